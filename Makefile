@@ -18,7 +18,7 @@ WRK        ?= -t2 -c100
 NAME       ?=
 export CGO_ENABLED = 0
 
-.PHONY: help build build-bench demo test test-long soak package test-package release test-release test-manifests image test-image test-kernels test-arm64 bench bench-check bench-guest bench-packet bench-control bench-docs lint vulnerabilities fmt generate check-generated update fuzz install clean
+.PHONY: help build build-bench demo test test-long soak package test-package release test-release test-manifests image test-image test-kernels test-arm64 test-host bench bench-check bench-guest bench-packet bench-control bench-docs lint vulnerabilities fmt generate check-generated update fuzz install clean
 
 help:
 	@sed -n 's/^\([a-z0-9-]*\):.* ## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -56,6 +56,10 @@ test-kernels: ## the data path on other kernels in a virtual machine; KERNELS="6
 test-arm64: ## the same on an emulated arm64 machine; KERNELS="6.12"
 	@tools/setup build kernels arm64
 	@test/kernels/run arm64 $(if $(filter file,$(origin KERNELS)),6.12,$(KERNELS))
+
+test-host: ## the load balancer on a virtual machine of its own, with HTTP and iperf3 through it in each mode; MATRIX=1 for all combinations, ONLY=vlan, KERNEL=6.12
+	@tools/setup build kernels host
+	@MATRIX='$(MATRIX)' ONLY='$(ONLY)' KERNEL='$(KERNEL)' test/host/run
 
 bench: build-bench ## rates beside plain routing and rivals; BENCH="rps cps" CONTENDERS="routing loxilb nft" ROUNDS=5 SECONDS=3 MTU=1500 LAYOUT=one|pinned WRK="-t2 -c100"; BENCH=flood: under attack
 	@$(RUN_BENCH)

@@ -28,6 +28,7 @@ enum limit {
 	MAX_LINKS = 16384,
 	MAX_REASONS = 64, /* room for new reasons in maps that are pinned */
 	MAX_FRAGMENTED = 8192,
+	MAX_REDIALS = 4096, /* connections whose endpoint a SYN waits for */
 	FRAGMENTED_PER_SOURCE = 1024, /* begun in a second, not complete */
 	FRAGMENT_PLACES = 128,
 	MAX_LOCAL_ADDRESSES = 65536,
@@ -52,7 +53,7 @@ enum drop_reason {
 	DROP_NO_ENDPOINT, /* the service has no endpoint that takes new connections */
 	DROP_NO_CONNECTION, /* a TCP segment other than SYN for a service, of no connection in the table */
 	DROP_CONNTRACK_FULL, /* the connection table is full: new connections are refused, established ones go on */
-	DROP_TUPLE_IN_USE, /* every endpoint tried already has a connection with this client address and port */
+	DROP_TUPLE_IN_USE, /* a connection with this client address and port goes on at an endpoint that has left its service, or keeps the client from another one */
 	DROP_CONNECTION_RACE, /* another CPU opens, ends or moves the packet's connection at this moment, or holds the lock of its bucket for too long, or the service of a new one is being replaced; the sender repeats */
 	DROP_TTL_EXPIRED, /* TTL or hop limit would reach zero */
 	DROP_MARTIAN_SOURCE, /* the source is loopback, multicast, unspecified or the VIP itself */
@@ -81,6 +82,7 @@ enum drop_reason {
 	DROP_SOURCE_DENIED, /* its source is in the list of those that may not connect to the service */
 	DROP_POLICED, /* beyond the rate of the policer of its service, source or port: red (RFC 2697, RFC 2698) */
 	DROP_RULE, /* a firewall rule drops it, or the connection that it belongs to */
+	DROP_EXTENSION_CHAIN, /* while there are firewall rules: the IPv6 extension headers cannot be followed to the packet's protocol, since the chain is cut off, has a fragment within a fragment, or is longer than 16,000 bytes */
 	DROP_REASONS
 };
 _Static_assert((int)DROP_REASONS <= (int)MAX_REASONS, "ABI");
@@ -89,7 +91,7 @@ _Static_assert((int)DROP_REASONS <= (int)MAX_REASONS, "ABI");
  * drops. */
 enum pass_reason {
 	PASS_PLAIN, /* not ours; not counted */
-	PASS_EXTENSION_CHAIN, /* more IPv6 extension headers than the parser follows */
+	PASS_EXTENSION_CHAIN, /* its IPv6 extension headers cannot be followed to its protocol, and there are no firewall rules that it could evade (drop reason `extension-chain`) */
 	PASS_REASONS
 };
 
@@ -264,6 +266,13 @@ enum whereabouts_layout {
 		0, /* the word with the number of words of an endpoint, and in the upper half that of the first one of the present edition */
 	WHEREABOUTS_BEGIN =
 		8, /* the first word of the first edition, on another line of cache */
+};
+
+/* A pass through the table that packets make (reclaim.h). */
+struct reclaim_pass {
+	__u32 next; /* bucket, counted through all groups; 0: a pass begins */
+	__u32 began; /* jiffies */
+	__u32 last; /* jiffies, when packets visited buckets */
 };
 
 /* The connection table as a whole. Members that change are on lines of their own. */
@@ -537,8 +546,9 @@ _Static_assert(sizeof(struct slot_block) == 64, "ABI");
 struct endpoint_state {
 	__u64 pad;
 	__u64 connections; /* opened, ever */
-	__u64 active; /* in the table */
-	__u64 pad2[5];
+	__s64 active; /* connections that are not closed */
+	__u64 tracked; /* connections in the table, closed ones too */
+	__u64 pad2[4];
 };
 _Static_assert(sizeof(struct endpoint_state) == CACHE_LINE, "ABI");
 
@@ -566,6 +576,40 @@ struct handshake_counts {
 	__u64 unreachable; /* ICMP errors that a SYN could not be delivered */
 };
 _Static_assert(sizeof(struct handshake_counts) == 2 * CACHE_LINE, "ABI");
+
+/* What has become of connections with an endpoint, beside struct handshake_counts.
+ * Numbers wrap around. */
+struct endpoint_outcomes {
+	__u32 completed; /* handshakes that clients have completed */
+	__u32 last_client; /* hash of the client that sent the last SYN */
+	__u32 clients; /* SYNs of another client than the SYN before */
+	__u32 served; /* sampled connections in which the endpoint has sent data */
+	__u32 stalled; /* those in which the client has, and the endpoint none for SAMPLE_STALL seconds */
+	__u32 pad[3];
+};
+_Static_assert(sizeof(struct endpoint_outcomes) == CACHE_LINE / 2, "ABI");
+
+enum sample_layout {
+	OUTCOME_ROWS = 16384, /* endpoints of a higher id have none */
+	SAMPLES = 4096,
+	SAMPLES_PER_ENDPOINT = 8, /* places; beyond 512 endpoints they share */
+	SAMPLE_STALL = 3, /* seconds */
+	SAMPLE_QUIET = 2, /* seconds that a client has to send data */
+	TRIALS = 64, /* a power of two */
+};
+
+/* A connection that has just become assured, and is watched until the endpoint sends
+ * data (sample.h). */
+struct connection_sample {
+	struct connection_key key; /* of the client's entry */
+	__u32 since; /* jiffies; 0: the place is free */
+	__u32 endpoint;
+	__u32 client_first; /* number of the first byte that the client sends */
+	__u32 endpoint_first; /* the same of the endpoint */
+	__u32 asked; /* jiffies when the client had sent data; 0: not yet */
+	__u32 generation;
+};
+_Static_assert(sizeof(struct connection_sample) == CACHE_LINE, "ABI");
 
 /* What user space sleeps for, and what it looks at when it is awake (wake.h). */
 struct wake {

@@ -135,9 +135,12 @@ __noinline enum verdict claim_at_endpoint(ctx_t *ctx, struct packet *p)
 	describe_entries(p, ep, o);
 	if (o->service.mode == MODE_DSR)
 		return VERDICT_CONTINUE;
-	if (needs_source_of_ours(p, o, ep))
+	if (needs_source_of_ours(p, o, ep)) {
+		o->source.keeps_address = false;
 		return claim_source_of_ours(ctx, p, ep, o);
-	return claim_source_of_client(p, o);
+	}
+	return o->source.keeps_address ? claim_source_of_ours(ctx, p, ep, o) :
+					 claim_source_of_client(p, o);
 }
 
 #endif

@@ -31,6 +31,7 @@
 #include "rows.h"
 #include "packet.h"
 #include "pressure.h"
+#include "shared.h"
 #include "state.h"
 #include "table.h"
 #include "table_write.h"
@@ -98,17 +99,43 @@ static __always_inline bool connection_is_closed(__u8 flags)
 	return (flags & CONN_RESET) || (flags & acked) == acked;
 }
 
-/* Counts a connection of a client as open no longer if it is closed now, or as
- * open again. word: the client's entry's that was replaced, by next. Global (verifier
- * 1). */
-__noinline __maybe_unused int open_recount(__u32 endpoint,
-					   const struct ip_addr *client,
-					   __u32 word, __u32 next)
+/* Reports whether this TCP connection may be closed although nobody has seen it:
+ * an endpoint that answers directly closes it out of our sight. */
+static __always_inline bool connection_may_be_closed(__u32 word)
 {
-	bool was = connection_is_closed(word), is = connection_is_closed(next);
+	return (word & STATE_TRAIT(CONN_ONE_WAY)) && (word & CONN_FIN_CLIENT);
+}
 
-	if (was != is && !(word & STATE_ENDED))
-		limit_count(endpoint, client, is ? -1 : 1);
+/* Reports whether a connection counts as active, as far as its client's entry
+ * knows. Limits, least connections and drains consider active connections only.
+ * Flows of other protocols are active until they end. */
+static __always_inline bool connection_is_active(__u32 word)
+{
+	return !connection_is_closed(word) && !connection_may_be_closed(word);
+}
+
+/* Adds to the active connections of an endpoint, its service and a client. */
+static __always_inline void active_count(__u32 endpoint,
+					 const struct ip_addr *client, __s32 by)
+{
+	struct endpoint_state *s = endpoint_state_find(endpoint);
+
+	if (s)
+		__sync_fetch_and_add(&s->active, by);
+	limit_count(endpoint, client, by);
+}
+
+/* Counts a change of a client's entry from word to next: the connection may have
+ * closed, or be active again. The swap of the word decides which CPU counts, so
+ * each change counts once. Global (verifier 1). */
+__noinline __maybe_unused int active_recount(__u32 endpoint,
+					     const struct ip_addr *client,
+					     __u32 word, __u32 next)
+{
+	bool was = connection_is_active(word), is = connection_is_active(next);
+
+	if (client && was != is && !(word & STATE_ENDED))
+		active_count(endpoint, client, is ? 1 : -1);
 	return 0;
 }
 
@@ -119,7 +146,7 @@ static __always_inline __u32 client_change(struct connection *client,
 					   __u32 word, __u32 clear, __u32 set)
 {
 	word = state_change(client, word, clear, set);
-	open_recount(client->endpoint, addr, word, (word & ~clear) | set);
+	active_recount(client->endpoint, addr, word, (word & ~clear) | set);
 	return word;
 }
 
@@ -197,11 +224,45 @@ connection_check_noted(struct packet *p, const struct connection *c,
 				   VERDICT_AGAIN;
 }
 
-/* Is this TCP connection perhaps over, although nobody has seen the end? An
- * endpoint that answers directly closes it out of our sight. */
-static __always_inline bool connection_may_be_closed(__u32 word)
+/* Has one side of an established connection closed, and the other one not? That one
+ * may go on sending for as long as it likes (RFC 9293 section 3.6). */
+static __always_inline bool connection_is_half_closed(__u8 flags)
 {
-	return (word & STATE_TRAIT(CONN_ONE_WAY)) && (word & CONN_FIN_CLIENT);
+	const __u8 fins = CONN_FIN_CLIENT | CONN_FIN_ENDPOINT;
+
+	return (flags & CONN_ASSURED) && (flags & fins) &&
+	       (flags & fins) != fins;
+}
+
+/* Returns how long a TCP connection may be silent that has an idle timeout. One that
+ * is half-closed has the same, and under pressure that of closing: its client may be
+ * gone, and wait for no data. */
+static __always_inline __u32 timeout_tcp_idle(__u8 flags, __u32 idle)
+{
+	if (!connection_is_half_closed(flags))
+		return idle;
+	return idle <= timeout_tcp_closing ?
+		       timeout_tcp_closing :
+		       timeout_by_pressure(idle, timeout_tcp_closing);
+}
+
+/* Returns how long a UDP or ICMP flow may be silent. idle: the service's own time, or 0.
+ * The long time is for UDP flows whose client sent again after an answer. It
+ * shrinks as the table fills, since a forger has as many such flows as endpoints answer
+ * him; and wholly where answers are not seen, as he needs none. */
+static __always_inline __u32 flow_timeout(__u32 word, __u8 protocol, __u32 idle)
+{
+	const __u32 both = CONN_REPLIED | CONN_ASSURED;
+	bool lasts = protocol == IPPROTO_UDP && (word & both) == both;
+	bool answered = lasts && !(word & STATE_TRAIT(CONN_ONE_WAY));
+	__u32 usual = lasts ? timeout_udp_replied : timeout_udp_unreplied;
+	__u32 pressed =
+		answered ? timeout_udp_unreplied : timeout_half_open_pressed;
+
+	if (idle &&
+	    (idle < usual || (protocol == IPPROTO_UDP && word & CONN_REPLIED)))
+		usual = idle;
+	return pressed < usual ? timeout_by_pressure(usual, pressed) : usual;
 }
 
 /* Returns how long a connection in this state may be silent, in jiffies. Global (verifier 1). */
@@ -225,7 +286,8 @@ __noinline __maybe_unused __u32 connection_timeout(__u32 endpoint, __u32 word,
 		if (connection_may_be_closed(word))
 			return timeout_by_pressure(timeout_tcp_closing,
 						   timeout_tcp_closed);
-		if (flags & (CONN_FIN_CLIENT | CONN_FIN_ENDPOINT))
+		if (flags & (CONN_FIN_CLIENT | CONN_FIN_ENDPOINT) &&
+		    !connection_is_half_closed(flags))
 			return timeout_tcp_closing;
 		if (!(flags & CONN_ASSURED))
 			return timeout_tcp_syn;
@@ -237,12 +299,9 @@ __noinline __maybe_unused __u32 connection_timeout(__u32 endpoint, __u32 word,
 		idle = bpf_map_lookup_elem(&idle_timeouts, &service);
 	}
 	if (protocol == IPPROTO_TCP)
-		return idle && *idle ? *idle : timeout_tcp_established;
-	if (protocol == IPPROTO_UDP && (flags & CONN_REPLIED))
-		return idle && *idle ? *idle : timeout_udp_replied;
-	return idle && *idle && *idle < timeout_udp_unreplied ?
-		       *idle :
-		       timeout_udp_unreplied;
+		return timeout_tcp_idle(
+			flags, idle && *idle ? *idle : timeout_tcp_established);
+	return flow_timeout(word, protocol, idle ? *idle : 0);
 }
 
 /* Have both directions been silent for longer than limit? The other entry is
@@ -325,14 +384,29 @@ connection_is_replaceable(const struct connection *old, const struct packet *p,
 	       connection_is_expired(old, protocol, p->now, 0);
 }
 
-/* Counts connections of a source address and an endpoint. */
+/* Removes the count of a pair that has no connections. A connection that opens at
+ * that moment finds the row retired, and the client repeats its packet. */
+static __always_inline void snat_usage_retire(void *usages,
+					      const struct snat_pair *pair,
+					      struct snat_usage *u)
+{
+	if (!__sync_val_compare_and_swap(&u->count, 0, SNAT_RETIRED))
+		bpf_map_delete_elem(usages, pair);
+}
+
+/* Counts connections of a source address and an endpoint. The sweep removes counts of
+ * zero, which connections from endpoints to anywhere leave behind. While it is late,
+ * the last connection removes its count. */
 static __always_inline void snat_usage_add(const struct snat_pair *pair,
 					   __s32 by)
 {
-	struct snat_usage *u = lazy_hash_find(&snat_usages, pair);
+	void *usages = lazy_hash_get(&snat_usages);
+	struct snat_usage *u =
+		usages ? bpf_map_lookup_elem(usages, pair) : NULL;
 
-	if (u)
-		__sync_fetch_and_add(&u->count, by);
+	if (u && __sync_fetch_and_add(&u->count, by) + by == 0 &&
+	    unlikely(sweep_is_late((__u32)bpf_jiffies64())))
+		snat_usage_retire(usages, pair, u);
 }
 
 /* Counts one less, by the key of the reply entry. */
@@ -348,12 +422,12 @@ static __noinline void snat_release(const struct connection_key *reply)
 	snat_usage_add(&pair, -1);
 }
 
-static __always_inline void endpoint_uncount(__u32 endpoint)
+static __always_inline void endpoint_untrack(__u32 endpoint)
 {
 	struct endpoint_state *s = endpoint_state_find(endpoint);
 
 	if (s)
-		__sync_fetch_and_add(&s->active, (__u64)-1);
+		__sync_fetch_and_add(&s->tracked, (__u64)-1);
 }
 
 /* Counts a connection that is about to begin: of its endpoint, half-open, and of its
@@ -364,9 +438,9 @@ static __always_inline void connection_begins(struct endpoint_state *s,
 					      const struct ip_addr *client,
 					      __u8 protocol)
 {
-	__sync_fetch_and_add(&s->active, 1);
+	__sync_fetch_and_add(&s->tracked, 1);
 	half_open_count(endpoint, protocol, 1);
-	limit_count(endpoint, client, 1);
+	active_count(endpoint, client, 1);
 }
 
 /* Counts it no longer. Called by the CPU that has ended the connection, or could not
@@ -376,11 +450,12 @@ static __noinline __maybe_unused void
 connection_ended(__u32 endpoint, const struct ip_addr *client, __u32 word,
 		 __u8 protocol)
 {
-	endpoint_uncount(endpoint);
 	if (!(word & CONN_ASSURED))
 		half_open_count(endpoint, protocol, -1);
-	if (!connection_is_closed(word))
-		limit_count(endpoint, client, -1);
+	if (connection_is_active(word))
+		active_count(endpoint, client, -1);
+	/* last: user space reuses the row of a removed endpoint without any */
+	endpoint_untrack(endpoint);
 }
 
 /* Begins the next connection in the reply entry, if another CPU was moving it when

@@ -32,6 +32,8 @@
 #include "known.h"
 #include "mss.h"
 #include "parse.h"
+#include "redial.h"
+#include "sample.h"
 
 /* Is the number between what the receiver has acknowledged and what the sender
  * has sent? */
@@ -132,8 +134,8 @@ static __noinline void tcp_take_back_reset(struct connection *c, __u32 word,
 			    peer_word & ~(__u32)CONN_RESET) != peer_word)
 			return;
 		if (reply)
-			open_recount(c->endpoint, &c->daddr, peer_word,
-				     peer_word & ~(__u32)CONN_RESET);
+			active_recount(c->endpoint, &c->daddr, peer_word,
+				       peer_word & ~(__u32)CONN_RESET);
 		clear |= CONN_RESET;
 	}
 	if (reply)
@@ -333,8 +335,11 @@ static __always_inline void tcp_segment(struct packet *p, struct connection *c,
 	tcp_tell_closing(NULL, reply ? peer : c, reply ? c : peer, word,
 			 events);
 	/* the ACK that makes a connection assured is the client's, who is there */
-	if (connection_is_assured_now(p, c, word, events))
+	if (connection_is_assured_now(p, c, word, events)) {
 		source_note_known(p);
+		if (!reply && !handshake_is_outward(peer))
+			handshake_completed(p, c, word);
+	}
 }
 
 /* Handles an ACK where only the client is seen. The first one shows that the
@@ -366,7 +371,7 @@ static __always_inline void tcp_single_segment(const struct packet *p,
 		events |= CONN_FIN_CLIENT;
 	if ((word & events) == events)
 		return;
-	word = state_change(c, word, 0, events);
+	word = client_change(c, &c->saddr, word, 0, events);
 	connection_is_assured_now(p, c, word, events);
 	tcp_tell_closing(&p->tuple, c, NULL, word, events);
 }
@@ -398,6 +403,7 @@ __noinline enum verdict tcp_single_entry(struct packet *p, struct connection *c)
 {
 	struct connection_key key;
 	__u32 ahead, word;
+	enum verdict v;
 
 	if (!p || !c)
 		return VERDICT_DROP;
@@ -415,8 +421,14 @@ __noinline enum verdict tcp_single_entry(struct packet *p, struct connection *c)
 			connection_end(&key, c, word, PORT_IS_FREE);
 			return VERDICT_MISS;
 		}
-		if (word & CONN_REPLIED)
-			return VERDICT_CONTINUE; /* the endpoint answers it with a challenge ACK */
+		if (word & CONN_REPLIED) {
+			v = redial(p, c, NULL);
+			if (v == VERDICT_MISS) {
+				key = p->tuple;
+				connection_end(&key, c, word, PORT_IS_FREE);
+			}
+			return v; /* CONTINUE: the endpoint answers it with a challenge ACK */
+		}
 		c->seq_end = p->seq_end;
 	} else if (p->tcp_flags & TCP_RST) {
 		/* The byte that the endpoint waits for is not known, but the
@@ -444,6 +456,7 @@ __noinline enum verdict tcp_transition(struct packet *p, struct connection *c)
 	struct connection_key key;
 	struct connection *peer;
 	__u32 word, peer_word;
+	enum verdict v;
 
 	if (!p || !c)
 		return VERDICT_DROP;
@@ -479,6 +492,14 @@ __noinline enum verdict tcp_transition(struct packet *p, struct connection *c)
 	} else if (word & CONN_REPLY_DIRECTION) {
 		tcp_endpoint_syn(p, c, word, peer, peer_word);
 	} else {
+		if (is_opening_syn(p) && word & CONN_REPLIED) {
+			v = redial(p, c, peer);
+			if (v == VERDICT_MISS)
+				connection_end(&p->tuple, c, word,
+					       port_fate(word));
+			if (v != VERDICT_CONTINUE)
+				return v;
+		}
 		tcp_client_syn(p, c, word, peer, peer_word);
 	}
 	return connection_check_noted(p, c, peer, &key);

@@ -8,6 +8,7 @@
 
 #include "conntrack.h"
 #include "established.h"
+#include "known.h"
 #include "state.h"
 
 /* Handles a packet that may change the state. Returns MISS if the connection has
@@ -41,7 +42,8 @@ static __noinline enum verdict udp_transition(struct packet *p,
 	} else {
 		word = connection_note_both(c, word, peer, peer_word,
 					    CONN_ASSURED);
-		connection_is_assured_now(p, c, word, CONN_ASSURED);
+		if (connection_is_assured_now(p, c, word, CONN_ASSURED))
+			source_note_known(p);
 	}
 	return connection_check_noted(p, c, peer, &key);
 }

@@ -7,8 +7,7 @@
 #ifndef LOXILB_CTX_H
 #define LOXILB_CTX_H
 
-/* No header is looked for at a larger offset: six extension headers of 2,048
- * bytes each, and all before them, are shorter. */
+/* No header is looked for at a larger offset: all bits below it are ones, so it is a mask too. */
 #define CTX_MAX_OFFSET 0x3fff
 
 /* What the layer 4 checksum field holds. The first four are the kernel's values

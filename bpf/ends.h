@@ -70,14 +70,14 @@ static __always_inline bool idle_end_allowed(bool ends)
 static __always_inline bool idle_end_applies(const struct connection_key *key,
 					     __u32 word)
 {
-	const __u8 over = CONN_FIN_CLIENT | CONN_FIN_ENDPOINT | CONN_RESET;
+	const __u8 fins = CONN_FIN_CLIENT | CONN_FIN_ENDPOINT;
 
 	return idle_rst_rate && key->protocol == IPPROTO_TCP &&
-	       (word & CONN_ASSURED) &&
-	       !(word & (over | STATE_TRAIT(CONN_SINGLE_ENTRY)));
+	       (word & CONN_ASSURED) && (word & fins) != fins &&
+	       !(word & (CONN_RESET | STATE_TRAIT(CONN_SINGLE_ENTRY)));
 }
 
-/* Has both ends told of an established connection that is expired, and keeps it
+/* Has both ends told of an established or half-closed connection that is expired, and keeps it
  * meanwhile as one that is closed: so the RSTs find it, and what the ends still
  * say about them. False: they are not told. The end is noted before the
  * connection is heard of again: nothing revives one that is expired. ends: it

@@ -267,6 +267,24 @@ __noinline enum verdict firewall_judge_other(ctx_t *ctx, struct packet *p)
 				       v;
 }
 
+/* Drops a packet whose extension headers hide its protocol and ports: rules about those cannot
+ * be asked. A rule about its addresses that drops it has it, counts it and shows it to mirrors.
+ * Other rules have no say, as one before them might match. Global (verifier 1). */
+__noinline enum verdict firewall_judge_hidden(ctx_t *ctx, struct packet *p)
+{
+	const struct rule_set *set = rule_set_get();
+	struct rule_packet *k = rule_packet_get();
+	const struct rule *r;
+
+	if (!p || !set || !k)
+		return VERDICT_PASS;
+	rule_put_tuple(k, &p->tuple, ctx_interface(ctx));
+	r = rule_find(set, k, p->ipv6);
+	if (r && rule_action(r) == RULE_DROP)
+		return firewall_apply(ctx, p, r);
+	return drop(p, DROP_EXTENSION_CHAIN);
+}
+
 /* Notes at an answer the rule of its client's packets: that of the way that the last one of
  * them took, unless rules, or routes, have changed since then, or it was more than an epoch
  * ago: then that row may be another's (way_find.h). */

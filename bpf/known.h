@@ -5,6 +5,10 @@
  * (challenge.h), is not long ago. Under a flood from made-up addresses they are
  * served first.
  *
+ * A client without TCP that sends again after an answer is known for a quarter of that
+ * time, and not for TCP: a forger can do as much, blindly, at the price of a flow that
+ * an endpoint answers. Such rows have another hash, and give way first.
+ *
  * A client is an address, of IPv6 a network of 64 bits, which one client has as
  * a whole. It is a row of 8 bytes in one of a few places that a keyed hash
  * gives. There is no lock, and nothing to remove: a row that is over is as good
@@ -43,19 +47,27 @@ static __always_inline __u64 known_hash(const struct packet *p,
 	return siphash_end(&s, 8);
 }
 
+/* Turns the hash of a source into that of its row of answers. */
+#define KNOWN_BY_ANSWER 0x9e3779b97f4a7c15ULL
+
+static __always_inline struct known_set *known_set_of(__u64 hash)
+{
+	__u32 index = hash % KNOWN_SETS;
+
+	return bpf_map_lookup_elem(&known_clients, &index);
+}
+
 /* Returns the set of the packet's source, and its hash; NULL before there is a
  * secret. */
 static __always_inline struct known_set *known_set_find(const struct packet *p,
 							__u64 *hash)
 {
 	const struct secret_keys *secret = secrets_get();
-	__u32 index;
 
 	if (!secret)
 		return NULL;
 	*hash = known_hash(p, secret);
-	index = *hash % KNOWN_SETS;
-	return bpf_map_lookup_elem(&known_clients, &index);
+	return known_set_of(*hash);
 }
 
 /* A row: the hash's upper half, and the jiffies when it ends. */
@@ -96,25 +108,26 @@ __noinline bool source_is_known(struct packet *p)
 	if (!p) /* verifier 2 */
 		return false;
 	set = known_set_find(p, &hash);
+	if (!set)
+		return false;
+	if (known_set_has(set, hash, p->now))
+		return true;
+	if (p->tuple.protocol == IPPROTO_TCP)
+		return false;
+	hash ^= KNOWN_BY_ANSWER;
+	set = known_set_of(hash);
 	return set && known_set_has(set, hash, p->now);
 }
 
-/* Notes that the packet's source has just shown that it is there. Returns
- * whether it could. Global (verifier 1). */
-__noinline bool source_note_known(struct packet *p)
+/* Has the set hold a row for so many jiffies. */
+static __always_inline void known_set_put(struct known_set *set, __u64 hash,
+					  __u32 now, __u32 lasts)
 {
 	__u32 least = ~0U, place = 0;
-	struct known_set *set;
-	__u64 hash;
 
-	if (!p) /* verifier 2 */
-		return false;
-	set = known_set_find(p, &hash);
-	if (!set)
-		return false;
 	for (int i = 0; i < KNOWN_WAYS; i++) {
 		__u64 row = set->rows[i];
-		__u32 left = known_row_left(row, p->now);
+		__u32 left = known_row_left(row, now);
 
 		if (known_row_is(row, hash))
 			left = 0;
@@ -125,8 +138,33 @@ __noinline bool source_note_known(struct packet *p)
 		if (known_row_is(row, hash))
 			break;
 	}
-	set->rows[place % KNOWN_WAYS] =
-		(hash >> 32) << 32 | (__u32)(p->now + timeout_known);
+	if (least <= lasts) /* else all others last longer */
+		set->rows[place % KNOWN_WAYS] =
+			(hash >> 32) << 32 | (__u32)(now + lasts);
+}
+
+/* Notes that the packet's source has just shown that it is there: by a handshake or a
+ * challenge, or, without TCP, by what it sends after an answer. Returns whether it
+ * could. Global (verifier 1). */
+__noinline bool source_note_known(struct packet *p)
+{
+	__u32 lasts = timeout_known;
+	struct known_set *set;
+	__u64 hash;
+
+	if (!p) /* verifier 2 */
+		return false;
+	set = known_set_find(p, &hash);
+	if (!set)
+		return false;
+	if (p->tuple.protocol != IPPROTO_TCP) {
+		lasts /= 4;
+		hash ^= KNOWN_BY_ANSWER;
+		set = known_set_of(hash);
+		if (!set)
+			return false;
+	}
+	known_set_put(set, hash, p->now, lasts);
 	return true;
 }
 

@@ -3,8 +3,7 @@
  * limit.h - how many connections a service, and each of its clients, may have.
  *
  * New connections are limited by token buckets that hold one second's worth; open
- * ones are counted until they are closed: TCP when both sides have sent FIN or
- * one a RST, all others when they are over. A client is an address, or the first
+ * ones are counted while they are active (conntrack.h). A client is an address, or the first
  * bits of one. Of 131,072 clients the one heard of least recently is forgotten:
  * then it may have more. A count that is not known from the beginning is too
  * low, never too high, and does not go below zero.

@@ -32,15 +32,19 @@
 #include "nexthop.h"
 #include "opening.h"
 #include "persist.h"
+#include "reclaim.h"
 #include "reopen.h"
+#include "sample.h"
 #include "select.h"
 #include "service.h"
 #include "stats.h"
+#include "trial.h"
 #include "wake.h"
 
 /* How many places of the service's table are tried. The next one is, when the
  * client's address and port are in use at the endpoint, because the client
- * reached it through another VIP; or when all of our ports are. */
+ * reached it through another VIP; or when all of our ports are. After that, the
+ * client gets another port (docs/adr/0068-ports-taken.md). */
 #define OPEN_ATTEMPTS 4
 
 /* Leaves a packet without service to the kernel. If it is the first fragment to
@@ -92,11 +96,16 @@ static __always_inline enum verdict admit(ctx_t *ctx, struct packet *p,
 	const struct service *svc = &o->service;
 	enum verdict v;
 
+	if (unlikely(sweep_is_late(p->now)))
+		reclaim_some(p->now);
 	if (unlikely(o->outward.is))
 		return egress_admit(p, svc);
 	if (challenge_takes_answer(p, svc))
 		return drop(p, DROP_NONE);
 	v = service_admit(p, svc);
+	if (unlikely(v == VERDICT_DROP && is_refused_for_room(p)) &&
+	    reclaim_some(p->now))
+		v = service_admit(p, svc);
 	return v == VERDICT_CHALLENGE ? challenge_client(ctx, p) : v;
 }
 
@@ -117,7 +126,7 @@ static __always_inline enum verdict choose_at(struct packet *p,
 static __always_inline enum verdict choose(struct packet *p, struct opening *o)
 {
 	o->choice.is_held = false;
-	if (unlikely(o->outward.is))
+	if (unlikely(o->outward.is) || trial_take(o))
 		return VERDICT_CONTINUE;
 	if (o->service.algorithm == ALGORITHM_PERSIST) {
 		o->choice.is_held = persist_lookup(o, p);
@@ -130,22 +139,58 @@ static __always_inline enum verdict choose(struct packet *p, struct opening *o)
 	return choose_at(p, o, 0);
 }
 
-/* Claims a tuple at the endpoint. If there is none to be had, another endpoint is
- * tried; the client that has the first one keeps it for its next connection. */
+/* Does the flow's address and port choose the endpoint, or its client's address? */
+static __always_inline bool selects_by_client(const struct service *svc)
+{
+	return svc->algorithm == ALGORITHM_HASH ||
+	       svc->algorithm == ALGORITHM_PERSIST;
+}
+
+/* Claims a tuple at the endpoint of a place of the service's table. */
+static __always_inline enum verdict
+claim_at_place(ctx_t *ctx, struct packet *p, struct opening *o, __u32 attempt)
+{
+	enum verdict v = choose_at(p, o, attempt);
+
+	return v == VERDICT_CONTINUE ? claim_at_endpoint(ctx, p) : v;
+}
+
+/* Claims a tuple at another endpoint. The loop begins with a constant: Linux 6.1
+ * takes a loop from an unknown number for one without an end. A flow that
+ * chooses its endpoint stays with the first one. */
+static __always_inline enum verdict
+claim_elsewhere(ctx_t *ctx, struct packet *p, struct opening *o)
+{
+	enum verdict v = VERDICT_TAKEN;
+
+	if (o->choice.is_held)
+		v = claim_at_place(ctx, p, o, 0);
+	for (__u32 i = 1; i < OPEN_ATTEMPTS && v == VERDICT_TAKEN; i++)
+		v = claim_at_place(ctx, p, o, i);
+	return v;
+}
+
+/* Claims a tuple at the endpoint. If the client's is taken, at another endpoint; else
+ * one with the client's address and a port of ours, at the first one. The client that
+ * has an endpoint keeps it for its next connection. */
 static __noinline enum verdict claim(ctx_t *ctx, struct packet *p,
 				     struct opening *o)
 {
-	enum verdict v = claim_at_endpoint(ctx, p);
-	__u32 attempt = o->choice.is_held ? 0 : 1;
+	const __u32 first = o->choice.endpoint;
+	enum verdict v;
 
-	if (unlikely(o->outward.is))
+	o->source.keeps_address = false;
+	v = claim_at_endpoint(ctx, p);
+	if (likely(v != VERDICT_TAKEN) || unlikely(o->outward.is))
 		return v;
-	for (; attempt < OPEN_ATTEMPTS && v == VERDICT_TAKEN; attempt++) {
-		v = choose_at(p, o, attempt);
-		if (v == VERDICT_CONTINUE)
-			v = claim_at_endpoint(ctx, p);
-	}
-	return v;
+	if (!selects_by_client(&o->service) ||
+	    p->drop == DROP_SNAT_PORTS_EXHAUSTED)
+		v = claim_elsewhere(ctx, p, o);
+	if (v != VERDICT_TAKEN || p->drop == DROP_SNAT_PORTS_EXHAUSTED)
+		return v;
+	o->choice.endpoint = first;
+	o->source.keeps_address = true;
+	return claim_at_endpoint(ctx, p);
 }
 
 /* Makes the client's entry of that of answers. */
@@ -272,7 +317,7 @@ static __noinline enum verdict enter(ctx_t *ctx, struct packet *p,
 	wake_note_entries();
 	if (is_opening_syn(p) && p->tuple.protocol == IPPROTO_TCP &&
 	    !o->outward.is && o->service.mode != MODE_DSR)
-		handshake_count(id, HANDSHAKE(opened));
+		handshake_opened(p, id);
 	return VERDICT_OPENED;
 }
 
@@ -352,9 +397,7 @@ static __noinline enum verdict leave(ctx_t *ctx, struct packet *p,
 	case VERDICT_TWIN:
 		return leave_second(ctx, p, o);
 	case VERDICT_TAKEN:
-		return p->drop == DROP_SNAT_PORTS_EXHAUSTED ?
-			       service_refuse(p, &o->service, p->drop) :
-			       VERDICT_DROP;
+		return service_refuse(p, &o->service, p->drop);
 	case VERDICT_FULL:
 		return leave_refused(&o->service);
 	default:

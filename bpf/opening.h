@@ -20,7 +20,7 @@ struct outward {
 	struct endpoint peer; /* the packet's destination, as an endpoint */
 };
 
-/* How loaded an endpoint is: active connections for its weight. */
+/* The load of an endpoint: its active connections for its weight. */
 struct load {
 	__u64 active;
 	__u64 weight; /* 0: the endpoint takes no connections */
@@ -42,6 +42,7 @@ struct choice {
 struct source {
 	struct ip_addr addr;
 	__be16 port;
+	bool keeps_address; /* a port of ours goes with the client's address */
 };
 
 /* The search for an address and a port of ours (snat.h). Probe i is for port

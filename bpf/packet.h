@@ -13,6 +13,9 @@
 #define __maybe_unused __attribute__((unused)) /* not used by all objects */
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
+/* Unrolled loops keep more on the stack, of which there is little. */
+#define NO_UNROLL _Pragma("clang loop unroll(disable)")
+
 /* A stage returns CONTINUE to have the next stage run. Any other verdict goes
  * straight to finish(). */
 enum verdict {
@@ -102,6 +105,14 @@ static __always_inline void packet_clear_sequence(struct packet *p)
 	p->seq = 0;
 	p->ack = 0;
 	p->seq_end = 0;
+}
+
+/* Clears what a packet has whose layer 4 header is read. */
+static __always_inline void packet_clear_ports(struct packet *p)
+{
+	p->tuple.sport = 0;
+	p->tuple.dport = 0;
+	packet_clear_sequence(p);
 }
 
 static __always_inline enum verdict drop(struct packet *p, enum drop_reason why)

@@ -23,9 +23,15 @@
 #include "ctx.h"
 #include "packet.h"
 
-/* The longest chain of extension headers: hop-by-hop, destination options,
- * routing, fragment, destination options, and one to spare. */
-#define MAX_EXTENSION_HEADERS 6
+/* A chain of extension headers is walked in runs of a few headers each, so that the verifier
+ * follows a run once (verifier 1 and 7). The runs end where the smallest headers reach the
+ * largest offset. */
+#define EXTENSION_RUN 16
+#define EXTENSION_RUNS ((CTX_MAX_OFFSET + 1) / (8 * EXTENSION_RUN))
+
+/* The layer 4 header starts at this offset at most, so that all of it is below
+ * CTX_MAX_OFFSET. */
+#define L4_MAX_OFFSET (CTX_MAX_OFFSET - 255)
 
 #define IP_OFFSET_MASK bpf_htons(0x1fff)
 #define IP_MORE_FRAGMENTS bpf_htons(0x2000)
@@ -77,7 +83,7 @@ static __always_inline enum verdict fragment_tiny(struct packet *p)
 {
 	p->tuple.sport = 0;
 	p->tuple.dport = 0;
-	if (p->fault != DROP_FRAGMENT)
+	if (!p->fragment)
 		return VERDICT_PASS;
 	p->fault = DROP_MALFORMED;
 	return VERDICT_CONTINUE;
@@ -181,9 +187,7 @@ static __always_inline enum verdict parse_l4(ctx_t *ctx, struct packet *p,
 	if (unlikely(p->ttl <= 1 && !p->fault))
 		p->fault = DROP_TTL_EXPIRED;
 	if (unlikely(p->later_fragment)) {
-		p->tuple.sport = 0;
-		p->tuple.dport = 0;
-		packet_clear_sequence(p);
+		packet_clear_ports(p);
 		return VERDICT_UNCOMMON;
 	}
 	if (likely(p->tuple.protocol == IPPROTO_TCP))
@@ -193,9 +197,9 @@ static __always_inline enum verdict parse_l4(ctx_t *ctx, struct packet *p,
 	case IPPROTO_UDP:
 		return parse_udp(ctx, p, l4_length);
 	case IPPROTO_ICMP:
-		return p->ipv6 ? VERDICT_PASS : parse_echo(ctx, p);
+		return p->ipv6 ? VERDICT_OTHER : parse_echo(ctx, p);
 	case IPPROTO_ICMPV6:
-		return p->ipv6 ? parse_echo(ctx, p) : VERDICT_PASS;
+		return p->ipv6 ? parse_echo(ctx, p) : VERDICT_OTHER;
 	default:
 		return VERDICT_OTHER;
 	}
@@ -231,47 +235,102 @@ static __always_inline enum verdict parse_ipv4(ctx_t *ctx, struct packet *p,
 	return parse_l4(ctx, p, p->length - header);
 }
 
-/* Follows the chain of extension headers from offset p->l4. Not inlined, since
- * hardly any packet has one. */
-static __noinline enum verdict parse_extensions(ctx_t *ctx, struct packet *p)
+/* Does a header of this type lead to another one that the parser reads? The authentication
+ * header ends the chain: what it protects must not be translated, and its receiver drops it
+ * unless both have a key. Mobility, HIP and Shim6 headers have no next header that Linux
+ * reads. */
+static __always_inline bool is_extension(__u8 type)
 {
-	__u8 next = p->tuple.protocol;
+	return type == IPPROTO_HOPOPTS || type == IPPROTO_ROUTING ||
+	       type == IPPROTO_DSTOPTS || type == IPPROTO_FRAGMENT;
+}
+
+/* Reads a fragment header. A fragment within a fragment is not read: what the outer one is part
+ * of is known to its receiver only. */
+static __always_inline enum verdict
+parse_fragment_header(struct packet *p, const struct fragment_header *f)
+{
+	if (p->fragment)
+		return VERDICT_PASS;
+	p->fragment = bpf_ntohs(f->offset) & 0xfff9;
+	p->fragment_id = f->id;
+	p->later_fragment = !!(f->offset & bpf_htons(0xfff8));
+	if (p->fragment && !p->fault)
+		p->fault = DROP_FRAGMENT;
+	p->tuple.protocol = f->next;
+	p->l4 += sizeof(*f);
+	return p->later_fragment ? VERDICT_CONTINUE : VERDICT_AGAIN;
+}
+
+/* Reads the header of type p->tuple.protocol at p->l4. AGAIN: it is an extension header, and
+ * both are the next header's. CONTINUE: the chain ends here. PASS: it cannot be read. */
+static __always_inline enum verdict parse_extension(ctx_t *ctx,
+						    struct packet *p)
+{
+	__u8 type = p->tuple.protocol;
+	struct extension_header *h;
 	__u32 off = p->l4;
 
-	for (int i = 0; i < MAX_EXTENSION_HEADERS; i++) {
-		struct extension_header *h;
+	if (off > L4_MAX_OFFSET)
+		return VERDICT_PASS;
+	if (!is_extension(type))
+		return VERDICT_CONTINUE;
+	asm volatile("" : "+r"(off)); /* verifier 5 */
+	h = ctx_header(ctx, off, sizeof(*h));
+	if (!h)
+		return VERDICT_PASS;
+	if (type == IPPROTO_FRAGMENT)
+		return parse_fragment_header(p, (void *)h);
+	if (type == IPPROTO_ROUTING && (!h->type || h->segments_left))
+		p->fault = DROP_ROUTING_HEADER;
+	p->tuple.protocol = h->next;
+	p->l4 = off + (h->length + 1) * 8;
+	return VERDICT_AGAIN;
+}
 
-		if (next != IPPROTO_HOPOPTS && next != IPPROTO_ROUTING &&
-		    next != IPPROTO_DSTOPTS && next != IPPROTO_FRAGMENT) {
-			p->tuple.protocol = next;
-			p->l4 = off;
-			return VERDICT_CONTINUE;
-		}
-		h = off <= CTX_MAX_OFFSET ? ctx_header(ctx, off, sizeof(*h)) :
-					    NULL; /* may happen in a quote */
-		if (!h)
-			return VERDICT_PASS;
-		if (next == IPPROTO_FRAGMENT) {
-			struct fragment_header *f = (void *)h;
+/* Reads some headers of a chain, as parse_extension() reads one. Global (verifier 1). */
+__noinline enum verdict parse_extension_run(ctx_t *ctx, struct packet *p)
+{
+	enum verdict v = VERDICT_PASS;
 
-			if (f->offset & bpf_htons(0xfff9))
-				p->fault = DROP_FRAGMENT;
-			p->later_fragment = !!(f->offset & bpf_htons(0xfff8));
-			p->fragment = bpf_ntohs(f->offset) & 0xfff9;
-			p->fragment_id = f->id;
-			next = f->next;
-			off += sizeof(*f);
-			if (!p->later_fragment)
-				continue;
-			p->tuple.protocol = next;
-			p->l4 = off;
-			return VERDICT_CONTINUE;
-		}
-		if (next == IPPROTO_ROUTING && (!h->type || h->segments_left))
-			p->fault = DROP_ROUTING_HEADER;
-		next = h->next;
-		off += (h->length + 1) * 8;
+	if (!p) /* verifier 2 */
+		return VERDICT_PASS;
+	NO_UNROLL
+	for (int i = 0; i < EXTENSION_RUN; i++) {
+		v = parse_extension(ctx, p);
+		if (v != VERDICT_AGAIN)
+			break;
 	}
+	return v;
+}
+
+/* Follows the chain of extension headers from offset p->l4 to its end: CONTINUE, and p->l4 and
+ * p->tuple.protocol are those of the last header. PASS: it has no end that can be read. All of p
+ * is set before. Global (verifier 1), since hardly any packet has a chain. */
+__noinline enum verdict parse_extensions(ctx_t *ctx, struct packet *p)
+{
+	enum verdict v = VERDICT_PASS;
+
+	if (!p) /* verifier 2 */
+		return VERDICT_PASS;
+	NO_UNROLL
+	for (int i = 0; i < EXTENSION_RUNS; i++) {
+		v = parse_extension_run(ctx, p);
+		if (v != VERDICT_AGAIN)
+			break;
+	}
+	return v == VERDICT_CONTINUE ? v : VERDICT_PASS;
+}
+
+/* Follows the chain of a packet. One that has no end, or that ends beyond the packet, is the
+ * kernel's, unless there are firewall rules (firewall.h): it may hide what they are about. */
+static __always_inline enum verdict parse_chain(ctx_t *ctx, struct packet *p,
+						const __u16 l3)
+{
+	packet_clear_ports(p); /* a global function takes no unset memory */
+	if (parse_extensions(ctx, p) == VERDICT_CONTINUE &&
+	    p->l4 - l3 <= p->length)
+		return VERDICT_CONTINUE;
 	p->pass = PASS_EXTENSION_CHAIN;
 	return VERDICT_PASS;
 }
@@ -296,15 +355,15 @@ static __always_inline enum verdict parse_ipv6(ctx_t *ctx, struct packet *p,
 	packet_set_protocol(p, ip->nexthdr);
 	__builtin_memcpy(&p->tuple.saddr, &ip->saddr, sizeof(struct ip_addr));
 	__builtin_memcpy(&p->tuple.daddr, &ip->daddr, sizeof(struct ip_addr));
-	if (unlikely(is_mapped_ipv4(&p->tuple.daddr)))
-		return VERDICT_PASS;
+	if (unlikely(is_mapped_ipv4(&p->tuple.daddr))) {
+		packet_clear_ports(p);
+		return VERDICT_OTHER; /* its tuple would be an IPv4 packet's */
+	}
 	if (unlikely(ip->nexthdr != IPPROTO_TCP &&
 		     ip->nexthdr != IPPROTO_UDP)) {
-		v = parse_extensions(ctx, p);
+		v = parse_chain(ctx, p, l3);
 		if (v != VERDICT_CONTINUE)
 			return v;
-		if (p->l4 - l3 > p->length)
-			return VERDICT_PASS;
 	}
 	return parse_l4(ctx, p, p->length - (p->l4 - l3));
 }

@@ -46,6 +46,12 @@ static __always_inline bool is_protected(const struct packet *p,
 		half_open_is_full(svc->id, p->tuple.protocol));
 }
 
+/* Was it dropped because there is no room for its connection? */
+static __always_inline bool is_refused_for_room(const struct packet *p)
+{
+	return p->drop == DROP_HALF_OPEN_FULL || p->drop == DROP_UNKNOWN_SOURCE;
+}
+
 /* Returns CONTINUE if the packet may open a connection, CHALLENGE if its client
  * has to show first that it is there. */
 static __always_inline enum verdict protect(struct packet *p,

@@ -21,6 +21,7 @@
 #include "nexthop.h"
 #include "opening.h"
 #include "packet.h"
+#include "sample.h"
 
 /* Finds the next hop for the first packet of a connection, and counts it. c is the
  * client's entry. */
@@ -114,7 +115,7 @@ reopen_entries(ctx_t *ctx, struct packet *p, struct opening *o,
 	count_former(c, word, peer);
 	__sync_fetch_and_add(&state->connections, 1);
 	if (!o->outward.is)
-		handshake_count(id, HANDSHAKE(opened));
+		handshake_opened(p, id);
 	reopen_both(p, c, peer);
 	if (unlikely(!states_are_of_pair(state_read(c), state_read(peer)))) {
 		reopen_moved(p, &o->entries);

@@ -27,10 +27,12 @@ static __always_inline struct endpoint *endpoint_find(__u32 id)
 	return endpoint_row(&endpoints, id);
 }
 
+#define ENDPOINT_LOST (ENDPOINT_REMOVED | ENDPOINT_FAILED)
+
 /* Is it gone from its service, or down where others are well? */
 static __always_inline bool endpoint_is_lost(const struct endpoint *ep)
 {
-	return ep->flags & (ENDPOINT_REMOVED | ENDPOINT_FAILED);
+	return ep->flags & ENDPOINT_LOST;
 }
 
 static __always_inline struct endpoint_state *endpoint_state_find(__u32 id)

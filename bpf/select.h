@@ -81,7 +81,7 @@ static __always_inline struct load endpoint_load(__u32 id)
 
 	if (!state || !ep)
 		return load;
-	load.active = state->active;
+	load.active = state->active > 0 ? state->active : 0;
 	load.weight = ep->weight;
 	return load;
 }

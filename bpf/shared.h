@@ -6,7 +6,10 @@
 #ifndef LOXILB_SHARED_H
 #define LOXILB_SHARED_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include "abi.h"
+#include "packet.h"
 #include "surge.h"
 
 /* Challenges (syn_flood.h). What one has challenged, the other takes the answer
@@ -25,5 +28,42 @@ volatile __u32 trace_until SEC(".data.shared") = 0;
  * never. */
 volatile __u32 trace_turn_most SEC(".data.shared") = 0;
 struct trace_turn trace_turns[TRACE_CPUS] SEC(".data.shared") = {};
+
+/* By endpoint id: what became of connections. Written by the programs at tc and by
+ * loxilb_judge, atomically; read by user as memory. In a section, as programs have
+ * 64 maps at most. */
+struct endpoint_outcomes outcomes[OUTCOME_ROWS] SEC(".data.shared") = {};
+
+/* Connections that are watched (sample.h). Taken by the programs at tc, given back by
+ * loxilb_judge. */
+struct connection_sample samples[SAMPLES] SEC(".data.shared") = {};
+
+/* Returns the row of an endpoint, or NULL. */
+static __always_inline struct endpoint_outcomes *outcomes_find(__u32 endpoint)
+{
+	if (endpoint >= OUTCOME_ROWS)
+		return NULL;
+	asm volatile("" : "+r"(endpoint)); /* verifier 5 */
+	return &outcomes[endpoint & (OUTCOME_ROWS - 1)];
+}
+
+/* By when user space sweeps the connection table again, in jiffies; 0: it has not
+ * promised anything (reclaim.h). Written by user. */
+volatile __u32 sweep_due SEC(".data.shared") = 0;
+
+/* The longest promise. A due time that is further away is of an earlier turn of the
+ * clock. */
+#define SWEEP_PROMISE_MOST (1U << 20)
+
+/* How far packets have gone through the table in place of the sweep. */
+struct reclaim_pass reclaim_pass SEC(".data.shared") = {};
+
+/* Has user space broken its promise to sweep? */
+static __always_inline bool sweep_is_late(__u32 now)
+{
+	__u32 due = sweep_due;
+
+	return due && due - now > SWEEP_PROMISE_MOST;
+}
 
 #endif

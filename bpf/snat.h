@@ -273,8 +273,13 @@ static long snat_try_address(__u32 i, struct snat_search *s)
 		      bpf_ntohs(s->p->tuple.sport) + i;
 	enum verdict v;
 
-	v = snat_choose_address(s->p, &o->service, s->ep, place,
-				&o->search.pair.source);
+	if (o->source.keeps_address) {
+		o->search.pair.source = s->p->tuple.saddr;
+		v = VERDICT_CONTINUE;
+	} else {
+		v = snat_choose_address(s->p, &o->service, s->ep, place,
+					&o->search.pair.source);
+	}
 	if (v == VERDICT_CONTINUE)
 		v = snat_usage_begin(s->p, &o->search.pair, snat_limit(o));
 	if (v == VERDICT_CONTINUE) {
@@ -306,7 +311,9 @@ claim_source_of_ours(ctx_t *ctx, struct packet *p, const struct endpoint *ep,
 	o->search.pair.endpoint = key->saddr;
 	o->search.pair.port = key->sport;
 	o->search.pair.protocol = key->protocol;
-	bpf_loop(o->service.source_count ? o->service.source_count : 1,
+	bpf_loop(o->service.source_count && !o->source.keeps_address ?
+			 o->service.source_count :
+			 1,
 		 snat_try_address, &search, 0);
 	o->source.addr = key->daddr;
 	o->source.port = key->dport;

@@ -350,7 +350,7 @@ int loxilb_forget_sockets(struct __sk_buff *ctx)
 		return 0;
 	__sync_fetch_and_add(&n->open, -lost);
 	if (s)
-		__sync_fetch_and_add(&s->active, -lost);
+		sock_add(s, -lost);
 	return 0;
 }
 

@@ -95,20 +95,31 @@ static __always_inline void sock_note_change(__u32 endpoint, __s64 by)
 	__sync_fetch_and_add(&n->changes, 1);
 }
 
+/* Adds to the flows of an endpoint. A socket that is closed leaves nothing in the
+ * table, so that all flows are active. */
+static __always_inline void sock_add(struct endpoint_state *s, __s64 by)
+{
+	__sync_fetch_and_add(&s->active, by);
+	__sync_fetch_and_add(&s->tracked, by);
+}
+
 static __noinline void sock_count(__u32 endpoint)
 {
 	struct endpoint_state *s = endpoint_state_find(endpoint);
 
 	if (!s)
 		return;
-	__sync_fetch_and_add(&s->active, 1);
+	sock_add(s, 1);
 	__sync_fetch_and_add(&s->connections, 1);
 	sock_note_change(endpoint, 1);
 }
 
 static __noinline void sock_uncount_endpoint(__u32 endpoint)
 {
-	endpoint_uncount(endpoint);
+	struct endpoint_state *s = endpoint_state_find(endpoint);
+
+	if (s)
+		sock_add(s, -1);
 	sock_note_change(endpoint, -1);
 }
 

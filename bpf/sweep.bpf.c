@@ -18,7 +18,9 @@
 #include "ends.h"
 #include "find.h"
 #include "grow.h"
+#include "judge.h"
 #include "persist.h"
+#include "reclaim.h"
 #include "walk.h"
 
 /* A slice takes a millisecond or two: so many buckets, or so many connections
@@ -31,10 +33,6 @@
 
 /* How many groups are moved at a time, each in 5 to 50 us. */
 #define GROW_SLICE 32
-
-/* An entry that is expired for this long is in use on no CPU that found it
- * alive. */
-#define SWEEP_SLACK (2 * hz)
 
 struct seq_file;
 
@@ -71,13 +69,7 @@ static __always_inline bool sweep_entry(const struct connection_key *key,
 	     connection_is_expired(c, IPPROTO_TCP, now, SWEEP_SLACK)) &&
 	    idle_end(key, c, word, removable))
 		return false;
-	if (!removable)
-		return false;
-	if (word & STATE_ENDED) { /* whoever ended it could not delete it */
-		entry_delete(key, word, REMOVE_COUNTS);
-		return false;
-	}
-	return connection_end_by_reply(key, c, word, PORT_IS_FREE);
+	return removable && entry_free_expired(key, c, word);
 }
 
 /* Does it for a row of a group. Returns 1 if a connection was ended. Global (verifier 1). */
@@ -175,6 +167,14 @@ SEC("tc")
 int loxilb_find(struct __sk_buff *ctx)
 {
 	return find_slice(ctx->mark);
+}
+
+/* Judges the connections that are watched (judge.h). */
+SEC("tc")
+int loxilb_judge(struct __sk_buff *ctx)
+{
+	bpf_loop(SAMPLES, judge_place, NULL, 0);
+	return 0;
 }
 
 /* Ends the connection of the entry whose key follows an Ethernet header, in
@@ -285,8 +285,7 @@ int loxilb_sweep_persists(struct bpf_iter__bpf_map_elem *ctx)
 	return 0;
 }
 
-/* Removes rows of snat_usages without connections. A connection that opens at
- * that moment finds the row retired, and the client repeats its packet. */
+/* Removes rows of snat_usages without connections. */
 SEC("iter/bpf_map_elem")
 int loxilb_sweep_snat(struct bpf_iter__bpf_map_elem *ctx)
 {
@@ -298,9 +297,8 @@ int loxilb_sweep_snat(struct bpf_iter__bpf_map_elem *ctx)
 		return 0;
 	key = *found;
 	u = bpf_map_lookup_elem(usages, &key);
-	if (u && !u->count &&
-	    !__sync_val_compare_and_swap(&u->count, 0, SNAT_RETIRED))
-		bpf_map_delete_elem(usages, &key);
+	if (u && !u->count)
+		snat_usage_retire(usages, &key, u);
 	return 0;
 }
 

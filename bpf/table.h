@@ -48,9 +48,6 @@
 #include "packet.h"
 #include "state.h"
 
-/* Unrolled loops keep more on the stack, of which there is little. */
-#define NO_UNROLL _Pragma("clang loop unroll(disable)")
-
 /* A bucket's tags are 32 lanes of 16 bits in 8 words. The last lane is not a
  * row's: it has the bucket's lock, and how many of its keys are in other buckets
  * of the group. */

@@ -295,9 +295,10 @@ static __always_inline int handle_ingress(ctx_t *ctx, __u16 l3)
 			v = forward_direct_answer(ctx, &p);
 	} else if (v == VERDICT_UNCOMMON) {
 		v = forward_related(ctx, &p);
-	} else if (unlikely(rule_count) &&
-		   (v == VERDICT_OTHER || p.pass == PASS_EXTENSION_CHAIN)) {
+	} else if (unlikely(rule_count) && v == VERDICT_OTHER) {
 		v = firewall_judge_other(ctx, &p);
+	} else if (unlikely(rule_count) && p.pass == PASS_EXTENSION_CHAIN) {
+		v = firewall_judge_hidden(ctx, &p);
 	}
 	if (unlikely(v == VERDICT_ANSWER)) {
 		trace_became(&p, TRACE_ANSWER);
@@ -422,6 +423,7 @@ const struct {
 	enum hash_factor hash;
 	enum connection_flag connection;
 	enum endpoint_flag endpoint;
+	enum sample_layout sample;
 	enum link_flag link;
 	enum hop_kind way;
 	enum service_kind kind;

@@ -88,6 +88,11 @@ __noinline int handle_syn(ctx_t *ctx, struct packet *p)
 	case VERDICT_CHALLENGE:
 		return syn_challenge(ctx, p);
 	case VERDICT_DROP:
+		/* tc.bpf.c frees expired connections first (reclaim.h) */
+		if (unlikely(sweep_is_late(p->now)) &&
+		    (is_refused_for_room(p) ||
+		     p->drop == DROP_CONNECTION_LIMIT))
+			return XDP_PASS;
 		count_drop(p->drop, p->length);
 		return XDP_DROP;
 	default:

@@ -449,7 +449,12 @@ type Endpoint struct {
 	// towards it, or one of snatIPs, in every mode; mode 3 has none.
 	EndpointIP string `json:"endpointIP"`
 
-	// Panic It is inactive, and takes new connections all the same, as all others are: allDown is panic. In requests it is ignored.
+	// ObservedState The state of the endpoint in this service: up, unprobed (nobody has checked it yet; it takes connections), standby (a
+	// backup that is not needed), draining or drained (by order or by weight 0), panic (down, yet it takes connections, since
+	// too few others are up) or down. In requests it is ignored.
+	ObservedState string `json:"observedState,omitempty"`
+
+	// Panic It is reported down, and takes new connections all the same, because too few others are up. In requests it is ignored.
 	Panic bool `json:"panic,omitempty"`
 
 	// Share Percent of its weight that it has for new connections now, while its slow start goes on; absent: all. In requests it is ignored.
@@ -478,7 +483,7 @@ type EndpointChange struct {
 	// Evidence What was seen.
 	Evidence string `json:"evidence"`
 
-	// From ok, nok or unknown.
+	// From up, down or unprobed.
 	From string    `json:"from"`
 	Time time.Time `json:"time"`
 	To   string    `json:"to"`
@@ -529,9 +534,12 @@ type EndpointProbe struct {
 	Name string `json:"name,omitempty"`
 
 	// Object It is an object of its own, made by POST config/endpoint.
-	Object    bool   `json:"object,omitempty"`
-	ProbeCA   string `json:"probeCA,omitempty"`
-	ProbeCert string `json:"probeCert,omitempty"`
+	Object bool `json:"object,omitempty"`
+
+	// ObservedState up, unprobed, draining, drained, panic or down: as the endpoints of services have it.
+	ObservedState string `json:"observedState,omitempty"`
+	ProbeCA       string `json:"probeCA,omitempty"`
+	ProbeCert     string `json:"probeCert,omitempty"`
 
 	// ProbeDuration The contract's word for probeInterval, in seconds, 1 to 86400; answers round it up. Beside probeInterval it is ignored.
 	ProbeDuration int    `json:"probeDuration"`
@@ -567,7 +575,7 @@ type EndpointProbeList struct {
 
 // EndpointRates defines model for EndpointRates.
 type EndpointRates struct {
-	// Active Connections in the table.
+	// Active Open connections.
 	Active uint64 `json:"active"`
 
 	// Counters What has been counted so far. The sums of a service include endpoints that it has no longer.
@@ -579,7 +587,7 @@ type EndpointRates struct {
 	// Rates What is counted, a second. Bytes are those of IP packets.
 	Rates Rates `json:"rates"`
 
-	// State up, down, or unknown: it is not probed, or was not yet.
+	// State up, unprobed, standby, draining, drained, panic or down.
 	State  string `json:"state"`
 	Weight int    `json:"weight"`
 }
@@ -631,7 +639,7 @@ type EndpointStatus struct {
 	// Standby It is a backup that is not needed.
 	Standby bool `json:"standby,omitempty"`
 
-	// State up, down, unknown (probed, and no answer yet), or unprobed.
+	// State up, unprobed, standby, draining, drained, panic or down.
 	State  string `json:"state"`
 	Weight int    `json:"weight"`
 }
@@ -1012,6 +1020,10 @@ type LoadbalanceEntry struct {
 	// Endpoints In the order of round robin. At most 4096.
 	Endpoints []Endpoint `json:"endpoints"`
 
+	// ObservedState The state of the service: up, unprobed, degraded (it serves, and some endpoints are down), panic (only endpoints that are
+	// reported down take connections), down, draining, drained, pending or failed. In requests it is ignored.
+	ObservedState string `json:"observedState,omitempty"`
+
 	// SecondaryIPs Up to 3 further VIPs, of the VIP's family: the service answers there too, with the same endpoints and counters.
 	SecondaryIPs     []SecondaryIP    `json:"secondaryIPs,omitempty"`
 	ServiceArguments ServiceArguments `json:"serviceArguments"`
@@ -1029,11 +1041,14 @@ type LoadbalanceList struct {
 
 // LoadbalanceRequest A LoadbalanceEntry, or lbAttr alone.
 type LoadbalanceRequest struct {
-	AllowedSources   []AllowedSource    `json:"allowedSources,omitempty"`
-	Endpoints        []Endpoint         `json:"endpoints,omitempty"`
-	LbAttr           []LoadbalanceEntry `json:"lbAttr,omitempty"`
-	SecondaryIPs     []SecondaryIP      `json:"secondaryIPs,omitempty"`
-	ServiceArguments *ServiceArguments  `json:"serviceArguments,omitempty"`
+	AllowedSources []AllowedSource    `json:"allowedSources,omitempty"`
+	Endpoints      []Endpoint         `json:"endpoints,omitempty"`
+	LbAttr         []LoadbalanceEntry `json:"lbAttr,omitempty"`
+
+	// ObservedState Ignored, as status.
+	ObservedState    string            `json:"observedState,omitempty"`
+	SecondaryIPs     []SecondaryIP     `json:"secondaryIPs,omitempty"`
+	ServiceArguments *ServiceArguments `json:"serviceArguments,omitempty"`
 
 	// Status Ignored, so that what GET answers can be sent back.
 	Status *Status `json:"status,omitempty"`
@@ -1856,7 +1871,7 @@ type ServiceKeyList struct {
 
 // ServiceRates defines model for ServiceRates.
 type ServiceRates struct {
-	// Active Connections in the table.
+	// Active Open connections.
 	Active uint64 `json:"active"`
 
 	// Counters What has been counted so far. The sums of a service include endpoints that it has no longer.
@@ -1866,10 +1881,13 @@ type ServiceRates struct {
 	// Endpoints If they were asked for.
 	Endpoints []EndpointRates `json:"endpoints,omitempty"`
 
-	// EndpointsDown Of those that are probed.
+	// EndpointsDown Endpoints in state down or panic.
 	EndpointsDown int `json:"endpointsDown"`
 
-	// EndpointsUp Of those that are probed.
+	// EndpointsDrained Endpoints in state draining or drained.
+	EndpointsDrained int `json:"endpointsDrained"`
+
+	// EndpointsUp Endpoints that take new connections and are not known to be down.
 	EndpointsUp int    `json:"endpointsUp"`
 	Name        string `json:"name,omitempty"`
 
@@ -1881,6 +1899,9 @@ type ServiceRates struct {
 
 	// Service Its key, such as 20.20.20.1:2020/tcp.
 	Service string `json:"service"`
+
+	// State As ServiceSummary has it.
+	State string `json:"state"`
 }
 
 // ServiceRatesList defines model for ServiceRatesList.
@@ -1915,10 +1936,10 @@ type ServiceSummary struct {
 	// Connections Open now.
 	Connections uint64 `json:"connections"`
 
-	// Down That their probe, an agent or handshakes say are down.
+	// Down Endpoints in state down or panic.
 	Down int `json:"down"`
 
-	// Drained That are drained.
+	// Drained Endpoints in state draining or drained.
 	Drained   int `json:"drained"`
 	Endpoints int `json:"endpoints"`
 
@@ -1934,19 +1955,24 @@ type ServiceSummary struct {
 	Opened uint64 `json:"opened"`
 
 	// Packets Of both directions.
-	Packets  uint64 `json:"packets"`
+	Packets uint64 `json:"packets"`
+
+	// Panic Endpoints in state panic.
+	Panic    int    `json:"panic"`
 	Protocol string `json:"protocol"`
 
 	// Rate Connections made a second, as /status/rates has it.
 	Rate float32 `json:"rate"`
 
-	// State failed (the data path does not have it as it should be), pending (not yet), down (no endpoint takes new connections), degraded (some that are wanted do not), ok.
+	// State failed (the wanted version cannot be applied), pending (it is not applied yet), down (clients are not served), panic (only
+	// endpoints that are reported down take connections), degraded (it serves, and some endpoints are down), draining, drained,
+	// unprobed (it serves, and nobody checks its endpoints) or up.
 	State string `json:"state"`
 
 	// Traffic Bytes a second, of both directions.
 	Traffic float32 `json:"traffic"`
 
-	// Up That may take new connections: not down, not drained, of a weight above 0.
+	// Up Endpoints that take new connections and are not known to be down.
 	Up int `json:"up"`
 }
 
@@ -2058,6 +2084,9 @@ type TotalRates struct {
 type User struct {
 	// CreatedAt Ignored in requests.
 	CreatedAt string `json:"created_at,omitempty"`
+
+	// CurrentPassword The password so far, which a user who changes the own password must give: a stolen token is not enough. Never told.
+	CurrentPassword string `json:"currentPassword,omitempty"`
 
 	// Id Ignored in requests.
 	Id int64 `json:"id,omitempty"`
@@ -2754,7 +2783,7 @@ type GetServiceSummariesParams struct {
 	// Search Only services whose key or name has this text, or that have an endpoint at an address which begins so.
 	Search string `form:"search,omitempty" json:"search,omitempty"`
 
-	// State Only services of these states, several with commas: failed, down, degraded, pending, ok; trouble is the first three.
+	// State Only services of these states, several with commas: failed, down, panic, degraded, draining, drained, pending, unprobed, up; trouble is the first six.
 	State string `form:"state,omitempty" json:"state,omitempty"`
 
 	// Sort key (the default), name, state (the worst first), endpoints, connections, rate, traffic; with - before it the other way around.
@@ -3033,7 +3062,7 @@ type ClientInterface interface {
 
 	// UpdateUserWithBody Change a user's name, password or role
 	//
-	// What is absent or empty stays. Another password or role ends the user's tokens. Users may change their own password, and nothing else.
+	// What is absent or empty stays. Another password or role ends the user's tokens. Users other than admins may change their own password only. Whoever changes the own password gives the current one as well.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3042,7 +3071,7 @@ type ClientInterface interface {
 
 	// UpdateUser Change a user's name, password or role
 	//
-	// What is absent or empty stays. Another password or role ends the user's tokens. Users may change their own password, and nothing else.
+	// What is absent or empty stays. Another password or role ends the user's tokens. Users other than admins may change their own password only. Whoever changes the own password gives the current one as well.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -4181,7 +4210,7 @@ func (c *Client) DeleteUser(ctx context.Context, id int64, reqEditors ...Request
 
 // UpdateUserWithBody Change a user's name, password or role
 //
-// What is absent or empty stays. Another password or role ends the user's tokens. Users may change their own password, and nothing else.
+// What is absent or empty stays. Another password or role ends the user's tokens. Users other than admins may change their own password only. Whoever changes the own password gives the current one as well.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4200,7 +4229,7 @@ func (c *Client) UpdateUserWithBody(ctx context.Context, id int64, contentType s
 
 // UpdateUser Change a user's name, password or role
 //
-// What is absent or empty stays. Another password or role ends the user's tokens. Users may change their own password, and nothing else.
+// What is absent or empty stays. Another password or role ends the user's tokens. Users other than admins may change their own password only. Whoever changes the own password gives the current one as well.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -12195,7 +12224,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateUserWithBodyWithResponse Change a user's name, password or role
 	//
-	// What is absent or empty stays. Another password or role ends the user's tokens. Users may change their own password, and nothing else.
+	// What is absent or empty stays. Another password or role ends the user's tokens. Users other than admins may change their own password only. Whoever changes the own password gives the current one as well.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -12204,7 +12233,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateUserWithResponse Change a user's name, password or role
 	//
-	// What is absent or empty stays. Another password or role ends the user's tokens. Users may change their own password, and nothing else.
+	// What is absent or empty stays. Another password or role ends the user's tokens. Users other than admins may change their own password only. Whoever changes the own password gives the current one as well.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -19065,7 +19094,7 @@ func (c *ClientWithResponses) DeleteUserWithResponse(ctx context.Context, id int
 
 // UpdateUserWithBodyWithResponse Change a user's name, password or role
 //
-// What is absent or empty stays. Another password or role ends the user's tokens. Users may change their own password, and nothing else.
+// What is absent or empty stays. Another password or role ends the user's tokens. Users other than admins may change their own password only. Whoever changes the own password gives the current one as well.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -19080,7 +19109,7 @@ func (c *ClientWithResponses) UpdateUserWithBodyWithResponse(ctx context.Context
 
 // UpdateUserWithResponse Change a user's name, password or role
 //
-// What is absent or empty stays. Another password or role ends the user's tokens. Users may change their own password, and nothing else.
+// What is absent or empty stays. Another password or role ends the user's tokens. Users other than admins may change their own password only. Whoever changes the own password gives the current one as well.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -65,6 +66,7 @@ type daemon struct {
 	passive    *reconcile.Passive
 	interfaces *reconcile.Interfaces
 	xdp        *reconcile.Task
+	hiddenTags func() []reconcile.HiddenTags
 	sockets    *reconcile.Task
 	follower   *reconcile.Network
 	api        *httpapi.API
@@ -117,7 +119,9 @@ func assemble(c *config.Config, log *slog.Logger, lines *logring.Ring, network *
 	})
 	xdp := reconcile.NewXDP(d, reconcile.XDPConfig{
 		Choice: c.XDP, Whitelist: c.Whitelist, Blacklist: c.Blacklist, Features: network.XDPFeatures,
+		HidesTags: network.HidesTags,
 	}, log)
+	p.hiddenTags = xdp.HiddenTags
 	p.xdp = reconcile.NewTask("xdp", 0, func(context.Context) error { return xdp.Sync(network.Links()) }, o)
 	p.sockets = reconcile.NewTask("own sockets", 0, p.attachSockets, o)
 	p.follower = reconcile.NewNetwork(d, network, o, p.networkChanged)
@@ -142,6 +146,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logring.Ring, network *
 		Explainer: explain.New(explain.Explainer{Desired: state, DataPath: source, Health: p.health, Network: network, Loads: p.rates, LocalSockets: c.LocalSockets}),
 		Sampler:   p.rates, Interfaces: func() map[int]string { return interfaceNames(network) }, Dropper: p.rules.Dropper, Metrics: measured, Observe: measured.Observe,
 		Token: c.API.Token, Users: httpapi.Users{Everyone: c.API.Insecure, UIDs: c.API.UIDs, GIDs: c.API.GIDs},
+		Hosts:     append(c.API.Hosts, strings.ToLower(hostname())),
 		AskTokens: c.API.Users, Access: users, Audit: access.NewAudit(c.StateDir), Ready: p.ready,
 		Version: apiVersion(d.ABI()), Log: log, LogLevel: c.LogLevel, Lines: lines, ProbeFiles: c.ProbeFiles, MetricsOff: c.MetricsOff, Compat: c.Compat,
 		Verifier: p.verifier(statuses), Doctor: p.doctor(start), NoPage: !c.Page,
@@ -243,7 +248,8 @@ func (p *daemon) attach(ctx context.Context) {
 	if err := p.exchange.begin(time.Now()); err != nil {
 		p.log.Error("drops cannot be read", "error", err)
 	}
-	p.sockets.Mark() // first, so that no task finds nothing to do and calls itself idle
+	p.datapath.PromiseSweep(sweepEvery) // packets come before the first sweep
+	p.sockets.Mark()                    // first, so that no task finds nothing to do and calls itself idle
 	p.xdp.Mark()
 	var running sync.WaitGroup
 	defer running.Wait()

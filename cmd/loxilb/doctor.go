@@ -7,6 +7,7 @@ import (
 	"loxilb/internal/compile"
 	"loxilb/internal/doctor"
 	"loxilb/internal/lb"
+	"loxilb/internal/servicestate"
 )
 
 // examinedEndpoints bounds the endpoints to which ways are looked up.
@@ -36,11 +37,26 @@ func (p *daemon) doctor(started time.Time) func() *doctor.Machine {
 		for _, o := range p.datapath.Others() {
 			f.Programs = append(f.Programs, doctor.Program(o))
 		}
+		f.IPsec, f.IPsecError = p.ipsecPolicies()
 		for _, known := range p.network.Problems() {
 			f.Problems = append(f.Problems, doctor.Problem{About: known.Key, What: known.What, Hint: known.Hint})
 		}
+		for _, h := range p.hiddenTags() {
+			f.HiddenTags = append(f.HiddenTags, doctor.HiddenTags(h))
+		}
 		return doctor.Here(f)
 	}
+}
+
+// ipsecPolicies are the kernel's policies of IPsec.
+func (p *daemon) ipsecPolicies() (list []doctor.IPsecPolicy, err error) {
+	policies, err := p.network.IPsecPolicies()
+	for _, policy := range policies {
+		list = append(list, doctor.IPsecPolicy{
+			Forward: policy.Forward, Source: policy.Source, Destination: policy.Destination, Whole: policy.Whole(), Refuses: policy.Refuses, Text: policy.String(),
+		})
+	}
+	return list, err
 }
 
 // down are the endpoints that take no new connections, as probes or clients' handshakes have found.
@@ -53,15 +69,18 @@ func (p *daemon) down() (list []doctor.Down) {
 	return list
 }
 
-// unprobed are endpoints of TCP of which nothing is known, as neither probes nor clients' handshakes are heeded, or none of these has failed.
+// unprobed are TCP endpoints in state unprobed: nobody has checked them, and no handshake has failed.
 func (p *daemon) unprobed() (list []doctor.Unprobed) {
-	for s := range p.state.Services.All(p.state.Snapshot()) {
+	now := p.state.Snapshot()
+	drains := servicestate.DrainsOf(p.state.Drains.All(now))
+	for s := range p.state.Services.All(now) {
 		if s.Protocol != lb.TCP || s.Mode == lb.ModeDSR || s.PortMax != 0 || s.Port == 0 {
 			continue
 		}
 		stats, known := p.datapath.ServiceStats(compile.Key(s.Key))
 		for n, e := range s.Endpoints {
-			if _, heeded := p.health.EndpointState(&s, e); heeded || !known || n >= len(stats.Endpoints) || e.Weight == 0 {
+			state := servicestate.At(&s, n, &stats, drains, p.health)
+			if state != servicestate.Unprobed || !known || n >= len(stats.Endpoints) {
 				continue
 			}
 			if len(list) == examinedEndpoints {

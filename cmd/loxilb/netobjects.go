@@ -12,7 +12,7 @@ import (
 // netObjects are the loops of the objects of the kernel's network, by kind.
 type netObjects map[string]interface {
 	Run(context.Context)
-	KernelChanged()
+	KernelChanged(keys []string)
 }
 
 func newNetObjects(s *desired.State, n *netobj.Network, made *objects.Ledger, o reconcile.Observers) netObjects {
@@ -28,11 +28,9 @@ func newNetObjects(s *desired.State, n *netobj.Network, made *objects.Ledger, o 
 	}
 }
 
-// changed has loops look at what the kernel has.
-func (n netObjects) changed(kinds ...string) {
-	for _, kind := range kinds {
-		if loop := n[kind]; loop != nil {
-			loop.KernelChanged()
-		}
+// changed has the loop of a kind look at what the kernel has: of these keys, or of all if keys is nil.
+func (n netObjects) changed(kind string, keys []string) {
+	if loop := n[kind]; loop != nil {
+		loop.KernelChanged(keys)
 	}
 }

@@ -2,28 +2,56 @@ package access
 
 import (
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 )
 
-// A source may fail so often at once, and once more after each of these times.
+// A key may fail this often at once, and once more after each failureTime. A user has more failures
+// than a source: strangers must not lock out an administrator with a handful of requests.
 const (
-	failuresAtOnce = 5
+	sourceFailures = 5
+	userFailures   = 25
 	failureTime    = 10 * time.Second
-	maxSources     = 4096 // that are remembered
+	trustTime      = 24 * time.Hour // a source that has logged in as a user is exempt from that user's limit
+	maxKeys        = 4096           // of each kind
 )
 
-// Limiter slows down who fails to log in. It remembers sources: IPv4 addresses, and IPv6 networks of 64 bits, of which somebody has any number.
+// A Limiter slows down password guessing. It counts failed logins per source and per user, so one
+// guesser cannot spread its guesses over users, nor many guessers theirs over sources. A success
+// forgives the failures of the same source for the same user, and no others: a guesser with an
+// account of its own could reset its count otherwise.
+//
+// A source is an IPv4 address or an IPv6 network of 64 bits.
 type Limiter struct {
 	now func() time.Time
 
 	mu      sync.Mutex
-	sources map[netip.Prefix]time.Time // when all failures of a source are forgotten
+	sources deadlines[netip.Prefix]
+	users   deadlines[string]
+	pairs   deadlines[pair]
+	trusted deadlines[pair]
 }
 
-// NewLimiter makes one that remembers nobody.
+// A pair is a source that logs in as a user.
+type pair struct {
+	source netip.Prefix
+	user   string
+}
+
+// maxKeyName bounds the memory of a key: no user has a longer name.
+const maxKeyName = 64
+
+func pairOf(a netip.Addr, user string) pair {
+	return pair{sourceOf(a), strings.Clone(user[:min(len(user), maxKeyName)])}
+}
+
+// NewLimiter returns a Limiter without failures.
 func NewLimiter() *Limiter {
-	return &Limiter{now: time.Now, sources: map[netip.Prefix]time.Time{}}
+	return &Limiter{
+		now: time.Now, sources: deadlines[netip.Prefix]{}, users: deadlines[string]{},
+		pairs: deadlines[pair]{}, trusted: deadlines[pair]{},
+	}
 }
 
 func sourceOf(a netip.Addr) netip.Prefix {
@@ -39,52 +67,95 @@ func sourceOf(a netip.Addr) netip.Prefix {
 	return p
 }
 
-// Try counts a try as a failure, until Succeeded takes it back: so many tries may be at work at once, and no more.
-func (l *Limiter) Try(a netip.Addr) (wait time.Duration) {
+// Try counts a login as failed until Succeeded or Untried takes it back, which also bounds the
+// logins that run at once. It returns how long the caller must wait, 0 if it may go on.
+func (l *Limiter) Try(a netip.Addr, user string) (wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now, source := l.now(), sourceOf(a)
-	until, there := l.sources[source]
-	if until.Before(now) {
-		until = now
+	now, p := l.now(), pairOf(a, user)
+	wait = l.sources.wait(p.source, now, sourceFailures)
+	if l.trusted[p].Before(now) {
+		wait = max(wait, l.users.wait(p.user, now, userFailures))
 	}
-	if wait := until.Sub(now) - (failuresAtOnce-1)*failureTime; wait > 0 {
+	if wait > 0 {
 		return wait
 	}
-	if !there && len(l.sources) >= maxSources {
-		l.forget(now)
-	}
-	l.sources[source] = until.Add(failureTime)
+	l.sources.extend(p.source, now, failureTime)
+	l.users.extend(p.user, now, failureTime)
+	l.pairs.extend(p, now, failureTime)
 	return 0
 }
 
-// Untried takes a try back that nobody has looked at.
-func (l *Limiter) Untried(a netip.Addr) {
+// Untried takes back a login whose password was not checked.
+func (l *Limiter) Untried(a netip.Addr, user string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if until, there := l.sources[sourceOf(a)]; there {
-		l.sources[sourceOf(a)] = until.Add(-failureTime)
+	l.forgive(pairOf(a, user), failureTime)
+}
+
+// Succeeded takes back the failures of this source for this user.
+func (l *Limiter) Succeeded(a netip.Addr, user string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now, p := l.now(), pairOf(a, user)
+	l.forgive(p, l.pairs[p].Sub(now))
+	l.trusted.set(p, now.Add(trustTime), now)
+}
+
+func (l *Limiter) forgive(p pair, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	l.sources.reduce(p.source, d)
+	l.users.reduce(p.user, d)
+	l.pairs.reduce(p, d)
+}
+
+// deadlines hold, for each key, when its last failure is forgotten.
+type deadlines[K comparable] map[K]time.Time
+
+// wait is how long a key must wait that may have n failures at once.
+func (d deadlines[K]) wait(key K, now time.Time, n int) time.Duration {
+	until := d[key]
+	if until.Before(now) {
+		return 0
+	}
+	return max(0, until.Sub(now)-time.Duration(n-1)*failureTime)
+}
+
+func (d deadlines[K]) extend(key K, now time.Time, by time.Duration) {
+	until := d[key]
+	if until.Before(now) {
+		until = now
+	}
+	d.set(key, until.Add(by), now)
+}
+
+func (d deadlines[K]) set(key K, until, now time.Time) {
+	if _, exists := d[key]; !exists && len(d) >= maxKeys {
+		d.makeRoom(now)
+	}
+	d[key] = until
+}
+
+func (d deadlines[K]) reduce(key K, by time.Duration) {
+	if until, exists := d[key]; exists {
+		d[key] = until.Add(-by)
 	}
 }
 
-// Succeeded forgets the failures of a source.
-func (l *Limiter) Succeeded(a netip.Addr) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.sources, sourceOf(a))
-}
-
-// forget makes room: those whose failures are over, or else the one for which that is so first.
-func (l *Limiter) forget(now time.Time) {
-	var first netip.Prefix
-	for source, until := range l.sources {
+// makeRoom removes the keys whose failures are forgotten, or else the key that is forgotten first.
+func (d deadlines[K]) makeRoom(now time.Time) {
+	var first K
+	var earliest time.Time
+	for key, until := range d {
 		if until.Before(now) {
-			delete(l.sources, source)
-		} else if best, there := l.sources[first]; !there || until.Before(best) {
-			first = source
+			delete(d, key)
+		} else if earliest.IsZero() || until.Before(earliest) {
+			first, earliest = key, until
 		}
 	}
-	if len(l.sources) >= maxSources {
-		delete(l.sources, first)
+	if len(d) >= maxKeys {
+		delete(d, first)
 	}
 }

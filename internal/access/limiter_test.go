@@ -2,6 +2,7 @@ package access
 
 import (
 	"net/netip"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,34 +15,34 @@ func TestLimiter(t *testing.T) {
 	l, now := NewLimiter(), time.Now()
 	l.now = func() time.Time { return now }
 	a, b := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
-	for i := range failuresAtOnce {
-		if wait := l.Try(a); wait != 0 {
+	for i := range sourceFailures {
+		if wait := l.Try(a, "admin"); wait != 0 {
 			t.Errorf("try %d waits %s", i, wait)
 		}
 	}
-	if wait := l.Try(a); wait != failureTime {
+	if wait := l.Try(a, "admin"); wait != failureTime {
 		t.Errorf("one more waits %s", wait)
 	}
-	if wait := l.Try(netip.MustParseAddr("::ffff:10.0.0.1")); wait != failureTime {
+	if wait := l.Try(netip.MustParseAddr("::ffff:10.0.0.1"), "admin"); wait != failureTime {
 		t.Errorf("written in another way it waits %s", wait)
 	}
-	if wait := l.Try(b); wait != 0 {
+	if wait := l.Try(b, "admin"); wait != 0 {
 		t.Errorf("another source waits %s", wait)
 	}
 	now = now.Add(failureTime)
-	if wait := l.Try(a); wait != 0 {
+	if wait := l.Try(a, "admin"); wait != 0 {
 		t.Errorf("later it waits %s", wait)
 	}
-	if wait := l.Try(a); wait == 0 {
+	if wait := l.Try(a, "admin"); wait == 0 {
 		t.Error("later it may try twice")
 	}
-	l.Succeeded(a)
-	if wait := l.Try(a); wait != 0 {
+	l.Succeeded(a, "admin")
+	if wait := l.Try(a, "admin"); wait != 0 {
 		t.Errorf("after a success it waits %s", wait)
 	}
-	for i := range 2 * failuresAtOnce {
+	for i := range 2 * sourceFailures {
 		address := netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 15: byte(i)})
-		if wait := l.Try(address); (wait == 0) != (i < failuresAtOnce) {
+		if wait := l.Try(address, "admin"); (wait == 0) != (i < sourceFailures) {
 			t.Errorf("address %d of one network waits %s", i, wait)
 		}
 	}
@@ -51,23 +52,26 @@ func TestLimiter(t *testing.T) {
 func TestLimiterBounded(t *testing.T) {
 	t.Parallel()
 	l := NewLimiter()
-	for i := range 3 * maxSources {
-		l.Try(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}))
+	for i := range 3 * maxKeys {
+		at, user := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), strconv.Itoa(i)
+		l.Try(at, user)
+		l.Succeeded(at, user)
+		l.Try(at, user)
 	}
-	if n := len(l.sources); n > maxSources {
-		t.Errorf("%d sources are remembered", n)
+	if n := max(len(l.sources), len(l.users), len(l.pairs), len(l.trusted)); n > maxKeys {
+		t.Errorf("%d keys are remembered", n)
 	}
 	var allowed atomic.Int32
 	var running sync.WaitGroup
 	for range 100 {
 		running.Go(func() {
-			if l.Try(netip.MustParseAddr("192.0.2.1")) == 0 {
+			if l.Try(netip.MustParseAddr("192.0.2.1"), "admin") == 0 {
 				allowed.Add(1)
 			}
 		})
 	}
 	running.Wait()
-	if n := allowed.Load(); n != failuresAtOnce {
+	if n := allowed.Load(); n != sourceFailures {
 		t.Errorf("%d tries at once", n)
 	}
 }
@@ -76,16 +80,65 @@ func TestLimiterBounded(t *testing.T) {
 func TestUntried(t *testing.T) {
 	t.Parallel()
 	l, from := NewLimiter(), netip.MustParseAddr("10.0.0.1")
-	for i := range 3 * failuresAtOnce {
-		if wait := l.Try(from); wait > 0 {
+	for i := range 3 * sourceFailures {
+		if wait := l.Try(from, "admin"); wait > 0 {
 			t.Fatalf("try %d waits %v", i, wait)
 		}
-		l.Untried(from)
+		l.Untried(from, "admin")
 	}
-	for range failuresAtOnce {
-		l.Try(from)
+	for range sourceFailures {
+		l.Try(from, "admin")
 	}
-	if l.Try(from) == 0 {
+	if l.Try(from, "admin") == 0 {
 		t.Error("failures do not count")
+	}
+}
+
+// A guesser who has an account of its own cannot use it to reset the count of its guesses.
+func TestOwnSuccessForgivesNoGuess(t *testing.T) {
+	t.Parallel()
+	l, now, from := NewLimiter(), time.Now(), netip.MustParseAddr("10.0.0.1")
+	l.now = func() time.Time { return now }
+	guesses := 0
+	for range 20 {
+		for range sourceFailures - 1 {
+			if l.Try(from, "admin") == 0 {
+				guesses++
+			}
+		}
+		if l.Try(from, "guesser") == 0 {
+			l.Succeeded(from, "guesser")
+		}
+	}
+	if guesses != sourceFailures {
+		t.Errorf("%d guesses at once, want %d", guesses, sourceFailures)
+	}
+}
+
+// Guesses at one user are limited over all sources. The user's own source is not.
+func TestGuessesFromManySources(t *testing.T) {
+	t.Parallel()
+	l, now, home := NewLimiter(), time.Now(), netip.MustParseAddr("192.0.2.1")
+	l.now = func() time.Time { return now }
+	l.Try(home, "admin")
+	l.Succeeded(home, "admin")
+	guesses := 0
+	for i := range 10 * userFailures {
+		if l.Try(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), "admin") == 0 {
+			guesses++
+		}
+	}
+	if guesses != userFailures {
+		t.Errorf("%d guesses at once, want %d", guesses, userFailures)
+	}
+	if wait := l.Try(home, "admin"); wait != 0 {
+		t.Errorf("the source that the user logs in from waits %s", wait)
+	}
+	l.Succeeded(home, "admin")
+	if wait := l.Try(netip.MustParseAddr("10.9.9.9"), "admin"); wait == 0 {
+		t.Error("a success at one source forgives failures of others")
+	}
+	if wait := l.Try(netip.MustParseAddr("10.9.9.9"), "other"); wait != 0 {
+		t.Errorf("another user waits %s", wait)
 	}
 }

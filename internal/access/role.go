@@ -57,7 +57,7 @@ func Needed(method, path string) Role {
 		return Admin
 	case reads:
 		return View
-	case within(path, "/config/cors"), within(path, "/config/params"), within(path, "/config/import"):
+	case within(path, "/config/cors"), within(path, "/config/params"):
 		return Admin
 	case within(path, "/config"):
 		return Operate

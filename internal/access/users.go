@@ -194,6 +194,19 @@ func (u *Users) Login(ctx context.Context, name, password string) (token string,
 	})
 }
 
+// CheckPassword returns ErrLogin if the user does not have this password.
+func (u *Users) CheckPassword(ctx context.Context, id int64, password string) error {
+	one := u.content.Load().byID(id)
+	if one == nil || len(password) > maxPassword {
+		return ErrLogin
+	}
+	ok, err := u.hasher.matches(ctx, one.Password, password)
+	if err == nil && !ok {
+		err = ErrLogin
+	}
+	return err
+}
+
 // Who is the user that a token was given to.
 func (u *Users) Who(token string) (User, bool) {
 	c := u.content.Load()

@@ -205,7 +205,7 @@ func TestRoles(t *testing.T) {
 		"GET /config/loadbalancer/all": View, "GET /metrics": View, "HEAD /logs": View, "POST /auth/logout": View, "PUT /auth/users/{id}": View, "GET /auth/users": View,
 		"POST /config/loadbalancer": Operate, "DELETE /config/drain": Operate, "POST /config/metrics": Operate,
 		"POST /auth/users": Admin, "DELETE /auth/users/{id}": Admin, "GET /audit": Admin,
-		"POST /config/params": Admin, "POST /config/cors": Admin, "DELETE /config/cors/{cors_url}": Admin, "POST /config/import": Admin, "POST /elsewhere": Admin,
+		"POST /config/params": Admin, "POST /config/cors": Admin, "DELETE /config/cors/{cors_url}": Admin, "POST /config/import": Operate, "POST /elsewhere": Admin,
 		"POST /config/corset": Operate, "POST /configuration": Admin,
 	} {
 		method, path, _ := strings.Cut(request, " ")

@@ -14,17 +14,24 @@ import (
 // noInterface is the index of an interface that is not there: no packet comes by it.
 const noInterface = ^uint32(0)
 
-// Rules compiles the firewall rules, which have passed lb.Rule.Validate. index is the number of an interface; false: there is none of that name.
+// Rules compiles the firewall rules, which have passed lb.Rule.Validate. index is the number of an
+// interface; false: there is none of that name.
 func Rules(list []lb.Rule, index func(name string) (int, bool)) (bpf.RuleTable, error) {
+	t, _, err := compileRules(list, index)
+	return t, err
+}
+
+// compileRules also returns how many steps it took to grow the trees.
+func compileRules(list []lb.Rule, index func(name string) (int, bool)) (t bpf.RuleTable, steps int, err error) {
 	if len(list) > lb.MaxRules {
-		return bpf.RuleTable{}, fmt.Errorf("%d firewall rules are more than %d", len(list), lb.MaxRules)
+		return bpf.RuleTable{}, 0, fmt.Errorf("%d firewall rules are more than %d", len(list), lb.MaxRules)
 	}
 	ordered := make([]*lb.Rule, len(list))
 	for i := range list {
 		ordered[i] = &list[i]
 	}
 	slices.SortFunc(ordered, lb.CompareRules)
-	t := bpf.RuleTable{Rules: make([]bpf.TcRule, len(list))}
+	t.Rules = make([]bpf.TcRule, len(list))
 	ipv6 := make([]bool, len(list)) // ::/0 alone has the same words as any address of either version
 	for i, r := range ordered {
 		t.Rules[i] = rule(r, index)
@@ -33,8 +40,8 @@ func Rules(list []lb.Rule, index func(name string) (int, bool)) (bpf.RuleTable, 
 			t.Rules[i].Target = sourceOf(&t, r.ToSource)
 		}
 	}
-	growTrees(&t, ipv6)
-	return t, nil
+	steps, err = growTrees(&t, ipv6)
+	return t, steps, err
 }
 
 func asksForIPv6(p netip.Prefix) bool { return p.IsValid() && !p.Addr().Is4() }

@@ -1,10 +1,14 @@
 package compile
 
 import (
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -17,6 +21,10 @@ import (
 
 func interfaceIndex(name string) (int, bool) {
 	i, ok := map[string]int{"client": 1, "server": 2}[name]
+	if n, isEther := strings.CutPrefix(name, "eth"); isEther {
+		i, err := strconv.Atoi(n)
+		return i + 10, err == nil
+	}
 	return i, ok
 }
 
@@ -25,7 +33,9 @@ func TestRulesFind(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 9, 300} {
 		rng := rand.New(rand.NewPCG(1, uint64(n)))
-		for name, list := range ruletest.Sets(n, rng) {
+		sets := ruletest.Sets(n, rng)
+		maps.Copy(sets, ruletest.Hostile(n, rng))
+		for name, list := range sets {
 			table, err := Rules(list, interfaceIndex)
 			if err != nil {
 				t.Fatal(err)
@@ -73,12 +83,55 @@ func TestRulesSize(t *testing.T) {
 		}
 		t.Logf("%s: %d nodes, %d entries; a packet looks at %.1f nodes and %.1f rules, %d at most", name, len(table.Nodes), len(table.Entries),
 			float64(nodes)/packets, float64(rules)/packets, worst)
-		most := map[string]int{"mixed": 300, "wide": 300, "nested ports": 5000}[name]
-		if most == 0 {
-			most = 20
+		most := 20
+		if slices.Contains([]string{"mixed", "wide", "nested ports"}, name) {
+			most = 100
 		}
 		if worst > most {
 			t.Errorf("%s: a packet looks at %d nodes and rules, over %d", name, worst, most)
+		}
+	}
+}
+
+// TestRulesHostile: the most rules that there may be compile in a bounded number of steps and bytes
+// even if nearly every packet is in the ranges of thousands of them, and few are compared.
+func TestRulesHostile(t *testing.T) {
+	const (
+		mostSteps   = 2 * buildWork // the last split may exceed buildWork
+		mostBytes   = 200 << 20
+		mostRules   = 400 // to one packet in all trees, in the worst place
+		averageCost = 100
+		packets     = 2000
+	)
+	rng := rand.New(rand.NewPCG(1, 2))
+	sets := ruletest.Sets(lb.MaxRules, rng)
+	maps.Copy(sets, ruletest.Hostile(lb.MaxRules, rng))
+	for name, list := range sets {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		table, steps, err := compileRules(list, interfaceIndex)
+		if err != nil {
+			t.Fatal(err)
+		}
+		runtime.ReadMemStats(&after)
+		bytes := after.TotalAlloc - before.TotalAlloc
+		cost := table.Cost()
+		var sum int
+		for range packets {
+			p := ruletest.Packet(&list[rng.IntN(len(list))], rng)
+			_, nodes, rules := table.Find(&p)
+			sum += nodes + rules
+			if nodes > cost.Nodes || rules > cost.Rules {
+				t.Errorf("%s: a packet looks at %d nodes and %d rules, more than %+v", name, nodes, rules, cost)
+			}
+		}
+		t.Logf("%s: %d thousand steps, %d MB; %d nodes, %d entries; packets look at %.1f, at most %+v",
+			name, steps/1000, bytes>>20, len(table.Nodes), len(table.Entries), float64(sum)/packets, cost)
+		if steps > mostSteps || bytes > mostBytes {
+			t.Errorf("%s: compiling takes %d steps and %d bytes", name, steps, bytes)
+		}
+		if cost.Rules > mostRules || sum > averageCost*packets {
+			t.Errorf("%s: packets look at too many rules", name)
 		}
 	}
 }

@@ -116,6 +116,9 @@ func (f *flags) checkAPI(name func(flag string) string, api *API) error {
 	if err := f.checkUsers(api); err != nil {
 		return err
 	}
+	if api.Hosts, err = checkHosts(f.apiHosts); err != nil {
+		return err
+	}
 	if f.manualToken {
 		if api.Token, err = readToken(f.manualTokenFile, f.compat); err != nil {
 			return err

@@ -73,6 +73,7 @@ type API struct {
 	KeyFile  string
 	Socket   string   // path of the UNIX socket; empty: none
 	Token    string   // every request over TCP must carry it; empty: none asked
+	Hosts    []string // DNS names that requests without a token may use, in lower case
 	Users    bool     // every request over TCP must carry Token, or that of a user
 	Insecure bool     // TCP is open to whoever reaches it, users of this machine included
 	UIDs     []uint32 // may use loopback, besides root

@@ -49,6 +49,22 @@ func TestDefaults(t *testing.T) {
 // noGroup leaves out what depends on whether this machine has the group.
 var noGroup = cmpopts.IgnoreFields(API{}, "GIDs", "Group")
 
+func TestAPIHosts(t *testing.T) {
+	t.Parallel()
+	c, code, msg := run(nil, "--api-hosts=LB.example.com,node-1")
+	if code != ExitOK {
+		t.Fatal(msg)
+	}
+	if diff := cmp.Diff([]string{"lb.example.com", "node-1"}, c.API.Hosts); diff != "" {
+		t.Error(diff)
+	}
+	for _, wrong := range []string{"http://lb", "lb:11111", "*.example.com", "a..b", "-"} {
+		if _, code, msg := run(nil, "--api-hosts="+wrong); code == ExitOK || !strings.Contains(msg, "is not a DNS name") {
+			t.Errorf("%s: %d %s", wrong, code, msg)
+		}
+	}
+}
+
 func TestAPIUsers(t *testing.T) {
 	t.Parallel()
 	c, code, msg := run(nil, "--api-users=root,4711,@0", "--api-users=@root,nobody")

@@ -18,6 +18,7 @@ type flags struct {
 	port, tlsPort   string // text, so that the error is ours and the environment shares it
 	socket          string
 	apiUsers        []string
+	apiHosts        []string
 	tls, insecure   bool
 	cert, key       string
 	manualToken     bool
@@ -61,6 +62,7 @@ func (f *flags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.port, "port", "11111", "port of the REST API")
 	fs.StringVar(&f.socket, "socket", socketAuto, "UNIX socket of the REST API, for root and the group "+apiGroup+"; auto is one for each network namespace, in "+apisocket.Dir+"; empty for none")
 	fs.StringSliceVar(&f.apiUsers, "api-users", nil, "users, or @groups, who may use the API on loopback besides root and the group "+apiGroup+"; names or numbers, several with commas")
+	fs.StringSliceVar(&f.apiHosts, "api-hosts", nil, "DNS names of this machine in URLs of requests without a token (several with commas), besides the host name, names of one label and of Kubernetes services: web pages could rebind other names")
 	fs.BoolVar(&f.tls, "tls", false, "serve the REST API by HTTPS too")
 	fs.StringVar(&f.tlsHost, "tls-host", "0.0.0.0", "address of the HTTPS API; another than loopback needs --manualtoken")
 	fs.StringVar(&f.tlsPort, "tls-port", "8091", "port of the HTTPS API")

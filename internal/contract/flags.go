@@ -107,6 +107,7 @@ func oursOnly() []Section[Flag] {
 		{"Of this build only", []Flag{
 			{Name: "compat", State: Ours},
 			{Name: "socket", State: Ours},
+			{Name: "api-hosts", State: Ours},
 			{Name: "api-users", State: Ours},
 			{Name: "insecure", State: Ours},
 			{Name: "page", State: Ours},

@@ -327,7 +327,7 @@ func (s *stress) check() {
 	s.t.Helper()
 	const both = bpf.TcConnectionFlagCONN_REPLY_DIRECTION
 	all := dptest.Connections(s.t, s.d.collection)
-	active, ports := map[uint32]uint64{}, map[netip.AddrPort]map[netip.AddrPort]uint32{}
+	tracked, active, ports := map[uint32]uint64{}, map[uint32]int64{}, map[netip.AddrPort]map[netip.AddrPort]uint32{}
 	var halfOpen [2]int64
 	for key, row := range all {
 		trait := func(tr bpf.TcConnectionTrait) bool { return row.Traits&uint8(tr) != 0 }
@@ -336,7 +336,10 @@ func (s *stress) check() {
 			s.t.Errorf("%v has ended, and is still there", key)
 		}
 		if !reply {
-			active[row.Endpoint]++
+			tracked[row.Endpoint]++
+			if isActive(&row) {
+				active[row.Endpoint]++
+			}
 			if row.Flags&uint8(bpf.TcConnectionFlagCONN_ASSURED) == 0 {
 				halfOpen[halfOpenClass(key.Protocol)]++
 			}
@@ -367,8 +370,8 @@ func (s *stress) check() {
 		if err := s.d.collection.EndpointStates.Lookup(id, &state); err != nil {
 			s.t.Fatal(err)
 		}
-		if state.Active != active[id] {
-			s.t.Errorf("endpoint %d: %d active, %d in the table", id, int64(state.Active), active[id])
+		if state.Active != active[id] || state.Tracked != tracked[id] {
+			s.t.Errorf("endpoint %d: %d of %d are active by its counters, %d of %d by the table", id, state.Active, int64(state.Tracked), active[id], tracked[id])
 		}
 	}
 	for _, svc := range s.services {
@@ -410,4 +413,12 @@ func (s *stress) halfOpen() [2]int64 {
 		}
 	}
 	return all.Of
+}
+
+// isActive reports whether the row of a client's packets is of an open connection: neither reset, nor closed by both sides, nor, where the endpoint
+// answers directly, by the client.
+func isActive(row *bpf.TcConnection) bool {
+	const acked = uint8(bpf.TcConnectionFlagCONN_FIN_CLIENT_ACKED | bpf.TcConnectionFlagCONN_FIN_ENDPOINT_ACKED)
+	oneWay := row.Traits&uint8(bpf.TcConnectionTraitCONN_ONE_WAY) != 0
+	return row.Flags&uint8(bpf.TcConnectionFlagCONN_RESET) == 0 && row.Flags&acked != acked && !(oneWay && row.Flags&uint8(bpf.TcConnectionFlagCONN_FIN_CLIENT) != 0)
 }

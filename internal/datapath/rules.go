@@ -21,5 +21,8 @@ func (d *Datapath) SetRules(t bpf.RuleTable) error {
 // RuleHits is what the rule of an identity has decided about. false: the data path does not have it.
 func (d *Datapath) RuleHits(identity uint64) (lb.Traffic, bool) { return d.firewall.RuleHits(identity) }
 
+// RuleCost is the most that a packet looks at to find its rule.
+func (d *Datapath) RuleCost() lb.RuleCost { return d.firewall.RuleCost() }
+
 // RuleCount is how many firewall rules packets are judged by.
 func (d *Datapath) RuleCount() int { return d.firewall.Count() }

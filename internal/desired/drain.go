@@ -27,7 +27,7 @@ func newDrains() *Drains {
 		Name: DrainKind,
 		Key:  lb.Drain.Key,
 		Equal: func(a, b lb.Drain) bool {
-			return a.Key() == b.Key() && a.Rate == b.Rate && a.Deadline.Equal(b.Deadline)
+			return a.Key() == b.Key() && a.Rate == b.Rate && sameDeadline(a.Deadline, b.Deadline)
 		},
 		Validate: lb.Drain.Validate,
 		Format:   2,
@@ -41,6 +41,12 @@ func newDrains() *Drains {
 		},
 	})
 	return d
+}
+
+// sameDeadline compares deadlines as users see them: by the wall's clock, to the millisecond. Their monotonic
+// readings differ by the time at which each was read, so applying what was exported would be a change.
+func sameDeadline(a, b time.Time) bool {
+	return a.Round(0).Round(time.Millisecond).Equal(b.Round(0).Round(time.Millisecond))
 }
 
 // storedDrain is a drain with its deadline by two clocks: that of the wall may be another one when it is read.

@@ -74,10 +74,14 @@ func (s *State) GoBackIfDue(log *slog.Logger) {
 	}
 }
 
-// Undone is the last revision that has undone another, as nobody had confirmed it, if it is remembered.
+// Undone is the revision that has undone the last one that waited for confirmation. false: that one
+// was confirmed, or is not remembered.
 func (s *State) Undone() (store.Revision, bool) {
 	for _, r := range s.Revisions() { // the last one first
-		if r.Doing == undoing {
+		switch {
+		case r.Confirmed:
+			return store.Revision{}, false
+		case r.Doing == undoing:
 			return r, true
 		}
 	}

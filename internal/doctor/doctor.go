@@ -56,9 +56,12 @@ type Facts struct {
 	Endpoints  []Endpoint
 	Down       []Down
 	Unprobed   []Unprobed
-	Interfaces []string  // whose packets are balanced
-	Programs   []Program // of others, at hooks where the daemon's are
-	Problems   []Problem // of the network, that the daemon has found
+	Interfaces []string      // whose packets are balanced
+	Programs   []Program     // of others, at hooks where the daemon's are
+	IPsec      []IPsecPolicy // of the kernel, in the order in which it asks them
+	IPsecError error         // why they are not known
+	Problems   []Problem     // of the network, that the daemon has found
+	HiddenTags []HiddenTags
 	StateDir   string
 	Started    time.Time // of the daemon, with the clock that never jumps
 }
@@ -111,7 +114,8 @@ func checks() []check {
 	return []check{
 		{"kernel", kernel}, {"jit", jit}, {"bpffs", bpffs}, {"program-statistics", statistics}, {"forwarding", forwarding}, {"reverse-path", reversePath},
 		{"redirects", redirects}, {"offloads", offloads}, {"next-hops", nextHops}, {"neighbour-table", neighbourTable}, {"mtu", mtu}, {"path-mtu", pathMTU},
-		{"endpoints", endpoints}, {"unprobed", unprobed}, {"other-programs", otherPrograms},
+		{"endpoints", endpoints}, {"unprobed", unprobed}, {"other-programs", otherPrograms}, {"ipsec", ipsec},
+		{"vlan-tags", hiddenTags},
 		{"vips", vips}, {"clock", clock}, {"cgroup", cgroup}, {"memory", memory}, {"descriptors", descriptors}, {"disk", disk}, {"netfilter", netfilter},
 		{"ports", ports}, {"queues", queues}, {"interrupts", interrupts}, {"governor", governor},
 	}

@@ -119,18 +119,24 @@ func wrongs() map[string]struct {
 	}
 	file := func(path, text string) map[string]string { return map[string]string{path: text} }
 	return map[string]wrong{
-		"old kernel":      {files: file("proc/sys/kernel/osrelease", "5.15.0"), id: "kernel:release", sure: Certain},
-		"no types":        {files: file("sys/kernel/btf/vmlinux", ""), id: "kernel:btf", sure: Certain},
-		"no cgroup BPF":   {files: file("boot/config-6.8.0", "CONFIG_BPF_SYSCALL=y\nCONFIG_BPF_JIT=y\nCONFIG_NET_CLS_ACT=y"), id: "kernel:CONFIG_CGROUP_BPF", sure: Certain},
-		"interpreted":     {files: file("proc/sys/net/core/bpf_jit_enable", "0"), id: "jit:enable", sure: Certain, mends: true},
-		"hardened":        {files: file("proc/sys/net/core/bpf_jit_harden", "2"), id: "jit:harden", sure: Likely, mends: true},
-		"no bpffs":        {files: file("proc/self/mounts", "none / ext4 rw 0 0"), id: "bpffs:mount", sure: Certain},
-		"statistics":      {files: file("proc/sys/kernel/bpf_stats_enabled", "1"), id: "program-statistics:enabled", sure: Certain, mends: true},
-		"forwarding":      {files: file("proc/sys/net/ipv4/conf/lo/forwarding", "0"), id: "forwarding:ipv4", sure: Certain, mends: true},
-		"strict":          {files: map[string]string{"proc/sys/net/ipv4/conf/all/rp_filter": "0", "proc/sys/net/ipv4/conf/eth0/rp_filter": "1"}, id: "reverse-path:eth0", sure: Possible, mends: true},
-		"redirects":       {files: file("proc/sys/net/ipv4/conf/all/send_redirects", "1"), id: "redirects:eth0", sure: Possible, mends: true},
-		"LRO":             {edit: func(_ *Machine, n *fakeNetwork) { n.features["eth0/lro"] = true }, id: "offloads:eth0/lro", sure: Certain, mends: true},
-		"no GRO":          {edit: func(_ *Machine, n *fakeNetwork) { n.features["eth0/gro"] = false }, id: "offloads:eth0/gro", sure: Likely, mends: true},
+		"old kernel":    {files: file("proc/sys/kernel/osrelease", "5.15.0"), id: "kernel:release", sure: Certain},
+		"no types":      {files: file("sys/kernel/btf/vmlinux", ""), id: "kernel:btf", sure: Certain},
+		"no cgroup BPF": {files: file("boot/config-6.8.0", "CONFIG_BPF_SYSCALL=y\nCONFIG_BPF_JIT=y\nCONFIG_NET_CLS_ACT=y"), id: "kernel:CONFIG_CGROUP_BPF", sure: Certain},
+		"interpreted":   {files: file("proc/sys/net/core/bpf_jit_enable", "0"), id: "jit:enable", sure: Certain, mends: true},
+		"hardened":      {files: file("proc/sys/net/core/bpf_jit_harden", "2"), id: "jit:harden", sure: Likely, mends: true},
+		"no bpffs":      {files: file("proc/self/mounts", "none / ext4 rw 0 0"), id: "bpffs:mount", sure: Certain},
+		"statistics":    {files: file("proc/sys/kernel/bpf_stats_enabled", "1"), id: "program-statistics:enabled", sure: Certain, mends: true},
+		"forwarding":    {files: file("proc/sys/net/ipv4/conf/lo/forwarding", "0"), id: "forwarding:ipv4", sure: Certain, mends: true},
+		"strict":        {files: map[string]string{"proc/sys/net/ipv4/conf/all/rp_filter": "0", "proc/sys/net/ipv4/conf/eth0/rp_filter": "1"}, id: "reverse-path:eth0", sure: Possible, mends: true},
+		"redirects":     {files: file("proc/sys/net/ipv4/conf/all/send_redirects", "1"), id: "redirects:eth0", sure: Possible, mends: true},
+		"LRO":           {edit: func(_ *Machine, n *fakeNetwork) { n.features["eth0/lro"] = true }, id: "offloads:eth0/lro", sure: Certain, mends: true},
+		"no GRO":        {edit: func(_ *Machine, n *fakeNetwork) { n.features["eth0/gro"] = false }, id: "offloads:eth0/gro", sure: Likely, mends: true},
+		"tags, no XDP": {edit: func(m *Machine, n *fakeNetwork) {
+			n.features["eth0/rxvlan"], m.Facts.HiddenTags = true, []HiddenTags{{"eth0", false}}
+		}, id: "vlan-tags:eth0/rxvlan", sure: Certain, mends: true},
+		"tags, XDP": {edit: func(m *Machine, n *fakeNetwork) {
+			n.features["eth0/rxvlan"], m.Facts.HiddenTags = true, []HiddenTags{{"eth0", true}}
+		}, id: "vlan-tags:eth0/rxvlan", sure: Possible, mends: true},
 		"no next hop":     {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.Problems = []Problem{{"31.31.31.1", "it is silent", "see"}} }, id: "next-hops:31.31.31.1", sure: Certain},
 		"neighbours":      {files: file("proc/net/stat/arp_cache", "entries allocs\n00000400 1"), id: "neighbour-table:ipv4", sure: Certain, mends: true},
 		"many neighbours": {files: file("proc/net/stat/arp_cache", "entries allocs\n000003f0 1"), id: "neighbour-table:ipv4", sure: Likely, mends: true},
@@ -147,6 +153,15 @@ func wrongs() map[string]struct {
 		"program": {edit: func(m *Machine, _ *fakeNetwork) {
 			m.Facts.Programs = []Program{{"eth0", "ingress", "cil_from_netdev", true}, {"eth0", "ingress", "after", false}}
 		}, id: "other-programs:eth0/cil_from_netdev", sure: Possible},
+		"IPsec": {edit: func(m *Machine, _ *fakeNetwork) {
+			m.Facts.IPsec = []IPsecPolicy{ipsecPolicy("0.0.0.0/0", "10.0.0.0/8", true), ipsecPolicy("0.0.0.0/0", "31.31.31.0/24", true)}
+		}, id: "ipsec:31.31.31.1", sure: Likely},
+		"IPsec to clients": {edit: func(m *Machine, _ *fakeNetwork) {
+			m.Facts.IPsec = []IPsecPolicy{ipsecPolicy("20.20.20.0/24", "10.0.0.0/8", true)}
+		}, id: "ipsec:20.20.20.1", sure: Likely},
+		"IPsec, exempt": {edit: func(m *Machine, _ *fakeNetwork) {
+			m.Facts.IPsec = []IPsecPolicy{ipsecPolicy("0.0.0.0/0", "31.0.0.0/8", false), ipsecPolicy("0.0.0.0/0", "31.31.31.0/24", true)}
+		}},
 		"VIP twice": {edit: func(_ *Machine, n *fakeNetwork) { n.links[1].Addrs = []netip.Addr{vip} }, id: "vips:20.20.20.1", sure: Likely},
 		"VIP of others": {edit: func(_ *Machine, n *fakeNetwork) {
 			n.neighbours = []Neighbour{{Addr: vip, Link: 2, MAC: "02::1", Valid: true}}
@@ -166,6 +181,10 @@ func wrongs() map[string]struct {
 		}, id: "interrupts:eth0", sure: Likely},
 		"powersave": {files: file("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave"), id: "governor:cpu0", sure: Likely},
 	}
+}
+
+func ipsecPolicy(from, to string, refuses bool) IPsecPolicy {
+	return IPsecPolicy{Source: netip.MustParsePrefix(from), Destination: netip.MustParsePrefix(to), Whole: true, Refuses: refuses}
 }
 
 // TestChecks: each check finds what it is for, and nothing else is found; what is mended is not found again; where nothing is wrong nothing is found.

@@ -21,6 +21,7 @@ var (
 	txChecksum = Feature{Name: "tx", get: 0x16, set: 0x17}
 	rxChecksum = Feature{Name: "rx", get: 0x14, set: 0x15}
 	lro        = Feature{Name: "lro", get: 0x25, set: 0x26, flag: 1 << 15}
+	rxVLAN     = Feature{Name: "rxvlan", get: 0x25, set: 0x26, flag: 1 << 8}
 )
 
 // ethtoolValue is what those commands read and write.

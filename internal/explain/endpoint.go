@@ -27,6 +27,7 @@ func (i *inquiry) noteEndpoint(r *dryrun.Result, s *lb.Service) {
 		return
 	}
 	takers, idle := i.takers(s)
+	states, _ := i.states(s)
 	switch {
 	case o.Outwards:
 		return
@@ -43,6 +44,11 @@ func (i *inquiry) noteEndpoint(r *dryrun.Result, s *lb.Service) {
 		at = r.Entry.Endpoint
 	}
 	a.add("endpoint", OK, "%s, one of %d that take connections%s: %s (slot %d of %d)%s", at, len(takers), ofAll(len(takers)+len(idle)), i.how(o, at), o.Place+1, o.Slots, takenNote(o, at))
+	for n, e := range s.Endpoints {
+		if e.AddrPort() == at && isDown(states.Endpoints[n]) {
+			a.add("endpoint", Warning, "%s is %s, and takes connections all the same: %s", at, states.Endpoints[n], i.evidence(e, lb.HealthDown))
+		}
+	}
 	for _, why := range idle {
 		a.add("endpoint", Warning, "%s", why)
 	}
@@ -89,38 +95,6 @@ func (i *inquiry) how(o *dryrun.Opening, at netip.AddrPort) string {
 	return "by round robin, the next is " + at.String()
 }
 
-// takers are the endpoints that take new connections, and of the others why not.
-func (i *inquiry) takers(s *lb.Service) (takers []lb.Endpoint, idle []string) {
-	stats, known := i.DataPath.ServiceStats(s.Key)
-	for n, e := range s.Endpoints {
-		if known && n < len(stats.Endpoints) && stats.Endpoints[n].Takes {
-			takers = append(takers, e)
-			continue
-		}
-		idle = append(idle, fmt.Sprintf("%s takes none: %s", e.AddrPort(), i.whyIdle(s, e)))
-	}
-	return takers, idle
-}
-
-// whyIdle says why an endpoint takes no new connections.
-func (i *inquiry) whyIdle(s *lb.Service, e lb.Endpoint) string {
-	if e.Weight == 0 {
-		return "its weight is 0"
-	}
-	for d := range i.Desired.Drains.All(i.now) {
-		if d.Has(e.Addr, e.Port) {
-			return "it is drained (loxicmd get drain)"
-		}
-	}
-	if state, heeded := i.Health.EndpointState(s, e); heeded && state != lb.HealthUp {
-		return i.evidence(e, state)
-	}
-	if e.Backup > 0 {
-		return fmt.Sprintf("it is a backup of level %d, and those before it take connections", e.Backup)
-	}
-	return "the data path has not got it yet, or its slow start begins"
-}
-
 // evidence is what a probe has seen.
 func (i *inquiry) evidence(e lb.Endpoint, state lb.HealthState) (text string) {
 	if text = "it is " + state.String(); state == lb.HealthUnknown {
@@ -143,15 +117,13 @@ func (i *inquiry) evidence(e lb.Endpoint, state lb.HealthState) (text string) {
 
 // ifIdle is a note about an endpoint that has the connection, and takes no new one.
 func (i *inquiry) ifIdle(s *lb.Service, at netip.AddrPort) string {
-	for _, e := range s.Endpoints {
-		if e.AddrPort() != at {
+	states, endpoints := i.states(s)
+	for n, e := range s.Endpoints {
+		switch {
+		case e.AddrPort() != at:
 			continue
-		}
-		stats, known := i.DataPath.ServiceStats(s.Key)
-		for n := range s.Endpoints {
-			if known && s.Endpoints[n] == e && n < len(stats.Endpoints) && !stats.Endpoints[n].Takes {
-				return "; it takes no new ones: " + i.whyIdle(s, e)
-			}
+		case !endpoints[n].Takes:
+			return "; it takes no new ones: " + i.whyIdle(s, n, states.Endpoints[n])
 		}
 		return ""
 	}
@@ -245,8 +217,7 @@ func (i *inquiry) suspect(r *dryrun.Result, s *lb.Service, e lb.Endpoint, h *lb.
 	case h.Unreachable > uint64(max(lost, 0)):
 		return "a router before the endpoint, or its firewall, sends ICMP errors: tcpdump icmp shows whose"
 	}
-	state, heeded := i.Health.EndpointState(s, e)
-	if heeded && state == lb.HealthUp && !r.Entry.SourceIsOurs {
+	if i.Health.EndpointVerdict(s, e).Probe == lb.HealthUp && !r.Entry.SourceIsOurs {
 		return i.elsewhere("yet probes from this machine's own address are answered")
 	}
 	return "the endpoint is stopped, a firewall drops them, or its answers do not come back through this machine; which, only the endpoint can tell (tcpdump there)"

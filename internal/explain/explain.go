@@ -15,6 +15,7 @@ import (
 	"loxilb/internal/lb"
 	"loxilb/internal/netdev"
 	"loxilb/internal/rates"
+	"loxilb/internal/servicestate"
 )
 
 // DataPath is what is asked of the data path.
@@ -28,7 +29,7 @@ type DataPath interface {
 
 // Health is what is known of endpoints.
 type Health interface {
-	EndpointState(s *lb.Service, e lb.Endpoint) (lb.HealthState, bool)
+	servicestate.Health
 	EndpointsNamed(names []string, yield func(*lb.EndpointHealth) bool)
 	// IsUnheard tells whether an endpoint accepts connections of this machine, and answers no client through it.
 	IsUnheard(at netip.AddrPort) bool

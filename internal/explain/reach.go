@@ -7,6 +7,7 @@ import (
 
 	"loxilb/internal/datapath/dryrun"
 	"loxilb/internal/lb"
+	"loxilb/internal/servicestate"
 )
 
 // maxPaths bounds how many services are explained that have an endpoint.
@@ -67,11 +68,11 @@ func (i *inquiry) path(s lb.Service, e lb.Endpoint) (*Answer, error) {
 	}
 	a := &one.answer
 	a.Service, a.Endpoint = s.Key.String(), e.AddrPort()
-	stats, known := i.DataPath.ServiceStats(s.Key)
+	states, endpoints := i.states(&s)
 	for n := range s.Endpoints {
-		if s.Endpoints[n] == e && known && n < len(stats.Endpoints) && !stats.Endpoints[n].Takes {
-			why := i.whyIdle(&s, e)
-			a.add("service", OK, "%s, mode %s", s.Key, s.Mode)
+		if s.Endpoints[n] == e && states.State != servicestate.Pending && !endpoints[n].Takes {
+			why := i.whyIdle(&s, n, states.Endpoints[n])
+			a.add("service", OK, "%s, mode %s, state %s", s.Key, s.Mode, states.State)
 			a.add("endpoint", Failed, "%s takes no new connections: %s", e.AddrPort(), why)
 			return a.end(Dropped, "not there: %s takes no new connections of the service: %s", e.AddrPort(), why), nil
 		}
@@ -139,7 +140,8 @@ func (i *inquiry) ownSockets() {
 		return
 	}
 	a.Service = s.Key.String()
-	a.add("service", OK, "%s, mode %s", s.Key, s.Mode)
+	states, _ := i.states(&s)
+	a.add("service", OK, "%s, mode %s, state %s", s.Key, s.Mode, states.State)
 	takers, idle := i.takers(&s)
 	for _, why := range idle {
 		a.add("endpoint", Warning, "%s", why)

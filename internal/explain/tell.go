@@ -124,7 +124,8 @@ func (i *inquiry) noteService(r *dryrun.Result, s *lb.Service) {
 		if s.Name != "" {
 			name = fmt.Sprintf(" (%s)", s.Name)
 		}
-		a.add("service", OK, "%s%s, mode %s", s.Key, name, s.Mode)
+		states, _ := i.states(s)
+		a.add("service", OK, "%s%s, mode %s, state %s", s.Key, name, s.Mode, states.State)
 		return
 	}
 	if r.Existing && !r.Ended || r.Opening != nil && r.Opening.Outwards {

@@ -27,6 +27,8 @@ import (
 	"loxilb/internal/logring"
 	"loxilb/internal/netobj"
 	"loxilb/internal/page"
+	"loxilb/internal/servicestate"
+	"loxilb/internal/store"
 	"loxilb/internal/verify"
 )
 
@@ -71,9 +73,8 @@ type DataPath interface {
 
 // Health tells how endpoints are.
 type Health interface {
-	// EndpointState is false for an endpoint whose health the service does not heed.
-	EndpointState(s *lb.Service, e lb.Endpoint) (lb.HealthState, bool)
-	// EndpointHealth is the same with the evidence.
+	servicestate.Health
+	// EndpointHealth is the evidence for it; false: the service does not consider it, or nothing is known.
 	EndpointHealth(s *lb.Service, e lb.Endpoint) (lb.EndpointHealth, bool)
 	// EndpointsWhere yields what is probed and has a name and an address that are chosen, by name.
 	EndpointsWhere(chosen func(name string, at netip.Addr) bool, yield func(*lb.EndpointHealth) bool)
@@ -105,6 +106,7 @@ type Options struct {
 	Observe    func(method string, code int) // is told of every answer
 	Token      string                        // asked of every request over TCP; empty: none
 	Users      Users                         // may use loopback without a token
+	Hosts      []string                      // names by which requests without a token may come, in lower case
 	AskTokens  bool                          // of every request over TCP: Token, or one of Access
 	Ready      func() (bool, string)         // whether the start is over, and what GET readyz answers while it is not; nil: it is
 	Version    v1.Version
@@ -154,7 +156,8 @@ type API struct {
 
 	whole       chan struct{} // holds a value for each answer with everything there is
 	unread      chan struct{} // holds a value for each large answer that is being read
-	followers   followers     // of events
+	followers   shares        // of events
+	watchers    shares        // of connections
 	auditFailed atomic.Int64  // the minute of which the log says so
 }
 
@@ -184,6 +187,9 @@ func New(o Options) *API {
 	}
 	a.Rates = rates.New(rates.Options{
 		Sampler: o.Sampler, Store: o.Store, Health: o.Health, DataPath: o.DataPath, Follow: a.follow,
+		Sync: func(now *store.Snapshot, key lb.Key) servicestate.Sync {
+			return servicestate.SyncOf(a.appliedOf(now, key))
+		},
 	})
 	a.checking = checks.API{Verifier: cmp.Or(o.Verifier, verify.New()), Doctor: o.Doctor}
 	if o.Doctor == nil {
@@ -194,6 +200,7 @@ func New(o Options) *API {
 		Tracer: o.DataPath, Store: o.Store, Interfaces: o.Interfaces, Follow: a.follow,
 		Broke: func(err error) { a.Log.Error("packets could not be traced any longer", "error", err) },
 	})
+	a.followers.limits, a.watchers.limits = eventStreams(), watches()
 	a.kinds = a.objectKinds()
 	a.metricsOff.Store(o.MetricsOff)
 	a.closing, a.close = context.WithCancel(context.Background())

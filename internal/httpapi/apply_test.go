@@ -211,6 +211,18 @@ func lateConfirm(t *testing.T, b *bench) {
 	}
 }
 
+// confirmTwice: a second confirmation after a good one does not report an older revision that was undone.
+func confirmTwice(t *testing.T, b *bench) {
+	t.Helper()
+	b.apply(`{"objects":[` + object(8, "", "10.0.0.1") + `],"confirm":3600}`)
+	if w := b.call("POST", BaseURL+"/config/confirm", "{}"); w.Code != 200 {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	if w := b.call("POST", BaseURL+"/config/confirm", "{}"); w.Code != 404 || strings.Contains(w.Body.String(), "undone") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
 func TestConfirmAndRollback(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
@@ -266,6 +278,14 @@ func TestConfirmAndRollback(t *testing.T) {
 	}
 }
 
+// TestConfirmTwice: what an earlier change was undone for is no news after a later one was confirmed.
+func TestConfirmTwice(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	lateConfirm(t, b)
+	confirmTwice(t, b)
+}
+
 // What is saved is what apply makes of it: exactly, for random services.
 func TestObjectsRoundTrip(t *testing.T) {
 	t.Parallel()
@@ -277,7 +297,7 @@ func TestObjectsRoundTrip(t *testing.T) {
 				return err
 			}
 		}
-		d := lb.Drain{Addr: netip.MustParseAddr("10.0.0.1"), Port: 80, Rate: 7, Deadline: time.Now().Add(time.Hour).Round(time.Millisecond)}
+		d := lb.Drain{Addr: netip.MustParseAddr("10.0.0.1"), Port: 80, Rate: 7, Deadline: time.Now().Add(time.Hour)}
 		if err := b.store.Drains.Put(tx, d); err != nil {
 			return err
 		}

@@ -32,12 +32,12 @@ func (a *API) Login(w http.ResponseWriter, r *http.Request) {
 		p.write(w)
 		return
 	}
-	from := sourceAddr(r)
-	if wait := a.logins.Try(from); wait > 0 {
+	from, name := sourceAddr(r), body.Username
+	if wait := a.logins.Try(from, name); wait > 0 {
 		who.stranger = true
 		seconds := int(math.Ceil(wait.Seconds()))
 		w.Header().Set("Retry-After", strconv.Itoa(seconds))
-		refuse(http.StatusTooManyRequests, "too many logins from here have failed: try again in %d s", seconds).write(w)
+		refuse(http.StatusTooManyRequests, "too many failed logins: try again in %d s", seconds).write(w)
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), loginWait)
@@ -45,13 +45,13 @@ func (a *API) Login(w http.ResponseWriter, r *http.Request) {
 	token, user, err := a.Access.Login(ctx, body.Username, body.Password)
 	if err != nil {
 		if !errors.Is(err, access.ErrLogin) {
-			a.logins.Untried(from) // nobody has looked at the password, or it was right
+			a.logins.Untried(from, name) // nobody has looked at the password, or it was right
 		}
 		who.stranger = true
 		accessProblem(err).write(w)
 		return
 	}
-	a.logins.Succeeded(from)
+	a.logins.Succeeded(from, name)
 	who.name, who.role, who.user = user.Name, user.Role, user.ID
 	w.Header().Set("Cache-Control", "no-store")
 	writeJSON(w, v1.LoginToken{Token: token})
@@ -156,11 +156,43 @@ func (a *API) UpdateUser(w http.ResponseWriter, r *http.Request, id int64) {
 			return
 		}
 	}
+	if body.Password != "" && who.user == id {
+		if p := a.checkCurrentPassword(r, who, body.CurrentPassword); p != nil {
+			p.write(w)
+			return
+		}
+	}
 	if err := a.Access.Update(r.Context(), id, body.Username, body.Password, role); err != nil {
 		accessProblem(err).write(w)
 		return
 	}
 	writeSuccess(w)
+}
+
+// checkCurrentPassword refuses a new password of the user's own account without the current one: a
+// token that was stolen must not lock its owner out. Failures count as failed logins.
+func (a *API) checkCurrentPassword(r *http.Request, who *principal, current string) *problem {
+	const field = "currentPassword"
+	if current == "" {
+		return refuseField(http.StatusForbidden, field, "", "is missing", "your password so far")
+	}
+	from := sourceAddr(r)
+	if wait := a.logins.Try(from, who.name); wait > 0 {
+		return refuse(http.StatusTooManyRequests, "too many failed logins: try again in %d s", int(math.Ceil(wait.Seconds())))
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), loginWait)
+	defer cancel()
+	err := a.Access.CheckPassword(ctx, who.user, current)
+	switch {
+	case err == nil:
+		a.logins.Succeeded(from, who.name)
+		return nil
+	case errors.Is(err, access.ErrLogin):
+		who.stranger = true
+		return refuseField(http.StatusForbidden, field, "***", "is wrong", "your password so far")
+	}
+	a.logins.Untried(from, who.name)
+	return accessProblem(err)
 }
 
 func (a *API) decodeUser(w http.ResponseWriter, r *http.Request) (*v1.User, access.Role, *problem) {

@@ -169,7 +169,13 @@ func TestUserRequests(t *testing.T) {
 	want(403, view, "PUT /auth/users/4", `{"password":"12345678"}`)
 	want(403, view, "PUT /auth/users/1", `{"password":"12345678","role":"admin"}`)
 	want(403, view, "PUT /auth/users/1", `{"username":"root"}`)
-	want(200, view, "PUT /auth/users/1", `{"username":"view","password":"87654321","role":"viewer"}`)
+	want(403, view, "PUT /auth/users/1", `{"username":"view","password":"87654321","role":"viewer"}`)
+	want(403, view, "PUT /auth/users/1", `{"password":"87654321","currentPassword":"guess"}`)
+	want(403, admin, "PUT /auth/users/3", `{"password":"87654321"}`)
+	if w := b.json(view, "GET", "/version", ""); w.Code != 200 {
+		t.Errorf("a refused change ended the token: %d", w.Code)
+	}
+	want(200, view, "PUT /auth/users/1", `{"username":"view","password":"87654321","role":"viewer","currentPassword":"`+passphrase+`"}`)
 	want(401, view, "GET /version", "") // another password ends the tokens
 	b.login("view", "87654321")
 	operate := tokens["operate"]
@@ -211,6 +217,33 @@ func TestLoginLimit(t *testing.T) {
 	if w := try("10.0.0.3:9", strings.Repeat("x", maxLogin)); w.Code != 413 {
 		t.Errorf("a body that is too large: %d %s", w.Code, w.Body)
 	}
+}
+
+// A guesser whose own logins succeed in between, or who guesses the current password by a stolen token, is limited all the same.
+func TestLoginLimitOfGuesserWithAccount(t *testing.T) {
+	t.Parallel()
+	b, tokens := secured(t)
+	guesses := 0
+	login := func(name, password string) int {
+		return b.json("", "POST", "/auth/login", fmt.Sprintf(`{"username":%q,"password":%q}`, name, password)).Code
+	}
+	for range 6 {
+		for range 4 {
+			if login("admin", "guess") == 401 {
+				guesses++
+			}
+		}
+		login("view", passphrase)
+	}
+	if guesses > 6 {
+		t.Errorf("%d guesses", guesses)
+	}
+	for range 6 {
+		if b.json(tokens["operate"], "PUT", "/auth/users/2", `{"password":"87654321","currentPassword":"guess"}`).Code == 429 {
+			return
+		}
+	}
+	t.Error("guesses at the current password are not limited")
 }
 
 // A login with the right password that could not be written down is no failure of who asks.

@@ -12,6 +12,7 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/lb"
+	"loxilb/internal/servicestate"
 )
 
 // codec turns entries of the API into services and back, by the fields of lb. It has no line for any one of them. It is made
@@ -186,8 +187,9 @@ func secondsOf(interval time.Duration) int { return int((interval + time.Second 
 // fieldPeriod is the contract's other name for the interval of probes, which propertyOf knows.
 const fieldPeriod = "probe period"
 
-// answer is a service as the contract writes it, so that it can be sent back as it is.
-func (c *codec) answer(s *lb.Service, stats *lb.ServiceStats, state func(*lb.Service, lb.Endpoint) (lb.HealthState, bool)) *v1.LoadbalanceEntry {
+// answer is a service as the contract writes it, so it can be sent back as it is. endpoints are what
+// is known of its endpoints, states what they amount to.
+func (c *codec) answer(s *lb.Service, stats *lb.ServiceStats, endpoints []servicestate.Endpoint, states *servicestate.Service) *v1.LoadbalanceEntry {
 	e := &v1.LoadbalanceEntry{Endpoints: make([]v1.Endpoint, len(s.Endpoints))}
 	get(e, c.key, s)
 	get(e, c.fields, s)
@@ -199,18 +201,35 @@ func (c *codec) answer(s *lb.Service, stats *lb.ServiceStats, state func(*lb.Ser
 		get(&e.Endpoints[i], c.endpoint, &s.Endpoints[i])
 		e.Endpoints[i].Counter = counter(t)
 		e.Endpoints[i].Standby = s.Endpoints[i].Backup > 0 && !t.Takes
+		e.Endpoints[i].Drained = endpoints[i].Drained
+		e.Endpoints[i].Panic = states.Endpoints[i] == servicestate.Panic
+		e.Endpoints[i].ObservedState = c.observed(states.Endpoints[i])
+		e.Endpoints[i].State = contractState(s, &s.Endpoints[i], &endpoints[i])
 		if s.SlowStart > 0 && t.Share > 0 && t.Share < 1 {
 			e.Endpoints[i].Share = int(math.Round(100 * t.Share))
 		}
-		if state, probed := state(s, s.Endpoints[i]); probed {
-			e.Endpoints[i].State = "active" // so too while nothing is known: it takes connections
-			if state == lb.HealthDown {
-				e.Endpoints[i].State = "inactive"
-				e.Endpoints[i].Panic = t.Takes
-			}
-		}
 	}
+	e.ObservedState = c.observed(states.State)
 	return e
+}
+
+// observed is the word of a state. With --compat only the contract's words are answered.
+func (c *codec) observed(s servicestate.State) string {
+	if c.compat {
+		return ""
+	}
+	return string(s)
+}
+
+// contractState is the contract's word for the health of an endpoint, whether or not it is drained.
+func contractState(s *lb.Service, e *lb.Endpoint, known *servicestate.Endpoint) string {
+	switch {
+	case known.Down():
+		return "inactive"
+	case s.Probes(*e):
+		return "active" // also before the first answer: it takes connections
+	}
+	return ""
 }
 
 // propertyOf is what the API calls a field of lb. endpoint is the index of the one that is meant, or -1.

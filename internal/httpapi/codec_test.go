@@ -16,6 +16,7 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/lb"
+	"loxilb/internal/servicestate"
 )
 
 // Every property of the API is a field of lb, or is refused as not part of this build, or is listed here.
@@ -29,7 +30,7 @@ func TestEveryPropertyIsAField(t *testing.T) {
 
 		args + "probeTimeout": "another name of probeInterval, in seconds",
 	}
-	known := slices.Collect(maps.Keys(other))
+	known := append(slices.Collect(maps.Keys(other)), "observedState")
 	for _, f := range append(lb.KeyFields(), lb.Fields()...) {
 		if f.Name != lb.FieldEndpoints {
 			known = append(known, f.Property)
@@ -40,14 +41,14 @@ func TestEveryPropertyIsAField(t *testing.T) {
 	}
 	compareNames(t, known, slices.Collect(maps.Keys(v1.PropertiesOf[v1.LoadbalanceEntry]())))
 
-	known = []string{"state", "counter", "standby", "drained", "panic", "share"}
+	known = []string{"state", "counter", "standby", "drained", "panic", "share", "observedState"}
 	for _, f := range lb.EndpointFields() {
 		known = append(known, f.Property)
 	}
 	compareNames(t, known, slices.Collect(maps.Keys(v1.PropertiesOf[v1.Endpoint]())))
 
 	known = []string{ // what services share, another name of probeInterval, and what is observed
-		"probeDuration", "minDelay", "avgDelay", "maxDelay", "currState", "evidence", "object", "services",
+		"probeDuration", "minDelay", "avgDelay", "maxDelay", "currState", "observedState", "evidence", "object", "services",
 	}
 	for _, f := range lb.EndpointProbeFields() {
 		known = append(known, f.Property)
@@ -161,7 +162,7 @@ func TestRoundTrip(t *testing.T) {
 		t.Errorf("only %d services are valid", len(all))
 	}
 	for _, s := range all {
-		data, err := json.Marshal(newCodec(false).answer(&s, &lb.ServiceStats{}, (&fake{}).EndpointState))
+		data, err := json.Marshal(plainAnswer(&s))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,10 +206,18 @@ func TestShare(t *testing.T) {
 		t.Fatal(err)
 	}
 	stats := &lb.ServiceStats{Endpoints: []lb.EndpointStats{{Takes: true, Share: 0.3}, {Takes: true, Share: 1}, {}}}
-	unprobed := func(*lb.Service, lb.Endpoint) (lb.HealthState, bool) { return 0, false }
+	endpoints := servicestate.Gather(&s, stats, nil, &fake{})
+	states := servicestate.Of(endpoints, servicestate.Applied)
 	for i, want := range []int{30, 0, 0} {
-		if got := newCodec(false).answer(&s, stats, unprobed).Endpoints[i].Share; got != want {
+		if got := newCodec(false).answer(&s, stats, endpoints, &states).Endpoints[i].Share; got != want {
 			t.Errorf("endpoint %d: %d %%, want %d", i, got, want)
 		}
 	}
+}
+
+// plainAnswer is a service as the API writes it, of which nothing is counted or known.
+func plainAnswer(s *lb.Service) *v1.LoadbalanceEntry {
+	endpoints := servicestate.Gather(s, &lb.ServiceStats{}, nil, &fake{})
+	states := servicestate.Of(endpoints, servicestate.Applied)
+	return newCodec(false).answer(s, &lb.ServiceStats{}, endpoints, &states)
 }

@@ -160,11 +160,6 @@ func (a *API) leftOf(ctx context.Context, drains []lb.Drain) (left, sockets []in
 	return left, sockets, errors.Join(err, failed)
 }
 
-// drained tells whether one of the drains is about an endpoint.
-func drained(drains []lb.Drain, e *lb.Endpoint) bool {
-	return slices.ContainsFunc(drains, func(d lb.Drain) bool { return d.Has(e.Addr, e.Port) })
-}
-
 func drainAnswer(d *lb.Drain, left int, now time.Time) v1.Drain {
 	out := v1.Drain{Endpoint: d.Key(), Rate: d.Rate, Connections: left}
 	if d.Deadline.IsZero() {

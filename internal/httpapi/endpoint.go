@@ -12,6 +12,7 @@ import (
 	v1 "loxilb/api/v1"
 	"loxilb/internal/lb"
 	"loxilb/internal/listing"
+	"loxilb/internal/servicestate"
 	"loxilb/internal/store"
 )
 
@@ -83,6 +84,12 @@ func (a *API) GetEndpoints(w http.ResponseWriter, r *http.Request, params v1.Get
 		p.write(w)
 		return
 	}
+	observed := a.newObservedEndpoints()
+	answer := func(h *lb.EndpointHealth) *v1.EndpointProbe {
+		e := a.codec.endpointAnswer(h)
+		e.ObservedState = a.codec.observed(observed.state(h))
+		return e
+	}
 	list := listing.List[*lb.EndpointHealth]{
 		Rows: a.endpointsFor(q), Key: func(h *lb.EndpointHealth) string { return h.Key() }, Order: strings.Compare,
 		Also: func(h *lb.EndpointHealth) []string { return []string{h.Addr.String()} },
@@ -92,6 +99,8 @@ func (a *API) GetEndpoints(w http.ResponseWriter, r *http.Request, params v1.Get
 				return []string{h.Addr.String()}
 			case "currState":
 				return []string{currentState(h)}
+			case "observedState":
+				return []string{string(observed.state(h))}
 			case "name":
 				return []string{h.Key()}
 			case "services":
@@ -101,10 +110,10 @@ func (a *API) GetEndpoints(w http.ResponseWriter, r *http.Request, params v1.Get
 				}
 				return keys
 			}
-			return endpointFields().Values(a.codec.endpointAnswer(h), path)
+			return endpointFields().Values(answer(h), path)
 		},
 	}
-	writePage(w, r, "Attr", &list, q, func(h *lb.EndpointHealth) any { return a.codec.endpointAnswer(h) })
+	writePage(w, r, "Attr", &list, q, func(h *lb.EndpointHealth) any { return answer(h) })
 }
 
 // endpointsFor are those that a query may be about: of many, it takes long to say how each is.
@@ -176,9 +185,14 @@ func (c *codec) endpointAnswer(h *lb.EndpointHealth) *v1.EndpointProbe {
 		e.Services = append(e.Services, k.String())
 	}
 	for _, c := range h.History {
-		e.History = append(e.History, v1.EndpointChange{Time: c.At, From: hostState(c.From), To: hostState(c.To), Evidence: c.Evidence})
+		e.History = append(e.History, v1.EndpointChange{Time: c.At, From: probeWord(c.From), To: probeWord(c.To), Evidence: c.Evidence})
 	}
 	return e
+}
+
+// probeWord is the word for what a probe found, as states of endpoints have it.
+func probeWord(s lb.HealthState) string {
+	return string(servicestate.Endpoint{Verdict: lb.Verdict{Probe: s}, Weight: 1}.State())
 }
 
 // hostState is the contract's word.

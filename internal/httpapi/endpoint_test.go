@@ -177,8 +177,8 @@ func TestGetEndpoints(t *testing.T) {
 		t.Fatalf("%v %s", err, w.Body)
 	}
 	const want = `{"avgDelay":"1.3ms","checked":"2026-01-02T03:04:06Z","currState":"nok","evidence":"tcp 31.31.31.1:5001: connection refused, 3 of 3",` +
-		`"history":[{"evidence":"x","from":"ok","time":"2026-01-02T03:04:05Z","to":"nok"}],"hostName":"31.31.31.1","inactiveReTries":3,"maxDelay":"1.235ms","minDelay":"1.2ms",` +
-		`"name":"31.31.31.1_tcp_5001","probeDuration":1,"probeInterval":"500ms","probePort":5001,"probeReq":"","probeResp":"","probeRise":2,"probeType":"tcp","probeWait":"500ms",` +
+		`"history":[{"evidence":"x","from":"up","time":"2026-01-02T03:04:05Z","to":"down"}],"hostName":"31.31.31.1","inactiveReTries":3,"maxDelay":"1.235ms","minDelay":"1.2ms",` +
+		`"name":"31.31.31.1_tcp_5001","observedState":"down","probeDuration":1,"probeInterval":"500ms","probePort":5001,"probeReq":"","probeResp":"","probeRise":2,"probeType":"tcp","probeWait":"500ms",` +
 		`"services":["20.20.20.1:2020/tcp"],"since":"2026-01-02T03:04:05Z"}`
 	var sorted any
 	if err := json.Unmarshal(list.Attr[0], &sorted); err != nil {

@@ -180,7 +180,7 @@ func TestStreamLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close() //nolint:errcheck // of a test
-	for range maxStreams - 1 {
+	for range eventStreams().all - 1 {
 		if s := b.events(server, "", ""); s.StatusCode != 200 {
 			t.Fatal(s.Status)
 		}
@@ -210,16 +210,16 @@ func TestStreamLimit(t *testing.T) {
 }
 
 // count is how many follow.
-func (f *followers) count() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.all
+func (s *shares) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all
 }
 
 // Users leave streams to others, and to admins; each place is given back.
 func TestStreamsOfUsers(t *testing.T) {
 	t.Parallel()
-	var f followers
+	f := shares{limits: eventStreams()}
 	role := map[bool]access.Role{false: access.View, true: access.Admin}
 	enter := func(name string, admin bool, times int) (entered int) {
 		for range times {
@@ -233,7 +233,7 @@ func TestStreamsOfUsers(t *testing.T) {
 		name  string
 		admin bool
 		want  int
-	}{{"a", false, maxStreamsOfUser}, {"b", false, maxStreamsOfUser}, {"c", false, maxStreamsOfUser}, {"d", false, 0}, {"root", true, maxStreams - maxStreamsOfUsers}} {
+	}{{"a", false, 16}, {"b", false, 16}, {"c", false, 16}, {"d", false, 0}, {"root", true, 16}} {
 		if got := enter(c.name, c.admin, 100); got != c.want {
 			t.Errorf("%s has %d streams, want %d", c.name, got, c.want)
 		}

@@ -58,14 +58,14 @@ type fake struct {
 	mirrored    lb.MirrorStats
 }
 
-// EndpointState is that of the first with the endpoint's address and port.
-func (f *fake) EndpointState(s *lb.Service, e lb.Endpoint) (lb.HealthState, bool) {
+// EndpointVerdict is that of the first with the endpoint's address and port.
+func (f *fake) EndpointVerdict(s *lb.Service, e lb.Endpoint) (v lb.Verdict) {
 	for _, h := range f.health {
 		if s.Monitored() && h.Addr == e.Addr && h.Probe.Port == e.Port {
-			return h.State, true
+			return lb.Verdict{Probe: h.State}
 		}
 	}
-	return 0, false
+	return v
 }
 
 func (f *fake) EndpointHealth(s *lb.Service, e lb.Endpoint) (lb.EndpointHealth, bool) {
@@ -191,7 +191,9 @@ func (f *fake) EndConnections(_ context.Context, from, rate int, matches func(*l
 }
 
 func (f *fake) WatchConnections(ctx context.Context, rate int, yield func([]lb.ConnectionEvent, lb.Untold) bool) error {
-	f.watchRate = rate
+	if !f.watchLasts { // several at once
+		f.watchRate = rate
+	}
 	if f.watchErr == nil {
 		yield(f.events, f.untold)
 	}

@@ -3,9 +3,7 @@ package httpapi
 import (
 	"context"
 	"crypto/sha256"
-	"net"
 	"net/http"
-	"net/netip"
 	"strings"
 
 	"loxilb/internal/access"
@@ -65,9 +63,8 @@ func (a *API) guard(r *http.Request, who *principal, origin *http.CrossOriginPro
 		return nil
 	case (origin.Check(r) != nil || byOtherSite(r)) && !a.origins.has(r.Header.Get("Origin")):
 		return refuse(http.StatusForbidden, "requests of web pages are not answered")
-	case who.by == transport.ByLoopback && !a.asksToken() && !localHost(r.Host):
-		// A page whose name was made to resolve to 127.0.0.1 is of the same origin, but for the name.
-		return refuseField(http.StatusForbidden, "Host", r.Host, "is not a name of this machine", "an IP address or localhost")
+	case who.by != transport.BySocket && !a.asksToken() && !a.knownHost(r.Host, who.by):
+		return refuseField(http.StatusForbidden, "Host", r.Host, "is not a known name of this machine", "an IP address, localhost or a name of --api-hosts")
 	case path == loginPath:
 		return nil // who that is, it is to find out
 	}
@@ -92,20 +89,6 @@ func byOtherSite(r *http.Request) bool {
 
 // asksToken tells whether requests over TCP need a token, whoever they are of.
 func (a *API) asksToken() bool { return a.Token != "" || a.AskTokens }
-
-// localHost takes an address, which no page can make its own, and localhost.
-func localHost(hostport string) bool {
-	host := hostport
-	if h, _, err := net.SplitHostPort(hostport); err == nil {
-		host = h
-	}
-	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
-	if host == "" || strings.EqualFold(host, "localhost") {
-		return true
-	}
-	_, err := netip.ParseAddr(host)
-	return err == nil
-}
 
 // route answers what no handler is for in JSON too.
 func (a *API) route(w http.ResponseWriter, r *http.Request) {

@@ -12,6 +12,7 @@ import (
 	v1 "loxilb/api/v1"
 	"loxilb/internal/lb"
 	"loxilb/internal/listing"
+	"loxilb/internal/servicestate"
 	"loxilb/internal/store"
 )
 
@@ -23,7 +24,7 @@ func (a *API) GetLoadbalancers(w http.ResponseWriter, r *http.Request, params v1
 		return
 	}
 	now := a.Store.Snapshot()
-	drains := slices.Collect(a.Store.Drains.All(now))
+	drains := servicestate.DrainsOf(a.Store.Drains.All(now))
 	answer := func(s *lb.Service) *v1.LoadbalanceEntry { return a.entryIn(now, s, drains) }
 	list := listing.List[*lb.Service]{
 		Rows: a.servicesNamed(now, q.Names),
@@ -124,15 +125,14 @@ var serviceFields = sync.OnceValue(func() *listing.Fields {
 
 // entry is a service as it is in a snapshot, with its counters.
 func (a *API) entry(now *store.Snapshot, s *lb.Service) *v1.LoadbalanceEntry {
-	return a.entryIn(now, s, slices.Collect(a.Store.Drains.All(now)))
+	return a.entryIn(now, s, servicestate.DrainsOf(a.Store.Drains.All(now)))
 }
 
-func (a *API) entryIn(now *store.Snapshot, s *lb.Service, drains []lb.Drain) *v1.LoadbalanceEntry {
+func (a *API) entryIn(now *store.Snapshot, s *lb.Service, drains servicestate.Drains) *v1.LoadbalanceEntry {
 	stats, _ := a.DataPath.ServiceStats(s.Key)
-	e := a.codec.answer(s, &stats, a.Health.EndpointState)
-	for i := range s.Endpoints {
-		e.Endpoints[i].Drained = drained(drains, &s.Endpoints[i])
-	}
+	endpoints := servicestate.Gather(s, &stats, drains, a.Health)
+	states := servicestate.Of(endpoints, servicestate.SyncOf(a.appliedOf(now, s.Key)))
+	e := a.codec.answer(s, &stats, endpoints, &states)
 	e.Status = a.serviceStatus(now, s.Key)
 	return e
 }

@@ -28,8 +28,9 @@ func TestList(t *testing.T) {
 	w := b.call("GET", BaseURL+"/config/loadbalancer/all", "")
 	want := `{"lbAttr":[{
 		"endpoints":[
-			{"counter":"5:300","endpointIP":"31.31.31.1","targetPort":5001,"weight":1},
-			{"counter":"0:0","endpointIP":"32.32.32.1","targetPort":5001,"weight":1}],
+			{"counter":"5:300","endpointIP":"31.31.31.1","observedState":"unprobed","targetPort":5001,"weight":1},
+			{"counter":"0:0","endpointIP":"32.32.32.1","observedState":"unprobed","targetPort":5001,"weight":1}],
+		"observedState":"pending",
 		"serviceArguments":{"bgp":false,"block":0,"egress":false,"externalIP":"20.20.20.1","inactiveTimeOut":60,"managed":false,
 			"mode":0,"monitor":false,"name":"web","port":2020,"protocol":"tcp","proxyprotocolv2":false,"security":0,"sel":2},
 		"status":{"kind":"service","key":"20.20.20.1:2020/tcp","state":"pending","desired":1,"applied":0}}]}`

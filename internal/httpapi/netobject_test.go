@@ -58,11 +58,16 @@ func (k *addressTable) Seen() (out []netobj.DeviceAddresses, err error) {
 
 type routeTable struct{ table[netobj.Route] }
 
-func (k *routeTable) Seen() (out []netobj.SeenRoute, err error) {
-	for _, r := range k.objects {
-		out = append(out, netobj.SeenRoute{Route: r, Dev: "eth0"})
+func (k *routeTable) EachSeen(yield func(*netobj.SeenRoute) bool) error {
+	if k.err != nil {
+		return k.err
 	}
-	return out, k.err
+	for _, r := range k.objects {
+		if !yield(&netobj.SeenRoute{Route: r, Dev: "eth0"}) {
+			break
+		}
+	}
+	return nil
 }
 
 type neighborTable struct {

@@ -5,6 +5,7 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/lb"
+	"loxilb/internal/servicestate"
 )
 
 // maxGraph is how many services a graph has: nobody reads a larger one, and Grafana does not draw it.
@@ -31,6 +32,7 @@ func (a *API) graph(wanted func(*lb.Service) bool) v1.NodeGraph {
 	}
 	endpoints := map[string]int{} // where their nodes are
 	services := 0
+	drains := servicestate.DrainsOf(a.Store.Drains.All(a.Store.Snapshot()))
 	a.eachService(func(s *lb.Service, stats *lb.ServiceStats) {
 		if services == maxGraph || !wanted(s) {
 			return
@@ -38,6 +40,7 @@ func (a *API) graph(wanted func(*lb.Service) bool) v1.NodeGraph {
 		services++
 		id := s.Key.String()
 		at := len(g.Nodes)
+		known := servicestate.Gather(s, stats, drains, a.Health)
 		g.Nodes = append(g.Nodes, v1.GraphNode{
 			Id: id, Title: serviceName(s), Subtitle: s.Mode.String() + ", " + s.Algorithm.String(), Mainstat: float64(stats.Active),
 			Secondarystat: bytesOf(&stats.EndpointStats), Color: "gray", Icon: "sitemap", NodeRadius: 40,
@@ -47,7 +50,7 @@ func (a *API) graph(wanted func(*lb.Service) bool) v1.NodeGraph {
 			if i < len(stats.Endpoints) {
 				counted = stats.Endpoints[i]
 			}
-			color := a.colorOf(s, &s.Endpoints[i], counted.Takes)
+			color := colorOf(&known[i])
 			if color == "green" {
 				g.Nodes[at].Color = color // it has one that takes connections
 			}
@@ -57,12 +60,13 @@ func (a *API) graph(wanted func(*lb.Service) bool) v1.NodeGraph {
 	return g
 }
 
-// colorOf tells how an endpoint is: green takes new connections, red is down, gray takes none for another reason.
-func (a *API) colorOf(s *lb.Service, e *lb.Endpoint, takes bool) string {
-	if state, known := a.Health.EndpointState(s, *e); known && state == lb.HealthDown {
+// colorOf is the color of an endpoint: green takes new connections, red is down, gray takes none for
+// another reason.
+func colorOf(e *servicestate.Endpoint) string {
+	switch state := e.State(); {
+	case state == servicestate.Down, state == servicestate.Panic:
 		return "red"
-	}
-	if takes {
+	case e.Takes:
 		return "green"
 	}
 	return "gray"

@@ -233,6 +233,8 @@ func readDrain(spec []byte) (d lb.Drain, p *problem) {
 		return d, pathProblem(err)
 	case body.Within < 0 || body.Within > maxWithin:
 		return d, refuseField(http.StatusBadRequest, "within", strconv.Itoa(body.Within), "is out of range", "0 to "+strconv.Itoa(maxWithin)+" seconds")
+	case body.Deadline != nil && time.Until(*body.Deadline) > maxWithin*time.Second:
+		return d, refuseField(http.StatusBadRequest, "deadline", body.Deadline.Format(time.RFC3339), "is out of range", "at most a year from now")
 	case body.Deadline != nil:
 		d.Deadline = moment.Steady(*body.Deadline)
 	case body.Within > 0:

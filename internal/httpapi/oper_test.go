@@ -187,7 +187,7 @@ func addrs(text string) []netip.Addr { return []netip.Addr{netip.MustParseAddr(t
 
 func asRequest(t *testing.T, s *lb.Service, oper int) string {
 	t.Helper()
-	e := newCodec(false).answer(s, &lb.ServiceStats{}, (&fake{}).EndpointState)
+	e := plainAnswer(s)
 	e.ServiceArguments.Oper = oper
 	out, err := json.Marshal(v1.RequestOf([]v1.LoadbalanceEntry{*e}))
 	if err != nil {

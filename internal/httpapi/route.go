@@ -29,12 +29,17 @@ func (a *API) DeleteRoute(w http.ResponseWriter, r *http.Request, ip, mask strin
 	}
 	key := netobj.Route{Destination: to}.Key()
 	if _, wanted := a.Store.Routes.Get(a.Store.Snapshot(), key); !wanted {
-		seen, err := a.Network.Routes.Seen()
+		var seen []netobj.SeenRoute
+		err := a.Network.Routes.EachSeen(func(s *netobj.SeenRoute) bool {
+			if s.Destination == to {
+				seen = append(seen, *s)
+			}
+			return r.Context().Err() == nil
+		})
 		if err != nil {
 			kernelProblem(err).write(w)
 			return
 		}
-		seen = slices.DeleteFunc(seen, func(s netobj.SeenRoute) bool { return s.Destination != to })
 		if len(seen) > 0 {
 			key = slices.MinFunc(seen, func(a, b netobj.SeenRoute) int { return cmp.Compare(a.Metric, b.Metric) }).Key()
 		}
@@ -44,18 +49,22 @@ func (a *API) DeleteRoute(w http.ResponseWriter, r *http.Request, ip, mask strin
 
 // GetRoutes answers with the routes of the main table.
 func (a *API) GetRoutes(w http.ResponseWriter, r *http.Request) {
-	seen, err := a.Network.Routes.Seen()
-	if err != nil {
-		kernelProblem(err).write(w)
-		return
-	}
-	out := newStream(w, "routeAttr")
-	for i := range seen {
-		if r.Context().Err() != nil || !out.item(routeAnswer(&seen[i])) {
-			return
+	var out *stream // begins with the first route, as an error before it is an answer of its own
+	begin := func() *stream {
+		if out == nil {
+			out = newStream(w, "routeAttr")
 		}
+		return out
 	}
-	out.end()
+	err := a.Network.Routes.EachSeen(func(s *netobj.SeenRoute) bool {
+		return r.Context().Err() == nil && begin().item(routeAnswer(s))
+	})
+	switch {
+	case err != nil && out == nil:
+		kernelProblem(err).write(w)
+	case err == nil && r.Context().Err() == nil:
+		begin().end()
+	}
 }
 
 func routeAnswer(s *netobj.SeenRoute) *v1.RouteEntry {

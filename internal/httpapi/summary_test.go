@@ -44,29 +44,32 @@ func TestSummaries(t *testing.T) {
 	b.fake.health = []*lb.EndpointHealth{
 		health("31.31.31.2", 8080, lb.HealthDown), health("32.32.32.1", 9001, lb.HealthDown), // all of 2
 		health("31.31.31.3", 8080, lb.HealthDown), health("32.32.32.1", 9002, lb.HealthUp), // one of 3
+		health("31.31.31.4", 8080, lb.HealthUp), health("31.31.31.5", 8080, lb.HealthUp),
 	}
-	b.fake.stats = map[lb.Key]lb.ServiceStats{key(4): {EndpointStats: lb.EndpointStats{Active: 7, Connections: 9}}, key(5): {EndpointStats: lb.EndpointStats{Active: 8}}}
+	both := []lb.EndpointStats{{Takes: true}, {Takes: true}}
+	b.fake.stats = map[lb.Key]lb.ServiceStats{key(4): {EndpointStats: lb.EndpointStats{Active: 7, Connections: 9}, Endpoints: both}, key(5): {EndpointStats: lb.EndpointStats{Active: 8}, Endpoints: both},
+		key(1): {Endpoints: both}, key(3): {Endpoints: []lb.EndpointStats{{}, {Takes: true}}}}
 	for n := 2; n <= 5; n++ {
 		b.fake.Want(status.ID(desired.ServiceID(key(n))), 99)
 		b.fake.Succeeded(status.ID(desired.ServiceID(key(n))), 99)
 	}
 	b.fake.Failed(status.ID(desired.ServiceID(key(1))), 1, errors.New("no room"), time.Now().Add(time.Hour))
 	for query, want := range map[string]string{
-		"":                            "5: 20.20.20.1:80/tcp failed 20.20.20.2:80/tcp down 20.20.20.3:80/tcp degraded 20.20.20.4:80/tcp ok 20.20.20.5:80/tcp ok",
-		"?sort=name&limit=2":          "5: 20.20.20.5:80/tcp ok 20.20.20.4:80/tcp ok",
-		"?sort=-key&limit=1&offset=1": "5: 20.20.20.4:80/tcp ok",
-		"?sort=-connections&limit=2":  "5: 20.20.20.5:80/tcp ok 20.20.20.4:80/tcp ok",
-		"?sort=-rate&limit=1":         "5: 20.20.20.5:80/tcp ok",
-		"?sort=traffic&limit=1":       "5: 20.20.20.5:80/tcp ok",
-		"?sort=-state&limit=1":        "5: 20.20.20.4:80/tcp ok",
+		"":                            "5: 20.20.20.1:80/tcp failed 20.20.20.2:80/tcp down 20.20.20.3:80/tcp degraded 20.20.20.4:80/tcp up 20.20.20.5:80/tcp up",
+		"?sort=name&limit=2":          "5: 20.20.20.5:80/tcp up 20.20.20.4:80/tcp up",
+		"?sort=-key&limit=1&offset=1": "5: 20.20.20.4:80/tcp up",
+		"?sort=-connections&limit=2":  "5: 20.20.20.5:80/tcp up 20.20.20.4:80/tcp up",
+		"?sort=-rate&limit=1":         "5: 20.20.20.5:80/tcp up",
+		"?sort=traffic&limit=1":       "5: 20.20.20.5:80/tcp up",
+		"?sort=-state&limit=1":        "5: 20.20.20.4:80/tcp up",
 		"?state=trouble&sort=state":   "3: 20.20.20.1:80/tcp failed 20.20.20.2:80/tcp down 20.20.20.3:80/tcp degraded",
 		"?search=WEB-3":               "1: 20.20.20.3:80/tcp degraded",
 		"?search=31.31.31.2":          "1: 20.20.20.2:80/tcp down",
 		"?search=nothing":             "0:",
 		"?offset=99":                  "5:",
-		"?state=ok,degraded&offset=1": "3: 20.20.20.4:80/tcp ok 20.20.20.5:80/tcp ok",
-		"?sort=endpoints&limit=1000":  "5: 20.20.20.1:80/tcp failed 20.20.20.2:80/tcp down 20.20.20.3:80/tcp degraded 20.20.20.4:80/tcp ok 20.20.20.5:80/tcp ok",
-		"?search=20.20.20.4%3A80/tcp": "1: 20.20.20.4:80/tcp ok",
+		"?state=up,degraded&offset=1": "3: 20.20.20.4:80/tcp up 20.20.20.5:80/tcp up",
+		"?sort=endpoints&limit=1000":  "5: 20.20.20.1:80/tcp failed 20.20.20.2:80/tcp down 20.20.20.3:80/tcp degraded 20.20.20.4:80/tcp up 20.20.20.5:80/tcp up",
+		"?search=20.20.20.4%3A80/tcp": "1: 20.20.20.4:80/tcp up",
 		"?limit=1001":                 "limit",
 		"?offset=-1":                  "offset",
 		"?sort=speed":                 "sort",

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 )
 
@@ -13,15 +14,23 @@ const maxWarnings = 8
 // has them, since the body is the contract's.
 type warnings []string
 
-func (w *warnings) add(format string, args ...any) { *w = append(*w, fmt.Sprintf(format, args...)) }
+// add notes a warning once: an edit runs again when its transaction does.
+func (w *warnings) add(format string, args ...any) {
+	if text := fmt.Sprintf(format, args...); !slices.Contains(*w, text) {
+		*w = append(*w, text)
+	}
+}
 
-// write puts them into the header of the answer.
+// write puts them into the header of the answer, which has each of them once.
 func (w *warnings) write(to http.ResponseWriter) {
 	list := *w
 	if len(list) > maxWarnings {
 		list = append(list[:maxWarnings-1:maxWarnings-1], fmt.Sprintf("and %d more of the kind", len(list)-maxWarnings+1))
 	}
 	for _, text := range list {
-		to.Header().Add("Warning", "299 loxilb "+strconv.QuoteToASCII(text))
+		line := "299 loxilb " + strconv.QuoteToASCII(text)
+		if !slices.Contains(to.Header().Values("Warning"), line) {
+			to.Header().Add("Warning", line)
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/access"
 	"loxilb/internal/httpapi/sse"
 	"loxilb/internal/lb"
 )
@@ -13,6 +14,8 @@ import (
 const (
 	watchRate    = 10_000 // events a second, if the client says nothing
 	watchRateMax = 1_000_000
+	// watchRateView is the highest rate of the role view: a rate reserves memory of the kernel, 34 MB for watchRateMax.
+	watchRateView = 10_000
 	// untoldEvery is how often a client is told at most what it was not told.
 	untoldEvery = time.Second
 )
@@ -26,13 +29,20 @@ func (a *API) WatchConntracks(w http.ResponseWriter, r *http.Request, params v1.
 	if !r.URL.Query().Has("rate") {
 		rate = watchRate
 	}
-	if p == nil && (rate < 1 || rate > watchRateMax) {
-		p = refuseField(http.StatusBadRequest, "rate", strconv.Itoa(rate), "is out of range", "1 to "+strconv.Itoa(watchRateMax)+" events a second")
+	who := principalOf(r)
+	if p == nil {
+		p = checkWatchRate(rate, who)
 	}
 	if p != nil {
 		p.write(w)
 		return
 	}
+	if p := a.watchers.enter(who); p != nil {
+		w.Header().Set("Retry-After", "30")
+		p.write(w)
+		return
+	}
+	defer a.watchers.leave(who)
 	ctx, cancel := a.whileServed(r)
 	defer cancel()
 	s := &watchStream{filter: f, Stream: sse.New(w, a.stall), last: time.Now()}
@@ -45,6 +55,16 @@ func (a *API) WatchConntracks(w http.ResponseWriter, r *http.Request, params v1.
 	} else {
 		endStream(ctx, s.Stream)
 	}
+}
+
+func checkWatchRate(rate int, who *principal) *problem {
+	switch {
+	case rate < 1 || rate > watchRateMax:
+		return refuseField(http.StatusBadRequest, "rate", strconv.Itoa(rate), "is out of range", "1 to "+strconv.Itoa(watchRateMax)+" events a second")
+	case who.role < access.Operate && rate > watchRateView:
+		return refuseField(http.StatusForbidden, "rate", strconv.Itoa(rate), "is more than the role "+who.role.String()+" may ask for", "1 to "+strconv.Itoa(watchRateView)+" events a second")
+	}
+	return nil
 }
 
 // watchStream writes what becomes of connections.

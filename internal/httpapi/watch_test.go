@@ -1,13 +1,17 @@
 package httpapi
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
+	"loxilb/internal/access"
+	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/lb"
+	"loxilb/internal/netnstest/labtest"
 )
 
 // TestWatchConntracks: the stream has what passes the filters, and says what is not in it.
@@ -51,5 +55,47 @@ data: {"sampled":3,"lost":2}
 	w = b.call("GET", BaseURL+"/config/conntrack/events?rate=7", "")
 	if w.Code != 503 || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "as many watch already as can") || b.fake.watchRate != 7 {
 		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+	}
+}
+
+// A viewer cannot take all places of watchers, nor reserve much memory; another viewer and an administrator still can watch.
+func TestWatchersAreShared(t *testing.T) {
+	t.Parallel()
+	b, tokens := secured(t)
+	b.fake.watchLasts = true
+	if _, err := b.api.Access.Add(t.Context(), "second", passphrase, access.View); err != nil {
+		t.Fatal(err)
+	}
+	tokens["second"] = b.login("second", passphrase)
+	const path = "/config/conntrack/events"
+	if w := b.json(tokens["view"], "GET", path+"?rate=1000000", ""); w.Code != 403 || problemOf(t, w).Field != "rate" {
+		t.Errorf("a viewer at a high rate: %d %s", w.Code, w.Body)
+	}
+	begin := func(user string) {
+		t.Helper()
+		before := b.api.watchers.count()
+		go b.json(tokens[user], "GET", path, "")
+		labtest.Eventually(t, 10*time.Second, func(context.Context) error {
+			if b.api.watchers.count() == before {
+				return errors.New(user + " does not watch yet")
+			}
+			return nil
+		})
+	}
+	t.Cleanup(b.api.close)
+	refused := func(user string) {
+		t.Helper()
+		if w := b.json(tokens[user], "GET", path, ""); w.Code != 503 || w.Header().Get("Retry-After") == "" {
+			t.Errorf("one more of %s: %d %s", user, w.Code, w.Body)
+		}
+	}
+	begin("view")
+	refused("view")
+	begin("second")
+	refused("operate")
+	begin("admin")
+	refused("admin")
+	if n := bpf.TcRing(b.api.watchers.count()); n != bpf.TcRingMAX_WATCHERS-1 {
+		t.Errorf("%d clients watch, and one place is the flow log's", n)
 	}
 }

@@ -52,15 +52,39 @@ func addrUse(field string, a netip.Addr) error {
 	return NewFieldError(field, a.String(), reason, "a unicast address that can be routed")
 }
 
-// probeUse refuses what addrUse does, and link-local addresses of IPv4: clouds have there what tells any asker secrets of the machine.
+// probeUse refuses what addrUse does, and the metadata services of clouds: a probe with an expected answer
+// could be used to guess the secrets that these give to any asker on the machine.
 func probeUse(field string, a netip.Addr) error {
 	if err := addrUse(field, a); err != nil {
 		return err
 	}
-	if a.IsLinkLocalUnicast() {
-		return NewFieldError(field, a.String(), "is link-local: it is not probed, since clouds tell the machine's secrets there", "an address outside of 169.254.0.0/16")
+	if isMetadata(a) {
+		return NewFieldError(field, a.String(), "is not probed: clouds give the machine's secrets there", "an address that is no metadata service of a cloud")
 	}
 	return nil
+}
+
+// isMetadata reports whether clouds have a metadata service at an address: link-local addresses of IPv4,
+// also by NAT64, and the addresses that clouds document besides.
+func isMetadata(a netip.Addr) bool {
+	a = a.Unmap()
+	if nat64 := netip.MustParsePrefix("64:ff9b::/96"); nat64.Contains(a) {
+		b := a.As16()
+		a = netip.AddrFrom4([4]byte(b[12:]))
+	}
+	if a.IsLinkLocalUnicast() {
+		return true
+	}
+	switch a.String() {
+	case "fd00:ec2::254", "fd00:ec2::23", // AWS: instances; pods
+		"fd20:ce::254",    // Google Cloud
+		"168.63.129.16",   // Azure
+		"100.100.100.200", // Alibaba Cloud
+		"192.0.0.192",     // Oracle Cloud
+		"fd00:42::42":     // Scaleway
+		return true
+	}
+	return false
 }
 
 // ParsePort reads a port in host byte order. Zero is read, and left to Validate: protocols without ports have it.

@@ -52,4 +52,13 @@ type HandshakeRow struct {
 	Idle  bool // its weight is 0, or it is drained: it is to take no connections
 	Off   bool // it takes none now: it is idle, down, or a backup that is not needed
 	Count Handshakes
+	Outcomes
+}
+
+// Outcomes count what has become of TCP connections with an endpoint, since it was added. Numbers wrap around.
+type Outcomes struct {
+	Completed uint32 // handshakes that clients have completed
+	Clients   uint32 // SYNs of another client than the SYN before
+	Served    uint32 // sampled connections in which the endpoint has sent data
+	Stalled   uint32 // those in which the client has sent data, and the endpoint none for 3 s
 }

@@ -16,6 +16,17 @@ func (s HealthState) String() string {
 	return [...]string{HealthUnknown: "unknown", HealthUp: "up", HealthDown: "down"}[s]
 }
 
+// Verdict is what is known about the health of an endpoint of a service, by source.
+type Verdict struct {
+	Probe   HealthState // what its probe reports; HealthUnknown: it is not probed, or not yet
+	Agent   bool        // an agent of the user's has taken it out
+	Ejected bool        // outlier detection has taken it out
+	Failing bool        // all recent handshakes of clients failed
+}
+
+// Down reports whether any source says that the endpoint is down.
+func (v Verdict) Down() bool { return v.Probe == HealthDown || v.Agent || v.Ejected || v.Failing }
+
 // HealthChange is one change of a state.
 type HealthChange struct {
 	At       time.Time

@@ -54,10 +54,14 @@ func (s *Service) seesHandshakes() (why string) {
 	return ""
 }
 
-// TakesOutliersOut tells whether the service heeds handshakes that fail.
-func (s *Service) TakesOutliersOut() bool {
-	return s.Outlier != OutlierOff && s.seesHandshakes() == "" && len(s.Endpoints) > 1
+// JudgesHandshakes reports whether clients' handshakes count as evidence for the state of the
+// service's endpoints. The only endpoint of a service is judged, too, and stays in rotation.
+func (s *Service) JudgesHandshakes() bool {
+	return s.Outlier != OutlierOff && s.seesHandshakes() == "" && len(s.Endpoints) > 0
 }
+
+// TakesOutliersOut reports whether an endpoint leaves the rotation when clients' handshakes with it fail.
+func (s *Service) TakesOutliersOut() bool { return s.JudgesHandshakes() && len(s.Endpoints) > 1 }
 
 // HeedsResets tells whether connections that an endpoint resets count against it. Where the client's address decides which endpoint it
 // gets, one client that provokes resets could have that endpoint taken out.

@@ -50,6 +50,12 @@ const (
 	RuleSNAT     // a connection that goes through this machine gets a source of ours
 )
 
+// RuleCost is the most that one packet can look at to find its firewall rule.
+type RuleCost struct {
+	Nodes int // of search trees
+	Rules int // that are compared
+}
+
 // MaxRules is how many firewall rules there may be.
 const MaxRules = 16384
 

@@ -9,13 +9,17 @@ type Traffic struct{ Packets, Bytes uint64 }
 // EndpointStats are the counters of one endpoint of one service, since it was added.
 type EndpointStats struct {
 	Connections uint64  // made, ever
-	Active      uint64  // in the table now
+	Active      uint64  // open now
+	Inactive    uint64  // closed, but still in the connection table for late packets or a source port in quarantine
 	In          Traffic // client to endpoint
 	Out         Traffic // endpoint to client
 	Takes       bool    // new connections, as its service is applied now
 	Share       float64 // of its weight that it has for them now: less than 1 while it comes slowly, 0 if it takes none
 	Handshakes  Handshakes
 }
+
+// Tracked is the number of connections in the table, active and inactive.
+func (s *EndpointStats) Tracked() uint64 { return s.Active + s.Inactive }
 
 // ServiceStats are the counters of a service. Its sums include endpoints that have been removed since.
 type ServiceStats struct {

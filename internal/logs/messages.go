@@ -48,7 +48,7 @@ const ifItGoesOn = "if it goes on, see dmesg, and restart loxilb: connections st
 
 func services() []message {
 	return []message{
-		{"endpoint is down: it takes no new connections", "Its probes, its agent or its handshakes say so; `evidence` is what was seen last.", "loxicmd get endpoint says why; mend the endpoint, it comes back by itself"},
+		{"endpoint is down", "Its probes, its agent or its handshakes say so; `evidence` is what was seen last.", "loxicmd get endpoint says why; mend the endpoint, it comes back by itself"},
 		{"more endpoints have become up or down", "So many changed at once that the rest is counted.", "loxicmd get endpoint lists them all"},
 		{"backups get new connections: too little of those before them is up", "The service has gone to its next level of priority.", "loxicmd get endpoint says which are down"},
 		{"probes are late, as there are no descriptors for all; raise the limit of open files (LimitNOFILE), or probe less often", "More probes are due than the process may have sockets.", "raise LimitNOFILE of the unit, or probe less often (--period)"},
@@ -73,6 +73,8 @@ func packets() []message {
 		{"connections are under pressure", "Half-open connections have their share of the table: clients that are not known are challenged or refused.", "loxicmd get status; is it a flood of SYNs? raise --ct-max if clients are true"},
 		{"the connection table cannot grow", "The kernel gives no memory for more rows.", "new connections are refused once it is full; is there memory left?"},
 		{"sweep failed", "Connections that are over keep their rows for now; packets of theirs are refused as they should.", ifItGoesOn},
+		{"the packet path cannot be told when the next sweep comes", "Packets free expired connections themselves, as without a daemon.", ifItGoesOn},
+		{"connections that are watched cannot be judged", "Endpoints that accept connections and never answer are not found for now.", ifItGoesOn},
 		{"pressure cannot be told", "How full the table is could not be read; the sweep goes at its usual pace.", ifItGoesOn},
 		{"connections cannot be counted", "The number of connections is missing in an answer.", ifItGoesOn},
 		{"connections of endpoints can't be ended; trying again", "Connections of an endpoint that is down, or was drained, go on for now.", ifItGoesOn},

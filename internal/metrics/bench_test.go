@@ -72,3 +72,5 @@ type counted struct {
 }
 
 func (c *counted) Write(p []byte) (int, error) { c.n += len(p); return len(p), nil }
+
+func (manyEndpoints) EndpointVerdict(*lb.Service, lb.Endpoint) lb.Verdict { return lb.Verdict{} }

@@ -23,8 +23,8 @@ func sum(rows []row) *sums {
 		stats, p := &rows[i].stats, rows[i].protocol
 		s.requests += requestsOf(stats)
 		s.errors += errorsOf(stats)
-		s.active[p] += stats.Active
-		s.flows += int(stats.Active)
+		s.active[p] += stats.Tracked()
+		s.flows += int(stats.Tracked())
 		t := lb.Traffic{Packets: stats.In.Packets + stats.Out.Packets, Bytes: stats.In.Bytes + stats.Out.Bytes}
 		s.traffic[p] = lb.Traffic{Packets: s.traffic[p].Packets + t.Packets, Bytes: s.traffic[p].Bytes + t.Bytes}
 		s.all = lb.Traffic{Packets: s.all.Packets + t.Packets, Bytes: s.all.Bytes + t.Bytes}

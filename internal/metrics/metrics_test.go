@@ -43,6 +43,12 @@ func (fake) Endpoints(yield func(*lb.EndpointHealth) bool) {
 	}
 }
 
+// EndpointVerdict is that of the endpoint whose address ends so.
+func (fake) EndpointVerdict(_ *lb.Service, e lb.Endpoint) (v lb.Verdict) {
+	v.Probe = lb.HealthState(e.Addr.As4()[3] % 3)
+	return v
+}
+
 func (f fake) EndpointCount() (count lb.HealthCount) {
 	for e := range f.Endpoints {
 		count.Add(e)
@@ -71,6 +77,8 @@ func countedOf(k lb.Key) lb.ServiceStats {
 	first.Takes, first.Share = true, 0.3
 	return lb.ServiceStats{EndpointStats: first, Endpoints: []lb.EndpointStats{first, {}}, NoEndpoint: 5, Refused: 6}
 }
+func (fake) RuleCost() lb.RuleCost { return lb.RuleCost{Nodes: 5, Rules: 8} }
+
 func (fake) RuleHits(r *lb.Rule) (lb.Traffic, bool) {
 	return lb.Traffic{Packets: 3 + uint64(r.Preference), Bytes: 300}, r.Preference != 4
 }

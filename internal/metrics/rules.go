@@ -13,6 +13,10 @@ func ruleFamilies() []family {
 	of := []string{"rule", "action"}
 	return []family{
 		number("loxilb_fw_rules", Gauge, "Firewall rules.", countRules),
+		number("loxilb_fw_compared_rules", Gauge, "Rules that one packet is compared with, at most.",
+			func(v *view) float64 { return float64(v.src.RuleCost().Rules) }),
+		number("loxilb_fw_search_nodes", Gauge, "Search tree nodes that one packet passes, at most.",
+			func(v *view) float64 { return float64(v.src.RuleCost().Nodes) }),
 		{Metric{"loxilb_fw_rule_packets_total", Counter, of, "Packets that the firewall rule has decided about; of the first 1,000 rules.", Always},
 			ofRules(func(r *lb.Rule, hits lb.Traffic, p *page) { p.add(float64(hits.Packets), r.Key(), r.Action.String()) })},
 		{Metric{"loxilb_fw_rule_bytes_total", Counter, of, "Bytes of the packets that the firewall rule has decided about; of the first 1,000 rules.", Always},

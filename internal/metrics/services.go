@@ -1,6 +1,9 @@
 package metrics
 
-import "loxilb/internal/lb"
+import (
+	"loxilb/internal/lb"
+	"loxilb/internal/servicestate"
+)
 
 // Series of services must stay few: there may be 65,536. So the name of a service is a label of loxilb_service_up alone, by which others get it where
 // they are shown (group_left), and what is 0 for most services has series of the rest only.
@@ -11,7 +14,7 @@ func serviceFamilies() []family {
 	of := []string{"service"}
 	directed := []string{"service", "dir"}
 	return []family{
-		{Metric{"loxilb_service_up", Gauge, []string{"service", "name"}, "1 of a service that has an endpoint which takes new connections, 0 of one that has none, or is not in the data path yet.", OfService},
+		{Metric{"loxilb_service_up", Gauge, []string{"service", "name"}, "1 of a service with an endpoint that takes new connections and is not known to be down, 0 of one without any, or that is not in the data path yet.", OfService},
 			func(v *view, p *page) {
 				for i := range v.rows {
 					r := &v.rows[i]
@@ -24,9 +27,15 @@ func serviceFamilies() []family {
 					p.add(float64(r.unavailable), r.key)
 				}
 			})},
+		{Metric{"loxilb_service_endpoints", Gauge, []string{"service", "state"}, "Endpoints of the service by state: up, unprobed, standby, draining, drained, panic, down. Without --metrics-detail=endpoint, of services with an endpoint that is neither up nor unprobed.", OfService},
+			func(v *view, p *page) {
+				for i := range v.rows {
+					v.rows[i].addStates(p, v.Endpoints)
+				}
+			}},
 		{Metric{"loxilb_service_connections_total", Counter, of, "Connections made to the service.", OfService},
 			ofServices(func(r *row, p *page) { p.add(float64(r.stats.Connections), r.key) })},
-		{Metric{"loxilb_service_connections_active", Gauge, of, "Connections of the service that are tracked now. " + sparse, OfService},
+		{Metric{"loxilb_service_connections_active", Gauge, of, "Open connections of the service; closed ones that are still tracked are not counted. " + sparse, OfService},
 			ofUsed(func(r *row, p *page) { p.add(float64(r.stats.Active), r.key) })},
 		{Metric{"loxilb_service_packets_total", Counter, directed, "Packets of the service, in (from clients) and out (to clients). " + sparse, OfService},
 			ofUsed(func(r *row, p *page) {
@@ -51,6 +60,23 @@ func serviceFamilies() []family {
 					}
 				}
 			}},
+	}
+}
+
+// addStates adds how many endpoints are in each state that any is in.
+func (r *row) addStates(p *page, all bool) {
+	count, notable := map[servicestate.State]int{}, all
+	for _, s := range r.states.Endpoints {
+		count[s]++
+		notable = notable || s != servicestate.Up && s != servicestate.Unprobed
+	}
+	if !notable {
+		return
+	}
+	for _, s := range servicestate.EndpointStates() {
+		if count[s] > 0 {
+			p.add(float64(count[s]), r.key, string(s))
+		}
 	}
 }
 
@@ -102,7 +128,7 @@ func endpointFamilies() []family {
 		}},
 		{Metric{"loxilb_endpoint_available", Gauge, of, "1 of an endpoint that takes new connections of the service, 0 of one that is down, drained, of weight 0, or waiting to stand in.", OfEndpoint},
 			ofEndpoints(func(r *row, at string, s *lb.EndpointStats, p *page) { p.add(truth(s.Takes), r.key, at) })},
-		{Metric{"loxilb_endpoint_connections_active", Gauge, of, "Connections of the endpoint that are tracked now.", OfEndpoint},
+		{Metric{"loxilb_endpoint_connections_active", Gauge, of, "Open connections of the endpoint; closed ones that are still tracked are not counted.", OfEndpoint},
 			ofEndpoints(func(r *row, at string, s *lb.EndpointStats, p *page) { p.add(float64(s.Active), r.key, at) })},
 		{Metric{"loxilb_endpoint_connections_total", Counter, of, "Connections made to the endpoint.", OfEndpoint},
 			ofEndpoints(func(r *row, at string, s *lb.EndpointStats, p *page) { p.add(float64(s.Connections), r.key, at) })},

@@ -8,6 +8,7 @@ import (
 
 	"loxilb/internal/desired"
 	"loxilb/internal/lb"
+	"loxilb/internal/servicestate"
 	"loxilb/internal/status"
 	"loxilb/internal/store"
 )
@@ -19,6 +20,8 @@ type Source interface {
 	Census(keys []lb.Key, yield func(place int, s *lb.ServiceStats)) lb.EndpointStats
 	// RuleHits is what a firewall rule has decided about. false: the data path does not have it (yet).
 	RuleHits(r *lb.Rule) (lb.Traffic, bool)
+	// RuleCost is the most that one packet looks at to find its firewall rule.
+	RuleCost() lb.RuleCost
 	// Jiffy is how long one tick of the clock is by which handshakes are measured.
 	Jiffy() time.Duration
 	// Drops counts packets dropped, by the name of the reason.
@@ -47,6 +50,7 @@ type Source interface {
 	Counts() map[string]map[status.State]int
 	// LastApplied is when the data path last took an object. Zero: never yet.
 	LastApplied() time.Time
+	servicestate.Health
 	// Endpoints yields all that is probed.
 	Endpoints(yield func(*lb.EndpointHealth) bool)
 	// EndpointCount is how these are, in numbers.
@@ -97,10 +101,11 @@ type row struct {
 	stats       lb.ServiceStats
 	known       bool // to the data path
 	unavailable int  // endpoints that take no new connections
+	states      servicestate.Service
 }
 
-// up tells whether any endpoint takes new connections.
-func (r *row) up() bool { return r.known && r.unavailable < len(r.weights) }
+// up reports whether the service serves clients.
+func (r *row) up() bool { return r.known && r.states.Up() }
 
 // drain is an order to drain an endpoint, and the connections that it has left.
 type drain struct {
@@ -127,17 +132,19 @@ func look(o Options, st *desired.State, src Source) *view {
 
 func (v *view) lookAtServices() {
 	count := v.store.Services.Len(v.snap)
-	keys, endpoints := make([]lb.Key, 0, count), make([][]lb.Endpoint, 0, count)
+	keys, services := make([]lb.Key, 0, count), make([]*lb.Service, 0, count)
 	v.rows = make([]row, 0, count)
-	for s := range v.store.Services.All(v.snap) {
-		keys, endpoints = append(keys, s.Key), append(endpoints, s.Endpoints)
+	drains := servicestate.DrainsOf(v.store.Drains.All(v.snap))
+	for s := range v.store.Services.EachShared(v.snap) {
+		keys, services = append(keys, s.Key), append(services, s)
 		v.rows = append(v.rows, row{key: s.Key.String(), name: s.Name, protocol: s.Protocol})
 	}
 	v.machine = v.src.Census(keys, func(place int, s *lb.ServiceStats) {
 		r := &v.rows[place]
 		r.stats, r.known = *s, true
 		r.stats.Endpoints = nil
-		for i, e := range endpoints[place][:min(len(endpoints[place]), len(s.Endpoints))] {
+		r.states = servicestate.Of(servicestate.Gather(services[place], s, drains, v.src), servicestate.Applied)
+		for i, e := range services[place].Endpoints[:min(len(services[place].Endpoints), len(s.Endpoints))] {
 			if !s.Endpoints[i].Takes {
 				r.unavailable++
 			}
@@ -149,8 +156,8 @@ func (v *view) lookAtServices() {
 	})
 	for i := range v.rows {
 		r := &v.rows[i]
-		r.weights = make([]uint16, len(endpoints[i]))
-		for j, e := range endpoints[i] {
+		r.weights = make([]uint16, len(services[i].Endpoints))
+		for j, e := range services[i].Endpoints {
 			r.weights[j] = e.Weight
 			if v.Endpoints || v.Compat {
 				r.endpoints = append(r.endpoints, e.AddrPort().String())

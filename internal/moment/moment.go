@@ -23,8 +23,11 @@ type Moment struct {
 
 // Of is a time, to be stored.
 func Of(t time.Time) Moment {
-	m := Moment{At: t.Round(0).UTC(), Boot: boot()}
-	if m.Boot != "" {
+	m := Moment{At: t.Round(0).UTC()}
+	if isFar(t) {
+		return m
+	}
+	if m.Boot = boot(); m.Boot != "" {
 		m.Uptime = Uptime() + time.Until(t)
 	}
 	return m
@@ -45,11 +48,17 @@ func (m Moment) Time() time.Time {
 
 // Steady is a time of the wall's clock by the one that nobody sets: whether it is over is no matter of the wall's from here on.
 func Steady(t time.Time) time.Time {
-	if t.IsZero() {
+	if t.IsZero() || isFar(t) {
 		return t
 	}
 	now := time.Now()
 	return now.Add(t.Sub(now.Round(0))) // to change its location would take that clock off
+}
+
+// isFar reports whether a time is so far from now that a time.Duration, which ends after 292 years, may not hold the difference.
+func isFar(t time.Time) bool {
+	const century = 100 * 365 * 24 * time.Hour
+	return time.Until(t).Abs() > century
 }
 
 // Uptime is for how long the machine has run, by the clock that nobody sets and that goes on while it sleeps.

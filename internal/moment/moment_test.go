@@ -38,6 +38,14 @@ func TestSteady(t *testing.T) {
 			t.Errorf("%v became %v", stored, got)
 		}
 	}
+	for _, far := range []time.Time{time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC), time.Date(1, 2, 3, 0, 0, 0, 0, time.UTC)} {
+		if got := Steady(far); !got.Equal(far) {
+			t.Errorf("%v became %v", far, got)
+		}
+		if got := Of(far).Time(); !got.Equal(far) {
+			t.Errorf("%v became %v when it was stored", far, got)
+		}
+	}
 	if got := Steady(time.Time{}); !got.IsZero() {
 		t.Errorf("none became %v", got)
 	}

@@ -15,6 +15,7 @@ import (
 	"sync"
 
 	"loxilb/internal/netdev/diagnosis"
+	"loxilb/internal/netdev/ipsec"
 	"loxilb/internal/netdev/mirror"
 	"loxilb/internal/netdev/neighbour"
 	"loxilb/internal/netdev/netlink"
@@ -132,6 +133,9 @@ func (n *Net) RoutesByDestination() bool { return n.mirror.ByDestination() }
 // DefaultRoutes returns the next hops of the default routes of the main table, in order. Not known: they are being read,
 // and event.Routes tells when they are.
 func (n *Net) DefaultRoutes() (list []Hop, known bool) { return n.mirror.DefaultRoutes() }
+
+// IPsecPolicies asks the kernel for the policies of IPsec (xfrm) that may be about balanced packets, in the order in which it asks them.
+func (n *Net) IPsecPolicies() ([]ipsec.Policy, error) { return ipsec.Read(n.ns) }
 
 // Do calls f on a thread in the namespace: sockets that f opens are the namespace's.
 func (n *Net) Do(f func() error) error { return n.ns.Do(f) }

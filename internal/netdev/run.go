@@ -11,8 +11,9 @@ import (
 )
 
 const (
-	// settle is the least time between two events of routes: what changes meanwhile is one event. In a storm the time
-	// grows to settleMax, as every such event has all connections look their next hop up again.
+	// settle is the least time between two events of routes: what changes meanwhile is one event. While
+	// changes follow each other within settleMax it grows to settleMax, since after each event every
+	// connection looks its next hop up again. The last change always has its event.
 	settle    = 5 * time.Millisecond
 	settleMax = 200 * time.Millisecond
 	// afterGone is how long after a route or an address went the routes are published as changed once more: a next hop may have
@@ -62,8 +63,13 @@ func problemEvent(p diagnosis.Problem, gone bool) event.Object {
 func (n *Net) LastError() (since time.Time, err error) { return n.mirror.LastError() }
 
 func (n *Net) publishRoutes(ctx context.Context, in *mirror.Inbox, hub *event.Hub) {
-	pause := settle
+	pause, rested := settle, time.Now()
 	for in.Wait(ctx) {
+		if time.Since(rested) > settleMax {
+			pause = settle
+		} else {
+			pause = min(2*pause, settleMax)
+		}
 		c := in.Take()
 		if c.NextHops || c.MACs || c.Defaults {
 			hub.Publish(event.Routes{Count: c.Messages, Defaults: c.Defaults, Neighbours: !c.NextHops && !c.Defaults})
@@ -77,11 +83,7 @@ func (n *Net) publishRoutes(ctx context.Context, in *mirror.Inbox, hub *event.Hu
 		if !in.Pause(ctx, pause) {
 			return
 		}
-		if in.Pending() {
-			pause = min(2*pause, settleMax)
-		} else {
-			pause = settle
-		}
+		rested = time.Now()
 	}
 }
 

@@ -18,8 +18,19 @@ type Absent[T any] interface {
 	Absent(T) bool
 }
 
+// Lookup is a kind of which one object can be read without the others.
+type Lookup[T any] interface {
+	// Lookup returns what the kernel has by the object's key. Not known: only All says it.
+	Lookup(T) (have []T, known bool)
+}
+
 // Find is what there is by an object's key.
 func Find[T Object[T]](k Kernel[T], o T) ([]T, error) {
+	if quick, ok := k.(Lookup[T]); ok {
+		if have, known := quick.Lookup(o); known {
+			return have, nil
+		}
+	}
 	if quick, ok := k.(Absent[T]); ok && quick.Absent(o) {
 		return nil, nil
 	}
@@ -33,6 +44,12 @@ type Seen[T, S any] interface {
 	Seen() ([]S, error)
 }
 
+// Routes are the routes of the main table. There may be a million: EachSeen holds none of them.
+type Routes interface {
+	Kernel[Route]
+	EachSeen(yield func(*SeenRoute) bool) error
+}
+
 // Network is the kernel's network: what there is of each kind.
 type Network struct {
 	Devices interface {
@@ -40,7 +57,7 @@ type Network struct {
 		Ports() ([]Port, error)
 	}
 	Addresses Seen[Address, DeviceAddresses]
-	Routes    Seen[Route, SeenRoute]
+	Routes    Routes
 	Neighbors Seen[Neighbor, Neighbor]
 	FDBs      Seen[FDB, FDB]
 	VLANs     Seen[VLAN, SeenVLAN]

@@ -13,12 +13,15 @@ import (
 //	hbh[:SIZE] dst[:SIZE]   options, filled with PadN; SIZE in bytes, 8 if not given
 //	rt:TYPE[:LEFT]          routing header with one address, 24 bytes; LEFT segments left, 1 if not given
 //	frag:OFFSET[+][:ID]     fragment header; + for more fragments
+//	dst*180                 the same header 180 times
 //	x60:HEX                 header of the type 60 with these bytes, the first of which is what follows (set by Build)
 const (
 	extHopByHop = 0
 	extRouting  = 43
 	extFragment = 44
 	extOptions  = 60
+
+	maxExtensions = 4096 // more of the smallest than the data path can reach
 )
 
 // extension is one header: its type and its bytes, of which the first is set when the chain is put together.
@@ -30,12 +33,23 @@ type extension struct {
 func parseExt(text string) ([]extension, error) {
 	var chain []extension
 	for _, word := range strings.Split(text, ",") {
-		ext, err := parseExtension(word)
+		one, times, repeated := strings.Cut(word, "*")
+		n := uint64(1)
+		if repeated {
+			var err error
+			if n, err = strconv.ParseUint(times, 10, 16); err != nil || n == 0 {
+				return nil, fmt.Errorf("ext %q: a header is repeated 1 to %d times", word, maxExtensions)
+			}
+		}
+		ext, err := parseExtension(one)
 		if err != nil {
 			return nil, fmt.Errorf("ext %q: %w", word, err)
 		}
-		if chain = append(chain, ext); len(chain) > 32 {
-			return nil, fmt.Errorf("ext: more than 32 headers")
+		if uint64(len(chain))+n > maxExtensions {
+			return nil, fmt.Errorf("ext: more than %d headers", maxExtensions)
+		}
+		for range n {
+			chain = append(chain, ext)
 		}
 	}
 	return chain, nil

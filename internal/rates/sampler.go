@@ -27,7 +27,7 @@ const (
 // Source is what is read.
 type Source interface {
 	// EachCount calls yield with what each endpoint has counted that is wanted. Neither may block.
-	EachCount(wanted func(id uint32, connections, active uint64) bool, yield func(*lb.EndpointCount)) error
+	EachCount(wanted func(id uint32, connections, tracked uint64) bool, yield func(*lb.EndpointCount)) error
 	// EachEndpointID calls yield with the ID of each row of a service, and which of its endpoints that is of.
 	EachEndpointID(key lb.Key, yield func(endpoint int, id uint32))
 	// Drops counts packets dropped, by the name of the reason.
@@ -153,12 +153,12 @@ func (s *Sampler) sample(at time.Time) {
 }
 
 // wanted tells whether an endpoint may have counted anything since the last window.
-func (s *Sampler) wanted(id uint32, connections, active uint64) bool {
+func (s *Sampler) wanted(id uint32, connections, tracked uint64) bool {
 	e := s.endpoint(id)
 	if e == nil || e.window == 0 {
 		return connections > 0
 	}
-	return active > 0 || e.active > 0 || connections != e.last[Connections]
+	return tracked > 0 || e.active > 0 || connections != e.last[Connections]
 }
 
 // endpoint is the row of an ID, to be read by the sampler only. nil: there is none.

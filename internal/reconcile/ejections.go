@@ -26,6 +26,7 @@ type ejections struct {
 type ejection struct {
 	evidence string
 	since    time.Time
+	kept     bool     // it stays in rotation: too few others are left
 	probes   []string // keys of what services have asked of it
 }
 
@@ -37,7 +38,7 @@ func newEjections() ejections {
 
 // watch enters a service whose handshakes are heeded (by 1), or takes it away, and says so if need be.
 func (e *ejections) watch(c wishChange) {
-	if !c.service.TakesOutliersOut() {
+	if !c.service.JudgesHandshakes() {
 		return
 	}
 	if c.by > 0 {
@@ -51,9 +52,20 @@ func (e *ejections) watch(c wishChange) {
 	}
 }
 
-// out tells whether an endpoint is, for a service.
+// out reports whether an endpoint is out of a service's rotation.
 func (e *ejections) out(s *lb.Service, at lb.Endpoint) bool {
-	return len(e.now) > 0 && e.now[at.AddrPort()] != nil && s.TakesOutliersOut()
+	failing, kept := e.failing(s, at)
+	return failing && !kept && s.TakesOutliersOut()
+}
+
+// failing reports whether all recent handshakes of clients with an endpoint of a service failed. kept:
+// it stays in rotation all the same.
+func (e *ejections) failing(s *lb.Service, at lb.Endpoint) (failing, kept bool) {
+	if len(e.now) == 0 || !s.JudgesHandshakes() {
+		return false, false
+	}
+	one := e.now[at.AddrPort()]
+	return one != nil, one != nil && one.kept
 }
 
 // outliers are the services whose handshakes are heeded, as a detector knows them.
@@ -103,8 +115,9 @@ func (p *probes) foundWell(key string, port uint16, since time.Time) bool {
 	return s.Successes >= t.Probe.Rise && s.Checked.Sub(since) > time.Duration(t.Probe.Rise)*t.Probe.Interval
 }
 
-// eject takes an endpoint out, or says for what other reason it is. It returns the services that heed it.
-func (p *probes) eject(at netip.AddrPort, evidence string) []lb.Key {
+// eject takes an endpoint out, or says for what other reason it is. kept: it fails, and stays in
+// rotation. It returns the services that heed it.
+func (p *probes) eject(at netip.AddrPort, evidence string, kept bool) []lb.Key {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.settleAll() // so that wishes are those of the services that are watched
@@ -113,7 +126,7 @@ func (p *probes) eject(at netip.AddrPort, evidence string) []lb.Key {
 		e = &ejection{since: time.Now()}
 		p.ejections.now[at] = e
 	}
-	e.evidence = evidence
+	e.evidence, e.kept = evidence, kept
 	users := p.withEndpoint(at)
 	e.probes = e.probes[:0]
 	for _, s := range users {
@@ -174,7 +187,7 @@ func (p *probes) wishes(s *lb.Service, f func(name string, t health.Target)) {
 		if s.Probes(e) {
 			f(targetOf(s, e))
 		}
-		if len(p.ejections.shown) > 0 && p.ejections.shown[e.AddrPort()] && s.TakesOutliersOut() {
+		if len(p.ejections.shown) > 0 && p.ejections.shown[e.AddrPort()] && s.JudgesHandshakes() {
 			f(silentTarget(e.AddrPort()))
 		}
 	}

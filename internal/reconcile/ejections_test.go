@@ -24,7 +24,7 @@ func TestEjected(t *testing.T) {
 	r := newRig(t, newWorld(), plain, probed, off)
 	r.prober.took()
 	r.took()
-	r.health.again(r.health.probes.eject(ejected, "passive: seen"))
+	r.health.again(r.health.probes.eject(ejected, "passive: seen", false))
 	r.applied("put 10.0.0.1:80/tcp without 192.168.1.1", "put 10.0.0.1:443/tcp without 192.168.1.1")
 	r.wantAsked("eject 192.168.1.1_none_80: passive: seen", "eject 192.168.1.1_none_80: passive: seen",
 		"set 192.168.1.1_none_80: none 192.168.1.1:80 every 2s")
@@ -33,14 +33,14 @@ func TestEjected(t *testing.T) {
 	}
 	s := service(t, plain)
 	for e, want := range map[lb.Endpoint]health.State{s.Endpoints[0]: health.Down, s.Endpoints[1]: health.Unknown} {
-		if got, ok := r.health.EndpointState(s, e); ok != (want == health.Down) || got != lb.HealthState(want) {
-			t.Errorf("%s is %s, %t", e, got, ok)
+		if got := r.health.EndpointVerdict(s, e); got.Down() != (want == health.Down) || got.Probe == lb.HealthUp {
+			t.Errorf("%s is %+v", e, got)
 		}
 		if h, ok := r.health.EndpointHealth(s, e); ok != (want == health.Down) || h.State != lb.HealthState(want) || (h.Evidence != "") != ok {
 			t.Errorf("%s is %+v, %t", e, h, ok)
 		}
 	}
-	if got, _ := r.health.EndpointState(service(t, off), s.Endpoints[0]); got == lb.HealthDown {
+	if got := r.health.EndpointVerdict(service(t, off), s.Endpoints[0]); got.Down() {
 		t.Error("a service that is not to heed it does")
 	}
 	// What is applied for another reason goes on to heed it, and a service that comes does.
@@ -65,7 +65,7 @@ func TestPanic(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld(), "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80,192.168.1.3:80,192.168.1.4:80:0 probetype=tcp")
 	r.took()
-	r.health.again(r.health.probes.eject(ejected, "passive: seen"))
+	r.health.again(r.health.probes.eject(ejected, "passive: seen", false))
 	r.applied("put 10.0.0.1:80/tcp without 192.168.1.1")
 	r.becomes("192.168.1.2_tcp_80", health.Down)
 	r.applied("put 10.0.0.1:80/tcp without 192.168.1.2")
@@ -95,7 +95,7 @@ func TestPanicWithBackups(t *testing.T) {
 			fake.states[p.keyOf(s, s.Endpoints[i])] = health.Status{State: health.Down, Asked: health.Down}
 		}
 		for _, i := range c.out {
-			p.eject(s.Endpoints[i].AddrPort(), "passive: seen")
+			p.eject(s.Endpoints[i].AddrPort(), "passive: seen", false)
 		}
 		up, got := p.up(s), ""
 		for i, e := range s.Endpoints {
@@ -120,7 +120,7 @@ func TestRedAfterEjection(t *testing.T) {
 	if n := h.SetHostState(ejected.Addr(), 80, lb.ProbeTCP, true); n > 0 || p.up(s) != nil {
 		t.Errorf("%d targets where nothing is probed", n)
 	}
-	p.eject(ejected, "passive: seen")
+	p.eject(ejected, "passive: seen", false)
 	p.readmit(ejected)
 	if n := h.SetHostState(ejected.Addr(), 0, lb.ProbeAuto, true); n != 1 {
 		t.Fatalf("%d targets", n)
@@ -129,8 +129,8 @@ func TestRedAfterEjection(t *testing.T) {
 	if p.up(s)(s.Endpoints[0]) {
 		t.Error("it takes connections though it is red")
 	}
-	if state, ok := h.EndpointState(s, s.Endpoints[0]); state != lb.HealthDown || !ok {
-		t.Errorf("it is %s, %t", state, ok)
+	if v := h.EndpointVerdict(s, s.Endpoints[0]); v.Probe != lb.HealthDown {
+		t.Errorf("it is %+v", v)
 	}
 }
 
@@ -141,8 +141,8 @@ func TestSharedProbe(t *testing.T) {
 	r.took()
 	r.prober.took()
 	other := netip.AddrPortFrom(ejected.Addr(), 81)
-	r.health.probes.eject(ejected, "one")
-	r.health.probes.eject(other, "two")
+	r.health.probes.eject(ejected, "one", false)
+	r.health.probes.eject(other, "two", false)
 	r.health.probes.readmit(other)
 	s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.1:81 probetype=ping")
 	if one, two := r.health.probes.standing(s, s.Endpoints[0]), r.health.probes.standing(s, s.Endpoints[1]); !one.down() || two.down() {
@@ -155,5 +155,29 @@ func TestSharedProbe(t *testing.T) {
 		"set 192.168.1.1_none_80: none 192.168.1.1:80 every 2s", "set 192.168.1.1_none_81: none 192.168.1.1:81 every 2s",
 	}) {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestKept: an endpoint that fails and is kept is reported as down, and goes on to take connections.
+func TestKept(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80", "10.0.0.1:80/tcp endpoints=192.168.1.1:80",
+		"10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80 probetype=tcp",
+	} {
+		r := newRig(t, newWorld(), text)
+		r.took()
+		r.health.again(r.health.probes.eject(ejected, "passive: seen", true))
+		r.applied("put 10.0.0.1:80/tcp")
+		s := service(t, text)
+		h, known := r.health.EndpointHealth(s, s.Endpoints[0])
+		if v := r.health.EndpointVerdict(s, s.Endpoints[0]); !known || h.State != lb.HealthDown || !v.Failing || v.Ejected {
+			t.Errorf("%s: %+v, %+v", text, h, v)
+		}
+		r.health.again(r.health.probes.readmit(ejected))
+		r.applied("put 10.0.0.1:80/tcp")
+		if v := r.health.EndpointVerdict(s, s.Endpoints[0]); v.Down() {
+			t.Errorf("%s: %+v after it was readmitted", text, v)
+		}
 	}
 }

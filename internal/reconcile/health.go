@@ -92,7 +92,7 @@ func (h *Health) Changed(key string) {
 			continue
 		}
 		if c.To == health.Down {
-			h.Log.Warn("endpoint is down: it takes no new connections", "endpoint", e.Object(), "evidence", c.Evidence, "services", len(users))
+			h.Log.Warn("endpoint is down", "endpoint", e.Object(), "evidence", c.Evidence, "services", len(users))
 		} else {
 			h.Log.Info("endpoint is up again", "endpoint", e.Object(), "evidence", c.Evidence, "services", len(users))
 		}
@@ -163,12 +163,6 @@ func (p *probes) news(key string, s *health.Status) (at netip.AddrPort, news []h
 		}
 	}
 	return netip.AddrPortFrom(r.target.Addr, r.target.Port), news, n.usersOf(key)
-}
-
-// EndpointState is how an endpoint of a service is; false: the service does not heed it, or nobody probes it.
-func (h *Health) EndpointState(s *lb.Service, e lb.Endpoint) (lb.HealthState, bool) {
-	state, ok := h.probes.stateOf(s, e)
-	return lb.HealthState(state), ok
 }
 
 // EndpointCount is how what is probed is, in numbers.

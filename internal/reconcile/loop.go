@@ -61,6 +61,8 @@ type Loop[K comparable] struct {
 	// share bounds the part of the time that passes take, for work that storms of events ask for: after each, the loop rests
 	// this many times as long, but no longer than longestRest, since a pass may have waited for a lock. 0: it does not rest.
 	share int
+	// together makes a pass take all keys that are due: the worker rebuilds all objects anyway.
+	together bool
 
 	mu    sync.Mutex
 	dirty map[K]struct{}
@@ -227,7 +229,7 @@ func (l *Loop[K]) take(now time.Time) []K {
 		l.dirty, l.most = map[K]struct{}{}, 0 // one that was large keeps its memory
 	}
 	for k, r := range l.retries {
-		if _, marked := l.dirty[k]; !marked && !r.due.After(now) && len(batch) < batchSize {
+		if _, marked := l.dirty[k]; !marked && !r.due.After(now) && (l.together || len(batch) < batchSize) {
 			batch = append(batch, k)
 			r.due = now.Add(lastRetry) // in case the worker forgets it
 		}
@@ -238,7 +240,7 @@ func (l *Loop[K]) take(now time.Time) []K {
 // drain moves dirty keys from a queue to the batch, as long as there is room.
 func (l *Loop[K]) drain(queue *[]K, batch []K) []K {
 	n := 0
-	for ; n < len(*queue) && len(batch) < batchSize; n++ {
+	for ; n < len(*queue) && (l.together || len(batch) < batchSize); n++ {
 		k := (*queue)[n]
 		if _, ok := l.dirty[k]; ok {
 			delete(l.dirty, k)

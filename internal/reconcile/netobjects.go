@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"loxilb/internal/desired"
@@ -16,6 +16,10 @@ import (
 
 // lookEvery is the least time between two looks at the whole of what the kernel has of a kind.
 const lookEvery = 500 * time.Millisecond
+
+// mostLookups is how many objects are looked up one by one. Reading a kind as a whole costs less for
+// more of them, unless the kernel has a million.
+const mostLookups = 256
 
 // Ledger remembers what was made in the kernel, and not found there.
 type Ledger interface {
@@ -31,57 +35,108 @@ type NetObjects[T netobj.Object[T]] struct {
 	*objectLoop[T]
 	kernel netobj.Kernel[T]
 	ledger Ledger
-	moved  atomic.Bool // the kernel may have lost some
-	looked time.Time   // touched by feed only
+	looked time.Time // touched by feed only
+
+	mu    sync.Mutex
+	moved bool                // the kernel may have lost any of them
+	moves map[string]struct{} // ... or these
 }
 
 // NewNetObjects makes the loop of a kind.
 func NewNetObjects[T netobj.Object[T]](kind string, s *desired.State, table *store.Table[T], k netobj.Kernel[T], made Ledger, o Observers) *NetObjects[T] {
-	n := &NetObjects[T]{kernel: k, ledger: made}
+	n := &NetObjects[T]{kernel: k, ledger: made, moves: map[string]struct{}{}}
 	n.objectLoop = newObjectLoop(kind, n, s, table, func(o *T) string { return (*o).Key() }, o)
 	n.applied = func() []string { return made.Keys(kind) }
 	n.Loop.feed = n.feed
 	return n
 }
 
-// KernelChanged has what the kernel has compared with what is wanted.
-func (n *NetObjects[T]) KernelChanged() {
-	n.moved.Store(true)
-	n.Wake()
+// KernelChanged has what the kernel has compared with what is wanted: objects of these keys, or all if
+// keys is nil. A router's table changes all the time, so keys that nobody wants cost a look-up each.
+func (n *NetObjects[T]) KernelChanged(keys []string) {
+	now := n.desired.Snapshot()
+	news := keys == nil
+	n.mu.Lock()
+	n.moved = n.moved || news
+	for _, key := range keys {
+		if _, wanted := n.table.Get(now, key); wanted {
+			n.moves[key] = struct{}{}
+			news = true
+		}
+	}
+	n.mu.Unlock()
+	if news {
+		n.Wake()
+	}
 }
 
 func (n *NetObjects[T]) feed(ctx context.Context) {
 	n.objectLoop.feed(ctx)
-	if !n.moved.Load() {
+	n.mu.Lock()
+	moved := n.moved || len(n.moves) > 0
+	n.mu.Unlock()
+	if !moved {
 		return
 	}
 	if wait := lookEvery - time.Since(n.looked); wait > 0 {
 		time.AfterFunc(wait, n.Wake)
 		return
 	}
-	n.moved.Store(false)
 	n.looked = time.Now()
-	n.look()
+	n.mu.Lock()
+	all, keys := n.moved, n.moves
+	n.moved, n.moves = false, map[string]struct{}{}
+	n.mu.Unlock()
+	n.look(all, keys)
 }
 
-// look marks what is wanted and is not there.
-func (n *NetObjects[T]) look() {
+// look marks objects that are wanted and are not there: of the keys, or all.
+func (n *NetObjects[T]) look(all bool, keys map[string]struct{}) {
 	now := n.desired.Snapshot()
-	if n.table.Len(now) == 0 {
-		return
+	var wanted []T
+	if all {
+		wanted = slices.Collect(n.table.All(now))
+	} else {
+		for key := range keys {
+			if o, ok := n.table.Get(now, key); ok {
+				wanted = append(wanted, o)
+			}
+		}
 	}
-	have, err := n.kernel.All()
-	for o := range n.table.All(now) {
-		if err != nil || !slices.ContainsFunc(have[o.Key()], o.MetBy) {
+	r := reader[T]{kernel: n.kernel, lookUp: len(wanted) <= mostLookups}
+	for _, o := range wanted {
+		if have, err := r.find(o); err != nil || !slices.ContainsFunc(have, o.MetBy) {
 			n.Mark(o.Key())
 		}
 	}
 }
 
+// reader finds objects in the kernel. It reads all of a kind once at most, and only if it must.
+type reader[T netobj.Object[T]] struct {
+	kernel netobj.Kernel[T]
+	lookUp bool // single objects
+	all    map[string][]T
+}
+
+// find returns what the kernel has by an object's key.
+func (r *reader[T]) find(o T) (have []T, err error) {
+	if quick, ok := r.kernel.(netobj.Lookup[T]); ok && r.lookUp && r.all == nil {
+		if have, known := quick.Lookup(o); known {
+			return have, nil
+		}
+	}
+	if r.all == nil {
+		if r.all, err = r.kernel.All(); err != nil {
+			return nil, err
+		}
+	}
+	return r.all[o.Key()], nil
+}
+
 // pass is what is done with a batch of objects.
 type pass[T netobj.Object[T]] struct {
 	*NetObjects[T]
-	have     map[string][]T // nil: it was not needed yet
+	reader   reader[T]
 	outcomes map[string]*Outcome[string]
 	remove   map[string]T
 	create   map[string]T
@@ -90,7 +145,7 @@ type pass[T netobj.Object[T]] struct {
 // Apply makes those of the keys that are wanted, and takes back those that are not and were made here.
 func (n *NetObjects[T]) Apply(_ context.Context, keys []string) []Outcome[string] {
 	out := make([]Outcome[string], len(keys))
-	p := &pass[T]{n, nil, map[string]*Outcome[string]{}, map[string]T{}, map[string]T{}}
+	p := &pass[T]{n, reader[T]{kernel: n.kernel, lookUp: len(keys) <= mostLookups}, map[string]*Outcome[string]{}, map[string]T{}, map[string]T{}}
 	now := n.desired.Snapshot()
 	for i, key := range keys {
 		out[i].Key = key
@@ -132,17 +187,13 @@ func (p *pass[T]) plan(now *store.Snapshot, key string) error {
 	return nil
 }
 
-// find is what the kernel has by an object's key. All is read once at most, and not for what is new: of that there is nothing, as a rule.
+// find returns what the kernel has by an object's key. Not all is read for a new object: as a rule there
+// is nothing.
 func (p *pass[T]) find(want T, ours bool) (have []T, err error) {
-	if quick, ok := p.kernel.(netobj.Absent[T]); ok && p.have == nil && !ours && quick.Absent(want) {
+	if quick, ok := p.kernel.(netobj.Absent[T]); ok && p.reader.all == nil && !ours && quick.Absent(want) {
 		return nil, nil
 	}
-	if p.have == nil {
-		if p.have, err = p.kernel.All(); err != nil {
-			return nil, err
-		}
-	}
-	return p.have[want.Key()], nil
+	return p.reader.find(want)
 }
 
 // made is the object that was made here by a key.

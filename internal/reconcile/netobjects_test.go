@@ -31,6 +31,7 @@ type routeKernel struct {
 	fail   func(netobj.Route) error // of Make
 	made   int
 	read   int // calls of All
+	looks  int // calls of Lookup
 }
 
 // Absent looks one up.
@@ -39,6 +40,17 @@ func (k *routeKernel) Absent(r netobj.Route) bool {
 	defer k.mu.Unlock()
 	_, there := k.routes[r.Key()]
 	return !there
+}
+
+// Lookup reads one.
+func (k *routeKernel) Lookup(r netobj.Route) (have []netobj.Route, known bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.looks++
+	if was, there := k.routes[r.Key()]; there {
+		have = append(have, was)
+	}
+	return have, true
 }
 
 func (k *routeKernel) All() (map[string][]netobj.Route, error) {
@@ -226,7 +238,7 @@ func TestNetObjectsOwn(t *testing.T) {
 	}
 	b.has("10.1.0.0/16 via 10.0.0.2 ours, 10.9.0.0/16 via 10.0.0.9")
 	b.set(func() { delete(b.routes, ours.Key()); delete(b.routes, foreign.Key()) })
-	b.loop.KernelChanged()
+	b.loop.KernelChanged(nil)
 	b.has("10.1.0.0/16 via 10.0.0.2 ours, 10.9.0.0/16 via 10.0.0.9 ours") // what another one took away is ours now
 	b.set(func() { b.routes[foreign.Key()] = foreign; delete(b.notes, foreign.Key()) })
 	for _, r := range []netobj.Route{ours, foreign} {
@@ -260,7 +272,7 @@ func TestNetObjectsInTheWay(t *testing.T) {
 	}
 	b.has("10.9.0.0/16 via 10.0.0.9")
 	b.set(func() { b.fail = nil; delete(b.routes, foreign.Key()) })
-	b.loop.KernelChanged()
+	b.loop.KernelChanged(nil)
 	b.has("10.1.0.0/16 via 10.0.0.1 ours, 10.9.0.0/16 via 10.0.0.1 ours")
 }
 
@@ -273,6 +285,43 @@ func TestNetObjectsCrash(t *testing.T) {
 		_ = k.Note("", map[string]any{stray.Key(): stray, "10.7.0.0/16": route(t, "10.7.0.0/16", "10.0.0.1")})
 	})
 	b.has("")
+}
+
+// TestNetObjectsRouter: on a router whose other routes change all the time, a wanted route costs nothing
+// while it is there. If it goes, it is made again, and the whole table is never read.
+func TestNetObjectsRouter(t *testing.T) {
+	t.Parallel()
+	b := newRouteBench(t, func(*routeKernel) {})
+	ours := route(t, "10.1.0.0/16", "10.0.0.1")
+	if err := b.put(ours); err != nil {
+		t.Fatal(err)
+	}
+	b.has("10.1.0.0/16 via 10.0.0.1 ours")
+	var before int
+	b.set(func() { before = b.looks })
+	for i := range 10_000 {
+		b.loop.KernelChanged([]string{fmt.Sprintf("20.%d.%d.0/24", i/256, i%256)})
+	}
+	b.set(func() {
+		if b.looks != before || b.read != 0 {
+			t.Errorf("changes of other routes: %d looked up, all read %d times", b.looks-before, b.read)
+		}
+		delete(b.routes, ours.Key())
+	})
+	b.loop.KernelChanged([]string{ours.Key()})
+	labtest.Eventually(t, 10*time.Second, func(context.Context) (err error) {
+		b.set(func() {
+			if b.made != 2 {
+				err = fmt.Errorf("the route was made %d times", b.made)
+			}
+		})
+		return err
+	})
+	b.set(func() {
+		if b.read != 0 {
+			t.Errorf("all routes were read %d times", b.read)
+		}
+	})
 }
 
 // TestNetObjectsStorm: what is new costs no look at all that there is; however often the kernel changes, it is not looked at all the time, and
@@ -295,7 +344,7 @@ func TestNetObjectsStorm(t *testing.T) {
 		}
 	})
 	for range 10_000 {
-		b.loop.KernelChanged()
+		b.loop.KernelChanged(nil)
 	}
 	labtest.Eventually(t, 10*time.Second, func(context.Context) (err error) {
 		b.set(func() {

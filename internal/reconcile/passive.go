@@ -23,6 +23,10 @@ type HandshakeReader interface {
 	HandshakeNews(yield func(lb.Key))
 	// AwaitHandshakes tells when it has any. nil: it has, or nobody would tell.
 	AwaitHandshakes() <-chan struct{}
+	// JudgeConnections looks whether endpoints answer the connections that are watched. What it finds is news.
+	JudgeConnections() error
+	// TryEndpoint has the next new connection of a service go to one of its endpoints that is out of rotation.
+	TryEndpoint(key bpf.TcServiceKey, at netip.AddrPort)
 	Jiffy() time.Duration
 }
 
@@ -40,6 +44,8 @@ type Passive struct {
 	isDue     map[lb.Key]bool // the same
 	rows      []lb.HandshakeRow
 	failing   bool // the last reading failed
+
+	judgeNext, judgeUntil time.Time // when connections are judged again, and until when any may be watched
 
 	turn   *time.Timer
 	bell   <-chan struct{} // by which the data path wakes it; nil: it is awake
@@ -72,6 +78,8 @@ const (
 	mostRead = 20000
 	// restPace is how often news are looked for while there are none: the data path rings.
 	restPace = 5 * time.Second
+	// judgePace is how often connections that are watched are judged, and judgeTime how long after the last news.
+	judgePace, judgeTime = 500 * time.Millisecond, 5 * time.Second
 	// mostIdle is how many services memory is kept for that are read in one turn.
 	mostIdle = 1024
 	// listPause is how many times as long as it takes to list all services there is until the next time.
@@ -120,18 +128,37 @@ func (p *Passive) Run(ctx context.Context) {
 // takeTurn has the detector judge what has happened. If there was nothing, it sleeps then.
 func (p *Passive) takeTurn(ctx context.Context) {
 	p.wake(outlier.Pace)
+	now := time.Now()
+	p.judge(now)
 	news := p.read()
+	if news {
+		p.judgeUntil = now.Add(judgeTime)
+	}
 	for _, at := range p.health.probes.well() {
 		p.do(ctx, p.detector.Well(at, time.Now()))
 	}
 	p.do(ctx, p.detector.Decide(time.Now()))
 	p.turn.Reset(outlier.Pace)
-	if news || !p.detector.Rests() {
+	if news || !p.detector.Rests() || now.Before(p.judgeUntil) {
 		return
 	}
 	if p.bell = p.reader.AwaitHandshakes(); p.bell != nil {
 		p.asleep = time.Now()
 		p.turn.Reset(restPace)
+	}
+}
+
+// judge has connections judged that are watched, if it is time.
+func (p *Passive) judge(now time.Time) {
+	if now.After(p.judgeUntil) || now.Before(p.judgeNext) {
+		return
+	}
+	p.judgeNext = now.Add(judgePace)
+	if err := p.reader.JudgeConnections(); err != nil {
+		if !p.failing {
+			p.log.Error("connections that are watched cannot be judged", "error", err)
+		}
+		p.failing = true
 	}
 }
 
@@ -197,9 +224,11 @@ func (p *Passive) do(ctx context.Context, actions []outlier.Action) {
 		case outlier.Ask:
 			p.ask(ctx, a)
 		case outlier.Eject:
-			p.health.again(p.health.probes.eject(a.At, a.Evidence))
+			p.health.again(p.health.probes.eject(a.At, a.Evidence, a.Kept))
 		case outlier.Return:
 			p.health.again(p.health.probes.readmit(a.At))
+		case outlier.Try:
+			p.reader.TryEndpoint(compile.Key(a.Of), a.At)
 		case outlier.Unheard, outlier.Heard:
 			p.health.hear(a.At, a.Kind == outlier.Heard)
 		}

@@ -28,6 +28,10 @@ type rack struct {
 	read     int // endpoints
 }
 
+func (r *rack) JudgeConnections() error { return nil }
+
+func (r *rack) TryEndpoint(bpf.TcServiceKey, netip.AddrPort) {}
+
 func (r *rack) Jiffy() time.Duration { return 4 * time.Millisecond }
 
 func (r *rack) Handshakes(key bpf.TcServiceKey, out []lb.HandshakeRow) ([]lb.HandshakeRow, error) {

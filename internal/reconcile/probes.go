@@ -101,7 +101,7 @@ func (p *probes) add(s *lb.Service) { p.change(s, 1) }
 func (p *probes) remove(s *lb.Service) { p.change(s, -1) }
 
 func (p *probes) change(s *lb.Service, by int) {
-	if !s.Monitored() && !s.TakesOutliersOut() {
+	if !s.Monitored() && !s.JudgesHandshakes() {
 		return
 	}
 	p.mu.Lock()
@@ -293,7 +293,7 @@ func (p *probes) keyAt(s *lb.Service, e lb.Endpoint) string {
 	name, target := targetOf(s, e)
 	switch {
 	case s.Probes(e):
-	case p.ejections.shown[e.AddrPort()] && s.TakesOutliersOut():
+	case p.ejections.shown[e.AddrPort()] && s.JudgesHandshakes():
 		name, target = silentTarget(e.AddrPort())
 	default:
 		return ""

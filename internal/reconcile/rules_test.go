@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"testing"
@@ -20,10 +21,15 @@ import (
 // ruleTable has so many connections to end that it ends when it is told to.
 type ruleTable struct {
 	begun, broken chan struct{}
+	sets          []int // how many rules it was given each time
 }
 
-func (f *ruleTable) SetRules(bpf.RuleTable) error { return nil }
-func (f *ruleTable) RuleCount() int               { return 0 }
+func (f *ruleTable) SetRules(t bpf.RuleTable) error {
+	f.sets = append(f.sets, len(t.Rules))
+	return nil
+}
+
+func (f *ruleTable) RuleCount() int { return 0 }
 
 func (f *ruleTable) EndConnections(ctx context.Context, _, _ int, _ func(*lb.Connection) bool) (lb.Ended, error) {
 	f.begun <- struct{}{}
@@ -53,7 +59,7 @@ func newRuleRig(t *testing.T) *ruleRig {
 			t.Error(err)
 		}
 	})
-	r := &ruleRig{t: t, world: newWorld(), table: &ruleTable{make(chan struct{}, 9), make(chan struct{}, 9)}}
+	r := &ruleRig{t: t, world: newWorld(), table: &ruleTable{begun: make(chan struct{}, 9), broken: make(chan struct{}, 9)}}
 	r.Rules = NewRules(s, r.table, func() []netdev.Link { return r.links }, addresses{r.world}, Observers{Statuses: status.NewTable(), Events: event.NewHub(), Log: log})
 	return r
 }
@@ -90,6 +96,29 @@ func soon(t *testing.T, what string, c <-chan struct{}) {
 	case <-c:
 	case <-time.After(10 * time.Second):
 		t.Fatal("not within 10 s: " + what)
+	}
+}
+
+// TestRulesTogether: however many rules are due, at a start or by a request, they are compiled once.
+func TestRulesTogether(t *testing.T) {
+	t.Parallel()
+	r := newRuleRig(t)
+	var rules []string
+	for i := range 10 * batchSize {
+		rules = append(rules, fmt.Sprintf("sourceIP:10.0.%d.%d/32 allow", i>>8, i&255))
+	}
+	if err := r.apply(t.Context(), rules...); err != nil {
+		t.Fatal(err)
+	}
+	r.table.sets = nil
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { r.Run(ctx); close(ended) }()
+	soon(t, "all rules are applied", r.Idle())
+	cancel()
+	soon(t, "the end", ended)
+	if !slices.Equal(r.table.sets, []int{len(rules)}) {
+		t.Errorf("the data path was given rules %d times: %v", len(r.table.sets), r.table.sets)
 	}
 }
 

@@ -12,7 +12,8 @@ import (
 type standing struct {
 	health.Status      // of its probe, agents' word included; Asked is what counts of it
 	known         bool // there is one
-	out           bool // for handshakes that fail
+	out           bool // of rotation, as handshakes fail
+	failing       bool // handshakes fail, whether or not it is out
 }
 
 func (j *standing) down() bool { return j.out || j.askedDown() }
@@ -24,6 +25,7 @@ func (p *probes) standing(s *lb.Service, e lb.Endpoint) (j standing) {
 	p.mu.Lock()
 	key := p.keyAt(s, e)
 	j.out = p.ejections.out(s, e)
+	j.failing, _ = p.ejections.failing(s, e)
 	since, red := p.portRed(s, e)
 	p.mu.Unlock()
 	if key != "" {
@@ -93,21 +95,37 @@ func (p *probes) moved(s *lb.Service, last time.Duration) bool {
 	})
 }
 
-// stateOf is how an endpoint of a service is, as its standing has it: without evidence. false: the service does not heed it, or nothing is known of it.
-func (p *probes) stateOf(s *lb.Service, e lb.Endpoint) (health.State, bool) {
+// verdict is what is known about an endpoint, as far as a service considers it, by source.
+func (p *probes) verdict(s *lb.Service, e lb.Endpoint) (v lb.Verdict) {
 	p.mu.Lock()
-	key := p.keyAt(s, e)
-	out := p.ejections.out(s, e)
-	_, red := p.portRed(s, e)
-	p.mu.Unlock()
-	state, known := health.Unknown, false
+	key, red := "", false
+	if s.Monitored() || len(p.ejections.shown) > 0 {
+		key = p.keyAt(s, e)
+	}
+	v.Ejected = p.ejections.out(s, e)
+	_, v.Failing = p.ejections.failing(s, e) // one that is kept: nothing else takes it out
 	if key != "" {
-		_, state, known = p.prober.State(key)
+		_, red = p.portRed(s, e)
 	}
-	if out || red && known {
-		return health.Down, true
+	p.mu.Unlock()
+	if key == "" {
+		return v
 	}
-	return state, known
+	if _, asked, known := p.prober.State(key); known {
+		v.Agent = red
+		// A target that asks nothing shows ejections: it says nothing in favour of the endpoint.
+		if s.Probes(e) || asked == health.Down {
+			v.Probe = lb.HealthState(asked)
+		}
+	}
+	return v
+}
+
+// EndpointVerdict is what is known about the health of an endpoint of a service.
+func (h *Health) EndpointVerdict(s *lb.Service, e lb.Endpoint) lb.Verdict {
+	v := h.probes.verdict(s, e)
+	v.Failing = v.Failing || s.JudgesHandshakes() && h.IsUnheard(e.AddrPort())
+	return v
 }
 
 // ejectedEvidence is that of an endpoint that no probe says anything against.
@@ -117,11 +135,11 @@ const ejectedEvidence = "handshakes of clients with it fail"
 func (h *Health) EndpointHealth(s *lb.Service, e lb.Endpoint) (lb.EndpointHealth, bool) {
 	j := h.probes.standing(s, e)
 	out := lb.EndpointHealth{State: lb.HealthState(j.Asked), Since: j.AskedSince, Checked: j.Checked, Evidence: j.Evidence}
-	if j.out {
+	if j.failing {
 		out.State = lb.HealthDown
 		if !j.askedDown() {
 			out.Evidence = ejectedEvidence
 		}
 	}
-	return out, j.known || j.out
+	return out, j.known || j.failing
 }

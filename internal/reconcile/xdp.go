@@ -7,6 +7,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"sync/atomic"
 
 	"loxilb/internal/config"
 	"loxilb/internal/datapath"
@@ -33,6 +34,7 @@ type XDPConfig struct {
 	Choice               config.XDP
 	Whitelist, Blacklist *regexp.Regexp                             // as those of Interfaces
 	Features             func() (map[int]netdev.XDPFeatures, error) // of all interfaces; nil: the kernel does not tell
+	HidesTags            func(netdev.Link) bool                     // whether frames arrive without their VLAN tags; nil: all do
 }
 
 // XDP keeps the XDP program attached where it is wanted. Its methods are called by one goroutine.
@@ -43,12 +45,18 @@ type XDP struct {
 	known   map[int]datapath.XDPInterface // as they are in the data path
 	links   map[int]uint64                // generations of the links that these were
 	refused map[int]string                // where the program is wanted and could not be attached: its name, and why
+	hidden  atomic.Pointer[[]HiddenTags]
 	cleaned bool
 }
 
 // NewXDP makes one that has attached nothing yet.
 func NewXDP(h XDPHooks, c XDPConfig, log *slog.Logger) *XDP {
-	return &XDP{XDPConfig: c, hooks: h, log: log, known: map[int]datapath.XDPInterface{}, links: map[int]uint64{}, refused: map[int]string{}}
+	x := &XDP{XDPConfig: c, hooks: h, log: log, known: map[int]datapath.XDPInterface{}, links: map[int]uint64{}, refused: map[int]string{}}
+	if x.HidesTags == nil {
+		x.HidesTags = func(netdev.Link) bool { return true }
+	}
+	x.hidden.Store(&[]HiddenTags{})
+	return x
 }
 
 // Sync has the data path's XDP follow the interfaces. The packets of an interface that the program can't be attached to go the way
@@ -105,6 +113,8 @@ func (x *XDP) plan(links []netdev.Link, features map[int]netdev.XDPFeatures) map
 		chosen[l.Index] = true
 	}
 	tagged := tagged(links)
+	hidden := []HiddenTags{}
+	defer func() { x.hidden.Store(&hidden) }()
 	for _, l := range links {
 		if !l.Ethernet() || len(l.MAC) != 6 || l.Loopback() {
 			continue
@@ -114,9 +124,15 @@ func (x *XDP) plan(links []netdev.Link, features map[int]netdev.XDPFeatures) map
 		if !i.Attach {
 			delete(x.refused, l.Index)
 		}
-		if i.Attach && x.Choice == config.XDPGeneric && tagged[l.Index] {
-			x.refuse(i, errTagged)
-			i.Attach = false
+		if i.Attach {
+			hides := x.Choice != config.XDPGeneric && x.HidesTags(l)
+			if err := x.refuseTags(l, hides, tagged[l.Index]); err != nil {
+				x.refuse(i, err)
+				i.Attach = false
+			}
+			if hides && l.Kind != "veth" { // about which nothing can be done
+				hidden = append(hidden, HiddenTags{l.Name, i.Attach})
+			}
 		}
 		i.Target = x.target(l, i.Attach, features)
 		wanted = wanted || i.Attach
@@ -126,20 +142,6 @@ func (x *XDP) plan(links []netdev.Link, features map[int]netdev.XDPFeatures) map
 		return nil
 	}
 	return plan
-}
-
-// errTagged: the kernel takes a VLAN's tag out of the frame, and what generic XDP, which cannot see that, sends on has it again.
-var errTagged = errors.New("it has VLAN interfaces, whose frames generic XDP would send on with their tag")
-
-// tagged are the interfaces that have VLANs.
-func tagged(links []netdev.Link) map[int]bool {
-	out := map[int]bool{}
-	for _, l := range links {
-		if l.Kind == "vlan" {
-			out[l.PeerIndex] = true
-		}
-	}
-	return out
 }
 
 // attach says whether the program is wanted at a chosen interface.

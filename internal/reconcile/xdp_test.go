@@ -168,3 +168,78 @@ func TestXDPTagged(t *testing.T) {
 		t.Errorf("-want +got\n%s", diff)
 	}
 }
+
+// TestXDPHiddenTags: native XDP stays away from interfaces that receive frames of VLANs without their tags, be the VLANs on the interface
+// or on the bond or bridge that it is a port of, and comes when the driver leaves the tags in.
+func TestXDPHiddenTags(t *testing.T) {
+	t.Parallel()
+	vlan := func(index int, name string, on int) netdev.Link {
+		l := link(index, name)
+		l.Kind, l.PeerIndex, l.PeerElsewhere = "vlan", on, false
+		return l
+	}
+	port := func(index int, name string, master int) netdev.Link {
+		l := card(index, name, "pci")
+		l.Master = master
+		return l
+	}
+	veth := link(10, "veth0")
+	veth.Kind = "veth"
+	links := []netdev.Link{
+		card(2, "eth0", "pci"), card(3, "eth1", "pci"), vlan(4, "eth1.7", 3),
+		port(5, "eth2", 6), port(6, "bond0", 7), link(7, "br0"), vlan(8, "br0.7", 7),
+		port(9, "eth3", 20), veth, vlan(11, "veth0.7", 10), link(20, "br1"),
+	}
+	for name, c := range map[string]struct {
+		choice config.XDP
+		hidden string // whose tags are taken out
+		want   []string
+	}{
+		"native, all strip": {config.XDPNative, "eth0 eth1 eth2 eth3 bond0 br0 br1 veth0", []string{"eth0", "eth3"}},
+		"auto, all strip":   {config.XDPAuto, "eth0 eth1 eth2 eth3 bond0 br0 br1 veth0", []string{"eth0", "eth3"}},
+		"native, none does": {config.XDPNative, "veth0", []string{"eth0", "eth1", "eth2", "eth3"}},
+		"auto, one does":    {config.XDPAuto, "eth2 veth0", []string{"eth0", "eth1", "eth3"}},
+		"generic":           {config.XDPGeneric, "", []string{"eth0", "eth3"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			features := map[int]netdev.XDPFeatures{}
+			for _, l := range links {
+				features[l.Index] = forwards
+			}
+			hidden := strings.Fields(c.hidden)
+			h := &hooks{}
+			x := NewXDP(h, XDPConfig{
+				Choice: c.choice, Features: func() (map[int]netdev.XDPFeatures, error) { return features, nil },
+				HidesTags: func(l netdev.Link) bool { return slices.Contains(hidden, l.Name) },
+			}, slog.New(slog.DiscardHandler))
+			err := x.Sync(links)
+			for _, name := range []string{"eth0", "eth1", "eth2", "eth3", "veth0"} {
+				// auto is for cards alone
+				attached := slices.Contains(h.events, "set "+name+" attach=true target=true")
+				if want := slices.Contains(c.want, name); attached != want {
+					t.Errorf("%s: attached %t, want %t", name, attached, want)
+				}
+				told := err != nil && strings.Contains(err.Error(), "XDP is not attached to "+name+": it has VLAN interfaces")
+				if want := c.choice != config.XDPAuto && !slices.Contains(c.want, name); told != want {
+					t.Errorf("%s: told %t, want %t: %v", name, told, want, err)
+				}
+			}
+			var shown []string
+			for _, s := range x.HiddenTags() {
+				if strings.HasPrefix(s.Interface, "eth") && s.Attached != slices.Contains(c.want, s.Interface) {
+					t.Errorf("%s: shown as attached: %t", s.Interface, s.Attached)
+				}
+				shown = append(shown, s.Interface)
+			}
+			for _, name := range shown {
+				if !slices.Contains(hidden, name) || c.choice == config.XDPGeneric {
+					t.Errorf("%s is shown to hide tags", name)
+				}
+			}
+			if c.choice == config.XDPAuto && slices.Contains(hidden, "eth2") != slices.Contains(shown, "eth2") {
+				t.Errorf("shown: %v", shown)
+			}
+		})
+	}
+}

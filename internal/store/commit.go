@@ -69,7 +69,7 @@ func (s *Store) serve() {
 			head = next
 			r.revision = next.revision
 		}
-		if c != nil {
+		if err == nil && c != nil {
 			r.changed = c.ids
 			changes = append(changes, c)
 			if s.past != nil {
@@ -126,8 +126,10 @@ func (s *Store) run(r *request, head *Snapshot) (next *Snapshot, c *change, err 
 	if w := s.past.waiting(); w != nil && w.Number != c.resolves && !r.Confirm.IsZero() {
 		return nil, nil, fmt.Errorf("revision %d %w until %s: confirm it or go back first", w.Number, ErrPending, w.Confirm.Format(time.RFC3339))
 	}
-	c.remembered, err = revisionOf(head.layout, c, r.By)
-	return next, c, err
+	if c.remembered, err = revisionOf(head.layout, c, r.By); err != nil {
+		return nil, nil, fmt.Errorf("remember revision %d: %w", c.revision, err)
+	}
+	return next, c, nil
 }
 
 // Preview runs edit as Commit does, and changes nothing: it returns the state, what it would be, and the objects between which these differ.

@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"loxilb/internal/filelock"
 )
 
 // The state directory:
@@ -62,8 +64,8 @@ func lockDir(files fileSystem, path string) (directory, error) {
 	}
 	if err := dir.Lock(); err != nil {
 		dir.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("state directory %s %w: stop that one, or give this one another directory", path, ErrInUse)
+		if held := (*filelock.HeldError)(nil); errors.As(err, &held) {
+			return nil, fmt.Errorf("state directory %s %w (%s): stop that one, or give this one another directory", path, ErrInUse, held.Holder())
 		}
 		return nil, fmt.Errorf("lock the state directory %s: %w", path, err)
 	}

@@ -66,7 +66,7 @@ func TestSecondDaemonIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	_, err := Open(dir, slog.Default(), NewTable(itemKind()))
-	want := "state directory " + dir + " is in use by another loxilb: stop that one, or give this one another directory"
+	want := fmt.Sprintf("state directory %s is in use by another loxilb (process %d (store.test)): stop that one, or give this one another directory", dir, os.Getpid())
 	if !errors.Is(err, ErrInUse) || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}

@@ -8,6 +8,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"loxilb/internal/filelock"
 )
 
 // fileSystem is all that the store does to a disk, so that tests can let each of it fail. Paths are whole.
@@ -34,7 +36,7 @@ type file interface {
 
 type directory interface {
 	Sync() error
-	Lock() error // fails at once with EWOULDBLOCK while another has it
+	Lock() error // fails at once with a *filelock.HeldError while another process has it
 	Unlock() error
 	Close() error
 }
@@ -93,7 +95,7 @@ type osDirectory struct{ *os.File }
 // The kernel drops the lock when the process ends, however it ends. Closing alone would not drop it while a child
 // process, forked and not yet in exec, has a copy of the descriptor.
 
-func (d osDirectory) Lock() error   { return unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB) }
+func (d osDirectory) Lock() error   { return filelock.TryDir(d.File) }
 func (d osDirectory) Unlock() error { return unix.Flock(int(d.Fd()), unix.LOCK_UN) }
 
 func syncDir(files fileSystem, path string) error {

@@ -47,11 +47,11 @@ func (s *Store) remember() {
 		p.list = p.list[:n-1] // its commit was never made
 	}
 	for _, r := range p.list {
-		clearDeadline(p.list, r.Resolves) // of commits that were made: the others have undone nothing
+		clearDeadline(p.list, r.Resolves, false) // of commits that were made: the others have undone nothing
 	}
 	if w := unconfirmed(p.list); w != nil && damaged {
 		s.log.Warn("a change that waited for confirmation stays: whether it was confirmed cannot be read", "file", pastName, "revision", w.Number)
-		clearDeadline(p.list, w.Number)
+		clearDeadline(p.list, w.Number, false)
 	}
 	if n := len(p.list); n > 0 && p.list[n-1].Number != s.head.revision {
 		s.log.Warn("revisions were made without being remembered, so there is no going back before them", "revision", s.head.revision)
@@ -81,7 +81,7 @@ func (p *past) read() (list []*Revision, err error) {
 		}
 		content = content[end:]
 		if r.Number == 0 {
-			clearDeadline(list, r.Resolves)
+			clearDeadline(list, r.Resolves, true)
 			continue
 		}
 		for n := len(list); n > 0 && list[n-1].Number >= r.Number; n-- {
@@ -92,11 +92,12 @@ func (p *past) read() (list []*Revision, err error) {
 	return list, nil
 }
 
-func clearDeadline(list []*Revision, number uint64) {
+// clearDeadline notes that a revision no longer waits: it was confirmed, or undone.
+func clearDeadline(list []*Revision, number uint64, confirmed bool) {
 	for i, r := range list {
 		if number != 0 && r.Number == number {
 			c := *r // somebody may be reading it
-			c.Confirm = time.Time{}
+			c.Confirm, c.Confirmed = time.Time{}, c.Confirmed || confirmed
 			list[i] = &c
 		}
 	}
@@ -257,7 +258,7 @@ func (p *past) append(list ...*Revision) error {
 // made is called when the batch's commits are on disk; the caller holds Store.view.
 func (p *past) made() {
 	for _, r := range p.pending {
-		clearDeadline(p.list, r.Resolves)
+		clearDeadline(p.list, r.Resolves, false)
 		p.list = append(p.list, r)
 	}
 	p.pending = nil
@@ -314,7 +315,7 @@ func (s *Store) Confirm(number uint64) (uint64, error) {
 	}
 	s.view.Lock()
 	defer s.view.Unlock()
-	clearDeadline(s.past.list, r.Number)
+	clearDeadline(s.past.list, r.Number, true)
 	s.past.trim()
 	return r.Number, nil
 }

@@ -37,11 +37,12 @@ type Revision struct {
 	Time   time.Time `json:"time"`
 	Owner  string    `json:"owner"`
 	Author
-	Created  int       `json:"created,omitempty"`
-	Changed  int       `json:"changed,omitempty"`
-	Deleted  int       `json:"deleted,omitempty"`
-	Confirm  time.Time `json:"confirm,omitzero"`   // it is undone then, unless it is confirmed
-	Resolves uint64    `json:"resolves,omitempty"` // the revision that waits no more for confirmation since this one
+	Created   int       `json:"created,omitempty"`
+	Changed   int       `json:"changed,omitempty"`
+	Deleted   int       `json:"deleted,omitempty"`
+	Confirm   time.Time `json:"confirm,omitzero"`    // it is undone then, unless it is confirmed
+	Confirmed bool      `json:"confirmed,omitempty"` // somebody confirmed it in time
+	Resolves  uint64    `json:"resolves,omitempty"`  // the revision that waits no more for confirmation since this one
 
 	Undo   json.RawMessage `json:"undo,omitempty"`   // what the objects were before: a list of records
 	Packed []byte          `json:"packed,omitempty"` // the same, compressed

@@ -119,9 +119,8 @@ func choiceDifferences() []difference {
 		{
 			name: "tuple-in-use",
 			what: "Mode default: a client with the address and port of a connection that it has through another VIP with the same endpoint. The kernel changes the source port. " +
-				"Ours goes to another endpoint, or refuses when there is none; if the earlier connection is closed, it makes room, and what is left of it is answered with a RST.",
-			why: "Mode default promises that endpoints see clients' addresses and ports as they are. Stacks do not use a port twice towards two " +
-				"addresses unless told to, and then SYN is sent again.",
+				"Ours goes to another endpoint, and changes the port when there is none; if the earlier connection is closed, it makes room, and what is left of it is answered with a RST.",
+			why:  "Mode default promises that endpoints see clients' addresses, and their ports where that is possible.",
 			ends: true,
 			is: func(h *happening) bool {
 				inUse := h.ours.reason() == "tuple-in-use"

@@ -6,7 +6,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// The rules of limits: open connections of a service, and of a client of it, are those that are in the table and not closed, but for those
+// The rules of limits: open connections of a service, and of a client of it, are those that are in the table and active, but for those
 // of an endpoint with itself.
 // Rates are left to packet scripts: the model's clock stands still.
 
@@ -14,7 +14,7 @@ import (
 func (m *Model) limited(svc *service, client netip.Addr) bool {
 	all, own := uint32(0), uint32(0)
 	for _, e := range m.table {
-		if e.dir != fromClient || e.conn.service != svc || e.conn.resting || e.conn.closed() || e.conn.client.Addr() == e.conn.endpoint.addr.Addr() {
+		if e.dir != fromClient || e.conn.service != svc || e.conn.resting || !e.conn.active() || e.conn.client.Addr() == e.conn.endpoint.addr.Addr() {
 			continue
 		}
 		all++

@@ -18,6 +18,8 @@ import (
 type Model struct {
 	Flood bool // SYNs are challenged before their connection is looked up
 
+	began    time.Time // when the program's clock was at 0
+	doubt    bool      // the two clocks are too far apart to know what the program does
 	now      time.Duration
 	mark     uint32 // of packets
 	lot      uint16 // the source port that the program drew by lot; 0: the model draws itself
@@ -76,6 +78,8 @@ type connection struct {
 	replied, open bool   // open: the handshake is complete; not TCP: the client has sent after an answer
 	redial        uint32 // TCP: what acknowledges a SYN that the endpoint has not answered; valid iff redialled
 	redialled     bool
+	asked         time.Duration // TCP: when a SYN was left for the endpoint to answer; valid iff isAsked
+	isAsked       bool
 	sides         [2]side
 }
 
@@ -92,7 +96,7 @@ type side struct {
 // New makes a load balancer without services.
 func New() *Model {
 	return &Model{
-		services: map[lb.Key]*service{}, table: map[tuple]entry{}, known: map[netip.Prefix]time.Duration{}, numbers: map[tuple]uint32{},
+		began: time.Now(), services: map[lb.Key]*service{}, table: map[tuple]entry{}, known: map[netip.Prefix]time.Duration{}, numbers: map[tuple]uint32{},
 	}
 }
 
@@ -177,10 +181,12 @@ func (m *Model) Sweep() {
 	for _, svc := range m.services {
 		svc.forget(m.now)
 		svc.ending = slices.DeleteFunc(svc.ending, func(e *endpoint) bool {
-			if e.stats.Active == 0 {
-				svc.retired = add(svc.retired, e.stats)
+			s := m.statsOf(e)
+			if s.Tracked() > 0 {
+				return false
 			}
-			return e.stats.Active == 0
+			svc.retired = add(svc.retired, s)
+			return true
 		})
 	}
 }
@@ -262,6 +268,14 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 	case ok && key.proto == lb.TCP && e.dir == fromClient && isSYN(p) && !e.conn.replied && e.conn.ending():
 		m.leave(e.conn)
 		ok = false
+	case ok && key.proto == lb.TCP && e.dir == fromClient && isSYN(p) && e.conn.replied:
+		switch m.redial(e.conn) {
+		case redialDrops:
+			return drop("tuple-in-use")
+		case redialOpens:
+			m.leave(e.conn)
+			ok = false
+		}
 	}
 	if !ok {
 		svc := m.find(key)
@@ -295,7 +309,7 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 			}
 		}
 		conn, reason := m.connect(svc, key, closed)
-		if reason == "no-endpoint" {
+		if reason == "no-endpoint" || reason == "tuple-in-use" {
 			return refused(svc, p, reason)
 		}
 		if reason != "" {
@@ -318,7 +332,7 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 }
 
 // connect makes a connection to the endpoint whose turn it is, or to one of the next three when the client has a live
-// connection to that one already. It takes the place of one that is closed, if there is one.
+// connection to that one already. If it has one to each, or its address chooses, it gets another port. It takes the place of one that is closed, if there is one.
 func (m *Model) connect(svc *service, key tuple, closed *connection) (*connection, string) {
 	if len(svc.turns) == 0 {
 		svc.noEndpoint++
@@ -329,11 +343,15 @@ func (m *Model) connect(svc *service, key tuple, closed *connection) (*connectio
 	if held != nil {
 		tries = append(tries, held)
 	}
-	turn := svc.place(key)
+	turn := m.place(svc, key)
 	for i := range uint64(4) {
 		tries = append(tries, svc.turns[(turn+i)%uint64(len(svc.turns))])
 	}
-	for _, ep := range tries {
+	for i, ep := range append(slices.Clone(tries), tries[0]) {
+		keepsAddress := i == len(tries) // the client's own port is taken everywhere
+		if svc.byClient() && i > 0 && !keepsAddress {
+			continue
+		}
 		if closed != nil {
 			m.leave(closed)
 			closed = nil
@@ -345,6 +363,8 @@ func (m *Model) connect(svc *service, key tuple, closed *connection) (*connectio
 			conn.oneWay, conn.to = true, conn.vip
 		} else if svc.Mode != lb.ModeDefault || conn.besides() {
 			reason = m.choosePort(conn)
+		} else if keepsAddress {
+			reason = m.choosePortAt(conn, key.src.Addr())
 		} else if !m.vacate(conn.reply(), key.src) {
 			continue
 		}
@@ -363,7 +383,6 @@ func (m *Model) connect(svc *service, key tuple, closed *connection) (*connectio
 			svc.remember(key, ep, m.now)
 		}
 		ep.stats.Connections++
-		ep.stats.Active++
 		return conn, ""
 	}
 	return nil, "tuple-in-use"
@@ -381,7 +400,6 @@ func (m *Model) remove(c *connection) {
 		return
 	}
 	delete(m.table, own)
-	c.endpoint.stats.Active--
 }
 
 // count counts a packet that goes on and says where.
@@ -403,16 +421,20 @@ func (m *Model) timeout(c *connection) time.Duration {
 	switch {
 	case m.pressed(c):
 		return 3 * time.Second
-	case c.proto == lb.UDP && c.replied:
+	case c.proto == lb.UDP && c.replied && c.open:
 		return cmp.Or(idle, 300*time.Second)
+	case c.proto == lb.UDP && c.replied:
+		return cmp.Or(idle, 30*time.Second)
 	case c.proto != lb.TCP && idle > 0:
 		return min(idle, 30*time.Second)
 	case c.proto != lb.TCP:
 		return 30 * time.Second
 	case c.closed():
 		return 10 * time.Second
-	case c.sides[0].fin || c.sides[1].fin:
+	case c.oneWay && c.sides[fromClient].fin || c.sides[0].fin && c.sides[1].fin || c.sides[fromEndpoint].fin && !c.open:
 		return 120 * time.Second
+	case c.sides[0].fin || c.sides[1].fin:
+		return max(cmp.Or(idle, 7440*time.Second), 120*time.Second)
 	case !c.open:
 		return 60 * time.Second
 	}
@@ -431,6 +453,9 @@ func (m *Model) dead(c *connection) bool { return m.silent(c) > m.timeout(c) }
 // Close reports whether some connection is within a few seconds of its timeout: then the model, whose clock stands
 // still between calls of Advance, does not know whether it is alive.
 func (m *Model) Close() bool {
+	if m.doubt {
+		return true
+	}
 	for _, svc := range m.services {
 		for _, c := range svc.clients {
 			if d := m.now - c.seen - svc.persistTimeout(); d > -3*time.Second && d < 6*time.Second {

@@ -35,8 +35,8 @@ func places(s lb.Service, endpoints []*endpoint) []*endpoint {
 	return table
 }
 
-// place is where in svc.turns a new connection looks first.
-func (s *service) place(key tuple) uint64 {
+// place is where in s.turns a new connection looks first.
+func (m *Model) place(s *service, key tuple) uint64 {
 	switch s.Algorithm {
 	case lb.Hash:
 		h := hashAddr(hashAddr(lab.HashSeed, key.src.Addr()), key.dst.Addr())
@@ -45,7 +45,7 @@ func (s *service) place(key tuple) uint64 {
 	case lb.Persist:
 		return hashEnd(hashAddr(lab.HashSeed, s.clientOf(key)))
 	case lb.LeastConnections:
-		return s.least()
+		return m.least(s)
 	case lb.Random:
 		return 0 // the generator makes such services with one endpoint alone
 	}
@@ -54,10 +54,10 @@ func (s *service) place(key tuple) uint64 {
 }
 
 // least is the first of those with the fewest connections for their weight.
-func (s *service) least() (best uint64) {
+func (m *Model) least(s *service) (best uint64) {
 	weight := func(e *endpoint) uint64 { return uint64(s.Endpoints[slices.Index(s.endpoints, e)].Weight) }
 	for i, e := range s.turns {
-		if b := s.turns[best]; e.stats.Active*weight(b) < b.stats.Active*weight(e) {
+		if b := s.turns[best]; m.statsOf(e).Active*weight(b) < m.statsOf(b).Active*weight(e) {
 			best = uint64(i)
 		}
 	}

@@ -22,7 +22,7 @@ func (c *connection) besides() bool {
 }
 
 // choosePort gives the connection a source of ours: the VIP, the address that the load balancer has towards the
-// endpoint, or one that the service says. The client's port if that is free, else any.
+// endpoint, or one that the service says.
 func (m *Model) choosePort(c *connection) (reason string) {
 	addr := c.vip.Addr()
 	itsOwn := c.service.Mode == lb.ModeDefault && c.client.Addr() == c.to.Addr()
@@ -36,6 +36,11 @@ func (m *Model) choosePort(c *connection) (reason string) {
 		client := c.client.Addr().As16()
 		addr = c.service.SNAT[(binary.BigEndian.Uint32(client[12:])+uint32(c.client.Port()))%n]
 	}
+	return m.choosePortAt(c, addr)
+}
+
+// choosePortAt gives the connection a port at an address. The client's if that is free, else any.
+func (m *Model) choosePortAt(c *connection, addr netip.Addr) (reason string) {
 	c.snat = true
 	c.source = netip.AddrPortFrom(addr, c.client.Port())
 	itself := c.reply() == tuple{c.proto, c.client, c.vip}
@@ -97,7 +102,6 @@ func (m *Model) rest(c *connection, fromNow bool) {
 		return
 	}
 	delete(m.table, tuple{c.proto, c.client, c.vip})
-	c.endpoint.stats.Active--
 	if fromNow {
 		c.sides[fromEndpoint].heard = m.now
 	}

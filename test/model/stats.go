@@ -14,15 +14,15 @@ func (m *Model) Stats(key lb.Key) (lb.ServiceStats, error) {
 	}
 	s := lb.ServiceStats{EndpointStats: svc.retired, NoEndpoint: svc.noEndpoint}
 	for i, e := range svc.endpoints {
-		s.EndpointStats = add(s.EndpointStats, e.stats)
-		one := e.stats
+		one := m.statsOf(e)
+		s.EndpointStats = add(s.EndpointStats, one)
 		if svc.Endpoints[i].Weight > 0 {
 			one.Takes, one.Share = true, 1 // no endpoint of the model comes slowly
 		}
 		s.Endpoints = append(s.Endpoints, one)
 	}
 	for _, e := range svc.ending {
-		s.EndpointStats = add(s.EndpointStats, e.stats)
+		s.EndpointStats = add(s.EndpointStats, m.statsOf(e))
 	}
 	return s, nil
 }
@@ -32,7 +32,27 @@ func add(a, b lb.EndpointStats) lb.EndpointStats {
 		return lb.Traffic{Packets: x.Packets + y.Packets, Bytes: x.Bytes + y.Bytes}
 	}
 	return lb.EndpointStats{
-		Connections: a.Connections + b.Connections, Active: a.Active + b.Active,
+		Connections: a.Connections + b.Connections, Active: a.Active + b.Active, Inactive: a.Inactive + b.Inactive,
 		In: sum(a.In, b.In), Out: sum(a.Out, b.Out),
 	}
+}
+
+// statsOf are the counters of an endpoint, with the connections that it has in the table.
+func (m *Model) statsOf(e *endpoint) lb.EndpointStats {
+	s := e.stats
+	for _, row := range m.table {
+		switch {
+		case row.dir != fromClient || row.conn.endpoint != e:
+		case row.conn.active():
+			s.Active++
+		default:
+			s.Inactive++
+		}
+	}
+	return s
+}
+
+// active reports whether a connection counts as open. Where the endpoint answers past the load balancer, the client's FIN closes it.
+func (c *connection) active() bool {
+	return !c.closed() && !(c.oneWay && c.sides[fromClient].fin)
 }

@@ -9,6 +9,7 @@ import (
 //
 //	service KEY FIELDS     make the service, or update it (lb.ParseService)
 //	delete KEY             delete it
+//	down ADDR:PORT         an endpoint is down in all services; up ADDR:PORT: it is up again
 //	rule KEY ACTION        make the firewall rule, or change what it does (lb.ParseRule)
 //	unrule KEY             delete it
 //	in LINK PACKET         a packet arrives ...
@@ -27,6 +28,7 @@ import (
 //	mirror NAME LINK[:VLAN] to KIND TARGET [in|out|both]
 //	                       have packets copied to a link, with a VLAN's tag; without LINK and the rest: no more
 //	mark N                 from here on, packets carry that mark
+//	away                   the daemon is gone for a while: nobody sweeps
 //	sweep                  connections that are over are removed
 //	next-hops              what the connections know of routes and neighbours is out of date
 //	next-hops each         no connection uses what another found of the way to an address; "shared" is how scripts begin

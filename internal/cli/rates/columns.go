@@ -13,7 +13,7 @@ import (
 // line is a service or an endpoint.
 type line struct {
 	key, name string
-	up        string // endpoints that are up of how many, or the state
+	up        string // endpoints that serve of how many, or the state
 	bad       bool   // something is down
 	active    uint64
 	rates     *v1.Rates
@@ -26,33 +26,29 @@ func lines(u *v1.RatesUpdate, service string) []line {
 		for _, s := range u.List.Services {
 			for i := range s.Endpoints {
 				e := &s.Endpoints[i]
-				out = append(out, line{key: e.Endpoint, name: fmt.Sprint("weight ", e.Weight), up: stateWord(e.State), bad: e.State == "down", active: e.Active, rates: &e.Rates})
+				out = append(out, line{key: e.Endpoint, name: fmt.Sprint("weight ", e.Weight), up: e.State, bad: e.State == "down" || e.State == "panic", active: e.Active, rates: &e.Rates})
 			}
 		}
 		return out
 	}
 	for i := range u.List.Services {
 		s := &u.List.Services[i]
-		up, takers := "-", s.EndpointCount-s.EndpointsDown // of some nothing may be known: they take connections
-		if probed := s.EndpointsUp + s.EndpointsDown; probed > 0 {
-			up = fmt.Sprintf("%d/%d", takers, s.EndpointCount)
-		} else if s.EndpointCount > 0 {
-			up = fmt.Sprintf("-/%d", s.EndpointCount)
-		}
-		if len(up) > upWidth {
-			up = fmt.Sprintf("%d%%", 100*takers/s.EndpointCount)
-		}
-		out = append(out, line{key: s.Service, name: session.OneLine(s.Name), up: up, bad: s.EndpointsDown > 0, active: s.Active, rates: &s.Rates})
+		up := servingCell(s)
+		out = append(out, line{key: s.Service, name: session.OneLine(s.Name), up: up, bad: s.EndpointsDown > 0 || s.State == "failed", active: s.Active, rates: &s.Rates})
 	}
 	return out
 }
 
-// stateWord is - for an endpoint of which nothing is known.
-func stateWord(state string) string {
-	if state == "unknown" {
-		return "-"
+// servingCell is how many endpoints serve of how many; the state of a service of which none does.
+func servingCell(s *v1.ServiceRates) string {
+	up := fmt.Sprintf("%d/%d", s.EndpointsUp, s.EndpointCount)
+	switch {
+	case s.EndpointsUp == 0 && s.State != "":
+		return s.State
+	case len(up) > upWidth:
+		return fmt.Sprintf("%d%%", 100*s.EndpointsUp/s.EndpointCount)
 	}
-	return state
+	return up
 }
 
 // column is one of the list, after the first.
@@ -63,7 +59,7 @@ type column struct {
 	value func(*line) string
 }
 
-const upWidth = 7
+const upWidth = 8
 
 func columns() []column {
 	rate := func(of func(*v1.Rates) float32) func(*line) string {

@@ -199,7 +199,7 @@ func TestTopKeys(t *testing.T) {
 	d := newDaemon(t, 10_000)
 	b := newScreen(t, d, utf8Glyphs())
 	b.hears()
-	b.shows("10000 services  20000 endpoints (1 down)", "table 500/1000 50%", "1234 ", "8.0G", "drops 3/s: no-route 3", ">20.0.0.0:80/tcp", "services 1-16 of 10000, by connections", "1000", "2/3")
+	b.shows("10000 services  20000 endpoints (1 down)", "table 500/1000 50%", "1234 ", "8.0G", "drops 3/s: no-route 3", ">20.0.0.0:80/tcp", "services 1-16 of 10000, by connections", "1000", "1/3")
 	if q := d.asked(); q.Get("limit") != "16" || q.Get("sort") != "connections" {
 		t.Errorf("a page is asked for, and not %v", q)
 	}

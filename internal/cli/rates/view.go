@@ -127,9 +127,7 @@ func (v *view) of(u *v1.RatesUpdate) string {
 				text += "  " + session.OneLine(s.Name)
 			}
 			text += fmt.Sprintf("  %s  %d endpoints", s.Selection, s.EndpointCount)
-			if s.EndpointsUp+s.EndpointsDown > 0 {
-				text += fmt.Sprintf(", %d down", s.EndpointsDown)
-			}
+			text += fmt.Sprintf(", %s, %d down, %d drained", s.State, s.EndpointsDown, s.EndpointsDrained)
 			return fmt.Sprintf("%s  %s conn/s  %s active", text, short(float64(s.Rates.Connections)), short(float64(s.Active)))
 		}
 	}

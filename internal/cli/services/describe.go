@@ -95,13 +95,16 @@ func description(e *v1.LoadbalanceEntry) string {
 		}
 		line(strings.ToUpper(f.Name[:1])+f.Name[1:], session.OneLine(f.Show(&s)))
 	}
+	if e.ObservedState != "" {
+		line("State", e.ObservedState)
+	}
 	session.DescribeStatus(line, e.Status)
 	b.WriteString("Endpoints:\n")
 	t := session.NewTable("Endpoint", "Port", "Weight", "State", "Packets", "Bytes")
 	for i := range e.Endpoints {
 		p := &e.Endpoints[i]
 		packets, bytes, _ := strings.Cut(p.Counter, ":")
-		t.Add(p.EndpointIP, portCell(p.TargetPort, p.TargetPortMax), cmp.Or(weightCell(p), "-"), stateCell(p), packets, bytes)
+		t.Add(p.EndpointIP, portCell(p.TargetPort, p.TargetPortMax), cmp.Or(weightCell(p), "-"), stateCell(&e.ServiceArguments, p), packets, bytes)
 	}
 	b.WriteString(t.String())
 	return b.String()
@@ -176,7 +179,7 @@ func problemsOf(e *v1.LoadbalanceEntry, failed []v1.Status, down []v1.EndpointPr
 			if n := len(d.History); n > 0 { // what it went down for; the latest result may be another
 				since, evidence = d.History[n-1].Time, d.History[n-1].Evidence
 			}
-			text += fmt.Sprintf("%s  endpoint %s is %s: %s\n", session.Clock(since), d.Name, d.CurrState, session.OneLine(evidence))
+			text += fmt.Sprintf("%s  endpoint %s is %s: %s\n", session.Clock(since), d.Name, probeState(d), session.OneLine(evidence))
 		}
 	}
 	if text == "" {

@@ -125,7 +125,7 @@ func endpointKind(o *session.Options) session.Kind[v1.EndpointProbeList, v1.Endp
 		Items:  func(l *v1.EndpointProbeList) *[]v1.EndpointProbe { return &l.Attr },
 		Name:   func(e *v1.EndpointProbe) string { return e.Name },
 		Also:   func(e *v1.EndpointProbe) []string { return []string{e.HostName} },
-		Fields: map[string]string{"state": "currState", "host": "hostName", "service": "services", "port": "probePort"},
+		Fields: map[string]string{"state": "observedState", "host": "hostName", "service": "services", "port": "probePort"},
 		Draw:   func(l *v1.EndpointProbeList) *session.Table { return endpointTable(l.Attr, o.Output == "wide") },
 		More:   func(ctx context.Context, e *v1.EndpointProbe) (string, error) { return endpointRates(ctx, o, e) },
 		Events: func(e *v1.EndpointProbe) []string {
@@ -140,10 +140,10 @@ func getEndpoint(o *session.Options) *cobra.Command {
 		Use:     "endpoint",
 		Aliases: endpointAliases(),
 		Short:   "show what is probed, and what was found; -o wide shows what became of it lately",
-		Example: "  loxicmd get endpoint\n  loxicmd get ep 10.0.0.1 -o wide\n  loxicmd get ep --state=nok --sort-by=-since --limit=20\n  loxicmd get ep -o wide --name=10.0.0.1_tcp_8080",
+		Example: "  loxicmd get endpoint\n  loxicmd get ep 10.0.0.1 -o wide\n  loxicmd get ep --state=down --sort-by=-since --limit=20\n  loxicmd get ep -o wide --name=10.0.0.1_tcp_8080",
 	})
 	kind.Choose(cmd, "name", "only the endpoint of this name, or those of this address", "")
-	kind.Choose(cmd, "state", "only endpoints in this state: ok, nok, red or unknown", "currState")
+	kind.Choose(cmd, "state", "only endpoints in this state: up, unprobed, standby, draining, drained, panic or down", "observedState")
 	kind.Choose(cmd, "service", "only endpoints that this service heeds, as IP:PORT/PROTOCOL", "services")
 	return cmd
 }
@@ -157,6 +157,9 @@ func describeEndpoint(o *session.Options) *cobra.Command {
 	})
 }
 
+// probeState is the state of a probed address: the contract's word where the server has no other.
+func probeState(e *v1.EndpointProbe) string { return cmp.Or(e.ObservedState, e.CurrState) }
+
 // endpointTable has the contract's columns, and what explains the state behind them. Wide, each has its last changes below it.
 func endpointTable(list []v1.EndpointProbe, wide bool) *session.Table {
 	header := []string{"Host", "Name", "ptype", "port", "duration", "retries", "minDelay", "avgDelay", "maxDelay", "State", "Since", "Evidence"}
@@ -168,7 +171,7 @@ func endpointTable(list []v1.EndpointProbe, wide bool) *session.Table {
 		e := &list[i]
 		row := []string{
 			e.HostName, e.Name, probeCell(e), strconv.Itoa(e.ProbePort), cmp.Or(e.ProbeInterval, strconv.Itoa(e.ProbeDuration)),
-			strconv.Itoa(e.InactiveReTries), e.MinDelay, e.AvgDelay, e.MaxDelay, e.CurrState, session.Clock(e.Since), cmp.Or(session.OneLine(e.Evidence), "-"),
+			strconv.Itoa(e.InactiveReTries), e.MinDelay, e.AvgDelay, e.MaxDelay, probeState(e), session.Clock(e.Since), cmp.Or(session.OneLine(e.Evidence), "-"),
 		}
 		if !wide {
 			t.Add(row...)

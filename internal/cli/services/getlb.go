@@ -97,11 +97,9 @@ func wideLB(list []v1.LoadbalanceEntry) *session.Table {
 }
 
 func endpointCells(row []string, a *v1.ServiceArguments, e *v1.Endpoint) {
-	row[0], row[1], row[3], row[4] = e.EndpointIP, portCell(e.TargetPort, e.TargetPortMax), "-", e.Counter
+	row[0], row[1], row[4] = e.EndpointIP, portCell(e.TargetPort, e.TargetPortMax), e.Counter
 	row[2] = weightCell(e)
-	if monitored(a) || e.State == "inactive" || e.Drained || e.Standby { // handshakes of clients may say inactive, too
-		row[3] = stateCell(e)
-	}
+	row[3] = stateCell(a, e)
 }
 
 // weightCell is the weight, and behind it the level of a backup, and how much it has of it while it comes slowly.
@@ -118,19 +116,16 @@ func weightCell(e *v1.Endpoint) (s string) {
 	return s
 }
 
-// stateCell is why an endpoint takes no new connections: it is not to, whether or not it could (drained); it cannot (inactive), or takes them all the
-// same (panic); or it is a
-// backup that is not needed (standby).
-func stateCell(e *v1.Endpoint) string {
+// stateCell is the state of an endpoint as the server computed it. A server that has only the
+// contract's words, active and inactive, tells them also of endpoints that nobody probes.
+func stateCell(a *v1.ServiceArguments, e *v1.Endpoint) string {
 	switch {
-	case e.Drained:
-		return "drained"
-	case e.Panic:
-		return "panic"
-	case e.Standby && e.State != "inactive":
-		return "standby"
+	case e.ObservedState != "":
+		return e.ObservedState
+	case monitored(a), e.State == "inactive":
+		return cmp.Or(e.State, "-")
 	}
-	return cmp.Or(e.State, "-")
+	return "-"
 }
 
 // monitored tells whether the service heeds the health of its endpoints. Servers of the contract tell a state anyway.

@@ -2,6 +2,7 @@ package users
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -84,7 +85,7 @@ func describeUser(o *session.Options) *cobra.Command {
 }
 
 func setUser(o *session.Options) *cobra.Command {
-	var role, file string
+	var role, file, currentFile string
 	var password bool
 	cmd := &cobra.Command{
 		Use:     "user NAME|ID",
@@ -111,6 +112,12 @@ func setUser(o *session.Options) *cobra.Command {
 				return err
 			}
 			body, err := o.Answer(client.UpdateUser(cmd.Context(), id, u))
+			if err != nil && asksCurrentPassword(body) {
+				if u.CurrentPassword, err = passwordFrom(o, currentFile, "Current password: "); err != nil {
+					return err
+				}
+				body, err = o.Answer(client.UpdateUser(cmd.Context(), id, u))
+			}
 			if err != nil {
 				return err
 			}
@@ -119,6 +126,7 @@ func setUser(o *session.Options) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&role, "role", "", "view, operate or admin")
 	cmd.Flags().BoolVar(&password, "password", false, "ask for a password")
+	cmd.Flags().StringVar(&currentFile, "current-password-file", "", "file with your current password in its first line, if the user is yourself")
 	cmd.Flags().StringVar(&file, "password-file", "", "file with the password in its first line; - is standard input")
 	return cmd
 }
@@ -167,6 +175,19 @@ func userID(o *session.Options, cmd *cobra.Command, client *v1.Client, who strin
 		}
 	}
 	return 0, session.Refused("there is no user %q", who)
+}
+
+// asksCurrentPassword reports whether a refusal asks a user for the current password.
+func asksCurrentPassword(body []byte) bool {
+	var refused v1.Error
+	return json.Unmarshal(body, &refused) == nil && refused.Field == "currentPassword"
+}
+
+func passwordFrom(o *session.Options, file, question string) (string, error) {
+	if file != "" {
+		return secretOf(o, file)
+	}
+	return askSecret(o, question)
 }
 
 // newPassword takes the password of a file, or asks for it, twice at a terminal.

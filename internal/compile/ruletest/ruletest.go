@@ -2,6 +2,7 @@
 package ruletest
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 
@@ -37,18 +38,7 @@ func Sets(n int, rng *rand.Rand) map[string][]lb.Rule {
 		return lb.RulePorts{Min: p, Max: p}
 	}
 	verdict := func() lb.RuleVerdict { return lb.RuleVerdict{Action: lb.RuleAction(rng.IntN(3))} }
-	many := func(one func(i int) lb.Rule) []lb.Rule {
-		seen := map[string]bool{}
-		var list []lb.Rule
-		for len(list) < n {
-			r := one(len(list)).Normal()
-			if k := r.Key(); !seen[k] {
-				seen[k] = true
-				list = append(list, r)
-			}
-		}
-		return list
-	}
+	many := func(one func(i int) lb.Rule) []lb.Rule { return distinct(n, one) }
 	return map[string][]lb.Rule{
 		"hosts": many(func(int) lb.Rule {
 			a := address(false)
@@ -78,6 +68,82 @@ func Sets(n int, rng *rand.Rand) map[string][]lb.Rule {
 			return lb.Rule{Source: prefix(false, 1), Destination: prefix(false, 1), Preference: uint16(rng.IntN(65536)), SourcePorts: ports(), DestinationPorts: ports(), RuleVerdict: verdict()}
 		}),
 	}
+}
+
+// Hostile are rules, n of each kind, that are as hard to tell apart as an administrator can make
+// them: each packet is in the ranges of many of them.
+func Hostile(n int, rng *rand.Rand) map[string][]lb.Rule {
+	broad := func(v6 bool) netip.Prefix {
+		if v6 {
+			var b [16]byte
+			for i := range b {
+				b[i] = byte(rng.Uint32())
+			}
+			return netip.PrefixFrom(netip.AddrFrom16(b), rng.IntN(64)).Masked()
+		}
+		b := [4]byte{byte(rng.Uint32()), byte(rng.Uint32()), byte(rng.Uint32()), byte(rng.Uint32())}
+		return netip.PrefixFrom(netip.AddrFrom4(b), rng.IntN(17)).Masked()
+	}
+	ports := func(least int) lb.RulePorts {
+		a := 1 + rng.IntN(65535-least)
+		return lb.RulePorts{Min: uint16(a), Max: uint16(a + least + rng.IntN(65536-a-least))}
+	}
+	rule := func(one func(i int) lb.Rule) []lb.Rule {
+		return distinct(n, func(i int) lb.Rule {
+			r := one(i)
+			r.Preference = uint16(rng.IntN(65536))
+			r.Action = lb.RuleAction(rng.IntN(3))
+			return r
+		})
+	}
+	return map[string][]lb.Rule{
+		"broad": rule(func(int) lb.Rule {
+			return lb.Rule{Source: broad(false), Destination: broad(false), SourcePorts: ports(1000), DestinationPorts: ports(1000)}
+		}),
+		"broad of IPv6": rule(func(int) lb.Rule {
+			return lb.Rule{Source: broad(true), Destination: broad(true), SourcePorts: ports(1000), DestinationPorts: ports(1000)}
+		}),
+		"wildcards": rule(func(i int) lb.Rule {
+			return lb.Rule{Protocol: uint8(1 + i%255), Interface: fmt.Sprint("eth", i/255)}
+		}),
+		"nested prefixes": rule(func(i int) lb.Rule {
+			at := netip.AddrFrom4([4]byte{10, 11, 12, 13})
+			return lb.Rule{
+				Source: netip.PrefixFrom(at, i%33).Masked(), Destination: netip.PrefixFrom(at, i/33%33).Masked(), SourcePorts: ports(30000),
+			}
+		}),
+		"port ranges": rule(func(int) lb.Rule {
+			return lb.Rule{SourcePorts: ports(1), DestinationPorts: ports(1), Protocol: 6}
+		}),
+		"halves of ports": rule(func(int) lb.Rule {
+			return lb.Rule{SourcePorts: ports(32768), DestinationPorts: ports(32768)}
+		}),
+		"one field each": rule(func(i int) lb.Rule {
+			switch i % 4 {
+			case 0:
+				return lb.Rule{Source: broad(false), SourcePorts: ports(40000)}
+			case 1:
+				return lb.Rule{Destination: broad(false), DestinationPorts: ports(40000)}
+			case 2:
+				return lb.Rule{SourcePorts: ports(100), Protocol: 17}
+			}
+			return lb.Rule{DestinationPorts: ports(100), Protocol: 6}
+		}),
+	}
+}
+
+// distinct calls one until it has made n rules that differ.
+func distinct(n int, one func(i int) lb.Rule) []lb.Rule {
+	seen := make(map[string]bool, n)
+	list := make([]lb.Rule, 0, n)
+	for len(list) < n {
+		r := one(len(list)).Normal()
+		if k := r.Key(); !seen[k] {
+			seen[k] = true
+			list = append(list, r)
+		}
+	}
+	return list
 }
 
 // mixed is a rule of any addresses, protocols and interfaces.

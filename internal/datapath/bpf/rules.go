@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"loxilb/internal/lb"
 )
 
 // Sizes of a set of rules.
@@ -117,6 +119,34 @@ func (r *TcRule) matches(w *[16]uint32) bool {
 		}
 	}
 	return true
+}
+
+// Cost returns the most that a packet of either IP version can look at: the deepest path and the
+// longest list of each tree.
+func (t *RuleTable) Cost() (most lb.RuleCost) {
+	for _, trees := range t.Trees {
+		var sum lb.RuleCost
+		for _, tree := range trees {
+			c := t.costBelow(tree.Root)
+			sum.Nodes += c.Nodes
+			sum.Rules += c.Rules
+		}
+		most.Nodes, most.Rules = max(most.Nodes, sum.Nodes), max(most.Rules, sum.Rules)
+	}
+	return most
+}
+
+func (t *RuleTable) costBelow(i uint32) (most lb.RuleCost) {
+	n := &t.Nodes[i]
+	if n.Bits == 0 {
+		return lb.RuleCost{Nodes: 1, Rules: int(n.Word)}
+	}
+	for child := range uint32(1) << n.Bits {
+		c := t.costBelow(n.Base + child)
+		most.Nodes, most.Rules = max(most.Nodes, c.Nodes), max(most.Rules, c.Rules)
+	}
+	most.Nodes++
+	return most
 }
 
 // String prints the rules as ranges of words, and the trees with the rules of their leaves.

@@ -41,10 +41,45 @@ type SockChallengeCounts struct {
 	Answered uint64
 }
 
+type SockConnectionSample struct {
+	_   structs.HostLayout
+	Key struct {
+		_     structs.HostLayout
+		Saddr struct {
+			_    structs.HostLayout
+			Word [4]uint32
+		}
+		Daddr struct {
+			_    structs.HostLayout
+			Word [4]uint32
+		}
+		Sport    uint16
+		Dport    uint16
+		Protocol uint8
+		Pad      [3]uint8
+	}
+	Since         uint32
+	Endpoint      uint32
+	ClientFirst   uint32
+	EndpointFirst uint32
+	Asked         uint32
+	Generation    uint32
+}
+
 type SockDefaultRoute struct {
 	_       structs.HostLayout
 	Gateway SockIpAddr
 	Ifindex uint32
+}
+
+type SockEndpointOutcomes struct {
+	_          structs.HostLayout
+	Completed  uint32
+	LastClient uint32
+	Clients    uint32
+	Served     uint32
+	Stalled    uint32
+	Pad        [3]uint32
 }
 
 type SockFragment struct {
@@ -193,10 +228,11 @@ type SockOpening struct {
 		}
 	}
 	Source struct {
-		_    structs.HostLayout
-		Addr SockIpAddr
-		Port uint16
-		_    [2]byte
+		_            structs.HostLayout
+		Addr         SockIpAddr
+		Port         uint16
+		KeepsAddress bool
+		_            [1]byte
 	}
 	Search struct {
 		_    structs.HostLayout
@@ -306,6 +342,13 @@ type SockRangeKey struct {
 	Port         uint16
 }
 
+type SockReclaimPass struct {
+	_     structs.HostLayout
+	Next  uint32
+	Began uint32
+	Last  uint32
+}
+
 type SockSecretKeys struct {
 	_     structs.HostLayout
 	Known struct {
@@ -402,6 +445,13 @@ type SockSourceKey struct {
 	Addr         SockIpAddr
 }
 
+type SockSurge struct {
+	_       structs.HostLayout
+	Packets uint32
+	Window  uint32
+	Until   uint32
+}
+
 type SockSweepReport struct {
 	_       structs.HostLayout
 	Visited uint64
@@ -427,6 +477,42 @@ type SockTokenBucket struct {
 	_      structs.HostLayout
 	Since  uint32
 	Tokens uint32
+}
+
+type SockTraceFilter struct {
+	_    structs.HostLayout
+	Host struct {
+		_    structs.HostLayout
+		Word [4]uint32
+	}
+	HostMask struct {
+		_    structs.HostLayout
+		Word [4]uint32
+	}
+	Vip struct {
+		_    structs.HostLayout
+		Word [4]uint32
+	}
+	VipMask struct {
+		_    structs.HostLayout
+		Word [4]uint32
+	}
+	Sample   uint32
+	Ifindex  uint32
+	VipPorts [2]uint16
+	Port     uint16
+	Protocol uint8
+	Verdicts uint8
+	Reason   uint8
+	On       uint8
+	Pad      [6]uint8
+}
+
+type SockTraceTurn struct {
+	_      structs.HostLayout
+	Left   uint32
+	Random uint32
+	Pad    [7]uint64
 }
 
 type SockUntold struct {
@@ -536,6 +622,7 @@ const (
 	SockProgLoxilbSendmsg6        = "loxilb_sendmsg6"
 	SockProgLoxilbSockRelease     = "loxilb_sock_release"
 	SockVarChallengeFirst         = "challenge_first"
+	SockVarChallengeSurge         = "challenge_surge"
 	SockVarForeignFirst           = "foreign_first"
 	SockVarHalfOpenPercent        = "half_open_percent"
 	SockVarHashSeed               = "hash_seed"
@@ -546,10 +633,14 @@ const (
 	SockVarInnerRows              = "inner_rows"
 	SockVarKfuncs                 = "kfuncs"
 	SockVarMarkedServices         = "marked_services"
+	SockVarOutcomes               = "outcomes"
 	SockVarOwnNamespace           = "own_namespace"
 	SockVarRangeServices          = "range_services"
+	SockVarReclaimPass            = "reclaim_pass"
 	SockVarRedirectPeer           = "redirect_peer"
 	SockVarResetRate              = "reset_rate"
+	SockVarSamples                = "samples"
+	SockVarSweepDue               = "sweep_due"
 	SockVarTableSkew              = "table_skew"
 	SockVarTimeoutClosedPressed   = "timeout_closed_pressed"
 	SockVarTimeoutFragment        = "timeout_fragment"
@@ -563,6 +654,10 @@ const (
 	SockVarTimeoutTcpSyn          = "timeout_tcp_syn"
 	SockVarTimeoutUdpReplied      = "timeout_udp_replied"
 	SockVarTimeoutUdpUnreplied    = "timeout_udp_unreplied"
+	SockVarTraceFilters           = "trace_filters"
+	SockVarTraceTurnMost          = "trace_turn_most"
+	SockVarTraceTurns             = "trace_turns"
+	SockVarTraceUntil             = "trace_until"
 	SockVarWatching               = "watching"
 )
 
@@ -693,6 +788,7 @@ type SockMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type SockVariableSpecs struct {
 	ChallengeFirst         *ebpf.VariableSpec `ebpf:"challenge_first"`
+	ChallengeSurge         *ebpf.VariableSpec `ebpf:"challenge_surge"`
 	ForeignFirst           *ebpf.VariableSpec `ebpf:"foreign_first"`
 	HalfOpenPercent        *ebpf.VariableSpec `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.VariableSpec `ebpf:"hash_seed"`
@@ -703,10 +799,14 @@ type SockVariableSpecs struct {
 	InnerRows              *ebpf.VariableSpec `ebpf:"inner_rows"`
 	Kfuncs                 *ebpf.VariableSpec `ebpf:"kfuncs"`
 	MarkedServices         *ebpf.VariableSpec `ebpf:"marked_services"`
+	Outcomes               *ebpf.VariableSpec `ebpf:"outcomes"`
 	OwnNamespace           *ebpf.VariableSpec `ebpf:"own_namespace"`
 	RangeServices          *ebpf.VariableSpec `ebpf:"range_services"`
+	ReclaimPass            *ebpf.VariableSpec `ebpf:"reclaim_pass"`
 	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.VariableSpec `ebpf:"reset_rate"`
+	Samples                *ebpf.VariableSpec `ebpf:"samples"`
+	SweepDue               *ebpf.VariableSpec `ebpf:"sweep_due"`
 	TableSkew              *ebpf.VariableSpec `ebpf:"table_skew"`
 	TimeoutClosedPressed   *ebpf.VariableSpec `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.VariableSpec `ebpf:"timeout_fragment"`
@@ -720,6 +820,10 @@ type SockVariableSpecs struct {
 	TimeoutTcpSyn          *ebpf.VariableSpec `ebpf:"timeout_tcp_syn"`
 	TimeoutUdpReplied      *ebpf.VariableSpec `ebpf:"timeout_udp_replied"`
 	TimeoutUdpUnreplied    *ebpf.VariableSpec `ebpf:"timeout_udp_unreplied"`
+	TraceFilters           *ebpf.VariableSpec `ebpf:"trace_filters"`
+	TraceTurnMost          *ebpf.VariableSpec `ebpf:"trace_turn_most"`
+	TraceTurns             *ebpf.VariableSpec `ebpf:"trace_turns"`
+	TraceUntil             *ebpf.VariableSpec `ebpf:"trace_until"`
 	Watching               *ebpf.VariableSpec `ebpf:"watching"`
 }
 
@@ -877,6 +981,7 @@ func (m *SockMaps) Close() error {
 // It can be passed to LoadSockObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SockVariables struct {
 	ChallengeFirst         *ebpf.Variable `ebpf:"challenge_first"`
+	ChallengeSurge         *ebpf.Variable `ebpf:"challenge_surge"`
 	ForeignFirst           *ebpf.Variable `ebpf:"foreign_first"`
 	HalfOpenPercent        *ebpf.Variable `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.Variable `ebpf:"hash_seed"`
@@ -887,10 +992,14 @@ type SockVariables struct {
 	InnerRows              *ebpf.Variable `ebpf:"inner_rows"`
 	Kfuncs                 *ebpf.Variable `ebpf:"kfuncs"`
 	MarkedServices         *ebpf.Variable `ebpf:"marked_services"`
+	Outcomes               *ebpf.Variable `ebpf:"outcomes"`
 	OwnNamespace           *ebpf.Variable `ebpf:"own_namespace"`
 	RangeServices          *ebpf.Variable `ebpf:"range_services"`
+	ReclaimPass            *ebpf.Variable `ebpf:"reclaim_pass"`
 	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.Variable `ebpf:"reset_rate"`
+	Samples                *ebpf.Variable `ebpf:"samples"`
+	SweepDue               *ebpf.Variable `ebpf:"sweep_due"`
 	TableSkew              *ebpf.Variable `ebpf:"table_skew"`
 	TimeoutClosedPressed   *ebpf.Variable `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.Variable `ebpf:"timeout_fragment"`
@@ -904,6 +1013,10 @@ type SockVariables struct {
 	TimeoutTcpSyn          *ebpf.Variable `ebpf:"timeout_tcp_syn"`
 	TimeoutUdpReplied      *ebpf.Variable `ebpf:"timeout_udp_replied"`
 	TimeoutUdpUnreplied    *ebpf.Variable `ebpf:"timeout_udp_unreplied"`
+	TraceFilters           *ebpf.Variable `ebpf:"trace_filters"`
+	TraceTurnMost          *ebpf.Variable `ebpf:"trace_turn_most"`
+	TraceTurns             *ebpf.Variable `ebpf:"trace_turns"`
+	TraceUntil             *ebpf.Variable `ebpf:"trace_until"`
 	Watching               *ebpf.Variable `ebpf:"watching"`
 }
 

@@ -63,10 +63,45 @@ type SweepConnection struct {
 	Generation uint8
 }
 
+type SweepConnectionSample struct {
+	_   structs.HostLayout
+	Key struct {
+		_     structs.HostLayout
+		Saddr struct {
+			_    structs.HostLayout
+			Word [4]uint32
+		}
+		Daddr struct {
+			_    structs.HostLayout
+			Word [4]uint32
+		}
+		Sport    uint16
+		Dport    uint16
+		Protocol uint8
+		Pad      [3]uint8
+	}
+	Since         uint32
+	Endpoint      uint32
+	ClientFirst   uint32
+	EndpointFirst uint32
+	Asked         uint32
+	Generation    uint32
+}
+
 type SweepDefaultRoute struct {
 	_       structs.HostLayout
 	Gateway SweepIpAddr
 	Ifindex uint32
+}
+
+type SweepEndpointOutcomes struct {
+	_          structs.HostLayout
+	Completed  uint32
+	LastClient uint32
+	Clients    uint32
+	Served     uint32
+	Stalled    uint32
+	Pad        [3]uint32
 }
 
 type SweepFindFilter struct {
@@ -253,10 +288,11 @@ type SweepOpening struct {
 		}
 	}
 	Source struct {
-		_    structs.HostLayout
-		Addr SweepIpAddr
-		Port uint16
-		_    [2]byte
+		_            structs.HostLayout
+		Addr         SweepIpAddr
+		Port         uint16
+		KeepsAddress bool
+		_            [1]byte
 	}
 	Search struct {
 		_    structs.HostLayout
@@ -346,6 +382,13 @@ type SweepRangeKey struct {
 	Port         uint16
 }
 
+type SweepReclaimPass struct {
+	_     structs.HostLayout
+	Next  uint32
+	Began uint32
+	Last  uint32
+}
+
 type SweepSecretKeys struct {
 	_     structs.HostLayout
 	Known struct {
@@ -407,6 +450,13 @@ type SweepSourceKey struct {
 	Addr         SweepIpAddr
 }
 
+type SweepSurge struct {
+	_       structs.HostLayout
+	Packets uint32
+	Window  uint32
+	Until   uint32
+}
+
 type SweepSweepReport struct {
 	_       structs.HostLayout
 	Visited uint64
@@ -432,6 +482,42 @@ type SweepTokenBucket struct {
 	_      structs.HostLayout
 	Since  uint32
 	Tokens uint32
+}
+
+type SweepTraceFilter struct {
+	_    structs.HostLayout
+	Host struct {
+		_    structs.HostLayout
+		Word [4]uint32
+	}
+	HostMask struct {
+		_    structs.HostLayout
+		Word [4]uint32
+	}
+	Vip struct {
+		_    structs.HostLayout
+		Word [4]uint32
+	}
+	VipMask struct {
+		_    structs.HostLayout
+		Word [4]uint32
+	}
+	Sample   uint32
+	Ifindex  uint32
+	VipPorts [2]uint16
+	Port     uint16
+	Protocol uint8
+	Verdicts uint8
+	Reason   uint8
+	On       uint8
+	Pad      [6]uint8
+}
+
+type SweepTraceTurn struct {
+	_      structs.HostLayout
+	Left   uint32
+	Random uint32
+	Pad    [7]uint64
 }
 
 type SweepUntold struct {
@@ -534,12 +620,14 @@ const (
 	SweepProgLoxilbEnd             = "loxilb_end"
 	SweepProgLoxilbFind            = "loxilb_find"
 	SweepProgLoxilbGrow            = "loxilb_grow"
+	SweepProgLoxilbJudge           = "loxilb_judge"
 	SweepProgLoxilbReset           = "loxilb_reset"
 	SweepProgLoxilbSweep           = "loxilb_sweep"
 	SweepProgLoxilbSweepPersists   = "loxilb_sweep_persists"
 	SweepProgLoxilbSweepSnat       = "loxilb_sweep_snat"
 	SweepProgLoxilbWalk            = "loxilb_walk"
 	SweepVarChallengeFirst         = "challenge_first"
+	SweepVarChallengeSurge         = "challenge_surge"
 	SweepVarEndingEndpoints        = "ending_endpoints"
 	SweepVarFindEndpoints          = "find_endpoints"
 	SweepVarFindWanted             = "find_wanted"
@@ -550,9 +638,14 @@ const (
 	SweepVarIcmpRate               = "icmp_rate"
 	SweepVarIdleRstRate            = "idle_rst_rate"
 	SweepVarInnerRows              = "inner_rows"
+	SweepVarJudgedEndpoints        = "judged_endpoints"
 	SweepVarKfuncs                 = "kfuncs"
+	SweepVarOutcomes               = "outcomes"
+	SweepVarReclaimPass            = "reclaim_pass"
 	SweepVarRedirectPeer           = "redirect_peer"
 	SweepVarResetRate              = "reset_rate"
+	SweepVarSamples                = "samples"
+	SweepVarSweepDue               = "sweep_due"
 	SweepVarTableSkew              = "table_skew"
 	SweepVarTimeoutClosedPressed   = "timeout_closed_pressed"
 	SweepVarTimeoutFragment        = "timeout_fragment"
@@ -566,6 +659,10 @@ const (
 	SweepVarTimeoutTcpSyn          = "timeout_tcp_syn"
 	SweepVarTimeoutUdpReplied      = "timeout_udp_replied"
 	SweepVarTimeoutUdpUnreplied    = "timeout_udp_unreplied"
+	SweepVarTraceFilters           = "trace_filters"
+	SweepVarTraceTurnMost          = "trace_turn_most"
+	SweepVarTraceTurns             = "trace_turns"
+	SweepVarTraceUntil             = "trace_until"
 	SweepVarWalkMet                = "walk_met"
 	SweepVarWatching               = "watching"
 )
@@ -615,6 +712,7 @@ type SweepProgramSpecs struct {
 	LoxilbEnd           *ebpf.ProgramSpec `ebpf:"loxilb_end"`
 	LoxilbFind          *ebpf.ProgramSpec `ebpf:"loxilb_find"`
 	LoxilbGrow          *ebpf.ProgramSpec `ebpf:"loxilb_grow"`
+	LoxilbJudge         *ebpf.ProgramSpec `ebpf:"loxilb_judge"`
 	LoxilbReset         *ebpf.ProgramSpec `ebpf:"loxilb_reset"`
 	LoxilbSweep         *ebpf.ProgramSpec `ebpf:"loxilb_sweep"`
 	LoxilbSweepPersists *ebpf.ProgramSpec `ebpf:"loxilb_sweep_persists"`
@@ -696,6 +794,7 @@ type SweepMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type SweepVariableSpecs struct {
 	ChallengeFirst         *ebpf.VariableSpec `ebpf:"challenge_first"`
+	ChallengeSurge         *ebpf.VariableSpec `ebpf:"challenge_surge"`
 	EndingEndpoints        *ebpf.VariableSpec `ebpf:"ending_endpoints"`
 	FindEndpoints          *ebpf.VariableSpec `ebpf:"find_endpoints"`
 	FindWanted             *ebpf.VariableSpec `ebpf:"find_wanted"`
@@ -706,9 +805,14 @@ type SweepVariableSpecs struct {
 	IcmpRate               *ebpf.VariableSpec `ebpf:"icmp_rate"`
 	IdleRstRate            *ebpf.VariableSpec `ebpf:"idle_rst_rate"`
 	InnerRows              *ebpf.VariableSpec `ebpf:"inner_rows"`
+	JudgedEndpoints        *ebpf.VariableSpec `ebpf:"judged_endpoints"`
 	Kfuncs                 *ebpf.VariableSpec `ebpf:"kfuncs"`
+	Outcomes               *ebpf.VariableSpec `ebpf:"outcomes"`
+	ReclaimPass            *ebpf.VariableSpec `ebpf:"reclaim_pass"`
 	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.VariableSpec `ebpf:"reset_rate"`
+	Samples                *ebpf.VariableSpec `ebpf:"samples"`
+	SweepDue               *ebpf.VariableSpec `ebpf:"sweep_due"`
 	TableSkew              *ebpf.VariableSpec `ebpf:"table_skew"`
 	TimeoutClosedPressed   *ebpf.VariableSpec `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.VariableSpec `ebpf:"timeout_fragment"`
@@ -722,6 +826,10 @@ type SweepVariableSpecs struct {
 	TimeoutTcpSyn          *ebpf.VariableSpec `ebpf:"timeout_tcp_syn"`
 	TimeoutUdpReplied      *ebpf.VariableSpec `ebpf:"timeout_udp_replied"`
 	TimeoutUdpUnreplied    *ebpf.VariableSpec `ebpf:"timeout_udp_unreplied"`
+	TraceFilters           *ebpf.VariableSpec `ebpf:"trace_filters"`
+	TraceTurnMost          *ebpf.VariableSpec `ebpf:"trace_turn_most"`
+	TraceTurns             *ebpf.VariableSpec `ebpf:"trace_turns"`
+	TraceUntil             *ebpf.VariableSpec `ebpf:"trace_until"`
 	WalkMet                *ebpf.VariableSpec `ebpf:"walk_met"`
 	Watching               *ebpf.VariableSpec `ebpf:"watching"`
 }
@@ -884,6 +992,7 @@ func (m *SweepMaps) Close() error {
 // It can be passed to LoadSweepObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SweepVariables struct {
 	ChallengeFirst         *ebpf.Variable `ebpf:"challenge_first"`
+	ChallengeSurge         *ebpf.Variable `ebpf:"challenge_surge"`
 	EndingEndpoints        *ebpf.Variable `ebpf:"ending_endpoints"`
 	FindEndpoints          *ebpf.Variable `ebpf:"find_endpoints"`
 	FindWanted             *ebpf.Variable `ebpf:"find_wanted"`
@@ -894,9 +1003,14 @@ type SweepVariables struct {
 	IcmpRate               *ebpf.Variable `ebpf:"icmp_rate"`
 	IdleRstRate            *ebpf.Variable `ebpf:"idle_rst_rate"`
 	InnerRows              *ebpf.Variable `ebpf:"inner_rows"`
+	JudgedEndpoints        *ebpf.Variable `ebpf:"judged_endpoints"`
 	Kfuncs                 *ebpf.Variable `ebpf:"kfuncs"`
+	Outcomes               *ebpf.Variable `ebpf:"outcomes"`
+	ReclaimPass            *ebpf.Variable `ebpf:"reclaim_pass"`
 	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.Variable `ebpf:"reset_rate"`
+	Samples                *ebpf.Variable `ebpf:"samples"`
+	SweepDue               *ebpf.Variable `ebpf:"sweep_due"`
 	TableSkew              *ebpf.Variable `ebpf:"table_skew"`
 	TimeoutClosedPressed   *ebpf.Variable `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.Variable `ebpf:"timeout_fragment"`
@@ -910,6 +1024,10 @@ type SweepVariables struct {
 	TimeoutTcpSyn          *ebpf.Variable `ebpf:"timeout_tcp_syn"`
 	TimeoutUdpReplied      *ebpf.Variable `ebpf:"timeout_udp_replied"`
 	TimeoutUdpUnreplied    *ebpf.Variable `ebpf:"timeout_udp_unreplied"`
+	TraceFilters           *ebpf.Variable `ebpf:"trace_filters"`
+	TraceTurnMost          *ebpf.Variable `ebpf:"trace_turn_most"`
+	TraceTurns             *ebpf.Variable `ebpf:"trace_turns"`
+	TraceUntil             *ebpf.Variable `ebpf:"trace_until"`
 	WalkMet                *ebpf.Variable `ebpf:"walk_met"`
 	Watching               *ebpf.Variable `ebpf:"watching"`
 }
@@ -921,6 +1039,7 @@ type SweepPrograms struct {
 	LoxilbEnd           *ebpf.Program `ebpf:"loxilb_end"`
 	LoxilbFind          *ebpf.Program `ebpf:"loxilb_find"`
 	LoxilbGrow          *ebpf.Program `ebpf:"loxilb_grow"`
+	LoxilbJudge         *ebpf.Program `ebpf:"loxilb_judge"`
 	LoxilbReset         *ebpf.Program `ebpf:"loxilb_reset"`
 	LoxilbSweep         *ebpf.Program `ebpf:"loxilb_sweep"`
 	LoxilbSweepPersists *ebpf.Program `ebpf:"loxilb_sweep_persists"`
@@ -933,6 +1052,7 @@ func (p *SweepPrograms) Close() error {
 		p.LoxilbEnd,
 		p.LoxilbFind,
 		p.LoxilbGrow,
+		p.LoxilbJudge,
 		p.LoxilbReset,
 		p.LoxilbSweep,
 		p.LoxilbSweepPersists,

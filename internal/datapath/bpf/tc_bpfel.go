@@ -157,6 +157,31 @@ type TcConnectionKey struct {
 	Pad      [3]uint8
 }
 
+type TcConnectionSample struct {
+	_   structs.HostLayout
+	Key struct {
+		_     structs.HostLayout
+		Saddr struct {
+			_    structs.HostLayout
+			Word [4]uint32
+		}
+		Daddr struct {
+			_    structs.HostLayout
+			Word [4]uint32
+		}
+		Sport    uint16
+		Dport    uint16
+		Protocol uint8
+		Pad      [3]uint8
+	}
+	Since         uint32
+	Endpoint      uint32
+	ClientFirst   uint32
+	EndpointFirst uint32
+	Asked         uint32
+	Generation    uint32
+}
+
 type TcConnectionTrait uint32
 
 const (
@@ -210,7 +235,8 @@ const (
 	TcDropReasonDROP_SOURCE_DENIED        TcDropReason = 30
 	TcDropReasonDROP_POLICED              TcDropReason = 31
 	TcDropReasonDROP_RULE                 TcDropReason = 32
-	TcDropReasonDROP_REASONS              TcDropReason = 33
+	TcDropReasonDROP_EXTENSION_CHAIN      TcDropReason = 33
+	TcDropReasonDROP_REASONS              TcDropReason = 34
 )
 
 type TcEgressEndpoint struct {
@@ -250,12 +276,23 @@ const (
 	TcEndpointFlagENDPOINT_FAILED  TcEndpointFlag = 16
 )
 
+type TcEndpointOutcomes struct {
+	_          structs.HostLayout
+	Completed  uint32
+	LastClient uint32
+	Clients    uint32
+	Served     uint32
+	Stalled    uint32
+	Pad        [3]uint32
+}
+
 type TcEndpointState struct {
 	_           structs.HostLayout
 	Pad         uint64
 	Connections uint64
-	Active      uint64
-	Pad2        [5]uint64
+	Active      int64
+	Tracked     uint64
+	Pad2        [4]uint64
 }
 
 type TcEndpointTraffic struct {
@@ -405,6 +442,7 @@ const (
 	TcLimitMAX_LINKS             TcLimit = 16384
 	TcLimitMAX_REASONS           TcLimit = 64
 	TcLimitMAX_FRAGMENTED        TcLimit = 8192
+	TcLimitMAX_REDIALS           TcLimit = 4096
 	TcLimitFRAGMENTED_PER_SOURCE TcLimit = 1024
 	TcLimitFRAGMENT_PLACES       TcLimit = 128
 	TcLimitMAX_LOCAL_ADDRESSES   TcLimit = 65536
@@ -492,10 +530,11 @@ type TcOpening struct {
 		}
 	}
 	Source struct {
-		_    structs.HostLayout
-		Addr TcIpAddr
-		Port uint16
-		_    [2]byte
+		_            structs.HostLayout
+		Addr         TcIpAddr
+		Port         uint16
+		KeepsAddress bool
+		_            [1]byte
 	}
 	Search struct {
 		_      structs.HostLayout
@@ -642,6 +681,13 @@ type TcRangeKey struct {
 	Port         uint16
 }
 
+type TcReclaimPass struct {
+	_     structs.HostLayout
+	Next  uint32
+	Began uint32
+	Last  uint32
+}
+
 type TcRecordFlag uint32
 
 const (
@@ -764,6 +810,17 @@ const (
 	TcRuleWordRULE_INTERFACE TcRuleWord = 11
 	TcRuleWordRULE_WORDS     TcRuleWord = 12
 	TcRuleWordRULE_NO_PORT   TcRuleWord = 65536
+)
+
+type TcSampleLayout uint32
+
+const (
+	TcSampleLayoutOUTCOME_ROWS         TcSampleLayout = 16384
+	TcSampleLayoutSAMPLES              TcSampleLayout = 4096
+	TcSampleLayoutSAMPLES_PER_ENDPOINT TcSampleLayout = 8
+	TcSampleLayoutSAMPLE_STALL         TcSampleLayout = 3
+	TcSampleLayoutSAMPLE_QUIET         TcSampleLayout = 2
+	TcSampleLayoutTRIALS               TcSampleLayout = 64
 )
 
 type TcSecretKeys struct {
@@ -1174,14 +1231,19 @@ const (
 	TcVarMssServices            = "mss_services"
 	TcVarNeighbourGeneration    = "neighbour_generation"
 	TcVarNextHopsShared         = "next_hops_shared"
+	TcVarOutcomes               = "outcomes"
 	TcVarPortsAttached          = "ports_attached"
 	TcVarProbeTypes             = "probe_types"
 	TcVarRangeServices          = "range_services"
+	TcVarReclaimPass            = "reclaim_pass"
+	TcVarRedials                = "redials"
 	TcVarRedirectPeer           = "redirect_peer"
 	TcVarResetRate              = "reset_rate"
 	TcVarRuleCount              = "rule_count"
 	TcVarRulesAttached          = "rules_attached"
+	TcVarSamples                = "samples"
 	TcVarSnatRules              = "snat_rules"
+	TcVarSweepDue               = "sweep_due"
 	TcVarTableSkew              = "table_skew"
 	TcVarTimeoutClosedPressed   = "timeout_closed_pressed"
 	TcVarTimeoutFragment        = "timeout_fragment"
@@ -1199,6 +1261,7 @@ const (
 	TcVarTraceTurnMost          = "trace_turn_most"
 	TcVarTraceTurns             = "trace_turns"
 	TcVarTraceUntil             = "trace_until"
+	TcVarTrials                 = "trials"
 	TcVarWakes                  = "wakes"
 	TcVarWatching               = "watching"
 )
@@ -1346,14 +1409,19 @@ type TcVariableSpecs struct {
 	MssServices            *ebpf.VariableSpec `ebpf:"mss_services"`
 	NeighbourGeneration    *ebpf.VariableSpec `ebpf:"neighbour_generation"`
 	NextHopsShared         *ebpf.VariableSpec `ebpf:"next_hops_shared"`
+	Outcomes               *ebpf.VariableSpec `ebpf:"outcomes"`
 	PortsAttached          *ebpf.VariableSpec `ebpf:"ports_attached"`
 	ProbeTypes             *ebpf.VariableSpec `ebpf:"probe_types"`
 	RangeServices          *ebpf.VariableSpec `ebpf:"range_services"`
+	ReclaimPass            *ebpf.VariableSpec `ebpf:"reclaim_pass"`
+	Redials                *ebpf.VariableSpec `ebpf:"redials"`
 	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.VariableSpec `ebpf:"reset_rate"`
 	RuleCount              *ebpf.VariableSpec `ebpf:"rule_count"`
 	RulesAttached          *ebpf.VariableSpec `ebpf:"rules_attached"`
+	Samples                *ebpf.VariableSpec `ebpf:"samples"`
 	SnatRules              *ebpf.VariableSpec `ebpf:"snat_rules"`
+	SweepDue               *ebpf.VariableSpec `ebpf:"sweep_due"`
 	TableSkew              *ebpf.VariableSpec `ebpf:"table_skew"`
 	TimeoutClosedPressed   *ebpf.VariableSpec `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.VariableSpec `ebpf:"timeout_fragment"`
@@ -1371,6 +1439,7 @@ type TcVariableSpecs struct {
 	TraceTurnMost          *ebpf.VariableSpec `ebpf:"trace_turn_most"`
 	TraceTurns             *ebpf.VariableSpec `ebpf:"trace_turns"`
 	TraceUntil             *ebpf.VariableSpec `ebpf:"trace_until"`
+	Trials                 *ebpf.VariableSpec `ebpf:"trials"`
 	Wakes                  *ebpf.VariableSpec `ebpf:"wakes"`
 	Watching               *ebpf.VariableSpec `ebpf:"watching"`
 }
@@ -1554,14 +1623,19 @@ type TcVariables struct {
 	MssServices            *ebpf.Variable `ebpf:"mss_services"`
 	NeighbourGeneration    *ebpf.Variable `ebpf:"neighbour_generation"`
 	NextHopsShared         *ebpf.Variable `ebpf:"next_hops_shared"`
+	Outcomes               *ebpf.Variable `ebpf:"outcomes"`
 	PortsAttached          *ebpf.Variable `ebpf:"ports_attached"`
 	ProbeTypes             *ebpf.Variable `ebpf:"probe_types"`
 	RangeServices          *ebpf.Variable `ebpf:"range_services"`
+	ReclaimPass            *ebpf.Variable `ebpf:"reclaim_pass"`
+	Redials                *ebpf.Variable `ebpf:"redials"`
 	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.Variable `ebpf:"reset_rate"`
 	RuleCount              *ebpf.Variable `ebpf:"rule_count"`
 	RulesAttached          *ebpf.Variable `ebpf:"rules_attached"`
+	Samples                *ebpf.Variable `ebpf:"samples"`
 	SnatRules              *ebpf.Variable `ebpf:"snat_rules"`
+	SweepDue               *ebpf.Variable `ebpf:"sweep_due"`
 	TableSkew              *ebpf.Variable `ebpf:"table_skew"`
 	TimeoutClosedPressed   *ebpf.Variable `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.Variable `ebpf:"timeout_fragment"`
@@ -1579,6 +1653,7 @@ type TcVariables struct {
 	TraceTurnMost          *ebpf.Variable `ebpf:"trace_turn_most"`
 	TraceTurns             *ebpf.Variable `ebpf:"trace_turns"`
 	TraceUntil             *ebpf.Variable `ebpf:"trace_until"`
+	Trials                 *ebpf.Variable `ebpf:"trials"`
 	Wakes                  *ebpf.Variable `ebpf:"wakes"`
 	Watching               *ebpf.Variable `ebpf:"watching"`
 }

@@ -41,10 +41,45 @@ type TcTraceChallengeCounts struct {
 	Answered uint64
 }
 
+type TcTraceConnectionSample struct {
+	_   structs.HostLayout
+	Key struct {
+		_     structs.HostLayout
+		Saddr struct {
+			_    structs.HostLayout
+			Word [4]uint32
+		}
+		Daddr struct {
+			_    structs.HostLayout
+			Word [4]uint32
+		}
+		Sport    uint16
+		Dport    uint16
+		Protocol uint8
+		Pad      [3]uint8
+	}
+	Since         uint32
+	Endpoint      uint32
+	ClientFirst   uint32
+	EndpointFirst uint32
+	Asked         uint32
+	Generation    uint32
+}
+
 type TcTraceDefaultRoute struct {
 	_       structs.HostLayout
 	Gateway TcTraceIpAddr
 	Ifindex uint32
+}
+
+type TcTraceEndpointOutcomes struct {
+	_          structs.HostLayout
+	Completed  uint32
+	LastClient uint32
+	Clients    uint32
+	Served     uint32
+	Stalled    uint32
+	Pad        [3]uint32
 }
 
 type TcTraceFragment struct {
@@ -193,10 +228,11 @@ type TcTraceOpening struct {
 		}
 	}
 	Source struct {
-		_    structs.HostLayout
-		Addr TcTraceIpAddr
-		Port uint16
-		_    [2]byte
+		_            structs.HostLayout
+		Addr         TcTraceIpAddr
+		Port         uint16
+		KeepsAddress bool
+		_            [1]byte
 	}
 	Search struct {
 		_    structs.HostLayout
@@ -304,6 +340,13 @@ type TcTraceRangeKey struct {
 	Protocol     uint8
 	Pad          uint8
 	Port         uint16
+}
+
+type TcTraceReclaimPass struct {
+	_     structs.HostLayout
+	Next  uint32
+	Began uint32
+	Last  uint32
 }
 
 type TcTraceRuleScratch struct {
@@ -581,14 +624,19 @@ const (
 	TcTraceVarMssServices            = "mss_services"
 	TcTraceVarNeighbourGeneration    = "neighbour_generation"
 	TcTraceVarNextHopsShared         = "next_hops_shared"
+	TcTraceVarOutcomes               = "outcomes"
 	TcTraceVarPortsAttached          = "ports_attached"
 	TcTraceVarProbeTypes             = "probe_types"
 	TcTraceVarRangeServices          = "range_services"
+	TcTraceVarReclaimPass            = "reclaim_pass"
+	TcTraceVarRedials                = "redials"
 	TcTraceVarRedirectPeer           = "redirect_peer"
 	TcTraceVarResetRate              = "reset_rate"
 	TcTraceVarRuleCount              = "rule_count"
 	TcTraceVarRulesAttached          = "rules_attached"
+	TcTraceVarSamples                = "samples"
 	TcTraceVarSnatRules              = "snat_rules"
+	TcTraceVarSweepDue               = "sweep_due"
 	TcTraceVarTableSkew              = "table_skew"
 	TcTraceVarTimeoutClosedPressed   = "timeout_closed_pressed"
 	TcTraceVarTimeoutFragment        = "timeout_fragment"
@@ -606,6 +654,7 @@ const (
 	TcTraceVarTraceTurnMost          = "trace_turn_most"
 	TcTraceVarTraceTurns             = "trace_turns"
 	TcTraceVarTraceUntil             = "trace_until"
+	TcTraceVarTrials                 = "trials"
 	TcTraceVarWakes                  = "wakes"
 	TcTraceVarWatching               = "watching"
 )
@@ -753,14 +802,19 @@ type TcTraceVariableSpecs struct {
 	MssServices            *ebpf.VariableSpec `ebpf:"mss_services"`
 	NeighbourGeneration    *ebpf.VariableSpec `ebpf:"neighbour_generation"`
 	NextHopsShared         *ebpf.VariableSpec `ebpf:"next_hops_shared"`
+	Outcomes               *ebpf.VariableSpec `ebpf:"outcomes"`
 	PortsAttached          *ebpf.VariableSpec `ebpf:"ports_attached"`
 	ProbeTypes             *ebpf.VariableSpec `ebpf:"probe_types"`
 	RangeServices          *ebpf.VariableSpec `ebpf:"range_services"`
+	ReclaimPass            *ebpf.VariableSpec `ebpf:"reclaim_pass"`
+	Redials                *ebpf.VariableSpec `ebpf:"redials"`
 	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.VariableSpec `ebpf:"reset_rate"`
 	RuleCount              *ebpf.VariableSpec `ebpf:"rule_count"`
 	RulesAttached          *ebpf.VariableSpec `ebpf:"rules_attached"`
+	Samples                *ebpf.VariableSpec `ebpf:"samples"`
 	SnatRules              *ebpf.VariableSpec `ebpf:"snat_rules"`
+	SweepDue               *ebpf.VariableSpec `ebpf:"sweep_due"`
 	TableSkew              *ebpf.VariableSpec `ebpf:"table_skew"`
 	TimeoutClosedPressed   *ebpf.VariableSpec `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.VariableSpec `ebpf:"timeout_fragment"`
@@ -778,6 +832,7 @@ type TcTraceVariableSpecs struct {
 	TraceTurnMost          *ebpf.VariableSpec `ebpf:"trace_turn_most"`
 	TraceTurns             *ebpf.VariableSpec `ebpf:"trace_turns"`
 	TraceUntil             *ebpf.VariableSpec `ebpf:"trace_until"`
+	Trials                 *ebpf.VariableSpec `ebpf:"trials"`
 	Wakes                  *ebpf.VariableSpec `ebpf:"wakes"`
 	Watching               *ebpf.VariableSpec `ebpf:"watching"`
 }
@@ -961,14 +1016,19 @@ type TcTraceVariables struct {
 	MssServices            *ebpf.Variable `ebpf:"mss_services"`
 	NeighbourGeneration    *ebpf.Variable `ebpf:"neighbour_generation"`
 	NextHopsShared         *ebpf.Variable `ebpf:"next_hops_shared"`
+	Outcomes               *ebpf.Variable `ebpf:"outcomes"`
 	PortsAttached          *ebpf.Variable `ebpf:"ports_attached"`
 	ProbeTypes             *ebpf.Variable `ebpf:"probe_types"`
 	RangeServices          *ebpf.Variable `ebpf:"range_services"`
+	ReclaimPass            *ebpf.Variable `ebpf:"reclaim_pass"`
+	Redials                *ebpf.Variable `ebpf:"redials"`
 	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.Variable `ebpf:"reset_rate"`
 	RuleCount              *ebpf.Variable `ebpf:"rule_count"`
 	RulesAttached          *ebpf.Variable `ebpf:"rules_attached"`
+	Samples                *ebpf.Variable `ebpf:"samples"`
 	SnatRules              *ebpf.Variable `ebpf:"snat_rules"`
+	SweepDue               *ebpf.Variable `ebpf:"sweep_due"`
 	TableSkew              *ebpf.Variable `ebpf:"table_skew"`
 	TimeoutClosedPressed   *ebpf.Variable `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.Variable `ebpf:"timeout_fragment"`
@@ -986,6 +1046,7 @@ type TcTraceVariables struct {
 	TraceTurnMost          *ebpf.Variable `ebpf:"trace_turn_most"`
 	TraceTurns             *ebpf.Variable `ebpf:"trace_turns"`
 	TraceUntil             *ebpf.Variable `ebpf:"trace_until"`
+	Trials                 *ebpf.Variable `ebpf:"trials"`
 	Wakes                  *ebpf.Variable `ebpf:"wakes"`
 	Watching               *ebpf.Variable `ebpf:"watching"`
 }

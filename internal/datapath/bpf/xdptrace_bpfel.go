@@ -41,10 +41,45 @@ type XdpTraceChallengeCounts struct {
 	Answered uint64
 }
 
+type XdpTraceConnectionSample struct {
+	_   structs.HostLayout
+	Key struct {
+		_     structs.HostLayout
+		Saddr struct {
+			_    structs.HostLayout
+			Word [4]uint32
+		}
+		Daddr struct {
+			_    structs.HostLayout
+			Word [4]uint32
+		}
+		Sport    uint16
+		Dport    uint16
+		Protocol uint8
+		Pad      [3]uint8
+	}
+	Since         uint32
+	Endpoint      uint32
+	ClientFirst   uint32
+	EndpointFirst uint32
+	Asked         uint32
+	Generation    uint32
+}
+
 type XdpTraceDefaultRoute struct {
 	_       structs.HostLayout
 	Gateway XdpTraceIpAddr
 	Ifindex uint32
+}
+
+type XdpTraceEndpointOutcomes struct {
+	_          structs.HostLayout
+	Completed  uint32
+	LastClient uint32
+	Clients    uint32
+	Served     uint32
+	Stalled    uint32
+	Pad        [3]uint32
 }
 
 type XdpTraceFragment struct {
@@ -183,6 +218,13 @@ type XdpTraceRangeKey struct {
 	Protocol     uint8
 	Pad          uint8
 	Port         uint16
+}
+
+type XdpTraceReclaimPass struct {
+	_     structs.HostLayout
+	Next  uint32
+	Began uint32
+	Last  uint32
 }
 
 type XdpTraceSecretKeys struct {
@@ -425,12 +467,16 @@ const (
 	XdpTraceVarKfuncs                 = "kfuncs"
 	XdpTraceVarMarkedServices         = "marked_services"
 	XdpTraceVarNeighbourGeneration    = "neighbour_generation"
+	XdpTraceVarOutcomes               = "outcomes"
 	XdpTraceVarPortsAttached          = "ports_attached"
 	XdpTraceVarRangeServices          = "range_services"
+	XdpTraceVarReclaimPass            = "reclaim_pass"
 	XdpTraceVarRedirectPeer           = "redirect_peer"
 	XdpTraceVarResetRate              = "reset_rate"
 	XdpTraceVarRuleCount              = "rule_count"
+	XdpTraceVarSamples                = "samples"
 	XdpTraceVarSnatRules              = "snat_rules"
+	XdpTraceVarSweepDue               = "sweep_due"
 	XdpTraceVarTableSkew              = "table_skew"
 	XdpTraceVarTimeoutClosedPressed   = "timeout_closed_pressed"
 	XdpTraceVarTimeoutFragment        = "timeout_fragment"
@@ -579,12 +625,16 @@ type XdpTraceVariableSpecs struct {
 	Kfuncs                 *ebpf.VariableSpec `ebpf:"kfuncs"`
 	MarkedServices         *ebpf.VariableSpec `ebpf:"marked_services"`
 	NeighbourGeneration    *ebpf.VariableSpec `ebpf:"neighbour_generation"`
+	Outcomes               *ebpf.VariableSpec `ebpf:"outcomes"`
 	PortsAttached          *ebpf.VariableSpec `ebpf:"ports_attached"`
 	RangeServices          *ebpf.VariableSpec `ebpf:"range_services"`
+	ReclaimPass            *ebpf.VariableSpec `ebpf:"reclaim_pass"`
 	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.VariableSpec `ebpf:"reset_rate"`
 	RuleCount              *ebpf.VariableSpec `ebpf:"rule_count"`
+	Samples                *ebpf.VariableSpec `ebpf:"samples"`
 	SnatRules              *ebpf.VariableSpec `ebpf:"snat_rules"`
+	SweepDue               *ebpf.VariableSpec `ebpf:"sweep_due"`
 	TableSkew              *ebpf.VariableSpec `ebpf:"table_skew"`
 	TimeoutClosedPressed   *ebpf.VariableSpec `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.VariableSpec `ebpf:"timeout_fragment"`
@@ -769,12 +819,16 @@ type XdpTraceVariables struct {
 	Kfuncs                 *ebpf.Variable `ebpf:"kfuncs"`
 	MarkedServices         *ebpf.Variable `ebpf:"marked_services"`
 	NeighbourGeneration    *ebpf.Variable `ebpf:"neighbour_generation"`
+	Outcomes               *ebpf.Variable `ebpf:"outcomes"`
 	PortsAttached          *ebpf.Variable `ebpf:"ports_attached"`
 	RangeServices          *ebpf.Variable `ebpf:"range_services"`
+	ReclaimPass            *ebpf.Variable `ebpf:"reclaim_pass"`
 	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.Variable `ebpf:"reset_rate"`
 	RuleCount              *ebpf.Variable `ebpf:"rule_count"`
+	Samples                *ebpf.Variable `ebpf:"samples"`
 	SnatRules              *ebpf.Variable `ebpf:"snat_rules"`
+	SweepDue               *ebpf.Variable `ebpf:"sweep_due"`
 	TableSkew              *ebpf.Variable `ebpf:"table_skew"`
 	TimeoutClosedPressed   *ebpf.Variable `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.Variable `ebpf:"timeout_fragment"`

@@ -26,12 +26,14 @@ type Table struct {
 	stop    context.CancelFunc // growEvery
 	stopped sync.WaitGroup
 	calm    calm
+	promise promise
 
 	walking   sync.Mutex // ends.go
 	ends      map[uint32]*ending
 	idleTold  atomic.Uint64 // idle connections of which both ends got a RST
 	finding   sync.Mutex    // a slice of a search
 	searching *search       // whose slice was the last; guarded by finding
+	judging   sync.Mutex
 	sweeping  sync.Mutex
 	cost      time.Duration // CPU time of the last sweep with all that belongs to it; guarded by sweeping
 	sweptMu   sync.Mutex

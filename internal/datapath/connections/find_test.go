@@ -32,7 +32,7 @@ func web(t testing.TB, d *Table, few, all int) (at webAt) {
 			return
 		}
 		own(t, d, id, few, all)
-		if err := d.shared.EndpointStates.Put(id, bpf.TcEndpointState{Connections: uint64(few), Active: uint64(few)}); err != nil {
+		if err := d.shared.EndpointStates.Put(id, bpf.TcEndpointState{Connections: uint64(few), Active: int64(few), Tracked: uint64(few)}); err != nil {
 			t.Fatal(err)
 		}
 	})

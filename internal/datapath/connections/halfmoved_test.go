@@ -105,8 +105,8 @@ func wantFlows(t *testing.T, d *Table, opened, active uint64) {
 		t.Fatal(err)
 	}
 	n := uint64(len(dptest.Connections(t, d.shared)))
-	if state.Connections != opened || state.Active != active || entries != 2*active || n != 2*active {
-		t.Fatalf("%d flows were opened, %d are active; %d entries, counted as %d; want %d and %d", state.Connections, state.Active, n, entries, opened, active)
+	if state.Connections != opened || state.Tracked != active || entries != 2*active || n != 2*active {
+		t.Fatalf("%d flows were opened, %d are active; %d entries, counted as %d; want %d and %d", state.Connections, state.Tracked, n, entries, opened, active)
 	}
 	if n := dropped(t, d.shared, bpf.TcDropReasonDROP_CONNECTION_RACE); n > 0 {
 		t.Fatalf("%d packets were dropped: connection-race", n)

@@ -39,6 +39,7 @@ type Programs struct {
 	idleReports               *ebpf.Map
 	endingEndpoints, walkMet  *ebpf.Variable
 	findWanted, findEndpoints *ebpf.Variable
+	judged                    *ebpf.Variable
 
 	loading sync.Mutex // while one is loaded, which takes a while; taken before mu
 	mu      sync.RWMutex
@@ -57,6 +58,7 @@ func LoadSweep(c *loader.Collection, types *btf.Cache) (*Programs, error) {
 	}
 	p.idleReports, p.endingEndpoints, p.walkMet = p.own.Maps["idle_reports"], p.own.Variables["ending_endpoints"], p.own.Variables["walk_met"]
 	p.findWanted, p.findEndpoints = p.own.Variables["find_wanted"], p.own.Variables["find_endpoints"]
+	p.judged = p.own.Variables["judged_endpoints"]
 	if p.idle, err = readRing(p.own.Maps["idle_ends"]); err == nil {
 		p.found, err = readRing(p.own.Maps["found_ends"])
 	}
@@ -147,7 +149,7 @@ func (p *Programs) has(name string) *ebpf.Program {
 }
 
 func (p *Programs) all() error {
-	for _, name := range []string{sweepPersists, sweepSNAT, growTable, walkRows, findRows, endSilently, sendReset} {
+	for _, name := range []string{sweepPersists, sweepSNAT, growTable, walkRows, findRows, endSilently, sendReset, judgeSamples} {
 		if _, err := p.Program(name); err != nil {
 			return err
 		}
@@ -185,26 +187,27 @@ func (p *Programs) Close() error {
 // sharedMaps are those of the programs at the hooks.
 func sharedMaps(c *loader.Collection) map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{
-		"bloom_filter":      c.Maps.BloomFilter,
-		"connections":       c.Maps.Connections,
-		"table_states":      c.Maps.TableStates,
-		"table_counts":      c.Maps.TableCounts,
-		"lifetimes":         c.Maps.Lifetimes,
-		"endpoints":         c.Maps.Endpoints,
-		"endpoint_states":   c.Maps.EndpointStates,
-		"half_opens":        c.Maps.HalfOpens,
-		"half_opens_kept":   c.Maps.HalfOpensKept,
-		"service_states":    c.Maps.ServiceStates,
-		"limits_by_service": c.Maps.LimitsByService,
-		"limited_clients":   c.Maps.LimitedClients,
-		"idle_timeouts":     c.Maps.IdleTimeouts,
-		"persists":          c.Maps.Persists,
-		"persist_timeouts":  c.Maps.PersistTimeouts,
-		"snat_usages":       c.Maps.SnatUsages,
-		"sweep_reports":     c.Maps.SweepReports,
-		"watchers":          c.Maps.Watchers,
-		"whereabouts":       c.Maps.Whereabouts,
-		"watchers_now":      c.Maps.WatchersNow,
-		"untold_counts":     c.Maps.UntoldCounts,
+		"bloom_filter":       c.Maps.BloomFilter,
+		"connections":        c.Maps.Connections,
+		"table_states":       c.Maps.TableStates,
+		"table_counts":       c.Maps.TableCounts,
+		"lifetimes":          c.Maps.Lifetimes,
+		"endpoints":          c.Maps.Endpoints,
+		"endpoint_states":    c.Maps.EndpointStates,
+		"half_opens":         c.Maps.HalfOpens,
+		"half_opens_kept":    c.Maps.HalfOpensKept,
+		"service_states":     c.Maps.ServiceStates,
+		"limits_by_service":  c.Maps.LimitsByService,
+		"limited_clients":    c.Maps.LimitedClients,
+		"idle_timeouts":      c.Maps.IdleTimeouts,
+		"persists":           c.Maps.Persists,
+		"persist_timeouts":   c.Maps.PersistTimeouts,
+		"snat_usages":        c.Maps.SnatUsages,
+		"sweep_reports":      c.Maps.SweepReports,
+		"watchers":           c.Maps.Watchers,
+		"whereabouts":        c.Maps.Whereabouts,
+		"watchers_now":       c.Maps.WatchersNow,
+		"untold_counts":      c.Maps.UntoldCounts,
+		loader.SharedSection: c.Section(loader.SharedSection),
 	}
 }

@@ -39,7 +39,7 @@ func TestProgramsLater(t *testing.T) {
 	if err := p.walkMet.Get(&met); err != nil || met != 4711 {
 		t.Errorf("its variable was 4711, and is %d (%v)", met, err)
 	}
-	if err := p.all(); err != nil || len(p.loaded) != 8 {
+	if err := p.all(); err != nil || len(p.loaded) != 9 {
 		t.Errorf("all are %v (%v)", p.loaded, err)
 	}
 }

@@ -96,6 +96,7 @@ func (t *Table) sweepTable(ctx context.Context) (total, longest time.Duration, e
 		if next >= buckets {
 			return total, longest, nil
 		}
+		t.keepPromise()
 		start := cpuTime()
 		next, err = t.runMarked(sweepRows, next)
 		took := cpuTime() - start
@@ -203,7 +204,8 @@ func (t *Table) Swept() SweepStats {
 // core. While the table is more than three quarters full, it does not wait for the period, and may cost ten percent; half of a core,
 // up to ten times a second, while there is pressure.
 func (t *Table) SweepEvery(ctx context.Context, period time.Duration) {
-	var done time.Time // when the last sweep ended
+	defer t.PromiseSweep(-sweepGrace) // packets go on at once
+	var done time.Time                // when the last sweep ended
 	for {
 		pause, look := t.sweepPause(period)
 		left := pause - time.Since(done)
@@ -211,6 +213,7 @@ func (t *Table) SweepEvery(ctx context.Context, period time.Duration) {
 		if calm != nil {
 			look = left
 		}
+		t.PromiseSweep(min(left, look))
 		select {
 		case <-ctx.Done():
 			return
@@ -250,9 +253,9 @@ func (t *Table) sweepPause(period time.Duration) (pause, look time.Duration) {
 	return max(100*cost, period), later // a quarter of the table is not filled in that time
 }
 
-// Occupancy is the number of connections in the table, dead ones not yet swept included, and how many fit.
-func (t *Table) Occupancy() (active, size uint64) {
-	active, err := t.tables.Active()
+// Occupancy is the number of connections in the table, closed ones that are not swept yet included, and how many fit.
+func (t *Table) Occupancy() (tracked, size uint64) {
+	tracked, err := t.tables.Tracked()
 	if err != nil {
 		t.shared.Log.Error("connections cannot be counted", "error", err)
 	}
@@ -260,7 +263,7 @@ func (t *Table) Occupancy() (active, size uint64) {
 	if err != nil {
 		t.shared.Log.Error("connections cannot be counted", "error", err)
 	}
-	return active, most / conntrack.EntriesPerConnection
+	return tracked, most / conntrack.EntriesPerConnection
 }
 
 // quiesce returns true when all packets are through that were in the programs when it was called. A program runs

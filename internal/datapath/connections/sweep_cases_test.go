@@ -40,7 +40,7 @@ func TestSweepOrphan(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := d.shared.EndpointStates.Put(uint32(0), bpf.TcEndpointState{Connections: 10, Active: 10}); err != nil {
+		if err := d.shared.EndpointStates.Put(uint32(0), bpf.TcEndpointState{Connections: 10, Active: 10, Tracked: 10}); err != nil {
 			t.Fatal(err)
 		}
 		if err := d.Sweep(t.Context()); err != nil {
@@ -50,8 +50,8 @@ func TestSweepOrphan(t *testing.T) {
 		if err := d.shared.EndpointStates.Lookup(uint32(0), &state); err != nil {
 			t.Fatal(err)
 		}
-		if left := len(dptest.Connections(t, d.shared)); left != c.left || state.Active != c.active {
-			t.Errorf("%s: %d entries left, %d active; want %d and %d", c.name, left, state.Active, c.left, c.active)
+		if left := len(dptest.Connections(t, d.shared)); left != c.left || state.Tracked != c.active {
+			t.Errorf("%s: %d entries left, %d active; want %d and %d", c.name, left, state.Tracked, c.left, c.active)
 		}
 	}
 }
@@ -143,8 +143,8 @@ func TestSweepUnderTraffic(t *testing.T) {
 			if err := d.shared.EndpointStates.Lookup(id, &state); err != nil {
 				t.Fatal(err)
 			}
-			if state.Active != have[id] {
-				t.Errorf("endpoint %d: %d active, %d in the table", id, state.Active, have[id])
+			if state.Tracked != have[id] {
+				t.Errorf("endpoint %d: %d active, %d in the table", id, state.Tracked, have[id])
 			}
 		}
 	}

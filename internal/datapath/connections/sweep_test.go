@@ -14,7 +14,7 @@ func TestSweep(t *testing.T) {
 	d := open(t, loader.Settings{Connections: 2000})
 	now := dptest.Jiffies(t)
 	dptest.Fill(t, d.shared, 1000, now)
-	if err := d.shared.EndpointStates.Put(uint32(0), bpf.TcEndpointState{Connections: 1000, Active: 1000}); err != nil {
+	if err := d.shared.EndpointStates.Put(uint32(0), bpf.TcEndpointState{Connections: 1000, Active: 1000, Tracked: 1000}); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -30,8 +30,8 @@ func TestSweep(t *testing.T) {
 		if err := d.shared.EndpointStates.Lookup(uint32(0), &state); err != nil {
 			t.Fatal(err)
 		}
-		if got := d.Swept().Ended - before; got != c.ended || state.Active != c.alive {
-			t.Errorf("silent for %d s: %d ended, %d counted alive; want %d and %d", c.age, got, state.Active, c.ended, c.alive)
+		if got := d.Swept().Ended - before; got != c.ended || state.Tracked != c.alive {
+			t.Errorf("silent for %d s: %d ended, %d counted alive; want %d and %d", c.age, got, state.Tracked, c.ended, c.alive)
 		}
 	}
 }

@@ -44,7 +44,7 @@ func (t *Table) walk(ctx context.Context, of []tables.End) (map[uint32][]foundEn
 	for i, e := range of {
 		ids[i] = e.ID
 		ending[e.ID/64] |= 1 << (e.ID % 64)
-		w.all += e.Active - min(e.Active, sockets[e.ID])
+		w.all += e.Tracked - min(e.Tracked, sockets[e.ID])
 	}
 	if err := t.programs.endingEndpoints.Set(ending); err != nil {
 		return nil, fmt.Errorf("say whose connections end: %w", err)

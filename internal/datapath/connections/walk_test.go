@@ -58,7 +58,7 @@ func TestWalk(t *testing.T) {
 
 func walkFinds(t *testing.T, d *Table, endpoint uint32, few int) {
 	t.Helper()
-	found, err := d.walk(t.Context(), []tables.End{{ID: endpoint, Active: uint64(few)}, {ID: 9, Active: 1}})
+	found, err := d.walk(t.Context(), []tables.End{{ID: endpoint, Tracked: uint64(few)}, {ID: 9, Tracked: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestWalkPastSockets(t *testing.T) {
 	}
 	walked := func(active uint64) uint64 {
 		t.Helper()
-		if _, err := d.walk(t.Context(), []tables.End{{ID: endpoint, Active: active}}); err != nil {
+		if _, err := d.walk(t.Context(), []tables.End{{ID: endpoint, Tracked: active}}); err != nil {
 			t.Fatal(err)
 		}
 		var met uint64
@@ -116,7 +116,7 @@ func BenchmarkEnds(b *testing.B) {
 	dptest.Fill(b, d.shared, all, dptest.Jiffies(b))
 	own(b, d, endpoint, few, all)
 	walk := func() error {
-		found, err := d.walk(b.Context(), []tables.End{{ID: endpoint, Active: few}})
+		found, err := d.walk(b.Context(), []tables.End{{ID: endpoint, Tracked: few}})
 		if err == nil && len(found[endpoint]) != few {
 			err = fmt.Errorf("%d of %d found", len(found[endpoint]), few)
 		}

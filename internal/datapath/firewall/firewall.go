@@ -24,6 +24,7 @@ type Firewall struct {
 
 	mu       sync.Mutex
 	table    bpf.RuleTable // as written
+	cost     lb.RuleCost   // of table
 	known    bool          // table is what is written: this process has
 	ids      alloc.IDs
 	counters map[uint64]uint32 // by rules' identities
@@ -108,7 +109,7 @@ func (f *Firewall) SetRules(t bpf.RuleTable, sources []uint32, then func() error
 			f.ids.Put(id, true)
 		}
 	}
-	f.table, f.counters, f.sources = t, counters, sources
+	f.table, f.counters, f.sources, f.cost = t, counters, sources, t.Cost()
 	_, failed := f.attach()
 	if err := errors.Join(failed, then()); err != nil {
 		return err
@@ -246,6 +247,13 @@ func (f *Firewall) Count() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.counters)
+}
+
+// RuleCost is the most that a packet looks at to find its rule. It is zero until SetRules.
+func (f *Firewall) RuleCost() lb.RuleCost {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.cost
 }
 
 // Follow has another object's variable rule_count say how many there are, now and from here on.

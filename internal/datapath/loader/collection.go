@@ -95,7 +95,7 @@ func (c *Collection) open() error {
 	if c.Whereabouts, err = conntrack.OpenWhereabouts(c.Maps.Whereabouts); err != nil {
 		return fmt.Errorf("load data path: %w", err)
 	}
-	if c.Bell, err = wake.Open(c.all[runtimeSection], spec.Variables["wakes"].Offset, c.Maps.Watchers); err != nil {
+	if c.Bell, err = wake.Open(c.sections(spec), c.Maps.Watchers); err != nil {
 		return fmt.Errorf("load data path: %w", err)
 	}
 	made, err := conntrack.Made(c.Maps.TableStates)
@@ -108,6 +108,14 @@ func (c *Collection) open() error {
 		return fmt.Errorf("load data path: %w", err)
 	}
 	return nil
+}
+
+// sections are the variables that are read and written as memory.
+func (c *Collection) sections(spec *ebpf.CollectionSpec) wake.Sections {
+	return wake.Sections{
+		Runtime: c.all[runtimeSection], Wakes: spec.Variables["wakes"].Offset, Trials: spec.Variables["trials"].Offset,
+		Shared: c.all[SharedSection], Outcomes: spec.Variables["outcomes"].Offset,
+	}
 }
 
 // openArrays opens the segments that an earlier process made.

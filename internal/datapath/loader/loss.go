@@ -101,8 +101,8 @@ func activeServices(services *ebpf.Map, endpoints, states *rows.Array) (string, 
 	err = rows.EachOf(states, rows.All, func(ids []uint32, list []bpf.TcEndpointState) {
 		for i, s := range list {
 			var e bpf.TcEndpoint
-			if s.Active > 0 && endpoints.Lookup(ids[i], &e) == nil {
-				active[cmp.Or(names[e.Service], "services that were deleted")] += s.Active
+			if s.Tracked > 0 && endpoints.Lookup(ids[i], &e) == nil {
+				active[cmp.Or(names[e.Service], "services that were deleted")] += s.Tracked
 			}
 		}
 	})

@@ -1,31 +1,23 @@
 package pins
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"loxilb/internal/filelock"
 )
 
 // Lock says that this process alone serves a pin directory. It ends with the process, however that ends.
 type Lock struct{ dir *os.File }
 
 // InUseError says that a daemon serves the pin directory.
-type InUseError struct {
-	Dir string
-	PID int // 0: of a process that is not visible from here
-}
+type InUseError struct{ *filelock.HeldError }
 
 func (e *InUseError) Error() string {
-	who := "a process outside of this PID namespace"
-	if e.PID != 0 {
-		who = "process " + strconv.Itoa(e.PID)
-	}
-	return fmt.Sprintf("pin directory %s is in use by %s", e.Dir, who)
+	return fmt.Sprintf("pin directory %s is in use by %s", e.Path, e.Holder())
 }
 
 // Acquire makes the pin directory if need be and locks it, or returns an *InUseError.
@@ -54,10 +46,10 @@ func acquire(dir string) (*Lock, error) {
 	if err := unix.Fstat(int(f.Fd()), &locked); err != nil {
 		return nil, errors.Join(fmt.Errorf("read pin directory: %w", err), f.Close())
 	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
+	err = filelock.TryDir(f)
+	if held := (*filelock.HeldError)(nil); errors.As(err, &held) {
 		_ = f.Close()
-		return nil, &InUseError{dir, holder(locked.Dev, locked.Ino)}
+		return nil, &InUseError{held}
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("lock pin directory %s: %w", dir, err), f.Close())
@@ -77,21 +69,3 @@ func (l *Lock) Lost() bool {
 
 // Release ends the lock. What is pinned stays.
 func (l *Lock) Release() error { return l.dir.Close() }
-
-// holder is the process that holds the lock of a file, 0 if it is not visible.
-func holder(dev, ino uint64) int {
-	f, err := os.Open("/proc/locks")
-	if err != nil {
-		return 0
-	}
-	defer f.Close()
-	file := fmt.Sprintf("%02x:%02x:%d", unix.Major(dev), unix.Minor(dev), ino)
-	for s := bufio.NewScanner(f); s.Scan(); {
-		// "1: FLOCK  ADVISORY  WRITE 1234 00:27:31645 0 EOF"
-		if w := strings.Fields(s.Text()); len(w) > 5 && w[1] == "FLOCK" && w[5] == file {
-			pid, _ := strconv.Atoi(w[4])
-			return max(pid, 0)
-		}
-	}
-	return 0
-}

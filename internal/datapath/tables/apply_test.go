@@ -204,7 +204,7 @@ func TestUpdateKeepsIDs(t *testing.T) {
 // setActive has the maps say that an endpoint has connections.
 func setActive(t testing.TB, d *world, id uint32, n uint64) {
 	t.Helper()
-	if err := d.c.EndpointStates.Put(id, bpf.TcEndpointState{Connections: n + 5, Active: n}); err != nil {
+	if err := d.c.EndpointStates.Put(id, bpf.TcEndpointState{Connections: n + 5, Active: int64(n), Tracked: n}); err != nil {
 		t.Fatal(err)
 	}
 }

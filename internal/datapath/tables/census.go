@@ -14,11 +14,12 @@ func (t *Tables) Census(keys []bpf.TcServiceKey, yield func(place int, s *lb.Ser
 	defer t.mu.RUnlock()
 	type row struct { // as small as may be: there are many
 		traffic
-		connections, active uint64
+		connections uint64
+		live
 	}
 	counted := make([]row, t.endpointIDs.Top()) // by id
 	r, err := t.newCountReader(everConnected, func(id uint32, state *bpf.TcEndpointState, moved traffic) error {
-		counted[id] = row{moved, state.Connections, state.Active}
+		counted[id] = row{moved, state.Connections, liveOf(state)}
 		return nil
 	})
 	if err == nil {
@@ -29,8 +30,8 @@ func (t *Tables) Census(keys []bpf.TcServiceKey, yield func(place int, s *lb.Ser
 	}
 	read := func(id uint32) (c counters, err error) {
 		one := &counted[id]
-		if everConnected(id, one.connections, one.active) {
-			c = counters{traffic: one.traffic, connections: one.connections, active: one.active}
+		if everConnected(id, one.connections, one.active+one.inactive) {
+			c = counters{traffic: one.traffic, connections: one.connections, live: one.live}
 			c.shakes, err = t.handshakes.read(id) // which takes no system call
 		}
 		return c, err
@@ -71,4 +72,4 @@ func (t *Tables) EachServiceStats(keys []bpf.TcServiceKey, yield func(place int,
 }
 
 // everConnected is true of an endpoint that may have counted anything.
-func everConnected(_ uint32, connections, active uint64) bool { return connections > 0 || active > 0 }
+func everConnected(_ uint32, connections, tracked uint64) bool { return connections > 0 || tracked > 0 }

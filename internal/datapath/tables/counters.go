@@ -11,8 +11,21 @@ import (
 // counters are those of one endpoint, or a sum.
 type counters struct {
 	traffic
-	connections, active uint64
-	shakes              lb.Handshakes
+	connections uint64
+	live
+	shakes lb.Handshakes
+}
+
+// live counts connections that are in the table now.
+type live struct {
+	active   uint64 // open
+	inactive uint64 // closed
+}
+
+// liveOf splits what an endpoint tracks. The two counters are not read at the same instant, so each is bounded by what the other allows.
+func liveOf(s *bpf.TcEndpointState) live {
+	active := min(uint64(max(0, s.Active)), s.Tracked)
+	return live{active: active, inactive: s.Tracked - active}
 }
 
 type traffic struct{ in, out lb.Traffic }
@@ -20,6 +33,7 @@ type traffic struct{ in, out lb.Traffic }
 func (c *counters) add(o counters) {
 	c.connections += o.connections
 	c.active += o.active
+	c.inactive += o.inactive
 	c.in.Packets += o.in.Packets
 	c.in.Bytes += o.in.Bytes
 	c.out.Packets += o.out.Packets
@@ -28,7 +42,7 @@ func (c *counters) add(o counters) {
 }
 
 func (c *counters) stats() lb.EndpointStats {
-	return lb.EndpointStats{Connections: c.connections, Active: c.active, In: c.in, Out: c.out, Handshakes: c.shakes}
+	return lb.EndpointStats{Connections: c.connections, Active: c.active, Inactive: c.inactive, In: c.in, Out: c.out, Handshakes: c.shakes}
 }
 
 func (t *Tables) readEndpoint(id uint32) (counters, error) {
@@ -36,7 +50,7 @@ func (t *Tables) readEndpoint(id uint32) (counters, error) {
 	if err := t.arrays.EndpointStates.Lookup(id, &state); err != nil {
 		return counters{}, fmt.Errorf("read endpoint counters: %w", err)
 	}
-	c := counters{connections: state.Connections, active: state.Active}
+	c := counters{connections: state.Connections, live: liveOf(&state)}
 	var err error
 	if c.shakes, err = t.handshakes.read(id); err != nil || state.Connections == 0 {
 		return c, err // without connections there is no traffic: half the cost where most endpoints are idle
@@ -130,11 +144,11 @@ func (s *share) of(tenths bool) float64 {
 	return float64(s.takes) / float64(s.weight)
 }
 
-// Active is the number of connections of all endpoints, dead ones not yet swept included.
-func (t *Tables) Active() (sum uint64, err error) {
+// Tracked is the number of connections of all endpoints, closed ones that are not swept yet included.
+func (t *Tables) Tracked() (sum uint64, err error) {
 	err = t.eachState(func(_ []uint32, rows []bpf.TcEndpointState) {
 		for i := range rows {
-			sum += rows[i].Active
+			sum += rows[i].Tracked
 		}
 	})
 	if err != nil {

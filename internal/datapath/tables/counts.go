@@ -10,9 +10,9 @@ import (
 	"loxilb/internal/lb"
 )
 
-// EachCount calls yield with what each endpoint has counted that is wanted, by its id, the connections made and those that are active. Neither may
+// EachCount calls yield with what each endpoint has counted that is wanted, by its id, the connections made and those that are in the table. Neither may
 // block. Endpoints that are ending are among them.
-func (t *Tables) EachCount(wanted func(id uint32, connections, active uint64) bool, yield func(*lb.EndpointCount)) error {
+func (t *Tables) EachCount(wanted func(id uint32, connections, tracked uint64) bool, yield func(*lb.EndpointCount)) error {
 	var of *service // whose key count has
 	var count lb.EndpointCount
 	r, err := t.newCountReader(wanted, func(id uint32, state *bpf.TcEndpointState, moved traffic) (err error) {
@@ -20,7 +20,9 @@ func (t *Tables) EachCount(wanted func(id uint32, connections, active uint64) bo
 		if of != e.service {
 			of, count.Service = e.service, e.service.userKey()
 		}
-		count.ID, count.At, count.Connections, count.Active, count.In, count.Out = id, e.at(), state.Connections, state.Active, moved.in, moved.out
+		count.ID, count.At, count.Connections, count.In, count.Out = id, e.at(), state.Connections, moved.in, moved.out
+		now := liveOf(state)
+		count.Active, count.Inactive = now.active, now.inactive
 		if count.Handshakes, err = t.handshakes.read(id); err == nil {
 			yield(&count)
 		}
@@ -45,7 +47,7 @@ const (
 // for each CPU, in batches where many are wanted, and else by a system call for each. The lock of the tables is held meanwhile.
 type countReader struct {
 	tables *Tables
-	wanted func(id uint32, connections, active uint64) bool
+	wanted func(id uint32, connections, tracked uint64) bool
 	yield  countYield
 	cpus   int
 	keys   []uint32
@@ -56,7 +58,7 @@ type countReader struct {
 
 type countYield func(id uint32, state *bpf.TcEndpointState, moved traffic) error
 
-func (t *Tables) newCountReader(wanted func(id uint32, connections, active uint64) bool, yield countYield) (*countReader, error) {
+func (t *Tables) newCountReader(wanted func(id uint32, connections, tracked uint64) bool, yield countYield) (*countReader, error) {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
 		return nil, fmt.Errorf("read endpoint counters: %w", err)
@@ -82,7 +84,7 @@ func (r *countReader) segment(ids []uint32, states []bpf.TcEndpointState) {
 	}
 	r.list = r.list[:0]
 	for i, id := range ids {
-		if r.tables.endpoint(id) != nil && r.wanted(id, states[i].Connections, states[i].Active) {
+		if r.tables.endpoint(id) != nil && r.wanted(id, states[i].Connections, states[i].Tracked) {
 			r.list = append(r.list, i)
 		}
 	}

@@ -20,7 +20,7 @@ func counted(t testing.TB, d *world, id uint32, connections, active uint64) {
 	if err := d.arrays.EndpointTraffics.Put(id, perCPU); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.arrays.EndpointStates.Put(id, bpf.TcEndpointState{Connections: connections, Active: active}); err != nil {
+	if err := d.arrays.EndpointStates.Put(id, bpf.TcEndpointState{Connections: connections, Active: int64(active), Tracked: active + 2}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -52,7 +52,7 @@ func TestEachCount(t *testing.T) {
 	}
 	key := lb.Key{VIP: netip.MustParseAddr("20.0.1.243"), Port: 80, Protocol: lb.TCP}
 	got, cpus := read(), uint64(ebpf.MustPossibleCPU())
-	if c := got[ids[3]]; len(got) != 2 || c.Service != key || c.Connections != 5 || c.Active != 1 || c.In.Packets != cpus || c.Out.Bytes != 2000*cpus {
+	if c := got[ids[3]]; len(got) != 2 || c.Service != key || c.Connections != 5 || c.Active != 1 || c.Inactive != 2 || c.In.Packets != cpus || c.Out.Bytes != 2000*cpus {
 		t.Errorf("%+v", got)
 	}
 	const many = 4096 / fewOfASlice * 2 // of the first segment: they are read in batches

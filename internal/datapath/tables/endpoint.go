@@ -186,6 +186,7 @@ func (t *Tables) clearEndpoint(id uint32) error {
 	if err := t.arrays.Handshakes.Put(id, bpf.TcHandshakeCounts{}); err != nil {
 		return fmt.Errorf("clear counters of handshakes: %w", err)
 	}
+	t.handshakes.bell.ForgetOutcomes(id)
 	return nil
 }
 

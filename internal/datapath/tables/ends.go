@@ -20,9 +20,9 @@ const (
 // End is an endpoint whose connections are to end now.
 type End struct {
 	bpf.Ends
-	ID     uint32
-	Active uint64 // connections in the table
-	Addr   netip.AddrPort
+	ID      uint32
+	Tracked uint64 // connections in the table
+	Addr    netip.AddrPort
 }
 
 // endings say when connections of an endpoint end, and because of what: the soonest counts.
@@ -63,8 +63,8 @@ func (t *Tables) EndsDue() (due []End, next time.Time, err error) {
 	if len(passed) > fewEnding {
 		err = t.eachState(func(ids []uint32, rows []bpf.TcEndpointState) {
 			for i, id := range ids {
-				if e, ok := passed[id]; ok && rows[i].Active > 0 {
-					e.Active = rows[i].Active
+				if e, ok := passed[id]; ok && rows[i].Tracked > 0 {
+					e.Tracked = rows[i].Tracked
 					due = append(due, e)
 				}
 			}
@@ -76,7 +76,7 @@ func (t *Tables) EndsDue() (due []End, next time.Time, err error) {
 		if err := states.Lookup(id, &state); err != nil {
 			return nil, next, err
 		}
-		if e.Active = state.Active; e.Active > 0 {
+		if e.Tracked = state.Tracked; e.Tracked > 0 {
 			due = append(due, e)
 		}
 	}

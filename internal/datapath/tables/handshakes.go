@@ -2,6 +2,8 @@ package tables
 
 import (
 	"fmt"
+	"math/bits"
+	"net/netip"
 	"sync"
 	"unsafe"
 
@@ -75,7 +77,8 @@ func (t *Tables) Handshakes(key bpf.TcServiceKey, out []lb.HandshakeRow) ([]lb.H
 		if err != nil {
 			return out, err
 		}
-		out = append(out, lb.HandshakeRow{At: e.at(), ID: e.id, Idle: e.weight == 0, Off: e.takes == 0, Count: count})
+		row := lb.HandshakeRow{At: e.at(), ID: e.id, Idle: e.weight == 0, Off: e.takes == 0, Count: count, Outcomes: t.handshakes.bell.Outcomes(e.id)}
+		out = append(out, row)
 	}
 	return out, nil
 }
@@ -135,4 +138,33 @@ func (t *Tables) AwaitHandshakes() <-chan struct{} {
 		return nil
 	}
 	return awake
+}
+
+// NoteJudged has the services of endpoints be news. ids has a bit for each endpoint.
+func (t *Tables) NoteJudged(ids []uint64) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for i, word := range ids {
+		for ; word != 0; word &= word - 1 {
+			if e := t.endpoints[uint32(i*64+bits.TrailingZeros64(word))]; e != nil {
+				t.handshakes.note(e.service.userKey())
+			}
+		}
+	}
+}
+
+// TryEndpoint has the next new connection of a service go to one of its endpoints that is out of rotation.
+func (t *Tables) TryEndpoint(key bpf.TcServiceKey, at netip.AddrPort) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	s := t.services[key]
+	if s == nil {
+		return
+	}
+	for _, e := range s.order {
+		if e.at() == at && e.weight > 0 {
+			t.handshakes.bell.Try(s.id, e.id)
+			return
+		}
+	}
 }

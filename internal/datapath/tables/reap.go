@@ -54,7 +54,7 @@ func (t *Tables) idleEnding(before time.Time) (idle []freeable, err error) {
 			if err := states.Lookup(id, &state); err != nil {
 				return nil, err
 			}
-			if state.Active == 0 {
+			if state.Tracked == 0 {
 				idle = append(idle, freeable{id, state.Connections})
 			}
 		}
@@ -64,7 +64,7 @@ func (t *Tables) idleEnding(before time.Time) (idle []freeable, err error) {
 		t.mu.RLock()
 		defer t.mu.RUnlock()
 		for i, id := range ids {
-			if e := t.ending[id]; e != nil && e.ended <= before.Sub(t.opened) && rows[i].Active == 0 {
+			if e := t.ending[id]; e != nil && e.ended <= before.Sub(t.opened) && rows[i].Tracked == 0 {
 				idle = append(idle, freeable{id, rows[i].Connections})
 			}
 		}

@@ -5,6 +5,7 @@ package testrun
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -119,8 +120,53 @@ func (r *Runner) Age(by time.Duration) error {
 	if err := r.shared.Conntrack.Age(ticks); err != nil {
 		return fmt.Errorf("age connections: %w", err)
 	}
-	return r.ageFragments(ticks)
+	if err := r.ageReclaim(ticks); err != nil {
+		return fmt.Errorf("age the pass of packets through the table: %w", err)
+	}
+	return errors.Join(r.ageFragments(ticks), r.ageRedials(ticks))
 }
+
+// ageRedials ages the SYNs that wait for an answer: the time is the lower half of each word.
+func (r *Runner) ageRedials(ticks uint32) error {
+	var asked [bpf.TcLimitMAX_REDIALS]uint64
+	v := r.shared.Variables.Redials
+	if err := v.Get(&asked); err != nil {
+		return fmt.Errorf("age redials: %w", err)
+	}
+	for i, word := range asked {
+		if word != 0 {
+			asked[i] = word>>32<<32 | uint64(uint32(word)-ticks)
+		}
+	}
+	if err := v.Set(asked); err != nil {
+		return fmt.Errorf("age redials: %w", err)
+	}
+	return nil
+}
+
+// ageReclaim has the pass through the table that packets make in place of the sweep begin earlier.
+func (r *Runner) ageReclaim(ticks uint32) error {
+	var pass bpf.TcReclaimPass
+	v := r.shared.Variables.ReclaimPass
+	if err := v.Get(&pass); err != nil {
+		return err
+	}
+	pass.Began -= ticks
+	pass.Last -= ticks
+	return v.Set(pass)
+}
+
+// BreakPromise has the packet path wait for no sweep, as after the daemon was killed a while ago.
+func (r *Runner) BreakPromise() error {
+	now, err := loader.Now()
+	if err != nil {
+		return err
+	}
+	return r.shared.Variables.SweepDue.Set(max(now-1, 1))
+}
+
+// ForgetPromise has it rely on sweeps that come without a promise, as tests do.
+func (r *Runner) ForgetPromise() error { return r.shared.Variables.SweepDue.Set(uint32(0)) }
 
 func (r *Runner) ageFragments(ticks uint32) error {
 	var keys []bpf.TcFragmentKey

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/lb"
 )
 
 const (
@@ -29,21 +30,33 @@ const (
 // Bell is what the packet path rings. Methods are safe for concurrent use.
 type Bell struct {
 	row                *bpf.TcWake // in memory that programs write
+	trials             *[bpf.TcSampleLayoutTRIALS]uint64
+	outcomes           *[bpf.TcSampleLayoutOUTCOME_ROWS]bpf.TcEndpointOutcomes
 	ring               *ringbuf.Reader
 	listening          sync.WaitGroup
 	handshake, entries chan struct{} // capacity 1
 	deaf               atomic.Bool
 }
 
-// Open listens to the bell of programs with this section of variables, and these rings. Nobody else does.
-func Open(section *ebpf.Map, offset uint32, rings *ebpf.Map) (*Bell, error) {
-	memory, err := unix.Mmap(section.FD(), 0, int(section.ValueSize()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+// Sections are the programs' variables, and where those are that a Bell reads and writes.
+type Sections struct {
+	Runtime, Shared         *ebpf.Map
+	Wakes, Trials, Outcomes uint32
+}
+
+// Open listens to the bell of programs with these variables, and these rings. Nobody else does.
+func Open(s Sections, rings *ebpf.Map) (*Bell, error) {
+	memory, err := mapSection(s.Runtime)
 	if err != nil {
-		return nil, fmt.Errorf("map what the packet path has to tell: %w", err)
+		return nil, err
+	}
+	shared, err := mapSection(s.Shared)
+	if err != nil {
+		return nil, errors.Join(err, unix.Munmap(memory))
 	}
 	bell, err := ebpf.NewMap(&ebpf.MapSpec{Name: "bell", Type: ebpf.RingBuf, MaxEntries: uint32(os.Getpagesize())})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("make a bell for the packet path: %w", err), unix.Munmap(memory))
+		return nil, errors.Join(fmt.Errorf("make a bell for the packet path: %w", err), unix.Munmap(memory), unix.Munmap(shared))
 	}
 	defer bell.Close() // the programs have it, and the reader its memory
 	ring, err := ringbuf.NewReader(bell)
@@ -53,10 +66,16 @@ func Open(section *ebpf.Map, offset uint32, rings *ebpf.Map) (*Bell, error) {
 		}
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("listen to the packet path: %w", err), unix.Munmap(memory))
+		return nil, errors.Join(fmt.Errorf("listen to the packet path: %w", err), unix.Munmap(memory), unix.Munmap(shared))
 	}
-	b := &Bell{row: (*bpf.TcWake)(unsafe.Pointer(&memory[offset])), ring: ring, handshake: make(chan struct{}, 1), entries: make(chan struct{}, 1)}
-	runtime.AddCleanup(b, func(memory []byte) { _ = unix.Munmap(memory) }, memory) // not by Close: somebody may still look
+	b := &Bell{
+		row: (*bpf.TcWake)(unsafe.Pointer(&memory[s.Wakes])), trials: (*[bpf.TcSampleLayoutTRIALS]uint64)(unsafe.Pointer(&memory[s.Trials])),
+		outcomes: (*[bpf.TcSampleLayoutOUTCOME_ROWS]bpf.TcEndpointOutcomes)(unsafe.Pointer(&shared[s.Outcomes])),
+		ring:     ring, handshake: make(chan struct{}, 1), entries: make(chan struct{}, 1),
+	}
+	for _, m := range [][]byte{memory, shared} {
+		runtime.AddCleanup(b, func(memory []byte) { _ = unix.Munmap(memory) }, m) // not by Close: somebody may still look
+	}
 	atomic.StoreInt64(&b.row.Entries, never)
 	b.listening.Go(b.listen)
 	return b, nil
@@ -146,6 +165,40 @@ func (b *Bell) AwaitHandshake(limit int) <-chan struct{} {
 		}
 	}
 	return b.handshake
+}
+
+// mapSection maps variables.
+func mapSection(section *ebpf.Map) ([]byte, error) {
+	memory, err := unix.Mmap(section.FD(), 0, int(section.ValueSize()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map variables of the packet path: %w", err)
+	}
+	return memory, nil
+}
+
+// Outcomes is what has become of connections with an endpoint. Those of high ids have none.
+func (b *Bell) Outcomes(endpoint uint32) (out lb.Outcomes) {
+	if int(endpoint) >= len(b.outcomes) {
+		return out
+	}
+	row := &b.outcomes[endpoint]
+	return lb.Outcomes{
+		Completed: atomic.LoadUint32(&row.Completed), Clients: atomic.LoadUint32(&row.Clients),
+		Served: atomic.LoadUint32(&row.Served), Stalled: atomic.LoadUint32(&row.Stalled),
+	}
+}
+
+// ForgetOutcomes clears them for the next endpoint of that id.
+func (b *Bell) ForgetOutcomes(endpoint uint32) {
+	if int(endpoint) < len(b.outcomes) {
+		b.outcomes[endpoint] = bpf.TcEndpointOutcomes{}
+	}
+}
+
+// Try has the next new connection of a service go to an endpoint (bpf/trial.h). Of two services with the
+// same place, the later call counts.
+func (b *Bell) Try(service, endpoint uint32) {
+	atomic.StoreUint64(&b.trials[service%uint32(len(b.trials))], uint64(service)<<32|uint64(endpoint+1))
 }
 
 // AwaitEntries tells when the connection table has about so many entries: it may have some more, as CPUs count for themselves. If it has them

@@ -10,13 +10,14 @@ import (
 // group is the endpoints of a service. There may be very many: of those that are well, little is kept.
 type group struct {
 	Service
-	seen    bool
-	last    []reading
-	members []*target               // of which there is something to remember
-	taking  int                     // endpoints that are to take new connections: at most half of them are out at a time
-	idle    map[netip.AddrPort]bool // the others
-	places  []place                 // of those with backups
-	shares  shares
+	seen      bool
+	last      []reading
+	members   []*target               // of which there is something to remember
+	taking    int                     // endpoints that are to take new connections: at most half of them are out at a time
+	idle      map[netip.AddrPort]bool // the others
+	places    []place                 // of those with backups
+	shares    shares
+	completed uint64 // handshakes with all of them, ever
 }
 
 // place is where an endpoint stands among backups.
@@ -34,6 +35,7 @@ type reading struct {
 	active uint32 // the number of the last reading that had news
 	usual  int8   // the bucket that most handshakes are in
 	idle   bool
+	answers
 }
 
 // What is counted of SYNs.
@@ -44,15 +46,21 @@ const (
 	refused
 	unreachable
 	reset
+	completed
+	clients
+	served
+	stalled
 	counted
 )
 
 const unknownUsual = -1
 
-func countsOf(h *lb.Handshakes) [counted]uint32 {
+func countsOf(row *lb.HandshakeRow) [counted]uint32 {
+	h := &row.Count
 	return [counted]uint32{
 		opened: uint32(h.Opened), answered: uint32(h.AllAnswered()), repeated: uint32(h.Repeated), refused: uint32(h.Refused),
 		unreachable: uint32(h.Unreachable), reset: uint32(h.Reset),
+		completed: row.Completed, clients: row.Clients, served: row.Served, stalled: row.Stalled,
 	}
 }
 
@@ -64,12 +72,12 @@ func timesOf(h *lb.Handshakes) (times [lb.HandshakeBuckets]uint32) {
 }
 
 func newReading(r *lb.HandshakeRow) reading {
-	return reading{id: r.ID, counts: countsOf(&r.Count), times: timesOf(&r.Count), usual: unknownUsual, idle: r.Idle}
+	return reading{id: r.ID, counts: countsOf(r), times: timesOf(&r.Count), usual: unknownUsual, idle: r.Idle}
 }
 
 // update reads anew, and tells what is news.
-func (r *reading) update(h *lb.Handshakes, number uint32, resets bool) (news tally, ok bool) {
-	now := countsOf(h)
+func (r *reading) update(row *lb.HandshakeRow, number uint32, resets bool) (news tally, ok bool) {
+	now := countsOf(row)
 	if now == r.counts {
 		return news, false
 	}
@@ -81,13 +89,16 @@ func (r *reading) update(h *lb.Handshakes, number uint32, resets bool) (news tal
 	news = tally{
 		opened: uint64(now[opened] - was[opened]), answered: uint64(now[answered] - was[answered]), repeated: uint64(now[repeated] - was[repeated]),
 		refused: uint64(now[refused] - was[refused]), unreachable: uint64(now[unreachable] - was[unreachable]),
+		completed: uint64(now[completed] - was[completed]), clients: uint64(now[clients] - was[clients]),
+		served: uint64(now[served] - was[served]), stalled: uint64(now[stalled] - was[stalled]),
 	}
 	if resets {
 		news.reset = uint64(now[reset] - was[reset])
 	}
 	if news.answered > 0 {
-		r.settle(h)
+		r.settle(&row.Count)
 	}
+	r.answers.add(news.served, news.stalled, number)
 	return news, true
 }
 

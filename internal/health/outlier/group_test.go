@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -99,12 +100,12 @@ func TestIdle(t *testing.T) {
 		t.Errorf("%q", r.news)
 	}
 	fail(1)
-	if len(r.news) != 1 {
+	if len(r.news) != 2 || !strings.HasPrefix(r.news[1], "kept 1 ") {
 		t.Errorf("both are out: %q", r.news)
 	}
 	r.rows[0].Idle, r.rows[2].Idle = true, false
 	r.tick()
-	if len(r.news) != 2 {
+	if len(r.news) != 3 {
 		t.Errorf("none but one of weight 0 is out: %q", r.news)
 	}
 }
@@ -127,7 +128,7 @@ func TestOutElsewhere(t *testing.T) {
 	r.news = nil
 	r.tick()
 	r.answer(9, "refused")
-	r.want()
+	r.want("kept 9 passive: 3 SYNs refused or undeliverable in 0.2 s; asked by ourselves: refused; kept in rotation: too few others are left")
 }
 
 // TestBackupsRelieve: of a level that is dead as a whole all leave while backups behind it are well, and no more than half of all

@@ -55,10 +55,11 @@ type Kind int
 // The kinds.
 const (
 	Ask     Kind = iota // connect to the endpoint, and report by Answer
-	Eject               // it gets no new connections, for the reason in Evidence; or that is the reason by now
-	Return              // it gets some again
+	Eject               // it gets no new connections, for the reason in Evidence; or that is the reason by now. Kept: it fails, and goes on to get some
+	Return              // it gets some again, or fails no longer
 	Unheard             // clients' SYNs to it stay without an answer, and connections of our own do not: its answers to clients go another way
 	Heard               // that is over
+	Try                 // have the next new connection of service Of go to it
 )
 
 // Action is what follows.
@@ -67,6 +68,8 @@ type Action struct {
 	At       netip.AddrPort
 	Evidence string
 	Timeout  time.Duration // of Ask
+	Of       lb.Key        // of Try
+	Kept     bool          // of Eject: too few others are left, so it stays in rotation
 	Again    bool          // of Ask: it is out, and to be asked whether it is well again
 	Hold     time.Duration // of Ask: how long a connection that comes about is held, to see whether it is reset
 }
@@ -125,8 +128,9 @@ func (d *Detector) part(g *group, rows []lb.HandshakeRow) {
 			return false
 		}
 		t.groups = slices.DeleteFunc(t.groups, func(o *group) bool { return o == g })
+		delete(t.rows, g)
 		if len(t.groups) == 0 {
-			if t.out {
+			if t.out || t.kept {
 				d.due = append(d.due, Action{Kind: Return, At: t.at})
 			}
 			if t.unheardTold {
@@ -141,8 +145,8 @@ func (d *Detector) part(g *group, rows []lb.HandshakeRow) {
 // join has those that are out for other services count here, too.
 func (d *Detector) join(g *group, rows []lb.HandshakeRow) {
 	for i := range rows {
-		if t := d.targets[rows[i].At]; t != nil && t.out {
-			t.join(g)
+		if t := d.targets[rows[i].At]; t != nil && (t.out || slices.Contains(t.groups, g)) {
+			t.join(g, i)
 		}
 	}
 }
@@ -175,25 +179,26 @@ func (d *Detector) Observe(key lb.Key, rows []lb.HandshakeRow) {
 	}
 	for i := range rows {
 		g.last[i].idle = rows[i].Idle
-		if news, ok := g.last[i].update(&rows[i].Count, d.reading, g.Resets); ok {
-			d.tell(g, rows[i].At, &news, g.last[i].usual)
+		if news, ok := g.last[i].update(&rows[i], d.reading, g.Resets); ok {
+			g.completed += news.completed
+			d.tell(g, rows[i].At, i, &news)
 		}
 	}
 }
 
 // tell has news of an endpoint count. Of one of which there is nothing to remember, success is no news.
-func (d *Detector) tell(g *group, at netip.AddrPort, news *tally, usual int8) {
+func (d *Detector) tell(g *group, at netip.AddrPort, row int, news *tally) {
 	t := d.targets[at]
 	if t == nil {
-		if news.opened <= news.answered && *news == (tally{opened: news.opened, answered: news.answered}) {
+		if !news.hasFailures() {
 			return
 		}
-		t = &target{at: at}
+		t = &target{at: at, rows: map[*group]int{}}
 		d.targets[at] = t
 	}
-	t.join(g)
+	t.join(g, row)
 	t.news.add(news)
-	t.active, t.usual = d.reading, usual
+	t.active, t.usual = d.reading, g.last[row].usual
 }
 
 // Decide says what follows from all that was observed.
@@ -258,10 +263,14 @@ func (d *Detector) Answer(at netip.AddrPort, failure string, undecided bool, now
 }
 
 // Well says that the service's own probe has found an endpoint well that is out. It comes back, unless it was for connections that it
-// reset, of which that probe says nothing.
+// reset, of which that probe says nothing. One that was kept fails no longer.
 func (d *Detector) Well(at netip.AddrPort, now time.Time) []Action {
 	t := d.targets[at]
-	if t == nil || !t.out || t.forResets {
+	if t != nil && t.kept {
+		t.acquit()
+		return nil // the next Decide says so
+	}
+	if t == nil || !t.out || t.cause != refusesUs {
 		return nil
 	}
 	return []Action{t.comeBack(now)}

@@ -17,12 +17,13 @@ const jiffy = 4 * time.Millisecond
 
 // rig is a service whose endpoints have the handshakes that a test says, read at the pace of the daemon.
 type rig struct {
-	t    *testing.T
-	d    *Detector
-	now  time.Time
-	rows []lb.HandshakeRow
-	news []string
-	asks map[netip.AddrPort]Action
+	t     *testing.T
+	d     *Detector
+	now   time.Time
+	rows  []lb.HandshakeRow
+	news  []string
+	asks  map[netip.AddrPort]Action
+	tries int
 }
 
 var web = lb.Key{VIP: netip.MustParseAddr("20.20.20.1"), Port: 80, Protocol: lb.TCP}
@@ -58,9 +59,11 @@ func (r *rig) take(actions []Action) {
 			}
 			r.asks[a.At] = a
 		case Eject:
-			r.note("out", a)
+			r.note(map[bool]string{false: "out", true: "kept"}[a.Kept], a)
 		case Return:
 			r.note("back", a)
+		case Try:
+			r.tries++
 		case Unheard:
 			r.note("unheard", a)
 		case Heard:
@@ -87,6 +90,7 @@ func (r *rig) answer(i int, failure string) {
 func (r *rig) serve(i int, n uint64) {
 	r.rows[i].Count.Opened += n
 	r.rows[i].Count.Answered[0] += n
+	r.rows[i].Completed += uint32(n)
 }
 
 func (r *rig) want(news ...string) {

@@ -14,6 +14,7 @@ import (
 type target struct {
 	at     netip.AddrPort
 	groups []*group
+	rows   map[*group]int // which of their rows it is
 
 	news   tally // since decide was called
 	recent tally // of the window
@@ -32,26 +33,32 @@ type target struct {
 	unheardSince time.Time
 	unheardTold  bool
 
-	held string // why it was to be taken out, when too many were; "": it was not
+	unanswered
+	stall
 
-	out       bool
-	forResets bool
-	reason    string
-	tries     int
-	level     int // of the back-off
-	until     time.Time
-	back      time.Time // when it came back
+	held string // why it was to be taken out, when too many were; "": it was not
+	kept bool   // that is reported
+
+	out    bool
+	cause  cause
+	reason string
+	tries  int
+	level  int // of the back-off
+	until  time.Time
+	back   time.Time // when it came back
 }
 
-func (t *target) join(g *group) {
+func (t *target) join(g *group, row int) {
 	if !slices.Contains(t.groups, g) {
 		t.groups, g.members = append(t.groups, g), append(g.members, t)
 	}
+	t.rows[g] = row
 }
 
 // tally is what has become of SYNs.
 type tally struct {
 	opened, answered, repeated, refused, unreachable, reset uint64
+	completed, clients, served, stalled                     uint64
 }
 
 func (a *tally) add(b *tally) {
@@ -61,6 +68,15 @@ func (a *tally) add(b *tally) {
 	a.refused += b.refused
 	a.unreachable += b.unreachable
 	a.reset += b.reset
+	a.completed += b.completed
+	a.clients += b.clients
+	a.served += b.served
+	a.stalled += b.stalled
+}
+
+// hasFailures reports whether more has happened than success.
+func (a *tally) hasFailures() bool {
+	return a.opened > a.answered || a.stalled > 0 || a.repeated+a.refused+a.unreachable+a.reset > 0
 }
 
 func (a *tally) halve() {
@@ -91,7 +107,7 @@ func (t *target) patience(jiffy time.Duration) time.Duration {
 
 // forgettable tells whether there is nothing to decide before the next news, nor to remember.
 func (t *target) forgettable(now time.Time) bool {
-	return t.streak == 0 && !t.out && !t.pending && t.recent.failures() == 0 && (t.level == 0 || t.calmedDown(now)) &&
+	return t.streak == 0 && t.stalls == 0 && !t.out && !t.kept && !t.pending && t.recent.failures() == 0 && (t.level == 0 || t.calmedDown(now)) &&
 		(t.unheard == 0 || !t.unheardTold && now.Sub(t.unheardSince) > 8*window)
 }
 
@@ -114,19 +130,26 @@ func (t *target) decide(now time.Time, jiffy time.Duration, number uint32) (a Ac
 	case t.unheardTold && t.unheard == 0:
 		t.unheardTold = false
 		return Action{Kind: Heard, At: t.at}, true
+	case t.kept && t.held == "":
+		t.kept = false
+		return Action{Kind: Return, At: t.at}, true
+	case t.servesAgain():
+		return t.comeBack(now), true
 	case t.pending:
 		return a, false
+	case t.hangs(number):
+		return t.eject(t.stallReason(), neverAnswers, now)
 	case t.held != "" && t.mayLeave():
-		return t.leave(t.held, false, now), true
+		return t.leave(t.held, refusesUs, now), true
 	case now.Before(t.nextAsk):
 		return a, false
 	case t.out:
 		return t.try(now)
-	case t.silent(now, jiffy), t.sick(number, func(r *tally) uint64 { return r.repeated + r.refused + r.unreachable }):
+	case t.held != "", t.silent(now, jiffy), t.sick(number, func(r *tally) uint64 { return r.repeated + r.refused + r.unreachable }):
 		t.pending = true
 		return Action{Kind: Ask, At: t.at, Timeout: max(suspectAnswer, t.patience(jiffy))}, true
 	case t.sick(number, func(r *tally) uint64 { return r.reset }):
-		return t.eject(fmt.Sprintf("%d of %d connections reset before an answer", t.recent.reset, t.recent.opened), true, now)
+		return t.eject(fmt.Sprintf("%d of %d connections reset before an answer", t.recent.reset, t.recent.opened), resetsClients, now)
 	}
 	return a, false
 }
@@ -145,6 +168,8 @@ func (t *target) age(now time.Time) {
 // follow goes on with the streak of SYNs without success. One answer ends it; SYNs of the same moment may have come after that.
 func (t *target) follow(now time.Time) {
 	n := &t.news
+	t.unanswered.follow(t, now)
+	t.stall.follow(n, now)
 	bad := n.refused + n.unreachable
 	if n.answered > 0 {
 		t.held, t.unheard = "", 0
@@ -178,13 +203,16 @@ func (t *target) sick(number uint32, kind func(*tally) uint64) bool {
 
 // accepts has an endpoint stay that has answered. If clients' SYNs go on without an answer all the same, that is said.
 func (t *target) accepts(now time.Time) (a Action, ok bool) {
-	if t.streak > 0 && t.refused == 0 {
+	if t.streak > 0 && t.refused == 0 && t.held == "" { // while it was held, SYNs met a dead endpoint
 		if t.unheard == 0 {
 			t.unheardSince = t.since
 		}
 		t.unheard += t.streak
 	}
 	t.acquit()
+	if reason := t.answersElsewhere(now); reason != "" {
+		return t.eject(reason, answersNobody, now)
+	}
 	if t.unheardTold || t.unheard < unheardSYNs || now.Sub(t.unheardSince) < unheardTime {
 		return a, false
 	}
@@ -212,11 +240,22 @@ func (t *target) convict(failure string, now time.Time) (Action, bool) {
 		return Action{}, false
 	}
 	reason := fmt.Sprintf("%s %s in %.1f s; asked by ourselves: %s", plural(n, "SYN"), what, took.Seconds(), failure)
-	a, ok := t.eject(reason, false, now)
-	if !ok {
+	if a, ok := t.eject(reason, refusesUs, now); ok {
+		return a, true
+	}
+	return t.keep(reason)
+}
+
+// keep reports an endpoint as failing that cannot be taken out, once: nobody is served better without it.
+func (t *target) keep(reason string) (a Action, ok bool) {
+	if t.held == "" {
 		t.held = reason
 	}
-	return a, ok
+	if t.kept {
+		return a, false
+	}
+	t.kept = true
+	return Action{Kind: Eject, At: t.at, Evidence: "passive: " + reason + "; kept in rotation: too few others are left", Kept: true}, true
 }
 
 func plural(n uint64, what string) string {
@@ -227,19 +266,20 @@ func plural(n uint64, what string) string {
 }
 
 // eject takes an endpoint out, if not too many are already.
-func (t *target) eject(reason string, resets bool, now time.Time) (a Action, ok bool) {
+func (t *target) eject(reason string, why cause, now time.Time) (a Action, ok bool) {
 	if !t.mayLeave() {
 		t.nextAsk = now.Add(askAgain)
 		return a, false
 	}
-	return t.leave(reason, resets, now), true
+	return t.leave(reason, why, now), true
 }
 
-func (t *target) leave(reason string, resets bool, now time.Time) Action {
+func (t *target) leave(reason string, why cause, now time.Time) Action {
 	if t.level > 0 && t.calmedDown(now) {
 		t.level = 0
 	}
-	t.out, t.forResets, t.tries, t.unheard = true, resets, 0, 0
+	t.out, t.kept, t.cause, t.tries, t.unheard = true, false, why, 0, 0
+	t.unanswered, t.stall, t.news = unanswered{}, stall{}, tally{}
 	t.reason = "passive: " + reason
 	t.leaveFor(now)
 	return Action{Kind: Eject, At: t.at, Evidence: t.reason}
@@ -264,6 +304,9 @@ func (t *target) mayLeave() (may bool) {
 func (t *target) leaveFor(now time.Time) {
 	t.level++
 	t.until = now.Add(backOff(t.level))
+	if t.cause.needsClients() {
+		t.until = now.Add(trialPause)
+	}
 	t.acquit()
 }
 
@@ -277,9 +320,13 @@ func (t *target) try(now time.Time) (a Action, ok bool) {
 	if now.Before(t.until) {
 		return a, false
 	}
+	if t.cause.needsClients() {
+		t.until = now.Add(trialPause)
+		return t.trial()
+	}
 	t.pending = true
 	a = Action{Kind: Ask, At: t.at, Timeout: returnAnswer, Again: true}
-	if t.forResets {
+	if t.cause == resetsClients {
 		a.Hold = resetAnswer
 	}
 	return a, true

@@ -14,6 +14,8 @@ import (
 	"loxilb/internal/lb"
 	"loxilb/internal/listing"
 	"loxilb/internal/rates"
+	"loxilb/internal/servicestate"
+	"loxilb/internal/store"
 )
 
 // Sampler knows the rates.
@@ -33,7 +35,7 @@ type Sampler interface {
 
 // Health tells how endpoints are.
 type Health interface {
-	EndpointState(s *lb.Service, e lb.Endpoint) (lb.HealthState, bool)
+	servicestate.Health
 	EndpointCount() lb.HealthCount
 }
 
@@ -50,6 +52,8 @@ type Options struct {
 	Health  Health
 	// DataPath has what was counted so far.
 	DataPath DataPath
+	// Sync is how far the data path has a service in a snapshot.
+	Sync func(now *store.Snapshot, key lb.Key) servicestate.Sync
 	// Follow answers with a stream of events, which tell writes.
 	Follow func(w http.ResponseWriter, r *http.Request, tell func(context.Context, *sse.Stream))
 }

@@ -18,6 +18,7 @@ import (
 	"loxilb/internal/httpapi/sse"
 	"loxilb/internal/lb"
 	"loxilb/internal/rates"
+	"loxilb/internal/servicestate"
 	"loxilb/internal/store"
 )
 
@@ -66,11 +67,11 @@ func (f *fake) Wait(ctx context.Context, _ rates.Window) error {
 // health is that all endpoints of some services are down, and all others up.
 type health map[lb.Key]bool
 
-func (h health) EndpointState(s *lb.Service, _ lb.Endpoint) (lb.HealthState, bool) {
+func (h health) EndpointVerdict(s *lb.Service, _ lb.Endpoint) lb.Verdict {
 	if h[s.Key] {
-		return lb.HealthDown, true
+		return lb.Verdict{Probe: lb.HealthDown}
 	}
-	return lb.HealthUp, true
+	return lb.Verdict{Probe: lb.HealthUp}
 }
 
 func (h health) EndpointCount() lb.HealthCount { return lb.HealthCount{Down: len(h)} }
@@ -104,6 +105,7 @@ func newRates(t testing.TB, n int) (*Rates, *fake) {
 	return New(Options{
 		Sampler: f, Store: st, Health: health{key(2): true},
 		DataPath: counted{},
+		Sync:     func(*store.Snapshot, lb.Key) servicestate.Sync { return servicestate.Applied },
 		Follow: func(w http.ResponseWriter, r *http.Request, tell func(context.Context, *sse.Stream)) {
 			tell(r.Context(), sse.New(w, time.Second))
 		},
@@ -191,7 +193,7 @@ func TestCounters(t *testing.T) {
 	t.Parallel()
 	a, _ := newRates(t, 2)
 	list := services(t, a, v1.GetServiceRatesParams{Service: "20.0.0.1:80/tcp"})
-	if s := list.Services[0]; s.Counters != nil || s.Endpoints != nil || s.EndpointCount != 2 || s.EndpointsUp != 2 || s.Rates.Connections != 1 || s.Active != 2 || s.Name != "Web1" {
+	if s := list.Services[0]; s.Counters != nil || s.Endpoints != nil || s.EndpointCount != 2 || s.EndpointsUp != 0 || s.Rates.Connections != 1 || s.Active != 2 || s.Name != "Web1" {
 		t.Errorf("%+v", s)
 	}
 	list = services(t, a, v1.GetServiceRatesParams{Service: "20.0.0.2:80/tcp", Counters: true, Endpoints: true})

@@ -12,6 +12,7 @@ import (
 	"loxilb/internal/lb"
 	"loxilb/internal/listing"
 	"loxilb/internal/rates"
+	"loxilb/internal/servicestate"
 )
 
 // query is which services are asked for, and what of them.
@@ -129,21 +130,21 @@ func (a *Rates) list(q query, window rates.Window) v1.ServiceRatesList {
 	}
 	out.Services = make([]v1.ServiceRates, 0, len(found))
 	now := a.o.Store.Snapshot()
-	stats := a.stats(found, &q)
+	drains := servicestate.DrainsOf(a.o.Store.Drains.All(now))
+	stats := a.stats(found)
 	for i, r := range found {
-		if s, ok := a.o.Store.Services.Get(now, r.key); ok {
-			out.Services = append(out.Services, a.answer(&s, &r.load, &stats[i], &q))
+		if s, _ := a.o.Store.Services.Shared(now, r.key); s != nil {
+			endpoints := servicestate.Gather(s, &stats[i], drains, a.o.Health)
+			states := servicestate.Of(endpoints, a.o.Sync(now, r.key))
+			out.Services = append(out.Services, a.answer(s, &r.load, &stats[i], &states, &q))
 		}
 	}
 	return out
 }
 
-// stats are what services have counted, if that is asked for.
-func (a *Rates) stats(of []*row, q *query) []lb.ServiceStats {
+// stats are what services have counted.
+func (a *Rates) stats(of []*row) []lb.ServiceStats {
 	out := make([]lb.ServiceStats, len(of))
-	if !q.counters {
-		return out
-	}
 	keys := make([]lb.Key, len(of))
 	for i, r := range of {
 		keys[i] = r.key
@@ -155,12 +156,13 @@ func (a *Rates) stats(of []*row, q *query) []lb.ServiceStats {
 // find is the services that are asked for, in order.
 func (a *Rates) find(q *query) (found []*row) {
 	now := a.o.Store.Snapshot()
+	drains := servicestate.DrainsOf(a.o.Store.Drains.All(now))
 	add := func(s *lb.Service) {
 		r := &row{key: s.Key, name: s.Name, load: a.o.Sampler.Service(s.Key), place: len(found)}
 		if q.order.value != nil {
 			down := 0
 			if q.order.word == "down" {
-				_, down = a.health(s)
+				down = a.down(s, drains)
 			}
 			r.value = q.order.value(&r.load, down)
 		}
@@ -186,36 +188,29 @@ func (a *Rates) find(q *query) (found []*row) {
 	return found
 }
 
-// health counts the endpoints that are up and down.
-func (a *Rates) health(s *lb.Service) (up, down int) {
-	for _, e := range s.Endpoints {
-		switch state, probed := a.o.Health.EndpointState(s, e); {
-		case probed && state == lb.HealthUp:
-			up++
-		case probed && state == lb.HealthDown:
-			down++
-		}
-	}
-	return up, down
+// down counts the endpoints that are down. That does not depend on what the data path has counted.
+func (a *Rates) down(s *lb.Service, drains servicestate.Drains) int {
+	states := servicestate.Of(servicestate.Gather(s, &lb.ServiceStats{}, drains, a.o.Health), servicestate.Applied)
+	return states.Down
 }
 
-func (a *Rates) answer(s *lb.Service, load *rates.Load, stats *lb.ServiceStats, q *query) v1.ServiceRates {
+func (a *Rates) answer(s *lb.Service, load *rates.Load, stats *lb.ServiceStats, states *servicestate.Service, q *query) v1.ServiceRates {
 	out := v1.ServiceRates{
 		Service: s.Key.String(), Name: s.Name, Selection: s.Algorithm.String(), EndpointCount: len(s.Endpoints), Active: load.Active, Rates: ratesOf(&load.Rates),
+		State: string(states.State), EndpointsUp: states.Serving, EndpointsDown: states.Down, EndpointsDrained: states.Drained,
 	}
-	out.EndpointsUp, out.EndpointsDown = a.health(s)
 	if q.counters {
 		out.Counters = countersOf(&stats.EndpointStats)
 		out.Counters.RefusedPackets = stats.NoEndpoint + stats.Refused
 	}
 	if q.endpoints {
-		out.Endpoints = a.endpoints(s, stats, q)
+		out.Endpoints = a.endpoints(s, stats, states, q)
 	}
 	return out
 }
 
 // endpoints are those of a service; of the only one that is asked for, they are in the order that is, and a page of them.
-func (a *Rates) endpoints(s *lb.Service, stats *lb.ServiceStats, q *query) []v1.EndpointRates {
+func (a *Rates) endpoints(s *lb.Service, stats *lb.ServiceStats, states *servicestate.Service, q *query) []v1.EndpointRates {
 	loads := a.o.Sampler.Endpoints(s.Key, len(s.Endpoints))
 	places := make([]int, len(s.Endpoints))
 	for i := range places {
@@ -224,9 +219,8 @@ func (a *Rates) endpoints(s *lb.Service, stats *lb.ServiceStats, q *query) []v1.
 	if q.service != nil {
 		if q.order.value != nil {
 			value := func(i int) float32 {
-				state, _ := a.o.Health.EndpointState(s, s.Endpoints[i])
 				down := 0
-				if state == lb.HealthDown {
+				if states.Endpoints[i] == servicestate.Down || states.Endpoints[i] == servicestate.Panic {
 					down = 1
 				}
 				return q.order.value(&loads[i], down)
@@ -238,9 +232,8 @@ func (a *Rates) endpoints(s *lb.Service, stats *lb.ServiceStats, q *query) []v1.
 	out := make([]v1.EndpointRates, 0, len(places))
 	for _, i := range places {
 		e := s.Endpoints[i]
-		state, _ := a.o.Health.EndpointState(s, e)
 		one := v1.EndpointRates{
-			Endpoint: e.AddrPort().String(), Weight: int(e.Weight), State: state.String(), Active: loads[i].Active, Rates: ratesOf(&loads[i].Rates),
+			Endpoint: e.AddrPort().String(), Weight: int(e.Weight), State: string(states.Endpoints[i]), Active: loads[i].Active, Rates: ratesOf(&loads[i].Rates),
 		}
 		if q.counters {
 			one.Counters = &v1.Counters{}

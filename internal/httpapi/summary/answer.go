@@ -9,6 +9,7 @@ import (
 	"loxilb/internal/httpapi/answer"
 	"loxilb/internal/lb"
 	"loxilb/internal/listing"
+	"loxilb/internal/servicestate"
 )
 
 // bounds are those of the part of the list that is answered.
@@ -17,7 +18,7 @@ func bounds() listing.Bounds { return listing.Bounds{Limit: 100, LimitMost: 1000
 // question is what is asked of the list.
 type question struct {
 	text   string
-	states []string // none: any
+	states []servicestate.State // none: any
 	by     string
 	down   bool // the largest first
 	window listing.Window
@@ -39,14 +40,22 @@ func parse(p *v1.GetServiceSummariesParams) (q question, refused *answer.Refusal
 		switch {
 		case word == "":
 		case word == "trouble":
-			q.states = append(q.states, failed, down, degraded)
-		case slices.Contains(states(), word):
-			q.states = append(q.states, word)
+			q.states = append(q.states, servicestate.Trouble()...)
+		case slices.Contains(states(), servicestate.State(word)):
+			q.states = append(q.states, servicestate.State(word))
 		default:
-			return q, answer.Invalid("state", word, "is no state of a service", "trouble, "+strings.Join(states(), ", "))
+			return q, answer.Invalid("state", word, "is no state of a service", "trouble, "+words(states()))
 		}
 	}
 	return q, nil
+}
+
+func words(states []servicestate.State) string {
+	list := make([]string, len(states))
+	for i, s := range states {
+		list[i] = string(s)
+	}
+	return strings.Join(list, ", ")
 }
 
 // needsAll tells whether a page cannot be told without looking at how every service is.
@@ -66,40 +75,42 @@ func (a Summary) GetServiceSummaries(w http.ResponseWriter, _ *http.Request, par
 	rows := now.rows(&q)
 	out := v1.ServiceSummaryList{Total: len(rows), ServiceAttr: []v1.ServiceSummary{}}
 	page := listing.Cut(rows, q.window)
-	keys := make([]lb.Key, len(page))
-	for i := range page {
-		one := &page[i]
-		keys[i] = one.key
-		if !q.needsAll() {
-			if s, _ := a.store.Services.Shared(now.now, one.key); s != nil {
-				one.ServiceSummary = now.of(s)
-			}
-		}
-		count(&one.ServiceSummary, a.loads.Service(one.key), &lb.ServiceStats{})
-		out.ServiceAttr = append(out.ServiceAttr, one.ServiceSummary)
+	if !q.needsAll() {
+		now.summarizeAll(page)
 	}
-	a.counters.EachServiceStats(keys, func(place int, s *lb.ServiceStats) { count(&out.ServiceAttr[place], a.loads.Service(keys[place]), s) })
+	for i := range page {
+		addRates(&page[i].ServiceSummary, a.loads.Service(page[i].service.Key))
+		out.ServiceAttr = append(out.ServiceAttr, page[i].ServiceSummary)
+	}
 	answer.JSON(w, out)
+}
+
+func (a *at) summarizeAll(rows []row) {
+	services := make([]*lb.Service, len(rows))
+	for i := range rows {
+		services[i] = rows[i].service
+	}
+	a.each(services, func(place int, stats *lb.ServiceStats) { rows[place].ServiceSummary = a.of(services[place], stats) })
 }
 
 // rows are the services that are found, in order; how they are is told only where that is needed.
 func (a *at) rows(q *question) []row {
 	rows := make([]row, 0, a.store.Services.Len(a.now))
-	for s := range a.store.Services.All(a.now) {
-		if !found(&s, q.text) {
+	for s := range a.store.Services.EachShared(a.now) {
+		if !found(s, q.text) {
 			continue
 		}
-		one := row{key: s.Key, ServiceSummary: v1.ServiceSummary{Name: s.Name, Endpoints: len(s.Endpoints)}}
-		if q.needsAll() {
-			one.ServiceSummary = a.of(&s)
-		}
-		if len(q.states) > 0 && !slices.Contains(q.states, one.State) {
-			continue
-		}
+		one := row{service: s, ServiceSummary: v1.ServiceSummary{Name: s.Name, Endpoints: len(s.Endpoints)}}
 		if q.byLoad() {
-			one.load = a.loads.Service(one.key)
+			one.load = a.loads.Service(s.Key)
 		}
 		rows = append(rows, one)
+	}
+	if q.needsAll() {
+		a.summarizeAll(rows)
+		rows = slices.DeleteFunc(rows, func(r row) bool {
+			return len(q.states) > 0 && !slices.Contains(q.states, servicestate.State(r.State))
+		})
 	}
 	slices.SortStableFunc(rows, func(x, y row) int {
 		if q.down {
@@ -126,27 +137,30 @@ func (a Summary) GetServiceStatus(w http.ResponseWriter, _ *http.Request, params
 		answer.Missing("key", key.String(), "the key of a service, as loxicmd get lb lists them").Write(w)
 		return
 	}
-	out := v1.ServiceDetail{Service: *a.entry(now.now, &s), Summary: now.of(&s), Endpoints: []v1.EndpointStatus{}}
+	out := v1.ServiceDetail{Service: *a.entry(now.now, &s), Endpoints: []v1.EndpointStatus{}}
 	stats, _ := a.counters.ServiceStats(key)
-	count(&out.Summary, a.loads.Service(key), &stats)
+	var states []servicestate.State
+	out.Summary, states = now.summarize(&s, &stats)
+	addRates(&out.Summary, a.loads.Service(key))
 	for i := range s.Endpoints {
 		var counted lb.EndpointStats
 		if i < len(stats.Endpoints) {
 			counted = stats.Endpoints[i]
 		}
-		out.Endpoints = append(out.Endpoints, now.endpoint(&s, &s.Endpoints[i], &counted))
+		out.Endpoints = append(out.Endpoints, now.endpoint(&s, &s.Endpoints[i], states[i], &counted))
 	}
 	answer.JSON(w, out)
 }
 
-func (a *at) endpoint(s *lb.Service, e *lb.Endpoint, counted *lb.EndpointStats) v1.EndpointStatus {
+func (a *at) endpoint(s *lb.Service, e *lb.Endpoint, state servicestate.State, counted *lb.EndpointStats) v1.EndpointStatus {
 	out := v1.EndpointStatus{
-		Endpoint: e.AddrPort().String(), State: "unprobed", Weight: int(e.Weight), Backup: int(e.Backup), Standby: e.Backup > 0 && !counted.Takes, Drained: a.drained(e),
+		Endpoint: e.AddrPort().String(), State: string(state), Weight: int(e.Weight), Backup: int(e.Backup),
+		Standby: e.Backup > 0 && !counted.Takes, Drained: a.drains.Has(e.AddrPort()),
 		Connections: counted.Active, Opened: counted.Connections,
 		PacketsIn: counted.In.Packets, PacketsOut: counted.Out.Packets, BytesIn: counted.In.Bytes, BytesOut: counted.Out.Bytes,
 	}
 	if h, known := a.health.EndpointHealth(s, *e); known {
-		out.State, out.Since, out.Evidence = h.State.String(), h.Since, h.Evidence
+		out.Since, out.Evidence = h.Since, h.Evidence
 	}
 	return out
 }

@@ -3,7 +3,6 @@ package summary
 
 import (
 	"cmp"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -11,6 +10,7 @@ import (
 	"loxilb/internal/desired"
 	"loxilb/internal/lb"
 	"loxilb/internal/rates"
+	"loxilb/internal/servicestate"
 	"loxilb/internal/status"
 	"loxilb/internal/store"
 )
@@ -25,7 +25,7 @@ type Counters interface {
 
 // Health tells how endpoints are.
 type Health interface {
-	EndpointState(s *lb.Service, e lb.Endpoint) (lb.HealthState, bool)
+	servicestate.Health
 	EndpointHealth(s *lb.Service, e lb.Endpoint) (lb.EndpointHealth, bool)
 }
 
@@ -54,82 +54,72 @@ func New(s *desired.State, c Counters, l Loads, h Health, st Statuses, entry fun
 	return Summary{s, c, l, h, st, entry}
 }
 
-// The states of a service, the worst first.
-const (
-	failed   = "failed"
-	down     = "down"
-	degraded = "degraded"
-	pending  = "pending"
-	ok       = "ok"
-)
-
-func states() []string { return []string{failed, down, degraded, pending, ok} }
+func states() []servicestate.State { return servicestate.ServiceStates() }
 
 // at is the desired state that an answer is about.
 type at struct {
 	Summary
 	now    *store.Snapshot
-	drains map[netip.AddrPort]bool // of addresses, without a port, and of single ports
+	drains servicestate.Drains
 }
 
 func (a Summary) at(now *store.Snapshot) *at {
-	out := &at{Summary: a, now: now, drains: map[netip.AddrPort]bool{}}
-	for d := range a.store.Drains.All(now) {
-		out.drains[netip.AddrPortFrom(d.Addr, d.Port)] = true
-	}
+	return &at{Summary: a, now: now, drains: servicestate.DrainsOf(a.store.Drains.All(now))}
+}
+
+// of is a service in short, with its counters but without rates.
+func (a *at) of(s *lb.Service, stats *lb.ServiceStats) v1.ServiceSummary {
+	out, _ := a.summarize(s, stats)
 	return out
 }
 
-func (a *at) drained(e *lb.Endpoint) bool {
-	return len(a.drains) > 0 && (a.drains[e.AddrPort()] || a.drains[netip.AddrPortFrom(e.Addr, 0)])
-}
-
-// of is a service in short, but for what is counted of it.
-func (a *at) of(s *lb.Service) v1.ServiceSummary {
+// summarize is a service in short, and the states of its endpoints.
+func (a *at) summarize(s *lb.Service, stats *lb.ServiceStats) (v1.ServiceSummary, []servicestate.State) {
 	out := v1.ServiceSummary{
 		Key: s.Key.String(), Name: s.Name, Protocol: s.Protocol.String(), Mode: s.Mode.String(), Algorithm: s.Algorithm.String(), Endpoints: len(s.Endpoints),
 	}
-	for i := range s.Endpoints {
-		e := &s.Endpoints[i]
-		state, _ := a.health.EndpointState(s, *e)
-		drained := a.drained(e)
-		switch {
-		case state == lb.HealthDown:
-			out.Down++
-		case !drained && e.Weight > 0:
-			out.Up++
-		}
-		if drained {
-			out.Drained++
-		}
+	applied := a.applied(s.Key)
+	if applied.Err != nil {
+		out.Error = applied.Err.Error()
 	}
-	out.State, out.Error = a.stateOf(s, &out)
-	return out
-}
-
-func (a *at) stateOf(s *lb.Service, counted *v1.ServiceSummary) (state, why string) {
-	id := desired.ServiceID(s.Key)
-	meta, _ := a.now.Meta(id)
-	applied, known := a.statuses.Get(status.ID(id))
-	applied.Desired = max(applied.Desired, meta.Version)
-	switch {
-	case applied.Err != nil:
-		return failed, applied.Err.Error()
-	case !known || applied.Applied < applied.Desired:
-		return pending, ""
-	case counted.Up == 0:
-		return down, ""
-	case counted.Down > 0:
-		return degraded, ""
-	}
-	return ok, ""
-}
-
-// count adds what is counted of a service.
-func count(out *v1.ServiceSummary, load rates.Load, stats *lb.ServiceStats) {
-	out.Rate, out.Traffic = load.Rates[rates.Connections], load.Bytes()
+	known := servicestate.Of(servicestate.Gather(s, stats, a.drains, a.health), servicestate.SyncOf(applied))
+	out.State, out.Up, out.Down, out.Drained, out.Panic = string(known.State), known.Serving, known.Down, known.Drained, known.Panicking
 	out.Connections, out.Opened = stats.Active, stats.Connections
 	out.Packets, out.Bytes = stats.In.Packets+stats.Out.Packets, stats.In.Bytes+stats.Out.Bytes
+	return out, known.Endpoints
+}
+
+func (a *at) applied(key lb.Key) status.Status {
+	id := desired.ServiceID(key)
+	meta, _ := a.now.Meta(id)
+	applied, _ := a.statuses.Get(status.ID(id))
+	applied.Desired = max(applied.Desired, meta.Version)
+	return applied
+}
+
+// each calls f with each of the services and what it has counted, in their order.
+func (a *at) each(services []*lb.Service, f func(place int, stats *lb.ServiceStats)) {
+	keys := make([]lb.Key, len(services))
+	for i, s := range services {
+		keys[i] = s.Key
+	}
+	next := 0
+	until := func(place int) { // those that the data path does not have
+		for ; next < place; next++ {
+			f(next, &lb.ServiceStats{})
+		}
+	}
+	a.counters.EachServiceStats(keys, func(place int, stats *lb.ServiceStats) {
+		until(place)
+		f(place, stats)
+		next = place + 1
+	})
+	until(len(keys))
+}
+
+// addRates adds how busy a service is.
+func addRates(out *v1.ServiceSummary, load rates.Load) {
+	out.Rate, out.Traffic = load.Rates[rates.Connections], load.Bytes()
 }
 
 // found tells whether a service has the text that is searched for.
@@ -142,8 +132,8 @@ func found(s *lb.Service, text string) bool {
 
 // row is a service that is found.
 type row struct {
-	key  lb.Key
-	load rates.Load
+	service *lb.Service
+	load    rates.Load
 	v1.ServiceSummary
 }
 
@@ -153,7 +143,7 @@ func compare(by string, a, b *row) int {
 	case "name":
 		return cmp.Compare(a.Name, b.Name)
 	case "state":
-		return cmp.Compare(slices.Index(states(), a.State), slices.Index(states(), b.State))
+		return cmp.Compare(slices.Index(states(), servicestate.State(a.State)), slices.Index(states(), servicestate.State(b.State)))
 	case "endpoints":
 		return cmp.Compare(a.Endpoints, b.Endpoints)
 	case "connections":

@@ -2,7 +2,6 @@ package transport
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -198,9 +197,6 @@ func WithPeer(ctx context.Context, f PeerFunc) context.Context {
 }
 
 func (p *peers) connContext(ctx context.Context, c net.Conn) context.Context {
-	if t, ok := c.(*tls.Conn); ok {
-		c = t.NetConn()
-	}
 	return WithPeer(ctx, sync.OnceValues(func() (uint32, error) { return p.uid(c) }))
 }
 

@@ -1,53 +1,213 @@
 package transport
 
 import (
+	"container/list"
+	"context"
+	"errors"
+	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 )
 
-// maxConns is how many connections a TCP port has open at once. Whoever may connect, and every user of this machine may to loopback, could
-// take all memory and all file descriptors otherwise: the next connection waits until one is closed. The UNIX socket is for few, and has
-// no such limit.
-const maxConns = 1024
+// A TCP port has this many connections open at once, and one source this many of them. Anyone who may
+// connect, and every user of this machine may to loopback, could take all memory and descriptors
+// otherwise. The UNIX socket is for few users, and has no such limit.
+const (
+	maxConns       = 1024
+	maxSourceConns = 512
+)
 
-// places lets so many connections of a listener be open at once.
+// A places is a listener that bounds its open connections. When there is no room, the connection that
+// has waited longest without a request makes room: a stranger's idle sockets cannot keep out the
+// health check of the machine. If all have a request at work, the new connection is closed.
+//
+// The limit of a source makes the source pay for itself: an IPv4 address, an IPv6 network of 64 bits,
+// or all of loopback.
 type places struct {
 	net.Listener
-	taken  chan struct{} // holds a value for each that is open
-	closed chan struct{}
-	close  func()
+	max, maxSource int
+
+	mu      sync.Mutex
+	all     int
+	sources map[netip.Prefix]int
+	waiting *list.List // of *placed without a request, the longest first
 }
 
-func newPlaces(ln net.Listener, n int) *places {
-	p := &places{Listener: ln, taken: make(chan struct{}, n), closed: make(chan struct{})}
-	p.close = sync.OnceFunc(func() { close(p.closed) })
-	return p
+func newPlaces(ln net.Listener, most, ofSource int) *places {
+	return &places{Listener: ln, max: most, maxSource: ofSource, sources: map[netip.Prefix]int{}, waiting: list.New()}
 }
 
-// Accept waits for a place, then for a connection.
+// Accept returns the next connection that there is room for.
 func (p *places) Accept() (net.Conn, error) {
-	select {
-	case p.taken <- struct{}{}:
-	case <-p.closed:
-		return nil, net.ErrClosed
+	for {
+		c, err := p.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if placed := p.place(c); placed != nil {
+			return placed, nil
+		}
+		_ = c.Close() // there is no room
 	}
-	c, err := p.Listener.Accept()
+}
+
+// place gives a connection its place, or nil.
+func (p *places) place(c net.Conn) *placed {
+	source := sourceOf(c)
+	p.mu.Lock()
+	var evicted *placed
+	switch {
+	case p.sources[source] >= p.maxSource:
+		evicted = p.longestWaiting(func(w *placed) bool { return w.source == source })
+	case p.all >= p.max:
+		evicted = p.longestWaiting(func(*placed) bool { return true })
+	default:
+		defer p.mu.Unlock()
+		return p.add(c, source)
+	}
+	if evicted == nil {
+		p.mu.Unlock()
+		return nil
+	}
+	p.remove(evicted)
+	placed := p.add(c, source)
+	p.mu.Unlock()
+	_ = evicted.Conn.Close()
+	return placed
+}
+
+func (p *places) longestWaiting(matches func(*placed) bool) *placed {
+	for e := p.waiting.Front(); e != nil; e = e.Next() {
+		if w := e.Value.(*placed); matches(w) {
+			return w
+		}
+	}
+	return nil
+}
+
+func (p *places) add(c net.Conn, source netip.Prefix) *placed {
+	w := &placed{Conn: c, places: p, source: source}
+	w.element = p.waiting.PushBack(w)
+	p.all++
+	p.sources[source]++
+	return w
+}
+
+// remove takes the place of a connection back, once.
+func (p *places) remove(w *placed) {
+	if w.removed {
+		return
+	}
+	w.removed = true
+	p.all--
+	if p.sources[w.source]--; p.sources[w.source] == 0 {
+		delete(p.sources, w.source)
+	}
+	if w.element != nil {
+		p.waiting.Remove(w.element)
+		w.element = nil
+	}
+}
+
+// A placed is a connection with a place.
+type placed struct {
+	net.Conn
+	places  *places
+	source  netip.Prefix
+	element *list.Element // in places.waiting; nil while a request is at work
+	removed bool
+}
+
+// Close gives the place back.
+func (w *placed) Close() error {
+	w.places.mu.Lock()
+	w.places.remove(w)
+	w.places.mu.Unlock()
+	return w.Conn.Close()
+}
+
+// NetConn returns the connection of the kernel.
+func (w *placed) NetConn() net.Conn { return w.Conn }
+
+// begin notes that a request is at work, end that it is over.
+func (w *placed) begin() {
+	w.places.mu.Lock()
+	defer w.places.mu.Unlock()
+	if w.element != nil {
+		w.places.waiting.Remove(w.element)
+		w.element = nil
+	}
+}
+
+func (w *placed) end() {
+	w.places.mu.Lock()
+	defer w.places.mu.Unlock()
+	if !w.removed && w.element == nil {
+		w.element = w.places.waiting.PushBack(w)
+	}
+}
+
+// placedKey is where the context of a connection keeps its place.
+type placedKey struct{}
+
+// servePlaced has each request of a placed connection count as work from when it is read, with its
+// body, until it is answered. A client that sends a body slowly still waits.
+func servePlaced(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if w, ok := r.Context().Value(placedKey{}).(*placed); ok {
+			if r.ContentLength == 0 {
+				w.begin()
+			} else {
+				r.Body = &body{r.Body, w}
+			}
+			defer w.end()
+		}
+		h.ServeHTTP(rw, r)
+	})
+}
+
+// A body begins the work when it has been read to its end.
+type body struct {
+	io.ReadCloser
+	placed *placed
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) {
+		b.placed.begin()
+	}
+	return n, err
+}
+
+// withPlace keeps the place of a connection in its context, and returns the connection of the kernel.
+func withPlace(ctx context.Context, c net.Conn) (context.Context, net.Conn) {
+	for {
+		if w, ok := c.(*placed); ok {
+			return context.WithValue(ctx, placedKey{}, w), w.Conn
+		}
+		wrapper, ok := c.(interface{ NetConn() net.Conn })
+		if !ok {
+			return ctx, c
+		}
+		c = wrapper.NetConn()
+	}
+}
+
+func sourceOf(c net.Conn) netip.Prefix {
+	a := addrPort(c.RemoteAddr()).Addr()
+	bits := a.BitLen()
+	switch {
+	case a.IsLoopback():
+		return netip.PrefixFrom(netip.IPv6Loopback(), 128)
+	case a.Is6():
+		bits = 64
+	}
+	source, err := a.Prefix(bits)
 	if err != nil {
-		<-p.taken
+		return netip.Prefix{}
 	}
-	return c, err
-}
-
-// Close ends who waits in Accept.
-func (p *places) Close() error {
-	p.close()
-	return p.Listener.Close()
-}
-
-// connState gives the place of a connection that is closed to the next one.
-func (p *places) connState(_ net.Conn, state http.ConnState) {
-	if state == http.StateClosed || state == http.StateHijacked {
-		<-p.taken
-	}
+	return source
 }

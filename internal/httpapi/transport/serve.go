@@ -107,7 +107,7 @@ func wayTo(at netip.AddrPort) Way {
 
 func (s *Server) add(ln net.Listener, w Way) {
 	server := &http.Server{
-		Handler:           s.parts.Handler(w),
+		Handler:           servePlaced(s.parts.Handler(w)),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       30 * time.Second,
 		IdleTimeout:       2 * time.Minute,
@@ -116,8 +116,8 @@ func (s *Server) add(ln net.Listener, w Way) {
 		// No WriteTimeout: a long answer is given time as it goes (stream).
 	}
 	switch w {
-	case ByLoopback:
-		server.ConnContext = s.peers.connContext
+	case ByLoopback, ByNetwork:
+		server.ConnContext = s.connContext(w)
 	case BySocket:
 		server.ConnContext = socketPeer
 	}
@@ -125,15 +125,24 @@ func (s *Server) add(ln net.Listener, w Way) {
 	s.ports = append(s.ports, port{ln, server})
 }
 
+// connContext has requests know the place of their connection and, on loopback, the user at its other end.
+func (s *Server) connContext(w Way) func(context.Context, net.Conn) context.Context {
+	return func(ctx context.Context, c net.Conn) context.Context {
+		ctx, c = withPlace(ctx, c)
+		if w == ByLoopback {
+			ctx = s.peers.connContext(ctx, c)
+		}
+		return ctx
+	}
+}
+
 // addTCP answers at a TCP port; secure, if not nil, says how by TLS.
 func (s *Server) addTCP(ln net.Listener, at netip.AddrPort, secure *tls.Config) {
-	p := newPlaces(ln, maxConns)
-	ln = p
+	ln = newPlaces(ln, maxConns, maxSourceConns)
 	if secure != nil {
-		ln = tls.NewListener(p, secure)
+		ln = tls.NewListener(ln, secure)
 	}
 	s.add(ln, wayTo(at))
-	s.ports[len(s.ports)-1].server.ConnState = p.connState
 }
 
 // Addrs are the addresses that the sockets got.

@@ -91,61 +91,6 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestPlaces: when a port has as many connections as it may, the next one waits until one is closed, and the UNIX socket answers.
-func TestPlaces(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	l := Listen{Plain: netip.MustParseAddrPort("127.0.0.1:0"), Socket: filepath.Join(t.TempDir(), "s")}
-	srv, err := Open(ctx, l, parts())
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- srv.Serve(ctx) }()
-	var dial net.Dialer
-	ask := func(network, address string, within time.Duration) (net.Conn, error) {
-		t.Helper()
-		c, err := dial.DialContext(ctx, network, address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = c.Close() })
-		_ = c.SetDeadline(time.Now().Add(within))
-		if _, err := c.Write([]byte("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")); err != nil {
-			t.Fatal(err)
-		}
-		_, err = c.Read(make([]byte, 1))
-		return c, err
-	}
-	port := srv.Addrs()[0].String()
-	var first net.Conn
-	for i := range maxConns {
-		c, err := ask("tcp", port, time.Minute)
-		if err != nil {
-			t.Fatalf("connection %d: %v", i, err)
-		}
-		if i == 0 {
-			first = c
-		}
-	}
-	next, err := ask("tcp", port, 100*time.Millisecond)
-	if !os.IsTimeout(err) {
-		t.Errorf("one more than %d connections: %v", maxConns, err)
-	}
-	if _, err := ask("unix", l.Socket, time.Minute); err != nil {
-		t.Errorf("the socket: %v", err)
-	}
-	_ = first.Close()
-	_ = next.SetDeadline(time.Now().Add(time.Minute))
-	if _, err := next.Read(make([]byte, 1)); err != nil {
-		t.Errorf("a place is free: %v", err)
-	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-}
-
 func TestListenRefuses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -8,10 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"loxilb/internal/apisocket"
+	"loxilb/internal/filelock"
 )
 
 // The modes of the UNIX socket: while it is made and where no group may use it, and with a group.
@@ -28,7 +30,7 @@ func listenUnix(ctx context.Context, path string, group int) (net.Listener, erro
 		return nil, fmt.Errorf("make the directory of socket %s: %w", path, err)
 	}
 	if dir == apisocket.Dir {
-		unlock, err := lockDir(dir)
+		unlock, err := lockDir(ctx, dir)
 		if err != nil {
 			return nil, err
 		}
@@ -57,14 +59,19 @@ func listenUnix(ctx context.Context, path string, group int) (net.Listener, erro
 	return ln, nil
 }
 
-// lockDir keeps other daemons from making and removing sockets: one that is bound and does not listen yet looks like
-// one that nobody answers.
-func lockDir(dir string) (unlock func(), err error) {
-	f, err := os.Open(dir)
+// lockWait is how long a daemon waits for others of this machine, which lock the directory for milliseconds.
+const lockWait = 5 * time.Second
+
+// lockDir keeps other daemons from making and removing sockets: a socket that is bound and does not listen yet looks
+// like a dead one. It locks a file of mode 0600, since every user can open, and so lock, the directory itself.
+func lockDir(ctx context.Context, dir string) (unlock func(), err error) {
+	f, err := filelock.Open(filepath.Join(dir, "lock"))
 	if err != nil {
 		return nil, fmt.Errorf("lock %s: %w", dir, err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, lockWait)
+	defer cancel()
+	if err := filelock.Wait(ctx, f); err != nil {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", dir, err), f.Close())
 	}
 	return func() { _ = f.Close() }, nil // the lock goes with the file

@@ -36,6 +36,7 @@ type Link struct {
 	Generation uint64
 
 	carrierChanges uint32 // since the link was made
+	offloadNews    bool   // the message was sent because offloads of the link have changed; it does not say which
 }
 
 // Loopback says whether the link is lo.
@@ -103,6 +104,8 @@ func parseLink(body []byte) (Link, bool) {
 			l.Bus = string(bytes.TrimRight(v, "\x00"))
 		case unix.IFLA_CARRIER_CHANGES:
 			l.carrierChanges = netlink.Uint32(v)
+		case unix.IFLA_EVENT:
+			l.offloadNews = netlink.Uint32(v) == unix.IFLA_EVENT_FEATURES
 		case unix.IFLA_MASTER:
 			l.Master = int(netlink.Uint32(v))
 		case unix.IFLA_LINK:

@@ -139,6 +139,9 @@ func (t *tables) applyLink(m netlink.Message) Change {
 	}
 	t.links[l.Index] = l
 	if had && old.same(l) {
+		if l.offloadNews {
+			return Change{Events: linkEvent(l, event.Changed)}
+		}
 		return Change{}
 	}
 	// A new link carries no flow yet; its addresses and routes are news of their own.

@@ -22,6 +22,7 @@ const (
 
 var (
 	errDumpInterrupted = errors.New("dump interrupted by a change")
+	errEnough          = errors.New("the rest of the table is not wanted")
 	errNoHost          = errors.New("its route is not one to a single host")
 )
 
@@ -41,6 +42,9 @@ func (n *Namespace) Dial() (*Conn, error) { return n.dial(unix.NETLINK_ROUTE) }
 
 // DialGeneric opens a request socket of generic netlink.
 func (n *Namespace) DialGeneric() (*Conn, error) { return n.dial(unix.NETLINK_GENERIC) }
+
+// DialIPsec opens a request socket of xfrm. EPROTONOSUPPORT: the kernel has none.
+func (n *Namespace) DialIPsec() (*Conn, error) { return n.dial(unix.NETLINK_XFRM) }
 
 func (n *Namespace) dial(family int) (*Conn, error) {
 	c := &Conn{ns: n, family: family, fd: -1, buf: make([]byte, receiveBytes)}
@@ -215,7 +219,10 @@ func (c *Conn) One(r *Request) ([]byte, error) {
 // again, a few times: each may then see an object twice.
 func (c *Conn) Dump(typ uint16, header []byte, each func(Message)) error {
 	for range 5 {
-		err := c.dumpOnce(NewRequest(typ, unix.NLM_F_DUMP, header), each)
+		err := c.dumpOnce(NewRequest(typ, unix.NLM_F_DUMP, header), func(m Message) error {
+			each(m)
+			return nil
+		})
 		if !errors.Is(err, errDumpInterrupted) {
 			return err
 		}
@@ -224,7 +231,22 @@ func (c *Conn) Dump(typ uint16, header []byte, each func(Message)) error {
 	return nil
 }
 
-func (c *Conn) dumpOnce(r *Request, each func(Message)) error {
+// Stream asks for a table and yields each message of it once, until yield returns false, after which
+// the connection is of no further use. An object that changed meanwhile may be missing.
+func (c *Conn) Stream(typ uint16, header []byte, yield func(Message) bool) error {
+	err := c.dumpOnce(NewRequest(typ, unix.NLM_F_DUMP, header), func(m Message) error {
+		if !yield(m) {
+			return errEnough
+		}
+		return nil
+	})
+	if errors.Is(err, errDumpInterrupted) || errors.Is(err, errEnough) {
+		return nil
+	}
+	return err
+}
+
+func (c *Conn) dumpOnce(r *Request, each func(Message) error) error {
 	c.seq++
 	seq := c.seq
 	if err := c.send(r.seal(seq)); err != nil {
@@ -244,7 +266,7 @@ func (c *Conn) dumpOnce(r *Request, each func(Message)) error {
 			case unix.NLMSG_ERROR:
 				ended, verdict = true, m.verdict()
 			default:
-				each(m)
+				return each(m)
 			}
 			return nil
 		})

@@ -60,6 +60,12 @@ func (r *Request) Attr32(typ uint16, value uint32) *Request {
 	return r.Attr(typ, binary.NativeEndian.AppendUint32(nil, value))
 }
 
+// Answered marks a request that the kernel answers by one message, or by an error.
+func (r *Request) Answered() *Request {
+	r.lookUp = true
+	return r
+}
+
 // Body is what a dump takes as its header: the fixed part and the attributes.
 func (r *Request) Body() []byte { return r.b[headerBytes:] }
 

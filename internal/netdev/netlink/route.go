@@ -67,6 +67,60 @@ func RouteHeader(family, proto byte) []byte {
 	return h
 }
 
+// TableHeader asks a dump for the routes of one table.
+func TableHeader(family, table byte) []byte {
+	h := Header(family, unix.SizeofRtMsg)
+	h[4] = table
+	return h
+}
+
+// NextHop is one way that a route has.
+type NextHop struct {
+	Link    int
+	Gateway netip.Addr
+}
+
+// ParseHops reads the body of a route message of any kind, with all its next hops. Not ok: it is no
+// route of an IP version, or a cached copy of one.
+func ParseHops(body []byte) (rt Route, hops []NextHop, ok bool) {
+	if len(body) < unix.SizeofRtMsg || binary.NativeEndian.Uint32(body[8:])&unix.RTM_F_CLONED != 0 {
+		return Route{}, nil, false
+	}
+	rt, _ = ParseRoute(body)
+	if !rt.Dst.IsValid() {
+		return Route{}, nil, false
+	}
+	Attributes(body, unix.SizeofRtMsg, func(typ uint16, v []byte) {
+		if typ == unix.RTA_MULTIPATH {
+			hops = parseNextHops(v)
+		}
+	})
+	if len(hops) == 0 {
+		hops = []NextHop{{rt.Link, rt.Gateway}}
+	}
+	return rt, hops, true
+}
+
+func parseNextHops(b []byte) (out []NextHop) {
+	for len(b) >= unix.SizeofRtNexthop {
+		size := int(binary.NativeEndian.Uint16(b))
+		if size < unix.SizeofRtNexthop || size > len(b) {
+			break
+		}
+		hop := NextHop{Link: int(Uint32(b[4:]))}
+		Attributes(b[:size], unix.SizeofRtNexthop, func(typ uint16, v []byte) {
+			if typ == unix.RTA_GATEWAY {
+				hop.Gateway, _ = netip.AddrFromSlice(v)
+			} else if typ == unix.RTA_VIA && len(v) > 2 {
+				hop.Gateway, _ = netip.AddrFromSlice(v[2:])
+			}
+		})
+		out = append(out, hop)
+		b = b[min(len(b), (size+3)&^3):]
+	}
+	return out
+}
+
 // LookUp asks the kernel which route packets to each of the hosts take, and calls each once for every host: with the
 // route, or with why there is none (ENETUNREACH, EHOSTUNREACH, ...). The returned error is the socket's or the
 // context's. It costs 2 to 3 us a host.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,9 +17,9 @@ import (
 // followBytes is the receive buffer for what changes. Of what is lost nothing is missed: all is looked at again.
 const followBytes = 1 << 20
 
-// Follow calls changed with kinds of which objects may have come or gone, until ctx ends. What it misses for an error it tells when it
-// follows again.
-func (k *Kernel) Follow(ctx context.Context, log *slog.Logger, changed func(kinds ...string)) {
+// Follow calls changed with a kind of which objects may have come or gone, until ctx ends: those of
+// the keys, or any if keys is nil. After an error it reports every kind.
+func (k *Kernel) Follow(ctx context.Context, log *slog.Logger, changed func(kind string, keys []string)) {
 	for ctx.Err() == nil {
 		err := k.follow(ctx, changed)
 		if ctx.Err() != nil {
@@ -31,45 +33,60 @@ func (k *Kernel) Follow(ctx context.Context, log *slog.Logger, changed func(kind
 	}
 }
 
-func (k *Kernel) follow(ctx context.Context, changed func(kinds ...string)) error {
+func (k *Kernel) follow(ctx context.Context, changed func(kind string, keys []string)) error {
 	s, err := k.ns.Subscribe(followBytes, unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
 		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)
 	if err != nil {
 		return err
 	}
 	defer s.Close() //nolint:errcheck // nothing was written
-	changed(netobj.Kinds()...)
+	everything := func() {
+		for _, kind := range netobj.Kinds() {
+			changed(kind, nil)
+		}
+	}
+	everything()
 	for {
-		kinds := map[string]struct{}{}
+		kinds, routes := map[string]struct{}{}, map[string]struct{}{}
 		err := s.Receive(ctx, func(m netlink.Message) {
-			for _, kind := range kindsOf(m.Type) {
+			for _, kind := range kindsOf(m) {
 				kinds[kind] = struct{}{}
+			}
+			if m.Type == unix.RTM_NEWROUTE || m.Type == unix.RTM_DELROUTE {
+				for _, w := range waysOf(m.Body) {
+					routes[w.Key()] = struct{}{}
+				}
 			}
 		})
 		if errors.Is(err, netlink.ErrOverrun) {
 			err = s.Drain()
-			changed(netobj.Kinds()...)
+			everything()
 		}
 		if err != nil {
 			return err
 		}
 		for kind := range kinds {
-			changed(kind)
+			changed(kind, nil)
+		}
+		if len(routes) > 0 {
+			changed(netobj.RouteKind, slices.Collect(maps.Keys(routes)))
 		}
 	}
 }
 
-// kindsOf are the kinds that a message may be about.
-func kindsOf(message uint16) []string {
-	switch message {
+// kindsOf returns the kinds that a message may be about without naming the object. A message about a
+// route names it. The kernel reports no IPv4 route that goes with the last address of an interface.
+func kindsOf(m netlink.Message) []string {
+	switch m.Type {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
 		return netobj.Kinds()
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
-		return []string{netobj.AddressKind, netobj.VXLANKind}
-	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
-		return []string{netobj.RouteKind}
+		return []string{netobj.AddressKind, netobj.VXLANKind, netobj.RouteKind}
 	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
-		return []string{netobj.NeighborKind, netobj.FDBKind, netobj.VXLANPeerKind}
+		if len(m.Body) > 0 && m.Body[0] != unix.AF_BRIDGE {
+			return []string{netobj.NeighborKind}
+		}
+		return []string{netobj.FDBKind, netobj.VXLANPeerKind}
 	}
 	return nil
 }

@@ -1,14 +1,14 @@
 package objects
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
 
 	nl "github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"loxilb/internal/netdev/netlink"
 	"loxilb/internal/netobj"
 )
 
@@ -17,68 +17,92 @@ type Routes struct{ *Kernel }
 
 // All are those of the main table. One with several ways is there once for each.
 func (k Routes) All() (map[string][]netobj.Route, error) {
-	list, err := k.list()
-	if err != nil {
-		return nil, err
-	}
 	out := map[string][]netobj.Route{}
-	for i := range list {
-		for _, r := range waysOf(&list[i]) {
-			out[r.Key()] = append(out[r.Key()], r.Route)
-		}
-	}
-	return out, nil
+	err := k.each(func(w *way) bool {
+		out[w.Key()] = append(out[w.Key()], w.Route)
+		return true
+	})
+	return out, err
 }
 
-// Seen are all ways of all routes of the main table, in the kernel's order.
-func (k Routes) Seen() ([]netobj.SeenRoute, error) {
-	list, err := k.list()
-	if err != nil {
-		return nil, err
-	}
+// EachSeen yields all ways of all routes of the main table, in the kernel's order, as it reads them.
+func (k Routes) EachSeen(yield func(*netobj.SeenRoute) bool) error {
 	links, err := k.links()
 	if err != nil {
+		return err
+	}
+	return k.each(func(w *way) bool {
+		if l := links[w.link]; l != nil {
+			w.Dev = l.Attrs().Name
+		}
+		return yield(&w.SeenRoute)
+	})
+}
+
+// each reads the main table by a socket of its own: the kernel leaves the others out, and waits with
+// the rest while yield does. What changes meanwhile may be seen or not.
+func (k Routes) each(yield func(*way) bool) error {
+	conn, err := k.ns.Dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close() //nolint:errcheck // all was answered
+	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
+		more := true
+		err := conn.Stream(unix.RTM_GETROUTE, netlink.TableHeader(family, unix.RT_TABLE_MAIN), func(m netlink.Message) bool {
+			for _, w := range waysOf(m.Body) {
+				more = more && yield(&w)
+			}
+			return more
+		})
+		if err != nil {
+			return fmt.Errorf("list routes: %w", err)
+		}
+		if !more {
+			return nil
+		}
+	}
+	return nil
+}
+
+// Lookup asks for the route that packets to the network's first address take. It is known if that is
+// the one: a smaller network, or one of a lower metric, hides it.
+func (k Routes) Lookup(r netobj.Route) (have []netobj.Route, known bool) {
+	list, err := k.match(r)
+	if err != nil {
+		return nil, unreachable(err) && r.Destination.Bits() > 0
+	}
+	for _, w := range list {
+		switch {
+		case w.Key() == r.Key():
+			have = append(have, w.Route)
+		case w.Destination == r.Destination, w.Destination.Bits() > r.Destination.Bits(), r.Destination.Bits() == 0:
+			return nil, false
+		}
+	}
+	return have, len(list) > 0
+}
+
+// Absent reports whether there is no route to the network: packets to its first address, at least,
+// take another one.
+func (k Routes) Absent(r netobj.Route) bool {
+	have, known := k.Lookup(r)
+	return known && len(have) == 0
+}
+
+// match returns the ways of the route in the main table that packets to the first address take.
+func (k Routes) match(r netobj.Route) ([]way, error) {
+	header := netlink.Header(netlink.Family(r.Destination.Addr()), unix.SizeofRtMsg)
+	header[1] = byte(r.Destination.Addr().BitLen())
+	binary.NativeEndian.PutUint32(header[8:], unix.RTM_F_FIB_MATCH)
+	request := netlink.NewRequest(unix.RTM_GETROUTE, 0, header).Attr(unix.RTA_DST, r.Destination.Addr().AsSlice()).Answered()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	answer, err := k.conn.One(request)
+	if err != nil {
 		return nil, err
 	}
-	var out []netobj.SeenRoute
-	for i := range list {
-		for _, r := range waysOf(&list[i]) {
-			if l := links[r.link]; l != nil {
-				r.Dev = l.Attrs().Name
-			}
-			out = append(out, r.SeenRoute)
-		}
-	}
-	return out, nil
-}
-
-func (k Routes) list() ([]nl.Route, error) {
-	list, err := dump(func() ([]nl.Route, error) {
-		return k.nl.RouteListFiltered(unix.AF_UNSPEC, &nl.Route{Table: unix.RT_TABLE_MAIN}, nl.RT_FILTER_TABLE)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list routes: %w", err)
-	}
-	return list, nil
-}
-
-// Absent says that there is no route to the network: packets to its first address, at least, take another one.
-func (k Routes) Absent(r netobj.Route) bool {
-	if r.Destination.Bits() == 0 {
-		return false // its first address stands for any, in a request
-	}
-	list, err := k.nl.RouteGetWithOptions(r.Destination.Addr().AsSlice(), &nl.RouteGetOptions{FIBMatch: true})
-	if unreachable(err) {
-		return true
-	}
-	for i := range list {
-		for _, w := range waysOf(&list[i]) {
-			if w.Destination == r.Destination || w.Destination.Bits() > r.Destination.Bits() {
-				return false // a smaller network hides what else there is
-			}
-		}
-	}
-	return err == nil && len(list) > 0
+	return waysOf(answer), nil
 }
 
 func unreachable(err error) bool {
@@ -91,34 +115,19 @@ type way struct {
 	link int
 }
 
-func waysOf(r *nl.Route) []way {
-	route := netobj.Route{Protocol: int(r.Protocol), Metric: r.Priority}
-	switch {
-	case r.Dst != nil:
-		route.Destination = prefixOf(r.Dst)
-	case r.Family == unix.AF_INET6:
-		route.Destination = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
-	default:
-		route.Destination = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+// waysOf reads the message of a route. None: it is not of the main table, or a copy in a cache.
+func waysOf(body []byte) []way {
+	rt, hops, ok := netlink.ParseHops(body)
+	if !ok || rt.Table != unix.RT_TABLE_MAIN {
+		return nil
 	}
-	route.Metric = netobj.MetricOf(route.Destination, route.Metric)
-	if len(r.MultiPath) == 0 {
-		route.Gateway = gatewayOf(r.Gw, r.Via)
-		return []way{{netobj.SeenRoute{Route: route}, r.LinkIndex}}
-	}
-	var out []way
-	for _, hop := range r.MultiPath {
-		route.Gateway = gatewayOf(hop.Gw, hop.Via)
-		out = append(out, way{netobj.SeenRoute{Route: route}, hop.LinkIndex})
+	out := make([]way, len(hops))
+	for i, hop := range hops {
+		out[i] = way{link: hop.Link, SeenRoute: netobj.SeenRoute{Route: netobj.Route{
+			Destination: rt.Dst, Gateway: hop.Gateway.Unmap(), Protocol: int(rt.Proto), Metric: netobj.MetricOf(rt.Dst, int(rt.Metric)),
+		}}}
 	}
 	return out
-}
-
-func gatewayOf(gw net.IP, via nl.Destination) netip.Addr {
-	if v, ok := via.(*nl.Via); ok && gw == nil {
-		return addrOf(v.Addr)
-	}
-	return addrOf(gw)
 }
 
 // Make adds the route.

@@ -41,7 +41,7 @@ func TestDrain(t *testing.T) {
 	}
 	opened := func() float64 { return r.Metric("endpoint_connections_total", "endpoint=31.31.31.1:7") }
 	r.Loxicmd("drain endpoint 31.31.31.1:7")
-	r.EventuallyShows("get lb -o wide", "31.31.31.1", " drained ")
+	r.EventuallyShows("get lb -o wide", "31.31.31.1", " draining ")
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		was := opened()
 		others = append(others, open(r, rig.Join(rig.VIP4, 80), 3)...)

@@ -43,7 +43,7 @@ func TestBackups(t *testing.T) {
 	}
 	r.Loxicmd("create lb %s --tcp=2020:5001 --endpoints=31.31.31.1:1 --backup=32.32.32.1:1 --endpoints=17.17.17.1:1@2 --monitor --probe-interval=200ms", rig.VIP4)
 	address := rig.Join(rig.VIP4, 2020)
-	r.EventuallyShows("get ep", "31.31.31.1_tcp_5001", " ok ")
+	r.EventuallyShows("get ep", "31.31.31.1_tcp_5001", " up ")
 	r.EventuallyShows("get lb -o wide", "32.32.32.1", " 1@1 ", " standby ")
 	eventuallyServe(r, address, names[0])
 	first := r.Dial(address)
@@ -52,7 +52,7 @@ func TestBackups(t *testing.T) {
 	second := r.Dial(address)
 	servers[1].stop()
 	eventuallyServe(r, address, names[2])
-	r.EventuallyShows("get lb -o wide", "17.17.17.1", " 1@2 ", " active ")
+	r.EventuallyShows("get lb -o wide", "17.17.17.1", " 1@2 ", " up ")
 	third := r.Dial(address)
 	servers[0].start()
 	eventuallyServe(r, address, names[0])

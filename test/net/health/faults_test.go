@@ -262,7 +262,7 @@ func TestPartition(t *testing.T) {
 			}
 			healed := time.After(3 * time.Second)
 			if name == "probed" {
-				w.EventuallyShows("get ep", "31.31.31.1", "nok")
+				w.EventuallyShows("get ep", "31.31.31.1", "down")
 			}
 			<-healed
 			if err := w.wires["ep1"].Cut(false); err != nil {

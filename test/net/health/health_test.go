@@ -141,7 +141,7 @@ func TestHealth(t *testing.T) {
 	servers := mortals(r)
 	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s --monitor --outlier=off --probe-interval=%s --probe-retries=%d", rig.VIP4, rig.Endpoints4(), interval, fall)
 	for _, ip := range []string{"31.31.31.1", "32.32.32.1", "17.17.17.1"} {
-		r.EventuallyShows("get ep", ip+"_tcp_5001", " ok ")
+		r.EventuallyShows("get ep", ip+"_tcp_5001", " up ")
 	}
 	address := rig.Join(rig.VIP4, 80)
 	wantServers(r, address, "ep1", "ep2", "ep3")
@@ -177,11 +177,11 @@ func TestHealth(t *testing.T) {
 		t.Errorf("the connection that it had is with %q, %v", who, err)
 	}
 	for line, words := range map[string][]string{
-		"get ep":                              {"32.32.32.1_tcp_5001", " nok ", "refused"},
-		"get ep -o wide":                      {"20.20.20.1:80/tcp", " nok: "},
-		"get lb -o wide":                      {"32.32.32.1", " inactive "},
+		"get ep":                              {"32.32.32.1_tcp_5001", " down ", "refused"},
+		"get ep -o wide":                      {"20.20.20.1:80/tcp", " down: "},
+		"get lb -o wide":                      {"32.32.32.1", " down "},
 		"get events --kind=health":            {"endpoint 32.32.32.1:5001 is down: tcp 32.32.32.1:5001"},
-		"describe lb " + rig.VIP4 + ":80/tcp": {"endpoint 32.32.32.1_tcp_5001 is nok: tcp 32.32.32.1:5001: connection refused"},
+		"describe lb " + rig.VIP4 + ":80/tcp": {"endpoint 32.32.32.1_tcp_5001 is down: tcp 32.32.32.1:5001: connection refused"},
 	} {
 		r.EventuallyShows(line, words...)
 	}
@@ -190,7 +190,7 @@ func TestHealth(t *testing.T) {
 	}
 
 	servers[1].start()
-	r.EventuallyShows("get ep", "32.32.32.1_tcp_5001", " ok ")
+	r.EventuallyShows("get ep", "32.32.32.1_tcp_5001", " up ")
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		if _, who, err := greet(r, address); err != nil || who != "ep2" {
 			return errors.Join(fmt.Errorf("%q answers", who), err)
@@ -201,7 +201,7 @@ func TestHealth(t *testing.T) {
 
 	// A daemon that is killed and starts again gives nobody to a dead endpoint meanwhile.
 	servers[0].stop()
-	r.EventuallyShows("get lb -o wide", "31.31.31.1", " inactive ")
+	r.EventuallyShows("get lb -o wide", "31.31.31.1", " down ")
 	stop, result := make(chan struct{}), make(chan error)
 	go func() {
 		made := 0
@@ -224,7 +224,7 @@ func TestHealth(t *testing.T) {
 	}()
 	r.Kill()
 	r.Restart()
-	r.EventuallyShows("get ep", "31.31.31.1_tcp_5001", " nok ")
+	r.EventuallyShows("get ep", "31.31.31.1_tcp_5001", " down ")
 	close(stop)
 	if err := <-result; err != nil {
 		t.Error(err)
@@ -248,7 +248,7 @@ func TestMonitorInPlace(t *testing.T) {
 		t.Errorf("nobody probes, and there are states: %s", out)
 	}
 	create("--monitor --probeport=9 --probe-interval=100ms") // where nobody listens
-	r.EventuallyShows("get ep", "17.17.17.1_tcp_9", " nok ")
+	r.EventuallyShows("get ep", "17.17.17.1_tcp_9", " down ")
 	r.EventuallyShows("get lb", " On ")
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		start := time.Now()
@@ -266,7 +266,7 @@ func TestMonitorInPlace(t *testing.T) {
 	wantServers(r, address, "ep1", "ep2", "ep3")
 	r.EventuallyShows("get lb -o wide", " panic ")
 	create("--monitor --probeport=9 --probe-interval=100ms")
-	r.EventuallyShows("get lb -o wide", " inactive ")
+	r.EventuallyShows("get lb -o wide", " down ")
 	create("")
 	wantServers(r, address, "ep1", "ep2", "ep3")
 	r.EventuallyShows("get lb", " Off ")
@@ -297,19 +297,19 @@ func TestEndpointObject(t *testing.T) {
 	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s --monitor --probe-interval=200ms --probe-retries=1 --probe-rise=1", rig.VIP4, rig.Endpoints4())
 	address := rig.Join(rig.VIP4, 80)
 	servers[1].stop()
-	r.EventuallyShows("get lb -o wide", "32.32.32.1", " inactive ")
+	r.EventuallyShows("get lb -o wide", "32.32.32.1", " down ")
 	wantServers(r, address, "ep1", "ep3")
 
 	r.Loxicmd("create endpoint 32.32.32.1 --name=32.32.32.1_tcp_5001 --probetype=ping --period=1")
-	r.EventuallyShows("get ep", "32.32.32.1_tcp_5001", "ping:", " ok ")
-	r.EventuallyShows("get lb -o wide", "32.32.32.1", " active ")
+	r.EventuallyShows("get ep", "32.32.32.1_tcp_5001", "ping:", " up ")
+	r.EventuallyShows("get lb -o wide", "32.32.32.1", " up ")
 	servers[1].start()
 	wantServers(r, address, "ep1", "ep2", "ep3")
 
 	state := func(state string) { setHostState(r, "31.31.31.1", state) }
 	state("red")
 	r.EventuallyShows("get ep", "31.31.31.1_tcp_5001", " red ")
-	r.EventuallyShows("get lb -o wide", "31.31.31.1", " inactive ")
+	r.EventuallyShows("get lb -o wide", "31.31.31.1", " down ")
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		for range 3 {
 			if _, who, err := greet(r, address); err != nil || who == "ep1" {
@@ -320,13 +320,13 @@ func TestEndpointObject(t *testing.T) {
 	})
 	wantServers(r, address, "ep2", "ep3")
 	state("green")
-	r.EventuallyShows("get ep", "31.31.31.1_tcp_5001", " ok ")
-	r.EventuallyShows("get lb -o wide", "31.31.31.1", " active ")
+	r.EventuallyShows("get ep", "31.31.31.1_tcp_5001", " up ")
+	r.EventuallyShows("get lb -o wide", "31.31.31.1", " up ")
 	r.Kill() // objects are stored
 	r.Restart()
-	r.EventuallyShows("get ep", "32.32.32.1_tcp_5001", "ping:", " ok ")
+	r.EventuallyShows("get ep", "32.32.32.1_tcp_5001", "ping:", " up ")
 	r.Loxicmd("delete endpoint 32.32.32.1 --name=32.32.32.1_tcp_5001")
-	r.EventuallyShows("get ep", "32.32.32.1_tcp_5001", "tcp:", " ok ")
+	r.EventuallyShows("get ep", "32.32.32.1_tcp_5001", "tcp:", " up ")
 	r.Loxicmd("delete endpoint 32.32.32.1 --name=32.32.32.1_tcp_5001") // what is gone is as it should be
 }
 
@@ -353,15 +353,15 @@ func TestHealthInModes(t *testing.T) {
 		}
 		wantServers(r, rig.Join(rig.VIP6, 80), "ep1", "ep2", "ep3")
 	}
-	r.EventuallyShows("get ep", "31.31.31.1_http_5002", "http:/health", " ok ", "status 200")
+	r.EventuallyShows("get ep", "31.31.31.1_http_5002", "http:/health", " up ", "status 200")
 	if out := r.Loxicmd("get events --kind=health"); strings.Contains(out, " is down") {
 		t.Errorf("endpoints were taken to be down: %s", out)
 	}
 	servers[2].stop()
-	r.EventuallyShows("get ep", "17.17.17.1_tcp_5001", " nok ", "refused")
-	r.EventuallyShows("get ep", "2001:db8:17::1_tcp_5001", " nok ", "refused")
+	r.EventuallyShows("get ep", "17.17.17.1_tcp_5001", " down ", "refused")
+	r.EventuallyShows("get ep", "2001:db8:17::1_tcp_5001", " down ", "refused")
 	for _, vip := range []string{"20.20.20.1", "20.20.20.2", "20.20.20.3", rig.VIP6} {
-		r.EventuallyShows("describe lb "+rig.Join(vip, 80)+"/tcp", " inactive ")
+		r.EventuallyShows("describe lb "+rig.Join(vip, 80)+"/tcp", " down ")
 		wantServers(r, rig.Join(vip, 80), "ep1", "ep2")
 	}
 }

@@ -2,11 +2,42 @@
 package health_test
 
 import (
+	"fmt"
+	"net"
 	"os"
 	"testing"
 
 	"loxilb/test/net/rig"
 )
 
+// serveAs names the server that this program is, when a test starts it as one.
+const serveAs = "HEALTH_TEST_SERVES_AS"
+
 // TestMain builds the programs under test.
-func TestMain(m *testing.M) { os.Exit(rig.Main(m)) }
+func TestMain(m *testing.M) {
+	if name := os.Getenv(serveAs); name != "" {
+		fmt.Fprintln(os.Stderr, serve(name))
+		os.Exit(1)
+	}
+	os.Exit(rig.Main(m))
+}
+
+// serve answers each connection's first bytes with a name: a process that a test can stop.
+func serve(name string) error {
+	l, err := net.Listen("tcp", ":5001")
+	if err != nil {
+		return err
+	}
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer c.Close() //nolint:errcheck // of a test
+			if _, err := c.Read(make([]byte, 64)); err == nil {
+				_, _ = c.Write([]byte(name + " answers"))
+			}
+		}()
+	}
+}

@@ -119,7 +119,7 @@ func TestDNSMoves(t *testing.T) {
 		r.EventuallyShows("get ep", address+" ", " "+state+" ")
 	}
 	for n := range servers {
-		shows(n+1, "ok")
+		shows(n+1, "up")
 	}
 	at := make([]int, len(resolvers))
 	for i, each := range resolvers {
@@ -128,7 +128,7 @@ func TestDNSMoves(t *testing.T) {
 	moved := 0
 	for n := range servers {
 		servers[n].Kill()
-		shows(n+1, "nok")
+		shows(n+1, "down")
 		for i, each := range resolvers {
 			now := each.wantOther(t, n+1)
 			if at[i] != n+1 && now != at[i] {
@@ -140,7 +140,7 @@ func TestDNSMoves(t *testing.T) {
 			at[i] = now
 		}
 		servers[n] = serveDNS(t, r.Endpoints[n], n+1)
-		shows(n+1, "ok")
+		shows(n+1, "up")
 		for i, each := range resolvers {
 			if now := each.wantOther(t, 0); now != at[i] {
 				t.Errorf("%s: server %d is back, and a resolver of %d asks %d", each.what, n+1, at[i], now)
@@ -267,11 +267,11 @@ func TestQUICMoves(t *testing.T) {
 		}
 		number := int(before[2] - '0')
 		address := netnstest.StandardNetworks()[number].V4.Addr().String()
-		w.EventuallyShows("get ep", address+" ", " ok ")
+		w.EventuallyShows("get ep", address+" ", " up ")
 		if err := w.wires[before].Cut(true); err != nil {
 			t.Fatal(err)
 		}
-		w.EventuallyShows("get ep", address+" ", " nok ")
+		w.EventuallyShows("get ep", address+" ", " down ")
 		start := time.Now()
 		var reset *quic.StatelessResetError
 		if name, err := client.ask(ctx); !errors.As(err, &reset) {

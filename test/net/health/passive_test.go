@@ -95,14 +95,14 @@ func TestBlackholed(t *testing.T) {
 	r, _, address := passiveRig(t, "")
 	stop := knock(r.Rig, address, 50*time.Millisecond)
 	r.blackhole(1, true)
-	r.EventuallyShows("get lb -o wide", "32.32.32.1", " inactive ")
+	r.EventuallyShows("get lb -o wide", "32.32.32.1", " down ")
 	wantServers(r.Rig, address, "ep1", "ep3") // meanwhile connections that fail are counted
 	wantBriefly(t, stop())
 	for line, words := range map[string][]string{
-		"get ep":                              {"32.32.32.1_none_5001", " nok ", "passive: ", " without an answer in "},
-		"get ep -o wide":                      {"20.20.20.1:80/tcp", " nok: passive: "},
+		"get ep":                              {"32.32.32.1_none_5001", " down ", "passive: ", " without an answer in "},
+		"get ep -o wide":                      {"20.20.20.1:80/tcp", " down: passive: "},
 		"get events --kind=health":            {"endpoint 32.32.32.1:5001 is down: passive: "},
-		"describe lb " + rig.VIP4 + ":80/tcp": {"endpoint 32.32.32.1_none_5001 is nok: passive: "},
+		"describe lb " + rig.VIP4 + ":80/tcp": {"endpoint 32.32.32.1_none_5001 is down: passive: "},
 	} {
 		r.EventuallyShows(line, words...)
 	}
@@ -114,7 +114,7 @@ func TestBlackholed(t *testing.T) {
 		t.Errorf("loxilb_endpoint_up is %v", up)
 	}
 	r.blackhole(1, false)
-	r.EventuallyShows("get ep", "32.32.32.1_none_5001", " ok ")
+	r.EventuallyShows("get ep", "32.32.32.1_none_5001", " up ")
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		if _, who, err := greet(r.Rig, address); err != nil || who != "ep2" {
 			return fmt.Errorf("%q answers, %w", who, err)
@@ -171,7 +171,7 @@ func TestFullBacklog(t *testing.T) {
 	if after := opened(); after != before {
 		t.Errorf("%v connections have gone to the endpoint since its backlog was full for %s", after-before, time.Second+passiveSlack)
 	}
-	r.EventuallyShows("get ep", "32.32.32.1_none_5001", " nok ", "passive: ", "no answer within")
+	r.EventuallyShows("get ep", "32.32.32.1_none_5001", " down ", "passive: ", "no answer within")
 }
 
 // stuck is a listener of an endpoint that accepts nothing, with room for as many connections and one.
@@ -211,12 +211,12 @@ func TestResetsBeforeData(t *testing.T) {
 		}
 		return nil
 	})
-	r.EventuallyShows("get ep", "32.32.32.1_none_5001", " nok ", "connections reset before an answer")
+	r.EventuallyShows("get ep", "32.32.32.1_none_5001", " down ", "connections reset before an answer")
 	wantServers(r.Rig, address, "ep1", "ep3")
 	servers[1].stop()
 	servers[1].handle = well
 	servers[1].start()
-	r.EventuallyShows("get ep", "32.32.32.1_none_5001", " ok ")
+	r.EventuallyShows("get ep", "32.32.32.1_none_5001", " up ")
 	servers[1].stop()
 	servers[1].handle = reset
 	servers[1].start()
@@ -262,12 +262,12 @@ func TestRefusedSYNs(t *testing.T) {
 			r, servers, address := passiveRig(t, "--monitor --probe-interval=2s --probe-retries=100")
 			stop := knock(r.Rig, address, 50*time.Millisecond)
 			mend := fail(r, servers[1])
-			r.EventuallyShows("get ep", "32.32.32.1_none_5001", " nok ", "passive: ")
+			r.EventuallyShows("get ep", "32.32.32.1_none_5001", " down ", "passive: ")
 			wantServers(r.Rig, address, "ep1", "ep3") // meanwhile connections that fail are counted
 			wantBriefly(t, stop())
 			wantServers(r.Rig, address, "ep1", "ep3")
 			mend()
-			r.EventuallyShows("get ep", "32.32.32.1_none_5001", " ok ")
+			r.EventuallyShows("get ep", "32.32.32.1_none_5001", " up ")
 			wantServers(r.Rig, address, "ep1", "ep2", "ep3")
 		})
 	}
@@ -282,7 +282,7 @@ func TestMostOut(t *testing.T) {
 	r.blackhole(0, true)
 	r.blackhole(1, true)
 	stop := knock(r.Rig, address, 100*time.Millisecond)
-	r.EventuallyShows("get ep", "_none_5001", " nok ", "passive: ")
+	r.EventuallyShows("get ep", "_none_5001", " down ", "passive: ")
 	for begun := time.Now(); time.Since(begun) < 3*time.Second; { // a second one would be out by then
 		if c, _, err := greet(r.Rig, address); err == nil {
 			_ = c.Close()
@@ -296,7 +296,7 @@ func TestMostOut(t *testing.T) {
 	out := endpointsOut(r.Rig)[0]
 	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s --monitor --probe-interval=1h --probe-retries=100", rig.VIP4, rig.Endpoints4())
 	setHostState(r.Rig, "17.17.17.1", "red")
-	r.EventuallyShows("get lb -o wide", "17.17.17.1", " inactive ")
+	r.EventuallyShows("get lb -o wide", "17.17.17.1", " down ")
 	r.blackhole(map[string]int{"31.31.31.1": 0, "32.32.32.1": 1}[out], false)
 	name := map[string]string{"31.31.31.1": "ep1", "32.32.32.1": "ep2"}[out]
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
@@ -307,6 +307,43 @@ func TestMostOut(t *testing.T) {
 	})
 }
 
+// TestAllDead: when all servers of a service without probes are dead, every endpoint is reported as down,
+// although one stays in rotation. The same holds for the only endpoint of a service.
+func TestAllDead(t *testing.T) {
+	t.Parallel()
+	for name, endpoints := range map[string][]string{"two": {"31.31.31.1", "32.32.32.1"}, "one": {"31.31.31.1"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newWired(t, rig.Options{})
+			servers := mortals(r.Rig)
+			r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s:1", rig.VIP4, strings.Join(endpoints, ":1,"))
+			address := rig.Join(rig.VIP4, 80)
+			wantServers(r.Rig, address, []string{"ep1", "ep2"}[:len(endpoints)]...)
+			for i := range endpoints {
+				servers[i].stop()
+			}
+			stop := knock(r.Rig, address, 50*time.Millisecond)
+			for _, e := range endpoints {
+				r.EventuallyShows("get ep", e+"_none_5001", " down ", "passive: ")
+				labtest.Eventually(t, rig.Patience, func(context.Context) error {
+					if up := r.Metric("endpoint_up", "endpoint="+e+":5001"); up != 0 {
+						return fmt.Errorf("loxilb_endpoint_up of %s is %v", e, up)
+					}
+					return nil
+				})
+			}
+			stop()
+			for i := range endpoints {
+				servers[i].start()
+			}
+			for _, e := range endpoints {
+				r.EventuallyShows("get ep", e+"_none_5001", " up ")
+			}
+			wantServers(r.Rig, address, []string{"ep1", "ep2"}[:len(endpoints)]...)
+		})
+	}
+}
+
 // TestSYNAgain: a client whose SYN has met an endpoint that is gone is connected by the next SYN that it sends after that is known: in
 // three seconds, the time of its second repetition, and not never. So too if the endpoint is removed.
 //
@@ -314,7 +351,7 @@ func TestMostOut(t *testing.T) {
 func TestSYNAgain(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*wired){
-		"down": func(r *wired) { r.EventuallyShows("get lb -o wide", "32.32.32.1", " inactive ") },
+		"down": func(r *wired) { r.EventuallyShows("get lb -o wide", "32.32.32.1", " down ") },
 		"removed": func(r *wired) {
 			r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=31.31.31.1:1,17.17.17.1:1 --outlier=off", rig.VIP4)
 		},
@@ -349,7 +386,7 @@ func TestSYNAgain(t *testing.T) {
 func endpointsOut(r *rig.Rig) (list []string) {
 	r.T.Helper()
 	for line := range strings.Lines(r.Loxicmd("get ep")) {
-		if words := strings.Fields(line); slices.Contains(words, "nok") {
+		if words := strings.Fields(line); slices.Contains(words, "down") && !strings.Contains(line, "kept in rotation") {
 			list = append(list, words[1])
 		}
 	}

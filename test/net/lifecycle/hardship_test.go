@@ -274,7 +274,7 @@ func TestHalted(t *testing.T) {
 	v := hardship(t)
 	v.Loxicmd("create lb 20.20.20.9 --tcp=80:5001 --endpoints=%s --monitor --probe-interval=100ms --probe-retries=1", rig.Endpoints4())
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
-		if out := v.Loxicmd("get ep"); strings.Count(out, "ok") < 3 {
+		if out := v.Loxicmd("get ep"); strings.Count(out, "up") < 3 {
 			return errors.New(out)
 		}
 		return nil
@@ -326,7 +326,7 @@ func (v *victim) wantNeverDown(since time.Time) {
 		}
 		for _, e := range list.Attr {
 			for _, change := range e.History {
-				if change.To == "nok" {
+				if change.To == "down" {
 					v.T.Fatalf("%s was down: %s", e.HostName, change.Evidence)
 				}
 			}

@@ -47,7 +47,7 @@ func (s *soak) changeServer() {
 		}
 	})
 	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {
-		if out, err := s.Command("get", "ep"); err == nil && strings.Contains(out, " ok ") { // the daemon may be away
+		if out, err := s.Command("get", "ep"); err == nil && strings.Contains(out, " up ") { // the daemon may be away
 			s.count("servers seen to come")
 			break
 		}

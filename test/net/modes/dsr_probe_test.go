@@ -109,11 +109,11 @@ func probesAtVIP(r *rig.Rig, vip, well, without, own, tunnel string) {
 			asked = "ping " + vip + " at "
 		}
 		r.T.Logf("%s over %s by %s", vip, tunnel, c.kind)
-		r.EventuallyShows("get ep", " ok ", asked+well+": "+c.says)
-		r.EventuallyShows("get ep", " nok ", asked+without, missing)
+		r.EventuallyShows("get ep", " up ", asked+well+": "+c.says)
+		r.EventuallyShows("get ep", " down ", asked+without, missing)
 	}
 	r.Loxicmd("create lb %s --udp=7001:7001 --mode=dsr --tunnel=%s --endpoints=%s:1 --probetype=udp %s", vip, tunnel, rig.Bracket(well), probing)
-	r.EventuallyShows("get ep", " nok ", "udp "+rig.Join(vip, 7001)+" at "+well+": connection refused")
+	r.EventuallyShows("get ep", " down ", "udp "+rig.Join(vip, 7001)+" at "+well+": connection refused")
 	for _, service := range []string{"--tcp=8080", "--udp=7000", "--udp=7001"} {
 		r.Loxicmd("delete lb %s %s", vip, service)
 	}

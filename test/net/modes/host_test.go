@@ -161,7 +161,7 @@ func TestOwnHostDatagramsMove(t *testing.T) {
 			return nil
 		})
 		r.HostState(address(before), "green")
-		r.EventuallyShows("get ep", address(before)+" ", " ok ")
+		r.EventuallyShows("get ep", address(before)+" ", " up ")
 		if again := seenBy(); again != after {
 			t.Errorf("%s is back, and datagrams go from %s to %s", address(before), address(after), address(again))
 		}

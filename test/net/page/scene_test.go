@@ -168,7 +168,7 @@ func (s *scene) traffic() {
 		s.Dial(rig.Join(rig.VIP4, 443))
 	}
 	labtest.Eventually(s.t, rig.Patience, func(context.Context) error {
-		if out := s.asRoot("get endpoint"); !strings.Contains(out, "nok") {
+		if out := s.asRoot("get endpoint"); !strings.Contains(out, "down") {
 			return fmt.Errorf("nothing is down:\n%s", out)
 		}
 		return nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -44,6 +45,7 @@ type Lab struct {
 	before   []lb.Lifetimes // what was counted when the script began; nil: nothing
 	policers map[string]lb.Policer
 	mirrors  map[string]lb.Mirror
+	failed   map[netip.AddrPort]bool // endpoints that are down
 	mark     uint32
 	cpus     unix.CPUSet // where the thread ran before KeepNextHops; empty: it runs there
 
@@ -62,7 +64,7 @@ func New(cfg Config) (*Lab, error) {
 	if cfg.Connections == 0 {
 		cfg.Connections = 1024
 	}
-	l := &Lab{Network: network, services: map[lb.Key]lb.Service{}, policers: map[string]lb.Policer{}, mirrors: map[string]lb.Mirror{}, rules: map[string]lb.Rule{}, xdp: cfg.XDP, dry: cfg.Dry}
+	l := &Lab{Network: network, services: map[lb.Key]lb.Service{}, policers: map[string]lb.Policer{}, mirrors: map[string]lb.Mirror{}, rules: map[string]lb.Rule{}, failed: map[netip.AddrPort]bool{}, xdp: cfg.XDP, dry: cfg.Dry}
 	dp := datapath.Config{Connections: cfg.Connections, HalfOpen: cfg.HalfOpen, HashSeed: HashSeed, Hook: datapath.HookAuto, ResetRate: cfg.ResetRate, ForeignFirst: cfg.ForeignFirst, ChallengeFirst: cfg.ChallengeFirst}
 	if cfg.OldKernel {
 		dp.NoKfuncs, dp.Hook = true, datapath.HookClsact
@@ -100,9 +102,23 @@ func (l *Lab) Apply(s lb.Service) error {
 	if err := s.Validate(); err != nil {
 		return err
 	}
-	table := compile.Service(s, nil, HashSeed, l.way)
+	table := compile.Service(s, func(e lb.Endpoint) bool { return !l.failed[netip.AddrPortFrom(e.Addr, e.Port)] }, HashSeed, l.way)
+	for i, e := range s.Endpoints {
+		table.Endpoints[i].Failed = l.failed[netip.AddrPortFrom(e.Addr, e.Port)]
+	}
 	l.services[s.Key] = s
 	return l.Datapath.Apply([]datapath.Change{{Key: table.Key, Table: &table}})[0]
+}
+
+// Fail has an endpoint be down in all services, or up again.
+func (l *Lab) Fail(endpoint netip.AddrPort, down bool) error {
+	l.failed[endpoint] = down
+	for _, s := range l.services {
+		if err := l.Apply(s); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Delete deletes a service.
@@ -126,6 +142,7 @@ func (l *Lab) Reset() error {
 			return err
 		}
 	}
+	clear(l.failed)
 	clear(l.policers)
 	clear(l.mirrors)
 	if err := l.attach(); err != nil {
@@ -138,7 +155,7 @@ func (l *Lab) Reset() error {
 		}
 	}
 	// source ports rest after their connections were ended
-	if err := errors.Join(l.Sweep(), l.Advance(time.Minute), l.Sweep(), l.Datapath.TestRun().ForgetKnown()); err != nil {
+	if err := errors.Join(l.Sweep(), l.Advance(time.Minute), l.Sweep(), l.Datapath.TestRun().ForgetKnown(), l.Datapath.TestRun().ForgetPromise()); err != nil {
 		return err
 	}
 	left, err := l.Connections()
@@ -164,6 +181,9 @@ func (l *Lab) Mark(mark uint32) { l.mark = mark }
 
 // Sweep removes connections that are over.
 func (l *Lab) Sweep() error { return l.Datapath.Sweep(context.Background()) }
+
+// Away has the packet path find that nobody sweeps any longer.
+func (l *Lab) Away() error { return l.Datapath.TestRun().BreakPromise() }
 
 // BumpNextHops has every connection ask for its next hop again.
 func (l *Lab) BumpNextHops() error { return l.Datapath.BumpNextHops() }
@@ -409,6 +429,10 @@ func (l *Lab) DumpStats() ([]string, error) {
 }
 
 func formatStats(s lb.EndpointStats) string {
-	return fmt.Sprintf("connections=%d active=%d in=%d/%d out=%d/%d",
-		s.Connections, s.Active, s.In.Packets, s.In.Bytes, s.Out.Packets, s.Out.Bytes)
+	inactive := ""
+	if s.Inactive > 0 {
+		inactive = fmt.Sprintf(" inactive=%d", s.Inactive)
+	}
+	return fmt.Sprintf("connections=%d active=%d%s in=%d/%d out=%d/%d",
+		s.Connections, s.Active, inactive, s.In.Packets, s.In.Bytes, s.Out.Packets, s.Out.Bytes)
 }

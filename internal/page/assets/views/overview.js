@@ -47,7 +47,7 @@ function tellTrouble(list, { serviceAttr, total }, objects) {
   list.dataset.said = said;
   list.replaceChildren(
     ...serviceAttr.map((s) => el("li", { class: kindOf(s.state) }, badge(kindOf(s.state), s.state), " ", el("a", { href: `#/service/${encodeURIComponent(s.key)}` }, s.name ? `${s.name} (${s.key})` : s.key),
-      s.error ? `: ${s.error}` : s.state === "down" ? ": no endpoint takes new connections" : `: ${s.down} of ${s.endpoints} endpoints ${s.down === 1 ? "is" : "are"} down`)),
+      s.error ? `: ${s.error}` : s.up === 0 ? ": no endpoint serves" : `: ${s.down} of ${s.endpoints} endpoints ${s.down === 1 ? "is" : "are"} down`)),
     ...objects.slice(0, 10).map((o) => el("li", null, badge("bad", o.kind), ` ${o.key}: ${o.error}`)),
     ...(total > serviceAttr.length ? [el("li", null, el("a", { href: "#/services?state=trouble" }, `and ${total - serviceAttr.length} more`))] : []));
 }

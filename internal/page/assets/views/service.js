@@ -6,7 +6,7 @@ import { List } from "../list.js";
 import { paths } from "../paths.js";
 import { LastHour } from "../plot.js";
 import { eventList } from "./events.js";
-import { endpointWord, kindOf } from "./words.js";
+import { kindOf } from "./words.js";
 
 export const title = "Service";
 
@@ -25,7 +25,7 @@ export function show(root, { key, who, signal }) {
     load: async ({ offset, limit, sort }) => ({ items: sorted(detail?.endpoints ?? [], sort).slice(offset, offset + limit), total: detail?.endpoints.length ?? 0 }),
     columns: [
       { key: "endpoint", head: "Endpoint", sort: true, value: (e) => ({ text: e.endpoint, href: `#/connections?service=${encodeURIComponent(key)}&endpoint=${encodeURIComponent(e.endpoint)}`, title: "Its connections" }) },
-      { key: "state", head: "State", sort: true, value: (e) => ({ text: endpointWord(e), kind: kindOf(endpointWord(e)) }) },
+      { key: "state", head: "State", sort: true, value: (e) => ({ text: e.state, kind: kindOf(e.state) }) },
       { key: "evidence", head: "Evidence", value: (e) => ({ text: `${evidence(e)}${e.since ? ` (${ago(e.since)})` : ""}`, title: e.evidence }) },
       { key: "weight", head: "Weight", sort: true, number: true, value: (e) => e.weight },
       { key: "connections", head: "Connections", sort: true, number: true, value: (e) => number(e.connections) },
@@ -81,7 +81,7 @@ const evidence = (e) => (e.evidence ?? "").replace(` ${e.endpoint}:`, ":");
 function sorted(endpoints, sort) {
   const down = sort.startsWith("-");
   const by = down ? sort.slice(1) : sort;
-  const value = by === "state" ? endpointWord : (e) => e[by];
+  const value = (e) => e[by];
   const order = (a, b) => (typeof value(a) === "number" ? value(a) - value(b) : String(value(a)).localeCompare(String(value(b)), "en", { numeric: true }));
   return [...endpoints].sort((a, b) => (down ? order(b, a) : order(a, b)));
 }
@@ -91,20 +91,27 @@ function drawn({ service, summary, endpoints }) {
   return [
     { name: service.serviceArguments.name || summary.key, text: `${number(summary.connections)} open · ${bits(all)}` },
     endpoints.map((e) => ({
-      name: e.endpoint, word: endpointWord(e), rate: e.bits, text: `${number(e.connections)} open · ${bits(e.bits)}`,
-      state: { good: "up", bad: "down", warn: "drained", idle: "up" }[kindOf(endpointWord(e))],
+      name: e.endpoint, word: e.state, rate: e.bits, text: `${number(e.connections)} open · ${bits(e.bits)}`,
+      state: { good: "up", bad: "down", warn: "drained", idle: "up" }[kindOf(e.state)],
     })),
   ];
 }
 
+const troubles = {
+  down: "No endpoint serves. The evidence below says why.",
+  panic: "Only endpoints that are reported down take new connections.",
+  draining: "New connections are refused: all endpoints are draining.",
+  drained: "New connections are refused: all endpoints are drained.",
+};
+
 function tellStatus(status, wrong, { summary, service }, key) {
   status.replaceChildren(
-    badge(kindOf(summary.state), summary.state), ` ${summary.up} of ${summary.endpoints} endpoints take connections · `,
+    badge(kindOf(summary.state), summary.state), ` ${summary.up} of ${summary.endpoints} endpoints serve · `,
     el("a", { href: `#/connections?service=${encodeURIComponent(key)}` }, `${number(summary.connections)} connections`),
     ` · ${number(summary.opened)} opened, ${bytes(summary.bytes)} so far · ${summary.mode}, ${summary.algorithm}`);
   const sentences = [];
   if (summary.error) sentences.push(`The data path could not take it: ${summary.error}`);
-  if (summary.state === "down") sentences.push("No endpoint takes new connections: clients are refused. The evidence below says why.");
+  if (troubles[summary.state]) sentences.push(troubles[summary.state]);
   for (const c of service.status?.conditions ?? []) sentences.push(c.message);
   if (wrong.childElementCount !== sentences.length || [...wrong.children].some((li, i) => li.textContent !== sentences[i])) {
     wrong.replaceChildren(...sentences.map((s) => el("li", null, s)));

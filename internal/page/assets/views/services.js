@@ -29,7 +29,7 @@ export function show(root, { parameters, heading, signal }) {
   });
   const box = el("input", { id: "search", type: "search", value: search, placeholder: "VIP, name or endpoint", oninput: debounced(() => { search = box.value.trim(); list.restart(); }) });
   const states = el("select", { id: "state", onchange: () => { state = states.value; list.restart(); } },
-    [["", "any state"], ["trouble", "in trouble"], ["failed", "failed"], ["down", "down"], ["degraded", "degraded"], ["ok", "ok"]].map(([value, text]) =>
+    [["", "any state"], ["trouble", "in trouble"], ...["failed", "down", "panic", "degraded", "draining", "drained", "pending", "unprobed", "up"].map((word) => [word, word])].map(([value, text]) =>
       el("option", { value, selected: value === state }, text)));
   root.append(
     el("form", { role: "search", class: "filters", onsubmit: (e) => e.preventDefault() },

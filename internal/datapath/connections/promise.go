@@ -1,0 +1,53 @@
+package connections
+
+import (
+	"sync"
+	"time"
+
+	"loxilb/internal/datapath/loader"
+)
+
+// sweepGrace is how late a sweep may be before packets sweep in its place (bpf/reclaim.h).
+const sweepGrace = 3 * time.Second
+
+// promise tells the packet path by when the next slice of the sweep comes. A process that is gone
+// no longer renews it, and needs nobody to notice that.
+type promise struct {
+	mu    sync.Mutex
+	began time.Time // when the packet path's clock was ticks; zero: not read yet
+	ticks uint32
+}
+
+// PromiseSweep promises the packet path that a sweep begins within d. Before the first promise,
+// packets rely on a sweep.
+func (t *Table) PromiseSweep(d time.Duration) {
+	if err := t.promise.renew(t.shared, d+sweepGrace); err != nil {
+		t.shared.Log.Error("the packet path cannot be told when the next sweep comes", "error", err)
+	}
+}
+
+// keepPromise renews the promise while a sweep is under way. Tests that sweep once promise nothing.
+func (t *Table) keepPromise() {
+	t.promise.mu.Lock()
+	given := !t.promise.began.IsZero()
+	t.promise.mu.Unlock()
+	if given {
+		t.PromiseSweep(0)
+	}
+}
+
+func (p *promise) renew(c *loader.Collection, d time.Duration) (err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.began.IsZero() {
+		if p.ticks, err = loader.Now(); err != nil {
+			return err
+		}
+		p.began = time.Now()
+	}
+	due := p.ticks + c.Jiffies(time.Since(p.began)+min(d, sweepPromiseMost))
+	return c.Variables.SweepDue.Set(max(due, 1)) // memory; 0 is no promise
+}
+
+// sweepPromiseMost is less than SWEEP_PROMISE_MOST ticks (bpf/shared.h), whatever their length.
+const sweepPromiseMost = 15 * time.Minute

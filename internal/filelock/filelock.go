@@ -1,0 +1,143 @@
+// Package filelock takes exclusive locks of files and directories (flock(2)) that other users of the
+// machine cannot take first: anyone who can open a file can lock it, whatever its mode says of writing.
+//
+// The kernel drops a lock when the last copy of its descriptor is closed, so a killed process leaves none.
+package filelock
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// retry is how often Wait tries again.
+const retry = 20 * time.Millisecond
+
+// HeldError says that another process holds a lock. It is unix.EWOULDBLOCK.
+type HeldError struct {
+	Path string
+	PID  int // 0: of a process that is not visible from here
+}
+
+func (e *HeldError) Error() string { return e.Path + " is locked by " + e.Holder() }
+
+// Holder names the process that holds the lock.
+func (e *HeldError) Holder() string {
+	if e.PID == 0 {
+		return "a process outside of this PID namespace"
+	}
+	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", e.PID))
+	if err != nil {
+		return "process " + strconv.Itoa(e.PID)
+	}
+	return fmt.Sprintf("process %d (%s)", e.PID, strings.TrimSpace(string(name)))
+}
+
+// Unwrap lets callers test for the errno of flock(2).
+func (e *HeldError) Unwrap() error { return unix.EWOULDBLOCK }
+
+// Open opens a file to lock, which only its owner can open. It creates the file if needed and takes
+// the permissions of others away if it has any.
+func Open(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", path)
+	}
+	if err == nil && info.Mode().Perm()&0o077 != 0 {
+		err = f.Chmod(0o600)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// closeToOthers makes a directory its owner's alone (0700), so that others cannot lock it. It leaves a
+// directory alone that is shared on purpose: of another owner, or with the sticky bit, as /tmp is.
+func closeToOthers(dir *os.File) error {
+	var s unix.Stat_t
+	if err := unix.Fstat(int(dir.Fd()), &s); err != nil {
+		return err
+	}
+	if s.Mode&0o077 == 0 || s.Mode&unix.S_ISVTX != 0 || int(s.Uid) != os.Geteuid() {
+		return nil
+	}
+	err := unix.Fchmod(int(dir.Fd()), 0o700)
+	if errors.Is(err, unix.EROFS) {
+		return nil
+	}
+	return err
+}
+
+// TryDir locks a directory without waiting, or returns a *HeldError. Others lose their access to it.
+func TryDir(dir *os.File) error {
+	if err := closeToOthers(dir); err != nil {
+		return &fs.PathError{Op: "chmod", Path: dir.Name(), Err: err}
+	}
+	return Try(dir)
+}
+
+// Try locks an open file without waiting, or returns a *HeldError.
+func Try(f *os.File) error {
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EWOULDBLOCK):
+			return &HeldError{f.Name(), holder(f)}
+		default:
+			return err
+		}
+	}
+}
+
+// Wait locks an open file, or returns a *HeldError when ctx ends first.
+func Wait(ctx context.Context, f *os.File) error {
+	tick := time.NewTicker(retry)
+	defer tick.Stop()
+	for {
+		err := Try(f)
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// holder returns the process that holds the lock of a file, 0 if it is not visible.
+func holder(f *os.File) int {
+	var s unix.Stat_t
+	if unix.Fstat(int(f.Fd()), &s) != nil {
+		return 0
+	}
+	locks, err := os.Open("/proc/locks")
+	if err != nil {
+		return 0
+	}
+	defer locks.Close() //nolint:errcheck // it is only read
+	file := fmt.Sprintf("%02x:%02x:%d", unix.Major(s.Dev), unix.Minor(s.Dev), s.Ino)
+	for lines := bufio.NewScanner(locks); lines.Scan(); {
+		// "1: FLOCK  ADVISORY  WRITE 1234 00:27:31645 0 EOF"
+		if w := strings.Fields(lines.Text()); len(w) > 5 && w[1] == "FLOCK" && w[5] == file {
+			pid, _ := strconv.Atoi(w[4]) // -1 and 0 are processes of other namespaces
+			return max(pid, 0)
+		}
+	}
+	return 0
+}

@@ -1,0 +1,101 @@
+package outlier
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestKept: when all endpoints of a service fail, those that stay in rotation are reported as failing,
+// once each, and no longer when one of our own connections succeeds or a client has an answer.
+func TestKept(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name           string
+		endpoints      int
+		out, kept      int
+		clientSucceeds bool
+	}{
+		{"the only endpoint", 1, 0, 1, false},
+		{"one of two stays", 2, 1, 1, false},
+		{"two of three stay", 3, 1, 2, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, c.endpoints)
+			for i := range r.rows {
+				r.rows[i].Count.Opened += 3
+			}
+			answerAll := func(failure string, d time.Duration) {
+				for end := r.now.Add(d); r.now.Before(end); r.tick() {
+					for i := range r.rows {
+						if _, asked := r.asks[at(i)]; asked {
+							r.answer(i, failure)
+						}
+					}
+				}
+			}
+			answerAll("no answer", 4*time.Second)
+			count := map[string]int{}
+			for _, news := range r.news {
+				count[news[:strings.IndexByte(news, ' ')]]++
+			}
+			if len(count) > 2 || count["out"] != c.out || count["kept"] != c.kept {
+				t.Fatalf("%q", r.news)
+			}
+			r.news = nil
+			if c.clientSucceeds {
+				for i := range r.rows {
+					r.serve(i, 1)
+				}
+				r.tick()
+				r.tick()
+			} else {
+				answerAll("", 2*time.Second)
+			}
+			back := 0
+			for _, news := range r.news {
+				if strings.HasPrefix(news, "back ") {
+					back++
+				}
+			}
+			if back != c.kept && back != c.endpoints { // the one that is out is asked, too
+				t.Errorf("%q", r.news)
+			}
+		})
+	}
+}
+
+// TestKeptLeaves: an endpoint that was kept leaves as soon as others can serve, and one whose service is
+// deleted is reported no longer.
+func TestKeptLeaves(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 3)
+	for i := range 2 {
+		r.rows[i].Count.Opened += 3
+		for len(r.asks) == 0 {
+			r.tick()
+		}
+		r.answer(i, "no answer")
+	}
+	if len(r.news) != 2 || !strings.HasPrefix(r.news[0], "out 0 ") || !strings.HasPrefix(r.news[1], "kept 1 ") {
+		t.Fatalf("%q", r.news)
+	}
+	r.news = nil
+	r.take(r.d.Well(at(0), r.now))
+	r.tick()
+	if len(r.news) != 2 || r.news[0] != "back 0" || !strings.HasPrefix(r.news[1], "out 1 ") {
+		t.Fatalf("%q", r.news)
+	}
+	r.rows[2].Count.Opened += 3
+	for len(r.asks) == 0 {
+		r.tick()
+	}
+	r.answer(2, "no answer")
+	r.news = nil
+	r.d.Watch(nil)
+	r.take(r.d.Decide(r.now))
+	if len(r.news) != 2 {
+		t.Errorf("%q", r.news)
+	}
+}

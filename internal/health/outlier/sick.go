@@ -1,0 +1,206 @@
+package outlier
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// cause is why an endpoint is out, which decides how it comes back.
+type cause uint8
+
+const (
+	refusesUs     cause = iota // connections of our own fail, too: it comes back when one succeeds
+	resetsClients              // it resets connections of clients
+	answersNobody              // its answers to clients' SYNs never come by, and it accepts our own connections
+	neverAnswers               // it accepts connections, and its program sends nothing
+)
+
+// needsClients reports whether only a client's connection shows that the endpoint serves again.
+func (c cause) needsClients() bool { return c == answersNobody || c == neverAnswers }
+
+const (
+	// trialPause is how often one connection of a client tries an endpoint that is out.
+	trialPause = 10 * time.Second
+
+	leastAttempts  = 10 // of clients, without an answer
+	leastChanges   = 2  // of the client from one attempt to the next: there are several
+	leastCompleted = 5  // handshakes that each sibling completes meanwhile, on average
+
+	stallMemory   = 30 * time.Second // connections that stall count if they are no further apart
+	leastStalls   = 5
+	mostUsual     = 0.25 // share of connections without an answer that is too usual to judge by
+	mostChance    = 1e-9 // probability of a run of stalls at a healthy endpoint
+	answersHalve  = uint32(10 * time.Second / Pace)
+	answersRecent = uint32(3 * time.Second / Pace)
+	leastHistory  = 5
+)
+
+// unanswered counts clients' attempts at an endpoint since it answered one.
+type unanswered struct {
+	attempts, changes uint64
+	begun             time.Time
+	siblings          map[*group]uint64 // what group.completed was then
+	completed         bool              // a handshake, since the last reading
+}
+
+func (u *unanswered) follow(t *target, now time.Time) {
+	n := &t.news
+	if n.answered > 0 || n.completed > 0 {
+		*u = unanswered{completed: n.completed > 0}
+		return
+	}
+	u.completed = false
+	if u.attempts == 0 && n.opened > 0 {
+		u.begun, u.siblings = now, make(map[*group]uint64, len(t.groups))
+		for _, g := range t.groups {
+			u.siblings[g] = g.completed
+		}
+	}
+	u.attempts += n.opened
+	u.changes += n.clients
+}
+
+// answersElsewhere says why an endpoint that accepts our own connections is of no use to clients: it has
+// answered none of at least ten attempts of several clients, while its siblings completed theirs. Only
+// completed handshakes of siblings count, which nobody can forge: an endpoint that is well would have had
+// as many of its own, and one is enough to begin again.
+func (t *target) answersElsewhere(now time.Time) (reason string) {
+	u := &t.unanswered
+	if u.attempts < leastAttempts || u.changes < leastChanges {
+		return ""
+	}
+	for _, g := range t.groups {
+		base, known := u.siblings[g]
+		siblings, completed := g.taking-g.out()-1, g.completed-base
+		if known && siblings > 0 && completed >= uint64(leastCompleted*siblings) && 2*completed >= u.attempts {
+			return fmt.Sprintf("none of %d handshakes of several clients completed in %.1f s, and %d with other endpoints; it accepts our own connections: its answers take another way",
+				u.attempts, now.Sub(u.begun).Seconds(), completed)
+		}
+	}
+	return ""
+}
+
+// stall counts connections in a row in which only the client has sent data.
+type stall struct {
+	stalls uint64
+	last   time.Time
+	others answers // of siblings, when it was judged
+	served bool    // a connection was, since the last reading
+}
+
+func (s *stall) follow(n *tally, now time.Time) {
+	s.served = n.served > 0
+	switch {
+	case n.served > 0 || s.stalls > 0 && now.Sub(s.last) > stallMemory:
+		*s = stall{served: s.served}
+	case n.stalled > 0:
+		s.stalls, s.last = s.stalls+n.stalled, now
+	}
+}
+
+// answers is how many sampled connections of an endpoint were served lately, and how many were not. What is
+// older than ten seconds counts half.
+type answers struct {
+	good, bad  float32
+	at         uint32 // number of the reading
+	lastServed uint32
+}
+
+func (a *answers) add(served, stalled uint64, number uint32) {
+	if served+stalled == 0 {
+		return
+	}
+	*a = a.since(number)
+	a.good += float32(served)
+	a.bad += float32(stalled)
+	if served > 0 {
+		a.lastServed = number
+	}
+}
+
+// since is a at a later reading.
+func (a *answers) since(number uint32) answers {
+	out := *a
+	if n := (number - a.at) / answersHalve; n > 0 {
+		factor := float32(math.Pow(0.5, float64(min(n, 64))))
+		out.good, out.bad, out.at = a.good*factor, a.bad*factor, a.at+n*answersHalve
+	}
+	return out
+}
+
+// usual estimates the share of connections that stall (Jeffreys' prior: few connections say little).
+func (a *answers) usual() float64 { return (float64(a.bad) + 0.5) / (float64(a.good+a.bad) + 1) }
+
+// hangs reports whether so many connections in a row stalled that chance is no explanation, while most
+// siblings answer.
+func (t *target) hangs(number uint32) bool {
+	if t.out || t.stalls < leastStalls {
+		return false
+	}
+	for _, g := range t.groups {
+		own, others, ok := g.answersBeside(t, number)
+		if !ok {
+			continue
+		}
+		usual := others.usual()
+		own.bad = max(0, own.bad-float32(t.stalls))
+		if own.good+own.bad >= leastHistory {
+			usual = max(usual, own.usual())
+		}
+		if usual <= mostUsual && math.Pow(usual, float64(t.stalls)) <= mostChance {
+			t.others = others
+			return true
+		}
+	}
+	return false
+}
+
+// answersBeside is how an endpoint has answered, and how its siblings have. false: most of them have not
+// answered lately, or there is none.
+func (g *group) answersBeside(t *target, number uint32) (own, others answers, ok bool) {
+	out := map[int]bool{}
+	for _, m := range g.members {
+		if m.out {
+			out[m.rows[g]] = true
+		}
+	}
+	judged, lately := 0, 0
+	for i := range g.last {
+		a := g.last[i].answers.since(number)
+		switch {
+		case i == t.rows[g]:
+			own = a
+			continue
+		case a.good+a.bad < 0.5 || out[i]:
+			continue
+		}
+		judged++
+		if number-a.lastServed <= answersRecent && a.good > 0 {
+			lately++
+		}
+		others.good += a.good
+		others.bad += a.bad
+	}
+	return own, others, judged > 0 && 2*lately > judged
+}
+
+func (t *target) stallReason() string {
+	return fmt.Sprintf("%d connections in a row without an answer for 3 s; other endpoints answered %.0f of %.0f",
+		t.stalls, t.others.good, t.others.good+t.others.bad)
+}
+
+// servesAgain reports whether a client has had an answer of an endpoint that is out for giving none.
+func (t *target) servesAgain() bool {
+	return t.out && (t.cause == answersNobody && t.completed || t.cause == neverAnswers && t.served)
+}
+
+// trial has one connection of a client try the endpoint.
+func (t *target) trial() (Action, bool) {
+	for _, g := range t.groups {
+		if !g.idle[t.at] {
+			return Action{Kind: Try, At: t.at, Of: g.Key}, true
+		}
+	}
+	return Action{}, false
+}

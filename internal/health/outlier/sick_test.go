@@ -1,0 +1,315 @@
+package outlier
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+)
+
+// until ticks for d. Endpoints accept every connection of our own.
+func (r *rig) pass(d time.Duration, each func(turn int)) {
+	for turn := range int(d / Pace) {
+		each(turn)
+		for i := range r.rows {
+			if _, asked := r.asks[at(i)]; asked {
+				r.answer(i, "")
+			}
+		}
+		r.tick()
+	}
+}
+
+// ejected reports whether the first news is that endpoint 0 is out for a reason with these words.
+func (r *rig) ejected(words string) bool {
+	for _, news := range r.news {
+		if strings.HasPrefix(news, "out 0 ") && strings.Contains(news, words) {
+			return true
+		}
+	}
+	return false
+}
+
+// TestAnswersElsewhere: an endpoint that accepts our own connections is out when none of its handshakes
+// completes, those of several clients, and its siblings complete theirs. No flood of SYNs from made-up
+// addresses does that to an endpoint with which a handshake succeeds now and then.
+func TestAnswersElsewhere(t *testing.T) {
+	t.Parallel()
+	attempt := func(r *rig, i int, n uint64, clients uint32) {
+		r.rows[i].Count.Opened += n
+		r.rows[i].Clients += clients
+	}
+	for _, c := range []struct {
+		name      string
+		endpoints int
+		each      func(r *rig, turn int)
+		out       bool
+	}{
+		{"asymmetric route", 3, func(r *rig, _ int) {
+			attempt(r, 0, 1, 1)
+			r.serve(1, 1)
+			r.serve(2, 1)
+		}, true},
+		{"two endpoints", 2, func(r *rig, _ int) {
+			attempt(r, 0, 1, 1)
+			r.serve(1, 1)
+		}, true},
+		{"under a flood as well", 3, func(r *rig, _ int) {
+			for i := range 3 {
+				attempt(r, i, 2, 2) // made up
+			}
+			attempt(r, 0, 2, 1)
+			r.serve(1, 2)
+			r.serve(2, 2)
+		}, true},
+		{"one client", 3, func(r *rig, _ int) {
+			attempt(r, 0, 1, 0)
+			r.serve(1, 1)
+			r.serve(2, 1)
+		}, false},
+		{"a flood, no clients", 3, func(r *rig, _ int) {
+			for i := range 3 {
+				attempt(r, i, 100, 100)
+			}
+		}, false},
+		{"a flood at one endpoint, and siblings that nobody uses", 3, func(r *rig, _ int) { attempt(r, 0, 100, 100) }, false},
+		{"a flood, and few clients", 3, func(r *rig, turn int) {
+			for i := range 3 {
+				attempt(r, i, 20, 20)
+				if turn%12 == 4*i { // each endpoint in its turn
+					r.serve(i, 1)
+				}
+			}
+		}, false},
+		{"a flood at one endpoint, and few clients", 3, func(r *rig, turn int) {
+			attempt(r, 0, 100, 100)
+			if i := turn % 3; turn%3 == i {
+				r.serve(i, 1)
+			}
+		}, false},
+		{"no sibling completes any", 3, func(r *rig, _ int) {
+			for i := range 3 {
+				attempt(r, i, 1, 1)
+			}
+		}, false},
+		{"siblings answer a flood that this endpoint drops", 3, func(r *rig, _ int) {
+			for i := range 3 {
+				attempt(r, i, 10, 10)
+			}
+			for i := 1; i < 3; i++ {
+				r.rows[i].Count.Answered[0] += 10
+			}
+		}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, c.endpoints)
+			begun := r.now
+			r.pass(3*time.Second, func(turn int) { c.each(r, turn) })
+			if r.ejected("its answers take another way") != c.out {
+				t.Errorf("after %s: %q", r.now.Sub(begun), r.news)
+			}
+			if !c.out {
+				r.pass(10*time.Minute, func(turn int) { c.each(r, turn) })
+				if r.ejected("") {
+					t.Errorf("%q", r.news)
+				}
+			}
+		})
+	}
+}
+
+// TestTrial: an endpoint that is out for clients' sake is tried by one connection in ten seconds, and comes
+// back when that succeeds, whatever probes and our own connections say.
+func TestTrial(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 3)
+	r.pass(3*time.Second, func(int) {
+		r.rows[0].Count.Opened++
+		r.rows[0].Clients++
+		r.serve(1, 1)
+		r.serve(2, 1)
+	})
+	if !r.ejected("") {
+		t.Fatalf("%q", r.news)
+	}
+	r.news, r.tries = nil, 0
+	r.pass(time.Minute, func(int) {
+		r.take(r.d.Well(at(0), r.now))
+		r.serve(1, 1)
+		r.serve(2, 1)
+	})
+	if len(r.news) > 0 || r.tries < 5 || r.tries > 7 {
+		t.Errorf("%d trials in a minute, %q", r.tries, r.news)
+	}
+	r.serve(0, 1)
+	r.tick()
+	r.want("back 0")
+}
+
+// sampled is a service whose connections are watched in eight places for each endpoint, as the data path does.
+type sampled struct {
+	*rig
+	places [][]watched
+	rand   *rand.Rand
+}
+
+// watched is a connection: when it is judged, and how.
+type watched struct {
+	at     time.Time
+	served bool
+	none   bool // it says nothing
+}
+
+func newSampled(t *testing.T, endpoints int, seed uint64) *sampled {
+	t.Helper()
+	return &sampled{newRig(t, endpoints), make([][]watched, endpoints), rand.New(rand.NewPCG(seed, 1))}
+}
+
+// connect opens a connection in which the client sends data after asks (-1: never), and the endpoint answers after
+// answers (-1: never), both from now on.
+func (s *sampled) connect(i int, asks, answers time.Duration) {
+	s.serve(i, 1)
+	if len(s.places[i]) >= 8 || s.rand.IntN(8) < len(s.places[i]) {
+		return
+	}
+	w := watched{none: true, at: s.now.Add(2 * time.Second)}
+	stalls := asks >= 0 && asks <= 2*time.Second
+	switch {
+	case answers >= 0 && (answers <= 2*time.Second || stalls && answers <= asks+3*time.Second):
+		w = watched{at: s.now.Add(answers), served: true}
+	case stalls:
+		w = watched{at: s.now.Add(asks + 3*time.Second)}
+	}
+	s.places[i] = append(s.places[i], w)
+}
+
+// judge counts what is due, twice a second.
+func (s *sampled) judge(turn int) {
+	if turn%5 > 0 {
+		return
+	}
+	for i := range s.places {
+		left := s.places[i][:0]
+		for _, w := range s.places[i] {
+			switch {
+			case w.at.After(s.now):
+				left = append(left, w)
+			case w.none:
+			case w.served:
+				s.rows[i].Served++
+			default:
+				s.rows[i].Stalled++
+			}
+		}
+		s.places[i] = left
+	}
+}
+
+// TestHangs: an endpoint that accepts connections and never answers is out within three seconds of the first
+// that had no answer for three seconds, while its siblings answer; and back when it has answered one.
+func TestHangs(t *testing.T) {
+	t.Parallel()
+	for _, endpoints := range []int{2, 3, 10} {
+		s := newSampled(t, endpoints, 7)
+		hang := false
+		each := func(turn int) {
+			for i := range endpoints {
+				if turn%2 == i%2 {
+					s.connect(i, 0, map[bool]time.Duration{false: 20 * time.Millisecond, true: -1}[hang && i == 0])
+				}
+			}
+			s.judge(turn)
+		}
+		s.pass(30*time.Second, each)
+		if len(s.news) > 0 {
+			t.Fatalf("%d endpoints: %q", endpoints, s.news)
+		}
+		hang = true
+		s.pass(6*time.Second, each)
+		if !s.ejected("without an answer for 3 s") {
+			t.Errorf("%d endpoints: %q, %d stalled", endpoints, s.news, s.rows[0].Stalled)
+		}
+		s.news = nil
+		s.pass(time.Minute, func(turn int) { // nothing but trials goes there
+			s.connect(1, 0, 0)
+			s.judge(turn)
+		})
+		if len(s.news) > 0 || s.tries < 4 {
+			t.Errorf("%d endpoints: %q, %d trials", endpoints, s.news, s.tries)
+		}
+		s.rows[0].Served++
+		s.tick()
+		s.want("back 0")
+	}
+}
+
+// TestAllHang: when all endpoints hang, as with a database behind them, none is out.
+func TestAllHang(t *testing.T) {
+	t.Parallel()
+	s := newSampled(t, 4, 3)
+	begun := s.now
+	s.pass(5*time.Minute, func(turn int) {
+		answer := 10 * time.Millisecond
+		if s.now.Sub(begun) > time.Minute {
+			answer = -1
+		}
+		for i := range 4 {
+			s.connect(i, 0, answer)
+		}
+		s.judge(turn)
+	})
+	if len(s.news) > 0 {
+		t.Errorf("%q", s.news)
+	}
+}
+
+// TestHourOfSilence: an hour of traffic in which endpoints are silent for good reasons takes none out.
+func TestHourOfSilence(t *testing.T) {
+	t.Parallel()
+	const never = time.Duration(-1)
+	second := func(s *sampled, most float64) time.Duration { return time.Duration(s.rand.Float64() * most * 1e9) }
+	for name, connection := range map[string]func(s *sampled) (asks, answers time.Duration){
+		"long poll":        func(s *sampled) (time.Duration, time.Duration) { return 0, second(s, 60) },
+		"server push":      func(s *sampled) (time.Duration, time.Duration) { return never, second(s, 0.05) }, // SMTP, MySQL
+		"slow server push": func(s *sampled) (time.Duration, time.Duration) { return never, second(s, 30) },   // greylisting
+		"idle":             func(*sampled) (time.Duration, time.Duration) { return never, never },
+		"keep-alive":       func(s *sampled) (time.Duration, time.Duration) { return 0, second(s, 0.2) },
+		"log shipping":     func(*sampled) (time.Duration, time.Duration) { return 0, never },
+		"half of it long poll": func(s *sampled) (time.Duration, time.Duration) {
+			if s.rand.IntN(2) == 0 {
+				return 0, second(s, 60)
+			}
+			return 0, second(s, 0.1)
+		},
+		"a tenth of it uploads": func(s *sampled) (time.Duration, time.Duration) {
+			if s.rand.IntN(10) == 0 {
+				return 0, 5*time.Second + second(s, 60)
+			}
+			return 0, second(s, 0.1)
+		},
+	} {
+		for _, endpoints := range []int{2, 5} {
+			for _, every := range []int{1, 30} { // turns
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					s := newSampled(t, endpoints, 11)
+					next := 0
+					s.pass(time.Hour, func(turn int) {
+						for range 3 {
+							if turn%every == 0 {
+								asks, answers := connection(s)
+								s.connect(next%endpoints, asks, answers)
+								next++
+							}
+						}
+						s.judge(turn)
+					})
+					if len(s.news) > 0 {
+						t.Errorf("%d endpoints: %q", endpoints, s.news)
+					}
+				})
+			}
+		}
+	}
+}

@@ -1,0 +1,193 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// A dialer makes connections to an address, which end with the test.
+type dialer struct {
+	t  *testing.T
+	to net.Addr
+}
+
+func (d dialer) dial() net.Conn {
+	d.t.Helper()
+	var dial net.Dialer
+	c, err := dial.DialContext(d.t.Context(), d.to.Network(), d.to.String())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() { _ = c.Close() })
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	return c
+}
+
+// send writes a request, answered reports whether an answer comes.
+func (d dialer) send(c net.Conn, text string) {
+	d.t.Helper()
+	if _, err := io.WriteString(c, text); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+func answered(c net.Conn) bool {
+	n, _ := c.Read(make([]byte, 1))
+	return n == 1
+}
+
+// closed reports whether the other end has closed a connection that nothing was sent by.
+func closed(c net.Conn) bool {
+	_, err := c.Read(make([]byte, 1))
+	return err != nil && !errors.Is(err, context.DeadlineExceeded)
+}
+
+const get = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+// However many sockets a stranger leaves open without a request, or with half of one, the next connection is answered at once.
+func TestIdleSocketsMakeRoom(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	srv, err := Open(ctx, Listen{Plain: netip.MustParseAddrPort("127.0.0.1:0")}, parts())
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(ctx) }()
+	d := dialer{t, srv.Addrs()[0]}
+	var idle []net.Conn
+	for i := range maxSourceConns + 100 {
+		c := d.dial()
+		if i%2 == 1 {
+			d.send(c, "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n1")
+		}
+		idle = append(idle, c)
+	}
+	c := d.dial()
+	d.send(c, get)
+	if !answered(c) {
+		t.Error("a request is not answered")
+	}
+	if !closed(idle[0]) {
+		t.Error("the socket that waits longest is still open")
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// Requests at work keep their places: the next connection is closed, and the UNIX socket answers.
+func TestPlacesOfRequestsAtWork(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	begun, end := make(chan struct{}), make(chan struct{})
+	p := Parts{Shutdown: func() {}, Log: slog.New(slog.DiscardHandler)}
+	p.Handler = func(w Way) http.Handler {
+		return http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			if w == ByLoopback {
+				begun <- struct{}{}
+				<-end
+			}
+		})
+	}
+	srv, err := Open(ctx, Listen{Plain: netip.MustParseAddrPort("127.0.0.1:0"), Socket: filepath.Join(t.TempDir(), "s")}, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(ctx) }()
+	d := dialer{t, srv.Addrs()[0]}
+	var working []net.Conn
+	for range maxSourceConns {
+		c := d.dial()
+		d.send(c, get)
+		<-begun
+		working = append(working, c)
+	}
+	if !closed(d.dial()) {
+		t.Errorf("one more than %d requests at work has a place", maxSourceConns)
+	}
+	socket := dialer{t, srv.Addrs()[1]}
+	c := socket.dial()
+	socket.send(c, get)
+	if !answered(c) {
+		t.Error("the UNIX socket does not answer")
+	}
+	close(end)
+	for i, c := range working {
+		if !answered(c) {
+			t.Errorf("request %d was cut off", i)
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// A conn is a connection from an address.
+type conn struct {
+	net.Conn
+	from   string
+	closed bool
+}
+
+func (c *conn) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(c.from)) }
+func (c *conn) Close() error         { c.closed = true; return nil }
+
+// A source has a share, others have the rest, and a place that is given back twice is free once.
+func TestShareOfSource(t *testing.T) {
+	t.Parallel()
+	p := newPlaces(nil, 4, 2)
+	place := func(from string) (*conn, *placed) {
+		c := &conn{from: from}
+		w := p.place(c)
+		return c, w
+	}
+	first, _ := place("127.0.0.1:1")
+	_, second := place("127.9.9.9:2")
+	if _, w := place("[::1]:3"); w == nil || !first.closed {
+		t.Error("loopback is one source: the oldest of it makes room")
+	}
+	if p.all != 2 {
+		t.Errorf("%d places", p.all)
+	}
+	second.begin()
+	_, a := place("10.0.0.1:1")
+	_, b := place("[2001:db8::1]:1")
+	a.begin()
+	b.begin()
+	if oldest, w := place("10.0.0.2:1"); w == nil || oldest.closed || p.all != 4 {
+		t.Errorf("a waiting socket of loopback does not make room: %d places", p.all)
+	} else {
+		w.begin()
+	}
+	if _, w := place("10.0.0.3:1"); w != nil {
+		t.Error("a place of a request at work was taken")
+	}
+	_ = a.Close()
+	_ = a.Close()
+	a.end()
+	if p.all != 3 || p.waiting.Len() != 0 {
+		t.Errorf("%d places, %d wait", p.all, p.waiting.Len())
+	}
+	b.end()
+	for i := range 3 {
+		if _, w := place(fmt.Sprintf("[2001:db8::%d]:1", i+2)); w == nil {
+			t.Errorf("%d: the network has no place", i)
+		}
+	}
+	if p.all > 4 || p.sources[netip.MustParsePrefix("2001:db8::/64")] > 2 {
+		t.Errorf("%d places, of sources %v", p.all, p.sources)
+	}
+}

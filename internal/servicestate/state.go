@@ -1,0 +1,148 @@
+// Package servicestate computes the state of endpoints and of services. It is the only place that
+// does: the API, metrics, the command line, the page, explain, doctor, events and logs display it.
+package servicestate
+
+import "loxilb/internal/lb"
+
+// State is the word for the state of an endpoint or of a service.
+type State string
+
+// The states of endpoints. A service has one of them, or Degraded, Pending or Failed.
+const (
+	// Up: a probe or an agent reports it up.
+	Up State = "up"
+	// Unprobed: nobody has checked it so far, and nothing is known against it. It takes connections.
+	Unprobed State = "unprobed"
+	// Standby: a backup that is not needed now.
+	Standby State = "standby"
+	// Draining: it takes no new connections, by order or by weight 0, and still has open ones.
+	Draining State = "draining"
+	// Drained: as Draining, without open connections.
+	Drained State = "drained"
+	// Panic: reported down, yet it takes new connections, because too few others are up.
+	Panic State = "panic"
+	// Down: a probe, an agent or the handshakes of clients show that it does not serve.
+	Down State = "down"
+)
+
+// The states that only services have.
+const (
+	// Degraded: it serves, and some of its endpoints are down.
+	Degraded State = "degraded"
+	// Pending: the wanted version is not applied yet.
+	Pending State = "pending"
+	// Failed: the wanted version cannot be applied.
+	Failed State = "failed"
+)
+
+// Endpoint is what the state of an endpoint of a service is computed from.
+type Endpoint struct {
+	lb.Verdict
+	Weight  uint16
+	Drained bool   // an order to drain exists
+	Backup  bool   // it takes connections only while others are missing
+	Takes   bool   // the data path gives it new connections
+	Open    uint64 // connections that are open
+}
+
+// State is the state of the endpoint. What users ordered comes first: a drained endpoint that also
+// fails is expected to.
+func (e Endpoint) State() State {
+	switch {
+	case (e.Drained || e.Weight == 0) && e.Open > 0:
+		return Draining
+	case e.Drained || e.Weight == 0:
+		return Drained
+	case e.Failing, e.Down() && !e.Takes:
+		return Down
+	case e.Down():
+		return Panic
+	case e.Backup && !e.Takes:
+		return Standby
+	case e.Probe == lb.HealthUp:
+		return Up
+	}
+	return Unprobed
+}
+
+// serves reports whether new connections go to the endpoint and nothing is known against it.
+func (e Endpoint) serves() bool {
+	s := e.State()
+	return e.Takes && (s == Up || s == Unprobed)
+}
+
+// Sync is how far the data path has the wanted version of a service.
+type Sync uint8
+
+// The values of Sync.
+const (
+	Applied Sync = iota
+	NotYet
+	Refused
+)
+
+// Service is the state of a service and of its endpoints.
+type Service struct {
+	State     State
+	Endpoints []State // in the order of the service
+	Serving   int     // endpoints that take new connections and are not known to be down
+	Panicking int     // endpoints that take new connections although they are reported down
+	Down      int     // endpoints in state Down or Panic
+	Drained   int     // endpoints in state Draining or Drained
+}
+
+// Up reports whether clients are served, as far as is known.
+func (s *Service) Up() bool { return s.Serving > 0 }
+
+// Of computes the state of a service from its endpoints.
+func Of(endpoints []Endpoint, sync Sync) Service {
+	out := Service{Endpoints: make([]State, len(endpoints))}
+	count := map[State]int{}
+	for i, e := range endpoints {
+		state := e.State()
+		out.Endpoints[i] = state
+		count[state]++
+		if e.serves() {
+			out.Serving++
+		}
+	}
+	out.Panicking, out.Down, out.Drained = count[Panic], count[Down]+count[Panic], count[Draining]+count[Drained]
+	out.State = out.overall(sync, count)
+	return out
+}
+
+func (s *Service) overall(sync Sync, count map[State]int) State {
+	switch {
+	case sync == Refused:
+		return Failed
+	case sync == NotYet:
+		return Pending
+	case s.Serving > 0 && s.Down > 0:
+		return Degraded
+	case s.Serving > 0 && count[Up] == 0:
+		return Unprobed
+	case s.Serving > 0:
+		return Up
+	case s.Panicking > 0:
+		return Panic
+	case s.Down > 0 || s.Drained == 0:
+		return Down
+	case count[Draining] > 0:
+		return Draining
+	}
+	return Drained
+}
+
+// ServiceStates are the states of services, the worst first.
+func ServiceStates() []State {
+	return []State{Failed, Down, Panic, Degraded, Draining, Drained, Pending, Unprobed, Up}
+}
+
+// EndpointStates are the states of endpoints, the worst first.
+func EndpointStates() []State {
+	return []State{Down, Panic, Draining, Drained, Standby, Unprobed, Up}
+}
+
+// Trouble are the states of services that need somebody's attention: some clients are not served, or
+// the next failure cuts them off.
+func Trouble() []State { return []State{Failed, Down, Panic, Degraded, Draining, Drained} }

@@ -1,0 +1,115 @@
+package servicestate
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"loxilb/internal/lb"
+)
+
+// combinations calls f with every combination of what the state of an endpoint is computed from.
+func combinations(f func(Endpoint)) {
+	bools := []bool{false, true}
+	for _, probe := range []lb.HealthState{lb.HealthUnknown, lb.HealthUp, lb.HealthDown} {
+		for bits := range 1 << 8 {
+			on := func(n int) bool { return bools[bits>>n&1] }
+			e := Endpoint{Verdict: lb.Verdict{Probe: probe, Agent: on(0), Ejected: on(1), Failing: on(2)}, Weight: 1, Drained: on(3), Backup: on(5), Takes: on(6)}
+			if on(4) {
+				e.Weight = 0
+			}
+			if on(7) {
+				e.Open = 3
+			}
+			f(e)
+		}
+	}
+}
+
+// TestEndpointStates: what holds of each word, whatever else is known.
+func TestEndpointStates(t *testing.T) {
+	t.Parallel()
+	count := map[State]int{}
+	combinations(func(e Endpoint) {
+		s := e.State()
+		count[s]++
+		ordered := e.Drained || e.Weight == 0
+		holds := map[State]bool{
+			Draining: ordered && e.Open > 0,
+			Drained:  ordered && e.Open == 0,
+			Down:     !ordered && e.Down() && (e.Failing || !e.Takes),
+			Panic:    !ordered && e.Down() && !e.Failing && e.Takes,
+			Standby:  !ordered && !e.Down() && e.Backup && !e.Takes,
+			Up:       !ordered && !e.Down() && (!e.Backup || e.Takes) && e.Probe == lb.HealthUp,
+			Unprobed: !ordered && !e.Down() && (!e.Backup || e.Takes) && e.Probe == lb.HealthUnknown,
+		}
+		for state, is := range holds {
+			if is != (state == s) {
+				t.Errorf("%+v is %s; that it is %s: %t", e, s, state, is)
+			}
+		}
+	})
+	for _, s := range EndpointStates() {
+		if count[s] == 0 {
+			t.Errorf("nothing is %s", s)
+		}
+	}
+}
+
+// one is an endpoint in a state.
+func one(s State) Endpoint {
+	e := Endpoint{Weight: 1, Takes: true, Verdict: lb.Verdict{Probe: lb.HealthUp}}
+	switch s {
+	case Unprobed:
+		e.Probe = lb.HealthUnknown
+	case Standby:
+		e.Backup, e.Takes = true, false
+	case Draining:
+		e.Drained, e.Takes, e.Open = true, false, 1
+	case Drained:
+		e.Weight, e.Takes = 0, false
+	case Panic:
+		e.Ejected = true
+	case Down:
+		e.Probe, e.Takes = lb.HealthDown, false
+	}
+	return e
+}
+
+// TestServiceStates: every pair of endpoints, as a golden.
+func TestServiceStates(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	line := func(what string, s Service) {
+		fmt.Fprintf(&b, "%-22s %-9s serving %d, down %d, panic %d, drained %d\n", what, s.State, s.Serving, s.Down, s.Panicking, s.Drained)
+		if up := s.State == Up || s.State == Unprobed || s.State == Degraded; up != s.Up() && s.State != Pending && s.State != Failed {
+			t.Errorf("%s: %s, and up is %t", what, s.State, s.Up())
+		}
+	}
+	line("no endpoint", Of(nil, Applied))
+	line("not applied", Of([]Endpoint{one(Up)}, NotYet))
+	line("refused", Of([]Endpoint{one(Up)}, Refused))
+	line("failing, taken", Of([]Endpoint{{Weight: 1, Takes: true, Verdict: lb.Verdict{Failing: true}}}, Applied))
+	for i, x := range EndpointStates() {
+		if got := one(x).State(); got != x {
+			t.Errorf("%s is %s", x, got)
+		}
+		for _, y := range EndpointStates()[i:] {
+			line(string(x)+" + "+string(y), Of([]Endpoint{one(x), one(y)}, Applied))
+		}
+	}
+	const golden = "testdata/services.txt"
+	if os.Getenv("UPDATE") != "" {
+		if err := os.WriteFile(golden, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.String() != string(want) {
+		t.Errorf("got\n%swant\n%s", b.String(), want)
+	}
+}

@@ -1,0 +1,209 @@
+package host
+
+import (
+	"bufio"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/netnstest"
+)
+
+// card is a virtio-net card of the guest. Its other side is a tap of the same name in a namespace.
+type card struct {
+	name   string
+	peer   *netnstest.Host
+	queues int
+}
+
+// mac is the card's address in the guest. By it the guest finds the card.
+func mac(n int) string { return fmt.Sprintf("52:54:00:00:00:%02x", n+1) }
+
+// guest is the virtual machine.
+type guest struct {
+	t       testing.TB
+	stdin   io.Writer
+	answers chan answer
+	console string
+	taps    []*os.File
+}
+
+// answer is what a command printed, and its exit status.
+type answer struct {
+	output string
+	status int
+}
+
+// bootPatience is how long the guest may take until it takes commands; commandPatience is for one.
+const (
+	bootPatience    = 5 * time.Minute
+	commandPatience = 5 * time.Minute
+)
+
+// boot starts the virtual machine, which ends with the test, and names its cards.
+func boot(t testing.TB, cards ...card) *guest {
+	t.Helper()
+	g := &guest{t: t, answers: make(chan answer, 1), console: filepath.Join(t.TempDir(), "console")}
+	qemu := exec.Command("qemu-system-x86_64", "-cpu", "max", "-accel", "tcg,thread=multi,tb-size=512",
+		"-smp", "2", "-m", "1024", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+		"-serial", "file:"+g.console,
+		"-device", "virtio-serial-pci", "-chardev", "stdio,id=commands", "-device", "virtserialport,chardev=commands",
+		"-kernel", os.Getenv("LOXILB_HOST_KERNEL"), "-initrd", os.Getenv("LOXILB_HOST_INITRD"),
+		"-append", "console=ttyS0 quiet panic=-1 mitigations=off")
+	for n, c := range cards {
+		fds := make([]string, c.queues)
+		for q := range fds {
+			tap, err := c.peer.OpenTun(c.name, unix.IFF_TAP|unix.IFF_MULTI_QUEUE|unix.IFF_VNET_HDR)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = tap.Close() })
+			g.taps = append(g.taps, tap)
+			fds[q] = strconv.Itoa(3 + len(qemu.ExtraFiles))
+			qemu.ExtraFiles = append(qemu.ExtraFiles, tap)
+		}
+		qemu.Args = append(qemu.Args, "-netdev", fmt.Sprintf("tap,id=%s,fds=%s", c.name, strings.Join(fds, ":")),
+			"-device", fmt.Sprintf("virtio-net-pci,netdev=%s,mac=%s,mq=on,vectors=%d,romfile=", c.name, mac(n), 2*c.queues+2))
+	}
+	g.start(qemu)
+	g.wait(bootPatience)
+	for n, c := range cards {
+		g.run(`for i in /sys/class/net/*; do
+			[ "$(cat $i/address)" != %s ] || ip link set ${i##*/} name %s
+		done`, mac(n), c.name)
+	}
+	return g
+}
+
+// steer has the taps choose the guest's receive queues by the flow alone, as RSS of network cards
+// does. Without a program, a tap moves a flow to the queue that the guest last sent the flow's
+// other direction on. It learns that only after it has delivered the packet, and the peers here
+// answer within the delivery. So with any translation of addresses, by which the two sides of the
+// guest have different hashes for one connection, connections would change their queues all the
+// time, and lose their order. QEMU takes the program away whenever the guest changes how many
+// queues it uses.
+func (g *guest) steer() {
+	g.t.Helper()
+	const hash = 68 // struct __sk_buff
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SocketFilter, License: "GPL", Instructions: asm.Instructions{
+		asm.LoadMem(asm.R0, asm.R1, hash, asm.Word),
+		asm.Return(),
+	}})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	defer program.Close()
+	for _, tap := range g.taps {
+		if err := unix.IoctlSetPointerInt(int(tap.Fd()), unix.TUNSETSTEERINGEBPF, program.FD()); err != nil {
+			g.t.Fatalf("steer %s: %v", tap.Name(), err)
+		}
+	}
+}
+
+// start starts QEMU on a thread that stays until its end, as PR_SET_PDEATHSIG demands.
+func (g *guest) start(qemu *exec.Cmd) {
+	g.t.Helper()
+	qemu.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	in, err := qemu.StdinPipe()
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	out, err := qemu.StdoutPipe()
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	var faults strings.Builder
+	qemu.Stderr = &faults
+	started, done := make(chan error), make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		err := qemu.Start()
+		started <- err
+		if err == nil {
+			g.read(out)
+			_ = qemu.Wait()
+		}
+		close(done)
+	}()
+	if err := <-started; err != nil {
+		g.t.Fatal(err)
+	}
+	g.stdin = in
+	g.t.Cleanup(func() {
+		_ = qemu.Process.Kill()
+		<-done
+		if g.t.Failed() {
+			console, _ := os.ReadFile(g.console)
+			g.t.Logf("QEMU: %s\nconsole of the guest:\n%s", faults.String(), console)
+		}
+	})
+}
+
+// read splits what the guest prints into answers until QEMU ends.
+func (g *guest) read(out io.Reader) {
+	defer close(g.answers)
+	var text strings.Builder
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if status, ok := strings.CutPrefix(lines.Text(), "=== "); ok {
+			n, err := strconv.Atoi(status)
+			if err != nil {
+				n = -1
+			}
+			g.answers <- answer{strings.TrimSpace(text.String()), n}
+			text.Reset()
+			continue
+		}
+		text.WriteString(lines.Text() + "\n")
+	}
+}
+
+func (g *guest) wait(patience time.Duration) answer {
+	g.t.Helper()
+	select {
+	case a, ok := <-g.answers:
+		if !ok {
+			g.t.Fatal("the guest has ended")
+		}
+		return a
+	case <-time.After(patience):
+		g.t.Fatalf("the guest does not answer within %v", patience)
+	}
+	return answer{}
+}
+
+// try runs a shell script in the guest.
+func (g *guest) try(script string, args ...any) (string, error) {
+	g.t.Helper()
+	script = fmt.Sprintf(script, args...)
+	if _, err := fmt.Fprintln(g.stdin, base64.StdEncoding.EncodeToString([]byte(script+"\n"))); err != nil {
+		g.t.Fatal(err)
+	}
+	a := g.wait(commandPatience)
+	if a.status != 0 {
+		return a.output, fmt.Errorf("in the guest: %s\nexit status %d\n%s", script, a.status, a.output)
+	}
+	return a.output, nil
+}
+
+// run runs a shell script in the guest, and fails the test if it fails.
+func (g *guest) run(script string, args ...any) string {
+	g.t.Helper()
+	out, err := g.try(script, args...)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return out
+}

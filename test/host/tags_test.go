@@ -1,0 +1,32 @@
+package host
+
+// checkTags checks where native XDP is once there are VLANs: not at a veth, which carries tags beside
+// the frames, and still at a virtio card, which leaves them in.
+func (n *network) checkTags() {
+	n.t.Helper()
+	n.run(`
+	eventually() {
+		i=0
+		until "$@"; do
+			i=$((i + 1))
+			[ $i -lt 300 ] || { echo "never: $*"; ip link; loxicmd get status; exit 1; }
+			usleep 200000
+		done
+	}
+	with() { ip link show $1 | grep -q xdp; }
+	without() { ! with $1; }
+	told() { loxicmd get status | grep -q "XDP is not attached to $1: it has VLAN interfaces"; }
+	ip link add inner type veth peer name outer
+	ip link set inner up
+	ip link set outer up
+	eventually with inner
+	ip link add tagged link inner type vlan id 30
+	ip link add tagged2 link front type vlan id 30
+	eventually without inner
+	eventually told inner
+	with front
+	ip link del tagged
+	eventually with inner
+	ip link del tagged2
+	ip link del inner`)
+}

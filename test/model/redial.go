@@ -1,0 +1,61 @@
+package model
+
+import (
+	"time"
+
+	"loxilb/internal/lb"
+)
+
+// What becomes of a SYN in a connection that the endpoint has answered.
+const (
+	redialGoes  = iota // it follows the connection
+	redialOpens        // it opens another one
+	redialDrops
+)
+
+const (
+	lostSilence = 3 * time.Second        // an endpoint that has left must have been silent for it
+	redialWait  = 750 * time.Millisecond // ... one that is there, since the SYN before
+	redialKept  = 130 * time.Second
+)
+
+// byClient reports whether the client's address alone chooses the endpoint.
+func (s *service) byClient() bool { return s.Algorithm == lb.Hash || s.Algorithm == lb.Persist }
+
+func (m *Model) redial(c *connection) int {
+	client, heard := m.now-c.sides[fromClient].heard, m.now-c.sides[fromEndpoint].heard
+	if c.oneWay {
+		heard = client
+	}
+	if c.ending() {
+		if m.passed(heard, lostSilence) {
+			return redialOpens
+		}
+		return redialDrops
+	}
+	if c.oneWay || !c.open {
+		return redialGoes
+	}
+	since := m.now - c.asked
+	if c.isAsked {
+		if !m.passed(since, redialWait) {
+			return redialGoes
+		}
+		if since <= redialKept && client > since && heard > since {
+			return redialOpens
+		}
+	}
+	if m.passed(client, redialWait) && m.passed(heard, redialWait) {
+		c.asked, c.isAsked = m.now, true
+	}
+	return redialGoes
+}
+
+// passed reports whether a time is over. The model's clock stands still while the program's runs on: where that may decide,
+// the model is in doubt.
+func (m *Model) passed(d, limit time.Duration) bool {
+	if d < limit && d+time.Since(m.began) >= limit {
+		m.doubt = true
+	}
+	return d >= limit
+}

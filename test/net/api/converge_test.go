@@ -1,0 +1,77 @@
+package api_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"loxilb/internal/manifest"
+	"loxilb/test/net/rig"
+)
+
+// TestSavedIsNoChange: whatever kinds of object there are, applying what was saved changes nothing and makes
+// no revision, and what is saved then is the same, also after a restart.
+func TestSavedIsNoChange(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	for _, object := range []string{
+		"create lb 20.20.20.1 --tcp=2020:5001 --endpoints=31.31.31.1:1,32.32.32.1:2 --name=web --select=hash",
+		"create endpoint 31.31.31.1 --probetype=tcp --probeport=5001 --period=7",
+		"drain endpoint 32.32.32.1 --deadline=10h",
+		"create ip 10.9.0.1/24 ep1",
+		"create route 10.8.0.0/16 31.31.31.1",
+		"create neighbor 31.31.31.77 ep1 --macAddress=02:00:00:00:00:77",
+		"create vxlan 78 ep1",
+		"create vxlanpeer 78 31.31.31.1",
+		"create vlan 100",
+		"create vlanmember 100 vxlan78",
+		"create fdb 02:00:00:00:00:78 vxlan78",
+		"create policy slow --rate=10:10 --target=web:service",
+		"create mirror copy --mirrorInfo=type:span,port:ep3 --targetObject=attachment:service,mirrObjName:web",
+		"create firewall --firewallRule=sourceIP:203.0.113.0/24,preference:200 --drop",
+	} {
+		r.Loxicmd("%s", object)
+	}
+	file := filepath.Join(t.TempDir(), "saved.yaml")
+	save := func() string {
+		t.Helper()
+		r.Loxicmd("save -f %s", file)
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	saved := save()
+	for _, k := range manifest.Kinds() {
+		switch k.Name {
+		case manifest.Session, manifest.SessionULCL, manifest.BFD: // not served
+			continue
+		}
+		if !strings.Contains(saved, "kind: "+k.Name+"\n") {
+			t.Errorf("no object of the kind %s was saved:\n%s", k.Name, saved)
+		}
+	}
+	converged := func(when string) {
+		t.Helper()
+		before := r.Loxicmd("get revisions")
+		if out := r.Loxicmd("plan -f %s --prune", file); out != "nothing to do\n" {
+			t.Errorf("plan %s: %s", when, out)
+		}
+		if out := r.Loxicmd("apply -f %s --prune", file); strings.Contains(out, "changed,") || strings.Contains(out, "added,") {
+			t.Errorf("apply %s: %s", when, out)
+		}
+		if after := r.Loxicmd("get revisions"); after != before {
+			t.Errorf("%s: an apply that changes nothing made a revision:\n%s\nbefore:\n%s", when, after, before)
+		}
+		if again := save(); again != saved {
+			t.Errorf("%s: saved\n%s\nbefore\n%s", when, again, saved)
+		}
+	}
+	converged("at once")
+	converged("once more")
+	r.Kill()
+	r.Restart()
+	converged("after a restart")
+}

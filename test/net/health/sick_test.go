@@ -1,0 +1,173 @@
+package health_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"loxilb/internal/netnstest"
+	"loxilb/internal/netnstest/labtest"
+	"loxilb/test/net/rig"
+)
+
+// clients has the client's host connect to an address from several addresses of its own, until stop is called.
+// A connection fails when it has no answer to what it has sent within a second.
+func clients(r *rig.Rig, address, request string, every time.Duration) (stop func() (failed, done int64)) {
+	r.T.Helper()
+	const several = 8
+	for i := range several {
+		if err := r.Client.AddAddress("eth0", netip.MustParsePrefix(fmt.Sprintf("100.100.100.%d/24", 10+i))); err != nil {
+			r.T.Fatal(err)
+		}
+	}
+	var failed, done atomic.Int64
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{}, 1000)
+	one := func(n int) {
+		defer func() { ended <- struct{}{} }()
+		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(100, 100, 100, byte(10+n%several))}, Timeout: time.Second}
+		var c net.Conn
+		err := r.Client.Do(func() (err error) {
+			c, err = dialer.Dial("tcp", address)
+			return err
+		})
+		if err == nil {
+			_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+			if _, err = c.Write([]byte(request)); err == nil {
+				_, err = c.Read(make([]byte, 64))
+			}
+			_ = c.Close()
+		}
+		if err != nil {
+			failed.Add(1)
+		} else {
+			done.Add(1)
+		}
+	}
+	started := make(chan int, 1)
+	go func() {
+		ticker := time.NewTicker(every)
+		defer ticker.Stop()
+		for n := 0; ; n++ {
+			select {
+			case <-ctx.Done():
+				started <- n
+				return
+			case <-ticker.C:
+				go one(n)
+			}
+		}
+	}()
+	return func() (int64, int64) {
+		cancel()
+		for range <-started {
+			<-ended
+		}
+		return failed.Load(), done.Load()
+	}
+}
+
+// TestAnswersElsewhere: an endpoint that accepts connections of this machine, and whose answers to clients take
+// another way, gets no more connections, whatever its probe says; and gets some again when one succeeds.
+//
+// P74 an endpoint whose answers to clients take another way is taken out, whatever its probe says
+func TestAnswersElsewhere(t *testing.T) {
+	t.Parallel()
+	r, _, address := passiveRig(t, "--monitor --probe-interval=500ms")
+	route := func(verb string) {
+		if _, err := r.Endpoints[1].Run("ip", "route", verb, "blackhole", "100.100.100.0/24"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop := clients(r.Rig, address, "hello", 30*time.Millisecond)
+	route("add")
+	begun := time.Now()
+	r.EventuallyShows("get ep", "32.32.32.1_none_5001", " down ", "its answers take another way")
+	t.Logf("it is out after %s", time.Since(begun).Round(100*time.Millisecond))
+	r.EventuallyShows("get ep", "32.32.32.1_tcp_5001", " ok ")
+	route("del")
+	labtest.Eventually(t, 2*rig.Patience, func(context.Context) error { // the next trial
+		if out := endpointsOut(r.Rig); len(out) > 0 {
+			return fmt.Errorf("%v are out", out)
+		}
+		return nil
+	})
+	stop()
+	wantServers(r.Rig, address, "ep1", "ep2", "ep3")
+}
+
+// TestServerHangs: a server that is stopped while its kernel goes on to accept gets no more connections, but for one
+// in ten seconds, and all of them again when it goes on.
+//
+// P75 an endpoint that accepts connections and answers none, while others answer, is taken out three seconds after the first that had no answer for three seconds
+func TestServerHangs(t *testing.T) {
+	t.Parallel()
+	r := newWired(t, rig.Options{})
+	var servers []*netnstest.Process
+	for _, h := range r.Endpoints {
+		p, err := h.Start(netnstest.Command{Args: []string{os.Args[0]}, Env: []string{serveAs + "=" + h.Name}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		servers = append(servers, p)
+	}
+	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s", rig.VIP4, rig.Endpoints4())
+	address := rig.Join(rig.VIP4, 80)
+	for _, h := range r.Endpoints {
+		labtest.Eventually(t, rig.Patience, func(context.Context) error {
+			c, err := h.DialContext(t.Context(), "tcp", "127.0.0.1:5001")
+			if err == nil {
+				err = c.Close()
+			}
+			return err
+		})
+	}
+	wantServers(r.Rig, address, "ep1", "ep2", "ep3")
+	stop := clients(r.Rig, address, "hello, who is there? say so\n", 30*time.Millisecond)
+	labtest.Eventually(t, rig.Patience, func(context.Context) error {
+		for _, e := range []string{"31.31.31.1", "32.32.32.1", "17.17.17.1"} {
+			if n := r.Metric("endpoint_handshakes_total", "endpoint="+e+":5001", "event=answered"); n < 20 {
+				return fmt.Errorf("%s has answered %v SYNs", e, n)
+			}
+		}
+		return nil
+	})
+	if strings.Contains(r.Loxicmd("get ep"), " down ") {
+		t.Fatal("an endpoint is out that serves")
+	}
+	servers[1].Signal(syscall.SIGSTOP)
+	begun := time.Now()
+	r.EventuallyShows("get ep", "32.32.32.1_none_5001", " down ", "without an answer for 3 s")
+	t.Logf("it is out after %s", time.Since(begun).Round(100*time.Millisecond))
+	opened := func() float64 {
+		return r.Metric("endpoint_handshakes_total", "endpoint=32.32.32.1:5001", "event=opened")
+	}
+	r.EventuallyShows("get lb -o wide", "32.32.32.1", " down ")
+	before := opened()
+	labtest.Eventually(t, 2*rig.Patience, func(context.Context) error {
+		if opened() == before {
+			return fmt.Errorf("no connection has tried it")
+		}
+		return nil
+	})
+	if n := opened() - before; n > 1 {
+		t.Errorf("%v connections have tried it at once", n)
+	}
+	servers[1].Signal(syscall.SIGCONT)
+	labtest.Eventually(t, 2*rig.Patience, func(context.Context) error { // the next trial
+		if out := endpointsOut(r.Rig); len(out) > 0 {
+			return fmt.Errorf("%v are out", out)
+		}
+		return nil
+	})
+	failed, done := stop()
+	t.Logf("%d connections failed, %d did not", failed, done)
+	wantServers(r.Rig, address, "ep1", "ep2", "ep3")
+}
