@@ -324,11 +324,16 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 			m.know(key.src.Addr())
 		}
 	} else {
-		e.conn.sides[e.dir].heard = m.now
-		e.conn.open = e.conn.open || e.dir == fromClient && (e.conn.replied || e.conn.oneWay)
-		e.conn.replied = e.conn.replied || e.dir == fromEndpoint || e.conn.oneWay
+		e.conn.datagram(e.dir, m.now)
 	}
 	return e.count(uint64(length))
+}
+
+// datagram updates the state by a packet of a protocol without handshakes.
+func (c *connection) datagram(dir direction, now time.Duration) {
+	c.sides[dir].heard = now
+	c.open = c.open || dir == fromClient && (c.replied || c.oneWay)
+	c.replied = c.replied || dir == fromEndpoint || c.oneWay
 }
 
 // connect makes a connection to the endpoint whose turn it is, or to one of the next three when the client has a live
