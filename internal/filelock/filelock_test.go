@@ -43,7 +43,10 @@ func asNobody(t *testing.T, path string) (pid int, line string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(binary, data, 0o755); err != nil {
+	syscall.ForkLock.RLock() // a child of a parallel test that has it open for writing would make it busy
+	err = os.WriteFile(binary, data, 0o755)
+	syscall.ForkLock.RUnlock()
+	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(binary)
