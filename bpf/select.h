@@ -12,7 +12,8 @@
  *   hash           Maglev                        hash of addresses, ports, protocol
  *   persist        Maglev                        hash of the client, for its first
  *                                                connection (persist.h)
- *   lc             up to 64: each once           fewest connections for its weight
+ *   lc             up to 64: each once           fewest connections for its weight,
+ *                                                in turn among equals
  *                  more: one round, smooth       the better of two random ones
  *   random         one round, smooth             random
  */
@@ -98,15 +99,16 @@ static __always_inline bool load_is_less(const struct load *a,
 struct least_search {
 	void *table;
 	struct opening *opening;
+	__u32 first; /* position where the search begins */
 };
 
-static long least_loaded_step(__u32 place, struct least_search *l)
+static long least_loaded_step(__u32 step, struct least_search *l)
 {
 	struct opening *o = l->opening;
-	__u32 at = o->service.slot_offset + place, *slot;
+	__u32 place = (l->first + step) % o->service.slot_count, *slot;
 	struct load load;
 
-	slot = slot_find(l->table, at);
+	slot = slot_find(l->table, o->service.slot_offset + place);
 	if (!slot)
 		return 1;
 	load = endpoint_load(*slot);
@@ -118,13 +120,17 @@ static long least_loaded_step(__u32 place, struct least_search *l)
 	return 0;
 }
 
-/* Returns the first position with the least load. The load is exact: each
- * connection is counted once when it opens and once when it ends. With
- * bpf_loop, because the verifier took two thirds of its time for 64 unrolled
- * rounds. */
+/* Returns the first position with the least load, from the next one in turn:
+ * connections that end before the next one begins would all go to one endpoint
+ * otherwise. The load is exact: each connection is counted once when it opens and
+ * once when it ends. With bpf_loop, because the verifier took two thirds of its time
+ * for 64 unrolled rounds. */
 static __noinline __u64 select_least_loaded(struct opening *o)
 {
-	struct least_search l = { .opening = o };
+	struct least_search l = {
+		.opening = o,
+		.first = select_round_robin(&o->service),
+	};
 	__u32 segment = o->service.slot_segment;
 
 	o->choice.least.place = 0;

@@ -13,6 +13,9 @@ import (
 
 const knownTime = 10 * time.Minute
 
+// answeredTime is for how long a client is known that sends again after an answer, for other protocols than TCP.
+const answeredTime = knownTime / 4
+
 // client is what is known of an address: of IPv6 its network.
 func clientOf(a netip.Addr) netip.Prefix {
 	bits := 32
@@ -25,10 +28,15 @@ func clientOf(a netip.Addr) netip.Prefix {
 
 func (m *Model) know(a netip.Addr) { m.known[clientOf(a)] = m.now + knownTime }
 
-// knows reports whether an address is that of a client that is known.
-func (m *Model) knows(a netip.Addr) bool {
-	until, known := m.known[clientOf(a)]
-	return known && m.now <= until
+// knows reports whether the address of a tuple is that of a known client.
+func (m *Model) knows(key tuple) bool {
+	c := clientOf(key.src.Addr())
+	until, known := m.known[c]
+	if known && m.now <= until {
+		return true
+	}
+	until, known = m.answered[c]
+	return known && m.now <= until && key.proto != lb.TCP
 }
 
 // protect is what becomes of a packet that would open a connection for which there is no room, or whose client is always
@@ -38,9 +46,9 @@ func (m *Model) protect(svc *service, key tuple, p *pkt.Packet) (v Verdict, ok b
 	switch {
 	case !m.halfOpenExceeds(svc, key.proto, 1) && (!syn || svc.SynProtect != lb.SynProtectAlways):
 		return v, true
-	case m.knows(key.src.Addr()) && m.halfOpenExceeds(svc, key.proto, 1.5):
+	case m.knows(key) && m.halfOpenExceeds(svc, key.proto, 1.5):
 		return drop("half-open-full"), false
-	case m.knows(key.src.Addr()):
+	case m.knows(key):
 		return v, true
 	case !syn:
 		return drop("unknown-source"), false

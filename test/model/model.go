@@ -26,6 +26,7 @@ type Model struct {
 	services map[lb.Key]*service
 	table    map[tuple]entry                // two entries a connection, one for each direction; but one if answers go another way
 	known    map[netip.Prefix]time.Duration // clients that have shown that they are there, and until when that counts
+	answered map[netip.Prefix]time.Duration // clients that have sent again after an answer, without TCP, and until when that counts
 	numbers  map[tuple]uint32               // of challenges
 	number   uint32                         // of the challenge that the program has just sent; 0: it has sent none
 }
@@ -96,7 +97,7 @@ type side struct {
 // New makes a load balancer without services.
 func New() *Model {
 	return &Model{
-		began: time.Now(), services: map[lb.Key]*service{}, table: map[tuple]entry{}, known: map[netip.Prefix]time.Duration{}, numbers: map[tuple]uint32{},
+		began: time.Now(), services: map[lb.Key]*service{}, table: map[tuple]entry{}, known: map[netip.Prefix]time.Duration{}, answered: map[netip.Prefix]time.Duration{}, numbers: map[tuple]uint32{},
 	}
 }
 
@@ -324,7 +325,11 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 			m.know(key.src.Addr())
 		}
 	} else {
+		opened := e.conn.open
 		e.conn.datagram(e.dir, m.now)
+		if e.conn.open && !opened && !e.conn.oneWay {
+			m.answered[clientOf(key.src.Addr())] = m.now + answeredTime
+		}
 	}
 	return e.count(uint64(length))
 }
@@ -468,9 +473,11 @@ func (m *Model) Close() bool {
 			}
 		}
 	}
-	for _, until := range m.known {
-		if d := m.now - until; d > -3*time.Second && d < 6*time.Second {
-			return true
+	for _, clients := range []map[netip.Prefix]time.Duration{m.known, m.answered} {
+		for _, until := range clients {
+			if d := m.now - until; d > -3*time.Second && d < 6*time.Second {
+				return true
+			}
 		}
 	}
 	for _, e := range m.table {

@@ -53,12 +53,16 @@ func (m *Model) place(s *service, key tuple) uint64 {
 	return uint64(s.next - 1)
 }
 
-// least is the first of those with the fewest connections for their weight.
-func (m *Model) least(s *service) (best uint64) {
+// least is the first place with the fewest connections for its weight, from the next one in turn.
+func (m *Model) least(s *service) uint64 {
+	first, count := uint64(s.next), uint64(len(s.turns))
+	s.next++
+	best := first % count
 	weight := func(e *endpoint) uint64 { return uint64(s.Endpoints[slices.Index(s.endpoints, e)].Weight) }
-	for i, e := range s.turns {
-		if b := s.turns[best]; m.statsOf(e).Active*weight(b) < m.statsOf(b).Active*weight(e) {
-			best = uint64(i)
+	for i := range count {
+		place := (first + i) % count
+		if e, b := s.turns[place], s.turns[best]; m.statsOf(e).Active*weight(b) < m.statsOf(b).Active*weight(e) {
+			best = place
 		}
 	}
 	return best

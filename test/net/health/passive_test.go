@@ -114,7 +114,7 @@ func TestBlackholed(t *testing.T) {
 		t.Errorf("loxilb_endpoint_up is %v", up)
 	}
 	r.blackhole(1, false)
-	r.EventuallyShows("get ep", "32.32.32.1_none_5001", " up ")
+	r.EventuallyShows("get ep", "32.32.32.1_none_5001", " unprobed ")
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		if _, who, err := greet(r.Rig, address); err != nil || who != "ep2" {
 			return fmt.Errorf("%q answers, %w", who, err)
@@ -216,7 +216,7 @@ func TestResetsBeforeData(t *testing.T) {
 	servers[1].stop()
 	servers[1].handle = well
 	servers[1].start()
-	r.EventuallyShows("get ep", "32.32.32.1_none_5001", " up ")
+	r.EventuallyShows("get ep", "32.32.32.1_none_5001", " unprobed ")
 	servers[1].stop()
 	servers[1].handle = reset
 	servers[1].start()
@@ -267,7 +267,7 @@ func TestRefusedSYNs(t *testing.T) {
 			wantBriefly(t, stop())
 			wantServers(r.Rig, address, "ep1", "ep3")
 			mend()
-			r.EventuallyShows("get ep", "32.32.32.1_none_5001", " up ")
+			r.EventuallyShows("get ep", "32.32.32.1_none_5001", " unprobed ")
 			wantServers(r.Rig, address, "ep1", "ep2", "ep3")
 		})
 	}
@@ -337,7 +337,7 @@ func TestAllDead(t *testing.T) {
 				servers[i].start()
 			}
 			for _, e := range endpoints {
-				r.EventuallyShows("get ep", e+"_none_5001", " up ")
+				r.EventuallyShows("get ep", e+"_none_5001", " unprobed ")
 			}
 			wantServers(r.Rig, address, []string{"ep1", "ep2"}[:len(endpoints)]...)
 		})
