@@ -33,8 +33,8 @@ type AllowedSource struct {
 
 // ApplyRequest defines model for ApplyRequest.
 type ApplyRequest struct {
-	// Confirm 1 to 86400 seconds, after which the change is undone unless POST config/confirm has come. 0: it stays.
-	Confirm int `json:"confirm,omitempty"`
+	// Confirm 1 to 86400 seconds, or a duration as 60s or 1m, after which the change is rolled back unless POST config/confirm has come. 0: it stays.
+	Confirm Seconds `json:"confirm,omitempty"`
 
 	// Doing What the revision is called, at most 200 characters. Absent: apply.
 	Doing string `json:"doing,omitempty"`
@@ -397,8 +397,8 @@ type DrainRequest struct {
 	// Rate So many of them a second. 0 or absent: 200.
 	Rate int `json:"rate,omitempty"`
 
-	// Within Seconds from now after which connections that are left are ended. 0 or absent: never.
-	Within int `json:"within,omitempty"`
+	// Within Seconds from now, or a duration as 90s or 1m, after which connections that are left are ended; at most 31536000. 0 or absent: never.
+	Within Seconds `json:"within,omitempty"`
 }
 
 // Drop defines model for Drop.
@@ -541,11 +541,11 @@ type EndpointProbe struct {
 	ProbeCA       string `json:"probeCA,omitempty"`
 	ProbeCert     string `json:"probeCert,omitempty"`
 
-	// ProbeDuration The contract's word for probeInterval, in seconds, 1 to 86400; answers round it up. Beside probeInterval it is ignored.
-	ProbeDuration int    `json:"probeDuration"`
-	ProbeHost     string `json:"probeHost,omitempty"`
-	ProbeInterval string `json:"probeInterval,omitempty"`
-	ProbeKey      string `json:"probeKey,omitempty"`
+	// ProbeDuration The contract's word for probeInterval, in seconds or as a duration (10s), 1 to 86400; answers round it up. Beside probeInterval it is ignored.
+	ProbeDuration Seconds  `json:"probeDuration"`
+	ProbeHost     string   `json:"probeHost,omitempty"`
+	ProbeInterval Duration `json:"probeInterval,omitempty"`
+	ProbeKey      string   `json:"probeKey,omitempty"`
 
 	// ProbePort 1 to 65535; 0 for ping and none.
 	ProbePort     int      `json:"probePort"`
@@ -555,8 +555,8 @@ type EndpointProbe struct {
 	ProbeStatuses []string `json:"probeStatuses,omitempty"`
 
 	// ProbeType probetype; absent: ping.
-	ProbeType string `json:"probeType,omitempty"`
-	ProbeWait string `json:"probeWait,omitempty"`
+	ProbeType string   `json:"probeType,omitempty"`
+	ProbeWait Duration `json:"probeWait,omitempty"`
 
 	// Services Services that heed it, as 20.20.20.1:2020/tcp: at most 100 of them.
 	Services []string `json:"services,omitempty"`
@@ -1669,8 +1669,8 @@ type ServiceArguments struct {
 	// Deny Prefixes or addresses that may not open connections, whatever allowedSources says, at most 1,000,000, of the VIP's family.
 	Deny []string `json:"deny,omitempty"`
 
-	// DrainTime Seconds that drain leaves connections, up to 86400. 0 is 60.
-	DrainTime int `json:"drainTime,omitempty"`
+	// DrainTime Seconds that drain leaves connections, or a duration as 60s or 1m, up to 86400. 0 is 60.
+	DrainTime Seconds `json:"drainTime,omitempty"`
 
 	// Egress Connections of the service's protocol that its endpoints open by a default route leave with the VIP for a source,
 	// or with one of snatIPs, which need no mode that translates then.
@@ -1686,8 +1686,8 @@ type ServiceArguments struct {
 	// Host Not available yet.
 	Host string `json:"host,omitempty"`
 
-	// InactiveTimeOut Idle timeout in seconds, at most 86400; 0 is the protocol's default.
-	InactiveTimeOut int `json:"inactiveTimeOut"`
+	// InactiveTimeOut Idle timeout in seconds, or a duration as 60s or 1m, at most 86400; 0 is the protocol's default.
+	InactiveTimeOut Seconds `json:"inactiveTimeOut"`
 
 	// Managed Owned by a controller. An update does not change it.
 	Managed bool `json:"managed"`
@@ -1734,9 +1734,9 @@ type ServiceArguments struct {
 	// clients; 0 is all of them.
 	PersistPrefix int `json:"persistPrefix,omitempty"`
 
-	// PersistTimeout With sel persist: seconds without a new connection after which a client is forgotten, at most 86400; 0 is
-	// 10800.
-	PersistTimeout int `json:"persistTimeout,omitempty"`
+	// PersistTimeout With sel persist: seconds without a new connection after which a client is forgotten, or a duration as 1h, at most
+	// 86400; 0 is 10800.
+	PersistTimeout Seconds `json:"persistTimeout,omitempty"`
 
 	// Port 1 to 65535; icmp: 0.
 	Port int `json:"port"`
@@ -1759,8 +1759,8 @@ type ServiceArguments struct {
 	// ProbeHost http, https, grpc: the host that is asked for, and that the certificate must be for. Absent: the endpoint's address.
 	ProbeHost string `json:"probeHost,omitempty"`
 
-	// ProbeInterval Time from probe to probe, 100ms to 24h, as 500ms or 10s. Absent: 2s.
-	ProbeInterval string `json:"probeInterval,omitempty"`
+	// ProbeInterval Time from probe to probe, 100ms to 24h, as 500ms or 10s, or a number of seconds. Absent: 2s.
+	ProbeInterval Duration `json:"probeInterval,omitempty"`
 
 	// ProbeKey https, grpc: file (PEM) of its key.
 	ProbeKey string `json:"probeKey,omitempty"`
@@ -1774,11 +1774,11 @@ type ServiceArguments struct {
 	// ProbeStatuses http, https: the statuses that are good, as 200-299 and 404, at most 16. None: 200.
 	ProbeStatuses []string `json:"probeStatuses,omitempty"`
 
-	// ProbeTimeout The contract's word for probeInterval, in seconds, in requests: 1 to 86400. 0: the default.
-	ProbeTimeout int `json:"probeTimeout,omitempty"`
+	// ProbeTimeout The contract's word for probeInterval, in seconds or as a duration (10s), in requests: 1 to 86400. 0: the default.
+	ProbeTimeout Seconds `json:"probeTimeout,omitempty"`
 
 	// ProbeWait How long a probe waits for its answer, at most probeInterval. Absent: probeInterval, or 2s if it is longer.
-	ProbeWait string `json:"probeWait,omitempty"`
+	ProbeWait Duration `json:"probeWait,omitempty"`
 
 	// Probeport Port that is probed; 0: that of the endpoint, the first one of a range.
 	Probeport int `json:"probeport,omitempty"`
@@ -1817,7 +1817,7 @@ type ServiceArguments struct {
 	Select Choice `json:"select,omitempty"`
 
 	// SlowStart How long an endpoint that comes, or comes back, takes to have all of its share of new connections, 1s to 1h. Absent: no time.
-	SlowStart string `json:"slowStart,omitempty"`
+	SlowStart Duration `json:"slowStart,omitempty"`
 
 	// Snat true is not part of this build.
 	Snat bool `json:"snat,omitempty"`

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"loxilb/internal/cli/files"
 	"loxilb/internal/cli/session"
@@ -50,10 +51,10 @@ func Root(env session.Env) *cobra.Command {
 	o := &session.Options{Env: env}
 	root := &cobra.Command{
 		Use:   "loxicmd",
-		Short: "command line of the load balancer loxilb",
+		Short: "Command line of the load balancer loxilb",
 		Long: "loxicmd creates, shows and deletes what loxilb balances, through its REST API.\n\n" +
 			"It exits with 0 when all went well, 1 when the server refused (the reason is on standard error),\n" +
-			"2 when the command line is wrong, 3 when the server can't be reached.",
+			"2 when the command line is wrong, 3 when the server can't be reached, 4 when the answer of explain is no.",
 		Example:       "  loxicmd create lb 20.20.20.1 --tcp=2020:5001 --endpoints=31.31.31.1:1,32.32.32.1:1\n  loxicmd get lb -o wide",
 		Version:       env.Build.Version,
 		SilenceUsage:  true,
@@ -67,8 +68,25 @@ func Root(env session.Env) *cobra.Command {
 	o.Register(root.PersistentFlags())
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return o.Check(cmd) }
 	addCommands(root, o)
+	addOptions(root)
 	_ = root.RegisterFlagCompletionFunc("context", func(_ *cobra.Command, _ []string, begin string) ([]string, cobra.ShellCompDirective) { // the flag is there
 		return o.ContextNames(begin), cobra.ShellCompDirectiveNoFileComp
 	})
 	return root
+}
+
+// addOptions has help list the flags of all commands in one place, and the help of a command point there.
+func addOptions(root *cobra.Command) {
+	root.AddCommand(&cobra.Command{
+		Use:     "options",
+		Short:   "Show the flags that all commands take",
+		Example: "  loxicmd options",
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			_, err := fmt.Fprint(root.OutOrStdout(), "All commands take these flags:\n\n"+root.PersistentFlags().FlagUsages())
+			return err
+		},
+	})
+	const inherited = "Global Flags:\n{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}"
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), inherited, `Use "loxicmd options" for the flags of all commands, such as --server and -o.`, 1))
 }

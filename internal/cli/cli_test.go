@@ -155,7 +155,7 @@ func TestUsage(t *testing.T) {
 		{"get lb -o jsonpath={.items[", "--output jsonpath: "},
 		{"get lb -o custom-columns=NAME", `--output custom-columns: column "NAME" is not NAME:PATH`},
 		{"get lb -o custom-columns-file=/nowhere", "--output custom-columns-file: open /nowhere"},
-		{"create lb 1.1.1.1 -o name", `--output "name" is none of wide, json and yaml`},
+		{"create lb 1.1.1.1 -o name", `--output "name" is not known (allowed: wide, json and yaml)`},
 		{"get ct -w --limit=3", "--limit, --offset and --state do not go with --watch"},
 		{"get ct -w --rate=0", "--rate 0 is out of range (allowed: 1 or more)"},
 		{"drain endpoint 31.31.31.1 --rate=0", "--rate 0 is out of range (allowed: 1 or more)"},
@@ -163,9 +163,22 @@ func TestUsage(t *testing.T) {
 		{"set endpoint 1.1.1.1 --weight=x", `--weight "x" is not a whole number`},
 		{"set endpoint 1.1.1.1 --weight=99999999999999999999", `--weight "99999999999999999999" is out of range`},
 		{"describe", "describe what? One of "},
-		{"get lb -o xml", `--output "xml" is none of wide, json, yaml, name`},
+		{"get lb -o xml", `--output "xml" is not known (allowed: wide, json, yaml, name`},
 		{"get lb --protocol ftp", `--protocol "ftp" is neither`},
-		{"get lb -t 0", "--timeout 0 is out of range"},
+		{"get lb --state=aplied", `--state "aplied" is not known; did you mean applied? (allowed: applied, pending, failed)`},
+		{"get lb -l status.state!=done", `--selector: status.state "done" is not known (allowed: applied, pending, failed)`},
+		{"get lb -l mode=onearn", `--selector: mode "onearn" is not known; did you mean onearm? (allowed: default, onearm, fullnat, dsr or hostonearm)`},
+		{"get ep --state=dwon", `--state "dwon" is not known; did you mean down?`},
+		{"get status --kind=servce", `--kind "servce" is no kind of object; did you mean service?`},
+		{"get ct -l state=established", `--selector: conntrackState "established" is not known (allowed: sync-sent, sync-ack, est,`},
+		{"get lbb", `loxicmd get knows no "lbb"; did you mean lb? (allowed: audit, ct,`},
+		{"get lb --slector=x", "unknown flag --slector of loxicmd get lb; did you mean --selector?"},
+		{"get lb --nothing-alike=x", "unknown flag: --nothing-alike"},
+		{"create lb 1.1.1.1 --tcp=1:1 --select=rrr --endpoints=1.1.1.2:1", `select "rrr" is not known; did you mean rr? (allowed: rr, hash, priority, persist, lc or random)`},
+		{"stats --sort=byte", `--sort "byte" is not known; did you mean bytes?`},
+		{"apply -f x --confirm=soon", `--confirm "soon" is not a duration, such as 60, 60s or 1m`},
+		{"drain endpoint 31.31.31.1 --deadline=1.2.3", `--deadline "1.2.3" is not a duration`},
+		{"get lb -t 0", "--timeout 0s is out of range"},
 		{"get lb -p 65536", `--port "65536" is out of range`},
 		{"get lb -p 0", "--port 0 is out of range"},
 		{"get lb --protocol https --cacert /nowhere", "--cacert: open /nowhere"},
@@ -264,7 +277,7 @@ func TestUnreachable(t *testing.T) {
 	t.Cleanup(func() { close(stop) })
 	begin := time.Now()
 	got = clitest.Run(t, "", (&clitest.Server{Server: slow}).At("get lb -t 1")...)
-	if got.Code != session.ExitUnreachable || !strings.Contains(got.Stderr, "did not answer within 1 s") || time.Since(begin) > 9*time.Second {
+	if got.Code != session.ExitUnreachable || !strings.Contains(got.Stderr, "did not answer within 1s") || time.Since(begin) > 9*time.Second {
 		t.Errorf("%v %+v", time.Since(begin), got)
 	}
 }
@@ -355,5 +368,55 @@ func TestManual(t *testing.T) {
 	}
 	if diff := cmp.Diff(known, written); diff != "" {
 		t.Errorf("flags of the program (-) and of the manual (+):\n%s", diff)
+	}
+}
+
+// Help lists the flags of all commands once, and the help of each command points there.
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	all := clitest.Run(t, "", "options").Stdout
+	for _, flag := range []string{"--server", "--apiserver", "--timeout duration", "--output"} {
+		if !strings.Contains(all, flag) {
+			t.Errorf("%s is missing in %s", flag, all)
+		}
+	}
+	for _, line := range []string{"get lb --help", "create lb --help", "get --help", "help apply"} {
+		got := clitest.Run(t, "", strings.Fields(line)...)
+		if got.Code != session.ExitOK || strings.Contains(got.Stdout, "--apiserver") || !strings.Contains(got.Stdout, `Use "loxicmd options"`) {
+			t.Errorf("%s: %+v", line, got)
+		}
+	}
+	if got := clitest.Run(t, "", "--help"); strings.Count(got.Stdout, "--apiserver") != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// A shell is offered only words that this build has.
+func TestCompletedWords(t *testing.T) {
+	t.Parallel()
+	for line, absent := range map[string][]string{"create lb --mode=": {"fullproxy"}, "create lb --select=": {"n2", "n3"}, "create lb --probetype=": {"sctp"}} {
+		got := clitest.Run(t, "", append([]string{"__complete"}, strings.Fields(line)...)...)
+		if strings.Count(got.Stdout, "\n") < 5 {
+			t.Errorf("%s: %+v", line, got)
+		}
+		for _, word := range absent {
+			if strings.Contains("\n"+got.Stdout, "\n"+word) {
+				t.Errorf("%s offers %s", line, word)
+			}
+		}
+	}
+}
+
+// A service that is asked for by a name that none has is an error, not an empty table.
+func TestNoSuchService(t *testing.T) {
+	t.Parallel()
+	s := clitest.NewServer(t, 200, `{"matched":0,"seconds":5,"services":[],"time":"2020-01-02T03:04:05Z"}`)
+	for _, line := range []string{"stats nosuch", "rate nosuch", "stats nosuch -o json"} {
+		if got := clitest.Run(t, "", s.At(line)...); got.Code != session.ExitRefused || got.Stdout != "" || !strings.Contains(got.Stderr, `there is no service "nosuch"`) {
+			t.Errorf("%s: %+v", line, got)
+		}
+	}
+	if got := clitest.Run(t, "", s.At("stats")...); got.Code != session.ExitOK {
+		t.Errorf("%+v", got)
 	}
 }

@@ -92,11 +92,7 @@ func TestContractColumns(t *testing.T) {
 				columns = row.Columns
 			}
 			got := clitest.Run(t, "", clitest.NewServer(t, 200, "{}").At(row.Path+flag)...)
-			header, _, _ := strings.Cut(got.Stdout, "\n")
-			var printed []string
-			for cell := range strings.SplitSeq(header, "|") {
-				printed = append(printed, strings.TrimSpace(cell))
-			}
+			printed := headerOf(got.Stdout)
 			next := 0
 			for _, c := range strings.Split(columns, ",") {
 				i := slices.Index(printed[next:], strings.ToUpper(c))
@@ -108,4 +104,40 @@ func TestContractColumns(t *testing.T) {
 			}
 		}
 	}
+}
+
+// With LOXILB_COMPAT=1 tables of rows have the contract's columns too, and its cells; otherwise those that say nothing are left out.
+func TestCompatColumns(t *testing.T) {
+	t.Parallel()
+	const services = `{"lbAttr":[{"serviceArguments":{"externalIP":"20.20.20.1","port":80,"protocol":"tcp","sel":0,"mode":0,"inactiveTimeOut":60},` +
+		`"endpoints":[{"endpointIP":"10.0.0.1","targetPort":80,"weight":1,"counter":"1:2"}]}]}`
+	s := clitest.NewServer(t, 200, services)
+	for _, c := range []struct{ args, compat, want string }{
+		{"get lb", "1", "EXT IP,PORT,PROTO,NAME,MARK,SEL,MODE,# OF ENDPOINTS,TIMEOUT,MONITOR"},
+		{"get lb", "0", "EXT IP,PORT,PROTO,SEL,MODE,# OF ENDPOINTS,TIMEOUT,MONITOR"},
+		{"get lb -o wide", "true", "EXT IP,SEC IPS,SOURCES,HOST,PORT,PROTO,NAME,MARK,SEL,MODE,ENDPOINT,EPORT,WEIGHT,STATE,COUNTERS,STATUS"},
+		{"get lb -o wide", "", "EXT IP,PORT,PROTO,SEL,MODE,ENDPOINT,EPORT,WEIGHT,STATE,PACKETS:BYTES,STATUS"},
+	} {
+		env := session.Env{Getenv: func(name string) string {
+			if name == "LOXILB_COMPAT" {
+				return c.compat
+			}
+			return ""
+		}}
+		got := clitest.RunIn(t, env, "", s.At(c.args)...)
+		if printed := strings.Join(headerOf(got.Stdout), ","); printed != c.want {
+			t.Errorf("LOXILB_COMPAT=%s loxicmd %s: %s, want %s\n%s", c.compat, c.args, printed, c.want, got.Stderr)
+		}
+		if c.args == "get lb" && strings.Contains(got.Stdout, "60s") == (c.compat == "1") {
+			t.Errorf("LOXILB_COMPAT=%s: %s", c.compat, got.Stdout)
+		}
+	}
+}
+
+func headerOf(table string) (cells []string) {
+	header, _, _ := strings.Cut(table, "\n")
+	for cell := range strings.SplitSeq(strings.Trim(header, "|"), "|") {
+		cells = append(cells, strings.TrimSpace(cell))
+	}
+	return cells
 }

@@ -12,6 +12,7 @@ func general() []Section[Command] {
 		{"loxicmd", []Command{
 			{Path: "", Flags: "timeout,t protocol output,o apiserver,s port,p token", State: Better, Note: "--port takes 1 to 65535; --server, --context, --socket, --cacert, --insecure, -o yaml; exit status 1 when the server refuses, with its sentence on standard error"},
 			{Path: "version"},
+			{Path: "options", State: Ours},
 			{Path: "completion bash"},
 			{Path: "completion zsh"},
 			{Path: "completion fish"},

@@ -2,6 +2,7 @@ package desired
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -104,6 +105,33 @@ func TestGoBackWhenDue(t *testing.T) {
 	}
 	if list != 1 {
 		t.Errorf("%d services", list)
+	}
+}
+
+// TestUndoneAfterConfirm: a second confirm after a good one does not hear of an older revision that was rolled back.
+func TestUndoneAfterConfirm(t *testing.T) {
+	t.Parallel()
+	s := open(t, t.TempDir())
+	commitWaiting(t, s, undone, time.Now().Add(-time.Second))
+	s.GoBackIfDue(slog.New(slog.DiscardHandler))
+	if r, ok := s.Undone(); !ok || r.Number != 2 {
+		t.Fatalf("revision %d rolled back the first one, want 2", r.Number)
+	}
+	commitWaiting(t, s, kept, time.Now().Add(time.Hour))
+	if _, err := s.Confirm(0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Confirm(0); !errors.Is(err, store.ErrPending) {
+		t.Errorf("the second confirm: %v", err)
+	}
+	if r, ok := s.Undone(); ok {
+		t.Errorf("revision %d is reported after revision 3 was confirmed", r.Number)
+	}
+	// Another rollback after that is reported again.
+	commitWaiting(t, s, undone, time.Now().Add(-time.Second))
+	s.GoBackIfDue(slog.New(slog.DiscardHandler))
+	if r, ok := s.Undone(); !ok || r.Number != 5 {
+		t.Errorf("revision %d rolled back the last one, want 5", r.Number)
 	}
 }
 

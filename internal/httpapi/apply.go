@@ -163,7 +163,7 @@ func (a *API) application(body *v1.ApplyRequest) (req *application, p *problem) 
 	case len(body.Objects) == 0 && len(body.Prune) == 0:
 		return nil, refuseField(http.StatusBadRequest, "objects", "", "is missing or empty", "a list of objects")
 	case body.Confirm < 0 || body.Confirm > maxConfirm:
-		return nil, refuseField(http.StatusBadRequest, "confirm", strconv.Itoa(body.Confirm), "is out of range", "1 to "+strconv.Itoa(maxConfirm)+" seconds, 0 for none")
+		return nil, refuseField(http.StatusBadRequest, "confirm", body.Confirm.String(), "is out of range", "1 to "+strconv.Itoa(maxConfirm)+" seconds, 0 for none")
 	case body.Remove && len(body.Prune) > 0:
 		return nil, refuse(http.StatusBadRequest, "prune does not go with remove: delete what is not in the list, or what is in it")
 	case utf8.RuneCountInString(body.Doing) > maxDoing:

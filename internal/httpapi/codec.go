@@ -171,14 +171,14 @@ func aliases(a *v1.ServiceArguments) error {
 }
 
 // intervalOf is the interval of probes, which the contract has in whole seconds and by a name of its own: 0 is none.
-func intervalOf(interval string, seconds int) (string, error) {
+func intervalOf(interval v1.Duration, seconds v1.Seconds) (v1.Duration, error) {
 	switch {
 	case seconds < 0 || seconds > 86400:
-		return "", lb.NewFieldError(fieldPeriod, strconv.Itoa(seconds), "is out of range", "0 (the default) to 86400 seconds")
+		return "", lb.NewFieldError(fieldPeriod, seconds.String(), "is out of range", "0 (the default) to 86400 seconds")
 	case interval != "" || seconds == 0:
 		return interval, nil
 	}
-	return strconv.Itoa(seconds) + "s", nil
+	return v1.Duration(seconds.String() + "s"), nil
 }
 
 // secondsOf is an interval as the contract has it, beside the exact one: rounded up.

@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
 	"strings"
+
+	v1 "loxilb/api/v1"
 )
 
 // decodeBody reads an object of the API: property names in any case, none unknown that says something.
@@ -109,6 +112,9 @@ func fieldOf(e *json.UnmarshalTypeError) string {
 
 // kindName is what JSON calls the type that was expected.
 func kindName(e *json.UnmarshalTypeError) string {
+	if e.Type == reflect.TypeFor[v1.Seconds]() {
+		return "a number of seconds, or a duration of whole seconds such as 60s or 1m"
+	}
 	switch k := e.Type.Kind().String(); {
 	case k == "bool":
 		return "true or false"

@@ -55,7 +55,7 @@ func decodeDrain(data []byte) (d lb.Drain, p *problem) {
 		return d, pathProblem(err)
 	}
 	if body.Within < 0 || body.Within > maxWithin {
-		return d, refuseField(http.StatusBadRequest, "within", strconv.Itoa(body.Within), "is out of range", "0 to "+strconv.Itoa(maxWithin)+" seconds")
+		return d, refuseField(http.StatusBadRequest, "within", body.Within.String(), "is out of range", "0 to "+strconv.Itoa(maxWithin)+" seconds")
 	}
 	if body.Within > 0 {
 		d.Deadline = time.Now().Add(time.Duration(body.Within) * time.Second)

@@ -177,7 +177,7 @@ func (c *codec) endpointAnswer(h *lb.EndpointHealth) *v1.EndpointProbe {
 	e := &v1.EndpointProbe{}
 	get(e, c.probe, &h.EndpointProbe)
 	e.Name = h.Key()
-	e.ProbeDuration = secondsOf(h.Probe.Interval)
+	e.ProbeDuration = v1.Seconds(secondsOf(h.Probe.Interval))
 	e.MinDelay, e.AvgDelay, e.MaxDelay = delay(h.MinDelay), delay(h.AvgDelay), delay(h.MaxDelay)
 	e.CurrState = currentState(h)
 	e.Since, e.Checked, e.Evidence, e.Object = h.Since, h.Checked, h.Evidence, h.Object

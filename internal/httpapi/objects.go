@@ -171,7 +171,7 @@ func (c *codec) showEndpoint(e *lb.EndpointProbe) any {
 	}{}
 	get(&out.EndpointProbe, c.probe, e)
 	out.Name = e.Key()
-	out.ProbeDuration = secondsOf(e.Probe.Interval) // for the existing loxilb
+	out.ProbeDuration = v1.Seconds(secondsOf(e.Probe.Interval)) // for the existing loxilb
 	return out
 }
 
@@ -180,7 +180,7 @@ type drainSpec struct {
 	Endpoint string     `json:"endpoint"`
 	Rate     int        `json:"rate,omitempty"`
 	Deadline *time.Time `json:"deadline,omitempty"`
-	Within   int        `json:"within,omitempty"`
+	Within   v1.Seconds `json:"within,omitempty"`
 
 	Connections int        `json:"connections,omitempty"` // ignored, as done is
 	Done        *time.Time `json:"done,omitempty"`
@@ -232,7 +232,7 @@ func readDrain(spec []byte) (d lb.Drain, p *problem) {
 	case err != nil:
 		return d, pathProblem(err)
 	case body.Within < 0 || body.Within > maxWithin:
-		return d, refuseField(http.StatusBadRequest, "within", strconv.Itoa(body.Within), "is out of range", "0 to "+strconv.Itoa(maxWithin)+" seconds")
+		return d, refuseField(http.StatusBadRequest, "within", body.Within.String(), "is out of range", "0 to "+strconv.Itoa(maxWithin)+" seconds")
 	case body.Deadline != nil && time.Until(*body.Deadline) > maxWithin*time.Second:
 		return d, refuseField(http.StatusBadRequest, "deadline", body.Deadline.Format(time.RFC3339), "is out of range", "at most a year from now")
 	case body.Deadline != nil:

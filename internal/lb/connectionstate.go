@@ -25,7 +25,7 @@ func ParseConnectionState(text string) (string, error) {
 		word = "closed"
 	}
 	if !slices.Contains(ConnectionStates(), word) {
-		return "", NewFieldError("state", text, "is no state of a connection", strings.Join(ConnectionStates(), ", "))
+		return "", NewFieldError("state", text, "is no state of a connection"+DidYouMean(word, ConnectionStates()), strings.Join(ConnectionStates(), ", "))
 	}
 	return word, nil
 }

@@ -126,6 +126,21 @@ func (f *Field[T]) Usage() string {
 	return s
 }
 
+// CheckProperty refuses what is no word of a property of services that has words; value is as PropertyText writes it.
+func CheckProperty(property, value string) error {
+	for _, f := range slices.Concat(KeyFields(), Fields()) {
+		if f.Property != property || len(f.Choices()) == 0 {
+			continue
+		}
+		if f.Numbered && strings.Trim(value, "0123456789") == "" { // of a newer server, perhaps
+			return nil
+		}
+		var s Service
+		return f.SetFlag(&s, value)
+	}
+	return nil
+}
+
 // PropertyText is what REST has in a property of a service, as text, for a value as the flag of the field takes it: a number for a word, "" for
 // the default. What is no such value, or of no such property, stays as it is.
 func PropertyText(property, value string) string {

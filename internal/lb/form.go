@@ -100,7 +100,10 @@ func seconds[T any](at func(*T) *time.Duration, longest time.Duration) form[T] {
 func (d duration[T]) get(t *T) any     { return int(*d.at(t) / time.Second) }
 func (d duration[T]) text(t *T) string { return durationText(*d.at(t)) }
 func (d duration[T]) set(t *T, f *Field[T], v any) error {
-	n := v.(int)
+	n, ok := v.(int)
+	if !ok {
+		return d.parseFlag(t, f, fmt.Sprint(v))
+	}
 	if n < 0 || n > int(d.max/time.Second) { // compared before it is multiplied: a Duration holds 292 years
 		return NewFieldError(f.Name, strconv.Itoa(n), "is out of range", f.Allowed)
 	}
@@ -109,18 +112,27 @@ func (d duration[T]) set(t *T, f *Field[T], v any) error {
 }
 
 func (d duration[T]) parse(t *T, f *Field[T], s string) (err error) {
-	if *d.at(t), err = time.ParseDuration(s); err != nil {
+	if *d.at(t), err = ParseDuration(s); err != nil {
 		return NewFieldError(f.Name, s, "is not a duration", "0s to 86400s, as in 300s")
 	}
 	return nil
 }
 
 func (d duration[T]) parseFlag(t *T, f *Field[T], s string) error {
-	n, err := parseInt(f.Name, s, f.Allowed)
-	if err != nil {
-		return err
+	if n, err := parseInt(f.Name, s, f.Allowed); err == nil {
+		return d.set(t, f, n)
 	}
-	return d.set(t, f, n)
+	v, err := ParseDuration(s)
+	switch {
+	case err != nil:
+		return NewFieldError(f.Name, s, "is not a duration", f.Allowed+", or as 60s or 1m")
+	case v < 0 || v > d.max:
+		return NewFieldError(f.Name, s, "is out of range", f.Allowed)
+	case v%time.Second != 0:
+		return NewFieldError(f.Name, s, "is not whole seconds", f.Allowed)
+	}
+	*d.at(t) = v
+	return nil
 }
 
 // durationText writes whole seconds as 300s; what Validate refuses, as Go does.

@@ -28,7 +28,7 @@ func runParse[T any](t *testing.T, parse func(string) (T, error), write func(T) 
 
 func TestParseWords(t *testing.T) {
 	t.Parallel()
-	const modes = "(allowed: default, onearm, fullnat, dsr, fullproxy or hostonearm)"
+	const modes = "(allowed: default, onearm, fullnat, dsr or hostonearm)"
 	runParse(t, ParseMode, Mode.String, []parseCase{
 		{in: "default", want: "default"}, {in: "0", want: "default"},
 		{in: "onearm", want: "onearm"}, {in: "1", want: "onearm"},
@@ -37,22 +37,22 @@ func TestParseWords(t *testing.T) {
 		{in: "fullproxy", want: "fullproxy"}, {in: "4", want: "fullproxy"},
 		{in: "hostonearm", want: "hostonearm"}, {in: "5", want: "hostonearm"},
 		{in: "6", err: `mode "6" is not known ` + modes},
-		{in: "DSR", err: `mode "DSR" is not known ` + modes},
+		{in: "DSR", err: `mode "DSR" is not known; did you mean dsr? ` + modes},
 		{in: "03", err: `mode "03" is not known ` + modes},
 		{in: "", want: "default"},
 	})
-	const algorithms = "(allowed: rr, hash, priority, persist, lc, n2, n2det, n3 or random)"
+	const algorithms = "(allowed: rr, hash, priority, persist, lc or random)"
 	runParse(t, ParseAlgorithm, Algorithm.String, []parseCase{
 		{in: "rr", want: "rr"}, {in: "0", want: "rr"}, {in: "1", want: "hash"}, {in: "priority", want: "priority"},
 		{in: "2", want: "priority"}, {in: "3", want: "persist"}, {in: "lc", want: "lc"}, {in: "4", want: "lc"},
 		{in: "random", want: "random"}, {in: "100", want: "random"}, {in: "n2", want: "n2"}, {in: "5", want: "n2"}, {in: "n3", want: "n3"}, {in: "7", want: "n3"}, {in: "6", want: "n2det"},
-		{in: "wrr", err: `select "wrr" is not known ` + algorithms},
+		{in: "wrr", err: `select "wrr" is not known; did you mean rr? ` + algorithms},
 		{in: "-1", err: `select "-1" is not known ` + algorithms},
 	})
 	runParse(t, ParseProtocol, Protocol.String, []parseCase{
 		{in: "tcp", want: "tcp"}, {in: "6", want: "tcp"}, {in: "udp", want: "udp"}, {in: "17", want: "udp"},
 		{in: "sctp", want: "sctp"}, {in: "132", want: "sctp"}, {in: "icmp", want: "icmp"}, {in: "1", want: "icmp"},
-		{in: "quic\x1b[2J", err: `protocol "quic\x1b[2J" is not known (allowed: tcp, udp, sctp or icmp)`},
+		{in: "quic\x1b[2J", err: `protocol "quic\x1b[2J" is not known (allowed: tcp, udp or icmp)`},
 	})
 	for got, want := range map[string]string{
 		Mode(9).String(): "mode(9)", Algorithm(8).String(): "algorithm(8)", Protocol(2).String(): "protocol(2)",
@@ -208,7 +208,7 @@ func TestParseService(t *testing.T) {
 		{in: "10.0.0.1:80/tcp snet=10.1.0.1", err: `service "snet=10.1.0.1" names no field of a service ` + fields},
 		{in: "10.0.0.1:80/tcp mode", err: `service "mode" is not FIELD=VALUE`},
 		{in: "10.0.0.1:80/tcp mode=dsr mode=dsr", err: `service "mode=dsr" repeats a field`},
-		{in: "10.0.0.1:80/tcp idle=3", err: `idle timeout "3" is not a duration (allowed: 0s to 86400s, as in 300s)`},
+		{in: "10.0.0.1:80/tcp idle=x", err: `idle timeout "x" is not a duration (allowed: 0s to 86400s, as in 300s)`},
 		{in: "10.0.0.1:80/tcp managed=1", err: `managed "1" is not known (allowed: true or false)`},
 		{in: `10.0.0.1:80/tcp name="a`, err: `service "name=\"a" has an open quote`},
 		{in: `10.0.0.1:80/tcp name="a"b`, err: `service "name=\"a\"b" goes on after a closing quote`},

@@ -3,6 +3,7 @@ package lb
 import (
 	"cmp"
 	"strconv"
+	"strings"
 )
 
 // Policer bounds a rate. Packets are green, yellow or red, by RFC 2697 (one rate) or RFC 2698 (two rates); red ones are dropped.
@@ -15,6 +16,25 @@ type Policer struct {
 	CommittedBurst uint64     `json:"committedBurst,omitempty"` // bytes, or packets; 0: of the rate
 	ExcessBurst    uint64     `json:"excessBurst,omitempty"`    // of the peak rate, or the excess; 0: of the rate
 	Attachment     Attachment `json:"attachment"`
+}
+
+// PolicerTypeWord is the name that RFC 2697 and RFC 2698 give the two types.
+func PolicerTypeWord(oneRate bool) string {
+	if oneRate {
+		return "srTCM"
+	}
+	return "trTCM"
+}
+
+// ParsePolicerType reads the contract's number or the word, and reports whether the policer has one rate.
+func ParsePolicerType(text string) (oneRate bool, err error) {
+	switch {
+	case text == "1", strings.EqualFold(text, PolicerTypeWord(true)):
+		return true, nil
+	case text == "", text == "0", strings.EqualFold(text, PolicerTypeWord(false)):
+		return false, nil
+	}
+	return false, NewFieldError("type", text, "is not a type of policer", "0 or trTCM (two rates), 1 or srTCM (one rate)")
 }
 
 const (

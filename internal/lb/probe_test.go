@@ -70,7 +70,7 @@ func TestProbeRefused(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 3<<20)
 	for _, tc := range []struct{ fields, want string }{
-		{"probetype=telnet", `probe type "telnet" is not known (allowed: auto, tcp, udp, ping, http, https, grpc, dns, none or sctp)`},
+		{"probetype=telnet", `probe type "telnet" is not known (allowed: auto, tcp, udp, ping, http, https, grpc, dns or none)`},
 		{"probetype=sctp", `probe type "sctp" is not part of this build: ping asks whether the machine is there (allowed: auto, tcp, udp, ping, http, https, grpc, dns or none)`},
 		{"probetype=ping probeport=80", `probe port "80" is given, and probe type ping has no port (allowed: 0)`},
 		{"probeport=65536", `probe port "65536" is out of range (allowed: 0 (the endpoint's own) to 65535)`},
@@ -78,7 +78,7 @@ func TestProbeRefused(t *testing.T) {
 		{"probe-retries=1000000000", `probe retries "1000000000" is out of range (allowed: 0 (the default) to 100)`},
 		{"probe-retries=-1", `probe retries "-1" is out of range (allowed: 0 (the default) to 100)`},
 		{"probe-rise=101", `probe rise "101" is out of range (allowed: 0 (the default) to 100)`},
-		{"probe-interval=5", `probe interval "5" is not a duration (allowed: 500ms, 2s, 1m and the like)`},
+		{"probe-interval=5x", `probe interval "5x" is not a duration (allowed: 500ms, 2s, 1m, or a number of seconds)`},
 		{"probe-interval=99ms", `probe interval "99ms" is out of range (allowed: 100ms to 24h; 0 is the default)`},
 		{"probe-interval=-2s", `probe interval "-2s" is out of range (allowed: 100ms to 24h; 0 is the default)`},
 		{"probe-interval=25h", `probe interval "25h0m0s" is out of range (allowed: 100ms to 24h; 0 is the default)`},

@@ -124,8 +124,8 @@ func (d spell[T]) parse(t *T, f *Field[T], s string) (err error) {
 		*d.at(t) = 0
 		return nil
 	}
-	if *d.at(t), err = time.ParseDuration(s); err != nil {
-		return NewFieldError(f.Name, s, "is not a duration", "500ms, 2s, 1m and the like")
+	if *d.at(t), err = ParseDuration(s); err != nil {
+		return NewFieldError(f.Name, s, "is not a duration", "500ms, 2s, 1m, or a number of seconds")
 	}
 	return nil
 }

@@ -80,6 +80,19 @@ func (r *Rule) set(field, value string) (err error) {
 	return err
 }
 
+// RuleProtocolWord is the word of a protocol, or its number.
+func RuleProtocolWord(n uint8) string {
+	for _, p := range []Protocol{TCP, UDP, SCTP, ICMP, ICMPv6} {
+		if n == uint8(p) {
+			return p.String()
+		}
+	}
+	return strconv.Itoa(int(n))
+}
+
+// ParseRuleProtocol reads what RuleProtocolWord writes.
+func ParseRuleProtocol(s string) (uint8, error) { return parseRuleProtocol(FieldRuleProtocol, s) }
+
 // parseRuleProtocol reads a number, or one of the words tcp, udp, sctp, icmp and icmp6.
 func parseRuleProtocol(field, s string) (uint8, error) {
 	for _, p := range []Protocol{TCP, UDP, SCTP, ICMP, ICMPv6} {

@@ -46,7 +46,8 @@ func parseWord[T enum](field, s string, all []choice[T]) (T, error) {
 			return c.value, nil
 		}
 	}
-	return 0, NewFieldError(field, s, "is not known", list(words(all)))
+	known := available(all)
+	return 0, NewFieldError(field, s, "is not known"+DidYouMean(s, known), list(known))
 }
 
 // parseWordOrNumber takes the number too, in its shortest form only: "01" and "+1" stay the typing errors they are.
@@ -65,17 +66,19 @@ func wordError[T enum](field string, v T, all []choice[T]) error {
 	if i >= 0 && all[i].instead == "" {
 		return nil
 	}
-	allowed := list(words(slices.DeleteFunc(slices.Clone(all), func(c choice[T]) bool { return c.instead != "" })))
+	allowed := list(available(all))
 	if i >= 0 {
 		return NotBuilt(field, all[i].word, all[i].instead, allowed)
 	}
 	return NewFieldError(field, v.String(), "is not known", allowed)
 }
 
-func words[T enum](all []choice[T]) []string {
-	w := make([]string, len(all))
-	for i, c := range all {
-		w[i] = c.word
+// available are the words that this build has.
+func available[T enum](all []choice[T]) (words []string) {
+	for _, c := range all {
+		if c.instead == "" {
+			words = append(words, c.word)
+		}
 	}
-	return w
+	return words
 }

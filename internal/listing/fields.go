@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"loxilb/internal/lb"
 )
 
 // Fields are those of a type of the API, by their paths in JSON: serviceArguments.name.
@@ -78,7 +80,7 @@ func (f *Fields) Find(name string) (string, error) {
 	}
 	switch len(found) {
 	case 0:
-		return "", fmt.Errorf("field %q is not known (there are %s)", name, strings.Join(f.names(), ", "))
+		return "", fmt.Errorf("field %q is not known%s (there are %s)", name, lb.DidYouMean(name, f.names()), strings.Join(f.names(), ", "))
 	case 1:
 		return found[0], nil
 	}

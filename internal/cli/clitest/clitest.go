@@ -109,7 +109,7 @@ func Golden(t *testing.T, s *Server, name string, lines ...string) {
 	var got strings.Builder
 	for _, args := range lines {
 		r := Run(t, "", s.At(args)...)
-		if r.Code != session.ExitOK || r.Stderr != "" {
+		if r.Code != session.ExitOK && r.Code != session.ExitNo || r.Stderr != "" {
 			t.Fatalf("%s: %+v", args, r)
 		}
 		got.WriteString("$ loxicmd " + args + "\n" + r.Stdout + "\n")

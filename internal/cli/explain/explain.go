@@ -3,6 +3,7 @@ package explain
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -24,6 +25,7 @@ func explain(o *session.Options) *cobra.Command {
 		Long: "Asks the data path's own program what it would do with a packet now, and prints what the packet meets, in this order, and why.\n" +
 			"The last line is the verdict. Nothing is sent, and no connection or counter changes.\n\n" +
 			"\"!\" before a line is a warning, \"x\" what keeps the packet from getting there.\n\n" +
+			"It exits with 0 if the packet gets there, 4 if it is dropped or refused, or the endpoint is not reached.\n\n" +
 			"With --client and --endpoint (or an endpoint's address behind --to): by which services the client reaches it, and why not by the others.",
 		Example: "  loxicmd explain --from 100.100.100.1:40000 --to 20.20.20.1:80\n" +
 			"  loxicmd explain --from 100.100.100.1 --to 20.20.20.1:53 --proto udp --length 1400\n" +
@@ -38,16 +40,21 @@ func explain(o *session.Options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if o.AsIs() {
-				return o.PrintRaw(body)
-			}
 			var answer v1.Explanation
 			if err := session.Decode(body, &answer); err != nil {
 				return err
 			}
-			var b strings.Builder
-			write(&b, &answer)
-			return o.Print(b.String())
+			if o.AsIs() {
+				err = o.PrintRaw(body)
+			} else {
+				var b strings.Builder
+				write(&b, &answer)
+				err = o.Print(b.String())
+			}
+			if err == nil && !arrives(&answer) {
+				err = session.Exit(session.ExitNo, nil)
+			}
+			return err
 		},
 	}
 	fs := cmd.Flags()
@@ -61,6 +68,17 @@ func explain(o *session.Options) *cobra.Command {
 	fs.Uint32Var(&params.Mark, "mark", 0, "the packet's mark (skb->mark)")
 	fs.IntVar(&params.Length, "length", 0, "bytes of the IP packet, 60 to 3500 (default: its headers alone)")
 	return cmd
+}
+
+// arrives reports whether the answer is yes: nothing keeps the packet from getting there.
+func arrives(a *v1.Explanation) bool {
+	switch a.Verdict {
+	case "refused", "dropped", "unreached":
+		return false
+	case "reached": // by one service at least
+		return true
+	}
+	return !slices.ContainsFunc(a.Steps, func(s v1.ExplanationStep) bool { return s.State == "failed" })
 }
 
 // mark stands before a step, by its state.

@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"loxilb/internal/cli/clitest"
+	"loxilb/internal/cli/session"
 )
 
 // What the server says is printed in its order, the verdict last.
@@ -14,6 +15,25 @@ func TestExplain(t *testing.T) {
 	for _, name := range []string{"packet", "reverse"} {
 		s := clitest.NewServer(t, 200, clitest.Answer(t, name))
 		clitest.Golden(t, s, name, "explain --from 100.100.100.1 --to 20.20.20.1:80", "explain --from 100.100.100.1 --to 20.20.20.1:80 -o json")
+	}
+}
+
+// The exit status says whether the packet gets there, also with -o json.
+func TestExitStatus(t *testing.T) {
+	t.Parallel()
+	const ok, failed = `"steps":[{"stage":"way","state":"warning","text":"x"}]`, `"steps":[{"stage":"mtu","state":"failed","text":"x"}]`
+	for body, want := range map[string]int{
+		`"verdict":"forwarded",` + ok: session.ExitOK, `"verdict":"local",` + ok: session.ExitOK, `"verdict":"kernel",` + ok: session.ExitOK,
+		`"verdict":"challenged",` + ok: session.ExitOK, `"verdict":"reached",` + failed: session.ExitOK,
+		`"verdict":"forwarded",` + failed: session.ExitNo, `"verdict":"dropped",` + ok: session.ExitNo, `"verdict":"refused",` + ok: session.ExitNo,
+		`"verdict":"unreached",` + ok: session.ExitNo,
+	} {
+		s := clitest.NewServer(t, 200, `{"question":"q","summary":"s",`+body+`}`)
+		for _, format := range []string{"", " -o json"} {
+			if got := clitest.Run(t, "", s.At("explain --from 1.1.1.1 --to 2.2.2.2:80"+format)...); got.Code != want || got.Stdout == "" || got.Stderr != "" {
+				t.Errorf("%s%s: %+v, want %d", body, format, got, want)
+			}
+		}
 	}
 }
 

@@ -58,12 +58,12 @@ func applyCommand(o *session.Options) *cobra.Command {
 			if f.confirm != 0 && (f.confirm < time.Second || f.confirm > 24*time.Hour || f.confirm%time.Second != 0) {
 				return fmt.Errorf("--confirm %s is out of range: whole seconds, 1s to 24h", f.confirm)
 			}
-			return f.run(cmd.Context(), o, v1.ApplyRequest{Force: f.force, Confirm: int(f.confirm / time.Second), Doing: doing("apply", f.all())})
+			return f.run(cmd.Context(), o, v1.ApplyRequest{Force: f.force, Confirm: v1.Seconds(f.confirm / time.Second), Doing: doing("apply", f.all())})
 		},
 	}
 	f.register(cmd)
 	cmd.Flags().BoolVar(&f.force, "force", false, "also if this cuts connections of the machine itself, as your ssh session")
-	cmd.Flags().DurationVar(&f.confirm, "confirm", 0, "go back after this time unless loxicmd confirm has come, whatever becomes of the daemon until then")
+	session.DurationVar(cmd.Flags(), &f.confirm, "confirm", "", 0, "roll back after this time unless loxicmd confirm has come, even if the daemon dies meanwhile")
 	return cmd
 }
 
@@ -248,7 +248,7 @@ func printResult(o *session.Options, answer []byte, plan bool) error {
 		text += "left as it is, as a controller manages it: " + k + "\n"
 	}
 	if r.Confirm != nil {
-		text += fmt.Sprintf("goes back at %s, unless: loxicmd confirm\n", r.Confirm.Local().Format(time.TimeOnly))
+		text += fmt.Sprintf("Rolls back at %s unless you run: loxicmd confirm\n", r.Confirm.Local().Format(time.TimeOnly))
 	}
 	return o.Print(text)
 }

@@ -38,6 +38,11 @@ func readObjects(o *session.Options, sources []source) ([]manifest.Object, error
 			if len(found) == 0 && len(errs) == 0 && len(paths) == 1 {
 				return nil, fmt.Errorf("%s: there is no object in it", path)
 			}
+			for i := range found {
+				if e := readWords(&found[i]); e != nil {
+					errs = append(errs, *e)
+				}
+			}
 			objects, wrong = append(objects, found...), append(wrong, errs...)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"loxilb/internal/cli/session"
 	"loxilb/internal/importer"
 	"loxilb/internal/lb"
+	"loxilb/internal/manifest"
 )
 
 func importCommand(o *session.Options) *cobra.Command {
@@ -82,23 +83,12 @@ func entryOf(s *lb.Service) map[string]any {
 			}
 		}
 	}
-	return withoutDefaults(session.Raw(e))
-}
-
-// withoutDefaults takes out of an entry what the API writes though it says nothing.
-func withoutDefaults(data []byte) map[string]any {
-	var e map[string]any
-	if err := yaml.Unmarshal(data, &e); err != nil {
+	var spec map[string]any
+	if err := yaml.Unmarshal(session.Raw(e), &spec); err != nil {
 		panic(err) // it was written by us
 	}
-	if args, ok := e["serviceArguments"].(map[string]any); ok {
-		for name, value := range args {
-			if value == false || value == "" || value == float64(0) {
-				delete(args, name)
-			}
-		}
-	}
-	return e
+	addWords(manifest.Loadbalancer, spec)
+	return spec
 }
 
 func exportCommand(o *session.Options) *cobra.Command {

@@ -28,10 +28,11 @@ spec:
     weight: 0
   serviceArguments:
     externalIP: 10.0.0.1
+    mode: default
     persistTimeout: 60
     port: 80
     protocol: tcp
-    sel: 3
+    select: persist
 `
 	got := clitest.Run(t, rules, "import", "ipvsadm", "-")
 	if diff := cmp.Diff(clitest.Result{Stdout: want}, got); diff != "" {

@@ -103,6 +103,11 @@ func saveYAML(o *session.Options, cmd *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
+	for i := range list {
+		if list[i], err = inWords(list[i]); err != nil {
+			return err
+		}
+	}
 	text, err := manifest.YAML(list)
 	if err != nil {
 		return err

@@ -3,11 +3,14 @@ package machine
 import (
 	"context"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/cli/session"
+	"loxilb/internal/lb"
 )
 
 func getStatus(o *session.Options) *cobra.Command {
@@ -19,29 +22,64 @@ func getStatus(o *session.Options) *cobra.Command {
 		Ask: func(c *v1.Client, ctx context.Context, edit ...v1.RequestEditorFn) (*http.Response, error) {
 			return c.GetStatuses(ctx, params, edit...)
 		},
+		Words: map[string][]string{"state": {"applied", "pending", "failed"}},
 		Items: func(l *v1.StatusList) *[]v1.Status { return &l.StatusAttr },
 		Name:  func(s *v1.Status) string { return s.Kind + " " + s.Key },
 		Also:  func(s *v1.Status) []string { return []string{s.Key} },
-		Draw:  func(l *v1.StatusList) *session.Table { return statusTable(l.StatusAttr) },
+		Draw:  func(l *v1.StatusList) *session.Table { return statusTable(l.StatusAttr, o.Output == "wide") },
 	}
 	cmd := &cobra.Command{
 		Use:     "status [NAME|KEY...]",
 		Aliases: []string{"statuses"},
 		Short:   "show what works and what does not: what the data path has of each object, and why not what is wanted",
+		RunE:    func(*cobra.Command, []string) error { return checkStatusKind(params.Kind) },
 		Example: "  loxicmd get status --failed\n  loxicmd get status 20.20.20.1:2020/tcp\n  loxicmd get status -l state=failed --sort-by=-attempts --limit=20",
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.BoolVar(&params.Failed, "failed", false, "only what failed")
-	fs.StringVar(&params.Kind, "kind", "", "only objects of this kind: service, interface, network, endpoint, vip, setting or pressure")
+	fs.StringVar(&params.Kind, "kind", "", "only objects of this kind, such as service, endpoint, interface, network, vip, firewall or route")
+	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(statusKinds(), cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 	return kind.Get(o, cmd)
 }
 
-func statusTable(list []v1.Status) *session.Table {
+// statusKinds are the kinds of objects that have a status.
+func statusKinds() []string {
+	return []string{
+		"service", "endpoint", "interface", "network", "vip", "setting", "pressure", "programs", "firewall", "policer", "mirror", "drain", "instance",
+		"ipv4address", "neighbor", "route", "fdb", "vlan", "vlanmember", "vxlan", "vxlanpeer",
+	}
+}
+
+func checkStatusKind(word string) error {
+	if word == "" || slices.Contains(statusKinds(), word) {
+		return nil
+	}
+	return lb.NewFieldError("--kind", word, "is no kind of object"+lb.DidYouMean(word, statusKinds()), strings.Join(statusKinds(), ", "))
+}
+
+// The widths at which the cells of a narrow table go on in the next line.
+const (
+	keyWidth   = 44
+	errorWidth = 44
+)
+
+func statusTable(list []v1.Status, wide bool) *session.Table {
 	t := session.NewTable("Kind", "Key", "State", "Desired", "Applied", "Since", "Tries", "Error")
+	t.LeaveOut("Tries", "-")
+	t.LeaveOut("Error", "")
+	if !wide {
+		t.LeaveOut("Desired")
+		t.LeaveOut("Applied")
+	}
 	for i := range list {
 		s := &list[i]
-		t.Add(s.Kind, s.Key, s.State, session.Version(s.Desired), session.Version(s.Applied), session.Clock(s.Since), session.Tries(s), s.Error)
+		key, problem := []string{s.Key}, []string{s.Error}
+		if !wide {
+			key, problem = session.Wrap(s.Key, keyWidth), session.Wrap(s.Error, errorWidth)
+		}
+		t.AddLines([]string{s.Kind}, key, []string{s.State}, []string{session.Version(s.Desired)}, []string{session.Version(s.Applied)},
+			[]string{session.When(s.Since)}, []string{session.Tries(s)}, problem)
 	}
 	return t
 }

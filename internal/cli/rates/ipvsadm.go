@@ -71,7 +71,7 @@ const orders = "connections, packets, bytes, packetsIn, packetsOut, bytesIn, byt
 // checkSort refuses what is none of them. "": the server's.
 func checkSort(word string) error {
 	if word != "" && !slices.Contains(strings.Split(orders+", key, name", ", "), word) {
-		return fmt.Errorf("--sort %q is not known (allowed: %s, key, name)", word, orders)
+		return fmt.Errorf("--sort %q is not known%s (allowed: %s, key, name)", word, lb.DidYouMean(word, strings.Split(orders, ", ")), orders)
 	}
 	return nil
 }
@@ -89,14 +89,25 @@ func (l *listing) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if l.session.AsIs() {
-		return l.session.PrintRaw(body)
-	}
 	var list v1.ServiceRatesList
 	if err := session.Decode(body, &list); err != nil {
 		return err
 	}
+	if err := noMatch(l.params.Match, list.Matched); err != nil {
+		return err
+	}
+	if l.session.AsIs() {
+		return l.session.PrintRaw(body)
+	}
 	return l.session.Print(l.text(&list))
+}
+
+// noMatch is the error of a service that was asked for and is not there.
+func noMatch(match string, matched int) error {
+	if match == "" || matched > 0 {
+		return nil
+	}
+	return session.Refused("there is no service %q: write a key, as in 20.20.20.1:2020/tcp, or a part of a key or a name", match)
 }
 
 // text is the listing. It has three lines of heading, as ipvsadm's has.

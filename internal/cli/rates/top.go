@@ -114,6 +114,9 @@ func (t *topOptions) print(ctx context.Context) error {
 	v := view{glyphs: localGlyphs(os.Getenv), plain: true, width: narrow, sort: t.sort}
 	printed := 0
 	err := follow(ctx, t.session, v1.WatchRatesParams{Sort: t.sort, Match: t.match, Limit: t.limit}, func(u *v1.RatesUpdate) error {
+		if err := noMatch(t.match, u.List.Matched); err != nil && printed == 0 {
+			return err
+		}
 		if err := t.printOne(&v, u, printed); err != nil {
 			return err
 		}

@@ -38,7 +38,7 @@ func drainEndpoint(o *session.Options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			body, err := o.Answer(client.DrainEndpoint(cmd.Context(), v1.DrainRequest{Endpoint: args[0], Within: int(deadline / time.Second), Rate: rate}))
+			body, err := o.Answer(client.DrainEndpoint(cmd.Context(), v1.DrainRequest{Endpoint: args[0], Within: v1.Seconds(deadline / time.Second), Rate: rate}))
 			if err != nil {
 				return err
 			}
@@ -47,7 +47,7 @@ func drainEndpoint(o *session.Options) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.DurationVar(&deadline, "deadline", 0, "after how long connections that are left are ended, as 90s or 2h; without, never")
+	session.DurationVar(fs, &deadline, "deadline", "", 0, "after how long connections that are left are ended, as 90s or 2h; without, never")
 	fs.IntVar(&rate, "rate", 200, "so many of them a second, up to 10000")
 	return cmd
 }

@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,7 +24,7 @@ func endpointAliases() []string { return []string{"ep", "Endpoint", "endpoints"}
 type endpointFlags struct {
 	session.FieldFlags[lb.EndpointProbe, v1.EndpointProbe]
 	desc    string
-	period  int
+	period  time.Duration
 	retries int
 }
 
@@ -60,7 +62,7 @@ func (f *endpointFlags) register(cmd *cobra.Command) {
 	f.FieldFlags.Register(cmd)
 	fs.Lookup("probetype").DefValue = lb.ProbePing.String()
 	fs.StringVar(&f.desc, "desc", "", "another word for --name")
-	fs.IntVar(&f.period, "period", 0, "--probe-interval in seconds, up to 86400")
+	session.DurationVar(fs, &f.period, "period", "", 0, "another word for --probe-interval, in whole seconds up to 86400")
 	fs.IntVar(&f.retries, "retries", 0, "another word for --probe-retries")
 	cmd.MarkFlagsMutuallyExclusive("desc", "name")
 	cmd.MarkFlagsMutuallyExclusive("period", "probe-interval")
@@ -69,10 +71,13 @@ func (f *endpointFlags) register(cmd *cobra.Command) {
 
 func (f *endpointFlags) request(ip string) (v1.EndpointProbe, error) {
 	e := f.Entry()
+	if f.period < 0 || f.period%time.Second != 0 {
+		return e, fmt.Errorf("--period %s is out of range: whole seconds, up to 86400", f.period)
+	}
 	if _, err := lb.ParseAddr(lb.FieldEndpointAddress, ip); err != nil {
 		return e, err
 	}
-	e.HostName, e.ProbeDuration = ip, f.period
+	e.HostName, e.ProbeDuration = ip, v1.Seconds(f.period/time.Second)
 	e.Name = cmp.Or(e.Name, f.desc)
 	e.InactiveReTries = cmp.Or(e.InactiveReTries, f.retries)
 	e.ProbeType = cmp.Or(e.ProbeType, lb.ProbePing.String()) // a server of the contract asks for it
@@ -126,6 +131,7 @@ func endpointKind(o *session.Options) session.Kind[v1.EndpointProbeList, v1.Endp
 		Name:   func(e *v1.EndpointProbe) string { return e.Name },
 		Also:   func(e *v1.EndpointProbe) []string { return []string{e.HostName} },
 		Fields: map[string]string{"state": "observedState", "host": "hostName", "service": "services", "port": "probePort"},
+		Words:  map[string][]string{"observedState": {"up", "unprobed", "standby", "draining", "drained", "panic", "down"}},
 		Draw:   func(l *v1.EndpointProbeList) *session.Table { return endpointTable(l.Attr, o.Output == "wide") },
 		More:   func(ctx context.Context, e *v1.EndpointProbe) (string, error) { return endpointRates(ctx, o, e) },
 		Events: func(e *v1.EndpointProbe) []string {
@@ -167,11 +173,18 @@ func endpointTable(list []v1.EndpointProbe, wide bool) *session.Table {
 		header = append(header, "Services", "History")
 	}
 	t := session.NewTable(header...)
+	t.LeaveOut("duration", lb.DefaultProbeInterval.String())
+	t.LeaveOut("retries", strconv.Itoa(lb.DefaultProbeFall))
+	t.LeaveOut("avgDelay", "")
+	if !wide {
+		t.LeaveOut("minDelay")
+		t.LeaveOut("maxDelay")
+	}
 	for i := range list {
 		e := &list[i]
 		row := []string{
-			e.HostName, e.Name, probeCell(e), strconv.Itoa(e.ProbePort), cmp.Or(e.ProbeInterval, strconv.Itoa(e.ProbeDuration)),
-			strconv.Itoa(e.InactiveReTries), e.MinDelay, e.AvgDelay, e.MaxDelay, probeState(e), session.Clock(e.Since), cmp.Or(session.OneLine(e.Evidence), "-"),
+			e.HostName, e.Name, probeCell(e), strconv.Itoa(e.ProbePort), cmp.Or(string(e.ProbeInterval), e.ProbeDuration.String()+"s"),
+			strconv.Itoa(e.InactiveReTries), e.MinDelay, e.AvgDelay, e.MaxDelay, probeState(e), session.When(e.Since), evidenceCell(e, e.Evidence),
 		}
 		if !wide {
 			t.Add(row...)
@@ -187,12 +200,18 @@ func endpointTable(list []v1.EndpointProbe, wide bool) *session.Table {
 			}
 			if n := len(e.History) - 1 - line; n >= 0 {
 				c := &e.History[n]
-				change = fmt.Sprintf("%s %s: %s", session.Clock(c.Time), c.To, session.OneLine(c.Evidence))
+				change = fmt.Sprintf("%s %s: %s", session.When(c.Time), c.To, evidenceCell(e, c.Evidence))
 			}
 			t.Add(append(row, service, change)...)
 		}
 	}
 	return t
+}
+
+// evidenceCell is what a probe found, without the probe and the address, which other columns have.
+func evidenceCell(e *v1.EndpointProbe, evidence string) string {
+	at := e.ProbeType + " " + net.JoinHostPort(e.HostName, strconv.Itoa(e.ProbePort)) + ": "
+	return cmp.Or(session.OneLine(strings.TrimPrefix(evidence, at)), "-")
 }
 
 // probeCell is the type, and what it asks for.

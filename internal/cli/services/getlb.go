@@ -25,11 +25,12 @@ func lbKind(o *session.Options) session.Kind[v1.LoadbalanceList, v1.LoadbalanceE
 		Name:   keyOf,
 		Also:   func(e *v1.LoadbalanceEntry) []string { return []string{e.ServiceArguments.Name} },
 		Fields: map[string]string{"state": "status.state", "vip": "serviceArguments.externalIP"},
+		Words:  map[string][]string{"status.state": {"applied", "pending", "failed"}},
 		Draw: func(l *v1.LoadbalanceList) *session.Table {
 			if o.Output == "wide" {
 				return wideLB(l.LbAttr)
 			}
-			return narrowLB(l.LbAttr)
+			return narrowLB(l.LbAttr, o.Compat())
 		},
 		Full: func(ctx context.Context, list []v1.LoadbalanceEntry) ([]string, error) {
 			return describeServices(ctx, o, list)
@@ -53,8 +54,11 @@ func getLB(o *session.Options) *cobra.Command {
 	return cmd
 }
 
-func narrowLB(list []v1.LoadbalanceEntry) *session.Table {
+func narrowLB(list []v1.LoadbalanceEntry, compat bool) *session.Table {
 	t := session.NewTable("Ext IP", "Port", "Proto", "Name", "Mark", "Sel", "Mode", "# of Endpoints", "Timeout", "Monitor")
+	t.LeaveOut("Name", "")
+	t.LeaveOut("Mark", "0")
+	t.LeaveOut("Timeout", "0", "-")
 	for i := range list {
 		a := &list[i].ServiceArguments
 		monitor := "Off"
@@ -62,15 +66,28 @@ func narrowLB(list []v1.LoadbalanceEntry) *session.Table {
 			monitor = "On"
 		}
 		t.Add(a.ExternalIP, ports(a), protocol(a), a.Name, strconv.Itoa(a.Block), algorithm(a), mode(a),
-			strconv.Itoa(len(list[i].Endpoints)), strconv.Itoa(a.InactiveTimeOut), monitor)
+			strconv.Itoa(len(list[i].Endpoints)), timeoutCell(a.InactiveTimeOut, compat), monitor)
 	}
 	return t
+}
+
+// timeoutCell is an idle timeout; - is the protocol's default.
+func timeoutCell(s v1.Seconds, compat bool) string {
+	switch {
+	case compat:
+		return s.String()
+	case s == 0:
+		return "-"
+	}
+	return s.String() + "s"
 }
 
 // wideLB gives each endpoint a line; what belongs to the service stands on the first only.
 func wideLB(list []v1.LoadbalanceEntry) *session.Table {
 	t := session.NewTable("Ext IP", "Sec IPs", "Sources", "Host", "Port", "Proto", "Name", "Mark", "Sel", "Mode",
 		"Endpoint", "EPort", "Weight", "State", "Counters", "Status")
+	t.LeaveOut("Mark", "0")
+	t.Rename("Counters", "Packets:Bytes")
 	for i := range list {
 		e := &list[i]
 		a := &e.ServiceArguments

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	v1 "loxilb/api/v1"
 )
@@ -31,6 +32,18 @@ func Clock(t time.Time) string {
 		return "-"
 	}
 	return t.Format(time.RFC3339)
+}
+
+// When is a time in short, the local one: of today without its date. - is none.
+func When(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	t = t.Local()
+	if now := time.Now(); t.Year() == now.Year() && t.YearDay() == now.YearDay() {
+		return t.Format(time.TimeOnly)
+	}
+	return t.Format("2006-01-02 15:04")
 }
 
 // Moment is a time; - for none.
@@ -60,6 +73,26 @@ func OneLine(s string) string {
 		}
 		return r
 	}, s)
+}
+
+// Wrap breaks a text behind spaces and commas into lines that are no wider than width where that is possible.
+func Wrap(text string, width int) (lines []string) {
+	for utf8.RuneCountInString(text) > width {
+		end := 0
+		for i, r := range text {
+			if next := i + utf8.RuneLen(r); r == ' ' || r == ',' {
+				if utf8.RuneCountInString(text[:next]) > width+1 && end > 0 {
+					break
+				}
+				end = next
+			}
+		}
+		if end == 0 || end == len(text) {
+			break
+		}
+		lines, text = append(lines, strings.TrimSpace(text[:end])), text[end:]
+	}
+	return append(lines, text)
 }
 
 // EventLine is an event in a line.

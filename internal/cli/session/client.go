@@ -182,7 +182,7 @@ func (o *Options) noAnswer(err error) error {
 	}
 	var ne net.Error
 	if errors.As(ue.Err, &ne) && ne.Timeout() {
-		return fmt.Errorf("the server at %s did not answer within %d s", at, o.timeout)
+		return fmt.Errorf("the server at %s did not answer within %s", at, o.timeout)
 	}
 	return fmt.Errorf("the server at %s can't be reached: %w%s", at, withoutAddress(ue.Err), o.own)
 }

@@ -14,6 +14,7 @@ const (
 	ExitRefused     = 1 // the server refused, or its answer was not understood
 	ExitUsage       = 2
 	ExitUnreachable = 3
+	ExitNo          = 4 // of explain: the packet does not get there
 
 	ExitPlanned = 2 // of plan: there is something to do
 )

@@ -29,9 +29,11 @@ func (f *FieldFlags[T, O]) Register(cmd *cobra.Command) {
 			flag.NoOptDefVal = "true"
 		}
 		if words := field.Choices(); len(words) > 0 {
-			names := make([]string, len(words))
-			for i, w := range words {
-				names[i] = w.Word + "\t" + w.Help
+			var names []string
+			for _, w := range words {
+				if w.Available {
+					names = append(names, w.Word+"\t"+w.Help)
+				}
 			}
 			_ = cmd.RegisterFlagCompletionFunc(field.Flag, cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp)) // fails for a flag that is not there
 		}

@@ -27,6 +27,7 @@ type Kind[L, T any] struct {
 	Also     func(*T) []string // other names that get takes; nil: none
 	Draw     func(*L) *Table
 	Fields   map[string]string                            // words for fields, besides their paths
+	Words    map[string][]string                          // what fields may have, by their paths
 	ByServer bool                                         // names mean what the server makes of them
 	Served   bool                                         // the server chooses, sorts and pages
 	Named    []string                                     // paths of fields that hold names; of what is served
@@ -83,10 +84,16 @@ func (k Kind[L, T]) Get(o *Options, cmd *cobra.Command) *cobra.Command {
 // Choose gives a get command a flag that chooses by a field, as the selector does; by the name, if there is no path.
 func (k Kind[L, T]) Choose(cmd *cobra.Command, flag, help, path string) {
 	value := cmd.Flags().String(flag, "", help)
+	if words := k.Words[path]; len(words) > 0 {
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+	}
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		words := k.Words[path]
 		switch {
 		case *value == "":
+		case len(words) > 0 && !slices.Contains(words, *value):
+			return lb.NewFieldError("--"+flag, *value, "is not known"+lb.DidYouMean(*value, words), strings.Join(words, ", "))
 		case path == "":
 			args = append(args, *value)
 		default:
@@ -129,6 +136,9 @@ func (k *Kind[L, T]) query(f *listFlags, names []string) (*listing.Query, error)
 		if err := where.Resolve(k.fields(), lb.PropertyText); err != nil {
 			return nil, fmt.Errorf("--%s: %w", flag, err)
 		}
+		if err := k.checkWords(where); err != nil {
+			return nil, fmt.Errorf("--%s: %w", flag, err)
+		}
 		q.Where = append(q.Where, where...)
 	}
 	if err := q.ResolveSort(k.fields()); err != nil {
@@ -138,6 +148,25 @@ func (k *Kind[L, T]) query(f *listFlags, names []string) (*listing.Query, error)
 		return nil, fmt.Errorf("--%w", err)
 	}
 	return q, AtLeast(0, "limit", q.Limit)
+}
+
+// checkWords refuses what a field never has: nothing would be found, for ever.
+func (k *Kind[L, T]) checkWords(where listing.Selector) error {
+	for _, r := range where {
+		words := k.Words[r.Field]
+		for _, value := range r.Values {
+			if value == "" {
+				continue
+			}
+			if len(words) > 0 && !slices.Contains(words, value) {
+				return lb.NewFieldError(r.Field, value, "is not known"+lb.DidYouMean(value, words), strings.Join(words, ", "))
+			}
+			if err := lb.CheckProperty(r.Field, value); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // page is what came of a query.
@@ -330,7 +359,11 @@ func (k *Kind[L, T]) print(o *Options, f *listFlags, p *page[T]) error {
 	}
 	var list L
 	*k.Items(&list) = p.list
-	return o.Print(f.cut(k.Draw(&list)).String())
+	t := f.cut(k.Draw(&list))
+	if !o.Compat() {
+		t.compact(o.format.word == "wide")
+	}
+	return o.Print(t.String())
 }
 
 // cut takes the header off, if nobody wants it.

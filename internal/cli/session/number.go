@@ -7,14 +7,32 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"loxilb/internal/lb"
 )
 
-// FlagError says in words what is wrong with a flag's number.
-func FlagError(_ *cobra.Command, err error) error {
+// FlagError says in words what is wrong with a flag.
+func FlagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) {
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden {
+				names = append(names, f.Name)
+			}
+		})
+		if name := lb.Suggest(unknown.GetSpecifiedName(), names); name != "" && unknown.GetSpecifiedShortnames() == "" {
+			return fmt.Errorf("unknown flag --%s of %s; did you mean --%s?", unknown.GetSpecifiedName(), cmd.CommandPath(), name)
+		}
+		return err
+	}
 	var (
 		flag   *pflag.InvalidValueError
 		number *strconv.NumError
 	)
+	if errors.As(err, &flag) && flag.GetFlag().Value.Type() == durationType {
+		return fmt.Errorf("--%s %q is not a duration, such as 60, 60s or 1m", flag.GetFlag().Name, flag.GetValue())
+	}
 	if !errors.As(err, &flag) || !errors.As(err, &number) {
 		return err
 	}

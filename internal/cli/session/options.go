@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,7 +19,7 @@ type Options struct {
 	Output string // wide, json or yaml; empty: a table
 	format format
 
-	timeout   int
+	timeout   time.Duration
 	server    string
 	context   string
 	protocol  string
@@ -49,7 +50,7 @@ func (o *Options) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&o.token, "token", "", "token for the server (default: what "+TokenFile+" holds)")
 	fs.StringVar(&o.cacert, "cacert", "", "certificates (PEM) to check an https server by, instead of the system's")
 	fs.BoolVar(&o.insecure, "insecure", false, "don't check the certificate of an https server")
-	fs.IntVarP(&o.timeout, "timeout", "t", 10, "seconds that the server may be silent")
+	DurationVar(fs, &o.timeout, "timeout", "t", 10*time.Second, "how long the server may be silent")
 	fs.StringVarP(&o.Output, "output", "o", "", "wide, json or yaml; of get also name, jsonpath=TEMPLATE or custom-columns=NAME:PATH,...")
 }
 
@@ -72,8 +73,8 @@ func (o *Options) Check(cmd *cobra.Command) error {
 			return errors.New("--server does not go with another flag that names a server: which one is meant?")
 		}
 	}
-	if o.timeout < 1 || o.timeout > 86400 {
-		return fmt.Errorf("--timeout %d is out of range: 1 to 86400 seconds", o.timeout)
+	if o.timeout < time.Second || o.timeout > 24*time.Hour {
+		return fmt.Errorf("--timeout %s is out of range: 1s to 24h", o.timeout)
 	}
 	if o.port == 0 {
 		return fmt.Errorf("--port 0 is out of range: 1 to 65535")
@@ -81,10 +82,18 @@ func (o *Options) Check(cmd *cobra.Command) error {
 	return nil
 }
 
-func (o *Options) wait() time.Duration { return time.Duration(o.timeout) * time.Second }
+func (o *Options) wait() time.Duration { return o.timeout }
 
 // Patient has the server take its time for an answer: so long, unless --timeout is longer.
 func (o *Options) Patient(d time.Duration) { o.idle = max(o.wait(), d) }
+
+// Compat reports whether tables have all columns of the existing loxilb, for scripts that take them
+// apart: LOXILB_COMPAT says so, as it does to the daemon.
+func (o *Options) Compat() bool {
+	text := o.Env.get("LOXILB_COMPAT")
+	on, err := strconv.ParseBool(text)
+	return on || err != nil && text != ""
+}
 
 // Print writes to standard output; a full disk or a closed pipe is a failure like any other.
 func (o *Options) Print(s string) error {

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"k8s.io/client-go/util/jsonpath"
+
+	"loxilb/internal/lb"
 )
 
 // format is what --output asks for.
@@ -36,7 +38,7 @@ func parseFormat(text string, lists bool) (f format, err error) {
 	case !given && (word == "" || word == "wide" || word == "json" || word == "yaml" || word == "name" && lists):
 		return format{word: word}, nil
 	case !given || !lists:
-		return f, fmt.Errorf("--output %q is none of %s", text, words)
+		return f, unknownFormat(text, words)
 	}
 	if kind, ok := strings.CutSuffix(word, "-file"); ok {
 		data, err := os.ReadFile(rest)
@@ -57,12 +59,16 @@ func parseFormat(text string, lists bool) (f format, err error) {
 	case "custom-columns":
 		err = f.parseColumns(rest)
 	default:
-		return f, fmt.Errorf("--output %q is none of %s", text, words)
+		return f, unknownFormat(text, words)
 	}
 	if err != nil {
 		return f, fmt.Errorf("--output %s: %w", word, err)
 	}
 	return f, nil
+}
+
+func unknownFormat(text, words string) error {
+	return fmt.Errorf("--output %q is not known%s (allowed: %s)", text, lb.DidYouMean(text, []string{"wide", "json", "yaml"}), words)
 }
 
 // columnsOfFile makes a list of columns of two lines, as kubectl has them: names, then paths below them.

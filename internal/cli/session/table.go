@@ -1,6 +1,8 @@
 package session
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -15,6 +17,9 @@ type Table struct {
 	rows   [][]string
 	width  []int // of the columns, once something was printed
 	bare   bool  // without a header
+
+	optional map[string][]string // by header: what a column may have in all rows to be left out; nothing: anything
+	renamed  map[string]string   // by header: a better one than the contract's
 }
 
 // NewTable is a table of these columns, without a row.
@@ -44,6 +49,61 @@ func (t *Table) AddLines(cells ...[]string) {
 		}
 		t.Add(row...)
 	}
+}
+
+// LeaveOut has a column left out of a compact table whose cells all have one of these values, or are
+// empty. Without a value the column is always left out.
+func (t *Table) LeaveOut(column string, values ...string) {
+	if t.optional == nil {
+		t.optional = map[string][]string{}
+	}
+	t.optional[strings.ToUpper(column)] = values
+}
+
+// Rename gives a column of a compact table another header than the contract's.
+func (t *Table) Rename(column, header string) {
+	if t.renamed == nil {
+		t.renamed = map[string]string{}
+	}
+	t.renamed[strings.ToUpper(column)] = strings.ToUpper(header)
+}
+
+// compact leaves out the columns that say nothing. A table without rows stays as it is.
+func (t *Table) compact(empty bool) {
+	if len(t.rows) == 0 {
+		return
+	}
+	var keep []int
+	for i, h := range t.header {
+		values, optional := t.optional[h]
+		if optional && len(values) == 0 || (optional || empty) && !t.says(i, values) {
+			continue
+		}
+		keep = append(keep, i)
+	}
+	pick := func(row []string) []string {
+		out := make([]string, 0, len(keep))
+		for _, i := range keep {
+			if i < len(row) {
+				out = append(out, row[i])
+			}
+		}
+		return out
+	}
+	for i, h := range t.header {
+		t.header[i] = cmp.Or(t.renamed[h], h)
+	}
+	t.header = pick(t.header)
+	for i := range t.rows {
+		t.rows[i] = pick(t.rows[i])
+	}
+}
+
+// says reports whether a cell of a column has something else than these values.
+func (t *Table) says(column int, values []string) bool {
+	return slices.ContainsFunc(t.rows, func(row []string) bool {
+		return column < len(row) && row[column] != "" && !slices.Contains(values, row[column])
+	})
 }
 
 // Columns is how many there are.

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"loxilb/internal/lb"
 )
 
 // Verb is the first word of a command.
@@ -32,7 +34,7 @@ func NoObject(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s knows no %q, only %s", cmd.CommandPath(), args[0], strings.Join(objects(cmd), ", "))
+	return fmt.Errorf("%s knows no %q%s (allowed: %s)", cmd.CommandPath(), args[0], lb.DidYouMean(args[0], objects(cmd)), strings.Join(objects(cmd), ", "))
 }
 
 // NeedObject says what a verb takes, to who wrote nothing behind it.

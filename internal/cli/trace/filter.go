@@ -41,7 +41,7 @@ func take(params *v1.TracePacketsParams, key, value string) error {
 	}
 	to := members[key]
 	if to == nil && key != "port" {
-		return fmt.Errorf("%q begins no part of a filter: host, port, proto, vip, service, interface, verdict and reason do", key)
+		return fmt.Errorf("unknown filter keyword %q (use host, port, proto, vip, service, interface, verdict or reason)", key)
 	}
 	if value == "" {
 		return fmt.Errorf("%q wants a word behind it", key)

@@ -59,7 +59,7 @@ func command(o *session.Options) *cobra.Command {
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.IntVarP(&t.count, "count", "c", 10_000, "end after so many packets")
-	fs.DurationVar(&t.lasts, "for", 10*time.Minute, "end after this time")
+	session.DurationVar(fs, &t.lasts, "for", "", 10*time.Minute, "end after this time")
 	fs.StringVar(&t.sample, "sample", "100%", "look at a share of the packets only")
 	fs.BoolVar(&t.payload, "payload", false, "show what is behind the headers, too, as far as the first 192 bytes go")
 	fs.StringVarP(&t.file, "write", "w", "", "write pcapng, for Wireshark, to this file, or - for standard output")

@@ -85,7 +85,7 @@ func TestRefused(t *testing.T) {
 	s := clitest.NewServer(t, 200, "")
 	for line, want := range map[string]string{
 		"trace host":             `"host" wants a word behind it`,
-		"trace hots 1.1.1.1":     `"hots" begins no part of a filter`,
+		"trace hots 1.1.1.1":     `unknown filter keyword "hots" (use host, port`,
 		"trace port 65536":       `port "65536" is none`,
 		"trace tcp udp":          `"proto" is there twice`,
 		"trace --sample=0%":      `--sample "0%" is not a share`,

@@ -19,7 +19,7 @@ func policyAliases() []string { return []string{"pol", "policys", "pols", "polic
 type policyFlags struct {
 	rate, target, block, direction string
 	color                          bool
-	kind                           int
+	kind                           string
 }
 
 func createPolicy(o *session.Options) *cobra.Command {
@@ -55,7 +55,8 @@ func createPolicy(o *session.Options) *cobra.Command {
 	fs.StringVar(&f.target, "target", "", "OBJECT:ATTACHMENT: the name of an interface with 1 or port; of services, or IP:PORT/PROTOCOL, with 2 or service; a prefix of clients with 3 or source; the key of a firewall rule with 4 or firewall")
 	fs.StringVar(&f.block, "block-size", "", "EXCESS:COMMITTED, the bursts in bytes (of rates of packets in packets); 0 or absent: 100 ms of the rate, at least 15000 bytes")
 	fs.BoolVar(&f.color, "color", false, "a packet is at best of the color that its DSCP says (AFx2 yellow, AFx3 red)")
-	fs.IntVar(&f.kind, "pol-type", 0, "0: two rates (RFC 2698), 1: one rate (RFC 2697)")
+	fs.StringVar(&f.kind, "pol-type", "0", "0 or trTCM: two rates (RFC 2698); 1 or srTCM: one rate (RFC 2697)")
+	_ = cmd.RegisterFlagCompletionFunc("pol-type", cobra.FixedCompletions([]string{lb.PolicerTypeWord(false), lb.PolicerTypeWord(true)}, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 	fs.StringVar(&f.direction, "direction", "", "but for interfaces: in (to endpoints, the default), out or both")
 	_ = cmd.MarkFlagRequired("rate")
 	_ = cmd.MarkFlagRequired("target")
@@ -69,11 +70,17 @@ func (f *policyFlags) request(name string) (body v1.Policy, err error) {
 	}
 	body.PolicyIdent = name
 	info := &body.PolicyInfo
-	info.Type, info.ColorAware = f.kind, f.color
+	oneRate, err := lb.ParsePolicerType(f.kind)
+	if err != nil {
+		return body, err
+	}
+	if info.ColorAware = f.color; oneRate {
+		info.Type = 1
+	}
 	if err := setRate("--rate", committed, &info.CommittedRate, &info.CommittedInfoRate); err != nil {
 		return body, err
 	}
-	if f.kind == 0 {
+	if !oneRate {
 		if err := setRate("--rate", peak, &info.PeakRate, &info.PeakInfoRate); err != nil {
 			return body, err
 		}

@@ -18,7 +18,7 @@ func TestPolicyFlags(t *testing.T) {
 			PolicyInfo:   v1.PolicyInfo{ColorAware: true, PeakInfoRate: 100, CommittedInfoRate: 50, ExcessBlkSize: 12000, CommittedBlkSize: 6000},
 			TargetObject: v1.PolicyTarget{Attachment: 1, PolObjName: "hs0"},
 		}},
-		{policyFlags{rate: "x:10kbit", target: "[2001:db8::1]:80/tcp:service", kind: 1, direction: "both"}, v1.Policy{
+		{policyFlags{rate: "x:10kbit", target: "[2001:db8::1]:80/tcp:service", kind: "1", direction: "both"}, v1.Policy{
 			PolicyIdent:  "p",
 			PolicyInfo:   v1.PolicyInfo{Type: 1, CommittedInfoRate: 0.01, CommittedRate: "10kbit"},
 			TargetObject: v1.PolicyTarget{Attachment: 2, PolObjName: "[2001:db8::1]:80/tcp", Direction: "both"},

@@ -1,0 +1,129 @@
+package files_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"loxilb/internal/cli/clitest"
+	"loxilb/internal/cli/session"
+)
+
+const savedNumbers = `{"objects":[
+{"apiVersion":"netlox/v1","kind":"Loadbalancer","spec":{"serviceArguments":{"externalIP":"20.20.20.1","port":80,"protocol":"tcp","mode":1,"sel":2,"bgp":false,"block":0,"name":""},"endpoints":[{"endpointIP":"10.0.0.1","targetPort":80,"weight":0}]}},
+{"apiVersion":"netlox/v1","kind":"Policy","spec":{"policyIdent":"p","policyInfo":{"type":1,"committedInfoRate":50},"targetObject":{"attachment":2,"polObjName":"web"}}},
+{"apiVersion":"netlox/v1","kind":"Mirror","spec":{"mirrorIdent":"m","mirrorInfo":{"type":3,"port":""},"targetObject":{"attachment":4,"mirrObjName":"preference:1"}}},
+{"apiVersion":"netlox/v1","kind":"Firewall","spec":{"ruleArguments":{"protocol":6,"preference":1},"opts":{"drop":true,"fwMark":0}}},
+{"apiVersion":"netlox/v1","kind":"Firewall","spec":{"ruleArguments":{"protocol":89,"preference":2},"opts":{"drop":true,"fwMark":0}}}]}`
+
+const savedWords = `apiVersion: netlox/v1
+kind: Loadbalancer
+spec:
+  endpoints:
+    - endpointIP: 10.0.0.1
+      targetPort: 80
+      weight: 0
+  serviceArguments:
+    externalIP: 20.20.20.1
+    mode: onearm
+    port: 80
+    protocol: tcp
+    select: priority
+---
+apiVersion: netlox/v1
+kind: Policy
+spec:
+  policyIdent: p
+  policyInfo:
+    committedInfoRate: 50
+    type: srTCM
+  targetObject:
+    attachment: service
+    polObjName: web
+---
+apiVersion: netlox/v1
+kind: Mirror
+spec:
+  mirrorIdent: m
+  mirrorInfo:
+    port: ""
+    type: vxlan
+  targetObject:
+    attachment: firewall
+    mirrObjName: preference:1
+---
+apiVersion: netlox/v1
+kind: Firewall
+spec:
+  opts:
+    drop: true
+    fwMark: 0
+  ruleArguments:
+    preference: 1
+    protocol: tcp
+---
+apiVersion: netlox/v1
+kind: Firewall
+spec:
+  opts:
+    drop: true
+    fwMark: 0
+  ruleArguments:
+    preference: 2
+    protocol: 89
+`
+
+// Files of save have words where the contract has numbers; apply sends the numbers of those that the server does not know.
+func TestSavedWords(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "all.yaml")
+	s := clitest.NewServer(t, 200, savedNumbers)
+	if got := clitest.Run(t, "", s.At("save -f "+file)...); got.Code != session.ExitOK {
+		t.Fatalf("%+v", got)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(savedWords, string(text)); diff != "" {
+		t.Fatal(diff)
+	}
+	s = clitest.NewServer(t, 200, `{"result":"Success","changes":[]}`)
+	if got := clitest.Run(t, "", s.At("apply -f "+file)...); got != (clitest.Result{Stdout: "unchanged\n"}) {
+		t.Fatalf("%+v", got)
+	}
+	type object struct {
+		Kind string         `json:"kind"`
+		Spec map[string]any `json:"spec"`
+	}
+	var saved, sent struct {
+		Objects []object `json:"objects"`
+	}
+	_, body, _ := strings.Cut(s.Requests[len(s.Requests)-1], "/config/apply ")
+	if err := json.Unmarshal([]byte(savedNumbers), &saved); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(body), &sent); err != nil {
+		t.Fatal(err)
+	}
+	saved.Objects[0].Spec["serviceArguments"] = map[string]any{
+		"externalIP": "20.20.20.1", "port": float64(80), "protocol": "tcp", "mode": "onearm", "select": "priority",
+	}
+	if diff := cmp.Diff(saved, sent); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A word that is none is an error with its place, and nothing is sent.
+func TestWrongWords(t *testing.T) {
+	t.Parallel()
+	s := clitest.NewServer(t, 200, `{"result":"Success","changes":[]}`)
+	got := clitest.Run(t, "apiVersion: netlox/v1\nkind: Firewall\nspec:\n  ruleArguments:\n    Protocol: tpc\n", s.At("apply -f -")...)
+	if got.Code != session.ExitRefused || len(s.Requests) != 0 || !strings.Contains(got.Stderr, `-:5:15: protocol "tpc" is not a protocol`) {
+		t.Errorf("%+v %q", got, s.Requests)
+	}
+}
