@@ -21,36 +21,58 @@ type worded struct {
 }
 
 func wordedProperties() []worded {
-	attachment := func(kind string) worded {
-		return worded{kind, "targetObject", "attachment", "", func(n int) string { return lb.AttachTo(n).String() }, func(word string) (int, error) {
-			to, err := lb.ParseAttachTo(word)
-			return int(to), err
-		}}
-	}
 	return []worded{
-		{manifest.Loadbalancer, "serviceArguments", "mode", "", func(n int) string { return lb.Mode(n).String() }, nil},
-		{manifest.Loadbalancer, "serviceArguments", "sel", "select", func(n int) string { return lb.Algorithm(n).String() }, nil},
-		{manifest.Policy, "policyInfo", "type", "", func(n int) string { return lb.PolicerTypeWord(n == 1) }, func(word string) (int, error) {
-			one, err := lb.ParsePolicerType(word)
-			if one {
-				return 1, err
-			}
-			return 0, err
-		}},
-		attachment(manifest.Policy),
-		{manifest.Mirror, "mirrorInfo", "type", "", func(n int) string { return lb.MirrorType(n).String() }, func(word string) (int, error) {
-			kind, err := lb.ParseMirrorType(word)
-			return int(kind), err
-		}},
-		attachment(manifest.Mirror),
-		{manifest.Firewall, "ruleArguments", "protocol", "", func(n int) string { return lb.RuleProtocolWord(uint8(n)) }, ruleProtocol},
-		{manifest.Firewall, "ruleArguments", "maxProtocol", "", func(n int) string { return lb.RuleProtocolWord(uint8(n)) }, ruleProtocol},
+		{
+			kind: manifest.Loadbalancer, group: "serviceArguments", property: "mode",
+			word: func(n int) string { return lb.Mode(n).String() },
+		},
+		{
+			kind: manifest.Loadbalancer, group: "serviceArguments", property: "sel", renamed: "select",
+			word: func(n int) string { return lb.Algorithm(n).String() },
+		},
+		{
+			kind: manifest.Policy, group: "policyInfo", property: "type",
+			word: func(n int) string { return lb.PolicerTypeWord(n == 1) }, number: policerType,
+		},
+		{
+			kind: manifest.Mirror, group: "mirrorInfo", property: "type",
+			word: func(n int) string { return lb.MirrorType(n).String() }, number: numberBy(lb.ParseMirrorType),
+		},
+		attachedTo(manifest.Policy),
+		attachedTo(manifest.Mirror),
+		ruleProtocol("protocol"),
+		ruleProtocol("maxProtocol"),
 	}
 }
 
-func ruleProtocol(word string) (int, error) {
-	n, err := lb.ParseRuleProtocol(word)
-	return int(n), err
+// numberBy is the number of what parse reads.
+func numberBy[T ~uint8](parse func(string) (T, error)) func(string) (int, error) {
+	return func(word string) (int, error) {
+		v, err := parse(word)
+		return int(v), err
+	}
+}
+
+func attachedTo(kind string) worded {
+	return worded{
+		kind: kind, group: "targetObject", property: "attachment",
+		word: func(n int) string { return lb.AttachTo(n).String() }, number: numberBy(lb.ParseAttachTo),
+	}
+}
+
+func ruleProtocol(property string) worded {
+	return worded{
+		kind: manifest.Firewall, group: "ruleArguments", property: property,
+		word: func(n int) string { return lb.RuleProtocolWord(uint8(n)) }, number: numberBy(lb.ParseRuleProtocol),
+	}
+}
+
+func policerType(word string) (int, error) {
+	oneRate, err := lb.ParsePolicerType(word)
+	if oneRate {
+		return 1, err
+	}
+	return 0, err
 }
 
 // inWords is a document of an object with words for numbers, and without what a service has by default anyway.
