@@ -456,20 +456,36 @@ struct token_bucket {
 	__u32 tokens; /* hz times as many as there are */
 } __attribute__((aligned(8))); /* swapped as a whole */
 
+/* The reasons for which services refuse packets that would open connections, as
+ * drop_reason has them. */
+enum refusal {
+	REFUSAL_NO_ENDPOINT,
+	REFUSAL_CONNTRACK_FULL,
+	REFUSAL_CONNECTION_LIMIT,
+	REFUSAL_RATE_LIMIT,
+	REFUSAL_SOURCE_NOT_ALLOWED,
+	REFUSAL_SOURCE_DENIED,
+	REFUSAL_HALF_OPEN_FULL,
+	REFUSAL_UNKNOWN_SOURCE,
+	REFUSAL_SNAT_PORTS_EXHAUSTED,
+	REFUSAL_TUPLE_IN_USE,
+	REFUSAL_NO_CONNECTION,
+	REFUSAL_OTHER, /* DROP_NO_MEMORY, DROP_NO_ROUTE */
+	REFUSALS
+};
+
 /* What the data path itself keeps of a service. Rows of this and of the next are
- * as long as a line of cache, so that CPUs that open connections of two services
+ * whole lines of cache, so that CPUs that open connections of two services
  * or endpoints do not wait for each other. A row begins anywhere in a line: what
  * comes first is what is seldom written. */
 struct service_state {
-	__u64 no_endpoint; /* packets refused for want of an endpoint */
+	__u64 refused[REFUSALS]; /* packets, by enum refusal */
 	__u64 next; /* round robin: how many connections were opened */
-	__u64 refused; /* packets refused because the table was full */
 	__s64 half_open; /* connections that are not assured */
 	struct token_bucket opens; /* while it has limits (limit.h) */
 	__s64 open; /* connections that are not closed, of those that began since some service has limits */
-	__u64 pad[2];
 };
-_Static_assert(sizeof(struct service_state) == CACHE_LINE, "ABI");
+_Static_assert(sizeof(struct service_state) == 2 * CACHE_LINE, "ABI");
 
 /* A client of a service with ALGORITHM_PERSIST: its address, or the first bits
  * of it that count. */
@@ -548,7 +564,10 @@ struct endpoint_state {
 	__u64 connections; /* opened, ever */
 	__s64 active; /* connections that are not closed */
 	__u64 tracked; /* connections in the table, closed ones too */
-	__u64 pad2[4];
+	/* packets that its service refused because of it, by DROP_* */
+	__u64 snat_ports_exhausted;
+	__u64 tuple_in_use;
+	__u64 pad2[2];
 };
 _Static_assert(sizeof(struct endpoint_state) == CACHE_LINE, "ABI");
 

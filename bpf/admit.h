@@ -11,11 +11,13 @@
 #include "protect.h"
 #include "service.h"
 
-/* Refuses a packet in the way that the service is configured for. */
+/* Refuses a packet in the way that the service is configured for. p->drop says
+ * why, also of one that is left to the kernel. */
 static __always_inline enum verdict service_refuse(struct packet *p,
 						   const struct service *svc,
 						   enum drop_reason why)
 {
+	p->drop = why;
 	if (svc->flags & SERVICE_REFUSE_PASS)
 		return VERDICT_PASS;
 	if (svc->flags & SERVICE_REFUSE_DROP)
@@ -63,15 +65,6 @@ static __always_inline enum verdict admit_source(struct packet *p,
 	return why ? drop(p, why) : VERDICT_CONTINUE;
 }
 
-/* Refuses a packet of a service that has nobody to send it to, and counts
- * that. */
-static __noinline enum verdict
-refuse_without_endpoint(struct packet *p, const struct service *svc)
-{
-	service_count_no_endpoint(svc);
-	return service_refuse(p, svc, DROP_NO_ENDPOINT);
-}
-
 /* Have the service and the client as few connections as they must? */
 static __always_inline enum verdict admit_by_limits(struct packet *p,
 						    const struct service *svc)
@@ -97,7 +90,7 @@ static __always_inline enum verdict service_admit(struct packet *p,
 	if (v != VERDICT_CONTINUE)
 		return v;
 	if (!svc->slot_count)
-		return refuse_without_endpoint(p, svc);
+		return service_refuse(p, svc, DROP_NO_ENDPOINT);
 	v = protect(p, svc);
 	if (v != VERDICT_CONTINUE)
 		return v;

@@ -376,15 +376,40 @@ static __always_inline enum verdict leave_second(ctx_t *ctx, struct packet *p,
 	return v;
 }
 
-/* Counts, at the service, a packet for whose connection there is no room. */
-static __always_inline enum verdict leave_refused(const struct service *svc)
+/* Has the packet asked for a connection in vain, or for one that is lost? A RST
+ * asks for nothing. */
+static __always_inline bool is_refused(const struct packet *p, enum verdict v)
 {
-	__u32 id = svc->id;
-	struct service_state *state = bpf_map_lookup_elem(&service_states, &id);
+	return v != VERDICT_REDIRECT &&
+	       !(p->drop == DROP_NO_CONNECTION && p->tcp_flags & TCP_RST);
+}
 
-	if (state)
-		__sync_fetch_and_add(&state->refused, 1);
-	return VERDICT_DROP;
+/* Counts a packet that is refused because of an endpoint. */
+static __noinline int endpoint_count_refused(__u32 endpoint, __u32 why)
+{
+	struct endpoint_state *state = endpoint_state_find(endpoint);
+
+	if (!state)
+		return 0;
+	if (why == DROP_SNAT_PORTS_EXHAUSTED)
+		__sync_fetch_and_add(&state->snat_ports_exhausted, 1);
+	else if (why == DROP_TUPLE_IN_USE)
+		__sync_fetch_and_add(&state->tuple_in_use, 1);
+	return 0;
+}
+
+/* Counts a packet that opens no connection, at its service, and at the endpoint
+ * where there was no source port for it. */
+static __always_inline enum verdict leave_refused(const struct packet *p,
+						  const struct opening *o,
+						  enum verdict v, bool by_endpoint)
+{
+	if (unlikely(o->outward.is) || !is_refused(p, v))
+		return v;
+	if (by_endpoint)
+		endpoint_count_refused(o->choice.endpoint, p->drop);
+	service_count_refused(o->service.id, p->drop);
+	return v;
 }
 
 /* Lets the packet go, as the steps before have decided. */
@@ -397,11 +422,12 @@ static __noinline enum verdict leave(ctx_t *ctx, struct packet *p,
 	case VERDICT_TWIN:
 		return leave_second(ctx, p, o);
 	case VERDICT_TAKEN:
-		return service_refuse(p, &o->service, p->drop);
+		v = service_refuse(p, &o->service, p->drop);
+		return leave_refused(p, o, v, true);
 	case VERDICT_FULL:
-		return leave_refused(&o->service);
+		return leave_refused(p, o, VERDICT_DROP, false);
 	default:
-		return v;
+		return leave_refused(p, o, v, false);
 	}
 }
 
@@ -421,9 +447,8 @@ __noinline enum verdict connection_open(ctx_t *ctx, struct packet *p)
 	if (v != VERDICT_CONTINUE)
 		return v;
 	v = admit(ctx, p, o);
-	if (v != VERDICT_CONTINUE)
-		return v;
-	v = choose(p, o);
+	if (v == VERDICT_CONTINUE)
+		v = choose(p, o);
 	if (v == VERDICT_CONTINUE)
 		v = reopen(ctx, p, o);
 	if (v == VERDICT_MISS)

@@ -19,6 +19,7 @@
 #include "maps.h"
 #include "packet.h"
 #include "rows.h"
+#include "service.h"
 #include "state.h"
 #include "table.h"
 
@@ -75,6 +76,14 @@ static __always_inline bool redial_is_unanswered(const struct packet *p,
 	return false;
 }
 
+/* Refuses a SYN of a connection with an endpoint that has left its service. */
+static __always_inline enum verdict redial_refuse(struct packet *p,
+						  __u32 service)
+{
+	service_count_refused(service, DROP_TUPLE_IN_USE);
+	return drop(p, DROP_TUPLE_IN_USE);
+}
+
 /* Decides about a SYN of the client that is not the first of a connection which
  * the endpoint has answered. reply: the entry of answers; NULL if none are seen, and
  * then the client's own packets stand for them. CONTINUE: the SYN follows the
@@ -92,7 +101,7 @@ __noinline enum verdict redial(struct packet *p, const struct connection *c,
 	if (flags && redial_is_silent_for(p, reply ?: c, REDIAL_LOST_SILENCE))
 		return VERDICT_MISS;
 	if (flags & ENDPOINT_REMOVED) /* whose address may be a stranger's */
-		return drop(p, DROP_TUPLE_IN_USE);
+		return redial_refuse(p, ep->service);
 	if (!reply || !(state_read(reply) & CONN_ASSURED) ||
 	    !redial_is_unanswered(p, c, reply))
 		return VERDICT_CONTINUE;

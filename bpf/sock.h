@@ -227,7 +227,7 @@ static __noinline int sock_new_flow(struct packet *p,
 		if (!service_copy(p, request->mark, &svc))
 			return -ENOENT;
 		if (!svc.slot_count) {
-			service_count_no_endpoint(&svc);
+			service_count_refused(svc.id, DROP_NO_ENDPOINT);
 			return sock_refuse_error(&svc);
 		}
 		err = sock_flow_to_endpoint(p, &svc, request, f);

@@ -424,6 +424,7 @@ const struct {
 	enum connection_flag connection;
 	enum endpoint_flag endpoint;
 	enum sample_layout sample;
+	enum refusal refusal;
 	enum link_flag link;
 	enum hop_kind way;
 	enum service_kind kind;

@@ -46,15 +46,16 @@ static __always_inline enum verdict syn_check_limits(struct packet *p,
 	return VERDICT_CONTINUE;
 }
 
-/* Decides. CONTINUE: tc.bpf.c is to. XDP is not told of marks, and asks no
- * firewall rule. */
-static __noinline enum verdict syn_decide(struct packet *p)
+/* Decides, and sets the id of the service. CONTINUE: tc.bpf.c is to. XDP is not
+ * told of marks, and asks no firewall rule. */
+static __noinline enum verdict syn_decide(struct packet *p, __u32 *service)
 {
 	struct service svc;
 	enum verdict v;
 
 	if (marked_services || rule_count || !service_copy(p, 0, &svc))
 		return VERDICT_CONTINUE;
+	*service = svc.id;
 	v = syn_check_source(p, &svc);
 	if (v != VERDICT_CONTINUE || !svc.slot_count)
 		return v;
@@ -82,9 +83,11 @@ static __noinline int syn_challenge(ctx_t *ctx, struct packet *p)
 /* Handles a SYN of no connection. Global (verifier 1). */
 __noinline int handle_syn(ctx_t *ctx, struct packet *p)
 {
+	__u32 service = 0;
+
 	if (!p)
 		return XDP_PASS;
-	switch (syn_decide(p)) {
+	switch (syn_decide(p, &service)) {
 	case VERDICT_CHALLENGE:
 		return syn_challenge(ctx, p);
 	case VERDICT_DROP:
@@ -93,6 +96,7 @@ __noinline int handle_syn(ctx_t *ctx, struct packet *p)
 		    (is_refused_for_room(p) ||
 		     p->drop == DROP_CONNECTION_LIMIT))
 			return XDP_PASS;
+		service_count_refused(service, p->drop);
 		count_drop(p->drop, p->length);
 		return XDP_DROP;
 	default:

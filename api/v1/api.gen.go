@@ -276,6 +276,12 @@ type CorsList struct {
 
 // Counters What has been counted so far. The sums of a service include endpoints that it has no longer.
 type Counters struct {
+	// Active Open connections.
+	Active uint64 `json:"active,omitempty"`
+
+	// Attempts Connections that clients asked for: made and refused.
+	Attempts uint64 `json:"attempts,omitempty"`
+
 	// BytesIn From clients.
 	BytesIn uint64 `json:"bytesIn"`
 
@@ -288,17 +294,29 @@ type Counters struct {
 	// FailedHandshakes SYNs that were refused or could not be delivered, and connections that the endpoint reset before data.
 	FailedHandshakes uint64 `json:"failedHandshakes,omitempty"`
 
+	// Inactive Closed ones, still in the connection table.
+	Inactive uint64 `json:"inactive,omitempty"`
+
 	// PacketsIn From clients.
 	PacketsIn uint64 `json:"packetsIn"`
 
 	// PacketsOut To clients.
 	PacketsOut uint64 `json:"packetsOut"`
 
-	// RefusedPackets Of services: no endpoint takes new connections, or the connection table is full.
+	// Refused Packets of clients that asked for a connection in vain; of an endpoint
+	Refused uint64 `json:"refused,omitempty"`
+
+	// RefusedBy Those by reason. A reason for which none was refused is not there.
+	RefusedBy []RefusedCount `json:"refusedBy,omitempty"`
+
+	// RefusedPackets As refused.
 	RefusedPackets uint64 `json:"refusedPackets,omitempty"`
 
 	// RepeatedSyns SYNs that came again before an answer.
 	RepeatedSyns uint64 `json:"repeatedSyns,omitempty"`
+
+	// Unanswered Handshakes that endpoints have not answered so far.
+	Unanswered uint64 `json:"unanswered,omitempty"`
 }
 
 // DeviceAddress defines model for DeviceAddress.
@@ -584,6 +602,9 @@ type EndpointRates struct {
 	// Endpoint IP:PORT.
 	Endpoint string `json:"endpoint"`
 
+	// Inactive Closed ones, still in the connection table.
+	Inactive uint64 `json:"inactive,omitempty"`
+
 	// Rates What is counted, a second. Bytes are those of IP packets.
 	Rates Rates `json:"rates"`
 
@@ -606,7 +627,12 @@ type EndpointShare struct {
 
 // EndpointStatus defines model for EndpointStatus.
 type EndpointStatus struct {
-	Backup int `json:"backup"`
+	// ActiveConnections Open now.
+	ActiveConnections uint64 `json:"activeConnections"`
+
+	// Attempts Connections that clients were to get here: opened and refused.
+	Attempts uint64 `json:"attempts"`
+	Backup   int    `json:"backup"`
 
 	// BytesIn From clients.
 	BytesIn uint64 `json:"bytesIn"`
@@ -614,7 +640,7 @@ type EndpointStatus struct {
 	// BytesOut To clients.
 	BytesOut uint64 `json:"bytesOut"`
 
-	// Connections Open now.
+	// Connections Open now, as activeConnections.
 	Connections uint64 `json:"connections"`
 	Drained     bool   `json:"drained"`
 
@@ -623,6 +649,12 @@ type EndpointStatus struct {
 
 	// Evidence What was seen last.
 	Evidence string `json:"evidence,omitempty"`
+
+	// Failed Handshakes that the endpoint refused or reset, or that could not be delivered.
+	Failed uint64 `json:"failed"`
+
+	// InactiveConnections Closed, and still in the connection table.
+	InactiveConnections uint64 `json:"inactiveConnections"`
 
 	// Opened Since it is there.
 	Opened uint64 `json:"opened"`
@@ -633,6 +665,12 @@ type EndpointStatus struct {
 	// PacketsOut To clients.
 	PacketsOut uint64 `json:"packetsOut"`
 
+	// Refused Packets of clients that were refused because of this endpoint: no source port towards it was free.
+	Refused uint64 `json:"refused"`
+
+	// RefusedBy Those by reason. A reason for which none was refused is not there.
+	RefusedBy []RefusedCount `json:"refusedBy"`
+
 	// Since Since when.
 	Since time.Time `json:"since,omitempty,omitzero"`
 
@@ -640,8 +678,11 @@ type EndpointStatus struct {
 	Standby bool `json:"standby,omitempty"`
 
 	// State up, unprobed, standby, draining, drained, panic or down.
-	State  string `json:"state"`
-	Weight int    `json:"weight"`
+	State string `json:"state"`
+
+	// Unanswered Handshakes that the endpoint has not answered so far.
+	Unanswered uint64 `json:"unanswered"`
+	Weight     int    `json:"weight"`
 }
 
 // EndpointWeight defines model for EndpointWeight.
@@ -1522,6 +1563,15 @@ type RatesUpdate struct {
 	Total TotalRates       `json:"total"`
 }
 
+// RefusedCount defines model for RefusedCount.
+type RefusedCount struct {
+	// Count Packets.
+	Count uint64 `json:"count"`
+
+	// Reason As docs/drop-reasons.md has it; other: no-memory or no-route.
+	Reason string `json:"reason"`
+}
+
 // RequestCount defines model for RequestCount.
 type RequestCount struct {
 	TotalRequests           float64      `json:"total_requests"`
@@ -1888,8 +1938,11 @@ type ServiceRates struct {
 	EndpointsDrained int `json:"endpointsDrained"`
 
 	// EndpointsUp Endpoints that take new connections and are not known to be down.
-	EndpointsUp int    `json:"endpointsUp"`
-	Name        string `json:"name,omitempty"`
+	EndpointsUp int `json:"endpointsUp"`
+
+	// Inactive Closed ones, still in the connection table.
+	Inactive uint64 `json:"inactive,omitempty"`
+	Name     string `json:"name,omitempty"`
 
 	// Rates What is counted, a second. Bytes are those of IP packets.
 	Rates Rates `json:"rates"`
@@ -1928,12 +1981,17 @@ type ServiceShare struct {
 
 // ServiceSummary defines model for ServiceSummary.
 type ServiceSummary struct {
-	Algorithm string `json:"algorithm"`
+	// ActiveConnections Open now.
+	ActiveConnections uint64 `json:"activeConnections"`
+	Algorithm         string `json:"algorithm"`
+
+	// Attempts Connections that clients asked for: opened and refused.
+	Attempts uint64 `json:"attempts"`
 
 	// Bytes Likewise.
 	Bytes uint64 `json:"bytes"`
 
-	// Connections Open now.
+	// Connections Open now, as activeConnections.
 	Connections uint64 `json:"connections"`
 
 	// Down Endpoints in state down or panic.
@@ -1945,6 +2003,12 @@ type ServiceSummary struct {
 
 	// Error Why it failed.
 	Error string `json:"error,omitempty"`
+
+	// Failed Handshakes that endpoints refused or reset, or that could not be delivered.
+	Failed uint64 `json:"failed"`
+
+	// InactiveConnections Closed, and still in the connection table.
+	InactiveConnections uint64 `json:"inactiveConnections"`
 
 	// Key Such as 20.20.20.1:2020/tcp.
 	Key  string `json:"key"`
@@ -1964,6 +2028,12 @@ type ServiceSummary struct {
 	// Rate Connections made a second, as /status/rates has it.
 	Rate float32 `json:"rate"`
 
+	// Refused Packets of clients that asked for a connection in vain.
+	Refused uint64 `json:"refused"`
+
+	// RefusedBy Those by reason. A reason for which none was refused is not there.
+	RefusedBy []RefusedCount `json:"refusedBy"`
+
 	// State failed (the wanted version cannot be applied), pending (it is not applied yet), down (clients are not served), panic (only
 	// endpoints that are reported down take connections), degraded (it serves, and some endpoints are down), draining, drained,
 	// unprobed (it serves, and nobody checks its endpoints) or up.
@@ -1971,6 +2041,9 @@ type ServiceSummary struct {
 
 	// Traffic Bytes a second, of both directions.
 	Traffic float32 `json:"traffic"`
+
+	// Unanswered Handshakes that endpoints have not answered so far.
+	Unanswered uint64 `json:"unanswered"`
 
 	// Up Endpoints that take new connections and are not known to be down.
 	Up int `json:"up"`

@@ -82,7 +82,7 @@ func (a *API) GetRequestCount(w http.ResponseWriter, _ *http.Request) {
 
 // GetErrorCount answers with how many packets each service has refused.
 func (a *API) GetErrorCount(w http.ResponseWriter, _ *http.Request) {
-	total, list := a.byService(func(s *lb.ServiceStats) uint64 { return s.NoEndpoint + s.Refused })
+	total, list := a.byService(func(s *lb.ServiceStats) uint64 { return s.Refusals.Sum() })
 	writeJSON(w, v1.ErrorCount{TotalErrors: total, TotalErrorsPerService: list})
 }
 

@@ -18,7 +18,8 @@ func counted(t *testing.T) *bench {
 	b := newBench(t, nil)
 	b.mustPost(demo)
 	b.mustPost(`{"serviceArguments":{"externalIP":"20.20.20.1","port":53,"protocol":"udp","name":"dns"},"endpoints":[{"endpointIP":"31.31.31.1","targetPort":53,"weight":1}]}`)
-	web := lb.ServiceStats{NoEndpoint: 3, Refused: 4, Endpoints: make([]lb.EndpointStats, 2)}
+	web := lb.ServiceStats{Endpoints: make([]lb.EndpointStats, 2)}
+	web.Refusals[lb.NoEndpoint], web.Refusals[lb.ConntrackFull] = 3, 4
 	web.Connections, web.Active = 10, 2
 	web.In, web.Out = lb.Traffic{Packets: 20, Bytes: 200}, lb.Traffic{Packets: 10, Bytes: 100}
 	web.Endpoints[0].In.Bytes, web.Endpoints[1].Out.Bytes = 225, 75

@@ -33,6 +33,12 @@ func (h *Handshakes) AllAnswered() (sum uint64) {
 // Failed is the number of those that came to nothing, as the endpoint or the network said.
 func (h *Handshakes) Failed() uint64 { return h.Refused + h.Reset + h.Unreachable }
 
+// Unanswered is the number of SYNs that nobody has answered so far: those that still may be are among them.
+func (h *Handshakes) Unanswered() uint64 {
+	ended := h.AllAnswered() + h.Refused + h.Unreachable
+	return h.Opened - min(h.Opened, ended)
+}
+
 // Add adds those of another endpoint.
 func (h *Handshakes) Add(o *Handshakes) {
 	h.Opened += o.Opened

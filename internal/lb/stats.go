@@ -16,7 +16,11 @@ type EndpointStats struct {
 	Takes       bool    // new connections, as its service is applied now
 	Share       float64 // of its weight that it has for them now: less than 1 while it comes slowly, 0 if it takes none
 	Handshakes  Handshakes
+	Refusals    Refusals // of an endpoint, those for want of a source port or tuple there
 }
+
+// Attempts is the number of connections made, and of packets that asked for one in vain.
+func (s *EndpointStats) Attempts() uint64 { return s.Connections + s.Refusals.Sum() }
 
 // Tracked is the number of connections in the table, active and inactive.
 func (s *EndpointStats) Tracked() uint64 { return s.Active + s.Inactive }
@@ -24,9 +28,7 @@ func (s *EndpointStats) Tracked() uint64 { return s.Active + s.Inactive }
 // ServiceStats are the counters of a service. Its sums include endpoints that have been removed since.
 type ServiceStats struct {
 	EndpointStats
-	Endpoints  []EndpointStats // in the order of Service.Endpoints
-	NoEndpoint uint64          // packets refused because no endpoint takes new connections
-	Refused    uint64          // packets refused because the connection table was full
+	Endpoints []EndpointStats // in the order of Service.Endpoints
 }
 
 // EndpointCount is what a row of the data path has counted of an endpoint since it was added to its service. Rows are used again: another service or

@@ -15,7 +15,7 @@ type sums struct {
 }
 
 func requestsOf(s *lb.ServiceStats) uint64 { return s.Connections }
-func errorsOf(s *lb.ServiceStats) uint64   { return s.NoEndpoint + s.Refused }
+func errorsOf(s *lb.ServiceStats) uint64   { return s.Refusals.Sum() }
 
 func sum(rows []row) *sums {
 	s := &sums{active: map[lb.Protocol]uint64{}, traffic: map[lb.Protocol]lb.Traffic{}}

@@ -75,7 +75,10 @@ func countedOf(k lb.Key) lb.ServiceStats {
 	shakes := lb.Handshakes{Opened: 7, Answered: [lb.HandshakeBuckets]uint64{3, 1, 10: 1}, Repeated: 4, Refused: 1, Reset: 2, Unreachable: 5}
 	first := lb.EndpointStats{Handshakes: shakes, Connections: 7, Active: 2, In: lb.Traffic{Packets: 30, Bytes: 3000}, Out: lb.Traffic{Packets: 20, Bytes: 2000}}
 	first.Takes, first.Share = true, 0.3
-	return lb.ServiceStats{EndpointStats: first, Endpoints: []lb.EndpointStats{first, {}}, NoEndpoint: 5, Refused: 6}
+	all := first
+	all.Refusals[lb.NoEndpoint], all.Refusals[lb.ConntrackFull], all.Refusals[lb.PortsExhausted] = 5, 6, 1
+	first.Refusals[lb.PortsExhausted] = 1
+	return lb.ServiceStats{EndpointStats: all, Endpoints: []lb.EndpointStats{first, {}}}
 }
 func (fake) RuleCost() lb.RuleCost { return lb.RuleCost{Nodes: 5, Rules: 8} }
 

@@ -47,11 +47,10 @@ func serviceFamilies() []family {
 				p.add(float64(r.stats.In.Bytes), r.key, "in")
 				p.add(float64(r.stats.Out.Bytes), r.key, "out")
 			})},
-		{Metric{"loxilb_service_refused_packets_total", Counter, []string{"service", "reason"}, "Packets of the service refused: no endpoint takes new connections, or the connection table is full. " + sparse, OfService},
-			ofThose(func(s *lb.ServiceStats) bool { return s.NoEndpoint+s.Refused > 0 }, func(r *row, p *page) {
-				p.add(float64(r.stats.NoEndpoint), r.key, "no-endpoint")
-				p.add(float64(r.stats.Refused), r.key, "table-full")
-			})},
+		{Metric{"loxilb_service_refused_packets_total", Counter, []string{"service", "reason"}, "Packets of clients that asked the service for a connection in vain, by the reason of the drop, which docs/drop-reasons.md explains; no series of a reason: none.", OfService},
+			func(v *view, p *page) {
+				ofServices(func(r *row, p *page) { r.addRefusals(p, v.Endpoints) })(v, p)
+			}},
 		{Metric{"loxilb_service_handshake_seconds", Histogram, of, "Time from the first SYN of a connection of the service to the endpoint's SYN+ACK. " + handshakePrecision, Native},
 			func(v *view, p *page) {
 				for i := range v.rows {
@@ -76,6 +75,16 @@ func (r *row) addStates(p *page, all bool) {
 	for _, s := range servicestate.EndpointStates() {
 		if count[s] > 0 {
 			p.add(float64(count[s]), r.key, string(s))
+		}
+	}
+}
+
+// addRefusals adds each reason for which the service has refused something; all: also the reasons that any service may have.
+func (r *row) addRefusals(p *page, all bool) {
+	for reason, n := range r.stats.Refusals {
+		reason := lb.RefusalReason(reason)
+		if n > 0 || all && (reason == lb.NoEndpoint || reason == lb.ConntrackFull) {
+			p.add(float64(n), r.key, reason.String())
 		}
 	}
 }
@@ -132,6 +141,10 @@ func endpointFamilies() []family {
 			ofEndpoints(func(r *row, at string, s *lb.EndpointStats, p *page) { p.add(float64(s.Active), r.key, at) })},
 		{Metric{"loxilb_endpoint_connections_total", Counter, of, "Connections made to the endpoint.", OfEndpoint},
 			ofEndpoints(func(r *row, at string, s *lb.EndpointStats, p *page) { p.add(float64(s.Connections), r.key, at) })},
+		{Metric{"loxilb_endpoint_refused_packets_total", Counter, []string{"service", "endpoint", "reason"}, "Of loxilb_service_refused_packets_total, those that were refused because of the endpoint: every source port towards it is in use (snat-ports-exhausted), or the client's own one (tuple-in-use).", OfEndpoint},
+			ofEndpoints(func(r *row, at string, s *lb.EndpointStats, p *page) {
+				s.Refusals.Each(func(reason lb.RefusalReason, n uint64) { p.add(float64(n), r.key, at, reason.String()) })
+			})},
 		{Metric{"loxilb_endpoint_packets_total", Counter, directed, "Packets of the endpoint, in (from clients) and out (to clients).", OfEndpoint},
 			ofEndpoints(func(r *row, at string, s *lb.EndpointStats, p *page) {
 				p.add(float64(s.In.Packets), r.key, at, "in")

@@ -39,7 +39,7 @@ type service struct {
 	endpoints  []*endpoint // as written
 	ending     []*endpoint // removed, but with connections
 	retired    lb.EndpointStats
-	noEndpoint uint64
+	refusals   lb.Refusals
 }
 
 type endpoint struct {
@@ -220,17 +220,6 @@ func (v Verdict) change(p *pkt.Packet, mac net.HardwareAddr) *pkt.Packet {
 
 func drop(reason string) Verdict { return Verdict{Name: "drop", Reason: reason} }
 
-// refused is what the service wants of a packet that it has no use for.
-func refused(svc *service, p *pkt.Packet, reason string) Verdict {
-	switch svc.Refuse {
-	case lb.RefuseDrop:
-		return drop(reason)
-	case lb.RefusePass:
-		return Verdict{Name: "pass"}
-	}
-	return answered(p, reason)
-}
-
 // answered is a drop of which the sender is told: by ICMP when its time is up, else by a RST or an ICMP error.
 func answered(p *pkt.Packet, reason string) Verdict {
 	v := drop(reason)
@@ -272,7 +261,7 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 	case ok && key.proto == lb.TCP && e.dir == fromClient && isSYN(p) && e.conn.replied:
 		switch m.redial(e.conn) {
 		case redialDrops:
-			return drop("tuple-in-use")
+			return e.conn.service.drop("tuple-in-use")
 		case redialOpens:
 			m.leave(e.conn)
 			ok = false
@@ -290,31 +279,32 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 			return answered(p, "ttl-expired")
 		}
 		if key.proto == lb.TCP && !isSYN(p) && !svc.resumes(p) {
-			return refused(svc, p, "no-connection")
+			return svc.refuse(p, "no-connection")
 		}
 		if svc.denies(key.src.Addr()) {
-			return drop("source-denied")
+			return svc.drop("source-denied")
 		}
 		if !svc.allows(key.src.Addr()) {
-			return drop("source-not-allowed")
+			return svc.drop("source-not-allowed")
 		}
 		if len(svc.turns) > 0 {
 			if v, ok := m.protect(svc, key, p); !ok {
 				if v.Reason == "challenged" && closed != nil {
 					m.leave(closed)
 				}
+				countRefusal(&svc.refusals, v.Reason)
 				return v
 			}
 			if m.limited(svc, key.src.Addr()) {
-				return refused(svc, p, "connection-limit")
+				return svc.refuse(p, "connection-limit")
 			}
 		}
 		conn, reason := m.connect(svc, key, closed)
 		if reason == "no-endpoint" || reason == "tuple-in-use" {
-			return refused(svc, p, reason)
+			return svc.refuse(p, reason)
 		}
 		if reason != "" {
-			return drop(reason)
+			return svc.drop(reason)
 		}
 		conn.begin(p)
 		e = entry{conn, fromClient}
@@ -345,7 +335,6 @@ func (c *connection) datagram(dir direction, now time.Duration) {
 // connection to that one already. If it has one to each, or its address chooses, it gets another port. It takes the place of one that is closed, if there is one.
 func (m *Model) connect(svc *service, key tuple, closed *connection) (*connection, string) {
 	if len(svc.turns) == 0 {
-		svc.noEndpoint++
 		return nil, "no-endpoint"
 	}
 	held := m.remembered(svc, key)
@@ -395,6 +384,7 @@ func (m *Model) connect(svc *service, key tuple, closed *connection) (*connectio
 		ep.stats.Connections++
 		return conn, ""
 	}
+	countRefusal(&tries[0].stats.Refusals, "tuple-in-use")
 	return nil, "tuple-in-use"
 }
 

@@ -12,7 +12,7 @@ func (m *Model) Stats(key lb.Key) (lb.ServiceStats, error) {
 	if !ok {
 		return lb.ServiceStats{}, fmt.Errorf("there is no service %s", key)
 	}
-	s := lb.ServiceStats{EndpointStats: svc.retired, NoEndpoint: svc.noEndpoint}
+	s := lb.ServiceStats{EndpointStats: svc.retired}
 	for i, e := range svc.endpoints {
 		one := m.statsOf(e)
 		s.EndpointStats = add(s.EndpointStats, one)
@@ -24,6 +24,7 @@ func (m *Model) Stats(key lb.Key) (lb.ServiceStats, error) {
 	for _, e := range svc.ending {
 		s.EndpointStats = add(s.EndpointStats, m.statsOf(e))
 	}
+	s.Refusals = svc.refusals
 	return s, nil
 }
 

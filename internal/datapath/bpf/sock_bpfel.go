@@ -387,14 +387,12 @@ type SockServiceKey struct {
 }
 
 type SockServiceState struct {
-	_          structs.HostLayout
-	NoEndpoint uint64
-	Next       uint64
-	Refused    uint64
-	HalfOpen   int64
-	Opens      SockTokenBucket
-	Open       int64
-	Pad        [2]uint64
+	_        structs.HostLayout
+	Refused  [12]uint64
+	Next     uint64
+	HalfOpen int64
+	Opens    SockTokenBucket
+	Open     int64
 }
 
 type SockSnatSourceKey struct {

@@ -427,14 +427,12 @@ type SweepServiceKey struct {
 }
 
 type SweepServiceState struct {
-	_          structs.HostLayout
-	NoEndpoint uint64
-	Next       uint64
-	Refused    uint64
-	HalfOpen   int64
-	Opens      SweepTokenBucket
-	Open       int64
-	Pad        [2]uint64
+	_        structs.HostLayout
+	Refused  [12]uint64
+	Next     uint64
+	HalfOpen int64
+	Opens    SweepTokenBucket
+	Open     int64
 }
 
 type SweepSnatSourceKey struct {

@@ -287,12 +287,14 @@ type TcEndpointOutcomes struct {
 }
 
 type TcEndpointState struct {
-	_           structs.HostLayout
-	Pad         uint64
-	Connections uint64
-	Active      int64
-	Tracked     uint64
-	Pad2        [4]uint64
+	_                  structs.HostLayout
+	Pad                uint64
+	Connections        uint64
+	Active             int64
+	Tracked            uint64
+	SnatPortsExhausted uint64
+	TupleInUse         uint64
+	Pad2               [2]uint64
 }
 
 type TcEndpointTraffic struct {
@@ -703,6 +705,24 @@ const (
 	TcRecordLimitRECORD_BUDGETS TcRecordLimit = 256
 )
 
+type TcRefusal uint32
+
+const (
+	TcRefusalREFUSAL_NO_ENDPOINT          TcRefusal = 0
+	TcRefusalREFUSAL_CONNTRACK_FULL       TcRefusal = 1
+	TcRefusalREFUSAL_CONNECTION_LIMIT     TcRefusal = 2
+	TcRefusalREFUSAL_RATE_LIMIT           TcRefusal = 3
+	TcRefusalREFUSAL_SOURCE_NOT_ALLOWED   TcRefusal = 4
+	TcRefusalREFUSAL_SOURCE_DENIED        TcRefusal = 5
+	TcRefusalREFUSAL_HALF_OPEN_FULL       TcRefusal = 6
+	TcRefusalREFUSAL_UNKNOWN_SOURCE       TcRefusal = 7
+	TcRefusalREFUSAL_SNAT_PORTS_EXHAUSTED TcRefusal = 8
+	TcRefusalREFUSAL_TUPLE_IN_USE         TcRefusal = 9
+	TcRefusalREFUSAL_NO_CONNECTION        TcRefusal = 10
+	TcRefusalREFUSAL_OTHER                TcRefusal = 11
+	TcRefusalREFUSALS                     TcRefusal = 12
+)
+
 type TcRing uint32
 
 const (
@@ -896,14 +916,12 @@ const (
 )
 
 type TcServiceState struct {
-	_          structs.HostLayout
-	NoEndpoint uint64
-	Next       uint64
-	Refused    uint64
-	HalfOpen   int64
-	Opens      TcTokenBucket
-	Open       int64
-	Pad        [2]uint64
+	_        structs.HostLayout
+	Refused  [12]uint64
+	Next     uint64
+	HalfOpen int64
+	Opens    TcTokenBucket
+	Open     int64
 }
 
 type TcSiphashKey struct {

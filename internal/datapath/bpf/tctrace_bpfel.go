@@ -400,14 +400,12 @@ type TcTraceServiceKey struct {
 }
 
 type TcTraceServiceState struct {
-	_          structs.HostLayout
-	NoEndpoint uint64
-	Next       uint64
-	Refused    uint64
-	HalfOpen   int64
-	Opens      TcTraceTokenBucket
-	Open       int64
-	Pad        [2]uint64
+	_        structs.HostLayout
+	Refused  [12]uint64
+	Next     uint64
+	HalfOpen int64
+	Opens    TcTraceTokenBucket
+	Open     int64
 }
 
 type TcTraceSnatSourceKey struct {

@@ -265,14 +265,12 @@ type XdpServiceKey struct {
 }
 
 type XdpServiceState struct {
-	_          structs.HostLayout
-	NoEndpoint uint64
-	Next       uint64
-	Refused    uint64
-	HalfOpen   int64
-	Opens      XdpTokenBucket
-	Open       int64
-	Pad        [2]uint64
+	_        structs.HostLayout
+	Refused  [12]uint64
+	Next     uint64
+	HalfOpen int64
+	Opens    XdpTokenBucket
+	Open     int64
 }
 
 type XdpSnatSourceKey struct {

@@ -265,14 +265,12 @@ type XdpTraceServiceKey struct {
 }
 
 type XdpTraceServiceState struct {
-	_          structs.HostLayout
-	NoEndpoint uint64
-	Next       uint64
-	Refused    uint64
-	HalfOpen   int64
-	Opens      XdpTraceTokenBucket
-	Open       int64
-	Pad        [2]uint64
+	_        structs.HostLayout
+	Refused  [12]uint64
+	Next     uint64
+	HalfOpen int64
+	Opens    XdpTraceTokenBucket
+	Open     int64
 }
 
 type XdpTraceSnatSourceKey struct {

@@ -12,6 +12,7 @@ import (
 	"loxilb/internal/datapath/dptest"
 	"loxilb/internal/datapath/loader"
 	"loxilb/internal/datapath/tables/alloc"
+	"loxilb/internal/lb"
 )
 
 // rowsOf says which id each endpoint of each service has.
@@ -158,7 +159,7 @@ func TestAdoptCounters(t *testing.T) {
 		if err := d.c.EndpointTraffics.Put(id, traffic); err != nil {
 			t.Fatal(err)
 		}
-		if err := d.c.Maps.ServiceStates.Put(id/3, bpf.TcServiceState{Next: 1, NoEndpoint: 2, Refused: 3}); err != nil {
+		if err := d.c.Maps.ServiceStates.Put(id/3, bpf.TcServiceState{Next: 1, Refused: [lb.RefusalReasons]uint64{lb.NoEndpoint: 2, lb.ConntrackFull: 3}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -170,12 +171,12 @@ func TestAdoptCounters(t *testing.T) {
 	apply(t, d, puts(20, 40, 3)...)
 	for n := 20; n < 40; n++ {
 		stats, ok := d.ServiceStats(serviceKey(n))
-		if !ok || stats.Connections+stats.In.Packets+stats.Out.Bytes+stats.NoEndpoint+stats.Refused != 0 {
+		if !ok || stats.Connections+stats.In.Packets+stats.Out.Bytes+stats.Refusals.Sum() != 0 {
 			t.Errorf("service %d: %+v", n, stats)
 		}
 	}
 	stats, ok := d.ServiceStats(serviceKey(0))
-	if !ok || stats.Connections != 15 || stats.In.Packets != 3 || stats.Out.Bytes != 12 || stats.NoEndpoint != 2 || stats.Refused != 3 {
+	if !ok || stats.Connections != 15 || stats.In.Packets != 3 || stats.Out.Bytes != 12 || stats.Refusals[lb.NoEndpoint] != 2 || stats.Refusals[lb.ConntrackFull] != 3 {
 		t.Errorf("service 0 has lost counters: %+v", stats)
 	}
 }

@@ -16,10 +16,11 @@ func (t *Tables) Census(keys []bpf.TcServiceKey, yield func(place int, s *lb.Ser
 		traffic
 		connections uint64
 		live
+		refused
 	}
 	counted := make([]row, t.endpointIDs.Top()) // by id
-	r, err := t.newCountReader(everConnected, func(id uint32, state *bpf.TcEndpointState, moved traffic) error {
-		counted[id] = row{moved, state.Connections, liveOf(state)}
+	r, err := t.newCountReader(hasCounted, func(id uint32, state *bpf.TcEndpointState, moved traffic) error {
+		counted[id] = row{moved, state.Connections, liveOf(state), refusedOf(state)}
 		return nil
 	})
 	if err == nil {
@@ -30,8 +31,8 @@ func (t *Tables) Census(keys []bpf.TcServiceKey, yield func(place int, s *lb.Ser
 	}
 	read := func(id uint32) (c counters, err error) {
 		one := &counted[id]
-		if everConnected(id, one.connections, one.active+one.inactive) {
-			c = counters{traffic: one.traffic, connections: one.connections, live: one.live}
+		if *one != (row{}) {
+			c = counters{traffic: one.traffic, connections: one.connections, live: one.live, refused: one.refused}
 			c.shakes, err = t.handshakes.read(id) // which takes no system call
 		}
 		return c, err
@@ -71,5 +72,5 @@ func (t *Tables) EachServiceStats(keys []bpf.TcServiceKey, yield func(place int,
 	return nil
 }
 
-// everConnected is true of an endpoint that may have counted anything.
-func everConnected(_ uint32, connections, tracked uint64) bool { return connections > 0 || tracked > 0 }
+// hasCounted reports whether an endpoint has counted anything.
+func hasCounted(_ uint32, state *bpf.TcEndpointState) bool { return *state != (bpf.TcEndpointState{}) }

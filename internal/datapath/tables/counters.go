@@ -13,7 +13,19 @@ type counters struct {
 	traffic
 	connections uint64
 	live
-	shakes lb.Handshakes
+	shakes  lb.Handshakes
+	refused refused
+}
+
+// refused counts packets that were refused because of an endpoint. It is not kept of endpoints that are gone: their services
+// have counted the same packets.
+type refused struct{ ports, tuple uint64 }
+
+func refusedOf(s *bpf.TcEndpointState) refused { return refused{s.SnatPortsExhausted, s.TupleInUse} }
+
+func (r refused) refusals() (out lb.Refusals) {
+	out[lb.PortsExhausted], out[lb.TupleInUse] = r.ports, r.tuple
+	return out
 }
 
 // live counts connections that are in the table now.
@@ -39,10 +51,12 @@ func (c *counters) add(o counters) {
 	c.out.Packets += o.out.Packets
 	c.out.Bytes += o.out.Bytes
 	c.shakes.Add(&o.shakes)
+	c.refused.ports += o.refused.ports
+	c.refused.tuple += o.refused.tuple
 }
 
 func (c *counters) stats() lb.EndpointStats {
-	return lb.EndpointStats{Connections: c.connections, Active: c.active, Inactive: c.inactive, In: c.in, Out: c.out, Handshakes: c.shakes}
+	return lb.EndpointStats{Connections: c.connections, Active: c.active, Inactive: c.inactive, In: c.in, Out: c.out, Handshakes: c.shakes, Refusals: c.refused.refusals()}
 }
 
 func (t *Tables) readEndpoint(id uint32) (counters, error) {
@@ -50,7 +64,7 @@ func (t *Tables) readEndpoint(id uint32) (counters, error) {
 	if err := t.arrays.EndpointStates.Lookup(id, &state); err != nil {
 		return counters{}, fmt.Errorf("read endpoint counters: %w", err)
 	}
-	c := counters{connections: state.Connections, live: liveOf(&state)}
+	c := counters{connections: state.Connections, live: liveOf(&state), refused: refusedOf(&state)}
 	var err error
 	if c.shakes, err = t.handshakes.read(id); err != nil || state.Connections == 0 {
 		return c, err // without connections there is no traffic: half the cost where most endpoints are idle
@@ -119,7 +133,7 @@ func (t *Tables) serviceStats(s *service, read func(id uint32) (counters, error)
 	if err := t.maps.ServiceStates.Lookup(s.id, &state); err != nil {
 		t.settings.Log.Error("counters cannot be read", "service", s.key, "error", err)
 	}
-	stats.NoEndpoint, stats.Refused = state.NoEndpoint, state.Refused
+	stats.Refusals = state.Refused
 	return stats
 }
 

@@ -15,7 +15,8 @@ import (
 func (t *Tables) EachCount(wanted func(id uint32, connections, tracked uint64) bool, yield func(*lb.EndpointCount)) error {
 	var of *service // whose key count has
 	var count lb.EndpointCount
-	r, err := t.newCountReader(wanted, func(id uint32, state *bpf.TcEndpointState, moved traffic) (err error) {
+	asked := func(id uint32, state *bpf.TcEndpointState) bool { return wanted(id, state.Connections, state.Tracked) }
+	r, err := t.newCountReader(asked, func(id uint32, state *bpf.TcEndpointState, moved traffic) (err error) {
 		e := t.endpoint(id)
 		if of != e.service {
 			of, count.Service = e.service, e.service.userKey()
@@ -47,7 +48,7 @@ const (
 // for each CPU, in batches where many are wanted, and else by a system call for each. The lock of the tables is held meanwhile.
 type countReader struct {
 	tables *Tables
-	wanted func(id uint32, connections, tracked uint64) bool
+	wanted func(id uint32, state *bpf.TcEndpointState) bool
 	yield  countYield
 	cpus   int
 	keys   []uint32
@@ -58,7 +59,7 @@ type countReader struct {
 
 type countYield func(id uint32, state *bpf.TcEndpointState, moved traffic) error
 
-func (t *Tables) newCountReader(wanted func(id uint32, connections, tracked uint64) bool, yield countYield) (*countReader, error) {
+func (t *Tables) newCountReader(wanted func(uint32, *bpf.TcEndpointState) bool, yield countYield) (*countReader, error) {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
 		return nil, fmt.Errorf("read endpoint counters: %w", err)
@@ -84,7 +85,7 @@ func (r *countReader) segment(ids []uint32, states []bpf.TcEndpointState) {
 	}
 	r.list = r.list[:0]
 	for i, id := range ids {
-		if r.tables.endpoint(id) != nil && r.wanted(id, states[i].Connections, states[i].Tracked) {
+		if r.tables.endpoint(id) != nil && r.wanted(id, &states[i]) {
 			r.list = append(r.list, i)
 		}
 	}

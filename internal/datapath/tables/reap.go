@@ -55,7 +55,7 @@ func (t *Tables) idleEnding(before time.Time) (idle []freeable, err error) {
 				return nil, err
 			}
 			if state.Tracked == 0 {
-				idle = append(idle, freeable{id, state.Connections})
+				idle = append(idle, freeable{id, hasCounted(id, &state)})
 			}
 		}
 		return idle, nil
@@ -65,7 +65,7 @@ func (t *Tables) idleEnding(before time.Time) (idle []freeable, err error) {
 		defer t.mu.RUnlock()
 		for i, id := range ids {
 			if e := t.ending[id]; e != nil && e.ended <= before.Sub(t.opened) && rows[i].Tracked == 0 {
-				idle = append(idle, freeable{id, rows[i].Connections})
+				idle = append(idle, freeable{id, hasCounted(id, &rows[i])})
 			}
 		}
 	})
@@ -87,10 +87,10 @@ func (t *Tables) fewEndedBefore(before time.Time) (few []uint32, states rows.Arr
 	return few, *t.arrays.EndpointStates, true // as it grows meanwhile
 }
 
-// freeable is an endpoint without connections, and how many it had.
+// freeable is an endpoint without connections.
 type freeable struct {
-	id          uint32
-	connections uint64
+	id      uint32
+	counted bool // its counters are not all zero
 }
 
 // reapSome frees those that have not been taken back meanwhile.
@@ -104,7 +104,7 @@ func (t *Tables) reapSome(list []freeable, before time.Time) error {
 		if e == nil || e.ended > before.Sub(t.opened) {
 			continue
 		}
-		if f.connections > 0 { // its counters are not all zero
+		if f.counted {
 			c, err := t.readEndpoint(f.id)
 			if err != nil {
 				return err
@@ -124,7 +124,7 @@ func (t *Tables) reapSome(list []freeable, before time.Time) error {
 		t.endpoints[f.id] = nil
 		t.countLocal(e, -1)
 		delete(e.service.ending, e.at())
-		t.endpointIDs.Put(f.id, f.connections > 0)
+		t.endpointIDs.Put(f.id, f.counted)
 		t.releaseService(e.service)
 	}
 	if len(t.ending) == 0 {

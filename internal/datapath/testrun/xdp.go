@@ -55,7 +55,7 @@ func (r *Runner) RunWithXDP(in Input, mac [6]byte) (out Output, does XDPDoes, er
 	if err != nil {
 		return out, x.does, err
 	}
-	if tc := after.since(x.before); !maps.Equal(tc.drops, x.counted.drops) || tc.challenges != x.counted.challenges {
+	if tc := after.since(x.before); !tc.equal(x.counted) {
 		return out, x.does, fmt.Errorf("XDP %s the packet and counts %+v, tc counts %+v", x.does, x.counted, tc)
 	}
 	if x.does == XDPChallenges && !bytes.Equal(x.frame, out.Frame) { // the period of the number may have ended meanwhile

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -118,9 +119,11 @@ type counted struct{}
 func (counted) EachServiceStats(keys []lb.Key, yield func(int, *lb.ServiceStats)) {
 	one := lb.EndpointStats{Connections: 7, In: lb.Traffic{Packets: 8, Bytes: 9}, Handshakes: lb.Handshakes{Repeated: 3, Refused: 1, Reset: 1}}
 	all := lb.EndpointStats{Connections: 70, Handshakes: lb.Handshakes{Repeated: 5, Refused: 4}}
+	one.Refusals[lb.TupleInUse] = 1
+	all.Refusals[lb.NoEndpoint], all.Refusals[lb.TupleInUse] = 4, 1
 	for i, k := range keys {
 		if k != key(1) {
-			yield(i, &lb.ServiceStats{EndpointStats: all, Endpoints: []lb.EndpointStats{one}, NoEndpoint: 4, Refused: 1})
+			yield(i, &lb.ServiceStats{EndpointStats: all, Endpoints: []lb.EndpointStats{one}})
 		}
 	}
 }
@@ -198,18 +201,22 @@ func TestCounters(t *testing.T) {
 	}
 	list = services(t, a, v1.GetServiceRatesParams{Service: "20.0.0.2:80/tcp", Counters: true, Endpoints: true})
 	s := list.Services[0]
-	if *s.Counters != (v1.Counters{Connections: 70, RepeatedSyns: 5, FailedHandshakes: 4, RefusedPackets: 5}) || s.EndpointsDown != 2 || len(s.Endpoints) != 2 {
+	want := v1.Counters{
+		Connections: 70, Attempts: 75, RepeatedSyns: 5, FailedHandshakes: 4, RefusedPackets: 5, Refused: 5,
+		RefusedBy: []v1.RefusedCount{{Reason: "no-endpoint", Count: 4}, {Reason: "tuple-in-use", Count: 1}},
+	}
+	if !reflect.DeepEqual(*s.Counters, want) || s.EndpointsDown != 2 || len(s.Endpoints) != 2 {
 		t.Errorf("%+v", s)
 	}
 	first, second := s.Endpoints[0], s.Endpoints[1]
-	if first.Endpoint != "31.31.31.1:8080" || first.State != "down" || first.Rates.Connections != 2 || first.Counters.PacketsIn != 8 || first.Counters.FailedHandshakes != 2 {
+	if first.Endpoint != "31.31.31.1:8080" || first.State != "down" || first.Rates.Connections != 2 || first.Counters.PacketsIn != 8 || first.Counters.FailedHandshakes != 2 || first.Counters.Attempts != 8 {
 		t.Errorf("%+v", first)
 	}
 	list = services(t, a, v1.GetServiceRatesParams{Service: "20.0.0.2:80/tcp", Endpoints: true, Sort: "active", Limit: 1, Offset: 1})
 	if all := list.Services[0]; all.EndpointCount != 2 || len(all.Endpoints) != 1 || all.Endpoints[0].Endpoint != second.Endpoint {
 		t.Errorf("%+v", all)
 	}
-	if second.Weight != 2 || *second.Counters != (v1.Counters{}) {
+	if second.Weight != 2 || second.Counters.Attempts+second.Counters.Refused != 0 {
 		t.Errorf("%+v", second)
 	}
 }

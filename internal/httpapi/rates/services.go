@@ -196,12 +196,11 @@ func (a *Rates) down(s *lb.Service, drains servicestate.Drains) int {
 
 func (a *Rates) answer(s *lb.Service, load *rates.Load, stats *lb.ServiceStats, states *servicestate.Service, q *query) v1.ServiceRates {
 	out := v1.ServiceRates{
-		Service: s.Key.String(), Name: s.Name, Selection: s.Algorithm.String(), EndpointCount: len(s.Endpoints), Active: load.Active, Rates: ratesOf(&load.Rates),
+		Service: s.Key.String(), Name: s.Name, Selection: s.Algorithm.String(), EndpointCount: len(s.Endpoints), Active: load.Active, Inactive: stats.Inactive, Rates: ratesOf(&load.Rates),
 		State: string(states.State), EndpointsUp: states.Serving, EndpointsDown: states.Down, EndpointsDrained: states.Drained,
 	}
 	if q.counters {
 		out.Counters = countersOf(&stats.EndpointStats)
-		out.Counters.RefusedPackets = stats.NoEndpoint + stats.Refused
 	}
 	if q.endpoints {
 		out.Endpoints = a.endpoints(s, stats, states, q)
@@ -235,11 +234,13 @@ func (a *Rates) endpoints(s *lb.Service, stats *lb.ServiceStats, states *service
 		one := v1.EndpointRates{
 			Endpoint: e.AddrPort().String(), Weight: int(e.Weight), State: string(states.Endpoints[i]), Active: loads[i].Active, Rates: ratesOf(&loads[i].Rates),
 		}
+		var counted lb.EndpointStats
+		if i < len(stats.Endpoints) { // the store may be ahead of the data path
+			counted = stats.Endpoints[i]
+		}
+		one.Inactive = counted.Inactive
 		if q.counters {
-			one.Counters = &v1.Counters{}
-			if i < len(stats.Endpoints) { // the store may be ahead of the data path
-				one.Counters = countersOf(&stats.Endpoints[i])
-			}
+			one.Counters = countersOf(&counted)
 		}
 		out = append(out, one)
 	}
@@ -249,6 +250,8 @@ func (a *Rates) endpoints(s *lb.Service, stats *lb.ServiceStats, states *service
 func countersOf(s *lb.EndpointStats) *v1.Counters {
 	return &v1.Counters{
 		Connections: s.Connections, PacketsIn: s.In.Packets, PacketsOut: s.Out.Packets, BytesIn: s.In.Bytes, BytesOut: s.Out.Bytes,
-		RepeatedSyns: s.Handshakes.Repeated, FailedHandshakes: s.Handshakes.Failed(),
+		RepeatedSyns: s.Handshakes.Repeated, FailedHandshakes: s.Handshakes.Failed(), Unanswered: s.Handshakes.Unanswered(),
+		Attempts: s.Attempts(), RefusedPackets: s.Refusals.Sum(), Refused: s.Refusals.Sum(), RefusedBy: answer.RefusedBy(&s.Refusals),
+		Active: s.Active, Inactive: s.Inactive,
 	}
 }

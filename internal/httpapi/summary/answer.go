@@ -157,6 +157,9 @@ func (a *at) endpoint(s *lb.Service, e *lb.Endpoint, state servicestate.State, c
 		Endpoint: e.AddrPort().String(), State: string(state), Weight: int(e.Weight), Backup: int(e.Backup),
 		Standby: e.Backup > 0 && !counted.Takes, Drained: a.drains.Has(e.AddrPort()),
 		Connections: counted.Active, Opened: counted.Connections,
+		ActiveConnections: counted.Active, InactiveConnections: counted.Inactive,
+		Attempts: counted.Attempts(), Refused: counted.Refusals.Sum(), RefusedBy: answer.RefusedBy(&counted.Refusals),
+		Failed: counted.Handshakes.Failed(), Unanswered: counted.Handshakes.Unanswered(),
 		PacketsIn: counted.In.Packets, PacketsOut: counted.Out.Packets, BytesIn: counted.In.Bytes, BytesOut: counted.Out.Bytes,
 	}
 	if h, known := a.health.EndpointHealth(s, *e); known {

@@ -8,6 +8,7 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/desired"
+	"loxilb/internal/httpapi/answer"
 	"loxilb/internal/lb"
 	"loxilb/internal/rates"
 	"loxilb/internal/servicestate"
@@ -85,6 +86,9 @@ func (a *at) summarize(s *lb.Service, stats *lb.ServiceStats) (v1.ServiceSummary
 	known := servicestate.Of(servicestate.Gather(s, stats, a.drains, a.health), servicestate.SyncOf(applied))
 	out.State, out.Up, out.Down, out.Drained, out.Panic = string(known.State), known.Serving, known.Down, known.Drained, known.Panicking
 	out.Connections, out.Opened = stats.Active, stats.Connections
+	out.ActiveConnections, out.InactiveConnections = stats.Active, stats.Inactive
+	out.Attempts, out.Refused, out.RefusedBy = stats.Attempts(), stats.Refusals.Sum(), answer.RefusedBy(&stats.Refusals)
+	out.Failed, out.Unanswered = stats.Handshakes.Failed(), stats.Handshakes.Unanswered()
 	out.Packets, out.Bytes = stats.In.Packets+stats.Out.Packets, stats.In.Bytes+stats.Out.Bytes
 	return out, known.Endpoints
 }

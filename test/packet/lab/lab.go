@@ -420,12 +420,27 @@ func (l *Lab) DumpStats() ([]string, error) {
 		if !ok {
 			return nil, fmt.Errorf("the data path has no service %s", key)
 		}
-		lines = append(lines, fmt.Sprintf("%s %s no-endpoint=%d refused=%d", key, formatStats(s.EndpointStats), s.NoEndpoint, s.Refused))
+		lines = append(lines, fmt.Sprintf("%s %s %s", key, formatStats(s.EndpointStats), formatRefusals(s.Refusals)))
 		for i, e := range l.services[key].Endpoints {
-			lines = append(lines, fmt.Sprintf("  %s %s", e.AddrPort(), formatStats(s.Endpoints[i])))
+			line := fmt.Sprintf("  %s %s", e.AddrPort(), formatStats(s.Endpoints[i]))
+			if one := s.Endpoints[i].Refusals; one.Sum() > 0 {
+				line += " " + formatRefusals(one)
+			}
+			lines = append(lines, line)
 		}
 	}
 	return lines, nil
+}
+
+// formatRefusals writes what was refused for want of an endpoint, and for each of the other reasons that there were.
+func formatRefusals(r lb.Refusals) string {
+	text := fmt.Sprintf("no-endpoint=%d refused=%d", r[lb.NoEndpoint], r.Sum()-r[lb.NoEndpoint])
+	r.Each(func(reason lb.RefusalReason, n uint64) {
+		if reason != lb.NoEndpoint {
+			text += fmt.Sprintf(" %s=%d", reason, n)
+		}
+	})
+	return text
 }
 
 func formatStats(s lb.EndpointStats) string {

@@ -1,0 +1,34 @@
+package model
+
+import (
+	"loxilb/internal/lb"
+	"loxilb/internal/pkt"
+)
+
+// drop refuses a packet in silence, and counts that.
+func (s *service) drop(reason string) Verdict {
+	countRefusal(&s.refusals, reason)
+	return drop(reason)
+}
+
+// refuse is what the service wants of a packet that it has no use for. A RST asks for nothing.
+func (s *service) refuse(p *pkt.Packet, reason string) Verdict {
+	if reason != lb.NoConnection.String() || p.Num(pkt.Flags)&pkt.FlagRST == 0 {
+		countRefusal(&s.refusals, reason)
+	}
+	switch s.Refuse {
+	case lb.RefuseDrop:
+		return drop(reason)
+	case lb.RefusePass:
+		return Verdict{Name: "pass"}
+	}
+	return answered(p, reason)
+}
+
+func countRefusal(r *lb.Refusals, reason string) {
+	for one := range lb.RefusalReasons {
+		if one.String() == reason {
+			r[one]++
+		}
+	}
+}
