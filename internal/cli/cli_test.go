@@ -65,7 +65,6 @@ func TestRequests(t *testing.T) {
 		{"delete lb 20.20.20.1 --tcp=80-90 --mark=0x7", []string{del + "hosturl/any/externalipaddress/20.20.20.1/port/80/portmax/90/protocol/tcp?bgp=false&block=7"}},
 		{"delete lb --name=web", []string{del + "name/web"}},
 		{"delete lb 20.20.20.1 --name=web", []string{del + "name/web"}},
-		{"delete lb --all", []string{del + "all"}},
 		{"create endpoint 31.31.31.1", []string{ep + ` {"avgDelay":"","currState":"","hostName":"31.31.31.1","inactiveReTries":0,"maxDelay":"","minDelay":"","probeDuration":0,"probePort":0,"probeReq":"","probeResp":"","probeType":"ping"}`}},
 		{"create ep 31.31.31.1 --desc=31.31.31.1_tcp_80 --probetype=http --probeport=80 --probereq=/x --proberesp=ok --period=60 --retries=2 --probe-statuses=200,204", []string{
 			ep + ` {"avgDelay":"","currState":"","hostName":"31.31.31.1","inactiveReTries":2,"maxDelay":"","minDelay":"","name":"31.31.31.1_tcp_80","probeDuration":60,"probePort":80,` +
@@ -403,6 +402,44 @@ func TestCompletedWords(t *testing.T) {
 			if strings.Contains("\n"+got.Stdout, "\n"+word) {
 				t.Errorf("%s offers %s", line, word)
 			}
+		}
+	}
+}
+
+// Deleting all says how many there were, and needs no answer in a script.
+func TestDeleteAll(t *testing.T) {
+	t.Parallel()
+	s := clitest.NewServer(t, 200, `{"lbAttr":[{},{}],"fwAttr":[{}],"result":"Success"}`)
+	for line, want := range map[string]string{
+		"delete lb --all": "success: 2 services deleted\n", "delete lb --all --yes": "success: 2 services deleted\n",
+		"delete fw --all": "success: 1 firewall rule deleted\n",
+	} {
+		if got := clitest.Run(t, "", s.At(line)...); got != (clitest.Result{Stdout: want}) {
+			t.Errorf("%s: %+v", line, got)
+		}
+	}
+	deletes := 0
+	for _, r := range s.Requests {
+		if strings.HasPrefix(r, "DELETE /netlox/v1/config/loadbalancer/all") || strings.HasPrefix(r, "DELETE /netlox/v1/config/firewall/all") {
+			deletes++
+		}
+	}
+	if deletes != 3 || len(s.Requests) != 6 {
+		t.Errorf("%q", s.Requests)
+	}
+}
+
+// A weight that looks like a port is taken, with a warning that says how a port is written.
+func TestWeightLikeAPort(t *testing.T) {
+	t.Parallel()
+	s := clitest.NewServer(t, 200, clitest.Success)
+	for endpoint, warning := range map[string]string{
+		"10.0.0.1:9090":   "Warning: endpoint 10.0.0.1:9090 has weight 9090 and the port of --tcp or --udp: if 9090 is its port, write 10.0.0.1:9090:1\n",
+		"2001:db8::1:257": "Warning: endpoint 2001:db8::1:257 has weight 257 and the port of --tcp or --udp: if 257 is its port, write [2001:db8::1]:257:1\n",
+		"10.0.0.1:256":    "", "10.0.0.1:9090:9090": "",
+	} {
+		if got := clitest.Run(t, "", s.At("create lb 20.20.20.1 --tcp=80:80 --endpoints="+endpoint)...); got != (clitest.Result{Stdout: "success\n", Stderr: warning}) {
+			t.Errorf("%s: %+v", endpoint, got)
 		}
 	}
 }

@@ -11,8 +11,11 @@ import (
 // lookAgain is how often it is looked whether what waits for confirmation is still waiting.
 const lookAgain = time.Second
 
-// undoing is what revisions are called that undo others.
-const undoing = "undo of what nobody confirmed"
+// What revisions are called that undo others: now, and by versions before.
+const (
+	undoing       = "automatic rollback"
+	formerUndoing = "undo of what nobody confirmed"
+)
 
 // slowest is how rarely an undo that is refused, by a limit say, is tried again.
 const slowest = time.Minute
@@ -81,7 +84,7 @@ func (s *State) Undone() (store.Revision, bool) {
 		switch {
 		case r.Confirmed:
 			return store.Revision{}, false
-		case r.Doing == undoing:
+		case r.Doing == undoing, r.Doing == formerUndoing:
 			return r, true
 		}
 	}

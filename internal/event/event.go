@@ -274,7 +274,7 @@ func (r Revision) String() string {
 	case Began:
 		return fmt.Sprintf("revision %d waits for confirmation until %s: %s, by %s", r.Number, r.Until.UTC().Format(time.RFC3339), r.Doing, r.Who)
 	case Removed:
-		return fmt.Sprintf("revision %d was undone, as nobody has confirmed it", r.Number)
+		return fmt.Sprintf("revision %d rolled back: not confirmed in time", r.Number)
 	}
-	return fmt.Sprintf("revision %d stays: it waits for confirmation no more", r.Number)
+	return fmt.Sprintf("revision %d confirmed", r.Number)
 }

@@ -299,7 +299,7 @@ func (a *API) change(w http.ResponseWriter, r *http.Request, one bool, edit func
 	if p != nil {
 		return p
 	}
-	by := store.By{Owner: owner, Author: author(r, doingOf(r))}
+	by := store.By{Owner: owner, Author: author(r, "")}
 	revision, changed, err := a.committer(forced(r))(by, func(tx *store.Tx) error { return edit(tx, &pre) })
 	if err != nil {
 		return a.commitProblem(err)

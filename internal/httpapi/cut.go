@@ -137,13 +137,16 @@ func (a *API) committer(force bool) func(store.By, func(*store.Tx) error) (revis
 // commitUnlessCut makes a change, unless it cuts somebody off. Nobody waits for the store while it is found out who that is: the transaction stops, and is run
 // again when that is known of what it does.
 func (a *API) commitUnlessCut(by store.By, edit func(*store.Tx) error) (revision uint64, changed []store.ID, err error) {
-	for known := (*severance)(nil); ; {
+	known, checked := (*severance)(nil), []netip.Addr(nil) // whom it cuts off, and VIPs that no host has
+	for {
 		var asked *severance
+		var vips []netip.Addr
 		revision, changed, err = a.Store.CommitBy(by, func(tx *store.Tx) error {
 			if err := edit(tx); err != nil {
 				return err
 			}
-			if asked = a.severed(tx); asked == nil || asked.same(known) {
+			asked, vips = a.severed(tx), a.newVIPs(tx)
+			if (asked == nil || asked.same(known)) && slices.Equal(vips, checked) {
 				return nil
 			}
 			return errAsk
@@ -151,10 +154,15 @@ func (a *API) commitUnlessCut(by store.By, edit func(*store.Tx) error) (revision
 		if !errors.Is(err, errAsk) {
 			return revision, changed, err
 		}
-		if p := a.cutProblem(asked); p != nil {
+		if asked != nil {
+			if p := a.cutProblem(asked); p != nil {
+				return 0, nil, p
+			}
+		}
+		if p := a.addressInUse(vips); p != nil {
 			return 0, nil, p
 		}
-		known = asked
+		known, checked = asked, vips
 	}
 }
 

@@ -43,7 +43,7 @@ func (a *API) ConfirmApply(w http.ResponseWriter, r *http.Request) {
 		}
 		text := err.Error()
 		if undone, ok := a.Store.Undone(); ok && errors.Is(err, store.ErrPending) {
-			text += fmt.Sprintf(": the last one that did was undone at %s, by revision %d", undone.Time.Format(time.RFC3339), undone.Number)
+			text += fmt.Sprintf(": the last one that did was rolled back at %s, by revision %d", undone.Time.Format(time.RFC3339), undone.Number)
 		}
 		refuse(code, "%s", text).write(w)
 		return

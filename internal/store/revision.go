@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -93,6 +94,9 @@ func revisionOf(l *layout, c *change, by By) (*Revision, error) {
 		}
 		list = append(list, u)
 	}
+	if r.Doing == "" {
+		r.Doing = describe(list)
+	}
 	var err error
 	if r.Undo, err = json.Marshal(list); err != nil {
 		return nil, err
@@ -104,6 +108,42 @@ func revisionOf(l *layout, c *change, by By) (*Revision, error) {
 		r.Undo = nil
 	}
 	return r, nil
+}
+
+// maxDescription bounds what a revision is called, in bytes.
+const maxDescription = 200
+
+// describe names a change by its objects: "delete service 20.20.20.1:80/tcp", or "create 3 services" of several.
+func describe(list []undoRecord) string {
+	verb := func(u *undoRecord) string {
+		switch {
+		case u.Format == 0:
+			return "create "
+		case u.Gone:
+			return "delete "
+		}
+		return "change "
+	}
+	if len(list) == 1 {
+		text := verb(&list[0]) + list[0].Kind + " " + list[0].Key
+		return strings.ToValidUTF8(text[:min(len(text), maxDescription)], "")
+	}
+	var groups []string
+	count := map[string]int{}
+	for i := range list {
+		group := verb(&list[i]) + "%d " + list[i].Kind
+		if count[group]++; count[group] == 1 {
+			groups = append(groups, group)
+		}
+	}
+	for i, group := range groups {
+		n := count[group]
+		if groups[i] = fmt.Sprintf(group, n); n > 1 {
+			groups[i] += "s"
+		}
+	}
+	text := strings.Join(groups, ", ")
+	return text[:min(len(text), maxDescription)]
 }
 
 // list reads what the objects were before.

@@ -12,7 +12,7 @@ import (
 
 func killCT(o *session.Options) *cobra.Command {
 	var filter connectionFilter
-	var all bool
+	var all session.AllFlags
 	var rate int
 	cmd := &cobra.Command{
 		Use:     "ct",
@@ -25,10 +25,15 @@ func killCT(o *session.Options) *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			params := filter.end()
-			if params == (v1.EndConntracksParams{}) && !all {
+			if params == (v1.EndConntracksParams{}) && !all.All {
 				return errors.New("which connections? Choose by flags, or write --all")
 			}
-			params.All, params.Rate = all, rate
+			params.All, params.Rate = all.All, rate
+			if all.All {
+				if err := all.Agreed(o, -1, "connection"); err != nil {
+					return err
+				}
+			}
 			return killConntracks(o, cmd, &params)
 		},
 	}
@@ -36,7 +41,7 @@ func killCT(o *session.Options) *cobra.Command {
 	fs.SortFlags = false
 	filter.flags(fs, "")
 	completeFilter(cmd)
-	fs.BoolVar(&all, "all", false, "all connections, if no other flag chooses")
+	all.Register(fs, "all connections, if no other flag chooses; at a terminal it asks first")
 	fs.IntVar(&rate, "rate", 1000, "so many a second, up to 10000")
 	return cmd
 }

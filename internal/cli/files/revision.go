@@ -14,7 +14,7 @@ import (
 func confirmCommand(o *session.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:     "confirm [REVISION]",
-		Short:   "have what apply --confirm has changed stay",
+		Short:   "Keep the changes made by apply --confirm",
 		Example: "  loxicmd apply -f all.yaml --confirm=60s && loxicmd confirm",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -43,7 +43,7 @@ func rollbackCommand(o *session.Options) *cobra.Command {
 	var body v1.RollbackRequest
 	cmd := &cobra.Command{
 		Use:   "rollback [REVISION]",
-		Short: "make all objects what they were at a revision",
+		Short: "Restore all objects to a revision",
 		Long: "loxicmd get revisions lists what one can go back to; without a REVISION it is the one before the last. Going back is a new\n" +
 			"revision, so it can be gone back on.",
 		Example: "  loxicmd get revisions\n  loxicmd rollback 41 --dry-run\n  loxicmd rollback 41",
@@ -108,7 +108,7 @@ func revisionsKind() session.Kind[v1.RevisionList, v1.Revision] {
 		Items: func(l *v1.RevisionList) *[]v1.Revision { return &l.RevisionAttr },
 		Name:  func(d *v1.Revision) string { return strconv.FormatUint(d.Revision, 10) },
 		Draw: func(list *v1.RevisionList) *session.Table {
-			t := session.NewTable("Revision", "Time", "Who", "From", "Added", "Changed", "Removed", "Doing", "Confirm")
+			t := session.NewTable("Revision", "Time", "Who", "From", "Added", "Changed", "Removed", "Change", "Confirm")
 			for _, r := range list.RevisionAttr {
 				confirm := ""
 				if r.Confirm != nil {
@@ -126,7 +126,7 @@ func getRevisions(o *session.Options) *cobra.Command {
 	return revisionsKind().Get(o, &cobra.Command{
 		Use:     "revisions",
 		Aliases: []string{"revision", "rev"},
-		Short:   "show the last 50 changes: who made them, from where, and when",
+		Short:   "Show the last 50 changes: who made them, from where, and when",
 		Example: "  loxicmd get revisions",
 	})
 }

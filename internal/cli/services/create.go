@@ -3,6 +3,7 @@ package services
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -25,7 +26,11 @@ type createFlags struct {
 	ppv2, force    bool
 
 	repeated []string // endpoints that were given before
+	doubtful []string // what endpoints say, and is hardly meant
 }
+
+// mostLikelyWeight is the largest weight of IP:WEIGHT that is hardly a port.
+const mostLikelyWeight = 256
 
 const createExample = `  loxicmd create lb 20.20.20.1 --tcp=2020:5001 --endpoints=31.31.31.1:1,32.32.32.1:1,17.17.17.1:1
   loxicmd create lb 20.20.20.1 --tcp=80:8080,443:8443 --udp=53:5353 --endpoints=10.0.0.1:1,10.0.0.2:1
@@ -54,6 +59,9 @@ func createLB(o *session.Options) *cobra.Command {
 			}
 			for _, text := range f.repeated {
 				fmt.Fprintf(o.Env.Stderr, "Warning: endpoint %s is given twice: once is enough\n", text)
+			}
+			for _, text := range f.doubtful {
+				fmt.Fprintf(o.Env.Stderr, "Warning: %s\n", text)
 			}
 			client, err := o.Client()
 			if err != nil {
@@ -149,6 +157,10 @@ func (f *createFlags) allEndpoints() (all []lb.Endpoint, err error) {
 				return nil, fmt.Errorf("--backup is %q: level 0 is that of --endpoints; allowed are 1 to %d", text, lb.MaxBackup)
 			}
 			e.Backup = 1
+		}
+		if e.Port == 0 && e.Weight > mostLikelyWeight {
+			f.doubtful = append(f.doubtful, fmt.Sprintf("endpoint %s has weight %d and the port of --tcp or --udp: if %d is its port, write %s",
+				strings.TrimSpace(text), e.Weight, e.Weight, netip.AddrPortFrom(e.Addr, e.Weight).String()+":1"))
 		}
 		if slices.Contains(all, e) {
 			f.repeated = append(f.repeated, strings.TrimSpace(text))

@@ -17,7 +17,8 @@ import (
 // deleteFlags are the flags of delete lb, as they are written.
 type deleteFlags struct {
 	tcp, udp, sctp []string
-	icmp, bgp, all bool
+	icmp, bgp      bool
+	all            session.AllFlags
 	mark           uint32
 	name, host     string
 }
@@ -51,7 +52,7 @@ func deleteLB(o *session.Options) *cobra.Command {
 	fs.StringSliceVar(&f.sctp, "sctp", nil, "SCTP ports (not part of this build)")
 	fs.BoolVar(&f.icmp, "icmp", false, "the service of echo requests")
 	fs.StringVar(&f.name, "name", "", "name: all services that have it")
-	fs.BoolVar(&f.all, "all", false, "all services")
+	f.all.Register(fs, "all services; at a terminal it asks first")
 	fs.StringVar(&f.host, "host", "any", "host of the service (not part of this build)")
 	fs.Uint32Var(&f.mark, "mark", 0, "mark of the service")
 	fs.BoolVar(&f.bgp, "bgp", false, "withdraw the VIP from BGP; without effect")
@@ -61,9 +62,9 @@ func deleteLB(o *session.Options) *cobra.Command {
 func (f *deleteFlags) check(args []string) error {
 	ports := len(f.tcp)+len(f.udp)+len(f.sctp) > 0 || f.icmp
 	switch {
-	case f.all && (f.name != "" || ports || len(args) > 0):
+	case f.all.All && (f.name != "" || ports || len(args) > 0):
 		return errors.New("--all does not go with another choice: which services are meant?")
-	case f.all:
+	case f.all.All:
 		return nil
 	case f.name != "" && (ports || len(args) > 1):
 		return errors.New("--name does not go with a port or several VIPs: which service is meant?")
@@ -82,8 +83,8 @@ func (f *deleteFlags) run(cmd *cobra.Command, o *session.Options, client *v1.Cli
 	var resp *http.Response
 	var err error
 	switch {
-	case f.all:
-		resp, err = client.DeleteLoadbalancers(ctx)
+	case f.all.All:
+		return f.deleteAll(cmd, o, client)
 	case f.name != "":
 		resp, err = client.DeleteLoadbalancerByName(ctx, f.name)
 	default:
@@ -98,6 +99,27 @@ func (f *deleteFlags) run(cmd *cobra.Command, o *session.Options, client *v1.Cli
 		return err
 	}
 	return o.Done(body)
+}
+
+// deleteAll deletes every service, and says how many there were.
+func (f *deleteFlags) deleteAll(cmd *cobra.Command, o *session.Options, client *v1.Client) error {
+	answer, err := o.Answer(client.GetLoadbalancers(cmd.Context(), &v1.GetLoadbalancersParams{}))
+	if err != nil {
+		return err
+	}
+	var list v1.LoadbalanceList
+	count := -1 // not known
+	if session.Decode(answer, &list) == nil {
+		count = len(list.LbAttr)
+	}
+	if err := f.all.Agreed(o, count, "service"); err != nil {
+		return err
+	}
+	body, err := o.Answer(client.DeleteLoadbalancers(cmd.Context()))
+	if err != nil {
+		return err
+	}
+	return o.Deleted(body, count, "service")
 }
 
 // keys are the services that are meant: each port of each protocol at each VIP.

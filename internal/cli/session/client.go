@@ -223,6 +223,14 @@ func errorInside(body []byte) error {
 // Done prints the answer of a change.
 func (o *Options) Done(body []byte) error { return o.answered(body, "success") }
 
+// Deleted is Done with how many objects were deleted. A negative number is not known.
+func (o *Options) Deleted(body []byte, count int, what string) error {
+	if count < 0 {
+		return o.Done(body)
+	}
+	return o.answered(body, "success: "+Count(count, what)+" deleted")
+}
+
 // answered prints what came of a request in a word, or the answer as it is.
 func (o *Options) answered(body []byte, word string) error {
 	if o.AsIs() {

@@ -121,7 +121,8 @@ func firewallArguments(text string) (args v1.FirewallArguments, err error) {
 
 func deleteFirewall(o *session.Options) *cobra.Command {
 	var rule string
-	var all, force bool
+	var all session.AllFlags
+	var force bool
 	cmd := &cobra.Command{
 		Use:     "firewall",
 		Aliases: firewallAliases(),
@@ -129,19 +130,15 @@ func deleteFirewall(o *session.Options) *cobra.Command {
 		Example: "  loxicmd delete firewall --firewallRule=sourceIP:1.2.3.0/24,preference:200\n  loxicmd delete fw --all",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if all == (rule != "") {
+			if all.All == (rule != "") {
 				return errors.New("which rule? --firewallRule with its keys, or --all")
 			}
 			client, err := o.Client()
 			if err != nil {
 				return err
 			}
-			if all {
-				body, err := o.Answer(client.DeleteFirewallRules(cmd.Context()))
-				if err != nil {
-					return err
-				}
-				return o.Done(body)
+			if all.All {
+				return deleteAllRules(cmd, o, client, &all)
 			}
 			args, err := firewallArguments(rule)
 			if err != nil {
@@ -157,9 +154,30 @@ func deleteFirewall(o *session.Options) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&rule, "firewallRule", "", ruleFlagHelp())
-	cmd.Flags().BoolVar(&all, "all", false, "all rules")
+	all.Register(cmd.Flags(), "all rules; at a terminal it asks first")
 	cmd.Flags().BoolVar(&force, "force", false, "also if the rules that are left cut connections of the machine itself, as your ssh session")
 	return cmd
+}
+
+// deleteAllRules deletes every rule, and says how many there were.
+func deleteAllRules(cmd *cobra.Command, o *session.Options, client *v1.Client, all *session.AllFlags) error {
+	answer, err := o.Answer(client.GetFirewallRules(cmd.Context()))
+	if err != nil {
+		return err
+	}
+	var list v1.FirewallList
+	count := -1 // not known
+	if session.Decode(answer, &list) == nil {
+		count = len(list.FwAttr)
+	}
+	if err := all.Agreed(o, count, "firewall rule"); err != nil {
+		return err
+	}
+	body, err := o.Answer(client.DeleteFirewallRules(cmd.Context()))
+	if err != nil {
+		return err
+	}
+	return o.Deleted(body, count, "firewall rule")
 }
 
 // deleteFirewallParams are the arguments as a query.

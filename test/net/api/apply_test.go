@@ -41,7 +41,7 @@ func TestConfirmKilled(t *testing.T) {
 		t.Errorf("after the start:\n%s", out)
 	}
 	r.WantAnswers("20.20.20.1:2020", "ep1")
-	if out := r.Loxicmd("get revisions"); !strings.Contains(out, "undo of what nobody confirmed") || !strings.Contains(out, "root") {
+	if out := r.Loxicmd("get revisions"); !strings.Contains(out, "automatic rollback") || !strings.Contains(out, "root") {
 		t.Error(out)
 	}
 

@@ -53,6 +53,11 @@ func TestSavedIsNoChange(t *testing.T) {
 			t.Errorf("no object of the kind %s was saved:\n%s", k.Name, saved)
 		}
 	}
+	for _, words := range []string{"mode: default", "select: hash", "attachment: service", "type: span", "type: trTCM"} {
+		if !strings.Contains(saved, " "+words+"\n") {
+			t.Errorf("%q is not in\n%s", words, saved)
+		}
+	}
 	converged := func(when string) {
 		t.Helper()
 		before := r.Loxicmd("get revisions")
