@@ -454,6 +454,9 @@ type DropRate struct {
 
 // Endpoint defines model for Endpoint.
 type Endpoint struct {
+	// ActiveConnections Open now. In requests it is ignored.
+	ActiveConnections uint64 `json:"activeConnections,omitempty"`
+
 	// Backup 0 to 9. An endpoint of a level above 0 takes new connections while too little of the level below is up: failoverBelow.
 	Backup int `json:"backup,omitempty"`
 
@@ -467,6 +470,9 @@ type Endpoint struct {
 	// towards it, or one of snatIPs, in every mode; mode 3 has none.
 	EndpointIP string `json:"endpointIP"`
 
+	// InactiveConnections Closed, and still in the connection table. In requests it is ignored.
+	InactiveConnections uint64 `json:"inactiveConnections,omitempty"`
+
 	// ObservedState The state of the endpoint in this service: up, unprobed (nobody has checked it yet; it takes connections), standby (a
 	// backup that is not needed), draining or drained (by order or by weight 0), panic (down, yet it takes connections, since
 	// too few others are up) or down. In requests it is ignored.
@@ -474,6 +480,9 @@ type Endpoint struct {
 
 	// Panic It is reported down, and takes new connections all the same, because too few others are up. In requests it is ignored.
 	Panic bool `json:"panic,omitempty"`
+
+	// Refused Packets of clients that were refused because of this endpoint. In requests it is ignored.
+	Refused uint64 `json:"refused,omitempty"`
 
 	// Share Percent of its weight that it has for new connections now, while its slow start goes on; absent: all. In requests it is ignored.
 	Share int `json:"share,omitempty"`
@@ -607,6 +616,9 @@ type EndpointRates struct {
 
 	// Rates What is counted, a second. Bytes are those of IP packets.
 	Rates Rates `json:"rates"`
+
+	// Refused Packets of clients that asked for a connection in vain, so far; of an endpoint, because of it.
+	Refused uint64 `json:"refused,omitempty"`
 
 	// State up, unprobed, standby, draining, drained, panic or down.
 	State  string `json:"state"`
@@ -1065,6 +1077,9 @@ type LoadbalanceEntry struct {
 	// reported down take connections), down, draining, drained, pending or failed. In requests it is ignored.
 	ObservedState string `json:"observedState,omitempty"`
 
+	// Refused Packets of clients that asked for a connection in vain; /status/service says why. In requests it is ignored.
+	Refused uint64 `json:"refused,omitempty"`
+
 	// SecondaryIPs Up to 3 further VIPs, of the VIP's family: the service answers there too, with the same endpoints and counters.
 	SecondaryIPs     []SecondaryIP    `json:"secondaryIPs,omitempty"`
 	ServiceArguments ServiceArguments `json:"serviceArguments"`
@@ -1087,7 +1102,10 @@ type LoadbalanceRequest struct {
 	LbAttr         []LoadbalanceEntry `json:"lbAttr,omitempty"`
 
 	// ObservedState Ignored, as status.
-	ObservedState    string            `json:"observedState,omitempty"`
+	ObservedState string `json:"observedState,omitempty"`
+
+	// Refused Ignored, as status.
+	Refused          uint64            `json:"refused,omitempty"`
 	SecondaryIPs     []SecondaryIP     `json:"secondaryIPs,omitempty"`
 	ServiceArguments *ServiceArguments `json:"serviceArguments,omitempty"`
 
@@ -1946,6 +1964,9 @@ type ServiceRates struct {
 
 	// Rates What is counted, a second. Bytes are those of IP packets.
 	Rates Rates `json:"rates"`
+
+	// Refused Packets of clients that asked for a connection in vain, so far; of an endpoint, because of it.
+	Refused uint64 `json:"refused,omitempty"`
 
 	// Selection How endpoints are chosen.
 	Selection string `json:"selection,omitempty"`

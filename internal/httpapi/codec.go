@@ -200,6 +200,7 @@ func (c *codec) answer(s *lb.Service, stats *lb.ServiceStats, endpoints []servic
 		}
 		get(&e.Endpoints[i], c.endpoint, &s.Endpoints[i])
 		e.Endpoints[i].Counter = counter(t)
+		c.countConnections(&e.Endpoints[i], &t)
 		e.Endpoints[i].Standby = s.Endpoints[i].Backup > 0 && !t.Takes
 		e.Endpoints[i].Drained = endpoints[i].Drained
 		e.Endpoints[i].Panic = states.Endpoints[i] == servicestate.Panic
@@ -210,7 +211,17 @@ func (c *codec) answer(s *lb.Service, stats *lb.ServiceStats, endpoints []servic
 		}
 	}
 	e.ObservedState = c.observed(states.State)
+	if !c.compat {
+		e.Refused = stats.Refusals.Sum()
+	}
 	return e
+}
+
+// countConnections adds what the contract does not have.
+func (c *codec) countConnections(e *v1.Endpoint, t *lb.EndpointStats) {
+	if !c.compat {
+		e.ActiveConnections, e.InactiveConnections, e.Refused = t.Active, t.Inactive, t.Refusals.Sum()
+	}
 }
 
 // observed is the word of a state. With --compat only the contract's words are answered.

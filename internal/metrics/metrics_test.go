@@ -73,7 +73,7 @@ func countedOf(k lb.Key) lb.ServiceStats {
 		return lb.ServiceStats{Endpoints: make([]lb.EndpointStats, 1)}
 	}
 	shakes := lb.Handshakes{Opened: 7, Answered: [lb.HandshakeBuckets]uint64{3, 1, 10: 1}, Repeated: 4, Refused: 1, Reset: 2, Unreachable: 5}
-	first := lb.EndpointStats{Handshakes: shakes, Connections: 7, Active: 2, In: lb.Traffic{Packets: 30, Bytes: 3000}, Out: lb.Traffic{Packets: 20, Bytes: 2000}}
+	first := lb.EndpointStats{Handshakes: shakes, Connections: 7, Active: 2, Inactive: 1, In: lb.Traffic{Packets: 30, Bytes: 3000}, Out: lb.Traffic{Packets: 20, Bytes: 2000}}
 	first.Takes, first.Share = true, 0.3
 	all := first
 	all.Refusals[lb.NoEndpoint], all.Refusals[lb.ConntrackFull], all.Refusals[lb.PortsExhausted] = 5, 6, 1

@@ -37,6 +37,8 @@ func serviceFamilies() []family {
 			ofServices(func(r *row, p *page) { p.add(float64(r.stats.Connections), r.key) })},
 		{Metric{"loxilb_service_connections_active", Gauge, of, "Open connections of the service; closed ones that are still tracked are not counted. " + sparse, OfService},
 			ofUsed(func(r *row, p *page) { p.add(float64(r.stats.Active), r.key) })},
+		{Metric{"loxilb_service_connections_inactive", Gauge, of, "Closed connections of the service that are still tracked, for late packets. " + sparse, OfService},
+			ofUsed(func(r *row, p *page) { p.add(float64(r.stats.Inactive), r.key) })},
 		{Metric{"loxilb_service_packets_total", Counter, directed, "Packets of the service, in (from clients) and out (to clients). " + sparse, OfService},
 			ofUsed(func(r *row, p *page) {
 				p.add(float64(r.stats.In.Packets), r.key, "in")
@@ -139,6 +141,8 @@ func endpointFamilies() []family {
 			ofEndpoints(func(r *row, at string, s *lb.EndpointStats, p *page) { p.add(truth(s.Takes), r.key, at) })},
 		{Metric{"loxilb_endpoint_connections_active", Gauge, of, "Open connections of the endpoint; closed ones that are still tracked are not counted.", OfEndpoint},
 			ofEndpoints(func(r *row, at string, s *lb.EndpointStats, p *page) { p.add(float64(s.Active), r.key, at) })},
+		{Metric{"loxilb_endpoint_connections_inactive", Gauge, of, "Closed connections of the endpoint that are still tracked, for late packets.", OfEndpoint},
+			ofEndpoints(func(r *row, at string, s *lb.EndpointStats, p *page) { p.add(float64(s.Inactive), r.key, at) })},
 		{Metric{"loxilb_endpoint_connections_total", Counter, of, "Connections made to the endpoint.", OfEndpoint},
 			ofEndpoints(func(r *row, at string, s *lb.EndpointStats, p *page) { p.add(float64(s.Connections), r.key, at) })},
 		{Metric{"loxilb_endpoint_refused_packets_total", Counter, []string{"service", "endpoint", "reason"}, "Of loxilb_service_refused_packets_total, those that were refused because of the endpoint: every source port towards it is in use (snat-ports-exhausted), or the client's own one (tuple-in-use).", OfEndpoint},

@@ -2,6 +2,7 @@ package rates
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/charmbracelet/x/ansi"
@@ -16,6 +17,7 @@ type line struct {
 	up        string // endpoints that serve of how many, or the state
 	bad       bool   // something is down
 	active    uint64
+	refused   uint64
 	rates     *v1.Rates
 }
 
@@ -26,7 +28,7 @@ func lines(u *v1.RatesUpdate, service string) []line {
 		for _, s := range u.List.Services {
 			for i := range s.Endpoints {
 				e := &s.Endpoints[i]
-				out = append(out, line{key: e.Endpoint, name: fmt.Sprint("weight ", e.Weight), up: e.State, bad: e.State == "down" || e.State == "panic", active: e.Active, rates: &e.Rates})
+				out = append(out, line{key: e.Endpoint, name: fmt.Sprint("weight ", e.Weight), up: e.State, bad: e.State == "down" || e.State == "panic", active: e.Active, refused: e.Refused, rates: &e.Rates})
 			}
 		}
 		return out
@@ -34,7 +36,7 @@ func lines(u *v1.RatesUpdate, service string) []line {
 	for i := range u.List.Services {
 		s := &u.List.Services[i]
 		up := servingCell(s)
-		out = append(out, line{key: s.Service, name: session.OneLine(s.Name), up: up, bad: s.EndpointsDown > 0 || s.State == "failed", active: s.Active, rates: &s.Rates})
+		out = append(out, line{key: s.Service, name: session.OneLine(s.Name), up: up, bad: s.EndpointsDown > 0 || s.State == "failed", active: s.Active, refused: s.Refused, rates: &s.Rates})
 	}
 	return out
 }
@@ -77,6 +79,25 @@ func columns() []column {
 	}
 }
 
+// refusedColumn is how many packets of clients were refused so far.
+func refusedColumn() column {
+	return column{title: "REFUSED", width: 7, value: func(l *line) string { return short(float64(l.refused)) }}
+}
+
+// shown are the columns for what was told last: that of refused clients only if there were any. On a narrow
+// screen it takes the place of repeated SYNs.
+func (v *view) shown() []column {
+	all := columns()
+	if !v.refusing {
+		return all
+	}
+	refused := refusedColumn()
+	if v.width < narrow+refused.width+1 {
+		all = slices.DeleteFunc(all, func(c column) bool { return c.order == "repeatedSyns" && v.sort != c.order })
+	}
+	return append(all, refused)
+}
+
 // layout is how wide what is not of a fixed width is.
 type layout struct{ key, name, trend int }
 
@@ -86,9 +107,9 @@ const (
 	trendMost = 40
 )
 
-func newLayout(width int) layout {
+func newLayout(width int, columns []column) layout {
 	left := width - 1 // the cursor's place
-	for _, c := range columns() {
+	for _, c := range columns {
 		left -= c.width + 1
 	}
 	l := layout{key: max(left, 8)}
@@ -114,7 +135,7 @@ func (v *view) heading(l layout) string {
 	if l.name > 0 {
 		b.WriteString(" " + v.fit("NAME", l.name))
 	}
-	for _, c := range columns() {
+	for _, c := range v.shown() {
 		title := c.title
 		if c.order == "down" && v.service != "" {
 			title = "STATE"
@@ -142,7 +163,7 @@ func (v *view) row(l layout, one *line, chosen bool) string {
 	if l.name > 0 {
 		b.WriteString(" " + v.fit(one.name, l.name))
 	}
-	for _, c := range columns() {
+	for _, c := range v.shown() {
 		b.WriteString(fmt.Sprintf(" %*s", c.width, c.value(one)))
 	}
 	if l.trend > 0 {

@@ -17,25 +17,26 @@ import (
 // listing is what stats and rate print, in the columns of ipvsadm -Ln --stats and --rate.
 type listing struct {
 	session  *session.Options
-	columns  [5]string
+	columns  []string
 	counters bool // what was counted, and not how fast it grows
 	exact    bool
 	params   v1.GetServiceRatesParams
 }
 
 func statsCommand(o *session.Options) *cobra.Command {
-	l := &listing{session: o, columns: [5]string{"Conns", "InPkts", "OutPkts", "InBytes", "OutBytes"}, counters: true}
+	l := &listing{session: o, columns: []string{"Conns", "InPkts", "OutPkts", "InBytes", "OutBytes", "Active", "InAct", "Refused", "Failed"}, counters: true}
 	return l.command(&cobra.Command{
 		Use:   "stats [SERVICE]",
 		Short: "show what services and endpoints have counted, as ipvsadm -Ln --stats does",
-		Long: "stats prints connections, packets and bytes, of services and of their endpoints, since they were made. SERVICE is a key, as in\n" +
-			"20.20.20.1:2020/tcp, or any part of a key or a name.",
+		Long: "stats prints connections, packets and bytes, of services and of their endpoints, since they were made. Behind the columns of\n" +
+			"ipvsadm are connections that are open now, those that have ended lately, packets of clients that asked for a connection in\n" +
+			"vain, and why, and handshakes that failed. SERVICE is a key, as in 20.20.20.1:2020/tcp, or any part of a key or a name.",
 		Example: "  loxicmd stats\n  loxicmd stats web --exact\n  loxicmd stats 20.20.20.1:2020/tcp -o json",
 	})
 }
 
 func rateCommand(o *session.Options) *cobra.Command {
-	l := &listing{session: o, columns: [5]string{"CPS", "InPPS", "OutPPS", "InBPS", "OutBPS"}}
+	l := &listing{session: o, columns: []string{"CPS", "InPPS", "OutPPS", "InBPS", "OutBPS"}}
 	return l.command(&cobra.Command{
 		Use:   "rate [SERVICE]",
 		Short: "show connections, packets and bytes a second, as ipvsadm -Ln --rate does",
@@ -132,6 +133,9 @@ func (l *listing) text(list *v1.ServiceRatesList) string {
 		}
 		fmt.Fprintf(&b, "%-33s", fmt.Sprintf("%-5s%s", strings.ToUpper(protocol), at))
 		l.numbers(&b, &s.Rates, s.Counters)
+		if l.counters && s.Counters != nil && s.Counters.Refused > 0 {
+			fmt.Fprintf(&b, "     refused: %s\n", session.Reasons(s.Counters.RefusedBy))
+		}
 		for j := range s.Endpoints {
 			e := &s.Endpoints[j]
 			fmt.Fprintf(&b, "  -> %-28s", e.Endpoint)
@@ -142,12 +146,12 @@ func (l *listing) text(list *v1.ServiceRatesList) string {
 }
 
 func (l *listing) numbers(b *strings.Builder, r *v1.Rates, c *v1.Counters) {
-	var n [5]uint64
+	var n []uint64
 	if l.counters && c != nil {
-		n = [5]uint64{c.Connections, c.PacketsIn, c.PacketsOut, c.BytesIn, c.BytesOut}
+		n = []uint64{c.Connections, c.PacketsIn, c.PacketsOut, c.BytesIn, c.BytesOut, c.Active, c.Inactive, c.Refused, c.FailedHandshakes}
 	} else {
-		for i, f := range [5]float32{r.Connections, r.PacketsIn, r.PacketsOut, r.BytesIn, r.BytesOut} {
-			n[i] = uint64(math.Round(float64(f)))
+		for _, f := range []float32{r.Connections, r.PacketsIn, r.PacketsOut, r.BytesIn, r.BytesOut} {
+			n = append(n, uint64(math.Round(float64(f))))
 		}
 	}
 	for _, n := range n {

@@ -190,12 +190,13 @@ func (m *model) helpScreen() []string {
   < >                sort by the column beside
   space              pause                 q  quit
 Columns
-  UP       endpoints that are not down, of all; - where nothing is known of any
-  ACTIVE   connections in the table
+  UP       endpoints that serve, of all; the state of a service of which none does
+  ACTIVE   open connections
   CONN/S   connections made a second       PKT/S  packets, both directions
   IN OUT   bits a second from clients, to clients (IP packets)
   RESYN    SYNs a second that came again before an answer: lost, or nobody there
   FAIL     handshakes a second that were refused, reset or not delivered
+  REFUSED  packets of clients that asked for a connection in vain, so far; only if there were any
 
 Press any key.`
 	out := strings.Split(text, "\n")

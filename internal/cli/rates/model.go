@@ -144,7 +144,7 @@ func (m *model) screen() []string {
 		return []string{"asking the daemon ..."}
 	}
 	out := append(m.heads(m.told), m.status())
-	l := newLayout(m.width)
+	l := newLayout(m.width, m.shown())
 	out = append(out, m.heading(l))
 	for i, one := range lines(m.told, m.service) {
 		if i == m.rows() {

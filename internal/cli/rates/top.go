@@ -140,7 +140,7 @@ func (t *topOptions) printOne(v *view, u *v1.RatesUpdate, printed int) error {
 	if printed > 0 {
 		b.WriteByte('\n')
 	}
-	l := newLayout(v.width)
+	l := newLayout(v.width, v.shown())
 	list := lines(u, "")
 	for _, one := range list {
 		l.key = max(l.key, len(one.key))

@@ -26,6 +26,8 @@ type view struct {
 	trends  map[string][]float32 // by line: connections a second
 	totals  [4][]float32         // connections, packets, bits in, bits out a second
 	until   time.Time            // end of the last window
+
+	refusing bool // clients were refused by something that is listed
 }
 
 func (v *view) style(code, text string) string {
@@ -56,7 +58,9 @@ func (v *view) remember(u *v1.RatesUpdate) {
 		}
 	}
 	now := map[string][]float32{}
+	v.refusing = false
 	for _, one := range lines(u, v.service) {
+		v.refusing = v.refusing || one.refused > 0
 		now[one.key] = v.trends[one.key]
 		if !again || len(now[one.key]) == 0 {
 			now[one.key] = keep(now[one.key], one.rates.Connections)
@@ -128,7 +132,8 @@ func (v *view) of(u *v1.RatesUpdate) string {
 			}
 			text += fmt.Sprintf("  %s  %d endpoints", s.Selection, s.EndpointCount)
 			text += fmt.Sprintf(", %s, %d down, %d drained", s.State, s.EndpointsDown, s.EndpointsDrained)
-			return fmt.Sprintf("%s  %s conn/s  %s active", text, short(float64(s.Rates.Connections)), short(float64(s.Active)))
+			return fmt.Sprintf("%s  %s conn/s  %s active  %s inactive  %s refused", text, short(float64(s.Rates.Connections)), short(float64(s.Active)),
+				short(float64(s.Inactive)), short(float64(s.Refused)))
 		}
 	}
 	return v.service

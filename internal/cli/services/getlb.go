@@ -28,7 +28,7 @@ func lbKind(o *session.Options) session.Kind[v1.LoadbalanceList, v1.LoadbalanceE
 		Words:  map[string][]string{"status.state": {"applied", "pending", "failed"}},
 		Draw: func(l *v1.LoadbalanceList) *session.Table {
 			if o.Output == "wide" {
-				return wideLB(l.LbAttr)
+				return wideLB(l.LbAttr, o.Compat())
 			}
 			return narrowLB(l.LbAttr, o.Compat())
 		},
@@ -83,10 +83,18 @@ func timeoutCell(s v1.Seconds, compat bool) string {
 }
 
 // wideLB gives each endpoint a line; what belongs to the service stands on the first only.
-func wideLB(list []v1.LoadbalanceEntry) *session.Table {
-	t := session.NewTable("Ext IP", "Sec IPs", "Sources", "Host", "Port", "Proto", "Name", "Mark", "Sel", "Mode",
-		"Endpoint", "EPort", "Weight", "State", "Counters", "Status")
+func wideLB(list []v1.LoadbalanceEntry, compat bool) *session.Table {
+	header := []string{
+		"Ext IP", "Sec IPs", "Sources", "Host", "Port", "Proto", "Name", "Mark", "Sel", "Mode",
+		"Endpoint", "EPort", "Weight", "State", "Counters", "Status",
+	}
+	if !compat {
+		header = append(header, "Active:Inact", "Refused")
+	}
+	t := session.NewTable(header...)
 	t.LeaveOut("Mark", "0")
+	t.LeaveOut("Active:Inact", "0:0")
+	t.LeaveOut("Refused", "0")
 	t.Rename("Counters", "Packets:Bytes")
 	for i := range list {
 		e := &list[i]
@@ -107,10 +115,26 @@ func wideLB(list []v1.LoadbalanceEntry) *session.Table {
 			if line < len(e.Endpoints) {
 				endpointCells(row[10:], a, &e.Endpoints[line])
 			}
+			if !compat {
+				connectionCells(row[16:], e, line)
+			}
 			t.Add(row...)
 		}
 	}
 	return t
+}
+
+// connectionCells are the open and closed connections of the endpoint of a line, and who was refused: on
+// the first line by the service, for any reason, on others because of the endpoint.
+func connectionCells(row []string, e *v1.LoadbalanceEntry, line int) {
+	if line < len(e.Endpoints) {
+		p := &e.Endpoints[line]
+		row[0] = fmt.Sprintf("%d:%d", p.ActiveConnections, p.InactiveConnections)
+		row[1] = strconv.FormatUint(p.Refused, 10)
+	}
+	if line == 0 {
+		row[1] = strconv.FormatUint(e.Refused, 10)
+	}
 }
 
 func endpointCells(row []string, a *v1.ServiceArguments, e *v1.Endpoint) {

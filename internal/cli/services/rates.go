@@ -46,7 +46,7 @@ func (t *rated) text() string {
 // askRates asks for those of a service and its endpoints; nil: the server does not tell.
 func askRates(ctx context.Context, o *session.Options, client *v1.Client, key string) (*v1.ServiceRates, float64, error) {
 	var list v1.ServiceRatesList
-	body, err := o.Answer(client.GetServiceRates(ctx, &v1.GetServiceRatesParams{Service: key, Endpoints: true}))
+	body, err := o.Answer(client.GetServiceRates(ctx, &v1.GetServiceRatesParams{Service: key, Endpoints: true, Counters: true}))
 	if err == nil {
 		err = session.Decode(body, &list)
 	}
@@ -68,7 +68,34 @@ func serviceRates(ctx context.Context, o *session.Options, client *v1.Client, ke
 	for i := range s.Endpoints {
 		t.add(s.Endpoints[i].Endpoint, s.Endpoints[i].Active, &s.Endpoints[i].Rates)
 	}
-	return t.text(), nil
+	return connectionsSoFar(s) + t.text(), nil
+}
+
+// connectionsSoFar is a table of what has become of the clients of a service. An older server does not tell.
+func connectionsSoFar(s *v1.ServiceRates) string {
+	if s.Counters == nil {
+		return ""
+	}
+	t := session.NewTable("Of", "Attempts", "Made", "Active", "Inactive", "Refused", "Failed", "Unanswered")
+	add := func(of string, c *v1.Counters) {
+		if c == nil {
+			return
+		}
+		cells := []string{of}
+		for _, n := range []uint64{c.Attempts, c.Connections, c.Active, c.Inactive, c.Refused, c.FailedHandshakes, c.Unanswered} {
+			cells = append(cells, strconv.FormatUint(n, 10))
+		}
+		t.Add(cells...)
+	}
+	add("service", s.Counters)
+	for i := range s.Endpoints {
+		add(s.Endpoints[i].Endpoint, s.Endpoints[i].Counters)
+	}
+	text := "Connections so far:\n" + t.String()
+	if reasons := session.Reasons(s.Counters.RefusedBy); reasons != "" {
+		text += "Refused so far:    " + reasons + "\n"
+	}
+	return text
 }
 
 // endpointRates are what an endpoint has had a second from each service that heeds it.

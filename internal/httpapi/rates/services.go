@@ -196,7 +196,7 @@ func (a *Rates) down(s *lb.Service, drains servicestate.Drains) int {
 
 func (a *Rates) answer(s *lb.Service, load *rates.Load, stats *lb.ServiceStats, states *servicestate.Service, q *query) v1.ServiceRates {
 	out := v1.ServiceRates{
-		Service: s.Key.String(), Name: s.Name, Selection: s.Algorithm.String(), EndpointCount: len(s.Endpoints), Active: load.Active, Inactive: stats.Inactive, Rates: ratesOf(&load.Rates),
+		Service: s.Key.String(), Name: s.Name, Selection: s.Algorithm.String(), EndpointCount: len(s.Endpoints), Active: load.Active, Inactive: stats.Inactive, Refused: stats.Refusals.Sum(), Rates: ratesOf(&load.Rates),
 		State: string(states.State), EndpointsUp: states.Serving, EndpointsDown: states.Down, EndpointsDrained: states.Drained,
 	}
 	if q.counters {
@@ -238,7 +238,7 @@ func (a *Rates) endpoints(s *lb.Service, stats *lb.ServiceStats, states *service
 		if i < len(stats.Endpoints) { // the store may be ahead of the data path
 			counted = stats.Endpoints[i]
 		}
-		one.Inactive = counted.Inactive
+		one.Inactive, one.Refused = counted.Inactive, counted.Refusals.Sum()
 		if q.counters {
 			one.Counters = countersOf(&counted)
 		}
