@@ -43,10 +43,17 @@ func newDrains() *Drains {
 	return d
 }
 
-// sameDeadline compares deadlines as users see them: by the wall's clock, to the millisecond. Their monotonic
-// readings differ by the time at which each was read, so applying what was exported would be a change.
+// deadlineSlack is by how much two readings of one deadline differ at most.
+const deadlineSlack = 10 * time.Millisecond
+
+// sameDeadline compares deadlines as users see them: by the wall's clock. Applying what was exported must be no
+// change: an export rounds, monotonic readings differ by the time at which each was read, and so does the wall's
+// time of a deadline that was stored before that clock was set (moment.Moment), after each start.
 func sameDeadline(a, b time.Time) bool {
-	return a.Round(0).Round(time.Millisecond).Equal(b.Round(0).Round(time.Millisecond))
+	if a.IsZero() || b.IsZero() {
+		return a.IsZero() && b.IsZero()
+	}
+	return a.Round(0).Sub(b.Round(0)).Abs() <= deadlineSlack
 }
 
 // storedDrain is a drain with its deadline by two clocks: that of the wall may be another one when it is read.

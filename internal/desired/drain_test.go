@@ -87,3 +87,26 @@ func TestDrainByUptime(t *testing.T) {
 		t.Errorf("%+v, %v: want %v", d, err, deadline)
 	}
 }
+
+// TestSameDeadline: two readings of a deadline are one, also when they lie on both sides of a millisecond.
+func TestSameDeadline(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2030, 1, 2, 3, 4, 5, 499_000, time.UTC)
+	for _, c := range []struct {
+		a, b time.Time
+		same bool
+	}{
+		{at, at.Add(2 * time.Microsecond), true}, // 0.499 and 0.501 ms, rounded, are two
+		{at, at.Round(time.Millisecond), true},
+		{at, at.Add(-time.Second), false},
+		{at, at.Add(time.Second), false},
+		{at, time.Time{}, false},
+		{time.Time{}, at, false},
+		{time.Time{}, time.Time{}, true},
+		{at, time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), false},
+	} {
+		if got := sameDeadline(c.a, c.b); got != c.same {
+			t.Errorf("%v and %v are the same: %v", c.a, c.b, got)
+		}
+	}
+}

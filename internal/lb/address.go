@@ -65,26 +65,41 @@ func probeUse(field string, a netip.Addr) error {
 }
 
 // isMetadata reports whether clouds have a metadata service at an address: link-local addresses of IPv4,
-// also by NAT64, and the addresses that clouds document besides.
+// also in IPv6 clothes, and the addresses that clouds document besides.
 func isMetadata(a netip.Addr) bool {
-	a = a.Unmap()
-	if nat64 := netip.MustParsePrefix("64:ff9b::/96"); nat64.Contains(a) {
-		b := a.As16()
-		a = netip.AddrFrom4([4]byte(b[12:]))
-	}
+	a = carriedBy(a.Unmap())
 	if a.IsLinkLocalUnicast() {
 		return true
 	}
 	switch a.String() {
 	case "fd00:ec2::254", "fd00:ec2::23", // AWS: instances; pods
-		"fd20:ce::254",    // Google Cloud
-		"168.63.129.16",   // Azure
-		"100.100.100.200", // Alibaba Cloud
-		"192.0.0.192",     // Oracle Cloud
-		"fd00:42::42":     // Scaleway
+		"fd20:ce::254",       // Google Cloud
+		"168.63.129.16",      // Azure
+		"100.100.100.200",    // Alibaba Cloud
+		"192.0.0.192",        // Oracle Cloud
+		"fd00:c1::a9fe:a9fe", // the same by IPv6
+		"fd00:42::42":        // Scaleway
 		return true
 	}
 	return false
+}
+
+// carriedBy returns the IPv4 address that translators and tunnels find in an IPv6 address: NAT64 (RFC 6052,
+// RFC 8215), IPv4-compatible and IPv4-translated addresses, 6to4. Otherwise it returns the address.
+func carriedBy(a netip.Addr) netip.Addr {
+	if !a.Is6() {
+		return a
+	}
+	b := a.As16()
+	if b[0] == 0x20 && b[1] == 0x02 {
+		return netip.AddrFrom4([4]byte(b[2:6]))
+	}
+	for _, p := range [...]string{"64:ff9b::/96", "64:ff9b:1::/48", "::/96", "::ffff:0:0:0/96"} {
+		if netip.MustParsePrefix(p).Contains(a) {
+			return netip.AddrFrom4([4]byte(b[12:]))
+		}
+	}
+	return a
 }
 
 // ParsePort reads a port in host byte order. Zero is read, and left to Validate: protocols without ports have it.

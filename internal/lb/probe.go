@@ -119,7 +119,7 @@ func (s *Service) probedByMode() bool {
 
 // Probes tells whether an endpoint is probed for the service. One that nobody may have probed is not, and its service is refused only if it asks.
 func (s *Service) Probes(e Endpoint) bool {
-	return s.Monitored() && (s.Probe.Type == ProbeNone || !e.Addr.IsLinkLocalUnicast())
+	return s.Monitored() && (s.Probe.Type == ProbeNone || !isMetadata(e.Addr))
 }
 
 // ProbeOf is how the service wants an endpoint to be probed, if it is Monitored: nothing is left out.

@@ -196,6 +196,12 @@ func TestEndpointProbe(t *testing.T) {
 		`{"host":"100.100.100.200","probeType":"ping"}`:          `endpoint address "100.100.100.200" is not probed: clouds give the machine's secrets there (allowed: an address that is no metadata service of a cloud)`,
 		`{"host":"192.0.0.192","probeType":"ping"}`:              `endpoint address "192.0.0.192" is not probed: clouds give the machine's secrets there (allowed: an address that is no metadata service of a cloud)`,
 		`{"host":"64:ff9b::a9fe:a9fe","probeType":"ping"}`:       `endpoint address "64:ff9b::a9fe:a9fe" is not probed: clouds give the machine's secrets there (allowed: an address that is no metadata service of a cloud)`,
+		`{"host":"64:ff9b:1::a9fe:a9fe","probeType":"ping"}`:     `endpoint address "64:ff9b:1::a9fe:a9fe" is not probed: clouds give the machine's secrets there (allowed: an address that is no metadata service of a cloud)`,
+		`{"host":"::a9fe:a9fe","probeType":"ping"}`:              `endpoint address "::a9fe:a9fe" is not probed: clouds give the machine's secrets there (allowed: an address that is no metadata service of a cloud)`,
+		`{"host":"::ffff:0:a9fe:a9fe","probeType":"ping"}`:       `endpoint address "::ffff:0:a9fe:a9fe" is not probed: clouds give the machine's secrets there (allowed: an address that is no metadata service of a cloud)`,
+		`{"host":"2002:a9fe:a9fe::1","probeType":"ping"}`:        `endpoint address "2002:a9fe:a9fe::1" is not probed: clouds give the machine's secrets there (allowed: an address that is no metadata service of a cloud)`,
+		`{"host":"64:ff9b::6464:64c8","probeType":"ping"}`:       `endpoint address "64:ff9b::6464:64c8" is not probed: clouds give the machine's secrets there (allowed: an address that is no metadata service of a cloud)`,
+		`{"host":"fd00:c1::a9fe:a9fe","probeType":"ping"}`:       `endpoint address "fd00:c1::a9fe:a9fe" is not probed: clouds give the machine's secrets there (allowed: an address that is no metadata service of a cloud)`,
 		`{"host":"fe80::1%eth0","probeType":"ping"}`:             `endpoint address "fe80::1%eth0" has a zone (allowed: fe80::1)`,
 		`{"probeType":"ping"}`:                                   `endpoint address "" is missing (allowed: an IPv4 or IPv6 address)`,
 		`{"host":"10.0.0.1","name":"a/b","probeType":"ping"}`:    `name "a/b" has a slash (allowed: up to 384 printable characters without slashes)`,
@@ -233,5 +239,22 @@ func TestProbeTypeWords(t *testing.T) {
 	}
 	if one, more := (StatusRange{200, 200}).String(), (StatusRange{200, 299}).String(); one != "200" || more != "200-299" {
 		t.Errorf("statuses are %s and %s", one, more)
+	}
+}
+
+// TestProbesOfMetadata: a service that does not ask for probes may have a metadata service as its endpoint, which is
+// not probed then either: what a probe expects as an answer would tell what is there.
+func TestProbesOfMetadata(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]bool{
+		"10.0.0.1": true, "169.254.169.254": false, "100.100.100.200": false, "fd00:ec2::254": false, "64:ff9b::a9fe:a9fe": false,
+		"64:ff9b::a00:1": true,
+	} {
+		e := Endpoint{Addr: netip.MustParseAddr(address), Port: 80}
+		s := Service{Mode: ModeOneArm, Endpoints: []Endpoint{e}, Probe: Probe{Port: 80, Request: "GET /", Response: "secret"}}
+		s.Protocol = TCP
+		if s.Probes(e) != want {
+			t.Errorf("%s is probed: %v, want %v", address, !want, want)
+		}
 	}
 }

@@ -40,9 +40,9 @@ func Cut(before, after []Rule, sessions []Session) (cut []Session) {
 	if len(sessions) == 0 || !slices.ContainsFunc(after, func(r Rule) bool { return r.Action == RuleDrop }) {
 		return nil
 	}
-	old, now := inOrder(before), inOrder(after)
+	old, now, changed := inOrder(before), inOrder(after), changedRules(before, after)
 	for i := range sessions {
-		if s := &sessions[i]; s.droppedBy(now) && !s.droppedBy(old) {
+		if s := &sessions[i]; s.metBy(changed) && s.droppedBy(now) && !s.droppedBy(old) {
 			cut = append(cut, *s)
 		}
 	}
@@ -60,6 +60,32 @@ func CutText(cut []Session) string {
 		text = append(text, fmt.Sprintf("%d more", more))
 	}
 	return strings.Join(text, ", ")
+}
+
+// changedRules are the rules of only one of two lists. A session that none of them matches is judged as before:
+// one rule more costs a look at each session, not one at each rule for each session.
+func changedRules(before, after []Rule) (changed []*Rule) {
+	old := make(map[Rule]struct{}, len(before))
+	for i := range before {
+		old[before[i]] = struct{}{}
+	}
+	for i := range after {
+		if _, same := old[after[i]]; same {
+			delete(old, after[i])
+			continue
+		}
+		changed = append(changed, &after[i])
+	}
+	for i := range before {
+		if _, gone := old[before[i]]; gone {
+			changed = append(changed, &before[i])
+		}
+	}
+	return changed
+}
+
+func (s *Session) metBy(rules []*Rule) bool {
+	return slices.ContainsFunc(rules, s.matches)
 }
 
 // inOrder is the rules as they count.

@@ -2,7 +2,11 @@ package lb
 
 import (
 	"net/netip"
+	"runtime"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestCut: a session is cut that was not before, by the rule that decides about it.
@@ -50,4 +54,42 @@ func TestCut(t *testing.T) {
 		"the ssh session from 203.0.113.9:5000 to 10.0.0.1:22, 2 more"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
+}
+
+// TestCutOfMany: whom one rule more cuts off is found at once beside the most rules and thousands of sessions.
+func TestCutOfMany(t *testing.T) {
+	t.Parallel()
+	before := make([]Rule, MaxRules-1)
+	for i := range before {
+		at := netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})
+		before[i] = Rule{Source: netip.PrefixFrom(at, 32), RuleVerdict: RuleVerdict{Action: RuleAction(i & 1)}}
+	}
+	after := append(before[:len(before):len(before)], Rule{Source: netip.MustParsePrefix("203.0.113.0/29"), Preference: 9, RuleVerdict: RuleVerdict{Action: RuleDrop}})
+	sessions := make([]Session, 10_000)
+	for i := range sessions {
+		remote := netip.AddrFrom4([4]byte{203, 0, byte(113 + i>>8), byte(i)})
+		sessions[i] = Session{Remote: netip.AddrPortFrom(remote, 5000), Local: netip.MustParseAddrPort("10.0.0.1:443")}
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	begun := threadTime(t)
+	if cut := Cut(before, after, sessions); len(cut) != 8 {
+		t.Errorf("%d sessions are cut off, want 8", len(cut))
+	}
+	if cut := Cut(after, before, sessions); len(cut) != 0 {
+		t.Errorf("%d sessions are cut off by fewer rules", len(cut))
+	}
+	if took := threadTime(t) - begun; took > 500*time.Millisecond {
+		t.Errorf("it takes %v of CPU", took)
+	}
+}
+
+// threadTime is how long this thread has run.
+func threadTime(t *testing.T) time.Duration {
+	t.Helper()
+	var use unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_THREAD, &use); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(use.Utime.Nano() + use.Stime.Nano())
 }

@@ -11,8 +11,8 @@ import (
 	"sync"
 )
 
-// A TCP port has this many connections open at once, and one source this many of them. Anyone who may
-// connect, and every user of this machine may to loopback, could take all memory and descriptors
+// A TCP port has this many connections of others open at once, and one source this many of them. Anyone
+// who may connect, and every user of this machine may to loopback, could take all memory and descriptors
 // otherwise. The UNIX socket is for few users, and has no such limit.
 const (
 	maxConns       = 1024
@@ -24,13 +24,14 @@ const (
 // health check of the machine. If all have a request at work, the new connection is closed.
 //
 // The limit of a source makes the source pay for itself: an IPv4 address, an IPv6 network of 64 bits,
-// or all of loopback.
+// or this machine itself. The places of this machine are its own: health checks (loopback, or by kubelet
+// from the node's address to itself) get in even while others have requests at work in all other places.
 type places struct {
 	net.Listener
 	max, maxSource int
 
 	mu      sync.Mutex
-	all     int
+	all     int // of others than this machine
 	sources map[netip.Prefix]int
 	waiting *list.List // of *placed without a request, the longest first
 }
@@ -61,8 +62,8 @@ func (p *places) place(c net.Conn) *placed {
 	switch {
 	case p.sources[source] >= p.maxSource:
 		evicted = p.longestWaiting(func(w *placed) bool { return w.source == source })
-	case p.all >= p.max:
-		evicted = p.longestWaiting(func(*placed) bool { return true })
+	case source != thisMachine() && p.all >= p.max:
+		evicted = p.longestWaiting(func(w *placed) bool { return w.source != thisMachine() })
 	default:
 		defer p.mu.Unlock()
 		return p.add(c, source)
@@ -90,7 +91,9 @@ func (p *places) longestWaiting(matches func(*placed) bool) *placed {
 func (p *places) add(c net.Conn, source netip.Prefix) *placed {
 	w := &placed{Conn: c, places: p, source: source}
 	w.element = p.waiting.PushBack(w)
-	p.all++
+	if source != thisMachine() {
+		p.all++
+	}
 	p.sources[source]++
 	return w
 }
@@ -101,7 +104,9 @@ func (p *places) remove(w *placed) {
 		return
 	}
 	w.removed = true
-	p.all--
+	if w.source != thisMachine() {
+		p.all--
+	}
 	if p.sources[w.source]--; p.sources[w.source] == 0 {
 		delete(p.sources, w.source)
 	}
@@ -196,12 +201,17 @@ func withPlace(ctx context.Context, c net.Conn) (context.Context, net.Conn) {
 	}
 }
 
+// thisMachine is the source of connections that this machine makes to itself.
+func thisMachine() netip.Prefix { return netip.PrefixFrom(netip.IPv6Loopback(), 128) }
+
+// sourceOf is where a connection comes from. The kernel drops packets from elsewhere that have our own
+// address as their source.
 func sourceOf(c net.Conn) netip.Prefix {
 	a := addrPort(c.RemoteAddr()).Addr()
 	bits := a.BitLen()
 	switch {
-	case a.IsLoopback():
-		return netip.PrefixFrom(netip.IPv6Loopback(), 128)
+	case a.IsLoopback(), a.IsValid() && a == addrPort(c.LocalAddr()).Addr():
+		return thisMachine()
 	case a.Is6():
 		bits = 64
 	}

@@ -135,7 +135,7 @@ func TestPlacesOfRequestsAtWork(t *testing.T) {
 	}
 }
 
-// A conn is a connection from an address.
+// A conn is a connection from an address to 10.9.9.9.
 type conn struct {
 	net.Conn
 	from   string
@@ -143,7 +143,10 @@ type conn struct {
 }
 
 func (c *conn) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(c.from)) }
-func (c *conn) Close() error         { c.closed = true; return nil }
+func (c *conn) LocalAddr() net.Addr {
+	return net.TCPAddrFromAddrPort(netip.MustParseAddrPort("10.9.9.9:11111"))
+}
+func (c *conn) Close() error { c.closed = true; return nil }
 
 // A source has a share, others have the rest, and a place that is given back twice is free once.
 func TestShareOfSource(t *testing.T) {
@@ -159,26 +162,32 @@ func TestShareOfSource(t *testing.T) {
 	if _, w := place("[::1]:3"); w == nil || !first.closed {
 		t.Error("loopback is one source: the oldest of it makes room")
 	}
-	if p.all != 2 {
-		t.Errorf("%d places", p.all)
+	if p.all != 0 || p.sources[thisMachine()] != 2 {
+		t.Errorf("%d places of others, of sources %v", p.all, p.sources)
 	}
 	second.begin()
 	_, a := place("10.0.0.1:1")
 	_, b := place("[2001:db8::1]:1")
+	_, w := place("10.0.0.2:1")
+	oldest, _ := place("10.0.0.2:2")
 	a.begin()
 	b.begin()
-	if oldest, w := place("10.0.0.2:1"); w == nil || oldest.closed || p.all != 4 {
-		t.Errorf("a waiting socket of loopback does not make room: %d places", p.all)
+	w.begin()
+	if _, w := place("10.0.0.3:1"); w == nil || !oldest.closed || p.all != 4 {
+		t.Errorf("a waiting socket does not make room: %d places", p.all)
 	} else {
 		w.begin()
 	}
-	if _, w := place("10.0.0.3:1"); w != nil {
+	if _, w := place("10.0.0.4:1"); w != nil {
 		t.Error("a place of a request at work was taken")
+	}
+	if oldest, w := place("10.9.9.9:3"); w == nil || oldest.closed || p.all != 4 || p.sources[thisMachine()] != 2 {
+		t.Errorf("this machine has no place of its own beside others: %d places, of sources %v", p.all, p.sources)
 	}
 	_ = a.Close()
 	_ = a.Close()
 	a.end()
-	if p.all != 3 || p.waiting.Len() != 0 {
+	if p.all != 3 || p.waiting.Len() != 1 {
 		t.Errorf("%d places, %d wait", p.all, p.waiting.Len())
 	}
 	b.end()

@@ -1,0 +1,144 @@
+package api_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	numbers "math/big"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"loxilb/internal/netnstest"
+	"loxilb/test/net/rig"
+)
+
+// TestIdleStrangers: sockets that strangers leave idle, of several sources and both IP versions, with half a request
+// or half a TLS handshake, delay no health check of the machine, by whatever address.
+func TestIdleStrangers(t *testing.T) {
+	t.Parallel()
+	const perSource = 350 // of six sources
+	cert, key := selfSigned(t)
+	r := rig.New(t, rig.Options{Args: []string{
+		"--host=::", "--insecure", "--tls", "--tls-host=::", "--tls-port=8091", "--tls-certificate=" + cert, "--tls-key=" + key,
+	}})
+	var sources []netip.Addr
+	for _, a := range []string{"100.100.100.11", "100.100.100.12", "100.100.100.13"} {
+		sources = append(sources, addAddress(t, r.Client, a, 24))
+	}
+	for _, a := range []string{"2001:db8:100:1::1", "2001:db8:100:2::1", "2001:db8:100:3::1"} {
+		sources = append(sources, addAddress(t, r.Client, a, 128))
+		rig.MustRun(t, r.LB, "ip", "-6", "route", "add", a, "via", "2001:db8:100::1")
+	}
+	half := []string{"", "GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: ", "POST /netlox/v1/auth/login HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{"}
+	for _, source := range sources {
+		for i := range perSource {
+			to, text := "11111", half[i%len(half)]
+			if i%2 == 1 {
+				to, text = "8091", "\x16\x03\x01\x00\xf0" // the header of a ClientHello that does not come
+			}
+			c := dialFrom(t, r.Client, source, to)
+			if _, err := io.WriteString(c, text); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, address := range []string{"127.0.0.1", "::1", "100.100.100.254", "2001:db8:100::fe"} {
+		var took []time.Duration
+		for range 10 {
+			start := time.Now()
+			if err := healthy(t, r.LB, address); err != nil {
+				t.Fatal(address, err)
+			}
+			took = append(took, time.Since(start))
+		}
+		slices.Sort(took)
+		t.Logf("%s: a health check takes %v, at most %v", address, took[len(took)/2], took[len(took)-1])
+		if took[0] > 100*time.Millisecond { // the others may have waited for a processor
+			t.Errorf("%s: no health check takes less than %v", address, took[0])
+		}
+	}
+}
+
+func addAddress(t *testing.T, h *netnstest.Host, address string, bits int) netip.Addr {
+	t.Helper()
+	a := netip.MustParseAddr(address)
+	rig.MustRun(t, h, "ip", "addr", "add", fmt.Sprintf("%s/%d", a, bits), "dev", "eth0", "nodad")
+	return a
+}
+
+// dialFrom opens a connection from one of a host's addresses to the balancer.
+func dialFrom(t *testing.T, h *netnstest.Host, source netip.Addr, port string) (c net.Conn) {
+	t.Helper()
+	to := "100.100.100.254"
+	if source.Is6() {
+		to = "2001:db8:100::fe"
+	}
+	dialer := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(source, 0)), Timeout: rig.Patience}
+	err := h.Do(func() (err error) {
+		c, err = dialer.DialContext(t.Context(), "tcp", net.JoinHostPort(to, port))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// healthy asks the balancer, at one of its addresses, by a new connection.
+func healthy(t *testing.T, h *netnstest.Host, address string) error {
+	t.Helper()
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		return h.DialContext(ctx, network, address)
+	}}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+net.JoinHostPort(address, "11111")+"/healthz", nil)
+	if err != nil {
+		return err
+	}
+	res, err := (&http.Client{Transport: transport, Timeout: rig.Patience}).Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("the answer is %s", res.Status)
+	}
+	return nil
+}
+
+// selfSigned makes files of a certificate and its key.
+func selfSigned(t *testing.T) (cert, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: numbers.NewInt(1), DNSNames: []string{"lb"}, NotAfter: time.Now().Add(time.Hour)}
+	public, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalECPrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(name, kind string, der []byte) string {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	return write("cert.pem", "CERTIFICATE", public), write("key.pem", "EC PRIVATE KEY", secret)
+}
