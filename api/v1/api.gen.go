@@ -1681,6 +1681,8 @@ type RouteEntry struct {
 
 // RouteList defines model for RouteList.
 type RouteList struct {
+	// Continue Where the next page begins, if limit has ended this one. In requests it is ignored.
+	Continue  string       `json:"continue,omitempty"`
 	RouteAttr []RouteEntry `json:"routeAttr"`
 }
 
@@ -2660,6 +2662,23 @@ type GetObjectsParams struct {
 type CreateRouteParams struct {
 	// Force true: also if connections of this machine itself come by the route that this changes.
 	Force string `form:"force,omitempty" json:"force,omitempty"`
+}
+
+// GetRoutesParams defines parameters for GetRoutes.
+type GetRoutesParams struct {
+	// Name Only the objects of these names or keys, as loxicmd get takes them, with commas between them. One with a comma in it is in quotes, as in "a,b",c.
+	Name ListName `form:"name,omitempty" json:"name,omitempty"`
+
+	// Selector Only objects whose properties are so: requirements with commas between them, as endpointIP=10.0.0.1, mode!=dsr, state in (a,b),
+	// state notin (a,b), name (there is something in it), !name. A property is named by its path, serviceArguments.mode, or by what that ends with.
+	// Of a list, one element has it. A value with a comma, a parenthesis or a quote in it is in quotes, as in name="a,b". Not of the contract, as the parameters of its name.
+	Selector ListSelector `form:"selector,omitempty" json:"selector,omitempty"`
+
+	// Limit At most so many objects. If there are more, the answer has continue. 0 or absent is no limit.
+	Limit ListLimit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Continue What the answer before had as continue, to go on there, with the same other parameters.
+	Continue ListContinue `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
 // DeleteRouteParams defines parameters for DeleteRoute.
@@ -3792,8 +3811,10 @@ type ClientInterface interface {
 
 	// GetRoutes The routes of the main table
 	//
+	// The table of a router may have a million: limit and continue page it. Not of the contract, as these parameters.
+	//
 	// Corresponds with GET /config/route/all (the `GetRoutes` operationId).
-	GetRoutes(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+	GetRoutes(ctx context.Context, params *GetRoutesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// DeleteRoute Delete a route of the main table
 	//
@@ -5740,9 +5761,11 @@ func (c *Client) CreateRoute(ctx context.Context, params *CreateRouteParams, bod
 
 // GetRoutes The routes of the main table
 //
+// The table of a router may have a million: limit and continue page it. Not of the contract, as these parameters.
+//
 // Corresponds with GET /config/route/all (the `GetRoutes` operationId).
-func (c *Client) GetRoutes(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewGetRoutesRequest(c.Server)
+func (c *Client) GetRoutes(ctx context.Context, params *GetRoutesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetRoutesRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -9833,7 +9856,7 @@ func NewCreateRouteRequestWithBody(server string, params *CreateRouteParams, con
 }
 
 // NewGetRoutesRequest constructs an http.Request for the GetRoutes method
-func NewGetRoutesRequest(server string) (*http.Request, error) {
+func NewGetRoutesRequest(server string, params *GetRoutesParams) (*http.Request, error) {
 	var err error
 
 	serverURL, err := url.Parse(server)
@@ -9849,6 +9872,53 @@ func NewGetRoutesRequest(server string) (*http.Request, error) {
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "name", params.Name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "selector", params.Selector, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "continue", params.Continue, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -13032,10 +13102,12 @@ type ClientWithResponsesInterface interface {
 
 	// GetRoutesWithResponse The routes of the main table
 	//
+	// The table of a router may have a million: limit and continue page it. Not of the contract, as these parameters.
+	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /config/route/all (the `GetRoutes` operationId).
-	GetRoutesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetRoutesResponse, error)
+	GetRoutesWithResponse(ctx context.Context, params *GetRoutesParams, reqEditors ...RequestEditorFn) (*GetRoutesResponse, error)
 
 	// DeleteRouteWithResponse Delete a route of the main table
 	//
@@ -20382,11 +20454,13 @@ func (c *ClientWithResponses) CreateRouteWithResponse(ctx context.Context, param
 
 // GetRoutesWithResponse The routes of the main table
 //
+// The table of a router may have a million: limit and continue page it. Not of the contract, as these parameters.
+//
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with GET /config/route/all (the `GetRoutes` operationId).
-func (c *ClientWithResponses) GetRoutesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetRoutesResponse, error) {
-	rsp, err := c.GetRoutes(ctx, reqEditors...)
+func (c *ClientWithResponses) GetRoutesWithResponse(ctx context.Context, params *GetRoutesParams, reqEditors ...RequestEditorFn) (*GetRoutesResponse, error) {
+	rsp, err := c.GetRoutes(ctx, params, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -25201,7 +25275,7 @@ type ServerInterface interface {
 	CreateRoute(w http.ResponseWriter, r *http.Request, params CreateRouteParams)
 	// GetRoutes The routes of the main table
 	// (GET /config/route/all)
-	GetRoutes(w http.ResponseWriter, r *http.Request)
+	GetRoutes(w http.ResponseWriter, r *http.Request, params GetRoutesParams)
 	// DeleteRoute Delete a route of the main table
 	// (DELETE /config/route/destinationIPNet/{ip_address}/{mask})
 	DeleteRoute(w http.ResponseWriter, r *http.Request, ipAddress string, mask string, params DeleteRouteParams)
@@ -27646,8 +27720,66 @@ func (siw *ServerInterfaceWrapper) CreateRoute(w http.ResponseWriter, r *http.Re
 // GetRoutes operation middleware
 func (siw *ServerInterfaceWrapper) GetRoutes(w http.ResponseWriter, r *http.Request) {
 
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetRoutesParams
+
+	// ------------- Optional query parameter "name" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "name", r.URL.Query(), &params.Name, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "name"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "name", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "selector" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "selector", r.URL.Query(), &params.Selector, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "selector"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "selector", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "continue" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "continue", r.URL.Query(), &params.Continue, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "continue"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "continue", Err: err})
+		}
+		return
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.GetRoutes(w, r)
+		siw.Handler.GetRoutes(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {

@@ -86,6 +86,13 @@ func (l *Limiter) Try(a netip.Addr, user string) (wait time.Duration) {
 	return 0
 }
 
+// Knows reports whether the source has logged in as the user within a day.
+func (l *Limiter) Knows(a netip.Addr, user string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.trusted[pairOf(a, user)].Before(l.now())
+}
+
 // Untried takes back a login whose password was not checked.
 func (l *Limiter) Untried(a netip.Addr, user string) {
 	l.mu.Lock()

@@ -36,7 +36,13 @@ func TestLimiter(t *testing.T) {
 	if wait := l.Try(a, "admin"); wait == 0 {
 		t.Error("later it may try twice")
 	}
+	if l.Knows(a, "admin") {
+		t.Error("a source that has not logged in is known")
+	}
 	l.Succeeded(a, "admin")
+	if !l.Knows(a, "admin") || l.Knows(b, "admin") || l.Knows(a, "other") {
+		t.Error("only the source that has logged in is known, as that user")
+	}
 	if wait := l.Try(a, "admin"); wait != 0 {
 		t.Errorf("after a success it waits %s", wait)
 	}

@@ -26,29 +26,38 @@ const (
 	maxPassword = 128
 )
 
-// hasher hashes one password at a time, whoever asks: it bounds memory and CPU, and the guesses of a second.
-type hasher struct{ turn chan struct{} }
+// hasher hashes one password at a time for strangers, which bounds memory and CPU, and the guesses of a
+// second. Users who are known have a turn of their own besides: strangers could keep them waiting for ever.
+type hasher struct{ turn, ofKnown chan struct{} }
 
-func newHasher() *hasher { return &hasher{make(chan struct{}, 1)} }
+func newHasher() *hasher { return &hasher{make(chan struct{}, 1), make(chan struct{}, 1)} }
 
 // errBusy says that others are being checked.
 var errBusy = errors.New("other passwords are being checked: try again")
 
-func (h *hasher) take(ctx context.Context) error {
+// take waits for a turn, and returns what gives it back.
+func (h *hasher) take(ctx context.Context, known bool) (done func(), err error) {
+	var ofKnown chan struct{} // nil is never ready
+	if known {
+		ofKnown = h.ofKnown
+	}
 	select {
 	case h.turn <- struct{}{}:
-		return nil
+		return func() { <-h.turn }, nil
+	case ofKnown <- struct{}{}:
+		return func() { <-h.ofKnown }, nil
 	case <-ctx.Done():
-		return errBusy
+		return nil, errBusy
 	}
 }
 
 // hash makes the text that is kept, in the form of the reference implementation.
 func (h *hasher) hash(ctx context.Context, password string) (string, error) {
-	if err := h.take(ctx); err != nil {
+	done, err := h.take(ctx, true) // those who set passwords have logged in
+	if err != nil {
 		return "", err
 	}
-	defer func() { <-h.turn }()
+	defer done()
 	salt := make([]byte, saltBytes)
 	_, _ = rand.Read(salt) // it never fails
 	key := argon2.IDKey([]byte(password), salt, hashPasses, hashMemory, hashThreads, hashBytes)
@@ -58,24 +67,25 @@ func (h *hasher) hash(ctx context.Context, password string) (string, error) {
 
 // matches compares a password with the text that was kept. For a text that is none it takes as long, and is false: how long an answer takes
 // does not tell whether there is a user.
-func (h *hasher) matches(ctx context.Context, kept, password string) (bool, error) {
-	if err := h.take(ctx); err != nil {
+func (h *hasher) matches(ctx context.Context, kept, password string, known bool) (bool, error) {
+	done, err := h.take(ctx, known)
+	if err != nil {
 		return false, err
 	}
-	defer func() { <-h.turn }()
+	defer done()
 	var version, memory, passes uint32
 	var threads uint8
 	var rest string
 	salt, want := make([]byte, saltBytes), make([]byte, hashBytes)
-	known := false
+	readable := false
 	if n, err := fmt.Sscanf(kept, "$argon2id$v=%d$m=%d,t=%d,p=%d$%s", &version, &memory, &passes, &threads, &rest); err == nil && n == 5 && version == argon2.Version {
-		known = decodePair(rest, &salt, &want) && memory <= 1<<20 && passes >= 1 && passes <= 100 && threads >= 1
+		readable = decodePair(rest, &salt, &want) && memory <= 1<<20 && passes >= 1 && passes <= 100 && threads >= 1
 	}
-	if !known {
+	if !readable {
 		memory, passes, threads = hashMemory, hashPasses, hashThreads
 	}
 	got := argon2.IDKey([]byte(password), salt, passes, memory, threads, uint32(len(want)))
-	return subtle.ConstantTimeCompare(got, want) == 1 && known, nil
+	return subtle.ConstantTimeCompare(got, want) == 1 && readable, nil
 }
 
 // decodePair takes SALT$KEY.

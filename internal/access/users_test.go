@@ -25,7 +25,7 @@ func add(t *testing.T, u *Users, name string, role Role) User {
 
 func login(t *testing.T, u *Users, name string) string {
 	t.Helper()
-	token, _, err := u.Login(t.Context(), name, secret)
+	token, _, err := u.Login(t.Context(), name, secret, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestKept(t *testing.T) {
 	if cat := add(t, again, "cat", View); cat.ID != bob.ID+1 {
 		t.Errorf("a number is used again: %d", cat.ID)
 	}
-	if _, _, err := again.Login(t.Context(), "ann", secret); err != nil {
+	if _, _, err := again.Login(t.Context(), "ann", secret, false); err != nil {
 		t.Error(err)
 	}
 }
@@ -74,7 +74,7 @@ func TestLogin(t *testing.T) {
 	u := Open(t.TempDir())
 	ann := add(t, u, "ann", Admin)
 	for _, tc := range []struct{ name, password string }{{"ann", "wrong"}, {"ann", ""}, {"", ""}, {"nobody", secret}, {"ann", strings.Repeat("x", 1<<20)}, {"ann", secret + "\x00"}} {
-		if token, _, err := u.Login(t.Context(), tc.name, tc.password); !errors.Is(err, ErrLogin) || token != "" {
+		if token, _, err := u.Login(t.Context(), tc.name, tc.password, false); !errors.Is(err, ErrLogin) || token != "" {
 			t.Errorf("%q: %v", tc.name, err)
 		}
 	}
@@ -148,8 +148,16 @@ func TestRefused(t *testing.T) {
 	u.hasher.turn <- struct{}{} // a password is being checked, and does not come to an end
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, _, err := u.Login(ctx, "ann", secret); !errors.Is(err, errBusy) {
+	if _, _, err := u.Login(ctx, "ann", secret, false); !errors.Is(err, errBusy) {
 		t.Error(err)
+	}
+	ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, _, err := u.Login(ctx, "ann", secret, true); err != nil {
+		t.Errorf("strangers keep out who has logged in before: %v", err)
+	}
+	if err := u.CheckPassword(ctx, ann.ID, secret); err != nil {
+		t.Errorf("strangers keep users from their passwords: %v", err)
 	}
 }
 
@@ -193,7 +201,7 @@ func TestHash(t *testing.T) {
 	for text, want := range map[string]bool{
 		kept: true, other: true, "": false, "$argon2id$": false, kept[:len(kept)-1]: false, kept + "A": false, "$argon2id$v=19$m=4294967295,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA": false,
 	} {
-		if got, err := h.matches(t.Context(), text, secret); err != nil || got != want {
+		if got, err := h.matches(t.Context(), text, secret, false); err != nil || got != want {
 			t.Errorf("%s: %v %v", text, got, err)
 		}
 	}

@@ -252,7 +252,7 @@ func (a *API) lookOutside(list []listed, all *objectErrors) {
 			continue
 		}
 		if asks[o.kind] == nil {
-			asks[o.kind] = o.kind.outside(made)
+			asks[o.kind] = o.kind.outside(made, valuesOf(list, o.kind))
 		}
 		there, p := asks[o.kind](&o.wanted)
 		if p != nil {
@@ -260,6 +260,16 @@ func (a *API) lookOutside(list []listed, all *objectErrors) {
 		}
 		o.there = there
 	}
+}
+
+// valuesOf are the objects of a kind.
+func valuesOf(list []listed, kind *objectKind) (values []any) {
+	for i := range list {
+		if list[i].kind == kind {
+			values = append(values, list[i].value)
+		}
+	}
+	return values
 }
 
 func (a *API) readObject(o *v1.Object, keyOnly bool) (listed, *problem) {

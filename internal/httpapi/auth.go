@@ -42,7 +42,7 @@ func (a *API) Login(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), loginWait)
 	defer cancel()
-	token, user, err := a.Access.Login(ctx, body.Username, body.Password)
+	token, user, err := a.Access.Login(ctx, body.Username, body.Password, a.logins.Knows(from, name))
 	if err != nil {
 		if !errors.Is(err, access.ErrLogin) {
 			a.logins.Untried(from, name) // nobody has looked at the password, or it was right

@@ -25,10 +25,22 @@ const lookForDevice = 50 * time.Millisecond
 func netObjects[T netobj.Object[T]](a *API, name string, table *store.Table[T], k func() netKind[T], read func(o *v1.Object) (T, *problem), show func(*T) any) objectKind {
 	row := objectsOf(name, table, func(o *v1.Object, _ bool) (T, *problem) { return read(o) }, show, pathProblem)
 	row.kernel = true
-	row.outside = func(made map[string]bool) func(w *wanted) (there bool, p *problem) {
+	row.outside = func(made map[string]bool, list []any) func(w *wanted) (there bool, p *problem) {
 		kind := k()
-		have, err := kind.kernel.All()
 		now := a.Store.Snapshot()
+		var others []T // that the store lacks
+		for _, value := range list {
+			if o, ok := value.(T); ok {
+				if _, stored := table.Get(now, o.Key()); !stored {
+					others = append(others, o)
+				}
+			}
+		}
+		var have map[string][]T
+		var err error
+		if len(others) > 0 {
+			have, _, err = netobj.FindAll(kind.kernel, others)
+		}
 		return func(w *wanted) (bool, *problem) {
 			o, ok := w.value.(T)
 			if _, stored := table.Get(now, w.key); stored || !ok {

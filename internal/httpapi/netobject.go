@@ -17,17 +17,27 @@ type netKind[T netobj.Object[T]] struct {
 	table  *store.Table[T]
 	kernel netobj.Kernel[T]
 	found  func() ([]T, error) // what can be deleted besides All, because the kernel found it out by itself; nil: nothing
+	of     func(key string) T  // an object with the key, where the kernel may have too many to read all; nil: all are read
 	lent   func(T) bool        // the kernel has it for something else of ours, which may end before; nil: never
 }
 
 // named is what the kernel has by a key.
 func (k netKind[T]) named(key string) ([]T, error) {
-	have, err := k.kernel.All()
+	have, err := k.haveOf(key)
 	if err != nil || len(have[key]) > 0 || k.found == nil {
 		return have[key], err
 	}
 	found, err := k.found()
 	return slices.DeleteFunc(found, func(o T) bool { return o.Key() != key }), err
+}
+
+// haveOf is what the kernel has by the key, among others.
+func (k netKind[T]) haveOf(key string) (map[string][]T, error) {
+	if k.of == nil {
+		return k.kernel.All()
+	}
+	have, _, err := netobj.FindAll(k.kernel, []T{k.of(key)})
+	return have, err
 }
 
 // createNet has the kernel have the object that parse makes of a body. What it has already, by somebody else, is left to that, and not remembered. What the kernel

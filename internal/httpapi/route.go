@@ -2,15 +2,20 @@ package httpapi
 
 import (
 	"cmp"
+	"context"
+	"fmt"
 	"net/http"
+	"net/netip"
 	"slices"
+	"sync"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/listing"
 	"loxilb/internal/netobj"
 )
 
 func (a *API) routes() netKind[netobj.Route] {
-	return netKind[netobj.Route]{table: a.Store.Routes, kernel: a.Network.Routes}
+	return netKind[netobj.Route]{table: a.Store.Routes, kernel: a.Network.Routes, of: netobj.RouteOf}
 }
 
 // CreateRoute adds a route to the main table.
@@ -47,8 +52,24 @@ func (a *API) DeleteRoute(w http.ResponseWriter, r *http.Request, ip, mask strin
 	deleteNet(a, w, r, a.routes(), key)
 }
 
-// GetRoutes answers with the routes of the main table.
-func (a *API) GetRoutes(w http.ResponseWriter, r *http.Request) {
+// GetRoutes answers with the routes of the main table that are asked for. None is held in memory.
+func (a *API) GetRoutes(w http.ResponseWriter, r *http.Request, params v1.GetRoutesParams) {
+	q, p := queryOf(routeFields(), params.Name, params.Selector, "", params.Limit, params.Continue)
+	if p == nil && q.Check() != nil {
+		p = refuse(http.StatusBadRequest, "%v", q.Check())
+	}
+	if p != nil {
+		p.write(w)
+		return
+	}
+	var failed error
+	list := listing.List[*routeRow]{
+		Rows:   func(yield func(*routeRow) bool) { failed = a.eachRoute(r.Context(), yield) },
+		Key:    (*routeRow).key,
+		Order:  orderOfRoutes(),
+		Also:   func(row *routeRow) []string { return []string{row.seen.Destination.String()} },
+		Values: func(row *routeRow, path string) []string { return routeFields().Values(routeAnswer(row.seen), path) },
+	}
 	var out *stream // begins with the first route, as an error before it is an answer of its own
 	begin := func() *stream {
 		if out == nil {
@@ -56,15 +77,89 @@ func (a *API) GetRoutes(w http.ResponseWriter, r *http.Request) {
 		}
 		return out
 	}
-	err := a.Network.Routes.EachSeen(func(s *netobj.SeenRoute) bool {
-		return r.Context().Err() == nil && begin().item(routeAnswer(s))
-	})
+	next := list.Page(q, func(row *routeRow) bool { return begin().item(routeAnswer(row.seen)) })
 	switch {
-	case err != nil && out == nil:
-		kernelProblem(err).write(w)
-	case err == nil && r.Context().Err() == nil:
-		begin().end()
+	case failed != nil && out == nil:
+		kernelProblem(failed).write(w)
+	case failed == nil && r.Context().Err() == nil:
+		begin().endPage(next)
 	}
+}
+
+// routeFields are what routes can be chosen by.
+var routeFields = sync.OnceValue(func() *listing.Fields { return listing.FieldsOf[v1.RouteEntry](nil) })
+
+// routeRow is a way of a route, and its place in the table.
+type routeRow struct {
+	seen  *netobj.SeenRoute
+	place routePlace
+}
+
+// routePlace tells the ways of a table apart. Several have one destination and one metric.
+type routePlace struct {
+	to     netip.Prefix
+	metric int
+	n      int // of those
+}
+
+func (r *routeRow) key() string {
+	return fmt.Sprintf("%s %d %d", r.place.to, r.place.metric, r.place.n)
+}
+
+func parseRoutePlace(key string) (p routePlace) {
+	var to string
+	if n, err := fmt.Sscanf(key, "%s %d %d", &to, &p.metric, &p.n); err == nil && n == 3 {
+		p.to, _ = netip.ParsePrefix(to)
+	}
+	return p
+}
+
+// compare orders places as the kernel does: IPv4 by addresses, a longer prefix before a shorter one of the
+// same address; IPv6 by addresses, longer prefixes before a shorter one that contains them.
+func (p *routePlace) compare(q *routePlace) int {
+	four := p.to.Addr().Is4()
+	if four != q.to.Addr().Is4() {
+		if four {
+			return -1
+		}
+		return 1
+	}
+	if p.to != q.to && !four {
+		if p.to.Overlaps(q.to) {
+			return cmp.Compare(q.to.Bits(), p.to.Bits())
+		}
+		return p.to.Addr().Compare(q.to.Addr())
+	}
+	return cmp.Or(p.to.Addr().Compare(q.to.Addr()), cmp.Compare(q.to.Bits(), p.to.Bits()), cmp.Compare(p.metric, q.metric), cmp.Compare(p.n, q.n))
+}
+
+// orderOfRoutes compares rows with the end of the page before, which is read once.
+func orderOfRoutes() func(key, after string) int {
+	var text string
+	var end routePlace
+	return func(key, after string) int {
+		if after != text {
+			text, end = after, parseRoutePlace(after)
+		}
+		at := parseRoutePlace(key)
+		return at.compare(&end)
+	}
+}
+
+// eachRoute yields the main table, as long as somebody reads.
+func (a *API) eachRoute(ctx context.Context, yield func(*routeRow) bool) error {
+	var last routePlace
+	return a.Network.Routes.EachSeen(func(s *netobj.SeenRoute) bool {
+		at := routePlace{to: s.Destination, metric: s.Metric}
+		if at.metric == 0 && at.to.Addr().Is6() {
+			at.metric = netobj.UsualMetric6
+		}
+		if at.to == last.to && at.metric == last.metric {
+			at.n = last.n + 1
+		}
+		last = at
+		return ctx.Err() == nil && yield(&routeRow{s, at})
+	})
 }
 
 func routeAnswer(s *netobj.SeenRoute) *v1.RouteEntry {

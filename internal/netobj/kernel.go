@@ -24,6 +24,21 @@ type Lookup[T any] interface {
 	Lookup(T) (have []T, known bool)
 }
 
+// Among is a kind of which the kernel may have more than fits in memory.
+type Among[T any] interface {
+	// Among is All for the keys of these objects. seen is how many there are of the kind.
+	Among(wanted []T) (have map[string][]T, seen int, err error)
+}
+
+// FindAll is what there is by the keys of objects.
+func FindAll[T Object[T]](k Kernel[T], wanted []T) (have map[string][]T, seen int, err error) {
+	if some, ok := k.(Among[T]); ok {
+		return some.Among(wanted)
+	}
+	have, err = k.All()
+	return have, len(have), err
+}
+
 // Find is what there is by an object's key.
 func Find[T Object[T]](k Kernel[T], o T) ([]T, error) {
 	if quick, ok := k.(Lookup[T]); ok {
@@ -34,8 +49,8 @@ func Find[T Object[T]](k Kernel[T], o T) ([]T, error) {
 	if quick, ok := k.(Absent[T]); ok && quick.Absent(o) {
 		return nil, nil
 	}
-	all, err := k.All()
-	return all[o.Key()], err
+	have, _, err := FindAll(k, []T{o})
+	return have[o.Key()], err
 }
 
 // Seen is a kind that is shown otherwise than it is wanted.

@@ -70,6 +70,14 @@ func (r Route) Key() string {
 	return fmt.Sprintf("%s metric %d", r.Destination, r.Metric)
 }
 
+// RouteOf is a route with a key, and nothing else. Not valid: no route has it.
+func RouteOf(key string) (r Route) {
+	to, metric, _ := strings.Cut(key, " metric ")
+	r.Destination, _ = netip.ParsePrefix(to)
+	r.Metric, _ = strconv.Atoi(metric)
+	return r
+}
+
 // Validate refuses what the kernel would.
 func (r Route) Validate() error {
 	switch {

@@ -18,8 +18,12 @@ import (
 const lookEvery = 500 * time.Millisecond
 
 // mostLookups is how many objects are looked up one by one. Reading a kind as a whole costs less for
-// more of them, unless the kernel has a million.
-const mostLookups = 256
+// more of them, unless the kernel has many times as many: a look-up costs about as much as reading
+// readsOfLookup.
+const (
+	mostLookups   = 256
+	readsOfLookup = 5
+)
 
 // Ledger remembers what was made in the kernel, and not found there.
 type Ledger interface {
@@ -35,7 +39,8 @@ type NetObjects[T netobj.Object[T]] struct {
 	*objectLoop[T]
 	kernel netobj.Kernel[T]
 	ledger Ledger
-	looked time.Time // touched by feed only
+	looked time.Time // touched by Run's goroutine only, as seen
+	seen   int       // of the kind in the kernel, when it was read last
 
 	mu    sync.Mutex
 	moved bool                // the kernel may have lost any of them
@@ -103,7 +108,7 @@ func (n *NetObjects[T]) look(all bool, keys map[string]struct{}) {
 			}
 		}
 	}
-	r := reader[T]{kernel: n.kernel, lookUp: len(wanted) <= mostLookups}
+	r := n.reader(wanted)
 	for _, o := range wanted {
 		if have, err := r.find(o); err != nil || !slices.ContainsFunc(have, o.MetBy) {
 			n.Mark(o.Key())
@@ -111,11 +116,19 @@ func (n *NetObjects[T]) look(all bool, keys map[string]struct{}) {
 	}
 }
 
-// reader finds objects in the kernel. It reads all of a kind once at most, and only if it must.
+// reader finds objects in the kernel. It reads a kind as a whole once at most, and only if it must.
 type reader[T netobj.Object[T]] struct {
 	kernel netobj.Kernel[T]
 	lookUp bool // single objects
+	wanted []T  // that are looked for
+	seen   *int
 	all    map[string][]T
+}
+
+// reader is for objects of which each is looked for.
+func (n *NetObjects[T]) reader(wanted []T) reader[T] {
+	lookUp := len(wanted) <= max(mostLookups, n.seen/readsOfLookup)
+	return reader[T]{kernel: n.kernel, lookUp: lookUp, wanted: wanted, seen: &n.seen}
 }
 
 // find returns what the kernel has by an object's key.
@@ -126,9 +139,11 @@ func (r *reader[T]) find(o T) (have []T, err error) {
 		}
 	}
 	if r.all == nil {
-		if r.all, err = r.kernel.All(); err != nil {
+		all, seen, err := netobj.FindAll(r.kernel, r.wanted)
+		if err != nil {
 			return nil, err
 		}
+		r.all, *r.seen = all, seen
 	}
 	return r.all[o.Key()], nil
 }
@@ -145,8 +160,14 @@ type pass[T netobj.Object[T]] struct {
 // Apply makes those of the keys that are wanted, and takes back those that are not and were made here.
 func (n *NetObjects[T]) Apply(_ context.Context, keys []string) []Outcome[string] {
 	out := make([]Outcome[string], len(keys))
-	p := &pass[T]{n, reader[T]{kernel: n.kernel, lookUp: len(keys) <= mostLookups}, map[string]*Outcome[string]{}, map[string]T{}, map[string]T{}}
 	now := n.desired.Snapshot()
+	wanted := make([]T, 0, len(keys))
+	for _, key := range keys {
+		if o, ok := n.table.Get(now, key); ok {
+			wanted = append(wanted, o)
+		}
+	}
+	p := &pass[T]{n, n.reader(wanted), map[string]*Outcome[string]{}, map[string]T{}, map[string]T{}}
 	for i, key := range keys {
 		out[i].Key = key
 		p.outcomes[key] = &out[i]

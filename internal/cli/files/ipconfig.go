@@ -185,7 +185,7 @@ func interfaces(ctx context.Context, o *session.Options) (ipconfig.Config, ipcon
 		err = session.Decode(answer, &addresses)
 	}
 	if err == nil {
-		if answer, err = o.Answer(client.GetRoutes(ctx)); err == nil {
+		if answer, err = o.Answer(client.GetRoutes(ctx, &v1.GetRoutesParams{})); err == nil {
 			err = session.Decode(answer, &routes)
 		}
 	}

@@ -60,7 +60,10 @@ func deleteRoute(o *session.Options) *cobra.Command {
 
 func routeKind(o *session.Options) session.Kind[v1.RouteList, v1.RouteEntry] {
 	return session.Kind[v1.RouteList, v1.RouteEntry]{
-		Word: "route", Key: "routeAttr", Object: "route", Ask: (*v1.Client).GetRoutes,
+		Word: "route", Key: "routeAttr", Object: "route", Served: true, Unsorted: true,
+		Ask: func(c *v1.Client, ctx context.Context, edit ...v1.RequestEditorFn) (*http.Response, error) {
+			return c.GetRoutes(ctx, &v1.GetRoutesParams{}, edit...)
+		},
 		Items: func(l *v1.RouteList) *[]v1.RouteEntry { return &l.RouteAttr },
 		Name:  func(d *v1.RouteEntry) string { return d.DestinationIPNet },
 		Draw:  func(list *v1.RouteList) *session.Table { return routeTable(list, o.Output == "wide") },

@@ -30,6 +30,7 @@ type Kind[L, T any] struct {
 	Words    map[string][]string                          // what fields may have, by their paths
 	ByServer bool                                         // names mean what the server makes of them
 	Served   bool                                         // the server chooses, sorts and pages
+	Unsorted bool                                         // ... but does not sort
 	Named    []string                                     // paths of fields that hold names; of what is served
 	Object   string                                       // what events and statuses call the kind; "": they know none of it
 	Events   func(*T) []string                            // what events call an object, if it is not that and the name
@@ -185,7 +186,7 @@ func (k *Kind[L, T]) fetch(ctx context.Context, o *Options, q *listing.Query) (p
 		return p, err
 	}
 	var edit []v1.RequestEditorFn
-	if k.Served {
+	if k.Served && !(k.Unsorted && q.Sort != "") {
 		edit = append(edit, asking(q))
 	}
 	if p.whole, err = o.Answer(k.Ask(client, ctx, edit...)); err != nil {

@@ -2,6 +2,7 @@ package objects
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -94,4 +95,8 @@ func (k Addresses) Remove(a netobj.Address) error {
 		return fmt.Errorf("remove address %s from %s: %w", a.Prefix, a.Dev, err)
 	}
 	return nil
+}
+
+func unreachable(err error) bool {
+	return errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
 
 	nl "github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -23,6 +24,26 @@ func (k Routes) All() (map[string][]netobj.Route, error) {
 		return true
 	})
 	return out, err
+}
+
+// Among is All for some keys: it holds no other routes.
+func (k Routes) Among(wanted []netobj.Route) (have map[string][]netobj.Route, seen int, err error) {
+	have = map[string][]netobj.Route{}
+	to := make(map[netip.Prefix]struct{}, len(wanted)) // cheaper to look at than keys, which are text
+	for _, r := range wanted {
+		have[r.Key()] = nil
+		to[r.Destination] = struct{}{}
+	}
+	err = k.each(func(w *way) bool {
+		seen++
+		if _, maybe := to[w.Destination]; maybe {
+			if list, is := have[w.Key()]; is {
+				have[w.Key()] = append(list, w.Route)
+			}
+		}
+		return true
+	})
+	return have, seen, err
 }
 
 // EachSeen yields all ways of all routes of the main table, in the kernel's order, as it reads them.
@@ -65,37 +86,65 @@ func (k Routes) each(yield func(*way) bool) error {
 	return nil
 }
 
-// Lookup asks for the route that packets to the network's first address take. It is known if that is
-// the one: a smaller network, or one of a lower metric, hides it.
+// Lookup asks for the routes that packets to some addresses of the network take. It is known if one of
+// them is the one, or a route to a larger network: smaller networks, and routes of a lower metric, hide it.
 func (k Routes) Lookup(r netobj.Route) (have []netobj.Route, known bool) {
-	list, err := k.match(r)
+	for _, a := range samplesOf(r.Destination) {
+		if have, known = k.lookUpAt(r, a); known {
+			return have, true
+		}
+	}
+	return nil, false
+}
+
+// lookUpAt is Lookup by one address.
+func (k Routes) lookUpAt(r netobj.Route, a netip.Addr) (have []netobj.Route, known bool) {
+	list, err := k.match(a)
 	if err != nil {
-		return nil, unreachable(err) && r.Destination.Bits() > 0
+		return nil, errors.Is(err, unix.ENETUNREACH) // others are routes that refuse, perhaps to a smaller network
 	}
 	for _, w := range list {
 		switch {
 		case w.Key() == r.Key():
 			have = append(have, w.Route)
-		case w.Destination == r.Destination, w.Destination.Bits() > r.Destination.Bits(), r.Destination.Bits() == 0:
+		case w.Destination == r.Destination, w.Destination.Bits() > r.Destination.Bits():
 			return nil, false
 		}
 	}
 	return have, len(list) > 0
 }
 
-// Absent reports whether there is no route to the network: packets to its first address, at least,
+// samplesOf are addresses of a network that the routes to smaller networks within may leave out: its
+// first and its last one. All networks together have many of these; addresses that are assigned to
+// nobody (RFC 1112, RFC 4291) are in few.
+func samplesOf(to netip.Prefix) []netip.Addr {
+	if to.Bits() == 0 {
+		if to.Addr().Is4() {
+			return []netip.Addr{netip.AddrFrom4([4]byte{240, 0, 0, 1}), netip.AddrFrom4([4]byte{255, 255, 255, 254})}
+		}
+		return []netip.Addr{netip.AddrFrom16([16]byte{0x40, 15: 1}), netip.AddrFrom16([16]byte{0xc0, 15: 1})}
+	}
+	last := to.Addr().AsSlice()
+	for i := to.Bits(); i < 8*len(last); i++ {
+		last[i/8] |= 0x80 >> (i % 8)
+	}
+	a, _ := netip.AddrFromSlice(last)
+	return []netip.Addr{to.Addr(), a}
+}
+
+// Absent reports whether there is no route to the network: packets to one of its addresses, at least,
 // take another one.
 func (k Routes) Absent(r netobj.Route) bool {
 	have, known := k.Lookup(r)
 	return known && len(have) == 0
 }
 
-// match returns the ways of the route in the main table that packets to the first address take.
-func (k Routes) match(r netobj.Route) ([]way, error) {
-	header := netlink.Header(netlink.Family(r.Destination.Addr()), unix.SizeofRtMsg)
-	header[1] = byte(r.Destination.Addr().BitLen())
+// match returns the ways of the route in the main table that packets to an address take.
+func (k Routes) match(a netip.Addr) ([]way, error) {
+	header := netlink.Header(netlink.Family(a), unix.SizeofRtMsg)
+	header[1] = byte(a.BitLen())
 	binary.NativeEndian.PutUint32(header[8:], unix.RTM_F_FIB_MATCH)
-	request := netlink.NewRequest(unix.RTM_GETROUTE, 0, header).Attr(unix.RTA_DST, r.Destination.Addr().AsSlice()).Answered()
+	request := netlink.NewRequest(unix.RTM_GETROUTE, 0, header).Attr(unix.RTA_DST, a.AsSlice()).Answered()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	answer, err := k.conn.One(request)
@@ -103,10 +152,6 @@ func (k Routes) match(r netobj.Route) ([]way, error) {
 		return nil, err
 	}
 	return waysOf(answer), nil
-}
-
-func unreachable(err error) bool {
-	return errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH)
 }
 
 // way is a route through one next hop.

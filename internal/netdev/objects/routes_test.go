@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,6 +21,8 @@ func TestRoutesLookup(t *testing.T) {
 	k := Routes{kernelOf(t, a)}
 	for _, r := range []string{
 		"10.6.0.0/16 via 10.1.0.2", "10.7.0.0/16 via 10.1.0.2 metric 100", "10.8.0.0/16 via 10.1.0.2", "10.8.0.0/24 via 10.1.0.3",
+		"10.12.0.0/16 via 10.1.0.2", "10.12.0.0/24 via 10.1.0.3", "10.12.255.0/24 via 10.1.0.3",
+		"10.13.0.0/16 via 10.1.0.2", "unreachable 10.13.0.0/24", "default via 10.1.0.2", "default via 2001:db8:1::2",
 		"10.9.0.0/16 nexthop via 10.1.0.2 nexthop via 10.1.0.3", "10.11.0.0/16 via 10.1.0.2 table 77", "2001:db8:6::/48 via 2001:db8:1::2 proto static",
 	} {
 		labtest.Run(t, a, append([]string{"ip", "route", "add"}, strings.Fields(r)...)...)
@@ -31,8 +34,13 @@ func TestRoutesLookup(t *testing.T) {
 	}{
 		{"10.6.0.0/16", "10.1.0.2", 1, true},
 		{"10.6.0.0/17", "10.1.0.2", 0, true},
-		{"10.7.0.0/16", "10.1.0.2", 0, false}, // one of another metric hides what there may be
-		{"10.8.0.0/16", "10.1.0.2", 0, false}, // so does a smaller network
+		{"10.7.0.0/16", "10.1.0.2", 0, false},  // one of another metric hides what there may be
+		{"10.8.0.0/16", "10.1.0.2", 1, true},   // a smaller network has its first address, not its last one
+		{"10.13.0.0/16", "10.1.0.2", 1, true},  // so has one that is refused
+		{"10.12.0.0/16", "10.1.0.2", 0, false}, // smaller networks have both
+		{"0.0.0.0/0", "10.1.0.2", 1, true},
+		{"::/0", "2001:db8:1::2", 1, true},
+		{"128.0.0.0/1", "10.1.0.2", 0, true},
 		{"10.8.0.0/24", "10.1.0.2", 1, true},
 		{"10.9.0.0/16", "10.1.0.2", 2, true},
 		{"10.11.0.0/16", "10.1.0.2", 0, true},
@@ -47,6 +55,10 @@ func TestRoutesLookup(t *testing.T) {
 		all, err := k.All()
 		if err != nil || known && len(all[want.Key()]) != len(have) {
 			t.Errorf("%s: %v, and of all %v, %v", c.to, have, all[want.Key()], err)
+		}
+		some, seen, err := k.Among([]netobj.Route{want})
+		if err != nil || len(some) != 1 || seen < len(all) || !slices.Equal(some[want.Key()], all[want.Key()]) {
+			t.Errorf("%s: among %d routes %v, and of all %v, %v", c.to, seen, some, all[want.Key()], err)
 		}
 	}
 }
