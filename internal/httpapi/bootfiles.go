@@ -52,7 +52,7 @@ func (a *API) bootService(data []byte) (bootPut, *problem) {
 	}
 	return func(tx *store.Tx, notes *warnings) error {
 		for i := range list {
-			*notes = append(*notes, list[i].notes...)
+			notes.join(&list[i].notes)
 			if err := list[i].put(tx, a.Store.Services, a.codec, notes); err != nil {
 				return err
 			}
@@ -172,7 +172,7 @@ func (a *API) bootObjects(path string, f bootFile, data []byte) (list []bootObje
 			a.Log.Error("boot file: an object is refused", "file", path, "at", at, "error", p)
 			continue
 		}
-		for _, note := range notes {
+		for _, note := range notes.list {
 			a.Log.Warn("boot file", "file", path, "at", at, "note", note)
 		}
 		list = append(list, bootObject{path, at, put})
@@ -208,7 +208,7 @@ func (a *API) putBootObjects(by store.By, list []bootObject) (taken int, stored 
 	}
 	var notes warnings
 	_, _, err := a.Store.CommitBy(by, func(tx *store.Tx) error {
-		notes = nil
+		notes = warnings{}
 		for _, o := range list {
 			if err := o.put(tx, &notes); err != nil {
 				return err
@@ -217,7 +217,7 @@ func (a *API) putBootObjects(by store.By, list []bootObject) (taken int, stored 
 		return nil
 	})
 	if err == nil {
-		for _, note := range notes {
+		for _, note := range notes.list {
 			a.Log.Warn("boot file", "note", note)
 		}
 		return len(list), true

@@ -27,7 +27,7 @@ func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request, _ v1.Cr
 	}
 	var notes warnings
 	for i := range list {
-		notes = append(notes, list[i].notes...)
+		notes.join(&list[i].notes)
 	}
 	a.commit(w, r, !bulk, func(tx *store.Tx, pre *precondition) error {
 		defer notes.write(w)

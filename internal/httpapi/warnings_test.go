@@ -3,6 +3,7 @@ package httpapi
 import (
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -21,5 +22,25 @@ func TestWarningsOnce(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{`299 loxilb "service a does not exist"`, `299 loxilb "weight has no effect"`}, w.Header().Values("Warning")); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A warning of each of thousands of objects costs no comparison with all others, and the answer names a few.
+func TestManyWarnings(t *testing.T) {
+	t.Parallel()
+	const many = 200_000
+	begun, w := time.Now(), httptest.NewRecorder()
+	var notes warnings
+	for range 2 {
+		for i := range many {
+			notes.add("service number %6d has a weight without effect", i)
+		}
+	}
+	notes.write(w)
+	if got := w.Header().Values("Warning"); len(got) != maxWarnings || got[maxWarnings-1] != `299 loxilb "and 199993 more of the kind"` {
+		t.Errorf("%q", got)
+	}
+	if took := time.Since(begun); took > 20*time.Second { // each with all would take minutes
+		t.Errorf("it takes %v", took)
 	}
 }

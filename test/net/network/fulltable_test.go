@@ -29,6 +29,8 @@ func TestFullTable(t *testing.T) {
 	)
 	r := rig.New(t, rig.Options{Before: func(t testing.TB, s *netnstest.Standard) { fillTable(t, s.LB, routes) }})
 	r.Loxicmd("create route 10.8.0.0/16 31.31.31.1")
+	r.Loxicmd("create route 0.0.0.0/0 31.31.31.1")
+	r.Loxicmd("create route 79.0.0.0/9 31.31.31.1") // with smaller networks at its beginning, and none at its end
 	rest := func() (memory int, cpu time.Duration) {
 		time.Sleep(5 * time.Second) // what it takes at rest is what is measured
 		before := processorTime(t, r.Pid())
@@ -51,6 +53,23 @@ func TestFullTable(t *testing.T) {
 	}
 
 	start, before = time.Now(), processorTime(t, r.Pid())
+	for i := range 20 { // an address that comes or goes has all wanted routes compared
+		rig.MustRun(t, r.LB, "ip", "addr", []string{"add", "del"}[i&1], "10.77.0.1/24", "dev", "ep3")
+		time.Sleep(200 * time.Millisecond)
+	}
+	took, used = time.Since(start), processorTime(t, r.Pid())-before
+	t.Logf("20 changes of addresses in %v: %.1f %% of a core", took.Round(time.Second), 100*float64(used)/float64(took))
+	if used > took/10 {
+		t.Errorf("changes of addresses take %v of CPU in %v", used, took)
+	}
+	file := filepath.Join(t.TempDir(), "route.yaml")
+	text := "kind: Route\napiVersion: netlox/v1\nspec: {destinationIPNet: 10.9.0.0/16, gateway: 31.31.31.1}\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.Loxicmd("apply -f %s", file)
+
+	start, before = time.Now(), processorTime(t, r.Pid())
 	bytes := make(chan int64, viewers)
 	for range viewers {
 		go func() { bytes <- listRoutes(t, r) }()
@@ -65,7 +84,13 @@ func TestFullTable(t *testing.T) {
 	if most-idle > 50<<10 {
 		t.Errorf("lists of routes take %d MB", (most-idle)>>10)
 	}
+	start = time.Now()
+	if out := r.Loxicmd("get route --limit=1000 --no-headers"); strings.Count(out, "\n") < 1000 {
+		t.Errorf("a page has %d lines", strings.Count(out, "\n"))
+	}
+	t.Logf("a page of 1,000: %v", time.Since(start).Round(time.Millisecond))
 	r.Loxicmd("delete route 10.8.0.0/16")
+	r.Loxicmd("delete route 64.0.5.0/24") // of BGP
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		if out, _ := r.LB.Run("ip", "route", "show", "10.8.0.0/16"); out != "" {
 			return fmt.Errorf("it is still there: %s", out)
