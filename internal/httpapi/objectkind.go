@@ -23,8 +23,9 @@ type objectKind struct {
 	managed func(v store.View, key string) bool
 	// live counts connections of an object that changes, and those that lose their service or endpoint by it. Optional: it has none.
 	live func(before, after *store.Snapshot, key string) (connections, cut uint64)
-	// outside looks, once a request, at what there is besides the store by the keys of the list's objects. What it returns tells whether an object is there already, so that
-	// it is not ours to keep, and refuses what cannot be. Optional.
+	// outside looks, once a request, at what there is besides the store by the keys of the list's objects.
+	// It returns a function that reports whether an object is there already, so it is not ours to keep,
+	// and that refuses what cannot be. Optional.
 	// made are the interfaces that there will be.
 	outside func(made map[string]bool, list []any) func(w *wanted) (there bool, p *problem)
 	kernel  bool // the kernel has the last word on it

@@ -56,7 +56,8 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestCutOfMany: whom one rule more cuts off is found at once beside the most rules and thousands of sessions.
+// TestCutOfMany: the sessions that one more rule cuts off are found at once, with the most rules that
+// there may be and thousands of sessions.
 func TestCutOfMany(t *testing.T) {
 	t.Parallel()
 	before := make([]Rule, MaxRules-1)

@@ -24,7 +24,7 @@ type Lookup[T any] interface {
 	Lookup(T) (have []T, known bool)
 }
 
-// Among is a kind of which the kernel may have more than fits in memory.
+// Among is a kind whose objects in the kernel may be too many to hold.
 type Among[T any] interface {
 	// Among is All for the keys of these objects. seen is how many there are of the kind.
 	Among(wanted []T) (have map[string][]T, seen int, err error)

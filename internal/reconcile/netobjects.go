@@ -125,7 +125,7 @@ type reader[T netobj.Object[T]] struct {
 	all    map[string][]T
 }
 
-// reader is for objects of which each is looked for.
+// reader makes a reader that looks for these objects.
 func (n *NetObjects[T]) reader(wanted []T) reader[T] {
 	lookUp := len(wanted) <= max(mostLookups, n.seen/readsOfLookup)
 	return reader[T]{kernel: n.kernel, lookUp: lookUp, wanted: wanted, seen: &n.seen}

@@ -36,7 +36,7 @@ func TestRoutesLookup(t *testing.T) {
 		{"10.6.0.0/17", "10.1.0.2", 0, true},
 		{"10.7.0.0/16", "10.1.0.2", 0, false},  // one of another metric hides what there may be
 		{"10.8.0.0/16", "10.1.0.2", 1, true},   // a smaller network has its first address, not its last one
-		{"10.13.0.0/16", "10.1.0.2", 1, true},  // so has one that is refused
+		{"10.13.0.0/16", "10.1.0.2", 1, true},  // a refusing route has its first address
 		{"10.12.0.0/16", "10.1.0.2", 0, false}, // smaller networks have both
 		{"0.0.0.0/0", "10.1.0.2", 1, true},
 		{"::/0", "2001:db8:1::2", 1, true},
