@@ -36,8 +36,8 @@ func (k netKind[T]) haveOf(key string) (map[string][]T, error) {
 	if k.of == nil {
 		return k.kernel.All()
 	}
-	have, _, err := netobj.FindAll(k.kernel, []T{k.of(key)})
-	return have, err
+	list, err := netobj.Find(k.kernel, k.of(key))
+	return map[string][]T{key: list}, err
 }
 
 // createNet has the kernel have the object that parse makes of a body. What it has already, by somebody else, is left to that, and not remembered. What the kernel

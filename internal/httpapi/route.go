@@ -32,24 +32,36 @@ func (a *API) DeleteRoute(w http.ResponseWriter, r *http.Request, ip, mask strin
 		pathProblem(err).write(w)
 		return
 	}
-	key := netobj.Route{Destination: to}.Key()
-	if _, wanted := a.Store.Routes.Get(a.Store.Snapshot(), key); !wanted {
-		var seen []netobj.SeenRoute
-		err := a.Network.Routes.EachSeen(func(s *netobj.SeenRoute) bool {
-			if s.Destination == to {
-				seen = append(seen, *s)
-			}
-			return r.Context().Err() == nil
-		})
-		if err != nil {
-			kernelProblem(err).write(w)
-			return
-		}
-		if len(seen) > 0 {
-			key = slices.MinFunc(seen, func(a, b netobj.SeenRoute) int { return cmp.Compare(a.Metric, b.Metric) }).Key()
-		}
+	key, err := a.routeTo(r.Context(), to)
+	if err != nil {
+		kernelProblem(err).write(w)
+		return
 	}
 	deleteNet(a, w, r, a.routes(), key)
+}
+
+// routeTo is the key of the route to a network that users want from us, or else of the one of the lowest metric.
+func (a *API) routeTo(ctx context.Context, to netip.Prefix) (key string, err error) {
+	usual := netobj.Route{Destination: to}
+	if _, wanted := a.Store.Routes.Get(a.Store.Snapshot(), usual.Key()); wanted {
+		return usual.Key(), nil
+	}
+	if quick, ok := a.Network.Routes.(netobj.Lookup[netobj.Route]); ok {
+		if _, known := quick.Lookup(usual); known {
+			return usual.Key(), nil
+		}
+	}
+	var seen []netobj.SeenRoute
+	err = a.Network.Routes.EachSeen(func(s *netobj.SeenRoute) bool {
+		if s.Destination == to {
+			seen = append(seen, *s)
+		}
+		return ctx.Err() == nil
+	})
+	if err != nil || len(seen) == 0 {
+		return usual.Key(), err
+	}
+	return slices.MinFunc(seen, func(a, b netobj.SeenRoute) int { return cmp.Compare(a.Metric, b.Metric) }).Key(), nil
 }
 
 // GetRoutes answers with the routes of the main table that are asked for. None is held in memory.
