@@ -27,7 +27,9 @@ func (p *daemon) doctor(started time.Time) func() *doctor.Machine {
 			}
 			for _, e := range s.Endpoints {
 				if len(f.Endpoints) < examinedEndpoints && !seen[e.Addr] {
-					f.Endpoints = append(f.Endpoints, doctor.Endpoint{Addr: e.Addr, Overhead: overhead(s.Tunnel, e.Addr), MSS: int(s.MSS)})
+					f.Endpoints = append(f.Endpoints, doctor.Endpoint{
+						Addr: e.Addr, Overhead: overhead(s.Tunnel, e.Addr), MSS: int(s.MSS), Direct: s.Mode == lb.ModeDSR,
+					})
 					seen[e.Addr] = true
 				}
 			}

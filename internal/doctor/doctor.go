@@ -69,8 +69,26 @@ type Facts struct {
 // Endpoint is where packets go.
 type Endpoint struct {
 	Addr     netip.Addr
-	Overhead int // bytes that a tunnel adds
-	MSS      int // that clients are told; 0: their own
+	Overhead int  // bytes that a tunnel adds
+	MSS      int  // of --mss; 0: none
+	Direct   bool // its answers do not pass this machine, so --mss does not reach clients
+}
+
+// mss is the largest TCP segment that clients send there; 0: it is not known.
+func (e Endpoint) mss() int {
+	if e.Direct {
+		return 0
+	}
+	return e.MSS
+}
+
+// smallerSegments is how to have clients send packets of at most so many bytes.
+func smallerSegments(direct bool, size int) string {
+	const headers = 60 // of IPv6 and TCP
+	if direct {
+		return fmt.Sprintf("on the endpoint: ip route change ROUTE-TO-CLIENTS advmss %d", size-headers)
+	}
+	return fmt.Sprintf("loxicmd create lb ... --mss=%d (of the services there)", size-headers)
 }
 
 // Down is an endpoint that takes no new connections, and why.

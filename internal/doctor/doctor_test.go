@@ -150,6 +150,9 @@ func wrongs() map[string]struct {
 		"unprobed, unheard": {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.Unprobed = []Unprobed{{at5001, 3, 0}} }, id: "unprobed:31.31.31.1:5001", sure: Likely},
 		"unprobed, well":    {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.Unprobed = []Unprobed{{at5001, 2, 0}, {at5001, 9, 1}} }},
 		"tunnel":            {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.Endpoints[0].Overhead = 20 }, id: "mtu:eth0", sure: Likely},
+		"tunnel, MSS": {edit: func(m *Machine, _ *fakeNetwork) {
+			m.Facts.Endpoints[0].Overhead, m.Facts.Endpoints[0].MSS, m.Facts.Endpoints[0].Direct = 20, 1000, true
+		}, id: "mtu:eth0", sure: Likely},
 		"program": {edit: func(m *Machine, _ *fakeNetwork) {
 			m.Facts.Programs = []Program{{"eth0", "ingress", "cil_from_netdev", true}, {"eth0", "ingress", "after", false}}
 		}, id: "other-programs:eth0/cil_from_netdev", sure: Possible},
@@ -185,6 +188,23 @@ func wrongs() map[string]struct {
 
 func ipsecPolicy(from, to string, refuses bool) IPsecPolicy {
 	return IPsecPolicy{Source: netip.MustParsePrefix(from), Destination: netip.MustParsePrefix(to), Whole: true, Refuses: refuses}
+}
+
+// TestSmallerSegments: where answers do not pass, only the endpoint can ask clients for less.
+func TestSmallerSegments(t *testing.T) {
+	t.Parallel()
+	_, m := healthy()
+	m.Facts.Endpoints[0].Overhead = 28
+	for direct, want := range map[bool]string{
+		false: "loxicmd create lb ... --mss=1412 (of the services there), or give eth0 an MTU of 1528",
+		true:  "on the endpoint: ip route change ROUTE-TO-CLIENTS advmss 1412, or give eth0 an MTU of 1528",
+	} {
+		m.Facts.Endpoints[0].Direct = direct
+		found, err := mtu(m)
+		if err != nil || len(found) != 1 || found[0].Command != want {
+			t.Errorf("direct %v: %+v, %v, want %q", direct, found, err, want)
+		}
+	}
 }
 
 // TestChecks: each check finds what it is for, and nothing else is found; what is mended is not found again; where nothing is wrong nothing is found.

@@ -28,16 +28,15 @@ func mtu(m *Machine) (out []Finding, err error) {
 		if way.MTU > 0 {
 			room = min(room, way.MTU)
 		}
-		if room -= e.Overhead; by[way.Link].Loopback || room >= largest.MTU || e.MSS > 0 && e.MSS+60 <= room || told[way.Link] {
+		if room -= e.Overhead; by[way.Link].Loopback || room >= largest.MTU || e.mss() > 0 && e.mss()+60 <= room || told[way.Link] {
 			continue
 		}
 		told[way.Link] = true
 		out = append(out, Finding{
 			About: way.Link, Sure: Likely,
-			What: fmt.Sprintf("packets of %d bytes come in by %s, and %d bytes get to endpoint %s by %s", largest.MTU, largest.Name, room, e.Addr, way.Link),
-			Why:  "larger ones are refused by ICMP, and where that is filtered connections hang with the first large packet",
-			Command: fmt.Sprintf("loxicmd create lb ... --mss=%d (of the services there), or give %s an MTU of %d", room-60, way.Link,
-				largest.MTU+e.Overhead),
+			What:    fmt.Sprintf("packets of %d bytes come in by %s, and %d bytes get to endpoint %s by %s", largest.MTU, largest.Name, room, e.Addr, way.Link),
+			Why:     "larger ones are refused by ICMP, and where that is filtered connections hang with the first large packet",
+			Command: fmt.Sprintf("%s, or give %s an MTU of %d", smallerSegments(e.Direct, room), way.Link, largest.MTU+e.Overhead),
 		})
 	}
 	return out, nil

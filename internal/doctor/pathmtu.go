@@ -30,8 +30,8 @@ func pathMTU(m *Machine) (out []Finding, err error) {
 		way, failed := m.Network.Route(e.Addr)
 		link := by[way.Link]
 		size := min(link.MTU, largest+e.Overhead)
-		if e.MSS > 0 {
-			size = min(size, e.MSS+60+e.Overhead)
+		if e.mss() > 0 {
+			size = min(size, e.mss()+60+e.Overhead)
 		}
 		if failed != nil || link.Loopback || size <= smallPing {
 			return // of which next-hops and mtu tell
@@ -43,7 +43,7 @@ func pathMTU(m *Machine) (out []Finding, err error) {
 			err = failed
 		}
 		if fits > 0 && fits < size {
-			path := narrowPath{fits, size, fits - e.Overhead}
+			path := narrowPath{fits, size, fits - e.Overhead, e.Direct}
 			narrow[path] = append(narrow[path], e.Addr)
 		}
 	})
@@ -59,6 +59,7 @@ func pathMTU(m *Machine) (out []Finding, err error) {
 type narrowPath struct {
 	fits, size int // bytes of a packet that was answered, and of one that was not
 	inside     int // of a tunnel, bytes of the packets inside that fit
+	direct     bool
 }
 
 func (p narrowPath) finding(addrs []netip.Addr) Finding {
@@ -70,8 +71,8 @@ func (p narrowPath) finding(addrs []netip.Addr) Finding {
 		About: text[0], Sure: Likely,
 		What: fmt.Sprintf("of endpoint %s, pings of %d bytes are answered, and larger ones of up to %d are not", names(text), p.fits, p.size),
 		Why:  "a link on the way has a smaller MTU, and drops what does not fit without an ICMP error: handshakes and small answers pass, large answers and uploads hang",
-		Command: fmt.Sprintf("loxicmd create lb ... --mss=%d (of the services there), or give the links on the way an MTU of %d, or have their routers and firewalls let ICMP through",
-			p.inside-60, p.size),
+		Command: fmt.Sprintf("%s, or give the links on the way an MTU of %d, or have their routers and firewalls let ICMP through",
+			smallerSegments(p.direct, p.inside), p.size),
 	}
 }
 
