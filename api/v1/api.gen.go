@@ -1479,6 +1479,9 @@ type PortSoftware struct {
 
 	// PortType Added up: 1 an interface of its own, 2 of a bond, 4 a bond, 8 of a bridge or a VLAN of another, 16 a bridge, 64 a VXLAN.
 	PortType int `json:"portType"`
+
+	// Xdp How XDP is attached, native or generic; or 'off: ' and why it is not. Absent where nobody wants it.
+	Xdp string `json:"xdp,omitempty"`
 }
 
 // PortStatistic defines model for PortStatistic.

@@ -67,6 +67,7 @@ type daemon struct {
 	interfaces *reconcile.Interfaces
 	xdp        *reconcile.Task
 	hiddenTags func() []reconcile.HiddenTags
+	xdpReports func() map[string]string
 	sockets    *reconcile.Task
 	follower   *reconcile.Network
 	api        *httpapi.API
@@ -121,7 +122,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logring.Ring, network *
 		Choice: c.XDP, Whitelist: c.Whitelist, Blacklist: c.Blacklist, Features: network.XDPFeatures,
 		HidesTags: network.HidesTags,
 	}, log)
-	p.hiddenTags = xdp.HiddenTags
+	p.hiddenTags, p.xdpReports = xdp.HiddenTags, xdp.Reports
 	p.xdp = reconcile.NewTask("xdp", 0, func(context.Context) error { return xdp.Sync(network.Links()) }, o)
 	p.sockets = reconcile.NewTask("own sockets", 0, p.attachSockets, o)
 	p.follower = reconcile.NewNetwork(d, network, o, p.networkChanged)
@@ -144,7 +145,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logring.Ring, network *
 	p.api = httpapi.New(httpapi.Options{
 		Store: state, Statuses: statuses, Events: p.hub, DataPath: source, Health: p.health, Network: objects,
 		Explainer: explain.New(explain.Explainer{Desired: state, DataPath: source, Health: p.health, Network: network, Loads: p.rates, LocalSockets: c.LocalSockets}),
-		Sampler:   p.rates, Interfaces: func() map[int]string { return interfaceNames(network) }, Dropper: p.rules.Dropper, Metrics: measured, Observe: measured.Observe,
+		Sampler:   p.rates, Interfaces: func() map[int]string { return interfaceNames(network) }, XDP: p.xdpReports, Dropper: p.rules.Dropper, Metrics: measured, Observe: measured.Observe,
 		Token: c.API.Token, Users: httpapi.Users{Everyone: c.API.Insecure, UIDs: c.API.UIDs, GIDs: c.API.GIDs},
 		Hosts:     append(c.API.Hosts, strings.ToLower(hostname())),
 		AskTokens: c.API.Users, Access: users, Audit: access.NewAudit(c.StateDir), Ready: p.ready,

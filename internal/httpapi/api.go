@@ -100,6 +100,7 @@ type Options struct {
 	Sampler    rates.Sampler
 	Explainer  explain.Explainer             // says what becomes of packets; nil: nobody does
 	Interfaces func() map[int]string         // names, by index
+	XDP        func() map[string]string      // how XDP is attached to interfaces, or why not, by name; nil: nowhere
 	Dropper    Dropper                       // nil: nobody knows what rules end
 	Events     *event.Hub                    // nil: one that nothing happens in
 	Metrics    http.Handler                  // answers GET metrics

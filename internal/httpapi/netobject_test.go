@@ -155,6 +155,7 @@ func newNetBench(t *testing.T) *netBench {
 			VLANs: b.vlans, Members: b.vlans.members, VXLANs: b.vxlans, Peers: b.vxlans.peers,
 			Made: func(string, string) bool { return b.made },
 		}
+		o.XDP = func() map[string]string { return map[string]string{"eth0": "native"} }
 	})
 	return b
 }
@@ -398,7 +399,7 @@ func TestNetObjectLists(t *testing.T) {
 			`{"destinationIPNet":"10.0.0.7/32","dev":"eth0","flags":"Self Host","gateway":"","metric":9,"protocol":2,"statistic":{"bytes":0,"packets":0},"sync":0}]}`,
 		"/config/port/all": `{"portAttr":[{"DataplaneSync":0,"portHardwareInformation":{"link":true,"macAddress":"02:00:00:00:00:09","master":"vlan100","mtu":1500,"rawMacAddress":[2,0,0,0,0,9],"real":"","state":true,"tunnelId":0},` +
 			`"portL2Information":{"isPvid":true,"vid":100},"portL3Information":{"IPv4Address":["10.0.0.1/24"],"IPv6Address":["2001:db8::1/64"],"routed":true},"portName":"eth0","portNo":2,` +
-			`"portSoftwareInformation":{"bpfLoaded":true,"osId":2,"portActive":true,"portProp":0,"portType":9},"portStatisticInformation":{"rxBytes":1,"rxErrors":3,"rxPackets":2,"txBytes":4,"txErrors":6,"txPackets":5},"zone":"root"}]}`,
+			`"portSoftwareInformation":{"bpfLoaded":true,"osId":2,"portActive":true,"portProp":0,"portType":9,"xdp":"native"},"portStatisticInformation":{"rxBytes":1,"rxErrors":3,"rxPackets":2,"txBytes":4,"txErrors":6,"txPackets":5},"zone":"root"}]}`,
 	} {
 		if got := strings.ReplaceAll(b.answer("GET", path, ""), "\n", ""); got != "200 "+want {
 			t.Errorf("%s:\n%s, want\n%s", path, got, want)

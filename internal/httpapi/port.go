@@ -22,11 +22,16 @@ func (a *API) GetPorts(w http.ResponseWriter, _ *http.Request) {
 		kernelProblem(err).write(w)
 		return
 	}
+	xdp := map[string]string{}
+	if a.XDP != nil {
+		xdp = a.XDP()
+	}
 	out := v1.PortList{PortAttr: []v1.PortEntry{}}
 	for i := range ports {
 		e := portAnswer(&ports[i])
 		s, known := a.Statuses.Get(status.ID{Kind: interfaceKind, Key: e.PortName})
 		e.PortSoftwareInformation.BpfLoaded = known && s.State() == status.Applied
+		e.PortSoftwareInformation.Xdp = xdp[e.PortName]
 		out.PortAttr = append(out.PortAttr, e)
 	}
 	writeJSON(w, out)

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
 	"sync/atomic"
 
 	"loxilb/internal/config"
@@ -46,6 +47,7 @@ type XDP struct {
 	links   map[int]uint64                // generations of the links that these were
 	refused map[int]string                // where the program is wanted and could not be attached: its name, and why
 	hidden  atomic.Pointer[[]HiddenTags]
+	reports atomic.Pointer[map[string]string]
 	cleaned bool
 }
 
@@ -56,7 +58,27 @@ func NewXDP(h XDPHooks, c XDPConfig, log *slog.Logger) *XDP {
 		x.HidesTags = func(netdev.Link) bool { return true }
 	}
 	x.hidden.Store(&[]HiddenTags{})
+	x.reports.Store(&map[string]string{})
 	return x
+}
+
+// Reports returns, by the names of interfaces where the program is wanted, how it is attached
+// (native, generic), or "off: " and why it is not. It is safe for concurrent use.
+func (x *XDP) Reports() map[string]string { return *x.reports.Load() }
+
+// report updates Reports.
+func (x *XDP) report() {
+	out := map[string]string{}
+	for _, i := range x.known {
+		if i.Attach {
+			out[i.Name] = string(XDPMode(x.Choice))
+		}
+	}
+	for _, refused := range x.refused {
+		name, reason, _ := strings.Cut(refused, ": ")
+		out[name] = "off: " + reason
+	}
+	x.reports.Store(&out)
 }
 
 // Sync has the data path's XDP follow the interfaces. The packets of an interface that the program can't be attached to go the way
@@ -66,6 +88,7 @@ func (x *XDP) Sync(links []netdev.Link) error {
 	if err != nil {
 		return fmt.Errorf("XDP stays as it is, as the kernel does not say what drivers can do: %w", err)
 	}
+	defer x.report()
 	plan := x.plan(links, features)
 	errs := x.forgetReplaced(links)
 	for _, i := range plan {

@@ -224,6 +224,11 @@ func TestXDPHiddenTags(t *testing.T) {
 				if want := c.choice != config.XDPAuto && !slices.Contains(c.want, name); told != want {
 					t.Errorf("%s: told %t, want %t: %v", name, told, want, err)
 				}
+				report, wanted := x.Reports()[name]
+				off := strings.HasPrefix(report, "off: it has VLAN interfaces")
+				if attached != (report == string(XDPMode(c.choice))) || !attached && wanted != off {
+					t.Errorf("%s: attached %t, and reported %q", name, attached, report)
+				}
 			}
 			var shown []string
 			for _, s := range x.HiddenTags() {

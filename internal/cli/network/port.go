@@ -2,6 +2,7 @@ package network
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -43,6 +44,11 @@ func portTable(list *v1.PortList, wide bool) *session.Table {
 	if wide {
 		header = []string{"index", "portname", "MAC", "link/state", "mtu", "isActive/bpf", "Port type", "Statistics", "L3Info", "L2Info", "Sync"}
 	}
+	wantsXDP := func(p v1.PortEntry) bool { return p.PortSoftwareInformation.Xdp != "" }
+	withXDP := wide && slices.ContainsFunc(list.PortAttr, wantsXDP)
+	if withXDP {
+		header = append(header, "XDP")
+	}
 	t := session.NewTable(header...)
 	for i := range list.PortAttr {
 		p := &list.PortAttr[i]
@@ -55,15 +61,36 @@ func portTable(list *v1.PortList, wide bool) *session.Table {
 			t.AddLines(append(first, l3, l2)...)
 			continue
 		}
-		t.AddLines(append(first, []string{strconv.Itoa(hard.Mtu)}, []string{fmt.Sprintf("%v/%v", soft.PortActive, soft.BpfLoaded)},
+		cells := append(first, []string{strconv.Itoa(hard.Mtu)},
+			[]string{fmt.Sprintf("%v/%v", soft.PortActive, soft.BpfLoaded)},
 			[]string{strconv.Itoa(soft.PortType)},
 			[]string{
 				fmt.Sprintf("rx/tx byte : %d/%d", stat.RxBytes, stat.TxBytes),
 				fmt.Sprintf("rx/tx packets : %d/%d", stat.RxPackets, stat.TxPackets),
 				fmt.Sprintf("rx/tx error : %d/%d", stat.RxErrors, stat.TxErrors),
-			}, l3, l2, []string{strconv.Itoa(p.DataplaneSync)})...)
+			}, l3, l2, []string{strconv.Itoa(p.DataplaneSync)})
+		if withXDP {
+			cells = append(cells, xdpLines(soft.Xdp))
+		}
+		t.AddLines(cells...)
 	}
 	return t
+}
+
+// xdpLines is how XDP is attached, or why not, in a narrow column.
+func xdpLines(xdp string) (lines []string) {
+	const width = 40
+	if xdp == "" {
+		return []string{"-"}
+	}
+	for _, word := range strings.Fields(xdp) {
+		if last := len(lines) - 1; last >= 0 && len(lines[last])+1+len(word) <= width {
+			lines[last] += " " + word
+		} else {
+			lines = append(lines, word)
+		}
+	}
+	return lines
 }
 
 // listed is a line as the contract has it, and one more for each further value.
