@@ -57,7 +57,7 @@ test-arm64: ## the same on an emulated arm64 machine; KERNELS="6.12"
 	@tools/setup build kernels arm64
 	@test/kernels/run arm64 $(if $(filter file,$(origin KERNELS)),6.12,$(KERNELS))
 
-test-host: ## the load balancer on a virtual machine of its own, with HTTP and iperf3 through it in each mode; MATRIX=1 for all combinations, ONLY=vlan, KERNEL=6.12
+test-host: ## HTTP and iperf3 through a dedicated virtual machine, in each mode; MATRIX=1, ONLY=trunk, KERNEL=6.12
 	@tools/setup build kernels host
 	@MATRIX='$(MATRIX)' ONLY='$(ONLY)' KERNEL='$(KERNEL)' test/host/run
 

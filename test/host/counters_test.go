@@ -13,6 +13,7 @@ type tally struct {
 	sent  int // segments
 	again int // segments that were sent again
 	why   map[string]int
+	wireCounts
 }
 
 // whyNames are counters of the kernel that say why segments were sent again, and whether that was
@@ -20,7 +21,7 @@ type tally struct {
 var whyNames = []string{"TCPTimeouts", "TCPLossProbes", "TCPFastRetrans", "TCPLostRetransmit", "TCPDSACKRecv", "TCPSACKReorder", "TCPOFOQueue", "TCPSpuriousRTOs"}
 
 func (a tally) since(b tally) tally {
-	out := tally{a.sent - b.sent, a.again - b.again, map[string]int{}}
+	out := tally{sent: a.sent - b.sent, again: a.again - b.again, why: map[string]int{}}
 	for _, name := range whyNames {
 		if n := a.why[name] - b.why[name]; n > 0 {
 			out.why[name] = n
@@ -30,28 +31,34 @@ func (a tally) since(b tally) tally {
 }
 
 func (a tally) String() string {
-	return strings.TrimSuffix(fmt.Sprintf("%d of %d segments sent again %v", a.again, a.sent, a.why), " map[]")
+	why := strings.TrimPrefix(fmt.Sprint(a.why), "map")
+	return strings.TrimSuffix(fmt.Sprintf("%d of %d segments sent again; %d frames: %d to be completed, %d large %s",
+		a.again, a.sent, a.checked, a.partial, a.large, why), " []")
 }
 
-// counters adds up both sides.
+// counters adds up both sides and the guest.
 func (n *network) counters() (sum tally, err error) {
 	all := map[string]int{}
 	for _, h := range n.sides() {
 		err = errors.Join(err, h.host.Do(func() error {
-			return errors.Join(addCounters(all, "/proc/thread-self/net/snmp"), addCounters(all, "/proc/thread-self/net/netstat"))
+			for _, file := range []string{"snmp", "netstat"} {
+				text, err := os.ReadFile("/proc/thread-self/net/" + file)
+				if err != nil {
+					return err
+				}
+				addCounters(all, string(text))
+			}
+			return nil
 		}))
 	}
-	return tally{all["OutSegs"], all["RetransSegs"], all}, err
+	addCounters(all, n.run("cat /proc/net/snmp /proc/net/netstat"))
+	return tally{sent: all["OutSegs"], again: all["RetransSegs"], why: all}, err
 }
 
-// addCounters reads a file that has a line of names before each line of values.
-func addCounters(all map[string]int, file string) error {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
+// addCounters reads lines of names, each before a line of values.
+func addCounters(all map[string]int, text string) {
 	var names []string
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)
 		if names == nil {
 			names = fields
@@ -64,5 +71,4 @@ func addCounters(all map[string]int, file string) error {
 		}
 		names = nil
 	}
-	return nil
 }

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -8,8 +9,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 
 	"loxilb/internal/netnstest"
@@ -25,7 +24,9 @@ import (
 type network struct {
 	*guest
 	t              testing.TB
+	scenario       scenario
 	client, server *netnstest.Host
+	loxilb         string // the program
 	dir            string // of the files that the servers have and get
 	tags           []link.Link
 }
@@ -34,21 +35,38 @@ type network struct {
 type side struct {
 	host         *netnstest.Host
 	v4, v6       string // the network, without the last byte
-	tag          int    // of the VLAN in topology vlan
+	tag4, tag6   int    // of the VLANs in topology trunk
 	card, second string // the second one is for a bond
 }
 
 func (n *network) sides() []side {
 	return []side{
-		{n.client, "10.1.0.", "fd01::", 10, "front", "spare"},
-		{n.server, "10.2.0.", "fd02::", 20, "back", ""},
+		{n.client, "10.1.0.", "fd01::", 10, 11, "front", "spare"},
+		{n.server, "10.2.0.", "fd02::", 20, 20, "back", ""},
 	}
+}
+
+// tap is the other side of a card of the guest.
+type tap struct {
+	host *netnstest.Host
+	name string
+}
+
+// cards are those in use.
+func (n *network) cards() (list []tap) {
+	for _, s := range n.sides() {
+		list = append(list, tap{s.host, s.card})
+		if s.second != "" && n.scenario.topology == bond {
+			list = append(list, tap{s.host, s.second})
+		}
+	}
+	return list
 }
 
 func newNetwork(t testing.TB) *network {
 	t.Helper()
 	lab := labtest.New(t)
-	n := &network{t: t, dir: t.TempDir()}
+	n := &network{t: t, dir: t.TempDir(), loxilb: filepath.Join(os.Getenv("LOXILB_HOST_PROGRAMS"), "loxilb")}
 	for _, h := range []struct {
 		name string
 		host **netnstest.Host
@@ -62,6 +80,7 @@ func newNetwork(t testing.TB) *network {
 	n.guest = boot(t, card{"front", n.client, 2}, card{"spare", n.client, 2}, card{"back", n.server, 4})
 	n.connect(lab)
 	n.serve()
+	n.decapsulate()
 	return n
 }
 
@@ -82,8 +101,11 @@ func (n *network) connect(lab *netnstest.Lab) {
 	for _, a := range []string{"30.30.30.1/32", "fd30::1/128"} { // an outsider, for mode egress
 		n.exec(n.client, "ip", "address", "add", a, "dev", "lo")
 	}
-	for _, a := range []string{vip("dsr", 4) + "/32", vip("dsr", 6) + "/128"} {
-		n.exec(n.server, "ip", "address", "add", a, "dev", "lo")
+	for _, m := range modes {
+		if m.way == direct {
+			n.exec(n.server, "ip", "address", "add", m.vip(4)+"/32", "dev", "lo")
+			n.exec(n.server, "ip", "address", "add", m.vip(6)+"/128", "dev", "lo")
+		}
 	}
 }
 
@@ -127,6 +149,7 @@ http {
 		listen [::]:5001 backlog=1024;
 		root %[1]s;
 		dav_methods PUT;
+		location = /source { return 200 "$remote_addr\n"; }
 	}
 }
 `
@@ -153,7 +176,7 @@ type topology string
 
 const (
 	plain  topology = "plain"  // the cards
-	vlan   topology = "vlan"   // VLANs on the cards, whose other sides take no other frames
+	trunk  topology = "trunk"  // VLANs on the cards, whose other sides take no other frames
 	bond   topology = "bond"   // an active-backup bond of two cards, and a card
 	bridge topology = "bridge" // a bridge on each card
 )
@@ -162,12 +185,14 @@ const (
 func (n *network) build(top topology, mtu int) {
 	n.t.Helper()
 	for _, s := range n.sides() {
-		own, its := s.card, s.card
+		own, its, its6 := s.card, s.card, ""
 		cards := []string{s.card}
 		switch top {
-		case vlan:
-			its = "vlan" + s.card
-			n.run("ip link add %s link %s type vlan id %d", its, s.card, s.tag)
+		case trunk:
+			its, its6 = fmt.Sprint("vlan", s.tag4), fmt.Sprint("vlan", s.tag6)
+			n.run(`for i in %d %d; do
+				[ -e /sys/class/net/vlan$i ] || ip link add vlan$i link %s type vlan id $i
+			done`, s.tag4, s.tag6, s.card)
 			n.tag(s)
 		case bridge:
 			its = "bridge" + s.card
@@ -185,7 +210,7 @@ func (n *network) build(top topology, mtu int) {
 				n.exec(s.host, "ip", "link", "set", c, "master", own)
 			}
 		}
-		n.up(s, own, its, cards, mtu)
+		n.up(s, own, its, cmp.Or(its6, its), cards, mtu)
 	}
 	n.exec(n.client, "ip", "route", "replace", "default", "via", "10.1.0.254")
 	n.exec(n.client, "ip", "route", "replace", "default", "via", "fd01::fe")
@@ -194,16 +219,17 @@ func (n *network) build(top topology, mtu int) {
 	n.run("ip route replace default via 10.1.0.1; ip route replace default via fd01::1")
 }
 
-// up gives a side's two interfaces their MTU and addresses, and sets them up.
-func (n *network) up(s side, own, its string, cards []string, mtu int) {
+// up gives a side's two interfaces their MTU and addresses, and sets them up. The guest may have
+// another interface for IPv6.
+func (n *network) up(s side, own, its, its6 string, cards []string, mtu int) {
 	n.t.Helper()
 	for _, link := range append(cards, own) {
 		n.exec(s.host, "ip", "link", "set", link, "mtu", fmt.Sprint(mtu), "up")
 	}
-	for _, link := range append(cards, its) {
+	for _, link := range append(cards, its, its6) {
 		n.run("ip link set %s mtu %d up", link, mtu)
 	}
-	n.run("ip address add %s254/24 dev %s; ip address add %sfe/64 dev %[2]s nodad", s.v4, its, s.v6)
+	n.run("ip address add %s254/24 dev %s; ip address add %sfe/64 dev %s nodad", s.v4, its, s.v6, its6)
 	hosts := 1
 	if s.host == n.server {
 		hosts = 3
@@ -223,58 +249,11 @@ func (n *network) clear() {
 		}
 	}
 	n.tags = nil
-	n.run(`for i in vlanfront vlanback bridgefront bridgeback bond1; do
+	n.run(`for i in vlan10 vlan11 vlan20 bridgefront bridgeback bond1; do
 		[ ! -e /sys/class/net/$i ] || ip link del $i
 	done
 	for i in front spare back; do ip address flush dev $i; ip link set $i down; done`)
 	for _, s := range n.sides() {
 		n.exec(s.host, "sh", "-c", "! ip link show switch || ip link del switch; ip address flush dev "+s.card+"; ip link set "+s.card+" down")
-	}
-}
-
-// tag has a side's tap speak one VLAN only: what it sends gets the tag, and what arrives loses it.
-// What has no such tag is dropped. This kernel has no VLAN interfaces.
-func (n *network) tag(s side) {
-	n.t.Helper()
-	const vlanPresent, vlanTCI = 20, 24 // struct __sk_buff
-	programs := map[ebpf.AttachType]asm.Instructions{
-		ebpf.AttachTCXEgress: {
-			asm.Mov.Imm(asm.R2, 0x0081), // 802.1Q, in network order
-			asm.Mov.Imm(asm.R3, int32(s.tag)),
-			asm.FnSkbVlanPush.Call(),
-			asm.Mov.Imm(asm.R0, 0), // TCX_PASS
-			asm.Return(),
-		},
-		ebpf.AttachTCXIngress: {
-			asm.LoadMem(asm.R2, asm.R1, vlanPresent, asm.Word),
-			asm.JEq.Imm(asm.R2, 0, "drop"),
-			asm.LoadMem(asm.R2, asm.R1, vlanTCI, asm.Word),
-			asm.And.Imm(asm.R2, 0xfff),
-			asm.JNE.Imm(asm.R2, int32(s.tag), "drop"),
-			asm.FnSkbVlanPop.Call(),
-			asm.Mov.Imm(asm.R0, 0),
-			asm.Return(),
-			asm.Mov.Imm(asm.R0, 2).WithSymbol("drop"), // TCX_DROP
-			asm.Return(),
-		},
-	}
-	tap, err := s.host.Netlink().LinkByName(s.card)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	for where, instructions := range programs {
-		program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: instructions})
-		if err != nil {
-			n.t.Fatal(err)
-		}
-		defer program.Close()
-		err = s.host.Do(func() error {
-			l, err := link.AttachTCX(link.TCXOptions{Interface: tap.Attrs().Index, Program: program, Attach: where})
-			n.tags = append(n.tags, l)
-			return err
-		})
-		if err != nil {
-			n.t.Fatal(err)
-		}
 	}
 }

@@ -16,6 +16,7 @@ func (n *network) checkTags() {
 	with() { ip link show $1 | grep -q xdp; }
 	without() { ! with $1; }
 	told() { loxicmd get status | grep -q "XDP is not attached to $1: it has VLAN interfaces"; }
+	shown() { loxicmd get port $1 -o json | grep -q "\"xdp\": *\"$2"; }
 	ip link add inner type veth peer name outer
 	ip link set inner up
 	ip link set outer up
@@ -24,9 +25,12 @@ func (n *network) checkTags() {
 	ip link add tagged2 link front type vlan id 30
 	eventually without inner
 	eventually told inner
+	eventually shown inner "off: it has VLAN interfaces"
 	with front
+	shown front native
 	ip link del tagged
 	eventually with inner
+	eventually shown inner native
 	ip link del tagged2
 	ip link del inner`)
 }

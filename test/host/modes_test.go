@@ -1,0 +1,212 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"loxilb/internal/netnstest"
+	"loxilb/internal/netnstest/labtest"
+	"loxilb/test/net/rig"
+)
+
+// mode is one kind of service.
+type mode struct {
+	name  string
+	flags string // of its services
+	seen  string // the address that an endpoint sees: client, guest, vip
+	way   way
+}
+
+// way is the way that packets of a mode take.
+type way int
+
+const (
+	both   way = iota // both directions pass the guest
+	direct            // replies go straight to the client
+	out               // the servers call a host behind the client's side
+	own               // the guest's own processes are the clients
+)
+
+// modes are all modes. Plain routing is measured by the same transfers. The last byte of a VIP is
+// the mode's place in this list.
+var modes = []mode{
+	{"default", "", "client", both},
+	{"onearm", "--mode=onearm", "guest", both},
+	{"fullnat", "--mode=fullnat", "vip", both},
+	{"hostonearm", "--mode=hostonearm", "guest", both},
+	{"dsr", "--mode=dsr", "client", direct},
+	{"ipip", "--mode=dsr --tunnel=ipip", "client", direct},
+	{"gue", "--mode=dsr --tunnel=gue", "client", direct},
+	{"egress", "--egress", "vip", out},
+	{"own", "", "guest", own},
+}
+
+func (m mode) tunnel() bool { return strings.Contains(m.flags, "--tunnel") }
+
+// families are the versions of IP.
+var families = []int{4, 6}
+
+// pick returns the value of a version of IP.
+func pick(family int, v4, v6 string) string {
+	if family == 6 {
+		return v6
+	}
+	return v4
+}
+
+// vip is the address that clients call.
+func (m mode) vip(family int) string {
+	if m.name == "hostonearm" { // clients call an address of the guest
+		return pick(family, "10.1.0.254", "fd01::fe")
+	}
+	place := slices.IndexFunc(modes, func(o mode) bool { return o.name == m.name })
+	return fmt.Sprint(pick(family, "20.20.20.", "fd20::"), place+1)
+}
+
+// source is the address that the called host sees.
+func (m mode) source(family int) string {
+	switch m.seen {
+	case "client":
+		return pick(family, "10.1.0.1", "fd01::1")
+	case "guest":
+		return pick(family, "10.2.0.254", "fd02::fe")
+	}
+	return m.vip(family)
+}
+
+// The ports of nginx and of iperf3.
+const (
+	httpPort  = 5001
+	iperfPort = 5201
+)
+
+// httpPort is the port that clients call. Direct replies cannot translate it.
+func (m mode) httpPort() int {
+	if m.way == direct {
+		return httpPort
+	}
+	return 8000
+}
+
+// createServices creates two services of each mode. An iperf3 that serves one test would take a
+// probe for it.
+func (n *network) createServices() {
+	n.t.Helper()
+	var script strings.Builder
+	for _, family := range families {
+		var endpoints []string
+		for i := range 3 {
+			endpoints = append(endpoints, bracketed(fmt.Sprint(pick(family, "10.2.0.", "fd02::"), i+1))+":1")
+		}
+		for _, m := range modes {
+			address := m.vip(family)
+			if m.name == "hostonearm" {
+				address = pick(family, "0.0.0.0", "::")
+			}
+			for _, ports := range []string{
+				fmt.Sprintf("%d:%d", m.httpPort(), httpPort),
+				fmt.Sprintf("%d:%[1]d --probetype=none", iperfPort),
+			} {
+				fmt.Fprintf(&script, "loxicmd create lb %s --tcp=%s %s --endpoints=%s\n",
+					address, ports, m.flags, strings.Join(endpoints, ","))
+			}
+		}
+	}
+	n.run("%s", script.String())
+}
+
+// decapsulate has the server take outer headers off.
+func (n *network) decapsulate() {
+	n.t.Helper()
+	var vips []string
+	for _, m := range modes {
+		if m.tunnel() {
+			vips = append(vips, m.vip(4), m.vip(6))
+		}
+	}
+	agent, err := n.server.Start(netnstest.Command{Args: []string{n.loxilb, "agent", "--decap", "--interface=back",
+		"--vip=" + strings.Join(vips, ","), "--from=198.18.0.0/15,100::/64,10.2.0.254,fd02::fe"}})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	labtest.Eventually(n.t, rig.Patience, func(context.Context) error {
+		if !strings.Contains(agent.Output(), "outer headers are taken off") {
+			return errors.New(agent.Output())
+		}
+		return nil
+	})
+}
+
+// transfer is one kind of transfer. It may be made again.
+type transfer struct {
+	what string
+	make func() error
+}
+
+// routedTransfers go through the guest without a balancer.
+func (n *network) routedTransfers(family int) []transfer {
+	server := pick(family, "10.2.0.1", "fd02::1")
+	return n.transfers(n.client, n.server, server, httpPort, pick(family, "10.1.0.1", "fd01::1"))
+}
+
+// balancedTransfers go through a service.
+func (n *network) balancedTransfers(m mode, family int) []transfer {
+	port := m.httpPort()
+	switch m.way {
+	case own:
+		return n.ownTransfers(m.vip(family), port, m.source(family))
+	case out:
+		return n.transfers(n.server, n.client, pick(family, "30.30.30.1", "fd30::1"), httpPort, m.source(family))
+	}
+	list := n.transfers(n.client, n.server, m.vip(family), port, m.source(family))
+	if m.way == direct {
+		n.redirect(family, list)
+	}
+	return list
+}
+
+// transfers are all between two hosts. The called one sees this source.
+func (n *network) transfers(from, to *netnstest.Host, address string, port int, source string) []transfer {
+	url := fmt.Sprintf("http://%s:%d", bracketed(address), port)
+	return []transfer{
+		{"the source", func() error {
+			return sees(url, source, func(args ...string) (string, error) { return from.Run(args...) })
+		}},
+		{"downloads", func() error { return n.download(from, url) }},
+		{"an upload", func() error { return n.upload(from, to, url) }},
+		{"new requests", func() error { return n.request(from, url) }},
+		{"iperf3", func() error { return n.iperf(from, to, address) }},
+	}
+}
+
+// redirect has replies take the direct link during transfers. By its route, the server asks for
+// segments that leave room for outer headers.
+func (n *network) redirect(family int, transfers []transfer) {
+	route := strings.Fields(pick(family, "10.1.0.0/24 via 10.9.0.1", "fd01::/64 via fd09::1"))
+	route = append(route, "advmss", fmt.Sprint(n.scenario.mtu-120))
+	for i, t := range transfers {
+		transfers[i].make = func() error {
+			_, err := n.server.Run(append([]string{"ip", "route", "replace"}, route...)...)
+			if err == nil {
+				err = t.make()
+			}
+			_, back := n.server.Run(append([]string{"ip", "route", "del"}, route...)...)
+			return errors.Join(err, back)
+		}
+	}
+}
+
+// bracketed is an address as URLs and endpoints have it.
+func bracketed(address string) string {
+	if strings.Contains(address, ":") {
+		return "[" + address + "]"
+	}
+	return address
+}
+
+// sortedKeys lists what a map has, in order.
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
