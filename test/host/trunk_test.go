@@ -35,7 +35,7 @@ func (n *network) tag(s side) {
 			asm.Mov.Imm(asm.R3, int32(s.tag4)),
 			asm.JNE.Reg(asm.R2, asm.R3, "drop").WithSymbol("pop"),
 			asm.FnSkbVlanPop.Call(),
-			asm.Mov.Imm(asm.R0, 0),
+			asm.Mov.Imm(asm.R0, -1), // TCX_NEXT: the agent of tunnels
 			asm.Return(),
 			asm.Mov.Imm(asm.R0, 2).WithSymbol("drop"), // TCX_DROP
 			asm.Return(),
@@ -52,7 +52,7 @@ func (n *network) tag(s side) {
 		}
 		defer program.Close()
 		err = s.host.Do(func() error {
-			l, err := link.AttachTCX(link.TCXOptions{Interface: tap.Attrs().Index, Program: program, Attach: where})
+			l, err := link.AttachTCX(link.TCXOptions{Interface: tap.Attrs().Index, Program: program, Attach: where, Anchor: link.Head()})
 			n.tags = append(n.tags, l)
 			return err
 		})
