@@ -142,6 +142,46 @@ type Change struct {
 	Warning string `json:"warning,omitempty"`
 }
 
+// ClientList defines model for ClientList.
+type ClientList struct {
+	// Bytes Of all clients.
+	Bytes      uint64      `json:"bytes"`
+	ClientAttr []ClientUse `json:"clientAttr"`
+
+	// Connections Of all clients.
+	Connections uint64 `json:"connections"`
+
+	// Error By how much the number by which clients are sorted may be too small; 0: all numbers are exact.
+	Error uint64 `json:"error"`
+
+	// Packets Of all clients.
+	Packets uint64 `json:"packets"`
+
+	// Total How many clients there are; with an error, how many are counted.
+	Total int `json:"total"`
+}
+
+// ClientUse defines model for ClientUse.
+type ClientUse struct {
+	// BytesIn From the client.
+	BytesIn uint64 `json:"bytesIn"`
+
+	// BytesOut To the client.
+	BytesOut uint64 `json:"bytesOut"`
+
+	// Client An address, or a prefix as 10.0.0.0/24.
+	Client string `json:"client"`
+
+	// Connections That are tracked.
+	Connections uint64 `json:"connections"`
+
+	// PacketsIn From the client.
+	PacketsIn uint64 `json:"packetsIn"`
+
+	// PacketsOut To the client.
+	PacketsOut uint64 `json:"packetsOut"`
+}
+
 // Condition defines model for Condition.
 type Condition struct {
 	// Message One sentence.
@@ -159,12 +199,18 @@ type ConfirmRequest struct {
 
 // Connection defines model for Connection.
 type Connection struct {
+	// Age Seconds since its first packet; absent: not known.
+	Age float64 `json:"age,omitempty"`
+
 	// BytesIn From the client.
 	BytesIn uint64 `json:"bytesIn"`
 
 	// Client IP:PORT, as here and below.
 	Client   string `json:"client"`
 	Endpoint string `json:"endpoint"`
+
+	// Idle Seconds since the last packet of the client.
+	Idle float64 `json:"idle"`
 
 	// PacketsIn From the client.
 	PacketsIn uint64 `json:"packetsIn"`
@@ -652,9 +698,18 @@ type EndpointStatus struct {
 	// BytesOut To clients.
 	BytesOut uint64 `json:"bytesOut"`
 
+	// Checked When the last probe has ended.
+	Checked time.Time `json:"checked,omitempty,omitzero"`
+
 	// Connections Open now, as activeConnections.
 	Connections uint64 `json:"connections"`
-	Drained     bool   `json:"drained"`
+
+	// Downs How often it has become down, since it is probed.
+	Downs uint64 `json:"downs,omitempty"`
+
+	// Downtime Seconds that it was down in all, since it is probed.
+	Downtime float64 `json:"downtime,omitempty"`
+	Drained  bool    `json:"drained"`
 
 	// Endpoint IP:PORT.
 	Endpoint string `json:"endpoint"`
@@ -664,6 +719,10 @@ type EndpointStatus struct {
 
 	// Failed Handshakes that the endpoint refused or reset, or that could not be delivered.
 	Failed uint64 `json:"failed"`
+
+	// Handshakes How long clients' TCP handshakes took, from the SYN to the answer of the endpoint. The data path counts in steps, each
+	// twice as long as the one before, the shortest a tick of the kernel (1 to 10 ms); the last one has no upper end.
+	Handshakes *HandshakeTimes `json:"handshakes,omitempty"`
 
 	// InactiveConnections Closed, and still in the connection table.
 	InactiveConnections uint64 `json:"inactiveConnections"`
@@ -676,6 +735,9 @@ type EndpointStatus struct {
 
 	// PacketsOut To clients.
 	PacketsOut uint64 `json:"packetsOut"`
+
+	// ProbeTime Seconds that the last successful probes took, on the average.
+	ProbeTime float64 `json:"probeTime,omitempty"`
 
 	// Refused Packets of clients that were refused because of this endpoint: no source port towards it was free.
 	Refused uint64 `json:"refused"`
@@ -1020,6 +1082,19 @@ type GraphNode struct {
 	Title         string  `json:"title"`
 }
 
+// HandshakeTimes How long clients' TCP handshakes took, from the SYN to the answer of the endpoint. The data path counts in steps, each
+// twice as long as the one before, the shortest a tick of the kernel (1 to 10 ms); the last one has no upper end.
+type HandshakeTimes struct {
+	// Count Of the latest handshakes, 1024 at most.
+	Count int `json:"count"`
+
+	// Median Seconds below which half of them were.
+	Median float64 `json:"median"`
+
+	// P99 Seconds below which 99 % of them were.
+	P99 float64 `json:"p99"`
+}
+
 // HostCount defines model for HostCount.
 type HostCount struct {
 	HealthyHostCount   float64 `json:"healthy_host_count"`
@@ -1242,6 +1317,32 @@ type NeighborList struct {
 // NewFlowCount defines model for NewFlowCount.
 type NewFlowCount struct {
 	NewFlowCount float64 `json:"new_flow_count"`
+}
+
+// Node defines model for Node.
+type Node struct {
+	// Commit Of the source, in full.
+	Commit   string `json:"commit,omitempty"`
+	HostName string `json:"hostName"`
+
+	// Instances The roles of this node, as GET /config/cistate/all has them.
+	Instances []InstanceState `json:"instances"`
+	Kernel    string          `json:"kernel"`
+
+	// MachineUptime Of the machine, in seconds.
+	MachineUptime float64 `json:"machineUptime"`
+
+	// Namespace As GET /version has it.
+	Namespace string `json:"namespace,omitempty"`
+
+	// Started When the daemon has started.
+	Started time.Time `json:"started"`
+
+	// Uptime Of the daemon, in seconds.
+	Uptime float64 `json:"uptime"`
+
+	// Version Of the daemon.
+	Version string `json:"version"`
 }
 
 // NodeGraph defines model for NodeGraph.
@@ -1568,7 +1669,8 @@ type RatesHistory struct {
 	Kept bool `json:"kept"`
 
 	// Series Averages of each step, by name: those of Rates, connectionsActive; of all services together also halfOpen,
-	// dropped, challenges.
+	// dropped, challenges. handshakeMedian and handshake99 are the seconds below which half and 99 % of the TCP
+	// handshakes of a step were, 0 of a step without any, in the steps of HandshakeTimes.
 	Series map[string][]float32 `json:"series"`
 
 	// Start Of the first step.
@@ -1963,6 +2065,10 @@ type ServiceRates struct {
 	// EndpointsUp Endpoints that take new connections and are not known to be down.
 	EndpointsUp int `json:"endpointsUp"`
 
+	// Handshakes How long clients' TCP handshakes took, from the SYN to the answer of the endpoint. The data path counts in steps, each
+	// twice as long as the one before, the shortest a tick of the kernel (1 to 10 ms); the last one has no upper end.
+	Handshakes *HandshakeTimes `json:"handshakes,omitempty"`
+
 	// Inactive Closed ones, still in the connection table.
 	Inactive uint64 `json:"inactive,omitempty"`
 	Name     string `json:"name,omitempty"`
@@ -2030,8 +2136,15 @@ type ServiceSummary struct {
 	// Error Why it failed.
 	Error string `json:"error,omitempty"`
 
+	// Evidence In the list, of a service with endpoints that are down: what was seen last of the first one.
+	Evidence string `json:"evidence,omitempty"`
+
 	// Failed Handshakes that endpoints refused or reset, or that could not be delivered.
 	Failed uint64 `json:"failed"`
+
+	// Handshakes How long clients' TCP handshakes took, from the SYN to the answer of the endpoint. The data path counts in steps, each
+	// twice as long as the one before, the shortest a tick of the kernel (1 to 10 ms); the last one has no upper end.
+	Handshakes *HandshakeTimes `json:"handshakes,omitempty"`
 
 	// InactiveConnections Closed, and still in the connection table.
 	InactiveConnections uint64 `json:"inactiveConnections"`
@@ -2165,6 +2278,10 @@ type TotalRates struct {
 
 	// HalfOpen Of those in the table.
 	HalfOpen uint64 `json:"halfOpen"`
+
+	// Handshakes How long clients' TCP handshakes took, from the SYN to the answer of the endpoint. The data path counts in steps, each
+	// twice as long as the one before, the shortest a tick of the kernel (1 to 10 ms); the last one has no upper end.
+	Handshakes *HandshakeTimes `json:"handshakes,omitempty"`
 
 	// Rates What is counted, a second. Bytes are those of IP packets.
 	Rates Rates `json:"rates"`
@@ -2771,6 +2888,27 @@ type GetLogsParams struct {
 	File string `form:"file,omitempty" json:"file,omitempty"`
 }
 
+// GetClientsParams defines parameters for GetClients.
+type GetClientsParams struct {
+	// Sort connections (the default), bytes or packets: clients with the most come first.
+	Sort string `form:"sort,omitempty" json:"sort,omitempty"`
+
+	// Service Only connections of the service with this key, such as 20.20.20.1:2020/tcp, or of the services of this name.
+	Service string `form:"service,omitempty" json:"service,omitempty"`
+
+	// Endpoint Only connections with this endpoint, IP or IP:PORT.
+	Endpoint string `form:"endpoint,omitempty" json:"endpoint,omitempty"`
+
+	// Prefix4 Leading bits of an IPv4 address that make a client, 1 to 32; absent is 32.
+	Prefix4 int `form:"prefix4,omitempty" json:"prefix4,omitempty"`
+
+	// Prefix6 Leading bits of an IPv6 address that make a client, 1 to 128; absent is 128.
+	Prefix6 int `form:"prefix6,omitempty" json:"prefix6,omitempty"`
+
+	// Limit At most so many, 1 to 1000; absent is 100.
+	Limit int `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
 // GetConnectionsParams defines parameters for GetConnections.
 type GetConnectionsParams struct {
 	// Protocol Only this protocol (tcp, udp).
@@ -2800,8 +2938,12 @@ type GetConnectionsParams struct {
 	// Offset So many that pass the filters are left out first, 1000000 at most. The table changes between requests.
 	Offset int `form:"offset,omitempty" json:"offset,omitempty"`
 
-	// Uncounted true ends the search once the page is full: total is what was found by then.
+	// Uncounted true ends the search once the page is full: total is what was found by then. With sort it has no effect.
 	Uncounted bool `form:"uncounted,omitempty" json:"uncounted,omitempty"`
+
+	// Sort client, vip, endpoint, state, age, idle, packets or bytes; with - before it the largest first. The first 10000 can be
+	// seen then. Absent: in no order.
+	Sort string `form:"sort,omitempty" json:"sort,omitempty"`
 }
 
 // GetStatusesParams defines parameters for GetStatuses.
@@ -2902,7 +3044,8 @@ type GetServiceSummariesParams struct {
 	// State Only services of these states, several with commas: failed, down, panic, degraded, draining, drained, pending, unprobed, up; trouble is the first six.
 	State string `form:"state,omitempty" json:"state,omitempty"`
 
-	// Sort key (the default), name, state (the worst first), endpoints, connections, rate, traffic; with - before it the other way around.
+	// Sort key (the default), name, state (the worst first), endpoints, connections, rate, traffic, latency (the 99th percentile of
+	// handshakes); with - before it the other way around.
 	Sort string `form:"sort,omitempty" json:"sort,omitempty"`
 
 	// Limit At most so many, 1 to 1000; absent is 100.
@@ -4074,6 +4217,14 @@ type ClientInterface interface {
 	// Corresponds with GET /nodegraph/{service} (the `GetServiceNodeGraph` operationId).
 	GetServiceNodeGraph(ctx context.Context, service string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetClients The clients with the most connections or traffic
+	//
+	// Of the connections that are tracked now. Memory is bounded: with more clients than are counted exactly, error says by how
+	// much each number may be too small. A client with more than error is never left out. Not of the contract.
+	//
+	// Corresponds with GET /status/clients (the `GetClients` operationId).
+	GetClients(ctx context.Context, params *GetClientsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetConnections Connections, one entry each, in pages
 	//
 	// As config/conntrack/all, but for the direction to the client. Not of the contract.
@@ -4097,6 +4248,13 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /status/filesystem (the `GetFilesystems` operationId).
 	GetFilesystems(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetNode Which node this is
+	//
+	// Its name, build, uptime and roles. Not of the contract.
+	//
+	// Corresponds with GET /status/node (the `GetNode` operationId).
+	GetNode(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetStatuses What the data path has of each object, and why not what is wanted
 	//
@@ -4130,7 +4288,7 @@ type ClientInterface interface {
 
 	// GetRatesHistory Rates of the last hour
 	//
-	// Of all services together, averages of 5 s each; of one service, of a minute each. It begins when the daemon does.
+	// Of all services together, averages of 5 s each; of one service, of 15 s each. It begins when the daemon does.
 	// Not of the contract.
 	//
 	// Corresponds with GET /status/rates/history (the `GetRatesHistory` operationId).
@@ -6414,6 +6572,24 @@ func (c *Client) GetServiceNodeGraph(ctx context.Context, service string, reqEdi
 	return c.Client.Do(req)
 }
 
+// GetClients The clients with the most connections or traffic
+//
+// Of the connections that are tracked now. Memory is bounded: with more clients than are counted exactly, error says by how
+// much each number may be too small. A client with more than error is never left out. Not of the contract.
+//
+// Corresponds with GET /status/clients (the `GetClients` operationId).
+func (c *Client) GetClients(ctx context.Context, params *GetClientsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetClientsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // GetConnections Connections, one entry each, in pages
 //
 // As config/conntrack/all, but for the direction to the client. Not of the contract.
@@ -6468,6 +6644,23 @@ func (c *Client) GetDrops(ctx context.Context, reqEditors ...RequestEditorFn) (*
 // Corresponds with GET /status/filesystem (the `GetFilesystems` operationId).
 func (c *Client) GetFilesystems(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetFilesystemsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetNode Which node this is
+//
+// Its name, build, uptime and roles. Not of the contract.
+//
+// Corresponds with GET /status/node (the `GetNode` operationId).
+func (c *Client) GetNode(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetNodeRequest(c.Server)
 	if err != nil {
 		return nil, err
 	}
@@ -6550,7 +6743,7 @@ func (c *Client) WatchRates(ctx context.Context, params *WatchRatesParams, reqEd
 
 // GetRatesHistory Rates of the last hour
 //
-// Of all services together, averages of 5 s each; of one service, of a minute each. It begins when the daemon does.
+// Of all services together, averages of 5 s each; of one service, of 15 s each. It begins when the daemon does.
 // Not of the contract.
 //
 // Corresponds with GET /status/rates/history (the `GetRatesHistory` operationId).
@@ -11281,6 +11474,96 @@ func NewGetServiceNodeGraphRequest(server string, service string) (*http.Request
 	return req, nil
 }
 
+// NewGetClientsRequest constructs an http.Request for the GetClients method
+func NewGetClientsRequest(server string, params *GetClientsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/status/clients")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sort", params.Sort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "service", params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "endpoint", params.Endpoint, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "prefix4", params.Prefix4, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "prefix6", params.Prefix6, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewGetConnectionsRequest constructs an http.Request for the GetConnections method
 func NewGetConnectionsRequest(server string, params *GetConnectionsParams) (*http.Request, error) {
 	var err error
@@ -11389,6 +11672,14 @@ func NewGetConnectionsRequest(server string, params *GetConnectionsParams) (*htt
 			}
 		}
 
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sort", params.Sort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
 		if encoded := queryValues.Encode(); encoded != "" {
 			rawQueryFragments = append(rawQueryFragments, encoded)
 		}
@@ -11467,6 +11758,33 @@ func NewGetFilesystemsRequest(server string) (*http.Request, error) {
 	}
 
 	operationPath := fmt.Sprintf("/status/filesystem")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetNodeRequest constructs an http.Request for the GetNode method
+func NewGetNodeRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/status/node")
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}
@@ -13427,6 +13745,16 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /nodegraph/{service} (the `GetServiceNodeGraph` operationId).
 	GetServiceNodeGraphWithResponse(ctx context.Context, service string, reqEditors ...RequestEditorFn) (*GetServiceNodeGraphResponse, error)
 
+	// GetClientsWithResponse The clients with the most connections or traffic
+	//
+	// Of the connections that are tracked now. Memory is bounded: with more clients than are counted exactly, error says by how
+	// much each number may be too small. A client with more than error is never left out. Not of the contract.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /status/clients (the `GetClients` operationId).
+	GetClientsWithResponse(ctx context.Context, params *GetClientsParams, reqEditors ...RequestEditorFn) (*GetClientsResponse, error)
+
 	// GetConnectionsWithResponse Connections, one entry each, in pages
 	//
 	// As config/conntrack/all, but for the direction to the client. Not of the contract.
@@ -13458,6 +13786,15 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /status/filesystem (the `GetFilesystems` operationId).
 	GetFilesystemsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetFilesystemsResponse, error)
+
+	// GetNodeWithResponse Which node this is
+	//
+	// Its name, build, uptime and roles. Not of the contract.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /status/node (the `GetNode` operationId).
+	GetNodeWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetNodeResponse, error)
 
 	// GetStatusesWithResponse What the data path has of each object, and why not what is wanted
 	//
@@ -13499,7 +13836,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetRatesHistoryWithResponse Rates of the last hour
 	//
-	// Of all services together, averages of 5 s each; of one service, of a minute each. It begins when the daemon does.
+	// Of all services together, averages of 5 s each; of one service, of 15 s each. It begins when the daemon does.
 	// Not of the contract.
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -18400,6 +18737,54 @@ func (r GetServiceNodeGraphResponse) ContentType() string {
 	return ""
 }
 
+type GetClientsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ClientList
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetClientsResponse) GetJSON200() *ClientList {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetClientsResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetClientsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetClientsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetClientsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetClientsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GetConnectionsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -18579,6 +18964,54 @@ func (r GetFilesystemsResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetFilesystemsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetNodeResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Node
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetNodeResponse) GetJSON200() *Node {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetNodeResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetNodeResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetNodeResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetNodeResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetNodeResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -21013,6 +21446,22 @@ func (c *ClientWithResponses) GetServiceNodeGraphWithResponse(ctx context.Contex
 	return ParseGetServiceNodeGraphResponse(rsp)
 }
 
+// GetClientsWithResponse The clients with the most connections or traffic
+//
+// Of the connections that are tracked now. Memory is bounded: with more clients than are counted exactly, error says by how
+// much each number may be too small. A client with more than error is never left out. Not of the contract.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /status/clients (the `GetClients` operationId).
+func (c *ClientWithResponses) GetClientsWithResponse(ctx context.Context, params *GetClientsParams, reqEditors ...RequestEditorFn) (*GetClientsResponse, error) {
+	rsp, err := c.GetClients(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetClientsResponse(rsp)
+}
+
 // GetConnectionsWithResponse Connections, one entry each, in pages
 //
 // As config/conntrack/all, but for the direction to the client. Not of the contract.
@@ -21067,6 +21516,21 @@ func (c *ClientWithResponses) GetFilesystemsWithResponse(ctx context.Context, re
 		return nil, err
 	}
 	return ParseGetFilesystemsResponse(rsp)
+}
+
+// GetNodeWithResponse Which node this is
+//
+// Its name, build, uptime and roles. Not of the contract.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /status/node (the `GetNode` operationId).
+func (c *ClientWithResponses) GetNodeWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetNodeResponse, error) {
+	rsp, err := c.GetNode(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetNodeResponse(rsp)
 }
 
 // GetStatusesWithResponse What the data path has of each object, and why not what is wanted
@@ -21133,7 +21597,7 @@ func (c *ClientWithResponses) WatchRatesWithResponse(ctx context.Context, params
 
 // GetRatesHistoryWithResponse Rates of the last hour
 //
-// Of all services together, averages of 5 s each; of one service, of a minute each. It begins when the daemon does.
+// Of all services together, averages of 5 s each; of one service, of 15 s each. It begins when the daemon does.
 // Not of the contract.
 //
 // Returns a wrapper object for the known response body format(s).
@@ -24569,6 +25033,39 @@ func ParseGetServiceNodeGraphResponse(rsp *http.Response) (*GetServiceNodeGraphR
 	return response, nil
 }
 
+// ParseGetClientsResponse parses an HTTP response from a GetClientsWithResponse call
+func ParseGetClientsResponse(rsp *http.Response) (*GetClientsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetClientsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ClientList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseGetConnectionsResponse parses an HTTP response from a GetConnectionsWithResponse call
 func ParseGetConnectionsResponse(rsp *http.Response) (*GetConnectionsResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -24677,6 +25174,39 @@ func ParseGetFilesystemsResponse(rsp *http.Response) (*GetFilesystemsResponse, e
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest FilesystemList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetNodeResponse parses an HTTP response from a GetNodeWithResponse call
+func ParseGetNodeResponse(rsp *http.Response) (*GetNodeResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetNodeResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Node
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -25381,6 +25911,9 @@ type ServerInterface interface {
 	// GetServiceNodeGraph One service, or those of a name, and their endpoints, likewise
 	// (GET /nodegraph/{service})
 	GetServiceNodeGraph(w http.ResponseWriter, r *http.Request, service string)
+	// GetClients The clients with the most connections or traffic
+	// (GET /status/clients)
+	GetClients(w http.ResponseWriter, r *http.Request, params GetClientsParams)
 	// GetConnections Connections, one entry each, in pages
 	// (GET /status/connections)
 	GetConnections(w http.ResponseWriter, r *http.Request, params GetConnectionsParams)
@@ -25393,6 +25926,9 @@ type ServerInterface interface {
 	// GetFilesystems File systems, as df shows them
 	// (GET /status/filesystem)
 	GetFilesystems(w http.ResponseWriter, r *http.Request)
+	// GetNode Which node this is
+	// (GET /status/node)
+	GetNode(w http.ResponseWriter, r *http.Request)
 	// GetStatuses What the data path has of each object, and why not what is wanted
 	// (GET /status/objects)
 	GetStatuses(w http.ResponseWriter, r *http.Request, params GetStatusesParams)
@@ -28721,6 +29257,104 @@ func (siw *ServerInterfaceWrapper) GetServiceNodeGraph(w http.ResponseWriter, r 
 	handler.ServeHTTP(w, r)
 }
 
+// GetClients operation middleware
+func (siw *ServerInterfaceWrapper) GetClients(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetClientsParams
+
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", r.URL.Query(), &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "sort"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "sort", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "service" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "service", r.URL.Query(), &params.Service, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "service"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "service", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "endpoint" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "endpoint", r.URL.Query(), &params.Endpoint, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "endpoint"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "endpoint", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "prefix4" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "prefix4", r.URL.Query(), &params.Prefix4, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "prefix4"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "prefix4", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "prefix6" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "prefix6", r.URL.Query(), &params.Prefix6, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "prefix6"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "prefix6", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetClients(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // GetConnections operation middleware
 func (siw *ServerInterfaceWrapper) GetConnections(w http.ResponseWriter, r *http.Request) {
 
@@ -28860,6 +29494,19 @@ func (siw *ServerInterfaceWrapper) GetConnections(w http.ResponseWriter, r *http
 		return
 	}
 
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", r.URL.Query(), &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "sort"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "sort", Err: err})
+		}
+		return
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.GetConnections(w, r, params)
 	}))
@@ -28904,6 +29551,20 @@ func (siw *ServerInterfaceWrapper) GetFilesystems(w http.ResponseWriter, r *http
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.GetFilesystems(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetNode operation middleware
+func (siw *ServerInterfaceWrapper) GetNode(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetNode(w, r)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -29880,6 +30541,8 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/status/rates/history", wrapper.GetRatesHistory)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/status/rates/events", wrapper.WatchRates)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/status/connections", wrapper.GetConnections)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/status/clients", wrapper.GetClients)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/status/node", wrapper.GetNode)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/status/services", wrapper.GetServiceSummaries)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/status/service", wrapper.GetServiceStatus)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/status/drops", wrapper.GetDrops)

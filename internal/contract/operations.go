@@ -158,6 +158,8 @@ func daemon() []Section[Operation] {
 			{"GET", "/doctor", Ours, "what is wrong with the machine and its network"},
 			{"POST", "/doctor", Ours, "mends a finding"},
 			{"GET", "/status/connections", Ours, "connections, one entry each, in pages, with their number"},
+			{"GET", "/status/clients", Ours, "the clients with the most connections or traffic"},
+			{"GET", "/status/node", Ours, "name, build, uptime and roles of the node"},
 			{"GET", "/status/services", Ours, "services in short: searched, sorted, in pages"},
 			{"GET", "/status/service", Ours, "one service, with the evidence of each endpoint"},
 			{"GET", "/status/drops", Ours, "packets dropped, by reason, with what to do about it"},

@@ -67,6 +67,16 @@ type Status struct {
 	Told                         bool          // Asked is what somebody else says
 	Undecided                    bool          // the last probe has ended without an answer to its question
 	Checked                      time.Time     // when the last probe ended
+	Downs                        uint64        // how often State has become Down
+	WasDown                      time.Duration // for how long it was, before Since
+}
+
+// Downtime is for how long State was Down in all, until a time.
+func (s *Status) Downtime(now time.Time) time.Duration {
+	if s.State == Down {
+		return s.WasDown + max(0, now.Sub(s.Since))
+	}
+	return s.WasDown
 }
 
 // resolved has no member that something else stands for.

@@ -118,6 +118,33 @@ func TestFirstDown(t *testing.T) {
 	})
 }
 
+// TestDowntime: how often a target became down is counted, and for how long it was: all of it, the present included.
+func TestDowntime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var s script
+		m := start(t, Config{Prober: scripted(s.ask).prober})
+		m.Set("a", at(one, every(1, 1)))
+		var last Status
+		for _, bad := range []bool{false, true, true, false, false, true} {
+			s.bad.Store(bad)
+			last = s.next(t, m)
+		}
+		first := last.History[2].At.Sub(last.History[1].At)
+		if last.Downs != 2 || last.WasDown != first || first <= 0 {
+			t.Errorf("%d times down, %v before; want 2 and %v", last.Downs, last.WasDown, first)
+		}
+		if got, want := last.Downtime(last.Since.Add(time.Second)), first+time.Second; got != want {
+			t.Errorf("downtime %v, want %v", got, want)
+		}
+		s.bad.Store(false)
+		up := s.next(t, m)
+		if got := up.Downtime(up.Since.Add(time.Hour)); up.Downs != 2 || got != up.WasDown || got <= first {
+			t.Errorf("up again: %d times down, downtime %v", up.Downs, got)
+		}
+	})
+}
+
 // TestHistoryLength: the last changes are kept, the oldest first.
 func TestHistoryLength(t *testing.T) {
 	t.Parallel()

@@ -29,6 +29,8 @@ type verdict struct {
 
 	since   time.Time
 	history []Change
+	downs   uint64        // how often it has become down
+	wasDown time.Duration // for how long it was, before since
 
 	noted      State // what probeState was when note was called last
 	notedSince time.Time
@@ -117,6 +119,12 @@ func (v *verdict) note(before State, now time.Time, subject string) (changed boo
 	if after == before {
 		return changed
 	}
+	if before == Down {
+		v.wasDown += max(0, now.Sub(v.since))
+	}
+	if after == Down {
+		v.downs++
+	}
 	v.since = now
 	if len(v.history) == historyLength {
 		v.history = slices.Delete(v.history, 0, 1)
@@ -129,7 +137,7 @@ func (v *verdict) status(subject string) Status {
 	s := Status{
 		State: v.state(), Asked: v.probeState(), Since: v.since, AskedSince: v.notedSince, Evidence: v.evidence(subject), History: slices.Clone(v.history),
 		Failures: v.failures, Successes: v.successes, First: v.first, Last: v.last, Checked: v.checked,
-		Told: v.told != Unknown, Undecided: v.what != "" && v.of == 0,
+		Downs: v.downs, WasDown: v.wasDown, Told: v.told != Unknown, Undecided: v.what != "" && v.of == 0,
 	}
 	delays := v.delays[:min(v.answered, delaysLength)]
 	if len(delays) == 0 {

@@ -155,6 +155,8 @@ type API struct {
 	metricsOff atomic.Bool
 	meta       func() ([]byte, error) // metaOfRequests, made once
 
+	started     time.Time
+	walks       chan struct{} // holds a value for each walk through all connections
 	whole       chan struct{} // holds a value for each answer with everything there is
 	unread      chan struct{} // holds a value for each large answer that is being read
 	followers   shares        // of events
@@ -182,6 +184,7 @@ func New(o Options) *API {
 		o.Lines = logring.New()
 	}
 	a := &API{
+		started: time.Now(), walks: make(chan struct{}, wholeWalks),
 		stall: stallLimit, logins: access.NewLimiter(), meta: sync.OnceValues(metaOfRequests),
 		Options: o, Explanations: explain.Explanations{Explainer: o.Explainer}, Drops: drops.New(o.DataPath), mux: http.NewServeMux(), codec: newCodec(o.Compat),
 		bodies: make(chan struct{}, maxBodies), largeBodies: make(chan struct{}, 1), waitingBodies: make(chan struct{}, maxBodies), unread: make(chan struct{}, maxUnread), whole: make(chan struct{}, maxWhole),

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/access"
@@ -28,6 +29,11 @@ import (
 )
 
 var errDataPath = errors.New("no memory left in the kernel")
+
+// noCounters is a data path that a sampler never reads.
+type noCounters struct{ rates.Source }
+
+func (noCounters) Jiffy() time.Duration { return time.Millisecond }
 
 // fake is a data path that holds what a test says.
 type fake struct {
@@ -250,7 +256,7 @@ func newBench(t testing.TB, change func(*Options)) *bench {
 	o := Options{
 		Network: &netobj.Network{},
 		Access:  access.Open(t.TempDir()),
-		Store:   st, Statuses: f, DataPath: f, Health: f, Sampler: rates.New(nil, log), Interfaces: func() map[int]string { return nil }, Log: log,
+		Store:   st, Statuses: f, DataPath: f, Health: f, Sampler: rates.New(noCounters{}, log), Interfaces: func() map[int]string { return nil }, Log: log,
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics\n") }),
 		Version: v1.Version{Version: "1.2.3", BuildInfo: "test"}, LogLevel: level,
 	}

@@ -49,4 +49,6 @@ type EndpointHealth struct {
 	MinDelay, AvgDelay, MaxDelay time.Duration // of probes that succeeded
 	Failures, Successes          int           // in a row
 	Changes                      uint64        // of the state, since it is probed
+	Downs                        uint64        // how often it has become down since it is probed
+	Downtime                     time.Duration // for how long it was down in all
 }

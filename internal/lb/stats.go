@@ -1,6 +1,9 @@
 package lb
 
-import "net/netip"
+import (
+	"net/netip"
+	"time"
+)
 
 // Traffic counts packets and bytes. Bytes are those of the IP packet (header included, link layer not), a GSO
 // packet counting as the one packet that it is at the hook.
@@ -88,7 +91,9 @@ type Connection struct {
 	Weight   uint16
 	State    string // one of ConnectionStates
 	Traffic  Traffic
-	Service  string // the service's name, or its key when it has none
+	Service  string        // the service's name, or its key when it has none
+	Age      time.Duration // since its first packet; 0: not known
+	Idle     time.Duration // since the last packet of this direction
 }
 
 // MapUse is what a map of the data path takes.

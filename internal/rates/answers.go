@@ -44,6 +44,9 @@ func (s *Sampler) Endpoints(key lb.Key, endpoints int) []Load {
 		if out[r.endpoint].Lately == (Lately{}) { // of a service behind, the first endpoint that tells anything
 			out[r.endpoint].Lately = e.lately
 		}
+		if out[r.endpoint].Times.Count == 0 {
+			out[r.endpoint].Times = e.times.times(s.src.Jiffy())
+		}
 		if e.window >= s.window {
 			out[r.endpoint].Add(&e.rates)
 			out[r.endpoint].Active += uint64(e.active)
@@ -64,6 +67,7 @@ func (s *Sampler) History() History {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	out := History{Series: s.history.columns(s.began, s.read), Drops: map[string][]float32{}}
+	s.timeline.fill(&out.Series, s.read, s.src.Jiffy())
 	for reason, kept := range s.reasons {
 		out.Drops[reason] = kept.columns(s.began, s.read).Values[0]
 	}
@@ -76,9 +80,13 @@ func (s *Sampler) ServiceHistory(key lb.Key) (Series, bool) {
 	defer s.mu.RUnlock()
 	one := s.services[key]
 	if one != nil && one.history != nil {
-		return one.history.columns(s.began, s.read), true
+		out := one.history.columns(s.began, s.read)
+		one.timeline.fill(&out, s.read, s.src.Jiffy())
+		return out, true
 	}
-	return s.silence.columns(s.began, s.read), one == nil
+	out := s.silence.columns(s.began, s.read)
+	s.quiet.fill(&out, s.read, s.src.Jiffy())
+	return out, one == nil
 }
 
 // Watch makes readings more frequent until it is ended.

@@ -9,11 +9,13 @@ import (
 )
 
 // endpoint is what was read last of a row of the data path.
-type endpoint struct { // there are many: 112 bytes
+type endpoint struct { // there are many: 184 bytes
 	identity uint64 // of service and address: a row that is used again is another endpoint
 	last     counts
 	rates    Rates
 	lately   Lately
+	answered times // as last counted
+	times    latest
 	active   uint32
 	window   uint32 // in which it was read; 0: never
 }
@@ -44,18 +46,24 @@ func countsOf(c *lb.EndpointCount) counts {
 	}
 }
 
-// read takes a reading of an endpoint, and returns what was added since the one before. What is seen for the first time was added since then, with all
-// that it has; but the first reading of all finds what earlier processes have left.
-func (e *endpoint) read(identity uint64, now *counts, first bool) (added counts) {
+// read takes a reading of an endpoint, and returns the counts and the times of handshakes added since the
+// one before. An endpoint that is seen for the first time has added all that it has; but the first reading
+// of all finds what earlier processes have left.
+func (e *endpoint) read(identity uint64, c *lb.EndpointCount, first bool) (added counts, handshakes times) {
+	now, answered := countsOf(c), timesOf(&c.Handshakes)
 	switch {
 	case e.window > 0 && e.identity == identity:
-		added, _ = now.since(&e.last)
+		var ok bool
+		if added, ok = now.since(&e.last); ok {
+			handshakes = answered.since(&e.answered)
+		}
 	case !first:
-		added = *now
+		added, handshakes = now, answered
 	}
 	if e.identity != identity {
-		e.lately = Lately{}
+		e.lately, e.times = Lately{}, latest{}
 	}
-	e.identity, e.last = identity, *now
-	return added
+	e.identity, e.last, e.answered = identity, now, answered
+	e.times.add(&handshakes)
+	return added, handshakes
 }

@@ -1,8 +1,9 @@
 // Package rates knows how fast the counters of the data path grow: now, and over the last hour. It reads them from time to time, and more
 // often while somebody watches; who asks is answered from what was read, and waits for nothing.
 //
-// Its memory is bounded: Totals of the last hour take 50 kB, and 3 kB for each reason of drops; each endpoint that has ever had a connection takes
-// 112 bytes (262,144 fit into the data path), each service that has had one lately 250, and its last hour 2 kB more, of 10,000 services at most.
+// Its memory is bounded: totals of the last hour take 20 kB, and 2 kB for each reason of drops. Each
+// endpoint that has ever had a connection takes 184 bytes (262,144 fit into the data path), each service
+// that has had one lately 350, and its last hour 5 kB more, of 10,000 services at most.
 package rates
 
 import (
@@ -85,6 +86,8 @@ type Load struct {
 	Rates
 	Active uint64
 	Lately Lately // of an endpoint
+	Times  Times  // of the latest handshakes
+	Now    Times  // of the handshakes in the window, of a service
 }
 
 // Lately is how handshakes with an endpoint go: after windows in which most fail only Failed is not 0, after those in which they come about only Made.
@@ -107,6 +110,7 @@ type Totals struct {
 	Drops      map[string]Drop // packets dropped, by reason; never changed
 	Dropped    float32         // packets a second, of any reason
 	Challenged float32         // SYNs a second
+	Times      Times           // of the handshakes in the window
 	Tracked    uint64          // connections
 	Limit      uint64          // of them
 	HalfOpen   uint64          // of TCP and of others

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 	"unsafe"
@@ -50,6 +51,7 @@ func (f *fake) Occupancy() (uint64, uint64) { return 7, 1000 }
 func (f *fake) Fullness() (lb.Pressure, error) {
 	return lb.Pressure{HalfOpenTCP: 2, HalfOpenOthers: 1}, nil
 }
+func (f *fake) Jiffy() time.Duration                { return 4 * time.Millisecond }
 func (f *fake) Challenges() (uint64, uint64, error) { return f.challenged, 0, nil }
 
 // bench is a sampler over a fake data path, and a clock.
@@ -263,7 +265,7 @@ func TestHistory(t *testing.T) {
 		}
 	}
 	one, kept := b.ServiceHistory(key(1))
-	if n := one.Values[Connections]; !kept || len(n) != serviceSteps || n[0] < 9.99 || n[serviceSteps-1] > 10.01 || one.Step != time.Minute {
+	if n := one.Values[Connections]; !kept || len(n) != serviceSteps || n[0] < 9.99 || n[serviceSteps-1] > 10.01 || one.Step != 15*time.Second {
 		t.Errorf("%v, %v", n, kept)
 	}
 	if none, kept := b.ServiceHistory(key(2)); !kept || none.Values[Connections][0] != 0 {
@@ -281,7 +283,7 @@ func TestHistory(t *testing.T) {
 // What is kept is bounded: rows by the data path, services by those that have connections, histories by a number.
 func TestBounded(t *testing.T) {
 	t.Parallel()
-	if n := unsafe.Sizeof(endpoint{}); n > 112 {
+	if n := unsafe.Sizeof(endpoint{}); n > 184 {
 		t.Errorf("%d bytes for each endpoint", n)
 	}
 	const services = maxHistories + 500
@@ -341,7 +343,87 @@ func TestLately(t *testing.T) {
 		}
 	}
 	e := endpoint{identity: 1, window: 1, lately: Lately{Made: 9}}
-	if e.read(2, &counts{}, false); e.lately != (Lately{}) {
+	if e.read(2, &lb.EndpointCount{}, false); e.lately != (Lately{}) {
 		t.Errorf("another endpoint: %+v", e.lately)
+	}
+}
+
+// TestOutageIsSeen: the history of a service shows an outage of 40 s as one, wherever it begins, and so do
+// totals: a step of its own has no connection, and the steps before and after it have what they had.
+func TestOutageIsSeen(t *testing.T) {
+	t.Parallel()
+	for begin := 600 * time.Second; begin < 600*time.Second+serviceStep; begin += time.Second {
+		b := newBench(row(0, 1, 0, 0))
+		var next time.Duration // of a reading
+		for at := time.Duration(0); at < 20*time.Minute; at += time.Second {
+			if at == next {
+				b.after(0)
+				next += everyUnwatched
+			}
+			if at < begin || at >= begin+40*time.Second {
+				b.grow(0, 20, 0)
+			}
+			b.clock = b.clock.Add(time.Second)
+		}
+		one, _ := b.ServiceHistory(key(1))
+		all := b.History()
+		for name, s := range map[string]Series{"service": one, "totals": all.Series} {
+			values := s.Values[Connections]
+			at := int(begin / s.Step)
+			if least := slices.Min(values[at : at+4]); least != 0 {
+				t.Errorf("%s, outage after %v: %v connections/s at least", name, begin, least)
+			}
+			for _, around := range []int{at - 3, at + int(60*time.Second/s.Step)} {
+				if n := values[around]; n < 19.5 || n > 20.5 {
+					t.Errorf("%s, outage after %v: %v connections/s at step %d, want 20", name, begin, n, around)
+				}
+			}
+		}
+	}
+}
+
+// TestHandshakeTimes: endpoints, services and the history know how long the latest handshakes took, in the
+// steps of the data path; no handshake is no time; and another endpoint in a row begins again.
+func TestHandshakeTimes(t *testing.T) {
+	t.Parallel()
+	b := newBench(row(0, 1, 0, 0), row(1, 1, 0, 0))
+	b.after(0)
+	shake := func(i, bucket int, n uint64) {
+		b.f.rows[i].Connections += n
+		b.f.rows[i].Handshakes.Answered[bucket] += n
+	}
+	shake(0, 0, 98)
+	shake(1, 5, 2)
+	b.after(5 * time.Second)
+	want := []Times{{Count: 98, Median: 4 * time.Millisecond, P99: 4 * time.Millisecond}, {Count: 2, Median: 128 * time.Millisecond, P99: 128 * time.Millisecond}}
+	for i, load := range b.Endpoints(key(1), 2) {
+		if load.Times != want[i] {
+			t.Errorf("endpoint %d: %+v, want %+v", i, load.Times, want[i])
+		}
+	}
+	both := Times{Count: 100, Median: 4 * time.Millisecond, P99: 128 * time.Millisecond}
+	if got := b.Service(key(1)).Times; got != both {
+		t.Errorf("service: %+v, want %+v", got, both)
+	}
+	b.after(20 * time.Second)
+	if got := b.Service(key(1)).Times; got != both {
+		t.Errorf("service without more handshakes: %+v, want %+v", got, both)
+	}
+	for range 4 {
+		shake(0, 2, 500)
+		b.after(15 * time.Second)
+	}
+	if got := b.Service(key(1)).Times; got.Count > latestMost || got.Median != 16*time.Millisecond || got.P99 != 16*time.Millisecond {
+		t.Errorf("after 2,000 slower ones: %+v", got)
+	}
+	s, _ := b.ServiceHistory(key(1))
+	if s.Median[0] != 0.004 || s.P99[0] != 0.128 || s.Median[1] != 0 || s.P99[1] != 0 || s.Median[len(s.Median)-1] != 0.016 || len(s.P99) != len(s.Values[0]) {
+		t.Errorf("history: %v, %v", s.Median, s.P99)
+	}
+	b.f.rows[0] = row(0, 1, 5, 0)
+	b.f.rows[0].At = netip.MustParseAddrPort("9.9.9.9:9")
+	b.after(time.Second)
+	if got := b.Endpoints(key(1), 1)[0].Times; got != (Times{}) {
+		t.Errorf("another endpoint in the row: %+v", got)
 	}
 }

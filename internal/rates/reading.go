@@ -15,6 +15,7 @@ type reading struct {
 	of     *service      // that was counted last
 
 	totals     Totals
+	handshakes times // of all services
 	dropped    map[string]uint64
 	challenged uint64
 }
@@ -31,8 +32,8 @@ func (r *reading) count(c *lb.EndpointCount) {
 		r.held = b
 		b.mu.Lock()
 	}
-	e, now := b.row(c.ID), countsOf(c)
-	added := e.read(identify(r.seed, c), &now, !r.whole)
+	e := b.row(c.ID)
+	added, handshakes := e.read(identify(r.seed, c), c, !r.whole)
 	if r.length > 0 {
 		e.lately.follow(&added)
 	}
@@ -41,6 +42,8 @@ func (r *reading) count(c *lb.EndpointCount) {
 		r.of = r.service(c.Service)
 	}
 	r.of.added.add(&added)
+	r.of.handshakes.add(&handshakes)
+	r.handshakes.add(&handshakes)
 	r.of.active += c.Active
 	r.of.touched = true
 }
@@ -121,6 +124,7 @@ func (r *reading) publish(at time.Time) {
 			r.totals.Rates.Add(&one.load.Rates)
 		}
 	}
+	r.totals.Times = r.handshakes.summary(r.src.Jiffy())
 	r.Sampler.totals, r.drops, r.challenges = r.totals, r.dropped, r.challenged
 	if r.length > 0 {
 		r.remember(from)
@@ -131,19 +135,22 @@ func (r *reading) publish(at time.Time) {
 
 // tell makes what was counted of a service its load.
 func (r *reading) tell(one *service, from time.Duration) {
-	one.load = Load{Rates: one.added.over(r.length), Active: one.active}
+	one.times.add(&one.handshakes)
+	jiffy := r.src.Jiffy()
+	one.load = Load{Rates: one.added.over(r.length), Active: one.active, Times: one.times.times(jiffy), Now: one.handshakes.summary(jiffy)}
 	one.window = r.window
 	if one.added != (counts{}) || one.active > 0 {
 		one.heard = r.Sampler.read
 		if one.history == nil && r.histories < maxHistories {
-			one.history = newRing(serviceStep, serviceSteps, serviceWidth)
+			one.history, one.timeline = newRing(serviceStep, serviceSteps, serviceWidth), newTimeline(serviceStep, serviceSteps)
 			r.histories++
 		}
 	}
 	if one.history != nil && r.length > 0 {
 		one.history.add(from, r.Sampler.read, append(one.load.Rates[:], float32(one.active))...)
+		one.timeline.add(r.Sampler.read, &one.handshakes)
 	}
-	one.added, one.active, one.touched = counts{}, 0, false
+	one.added, one.handshakes, one.active, one.touched = counts{}, times{}, 0, false
 }
 
 // What is kept of the totals and of a service, beside the rates.
@@ -161,6 +168,7 @@ const (
 // remember puts the totals into the history.
 func (r *reading) remember(from time.Duration) {
 	t := &r.totals
+	r.timeline.add(r.Sampler.read, &r.handshakes)
 	r.history.add(from, r.Sampler.read, append(t.Rates[:], float32(t.Tracked), float32(t.HalfOpen), t.Dropped, t.Challenged)...)
 	for reason, d := range t.Drops {
 		if d.Rate > 0 && r.reasons[reason] == nil {

@@ -20,8 +20,8 @@ const (
 // What the last hour is kept of.
 const (
 	totalsStep, totalsSteps   = 5 * time.Second, 720
-	serviceStep, serviceSteps = time.Minute, 60
-	maxHistories              = 10_000 // of services
+	serviceStep, serviceSteps = 15 * time.Second, 240 // an outage of 40 s has a step of its own
+	maxHistories              = 10_000                // of services
 )
 
 // Source is what is read.
@@ -38,6 +38,8 @@ type Source interface {
 	Fullness() (lb.Pressure, error)
 	// Challenges are the SYNs that were challenged so far, and the answers to that.
 	Challenges() (sent, answered uint64, err error)
+	// Jiffy is the unit of the times of handshakes.
+	Jiffy() time.Duration
 }
 
 // Sampler reads counters again and again.
@@ -62,7 +64,9 @@ type Sampler struct {
 	last      Window
 	totals    Totals
 	history   *ring
+	timeline  *timeline        // handshakes of all services
 	silence   *ring            // the history of services of which there is none
+	quiet     *timeline        // of services without a history
 	reasons   map[string]*ring // history of drops
 	blocks    []*block         // endpoints by ID
 	services  map[lb.Key]*service
@@ -78,10 +82,14 @@ type service struct {
 	active  uint64 // likewise
 	touched bool   // likewise
 
-	load    Load
-	window  uint32        // that load is of
-	heard   time.Duration // when anything happened
-	history *ring         // nil: none
+	handshakes times // since the last window, as added
+	times      latest
+
+	load     Load
+	window   uint32        // that load is of
+	heard    time.Duration // when anything happened
+	history  *ring         // nil: none
+	timeline *timeline     // nil: none
 }
 
 // New makes a sampler; Run has it read.
@@ -90,7 +98,8 @@ func New(src Source, log *slog.Logger) *Sampler { return newSampler(src, log, ti
 func newSampler(src Source, log *slog.Logger, now func() time.Time) *Sampler {
 	return &Sampler{
 		src: src, log: log, now: now, seed: maphash.MakeSeed(), began: now(), woken: make(chan struct{}, 1), next: make(chan struct{}),
-		history: newRing(totalsStep, totalsSteps, totalsWidth), silence: newRing(serviceStep, serviceSteps, serviceWidth), reasons: map[string]*ring{}, services: map[lb.Key]*service{},
+		history: newRing(totalsStep, totalsSteps, totalsWidth), timeline: newTimeline(totalsStep, totalsSteps),
+		silence: newRing(serviceStep, serviceSteps, serviceWidth), quiet: newTimeline(serviceStep, serviceSteps), reasons: map[string]*ring{}, services: map[lb.Key]*service{},
 	}
 }
 

@@ -252,7 +252,7 @@ func (p *probes) health(key string) (*lb.EndpointHealth, bool) {
 		Object:        n.object != nil, Services: n.usersOf(key),
 		State: lb.HealthState(s.State), Red: r.red, Since: s.Since, Checked: s.Checked, Evidence: s.Evidence,
 		MinDelay: s.MinDelay, AvgDelay: s.AvgDelay, MaxDelay: s.MaxDelay,
-		Failures: s.Failures, Successes: s.Successes, Changes: r.changes,
+		Failures: s.Failures, Successes: s.Successes, Changes: r.changes, Downs: s.Downs, Downtime: s.Downtime(time.Now()),
 	}
 	for _, c := range s.History {
 		e.History = append(e.History, lb.HealthChange{At: c.At, From: lb.HealthState(c.From), To: lb.HealthState(c.To), Evidence: c.Evidence})

@@ -134,7 +134,10 @@ const ejectedEvidence = "handshakes of clients with it fail"
 // EndpointHealth is what is known of an endpoint of a service; false: the service does not heed it, or nothing is known of it.
 func (h *Health) EndpointHealth(s *lb.Service, e lb.Endpoint) (lb.EndpointHealth, bool) {
 	j := h.probes.standing(s, e)
-	out := lb.EndpointHealth{State: lb.HealthState(j.Asked), Since: j.AskedSince, Checked: j.Checked, Evidence: j.Evidence}
+	out := lb.EndpointHealth{State: lb.HealthState(j.Asked), Since: j.AskedSince, Checked: j.Checked, Evidence: j.Evidence, AvgDelay: j.AvgDelay, Failures: j.Failures, Successes: j.Successes}
+	if j.known {
+		out.Downs, out.Downtime = j.Downs, j.Downtime(time.Now())
+	}
 	if j.failing {
 		out.State = lb.HealthDown
 		if !j.askedDown() {

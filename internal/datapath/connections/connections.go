@@ -27,6 +27,7 @@ type Table struct {
 	stopped sync.WaitGroup
 	calm    calm
 	promise promise
+	clock   clock
 
 	walking   sync.Mutex // ends.go
 	ends      map[uint32]*ending
@@ -55,7 +56,7 @@ type Sockets interface {
 
 // New lists, sweeps and ends connections, and lets the table grow as it fills until Close.
 func New(c *loader.Collection, services *tables.Tables, m *pressure.Meter, programs *Programs, hooks Hooks, sockets Sockets) *Table {
-	t := &Table{shared: c, tables: services, meter: m, programs: programs, hooks: hooks, sockets: sockets, ends: map[uint32]*ending{}}
+	t := &Table{shared: c, tables: services, meter: m, programs: programs, hooks: hooks, sockets: sockets, ends: map[uint32]*ending{}, clock: clock{jiffy: c.Jiffy()}}
 	if programs != nil {
 		var ctx context.Context
 		ctx, t.stop = context.WithCancel(context.Background())

@@ -73,7 +73,7 @@ func filterOf(sought *lb.Sought) (f bpf.SweepFindFilter) {
 }
 
 // each yields what is found from a row on, and returns the row at which yield returned false; 0: the end.
-func (s *search) each(ctx context.Context, from int, yield func(bpf.TcConnectionKey, bpf.TcConnection) bool) (next int, err error) {
+func (s *search) each(ctx context.Context, from int, yield func(*bpf.TcTableRow) bool) (next int, err error) {
 	if from > math.MaxUint32 {
 		return 0, nil
 	}
@@ -83,7 +83,7 @@ func (s *search) each(ctx context.Context, from int, yield func(bpf.TcConnection
 			return int(row), err
 		}
 		for i := range s.found {
-			if f := &s.found[i]; !yield(f.row.Key, f.row.Connection) {
+			if f := &s.found[i]; !yield(&f.row) {
 				return int(f.place), nil
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/conntrack"
 	"loxilb/internal/lb"
 )
 
@@ -28,8 +29,16 @@ func (t *Table) ConnectionsFrom(ctx context.Context, from int, sought lb.Sought,
 		}
 		each = s.each
 	}
-	return each(ctx, from, func(k bpf.TcConnectionKey, r bpf.TcConnection) bool {
-		c, ok := t.connection(k, r)
+	now, err := t.clock.now()
+	if err != nil {
+		return 0, err
+	}
+	return each(ctx, from, func(r *bpf.TcTableRow) bool {
+		c, ok := t.connection(r.Key, r.Connection)
+		if began, known := conntrack.Began(r); known {
+			c.Age = t.clock.span(now - min(now, began))
+		}
+		c.Idle = t.clock.span(uint64(max(0, int32(uint32(now)-r.Connection.Seen))))
 		return !ok || yield(c)
 	})
 }

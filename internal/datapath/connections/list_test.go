@@ -9,6 +9,7 @@ import (
 	"loxilb/internal/datapath/dptest"
 	"loxilb/internal/datapath/loader"
 	"loxilb/internal/datapath/tables"
+	"loxilb/internal/datapath/testrun"
 	"loxilb/internal/lb"
 )
 
@@ -62,6 +63,35 @@ func TestPages(t *testing.T) {
 	for c, times := range shown {
 		if times != 1 {
 			t.Errorf("%v is shown %d times", c, times)
+		}
+	}
+}
+
+// TestListAge: each direction has the age of its connection and the time since its last packet, whether
+// the whole table is read or searched.
+func TestListAge(t *testing.T) {
+	t.Parallel()
+	const age = 100 * time.Hour
+	d := open(t, loader.Settings{Connections: 1024})
+	d.still()
+	if err := d.newFlows(t)(0); err != nil {
+		t.Fatal(err)
+	}
+	if err := testrun.New(d.shared, nil).Age(age); err != nil {
+		t.Fatal(err)
+	}
+	// Nothing is swept meanwhile, so that the flow is still there.
+	for name, sought := range map[string]lb.Sought{"read": {}, "search": {State: "udp-uni"}} {
+		found := 0
+		_, err := d.ConnectionsFrom(t.Context(), 0, sought, func(c lb.Connection) bool {
+			found++
+			if c.Age < age || c.Age > age+time.Minute || !c.Reply && (c.Idle < age || c.Idle > age+time.Minute) {
+				t.Errorf("%s: %s: age %v, idle %v; want %v", name, c.State, c.Age, c.Idle, age)
+			}
+			return true
+		})
+		if err != nil || found == 0 {
+			t.Errorf("%s: %d found, %v", name, found, err)
 		}
 	}
 }

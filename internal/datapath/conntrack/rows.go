@@ -20,18 +20,19 @@ func (t *Table) Each(ctx context.Context, yield func(bpf.TcConnectionKey, bpf.Tc
 
 // EachFrom is Each from a group on, and returns the one where it stopped, to go on there; 0: it has come to the end.
 func (t *Table) EachFrom(ctx context.Context, group int, yield func(bpf.TcConnectionKey, bpf.TcConnection) bool) (next int, err error) {
-	next, _, err = t.each(ctx, group, 0, yield)
+	next, _, err = t.each(ctx, group, 0, func(r *bpf.TcTableRow) bool { return yield(r.Key, r.Connection) })
 	return next, err
 }
 
-// EachRowFrom is Each from a row on, and returns the one where it stopped, to begin with it again; 0: it has come to the end.
-func (t *Table) EachRowFrom(ctx context.Context, row int, yield func(bpf.TcConnectionKey, bpf.TcConnection) bool) (next int, err error) {
+// EachRowFrom yields the rows of entries from a row on, until yield returns false. A row is valid until
+// yield returns. The result is the row where it stopped, to begin with it again; 0: the end.
+func (t *Table) EachRowFrom(ctx context.Context, row int, yield func(*bpf.TcTableRow) bool) (next int, err error) {
 	group, row, err := t.each(ctx, row/int(rowsPerGroup), row%int(rowsPerGroup), yield)
 	return group*int(rowsPerGroup) + row, err
 }
 
 // each begins with a row of a group, and returns those where it stopped.
-func (t *Table) each(ctx context.Context, group, skip int, yield func(bpf.TcConnectionKey, bpf.TcConnection) bool) (next, row int, err error) {
+func (t *Table) each(ctx context.Context, group, skip int, yield func(*bpf.TcTableRow) bool) (next, row int, err error) {
 	keys := make([]uint32, perGroup)
 	buckets := make([]element, perGroup)
 	for i, groups := group, 0; ; i++ {
@@ -51,7 +52,7 @@ func (t *Table) each(ctx context.Context, group, skip int, yield func(bpf.TcConn
 		const perBucket = int(rowsPerBucket)
 		for row := skip; row < n*perBucket; row++ {
 			r := &bucketIn(&buckets[row/perBucket]).Rows[row%perBucket]
-			if r.Status&rowLive != 0 && !yield(r.Key, r.Connection) {
+			if r.Status&rowLive != 0 && !yield(r) {
 				return i, row, nil
 			}
 		}
@@ -75,6 +76,12 @@ func (t *Table) readGroup(i int, keys []uint32, buckets []element) (n int, err e
 		err = nil
 	}
 	return n, err
+}
+
+// Began is the packet path's clock when the connection of a row began. false: that is not known.
+func Began(r *bpf.TcTableRow) (ticks uint64, known bool) {
+	ticks = r.Status &^ rowLive
+	return ticks, ticks != 0
 }
 
 func eachRow(b *bpf.TcTableBucket, yield func(bpf.TcConnectionKey, bpf.TcConnection) bool) {

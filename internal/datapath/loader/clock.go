@@ -8,10 +8,30 @@ import (
 )
 
 // Now is the packet path's clock, in the kernel's ticks, which user space cannot read: a program of two instructions says what it is.
-func Now() (uint32, error) {
+func Now() (uint32, error) { return clock(0) }
+
+// Ticks is the same clock, all of its bits.
+func Ticks() (uint64, error) {
+	for {
+		high, err := clock(32)
+		if err != nil {
+			return 0, err
+		}
+		low, err := clock(0)
+		if err != nil {
+			return 0, err
+		}
+		if again, err := clock(32); err != nil || again == high {
+			return uint64(high)<<32 | uint64(low), err
+		}
+	}
+}
+
+// clock reads 32 bits of the clock, from one on: the result of a program has 32 bits.
+func clock(from int32) (uint32, error) {
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Type: ebpf.SchedCLS, License: "GPL",
-		Instructions: asm.Instructions{asm.FnJiffies64.Call(), asm.Return()},
+		Instructions: asm.Instructions{asm.FnJiffies64.Call(), asm.RSh.Imm(asm.R0, from), asm.Return()},
 	})
 	if err != nil {
 		return 0, fmt.Errorf("load a program that reads the clock: %w", err)

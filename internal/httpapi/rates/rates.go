@@ -81,6 +81,7 @@ func (a *Rates) total() (v1.TotalRates, rates.Window) {
 		Connections: t.Tracked, ConnectionsMax: t.Limit, HalfOpen: t.HalfOpen,
 		Services: a.o.Store.Services.Len(now), Endpoints: a.o.Store.Services.Endpoints(now),
 	}
+	out.Handshakes = answer.Handshakes(t.Times)
 	health := a.o.Health.EndpointCount()
 	out.EndpointsUp, out.EndpointsDown = health.Up, health.Down
 	return out, window
@@ -188,6 +189,7 @@ func historyOf(s *rates.Series, kept bool, drops map[string][]float32, more ...s
 	for i, name := range names {
 		out.Series[name] = s.Values[i]
 	}
+	out.Series["handshakeMedian"], out.Series["handshake99"] = s.Median, s.P99
 	return out
 }
 

@@ -199,6 +199,7 @@ func (a *Rates) answer(s *lb.Service, load *rates.Load, stats *lb.ServiceStats, 
 		Service: s.Key.String(), Name: s.Name, Selection: s.Algorithm.String(), EndpointCount: len(s.Endpoints), Active: load.Active, Inactive: stats.Inactive, Refused: stats.Refusals.Sum(), Rates: ratesOf(&load.Rates),
 		State: string(states.State), EndpointsUp: states.Serving, EndpointsDown: states.Down, EndpointsDrained: states.Drained,
 	}
+	out.Handshakes = answer.Handshakes(load.Now)
 	if q.counters {
 		out.Counters = countersOf(&stats.EndpointStats)
 	}

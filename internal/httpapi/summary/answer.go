@@ -62,7 +62,9 @@ func words(states []servicestate.State) string {
 func (q *question) needsAll() bool { return len(q.states) > 0 || q.by == "state" }
 
 // byLoad tells whether the order is that of how busy services are.
-func (q *question) byLoad() bool { return q.by == "connections" || q.by == "rate" || q.by == "traffic" }
+func (q *question) byLoad() bool {
+	return q.by == "connections" || q.by == "rate" || q.by == "traffic" || q.by == "latency"
+}
 
 // GetServiceSummaries answers with a page of services.
 func (a Summary) GetServiceSummaries(w http.ResponseWriter, _ *http.Request, params v1.GetServiceSummariesParams) {
@@ -80,9 +82,22 @@ func (a Summary) GetServiceSummaries(w http.ResponseWriter, _ *http.Request, par
 	}
 	for i := range page {
 		addRates(&page[i].ServiceSummary, a.loads.Service(page[i].service.Key))
+		if page[i].Down > 0 {
+			page[i].Evidence = a.evidence(page[i].service)
+		}
 		out.ServiceAttr = append(out.ServiceAttr, page[i].ServiceSummary)
 	}
 	answer.JSON(w, out)
+}
+
+// evidence is what was seen last of the first endpoint that is down.
+func (a Summary) evidence(s *lb.Service) string {
+	for _, e := range s.Endpoints {
+		if h, known := a.health.EndpointHealth(s, e); known && h.State == lb.HealthDown {
+			return e.AddrPort().String() + ": " + strings.ReplaceAll(h.Evidence, " "+e.AddrPort().String()+":", ":")
+		}
+	}
+	return ""
 }
 
 func (a *at) summarizeAll(rows []row) {
@@ -142,12 +157,15 @@ func (a Summary) GetServiceStatus(w http.ResponseWriter, _ *http.Request, params
 	var states []servicestate.State
 	out.Summary, states = now.summarize(&s, &stats)
 	addRates(&out.Summary, a.loads.Service(key))
+	loads := a.loads.Endpoints(key, len(s.Endpoints))
 	for i := range s.Endpoints {
 		var counted lb.EndpointStats
 		if i < len(stats.Endpoints) {
 			counted = stats.Endpoints[i]
 		}
-		out.Endpoints = append(out.Endpoints, now.endpoint(&s, &s.Endpoints[i], states[i], &counted))
+		one := now.endpoint(&s, &s.Endpoints[i], states[i], &counted)
+		one.Handshakes = answer.Handshakes(loads[i].Times)
+		out.Endpoints = append(out.Endpoints, one)
 	}
 	answer.JSON(w, out)
 }
@@ -163,7 +181,8 @@ func (a *at) endpoint(s *lb.Service, e *lb.Endpoint, state servicestate.State, c
 		PacketsIn: counted.In.Packets, PacketsOut: counted.Out.Packets, BytesIn: counted.In.Bytes, BytesOut: counted.Out.Bytes,
 	}
 	if h, known := a.health.EndpointHealth(s, *e); known {
-		out.Since, out.Evidence = h.Since, h.Evidence
+		out.Since, out.Evidence, out.Checked = h.Since, h.Evidence, h.Checked
+		out.ProbeTime, out.Downs, out.Downtime = h.AvgDelay.Seconds(), h.Downs, h.Downtime.Seconds()
 	}
 	return out
 }

@@ -33,6 +33,8 @@ type Health interface {
 // Loads are the rates of services, and how many connections they have, as they were read last.
 type Loads interface {
 	Service(key lb.Key) rates.Load
+	// Endpoints are the loads of the endpoints of a service, which has so many.
+	Endpoints(key lb.Key, endpoints int) []rates.Load
 }
 
 // Statuses tell what the data path has.
@@ -124,6 +126,7 @@ func (a *at) each(services []*lb.Service, f func(place int, stats *lb.ServiceSta
 // addRates adds how busy a service is.
 func addRates(out *v1.ServiceSummary, load rates.Load) {
 	out.Rate, out.Traffic = load.Rates[rates.Connections], load.Bytes()
+	out.Handshakes = answer.Handshakes(load.Times)
 }
 
 // found tells whether a service has the text that is searched for.
@@ -156,10 +159,12 @@ func compare(by string, a, b *row) int {
 		return cmp.Compare(a.load.Rates[rates.Connections], b.load.Rates[rates.Connections])
 	case "traffic":
 		return cmp.Compare(a.load.Bytes(), b.load.Bytes())
+	case "latency":
+		return cmp.Compare(a.load.Times.P99, b.load.Times.P99)
 	}
 	return 0 // they come in the order of keys
 }
 
 func orders() []string {
-	return []string{"key", "name", "state", "endpoints", "connections", "rate", "traffic"}
+	return []string{"key", "name", "state", "endpoints", "connections", "rate", "traffic", "latency"}
 }

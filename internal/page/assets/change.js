@@ -2,8 +2,9 @@
 import { call } from "./api.js";
 import { el } from "./dom.js";
 
-// ask shows a question, and calls act when it is answered by yes. fields are inputs that act reads.
-function ask({ title, text, yes, danger, fields = [], act }) {
+// question shows one, and calls act when it is answered by yes. fields are inputs that act reads. It returns the
+// button for yes.
+function question({ title, text, yes, danger, fields = [], act }) {
   const failed = el("p", { class: "bad", role: "alert" });
   const done = el("button", { type: "submit", class: danger ? "danger" : "primary" }, yes);
   const form = el("form", { method: "dialog" },
@@ -24,7 +25,10 @@ function ask({ title, text, yes, danger, fields = [], act }) {
   });
   document.body.append(dialog);
   dialog.showModal();
+  return done;
 }
+
+const ask = (what) => { question(what); };
 
 export function drain(endpoint) {
   const within = el("input", { id: "within", type: "number", min: 0, value: 0, inputmode: "numeric" });
@@ -51,6 +55,40 @@ export function weight(service, { endpoint, weight: now }) {
     title: `Weight of ${endpoint}`, text: `In ${service}. 0 to 65535; 0 takes no new connections.`, yes: "Set the weight",
     fields: [el("label", { for: "weight" }, "Weight "), input],
     act: () => call("POST", "/config/endpointweight", { body: { endpoint, service, weight: Number(input.value) } }),
+  });
+}
+
+// rollback restores all objects as of a revision. The dialog shows the changes of a dry run first.
+export function rollback({ revision, doing }) {
+  const preview = el("ul", { class: "preview" }, el("li", null, "Looking what would change …"));
+  const roll = (body) => call("POST", "/config/rollback", { body: { revision, ...body } });
+  const done = question({
+    title: `Roll back to revision ${revision}?`, text: `All objects become what they were after: ${doing}. Services that a controller manages stay as they are.`,
+    yes: "Roll back", danger: true, fields: [preview], act: () => roll({}),
+  });
+  done.disabled = true;
+  roll({ dryRun: true }).then(({ data }) => {
+    preview.replaceChildren(...changes(data));
+    done.disabled = data.changes.length === 0;
+  }, (error) => preview.replaceChildren(el("li", { class: "bad" }, error.message)));
+}
+
+const listed = 12; // changes of a preview
+
+function changes({ changes: all, cuts, ruleCut, kept }) {
+  if (all.length === 0) return [el("li", null, "Nothing would change.")];
+  const told = all.slice(0, listed).map((c) => `${c.action} ${c.kind.toLowerCase()} ${c.name}${c.cut ? `: ends ${c.cut} connections` : ""}${c.warning ? ` (${c.warning})` : ""}`);
+  if (all.length > listed) told.push(`and ${all.length - listed} more`);
+  if (ruleCut) told.push(`firewall rules would end ${ruleCut} connections`);
+  for (const cut of cuts ?? []) told.push(`would cut ${cut}`);
+  if (kept?.length) told.push(`managed, and stay: ${kept.join(", ")}`);
+  return told.map((text) => el("li", null, text));
+}
+
+export function confirm({ revision, doing }) {
+  ask({
+    title: `Confirm revision ${revision}?`, text: `${doing} stays, and is not rolled back any more.`, yes: "Confirm",
+    act: () => call("POST", "/config/confirm", { body: { revision } }),
   });
 }
 

@@ -45,6 +45,9 @@ export const rate = (n) => (n == null ? "–" : scaled(n, 1000) + "/s");
 export const bits = (n) => (n == null ? "–" : scaled(n, 1000) + (n < 1000 ? " bit/s" : "bit/s"));
 export const bytes = (n) => scaled(n, 1000) + (n < 1000 ? " B" : "B");
 
+// below writes how long handshakes took. The data path counts them in steps: each number is an upper bound.
+export const below = (seconds) => (seconds ? `< ${seconds < 1 ? `${scaled(seconds * 1000, 1e9)} ms` : `${scaled(seconds, 1e9)} s`}` : "–");
+
 // ago is how long ago a moment was.
 export function ago(time) {
   const seconds = Math.round((Date.now() - new Date(time)) / 1000);
@@ -52,11 +55,14 @@ export function ago(time) {
 }
 
 export function duration(seconds) {
-  if (seconds < 120) return `${seconds} s`;
+  if (seconds < 120) return `${Math.round(seconds)} s`;
   if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
   if (seconds < 172800) return `${Math.round(seconds / 3600)} h`;
   return `${Math.round(seconds / 86400)} d`;
 }
+
+// sentence begins with a capital letter and ends with a full stop.
+export const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1) + (text.endsWith(".") ? "" : ".");
 
 const two = (n) => String(n).padStart(2, "0");
 
@@ -69,14 +75,4 @@ export function clock(time) {
 // badge is a state as a word with a colour and a shape of its own.
 export function badge(kind, word) {
   return el("span", { class: `badge ${kind}` }, word);
-}
-
-// table is a short one, as rows of cells; long ones are lists (list.js).
-export function table(caption, heads, rows) {
-  return el(
-    "div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
-    el("table", null,
-      el("caption", null, caption),
-      el("thead", null, el("tr", null, heads.map((h) => el("th", { scope: "col" }, h)))),
-      el("tbody", null, rows.map((cells) => el("tr", null, cells.map((c, i) => el("td", { "data-head": heads[i] }, c)))))));
 }

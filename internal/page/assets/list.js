@@ -1,17 +1,20 @@
 // A list of any length, of which only the rows that are seen are there, and asked for. The window scrolls it, so that keys, wheels and fingers
 // do what they do anywhere.
+import { csv, download } from "./csv.js";
 import { el, setText } from "./dom.js";
 
 const page = 100; // rows that are asked for at once
 const keep = 12; // pages that are kept
 const margin = 6; // rows made beyond the edges
+const saved = 100_000; // rows of a file
 const tallest = 16e6; // pixels that any browser can lay out
 
 export class List {
   // columns: {key, head, sort, number, value: item => text or {text, href, title, kind, act}}; load: {offset, limit, sort, uncounted} =>
-  // {items, total}; with uncounted no total is needed, as there was one before.
+  // {items, total, most}: most, if any, is how many of them can be asked for; with uncounted no total is needed, as
+  // there was one before. raw: item => value for files, if it is not the text.
   constructor({ label, name, columns, load, sort = "", empty = "There are none.", signal, onCount = () => {} }) {
-    Object.assign(this, { columns, load, sort, empty, signal, onCount });
+    Object.assign(this, { label, columns, load, sort, empty, signal, onCount });
     this.pages = new Map();
     this.asked = new Set();
     this.rows = new Map();
@@ -21,7 +24,8 @@ export class List {
     this.body = el("div", { role: "rowgroup", class: "rows" });
     this.table = el("div", { role: "table", "aria-label": label, class: `list ${name}` }, el("div", { role: "rowgroup" }, this.head), this.body);
     this.note = el("p", { class: "note", role: "status" }, "Loading …");
-    this.node = el("div", { class: "listing" }, this.table, this.note);
+    this.csv = el("button", { type: "button", class: "csv", onclick: () => this.save() }, "Save as CSV");
+    this.node = el("div", { class: "listing" }, this.table, this.note, this.csv);
     const draw = () => this.schedule();
     window.addEventListener("scroll", draw, { passive: true, signal });
     window.addEventListener("resize", () => { this.measured = false; this.schedule(); }, { passive: true, signal });
@@ -35,7 +39,7 @@ export class List {
 
   sortBy(key) {
     this.sort = this.sort === `-${key}` ? key : this.sort === key || !this.numeric(key) ? (this.sort === key ? `-${key}` : key) : `-${key}`;
-    this.restart();
+    this.restart().catch(() => {}); // the next refresh says why
   }
 
   numeric(key) {
@@ -69,11 +73,11 @@ export class List {
     this.asked.add(key);
     const generation = this.generation;
     try {
-      const { items, total } = await this.load({ offset: number * page, limit: page, sort: this.sort, uncounted: scrolled });
+      const { items, total, most } = await this.load({ offset: number * page, limit: page, sort: this.sort, uncounted: scrolled });
       if (generation !== this.generation) return;
       this.pages.set(number, items);
       if (this.pages.size > keep) this.pages.delete(this.pages.keys().next().value);
-      if (!scrolled) this.total = total;
+      if (!scrolled) Object.assign(this, { total, most });
     } finally {
       this.asked.delete(key);
     }
@@ -91,7 +95,7 @@ export class List {
 
   visible() {
     const top = this.body.getBoundingClientRect().top;
-    const shown = Math.min(this.total ?? 0, Math.floor(tallest / this.height));
+    const shown = Math.min(this.total ?? 0, this.most ?? Infinity, Math.floor(tallest / this.height));
     const first = Math.max(0, Math.min(Math.floor(-top / this.height) - margin, shown - 1));
     return { shown, first, last: Math.max(0, Math.min(shown, Math.ceil((window.innerHeight - top) / this.height) + margin)) };
   }
@@ -114,7 +118,34 @@ export class List {
     }
     for (let index = first; index < last; index++) this.update(index);
     const more = this.total - shown;
+    this.csv.hidden = this.total === 0;
     setText(this.note, this.total === 0 ? this.empty : more > 0 ? `${more.toLocaleString("en")} more: search for fewer.` : "");
+  }
+
+  // save makes a file of all rows, in the order that is shown.
+  async save() {
+    this.csv.disabled = true;
+    try {
+      const columns = this.columns.filter((c) => !c.act || c.raw);
+      const rows = await this.all();
+      const cells = rows.map((item) => columns.map((c) => (c.raw ? c.raw(item) : textOf(c.value(item)))));
+      download(`${this.label.toLowerCase()}.csv`, csv([columns.map((c) => c.head), ...cells]));
+      if (rows.length < this.total) setText(this.note, `The file has the first ${rows.length.toLocaleString("en")} of ${this.total.toLocaleString("en")}.`);
+    } catch (error) {
+      if (error.name !== "AbortError") setText(this.note, error.message);
+    } finally {
+      this.csv.disabled = false;
+    }
+  }
+
+  async all() {
+    const rows = [];
+    for (let total = Infinity; rows.length < Math.min(total, this.most ?? saved);) {
+      const answer = await this.load({ offset: rows.length, limit: 1000, sort: this.sort });
+      rows.push(...answer.items);
+      total = answer.items.length ? answer.total : 0; // the list has become shorter
+    }
+    return rows;
   }
 
   row(index) {
@@ -137,6 +168,8 @@ export class List {
     this.columns.forEach((column, i) => show(row.children[i], column.value(item)));
   }
 }
+
+const textOf = (value) => (typeof value === "object" && value !== null ? value.text : value);
 
 // show puts a value into a cell, and leaves what is there already, for who has the focus on it.
 function show(cell, value) {

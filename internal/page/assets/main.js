@@ -1,22 +1,27 @@
 // Begins: finds out who looks, shows the view that the address names, and follows what happens.
 import { call, follow, get, tell, token } from "./api.js";
-import { el, setText } from "./dom.js";
+import { badge, duration, el, setText } from "./dom.js";
+import * as clients from "./views/clients.js";
 import * as connections from "./views/connections.js";
+import * as doctor from "./views/doctor.js";
 import * as drains from "./views/drains.js";
 import * as drops from "./views/drops.js";
 import * as events from "./views/events.js";
 import * as explain from "./views/explain.js";
 import * as overview from "./views/overview.js";
+import * as revisions from "./views/revisions.js";
 import * as service from "./views/service.js";
 import * as services from "./views/services.js";
 import * as signin from "./views/signin.js";
 
-const views = { "": overview, services, service, connections, drops, events, drains, explain };
-const inBar = ["", "services", "connections", "drops", "events", "drains", "explain"];
+const views = { "": overview, services, service, connections, clients, drops, explain, doctor, events, drains, revisions };
+const inBar = ["", "services", "connections", "clients", "drops", "explain", "doctor", "events", "drains", "revisions"];
 const roles = ["view", "operate", "admin"];
 const main = document.getElementById("main");
 const live = document.getElementById("live");
 
+let heading = ""; // of the view
+let host = ""; // that the page is of
 let who = null; // {name, role, may}
 let shown = new AbortController(); // ends what the view does that is shown
 let session = new AbortController(); // ends what is followed
@@ -42,17 +47,18 @@ function show(why) {
   const { name, key, parameters } = place();
   const view = who ? views[name] : signin;
   const title = who && view === service ? key : view.title;
-  document.title = `${title} – loxilb`;
+  heading = title;
+  nameTab();
   for (const a of document.querySelectorAll("nav a")) {
     const here = a.hash === `#/${name}` || (name === "service" && a.hash === "#/services");
     if (here) a.setAttribute("aria-current", "page");
     else a.removeAttribute("aria-current");
   }
-  const heading = el("h1", { tabindex: -1 }, title);
-  main.replaceChildren(heading);
+  const h1 = el("h1", { tabindex: -1 }, title);
+  main.replaceChildren(h1);
   tell(null);
-  view.show(main, { who, key, parameters, heading, why, signal: shown.signal, begin });
-  if (document.activeElement !== document.body) heading.focus({ preventScroll: true });
+  view.show(main, { who, key, parameters, heading: h1, why, signal: shown.signal, begin });
+  if (document.activeElement !== document.body) h1.focus({ preventScroll: true });
   window.scrollTo(0, 0);
 }
 
@@ -77,8 +83,45 @@ function enter(account) {
   setText(live, who ? "connecting" : "signed out");
   live.className = "";
   show(account?.why);
-  if (who) follow("/events", happened, state, session.signal);
+  tellNode(null);
+  if (who) {
+    followNode(session.signal);
+    follow("/events", happened, state, session.signal);
+  }
   return Boolean(who);
+}
+
+const roleKinds = { MASTER: "good", BACKUP: "idle" };
+const shownRoles = 2; // the others are in the title
+
+// tellNode shows which node this is: with several of them, a tab of each is open at night.
+function tellNode(node) {
+  const at = document.getElementById("node");
+  at.hidden = !node;
+  host = node?.hostName ?? "";
+  nameTab();
+  if (!node) return;
+  const roles = node.instances.filter((i) => i.state !== "NOT_DEFINED");
+  const role = (i) => `${i.state}${roles.length > 1 || i.instance !== "llb-inst0" ? ` of ${i.instance}` : ""}`;
+  const vips = roles.filter((i) => i.vip && i.vip !== "0.0.0.0").map((i) => i.vip);
+  at.replaceChildren(el("b", null, host), " ",
+    ...roles.slice(0, shownRoles).flatMap((i) => [badge(roleKinds[i.state] ?? "bad", role(i)), " "]),
+    el("span", { class: "more" }, `${node.version} · up ${duration(node.uptime)}`));
+  at.title = [`kernel ${node.kernel}`, `machine up ${duration(node.machineUptime)}`, `started ${node.started.slice(0, 19).replace("T", " ")}`, ...roles.map(role), ...(vips.length ? [`VIP ${vips.join(", ")}`] : [])].join("\n");
+}
+
+// followNode asks now and then, while somebody looks. What is wrong with the API, the view tells.
+async function followNode(signal) {
+  const ask = async () => {
+    if (!document.hidden) await get("/status/node", null, signal).then(tellNode, () => {});
+  };
+  const timer = setInterval(ask, 10000);
+  signal.addEventListener("abort", () => clearInterval(timer), { once: true });
+  await ask();
+}
+
+function nameTab() {
+  document.title = [heading, host, "loxilb"].filter(Boolean).join(" – ");
 }
 
 function happened(kind, data) {

@@ -1,6 +1,6 @@
 // Plots of numbers over time, as SVG.
 import { get, tell } from "./api.js";
-import { bits, clock, el, number, rate, setText, svg } from "./dom.js";
+import { below, bits, clock, el, number, rate, setText, svg } from "./dom.js";
 
 const left = 72;
 const top = 10;
@@ -12,10 +12,24 @@ function round(n) {
   return [1, 2, 5, 10].map((f) => f * power).find((x) => x >= n);
 }
 
+// ticks are the values with a line and a label: three of them, or fewer where labels would say the same or
+// what is not so.
+export function ticks(most, format) {
+  const out = [];
+  for (const value of [0, most / 2, most]) {
+    const text = format(value).replace(/\.0+(?=\D)/, "");
+    if (!out.some((t) => t.text === text) && (value === most || Number.isInteger(value) || !format.whole)) out.push({ value, text });
+  }
+  return out;
+}
+
+// axisEnd is the value at the upper end of an axis.
+export const axisEnd = (series, least = 1) => round(Math.max(least, ...series.flat().map((p) => p[1] ?? 0)));
+
 // Plot shows series of [milliseconds, number or null] between two moments.
 export class Plot {
-  constructor({ title, format, names, height = 160 }) {
-    Object.assign(this, { title, format, names, height, width: 640, series: names.map(() => []), from: 0, to: 1 });
+  constructor({ title, format, axis = format, names, least, height = 160 }) {
+    Object.assign(this, { title, format, axis, names, least, height, width: 640, series: names.map(() => []), from: 0, to: 1 });
     this.picture = svg("svg", { height, role: "img", class: "plot", tabindex: 0 });
     this.readings = names.map((n, i) => el("span", { class: names.length > 1 ? `legend s${i}` : null }, n));
     this.moment = el("span", { class: "moment" });
@@ -41,7 +55,7 @@ export class Plot {
   show(series, from, to) {
     Object.assign(this, { series, from, to, width: this.picture.clientWidth || this.width });
     this.picture.setAttribute("viewBox", `0 0 ${this.width} ${this.height}`);
-    this.most = round(Math.max(1, ...series.flat().map((p) => p[1] ?? 0)));
+    this.most = axisEnd(series, this.least);
     const last = series.map((s) => s.at(-1)?.[1] ?? null);
     this.picture.setAttribute("aria-label", `${this.title}, ${this.names.map((n, i) => `${n || "now"} ${this.format(last[i])}`).join(", ")}; the axis ends at ${this.format(this.most)}`);
     this.mark = svg("line", { class: "mark", y1: top, y2: this.height - bottom, visibility: "hidden" });
@@ -50,12 +64,12 @@ export class Plot {
   }
 
   grid() {
-    const out = [0, 0.5, 1].flatMap((f) => {
-      const y = this.y(f * this.most);
+    const out = ticks(this.most, this.axis).flatMap(({ value, text }) => {
+      const y = this.y(value);
       return [svg("line", { class: "grid", x1: left, x2: this.width, y1: y, y2: y }),
-        svg("text", { x: left - 6, y: y + 4, "text-anchor": "end" }, this.format(f * this.most).replace(/\.0+(?=\D)/, ""))];
+        svg("text", { x: left - 6, y: y + 4, "text-anchor": "end" }, text)];
     });
-    for (const f of [0, 1 / 3, 2 / 3, 1]) {
+    for (const f of this.width < 400 ? [0, 1] : [0, 1 / 3, 2 / 3, 1]) {
       const t = this.from + f * (this.to - this.from);
       out.push(svg("text", { x: this.x(t), y: this.height - 5, "text-anchor": ["start", "middle", "middle", "end"][Math.round(f * 3)] }, this.to - this.from < 600000 ? clock(t) : clock(t).slice(0, 5)));
     }
@@ -98,16 +112,28 @@ const hour = 3600000;
 
 const sums = (names, factor = 1) => (v) => (names.every((n) => v[n] == null) ? null : names.reduce((sum, n) => sum + (v[n] ?? 0), 0) * factor);
 
+// positive is null where there was nothing to measure, so that the line has a gap.
+const positive = (name) => (v) => v[name] || null;
+
+// whole writes numbers of things that have no halves.
+const whole = Object.assign((n) => number(n == null ? n : Math.round(n)), { whole: true });
+
+const seconds = (n) => (n ? below(n).slice(2) : "0");
+
+// handshakeTimes are the names of history for what a window says.
+export const handshakeTimes = (h) => ({ handshakeMedian: h?.median ?? 0, handshake99: h?.p99 ?? 0 });
+
 // LastHour is the plots of the last hour, of everything or of one service: what the daemon has kept, and what comes.
 export class LastHour {
   constructor({ service = "", signal }) {
     this.plots = [
       { title: "New connections", format: rate, names: ["made", "failed"], values: [sums(["connections"]), sums(["failedHandshakes"])] },
-      { title: "Traffic", format: bits, names: ["in", "out"], values: [sums(["bytesIn"], 8), sums(["bytesOut"], 8)] },
-      { title: "Open connections", format: (n) => number(n == null ? n : Math.round(n)), names: service ? [""] : ["all", "half-open"], values: [sums(["connectionsActive"]), ...(service ? [] : [sums(["halfOpen"])])] },
-      service ? { title: "Packets", format: rate, names: ["in", "out"], values: [sums(["packetsIn"]), sums(["packetsOut"])] }
-        : { title: "Packets dropped", format: rate, names: [""], values: [sums(["dropped"])] },
-    ].map((p) => ({ ...p, plot: new Plot(p), series: p.values.map(() => []) }));
+      { title: "Traffic", format: bits, least: 1000, names: ["in", "out"], values: [sums(["bytesIn"], 8), sums(["bytesOut"], 8)] },
+      { title: "Open connections", format: whole, names: service ? [""] : ["all", "half-open"], values: [sums(["connectionsActive"]), ...(service ? [] : [sums(["halfOpen"])])] },
+      { title: "TCP handshakes", format: below, axis: seconds, least: 0.01, names: ["half", "99 %"], values: [positive("handshakeMedian"), positive("handshake99")] },
+      !service && { title: "Packets dropped", format: rate, names: [""], values: [sums(["dropped"])] },
+      !service && { title: "Packets", format: rate, names: ["in", "out"], values: [sums(["packetsIn"]), sums(["packetsOut"])] },
+    ].filter(Boolean).map((p) => ({ ...p, plot: new Plot(p), series: p.values.map(() => []) }));
     this.node = el("div", { class: "plots" }, this.plots.map((p) => p.plot.node));
     this.waiting = [];
     get("/status/rates/history", { service }, signal).then((h) => this.fill(h)).catch(tell);

@@ -18,7 +18,10 @@ import (
 
 // shown are the looks that the documents have pictures of.
 func shown() []string {
-	return []string{"overview-desktop", "services-phone", "service-desktop-dark", "drops-phone-dark", "connections-desktop", "explain-drop-desktop"}
+	return []string{
+		"overview-desktop", "services-phone", "service-desktop-dark", "drops-phone-dark", "connections-desktop", "explain-drop-desktop",
+		"clients-desktop", "doctor-desktop-dark", "revisions-desktop",
+	}
 }
 
 // takeScreenshots has the pictures of the documents made anew.

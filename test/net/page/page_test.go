@@ -24,16 +24,24 @@ func TestPage(t *testing.T) {
 	s.refused()
 
 	s.signIn("view")
-	s.view("#/service/20.20.20.1:80%2Ftcp", "31.31.31.1:5001", "As asked for")
+	s.view("#/service/20.20.20.1:80%2Ftcp", "31.31.31.1:5001", "Configuration")
 	if s.has("button.danger") || s.has(".rows button") {
 		t.Error("who may only look is offered changes")
+	}
+	s.view("#/revisions", "By")
+	if s.has(".rows button") {
+		t.Error("who may only look is offered to roll back")
 	}
 	s.ok(s.Eval("document.querySelector('#out').click()", nil))
 	s.signIn("operate")
 	s.views()
 	s.namesAreText()
 	s.oddAddresses()
+	s.sortedByAge()
 	s.drainByKeyboard()
+	s.rollBack()
+	s.axes()
+	s.files()
 	s.liveness()
 	s.scale()
 }
@@ -57,9 +65,12 @@ func (s *scene) refused() {
 func (s *scene) views() {
 	s.t.Helper()
 	for _, v := range [][]string{
-		{"#/", "overview", "Lately", "degraded", "half-open"}, {"#/services", "services", "Services (5)", "dns"},
-		{"#/service/20.20.20.1:80%2Ftcp", "service", "31.31.31.1:5001", "connection refused", "As asked for"},
-		{"#/connections?service=20.20.20.1:443%2Ftcp", "connections", "Client", "100.100.100.1"}, {"#/drops", "drops", "no-endpoint", "What to do"},
+		{"#/", "overview", "Recent events", "degraded", "17.17.17.1:5001: tcp: connection refused", "half-open"}, {"#/services", "services", "Services (5)", "dns"},
+		{"#/service/20.20.20.1:80%2Ftcp", "service", "31.31.31.1:5001", "connection refused", "1 ×", "checked", "Median handshake", "< ", "Configuration"},
+		{"#/connections?service=20.20.20.1:443%2Ftcp&sort=-age", "connections", "Client", "100.100.100.1", "Age"},
+		{"#/clients", "clients", "100.100.100.1", "of 1 client", "100.0 %"},
+		{"#/doctor", "doctor", "17.17.17.1:5001 is down", "What mends it", "checks"},
+		{"#/revisions", "revisions", "Roll back"}, {"#/drops", "drops", "no-endpoint", "What to do"},
 		{"#/events", "events", "health changed"}, {"#/drains", "drains", "32.32.32.1:5001", "ended"},
 		{"#/explain?from=100.100.100.1:40000&to=20.20.20.1:443", "explain", "forwarded", "31.31.31.1:5001"},
 		{"#/explain?from=100.100.100.1:40000&to=20.20.20.1:8443", "explain-drop", "no-endpoint", "What to do"},
@@ -87,7 +98,7 @@ func (s *scene) namesAreText() {
 // oddAddresses holds that what nobody has linked shows something sensible, and that keys get to the content at once.
 func (s *scene) oddAddresses() {
 	s.t.Helper()
-	for hash, words := range map[string]string{"#/constructor": "Lately", "#/service/%": "is not the key of a service", "#/service/1.2.3.4:5%2Ftcp": "does not exist", "#": "Lately"} {
+	for hash, words := range map[string]string{"#/constructor": "Recent events", "#/service/%": "is not the key of a service", "#/service/1.2.3.4:5%2Ftcp": "does not exist", "#": "Recent events"} {
 		s.view(hash, words)
 	}
 	s.view("#/drops", "Packets that")
@@ -125,6 +136,100 @@ func (s *scene) drainByKeyboard() {
 	}
 	s.asRoot("undrain endpoint 31.31.31.1:5001")
 	s.clean("drains")
+}
+
+// sortedByAge holds that an address may have an order, and that a click on a head asks for another one.
+func (s *scene) sortedByAge() {
+	s.t.Helper()
+	s.view("#/connections?sort=-age", "100.100.100.1")
+	const sorted = `[...document.querySelectorAll("[aria-sort]")].filter((h) => h.getAttribute("aria-sort") !== "none").map((h) => h.textContent + " " + h.getAttribute("aria-sort")).join()`
+	s.ok(s.Until(sorted + ` === "Age descending"`))
+	s.ok(s.Eval(`[...document.querySelectorAll(".head button")].find((b) => b.textContent === "Client").click()`, nil))
+	s.ok(s.Until(sorted + ` === "Client ascending"`))
+	s.clean("sorted")
+}
+
+// rollBack goes back to a revision, after the page has said what that changes.
+func (s *scene) rollBack() {
+	s.t.Helper()
+	s.asRoot("create lb %s --tcp=9100:5001 --name=mistake --endpoints=31.31.31.1:1", rig.VIP4)
+	s.view("#/revisions", "Roll back")
+	s.ok(s.Until("document.querySelectorAll('.rows .row')[1]?.querySelector('button')"))
+	s.ok(s.Eval("document.querySelectorAll('.rows .row')[1].querySelector('button').focus()", nil))
+	s.ok(s.Press("Enter"))
+	s.shows("20.20.20.1:9100/tcp")
+	s.looks("rollback")
+	s.ok(s.Until("!document.querySelector('dialog .danger').disabled"))
+	s.ok(s.Eval("document.querySelector('dialog .danger').focus()", nil))
+	s.ok(s.Press("Enter"))
+	s.ok(s.Until("!document.querySelector('dialog')"))
+	s.shows("ollback to revision")
+	if out := s.asRoot("get lb"); strings.Contains(out, ":9100") {
+		s.t.Errorf("after going back:\n%s", out)
+	}
+	s.clean("rollback")
+}
+
+// axes holds that the labels of an axis differ, and say what is at their lines, whatever is the largest value.
+func (s *scene) axes() {
+	s.t.Helper()
+	const script = `(async () => {
+		const at = document.querySelector("script[type=module]").src;
+		const { axisEnd, ticks } = await import(at.replace("main.js", "plot.js"));
+		const { below, bits, number, rate } = await import(at.replace("main.js", "dom.js"));
+		const whole = Object.assign((n) => number(Math.round(n)), { whole: true });
+		const wrong = [];
+		for (const [name, format] of Object.entries({ below, bits, rate, whole })) {
+			for (let most = 0; most < 1e13; most = most < 20 ? most + 0.5 : most * 1.7) {
+				const axis = ticks(axisEnd([[[0, most]]]), format);
+				const texts = axis.map((t) => t.text);
+				const halves = name === "whole" && axis.some((t) => !Number.isInteger(t.value));
+				if (axis.length < 2 || new Set(texts).size < texts.length || halves || axis.at(-1).value < most) wrong.push(name + " up to " + most + ": " + texts.join(", "));
+			}
+		}
+		return wrong;
+	})()`
+	var wrong []string
+	s.ok(s.Eval(script, &wrong))
+	for _, w := range wrong {
+		s.t.Error("axis of ", w)
+	}
+}
+
+// files holds that a list becomes a file: a line of heads, a line for each row with numbers that programs read, and
+// no text that a spreadsheet would run.
+func (s *scene) files() {
+	s.t.Helper()
+	s.asRoot("create lb %s --tcp=9101:5001 --name==cmd,\"x\" --endpoints=31.31.31.1:1", rig.VIP4)
+	s.view("#/services", "20.20.20.1:9101/tcp")
+	const save = `(async () => {
+		const made = [];
+		const create = URL.createObjectURL, click = HTMLAnchorElement.prototype.click;
+		URL.createObjectURL = (blob) => (made.push(blob), create.call(URL, blob));
+		let name = "";
+		HTMLAnchorElement.prototype.click = function () { name = this.download; };
+		try {
+			document.querySelector(".csv").click();
+			while (!made.length) await new Promise((done) => setTimeout(done, 20));
+			return name + "\n" + await made[0].text();
+		} finally {
+			URL.createObjectURL = create;
+			HTMLAnchorElement.prototype.click = click;
+		}
+	})()`
+	var text string
+	s.ok(s.Eval(save, &text))
+	lines := strings.Split(strings.TrimSuffix(text, "\r\n"), "\n")
+	if lines[0] != "services.csv" || !strings.HasPrefix(lines[1], "Service,Name,State,Endpoints,Open,New,Traffic,Latency,Refused") {
+		s.t.Errorf("the file begins with %q", lines[:2])
+	}
+	for _, want := range []string{"20.20.20.1:8443/tcp,admin,down,0 of 1,0,0,0,", `20.20.20.1:9101/tcp,"'=cmd,""x""",`} {
+		if !strings.Contains(text, want) {
+			s.t.Errorf("the file lacks %q:\n%s", want, text)
+		}
+	}
+	s.asRoot("delete lb %s --tcp=9101", rig.VIP4)
+	s.clean("files")
 }
 
 // liveness holds that what happens shows by itself, and that the page comes back with the daemon.

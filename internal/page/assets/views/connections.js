@@ -1,6 +1,6 @@
 // Connections, searched by the load balancer.
 import { every, get } from "../api.js";
-import { bytes, el, number } from "../dom.js";
+import { bytes, duration, el, number } from "../dom.js";
 import { List } from "../list.js";
 import { debounced } from "./services.js";
 
@@ -13,25 +13,29 @@ const fields = [
 ];
 const states = ["", "est", "sync-sent", "sync-ack", "closed-wait", "fini", "closed", "udp-uni", "udp-est", "req-sent", "bidir"];
 
+const sorted = 10_000; // that can be seen in an order
+
 export function show(root, { parameters, heading, signal }) {
   const asked = Object.fromEntries([...fields.map(([name]) => name), "state"].map((name) => [name, parameters.get(name) ?? ""]));
   const failed = el("p", { class: "bad", role: "alert" });
   const list = new List({
-    label: "Connections", name: "connections", signal, empty: "No connection is like that.",
+    label: "Connections", name: "connections", signal, sort: parameters.get("sort") ?? "", empty: "No connection is like that.",
     onCount: (n) => { heading.textContent = `${title} (${n.toLocaleString("en")})`; },
-    load: async ({ offset, limit, uncounted }) => {
-      const answer = await get("/status/connections", { ...asked, offset, limit, uncounted }, signal);
-      return { items: answer.connectionAttr, total: answer.total };
+    load: async ({ offset, limit, sort, uncounted }) => {
+      const answer = await get("/status/connections", { ...asked, offset, limit, sort, uncounted }, signal);
+      return { items: answer.connectionAttr, total: answer.total, most: sort ? sorted : undefined };
     },
     columns: [
-      { key: "client", head: "Client", value: (c) => c.client },
-      { key: "vip", head: "VIP", value: (c) => c.vip },
-      { key: "endpoint", head: "Endpoint", value: (c) => c.endpoint },
+      { key: "client", head: "Client", sort: true, value: (c) => c.client },
+      { key: "vip", head: "VIP", sort: true, value: (c) => c.vip },
+      { key: "endpoint", head: "Endpoint", sort: true, value: (c) => c.endpoint },
       { key: "protocol", head: "Protocol", value: (c) => c.protocol },
-      { key: "state", head: "State", value: (c) => c.state },
+      { key: "state", head: "State", sort: true, value: (c) => c.state },
       { key: "servName", head: "Service", value: (c) => ({ text: c.servName, title: c.servName }) },
-      { key: "packets", head: "Packets in", number: true, value: (c) => number(c.packetsIn) },
-      { key: "bytes", head: "Bytes in", number: true, value: (c) => bytes(c.bytesIn) },
+      { key: "age", head: "Age", sort: true, number: true, raw: (c) => c.age, value: (c) => (c.age ? duration(c.age) : "–") },
+      { key: "idle", head: "Idle", sort: true, number: true, raw: (c) => c.idle, value: (c) => duration(c.idle) },
+      { key: "packets", head: "Packets in", sort: true, number: true, raw: (c) => c.packetsIn, value: (c) => number(c.packetsIn) },
+      { key: "bytes", head: "Bytes in", sort: true, number: true, raw: (c) => c.bytesIn, value: (c) => bytes(c.bytesIn) },
     ],
   });
   const restart = async () => {

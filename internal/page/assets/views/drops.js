@@ -1,13 +1,13 @@
 // What was dropped, why, and what to do about it.
 import { every, get } from "../api.js";
-import { el, number, rate, setText } from "../dom.js";
+import { el, number, rate, sentence, setText } from "../dom.js";
 
 export const title = "Drops";
 
 export function show(root, { signal }) {
   const sum = el("p", { role: "status" }, "Loading …");
   const list = el("div", { class: "reasons" });
-  const others = el("details", null, el("summary", null, "Reasons of no packet"), el("ul"));
+  const others = el("details", null, el("summary", null, "Reasons with no packets"), el("ul"));
   root.append(el("p", null, "Packets that the data path has dropped since it was loaded, by reason. A few are normal: segments that come late, scans."), sum, list, others);
   let before = null;
   const cards = new Map();
@@ -40,5 +40,3 @@ function card(d) {
       el("p", null, el("b", null, "Usual cause: "), sentence(d.cause)), el("p", { class: "remedy" }, el("b", null, "What to do: "), d.remedy)),
   };
 }
-
-const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1) + (text.endsWith(".") ? "" : ".");

@@ -1,8 +1,8 @@
 // The list of services.
 import { every, get } from "../api.js";
-import { bits, el, number, rate } from "../dom.js";
+import { below, bits, el, number, rate } from "../dom.js";
 import { List } from "../list.js";
-import { stateBadge } from "./words.js";
+import { handshakeText, refusedText, stateBadge } from "./words.js";
 
 export const title = "Services";
 
@@ -20,11 +20,13 @@ export function show(root, { parameters, heading, signal }) {
     columns: [
       { key: "key", head: "Service", sort: true, value: (s) => ({ text: s.key, href: `#/service/${encodeURIComponent(s.key)}` }) },
       { key: "name", head: "Name", sort: true, value: (s) => ({ text: s.name, title: s.name }) },
-      { key: "state", head: "State", sort: true, value: stateBadge },
+      { key: "state", head: "State", sort: true, raw: (s) => s.state, value: stateBadge },
       { key: "endpoints", head: "Endpoints", sort: true, number: true, value: (s) => `${s.up} of ${s.endpoints}` },
-      { key: "connections", head: "Connections", sort: true, number: true, value: (s) => number(s.connections) },
-      { key: "rate", head: "New", sort: true, number: true, value: (s) => rate(s.rate) },
-      { key: "traffic", head: "Traffic", sort: true, number: true, value: (s) => bits(s.traffic * 8) },
+      { key: "connections", head: "Open", sort: true, number: true, raw: (s) => s.connections, value: (s) => number(s.connections) },
+      { key: "rate", head: "New", sort: true, number: true, raw: (s) => s.rate, value: (s) => rate(s.rate) },
+      { key: "traffic", head: "Traffic", sort: true, number: true, raw: (s) => s.traffic * 8, value: (s) => bits(s.traffic * 8) },
+      { key: "latency", head: "Latency", sort: true, number: true, raw: (s) => s.handshakes?.p99, value: (s) => ({ text: below(s.handshakes?.p99), title: handshakeText(s.handshakes) }) },
+      { key: "refused", head: "Refused", number: true, raw: (s) => s.refused, value: (s) => ({ text: number(s.refused), title: refusedText(s) }) },
     ],
   });
   const box = el("input", { id: "search", type: "search", value: search, placeholder: "VIP, name or endpoint", oninput: debounced(() => { search = box.value.trim(); list.restart(); }) });

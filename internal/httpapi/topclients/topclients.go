@@ -1,0 +1,142 @@
+// Package topclients finds the clients with the most connections or traffic among any number of them, with bounded memory.
+package topclients
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"loxilb/internal/lb"
+)
+
+// Use is what the connections of a client amount to.
+type Use struct {
+	Client      netip.Prefix
+	Connections uint64
+	In, Out     lb.Traffic // from and to the client
+}
+
+// Order is what clients are ordered by.
+type Order string
+
+// The orders.
+const (
+	ByConnections Order = "connections"
+	ByBytes       Order = "bytes"
+	ByPackets     Order = "packets"
+)
+
+// Orders are all of them.
+func Orders() []Order { return []Order{ByConnections, ByBytes, ByPackets} }
+
+// of is what a client has of it.
+func (o Order) of(u *Use) uint64 {
+	switch o {
+	case ByBytes:
+		return u.In.Bytes + u.Out.Bytes
+	case ByPackets:
+		return u.In.Packets + u.Out.Packets
+	}
+	return u.Connections
+}
+
+// Most is how many clients are counted at a time: 4 MB.
+const Most = 1 << 15
+
+// Counter adds up connections by client. With more clients than it may hold, it drops the half that has less, and remembers
+// by how much what is left may be too small (Anderson et al., "A High-Performance Algorithm for Identifying Frequent Items in
+// Data Streams", 2017). A list of all clients would take 100 MB for a million of them.
+type Counter struct {
+	order    Order
+	most     int
+	bits4    int // leading bits that make a client
+	bits6    int
+	clients  map[netip.Prefix]*entry
+	error    uint64
+	all      Use
+	discount []uint64 // reused
+}
+
+// entry is a counted client.
+type entry struct {
+	use   Use
+	share uint64 // of the order, less the discount of each drop
+}
+
+// New makes a counter of at most so many clients; so many leading bits of an address make one.
+func New(order Order, most, bits4, bits6 int) *Counter {
+	return &Counter{order: order, most: most, bits4: bits4, bits6: bits6, clients: map[netip.Prefix]*entry{}}
+}
+
+// Add counts a direction of a connection of a client.
+func (c *Counter) Add(client netip.Addr, one *lb.Connection) {
+	u := Use{In: one.Traffic, Connections: 1}
+	if one.Reply {
+		u = Use{Out: one.Traffic}
+	}
+	c.all.add(&u)
+	bits := c.bits6
+	if client.Is4() {
+		bits = c.bits4
+	}
+	p, err := client.Prefix(bits)
+	if err != nil {
+		return // no address
+	}
+	e := c.clients[p]
+	if e == nil {
+		if len(c.clients) >= c.most {
+			c.drop()
+		}
+		e = &entry{use: Use{Client: p}}
+		c.clients[p] = e
+	}
+	e.use.add(&u)
+	e.share += c.order.of(&u)
+}
+
+func (u *Use) add(o *Use) {
+	u.Connections += o.Connections
+	u.In.Packets, u.In.Bytes = u.In.Packets+o.In.Packets, u.In.Bytes+o.In.Bytes
+	u.Out.Packets, u.Out.Bytes = u.Out.Packets+o.Out.Packets, u.Out.Bytes+o.Out.Bytes
+}
+
+// drop makes room: each client loses what the one in the middle has.
+func (c *Counter) drop() {
+	c.discount = c.discount[:0]
+	for _, e := range c.clients {
+		c.discount = append(c.discount, e.share)
+	}
+	slices.Sort(c.discount)
+	middle := c.discount[len(c.discount)/2]
+	for p, e := range c.clients {
+		if e.share <= middle {
+			delete(c.clients, p)
+			continue
+		}
+		e.share -= middle
+	}
+	c.error += middle
+}
+
+// All is the sum over all clients.
+func (c *Counter) All() Use { return c.all }
+
+// Error is the bound of the error: the numbers by which clients are ordered may be too small by so much, and a
+// dropped client has at most so much. 0: no client was dropped, and all numbers are exact.
+func (c *Counter) Error() uint64 { return c.error }
+
+// Clients is how many are counted.
+func (c *Counter) Clients() int { return len(c.clients) }
+
+// Top are the clients with the most, at most so many of them.
+func (c *Counter) Top(n int) []Use {
+	list := make([]Use, 0, len(c.clients))
+	for _, e := range c.clients {
+		list = append(list, e.use)
+	}
+	slices.SortFunc(list, func(a, b Use) int {
+		return cmp.Or(cmp.Compare(c.order.of(&b), c.order.of(&a)), a.Client.Addr().Compare(b.Client.Addr()))
+	})
+	return slices.Clip(list[:min(n, len(list))])
+}
