@@ -402,7 +402,8 @@ static __noinline int endpoint_count_refused(__u32 endpoint, __u32 why)
  * where there was no source port for it. */
 static __always_inline enum verdict leave_refused(const struct packet *p,
 						  const struct opening *o,
-						  enum verdict v, bool by_endpoint)
+						  enum verdict v,
+						  bool by_endpoint)
 {
 	if (unlikely(o->outward.is) || !is_refused(p, v))
 		return v;

@@ -33,13 +33,13 @@ type Model struct {
 
 type service struct {
 	lb.Service
-	turns      []*endpoint // one round of new connections, or the table of a hash
-	clients    map[netip.Addr]*client
-	next       int
-	endpoints  []*endpoint // as written
-	ending     []*endpoint // removed, but with connections
-	retired    lb.EndpointStats
-	refusals   lb.Refusals
+	turns     []*endpoint // one round of new connections, or the table of a hash
+	clients   map[netip.Addr]*client
+	next      int
+	endpoints []*endpoint // as written
+	ending    []*endpoint // removed, but with connections
+	retired   lb.EndpointStats
+	refusals  lb.Refusals
 }
 
 type endpoint struct {
@@ -281,23 +281,8 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 		if key.proto == lb.TCP && !isSYN(p) && !svc.resumes(p) {
 			return svc.refuse(p, "no-connection")
 		}
-		if svc.denies(key.src.Addr()) {
-			return svc.drop("source-denied")
-		}
-		if !svc.allows(key.src.Addr()) {
-			return svc.drop("source-not-allowed")
-		}
-		if len(svc.turns) > 0 {
-			if v, ok := m.protect(svc, key, p); !ok {
-				if v.Reason == "challenged" && closed != nil {
-					m.leave(closed)
-				}
-				countRefusal(&svc.refusals, v.Reason)
-				return v
-			}
-			if m.limited(svc, key.src.Addr()) {
-				return svc.refuse(p, "connection-limit")
-			}
+		if v, ok := m.admit(svc, key, p, closed); !ok {
+			return v
 		}
 		conn, reason := m.connect(svc, key, closed)
 		if reason == "no-endpoint" || reason == "tuple-in-use" {
@@ -322,6 +307,29 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 		}
 	}
 	return e.count(uint64(length))
+}
+
+// admit is what becomes of a packet that would open a connection of the service; ok: it may.
+func (m *Model) admit(svc *service, key tuple, p *pkt.Packet, closed *connection) (v Verdict, ok bool) {
+	if svc.denies(key.src.Addr()) {
+		return svc.drop("source-denied"), false
+	}
+	if !svc.allows(key.src.Addr()) {
+		return svc.drop("source-not-allowed"), false
+	}
+	if len(svc.turns) > 0 {
+		if v, ok := m.protect(svc, key, p); !ok {
+			if v.Reason == "challenged" && closed != nil {
+				m.leave(closed)
+			}
+			countRefusal(&svc.refusals, v.Reason)
+			return v, false
+		}
+		if m.limited(svc, key.src.Addr()) {
+			return svc.refuse(p, "connection-limit"), false
+		}
+	}
+	return v, true
 }
 
 // datagram updates the state by a packet of a protocol without handshakes.
