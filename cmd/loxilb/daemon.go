@@ -74,6 +74,7 @@ type daemon struct {
 	pins       *pinWatch
 	pressure   *pressureWatch
 	rates      *rates.Sampler
+	peaks      *peaks
 	exchange   *exchangeWatch
 	ends       chan struct{}  // capacity 1: connections are to end
 	roleHook   *rolehook.Hook // nil: none
@@ -128,14 +129,16 @@ func assemble(c *config.Config, log *slog.Logger, lines *logring.Ring, network *
 	p.follower = reconcile.NewNetwork(d, network, o, p.networkChanged)
 
 	source := view{d, statuses, p.health, p.attached, log, network.Sources()}
+	p.rates = rates.New(source, log)
+	p.peaks = &peaks{state: state, rates: p.rates}
 	measured, err := metrics.New(state, source, metrics.Options{
 		Build: metrics.Build{Version: version, Kernel: kernel(), Hook: string(d.Hook())}, Endpoints: c.Metrics.Endpoints, Compat: c.Compat,
 		Ready: func() bool { ready, _ := p.ready(); return ready },
+		Peaks: p.peaks, Certificates: p.certificates,
 	}, log)
 	if err != nil {
 		return nil, err
 	}
-	p.rates = rates.New(source, log)
 	if c.OTLP.Endpoint != "" {
 		p.otlp = otlp.New(otlp.Config{
 			Endpoint: c.OTLP.Endpoint, Headers: c.OTLP.Headers, TLS: c.OTLP.TLS, Interval: c.OTLP.Interval, Version: version, Host: hostname(),
@@ -219,13 +222,14 @@ func (p *daemon) serve(ctx context.Context) error {
 	run(func(ctx context.Context) { p.state.GoBackWhenDue(ctx, p.log, p.tellOfRevision) })
 	run(p.monitor.Run)
 	run(p.passive.Run)
-	run(p.datapath.LogDrops)
+	run(p.drops().run)
 	run(p.datapath.KeepHostPorts)
 	run(p.datapath.RecountSockets)
 	run(p.datapath.KeepProbes)
 	run(p.pins.run)
 	run(p.pressure.run)
 	run(p.rates.Run)
+	run(p.peaks.run)
 	run(p.attach)
 	run(returnMemory)
 	err = group.Wait()

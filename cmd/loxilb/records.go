@@ -7,6 +7,7 @@ import (
 
 	"loxilb/internal/compile"
 	"loxilb/internal/lb"
+	"loxilb/internal/logs"
 	"loxilb/internal/netdev"
 	"loxilb/internal/record"
 )
@@ -109,6 +110,6 @@ func (w *recordWriter) tell(untold lb.Untold) {
 	if untold == w.said || time.Since(w.saidAt) < recordNews {
 		return
 	}
-	w.log.Warn("packets of firewall rules were not recorded", "beyond_rate", untold.Sampled-w.said.Sampled, "no_room", untold.Lost-w.said.Lost)
+	w.log.Warn("packets of firewall rules were not recorded", "beyond_rate", logs.Count(untold.Sampled-w.said.Sampled), "no_room", logs.Count(untold.Lost-w.said.Lost))
 	w.said, w.saidAt = untold, time.Now()
 }

@@ -25,12 +25,8 @@ type Sink interface {
 	Close() error
 }
 
-const (
-	// again is after how long a source that has failed is asked again.
-	again = time.Second
-	// tellEvery is how often it is said at most that a sink fails.
-	tellEvery = time.Minute
-)
+// again is after how long a source that has failed is asked again.
+const again = time.Second
 
 // Logger hands what a source tells on to sinks, each by itself: one that fails keeps no other from writing.
 type Logger struct {
@@ -46,7 +42,6 @@ type Logger struct {
 type outlet struct {
 	Sink
 	lost    uint64 // events that could not be written
-	failed  time.Time
 	failing bool
 }
 
@@ -98,9 +93,7 @@ func (l *Logger) write(now time.Time, events []lb.ConnectionEvent, untold uint64
 			continue
 		}
 		o.lost += uint64(len(events))
-		if !o.failing || now.Sub(o.failed) >= tellEvery {
-			l.log.Error("connections are not logged", "to", o.Name(), "lost", o.lost, "error", err)
-			o.failing, o.failed = true, now
-		}
+		l.log.Error("connections are not logged", "to", o.Name(), "lost", o.lost, "error", err)
+		o.failing = true
 	}
 }

@@ -69,6 +69,7 @@ type Status struct {
 	Checked                      time.Time     // when the last probe ended
 	Downs                        uint64        // how often State has become Down
 	WasDown                      time.Duration // for how long it was, before Since
+	Failed                       uint64        // probes that have failed in all
 }
 
 // Downtime is for how long State was Down in all, until a time.

@@ -31,6 +31,7 @@ type verdict struct {
 	history []Change
 	downs   uint64        // how often it has become down
 	wasDown time.Duration // for how long it was, before since
+	failed  uint64        // probes, in all
 
 	noted      State // what probeState was when note was called last
 	notedSince time.Time
@@ -74,6 +75,7 @@ func (v *verdict) success(what string, delay time.Duration, rise int, begun time
 func (v *verdict) failure(what string, fall int, begun time.Time) {
 	v.successes = 0
 	v.failures++
+	v.failed++
 	v.follow(v.failures, begun)
 	if v.probed == Unknown {
 		fall = 1
@@ -137,7 +139,7 @@ func (v *verdict) status(subject string) Status {
 	s := Status{
 		State: v.state(), Asked: v.probeState(), Since: v.since, AskedSince: v.notedSince, Evidence: v.evidence(subject), History: slices.Clone(v.history),
 		Failures: v.failures, Successes: v.successes, First: v.first, Last: v.last, Checked: v.checked,
-		Downs: v.downs, WasDown: v.wasDown, Told: v.told != Unknown, Undecided: v.what != "" && v.of == 0,
+		Downs: v.downs, WasDown: v.wasDown, Failed: v.failed, Told: v.told != Unknown, Undecided: v.what != "" && v.of == 0,
 	}
 	delays := v.delays[:min(v.answered, delaysLength)]
 	if len(delays) == 0 {

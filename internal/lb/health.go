@@ -51,4 +51,5 @@ type EndpointHealth struct {
 	Changes                      uint64        // of the state, since it is probed
 	Downs                        uint64        // how often it has become down since it is probed
 	Downtime                     time.Duration // for how long it was down in all
+	Failed                       uint64        // probes that have failed in all
 }

@@ -51,6 +51,15 @@ func (s *Service) Instance() string {
 	return DefaultInstance
 }
 
+// OwnAddresses are those that the node which owns the service answers for: its VIPs, and sources of its own choice.
+func (s *Service) OwnAddresses() []netip.Addr {
+	var out []netip.Addr
+	if s.VIP.IsValid() && !s.VIP.IsUnspecified() {
+		out = append(out, s.VIP)
+	}
+	return append(append(out, s.Secondary...), s.SNAT...)
+}
+
 // Instance is the role of this node for the services of an instance.
 type Instance struct {
 	Name  string     `json:"name"` // as it was given

@@ -1,6 +1,6 @@
-// Package logs makes the daemon's log: text on standard error, or fields for systemd's journal, and text in memory. On the way there, a line
-// that asks for action gets a hint (messages.go), a value is cut to what a line has room for, and a message that comes too often is
-// left out, and counted (limit.go).
+// Package logs makes the daemon's log: text on standard error, or fields for systemd's journal, and text in memory. On
+// the way there, a warning that repeats is summarized (repeat.go), a message that comes too often is left out and
+// counted (limit.go), a line that asks for action gets a hint (messages.go), and long values are cut.
 package logs
 
 import (
@@ -15,7 +15,7 @@ import (
 // longest is how many bytes of a value a line has: what users, and names in the network, can bring into it has no such bound.
 const longest = 1024
 
-// New makes a log, from the level on. Its last lines go to memory too. What it has left out, and not told yet, flush tells.
+// New makes a log, from the level on. Its last lines go to memory too. flush writes pending summaries.
 func New(level slog.Leveler, memory io.Writer, standardError *os.File) (log *slog.Logger, flush func()) {
 	text := func(w io.Writer) slog.Handler { return slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}) }
 	out := text(standardError)
@@ -23,7 +23,8 @@ func New(level slog.Leveler, memory io.Writer, standardError *os.File) (log *slo
 		out = j
 	}
 	limit := newLimit(handler{slog.NewMultiHandler(text(memory), out)})
-	return slog.New(limit), limit.flush
+	repeats := newRepeats(limit)
+	return slog.New(repeats), func() { repeats.flush(); limit.flush() }
 }
 
 // handler adds hints, and cuts values.

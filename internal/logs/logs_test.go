@@ -35,7 +35,8 @@ func written(t *testing.T, f *os.File) string {
 	return string(text)
 }
 
-// TestFlood: whoever causes lines, in whatever number and from wherever at once, gets 100 of a message a minute, and what was left out is counted.
+// TestFlood: a message has 100 lines a minute at most, whoever causes them and at however many places; further lines are
+// counted.
 //
 // P62 nobody floods the log, or forges a line of it
 func TestFlood(t *testing.T) {
@@ -44,10 +45,10 @@ func TestFlood(t *testing.T) {
 	err := file(t)
 	log, flush := New(slog.LevelInfo, &memory, err)
 	var running sync.WaitGroup
-	for i := range 10 {
+	for client := range 10 {
 		running.Go(func() {
-			for range 1000 {
-				log.With("client", i).Warn("packets dropped", "reason", "no-endpoint")
+			for n := range 1000 {
+				log.With("key", client).Warn("packets dropped", "reason", "no-endpoint", "service", n)
 			}
 		})
 	}

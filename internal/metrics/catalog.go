@@ -51,7 +51,7 @@ type family struct {
 
 // families are all of them.
 func families() []family {
-	return slices.Concat(daemonFamilies(), machineFamilies(), tableFamilies(), mapFamilies(), trafficFamilies(), serviceFamilies(), endpointFamilies(),
+	return slices.Concat(daemonFamilies(), ownerFamilies(), machineFamilies(), tableFamilies(), mapFamilies(), trafficFamilies(), serviceFamilies(), endpointFamilies(),
 		healthFamilies(), drainFamilies(), ruleFamilies(), contractFamilies(), formerFamilies())
 }
 

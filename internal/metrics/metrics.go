@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 
 	"loxilb/internal/desired"
+	"loxilb/internal/lb"
 )
 
 const (
@@ -31,8 +32,18 @@ type Options struct {
 	Endpoints bool        // series of each endpoint, too
 	Compat    bool        // the names of the existing loxilb, too
 	Ready     func() bool // whether packets are balanced; nil: they are
+	Peaks     Peaks       // nil: they are not followed
+	// Certificates are those in use; probed yields what is probed. nil: there are none.
+	Certificates func(probed func(func(*lb.EndpointHealth) bool)) []Certificate
 
-	cpu *cpu
+	cpu      *cpu
+	troubles *troubles
+}
+
+// Peaks are the most connections that there were at once.
+type Peaks interface {
+	Table() uint64
+	Service(key lb.Key) uint64 // of one that has a limit
 }
 
 // Metrics answers scrapes.
@@ -49,7 +60,7 @@ type Metrics struct {
 
 // New makes the metrics of a daemon.
 func New(st *desired.State, src Source, o Options, log *slog.Logger) (*Metrics, error) {
-	o.cpu = &cpu{}
+	o.cpu, o.troubles = &cpu{}, &troubles{}
 	requests, refused := requestMetrics()[0], requestMetrics()[1]
 	m := &Metrics{
 		options: o, store: st, src: src, log: log,

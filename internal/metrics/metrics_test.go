@@ -34,6 +34,7 @@ func (fake) Endpoints(yield func(*lb.EndpointHealth) bool) {
 	for i, state := range []lb.HealthState{lb.HealthUp, lb.HealthDown, lb.HealthUnknown} {
 		e := &lb.EndpointHealth{State: state, Changes: uint64(i), Failures: 2 * i, AvgDelay: time.Duration(2-i) * time.Millisecond, Since: time.Unix(1700000000+int64(i), 0)}
 		e.Addr, e.Probe = netip.AddrFrom4([4]byte{31, 31, 31, byte(1 + i)}), lb.Probe{Type: lb.ProbeTCP, Port: 5001}
+		e.Failed, e.Downtime, e.Services = uint64(3*i), time.Duration(i)*1500*time.Millisecond, []lb.Key{{VIP: netip.MustParseAddr("20.20.20.1"), Port: 2020, Protocol: lb.TCP}}
 		if i == 2 {
 			e.Name = `a "b"`
 		}
@@ -121,8 +122,19 @@ func (fake) Counts() map[string]map[status.State]int {
 
 // full shows everything that there is to show.
 func full() Options {
-	return Options{Build: Build{Version: "v1", Kernel: "6.18.5", Hook: "tcx"}, Endpoints: true, Compat: true}
+	return Options{
+		Build: Build{Version: "v1", Kernel: "6.18.5", Hook: "tcx"}, Endpoints: true, Compat: true, Peaks: fakePeaks{},
+		Certificates: func(func(func(*lb.EndpointHealth) bool)) []Certificate {
+			return []Certificate{{Use: "api", File: "/etc/loxilb/tls.crt", End: time.Unix(1800000000, 0)}}
+		},
+	}
 }
+
+type fakePeaks struct{}
+
+func (fakePeaks) Table() uint64 { return 1234 }
+
+func (fakePeaks) Service(key lb.Key) uint64 { return uint64(key.Port) }
 
 func newMetrics(t *testing.T, src Source, o Options) *Metrics {
 	t.Helper()
@@ -139,7 +151,7 @@ func newMetrics(t *testing.T, src Source, o Options) *Metrics {
 	_, _, err = st.Commit("test", func(tx *store.Tx) error {
 		for _, line := range []string{
 			"20.20.20.1:2020/tcp endpoints=31.31.31.1:5001,32.32.32.1:5001:0 name=web",
-			"20.20.20.1:2021/tcp endpoints=31.31.31.1:5002,32.32.32.1:5002 name=web",
+			"20.20.20.1:2021/tcp endpoints=31.31.31.1:5002,32.32.32.1:5002 name=web max-connections=100",
 			"20.20.20.1:2022/tcp endpoints=31.31.31.1:5003",
 			"[2001:db8::1]:53/udp endpoints=[2001:db8::2]:53",
 		} {
@@ -159,6 +171,9 @@ func newMetrics(t *testing.T, src Source, o Options) *Metrics {
 			if err := st.Rules.Put(tx, r); err != nil {
 				return err
 			}
+		}
+		if err := st.Instances.Put(tx, lb.Instance{Name: "llb-inst1", Role: lb.RoleBackup, VIP: netip.MustParseAddr("20.20.20.9")}); err != nil {
+			return err
 		}
 		return st.Drains.Put(tx, lb.Drain{Addr: netip.MustParseAddr("31.31.31.1"), Rate: 100, Deadline: time.Unix(1800000000, 0)})
 	})

@@ -49,6 +49,18 @@ func serviceFamilies() []family {
 				p.add(float64(r.stats.In.Bytes), r.key, "in")
 				p.add(float64(r.stats.Out.Bytes), r.key, "out")
 			})},
+		{Metric{"loxilb_service_connections_limit", Gauge, of, "Open connections that the service may have (--max-connections); no series: any number.", OfService},
+			ofLimited(func(_ *view, r *row, p *page) { p.add(float64(r.limit), r.key) })},
+		{Metric{"loxilb_service_connections_peak", Gauge, of, "Most open connections that the service had at once since the daemon began, as read every 5 s; of services with --max-connections.", OfService},
+			ofLimited(func(v *view, r *row, p *page) {
+				if v.Peaks != nil {
+					p.add(float64(v.Peaks.Service(r.of)), r.key)
+				}
+			})},
+		{Metric{"loxilb_service_failed_probes_total", Counter, of, "Probes of the service's endpoints that have failed since the daemon began; no series before there is something to count.", OfService},
+			ofTroubled(func(t trouble) float64 { return float64(t.failed) })},
+		{Metric{"loxilb_service_endpoint_downtime_seconds_total", Counter, of, "Time for which endpoints of the service were down since the daemon began, added up; no series before there is something to count.", OfService},
+			ofTroubled(func(t trouble) float64 { return t.downtime.Seconds() })},
 		{Metric{"loxilb_service_refused_packets_total", Counter, []string{"service", "reason"}, "Packets of clients that asked the service for a connection in vain, by the reason of the drop, which docs/drop-reasons.md explains; no series of a reason: none.", OfService},
 			func(v *view, p *page) {
 				ofServices(func(r *row, p *page) { r.addRefusals(p, v.Endpoints) })(v, p)
@@ -97,6 +109,28 @@ func ofServices(f func(r *row, p *page)) func(*view, *page) {
 		for i := range v.rows {
 			if v.rows[i].known {
 				f(&v.rows[i], p)
+			}
+		}
+	}
+}
+
+// ofLimited calls f for services that have a limit of open connections.
+func ofLimited(f func(v *view, r *row, p *page)) func(*view, *page) {
+	return func(v *view, p *page) {
+		for i := range v.rows {
+			if v.rows[i].limit > 0 {
+				f(v, &v.rows[i], p)
+			}
+		}
+	}
+}
+
+// ofTroubled adds a value of each service whose endpoints have counted something against them.
+func ofTroubled(value func(trouble) float64) func(*view, *page) {
+	return func(v *view, p *page) {
+		for i := range v.rows {
+			if t, counted := v.troubles[v.rows[i].of]; counted {
+				p.add(value(t), v.rows[i].key)
 			}
 		}
 	}

@@ -19,6 +19,11 @@ func tableFamilies() []family {
 	return []family{
 		number("loxilb_connections", Gauge, "Connections that are tracked now.", func(v *view) float64 { return float64(v.tracked) }),
 		number("loxilb_connections_max", Gauge, "Connections that can be tracked.", func(v *view) float64 { return float64(v.limit) }),
+		{Metric{"loxilb_connections_peak", Gauge, nil, "Most connections that were tracked at once since the daemon began, as read every 5 s.", Always}, func(v *view, p *page) {
+			if v.Peaks != nil {
+				p.add(float64(v.Peaks.Table()))
+			}
+		}},
 		{Metric{"loxilb_drops_total", Counter, []string{"reason"}, "Packets dropped, by reason.", Always}, func(v *view, p *page) {
 			for _, reason := range sorted(v.drops) {
 				p.add(float64(v.drops[reason]), reason)

@@ -88,6 +88,9 @@ type view struct {
 	drained map[netip.Addr][]int // their places, by address
 	health  lb.HealthCount       // of probed endpoints
 
+	instances map[string]lb.Instance // that have a role
+	troubles  map[lb.Key]trouble
+
 	lifetimes []lb.Lifetimes
 }
 
@@ -96,6 +99,8 @@ type row struct {
 	key         string
 	name        string
 	protocol    lb.Protocol
+	of          lb.Key
+	limit       uint32   // of open connections; 0: none
 	weights     []uint16 // of endpoints; as endpoints, only if there are series of them
 	endpoints   []string
 	stats       lb.ServiceStats
@@ -127,6 +132,12 @@ func look(o Options, st *desired.State, src Source) *view {
 	}
 	v.lookAtServices()
 	v.health = src.EndpointCount()
+	v.instances = st.Instances.Here(v.snap)
+	keys := make([]lb.Key, len(v.rows))
+	for i := range v.rows {
+		keys[i] = v.rows[i].of
+	}
+	v.troubles = o.troubles.look(keys, src.Endpoints)
 	return v
 }
 
@@ -137,7 +148,7 @@ func (v *view) lookAtServices() {
 	drains := servicestate.DrainsOf(v.store.Drains.All(v.snap))
 	for s := range v.store.Services.EachShared(v.snap) {
 		keys, services = append(keys, s.Key), append(services, s)
-		v.rows = append(v.rows, row{key: s.Key.String(), name: s.Name, protocol: s.Protocol})
+		v.rows = append(v.rows, row{key: s.Key.String(), of: s.Key, name: s.Name, protocol: s.Protocol, limit: s.MaxConnections})
 	}
 	v.machine = v.src.Census(keys, func(place int, s *lb.ServiceStats) {
 		r := &v.rows[place]

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"loxilb/internal/event"
 	"loxilb/internal/health"
 	"loxilb/internal/lb"
+	"loxilb/internal/logs"
 )
 
 // Health knows how endpoints are: it has them probed, tells of changes, and has the services that heed them applied again.
@@ -92,9 +94,9 @@ func (h *Health) Changed(key string) {
 			continue
 		}
 		if c.To == health.Down {
-			h.Log.Warn("endpoint is down", "endpoint", e.Object(), "evidence", c.Evidence, "services", len(users))
+			h.Log.Warn("endpoint is down", "endpoint", e.Object(), "evidence", c.Evidence, "services", namesOf(users))
 		} else {
-			h.Log.Info("endpoint is up again", "endpoint", e.Object(), "evidence", c.Evidence, "services", len(users))
+			h.Log.Info("endpoint is up again", "endpoint", e.Object(), "evidence", c.Evidence, "services", namesOf(users))
 		}
 	}
 }
@@ -106,6 +108,15 @@ func firstOf(users []lb.Key) (list []string) {
 		list = append(list, k.String())
 	}
 	return list
+}
+
+// namesOf names services in a line of the log.
+func namesOf(users []lb.Key) string {
+	list := firstOf(users)
+	if more := len(users) - len(list); more > 0 {
+		list = append(list, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(list, ", ")
 }
 
 // again has services applied that heed something else than before.
@@ -139,7 +150,7 @@ func (h *Health) closeWindow() {
 	h.logging = false
 	h.mu.Unlock()
 	if untold > 0 {
-		h.Log.Warn("more endpoints have become up or down", "changes", untold, "hint", "loxicmd get endpoint")
+		h.Log.Warn("more endpoints have become up or down", "changes", logs.Count(untold), "hint", "loxicmd get endpoint")
 	}
 }
 
@@ -253,6 +264,7 @@ func (p *probes) health(key string) (*lb.EndpointHealth, bool) {
 		State: lb.HealthState(s.State), Red: r.red, Since: s.Since, Checked: s.Checked, Evidence: s.Evidence,
 		MinDelay: s.MinDelay, AvgDelay: s.AvgDelay, MaxDelay: s.MaxDelay,
 		Failures: s.Failures, Successes: s.Successes, Changes: r.changes, Downs: s.Downs, Downtime: s.Downtime(time.Now()),
+		Failed: s.Failed,
 	}
 	for _, c := range s.History {
 		e.History = append(e.History, lb.HealthChange{At: c.At, From: lb.HealthState(c.From), To: lb.HealthState(c.To), Evidence: c.Evidence})

@@ -73,7 +73,7 @@ func (x *index) hasHost(a netip.Addr) bool { return x.named[a].reached > 0 }
 
 // keep counts the addresses of a service as in use although it is not in the data path, until release.
 func (x *index) keep(s *lb.Service) {
-	k := keptService{s.Instance(), ownable(s)}
+	k := keptService{s.Instance(), s.OwnAddresses()}
 	x.kept[s.Key] = k
 	for _, a := range k.vips {
 		x.vips.add(a, k.instance)
@@ -97,7 +97,7 @@ func (x *index) add(i indexed) {
 	if row := compile.Key(s.Key); row.Ranged() {
 		x.rows[row]++
 	}
-	for _, a := range ownable(s) {
+	for _, a := range s.OwnAddresses() {
 		x.vips.add(a, s.Instance())
 	}
 	x.count(&i, 1)
@@ -116,7 +116,7 @@ func (x *index) remove(key lb.Key) (i indexed) {
 			delete(x.rows, row)
 		}
 	}
-	for _, a := range ownable(i.service) {
+	for _, a := range i.service.OwnAddresses() {
 		x.vips.remove(a, i.service.Instance())
 	}
 	x.count(&i, -1)
@@ -220,15 +220,6 @@ func (x *index) reached(snapshot *store.Snapshot, services *desired.Services, ke
 		}
 	}
 	return vips
-}
-
-// ownable lists the addresses of a service that this machine has to answer for: its VIPs, and sources of its own choice.
-func ownable(s *lb.Service) []netip.Addr {
-	var out []netip.Addr
-	if s.VIP.IsValid() && !s.VIP.IsUnspecified() {
-		out = append(out, s.VIP)
-	}
-	return append(append(out, s.Secondary...), s.SNAT...)
 }
 
 // users counts, by instance, the services that use an address: most addresses are of one instance.

@@ -93,7 +93,7 @@ func (s *Services) feedRoles(ctx context.Context, snapshot *store.Snapshot) {
 			s.consequences.follow(key)
 			continue
 		}
-		for _, a := range ownable(i.service) {
+		for _, a := range i.service.OwnAddresses() {
 			if failed[a] != nil { // it says so, and is tried again
 				s.Mark(key)
 			}

@@ -289,14 +289,14 @@ func (s *Services) write(ctx context.Context, items []item) (touched []netip.Add
 			continue
 		}
 		if i.before = s.index.remove(i.Key); i.before.service != nil {
-			touched = append(touched, ownable(i.before.service)...)
+			touched = append(touched, i.before.service.OwnAddresses()...)
 		}
 		ended = true
 		if i.service == nil {
 			gone = append(gone, i)
 			continue
 		}
-		touched = append(touched, ownable(i.service)...)
+		touched = append(touched, i.service.OwnAddresses()...)
 		s.index.add(i.indexed())
 		put = append(put, i)
 	}
@@ -403,7 +403,7 @@ func (s *Services) ownVIPs(ctx context.Context, items []item, touched []netip.Ad
 		if i.Err != nil || i.service == nil {
 			continue
 		}
-		for _, a := range ownable(i.service) {
+		for _, a := range i.service.OwnAddresses() {
 			if err := failed[a]; err != nil {
 				i.Err = fmt.Errorf("own VIP %s: %w", a, err)
 			}

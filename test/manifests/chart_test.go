@@ -47,7 +47,7 @@ func TestSchemas(t *testing.T) {
 	dir := t.TempDir()
 	writeSchemas(t, dir)
 	list, err := filepath.Glob(chart + "/ci/*-values.yaml")
-	if err != nil || len(list) < 3 {
+	if err != nil || len(list) < 4 {
 		t.Fatalf("%d files of values, %v", len(list), err)
 	}
 	for _, values := range list {
@@ -110,14 +110,19 @@ func writeSchemas(t *testing.T, dir string) {
 		}
 	}
 	for file, definition := range map[string]string{"daemonset-apps-v1": "io.k8s.api.apps.v1.DaemonSet", "service-v1": "io.k8s.api.core.v1.Service"} {
-		schema := map[string]any{"$ref": "#/definitions/" + definition, "definitions": openapi.Definitions}
-		text, err := json.Marshal(schema)
-		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, file+".json"), text, 0o644)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		writeSchema(t, dir, file, map[string]any{"$ref": "#/definitions/" + definition, "definitions": openapi.Definitions})
+	}
+	writeOperatorSchemas(t, dir)
+}
+
+func writeSchema(t *testing.T, dir, name string, schema any) {
+	t.Helper()
+	text, err := json.Marshal(schema)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, name+".json"), text, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -184,6 +189,8 @@ func TestRefused(t *testing.T) {
 		"api.access=open,api.port=65536":                      "/api/port",
 		"api.access=open,stateDir=state":                      "/stateDir",
 		"api.access=open,extraArgs=--metrics-detail=endpoint": "/extraArgs",
+		"api.access=node,monitoring.serviceMonitor=true":      "monitoring.serviceMonitor needs api.access=open or api.access=token",
+		"api.access=open,monitoring.runbooks=alerts.md":       "/monitoring/runbooks",
 	} {
 		if _, err := render(t, versions()[0], "--set="+args); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", args, err, want)

@@ -108,7 +108,7 @@ func (h *Hooks) SetEgressAll(wanted bool) {
 			continue
 		}
 		if err := h.setEgress(a, wanted); err != nil {
-			h.programs.Log.Warn("an interface does not follow endpoints on this machine", "error", err)
+			h.programs.Log.Warn("an interface does not follow endpoints on this machine", "interface", a.Name, "error", err)
 		}
 	}
 }

@@ -87,7 +87,7 @@ func (t *Table) endForATurn(ctx context.Context, kicked bool) (wait time.Duratio
 			n := min(e.allowed(), left)
 			left -= n
 			if err := t.endQueued(e, n); err != nil {
-				return 0, err
+				return 0, fmt.Errorf("endpoint %s: %w", e.Addr, err)
 			}
 		}
 		sleep(ctx, endTick)

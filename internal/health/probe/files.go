@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"loxilb/internal/expiry"
 )
 
 // Files is the directory that probes have their files from. Whoever may use the API names them, and the daemon reads them as root: so
@@ -106,4 +108,13 @@ func (e *fileError) Unwrap() []error {
 		return []error{ErrNotAsked}
 	}
 	return []error{ErrNotAsked, e.cause}
+}
+
+// Expiry is when the first certificate of a file ends.
+func (f Files) Expiry(name string) (time.Time, error) {
+	content, err := f.read(name)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return expiry.Of(content)
 }

@@ -8,10 +8,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"loxilb/internal/metrics"
 	"loxilb/internal/netnstest"
 	"loxilb/internal/netnstest/labtest"
 	"loxilb/test/net/rig"
@@ -81,13 +83,13 @@ func (p *prometheus) shows(query string) error {
 
 // dashboard is what is read of a file for Grafana.
 type dashboard struct {
-	Title, UID string
-	Templating struct {
+	Title, UID, Description string
+	Templating              struct {
 		List []struct{ Name, Type, Definition string }
 	}
 	Panels []struct {
-		Title   string
-		Targets []struct{ Expr string }
+		Title, Description string
+		Targets            []struct{ Expr string }
 	}
 }
 
@@ -190,6 +192,98 @@ func TestPrometheus(t *testing.T) {
 				t.Errorf("%s is %s: %s %s", rule.Name, rule.State, rule.Health, rule.LastError)
 			}
 		}
+	}
+}
+
+// TestDashboardsByDefault: with the default detail of metrics each query of each dashboard shows something, but for the
+// dashboard that says that it needs more.
+func TestDashboardsByDefault(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{Args: []string{"--metrics-detail=service"}})
+	r.ServeNames()
+	r.Loxicmd("create lb 20.20.20.1 --tcp=80:5001 --endpoints=%s --monitor --probe-interval=200ms --name=web", rig.Endpoints4())
+	r.Loxicmd("create lb 20.20.20.1 --tcp=81:5001 --endpoints=32.32.32.1:1,17.17.17.1:0 --max-connections=100")
+	r.Loxicmd("create lb 20.20.20.1 --tcp=82:5002 --endpoints=32.32.32.1:1 --monitor --probe-interval=200ms")
+	r.Loxicmd("drain endpoint 17.17.17.1:5001 --deadline=1h")
+	r.Loxicmd("set hastate MASTER")
+	p := startPrometheus(t, r, 9092)
+	client, stop := context.WithCancel(t.Context())
+	asked := make(chan error, 1)
+	go func() { asked <- ask(client, r) }()
+	defer func() {
+		stop()
+		if err := <-asked; err != nil {
+			t.Error(err)
+		}
+	}()
+	for file, d := range dashboards(t) {
+		if needsEndpoints(d.Description) {
+			continue
+		}
+		for _, query := range d.queries() {
+			labtest.Eventually(t, 30*time.Second, func(context.Context) error {
+				if err := p.shows(query); err != nil {
+					return fmt.Errorf("%s: %w", file, err)
+				}
+				return nil
+			})
+		}
+	}
+	for _, query := range []string{
+		`loxilb_vip_owner{vip="20.20.20.1"} == 1`, `loxilb_instance_role{name="llb-inst0",role="MASTER"} == 1`, `loxilb_connections_peak > 0`,
+		`loxilb_service_connections_limit{service="20.20.20.1:81/tcp"} == 100`, `loxilb_service_connections_peak{service="20.20.20.1:81/tcp"} == 0`,
+		`loxilb_service_failed_probes_total{service="20.20.20.1:82/tcp"} > 2`, `loxilb_service_endpoint_downtime_seconds_total{service="20.20.20.1:82/tcp"} > 1`,
+	} {
+		labtest.Eventually(t, 30*time.Second, func(context.Context) error { return p.shows(query) })
+	}
+	if p.shows(`loxilb_service_failed_probes_total{service="20.20.20.1:80/tcp"}`) == nil {
+		t.Error("probes of a service whose endpoints are all up have failed")
+	}
+}
+
+// needsEndpoints reports whether a description says that series of endpoints are needed.
+func needsEndpoints(description string) bool {
+	return strings.Contains(description, "Needs --metrics-detail=endpoint")
+}
+
+// TestDetailOfQueries: each query of dashboards and rules is of series that there are. If they are there with
+// --metrics-detail=endpoint alone, the description says so, or the query has something else to show.
+func TestDetailOfQueries(t *testing.T) {
+	t.Parallel()
+	known := map[string]metrics.When{}
+	for _, m := range metrics.Catalog() {
+		known[m.Name] = m.When
+		if m.Type == metrics.Histogram {
+			for _, part := range []string{"_bucket", "_sum", "_count"} {
+				known[m.Name+part] = m.When
+			}
+		}
+	}
+	check := func(what, query string, may bool) {
+		t.Helper()
+		for _, m := range regexp.MustCompile(`(?:^|[^:\w])(loxilb_\w+)`).FindAllStringSubmatch(query, -1) {
+			when, is := known[m[1]]
+			switch {
+			case !is, when == metrics.Contract, when == metrics.Former:
+				t.Errorf("%s: there is no %s", what, m[1])
+			case when == metrics.OfEndpoint && !may:
+				t.Errorf("%s: %s needs --metrics-detail=endpoint", what, m[1])
+			}
+		}
+	}
+	for file, d := range dashboards(t) {
+		for _, panel := range d.Panels {
+			for _, target := range panel.Targets {
+				may := needsEndpoints(d.Description) || strings.Contains(panel.Description, "unless loxilb has --metrics-detail=endpoint") && strings.Contains(target.Expr, " or ")
+				check(file+": "+panel.Title, target.Expr, may)
+			}
+		}
+		for _, v := range d.Templating.List {
+			check(file+": "+v.Name, v.Definition, needsEndpoints(d.Description))
+		}
+	}
+	for _, one := range alerts(t) {
+		check(one.Alert, one.Expr, needsEndpoints(one.Annotations["description"]))
 	}
 }
 

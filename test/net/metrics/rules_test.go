@@ -35,13 +35,17 @@ func TestRules(t *testing.T) {
 		if !strings.Contains(string(tests), `{labels: 'ALERTS{alertname="`+alert.Alert+`", alertstate="firing"`) {
 			t.Errorf("no test fires %s", alert.Alert)
 		}
-		page, section, _ := strings.Cut(alert.Annotations["runbook"], "#")
+		address, section, _ := strings.Cut(alert.Annotations["runbook_url"], "#")
+		page, full := strings.CutPrefix(address, "https://loxilb.invalid/")
+		if !full {
+			t.Errorf("%s: %q is no full URL", alert.Alert, address)
+		}
 		text, err := os.ReadFile(filepath.Join(deploy, "..", page))
 		if err != nil {
 			t.Errorf("%s: %v", alert.Alert, err)
 		}
 		if section != strings.ToLower(alert.Alert) || !strings.Contains(string(text), "\n## "+alert.Alert+"\n") {
-			t.Errorf("%s has no section %s", alert.Alert, alert.Annotations["runbook"])
+			t.Errorf("%s has no section %s", alert.Alert, alert.Annotations["runbook_url"])
 		}
 		if alert.Annotations["summary"] == "" || alert.Labels["severity"] == "" {
 			t.Errorf("%s has no summary, or no severity", alert.Alert)
@@ -51,7 +55,7 @@ func TestRules(t *testing.T) {
 
 // alert is a rule that has one.
 type alert struct {
-	Alert               string
+	Alert, Expr         string
 	Annotations, Labels map[string]string
 }
 

@@ -28,3 +28,8 @@ httpGet:
   host: 127.0.0.1
   {{- end }}
 {{- end }}
+
+{{- /* The port of the API at the node's address. */ -}}
+{{- define "loxilb.metricsPort" -}}
+{{ if eq .Values.api.access "token" }}{{ .Values.api.tlsPort }}{{ else }}{{ .Values.api.port }}{{ end }}
+{{- end }}

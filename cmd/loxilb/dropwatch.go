@@ -1,0 +1,220 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"loxilb/internal/datapath/tables"
+	"loxilb/internal/dropreason"
+	"loxilb/internal/logs"
+	"loxilb/internal/netdev/diagnosis"
+	"loxilb/internal/netdev/neighbour"
+)
+
+const (
+	dropPeriod = time.Second
+	// namedDrops bounds how many services or endpoints are named for a reason.
+	namedDrops = 5
+	// namedFor is after how long without drops a service makes room for others.
+	namedFor = 10 * time.Minute
+)
+
+// ownDrops are the reasons that the owner of this machine can do something about. The others are the sender's doing,
+// or configured, and are logged for debugging only.
+func ownDrops() []string {
+	return []string{
+		"no-endpoint", "conntrack-full", "no-route", "route-unreachable", forwardingOff, "route-encap", "tuple-in-use",
+		"snat-ports-exhausted", "dsr-routed",
+	}
+}
+
+// dropWatch warns of dropped packets, and names the services, endpoints or interfaces that they were for. The log
+// summarizes what repeats.
+type dropWatch struct {
+	drops    func() (map[string]uint64, error)
+	refusals func(yield func(tables.Refusal)) error
+	problems func() []diagnosis.Known
+	log      *slog.Logger
+
+	before  map[string]uint64    // dropped packets, by reason
+	refused map[refusalOf]uint64 // packets that services have refused
+	unnamed map[string]uint64    // dropped packets that no service has counted so far
+	named   namedServices
+}
+
+// refusalOf tells counters of refused packets apart.
+type refusalOf struct{ service, reason string }
+
+func (p *daemon) drops() *dropWatch {
+	return &dropWatch{drops: p.datapath.Drops, refusals: p.datapath.EachRefusal, problems: p.network.Problems, log: p.log}
+}
+
+// run looks for dropped packets until ctx ends.
+func (w *dropWatch) run(ctx context.Context) {
+	w.begin()
+	tick := time.NewTicker(dropPeriod)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			w.look()
+			return
+		case <-tick.C:
+			w.look()
+		}
+	}
+}
+
+// begin notes what there is already.
+func (w *dropWatch) begin() {
+	w.unnamed, w.named = map[string]uint64{}, namedServices{}
+	w.before, _ = w.drops() // look reads them again, and logs what is wrong
+	w.newRefusals()
+}
+
+// look logs what was dropped since the last look.
+func (w *dropWatch) look() {
+	now, err := w.drops()
+	if err != nil {
+		w.log.Error("drops cannot be read", "error", err)
+		return
+	}
+	var refusals map[string][]tables.Refusal // read if any packet was dropped that a service may have refused
+	for _, reason := range ownDrops() {
+		n := now[reason] - w.before[reason]
+		if n == 0 && w.unnamed[reason] == 0 {
+			continue
+		}
+		if refusals == nil {
+			refusals = w.newRefusals()
+		}
+		w.tell(reason, n, refusals[reason])
+	}
+	for reason, n := range now {
+		if n -= w.before[reason]; n > 0 && !slices.Contains(ownDrops(), reason) {
+			w.log.Debug("packets dropped", "reason", reason, "packets", n)
+		}
+	}
+	w.before = now
+}
+
+// newRefusals are what services have refused since the last call, by reason.
+func (w *dropWatch) newRefusals() map[string][]tables.Refusal {
+	out, now := map[string][]tables.Refusal{}, make(map[refusalOf]uint64, len(w.refused))
+	err := w.refusals(func(r tables.Refusal) {
+		of := refusalOf{r.Service, r.Reason}
+		now[of] = r.Packets
+		if before := w.refused[of]; r.Packets > before {
+			r.Packets -= before
+			out[r.Reason] = append(out[r.Reason], r)
+		}
+	})
+	if err != nil {
+		w.log.Error("drops cannot be read", "error", err)
+		return out
+	}
+	w.refused = now
+	return out
+}
+
+// tell logs packets that were dropped for a reason.
+func (w *dropWatch) tell(reason string, packets uint64, refusals []tables.Refusal) {
+	if len(refusals) > 0 {
+		w.unnamed[reason] = 0
+		w.tellServices(reason, refusals)
+		return
+	}
+	log, named := w.log, false
+	if reason == forwardingOff {
+		log, named = log.With("interface", "lo"), true
+	} else if endpoints := w.endpoints(); endpoints != "" && slices.Contains(routeDrops(), reason) {
+		log, named = log.With("endpoint", endpoints), true
+	}
+	if !named && w.unnamed[reason] == 0 {
+		w.unnamed[reason] = packets // its service, or the problem of its endpoint, may be known at the next look
+		return
+	}
+	packets += w.unnamed[reason]
+	w.unnamed[reason] = 0
+	warnDropped(log, reason, packets)
+}
+
+const forwardingOff = "forwarding-off"
+
+// routeDrops are the reasons that lie in the way to an endpoint.
+func routeDrops() []string {
+	return []string{"no-route", "route-unreachable", "route-encap", "dsr-routed"}
+}
+
+func warnDropped(log *slog.Logger, reason string, packets uint64) {
+	why, _ := dropreason.Of(reason)
+	log.Warn("packets dropped", "reason", reason, "packets", logs.Count(packets), "hint", why.Remedy)
+}
+
+// tellServices logs what services have refused. The first ones have a line each, and go on having it; the others are
+// counted.
+func (w *dropWatch) tellServices(reason string, refusals []tables.Refusal) {
+	slices.SortFunc(refusals, func(a, b tables.Refusal) int {
+		return cmp.Or(cmp.Compare(b.Packets, a.Packets), cmp.Compare(a.Service, b.Service))
+	})
+	var others int
+	var packets uint64
+	for _, r := range refusals {
+		if !w.named.take(refusalOf{r.Service, reason}) {
+			others++
+			packets += r.Packets
+			continue
+		}
+		log := w.log.With("service", r.Service)
+		if r.Name != "" {
+			log = log.With("name", r.Name)
+		}
+		warnDropped(log, reason, r.Packets)
+	}
+	if others > 0 {
+		warnDropped(w.log.With("services", fmt.Sprintf("%d more", others)), reason, packets)
+	}
+}
+
+// endpoints names those to which the network is known to lead no packets.
+func (w *dropWatch) endpoints() string {
+	var list []string
+	for _, p := range w.problems() {
+		if p.Kind == neighbour.Kind {
+			list = append(list, p.Key)
+		}
+	}
+	slices.Sort(list)
+	if more := len(list) - namedDrops; more > 0 {
+		list = append(list[:namedDrops], fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(list, ", ")
+}
+
+// namedServices are the services that have lines of their own, and when they had one last.
+type namedServices map[refusalOf]time.Time
+
+// take reports whether a service has lines of its own for a reason: few of a reason have, as long as they need them.
+func (n namedServices) take(of refusalOf) bool {
+	now := time.Now()
+	maps.DeleteFunc(n, func(_ refusalOf, last time.Time) bool { return now.Sub(last) > namedFor })
+	if _, has := n[of]; !has {
+		var same int
+		for other := range n {
+			if other.reason == of.reason {
+				same++
+			}
+		}
+		if same >= namedDrops {
+			return false
+		}
+	}
+	n[of] = now
+	return true
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"loxilb/internal/datapath/tables"
+	"loxilb/internal/dropreason"
+	"loxilb/internal/netdev/diagnosis"
+	"loxilb/internal/netdev/neighbour"
+)
+
+// TestOwnDrops: each reason that the log warns of is one, and comes with what to do.
+func TestOwnDrops(t *testing.T) {
+	t.Parallel()
+	for _, name := range ownDrops() {
+		if r, known := dropreason.Of(name); !known || r.Remedy == "" {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+}
+
+// dropBench is a watch of counters that the test sets, and its log.
+type dropBench struct {
+	*dropWatch
+	out      bytes.Buffer
+	dropped  map[string]uint64
+	services []tables.Refusal
+	endpoint string // without a route
+}
+
+func newDropBench() *dropBench {
+	b := &dropBench{dropped: map[string]uint64{}}
+	b.dropWatch = &dropWatch{
+		drops: func() (map[string]uint64, error) {
+			now := map[string]uint64{}
+			for reason, n := range b.dropped {
+				now[reason] = n
+			}
+			return now, nil
+		},
+		refusals: func(yield func(tables.Refusal)) error {
+			for _, r := range b.services {
+				yield(r)
+			}
+			return nil
+		},
+		problems: func() (list []diagnosis.Known) {
+			if b.endpoint != "" {
+				list = append(list, diagnosis.Known{Problem: diagnosis.Problem{Kind: neighbour.Kind, Key: b.endpoint}})
+			}
+			return list
+		},
+		log: slog.New(slog.NewTextHandler(&b.out, nil)),
+	}
+	return b
+}
+
+// expect looks once, and compares the lines but for their hints.
+func (b *dropBench) expect(t *testing.T, want ...string) {
+	t.Helper()
+	b.look()
+	var have []string
+	for line := range strings.Lines(b.out.String()) {
+		_, line, _ = strings.Cut(line, `msg="packets dropped" `)
+		line, _, _ = strings.Cut(line, " hint=")
+		have = append(have, line)
+	}
+	b.out.Reset()
+	if fmt.Sprint(have) != fmt.Sprint(want) {
+		t.Errorf("the lines are %q, want %q", have, want)
+	}
+}
+
+// TestDropsNamed: dropped packets are told with the services that have refused them, or the endpoints without a route.
+// Counters that are read at two times count no packet twice.
+func TestDropsNamed(t *testing.T) {
+	t.Parallel()
+	b := newDropBench()
+	b.dropped["no-endpoint"] = 7
+	b.services = []tables.Refusal{{Service: "20.20.20.1:80/tcp", Name: "web", Reason: "no-endpoint", Packets: 7}, {Service: "20.20.20.1:81/tcp", Reason: "no-endpoint"}}
+	b.begin()
+	b.expect(t)
+	b.dropped["no-endpoint"], b.services[0].Packets = 9, 10 // one came between
+	b.expect(t, "service=20.20.20.1:80/tcp name=web reason=no-endpoint packets=3")
+	b.dropped["no-endpoint"] = 10
+	b.expect(t)
+	b.dropped["no-endpoint"], b.services[1].Packets = 11, 1
+	b.expect(t, "service=20.20.20.1:81/tcp reason=no-endpoint packets=1")
+	b.dropped["tuple-in-use"] = 2
+	b.expect(t)
+	b.expect(t, "reason=tuple-in-use packets=2")
+	b.dropped["no-route"] = 3
+	b.expect(t)
+	b.endpoint = "31.31.31.1"
+	b.expect(t, "endpoint=31.31.31.1 reason=no-route packets=3")
+	b.dropped["forwarding-off"], b.dropped["malformed"] = 4, 4
+	b.expect(t, "interface=lo reason=forwarding-off packets=4")
+}
+
+// TestManyServicesDrop: few services have lines of their own, and go on having them; the others are counted.
+func TestManyServicesDrop(t *testing.T) {
+	t.Parallel()
+	b := newDropBench()
+	b.begin()
+	for i := range uint64(100) {
+		b.services = append(b.services, tables.Refusal{Service: fmt.Sprintf("20.20.20.1:%03d/tcp", i), Reason: "no-endpoint"})
+	}
+	for round := range uint64(3) {
+		for i := range b.services {
+			b.services[i].Packets += 1 + (uint64(i)+50*round)%100
+			b.dropped["no-endpoint"] += 1 + (uint64(i)+50*round)%100
+		}
+		b.look()
+	}
+	if n := strings.Count(b.out.String(), "\n"); n != 3*(namedDrops+1) || len(b.named) != namedDrops {
+		t.Errorf("%d lines, %d services:\n%s", n, len(b.named), b.out.String())
+	}
+	if !strings.Contains(b.out.String(), `services="95 more" reason=no-endpoint`) {
+		t.Error(b.out.String())
+	}
+}

@@ -1,0 +1,166 @@
+package logs
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+)
+
+// bench is a log whose clock goes when it is told to.
+type bench struct {
+	*repeats
+	out    bytes.Buffer
+	now    time.Time
+	timers []*alarm
+}
+
+type alarm struct {
+	at   time.Time
+	ring func()
+}
+
+// Stop reports whether the alarm was still to ring.
+func (a *alarm) Stop() bool {
+	pending := a.ring != nil
+	a.ring = nil
+	return pending
+}
+
+func newBench() *bench {
+	b := &bench{now: time.Unix(1000, 0)}
+	b.repeats = newRepeats(slog.NewTextHandler(&b.out, nil))
+	b.shared.after = func(d time.Duration, f func()) interface{ Stop() bool } {
+		one := &alarm{b.now.Add(d), f}
+		b.timers = append(b.timers, one)
+		return one
+	}
+	return b
+}
+
+// wait lets time pass.
+func (b *bench) wait(d time.Duration) {
+	b.now = b.now.Add(d)
+	for _, one := range b.timers {
+		if ring := one.ring; ring != nil && !one.at.After(b.now) {
+			one.ring = nil
+			ring()
+		}
+	}
+}
+
+// warn logs a line.
+func (b *bench) warn(message string, args ...any) {
+	line := slog.NewRecord(b.now, slog.LevelWarn, message, 0)
+	line.Add(args...)
+	_ = b.Handle(nil, line) //nolint:staticcheck // no handler here asks for a context
+}
+
+// lines are those since the last call, without their time.
+func (b *bench) lines() []string {
+	text := strings.TrimSpace(b.out.String())
+	b.out.Reset()
+	if text == "" {
+		return nil
+	}
+	list := strings.Split(text, "\n")
+	for i, line := range list {
+		_, list[i], _ = strings.Cut(line, "level=WARN msg=")
+	}
+	return list
+}
+
+func (b *bench) expect(t *testing.T, want ...string) {
+	t.Helper()
+	if have := b.lines(); fmt.Sprint(have) != fmt.Sprint(want) {
+		t.Errorf("the lines are\n%s\nwant\n%s", strings.Join(have, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// TestRepeated: a warning that comes each second for two hours has six lines, each of which names the service, and
+// which together count all events. After ten minutes without it, it is news.
+func TestRepeated(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	for range 2 * 3600 {
+		b.warn("packets dropped", "reason", "no-endpoint", "service", "web", "packets", Count(10))
+		b.wait(time.Second)
+	}
+	b.expect(t,
+		`"packets dropped" reason=no-endpoint service=web packets=10`,
+		`"packets dropped" reason=no-endpoint service=web packets=590 repeated=59 period=1m0s`,
+		`"packets dropped" reason=no-endpoint service=web packets=6000 repeated=600 period=10m0s`,
+		`"packets dropped" reason=no-endpoint service=web packets=36000 repeated=3600 period=1h0m0s`)
+	b.flush()
+	b.flush()
+	b.expect(t, `"packets dropped" reason=no-endpoint service=web packets=29400 repeated=2940 period=1h0m0s`)
+	b.wait(newsAfter)
+	b.warn("packets dropped", "reason", "no-endpoint", "service", "web", "packets", Count(10))
+	b.expect(t, `"packets dropped" reason=no-endpoint service=web packets=10`)
+}
+
+// TestRarely: a line whose summary is overdue is written at once, as the summary.
+func TestRarely(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	for range 4 {
+		b.warn("sweep failed", "error", "no memory")
+		b.wait(90 * time.Second)
+	}
+	b.expect(t, `"sweep failed" error="no memory"`, `"sweep failed" error="no memory" repeated=1 period=1m30s`)
+	b.wait(7 * time.Minute)
+	b.expect(t, `"sweep failed" error="no memory" repeated=2 period=10m0s`)
+}
+
+// TestSubjects: what a line is about is told apart, whichever logger it comes from, and what it says of that is not.
+func TestSubjects(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	log := slog.New(b)
+	for range 3 {
+		log.With("service", "a").Warn("x", "error", b.now)
+		log.With("service", "b").Warn("x", "error", b.now)
+		log.Warn("x", "service", "c", "kind", "d")
+		log.Warn("y", "service", "c", "kind", "d")
+		log.Info("x", "service", "a")
+		b.now = b.now.Add(time.Second)
+	}
+	if n := len(b.lines()); n != 4+3 {
+		t.Errorf("%d lines", n)
+	}
+}
+
+// TestChanges: each change of an endpoint's state has its line, until it flaps.
+func TestChanges(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	for range 100 {
+		b.warn("endpoint is down", "endpoint", "31.31.31.1", "evidence", "refused")
+		b.wait(100 * time.Millisecond)
+	}
+	if n := len(b.lines()); n != maxChanges {
+		t.Errorf("%d lines", n)
+	}
+	b.wait(time.Minute)
+	b.expect(t, `"endpoint is down" endpoint=31.31.31.1 evidence=refused repeated=90 period=1m0s`)
+}
+
+// TestManySubjects: subjects are forgotten, or take no memory.
+func TestManySubjects(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	for round := range 3 {
+		for i := range 2 * maxSubjects {
+			b.warn("boot file", "note", fmt.Sprint(round, " ", i))
+		}
+		if n := len(b.shared.known); n != maxSubjects {
+			t.Errorf("%d subjects are kept", n)
+		}
+		b.wait(newsAfter)
+	}
+	if n := len(b.lines()); n != 3*2*maxSubjects {
+		t.Errorf("%d lines", n)
+	}
+}

@@ -1,0 +1,63 @@
+package metrics
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// vipMost bounds how many VIPs have series without --metrics-detail=endpoint.
+const vipMost = 1000
+
+// Certificate is when a file of certificates that is in use ends.
+type Certificate struct {
+	Use  string // api, probe-ca or probe
+	File string
+	End  time.Time
+}
+
+// ownerFamilies say what this node is for others: which node of a cluster has an address.
+func ownerFamilies() []family {
+	return []family{
+		{Metric{"loxilb_instance_role", Gauge, []string{"name", "role"}, "1 for the role of this node for an instance that has been given one: MASTER, BACKUP, FAULT, STOP, NOT_DEFINED.", Always}, func(v *view, p *page) {
+			for _, key := range sorted(v.instances) {
+				p.add(1, key, string(v.instances[key].Role))
+			}
+		}},
+		{Metric{"loxilb_vip_owner", Gauge, []string{"vip"}, "1 of a VIP or source address that this node answers for and announces, 0 of one that another node has. Without --metrics-detail=endpoint, of the first 1,000.", Always}, addOwners},
+		{Metric{"loxilb_certificate_expiry_timestamp_seconds", Gauge, []string{"use", "file"}, "When the first certificate of a file ends, since 1970: that of the API (api), authorities (probe-ca) and client certificates (probe) of probes; of the first 100 files.", Always}, func(v *view, p *page) {
+			if v.Certificates == nil {
+				return
+			}
+			for _, c := range v.Certificates(v.src.Endpoints) {
+				p.add(float64(c.End.Unix()), c.Use, c.File)
+			}
+		}},
+	}
+}
+
+func addOwners(v *view, p *page) {
+	owned := map[netip.Addr]bool{}
+	for s := range v.store.Services.EachShared(v.snap) {
+		role := v.instances[s.Instance()].Role
+		for _, a := range s.OwnAddresses() {
+			owned[a] = owned[a] || role.Owns()
+		}
+	}
+	for _, one := range v.instances {
+		if one.VIP.IsValid() {
+			owned[one.VIP] = owned[one.VIP] || one.Role.Owns()
+		}
+	}
+	list := make([]netip.Addr, 0, len(owned))
+	for a := range owned {
+		list = append(list, a)
+	}
+	slices.SortFunc(list, netip.Addr.Compare)
+	if !v.Endpoints {
+		list = list[:min(len(list), vipMost)]
+	}
+	for _, a := range list {
+		p.add(truth(owned[a]), a.String())
+	}
+}

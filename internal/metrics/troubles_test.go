@@ -1,0 +1,44 @@
+package metrics
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"loxilb/internal/lb"
+)
+
+// TestTroubles: the sums of a service count what its endpoints count while they are in it, and never go back.
+func TestTroubles(t *testing.T) {
+	t.Parallel()
+	web, other := lb.Key{Port: 80}, lb.Key{Port: 81}
+	endpoint := func(last byte, failed uint64, down time.Duration, services ...lb.Key) *lb.EndpointHealth {
+		e := &lb.EndpointHealth{Failed: failed, Downtime: down * time.Second, Services: services}
+		e.Addr, e.Probe.Port = netip.AddrFrom4([4]byte{31, 31, 31, last}), 5001
+		return e
+	}
+	var sums troubles
+	want := func(what string, of lb.Key, failed uint64, down time.Duration, services []lb.Key, list ...*lb.EndpointHealth) {
+		t.Helper()
+		have := sums.look(services, func(yield func(*lb.EndpointHealth) bool) {
+			for _, e := range list {
+				if !yield(e) {
+					return
+				}
+			}
+		})
+		if have[of] != (trouble{failed, down * time.Second}) {
+			t.Errorf("%s: %+v", what, have[of])
+		}
+	}
+	both := []lb.Key{web, other}
+	want("nothing has failed", web, 0, 0, both, endpoint(1, 0, 0, web))
+	want("one fails", web, 3, 10, both, endpoint(1, 3, 10, web), endpoint(2, 0, 0, web))
+	want("probe and handshakes call it down", web, 5, 12, both, endpoint(1, 5, 12, web), endpoint(1, 0, 11, web))
+	want("one comes that has failed before", web, 6, 13, both, endpoint(1, 6, 13, web), endpoint(2, 100, 1000, web, other))
+	want("the other service begins with all of that", other, 101, 1001, both, endpoint(1, 6, 13, web), endpoint(2, 101, 1001, web, other))
+	want("one leaves", web, 9, 16, both, endpoint(2, 103, 1003, web, other))
+	want("one is begun anew", other, 105, 1003, both, endpoint(2, 2, 0, web, other))
+	want("all leave", web, 11, 16, both)
+	want("the service is gone", web, 0, 0, []lb.Key{other})
+}

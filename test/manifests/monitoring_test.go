@@ -1,0 +1,152 @@
+package manifests
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+)
+
+// writeOperatorSchemas makes JSON schemas of the Prometheus operator's own definitions of its objects.
+func writeOperatorSchemas(t *testing.T, dir string) {
+	t.Helper()
+	for file, plural := range map[string]string{"servicemonitor-monitoring-v1": "servicemonitors", "prometheusrule-monitoring-v1": "prometheusrules"} {
+		text, err := os.ReadFile(filepath.Join(os.Getenv("LOXILB_CRDS"), "monitoring.coreos.com_"+plural+".yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var definition struct {
+			Spec struct {
+				Versions []struct {
+					Name   string
+					Schema struct {
+						OpenAPIV3Schema map[string]any `json:"openAPIV3Schema"`
+					}
+				}
+			}
+		}
+		if err := yaml.Unmarshal(text, &definition); err != nil || len(definition.Spec.Versions) != 1 {
+			t.Fatalf("%s: %v, %d versions", file, err, len(definition.Spec.Versions))
+		}
+		schema := definition.Spec.Versions[0].Schema.OpenAPIV3Schema
+		closed(schema)
+		writeSchema(t, dir, file, schema)
+	}
+}
+
+// closed has a schema refuse fields that it does not know, as it drops them without a word otherwise.
+func closed(schema map[string]any) {
+	if schema["x-kubernetes-int-or-string"] == true {
+		clear(schema)
+		schema["type"] = []string{"string", "integer"}
+		return
+	}
+	properties, _ := schema["properties"].(map[string]any)
+	if properties != nil {
+		schema["additionalProperties"] = false
+	}
+	for _, sub := range properties {
+		if sub, ok := sub.(map[string]any); ok {
+			closed(sub)
+		}
+	}
+	for _, of := range []string{"items", "additionalProperties"} {
+		if sub, ok := schema[of].(map[string]any); ok {
+			closed(sub)
+		}
+	}
+}
+
+// TestRuleCopies: the chart has the rules of deploy/prometheus. UPDATE=1 copies them.
+func TestRuleCopies(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"alerts.rules.yml", "recording.rules.yml"} {
+		wantFile(t, filepath.Join(chart, "files", name), file(t, "deploy/prometheus/"+name))
+	}
+}
+
+// monitor is what of a ServiceMonitor or PrometheusRule matters here.
+type monitor struct {
+	Kind     string
+	Metadata struct{ Labels map[string]string }
+	Spec     struct {
+		Selector  struct{ MatchLabels map[string]string }
+		Endpoints []struct {
+			Port, Path, Interval, Scheme string
+			Authorization                struct{ Credentials struct{ Name, Key string } }
+			TLSConfig                    struct {
+				CA struct{ Secret struct{ Name, Key string } }
+			} `json:"tlsConfig"`
+		}
+		Groups []any
+		Ports  []struct {
+			Name string
+			Port int
+		}
+	}
+}
+
+// TestMonitoring: Prometheus finds the API of each node by the Service, has the token that it needs, and loads the rules of
+// deploy/prometheus with the address of the team's documents. By default there is none of that.
+func TestMonitoring(t *testing.T) {
+	needHelm(t)
+	text, err := render(t, versions()[0], "--values="+chart+"/ci/monitoring-values.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string][]monitor{}
+	for document := range strings.SplitSeq(text, "\n---\n") {
+		var m monitor
+		if err := yaml.Unmarshal([]byte(document), &m); err != nil {
+			t.Fatal(err)
+		}
+		found[m.Kind] = append(found[m.Kind], m)
+	}
+	if len(found["Service"]) != 1 || len(found["ServiceMonitor"]) != 1 || len(found["PrometheusRule"]) != 2 {
+		t.Fatalf("%d Services, %d ServiceMonitors, %d PrometheusRules", len(found["Service"]), len(found["ServiceMonitor"]), len(found["PrometheusRule"]))
+	}
+	service, scrape := found["Service"][0], found["ServiceMonitor"][0]
+	for key, value := range scrape.Spec.Selector.MatchLabels {
+		if service.Metadata.Labels[key] != value {
+			t.Errorf("the Service has not the label %s=%s", key, value)
+		}
+	}
+	e := scrape.Spec.Endpoints[0]
+	if e.Port != service.Spec.Ports[0].Name || service.Spec.Ports[0].Port != 8091 || e.Scheme != "https" || e.Path != "/metrics" || e.Interval != "30s" {
+		t.Errorf("it scrapes %+v of %+v", e, service.Spec.Ports)
+	}
+	if e.Authorization.Credentials.Key != "token" || e.TLSConfig.CA.Secret.Name != e.Authorization.Credentials.Name {
+		t.Errorf("it is not let in: %+v", e)
+	}
+	wantRules(t, found["PrometheusRule"])
+	plain, err := render(t, versions()[0], "--set=api.access=open")
+	if err != nil || strings.Contains(plain, "monitoring.coreos.com") || strings.Contains(plain, "-metrics") {
+		t.Errorf("there is monitoring by default (%v)", err)
+	}
+}
+
+// wantRules wants the rules of deploy/prometheus.
+func wantRules(t *testing.T, rules []monitor) {
+	t.Helper()
+	var have, want []any
+	for _, r := range rules {
+		have = append(have, r.Spec.Groups...)
+	}
+	for _, name := range []string{"recording.rules.yml", "alerts.rules.yml"} {
+		var groups struct{ Groups []any }
+		text := strings.ReplaceAll(file(t, "deploy/prometheus/"+name), "https://loxilb.invalid/docs/", "https://wiki.example.org/loxilb/")
+		if err := yaml.Unmarshal([]byte(text), &groups); err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, groups.Groups...)
+	}
+	if diff := cmp.Diff(want, have); diff != "" {
+		t.Error(diff)
+	}
+	if rules[0].Metadata.Labels["release"] != "prometheus" {
+		t.Errorf("labels are %v", rules[0].Metadata.Labels)
+	}
+}
