@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Of is when the first of the certificates in a PEM file ends: a chain, or a bundle of authorities, is whole until then.
+// Of returns when the first certificate in a PEM file ends: a chain, or a bundle of authorities, is
+// complete until then.
 func Of(text []byte) (first time.Time, err error) {
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != "CERTIFICATE" {

@@ -51,7 +51,8 @@ func (s *Service) Instance() string {
 	return DefaultInstance
 }
 
-// OwnAddresses are those that the node which owns the service answers for: its VIPs, and sources of its own choice.
+// OwnAddresses lists the addresses that the owner of the service answers for: its VIPs, and sources of
+// its own choice.
 func (s *Service) OwnAddresses() []netip.Addr {
 	var out []netip.Addr
 	if s.VIP.IsValid() && !s.VIP.IsUnspecified() {

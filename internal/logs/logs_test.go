@@ -35,8 +35,7 @@ func written(t *testing.T, f *os.File) string {
 	return string(text)
 }
 
-// TestFlood: a message has 100 lines a minute at most, whoever causes them and at however many places; further lines are
-// counted.
+// TestFlood: a message has 100 lines a minute at most, with any number of callers. Further lines are counted.
 //
 // P62 nobody floods the log, or forges a line of it
 func TestFlood(t *testing.T) {

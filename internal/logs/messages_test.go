@@ -56,13 +56,14 @@ func TestMessages(t *testing.T) {
 // details are the attributes that say something about the subject of a line, and may differ from line to line.
 func details() []string {
 	return []string{
-		"asked", "before", "beyond_rate", "bytes", "changes", "connections", "count", "entries", "error", "evidence", "format",
-		"half_open_others", "half_open_tcp", "hint", "left", "level", "limit", "lost", "more", "most", "next_try", "no_room", "now", "objects",
-		"output", "packets", "panic", "role", "services", "stack", "state", "table", "took", "undone_by", "why",
+		"asked", "before", "beyond_rate", "bytes", "changes", "connections", "count", "entries", "error",
+		"evidence", "format", "half_open_others", "half_open_tcp", "hint", "left", "level", "limit", "lost",
+		"more", "most", "next_try", "no_room", "now", "objects", "output", "packets", "panic", "role",
+		"services", "stack", "state", "table", "took", "undone_by", "why",
 	}
 }
 
-// TestSubjectKeys: of each attribute it is known whether it names what a warning is about, by which repetition is told.
+// TestSubjectKeys: each attribute of a warning either names its subject, or is a detail.
 func TestSubjectKeys(t *testing.T) {
 	t.Parallel()
 	used := map[string]bool{}
@@ -159,9 +160,11 @@ All that loxilb says at the levels warning and error. Messages never change from
 line's attribute ` + "`hint`" + `, and here. Under systemd each attribute is a field of the journal (` + "`journalctl -u loxilb LOXILB_REASON=no-endpoint`" + `), and
 the message is ` + "`LOXILB_MESSAGE`" + `.
 
-A warning that repeats for the same service, endpoint, VIP or interface has one line at once. While it goes on, a line sums it up after a minute, after ten more, and then once an hour:
-` + "`repeated`" + ` is how many lines it stands for, ` + "`period`" + ` the time that they came in. After ten minutes without it, it is news again. Changes of state (*endpoint is down*) have ten lines before
-they are summed up. A message has at most ` + fmt.Sprint(most) + ` lines a minute in all; how many were left out is said when the minute is over.
+A warning that repeats for the same service, endpoint, VIP or interface has one line at once. While it
+goes on, a line sums it up after a minute, after ten more, and then once an hour. ` + "`repeated`" + ` is
+the number of lines left out, ` + "`period`" + ` the time in which they came. After ten minutes without
+it, it is news again. Changes of state (*endpoint is down*) have ten lines before they are summed up.
+A message has at most ` + fmt.Sprint(most) + ` lines a minute in all. A line after the minute says how many were left out.
 `)
 	for _, a := range areas() {
 		fmt.Fprintf(&b, "\n## %s\n\n| message | what it means | what to do |\n|---|---|---|\n", a.name)

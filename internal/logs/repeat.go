@@ -28,8 +28,9 @@ func periods() []time.Duration { return []time.Duration{time.Minute, 10 * time.M
 // subjectKeys are the attributes that name what a line is about. TestMessages compares them with the source.
 func subjectKeys() []string {
 	return []string{
-		"aside", "at", "dir", "endpoint", "file", "ifindex", "instance", "interface", "key", "kind", "line", "method", "mirror", "name",
-		"note", "owner", "path", "policer", "property", "reason", "result", "revision", "service", "to", "vip", "what", "who",
+		"aside", "at", "dir", "endpoint", "file", "ifindex", "instance", "interface", "key", "kind", "line",
+		"method", "mirror", "name", "note", "owner", "path", "policer", "property", "reason", "result",
+		"revision", "service", "to", "vip", "what", "who",
 	}
 }
 

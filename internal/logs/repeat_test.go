@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// bench is a log whose clock goes when it is told to.
+// bench is a log with a clock that the test moves.
 type bench struct {
 	*repeats
 	out    bytes.Buffer
@@ -79,8 +79,8 @@ func (b *bench) expect(t *testing.T, want ...string) {
 	}
 }
 
-// TestRepeated: a warning that comes each second for two hours has six lines, each of which names the service, and
-// which together count all events. After ten minutes without it, it is news.
+// TestRepeated: a warning that comes each second for two hours has five lines. Each names the service, and together
+// they count all events. After ten minutes without it, it is news.
 func TestRepeated(t *testing.T) {
 	t.Parallel()
 	b := newBench()
@@ -114,7 +114,8 @@ func TestRarely(t *testing.T) {
 	b.expect(t, `"sweep failed" error="no memory" repeated=2 period=10m0s`)
 }
 
-// TestSubjects: what a line is about is told apart, whichever logger it comes from, and what it says of that is not.
+// TestSubjects: lines about different subjects are not summed up together, also of several loggers; details do not
+// tell lines apart.
 func TestSubjects(t *testing.T) {
 	t.Parallel()
 	b := newBench()

@@ -33,10 +33,14 @@ func healthFamilies() []family {
 			})},
 		{Metric{"loxilb_endpoint_probe_failures", Gauge, of, "Probes of the endpoint that have failed in a row.", OfEndpoint},
 			count(func(e *lb.EndpointHealth) float64 { return float64(e.Failures) })},
-		{Metric{"loxilb_endpoint_failed_probes_total", Counter, of, "Probes of the endpoint that have failed, since it is probed.", OfEndpoint},
-			count(func(e *lb.EndpointHealth) float64 { return float64(e.Failed) })},
-		{Metric{"loxilb_endpoint_downtime_seconds_total", Counter, of, "Time for which the endpoint was down, since it is probed.", OfEndpoint},
-			count(func(e *lb.EndpointHealth) float64 { return e.Downtime.Seconds() })},
+		{
+			Metric{"loxilb_endpoint_failed_probes_total", Counter, of, "Probes of the endpoint that have failed, since it is probed.", OfEndpoint},
+			count(func(e *lb.EndpointHealth) float64 { return float64(e.Failed) }),
+		},
+		{
+			Metric{"loxilb_endpoint_downtime_seconds_total", Counter, of, "Time for which the endpoint was down, since it is probed.", OfEndpoint},
+			count(func(e *lb.EndpointHealth) float64 { return e.Downtime.Seconds() }),
+		},
 		{Metric{"loxilb_endpoint_probe_delay_seconds", Gauge, of, "How long the last successful probes have waited for their answer, on average.", OfEndpoint},
 			ofProbes(func(e *lb.EndpointHealth, p *page, labels ...string) {
 				if e.AvgDelay > 0 {

@@ -34,7 +34,8 @@ func (fake) Endpoints(yield func(*lb.EndpointHealth) bool) {
 	for i, state := range []lb.HealthState{lb.HealthUp, lb.HealthDown, lb.HealthUnknown} {
 		e := &lb.EndpointHealth{State: state, Changes: uint64(i), Failures: 2 * i, AvgDelay: time.Duration(2-i) * time.Millisecond, Since: time.Unix(1700000000+int64(i), 0)}
 		e.Addr, e.Probe = netip.AddrFrom4([4]byte{31, 31, 31, byte(1 + i)}), lb.Probe{Type: lb.ProbeTCP, Port: 5001}
-		e.Failed, e.Downtime, e.Services = uint64(3*i), time.Duration(i)*1500*time.Millisecond, []lb.Key{{VIP: netip.MustParseAddr("20.20.20.1"), Port: 2020, Protocol: lb.TCP}}
+		e.Failed, e.Downtime = uint64(3*i), time.Duration(i)*1500*time.Millisecond
+		e.Services = []lb.Key{{VIP: netip.MustParseAddr("20.20.20.1"), Port: 2020, Protocol: lb.TCP}}
 		if i == 2 {
 			e.Name = `a "b"`
 		}

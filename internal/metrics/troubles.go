@@ -45,7 +45,7 @@ func (t *troubles) look(services []lb.Key, endpoints func(func(*lb.EndpointHealt
 			continue // the endpoint has come to the service with what it has
 		}
 		if one.failed < last.failed || one.downtime < last.downtime {
-			last = trouble{} // it was begun anew
+			last = trouble{} // its counters have restarted
 		}
 		sum := total[of.service]
 		total[of.service] = trouble{sum.failed + one.failed - last.failed, sum.downtime + one.downtime - last.downtime}
@@ -54,7 +54,7 @@ func (t *troubles) look(services []lb.Key, endpoints func(func(*lb.EndpointHealt
 	return total
 }
 
-// troublesOf is what endpoints have counted, of those that have counted anything.
+// troublesOf collects the counts of endpoints that are not zero.
 func troublesOf(endpoints func(func(*lb.EndpointHealth) bool)) map[troubleOf]trouble {
 	now := map[troubleOf]trouble{}
 	for e := range endpoints {

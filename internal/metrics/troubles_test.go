@@ -38,7 +38,7 @@ func TestTroubles(t *testing.T) {
 	want("one comes that has failed before", web, 6, 13, both, endpoint(1, 6, 13, web), endpoint(2, 100, 1000, web, other))
 	want("the other service begins with all of that", other, 101, 1001, both, endpoint(1, 6, 13, web), endpoint(2, 101, 1001, web, other))
 	want("one leaves", web, 9, 16, both, endpoint(2, 103, 1003, web, other))
-	want("one is begun anew", other, 105, 1003, both, endpoint(2, 2, 0, web, other))
+	want("its counters restart", other, 105, 1003, both, endpoint(2, 2, 0, web, other))
 	want("all leave", web, 11, 16, both)
 	want("the service is gone", web, 0, 0, []lb.Key{other})
 }

@@ -23,7 +23,7 @@ func warnings(r *rig.Rig, words string) (list []string) {
 }
 
 // TestQuietLog: a service that refuses clients each second has one line at once, and a summary. Both name the service, and
-// together they count each dropped packet. Likewise an endpoint whose route refuses packets.
+// together they count each dropped packet. An endpoint whose route refuses packets is named, too.
 //
 // P62 nobody floods the log, or forges a line of it
 func TestQuietLog(t *testing.T) {
