@@ -28,7 +28,7 @@ func unsynchronised(is bool) []Finding {
 		return nil
 	}
 	return []Finding{{
-		About: "synchronised", What: "nobody keeps the clock right", Sure: Possible,
+		About: "synchronised", What: "no time synchronization (chrony, timesyncd and ntpd are not running)", Sure: Possible,
 		Why: "times in logs cannot be compared with other machines', and certificates may seem to have ended", Command: "apt-get install chrony, or: timedatectl set-ntp true",
 	}}
 }

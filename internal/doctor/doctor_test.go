@@ -304,7 +304,7 @@ func TestManyDown(t *testing.T) {
 		t.Errorf("%v, %+v", err, list)
 	}
 	n := m.Network.(*fakeNetwork)
-	m.Facts.Down[19].Evidence = "passive: 3 SYNs refused or undeliverable in 0.2 s; asked by ourselves: connection refused"
+	m.Facts.Down[19].Evidence = "3 client SYNs refused or undeliverable in 0.2 s; loxilb's own check: connection refused"
 	if list, _ = endpoints(m); !strings.Contains(list[0].Why, "nothing listens") {
 		t.Errorf("%+v", list[0])
 	}

@@ -13,7 +13,7 @@ import (
 const mostTold = 8
 
 // lookThere is what tells more about an endpoint.
-const lookThere = "what these say there: ss -ltnu; nft list ruleset; ip route get CLIENT; tcpdump, whether packets come in and answers leave"
+const lookThere = "check on the endpoint: ss -ltnu; nft list ruleset; ip route get CLIENT; tcpdump, whether packets come in and answers leave"
 
 // endpoints tells of those that are down what a ping tells apart.
 func endpoints(m *Machine) ([]Finding, error) {

@@ -67,7 +67,7 @@ func (i *inquiry) noteConnection(r *dryrun.Result) {
 	a, t := &i.answer, i.tracked
 	switch {
 	case !r.Existing:
-		a.add("connection", OK, "of no connection that is here")
+		a.add("connection", OK, "new connection (no existing entry)")
 		return
 	case t == nil:
 		a.add("connection", OK, "of a connection that has just ended")

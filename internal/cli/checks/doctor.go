@@ -167,7 +167,10 @@ func diagnosisText(d v1.Diagnosis) string {
 	var b strings.Builder
 	for _, f := range d.Findings {
 		fmt.Fprintf(&b, "%-9s%s\n         why: %s\n", f.Sure, f.What, f.Why)
-		if f.Command != "" {
+		switch {
+		case strings.HasPrefix(f.Command, "check "): // nothing is known to mend it
+			fmt.Fprintf(&b, "         %s\n", f.Command)
+		case f.Command != "":
 			fmt.Fprintf(&b, "         mended by: %s\n", f.Command)
 		}
 	}

@@ -81,7 +81,7 @@ func TestMedian(t *testing.T) {
 	}
 	r.rows[3].Count.Reset, r.rows[4].Count.Reset = 6, 4
 	r.tick()
-	r.want("out 3 passive: 6 of 10 connections reset before an answer")
+	r.want("out 3 6 of 10 client connections reset before an answer")
 }
 
 // TestIdle: endpoints of weight 0, and those that are drained, are not among those of which half may be out; nor is one of them that is out.
@@ -128,7 +128,7 @@ func TestOutElsewhere(t *testing.T) {
 	r.news = nil
 	r.tick()
 	r.answer(9, "refused")
-	r.want("kept 9 passive: 3 SYNs refused or undeliverable in 0.2 s; asked by ourselves: refused; kept in rotation: too few others are left")
+	r.want("kept 9 3 client SYNs refused or undeliverable in 0.2 s; loxilb's own check: refused; kept in rotation: too few others are left")
 }
 
 // TestBackupsRelieve: of a level that is dead as a whole all leave while backups behind it are well, and no more than half of all

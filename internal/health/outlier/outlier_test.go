@@ -124,8 +124,8 @@ func TestSilent(t *testing.T) {
 		most time.Duration
 		want string
 	}{
-		{"three SYNs", 3, 300 * time.Millisecond, "out 0 passive: 3 SYNs without an answer in 0.2 s; asked by ourselves: no answer"},
-		{"one SYN", 1, 500 * time.Millisecond, "out 0 passive: 1 SYN without an answer in 0.4 s; asked by ourselves: no answer"},
+		{"three SYNs", 3, 300 * time.Millisecond, "out 0 3 client SYNs without an answer in 0.2 s; loxilb's own check: no answer"},
+		{"one SYN", 1, 500 * time.Millisecond, "out 0 1 client SYN without an answer in 0.4 s; loxilb's own check: no answer"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -217,7 +217,7 @@ func TestRefused(t *testing.T) {
 		t.Errorf("asked after %s", d)
 	}
 	r.answer(0, "connection refused")
-	r.want("out 0 passive: 3 SYNs refused or undeliverable in 0.2 s; asked by ourselves: connection refused")
+	r.want("out 0 3 client SYNs refused or undeliverable in 0.2 s; loxilb's own check: connection refused")
 }
 
 // TestShare: an endpoint that fails half of its connections, others of the service fewer, is suspect though some succeed.
@@ -233,7 +233,7 @@ func TestShare(t *testing.T) {
 		r.tick()
 	}
 	r.answer(0, "connection refused")
-	if len(r.news) != 1 || !strings.HasPrefix(r.news[0], "out 0 passive: ") || !strings.Contains(r.news[0], "failed") {
+	if len(r.news) != 1 || !strings.Contains(r.news[0], " client SYNs ") || !strings.Contains(r.news[0], "failed") {
 		t.Errorf("%q", r.news)
 	}
 }
@@ -247,7 +247,7 @@ func TestResets(t *testing.T) {
 		counts bool
 		want   []string
 	}{
-		{"one endpoint", [3]uint64{4, 0, 0}, true, []string{"out 0 passive: 4 of 4 connections reset before an answer"}},
+		{"one endpoint", [3]uint64{4, 0, 0}, true, []string{"out 0 4 of 4 client connections reset before an answer"}},
 		{"a client that makes all of them reset", [3]uint64{4, 4, 4}, true, nil},
 		{"too few", [3]uint64{1, 0, 0}, true, nil},
 		{"where they do not count", [3]uint64{4, 0, 0}, false, nil},
@@ -320,7 +320,7 @@ func TestBackOff(t *testing.T) {
 		}
 		r.answer(0, "no answer")
 	}
-	if n := len(r.news); n != 8 || !strings.HasSuffix(r.news[7], "asked again, 8 times: no answer") {
+	if n := len(r.news); n != 8 || !strings.HasSuffix(r.news[7], "loxilb's own check: no answer (9 tries)") {
 		t.Errorf("%q", r.news)
 	}
 	r.news = nil

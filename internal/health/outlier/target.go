@@ -149,7 +149,7 @@ func (t *target) decide(now time.Time, jiffy time.Duration, number uint32) (a Ac
 		t.pending = true
 		return Action{Kind: Ask, At: t.at, Timeout: max(suspectAnswer, t.patience(jiffy))}, true
 	case t.sick(number, func(r *tally) uint64 { return r.reset }):
-		return t.eject(fmt.Sprintf("%d of %d connections reset before an answer", t.recent.reset, t.recent.opened), resetsClients, now)
+		return t.eject(fmt.Sprintf("%d of %d client connections reset before an answer", t.recent.reset, t.recent.opened), resetsClients, now)
 	}
 	return a, false
 }
@@ -239,11 +239,13 @@ func (t *target) convict(failure string, now time.Time) (Action, bool) {
 	default:
 		return Action{}, false
 	}
-	reason := fmt.Sprintf("%s %s in %.1f s; asked by ourselves: %s", plural(n, "SYN"), what, took.Seconds(), failure)
+	reason := fmt.Sprintf("%s %s in %.1f s", plural(n, "client SYN"), what, took.Seconds())
+	check := "; loxilb's own check: " + failure
 	if a, ok := t.eject(reason, refusesUs, now); ok {
+		a.Evidence += check
 		return a, true
 	}
-	return t.keep(reason)
+	return t.keep(reason + check)
 }
 
 // keep reports an endpoint as failing that cannot be taken out, once: nobody is served better without it.
@@ -255,7 +257,7 @@ func (t *target) keep(reason string) (a Action, ok bool) {
 		return a, false
 	}
 	t.kept = true
-	return Action{Kind: Eject, At: t.at, Evidence: "passive: " + reason + "; kept in rotation: too few others are left", Kept: true}, true
+	return Action{Kind: Eject, At: t.at, Evidence: reason + "; kept in rotation: too few others are left", Kept: true}, true
 }
 
 func plural(n uint64, what string) string {
@@ -280,7 +282,7 @@ func (t *target) leave(reason string, why cause, now time.Time) Action {
 	}
 	t.out, t.kept, t.cause, t.tries, t.unheard = true, false, why, 0, 0
 	t.unanswered, t.stall, t.news = unanswered{}, stall{}, tally{}
-	t.reason = "passive: " + reason
+	t.reason = reason
 	t.leaveFor(now)
 	return Action{Kind: Eject, At: t.at, Evidence: t.reason}
 }
@@ -339,7 +341,15 @@ func (t *target) tried(failure string, now time.Time) Action {
 	}
 	t.tries++
 	t.leaveFor(now)
-	return Action{Kind: Eject, At: t.at, Evidence: fmt.Sprintf("%s; asked again, %d times: %s", t.reason, t.tries, failure)}
+	tries := t.tries
+	if t.cause == refusesUs {
+		tries++ // with the check before it was taken out
+	}
+	count := "1 try"
+	if tries > 1 {
+		count = fmt.Sprintf("%d tries", tries)
+	}
+	return Action{Kind: Eject, At: t.at, Evidence: fmt.Sprintf("%s; loxilb's own check: %s (%s)", t.reason, failure, count)}
 }
 
 func (t *target) comeBack(now time.Time) Action {

@@ -99,10 +99,10 @@ func TestBlackholed(t *testing.T) {
 	wantServers(r.Rig, address, "ep1", "ep3") // meanwhile connections that fail are counted
 	wantBriefly(t, stop())
 	for line, words := range map[string][]string{
-		"get ep":                              {"32.32.32.1_none_5001", " down ", "passive: ", " without an answer in "},
-		"get ep -o wide":                      {"20.20.20.1:80/tcp", " down: passive: "},
-		"get events --kind=health":            {"endpoint 32.32.32.1:5001 is down: passive: "},
-		"describe lb " + rig.VIP4 + ":80/tcp": {"endpoint 32.32.32.1_none_5001 is down: passive: "},
+		"get ep":                              {"32.32.32.1_none_5001", " down ", "client SYN", " without an answer in "},
+		"get ep -o wide":                      {"20.20.20.1:80/tcp", " down: ", "client SYN"},
+		"get events --kind=health":            {"endpoint 32.32.32.1:5001 is down: ", "client SYN"},
+		"describe lb " + rig.VIP4 + ":80/tcp": {"endpoint 32.32.32.1_none_5001 is down: ", "client SYN"},
 	} {
 		r.EventuallyShows(line, words...)
 	}
@@ -171,7 +171,7 @@ func TestFullBacklog(t *testing.T) {
 	if after := opened(); after != before {
 		t.Errorf("%v connections have gone to the endpoint since its backlog was full for %s", after-before, time.Second+passiveSlack)
 	}
-	r.EventuallyShows("get ep", "32.32.32.1_none_5001", " down ", "passive: ", "no answer within")
+	r.EventuallyShows("get ep", "32.32.32.1_none_5001", " down ", "client ", "no answer within")
 }
 
 // stuck is a listener of an endpoint that accepts nothing, with room for as many connections and one.
@@ -262,7 +262,7 @@ func TestRefusedSYNs(t *testing.T) {
 			r, servers, address := passiveRig(t, "--monitor --probe-interval=2s --probe-retries=100")
 			stop := knock(r.Rig, address, 50*time.Millisecond)
 			mend := fail(r, servers[1])
-			r.EventuallyShows("get ep", "32.32.32.1_none_5001", " down ", "passive: ")
+			r.EventuallyShows("get ep", "32.32.32.1_none_5001", " down ", "client ")
 			wantServers(r.Rig, address, "ep1", "ep3") // meanwhile connections that fail are counted
 			wantBriefly(t, stop())
 			wantServers(r.Rig, address, "ep1", "ep3")
@@ -282,7 +282,7 @@ func TestMostOut(t *testing.T) {
 	r.blackhole(0, true)
 	r.blackhole(1, true)
 	stop := knock(r.Rig, address, 100*time.Millisecond)
-	r.EventuallyShows("get ep", "_none_5001", " down ", "passive: ")
+	r.EventuallyShows("get ep", "_none_5001", " down ", "client ")
 	for begun := time.Now(); time.Since(begun) < 3*time.Second; { // a second one would be out by then
 		if c, _, err := greet(r.Rig, address); err == nil {
 			_ = c.Close()
@@ -324,7 +324,7 @@ func TestAllDead(t *testing.T) {
 			}
 			stop := knock(r.Rig, address, 50*time.Millisecond)
 			for _, e := range endpoints {
-				r.EventuallyShows("get ep", e+"_none_5001", " down ", "passive: ")
+				r.EventuallyShows("get ep", e+"_none_5001", " down ", "client ")
 				labtest.Eventually(t, rig.Patience, func(context.Context) error {
 					if up := r.Metric("endpoint_up", "endpoint="+e+":5001"); up != 0 {
 						return fmt.Errorf("loxilb_endpoint_up of %s is %v", e, up)
