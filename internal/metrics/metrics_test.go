@@ -121,22 +121,6 @@ func (fake) Counts() map[string]map[status.State]int {
 	return map[string]map[status.State]int{"service": {status.Applied: 2, status.Failed: 1}}
 }
 
-// full shows everything that there is to show.
-func full() Options {
-	return Options{
-		Build: Build{Version: "v1", Kernel: "6.18.5", Hook: "tcx"}, Endpoints: true, Compat: true, Peaks: fakePeaks{},
-		Certificates: func(func(func(*lb.EndpointHealth) bool)) []Certificate {
-			return []Certificate{{Use: "api", File: "/etc/loxilb/tls.crt", End: time.Unix(1800000000, 0)}}
-		},
-	}
-}
-
-type fakePeaks struct{}
-
-func (fakePeaks) Table() uint64 { return 1234 }
-
-func (fakePeaks) Service(key lb.Key) uint64 { return uint64(key.Port) }
-
 func newMetrics(t *testing.T, src Source, o Options) *Metrics {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)

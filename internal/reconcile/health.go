@@ -12,7 +12,6 @@ import (
 	"loxilb/internal/event"
 	"loxilb/internal/health"
 	"loxilb/internal/lb"
-	"loxilb/internal/logs"
 )
 
 // Health knows how endpoints are: it has them probed, tells of changes, and has the services that heed them applied again.
@@ -150,7 +149,7 @@ func (h *Health) closeWindow() {
 	h.logging = false
 	h.mu.Unlock()
 	if untold > 0 {
-		h.Log.Warn("more endpoints have become up or down", "changes", logs.Count(untold), "hint", "loxicmd get endpoint")
+		h.Log.Warn("more endpoints have become up or down", "changes", untold, "hint", "loxicmd get endpoint")
 	}
 }
 

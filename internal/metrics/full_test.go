@@ -1,0 +1,23 @@
+package metrics
+
+import (
+	"time"
+
+	"loxilb/internal/lb"
+)
+
+// full shows everything that there is to show.
+func full() Options {
+	return Options{
+		Build: Build{Version: "v1", Kernel: "6.18.5", Hook: "tcx"}, Endpoints: true, Compat: true, Peaks: fakePeaks{},
+		Certificates: func(func(func(*lb.EndpointHealth) bool)) []Certificate {
+			return []Certificate{{Use: "api", File: "/etc/loxilb/tls.crt", End: time.Unix(1800000000, 0)}}
+		},
+	}
+}
+
+type fakePeaks struct{}
+
+func (fakePeaks) Table() uint64 { return 1234 }
+
+func (fakePeaks) Service(key lb.Key) uint64 { return uint64(key.Port) }
