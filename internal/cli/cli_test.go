@@ -164,7 +164,7 @@ func TestUsage(t *testing.T) {
 		{"describe", "describe what? One of "},
 		{"get lb -o xml", `--output "xml" is not known (allowed: wide, json, yaml, name`},
 		{"get lb --protocol ftp", `--protocol "ftp" is neither`},
-		{"get lb --state=aplied", `--state "aplied" is not known; did you mean applied? (allowed: applied, pending, failed)`},
+		{"get lb --state=appliedd", `--state "appliedd" is not known; did you mean applied? (allowed: applied, pending, failed)`},
 		{"get lb -l status.state!=done", `--selector: status.state "done" is not known (allowed: applied, pending, failed)`},
 		{"get lb -l mode=onearn", `--selector: mode "onearn" is not known; did you mean onearm? (allowed: default, onearm, fullnat, dsr or hostonearm)`},
 		{"get ep --state=dwon", `--state "dwon" is not known; did you mean down?`},
