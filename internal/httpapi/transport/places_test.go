@@ -181,13 +181,14 @@ func TestShareOfSource(t *testing.T) {
 	if _, w := place("10.0.0.4:1"); w != nil {
 		t.Error("a place of a request at work was taken")
 	}
+	_ = second.Close()
 	if oldest, w := place("10.9.9.9:3"); w == nil || oldest.closed || p.all != 4 || p.sources[thisMachine()] != 2 {
 		t.Errorf("this machine has no place of its own beside others: %d places, of sources %v", p.all, p.sources)
 	}
 	_ = a.Close()
 	_ = a.Close()
 	a.end()
-	if p.all != 3 || p.waiting.Len() != 1 {
+	if p.all != 3 || p.waiting.Len() != 2 {
 		t.Errorf("%d places, %d wait", p.all, p.waiting.Len())
 	}
 	b.end()
