@@ -75,7 +75,7 @@ enum drop_reason {
 	DROP_NOT_TRANSLATABLE, /* client and endpoint are of two IP versions, and the other one has nothing like this packet: a fragment of ICMP or with further extension headers, an ICMP error of another kind */
 	DROP_DSR_ROUTED, /* direct return by MAC address, and the endpoint is behind a router, which would not know whom it is for: --tunnel reaches it */
 	DROP_NO_MEMORY, /* the kernel has no memory at once to count a source port of ours, or to record a datagram in fragments; the sender repeats */
-	DROP_UNKNOWN_SOURCE, /* its service is being protected from made-up sources, and the packet's source has not shown lately that it is there, and cannot be asked by this packet: no SYN, or a fragment of one */
+	DROP_UNKNOWN_SOURCE, /* its service is being protected from made-up sources, and the packet's source has not shown lately that it is there, and cannot be asked by this packet: no SYN, or a fragment of one; or no source port is left but those for sources that have */
 	DROP_HALF_OPEN_FULL, /* as many connections of its service, or of all, are half-open as may be, and the client cannot be challenged, or is known and there are half as many again */
 	DROP_RATE_LIMIT, /* its service, or its client, has opened as many connections in this second as it may */
 	DROP_CONNECTION_LIMIT, /* its service, or its client, has as many open connections as it may */
@@ -694,6 +694,15 @@ struct snat_pair {
 _Static_assert(sizeof(struct snat_pair) == 36, "ABI");
 
 #define SNAT_RETIRED 0x80000000
+
+enum port_layout {
+	SNAT_RESERVE =
+		8, /* one of so many ports of a pair is for clients that are known */
+	/* longer than the sweep takes to free half-open connections: their timeout under
+	 * pressure, its slack, and the period of the sweep */
+	PORT_PRESSURE_SECONDS = 12,
+	PORT_PRESSURES = 1024, /* a power of two */
+};
 
 /* The ports that sockets of this machine get from the kernel without asking for
  * one. Connections get none of them where the source address is the machine's,

@@ -30,6 +30,7 @@
 #include "maps.h"
 #include "rows.h"
 #include "packet.h"
+#include "port_pressure.h"
 #include "pressure.h"
 #include "shared.h"
 #include "state.h"
@@ -246,6 +247,17 @@ static __always_inline __u32 timeout_tcp_idle(__u8 flags, __u32 idle)
 		       timeout_by_pressure(idle, timeout_tcp_closing);
 }
 
+/* Returns the timeout of a flow that under pressure has a shorter one: as the table
+ * fills, by degrees, and if it has a source port of ours while those are short. */
+static __always_inline __u32 flow_timeout_by_pressure(__u32 word, __u32 usual,
+						      __u32 pressed)
+{
+	if (word & STATE_TRAIT(CONN_SNAT) &&
+	    port_pressure_is_on((__u32)bpf_jiffies64()))
+		return pressed;
+	return timeout_by_pressure(usual, pressed);
+}
+
 /* Returns how long a UDP or ICMP flow may be silent. idle: the service's own time, or 0.
  * The long time is for UDP flows whose client sent again after an answer. It
  * shrinks as the table fills, since a forger has as many such flows as endpoints answer
@@ -262,7 +274,17 @@ static __always_inline __u32 flow_timeout(__u32 word, __u8 protocol, __u32 idle)
 	if (idle &&
 	    (idle < usual || (protocol == IPPROTO_UDP && word & CONN_REPLIED)))
 		usual = idle;
-	return pressed < usual ? timeout_by_pressure(usual, pressed) : usual;
+	return pressed < usual ?
+		       flow_timeout_by_pressure(word, usual, pressed) :
+		       usual;
+}
+
+/* Reports whether a connection in this state is half-open and has a source port of ours
+ * while those are short. */
+static __always_inline bool port_is_wanted_back(__u32 word)
+{
+	return !(word & CONN_ASSURED) && word & STATE_TRAIT(CONN_SNAT) &&
+	       port_pressure_is_on((__u32)bpf_jiffies64());
 }
 
 /* Returns how long a connection in this state may be silent, in jiffies. Global (verifier 1). */
@@ -275,7 +297,8 @@ __noinline __maybe_unused __u32 connection_timeout(__u32 endpoint, __u32 word,
 	__u32 *idle = NULL;
 
 	if (!(flags & CONN_ASSURED) &&
-	    pressure_of_half_open(endpoint, protocol))
+	    (pressure_of_half_open(endpoint, protocol) ||
+	     port_is_wanted_back(word)))
 		return closed ? timeout_by_pressure(timeout_half_open_pressed,
 						    timeout_closed_pressed) :
 				timeout_half_open_pressed;
@@ -332,18 +355,27 @@ static __always_inline bool connection_is_expired(const struct connection *c,
 			slack);
 }
 
+/* Returns how long the source port of a connection in this state is in quarantine. A
+ * call, since the stack is short. */
+static __noinline __maybe_unused __u32 port_quarantine(__u32 word)
+{
+	return port_is_wanted_back(word) ?
+		       timeout_snat_rest_pressed :
+		       timeout_by_pressure(timeout_snat_rest,
+					   timeout_snat_rest_pressed);
+}
+
 /* Is the connection expired, and is the quarantine of its source port over?
  * Then it may be removed. */
 static __always_inline bool connection_is_removable(const struct connection *c,
 						    __u8 protocol, __u32 now,
 						    __u32 slack)
 {
-	__u32 rest = timeout_by_pressure(timeout_snat_rest,
-					 timeout_snat_rest_pressed);
+	const __u32 word = state_read(c);
+	__u32 rest = port_quarantine(word);
 	__u32 limit = c->traits & CONN_RESTING ?
 			      rest :
-			      connection_timeout(c->endpoint, state_read(c),
-						 protocol);
+			      connection_timeout(c->endpoint, word, protocol);
 
 	if ((c->traits & CONN_SNAT) && limit < rest)
 		limit = rest;

@@ -170,6 +170,13 @@ claim_elsewhere(ctx_t *ctx, struct packet *p, struct opening *o)
 	return v;
 }
 
+/* Was it refused because a pool of source ports has none for it? */
+static __always_inline bool is_refused_for_ports(const struct packet *p)
+{
+	return p->drop == DROP_SNAT_PORTS_EXHAUSTED ||
+	       p->drop == DROP_UNKNOWN_SOURCE;
+}
+
 /* Claims a tuple at the endpoint. If the client's is taken, at another endpoint; else
  * one with the client's address and a port of ours, at the first one. The client that
  * has an endpoint keeps it for its next connection. */
@@ -183,10 +190,9 @@ static __noinline enum verdict claim(ctx_t *ctx, struct packet *p,
 	v = claim_at_endpoint(ctx, p);
 	if (likely(v != VERDICT_TAKEN) || unlikely(o->outward.is))
 		return v;
-	if (!selects_by_client(&o->service) ||
-	    p->drop == DROP_SNAT_PORTS_EXHAUSTED)
+	if (!selects_by_client(&o->service) || is_refused_for_ports(p))
 		v = claim_elsewhere(ctx, p, o);
-	if (v != VERDICT_TAKEN || p->drop == DROP_SNAT_PORTS_EXHAUSTED)
+	if (v != VERDICT_TAKEN || is_refused_for_ports(p))
 		return v;
 	o->choice.endpoint = first;
 	o->source.keeps_address = true;
@@ -422,8 +428,13 @@ static __noinline enum verdict leave(ctx_t *ctx, struct packet *p,
 		return leave_first(ctx, p, o);
 	case VERDICT_TWIN:
 		return leave_second(ctx, p, o);
+	case VERDICT_CHALLENGE:
+		return challenge_client(ctx, p);
 	case VERDICT_TAKEN:
-		v = service_refuse(p, &o->service, p->drop);
+		/* a source that may be made up is not answered */
+		v = p->drop == DROP_UNKNOWN_SOURCE ?
+			    VERDICT_DROP :
+			    service_refuse(p, &o->service, p->drop);
 		return leave_refused(p, o, v, true);
 	case VERDICT_FULL:
 		return leave_refused(p, o, VERDICT_DROP, false);

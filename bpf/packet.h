@@ -28,7 +28,7 @@ enum verdict {
 	VERDICT_OTHER, /* parse only: of a protocol that has no connections; p->tuple has no ports */
 	VERDICT_MISS, /* conntrack and reopen only: no live connection */
 	VERDICT_AGAIN, /* conntrack only: an entry was being moved, and is to be looked for again */
-	VERDICT_CHALLENGE, /* admit only: a SYN, whose client is to be asked whether it is there */
+	VERDICT_CHALLENGE, /* admit and claim only: a SYN, whose client is to be asked whether it is there */
 	/* open.h only: */
 	VERDICT_TAKEN, /* the tuple at this endpoint is another connection's, or no source port is free; packet.drop says which */
 	VERDICT_FULL, /* there is no room for the connection; packet.drop says of what */

@@ -10,7 +10,9 @@
  *	all else, known         opens           opens, up to half as many again
  *	all else, not known     opens           unknown-source
  *
- * Room is for half-open connections (pressure.h).
+ * Room is for half-open connections (pressure.h). Clients that can be challenged are
+ * also while the service is short of source ports (port_pressure.h); snat.h decides
+ * about the others, as other pools may have ports for them.
  */
 #ifndef LOXILB_PROTECT_H
 #define LOXILB_PROTECT_H
@@ -18,6 +20,7 @@
 #include "known.h"
 #include "packet.h"
 #include "parse.h"
+#include "port_pressure.h"
 #include "pressure.h"
 
 /* Decides where there is no room, or where clients are always challenged. */
@@ -36,14 +39,23 @@ static __noinline enum verdict protect_service(struct packet *p,
 	return VERDICT_CHALLENGE;
 }
 
-/* Is there no room for the packet's connection, or are clients always
- * challenged? */
+/* Reports whether the client can be challenged. */
+static __always_inline bool can_challenge(const struct packet *p,
+					  const struct service *svc)
+{
+	return p->tcp_flags & TCP_SYN && !(svc->flags & SERVICE_SYN_OFF);
+}
+
+/* Is there no room for the packet's connection, or are clients challenged
+ * anyway? */
 static __always_inline bool is_protected(const struct packet *p,
 					 const struct service *svc)
 {
 	return unlikely(
 		(svc->flags & SERVICE_SYN_ALWAYS && p->tcp_flags & TCP_SYN) ||
-		half_open_is_full(svc->id, p->tuple.protocol));
+		half_open_is_full(svc->id, p->tuple.protocol) ||
+		(can_challenge(p, svc) &&
+		 port_pressure_is_on_service(svc->id, p->now)));
 }
 
 /* Was it dropped because there is no room for its connection? */

@@ -55,6 +55,15 @@ volatile __u32 sweep_due SEC(".data.shared") = 0;
  * clock. */
 #define SWEEP_PROMISE_MOST (1U << 20)
 
+/* Until when source ports are short, in jiffies (port_pressure.h). Written by the
+ * programs at tc; read by user. */
+volatile __u32 port_pressure_until SEC(".data.shared") = 0;
+
+/* By the lower bits of a service's id: the service, and in the lower half the jiffies
+ * until which its clients are challenged. Of two services with one place, the later
+ * one counts: snat.h challenges the other one's clients. */
+volatile __u64 port_pressures[PORT_PRESSURES] SEC(".data.shared") = {};
+
 /* How far packets have gone through the table in place of the sweep. */
 struct reclaim_pass reclaim_pass SEC(".data.shared") = {};
 

@@ -11,6 +11,10 @@
  * the machine's, ports that the kernel gives to its sockets are not ours, and the
  * limit is lower by as many.
  *
+ * These are the pools of source ports. The last eighth of each is for clients that are
+ * known: whoever sends from made-up addresses cannot take all ports. A client that is
+ * not known is challenged there, or refused if it cannot be (port_pressure.h).
+ *
  * A port is quarantined after its connection: the reply entry stays for
  * timeout_snat_rest (conntrack.h). docs/adr/0010-source-ports.md has the
  * alternatives.
@@ -25,6 +29,8 @@
 #include "opening.h"
 #include "packet.h"
 #include "parse.h"
+#include "protect.h"
+#include "wake.h"
 
 #define SNAT_FIRST_PORT 1024
 #define SNAT_PORTS (65536 - SNAT_FIRST_PORT) /* 2^10 * 3^2 * 7 */
@@ -64,15 +70,70 @@ static __always_inline __u32 snat_limit(struct opening *o)
 	return o->search.keeps_ports && kept ? kept->limit : SNAT_LIMIT;
 }
 
-/* Counts one more connection of the pair, unless the pair has as many as it may
- * have. */
-static __always_inline enum verdict
-snat_usage_begin(struct packet *p, const struct snat_pair *pair, __u32 limit)
+/* Returns how many connections of a pool are open to clients that are not known. */
+static __always_inline __u32 snat_open_limit(__u32 limit)
 {
+	return half_open_percent ?
+		       limit - (limit + SNAT_RESERVE - 1) / SNAT_RESERVE :
+		       limit;
+}
+
+/* Puts pressure on ports. Connections outwards do not have the service's own clients
+ * challenged. */
+static __always_inline void port_pressure_begin(const struct packet *p,
+						const struct opening *o)
+{
+	/* odd, as 0 is none, and no further than port_pressure_lasts() takes */
+	const __u32 until = (p->now + PORT_PRESSURE_SECONDS * hz - 1) | 1;
+	const __u32 id = o->service.id;
+
+	if (!port_pressure_is_on(p->now))
+		wake_for_table();
+	port_pressure_until = until;
+	if (!o->outward.is)
+		port_pressures[id & (PORT_PRESSURES - 1)] =
+			(__u64)id << 32 | until;
+}
+
+/* Decides about a connection that would have one of a pool's last ports. CONTINUE: its
+ * client is known. TAKEN: it is not, and cannot be challenged. */
+static __noinline enum verdict snat_admit_to_reserve(struct packet *p,
+						     const struct opening *o)
+{
+	port_pressure_begin(p, o);
+	if (source_is_known(p))
+		return VERDICT_CONTINUE;
+	return can_challenge(p, &o->service) && !o->outward.is ?
+		       VERDICT_CHALLENGE :
+		       taken(p, DROP_UNKNOWN_SOURCE);
+}
+
+/* Decides by how many connections the pool has. */
+static __always_inline enum verdict
+snat_admit(struct packet *p, const struct opening *o, __u32 used, __u32 limit)
+{
+	enum verdict v;
+
+	if (likely(used < snat_open_limit(limit)))
+		return VERDICT_CONTINUE;
+	if (used & SNAT_RETIRED)
+		return drop(p, DROP_CONNECTION_RACE);
+	v = half_open_percent ? snat_admit_to_reserve(p, o) : VERDICT_CONTINUE;
+	return v == VERDICT_CONTINUE && used >= limit ?
+		       taken(p, DROP_SNAT_PORTS_EXHAUSTED) :
+		       v;
+}
+
+/* Counts one more connection of the pair, unless the pair has as many as it may
+ * have, or as clients that are not known may have. */
+static __always_inline enum verdict
+snat_usage_begin(struct packet *p, const struct opening *o, __u32 limit)
+{
+	const struct snat_pair *pair = &o->search.pair;
 	const struct snat_usage none = {};
 	void *usages = lazy_hash_get(&snat_usages);
 	struct snat_usage *u;
-	__u32 old;
+	enum verdict v;
 
 	if (!usages)
 		return full(p, DROP_NO_MEMORY);
@@ -83,12 +144,10 @@ snat_usage_begin(struct packet *p, const struct snat_pair *pair, __u32 limit)
 		if (!u)
 			return full(p, DROP_NO_MEMORY);
 	}
-	old = __sync_fetch_and_add(&u->count, 1);
-	if (old < limit)
-		return VERDICT_CONTINUE;
-	__sync_fetch_and_add(&u->count, (__u32)-1);
-	return old & SNAT_RETIRED ? drop(p, DROP_CONNECTION_RACE) :
-				    taken(p, DROP_SNAT_PORTS_EXHAUSTED);
+	v = snat_admit(p, o, __sync_fetch_and_add(&u->count, 1), limit);
+	if (v != VERDICT_CONTINUE)
+		__sync_fetch_and_add(&u->count, (__u32)-1);
+	return v;
 }
 
 /* Does a socket of this machine expect packets with this key? The machine's own
@@ -281,7 +340,7 @@ static long snat_try_address(__u32 i, struct snat_search *s)
 					&o->search.pair.source);
 	}
 	if (v == VERDICT_CONTINUE)
-		v = snat_usage_begin(s->p, &o->search.pair, snat_limit(o));
+		v = snat_usage_begin(s->p, o, snat_limit(o));
 	if (v == VERDICT_CONTINUE) {
 		o->entries.reply_key.daddr = o->search.pair.source;
 		v = snat_find_port(s);
@@ -294,7 +353,7 @@ static long snat_try_address(__u32 i, struct snat_search *s)
 
 /* Takes a tuple with a source address and port of ours, and notes both in o.
  * Clients are spread over the service's addresses; an address without free ports
- * is skipped. TAKEN: none has one. */
+ * is skipped. TAKEN: none has one. CHALLENGE: one has, for clients that are known. */
 static __always_inline enum verdict
 claim_source_of_ours(ctx_t *ctx, struct packet *p, const struct endpoint *ep,
 		     struct opening *o)

@@ -425,6 +425,7 @@ const struct {
 	enum endpoint_flag endpoint;
 	enum sample_layout sample;
 	enum refusal refusal;
+	enum port_layout ports;
 	enum link_flag link;
 	enum hop_kind way;
 	enum service_kind kind;

@@ -62,4 +62,13 @@ static __always_inline void wake_note_entries(void)
 	wake_ring(WAKE_ENTRIES);
 }
 
+/* The table is to be looked at, however few entries it has. */
+static __always_inline void wake_for_table(void)
+{
+	if (*(volatile __s64 *)&wakes.entries == WAKE_NEVER)
+		return;
+	*(volatile __s64 *)&wakes.entries = WAKE_NEVER;
+	wake_ring(WAKE_ENTRIES);
+}
+
 #endif

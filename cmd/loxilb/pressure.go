@@ -73,7 +73,7 @@ func (w *pressureWatch) note(p lb.Pressure, now time.Time) {
 		if !there {
 			w.began = now
 			w.log.Warn("connections are under pressure", "half_open_tcp", p.HalfOpenTCP, "half_open_others", p.HalfOpenOthers, "most", p.HalfOpenMax,
-				"entries", p.Entries, "table", p.EntriesMax)
+				"entries", p.Entries, "table", p.EntriesMax, "ports_short", p.PortsShort)
 			w.hub.Publish(event.Pressure{Action: event.Began, Reason: reason(&p)})
 		}
 		return
@@ -87,7 +87,7 @@ func (w *pressureWatch) note(p lb.Pressure, now time.Time) {
 }
 
 // presses reports whether there is pressure worth telling: three quarters of the share of a service are used, or more of the
-// table than half, from which on closed connections give way. What is left of a flood is a quarter of the share, and stays
+// table than half, from which on closed connections give way, or seven eighths of a pool of source ports. What is left of a flood is a quarter of the share, and stays
 // for a minute: so an end takes less than a beginning.
 func presses(p *lb.Pressure, before bool) bool {
 	const parts = 16 // of the share of all services
@@ -95,13 +95,17 @@ func presses(p *lb.Pressure, before bool) bool {
 	if before {
 		least = 5
 	}
-	return p.HalfOpenMax > 0 && (max(p.HalfOpenTCP, p.HalfOpenOthers)*parts >= p.HalfOpenMax*least || p.Entries*20 >= p.EntriesMax*11)
+	return p.HalfOpenMax > 0 && (max(p.HalfOpenTCP, p.HalfOpenOthers)*parts >= p.HalfOpenMax*least || p.Entries*20 >= p.EntriesMax*11 || p.PortsShort)
 }
 
 // reason says how full the table is, in words.
 func reason(p *lb.Pressure) string {
-	return fmt.Sprintf("%d of TCP and %d others are half-open, of %d each at most; %d %% of the table are in use",
-		p.HalfOpenTCP, p.HalfOpenOthers, p.HalfOpenMax, 100*p.Entries/max(1, p.EntriesMax))
+	ports := ""
+	if p.PortsShort {
+		ports = "; source ports are short"
+	}
+	return fmt.Sprintf("%d of TCP and %d others are half-open, of %d each at most; %d %% of the table are in use%s",
+		p.HalfOpenTCP, p.HalfOpenOthers, p.HalfOpenMax, 100*p.Entries/max(1, p.EntriesMax), ports)
 }
 
 // statuses has pressure be a status while it is there.

@@ -232,7 +232,8 @@ func (p Peer) Act() Action { return p.Action }
 
 func (p Peer) String() string { return fmt.Sprintf("peer %s %s", p.Name, p.Action) }
 
-// Pressure says that the connection table fills up with what must give way soon, as under a flood, or does so no longer.
+// Pressure reports that the connection table fills up, or that source ports are short, as under a flood;
+// or that both are over.
 type Pressure struct {
 	Action Action // Began or Ended
 	Reason string // how full the table is

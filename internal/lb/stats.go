@@ -50,6 +50,7 @@ type Pressure struct {
 	HalfOpenMax    int64 // of each, beyond which clients that are not known are challenged or refused; a service may have half of it; 0: any
 	Entries        int64 // of the table: two for each connection, one for a source port at rest
 	EntriesMax     int64
+	PortsShort     bool   // a pool of source ports has less than an eighth free, or had lately
 	Challenged     uint64 // SYNs of clients that were not known
 	Answered       uint64 // challenges
 	KnownClients   uint64 // addresses, of IPv6 networks of 64 bits
@@ -70,7 +71,7 @@ const (
 func (p *Pressure) Urgency() Urgency {
 	halfOpen := max(p.HalfOpenTCP, p.HalfOpenOthers)
 	switch {
-	case p.HalfOpenMax > 0 && (8*halfOpen >= p.HalfOpenMax || 2*p.Entries >= p.EntriesMax):
+	case p.HalfOpenMax > 0 && (8*halfOpen >= p.HalfOpenMax || 2*p.Entries >= p.EntriesMax || p.PortsShort):
 		return Pressed
 	case 4*p.Entries > 3*p.EntriesMax:
 		return NearlyFull
@@ -146,4 +147,5 @@ type SourcePorts struct {
 	Endpoint netip.AddrPort
 	Protocol Protocol
 	Used     int
+	Max      int
 }

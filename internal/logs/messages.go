@@ -70,7 +70,7 @@ func services() []message {
 func packets() []message {
 	return []message{
 		{"packets dropped", "So many packets in the last second for this reason; docs/drop-reasons.md has all of them.", "docs/drop-reasons.md"},
-		{"connections are under pressure", "Half-open connections have their share of the table: clients that are not known are challenged or refused.", "loxicmd get status; is it a flood of SYNs? raise --ct-max if clients are true"},
+		{"connections are under pressure", "Half-open connections have their share of the table, or source ports are short: clients that are not known are challenged or refused.", "loxicmd get status; is it a flood of SYNs? if clients are true, raise --ct-max, or add addresses (--snat) if source ports are short"},
 		{"the connection table cannot grow", "The kernel gives no memory for more rows.", "new connections are refused once it is full; is there memory left?"},
 		{"sweep failed", "Connections that are over keep their rows for now; packets of theirs are refused as they should.", ifItGoesOn},
 		{"the packet path cannot be told when the next sweep comes", "Packets free expired connections themselves, as without a daemon.", ifItGoesOn},

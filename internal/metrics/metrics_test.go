@@ -107,10 +107,10 @@ func (fake) XDP() ([]string, string, uint64)        { return []string{"eth0"}, "
 func (fake) Drops() map[string]uint64               { return map[string]uint64{"no-endpoint": 5, "bad-checksum": 0} }
 func (fake) Occupancy() (connections, limit uint64) { return 2, 262144 }
 func (fake) Pressure() lb.Pressure {
-	return lb.Pressure{HalfOpenTCP: 7, HalfOpenOthers: 2, HalfOpenMax: 65536, Challenged: 9, Answered: 3, KnownClients: 4}
+	return lb.Pressure{HalfOpenTCP: 7, HalfOpenOthers: 2, HalfOpenMax: 65536, PortsShort: true, Challenged: 9, Answered: 3, KnownClients: 4}
 }
 func (fake) SourcePorts(least, most int) []lb.SourcePorts {
-	return []lb.SourcePorts{{Source: netip.MustParseAddr("20.20.20.9"), Endpoint: netip.MustParseAddrPort("31.31.31.1:5001"), Protocol: lb.TCP, Used: least + most}}
+	return []lb.SourcePorts{{Source: netip.MustParseAddr("20.20.20.9"), Endpoint: netip.MustParseAddrPort("31.31.31.1:5001"), Protocol: lb.TCP, Used: least + most, Max: 35768}}
 }
 func (fake) Sweeps() Sweeps { return Sweeps{Visited: 100, Ended: 50, Last: 1500 * time.Microsecond} }
 func (fake) Programs() []Program {

@@ -52,6 +52,21 @@ func tableFamilies() []family {
 					p.add(float64(one.Used), one.Source.String(), one.Endpoint.String(), one.Protocol.String())
 				}
 			}},
+		{Metric{"loxilb_snat_ports_max", Gauge, []string{"source", "endpoint", "protocol"},
+			"Source ports that each of these pairs has; the last eighth is for known clients.", Always},
+			func(v *view, p *page) {
+				for _, one := range v.src.SourcePorts(portsLeast, portsPairs) {
+					p.add(float64(one.Max), one.Source.String(), one.Endpoint.String(), one.Protocol.String())
+				}
+			}},
+		number("loxilb_snat_ports_short", Gauge, "1 while any pair has only its last eighth of source ports left, "+
+			"and for 12 s after: clients that are not known are challenged or refused.",
+			func(v *view) float64 {
+				if v.src.Pressure().PortsShort {
+					return 1
+				}
+				return 0
+			}),
 		number("loxilb_sweep_visited_total", Counter, "Entries of the connection table that sweeps have looked at.", func(v *view) float64 { return float64(v.src.Sweeps().Visited) }),
 		number("loxilb_sweep_ended_total", Counter, "Connections that were over, and that sweeps have removed.", func(v *view) float64 { return float64(v.src.Sweeps().Ended) }),
 		number("loxilb_sweep_seconds", Gauge, "CPU time of the last sweep of the connection table.", func(v *view) float64 { return v.src.Sweeps().Last.Seconds() }),

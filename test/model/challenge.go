@@ -39,12 +39,19 @@ func (m *Model) knows(key tuple) bool {
 	return known && m.now <= until && key.proto != lb.TCP
 }
 
+// challenge asks the client of a SYN. Its number is noted.
+func (m *Model) challenge(key tuple) Verdict {
+	m.numbers[key] = max(m.number, 1)
+	return Verdict{Name: "out", Reason: "challenged"}
+}
+
 // protect is what becomes of a packet that would open a connection for which there is no room, or whose client is always
 // challenged; ok: it may open one. A number is noted of who is challenged.
 func (m *Model) protect(svc *service, key tuple, p *pkt.Packet) (v Verdict, ok bool) {
 	syn := key.proto == lb.TCP && isSYN(p)
+	asked := svc.SynProtect == lb.SynProtectAlways || svc.SynProtect != lb.SynProtectOff && m.now < svc.short
 	switch {
-	case !m.halfOpenExceeds(svc, key.proto, 1) && (!syn || svc.SynProtect != lb.SynProtectAlways):
+	case !m.halfOpenExceeds(svc, key.proto, 1) && (!syn || !asked):
 		return v, true
 	case m.knows(key) && m.halfOpenExceeds(svc, key.proto, 1.5):
 		return drop("half-open-full"), false
@@ -55,8 +62,7 @@ func (m *Model) protect(svc *service, key tuple, p *pkt.Packet) (v Verdict, ok b
 	case svc.SynProtect == lb.SynProtectOff:
 		return drop("half-open-full"), false
 	}
-	m.numbers[key] = max(m.number, 1)
-	return Verdict{Name: "out", Reason: "challenged"}, false
+	return m.challenge(key), false
 }
 
 // inFlood is what becomes of a SYN or a RST before its connection is looked up; ok: that is done.

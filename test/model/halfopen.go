@@ -56,7 +56,7 @@ func (m *Model) HalfOpen() (tcp, others int64) {
 
 // pressed reports whether the connection is to be forgotten soon.
 func (m *Model) pressed(c *connection) bool {
-	return c.halfOpen() && m.halfOpenExceeds(c.service, c.proto, 0.25)
+	return c.halfOpen() && (m.halfOpenExceeds(c.service, c.proto, 0.25) || c.snat && m.now < m.short)
 }
 
 // SweepsInOrder reports whether the order in which a sweep comes by decides what it removes: pressure may be over before it is

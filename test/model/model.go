@@ -5,6 +5,7 @@ package model
 
 import (
 	"cmp"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -27,6 +28,7 @@ type Model struct {
 	table    map[tuple]entry                // two entries a connection, one for each direction; but one if answers go another way
 	known    map[netip.Prefix]time.Duration // clients that have shown that they are there, and until when that counts
 	answered map[netip.Prefix]time.Duration // clients that have sent again after an answer, without TCP, and until when that counts
+	short    time.Duration                  // until when source ports are short; 0: they were not yet
 	numbers  map[tuple]uint32               // of challenges
 	number   uint32                         // of the challenge that the program has just sent; 0: it has sent none
 }
@@ -40,6 +42,7 @@ type service struct {
 	ending    []*endpoint // removed, but with connections
 	retired   lb.EndpointStats
 	refusals  lb.Refusals
+	short     time.Duration // until when its clients are challenged, as source ports are short; 0: they were not yet
 }
 
 type endpoint struct {
@@ -285,8 +288,11 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 			return v
 		}
 		conn, reason := m.connect(svc, key, closed)
-		if reason == "no-endpoint" || reason == "tuple-in-use" {
+		switch reason {
+		case "no-endpoint", "tuple-in-use", "snat-ports-exhausted":
 			return svc.refuse(p, reason)
+		case "challenged":
+			return m.challenge(key)
 		}
 		if reason != "" {
 			return svc.drop(reason)
@@ -354,9 +360,14 @@ func (m *Model) connect(svc *service, key tuple, closed *connection) (*connectio
 	for i := range uint64(4) {
 		tries = append(tries, svc.turns[(turn+i)%uint64(len(svc.turns))])
 	}
+	reason, last := "", tries[0]
 	for i, ep := range append(slices.Clone(tries), tries[0]) {
 		keepsAddress := i == len(tries) // the client's own port is taken everywhere
-		if svc.byClient() && i > 0 && !keepsAddress {
+		if lacksPorts(reason) && keepsAddress {
+			countRefusal(&last.stats.Refusals, endpointReason(reason))
+			return nil, reason
+		}
+		if svc.byClient() && i > 0 && !keepsAddress && !lacksPorts(reason) {
 			continue
 		}
 		if closed != nil {
@@ -365,7 +376,7 @@ func (m *Model) connect(svc *service, key tuple, closed *connection) (*connectio
 		}
 		conn := &connection{service: svc, endpoint: ep, client: key.src, vip: key.dst, source: key.src, proto: key.proto}
 		conn.to = svc.listens(ep, key.dst.Port())
-		reason := ""
+		reason = ""
 		if svc.Mode == lb.ModeDSR {
 			conn.oneWay, conn.to = true, conn.vip
 		} else if svc.Mode != lb.ModeDefault || conn.besides() {
@@ -375,8 +386,12 @@ func (m *Model) connect(svc *service, key tuple, closed *connection) (*connectio
 		} else if !m.vacate(conn.reply(), key.src) {
 			continue
 		}
-		if _, taken := m.table[key]; taken { // by replies to a source port at rest
+		if last = ep; lacksPorts(reason) {
 			continue
+		}
+		if _, taken := m.table[key]; taken { // by replies to a source port at rest
+			countRefusal(&ep.stats.Refusals, "tuple-in-use")
+			return nil, "tuple-in-use"
 		}
 		if reason != "" {
 			return nil, reason
@@ -429,6 +444,8 @@ func (m *Model) timeout(c *connection) time.Duration {
 	switch {
 	case m.pressed(c):
 		return 3 * time.Second
+	case c.proto == lb.UDP && c.replied && c.open && c.snat && m.now < m.short:
+		return min(cmp.Or(idle, 300*time.Second), 30*time.Second)
 	case c.proto == lb.UDP && c.replied && c.open:
 		return cmp.Or(idle, 300*time.Second)
 	case c.proto == lb.UDP && c.replied:
@@ -471,11 +488,13 @@ func (m *Model) Close() bool {
 			}
 		}
 	}
-	for _, clients := range []map[netip.Prefix]time.Duration{m.known, m.answered} {
-		for _, until := range clients {
-			if d := m.now - until; d > -3*time.Second && d < 6*time.Second {
-				return true
-			}
+	ends := append(slices.Collect(maps.Values(m.known)), slices.Collect(maps.Values(m.answered))...)
+	for _, svc := range m.services {
+		ends = append(ends, svc.short)
+	}
+	for _, until := range slices.DeleteFunc(append(ends, m.short), func(until time.Duration) bool { return until == 0 }) {
+		if d := m.now - until; d > -3*time.Second && d < 6*time.Second {
+			return true
 		}
 	}
 	for _, e := range m.table {

@@ -85,7 +85,7 @@ func lane(flood bool, seeds <-chan uint64, failures chan<- string) {
 		return
 	}
 	defer l.Close()
-	if err := countFromHere(l); err != nil {
+	if err := errors.Join(countFromHere(l), l.LimitPorts(Ports)); err != nil {
 		failures <- err.Error()
 		return
 	}

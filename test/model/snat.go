@@ -3,13 +3,24 @@ package model
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"time"
 
 	"loxilb/internal/lb"
 )
 
-// A source port rests after its connection.
-const rest = 30 * time.Second
+// A source port rests after its connection: less if that was half-open and ports are short.
+const (
+	rest      = 30 * time.Second
+	restShort = 3 * time.Second
+)
+
+// Ports is how many source ports an address of the load balancer has towards an endpoint. The last
+// eighth is for known clients: one.
+const Ports = 3
+
+// shortTime is for how long ports are short after a pool had none but those.
+const shortTime = 12 * time.Second
 
 // besides reports whether the endpoint would answer the client past the load balancer: they are in one network.
 func (c *connection) besides() bool {
@@ -43,6 +54,9 @@ func (m *Model) choosePort(c *connection) (reason string) {
 func (m *Model) choosePortAt(c *connection, addr netip.Addr) (reason string) {
 	c.snat = true
 	c.source = netip.AddrPortFrom(addr, c.client.Port())
+	if reason := m.usePool(c); reason != "" {
+		return reason
+	}
 	itself := c.reply() == tuple{c.proto, c.client, c.vip}
 	if c.client.Port() >= 1024 && !itself && m.vacate(c.reply(), c.client) {
 		return ""
@@ -58,6 +72,45 @@ func (m *Model) choosePortAt(c *connection, addr netip.Addr) (reason string) {
 		return "a source port that is not free"
 	}
 	return ""
+}
+
+// usePool reports why the connection gets no port of the pool of its source address, "" if it may have one.
+func (m *Model) usePool(c *connection) (reason string) {
+	if !slices.Contains(own(), c.source.Addr()) {
+		return "" // it has 64,000
+	}
+	used := 0
+	for key, e := range m.table {
+		if e.dir == fromEndpoint && e.conn.snat && key.proto == c.reply().proto && key.src == c.to && key.dst.Addr() == c.source.Addr() {
+			used++
+		}
+	}
+	if used < Ports-1 {
+		return ""
+	}
+	m.short, c.service.short = m.now+shortTime, m.now+shortTime
+	switch known := m.knows(tuple{c.proto, c.client, c.vip}); {
+	case !known && c.proto == lb.TCP && c.service.SynProtect != lb.SynProtectOff:
+		return "challenged"
+	case !known:
+		return "unknown-source"
+	case used >= Ports:
+		return "snat-ports-exhausted"
+	}
+	return ""
+}
+
+// lacksPorts reports whether a connection was refused because a pool of source ports has none for it.
+func lacksPorts(reason string) bool {
+	return reason == "unknown-source" || reason == "snat-ports-exhausted"
+}
+
+// endpointReason is the reason for which an endpoint counts a refusal, if it does.
+func endpointReason(reason string) string {
+	if reason == "unknown-source" {
+		return ""
+	}
+	return reason
 }
 
 // vacate reports whether a client may have the tuple of replies: it is free, or of a connection that is over and whose port
@@ -110,6 +163,10 @@ func (m *Model) rest(c *connection, fromNow bool) {
 
 // rested is how long the connection may be silent before its port is another's.
 func (m *Model) rested(c *connection) time.Duration {
+	rest := rest
+	if !c.open && c.snat && m.now < m.short {
+		rest = restShort
+	}
 	switch {
 	case c.resting:
 		return rest

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -241,6 +242,12 @@ func (r *runner) command(verb, rest string) error {
 		return err
 	case "away":
 		return r.lab.Away()
+	case "ports":
+		n, err := strconv.Atoi(rest)
+		if err != nil {
+			return err
+		}
+		return r.lab.LimitPorts(n)
 	case "sweep":
 		return r.lab.Sweep()
 	case "next-hops":

@@ -29,6 +29,8 @@ import (
 //	                       have packets copied to a link, with a VLAN's tag; without LINK and the rest: no more
 //	mark N                 from here on, packets carry that mark
 //	away                   the daemon is gone for a while: nobody sweeps
+//	ports N                the machine's addresses have so many source ports each towards an endpoint
+//	                       (only where half-open is given, too)
 //	sweep                  connections that are over are removed
 //	next-hops              what the connections know of routes and neighbours is out of date
 //	next-hops each         no connection uses what another found of the way to an address; "shared" is how scripts begin

@@ -633,6 +633,8 @@ const (
 	SockVarMarkedServices         = "marked_services"
 	SockVarOutcomes               = "outcomes"
 	SockVarOwnNamespace           = "own_namespace"
+	SockVarPortPressureUntil      = "port_pressure_until"
+	SockVarPortPressures          = "port_pressures"
 	SockVarRangeServices          = "range_services"
 	SockVarReclaimPass            = "reclaim_pass"
 	SockVarRedirectPeer           = "redirect_peer"
@@ -799,6 +801,8 @@ type SockVariableSpecs struct {
 	MarkedServices         *ebpf.VariableSpec `ebpf:"marked_services"`
 	Outcomes               *ebpf.VariableSpec `ebpf:"outcomes"`
 	OwnNamespace           *ebpf.VariableSpec `ebpf:"own_namespace"`
+	PortPressureUntil      *ebpf.VariableSpec `ebpf:"port_pressure_until"`
+	PortPressures          *ebpf.VariableSpec `ebpf:"port_pressures"`
 	RangeServices          *ebpf.VariableSpec `ebpf:"range_services"`
 	ReclaimPass            *ebpf.VariableSpec `ebpf:"reclaim_pass"`
 	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
@@ -992,6 +996,8 @@ type SockVariables struct {
 	MarkedServices         *ebpf.Variable `ebpf:"marked_services"`
 	Outcomes               *ebpf.Variable `ebpf:"outcomes"`
 	OwnNamespace           *ebpf.Variable `ebpf:"own_namespace"`
+	PortPressureUntil      *ebpf.Variable `ebpf:"port_pressure_until"`
+	PortPressures          *ebpf.Variable `ebpf:"port_pressures"`
 	RangeServices          *ebpf.Variable `ebpf:"range_services"`
 	ReclaimPass            *ebpf.Variable `ebpf:"reclaim_pass"`
 	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`

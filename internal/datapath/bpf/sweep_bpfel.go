@@ -639,6 +639,8 @@ const (
 	SweepVarJudgedEndpoints        = "judged_endpoints"
 	SweepVarKfuncs                 = "kfuncs"
 	SweepVarOutcomes               = "outcomes"
+	SweepVarPortPressureUntil      = "port_pressure_until"
+	SweepVarPortPressures          = "port_pressures"
 	SweepVarReclaimPass            = "reclaim_pass"
 	SweepVarRedirectPeer           = "redirect_peer"
 	SweepVarResetRate              = "reset_rate"
@@ -806,6 +808,8 @@ type SweepVariableSpecs struct {
 	JudgedEndpoints        *ebpf.VariableSpec `ebpf:"judged_endpoints"`
 	Kfuncs                 *ebpf.VariableSpec `ebpf:"kfuncs"`
 	Outcomes               *ebpf.VariableSpec `ebpf:"outcomes"`
+	PortPressureUntil      *ebpf.VariableSpec `ebpf:"port_pressure_until"`
+	PortPressures          *ebpf.VariableSpec `ebpf:"port_pressures"`
 	ReclaimPass            *ebpf.VariableSpec `ebpf:"reclaim_pass"`
 	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.VariableSpec `ebpf:"reset_rate"`
@@ -1004,6 +1008,8 @@ type SweepVariables struct {
 	JudgedEndpoints        *ebpf.Variable `ebpf:"judged_endpoints"`
 	Kfuncs                 *ebpf.Variable `ebpf:"kfuncs"`
 	Outcomes               *ebpf.Variable `ebpf:"outcomes"`
+	PortPressureUntil      *ebpf.Variable `ebpf:"port_pressure_until"`
+	PortPressures          *ebpf.Variable `ebpf:"port_pressures"`
 	ReclaimPass            *ebpf.Variable `ebpf:"reclaim_pass"`
 	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.Variable `ebpf:"reset_rate"`

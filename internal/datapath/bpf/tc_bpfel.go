@@ -673,6 +673,14 @@ const (
 	TcPolicerLayoutMAX_SEGMENTS TcPolicerLayout = 2048
 )
 
+type TcPortLayout uint32
+
+const (
+	TcPortLayoutSNAT_RESERVE          TcPortLayout = 8
+	TcPortLayoutPORT_PRESSURE_SECONDS TcPortLayout = 12
+	TcPortLayoutPORT_PRESSURES        TcPortLayout = 1024
+)
+
 type TcRangeKey struct {
 	_            structs.HostLayout
 	PrefixLength uint32
@@ -1250,6 +1258,8 @@ const (
 	TcVarNeighbourGeneration    = "neighbour_generation"
 	TcVarNextHopsShared         = "next_hops_shared"
 	TcVarOutcomes               = "outcomes"
+	TcVarPortPressureUntil      = "port_pressure_until"
+	TcVarPortPressures          = "port_pressures"
 	TcVarPortsAttached          = "ports_attached"
 	TcVarProbeTypes             = "probe_types"
 	TcVarRangeServices          = "range_services"
@@ -1428,6 +1438,8 @@ type TcVariableSpecs struct {
 	NeighbourGeneration    *ebpf.VariableSpec `ebpf:"neighbour_generation"`
 	NextHopsShared         *ebpf.VariableSpec `ebpf:"next_hops_shared"`
 	Outcomes               *ebpf.VariableSpec `ebpf:"outcomes"`
+	PortPressureUntil      *ebpf.VariableSpec `ebpf:"port_pressure_until"`
+	PortPressures          *ebpf.VariableSpec `ebpf:"port_pressures"`
 	PortsAttached          *ebpf.VariableSpec `ebpf:"ports_attached"`
 	ProbeTypes             *ebpf.VariableSpec `ebpf:"probe_types"`
 	RangeServices          *ebpf.VariableSpec `ebpf:"range_services"`
@@ -1642,6 +1654,8 @@ type TcVariables struct {
 	NeighbourGeneration    *ebpf.Variable `ebpf:"neighbour_generation"`
 	NextHopsShared         *ebpf.Variable `ebpf:"next_hops_shared"`
 	Outcomes               *ebpf.Variable `ebpf:"outcomes"`
+	PortPressureUntil      *ebpf.Variable `ebpf:"port_pressure_until"`
+	PortPressures          *ebpf.Variable `ebpf:"port_pressures"`
 	PortsAttached          *ebpf.Variable `ebpf:"ports_attached"`
 	ProbeTypes             *ebpf.Variable `ebpf:"probe_types"`
 	RangeServices          *ebpf.Variable `ebpf:"range_services"`

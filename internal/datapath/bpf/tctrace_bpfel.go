@@ -623,6 +623,8 @@ const (
 	TcTraceVarNeighbourGeneration    = "neighbour_generation"
 	TcTraceVarNextHopsShared         = "next_hops_shared"
 	TcTraceVarOutcomes               = "outcomes"
+	TcTraceVarPortPressureUntil      = "port_pressure_until"
+	TcTraceVarPortPressures          = "port_pressures"
 	TcTraceVarPortsAttached          = "ports_attached"
 	TcTraceVarProbeTypes             = "probe_types"
 	TcTraceVarRangeServices          = "range_services"
@@ -801,6 +803,8 @@ type TcTraceVariableSpecs struct {
 	NeighbourGeneration    *ebpf.VariableSpec `ebpf:"neighbour_generation"`
 	NextHopsShared         *ebpf.VariableSpec `ebpf:"next_hops_shared"`
 	Outcomes               *ebpf.VariableSpec `ebpf:"outcomes"`
+	PortPressureUntil      *ebpf.VariableSpec `ebpf:"port_pressure_until"`
+	PortPressures          *ebpf.VariableSpec `ebpf:"port_pressures"`
 	PortsAttached          *ebpf.VariableSpec `ebpf:"ports_attached"`
 	ProbeTypes             *ebpf.VariableSpec `ebpf:"probe_types"`
 	RangeServices          *ebpf.VariableSpec `ebpf:"range_services"`
@@ -1015,6 +1019,8 @@ type TcTraceVariables struct {
 	NeighbourGeneration    *ebpf.Variable `ebpf:"neighbour_generation"`
 	NextHopsShared         *ebpf.Variable `ebpf:"next_hops_shared"`
 	Outcomes               *ebpf.Variable `ebpf:"outcomes"`
+	PortPressureUntil      *ebpf.Variable `ebpf:"port_pressure_until"`
+	PortPressures          *ebpf.Variable `ebpf:"port_pressures"`
 	PortsAttached          *ebpf.Variable `ebpf:"ports_attached"`
 	ProbeTypes             *ebpf.Variable `ebpf:"probe_types"`
 	RangeServices          *ebpf.Variable `ebpf:"range_services"`

@@ -466,6 +466,8 @@ const (
 	XdpVarMarkedServices         = "marked_services"
 	XdpVarNeighbourGeneration    = "neighbour_generation"
 	XdpVarOutcomes               = "outcomes"
+	XdpVarPortPressureUntil      = "port_pressure_until"
+	XdpVarPortPressures          = "port_pressures"
 	XdpVarPortsAttached          = "ports_attached"
 	XdpVarRangeServices          = "range_services"
 	XdpVarReclaimPass            = "reclaim_pass"
@@ -624,6 +626,8 @@ type XdpVariableSpecs struct {
 	MarkedServices         *ebpf.VariableSpec `ebpf:"marked_services"`
 	NeighbourGeneration    *ebpf.VariableSpec `ebpf:"neighbour_generation"`
 	Outcomes               *ebpf.VariableSpec `ebpf:"outcomes"`
+	PortPressureUntil      *ebpf.VariableSpec `ebpf:"port_pressure_until"`
+	PortPressures          *ebpf.VariableSpec `ebpf:"port_pressures"`
 	PortsAttached          *ebpf.VariableSpec `ebpf:"ports_attached"`
 	RangeServices          *ebpf.VariableSpec `ebpf:"range_services"`
 	ReclaimPass            *ebpf.VariableSpec `ebpf:"reclaim_pass"`
@@ -818,6 +822,8 @@ type XdpVariables struct {
 	MarkedServices         *ebpf.Variable `ebpf:"marked_services"`
 	NeighbourGeneration    *ebpf.Variable `ebpf:"neighbour_generation"`
 	Outcomes               *ebpf.Variable `ebpf:"outcomes"`
+	PortPressureUntil      *ebpf.Variable `ebpf:"port_pressure_until"`
+	PortPressures          *ebpf.Variable `ebpf:"port_pressures"`
 	PortsAttached          *ebpf.Variable `ebpf:"ports_attached"`
 	RangeServices          *ebpf.Variable `ebpf:"range_services"`
 	ReclaimPass            *ebpf.Variable `ebpf:"reclaim_pass"`

@@ -466,6 +466,8 @@ const (
 	XdpTraceVarMarkedServices         = "marked_services"
 	XdpTraceVarNeighbourGeneration    = "neighbour_generation"
 	XdpTraceVarOutcomes               = "outcomes"
+	XdpTraceVarPortPressureUntil      = "port_pressure_until"
+	XdpTraceVarPortPressures          = "port_pressures"
 	XdpTraceVarPortsAttached          = "ports_attached"
 	XdpTraceVarRangeServices          = "range_services"
 	XdpTraceVarReclaimPass            = "reclaim_pass"
@@ -624,6 +626,8 @@ type XdpTraceVariableSpecs struct {
 	MarkedServices         *ebpf.VariableSpec `ebpf:"marked_services"`
 	NeighbourGeneration    *ebpf.VariableSpec `ebpf:"neighbour_generation"`
 	Outcomes               *ebpf.VariableSpec `ebpf:"outcomes"`
+	PortPressureUntil      *ebpf.VariableSpec `ebpf:"port_pressure_until"`
+	PortPressures          *ebpf.VariableSpec `ebpf:"port_pressures"`
 	PortsAttached          *ebpf.VariableSpec `ebpf:"ports_attached"`
 	RangeServices          *ebpf.VariableSpec `ebpf:"range_services"`
 	ReclaimPass            *ebpf.VariableSpec `ebpf:"reclaim_pass"`
@@ -818,6 +822,8 @@ type XdpTraceVariables struct {
 	MarkedServices         *ebpf.Variable `ebpf:"marked_services"`
 	NeighbourGeneration    *ebpf.Variable `ebpf:"neighbour_generation"`
 	Outcomes               *ebpf.Variable `ebpf:"outcomes"`
+	PortPressureUntil      *ebpf.Variable `ebpf:"port_pressure_until"`
+	PortPressures          *ebpf.Variable `ebpf:"port_pressures"`
 	PortsAttached          *ebpf.Variable `ebpf:"ports_attached"`
 	RangeServices          *ebpf.Variable `ebpf:"range_services"`
 	ReclaimPass            *ebpf.Variable `ebpf:"reclaim_pass"`

@@ -63,7 +63,7 @@ func wakeAt(p lb.Pressure, room, more uint64, slack int64) int64 {
 // sleep has the table be calm if it is, and returns what tells that it is no more. nil: it is not.
 func (t *Table) sleep(more uint64) <-chan struct{} {
 	p, err := t.meter.Fullness()
-	if err != nil {
+	if err != nil || p.PortsShort {
 		return nil
 	}
 	room, err := t.shared.Conntrack.Room()

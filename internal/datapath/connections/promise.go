@@ -1,7 +1,6 @@
 package connections
 
 import (
-	"sync"
 	"time"
 
 	"loxilb/internal/datapath/loader"
@@ -12,11 +11,7 @@ const sweepGrace = 3 * time.Second
 
 // promise tells the packet path by when the next slice of the sweep comes. A process that is gone
 // no longer renews it, and needs nobody to notice that.
-type promise struct {
-	mu    sync.Mutex
-	began time.Time // when the packet path's clock was ticks; zero: not read yet
-	ticks uint32
-}
+type promise struct{ clock loader.Clock }
 
 // PromiseSweep promises the packet path that a sweep begins within d. Before the first promise,
 // packets rely on a sweep.
@@ -28,24 +23,16 @@ func (t *Table) PromiseSweep(d time.Duration) {
 
 // keepPromise renews the promise while a sweep is under way. Tests that sweep once promise nothing.
 func (t *Table) keepPromise() {
-	t.promise.mu.Lock()
-	given := !t.promise.began.IsZero()
-	t.promise.mu.Unlock()
-	if given {
+	if t.promise.clock.Started() {
 		t.PromiseSweep(0)
 	}
 }
 
-func (p *promise) renew(c *loader.Collection, d time.Duration) (err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.began.IsZero() {
-		if p.ticks, err = loader.Now(); err != nil {
-			return err
-		}
-		p.began = time.Now()
+func (p *promise) renew(c *loader.Collection, d time.Duration) error {
+	due, err := p.clock.In(min(d, sweepPromiseMost), &c.Settings)
+	if err != nil {
+		return err
 	}
-	due := p.ticks + c.Jiffies(time.Since(p.began)+min(d, sweepPromiseMost))
 	return c.Variables.SweepDue.Set(max(due, 1)) // memory; 0 is no promise
 }
 

@@ -2,6 +2,8 @@ package loader
 
 import (
 	"fmt"
+	"sync"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -43,4 +45,31 @@ func clock(from int32) (uint32, error) {
 		return 0, fmt.Errorf("read the clock: %w", err)
 	}
 	return now, nil
+}
+
+// A Clock follows the packet path's clock after it has read it once. Its zero value is ready to use.
+type Clock struct {
+	mu    sync.Mutex
+	began time.Time // when the packet path's clock was ticks; zero: not read yet
+	ticks uint32
+}
+
+// Started reports whether the clock was read.
+func (c *Clock) Started() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.began.IsZero()
+}
+
+// In is what the packet path's clock will be in d, or was.
+func (c *Clock) In(d time.Duration, s *Settings) (ticks uint32, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.began.IsZero() {
+		if c.ticks, err = Now(); err != nil {
+			return 0, err
+		}
+		c.began = time.Now()
+	}
+	return c.ticks + s.Jiffies(time.Since(c.began)+d), nil
 }

@@ -77,7 +77,9 @@ func (s *Settings) complete() (err error) {
 
 // Jiffies converts a duration to the kernel's ticks, at least one.
 func (s *Settings) Jiffies(t time.Duration) uint32 {
-	return uint32(max(1, t*time.Duration(s.hz)/time.Second))
+	hz := time.Duration(s.hz)
+	seconds, rest := t/time.Second, t%time.Second // t*hz overflows after 106 days at 1,000 Hz
+	return uint32(max(1, seconds*hz+rest*hz/time.Second))
 }
 
 // Jiffy is how long one of the kernel's ticks is.

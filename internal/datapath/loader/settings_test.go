@@ -1,6 +1,22 @@
 package loader
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
+
+// TestJiffies: a time in ticks is right for as long as a machine is up. The product of both overflows after 106 days.
+func TestJiffies(t *testing.T) {
+	t.Parallel()
+	s := Settings{hz: 1000}
+	for d, want := range map[time.Duration]uint32{
+		0: 1, time.Second / 2: 500, 40 * 24 * time.Hour: 40 * 86_400_000, 200*24*time.Hour + time.Second/4: (200*86_400_000 + 250) & (1<<32 - 1),
+	} {
+		if got := s.Jiffies(d); got != want {
+			t.Errorf("%v: %d ticks, want %d", d, got, want)
+		}
+	}
+}
 
 // TestNearestPower: half a step up or down, in ratio.
 func TestNearestPower(t *testing.T) {

@@ -5,6 +5,7 @@ package pressure
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/datapath/conntrack"
@@ -14,10 +15,13 @@ import (
 )
 
 // Meter reads what the packet path counts.
-type Meter struct{ shared *loader.Collection }
+type Meter struct {
+	shared *loader.Collection
+	clock  loader.Clock
+}
 
 // New reads what the programs of a collection count.
-func New(c *loader.Collection) *Meter { return &Meter{c} }
+func New(c *loader.Collection) *Meter { return &Meter{shared: c} }
 
 // Pressure is what is counted of connections now, and of challenges so far.
 func (m *Meter) Pressure() (p lb.Pressure, err error) {
@@ -50,7 +54,8 @@ func (m *Meter) Fullness() (p lb.Pressure, err error) {
 	var kept []bpf.TcHalfOpenKept
 	entries, err1 := m.shared.Conntrack.Len()
 	most, err2 := m.shared.Conntrack.Max()
-	err = errors.Join(err1, err2, m.shared.Maps.HalfOpens.Lookup(uint32(0), &now), m.shared.Maps.HalfOpensKept.Lookup(uint32(0), &kept))
+	short, err3 := m.portsShort()
+	err = errors.Join(err1, err2, err3, m.shared.Maps.HalfOpens.Lookup(uint32(0), &now), m.shared.Maps.HalfOpensKept.Lookup(uint32(0), &kept))
 	if err != nil {
 		return p, fmt.Errorf("read how full the connection table is: %w", err)
 	}
@@ -63,8 +68,18 @@ func (m *Meter) Fullness() (p lb.Pressure, err error) {
 		HalfOpenTCP:    max(0, now.Of[bpf.TcHalfOpenClassHALF_OPEN_TCP]),
 		HalfOpenOthers: max(0, now.Of[bpf.TcHalfOpenClassHALF_OPEN_OTHERS]),
 		HalfOpenMax:    int64(most/conntrack.EntriesPerConnection) * int64(m.shared.HalfOpen) / 100,
-		Entries:        int64(entries), EntriesMax: int64(most),
+		Entries:        int64(entries), EntriesMax: int64(most), PortsShort: short,
 	}, nil
+}
+
+// portsShort reports whether packets have found a pool of source ports short lately (bpf/port_pressure.h).
+func (m *Meter) portsShort() (bool, error) {
+	var until uint32
+	if err := m.shared.Variables.PortPressureUntil.Get(&until); err != nil || until == 0 {
+		return false, err
+	}
+	now, err := m.clock.In(0, &m.shared.Settings)
+	return until-now-1 < m.shared.Jiffies(time.Duration(bpf.TcPortLayoutPORT_PRESSURE_SECONDS)*time.Second), err
 }
 
 // known counts the rows that still hold.

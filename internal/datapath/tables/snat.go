@@ -112,7 +112,31 @@ func (t *Tables) PortsInUse(least, most int) ([]lb.SourcePorts, error) {
 	slices.SortFunc(list, func(a, b lb.SourcePorts) int {
 		return cmp.Or(b.Used-a.Used, a.Endpoint.Compare(b.Endpoint), a.Source.Compare(b.Source))
 	})
-	return list[:min(len(list), most)], nil
+	list = list[:min(len(list), most)]
+	for i := range list {
+		if list[i].Max, err = t.portsMax(list[i].Source); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// portsMax is how many source ports of an address there are towards an endpoint: snat_limit() of bpf/snat.h.
+func (t *Tables) portsMax(source netip.Addr) (int, error) {
+	const most = 64000 // SNAT_LIMIT
+	var local uint8
+	err := t.maps.LocalAddresses.Lookup(bpf.Addr(source), &local)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return most, nil
+	}
+	var kept bpf.TcHostPorts
+	if err = errors.Join(err, t.maps.KeptPorts.Lookup(uint32(0), &kept)); err != nil {
+		return 0, fmt.Errorf("read how many source ports there are: %w", err)
+	}
+	if kept.Limit == 0 {
+		return most, nil
+	}
+	return int(kept.Limit), nil
 }
 
 // retired is SNAT_RETIRED of bpf/abi.h: the row is being removed.

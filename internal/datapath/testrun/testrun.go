@@ -123,7 +123,7 @@ func (r *Runner) Age(by time.Duration) error {
 	if err := r.ageReclaim(ticks); err != nil {
 		return fmt.Errorf("age the pass of packets through the table: %w", err)
 	}
-	return errors.Join(r.ageFragments(ticks), r.ageRedials(ticks))
+	return errors.Join(r.ageFragments(ticks), r.ageRedials(ticks), r.agePortPressure(ticks))
 }
 
 // ageRedials ages the SYNs that wait for an answer: the time is the lower half of each word.

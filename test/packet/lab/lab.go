@@ -155,7 +155,7 @@ func (l *Lab) Reset() error {
 		}
 	}
 	// source ports rest after their connections were ended
-	if err := errors.Join(l.Sweep(), l.Advance(time.Minute), l.Sweep(), l.Datapath.TestRun().ForgetKnown(), l.Datapath.TestRun().ForgetPromise()); err != nil {
+	if err := errors.Join(l.Sweep(), l.Advance(time.Minute), l.Sweep(), l.Datapath.TestRun().ForgetKnown(), l.Datapath.TestRun().ForgetPromise(), l.Datapath.TestRun().ForgetPortPressure()); err != nil {
 		return err
 	}
 	left, err := l.Connections()
@@ -184,6 +184,9 @@ func (l *Lab) Sweep() error { return l.Datapath.Sweep(context.Background()) }
 
 // Away has the packet path find that nobody sweeps any longer.
 func (l *Lab) Away() error { return l.Datapath.TestRun().BreakPromise() }
+
+// LimitPorts gives each pool of source ports of an address of the machine n ports. 0: the usual number.
+func (l *Lab) LimitPorts(n int) error { return l.Datapath.TestRun().LimitPorts(n) }
 
 // BumpNextHops has every connection ask for its next hop again.
 func (l *Lab) BumpNextHops() error { return l.Datapath.BumpNextHops() }
