@@ -141,13 +141,17 @@ __noinline __maybe_unused int active_recount(__u32 endpoint,
 }
 
 /* Does what state_change() does to the client's entry of a connection, and counts
- * the connection anew. */
+ * the connection again. The endpoint and the client are read before: afterwards the row
+ * may be another connection's. */
 static __always_inline __u32 client_change(struct connection *client,
 					   const struct ip_addr *addr,
 					   __u32 word, __u32 clear, __u32 set)
 {
+	const __u32 endpoint = client->endpoint;
+	const struct ip_addr own = *addr;
+
 	word = state_change(client, word, clear, set);
-	active_recount(client->endpoint, addr, word, (word & ~clear) | set);
+	active_recount(endpoint, &own, word, (word & ~clear) | set);
 	return word;
 }
 
@@ -518,11 +522,12 @@ connection_succeed(struct connection *client, __u32 word,
 {
 	const __u32 clear = ~(STATE_HOP | (STATE_TRAITS & ~STATE_TCP));
 	__u32 next = state_next_generation(word) | events, now;
+	const __u32 endpoint = client->endpoint; /* as in client_change() */
 
 	word = state_change(client, word, clear, next);
 	if (word & STATE_ENDED)
 		return false;
-	connection_ended(client->endpoint, &reply->daddr, word, IPPROTO_TCP);
+	connection_ended(endpoint, &reply->daddr, word, IPPROTO_TCP);
 	if (unlikely(watching))
 		event_tell(NULL, client, reply,
 			   EVENT(EVENT_ENDED, CAUSE_REPLACED, IPPROTO_TCP,

@@ -510,8 +510,11 @@ static __always_inline enum verdict tcp_update(ctx_t *ctx, struct packet *p,
 {
 	if (unlikely((p->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST)) ||
 		     !tcp_is_established(c->flags))) {
-		enum verdict v = tcp_transition(p, c);
+		enum verdict v;
 
+		if (is_opening_syn(p))
+			p->plain_syn = syn_is_plain(ctx, p);
+		v = tcp_transition(p, c);
 		if (v == VERDICT_CONTINUE && mss_applies(p))
 			v = mss_clamp(ctx, p, c);
 		return v;

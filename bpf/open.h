@@ -104,8 +104,10 @@ static __always_inline enum verdict admit(ctx_t *ctx, struct packet *p,
 		return drop(p, DROP_NONE);
 	v = service_admit(p, svc);
 	if (unlikely(v == VERDICT_DROP && is_refused_for_room(p)) &&
-	    reclaim_some(p->now))
+	    reclaim_some(p->now)) {
+		p->drop = DROP_NONE;
 		v = service_admit(p, svc);
+	}
 	return v == VERDICT_CHALLENGE ? challenge_client(ctx, p) : v;
 }
 

@@ -75,6 +75,7 @@ struct packet {
 	__u8 unasked; /* rule is only what the entry's last packet had, since rules could not be asked about this one */
 	__u8 direct; /* its entry was made up for it (direct.h) */
 	__u8 traced; /* it may be shown to somebody (trace.h) */
+	__u8 plain_syn; /* a SYN that no endpoint drops unseen (redial.h) */
 };
 
 static __always_inline void packet_init(struct packet *p, __u32 now, __u16 l3)

@@ -8,7 +8,8 @@
  * does not answer, the SYN opens a new connection.
  *
  * Anybody can forge a SYN, so a SYN alone ends no connection whose endpoint may
- * answer: the endpoint's own silence does (docs/adr/0067-redials.md).
+ * answer: the endpoint's own silence does (docs/adr/0067-redials.md). Only a SYN that
+ * is certain to reach the endpoint's TCP asks for an answer.
  */
 #ifndef LOXILB_REDIAL_H
 #define LOXILB_REDIAL_H
@@ -41,6 +42,73 @@
  * the packet path. */
 volatile __u64 redials[MAX_REDIALS] SEC(".data.runtime") = {};
 
+/* A SYN that arrives with a lower TTL might expire before the endpoint. */
+#define REDIAL_LEAST_TTL 32
+
+/* Reports whether an endpoint's TCP ignores an option of this kind, or uses it. It drops
+ * segments with signatures that it does not expect (RFC 2385, RFC 5925). */
+static __always_inline bool syn_option_is_harmless(__u8 kind)
+{
+	const __u64 harmless = 1ULL << TCP_OPTION_MSS | 1ULL << 3 /* scale */ |
+			       1ULL << 4 /* SACK */ | 1ULL << 8 /* times */ |
+			       1ULL << 30 /* MPTCP */ | 1ULL << 34 /* TFO */;
+
+	return kind < 64 && harmless >> kind & 1;
+}
+
+/* Reports whether all options of a SYN are harmless. length: of its TCP header. */
+static __noinline bool
+syn_options_are_harmless(ctx_t *ctx, const struct packet *p, __u32 length)
+{
+	__u8 options[TCP_OPTIONS_LONGEST + 4] = {};
+	__u32 end = length - sizeof(struct tcphdr), at = 0;
+
+	if (!end)
+		return true;
+	asm volatile("" : "+r"(end)); /* verifier 5 */
+	if (end > TCP_OPTIONS_LONGEST || end < 4 ||
+	    bpf_skb_load_bytes(ctx, p->l4 + sizeof(struct tcphdr), options,
+			       end))
+		return false;
+	for (int i = 0; i < TCP_OPTIONS_LOOKED_AT; i++) {
+		if (at >= end || at >= TCP_OPTIONS_LONGEST ||
+		    options[at] == TCP_OPTION_END)
+			return true;
+		if (options[at] == TCP_OPTION_NOP) {
+			at++;
+			continue;
+		}
+		if (!syn_option_is_harmless(options[at]) || !options[at + 1])
+			return false;
+		at += options[at + 1];
+	}
+	return false;
+}
+
+/* Reports whether a SYN is certain to reach the endpoint's TCP: it is whole, without data
+ * and IP options, with a right checksum. A forged one that the endpoint drops
+ * unseen would make it look silent. Global (verifier 1). */
+__noinline bool syn_is_plain(ctx_t *ctx, struct packet *p)
+{
+	__u32 header, length;
+
+	if (!p) /* verifier 2 */
+		return false;
+	header = p->l4 - p->l3;
+	length = p->length - header;
+	if (p->fragment || p->fault || p->ttl < REDIAL_LEAST_TTL ||
+	    p->seq_end != p->seq + 1 ||
+	    header !=
+		    (p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) ||
+	    length < sizeof(struct tcphdr) ||
+	    !syn_options_are_harmless(ctx, p, length))
+		return false;
+	return checksum_is_partial(ctx, p) ||
+	       sum_fold(pseudo_sum(&p->tuple.saddr, &p->tuple.daddr,
+				   IPPROTO_TCP, length) +
+			packet_sum(ctx, p->l4, length)) == 0xffff;
+}
+
 static __always_inline bool redial_is_silent_for(const struct packet *p,
 						 const struct connection *c,
 						 __u32 time)
@@ -70,7 +138,7 @@ static __always_inline bool redial_is_unanswered(const struct packet *p,
 		    (__s32)(reply->seen - asked) < 0)
 			return true;
 	}
-	if (redial_is_silent_for(p, c, REDIAL_WAIT) &&
+	if (p->plain_syn && redial_is_silent_for(p, c, REDIAL_WAIT) &&
 	    redial_is_silent_for(p, reply, REDIAL_WAIT))
 		redials[i] = hash >> 32 << 32 | p->now;
 	return false;

@@ -120,18 +120,19 @@ static long least_loaded_step(__u32 step, struct least_search *l)
 	return 0;
 }
 
-/* Returns the first position with the least load, from the next one in turn:
+/* Returns the first position with the least load, from the one behind the last choice:
  * connections that end before the next one begins would all go to one endpoint
- * otherwise. The load is exact: each connection is counted once when it opens and
+ * otherwise. Two CPUs may choose the same one. The load is exact: each connection is counted once when it opens and
  * once when it ends. With bpf_loop, because the verifier took two thirds of its time
  * for 64 unrolled rounds. */
 static __noinline __u64 select_least_loaded(struct opening *o)
 {
-	struct least_search l = {
-		.opening = o,
-		.first = select_round_robin(&o->service),
-	};
-	__u32 segment = o->service.slot_segment;
+	__u32 segment = o->service.slot_segment, id = o->service.id;
+	struct service_state *state = bpf_map_lookup_elem(&service_states, &id);
+	struct least_search l = { .opening = o };
+
+	if (state)
+		l.first = state->next;
 
 	o->choice.least.place = 0;
 	o->choice.least.load.weight = 0;
@@ -139,6 +140,8 @@ static __noinline __u64 select_least_loaded(struct opening *o)
 	if (!l.table)
 		return 0;
 	bpf_loop(o->service.slot_count, least_loaded_step, &l, 0);
+	if (state)
+		state->next = o->choice.least.place + 1;
 	return o->choice.least.place;
 }
 

@@ -262,7 +262,7 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 		m.leave(e.conn)
 		ok = false
 	case ok && key.proto == lb.TCP && e.dir == fromClient && isSYN(p) && e.conn.replied:
-		switch m.redial(e.conn) {
+		switch m.redial(e.conn, p) {
 		case redialDrops:
 			return e.conn.service.drop("tuple-in-use")
 		case redialOpens:

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"loxilb/internal/lb"
+	"loxilb/internal/pkt"
 )
 
 // What becomes of a SYN in a connection that the endpoint has answered.
@@ -22,7 +23,12 @@ const (
 // byClient reports whether the client's address alone chooses the endpoint.
 func (s *service) byClient() bool { return s.Algorithm == lb.Hash || s.Algorithm == lb.Persist }
 
-func (m *Model) redial(c *connection) int {
+// isPlain reports whether a SYN is certain to reach the endpoint's TCP.
+func isPlain(p *pkt.Packet) bool {
+	return p.Num(pkt.TTL) >= 32 && p.Num(pkt.Len) == 0 && p.Value(pkt.Sum).Text != "bad" && !p.Has(pkt.Ext) && !p.Has(pkt.IPOptions)
+}
+
+func (m *Model) redial(c *connection, p *pkt.Packet) int {
 	client, heard := m.now-c.sides[fromClient].heard, m.now-c.sides[fromEndpoint].heard
 	if c.oneWay {
 		heard = client
@@ -45,7 +51,7 @@ func (m *Model) redial(c *connection) int {
 			return redialOpens
 		}
 	}
-	if m.passed(client, redialWait) && m.passed(heard, redialWait) {
+	if isPlain(p) && m.passed(client, redialWait) && m.passed(heard, redialWait) {
 		c.asked, c.isAsked = m.now, true
 	}
 	return redialGoes

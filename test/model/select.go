@@ -53,10 +53,9 @@ func (m *Model) place(s *service, key tuple) uint64 {
 	return uint64(s.next - 1)
 }
 
-// least is the first place with the fewest connections for its weight, from the next one in turn.
+// least is the first place with the fewest connections for its weight, from the one behind the last choice.
 func (m *Model) least(s *service) uint64 {
 	first, count := uint64(s.next), uint64(len(s.turns))
-	s.next++
 	best := first % count
 	weight := func(e *endpoint) uint64 { return uint64(s.Endpoints[slices.Index(s.endpoints, e)].Weight) }
 	for i := range count {
@@ -65,6 +64,7 @@ func (m *Model) least(s *service) uint64 {
 			best = place
 		}
 	}
+	s.next = int(best) + 1
 	return best
 }
 
