@@ -83,6 +83,7 @@ enum drop_reason {
 	DROP_POLICED, /* beyond the rate of the policer of its service, source or port: red (RFC 2697, RFC 2698) */
 	DROP_RULE, /* a firewall rule drops it, or the connection that it belongs to */
 	DROP_EXTENSION_CHAIN, /* while there are firewall rules: the IPv6 extension headers cannot be followed to the packet's protocol, since the chain is cut off, has a fragment within a fragment, or is longer than 16,000 bytes */
+	DROP_IPSEC_POLICY, /* a policy of the kernel's IPsec blocks or encrypts packets of this connection, or their answers; loxilb would send them in clear text */
 	DROP_REASONS
 };
 _Static_assert((int)DROP_REASONS <= (int)MAX_REASONS, "ABI");
@@ -470,7 +471,7 @@ enum refusal {
 	REFUSAL_SNAT_PORTS_EXHAUSTED,
 	REFUSAL_TUPLE_IN_USE,
 	REFUSAL_NO_CONNECTION,
-	REFUSAL_OTHER, /* DROP_NO_MEMORY, DROP_NO_ROUTE */
+	REFUSAL_OTHER, /* DROP_NO_MEMORY, DROP_NO_ROUTE, DROP_IPSEC_POLICY */
 	REFUSALS
 };
 
@@ -823,6 +824,12 @@ struct rule_trees {
 	struct rule_tree tree[RULE_TREES]; /* by their first rules */
 };
 
+/* The directions of policies of IPsec (ipsec.h), in place of an interface. */
+enum ipsec_direction {
+	IPSEC_OUT = 1, /* of packets as they leave */
+	IPSEC_FORWARD, /* of packets as they arrive, to be forwarded: RULE_TRAP wants them decrypted */
+};
+
 /* All rules, in the order in which they count, and the trees by which those are
  * found that may match a packet. Replaced as a whole. */
 struct rule_set {
@@ -1025,6 +1032,7 @@ enum answer_limit {
 /* What a CPU keeps of packets beside the stack. */
 enum packet_scratch_use {
 	SCRATCH_QUOTE, /* what an ICMP error quotes */
+	SCRATCH_QUOTED, /* the headers of what it quotes, as they are read (icmp.h) */
 	SCRATCH_TRACE, /* struct packet_trace, with what it is chosen by */
 	SCRATCHES
 };

@@ -20,6 +20,7 @@
 #include "fib.h"
 #include "forward.h"
 #include "icmp.h"
+#include "ipsec.h"
 #include "nexthop.h"
 #include "packet_sum.h"
 #include "parse.h"
@@ -272,6 +273,19 @@ answer_send(ctx_t *ctx, struct packet *p, struct bpf_fib_lookup *fib, int code)
 	return VERDICT_REDIRECT;
 }
 
+/* Must an answer not leave, as a policy of IPsec says? */
+static __noinline bool answer_is_stopped(const struct packet *p,
+					 const struct ip_addr *src, bool reset)
+{
+	__u8 protocol = reset	? IPPROTO_TCP :
+			p->ipv6 ? IPPROTO_ICMPV6 :
+				  IPPROTO_ICMP;
+
+	return ipsec_ask(src, &p->tuple.saddr,
+			 ipsec_ports(p->tuple.dport, p->tuple.sport), protocol,
+			 IPSEC_OUT) == RULE_DROP;
+}
+
 /* Answers the sender: REDIRECT. DROP: no answer is possible. Global (verifier 1). */
 __noinline enum verdict answer(ctx_t *ctx, struct packet *p)
 {
@@ -290,13 +304,11 @@ __noinline enum verdict answer(ctx_t *ctx, struct packet *p)
 	code = answer_route(ctx, p, &fib, &src);
 	if (!fib_found(code))
 		return VERDICT_DROP;
-	if (reset) {
-		made = answer_reset(ctx, p);
-	} else {
-		if (refuse)
-			src = p->tuple.daddr;
-		made = answer_icmp(ctx, p, &src);
-	}
+	if (refuse)
+		src = p->tuple.daddr;
+	if (unlikely(ipsec_count) && answer_is_stopped(p, &src, reset))
+		return drop(p, DROP_IPSEC_POLICY);
+	made = reset ? answer_reset(ctx, p) : answer_icmp(ctx, p, &src);
 	if (!made)
 		return VERDICT_DROP;
 	return answer_send(ctx, p, &fib, code);

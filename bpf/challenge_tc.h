@@ -23,6 +23,8 @@ __noinline enum verdict challenge(ctx_t *ctx, struct packet *p)
 		return VERDICT_DROP;
 	if (p->fragment) /* the rest of it cannot be answered */
 		return drop(p, DROP_UNKNOWN_SOURCE);
+	if (unlikely(ipsec_count) && ipsec_stops_answer(p, IPPROTO_TCP))
+		return drop(p, DROP_IPSEC_POLICY);
 	ack = challenge_acknowledgement(p);
 	made = challenge_is_plain(p) ?
 		       challenge_turn(ctx, p, ack) :

@@ -65,6 +65,10 @@ const volatile __u32 idle_rst_rate = 0;
 /* Use bpf_redirect_peer where a link allows it. */
 const volatile __u8 redirect_peer = 1;
 
+/* Ask whether IPsec has decrypted a packet: the kernel has IPsec, and a helper that
+ * tells. */
+const volatile __u8 sees_ipsec = 0;
+
 /* Ask whether a packet is foreign before its connection is looked up, at all
  * times. On in tests. */
 const volatile __u8 foreign_first = 0;

@@ -51,20 +51,14 @@ struct quote {
 	__be16 ports[2];
 };
 
-/* 0 -> the quote of the error that this CPU translates. It does not fit the
- * stack. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64[(sizeof(struct quote) + 7) / 8]);
-} quotes SEC(".maps");
+_Static_assert(sizeof(struct quote) <= sizeof(struct packet_scratch),
+	       "there is room for it");
 
 /* Returns this CPU's quote, in which nothing is read yet. */
 static __always_inline struct quote *quote_get(const struct packet *p)
 {
-	__u32 zero = 0;
-	struct quote *q = bpf_map_lookup_elem(&quotes, &zero);
+	__u32 use = SCRATCH_QUOTED;
+	struct quote *q = bpf_map_lookup_elem(&packet_scratches, &use);
 
 	if (!q)
 		return NULL;

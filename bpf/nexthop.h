@@ -18,6 +18,7 @@
 #include "ethernet.h"
 #include "fib.h"
 #include "forward.h"
+#include "ipsec.h"
 #include "mtu.h"
 #include "nexthop_cache.h"
 #include "packet.h"
@@ -25,20 +26,6 @@
 #include "stats.h"
 #include "way.h"
 #include "way_find.h"
-
-/* Returns the address that an entry's packets are routed to, whatever their
- * destination says. NULL: the endpoint is gone. */
-static __always_inline const struct ip_addr *
-next_hop_target(const struct connection *c)
-{
-	__u32 id = c->endpoint;
-	struct endpoint *ep;
-
-	if (!(c->traits & CONN_ONE_WAY))
-		return &c->daddr;
-	ep = endpoint_find(id);
-	return ep ? &ep->addr : NULL;
-}
 
 /* Looks up the route of a direction of a connection. */
 static __always_inline long fib_lookup(ctx_t *ctx, const struct packet *p,
@@ -206,12 +193,33 @@ static __always_inline enum verdict next_hop_ask(ctx_t *ctx, struct packet *p,
 			     macs_begin(fib.dmac, fib.smac), epoch, neighbours);
 }
 
+/* Returns the epoch of what is found for a packet: that in which policies of IPsec were asked
+ * about it. The current one is read first, as user space writes it last. */
+static __always_inline __u32 next_hop_epoch(const struct packet *p)
+{
+	const __u32 epoch = hop_epoch(p);
+
+	return unlikely(ipsec_count) ? p->epoch : epoch;
+}
+
+/* Does a policy of IPsec refuse a packet whose way is to be looked up? Not asked where the way is
+ * found, since the stack has no room there. */
+static __always_inline bool ipsec_drops(ctx_t *ctx, struct packet *p,
+					const struct connection *c)
+{
+	if (likely(!ipsec_count))
+		return false;
+	p->epoch = hop_epoch(p);
+	return !next_hop_is_known(p, c, way_of(c)) && ipsec_stops(ctx, p, c);
+}
+
 /* Finds the connection's way and notes it (CONTINUE), or leaves the packet to the
  * kernel (REDIRECT). What is found is of the time before it is asked for. */
 static __always_inline enum verdict next_hop_find(ctx_t *ctx, struct packet *p,
 						  struct connection *c)
 {
-	const __u32 epoch = hop_epoch(p), neighbours = neighbour_generation;
+	const __u32 epoch = next_hop_epoch(p),
+		    neighbours = neighbour_generation;
 	const struct ip_addr *target = next_hop_target(c);
 
 	if (!target)

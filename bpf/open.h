@@ -298,6 +298,26 @@ static __noinline void give_back(const struct packet *p,
 			     state_read(c) | CONN_REPLY_DIRECTION, 0);
 }
 
+/* Asks policies of IPsec about the packets of both directions. TAKEN: one refuses it, and what claim() has done
+ * is taken back. */
+static __always_inline enum verdict ask_ipsec(ctx_t *ctx, struct packet *p,
+					      struct opening *o)
+{
+	const struct connection *c = &o->entries.entry;
+
+	if (likely(!ipsec_count))
+		return VERDICT_CONTINUE;
+	p->epoch = hop_epoch(p);
+	if (!ipsec_stops(ctx, p, c) &&
+	    (c->traits & CONN_ONE_WAY ||
+	     !ipsec_stops_answer(p, p->tuple.protocol)))
+		return VERDICT_CONTINUE;
+	if (!(c->traits & CONN_ONE_WAY))
+		entry_delete(&o->entries.reply_key,
+			     state_read(c) | CONN_REPLY_DIRECTION, 0);
+	return taken(p, DROP_IPSEC_POLICY);
+}
+
 /* Makes the client's entry, which has the next hop and has counted this packet:
  * so it need not be looked up again. The connection is counted before others can
  * see the entry, and end it. */
@@ -314,6 +334,9 @@ static __noinline enum verdict enter(ctx_t *ctx, struct packet *p,
 		describe_single_entry(p, o);
 	else
 		describe_client_entry(p, o);
+	v = ask_ipsec(ctx, p, o);
+	if (v != VERDICT_CONTINUE)
+		return v;
 	prepare_first_packet(ctx, p, o, &o->entries.entry);
 	connection_begins(state, id, &p->tuple.saddr, p->tuple.protocol);
 	v = insert_client_entry(p, &o->entries);
@@ -378,6 +401,8 @@ static __always_inline enum verdict leave_second(ctx_t *ctx, struct packet *p,
 
 	if (!c || c->traits & CONN_ENDED)
 		return drop(p, DROP_CONNECTION_RACE);
+	if (ipsec_drops(ctx, p, c))
+		return drop(p, DROP_IPSEC_POLICY);
 	v = forward_first(ctx, p, c, next_hop_prepare(ctx, p, c));
 	if (is_forwarded(v))
 		count(p, c);

@@ -177,6 +177,10 @@ static __always_inline enum verdict reopen(ctx_t *ctx, struct packet *p,
 
 	if (likely(!p->may_reopen))
 		return VERDICT_MISS;
+	if (unlikely(ipsec_count)) { /* asked in enter() alone */
+		reopen_give_up(&p->tuple);
+		return VERDICT_MISS;
+	}
 	v = reopen_closed(ctx, p, o);
 	if (v == VERDICT_MISS)
 		reopen_give_up(&o->entries.client_key);

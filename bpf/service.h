@@ -181,6 +181,7 @@ static __always_inline enum refusal refusal_of(enum drop_reason why)
 		return REFUSAL_NO_CONNECTION;
 	case DROP_NO_MEMORY:
 	case DROP_NO_ROUTE:
+	case DROP_IPSEC_POLICY:
 		return REFUSAL_OTHER;
 	default:
 		return REFUSALS;

@@ -30,12 +30,13 @@ static __always_inline void count_challenge(struct challenge_counts *n,
 }
 
 /* May the packet be part of a flood, or an answer of who was challenged in one?
- * While there are firewall rules, they are asked first, in turn. */
+ * While there are firewall rules or policies of IPsec, they are asked first, in
+ * turn. */
 static __always_inline bool is_of_syn_flood(const struct packet *p)
 {
 	return unlikely(p->tcp_flags & (TCP_SYN | TCP_RST)) &&
 	       (challenge_first || surge_is_on(&challenge_surge, p->now)) &&
-	       !p->fault && !rule_count;
+	       !p->fault && !rule_count && !ipsec_count;
 }
 
 /* Would the client of a SYN be challenged if that had no connection? What the

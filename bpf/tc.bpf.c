@@ -119,6 +119,8 @@ static __always_inline enum verdict forward_others(ctx_t *ctx, struct packet *p,
 {
 	if (unlikely(rule_count) && firewall_drops_connection(ctx, p, c))
 		return drop(p, DROP_RULE);
+	if (ipsec_drops(ctx, p, c))
+		return drop(p, DROP_IPSEC_POLICY);
 	return forward_uncommon(ctx, p, c, next_hop_prepare(ctx, p, c));
 }
 
@@ -179,6 +181,8 @@ __noinline enum verdict forward_direct_answer(ctx_t *ctx, struct packet *p)
 	v = packet_check_fault(p);
 	if (v != VERDICT_CONTINUE)
 		return v;
+	if (ipsec_drops(ctx, p, c))
+		return drop(p, DROP_IPSEC_POLICY);
 	v = forward_first(ctx, p, c, next_hop_prepare(ctx, p, c));
 	if (is_forwarded(v))
 		count_traffic(p, c);
@@ -204,6 +208,9 @@ static __noinline enum verdict related_forward(ctx_t *ctx, struct packet *p,
 	if (!c)
 		return VERDICT_DROP;
 	way_forget_if_silent(c, p->now);
+	if (ipsec_drops(ctx, p, c) ||
+	    (unlikely(ipsec_count) && p->icmp_error && ipsec_stops_error(p, c)))
+		return drop(p, DROP_IPSEC_POLICY);
 	if (!p->later_fragment)
 		p->unasked = true;
 	else if (unlikely(rule_count) && !p->direct &&
@@ -327,6 +334,8 @@ translate_local_reply(ctx_t *ctx, struct packet *p, const __u16 l3)
 		return VERDICT_PASS;
 	if (v != VERDICT_CONTINUE || !c) /* the latter: verifier 2 */
 		return v;
+	if (unlikely(ipsec_count) && ipsec_stops_local_reply(p, c))
+		return drop(p, DROP_IPSEC_POLICY);
 	way_forget_if_old(c, p->now); /* the kernel finds it */
 	v = translate(ctx, p, c, l3);
 	if (v != VERDICT_CONTINUE)
@@ -348,6 +357,8 @@ __noinline enum verdict translate_local_related(ctx_t *ctx, struct packet *p)
 		return v;
 	if (!p->later_fragment)
 		return VERDICT_PASS;
+	if (unlikely(ipsec_count) && ipsec_stops_local_reply(p, c))
+		return drop(p, DROP_IPSEC_POLICY);
 	way_forget_if_old(c, p->now);
 	c->seen = p->now;
 	v = translate_fragment(ctx, p, c);
@@ -451,6 +462,7 @@ const struct {
 	enum rule_word rule_word;
 	enum rule_limit rule_limit;
 	enum rule_action rule_action;
+	enum ipsec_direction ipsec_direction;
 } abi_enums = {};
 
 char _license[] SEC("license") = "Dual BSD/GPL";

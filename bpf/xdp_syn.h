@@ -47,13 +47,14 @@ static __always_inline enum verdict syn_check_limits(struct packet *p,
 }
 
 /* Decides, and sets the id of the service. CONTINUE: tc.bpf.c is to. XDP is not
- * told of marks, and asks no firewall rule. */
+ * told of marks, and asks no firewall rule and no policy of IPsec. */
 static __noinline enum verdict syn_decide(struct packet *p, __u32 *service)
 {
 	struct service svc;
 	enum verdict v;
 
-	if (marked_services || rule_count || !service_copy(p, 0, &svc))
+	if (marked_services || rule_count || ipsec_count ||
+	    !service_copy(p, 0, &svc))
 		return VERDICT_CONTINUE;
 	*service = svc.id;
 	v = syn_check_source(p, &svc);

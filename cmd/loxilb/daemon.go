@@ -70,6 +70,7 @@ type daemon struct {
 	xdpReports func() map[string]string
 	sockets    *reconcile.Task
 	follower   *reconcile.Network
+	ipsec      *reconcile.IPsec
 	api        *httpapi.API
 	pins       *pinWatch
 	pressure   *pressureWatch
@@ -115,7 +116,10 @@ func assemble(c *config.Config, log *slog.Logger, lines *logring.Ring, network *
 	p.mirrors = reconcile.NewMirrors(state, p.attached, network.Objects(), o)
 	p.rules = reconcile.NewRules(state, d, network.Links, vips.Part(), o)
 	p.passive = reconcile.NewPassive(p.health, d)
-	p.health.FollowUnheard(network.Include(func() []diagnosis.Problem { return unheard(p.health.Unheard()) }))
+	p.ipsec = reconcile.NewIPsec(network, d.SetIPsec, c.IPsec == config.IPsecIgnore, state, p.health, o)
+	look := network.Include(func() []diagnosis.Problem { return append(unheard(p.health.Unheard()), refused(p.ipsec)...) })
+	p.health.FollowUnheard(look)
+	p.ipsec.Changed(look)
 	p.interfaces = reconcile.NewInterfaces(reconcile.InterfacesConfig{
 		Observers: o, Hooks: d, Links: network.Links, Whitelist: c.Whitelist, Blacklist: c.Blacklist,
 	})
@@ -223,6 +227,7 @@ func (p *daemon) serve(ctx context.Context) error {
 	run(p.monitor.Run)
 	run(p.passive.Run)
 	run(p.drops().run)
+	run(p.ipsec.Run)
 	run(p.datapath.KeepHostPorts)
 	run(p.datapath.RecountSockets)
 	run(p.datapath.KeepProbes)
@@ -241,9 +246,9 @@ func (p *daemon) serve(ctx context.Context) error {
 	return err
 }
 
-// attach attaches interfaces once each service, and the firewall rules, were tried: the first packet finds those that work.
+// attach attaches interfaces once each service, the firewall rules and policies of IPsec were tried: the first packet finds those that work.
 func (p *daemon) attach(ctx context.Context) {
-	for _, idle := range []<-chan struct{}{p.services.Idle(), p.rules.Idle()} {
+	for _, idle := range []<-chan struct{}{p.services.Idle(), p.rules.Idle(), p.ipsec.Idle()} {
 		select {
 		case <-ctx.Done():
 			return
@@ -315,6 +320,8 @@ func (p *daemon) networkChanged(b event.Body) {
 		p.mirrors.LinksChanged()
 		p.xdp.Mark()
 		p.rules.LinksChanged()
+	case event.Address:
+		p.ipsec.Mark()
 	case event.Routes:
 		if !b.Neighbours {
 			p.services.RoutesChanged()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"net/netip"
+	"strings"
 	"time"
 
 	"loxilb/internal/compile"
@@ -39,8 +40,11 @@ func (p *daemon) doctor(started time.Time) func() *doctor.Machine {
 		for _, o := range p.datapath.Others() {
 			f.Programs = append(f.Programs, doctor.Program(o))
 		}
-		f.IPsec, f.IPsecError = p.ipsecPolicies()
+		f.IPsec, f.IPsecError = p.refusedByIPsec()
 		for _, known := range p.network.Problems() {
+			if strings.Contains(known.What, coveredByIPsec) {
+				continue // a check of its own reports it
+			}
 			f.Problems = append(f.Problems, doctor.Problem{About: known.Key, What: known.What, Hint: known.Hint})
 		}
 		for _, h := range p.hiddenTags() {
@@ -50,14 +54,12 @@ func (p *daemon) doctor(started time.Time) func() *doctor.Machine {
 	}
 }
 
-// ipsecPolicies are the kernel's policies of IPsec.
-func (p *daemon) ipsecPolicies() (list []doctor.IPsecPolicy, err error) {
-	policies, err := p.network.IPsecPolicies()
-	for _, policy := range policies {
-		list = append(list, doctor.IPsecPolicy{
-			Forward: policy.Forward, Source: policy.Source, Destination: policy.Destination, Whole: policy.Whole(), Refuses: policy.Refuses, Text: policy.String(),
-		})
+// refusedByIPsec are the endpoints whose packets policies of the kernel's IPsec refuse.
+func (p *daemon) refusedByIPsec() (list []doctor.IPsecRefusal, err error) {
+	for _, r := range p.ipsec.Refused(examinedEndpoints) {
+		list = append(list, doctor.IPsecRefusal{Service: r.Service.String(), Endpoint: r.Endpoint, Policy: r.Policy, Whole: r.Whole, Ignored: p.ipsec.Ignores()})
 	}
+	_, err = p.network.IPsecPolicies()
 	return list, err
 }
 

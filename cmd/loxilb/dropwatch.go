@@ -30,7 +30,7 @@ const (
 func ownDrops() []string {
 	return []string{
 		"no-endpoint", "conntrack-full", "no-route", "route-unreachable", forwardingOff, "route-encap", "tuple-in-use",
-		"snat-ports-exhausted", "dsr-routed",
+		"snat-ports-exhausted", "dsr-routed", "ipsec-policy",
 	}
 }
 

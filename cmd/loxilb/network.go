@@ -10,6 +10,7 @@ import (
 	"loxilb/internal/netdev"
 	"loxilb/internal/netdev/diagnosis"
 	"loxilb/internal/netdev/neighbour"
+	"loxilb/internal/reconcile"
 	"loxilb/internal/status"
 )
 
@@ -34,6 +35,29 @@ func unheard(endpoints []netip.AddrPort) []diagnosis.Problem {
 		}
 	}
 	return diagnosis.Bounded(list, len(list), neighbour.Kind, "endpoints whose answers to clients do not come back")
+}
+
+// coveredByIPsec is part of the text of such problems.
+const coveredByIPsec = ", since an IPsec policy covers them: "
+
+// refused are problems of endpoints whose packets policies of the kernel's IPsec refuse.
+func refused(i *reconcile.IPsec) (list []diagnosis.Problem) {
+	if i.Ignores() {
+		return nil
+	}
+	all := i.Refused(examinedEndpoints)
+	for _, r := range all {
+		packets := "some packets"
+		if r.Whole {
+			packets = "all packets"
+		}
+		list = append(list, diagnosis.Problem{
+			Kind: neighbour.Kind, Key: r.Endpoint.Addr().String(),
+			What: fmt.Sprintf("%s of service %s to endpoint %s, or of its answers, are refused%s%s", packets, r.Service, r.Endpoint, coveredByIPsec, r.Policy),
+			Hint: "loxilb would send them in clear text: reach the endpoint by an interface that encrypts (xfrm, WireGuard), or allow the packets by a policy of a higher priority",
+		})
+	}
+	return diagnosis.Bounded(list, len(list), neighbour.Kind, "endpoints whose packets IPsec policies refuse")
 }
 
 // owner has a service fail for a VIP that could not be asked for, not for one that the network around keeps from

@@ -29,7 +29,7 @@ const maxToken = 4096 // bytes of a token file that are read
 func (f *flags) check(name func(flag string) string) (*Config, error) {
 	c := &Config{
 		RedirectPeer: f.redirectPeer, LocalSockets: f.localSockets, Cgroup: f.cgroup, CTMax: f.ctMax, HalfOpen: f.halfOpen, IdleRST: f.idleRST, Page: f.page, HashSeed: f.hashSeed, PinPath: f.pinPath,
-		StateDir: f.stateDir, ProbeFiles: f.probeFiles, RoleHook: f.roleHook, Announcements: f.vipAdvRepeat, Detach: f.detach, Force: f.force, End: f.endConnections, CheckUpgrade: f.checkUpgrade, Attach: Attach(f.attach), XDP: XDP(f.xdp),
+		StateDir: f.stateDir, ProbeFiles: f.probeFiles, RoleHook: f.roleHook, Announcements: f.vipAdvRepeat, Detach: f.detach, Force: f.force, End: f.endConnections, CheckUpgrade: f.checkUpgrade, Attach: Attach(f.attach), XDP: XDP(f.xdp), IPsec: IPsec(f.ipsec),
 	}
 	// these run beside a daemon of the same flags, which writes that file
 	if f.cpuProfile != "none" && !f.checkUpgrade && !f.detach {
@@ -51,6 +51,9 @@ func (f *flags) check(name func(flag string) string) (*Config, error) {
 	case XDPAuto, XDPNative, XDPGeneric, XDPOff:
 	default:
 		return nil, &Error{"--xdp", f.xdp, "is none of auto, native, generic and off"}
+	}
+	if c.IPsec != IPsecRefuse && c.IPsec != IPsecIgnore {
+		return nil, &Error{"--ipsec", f.ipsec, "is neither refuse nor ignore"}
 	}
 	if c.CTMax > maxConnections {
 		return nil, &Error{"--ct-max", strconv.FormatUint(uint64(f.ctMax), 10), fmt.Sprintf("is more than %d, the most that the connection table can have", maxConnections)}

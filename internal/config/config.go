@@ -12,6 +12,7 @@ type Config struct {
 
 	Attach        Attach
 	XDP           XDP
+	IPsec         IPsec
 	RedirectPeer  bool           // send straight into the peer namespace of a veth
 	LocalSockets  bool           // this machine's own sockets reach VIPs
 	Cgroup        string         // of their processes; empty: all
@@ -89,6 +90,15 @@ const (
 	AttachAuto   Attach = "auto" // tcx where the kernel has it
 	AttachTCX    Attach = "tcx"
 	AttachClsact Attach = "clsact"
+)
+
+// IPsec says what becomes of packets of services that policies of the kernel's IPsec block or encrypt.
+type IPsec string
+
+// The choices.
+const (
+	IPsecRefuse IPsec = "refuse"
+	IPsecIgnore IPsec = "ignore" // they are sent, in clear text
 )
 
 // XDP says where the XDP program is attached, in front of the ones at the tc hook.

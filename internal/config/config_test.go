@@ -39,7 +39,7 @@ func TestDefaults(t *testing.T) {
 	}
 	want := &Config{
 		API:    API{Plain: netip.MustParseAddrPort("127.0.0.1:11111"), Socket: socket},
-		Attach: AttachAuto, XDP: XDPAuto, RedirectPeer: true, LocalSockets: true, StateDir: "/var/lib/loxilb", ProbeFiles: "/etc/loxilb/probes", Announcements: 3, LogLevel: logLevel("info"), HalfOpen: 25, IdleRST: true, Page: true,
+		Attach: AttachAuto, XDP: XDPAuto, IPsec: IPsecRefuse, RedirectPeer: true, LocalSockets: true, StateDir: "/var/lib/loxilb", ProbeFiles: "/etc/loxilb/probes", Announcements: 3, LogLevel: logLevel("info"), HalfOpen: 25, IdleRST: true, Page: true,
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.AddrPort{}), noGroup, sameLevel); diff != "" {
 		t.Error(diff)
@@ -100,7 +100,7 @@ func TestFlags(t *testing.T) {
 	got, code, msg := run(
 		map[string]string{"HOST": "127.0.0.2", "PORT": "1", "TLS": "true", "TLS_HOST": "::", "TLS_PORT": "444", "TLS_CERTIFICATE": pem, "TLS_PRIVATE_KEY": pem},
 		"--port=2222", "--manualtoken", "--manualtokenvalue", token, "--whitelist", "^eth", "--blacklist", "none",
-		"--ct-max", "1000", "--half-open-max=10", "--idle-rst=false", "--page=false", "--attach=clsact", "--xdp=native", "--redirect-peer=false", "--localsockpolicy=false", "--cgroup=/sys/fs/cgroup/x", "--egr-hooks", "--loglevel", "trace", "--pin-path=/sys/fs/bpf/x",
+		"--ct-max", "1000", "--half-open-max=10", "--idle-rst=false", "--page=false", "--attach=clsact", "--xdp=native", "--redirect-peer=false", "--ipsec=ignore", "--localsockpolicy=false", "--cgroup=/sys/fs/cgroup/x", "--egr-hooks", "--loglevel", "trace", "--pin-path=/sys/fs/bpf/x",
 		"--flow-log=/l", "--flow-log-size=1", "--flow-log-files=2", "--flow-log-rate=3", "--ipfix=[::1]:4739", "--ipfix-domain=4", "--metrics-detail=endpoint",
 		"--socket=", "--vip-adv-repeat=5", "--state-dir=/s", "--probe-files=/p", "--config-path=/c", "--cpuprofile=/x", "-p", "--fallback", "--cluster=none", "--bgp=false")
 	if code != ExitOK {
@@ -111,7 +111,7 @@ func TestFlags(t *testing.T) {
 			Plain: netip.MustParseAddrPort("127.0.0.2:2222"), TLS: netip.MustParseAddrPort("[::]:444"),
 			CertFile: pem, KeyFile: pem, Token: "s3cret",
 		},
-		Attach: AttachClsact, XDP: XDPNative, Whitelist: regexp.MustCompile("^eth"), CTMax: 1000, HalfOpen: 10, PinPath: "/sys/fs/bpf/x",
+		Attach: AttachClsact, XDP: XDPNative, IPsec: IPsecIgnore, Whitelist: regexp.MustCompile("^eth"), CTMax: 1000, HalfOpen: 10, PinPath: "/sys/fs/bpf/x",
 		Metrics: Metrics{Endpoints: true},
 		FlowLog: FlowLog{File: "/l", Size: 1_000_000, Files: 2, Rate: 3, IPFIX: "[::1]:4739", Domain: 4},
 		Cgroup:  "/sys/fs/cgroup/x", StateDir: "/s", Announcements: 5, ProbeFiles: "/p", LogLevel: logLevel("trace"), CPUProfile: "/x",

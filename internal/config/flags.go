@@ -29,6 +29,7 @@ type flags struct {
 	attach          string
 	xdp             string
 	redirectPeer    bool
+	ipsec           string
 	localSockets    bool
 	cgroup          string
 	whitelist       string
@@ -78,6 +79,7 @@ func (f *flags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.attach, "attach", string(AttachAuto), "how programs are attached: auto, tcx or clsact")
 	fs.StringVar(&f.xdp, "xdp", string(XDPAuto), "where established connections are forwarded by XDP: auto (network cards where it pays), native, generic or off")
 	fs.BoolVar(&f.redirectPeer, "redirect-peer", true, "send straight into the namespace behind a veth")
+	fs.StringVar(&f.ipsec, "ipsec", string(IPsecRefuse), "what to do with packets of services that the kernel's IPsec policies block or encrypt: refuse, or ignore (send them in clear text)")
 	fs.BoolVar(&f.localSockets, "localsockpolicy", true, "lead this machine's own sockets to endpoints when they connect or send to a VIP")
 	fs.StringVar(&f.cgroup, "cgroup", "", "folder of cgroup v2 with the processes whose sockets --localsockpolicy means (default all that the daemon can see)")
 	fs.StringVar(&f.whitelist, "whitelist", "none", "attach only to interfaces whose name matches this regular expression; overrides --blacklist")

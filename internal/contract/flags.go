@@ -114,6 +114,7 @@ func oursOnly() []Section[Flag] {
 			{Name: "attach", State: Ours, Note: "`tc filter show` never names tc_packet_func, also with --compat: it tells whether the existing loxilb has left programs. Ours are loxilb_ether and loxilb_layer3, in `bpftool net`, and in `tc filter show` with clsact"},
 			{Name: "xdp", State: Ours},
 			{Name: "redirect-peer", State: Ours},
+			{Name: "ipsec", State: Ours},
 			{Name: "cgroup", State: Ours},
 			{Name: "ct-max", State: Ours},
 			{Name: "half-open-max", State: Ours},

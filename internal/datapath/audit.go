@@ -12,6 +12,7 @@ import (
 func (d *Datapath) Audit(mend bool) []lb.Compared {
 	out := d.Tables.Audit(mend)
 	out = append(out, d.firewall.Audit(mend)...)
+	out = append(out, d.policies.Audit(mend)...)
 	out = append(out, d.Attached.Audit(mend)...)
 	out = append(out, d.Routing.Audit(mend)...)
 	out = append(out, d.AuditHostPorts(mend), d.auditLocal(mend), d.Hooks.Audit(mend))

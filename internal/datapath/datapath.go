@@ -22,6 +22,7 @@ import (
 	"loxilb/internal/datapath/firewall"
 	"loxilb/internal/datapath/hostports"
 	"loxilb/internal/datapath/hostsockets"
+	"loxilb/internal/datapath/ipsec"
 	"loxilb/internal/datapath/loader"
 	"loxilb/internal/datapath/pins"
 	"loxilb/internal/datapath/pressure"
@@ -74,6 +75,7 @@ type Datapath struct {
 	*record.Recorder     // copies of packets
 	*trace.Tracer        // packets before and after
 	firewall             *firewall.Firewall
+	policies             *ipsec.Policies
 	dry                  *dryrun.Runner
 
 	collection *loader.Collection
@@ -175,6 +177,9 @@ func (d *Datapath) load(cfg Config) error {
 		if d.firewall, err = firewall.Open(d.collection); err != nil {
 			return err
 		}
+		if d.policies, err = ipsec.Open(d.collection); err != nil {
+			return err
+		}
 		d.Attached, err = attached.Open(d.collection, d.Tables, d.firewall, d.BumpNextHops)
 		return err
 	}
@@ -200,7 +205,7 @@ func (d *Datapath) load(cfg Config) error {
 
 // followCounts has the variables of the XDP program's object say what those of this process's say.
 func (d *Datapath) followCounts(variables map[string]*ebpf.Variable) error {
-	return errors.Join(d.Tables.AddCounts(variables), d.Attached.FollowPorts(variables["ports_attached"]), d.firewall.Follow(variables["rule_count"]))
+	return errors.Join(d.Tables.AddCounts(variables), d.Attached.FollowPorts(variables["ports_attached"]), d.firewall.Follow(variables["rule_count"]), d.policies.Follow(variables["ipsec_count"]))
 }
 
 // Close releases the process's hold on the data path. What is pinned goes on working; the rest ends.

@@ -26,3 +26,7 @@ func (d *Datapath) RuleCost() lb.RuleCost { return d.firewall.RuleCost() }
 
 // RuleCount is how many firewall rules packets are judged by.
 func (d *Datapath) RuleCount() int { return d.firewall.Count() }
+
+// SetIPsec has connections refused that these policies of the kernel's IPsec block or encrypt, and
+// each open connection checked again with its next packet.
+func (d *Datapath) SetIPsec(t bpf.RuleTable) error { return d.policies.SetIPsec(t, d.BumpNextHops) }

@@ -56,11 +56,11 @@ type Facts struct {
 	Endpoints  []Endpoint
 	Down       []Down
 	Unprobed   []Unprobed
-	Interfaces []string      // whose packets are balanced
-	Programs   []Program     // of others, at hooks where the daemon's are
-	IPsec      []IPsecPolicy // of the kernel, in the order in which it asks them
-	IPsecError error         // why they are not known
-	Problems   []Problem     // of the network, that the daemon has found
+	Interfaces []string       // whose packets are balanced
+	Programs   []Program      // of others, at hooks where the daemon's are
+	IPsec      []IPsecRefusal // by policies of the kernel's IPsec
+	IPsecError error          // why policies are not known
+	Problems   []Problem      // of the network, that the daemon has found
 	HiddenTags []HiddenTags
 	StateDir   string
 	Started    time.Time // of the daemon, with the clock that never jumps

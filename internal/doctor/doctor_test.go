@@ -157,14 +157,11 @@ func wrongs() map[string]struct {
 			m.Facts.Programs = []Program{{"eth0", "ingress", "cil_from_netdev", true}, {"eth0", "ingress", "after", false}}
 		}, id: "other-programs:eth0/cil_from_netdev", sure: Possible},
 		"IPsec": {edit: func(m *Machine, _ *fakeNetwork) {
-			m.Facts.IPsec = []IPsecPolicy{ipsecPolicy("0.0.0.0/0", "10.0.0.0/8", true), ipsecPolicy("0.0.0.0/0", "31.31.31.0/24", true)}
+			m.Facts.IPsec = []IPsecRefusal{{Endpoint: netip.MustParseAddrPort("31.31.31.1:80"), Whole: true}}
+		}, id: "ipsec:31.31.31.1", sure: Certain},
+		"IPsec of some packets": {edit: func(m *Machine, _ *fakeNetwork) {
+			m.Facts.IPsec = []IPsecRefusal{{Endpoint: netip.MustParseAddrPort("31.31.31.1:80")}}
 		}, id: "ipsec:31.31.31.1", sure: Likely},
-		"IPsec to clients": {edit: func(m *Machine, _ *fakeNetwork) {
-			m.Facts.IPsec = []IPsecPolicy{ipsecPolicy("20.20.20.0/24", "10.0.0.0/8", true)}
-		}, id: "ipsec:20.20.20.1", sure: Likely},
-		"IPsec, exempt": {edit: func(m *Machine, _ *fakeNetwork) {
-			m.Facts.IPsec = []IPsecPolicy{ipsecPolicy("0.0.0.0/0", "31.0.0.0/8", false), ipsecPolicy("0.0.0.0/0", "31.31.31.0/24", true)}
-		}},
 		"VIP twice": {edit: func(_ *Machine, n *fakeNetwork) { n.links[1].Addrs = []netip.Addr{vip} }, id: "vips:20.20.20.1", sure: Likely},
 		"VIP of others": {edit: func(_ *Machine, n *fakeNetwork) {
 			n.neighbours = []Neighbour{{Addr: vip, Link: 2, MAC: "02::1", Valid: true}}
@@ -184,10 +181,6 @@ func wrongs() map[string]struct {
 		}, id: "interrupts:eth0", sure: Likely},
 		"powersave": {files: file("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave"), id: "governor:cpu0", sure: Likely},
 	}
-}
-
-func ipsecPolicy(from, to string, refuses bool) IPsecPolicy {
-	return IPsecPolicy{Source: netip.MustParsePrefix(from), Destination: netip.MustParsePrefix(to), Whole: true, Refuses: refuses}
 }
 
 // TestSmallerSegments: where answers do not pass, only the endpoint can ask clients for less.

@@ -33,6 +33,8 @@ type Health interface {
 	EndpointsNamed(names []string, yield func(*lb.EndpointHealth) bool)
 	// IsUnheard tells whether an endpoint accepts connections of this machine, and answers no client through it.
 	IsUnheard(at netip.AddrPort) bool
+	// IPsecRefusal is the policy of IPsec that refuses packets to an endpoint of a service, or its answers.
+	IPsecRefusal(s *lb.Service, e lb.Endpoint) (lb.IPsecRefusal, bool)
 }
 
 // Loads is how much endpoints have to do.

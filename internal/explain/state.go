@@ -41,10 +41,21 @@ func (i *inquiry) whyIdle(s *lb.Service, n int, state servicestate.State) string
 		return fmt.Sprintf("it is %s: its weight is 0", state)
 	case state == servicestate.Draining, state == servicestate.Drained:
 		return fmt.Sprintf("it is %s by order (loxicmd get drain)", state)
+	case isDown(state) && i.refusal(s, e) != "":
+		return i.refusal(s, e)
 	case isDown(state):
 		return i.evidence(e, lb.HealthDown)
 	case state == servicestate.Standby:
 		return fmt.Sprintf("it is standby: a backup of level %d, and those before it take connections", e.Backup)
 	}
 	return fmt.Sprintf("it is %s, and the data path does not have it yet, or its slow start begins", state)
+}
+
+// refusal says which policy of IPsec refuses all packets to an endpoint, or its answers; empty: none.
+func (i *inquiry) refusal(s *lb.Service, e lb.Endpoint) string {
+	r, refused := i.Health.IPsecRefusal(s, e)
+	if !refused || !r.Whole {
+		return ""
+	}
+	return "it is down: an IPsec policy covers the way to it or its answers: " + r.Policy
 }

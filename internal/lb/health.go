@@ -22,10 +22,13 @@ type Verdict struct {
 	Agent   bool        // an agent of the user's has taken it out
 	Ejected bool        // outlier detection has taken it out
 	Failing bool        // all recent handshakes of clients failed
+	Refused bool        // a policy of IPsec refuses all packets to it, or all its answers
 }
 
 // Down reports whether any source says that the endpoint is down.
-func (v Verdict) Down() bool { return v.Probe == HealthDown || v.Agent || v.Ejected || v.Failing }
+func (v Verdict) Down() bool {
+	return v.Probe == HealthDown || v.Agent || v.Ejected || v.Failing || v.Refused
+}
 
 // HealthChange is one change of a state.
 type HealthChange struct {

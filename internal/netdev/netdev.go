@@ -24,6 +24,9 @@ import (
 	"loxilb/internal/netdev/vip"
 )
 
+// IPsecPolicy is a policy of the kernel's IPsec.
+type IPsecPolicy = ipsec.Policy
+
 // Net is the network of one namespace.
 type Net struct {
 	log        *slog.Logger
@@ -135,7 +138,11 @@ func (n *Net) RoutesByDestination() bool { return n.mirror.ByDestination() }
 func (n *Net) DefaultRoutes() (list []Hop, known bool) { return n.mirror.DefaultRoutes() }
 
 // IPsecPolicies asks the kernel for the policies of IPsec (xfrm) that may be about balanced packets, in the order in which it asks them.
-func (n *Net) IPsecPolicies() ([]ipsec.Policy, error) { return ipsec.Read(n.ns) }
+func (n *Net) IPsecPolicies() ([]IPsecPolicy, error) { return ipsec.Read(n.ns) }
+
+// FollowIPsec calls changed whenever these policies may have changed, until ctx ends, and once at
+// its start.
+func (n *Net) FollowIPsec(ctx context.Context, changed func()) { ipsec.Follow(ctx, n.ns, changed) }
 
 // Do calls f on a thread in the namespace: sockets that f opens are the namespace's.
 func (n *Net) Do(f func() error) error { return n.ns.Do(f) }

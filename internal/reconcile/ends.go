@@ -28,7 +28,7 @@ func (s *Services) putEnds(service *lb.Service, table *bpf.ServiceTable) {
 		if row.Takes > 0 {
 			continue
 		}
-		if serves {
+		if serves || f.isRefused(e) {
 			row.Ends, row.Failed = f.of(e)
 		}
 	}
@@ -57,6 +57,9 @@ type witnesses struct {
 // handshakes that fail, which say nothing of those that are open. Flows have no end that anybody could wait for: they move.
 func (f *losses) of(e lb.Endpoint) (ends bpf.Ends, failed bool) {
 	j := f.probes.standing(f.service, e)
+	if j.refused != nil {
+		return bpf.Ends{At: j.refusedSince, Rate: failRate, Why: "IPsec policy"}, true
+	}
 	tcp := f.service.Protocol == lb.TCP
 	after, end := f.service.After(f.service.OnFail)
 	if !tcp {
@@ -73,6 +76,13 @@ func (f *losses) of(e lb.Endpoint) (ends bpf.Ends, failed bool) {
 		return ends, failed
 	}
 	return bpf.Ends{At: cmp.Or(j.AskedSince, time.Now()).Add(after), Rate: failRate, Why: "endpoint down"}, true
+}
+
+// isRefused reports whether a policy of IPsec refuses the endpoint's packets: its connections end,
+// even if no other endpoint serves.
+func (f *losses) isRefused(e lb.Endpoint) bool {
+	r, _, ok := f.probes.policies.refusal(f.service, e)
+	return ok && r.Whole
 }
 
 // sure tells whether it is the endpoint that has failed. An agent knows.

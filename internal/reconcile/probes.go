@@ -38,6 +38,7 @@ type probes struct {
 	portless map[lb.Key]*lb.Service // services whose probe asks an address, and no port
 
 	ejections ejections
+	policies  followedPolicies // of IPsec
 }
 
 // wishChange is a service whose wishes come (by 1) or go (by -1).

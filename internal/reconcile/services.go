@@ -79,6 +79,7 @@ func NewServices(c ServicesConfig) *Services {
 	s.vips = newVIPs(c.VIPs, c.Observers, s.Wake)
 	s.sources = newSources(c.Sources, c.Observers, s.Wake)
 	c.Statuses.Include(s.misfits.statuses)
+	c.Health.probes.policies.source = func(endpoint netip.Addr) netip.Addr { return s.sources.get(endpoint).Source }
 	c.Health.follow(func(keys ...lb.Key) { s.Mark(keys...) })
 	return s
 }

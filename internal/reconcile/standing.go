@@ -10,13 +10,15 @@ import (
 
 // standing is how an endpoint is, as far as a service heeds it. All that asks whether an endpoint is down asks this.
 type standing struct {
-	health.Status      // of its probe, agents' word included; Asked is what counts of it
-	known         bool // there is one
-	out           bool // of rotation, as handshakes fail
-	failing       bool // handshakes fail, whether or not it is out
+	health.Status                  // of its probe, agents' word included; Asked is what counts of it
+	known         bool             // there is one
+	out           bool             // of rotation, as handshakes fail
+	failing       bool             // handshakes fail, whether or not it is out
+	refused       *lb.IPsecRefusal // a policy of IPsec refuses all packets to it, or its answers; nil: none does
+	refusedSince  time.Time
 }
 
-func (j *standing) down() bool { return j.out || j.askedDown() }
+func (j *standing) down() bool { return j.out || j.refused != nil || j.askedDown() }
 
 // askedDown tells whether it is down for probes, or agents.
 func (j *standing) askedDown() bool { return j.known && j.Asked == health.Down }
@@ -28,6 +30,9 @@ func (p *probes) standing(s *lb.Service, e lb.Endpoint) (j standing) {
 	j.failing, _ = p.ejections.failing(s, e)
 	since, red := p.portRed(s, e)
 	p.mu.Unlock()
+	if r, since, ok := p.policies.refusal(s, e); ok && r.Whole {
+		j.refused, j.refusedSince = &r, since
+	}
 	if key != "" {
 		j.Status, j.known = p.prober.Status(key)
 	}
@@ -44,7 +49,7 @@ func (p *probes) standing(s *lb.Service, e lb.Endpoint) (j standing) {
 func (p *probes) heeds(s *lb.Service) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return s.Monitored() || len(p.ejections.now)+len(p.ejections.shown) > 0
+	return p.policies.any() || s.Monitored() || len(p.ejections.now)+len(p.ejections.shown) > 0
 }
 
 // up tells which endpoints of a service may take new connections; nil: all. One of which nothing is known yet may: nobody is to be
@@ -74,7 +79,7 @@ func (p *probes) up(s *lb.Service) func(lb.Endpoint) bool {
 	panicked := 2*left < taking
 	return func(e lb.Endpoint) bool {
 		j := standings[e]
-		return !j.askedDown() && (!j.out || panicked && e.Backup >= serving)
+		return !j.askedDown() && j.refused == nil && (!j.out || panicked && e.Backup >= serving)
 	}
 }
 
@@ -97,6 +102,9 @@ func (p *probes) moved(s *lb.Service, last time.Duration) bool {
 
 // verdict is what is known about an endpoint, as far as a service considers it, by source.
 func (p *probes) verdict(s *lb.Service, e lb.Endpoint) (v lb.Verdict) {
+	if r, _, ok := p.policies.refusal(s, e); ok && r.Whole {
+		v.Refused = true
+	}
 	p.mu.Lock()
 	key, red := "", false
 	if s.Monitored() || len(p.ejections.shown) > 0 {
@@ -144,5 +152,8 @@ func (h *Health) EndpointHealth(s *lb.Service, e lb.Endpoint) (lb.EndpointHealth
 			out.Evidence = ejectedEvidence
 		}
 	}
-	return out, j.known || j.failing
+	if j.refused != nil {
+		out.State, out.Since, out.Evidence = lb.HealthDown, j.refusedSince, ipsecEvidence(*j.refused)
+	}
+	return out, j.known || j.failing || j.refused != nil
 }

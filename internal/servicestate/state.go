@@ -21,7 +21,8 @@ const (
 	Drained State = "drained"
 	// Panic: reported down, yet it takes new connections, because too few others are up.
 	Panic State = "panic"
-	// Down: a probe, an agent or the handshakes of clients show that it does not serve.
+	// Down: a probe, an agent, the handshakes of clients or a policy of IPsec show that it does not
+	// serve.
 	Down State = "down"
 )
 
@@ -53,7 +54,7 @@ func (e Endpoint) State() State {
 		return Draining
 	case e.Drained || e.Weight == 0:
 		return Drained
-	case e.Failing, e.Down() && !e.Takes:
+	case e.Failing, e.Refused, e.Down() && !e.Takes:
 		return Down
 	case e.Down():
 		return Panic

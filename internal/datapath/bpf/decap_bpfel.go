@@ -56,6 +56,7 @@ const (
 	DecapVarKfuncs                 = "kfuncs"
 	DecapVarRedirectPeer           = "redirect_peer"
 	DecapVarResetRate              = "reset_rate"
+	DecapVarSeesIpsec              = "sees_ipsec"
 	DecapVarTableSkew              = "table_skew"
 	DecapVarTimeoutClosedPressed   = "timeout_closed_pressed"
 	DecapVarTimeoutFragment        = "timeout_fragment"
@@ -142,6 +143,7 @@ type DecapVariableSpecs struct {
 	Kfuncs                 *ebpf.VariableSpec `ebpf:"kfuncs"`
 	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.VariableSpec `ebpf:"reset_rate"`
+	SeesIpsec              *ebpf.VariableSpec `ebpf:"sees_ipsec"`
 	TableSkew              *ebpf.VariableSpec `ebpf:"table_skew"`
 	TimeoutClosedPressed   *ebpf.VariableSpec `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.VariableSpec `ebpf:"timeout_fragment"`
@@ -206,6 +208,7 @@ type DecapVariables struct {
 	Kfuncs                 *ebpf.Variable `ebpf:"kfuncs"`
 	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.Variable `ebpf:"reset_rate"`
+	SeesIpsec              *ebpf.Variable `ebpf:"sees_ipsec"`
 	TableSkew              *ebpf.Variable `ebpf:"table_skew"`
 	TimeoutClosedPressed   *ebpf.Variable `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.Variable `ebpf:"timeout_fragment"`

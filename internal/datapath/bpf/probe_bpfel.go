@@ -62,6 +62,7 @@ const (
 	ProbeVarProbeTypes             = "probe_types"
 	ProbeVarRedirectPeer           = "redirect_peer"
 	ProbeVarResetRate              = "reset_rate"
+	ProbeVarSeesIpsec              = "sees_ipsec"
 	ProbeVarTableSkew              = "table_skew"
 	ProbeVarTimeoutClosedPressed   = "timeout_closed_pressed"
 	ProbeVarTimeoutFragment        = "timeout_fragment"
@@ -149,6 +150,7 @@ type ProbeVariableSpecs struct {
 	ProbeTypes             *ebpf.VariableSpec `ebpf:"probe_types"`
 	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.VariableSpec `ebpf:"reset_rate"`
+	SeesIpsec              *ebpf.VariableSpec `ebpf:"sees_ipsec"`
 	TableSkew              *ebpf.VariableSpec `ebpf:"table_skew"`
 	TimeoutClosedPressed   *ebpf.VariableSpec `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.VariableSpec `ebpf:"timeout_fragment"`
@@ -211,6 +213,7 @@ type ProbeVariables struct {
 	ProbeTypes             *ebpf.Variable `ebpf:"probe_types"`
 	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.Variable `ebpf:"reset_rate"`
+	SeesIpsec              *ebpf.Variable `ebpf:"sees_ipsec"`
 	TableSkew              *ebpf.Variable `ebpf:"table_skew"`
 	TimeoutClosedPressed   *ebpf.Variable `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.Variable `ebpf:"timeout_fragment"`

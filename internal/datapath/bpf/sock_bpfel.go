@@ -640,6 +640,7 @@ const (
 	SockVarRedirectPeer           = "redirect_peer"
 	SockVarResetRate              = "reset_rate"
 	SockVarSamples                = "samples"
+	SockVarSeesIpsec              = "sees_ipsec"
 	SockVarSweepDue               = "sweep_due"
 	SockVarTableSkew              = "table_skew"
 	SockVarTimeoutClosedPressed   = "timeout_closed_pressed"
@@ -808,6 +809,7 @@ type SockVariableSpecs struct {
 	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.VariableSpec `ebpf:"reset_rate"`
 	Samples                *ebpf.VariableSpec `ebpf:"samples"`
+	SeesIpsec              *ebpf.VariableSpec `ebpf:"sees_ipsec"`
 	SweepDue               *ebpf.VariableSpec `ebpf:"sweep_due"`
 	TableSkew              *ebpf.VariableSpec `ebpf:"table_skew"`
 	TimeoutClosedPressed   *ebpf.VariableSpec `ebpf:"timeout_closed_pressed"`
@@ -1003,6 +1005,7 @@ type SockVariables struct {
 	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.Variable `ebpf:"reset_rate"`
 	Samples                *ebpf.Variable `ebpf:"samples"`
+	SeesIpsec              *ebpf.Variable `ebpf:"sees_ipsec"`
 	SweepDue               *ebpf.Variable `ebpf:"sweep_due"`
 	TableSkew              *ebpf.Variable `ebpf:"table_skew"`
 	TimeoutClosedPressed   *ebpf.Variable `ebpf:"timeout_closed_pressed"`

@@ -645,6 +645,7 @@ const (
 	SweepVarRedirectPeer           = "redirect_peer"
 	SweepVarResetRate              = "reset_rate"
 	SweepVarSamples                = "samples"
+	SweepVarSeesIpsec              = "sees_ipsec"
 	SweepVarSweepDue               = "sweep_due"
 	SweepVarTableSkew              = "table_skew"
 	SweepVarTimeoutClosedPressed   = "timeout_closed_pressed"
@@ -814,6 +815,7 @@ type SweepVariableSpecs struct {
 	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.VariableSpec `ebpf:"reset_rate"`
 	Samples                *ebpf.VariableSpec `ebpf:"samples"`
+	SeesIpsec              *ebpf.VariableSpec `ebpf:"sees_ipsec"`
 	SweepDue               *ebpf.VariableSpec `ebpf:"sweep_due"`
 	TableSkew              *ebpf.VariableSpec `ebpf:"table_skew"`
 	TimeoutClosedPressed   *ebpf.VariableSpec `ebpf:"timeout_closed_pressed"`
@@ -1014,6 +1016,7 @@ type SweepVariables struct {
 	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.Variable `ebpf:"reset_rate"`
 	Samples                *ebpf.Variable `ebpf:"samples"`
+	SeesIpsec              *ebpf.Variable `ebpf:"sees_ipsec"`
 	SweepDue               *ebpf.Variable `ebpf:"sweep_due"`
 	TableSkew              *ebpf.Variable `ebpf:"table_skew"`
 	TimeoutClosedPressed   *ebpf.Variable `ebpf:"timeout_closed_pressed"`

@@ -236,7 +236,8 @@ const (
 	TcDropReasonDROP_POLICED              TcDropReason = 31
 	TcDropReasonDROP_RULE                 TcDropReason = 32
 	TcDropReasonDROP_EXTENSION_CHAIN      TcDropReason = 33
-	TcDropReasonDROP_REASONS              TcDropReason = 34
+	TcDropReasonDROP_IPSEC_POLICY         TcDropReason = 34
+	TcDropReasonDROP_REASONS              TcDropReason = 35
 )
 
 type TcEgressEndpoint struct {
@@ -402,6 +403,13 @@ type TcIpAddr struct {
 	_    structs.HostLayout
 	Word [4]uint32
 }
+
+type TcIpsecDirection uint32
+
+const (
+	TcIpsecDirectionIPSEC_OUT     TcIpsecDirection = 1
+	TcIpsecDirectionIPSEC_FORWARD TcIpsecDirection = 2
+)
 
 type TcKnownSet struct {
 	_    structs.HostLayout
@@ -1191,6 +1199,7 @@ const (
 	TcMapHalfOpensKept          = "half_opens_kept"
 	TcMapHandshakes             = "handshakes"
 	TcMapIdleTimeouts           = "idle_timeouts"
+	TcMapIpsecPolicies          = "ipsec_policies"
 	TcMapKeptPorts              = "kept_ports"
 	TcMapKnownClients           = "known_clients"
 	TcMapLifetimes              = "lifetimes"
@@ -1210,7 +1219,6 @@ const (
 	TcMapPolicedCounts          = "policed_counts"
 	TcMapPolicers               = "policers"
 	TcMapProbeAnswers           = "probe_answers"
-	TcMapQuotes                 = "quotes"
 	TcMapRuleHits               = "rule_hits"
 	TcMapRuleScratches          = "rule_scratches"
 	TcMapRuleSets               = "rule_sets"
@@ -1251,6 +1259,7 @@ const (
 	TcVarIcmpRate               = "icmp_rate"
 	TcVarIdleRstRate            = "idle_rst_rate"
 	TcVarInnerRows              = "inner_rows"
+	TcVarIpsecCount             = "ipsec_count"
 	TcVarKfuncs                 = "kfuncs"
 	TcVarLocalEndpoints         = "local_endpoints"
 	TcVarMarkedServices         = "marked_services"
@@ -1270,6 +1279,7 @@ const (
 	TcVarRuleCount              = "rule_count"
 	TcVarRulesAttached          = "rules_attached"
 	TcVarSamples                = "samples"
+	TcVarSeesIpsec              = "sees_ipsec"
 	TcVarSnatRules              = "snat_rules"
 	TcVarSweepDue               = "sweep_due"
 	TcVarTableSkew              = "table_skew"
@@ -1369,6 +1379,7 @@ type TcMapSpecs struct {
 	HalfOpensKept    *ebpf.MapSpec `ebpf:"half_opens_kept"`
 	Handshakes       *ebpf.MapSpec `ebpf:"handshakes"`
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
+	IpsecPolicies    *ebpf.MapSpec `ebpf:"ipsec_policies"`
 	KeptPorts        *ebpf.MapSpec `ebpf:"kept_ports"`
 	KnownClients     *ebpf.MapSpec `ebpf:"known_clients"`
 	Lifetimes        *ebpf.MapSpec `ebpf:"lifetimes"`
@@ -1388,7 +1399,6 @@ type TcMapSpecs struct {
 	PolicedCounts    *ebpf.MapSpec `ebpf:"policed_counts"`
 	Policers         *ebpf.MapSpec `ebpf:"policers"`
 	ProbeAnswers     *ebpf.MapSpec `ebpf:"probe_answers"`
-	Quotes           *ebpf.MapSpec `ebpf:"quotes"`
 	RuleHits         *ebpf.MapSpec `ebpf:"rule_hits"`
 	RuleScratches    *ebpf.MapSpec `ebpf:"rule_scratches"`
 	RuleSets         *ebpf.MapSpec `ebpf:"rule_sets"`
@@ -1431,6 +1441,7 @@ type TcVariableSpecs struct {
 	IcmpRate               *ebpf.VariableSpec `ebpf:"icmp_rate"`
 	IdleRstRate            *ebpf.VariableSpec `ebpf:"idle_rst_rate"`
 	InnerRows              *ebpf.VariableSpec `ebpf:"inner_rows"`
+	IpsecCount             *ebpf.VariableSpec `ebpf:"ipsec_count"`
 	Kfuncs                 *ebpf.VariableSpec `ebpf:"kfuncs"`
 	LocalEndpoints         *ebpf.VariableSpec `ebpf:"local_endpoints"`
 	MarkedServices         *ebpf.VariableSpec `ebpf:"marked_services"`
@@ -1450,6 +1461,7 @@ type TcVariableSpecs struct {
 	RuleCount              *ebpf.VariableSpec `ebpf:"rule_count"`
 	RulesAttached          *ebpf.VariableSpec `ebpf:"rules_attached"`
 	Samples                *ebpf.VariableSpec `ebpf:"samples"`
+	SeesIpsec              *ebpf.VariableSpec `ebpf:"sees_ipsec"`
 	SnatRules              *ebpf.VariableSpec `ebpf:"snat_rules"`
 	SweepDue               *ebpf.VariableSpec `ebpf:"sweep_due"`
 	TableSkew              *ebpf.VariableSpec `ebpf:"table_skew"`
@@ -1517,6 +1529,7 @@ type TcMaps struct {
 	HalfOpensKept    *ebpf.Map `ebpf:"half_opens_kept"`
 	Handshakes       *ebpf.Map `ebpf:"handshakes"`
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
+	IpsecPolicies    *ebpf.Map `ebpf:"ipsec_policies"`
 	KeptPorts        *ebpf.Map `ebpf:"kept_ports"`
 	KnownClients     *ebpf.Map `ebpf:"known_clients"`
 	Lifetimes        *ebpf.Map `ebpf:"lifetimes"`
@@ -1536,7 +1549,6 @@ type TcMaps struct {
 	PolicedCounts    *ebpf.Map `ebpf:"policed_counts"`
 	Policers         *ebpf.Map `ebpf:"policers"`
 	ProbeAnswers     *ebpf.Map `ebpf:"probe_answers"`
-	Quotes           *ebpf.Map `ebpf:"quotes"`
 	RuleHits         *ebpf.Map `ebpf:"rule_hits"`
 	RuleScratches    *ebpf.Map `ebpf:"rule_scratches"`
 	RuleSets         *ebpf.Map `ebpf:"rule_sets"`
@@ -1584,6 +1596,7 @@ func (m *TcMaps) Close() error {
 		m.HalfOpensKept,
 		m.Handshakes,
 		m.IdleTimeouts,
+		m.IpsecPolicies,
 		m.KeptPorts,
 		m.KnownClients,
 		m.Lifetimes,
@@ -1603,7 +1616,6 @@ func (m *TcMaps) Close() error {
 		m.PolicedCounts,
 		m.Policers,
 		m.ProbeAnswers,
-		m.Quotes,
 		m.RuleHits,
 		m.RuleScratches,
 		m.RuleSets,
@@ -1647,6 +1659,7 @@ type TcVariables struct {
 	IcmpRate               *ebpf.Variable `ebpf:"icmp_rate"`
 	IdleRstRate            *ebpf.Variable `ebpf:"idle_rst_rate"`
 	InnerRows              *ebpf.Variable `ebpf:"inner_rows"`
+	IpsecCount             *ebpf.Variable `ebpf:"ipsec_count"`
 	Kfuncs                 *ebpf.Variable `ebpf:"kfuncs"`
 	LocalEndpoints         *ebpf.Variable `ebpf:"local_endpoints"`
 	MarkedServices         *ebpf.Variable `ebpf:"marked_services"`
@@ -1666,6 +1679,7 @@ type TcVariables struct {
 	RuleCount              *ebpf.Variable `ebpf:"rule_count"`
 	RulesAttached          *ebpf.Variable `ebpf:"rules_attached"`
 	Samples                *ebpf.Variable `ebpf:"samples"`
+	SeesIpsec              *ebpf.Variable `ebpf:"sees_ipsec"`
 	SnatRules              *ebpf.Variable `ebpf:"snat_rules"`
 	SweepDue               *ebpf.Variable `ebpf:"sweep_due"`
 	TableSkew              *ebpf.Variable `ebpf:"table_skew"`

@@ -556,6 +556,7 @@ const (
 	TcTraceMapHalfOpensKept          = "half_opens_kept"
 	TcTraceMapHandshakes             = "handshakes"
 	TcTraceMapIdleTimeouts           = "idle_timeouts"
+	TcTraceMapIpsecPolicies          = "ipsec_policies"
 	TcTraceMapKeptPorts              = "kept_ports"
 	TcTraceMapKnownClients           = "known_clients"
 	TcTraceMapLifetimes              = "lifetimes"
@@ -575,7 +576,6 @@ const (
 	TcTraceMapPolicedCounts          = "policed_counts"
 	TcTraceMapPolicers               = "policers"
 	TcTraceMapProbeAnswers           = "probe_answers"
-	TcTraceMapQuotes                 = "quotes"
 	TcTraceMapRuleHits               = "rule_hits"
 	TcTraceMapRuleScratches          = "rule_scratches"
 	TcTraceMapRuleSets               = "rule_sets"
@@ -616,6 +616,7 @@ const (
 	TcTraceVarIcmpRate               = "icmp_rate"
 	TcTraceVarIdleRstRate            = "idle_rst_rate"
 	TcTraceVarInnerRows              = "inner_rows"
+	TcTraceVarIpsecCount             = "ipsec_count"
 	TcTraceVarKfuncs                 = "kfuncs"
 	TcTraceVarLocalEndpoints         = "local_endpoints"
 	TcTraceVarMarkedServices         = "marked_services"
@@ -635,6 +636,7 @@ const (
 	TcTraceVarRuleCount              = "rule_count"
 	TcTraceVarRulesAttached          = "rules_attached"
 	TcTraceVarSamples                = "samples"
+	TcTraceVarSeesIpsec              = "sees_ipsec"
 	TcTraceVarSnatRules              = "snat_rules"
 	TcTraceVarSweepDue               = "sweep_due"
 	TcTraceVarTableSkew              = "table_skew"
@@ -734,6 +736,7 @@ type TcTraceMapSpecs struct {
 	HalfOpensKept    *ebpf.MapSpec `ebpf:"half_opens_kept"`
 	Handshakes       *ebpf.MapSpec `ebpf:"handshakes"`
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
+	IpsecPolicies    *ebpf.MapSpec `ebpf:"ipsec_policies"`
 	KeptPorts        *ebpf.MapSpec `ebpf:"kept_ports"`
 	KnownClients     *ebpf.MapSpec `ebpf:"known_clients"`
 	Lifetimes        *ebpf.MapSpec `ebpf:"lifetimes"`
@@ -753,7 +756,6 @@ type TcTraceMapSpecs struct {
 	PolicedCounts    *ebpf.MapSpec `ebpf:"policed_counts"`
 	Policers         *ebpf.MapSpec `ebpf:"policers"`
 	ProbeAnswers     *ebpf.MapSpec `ebpf:"probe_answers"`
-	Quotes           *ebpf.MapSpec `ebpf:"quotes"`
 	RuleHits         *ebpf.MapSpec `ebpf:"rule_hits"`
 	RuleScratches    *ebpf.MapSpec `ebpf:"rule_scratches"`
 	RuleSets         *ebpf.MapSpec `ebpf:"rule_sets"`
@@ -796,6 +798,7 @@ type TcTraceVariableSpecs struct {
 	IcmpRate               *ebpf.VariableSpec `ebpf:"icmp_rate"`
 	IdleRstRate            *ebpf.VariableSpec `ebpf:"idle_rst_rate"`
 	InnerRows              *ebpf.VariableSpec `ebpf:"inner_rows"`
+	IpsecCount             *ebpf.VariableSpec `ebpf:"ipsec_count"`
 	Kfuncs                 *ebpf.VariableSpec `ebpf:"kfuncs"`
 	LocalEndpoints         *ebpf.VariableSpec `ebpf:"local_endpoints"`
 	MarkedServices         *ebpf.VariableSpec `ebpf:"marked_services"`
@@ -815,6 +818,7 @@ type TcTraceVariableSpecs struct {
 	RuleCount              *ebpf.VariableSpec `ebpf:"rule_count"`
 	RulesAttached          *ebpf.VariableSpec `ebpf:"rules_attached"`
 	Samples                *ebpf.VariableSpec `ebpf:"samples"`
+	SeesIpsec              *ebpf.VariableSpec `ebpf:"sees_ipsec"`
 	SnatRules              *ebpf.VariableSpec `ebpf:"snat_rules"`
 	SweepDue               *ebpf.VariableSpec `ebpf:"sweep_due"`
 	TableSkew              *ebpf.VariableSpec `ebpf:"table_skew"`
@@ -882,6 +886,7 @@ type TcTraceMaps struct {
 	HalfOpensKept    *ebpf.Map `ebpf:"half_opens_kept"`
 	Handshakes       *ebpf.Map `ebpf:"handshakes"`
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
+	IpsecPolicies    *ebpf.Map `ebpf:"ipsec_policies"`
 	KeptPorts        *ebpf.Map `ebpf:"kept_ports"`
 	KnownClients     *ebpf.Map `ebpf:"known_clients"`
 	Lifetimes        *ebpf.Map `ebpf:"lifetimes"`
@@ -901,7 +906,6 @@ type TcTraceMaps struct {
 	PolicedCounts    *ebpf.Map `ebpf:"policed_counts"`
 	Policers         *ebpf.Map `ebpf:"policers"`
 	ProbeAnswers     *ebpf.Map `ebpf:"probe_answers"`
-	Quotes           *ebpf.Map `ebpf:"quotes"`
 	RuleHits         *ebpf.Map `ebpf:"rule_hits"`
 	RuleScratches    *ebpf.Map `ebpf:"rule_scratches"`
 	RuleSets         *ebpf.Map `ebpf:"rule_sets"`
@@ -949,6 +953,7 @@ func (m *TcTraceMaps) Close() error {
 		m.HalfOpensKept,
 		m.Handshakes,
 		m.IdleTimeouts,
+		m.IpsecPolicies,
 		m.KeptPorts,
 		m.KnownClients,
 		m.Lifetimes,
@@ -968,7 +973,6 @@ func (m *TcTraceMaps) Close() error {
 		m.PolicedCounts,
 		m.Policers,
 		m.ProbeAnswers,
-		m.Quotes,
 		m.RuleHits,
 		m.RuleScratches,
 		m.RuleSets,
@@ -1012,6 +1016,7 @@ type TcTraceVariables struct {
 	IcmpRate               *ebpf.Variable `ebpf:"icmp_rate"`
 	IdleRstRate            *ebpf.Variable `ebpf:"idle_rst_rate"`
 	InnerRows              *ebpf.Variable `ebpf:"inner_rows"`
+	IpsecCount             *ebpf.Variable `ebpf:"ipsec_count"`
 	Kfuncs                 *ebpf.Variable `ebpf:"kfuncs"`
 	LocalEndpoints         *ebpf.Variable `ebpf:"local_endpoints"`
 	MarkedServices         *ebpf.Variable `ebpf:"marked_services"`
@@ -1031,6 +1036,7 @@ type TcTraceVariables struct {
 	RuleCount              *ebpf.Variable `ebpf:"rule_count"`
 	RulesAttached          *ebpf.Variable `ebpf:"rules_attached"`
 	Samples                *ebpf.Variable `ebpf:"samples"`
+	SeesIpsec              *ebpf.Variable `ebpf:"sees_ipsec"`
 	SnatRules              *ebpf.Variable `ebpf:"snat_rules"`
 	SweepDue               *ebpf.Variable `ebpf:"sweep_due"`
 	TableSkew              *ebpf.Variable `ebpf:"table_skew"`

@@ -462,6 +462,7 @@ const (
 	XdpTraceVarIcmpRate               = "icmp_rate"
 	XdpTraceVarIdleRstRate            = "idle_rst_rate"
 	XdpTraceVarInnerRows              = "inner_rows"
+	XdpTraceVarIpsecCount             = "ipsec_count"
 	XdpTraceVarKfuncs                 = "kfuncs"
 	XdpTraceVarMarkedServices         = "marked_services"
 	XdpTraceVarNeighbourGeneration    = "neighbour_generation"
@@ -475,6 +476,7 @@ const (
 	XdpTraceVarResetRate              = "reset_rate"
 	XdpTraceVarRuleCount              = "rule_count"
 	XdpTraceVarSamples                = "samples"
+	XdpTraceVarSeesIpsec              = "sees_ipsec"
 	XdpTraceVarSnatRules              = "snat_rules"
 	XdpTraceVarSweepDue               = "sweep_due"
 	XdpTraceVarTableSkew              = "table_skew"
@@ -622,6 +624,7 @@ type XdpTraceVariableSpecs struct {
 	IcmpRate               *ebpf.VariableSpec `ebpf:"icmp_rate"`
 	IdleRstRate            *ebpf.VariableSpec `ebpf:"idle_rst_rate"`
 	InnerRows              *ebpf.VariableSpec `ebpf:"inner_rows"`
+	IpsecCount             *ebpf.VariableSpec `ebpf:"ipsec_count"`
 	Kfuncs                 *ebpf.VariableSpec `ebpf:"kfuncs"`
 	MarkedServices         *ebpf.VariableSpec `ebpf:"marked_services"`
 	NeighbourGeneration    *ebpf.VariableSpec `ebpf:"neighbour_generation"`
@@ -635,6 +638,7 @@ type XdpTraceVariableSpecs struct {
 	ResetRate              *ebpf.VariableSpec `ebpf:"reset_rate"`
 	RuleCount              *ebpf.VariableSpec `ebpf:"rule_count"`
 	Samples                *ebpf.VariableSpec `ebpf:"samples"`
+	SeesIpsec              *ebpf.VariableSpec `ebpf:"sees_ipsec"`
 	SnatRules              *ebpf.VariableSpec `ebpf:"snat_rules"`
 	SweepDue               *ebpf.VariableSpec `ebpf:"sweep_due"`
 	TableSkew              *ebpf.VariableSpec `ebpf:"table_skew"`
@@ -818,6 +822,7 @@ type XdpTraceVariables struct {
 	IcmpRate               *ebpf.Variable `ebpf:"icmp_rate"`
 	IdleRstRate            *ebpf.Variable `ebpf:"idle_rst_rate"`
 	InnerRows              *ebpf.Variable `ebpf:"inner_rows"`
+	IpsecCount             *ebpf.Variable `ebpf:"ipsec_count"`
 	Kfuncs                 *ebpf.Variable `ebpf:"kfuncs"`
 	MarkedServices         *ebpf.Variable `ebpf:"marked_services"`
 	NeighbourGeneration    *ebpf.Variable `ebpf:"neighbour_generation"`
@@ -831,6 +836,7 @@ type XdpTraceVariables struct {
 	ResetRate              *ebpf.Variable `ebpf:"reset_rate"`
 	RuleCount              *ebpf.Variable `ebpf:"rule_count"`
 	Samples                *ebpf.Variable `ebpf:"samples"`
+	SeesIpsec              *ebpf.Variable `ebpf:"sees_ipsec"`
 	SnatRules              *ebpf.Variable `ebpf:"snat_rules"`
 	SweepDue               *ebpf.Variable `ebpf:"sweep_due"`
 	TableSkew              *ebpf.Variable `ebpf:"table_skew"`

@@ -174,7 +174,7 @@ func (c *Collection) arrays() []*rows.Array {
 	return []*rows.Array{c.Slots, c.Endpoints, c.EndpointStates, c.EndpointTraffics, c.Handshakes, c.SNATUsages, c.EgressEndpoints, c.Persists, c.ServiceLimits, c.LimitedClients, c.RuleHits}
 }
 
-// NewRuleSet makes room for a set of firewall rules.
+// NewRuleSet makes room for a set of firewall rules, or of policies of IPsec.
 func (c *Collection) NewRuleSet() (*ebpf.Map, error) { return ebpf.NewMap(c.ruleSet) }
 
 // DropReasons are the names of the reasons why packets are dropped, by index of Maps.Drops.

@@ -7,9 +7,12 @@ import (
 	"log/slog"
 	"maps"
 	"math/bits"
+	"sync"
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/features"
 	"golang.org/x/sys/unix"
 
 	"loxilb/internal/datapath/conntrack"
@@ -75,6 +78,11 @@ func (s *Settings) complete() (err error) {
 	return err
 }
 
+// seesIPsec reports whether the kernel has the helper that tells packets which IPsec has decrypted.
+var seesIPsec = sync.OnceValue(func() bool {
+	return features.HaveProgramHelper(ebpf.SchedCLS, asm.FnSkbGetXfrmState) == nil
+})
+
 // Jiffies converts a duration to the kernel's ticks, at least one.
 func (s *Settings) Jiffies(t time.Duration) uint32 {
 	hz := time.Duration(s.hz)
@@ -119,6 +127,7 @@ func (s *Settings) constants() map[string]any {
 		"hz":                      s.hz,
 		"table_skew":              conntrack.Skew(),
 		"kfuncs":                  flag(!s.NoKfuncs),
+		"sees_ipsec":              flag(seesIPsec()),
 		"foreign_first":           flag(s.ForeignFirst),
 		"challenge_first":         flag(s.ChallengeFirst),
 		"redirect_peer":           flag(!s.NoRedirectPeer),

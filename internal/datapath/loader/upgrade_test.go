@@ -17,7 +17,7 @@ import (
 // P29
 func TestUpgradeOfScratch(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"ways", "quotes"} {
+	for _, name := range []string{"ways", "openings"} {
 		settings := Settings{Connections: 1024, PinDir: pinDir(t)}
 		first, err := Open(settings)
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -33,30 +34,60 @@ const (
 // Port is a port of a selector and its mask; mask 0 is any port.
 type Port struct{ Number, Mask uint16 }
 
+// Range returns the first and the last port. Not ok: the mask leaves holes.
+func (p Port) Range() (first, last uint16, ok bool) {
+	first, last = p.Number&p.Mask, p.Number|^p.Mask
+	return first, last, ^p.Mask&(^p.Mask+1) == 0
+}
+
 // Policy is which packets a policy is about, and whether it lets them leave as they are.
 type Policy struct {
 	Forward                     bool // a policy of forwarded packets as they arrive; else of packets that leave
 	Source, Destination         netip.Prefix
 	SourcePort, DestinationPort Port
 	Protocol                    uint8 // 0: any
-	Refuses                     bool  // it blocks the packets, or wants them encrypted or authenticated
+	Default                     bool  // it stands for the default of its direction
+	Blocks                      bool
+	Protects                    bool // the packets must be encrypted or authenticated
+	Narrow                      bool // it also asks for an interface or the like, so it is about fewer packets than the rest says
 	priority                    uint32
 }
 
-func (p Policy) String() string {
-	direction, does := "out", "allow"
+// Refuses reports whether packets must not leave as they are, or, if Forward, not arrive so.
+func (p *Policy) Refuses() bool { return p.Blocks || p.Protects }
+
+// String is the policy in the words of ip xfrm policy.
+func (p *Policy) String() string {
+	var b strings.Builder
+	direction := "out"
 	if p.Forward {
 		direction = "fwd"
 	}
-	if p.Refuses {
-		does = "block or encrypt"
+	if p.Default {
+		return "default " + direction + " block"
 	}
-	return fmt.Sprintf("dir %s src %s dst %s: %s", direction, p.Source, p.Destination, does)
-}
-
-// Whole reports whether the policy is about all protocols and ports.
-func (p Policy) Whole() bool {
-	return p.Protocol == 0 && p.SourcePort.Mask == 0 && p.DestinationPort.Mask == 0
+	fmt.Fprintf(&b, "src %s dst %s", p.Source, p.Destination)
+	if p.Protocol != 0 {
+		fmt.Fprintf(&b, " proto %d", p.Protocol)
+	}
+	for _, port := range []struct {
+		name string
+		Port
+	}{{"sport", p.SourcePort}, {"dport", p.DestinationPort}} {
+		if port.Mask != 0 {
+			fmt.Fprintf(&b, " %s %d", port.name, port.Number)
+		}
+	}
+	fmt.Fprintf(&b, " dir %s", direction)
+	switch {
+	case p.Blocks:
+		b.WriteString(" action block")
+	case p.Protects:
+		b.WriteString(" tmpl")
+	default:
+		b.WriteString(" action allow")
+	}
+	return b.String()
 }
 
 // everything are the policies that match each packet of either IP version.
@@ -64,7 +95,7 @@ func everything(forward bool) []Policy {
 	var out []Policy
 	for _, all := range []string{"0.0.0.0/0", "::/0"} {
 		all := netip.MustParsePrefix(all)
-		out = append(out, Policy{Forward: forward, Source: all, Destination: all, Refuses: true, priority: ^uint32(0)})
+		out = append(out, Policy{Forward: forward, Source: all, Destination: all, Default: true, Blocks: true, priority: ^uint32(0)})
 	}
 	return out
 }
@@ -95,8 +126,11 @@ func parse(body []byte) (p Policy, ok bool) {
 			foreign = foreign || len(v) > 0 && v[0] != 0
 		}
 	})
-	blocks := body[161] == actionBlock
-	p.Refuses = blocks || templates && direction == directionOut
+	p.Blocks = body[161] == actionBlock
+	p.Protects = templates && !p.Blocks
+	_, _, source := p.SourcePort.Range()
+	_, _, destination := p.DestinationPort.Range()
+	p.Narrow = binary.NativeEndian.Uint32(body[48:]) != 0 || !source || !destination
 	ok = (direction == directionOut || direction == directionForward) && !foreign && p.Source.IsValid() && p.Destination.IsValid()
 	return p, ok
 }

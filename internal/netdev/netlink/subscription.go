@@ -40,6 +40,11 @@ func (n *Namespace) SubscribeGeneric(bufferBytes, group int) (*Subscription, err
 	return n.subscribe(unix.NETLINK_GENERIC, bufferBytes, []int{group})
 }
 
+// SubscribeIPsec receives groups of xfrm from now on. EPROTONOSUPPORT: the kernel has none.
+func (n *Namespace) SubscribeIPsec(bufferBytes int, groups ...int) (*Subscription, error) {
+	return n.subscribe(unix.NETLINK_XFRM, bufferBytes, groups)
+}
+
 func (n *Namespace) subscribe(family, bufferBytes int, groups []int) (*Subscription, error) {
 	fd := -1
 	err := n.Do(func() (err error) {

@@ -3,9 +3,14 @@ package network_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
 
 	"loxilb/internal/netnstest/labtest"
 	"loxilb/test/net/rig"
@@ -32,22 +37,29 @@ func TestHostRules(t *testing.T) {
 	drop := "nft add table inet host; nft 'add chain inet host c { type filter hook %s priority -300; policy drop; }'"
 	const flush = "nft delete table inet host"
 	for _, row := range []hostRule{
-		{name: "IPsec out block", do: "ip xfrm policy add dir out dst 31.31.31.0/24 action block", undo: "ip xfrm policy flush", doctor: "ipsec:31.31.31.1"},
+		{name: "IPsec out block", do: "ip xfrm policy add dir out dst 31.31.31.0/24 action block", undo: "ip xfrm policy flush", doctor: "ipsec:31.31.31.1", refused: "no-endpoint"},
 		{
-			name: "IPsec out ESP", doctor: "ipsec:31.31.31.1", undo: "ip xfrm policy flush",
+			name: "IPsec out ESP", doctor: "ipsec:31.31.31.1", refused: "no-endpoint", undo: "ip xfrm policy flush",
 			do: "ip xfrm policy add dir out src 0.0.0.0/0 dst 31.31.31.1/32 proto tcp dport 5001 tmpl proto esp mode transport",
 		},
 		{
-			name: "IPsec out to clients", doctor: "ipsec:20.20.20.1", undo: "ip xfrm policy flush",
+			name: "IPsec out to clients", doctor: "ipsec:31.31.31.1", refused: "ipsec-policy", undo: "ip xfrm policy flush",
 			do: "ip xfrm policy add dir out src 20.20.20.1/32 dst 100.100.100.0/24 tmpl src 1.2.3.4 dst 5.6.7.8 proto esp mode tunnel",
 		},
-		{name: "IPsec default block", do: "ip xfrm policy setdefault out block", undo: "ip xfrm policy setdefault out accept", doctor: "ipsec:31.31.31.1"},
+		{name: "IPsec default block", do: "ip xfrm policy setdefault out block", undo: "ip xfrm policy setdefault out accept", doctor: "ipsec:31.31.31.1", refused: "no-endpoint"},
+		{name: "IPsec fwd block", do: "ip xfrm policy add dir fwd dst 20.20.20.1 action block", undo: "ip xfrm policy flush", doctor: "ipsec:31.31.31.1", refused: "no-endpoint"},
+		{name: "IPsec fwd ESP", do: "ip xfrm policy add dir fwd src 0.0.0.0/0 dst 20.20.20.1 tmpl proto esp mode transport", undo: "ip xfrm policy flush", refused: "ipsec-policy"},
+		{name: "IPsec in block", do: "ip xfrm policy add dir in dst 20.20.20.1 action block", undo: "ip xfrm policy flush", doctor: "none"},
+		{name: "IPsec by interface id", do: "ip xfrm policy add dir out dst 31.31.31.0/24 if_id 7 action block", undo: "ip xfrm policy flush", doctor: "none"},
 		{
 			name: "IPsec with an exception before", doctor: "none", undo: "ip xfrm policy flush",
 			do: "ip xfrm policy add dir out dst 31.31.31.0/24 priority 20 action block; ip xfrm policy add dir out dst 31.31.31.1/24 priority 10 action allow",
 		},
 		{name: "IPsec by mark, and of others", do: "ip xfrm policy add dir out dst 31.31.31.0/24 mark 7 mask 0xff action block; ip xfrm policy add dir out dst 9.9.9.0/24 action block", undo: "ip xfrm policy flush", doctor: "none"},
 		{name: "netfilter prerouting", do: fmt.Sprintf(drop, "prerouting") + "; nft 'insert rule inet host c ct state established accept'; nft 'insert rule inet host c iif lo accept'", undo: flush},
+		{name: "netfilter input", do: fmt.Sprintf(drop, "input") + "; nft 'insert rule inet host c iif lo accept'", undo: flush},
+		{name: "netfilter output", do: fmt.Sprintf(drop, "output") + "; nft 'insert rule inet host c oif lo accept'", undo: flush},
+		{name: "masquerading", do: "nft add table ip host; nft 'add chain ip host c { type nat hook postrouting priority 100; }'; nft add rule ip host c masquerade", undo: "nft delete table ip host"},
 		{name: "netfilter forward", do: fmt.Sprintf(drop, "forward"), undo: flush},
 		{name: "netfilter postrouting", do: fmt.Sprintf(drop, "postrouting") + "; nft 'insert rule inet host c oif lo accept'", undo: flush},
 		{
@@ -64,11 +76,18 @@ func TestHostRules(t *testing.T) {
 		{name: "rule by interface", do: "ip rule add iif client to 31.31.31.1 prohibit", undo: "ip rule del iif client to 31.31.31.1 prohibit"},
 		{name: "rule by source", do: "ip rule add from 100.100.100.1 to 31.31.31.1 prohibit", undo: "ip rule del from 100.100.100.1 to 31.31.31.1 prohibit", refused: "route-unreachable"},
 		{name: "rule by port", do: "ip rule add to 31.31.31.1 ipproto tcp dport 5001 blackhole", undo: "ip rule del to 31.31.31.1 ipproto tcp dport 5001 blackhole", refused: "route-unreachable"},
+		{name: "rule by destination", do: "ip rule add to 31.31.31.1 prohibit", undo: "ip rule del to 31.31.31.1 prohibit", refused: "route-unreachable"},
+		{name: "route of type blackhole", do: "ip route add blackhole 31.31.31.1", undo: "ip route del blackhole 31.31.31.1", refused: "route-unreachable"},
+		{name: "route of type prohibit", do: "ip route add prohibit 31.31.31.1", undo: "ip route del prohibit 31.31.31.1", refused: "route-unreachable"},
 		{name: "route", do: "ip route add unreachable 31.31.31.1", undo: "ip route del unreachable 31.31.31.1", refused: "route-unreachable"},
 		{name: "VRF", do: "ip link add vrf7 type vrf table 77; ip link set vrf7 up; ip link set ep1 master vrf7", undo: "ip link del vrf7", refused: "no-route", needs: "ip link add probe7 type vrf table 78 && ip link del probe7"},
 		{
 			name: "tc at ingress, behind", do: "tc qdisc add dev client clsact; tc filter add dev client ingress prio 99 matchall action drop", undo: "tc qdisc del dev client clsact",
 			needs: "tc qdisc add dev client clsact && tc filter add dev client ingress prio 99 matchall action pass; rc=$?; tc qdisc del dev client clsact; exit $rc",
+		},
+		{
+			name: "qdisc at egress", do: "tc qdisc add dev ep1 root netem loss 100%", undo: "tc qdisc del dev ep1 root", silent: true,
+			needs: "tc qdisc add dev ep2 root netem loss 100%; rc=$?; tc qdisc del dev ep2 root; exit $rc",
 		},
 		{
 			name: "tc at egress", do: "tc qdisc add dev ep1 clsact; tc filter add dev ep1 egress matchall action drop", undo: "tc qdisc del dev ep1 clsact", silent: true,
@@ -82,6 +101,143 @@ func TestHostRules(t *testing.T) {
 			}
 		}
 		row.check(t, r, vip)
+	}
+}
+
+// TestHostRulesBefore: programs of others that come before ours at ingress apply.
+func TestHostRulesBefore(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{Args: []string{"--attach=tcx"}})
+	r.ServeNames()
+	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=31.31.31.1:1", rig.VIP4)
+	vip := rig.Join(rig.VIP4, 80)
+	const drops = 2 // TC_ACT_SHOT
+	for name, attach := range map[string]func(index int) (link.Link, error){
+		"tc": func(index int) (link.Link, error) {
+			return link.AttachTCX(link.TCXOptions{Interface: index, Program: constant(t, ebpf.SchedCLS, drops), Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
+		},
+		"XDP": func(index int) (link.Link, error) {
+			return link.AttachXDP(link.XDPOptions{Interface: index, Program: constant(t, ebpf.XDP, 1), Flags: link.XDPGenericMode})
+		},
+	} {
+		labtest.Eventually(t, rig.Patience, func(ctx context.Context) error { return served(ctx, r, vip) })
+		var attached link.Link
+		err := r.LB.Do(func() error {
+			i, err := net.InterfaceByName("client")
+			if err == nil {
+				attached, err = attach(i.Index)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if served(t.Context(), r, vip) == nil {
+			t.Errorf("%s: a program before ours does not apply", name)
+		}
+		if err := attached.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// constant is a program that returns a number.
+func constant(t *testing.T, kind ebpf.ProgramType, returns int32) *ebpf.Program {
+	t.Helper()
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: kind, License: "Dual BSD/GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, returns), asm.Return()},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+// dropAtEgress drops what leaves by an interface, at each place where packets of the host leave.
+func dropAtEgress() map[string][2]string {
+	return map[string][2]string{
+		"netfilter": {
+			"nft add table netdev host; nft 'add chain netdev host c { type filter hook egress device ep1 priority 0; policy accept; }'; nft 'add rule netdev host c tcp dport 5001 drop'",
+			"nft delete table netdev host",
+		},
+		"tc":    {"tc qdisc add dev ep1 clsact; tc filter add dev ep1 egress protocol ip matchall action drop", "tc qdisc del dev ep1 clsact"},
+		"qdisc": {"tc qdisc add dev ep1 root netem loss 100%", "tc qdisc del dev ep1 root"},
+	}
+}
+
+// TestHostRulesRedirectPeer: with --redirect-peer, rules at this machine's end of a veth do not
+// apply, and those of the namespace at its other end do.
+func TestHostRulesRedirectPeer(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	r.ServeNames()
+	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=31.31.31.1:1", rig.VIP4)
+	vip := rig.Join(rig.VIP4, 80)
+	labtest.Eventually(t, rig.Patience, func(ctx context.Context) error { return served(ctx, r, vip) })
+	for name, rule := range dropAtEgress() {
+		if _, err := r.LB.Run("sh", "-e", "-c", strings.ReplaceAll(rule[0], "; ", "\n")); err != nil {
+			t.Logf("%s: not here: this kernel lacks it", name)
+			continue
+		}
+		for range 3 {
+			if err := served(t.Context(), r, vip); err != nil {
+				t.Errorf("%s at this end of the veth applies: %v", name, err)
+			}
+		}
+		rig.MustRun(t, r.LB, "sh", "-c", rule[1])
+	}
+	for name, rule := range map[string][2]string{
+		"netfilter": {
+			"nft add table netdev host; nft 'add chain netdev host c { type filter hook ingress device eth0 priority 0; policy accept; }'; nft 'add rule netdev host c tcp dport 5001 drop'",
+			"nft delete table netdev host",
+		},
+		"tc": {"tc qdisc add dev eth0 clsact; tc filter add dev eth0 ingress protocol ip matchall action drop", "tc qdisc del dev eth0 clsact"},
+	} {
+		if _, err := r.Endpoints[0].Run("sh", "-e", "-c", strings.ReplaceAll(rule[0], "; ", "\n")); err != nil {
+			t.Logf("%s: not here: this kernel lacks it", name)
+			continue
+		}
+		if served(t.Context(), r, vip) == nil {
+			t.Errorf("%s at the other end of the veth does not apply", name)
+		}
+		rig.MustRun(t, r.Endpoints[0], "sh", "-c", rule[1])
+	}
+}
+
+// TestHostRulesXDP: what XDP forwards passes no rule at the interface where it leaves.
+func TestHostRulesXDP(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{Args: []string{"--xdp=generic", "--redirect-peer=false"}})
+	r.ServeEchoes()
+	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=31.31.31.1:1", rig.VIP4)
+	for name, rule := range dropAtEgress() {
+		var conn net.Conn
+		labtest.Eventually(t, rig.Patience, func(context.Context) error {
+			c, err := r.Client.DialContext(t.Context(), "tcp", rig.Join(rig.VIP4, 80))
+			conn = c
+			return err
+		})
+		forwarded := func() float64 { return r.Metric("xdp_forwarded_packets_total") }
+		before := forwarded()
+		labtest.Eventually(t, rig.Patience, func(context.Context) error {
+			if err := rig.Exchange(conn, "before\n"); err != nil || forwarded() == before {
+				return fmt.Errorf("XDP forwards nothing: %w", err)
+			}
+			return nil
+		})
+		if _, err := r.LB.Run("sh", "-e", "-c", strings.ReplaceAll(rule[0], "; ", "\n")); err != nil {
+			t.Logf("%s: not here: this kernel lacks it", name)
+			continue
+		}
+		for range 3 {
+			if err := rig.Exchange(conn, "while it is there\n"); err != nil {
+				t.Errorf("%s at egress applies to what XDP forwards: %v", name, err)
+				break
+			}
+		}
+		rig.MustRun(t, r.LB, "sh", "-c", rule[1])
+		_ = conn.Close()
 	}
 }
 

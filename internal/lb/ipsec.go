@@ -1,0 +1,168 @@
+package lb
+
+import (
+	"cmp"
+	"net/netip"
+)
+
+// IPsecPolicy is a policy of the kernel's IPsec. Packets of services pass the kernel's IPsec by, so
+// those that it would block or encrypt are refused.
+type IPsecPolicy struct {
+	Forward                       bool // of packets as they arrive, to be forwarded; else of packets that leave
+	Source, Destination           netip.Prefix
+	SourcePorts, DestinationPorts RulePorts
+	Protocol                      uint8 // IANA; 0: any
+	Action                        IPsecAction
+	Text                          string // in the words of ip xfrm policy
+}
+
+// IPsecAction is what a policy does with packets.
+type IPsecAction uint8
+
+// The actions.
+const (
+	IPsecAllow   IPsecAction = iota
+	IPsecRefuse              // block; of packets that leave also: encrypt or authenticate
+	IPsecDecrypt             // of packets that arrive: they must have come encrypted or authenticated
+)
+
+// IPsecFlow is a set of packets: all from Source to Destination.
+type IPsecFlow struct {
+	Source, Destination           netip.Prefix // of one IP version
+	SourcePorts, DestinationPorts RulePorts
+	Protocol                      uint8
+	Arrives                       bool // the addresses are those of packets as they arrive, not as they leave
+}
+
+// IPsecRefusal is a policy that refuses packets, and whether it refuses all of a flow.
+type IPsecRefusal struct {
+	Policy string
+	Whole  bool
+}
+
+// FindIPsecRefusal returns the first policy that refuses packets of a flow, in the kernel's order;
+// one that refuses all of them is preferred. Not ok: none does.
+func FindIPsecRefusal(list []IPsecPolicy, f *IPsecFlow) (found IPsecRefusal, ok bool) {
+	for _, forward := range []bool{false, true} {
+		r, some := refusalOf(list, f, forward)
+		if some && (!ok || r.Whole && !found.Whole) {
+			found, ok = r, true
+		}
+	}
+	return found, ok
+}
+
+// refusalOf is FindIPsecRefusal for policies of one direction.
+func refusalOf(list []IPsecPolicy, f *IPsecFlow, forward bool) (found IPsecRefusal, ok bool) {
+	if f.Arrives && !forward {
+		return found, false
+	}
+	exempt := false // some packets of the flow may leave
+	for i := range list {
+		p := &list[i]
+		if p.Forward != forward || !p.meets(f) {
+			continue
+		}
+		whole := p.covers(f)
+		if p.Action == IPsecRefuse {
+			found.Policy = cmp.Or(found.Policy, p.Text)
+			if whole {
+				return IPsecRefusal{p.Text, !exempt}, true
+			}
+			ok = true
+			continue
+		}
+		if whole {
+			return found, ok
+		}
+		exempt = true
+	}
+	return found, ok
+}
+
+// meets reports whether the policy is about packets of a flow.
+func (p *IPsecPolicy) meets(f *IPsecFlow) bool {
+	return p.Source.Overlaps(f.Source) && p.Destination.Overlaps(f.Destination) && (p.Protocol == 0 || p.Protocol == f.Protocol) &&
+		p.SourcePorts.overlaps(f.SourcePorts) && p.DestinationPorts.overlaps(f.DestinationPorts)
+}
+
+// covers reports whether the policy is about all packets of a flow that it meets.
+func (p *IPsecPolicy) covers(f *IPsecFlow) bool {
+	wide := func(wide, narrow netip.Prefix) bool {
+		return wide.Bits() <= narrow.Bits() && wide.Contains(narrow.Addr())
+	}
+	return wide(p.Source, f.Source) && wide(p.Destination, f.Destination) && p.SourcePorts.contain(f.SourcePorts) && p.DestinationPorts.contain(f.DestinationPorts)
+}
+
+func (p RulePorts) overlaps(o RulePorts) bool {
+	return p.Any() || o.Any() || p.Min <= o.Max && o.Min <= p.Max
+}
+
+func (p RulePorts) contain(o RulePorts) bool {
+	return p.Any() || !o.Any() && p.Min <= o.Min && o.Max <= p.Max
+}
+
+// IPsecFlows are the packets of a service to and from an endpoint. source is the address of this
+// machine that the endpoint sees, if the mode translates it; not valid: unknown.
+func (s *Service) IPsecFlows(e Endpoint, source netip.Addr) (flows []IPsecFlow) {
+	endpoint := IPsecFlow{
+		Destination: one(e.Addr), DestinationPorts: portsOf(e.Port, e.PortMax), Protocol: s.protocolOf(e.Addr), Source: all(e.Addr),
+	}
+	arriving := IPsecFlow{Source: all(s.VIP), Destination: s.place(), DestinationPorts: portsOf(s.Port, s.PortMax), Protocol: s.protocolOf(s.VIP), Arrives: true}
+	answer := IPsecFlow{Source: arriving.Destination, SourcePorts: arriving.DestinationPorts, Destination: all(s.VIP), Protocol: arriving.Protocol}
+	switch {
+	case s.Mode == ModeDSR:
+		direct := arriving
+		direct.Arrives = false
+		return append(append(flows, endpoint, arriving, direct), s.tunnels(e, source)...)
+	case s.Mode == ModeFullNAT && s.VIP.Is4() == e.Addr.Is4() && len(s.SNAT) == 0:
+		endpoint.Source = s.place()
+	case (s.Mode != ModeDefault || s.VIP.Is4() != e.Addr.Is4()) && source.IsValid() && len(s.SNAT) == 0:
+		endpoint.Source = one(source)
+	}
+	return append(flows, endpoint, arriving, answer)
+}
+
+// tunnels are the outer headers of packets to an endpoint.
+func (s *Service) tunnels(e Endpoint, source netip.Addr) []IPsecFlow {
+	const udp, ipip, ipv6, gue = 17, 4, 41, 6080
+	outer := IPsecFlow{Source: all(e.Addr), Destination: one(e.Addr), Protocol: ipip}
+	switch {
+	case s.Tunnel == TunnelNone:
+		return nil
+	case s.Tunnel == TunnelGUE:
+		outer.Protocol, outer.DestinationPorts = udp, RulePorts{gue, gue}
+		if source.IsValid() {
+			outer.Source = one(source)
+		}
+	case s.VIP.Is6():
+		outer.Protocol = ipv6
+	}
+	return []IPsecFlow{outer}
+}
+
+// place is where clients send packets of the service to.
+func (s *Service) place() netip.Prefix {
+	if s.VIP.IsUnspecified() {
+		return all(s.VIP)
+	}
+	return one(s.VIP)
+}
+
+func (s *Service) protocolOf(a netip.Addr) uint8 {
+	if s.Protocol == ICMP && a.Is6() {
+		return uint8(ICMPv6)
+	}
+	return uint8(s.Protocol)
+}
+
+func portsOf(first, last uint16) RulePorts {
+	if first == 0 {
+		return RulePorts{}
+	}
+	return RulePorts{first, max(first, last)}
+}
+
+func one(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
+func all(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, 0).Masked() }
