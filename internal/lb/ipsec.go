@@ -5,8 +5,8 @@ import (
 	"net/netip"
 )
 
-// IPsecPolicy is a policy of the kernel's IPsec. Packets of services pass the kernel's IPsec by, so
-// those that it would block or encrypt are refused.
+// IPsecPolicy is a policy of the kernel's IPsec. Packets of services bypass IPsec, so packets that a
+// policy blocks or encrypts are refused.
 type IPsecPolicy struct {
 	Forward                       bool // of packets as they arrive, to be forwarded; else of packets that leave
 	Source, Destination           netip.Prefix

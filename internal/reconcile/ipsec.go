@@ -142,14 +142,15 @@ func ipsecPolicies(policies []netdev.IPsecPolicy) (list []lb.IPsecPolicy) {
 			one.Action = lb.IPsecRefuse
 		}
 		if one.Action != lb.IPsecAllow && one.Protocol != uint8(lb.TCP) && one.Protocol != uint8(lb.UDP) && one.Protocol != 0 {
-			one.SourcePorts, one.DestinationPorts = lb.RulePorts{}, lb.RulePorts{} // types and codes, which the data path does not ask for
+			// types and codes, which the data path does not ask for
+			one.SourcePorts, one.DestinationPorts = lb.RulePorts{}, lb.RulePorts{}
 		}
 		list = append(list, one)
 	}
 	return list
 }
 
-// policies are those that services are checked against.
+// policies are what the endpoints of services are checked against.
 type policies struct {
 	list  []lb.IPsecPolicy
 	since time.Time

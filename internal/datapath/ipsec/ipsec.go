@@ -86,7 +86,7 @@ func (p *Policies) Audit(mend bool) []lb.Compared {
 	}
 	empty := len(p.table.Rules) == 0
 	if (have == nil) != empty || have != nil && *have != *p.table.Set() {
-		out.Differences = append(out.Differences, lb.Difference{Table: out.Table, Row: "the set of policies", What: "is another one"})
+		out.Differences = []lb.Difference{{Table: out.Table, Row: "the set of policies", What: "is another one"}}
 		if mend {
 			out.Err = p.write(&p.table)
 		}

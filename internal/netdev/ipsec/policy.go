@@ -49,7 +49,7 @@ type Policy struct {
 	Default                     bool  // it stands for the default of its direction
 	Blocks                      bool
 	Protects                    bool // the packets must be encrypted or authenticated
-	Narrow                      bool // it also asks for an interface or the like, so it is about fewer packets than the rest says
+	Narrow                      bool // it also asks for an interface, or for ports that are no range
 	priority                    uint32
 }
 

@@ -26,6 +26,7 @@ type clearText struct {
 	file   *os.File
 	frames atomic.Int64
 	last   atomic.Pointer[string]
+	lastAt atomic.Int64 // Unix time in nanoseconds
 }
 
 func watchClearText(t *testing.T, h *netnstest.Host, counts func(p *pkt.Packet) bool) *clearText {
@@ -63,6 +64,7 @@ func (w *clearText) read(counts func(p *pkt.Packet) bool) {
 		if (p.Proto == pkt.TCP || p.Proto == pkt.UDP || p.Proto == pkt.ICMP) && counts(p) {
 			text := p.String()
 			w.last.Store(&text)
+			w.lastAt.Store(time.Now().UnixNano())
 			w.frames.Add(1)
 		}
 	}
@@ -206,9 +208,12 @@ func (c *ipsecCase) check(t *testing.T, r *rig.Rig, vip string, args []any, ours
 	})
 	dropped := r.Metric("drops_total", "reason=ipsec-policy")
 	rig.MustRun(t, r.LB, strings.Fields(c.command(args))...)
+	added := time.Now().UnixNano()
 	time.Sleep(time.Second) // the goal
 	leaked, told := ours.frames.Load(), theirs.frames.Load()
 	time.Sleep(1500 * time.Millisecond) // for so long nothing may leave
+	t.Logf("%s: the last packets to the endpoint and the client %v and %v after the policy was added", c.name,
+		time.Duration(ours.lastAt.Load()-added), time.Duration(theirs.lastAt.Load()-added))
 	if n := ours.frames.Load() - leaked; n != 0 && (!c.answers || strings.HasPrefix(c.name, "default")) {
 		t.Errorf("%s: %d packets to the endpoint left in clear text, such as %s", c.name, n, *ours.last.Load())
 	}
@@ -222,7 +227,7 @@ func (c *ipsecCase) check(t *testing.T, r *rig.Rig, vip string, args []any, ours
 	}
 	if !c.partial {
 		r.EventuallyShows("get lb -o wide", "down")
-		r.EventuallyShows("get status --failed", "IPsec policy", c.text)
+		r.EventuallyShows("get status --failed -o json", "IPsec policy", c.text)
 	}
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		if out, _ := r.Command("doctor"); strings.Count(out, "are refused") != 1 || !strings.Contains(out, c.text) {

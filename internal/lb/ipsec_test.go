@@ -1,0 +1,87 @@
+package lb
+
+import (
+	"net/netip"
+	"testing"
+)
+
+// ipsecPolicyOf is a policy of packets that leave.
+func ipsecPolicyOf(from, to string, action IPsecAction, port uint16) IPsecPolicy {
+	p := IPsecPolicy{Source: netip.MustParsePrefix(from), Destination: netip.MustParsePrefix(to), Action: action, Text: from + " " + to}
+	if port != 0 {
+		p.Protocol, p.DestinationPorts = uint8(TCP), RulePorts{port, port}
+	}
+	return p
+}
+
+// TestIPsecRefusal: which policies refuse all packets of a flow, some, or none.
+func TestIPsecRefusal(t *testing.T) {
+	t.Parallel()
+	const all, net31, net10 = "0.0.0.0/0", "31.0.0.0/8", "10.0.0.0/8"
+	forward := ipsecPolicyOf(all, net31, IPsecRefuse, 0)
+	forward.Forward = true
+	for name, c := range map[string]struct {
+		list  []IPsecPolicy
+		some  bool
+		whole bool
+	}{
+		"none":                  {},
+		"of others":             {list: []IPsecPolicy{ipsecPolicyOf(all, net10, IPsecRefuse, 0)}},
+		"of the other version":  {list: []IPsecPolicy{ipsecPolicyOf("::/0", "::/0", IPsecRefuse, 0)}},
+		"all":                   {[]IPsecPolicy{ipsecPolicyOf(all, net31, IPsecRefuse, 0)}, true, true},
+		"forwarded":             {[]IPsecPolicy{forward}, true, true},
+		"its port":              {[]IPsecPolicy{ipsecPolicyOf(all, net31, IPsecRefuse, 80)}, true, true},
+		"another port":          {list: []IPsecPolicy{ipsecPolicyOf(all, net31, IPsecRefuse, 81)}},
+		"some clients":          {[]IPsecPolicy{ipsecPolicyOf(net10, net31, IPsecRefuse, 0)}, true, false},
+		"allowed before":        {list: []IPsecPolicy{ipsecPolicyOf(all, net31, IPsecAllow, 0), ipsecPolicyOf(all, all, IPsecRefuse, 0)}},
+		"some allowed before":   {[]IPsecPolicy{ipsecPolicyOf(net10, net31, IPsecAllow, 0), ipsecPolicyOf(all, all, IPsecRefuse, 0)}, true, false},
+		"allowed after":         {[]IPsecPolicy{ipsecPolicyOf(all, net31, IPsecRefuse, 0), ipsecPolicyOf(all, all, IPsecAllow, 0)}, true, true},
+		"if it comes decrypted": {list: []IPsecPolicy{{Forward: true, Source: forward.Source, Destination: forward.Destination, Action: IPsecDecrypt}}},
+	} {
+		flow := IPsecFlow{
+			Source: netip.MustParsePrefix(all), Destination: netip.MustParsePrefix("31.31.31.1/32"), DestinationPorts: RulePorts{80, 80}, Protocol: uint8(TCP),
+		}
+		r, some := FindIPsecRefusal(c.list, &flow)
+		if some != c.some || r.Whole != c.whole || some && r.Policy == "" {
+			t.Errorf("%s: refused %t, %+v", name, some, r)
+		}
+	}
+}
+
+// TestIPsecFlows: the packets of each mode that policies are asked about.
+func TestIPsecFlows(t *testing.T) {
+	t.Parallel()
+	endpoint, vip := Endpoint{Addr: netip.MustParseAddr("31.31.31.1"), Port: 8080}, netip.MustParseAddr("20.20.20.1")
+	from := func(a string) IPsecPolicy { return ipsecPolicyOf(a, "31.31.31.1/32", IPsecRefuse, 0) }
+	for name, c := range map[string]struct {
+		edit   func(*Service)
+		policy IPsecPolicy
+		whole  bool
+	}{
+		"default, our source":      {policy: from("31.31.31.254/32")},
+		"onearm, our source":       {func(s *Service) { s.Mode = ModeOneArm }, from("31.31.31.254/32"), true},
+		"fullnat, the VIP":         {func(s *Service) { s.Mode = ModeFullNAT }, from("20.20.20.1/32"), true},
+		"fullnat, another source":  {func(s *Service) { s.Mode = ModeFullNAT }, from("31.31.31.254/32"), false},
+		"dsr, the VIP":             {func(s *Service) { s.Mode = ModeDSR }, ipsecPolicyOf("0.0.0.0/0", "20.20.20.1/32", IPsecRefuse, 0), true},
+		"dsr, the endpoint":        {func(s *Service) { s.Mode = ModeDSR }, from("0.0.0.0/0"), true},
+		"dsr, answers":             {func(s *Service) { s.Mode = ModeDSR }, ipsecPolicyOf("20.20.20.1/32", "0.0.0.0/0", IPsecRefuse, 0), false},
+		"default, answers":         {func(*Service) {}, ipsecPolicyOf("20.20.20.1/32", "0.0.0.0/0", IPsecRefuse, 0), true},
+		"default, answers to some": {func(*Service) {}, ipsecPolicyOf("20.20.20.1/32", "10.0.0.0/8", IPsecRefuse, 0), false},
+		"tunnel": {func(s *Service) { s.Mode, s.Tunnel = ModeDSR, TunnelGUE }, IPsecPolicy{
+			Source: netip.MustParsePrefix("0.0.0.0/0"), Destination: netip.MustParsePrefix("31.31.31.1/32"), Protocol: 17, Action: IPsecRefuse,
+		}, true},
+	} {
+		s := Service{Key: Key{VIP: vip, Port: 80, Protocol: TCP}}
+		if c.edit != nil {
+			c.edit(&s)
+		}
+		whole := false
+		for _, flow := range s.IPsecFlows(endpoint, netip.MustParseAddr("31.31.31.254")) {
+			r, _ := FindIPsecRefusal([]IPsecPolicy{c.policy}, &flow)
+			whole = whole || r.Whole
+		}
+		if whole != c.whole {
+			t.Errorf("%s: covered whole: %t", name, whole)
+		}
+	}
+}

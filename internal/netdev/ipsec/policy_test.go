@@ -1,0 +1,23 @@
+package ipsec
+
+import "testing"
+
+// TestPortRange: which masks of ports make a range.
+func TestPortRange(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		port        Port
+		first, last uint16
+		ok          bool
+	}{
+		{Port{}, 0, 65535, true},
+		{Port{80, 0xffff}, 80, 80, true},
+		{Port{0x1234, 0xff00}, 0x1200, 0x12ff, true},
+		{Port{1, 0x0001}, 1, 65535, false},
+	} {
+		first, last, ok := c.port.Range()
+		if first != c.first || last != c.last || ok != c.ok {
+			t.Errorf("%+v: %d to %d, %t", c.port, first, last, ok)
+		}
+	}
+}
