@@ -160,6 +160,7 @@ func TestDropReasons(t *testing.T) {
 	t.Parallel()
 	unreachable := map[string]string{
 		"connection-race":      "takes two CPUs",
+		"ipsec-policy":         "takes policies of the kernel: TestIPsec",
 		"not-linear":           "takes a kernel without memory",
 		"no-memory":            "takes a kernel without memory: TestNoMemory",
 		"fragments-full":       "takes 1,024 datagrams: TestFragmentsOfOneSource",
