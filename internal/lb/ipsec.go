@@ -3,6 +3,7 @@ package lb
 import (
 	"cmp"
 	"net/netip"
+	"slices"
 )
 
 // IPsecPolicy is a policy of the kernel's IPsec. Packets of services bypass IPsec, so packets that a
@@ -60,7 +61,7 @@ func refusalOf(list []IPsecPolicy, f *IPsecFlow, forward bool) (found IPsecRefus
 	exempt := false // some packets of the flow may leave
 	for i := range list {
 		p := &list[i]
-		if p.Forward != forward || !p.meets(f) {
+		if p.Forward != forward || !p.meets(f) || p.isShadowed(list[:i]) {
 			continue
 		}
 		whole := p.covers(f)
@@ -78,6 +79,16 @@ func refusalOf(list []IPsecPolicy, f *IPsecFlow, forward bool) (found IPsecRefus
 		exempt = true
 	}
 	return found, ok
+}
+
+// isShadowed reports whether an earlier policy that allows packets is about all of the policy's.
+func (p *IPsecPolicy) isShadowed(earlier []IPsecPolicy) bool {
+	whole := IPsecFlow{
+		Source: p.Source, Destination: p.Destination, SourcePorts: p.SourcePorts, DestinationPorts: p.DestinationPorts, Protocol: p.Protocol,
+	}
+	return slices.ContainsFunc(earlier, func(o IPsecPolicy) bool {
+		return o.Action == IPsecAllow && o.Forward == p.Forward && (o.Protocol == 0 || o.Protocol == p.Protocol) && o.covers(&whole)
+	})
 }
 
 // meets reports whether the policy is about packets of a flow.

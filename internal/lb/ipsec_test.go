@@ -25,18 +25,19 @@ func TestIPsecRefusal(t *testing.T) {
 		some  bool
 		whole bool
 	}{
-		"none":                  {},
-		"of others":             {list: []IPsecPolicy{ipsecPolicyOf(all, net10, IPsecRefuse, 0)}},
-		"of the other version":  {list: []IPsecPolicy{ipsecPolicyOf("::/0", "::/0", IPsecRefuse, 0)}},
-		"all":                   {[]IPsecPolicy{ipsecPolicyOf(all, net31, IPsecRefuse, 0)}, true, true},
-		"forwarded":             {[]IPsecPolicy{forward}, true, true},
-		"its port":              {[]IPsecPolicy{ipsecPolicyOf(all, net31, IPsecRefuse, 80)}, true, true},
-		"another port":          {list: []IPsecPolicy{ipsecPolicyOf(all, net31, IPsecRefuse, 81)}},
-		"some clients":          {[]IPsecPolicy{ipsecPolicyOf(net10, net31, IPsecRefuse, 0)}, true, false},
-		"allowed before":        {list: []IPsecPolicy{ipsecPolicyOf(all, net31, IPsecAllow, 0), ipsecPolicyOf(all, all, IPsecRefuse, 0)}},
-		"some allowed before":   {[]IPsecPolicy{ipsecPolicyOf(net10, net31, IPsecAllow, 0), ipsecPolicyOf(all, all, IPsecRefuse, 0)}, true, false},
-		"allowed after":         {[]IPsecPolicy{ipsecPolicyOf(all, net31, IPsecRefuse, 0), ipsecPolicyOf(all, all, IPsecAllow, 0)}, true, true},
-		"if it comes decrypted": {list: []IPsecPolicy{{Forward: true, Source: forward.Source, Destination: forward.Destination, Action: IPsecDecrypt}}},
+		"none":                            {},
+		"of others":                       {list: []IPsecPolicy{ipsecPolicyOf(all, net10, IPsecRefuse, 0)}},
+		"of the other version":            {list: []IPsecPolicy{ipsecPolicyOf("::/0", "::/0", IPsecRefuse, 0)}},
+		"all":                             {[]IPsecPolicy{ipsecPolicyOf(all, net31, IPsecRefuse, 0)}, true, true},
+		"forwarded":                       {[]IPsecPolicy{forward}, true, true},
+		"its port":                        {[]IPsecPolicy{ipsecPolicyOf(all, net31, IPsecRefuse, 80)}, true, true},
+		"another port":                    {list: []IPsecPolicy{ipsecPolicyOf(all, net31, IPsecRefuse, 81)}},
+		"some clients":                    {[]IPsecPolicy{ipsecPolicyOf(net10, net31, IPsecRefuse, 0)}, true, false},
+		"allowed before":                  {list: []IPsecPolicy{ipsecPolicyOf(all, net31, IPsecAllow, 0), ipsecPolicyOf(all, all, IPsecRefuse, 0)}},
+		"allowed before, of some clients": {list: []IPsecPolicy{ipsecPolicyOf(net10, net31, IPsecAllow, 0), ipsecPolicyOf("10.1.0.0/16", net31, IPsecRefuse, 0)}},
+		"some allowed before":             {[]IPsecPolicy{ipsecPolicyOf(net10, net31, IPsecAllow, 0), ipsecPolicyOf(all, all, IPsecRefuse, 0)}, true, false},
+		"allowed after":                   {[]IPsecPolicy{ipsecPolicyOf(all, net31, IPsecRefuse, 0), ipsecPolicyOf(all, all, IPsecAllow, 0)}, true, true},
+		"if it comes decrypted":           {list: []IPsecPolicy{{Forward: true, Source: forward.Source, Destination: forward.Destination, Action: IPsecDecrypt}}},
 	} {
 		flow := IPsecFlow{
 			Source: netip.MustParsePrefix(all), Destination: netip.MustParsePrefix("31.31.31.1/32"), DestinationPorts: RulePorts{80, 80}, Protocol: uint8(TCP),

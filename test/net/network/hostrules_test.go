@@ -53,7 +53,7 @@ func TestHostRules(t *testing.T) {
 		{name: "IPsec by interface id", do: "ip xfrm policy add dir out dst 31.31.31.0/24 if_id 7 action block", undo: "ip xfrm policy flush", doctor: "none"},
 		{
 			name: "IPsec with an exception before", doctor: "none", undo: "ip xfrm policy flush",
-			do: "ip xfrm policy add dir out dst 31.31.31.0/24 priority 20 action block; ip xfrm policy add dir out dst 31.31.31.1/24 priority 10 action allow",
+			do: "ip xfrm policy add dir out dst 31.31.31.1/24 priority 10 action allow; ip xfrm policy add dir out dst 31.31.31.0/24 priority 20 action block",
 		},
 		{name: "IPsec by mark, and of others", do: "ip xfrm policy add dir out dst 31.31.31.0/24 mark 7 mask 0xff action block; ip xfrm policy add dir out dst 9.9.9.0/24 action block", undo: "ip xfrm policy flush", doctor: "none"},
 		{name: "netfilter prerouting", do: fmt.Sprintf(drop, "prerouting") + "; nft 'insert rule inet host c ct state established accept'; nft 'insert rule inet host c iif lo accept'", undo: flush},
@@ -70,7 +70,9 @@ func TestHostRules(t *testing.T) {
 		{
 			name: "netfilter egress",
 			do:   "nft add table netdev host; nft 'add chain netdev host c { type filter hook egress device ep1 priority 0; policy accept; }'; nft 'add rule netdev host c tcp dport 5001 drop'",
-			undo: "nft delete table netdev host", silent: true,
+			undo: "nft delete table netdev host",
+			// kernels without it ask this hook about redirected packets, too
+			needs: "zcat /proc/config.gz 2>&1 | grep -q CONFIG_NETFILTER_SKIP_EGRESS=y",
 		},
 		{name: "rule by mark", do: "nft add table inet host; nft 'add chain inet host c { type filter hook prerouting priority -300; }'; nft add rule inet host c meta mark set 7; ip rule add fwmark 7 prohibit", undo: flush + "; ip rule del fwmark 7"},
 		{name: "rule by interface", do: "ip rule add iif client to 31.31.31.1 prohibit", undo: "ip rule del iif client to 31.31.31.1 prohibit"},
@@ -86,8 +88,8 @@ func TestHostRules(t *testing.T) {
 			needs: "tc qdisc add dev client clsact && tc filter add dev client ingress prio 99 matchall action pass; rc=$?; tc qdisc del dev client clsact; exit $rc",
 		},
 		{
-			name: "qdisc at egress", do: "tc qdisc add dev ep1 root netem loss 100%", undo: "tc qdisc del dev ep1 root", silent: true,
-			needs: "tc qdisc add dev ep2 root netem loss 100%; rc=$?; tc qdisc del dev ep2 root; exit $rc",
+			name: "qdisc at egress", do: "tc qdisc add dev ep1 root tbf rate 1kbit burst 40 limit 40", undo: "tc qdisc del dev ep1 root", silent: true,
+			needs: "tc qdisc add dev ep2 root tbf rate 1kbit burst 40 limit 40; rc=$?; tc qdisc del dev ep2 root; exit $rc",
 		},
 		{
 			name: "tc at egress", do: "tc qdisc add dev ep1 clsact; tc filter add dev ep1 egress matchall action drop", undo: "tc qdisc del dev ep1 clsact", silent: true,
@@ -162,7 +164,7 @@ func dropAtEgress() map[string][2]string {
 			"nft delete table netdev host",
 		},
 		"tc":    {"tc qdisc add dev ep1 clsact; tc filter add dev ep1 egress protocol ip matchall action drop", "tc qdisc del dev ep1 clsact"},
-		"qdisc": {"tc qdisc add dev ep1 root netem loss 100%", "tc qdisc del dev ep1 root"},
+		"qdisc": {"tc qdisc add dev ep1 root tbf rate 1kbit burst 40 limit 40", "tc qdisc del dev ep1 root"},
 	}
 }
 
@@ -258,8 +260,10 @@ func (row *hostRule) check(t *testing.T, r *rig.Rig, vip string) {
 		}
 	} else {
 		labtest.Eventually(t, rig.Patience, func(ctx context.Context) error {
-			if served(ctx, r, vip) == nil {
-				return fmt.Errorf("%s: does not apply to balanced packets", row.name)
+			for range 3 {
+				if served(ctx, r, vip) == nil {
+					return fmt.Errorf("%s: does not apply to balanced packets", row.name)
+				}
 			}
 			return nil
 		})
