@@ -41,6 +41,23 @@ static __always_inline const struct rule_set *ipsec_policies_get(void)
 	return sets ? bpf_map_lookup_elem(sets, &zero) : NULL;
 }
 
+/* Notes the epoch in which policies are asked about a packet. It is kept beside the packet, since
+ * the stack has no room. */
+static __always_inline void ipsec_note_epoch(__u32 epoch)
+{
+	struct rule_scratch *s = rule_scratch_get();
+
+	if (s)
+		s->ipsec_epoch = epoch;
+}
+
+static __always_inline __u32 ipsec_epoch(void)
+{
+	const struct rule_scratch *s = rule_scratch_get();
+
+	return s ? s->ipsec_epoch : 0;
+}
+
 static __always_inline bool ipsec_has_ports(__u8 protocol)
 {
 	return protocol == IPPROTO_TCP || protocol == IPPROTO_UDP;

@@ -199,7 +199,7 @@ static __always_inline __u32 next_hop_epoch(const struct packet *p)
 {
 	const __u32 epoch = hop_epoch(p);
 
-	return unlikely(ipsec_count) ? p->epoch : epoch;
+	return unlikely(ipsec_count) ? ipsec_epoch() : epoch;
 }
 
 /* Does a policy of IPsec refuse a packet whose way is to be looked up? Not asked where the way is
@@ -209,7 +209,7 @@ static __always_inline bool ipsec_drops(ctx_t *ctx, struct packet *p,
 {
 	if (likely(!ipsec_count))
 		return false;
-	p->epoch = hop_epoch(p);
+	ipsec_note_epoch(hop_epoch(p));
 	return !next_hop_is_known(p, c, way_of(c)) && ipsec_stops(ctx, p, c);
 }
 

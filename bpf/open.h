@@ -307,7 +307,7 @@ static __always_inline enum verdict ask_ipsec(ctx_t *ctx, struct packet *p,
 
 	if (likely(!ipsec_count))
 		return VERDICT_CONTINUE;
-	p->epoch = hop_epoch(p);
+	ipsec_note_epoch(hop_epoch(p));
 	if (!ipsec_stops(ctx, p, c) &&
 	    (c->traits & CONN_ONE_WAY ||
 	     !ipsec_stops_answer(p, p->tuple.protocol)))

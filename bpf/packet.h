@@ -69,7 +69,6 @@ struct packet {
 	__u32 seq_end; /* seq + payload + SYN + FIN; valid iff TCP */
 	int action; /* see the verdicts */
 	__u32 fragment_id; /* as in the header; valid iff fragment */
-	__u32 epoch; /* in which policies of IPsec were asked about it (nexthop.h) */
 	__u16 mtu; /* of its way; valid iff next_hop_prepare() has found one */
 	__u16 rule; /* as in struct way_key; until attached_apply() or rule_apply() */
 	__u8 drop; /* enum drop_reason; see the verdicts */

@@ -69,6 +69,7 @@ struct record_budget {
 struct rule_scratch {
 	struct rule_packet packet;
 	struct record_budget budgets[RECORD_BUDGETS]; /* by counters */
+	__u32 ipsec_epoch; /* in which policies of IPsec were asked about a packet */
 };
 
 /* 0 -> what this CPU keeps. */

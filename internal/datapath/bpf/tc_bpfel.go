@@ -810,6 +810,7 @@ type TcRuleScratch struct {
 		Second uint32
 		Taken  uint32
 	}
+	IpsecEpoch uint32
 }
 
 type TcRuleSet struct {

@@ -360,6 +360,7 @@ type TcTraceRuleScratch struct {
 		Second uint32
 		Taken  uint32
 	}
+	IpsecEpoch uint32
 }
 
 type TcTraceSecretKeys struct {
