@@ -181,3 +181,16 @@ func TestKept(t *testing.T) {
 		}
 	}
 }
+
+// TestUnheardStaysUp: clients that have no answer of an endpoint are a problem, and alone do not make it down.
+func TestUnheardStaysUp(t *testing.T) {
+	t.Parallel()
+	text := "10.0.0.1:80/tcp endpoints=192.168.1.1:80"
+	r := newRig(t, newWorld(), text)
+	r.took()
+	r.health.hear(ejected, false)
+	s := service(t, text)
+	if v := r.health.EndpointVerdict(s, s.Endpoints[0]); v.Down() || !r.health.IsUnheard(ejected) {
+		t.Errorf("%+v, unheard %t", v, r.health.IsUnheard(ejected))
+	}
+}

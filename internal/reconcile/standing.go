@@ -131,9 +131,7 @@ func (p *probes) verdict(s *lb.Service, e lb.Endpoint) (v lb.Verdict) {
 
 // EndpointVerdict is what is known about the health of an endpoint of a service.
 func (h *Health) EndpointVerdict(s *lb.Service, e lb.Endpoint) lb.Verdict {
-	v := h.probes.verdict(s, e)
-	v.Failing = v.Failing || s.JudgesHandshakes() && h.IsUnheard(e.AddrPort())
-	return v
+	return h.probes.verdict(s, e)
 }
 
 // ejectedEvidence is that of an endpoint that no probe says anything against.

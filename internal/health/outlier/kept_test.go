@@ -99,3 +99,94 @@ func TestKeptLeaves(t *testing.T) {
 		t.Errorf("%q", r.news)
 	}
 }
+
+// TestUnserved: endpoints that accept our own connections are reported as failing when a service answers
+// none of several clients, whatever probes find. SYNs of one client, or of few, do not have that said.
+func TestUnserved(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name      string
+		endpoints int
+		clients   uint32 // changes of the client
+		siblings  bool   // complete handshakes
+		kept      int
+	}{
+		{"the only endpoint", 1, 3, false, 1},
+		{"all of three", 3, 3, false, 3},
+		{"one client", 1, 0, false, 0},
+		{"two changes", 1, 2, false, 0},
+		{"another endpoint serves", 2, 3, true, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, c.endpoints)
+			silent := r.rows
+			if c.siblings {
+				silent = r.rows[:1]
+			}
+			r.pass(5*time.Second, func(turn int) {
+				for i := range silent {
+					if turn%5 == 0 {
+						silent[i].Count.Opened++
+					}
+					if turn%5 == 0 && uint32(turn/5) < c.clients {
+						silent[i].Clients++
+					}
+				}
+				if c.siblings && turn == 20 {
+					r.serve(1, 1)
+				}
+				for i := range silent {
+					r.take(r.d.Well(at(i), r.now))
+				}
+			})
+			kept := 0
+			for _, news := range r.news {
+				if strings.HasPrefix(news, "kept ") && strings.Contains(news, "of several clients") {
+					kept++
+				} else if !strings.HasPrefix(news, "unheard ") {
+					t.Errorf("%q", news)
+				}
+			}
+			if kept != c.kept {
+				t.Fatalf("%q", r.news)
+			}
+			r.news = nil
+			r.serve(0, 1)
+			r.tick()
+			r.tick()
+			r.tick()
+			back := 0
+			for _, news := range r.news {
+				if strings.HasPrefix(news, "back ") {
+					back++
+				}
+			}
+			if back != c.kept {
+				t.Errorf("after an answer: %q", r.news)
+			}
+		})
+	}
+}
+
+// TestUnservedWhileDead: SYNs that met a dead endpoint are not counted against it once it accepts again.
+func TestUnservedWhileDead(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1)
+	failure := "no answer"
+	for turn := range 60 {
+		if turn < 40 {
+			r.rows[0].Count.Opened++
+			r.rows[0].Clients++
+		} else {
+			failure = ""
+		}
+		r.tick()
+		if _, asked := r.asks[at(0)]; asked {
+			r.answer(0, failure)
+		}
+	}
+	if len(r.news) != 2 || !strings.HasPrefix(r.news[0], "kept 0 ") || r.news[1] != "back 0" {
+		t.Errorf("%q", r.news)
+	}
+}

@@ -263,9 +263,12 @@ func (d *Detector) Answer(at netip.AddrPort, failure string, undecided bool, now
 }
 
 // Well says that the service's own probe has found an endpoint well that is out. It comes back, unless it was for connections that it
-// reset, of which that probe says nothing. One that was kept fails no longer.
+// reset, or left without an answer, of which that probe says nothing. One that was kept fails no longer.
 func (d *Detector) Well(at netip.AddrPort, now time.Time) []Action {
 	t := d.targets[at]
+	if t != nil && t.unserved {
+		return nil
+	}
 	if t != nil && t.kept {
 		t.acquit()
 		return nil // the next Decide says so

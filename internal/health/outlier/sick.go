@@ -25,6 +25,7 @@ const (
 
 	leastAttempts  = 10 // of clients, without an answer
 	leastChanges   = 2  // of the client from one attempt to the next: there are several
+	severalChanges = 3  // the same, where no sibling tells by its handshakes that there are clients
 	leastCompleted = 5  // handshakes that each sibling completes meanwhile, on average
 
 	stallMemory   = 30 * time.Second // connections that stall count if they are no further apart
@@ -79,6 +80,26 @@ func (t *target) answersElsewhere(now time.Time) (reason string) {
 		}
 	}
 	return ""
+}
+
+// leavesAllUnserved reports whether the endpoint has answered none of at least ten attempts of several
+// clients, and its services completed no handshake with anybody meanwhile.
+func (t *target) leavesAllUnserved() bool {
+	u := &t.unanswered
+	if u.attempts < leastAttempts || u.changes < severalChanges {
+		return false
+	}
+	for _, g := range t.groups {
+		if base, known := u.siblings[g]; !known || g.completed != base {
+			return false
+		}
+	}
+	return true
+}
+
+func (t *target) unservedReason(now time.Time) string {
+	return fmt.Sprintf("none of %d handshakes of several clients completed in %.1f s, nor any other of its services; it accepts our own connections: its answers take another way; kept in rotation",
+		t.attempts, now.Sub(t.begun).Seconds())
 }
 
 // stall counts connections in a row in which only the client has sent data.

@@ -36,8 +36,9 @@ type target struct {
 	unanswered
 	stall
 
-	held string // why it was to be taken out, when too many were; "": it was not
-	kept bool   // that is reported
+	held     string // why it was to be taken out, when too many were; "": it was not
+	kept     bool   // it is reported as failing, and stays in rotation
+	unserved bool   // that is because none of its clients is served, though it accepts us
 
 	out    bool
 	cause  cause
@@ -130,8 +131,8 @@ func (t *target) decide(now time.Time, jiffy time.Duration, number uint32) (a Ac
 	case t.unheardTold && t.unheard == 0:
 		t.unheardTold = false
 		return Action{Kind: Heard, At: t.at}, true
-	case t.kept && t.held == "":
-		t.kept = false
+	case t.kept && t.held == "" && !(t.unserved && t.leavesAllUnserved()):
+		t.kept, t.unserved = false, false
 		return Action{Kind: Return, At: t.at}, true
 	case t.servesAgain():
 		return t.comeBack(now), true
@@ -209,11 +210,19 @@ func (t *target) accepts(now time.Time) (a Action, ok bool) {
 		}
 		t.unheard += t.streak
 	}
+	if t.held != "" {
+		t.unanswered = unanswered{}
+	}
 	t.acquit()
 	if reason := t.answersElsewhere(now); reason != "" {
 		return t.eject(reason, answersNobody, now)
 	}
-	if t.unheardTold || t.unheard < unheardSYNs || now.Sub(t.unheardSince) < unheardTime {
+	long := t.unheard >= unheardSYNs && now.Sub(t.unheardSince) >= unheardTime
+	if long && !t.kept && t.leavesAllUnserved() {
+		t.kept, t.unserved = true, true
+		return Action{Kind: Eject, At: t.at, Evidence: t.unservedReason(now), Kept: true}, true
+	}
+	if t.unheardTold || !long {
 		return a, false
 	}
 	t.unheardTold = true
@@ -253,10 +262,10 @@ func (t *target) keep(reason string) (a Action, ok bool) {
 	if t.held == "" {
 		t.held = reason
 	}
-	if t.kept {
+	if t.kept && !t.unserved {
 		return a, false
 	}
-	t.kept = true
+	t.kept, t.unserved = true, false
 	return Action{Kind: Eject, At: t.at, Evidence: reason + "; kept in rotation: too few others are left", Kept: true}, true
 }
 
@@ -280,7 +289,8 @@ func (t *target) leave(reason string, why cause, now time.Time) Action {
 	if t.level > 0 && t.calmedDown(now) {
 		t.level = 0
 	}
-	t.out, t.kept, t.cause, t.tries, t.unheard = true, false, why, 0, 0
+	t.out, t.cause, t.tries, t.unheard = true, why, 0, 0
+	t.kept, t.unserved = false, false
 	t.unanswered, t.stall, t.news = unanswered{}, stall{}, tally{}
 	t.reason = reason
 	t.leaveFor(now)
