@@ -5,9 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"loxilb/internal/desired"
 	"loxilb/internal/netobj"
@@ -110,7 +113,7 @@ func (n *NetObjects[T]) look(all bool, keys map[string]struct{}) {
 	}
 	r := n.reader(wanted)
 	for _, o := range wanted {
-		if have, err := r.find(o); err != nil || !slices.ContainsFunc(have, o.MetBy) {
+		if have, err := r.find(o, false); err != nil || !slices.ContainsFunc(have, o.MetBy) {
 			n.Mark(o.Key())
 		}
 	}
@@ -131,10 +134,11 @@ func (n *NetObjects[T]) reader(wanted []T) reader[T] {
 	return reader[T]{kernel: n.kernel, lookUp: lookUp, wanted: wanted, seen: &n.seen}
 }
 
-// find returns what the kernel has by an object's key.
-func (r *reader[T]) find(o T) (have []T, err error) {
+// find returns what the kernel has by an object's key. all: a look-up that finds nothing does not do,
+// since it leaves out what the kernel ignores for the moment, as a route of a link without carrier.
+func (r *reader[T]) find(o T, all bool) (have []T, err error) {
 	if quick, ok := r.kernel.(netobj.Lookup[T]); ok && r.lookUp && r.all == nil {
-		if have, known := quick.Lookup(o); known {
+		if have, known := quick.Lookup(o); known && (len(have) > 0 || !all) {
 			return have, nil
 		}
 	}
@@ -155,6 +159,7 @@ type pass[T netobj.Object[T]] struct {
 	outcomes map[string]*Outcome[string]
 	remove   map[string]T
 	create   map[string]T
+	kept     map[string]T // made here before, and not removed by this pass
 }
 
 // Apply makes those of the keys that are wanted, and takes back those that are not and were made here.
@@ -167,7 +172,7 @@ func (n *NetObjects[T]) Apply(_ context.Context, keys []string) []Outcome[string
 			wanted = append(wanted, o)
 		}
 	}
-	p := &pass[T]{n, n.reader(wanted), map[string]*Outcome[string]{}, map[string]T{}, map[string]T{}}
+	p := &pass[T]{n, n.reader(wanted), map[string]*Outcome[string]{}, map[string]T{}, map[string]T{}, map[string]T{}}
 	for i, key := range keys {
 		out[i].Key = key
 		p.outcomes[key] = &out[i]
@@ -200,6 +205,8 @@ func (p *pass[T]) plan(now *store.Snapshot, key string) error {
 	case ours && slices.Contains(have, want), !ours && slices.ContainsFunc(have, want.MetBy):
 	case ours && len(have) > 0:
 		p.remove[key], p.create[key] = made, want
+	case ours:
+		p.kept[key], p.create[key] = made, want
 	case len(have) > 0:
 		return &netobj.ForeignError{Kind: p.kind, Has: have[0].String()}
 	default:
@@ -214,7 +221,7 @@ func (p *pass[T]) find(want T, ours bool) (have []T, err error) {
 	if quick, ok := p.kernel.(netobj.Absent[T]); ok && p.reader.all == nil && !ours && quick.Absent(want) {
 		return nil, nil
 	}
-	return p.reader.find(want)
+	return p.reader.find(want, ours)
 }
 
 // made is the object that was made here by a key.
@@ -246,7 +253,7 @@ func (p *pass[T]) removeAll() {
 
 func (p *pass[T]) createAll() {
 	var keys, failed []string
-	note := map[string]any{}
+	note, again := map[string]any{}, map[string]any{}
 	for key, o := range p.create {
 		keys, note[key] = append(keys, key), o
 	}
@@ -258,9 +265,14 @@ func (p *pass[T]) createAll() {
 	for _, key := range keys {
 		if err := p.kernel.Make(p.create[key]); err != nil {
 			p.outcomes[key].Err = err
+			if made, ours := p.kept[key]; ours && errors.Is(err, unix.EEXIST) {
+				again[key] = made // it is there after all
+				continue
+			}
 			failed = append(failed, key)
 		}
 	}
+	p.fail(slices.Sorted(maps.Keys(again)), p.ledger.Note(p.kind, again))
 	p.fail(failed, p.ledger.Cross(p.kind, failed...))
 }
 
