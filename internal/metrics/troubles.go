@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,44 +24,53 @@ type trouble struct {
 // troubles add up what endpoints have counted against them, for each service. Sums never go back: an endpoint that
 // leaves a service leaves its share behind, and one that comes brings no share of what was before.
 type troubles struct {
-	mu    sync.Mutex
-	last  map[troubleOf]trouble
-	total map[lb.Key]trouble
+	mu       sync.Mutex
+	last     map[troubleOf]trouble
+	services map[lb.Key]*lb.Service // of the last look
+	total    map[lb.Key]trouble     // that are not zero
 }
 
 // look takes what endpoints have counted by now, and returns the sums of the services that there are.
-func (t *troubles) look(services []lb.Key, endpoints func(func(*lb.EndpointHealth) bool)) map[lb.Key]trouble {
+func (t *troubles) look(services []*lb.Service, endpoints func(func(*lb.EndpointHealth) bool)) map[lb.Key]trouble {
 	now := troublesOf(endpoints)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	total := map[lb.Key]trouble{}
-	for _, key := range services {
-		if sum, known := t.total[key]; known {
-			total[key] = sum
+	total, current := map[lb.Key]trouble{}, make(map[lb.Key]*lb.Service, len(services))
+	for _, s := range services {
+		current[s.Key] = s
+		if sum, known := t.total[s.Key]; known {
+			total[s.Key] = sum
 		}
 	}
 	for of, one := range now {
 		last, had := t.last[of]
-		if _, before := t.total[of.service]; before && !had {
+		if _, before := t.total[of.service]; before && !had && !t.wasIn(of) {
 			continue // the endpoint has come to the service with what it has
 		}
 		if one.failed < last.failed || one.downtime < last.downtime {
 			last = trouble{} // its counters have restarted
 		}
 		sum := total[of.service]
-		total[of.service] = trouble{sum.failed + one.failed - last.failed, sum.downtime + one.downtime - last.downtime}
+		sum = trouble{sum.failed + one.failed - last.failed, sum.downtime + one.downtime - last.downtime}
+		if sum != (trouble{}) {
+			total[of.service] = sum
+		}
 	}
-	t.last, t.total = now, total
+	t.last, t.services, t.total = now, current, total
 	return total
 }
 
-// troublesOf collects the counts of endpoints that are not zero.
+// wasIn reports whether an endpoint was one of the service's at the last look. One without a probe has
+// counts only from its first failure on.
+func (t *troubles) wasIn(of troubleOf) bool {
+	s := t.services[of.service]
+	return s != nil && slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool { return e.AddrPort() == of.endpoint })
+}
+
+// troublesOf collects the counts of endpoints, zeros included: who had none before has not just come.
 func troublesOf(endpoints func(func(*lb.EndpointHealth) bool)) map[troubleOf]trouble {
 	now := map[troubleOf]trouble{}
 	for e := range endpoints {
-		if e.Failed == 0 && e.Downtime == 0 {
-			continue
-		}
 		for _, service := range e.Services {
 			of := troubleOf{service, netip.AddrPortFrom(e.Addr, e.Probe.Port)}
 			one := now[of]

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -18,8 +19,19 @@ func TestTroubles(t *testing.T) {
 		return e
 	}
 	var sums troubles
-	want := func(what string, of lb.Key, failed uint64, down time.Duration, services []lb.Key, list ...*lb.EndpointHealth) {
+	unprobed := map[lb.Key][]lb.Endpoint{}
+	want := func(what string, of lb.Key, failed uint64, down time.Duration, keys []lb.Key, list ...*lb.EndpointHealth) {
 		t.Helper()
+		var services []*lb.Service
+		for _, key := range keys {
+			s := &lb.Service{Key: key, Endpoints: unprobed[key]}
+			for _, e := range list {
+				if slices.Contains(e.Services, key) {
+					s.Endpoints = append(s.Endpoints, lb.Endpoint{Addr: e.Addr, Port: e.Probe.Port})
+				}
+			}
+			services = append(services, s)
+		}
 		have := sums.look(services, func(yield func(*lb.EndpointHealth) bool) {
 			for _, e := range list {
 				if !yield(e) {
@@ -41,4 +53,15 @@ func TestTroubles(t *testing.T) {
 	want("its counters restart", other, 105, 1003, both, endpoint(2, 2, 0, web, other))
 	want("all leave", web, 11, 16, both)
 	want("the service is gone", web, 0, 0, []lb.Key{other})
+
+	sums = troubles{}
+	want("two have not failed", web, 0, 0, both, endpoint(1, 0, 0, web), endpoint(2, 0, 0, web))
+	if len(sums.total) > 0 {
+		t.Errorf("sums without a failure: %v", sums.total)
+	}
+	want("the first one fails", web, 3, 10, both, endpoint(1, 3, 10, web), endpoint(2, 0, 0, web))
+	want("the second one does", web, 5, 14, both, endpoint(1, 3, 10, web), endpoint(2, 2, 4, web))
+	unprobed[web] = []lb.Endpoint{{Addr: netip.MustParseAddr("31.31.31.3"), Port: 5001}}
+	want("a third one that is not probed", web, 5, 14, both, endpoint(1, 3, 10, web), endpoint(2, 2, 4, web))
+	want("handshakes with it fail", web, 5, 16, both, endpoint(1, 3, 10, web), endpoint(2, 2, 4, web), endpoint(3, 0, 2, web))
 }

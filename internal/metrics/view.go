@@ -130,20 +130,17 @@ func look(o Options, st *desired.State, src Source) *view {
 	for i := range v.drains {
 		v.drained[v.drains[i].Addr] = append(v.drained[v.drains[i].Addr], i)
 	}
-	v.lookAtServices()
+	services := v.lookAtServices()
 	v.health = src.EndpointCount()
 	v.instances = st.Instances.Here(v.snap)
-	keys := make([]lb.Key, len(v.rows))
-	for i := range v.rows {
-		keys[i] = v.rows[i].of
-	}
-	v.troubles = o.troubles.look(keys, src.Endpoints)
+	v.troubles = o.troubles.look(services, src.Endpoints)
 	return v
 }
 
-func (v *view) lookAtServices() {
+func (v *view) lookAtServices() (services []*lb.Service) {
 	count := v.store.Services.Len(v.snap)
-	keys, services := make([]lb.Key, 0, count), make([]*lb.Service, 0, count)
+	keys := make([]lb.Key, 0, count)
+	services = make([]*lb.Service, 0, count)
 	v.rows = make([]row, 0, count)
 	drains := servicestate.DrainsOf(v.store.Drains.All(v.snap))
 	for s := range v.store.Services.EachShared(v.snap) {
@@ -175,6 +172,7 @@ func (v *view) lookAtServices() {
 			}
 		}
 	}
+	return services
 }
 
 func (v *view) countDrained(at netip.AddrPort, active uint64) {
