@@ -5,40 +5,28 @@ import (
 	"os"
 	"time"
 
-	"loxilb/internal/expiry"
 	"loxilb/internal/health/probe"
-	"loxilb/internal/lb"
 	"loxilb/internal/metrics"
 )
 
-// maxCertificates bounds how many files of certificates a scrape reads: users of the API name those of probes.
-const maxCertificates = 100
-
-// certificates are those that the API and probes use, as their files have them now: they are read again when they change.
-func (p *daemon) certificates(probed func(func(*lb.EndpointHealth) bool)) (list []metrics.Certificate) {
-	add := func(use, file string, end time.Time, err error) {
+// certificates are those that the API and these probes use, as their files have them now: they are read
+// again when they change.
+func (p *daemon) certificates(probes []metrics.CertificateFile) (list []metrics.Certificate) {
+	add := func(of metrics.CertificateFile, end time.Time, err error) {
 		if err == nil { // else the log has it, and a series would be a lie
-			list = append(list, metrics.Certificate{Use: use, File: file, End: end})
+			list = append(list, metrics.Certificate{CertificateFile: of, End: end})
 		}
 	}
 	if c := p.config.API; !c.Disabled && c.TLS.IsValid() {
-		text, err := os.ReadFile(c.CertFile)
-		if err == nil {
-			end, err := expiry.Of(text)
-			add("api", c.CertFile, end, err)
+		if info, err := os.Stat(c.CertFile); err == nil {
+			end, err := p.expiries.Of(c.CertFile, info.ModTime(), info.Size(), func() ([]byte, error) { return os.ReadFile(c.CertFile) })
+			add(metrics.CertificateFile{Use: "api", File: c.CertFile}, end, err)
 		}
 	}
-	files, seen := probe.Files{Dir: p.config.ProbeFiles, Log: slog.New(slog.DiscardHandler)}, map[[2]string]bool{}
-	for e := range probed {
-		for use, file := range map[string]string{"probe-ca": e.Probe.CA, "probe": e.Probe.Certificate} {
-			of := [2]string{use, file}
-			if file == "" || seen[of] || len(seen) == maxCertificates {
-				continue
-			}
-			seen[of] = true
-			end, err := files.Expiry(file)
-			add(use, file, end, err)
-		}
+	files := probe.Files{Dir: p.config.ProbeFiles, Log: slog.New(slog.DiscardHandler)}
+	for _, of := range probes {
+		end, err := files.Expiry(of.File, &p.expiries)
+		add(of, end, err)
 	}
 	return list
 }

@@ -23,6 +23,7 @@ import (
 	"loxilb/internal/datapath/pins"
 	"loxilb/internal/desired"
 	"loxilb/internal/event"
+	"loxilb/internal/expiry"
 	"loxilb/internal/explain"
 	"loxilb/internal/flowlog"
 	"loxilb/internal/health"
@@ -76,6 +77,7 @@ type daemon struct {
 	pressure   *pressureWatch
 	rates      *rates.Sampler
 	peaks      *peaks
+	expiries   expiry.Cache // of files of certificates
 	exchange   *exchangeWatch
 	ends       chan struct{}  // capacity 1: connections are to end
 	roleHook   *rolehook.Hook // nil: none

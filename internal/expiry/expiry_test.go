@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"testing"
 	"time"
@@ -42,6 +43,33 @@ func TestOf(t *testing.T) {
 	for _, text := range [][]byte{nil, key, broken, []byte("x")} {
 		if _, err := expiry.Of(text); err == nil {
 			t.Errorf("%q is taken", text)
+		}
+	}
+}
+
+// TestCache: a file is read when it is new or has changed, and when it could not be read before.
+func TestCache(t *testing.T) {
+	t.Parallel()
+	var c expiry.Cache
+	end := time.Now().Add(time.Hour).Truncate(time.Second)
+	text, failure, reads := certificate(t, end), errors.New("no memory"), 0
+	read := func() ([]byte, error) { reads++; return text, failure }
+	then := time.Unix(1000, 0)
+	if _, err := c.Of("a", then, 1, read); !errors.Is(err, failure) {
+		t.Error(err)
+	}
+	failure = nil
+	for _, one := range []struct {
+		file    string
+		changed time.Time
+		size    int64
+		reads   int
+	}{
+		{"a", then, 1, 2}, {"a", then, 1, 2}, {"b", then, 1, 3}, {"a", then, 2, 4}, {"a", then.Add(1), 2, 5}, {"a", then.Add(1), 2, 5},
+	} {
+		got, err := c.Of(one.file, one.changed, one.size, read)
+		if err != nil || !got.Equal(end) || reads != one.reads {
+			t.Errorf("%+v: %v, %v, read %d times", one, got, err, reads)
 		}
 	}
 }

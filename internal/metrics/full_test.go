@@ -10,8 +10,8 @@ import (
 func full() Options {
 	return Options{
 		Build: Build{Version: "v1", Kernel: "6.18.5", Hook: "tcx"}, Endpoints: true, Compat: true, Peaks: fakePeaks{},
-		Certificates: func(func(func(*lb.EndpointHealth) bool)) []Certificate {
-			return []Certificate{{Use: "api", File: "/etc/loxilb/tls.crt", End: time.Unix(1800000000, 0)}}
+		Certificates: func([]CertificateFile) []Certificate {
+			return []Certificate{{CertificateFile{"api", "/etc/loxilb/tls.crt"}, time.Unix(1800000000, 0)}}
 		},
 	}
 }

@@ -53,24 +53,29 @@ func healthFamilies() []family {
 func ofProbes(f func(e *lb.EndpointHealth, p *page, labels ...string)) func(*view, *page) {
 	return func(v *view, p *page) {
 		for e := range v.src.Endpoints {
-			at := e.Addr.String()
-			if e.Probe.Port != 0 {
-				at = netip.AddrPortFrom(e.Addr, e.Probe.Port).String()
-			}
-			f(e, p, e.Key(), at, e.Probe.Type.String())
+			f(e, p, labelsOf(e)...)
 		}
 	}
 }
 
+func labelsOf(e *lb.EndpointHealth) []string {
+	at := e.Addr.String()
+	if e.Probe.Port != 0 {
+		at = netip.AddrPortFrom(e.Addr, e.Probe.Port).String()
+	}
+	return []string{e.Key(), at, e.Probe.Type.String()}
+}
+
 func addUp(v *view, p *page) {
-	room := downMost
+	if !v.Endpoints {
+		for _, e := range v.probed.down {
+			p.add(0, labelsOf(e)...)
+		}
+		return
+	}
 	ofProbes(func(e *lb.EndpointHealth, p *page, labels ...string) {
-		switch {
-		case e.State == lb.HealthDown && (v.Endpoints || room > 0):
-			room--
-			p.add(0, labels...)
-		case e.State == lb.HealthUp && v.Endpoints:
-			p.add(1, labels...)
+		if e.State != lb.HealthUnknown {
+			p.add(truth(e.State == lb.HealthUp), labels...)
 		}
 	})(v, p)
 }

@@ -33,8 +33,8 @@ type Options struct {
 	Compat    bool        // the names of the existing loxilb, too
 	Ready     func() bool // whether packets are balanced; nil: they are
 	Peaks     Peaks       // nil: they are not followed
-	// Certificates are those in use; probed yields what is probed. nil: there are none.
-	Certificates func(probed func(func(*lb.EndpointHealth) bool)) []Certificate
+	// Certificates are those in use, of these files of probes and others. nil: there are none.
+	Certificates func(probes []CertificateFile) []Certificate
 
 	cpu      *cpu
 	troubles *troubles

@@ -9,11 +9,16 @@ import (
 // vipMost bounds how many VIPs have series without --metrics-detail=endpoint.
 const vipMost = 1000
 
-// Certificate is when a file of certificates that is in use ends.
-type Certificate struct {
+// CertificateFile is a file of certificates that is in use.
+type CertificateFile struct {
 	Use  string // api, probe-ca or probe
 	File string
-	End  time.Time
+}
+
+// Certificate is when one ends.
+type Certificate struct {
+	CertificateFile
+	End time.Time
 }
 
 // ownerFamilies say what this node is for others: which node of a cluster has an address.
@@ -29,7 +34,7 @@ func ownerFamilies() []family {
 			if v.Certificates == nil {
 				return
 			}
-			for _, c := range v.Certificates(v.src.Endpoints) {
+			for _, c := range v.Certificates(v.probed.files) {
 				p.add(float64(c.End.Unix()), c.Use, c.File)
 			}
 		}},

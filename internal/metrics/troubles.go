@@ -31,8 +31,7 @@ type troubles struct {
 }
 
 // look takes what endpoints have counted by now, and returns the sums of the services that there are.
-func (t *troubles) look(services []*lb.Service, endpoints func(func(*lb.EndpointHealth) bool)) map[lb.Key]trouble {
-	now := troublesOf(endpoints)
+func (t *troubles) look(services []*lb.Service, now map[troubleOf]trouble) map[lb.Key]trouble {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	total, current := map[lb.Key]trouble{}, make(map[lb.Key]*lb.Service, len(services))
@@ -65,17 +64,4 @@ func (t *troubles) look(services []*lb.Service, endpoints func(func(*lb.Endpoint
 func (t *troubles) wasIn(of troubleOf) bool {
 	s := t.services[of.service]
 	return s != nil && slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool { return e.AddrPort() == of.endpoint })
-}
-
-// troublesOf collects the counts of endpoints, zeros included: who had none before has not just come.
-func troublesOf(endpoints func(func(*lb.EndpointHealth) bool)) map[troubleOf]trouble {
-	now := map[troubleOf]trouble{}
-	for e := range endpoints {
-		for _, service := range e.Services {
-			of := troubleOf{service, netip.AddrPortFrom(e.Addr, e.Probe.Port)}
-			one := now[of]
-			now[of] = trouble{one.failed + e.Failed, max(one.downtime, e.Downtime)}
-		}
-	}
-	return now
 }

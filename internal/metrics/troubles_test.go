@@ -32,13 +32,7 @@ func TestTroubles(t *testing.T) {
 			}
 			services = append(services, s)
 		}
-		have := sums.look(services, func(yield func(*lb.EndpointHealth) bool) {
-			for _, e := range list {
-				if !yield(e) {
-					return
-				}
-			}
-		})
+		have := sums.look(services, newProbed(false, slices.Values(list)).troubles)
 		if have[of] != (trouble{failed, down * time.Second}) {
 			t.Errorf("%s: %+v", what, have[of])
 		}

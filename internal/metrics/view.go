@@ -90,6 +90,7 @@ type view struct {
 
 	instances map[string]lb.Instance // that have a role
 	troubles  map[lb.Key]trouble
+	probed    probed
 
 	lifetimes []lb.Lifetimes
 }
@@ -133,7 +134,8 @@ func look(o Options, st *desired.State, src Source) *view {
 	services := v.lookAtServices()
 	v.health = src.EndpointCount()
 	v.instances = st.Instances.Here(v.snap)
-	v.troubles = o.troubles.look(services, src.Endpoints)
+	v.probed = newProbed(o.Endpoints, src.Endpoints)
+	v.troubles = o.troubles.look(services, v.probed.troubles)
 	return v
 }
 

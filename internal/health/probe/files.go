@@ -110,11 +110,11 @@ func (e *fileError) Unwrap() []error {
 	return []error{ErrNotAsked, e.cause}
 }
 
-// Expiry is when the first certificate of a file ends.
-func (f Files) Expiry(name string) (time.Time, error) {
-	content, err := f.read(name)
+// Expiry is when the first certificate of a file ends. A file that the cache knows is not read again.
+func (f Files) Expiry(name string, c *expiry.Cache) (time.Time, error) {
+	s, err := f.stamp(name)
 	if err != nil {
 		return time.Time{}, err
 	}
-	return expiry.Of(content)
+	return c.Of(name, s.changed, s.size, func() ([]byte, error) { return f.read(name) })
 }

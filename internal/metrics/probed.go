@@ -1,0 +1,39 @@
+package metrics
+
+import (
+	"net/netip"
+
+	"loxilb/internal/lb"
+)
+
+// mostFiles bounds how many files of certificates a scrape reads: users of the API name those of probes.
+const mostFiles = 100
+
+// probed is what one walk through all that is probed finds. There may be very much of it.
+type probed struct {
+	troubles map[troubleOf]trouble // zeros included: an endpoint without failures has not just come
+	files    []CertificateFile
+	down     []*lb.EndpointHealth // at most downMost; none if all endpoints have series
+}
+
+func newProbed(all bool, endpoints func(func(*lb.EndpointHealth) bool)) probed {
+	p := probed{troubles: map[troubleOf]trouble{}}
+	seen := map[CertificateFile]bool{}
+	for e := range endpoints {
+		for _, service := range e.Services {
+			of := troubleOf{service, netip.AddrPortFrom(e.Addr, e.Probe.Port)}
+			one := p.troubles[of]
+			p.troubles[of] = trouble{one.failed + e.Failed, max(one.downtime, e.Downtime)}
+		}
+		for _, of := range []CertificateFile{{"probe-ca", e.Probe.CA}, {"probe", e.Probe.Certificate}} {
+			if of.File != "" && !seen[of] && len(seen) < mostFiles {
+				seen[of] = true
+				p.files = append(p.files, of)
+			}
+		}
+		if !all && e.State == lb.HealthDown && len(p.down) < downMost {
+			p.down = append(p.down, e)
+		}
+	}
+	return p
+}
