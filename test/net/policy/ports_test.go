@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -31,10 +30,11 @@ func TestPortFlood(t *testing.T) {
 	t.Parallel()
 	r := portFlood(t, "9558 65535", 8800, 10*time.Second)
 	labtest.Eventually(t, 15*time.Second, func(context.Context) error {
-		if out, err := r.Metrics(); err != nil || strings.Contains(out, "loxilb_snat_ports_used{") {
-			return fmt.Errorf("1,000 ports and more are in use, error %v", err)
+		out, err := r.Metrics()
+		if err == nil && strings.Contains(out, "loxilb_snat_ports_used{") {
+			err = errors.New("1,000 ports and more are in use")
 		}
-		return nil
+		return err
 	})
 }
 

@@ -1,0 +1,45 @@
+package model
+
+import (
+	"cmp"
+	"time"
+
+	"loxilb/internal/lb"
+)
+
+// timeout is how long the connection may be silent.
+func (m *Model) timeout(c *connection) time.Duration {
+	idle := c.service.IdleTimeout
+	switch {
+	case m.pressed(c):
+		return 3 * time.Second
+	case c.proto == lb.UDP && c.replied && c.open && c.snat && m.now < m.short:
+		return min(cmp.Or(idle, 300*time.Second), 30*time.Second)
+	case c.proto == lb.UDP && c.replied && c.open:
+		return cmp.Or(idle, 300*time.Second)
+	case c.proto == lb.UDP && c.replied:
+		return cmp.Or(idle, 30*time.Second)
+	case c.proto != lb.TCP && idle > 0:
+		return min(idle, 30*time.Second)
+	case c.proto != lb.TCP:
+		return 30 * time.Second
+	case c.closed():
+		return 10 * time.Second
+	case c.oneWay && c.sides[fromClient].fin || c.sides[0].fin && c.sides[1].fin || c.sides[fromEndpoint].fin && !c.open:
+		return 120 * time.Second
+	case c.sides[0].fin || c.sides[1].fin:
+		return max(cmp.Or(idle, 7440*time.Second), 120*time.Second)
+	case !c.open:
+		return 60 * time.Second
+	}
+	return cmp.Or(idle, 7440*time.Second)
+}
+
+func (m *Model) silent(c *connection) time.Duration {
+	if c.resting {
+		return m.now - c.sides[fromEndpoint].heard
+	}
+	return m.now - max(c.sides[0].heard, c.sides[1].heard)
+}
+
+func (m *Model) dead(c *connection) bool { return m.silent(c) > m.timeout(c) }
