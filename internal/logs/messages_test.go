@@ -58,8 +58,8 @@ func details() []string {
 	return []string{
 		"asked", "before", "beyond_rate", "bytes", "changes", "connections", "count", "entries", "error",
 		"evidence", "format", "half_open_others", "half_open_tcp", "hint", "left", "level", "limit", "lost",
-		"more", "most", "next_try", "no_room", "now", "objects", "output", "packets", "panic", "role",
-		"services", "stack", "state", "table", "took", "undone_by", "why",
+		"more", "most", "next_try", "no_room", "now", "objects", "output", "packets", "panic",
+		"ports_short", "role", "services", "stack", "state", "table", "took", "undone_by", "why",
 	}
 }
 
@@ -162,8 +162,9 @@ the message is ` + "`LOXILB_MESSAGE`" + `.
 
 A warning that repeats for the same service, endpoint, VIP or interface has one line at once. While it
 goes on, a line sums it up after a minute, after ten more, and then once an hour. ` + "`repeated`" + ` is
-the number of lines left out, ` + "`period`" + ` the time in which they came. After ten minutes without
-it, it is news again. Changes of state (*endpoint is down*) have ten lines before they are summed up.
+the number of lines left out, ` + "`first`" + ` and ` + "`last`" + ` their times, ` + "`period`" + ` the time since the line before:
+an old ` + "`last`" + ` means that the trouble has ended. After ten minutes without it, it is news again.
+Changes of state (*endpoint is down*) have ten lines before they are summed up.
 A message has at most ` + fmt.Sprint(most) + ` lines a minute in all. A line after the minute says how many were left out.
 `)
 	for _, a := range areas() {

@@ -67,6 +67,7 @@ type subjects struct {
 	seed  maphash.Seed
 	known map[uint64]*subject
 	after func(time.Duration, func()) interface{ Stop() bool }
+	now   func() time.Time
 }
 
 // subject is what is known of the lines about one thing.
@@ -76,7 +77,8 @@ type subject struct {
 	summaries     int
 	timer         interface{ Stop() bool } // of the next summary; nil: none is pending
 
-	repeated int // lines that were not written
+	repeated int       // lines that were not written
+	first    time.Time // of these
 	last     slog.Record
 	sums     map[string]Count
 	handler  slog.Handler // of the last line: it has the attributes of its logger
@@ -84,7 +86,8 @@ type subject struct {
 
 func newRepeats(h slog.Handler) *repeats {
 	after := func(d time.Duration, f func()) interface{ Stop() bool } { return time.AfterFunc(d, f) }
-	return &repeats{Handler: h, shared: &subjects{seed: maphash.MakeSeed(), known: map[uint64]*subject{}, after: after}}
+	shared := &subjects{seed: maphash.MakeSeed(), known: map[uint64]*subject{}, after: after, now: time.Now}
+	return &repeats{Handler: h, shared: shared}
 }
 
 // Handle writes a line, or keeps it for the summary.
@@ -166,7 +169,9 @@ func (s *subjects) learn(key uint64, now time.Time) {
 
 // keep keeps a line for the summary.
 func (one *subject) keep(line *slog.Record, h slog.Handler) {
-	one.repeated++
+	if one.repeated++; one.repeated == 1 {
+		one.first = line.Time
+	}
 	one.last, one.handler = line.Clone(), h
 	line.Attrs(func(a slog.Attr) bool {
 		if n, ok := a.Value.Any().(Count); ok {
@@ -187,16 +192,17 @@ func (s *subjects) end(one *subject) {
 		return
 	}
 	one.timer = nil
-	line, h := one.summary(one.written.Add(one.period()))
+	line, h := one.summary(s.now())
 	s.mu.Unlock()
 	_ = h.Handle(context.Background(), line)
 }
 
 func (one *subject) period() time.Duration { return periods()[min(one.summaries, len(periods())-1)] }
 
-// summary is the last line, with how many lines there were since the one that was written.
+// summary is the last line with the number of lines since the written one, and the times of the first and last of
+// these: the trouble may have ended before the summary is written.
 func (one *subject) summary(now time.Time) (slog.Record, slog.Handler) {
-	line := slog.NewRecord(one.last.Time, one.last.Level, one.last.Message, one.last.PC)
+	line := slog.NewRecord(now, one.last.Level, one.last.Message, one.last.PC)
 	one.last.Attrs(func(a slog.Attr) bool {
 		if n, ok := one.sums[a.Key]; ok {
 			a.Value = slog.AnyValue(n)
@@ -204,7 +210,9 @@ func (one *subject) summary(now time.Time) (slog.Record, slog.Handler) {
 		line.AddAttrs(a)
 		return true
 	})
-	line.AddAttrs(slog.Int("repeated", one.repeated), slog.Duration("period", now.Sub(one.written).Round(time.Second)))
+	line.AddAttrs(
+		slog.Int("repeated", one.repeated), slog.Time("first", one.first), slog.Time("last", one.last.Time),
+		slog.Duration("period", now.Sub(one.written).Round(time.Second)))
 	h := one.handler
 	one.summaries++
 	one.written, one.repeated, one.last, one.sums, one.handler = now, 0, slog.Record{}, nil, nil

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -37,18 +38,20 @@ func newBench() *bench {
 		b.timers = append(b.timers, one)
 		return one
 	}
+	b.shared.now = func() time.Time { return b.now }
 	return b
 }
 
-// wait lets time pass.
+// wait lets time pass. An alarm rings at its time.
 func (b *bench) wait(d time.Duration) {
-	b.now = b.now.Add(d)
+	end := b.now.Add(d)
 	for _, one := range b.timers {
-		if ring := one.ring; ring != nil && !one.at.After(b.now) {
-			one.ring = nil
+		if ring := one.ring; ring != nil && !one.at.After(end) {
+			one.ring, b.now = nil, one.at
 			ring()
 		}
 	}
+	b.now = end
 }
 
 // warn logs a line.
@@ -58,7 +61,9 @@ func (b *bench) warn(message string, args ...any) {
 	_ = b.Handle(nil, line) //nolint:staticcheck // no handler here asks for a context
 }
 
-// lines are those since the last call, without their time.
+var summaryTimes = regexp.MustCompile(` (first|last)=\S+`)
+
+// lines are those since the last call, without their time and without the times in summaries.
 func (b *bench) lines() []string {
 	text := strings.TrimSpace(b.out.String())
 	b.out.Reset()
@@ -68,6 +73,7 @@ func (b *bench) lines() []string {
 	list := strings.Split(text, "\n")
 	for i, line := range list {
 		_, list[i], _ = strings.Cut(line, "level=WARN msg=")
+		list[i] = summaryTimes.ReplaceAllString(list[i], "")
 	}
 	return list
 }
@@ -95,10 +101,39 @@ func TestRepeated(t *testing.T) {
 		`"packets dropped" reason=no-endpoint service=web packets=36000 repeated=3600 period=1h0m0s`)
 	b.flush()
 	b.flush()
-	b.expect(t, `"packets dropped" reason=no-endpoint service=web packets=29400 repeated=2940 period=1h0m0s`)
+	b.expect(t, `"packets dropped" reason=no-endpoint service=web packets=29400 repeated=2940 period=49m0s`)
 	b.wait(newsAfter)
 	b.warn("packets dropped", "reason", "no-endpoint", "service", "web", "packets", Count(10))
 	b.expect(t, `"packets dropped" reason=no-endpoint service=web packets=10`)
+}
+
+// TestSummaryTimes: a summary has the time at which it is written, and says when its first and last line were, as the
+// trouble may be over. The end of the process writes what is pending with the time that has really passed.
+func TestSummaryTimes(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	expect := func(want string) {
+		t.Helper()
+		if have := strings.TrimSpace(b.out.String()); have != want {
+			t.Errorf("the line is\n%s\nwant\n%s", have, want)
+		}
+		b.out.Reset()
+	}
+	at := func(s int64) string { return time.Unix(s, 0).Format("2006-01-02T15:04:05.000Z07:00") }
+	warn := func() { b.warn("sweep failed") }
+	warn()
+	b.out.Reset()
+	b.wait(2 * time.Second)
+	warn()
+	b.wait(3 * time.Second)
+	warn()
+	b.wait(55 * time.Second) // it is over: the summary comes a minute after the first line
+	expect("time=" + at(1060) + ` level=WARN msg="sweep failed" repeated=2 first=` + at(1002) + " last=" + at(1005) + " period=1m0s")
+	b.wait(10 * time.Second)
+	warn()
+	b.wait(20 * time.Second)
+	b.flush()
+	expect("time=" + at(1090) + ` level=WARN msg="sweep failed" repeated=1 first=` + at(1070) + " last=" + at(1070) + " period=30s")
 }
 
 // TestRarely: a line whose summary is overdue is written at once, as the summary.
