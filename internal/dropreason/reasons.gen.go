@@ -3,7 +3,7 @@
 package dropreason
 
 var reasons = [...]Reason{
-	{Name: "no-endpoint", Meaning: "the service has no endpoint that takes new connections", Cause: "all endpoints are removed, drained, down, or have weight 0", Remedy: "loxicmd get lb -o wide says which; add one, undrain one, raise a weight, or see loxicmd get endpoint"},
+	{Name: "no-endpoint", Meaning: "the service has no endpoint that takes new connections", Cause: "all endpoints are removed, drained, down, or have weight 0", Remedy: "undrain or add an endpoint, or raise its weight (loxicmd get lb -o wide shows their states)"},
 	{Name: "no-connection", Meaning: "a TCP segment other than SYN for a service, of no connection in the table", Cause: "a few: late segments of connections that are over. Many: the connection was there before loxilb; replies take another way around it; its idle timeout is shorter than the application's pauses", Remedy: "raise --inatimeout, or have the application send keepalives; see that replies come back through this machine"},
 	{Name: "conntrack-full", Meaning: "the connection table is full: new connections are refused, established ones go on", Cause: "more connections than fit, or a SYN flood", Remedy: "a larger --ct-max, or a shorter --inatimeout of services"},
 	{Name: "tuple-in-use", Meaning: "a connection with this client address and port goes on at an endpoint that has left its service, or keeps the client from another one", Cause: "a client dials again from a port whose connection goes on at an endpoint that has left its service; the client repeats the SYN", Remedy: "nothing to do; --on-remove=reset ends such connections"},

@@ -15,7 +15,11 @@ func (i *inquiry) conclude(r *dryrun.Result, s *lb.Service) *Answer {
 	a.Reason = r.Reason
 	if r.Reason != "" {
 		a.Hint = why.Remedy
-		a.add("program", Failed, "%s: %s", r.Reason, why.Meaning)
+		text := r.Reason
+		if r.Does != dryrun.Answers && r.Does != dryrun.Drops { // the verdict of these has the meaning
+			text += ": " + why.Meaning
+		}
+		a.add("program", Failed, "%s", text)
 	}
 	switch r.Does {
 	case dryrun.Forwards:
