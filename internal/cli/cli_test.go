@@ -94,12 +94,12 @@ func TestUsage(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, clitest.Success)
 	for _, tc := range []struct{ args, message string }{
-		{"create", "create what? One of "},
+		{"create", "create needs an argument (allowed: "},
 		{"create wall", `create knows no "wall"`},
 		{"create bgpnei 1.1.1.1 65000", "create bgpnei: BGP is not part of this build: let FRR"},
 		{"create bgpnei --remotePort=179 1.1.1.1 65000", "create bgpnei: BGP is not part of this build: let FRR"},
-		{"get", "get what? One of "},
-		{"delete", "delete what? One of "},
+		{"get", "get needs an argument (allowed: "},
+		{"delete", "delete needs an argument (allowed: "},
 		{"list", `unknown command "list"`},
 		{"apply", "which file?"},
 		{"create lb", "an argument is missing: the VIP"},
@@ -161,7 +161,10 @@ func TestUsage(t *testing.T) {
 		{"kill ct", "which connections? Choose by flags, or write --all"},
 		{"set endpoint 1.1.1.1 --weight=x", `--weight "x" is not a whole number`},
 		{"set endpoint 1.1.1.1 --weight=99999999999999999999", `--weight "99999999999999999999" is out of range`},
-		{"describe", "describe what? One of "},
+		{"drain", "loxicmd drain needs an argument (allowed: endpoint), as in: loxicmd drain endpoint 31.31.31.1:5001 --deadline=60s"},
+		{"explain tcp 100.100.100.1:40000 20.20.20.1:80", `argument "tcp" is not allowed: give the packet by --from and --to, as in: loxicmd explain --from 100.100.100.1 --to 20.20.20.1:80`},
+		{"explain 20.20.20.1:80", `argument "20.20.20.1:80" is not allowed: give the packet by --from and --to`},
+		{"describe", "describe needs an argument (allowed: "},
 		{"get lb -o xml", `--output "xml" is not known (allowed: wide, json, yaml, name`},
 		{"get lb --protocol ftp", `--protocol "ftp" is neither`},
 		{"get lb --state=appliedd", `--state "appliedd" is not known; did you mean applied? (allowed: applied, pending, failed)`},

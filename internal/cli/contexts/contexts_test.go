@@ -89,7 +89,7 @@ func TestContextsRefused(t *testing.T) {
 		{"none", "get lb --server=unix:sock", `--server "unix:sock" is none of`},
 		{"none", "get lb --server=a -p 7", "--server does not go with another flag that names a server"},
 		{"none", "get lb --context=a -s 10.0.0.1", "--context does not go with a flag that names a server"},
-		{"none", "config", "config what? One of delete-context, get-contexts"},
+		{"none", "config", "config needs an argument (allowed: delete-context, get-contexts"},
 	} {
 		got := clitest.RunIn(t, in(filepath.Join(dir, tc.file)), "", strings.Fields(tc.args)...)
 		if got.Code != session.ExitUsage || !strings.Contains(got.Stderr, tc.says) || got.Stdout != "" || strings.Contains(got.Stderr, "s3cret") {

@@ -30,7 +30,7 @@ func explain(o *session.Options) *cobra.Command {
 		Example: "  loxicmd explain --from 100.100.100.1:40000 --to 20.20.20.1:80\n" +
 			"  loxicmd explain --from 100.100.100.1 --to 20.20.20.1:53 --proto udp --length 1400\n" +
 			"  loxicmd explain --client 100.100.100.1 --endpoint 31.31.31.1",
-		Args: cobra.NoArgs,
+		Args: onlyFlags,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := o.Client()
 			if err != nil {
@@ -68,6 +68,15 @@ func explain(o *session.Options) *cobra.Command {
 	fs.Uint32Var(&params.Mark, "mark", 0, "the packet's mark (skb->mark)")
 	fs.IntVar(&params.Length, "length", 0, "bytes of the IP packet, 60 to 3500 (default: its headers alone)")
 	return cmd
+}
+
+// onlyFlags refuses arguments: users of other tools write the protocol and addresses without flags.
+func onlyFlags(_ *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return fmt.Errorf("argument %q is not allowed: give the packet by --from and --to, "+
+		"as in: loxicmd explain --from 100.100.100.1 --to 20.20.20.1:80", args[0])
 }
 
 // arrives reports whether the answer is yes: nothing keeps the packet from getting there.

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -37,9 +38,13 @@ func NoObject(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("%s knows no %q%s (allowed: %s)", cmd.CommandPath(), args[0], lb.DidYouMean(args[0], objects(cmd)), strings.Join(objects(cmd), ", "))
 }
 
-// NeedObject says what a verb takes, to who wrote nothing behind it.
+// NeedObject refuses a verb without an argument, with the allowed ones and an example.
 func NeedObject(cmd *cobra.Command, _ []string) error {
-	return fmt.Errorf("%s what? One of %s", cmd.CommandPath(), strings.Join(objects(cmd), ", "))
+	text := fmt.Sprintf("%s needs an argument (allowed: %s)", cmd.CommandPath(), strings.Join(objects(cmd), ", "))
+	if example, _, _ := strings.Cut(strings.TrimSpace(cmd.Example), "\n"); example != "" {
+		text += ", as in: " + example
+	}
+	return errors.New(text)
 }
 
 func objects(cmd *cobra.Command) []string {
