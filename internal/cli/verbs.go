@@ -62,36 +62,36 @@ func addCommands(root *cobra.Command, o *session.Options) {
 func verbs() map[session.Verb]*cobra.Command {
 	return map[session.Verb]*cobra.Command{
 		session.Create: {
-			Short:   "create or update what is balanced",
+			Short:   "Create or update an object",
 			Example: "  loxicmd create lb 20.20.20.1 --tcp=2020:5001 --endpoints=31.31.31.1:1,32.32.32.1:1\n  loxicmd create -f services.yaml",
 		},
 		session.Get: {
-			Short:   "show what is there",
+			Short:   "Show objects",
 			Example: "  loxicmd get lb -o wide\n  loxicmd get status --failed\n  loxicmd get ct",
 		},
 		session.Describe: {
-			Short:   "show all that is known of one object",
+			Short:   "Show one object in full, with its status and events",
 			Example: "  loxicmd describe lb web",
 		},
 		session.Delete: {
-			Short:   "delete what is balanced",
+			Short:   "Delete objects",
 			Long:    "With a file, all that is in it is deleted, or nothing; what is not there is left out.",
 			Example: "  loxicmd delete lb 20.20.20.1 --tcp=2020\n  loxicmd delete -f services.yaml",
 		},
 		session.Set: {
-			Short:   "change one thing of what is balanced",
+			Short:   "Change one property of an object",
 			Example: "  loxicmd set endpoint 31.31.31.1:5001 --weight=5",
 		},
 		session.Kill: {
-			Short:   "end connections",
+			Short:   "Terminate connections",
 			Example: "  loxicmd kill ct --source=100.100.100.7",
 		},
 		session.Drain: {
-			Short:   "have endpoints take no new connections",
+			Short:   "Drain endpoints: stop sending them new connections",
 			Example: "  loxicmd drain endpoint 31.31.31.1:5001 --deadline=60s",
 		},
 		session.Undrain: {
-			Short:   "let them take new connections again",
+			Short:   "Undrain endpoints: send them new connections again",
 			Example: "  loxicmd undrain endpoint 31.31.31.1:5001",
 		},
 	}

@@ -196,7 +196,7 @@ func daemonCommands() []Section[Command] {
 			{Path: "ready", State: Ours, Note: "by its exit code, for health checks of containers"},
 			{Path: "verify", State: Ours},
 			{Path: "doctor", State: Ours},
-			{Path: "explain", State: Ours, Note: "what would become of a packet, and why"},
+			{Path: "explain", State: Ours, Note: "how a packet would be handled, and why"},
 			{Path: "support-bundle", State: Ours},
 			{Path: "trace", State: Ours},
 			{Path: "get log-level", Aliases: "loglevel", Columns: "Param Name,Value"},

@@ -164,7 +164,7 @@ func daemon() []Section[Operation] {
 			{"GET", "/status/service", Ours, "one service, with the evidence of each endpoint"},
 			{"GET", "/status/drops", Ours, "packets dropped, by reason, with what to do about it"},
 			{"GET", "/events", Ours, "what happens, as it happens"},
-			{"GET", "/explain", Ours, "what would become of a packet, and why; by which services a client reaches an endpoint"},
+			{"GET", "/explain", Ours, "how a packet would be handled, and why; by which services a client reaches an endpoint"},
 			{"GET", "/status/trace", Ours, "packets before and after translation, as they come"},
 		}},
 		{"Parameters", []Operation{

@@ -114,9 +114,9 @@ func (s *State) goBack(number uint64, log *slog.Logger) bool {
 		}
 	}
 	if err != nil {
-		log.Error("a change that nobody confirmed could not be undone, and is tried again", "revision", number, "error", err)
+		log.Error("automatic rollback failed, and is tried again", "revision", number, "error", err)
 		return false
 	}
-	log.Warn("a change was undone that nobody confirmed in time", "revision", number, "undone_by", revision, "objects", len(changed), "left", len(left))
+	log.Warn("automatic rollback: a change was not confirmed in time", "revision", number, "undone_by", revision, "objects", len(changed), "left", len(left))
 	return true
 }

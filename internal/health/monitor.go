@@ -237,7 +237,7 @@ func (m *Monitor) Eject(key, evidence string) {
 	if t := m.targets[key]; t != nil {
 		state := t.state()
 		if t.Probe.Type == lb.ProbeNone && t.passive != "" {
-			t.what = "not probed, and no longer out for handshakes that failed"
+			t.what = "not probed; clients' handshakes succeed again"
 		}
 		t.passive = evidence
 		m.note(t, state, time.Now())

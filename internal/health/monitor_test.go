@@ -229,7 +229,7 @@ func TestEject(t *testing.T) {
 		want(t, st, Down, "passive: 3 SYNs")
 		m.Eject("silent", "")
 		st, _ = m.Status("silent")
-		want(t, st, Up, "192.0.2.1: not probed, and no longer out for handshakes that failed")
+		want(t, st, Up, "192.0.2.1: not probed; clients' handshakes succeed again")
 	})
 }
 

@@ -330,7 +330,11 @@ func (e *objectErrors) problem(of int) *problem {
 		if e.enough() {
 			count = strconv.Itoa(maxErrors) + " or more"
 		}
-		p = refuse(http.StatusBadRequest, "nothing was changed: %s things are wrong with %d objects, the first with %s", count, of, e.first())
+		objects := "1 object"
+		if of != 1 {
+			objects = strconv.Itoa(of) + " objects"
+		}
+		p = refuse(http.StatusBadRequest, "nothing was changed: %s errors in %s, the first in %s", count, objects, e.first())
 	}
 	p.body.Errors = e.list[:min(len(e.list), maxErrors)]
 	return p

@@ -144,7 +144,7 @@ func TestApplyRefused(t *testing.T) {
 		"1 serviceArguments.mode", "2 serviceArguments.port", "3 serviceArguments.shade", "3 serviceArguments.hue", "4 kind", "5 hostName", "6  as 0", "7 spec",
 		"8 endpoints[1].weight", "9 endpoints[1].weight", "10 apiVersion", "11 spec",
 	}
-	if diff := cmp.Diff(want, got); diff != "" || code != 400 || !strings.HasPrefix(e.Message, "nothing was changed: 12 things are wrong with 12 objects, the first with objects[1]: ") {
+	if diff := cmp.Diff(want, got); diff != "" || code != 400 || !strings.HasPrefix(e.Message, "nothing was changed: 12 errors in 12 objects, the first in objects[1]: ") {
 		t.Errorf("%d %s %s", code, e.Message, diff)
 	}
 	if n := len(b.list()); n != 0 {
@@ -273,7 +273,7 @@ func TestConfirmAndRollback(t *testing.T) {
 		t.Errorf("%+v", list)
 	}
 	post("/config/rollback", `{}`, 400)
-	if got := post("/config/rollback", `{"revision":99}`, 404); !strings.Contains(got, "revision 99 is not remembered: revisions 0 to 7 are") {
+	if got := post("/config/rollback", `{"revision":99}`, 404); !strings.Contains(got, "revision 99 not found (available: 1-7)") {
 		t.Error(got)
 	}
 }

@@ -150,8 +150,8 @@ func state() []message {
 		{"a change that waited for confirmation stays: whether it was confirmed cannot be read", "It is not undone.", "loxicmd get revisions, and loxicmd rollback if it is not wanted"},
 		{"revisions were made without being remembered, so there is no going back before them", "An earlier version has run meanwhile.", ""},
 		{"revision not written: going back to it will not be possible after a restart", "The change itself is stored.", "make room in --state-dir"},
-		{"a change that nobody confirmed could not be undone, and is tried again", "apply --confirm: the time is over.", "see error; loxicmd rollback does it by hand"},
-		{"a change was undone that nobody confirmed in time", "apply --confirm: the configuration is as before.", "apply it again, and confirm it, if it was right"},
+		{"automatic rollback failed, and is tried again", "The time of apply --confirm is over.", "see error; loxicmd rollback does it by hand"},
+		{"automatic rollback: a change was not confirmed in time", "The time of apply --confirm is over; the configuration is as before.", "apply it again and run loxicmd confirm, if it was right"},
 		{"a change that the kernel refused could not be undone", "The object is stored, but not there.", "loxicmd get status --failed; delete the object"},
 		{"the time of the state could not be noted: boot files will look older if this start fails", "Boot files may be passed over at the next start.", "make room, or mend the permissions, of dir"},
 	}

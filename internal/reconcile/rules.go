@@ -178,7 +178,7 @@ func (r *Rules) endDropped(ctx context.Context) {
 		case j := <-r.judged:
 			done, err := r.table.EndConnections(j.valid, 0, ruleEndRate, j.by.Drops)
 			if n := done.Told + done.Silent; n > 0 {
-				r.Log.Info("firewall rules have ended connections", "connections", n, "told", done.Told)
+				r.Log.Info("firewall rules have ended connections", "connections", n, "reset", done.Told)
 			}
 			if err != nil && j.valid.Err() == nil {
 				r.Log.Error("connections that firewall rules drop do not end", "error", err)

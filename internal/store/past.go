@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -144,13 +145,16 @@ func (p *past) find(number uint64) *Revision {
 	return nil
 }
 
-// span says which revisions one may go back to.
-func (p *past) span(now uint64) string {
+// available names the revisions without a gap up to the present one.
+func (p *past) available(now uint64) string {
 	all := append(slices.Clone(p.list), p.pending...)
 	if len(all) == 0 || all[len(all)-1].Number != now {
-		return fmt.Sprintf("none before the present one, %d, is", now)
+		return "none"
 	}
-	return fmt.Sprintf("revisions %d to %d are", all[lastRun(all)].Number-1, now)
+	if first := all[lastRun(all)].Number; first != now {
+		return fmt.Sprintf("%d-%d", first, now)
+	}
+	return strconv.FormatUint(now, 10)
 }
 
 // waiting is the revision that waits for confirmation, those of the batch that is being committed included. The caller holds the writing lock.

@@ -20,7 +20,7 @@ const (
 
 // The refusals of going back.
 var (
-	ErrForgotten = errors.New("is not remembered")
+	ErrForgotten = errors.New("not found")
 	ErrPending   = errors.New("waits for confirmation")
 	ErrConfirmed = errors.New("waits for no confirmation")
 )
@@ -207,7 +207,7 @@ func (tx *Tx) GoBack(number uint64, keep func(now, then any) bool) (kept []ID, e
 	for n := tx.base.revision; n > number; n-- {
 		r := tx.remembered(n)
 		if r == nil {
-			return nil, fmt.Errorf("revision %d %w: %s", number, ErrForgotten, tx.range_())
+			return nil, fmt.Errorf("revision %d %w (available: %s)", number, ErrForgotten, tx.available())
 		}
 		list, err := r.list()
 		if err != nil {
@@ -219,7 +219,7 @@ func (tx *Tx) GoBack(number uint64, keep func(now, then any) bool) (kept []ID, e
 		tx.resolve(n)
 	}
 	if number > tx.base.revision {
-		return nil, fmt.Errorf("revision %d %w: %s", number, ErrForgotten, tx.range_())
+		return nil, fmt.Errorf("revision %d %w (available: %s)", number, ErrForgotten, tx.available())
 	}
 	ids := make([]ID, 0, len(then))
 	for id := range then {
@@ -298,10 +298,11 @@ func (tx *Tx) remembered(number uint64) *Revision {
 	return tx.past.find(number)
 }
 
-// range_ says which revisions one may go back to.
-func (tx *Tx) range_() string {
+// available names the revisions in Revisions, which GoBack takes. It also takes the one before the first of them, but
+// that one has no author and no time to show.
+func (tx *Tx) available() string {
 	if tx.past == nil {
-		return "there is none"
+		return "none"
 	}
-	return tx.past.span(tx.base.revision)
+	return tx.past.available(tx.base.revision)
 }

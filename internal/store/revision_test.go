@@ -78,7 +78,7 @@ func TestGoBack(t *testing.T) {
 	}
 	last := s.Snapshot().Revision()
 	_, _, err := s.Commit("rest", goBack(last-maxRevisions-1))
-	want := fmt.Sprintf("revision %d is not remembered: revisions %d to %d are", last-maxRevisions-1, last-maxRevisions, last)
+	want := fmt.Sprintf("revision %d not found (available: %d-%d)", last-maxRevisions-1, last-maxRevisions+1, last)
 	if !errors.Is(err, ErrForgotten) || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
@@ -246,7 +246,7 @@ func TestRevisionsWhileOneWaits(t *testing.T) {
 		if w, ok := s.Waiting(); !ok || w.Number != number {
 			t.Fatalf("%+v %v", w, ok)
 		}
-		want := fmt.Sprintf("revision %d is not remembered: revisions %d to %d are", number, last-maxRevisions, last)
+		want := fmt.Sprintf("revision %d not found (available: %d-%d)", number, last-maxRevisions+1, last)
 		if _, _, _, err := s.Preview(By{Owner: "rest"}, goBack(number)); err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}

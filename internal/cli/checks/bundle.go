@@ -26,7 +26,7 @@ func bundleCommand(o *session.Options) *cobra.Command {
 	var addresses bool
 	cmd := &cobra.Command{
 		Use:   "support-bundle",
-		Short: "write what helps to find out what is wrong into one file, without secrets",
+		Short: "Write a support bundle: diagnostics in one file, without secrets",
 		Long: "support-bundle collects versions, configuration, statuses, events, the log, counters, what doctor and verify find, the machine's interfaces, routes,\n" +
 			"neighbours and queues, and BPF programs and maps into a file that only its owner reads. Tokens, passwords, keys, headers and what probes send are taken\n" +
 			"out, and so are addresses of clients. Without a daemon, or without a program that shows something, the rest is there, and MANIFEST says what is not.",

@@ -30,7 +30,7 @@ func verifyCommand(o *session.Options) *cobra.Command {
 	var whole, repair, all bool
 	cmd := &cobra.Command{
 		Use:   "verify",
-		Short: "compare what the kernel has with what was asked for, row by row",
+		Short: "Compare the kernel's BPF maps with the configuration, row by row",
 		Long: "verify compares each table that the daemon writes into the kernel with what services, firewall rules and policers ask for,\n" +
 			"and looks whether connections hang together. It may run at any time: a difference counts if it is there at two looks.\n\n" +
 			"It exits with 0 when all is the same, 1 when something differs, 2 when it could not tell.",

@@ -23,7 +23,7 @@ func doctorCommand(o *session.Options) *cobra.Command {
 	var fix, yes bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "look for what is wrong with the machine and its network, and say what mends it",
+		Short: "Check the machine and its network for problems, and suggest fixes",
 		Long: "doctor looks at the kernel, its settings, interfaces, neighbours, routes, limits and room, and at endpoints, which it pings,\n" +
 			"and connects to where nobody probes them (256 at most), and says what is wrong, how sure that is, why it matters, and the command that mends it. It changes nothing, unless --fix says so, which\n" +
 			"asks before each step.\n\n" +

@@ -13,7 +13,7 @@ import (
 func readyCommand(o *session.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "ready",
-		Short: "tell by the exit code whether packets are balanced",
+		Short: "Report by the exit code whether packets are balanced",
 		Long: "ready asks the daemon whether its start is over and packets are balanced, as health checks of containers do: GET /readyz.\n\n" +
 			"It exits with 0 when they are, 1 when they are not (why is on standard error), 3 when the daemon does not answer.",
 		Example: "  loxicmd ready",

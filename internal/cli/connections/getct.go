@@ -25,7 +25,7 @@ func getCT(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ct [CLIENT]",
 		Aliases: []string{"conntrack", "cts", "conntracks"},
-		Short:   "show connections, a line for each direction",
+		Short:   "Show connections, one line per direction",
 		Long: "Shows connections, a line for each direction, as they come from the server: any number of them takes no\n" +
 			"memory. The server does the choosing, and looks no further when it has enough; several flags choose what has all of them.\n" +
 			"CLIENT is an address, or a network as 10.0.0.0/8. --sort-by with --limit, up to 10000, sorts at the server.",

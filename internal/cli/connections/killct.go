@@ -17,7 +17,7 @@ func killCT(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ct",
 		Aliases: []string{"conntrack", "cts", "conntracks"},
-		Short:   "end connections, for both sides",
+		Short:   "Terminate connections on both sides",
 		Long: "Ends connections that the flags choose; several flags choose what has all of them. Of TCP both sides are told by\n" +
 			"a RST. What is half-open, of mode dsr or of another protocol ends at the load balancer. A client may connect\n" +
 			"again at once: what it is to find then, services say.",

@@ -18,7 +18,7 @@ import (
 func Commands(o *session.Options) session.Commands {
 	config := &cobra.Command{
 		Use:   "config",
-		Short: "name servers, and choose one of them",
+		Short: "Manage contexts: named servers, one of them current",
 		Long: "A context names a server, how it is reached, and a token for it. The contexts are in ~/.config/loxilb/config.yaml, or the file that\n" +
 			"LOXICMD_CONFIG names, which only its owner may read if it has a token in it. The current one is meant where no flag names a\n" +
 			"server; without any it is the daemon of this network namespace, by its UNIX socket.",
@@ -40,7 +40,7 @@ func name(o *session.Options) cobra.CompletionFunc {
 func getContexts(o *session.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:     "get-contexts",
-		Short:   "show the contexts, and which is the current one",
+		Short:   "Show contexts, and which one is current",
 		Example: "  loxicmd config get-contexts",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
@@ -70,7 +70,7 @@ func getContexts(o *session.Options) *cobra.Command {
 func useContext(o *session.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:               "use-context NAME",
-		Short:             "make a context the current one; \"\" makes none",
+		Short:             "Set the current context; \"\" unsets it",
 		Example:           "  loxicmd config use-context prod",
 		Args:              session.Exactly("the context, as in: loxicmd config use-context prod"),
 		ValidArgsFunction: name(o),
@@ -105,7 +105,7 @@ func setContext(o *session.Options) *cobra.Command {
 	var secret, current bool
 	cmd := &cobra.Command{
 		Use:   "set-context NAME",
-		Short: "make a context of the flags that name a server, or change it",
+		Short: "Create or change a context from the flags that name a server",
 		Long: "Keeps what --server (or --socket, or -s, -p and --protocol), --cacert, --insecure and --token say; what is not written stays as it\n" +
 			"was. --server=\"\" is the daemon of this network namespace.",
 		Example: "  loxicmd config set-context prod --server=https://10.0.0.1:8091 --cacert=/etc/loxilb/ca.pem --current\n" +
@@ -164,7 +164,7 @@ func unlessEnd(err error) error {
 func deleteContext(o *session.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:               "delete-context NAME",
-		Short:             "forget a context",
+		Short:             "Delete a context",
 		Example:           "  loxicmd config delete-context prod",
 		Args:              session.Exactly("the context, as in: loxicmd config delete-context prod"),
 		ValidArgsFunction: name(o),
@@ -188,7 +188,7 @@ func view(o *session.Options) *cobra.Command {
 	var raw bool
 	cmd := &cobra.Command{
 		Use:     "view",
-		Short:   "show the file with contexts, without the tokens",
+		Short:   "Show the file of contexts, without tokens",
 		Example: "  loxicmd config view",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {

@@ -21,7 +21,7 @@ func explain(o *session.Options) *cobra.Command {
 	params := &v1.ExplainParams{}
 	cmd := &cobra.Command{
 		Use:   "explain --from IP[:PORT] --to IP:PORT | --client IP --endpoint IP[:PORT]",
-		Short: "say what would become of a packet, and why; or why a client does not reach an endpoint",
+		Short: "Explain how a packet would be handled, or why a client does not reach an endpoint",
 		Long: "Asks the data path's own program what it would do with a packet now, and prints what the packet meets, in this order, and why.\n" +
 			"The last line is the verdict. Nothing is sent, and no connection or counter changes.\n\n" +
 			"\"!\" before a line is a warning, \"x\" what keeps the packet from getting there.\n\n" +

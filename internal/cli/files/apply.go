@@ -47,7 +47,7 @@ func applyCommand(o *session.Options) *cobra.Command {
 	f := &applyFlags{}
 	cmd := &cobra.Command{
 		Use:   "apply",
-		Short: "make objects what files say",
+		Short: "Apply a configuration from files",
 		Long: fileHelp + "\n\nAll of all files is applied, or nothing: then each error is said with its line and column. What is there and\n" +
 			"the same is left as it is, and what the files do not name stays, unless --prune is given.",
 		Example: "  loxicmd save -f all.yaml\n  loxicmd plan -f all.yaml\n  loxicmd apply -f all.yaml --confirm=60s && loxicmd confirm\n" +
@@ -71,7 +71,7 @@ func planCommand(o *session.Options) *cobra.Command {
 	f := &applyFlags{}
 	cmd := &cobra.Command{
 		Use:   PlanName,
-		Short: "say what apply would change, and how many live connections that touches",
+		Short: "Show what apply would change, and how many live connections that affects",
 		Long: fileHelp + "\n\nThe server says what it would do, and does nothing. plan exits with 0 when there is nothing to do, 2 when there is, 1 when\n" +
 			"something is wrong.",
 		Example: "  loxicmd plan -f all.yaml\n  loxicmd plan -f services/ --prune",
@@ -319,7 +319,15 @@ func planText(r *v1.ApplyResult) string {
 	if len(r.Changes) == 0 {
 		return b.String() + "nothing to do\n"
 	}
-	fmt.Fprintf(&b, "%s; %d live connections would lose their service or endpoint", tally(r, "to add", "to change", "to remove"), cut)
+	b.WriteString(tally(r, "to add", "to change", "to remove"))
+	switch cut {
+	case 0:
+		b.WriteString("; cuts no live connection")
+	case 1:
+		b.WriteString("; cuts 1 live connection")
+	default:
+		fmt.Fprintf(&b, "; cuts %d live connections", cut)
+	}
 	if r.RuleCut > 0 {
 		fmt.Fprintf(&b, ", firewall rules would end %d", r.RuleCut)
 	}

@@ -144,7 +144,7 @@ func TestPlan(t *testing.T) {
 		"~ Loadbalancer d\n    - endpoints[1.1.1.1 80]: weight 1\n    + endpoints[1.1.1.2 80]: backup true, weight 2\n    endpoints[1.1.1.3 80].weight: 1 -> 2\n" +
 		"    secondaryIPs[1.1.1.9].secondaryIP: none -> 1.1.1.9\n" +
 		"- Firewall c, which is not in the files\n    WARNING: ssh of 10.0.0.1 is cut\n" +
-		"1 to add, 2 to change, 1 to remove, 2 unchanged; 4 live connections would lose their service or endpoint, firewall rules would end 9\n"
+		"1 to add, 2 to change, 1 to remove, 2 unchanged; cuts 4 live connections, firewall rules would end 9\n"
 	if diff := cmp.Diff(clitest.Result{Code: session.ExitPlanned, Stdout: want}, got); diff != "" {
 		t.Error(diff)
 	}

@@ -19,7 +19,7 @@ func importCommand(o *session.Options) *cobra.Command {
 	var strict bool
 	cmd := &cobra.Command{
 		Use:   "import FORMAT FILE",
-		Short: "write what another load balancer is configured by as a file for apply",
+		Short: "Convert the configuration of another load balancer to a file for apply",
 		Long: "FORMAT is ipvsadm (what ipvsadm -S -n prints), haproxy (haproxy.cfg: what is in mode tcp), keepalived (keepalived.conf: its virtual\n" +
 			"servers) or nft (rules with dnat). FILE - is standard input. The services are printed as YAML that loxicmd apply -f takes; what cannot\n" +
 			"be taken over is said on standard error, line by line. No server is asked.",
@@ -95,7 +95,7 @@ func exportCommand(o *session.Options) *cobra.Command {
 	var strict bool
 	cmd := &cobra.Command{
 		Use:   "export FORMAT",
-		Short: "write the services for another load balancer",
+		Short: "Write the services as configuration of another load balancer",
 		Long: "FORMAT is ipvsadm: lines that ipvsadm -R reads. What IPVS does not have is said on standard error, with the line that it is about, or\n" +
 			"before which it would be.",
 		Example: "  loxicmd export ipvsadm",

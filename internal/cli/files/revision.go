@@ -135,7 +135,7 @@ func describeRevisions(o *session.Options) *cobra.Command {
 	return revisionsKind().Describe(o, &cobra.Command{
 		Use:     "revisions",
 		Aliases: []string{"revision", "rev"},
-		Short:   "show a revision in full, with its status and what happened to it",
+		Short:   "Show a revision in full",
 		Example: "  loxicmd describe revisions",
 	})
 }

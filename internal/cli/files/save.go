@@ -32,7 +32,7 @@ func saveCommand(o *session.Options) *cobra.Command {
 	chosen := make([]bool, len(savedFiles))
 	cmd := &cobra.Command{
 		Use:   "save",
-		Short: "write what is wanted to files that apply takes",
+		Short: "Save the configuration to files for apply",
 		Long: "--file writes everything as YAML. The other flags write the files of the existing loxilb, one for each kind, below --config-path, which is made; the file that\n" +
 			"was there is kept with .bk behind its name. Services that a controller manages are left out.",
 		Example: "  loxicmd save -f all.yaml\n  loxicmd save --all\n  loxicmd save --lb -c /tmp/\n  loxicmd save --ip",
@@ -145,7 +145,7 @@ func saveFile(o *session.Options, path string, content []byte, objects int) erro
 	if err := replaceFile(path, content); err != nil {
 		return fmt.Errorf("%s is as it was: %w", path, err)
 	}
-	return o.Print(fmt.Sprintf("success: %d objects in %s\n", objects, path))
+	return o.Print(fmt.Sprintf("success: %s saved to %s\n", session.Count(objects, "object"), path))
 }
 
 // newFile writes a file, for its owner alone, and returns when it is on the disk.

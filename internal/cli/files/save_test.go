@@ -23,7 +23,7 @@ func TestSave(t *testing.T) {
 		return string(data)
 	}
 	for range 3 {
-		if got := clitest.Run(t, "", s.At("save -l -c "+dir)...); got != (clitest.Result{Stdout: "success: 1 objects in " + dir + "/lbconfig.txt\n"}) {
+		if got := clitest.Run(t, "", s.At("save -l -c "+dir)...); got != (clitest.Result{Stdout: "success: 1 object saved to " + dir + "/lbconfig.txt\n"}) {
 			t.Fatalf("%+v", got)
 		}
 	}

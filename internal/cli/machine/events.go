@@ -18,7 +18,7 @@ func getEvents(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "events",
 		Aliases: []string{"event"},
-		Short:   "show what happened, a line each; -w goes on showing what happens",
+		Short:   "Show events, one per line; -w follows them",
 		Example: "  loxicmd get events --kind=object,link --limit=20\n  loxicmd get events -w",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -29,7 +29,7 @@ func getHastate(o *session.Options) *cobra.Command {
 	return hastateKind().Get(o, &cobra.Command{
 		Use:     "hastate",
 		Aliases: hastateAliases(),
-		Short:   "show what this node is for the services of each instance: MASTER, BACKUP, ...",
+		Short:   "Show the role of this node in each instance: MASTER, BACKUP, ...",
 		Example: "  loxicmd get hastate",
 	})
 }
@@ -38,7 +38,7 @@ func describeHastate(o *session.Options) *cobra.Command {
 	return hastateKind().Describe(o, &cobra.Command{
 		Use:     "hastate",
 		Aliases: hastateAliases(),
-		Short:   "show what this node is for an instance in full, with its status and what happened to it",
+		Short:   "Show the role of this node in an instance in full, with its status and events",
 		Example: "  loxicmd describe hastate",
 	})
 }
@@ -48,7 +48,7 @@ func setHastate(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "hastate STATE",
 		Aliases: hastateAliases(),
-		Short:   "say what this node is for the services of an instance: MASTER, BACKUP, FAULT, STOP or NOT_DEFINED",
+		Short:   "Set the role of this node in an instance: MASTER, BACKUP, FAULT, STOP or NOT_DEFINED",
 		Long: "Says what this node is for the services of an instance, as a notify script of keepalived does. A node that is\n" +
 			"BACKUP, FAULT or STOP answers for none of their VIPs; connections that reach it go on. One that is MASTER, or\n" +
 			"NOT_DEFINED, does, and announces them. It holds over restarts of the daemon; after one of the machine a MASTER\n" +

@@ -20,7 +20,7 @@ func getLogLevel(o *session.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:     "log-level",
 		Aliases: []string{"loglevel"},
-		Short:   "show the level of the server's log",
+		Short:   "Show the log level of the server",
 		Example: "  loxicmd get log-level",
 		Args:    cobra.NoArgs,
 		RunE: session.Show(o, (*v1.Client).GetParams, func(p *v1.Params) *session.Table {
@@ -35,7 +35,7 @@ func setLogLevel(o *session.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:       "log-level LEVEL",
 		Aliases:   []string{"loglevel"},
-		Short:     "change the level of the server's log until it ends",
+		Short:     "Change the log level of the server until it restarts",
 		Example:   "  loxicmd set log-level debug",
 		ValidArgs: logLevels(),
 		Args:      session.Exactly("the level, as in: loxicmd set log-level debug"),

@@ -27,7 +27,7 @@ func getProcess(o *session.Options) *cobra.Command {
 	return processKind().Get(o, &cobra.Command{
 		Use:     "process",
 		Aliases: []string{"Process", "processes"},
-		Short:   "show the processes of the server's machine, as top does",
+		Short:   "Show processes of the server's machine, like top",
 		Example: "  loxicmd get process",
 	})
 }
@@ -36,7 +36,7 @@ func describeProcess(o *session.Options) *cobra.Command {
 	return processKind().Describe(o, &cobra.Command{
 		Use:     "process",
 		Aliases: []string{"Process", "processes"},
-		Short:   "show a process in full, with its status and what happened to it",
+		Short:   "Show a process in full",
 		Example: "  loxicmd describe process",
 	})
 }
@@ -45,7 +45,7 @@ func getDevice(o *session.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:     "device",
 		Aliases: []string{"devices"},
-		Short:   "show what the server's machine is",
+		Short:   "Show the server's machine: host name, OS, kernel and uptime",
 		Example: "  loxicmd get device",
 		Args:    cobra.NoArgs,
 		RunE: session.Show(o, (*v1.Client).GetDevice, func(d *v1.DeviceInfo) *session.Table {
@@ -76,7 +76,7 @@ func getFilesystem(o *session.Options) *cobra.Command {
 	return filesystemKind().Get(o, &cobra.Command{
 		Use:     "filesystem",
 		Aliases: []string{"fs"},
-		Short:   "show the file systems of the server's machine, as df does",
+		Short:   "Show file systems of the server's machine, like df",
 		Example: "  loxicmd get filesystem",
 	})
 }
@@ -85,7 +85,7 @@ func describeFilesystem(o *session.Options) *cobra.Command {
 	return filesystemKind().Describe(o, &cobra.Command{
 		Use:     "filesystem",
 		Aliases: []string{"fs"},
-		Short:   "show a file system in full, with its status and what happened to it",
+		Short:   "Show a file system in full",
 		Example: "  loxicmd describe filesystem",
 	})
 }

@@ -31,7 +31,7 @@ func getStatus(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "status [NAME|KEY...]",
 		Aliases: []string{"statuses"},
-		Short:   "show what works and what does not: what the data path has of each object, and why not what is wanted",
+		Short:   "Show whether each object is applied to the data path, and why not",
 		RunE:    func(*cobra.Command, []string) error { return checkStatusKind(params.Kind) },
 		Example: "  loxicmd get status --failed\n  loxicmd get status 20.20.20.1:2020/tcp\n  loxicmd get status -l state=failed --sort-by=-attempts --limit=20",
 	}

@@ -12,7 +12,7 @@ import (
 func versionCommand(o *session.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
-		Short:   "show the version of loxicmd, its commit and Go (of the server: get lbversion)",
+		Short:   "Show the version of loxicmd, its commit and Go (of the server: get lbversion)",
 		Example: "  loxicmd version\n  loxicmd version -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
@@ -32,7 +32,7 @@ func getVersion(o *session.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:     "lbversion",
 		Aliases: []string{"llbversion", "LBversion", "LBVersion"},
-		Short:   "show the version of the server; -o wide shows its network namespace and the ABI of its BPF objects",
+		Short:   "Show the version of the server; -o wide shows its network namespace and BPF ABI",
 		Example: "  loxicmd get lbversion -o wide",
 		Args:    cobra.NoArgs,
 		RunE: session.Show(o, (*v1.Client).GetVersion, func(v *v1.Version) *session.Table {

@@ -19,7 +19,7 @@ func createAddress(o *session.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:     "ip IP/LENGTH INTERFACE",
 		Aliases: addressAliases(),
-		Short:   "give an interface an address, IPv4 or IPv6",
+		Short:   "Add an IPv4 or IPv6 address to an interface",
 		Long:    "Gives an interface an address, and gives it again when the machine starts or the interface comes back.",
 		Example: "  loxicmd create ip 10.0.0.1/24 eth0\n  loxicmd create ip 2001:db8::1/64 eth0",
 		Args:    session.Arguments("IP/LENGTH", "INTERFACE"),
@@ -39,7 +39,7 @@ func deleteAddress(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ip IP/LENGTH INTERFACE",
 		Aliases: addressAliases(),
-		Short:   "take an address from an interface, whoever gave it",
+		Short:   "Delete an address of an interface, of any origin",
 		Example: "  loxicmd delete ip 10.0.0.1/24 eth0",
 		Args:    session.Arguments("IP/LENGTH", "INTERFACE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -72,7 +72,7 @@ func getAddress(o *session.Options) *cobra.Command {
 	return addressKind(o).Get(o, &cobra.Command{
 		Use:     "ip",
 		Aliases: addressAliases(),
-		Short:   "show the addresses of all interfaces",
+		Short:   "Show addresses of all interfaces",
 		Example: "  loxicmd get ip",
 	})
 }
@@ -81,7 +81,7 @@ func describeAddress(o *session.Options) *cobra.Command {
 	return addressKind(o).Describe(o, &cobra.Command{
 		Use:     "ip",
 		Aliases: addressAliases(),
-		Short:   "show the addresses of an interface in full, with its status and what happened to it",
+		Short:   "Show addresses of an interface in full, with status and events",
 		Example: "  loxicmd describe ip",
 	})
 }

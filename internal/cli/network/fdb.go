@@ -14,7 +14,7 @@ import (
 func createFDB(o *session.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:     "fdb MAC INTERFACE",
-		Short:   "say by which interface a MAC address is reached",
+		Short:   "Add a forwarding entry: the interface of a MAC address",
 		Long:    "Says by which interface a MAC address is reached, in the forwarding table of the bridge that the interface is of.",
 		Example: "  loxicmd create fdb 00:11:22:aa:bb:cc eth1",
 		Args:    session.Arguments("MAC", "INTERFACE"),
@@ -32,7 +32,7 @@ func createFDB(o *session.Options) *cobra.Command {
 func deleteFDB(o *session.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:     "fdb MAC INTERFACE",
-		Short:   "delete a forwarding entry, whoever made it",
+		Short:   "Delete a forwarding entry, of any origin",
 		Example: "  loxicmd delete fdb 00:11:22:aa:bb:cc eth1",
 		Args:    session.Arguments("MAC", "INTERFACE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -66,7 +66,7 @@ func fdbKind() session.Kind[v1.FdbList, v1.Fdb] {
 func getFDB(o *session.Options) *cobra.Command {
 	return fdbKind().Get(o, &cobra.Command{
 		Use:     "fdb",
-		Short:   "show the forwarding tables: what was said, and what was learned",
+		Short:   "Show forwarding tables: configured and learned entries",
 		Example: "  loxicmd get fdb",
 	})
 }
@@ -75,7 +75,7 @@ func describeFDB(o *session.Options) *cobra.Command {
 	return fdbKind().Describe(o, &cobra.Command{
 		Use: "fdb",
 
-		Short:   "show forwarding entries in full, with its status and what happened to it",
+		Short:   "Show forwarding entries in full, with status and events",
 		Example: "  loxicmd describe fdb",
 	})
 }

@@ -20,7 +20,7 @@ func createNeighbor(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "neighbor IP INTERFACE",
 		Aliases: neighborAliases(),
-		Short:   "say which MAC address a host on a link has",
+		Short:   "Add a neighbor: the MAC address of a host on a link",
 		Long:    "Says which MAC address a host on a link has: it is not asked for any more, over restarts too.",
 		Example: "  loxicmd create neighbor 10.0.0.5 eth0 --macAddress=00:11:22:aa:bb:cc",
 		Args:    session.Arguments("IP", "INTERFACE"),
@@ -44,7 +44,7 @@ func deleteNeighbor(o *session.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:     "neighbor IP INTERFACE",
 		Aliases: neighborAliases(),
-		Short:   "leave a neighbour to be found by asking, whoever has said it",
+		Short:   "Delete a neighbor of any origin; the kernel resolves it again",
 		Example: "  loxicmd delete neighbor 10.0.0.5 eth0",
 		Args:    session.Arguments("IP", "INTERFACE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -78,7 +78,7 @@ func getNeighbor(o *session.Options) *cobra.Command {
 	return neighborKind().Get(o, &cobra.Command{
 		Use:     "neighbor",
 		Aliases: neighborAliases(),
-		Short:   "show neighbours whose MAC address is known, by word or by asking",
+		Short:   "Show neighbors with a known MAC address, configured or resolved",
 		Example: "  loxicmd get neighbor",
 	})
 }
@@ -87,7 +87,7 @@ func describeNeighbor(o *session.Options) *cobra.Command {
 	return neighborKind().Describe(o, &cobra.Command{
 		Use:     "neighbor",
 		Aliases: neighborAliases(),
-		Short:   "show a neighbour in full, with its status and what happened to it",
+		Short:   "Show a neighbor in full, with its status and events",
 		Example: "  loxicmd describe neighbor",
 	})
 }

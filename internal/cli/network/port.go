@@ -25,7 +25,7 @@ func portKind(o *session.Options) session.Kind[v1.PortList, v1.PortEntry] {
 func getPort(o *session.Options) *cobra.Command {
 	return portKind(o).Get(o, &cobra.Command{
 		Use:     "port",
-		Short:   "show the interfaces; -o wide shows what they have received and sent",
+		Short:   "Show interfaces; -o wide shows traffic counters",
 		Example: "  loxicmd get port -o wide",
 	})
 }
@@ -34,7 +34,7 @@ func describePort(o *session.Options) *cobra.Command {
 	return portKind(o).Describe(o, &cobra.Command{
 		Use: "port",
 
-		Short:   "show an interface in full, with its status and what happened to it",
+		Short:   "Show an interface in full, with its status and events",
 		Example: "  loxicmd describe port",
 	})
 }

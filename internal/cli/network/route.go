@@ -17,7 +17,7 @@ func createRoute(o *session.Options) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use:   "route NETWORK GATEWAY",
-		Short: "add a route to the main table, or change its gateway",
+		Short: "Add a route to the main table, or change its gateway",
 		Long: "Adds a route, IPv4 or IPv6, and adds it again when the machine starts or the kernel drops it with an interface.\n" +
 			"The gateway is in a network of an interface. 0.0.0.0/0 or ::/0 is the default route.",
 		Example: "  loxicmd create route 10.1.0.0/16 10.0.0.254\n  loxicmd create route 2001:db8:1::/48 2001:db8::fe --proto=static",
@@ -40,7 +40,7 @@ func deleteRoute(o *session.Options) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use:     "route NETWORK",
-		Short:   "delete a route of the main table, whoever made it",
+		Short:   "Delete a route of the main table, of any origin",
 		Long:    "Deletes a route: of several to the network, the one that create route has made, or else that of the lowest metric.",
 		Example: "  loxicmd delete route 10.1.0.0/16",
 		Args:    session.Arguments("NETWORK"),
@@ -73,7 +73,7 @@ func routeKind(o *session.Options) session.Kind[v1.RouteList, v1.RouteEntry] {
 func getRoute(o *session.Options) *cobra.Command {
 	return routeKind(o).Get(o, &cobra.Command{
 		Use:     "route",
-		Short:   "show the routes of the main table",
+		Short:   "Show routes of the main table",
 		Example: "  loxicmd get route -o wide",
 	})
 }
@@ -82,7 +82,7 @@ func describeRoute(o *session.Options) *cobra.Command {
 	return routeKind(o).Describe(o, &cobra.Command{
 		Use: "route",
 
-		Short:   "show routes to a network in full, with its status and what happened to it",
+		Short:   "Show routes to a network in full, with status and events",
 		Example: "  loxicmd describe route",
 	})
 }

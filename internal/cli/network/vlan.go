@@ -19,7 +19,7 @@ func vlanMemberAliases() []string { return []string{"vlanMember", "vlan-member",
 func createVLAN(o *session.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:     "vlan VID",
-		Short:   "make the bridge of a VLAN, vlanVID",
+		Short:   "Create the bridge of a VLAN, vlanVID",
 		Long:    "Makes the bridge of a VLAN, which is called vlanVID, and sets it up. create vlanmember puts interfaces into it.",
 		Example: "  loxicmd create vlan 100",
 		Args:    session.Arguments("VID"),
@@ -39,7 +39,7 @@ func deleteVLAN(o *session.Options) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use:     "vlan VID",
-		Short:   "delete the bridge of a VLAN, whoever made it",
+		Short:   "Delete the bridge of a VLAN, of any origin",
 		Long:    "Deletes the bridge of a VLAN, and what create has made in it: members, addresses, neighbours, forwarding entries.",
 		Example: "  loxicmd delete vlan 100",
 		Args:    session.Arguments("VID"),
@@ -62,7 +62,7 @@ func createVLANMember(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "vlanmember VID INTERFACE",
 		Aliases: vlanMemberAliases(),
-		Short:   "put an interface into a VLAN",
+		Short:   "Add an interface to a VLAN",
 		Long: "Puts an interface into the bridge of a VLAN: itself, or, with --tagged, the part of it that has the VLAN's tag, by an\n" +
 			"interface eth0.100 on top of it, for which the kernel needs the module 8021q.",
 		Example: "  loxicmd create vlanmember 100 eth1\n  loxicmd create vlanmember 100 eth0 --tagged",
@@ -87,7 +87,7 @@ func deleteVLANMember(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "vlanmember VID INTERFACE",
 		Aliases: vlanMemberAliases(),
-		Short:   "take an interface out of a VLAN",
+		Short:   "Remove an interface from a VLAN",
 		Example: "  loxicmd delete vlanmember 100 eth0 --tagged",
 		Args:    session.Arguments("VID", "INTERFACE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -117,7 +117,7 @@ func vlanKind(o *session.Options) session.Kind[v1.VlanList, v1.VlanEntry] {
 func getVLAN(o *session.Options) *cobra.Command {
 	return vlanKind(o).Get(o, &cobra.Command{
 		Use:     "vlan",
-		Short:   "show VLANs with their members; -o wide shows what these have received and sent",
+		Short:   "Show VLANs and their members; -o wide shows traffic counters",
 		Example: "  loxicmd get vlan -o wide",
 	})
 }
@@ -126,7 +126,7 @@ func describeVLAN(o *session.Options) *cobra.Command {
 	return vlanKind(o).Describe(o, &cobra.Command{
 		Use: "vlan",
 
-		Short:   "show a VLAN in full, with its status and what happened to it",
+		Short:   "Show a VLAN in full, with its status and events",
 		Example: "  loxicmd describe vlan",
 	})
 }

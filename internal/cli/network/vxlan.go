@@ -18,7 +18,7 @@ func vxlanPeerAliases() []string { return []string{"vxlanPeer", "vxlan-peer", "v
 func createVXLAN(o *session.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "vxlan VNI INTERFACE",
-		Short: "make a VXLAN tunnel, vxlanVNI, over an interface",
+		Short: "Create a VXLAN tunnel, vxlanVNI, over an interface",
 		Long: "Makes a VXLAN tunnel over an interface, from the first address of that, at port 4789, and sets it up. It is called\n" +
 			"vxlanVNI: create ip gives it an address, or create vlanmember puts it into a VLAN; create vxlanpeer says where the others are.",
 		Example: "  loxicmd create vxlan 78 eth0\n  loxicmd create vxlanpeer 78 192.168.0.2\n  loxicmd create ip 10.78.0.1/24 vxlan78",
@@ -39,7 +39,7 @@ func deleteVXLAN(o *session.Options) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use:     "vxlan VNI",
-		Short:   "delete a VXLAN tunnel, whoever made it",
+		Short:   "Delete a VXLAN tunnel, of any origin",
 		Long:    "Deletes a VXLAN tunnel, and what create has made in it: peers, addresses, neighbours, forwarding entries.",
 		Example: "  loxicmd delete vxlan 78",
 		Args:    session.Arguments("VNI"),
@@ -62,7 +62,7 @@ func createVXLANPeer(o *session.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:     "vxlanpeer VNI IP",
 		Aliases: vxlanPeerAliases(),
-		Short:   "have a VXLAN tunnel send to a peer",
+		Short:   "Add a peer to a VXLAN tunnel",
 		Long:    "Has a VXLAN tunnel send to a peer what is for everybody, or for a host of which it does not know where it is.",
 		Example: "  loxicmd create vxlanpeer 78 192.168.0.2",
 		Args:    session.Arguments("VNI", "IP"),
@@ -82,7 +82,7 @@ func deleteVXLANPeer(o *session.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:     "vxlanpeer VNI IP",
 		Aliases: vxlanPeerAliases(),
-		Short:   "have a VXLAN tunnel send to a peer no more",
+		Short:   "Remove a peer from a VXLAN tunnel",
 		Example: "  loxicmd delete vxlanpeer 78 192.168.0.2",
 		Args:    session.Arguments("VNI", "IP"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -116,7 +116,7 @@ func vxlanKind() session.Kind[v1.VxlanList, v1.VxlanEntry] {
 func getVXLAN(o *session.Options) *cobra.Command {
 	return vxlanKind().Get(o, &cobra.Command{
 		Use:     "vxlan",
-		Short:   "show VXLAN tunnels with their peers",
+		Short:   "Show VXLAN tunnels and their peers",
 		Example: "  loxicmd get vxlan",
 	})
 }
@@ -125,7 +125,7 @@ func describeVXLAN(o *session.Options) *cobra.Command {
 	return vxlanKind().Describe(o, &cobra.Command{
 		Use: "vxlan",
 
-		Short:   "show a VXLAN tunnel in full, with its status and what happened to it",
+		Short:   "Show a VXLAN tunnel in full, with its status and events",
 		Example: "  loxicmd describe vxlan",
 	})
 }

@@ -27,7 +27,7 @@ func statsCommand(o *session.Options) *cobra.Command {
 	l := &listing{session: o, columns: []string{"Conns", "InPkts", "OutPkts", "InBytes", "OutBytes", "Active", "InAct", "Refused", "Failed"}, counters: true}
 	return l.command(&cobra.Command{
 		Use:   "stats [SERVICE]",
-		Short: "show what services and endpoints have counted, as ipvsadm -Ln --stats does",
+		Short: "Show counters of services and endpoints, like ipvsadm -Ln --stats",
 		Long: "stats prints connections, packets and bytes, of services and of their endpoints, since they were made. Behind the columns of\n" +
 			"ipvsadm are connections that are open now, those that have ended lately, packets of clients that asked for a connection in\n" +
 			"vain, and why, and handshakes that failed. SERVICE is a key, as in 20.20.20.1:2020/tcp, or any part of a key or a name.",
@@ -39,7 +39,7 @@ func rateCommand(o *session.Options) *cobra.Command {
 	l := &listing{session: o, columns: []string{"CPS", "InPPS", "OutPPS", "InBPS", "OutBPS"}}
 	return l.command(&cobra.Command{
 		Use:   "rate [SERVICE]",
-		Short: "show connections, packets and bytes a second, as ipvsadm -Ln --rate does",
+		Short: "Show connections, packets and bytes per second, like ipvsadm -Ln --rate",
 		Long: "rate prints connections, packets and bytes (not bits) a second, of services and of their endpoints, in the seconds that its first line\n" +
 			"tells of. SERVICE is a key, as in 20.20.20.1:2020/tcp, or any part of a key or a name. loxicmd top shows it each second.",
 		Example: "  loxicmd rate\n  loxicmd rate --sort=bytes --limit=10\n  loxicmd rate web -o json",

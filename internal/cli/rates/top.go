@@ -30,7 +30,7 @@ func topCommand(o *session.Options) *cobra.Command {
 	t := &topOptions{session: o}
 	cmd := &cobra.Command{
 		Use:   "top [SERVICE]",
-		Short: "watch services and endpoints, each second",
+		Short: "Watch the rates of services and endpoints",
 		Long: "top shows connections, packets and bits a second of all services together, of services and of their endpoints; how many endpoints are\n" +
 			"up, SYNs that came again, handshakes that failed and packets that were dropped. The server sorts, filters and sends what fits the screen.\n" +
 			"The key ? explains keys and columns. SERVICE is any part of a key or a name. Without a terminal it prints as with --once.",

@@ -46,7 +46,7 @@ func createLB(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "lb IP",
 		Aliases: []string{"loadbalancer"},
-		Short:   "create or update services of a VIP",
+		Short:   "Create or update services of a VIP",
 		Long: "Each port of each protocol is a service of its own; all of them are taken, or none.\n" +
 			"A service that exists is updated, and connections of endpoints that stay are not disturbed.\n" +
 			"One that is just so already is left as it is: unchanged.",

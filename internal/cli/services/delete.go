@@ -28,7 +28,7 @@ func deleteLB(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "lb [IP...]",
 		Aliases: []string{"loadbalancer"},
-		Short:   "delete services, by their VIPs and ports, or all of a name",
+		Short:   "Delete services by VIP and port, or by name",
 		Long: "Each port of each protocol at each VIP is a service of its own. Those that do not exist are named, and are no\n" +
 			"error.",
 		Example: "  loxicmd delete lb 20.20.20.1 --tcp=2020\n  loxicmd delete lb 20.20.20.1 20.20.20.2 --tcp=80,443 --udp=53\n" +

@@ -18,7 +18,7 @@ func describeLB(o *session.Options) *cobra.Command {
 	return lbKind(o).Describe(o, &cobra.Command{
 		Use:     "lb",
 		Aliases: []string{"loadbalancer", "lbs", "loadbalancers"},
-		Short:   "show a service in full: what it is, its endpoints, its status, what happened to it",
+		Short:   "Show a service in full, with its endpoints, status and events",
 		Long: "Shows a service in full, by its key as in 20.20.20.1:2020/tcp; all services of a name; or every service.\n" +
 			"With -o json or yaml it is what the server has of them, without the events.",
 		Example: "  loxicmd describe lb 20.20.20.1:2020/tcp\n  loxicmd describe lb web",

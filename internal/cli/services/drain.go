@@ -18,7 +18,7 @@ func drainEndpoint(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "endpoint IP[:PORT]",
 		Aliases: endpointAliases(),
-		Short:   "have an endpoint take no new connections, of any service",
+		Short:   "Drain an endpoint: stop sending it new connections of any service",
 		Long: "Has an endpoint, or all ports of an address, take no new connections, of any service. Connections that are there\n" +
 			"go on; with a deadline, those that are left then are ended for both sides, at a pace. It holds until undrain,\n" +
 			"over restarts too. Again, it sets the deadline anew.",
@@ -56,7 +56,7 @@ func undrainEndpoint(o *session.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:     "endpoint IP[:PORT]",
 		Aliases: endpointAliases(),
-		Short:   "let a drained endpoint take new connections again",
+		Short:   "Send new connections to a drained endpoint again",
 		Example: "  loxicmd undrain endpoint 31.31.31.1:5001",
 		Args:    session.Exactly("the endpoint as it was drained, as in: loxicmd undrain endpoint 31.31.31.1:5001"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -95,7 +95,7 @@ func getDrain(o *session.Options) *cobra.Command {
 	return drainKind().Get(o, &cobra.Command{
 		Use:     "drain",
 		Aliases: []string{"drains"},
-		Short:   "show endpoints that are drained, what they have left, and when they are done",
+		Short:   "Show drained endpoints, their remaining connections and deadlines",
 		Example: "  loxicmd get drain",
 	})
 }
@@ -104,7 +104,7 @@ func describeDrain(o *session.Options) *cobra.Command {
 	return drainKind().Describe(o, &cobra.Command{
 		Use:     "drain",
 		Aliases: []string{"drains"},
-		Short:   "show an endpoint that is drained in full, with its status and what happened to it",
+		Short:   "Show a drained endpoint in full, with its status and events",
 		Example: "  loxicmd describe drain",
 	})
 }

@@ -33,7 +33,7 @@ func createEndpoint(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "endpoint IP",
 		Aliases: endpointAliases(),
-		Short:   "have an address probed, or say how one of a service is",
+		Short:   "Probe an address, or report the state of a service's endpoint",
 		Long: "Has an address probed, whether or not it is an endpoint of a service. Where a monitored service would have\n" +
 			"an endpoint probed by the same name, as 10.0.0.1_tcp_8080, it is probed as is said here instead.\n" +
 			"Without --probetype, or with auto, it is asked by ping.",
@@ -90,7 +90,7 @@ func deleteEndpoint(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "endpoint IP",
 		Aliases: endpointAliases(),
-		Short:   "delete what create endpoint has made",
+		Short:   "Delete a probe made by create endpoint",
 		Long: "Deletes what create endpoint has made. An endpoint of a monitored service goes on being probed, as the service\n" +
 			"says.",
 		Example: "  loxicmd delete endpoint 10.0.0.1 --probetype=tcp --probeport=8080\n" +
@@ -145,7 +145,7 @@ func getEndpoint(o *session.Options) *cobra.Command {
 	cmd := kind.Get(o, &cobra.Command{
 		Use:     "endpoint",
 		Aliases: endpointAliases(),
-		Short:   "show what is probed, and what was found; -o wide shows what became of it lately",
+		Short:   "Show endpoints and their probe results; -o wide shows the last changes",
 		Example: "  loxicmd get endpoint\n  loxicmd get ep 10.0.0.1 -o wide\n  loxicmd get ep --state=down --sort-by=-since --limit=20\n  loxicmd get ep -o wide --name=10.0.0.1_tcp_8080",
 	})
 	kind.Choose(cmd, "name", "only the endpoint of this name, or those of this address", "")
@@ -158,7 +158,7 @@ func describeEndpoint(o *session.Options) *cobra.Command {
 	return endpointKind(o).Describe(o, &cobra.Command{
 		Use:     "endpoint",
 		Aliases: endpointAliases(),
-		Short:   "show what is probed in full: how, what was found and when, which services heed it, what happened to it",
+		Short:   "Show an endpoint in full, with its probe, services, status and events",
 		Example: "  loxicmd describe endpoint 10.0.0.1",
 	})
 }

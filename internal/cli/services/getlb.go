@@ -43,7 +43,7 @@ func getLB(o *session.Options) *cobra.Command {
 	cmd := kind.Get(o, &cobra.Command{
 		Use:     "lb",
 		Aliases: []string{"loadbalancer", "lbs", "loadbalancers"},
-		Short:   "show services; -o wide shows their endpoints, counters and status",
+		Short:   "Show services; -o wide shows their endpoints, counters and status",
 		Example: "  loxicmd get lb -o wide\n  loxicmd get lb web\n  loxicmd get lb -l mode=dsr,state!=applied --sort-by=name --limit=20\n" +
 			"  loxicmd get lb -o custom-columns=NAME:.serviceArguments.name,VIP:.serviceArguments.externalIP\n  loxicmd get lb -o yaml >services.yaml",
 	})

@@ -16,7 +16,7 @@ func setEndpoint(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "endpoint IP[:PORT]",
 		Aliases: endpointAliases(),
-		Short:   "give an endpoint another weight, in all services that have it",
+		Short:   "Change the weight of an endpoint in all its services",
 		Long: "Gives an endpoint, or all ports of an address, another weight: in all services that have it, in those of a name,\n" +
 			"or in one. No connection is disturbed.",
 		Example: "  loxicmd set endpoint 31.31.31.1:5001 --weight=5\n  loxicmd set endpoint 31.31.31.1 --weight=0 --servName=web",

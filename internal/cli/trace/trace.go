@@ -36,7 +36,7 @@ func command(o *session.Options) *cobra.Command {
 	t := &tracer{Options: o}
 	cmd := &cobra.Command{
 		Use:   "trace [FILTER]",
-		Short: "show live packets, before and after translation, with what becomes of them",
+		Short: "Show live packets before and after translation, with their verdicts",
 		Long: "Shows packets as they come to the programs of loxilb, and as they leave: two lines for each, in the syntax\n" +
 			"of the packet scripts. Costs nothing while nobody does it; what comes faster than it can be shown is\n" +
 			"counted, and said. Headers only, unless --payload asks for more. It needs the role admin.\n\n" +

@@ -36,7 +36,7 @@ func createFirewall(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "firewall",
 		Aliases: firewallAliases(),
-		Short:   "have packets allowed, dropped, left to the kernel, sent elsewhere, marked, or given a source",
+		Short:   "Create a firewall rule: allow, drop, trap, redirect, mark or SNAT packets",
 		Long: "Makes a firewall rule, or changes what the rule of these keys does. Of all rules that match a packet of no\n" +
 			"connection, the first decides: the one of the highest preference; of one preference, the one that says more of\n" +
 			"addresses, then of ports, of the protocol, of the interface. Connections that are established are judged once\n" +
@@ -126,7 +126,7 @@ func deleteFirewall(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "firewall",
 		Aliases: firewallAliases(),
-		Short:   "delete a firewall rule, or all",
+		Short:   "Delete a firewall rule, or all of them",
 		Example: "  loxicmd delete firewall --firewallRule=sourceIP:1.2.3.0/24,preference:200\n  loxicmd delete fw --all",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -211,7 +211,7 @@ func getFirewall(o *session.Options) *cobra.Command {
 	return firewallKind(o).Get(o, &cobra.Command{
 		Use:     "firewall",
 		Aliases: firewallAliases(),
-		Short:   "show firewall rules in the order in which they count; -o wide shows what they have decided about",
+		Short:   "Show firewall rules in order of evaluation; -o wide shows their counters",
 		Example: "  loxicmd get firewall\n  loxicmd get fw -o wide",
 	})
 }
@@ -220,7 +220,7 @@ func describeFirewall(o *session.Options) *cobra.Command {
 	return firewallKind(o).Describe(o, &cobra.Command{
 		Use:     "firewall",
 		Aliases: firewallAliases(),
-		Short:   "show a firewall rule in full, with its status and what happened to it",
+		Short:   "Show a firewall rule in full, with its status and events",
 		Example: "  loxicmd describe firewall",
 	})
 }

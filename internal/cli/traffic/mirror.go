@@ -22,7 +22,7 @@ func createMirror(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "mirror IDENT",
 		Aliases: mirrorAliases(),
-		Short:   "copy packets of an interface, of services, of clients, or of a firewall rule",
+		Short:   "Mirror packets of an interface, service, client or firewall rule",
 		Long: "Copies packets as they arrive, to an interface or to a collector. A copy that is lost never costs the original.\n\n" +
 			"--mirrorInfo has type (0 or span, 1 or rspan, 2 or erspan, 3 or vxlan), port (of span and rspan), vlan (of rspan),\n" +
 			"remoteIP, sourceIP and tunnelID (of erspan and vxlan), and sample (of so many packets one is copied).\n" +
@@ -119,7 +119,7 @@ func deleteMirror(o *session.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:     "mirror IDENT",
 		Aliases: mirrorAliases(),
-		Short:   "take a mirror away",
+		Short:   "Delete a mirror",
 		Example: "  loxicmd delete mirror mirr-1",
 		Args:    session.Exactly("its name, as in: loxicmd delete mirror mirr-1"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -151,7 +151,7 @@ func getMirror(o *session.Options) *cobra.Command {
 	return mirrorKind(o).Get(o, &cobra.Command{
 		Use:     "mirror",
 		Aliases: mirrorAliases(),
-		Short:   "show mirrors; -o wide shows what they have copied",
+		Short:   "Show mirrors; -o wide shows their counters",
 		Example: "  loxicmd get mirror -o wide",
 	})
 }
@@ -160,7 +160,7 @@ func describeMirror(o *session.Options) *cobra.Command {
 	return mirrorKind(o).Describe(o, &cobra.Command{
 		Use:     "mirror",
 		Aliases: mirrorAliases(),
-		Short:   "show a mirror in full, with its status and what happened to it",
+		Short:   "Show a mirror in full, with its status and events",
 		Example: "  loxicmd describe mirror",
 	})
 }

@@ -27,7 +27,7 @@ func createPolicy(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "policy IDENT",
 		Aliases: policyAliases(),
-		Short:   "bound the rate of an interface, of services, of clients, or of a firewall rule",
+		Short:   "Limit the rate of an interface, service, client or firewall rule",
 		Long: "Bounds a rate: packets beyond it are dropped. It holds for connections that there are, too. Rates are in Mbit/s,\n" +
 			"or have a unit: bit, kbit, mbit, gbit, pps, kpps, mpps. A policer of two rates (RFC 2698) drops what is beyond the\n" +
 			"peak rate, and counts as yellow what is beyond the committed one; one of one rate (RFC 2697) drops what is beyond\n" +
@@ -132,7 +132,7 @@ func deletePolicy(o *session.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:     "policy IDENT",
 		Aliases: policyAliases(),
-		Short:   "take a policer away",
+		Short:   "Delete a policer",
 		Example: "  loxicmd delete policy pol-hs0",
 		Args:    session.Exactly("its name, as in: loxicmd delete policy pol-hs0"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -164,7 +164,7 @@ func getPolicy(o *session.Options) *cobra.Command {
 	return policyKind(o).Get(o, &cobra.Command{
 		Use:     "policy",
 		Aliases: policyAliases(),
-		Short:   "show policers; -o wide shows what they have said",
+		Short:   "Show policers; -o wide shows their counters",
 		Example: "  loxicmd get policy -o wide",
 	})
 }
@@ -173,7 +173,7 @@ func describePolicy(o *session.Options) *cobra.Command {
 	return policyKind(o).Describe(o, &cobra.Command{
 		Use:     "policy",
 		Aliases: policyAliases(),
-		Short:   "show a policer in full, with its status and what happened to it",
+		Short:   "Show a policer in full, with its status and events",
 		Example: "  loxicmd describe policy",
 	})
 }

@@ -16,7 +16,7 @@ func getAudit(o *session.Options) *cobra.Command {
 	params := &v1.GetAuditParams{}
 	cmd := &cobra.Command{
 		Use:     "audit",
-		Short:   "show who has changed what, and who was refused",
+		Short:   "Show the audit log: changes and refused requests",
 		Example: "  loxicmd get audit --limit=20",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -29,7 +29,7 @@ func setLogin(o *session.Options) *cobra.Command {
 	var provider, name, file string
 	cmd := &cobra.Command{
 		Use:   "login",
-		Short: "log in, and keep the token for the commands that follow",
+		Short: "Log in, and keep the token for later commands",
 		Long: "Asks for a user's name and password, and keeps the token that the server gives for 24 hours in " + session.TokenFile + ", which nobody\n" +
 			"else can read. With --provider=manual it asks for a token instead.",
 		Example: "  loxicmd set login --protocol=https -s 10.0.0.1 -p 8091",
@@ -115,7 +115,7 @@ func setLogout(o *session.Options) *cobra.Command {
 	var provider string
 	cmd := &cobra.Command{
 		Use:     "logout",
-		Short:   "end the token that set login has kept, and forget it",
+		Short:   "Log out: revoke the token kept by set login",
 		Example: "  loxicmd set logout",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -24,7 +24,7 @@ func createUser(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "user NAME",
 		Aliases: userAliases(),
-		Short:   "create a user of the API, who logs in by set login",
+		Short:   "Create an API user, for set login",
 		Long: "Creates a user of the API. The password is asked for, or is the first line of --password-file; - is standard input.\n" +
 			"A user with the role view reads, with operate changes what is balanced, with admin does everything.",
 		Example: "  loxicmd create user ann --role=operate\n  loxicmd create user bot --role=view --password-file=/root/bot.password",
@@ -70,7 +70,7 @@ func getUser(o *session.Options) *cobra.Command {
 	return userKind().Get(o, &cobra.Command{
 		Use:     "user",
 		Aliases: userAliases(),
-		Short:   "show the users of the API",
+		Short:   "Show API users",
 		Example: "  loxicmd get user\n  loxicmd get user -l role=admin -o name",
 	})
 }
@@ -79,7 +79,7 @@ func describeUser(o *session.Options) *cobra.Command {
 	return userKind().Describe(o, &cobra.Command{
 		Use:     "user",
 		Aliases: userAliases(),
-		Short:   "show a user of the API in full",
+		Short:   "Show an API user in full",
 		Example: "  loxicmd describe user ann",
 	})
 }
@@ -89,7 +89,7 @@ func setUser(o *session.Options) *cobra.Command {
 	var password bool
 	cmd := &cobra.Command{
 		Use:     "user NAME|ID",
-		Short:   "give a user of the API another role or password, which ends its tokens",
+		Short:   "Change the role or password of an API user, and revoke its tokens",
 		Example: "  loxicmd set user ann --role=admin\n  loxicmd set user ann --password",
 		Args:    session.Exactly("the user, as in: loxicmd set user ann --role=admin"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -135,7 +135,7 @@ func deleteUser(o *session.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:     "user NAME|ID",
 		Aliases: userAliases(),
-		Short:   "delete a user of the API, and end its tokens",
+		Short:   "Delete an API user, and revoke its tokens",
 		Example: "  loxicmd delete user ann",
 		Args:    session.Exactly("the user, as in: loxicmd delete user ann"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -119,7 +119,8 @@ func (t *Table) endQueued(e *ending, n int) error {
 	e.queue = e.queue[n:]
 	e.pace.taken += n
 	if n > 0 && len(e.queue) == 0 {
-		t.shared.Log.Info("connections of an endpoint have ended", "endpoint", e.Addr, "why", e.Why, "told", e.done.Told, "silent", e.done.Silent)
+		t.shared.Log.Info("ended connections of an endpoint", "endpoint", e.Addr, "why", e.Why,
+			"reset", e.done.Told, "removed", e.done.Silent)
 		e.queue, e.done = nil, lb.Ended{}
 		e.look = time.Now().Add(lookAgain)
 	}
