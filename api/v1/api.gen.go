@@ -1703,6 +1703,9 @@ type RequestCount struct {
 
 // Result defines model for Result.
 type Result struct {
+	// Message The outcome in one sentence, such as unchanged, if there is more to say.
+	Message string `json:"message,omitempty"`
+
 	// Result Success.
 	Result string `json:"result"`
 }

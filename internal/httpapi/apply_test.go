@@ -247,7 +247,9 @@ func TestConfirmAndRollback(t *testing.T) {
 		t.Error(got)
 	}
 	post("/config/confirm", `{"revision":1}`, 404)
-	post("/config/confirm", `{}`, 200)
+	if got := post("/config/confirm", `{}`, 200); !strings.Contains(got, `"message":"revision 2 confirmed`) {
+		t.Errorf("confirm: %s", got)
+	}
 	if got := post("/config/confirm", `{}`, 404); strings.Contains(got, "undone") {
 		t.Error(got)
 	}

@@ -30,7 +30,8 @@ func (a *API) DrainEndpoint(w http.ResponseWriter, r *http.Request) {
 		p.write(w)
 		return
 	}
-	a.commit(w, r, true, func(tx *store.Tx, pre *precondition) error {
+	var unchanged bool
+	p = a.change(w, r, true, func(tx *store.Tx, pre *precondition) error {
 		if err := pre.check(tx, a.Store.Drains, d.Key()); err != nil {
 			return err
 		}
@@ -41,8 +42,23 @@ func (a *API) DrainEndpoint(w http.ResponseWriter, r *http.Request) {
 		if !known {
 			return refuseField(http.StatusNotFound, "endpoint", d.Key(), "is no endpoint of any service", "")
 		}
-		return a.Store.Drains.Put(tx, d)
+		err = a.Store.Drains.Put(tx, d)
+		unchanged = !tx.Changed()
+		return err
 	})
+	answerChange(w, p, unchanged)
+}
+
+// answerChange answers after a change, which may have been none.
+func answerChange(w http.ResponseWriter, p *problem, unchanged bool) {
+	switch {
+	case p != nil:
+		p.write(w)
+	case unchanged:
+		writeJSON(w, v1.Result{Result: "Success", Message: "unchanged"})
+	default:
+		writeSuccess(w)
+	}
 }
 
 func decodeDrain(data []byte) (d lb.Drain, p *problem) {
@@ -96,22 +112,30 @@ func isService(all desired.ServicesAt, s *lb.Service, e *lb.Endpoint) bool {
 	return reached
 }
 
-// UndrainEndpoint lets an endpoint take new connections again.
+// UndrainEndpoint lets an endpoint take new connections again. An endpoint that is not drained is a success with a
+// warning, as deleting a missing object is: a script may run twice.
 func (a *API) UndrainEndpoint(w http.ResponseWriter, r *http.Request, params v1.UndrainEndpointParams) {
 	d, err := lb.ParseDrain(params.Endpoint)
 	if err != nil {
 		pathProblem(err).write(w)
 		return
 	}
-	a.commit(w, r, true, func(tx *store.Tx, pre *precondition) error {
+	var unchanged bool
+	p := a.change(w, r, true, func(tx *store.Tx, pre *precondition) error {
 		if err := pre.check(tx, a.Store.Drains, d.Key()); err != nil {
 			return err
 		}
-		if _, drained := a.Store.Drains.Get(tx, d.Key()); !drained {
-			return refuse(http.StatusNotFound, "endpoint %s is not drained: loxicmd get drain shows which are", d.Key())
+		if _, drained := a.Store.Drains.Get(tx, d.Key()); drained {
+			unchanged = false
+			return tx.Delete(a.Store.Drains.ID(d.Key()))
 		}
-		return tx.Delete(a.Store.Drains.ID(d.Key()))
+		unchanged = true
+		var notes warnings
+		notes.add("endpoint %s is not drained: loxicmd get drain shows which are", d.Key())
+		notes.write(w)
+		return nil
 	})
+	answerChange(w, p, unchanged)
 }
 
 // GetDrains answers with what is drained, and what that has left.

@@ -71,7 +71,15 @@ func TestDrainRequests(t *testing.T) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	const not = "endpoint 31.31.31.1:5001 is not drained: loxicmd get drain shows which are"
-	if e := problemOf(t, b.call("DELETE", path+"?endpoint=31.31.31.1:5001", "")); e.Code != 404 || e.Message != not {
-		t.Errorf("once more: %+v", e)
+	const unchanged = `{"message":"unchanged","result":"Success"}`
+	w := b.call("DELETE", path+"?endpoint=31.31.31.1:5001", "")
+	if got := strings.TrimSpace(w.Body.String()); w.Code != 200 || got != unchanged || w.Header().Get("Warning") != `299 loxilb "`+not+`"` {
+		t.Errorf("once more: %d %s %q", w.Code, got, w.Header())
+	}
+	for _, want := range []string{`{"result":"Success"}`, unchanged} {
+		w := b.call("POST", path, `{"endpoint":"31.31.31.1:5001"}`)
+		if got := strings.TrimSpace(w.Body.String()); w.Code != 200 || got != want {
+			t.Errorf("drain: %d %s, want %s", w.Code, got, want)
+		}
 	}
 }

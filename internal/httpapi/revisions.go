@@ -36,7 +36,8 @@ func (a *API) ConfirmApply(w http.ResponseWriter, r *http.Request) {
 		p.write(w)
 		return
 	}
-	if _, err := a.Store.Confirm(body.Revision); err != nil {
+	number, err := a.Store.Confirm(body.Revision)
+	if err != nil {
 		code := http.StatusServiceUnavailable
 		if errors.Is(err, store.ErrPending) || errors.Is(err, store.ErrConfirmed) {
 			code = http.StatusNotFound
@@ -48,7 +49,11 @@ func (a *API) ConfirmApply(w http.ResponseWriter, r *http.Request) {
 		refuse(code, "%s", text).write(w)
 		return
 	}
-	writeSuccess(w)
+	text := fmt.Sprintf("revision %d confirmed", number)
+	if who := author(r, "").Who; who != "" {
+		text += " by " + who
+	}
+	writeJSON(w, v1.Result{Result: "Success", Message: text})
 }
 
 // RollBack makes all objects what they were at a revision.

@@ -201,6 +201,9 @@ func sendObjects(ctx context.Context, o *session.Options, objects []manifest.Obj
 	if err != nil {
 		return located(objects, answer, err)
 	}
+	if request.Confirm > 0 && !request.DryRun {
+		return printConfirmable(o, answer)
+	}
 	return printResult(o, answer, request.DryRun)
 }
 
@@ -226,6 +229,18 @@ func located(objects []manifest.Object, answer []byte, err error) error {
 		head, _, _ = strings.Cut(e.Message, ": objects[")
 	}
 	return session.Refused("%s:\n%w", head, wrong)
+}
+
+// printConfirmable is printResult of an apply that asked for confirmation. Without a change, there is none to wait for.
+func printConfirmable(o *session.Options, answer []byte) error {
+	var r v1.ApplyResult
+	if err := session.Decode(answer, &r); err != nil {
+		return err
+	}
+	if len(r.Changes) == 0 && !o.AsIs() {
+		return o.Print("unchanged: there is no change to confirm\n")
+	}
+	return printResult(o, answer, false)
 }
 
 // printResult says in a line what was changed, or as a plan all that would be.

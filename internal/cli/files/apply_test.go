@@ -28,6 +28,25 @@ const applied = `{"result":"Success","revision":7,"unchanged":1,"changes":[{"kin
 const document = "apiVersion: netlox/v1\nkind: Loadbalancer\nmetadata:\n  name: test\nspec:\n  serviceArguments: {externalIP: 20.20.20.1, port: 2020, protocol: tcp}\n" +
 	"  endpoints:\n  - {endpointIP: 31.31.31.1, targetPort: 5001, weight: 1}\n"
 
+// TestApplyNothingToConfirm: without a change nothing waits for confirmation, and the answer says so.
+func TestApplyNothingToConfirm(t *testing.T) {
+	t.Parallel()
+	s := clitest.NewServer(t, 200, `{"result":"Success","revision":7,"unchanged":1,"changes":[]}`)
+	got := clitest.Run(t, oneYAML, s.At("apply -f - --confirm=5")...)
+	if want := (clitest.Result{Stdout: "unchanged: there is no change to confirm\n"}); got != want {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestConfirmed: confirm prints which revision was confirmed, and by which user.
+func TestConfirmed(t *testing.T) {
+	t.Parallel()
+	s := clitest.NewServer(t, 200, `{"result":"Success","message":"revision 9 confirmed by root"}`)
+	if got := clitest.Run(t, "", s.At("confirm")...); got != (clitest.Result{Stdout: "revision 9 confirmed by root\n"}) {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestApply(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

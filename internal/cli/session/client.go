@@ -220,8 +220,15 @@ func errorInside(body []byte) error {
 	return nil
 }
 
-// Done prints the answer of a change.
-func (o *Options) Done(body []byte) error { return o.answered(body, "success") }
+// Done prints the answer of a change: its message if it has one.
+func (o *Options) Done(body []byte) error {
+	word := "success"
+	var r v1.Result
+	if json.Unmarshal(body, &r) == nil && r.Message != "" {
+		word = OneLine(r.Message)
+	}
+	return o.answered(body, word)
+}
 
 // Deleted is Done with how many objects were deleted. A negative number is not known.
 func (o *Options) Deleted(body []byte, count int, what string) error {
