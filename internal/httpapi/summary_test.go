@@ -160,7 +160,7 @@ func TestConnectionsAndDrops(t *testing.T) {
 	}
 	b.fake.drops = map[string]uint64{"no-endpoint": 5}
 	w := b.call("GET", BaseURL+"/status/drops", "")
-	if !strings.Contains(w.Body.String(), `"packets":5,"reason":"no-endpoint","remedy":"loxicmd get lb`) || !strings.Contains(w.Body.String(), `"reason":"rule"`) {
+	if !strings.Contains(w.Body.String(), `"packets":5,"reason":"no-endpoint","remedy":"undrain or add an endpoint`) || !strings.Contains(w.Body.String(), `"reason":"rule"`) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
