@@ -92,7 +92,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// list is what is found by pages of such a size, and is what is meant.
+// list is what is found by pages of such a size, and is what is meant, without ages: they grow from one list to the next.
 func (t *Table) list(tb testing.TB, sought lb.Sought, size int, is func(*lb.Connection) bool) (found []lb.Connection) {
 	tb.Helper()
 	for place := 0; ; {
@@ -102,6 +102,7 @@ func (t *Table) list(tb testing.TB, sought lb.Sought, size int, is func(*lb.Conn
 				return false
 			}
 			if is(&c) {
+				c.Age, c.Idle = 0, 0
 				found = append(found, c)
 				left--
 			}
