@@ -64,6 +64,11 @@ type cutter struct {
 func (k *cutter) choose(ids []uint16, at *regions) cut {
 	k.takeSample(ids)
 	c, ok := k.divide(ids, at)
+	if ok && k.spreads(ids, c, at) { // the sample misleads
+		k.sampleWide(ids, c, at)
+		c, ok = k.divide(ids, at)
+		ok = ok && !k.spreads(ids, c, at)
+	}
 	if !ok {
 		c = k.decide(ids, at)
 	}
@@ -109,14 +114,39 @@ func (k *cutter) takeSample(ids []uint16) {
 	}
 }
 
+// sampleWide replaces half of the sample by rules that a cut puts in many children, evenly.
+func (k *cutter) sampleWide(ids []uint16, c cut, at *regions) {
+	var wide []uint16
+	for _, id := range ids {
+		if _, n := c.places(k.clip(id, c.word, at[c.word])); n > spread {
+			wide = append(wide, id)
+		}
+	}
+	half := min(len(k.sample)/2, len(wide))
+	for i := range half {
+		k.sample[2*i] = wide[i*len(wide)/half]
+	}
+	k.steps += len(ids)
+}
+
+// spreads reports whether a cut puts rules in more children than it may, by all rules of a list.
+func (k *cutter) spreads(ids []uint16, c cut, at *regions) bool {
+	k.clipAll(ids, c.word, at[c.word])
+	all, _ := k.weigh(c, 1)
+	return all > spread*float64(len(ids))
+}
+
 // clipSample notes the ranges of the sample in one word.
-func (k *cutter) clipSample(w int, at region) {
+func (k *cutter) clipSample(w int, at region) { k.clipAll(k.sample, w, at) }
+
+// clipAll notes the ranges of rules in one word.
+func (k *cutter) clipAll(ids []uint16, w int, at region) {
 	k.ranges = k.ranges[:0]
-	for _, id := range k.sample {
+	for _, id := range ids {
 		lo, hi := k.clip(id, w, at)
 		k.ranges = append(k.ranges, [2]uint32{lo, hi})
 	}
-	k.steps += len(k.sample)
+	k.steps += len(ids)
 }
 
 // decide finds a cut for rules that overlap. A list ends at a rule that matches the whole region, so
@@ -141,8 +171,7 @@ func (k *cutter) decide(ids []uint16, at *regions) (c cut) {
 	if same := top - 1 - k.differ(head, c.word, at[c.word]); same > fewBits {
 		guard := cut{word: c.word, bits: min(same, guardBits)}
 		guard.shift = top - guard.bits
-		k.clipSample(c.word, at[c.word])
-		if all, _ := k.weigh(guard, 1); all <= spread*float64(len(k.sample)) {
+		if !k.spreads(ids, guard, at) {
 			return guard
 		}
 	}

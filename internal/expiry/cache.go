@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// mostKnown bounds how many files a cache knows. One that has more begins anew.
+// mostKnown bounds how many files a cache knows. A full cache is emptied.
 const mostKnown = 1000
 
 // Cache knows when the certificates of files end, as long as those are not changed.

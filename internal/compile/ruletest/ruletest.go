@@ -118,6 +118,7 @@ func Hostile(n int, rng *rand.Rand) map[string][]lb.Rule {
 		"halves of ports": rule(func(int) lb.Rule {
 			return lb.Rule{SourcePorts: ports(32768), DestinationPorts: ports(32768)}
 		}),
+		"hosts at the places of a sample": misleading(n),
 		"one field each": rule(func(i int) lb.Rule {
 			switch i % 4 {
 			case 0:
@@ -130,6 +131,27 @@ func Hostile(n int, rng *rand.Rand) map[string][]lb.Rule {
 			return lb.Rule{DestinationPorts: ports(100), Protocol: 6}
 		}),
 	}
+}
+
+// misleading are rules of which those at even distances, as a sample has them, are hosts, and the others one network.
+func misleading(n int) []lb.Rule {
+	sampled := map[int]bool{}
+	for i := range 96 {
+		sampled[i*n/96], sampled[n-1-i*n/96] = true, true // in either order
+	}
+	return distinct(n, func(i int) lb.Rule {
+		port := uint16(1 + i)
+		r := lb.Rule{
+			Preference: uint16(i), Protocol: 6,
+			Source:           netip.MustParsePrefix("10.1.0.0/16"),
+			DestinationPorts: lb.RulePorts{Min: port, Max: port},
+		}
+		if sampled[i] {
+			r.Source = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 6), byte(i << 2)}), 32)
+			r.DestinationPorts = lb.RulePorts{}
+		}
+		return r
+	})
 }
 
 // distinct calls one until it has made n rules that differ.
