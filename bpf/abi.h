@@ -604,8 +604,11 @@ struct endpoint_outcomes {
 	__u32 last_client; /* hash of the client that sent the last SYN */
 	__u32 clients; /* SYNs of another client than the SYN before */
 	__u32 served; /* sampled connections in which the endpoint has sent data */
-	__u32 stalled; /* those in which the client has, and the endpoint none for SAMPLE_STALL seconds */
-	__u32 pad[3];
+	/* those in which the client has, and the endpoint none for SAMPLE_STALL seconds:
+	 * only if the client differs from last_stalled */
+	__u32 stalled;
+	__u32 last_stalled; /* hash of the client of the last one that stalled */
+	__u32 pad[2];
 };
 _Static_assert(sizeof(struct endpoint_outcomes) == CACHE_LINE / 2, "ABI");
 
@@ -616,6 +619,7 @@ enum sample_layout {
 	SAMPLE_STALL = 3, /* seconds */
 	SAMPLE_QUIET = 2, /* seconds that a client has to send data */
 	TRIALS = 64, /* a power of two */
+	TRIAL_WAIT = 3, /* seconds that a trial is for known clients alone */
 };
 
 /* A connection that has just become assured, and is watched until the endpoint sends

@@ -64,19 +64,36 @@ __noinline int judge_sample(struct connection_sample *s)
 	answered = peer->seq_end - s->endpoint_first;
 	if (answered > 0) /* a FIN counts: the program has closed it */
 		return JUDGED_SERVED;
-	if (peer_word & STATE_SENT_RST)
+	if (word & CONN_RESET) /* by either side: no answer can follow */
 		return JUDGED_NOT;
 	sent = c->seq_end - s->client_first - !!(word & CONN_FIN_CLIENT);
 	return judge_silent(s, c, sent, now);
 }
 
-static __always_inline void judge_count(__u32 endpoint, bool served)
+/* Counts a connection without an answer, unless its client had the one before, too: one
+ * client alone takes no endpoint out. */
+static __always_inline void judge_count_stall(struct endpoint_outcomes *row,
+					      const struct ip_addr *client)
+{
+	const __u32 hash = client_hash(client);
+
+	if (row->last_stalled == hash)
+		return;
+	row->last_stalled = hash;
+	__sync_fetch_and_add(&row->stalled, 1);
+}
+
+static __always_inline void judge_count(__u32 endpoint, bool served,
+					const struct ip_addr *client)
 {
 	struct endpoint_outcomes *row = outcomes_find(endpoint);
 
 	if (!row)
 		return;
-	__sync_fetch_and_add(served ? &row->served : &row->stalled, 1);
+	if (served)
+		__sync_fetch_and_add(&row->served, 1);
+	else
+		judge_count_stall(row, client);
 	judged_endpoints[endpoint / 64 % (OUTCOME_ROWS / 64)] |=
 		1ULL << (endpoint % 64);
 }
@@ -97,7 +114,8 @@ static long judge_place(__u32 place, void *unused)
 	if (judgement == JUDGED_LATER)
 		return 0;
 	if (judgement != JUDGED_NOT)
-		judge_count(endpoint, judgement == JUDGED_SERVED);
+		judge_count(endpoint, judgement == JUDGED_SERVED,
+			    &s->key.saddr);
 	s->since = 0;
 	return 0;
 }

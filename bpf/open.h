@@ -128,7 +128,7 @@ static __always_inline enum verdict choose_at(struct packet *p,
 static __always_inline enum verdict choose(struct packet *p, struct opening *o)
 {
 	o->choice.is_held = false;
-	if (unlikely(o->outward.is) || trial_take(o))
+	if (unlikely(o->outward.is) || trial_take(p, o))
 		return VERDICT_CONTINUE;
 	if (o->service.algorithm == ALGORITHM_PERSIST) {
 		o->choice.is_held = persist_lookup(o, p);

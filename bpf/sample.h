@@ -66,15 +66,6 @@ handshake_completed(const struct packet *p, const struct connection *client,
 	return 0;
 }
 
-/* Returns 32 bits that stand for a client: an address, of IPv6 a network of 64 bits. */
-static __always_inline __u32 client_hash(const struct ip_addr *client)
-{
-	__u64 part = is_mapped_ipv4(client) ? ip_addr_low(client) :
-					      ip_addr_high(client);
-
-	return part * HASH_FACTOR >> 32;
-}
-
 /* Counts a SYN that opens a connection. Global (verifier 1). */
 __noinline __maybe_unused int handshake_opened(const struct packet *p,
 					       __u32 endpoint)

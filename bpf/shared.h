@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include "abi.h"
+#include "address.h"
 #include "packet.h"
 #include "surge.h"
 
@@ -45,6 +46,15 @@ static __always_inline struct endpoint_outcomes *outcomes_find(__u32 endpoint)
 		return NULL;
 	asm volatile("" : "+r"(endpoint)); /* verifier 5 */
 	return &outcomes[endpoint & (OUTCOME_ROWS - 1)];
+}
+
+/* Returns 32 bits that stand for a client: an address, of IPv6 a network of 64 bits. */
+static __always_inline __u32 client_hash(const struct ip_addr *client)
+{
+	__u64 part = is_mapped_ipv4(client) ? ip_addr_low(client) :
+					      ip_addr_high(client);
+
+	return part * HASH_FACTOR >> 32;
 }
 
 /* By when user space sweeps the connection table again, in jiffies; 0: it has not

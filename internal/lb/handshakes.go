@@ -66,5 +66,7 @@ type Outcomes struct {
 	Completed uint32 // handshakes that clients have completed
 	Clients   uint32 // SYNs of another client than the SYN before
 	Served    uint32 // sampled connections in which the endpoint has sent data
-	Stalled   uint32 // those in which the client has sent data, and the endpoint none for 3 s
+	// Stalled counts those in which the client has sent data, and the endpoint none for 3 s. A client
+	// counts once in a row.
+	Stalled uint32
 }

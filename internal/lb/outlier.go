@@ -63,8 +63,9 @@ func (s *Service) JudgesHandshakes() bool {
 // TakesOutliersOut reports whether an endpoint leaves the rotation when clients' handshakes with it fail.
 func (s *Service) TakesOutliersOut() bool { return s.JudgesHandshakes() && len(s.Endpoints) > 1 }
 
-// HeedsResets tells whether connections that an endpoint resets count against it. Where the client's address decides which endpoint it
-// gets, one client that provokes resets could have that endpoint taken out.
+// HeedsResets reports whether connections that an endpoint resets, or never answers, count against
+// it. Where the client's address decides which endpoint it gets, one client that provokes resets, or
+// never completes its requests, could have that endpoint taken out.
 func (s *Service) HeedsResets() bool {
 	return s.Outlier == OutlierOn || !slices.Contains([]Algorithm{Hash, Persist}, s.Algorithm)
 }

@@ -95,13 +95,14 @@ type SweepDefaultRoute struct {
 }
 
 type SweepEndpointOutcomes struct {
-	_          structs.HostLayout
-	Completed  uint32
-	LastClient uint32
-	Clients    uint32
-	Served     uint32
-	Stalled    uint32
-	Pad        [3]uint32
+	_           structs.HostLayout
+	Completed   uint32
+	LastClient  uint32
+	Clients     uint32
+	Served      uint32
+	Stalled     uint32
+	LastStalled uint32
+	Pad         [2]uint32
 }
 
 type SweepFindFilter struct {

@@ -278,13 +278,14 @@ const (
 )
 
 type TcEndpointOutcomes struct {
-	_          structs.HostLayout
-	Completed  uint32
-	LastClient uint32
-	Clients    uint32
-	Served     uint32
-	Stalled    uint32
-	Pad        [3]uint32
+	_           structs.HostLayout
+	Completed   uint32
+	LastClient  uint32
+	Clients     uint32
+	Served      uint32
+	Stalled     uint32
+	LastStalled uint32
+	Pad         [2]uint32
 }
 
 type TcEndpointState struct {
@@ -858,6 +859,7 @@ const (
 	TcSampleLayoutSAMPLE_STALL         TcSampleLayout = 3
 	TcSampleLayoutSAMPLE_QUIET         TcSampleLayout = 2
 	TcSampleLayoutTRIALS               TcSampleLayout = 64
+	TcSampleLayoutTRIAL_WAIT           TcSampleLayout = 3
 )
 
 type TcSecretKeys struct {
@@ -1300,6 +1302,7 @@ const (
 	TcVarTraceTurnMost          = "trace_turn_most"
 	TcVarTraceTurns             = "trace_turns"
 	TcVarTraceUntil             = "trace_until"
+	TcVarTrialMet               = "trial_met"
 	TcVarTrials                 = "trials"
 	TcVarWakes                  = "wakes"
 	TcVarWatching               = "watching"
@@ -1482,6 +1485,7 @@ type TcVariableSpecs struct {
 	TraceTurnMost          *ebpf.VariableSpec `ebpf:"trace_turn_most"`
 	TraceTurns             *ebpf.VariableSpec `ebpf:"trace_turns"`
 	TraceUntil             *ebpf.VariableSpec `ebpf:"trace_until"`
+	TrialMet               *ebpf.VariableSpec `ebpf:"trial_met"`
 	Trials                 *ebpf.VariableSpec `ebpf:"trials"`
 	Wakes                  *ebpf.VariableSpec `ebpf:"wakes"`
 	Watching               *ebpf.VariableSpec `ebpf:"watching"`
@@ -1700,6 +1704,7 @@ type TcVariables struct {
 	TraceTurnMost          *ebpf.Variable `ebpf:"trace_turn_most"`
 	TraceTurns             *ebpf.Variable `ebpf:"trace_turns"`
 	TraceUntil             *ebpf.Variable `ebpf:"trace_until"`
+	TrialMet               *ebpf.Variable `ebpf:"trial_met"`
 	Trials                 *ebpf.Variable `ebpf:"trials"`
 	Wakes                  *ebpf.Variable `ebpf:"wakes"`
 	Watching               *ebpf.Variable `ebpf:"watching"`

@@ -73,13 +73,14 @@ type TcTraceDefaultRoute struct {
 }
 
 type TcTraceEndpointOutcomes struct {
-	_          structs.HostLayout
-	Completed  uint32
-	LastClient uint32
-	Clients    uint32
-	Served     uint32
-	Stalled    uint32
-	Pad        [3]uint32
+	_           structs.HostLayout
+	Completed   uint32
+	LastClient  uint32
+	Clients     uint32
+	Served      uint32
+	Stalled     uint32
+	LastStalled uint32
+	Pad         [2]uint32
 }
 
 type TcTraceFragment struct {
@@ -657,6 +658,7 @@ const (
 	TcTraceVarTraceTurnMost          = "trace_turn_most"
 	TcTraceVarTraceTurns             = "trace_turns"
 	TcTraceVarTraceUntil             = "trace_until"
+	TcTraceVarTrialMet               = "trial_met"
 	TcTraceVarTrials                 = "trials"
 	TcTraceVarWakes                  = "wakes"
 	TcTraceVarWatching               = "watching"
@@ -839,6 +841,7 @@ type TcTraceVariableSpecs struct {
 	TraceTurnMost          *ebpf.VariableSpec `ebpf:"trace_turn_most"`
 	TraceTurns             *ebpf.VariableSpec `ebpf:"trace_turns"`
 	TraceUntil             *ebpf.VariableSpec `ebpf:"trace_until"`
+	TrialMet               *ebpf.VariableSpec `ebpf:"trial_met"`
 	Trials                 *ebpf.VariableSpec `ebpf:"trials"`
 	Wakes                  *ebpf.VariableSpec `ebpf:"wakes"`
 	Watching               *ebpf.VariableSpec `ebpf:"watching"`
@@ -1057,6 +1060,7 @@ type TcTraceVariables struct {
 	TraceTurnMost          *ebpf.Variable `ebpf:"trace_turn_most"`
 	TraceTurns             *ebpf.Variable `ebpf:"trace_turns"`
 	TraceUntil             *ebpf.Variable `ebpf:"trace_until"`
+	TrialMet               *ebpf.Variable `ebpf:"trial_met"`
 	Trials                 *ebpf.Variable `ebpf:"trials"`
 	Wakes                  *ebpf.Variable `ebpf:"wakes"`
 	Watching               *ebpf.Variable `ebpf:"watching"`

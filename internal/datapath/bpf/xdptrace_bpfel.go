@@ -73,13 +73,14 @@ type XdpTraceDefaultRoute struct {
 }
 
 type XdpTraceEndpointOutcomes struct {
-	_          structs.HostLayout
-	Completed  uint32
-	LastClient uint32
-	Clients    uint32
-	Served     uint32
-	Stalled    uint32
-	Pad        [3]uint32
+	_           structs.HostLayout
+	Completed   uint32
+	LastClient  uint32
+	Clients     uint32
+	Served      uint32
+	Stalled     uint32
+	LastStalled uint32
+	Pad         [2]uint32
 }
 
 type XdpTraceFragment struct {

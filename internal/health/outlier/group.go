@@ -90,10 +90,10 @@ func (r *reading) update(row *lb.HandshakeRow, number uint32, resets bool) (news
 		opened: uint64(now[opened] - was[opened]), answered: uint64(now[answered] - was[answered]), repeated: uint64(now[repeated] - was[repeated]),
 		refused: uint64(now[refused] - was[refused]), unreachable: uint64(now[unreachable] - was[unreachable]),
 		completed: uint64(now[completed] - was[completed]), clients: uint64(now[clients] - was[clients]),
-		served: uint64(now[served] - was[served]), stalled: uint64(now[stalled] - was[stalled]),
+		served: uint64(now[served] - was[served]),
 	}
 	if resets {
-		news.reset = uint64(now[reset] - was[reset])
+		news.reset, news.stalled = uint64(now[reset]-was[reset]), uint64(now[stalled]-was[stalled])
 	}
 	if news.answered > 0 {
 		r.settle(&row.Count)

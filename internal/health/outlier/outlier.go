@@ -36,7 +36,7 @@ const (
 // Service is one whose endpoints are compared with each other.
 type Service struct {
 	Key    lb.Key
-	Resets bool                     // connections that are reset count
+	Resets bool                     // connections that are reset, or have no answer, count
 	Levels map[netip.AddrPort]uint8 // of backups; nil: it has none
 }
 

@@ -153,15 +153,16 @@ func (a *answers) since(number uint32) answers {
 // usual estimates the share of connections that stall (Jeffreys' prior: few connections say little).
 func (a *answers) usual() float64 { return (float64(a.bad) + 0.5) / (float64(a.good+a.bad) + 1) }
 
-// hangs reports whether so many connections in a row stalled that chance is no explanation, while most
-// siblings answer.
+// hangs reports whether so many connections in a row stalled that chance is no explanation, while
+// most siblings answer. Services in which the client chooses the endpoint do not judge it: one client
+// with two addresses could fill the sample of an endpoint with requests that it never completes.
 func (t *target) hangs(number uint32) bool {
 	if t.out || t.stalls < leastStalls {
 		return false
 	}
 	for _, g := range t.groups {
 		own, others, ok := g.answersBeside(t, number)
-		if !ok {
+		if !ok || !g.Resets {
 			continue
 		}
 		usual := others.usual()

@@ -2,9 +2,12 @@ package outlier
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"loxilb/internal/lb"
 )
 
 // until ticks for d. Endpoints accept every connection of our own.
@@ -261,6 +264,59 @@ func TestAllHang(t *testing.T) {
 	})
 	if len(s.news) > 0 {
 		t.Errorf("%q", s.news)
+	}
+}
+
+// TestStallsThatClientsChoose: where clients choose the endpoint, their silent connections take it out
+// of no service, since a client may leave its requests unfinished. Nor does that service say how often
+// connections of another one stall.
+func TestStallsThatClientsChoose(t *testing.T) {
+	t.Parallel()
+	other := web
+	other.Port = 443
+	for _, c := range []struct {
+		name     string
+		services []Service
+		stall    func(rows, others []lb.HandshakeRow)
+		out      bool
+	}{
+		{"rr", []Service{{Key: web, Resets: true}}, func(rows, _ []lb.HandshakeRow) { rows[0].Stalled++ }, true},
+		{"hash", []Service{{Key: web}}, func(rows, _ []lb.HandshakeRow) { rows[0].Stalled++ }, false},
+		{"hash, and rr", []Service{{Key: web}, {Key: other, Resets: true}}, func(rows, others []lb.HandshakeRow) {
+			rows[0].Stalled++
+			others[0].Completed++ // it takes part in the other service
+			others[1].Served++
+			others[2].Served++
+		}, false},
+		{"hash, and rr where all stall", []Service{{Key: web}, {Key: other, Resets: true}}, func(_, others []lb.HandshakeRow) {
+			for i := range others {
+				others[i].Stalled++
+			}
+		}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, 3)
+			r.d.Watch(c.services)
+			others := slices.Clone(r.rows)
+			r.pass(time.Minute, func(turn int) {
+				for i := range r.rows {
+					r.serve(i, 1)
+					if i > 0 || turn <= 100 {
+						r.rows[i].Served++
+					}
+				}
+				if turn > 100 {
+					c.stall(r.rows, others)
+				} else {
+					others[turn%3].Served++
+				}
+				r.d.Observe(other, others)
+			})
+			if r.ejected("without an answer for 3 s") != c.out {
+				t.Errorf("%q", r.news)
+			}
+		})
 	}
 }
 

@@ -91,7 +91,7 @@ func TestAnswersElsewhere(t *testing.T) {
 	begun := time.Now()
 	r.EventuallyShows("get ep", "32.32.32.1_none_5001", " down ", "its answers take another way")
 	t.Logf("it is out after %s", time.Since(begun).Round(100*time.Millisecond))
-	r.EventuallyShows("get ep", "32.32.32.1_tcp_5001", " down ", ": accepts connections")
+	r.EventuallyShows("get ep", "32.32.32.1_tcp_5001", " down ", "accepts connections")
 	route("del")
 	labtest.Eventually(t, 2*rig.Patience, func(context.Context) error { // the next trial
 		if out := endpointsOut(r.Rig); len(out) > 0 {
