@@ -157,6 +157,8 @@ type API struct {
 
 	started     time.Time
 	walks       chan struct{} // holds a value for each walk through all connections
+	walkWait    time.Duration // walkWait, but in tests
+	walkers     shares        // of walks, running or waiting
 	whole       chan struct{} // holds a value for each answer with everything there is
 	unread      chan struct{} // holds a value for each large answer that is being read
 	followers   shares        // of events
@@ -184,7 +186,7 @@ func New(o Options) *API {
 		o.Lines = logring.New()
 	}
 	a := &API{
-		started: time.Now(), walks: make(chan struct{}, wholeWalks),
+		started: time.Now(), walks: make(chan struct{}, wholeWalks), walkWait: walkWait,
 		stall: stallLimit, logins: access.NewLimiter(), meta: sync.OnceValues(metaOfRequests),
 		Options: o, Explanations: explain.Explanations{Explainer: o.Explainer}, Drops: drops.New(o.DataPath), mux: http.NewServeMux(), codec: newCodec(o.Compat),
 		bodies: make(chan struct{}, maxBodies), largeBodies: make(chan struct{}, 1), waitingBodies: make(chan struct{}, maxBodies), unread: make(chan struct{}, maxUnread), whole: make(chan struct{}, maxWhole),
@@ -204,7 +206,7 @@ func New(o Options) *API {
 		Tracer: o.DataPath, Store: o.Store, Interfaces: o.Interfaces, Follow: a.follow,
 		Broke: func(err error) { a.Log.Error("packets could not be traced any longer", "error", err) },
 	})
-	a.followers.limits, a.watchers.limits = eventStreams(), watches()
+	a.followers.limits, a.watchers.limits, a.walkers.limits = eventStreams(), watches(), wholeWalkers()
 	a.kinds = a.objectKinds()
 	a.metricsOff.Store(o.MetricsOff)
 	a.closing, a.close = context.WithCancel(context.Background())

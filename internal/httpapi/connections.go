@@ -38,22 +38,17 @@ func (a *API) GetConnections(w http.ResponseWriter, r *http.Request, params v1.G
 	}
 	sought := f.sought()
 	sought.Requests = !sought.All()
-	if order != nil {
-		done, ok := a.walkAll(r)
-		if !ok {
-			return
-		}
-		defer done()
-	}
 	list := connectionPage{window: part, order: order, down: down}
-	_, err := a.DataPath.ConnectionsFrom(r.Context(), 0, sought, func(c lb.Connection) bool {
-		if !c.Reply && f.matches(&c) {
-			list.add(&c)
-		}
-		return !params.Uncounted || order != nil || len(list.rows) < part.Limit
-	})
-	if err != nil {
-		refuse(http.StatusServiceUnavailable, "the connections can't be read: %v", err).write(w)
+	walk := func() error {
+		_, err := a.DataPath.ConnectionsFrom(r.Context(), 0, sought, func(c lb.Connection) bool {
+			if !c.Reply && f.matches(&c) {
+				list.add(&c)
+			}
+			return !params.Uncounted || order != nil || len(list.rows) < part.Limit
+		})
+		return err
+	}
+	if order != nil && !a.walkAll(w, r, walk) || order == nil && !walked(w, walk()) {
 		return
 	}
 	out := v1.ConnectionList{Total: list.total, ConnectionAttr: []v1.Connection{}}

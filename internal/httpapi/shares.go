@@ -11,17 +11,18 @@ import (
 // are not administrators leave a part of it to administrators, and to each other.
 type shareLimits struct {
 	all, users, user int
-	verb             string // "follows events"
+	verb             string // "follow events"
+	instead          string // "ask for a list"
 }
 
 // eventStreams are the streams of events, rates and traces.
 func eventStreams() shareLimits {
-	return shareLimits{all: 64, users: 48, user: 16, verb: "follow events"}
+	return shareLimits{all: 64, users: 48, user: 16, verb: "follow events", instead: "ask for a list"}
 }
 
 // watches are the streams of connections. The packet path has four places; one is left for the flow log.
 func watches() shareLimits {
-	return shareLimits{all: 3, users: 2, user: 1, verb: "watch connections"}
+	return shareLimits{all: 3, users: 2, user: 1, verb: "watch connections", instead: "ask for a list"}
 }
 
 // shares counts what clients hold.
@@ -40,9 +41,9 @@ func (s *shares) enter(who *principal) *problem {
 	user := who.role != access.Admin
 	switch {
 	case s.all >= s.limits.all || user && s.users >= s.limits.users:
-		return refuse(http.StatusServiceUnavailable, "%d clients %s already, which is the limit: try again later, or ask for a list", s.all, s.limits.verb)
+		return refuse(http.StatusServiceUnavailable, "%d clients %s already, which is the limit: try again later, or %s", s.all, s.limits.verb, s.limits.instead)
 	case user && s.of[who.name] >= s.limits.user:
-		return refuse(http.StatusServiceUnavailable, "%d clients of user %s %s already, which is the limit for a user: close other pages, or ask for a list", s.limits.user, who.name, s.limits.verb)
+		return refuse(http.StatusServiceUnavailable, "%d clients of user %s %s already, which is the limit for a user: close other pages, or %s", s.limits.user, who.name, s.limits.verb, s.limits.instead)
 	}
 	s.add(who, 1)
 	return nil

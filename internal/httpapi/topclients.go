@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"time"
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/httpapi/topclients"
@@ -16,14 +17,45 @@ import (
 // memory and, with a million connections, a second of a processor.
 const wholeWalks = 2
 
-// walkAll waits for its turn to read the whole table. false: the client has gone.
-func (a *API) walkAll(r *http.Request) (done func(), ok bool) {
+// walkWait is how long a request waits for its turn to read the whole table.
+const walkWait = 5 * time.Second
+
+// wholeWalkers are the requests that read the whole table or wait for their turn.
+func wholeWalkers() shareLimits {
+	return shareLimits{all: 16, users: 12, user: 4, verb: "read all connections", instead: "ask for an unsorted list"}
+}
+
+// walkAll runs a walk through the whole table when its turn comes. The turn ends with the walk, before
+// the answer is written: a slow reader must not hold it. It answers itself if it returns false.
+func (a *API) walkAll(w http.ResponseWriter, r *http.Request, walk func() error) bool {
+	who := principalOf(r)
+	if p := a.walkers.enter(who); p != nil {
+		w.Header().Set("Retry-After", "5")
+		p.write(w)
+		return false
+	}
+	defer a.walkers.leave(who)
+	late := time.NewTimer(a.walkWait)
+	defer late.Stop()
 	select {
 	case a.walks <- struct{}{}:
-		return func() { <-a.walks }, true
+		defer func() { <-a.walks }()
 	case <-r.Context().Done():
-		return nil, false
+		return false
+	case <-late.C:
+		w.Header().Set("Retry-After", "5")
+		refuse(http.StatusServiceUnavailable, "%d other requests are reading all connections: try again", wholeWalks).write(w)
+		return false
 	}
+	return walked(w, walk())
+}
+
+// walked answers with the error of a walk, and reports whether there is none.
+func walked(w http.ResponseWriter, err error) bool {
+	if err != nil {
+		refuse(http.StatusServiceUnavailable, "the connections can't be read: %v", err).write(w)
+	}
+	return err == nil
 }
 
 // GetClients answers with the clients that have the most connections or traffic.
@@ -50,23 +82,19 @@ func (a *API) GetClients(w http.ResponseWriter, r *http.Request, params v1.GetCl
 		p.write(w)
 		return
 	}
-	done, ok := a.walkAll(r)
-	if !ok {
-		return
-	}
-	defer done()
 	counter := topclients.New(order, topclients.Most, bits4, bits6)
-	_, err := a.DataPath.ConnectionsFrom(r.Context(), 0, f.sought(), func(c lb.Connection) bool {
-		if f.matches(&c) {
-			counter.Add(clientOf(&c).Addr(), &c)
-		}
-		return true
+	ok := a.walkAll(w, r, func() error {
+		_, err := a.DataPath.ConnectionsFrom(r.Context(), 0, f.sought(), func(c lb.Connection) bool {
+			if f.matches(&c) {
+				counter.Add(clientOf(&c).Addr(), &c)
+			}
+			return true
+		})
+		return err
 	})
-	if err != nil {
-		refuse(http.StatusServiceUnavailable, "the connections can't be read: %v", err).write(w)
-		return
+	if ok {
+		writeJSON(w, clientList(counter, part.Limit))
 	}
-	writeJSON(w, clientList(counter, part.Limit))
 }
 
 // prefixBits takes a length of prefixes, up to that of the address that it has so far.
