@@ -64,9 +64,17 @@ func Open(path string) (*os.File, error) {
 	return f, nil
 }
 
-// closeToOthers makes a directory its owner's alone (0700), so that others cannot lock it. It leaves a
-// directory alone that is shared on purpose: of another owner, or with the sticky bit, as /tmp is.
-func closeToOthers(dir *os.File) error {
+// SharedError says that others can read a directory, and might need to: it is not the caller's alone.
+type SharedError struct{ Path string }
+
+func (e *SharedError) Error() string {
+	return "directory " + e.Path + " is open to other users and holds other files than loxilb's: choose another one, or close it (chmod 700)"
+}
+
+// closeToOthers makes a directory its owner's alone (0700), so that others cannot lock it. It returns a
+// *SharedError if its names are not the caller's own. It leaves a directory alone that is shared on
+// purpose: of another owner, or with the sticky bit, as /tmp is.
+func closeToOthers(dir *os.File, own func(names []string) bool) error {
 	var s unix.Stat_t
 	if err := unix.Fstat(int(dir.Fd()), &s); err != nil {
 		return err
@@ -74,16 +82,37 @@ func closeToOthers(dir *os.File) error {
 	if s.Mode&0o077 == 0 || s.Mode&unix.S_ISVTX != 0 || int(s.Uid) != os.Geteuid() {
 		return nil
 	}
-	err := unix.Fchmod(int(dir.Fd()), 0o700)
+	names, err := namesIn(dir)
+	if err != nil {
+		return err
+	}
+	if !own(names) {
+		return &SharedError{dir.Name()}
+	}
+	err = unix.Fchmod(int(dir.Fd()), 0o700)
 	if errors.Is(err, unix.EROFS) {
 		return nil
 	}
 	return err
 }
 
-// TryDir locks a directory without waiting, or returns a *HeldError. Others lose their access to it.
-func TryDir(dir *os.File) error {
-	if err := closeToOthers(dir); err != nil {
+// namesIn lists a directory by a descriptor of its own, whose position others do not share.
+func namesIn(dir *os.File) ([]string, error) {
+	again, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()))
+	if err != nil {
+		return nil, err
+	}
+	names, err := again.Readdirnames(-1)
+	return names, errors.Join(err, again.Close())
+}
+
+// TryDir locks a directory without waiting, or returns a *HeldError. It closes the directory to others if
+// all that it holds is the caller's own; else it changes and locks nothing, and returns a *SharedError.
+func TryDir(dir *os.File, own func(names []string) bool) error {
+	if err := closeToOthers(dir, own); err != nil {
+		if shared := (*SharedError)(nil); errors.As(err, &shared) {
+			return err
+		}
 		return &fs.PathError{Op: "chmod", Path: dir.Name(), Err: err}
 	}
 	return Try(dir)

@@ -85,6 +85,32 @@ func openDir(t *testing.T) string {
 	return dir
 }
 
+func anyNames([]string) bool { return true }
+
+// A directory that holds what is not the caller's stays open to others, and is not locked.
+func TestSharedDirectoryStays(t *testing.T) {
+	t.Parallel()
+	dir := openDir(t)
+	if err := os.WriteFile(filepath.Join(dir, "passwd"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close() //nolint:errcheck // of a test
+	shared := (*SharedError)(nil)
+	if err := TryDir(d, func(names []string) bool { return names[0] != "passwd" }); !errors.As(err, &shared) {
+		t.Errorf("it is locked: %v", err)
+	}
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o755 {
+		t.Errorf("the mode is changed: %v, %v", info.Mode(), err)
+	}
+	if pid, line := asNobody(t, dir); line != "<nil>" {
+		t.Errorf("process %d of another user: %s", pid, line)
+	}
+}
+
 // Another user cannot lock what this package locks.
 func TestOthersCannotLock(t *testing.T) {
 	t.Parallel()
@@ -110,7 +136,7 @@ func TestOthersCannotLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close() //nolint:errcheck // of a test
-	if err := TryDir(d); err != nil {
+	if err := TryDir(d, anyNames); err != nil {
 		t.Error(err)
 	}
 	if _, line := asNobody(t, dir); !strings.Contains(line, "permission denied") {
@@ -134,7 +160,7 @@ func TestHolderIsNamed(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*retry)
 	defer cancel()
 	begun := time.Now()
-	for name, err := range map[string]error{"TryDir": TryDir(d), "Wait": Wait(ctx, d)} {
+	for name, err := range map[string]error{"TryDir": TryDir(d, anyNames), "Wait": Wait(ctx, d)} {
 		held := (*HeldError)(nil)
 		if !errors.As(err, &held) || held.PID != pid || !errors.Is(err, syscall.EWOULDBLOCK) {
 			t.Errorf("%s: %v, the holder is %d", name, err, pid)

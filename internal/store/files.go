@@ -6,6 +6,9 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -57,7 +60,7 @@ func (osFiles) OpenDir(path string) (directory, error) {
 	if err != nil {
 		return nil, err
 	}
-	return osDirectory{f}, nil
+	return &osDirectory{File: f}, nil
 }
 
 func (osFiles) Create(path string) (file, error) {
@@ -90,13 +93,65 @@ func (f osFile) Datasync() error {
 	return nil
 }
 
-type osDirectory struct{ *os.File }
+type osDirectory struct {
+	*os.File
+	inside *os.File // locked, too: a file in a directory that others can lock; nil: none
+}
+
+// lockName is the file to lock in a directory that others can lock, such as /etc.
+const lockName = "loxilb.lock"
+
+// Lock locks the directory, or a file in it if the directory is not loxilb's alone. Where that file is
+// once, it counts even when the directory has been closed to others since.
+func (d *osDirectory) Lock() error {
+	err := filelock.TryDir(d.File, ownNames)
+	path := filepath.Join(d.Name(), lockName)
+	if shared := (*filelock.SharedError)(nil); err != nil && !errors.As(err, &shared) {
+		return err
+	}
+	if _, missing := os.Lstat(path); missing != nil && err == nil {
+		return nil
+	}
+	if d.inside, err = filelock.Open(path); err != nil {
+		return err
+	}
+	return filelock.Try(d.inside)
+}
+
+// ownNames reports whether a directory holds files of the daemon and none of others. An empty directory
+// might be anybody's.
+func ownNames(names []string) bool {
+	own := func(name string) bool {
+		for _, begin := range []string{journalPrefix, "snapshot.", pastName, lockName, unreadName, "users.json", "audit.jsonl", "kernel-objects", "records"} {
+			if strings.HasPrefix(name, begin) {
+				return true
+			}
+		}
+		return false
+	}
+	return len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool { return !own(name) })
+}
 
 // The kernel drops the lock when the process ends, however it ends. Closing alone would not drop it while a child
 // process, forked and not yet in exec, has a copy of the descriptor.
 
-func (d osDirectory) Lock() error   { return filelock.TryDir(d.File) }
-func (d osDirectory) Unlock() error { return unix.Flock(int(d.Fd()), unix.LOCK_UN) }
+// Unlock drops the locks.
+func (d *osDirectory) Unlock() error {
+	err := unix.Flock(int(d.Fd()), unix.LOCK_UN)
+	if d.inside != nil {
+		err = errors.Join(err, unix.Flock(int(d.inside.Fd()), unix.LOCK_UN))
+	}
+	return err
+}
+
+// Close closes what is open.
+func (d *osDirectory) Close() error {
+	err := d.File.Close()
+	if d.inside != nil {
+		err = errors.Join(err, d.inside.Close())
+	}
+	return err
+}
 
 func syncDir(files fileSystem, path string) error {
 	dir, err := files.OpenDir(path)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -46,7 +47,7 @@ func acquire(dir string) (*Lock, error) {
 	if err := unix.Fstat(int(f.Fd()), &locked); err != nil {
 		return nil, errors.Join(fmt.Errorf("read pin directory: %w", err), f.Close())
 	}
-	err = filelock.TryDir(f)
+	err = filelock.TryDir(f, ownNames)
 	if held := (*filelock.HeldError)(nil); errors.As(err, &held) {
 		_ = f.Close()
 		return nil, &InUseError{held}
@@ -58,6 +59,12 @@ func acquire(dir string) (*Lock, error) {
 		return nil, errors.Join(os.ErrNotExist, f.Close())
 	}
 	return &Lock{f}, nil
+}
+
+// ownNames reports whether nothing in a directory is of others.
+func ownNames(names []string) bool {
+	own := append(linkFolders(), mapsFolder, removedFolder, layoutsPin, witnessPin)
+	return !slices.ContainsFunc(names, func(name string) bool { return !slices.Contains(own, name) })
 }
 
 // Lost says whether the directory was removed behind the holder's back, as `loxilb --detach --force` does: what was

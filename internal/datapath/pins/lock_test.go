@@ -82,3 +82,34 @@ func TestLock(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A directory with pins of others, whom it is open to, is refused and not changed.
+func TestSharedPinDirectory(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(scratch(t), "shared")
+	for _, d := range []string{dir, filepath.Join(dir, "cilium")} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Acquire(dir); err == nil || !strings.Contains(err.Error(), "open to other users") {
+		t.Error(err)
+	}
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o755 {
+		t.Errorf("the mode is changed: %v, %v", info.Mode(), err)
+	}
+	if err := os.Remove(filepath.Join(dir, "cilium")); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := Acquire(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Release() //nolint:errcheck // of a test
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("others can lock it: %v, %v", info.Mode(), err)
+	}
+}
