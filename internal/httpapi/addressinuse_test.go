@@ -12,7 +12,7 @@ import (
 func TestVIPOfAnotherHost(t *testing.T) {
 	t.Parallel()
 	b := newNetBench(t)
-	b.neighbors.learned = []netobj.Neighbor{{Addr: netip.MustParseAddr("10.0.0.7"), Dev: "eth0", MAC: netobj.MAC{2, 0, 0, 0, 0, 7}}}
+	b.neighbors.confirmed = []netobj.Neighbor{{Addr: netip.MustParseAddr("10.0.0.7"), Dev: "eth0", MAC: netobj.MAC{2, 0, 0, 0, 0, 7}}}
 	service := func(vip, more string) string {
 		return `{"serviceArguments":{"externalIP":"` + vip + `","port":80,"protocol":"tcp"` + more + `},"endpoints":[{"endpointIP":"31.31.31.1","targetPort":80,"weight":1}]}`
 	}
@@ -38,8 +38,35 @@ func TestVIPOfAnotherHost(t *testing.T) {
 		}
 	}
 	controlled := newNetBench(t)
-	controlled.neighbors.learned = b.neighbors.learned
+	controlled.neighbors.confirmed = b.neighbors.confirmed
 	if got := controlled.answer("POST", path, service("10.0.0.7", `,"managed":true`)); !strings.HasPrefix(got, "200") {
 		t.Error(got)
 	}
+}
+
+// A VIP of an instance that another node is the master of, and an address that no live host is known to
+// have, are taken.
+func TestVIPOfMaster(t *testing.T) {
+	t.Parallel()
+	b := newNetBench(t)
+	host := []netobj.Neighbor{{Addr: netip.MustParseAddr("10.0.0.7"), Dev: "eth0", MAC: netobj.MAC{2, 0, 0, 0, 0, 7}}}
+	service := func(name, port string) string {
+		return `{"serviceArguments":{"externalIP":"10.0.0.7","port":` + port + `,"protocol":"tcp","name":"` + name + `"},"endpoints":[{"endpointIP":"31.31.31.1","targetPort":80,"weight":1}]}`
+	}
+	post := func(path, body, want string) {
+		t.Helper()
+		if got := b.answer("POST", path, body); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %s", body, got)
+		}
+	}
+	b.neighbors.confirmed = host
+	post("/config/cistate", `{"instance":"mine","state":"MASTER"}`, "200")
+	post("/config/cistate", `{"instance":"theirs","state":"BACKUP"}`, "200")
+	post("/config/loadbalancer", service("a:mine", "80"), "409")
+	post("/config/loadbalancer", service("a", "80"), "409")
+	post("/config/loadbalancer", service("a:theirs", "80"), "200")
+
+	b = newNetBench(t)
+	b.neighbors.learned = host // an entry that is stale
+	post("/config/loadbalancer", service("a", "80"), "200")
 }

@@ -72,8 +72,11 @@ func (k *routeTable) EachSeen(yield func(*netobj.SeenRoute) bool) error {
 
 type neighborTable struct {
 	table[netobj.Neighbor]
-	learned []netobj.Neighbor
+	learned   []netobj.Neighbor
+	confirmed []netobj.Neighbor
 }
+
+func (k *neighborTable) Confirmed() ([]netobj.Neighbor, error) { return k.confirmed, k.err }
 
 func (k *neighborTable) Seen() ([]netobj.Neighbor, error) {
 	return append(k.objects, k.learned...), k.err

@@ -65,6 +65,12 @@ type Routes interface {
 	EachSeen(yield func(*SeenRoute) bool) error
 }
 
+// Neighbors are the hosts whose MAC addresses are known.
+type Neighbors interface {
+	Seen[Neighbor, Neighbor]
+	Confirmed() ([]Neighbor, error) // that are there now, as far as the kernel knows
+}
+
 // Network is the kernel's network: what there is of each kind.
 type Network struct {
 	Devices interface {
@@ -73,7 +79,7 @@ type Network struct {
 	}
 	Addresses Seen[Address, DeviceAddresses]
 	Routes    Routes
-	Neighbors Seen[Neighbor, Neighbor]
+	Neighbors Neighbors
 	FDBs      Seen[FDB, FDB]
 	VLANs     Seen[VLAN, SeenVLAN]
 	Members   Kernel[VLANMember]

@@ -109,6 +109,20 @@ func TestKinds(t *testing.T) {
 	}
 }
 
+// Only hosts that answer, or did lately, are taken for hosts that are there.
+func TestConfirmedNeighbors(t *testing.T) {
+	t.Parallel()
+	a, _ := labtest.Pair(t)
+	k := kernelOf(t, a)
+	for host, state := range map[string]string{"10.1.0.71": "reachable", "10.1.0.72": "stale", "10.1.0.73": "permanent", "10.1.0.74": "noarp"} {
+		labtest.Run(t, a, "ip", "neigh", "add", host, "lladdr", "02:00:00:00:00:77", "dev", "eth0", "nud", state)
+	}
+	list, err := (Neighbors{k}).Confirmed()
+	if err != nil || len(list) != 1 || list[0].Addr.String() != "10.1.0.71" {
+		t.Errorf("confirmed: %v, %v", list, err)
+	}
+}
+
 // TestSeen: what others made is shown, and a route of several ways or of another metric is not taken for one of ours.
 func TestSeen(t *testing.T) {
 	t.Parallel()
