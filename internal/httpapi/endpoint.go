@@ -85,11 +85,6 @@ func (a *API) GetEndpoints(w http.ResponseWriter, r *http.Request, params v1.Get
 		return
 	}
 	observed := a.newObservedEndpoints()
-	answer := func(h *lb.EndpointHealth) *v1.EndpointProbe {
-		e := a.codec.endpointAnswer(h)
-		e.ObservedState = a.codec.observed(observed.state(h))
-		return e
-	}
 	list := listing.List[*lb.EndpointHealth]{
 		Rows: a.endpointsFor(q), Key: func(h *lb.EndpointHealth) string { return h.Key() }, Order: strings.Compare,
 		Also: func(h *lb.EndpointHealth) []string { return []string{h.Addr.String()} },
@@ -110,10 +105,10 @@ func (a *API) GetEndpoints(w http.ResponseWriter, r *http.Request, params v1.Get
 				}
 				return keys
 			}
-			return endpointFields().Values(answer(h), path)
+			return endpointFields().Values(observed.answer(h), path)
 		},
 	}
-	writePage(w, r, "Attr", &list, q, func(h *lb.EndpointHealth) any { return answer(h) })
+	writePage(w, r, "Attr", &list, q, func(h *lb.EndpointHealth) any { return observed.answer(h) })
 }
 
 // endpointsFor are those that a query may be about: of many, it takes long to say how each is.

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	v1 "loxilb/api/v1"
 	"loxilb/internal/lb"
 	"loxilb/internal/servicestate"
 	"loxilb/internal/store"
@@ -16,16 +17,27 @@ type observedEndpoints struct {
 	now    *store.Snapshot
 	drains servicestate.Drains
 	known  map[lb.Key]observedService
+	steps  int // endpoints of services that were looked at
 }
 
 type observedService struct {
 	service *lb.Service
 	states  []servicestate.State
+	at      map[netip.Addr][]int // indexes of endpoints: looking at each for each address costs their square
 }
 
 func (a *API) newObservedEndpoints() *observedEndpoints {
 	now := a.Store.Snapshot()
-	return &observedEndpoints{a, now, servicestate.DrainsOf(a.Store.Drains.All(now)), map[lb.Key]observedService{}}
+	return &observedEndpoints{api: a, now: now, drains: servicestate.DrainsOf(a.Store.Drains.All(now)), known: map[lb.Key]observedService{}}
+}
+
+// answer is a probed address as the API shows it. The contract's answers have no observed state.
+func (o *observedEndpoints) answer(h *lb.EndpointHealth) *v1.EndpointProbe {
+	e := o.api.codec.endpointAnswer(h)
+	if !o.api.codec.compat {
+		e.ObservedState = string(o.state(h))
+	}
+	return e
 }
 
 // state is the state of a probed address: what needs attention in any of its services comes first,
@@ -37,8 +49,9 @@ func (o *observedEndpoints) state(h *lb.EndpointHealth) servicestate.State {
 		if one.service == nil {
 			continue
 		}
-		for i, e := range one.service.Endpoints {
-			if e.Addr == h.Addr && (h.Probe.Port == 0 || h.Probe.Port == e.Port || h.Probe.Port == one.service.ProbeOf(e).Port) {
+		for _, i := range one.at[h.Addr] {
+			o.steps++
+			if e := one.service.Endpoints[i]; h.Probe.Port == 0 || h.Probe.Port == e.Port || h.Probe.Port == one.service.ProbeOf(e).Port {
 				found = append(found, one.states[i])
 			}
 		}
@@ -62,7 +75,11 @@ func (o *observedEndpoints) of(key lb.Key) observedService {
 	if s, _ := o.api.Store.Services.Shared(o.now, key); s != nil {
 		stats, _ := o.api.DataPath.ServiceStats(key)
 		states := servicestate.Of(servicestate.Gather(s, &stats, o.drains, o.api.Health), servicestate.Applied)
-		one = observedService{s, states.Endpoints}
+		one = observedService{s, states.Endpoints, make(map[netip.Addr][]int, len(s.Endpoints))}
+		for i := range s.Endpoints {
+			o.steps++
+			one.at[s.Endpoints[i].Addr] = append(one.at[s.Endpoints[i].Addr], i)
+		}
 	}
 	o.known[key] = one
 	return one
