@@ -68,7 +68,8 @@ func Open(path string) (*os.File, error) {
 type SharedError struct{ Path string }
 
 func (e *SharedError) Error() string {
-	return "directory " + e.Path + " is open to other users and holds other files than loxilb's: choose another one, or close it (chmod 700)"
+	return "directory " + e.Path + " is open to other users and holds other files than loxilb's: " +
+		"choose another one, or close it (chmod 700)"
 }
 
 // closeToOthers makes a directory its owner's alone (0700), so that others cannot lock it. It returns a

@@ -51,7 +51,8 @@ func TestVIPOfMaster(t *testing.T) {
 	b := newNetBench(t)
 	host := []netobj.Neighbor{{Addr: netip.MustParseAddr("10.0.0.7"), Dev: "eth0", MAC: netobj.MAC{2, 0, 0, 0, 0, 7}}}
 	service := func(name, port string) string {
-		return `{"serviceArguments":{"externalIP":"10.0.0.7","port":` + port + `,"protocol":"tcp","name":"` + name + `"},"endpoints":[{"endpointIP":"31.31.31.1","targetPort":80,"weight":1}]}`
+		return `{"serviceArguments":{"externalIP":"10.0.0.7","port":` + port +
+			`,"protocol":"tcp","name":"` + name + `"},"endpoints":[{"endpointIP":"31.31.31.1","targetPort":80,"weight":1}]}`
 	}
 	post := func(path, body, want string) {
 		t.Helper()

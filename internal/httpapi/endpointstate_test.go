@@ -19,7 +19,8 @@ func TestObservedEndpointSteps(t *testing.T) {
 		endpoints = append(endpoints, `{"endpointIP":"`+addr+`","targetPort":5001,"weight":1}`)
 		list = append(list, health(lb.HealthUp, addr))
 	}
-	body := `{"serviceArguments":{"externalIP":"20.20.20.1","port":2020,"protocol":"tcp","monitor":true},"endpoints":[` + strings.Join(endpoints, ",") + `]}`
+	body := `{"serviceArguments":{"externalIP":"20.20.20.1","port":2020,"protocol":"tcp","monitor":true},` +
+		`"endpoints":[` + strings.Join(endpoints, ",") + `]}`
 	for _, compat := range []bool{false, true} {
 		b := newBench(t, func(o *Options) { o.Compat = compat })
 		b.mustPost(body)

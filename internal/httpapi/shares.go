@@ -41,9 +41,12 @@ func (s *shares) enter(who *principal) *problem {
 	user := who.role != access.Admin
 	switch {
 	case s.all >= s.limits.all || user && s.users >= s.limits.users:
-		return refuse(http.StatusServiceUnavailable, "%d clients %s already, which is the limit: try again later, or %s", s.all, s.limits.verb, s.limits.instead)
+		return refuse(http.StatusServiceUnavailable,
+			"%d clients %s already, which is the limit: try again later, or %s", s.all, s.limits.verb, s.limits.instead)
 	case user && s.of[who.name] >= s.limits.user:
-		return refuse(http.StatusServiceUnavailable, "%d clients of user %s %s already, which is the limit for a user: close other pages, or %s", s.limits.user, who.name, s.limits.verb, s.limits.instead)
+		return refuse(http.StatusServiceUnavailable,
+			"%d clients of user %s %s already, which is the limit for a user: close other pages, or %s",
+			s.limits.user, who.name, s.limits.verb, s.limits.instead)
 	}
 	s.add(who, 1)
 	return nil

@@ -122,7 +122,10 @@ func (d *osDirectory) Lock() error {
 // might be anybody's.
 func ownNames(names []string) bool {
 	own := func(name string) bool {
-		for _, begin := range []string{journalPrefix, "snapshot.", pastName, lockName, unreadName, "users.json", "audit.jsonl", "kernel-objects", "records"} {
+		for _, begin := range []string{
+			journalPrefix, "snapshot.", pastName, lockName, unreadName, // the store's
+			"users.json", "audit.jsonl", "kernel-objects", "records", // beside them
+		} {
 			if strings.HasPrefix(name, begin) {
 				return true
 			}

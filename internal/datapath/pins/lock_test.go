@@ -83,7 +83,7 @@ func TestLock(t *testing.T) {
 	}
 }
 
-// A directory with pins of others, whom it is open to, is refused and not changed.
+// A directory that is open to others and holds their pins is refused and not changed.
 func TestSharedPinDirectory(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(scratch(t), "shared")

@@ -114,7 +114,9 @@ func TestConfirmedNeighbors(t *testing.T) {
 	t.Parallel()
 	a, _ := labtest.Pair(t)
 	k := kernelOf(t, a)
-	for host, state := range map[string]string{"10.1.0.71": "reachable", "10.1.0.72": "stale", "10.1.0.73": "permanent", "10.1.0.74": "noarp"} {
+	for host, state := range map[string]string{
+		"10.1.0.71": "reachable", "10.1.0.72": "stale", "10.1.0.73": "permanent", "10.1.0.74": "noarp",
+	} {
 		labtest.Run(t, a, "ip", "neigh", "add", host, "lladdr", "02:00:00:00:00:77", "dev", "eth0", "nud", state)
 	}
 	list, err := (Neighbors{k}).Confirmed()
