@@ -38,6 +38,7 @@ import (
 	"loxilb/internal/rates"
 	"loxilb/internal/reconcile"
 	"loxilb/internal/rolehook"
+	"loxilb/internal/servicestate"
 	"loxilb/internal/status"
 )
 
@@ -79,6 +80,7 @@ type daemon struct {
 	peaks      *peaks
 	expiries   expiry.Cache // of files of certificates
 	exchange   *exchangeWatch
+	unserved   *unservedWatch
 	ends       chan struct{}  // capacity 1: connections are to end
 	roleHook   *rolehook.Hook // nil: none
 	otlp       *otlp.Exporter // nil: none
@@ -136,6 +138,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logring.Ring, network *
 
 	source := view{d, statuses, p.health, p.attached, log, network.Sources()}
 	p.rates = rates.New(source, log)
+	p.unserved = newUnservedWatch(func(yield func(lb.Key, uint64, *servicestate.Service)) { eachState(state, source, yield) }, p.hub, log)
 	p.peaks = &peaks{state: state, rates: p.rates}
 	measured, err := metrics.New(state, source, metrics.Options{
 		Build: metrics.Build{Version: version, Kernel: kernel(), Hook: string(d.Hook())}, Endpoints: c.Metrics.Endpoints, Compat: c.Compat,
@@ -235,6 +238,7 @@ func (p *daemon) serve(ctx context.Context) error {
 	run(p.datapath.KeepProbes)
 	run(p.pins.run)
 	run(p.pressure.run)
+	run(p.unserved.run)
 	run(p.rates.Run)
 	run(p.peaks.run)
 	run(p.attach)

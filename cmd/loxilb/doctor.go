@@ -37,6 +37,13 @@ func (p *daemon) doctor(started time.Time) func() *doctor.Machine {
 		}
 		f.Down = p.down()
 		f.Unprobed = p.unprobed()
+		p.unserved.each(func(key lb.Key, _ uint64, s *servicestate.Service) {
+			if !s.State.Serves() {
+				f.Unserved = append(f.Unserved, doctor.Unserved{
+					Service: key.String(), State: string(s.State), Endpoints: s.Summary(), Panic: s.State == servicestate.Panic, Drained: s.Drained > 0,
+				})
+			}
+		})
 		for _, o := range p.datapath.Others() {
 			f.Programs = append(f.Programs, doctor.Program(o))
 		}

@@ -56,6 +56,7 @@ type Facts struct {
 	Endpoints  []Endpoint
 	Down       []Down
 	Unprobed   []Unprobed
+	Unserved   []Unserved
 	Interfaces []string       // whose packets are balanced
 	Programs   []Program      // of others, at hooks where the daemon's are
 	IPsec      []IPsecRefusal // by policies of the kernel's IPsec
@@ -132,7 +133,7 @@ func checks() []check {
 	return []check{
 		{"kernel", kernel}, {"jit", jit}, {"bpffs", bpffs}, {"program-statistics", statistics}, {"forwarding", forwarding}, {"reverse-path", reversePath},
 		{"redirects", redirects}, {"offloads", offloads}, {"next-hops", nextHops}, {"neighbour-table", neighbourTable}, {"mtu", mtu}, {"path-mtu", pathMTU},
-		{"endpoints", endpoints}, {"unprobed", unprobed}, {"other-programs", otherPrograms}, {"ipsec", ipsec},
+		{"services", services}, {"endpoints", endpoints}, {"unprobed", unprobed}, {"other-programs", otherPrograms}, {"ipsec", ipsec},
 		{"vlan-tags", hiddenTags},
 		{"vips", vips}, {"clock", clock}, {"cgroup", cgroup}, {"memory", memory}, {"descriptors", descriptors}, {"disk", disk}, {"netfilter", netfilter},
 		{"ports", ports}, {"queues", queues}, {"interrupts", interrupts}, {"governor", governor},

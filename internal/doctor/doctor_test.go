@@ -141,6 +141,9 @@ func wrongs() map[string]struct {
 		"neighbours":      {files: file("proc/net/stat/arp_cache", "entries allocs\n00000400 1"), id: "neighbour-table:ipv4", sure: Certain, mends: true},
 		"many neighbours": {files: file("proc/net/stat/arp_cache", "entries allocs\n000003f0 1"), id: "neighbour-table:ipv4", sure: Likely, mends: true},
 		"narrow path":     {edit: func(_ *Machine, n *fakeNetwork) { n.answers = 1400 }, id: "path-mtu:31.31.31.1", sure: Likely},
+		"service drained": {edit: func(m *Machine, _ *fakeNetwork) {
+			m.Facts.Unserved = []Unserved{{Service: "20.20.20.1:80/tcp", State: "drained", Endpoints: "2 drained", Drained: true}}
+		}, id: "services:20.20.20.1:80/tcp", sure: Certain},
 		"endpoint down": {edit: func(m *Machine, _ *fakeNetwork) {
 			m.Facts.Down = []Down{{at5001, "connection refused"}, {at5001, "3 of 3"}}
 		}, id: "endpoints:31.31.31.1:5001", sure: Certain},
@@ -315,6 +318,29 @@ func TestManyDown(t *testing.T) {
 	n.neighbours = []Neighbour{{Addr: endpoint, Link: 2, MAC: "02::2", Valid: true}}
 	if list, _ = endpoints(m); !strings.Contains(list[0].Why, "but ARP") {
 		t.Errorf("%+v", list)
+	}
+}
+
+// TestUnservedServices: the finding says how to fix the service, and the number of findings is bounded.
+func TestUnservedServices(t *testing.T) {
+	t.Parallel()
+	_, m := healthy()
+	for range 10 {
+		m.Facts.Unserved = append(m.Facts.Unserved, Unserved{Service: "20.20.20.1:80/tcp", State: "down", Endpoints: "2 down"})
+	}
+	m.Facts.Unserved[1] = Unserved{Service: "a", State: "panic", Endpoints: "2 panic", Panic: true}
+	m.Facts.Unserved[2] = Unserved{Service: "b", State: "drained", Endpoints: "1 drained", Drained: true}
+	list, err := services(m)
+	if err != nil || len(list) != mostTold+1 || list[mostTold].What != "2 more services serve no clients" {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	for i, want := range []string{"loxicmd describe lb", "reported down", "loxicmd undrain endpoint"} {
+		if got := list[i].Why + list[i].Command; !strings.Contains(got, want) {
+			t.Errorf("%+v: no %q", list[i], want)
+		}
+	}
+	if got := list[0].What; got != "service 20.20.20.1:80/tcp is down: 2 down" {
+		t.Error(got)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	v1 "loxilb/api/v1"
 	"loxilb/internal/desired"
 	"loxilb/internal/lb"
+	"loxilb/internal/servicestate"
 	"loxilb/internal/store"
 )
 
@@ -30,7 +31,10 @@ func (a *API) DrainEndpoint(w http.ResponseWriter, r *http.Request) {
 		p.write(w)
 		return
 	}
-	var unchanged bool
+	var (
+		unchanged bool
+		notes     warnings
+	)
 	p = a.change(w, r, true, func(tx *store.Tx, pre *precondition) error {
 		if err := pre.check(tx, a.Store.Drains, d.Key()); err != nil {
 			return err
@@ -42,10 +46,17 @@ func (a *API) DrainEndpoint(w http.ResponseWriter, r *http.Request) {
 		if !known {
 			return refuseField(http.StatusNotFound, "endpoint", d.Key(), "is no endpoint of any service", "")
 		}
-		err = a.Store.Drains.Put(tx, d)
+		if err := a.Store.Drains.Put(tx, d); err != nil {
+			return err
+		}
 		unchanged = !tx.Changed()
-		return err
+		notes = warnings{} // of the last try
+		a.warnOfUnserved(tx, &d, &notes)
+		return nil
 	})
+	if p == nil {
+		notes.write(w)
+	}
 	answerChange(w, p, unchanged)
 }
 
@@ -59,6 +70,26 @@ func answerChange(w http.ResponseWriter, p *problem, unchanged bool) {
 	default:
 		writeSuccess(w)
 	}
+}
+
+// warnOfUnserved names the services that a drain leaves without an endpoint for new connections.
+func (a *API) warnOfUnserved(v store.View, d *lb.Drain, notes *warnings) {
+	drains := servicestate.DrainsOf(a.Store.Drains.All(v))
+	for s := range a.Store.Services.EachShared(v) {
+		if !slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool { return d.Has(e.Addr, e.Port) }) {
+			continue
+		}
+		stats, _ := a.DataPath.ServiceStats(s.Key)
+		states := servicestate.Of(servicestate.Gather(s, &stats, drains, a.Health), servicestate.Applied)
+		if !slices.ContainsFunc(states.Endpoints, takesOver) {
+			notes.add("service %s has no endpoint left for new connections: %s", s.Key, states.Summary())
+		}
+	}
+}
+
+// takesOver reports whether an endpoint in this state gets new connections, or would if others failed.
+func takesOver(s servicestate.State) bool {
+	return s == servicestate.Up || s == servicestate.Unprobed || s == servicestate.Standby
 }
 
 func decodeDrain(data []byte) (d lb.Drain, p *problem) {

@@ -67,6 +67,15 @@ func TestDrainRequests(t *testing.T) {
 			t.Errorf("in a minute: %+v", d)
 		}
 	}
+	warned := b.call("POST", path, `{"endpoint":"31.31.31.1:5001"}`).Header().Values("Warning")
+	if want := `299 loxilb "service 20.20.20.1:2020/tcp has no endpoint left for new connections: 1 drained"`; len(warned) != 1 || warned[0] != want {
+		t.Errorf("drained the last endpoint: %q, want %s", warned, want)
+	}
+	b.call("POST", BaseURL+"/config/loadbalancer", `{"serviceArguments":{"externalIP":"20.20.20.1","port":2020,"protocol":"tcp"},
+		"endpoints":[{"endpointIP":"31.31.31.1","targetPort":5001,"weight":1},{"endpointIP":"32.32.32.1","targetPort":5001,"weight":1}]}`)
+	if warned = b.call("POST", path, `{"endpoint":"31.31.31.1:5001"}`).Header().Values("Warning"); len(warned) > 0 {
+		t.Errorf("drained one of two endpoints: %q", warned)
+	}
 	if w := b.call("DELETE", path+"?endpoint=31.31.31.1:5001", ""); w.Code != 200 {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}

@@ -50,6 +50,8 @@ func services() []message {
 	return []message{
 		{"endpoint is down", "Its probes, its agent or its handshakes say so; `evidence` is what was seen last.", "loxicmd get endpoint says why; mend the endpoint, it comes back by itself"},
 		{"more endpoints have become up or down", "So many changed at once that the rest is counted.", "loxicmd get endpoint lists them all"},
+		{"service serves no clients", "All endpoints of the service are down or drained, as `endpoints` counts them: new clients are refused.", "loxicmd describe lb shows why each endpoint is out; repair or undrain one, or add one"},
+		{"more services have stopped serving clients, or serve again", "The state of many services changed at once: the rest is counted.", "loxicmd get lb shows the state of each"},
 		{"backups get new connections: too little of those before them is up", "The service has gone to its next level of priority.", "loxicmd get endpoint says which are down"},
 		{"probes are late, as there are no descriptors for all; raise the limit of open files (LimitNOFILE), or probe less often", "More probes are due than the process may have sockets.", "raise LimitNOFILE of the unit, or probe less often (--period)"},
 		{"a file of a probe cannot be used", "A CA, certificate or key of an https probe is missing, or is none.", "mend the file below --probe-files; it is read again"},

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"loxilb/internal/desired"
+	"loxilb/internal/event"
+	"loxilb/internal/lb"
+	"loxilb/internal/servicestate"
+	"loxilb/internal/status"
+)
+
+const (
+	// unservedPeriod is how often the states of services are computed. unservedRest bounds the share
+	// of a CPU: the next look is at least so many times later as the look took.
+	unservedPeriod = 2 * time.Second
+	unservedRest   = 50
+	// unservedLines bounds the lines of the log per look: one endpoint can be that of all services.
+	unservedLines = 8
+)
+
+// eachState yields the state of each service that the data path knows, with its version.
+func eachState(state *desired.State, from view, yield func(lb.Key, uint64, *servicestate.Service)) {
+	now := state.Snapshot()
+	drains := servicestate.DrainsOf(state.Drains.All(now))
+	var keys []lb.Key
+	var services []*lb.Service
+	for s := range state.Services.EachShared(now) {
+		keys, services = append(keys, s.Key), append(services, s)
+	}
+	from.EachServiceStats(keys, func(place int, stats *lb.ServiceStats) {
+		s := services[place]
+		of, _ := from.Get(status.ID{Kind: desired.ServiceKind, Key: s.Key.String()})
+		states := servicestate.Of(servicestate.Gather(s, stats, drains, from.Health), servicestate.SyncOf(of))
+		yield(s.Key, of.Desired, &states)
+	})
+}
+
+// unservedWatch logs services that stop serving clients, and that serve again, with an event each.
+type unservedWatch struct {
+	each func(yield func(lb.Key, uint64, *servicestate.Service))
+	hub  *event.Hub
+	log  *slog.Logger
+
+	told map[lb.Key]servicestate.State // services that serve nobody, as reported last
+	seen map[lb.Key]servicestate.State // states of the last look that differ from told
+}
+
+func newUnservedWatch(each func(func(lb.Key, uint64, *servicestate.Service)), hub *event.Hub, log *slog.Logger) *unservedWatch {
+	return &unservedWatch{each: each, hub: hub, log: log, told: map[lb.Key]servicestate.State{}, seen: map[lb.Key]servicestate.State{}}
+}
+
+// run watches until ctx ends.
+func (w *unservedWatch) run(ctx context.Context) {
+	pause := unservedPeriod
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		began := time.Now()
+		w.look()
+		pause = max(unservedPeriod, unservedRest*time.Since(began))
+	}
+}
+
+// look reports changes that two looks in a row have found: a state that lasts for less is noise.
+func (w *unservedWatch) look() {
+	told, seen, lines := map[lb.Key]servicestate.State{}, map[lb.Key]servicestate.State{}, 0
+	w.each(func(key lb.Key, version uint64, s *servicestate.Service) {
+		before, now := w.told[key], reported(s.State)
+		if s.State == servicestate.Pending || s.State == servicestate.Failed {
+			now = before // the status reports these
+		}
+		if before != now {
+			if last, there := w.seen[key]; there && last == now {
+				lines++
+				w.tell(key, version, s, now != "", lines)
+				before = now
+			} else {
+				seen[key] = now
+			}
+		}
+		if before != "" {
+			told[key] = before
+		}
+	})
+	if more := lines - unservedLines; more > 0 {
+		w.log.Warn("more services have stopped serving clients, or serve again", "changes", more, "hint", "loxicmd get lb")
+	}
+	w.told, w.seen = told, seen
+}
+
+// reported is the state as it is reported: empty if the service serves clients. Connections that
+// end make a draining service drained: no news.
+func reported(s servicestate.State) servicestate.State {
+	switch {
+	case s.Serves():
+		return ""
+	case s == servicestate.Draining:
+		return servicestate.Drained
+	}
+	return s
+}
+
+func (w *unservedWatch) tell(key lb.Key, version uint64, s *servicestate.Service, bad bool, line int) {
+	e := event.Object{ObjectKind: desired.ServiceKind, Key: key.String(), Version: version, Action: event.Solved, Error: "it serves clients again (" + s.Summary() + ")"}
+	if bad {
+		e.Action, e.Error = event.Failed, "it is "+string(s.State)+" ("+s.Summary()+"): no endpoint that is up takes new connections"
+	}
+	w.hub.Publish(e)
+	switch {
+	case line > unservedLines:
+	case bad:
+		w.log.Warn("service serves no clients", "service", e.Key, "state", s.State, "endpoints", s.Summary(), "hint", "loxicmd describe lb "+e.Key)
+	default:
+		w.log.Info("service serves clients again", "service", e.Key, "state", s.State, "endpoints", s.Summary())
+	}
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"loxilb/internal/event"
+	"loxilb/internal/lb"
+	"loxilb/internal/servicestate"
+)
+
+// TestUnserved: a service that stops serving clients has one line and one event, and one more when
+// it serves again. A state that one look finds has none.
+func TestUnserved(t *testing.T) {
+	t.Parallel()
+	key, err := lb.ParseKey("20.20.20.1:80/tcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	var now servicestate.State
+	hub := event.NewHub()
+	w := newUnservedWatch(func(yield func(lb.Key, uint64, *servicestate.Service)) {
+		if now != "" {
+			yield(key, 7, &servicestate.Service{State: now, Endpoints: []servicestate.State{servicestate.Down, servicestate.Drained}})
+		}
+	}, hub, slog.New(slog.NewTextHandler(&log, nil)))
+	for _, step := range []struct {
+		states string
+		lines  []string
+	}{
+		{"up up unprobed degraded pending failed", nil},
+		{"down up down up", nil},
+		{"drained drained draining drained drained", []string{"serves no clients"}},
+		{"pending failed failed", nil},
+		{"down down down", []string{"serves no clients"}},
+		{"panic panic", []string{"serves no clients"}},
+		{"up panic degraded degraded up", []string{"serves clients again"}},
+	} {
+		log.Reset()
+		for state := range strings.FieldsSeq(step.states) {
+			now = servicestate.State(state)
+			w.look()
+		}
+		lines := slices.DeleteFunc(strings.Split(log.String(), "\n"), func(s string) bool { return s == "" })
+		ok := len(lines) == len(step.lines)
+		for i := range lines {
+			ok = ok && strings.Contains(lines[i], step.lines[i]) && strings.Contains(lines[i], `endpoints="1 down, 1 drained"`)
+		}
+		if !ok {
+			t.Errorf("%s: logged\n%s", step.states, log.String())
+		}
+	}
+	if hub.Last() != 4 {
+		t.Errorf("%d events, want 4", hub.Last())
+	}
+	now = "" // deleted: nothing is kept, and nothing is said
+	log.Reset()
+	if w.look(); log.Len() > 0 || len(w.told)+len(w.seen) > 0 {
+		t.Error(log.String(), w.told, w.seen)
+	}
+}
