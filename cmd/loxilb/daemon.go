@@ -121,6 +121,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logring.Ring, network *
 	p.rules = reconcile.NewRules(state, d, network.Links, vips.Part(), o)
 	p.passive = reconcile.NewPassive(p.health, d)
 	p.ipsec = reconcile.NewIPsec(network, d.SetIPsec, c.IPsec == config.IPsecIgnore, state, p.health, o)
+	p.health.FollowRoutes(network.Neighbours().RouteError)
 	look := network.Include(func() []diagnosis.Problem { return append(unheard(p.health.Unheard()), refused(p.ipsec)...) })
 	p.health.FollowUnheard(look)
 	p.ipsec.Changed(look)

@@ -23,11 +23,12 @@ type Verdict struct {
 	Ejected bool        // outlier detection has taken it out
 	Failing bool        // all recent handshakes of clients failed
 	Refused bool        // a policy of IPsec refuses all packets to it, or all its answers
+	NoRoute bool        // this machine has no route to it: packets to it are dropped
 }
 
 // Down reports whether any source says that the endpoint is down.
 func (v Verdict) Down() bool {
-	return v.Probe == HealthDown || v.Agent || v.Ejected || v.Failing || v.Refused
+	return v.Probe == HealthDown || v.Agent || v.Ejected || v.Failing || v.Refused || v.NoRoute
 }
 
 // HealthChange is one change of a state.

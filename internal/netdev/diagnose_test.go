@@ -37,6 +37,12 @@ func TestDiagnose(t *testing.T) {
 	}
 	n.Neighbours().Set(slices.Values(ips("10.250.0.1", "10.66.0.1", "10.1.0.1", "10.1.0.50", "10.1.0.77", "2001:db8:1::77")))
 	shows(true, "there is no route to endpoint 10.250.0.1")
+	if err := n.Neighbours().RouteError(ips("10.250.0.1")[0]); err == nil || !strings.Contains(err.Error(), "no route") {
+		t.Errorf("10.250.0.1, without a route: %v", err)
+	}
+	if err := n.Neighbours().RouteError(ips("10.1.0.77")[0]); err != nil {
+		t.Errorf("10.1.0.77, in a connected network: %v", err)
+	}
 	shows(true, "the route to endpoint 10.66.0.1 refuses packets")
 	shows(true, "endpoint 10.1.0.50 is a VIP of this load balancer, and no service is there")
 	shows(false, "endpoint 10.1.0.1 ")

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -155,6 +156,28 @@ func TestSharedProbe(t *testing.T) {
 		"set 192.168.1.1_none_80: none 192.168.1.1:80 every 2s", "set 192.168.1.1_none_81: none 192.168.1.1:81 every 2s",
 	}) {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestNoRoute: an endpoint without a route is down, with that evidence.
+func TestNoRoute(t *testing.T) {
+	t.Parallel()
+	const text = "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80"
+	r := newRig(t, newWorld(), text)
+	s := service(t, text)
+	r.health.FollowRoutes(func(a netip.Addr) error {
+		if a == s.Endpoints[0].Addr {
+			return errors.New("there is no route")
+		}
+		return nil
+	})
+	h, known := r.health.EndpointHealth(s, s.Endpoints[0])
+	if v := r.health.EndpointVerdict(s, s.Endpoints[0]); !known || h.State != lb.HealthDown || h.Evidence != "there is no route" || !v.NoRoute || !v.Down() {
+		t.Errorf("without a route: %+v, %+v", h, v)
+	}
+	_, known = r.health.EndpointHealth(s, s.Endpoints[1])
+	if v := r.health.EndpointVerdict(s, s.Endpoints[1]); known || v.Down() {
+		t.Errorf("with a route: %+v", v)
 	}
 }
 

@@ -26,6 +26,8 @@ type Health struct {
 	logging bool            // the window is open
 	unheard map[netip.AddrPort]bool
 	heard   func() // unheard has others; nil: nobody wants to know
+
+	routeError func(netip.Addr) error // of an address without a route; nil: not known
 }
 
 const (
@@ -56,6 +58,17 @@ func (h *Health) IsUnheard(at netip.AddrPort) bool {
 
 // FollowUnheard has f called when Unheard are others. Not while anything runs.
 func (h *Health) FollowUnheard(f func()) { h.heard = f }
+
+// FollowRoutes has endpoints to which f finds no route count as down. Call it before anything runs.
+func (h *Health) FollowRoutes(f func(netip.Addr) error) { h.routeError = f }
+
+// noRoute is why there is no route to an endpoint; nil: there is one, as far as is known.
+func (h *Health) noRoute(a netip.Addr) error {
+	if h.routeError == nil {
+		return nil
+	}
+	return h.routeError(a)
+}
 
 // hear notes that an endpoint is unheard, or that clients have had an answer.
 func (h *Health) hear(at netip.AddrPort, answered bool) {

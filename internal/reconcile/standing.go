@@ -131,7 +131,9 @@ func (p *probes) verdict(s *lb.Service, e lb.Endpoint) (v lb.Verdict) {
 
 // EndpointVerdict is what is known about the health of an endpoint of a service.
 func (h *Health) EndpointVerdict(s *lb.Service, e lb.Endpoint) lb.Verdict {
-	return h.probes.verdict(s, e)
+	v := h.probes.verdict(s, e)
+	v.NoRoute = h.noRoute(e.Addr) != nil
+	return v
 }
 
 // ejectedEvidence is that of an endpoint that no probe says anything against.
@@ -150,8 +152,12 @@ func (h *Health) EndpointHealth(s *lb.Service, e lb.Endpoint) (lb.EndpointHealth
 			out.Evidence = ejectedEvidence
 		}
 	}
+	noRoute := h.noRoute(e.Addr)
+	if noRoute != nil && !j.askedDown() {
+		out.State, out.Evidence = lb.HealthDown, noRoute.Error()
+	}
 	if j.refused != nil {
 		out.State, out.Since, out.Evidence = lb.HealthDown, j.refusedSince, ipsecEvidence(*j.refused)
 	}
-	return out, j.known || j.failing || j.refused != nil
+	return out, j.known || j.failing || j.refused != nil || noRoute != nil
 }

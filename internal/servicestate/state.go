@@ -22,7 +22,7 @@ const (
 	// Panic: reported down, yet it takes new connections, because too few others are up.
 	Panic State = "panic"
 	// Down: a probe, an agent, the handshakes of clients or a policy of IPsec show that it does not
-	// serve.
+	// serve, or there is no route to it.
 	Down State = "down"
 )
 
@@ -54,7 +54,7 @@ func (e Endpoint) State() State {
 		return Draining
 	case e.Drained || e.Weight == 0:
 		return Drained
-	case e.Failing, e.Refused, e.Down() && !e.Takes:
+	case e.Failing, e.Refused, e.NoRoute, e.Down() && !e.Takes:
 		return Down
 	case e.Down():
 		return Panic

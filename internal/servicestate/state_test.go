@@ -13,9 +13,9 @@ import (
 func combinations(f func(Endpoint)) {
 	bools := []bool{false, true}
 	for _, probe := range []lb.HealthState{lb.HealthUnknown, lb.HealthUp, lb.HealthDown} {
-		for bits := range 1 << 8 {
+		for bits := range 1 << 9 {
 			on := func(n int) bool { return bools[bits>>n&1] }
-			e := Endpoint{Verdict: lb.Verdict{Probe: probe, Agent: on(0), Ejected: on(1), Failing: on(2)}, Weight: 1, Drained: on(3), Backup: on(5), Takes: on(6)}
+			e := Endpoint{Verdict: lb.Verdict{Probe: probe, Agent: on(0), Ejected: on(1), Failing: on(2), NoRoute: on(8)}, Weight: 1, Drained: on(3), Backup: on(5), Takes: on(6)}
 			if on(4) {
 				e.Weight = 0
 			}
@@ -38,8 +38,8 @@ func TestEndpointStates(t *testing.T) {
 		holds := map[State]bool{
 			Draining: ordered && e.Open > 0,
 			Drained:  ordered && e.Open == 0,
-			Down:     !ordered && e.Down() && (e.Failing || !e.Takes),
-			Panic:    !ordered && e.Down() && !e.Failing && e.Takes,
+			Down:     !ordered && e.Down() && (e.Failing || e.NoRoute || !e.Takes),
+			Panic:    !ordered && e.Down() && !e.Failing && !e.NoRoute && e.Takes,
 			Standby:  !ordered && !e.Down() && e.Backup && !e.Takes,
 			Up:       !ordered && !e.Down() && (!e.Backup || e.Takes) && e.Probe == lb.HealthUp,
 			Unprobed: !ordered && !e.Down() && (!e.Backup || e.Takes) && e.Probe == lb.HealthUnknown,
@@ -91,6 +91,7 @@ func TestServiceStates(t *testing.T) {
 	line("not applied", Of([]Endpoint{one(Up)}, NotYet))
 	line("refused", Of([]Endpoint{one(Up)}, Refused))
 	line("failing, taken", Of([]Endpoint{{Weight: 1, Takes: true, Verdict: lb.Verdict{Failing: true}}}, Applied))
+	line("no route, taken", Of([]Endpoint{{Weight: 1, Takes: true, Verdict: lb.Verdict{NoRoute: true}}}, Applied))
 	for i, x := range EndpointStates() {
 		if got := one(x).State(); got != x {
 			t.Errorf("%s is %s", x, got)

@@ -47,6 +47,17 @@ func (k *Keeper) Problems() []diagnosis.Problem {
 		diagnosis.Bounded(dead, len(dead), Kind, "next hops that do not work")...)
 }
 
+// RouteError is why there is no route to an endpoint, as the last lookup found: nil if there is one,
+// or if none was looked up yet. The data path drops packets to an endpoint without a route.
+func (k *Keeper) RouteError(a netip.Addr) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if p := k.paths[a]; p != nil && p.err != nil {
+		return noRoute(a, p.err)
+	}
+	return nil
+}
+
 // lowest keeps the lowest of many addresses, as many as are shown: there may be no way to any of 262,144 endpoints.
 type lowest struct {
 	addrs []netip.Addr
