@@ -44,7 +44,7 @@ func TestIdleProbe(t *testing.T) {
 	for arguments, told := range map[string]bool{
 		`,"probereq":"health"`: true, `,"proberesp":"ok"`: true, `,"probeport":80`: true,
 		`,"probereq":"health","monitor":true`: false, `,"probereq":"health","probetype":"http"`: false,
-		`,"probeTimeout":5,"probeRetries":2`: false, ``: false, `,"onFail":"reset"`: true,
+		`,"probeTimeout":60,"probeRetries":2`: false, `,"probeTimeout":5`: true, ``: false, `,"onFail":"reset"`: true,
 	} {
 		b := newBench(t, nil)
 		w := b.call("POST", BaseURL+"/config/loadbalancer", fmt.Sprintf(probedService, arguments), "Content-Type", "application/json")

@@ -1,14 +1,23 @@
 package lb
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Ineffective is a setting that changes nothing as the service is.
 type Ineffective struct {
 	Field, Why string
 }
 
-// Ineffective are settings of a service that are not its defaults, and change nothing. That of how often to probe is known to be meant only
-// in parts of a second: clients send their defaults.
+// clientInterval and clientFall are defaults of the contract's clients, which send them with each service.
+const (
+	clientInterval = time.Minute
+	clientFall     = 2
+)
+
+// Ineffective lists settings of a service that change nothing and are not defaults, of loxilb or of
+// the contract's clients.
 func (s *Service) Ineffective() (list []Ineffective) {
 	const notProbed = "are not probed until monitor or probetype says so"
 	probed := s.Monitored() || s.Probe.Type != ProbeAuto
@@ -24,11 +33,14 @@ func (s *Service) Ineffective() (list []Ineffective) {
 		{!probed && len(s.Probe.Statuses) > 0, FieldProbeStatuses, notProbed},
 		{!probed && s.Probe.CA != "", FieldProbeCA, notProbed},
 		{!probed && s.Probe.Certificate != "", FieldProbeCertificate, notProbed},
-		{!probed && s.Probe.Interval%time.Second != 0, FieldProbeInterval, notProbed},
+		{!probed && given(s.Probe.Interval, DefaultProbeInterval, clientInterval), FieldProbeInterval, notProbed},
+		{!probed && given(s.Probe.Fall, DefaultProbeFall, clientFall), FieldProbeRetries, notProbed},
+		{!probed && given(s.Probe.Rise, DefaultProbeRise), FieldProbeRise, notProbed},
 		{!probed && s.Probe.Timeout != 0, FieldProbeWait, notProbed},
 		{!s.Monitored() && s.OnFail != ClosingKeep, FieldOnFail, notProbed},
 		{!s.Monitored() && !s.TakesOutliersOut() && s.AllDown != AllDownRefuse, FieldAllDown, notProbed},
 		{s.FailoverBelow > 0 && !s.HasBackups(), FieldFailover, "have no backups among them"},
+		{s.SlowStart > 0 && len(s.Endpoints) < 2, FieldSlowStart, "are fewer than two"},
 		{s.Outlier == OutlierOn && !s.TakesOutliersOut(), FieldOutlier, "are fewer than two"},
 		{s.Algorithm == RoundRobin && s.weighsApart(), FieldWeight, "take turns by rr; select priority for weights"},
 	} {
@@ -37,6 +49,12 @@ func (s *Service) Ineffective() (list []Ineffective) {
 		}
 	}
 	return list
+}
+
+// given reports whether a value is set, and none of the defaults.
+func given[T comparable](value T, defaults ...T) bool {
+	var unset T
+	return value != unset && !slices.Contains(defaults, value)
 }
 
 // weighsApart tells whether endpoints that take connections have different weights.

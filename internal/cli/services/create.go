@@ -58,7 +58,7 @@ func createLB(o *session.Options) *cobra.Command {
 				return err
 			}
 			for _, text := range f.repeated {
-				fmt.Fprintf(o.Env.Stderr, "Warning: endpoint %s is given twice: once is enough\n", text)
+				fmt.Fprintf(o.Env.Stderr, "Warning: endpoint %s is given twice\n", text)
 			}
 			for _, text := range f.doubtful {
 				fmt.Fprintf(o.Env.Stderr, "Warning: %s\n", text)
@@ -163,7 +163,7 @@ func (f *createFlags) allEndpoints() (all []lb.Endpoint, err error) {
 				strings.TrimSpace(text), e.Weight, e.Weight, netip.AddrPortFrom(e.Addr, e.Weight).String()+":1"))
 		}
 		if slices.Contains(all, e) {
-			f.repeated = append(f.repeated, strings.TrimSpace(text))
+			f.repeated = append(f.repeated, endpointWords(&e))
 			continue
 		}
 		all = append(all, e)
@@ -209,4 +209,13 @@ func endpointsOf(endpoints []lb.Endpoint, p lb.PortPair) []v1.Endpoint {
 		}
 	}
 	return out
+}
+
+// endpointWords names an endpoint and its weight: 10.0.0.1:1 alone reads like a port.
+func endpointWords(e *lb.Endpoint) string {
+	at := e.Addr.String()
+	if e.Port != 0 {
+		at = e.AddrPort().String()
+	}
+	return fmt.Sprintf("%s weight %d", at, e.Weight)
 }

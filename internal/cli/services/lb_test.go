@@ -65,7 +65,7 @@ func TestCreateLeniently(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, clitest.Success)
 	got := clitest.Run(t, "", s.At("create lb 1.1.1.1 --tcp=1:1 --mode= --select= --endpoints=2.2.2.2:1,3.3.3.3:1,2.2.2.2:1,")...)
-	if want := (clitest.Result{Stdout: "success\n", Stderr: "Warning: endpoint 2.2.2.2:1 is given twice: once is enough\n"}); got != want {
+	if want := (clitest.Result{Stdout: "success\n", Stderr: "Warning: endpoint 2.2.2.2 weight 1 is given twice\n"}); got != want {
 		t.Errorf("%+v", got)
 	}
 	if n := strings.Count(s.Requests[0], "endpointIP"); n != 2 {
