@@ -21,7 +21,7 @@ func healthFamilies() []family {
 			p.add(float64(v.health.Down), "down")
 			p.add(float64(v.health.Unknown), "unknown")
 		}},
-		{Metric{"loxilb_endpoint_up", Gauge, of, "1 of an endpoint that is up, 0 of one that is down and takes no new connections; none before its first probe has ended. " +
+		{Metric{"loxilb_endpoint_up", Gauge, of, "1 of an endpoint that is up, 0 of one that is down, also if it is kept in rotation; none before its first probe has ended. " +
 			"Without --metrics-detail=endpoint, of the first 1,000 that are down alone.", Always}, addUp},
 		{Metric{"loxilb_endpoint_state_changes_total", Counter, of, "How often the state of the endpoint has become another one, since the daemon began.", OfEndpoint},
 			count(func(e *lb.EndpointHealth) float64 { return float64(e.Changes) })},

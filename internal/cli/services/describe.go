@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -171,21 +173,35 @@ func problemsOf(e *v1.LoadbalanceEntry, failed []v1.Status, down []v1.EndpointPr
 			text += fmt.Sprintf("%s  %s\n", session.Clock(failed[i].Since), failed[i].Error)
 		}
 	}
+	seen := map[string]bool{}
 	for i := range down {
 		d := &down[i]
+		at := probedAddress(d)
+		if seen[at] {
+			continue // probed in two ways
+		}
 		if slices.ContainsFunc(e.Endpoints, func(p v1.Endpoint) bool { return p.State == "inactive" && p.EndpointIP == d.HostName }) &&
 			(slices.Contains(d.Services, keyOf(e)) || len(d.Services) >= 100) { // of more services not all are told
 			since, evidence := d.Since, d.Evidence
 			if n := len(d.History); n > 0 { // what it went down for; the latest result may be another
 				since, evidence = d.History[n-1].Time, d.History[n-1].Evidence
 			}
-			text += fmt.Sprintf("%s  endpoint %s is %s: %s\n", session.Clock(since), d.Name, probeState(d), session.OneLine(evidence))
+			seen[at] = true
+			text += fmt.Sprintf("%s  endpoint %s is %s: %s\n", session.Clock(since), at, probeState(d), session.OneLine(evidence))
 		}
 	}
 	if text == "" {
 		return ""
 	}
 	return "Problems:\n" + text
+}
+
+// probedAddress is the address and port that a probe asks; without a port, the address.
+func probedAddress(d *v1.EndpointProbe) string {
+	if d.ProbePort == 0 {
+		return d.HostName
+	}
+	return net.JoinHostPort(d.HostName, strconv.Itoa(d.ProbePort))
 }
 
 // eventsOf are the last events about each of the services, a line each, by object. A server that tells no status has no

@@ -1,7 +1,6 @@
 package services
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -15,11 +14,13 @@ func TestProblemOfEndpoint(t *testing.T) {
 	e := &v1.LoadbalanceEntry{Status: &v1.Status{Key: "20.20.20.1:80/tcp"}, Endpoints: []v1.Endpoint{{EndpointIP: "10.0.0.1", State: "inactive"}}}
 	at := time.Date(2020, 1, 2, 3, 4, 5, 0, time.Local)
 	down := []v1.EndpointProbe{{
-		Name: "10.0.0.1_tcp_80", HostName: "10.0.0.1", CurrState: "nok", ObservedState: "down", Services: []string{"20.20.20.1:80/tcp"},
+		Name: "10.0.0.1_tcp_80", HostName: "10.0.0.1", ProbePort: 80, CurrState: "nok", ObservedState: "down", Services: []string{"20.20.20.1:80/tcp"},
 		Since: at.Add(-time.Hour), Evidence: "accepts connections, 1 of 2",
 		History: []v1.EndpointChange{{Time: at.Add(-time.Minute), Evidence: "before"}, {Time: at, Evidence: "connection refused, 3 of 3"}},
 	}}
-	if got := problemsOf(e, nil, down); !strings.Contains(got, session.Clock(at)+"  endpoint 10.0.0.1_tcp_80 is down: connection refused, 3 of 3\n") {
+	twice := down[0]
+	twice.Name = "10.0.0.1_none_80"
+	if got := problemsOf(e, nil, append(down, twice)); got != "Problems:\n"+session.Clock(at)+"  endpoint 10.0.0.1:80 is down: connection refused, 3 of 3\n" {
 		t.Errorf("%q", got)
 	}
 }

@@ -166,6 +166,15 @@ func describeEndpoint(o *session.Options) *cobra.Command {
 // probeState is the state of a probed address: the contract's word where the server has no other.
 func probeState(e *v1.EndpointProbe) string { return cmp.Or(e.ObservedState, e.CurrState) }
 
+// sinceCell is since when an endpoint has its state: the server knows the time of what probes found,
+// not that of a drain.
+func sinceCell(e *v1.EndpointProbe) string {
+	if s := e.ObservedState; s == "draining" || s == "drained" {
+		return "-"
+	}
+	return session.When(e.Since)
+}
+
 // endpointTable has the contract's columns, and what explains the state behind them. Wide, each has its last changes below it.
 func endpointTable(list []v1.EndpointProbe, wide bool) *session.Table {
 	header := []string{"Host", "Name", "ptype", "port", "duration", "retries", "minDelay", "avgDelay", "maxDelay", "State", "Since", "Evidence"}
@@ -184,7 +193,7 @@ func endpointTable(list []v1.EndpointProbe, wide bool) *session.Table {
 		e := &list[i]
 		row := []string{
 			e.HostName, e.Name, probeCell(e), strconv.Itoa(e.ProbePort), cmp.Or(string(e.ProbeInterval), e.ProbeDuration.String()+"s"),
-			strconv.Itoa(e.InactiveReTries), e.MinDelay, e.AvgDelay, e.MaxDelay, probeState(e), session.When(e.Since), evidenceCell(e, e.Evidence),
+			strconv.Itoa(e.InactiveReTries), e.MinDelay, e.AvgDelay, e.MaxDelay, probeState(e), sinceCell(e), evidenceCell(e, e.Evidence),
 		}
 		if !wide {
 			t.Add(row...)
