@@ -232,8 +232,7 @@ func (p Peer) Act() Action { return p.Action }
 
 func (p Peer) String() string { return fmt.Sprintf("peer %s %s", p.Name, p.Action) }
 
-// Pressure reports that the connection table fills up, or that source ports are short, as under a flood;
-// or that both are over.
+// Pressure reports that the connection table or a pool of source ports runs short, or no longer does.
 type Pressure struct {
 	Action Action // Began or Ended
 	Reason string // how full the table is

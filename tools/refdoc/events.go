@@ -54,7 +54,7 @@ func events(code string) (string, error) {
 			return "", fmt.Errorf("sample %d is of kind %s, not %s", i, body.Kind(), kinds[i])
 		}
 		name := strings.TrimPrefix(fmt.Sprintf("%T", body), "event.")
-		what := regexp.MustCompile(`(?m)^// ` + name + ` (?:is|says that) (.*)\.\ntype ` + name + ` `).FindStringSubmatch(code)
+		what := regexp.MustCompile(`(?m)^// ` + name + ` (?:is|says that|reports that) (.*)\.\ntype ` + name + ` `).FindStringSubmatch(code)
 		acts := regexp.MustCompile(`(?m)^// Act is (.*)\.\nfunc \((?:\w+ )?` + name + `\)`).FindStringSubmatch(code)
 		if what == nil || acts == nil {
 			return "", fmt.Errorf("internal/event/event.go does not say what %s is, and what its actions are", name)
