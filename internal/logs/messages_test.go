@@ -56,8 +56,8 @@ func TestMessages(t *testing.T) {
 // details are the attributes that say something about the subject of a line, and may differ from line to line.
 func details() []string {
 	return []string{
-		"asked", "before", "beyond_rate", "bytes", "changes", "connections", "count", "entries", "error",
-		"evidence", "format", "half_open_others", "half_open_tcp", "hint", "left", "level", "limit", "lost",
+		"asked", "before", "beyond_rate", "bytes", "changes", "connections", "count", "endpoints", "entries",
+		"error", "evidence", "format", "half_open_others", "half_open_tcp", "hint", "left", "level", "limit", "lost",
 		"more", "most", "next_try", "no_room", "now", "objects", "output", "packets", "panic",
 		"ports_short", "role", "services", "stack", "state", "table", "took", "undone_by", "why",
 	}

@@ -66,7 +66,7 @@ func TestViewsAgree(t *testing.T) {
 			return viewsDiffer(r.Rig, c.service, []string{c.first, c.second}, c.top)
 		})
 		if c.first == "down" {
-			r.EventuallyShows("get ep", "31.31.31.1_none_5001", " down ", "passive: ")
+			r.EventuallyShows("get ep", "31.31.31.1_none_5001", " down ", "client SYNs refused")
 			r.EventuallyShows("get events", "31.31.31.1:5001", "down")
 			stop()
 		}
