@@ -22,7 +22,7 @@ func endpoint(i int) lb.EndpointProbe {
 // TestEndpoints: they are stored, found again, and changed by their owner alone.
 func TestEndpoints(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := stateDir(t)
 	s := open(t, dir)
 	put := func(e lb.EndpointProbe) func(tx *store.Tx) error {
 		return func(tx *store.Tx) error { return s.Endpoints.Put(tx, e) }
@@ -59,7 +59,7 @@ func TestEndpoints(t *testing.T) {
 // TestDowngradeWithoutProbes: once there are no probes any more, the older loxilb reads all again; before, it keeps what it does not know.
 func TestDowngradeWithoutProbes(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := stateDir(t)
 	s := open(t, dir)
 	const plain = "10.0.0.1:80/tcp mode=default select=rr endpoints=192.168.1.10:80"
 	mustCommit(t, s, "rest", put(s, service(t, plain+" monitor=true probetype=http probereq=/x")))

@@ -148,7 +148,7 @@ const everyField = `10.0.0.1:80/tcp mode=default select=rr endpoints=192.168.1.1
 // TestDowngrade: what this loxilb writes, the one of commit 9c1cf13 reads.
 func TestDowngrade(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := stateDir(t)
 	s := open(t, dir)
 	want := map[string]string{}
 	for i, line := range strings.Split(everyField, "\n") {
@@ -186,7 +186,7 @@ func TestDowngrade(t *testing.T) {
 // TestUnknownService: a service with what came later is kept as it is, and not served, until it is put again.
 func TestUnknownService(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := stateDir(t)
 	body := `{"service":"10.0.0.1:80/tcp","owner":"rest","mode":"default","select":"rr","endpoints":["1.1.1.1:1"],"novelty":1}`
 	var file strings.Builder
 	for _, body := range []string{`{"file":"snapshot","version":2,"revision":7,"services":1}`, body} {

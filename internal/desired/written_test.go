@@ -43,10 +43,20 @@ func wantFile(t *testing.T, dir, name, golden string) {
 	}
 }
 
+// stateDir makes a directory that is the daemon's alone: in others a file is the lock.
+func stateDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 // The written form is a promise: every later version must read it.
 func TestWrittenForm(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := stateDir(t)
 	s := open(t, dir)
 	mustCommit(t, s, "rest", put(s, service(t, web), service(t, dns), service(t, ranged)))
 	mustCommit(t, s, "kube", put(s, numbered(1, 1)))
@@ -72,7 +82,7 @@ func TestOlderFiles(t *testing.T) {
 		{"journal-2.jsonl", firstJournal, "revision 3, 3 services, 4 endpoints\n" + first + "rest: " + ranged + "\n" + last},
 		{"snapshot-2.jsonl", snapshotFile, "revision 3, 3 services, 4 endpoints\n" + first + "rest: " + ranged + "\n" + last},
 	} {
-		dir := t.TempDir()
+		dir := stateDir(t)
 		writeFile(t, dir, c.name, readFile(t, "testdata", c.golden))
 		s := open(t, dir)
 		wantDump(t, s, c.want)
