@@ -6,6 +6,8 @@ import (
 	"net/http/httptest"
 	"testing"
 	"time"
+
+	"loxilb/internal/httpapi/transport"
 )
 
 // walkPaths are the requests that read the whole connection table.
@@ -36,7 +38,12 @@ func TestSlowReadersHoldNoWalk(t *testing.T) {
 	for i := range slow {
 		go func() {
 			defer func() { done <- struct{}{} }()
-			b.http.ServeHTTP(stuckWriter{httptest.NewRecorder(), writing, may}, httptest.NewRequest(http.MethodGet, walkPaths()[i%2], nil))
+			r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1:11111"+walkPaths()[i%2], nil)
+			w := stuckWriter{httptest.NewRecorder(), writing, may}
+			b.http.ServeHTTP(w, r.WithContext(transport.WithPeer(r.Context(), b.peer)))
+			if w.Code != 200 {
+				t.Errorf("%s: %d %s", r.URL, w.Code, w.Body)
+			}
 		}()
 		<-writing
 	}
