@@ -59,7 +59,7 @@ func TestCauses(t *testing.T) {
 	alone()
 	stop := dial(r, "20.20.20.1:80")
 	words := "endpoint 32.32.32.1:5001 answers connections of this machine, and no client's: its answers to clients do not come back through this machine"
-	for _, line := range []string{"doctor", "get status --failed", "describe lb 20.20.20.1:80/tcp", "get events"} {
+	for _, line := range []string{"doctor", "get status --failed -o json", "describe lb 20.20.20.1:80/tcp", "get events"} {
 		says(line, words)
 	}
 	says("explain --client 100.100.100.1 --endpoint 32.32.32.1", "so the endpoint's answers to 100.100.100.1 do not come back through this machine")

@@ -13,7 +13,7 @@ import (
 // contract runs a part of the script of a user of the existing loxilb, with the loxicmd and the API where it expects them, and returns what it prints.
 func contract(r *rig.Rig, part, dir string) string {
 	r.T.Helper()
-	out, err := r.LB.Run("env", "PATH="+rig.Bin()+":"+os.Getenv("PATH"), "sh", "testdata/contract.sh", part, dir)
+	out, err := r.LB.Run("env", "LOXILB_COMPAT=1", "PATH="+rig.Bin()+":"+os.Getenv("PATH"), "sh", "testdata/contract.sh", part, dir)
 	if err != nil {
 		r.T.Fatalf("%s: %v\n%s", part, err, out)
 	}
