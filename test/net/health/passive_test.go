@@ -102,7 +102,7 @@ func TestBlackholed(t *testing.T) {
 		"get ep":                              {"32.32.32.1_none_5001", " down ", "client SYN", " without an answer in "},
 		"get ep -o wide":                      {"20.20.20.1:80/tcp", " down: ", "client SYN"},
 		"get events --kind=health":            {"endpoint 32.32.32.1:5001 is down: ", "client SYN"},
-		"describe lb " + rig.VIP4 + ":80/tcp": {"endpoint 32.32.32.1_none_5001 is down: ", "client SYN"},
+		"describe lb " + rig.VIP4 + ":80/tcp": {"endpoint 32.32.32.1:5001 is down: ", "client SYN"},
 	} {
 		r.EventuallyShows(line, words...)
 	}
