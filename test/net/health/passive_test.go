@@ -267,7 +267,7 @@ func TestRefusedSYNs(t *testing.T) {
 			wantBriefly(t, stop())
 			wantServers(r.Rig, address, "ep1", "ep3")
 			mend()
-			r.EventuallyShows("get ep", "32.32.32.1_none_5001", " unprobed ")
+			r.EventuallyShows("get ep", "32.32.32.1_none_5001", " up ")
 			wantServers(r.Rig, address, "ep1", "ep2", "ep3")
 		})
 	}
