@@ -17,7 +17,7 @@ func services(m *Machine) (out []Finding, _ error) {
 	for _, u := range list[:min(len(list), mostTold)] {
 		f := Finding{
 			About: u.Service, Sure: Certain, What: fmt.Sprintf("service %s is %s: %s", u.Service, u.State, u.Endpoints),
-			Why:     "no endpoint takes new connections: all new clients are refused",
+			Why:     "no endpoint takes new connections, so the service refuses all new clients",
 			Command: "loxicmd describe lb " + u.Service + " shows why; repair an endpoint, or add one",
 		}
 		if u.Panic {
