@@ -23,7 +23,7 @@ type hostRule struct {
 	undo    string
 	refused string // new connections of the service fail for this drop reason; empty: they are served as before
 	silent  bool   // they fail, and no counter of ours tells, or another one from one moment to the next
-	doctor  string // the id of what doctor finds; "none": it finds no policy of IPsec; empty: not asked
+	doctor  string // the id of what doctor finds; "none": it finds no policy that is about the endpoint; empty: not asked
 	needs   string // a command that fails where the kernel lacks it
 }
 
@@ -33,6 +33,7 @@ func TestHostRules(t *testing.T) {
 	r := rig.New(t, rig.Options{Args: []string{"--redirect-peer=false"}})
 	r.ServeNames()
 	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=31.31.31.1:1", rig.VIP4)
+	r.Loxicmd("create lb %s --tcp=81:5001 --endpoints=32.32.32.1:1", rig.VIP4)
 	vip := rig.Join(rig.VIP4, 80)
 	drop := "nft add table inet host; nft 'add chain inet host c { type filter hook %s priority -300; policy drop; }'"
 	const flush = "nft delete table inet host"
@@ -55,7 +56,7 @@ func TestHostRules(t *testing.T) {
 			name: "IPsec with an exception before", doctor: "none", undo: "ip xfrm policy flush",
 			do: "ip xfrm policy add dir out dst 31.31.31.1/24 priority 10 action allow; ip xfrm policy add dir out dst 31.31.31.0/24 priority 20 action block",
 		},
-		{name: "IPsec by mark, and of others", do: "ip xfrm policy add dir out dst 31.31.31.0/24 mark 7 mask 0xff action block; ip xfrm policy add dir out dst 9.9.9.0/24 action block", undo: "ip xfrm policy flush", doctor: "none"},
+		{name: "IPsec by mark, and of others", do: "ip xfrm policy add dir out dst 31.31.31.0/24 mark 7 mask 0xff action block; ip xfrm policy add dir out src 9.9.8.0/24 dst 9.9.9.0/24 action block", undo: "ip xfrm policy flush", doctor: "none"},
 		{name: "netfilter prerouting", do: fmt.Sprintf(drop, "prerouting") + "; nft 'insert rule inet host c ct state established accept'; nft 'insert rule inet host c iif lo accept'", undo: flush},
 		{name: "netfilter input", do: fmt.Sprintf(drop, "input") + "; nft 'insert rule inet host c iif lo accept'", undo: flush},
 		{name: "netfilter output", do: fmt.Sprintf(drop, "output") + "; nft 'insert rule inet host c oif lo accept'", undo: flush},
@@ -252,6 +253,12 @@ func (row *hostRule) check(t *testing.T, r *rig.Rig, vip string) {
 		before = r.Metric("drops_total", "reason="+row.refused)
 	}
 	rig.MustRun(t, r.LB, "sh", "-e", "-c", strings.ReplaceAll(row.do, "; ", "\n"))
+	wanted, unwanted := row.doctor, ""
+	if row.doctor == "none" {
+		// a policy about another endpoint shows that the daemon has read them all
+		rig.MustRun(t, r.LB, "ip", "xfrm", "policy", "add", "dir", "out", "src", "9.9.7.0/24", "dst", "32.32.32.1", "action", "block")
+		wanted, unwanted = "ipsec:32.32.32.1", "ipsec:31.31.31.1"
+	}
 	if row.refused == "" && !row.silent {
 		for range 3 {
 			if err := served(t.Context(), r, vip); err != nil {
@@ -268,11 +275,11 @@ func (row *hostRule) check(t *testing.T, r *rig.Rig, vip string) {
 			return nil
 		})
 	}
-	if row.doctor != "" {
+	if wanted != "" {
 		labtest.Eventually(t, rig.Patience, func(context.Context) error {
 			out, _ := r.Command("doctor", "-o", "json")
-			if found := strings.Contains(out, `"ipsec:`); found != (row.doctor != "none") || found && !strings.Contains(out, row.doctor) {
-				return fmt.Errorf("%s: doctor finds other than %s:\n%s", row.name, row.doctor, out)
+			if !strings.Contains(out, wanted) || unwanted != "" && strings.Contains(out, unwanted) {
+				return fmt.Errorf("%s: doctor does not find %s, or finds %q:\n%s", row.name, wanted, unwanted, out)
 			}
 			return nil
 		})
