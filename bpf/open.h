@@ -186,15 +186,17 @@ static __noinline enum verdict claim(ctx_t *ctx, struct packet *p,
 				     struct opening *o)
 {
 	const __u32 first = o->choice.endpoint;
+	bool has_no_port;
 	enum verdict v;
 
 	o->source.keeps_address = false;
 	v = claim_at_endpoint(ctx, p);
 	if (likely(v != VERDICT_TAKEN) || unlikely(o->outward.is))
 		return v;
-	if (!selects_by_client(&o->service) || is_refused_for_ports(p))
+	has_no_port = is_refused_for_ports(p);
+	if (!selects_by_client(&o->service) || has_no_port)
 		v = claim_elsewhere(ctx, p, o);
-	if (v != VERDICT_TAKEN || is_refused_for_ports(p))
+	if (v != VERDICT_TAKEN || has_no_port)
 		return v;
 	o->choice.endpoint = first;
 	o->source.keeps_address = true;

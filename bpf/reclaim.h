@@ -53,6 +53,9 @@ __noinline int row_reclaim(struct table_row *row)
 	if (!row || !(row->status & ROW_LIVE)) /* verifier 2 */
 		return 0;
 	word = state_read(&row->connection);
+	/* another CPU is deleting it, which may be visiting this bucket too */
+	if (word & STATE_ENDED && !state_is_left(word))
+		return 0;
 	if ((__s32)(now - row->connection.seen) <= (__s32)hz)
 		return 0;
 	key = row->key; /* the row may change hands when the entry is removed */
@@ -79,13 +82,19 @@ static __always_inline bool reclaim_take(__u32 *bucket)
 	return true;
 }
 
-/* Ends the pass. A sweep that died halfway has left the pressure of its beginning. */
+/* Ends the pass. A sweep that died halfway has left the pressure of its beginning. A
+ * promise that is broken stays so: after 2^32 jiffies, 49 days at 1,000 Hz, its time
+ * would be one to come. */
 static __always_inline void reclaim_end(void)
 {
 	struct table_state *t = table_state_get();
+	__u32 now = (__u32)bpf_jiffies64();
 
 	*(volatile __u32 *)&reclaim_pass.next = 0;
-	if (t && sweep_is_late((__u32)bpf_jiffies64()))
+	if (!sweep_is_late(now))
+		return;
+	sweep_due = (now - 1) | 1; /* 0 is none */
+	if (t)
 		t->entries_swept = 0;
 }
 

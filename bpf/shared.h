@@ -58,7 +58,7 @@ static __always_inline __u32 client_hash(const struct ip_addr *client)
 }
 
 /* By when user space sweeps the connection table again, in jiffies; 0: it has not
- * promised anything (reclaim.h). Written by user. */
+ * promised anything. Written by user, and by reclaim.h once the promise is broken. */
 volatile __u32 sweep_due SEC(".data.shared") = 0;
 
 /* The longest promise. A due time that is further away is of an earlier turn of the

@@ -172,6 +172,10 @@ func step(l *lab.Lab, m *Model, o Op) error {
 		return err
 	}
 	p := l.Arriving(link, o.Packet)
+	// Which buckets such a packet visits is not for the model; TestAway is about them.
+	if err := l.Datapath.TestRun().HoldReclaim(); err != nil {
+		return err
+	}
 	res, err := l.Send(link, p.Build())
 	if err != nil {
 		return err

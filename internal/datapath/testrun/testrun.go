@@ -156,17 +156,37 @@ func (r *Runner) ageReclaim(ticks uint32) error {
 	return v.Set(pass)
 }
 
-// BreakPromise has the packet path wait for no sweep, as after the daemon was killed a while ago.
-func (r *Runner) BreakPromise() error {
+// BreakPromise has the packet path wait for no sweep, as after the daemon was killed so many ticks
+// of the kernel ago.
+func (r *Runner) BreakPromise(ago uint32) error {
 	now, err := loader.Now()
 	if err != nil {
 		return err
 	}
-	return r.shared.Variables.SweepDue.Set(max(now-1, 1))
+	return r.shared.Variables.SweepDue.Set(max(now-ago, 1))
+}
+
+// PromiseAge returns for how many ticks of the kernel the promise has been broken, modulo 2^32.
+func (r *Runner) PromiseAge() (uint32, error) {
+	var due uint32
+	now, err := loader.Now()
+	if err == nil {
+		err = r.shared.Variables.SweepDue.Get(&due)
+	}
+	return now - due, err
 }
 
 // ForgetPromise has it rely on sweeps that come without a promise, as tests do.
 func (r *Runner) ForgetPromise() error { return r.shared.Variables.SweepDue.Set(uint32(0)) }
+
+// HoldReclaim has packets that find no room free no expired connections for a second.
+func (r *Runner) HoldReclaim() error {
+	now, err := loader.Now()
+	if err != nil {
+		return err
+	}
+	return r.shared.Variables.ReclaimPass.Set(bpf.TcReclaimPass{Began: now, Last: now})
+}
 
 func (r *Runner) ageFragments(ticks uint32) error {
 	var keys []bpf.TcFragmentKey

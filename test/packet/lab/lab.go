@@ -183,7 +183,7 @@ func (l *Lab) Mark(mark uint32) { l.mark = mark }
 func (l *Lab) Sweep() error { return l.Datapath.Sweep(context.Background()) }
 
 // Away has the packet path find that nobody sweeps any longer.
-func (l *Lab) Away() error { return l.Datapath.TestRun().BreakPromise() }
+func (l *Lab) Away() error { return l.Datapath.TestRun().BreakPromise(1) }
 
 // LimitPorts gives each pool of source ports of an address of the machine n ports. 0: the usual number.
 func (l *Lab) LimitPorts(n int) error { return l.Datapath.TestRun().LimitPorts(n) }
