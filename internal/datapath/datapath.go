@@ -235,9 +235,12 @@ func (d *Datapath) DryRun() *dryrun.Runner { return d.dry }
 // TestRun runs the programs on packets without a network.
 func (d *Datapath) TestRun() *testrun.Runner { return testrun.New(d.collection, d.XDP) }
 
-// RemovePins takes everything away that an earlier Load with this pin folder left attached or pinned: packets
-// go to the kernel again, connections are forgotten.
+// RemovePins removes everything that an earlier Load with this pin directory left attached or pinned.
+// Packets go to the kernel again, and connections are forgotten.
 func RemovePins(dir string) error {
+	if err := pins.CheckMade(dir); err != nil {
+		return err
+	}
 	if err := attach.DetachClsact(); err != nil {
 		return err
 	}

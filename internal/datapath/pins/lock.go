@@ -23,6 +23,9 @@ func (e *InUseError) Error() string {
 
 // Acquire makes the pin directory if need be and locks it, or returns an *InUseError.
 func Acquire(dir string) (*Lock, error) {
+	if err := checkPlace(dir); err != nil {
+		return nil, err
+	}
 	for {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, fmt.Errorf("make pin directory: %w", err)
@@ -35,7 +38,12 @@ func Acquire(dir string) (*Lock, error) {
 }
 
 // AcquireExisting is Acquire for a directory that is there: os.ErrNotExist if it is not.
-func AcquireExisting(dir string) (*Lock, error) { return acquire(dir) }
+func AcquireExisting(dir string) (*Lock, error) {
+	if err := checkPlace(dir); err != nil {
+		return nil, err
+	}
+	return acquire(dir)
+}
 
 // acquire returns os.ErrNotExist also when the directory was removed, and perhaps made anew, before it was locked.
 func acquire(dir string) (*Lock, error) {

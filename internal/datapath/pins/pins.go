@@ -73,6 +73,9 @@ func Maps(dir string) string { return filepath.Join(dir, mapsFolder) }
 
 // Prepare makes the folders of maps and of links at the tc hooks, and ends a removal that was killed.
 func Prepare(dir string) error {
+	if _, err := checkUnshared(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
 	if err := os.RemoveAll(filepath.Join(dir, removedFolder)); err != nil {
 		return fmt.Errorf("remove pins: %w", err)
 	}
@@ -98,8 +101,9 @@ func KeepSize(dir, name string, spec *ebpf.MapSpec) error {
 	return nil
 }
 
-// Remove detaches all links that are pinned in a pin directory, and removes it with its maps. Killed at any point, it leaves all of the maps or
-// none, which a start can go on with, and the witness until nothing else is left, by which Collect ends it.
+// Remove detaches all links that are pinned in a pin directory, and removes it with its maps.
+// A directory that loxilb did not make is refused. Killed at any point, Remove leaves all of the maps
+// or none, so a start can continue. The witness goes last: Collect finds the rest by it.
 func Remove(dir string) error {
 	if err := Empty(dir); err != nil {
 		return err
@@ -112,6 +116,9 @@ func Remove(dir string) error {
 
 // Empty is Remove for a pin directory that goes on to be used: it stays, and its lock with it.
 func Empty(dir string) error {
+	if err := CheckMade(dir); err != nil {
+		return err
+	}
 	for _, folder := range linkFolders() {
 		if err := RemoveLinks(filepath.Join(dir, folder)); err != nil {
 			return err
