@@ -101,7 +101,7 @@ vulnerabilities: ## govulncheck: known faults of the libraries that are used, wh
 fmt: ## format Go and C
 	@tools/setup build lint
 	$(GO) fmt ./...
-	clang-format-19 -i bpf/*.h bpf/*.c internal/netnstest/faulty/*.c
+	find bpf internal/netnstest/faulty -name "*.[hc]" -print0 | xargs -0 clang-format-19 -i
 
 generate: ## remake what is generated: BPF objects, their Go types, the REST API, docs/drop-reasons.md, docs/promises.md, docs/compatibility.md, docs/metrics.md, docs/fields.md, docs/events.md
 	@tools/setup build lint

@@ -28,7 +28,7 @@ import (
 // pathRuns is how often a path is run, each time by a connection of its own.
 const pathRuns = 300
 
-// manyRuns are enough for the program to notice that packets of a kind are many (bpf/foreign.h).
+// manyRuns are enough for the program to notice that packets of a kind are many (bpf/filter/foreign.h).
 const manyRuns = 1000
 
 // pathCost is what a packet costs. Own is beyond an empty program's.

@@ -10,6 +10,7 @@
 #ifndef LOXILB_CONFIG_H
 #define LOXILB_CONFIG_H
 
+#include <linux/bpf.h>
 #include <linux/types.h>
 #include <bpf/bpf_helpers.h>
 

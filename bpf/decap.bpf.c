@@ -13,10 +13,10 @@
 #include <bpf/bpf_helpers.h>
 #include "abi.h"
 #include "config.h"
-#include "packet.h"
-#include "ctx.h"
-#include "parse.h"
-#include "checksum.h"
+#include "packet/checksum.h"
+#include "packet/ctx.h"
+#include "packet/packet.h"
+#include "packet/parse.h"
 
 #define TC_NEXT (-1)
 #define TC_SHOT 2

@@ -8,6 +8,8 @@
 #ifndef LOXILB_MAPS_H
 #define LOXILB_MAPS_H
 
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
 #include "abi.h"
 
 /* group -> buckets -> one direction of a connection each, by the packet tuple

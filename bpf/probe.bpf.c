@@ -15,13 +15,13 @@
 #include <bpf/bpf_helpers.h>
 #include "abi.h"
 #include "config.h"
-#include "packet.h"
-#include "ctx.h"
-#include "icmp_types.h"
-#include "parse.h"
-#include "checksum.h"
-#include "outer.h"
-#include "probe_answers.h"
+#include "packet/checksum.h"
+#include "packet/ctx.h"
+#include "packet/icmp_types.h"
+#include "packet/outer.h"
+#include "packet/packet.h"
+#include "packet/parse.h"
+#include "probe/probe_answers.h"
 
 #define TC_NEXT (-1)
 #define TC_SHOT 2

@@ -6,12 +6,14 @@
 #ifndef LOXILB_SHARED_H
 #define LOXILB_SHARED_H
 
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include "abi.h"
-#include "address.h"
-#include "packet.h"
-#include "surge.h"
+#include "filter/surge.h"
+#include "packet/address.h"
+#include "packet/packet.h"
 
 /* Challenges (syn_flood.h). What one has challenged, the other takes the answer
  * of. */
@@ -44,7 +46,7 @@ static __always_inline struct endpoint_outcomes *outcomes_find(__u32 endpoint)
 {
 	if (endpoint >= OUTCOME_ROWS)
 		return NULL;
-	asm volatile("" : "+r"(endpoint)); /* verifier 5 */
+	asm volatile("" : "+r"(endpoint)); /* verifier: bounds */
 	return &outcomes[endpoint & (OUTCOME_ROWS - 1)];
 }
 

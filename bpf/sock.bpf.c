@@ -16,9 +16,9 @@
 #include "abi.h"
 #include "config.h"
 #include "maps.h"
-#include "packet.h"
-#include "conntrack.h"
-#include "sock.h"
+#include "conntrack/conntrack.h"
+#include "host/sock.h"
+#include "packet/packet.h"
 
 /* Return codes. With SOCK_REFUSE the system call returns the error that is
  * set. */

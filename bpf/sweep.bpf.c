@@ -12,16 +12,16 @@
 #include "abi.h"
 #include "config.h"
 #include "maps.h"
-#include "rows.h"
-#include "conntrack.h"
-#include "bloom_sweep.h"
-#include "ends.h"
-#include "find.h"
-#include "grow.h"
-#include "judge.h"
-#include "persist.h"
-#include "reclaim.h"
-#include "walk.h"
+#include "conntrack/conntrack.h"
+#include "conntrack/find.h"
+#include "conntrack/reclaim.h"
+#include "open/judge.h"
+#include "service/persist.h"
+#include "sweep/bloom_sweep.h"
+#include "sweep/ends.h"
+#include "sweep/walk.h"
+#include "table/grow.h"
+#include "table/rows.h"
 
 /* A slice takes a millisecond or two: so many buckets, or so many connections
  * that are ended. */
@@ -72,7 +72,7 @@ static __always_inline bool sweep_entry(const struct connection_key *key,
 	return removable && entry_free_expired(key, c, word);
 }
 
-/* Does it for a row of a group. Returns 1 if a connection was ended. Global (verifier 1). */
+/* Does it for a row of a group. Returns 1 if a connection was ended. Global (verifier: globals). */
 __noinline int sweep_row(struct table_row *row, __u32 group)
 {
 	struct connection_key key;

@@ -13,22 +13,22 @@
 #include "abi.h"
 #include "config.h"
 #include "maps.h"
-#include "packet.h"
-#include "ctx.h"
-#include "parse.h"
-#include "firewall.h"
-#include "foreign.h"
-#include "conntrack.h"
-#include "open.h"
-#include "nat.h"
-#include "forward.h"
-#include "forward_uncommon.h"
-#include "nexthop.h"
-#include "fragment.h"
-#include "icmp.h"
-#include "answer.h"
-#include "stats.h"
-#include "trace.h"
+#include "conntrack/conntrack.h"
+#include "conntrack/fragment.h"
+#include "filter/foreign.h"
+#include "firewall/firewall.h"
+#include "forward/answer.h"
+#include "forward/forward_uncommon.h"
+#include "observe/stats.h"
+#include "observe/trace.h"
+#include "open/open.h"
+#include "packet/ctx.h"
+#include "packet/packet.h"
+#include "packet/parse.h"
+#include "route/forward.h"
+#include "route/nexthop.h"
+#include "translate/icmp.h"
+#include "translate/nat.h"
 
 /* Return codes. NEXT leaves the packet to other programs at the hook, and then
  * to the kernel. The numbers are the same for tcx and clsact. */
@@ -154,7 +154,7 @@ static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
 	v = connection_track(ctx, p, &c, false);
 	if (v == VERDICT_MISS)
 		return balance_new(ctx, p);
-	if (v != VERDICT_CONTINUE || !c) /* the latter: verifier 2 */
+	if (v != VERDICT_CONTINUE || !c) /* the latter: verifier: null */
 		return v;
 	w = way_of(c);
 	if (likely(l3 && way_takes(p, c, w)))
@@ -167,7 +167,7 @@ static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
 }
 
 /* Forwards a packet of no connection and no service, if an endpoint sends it to
- * its client directly (direct.h). Global (verifier 1). */
+ * its client directly (direct.h). Global (verifier: globals). */
 __noinline enum verdict forward_direct_answer(ctx_t *ctx, struct packet *p)
 {
 	struct connection *c;
@@ -332,7 +332,7 @@ translate_local_reply(ctx_t *ctx, struct packet *p, const __u16 l3)
 	v = connection_track(ctx, p, &c, true);
 	if (v == VERDICT_MISS)
 		return VERDICT_PASS;
-	if (v != VERDICT_CONTINUE || !c) /* the latter: verifier 2 */
+	if (v != VERDICT_CONTINUE || !c) /* the latter: verifier: null */
 		return v;
 	if (unlikely(ipsec_count) && ipsec_stops_local_reply(p, c))
 		return drop(p, DROP_IPSEC_POLICY);

@@ -16,21 +16,21 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include "abi.h"
-#include "attached_port.h"
 #include "config.h"
 #include "maps.h"
-#include "packet.h"
-#include "ctx.h"
-#include "parse.h"
-#include "established.h"
-#include "table.h"
-#include "ethernet.h"
-#include "nat.h"
-#include "stats.h"
-#include "trace.h"
-#include "way.h"
-#include "xdp_send.h"
-#include "xdp_syn.h"
+#include "conntrack/established.h"
+#include "forward/xdp_send.h"
+#include "limit/attached_port.h"
+#include "observe/stats.h"
+#include "observe/trace.h"
+#include "packet/ctx.h"
+#include "packet/ethernet.h"
+#include "packet/packet.h"
+#include "packet/parse.h"
+#include "path/way.h"
+#include "protect/xdp_syn.h"
+#include "table/table.h"
+#include "translate/nat.h"
 
 /* 0 -> packets forwarded, per CPU. */
 struct {
@@ -128,7 +128,7 @@ static __always_inline int handle(ctx_t *ctx, const __u16 l3)
 	return action;
 }
 
-/* The same for frames with a priority tag. Global (verifier 1). */
+/* The same for frames with a priority tag. Global (verifier: globals). */
 __noinline int handle_tagged(ctx_t *ctx)
 {
 	return handle(ctx, ETH_HLEN + VLAN_HLEN);

@@ -9,7 +9,7 @@ import (
 )
 
 // scan is how many endpoints the data path looks at to find the one with the fewest connections (SELECT_SCAN in
-// bpf/select.h); of more it draws two by lot.
+// bpf/service/select.h); of more it draws two by lot.
 const scan = 64
 
 // places are the slots of the service's algorithm. An endpoint whose weight is 0 has none.

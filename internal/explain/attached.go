@@ -64,7 +64,7 @@ func (p place) of(find func(name string) (string, bool)) (string, bool) {
 	return "", false
 }
 
-// places are those of the packet, in the order in which the program asks about them (bpf/attached.h).
+// places are those of the packet, in the order in which the program asks about them (bpf/limit/attached.h).
 func (i *inquiry) places(r *dryrun.Result, s *lb.Service) []place {
 	list := []place{{what: "interface " + i.in.Name, to: lb.AttachPort, names: []string{i.in.Name}}}
 	back := r.Entry != nil && r.Entry.Reply

@@ -11,7 +11,7 @@ import (
 	"loxilb/internal/rates"
 )
 
-// scanned is up to how many slots lc looks at all of them: SELECT_SCAN of bpf/select.h.
+// scanned is up to how many slots lc looks at all of them: SELECT_SCAN of bpf/service/select.h.
 const scanned = 64
 
 // noteEndpoint says which endpoint gets the packet, by what, and which others take none.

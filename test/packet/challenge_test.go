@@ -63,7 +63,7 @@ func periods(t *testing.T, l *lab.Lab, key bpf.TcSiphashKey, client, vip netip.A
 		p := pkt.New(pkt.TCP).SetSrc(client).SetDst(vip).SetNum(pkt.Flags, flags).SetNum(pkt.Seq, seq)
 		return l.Send(l.Client, l.Arriving(l.Client, p).Build())
 	}
-	const periodTicks = 1 << 14 // of the clock, as CHALLENGE_PERIOD_SHIFT of bpf/challenge.h
+	const periodTicks = 1 << 14 // of the clock, as CHALLENGE_PERIOD_SHIFT of bpf/protect/challenge.h
 	for ago, want := range []string{"challenge-answered", "challenge-answered", "no-connection"} {
 		before := dptest.Jiffies(t) / periodTicks
 		number := challengeNumber(key, client, vip, before-uint32(ago))

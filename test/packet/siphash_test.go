@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// siphash is SipHash with c rounds for each word and d at the end, written after the paper and not after bpf/siphash.h.
+// siphash is SipHash with c rounds for each word and d at the end, written after the paper and not after bpf/packet/siphash.h.
 func siphash(c, d int, k0, k1 uint64, message []byte) uint64 {
 	v := [4]uint64{k0 ^ 0x736f6d6570736575, k1 ^ 0x646f72616e646f6d, k0 ^ 0x6c7967656e657261, k1 ^ 0x7465646279746573}
 	rounds := func(n int) {

@@ -1,4 +1,4 @@
-// Package bloom keeps the filter by which the packet path tells packets that are of no connection and no service (bpf/bloom.h).
+// Package bloom keeps the filter by which the packet path tells packets that are of no connection and no service (bpf/filter/bloom.h).
 //
 // A bit is set before the row that it stands for is written. It is cleared when neither a row nor an entry of the table of
 // connections needs it: the next filter is made of all rows that there are, the sweep adds what entries need besides, and
@@ -57,7 +57,7 @@ func (k Key) String() string {
 	return fmt.Sprintf("port %d of %s", bpf.Port(uint16(k.port)), addr)
 }
 
-// bit is the number of the key's bit: bloom_bit in bpf/bloom.h.
+// bit is the number of the key's bit: bloom_bit in bpf/filter/bloom.h.
 func (k Key) bit() uint32 {
 	high := uint64(k.addr.Word[0]) | uint64(k.addr.Word[1])<<32
 	low := uint64(k.addr.Word[2]) | uint64(k.addr.Word[3])<<32

@@ -80,7 +80,7 @@ func (p *RulePacket) words() (w [16]uint32) {
 	return w
 }
 
-// Find is rule_search() of bpf/rule.h: the first rule that matches a packet, and how many nodes and rules were looked at. nil: none.
+// Find is rule_search() of bpf/rules/rule.h: the first rule that matches a packet, and how many nodes and rules were looked at. nil: none.
 func (t *RuleTable) Find(p *RulePacket) (found *TcRule, nodes, rules int) {
 	w := p.words()
 	best := uint16(len(t.Rules))

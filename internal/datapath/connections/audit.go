@@ -112,7 +112,7 @@ func (t *Table) faultOf(k bpf.TcConnectionKey, r *bpf.TcConnection) (string, err
 	return "", nil
 }
 
-// familyProtocol is family_protocol of bpf/conntrack.h.
+// familyProtocol is family_protocol of bpf/conntrack/conntrack.h.
 func familyProtocol(p uint8) uint8 {
 	switch lb.Protocol(p) {
 	case lb.ICMP:

@@ -10,7 +10,7 @@ import (
 	"loxilb/internal/datapath/testrun"
 )
 
-// What LoxilbReset returns, when it is not the number of an interface (enum reset_result in bpf/ends.h).
+// What LoxilbReset returns, when it is not the number of an interface (enum reset_result in bpf/sweep/ends.h).
 const (
 	resetNot  = 0
 	resetSent = 1
@@ -31,7 +31,7 @@ const (
 // wordOf is an entry's word, as far as it counts here.
 func wordOf(r *bpf.TcConnection) uint32 { return uint32(r.Generation) << 24 }
 
-// meant is what programs are told of a connection (struct meant of bpf/ends.h): by now, the keys may be another one's. mask says which bits
+// meant is what programs are told of a connection (struct meant of bpf/sweep/ends.h): by now, the keys may be another one's. mask says which bits
 // of its word are still the same if they are not.
 func meant(endpoint, word, mask uint32) testrun.SKB {
 	return testrun.SKB{CB: [5]uint32{endpoint, word, mask}}

@@ -19,7 +19,7 @@ import (
 const (
 	// maxFound bounds what a walk brings of an endpoint: 5 MB. The rest is for the next one.
 	maxFound = 65536
-	// walkSlice is how many buckets are walked through before others have the CPU: WALK_SLICE_BUCKETS of bpf/walk.h.
+	// walkSlice is how many buckets are walked through before others have the CPU: WALK_SLICE_BUCKETS of bpf/sweep/walk.h.
 	walkSlice = 1024
 )
 

@@ -33,7 +33,7 @@ func newSeeds() seeds {
 	return s
 }
 
-// hash is table_hash() of bpf/table.h.
+// hash is table_hash() of bpf/table/table.h.
 func hash(s *seeds, k *bpf.TcConnectionKey) uint64 {
 	words := [len(s)]uint32{
 		k.Saddr.Word[0], k.Saddr.Word[1], k.Saddr.Word[2], k.Saddr.Word[3],

@@ -1,5 +1,5 @@
 // Package conntrack is the connection table as user space sees it: its rows, its size, and room for more. What a row, a
-// bucket and a group are is in bpf/table.h.
+// bucket and a group are is in bpf/table/table.h.
 package conntrack
 
 import (

@@ -19,7 +19,7 @@ const (
 	groupsPerWord = 64
 )
 
-// Whereabouts are the groups of the table that have connections of endpoints, as bpf/whereabouts.h has them. Methods are safe for
+// Whereabouts are the groups of the table that have connections of endpoints, as bpf/table/whereabouts.h has them. Methods are safe for
 // concurrent use.
 type Whereabouts struct {
 	memory *ebpf.Memory

@@ -56,7 +56,7 @@ func (n *needs) has(key bpf.TcConnectionKey) bool {
 	return slices.ContainsFunc(n.entries, func(e conntrack.Entry) bool { return e.Key == key })
 }
 
-// other is the key of the other direction's entry: connection_reverse() of bpf/conntrack.h.
+// other is the key of the other direction's entry: connection_reverse() of bpf/conntrack/conntrack.h.
 func other(e *conntrack.Entry) bpf.TcConnectionKey {
 	const icmp, icmp6 = 1, 58
 	key := bpf.TcConnectionKey{Saddr: e.Row.Daddr, Daddr: e.Row.Saddr, Sport: e.Row.Dport, Dport: e.Row.Sport, Protocol: e.Key.Protocol}
@@ -233,7 +233,7 @@ func (d *double) places(n *needs) (places []int, ids []uint32, err error) {
 	return places, ids, nil
 }
 
-// prefix is the first bits of an address: copy_prefix() of bpf/address.h.
+// prefix is the first bits of an address: copy_prefix() of bpf/packet/address.h.
 func prefix(a bpf.TcIpAddr, bits uint32) (out bpf.TcIpAddr) {
 	for i, word := range a.Word {
 		of := min(bits, 32)

@@ -195,7 +195,7 @@ const (
 	hopTunnels  = 0xc0
 )
 
-// epochShift is HOP_EPOCH_SHIFT of bpf/epoch.h.
+// epochShift is HOP_EPOCH_SHIFT of bpf/table/epoch.h.
 const epochShift = 13
 
 // wayOf notes the next hop of an entry, if it is of the present epoch.

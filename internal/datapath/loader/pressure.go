@@ -9,7 +9,7 @@ const (
 	snatRestPressed = 3 * time.Second
 )
 
-// pressure are the constants of bpf/pressure.h.
+// pressure are the constants of bpf/limit/pressure.h.
 func (s *Settings) pressure() map[string]any {
 	return map[string]any{
 		"half_open_percent":         uint32(s.HalfOpen),

@@ -8,7 +8,7 @@ import (
 	"loxilb/internal/datapath/bpf"
 )
 
-// LoadTracing loads the program that may take the place of Program's while somebody traces packets (bpf/trace.h). It is the caller's.
+// LoadTracing loads the program that may take the place of Program's while somebody traces packets (bpf/observe/trace.h). It is the caller's.
 func (c *Collection) LoadTracing(layer3, egress bool) (*ebpf.Program, error) {
 	spec, err := bpf.LoadTcTrace()
 	if err != nil {

@@ -72,7 +72,7 @@ func (m *Meter) Fullness() (p lb.Pressure, err error) {
 	}, nil
 }
 
-// portsShort reports whether packets have found a pool of source ports short lately (bpf/port_pressure.h).
+// portsShort reports whether packets have found a pool of source ports short lately (bpf/limit/port_pressure.h).
 func (m *Meter) portsShort() (bool, error) {
 	var until uint32
 	if err := m.shared.Variables.PortPressureUntil.Get(&until); err != nil || until == 0 {

@@ -1,4 +1,4 @@
-// Package record reads the copies of packets that the packet path makes (bpf/record.h).
+// Package record reads the copies of packets that the packet path makes (bpf/observe/record.h).
 package record
 
 import (

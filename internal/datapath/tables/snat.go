@@ -121,7 +121,7 @@ func (t *Tables) PortsInUse(least, most int) ([]lb.SourcePorts, error) {
 	return list, nil
 }
 
-// portsMax is how many source ports of an address there are towards an endpoint: snat_limit() of bpf/snat.h.
+// portsMax is how many source ports of an address there are towards an endpoint: snat_limit() of bpf/open/snat.h.
 func (t *Tables) portsMax(source netip.Addr) (int, error) {
 	const most = 64000 // SNAT_LIMIT
 	var local uint8

@@ -1,4 +1,4 @@
-// Package trace shows packets, as they come and as they leave, with what becomes of them (bpf/trace.h).
+// Package trace shows packets, as they come and as they leave, with what becomes of them (bpf/observe/trace.h).
 package trace
 
 import (

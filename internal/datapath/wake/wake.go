@@ -1,5 +1,5 @@
 // Package wake has those who wait for the packet path sleep until it wakes them, and tells which endpoints have counted handshakes
-// (bpf/wake.h). A daemon that has nothing to do is not to wake up ten times a second to see so.
+// (bpf/observe/wake.h). A daemon that has nothing to do is not to wake up ten times a second to see so.
 package wake
 
 import (
@@ -195,7 +195,7 @@ func (b *Bell) ForgetOutcomes(endpoint uint32) {
 	}
 }
 
-// Try has the next new connection of a service go to an endpoint (bpf/trial.h). Of two services with the
+// Try has the next new connection of a service go to an endpoint (bpf/open/trial.h). Of two services with the
 // same place, the later call counts.
 func (b *Bell) Try(service, endpoint uint32) {
 	atomic.StoreUint64(&b.trials[service%uint32(len(b.trials))], uint64(service)<<32|uint64(endpoint+1))

@@ -1,4 +1,4 @@
-// Package watch tells of connections as they are opened, assured, closing and ended (bpf/event.h).
+// Package watch tells of connections as they are opened, assured, closing and ended (bpf/observe/event.h).
 package watch
 
 import (

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// epochTicks is how long a next hop is good, in ticks of the kernel's clock: 1 << HOP_EPOCH_SHIFT of bpf/epoch.h.
+// epochTicks is how long a next hop is good, in ticks of the kernel's clock: 1 << HOP_EPOCH_SHIFT of bpf/table/epoch.h.
 const epochTicks = 1 << 13
 
 // KeepNextHops has the next hops that connections find from here on be there for others: they are kept for each CPU, so

@@ -22,9 +22,9 @@ import (
 type Config struct {
 	Connections int // size of the table; 0: 1024
 	HalfOpen    int // percent of it that half-open connections may have; 0: any
-	// ForeignFirst has each packet get past the filter of addresses before its connection is looked up (bpf/foreign.h).
+	// ForeignFirst has each packet get past the filter of addresses before its connection is looked up (bpf/filter/foreign.h).
 	ForeignFirst bool
-	// ChallengeFirst has SYNs challenged before their connection is looked up (bpf/syn_flood.h).
+	// ChallengeFirst has SYNs challenged before their connection is looked up (bpf/protect/syn_flood.h).
 	ChallengeFirst bool
 	OldKernel      bool // the program as kernels before 6.2 load it (no kfuncs) and attach it (clsact)
 	ResetRate      int  // RSTs to segments of no connection, a second and CPU; 0: as many as outside of tests

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * direct.h - answers of endpoints that answer clients directly (MODE_DSR), when
+ * their way leads through this machine all the same: it is the endpoints'
+ * router. The kernel would drop them, since their source is the VIP, which is
+ * an address of this machine. So they are forwarded here, unchanged but for
+ * the TTL (docs/adr/0023-direct-answers.md).
+ *
+ * They have no entry. An entry is made up for each of them, from that of the
+ * client's packets; it is never in the table.
+ */
+#ifndef LOXILB_DIRECT_H
+#define LOXILB_DIRECT_H
+
+#include "conntrack/conntrack.h"
+#include "packet/packet.h"
+#include "service/opening.h"
+#include "table/epoch.h"
+
+/* Has there been a service of MODE_DSR? Else nothing looks for such answers.
+ * Connections outlive a change of the mode, so it stays. Written by user. */
+volatile __u32 direct_answers SEC(".data.runtime") = 0;
+
+/* Returns the client's entry of the connection that a packet with this tuple
+ * answers. The key is in the opening, since the stack has no room for it. */
+static __noinline __maybe_unused struct connection *
+direct_find(const struct connection_key *answer, __u32 now)
+{
+	struct opening *o = opening_get();
+	struct connection *c;
+
+	if (likely(!direct_answers) || !o)
+		return NULL;
+	o->entries.client_key = *answer;
+	o->entries.client_key.saddr = answer->daddr;
+	o->entries.client_key.daddr = answer->saddr;
+	o->entries.client_key.sport = answer->dport;
+	o->entries.client_key.dport = answer->sport;
+	c = entry_find(&o->entries.client_key);
+	if (!c || (c->traits & (CONN_ONE_WAY | CONN_ENDED)) != CONN_ONE_WAY)
+		return NULL;
+	/* no other entry of it can have been seen later */
+	if ((__s32)(now - c->seen) >
+	    (__s32)connection_timeout(c->endpoint, state_read(c),
+				      answer->protocol))
+		return NULL;
+	return c;
+}
+
+/* Makes up the entry of answers with this tuple, in the opening of this CPU.
+ * Returns NULL if they answer no connection. */
+static __always_inline struct connection *
+direct_answer_entry(const struct connection_key *answer, __u32 now)
+{
+	struct connection *c = direct_find(answer, now);
+	struct opening *o = opening_get();
+
+	if (!c || !o)
+		return NULL;
+	if (!connection_is_closed(c->flags)) {
+		way_forget_if_old(c, now);
+		c->seen = now;
+	}
+	__builtin_memset(&o->entries.entry, 0, sizeof(o->entries.entry));
+	o->entries.entry.saddr = answer->saddr;
+	o->entries.entry.daddr = answer->daddr;
+	o->entries.entry.sport = answer->sport;
+	o->entries.entry.dport = answer->dport;
+	o->entries.entry.seen = now;
+	way_forget(&o->entries.entry, now); /* none is known yet */
+	o->entries.entry.endpoint = c->endpoint;
+	o->entries.entry.flags = CONN_REPLY_DIRECTION;
+	return &o->entries.entry;
+}
+
+/* Returns the entry of a packet, or the one that is made up for a direct
+ * answer. */
+static __noinline __maybe_unused struct connection *
+entry_or_direct_answer(struct packet *p)
+{
+	struct connection *c = entry_find(&p->tuple);
+
+	if (c)
+		return c;
+	p->direct = true;
+	return direct_answer_entry(&p->tuple, p->now);
+}
+
+#endif

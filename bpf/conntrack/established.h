@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * established.h - what packets of established connections read and change. The
+ * XDP program knows no more of states than this.
+ */
+#ifndef LOXILB_ESTABLISHED_H
+#define LOXILB_ESTABLISHED_H
+
+#include <stdbool.h>
+#include "abi.h"
+#include "packet/packet.h"
+#include "packet/parse.h"
+#include "table/state.h"
+
+/* An entry that was silent for longer than this, in jiffies, may be expired:
+ * 0.26 to 2.6 s, by CONFIG_HZ. A constant, since reading hz would cost two
+ * instructions. */
+#define SILENCE_LIMIT 256
+
+static __always_inline bool connection_was_silent(const struct packet *p,
+						  const struct connection *c)
+{
+	return (__s32)(p->now - c->seen) > SILENCE_LIMIT;
+}
+
+/* How far ahead of what was seen of its direction a segment may be, in bytes
+ * sent and in bytes acknowledged: what may be lost at once before it gets here.
+ * A power of two. */
+#define TCP_MAX_AHEAD (1U << 22)
+
+static __always_inline bool tcp_is_established(__u8 flags)
+{
+	return (flags & ~CONN_REPLY_DIRECTION) == (CONN_REPLIED | CONN_ASSURED);
+}
+
+/* Does a segment go on from what was seen of its direction? One that nobody but
+ * the sender can know to fit: both numbers are there or a little ahead, or one
+ * is exact (docs/adr/0021-believe-nobody.md). Old segments do not. */
+static __always_inline bool tcp_goes_on(const struct packet *p,
+					const struct connection *c)
+{
+	__u32 sent = p->seq_end - c->seq_end, acked = p->ack - c->ack;
+
+	if (likely((sent | acked) < TCP_MAX_AHEAD))
+		return true;
+	return (!sent && (__s32)acked > 0) || (!acked && (__s32)sent > 0);
+}
+
+/* Notes how far this direction has sent and acknowledged. */
+static __always_inline void tcp_note_sequence(const struct packet *p,
+					      struct connection *c)
+{
+	if (likely(p->tcp_flags & TCP_ACK) && tcp_goes_on(p, c)) {
+		c->seq_end = p->seq_end;
+		c->ack = p->ack;
+	}
+}
+
+/* Does a packet other than TCP leave the state as it is? Not the endpoint's
+ * first answer, nor what the client sends after it; where answers are not seen,
+ * not the client's second packet. */
+static __always_inline bool udp_is_settled(__u32 word)
+{
+	const __u32 done = CONN_REPLIED | CONN_ASSURED;
+	const __u32 replied = CONN_REPLIED | CONN_REPLY_DIRECTION;
+
+	return (word & (done | CONN_RESET)) == done ||
+	       (word & (replied | CONN_RESET)) == replied ||
+	       !(word & (replied | CONN_RESET | STATE_TRAIT(CONN_ONE_WAY)));
+}
+
+#endif

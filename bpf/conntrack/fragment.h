@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * fragment.h - fragments of IP packets (RFC 791, RFC 8200 section 4.5).
+ *
+ * Only the first fragment has ports. It is balanced like any packet, and
+ * leaves a record, by which later fragments find its connection. Nothing is
+ * reassembled: the receiver still sees gaps and overlaps, and refuses them. A
+ * fragment that comes before the first one is dropped, not held: attackers
+ * could fill the memory for it, and senders send the first fragment first.
+ *
+ * A record ends when all bytes have been seen, or after 30 s, or when its place
+ * is needed: the map reuses the records that were used least recently. How many
+ * a source may begin without completing them is limited, so that one alone does
+ * not take the places of others (docs/adr/0022-fragments.md).
+ */
+#ifndef LOXILB_FRAGMENT_H
+#define LOXILB_FRAGMENT_H
+
+#include <linux/errno.h>
+#include "conntrack/conntrack.h"
+#include "conntrack/direct.h"
+#include "packet/parse.h"
+#include "table/bucket.h"
+
+/* Length of a TCP header without options. A later fragment must not overlap it
+ * (RFC 1858, RFC 3128). */
+#define FRAGMENT_TCP_HEADER 20
+
+static __always_inline void fragment_make_key(const struct packet *p,
+					      struct fragment_key *key)
+{
+	key->saddr = p->tuple.saddr;
+	key->daddr = p->tuple.daddr;
+	key->id = p->fragment_id;
+	/* IPv6: the next header of a later fragment may be that of an extension
+	 * header */
+	key->protocol = p->ipv6 ? 0 : p->tuple.protocol;
+	__builtin_memset(key->pad, 0, sizeof(key->pad));
+}
+
+static __always_inline bool fragment_expired(const struct fragment *f,
+					     __u32 now)
+{
+	return (__s32)(now - f->since) > (__s32)timeout_fragment;
+}
+
+/* The source of datagrams, as the key of its budget: who has an IPv6 address has
+ * a /64 of them. */
+static __always_inline struct ip_addr fragment_source(const struct packet *p)
+{
+	struct ip_addr source = p->tuple.saddr;
+
+	if (p->ipv6) {
+		source.word[2] = 0;
+		source.word[3] = 0;
+	}
+	return source;
+}
+
+/* May the source begin another datagram in fragments? Not inlined, since the
+ * stack has no room for both keys at once. */
+static __noinline bool fragment_source_begins(const struct packet *p)
+{
+	const struct token_bucket first = {
+		.since = p->now,
+		.tokens = (FRAGMENTED_PER_SOURCE - 1) * hz,
+	};
+	struct ip_addr source = fragment_source(p);
+	struct token_bucket *b =
+		bpf_map_lookup_elem(&fragment_sources, &source);
+
+	if (b)
+		return bucket_take(b, FRAGMENTED_PER_SOURCE,
+				   FRAGMENTED_PER_SOURCE, p->now);
+	bpf_map_update_elem(&fragment_sources, &source, &first, BPF_ANY);
+	return true;
+}
+
+/* Gives the source back what a datagram that is complete now has taken. */
+static __noinline void fragment_source_completes(const struct packet *p)
+{
+	struct ip_addr source = fragment_source(p);
+	struct token_bucket *b =
+		bpf_map_lookup_elem(&fragment_sources, &source);
+
+	if (b && b->tokens < FRAGMENTED_PER_SOURCE * hz)
+		b->tokens += hz;
+}
+
+/* Notes that a fragment has come. Returns false if one at its place has come
+ * before. Places are as far apart as the first fragment is long, since all but
+ * the last are of one length. Where they are not, or where there are more
+ * places than bits, some fragments count as repeated: then the record does not
+ * end before its time. */
+static __always_inline bool fragment_is_new(const struct packet *p,
+					    struct fragment *f)
+{
+	__u32 place = (p->fragment & ~FRAGMENT_MORE) / f->unit;
+	__u64 bit = 1ULL << (place % 64);
+
+	if (place >= FRAGMENT_PLACES)
+		return false;
+	return !(__sync_fetch_and_or(&f->seen[place / 64], bit) & bit);
+}
+
+/* Counts the bytes of a fragment. The record ends with the last of them. */
+static __always_inline void fragment_count_bytes(const struct packet *p,
+						 struct fragment_key *key,
+						 struct fragment *f)
+{
+	__u32 offset = p->fragment & ~FRAGMENT_MORE;
+	__u32 bytes = p->length - (p->l4 - p->l3);
+	__u32 received;
+
+	if (!(p->fragment & FRAGMENT_MORE))
+		f->total = offset + bytes;
+	if (!fragment_is_new(p, f))
+		return;
+	received = __sync_fetch_and_add(&f->received, bytes) + bytes;
+	if (f->total && received >= f->total &&
+	    !bpf_map_delete_elem(&fragments, key))
+		fragment_source_completes(p);
+}
+
+/* Records the first fragment of a datagram. foreign: it goes to the kernel, and
+ * so do the later ones. */
+static __noinline enum verdict fragment_record(struct packet *p, bool foreign)
+{
+	struct fragment_key key;
+	struct fragment f = {
+		.sport = p->tuple.sport,
+		.dport = p->tuple.dport,
+		.since = p->now,
+		.seen = { 1 },
+		.received = p->length - (p->l4 - p->l3),
+		.unit = p->length - (p->l4 - p->l3),
+		.protocol = p->tuple.protocol,
+		.foreign = foreign,
+	}, *old;
+	int err;
+
+	fragment_make_key(p, &key);
+	old = bpf_map_lookup_elem(&fragments, &key);
+	if (old && !fragment_expired(old, p->now)) {
+		if (old->sport == f.sport && old->dport == f.dport &&
+		    old->protocol == f.protocol)
+			return VERDICT_CONTINUE;
+		return drop(p, DROP_FRAGMENT_OVERLAP);
+	}
+	if (old)
+		bpf_map_delete_elem(&fragments, &key);
+	if (!fragment_source_begins(p))
+		return drop(p, DROP_FRAGMENTS_FULL);
+	err = bpf_map_update_elem(&fragments, &key, &f, BPF_NOEXIST);
+	if (err && err != -EEXIST)
+		return drop(p, DROP_NO_MEMORY);
+	return VERDICT_CONTINUE;
+}
+
+/* Handles a packet in which parsing has found a fault, once it is known to
+ * belong to a connection or a service. Returns CONTINUE for a first fragment,
+ * after it was recorded. */
+static __noinline enum verdict packet_handle_fault(struct packet *p)
+{
+	if (p->ttl <= 1 &&
+	    (p->fault == DROP_FRAGMENT || p->fault == DROP_TTL_EXPIRED))
+		return drop_and_answer(p, DROP_TTL_EXPIRED,
+				       ANSWER_TIME_EXCEEDED);
+	if (p->fault != DROP_FRAGMENT || p->later_fragment)
+		return drop(p, p->fault);
+	p->fault = DROP_NONE;
+	return fragment_record(p, false);
+}
+
+/* The same for any packet that is known to belong to us. */
+static __always_inline enum verdict packet_check_fault(struct packet *p)
+{
+	return likely(!p->fault) ? VERDICT_CONTINUE : packet_handle_fault(p);
+}
+
+/* Is the packet addressed to a VIP? The key is copied (verifier: memory). */
+static __noinline bool is_to_vip(const struct packet *p)
+{
+	struct ip_addr daddr = p->tuple.daddr;
+
+	return bpf_map_lookup_elem(&vips, &daddr);
+}
+
+/* Finds the connection of a later fragment: CONTINUE, and *c is it. */
+static __noinline __maybe_unused enum verdict
+fragment_find_connection(struct packet *p, struct connection **c)
+{
+	struct fragment_key key;
+	struct fragment *f;
+
+	if (p->tuple.protocol != IPPROTO_TCP &&
+	    p->tuple.protocol != IPPROTO_UDP &&
+	    p->tuple.protocol != IPPROTO_ICMP && !p->ipv6)
+		return VERDICT_PASS;
+	fragment_make_key(p, &key);
+	f = bpf_map_lookup_elem(&fragments, &key);
+	if (!f || fragment_expired(f, p->now))
+		return is_to_vip(p) ? drop(p, p->fault) : VERDICT_PASS;
+	if (f->foreign)
+		return VERDICT_PASS;
+	p->tuple.protocol = f->protocol;
+	p->tuple.sport = f->sport;
+	p->tuple.dport = f->dport;
+	if (p->tuple.protocol == IPPROTO_TCP &&
+	    (p->fragment & ~FRAGMENT_MORE) < FRAGMENT_TCP_HEADER)
+		return drop(p, DROP_FRAGMENT_OVERLAP);
+	*c = entry_or_direct_answer(p);
+	if (!*c || connection_is_expired(*c, p->tuple.protocol, p->now, 0))
+		return drop(p, p->fault);
+	/* no ICMP error is sent about a later fragment (RFC 1122) */
+	if (p->ttl <= 1)
+		return drop(p, DROP_TTL_EXPIRED);
+	fragment_count_bytes(p, &key, f);
+	p->fault = DROP_NONE;
+	return VERDICT_CONTINUE;
+}
+
+#endif

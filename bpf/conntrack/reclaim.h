@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * reclaim.h - frees the rows of expired connections when user space does not sweep.
+ *
+ * User space promises in sweep_due when it sweeps next. While it keeps that, new
+ * connections pay one comparison. Once it is late, each packet that may open a
+ * connection first visits a few buckets of the table and ends what has expired
+ * there. So the table turns over as fast as connections come: the rows that wait to be
+ * visited are a small part of it, whatever the rate (docs/adr/0069-reclaim.md). A
+ * packet that finds no room visits a few buckets too, without waiting for the promise
+ * to lapse.
+ *
+ * A pass through the table begins at most once a second. That bounds the cost of a
+ * flood, and no timeout is shorter.
+ */
+#ifndef LOXILB_RECLAIM_H
+#define LOXILB_RECLAIM_H
+
+#include "shared.h"
+#include "conntrack/conntrack.h"
+
+/* How many buckets of 30 rows a packet visits: RECLAIM_BUCKETS, in 2 to 5 us, and one
+ * more for each jiffy in which nobody did, up to RECLAIM_MOST. So a table in which few
+ * connections are opened is visited within seconds, too. Fewer if RECLAIM_FREED rows
+ * had expired, in some 100 us. */
+#define RECLAIM_BUCKETS 2
+#define RECLAIM_MOST 32
+#define RECLAIM_FREED 64
+
+/* An expired entry is freed after this long, in jiffies: a packet on another CPU may
+ * have found it alive, and may still use it. */
+#define SWEEP_SLACK (2 * hz)
+
+/* Frees an entry whose connection has expired. Returns whether this CPU has ended the
+ * connection. */
+static __always_inline bool entry_free_expired(const struct connection_key *key,
+					       struct connection *c, __u32 word)
+{
+	if (word & STATE_ENDED) { /* its removal has failed */
+		entry_delete(key, word, REMOVE_COUNTS);
+		return false;
+	}
+	return connection_end_by_reply(key, c, word, PORT_IS_FREE);
+}
+
+/* Frees a row if its connection has expired. Returns whether it was. Global
+ * (verifier: globals). */
+__noinline int row_reclaim(struct table_row *row)
+{
+	__u32 now = (__u32)bpf_jiffies64(), word;
+	struct connection_key key;
+
+	if (!row || !(row->status & ROW_LIVE)) /* verifier: null */
+		return 0;
+	word = state_read(&row->connection);
+	/* another CPU is deleting it, which may be visiting this bucket too */
+	if (word & STATE_ENDED && !state_is_left(word))
+		return 0;
+	if ((__s32)(now - row->connection.seen) <= (__s32)hz)
+		return 0;
+	key = row->key; /* the row may change hands when the entry is removed */
+	if (!connection_is_removable(&row->connection, key.protocol, now,
+				     SWEEP_SLACK))
+		return 0;
+	entry_free_expired(&key, &row->connection, word);
+	return 1;
+}
+
+/* Takes the next bucket of the pass. False: a pass ended less than a second after it
+ * began, and the next one has to wait. */
+static __always_inline bool reclaim_take(__u32 *bucket)
+{
+	struct reclaim_pass *pass = &reclaim_pass;
+	__u32 now = (__u32)bpf_jiffies64();
+
+	if (!*(volatile __u32 *)&pass->next) {
+		if (now - *(volatile __u32 *)&pass->began < hz)
+			return false;
+		*(volatile __u32 *)&pass->began = now;
+	}
+	*bucket = __sync_fetch_and_add(&pass->next, 1);
+	return true;
+}
+
+/* Ends the pass. A sweep that died halfway has left the pressure of its beginning. A
+ * promise that is broken stays so: after 2^32 jiffies, 49 days at 1,000 Hz, its time
+ * would be one to come. */
+static __always_inline void reclaim_end(void)
+{
+	struct table_state *t = table_state_get();
+	__u32 now = (__u32)bpf_jiffies64();
+
+	*(volatile __u32 *)&reclaim_pass.next = 0;
+	if (!sweep_is_late(now))
+		return;
+	sweep_due = (now - 1) | 1; /* 0 is none */
+	if (t)
+		t->entries_swept = 0;
+}
+
+/* Visits the next bucket of the table. Returns how many rows of expired connections
+ * were there. Global (verifier: globals). */
+__noinline int reclaim_bucket(void)
+{
+	struct table_bucket *b;
+	struct table_row *row;
+	__u32 bucket;
+	int freed = 0;
+
+	if (!reclaim_take(&bucket))
+		return 0;
+	b = bucket_get(bucket / BUCKETS_PER_GROUP, bucket % BUCKETS_PER_GROUP);
+	if (!b) {
+		reclaim_end();
+		return 0;
+	}
+	NO_UNROLL
+	for (__u32 i = 0; i < ROWS_PER_BUCKET; i++) {
+		row = bucket_has(b, i) ? bucket_row(b, i) : NULL;
+		if (row)
+			freed += row_reclaim(row);
+	}
+	return freed;
+}
+
+/* Returns how many buckets a packet is to visit now. */
+static __always_inline __u32 reclaim_share(__u32 now)
+{
+	__u32 idle = now - *(volatile __u32 *)&reclaim_pass.last;
+
+	if (idle)
+		*(volatile __u32 *)&reclaim_pass.last = now;
+	return idle < RECLAIM_MOST - RECLAIM_BUCKETS ? RECLAIM_BUCKETS + idle :
+						       RECLAIM_MOST;
+}
+
+/* Visits the next few buckets. Returns how many rows of expired connections were
+ * there. */
+static __always_inline int reclaim_some(__u32 now)
+{
+	__u32 share = reclaim_share(now);
+	int freed = 0;
+
+	NO_UNROLL
+	for (__u32 i = 0; i < RECLAIM_MOST; i++) {
+		if (i >= share || freed >= RECLAIM_FREED)
+			break;
+		freed += reclaim_bucket();
+	}
+	return freed;
+}
+
+#endif

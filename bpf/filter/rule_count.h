@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * rule_count.h - how many firewall rules, and policies of IPsec, there are. Packets
+ * pay nothing for them while there are none.
+ */
+#ifndef LOXILB_RULE_COUNT_H
+#define LOXILB_RULE_COUNT_H
+
+#include <linux/bpf.h>
+#include <linux/types.h>
+#include <bpf/bpf_helpers.h>
+
+/* Written by user, after the rules. */
+volatile __u32 rule_count SEC(".data.runtime") = 0;
+
+/* How many of them give connections another source: then packets of any address
+ * may be of a connection (foreign.h). */
+volatile __u32 snat_rules SEC(".data.runtime") = 0;
+
+/* How many policies of IPsec the packet path asks (ipsec.h). Written by user, after
+ * the policies. */
+volatile __u32 ipsec_count SEC(".data.runtime") = 0;
+
+#endif

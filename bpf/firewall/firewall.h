@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * firewall.h - what firewall rules do with packets of no connection: with those
+ * that may open one, and with those that are the kernel's; and with connections
+ * after the rules have changed.
+ *
+ * The kernel's packets have no state here. So answers to what this machine itself
+ * has asked for are told by its sockets, and no rule drops them.
+ */
+#ifndef LOXILB_FIREWALL_H
+#define LOXILB_FIREWALL_H
+
+#include "conntrack/direct.h"
+#include "limit/attached.h"
+#include "observe/record.h"
+#include "observe/trace_note.h"
+#include "packet/ctx.h"
+#include "packet/parse.h"
+#include "path/fib.h"
+#include "path/way.h"
+#include "probe/probe_answers.h"
+#include "rules/rule.h"
+#include "table/rows.h"
+
+#define SOCKET_LISTENS 10 /* TCP_LISTEN */
+
+/* Fills in the tuple by which sockets are looked for, and returns its size. */
+static __always_inline __u32
+firewall_socket_tuple(struct bpf_sock_tuple *t,
+		      const struct connection_key *key, __be16 sport)
+{
+	__builtin_memset(t, 0, sizeof(*t));
+	if (is_mapped_ipv4(&key->saddr)) {
+		t->ipv4.saddr = key->saddr.word[3];
+		t->ipv4.daddr = key->daddr.word[3];
+		t->ipv4.sport = sport;
+		t->ipv4.dport = key->dport;
+		return sizeof(t->ipv4);
+	}
+	__builtin_memcpy(t->ipv6.saddr, &key->saddr, 16);
+	__builtin_memcpy(t->ipv6.daddr, &key->daddr, 16);
+	t->ipv6.sport = sport;
+	t->ipv6.dport = key->dport;
+	return sizeof(t->ipv6);
+}
+
+/* Returns the state of this machine's socket for segments from a port, 0 if there
+ * is none. */
+static __noinline __u32 firewall_tcp_state(ctx_t *ctx,
+					   const struct connection_key *key,
+					   __be16 sport)
+{
+	struct bpf_sock_tuple t;
+	__u32 size = firewall_socket_tuple(&t, key, sport), state;
+	struct bpf_sock *sk;
+
+	sk = bpf_skc_lookup_tcp(ctx, &t, size, BPF_F_CURRENT_NETNS, 0);
+	if (!sk)
+		return 0;
+	state = sk->state;
+	bpf_sk_release(sk);
+	return state;
+}
+
+/* Is it a segment of a connection that this machine has opened? Those that it has
+ * accepted are of a port at which it listens. */
+static __always_inline bool
+firewall_is_own_tcp(ctx_t *ctx, const struct connection_key *key)
+{
+	__u32 state = firewall_tcp_state(ctx, key, key->sport);
+
+	return state && state != SOCKET_LISTENS &&
+	       firewall_tcp_state(ctx, key, 0) != SOCKET_LISTENS;
+}
+
+/* Is it a datagram for a socket that is connected to its sender, or has a port
+ * that the kernel gives to who asks for none? */
+static __noinline bool firewall_is_own_udp(ctx_t *ctx,
+					   const struct connection_key *key)
+{
+	struct bpf_sock_tuple t;
+	__u32 size = firewall_socket_tuple(&t, key, key->sport);
+	__u16 port = bpf_ntohs(key->dport);
+	const struct host_ports *kept;
+	__u64 word = port / 64;
+	struct bpf_sock *sk;
+	bool connected;
+
+	sk = bpf_sk_lookup_udp(ctx, &t, size, BPF_F_CURRENT_NETNS, 0);
+	if (!sk)
+		return false;
+	connected = sk->dst_port && sk->dst_port == key->sport;
+	bpf_sk_release(sk);
+	if (connected)
+		return true;
+	kept = kept_ports_get();
+	asm volatile("" : "+r"(word)); /* verifier: bounds */
+	word &= 1023;
+	return kept && kept->bits[word] >> port % 64 & 1;
+}
+
+/* Is it an answer to what this machine, or a client of a service in mode dsr, has
+ * asked for? */
+static __noinline bool firewall_spares(ctx_t *ctx, const struct packet *p)
+{
+	struct connection_key key;
+
+	if (p->echo_reply)
+		return is_local_address(&p->tuple.daddr);
+	key = p->tuple; /* verifier: memory */
+	if (probe_answer_find(&key, p->now))
+		return true;
+	if (direct_answers && direct_find(&p->tuple, p->now))
+		return true;
+	if (p->tuple.protocol == IPPROTO_TCP)
+		return firewall_is_own_tcp(ctx, &p->tuple);
+	return p->tuple.protocol == IPPROTO_UDP &&
+	       firewall_is_own_udp(ctx, &p->tuple);
+}
+
+/* Sends a packet out by another interface. One that has no link-layer header cannot
+ * leave where there are some. */
+static __always_inline enum verdict firewall_redirect(struct packet *p,
+						      __u32 ifindex)
+{
+	__u32 *flags = bpf_map_lookup_elem(&links, &ifindex);
+
+	if (!ifindex || (!p->l3 && !(flags && *flags & LINK_LAYER3)))
+		return drop(p, DROP_RULE);
+	trace_out(p, ifindex);
+	p->action = bpf_redirect(ifindex, 0);
+	return VERDICT_REDIRECT;
+}
+
+/* Notes that the packet is to get another source, if it opens a connection. */
+static __always_inline enum verdict firewall_source(const struct rule *r)
+{
+	struct opening *o = opening_get();
+
+	if (!o)
+		return VERDICT_CONTINUE;
+	o->source_of = r->target + 1;
+	o->source_by_default = rule_action(r) == RULE_SNAT_DEFAULT;
+	return VERDICT_CONTINUE;
+}
+
+/* Counts a packet that a rule has decided about, and records it if the rule says so. */
+static __always_inline void firewall_note(ctx_t *ctx, const struct packet *p,
+					  const struct rule *r)
+{
+	rule_count_hit(r, p);
+	if (likely(!(r->action & RULE_RECORD)))
+		return;
+	if (rule_may_record(r))
+		record_packet(ctx, RECORDER_RULES, r->identity, rule_action(r),
+			      p->l3 ? 0 : RECORD_LAYER3);
+	else
+		record_none(RECORDER_RULES);
+}
+
+/* Notes at a packet that the rule about it, or its connection, has policers or mirrors. */
+static __always_inline void firewall_note_attached(struct packet *p,
+						   const struct rule *r)
+{
+	__u32 counter = r->counter;
+
+	if (unlikely(rules_attached) &&
+	    bpf_map_lookup_elem(&attached_rules, &counter))
+		p->rule = counter + 1;
+}
+
+/* Polices and mirrors a packet that is no connection's, if its rule does. */
+static __always_inline enum verdict
+firewall_finish(ctx_t *ctx, struct packet *p, enum verdict v)
+{
+	return unlikely(p->rule) ? rule_apply(ctx, p, v) : v;
+}
+
+/* Says what becomes of a packet by what a rule says. CONTINUE: it goes on as if there were
+ * none. */
+static __always_inline enum verdict firewall_verdict(struct packet *p,
+						     const struct rule *r)
+{
+	switch (rule_action(r)) {
+	case RULE_DROP:
+		return drop(p, DROP_RULE);
+	case RULE_TRAP:
+		return VERDICT_PASS;
+	case RULE_REDIRECT:
+		return firewall_redirect(p, r->target);
+	case RULE_SNAT:
+	case RULE_SNAT_DEFAULT:
+		return firewall_source(r);
+	default:
+		return VERDICT_CONTINUE;
+	}
+}
+
+/* Does what a rule says. CONTINUE: the packet goes on as if there were none. */
+static __noinline enum verdict firewall_apply(ctx_t *ctx, struct packet *p,
+					      const struct rule *r)
+{
+	enum verdict v;
+
+	if (rule_action(r) == RULE_DROP && firewall_spares(ctx, p))
+		return VERDICT_CONTINUE;
+	firewall_note(ctx, p, r);
+	firewall_note_attached(p, r);
+	if (r->mark)
+		ctx_set_mark(ctx, r->mark);
+	v = firewall_verdict(p, r);
+	return v == VERDICT_CONTINUE ? v : firewall_finish(ctx, p, v);
+}
+
+/* Asks the rules about a packet of no connection, that has ports if its protocol
+ * has some. Global (verifier: globals). */
+__noinline enum verdict firewall_judge(ctx_t *ctx, struct packet *p)
+{
+	const struct rule *r;
+
+	if (!p) /* verifier: null */
+		return VERDICT_DROP;
+	/* a first fragment without its ports, which the kernel would put together
+	 * (RFC 1858) */
+	if (p->fragment && p->fault == DROP_MALFORMED)
+		return drop(p, DROP_MALFORMED);
+	r = rule_of_tuple(&p->tuple, ctx_interface(ctx), p->ipv6);
+	return r ? firewall_apply(ctx, p, r) : VERDICT_CONTINUE;
+}
+
+/* Asks the rules, if there are any, about a packet that is the kernel's. */
+static __always_inline enum verdict firewall_judge_foreign(ctx_t *ctx,
+							   struct packet *p)
+{
+	enum verdict v;
+
+	if (likely(!rule_count))
+		return VERDICT_PASS;
+	v = firewall_judge(ctx, p);
+	return v == VERDICT_CONTINUE ? firewall_finish(ctx, p, VERDICT_PASS) :
+				       v;
+}
+
+/* The same of one whose protocol has no connections. SCTP has its ports where the
+ * others have theirs. Global (verifier: globals). */
+__noinline enum verdict firewall_judge_other(ctx_t *ctx, struct packet *p)
+{
+	const struct rule_set *set = rule_set_get();
+	struct rule_packet *k = rule_packet_get();
+	const struct rule *r;
+	enum verdict v;
+	__be16 *ports;
+
+	if (!p || !set || !k)
+		return VERDICT_PASS;
+	rule_put_tuple(k, &p->tuple, ctx_interface(ctx));
+	if (p->tuple.protocol == IPPROTO_SCTP) {
+		ports = ctx_header(ctx, p->l4, 2 * sizeof(*ports));
+		if (ports)
+			rule_put_ports(k, ports[0], ports[1]);
+	}
+	r = rule_find(set, k, p->ipv6);
+	if (!r)
+		return VERDICT_PASS;
+	v = firewall_apply(ctx, p, r);
+	return v == VERDICT_CONTINUE ? firewall_finish(ctx, p, VERDICT_PASS) :
+				       v;
+}
+
+/* Drops a packet whose extension headers hide its protocol and ports: rules about those cannot
+ * be asked. A rule about its addresses that drops it has it, counts it and shows it to mirrors.
+ * Other rules have no say, as one before them might match. Global (verifier: globals). */
+__noinline enum verdict firewall_judge_hidden(ctx_t *ctx, struct packet *p)
+{
+	const struct rule_set *set = rule_set_get();
+	struct rule_packet *k = rule_packet_get();
+	const struct rule *r;
+
+	if (!p || !set || !k)
+		return VERDICT_PASS;
+	rule_put_tuple(k, &p->tuple, ctx_interface(ctx));
+	r = rule_find(set, k, p->ipv6);
+	if (r && rule_action(r) == RULE_DROP)
+		return firewall_apply(ctx, p, r);
+	return drop(p, DROP_EXTENSION_CHAIN);
+}
+
+/* Notes at an answer the rule of its client's packets: that of the way that the last one of
+ * them took, unless rules, or routes, have changed since then, or it was more than an epoch
+ * ago: then that row may be another's (way_find.h). */
+static __noinline void
+firewall_take_rule_of_client(struct packet *p,
+			     const struct connection_key *client)
+{
+	const struct connection *c = entry_find(client);
+	const struct way *w;
+
+	if (!c || p->now - c->seen > HOP_EPOCH_JIFFIES ||
+	    !way_is_current(c, c->seen))
+		return;
+	w = way_of(c);
+	if (!w)
+		return;
+	p->rule = w->key.rule;
+	p->unasked = false;
+}
+
+/* Asks the rules about the connection of a packet, once after they have changed,
+ * and whenever its way is of an older epoch: no, if they would drop it. The
+ * interface by which a client's packets come is known from those alone. A RST goes
+ * through, as it may be the end; if it is not, the next packet is asked about. Global
+ * (verifier: globals). */
+__noinline bool firewall_drops_connection(ctx_t *ctx, struct packet *p,
+					  struct connection *c)
+{
+	const struct rule_set *set = rule_set_get();
+	struct connection_key client;
+	const struct rule *r;
+
+	if (!p || !c || !set) /* verifier: null */
+		return false;
+	if (way_is_current(c, p->now))
+		return false;
+	p->unasked = true;
+	if (p->tcp_flags & TCP_RST)
+		return false;
+	if (c->flags & CONN_REPLY_DIRECTION) {
+		connection_reverse(&client, c, p->tuple.protocol);
+		if (set->interfaces) {
+			p->unasked = rules_attached != 0;
+			if (p->unasked)
+				firewall_take_rule_of_client(p, &client);
+			return false;
+		}
+	} else {
+		client = p->tuple;
+	}
+	r = rule_of_tuple(&client, ctx_interface(ctx),
+			  !is_mapped_ipv4(&client.saddr));
+	p->unasked = false;
+	if (!r)
+		return false;
+	firewall_note_attached(p, r);
+	if (rule_action(r) != RULE_DROP)
+		return false;
+	firewall_note(ctx, p, r);
+	firewall_finish(ctx, p, VERDICT_DROP);
+	return true;
+}
+
+#endif

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * answer.h - answers the sender of a packet that is dropped.
+ *
+ * The packet itself is rewritten into the answer: a RST (RFC 9293 section
+ * 3.10.7.1), or an ICMP error that quotes it (RFC 1812, RFC 4443). The answer
+ * is routed like any packet to the sender. The number of ICMP errors is limited,
+ * since one costs its receiver more than the packet cost its sender. So is that
+ * of RSTs to segments of no connection: whoever forges sources could have us
+ * send to anybody as many as he likes. They are never larger than the segment.
+ *
+ * This path is slow, so its functions are not inlined, and each has its own
+ * stack frame.
+ */
+#ifndef LOXILB_ANSWER_H
+#define LOXILB_ANSWER_H
+
+#include "packet/checksum.h"
+#include "packet/packet_sum.h"
+#include "packet/parse.h"
+#include "path/fib.h"
+#include "route/forward.h"
+#include "route/nexthop.h"
+#include "rules/ipsec.h"
+#include "table/bucket.h"
+#include "translate/icmp.h"
+
+#define ANSWER_TTL 64
+#define ANSWER_ICMP_TOS \
+	0xc0 /* internetwork control (RFC 1812 section 4.3.2.5) */
+#define ICMP_LARGEST 576 /* RFC 1812 section 4.3.2.3 */
+
+#ifndef BPF_FIB_LOOKUP_SRC
+#define BPF_FIB_LOOKUP_SRC (1U << 4) /* 6.7 */
+#endif
+
+/* May another answer of this kind be sent? There is a token bucket for each
+ * kind and CPU. */
+static __always_inline bool answer_is_within(__u32 kind, __u32 rate, __u32 now)
+{
+	struct token_bucket *b = bpf_map_lookup_elem(&answer_buckets, &kind);
+
+	return b && bucket_take(b, rate, rate, now);
+}
+
+static __noinline bool answer_allowed(const struct packet *p, bool reset)
+{
+	if (!reset)
+		return answer_is_within(LIMIT_ICMP_ERRORS, icmp_rate, p->now);
+	return p->drop != DROP_NO_CONNECTION ||
+	       answer_is_within(LIMIT_RESETS, reset_rate, p->now);
+}
+
+/* Writes the IP header of an answer. */
+static __noinline bool answer_ip(ctx_t *ctx, struct packet *p,
+				 const struct ip_addr *src, __u32 protocol,
+				 __u32 length)
+{
+	struct ipv6hdr ip6 = {};
+	struct iphdr ip = {};
+
+	if (!src)
+		return false;
+	if (p->ipv6) {
+		ip6.version = 6;
+		ip6.payload_len = bpf_htons(length);
+		ip6.nexthdr = protocol;
+		ip6.hop_limit = ANSWER_TTL;
+		__builtin_memcpy(&ip6.saddr, src, sizeof(*src));
+		__builtin_memcpy(&ip6.daddr, &p->tuple.saddr, sizeof(*src));
+		return !bpf_skb_store_bytes(ctx, p->l3, &ip6, sizeof(ip6),
+					    BPF_F_RECOMPUTE_CSUM);
+	}
+	ip.version = 4;
+	ip.ihl = 5;
+	ip.tot_len = bpf_htons(sizeof(ip) + length);
+	ip.tos = protocol == IPPROTO_ICMP ? ANSWER_ICMP_TOS : 0;
+	ip.frag_off = bpf_htons(0x4000);
+	ip.ttl = ANSWER_TTL;
+	ip.protocol = protocol;
+	ip.saddr = src->word[3];
+	ip.daddr = p->tuple.saddr.word[3];
+	ip.check = ipv4_sum(&ip);
+	return !bpf_skb_store_bytes(ctx, p->l3, &ip, sizeof(ip),
+				    BPF_F_RECOMPUTE_CSUM);
+}
+
+/* Rewrites a segment into one that answers it, without options and payload.
+ * Its source is the segment's destination. */
+static __noinline bool answer_segment(ctx_t *ctx, struct packet *p, __u8 flags,
+				      __u32 seq, __u32 ack)
+{
+	__u32 l4 = p->l3 +
+		   (p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
+	struct ip_addr src = p->tuple.daddr;
+	bool partial = checksum_is_partial(ctx, p);
+	struct tcphdr tcp = {
+		.source = p->tuple.dport,
+		.dest = p->tuple.sport,
+		.seq = bpf_htonl(seq),
+		.ack_seq = bpf_htonl(ack),
+		.doff = 5,
+	};
+	__u32 pseudo;
+
+	/* the device would write the checksum to the old place */
+	if (partial && l4 != p->l4)
+		return false;
+	((__u8 *)&tcp)[13] = flags;
+	if (bpf_skb_change_tail(ctx, l4 + sizeof(tcp), 0))
+		return false;
+	pseudo = pseudo_sum(&src, &p->tuple.saddr, IPPROTO_TCP, sizeof(tcp));
+	if (partial)
+		tcp.check = sum_fold(pseudo);
+	else
+		tcp.check = ~sum_fold(bpf_csum_diff(NULL, 0, (void *)&tcp,
+						    sizeof(tcp), pseudo));
+	return !bpf_skb_store_bytes(ctx, l4, &tcp, sizeof(tcp),
+				    BPF_F_RECOMPUTE_CSUM) &&
+	       answer_ip(ctx, p, &src, IPPROTO_TCP, sizeof(tcp));
+}
+
+/* Rewrites a segment into the RST that answers it. */
+static __always_inline bool answer_reset(ctx_t *ctx, struct packet *p)
+{
+	if (p->tcp_flags & TCP_ACK)
+		return answer_segment(ctx, p, TCP_RST, p->ack, 0);
+	return answer_segment(ctx, p, TCP_RST | TCP_ACK, 0, p->seq_end);
+}
+
+/* Fills in type, code and the rest of the ICMP header. */
+static __always_inline void icmp_fill(const struct packet *p,
+				      struct icmp_header *icmp)
+{
+	__u32 mtu = (__u32)p->action >> ANSWER_MTU_SHIFT;
+
+	switch (p->action & ((1 << ANSWER_MTU_SHIFT) - 1)) {
+	case ANSWER_TIME_EXCEEDED:
+		icmp->type = p->ipv6 ? ICMPV6_TIME_EXCEED : ICMP_TIME_EXCEEDED;
+		break;
+	case ANSWER_TOO_BIG:
+		icmp->type = p->ipv6 ? ICMPV6_PKT_TOOBIG : ICMP_DEST_UNREACH;
+		icmp->code = p->ipv6 ? 0 : ICMP_FRAG_NEEDED;
+		icmp->info = bpf_htonl(mtu);
+		break;
+	default:
+		if (p->tuple.protocol != IPPROTO_TCP &&
+		    p->tuple.protocol != IPPROTO_UDP) {
+			icmp->type = p->ipv6 ? ICMPV6_DEST_UNREACH :
+					       ICMP_DEST_UNREACH;
+			icmp->code = p->ipv6 ? ICMPV6_ADDR_UNREACH :
+					       ICMP_HOST_UNREACH;
+			break;
+		}
+		icmp->type = p->ipv6 ? ICMPV6_DEST_UNREACH : ICMP_DEST_UNREACH;
+		icmp->code = p->ipv6 ? ICMPV6_PORT_UNREACH : ICMP_PORT_UNREACH;
+	}
+}
+
+/* Rewrites a packet into the ICMP error about it. If its checksum is left to
+ * the device, the device writes it later, into the quote. Then the bytes from
+ * the layer 4 header on add up to the complement of what the field holds
+ * now. */
+static __noinline bool answer_icmp(ctx_t *ctx, struct packet *p,
+				   const struct ip_addr *src)
+{
+	__u32 head = sizeof(struct icmp_header) +
+		     (p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
+	__u32 limit = (p->ipv6 ? ICMP6_LARGEST : ICMP_LARGEST) - head;
+	__u32 quote = p->length < limit ? p->length : limit, sum;
+	__u8 protocol = p->ipv6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP;
+	__u32 length = sizeof(struct icmp_header) + quote;
+	struct icmp_header icmp = {};
+	__u16 open;
+
+	if (!src)
+		return false;
+	icmp_fill(p, &icmp);
+	if (checksum_is_partial(ctx, p)) {
+		if (bpf_skb_load_bytes(ctx,
+				       p->l4 + sum_offset(p->tuple.protocol),
+				       &open, sizeof(open)))
+			return false;
+		sum = packet_sum(ctx, p->l3, p->l4 - p->l3) + (__u16)~open;
+	} else {
+		sum = packet_sum(ctx, p->l3, quote);
+	}
+	if (p->ipv6)
+		sum = pseudo_sum(src, &p->tuple.saddr, protocol, length) +
+		      sum_fold(sum);
+	sum = sum_fold(sum);
+	sum = bpf_csum_diff(NULL, 0, (void *)&icmp, sizeof(icmp), sum);
+	icmp.checksum = ~sum_fold(sum);
+	if (ctx_length(ctx) > p->l3 + quote &&
+	    bpf_skb_change_tail(ctx, p->l3 + quote, 0))
+		return false;
+	if (bpf_skb_adjust_room(ctx, head, BPF_ADJ_ROOM_MAC, 0))
+		return false;
+	return !bpf_skb_store_bytes(ctx, p->l3 + head - sizeof(icmp), &icmp,
+				    sizeof(icmp), BPF_F_RECOMPUTE_CSUM) &&
+	       answer_ip(ctx, p, src, protocol, length);
+}
+
+/* Finds the address that an answer is routed to: the packet's source. But an
+ * endpoint that answers clients directly says the VIP, and is found by its own
+ * address. */
+static __noinline void answer_target(const struct packet *p, struct ip_addr *to)
+{
+	const struct ip_addr *endpoint;
+	struct connection *c;
+
+	if (!to)
+		return;
+	*to = p->tuple.saddr;
+	c = direct_find(&p->tuple, p->now);
+	endpoint = c && !(c->hop & HOP_TUNNELS) ? next_hop_target(c) : NULL;
+	if (endpoint)
+		*to = *endpoint;
+}
+
+/* Looks up the route to the sender. src becomes the machine's address towards
+ * the sender if the kernel tells it; else it does not change. */
+static __noinline int answer_route(ctx_t *ctx, struct packet *p,
+				   struct bpf_fib_lookup *fib,
+				   struct ip_addr *src)
+{
+	__u32 flags = BPF_FIB_LOOKUP_SRC;
+	struct ip_addr target;
+	int code;
+
+	if (!fib || !src)
+		return -EINVAL;
+	answer_target(p, &target);
+	for (int i = 0; i < 2; i++, flags = 0) {
+		__builtin_memset(fib, 0, sizeof(*fib));
+		fib->l4_protocol = p->tuple.protocol;
+		fib_addresses(fib, p->ipv6, &p->tuple.daddr, &target);
+		code = bpf_fib_lookup(ctx, fib, sizeof(*fib), flags);
+		if (code >= 0)
+			break;
+	}
+	if (!flags || !fib_found(code))
+		return code;
+	if (p->ipv6)
+		__builtin_memcpy(src, fib->ipv6_src, 16);
+	else
+		src->word[3] = fib->ipv4_src;
+	return code;
+}
+
+/* Sends the answer, as next_hop_prepare() and forward() send a packet of a
+ * connection. */
+static __always_inline enum verdict
+answer_send(ctx_t *ctx, struct packet *p, struct bpf_fib_lookup *fib, int code)
+{
+	__u8 kind = link_hop_kind(p, fib->ifindex);
+	struct ip_addr gateway;
+	void *frame;
+
+	if (kind != HOP_LAYER3 &&
+	    (code == BPF_FIB_LKUP_RET_NO_NEIGH || !p->l3)) {
+		fib_gateway(fib, &gateway);
+		return redirect_neigh(p, fib->ifindex, &gateway);
+	}
+	if (kind != HOP_LAYER3) {
+		frame = ctx_header(ctx, 0, ETH_HLEN);
+		if (!frame)
+			return VERDICT_DROP;
+		macs_write_pair(frame, fib->dmac, fib->smac);
+	}
+	trace_out(p, fib->ifindex);
+	p->action = hop_redirect(kind, fib->ifindex);
+	return VERDICT_REDIRECT;
+}
+
+/* Must an answer not leave, as a policy of IPsec says? */
+static __noinline bool answer_is_stopped(const struct packet *p,
+					 const struct ip_addr *src, bool reset)
+{
+	__u8 protocol = reset	? IPPROTO_TCP :
+			p->ipv6 ? IPPROTO_ICMPV6 :
+				  IPPROTO_ICMP;
+
+	return ipsec_ask(src, &p->tuple.saddr,
+			 ipsec_ports(p->tuple.dport, p->tuple.sport), protocol,
+			 IPSEC_OUT) == RULE_DROP;
+}
+
+/* Answers the sender: REDIRECT. DROP: no answer is possible. Global (verifier: globals). */
+__noinline enum verdict answer(ctx_t *ctx, struct packet *p)
+{
+	struct bpf_fib_lookup fib;
+	struct ip_addr src;
+	bool made, refuse, reset;
+	int code;
+
+	if (!p)
+		return VERDICT_DROP;
+	refuse = p->action == ANSWER_REFUSE;
+	reset = refuse && p->tuple.protocol == IPPROTO_TCP;
+	src = p->tuple.daddr;
+	if ((reset && (p->tcp_flags & TCP_RST)) || !answer_allowed(p, reset))
+		return VERDICT_DROP;
+	code = answer_route(ctx, p, &fib, &src);
+	if (!fib_found(code))
+		return VERDICT_DROP;
+	if (refuse)
+		src = p->tuple.daddr;
+	if (unlikely(ipsec_count) && answer_is_stopped(p, &src, reset))
+		return drop(p, DROP_IPSEC_POLICY);
+	made = reset ? answer_reset(ctx, p) : answer_icmp(ctx, p, &src);
+	if (!made)
+		return VERDICT_DROP;
+	return answer_send(ctx, p, &fib, code);
+}
+
+#endif

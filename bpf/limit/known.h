@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * known.h - clients that have shown that they are where their packets say: the
+ * last handshake of theirs that was completed, or challenge that was answered
+ * (challenge.h), is not long ago. Under a flood from made-up addresses they are
+ * served first.
+ *
+ * A client without TCP that sends again after an answer is known for a quarter of that
+ * time, and not for TCP: a forger can do as much, blindly, at the price of a flow that
+ * an endpoint answers. Such rows have another hash, and give way first.
+ *
+ * A client is an address, of IPv6 a network of 64 bits, which one client has as
+ * a whole. It is a row of 8 bytes in one of a few places that a keyed hash
+ * gives. There is no lock, and nothing to remove: a row that is over is as good
+ * as none, and of a full set the one that ends first gives way. A row that two
+ * CPUs write at once holds one of the two.
+ */
+#ifndef LOXILB_KNOWN_H
+#define LOXILB_KNOWN_H
+
+#include <linux/in.h>
+#include <linux/bpf.h>
+#include <stdbool.h>
+#include <bpf/bpf_helpers.h>
+#include "config.h"
+#include "maps.h"
+#include "packet/address.h"
+#include "packet/packet.h"
+#include "packet/siphash.h"
+
+static __always_inline struct secret_keys *secrets_get(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&secrets, &zero);
+}
+
+/* Returns the hash of the packet's source: the second half of a mapped IPv4
+ * address, the first half of an IPv6 address. Those differ, as no IPv6 network
+ * begins with 0:ffff. */
+static __always_inline __u64 known_hash(const struct packet *p,
+					const struct secret_keys *secret)
+{
+	struct siphash s;
+
+	siphash_begin(&s, &secret->known);
+	siphash_word(&s, p->ipv6 ? ip_addr_high(&p->tuple.saddr) :
+				   ip_addr_low(&p->tuple.saddr));
+	return siphash_end(&s, 8);
+}
+
+/* Turns the hash of a source into that of its row of answers. */
+#define KNOWN_BY_ANSWER 0x9e3779b97f4a7c15ULL
+
+static __always_inline struct known_set *known_set_of(__u64 hash)
+{
+	__u32 index = hash % KNOWN_SETS;
+
+	return bpf_map_lookup_elem(&known_clients, &index);
+}
+
+/* Returns the set of the packet's source, and its hash; NULL before there is a
+ * secret. */
+static __always_inline struct known_set *known_set_find(const struct packet *p,
+							__u64 *hash)
+{
+	const struct secret_keys *secret = secrets_get();
+
+	if (!secret)
+		return NULL;
+	*hash = known_hash(p, secret);
+	return known_set_of(*hash);
+}
+
+/* A row: the hash's upper half, and the jiffies when it ends. */
+static __always_inline bool known_row_is(__u64 row, __u64 hash)
+{
+	return row >> 32 == hash >> 32;
+}
+
+/* Returns for how long a row still holds, in jiffies; 0: it is over. A row is
+ * never given more than timeout_known: what says so is of another turn of the
+ * clock. */
+static __always_inline __u32 known_row_left(__u64 row, __u32 now)
+{
+	__u32 left = (__u32)row - now;
+
+	return left <= timeout_known ? left : 0;
+}
+
+static __always_inline bool known_set_has(const struct known_set *set,
+					  __u64 hash, __u32 now)
+{
+	for (int i = 0; i < KNOWN_WAYS; i++) {
+		__u64 row = set->rows[i];
+
+		if (known_row_is(row, hash) && known_row_left(row, now))
+			return true;
+	}
+	return false;
+}
+
+/* Has the packet's source shown lately that it is there? Global
+ * (verifier: globals). */
+__noinline bool source_is_known(struct packet *p)
+{
+	struct known_set *set;
+	__u64 hash;
+
+	if (!p) /* verifier: null */
+		return false;
+	set = known_set_find(p, &hash);
+	if (!set)
+		return false;
+	if (known_set_has(set, hash, p->now))
+		return true;
+	if (p->tuple.protocol == IPPROTO_TCP)
+		return false;
+	hash ^= KNOWN_BY_ANSWER;
+	set = known_set_of(hash);
+	return set && known_set_has(set, hash, p->now);
+}
+
+/* Has the set hold a row for so many jiffies. */
+static __always_inline void known_set_put(struct known_set *set, __u64 hash,
+					  __u32 now, __u32 lasts)
+{
+	__u32 least = ~0U, place = 0;
+
+	for (int i = 0; i < KNOWN_WAYS; i++) {
+		__u64 row = set->rows[i];
+		__u32 left = known_row_left(row, now);
+
+		if (known_row_is(row, hash))
+			left = 0;
+		if (left < least) {
+			least = left;
+			place = i;
+		}
+		if (known_row_is(row, hash))
+			break;
+	}
+	if (least <= lasts) /* else all others last longer */
+		set->rows[place % KNOWN_WAYS] =
+			(hash >> 32) << 32 | (__u32)(now + lasts);
+}
+
+/* Notes that the packet's source has just shown that it is there: by a handshake or a
+ * challenge, or, without TCP, by what it sends after an answer. Returns whether it
+ * could. Global (verifier: globals). */
+__noinline bool source_note_known(struct packet *p)
+{
+	__u32 lasts = timeout_known;
+	struct known_set *set;
+	__u64 hash;
+
+	if (!p) /* verifier: null */
+		return false;
+	set = known_set_find(p, &hash);
+	if (!set)
+		return false;
+	if (p->tuple.protocol != IPPROTO_TCP) {
+		lasts /= 4;
+		hash ^= KNOWN_BY_ANSWER;
+		set = known_set_of(hash);
+		if (!set)
+			return false;
+	}
+	known_set_put(set, hash, p->now, lasts);
+	return true;
+}
+
+#endif

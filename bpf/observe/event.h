@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * event.h - tells watchers what becomes of connections: opened, assured,
+ * closing, ended.
+ *
+ * A watcher is a ring buffer, which is there while somebody listens. Without
+ * one, a connection pays for a look at one word each time, which is in the cache. A packet never
+ * waits: if a watcher falls behind, it gets all events of some connections and
+ * none of others, and if its ring is full it loses what comes. Both is counted
+ * (docs/adr/0030-connection-events.md).
+ */
+#ifndef LOXILB_EVENT_H
+#define LOXILB_EVENT_H
+
+#include <stdbool.h>
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include "maps.h"
+#include "table/state.h"
+#include "table/table.h"
+
+/* When its ring is half full, and when three quarters are, a watcher is told of
+ * one connection of so many. Powers of two. */
+#define EVENT_SAMPLE_HALF_FULL 16
+#define EVENT_SAMPLE_NEARLY_FULL 256
+
+/* Does anybody watch? It stands beside what each packet reads anyway. Written by
+ * user. The sweep always asks the map. */
+volatile __u32 watching SEC(".data.runtime") = 0;
+
+/* Returns a bit for each watcher. */
+static __always_inline __u32 event_watchers(void)
+{
+	__u32 zero = 0, *now = bpf_map_lookup_elem(&watchers_now, &zero);
+
+	return now ? *(volatile __u32 *)now : 0;
+}
+
+/* Returns of how many connections one is told, as full as a ring is. */
+static __always_inline __u32 event_sample(void *ring)
+{
+	__u64 used = bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA),
+	      size = bpf_ringbuf_query(ring, BPF_RB_RING_SIZE);
+
+	if (likely(2 * used < size))
+		return 1;
+	return 4 * used < 3 * size ? EVENT_SAMPLE_HALF_FULL :
+				     EVENT_SAMPLE_NEARLY_FULL;
+}
+
+/* Returns the same number for all events of a connection. */
+static __always_inline __u32 event_hash(const struct connection_key *key,
+					const struct connection *reply)
+{
+	__u32 client = 0;
+
+	if (key)
+		client = (key->saddr.word[2] ^ key->saddr.word[3]) + key->sport;
+	else if (reply)
+		client = (reply->daddr.word[2] ^ reply->daddr.word[3]) +
+			 reply->dport;
+	return client * (__u32)(HASH_FACTOR >> 32) >> 24;
+}
+
+/* What is told besides the entries, in one word: the kind, why the connection has
+ * ended, the protocol; and the state word of the client's entry. */
+#define EVENT_CAUSE_SHIFT 8
+#define EVENT_PROTOCOL_SHIFT 16
+#define EVENT_STATE_SHIFT 32
+#define EVENT(kind, cause, protocol, word)              \
+	((kind) | (__u64)(cause) << EVENT_CAUSE_SHIFT | \
+	 (__u64)(protocol) << EVENT_PROTOCOL_SHIFT |    \
+	 (__u64)(word) << EVENT_STATE_SHIFT)
+
+static __always_inline void event_fill(struct connection_event *e,
+				       const struct connection *client,
+				       const struct connection *reply,
+				       __u64 what)
+{
+	__u32 word = what >> EVENT_STATE_SHIFT;
+
+	e->time = bpf_ktime_get_ns();
+	e->source = client->saddr;
+	e->peer = client->daddr;
+	e->source_port = client->sport;
+	e->peer_port = client->dport;
+	e->endpoint = client->endpoint;
+	e->packets_in = client->packets;
+	e->bytes_in = client->bytes;
+	e->packets_out = reply ? reply->packets : 0;
+	e->bytes_out = reply ? reply->bytes : 0;
+	e->kind = what;
+	e->cause = what >> EVENT_CAUSE_SHIFT;
+	e->protocol = what >> EVENT_PROTOCOL_SHIFT;
+	e->flags = word;
+	e->traits = word >> STATE_TRAITS_SHIFT;
+	e->reply_traits = reply ? reply->traits : 0;
+	__builtin_memset(e->pad, 0, sizeof(e->pad));
+}
+
+/* Tells one watcher. */
+static __noinline void event_tell_one(__u32 number,
+				      const struct connection_key *key,
+				      const struct connection *client,
+				      const struct connection *reply,
+				      __u64 what)
+{
+	void *ring = bpf_map_lookup_elem(&watchers, &number);
+	struct untold *n = bpf_map_lookup_elem(&untold_counts, &number);
+	struct connection_event *e;
+	__u32 sample;
+
+	if (!ring || !n)
+		return;
+	sample = event_sample(ring);
+	if (unlikely(event_hash(key, reply) & (sample - 1))) {
+		n->sampled++;
+		return;
+	}
+	e = bpf_ringbuf_reserve(ring, sizeof(*e), 0);
+	if (unlikely(!e)) {
+		n->lost++;
+		return;
+	}
+	if (key) {
+		e->client = key->saddr;
+		e->vip = key->daddr;
+		e->client_port = key->sport;
+		e->vip_port = key->dport;
+	} else if (reply) {
+		e->client = reply->daddr;
+		e->vip = reply->saddr;
+		e->client_port = reply->dport;
+		e->vip_port = reply->sport;
+	}
+	e->sample = sample;
+	event_fill(e, client, reply, what);
+	/* who reads comes by often enough: to wake it costs more than all
+	 * this */
+	bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+}
+
+/* Tells all watchers of a connection, by the entry of its client, and the key of
+ * that or the entry of answers. Global (verifier: globals). */
+__noinline __maybe_unused int event_tell(const struct connection_key *key,
+					 const struct connection *client,
+					 const struct connection *reply,
+					 __u64 what)
+{
+	__u32 left = event_watchers();
+
+	if (!client) /* verifier: null */
+		return 0;
+	NO_UNROLL
+	for (__u32 i = 0; i < MAX_WATCHERS; i++) {
+		if (left >> i & 1)
+			event_tell_one(i, key, client, reply, what);
+	}
+	return 0;
+}
+
+#endif

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * admit.h - decides whether a packet may open a connection of its service.
+ */
+#ifndef LOXILB_ADMIT_H
+#define LOXILB_ADMIT_H
+
+#include "conntrack/fragment.h"
+#include "limit/limit.h"
+#include "packet/parse.h"
+#include "protect/protect.h"
+#include "service/service.h"
+
+/* Refuses a packet in the way that the service is configured for. p->drop says
+ * why, also of one that is left to the kernel. */
+static __always_inline enum verdict service_refuse(struct packet *p,
+						   const struct service *svc,
+						   enum drop_reason why)
+{
+	p->drop = why;
+	if (svc->flags & SERVICE_REFUSE_PASS)
+		return VERDICT_PASS;
+	if (svc->flags & SERVICE_REFUSE_DROP)
+		return drop(p, why);
+	return drop_and_answer(p, why, ANSWER_REFUSE);
+}
+
+/* May a segment from the middle of a connection open it? Yes where packets go
+ * unchanged to the endpoint that their own hash chooses: the table of
+ * connections was lost, or was another machine's, and the connection goes on
+ * where it was. If it was elsewhere, the endpoint answers with RST. */
+static __always_inline bool service_allows_midstream(const struct packet *p,
+						     const struct service *svc)
+{
+	return svc->mode == MODE_DSR && svc->algorithm == ALGORITHM_HASH &&
+	       (p->tcp_flags & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_ACK;
+}
+
+/* Is it a packet that opens connections of the service? */
+static __always_inline enum verdict admit_packet(struct packet *p,
+						 const struct service *svc)
+{
+	enum verdict v;
+
+	if (is_martian_source(p))
+		return drop(p, DROP_MARTIAN_SOURCE);
+	v = packet_check_fault(p);
+	if (v != VERDICT_CONTINUE)
+		return v;
+	if (p->tuple.protocol == IPPROTO_TCP && !is_opening_syn(p) &&
+	    !service_allows_midstream(p, svc))
+		return service_refuse(p, svc, DROP_NO_CONNECTION);
+	return VERDICT_CONTINUE;
+}
+
+/* Is its source one that the service is for? */
+static __always_inline enum verdict admit_source(struct packet *p,
+						 const struct service *svc)
+{
+	enum drop_reason why;
+
+	if (likely(!(svc->flags & (SERVICE_SOURCES | SERVICE_DENIES))))
+		return VERDICT_CONTINUE;
+	why = source_reason(p, svc);
+	return why ? drop(p, why) : VERDICT_CONTINUE;
+}
+
+/* Have the service and the client as few connections as they must? */
+static __always_inline enum verdict admit_by_limits(struct packet *p,
+						    const struct service *svc)
+{
+	enum drop_reason why;
+
+	if (likely(!(svc->flags & SERVICE_LIMITED)))
+		return VERDICT_CONTINUE;
+	why = limit_reason(p, svc->id);
+	return why ? service_refuse(p, svc, why) : VERDICT_CONTINUE;
+}
+
+/* May the packet open a connection of the service: CONTINUE. CHALLENGE: only if
+ * its client is there. */
+static __always_inline enum verdict service_admit(struct packet *p,
+						  const struct service *svc)
+{
+	enum verdict v = admit_packet(p, svc);
+
+	if (v != VERDICT_CONTINUE)
+		return v;
+	v = admit_source(p, svc);
+	if (v != VERDICT_CONTINUE)
+		return v;
+	if (!svc->slot_count)
+		return service_refuse(p, svc, DROP_NO_ENDPOINT);
+	v = protect(p, svc);
+	if (v != VERDICT_CONTINUE)
+		return v;
+	return admit_by_limits(p, svc);
+}
+
+#endif

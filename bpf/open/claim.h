@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * claim.h - takes the tuple that an endpoint will answer, by making the entry of
+ * its answers.
+ *
+ * Who makes that entry has the tuple: two clients never share one. The source in
+ * it is the client's address and port; or ours (snat.h), where the endpoint would
+ * not answer through this machine otherwise. A connection whose endpoint answers
+ * its client directly takes nothing, as it has no such entry.
+ */
+#ifndef LOXILB_CLAIM_H
+#define LOXILB_CLAIM_H
+
+#include "conntrack/conntrack.h"
+#include "open/snat.h"
+#include "packet/checksum.h"
+#include "packet/packet.h"
+#include "service/opening.h"
+#include "service/select.h"
+#include "table/epoch.h"
+
+/* Fills in the keys, and the entry of answers: its key is what the endpoint
+ * sends, its tuple what the client expects. The source is the client's as
+ * yet. */
+static __always_inline void describe_entries(const struct packet *p,
+					     const struct endpoint *ep,
+					     struct opening *o)
+{
+	struct connection *c = &o->entries.entry;
+
+	__builtin_memset(c, 0, sizeof(*c));
+	o->entries.client_key = p->tuple;
+	o->source.addr = p->tuple.saddr;
+	o->source.port = p->tuple.sport;
+	o->entries.reply_key = (struct connection_key){
+		.saddr = ep->addr,
+		.daddr = p->tuple.saddr,
+		.sport = endpoint_port(p, ep),
+		.dport = p->tuple.sport,
+		.protocol = p->tuple.protocol,
+	};
+	c->saddr = p->tuple.daddr;
+	c->daddr = p->tuple.saddr;
+	c->sport = p->tuple.dport;
+	c->dport = p->tuple.sport;
+	c->seen = p->now;
+	way_forget(c, p->now); /* none is known yet */
+	c->endpoint = o->choice.endpoint;
+	c->ack = p->seq + 1;
+	c->flags = CONN_REPLY_DIRECTION;
+	c->generation = ++o->generation;
+	if (family_differs(p, ep)) {
+		o->entries.reply_key.protocol =
+			family_protocol(p->tuple.protocol);
+		c->hop = HOP_FAMILY;
+	}
+}
+
+/* How many endpoints are on this machine. Packets pay nothing while there is
+ * none. Written by user. */
+volatile __u32 local_endpoints SEC(".data.runtime") = 0;
+
+/* Would the endpoint's answers take another way than through this machine? So
+ * it is if the client is in the endpoint's own network, or in the network
+ * through which this machine reaches the endpoint: then its router has the
+ * client for a neighbour. */
+static __always_inline bool answers_pass_by(const struct endpoint *ep,
+					    const struct ip_addr *client)
+{
+	if (ep->addr_bits && same_prefix(&ep->addr, client, ep->addr_bits))
+		return true;
+	return ep->source_bits &&
+	       same_prefix(&ep->source, client, ep->source_bits);
+}
+
+/* Must the endpoint see an address of ours as the source? So the mode may say;
+ * and in any mode, if the endpoint would answer past this machine, is the client
+ * itself and would answer itself, or is of another IP version. Not if it is on
+ * this machine: the kernel drops packets from outside that have an address of the
+ * machine as their source. */
+static __noinline bool needs_source_of_ours(const struct packet *p,
+					    const struct opening *o,
+					    const struct endpoint *ep)
+{
+	if (family_differs(p, ep))
+		return true;
+	if (o->service.mode == MODE_DEFAULT &&
+	    !same_addr(&ep->addr, &p->tuple.saddr) &&
+	    !answers_pass_by(ep, &p->tuple.saddr))
+		return false;
+	return !local_endpoints || !is_local_address(&ep->addr);
+}
+
+/* Takes the tuple of the client's own address and port. One of a connection that
+ * is over is taken over. TWIN: the very connection that is to be opened has it. TAKEN:
+ * the client has a live connection to this endpoint from that port, through another
+ * VIP. */
+static __noinline enum verdict claim_source_of_client(struct packet *p,
+						      struct opening *o)
+{
+	const struct connection_key *key = &o->entries.reply_key;
+	struct connection *old;
+	enum verdict v;
+	__u32 word;
+
+	connection_set_sums(&o->entries.entry, key);
+	v = insert_entry(p, key, &o->entries.entry);
+	if (v != VERDICT_TAKEN)
+		return v;
+	old = entry_find(key);
+	if (!old)
+		return drop(p, DROP_CONNECTION_RACE);
+	word = state_read(old);
+	if (!connection_is_replaceable(old, p, key->protocol))
+		return connection_answers(old, &p->tuple) ? VERDICT_TWIN :
+							    VERDICT_TAKEN;
+	if (!connection_end(key, old, word, PORT_IS_FREE))
+		return drop(p, DROP_CONNECTION_RACE); /* another CPU ends it */
+	return insert_entry(p, key, &o->entries.entry);
+}
+
+/* Takes a tuple at the endpoint that was chosen. CONTINUE: the entry of answers is
+ * made, and o->source is what the endpoint will see. TAKEN: another endpoint may
+ * have one. Global (verifier: globals). */
+__noinline enum verdict claim_at_endpoint(ctx_t *ctx, struct packet *p)
+{
+	struct opening *o = opening_get();
+	const struct endpoint *ep;
+
+	if (!p || !o) /* verifier: null */
+		return VERDICT_DROP;
+	ep = opening_endpoint(o);
+	if (!ep)
+		return drop(p, DROP_CONNECTION_RACE);
+	describe_entries(p, ep, o);
+	if (o->service.mode == MODE_DSR)
+		return VERDICT_CONTINUE;
+	if (needs_source_of_ours(p, o, ep)) {
+		o->source.keeps_address = false;
+		return claim_source_of_ours(ctx, p, ep, o);
+	}
+	return o->source.keeps_address ? claim_source_of_ours(ctx, p, ep, o) :
+					 claim_source_of_client(p, o);
+}
+
+#endif

@@ -1,0 +1,502 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * open.h - opens a connection for a packet that belongs to none.
+ *
+ *	judge          do firewall rules let it pass?
+ *	find_service   which service is it for?
+ *	admit          may it open a connection?
+ *	choose         to which endpoint?
+ *	claim          which tuple has the connection there? Makes the entry of
+ *	               answers
+ *	enter          makes the entry of the client's packets: the connection is
+ *	               open
+ *	leave          forwards the packet, or refuses it
+ *
+ * connection_open(), at the end of the file, is these steps. Each answers with a
+ * verdict and fills in its part of struct opening (opening.h). If the client has
+ * just closed a connection from the same port, the two entries of that may serve
+ * again (reopen.h), in place of claim and enter.
+ */
+#ifndef LOXILB_OPEN_H
+#define LOXILB_OPEN_H
+
+#include "conntrack/reclaim.h"
+#include "firewall/firewall.h"
+#include "forward/forward_uncommon.h"
+#include "observe/stats.h"
+#include "observe/wake.h"
+#include "open/admit.h"
+#include "open/challenge_tc.h"
+#include "open/claim.h"
+#include "open/egress.h"
+#include "open/reopen.h"
+#include "open/trial.h"
+#include "packet/checksum.h"
+#include "protocol/ct_tcp.h"
+#include "protocol/ct_udp.h"
+#include "protocol/sample.h"
+#include "route/nexthop.h"
+#include "service/opening.h"
+#include "service/persist.h"
+#include "service/select.h"
+#include "service/service.h"
+
+/* How many places of the service's table are tried. The next one is, when the
+ * client's address and port are in use at the endpoint, because the client
+ * reached it through another VIP; or when all of our ports are. After that, the
+ * client gets another port (docs/adr/0068-ports-taken.md). */
+#define OPEN_ATTEMPTS 4
+
+/* Leaves a packet without service to the kernel. If it is the first fragment to
+ * a VIP, the later ones, which have no ports, go to the kernel too. */
+static __noinline enum verdict pass_without_service(struct packet *p)
+{
+	if (likely(!p->fault))
+		return VERDICT_PASS;
+	if (p->fault == DROP_FRAGMENT && is_to_vip(p))
+		fragment_record(p, true);
+	return p->fault == DROP_MALFORMED && p->fragment && is_to_vip(p) ?
+		       drop(p, DROP_MALFORMED) :
+		       VERDICT_PASS;
+}
+
+/* Asks the firewall rules, if there are any. One may set the mark by which
+ * the service is found. */
+static __always_inline enum verdict judge(ctx_t *ctx, struct packet *p,
+					  struct opening *o)
+{
+	if (likely(!rule_count))
+		return VERDICT_CONTINUE;
+	o->source_of = 0;
+	return firewall_judge(ctx, p);
+}
+
+/* Finds the service that the packet is for; or, where it is for none, that by whose
+ * address it leaves. PASS: it is for nobody. */
+static __always_inline enum verdict find_service(ctx_t *ctx, struct packet *p,
+						 struct opening *o)
+{
+	if (p->echo_reply)
+		return VERDICT_PASS;
+	o->outward.is = false;
+	if (likely(service_copy(p, ctx_mark(ctx), &o->service)))
+		return VERDICT_CONTINUE;
+	if (unlikely(egress_count || snat_rules) &&
+	    egress_find_service(ctx, p, o))
+		return VERDICT_CONTINUE;
+	return pass_without_service(p);
+}
+
+/* May the packet open a connection of the service? Its client may have to show
+ * first that it is there (challenge.h): then the packet is the challenge, and
+ * leaves, or it answers one, and has done what it is for. */
+static __always_inline enum verdict admit(ctx_t *ctx, struct packet *p,
+					  struct opening *o)
+{
+	const struct service *svc = &o->service;
+	enum verdict v;
+
+	if (unlikely(sweep_is_late(p->now)))
+		reclaim_some(p->now);
+	if (unlikely(o->outward.is))
+		return egress_admit(p, svc);
+	if (challenge_takes_answer(p, svc))
+		return drop(p, DROP_NONE);
+	v = service_admit(p, svc);
+	if (unlikely(v == VERDICT_DROP && is_refused_for_room(p)) &&
+	    reclaim_some(p->now)) {
+		p->drop = DROP_NONE;
+		v = service_admit(p, svc);
+	}
+	return v == VERDICT_CHALLENGE ? challenge_client(ctx, p) : v;
+}
+
+/* Takes the endpoint at one of the places that are tried. */
+static __always_inline enum verdict choose_at(struct packet *p,
+					      struct opening *o, __u32 attempt)
+{
+	const __u32 *slot = select_slot(&o->service, o->choice.place + attempt);
+
+	if (!slot)
+		return drop(p, DROP_CONNECTION_RACE);
+	o->choice.endpoint = *slot;
+	return VERDICT_CONTINUE;
+}
+
+/* Chooses the endpoint: the one that the client has, or the one at the place that
+ * the service's algorithm gives. */
+static __always_inline enum verdict choose(struct packet *p, struct opening *o)
+{
+	o->choice.is_held = false;
+	if (unlikely(o->outward.is) || trial_take(p, o))
+		return VERDICT_CONTINUE;
+	if (o->service.algorithm == ALGORITHM_PERSIST) {
+		o->choice.is_held = persist_lookup(o, p);
+		o->choice.place = persist_position(&o->choice.client);
+		if (o->choice.is_held)
+			return VERDICT_CONTINUE;
+	} else {
+		o->choice.place = select_position(p, o);
+	}
+	return choose_at(p, o, 0);
+}
+
+/* Does the flow's address and port choose the endpoint, or its client's address? */
+static __always_inline bool selects_by_client(const struct service *svc)
+{
+	return svc->algorithm == ALGORITHM_HASH ||
+	       svc->algorithm == ALGORITHM_PERSIST;
+}
+
+/* Claims a tuple at the endpoint of a place of the service's table. */
+static __always_inline enum verdict
+claim_at_place(ctx_t *ctx, struct packet *p, struct opening *o, __u32 attempt)
+{
+	enum verdict v = choose_at(p, o, attempt);
+
+	return v == VERDICT_CONTINUE ? claim_at_endpoint(ctx, p) : v;
+}
+
+/* Claims a tuple at another endpoint. The loop begins with a constant: Linux 6.1
+ * takes a loop from an unknown number for one without an end. A flow that
+ * chooses its endpoint stays with the first one. */
+static __always_inline enum verdict
+claim_elsewhere(ctx_t *ctx, struct packet *p, struct opening *o)
+{
+	enum verdict v = VERDICT_TAKEN;
+
+	if (o->choice.is_held)
+		v = claim_at_place(ctx, p, o, 0);
+	for (__u32 i = 1; i < OPEN_ATTEMPTS && v == VERDICT_TAKEN; i++)
+		v = claim_at_place(ctx, p, o, i);
+	return v;
+}
+
+/* Was it refused because a pool of source ports has none for it? */
+static __always_inline bool is_refused_for_ports(const struct packet *p)
+{
+	return p->drop == DROP_SNAT_PORTS_EXHAUSTED ||
+	       p->drop == DROP_UNKNOWN_SOURCE;
+}
+
+/* Claims a tuple at the endpoint. If the client's is taken, at another endpoint; else
+ * one with the client's address and a port of ours, at the first one. The client that
+ * has an endpoint keeps it for its next connection. */
+static __noinline enum verdict claim(ctx_t *ctx, struct packet *p,
+				     struct opening *o)
+{
+	const __u32 first = o->choice.endpoint;
+	bool has_no_port;
+	enum verdict v;
+
+	o->source.keeps_address = false;
+	v = claim_at_endpoint(ctx, p);
+	if (likely(v != VERDICT_TAKEN) || unlikely(o->outward.is))
+		return v;
+	has_no_port = is_refused_for_ports(p);
+	if (!selects_by_client(&o->service) || has_no_port)
+		v = claim_elsewhere(ctx, p, o);
+	if (v != VERDICT_TAKEN || has_no_port)
+		return v;
+	o->choice.endpoint = first;
+	o->source.keeps_address = true;
+	return claim_at_endpoint(ctx, p);
+}
+
+/* Makes the client's entry of that of answers. */
+static __always_inline void describe_client_entry(const struct packet *p,
+						  struct opening *o)
+{
+	const struct connection_key *reply = &o->entries.reply_key;
+	struct connection *c = &o->entries.entry;
+
+	c->saddr = o->source.addr;
+	c->daddr = reply->saddr;
+	c->sport = o->source.port;
+	c->dport = reply->sport;
+	c->seq_end = p->seq_end;
+	c->ack = 0;
+	c->flags = 0;
+	connection_invert_sums(c);
+}
+
+/* Makes the only entry of a connection whose endpoint answers the client
+ * directly. Packets keep their addresses and ports. */
+static __always_inline void describe_single_entry(const struct packet *p,
+						  struct opening *o)
+{
+	const __u16 service = o->service.flags;
+	struct connection *c = &o->entries.entry;
+
+	c->saddr = p->tuple.saddr;
+	c->daddr = p->tuple.daddr;
+	c->sport = p->tuple.sport;
+	c->dport = p->tuple.dport;
+	c->seq_end = p->seq_end;
+	c->ack = p->ack;
+	/* a segment from the middle of a connection opens it where there is a
+	 * hash (admit.h) */
+	c->flags = (p->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_ACK ?
+			   CONN_REPLIED :
+			   0;
+	c->traits = CONN_ONE_WAY;
+	c->hop = service & SERVICE_TUNNEL_GUE  ? HOP_TUNNEL_GUE :
+		 service & SERVICE_TUNNEL_IPIP ? HOP_TUNNEL_IPIP :
+						 0;
+}
+
+/* May an entry that has the client's key, and this word, give way to the new one?
+ * CONTINUE: yes, it was left behind; or its connection is closed, and was not found
+ * before, as another CPU was moving it (grow.h). DROP: not yet, another CPU is about
+ * to delete it. TWIN: no, a copy of the packet has made it on another CPU. TAKEN: no,
+ * the client is itself an endpoint, and answers to a source port of ours that rests
+ * have this key. */
+static __always_inline enum verdict old_entry_gives_way(struct packet *p,
+							__u32 word)
+{
+	if (state_is_left(word))
+		return VERDICT_CONTINUE;
+	if (word & STATE_ENDED)
+		return drop(p, DROP_CONNECTION_RACE);
+	if (word & CONN_REPLY_DIRECTION)
+		return VERDICT_TAKEN;
+	return connection_is_closed(word) ? VERDICT_CONTINUE : VERDICT_TWIN;
+}
+
+/* Inserts the client's entry, in place of an old one if that gives way. */
+static __always_inline enum verdict insert_client_entry(struct packet *p,
+							const struct entries *e)
+{
+	struct connection *old;
+	enum verdict v;
+	__u32 word;
+
+	v = insert_entry(p, &e->client_key, &e->entry);
+	if (v != VERDICT_TAKEN)
+		return v;
+	old = entry_find(&e->client_key);
+	if (!old)
+		return drop(p, DROP_CONNECTION_RACE);
+	word = state_read(old);
+	v = old_entry_gives_way(p, word);
+	if (v != VERDICT_CONTINUE)
+		return v;
+	if (!connection_end(&e->client_key, old, word,
+			    word & STATE_ENDED ? PORT_IS_FREE :
+						 port_fate(word)))
+		return drop(p, DROP_CONNECTION_RACE); /* another CPU ends it */
+	return insert_entry(p, &e->client_key, &e->entry);
+}
+
+/* Takes back what claim() and enter() have done. */
+static __noinline void give_back(const struct packet *p,
+				 const struct opening *o)
+{
+	const struct connection *c = &o->entries.entry;
+
+	connection_ended(c->endpoint, &p->tuple.saddr, 0, p->tuple.protocol);
+	if (!(c->traits & CONN_ONE_WAY))
+		entry_delete(&o->entries.reply_key,
+			     state_read(c) | CONN_REPLY_DIRECTION, 0);
+}
+
+/* Asks policies of IPsec about the packets of both directions. TAKEN: one refuses it, and what claim() has done
+ * is taken back. */
+static __always_inline enum verdict ask_ipsec(ctx_t *ctx, struct packet *p,
+					      struct opening *o)
+{
+	const struct connection *c = &o->entries.entry;
+
+	if (likely(!ipsec_count))
+		return VERDICT_CONTINUE;
+	ipsec_note_epoch(hop_epoch(p));
+	if (!ipsec_stops(ctx, p, c) &&
+	    (c->traits & CONN_ONE_WAY ||
+	     !ipsec_stops_answer(p, p->tuple.protocol)))
+		return VERDICT_CONTINUE;
+	if (!(c->traits & CONN_ONE_WAY))
+		entry_delete(&o->entries.reply_key,
+			     state_read(c) | CONN_REPLY_DIRECTION, 0);
+	return taken(p, DROP_IPSEC_POLICY);
+}
+
+/* Makes the client's entry, which has the next hop and has counted this packet:
+ * so it need not be looked up again. The connection is counted before others can
+ * see the entry, and end it. */
+static __noinline enum verdict enter(ctx_t *ctx, struct packet *p,
+				     struct opening *o)
+{
+	const __u32 id = o->choice.endpoint;
+	struct endpoint_state *state = endpoint_state_find(id);
+	enum verdict v;
+
+	if (!state) /* never: the endpoint is there */
+		return drop(p, DROP_CONNECTION_RACE);
+	if (o->service.mode == MODE_DSR)
+		describe_single_entry(p, o);
+	else
+		describe_client_entry(p, o);
+	v = ask_ipsec(ctx, p, o);
+	if (v != VERDICT_CONTINUE)
+		return v;
+	prepare_first_packet(ctx, p, o, &o->entries.entry);
+	connection_begins(state, id, &p->tuple.saddr, p->tuple.protocol);
+	v = insert_client_entry(p, &o->entries);
+	if (v != VERDICT_CONTINUE) {
+		give_back(p, o);
+		return v;
+	}
+	__sync_fetch_and_add(&state->connections, 1);
+	wake_note_entries();
+	if (is_opening_syn(p) && p->tuple.protocol == IPPROTO_TCP &&
+	    !o->outward.is && o->service.mode != MODE_DSR)
+		handshake_opened(p, id);
+	return VERDICT_OPENED;
+}
+
+/* Says that the connection is open, to those who want to know. */
+static __always_inline void note_opened(const struct packet *p,
+					struct opening *o)
+{
+	if (unlikely(watching))
+		connection_tell(p, &o->entries.entry, EVENT_OPENED);
+	if (o->service.algorithm == ALGORITHM_PERSIST && !o->choice.is_held)
+		persist_store(o, p->now);
+}
+
+/* Takes back that the entry was made with its first packet counted, as that
+ * could not be translated. */
+static __noinline void uncount_first_packet(const struct packet *p,
+					    const struct entries *e)
+{
+	struct connection *c = entry_find(&e->client_key);
+
+	if (!c || !c->packets || !e->entry.packets)
+		return;
+	c->packets--;
+	c->bytes -= p->length;
+}
+
+/* Forwards the packet that has opened the connection. */
+static __always_inline enum verdict leave_first(ctx_t *ctx, struct packet *p,
+						struct opening *o)
+{
+	struct connection *c = &o->entries.entry;
+	enum verdict v;
+
+	note_opened(p, o);
+	v = forward_first(ctx, p, c, o->hop);
+	if (is_forwarded(v))
+		count_traffic(p, c);
+	else
+		uncount_first_packet(p, &o->entries);
+	return v;
+}
+
+/* Forwards a copy of the packet that, on another CPU, has opened the
+ * connection. */
+static __always_inline enum verdict leave_second(ctx_t *ctx, struct packet *p,
+						 struct opening *o)
+{
+	struct connection *c = entry_find(&o->entries.client_key);
+	enum verdict v;
+
+	if (!c || c->traits & CONN_ENDED)
+		return drop(p, DROP_CONNECTION_RACE);
+	if (ipsec_drops(ctx, p, c))
+		return drop(p, DROP_IPSEC_POLICY);
+	v = forward_first(ctx, p, c, next_hop_prepare(ctx, p, c));
+	if (is_forwarded(v))
+		count(p, c);
+	return v;
+}
+
+/* Has the packet asked for a connection in vain, or for one that is lost? A RST
+ * asks for nothing. */
+static __always_inline bool is_refused(const struct packet *p, enum verdict v)
+{
+	return v != VERDICT_REDIRECT &&
+	       !(p->drop == DROP_NO_CONNECTION && p->tcp_flags & TCP_RST);
+}
+
+/* Counts a packet that is refused because of an endpoint. */
+static __noinline int endpoint_count_refused(__u32 endpoint, __u32 why)
+{
+	struct endpoint_state *state = endpoint_state_find(endpoint);
+
+	if (!state)
+		return 0;
+	if (why == DROP_SNAT_PORTS_EXHAUSTED)
+		__sync_fetch_and_add(&state->snat_ports_exhausted, 1);
+	else if (why == DROP_TUPLE_IN_USE)
+		__sync_fetch_and_add(&state->tuple_in_use, 1);
+	return 0;
+}
+
+/* Counts a packet that opens no connection, at its service, and at the endpoint
+ * where there was no source port for it. */
+static __always_inline enum verdict leave_refused(const struct packet *p,
+						  const struct opening *o,
+						  enum verdict v,
+						  bool by_endpoint)
+{
+	if (unlikely(o->outward.is) || !is_refused(p, v))
+		return v;
+	if (by_endpoint)
+		endpoint_count_refused(o->choice.endpoint, p->drop);
+	service_count_refused(o->service.id, p->drop);
+	return v;
+}
+
+/* Lets the packet go, as the steps before have decided. */
+static __noinline enum verdict leave(ctx_t *ctx, struct packet *p,
+				     struct opening *o, enum verdict v)
+{
+	switch (v) {
+	case VERDICT_OPENED:
+		return leave_first(ctx, p, o);
+	case VERDICT_TWIN:
+		return leave_second(ctx, p, o);
+	case VERDICT_CHALLENGE:
+		return challenge_client(ctx, p);
+	case VERDICT_TAKEN:
+		/* a source that may be made up is not answered */
+		v = p->drop == DROP_UNKNOWN_SOURCE ?
+			    VERDICT_DROP :
+			    service_refuse(p, &o->service, p->drop);
+		return leave_refused(p, o, v, true);
+	case VERDICT_FULL:
+		return leave_refused(p, o, VERDICT_DROP, false);
+	default:
+		return leave_refused(p, o, v, false);
+	}
+}
+
+/* Opens a connection for a packet that belongs to none, and forwards the packet.
+ * PASS: no service wants it. Global (verifier: globals). */
+__noinline enum verdict connection_open(ctx_t *ctx, struct packet *p)
+{
+	struct opening *o = opening_get();
+	enum verdict v;
+
+	if (!p || !o) /* verifier: null */
+		return VERDICT_DROP;
+	v = judge(ctx, p, o);
+	if (v != VERDICT_CONTINUE)
+		return v;
+	v = find_service(ctx, p, o);
+	if (v != VERDICT_CONTINUE)
+		return v;
+	v = admit(ctx, p, o);
+	if (v == VERDICT_CONTINUE)
+		v = choose(p, o);
+	if (v == VERDICT_CONTINUE)
+		v = reopen(ctx, p, o);
+	if (v == VERDICT_MISS)
+		v = claim(ctx, p, o);
+	if (v == VERDICT_CONTINUE)
+		v = enter(ctx, p, o);
+	return leave(ctx, p, o, v);
+}
+
+#endif

@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * snat.h - gives a new connection a source address and port of ours.
+ *
+ * The table of connections gives the ports out: a port is free iff the reply
+ * entry with it can be inserted. So two connections never share a port,
+ * whatever fails, and there is no second table to keep consistent. snat_usages
+ * only counts, so that a search without hope is refused at once: below
+ * SNAT_LIMIT at least 512 of 64,512 ports are free, and a search with a random
+ * stride misses them all once in ten million times. Where the source address is
+ * the machine's, ports that the kernel gives to its sockets are not ours, and the
+ * limit is lower by as many.
+ *
+ * These are the pools of source ports. The last eighth of each is for clients that are
+ * known: whoever sends from made-up addresses cannot take all ports. A client that is
+ * not known is challenged there, or refused if it cannot be (port_pressure.h).
+ *
+ * A port is quarantined after its connection: the reply entry stays for
+ * timeout_snat_rest (conntrack.h). docs/adr/0010-source-ports.md has the
+ * alternatives.
+ */
+#ifndef LOXILB_SNAT_H
+#define LOXILB_SNAT_H
+
+#include "conntrack/conntrack.h"
+#include "observe/wake.h"
+#include "packet/checksum.h"
+#include "packet/ctx.h"
+#include "packet/packet.h"
+#include "packet/parse.h"
+#include "path/fib.h"
+#include "protect/protect.h"
+#include "service/opening.h"
+#include "service/select.h"
+
+#define SNAT_FIRST_PORT 1024
+#define SNAT_PORTS (65536 - SNAT_FIRST_PORT) /* 2^10 * 3^2 * 7 */
+#define SNAT_LIMIT 64000 /* ports in use for each pair */
+#define SNAT_PROBES 2048
+
+/* Is the port one that the kernel gives to sockets of this machine? */
+static __always_inline bool snat_is_kept(const struct opening *o, __u16 port)
+{
+	const struct host_ports *kept;
+	__u64 word = port / 64;
+
+	if (!o->search.keeps_ports)
+		return false;
+	kept = kept_ports_get();
+	/* verifier: bounds */
+	asm volatile("" : "+r"(word));
+	word &= 1023;
+	return kept && kept->bits[word] >> port % 64 & 1;
+}
+
+/* Returns how many connections a pair may have. Sets whether ports are kept at
+ * its source address: only sockets of this machine could have them. */
+static __always_inline __u32 snat_limit(struct opening *o)
+{
+	const struct host_ports *kept = kept_ports_get();
+
+	o->search.keeps_ports =
+		kept && kept->limit && is_local_address(&o->search.pair.source);
+	return o->search.keeps_ports && kept ? kept->limit : SNAT_LIMIT;
+}
+
+/* Returns how many connections of a pool are open to clients that are not known. */
+static __always_inline __u32 snat_open_limit(__u32 limit)
+{
+	return half_open_percent ?
+		       limit - (limit + SNAT_RESERVE - 1) / SNAT_RESERVE :
+		       limit;
+}
+
+/* Puts pressure on ports. Connections outwards do not have the service's own clients
+ * challenged. */
+static __always_inline void port_pressure_begin(const struct packet *p,
+						const struct opening *o)
+{
+	/* odd, as 0 is none, and no further than port_pressure_lasts() takes */
+	const __u32 until = (p->now + PORT_PRESSURE_SECONDS * hz - 1) | 1;
+	const __u32 id = o->service.id;
+
+	if (!port_pressure_is_on(p->now))
+		wake_for_table();
+	port_pressure_until = until;
+	if (!o->outward.is)
+		port_pressures[id & (PORT_PRESSURES - 1)] =
+			(__u64)id << 32 | until;
+}
+
+/* Decides about a connection that would have one of a pool's last ports. CONTINUE: its
+ * client is known. TAKEN: it is not, and cannot be challenged. */
+static __noinline enum verdict snat_admit_to_reserve(struct packet *p,
+						     const struct opening *o)
+{
+	port_pressure_begin(p, o);
+	if (source_is_known(p))
+		return VERDICT_CONTINUE;
+	return can_challenge(p, &o->service) && !o->outward.is ?
+		       VERDICT_CHALLENGE :
+		       taken(p, DROP_UNKNOWN_SOURCE);
+}
+
+/* Decides by how many connections the pool has. */
+static __always_inline enum verdict
+snat_admit(struct packet *p, const struct opening *o, __u32 used, __u32 limit)
+{
+	enum verdict v;
+
+	if (likely(used < snat_open_limit(limit)))
+		return VERDICT_CONTINUE;
+	if (used & SNAT_RETIRED)
+		return drop(p, DROP_CONNECTION_RACE);
+	v = half_open_percent ? snat_admit_to_reserve(p, o) : VERDICT_CONTINUE;
+	return v == VERDICT_CONTINUE && used >= limit ?
+		       taken(p, DROP_SNAT_PORTS_EXHAUSTED) :
+		       v;
+}
+
+/* Counts one more connection of the pair, unless the pair has as many as it may
+ * have, or as clients that are not known may have. */
+static __always_inline enum verdict
+snat_usage_begin(struct packet *p, const struct opening *o, __u32 limit)
+{
+	const struct snat_pair *pair = &o->search.pair;
+	const struct snat_usage none = {};
+	void *usages = lazy_hash_get(&snat_usages);
+	struct snat_usage *u;
+	enum verdict v;
+
+	if (!usages)
+		return full(p, DROP_NO_MEMORY);
+	u = bpf_map_lookup_elem(usages, pair);
+	if (!u) {
+		bpf_map_update_elem(usages, pair, &none, BPF_NOEXIST);
+		u = bpf_map_lookup_elem(usages, pair);
+		if (!u)
+			return full(p, DROP_NO_MEMORY);
+	}
+	v = snat_admit(p, o, __sync_fetch_and_add(&u->count, 1), limit);
+	if (v != VERDICT_CONTINUE)
+		__sync_fetch_and_add(&u->count, (__u32)-1);
+	return v;
+}
+
+/* Does a socket of this machine expect packets with this key? The machine's own
+ * connections to the endpoint, such as probes, must go on. */
+static __always_inline bool snat_has_local_socket(ctx_t *ctx, struct opening *o)
+{
+	const struct connection_key *key = &o->entries.reply_key;
+	struct bpf_sock_tuple *t = &o->search.socket;
+	struct bpf_sock *sk;
+	__u32 size;
+
+	if (key->protocol != IPPROTO_TCP && key->protocol != IPPROTO_UDP)
+		return false;
+	if (is_mapped_ipv4(&key->saddr)) {
+		t->ipv4.saddr = key->saddr.word[3];
+		t->ipv4.daddr = key->daddr.word[3];
+		t->ipv4.sport = key->sport;
+		t->ipv4.dport = key->dport;
+		size = sizeof(t->ipv4);
+	} else {
+		__builtin_memcpy(t->ipv6.saddr, &key->saddr, 16);
+		__builtin_memcpy(t->ipv6.daddr, &key->daddr, 16);
+		t->ipv6.sport = key->sport;
+		t->ipv6.dport = key->dport;
+		size = sizeof(t->ipv6);
+	}
+	if (key->protocol == IPPROTO_TCP)
+		sk = bpf_skc_lookup_tcp(ctx, t, size, BPF_F_CURRENT_NETNS, 0);
+	else
+		sk = bpf_sk_lookup_udp(ctx, t, size, BPF_F_CURRENT_NETNS, 0);
+	if (!sk)
+		return false;
+	bpf_sk_release(sk);
+	return true;
+}
+
+/* Takes this port. TAKEN: it is in use, here or by a socket of this machine. If an
+ * entry that was made for a socket's port cannot be removed again, the sweep does
+ * it, and counts it no longer: so it is counted. */
+static __always_inline enum verdict
+snat_claim_port(ctx_t *ctx, struct packet *p, struct opening *o, __be16 port)
+{
+	struct connection_key *key = &o->entries.reply_key;
+	enum verdict v;
+
+	key->dport = port;
+	connection_set_sums(&o->entries.entry, key);
+	v = insert_entry(p, key, &o->entries.entry);
+	if (v != VERDICT_CONTINUE || !snat_has_local_socket(ctx, o))
+		return v;
+	if (entry_remove(key, REMOVE_WORD(state_read(&o->entries.entry))))
+		return taken(p, DROP_TUPLE_IN_USE);
+	snat_usage_add(&o->search.pair, 1);
+	return drop(p, DROP_CONNECTION_RACE);
+}
+
+/* The arguments of a search through source addresses and ports. */
+struct snat_search {
+	ctx_t *ctx;
+	struct packet *p;
+	const struct endpoint *ep;
+	struct opening *opening;
+};
+
+static long snat_probe(__u32 i, struct snat_search *s)
+{
+	struct opening *o = s->opening;
+	__u32 port = SNAT_FIRST_PORT + (o->search.first_probe +
+					(__u64)i * o->search.probe_stride) %
+					       SNAT_PORTS;
+
+	if (snat_is_kept(o, port))
+		return 0;
+	o->search.verdict = snat_claim_port(s->ctx, s->p, o, bpf_htons(port));
+	return o->search.verdict != VERDICT_TAKEN;
+}
+
+/* Frees the port if its connection is replaceable. */
+static __always_inline bool snat_free_port(struct packet *p, struct opening *o)
+{
+	const struct connection_key *key = &o->entries.reply_key;
+	struct connection *old = entry_find(key);
+	__u32 word;
+
+	if (!old)
+		return false;
+	word = state_read(old);
+	return connection_is_replaceable(old, p, key->protocol) &&
+	       connection_end(key, old, word, PORT_IS_FREE);
+}
+
+/* Would the client's own port make the key of replies the client's own key?
+ * That is so when the client is the endpoint, and its source port is the port
+ * that it listens at. */
+static __always_inline bool
+snat_is_own_reply(const struct packet *p, const struct connection_key *reply)
+{
+	const struct connection_key *own = &p->tuple;
+
+	return own->sport == own->dport && own->sport == reply->sport &&
+	       same_addr(&own->saddr, &reply->saddr) &&
+	       same_addr(&own->daddr, &reply->daddr);
+}
+
+/* Takes the client's own port if it is free, else a random free one. A sequence
+ * would be slow where connections opened one after the other hold long runs of
+ * ports, so the search has a random start and stride. The stride has no common
+ * divisor with the number of ports, so no port comes twice. */
+static __always_inline enum verdict snat_find_port(struct snat_search *s)
+{
+	struct opening *o = s->opening;
+	struct source_search *search = &o->search;
+	__u16 own = bpf_ntohs(s->p->tuple.sport);
+
+	search->verdict = VERDICT_TAKEN;
+	if (own >= SNAT_FIRST_PORT && !snat_is_kept(o, own) &&
+	    !snat_is_own_reply(s->p, &o->entries.reply_key)) {
+		search->first_probe = own - SNAT_FIRST_PORT;
+		bpf_loop(1, snat_probe, s, 0);
+		if (search->verdict == VERDICT_TAKEN && snat_free_port(s->p, o))
+			bpf_loop(1, snat_probe, s, 0);
+	}
+	if (search->verdict != VERDICT_TAKEN)
+		return search->verdict;
+	search->first_probe = bpf_get_prandom_u32() % SNAT_PORTS;
+	search->probe_stride =
+		1 + 42 * (bpf_get_prandom_u32() % (SNAT_PORTS / 42));
+	bpf_loop(SNAT_PROBES, snat_probe, s, 0);
+	return search->verdict == VERDICT_TAKEN ?
+		       taken(s->p, DROP_SNAT_PORTS_EXHAUSTED) :
+		       search->verdict;
+}
+
+/* Is the VIP the source? In mode fullnat, and for a client that is the endpoint
+ * itself in mode default. An endpoint of another IP version could not answer
+ * it. */
+static __always_inline bool snat_uses_vip(const struct packet *p,
+					  const struct service *svc,
+					  const struct endpoint *ep)
+{
+	if (family_differs(p, ep))
+		return false;
+	return svc->mode == MODE_FULLNAT ||
+	       (svc->mode == MODE_DEFAULT &&
+		same_addr(&ep->addr, &p->tuple.saddr));
+}
+
+/* Chooses a source address: one of the service's own list if it has one, the
+ * VIP, or the machine's address towards the endpoint. */
+static __always_inline enum verdict
+snat_choose_address(struct packet *p, const struct service *svc,
+		    const struct endpoint *ep, __u32 place,
+		    struct ip_addr *addr)
+{
+	if (svc->source_count) {
+		struct snat_source_key key = { .service = svc->id };
+		const struct ip_addr *own;
+
+		key.place = place % svc->source_count;
+		own = bpf_map_lookup_elem(&snat_sources, &key);
+		if (!own)
+			return drop(p, DROP_CONNECTION_RACE);
+		/* it is for endpoints of the other IP version */
+		if (is_mapped_ipv4(own) != is_mapped_ipv4(&ep->addr))
+			return taken(p, DROP_SNAT_PORTS_EXHAUSTED);
+		*addr = *own;
+		return VERDICT_CONTINUE;
+	}
+	if (snat_uses_vip(p, svc, ep)) {
+		*addr = p->tuple.daddr;
+		return VERDICT_CONTINUE;
+	}
+	*addr = ep->source;
+	return unspecified(addr) ? drop(p, DROP_NO_ROUTE) : VERDICT_CONTINUE;
+}
+
+/* Tries to find a port at one source address, and makes the entry of answers. */
+static long snat_try_address(__u32 i, struct snat_search *s)
+{
+	struct opening *o = s->opening;
+	__u32 place = bpf_ntohl(s->p->tuple.saddr.word[3]) +
+		      bpf_ntohs(s->p->tuple.sport) + i;
+	enum verdict v;
+
+	if (o->source.keeps_address) {
+		o->search.pair.source = s->p->tuple.saddr;
+		v = VERDICT_CONTINUE;
+	} else {
+		v = snat_choose_address(s->p, &o->service, s->ep, place,
+					&o->search.pair.source);
+	}
+	if (v == VERDICT_CONTINUE)
+		v = snat_usage_begin(s->p, o, snat_limit(o));
+	if (v == VERDICT_CONTINUE) {
+		o->entries.reply_key.daddr = o->search.pair.source;
+		v = snat_find_port(s);
+		if (v != VERDICT_CONTINUE)
+			snat_usage_add(&o->search.pair, -1);
+	}
+	o->search.verdict = v;
+	return v != VERDICT_TAKEN;
+}
+
+/* Takes a tuple with a source address and port of ours, and notes both in o.
+ * Clients are spread over the service's addresses; an address without free ports
+ * is skipped. TAKEN: none has one. CHALLENGE: one has, for clients that are known. */
+static __always_inline enum verdict
+claim_source_of_ours(ctx_t *ctx, struct packet *p, const struct endpoint *ep,
+		     struct opening *o)
+{
+	const struct connection_key *key = &o->entries.reply_key;
+	struct snat_search search = {
+		.ctx = ctx,
+		.p = p,
+		.ep = ep,
+		.opening = o,
+	};
+
+	o->entries.entry.traits = CONN_SNAT;
+	o->search.pair.endpoint = key->saddr;
+	o->search.pair.port = key->sport;
+	o->search.pair.protocol = key->protocol;
+	bpf_loop(o->service.source_count && !o->source.keeps_address ?
+			 o->service.source_count :
+			 1,
+		 snat_try_address, &search, 0);
+	o->source.addr = key->daddr;
+	o->source.port = key->dport;
+	return o->search.verdict;
+}
+
+#endif

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * ctx.h - access to the packet, under the same names at the tc hook and at
+ * XDP, so that what is built on it exists once. With trace_note.h's, the only #if of all
+ * programs.
+ */
+#ifndef LOXILB_CTX_H
+#define LOXILB_CTX_H
+
+/* No header is looked for at a larger offset: all bits below it are ones, so it is a mask too. */
+#define CTX_MAX_OFFSET 0x3fff
+
+/* What the layer 4 checksum field holds. The first four are the kernel's values
+ * of skb->ip_summed. */
+enum ctx_checksum {
+	CTX_CHECKSUM_NONE, /* the field is complete */
+	CTX_CHECKSUM_UNNECESSARY, /* the same, and the card has found it right */
+	CTX_CHECKSUM_COMPLETE, /* the field is complete, and skb->csum is the sum of the whole packet */
+	CTX_CHECKSUM_PARTIAL, /* the field holds the sum of the pseudo header only; the device adds the rest */
+	CTX_CHECKSUM_UNKNOWN, /* kernel before 6.2: only the helpers can tell */
+};
+
+/* A VLAN tag: three bits of priority, one of eligibility to be dropped, twelve of
+ * VLAN id. Id 0 is no VLAN: such a tag states a priority only (IEEE 802.1Q). */
+#define CTX_VLAN_ID 0x0fff
+
+#ifdef LOXILB_XDP
+#include "packet/ctx_xdp.h"
+#else
+#include "packet/ctx_skb.h"
+#endif
+
+#endif

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * packet_sum.h - sums of what is in a packet at the tc hook: for the few packets
+ * whose checksum is made anew, not changed by what has changed.
+ */
+#ifndef LOXILB_PACKET_SUM_H
+#define LOXILB_PACKET_SUM_H
+
+#include <linux/bpf.h>
+#include "maps.h"
+#include "packet/checksum.h"
+#include "packet/ctx.h"
+#include "packet/parse.h"
+
+#define ICMP6_LARGEST 1280 /* RFC 4443 section 3.1 */
+
+/* Is the checksum of this TCP or UDP packet left to the sending device? If the
+ * kernel does not show that: the helper changes the field unless it is. */
+static __noinline bool checksum_is_partial(ctx_t *ctx, struct packet *p)
+{
+	enum ctx_checksum state = ctx_checksum_state(ctx);
+	__u32 at = p->l4 + sum_offset(p->tuple.protocol);
+	__u16 before, after;
+
+	if (p->tuple.protocol != IPPROTO_TCP &&
+	    p->tuple.protocol != IPPROTO_UDP)
+		return false;
+	if (state != CTX_CHECKSUM_UNKNOWN)
+		return state == CTX_CHECKSUM_PARTIAL;
+	if (bpf_skb_load_bytes(ctx, at, &before, sizeof(before)) ||
+	    ctx_sum_replace(ctx, at, 0, 1, 2) ||
+	    bpf_skb_load_bytes(ctx, at, &after, sizeof(after)))
+		return false;
+	bpf_skb_store_bytes(ctx, at, &before, sizeof(before), 0);
+	return before == after;
+}
+
+/* Returns the sum of length bytes of the packet, at most ICMP6_LARGEST. The
+ * memory beyond them is cleared and added too: every kernel's verifier accepts
+ * parts of fixed size, and bpf_csum_diff takes at most 512 bytes before 6.14. Global
+ * (verifier: globals). */
+__noinline __u32 packet_sum(ctx_t *ctx, __u32 from, __u32 length)
+{
+	__u32 use = SCRATCH_QUOTE, sum, last = length - 1;
+	struct packet_scratch *s;
+
+	s = bpf_map_lookup_elem(&packet_scratches, &use);
+	/* 1 to ICMP6_LARGEST, both bounds to be seen (verifier: bounds) */
+	asm volatile("" : "+r"(last));
+	if (!s || last >= ICMP6_LARGEST)
+		return 0;
+	/* in two parts, since the compiler writes out at most 128 stores; it
+	 * would join them without the barrier */
+	__builtin_memset(s->words, 0, 640);
+	asm volatile("" ::: "memory");
+	__builtin_memset(s->words + 80, 0, 640);
+	if (bpf_skb_load_bytes(ctx, from, s->words, last + 1))
+		return 0;
+	sum = bpf_csum_diff(NULL, 0, (void *)s->words, 512, 0);
+	sum = bpf_csum_diff(NULL, 0, (void *)(s->words + 64), 512, sum);
+	return sum_fold(
+		bpf_csum_diff(NULL, 0, (void *)(s->words + 128), 256, sum));
+}
+
+#endif

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * way_find.h - finds and makes the rows of ways.
+ *
+ * What a way is does not change while the row serves it. Only the gateway's MAC
+ * address does: it is written in one piece, with two bytes of the source address
+ * that do not change, by one CPU at a time, which says of which generation of
+ * neighbours it is.
+ *
+ * A row that nobody has confirmed for four epochs' time may serve another way.
+ * No connection uses it then:
+ *
+ * - Who takes a row confirms it, or finds that confirmed within an epoch's time.
+ * - A connection, or a row of next_hops, goes by it for the rest of that epoch. Of
+ *   the epoch a connection has 16 bits. Between two of its packets lies less
+ *   than an epoch's time (else the way is forgotten), in which the daemon makes
+ *   some thousand generations at most: the next packet after the epoch's end
+ *   finds other bits. A new daemon goes on where the last one was.
+ * - So a way that is used was confirmed two epochs' time ago at most. The other
+ *   two, 16 s at 1,000 Hz, are for a packet that has begun to use it.
+ * - Confirming and claiming are compare-and-swaps of one word, so of two CPUs
+ *   that do both at once, one finds that it is too late.
+ */
+#ifndef LOXILB_WAY_FIND_H
+#define LOXILB_WAY_FIND_H
+
+#include <linux/bpf.h>
+#include <stdbool.h>
+#include <bpf/bpf_helpers.h>
+#include "maps.h"
+#include "packet/packet.h"
+#include "path/way.h"
+
+/* In so many rows a way is looked for. */
+#define WAY_PROBES 8
+
+/* For so long nobody claims a row after it was confirmed. */
+#define WAY_KEPT (4 * HOP_EPOCH_JIFFIES)
+
+/* Writes the MAC address of a row, as it was found in a generation of
+ * neighbours. Another CPU that writes it at this moment goes first: then the row
+ * may not be fresh. Nor is it if a later generation has begun. Within a
+ * generation nobody has heard of a change, and the last one wins. */
+static __always_inline void way_set_macs(struct way *w, __u64 macs,
+					 __u32 neighbours)
+{
+	__u32 had = *(volatile __u32 *)&w->neighbours;
+
+	if (likely(had == neighbours)) {
+		if (unlikely(w->macs != macs))
+			*(volatile __u64 *)&w->macs = macs;
+		return;
+	}
+	if (had == WAY_IS_WRITTEN ||
+	    __sync_val_compare_and_swap(&w->neighbours, had, WAY_IS_WRITTEN) !=
+		    had)
+		return;
+	*(volatile __u64 *)&w->macs = macs;
+	__sync_lock_test_and_set(&w->neighbours, neighbours);
+}
+
+static __always_inline bool same_way(const struct way_key *a,
+				     const struct way_key *b)
+{
+	typedef __u64 __attribute__((may_alias)) word;
+	const word *x = (const word *)a, *y = (const word *)b;
+
+	return x[0] == y[0] && x[1] == y[1] && x[2] == y[2] && x[3] == y[3];
+}
+
+static __always_inline __u32 way_hash(const struct way_key *key)
+{
+	typedef __u64 __attribute__((may_alias)) word;
+	__u64 hash = 0;
+
+	for (int i = 0; i < 4; i++) {
+		hash = (hash ^ ((const word *)key)[i]) * HASH_FACTOR;
+		hash ^= hash >> 32;
+	}
+	return hash;
+}
+
+/* Reads the word by which rows are confirmed and claimed, before all else of the
+ * row. */
+static __always_inline __u64 way_claim_read(struct way *w)
+{
+	return __sync_fetch_and_or(&w->claim, 0);
+}
+
+/* Does the row serve this way? Then it does so for WAY_KEPT less an epoch. */
+static __always_inline bool way_confirm(struct way *w,
+					const struct way_key *key, __u32 now)
+{
+	__u64 claim = way_claim_read(w), next, found;
+
+	if (!claim || claim & WAY_CLAIMED || !same_way(&w->key, key))
+		return false;
+	if (likely(now - (__u32)claim <= HOP_EPOCH_JIFFIES))
+		return true;
+	next = (claim >> 32 << 32) | now;
+	found = __sync_val_compare_and_swap(&w->claim, claim, next);
+	return found >> 32 == claim >> 32; /* else it was claimed */
+}
+
+/* Makes the row serve this way, unless it is in use. */
+static __always_inline bool way_claim(struct way *w, const struct way_key *key,
+				      __u32 now, __u64 macs, __u32 neighbours)
+{
+	__u64 claim = way_claim_read(w), next;
+
+	if (claim && (__s32)(now - (__u32)claim) <= (__s32)WAY_KEPT)
+		return false;
+	next = ((((claim >> 32) + 1) << 32) & ~WAY_CLAIMED) | now;
+	if (__sync_val_compare_and_swap(&w->claim, claim, next | WAY_CLAIMED) !=
+	    claim)
+		return false;
+	w->key = *key;
+	w->macs = macs;
+	w->neighbours = neighbours;
+	__sync_lock_test_and_set(&w->claim, next);
+	return true;
+}
+
+/* Finds the row of a way, or claims one. The MAC address in it becomes this one,
+ * see way_set_macs(). Returns 0 if there is no room: then the way is none of
+ * those that are kept. Two CPUs may claim a row each for the same way; one of
+ * them is no longer confirmed, then. Global (verifier: globals). */
+__noinline __u32 way_find(const struct way_key *key, __u32 now, __u64 macs,
+			  __u32 neighbours)
+{
+	__u32 first, i;
+	struct way *w;
+
+	if (!key) /* verifier: null */
+		return 0;
+	first = way_hash(key);
+	for (int n = 0; n < 2 * WAY_PROBES; n++) {
+		i = (first + n % WAY_PROBES) % WAYS;
+		w = way_row(i);
+		if (!w || i == WAY_LOCAL)
+			continue;
+		if (n >= WAY_PROBES) {
+			if (way_claim(w, key, now, macs, neighbours))
+				return i;
+		} else if (way_confirm(w, key, now)) {
+			way_set_macs(w, macs, neighbours);
+			return i;
+		}
+	}
+	return 0;
+}
+
+/* Makes the row of sockets of this machine: each time, since all write the
+ * same. */
+static __always_inline void way_make_local(__u32 neighbours)
+{
+	struct way *w = way_row(WAY_LOCAL);
+
+	if (!w)
+		return;
+	w->key.kind = HOP_LOCAL;
+	w->key.mtu = 0xffff;
+	way_set_macs(w, 0, neighbours);
+}
+
+#endif

@@ -1,0 +1,527 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * ct_tcp.h - the TCP state of a connection (RFC 9293), as a set of events.
+ *
+ *   events                                state (as `loxicmd get ct` shows it)
+ *   -                                     sync-sent
+ *   REPLIED                               sync-ack
+ *   REPLIED ASSURED                       est
+ *   FIN of one side                       fini
+ *   FIN of both sides                     closed-wait
+ *   FIN of both, both acknowledged; RST   closed
+ *
+ * Events are used instead of a state variable, because they are added and hardly
+ * ever taken back: the two directions may add theirs on two CPUs at once without
+ * a lock, and half-close and simultaneous close need no states of their own.
+ *
+ * Nobody is believed for knowing addresses and ports. A segment changes the state
+ * if its numbers are such that only somebody who sees the packets can know them;
+ * the others are forwarded, and the receiver judges them
+ * (docs/adr/0021-believe-nobody.md).
+ *
+ * If the endpoint answers the client directly, only the client's segments are
+ * seen. What the client acknowledges stands for what the endpoint has sent, and
+ * the client's FIN closes the connection here.
+ */
+#ifndef LOXILB_CT_TCP_H
+#define LOXILB_CT_TCP_H
+
+#include "conntrack/conntrack.h"
+#include "conntrack/established.h"
+#include "limit/known.h"
+#include "packet/parse.h"
+#include "protocol/handshake.h"
+#include "protocol/mss.h"
+#include "protocol/redial.h"
+#include "protocol/sample.h"
+
+/* Is the number between what the receiver has acknowledged and what the sender
+ * has sent? */
+static __always_inline bool tcp_in_flight(__u32 number,
+					  const struct connection *sender,
+					  const struct connection *receiver)
+{
+	__u32 flight = sender->seq_end - receiver->ack;
+
+	return flight < TCP_MAX_AHEAD && number - receiver->ack <= flight;
+}
+
+/* A SYN that is not the one that the connection began with is remembered until
+ * the endpoint acknowledges it, as 6 bits of the number that does so: half of
+ * them in each entry, 0 for none. */
+#define TCP_TAG_BITS 3
+#define TCP_TAG_HALF ((1U << TCP_TAG_BITS) - 1)
+#define TCP_TAG_MOST ((1U << 2 * TCP_TAG_BITS) - 1)
+
+static __always_inline __u32 tcp_syn_tag(__u32 ack)
+{
+	return (ack & TCP_TAG_MOST) ?: TCP_TAG_MOST;
+}
+
+static __always_inline void
+tcp_note_other_syn(const struct packet *p, struct connection *client,
+		   __u32 word, struct connection *reply, __u32 reply_word)
+{
+	__u32 tag = tcp_syn_tag(p->seq + 1);
+
+	state_change(client, word, STATE_OTHER_SYN,
+		     (tag & TCP_TAG_HALF) << STATE_OTHER_SYN_SHIFT);
+	state_change(reply, reply_word, STATE_OTHER_SYN,
+		     tag >> TCP_TAG_BITS << STATE_OTHER_SYN_SHIFT);
+}
+
+static __always_inline bool tcp_acknowledges_other_syn(const struct packet *p,
+						       __u32 reply_word,
+						       __u32 client_word)
+{
+	__u32 low = client_word >> STATE_OTHER_SYN_SHIFT & TCP_TAG_HALF,
+	      high = reply_word >> STATE_OTHER_SYN_SHIFT & TCP_TAG_HALF;
+
+	return (low | high << TCP_TAG_BITS) == tcp_syn_tag(p->ack);
+}
+
+/* Would the receiver accept this RST (RFC 5961 section 3.2)? It must be at the
+ * next byte that the receiver waits for. That is between what the receiver
+ * acknowledged last and what was sent last. A RST that answers a SYN must
+ * acknowledge that SYN. */
+static __always_inline bool
+tcp_reset_plausible(const struct packet *p, const struct connection *c,
+		    __u32 word, const struct connection *peer, __u32 peer_word)
+{
+	if (word & CONN_REPLIED)
+		return tcp_in_flight(p->seq, c, peer) || p->seq == c->seq_end ||
+		       p->seq == peer->ack;
+	if (word & CONN_REPLY_DIRECTION)
+		return (p->tcp_flags & TCP_ACK) &&
+		       (p->ack == peer->seq_end ||
+			tcp_acknowledges_other_syn(p, word, peer_word));
+	return p->seq == c->seq_end || p->seq + 1 == c->seq_end;
+}
+
+/* Has somebody begun to end the connection, by the client's word? */
+#define TCP_IS_ENDING \
+	(CONN_RESET | CONN_FIN_CLIENT | CONN_FIN_ENDPOINT | STATE_ENDED)
+
+static __always_inline void tcp_reset(const struct packet *p,
+				      struct connection *c, __u32 word,
+				      struct connection *peer, __u32 peer_word)
+{
+	if (!tcp_reset_plausible(p, c, word, peer, peer_word))
+		return;
+	c->seen = p->now;
+	if (!(word & STATE_SENT_RST))
+		state_change(c, word, 0, STATE_SENT_RST);
+	peer_word = connection_note(c, word, peer, peer_word, CONN_RESET);
+	if (word & CONN_REPLY_DIRECTION && !(peer_word & TCP_IS_ENDING))
+		handshake_reset(p, c, word);
+}
+
+/* Takes a RST back: its sender goes on, so that it was forged, and the receiver
+ * has not believed it. If the other side has sent one too, that one stands. If
+ * another CPU changes the peer's state, or has ended the connection, the next
+ * segment does it, or none. */
+static __noinline void tcp_take_back_reset(struct connection *c, __u32 word,
+					   struct connection *peer,
+					   __u32 peer_word)
+{
+	bool reply = word & CONN_REPLY_DIRECTION;
+	__u32 clear = STATE_SENT_RST;
+
+	if (!(peer_word & STATE_SENT_RST)) {
+		if (peer_word & STATE_TRAIT(CONN_RESTING | CONN_ENDED) ||
+		    __sync_val_compare_and_swap(
+			    (__u32 *)&peer->flags, peer_word,
+			    peer_word & ~(__u32)CONN_RESET) != peer_word)
+			return;
+		if (reply)
+			active_recount(c->endpoint, &c->daddr, peer_word,
+				       peer_word & ~(__u32)CONN_RESET);
+		clear |= CONN_RESET;
+	}
+	if (reply)
+		state_change(c, word, clear, 0);
+	else
+		client_change(c, &peer->daddr, word, clear, 0);
+}
+
+/* Notes a segment that the endpoint sends before the client has acknowledged one:
+ * client->ack is the first number of what the endpoint has sent. If it begins
+ * again elsewhere, as with SYN cookies, the last beginning counts. */
+static __always_inline void tcp_note_answer(const struct packet *p,
+					    struct connection *reply,
+					    struct connection *client)
+{
+	__u32 first = p->seq + !!(p->tcp_flags & TCP_SYN);
+
+	if (!tcp_in_flight(first, reply, client)) {
+		client->ack = first;
+		reply->seq_end = p->seq_end;
+	} else if (p->seq_end - reply->seq_end < TCP_MAX_AHEAD) {
+		reply->seq_end = p->seq_end;
+	}
+	if ((p->tcp_flags & TCP_ACK) && tcp_in_flight(p->ack, client, reply))
+		reply->ack = p->ack;
+}
+
+static __noinline void tcp_tell_anew(const struct connection *client,
+				     const struct connection *reply)
+{
+	event_tell(NULL, client, reply, EVENT(EVENT_OPENED, 0, IPPROTO_TCP, 0));
+}
+
+/* Begins the connection anew, of which nothing was known or, as it was live, both
+ * sides have forgotten: the endpoint has accepted another SYN of the client. */
+static __noinline void tcp_begin_anew(const struct packet *p,
+				      struct connection *reply, __u32 word,
+				      struct connection *client,
+				      __u32 client_word)
+{
+	if (word & CONN_REPLIED) {
+		/* read once: the row may change hands */
+		const struct ip_addr addr = reply->daddr;
+		const __u32 id = reply->endpoint;
+		struct endpoint_state *s = endpoint_state_find(id);
+
+		if (!s)
+			return;
+		connection_begins(s, id, &addr, IPPROTO_TCP);
+		if (!connection_succeed(client, client_word, &p->tuple, reply,
+					CONN_REPLIED)) {
+			connection_ended(id, &addr, 0, IPPROTO_TCP);
+			return;
+		}
+		__sync_fetch_and_add(&s->connections, 1);
+		if (unlikely(watching))
+			tcp_tell_anew(client, reply);
+	} else {
+		client_word =
+			client_change(client, &reply->daddr, client_word,
+				      STATE_TCP | CONN_RESET, CONN_REPLIED);
+		if (client_word & STATE_ENDED)
+			return;
+		state_change(reply, word, STATE_TCP | CONN_RESET, CONN_REPLIED);
+	}
+	client->seq_end = p->ack;
+	client->ack = p->seq + 1;
+	reply->seq_end = p->seq_end;
+	reply->ack = p->ack;
+}
+
+/* Handles a SYN of the client: its first one again, or another one, which the
+ * endpoint answers with a challenge ACK or accepts. */
+static __always_inline void tcp_client_syn(const struct packet *p,
+					   struct connection *c, __u32 word,
+					   struct connection *reply,
+					   __u32 reply_word)
+{
+	bool alone = is_opening_syn(p);
+
+	if (!alone || !(word & CONN_REPLIED))
+		c->seen = p->now;
+	if (alone && !(word & CONN_REPLIED))
+		handshake_count(c->endpoint, HANDSHAKE(repeated));
+	if (alone && p->seq_end != c->seq_end && p->seq + 1 != reply->ack)
+		tcp_note_other_syn(p, c, word, reply, reply_word);
+}
+
+/* Handles a SYN of the endpoint. It answers the client if it acknowledges the
+ * client's SYN, or crosses it (simultaneous open). If it comes again, because the
+ * client is silent, it is no sign of life. */
+static __always_inline void tcp_endpoint_syn(const struct packet *p,
+					     struct connection *c, __u32 word,
+					     struct connection *client,
+					     __u32 client_word)
+{
+	bool ack = p->tcp_flags & TCP_ACK;
+
+	if (!(word & CONN_ASSURED) &&
+	    (!ack || tcp_in_flight(p->ack, client, c))) {
+		tcp_note_answer(p, c, client);
+		client_word = connection_note(c, word, client, client_word,
+					      CONN_REPLIED);
+		if (!(client_word & (CONN_REPLIED | STATE_ENDED)))
+			handshake_answered(c, p->now);
+		if (!(word & CONN_REPLIED))
+			c->seen = p->now;
+	} else if (ack && p->seq_end != c->seq_end &&
+		   tcp_acknowledges_other_syn(p, word, client_word)) {
+		c->seen = p->now;
+		tcp_begin_anew(p, c, word, client, client_word);
+	}
+}
+
+/* Does a FIN fit what the other side has sent and acknowledged? Asked where it
+ * does not go on from what was seen of its own direction, because a later
+ * segment has overtaken it, or some were not seen. Nothing was sent beyond it. */
+static __always_inline bool tcp_fin_fits(const struct packet *p,
+					 const struct connection *c,
+					 const struct connection *peer)
+{
+	return (__s32)(p->seq_end - c->seq_end) >= 0 &&
+	       p->seq_end - peer->ack < TCP_MAX_AHEAD &&
+	       peer->seq_end - p->ack < TCP_MAX_AHEAD;
+}
+
+/* Does a segment complete the handshake? The client's does if it acknowledges
+ * what the endpoint has sent; what the endpoint sends is noted. */
+static __always_inline bool tcp_handshake(const struct packet *p,
+					  struct connection *c, bool reply,
+					  struct connection *peer)
+{
+	if (reply) {
+		tcp_note_answer(p, c, peer);
+		return false;
+	}
+	if (!tcp_in_flight(p->ack, peer, c))
+		return false;
+	c->seq_end = p->seq_end;
+	c->ack = p->ack;
+	return true;
+}
+
+/* Tells who closes a connection, of which events were noted, if that is the first
+ * FIN. word: what was replaced in the client's entry. */
+static __noinline void tcp_tell_closing(const struct connection_key *key,
+					const struct connection *client,
+					const struct connection *reply,
+					__u32 word, __u8 events)
+{
+	const __u8 fins = CONN_FIN_CLIENT | CONN_FIN_ENDPOINT;
+
+	if (!(events & fins) || word & (fins | STATE_ENDED) ||
+	    likely(!watching))
+		return;
+	event_tell(key, client, reply,
+		   EVENT(EVENT_CLOSING, 0, IPPROTO_TCP, word | events));
+}
+
+/* Handles a segment with ACK that has no SYN and no RST. */
+static __always_inline void tcp_segment(struct packet *p, struct connection *c,
+					__u32 word, struct connection *peer,
+					__u32 peer_word)
+{
+	bool reply = word & CONN_REPLY_DIRECTION, goes_on;
+	__u8 events = 0;
+
+	if (!(word & CONN_ASSURED)) {
+		if (!(word & CONN_REPLIED))
+			return;
+		if (reply && peer_word & CONN_ASSURED)
+			events = CONN_ASSURED; /* it was being moved then */
+		else if (tcp_handshake(p, c, reply, peer))
+			events = CONN_ASSURED;
+		else if (!reply)
+			return;
+	}
+	goes_on = tcp_goes_on(p, c);
+	if (word & STATE_SENT_RST && goes_on &&
+	    (p->seq_end != c->seq_end || p->ack != c->ack))
+		tcp_take_back_reset(c, word, peer, peer_word);
+	if ((p->tcp_flags & TCP_FIN) && (goes_on || tcp_fin_fits(p, c, peer))) {
+		events |= reply ? CONN_FIN_ENDPOINT : CONN_FIN_CLIENT;
+		c->seq_end = p->seq_end;
+	}
+	if (goes_on) {
+		c->seq_end = p->seq_end;
+		c->ack = p->ack;
+	}
+	if (word & (reply ? CONN_FIN_CLIENT : CONN_FIN_ENDPOINT) &&
+	    p->ack == peer->seq_end)
+		events |=
+			reply ? CONN_FIN_CLIENT_ACKED : CONN_FIN_ENDPOINT_ACKED;
+	if (!events)
+		return;
+	word = connection_note(c, word, peer, peer_word, events);
+	tcp_tell_closing(NULL, reply ? peer : c, reply ? c : peer, word,
+			 events);
+	/* the ACK that makes a connection assured is the client's, who is there */
+	if (connection_is_assured_now(p, c, word, events)) {
+		source_note_known(p);
+		if (!reply && !handshake_is_outward(peer))
+			handshake_completed(p, c, word);
+	}
+}
+
+/* Handles an ACK where only the client is seen. The first one shows that the
+ * endpoint may have answered, the next one, if it goes on from there, that it
+ * has. What the endpoint's numbers are is not known. */
+static __always_inline void tcp_single_segment(const struct packet *p,
+					       struct connection *c, __u32 word)
+{
+	__u32 sent = p->seq_end - c->seq_end, acked = p->ack - c->ack;
+	bool fits = tcp_goes_on(p, c);
+	__u8 events = CONN_ASSURED;
+
+	if (!(word & CONN_REPLIED)) {
+		fits = sent + TCP_MAX_AHEAD < 2 * TCP_MAX_AHEAD;
+		events = CONN_REPLIED;
+	} else if (p->tcp_flags & TCP_FIN) { /* an ACK may have overtaken it */
+		fits |= sent < TCP_MAX_AHEAD &&
+			acked + TCP_MAX_AHEAD < 2 * TCP_MAX_AHEAD;
+	}
+	if (!fits)
+		return;
+	if (word & CONN_RESET && (sent || acked))
+		client_change(c, &c->saddr, word, CONN_RESET, 0);
+	if ((__s32)sent > 0)
+		c->seq_end = p->seq_end;
+	if ((__s32)acked > 0 || events == CONN_REPLIED)
+		c->ack = p->ack;
+	if (p->tcp_flags & TCP_FIN)
+		events |= CONN_FIN_CLIENT;
+	if ((word & events) == events)
+		return;
+	word = client_change(c, &c->saddr, word, 0, events);
+	connection_is_assured_now(p, c, word, events);
+	tcp_tell_closing(&p->tuple, c, NULL, word, events);
+}
+
+/* Is the endpoint of a connection lost? Global (verifier: globals). */
+__noinline bool tcp_endpoint_is_lost(const struct connection *c)
+{
+	const struct endpoint *ep;
+
+	if (!c) /* verifier: null */
+		return false;
+	ep = endpoint_find(c->endpoint);
+	return ep && endpoint_is_lost(ep);
+}
+
+/* Is it the first SYN again, of a connection that nobody has answered, and whose
+ * endpoint does not take any more? Then it opens one with another endpoint: the
+ * client would repeat it for two minutes. */
+static __always_inline bool
+tcp_syn_moves(const struct packet *p, const struct connection *c, __u32 word)
+{
+	return is_opening_syn(p) &&
+	       !(word & (CONN_REPLIED | CONN_REPLY_DIRECTION)) &&
+	       tcp_endpoint_is_lost(c);
+}
+
+/* Does what tcp_transition() does, from the client's segments alone. Global (verifier: globals). */
+__noinline enum verdict tcp_single_entry(struct packet *p, struct connection *c)
+{
+	struct connection_key key;
+	__u32 ahead, word;
+	enum verdict v;
+
+	if (!p || !c)
+		return VERDICT_DROP;
+	word = state_read(c);
+	if (!connection_is_of(c, &p->tuple))
+		return drop(p, DROP_CONNECTION_RACE);
+	ahead = p->seq - c->seq_end;
+	if (is_opening_syn(p)) {
+		/* after its FIN, a client that connects again uses a higher
+		 * sequence number (RFC 9293 section 3.6.1) */
+		if ((word & CONN_RESET) ||
+		    ((word & CONN_FIN_CLIENT) && (__s32)ahead >= 0) ||
+		    tcp_syn_moves(p, c, word)) {
+			key = p->tuple; /* verifier: memory */
+			connection_end(&key, c, word, PORT_IS_FREE);
+			return VERDICT_MISS;
+		}
+		if (word & CONN_REPLIED) {
+			v = redial(p, c, NULL);
+			if (v == VERDICT_MISS) {
+				key = p->tuple;
+				connection_end(&key, c, word, PORT_IS_FREE);
+			}
+			return v; /* CONTINUE: the endpoint answers it with a challenge ACK */
+		}
+		c->seq_end = p->seq_end;
+	} else if (p->tcp_flags & TCP_RST) {
+		/* The byte that the endpoint waits for is not known, but the
+		 * one that the client sends next is. The client's FIN may count
+		 * or not. */
+		if (ahead && ahead != (__u32)-1)
+			return VERDICT_CONTINUE;
+		client_change(c, &c->saddr, word, 0, CONN_RESET);
+	} else if ((p->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_ACK) {
+		tcp_single_segment(p, c, word);
+	}
+	c->seen = p->now;
+	/* AGAIN: another CPU was moving it (grow.h), and its row may be
+	 * another connection's by now */
+	return states_are_of_pair(state_read(c), word) ? VERDICT_CONTINUE :
+							 VERDICT_AGAIN;
+}
+
+/* Handles a segment that may change the state: SYN, FIN or RST, or any segment
+ * while the connection opens or closes. Returns MISS if the segment opens a new
+ * connection in place of this one: this one is removed, or may be reopened
+ * (reopen.h). Global, as tcp_single_entry() is. */
+__noinline enum verdict tcp_transition(struct packet *p, struct connection *c)
+{
+	struct connection_key key;
+	struct connection *peer;
+	__u32 word, peer_word;
+	enum verdict v;
+
+	if (!p || !c)
+		return VERDICT_DROP;
+	word = state_read(c);
+	if (unlikely(word & STATE_TRAIT(CONN_SINGLE_ENTRY | CONN_ENDED)))
+		return word & STATE_TRAIT(CONN_RESTING | CONN_ENDED) ?
+			       VERDICT_MISS :
+			       tcp_single_entry(p, c);
+	if (connection_is_closed(word) && is_opening_syn(p) &&
+	    !(word & CONN_REPLY_DIRECTION)) {
+		p->may_reopen = true;
+		return VERDICT_MISS;
+	}
+	if (tcp_syn_moves(p, c, word)) {
+		connection_end(&p->tuple, c, word, port_fate(word));
+		return VERDICT_MISS;
+	}
+	connection_reverse(&key, c, IPPROTO_TCP);
+	peer = entry_find_established(&key, false);
+	if (!peer) {
+		connection_end(&p->tuple, c, word, port_fate(word));
+		return VERDICT_MISS;
+	}
+	peer_word = state_read(peer);
+	if (!connection_is_pair(&p->tuple, word, peer, peer_word))
+		return drop(p, DROP_CONNECTION_RACE);
+	if (p->tcp_flags & TCP_RST) {
+		tcp_reset(p, c, word, peer, peer_word);
+	} else if (!(p->tcp_flags & TCP_SYN)) {
+		c->seen = p->now;
+		if (p->tcp_flags & TCP_ACK)
+			tcp_segment(p, c, word, peer, peer_word);
+	} else if (word & CONN_REPLY_DIRECTION) {
+		tcp_endpoint_syn(p, c, word, peer, peer_word);
+	} else {
+		if (is_opening_syn(p) && word & CONN_REPLIED) {
+			v = redial(p, c, peer);
+			if (v == VERDICT_MISS)
+				connection_end(&p->tuple, c, word,
+					       port_fate(word));
+			if (v != VERDICT_CONTINUE)
+				return v;
+		}
+		tcp_client_syn(p, c, word, peer, peer_word);
+	}
+	return connection_check_noted(p, c, peer, &key);
+}
+
+static __always_inline enum verdict tcp_update(ctx_t *ctx, struct packet *p,
+					       struct connection *c)
+{
+	if (unlikely((p->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST)) ||
+		     !tcp_is_established(c->flags))) {
+		enum verdict v;
+
+		if (is_opening_syn(p))
+			p->plain_syn = syn_is_plain(ctx, p);
+		v = tcp_transition(p, c);
+		if (v == VERDICT_CONTINUE && mss_applies(p))
+			v = mss_clamp(ctx, p, c);
+		return v;
+	}
+	c->seen = p->now;
+	tcp_note_sequence(p, c);
+	return VERDICT_CONTINUE;
+}
+
+#endif

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * handshake.h - counts what becomes of handshakes with each endpoint, from which
+ * user space tells endpoints that are dead (docs/adr/0034-passive-health.md).
+ *
+ * Packets of established connections never come here. Counted is what nobody
+ * can forge who does not see the packets (ct_tcp.h). Connections whose answers are
+ * not seen do not count, nor do those that endpoints open outwards.
+ */
+#ifndef LOXILB_HANDSHAKE_H
+#define LOXILB_HANDSHAKE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <linux/bpf.h>
+#include "maps.h"
+#include "observe/wake.h"
+#include "packet/address.h"
+#include "packet/packet.h"
+#include "table/rows.h"
+#include "table/state.h"
+
+/* How many endpoints may open connections outwards (egress.h). Packets pay nothing
+ * while there is none. Written by user. */
+volatile __u32 egress_count SEC(".data.runtime") = 0;
+
+#define HANDSHAKES_SHIFT 4
+#define HANDSHAKES (1U << HANDSHAKES_SHIFT)
+_Static_assert(sizeof(struct handshake_counts) == HANDSHAKES * sizeof(__u64),
+	       "handshake_count() masks with it");
+
+#define HANDSHAKE(member) \
+	(offsetof(struct handshake_counts, member) / sizeof(__u64))
+
+/* Adds to a counter of an endpoint, and says that there are news. The addition is a
+ * barrier since its result is asked for: whoever finds the bit cleared sees the
+ * number. Global (verifier: globals). */
+__noinline __maybe_unused int handshake_count(__u32 endpoint, __u32 counter)
+{
+	__u64 *row = endpoint_row(&handshakes, endpoint), found;
+
+	counter &= HANDSHAKES - 1;
+	asm volatile("" : "+r"(counter)); /* verifier: bounds */
+	if (!row)
+		return 0;
+	found = __sync_fetch_and_add(row + counter, 1);
+	asm volatile("" : : "r"(found));
+	wake_note_handshake(endpoint);
+	return 0;
+}
+
+/* Has the endpoint opened the connection outwards? Then answers come from
+ * somebody else, and go to the endpoint. */
+static __always_inline bool handshake_is_outward(const struct connection *reply)
+{
+	const struct endpoint *ep;
+
+	if (likely(!egress_count))
+		return false;
+	ep = endpoint_find(reply->endpoint);
+	return !ep || same_addr(&ep->addr, &reply->daddr);
+}
+
+/* Counts an answer to the client's SYN, in the bucket of the time since the first
+ * SYN; reply->seen is still the time of that. Global (verifier: globals). */
+__noinline __maybe_unused int handshake_answered(const struct connection *reply,
+						 __u32 now)
+{
+	__u32 bucket = 0, took;
+
+	if (!reply || handshake_is_outward(reply)) /* verifier: null */
+		return 0;
+	took = now - reply->seen;
+	NO_UNROLL
+	for (; took && bucket < HANDSHAKE_BUCKETS - 1; took >>= 1)
+		bucket++;
+	return handshake_count(reply->endpoint, HANDSHAKE(answered) + bucket);
+}
+
+/* The most bytes that an endpoint sends in so many packets if none of them has
+ * data: a SYN+ACK with all usual options, and ACKs with time stamps. */
+#define HANDSHAKE_BYTES(packets, ipv6) \
+	(8 + ((ipv6) ? 72ULL : 52ULL) * (packets))
+
+/* Counts a RST of the endpoint that ends the connection before the endpoint has
+ * sent data. If the client has not acknowledged the SYN+ACK, it may be nobody, of
+ * whom the endpoint despairs. word: that of the entry before the RST. Global
+ * (verifier: globals). */
+__noinline __maybe_unused int handshake_reset(const struct packet *p,
+					      const struct connection *reply,
+					      __u32 word)
+{
+	if (!p || !reply || handshake_is_outward(reply)) /* verifier: null */
+		return 0;
+	if (!(word & CONN_REPLIED))
+		return handshake_count(reply->endpoint, HANDSHAKE(refused));
+	if (!(word & CONN_ASSURED) ||
+	    reply->bytes > HANDSHAKE_BYTES(reply->packets, p->ipv6))
+		return 0;
+	return handshake_count(reply->endpoint, HANDSHAKE(reset));
+}
+
+#endif

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * redial.h - decides about a SYN that meets a connection which looks alive.
+ *
+ * A client that vanished dials again from the same port. If its endpoint is well,
+ * the SYN goes there: the endpoint answers it, by a challenge ACK or by accepting
+ * it (RFC 9293 section 3.10.7.4). If the endpoint is down, has left the service, or
+ * does not answer, the SYN opens a new connection.
+ *
+ * Anybody can forge a SYN, so a SYN alone ends no connection whose endpoint may
+ * answer: the endpoint's own silence does (docs/adr/0067-redials.md). Only a SYN that
+ * is certain to reach the endpoint's TCP asks for an answer.
+ */
+#ifndef LOXILB_REDIAL_H
+#define LOXILB_REDIAL_H
+
+#include <linux/bpf.h>
+#include <stdbool.h>
+#include <bpf/bpf_helpers.h>
+#include "config.h"
+#include "maps.h"
+#include "packet/checksum.h"
+#include "packet/packet.h"
+#include "packet/packet_sum.h"
+#include "protocol/mss.h"
+#include "service/service.h"
+#include "table/rows.h"
+#include "table/state.h"
+#include "table/table.h"
+
+/* For how long a lost endpoint must have been silent in a connection until a SYN
+ * ends it. */
+#define REDIAL_LOST_SILENCE (3 * hz)
+
+/* How long a SYN waits for its answer, before the next one ends the connection.
+ * Clients repeat a SYN after 1 s (RFC 6298), and Linux sends no second
+ * challenge ACK for 0.5 s. */
+#define REDIAL_WAIT (hz * 3 / 4)
+
+/* A SYN that was asked longer ago than this is forgotten. */
+#define REDIAL_MEMORY (130 * hz)
+
+/* By the hash of the client's tuple: its upper half, and below it the jiffies when a
+ * SYN was last forwarded for the endpoint to answer. Two connections that share a
+ * word forget each other's. Not a map, as a program may have 64 of those. Written by
+ * the packet path. */
+volatile __u64 redials[MAX_REDIALS] SEC(".data.runtime") = {};
+
+/* A SYN that arrives with a lower TTL might expire before the endpoint. */
+#define REDIAL_LEAST_TTL 32
+
+/* Reports whether an endpoint's TCP ignores an option of this kind, or uses it. It drops
+ * segments with signatures that it does not expect (RFC 2385, RFC 5925). */
+static __always_inline bool syn_option_is_harmless(__u8 kind)
+{
+	const __u64 harmless = 1ULL << TCP_OPTION_MSS | 1ULL << 3 /* scale */ |
+			       1ULL << 4 /* SACK */ | 1ULL << 8 /* times */ |
+			       1ULL << 30 /* MPTCP */ | 1ULL << 34 /* TFO */;
+
+	return kind < 64 && harmless >> kind & 1;
+}
+
+/* Reports whether all options of a SYN are harmless. length: of its TCP header. */
+static __noinline bool
+syn_options_are_harmless(ctx_t *ctx, const struct packet *p, __u32 length)
+{
+	__u8 options[TCP_OPTIONS_LONGEST + 4] = {};
+	__u32 end = length - sizeof(struct tcphdr), at = 0;
+
+	if (!end)
+		return true;
+	asm volatile("" : "+r"(end)); /* verifier: bounds */
+	if (end > TCP_OPTIONS_LONGEST || end < 4 ||
+	    bpf_skb_load_bytes(ctx, p->l4 + sizeof(struct tcphdr), options,
+			       end))
+		return false;
+	for (int i = 0; i < TCP_OPTIONS_LOOKED_AT; i++) {
+		if (at >= end || at >= TCP_OPTIONS_LONGEST ||
+		    options[at] == TCP_OPTION_END)
+			return true;
+		if (options[at] == TCP_OPTION_NOP) {
+			at++;
+			continue;
+		}
+		if (!syn_option_is_harmless(options[at]) || !options[at + 1])
+			return false;
+		at += options[at + 1];
+	}
+	return false;
+}
+
+/* Reports whether a SYN is certain to reach the endpoint's TCP: it is whole, without data
+ * and IP options, with a right checksum. A forged one that the endpoint drops
+ * unseen would make it look silent. Global (verifier: globals). */
+__noinline bool syn_is_plain(ctx_t *ctx, struct packet *p)
+{
+	__u32 header, length;
+
+	if (!p) /* verifier: null */
+		return false;
+	header = p->l4 - p->l3;
+	length = p->length - header;
+	if (p->fragment || p->fault || p->ttl < REDIAL_LEAST_TTL ||
+	    p->seq_end != p->seq + 1 ||
+	    header !=
+		    (p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) ||
+	    length < sizeof(struct tcphdr) ||
+	    !syn_options_are_harmless(ctx, p, length))
+		return false;
+	return checksum_is_partial(ctx, p) ||
+	       sum_fold(pseudo_sum(&p->tuple.saddr, &p->tuple.daddr,
+				   IPPROTO_TCP, length) +
+			packet_sum(ctx, p->l4, length)) == 0xffff;
+}
+
+static __always_inline bool redial_is_silent_for(const struct packet *p,
+						 const struct connection *c,
+						 __u32 time)
+{
+	return (__s32)(p->now - c->seen) >= (__s32)time;
+}
+
+/* Reports whether the endpoint has left an earlier SYN unanswered. Else this SYN
+ * may be the one to be answered: not if either side was heard of just now, since
+ * the endpoint may then be limiting its challenge ACKs. */
+static __always_inline bool redial_is_unanswered(const struct packet *p,
+						 const struct connection *c,
+						 const struct connection *reply)
+{
+	const struct table_state *t = table_state_get();
+	__u64 hash = t ? table_hash(t, &p->tuple) : 0, found;
+	__u64 i = hash % MAX_REDIALS;
+	__u32 asked;
+
+	found = redials[i];
+	asked = found;
+	if (!((found ^ hash) >> 32)) {
+		if (p->now - asked < REDIAL_WAIT)
+			return false;
+		if (p->now - asked <= REDIAL_MEMORY &&
+		    (__s32)(c->seen - asked) < 0 &&
+		    (__s32)(reply->seen - asked) < 0)
+			return true;
+	}
+	if (p->plain_syn && redial_is_silent_for(p, c, REDIAL_WAIT) &&
+	    redial_is_silent_for(p, reply, REDIAL_WAIT))
+		redials[i] = hash >> 32 << 32 | p->now;
+	return false;
+}
+
+/* Refuses a SYN of a connection with an endpoint that has left its service. */
+static __always_inline enum verdict redial_refuse(struct packet *p,
+						  __u32 service)
+{
+	service_count_refused(service, DROP_TUPLE_IN_USE);
+	return drop(p, DROP_TUPLE_IN_USE);
+}
+
+/* Decides about a SYN of the client that is not the first of a connection which
+ * the endpoint has answered. reply: the entry of answers; NULL if none are seen, and
+ * then the client's own packets stand for them. CONTINUE: the SYN follows the
+ * connection. MISS: it opens a new one. Global (verifier: globals). */
+__noinline enum verdict redial(struct packet *p, const struct connection *c,
+			       const struct connection *reply)
+{
+	const struct endpoint *ep;
+	__u16 flags;
+
+	if (!p || !c) /* verifier: null */
+		return VERDICT_DROP;
+	ep = endpoint_find(c->endpoint);
+	flags = ep ? ep->flags & ENDPOINT_LOST : 0;
+	if (flags && redial_is_silent_for(p, reply ?: c, REDIAL_LOST_SILENCE))
+		return VERDICT_MISS;
+	if (flags & ENDPOINT_REMOVED) /* whose address may be a stranger's */
+		return redial_refuse(p, ep->service);
+	if (!reply || !(state_read(reply) & CONN_ASSURED) ||
+	    !redial_is_unanswered(p, c, reply))
+		return VERDICT_CONTINUE;
+	return VERDICT_MISS;
+}
+
+#endif

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * sample.h - picks connections that have just become assured, to see whether their
+ * endpoint answers (judge.h, docs/adr/0076-servers-that-hang.md).
+ *
+ * The packet of the client that completes the handshake takes a place, if one of a few
+ * is free. Later packets do no more than they did: judge.h compares the numbers that
+ * entries have anyway with those that are kept here.
+ */
+#ifndef LOXILB_SAMPLE_H
+#define LOXILB_SAMPLE_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include "config.h"
+#include "maps.h"
+#include "shared.h"
+#include "packet/packet.h"
+#include "protocol/handshake.h"
+
+/* Returns a place for a sample of an endpoint: one of its own at random. */
+static __always_inline struct connection_sample *sample_place(__u32 endpoint)
+{
+	__u32 place = endpoint * SAMPLES_PER_ENDPOINT +
+		      bpf_get_prandom_u32() % SAMPLES_PER_ENDPOINT;
+
+	asm volatile("" : "+r"(place)); /* verifier: bounds */
+	return &samples[place % SAMPLES];
+}
+
+/* Takes a place, if it is free, or nobody has judged it for long. Of two CPUs, one
+ * gets it. */
+static __always_inline bool sample_claim(struct connection_sample *s, __u32 now)
+{
+	__u32 since = *(volatile __u32 *)&s->since;
+
+	if (since && now - since <= 4 * SAMPLE_STALL * hz)
+		return false;
+	return __sync_val_compare_and_swap(&s->since, since, now ?: 1) == since;
+}
+
+/* Counts a handshake that the client's packet has completed, and watches the
+ * connection if there is room. Global (verifier: globals). */
+__noinline __maybe_unused int
+handshake_completed(const struct packet *p, const struct connection *client,
+		    __u32 word)
+{
+	struct endpoint_outcomes *row;
+	struct connection_sample *s;
+
+	if (!p || !client) /* verifier: null */
+		return 0;
+	row = outcomes_find(client->endpoint);
+	if (!row)
+		return 0;
+	__sync_fetch_and_add(&row->completed, 1);
+	wake_note_handshake(client->endpoint);
+	s = sample_place(client->endpoint);
+	if (!sample_claim(s, p->now))
+		return 0;
+	s->key = p->tuple;
+	s->endpoint = client->endpoint;
+	s->client_first = p->seq;
+	s->endpoint_first = p->ack;
+	s->asked = 0;
+	s->generation = word >> STATE_GENERATION_SHIFT;
+	return 0;
+}
+
+/* Counts a SYN that opens a connection. Global (verifier: globals). */
+__noinline __maybe_unused int handshake_opened(const struct packet *p,
+					       __u32 endpoint)
+{
+	struct endpoint_outcomes *row = outcomes_find(endpoint);
+	__u32 client;
+
+	if (!p) /* verifier: null */
+		return 0;
+	client = client_hash(&p->tuple.saddr);
+	if (row && row->last_client != client) { /* two CPUs: one may be lost */
+		row->last_client = client;
+		row->clients++;
+	}
+	return handshake_count(endpoint, HANDSHAKE(opened));
+}
+
+#endif

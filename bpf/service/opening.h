@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * opening.h - what the steps of opening a connection (open.h) hand on to each
+ * other. It is in a map, since it does not fit the stack (verifier: stack).
+ */
+#ifndef LOXILB_OPENING_H
+#define LOXILB_OPENING_H
+
+#include <linux/bpf.h>
+#include <linux/errno.h>
+#include <bpf/bpf_helpers.h>
+#include "abi.h"
+#include "packet/packet.h"
+#include "table/rows.h"
+#include "table/table_write.h"
+
+/* A connection that an endpoint opens itself (egress.h). */
+struct outward {
+	bool is; /* else the rest is not valid */
+	struct endpoint peer; /* the packet's destination, as an endpoint */
+};
+
+/* The load of an endpoint: its active connections for its weight. */
+struct load {
+	__u64 active;
+	__u64 weight; /* 0: the endpoint takes no connections */
+};
+
+/* The endpoint. */
+struct choice {
+	__u32 endpoint; /* its id; of an outward connection, of the one that opens it */
+	bool is_held; /* the client has had it before (persist.h) */
+	__u64 place; /* in the service's table, where it was looked for; valid iff an algorithm was asked */
+	struct persist_key client; /* valid iff ALGORITHM_PERSIST */
+	struct {
+		__u32 place;
+		struct load load;
+	} least; /* the least loaded one so far; valid while lc searches */
+};
+
+/* What the endpoint sees as the source: the client's address and port, or ours. */
+struct source {
+	struct ip_addr addr;
+	__be16 port;
+	bool keeps_address; /* a port of ours goes with the client's address */
+};
+
+/* The search for an address and a port of ours (snat.h). Probe i is for port
+ * SNAT_FIRST_PORT + (first_probe + i * probe_stride) % SNAT_PORTS. */
+struct source_search {
+	struct snat_pair pair;
+	struct bpf_sock_tuple socket;
+	__u32 first_probe;
+	__u32 probe_stride;
+	__u32 verdict; /* enum verdict: of the last step */
+	bool keeps_ports; /* the address is of this machine, whose sockets have ports that are not ours */
+};
+
+/* The connection's rows of the table. */
+struct entries {
+	struct connection_key reply_key; /* of what the endpoint sends */
+	struct connection_key client_key; /* of what the client sends */
+	struct connection entry; /* of answers, then of the client's packets */
+};
+
+struct opening {
+	/* find_service(): */
+	struct service service; /* a copy: the row may be replaced meanwhile */
+	struct outward outward;
+	/* judge(): */
+	__u32 source_of; /* the endpoint whose source a firewall rule gives the packet, plus one; 0: none. Valid iff snat_rules */
+	bool source_by_default; /* if it leaves by a default route */
+	/* choose(), and claim() where it tries the next one: */
+	struct choice choice;
+	/* claim(): */
+	struct source source;
+	struct source_search search; /* valid inside of claim() only */
+	/* claim() and enter(), or reopen(): */
+	struct entries entries;
+	__u32 hop; /* enum verdict: what next_hop_prepare() said of the packet; filled by enter() or reopen() */
+	/* each opening leaves it to the next one: */
+	__u8 generation; /* of the last connection that this CPU has opened */
+};
+
+/* 0 -> the connection that this CPU opens. Written and read by the packet path
+ * and the socket hooks. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct opening);
+} openings SEC(".maps");
+
+static __always_inline struct opening *opening_get(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&openings, &zero);
+}
+
+/* Returns the endpoint that was chosen. NULL: it is gone, or its id is another
+ * service's by now. */
+static __always_inline const struct endpoint *
+opening_endpoint(const struct opening *o)
+{
+	__u32 id = o->choice.endpoint;
+	const struct endpoint *ep =
+		o->outward.is ? &o->outward.peer : endpoint_find(id);
+
+	return ep && ep->service == o->service.id ? ep : NULL;
+}
+
+/* What a step answers where another endpoint, or another source, may do. */
+static __always_inline enum verdict taken(struct packet *p,
+					  enum drop_reason why)
+{
+	p->drop = why;
+	return VERDICT_TAKEN;
+}
+
+/* What a step answers where there is no room for the connection. */
+static __always_inline enum verdict full(struct packet *p, enum drop_reason why)
+{
+	p->drop = why;
+	return VERDICT_FULL;
+}
+
+/* Inserts an entry into the table. TAKEN: its key has one. */
+static __always_inline enum verdict
+insert_entry(struct packet *p, const struct connection_key *key,
+	     const struct connection *c)
+{
+	int err = entry_insert(key, c); /* verifier: errors */
+
+	if (likely(!err))
+		return VERDICT_CONTINUE;
+	if (err == -EEXIST)
+		return taken(p, DROP_TUPLE_IN_USE);
+	if (err == -E2BIG)
+		return full(p, DROP_CONNTRACK_FULL);
+	return drop(p, DROP_CONNECTION_RACE);
+}
+
+#endif

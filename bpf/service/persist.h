@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * persist.h - sends a client's connections to the endpoint of its last one.
+ *
+ * A client is an address, or the first bits of one. Its first connection goes
+ * where its hash points in the service's Maglev table, so that two machines
+ * agree without asking each other, and so that a full map loses little. After
+ * that the map decides: an endpoint that is added gets new clients only. A
+ * client is new again when it has opened no connection for the service's
+ * timeout; that is exact, whether or not the sweep has come by. A client whose
+ * endpoint was removed, or takes no new connections, gets another one at once.
+ */
+#ifndef LOXILB_PERSIST_H
+#define LOXILB_PERSIST_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_endian.h>
+#include "service/opening.h"
+#include "service/select.h"
+
+static __always_inline void persist_make_key(struct persist_key *key,
+					     const struct packet *p,
+					     const struct service *svc)
+{
+	key->service = svc->id;
+	copy_prefix(&key->client, &p->tuple.saddr, svc->persist_prefix);
+}
+
+/* Returns the first position of a client without a record. The service's id is
+ * not part of the hash: it differs between machines. */
+static __always_inline __u64 persist_position(const struct persist_key *key)
+{
+	return hash_end(hash_addr(hash_seed, &key->client));
+}
+
+/* Has the client opened no connection for the service's timeout plus slack? */
+static __always_inline bool persist_expired(const struct persist_entry *e,
+					    __u32 service, __u32 now,
+					    __u32 slack)
+{
+	__u32 *timeout = bpf_map_lookup_elem(&persist_timeouts, &service);
+
+	return !timeout || !*timeout ||
+	       (__s32)(now - e->seen) > (__s32)(*timeout + slack);
+}
+
+/* Is the endpoint of the record still the client's? */
+static __always_inline bool persist_is_valid(const struct persist_entry *e,
+					     __u32 service, __u32 now)
+{
+	__u32 id = e->endpoint;
+	struct endpoint *ep = endpoint_find(id);
+
+	return ep && ep->service == service && ep->weight &&
+	       !persist_expired(e, service, now, 0);
+}
+
+/* Chooses the endpoint that the client has. The record's time is renewed. At worst
+ * its memory belongs to another client by now, and that record is kept a little
+ * longer. */
+static __noinline __maybe_unused bool persist_lookup(struct opening *o,
+						     const struct packet *p)
+{
+	struct persist_entry entry, *old;
+
+	persist_make_key(&o->choice.client, p, &o->service);
+	old = lazy_hash_find(&persists, &o->choice.client);
+	if (!old)
+		return false;
+	entry = *old;
+	if (!persist_is_valid(&entry, o->service.id, p->now))
+		return false;
+	old->seen = p->now;
+	o->choice.endpoint = entry.endpoint;
+	return true;
+}
+
+static __noinline __maybe_unused void persist_store(const struct opening *o,
+						    __u32 now)
+{
+	struct persist_entry entry = {
+		.endpoint = o->choice.endpoint,
+		.seen = now,
+	};
+	void *table = lazy_hash_get(&persists);
+
+	if (table)
+		bpf_map_update_elem(table, &o->choice.client, &entry, BPF_ANY);
+}
+
+#endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * stages.h - which stage of the packet path may call which.
+ *
+ * Each folder is a stage. A stage may include the headers of the stages above it in
+ * this list, and abi.h, maps.h, config.h and shared.h; never those below it. TestStages
+ * compares the list with the includes. The programs (*.bpf.c) may include every stage.
+ *
+ *	packet     reads and writes headers: parse, checksums, access to the context
+ *	probe      gives answers to the daemon's probes of VIPs back to it
+ *	table      the connection table: buckets, rows, growth, states of entries
+ *	path       the kernel's routes and local addresses, and a cache of them
+ *	observe    counters, mirrors, records, traces, connection events
+ *	filter     recognizes packets that concern no service and no connection
+ *	service    finds the service and chooses the endpoint
+ *	limit      connection limits, policers, known clients, pressure
+ *	conntrack  finds, expires and ends connections
+ *	protocol   states and lifetimes of TCP and UDP, handshakes, MSS
+ *	translate  addresses, ports, IP versions, ICMP errors, tunnels
+ *	rules      the tree of firewall rules, and that of IPsec policies
+ *	route      next hops, their cache, MTU
+ *	forward    sends a packet out, or answers its sender
+ *	firewall   judges packets by firewall rules
+ *	protect    challenges clients while half-open connections are many
+ *	open       opens a connection, step by step
+ *	sweep      frees rows, follows endpoints that are removed
+ *	host       connections of sockets of this machine to VIPs
+ */

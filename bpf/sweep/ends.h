@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * ends.h - tells both ends of a TCP connection that it is over.
+ *
+ * Each end gets a RST that seems to be the other one's. It comes in by the hook
+ * of an interface, like a packet of that end: so it is translated, routed and
+ * counted as all of them are, and both entries know of it
+ * (docs/adr/0033-ends-of-connections.md).
+ */
+#ifndef LOXILB_ENDS_H
+#define LOXILB_ENDS_H
+
+#include <linux/if_ether.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+#include "conntrack/conntrack.h"
+#include "conntrack/established.h"
+#include "path/fib.h"
+#include "table/bucket.h"
+
+/* struct found_end. Written by the sweep; read by user after each slice. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 17);
+} idle_ends SEC(".maps");
+
+/* 0 -> how many of them there were. Written by the sweep; read by user. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct idle_report);
+} idle_reports SEC(".maps");
+
+/* Are the numbers of both directions known? Not of one that the endpoint answers
+ * directly, that is half-open, or of which too much was not seen. */
+static __always_inline bool
+ends_are_known(const struct connection_key *key, const struct connection *c,
+	       __u32 word, const struct connection *peer, __u32 peer_word)
+{
+	const __u32 both = CONN_REPLIED | CONN_ASSURED;
+
+	return (word & both) == both && states_are_of_pair(word, peer_word) &&
+	       connection_is_pair(key, word, peer, peer_word) &&
+	       c->seq_end - peer->ack < TCP_MAX_AHEAD &&
+	       peer->seq_end - c->ack < TCP_MAX_AHEAD;
+}
+
+/* May both ends of one more be told? If not, and it ends now, it is counted. */
+static __always_inline bool idle_end_allowed(bool ends)
+{
+	struct idle_report *r;
+	__u32 zero = 0;
+	bool allowed;
+
+	r = bpf_map_lookup_elem(&idle_reports, &zero);
+	if (!r)
+		return false;
+	allowed = bucket_take(&r->more, idle_rst_rate, idle_rst_rate,
+			      (__u32)bpf_jiffies64());
+	if (allowed)
+		r->told++;
+	else if (ends)
+		r->untold++;
+	return allowed;
+}
+
+/* May both ends of this entry's connection be told, if it is expired? */
+static __always_inline bool idle_end_applies(const struct connection_key *key,
+					     __u32 word)
+{
+	const __u8 fins = CONN_FIN_CLIENT | CONN_FIN_ENDPOINT;
+
+	return idle_rst_rate && key->protocol == IPPROTO_TCP &&
+	       (word & CONN_ASSURED) && (word & fins) != fins &&
+	       !(word & (CONN_RESET | STATE_TRAIT(CONN_SINGLE_ENTRY)));
+}
+
+/* Has both ends told of an established or half-closed connection that is expired, and keeps it
+ * meanwhile as one that is closed: so the RSTs find it, and what the ends still
+ * say about them. False: they are not told. The end is noted before the
+ * connection is heard of again: nothing revives one that is expired. ends: it
+ * ends now, told or not. */
+static __noinline bool idle_end(const struct connection_key *key,
+				struct connection *c, __u32 word, bool ends)
+{
+	__u32 peer_word, now = (__u32)bpf_jiffies64();
+	struct connection_key other;
+	struct connection *peer;
+	struct found_end *e;
+
+	connection_reverse(&other, c, IPPROTO_TCP);
+	peer = entry_find(&other);
+	if (!peer)
+		return false;
+	peer_word = state_read(peer);
+	if (!ends_are_known(key, c, word, peer, peer_word) ||
+	    !idle_end_allowed(ends))
+		return false;
+	e = bpf_ringbuf_reserve(&idle_ends, sizeof(*e), 0);
+	if (!e)
+		return false;
+	e->client = word & CONN_REPLY_DIRECTION ? other : *key;
+	e->reply = word & CONN_REPLY_DIRECTION ? *key : other;
+	e->endpoint = c->endpoint;
+	e->word = word | CONN_RESET;
+	word = connection_note(c, word, peer, peer_word, CONN_RESET);
+	if (word & STATE_ENDED) { /* a packet has ended it meanwhile */
+		bpf_ringbuf_discard(e, BPF_RB_NO_WAKEUP);
+		return true;
+	}
+	c->seen = now;
+	peer->seen = now;
+	bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+	return true;
+}
+
+/* What loxilb_reset() returns, when it is not the number of an interface. */
+enum reset_result {
+	RESET_NOT = 0, /* there is no such connection, or its numbers are not
+			* known */
+	RESET_SENT = 1,
+	RESET_ANYWHERE = -1, /* it may arrive at any interface */
+};
+
+/* Reads addresses and ports of a RST that user space has made, without
+ * options. */
+static __always_inline bool reset_key(struct __sk_buff *ctx,
+				      struct connection_key *key)
+{
+	const __u32 addresses4 =
+			    ETH_HLEN + __builtin_offsetof(struct iphdr, saddr),
+		    addresses6 = ETH_HLEN +
+				 __builtin_offsetof(struct ipv6hdr, saddr);
+	__be32 pair[2];
+
+	__builtin_memset(key, 0, sizeof(*key));
+	key->protocol = IPPROTO_TCP;
+	if (ctx->protocol == bpf_htons(ETH_P_IPV6))
+		return !bpf_skb_load_bytes(ctx, addresses6, key, 36);
+	if (bpf_skb_load_bytes(ctx, addresses4, pair, sizeof(pair)))
+		return false;
+	map_ipv4(&key->saddr, pair[0]);
+	map_ipv4(&key->daddr, pair[1]);
+	return !bpf_skb_load_bytes(ctx, ETH_HLEN + sizeof(struct iphdr),
+				   &key->sport, 4);
+}
+
+/* The connection that user space means: what it has found a while ago may be another
+ * one by now, with the same addresses and ports. */
+struct meant {
+	__u32 endpoint;
+	__u32 word; /* of one of its entries, as it was */
+	__u32 mask; /* the bits of it that are to be the same */
+};
+
+/* Reads it from where user space puts it. */
+static __always_inline struct meant meant_read(const struct __sk_buff *ctx)
+{
+	return (struct meant){
+		.endpoint = ctx->cb[0],
+		.word = ctx->cb[1],
+		.mask = ctx->cb[2],
+	};
+}
+
+static __always_inline bool is_meant(const struct meant *m,
+				     const struct connection *c, __u32 word)
+{
+	return c->endpoint == m->endpoint && !((word ^ m->word) & m->mask);
+}
+
+/* Finds the number that the receiver of a RST waits for: the next one of its
+ * sender. */
+static __always_inline bool reset_number(const struct connection_key *key,
+					 const struct meant *m, __u32 *number)
+{
+	struct connection *c = entry_find(key), *peer;
+	__u32 word;
+
+	if (!c)
+		return false;
+	word = state_read(c);
+	if (!is_meant(m, c, word) || word & STATE_TRAIT(CONN_SINGLE_ENTRY))
+		return false;
+	peer = connection_peer(c, IPPROTO_TCP);
+	if (!peer || !ends_are_known(key, c, word, peer, state_read(peer)))
+		return false;
+	*number = c->seq_end;
+	return true;
+}
+
+/* Returns the interface at which packets of a RST's sender arrive: the one by which
+ * the sender is reached. */
+static __always_inline int reset_arrives(struct __sk_buff *ctx,
+					 const struct connection_key *key)
+{
+	struct bpf_fib_lookup fib = {};
+
+	fib.l4_protocol = IPPROTO_TCP;
+	fib_addresses(&fib, ctx->protocol == bpf_htons(ETH_P_IPV6), &key->daddr,
+		      &key->saddr);
+	return fib_found(bpf_fib_lookup(ctx, &fib, sizeof(fib), 0)) ?
+		       (int)fib.ifindex :
+		       RESET_ANYWHERE;
+}
+
+/* Writes its sequence number, which was 0. */
+static __always_inline bool reset_write(struct __sk_buff *ctx, __u32 number)
+{
+	const __u32 tcp = ETH_HLEN + (ctx->protocol == bpf_htons(ETH_P_IPV6) ?
+					      sizeof(struct ipv6hdr) :
+					      sizeof(struct iphdr));
+	__be32 seq = bpf_htonl(number);
+
+	return !bpf_skb_store_bytes(
+		       ctx, tcp + __builtin_offsetof(struct tcphdr, seq), &seq,
+		       sizeof(seq), 0) &&
+	       !bpf_l4_csum_replace(
+		       ctx, tcp + __builtin_offsetof(struct tcphdr, check), 0,
+		       seq, sizeof(seq));
+}
+
+#endif

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * walk.h - finds the connections of endpoints whose connections end.
+ *
+ * One walk serves any number of endpoints. User space has it look where they have
+ * some (whereabouts.h), and stops it when it has met as many connections as they
+ * have (docs/adr/0035-open-connections.md).
+ */
+#ifndef LOXILB_WALK_H
+#define LOXILB_WALK_H
+
+#include "conntrack/conntrack.h"
+#include "sweep/ends.h"
+
+/* A slice of a walk: so many buckets, or so many connections. */
+#define WALK_SLICE_BUCKETS 1024
+#define WALK_SLICE_FOUND 256
+
+/* A bit for each endpoint: its connections end. Written by user before a walk. */
+__u64 ending_endpoints[MAX_ENDPOINTS / 64];
+
+/* How many connections of these endpoints walks have met. Read by user. */
+__u64 walk_met;
+
+/* struct found_end of TCP connections. Written by walks; read by user after each
+ * slice. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 17);
+} found_ends SEC(".maps");
+
+static __always_inline bool endpoint_is_ending(__u32 id)
+{
+	return id < MAX_ENDPOINTS && ending_endpoints[id / 64] >> (id % 64) & 1;
+}
+
+/* Hands a connection over to user space, which has both ends told. */
+static __always_inline int walk_hand_over(const struct connection_key *key,
+					  const struct connection *c,
+					  __u32 word)
+{
+	struct found_end *e;
+
+	e = bpf_ringbuf_reserve(&found_ends, sizeof(*e), 0);
+	if (!e)
+		return 0; /* there is room in the next walk */
+	e->client = *key;
+	connection_reverse(&e->reply, c, key->protocol);
+	e->endpoint = c->endpoint;
+	e->word = word;
+	bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+	return 1;
+}
+
+/* Does it for a row of the table: TCP connections are handed over, others end
+ * here. Returns 1 if that was one. Global (verifier: globals). */
+__noinline int walk_row(struct table_row *row)
+{
+	const __u32 other = CONN_REPLY_DIRECTION | STATE_TRAIT(CONN_RESTING);
+	struct connection_key key;
+	struct connection *c;
+	__u32 word;
+
+	if (!row || !(row->status & ROW_LIVE))
+		return 0;
+	c = &row->connection;
+	word = state_read(c);
+	if (!endpoint_is_ending(c->endpoint) || word & other)
+		return 0;
+	walk_met++;
+	if (word & STATE_ENDED)
+		return 0;
+	key = row->key; /* the row may change hands when the entry is removed */
+	if (key.protocol == IPPROTO_TCP && !connection_is_closed(word))
+		return walk_hand_over(&key, c, word);
+	if (key.protocol == IPPROTO_TCP && word & CONN_ASSURED)
+		return 0; /* it rests, so that answers to the RSTs find it */
+	return connection_end_by_reply(&key, c, word, PORT_RESTS_FROM_NOW);
+}
+
+struct walk {
+	__u32 bucket; /* the next one, counted through all groups */
+	__u32 found;
+};
+
+static long walk_bucket(__u32 n, struct walk *w)
+{
+	struct table_bucket *b = bucket_get(w->bucket / BUCKETS_PER_GROUP,
+					    w->bucket % BUCKETS_PER_GROUP);
+	struct table_row *row;
+
+	if (!b || w->found >= WALK_SLICE_FOUND)
+		return 1;
+	w->bucket++;
+	NO_UNROLL
+	for (__u32 i = 0; i < ROWS_PER_BUCKET; i++) {
+		row = bucket_has(b, i) ? bucket_row(b, i) : NULL;
+		if (row)
+			w->found += walk_row(row);
+	}
+	return 0;
+}
+
+/* Walks through so many buckets of the table, or a slice if that is less, and returns
+ * the one that is next. */
+static __always_inline __u32 walk_slice(__u32 bucket, __u32 buckets)
+{
+	struct walk w = { .bucket = bucket };
+
+	if (buckets > WALK_SLICE_BUCKETS)
+		buckets = WALK_SLICE_BUCKETS;
+	bpf_loop(buckets, walk_bucket, &w, 0);
+	return w.bucket;
+}
+
+#endif

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * grow.h - lets the connection table grow while packets use it.
+ *
+ * User space makes segments for the new size, which is a few groups more or
+ * many. Then groups are moved one by one, the last one first: a row's new
+ * place is never below its old one, so what is written into a group comes
+ * after what was there has left. How far it has come is in table_state.size,
+ * so it goes on where it was if the daemon ends in the middle.
+ *
+ * A packet on another CPU may hold an entry that is being moved. Its old place
+ * is marked as ended before it is copied, so that no state is set there any
+ * more (state.h): the packet finds the entry again, and does there what it has to
+ * do. What is written without an atomic is in the copy or is lost: this packet's
+ * count and time, and numbers, which its direction's next packet corrects. Who was
+ * stopped for longer than a group takes may write those into the row's next entry;
+ * that happens to any row whose entry has gone.
+ */
+#ifndef LOXILB_GROW_H
+#define LOXILB_GROW_H
+
+#include "table/state.h"
+#include "table/table_write.h"
+
+/* 0 -> the entry that is moved, per CPU. It does not fit the stack. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct connection);
+} moved_entries SEC(".maps");
+
+/* A group that is being moved. */
+struct group_move {
+	__u32 group;
+	__u32 goal; /* groups of the new size */
+	bool failed; /* a lock was not to be had: to be tried again */
+};
+
+/* Copies a row to its new group. */
+static __always_inline bool row_copy(struct table_row *row, __u32 to,
+				     __u64 hash)
+{
+	struct table_bucket *b = bucket_get(to, hash_bucket(hash));
+	struct connection *copy;
+	__u32 zero = 0, word;
+	int err;
+
+	copy = bpf_map_lookup_elem(&moved_entries, &zero);
+	if (!b || !copy || !bucket_lock(b))
+		return false;
+	word = __sync_fetch_and_or((__u32 *)&row->connection.flags,
+				   STATE_ENDED);
+	*copy = row->connection;
+	*(__u32 *)&copy->flags = word;
+	err = group_put(b, to, &row->key, copy, hash, row->status);
+	if (err)
+		*(volatile __u32 *)&row->connection.flags = word;
+	else
+		whereabouts_note_entry(copy, to);
+	bucket_unlock(b);
+	return !err;
+}
+
+/* Moves the n-th row of a group, if it belongs elsewhere. */
+static long row_move(__u32 n, struct group_move *m)
+{
+	__u32 bucket = n / ROWS_PER_BUCKET, i = n % ROWS_PER_BUCKET, to;
+	struct table_bucket *b = bucket_get(m->group, bucket);
+	struct table_state *t = table_state_get();
+	struct table_row *row;
+	__u64 hash;
+
+	row = b ? bucket_row(b, i) : NULL;
+	if (!t || !row || !(row->status & ROW_LIVE))
+		return 0;
+	hash = table_hash(t, &row->key);
+	to = hash_group(hash, m->goal);
+	if (to == m->group)
+		return 0;
+	if (!row_copy(row, to, hash)) {
+		m->failed = true;
+		return 1;
+	}
+	group_clear(m->group, hash_bucket(hash), bucket << FOUND_ROW_BITS | i);
+	return 0;
+}
+
+/* Locks a bucket by its number. Global (verifier: globals). */
+__noinline int group_lock_bucket(__u32 group, __u32 i)
+{
+	struct table_bucket *b = bucket_get(group, i);
+
+	return b && bucket_lock(b) ? 0 : -EBUSY;
+}
+
+static __always_inline void group_unlock(__u32 group, __u32 buckets)
+{
+	struct table_bucket *b;
+
+	NO_UNROLL
+	for (__u32 i = 0; i < buckets && i < BUCKETS_PER_GROUP; i++) {
+		b = bucket_get(group, i);
+		if (b)
+			bucket_unlock(b);
+	}
+}
+
+/* Locks all buckets of a group. Nobody who has locked a bucket of another group
+ * wants one of this. */
+static __always_inline bool group_lock(__u32 group)
+{
+	NO_UNROLL
+	for (__u32 i = 0; i < BUCKETS_PER_GROUP; i++) {
+		if (group_lock_bucket(group, i)) {
+			group_unlock(group, i);
+			return false;
+		}
+	}
+	return true;
+}
+
+/* Moves the next group. Returns false if none is left, or a lock was not to be
+ * had. */
+static __noinline bool group_move_next(void)
+{
+	struct table_state *t = table_state_get();
+	struct group_move m = {};
+	__u64 size;
+	__u32 unmoved;
+
+	if (!t)
+		return false;
+	size = t->size;
+	unmoved = size_unmoved(size);
+	m.goal = size_goal(size);
+	if (m.goal == size_groups(size))
+		return false;
+	if (!unmoved && !t->unfinished) {
+		t->size = size_pack(m.goal, m.goal, m.goal);
+		return false;
+	}
+	m.group = t->unfinished ? unmoved : unmoved - 1;
+	if (!group_lock(m.group))
+		return false;
+	__sync_lock_test_and_set(&t->size,
+				 size_pack(size_groups(size), m.goal, m.group));
+	bpf_loop(BUCKETS_PER_GROUP * ROWS_PER_BUCKET, row_move, &m, 0);
+	t->unfinished = m.failed;
+	group_unlock(m.group, BUCKETS_PER_GROUP);
+	return !m.failed;
+}
+
+#endif

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * lifetime.h - counts how long connections lived and how many bytes they carried,
+ * when they are over (docs/adr/0063-lifetimes.md).
+ *
+ * When a connection began is in the word of its row that says that the row is in
+ * use, where look-ups ask for one bit: so packets of established connections pay
+ * nothing for it, and a row is no longer. What there is to count is at hand when
+ * the rows are removed: each direction's bytes by its own row, the life by the
+ * client's, which is the last one.
+ */
+#ifndef LOXILB_LIFETIME_H
+#define LOXILB_LIFETIME_H
+
+#include <stdbool.h>
+#include <linux/bpf.h>
+#include <linux/in.h>
+#include <bpf/bpf_helpers.h>
+#include "config.h"
+#include "maps.h"
+#include "table/state.h"
+#include "table/table.h"
+
+/* What a row's removal is told beside the word of its entry, in place of the word's
+ * hop, in one argument, as the stack is short; and what it answers, which goes to that
+ * of the connection's other row. */
+#define REMOVE_COUNTS (1U << STATE_HOP_SHIFT) /* it has been a connection's */
+#define REMOVE_OTHER \
+	(2U << STATE_HOP_SHIFT) /* the other row was removed, and */
+#define REMOVE_SEEN_SHIFT 32 /* its direction was heard of then, in jiffies */
+#define REMOVE_WORD(word) ((word) & ~(__u64)STATE_HOP)
+
+static __always_inline __u64 row_removed(__u32 seen)
+{
+	return REMOVE_OTHER | (__u64)seen << REMOVE_SEEN_SHIFT;
+}
+
+/* Returns what says that a row is in use by a connection that begins now: the
+ * jiffies are below ROW_LIVE for as long as the kernel counts them, and never 0. */
+static __always_inline __u64 row_status_now(void)
+{
+	return ROW_LIVE | bpf_jiffies64();
+}
+
+static __always_inline struct table_row *row_of(struct connection *c)
+{
+	return (void *)c - __builtin_offsetof(struct table_row, connection);
+}
+
+/* Has a row's next connection begin now, unless the row is removed at this moment. */
+static __always_inline void row_begins_anew(struct table_row *row)
+{
+	__u64 status = row->status;
+
+	if (status & ROW_LIVE)
+		__sync_val_compare_and_swap(&row->status, status,
+					    row_status_now());
+}
+
+/* Adds a value to the bucket that ends at the next power of two. Atomic, since a
+ * packet may interrupt the sweep. Global (verifier: globals). */
+__noinline __maybe_unused int histogram_add(struct histogram *h, __u64 value)
+{
+	__u64 above = value ? value - 1 : 0;
+	__u32 bucket = 0;
+
+	if (!h) /* verifier: null */
+		return 0;
+	NO_UNROLL
+	for (__u32 bits = 32; bits; bits /= 2) {
+		if (!(above >> bits))
+			continue;
+		above >>= bits;
+		bucket += bits;
+	}
+	bucket += above;
+	if (bucket >= HISTOGRAM_BUCKETS)
+		bucket = HISTOGRAM_BUCKETS - 1;
+	asm volatile("" : "+r"(bucket)); /* verifier: bounds */
+	if (bucket < HISTOGRAM_BUCKETS)
+		__sync_fetch_and_add(&h->buckets[bucket], 1);
+	__sync_fetch_and_add(&h->sum, value);
+	return 0;
+}
+
+static __always_inline struct lifetime_counts *lifetime_counts_of(__u8 protocol)
+{
+	__u32 class = protocol == IPPROTO_TCP  ? LIFETIME_TCP :
+		      protocol == IPPROTO_UDP  ? LIFETIME_UDP :
+		      protocol == IPPROTO_SCTP ? LIFETIME_SCTP :
+						 LIFETIME_ICMP;
+
+	return bpf_map_lookup_elem(&lifetimes, &class);
+}
+
+/* Counts the time from the first packet to the last one. Unknown is that of rows which
+ * an earlier version has made. */
+static __always_inline void count_life(struct lifetime_counts *n,
+				       const struct table_row *row, __u64 what)
+{
+	__u64 began = row->status & ~ROW_LIVE, now = bpf_jiffies64();
+	__u32 last = row->connection.seen;
+	__s64 life;
+
+	if (!began)
+		return;
+	if (what & REMOVE_OTHER &&
+	    (__s32)((__u32)(what >> REMOVE_SEEN_SHIFT) - last) > 0)
+		last = what >> REMOVE_SEEN_SHIFT;
+	life = now - (__u32)((__u32)now - last) - began;
+	if (life < 0) /* another CPU's jiffies, as the first packet came */
+		life = 0;
+	histogram_add(&n->life, ((__u64)life << LIFE_SHIFT) / hz);
+}
+
+/* Counts what a row has had of its connection, which is over; of TCP, if there was
+ * one, as handshakes that came to nothing are counted elsewhere (handshake.h). what: as
+ * for the row's removal. */
+static __always_inline void row_count_end(const struct table_row *row,
+					  __u32 word, __u64 what)
+{
+	const struct connection *c = &row->connection;
+	const __u8 protocol = row->key.protocol;
+	struct lifetime_counts *n = lifetime_counts_of(protocol);
+
+	if (!n || (protocol == IPPROTO_TCP && !(word & CONN_ASSURED)))
+		return;
+	if (word & CONN_REPLY_DIRECTION) {
+		histogram_add(&n->bytes_out, c->bytes);
+		return;
+	}
+	histogram_add(&n->bytes_in, c->bytes);
+	count_life(n, row, what);
+}
+
+#endif

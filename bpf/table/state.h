@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * state.h - the state word of an entry: flags, hop, traits and generation.
+ *
+ * The row of a removed entry may get the next one at once, while a packet on
+ * another CPU still holds a pointer to it: no grace period lies between. So what
+ * must not go into a stranger's entry is written by a compare-and-swap from a
+ * word that was read before: the generation tells the two apart.
+ *
+ * A packet reads the word first, and what it decides by afterwards. Then the
+ * swap fails if the row changed hands anywhere in between, but for one case in
+ * 256: any CPU may have made the next entry, and its number be the same by
+ * chance (docs/adr/0003-connection-tracking.md says what that does).
+ */
+#ifndef LOXILB_STATE_H
+#define LOXILB_STATE_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include <stdbool.h>
+#include "abi.h"
+#include "packet/packet.h"
+
+#define STATE_TRAIT(trait) ((__u32)(trait) << STATE_TRAITS_SHIFT)
+#define STATE_ENDED STATE_TRAIT(CONN_ENDED)
+/* It has ended, and nobody is about to delete the entry (entry_mark_left()). */
+#define STATE_LEFT (STATE_TRAIT(CONN_ENDED | CONN_RESTING) | CONN_RESET)
+#define STATE_TRAITS STATE_TRAIT(0xff)
+#define STATE_SENT_RST STATE_TRAIT(CONN_SENT_RST)
+#define STATE_OTHER_SYN STATE_TRAIT(CONN_OTHER_SYN)
+#define STATE_OTHER_SYN_SHIFT (STATE_TRAITS_SHIFT + 5)
+#define STATE_TCP (STATE_SENT_RST | STATE_OTHER_SYN)
+#define STATE_HOP (0xffU << STATE_HOP_SHIFT)
+
+/* How often a swap is tried. It fails when another CPU adds a bit to the same
+ * entry at the same moment, and there are few bits to add. */
+#define STATE_ATTEMPTS 4
+
+static __always_inline __u32 state_read(const struct connection *c)
+{
+	return *(const volatile __u32 *)&c->flags;
+}
+
+static __always_inline bool state_is_left(__u32 word)
+{
+	return (word & STATE_LEFT) == STATE_LEFT;
+}
+
+/* Are both words of the same connection? A CPU numbers the connections that it
+ * opens from 0 to 255 and over again, so words of two are alike once in 256. */
+static __always_inline bool state_is_same_generation(__u32 a, __u32 b)
+{
+	return !((a ^ b) >> STATE_GENERATION_SHIFT);
+}
+
+/* Are these the words of the two entries of one connection, neither of which has
+ * ended or was being moved (grow.h), or is another connection's by now? */
+static __always_inline bool states_are_of_pair(__u32 a, __u32 b)
+{
+	return !((a | b) & STATE_ENDED) && state_is_same_generation(a, b);
+}
+
+/* Returns the generation that follows, alone in a word. */
+static __always_inline __u32 state_next_generation(__u32 word)
+{
+	return ((word >> STATE_GENERATION_SHIFT) + 1) << STATE_GENERATION_SHIFT;
+}
+
+/* Is the entry still of the connection of which word was read? Atomic, so that
+ * all that was written to the entry before is seen by others before. */
+static __always_inline bool state_is_current(struct connection *c, __u32 word)
+{
+	return state_is_same_generation(
+		__sync_fetch_and_or((__u32 *)&c->flags, 0), word);
+}
+
+/* Clears and sets bits of an entry, if it is still of the connection of which
+ * word was read, and that has not ended. Returns the word that was replaced;
+ * with CONN_ENDED: none was. Global (verifier: globals). */
+__noinline __maybe_unused __u32 state_change(struct connection *c, __u32 word,
+					     __u32 clear, __u32 set)
+{
+	if (!c) /* verifier: null */
+		return STATE_ENDED;
+	for (int i = 0; i < STATE_ATTEMPTS; i++) {
+		__u32 next = (word & ~clear) | set, found;
+
+		if (word & STATE_ENDED)
+			break;
+		found = __sync_val_compare_and_swap((__u32 *)&c->flags, word,
+						    next);
+		if (found == word)
+			return word;
+		if (!state_is_same_generation(found, word))
+			break;
+		word = found;
+	}
+	return word | STATE_ENDED;
+}
+
+#endif

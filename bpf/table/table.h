@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * table.h - the connection table: a hash table of our own, in arrays. Entries are
+ * found here, and inserted and removed in table_write.h.
+ *
+ * A row is one direction of a connection. A bucket has 30 rows, and begins with
+ * a cache line of their tags: 16 bits of each key's hash, 0 for a free row. A
+ * look-up reads the row that the hash prefers (its home row), and the tags only
+ * if that is another key's. So it waits for memory once or twice, where the
+ * kernel's hash table waits three times; and to insert a row allocates nothing.
+ * A new connection takes a third of the time, and its end too
+ * (docs/adr/0025-connection-table.md).
+ *
+ * Eight buckets are a group, which is a map of its own: what finds its bucket
+ * full goes to another one of its group. Insertion and removal lock the bucket
+ * with a bit of its tags, for 100 ns; look-ups take no lock. A program that holds
+ * a lock may be interrupted by one that wants it on the same CPU: so nobody waits
+ * for ever, and a packet that gives up is dropped, as one that meets another.
+ *
+ * The table grows while packets go on (grow.h). A key's place among n groups
+ * is the hash times n, as a fraction: so places move up by the same factor, and
+ * groups can be moved one by one, the last one first.
+ *
+ * Order, on machines that reorder what is read and written (arm64). There an
+ * atomic that returns what it has found is a full barrier, and any other is none:
+ *
+ * - Locks are taken, and given back, by full barriers. Who has one sees all that
+ *   was done under it.
+ * - A row is written, shown by its status with a full barrier, then by its tag. Who
+ *   has its number from the tag reads the row after the tag.
+ * - A row is hidden with a full barrier, then its tag is cleared: so nobody hides
+ *   the row's next entry, and one that moves is shown in its new place before it is
+ *   hidden in the old one.
+ * - While the table grows, a look-up has a full barrier between the two places, and
+ *   before it takes a miss for one. That it grows is said before groups move.
+ * - A look-up of the home row has none, which each packet would pay for. When two
+ *   packets of a new connection come at once, the second may meet what the row was
+ *   before: it leaves by that translation, and what it notes is refused, as it is of
+ *   another generation (state.h).
+ */
+#ifndef LOXILB_TABLE_H
+#define LOXILB_TABLE_H
+
+#include <linux/bpf.h>
+#include <stdbool.h>
+#include <linux/errno.h>
+#include <bpf/bpf_helpers.h>
+#include "config.h"
+#include "maps.h"
+#include "shared.h"
+#include "packet/packet.h"
+#include "table/state.h"
+
+/* A bucket's tags are 32 lanes of 16 bits in 8 words. The last lane is not a
+ * row's: it has the bucket's lock, and how many of its keys are in other buckets
+ * of the group. */
+#define CONTROL_WORD (TAG_WORDS - 1)
+#define CONTROL_LOCKED (1ULL << 63)
+#define CONTROL_SPILLED_ONE (1ULL << SPILLED_SHIFT)
+#define CONTROL_SPILLED (0xffULL << SPILLED_SHIFT)
+
+#define ROW_LIVE (1ULL << ROW_LIVE_BIT)
+
+/* table_state.size: the number of groups, the number to which it grows, and
+ * how many of the former have not moved yet. All are the same while the table
+ * does not grow. */
+#define SIZE_MASK ((1U << SIZE_BITS) - 1)
+
+/* How often a look-up begins anew because the table has grown. */
+#define FIND_ATTEMPTS 3
+
+static __always_inline struct table_state *table_state_get(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&table_states, &zero);
+}
+
+static __always_inline __u64 table_size(const struct table_state *t)
+{
+	return *(const volatile __u64 *)&t->size;
+}
+
+/* The same, where the stack has no room for the pointer. */
+static __always_inline __u64 table_size_now(void)
+{
+	struct table_state *t = table_state_get();
+
+	return t ? table_size(t) : 0;
+}
+
+static __always_inline __u64 size_pack(__u32 groups, __u32 goal, __u32 unmoved)
+{
+	return groups | (__u64)goal << SIZE_BITS |
+	       (__u64)unmoved << 2 * SIZE_BITS;
+}
+
+static __always_inline __u32 size_groups(__u64 size)
+{
+	return size & SIZE_MASK;
+}
+
+static __always_inline __u32 size_goal(__u64 size)
+{
+	return size >> SIZE_BITS & SIZE_MASK;
+}
+
+static __always_inline __u32 size_unmoved(__u64 size)
+{
+	return size >> 2 * SIZE_BITS;
+}
+
+static __always_inline bool size_grows(__u64 size)
+{
+	return size_groups(size) != size_goal(size);
+}
+
+/* Has all that was read and written before come before what is read and written
+ * after. */
+static __always_inline void table_barrier(struct table_state *t)
+{
+	__s64 found = __sync_fetch_and_add(&t->entries, 0);
+
+	asm volatile("" : : "r"(found));
+}
+
+/* NH, of UMAC (RFC 4418 section 5.2.2): two keys collide with probability
+ * 2^-32 for whoever does not know the seeds. The rest spreads the result over
+ * all bits. */
+static __always_inline __u64 table_hash(const struct table_state *t,
+					const struct connection_key *key)
+{
+	const __u32 *word = (const __u32 *)key;
+	__u64 hash = 0;
+
+	for (int i = 0; i < TABLE_SEEDS; i += 2)
+		hash += (__u64)(__u32)(word[i] + t->seeds[i]) *
+			(__u32)(word[i + 1] + t->seeds[i + 1]);
+	hash ^= hash >> 32;
+	hash *= HASH_FACTOR;
+	hash ^= hash >> 29;
+	hash *= HASH_FACTOR_2;
+	return hash ^ hash >> 32;
+}
+
+/* Returns the key's group of so many. */
+static __always_inline __u32 hash_group(__u64 hash, __u32 groups)
+{
+	return (hash >> 32) * groups >> 32;
+}
+
+/* Returns the key's group as the table is now. */
+static __always_inline __u32 table_group(__u64 hash, __u64 size)
+{
+	__u32 group = hash_group(hash, size_groups(size));
+
+	return likely(group < size_unmoved(size)) ?
+		       group :
+		       hash_group(hash, size_goal(size));
+}
+
+static __always_inline __u32 hash_bucket(__u64 hash)
+{
+	return hash >> 32 & (BUCKETS_PER_GROUP - 1);
+}
+
+/* Returns the row that the key has in its bucket if that was free. */
+static __always_inline __u32 hash_home(__u64 hash)
+{
+	return ((__u32)hash >> TAG_BITS) * ROWS_PER_BUCKET >> 16;
+}
+
+static __always_inline __u32 hash_tag(__u64 hash)
+{
+	__u32 tag = (__u16)hash;
+
+	return tag ? tag : 1;
+}
+
+static __always_inline struct table_bucket *bucket_get(__u32 group, __u32 i)
+{
+	void *buckets = bpf_map_lookup_elem(&connections, &group);
+	void *element = buckets ? bpf_map_lookup_elem(buckets, &i) : NULL;
+
+	return element ? element + table_skew : NULL;
+}
+
+/* Returns a row by its number, or NULL if there is none of that number. */
+static __always_inline struct table_row *bucket_row(struct table_bucket *b,
+						    __u64 i)
+{
+	/* verifier: bounds */
+	asm volatile("" : "+r"(i));
+	if (i >= ROWS_PER_BUCKET)
+		return NULL;
+	asm volatile("" : "+r"(i));
+	return &b->rows[i];
+}
+
+static __always_inline bool same_key(const struct connection_key *a,
+				     const struct connection_key *b)
+{
+	const __u64 *x = (const __u64 *)a, *y = (const __u64 *)b;
+
+	return !((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]) |
+		 (x[4] ^ y[4]));
+}
+
+static __always_inline bool row_is_of(const struct table_row *row,
+				      const struct connection_key *key)
+{
+	return row->status & ROW_LIVE && same_key(&row->key, key);
+}
+
+/* The lowest bit, and the highest, of each lane of a word of tags. */
+#define LANES_LOW 0x0001000100010001ULL
+#define LANES_HIGH 0x8000800080008000ULL
+
+/* Returns the highest bit of the lanes of a word that have this tag; the lowest
+ * one is right, of those above it one may be that has another. */
+static __always_inline __u64 lanes_match(const struct table_bucket *b,
+					 __u32 word, __u32 tag)
+{
+	__u64 x = *(const volatile __u64 *)&b->tags[word % TAG_WORDS] ^
+		  tag * LANES_LOW;
+
+	return (x - LANES_LOW) & ~x & LANES_HIGH;
+}
+
+/* Returns the lowest of these lanes. */
+static __always_inline __u32 lanes_first(__u64 lanes)
+{
+	lanes &= -lanes;
+	return (lanes >> 31 & 1) + (lanes >> 47 & 1) * 2 + (lanes >> 63) * 3;
+}
+
+/* Returns the number of the key's row in the bucket, or -ENOENT. Most keys are in
+ * the word of their home row, with which it begins. Global (verifier: globals). */
+__noinline int bucket_find(struct table_bucket *b,
+			   const struct connection_key *key, __u64 hash)
+{
+	struct table_row *row;
+	__u64 lanes;
+	__u32 i;
+
+	if (!b || !key) /* verifier: null */
+		return -ENOENT;
+	/* has the processor read the home row and the tags at the same time */
+	row = bucket_row(b, hash_home(hash));
+	if (row)
+		*(const volatile __u64 *)&row->status;
+	NO_UNROLL
+	for (__u32 n = 0; n < TAG_WORDS * TAGS_PER_WORD; n++) {
+		i = (hash_home(hash) / TAGS_PER_WORD + n / TAGS_PER_WORD) %
+		    TAG_WORDS;
+		lanes = lanes_match(b, i, hash_tag(hash)) >>
+			(n % TAGS_PER_WORD * TAG_BITS);
+		if (!lanes) {
+			n |= TAGS_PER_WORD - 1; /* to the next word */
+			continue;
+		}
+		if (!(lanes & 1ULL << (TAG_BITS - 1)))
+			continue; /* to the next lane */
+		i = i * TAGS_PER_WORD + n % TAGS_PER_WORD;
+		row = bucket_row(b, i);
+		if (row && row_is_of(row, key))
+			return i;
+	}
+	return -ENOENT;
+}
+
+/* Is the row in use? */
+static __always_inline bool bucket_has(const struct table_bucket *b, __u32 i)
+{
+	__u64 word = *(const volatile __u64 *)&b
+			      ->tags[i / TAGS_PER_WORD % TAG_WORDS];
+
+	return (__u16)(word >> (i % TAGS_PER_WORD * TAG_BITS));
+}
+
+/* What group_find() returns: the bucket, and in the lower bits the row. */
+#define FOUND_ROW_BITS 5
+#define FOUND_ROW_MASK ((1 << FOUND_ROW_BITS) - 1)
+
+/* Finds the key in its own bucket, then, if keys of that have spilled, in the
+ * others of the group. Returns where it is, or -ENOENT. */
+static __always_inline int bucket_group_find(struct table_bucket *own,
+					     __u32 group,
+					     const struct connection_key *key,
+					     __u64 hash)
+{
+	__u32 place = hash_bucket(hash);
+	struct table_bucket *b = own;
+	int row;
+
+	NO_UNROLL
+	for (__u32 n = 0; n < BUCKETS_PER_GROUP; n++) {
+		if (n)
+			b = bucket_get(group, place ^ n);
+		if (!b)
+			return -ENOENT;
+		row = bucket_find(b, key, hash);
+		if (row >= 0)
+			return (place ^ n) << FOUND_ROW_BITS | row;
+		if (!n && !(b->tags[CONTROL_WORD] & CONTROL_SPILLED))
+			return -ENOENT;
+	}
+	return -ENOENT;
+}
+
+/* Finds the key in a group. */
+static __always_inline int
+group_find(__u32 group, const struct connection_key *key, __u64 hash)
+{
+	struct table_bucket *own = bucket_get(group, hash_bucket(hash));
+
+	return own ? bucket_group_find(own, group, key, hash) : -ENOENT;
+}
+
+/* Where a row is: its group, and in the lower bits what group_find() returns. */
+#define FOUND_GROUP_BITS 8
+
+/* Is a key that is not in its bucket in no other? The table was of this size
+ * when its bucket was read. */
+static __always_inline bool key_is_absent(const struct table_bucket *own,
+					  __u64 size)
+{
+	struct table_state *t = table_state_get();
+
+	return !(own->tags[CONTROL_WORD] & CONTROL_SPILLED) &&
+	       !size_grows(size) && t && table_size(t) == size;
+}
+
+/* Finds a row that may be in another bucket than its own, or moved at this
+ * moment. A move is published before it begins, and copies each row before it
+ * frees it: what is not in the old group is in the new one, and a miss counts if
+ * the size is the same before and after. */
+static __always_inline __s64
+row_find_elsewhere(const struct connection_key *key, __u64 hash)
+{
+	struct table_state *t;
+	__u32 group;
+	int found;
+	__u64 size;
+
+	NO_UNROLL
+	for (int n = 0; n < 2 * FIND_ATTEMPTS; n++) {
+		t = table_state_get();
+		if (!t)
+			return -ENOENT;
+		size = table_size(t);
+		group = hash_group(hash, size_groups(size));
+		if (n % 2)
+			group = table_group(hash, size);
+		else if (likely(group != size_unmoved(size)))
+			continue;
+		found = group_find(group, key, hash);
+		if (found >= 0)
+			return (__u64)group << FOUND_GROUP_BITS | found;
+		/* keeps what is computed of it off the stack, which is short */
+		asm volatile("" : "+r"(n));
+		t = table_state_get();
+		if (t && unlikely(size_grows(size)))
+			table_barrier(t);
+		if (n % 2 && t && table_size(t) == size)
+			break;
+	}
+	return -ENOENT;
+}
+
+/* Finds a row: in the key's own bucket first. Returns where it is, or -ENOENT.
+ * Global (verifier: globals). */
+__noinline __s64 row_find(const struct connection_key *key)
+{
+	struct table_state *t = table_state_get();
+	struct table_bucket *own;
+	__u64 hash, size;
+	__u32 group;
+	int row;
+
+	if (!key || !t) /* verifier: null */
+		return -ENOENT;
+	hash = table_hash(t, key);
+	size = table_size(t);
+	group = table_group(hash, size);
+	own = bucket_get(group, hash_bucket(hash));
+	if (!own)
+		return -ENOENT;
+	row = bucket_find(own, key, hash);
+	if (likely(row >= 0))
+		return (__u64)group << FOUND_GROUP_BITS |
+		       hash_bucket(hash) << FOUND_ROW_BITS | row;
+	if (likely(key_is_absent(own, size)))
+		return -ENOENT;
+	return row_find_elsewhere(key, hash);
+}
+
+/* Returns the entry of a key, or NULL. */
+static __always_inline struct connection *
+entry_find(const struct connection_key *key)
+{
+	__s64 found = row_find(key);
+	struct table_bucket *b;
+	struct table_row *row;
+
+	if (found < 0)
+		return NULL;
+	b = bucket_get(found >> FOUND_GROUP_BITS,
+		       (found & ((1 << FOUND_GROUP_BITS) - 1)) >>
+			       FOUND_ROW_BITS);
+	row = b ? bucket_row(b, found & FOUND_ROW_MASK) : NULL;
+	return row ? &row->connection : NULL;
+}
+
+/* Does the same, where most packets come by. The home row is tried first, unless
+ * the packet is one that begins a connection: then there is hardly an entry, and
+ * the processor would wait for the row before it waits for the tags. What is not
+ * there is looked for with its hash computed anew: the stack is short. */
+static __always_inline struct connection *
+entry_find_established(const struct connection_key *key, bool begins)
+{
+	struct table_state *t;
+	struct table_bucket *b;
+	struct table_row *row;
+	__u64 hash;
+	int i;
+
+	if (likely(!begins)) {
+		t = table_state_get();
+		if (!t)
+			return NULL;
+		hash = table_hash(t, key);
+		b = bucket_get(table_group(hash, table_size(t)),
+			       hash_bucket(hash));
+		row = b ? bucket_row(b, hash_home(hash)) : NULL;
+		if (likely(row && row_is_of(row, key)))
+			return &row->connection;
+		i = b ? bucket_find(b, key, hash) : -ENOENT;
+		row = i >= 0 ? bucket_row(b, i) : NULL;
+		if (likely(row))
+			return &row->connection;
+	}
+	return entry_find(key);
+}
+
+#endif

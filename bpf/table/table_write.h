@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * table_write.h - inserts entries into the connection table (table.h), and removes
+ * them.
+ */
+#ifndef LOXILB_TABLE_WRITE_H
+#define LOXILB_TABLE_WRITE_H
+
+#include <linux/bpf.h>
+#include <stdbool.h>
+#include <linux/errno.h>
+#include <bpf/bpf_helpers.h>
+#include "maps.h"
+#include "table/lifetime.h"
+#include "table/state.h"
+#include "table/table.h"
+#include "table/whereabouts.h"
+
+/* A lock is held for longest while a group is moved, 50 us, or while a
+ * hypervisor has taken its CPU away. An attempt takes some 200 ns. They are made in
+ * rounds, since the verifier follows each of one, and one round alone (verifier: loops). */
+#define LOCK_ROUNDS 16
+#define LOCK_ATTEMPTS 128
+#define LOCK_PAUSES 4
+
+/* How often who locks begins anew because the table has grown. */
+#define KEY_LOCK_ATTEMPTS 4
+
+/* Takes a bucket's lock, if nobody has it. */
+static __always_inline bool bucket_try_lock(struct table_bucket *b)
+{
+	return !(__sync_fetch_and_or(&b->tags[CONTROL_WORD], CONTROL_LOCKED) &
+		 CONTROL_LOCKED);
+}
+
+/* Waits for the lock of a bucket for a round. Global (verifier: globals). */
+__noinline int bucket_wait(struct table_bucket *b)
+{
+	if (!b) /* verifier: null */
+		return -EBUSY;
+	NO_UNROLL
+	for (int i = 0; i < LOCK_ATTEMPTS; i++) {
+		for (int n = 0; n < LOCK_PAUSES; n++)
+			bpf_ktime_get_ns(); /* takes its time */
+		if (bucket_try_lock(b))
+			return 0;
+	}
+	return -EBUSY;
+}
+
+static __always_inline bool bucket_lock(struct table_bucket *b)
+{
+	if (likely(bucket_try_lock(b)))
+		return true;
+	NO_UNROLL
+	for (int i = 0; i < LOCK_ROUNDS; i++)
+		if (!bucket_wait(b))
+			return true;
+	return false;
+}
+
+/* Adds to the word's highest bit: AND is no barrier, and a loop if it is made one. */
+static __always_inline void bucket_unlock(struct table_bucket *b)
+{
+	__u64 found =
+		__sync_fetch_and_add(&b->tags[CONTROL_WORD], CONTROL_LOCKED);
+
+	asm volatile("" : : "r"(found));
+}
+
+/* Counts entries. The shared number is behind by less than count_batch a CPU:
+ * a number that all CPUs write would cost each more than the row itself. A packet
+ * may interrupt the sweep here, so a CPU's own is atomic too. */
+static __always_inline void table_count(__s32 n)
+{
+	struct table_state *t = table_state_get();
+	__u32 zero = 0;
+	__s64 *own = bpf_map_lookup_elem(&table_counts, &zero), sum;
+
+	if (!own || !t)
+		return;
+	sum = __sync_fetch_and_add(own, n) + n;
+	if (sum < t->count_batch && sum > -(__s64)t->count_batch)
+		return;
+	sum = __sync_lock_test_and_set(own, 0);
+	__sync_fetch_and_add(&t->entries, sum);
+}
+
+/* Returns a free row of the bucket: the key's home row, else the first of that
+ * word or of the next ones, where bucket_find() will look first.
+ * ROWS_PER_BUCKET: there is none. */
+static __always_inline __u32 bucket_free_row(const struct table_bucket *b,
+					     __u64 hash)
+{
+	__u32 i = hash_home(hash), word = i / TAGS_PER_WORD;
+	__u64 lanes;
+
+	if (!bucket_has(b, i))
+		return i;
+	NO_UNROLL
+	for (int n = 0; n < TAG_WORDS; n++) {
+		lanes = lanes_match(b, word, 0);
+		i = word * TAGS_PER_WORD + lanes_first(lanes);
+		if (lanes && i < ROWS_PER_BUCKET)
+			return i;
+		word = (word + 1) % TAG_WORDS;
+	}
+	return ROWS_PER_BUCKET;
+}
+
+/* Writes a row into a bucket, whose lock is held, and shows it last. */
+static __always_inline int bucket_put(struct table_bucket *b,
+				      const struct connection_key *key,
+				      __u64 hash, const struct connection *c,
+				      __u64 status)
+{
+	__u32 i = bucket_free_row(b, hash);
+	struct table_row *row = bucket_row(b, i);
+
+	if (!row)
+		return -E2BIG;
+	row->key = *key;
+	row->connection = *c;
+	__sync_lock_test_and_set(&row->status, status);
+	__sync_fetch_and_or(&b->tags[i / TAGS_PER_WORD % TAG_WORDS],
+			    (__u64)hash_tag(hash)
+				    << (i % TAGS_PER_WORD * TAG_BITS));
+	return 0;
+}
+
+/* Frees a row. The lock of its key's own bucket is held, so nobody else frees
+ * it, and nobody takes it before its tag is cleared. */
+static __always_inline void bucket_clear(struct table_bucket *b, __u32 i)
+{
+	struct table_row *row = bucket_row(b, i);
+
+	if (!row)
+		return;
+	__sync_lock_test_and_set(&row->status, 0);
+	__sync_fetch_and_and(&b->tags[i / TAGS_PER_WORD % TAG_WORDS],
+			     ~(0xffffULL << (i % TAGS_PER_WORD * TAG_BITS)));
+}
+
+/* Writes a row into another bucket of the group than its own, which is full and
+ * locked. Waits for no lock: another CPU may have the one and want the other. */
+static __always_inline int group_spill(struct table_bucket *own, __u32 group,
+				       const struct connection_key *key,
+				       const struct connection *c, __u64 hash,
+				       __u64 status)
+{
+	struct table_bucket *b;
+	int err = -E2BIG;
+
+	NO_UNROLL
+	for (__u32 n = 1; n < BUCKETS_PER_GROUP && err; n++) {
+		b = bucket_get(group, hash_bucket(hash) ^ n);
+		if (!b || !bucket_try_lock(b))
+			continue;
+		err = bucket_put(b, key, hash, c, status);
+		bucket_unlock(b);
+	}
+	if (err)
+		return -E2BIG;
+	__sync_fetch_and_add(&own->tags[CONTROL_WORD], CONTROL_SPILLED_ONE);
+	return 0;
+}
+
+/* Writes a row into a group: into its own bucket, which is locked, if there is
+ * room. status: with ROW_LIVE. */
+static __always_inline int group_put(struct table_bucket *own, __u32 group,
+				     const struct connection_key *key,
+				     const struct connection *c, __u64 hash,
+				     __u64 status)
+{
+	int err = bucket_put(own, key, hash, c, status);
+
+	if (likely(err != -E2BIG))
+		return err;
+	return group_spill(own, group, key, c, hash, status);
+}
+
+/* Frees a row of a group. The key's own bucket, of this number, is locked; found is
+ * group_find()'s. */
+static __always_inline void group_clear(__u32 group, __u32 own, int found)
+{
+	struct table_bucket *b = bucket_get(group, found >> FOUND_ROW_BITS);
+
+	if (!b)
+		return;
+	bucket_clear(b, found & FOUND_ROW_MASK);
+	if (likely(found >> FOUND_ROW_BITS == own))
+		return;
+	b = bucket_get(group, own);
+	if (b)
+		__sync_fetch_and_add(&b->tags[CONTROL_WORD],
+				     -CONTROL_SPILLED_ONE);
+}
+
+/* Waits until no row of the key's group is being moved. Returns -EBUSY if that
+ * takes too long. Global (verifier: globals). */
+__noinline __maybe_unused int entry_settle(const struct connection_key *key)
+{
+	struct table_state *t = table_state_get();
+	struct table_bucket *b;
+	__u64 hash, size;
+	__u32 group;
+
+	if (!key || !t) /* verifier: null */
+		return -EBUSY;
+	table_barrier(t);
+	hash = table_hash(t, key);
+	size = table_size(t);
+	group = hash_group(hash, size_groups(size));
+	if (likely(group != size_unmoved(size)))
+		return 0;
+	b = bucket_get(group, hash_bucket(hash));
+	if (!b || !bucket_lock(b))
+		return -EBUSY;
+	bucket_unlock(b);
+	return 0;
+}
+
+/* Locks the key's bucket in a group. Returns it, or NULL if the lock was not to be
+ * had. */
+static __always_inline struct table_bucket *group_lock_key(__u32 group,
+							   __u64 hash)
+{
+	struct table_bucket *b = bucket_get(group, hash_bucket(hash));
+
+	return b && bucket_lock(b) ? b : NULL;
+}
+
+/* Locks the key's bucket where the key has its row, or is to have it. Returns it, and
+ * its group; NULL: the lock was not to be had. Of the group that is moved next or was
+ * moved last, a row is in its old place if a move was given up halfway. Who has locked
+ * its bucket there may use it: nobody moves it meanwhile. */
+static __always_inline struct table_bucket *
+key_lock(const struct connection_key *key, __u64 hash, __u32 *group)
+{
+	struct table_bucket *own;
+	__u64 size;
+
+	NO_UNROLL
+	for (int n = 0; n < KEY_LOCK_ATTEMPTS; n++) {
+		size = table_size_now();
+		*group = hash_group(hash, size_groups(size));
+		if (unlikely(*group == size_unmoved(size))) {
+			own = group_lock_key(*group, hash);
+			if (!own)
+				return NULL;
+			if (bucket_group_find(own, *group, key, hash) >= 0)
+				return own;
+			bucket_unlock(own);
+			size = table_size_now(); /* read again: verifier: stack */
+		}
+		*group = table_group(hash, size);
+		own = group_lock_key(*group, hash);
+		if (!own)
+			return NULL;
+		if (likely(table_group(hash, table_size_now()) == *group))
+			return own;
+		bucket_unlock(own); /* the group has begun to move */
+	}
+	return NULL;
+}
+
+/* Inserts an entry. Returns -EEXIST if the key has one, -E2BIG if the table is
+ * full, -EBUSY if its bucket's lock was not to be had. Global (verifier: globals). */
+__noinline int entry_insert(const struct connection_key *key,
+			    const struct connection *c)
+{
+	struct table_state *t = table_state_get();
+	struct table_bucket *own;
+	__u64 hash;
+	__u32 group;
+	int err;
+
+	if (!key || !c || !t) /* verifier: null */
+		return -EINVAL;
+	if (t->entries >= t->entries_max)
+		return -E2BIG;
+	hash = table_hash(t, key);
+	own = key_lock(key, hash, &group);
+	if (!own)
+		return -EBUSY;
+	err = -EEXIST;
+	if (bucket_group_find(own, group, key, hash) < 0) {
+		asm volatile("" : "+r"(hash)); /* verifier: stack */
+		err = group_put(own, group, key, c, hash, row_status_now());
+	}
+	bucket_unlock(own);
+	if (!err) {
+		table_count(1);
+		whereabouts_note_entry(c, group);
+	}
+	return err;
+}
+
+/* Returns a row of a group that group_find() has found. NULL: the word says that its
+ * connection has ended and it has not, so it is the next connection's. */
+static __always_inline struct table_row *group_row_of(__u32 group, int found,
+						      __u32 word)
+{
+	struct table_bucket *b = bucket_get(group, found >> FOUND_ROW_BITS);
+	struct table_row *row =
+		b ? bucket_row(b, found & FOUND_ROW_MASK) : NULL;
+
+	if (!row || word & ~state_read(&row->connection) & STATE_ENDED)
+		return NULL;
+	return row;
+}
+
+/* Marks an entry that could not be removed: whoever wants its place removes it, or
+ * the sweep. */
+static __always_inline void entry_mark_left(const struct connection_key *key,
+					    __u64 hash, __u32 word)
+{
+	__u32 group = table_group(hash, table_size_now()), now;
+	int found = group_find(group, key, hash);
+	struct table_row *row;
+
+	row = found >= 0 ? group_row_of(group, found, word) : NULL;
+	if (!row)
+		return;
+	now = state_read(&row->connection);
+	if (state_is_same_generation(now, word))
+		__sync_val_compare_and_swap((__u32 *)&row->connection.flags,
+					    now, now | STATE_LEFT);
+}
+
+/* Removes an entry; one that has ended, if its word says so. what: the word, and what
+ * else the removal is told (lifetime.h). Returns row_removed(), or 0: the entry is not
+ * there; or its bucket's lock was not to be had, and the entry is marked. Global
+ * (verifier: globals). */
+__noinline __u64 entry_remove(const struct connection_key *key, __u64 what)
+{
+	struct table_state *t = table_state_get();
+	struct table_bucket *own;
+	struct table_row *row;
+	__u64 removed = 0;
+	__u32 group;
+	__u64 hash;
+	int found;
+
+	if (!key || !t) /* verifier: null */
+		return 0;
+	hash = table_hash(t, key);
+	own = key_lock(key, hash, &group);
+	if (unlikely(!own)) {
+		entry_mark_left(key, hash, what);
+		return 0;
+	}
+	found = bucket_group_find(own, group, key, hash);
+	row = found >= 0 ? group_row_of(group, found, what) : NULL;
+	if (row) {
+		found |= hash_bucket(hash) << FOUND_GROUP_BITS;
+		asm volatile("" : "+r"(found)); /* verifier: stack */
+		if (what & REMOVE_COUNTS)
+			row_count_end(row, state_read(&row->connection), what);
+		removed = row_removed(row->connection.seen);
+		group_clear(group, found >> FOUND_GROUP_BITS,
+			    found & ((1 << FOUND_GROUP_BITS) - 1));
+	}
+	bucket_unlock(own);
+	if (removed)
+		table_count(-1);
+	return removed;
+}
+
+#endif

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * mtu.h - how long a packet may be, and what becomes of one that is longer.
+ */
+#ifndef LOXILB_MTU_H
+#define LOXILB_MTU_H
+
+#include <stdbool.h>
+#include "packet/address.h"
+#include "packet/ctx.h"
+#include "packet/packet.h"
+#include "packet/parse.h"
+
+/* An IPv6 header is this much longer than an IPv4 header. */
+#define FAMILY_GROWTH 20
+
+/* Does this direction of a connection leave as IPv6? */
+static __always_inline bool leaves_as_ipv6(const struct connection *c)
+{
+	return !is_mapped_ipv4(&c->daddr);
+}
+
+/* Returns how much longer a tunnel's outer header makes a packet. */
+static __always_inline __u16 tunnel_overhead(const struct connection *c,
+					     const struct ip_addr *target)
+{
+	return (is_mapped_ipv4(target) ? sizeof(struct iphdr) :
+					 sizeof(struct ipv6hdr)) +
+	       (c->hop & HOP_TUNNEL_GUE ? sizeof(struct udphdr) : 0);
+}
+
+/* Returns the length of the largest packet that fits the MTU, before this
+ * direction adds a tunnel's header to it or translates it to the other IP
+ * version. */
+static __always_inline __u16 mtu_before(const struct connection *c,
+					const struct ip_addr *target, __u16 mtu)
+{
+	if (c->hop & HOP_TUNNELS)
+		return mtu - tunnel_overhead(c, target);
+	if (!(c->hop & HOP_FAMILY))
+		return mtu;
+	if (leaves_as_ipv6(c))
+		return mtu - FAMILY_GROWTH;
+	return mtu < 0xffff - FAMILY_GROWTH ? mtu + FAMILY_GROWTH : 0xffff;
+}
+
+/* A packet of more than 64 KiB has this before its TCP header while it is
+ * between devices of one machine: a hop-by-hop header with the jumbo payload
+ * option (RFC 2675). */
+#define JUMBO_HEADER 8
+
+/* Returns the length of the packet, or of each packet that it will be segmented
+ * into, except perhaps the last. */
+static __always_inline __u32 segment_length(ctx_t *ctx, const struct packet *p)
+{
+	__u32 payload, headers, segment = ctx->gso_size;
+
+	if (!segment)
+		return p->length;
+	payload = p->tuple.protocol == IPPROTO_TCP ?
+			  p->seq_end - p->seq - !!(p->tcp_flags & TCP_SYN) -
+				  !!(p->tcp_flags & TCP_FIN) :
+			  p->length - (p->l4 - p->l3) - sizeof(struct udphdr);
+	headers = p->length - payload;
+	if (p->ipv6 && p->length > 0xffff + sizeof(struct ipv6hdr))
+		headers -= JUMBO_HEADER; /* removed by segmentation */
+	return headers + segment;
+}
+
+/* Handles a packet that is longer than its way's MTU. Returns CONTINUE if it will
+ * be segmented and each segment fits. Packets are never fragmented here, even
+ * where IPv4 would allow it: senders heed the ICMP error all the same, and send
+ * smaller ones. */
+static __noinline enum verdict mtu_check(ctx_t *ctx, struct packet *p,
+					 __u16 mtu)
+{
+	if (segment_length(ctx, p) <= mtu)
+		return VERDICT_CONTINUE;
+	if (p->later_fragment) /* no ICMP error is sent about it (RFC 1122) */
+		return drop(p, DROP_TOO_BIG);
+	return drop_and_answer(p, DROP_TOO_BIG,
+			       ANSWER_TOO_BIG | mtu << ANSWER_MTU_SHIFT);
+}
+
+#endif
