@@ -1,6 +1,7 @@
 package connections_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -8,17 +9,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"loxilb/internal/cli/clitest"
+	"loxilb/internal/cli/session"
 )
 
 func TestConntrackFilters(t *testing.T) {
 	t.Parallel()
-	s := clitest.NewServer(t, 200, `{"ctAttr":[]}`)
+	s := clitest.NewServer(t, 200, `{"ctAttr":[],"lbAttr":[{"serviceArguments":{"externalIP":"20.20.20.1","port":80,"protocol":"tcp","name":"web"},"endpoints":[]}]}`)
 	for _, args := range []string{
 		"get ct --servName=web --vip=20.20.20.1 --proto=tcp --limit=5",
 		"get ct --service=20.20.20.1:80/tcp --state=est --source=10.0.0.0/8 --endpoint=[::1]:80 --offset=7",
 	} {
 		_ = clitest.Run(t, "", s.At(args)...) // the answer is that of connections
 	}
+	s.Requests = slices.DeleteFunc(s.Requests, func(r string) bool { return strings.Contains(r, "/loadbalancer/") })
 	want := []string{
 		"GET /netlox/v1/config/conntrack/all?limit=5&offset=0&protocol=tcp&servName=web&vip=20.20.20.1",
 		"GET /netlox/v1/config/conntrack/all?endpoint=%5B%3A%3A1%5D%3A80&offset=7&service=20.20.20.1%3A80%2Ftcp&source=10.0.0.0%2F8&state=est",
@@ -32,5 +35,28 @@ func TestConntrackFilters(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, s.Requests); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// The name or key of no service is an error, not an empty table, unless connections still have it.
+func TestConnectionsOfNoService(t *testing.T) {
+	t.Parallel()
+	gone := clitest.NewServer(t, 200, `{"ctAttr":[],"lbAttr":[]}`)
+	for _, args := range []string{
+		"get ct --servName=nosuch", "get ct --service=nosuch", "get ct --service=20.20.20.9:80/tcp", "get ct --servName=nosuch -o json",
+		"get ct -w --servName=nosuch",
+	} {
+		if r := clitest.Run(t, "", gone.At(args)...); r.Code != session.ExitRefused || r.Stdout != "" || !strings.Contains(r.Stderr, "there is no service \"") {
+			t.Errorf("%s: %+v", args, r)
+		}
+	}
+	last := clitest.NewServer(t, 200, `{"lbAttr":[],"ctAttr":[`+fmt.Sprintf(connection, 1)+`]}`)
+	idle := clitest.NewServer(t, 200, `{"lbAttr":[{"serviceArguments":{"externalIP":"20.20.20.1","port":80,"protocol":"tcp","name":"web"},"endpoints":[],"status":{"key":"20.20.20.1:80/tcp"}}],"ctAttr":[]}`)
+	for _, s := range []*clitest.Server{last, idle} {
+		for _, args := range []string{"get ct --servName=web", "get ct --service=20.20.20.1:80/tcp"} {
+			if r := clitest.Run(t, "", s.At(args)...); r.Code != session.ExitOK {
+				t.Errorf("%s: %+v", args, r)
+			}
+		}
 	}
 }

@@ -57,6 +57,9 @@ func getCT(o *session.Options) *cobra.Command {
 		if err := c.check(args); err != nil {
 			return err
 		}
+		if err := c.filter.checkService(cmd.Context(), o); err != nil {
+			return err
+		}
 		return run(cmd, nil)
 	}
 	cmd.Args, cmd.ValidArgsFunction = cobra.MaximumNArgs(1), cobra.NoFileCompletions

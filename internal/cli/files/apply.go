@@ -319,7 +319,7 @@ func planText(r *v1.ApplyResult) string {
 			fmt.Fprintf(&b, ": cuts %d of %d live connections", c.Cut, c.Connections)
 		}
 		b.WriteString("\n")
-		writeFields(&b, c.Fields)
+		writeFields(&b, fieldsInWords(c.Kind, c.Fields))
 		if c.MoreFields > 0 {
 			fmt.Fprintf(&b, "    and %d more\n", c.MoreFields)
 		}

@@ -5,9 +5,11 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
+	v1 "loxilb/api/v1"
 	"loxilb/internal/lb"
 	"loxilb/internal/manifest"
 )
@@ -110,13 +112,9 @@ func addWords(kind string, spec map[string]any) {
 		if !ok || w.kind != kind {
 			continue
 		}
-		n, err := strconv.ParseUint(fmt.Sprint(group[w.property]), 10, 8)
-		if err != nil {
-			continue // absent, or a word already
-		}
-		word := w.word(int(n))
-		if word == "" || word == strconv.FormatUint(n, 10) || strings.Contains(word, "(") {
-			continue // of a server that is newer than this program
+		word := w.wordOf(fmt.Sprint(group[w.property]))
+		if word == "" {
+			continue
 		}
 		delete(group, w.property)
 		group[cmp.Or(w.renamed, w.property)] = word
@@ -124,6 +122,35 @@ func addWords(kind string, spec map[string]any) {
 	if kind == manifest.Loadbalancer {
 		dropDefaults(spec)
 	}
+}
+
+// fieldsInWords has words for numbers in a list of changes, and names properties as files do.
+func fieldsInWords(kind string, fields []v1.FieldChange) []v1.FieldChange {
+	out := slices.Clone(fields)
+	for i := range out {
+		for _, w := range wordedProperties() {
+			if w.kind != kind || out[i].Field != w.group+"."+w.property {
+				continue
+			}
+			out[i].Field = w.group + "." + cmp.Or(w.renamed, w.property)
+			out[i].Before = cmp.Or(w.wordOf(out[i].Before), out[i].Before)
+			out[i].After = cmp.Or(w.wordOf(out[i].After), out[i].After)
+		}
+	}
+	return out
+}
+
+// wordOf is the word of a number; "": there is none, or the text is a word already.
+func (w *worded) wordOf(number string) string {
+	n, err := strconv.ParseUint(number, 10, 8)
+	if err != nil {
+		return ""
+	}
+	word := w.word(int(n))
+	if word == number || strings.Contains(word, "(") {
+		return "" // of a server that is newer than this program
+	}
+	return word
 }
 
 // dropDefaults takes out of a service what the API writes though it says nothing.

@@ -127,3 +127,25 @@ func TestWrongWords(t *testing.T) {
 		t.Errorf("%+v %q", got, s.Requests)
 	}
 }
+
+// plan has the words and names of files, no numbers of the contract.
+func TestPlanInWords(t *testing.T) {
+	t.Parallel()
+	s := clitest.NewServer(t, 200, `{"result":"Success","unchanged":0,"changes":[
+{"kind":"Loadbalancer","name":"20.20.20.1:80/tcp","action":"change","fields":[
+ {"field":"serviceArguments.mode","before":"0","after":"1"},{"field":"serviceArguments.sel","before":"0","after":"2"}]},
+{"kind":"Firewall","name":"p","action":"change","fields":[{"field":"ruleArguments.protocol","before":"6","after":"89"}]},
+{"kind":"Mirror","name":"m","action":"change","fields":[{"field":"mirrorInfo.type","before":"","after":"3"}]}]}`)
+	path := filepath.Join(t.TempDir(), "all.yaml")
+	if err := os.WriteFile(path, []byte(savedWords), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := clitest.Run(t, "", s.At("plan -f "+path)...)
+	for _, line := range []string{
+		"serviceArguments.mode: default -> onearm", "serviceArguments.select: rr -> priority", "ruleArguments.protocol: tcp -> 89", "mirrorInfo.type: none -> vxlan",
+	} {
+		if !strings.Contains(r.Stdout, "    "+line+"\n") {
+			t.Errorf("no line %q: %+v", line, r)
+		}
+	}
+}
