@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -182,18 +183,58 @@ func problemsOf(e *v1.LoadbalanceEntry, failed []v1.Status, down []v1.EndpointPr
 		}
 		if slices.ContainsFunc(e.Endpoints, func(p v1.Endpoint) bool { return p.State == "inactive" && p.EndpointIP == d.HostName }) &&
 			(slices.Contains(d.Services, keyOf(e)) || len(d.Services) >= 100) { // of more services not all are told
-			since, evidence := d.Since, d.Evidence
-			if n := len(d.History); n > 0 { // what it went down for; the latest result may be another
-				since, evidence = d.History[n-1].Time, d.History[n-1].Evidence
-			}
 			seen[at] = true
-			text += fmt.Sprintf("%s  endpoint %s is %s: %s\n", session.Clock(since), at, probeState(d), session.OneLine(evidence))
+			text += fmt.Sprintf("%s  endpoint %s is %s: %s\n", session.Clock(downSince(d)), at, probeState(d), downEvidence(d))
 		}
 	}
 	if text == "" {
 		return ""
 	}
 	return "Problems:\n" + text
+}
+
+// downSince is when an endpoint went down.
+func downSince(d *v1.EndpointProbe) time.Time {
+	if n := len(d.History); n > 0 {
+		return d.History[n-1].Time
+	}
+	return d.Since
+}
+
+// downEvidence is the reason for which an endpoint went down, and the result of its last check if that
+// is another: an endpoint without a route may refuse connections by now.
+func downEvidence(d *v1.EndpointProbe) string {
+	now := session.OneLine(d.Evidence)
+	n := len(d.History)
+	if n == 0 {
+		return now
+	}
+	then := session.OneLine(d.History[n-1].Evidence)
+	if now == "" || withoutCount(now) == withoutCount(then) {
+		return then
+	}
+	if d.Checked.IsZero() {
+		return then + "; last check: " + now
+	}
+	return then + "; last check " + session.Clock(d.Checked) + ": " + now
+}
+
+// withoutCount is evidence without the number of equal results at its end, as ", 2 of 3".
+func withoutCount(evidence string) string {
+	text, count, found := cutLast(evidence, ", ")
+	var have, of int
+	if n, err := fmt.Sscanf(count, "%d of %d", &have, &of); !found || n != 2 || err != nil {
+		return evidence
+	}
+	return text
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
 }
 
 // probedAddress is the address and port that a probe asks; without a port, the address.

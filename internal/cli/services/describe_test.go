@@ -1,6 +1,7 @@
 package services
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -8,20 +9,26 @@ import (
 	"loxilb/internal/cli/session"
 )
 
-// TestProblemOfEndpoint: an endpoint that is down is shown with what it went down for, and when; the latest result may be another.
+// TestProblemOfEndpoint: an endpoint that is down is shown with what it went down for, and when, and
+// with the last result if that is another.
 func TestProblemOfEndpoint(t *testing.T) {
 	t.Parallel()
 	e := &v1.LoadbalanceEntry{Status: &v1.Status{Key: "20.20.20.1:80/tcp"}, Endpoints: []v1.Endpoint{{EndpointIP: "10.0.0.1", State: "inactive"}}}
 	at := time.Date(2020, 1, 2, 3, 4, 5, 0, time.Local)
 	down := []v1.EndpointProbe{{
 		Name: "10.0.0.1_tcp_80", HostName: "10.0.0.1", ProbePort: 80, CurrState: "nok", ObservedState: "down", Services: []string{"20.20.20.1:80/tcp"},
-		Since: at.Add(-time.Hour), Evidence: "accepts connections, 1 of 2",
+		Since: at.Add(-time.Hour), Checked: at.Add(time.Second), Evidence: "accepts connections, 1 of 2",
 		History: []v1.EndpointChange{{Time: at.Add(-time.Minute), Evidence: "before"}, {Time: at, Evidence: "connection refused, 3 of 3"}},
 	}}
 	twice := down[0]
 	twice.Name = "10.0.0.1_none_80"
-	if got := problemsOf(e, nil, append(down, twice)); got != "Problems:\n"+session.Clock(at)+"  endpoint 10.0.0.1:80 is down: connection refused, 3 of 3\n" {
+	if got := problemsOf(e, nil, append(down, twice)); got != "Problems:\n"+session.Clock(at)+"  endpoint 10.0.0.1:80 is down: connection refused, 3 of 3; last check "+
+		session.Clock(at.Add(time.Second))+": accepts connections, 1 of 2\n" {
 		t.Errorf("%q", got)
+	}
+	down[0].Evidence = "connection refused, 1 of 3"
+	if got := problemsOf(e, nil, down); strings.Contains(got, "last check") {
+		t.Errorf("the same result is shown twice: %q", got)
 	}
 }
 

@@ -133,7 +133,12 @@ func endpointKind(o *session.Options) session.Kind[v1.EndpointProbeList, v1.Endp
 		Fields: map[string]string{"state": "observedState", "host": "hostName", "service": "services", "port": "probePort"},
 		Words:  map[string][]string{"observedState": {"up", "unprobed", "standby", "draining", "drained", "panic", "down"}},
 		Draw:   func(l *v1.EndpointProbeList) *session.Table { return endpointTable(l.Attr, o.Output == "wide") },
-		More:   func(ctx context.Context, e *v1.EndpointProbe) (string, error) { return endpointRates(ctx, o, e) },
+		Correct: func(e *v1.EndpointProbe, shown map[string]any) {
+			if !sinceKnown(e) {
+				shown["since"] = "-"
+			}
+		},
+		More: func(ctx context.Context, e *v1.EndpointProbe) (string, error) { return endpointRates(ctx, o, e) },
 		Events: func(e *v1.EndpointProbe) []string {
 			return []string{net.JoinHostPort(e.HostName, strconv.Itoa(e.ProbePort)), e.HostName, "endpoint " + e.HostName}
 		},
@@ -166,10 +171,14 @@ func describeEndpoint(o *session.Options) *cobra.Command {
 // probeState is the state of a probed address: the contract's word where the server has no other.
 func probeState(e *v1.EndpointProbe) string { return cmp.Or(e.ObservedState, e.CurrState) }
 
-// sinceCell is since when an endpoint has its state: the server knows the time of what probes found,
-// not that of a drain.
+// sinceKnown reports whether the server knows since when an endpoint has its state: it knows the time
+// of what probes found, not that of a drain.
+func sinceKnown(e *v1.EndpointProbe) bool {
+	return e.ObservedState != "draining" && e.ObservedState != "drained"
+}
+
 func sinceCell(e *v1.EndpointProbe) string {
-	if s := e.ObservedState; s == "draining" || s == "drained" {
+	if !sinceKnown(e) {
 		return "-"
 	}
 	return session.When(e.Since)

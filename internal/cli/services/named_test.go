@@ -51,3 +51,18 @@ func TestRatesOfEndpoint(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// The time of what a probe found is not that of a drain: neither get nor describe shows it as such.
+func TestSinceOfDrain(t *testing.T) {
+	t.Parallel()
+	s := clitest.NewServer(t, 200, `{"Attr":[{"hostName":"31.31.31.1","name":"31.31.31.1_tcp_80","probeType":"tcp","probePort":80,"currState":"ok","observedState":"drained","since":"2020-01-02T03:04:05Z"}]}`)
+	for _, args := range []string{"get endpoint", "describe endpoint 31.31.31.1"} {
+		if got := clitest.Run(t, "", s.At(args)...); got.Code != 0 || strings.Contains(got.Stdout, "2020-01-02") || !strings.Contains(got.Stdout, "drained") {
+			t.Errorf("%s: %+v", args, got)
+		}
+	}
+	s.Body = `{"drainAttr":[{"endpoint":"31.31.31.1:80","connections":3,"sockets":0,"rate":200}]}`
+	if got := clitest.Run(t, "", s.At("get drain")...); !strings.Contains(got.Stdout, "| 200/s |") {
+		t.Errorf("no unit of the rate: %+v", got)
+	}
+}

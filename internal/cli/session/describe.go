@@ -66,6 +66,9 @@ func (k *Kind[L, T]) full(ctx context.Context, o *Options, list []T, items []jso
 		if err != nil {
 			return nil, err
 		}
+		if members, ok := document.(map[string]any); ok && k.Correct != nil {
+			k.Correct(&list[i], members)
+		}
 		var b strings.Builder
 		describeValue(&b, "", document)
 		if k.More != nil {

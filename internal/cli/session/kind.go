@@ -35,6 +35,7 @@ type Kind[L, T any] struct {
 	Object   string                                       // what events and statuses call the kind; "": they know none of it
 	Events   func(*T) []string                            // what events call an object, if it is not that and the name
 	Full     func(context.Context, []T) ([]string, error) // descriptions of objects; nil: what the answer has, status and events
+	Correct  func(*T, map[string]any)                     // changes what a description shows of an answer; nil: nothing
 	More     func(context.Context, *T) (string, error)    // what a description has between answer and status; nil: nothing
 	Called   string                                       // what an error calls an object; "": Word
 	Hint     string                                       // how the objects are named, for an error

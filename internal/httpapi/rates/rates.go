@@ -69,12 +69,24 @@ func New(o Options) *Rates { return &Rates{o, make(chan struct{}, manyAtOnce)} }
 
 // GetRates answers with the rates of all services together.
 func (a *Rates) GetRates(w http.ResponseWriter, _ *http.Request) {
-	out, _ := a.total()
-	answer.JSON(w, out)
+	t, window := a.o.Sampler.Now()
+	answer.JSON(w, a.total(&t, window))
 }
 
-func (a *Rates) total() (v1.TotalRates, rates.Window) {
-	t, window := a.o.Sampler.Now()
+// inOneWindow calls read until no window ends meanwhile, so the totals and all that read asks the
+// sampler for are of the same window. If windows are shorter than read takes, the last try must do.
+func (a *Rates) inOneWindow(read func(rates.Totals, rates.Window)) {
+	const tries = 3
+	for range tries {
+		t, window := a.o.Sampler.Now()
+		read(t, window)
+		if _, now := a.o.Sampler.Now(); now == window {
+			return
+		}
+	}
+}
+
+func (a *Rates) total(t *rates.Totals, window rates.Window) v1.TotalRates {
 	now := a.o.Store.Snapshot()
 	out := v1.TotalRates{
 		Time: window.End, Seconds: window.Length.Seconds(), Rates: ratesOf(&t.Rates), Drops: drops(t.Drops), Dropped: t.Dropped, Challenges: t.Challenged,
@@ -84,7 +96,7 @@ func (a *Rates) total() (v1.TotalRates, rates.Window) {
 	out.Handshakes = answer.Handshakes(t.Times)
 	health := a.o.Health.EndpointCount()
 	out.EndpointsUp, out.EndpointsDown = health.Up, health.Down
-	return out, window
+	return out
 }
 
 func drops(all map[string]rates.Drop) []v1.DropRate {
@@ -142,8 +154,13 @@ func (a *Rates) WatchRates(w http.ResponseWriter, r *http.Request, params v1.Wat
 	a.o.Follow(w, r, func(ctx context.Context, s *sse.Stream) {
 		defer a.o.Sampler.Watch()()
 		for s.Err() == nil {
-			total, window := a.total()
-			s.Event("rates", v1.RatesUpdate{Total: total, List: a.list(q, window)})
+			var update v1.RatesUpdate
+			var window rates.Window
+			a.inOneWindow(func(t rates.Totals, of rates.Window) {
+				window = of
+				update = v1.RatesUpdate{Total: a.total(&t, of), List: a.list(q, of)}
+			})
+			s.Event("rates", update)
 			s.Flush()
 			a.wait(ctx, s, window)
 			if ctx.Err() != nil {

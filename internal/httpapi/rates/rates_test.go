@@ -29,11 +29,19 @@ type fake struct {
 	window   rates.Window
 	loads    map[lb.Key]rates.Load
 	watchers int
-	waits    int // windows to come
+	waits    int         // windows to come
+	next     func(*fake) // ends a window while services are read; nil: none ends
 }
 
 func (f *fake) Now() (rates.Totals, rates.Window) { return f.total, f.window }
-func (f *fake) Service(key lb.Key) rates.Load     { return f.loads[key] }
+func (f *fake) Service(key lb.Key) rates.Load {
+	if next := f.next; next != nil {
+		f.next = nil
+		next(f)
+	}
+	return f.loads[key]
+}
+
 func (f *fake) Endpoints(key lb.Key, n int) []rates.Load {
 	out := make([]rates.Load, n)
 	out[0] = f.loads[key]
@@ -281,6 +289,39 @@ func TestWatch(t *testing.T) {
 	}
 	if updates != 3 || f.watchers != 0 {
 		t.Errorf("%d updates, want 3; %d still watch", updates, f.watchers)
+	}
+}
+
+// TestOneWindow: an update has the totals of the window that its services are of, and its list the time
+// of that window, also if it ends while they are read.
+func TestOneWindow(t *testing.T) {
+	t.Parallel()
+	a, f := newRates(t, 1)
+	of := func(connections float32) rates.Rates { return rates.Rates{rates.Connections: connections} }
+	f.loads[key(1)], f.total.Rates = rates.Load{Rates: of(1)}, of(1)
+	ends := func(n float32) func(*fake) {
+		return func(f *fake) {
+			f.window = rates.Window{End: time.Unix(1e9+int64(n), 0).UTC(), Length: time.Second}
+			f.loads[key(1)], f.total.Rates = rates.Load{Rates: of(n)}, of(n)
+		}
+	}
+	f.next = ends(2)
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	w := httptest.NewRecorder()
+	a.WatchRates(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx), v1.WatchRatesParams{})
+	_, data, _ := strings.Cut(w.Body.String(), "data: ")
+	var u v1.RatesUpdate
+	if err := json.NewDecoder(strings.NewReader(data)).Decode(&u); err != nil {
+		t.Fatal(err)
+	}
+	if u.Total.Rates.Connections != u.List.Services[0].Rates.Connections || u.Total.Time != u.List.Time {
+		t.Errorf("%v connections a second until %v, and the service has %v until %v",
+			u.Total.Rates.Connections, u.Total.Time, u.List.Services[0].Rates.Connections, u.List.Time)
+	}
+	f.next = ends(3)
+	if list := services(t, a, v1.GetServiceRatesParams{}); list.Services[0].Rates.Connections != 3 || list.Time != f.window.End {
+		t.Errorf("%v connections a second until %v", list.Services[0].Rates.Connections, list.Time)
 	}
 }
 

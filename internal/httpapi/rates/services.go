@@ -117,8 +117,9 @@ func (a *Rates) GetServiceRates(w http.ResponseWriter, _ *http.Request, params v
 			return
 		}
 	}
-	_, window := a.o.Sampler.Now()
-	answer.JSON(w, a.list(q, window))
+	var list v1.ServiceRatesList
+	a.inOneWindow(func(_ rates.Totals, window rates.Window) { list = a.list(q, window) })
+	answer.JSON(w, list)
 }
 
 // list is the services that are asked for, each with what is known of it in the last window.
