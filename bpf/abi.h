@@ -608,7 +608,11 @@ struct endpoint_outcomes {
 	 * only if the client differs from last_stalled */
 	__u32 stalled;
 	__u32 last_stalled; /* hash of the client of the last one that stalled */
-	__u32 pad[2];
+	/* the same, each client once until the endpoint serves one: where clients choose
+	 * the endpoint, two addresses that take turns are not several clients */
+	__u32 stalled_set; /* a bit for each of them, by the hash */
+	__u16 stalled_clients;
+	__u16 stalled_at; /* seconds, of the last one */
 };
 _Static_assert(sizeof(struct endpoint_outcomes) == CACHE_LINE / 2, "ABI");
 
@@ -618,6 +622,8 @@ enum sample_layout {
 	SAMPLES_PER_ENDPOINT = 8, /* places; beyond 512 endpoints they share */
 	SAMPLE_STALL = 3, /* seconds */
 	SAMPLE_QUIET = 2, /* seconds that a client has to send data */
+	SAMPLE_MEMORY =
+		30, /* seconds from one stall to the next that are one run */
 	TRIALS = 64, /* a power of two */
 	TRIAL_WAIT = 3, /* seconds that a trial is for known clients alone */
 };

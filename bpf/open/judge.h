@@ -70,6 +70,23 @@ __noinline int judge_sample(struct connection_sample *s)
 	return judge_silent(s, c, sent, now);
 }
 
+/* Counts the client of a connection without an answer, if it had none before in this
+ * run of them. One judge runs at a time: nothing here is atomic. */
+static __always_inline void judge_count_client(struct endpoint_outcomes *row,
+					       __u32 hash)
+{
+	const __u16 now = bpf_jiffies64() / hz;
+	const __u32 bit = 1U << (hash >> 27);
+
+	if ((__u16)(now - row->stalled_at) > SAMPLE_MEMORY)
+		row->stalled_set = 0;
+	row->stalled_at = now;
+	if (row->stalled_set & bit)
+		return;
+	row->stalled_set |= bit;
+	row->stalled_clients++;
+}
+
 /* Counts a connection without an answer, unless its client had the one before, too: one
  * client alone takes no endpoint out. */
 static __always_inline void judge_count_stall(struct endpoint_outcomes *row,
@@ -77,6 +94,7 @@ static __always_inline void judge_count_stall(struct endpoint_outcomes *row,
 {
 	const __u32 hash = client_hash(client);
 
+	judge_count_client(row, hash);
 	if (row->last_stalled == hash)
 		return;
 	row->last_stalled = hash;
@@ -90,10 +108,12 @@ static __always_inline void judge_count(__u32 endpoint, bool served,
 
 	if (!row)
 		return;
-	if (served)
+	if (served) {
 		__sync_fetch_and_add(&row->served, 1);
-	else
+		row->stalled_set = 0;
+	} else {
 		judge_count_stall(row, client);
+	}
 	judged_endpoints[endpoint / 64 % (OUTCOME_ROWS / 64)] |=
 		1ULL << (endpoint % 64);
 }

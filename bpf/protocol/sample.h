@@ -18,11 +18,15 @@
 #include "packet/packet.h"
 #include "protocol/handshake.h"
 
-/* Returns a place for a sample of an endpoint: one of its own at random. */
-static __always_inline struct connection_sample *sample_place(__u32 endpoint)
+/* Returns the place for a client's sample of an endpoint. Each client has one: silent
+ * connections of few clients leave places for the others. */
+static __always_inline struct connection_sample *
+sample_place(__u32 endpoint, const struct ip_addr *client)
 {
+	const __u64 hash =
+		client_hash(client); /* its upper bits are the best */
 	__u32 place = endpoint * SAMPLES_PER_ENDPOINT +
-		      bpf_get_prandom_u32() % SAMPLES_PER_ENDPOINT;
+		      (hash * SAMPLES_PER_ENDPOINT >> 32);
 
 	asm volatile("" : "+r"(place)); /* verifier: bounds */
 	return &samples[place % SAMPLES];
@@ -55,7 +59,7 @@ handshake_completed(const struct packet *p, const struct connection *client,
 		return 0;
 	__sync_fetch_and_add(&row->completed, 1);
 	wake_note_handshake(client->endpoint);
-	s = sample_place(client->endpoint);
+	s = sample_place(client->endpoint, &p->tuple.saddr);
 	if (!sample_claim(s, p->now))
 		return 0;
 	s->key = p->tuple;

@@ -55,8 +55,9 @@ func (s *speaker) ask(client, vip, endpoint netip.AddrPort) {
 	s.send(client, vip, tcpACK, isn+1+2*length, isn+1+length)
 }
 
-// TestStalls: connections without an answer count once for each client in a row. A connection that
-// the client has reset does not count.
+// TestStalls: connections without an answer count once for each client in a row, and clients once in
+// all. One client is watched by one connection at a time. A connection that the client has reset does
+// not count.
 func TestStalls(t *testing.T) {
 	t.Parallel()
 	const several = 20 // connections; at most 8 are watched
@@ -76,6 +77,26 @@ func TestStalls(t *testing.T) {
 		s.ask(client(10+i, 0), at("10.0.0.3"), at("192.0.2.3"))
 	}
 	stalled := func(endpoint uint32) uint32 { return s.d.collection.Bell.Outcomes(endpoint).Stalled }
+	clients := func(endpoint uint32) uint16 { return s.d.collection.Bell.Outcomes(endpoint).StalledClients }
+	s.add("10.0.0.4:80/tcp select=hash endpoints=192.0.2.4:80")
+	for round := range 3 { // two clients, and each has a place
+		for i := range several {
+			s.ask(client(40+2*(i%2), 100*round+i), at("10.0.0.4"), at("192.0.2.4"))
+		}
+		began := stalled(3)
+		labtest.Eventually(t, 10*time.Second, func(context.Context) error {
+			if err := s.d.JudgeConnections(); err != nil {
+				return err
+			}
+			if n := stalled(3) - began; n < 2 {
+				return fmt.Errorf("%d of 2 connections are judged", n)
+			}
+			return nil
+		})
+	}
+	if all, n := stalled(3), clients(3); all != 6 || n != 2 {
+		t.Errorf("%d connections of %d clients count, want 6 of 2", all, n)
+	}
 	labtest.Eventually(t, 10*time.Second, func(context.Context) error { // the last connections are judged last
 		if err := s.d.JudgeConnections(); err != nil {
 			return err

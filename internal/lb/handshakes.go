@@ -69,4 +69,7 @@ type Outcomes struct {
 	// Stalled counts those in which the client has sent data, and the endpoint none for 3 s. A client
 	// counts once in a row.
 	Stalled uint32
+	// StalledClients counts the clients of those, each once until the endpoint serves a connection,
+	// or none stalls for 30 s. It wraps at 16 bits.
+	StalledClients uint16
 }

@@ -63,9 +63,9 @@ func (s *Service) JudgesHandshakes() bool {
 // TakesOutliersOut reports whether an endpoint leaves the rotation when clients' handshakes with it fail.
 func (s *Service) TakesOutliersOut() bool { return s.JudgesHandshakes() && len(s.Endpoints) > 1 }
 
-// HeedsResets reports whether connections that an endpoint resets, or never answers, count against
-// it. Where the client's address decides which endpoint it gets, one client that provokes resets, or
-// never completes its requests, could have that endpoint taken out.
+// HeedsResets reports whether each connection that an endpoint resets, or never answers, counts against
+// it. Where the client's address decides which endpoint it gets, one client could have that endpoint
+// taken out: resets do not count, and of connections without an answer, each client counts once.
 func (s *Service) HeedsResets() bool {
 	return s.Outlier == OutlierOn || !slices.Contains([]Algorithm{Hash, Persist}, s.Algorithm)
 }

@@ -95,14 +95,16 @@ type SweepDefaultRoute struct {
 }
 
 type SweepEndpointOutcomes struct {
-	_           structs.HostLayout
-	Completed   uint32
-	LastClient  uint32
-	Clients     uint32
-	Served      uint32
-	Stalled     uint32
-	LastStalled uint32
-	Pad         [2]uint32
+	_              structs.HostLayout
+	Completed      uint32
+	LastClient     uint32
+	Clients        uint32
+	Served         uint32
+	Stalled        uint32
+	LastStalled    uint32
+	StalledSet     uint32
+	StalledClients uint16
+	StalledAt      uint16
 }
 
 type SweepFindFilter struct {

@@ -278,14 +278,16 @@ const (
 )
 
 type TcEndpointOutcomes struct {
-	_           structs.HostLayout
-	Completed   uint32
-	LastClient  uint32
-	Clients     uint32
-	Served      uint32
-	Stalled     uint32
-	LastStalled uint32
-	Pad         [2]uint32
+	_              structs.HostLayout
+	Completed      uint32
+	LastClient     uint32
+	Clients        uint32
+	Served         uint32
+	Stalled        uint32
+	LastStalled    uint32
+	StalledSet     uint32
+	StalledClients uint16
+	StalledAt      uint16
 }
 
 type TcEndpointState struct {
@@ -858,6 +860,7 @@ const (
 	TcSampleLayoutSAMPLES_PER_ENDPOINT TcSampleLayout = 8
 	TcSampleLayoutSAMPLE_STALL         TcSampleLayout = 3
 	TcSampleLayoutSAMPLE_QUIET         TcSampleLayout = 2
+	TcSampleLayoutSAMPLE_MEMORY        TcSampleLayout = 30
 	TcSampleLayoutTRIALS               TcSampleLayout = 64
 	TcSampleLayoutTRIAL_WAIT           TcSampleLayout = 3
 )

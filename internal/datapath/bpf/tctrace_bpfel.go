@@ -73,14 +73,16 @@ type TcTraceDefaultRoute struct {
 }
 
 type TcTraceEndpointOutcomes struct {
-	_           structs.HostLayout
-	Completed   uint32
-	LastClient  uint32
-	Clients     uint32
-	Served      uint32
-	Stalled     uint32
-	LastStalled uint32
-	Pad         [2]uint32
+	_              structs.HostLayout
+	Completed      uint32
+	LastClient     uint32
+	Clients        uint32
+	Served         uint32
+	Stalled        uint32
+	LastStalled    uint32
+	StalledSet     uint32
+	StalledClients uint16
+	StalledAt      uint16
 }
 
 type TcTraceFragment struct {

@@ -185,6 +185,7 @@ func (b *Bell) Outcomes(endpoint uint32) (out lb.Outcomes) {
 	return lb.Outcomes{
 		Completed: atomic.LoadUint32(&row.Completed), Clients: atomic.LoadUint32(&row.Clients),
 		Served: atomic.LoadUint32(&row.Served), Stalled: atomic.LoadUint32(&row.Stalled),
+		StalledClients: row.StalledClients,
 	}
 }
 

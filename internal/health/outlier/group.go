@@ -50,6 +50,7 @@ const (
 	clients
 	served
 	stalled
+	stalledClients // modulo 2^16
 	counted
 )
 
@@ -61,6 +62,7 @@ func countsOf(row *lb.HandshakeRow) [counted]uint32 {
 		opened: uint32(h.Opened), answered: uint32(h.AllAnswered()), repeated: uint32(h.Repeated), refused: uint32(h.Refused),
 		unreachable: uint32(h.Unreachable), reset: uint32(h.Reset),
 		completed: row.Completed, clients: row.Clients, served: row.Served, stalled: row.Stalled,
+		stalledClients: uint32(row.StalledClients),
 	}
 }
 
@@ -75,8 +77,9 @@ func newReading(r *lb.HandshakeRow) reading {
 	return reading{id: r.ID, counts: countsOf(r), times: timesOf(&r.Count), usual: unknownUsual, idle: r.Idle}
 }
 
-// update reads anew, and tells what is news.
-func (r *reading) update(row *lb.HandshakeRow, number uint32, resets bool) (news tally, ok bool) {
+// update reads anew, and tells what is news. clientsChoose: the client's address decides which
+// endpoint it gets.
+func (r *reading) update(row *lb.HandshakeRow, number uint32, clientsChoose bool) (news tally, ok bool) {
 	now := countsOf(row)
 	if now == r.counts {
 		return news, false
@@ -92,13 +95,16 @@ func (r *reading) update(row *lb.HandshakeRow, number uint32, resets bool) (news
 		completed: uint64(now[completed] - was[completed]), clients: uint64(now[clients] - was[clients]),
 		served: uint64(now[served] - was[served]),
 	}
-	if resets {
-		news.reset, news.stalled = uint64(now[reset]-was[reset]), uint64(now[stalled]-was[stalled])
+	silent := uint64(now[stalled] - was[stalled])
+	if clientsChoose {
+		news.chosen, news.chosenClients = silent, uint64(uint16(now[stalledClients]-was[stalledClients]))
+	} else {
+		news.reset, news.stalled = uint64(now[reset]-was[reset]), silent
 	}
 	if news.answered > 0 {
 		r.settle(&row.Count)
 	}
-	r.answers.add(news.served, news.stalled, number)
+	r.answers.add(news.served, silent, number)
 	return news, true
 }
 

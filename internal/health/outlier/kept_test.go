@@ -190,3 +190,50 @@ func TestUnservedWhileDead(t *testing.T) {
 		t.Errorf("%q", r.news)
 	}
 }
+
+// TestUnservedExpires: attempts of clients that may be made up keep an endpoint down, and its problem
+// listed, only while more of them come. Without any, the detector has nothing left to do.
+func TestUnservedExpires(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 2)
+	attempt := func(every time.Duration) func(int) {
+		return func(turn int) {
+			if every == 0 || turn%int(every/Pace) != 0 {
+				return
+			}
+			for i := range r.rows {
+				r.rows[i].Count.Opened++
+				r.rows[i].Clients++
+			}
+		}
+	}
+	count := func(what string) (n int) {
+		for _, news := range r.news {
+			if strings.HasPrefix(news, what+" ") {
+				n++
+			}
+		}
+		return n
+	}
+	r.pass(8*time.Second, attempt(500*time.Millisecond))
+	if count("kept") != 2 || count("unheard") != 2 {
+		t.Fatalf("%q", r.news)
+	}
+	r.news = nil
+	r.pass(5*time.Minute, attempt(attemptMemory/2))
+	if len(r.news) > 0 {
+		t.Errorf("while attempts come: %q", r.news)
+	}
+	r.pass(attemptMemory/2, attempt(0))
+	if len(r.news) > 0 {
+		t.Errorf("shortly after the last attempt: %q", r.news)
+	}
+	r.pass(attemptMemory, attempt(0))
+	if count("back") != 2 || count("heard") != 2 || len(r.news) != 4 {
+		t.Errorf("long after the last attempt: %q", r.news)
+	}
+	r.pass(time.Minute, attempt(0)) // shares of failures halve
+	if !r.d.Rests() {
+		t.Error("there is something left to do")
+	}
+}

@@ -36,7 +36,7 @@ const (
 // Service is one whose endpoints are compared with each other.
 type Service struct {
 	Key    lb.Key
-	Resets bool                     // connections that are reset, or have no answer, count
+	Resets bool                     // all connections that are reset, or have no answer, count: clients do not choose the endpoint
 	Levels map[netip.AddrPort]uint8 // of backups; nil: it has none
 }
 
@@ -179,7 +179,7 @@ func (d *Detector) Observe(key lb.Key, rows []lb.HandshakeRow) {
 	}
 	for i := range rows {
 		g.last[i].idle = rows[i].Idle
-		if news, ok := g.last[i].update(&rows[i], d.reading, g.Resets); ok {
+		if news, ok := g.last[i].update(&rows[i], d.reading, !g.Resets); ok {
 			g.completed += news.completed
 			d.tell(g, rows[i].At, i, &news)
 		}

@@ -26,7 +26,10 @@ const (
 	leastAttempts  = 10 // of clients, without an answer
 	leastChanges   = 2  // of the client from one attempt to the next: there are several
 	severalChanges = 3  // the same, where no sibling tells by its handshakes that there are clients
-	leastCompleted = 5  // handshakes that each sibling completes meanwhile, on average
+	// attemptMemory is how long after the last attempt it counts that no endpoint answers clients. The
+	// clients may be made up: without new attempts, connections of our own decide.
+	attemptMemory  = time.Minute
+	leastCompleted = 5 // handshakes that each sibling completes meanwhile, on average
 
 	stallMemory   = 30 * time.Second // connections that stall count if they are no further apart
 	leastStalls   = 5
@@ -40,7 +43,7 @@ const (
 // unanswered counts clients' attempts at an endpoint since it answered one.
 type unanswered struct {
 	attempts, changes uint64
-	begun             time.Time
+	begun, last       time.Time
 	siblings          map[*group]uint64 // what group.completed was then
 	completed         bool              // a handshake, since the last reading
 }
@@ -58,8 +61,22 @@ func (u *unanswered) follow(t *target, now time.Time) {
 			u.siblings[g] = g.completed
 		}
 	}
+	if n.opened+n.repeated > 0 {
+		u.last = now
+	}
 	u.attempts += n.opened
 	u.changes += n.clients
+}
+
+// expire forgets attempts that tell nothing any more: all of them are old, and no sibling has
+// completed a handshake meanwhile, which would show that there are clients.
+func (t *target) expire(now time.Time) {
+	if t.unheard > 0 && now.Sub(t.unanswered.last) > attemptMemory {
+		t.unheard = 0
+	}
+	if t.attempts > 0 && now.Sub(t.unanswered.last) > attemptMemory && (t.unserved || t.leavesAllUnserved()) {
+		t.unanswered = unanswered{}
+	}
 }
 
 // answersElsewhere says why an endpoint that accepts our own connections is of no use to clients: it has
@@ -104,19 +121,23 @@ func (t *target) unservedReason(now time.Time) string {
 
 // stall counts connections in a row in which only the client has sent data.
 type stall struct {
-	stalls uint64
-	last   time.Time
-	others answers // of siblings, when it was judged
-	served bool    // a connection was, since the last reading
+	stalls uint64 // of services that choose the endpoint themselves
+	// of services whose clients choose it: one client has all of its connections there, so
+	// clients are counted
+	chosen, chosenClients uint64
+	last                  time.Time
+	stallReason           string // if it hangs
+	served                bool   // a connection was, since the last reading
 }
 
 func (s *stall) follow(n *tally, now time.Time) {
 	s.served = n.served > 0
 	switch {
-	case n.served > 0 || s.stalls > 0 && now.Sub(s.last) > stallMemory:
+	case n.served > 0 || s.stalls+s.chosen > 0 && now.Sub(s.last) > stallMemory:
 		*s = stall{served: s.served}
-	case n.stalled > 0:
+	case n.stalled+n.chosen > 0:
 		s.stalls, s.last = s.stalls+n.stalled, now
+		s.chosen, s.chosenClients = s.chosen+n.chosen, s.chosenClients+n.chosenClients
 	}
 }
 
@@ -153,25 +174,35 @@ func (a *answers) since(number uint32) answers {
 // usual estimates the share of connections that stall (Jeffreys' prior: few connections say little).
 func (a *answers) usual() float64 { return (float64(a.bad) + 0.5) / (float64(a.good+a.bad) + 1) }
 
+// run is how many connections in a row stalled, as far as a service counts them, and how many of them are
+// among the service's answers.
+func (s *stall) run(g *group) (counted, all uint64, what string) {
+	if g.Resets {
+		return s.stalls, s.stalls, "connections in a row"
+	}
+	return s.chosenClients, s.chosen, "clients in a row had connections"
+}
+
 // hangs reports whether so many connections in a row stalled that chance is no explanation, while
-// most siblings answer. Services in which the client chooses the endpoint do not judge it: one client
-// with two addresses could fill the sample of an endpoint with requests that it never completes.
+// most siblings answer.
 func (t *target) hangs(number uint32) bool {
-	if t.out || t.stalls < leastStalls {
+	if t.out || t.stalls+t.chosenClients < leastStalls {
 		return false
 	}
 	for _, g := range t.groups {
+		stalls, all, what := t.run(g)
 		own, others, ok := g.answersBeside(t, number)
-		if !ok || !g.Resets {
+		if !ok || stalls < leastStalls {
 			continue
 		}
 		usual := others.usual()
-		own.bad = max(0, own.bad-float32(t.stalls))
+		own.bad = max(0, own.bad-float32(all))
 		if own.good+own.bad >= leastHistory {
 			usual = max(usual, own.usual())
 		}
-		if usual <= mostUsual && math.Pow(usual, float64(t.stalls)) <= mostChance {
-			t.others = others
+		if usual <= mostUsual && math.Pow(usual, float64(stalls)) <= mostChance {
+			t.stallReason = fmt.Sprintf("%d %s without an answer for 3 s; other endpoints answered %.0f of %.0f",
+				stalls, what, others.good, others.good+others.bad)
 			return true
 		}
 	}
@@ -205,11 +236,6 @@ func (g *group) answersBeside(t *target, number uint32) (own, others answers, ok
 		others.bad += a.bad
 	}
 	return own, others, judged > 0 && 2*lately > judged
-}
-
-func (t *target) stallReason() string {
-	return fmt.Sprintf("%d connections in a row without an answer for 3 s; other endpoints answered %.0f of %.0f",
-		t.stalls, t.others.good, t.others.good+t.others.bad)
 }
 
 // servesAgain reports whether a client has had an answer of an endpoint that is out for giving none.

@@ -267,28 +267,37 @@ func TestAllHang(t *testing.T) {
 	}
 }
 
-// TestStallsThatClientsChoose: where clients choose the endpoint, their silent connections take it out
-// of no service, since a client may leave its requests unfinished. Nor does that service say how often
-// connections of another one stall.
+// TestStallsThatClientsChoose: where clients choose the endpoint, several clients without an answer take
+// it out, and no number of connections of one or of few does: these may leave their requests unfinished.
+// Nor does such a service say how often connections of another one stall.
 func TestStallsThatClientsChoose(t *testing.T) {
 	t.Parallel()
 	other := web
 	other.Port = 443
+	hash := []Service{{Key: web}}
+	both := []Service{{Key: web}, {Key: other, Resets: true}}
 	for _, c := range []struct {
 		name     string
 		services []Service
-		stall    func(rows, others []lb.HandshakeRow)
+		stall    func(rows, others []lb.HandshakeRow, turn int)
 		out      bool
 	}{
-		{"rr", []Service{{Key: web, Resets: true}}, func(rows, _ []lb.HandshakeRow) { rows[0].Stalled++ }, true},
-		{"hash", []Service{{Key: web}}, func(rows, _ []lb.HandshakeRow) { rows[0].Stalled++ }, false},
-		{"hash, and rr", []Service{{Key: web}, {Key: other, Resets: true}}, func(rows, others []lb.HandshakeRow) {
-			rows[0].Stalled++
+		{"rr", []Service{{Key: web, Resets: true}}, func(rows, _ []lb.HandshakeRow, _ int) { rows[0].Stalled++ }, true},
+		{"hash, one client", hash, func(rows, _ []lb.HandshakeRow, turn int) { stallOf(rows, 1, turn) }, false},
+		{"hash, four clients", hash, func(rows, _ []lb.HandshakeRow, turn int) { stallOf(rows, 4, turn) }, false},
+		{"hash, eight clients", hash, func(rows, _ []lb.HandshakeRow, turn int) { stallOf(rows, 8, turn) }, true},
+		{"hash, and others are served", hash, func(rows, _ []lb.HandshakeRow, turn int) {
+			if stallOf(rows, 8, turn); turn%4 == 0 {
+				rows[0].Served++
+			}
+		}, false},
+		{"hash, and rr", both, func(rows, others []lb.HandshakeRow, turn int) {
+			stallOf(rows, 4, turn)
 			others[0].Completed++ // it takes part in the other service
 			others[1].Served++
 			others[2].Served++
 		}, false},
-		{"hash, and rr where all stall", []Service{{Key: web}, {Key: other, Resets: true}}, func(_, others []lb.HandshakeRow) {
+		{"hash, and rr where all stall", both, func(_, others []lb.HandshakeRow, _ int) {
 			for i := range others {
 				others[i].Stalled++
 			}
@@ -307,7 +316,7 @@ func TestStallsThatClientsChoose(t *testing.T) {
 					}
 				}
 				if turn > 100 {
-					c.stall(r.rows, others)
+					c.stall(r.rows, others, turn-101)
 				} else {
 					others[turn%3].Served++
 				}
@@ -317,6 +326,14 @@ func TestStallsThatClientsChoose(t *testing.T) {
 				t.Errorf("%q", r.news)
 			}
 		})
+	}
+}
+
+// stallOf has a connection of one of so many clients stall at the first endpoint.
+func stallOf(rows []lb.HandshakeRow, clients, turn int) {
+	rows[0].Stalled++
+	if turn < clients {
+		rows[0].StalledClients++
 	}
 }
 

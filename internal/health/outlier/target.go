@@ -60,6 +60,7 @@ func (t *target) join(g *group, row int) {
 type tally struct {
 	opened, answered, repeated, refused, unreachable, reset uint64
 	completed, clients, served, stalled                     uint64
+	chosen, chosenClients                                   uint64 // that stalled where clients choose the endpoint
 }
 
 func (a *tally) add(b *tally) {
@@ -73,11 +74,13 @@ func (a *tally) add(b *tally) {
 	a.clients += b.clients
 	a.served += b.served
 	a.stalled += b.stalled
+	a.chosen += b.chosen
+	a.chosenClients += b.chosenClients
 }
 
 // hasFailures reports whether more has happened than success.
 func (a *tally) hasFailures() bool {
-	return a.opened > a.answered || a.stalled > 0 || a.repeated+a.refused+a.unreachable+a.reset > 0
+	return a.opened > a.answered || a.stalled+a.chosen > 0 || a.repeated+a.refused+a.unreachable+a.reset > 0
 }
 
 func (a *tally) halve() {
@@ -108,7 +111,7 @@ func (t *target) patience(jiffy time.Duration) time.Duration {
 
 // forgettable tells whether there is nothing to decide before the next news, nor to remember.
 func (t *target) forgettable(now time.Time) bool {
-	return t.streak == 0 && t.stalls == 0 && !t.out && !t.kept && !t.pending && t.recent.failures() == 0 && (t.level == 0 || t.calmedDown(now)) &&
+	return t.streak == 0 && t.stalls+t.chosen == 0 && !t.out && !t.kept && !t.pending && t.recent.failures() == 0 && (t.level == 0 || t.calmedDown(now)) &&
 		(t.unheard == 0 || !t.unheardTold && now.Sub(t.unheardSince) > 8*window)
 }
 
@@ -122,6 +125,7 @@ func (t *target) take(now time.Time) {
 	t.age(now)
 	t.recent.add(&t.news)
 	t.follow(now)
+	t.expire(now)
 	t.news = tally{}
 }
 
@@ -139,7 +143,7 @@ func (t *target) decide(now time.Time, jiffy time.Duration, number uint32) (a Ac
 	case t.pending:
 		return a, false
 	case t.hangs(number):
-		return t.eject(t.stallReason(), neverAnswers, now)
+		return t.eject(t.stallReason, neverAnswers, now)
 	case t.held != "" && t.mayLeave():
 		return t.leave(t.held, refusesUs, now), true
 	case now.Before(t.nextAsk):

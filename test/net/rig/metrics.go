@@ -46,6 +46,31 @@ func (r *Rig) Metric(name string, labels ...string) float64 {
 	if err != nil {
 		r.T.Fatal(err)
 	}
+	v, there := r.metricOf(page, name, labels)
+	if !there {
+		r.T.Fatalf("no %s of %v in the metrics:\n%s", name, labels, page)
+	}
+	return v
+}
+
+// EventuallyMetric waits until a series is there and its value is at least so large.
+func (r *Rig) EventuallyMetric(least float64, name string, labels ...string) {
+	r.T.Helper()
+	labtest.Eventually(r.T, Patience, func(context.Context) error {
+		page, err := r.Metrics()
+		if err != nil {
+			return err
+		}
+		if v, there := r.metricOf(page, name, labels); !there || v < least {
+			return fmt.Errorf("%s of %v is %v (%t), not at least %v", name, labels, v, there, least)
+		}
+		return nil
+	})
+}
+
+// metricOf finds a series in a page of metrics.
+func (r *Rig) metricOf(page, name string, labels []string) (v float64, there bool) {
+	r.T.Helper()
 	for line := range strings.Lines(page) {
 		at := strings.LastIndexByte(line, ' ')
 		series, value := line[:max(at, 0)], strings.TrimSpace(line[at+1:])
@@ -56,16 +81,16 @@ func (r *Rig) Metric(name string, labels ...string) float64 {
 			k, v, _ := strings.Cut(l, "=")
 			return l != "" && !strings.Contains(series, fmt.Sprintf("%s=%q", k, v))
 		})
-		if !missing {
-			v, err := strconv.ParseFloat(value, 64)
-			if err != nil {
-				r.T.Fatal(err)
-			}
-			return v
+		if missing {
+			continue
 		}
+		v, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			r.T.Fatal(err)
+		}
+		return v, true
 	}
-	r.T.Fatalf("no %s of %v in the metrics:\n%s", name, labels, page)
-	return 0
+	return 0, false
 }
 
 // EventuallyShows repeats a command until it prints a line with all of these words.
