@@ -35,25 +35,47 @@ func (f *flaky) Batch(ctx context.Context, requests []*netlink.Request, done fun
 	})
 }
 
-// TestFailures: a VIP that fails does not fail the others, each has its error, and what failed is owned by trying again.
-func TestFailures(t *testing.T) {
-	t.Parallel()
-	a, _ := labtest.Pair(t)
-	ns, err := netlink.OpenNamespace(a.Path())
+// testOwner is the owner of VIPs in a namespace.
+func testOwner(t *testing.T, path string) *Owner {
+	t.Helper()
+	ns, err := netlink.OpenNamespace(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ns.Close()
 	m, err := mirror.Open(ns, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer m.Close()
 	o, err := New(ns, m, sysctl.New(ns), func() {})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer o.Close()
+	t.Cleanup(func() { _ = errors.Join(o.Close(), m.Close(), ns.Close()) })
+	return o
+}
+
+// TestLocalWhenAdded: once an IPv6 VIP is added, the kernel receives packets for it. It adds the
+// local route in a work queue, and drops answers to its own questions from the VIP until then.
+func TestLocalWhenAdded(t *testing.T) {
+	t.Parallel()
+	a, _ := labtest.Pair(t)
+	o := testOwner(t, a.Path())
+	for n := range 200 {
+		vip := netip.AddrFrom16([16]byte{0: 0x20, 1: 1, 2: 0xd, 3: 0xb8, 15: byte(n)})
+		if failed := o.Add(t.Context(), vip); failed != nil {
+			t.Fatal(failed)
+		}
+		if missing, err := o.nobodys(t.Context(), []netip.Addr{vip}); err != nil || len(missing) != 0 {
+			t.Fatalf("VIP %d is added, and not local: %v", n, err)
+		}
+	}
+}
+
+// TestFailures: a VIP that fails does not fail the others, each has its error, and what failed is owned by trying again.
+func TestFailures(t *testing.T) {
+	t.Parallel()
+	a, _ := labtest.Pair(t)
+	o := testOwner(t, a.Path())
 	f := &flaky{kernel: o.conn}
 	o.conn = f
 	one, two := netip.MustParseAddr("20.20.20.1"), netip.MustParseAddr("20.20.20.2")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -33,16 +34,46 @@ func (o *Owner) put(ctx context.Context, steps []step) error {
 		vips[i], requests[i] = s.addr, s.request(true)
 	}
 	o.mirror.Claim(vips, len(o.want))
-	return o.conn.Batch(ctx, requests, func(i int, _ []byte, err error) {
+	var pending []netip.Addr
+	err := o.conn.Batch(ctx, requests, func(i int, _ []byte, err error) {
 		s := steps[i]
 		switch {
 		case err == nil:
 			o.note(s)
+			if s.addr.Is6() && !s.route {
+				pending = append(pending, s.addr)
+			}
 		case errors.Is(err, unix.EEXIST):
 		default:
 			o.failed[s.addr] = notAdded(s.addr, o.mirror.Link(s.link).Name, err)
 		}
 	})
+	if err != nil {
+		return err
+	}
+	return o.awaitLocal(ctx, pending)
+}
+
+// localPatience is how long the kernel may take to receive packets for an IPv6 address it has.
+const localPatience = time.Second
+
+// awaitLocal waits until the kernel has local routes for IPv6 addresses. It adds them later than the
+// addresses, in a work queue: within microseconds, or tenths of a second on a busy machine. Until
+// then it uses the address as the source when it asks for a neighbor's MAC, and drops the answer; it
+// asks again after a second. So a VIP must not be announced before. One that never becomes local is
+// not an error here: clients reach it, as the data path sees packets before the kernel does.
+func (o *Owner) awaitLocal(ctx context.Context, addresses []netip.Addr) error {
+	for end := time.Now().Add(localPatience); len(addresses) > 0 && time.Now().Before(end); {
+		missing, err := o.nobodys(ctx, addresses)
+		if err != nil {
+			return err
+		}
+		addresses = missing
+		if len(addresses) > 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	return nil
 }
 
 func notAdded(vip netip.Addr, link string, err error) diagnosis.Problem {
