@@ -20,14 +20,13 @@ const (
 	KindNeighbour Kind = "neighbour"
 	KindHealth    Kind = "health"
 	KindObject    Kind = "object"
-	KindPeer      Kind = "peer"
 	KindPressure  Kind = "pressure"
 	KindRevision  Kind = "revision"
 )
 
 // Kinds lists all of them, for messages and completion.
 func Kinds() []Kind {
-	return []Kind{KindLink, KindAddress, KindRoute, KindNeighbour, KindHealth, KindObject, KindPeer, KindPressure, KindRevision}
+	return []Kind{KindLink, KindAddress, KindRoute, KindNeighbour, KindHealth, KindObject, KindPressure, KindRevision}
 }
 
 // Action is what happened.
@@ -214,23 +213,6 @@ func (o Object) String() string {
 	}
 	return fmt.Sprintf("%s %s %s", o.ObjectKind, o.Key, o.Action)
 }
-
-// Peer is another load balancer that came or went.
-type Peer struct {
-	Name   string
-	Action Action
-}
-
-// Kind is KindPeer.
-func (Peer) Kind() Kind { return KindPeer }
-
-// Object is the peer's name.
-func (p Peer) Object() string { return p.Name }
-
-// Act is Added, Changed or Removed.
-func (p Peer) Act() Action { return p.Action }
-
-func (p Peer) String() string { return fmt.Sprintf("peer %s %s", p.Name, p.Action) }
 
 // Pressure reports that the connection table or a pool of source ports runs short, or no longer does.
 type Pressure struct {

@@ -125,7 +125,7 @@ func TestNilHub(*testing.T) {
 func TestKinds(t *testing.T) {
 	t.Parallel()
 	bodies := map[Kind]Body{}
-	for _, b := range []Body{Link{}, Address{}, Routes{}, Neighbour{}, Health{}, Object{}, Peer{}, Pressure{}, Revision{}} {
+	for _, b := range []Body{Link{}, Address{}, Routes{}, Neighbour{}, Health{}, Object{}, Pressure{}, Revision{}} {
 		bodies[b.Kind()] = b
 	}
 	for _, k := range Kinds() {

@@ -95,9 +95,6 @@ func TestSecondKind(t *testing.T) {
 		if _, ok := rules(tx.base).Get(tx, "3"); ok {
 			t.Error("rule 3 is there")
 		}
-		if want := []Read{{"rule", "00000002", 2}, {"rule", "00000003", 0}}; !slices.Equal(tx.Reads(), want) {
-			t.Errorf("read %v, want %v", tx.Reads(), want)
-		}
 		return putRules(two)(tx)
 	})
 	<-moved

@@ -109,7 +109,7 @@ func (t *Table[T]) Put(tx *Tx, value T) error {
 		return fmt.Errorf("%s is no key of a %s", key, t.kind.Name)
 	}
 	kept := tx.kept(t.ID(key))
-	old, _ := tx.peek(t.place, sort)
+	old := tx.row(t.place, sort)
 	if err := tx.mayChange(t.ID(key), old, kept); err != nil {
 		return err
 	}

@@ -14,7 +14,6 @@ type Tx struct {
 	base    *Snapshot
 	data    data             // as it is now
 	touched map[position]row // as they are now; nil: deleted
-	reads   []Read
 	keeps   int // at least as many as the rows that are kept without being understood
 
 	past     *past  // nil: nothing is remembered
@@ -37,16 +36,6 @@ func begin(base *Snapshot, owner string) *Tx {
 		keeps: base.UnknownLen(),
 	}
 }
-
-// Read is an object that a transaction read by its key, as it was before the transaction.
-type Read struct {
-	Kind, Sort string // Sort is what Kind.Sort made of the key
-	Version    uint64 // 0: there was none
-}
-
-// Reads are the objects that the transaction has read or expected by their keys so far, some more than once: what a store that several
-// machines share has to check before it commits. Here nothing comes between.
-func (tx *Tx) Reads() []Read { return tx.reads }
 
 // Expect refuses to go on (ErrVersion) unless the object is of this version; 0: unless there is none.
 func (tx *Tx) Expect(id ID, version uint64) error {
@@ -106,8 +95,7 @@ func (tx *Tx) kept(id ID) row {
 	if tx.keeps == 0 {
 		return nil
 	}
-	r, _ := tx.peek(len(tx.base.tables), keptSort(id))
-	return r
+	return tx.row(len(tx.base.tables), keptSort(id))
 }
 
 func (tx *Tx) placeOf(r row, id ID) int {
@@ -117,21 +105,12 @@ func (tx *Tx) placeOf(r row, id ID) int {
 	return slices.Index(tx.base.names, id.Kind)
 }
 
+// row returns what a row is now; nil: there is none.
 func (tx *Tx) row(place int, sort string) row {
-	r, touched := tx.peek(place, sort)
-	if !touched {
-		meta, _ := metaOf(r)
-		tx.reads = append(tx.reads, Read{tx.base.names[place], sort, meta.Version})
+	if r, touched := tx.touched[position{place, sort}]; touched {
+		return r
 	}
-	return r
-}
-
-// peek is row without a trace.
-func (tx *Tx) peek(place int, sort string) (r row, touched bool) {
-	if r, touched = tx.touched[position{place, sort}]; touched {
-		return r, true
-	}
-	return tx.base.row(place, sort), false
+	return tx.base.row(place, sort)
 }
 
 // rows yields what there is when the loop begins. What is written after that copies again what it has copied already.

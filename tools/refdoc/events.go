@@ -34,7 +34,6 @@ func samples() []event.Body {
 		event.Neighbour{Addr: endpoint.Addr(), Link: "ep1", Action: event.Changed},
 		event.Health{Endpoint: endpoint, State: "down", Evidence: "tcp 31.31.31.1:5001: connection refused, 3 of 3", Name: "31.31.31.1_tcp_5001", Services: []string{"20.20.20.1:80/tcp"}, Users: 1},
 		event.Object{ObjectKind: "service", Key: "20.20.20.1:80/tcp", Action: event.Applied},
-		event.Peer{Name: "lb2", Action: event.Added},
 		event.Pressure{Action: event.Began, Reason: "60000 of 65536 half-open"},
 		event.Revision{Number: 41, Action: event.Removed},
 	}
