@@ -1668,8 +1668,8 @@ type RatesHistory struct {
 	// Kept false: only the last hours of the first 10000 services with connections are kept, and this one is none of them.
 	Kept bool `json:"kept"`
 
-	// Series Averages of each step, by name: those of Rates, connectionsActive; of all services together also halfOpen,
-	// dropped, challenges. handshakeMedian and handshake99 are the seconds below which half and 99 % of the TCP
+	// Series Averages of each step, by name: those of Rates, connectionsActive, refused (packets a second of clients that
+	// services refused, as refusedBy counts them); of all services together also halfOpen, dropped, challenges. handshakeMedian and handshake99 are the seconds below which half and 99 % of the TCP
 	// handshakes of a step were, 0 of a step without any, in the steps of HandshakeTimes.
 	Series map[string][]float32 `json:"series"`
 
@@ -2082,6 +2082,9 @@ type ServiceRates struct {
 	// Refused Packets of clients that asked for a connection in vain, so far; of an endpoint, because of it.
 	Refused uint64 `json:"refused,omitempty"`
 
+	// RefusedRate Those packets a second.
+	RefusedRate float32 `json:"refusedRate"`
+
 	// Selection How endpoints are chosen.
 	Selection string `json:"selection,omitempty"`
 
@@ -2288,6 +2291,9 @@ type TotalRates struct {
 
 	// Rates What is counted, a second. Bytes are those of IP packets.
 	Rates Rates `json:"rates"`
+
+	// RefusedRate Packets a second of clients that services refused.
+	RefusedRate float32 `json:"refusedRate"`
 
 	// Seconds Its length; 0: there was none yet.
 	Seconds float64 `json:"seconds"`

@@ -58,7 +58,7 @@ func (s *Sampler) Endpoints(key lb.Key, endpoints int) []Load {
 
 // History is the last hour of all services together.
 type History struct {
-	Series // of the rates, then connections, half-open ones, packets dropped, SYNs challenged
+	Series // of the rates, then connections, half-open ones, packets dropped, SYNs challenged, packets refused
 	Drops  map[string][]float32
 }
 
@@ -74,7 +74,7 @@ func (s *Sampler) History() History {
 	return out
 }
 
-// ServiceHistory is the last hour of a service: its rates, then its active connections. false: more services had connections than are kept.
+// ServiceHistory is the last hour of a service: its rates, its active connections, refused packets. false: more services had connections than are kept.
 func (s *Sampler) ServiceHistory(key lb.Key) (Series, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

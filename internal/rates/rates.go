@@ -84,10 +84,11 @@ type Window struct {
 // Load is how fast something is, and how many connections it has.
 type Load struct {
 	Rates
-	Active uint64
-	Lately Lately // of an endpoint
-	Times  Times  // of the latest handshakes
-	Now    Times  // of the handshakes in the window, of a service
+	Active  uint64
+	Refused float32 // packets a second of clients that were refused, of a service
+	Lately  Lately  // of an endpoint
+	Times   Times   // of the latest handshakes
+	Now     Times   // of the handshakes in the window, of a service
 }
 
 // Lately is how handshakes with an endpoint go: after windows in which most fail only Failed is not 0, after those in which they come about only Made.
@@ -110,6 +111,7 @@ type Totals struct {
 	Drops      map[string]Drop // packets dropped, by reason; never changed
 	Dropped    float32         // packets a second, of any reason
 	Challenged float32         // SYNs a second
+	Refused    float32         // packets a second of clients that services refused
 	Times      Times           // of the handshakes in the window
 	Tracked    uint64          // connections
 	Limit      uint64          // of them

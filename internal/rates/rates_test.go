@@ -18,6 +18,7 @@ type fake struct {
 	rows       []lb.EndpointCount // in the order of their IDs
 	drops      map[string]uint64
 	challenged uint64
+	refused    map[lb.Key]uint64
 	err        error // after all rows
 	read       int   // rows
 	index      map[lb.Key][]uint32
@@ -44,6 +45,13 @@ func (f *fake) EachEndpointID(of lb.Key, yield func(int, uint32)) {
 	for n, id := range f.index[of] {
 		yield(n, id)
 	}
+}
+
+func (f *fake) EachRefused(yield func(lb.Key, uint64)) error {
+	for key, packets := range f.refused {
+		yield(key, packets)
+	}
+	return nil
 }
 
 func (f *fake) Drops() map[string]uint64    { return maps.Clone(f.drops) }
@@ -126,6 +134,44 @@ func TestRates(t *testing.T) {
 	b.after(5 * time.Second)
 	if got := b.total(); got != (Rates{}) || b.Service(key(1)) != (Load{Active: 2}) {
 		t.Errorf("nothing was counted, and the rates are %v", got)
+	}
+}
+
+// TestRefused: refused clients a second are in the load and the history of a service, without a connection
+// too, and in those of all services. Those of earlier processes, and those of a service that is made again, are none.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	b := newBench(row(0, 1, 0, 0))
+	b.f.refused = map[lb.Key]uint64{key(1): 1000, key(2): 500}
+	b.after(0)
+	b.after(5 * time.Second)
+	if now, _ := b.Now(); now.Refused != 0 || b.Service(key(1)).Refused != 0 {
+		t.Errorf("what earlier processes have counted is a rate: %+v", now)
+	}
+	b.f.refused[key(1)] += 50 // and has one connection
+	b.f.refused[key(2)] += 100
+	b.f.refused[key(3)] = 20 // its first ones
+	b.after(5 * time.Second)
+	for n, want := range map[int]float32{1: 10, 2: 20, 3: 4} {
+		if got := b.Service(key(n)).Refused; got != want {
+			t.Errorf("service %d: %v refused a second, want %v", n, got, want)
+		}
+		if s, kept := b.ServiceHistory(key(n)); !kept || slices.Max(s.Values[refusedColumn]) == 0 {
+			t.Errorf("service %d: history %v, %t", n, s.Values, kept)
+		}
+	}
+	if now, _ := b.Now(); now.Refused != 34 {
+		t.Errorf("%v refused a second in all", now.Refused)
+	}
+	h := b.History().Values[totalsRefusedColumn]
+	if got := h[len(h)-1]; got != 34 {
+		t.Errorf("the history has %v", h)
+	}
+	b.f.refused[key(2)] = 3
+	delete(b.f.refused, key(3))
+	b.after(5 * time.Second)
+	if now, _ := b.Now(); now.Refused != 0 {
+		t.Errorf("a service that was deleted and made again: %v a second", now.Refused)
 	}
 }
 

@@ -99,6 +99,25 @@ func (r *reading) rest() error {
 		t.Drops[reason] = d
 		t.Dropped += d.Rate
 	}
+	return r.readRefused()
+}
+
+// readRefused reads the packets that services have refused. The first reading finds those of earlier
+// processes.
+func (r *reading) readRefused() error {
+	refused := map[lb.Key]uint64{}
+	if err := r.src.EachRefused(func(key lb.Key, packets uint64) { refused[key] += packets }); err != nil {
+		return err
+	}
+	for key, packets := range refused {
+		before := r.Sampler.refused[key]
+		if !r.whole || packets <= before { // a service that was made again counts from 0
+			continue
+		}
+		one := r.service(key)
+		one.refused, one.touched = one.refused+packets-before, true
+	}
+	r.Sampler.refused = refused
 	return nil
 }
 
@@ -122,6 +141,7 @@ func (r *reading) publish(at time.Time) {
 		if one.touched {
 			r.tell(one, from)
 			r.totals.Rates.Add(&one.load.Rates)
+			r.totals.Refused += one.load.Refused
 		}
 	}
 	r.totals.Times = r.handshakes.summary(r.src.Jiffy())
@@ -138,8 +158,11 @@ func (r *reading) tell(one *service, from time.Duration) {
 	one.times.add(&one.handshakes)
 	jiffy := r.src.Jiffy()
 	one.load = Load{Rates: one.added.over(r.length), Active: one.active, Times: one.times.times(jiffy), Now: one.handshakes.summary(jiffy)}
+	if r.length > 0 {
+		one.load.Refused = perSecond(one.refused, r.length)
+	}
 	one.window = r.window
-	if one.added != (counts{}) || one.active > 0 {
+	if one.added != (counts{}) || one.active > 0 || one.refused > 0 {
 		one.heard = r.Sampler.read
 		if one.history == nil && r.histories < maxHistories {
 			one.history, one.timeline = newRing(serviceStep, serviceSteps, serviceWidth), newTimeline(serviceStep, serviceSteps)
@@ -147,10 +170,10 @@ func (r *reading) tell(one *service, from time.Duration) {
 		}
 	}
 	if one.history != nil && r.length > 0 {
-		one.history.add(from, r.Sampler.read, append(one.load.Rates[:], float32(one.active))...)
+		one.history.add(from, r.Sampler.read, append(one.load.Rates[:], float32(one.active), one.load.Refused)...)
 		one.timeline.add(r.Sampler.read, &one.handshakes)
 	}
-	one.added, one.handshakes, one.active, one.touched = counts{}, times{}, 0, false
+	one.added, one.handshakes, one.active, one.refused, one.touched = counts{}, times{}, 0, 0, false
 }
 
 // What is kept of the totals and of a service, beside the rates.
@@ -159,17 +182,21 @@ const (
 	halfOpenColumn
 	droppedColumn
 	challengedColumn
+	totalsRefusedColumn
 	totalsWidth
+)
 
-	activeColumn = int(quantities)
-	serviceWidth = activeColumn + 1
+const (
+	activeColumn = int(quantities) + iota
+	refusedColumn
+	serviceWidth
 )
 
 // remember puts the totals into the history.
 func (r *reading) remember(from time.Duration) {
 	t := &r.totals
 	r.timeline.add(r.Sampler.read, &r.handshakes)
-	r.history.add(from, r.Sampler.read, append(t.Rates[:], float32(t.Tracked), float32(t.HalfOpen), t.Dropped, t.Challenged)...)
+	r.history.add(from, r.Sampler.read, append(t.Rates[:], float32(t.Tracked), float32(t.HalfOpen), t.Dropped, t.Challenged, t.Refused)...)
 	for reason, d := range t.Drops {
 		if d.Rate > 0 && r.reasons[reason] == nil {
 			r.reasons[reason] = newRing(totalsStep, totalsSteps, 1)

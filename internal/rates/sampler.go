@@ -30,6 +30,8 @@ type Source interface {
 	EachCount(wanted func(id uint32, connections, tracked uint64) bool, yield func(*lb.EndpointCount)) error
 	// EachEndpointID calls yield with the ID of each row of a service, and which of its endpoints that is of.
 	EachEndpointID(key lb.Key, yield func(endpoint int, id uint32))
+	// EachRefused calls yield with the packets that each service has refused so far, if there are any.
+	EachRefused(yield func(key lb.Key, packets uint64)) error
 	// Drops counts packets dropped, by the name of the reason.
 	Drops() map[string]uint64
 	// Occupancy is how many connections are tracked, and how many can be.
@@ -57,6 +59,7 @@ type Sampler struct {
 	failed     bool          // and the last time they could not be
 	drops      map[string]uint64
 	challenges uint64
+	refused    map[lb.Key]uint64 // packets, of services that have refused any
 	pruned     time.Duration
 
 	mu        sync.RWMutex // of what follows, of which the sampler alone changes anything
@@ -80,6 +83,7 @@ type service struct {
 	key     lb.Key
 	added   counts // since the last window, by the reading that is at work
 	active  uint64 // likewise
+	refused uint64 // packets since the last window
 	touched bool   // likewise
 
 	handshakes times // since the last window, as added

@@ -89,7 +89,7 @@ func (a *Rates) inOneWindow(read func(rates.Totals, rates.Window)) {
 func (a *Rates) total(t *rates.Totals, window rates.Window) v1.TotalRates {
 	now := a.o.Store.Snapshot()
 	out := v1.TotalRates{
-		Time: window.End, Seconds: window.Length.Seconds(), Rates: ratesOf(&t.Rates), Drops: drops(t.Drops), Dropped: t.Dropped, Challenges: t.Challenged,
+		Time: window.End, Seconds: window.Length.Seconds(), Rates: ratesOf(&t.Rates), Drops: drops(t.Drops), Dropped: t.Dropped, Challenges: t.Challenged, RefusedRate: t.Refused,
 		Connections: t.Tracked, ConnectionsMax: t.Limit, HalfOpen: t.HalfOpen,
 		Services: a.o.Store.Services.Len(now), Endpoints: a.o.Store.Services.Endpoints(now),
 	}
@@ -188,7 +188,7 @@ func (a *Rates) wait(ctx context.Context, s *sse.Stream, window rates.Window) {
 func (a *Rates) GetRatesHistory(w http.ResponseWriter, _ *http.Request, params v1.GetRatesHistoryParams) {
 	if params.Service == "" {
 		h := a.o.Sampler.History()
-		answer.JSON(w, historyOf(&h.Series, true, h.Drops, "connectionsActive", "halfOpen", "dropped", "challenges"))
+		answer.JSON(w, historyOf(&h.Series, true, h.Drops, "connectionsActive", "halfOpen", "dropped", "challenges", "refused"))
 		return
 	}
 	key, no := a.service(params.Service)
@@ -197,7 +197,7 @@ func (a *Rates) GetRatesHistory(w http.ResponseWriter, _ *http.Request, params v
 		return
 	}
 	series, kept := a.o.Sampler.ServiceHistory(key)
-	answer.JSON(w, historyOf(&series, kept, nil, "connectionsActive"))
+	answer.JSON(w, historyOf(&series, kept, nil, "connectionsActive", "refused"))
 }
 
 func historyOf(s *rates.Series, kept bool, drops map[string][]float32, more ...string) v1.RatesHistory {

@@ -50,14 +50,14 @@ func (f *fake) Endpoints(key lb.Key, n int) []rates.Load {
 
 func (f *fake) History() rates.History {
 	s := rates.Series{Start: time.Unix(0, 0), Step: 5 * time.Second}
-	for i := range 11 {
+	for i := range 12 {
 		s.Values = append(s.Values, []float32{float32(i), 0})
 	}
 	return rates.History{Series: s, Drops: map[string][]float32{"no-route": {1, 2}}}
 }
 
 func (f *fake) ServiceHistory(lb.Key) (rates.Series, bool) {
-	return rates.Series{Step: time.Minute, Values: [][]float32{{1}, {2}, {3}, {4}, {5}, {6}, {7}, {8}}}, true
+	return rates.Series{Step: time.Minute, Values: [][]float32{{1}, {2}, {3}, {4}, {5}, {6}, {7}, {8}, {9}}}, true
 }
 
 func (f *fake) Watch() (end func()) {
@@ -100,7 +100,7 @@ func newRates(t testing.TB, n int) (*Rates, *fake) {
 	f := &fake{loads: map[lb.Key]rates.Load{}, window: rates.Window{End: time.Unix(1e9, 0).UTC(), Length: 5 * time.Second}}
 	_, _, err = st.Commit("test", func(tx *store.Tx) error {
 		for i := 1; i <= n; i++ {
-			f.loads[key(i)] = rates.Load{Rates: rates.Rates{rates.Connections: float32(i), rates.BytesOut: 1000}, Active: uint64(2 * i)}
+			f.loads[key(i)] = rates.Load{Rates: rates.Rates{rates.Connections: float32(i), rates.BytesOut: 1000}, Active: uint64(2 * i), Refused: float32(3 * i)}
 			endpoints := []lb.Endpoint{{Addr: netip.MustParseAddr("31.31.31.1"), Port: 8080, Weight: 1}, {Addr: netip.MustParseAddr("31.31.31.2"), Port: 8080, Weight: 2}}
 			if err := st.Services.Put(tx, lb.Service{Key: key(i), Name: fmt.Sprint("Web", n-i), Endpoints: endpoints}); err != nil {
 				return err
@@ -204,7 +204,7 @@ func TestCounters(t *testing.T) {
 	t.Parallel()
 	a, _ := newRates(t, 2)
 	list := services(t, a, v1.GetServiceRatesParams{Service: "20.0.0.1:80/tcp"})
-	if s := list.Services[0]; s.Counters != nil || s.Endpoints != nil || s.EndpointCount != 2 || s.EndpointsUp != 0 || s.Rates.Connections != 1 || s.Active != 2 || s.Name != "Web1" {
+	if s := list.Services[0]; s.Counters != nil || s.Endpoints != nil || s.EndpointCount != 2 || s.EndpointsUp != 0 || s.Rates.Connections != 1 || s.Active != 2 || s.RefusedRate != 3 || s.Name != "Web1" {
 		t.Errorf("%+v", s)
 	}
 	list = services(t, a, v1.GetServiceRatesParams{Service: "20.0.0.2:80/tcp", Counters: true, Endpoints: true})
@@ -243,25 +243,25 @@ func TestCountersOfAll(t *testing.T) {
 func TestTotals(t *testing.T) {
 	t.Parallel()
 	a, f := newRates(t, 3)
-	f.total = rates.Totals{Rates: rates.Rates{rates.PacketsIn: 5}, Tracked: 6, Limit: 100, Drops: map[string]rates.Drop{"a": {Packets: 9, Rate: 1}, "b": {Packets: 1, Rate: 2}, "c": {}}}
+	f.total = rates.Totals{Rates: rates.Rates{rates.PacketsIn: 5}, Refused: 4, Tracked: 6, Limit: 100, Drops: map[string]rates.Drop{"a": {Packets: 9, Rate: 1}, "b": {Packets: 1, Rate: 2}, "c": {}}}
 	w := httptest.NewRecorder()
 	a.GetRates(w, nil)
 	var total v1.TotalRates
 	if err := json.Unmarshal(w.Body.Bytes(), &total); err != nil {
 		t.Fatal(err)
 	}
-	if total.Services != 3 || total.Endpoints != 6 || total.EndpointsDown != 1 || total.Rates.PacketsIn != 5 || total.Connections != 6 ||
+	if total.Services != 3 || total.Endpoints != 6 || total.EndpointsDown != 1 || total.Rates.PacketsIn != 5 || total.Connections != 6 || total.RefusedRate != 4 ||
 		len(total.Drops) != 2 || total.Drops[0].Reason != "b" || total.Drops[1].Packets != 9 {
 		t.Errorf("%+v", total)
 	}
-	for service, column := range map[string]float32{"": 7, "20.0.0.1:80/tcp": 8} {
+	for service, columns := range map[string][2]float32{"": {7, 11}, "20.0.0.1:80/tcp": {8, 9}} {
 		w = httptest.NewRecorder()
 		a.GetRatesHistory(w, nil, v1.GetRatesHistoryParams{Service: service})
 		var h v1.RatesHistory
 		if err := json.Unmarshal(w.Body.Bytes(), &h); err != nil {
 			t.Fatal(err)
 		}
-		if h.Series["connectionsActive"][0] != column || !h.Kept || (h.Drops == nil) != (service != "") {
+		if h.Series["connectionsActive"][0] != columns[0] || h.Series["refused"][0] != columns[1] || !h.Kept || (h.Drops == nil) != (service != "") {
 			t.Errorf("%q: %+v", service, h)
 		}
 	}

@@ -197,7 +197,7 @@ func (a *Rates) down(s *lb.Service, drains servicestate.Drains) int {
 
 func (a *Rates) answer(s *lb.Service, load *rates.Load, stats *lb.ServiceStats, states *servicestate.Service, q *query) v1.ServiceRates {
 	out := v1.ServiceRates{
-		Service: s.Key.String(), Name: s.Name, Selection: s.Algorithm.String(), EndpointCount: len(s.Endpoints), Active: load.Active, Inactive: stats.Inactive, Refused: stats.Refusals.Sum(), Rates: ratesOf(&load.Rates),
+		Service: s.Key.String(), Name: s.Name, Selection: s.Algorithm.String(), EndpointCount: len(s.Endpoints), Active: load.Active, Inactive: stats.Inactive, Refused: stats.Refusals.Sum(), RefusedRate: load.Refused, Rates: ratesOf(&load.Rates),
 		State: string(states.State), EndpointsUp: states.Serving, EndpointsDown: states.Down, EndpointsDrained: states.Drained,
 	}
 	out.Handshakes = answer.Handshakes(load.Now)

@@ -127,7 +127,7 @@ export const handshakeTimes = (h) => ({ handshakeMedian: h?.median ?? 0, handsha
 export class LastHour {
   constructor({ service = "", signal }) {
     this.plots = [
-      { title: "New connections", format: rate, names: ["made", "failed"], values: [sums(["connections"]), sums(["failedHandshakes"])] },
+      { title: "New connections", format: rate, names: ["made", "failed", "refused"], values: ["connections", "failedHandshakes", "refused"].map((name) => sums([name])) },
       { title: "Traffic", format: bits, least: 1000, names: ["in", "out"], values: [sums(["bytesIn"], 8), sums(["bytesOut"], 8)] },
       { title: "Open connections", format: whole, names: service ? [""] : ["all", "half-open"], values: [sums(["connectionsActive"]), ...(service ? [] : [sums(["halfOpen"])])] },
       { title: "TCP handshakes", format: below, axis: seconds, least: 0.01, names: ["half", "99 %"], values: [positive("handshakeMedian"), positive("handshake99")] },

@@ -30,7 +30,7 @@ export function show(root, { signal }) {
     tiles.endpoints(total.endpointsDown, total.endpointsDown > 0);
     tiles.connections(total.connections);
     tiles.drops(total.drops.reduce((n, d) => n + d.packets, 0), false, total.dropped > 0 ? `${rate(total.dropped)} now, ${total.drops[0].reason}` : "");
-    hour.add(total.time, { ...total.rates, ...handshakeTimes(total.handshakes), connectionsActive: total.connections, halfOpen: total.halfOpen, dropped: total.dropped });
+    hour.add(total.time, { ...total.rates, ...handshakeTimes(total.handshakes), connectionsActive: total.connections, halfOpen: total.halfOpen, dropped: total.dropped, refused: total.refusedRate });
   }, signal);
 }
 

@@ -59,7 +59,7 @@ export function show(root, { key, who, signal }) {
   rates({ service: key, endpoints: true }, ({ list: { time, services: [now] } }) => {
     if (!now) return;
     fast = now;
-    hour.add(time, { ...now.rates, ...handshakeTimes(now.handshakes), connectionsActive: now.active });
+    hour.add(time, { ...now.rates, ...handshakeTimes(now.handshakes), connectionsActive: now.active, refused: now.refusedRate });
     if (!detail) return;
     draw();
     list.refresh();
