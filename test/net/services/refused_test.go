@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -53,6 +54,8 @@ func TestRefusedClients(t *testing.T) {
 			t.Errorf("the metric has %v for %s", n, reason)
 		}
 	}
+	refusedInHistory(r, "status/rates/history")
+	refusedInHistory(r, "status/rates/history?service="+key)
 	because := fmt.Sprintf("no-endpoint %d, connection-limit %d", withoutEndpoint, beyondLimit)
 	for command, want := range map[string][]string{
 		"stats " + key:       {" 264 ", "refused: " + because},
@@ -67,6 +70,19 @@ func TestRefusedClients(t *testing.T) {
 			}
 		}
 	}
+}
+
+// refusedInHistory waits until the rates of the last hour have refused clients.
+func refusedInHistory(r *rig.Rig, path string) {
+	r.T.Helper()
+	labtest.Eventually(r.T, rig.Patience, func(context.Context) error {
+		var h v1.RatesHistory
+		get(r, path, &h)
+		if s := h.Series["refused"]; len(s) == 0 || slices.Max(s) == 0 {
+			return fmt.Errorf("%s: refused %v", path, s)
+		}
+		return nil
+	})
 }
 
 // refuse has clients dial the service, each of which gets a RST.
