@@ -59,7 +59,7 @@ func probedAtVIP(t testing.TB, o rig.Options) *rig.Rig {
 	if err := r.Endpoints[1].ServeHTTP("[::]:8080"); err != nil {
 		t.Fatal(err)
 	}
-	decapsulate(r, "198.18.0.0/15,100::/64,31.31.31.254,2001:db8:31::fe,32.32.32.254,2001:db8:32::fe")
+	rig.Decapsulate(r, "198.18.0.0/15,100::/64,31.31.31.254,2001:db8:31::fe,32.32.32.254,2001:db8:32::fe")
 	return r
 }
 

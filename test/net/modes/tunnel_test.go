@@ -2,41 +2,13 @@ package modes_test
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
-	"loxilb/internal/netnstest"
-	"loxilb/internal/netnstest/labtest"
 	"loxilb/internal/pkt"
 	"loxilb/test/net/rig"
 )
-
-// decapsulate has every endpoint take outer headers off.
-func decapsulate(r *rig.Rig, from string) {
-	r.T.Helper()
-	for _, h := range r.Endpoints {
-		p, err := h.Start(netnstest.Command{Args: []string{
-			rig.Program("loxilb"), "agent", "--decap", "--interface=eth0", "--vip=" + rig.VIP4 + "," + rig.VIP6, "--from=" + from,
-		}})
-		if err != nil {
-			r.T.Fatal(err)
-		}
-		labtest.Eventually(r.T, rig.Patience, func(context.Context) error {
-			if !strings.Contains(p.Output(), "outer headers are taken off") {
-				return errors.New(p.Output())
-			}
-			return nil
-		})
-		r.T.Cleanup(func() {
-			if r.T.Failed() {
-				r.T.Logf("agent of %s:\n%s", h.Name, p.Output())
-			}
-		})
-	}
-}
 
 // TestTunnels: IPv4 and IPv6 in IPv4 and IPv6, with and without UDP, for TCP and UDP: the endpoint sees the client's
 // address, the wire an outer header, and megabytes go through though they no longer fit the link as they are.
@@ -50,7 +22,7 @@ func TestTunnels(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	decapsulate(r, "198.18.0.0/15,100::/64,31.31.31.254,2001:db8:31::fe")
+	rig.Decapsulate(r, "198.18.0.0/15,100::/64,31.31.31.254,2001:db8:31::fe")
 	for _, vip := range []struct{ addr, client string }{{rig.VIP4, "100.100.100.1"}, {rig.VIP6, "2001:db8:100::1"}} {
 		for _, endpoint := range []string{"31.31.31.1", "2001:db8:31::1"} {
 			for _, tunnel := range []string{"ipip", "gue"} {

@@ -73,7 +73,7 @@ func TestHostRules(t *testing.T) {
 			do:   "nft add table netdev host; nft 'add chain netdev host c { type filter hook egress device ep1 priority 0; policy accept; }'; nft 'add rule netdev host c tcp dport 5001 drop'",
 			undo: "nft delete table netdev host",
 			// kernels without it ask this hook about redirected packets, too
-			needs: "zcat /proc/config.gz 2>&1 | grep -q CONFIG_NETFILTER_SKIP_EGRESS=y",
+			needs: "grep -aq nf_skip_egress /sys/kernel/btf/vmlinux",
 		},
 		{name: "rule by mark", do: "nft add table inet host; nft 'add chain inet host c { type filter hook prerouting priority -300; }'; nft add rule inet host c meta mark set 7; ip rule add fwmark 7 prohibit", undo: flush + "; ip rule del fwmark 7"},
 		{name: "rule by interface", do: "ip rule add iif client to 31.31.31.1 prohibit", undo: "ip rule del iif client to 31.31.31.1 prohibit"},
@@ -83,46 +83,50 @@ func TestHostRules(t *testing.T) {
 		{name: "route of type blackhole", do: "ip route add blackhole 31.31.31.1", undo: "ip route del blackhole 31.31.31.1", refused: "route-unreachable"},
 		{name: "route of type prohibit", do: "ip route add prohibit 31.31.31.1", undo: "ip route del prohibit 31.31.31.1", refused: "route-unreachable"},
 		{name: "route", do: "ip route add unreachable 31.31.31.1", undo: "ip route del unreachable 31.31.31.1", refused: "route-unreachable"},
-		{name: "VRF", do: "ip link add vrf7 type vrf table 77; ip link set vrf7 up; ip link set ep1 master vrf7", undo: "ip link del vrf7", refused: "no-route", needs: "ip link add probe7 type vrf table 78 && ip link del probe7"},
+		{name: "VRF of the endpoint", do: vrf + "ip link set ep1 master vrf7", undo: "ip link del vrf7", refused: "no-route", needs: needsVRF},
+		{name: "VRF of the client", do: vrf + "ip link set client master vrf7", undo: "ip link del vrf7", refused: "no-route", needs: needsVRF},
 		{
-			name: "tc at ingress, behind", do: "tc qdisc add dev client clsact; tc filter add dev client ingress prio 99 matchall action drop", undo: "tc qdisc del dev client clsact",
-			needs: "tc qdisc add dev client clsact && tc filter add dev client ingress prio 99 matchall action pass; rc=$?; tc qdisc del dev client clsact; exit $rc",
+			name: "VRF of both", do: vrf + "ip link set client master vrf7; ip link set ep1 master vrf7",
+			undo: "ip link del vrf7", refused: "no-route", needs: needsVRF,
+		},
+		{
+			name: "VRF, and a route outside of it", do: vrf + "ip link set ep1 master vrf7; ip route add 31.31.31.1/32 dev ep1",
+			undo: "ip route del 31.31.31.1/32; ip link del vrf7", needs: needsVRF,
 		},
 		{
 			name: "qdisc at egress", do: "tc qdisc add dev ep1 root tbf rate 1kbit burst 40 limit 40", undo: "tc qdisc del dev ep1 root", silent: true,
 			needs: "tc qdisc add dev ep2 root tbf rate 1kbit burst 40 limit 40; rc=$?; tc qdisc del dev ep2 root; exit $rc",
 		},
-		{
-			name: "tc at egress", do: "tc qdisc add dev ep1 clsact; tc filter add dev ep1 egress matchall action drop", undo: "tc qdisc del dev ep1 clsact", silent: true,
-			needs: "tc qdisc add dev client clsact && tc filter add dev client egress matchall action pass; rc=$?; tc qdisc del dev client clsact; exit $rc",
-		},
 	} {
-		if row.needs != "" {
-			if _, err := r.LB.Run("sh", "-c", row.needs); err != nil {
-				t.Logf("%s: not here: this kernel lacks it", row.name)
-				continue
-			}
-		}
 		row.check(t, r, vip)
 	}
 }
 
+// vrf makes one, and needsVRF fails where the kernel has none.
+const (
+	vrf      = "ip link add vrf7 type vrf table 77; ip link set vrf7 up; "
+	needsVRF = "ip link add probe7 type vrf table 78 && ip link del probe7"
+)
+
 // TestHostRulesBefore: programs of others that come before ours at ingress apply.
 func TestHostRulesBefore(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{Args: []string{"--attach=tcx"}})
+	r := rig.New(t, rig.Options{})
 	r.ServeNames()
 	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=31.31.31.1:1", rig.VIP4)
 	vip := rig.Join(rig.VIP4, 80)
-	const drops = 2 // TC_ACT_SHOT
-	for name, attach := range map[string]func(index int) (link.Link, error){
-		"tc": func(index int) (link.Link, error) {
-			return link.AttachTCX(link.TCXOptions{Interface: index, Program: constant(t, ebpf.SchedCLS, drops), Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
-		},
+	programs := map[string]func(index int) (link.Link, error){
 		"XDP": func(index int) (link.Link, error) {
 			return link.AttachXDP(link.XDPOptions{Interface: index, Program: constant(t, ebpf.XDP, 1), Flags: link.XDPGenericMode})
 		},
-	} {
+	}
+	if hasTCX() {
+		const drops = 2 // TC_ACT_SHOT
+		programs["tcx"] = func(index int) (link.Link, error) {
+			return link.AttachTCX(link.TCXOptions{Interface: index, Program: constant(t, ebpf.SchedCLS, drops), Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
+		}
+	}
+	for name, attach := range programs {
 		labtest.Eventually(t, rig.Patience, func(ctx context.Context) error { return served(ctx, r, vip) })
 		var attached link.Link
 		err := r.LB.Do(func() error {
@@ -164,7 +168,7 @@ func dropAtEgress() map[string][2]string {
 			"nft add table netdev host; nft 'add chain netdev host c { type filter hook egress device ep1 priority 0; policy accept; }'; nft 'add rule netdev host c tcp dport 5001 drop'",
 			"nft delete table netdev host",
 		},
-		"tc":    {"tc qdisc add dev ep1 clsact; tc filter add dev ep1 egress protocol ip matchall action drop", "tc qdisc del dev ep1 clsact"},
+		"tc":    {tcRule("ep1 egress", "99", true).do, tcRule("ep1 egress", "99", true).undo},
 		"qdisc": {"tc qdisc add dev ep1 root tbf rate 1kbit burst 40 limit 40", "tc qdisc del dev ep1 root"},
 	}
 }
@@ -195,7 +199,7 @@ func TestHostRulesRedirectPeer(t *testing.T) {
 			"nft add table netdev host; nft 'add chain netdev host c { type filter hook ingress device eth0 priority 0; policy accept; }'; nft 'add rule netdev host c tcp dport 5001 drop'",
 			"nft delete table netdev host",
 		},
-		"tc": {"tc qdisc add dev eth0 clsact; tc filter add dev eth0 ingress protocol ip matchall action drop", "tc qdisc del dev eth0 clsact"},
+		"tc": {tcRule("eth0 ingress", "99", true).do, tcRule("eth0 ingress", "99", true).undo},
 	} {
 		if _, err := r.Endpoints[0].Run("sh", "-e", "-c", strings.ReplaceAll(rule[0], "; ", "\n")); err != nil {
 			t.Logf("%s: not here: this kernel lacks it", name)
@@ -247,6 +251,12 @@ func TestHostRulesXDP(t *testing.T) {
 // check sets a rule up, sees what becomes of new connections, and takes it back.
 func (row *hostRule) check(t *testing.T, r *rig.Rig, vip string) {
 	t.Helper()
+	if row.needs != "" {
+		if _, err := r.LB.Run("sh", "-c", row.needs); err != nil {
+			t.Logf("%s: not here: this kernel lacks it", row.name)
+			return
+		}
+	}
 	labtest.Eventually(t, rig.Patience, func(ctx context.Context) error { return served(ctx, r, vip) })
 	var before float64
 	if row.refused != "" {

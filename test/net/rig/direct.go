@@ -1,11 +1,15 @@
 package rig
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"loxilb/internal/netnstest"
+	"loxilb/internal/netnstest/labtest"
 )
 
 // DirectReturn gives every endpoint the VIPs, on lo, and a link of its own to the client, by which its answers go.
@@ -42,5 +46,30 @@ func ServeAt(r *Rig, vips ...string) {
 		for _, vip := range vips {
 			r.ServeSource(h, Join(vip, 7000), Join(vip, 7000))
 		}
+	}
+}
+
+// Decapsulate starts an agent at every endpoint that removes the outer headers of packets from the
+// given prefixes.
+func Decapsulate(r *Rig, from string) {
+	r.T.Helper()
+	for _, h := range r.Endpoints {
+		p, err := h.Start(netnstest.Command{Args: []string{
+			Program("loxilb"), "agent", "--decap", "--interface=eth0", "--vip=" + VIP4 + "," + VIP6, "--from=" + from,
+		}})
+		if err != nil {
+			r.T.Fatal(err)
+		}
+		labtest.Eventually(r.T, Patience, func(context.Context) error {
+			if !strings.Contains(p.Output(), "outer headers are taken off") {
+				return errors.New(p.Output())
+			}
+			return nil
+		})
+		r.T.Cleanup(func() {
+			if r.T.Failed() {
+				r.T.Logf("agent of %s:\n%s", h.Name, p.Output())
+			}
+		})
 	}
 }

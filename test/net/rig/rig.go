@@ -21,6 +21,10 @@ import (
 // Patience is how long anything may take that should happen at once.
 const Patience = 10 * time.Second
 
+// startPatience is how long a daemon may take to load its programs. An emulated kernel 6.1 takes
+// half a minute to verify them.
+const startPatience = 2 * time.Minute
+
 // Rig is the standard topology with a daemon in the balancer's namespace.
 type Rig struct {
 	*netnstest.Standard
@@ -43,7 +47,7 @@ func New(t testing.TB, o Options) *Rig {
 		o.Before(t, s)
 	}
 	r := &Rig{Standard: s, T: t}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), startPatience)
 	defer cancel()
 	var err error
 	r.Daemon, err = s.LB.StartDaemon(ctx, netnstest.DaemonOptions{Bin: Bin(), Args: o.Args})
@@ -71,7 +75,7 @@ func (r *Rig) Loxicmd(line string, args ...any) string {
 // Restart starts the daemon again after Stop or Kill.
 func (r *Rig) Restart() {
 	r.T.Helper()
-	ctx, cancel := context.WithTimeout(r.T.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(r.T.Context(), startPatience)
 	defer cancel()
 	if err := r.Start(ctx); err != nil {
 		r.T.Fatal(err)

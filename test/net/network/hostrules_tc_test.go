@@ -1,0 +1,58 @@
+package network_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"loxilb/test/net/rig"
+)
+
+// dropFilter is a tc filter that drops all packets. Kernels have bpf as loxilb needs it, unlike
+// matchall; this program, in the old byte code, returns TC_ACT_SHOT.
+const dropFilter = "handle 9 bpf da bytecode '1,6 0 0 2'"
+
+// TestHostRulesTC: tc filters of others apply at egress, in front of ours and behind it. At ingress
+// they apply only in front: with clsact by a newer filter of the same priority, with tcx not at all.
+func TestHostRulesTC(t *testing.T) {
+	t.Parallel()
+	for _, attach := range []string{"tcx", "clsact"} {
+		t.Run(attach, func(t *testing.T) {
+			t.Parallel()
+			if attach == "tcx" && !hasTCX() {
+				t.Log("this kernel has clsact only")
+				return
+			}
+			r := rig.New(t, rig.Options{Args: []string{"--redirect-peer=false", "--attach=" + attach}})
+			r.ServeNames()
+			r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=31.31.31.1:1", rig.VIP4)
+			for _, row := range []hostRule{
+				tcRule("client ingress", "99", false),
+				tcRule("client ingress", "1", attach == "clsact"),
+				tcRule("ep1 egress", "99", true),
+				tcRule("ep1 egress", "1", true),
+			} {
+				row.check(t, r, rig.Join(rig.VIP4, 80))
+			}
+		})
+	}
+}
+
+// tcRule is a filter that drops all packets at an interface's hook.
+func tcRule(hook, priority string, applies bool) hostRule {
+	device, _, _ := strings.Cut(hook, " ")
+	return hostRule{
+		name:   "tc filter of priority " + priority + " at " + hook,
+		do:     "tc qdisc add dev " + device + " clsact 2>/dev/null || true; tc filter add dev " + hook + " prio " + priority + " " + dropFilter,
+		undo:   "tc filter del dev " + hook + " prio " + priority + " handle 9 bpf",
+		silent: applies,
+	}
+}
+
+// hasTCX reports whether the kernel has tcx, by asking for the programs at lo.
+func hasTCX() bool {
+	_, err := link.QueryPrograms(link.QueryOptions{Target: 1, Attach: ebpf.AttachTCXIngress})
+	return err == nil
+}

@@ -1,0 +1,91 @@
+package network_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"loxilb/internal/netnstest/labtest"
+	"loxilb/test/net/rig"
+)
+
+// tunnelPolicy is a policy of IPsec about packets in an outer header to the endpoint.
+type tunnelPolicy struct {
+	name      string
+	policy    string // after "ip xfrm policy add dir out"
+	ipip, gue bool   // connections in these tunnels are refused
+}
+
+func tunnelPolicies() []tunnelPolicy {
+	return []tunnelPolicy{
+		{name: "protocol 4", policy: "dst 31.31.31.1 proto 4 action block", ipip: true},
+		{name: "port of GUE", policy: "dst 31.31.31.1 proto udp dport 6080 action block", gue: true},
+		{name: "another port", policy: "dst 31.31.31.1 proto udp dport 6081 action block"},
+		{name: "this machine's address", policy: "src 31.31.31.254 dst 31.31.31.1 action block", gue: true},
+		{name: "sources of ipip", policy: "src 198.18.0.0/15 dst 31.31.31.1 action block", ipip: true},
+		{name: "ESP", policy: "src 0.0.0.0/0 dst 31.31.31.1 tmpl proto esp mode transport", ipip: true, gue: true},
+		{name: "inner header", policy: "dst 20.20.20.1 action block", ipip: true, gue: true},
+		{name: "another endpoint", policy: "dst 32.32.32.1 action block"},
+	}
+}
+
+// TestIPsecTunnels: policies are compared with the outer header that packets leave in, too.
+func TestIPsecTunnels(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{Before: rig.DirectReturn})
+	decapsulated(r)
+	for _, p := range tunnelPolicies() {
+		wantTunnels(t, r, p.name+": before it", false, false)
+		rig.MustRun(t, r.LB, "sh", "-c", "ip xfrm policy add dir out "+p.policy)
+		// a policy about another service shows that the daemon has read them all
+		rig.MustRun(t, r.LB, "ip", "xfrm", "policy", "add", "dir", "out", "dst", "17.17.17.1", "action", "block")
+		r.EventuallyShows("get status --failed -o json", "17.17.17.1")
+		wantTunnels(t, r, p.name, p.ipip, p.gue)
+		rig.MustRun(t, r.LB, "ip", "xfrm", "policy", "flush")
+	}
+}
+
+// decapsulated makes a service for each tunnel, at the ports 7000 (ipip) and 7001 (gue), and one
+// without a tunnel to another endpoint.
+func decapsulated(r *rig.Rig) {
+	r.T.Helper()
+	rig.Decapsulate(r, "198.18.0.0/15,31.31.31.254")
+	for _, port := range []int{7000, 7001} {
+		at := rig.Join(rig.VIP4, port)
+		r.ServeSource(r.Endpoints[0], at, at)
+	}
+	r.Loxicmd("create lb %s --tcp=7000:7000 --endpoints=31.31.31.1:1 --mode=dsr --tunnel=ipip", rig.VIP4)
+	r.Loxicmd("create lb %s --tcp=7001:7001 --endpoints=31.31.31.1:1 --mode=dsr --tunnel=gue", rig.VIP4)
+	r.Loxicmd("create lb 20.20.20.9 --tcp=80:5001 --endpoints=17.17.17.1:1")
+}
+
+// wantTunnels wants new connections of each tunnel refused or served.
+func wantTunnels(t *testing.T, r *rig.Rig, when string, ipip, gue bool) {
+	t.Helper()
+	for _, c := range []struct {
+		tunnel  string
+		port    int
+		refused bool
+	}{{"ipip", 7000, ipip}, {"gue", 7001, gue}} {
+		labtest.Eventually(t, rig.Patience, func(ctx context.Context) error {
+			for range 3 {
+				if err := connects(ctx, r, c.port); (err != nil) != c.refused {
+					return fmt.Errorf("%s: a connection in %s: %v; to be refused: %v", when, c.tunnel, err, c.refused)
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// connects opens a connection of the client to a port of the VIP.
+func connects(ctx context.Context, r *rig.Rig, port int) error {
+	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+	defer cancel()
+	conn, err := r.Client.DialContext(ctx, "tcp", rig.Join(rig.VIP4, port))
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
