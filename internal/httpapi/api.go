@@ -155,15 +155,16 @@ type API struct {
 	metricsOff atomic.Bool
 	meta       func() ([]byte, error) // metaOfRequests, made once
 
-	started     time.Time
-	walks       chan struct{} // holds a value for each walk through all connections
-	walkWait    time.Duration // walkWait, but in tests
-	walkers     shares        // of walks, running or waiting
-	whole       chan struct{} // holds a value for each answer with everything there is
-	unread      chan struct{} // holds a value for each large answer that is being read
-	followers   shares        // of events
-	watchers    shares        // of connections
-	auditFailed atomic.Int64  // the minute of which the log says so
+	started      time.Time
+	walks        chan struct{} // holds a value for each walk through all connections
+	walkWait     time.Duration // walkWait, but in tests
+	walkers      shares        // of walks, running or waiting
+	whole        chan struct{} // holds a value for each answer with everything there is
+	unread       chan struct{} // holds a value for each large answer that is being read
+	followers    shares        // of events
+	watchers     shares        // of connections
+	routeReaders shares        // requests that read the routes of the kernel
+	auditFailed  atomic.Int64  // the minute of which the log says so
 }
 
 var _ v1.ServerInterface = (*API)(nil)
@@ -207,6 +208,7 @@ func New(o Options) *API {
 		Broke: func(err error) { a.Log.Error("packets could not be traced any longer", "error", err) },
 	})
 	a.followers.limits, a.watchers.limits, a.walkers.limits = eventStreams(), watches(), wholeWalkers()
+	a.routeReaders.limits = routeReads()
 	a.kinds = a.objectKinds()
 	a.metricsOff.Store(o.MetricsOff)
 	a.closing, a.close = context.WithCancel(context.Background())

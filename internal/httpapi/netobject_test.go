@@ -56,14 +56,17 @@ func (k *addressTable) Seen() (out []netobj.DeviceAddresses, err error) {
 	return out, k.err
 }
 
-type routeTable struct{ table[netobj.Route] }
+type routeTable struct {
+	table[netobj.Route]
+	tos map[netobj.Route]uint8
+}
 
 func (k *routeTable) EachSeen(yield func(*netobj.SeenRoute) bool) error {
 	if k.err != nil {
 		return k.err
 	}
 	for _, r := range k.objects {
-		if !yield(&netobj.SeenRoute{Route: r, Dev: "eth0"}) {
+		if !yield(&netobj.SeenRoute{Route: r, Dev: "eth0", TOS: k.tos[r]}) {
 			break
 		}
 	}
@@ -146,7 +149,7 @@ type netBench struct {
 	made      bool // loxilb has made what is there
 }
 
-func newNetBench(t *testing.T) *netBench {
+func newNetBench(t testing.TB) *netBench {
 	t.Helper()
 	b := &netBench{
 		addresses: &addressTable{}, routes: &routeTable{}, neighbors: &neighborTable{}, fdbs: &fdbTable{},

@@ -74,11 +74,18 @@ func (a *API) GetRoutes(w http.ResponseWriter, r *http.Request, params v1.GetRou
 		p.write(w)
 		return
 	}
+	who := principalOf(r)
+	if p := a.routeReaders.enter(who); p != nil {
+		w.Header().Set("Retry-After", "1")
+		p.write(w)
+		return
+	}
+	defer a.routeReaders.leave(who)
 	var failed error
 	list := listing.List[*routeRow]{
 		Rows:   func(yield func(*routeRow) bool) { failed = a.eachRoute(r.Context(), yield) },
 		Key:    (*routeRow).key,
-		Order:  orderOfRoutes(),
+		Passed: passedRoutes(),
 		Also:   func(row *routeRow) []string { return []string{row.seen.Destination.String()} },
 		Values: func(row *routeRow, path string) []string { return routeFields().Values(routeAnswer(row.seen), path) },
 	}
@@ -107,27 +114,28 @@ type routeRow struct {
 	place routePlace
 }
 
-// routePlace tells the ways of a table apart. Several have one destination and one metric.
+// routePlace tells the ways of a table apart. Several have one destination, TOS and metric.
 type routePlace struct {
 	to     netip.Prefix
+	tos    uint8
 	metric int
 	n      int // of those
 }
 
 func (r *routeRow) key() string {
-	return fmt.Sprintf("%s %d %d", r.place.to, r.place.metric, r.place.n)
+	return fmt.Sprintf("%s %d %d %d", r.place.to, r.place.tos, r.place.metric, r.place.n)
 }
 
 func parseRoutePlace(key string) (p routePlace) {
 	var to string
-	if n, err := fmt.Sscanf(key, "%s %d %d", &to, &p.metric, &p.n); err == nil && n == 3 {
+	if n, err := fmt.Sscanf(key, "%s %d %d %d", &to, &p.tos, &p.metric, &p.n); err == nil && n == 4 {
 		p.to, _ = netip.ParsePrefix(to)
 	}
 	return p
 }
 
 // compare orders places as the kernel does: IPv4 by addresses, a longer prefix before a shorter one of the
-// same address; IPv6 by addresses, longer prefixes before a shorter one that contains them.
+// same address, higher TOS before lower ones; IPv6 by addresses, longer prefixes before a shorter one that contains them.
 func (p *routePlace) compare(q *routePlace) int {
 	four := p.to.Addr().Is4()
 	if four != q.to.Addr().Is4() {
@@ -142,19 +150,19 @@ func (p *routePlace) compare(q *routePlace) int {
 		}
 		return p.to.Addr().Compare(q.to.Addr())
 	}
-	return cmp.Or(p.to.Addr().Compare(q.to.Addr()), cmp.Compare(q.to.Bits(), p.to.Bits()), cmp.Compare(p.metric, q.metric), cmp.Compare(p.n, q.n))
+	return cmp.Or(p.to.Addr().Compare(q.to.Addr()), cmp.Compare(q.to.Bits(), p.to.Bits()), cmp.Compare(q.tos, p.tos), cmp.Compare(p.metric, q.metric), cmp.Compare(p.n, q.n))
 }
 
-// orderOfRoutes compares rows with the end of the page before, which is read once.
-func orderOfRoutes() func(key, after string) int {
+// passedRoutes reports whether the page before had a row. Each page reads the table from its start, as
+// the kernel cannot begin in the middle: rows are compared as they are, without making text of them.
+func passedRoutes() func(row *routeRow, after string) bool {
 	var text string
 	var end routePlace
-	return func(key, after string) int {
+	return func(row *routeRow, after string) bool {
 		if after != text {
 			text, end = after, parseRoutePlace(after)
 		}
-		at := parseRoutePlace(key)
-		return at.compare(&end)
+		return row.place.compare(&end) <= 0
 	}
 }
 
@@ -162,11 +170,11 @@ func orderOfRoutes() func(key, after string) int {
 func (a *API) eachRoute(ctx context.Context, yield func(*routeRow) bool) error {
 	var last routePlace
 	return a.Network.Routes.EachSeen(func(s *netobj.SeenRoute) bool {
-		at := routePlace{to: s.Destination, metric: s.Metric}
+		at := routePlace{to: s.Destination, tos: s.TOS, metric: s.Metric}
 		if at.metric == 0 && at.to.Addr().Is6() {
 			at.metric = netobj.UsualMetric6
 		}
-		if at.to == last.to && at.metric == last.metric {
+		if at.to == last.to && at.tos == last.tos && at.metric == last.metric {
 			at.n = last.n + 1
 		}
 		last = at

@@ -25,6 +25,11 @@ func watches() shareLimits {
 	return shareLimits{all: 3, users: 2, user: 1, verb: "watch connections", instead: "ask for a list"}
 }
 
+// routeReads are the requests for routes. Each page of them reads the whole table.
+func routeReads() shareLimits {
+	return shareLimits{all: 8, users: 6, user: 3, verb: "read routes", instead: "end one of these requests"}
+}
+
 // shares counts what clients hold.
 type shares struct {
 	limits shareLimits

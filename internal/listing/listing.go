@@ -26,10 +26,11 @@ type Query struct {
 // List is a list of rows that are made when they are looked at.
 type List[R any] struct {
 	Rows   iter.Seq[R]
-	Key    func(R) string           // what the row is called, and no other
-	Order  func(a, b string) int    // of keys, in which Rows has them
-	Also   func(R) []string         // other names; nil: none
-	Values func(R, string) []string // what a row has in a field
+	Key    func(R) string               // what the row is called, and no other
+	Order  func(a, b string) int        // of keys, in which Rows has them
+	Passed func(r R, after string) bool // whether a page that ended at the key after had the row; nil: Order says so
+	Also   func(R) []string             // other names; nil: none
+	Values func(R, string) []string     // what a row has in a field
 }
 
 // place is what a continuation holds: the last row of the page before.
@@ -124,7 +125,7 @@ func (l *List[R]) Page(q *Query, yield func(R) bool) (next string) {
 	count := 0
 	var last R
 	for r := range l.Rows {
-		if after != nil && l.Order(l.Key(r), after.Key) <= 0 || !l.chosen(q, r) {
+		if after != nil && l.passed(r, after.Key) || !l.chosen(q, r) {
 			continue
 		}
 		if q.Limit > 0 && count == q.Limit {
@@ -136,6 +137,13 @@ func (l *List[R]) Page(q *Query, yield func(R) bool) (next string) {
 		count, last = count+1, r
 	}
 	return ""
+}
+
+func (l *List[R]) passed(r R, after string) bool {
+	if l.Passed != nil {
+		return l.Passed(r, after)
+	}
+	return l.Order(l.Key(r), after) <= 0
 }
 
 func (l *List[R]) chosen(q *Query, r R) bool {

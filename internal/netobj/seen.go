@@ -14,6 +14,7 @@ type DeviceAddresses struct {
 type SeenRoute struct {
 	Route
 	Dev string
+	TOS uint8 // of the packets that it is for; 0: any
 }
 
 // SeenVLAN is a bridge that is a VLAN by its name, with its members. Its traffic is that of the members.

@@ -13,6 +13,7 @@ type Route struct {
 	Dst     netip.Prefix
 	Kind    uint8 // RTN_*
 	Proto   uint8 // RTPROT_*
+	TOS     uint8 // of the packets that it is for; 0: any
 	Table   uint32
 	Metric  uint32
 	Link    int // index of the outgoing interface; 0: none, or several next hops
@@ -25,7 +26,7 @@ func ParseRoute(body []byte) (rt Route, ok bool) {
 	if len(body) < unix.SizeofRtMsg {
 		return Route{}, false
 	}
-	rt = Route{Table: uint32(body[4]), Proto: body[5], Kind: body[7]}
+	rt = Route{Table: uint32(body[4]), Proto: body[5], TOS: body[3], Kind: body[7]}
 	var dst netip.Addr
 	switch body[0] {
 	case unix.AF_INET:

@@ -168,7 +168,7 @@ func waysOf(body []byte) []way {
 	}
 	out := make([]way, len(hops))
 	for i, hop := range hops {
-		out[i] = way{link: hop.Link, SeenRoute: netobj.SeenRoute{Route: netobj.Route{
+		out[i] = way{link: hop.Link, SeenRoute: netobj.SeenRoute{TOS: rt.TOS, Route: netobj.Route{
 			Destination: rt.Dst, Gateway: hop.Gateway.Unmap(), Protocol: int(rt.Proto), Metric: netobj.MetricOf(rt.Dst, int(rt.Metric)),
 		}}}
 	}

@@ -2,6 +2,7 @@ package objects
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -101,5 +102,25 @@ func TestRoutesMany(t *testing.T) {
 	seen = 0
 	if err := k.EachSeen(func(*netobj.SeenRoute) bool { seen++; return seen < 10 }); err != nil || seen != 10 {
 		t.Errorf("%d routes of 10, %v", seen, err)
+	}
+}
+
+// TestRouteTOS: routes to one network come in the kernel's order, the highest TOS first, and say theirs.
+func TestRouteTOS(t *testing.T) {
+	t.Parallel()
+	a, _ := labtest.Pair(t)
+	k := Routes{kernelOf(t, a)}
+	for _, r := range []string{"metric 5", "tos 0x08 metric 100", "tos 0x10 metric 200", "tos 0x10 metric 7"} {
+		labtest.Run(t, a, append(strings.Fields("ip route add 10.20.0.0/16 via 10.1.0.2"), strings.Fields(r)...)...)
+	}
+	var got []string
+	err := k.EachSeen(func(r *netobj.SeenRoute) bool {
+		if r.Destination == netip.MustParsePrefix("10.20.0.0/16") {
+			got = append(got, fmt.Sprint(r.TOS, " ", r.Metric))
+		}
+		return true
+	})
+	if want := []string{"16 7", "16 200", "8 100", "0 5"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("%q, %v, want %q", got, err, want)
 	}
 }
