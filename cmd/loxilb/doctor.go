@@ -61,10 +61,12 @@ func (p *daemon) doctor(started time.Time) func() *doctor.Machine {
 	}
 }
 
-// refusedByIPsec are the endpoints whose packets policies of the kernel's IPsec refuse.
+// refusedByIPsec lists what policies of the kernel's IPsec refuse.
 func (p *daemon) refusedByIPsec() (list []doctor.IPsecRefusal, err error) {
 	for _, r := range p.ipsec.Refused(examinedEndpoints) {
-		list = append(list, doctor.IPsecRefusal{Service: r.Service.String(), Endpoint: r.Endpoint, Policy: r.Policy, Whole: r.Whole, Ignored: p.ipsec.Ignores()})
+		list = append(list, doctor.IPsecRefusal{
+			About: r.About(), Packets: r.Packets(), Policy: r.Policy, Whole: r.Whole, Ignored: p.ipsec.Ignores(),
+		})
 	}
 	_, err = p.network.IPsecPolicies()
 	return list, err

@@ -40,24 +40,25 @@ func unheard(endpoints []netip.AddrPort) []diagnosis.Problem {
 // coveredByIPsec is part of the text of such problems.
 const coveredByIPsec = ", since an IPsec policy covers them: "
 
-// refused are problems of endpoints whose packets policies of the kernel's IPsec refuse.
+// refused lists the packets that policies of the kernel's IPsec refuse as problems of endpoints, or of
+// the network if they are those of some clients.
 func refused(i *reconcile.IPsec) (list []diagnosis.Problem) {
 	if i.Ignores() {
 		return nil
 	}
 	all := i.Refused(examinedEndpoints)
-	for _, r := range all {
-		packets := "some packets"
-		if r.Whole {
-			packets = "all packets"
+	for n := range all {
+		r := &all[n]
+		kind := neighbour.Kind
+		if !r.Whole && r.Clients.IsValid() {
+			kind = reconcile.TaskKind
 		}
 		list = append(list, diagnosis.Problem{
-			Kind: neighbour.Kind, Key: r.Endpoint.Addr().String(),
-			What: fmt.Sprintf("%s of service %s to endpoint %s, or of its answers, are refused%s%s", packets, r.Service, r.Endpoint, coveredByIPsec, r.Policy),
-			Hint: "loxilb would send them in clear text: reach the endpoint by an interface that encrypts (xfrm, WireGuard), or allow the packets by a policy of a higher priority",
+			Kind: kind, Key: r.About(), What: r.Packets() + " are refused" + coveredByIPsec + r.Policy,
+			Hint: "loxilb would send them in clear text: use an interface that encrypts (xfrm, WireGuard), or allow the packets by a policy of a higher priority",
 		})
 	}
-	return diagnosis.Bounded(list, len(list), neighbour.Kind, "endpoints whose packets IPsec policies refuse")
+	return diagnosis.Bounded(list, len(list), neighbour.Kind, "endpoints or clients whose packets IPsec policies refuse")
 }
 
 // owner has a service fail for a VIP that could not be asked for, not for one that the network around keeps from

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"context"
 	"log/slog"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"loxilb/internal/event"
 	"loxilb/internal/lb"
@@ -61,4 +64,38 @@ func TestUnserved(t *testing.T) {
 	if w.look(); log.Len() > 0 || len(w.told)+len(w.seen) > 0 {
 		t.Error(log.String(), w.told, w.seen)
 	}
+}
+
+// TestUnservedRests: without events, the states of services are computed once a minute. After one,
+// a service that serves nobody is reported within 5 s, also if it does so a while after the event.
+func TestUnservedRests(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		key := lb.Key{Port: 80, Protocol: lb.TCP}
+		now, looks := servicestate.Up, 0
+		hub := event.NewHub()
+		w := newUnservedWatch(func(yield func(lb.Key, uint64, *servicestate.Service)) {
+			looks++
+			yield(key, 7, &servicestate.Service{State: now})
+		}, hub, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		go w.run(ctx)
+		time.Sleep(time.Minute)
+		looks = 0
+		if time.Sleep(time.Hour); looks < 50 || looks > 61 {
+			t.Errorf("%d looks in an hour without events", looks)
+		}
+		hub.Publish(event.Health{State: "down"})
+		time.Sleep(5 * time.Second)
+		now = servicestate.Down // the data path has it later than the event
+		if time.Sleep(5 * time.Second); hub.Last() != 2 {
+			t.Errorf("%d events after 5 s, want 2", hub.Last())
+		}
+		now = servicestate.Up // of which no event tells
+		if time.Sleep(90 * time.Second); hub.Last() != 3 {
+			t.Errorf("%d events after 90 s, want 3", hub.Last())
+		}
+		cancel()
+		synctest.Wait()
+	})
 }

@@ -160,11 +160,11 @@ func wrongs() map[string]struct {
 			m.Facts.Programs = []Program{{"eth0", "ingress", "cil_from_netdev", true}, {"eth0", "ingress", "after", false}}
 		}, id: "other-programs:eth0/cil_from_netdev", sure: Possible},
 		"IPsec": {edit: func(m *Machine, _ *fakeNetwork) {
-			m.Facts.IPsec = []IPsecRefusal{{Endpoint: netip.MustParseAddrPort("31.31.31.1:80"), Whole: true}}
+			m.Facts.IPsec = []IPsecRefusal{{About: "31.31.31.1", Whole: true}}
 		}, id: "ipsec:31.31.31.1", sure: Certain},
 		"IPsec of some packets": {edit: func(m *Machine, _ *fakeNetwork) {
-			m.Facts.IPsec = []IPsecRefusal{{Endpoint: netip.MustParseAddrPort("31.31.31.1:80")}}
-		}, id: "ipsec:31.31.31.1", sure: Likely},
+			m.Facts.IPsec = []IPsecRefusal{{About: "9.9.9.0/24"}, {About: "9.9.9.0/24"}}
+		}, id: "ipsec:9.9.9.0/24", sure: Likely},
 		"VIP twice": {edit: func(_ *Machine, n *fakeNetwork) { n.links[1].Addrs = []netip.Addr{vip} }, id: "vips:20.20.20.1", sure: Likely},
 		"VIP of others": {edit: func(_ *Machine, n *fakeNetwork) {
 			n.neighbours = []Neighbour{{Addr: vip, Link: 2, MAC: "02::1", Valid: true}}

@@ -1,40 +1,36 @@
 package doctor
 
-import (
-	"fmt"
-	"net/netip"
-)
+import "fmt"
 
-// IPsecRefusal is an endpoint whose packets a policy of the kernel's IPsec blocks or encrypts.
+// IPsecRefusal is a policy of the kernel's IPsec that blocks or encrypts packets of services.
 type IPsecRefusal struct {
-	Service  string
-	Endpoint netip.AddrPort
-	Policy   string
-	Whole    bool // all packets to it, or all its answers; else some
-	Ignored  bool // by --ipsec=ignore they are sent all the same
+	About   string // address of an endpoint, or network of clients
+	Packets string // that are refused, in words
+	Policy  string
+	Whole   bool // all packets to the endpoint, or all its answers; else some
+	Ignored bool // by --ipsec=ignore they are sent all the same
 }
 
-// ipsec reports endpoints that policies of the kernel's IPsec keep from being reached.
+// ipsec reports endpoints, and networks of clients, whose packets the kernel's IPsec policies cover.
 func ipsec(m *Machine) (out []Finding, err error) {
-	told := map[netip.Addr]bool{}
+	told := map[string]bool{}
 	for _, r := range m.Facts.IPsec {
-		a := r.Endpoint.Addr()
-		if told[a] {
+		if told[r.About] {
 			continue
 		}
-		told[a] = true
+		told[r.About] = true
 		f := Finding{
-			About: a.String(), Sure: Certain,
-			What:    fmt.Sprintf("packets of service %s to endpoint %s, or its answers, are refused: an IPsec policy covers them (%s)", r.Service, r.Endpoint, r.Policy),
+			About: r.About, Sure: Certain,
+			What:    fmt.Sprintf("%s are refused: an IPsec policy covers them (%s)", r.Packets, r.Policy),
 			Why:     "packets of services bypass the kernel's IPsec: they would leave in clear text where it blocks or encrypts them",
-			Command: "ip xfrm policy shows it; reach the endpoint by an interface that encrypts (xfrm, WireGuard), or allow the packets by a policy of a higher priority",
+			Command: "ip xfrm policy shows it; use an interface that encrypts (xfrm, WireGuard), or allow the packets by a policy of a higher priority",
 		}
 		if r.Ignored {
-			f.What = fmt.Sprintf("packets of service %s to endpoint %s, or its answers, leave in clear text although an IPsec policy covers them (%s)", r.Service, r.Endpoint, r.Policy)
+			f.What = fmt.Sprintf("%s leave in clear text although an IPsec policy covers them (%s)", r.Packets, r.Policy)
 			f.Why = "the daemon runs with --ipsec=ignore"
 		}
 		if !r.Whole {
-			f.Sure, f.What = Likely, f.What+"; only some packets are concerned"
+			f.Sure = Likely
 		}
 		out = append(out, f)
 	}

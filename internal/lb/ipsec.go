@@ -1,7 +1,6 @@
 package lb
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 )
@@ -33,30 +32,47 @@ type IPsecFlow struct {
 	SourcePorts, DestinationPorts RulePorts
 	Protocol                      uint8
 	Arrives                       bool // the addresses are those of packets as they arrive, not as they leave
+	Clients                       IPsecSide
 }
+
+// IPsecSide is which addresses of a flow are those of clients.
+type IPsecSide uint8
+
+// The sides.
+const (
+	IPsecNeither IPsecSide = iota
+	IPsecSource
+	IPsecDestination // the flow is answers
+)
 
 // IPsecRefusal is a policy that refuses packets, and whether it refuses all of a flow.
 type IPsecRefusal struct {
-	Policy string
-	Whole  bool
+	Policy  string
+	Whole   bool
+	Clients netip.Prefix // whose packets, or answers, it refuses, if it does not refuse all; not valid: no addresses tell
+	Answers bool
 }
 
 // FindIPsecRefusal returns the first policy that refuses packets of a flow, in the kernel's order;
 // one that refuses all of them is preferred. Not ok: none does.
 func FindIPsecRefusal(list []IPsecPolicy, f *IPsecFlow) (found IPsecRefusal, ok bool) {
-	for _, forward := range []bool{false, true} {
-		r, some := refusalOf(list, f, forward)
-		if some && (!ok || r.Whole && !found.Whole) {
-			found, ok = r, true
-		}
+	all := IPsecRefusals(list, f)
+	if len(all) == 0 {
+		return found, false
 	}
-	return found, ok
+	whole := slices.IndexFunc(all, func(r IPsecRefusal) bool { return r.Whole })
+	return all[max(whole, 0)], true
 }
 
-// refusalOf is FindIPsecRefusal for policies of one direction.
-func refusalOf(list []IPsecPolicy, f *IPsecFlow, forward bool) (found IPsecRefusal, ok bool) {
+// IPsecRefusals returns the policies that refuse packets of a flow, in the kernel's order.
+func IPsecRefusals(list []IPsecPolicy, f *IPsecFlow) []IPsecRefusal {
+	return append(refusalsOf(list, f, false), refusalsOf(list, f, true)...)
+}
+
+// refusalsOf is IPsecRefusals for policies of one direction.
+func refusalsOf(list []IPsecPolicy, f *IPsecFlow, forward bool) (out []IPsecRefusal) {
 	if f.Arrives && !forward {
-		return found, false
+		return nil
 	}
 	exempt := false // some packets of the flow may leave
 	for i := range list {
@@ -66,19 +82,30 @@ func refusalOf(list []IPsecPolicy, f *IPsecFlow, forward bool) (found IPsecRefus
 		}
 		whole := p.covers(f)
 		if p.Action == IPsecRefuse {
-			found.Policy = cmp.Or(found.Policy, p.Text)
-			if whole {
-				return IPsecRefusal{p.Text, !exempt}, true
-			}
-			ok = true
-			continue
+			out = append(out, IPsecRefusal{Policy: p.Text, Whole: whole && !exempt, Clients: p.clients(f), Answers: f.Clients == IPsecDestination})
 		}
 		if whole {
-			return found, ok
+			return out
 		}
-		exempt = true
+		exempt = exempt || p.Action != IPsecRefuse
 	}
-	return found, ok
+	return out
+}
+
+// clients are those of a flow that the policy is about; not valid: no addresses tell them from others.
+func (p *IPsecPolicy) clients(f *IPsecFlow) netip.Prefix {
+	var of netip.Prefix
+	switch f.Clients {
+	case IPsecSource:
+		of = p.Source
+	case IPsecDestination:
+		of = p.Destination
+	case IPsecNeither:
+	}
+	if !of.IsValid() || of.Bits() == 0 {
+		return netip.Prefix{}
+	}
+	return of
 }
 
 // isShadowed reports whether an earlier policy that allows packets is about all of the policy's.
@@ -117,19 +144,19 @@ func (p RulePorts) contain(o RulePorts) bool {
 // machine that the endpoint sees, if the mode translates it; not valid: unknown.
 func (s *Service) IPsecFlows(e Endpoint, source netip.Addr) (flows []IPsecFlow) {
 	endpoint := IPsecFlow{
-		Destination: one(e.Addr), DestinationPorts: portsOf(e.Port, e.PortMax), Protocol: s.protocolOf(e.Addr), Source: all(e.Addr),
+		Destination: one(e.Addr), DestinationPorts: portsOf(e.Port, e.PortMax), Protocol: s.protocolOf(e.Addr), Source: all(e.Addr), Clients: IPsecSource,
 	}
-	arriving := IPsecFlow{Source: all(s.VIP), Destination: s.place(), DestinationPorts: portsOf(s.Port, s.PortMax), Protocol: s.protocolOf(s.VIP), Arrives: true}
-	answer := IPsecFlow{Source: arriving.Destination, SourcePorts: arriving.DestinationPorts, Destination: all(s.VIP), Protocol: arriving.Protocol}
+	arriving := IPsecFlow{Source: all(s.VIP), Destination: s.place(), DestinationPorts: portsOf(s.Port, s.PortMax), Protocol: s.protocolOf(s.VIP), Arrives: true, Clients: IPsecSource}
+	answer := IPsecFlow{Source: arriving.Destination, SourcePorts: arriving.DestinationPorts, Destination: all(s.VIP), Protocol: arriving.Protocol, Clients: IPsecDestination}
 	switch {
 	case s.Mode == ModeDSR:
 		direct := arriving
 		direct.Arrives = false
 		return append(append(flows, endpoint, arriving, direct), s.tunnels(e, source)...)
 	case s.Mode == ModeFullNAT && s.VIP.Is4() == e.Addr.Is4() && len(s.SNAT) == 0:
-		endpoint.Source = s.place()
+		endpoint.Source, endpoint.Clients = s.place(), IPsecNeither
 	case (s.Mode != ModeDefault || s.VIP.Is4() != e.Addr.Is4()) && source.IsValid() && len(s.SNAT) == 0:
-		endpoint.Source = one(source)
+		endpoint.Source, endpoint.Clients = one(source), IPsecNeither
 	}
 	return append(flows, endpoint, arriving, answer)
 }

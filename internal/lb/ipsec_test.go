@@ -1,6 +1,7 @@
 package lb
 
 import (
+	"maps"
 	"net/netip"
 	"testing"
 )
@@ -84,5 +85,33 @@ func TestIPsecFlows(t *testing.T) {
 		if whole != c.whole {
 			t.Errorf("%s: covered whole: %t", name, whole)
 		}
+	}
+}
+
+// TestIPsecRefusals: policies that are about some clients name them, all of these policies are found,
+// and each of them is the same for all services.
+func TestIPsecRefusals(t *testing.T) {
+	t.Parallel()
+	const all = "0.0.0.0/0"
+	list := []IPsecPolicy{
+		ipsecPolicyOf(all, "9.9.9.0/24", IPsecRefuse, 0), ipsecPolicyOf(all, "9.9.10.0/24", IPsecRefuse, 0),
+		ipsecPolicyOf("10.0.0.0/8", "31.31.31.0/24", IPsecRefuse, 0), ipsecPolicyOf(all, "31.31.31.1/32", IPsecAllow, 0),
+	}
+	want := map[IPsecRefusal]bool{
+		{Policy: "0.0.0.0/0 9.9.9.0/24", Clients: netip.MustParsePrefix("9.9.9.0/24"), Answers: true}:   true,
+		{Policy: "0.0.0.0/0 9.9.10.0/24", Clients: netip.MustParsePrefix("9.9.10.0/24"), Answers: true}: true,
+		{Policy: "10.0.0.0/8 31.31.31.0/24", Clients: netip.MustParsePrefix("10.0.0.0/8")}:              true,
+	}
+	got := map[IPsecRefusal]bool{}
+	for _, vip := range []string{"20.20.20.1", "20.20.20.2"} {
+		s := Service{Key: Key{VIP: netip.MustParseAddr(vip), Port: 80, Protocol: TCP}}
+		for _, flow := range s.IPsecFlows(Endpoint{Addr: netip.MustParseAddr("31.31.31.1"), Port: 8080}, netip.Addr{}) {
+			for _, r := range IPsecRefusals(list, &flow) {
+				got[r] = true
+			}
+		}
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -169,12 +170,9 @@ func (f *followedPolicies) any() bool {
 	return p != nil && len(p.list) > 0
 }
 
-// refusal is the policy that refuses packets of a service to or from an endpoint, and since when.
-func (f *followedPolicies) refusal(s *lb.Service, e lb.Endpoint) (r lb.IPsecRefusal, since time.Time, ok bool) {
+// refusals yields the policies that refuse packets of a service to or from an endpoint.
+func (f *followedPolicies) refusals(s *lb.Service, e lb.Endpoint, yield func(lb.IPsecRefusal)) {
 	p := f.Load()
-	if p == nil || len(p.list) == 0 {
-		return r, since, false
-	}
 	var source netip.Addr
 	if f.source != nil {
 		source = f.source(e.Addr)
@@ -183,38 +181,90 @@ func (f *followedPolicies) refusal(s *lb.Service, e lb.Endpoint) (r lb.IPsecRefu
 		if (p.local[e.Addr] || e.Addr.IsLoopback()) && flow.Destination.Contains(e.Addr) && !flow.Arrives {
 			continue
 		}
-		found, some := lb.FindIPsecRefusal(p.list, &flow)
-		if some && (!ok || found.Whole && !r.Whole) {
-			r, ok = found, true
+		for _, r := range lb.IPsecRefusals(p.list, &flow) {
+			yield(r)
 		}
 	}
-	return r, p.since, ok
 }
 
-// IPsecRefused are the endpoints of a service whose packets a policy of IPsec refuses.
+// refusal is the policy that refuses packets of a service to or from an endpoint, and since when. One
+// that refuses all of them is preferred.
+func (f *followedPolicies) refusal(s *lb.Service, e lb.Endpoint) (r lb.IPsecRefusal, since time.Time, ok bool) {
+	if !f.any() {
+		return r, since, false
+	}
+	f.refusals(s, e, func(found lb.IPsecRefusal) {
+		if !ok || found.Whole && !r.Whole {
+			r, ok = found, true
+		}
+	})
+	return r, f.Load().since, ok
+}
+
+// IPsecRefused is an endpoint of a service whose packets a policy of IPsec refuses; of some clients
+// only, it is the first one of all that the policy is about.
 type IPsecRefused struct {
 	Service  lb.Key
 	Endpoint netip.AddrPort
 	lb.IPsecRefusal
 }
 
-// Refused lists the endpoints whose packets policies refuse, in the order of services; at most so
-// many.
+// About is the endpoint's address, or the clients whose packets alone are refused.
+func (r *IPsecRefused) About() string {
+	if !r.Whole && r.Clients.IsValid() {
+		return r.Clients.String()
+	}
+	return r.Endpoint.Addr().String()
+}
+
+// Packets names the packets that are refused.
+func (r *IPsecRefused) Packets() string {
+	switch {
+	case r.Whole:
+		return fmt.Sprintf("packets of service %s to endpoint %s, or its answers,", r.Service, r.Endpoint)
+	case r.Clients.IsValid() && r.Answers:
+		return fmt.Sprintf("answers to clients in %s", r.Clients)
+	case r.Clients.IsValid():
+		return fmt.Sprintf("packets from clients in %s, such as those of service %s to endpoint %s,", r.Clients, r.Service, r.Endpoint)
+	}
+	return fmt.Sprintf("some packets of service %s to endpoint %s, or of its answers,", r.Service, r.Endpoint)
+}
+
+// Refused lists the endpoints all of whose packets policies refuse, in the order of services, and each
+// policy that refuses packets of some clients; at most so many.
 func (i *IPsec) Refused(most int) (list []IPsecRefused) {
 	if !i.known.any() {
 		return nil
 	}
-	for s := range i.desired.Services.All(i.desired.Snapshot()) {
+	told := map[lb.IPsecRefusal]bool{} // of some clients: once for all services
+	for s := range i.desired.Services.EachShared(i.desired.Snapshot()) {
 		for _, e := range s.Endpoints {
-			r, _, refused := i.known.refusal(&s, e)
-			if !refused {
-				continue
-			}
-			if list = append(list, IPsecRefused{s.Key, e.AddrPort(), r}); len(list) == most {
-				return list
+			for _, r := range i.known.untold(s, e, told) {
+				if list = append(list, IPsecRefused{s.Key, e.AddrPort(), r}); len(list) == most {
+					return list
+				}
 			}
 		}
 	}
+	return list
+}
+
+// untold lists the policies that refuse packets of a service to or from an endpoint: one that refuses
+// all, or else those that refuse some and are not in told yet.
+func (f *followedPolicies) untold(s *lb.Service, e lb.Endpoint, told map[lb.IPsecRefusal]bool) (list []lb.IPsecRefusal) {
+	r, _, ok := f.refusal(s, e)
+	switch {
+	case !ok:
+		return nil
+	case r.Whole:
+		return []lb.IPsecRefusal{r}
+	}
+	f.refusals(s, e, func(r lb.IPsecRefusal) {
+		if !told[r] {
+			told[r] = true
+			list = append(list, r)
+		}
+	})
 	return list
 }
 

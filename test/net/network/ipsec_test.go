@@ -123,9 +123,9 @@ type ipsecCase struct {
 	name    string
 	do      string // %[1]s: endpoint, %[2]s: VIP, %[3]s: network of the client, %[4]s: all addresses
 	undo    string
-	answers bool // the policy covers answers to clients, not the way to the endpoint
-	partial bool // the policy covers some clients only: the endpoint is not down
-	text    string
+	answers bool   // the policy covers answers to clients, not the way to the endpoint
+	partial bool   // the policy covers some clients only: the endpoint is not down
+	text    string // of the finding; %s: network of the client, if partial
 }
 
 func ipsecCases() []ipsecCase {
@@ -139,8 +139,9 @@ func ipsecCases() []ipsecCase {
 		{name: "forward block", do: "ip xfrm policy add dir fwd dst %[1]s action block", undo: flush, text: "dir fwd action block"},
 		{name: "forward default block", do: "ip xfrm policy setdefault fwd block", undo: "ip xfrm policy setdefault fwd accept", text: "default fwd block"},
 		{name: "answers", do: "ip xfrm policy add dir out src %[2]s tmpl proto esp mode transport", undo: flush, answers: true, text: "tmpl"},
-		{name: "answers to some", do: "ip xfrm policy add dir out src %[2]s dst %[3]s tmpl proto esp mode transport", undo: flush, answers: true, partial: true},
-		{name: "some clients", do: "ip xfrm policy add dir out src %[3]s dst %[1]s action block", undo: flush, partial: true},
+		{name: "answers to some", do: "ip xfrm policy add dir out src %[2]s dst %[3]s tmpl proto esp mode transport", undo: flush, answers: true, partial: true, text: "answers to clients in %s are refused"},
+		{name: "site to site", do: "ip xfrm policy add dir out src %[4]s dst %[3]s tmpl proto esp mode transport", undo: flush, answers: true, partial: true, text: "answers to clients in %s are refused"},
+		{name: "some clients", do: "ip xfrm policy add dir out src %[3]s dst %[1]s action block", undo: flush, partial: true, text: "packets from clients in %s, such as"},
 	}
 }
 
@@ -225,13 +226,20 @@ func (c *ipsecCase) check(t *testing.T, r *rig.Rig, vip string, args []any, ours
 			t.Errorf("%s: nothing was dropped as ipsec-policy", c.name)
 		}
 	}
-	if !c.partial {
+	text := c.text
+	if c.partial {
+		text = fmt.Sprintf(c.text, args[2])
+	} else {
 		r.EventuallyShows("get lb -o wide", "down")
-		r.EventuallyShows("get status --failed -o json", "IPsec policy", c.text)
+		r.EventuallyShows("get status --failed -o json", "IPsec policy", text)
 	}
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
-		if out, _ := r.Command("doctor"); strings.Count(out, "are refused") != 1 || !strings.Contains(out, c.text) {
+		if out, _ := r.Command("doctor"); strings.Count(out, "are refused") != 1 || !strings.Contains(out, text) {
 			return fmt.Errorf("doctor does not name the policy, or twice: %s", out)
+		}
+		out, _ := r.Command("get", "status", "--failed", "-o", "json") // as the log has them
+		if c.partial && (strings.Count(out, "are refused") != 1 || !strings.Contains(out, text)) {
+			return fmt.Errorf("the problem is not listed once: %s", out)
 		}
 		return nil
 	})
