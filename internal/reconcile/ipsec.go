@@ -225,7 +225,8 @@ func (r *IPsecRefused) Packets() string {
 	case r.Clients.IsValid() && r.Answers:
 		return fmt.Sprintf("answers to clients in %s", r.Clients)
 	case r.Clients.IsValid():
-		return fmt.Sprintf("packets from clients in %s, such as those of service %s to endpoint %s,", r.Clients, r.Service, r.Endpoint)
+		return fmt.Sprintf("packets from clients in %s, such as those of service %s to endpoint %s,",
+			r.Clients, r.Service, r.Endpoint)
 	}
 	return fmt.Sprintf("some packets of service %s to endpoint %s, or of its answers,", r.Service, r.Endpoint)
 }
@@ -250,7 +251,7 @@ func (i *IPsec) Refused(most int) (list []IPsecRefused) {
 }
 
 // untold lists the policies that refuse packets of a service to or from an endpoint: one that refuses
-// all, or else those that refuse some and are not in told yet.
+// all, or else each that refuses some and is not in told yet.
 func (f *followedPolicies) untold(s *lb.Service, e lb.Endpoint, told map[lb.IPsecRefusal]bool) (list []lb.IPsecRefusal) {
 	r, _, ok := f.refusal(s, e)
 	switch {
