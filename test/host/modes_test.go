@@ -111,7 +111,8 @@ func (n *network) createServices() {
 				fmt.Sprintf("%d:%d", m.httpPort(), httpPort),
 				fmt.Sprintf("%d:%[1]d --probetype=none", iperfPort),
 			} {
-				fmt.Fprintf(&script, "loxicmd create lb %s --tcp=%s %s --endpoints=%s\n",
+				// an emulated machine may lose its turn for seconds
+				fmt.Fprintf(&script, "loxicmd --timeout=2m create lb %s --tcp=%s %s --endpoints=%s\n",
 					address, ports, m.flags, strings.Join(endpoints, ","))
 			}
 		}

@@ -5,6 +5,7 @@ package host
 func (n *network) checkTags() {
 	n.t.Helper()
 	n.run(`
+	trap 'ip link del tagged2; ip link del inner' EXIT
 	eventually() {
 		i=0
 		until "$@"; do
@@ -15,7 +16,7 @@ func (n *network) checkTags() {
 	}
 	with() { ip link show $1 | grep -q xdp; }
 	without() { ! with $1; }
-	told() { loxicmd get status | grep -q "XDP is not attached to $1: it has VLAN interfaces"; }
+	told() { loxicmd get status -o json | grep -q "XDP is not attached to $1: it has VLAN interfaces"; }
 	shown() { loxicmd get port $1 -o json | grep -q "\"xdp\": *\"$2"; }
 	ip link add inner type veth peer name outer
 	ip link set inner up
@@ -30,7 +31,5 @@ func (n *network) checkTags() {
 	shown front native
 	ip link del tagged
 	eventually with inner
-	eventually shown inner native
-	ip link del tagged2
-	ip link del inner`)
+	eventually shown inner native`)
 }
