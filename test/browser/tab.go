@@ -174,3 +174,21 @@ func (t *Tab) Screenshot() (image.Image, []byte, error) {
 	picture, err := png.Decode(bytes.NewReader(shot.Data))
 	return picture, shot.Data, err
 }
+
+// Busy returns how long the page's main thread has been on a CPU. It does not count what other
+// processes of the machine take.
+func (t *Tab) Busy() (time.Duration, error) {
+	var out struct {
+		Metrics []struct {
+			Name  string
+			Value float64
+		}
+	}
+	err := errors.Join(t.call("Performance.enable", anything{}, nil), t.call("Performance.getMetrics", anything{}, &out))
+	for _, m := range out.Metrics {
+		if m.Name == "ThreadTime" {
+			return time.Duration(m.Value * float64(time.Second)), err
+		}
+	}
+	return 0, errors.Join(err, errors.New("the browser has no metric ThreadTime"))
+}
