@@ -41,9 +41,9 @@ test: build ## all tests, as root, under the race detector what it can see; RUN=
 test-long: build ## tests that take minutes, and a gigabyte: held connections, a kill before every step of the daemon
 	@tools/setup test
 	$(GO) test -count=1 -timeout 60m -v -p 1 ./test/net/... -run '$(or $(RUN),TestHeldPorts|TestKilled|TestSoak|TestUndisturbed)' -long
-	$(if $(RUN),,$(GO) test -count=1 -timeout 10m -v ./internal/datapath -run 'TestEndsOnce|TestRecycledMemory' -long)
-	$(if $(RUN),,$(GO) test -count=1 -timeout 10m -v ./internal/health -run TestCost -long)
-	$(if $(RUN),,$(GO) test -count=1 -timeout 10m -v ./internal/httpapi -run TestMemoryOfWorstBodies -long)
+	$(if $(RUN),,$(GO) test -count=1 -timeout 10m -v ./internal/kernel/datapath -run 'TestEndsOnce|TestRecycledMemory' -long)
+	$(if $(RUN),,$(GO) test -count=1 -timeout 10m -v ./internal/control/health -run TestCost -long)
+	$(if $(RUN),,$(GO) test -count=1 -timeout 10m -v ./internal/api/httpapi -run TestMemoryOfWorstBodies -long)
 
 soak: build ## ten minutes in which all that can come and go does, the daemon too; SECONDS=600
 	@tools/setup test
@@ -74,7 +74,7 @@ bench-guest: build-bench ## with IPVS, in a virtual machine whose clock counts i
 bench-packet: build-bench ## what each path through the program costs: time, instructions (in the same virtual machine), look-ups
 	@tools/setup kernels
 	@bench/guest/run packet bin/instructions.json
-	@$(GO) test ./internal/datapath -run '^$$' -bench Established -benchtime 1000x >bin/established.txt
+	@$(GO) test ./internal/kernel/datapath -run '^$$' -bench Established -benchtime 1000x >bin/established.txt
 	@bin/bench packet -instructions bin/instructions.json -established bin/established.txt
 
 bench-control: build-bench ## apply times, start-up, sweep, memory
@@ -101,7 +101,7 @@ vulnerabilities: ## govulncheck: known faults of the libraries that are used, wh
 fmt: ## format Go and C
 	@tools/setup build lint
 	$(GO) fmt ./...
-	find bpf internal/netnstest/faulty -name "*.[hc]" -print0 | xargs -0 clang-format-19 -i
+	find bpf test/netnstest/faulty -name "*.[hc]" -print0 | xargs -0 clang-format-19 -i
 
 generate: ## remake what is generated: BPF objects, their Go types, the REST API, docs/drop-reasons.md, docs/promises.md, docs/compatibility.md, docs/metrics.md, docs/fields.md, docs/events.md
 	@tools/setup build lint
@@ -109,13 +109,13 @@ generate: ## remake what is generated: BPF objects, their Go types, the REST API
 
 check-generated: generate ## fail if the committed generated files, or go.mod, are not what they are made to be
 	$(GO) mod tidy -diff
-	@git diff --exit-code --stat -- internal/datapath/bpf internal/netnstest/faulty internal/dropreason api/v1 docs/drop-reasons.md docs/promises.md docs/compatibility.md docs/metrics.md docs/fields.md docs/events.md
+	@git diff --exit-code --stat -- internal/kernel/datapath/bpf test/netnstest/faulty internal/kernel/dropreason api/v1 docs/drop-reasons.md docs/promises.md docs/compatibility.md docs/metrics.md docs/fields.md docs/events.md
 
 update: build ## write the expected values of tests anew; review the diff
 	UPDATE=1 $(GO) test -count=1 ./internal/... ./bench
 	$(GO) test -count=1 ./test/packet -update
 	$(GO) test -count=1 ./test/differential -run Documentation -update
-	$(GO) test -count=1 ./internal/datapath -run TestVerifierBudget -update-budget
+	$(GO) test -count=1 ./internal/kernel/datapath -run TestVerifierBudget -update-budget
 
 fuzz: ## every fuzz target for FUZZTIME=30s each
 	@tools/setup build

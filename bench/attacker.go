@@ -7,7 +7,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"loxilb/internal/netnstest"
+	"loxilb/test/netnstest"
 )
 
 // attacker is a host on a link of its own, behind which the balancer has the rest of the world. It sends a flood and takes

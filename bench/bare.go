@@ -11,7 +11,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 
-	"loxilb/internal/netnstest"
+	"loxilb/test/netnstest"
 )
 
 // bare is the least that a program at the tc hook can do, and so what no load balancer there can do better: the client speaks

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"loxilb/internal/netnstest"
+	"loxilb/test/netnstest"
 )
 
 // contender is a way from the client to the endpoints.

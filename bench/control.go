@@ -18,8 +18,8 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
-	"loxilb/internal/netnstest"
 	"loxilb/test/mapmemory"
+	"loxilb/test/netnstest"
 	"loxilb/test/packet/lab"
 )
 

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"loxilb/internal/netnstest"
+	"loxilb/test/netnstest"
 )
 
 // How long a flood is looked at beside its own time.

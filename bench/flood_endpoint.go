@@ -4,7 +4,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
-	"loxilb/internal/netnstest"
+	"loxilb/test/netnstest"
 )
 
 // newStandIn attaches a tc program that takes the flood's packets at an endpoint in the place of its stack: it answers SYNs as

@@ -10,7 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
-	"loxilb/internal/netnstest"
+	"loxilb/test/netnstest"
 )
 
 // newFloodGenerator makes a generator that writes templates by turns. It takes no memory for frames: their numbers are made of

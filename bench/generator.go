@@ -9,7 +9,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
-	"loxilb/internal/netnstest"
+	"loxilb/test/netnstest"
 )
 
 // generator sends frames out of a host's interface, as fast as the other side takes them: an XDP program that is run on

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"loxilb/internal/netnstest"
+	"loxilb/test/netnstest"
 )
 
 // iperfPort is iperf3's own. One endpoint serves: the control connection and all streams must meet at one.

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"loxilb/internal/netnstest"
+	"loxilb/test/netnstest"
 )
 
 // layout says which CPUs the parts of a rig may use. In the layout "one" all use all, as on one machine. In "pinned" each

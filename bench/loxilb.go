@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"loxilb/internal/netnstest"
+	"loxilb/test/netnstest"
 )
 
 // loxilbXDP has the other ends of the balancer's veths take frames from XDP first.

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"loxilb/internal/netnstest"
+	"loxilb/test/netnstest"
 )
 
 // machine is what numbers depend on besides the contenders.

@@ -13,7 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
-	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/kernel/datapath/bpf"
 )
 
 // programName is the program that packets of Ethernet interfaces run through.

@@ -7,7 +7,7 @@ import (
 	"regexp"
 	"strconv"
 
-	"loxilb/internal/netnstest"
+	"loxilb/test/netnstest"
 )
 
 // The ports of qperf: its own, where client and server agree on a test, and the one of the test's connection. One endpoint

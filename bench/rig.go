@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"loxilb/internal/netnstest"
+	"loxilb/test/netnstest"
 )
 
 // countsPort is where a server tells how much it has answered.

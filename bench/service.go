@@ -4,7 +4,7 @@ import (
 	"context"
 	"net/netip"
 
-	"loxilb/internal/netnstest"
+	"loxilb/test/netnstest"
 )
 
 // service is what a contender is to balance for a work.

@@ -8,7 +8,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 
-	"loxilb/internal/netnstest"
+	"loxilb/test/netnstest"
 )
 
 // goesOn is the label in tc programs behind which a packet is the host's.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"loxilb/internal/netnstest"
+	"loxilb/test/netnstest"
 )
 
 // work is something to measure. Its unit is a rate, or says that less is better.

@@ -2,7 +2,7 @@
 /*
  * maps.h - every map: key -> value, who writes, who reads.
  *
- * "user" is internal/datapath. Maps are pinned by name, so that a restarted
+ * "user" is internal/kernel/datapath. Maps are pinned by name, so that a restarted
  * daemon, or a new version of the programs, goes on with the same connections.
  */
 #ifndef LOXILB_MAPS_H

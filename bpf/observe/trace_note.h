@@ -14,7 +14,7 @@
 #include "maps.h"
 #include "packet/packet.h"
 
-/* Set by the compiler's -D (internal/datapath/bpf/gen.go). */
+/* Set by the compiler's -D (internal/kernel/datapath/bpf/gen.go). */
 #ifndef TRACING
 #define TRACING 0
 #endif

@@ -7,9 +7,9 @@ import (
 	"os/signal"
 	"syscall"
 
-	"loxilb/internal/build"
 	"loxilb/internal/cli"
 	"loxilb/internal/cli/session"
+	"loxilb/internal/host/build"
 )
 
 // version, and commit and date of the commit, are set by the linker.

@@ -4,11 +4,11 @@ import (
 	"errors"
 	"log/slog"
 
-	"loxilb/internal/compile"
-	"loxilb/internal/desired"
+	"loxilb/internal/control/compile"
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/store"
 	"loxilb/internal/event"
 	"loxilb/internal/lb"
-	"loxilb/internal/store"
 )
 
 // openState reads the desired state, and has every change of it checked against what the data path has room for.

@@ -10,9 +10,9 @@ import (
 	"os"
 
 	"loxilb/internal/config"
-	"loxilb/internal/datapath"
-	"loxilb/internal/datapath/decap"
-	"loxilb/internal/logs"
+	"loxilb/internal/kernel/datapath"
+	"loxilb/internal/kernel/datapath/decap"
+	"loxilb/internal/telemetry/logs"
 )
 
 // agent takes outer headers off until ctx ends.

@@ -5,8 +5,8 @@ import (
 	"os"
 	"time"
 
-	"loxilb/internal/health/probe"
-	"loxilb/internal/metrics"
+	"loxilb/internal/control/health/probe"
+	"loxilb/internal/telemetry/metrics"
 )
 
 // certificates are those that the API and these probes use, as their files have them now: they are read

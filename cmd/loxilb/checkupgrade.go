@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"io"
 
-	"loxilb/internal/datapath"
+	"loxilb/internal/kernel/datapath"
 )
 
 // checkUpgrade tells whether a start of this loxilb could take over what is pinned. It changes nothing, and a daemon may run.

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"loxilb/internal/datapath"
+	"loxilb/internal/kernel/datapath"
 )
 
 // TestVectors: programs that are right pass, and packets that do not come out as they should are named.

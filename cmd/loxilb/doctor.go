@@ -5,10 +5,10 @@ import (
 	"strings"
 	"time"
 
-	"loxilb/internal/compile"
-	"loxilb/internal/doctor"
+	"loxilb/internal/control/compile"
+	"loxilb/internal/control/servicestate"
+	"loxilb/internal/diagnose/doctor"
 	"loxilb/internal/lb"
-	"loxilb/internal/servicestate"
 )
 
 // examinedEndpoints bounds the endpoints to which ways are looked up.

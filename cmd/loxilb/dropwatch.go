@@ -10,11 +10,11 @@ import (
 	"strings"
 	"time"
 
-	"loxilb/internal/datapath/tables"
-	"loxilb/internal/dropreason"
-	"loxilb/internal/logs"
-	"loxilb/internal/netdev/diagnosis"
-	"loxilb/internal/netdev/neighbour"
+	"loxilb/internal/kernel/datapath/tables"
+	"loxilb/internal/kernel/dropreason"
+	"loxilb/internal/kernel/netdev/diagnosis"
+	"loxilb/internal/kernel/netdev/neighbour"
+	"loxilb/internal/telemetry/logs"
 )
 
 const (

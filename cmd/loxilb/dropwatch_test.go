@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"loxilb/internal/datapath/tables"
-	"loxilb/internal/dropreason"
-	"loxilb/internal/netdev/diagnosis"
-	"loxilb/internal/netdev/neighbour"
+	"loxilb/internal/kernel/datapath/tables"
+	"loxilb/internal/kernel/dropreason"
+	"loxilb/internal/kernel/netdev/diagnosis"
+	"loxilb/internal/kernel/netdev/neighbour"
 )
 
 // TestOwnDrops: each reason that the log warns of is one, and comes with what to do.

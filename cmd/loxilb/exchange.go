@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"loxilb/internal/control/status"
 	"loxilb/internal/event"
-	"loxilb/internal/status"
 )
 
 // Drops are looked at for watchedFor after programs took the place of those of another version. More than jumpLeast packets that were dropped for

@@ -11,15 +11,15 @@ import (
 	"runtime"
 	"syscall"
 
-	"loxilb/internal/build"
 	"loxilb/internal/config"
-	"loxilb/internal/datapath"
-	"loxilb/internal/datapath/pins"
-	"loxilb/internal/logring"
-	"loxilb/internal/logs"
-	"loxilb/internal/netdev"
-	"loxilb/internal/reconcile"
-	"loxilb/internal/store"
+	"loxilb/internal/control/reconcile"
+	"loxilb/internal/control/store"
+	"loxilb/internal/host/build"
+	"loxilb/internal/kernel/datapath"
+	"loxilb/internal/kernel/datapath/pins"
+	"loxilb/internal/kernel/netdev"
+	"loxilb/internal/telemetry/logring"
+	"loxilb/internal/telemetry/logs"
 )
 
 // version, and commit and date of the commit, are set by the linker.

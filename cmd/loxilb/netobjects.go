@@ -3,10 +3,10 @@ package main
 import (
 	"context"
 
-	"loxilb/internal/desired"
-	"loxilb/internal/netdev/objects"
-	"loxilb/internal/netobj"
-	"loxilb/internal/reconcile"
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/reconcile"
+	"loxilb/internal/kernel/netdev/objects"
+	"loxilb/internal/lb/netobj"
 )
 
 // netObjects are the loops of the objects of the kernel's network, by kind.

@@ -7,11 +7,11 @@ import (
 	"net/netip"
 
 	"loxilb/internal/announce"
-	"loxilb/internal/netdev"
-	"loxilb/internal/netdev/diagnosis"
-	"loxilb/internal/netdev/neighbour"
-	"loxilb/internal/reconcile"
-	"loxilb/internal/status"
+	"loxilb/internal/control/reconcile"
+	"loxilb/internal/control/status"
+	"loxilb/internal/kernel/netdev"
+	"loxilb/internal/kernel/netdev/diagnosis"
+	"loxilb/internal/kernel/netdev/neighbour"
 )
 
 // problems has what is wrong in the network be a status, until it is gone.

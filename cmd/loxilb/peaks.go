@@ -4,9 +4,9 @@ import (
 	"context"
 	"sync"
 
-	"loxilb/internal/desired"
+	"loxilb/internal/control/desired"
+	"loxilb/internal/diagnose/rates"
 	"loxilb/internal/lb"
-	"loxilb/internal/rates"
 )
 
 // peaks are the most connections that there were at once since the daemon began, as often as rates are read: of the

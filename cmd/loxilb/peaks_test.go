@@ -4,9 +4,9 @@ import (
 	"log/slog"
 	"testing"
 
-	"loxilb/internal/desired"
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
-	"loxilb/internal/store"
 )
 
 // TestPeaks: the most of all readings counts, of the table and of services with a limit, as long as these are there.

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"loxilb/internal/datapath"
-	"loxilb/internal/datapath/pins"
-	"loxilb/internal/netdev"
+	"loxilb/internal/kernel/datapath"
+	"loxilb/internal/kernel/datapath/pins"
+	"loxilb/internal/kernel/netdev"
 )
 
 // takePins locks the pin directory for this process, and removes what namespaces that are gone have left beside it.

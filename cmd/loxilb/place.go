@@ -5,7 +5,7 @@ import (
 	"os"
 	"strings"
 
-	"loxilb/internal/apisocket"
+	"loxilb/internal/host/apisocket"
 )
 
 // place is this start of the machine, and this network namespace.

@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"loxilb/internal/control/status"
 	"loxilb/internal/event"
 	"loxilb/internal/lb"
-	"loxilb/internal/status"
 )
 
 // Pressure is looked for every pressurePeriod, unless there can be none, and is over when it was not seen for pressureOver.

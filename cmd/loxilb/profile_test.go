@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"loxilb/internal/netnstest/labtest"
+	"loxilb/test/netnstest/labtest"
 )
 
 // A profile is whole once SIGHUP has come, and the process goes on.

@@ -5,11 +5,11 @@ import (
 	"path/filepath"
 	"time"
 
-	"loxilb/internal/compile"
+	"loxilb/internal/control/compile"
+	"loxilb/internal/kernel/netdev"
 	"loxilb/internal/lb"
-	"loxilb/internal/logs"
-	"loxilb/internal/netdev"
-	"loxilb/internal/record"
+	"loxilb/internal/telemetry/logs"
+	"loxilb/internal/telemetry/record"
 )
 
 const (

@@ -11,11 +11,11 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"loxilb/internal/compile"
-	"loxilb/internal/datapath"
-	"loxilb/internal/datapath/testrun"
+	"loxilb/internal/control/compile"
+	"loxilb/internal/kernel/datapath"
+	"loxilb/internal/kernel/datapath/testrun"
+	"loxilb/internal/kernel/netdev/sysctl"
 	"loxilb/internal/lb"
-	"loxilb/internal/netdev/sysctl"
 	"loxilb/internal/pkt"
 )
 

@@ -5,11 +5,11 @@ import (
 	"log/slog"
 	"time"
 
-	"loxilb/internal/desired"
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/servicestate"
+	"loxilb/internal/control/status"
 	"loxilb/internal/event"
 	"loxilb/internal/lb"
-	"loxilb/internal/servicestate"
-	"loxilb/internal/status"
 )
 
 const (

@@ -9,9 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"loxilb/internal/control/servicestate"
 	"loxilb/internal/event"
 	"loxilb/internal/lb"
-	"loxilb/internal/servicestate"
 )
 
 // TestUnserved: a service that stops serving clients has one line and one event, and one more when

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 
+	"loxilb/internal/control/reconcile"
+	"loxilb/internal/control/status"
+	"loxilb/internal/diagnose/verify"
 	"loxilb/internal/lb"
-	"loxilb/internal/reconcile"
-	"loxilb/internal/status"
-	"loxilb/internal/verify"
 )
 
 // verifier compares, from the top down: objects with what the parts of the daemon have of them, and these with the kernel.

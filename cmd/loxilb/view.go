@@ -6,17 +6,17 @@ import (
 	"log/slog"
 	"net/netip"
 
-	"loxilb/internal/compile"
-	"loxilb/internal/datapath"
-	"loxilb/internal/datapath/attach"
-	"loxilb/internal/datapath/bpf"
-	"loxilb/internal/desired"
+	"loxilb/internal/control/compile"
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/reconcile"
+	"loxilb/internal/control/status"
+	"loxilb/internal/kernel/datapath"
+	"loxilb/internal/kernel/datapath/attach"
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/netdev"
+	"loxilb/internal/kernel/netdev/session"
 	"loxilb/internal/lb"
-	"loxilb/internal/metrics"
-	"loxilb/internal/netdev"
-	"loxilb/internal/netdev/session"
-	"loxilb/internal/reconcile"
-	"loxilb/internal/status"
+	"loxilb/internal/telemetry/metrics"
 )
 
 // view is the data path as the API and the metrics read it.

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"loxilb/internal/event"
-	"loxilb/internal/netdev"
-	"loxilb/internal/netdev/retry"
+	"loxilb/internal/kernel/netdev"
+	"loxilb/internal/kernel/netdev/retry"
 )
 
 const (

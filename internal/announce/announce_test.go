@@ -19,9 +19,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"loxilb/internal/event"
-	"loxilb/internal/netdev"
-	"loxilb/internal/netnstest"
-	"loxilb/internal/netnstest/labtest"
+	"loxilb/internal/kernel/netdev"
+	"loxilb/test/netnstest"
+	"loxilb/test/netnstest/labtest"
 )
 
 const patience = 20 * time.Second

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"loxilb/internal/build"
 	"loxilb/internal/cli"
 	"loxilb/internal/cli/clitest"
 	"loxilb/internal/cli/session"
+	"loxilb/internal/host/build"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"

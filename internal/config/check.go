@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"loxilb/internal/apisocket"
+	"loxilb/internal/host/apisocket"
 )
 
 // maxHalfOpen is such that half-open connections of both kinds, half as many again of known clients included, leave room.

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/spf13/pflag"
 
-	"loxilb/internal/apisocket"
+	"loxilb/internal/host/apisocket"
 )
 
 // run parses a command line as the daemon does.

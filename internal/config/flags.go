@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"loxilb/internal/apisocket"
+	"loxilb/internal/host/apisocket"
 )
 
 // socketAuto is the --socket that loxicmd finds by itself.

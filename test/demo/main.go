@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"loxilb/internal/netnstest"
+	"loxilb/test/netnstest"
 )
 
 // keptName names what `make demo KEEP=1` leaves standing.

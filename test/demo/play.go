@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"loxilb/internal/netnstest"
+	"loxilb/test/netnstest"
 )
 
 // The service of the demo.

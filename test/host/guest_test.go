@@ -19,7 +19,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
-	"loxilb/internal/netnstest"
+	"loxilb/test/netnstest"
 )
 
 // card is a virtio-net card of the guest. Its other side is a tap of the same name in a namespace.

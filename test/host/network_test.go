@@ -11,8 +11,8 @@ import (
 
 	"github.com/cilium/ebpf/link"
 
-	"loxilb/internal/netnstest"
-	"loxilb/internal/netnstest/labtest"
+	"loxilb/test/netnstest"
+	"loxilb/test/netnstest/labtest"
 )
 
 // The network:

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"loxilb/internal/netnstest"
+	"loxilb/test/netnstest"
 )
 
 // wire checks the frames that leave the guest, as a network card would have to send them. Peers

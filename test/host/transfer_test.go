@@ -12,8 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"loxilb/internal/netnstest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
 )
 
 // What is transferred. An emulated machine forwards a few MB/s at worst.

@@ -16,9 +16,9 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 
-	"loxilb/internal/netnstest"
-	"loxilb/internal/netnstest/labtest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
+	"loxilb/test/netnstest/labtest"
 )
 
 type object = map[string]any

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"loxilb/internal/netnstest"
+	"loxilb/test/netnstest"
 )
 
 // answerBytes is how long an answer of a pod is: some packets.

@@ -17,8 +17,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"loxilb/internal/netnstest"
-	"loxilb/internal/netnstest/labtest"
+	"loxilb/test/netnstest"
+	"loxilb/test/netnstest/labtest"
 )
 
 // bootPatience is how long a Debian may take to boot, and to end.

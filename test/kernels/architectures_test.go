@@ -27,7 +27,7 @@ func goCommand(arch string, args ...string) *exec.Cmd {
 // is built before.
 func TestRefusedMachines(t *testing.T) {
 	t.Parallel()
-	const machine, programs = "loxilb/internal/datapath/bpf/machine", "loxilb/internal/datapath/bpf"
+	const machine, programs = "loxilb/internal/kernel/datapath/bpf/machine", "loxilb/internal/kernel/datapath/bpf"
 	const says = `"loxilb is for little-endian 64-bit machines: amd64 and arm64"`
 	for _, arch := range []string{"s390x", "ppc64", "mips64", "386"} {
 		out, err := goCommand(arch, "build", machine).CombinedOutput()

@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"loxilb/internal/netdev"
+	"loxilb/internal/kernel/netdev"
 )
 
 const document = "../../docs/kernels.md"

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"loxilb/internal/control/maglev"
 	"loxilb/internal/lb"
-	"loxilb/internal/maglev"
 	"loxilb/test/packet/lab"
 )
 

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"loxilb/internal/datapath/testrun"
+	"loxilb/internal/kernel/datapath/testrun"
 	"loxilb/internal/lb"
 	"loxilb/internal/pkt"
 	"loxilb/test/packet/lab"

@@ -7,8 +7,8 @@ import (
 	"runtime"
 	"testing"
 
-	"loxilb/internal/datapath/bpf"
-	"loxilb/internal/datapath/dptest"
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/lb"
 	"loxilb/internal/pkt"
 	"loxilb/test/packet/lab"

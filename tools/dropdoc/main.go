@@ -1,4 +1,4 @@
-// Command dropdoc writes docs/drop-reasons.md from the comments of the enums in bpf/abi.h, and internal/dropreason from these and from what
+// Command dropdoc writes docs/drop-reasons.md from the comments of the enums in bpf/abi.h, and internal/kernel/dropreason from these and from what
 // docs/operations.md says to do, so that documents, metric labels, answers of the API and the program cannot say different things.
 package main
 
@@ -42,7 +42,7 @@ func run(root string) error {
 	}
 	return errors.Join(
 		os.WriteFile(filepath.Join(root, "docs/drop-reasons.md"), []byte(text), 0o644),
-		os.WriteFile(filepath.Join(root, "internal/dropreason/reasons.gen.go"), code, 0o644),
+		os.WriteFile(filepath.Join(root, "internal/kernel/dropreason/reasons.gen.go"), code, 0o644),
 	)
 }
 

@@ -7,7 +7,7 @@ import (
 	"os"
 	"strings"
 
-	"loxilb/internal/metrics"
+	"loxilb/internal/telemetry/metrics"
 )
 
 //go:generate go run . -intro intro.md -out ../../docs/metrics.md

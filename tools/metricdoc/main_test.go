@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"loxilb/internal/metrics"
+	"loxilb/internal/telemetry/metrics"
 )
 
 // TestReference: each metric has its row, once.

@@ -14,9 +14,9 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
-	"loxilb/internal/bundle"
 	"loxilb/internal/cli/session"
-	"loxilb/internal/doctor"
+	"loxilb/internal/diagnose/bundle"
+	"loxilb/internal/diagnose/doctor"
 )
 
 const (

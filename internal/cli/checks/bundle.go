@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"loxilb/internal/bundle"
 	"loxilb/internal/cli/session"
+	"loxilb/internal/diagnose/bundle"
 )
 
 // bundleTime bounds how long a bundle takes in all.

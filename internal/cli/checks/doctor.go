@@ -13,7 +13,7 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/cli/session"
-	"loxilb/internal/doctor"
+	"loxilb/internal/diagnose/doctor"
 )
 
 // exitWrong is how doctor exits when something is wrong for certain.

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"loxilb/internal/bundle"
+	"loxilb/internal/diagnose/bundle"
 )
 
 // machineParts are what the machine tells: files of the kernel, and what programs print that are there.

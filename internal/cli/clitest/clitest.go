@@ -15,9 +15,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"loxilb/internal/build"
 	"loxilb/internal/cli"
 	"loxilb/internal/cli/session"
+	"loxilb/internal/host/build"
 )
 
 // Success is the contract's answer to a change.

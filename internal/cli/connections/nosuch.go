@@ -5,9 +5,9 @@ import (
 	"slices"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/listing"
 	"loxilb/internal/cli/session"
 	"loxilb/internal/lb"
-	"loxilb/internal/listing"
 )
 
 // checkService returns an error if neither a service nor a connection has the name or key that the

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/manifest"
 	"loxilb/internal/cli/session"
-	"loxilb/internal/manifest"
 )
 
 // fileHelp says what files of objects are.

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"loxilb/internal/api/manifest"
 	"loxilb/internal/cli/session"
-	"loxilb/internal/manifest"
 )
 
 // maxFile is how many bytes of a file are read: what the server takes in one request.

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"loxilb/internal/ipconfig"
+	"loxilb/internal/cli/ipconfig"
 )
 
 // replaceFolder writes a folder so that there is always a whole one by its name, and keeps the former one with .bk behind its name.

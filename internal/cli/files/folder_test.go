@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"loxilb/internal/ipconfig"
+	"loxilb/internal/cli/ipconfig"
 )
 
 // saved are the files of a folder that has one line, as replaceFolder takes them.

@@ -9,10 +9,10 @@ import (
 	"sigs.k8s.io/yaml"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/manifest"
+	"loxilb/internal/cli/importer"
 	"loxilb/internal/cli/session"
-	"loxilb/internal/importer"
 	"loxilb/internal/lb"
-	"loxilb/internal/manifest"
 )
 
 func importCommand(o *session.Options) *cobra.Command {

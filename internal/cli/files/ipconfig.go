@@ -15,9 +15,9 @@ import (
 	"github.com/spf13/pflag"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/manifest"
+	"loxilb/internal/cli/ipconfig"
 	"loxilb/internal/cli/session"
-	"loxilb/internal/ipconfig"
-	"loxilb/internal/manifest"
 )
 
 // ipconfigFolder is the contract's folder of what interfaces are configured by, below that of its files.

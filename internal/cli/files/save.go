@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/manifest"
 	"loxilb/internal/cli/session"
 	"loxilb/internal/contract"
-	"loxilb/internal/manifest"
 )
 
 // savedFiles are the contract's files, and the list that each holds.

@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/manifest"
 	"loxilb/internal/lb"
-	"loxilb/internal/manifest"
 )
 
 // worded is a property that the REST contract has as a number, and that files write as a word.

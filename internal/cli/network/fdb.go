@@ -8,7 +8,7 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/cli/session"
-	"loxilb/internal/netobj"
+	"loxilb/internal/lb/netobj"
 )
 
 func createFDB(o *session.Options) *cobra.Command {

@@ -10,7 +10,7 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/cli/session"
-	"loxilb/internal/netobj"
+	"loxilb/internal/lb/netobj"
 )
 
 // vlanMemberAliases are the contract's.

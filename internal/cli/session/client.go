@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	v1 "loxilb/api/v1"
-	"loxilb/internal/apisocket"
+	"loxilb/internal/host/apisocket"
 )
 
 // TokenFile is where the contract's login leaves a token. Anybody can make a file there: only one that belongs to

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 
-	"loxilb/internal/build"
+	"loxilb/internal/host/build"
 )
 
 // Exit codes of loxicmd.

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 
-	"loxilb/internal/listing"
+	"loxilb/internal/api/listing"
 )
 
 // chunk is how many rows are held to find the widths of columns.

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/listing"
 	"loxilb/internal/lb"
-	"loxilb/internal/listing"
 )
 
 // Kind is what loxicmd knows of a kind of objects T that the server lists in an L.

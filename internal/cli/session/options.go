@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"loxilb/internal/apisocket"
+	"loxilb/internal/host/apisocket"
 )
 
 // Options are the flags of every command.

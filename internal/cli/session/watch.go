@@ -10,7 +10,7 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
-	"loxilb/internal/listing"
+	"loxilb/internal/api/listing"
 )
 
 // watchPause is how long changes are gathered before they are shown.

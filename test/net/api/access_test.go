@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"loxilb/internal/netnstest"
-	"loxilb/internal/netnstest/labtest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
+	"loxilb/test/netnstest/labtest"
 )
 
 // newDaemon starts a daemon in a namespace without any network but loopback.

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
-	"loxilb/internal/netnstest/labtest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest/labtest"
 )
 
 // TestRoom: thousands of services with tables of hashes are applied and disturb nobody, and what would need more than

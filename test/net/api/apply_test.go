@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"loxilb/internal/netnstest/labtest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest/labtest"
 )
 
 // TestConfirmKilled: a change that nobody confirms is undone although the daemon was killed before its time; what was confirmed stays. What

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"loxilb/internal/manifest"
+	"loxilb/internal/api/manifest"
 	"loxilb/test/net/rig"
 )
 

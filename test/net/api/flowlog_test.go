@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"loxilb/internal/netnstest"
-	"loxilb/internal/netnstest/labtest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
+	"loxilb/test/netnstest/labtest"
 )
 
 // TestFlowLog: what a connection becomes is in the file, a line for each event, and so it is after a restart.

@@ -10,9 +10,9 @@ import (
 	"testing"
 
 	v1 "loxilb/api/v1"
-	"loxilb/internal/desired"
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
-	"loxilb/internal/store"
 	"loxilb/test/net/rig"
 )
 

@@ -15,10 +15,10 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
-	"loxilb/internal/compile/ruletest"
+	"loxilb/internal/control/compile/ruletest"
 	"loxilb/internal/lb"
-	"loxilb/internal/netnstest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
 )
 
 // TestRulesScale: the most firewall rules there may be, as hostile as they come, are in force a moment after

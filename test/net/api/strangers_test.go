@@ -19,8 +19,8 @@ import (
 	"testing"
 	"time"
 
-	"loxilb/internal/netnstest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
 )
 
 // TestIdleStrangers: sockets that strangers leave idle, of several sources and both IP versions, with half a request

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"loxilb/internal/netnstest/labtest"
+	"loxilb/test/netnstest/labtest"
 )
 
 // Users of the API log in, may do what their roles may, and their tokens outlive a daemon that is killed; root needs none by the socket, and

@@ -6,9 +6,9 @@ import (
 	"regexp"
 	"testing"
 
-	"loxilb/internal/netnstest"
-	"loxilb/internal/netnstest/labtest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
+	"loxilb/test/netnstest/labtest"
 )
 
 // Who watches is told of a connection from its first packet to its end, what it counted, and who closed it.

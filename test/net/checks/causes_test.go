@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"loxilb/internal/netnstest/labtest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest/labtest"
 )
 
 // TestCauses: of an endpoint that clients do not reach, or not with large packets, doctor names the cause: a server that is stopped, a firewall that drops in silence, a

@@ -13,8 +13,8 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"loxilb/internal/netnstest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
 )
 
 // exitCode is that of a command line.

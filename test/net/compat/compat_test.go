@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"loxilb/internal/netnstest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
 )
 
 // TestCompat: a manifest's options and a file that the existing loxilb saved are all that the daemon needs. Other machines reach the API, and

@@ -12,9 +12,9 @@ import (
 	"strings"
 	"testing"
 
-	"loxilb/internal/netnstest"
-	"loxilb/internal/netnstest/labtest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
+	"loxilb/test/netnstest/labtest"
 )
 
 // TestDocs runs the commands of the documents, in the order written, each document on a balancer of its own: lines that are indented by four
@@ -131,7 +131,7 @@ func (d document) prepare(t *testing.T, r *rig.Rig, dir string) {
 	t.Helper()
 	switch d.name {
 	case "docs/import.md":
-		if err := os.CopyFS(dir, os.DirFS(filepath.Join(rig.Root, "internal/importer/testdata"))); err != nil {
+		if err := os.CopyFS(dir, os.DirFS(filepath.Join(rig.Root, "internal/cli/importer/testdata"))); err != nil {
 			t.Fatal(err)
 		}
 	case "docs/configuration.md":

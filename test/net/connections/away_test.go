@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"loxilb/internal/netnstest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
 )
 
 // TestAway: after the daemon was killed, every new client of TCP, UDP and ICMP is served, for as

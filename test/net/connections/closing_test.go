@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"loxilb/internal/netnstest/labtest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest/labtest"
 )
 
 // P36 who deletes a service cuts no connection in silence: both ends of each are told by a RST that counts

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"loxilb/internal/netnstest/labtest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest/labtest"
 )
 
 // connectionsAt are the connections, all of one service, that a server sees at this endpoint's address.

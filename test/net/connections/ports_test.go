@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"loxilb/internal/netnstest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
 )
 
 // TestHeldPorts: of 70,000 connections to one endpoint at once, 64,000 have a source port of the one address that mode

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"loxilb/internal/netnstest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
 )
 
 // wantRefused fails the test unless sending to the address is refused at once.

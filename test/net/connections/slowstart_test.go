@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"loxilb/internal/netnstest/labtest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest/labtest"
 )
 
 // P42 an endpoint that comes back gets a tenth of its share of new connections at first, and all of it after the time that the service

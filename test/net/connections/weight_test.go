@@ -6,8 +6,8 @@ import (
 	"net"
 	"testing"
 
-	"loxilb/internal/netnstest/labtest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest/labtest"
 )
 
 // P35 a weight that is set changes where new connections go, in the services that are meant, and disturbs none that is there

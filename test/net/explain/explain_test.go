@@ -13,8 +13,8 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
-	"loxilb/internal/netnstest/labtest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest/labtest"
 )
 
 // example is a question, and what the answer says.

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"testing"
 
-	"loxilb/internal/netnstest/labtest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest/labtest"
 )
 
 // eventuallyServe waits until new connections go to these servers, each of them, and to no others.

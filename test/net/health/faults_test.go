@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"loxilb/internal/netnstest"
-	"loxilb/internal/netnstest/faulty"
-	"loxilb/internal/netnstest/labtest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
+	"loxilb/test/netnstest/faulty"
+	"loxilb/test/netnstest/labtest"
 )
 
 // wired is a rig whose links to the balancer are wires that can have faults.

@@ -16,9 +16,9 @@ import (
 	"github.com/miekg/dns"
 	"github.com/quic-go/quic-go"
 
-	"loxilb/internal/netnstest"
-	"loxilb/internal/netnstest/labtest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
+	"loxilb/test/netnstest/labtest"
 )
 
 // soon is how long it may take from an endpoint's end until its flows are with others.

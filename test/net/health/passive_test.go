@@ -12,10 +12,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"loxilb/internal/netnstest/faulty"
-	"loxilb/internal/netnstest/labtest"
 	"loxilb/internal/pkt"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest/faulty"
+	"loxilb/test/netnstest/labtest"
 )
 
 // passiveRig has three endpoints of which nobody has probes, and that have answered.

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
-	"loxilb/internal/netnstest/labtest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest/labtest"
 )
 
 // TestViewsAgree: each view of a service tells the same states of it and of its endpoints.

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"loxilb/internal/netnstest/labtest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest/labtest"
 	"loxilb/test/steps"
 )
 

@@ -12,9 +12,9 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"loxilb/internal/netnstest"
-	"loxilb/internal/netnstest/labtest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
+	"loxilb/test/netnstest/labtest"
 )
 
 // lone is a host with one link to another, and a daemon without an API whose pins are beside those of others of the test.

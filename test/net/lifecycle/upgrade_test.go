@@ -7,8 +7,8 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"loxilb/internal/netnstest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
 )
 
 // TestCheckUpgrade: --check-upgrade says whether a start could take over, beside a daemon that goes on; a start that could not says what would be

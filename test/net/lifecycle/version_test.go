@@ -18,9 +18,9 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
-	"loxilb/internal/netnstest"
-	"loxilb/internal/netnstest/labtest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
+	"loxilb/test/netnstest/labtest"
 )
 
 // otherFlag names a directory with loxilb and loxicmd of another version, whose maps have the same layout.
@@ -33,7 +33,7 @@ func otherVersion(t *testing.T) string {
 	if dir := flag.Lookup(otherFlag).Value.String(); dir != "" {
 		return dir
 	}
-	object, err := os.ReadFile(filepath.Join(rig.Root, "internal/datapath/bpf/tc_bpfel.o"))
+	object, err := os.ReadFile(filepath.Join(rig.Root, "internal/kernel/datapath/bpf/tc_bpfel.o"))
 	if err != nil {
 		t.Fatal(err)
 	}

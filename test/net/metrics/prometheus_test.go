@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"loxilb/internal/metrics"
-	"loxilb/internal/netnstest"
-	"loxilb/internal/netnstest/labtest"
+	"loxilb/internal/telemetry/metrics"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
+	"loxilb/test/netnstest/labtest"
 )
 
 // prometheus is a real one, beside the daemon that it scrapes.

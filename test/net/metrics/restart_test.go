@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"loxilb/internal/netnstest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
 )
 
 // ofDaemon begin with the daemon, as what they count is its own.

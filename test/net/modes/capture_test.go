@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"loxilb/internal/netnstest"
 	"loxilb/internal/pkt"
+	"loxilb/test/netnstest"
 )
 
 // wire is what passes an interface of a host, both ways.

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"loxilb/internal/netnstest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
 )
 
 const nginxAtVIPs = `

@@ -10,10 +10,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"loxilb/internal/netnstest"
-	"loxilb/internal/netnstest/labtest"
 	"loxilb/internal/pkt"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
+	"loxilb/test/netnstest/labtest"
 )
 
 // capture opens a socket that sees the frames of an interface as they arrive.

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"loxilb/internal/netnstest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
 )
 
 // crossing are services of one IP version with endpoints of the other: what a client dials, and what its endpoint

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"loxilb/internal/netnstest"
-	"loxilb/internal/netnstest/labtest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
+	"loxilb/test/netnstest/labtest"
 )
 
 // ownHost is one family of the rig as a process on the load balancer's host sees it.

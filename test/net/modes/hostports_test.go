@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"loxilb/internal/netnstest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
 )
 
 // TestHostPorts: the load balancer's own sockets speak to an endpoint to which it has connections of clients from the same

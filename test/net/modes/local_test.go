@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"loxilb/internal/netnstest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
 )
 
 // localFamily is one family of the rig with an endpoint on the load balancer's own host.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"loxilb/internal/netnstest/labtest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest/labtest"
 )
 
 // TestModes: in each mode, over TCP and UDP, IPv4 and IPv6, the endpoint sees the address that it should, and the

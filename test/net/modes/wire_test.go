@@ -6,8 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"loxilb/internal/netnstest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
 )
 
 // TestModesOnTheWire: each mode, over TCP and UDP, IPv4 and IPv6, as it is seen on the wires of both sides: at the client

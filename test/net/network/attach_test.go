@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"loxilb/internal/netnstest"
-	"loxilb/internal/netnstest/labtest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
+	"loxilb/test/netnstest/labtest"
 )
 
 // TestChoice: --whitelist and --blacklist choose interfaces; what is not chosen is left alone.

@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"loxilb/internal/netnstest"
-	"loxilb/internal/netnstest/labtest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
+	"loxilb/test/netnstest/labtest"
 )
 
 // TestFullTable: on a router whose million routes change a hundred times a second, wanted routes and lists

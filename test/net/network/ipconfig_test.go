@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"loxilb/internal/netnstest/labtest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest/labtest"
 )
 
 // TestSavedInterfaces: what interfaces are configured by is saved, taken away and applied again from the contract's folders; what others made is left to them.

@@ -14,10 +14,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"loxilb/internal/netnstest"
-	"loxilb/internal/netnstest/labtest"
 	"loxilb/internal/pkt"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
+	"loxilb/test/netnstest/labtest"
 )
 
 // clearText counts the packets of TCP and UDP that a host's eth0 receives and that are for, or of,

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"loxilb/internal/netnstest/labtest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest/labtest"
 )
 
 // tunnelPolicy is a policy of IPsec about packets in an outer header to the endpoint.

@@ -6,8 +6,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"loxilb/internal/netnstest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
 )
 
 // TestLayer3: clients behind an interface without link layer, as tun and WireGuard are, reach endpoints behind

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"loxilb/internal/netnstest/labtest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest/labtest"
 )
 
 // eventuallyAnswers waits until who is asked at an address answers.

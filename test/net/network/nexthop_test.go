@@ -4,8 +4,8 @@ import (
 	"net/netip"
 	"testing"
 
-	"loxilb/internal/netnstest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
 )
 
 // TestInterfaceRemade: the interface towards an endpoint is deleted under an open connection, and another one of its name comes in

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"loxilb/internal/netnstest"
-	"loxilb/internal/netnstest/labtest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
+	"loxilb/test/netnstest/labtest"
 )
 
 // TestTraceLayer3: packets of interfaces without link layer are shown, and what an endpoint on this machine answers, as it leaves.

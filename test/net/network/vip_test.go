@@ -10,9 +10,9 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"loxilb/internal/netnstest"
-	"loxilb/internal/netnstest/labtest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
+	"loxilb/test/netnstest/labtest"
 )
 
 // TestVIPForms: a VIP works when it is an address of an interface, on loopback, or nobody's: routed here, or within

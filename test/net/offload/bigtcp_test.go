@@ -4,8 +4,8 @@ import (
 	"errors"
 	"testing"
 
-	"loxilb/internal/netnstest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
 )
 
 // bigSegment is how large a packet between devices of this machine may be: more than the length field of IP can say.

@@ -3,8 +3,8 @@ package offload_test
 import (
 	"testing"
 
-	"loxilb/internal/netnstest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
 )
 
 // TestChecksums: transfers are whole whatever state the checksum of a packet is in when it comes to the program:

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"loxilb/internal/netnstest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
 )
 
 // xdpOfDriver is how many frames XDP programs at an interface of the balancer have dropped or redirected, as its driver counts.

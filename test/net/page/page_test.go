@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"loxilb/internal/netnstest/labtest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest/labtest"
 )
 
 // TestPage walks through the page as users do: strangers learn nothing, viewers change nothing, names of users stay text, and what happens shows

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"testing"
 
-	"loxilb/internal/netnstest"
-	"loxilb/internal/netnstest/labtest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
+	"loxilb/test/netnstest/labtest"
 )
 
 // The world outside: addresses that only the default route leads to.

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
-	"loxilb/internal/netnstest/labtest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest/labtest"
 )
 
 // TestPolicer: a policer acts on a flow that is there, is there before its service is, holds its rate, outlives a restart, and lets all pass when it is gone.

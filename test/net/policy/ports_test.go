@@ -14,10 +14,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"loxilb/internal/netnstest"
-	"loxilb/internal/netnstest/labtest"
 	"loxilb/internal/pkt"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
+	"loxilb/test/netnstest/labtest"
 )
 
 // slowFloodRate is too few SYNs a second to fill the connection table.

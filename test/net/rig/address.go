@@ -8,7 +8,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"loxilb/internal/netnstest"
+	"loxilb/test/netnstest"
 )
 
 // Bracket puts brackets around an IPv6 address, as URLs and flags have it.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"loxilb/internal/netnstest"
-	"loxilb/internal/netnstest/labtest"
+	"loxilb/test/netnstest"
+	"loxilb/test/netnstest/labtest"
 )
 
 // DirectReturn gives every endpoint the VIPs, on lo, and a link of its own to the client, by which its answers go.

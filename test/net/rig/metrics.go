@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"loxilb/internal/netnstest"
-	"loxilb/internal/netnstest/labtest"
+	"loxilb/test/netnstest"
+	"loxilb/test/netnstest/labtest"
 )
 
 // HostState is an agent's word about what is probed at an address.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"loxilb/internal/netnstest"
+	"loxilb/test/netnstest"
 )
 
 // ChecksumErrors is how many TCP segments and UDP datagrams a host has thrown away for their sums.

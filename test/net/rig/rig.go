@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"loxilb/internal/netnstest"
-	"loxilb/internal/netnstest/labtest"
+	"loxilb/test/netnstest"
+	"loxilb/test/netnstest/labtest"
 )
 
 // Patience is how long anything may take that should happen at once.

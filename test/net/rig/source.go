@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"loxilb/internal/netnstest"
+	"loxilb/test/netnstest"
 )
 
 // ServeSources has every endpoint tell on :7000, over TCP and UDP, the address and port that it sees its peer at, to

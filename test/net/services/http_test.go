@@ -3,8 +3,8 @@ package services_test
 import (
 	"testing"
 
-	"loxilb/internal/netnstest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
 )
 
 // TestHTTP: requests to the VIP go round the endpoints in the order written, by both families, both hooks and both

@@ -7,9 +7,9 @@ import (
 	"syscall"
 	"testing"
 
-	"loxilb/internal/netnstest"
-	"loxilb/internal/netnstest/labtest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
+	"loxilb/test/netnstest/labtest"
 )
 
 // TestLimits: a client has as many connections as it may, one more is refused, also after a restart, until one is closed.

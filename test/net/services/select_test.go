@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"loxilb/internal/netnstest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
 )
 
 // TestLeastConnections: the count of connections is exact, and back at zero after FIN, RST and time-out.

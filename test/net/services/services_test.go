@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"loxilb/internal/netnstest"
 	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
 )
 
 // TestPortRanges: what reaches the endpoints of services with ranges of ports, over a restart of the daemon too.

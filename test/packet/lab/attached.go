@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"loxilb/internal/compile"
-	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/control/compile"
+	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/lb"
 )
 

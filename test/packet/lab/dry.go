@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 
-	"loxilb/internal/datapath/dryrun"
-	"loxilb/internal/datapath/testrun"
+	"loxilb/internal/kernel/datapath/dryrun"
+	"loxilb/internal/kernel/datapath/testrun"
 	"loxilb/internal/lb"
 	"loxilb/internal/pkt"
 )

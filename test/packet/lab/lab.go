@@ -12,9 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"loxilb/internal/compile"
-	"loxilb/internal/datapath"
-	"loxilb/internal/datapath/testrun"
+	"loxilb/internal/control/compile"
+	"loxilb/internal/kernel/datapath"
+	"loxilb/internal/kernel/datapath/testrun"
 	"loxilb/internal/lb"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"loxilb/internal/datapath"
+	"loxilb/internal/kernel/datapath"
 	"loxilb/internal/pkt"
 )
 

@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"loxilb/internal/compile"
+	"loxilb/internal/control/compile"
 	"loxilb/internal/lb"
 )
 

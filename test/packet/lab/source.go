@@ -6,8 +6,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"loxilb/internal/compile"
-	"loxilb/internal/datapath"
+	"loxilb/internal/control/compile"
+	"loxilb/internal/kernel/datapath"
 )
 
 // way is the way to an endpoint, as the kernel would choose it. A network of the lab is one address of the load balancer's,

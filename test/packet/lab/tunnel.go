@@ -5,9 +5,9 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	kernel "loxilb/internal/kernel/netdev/netlink"
+	"loxilb/internal/kernel/netdev/objects"
 	"loxilb/internal/lb"
-	kernel "loxilb/internal/netdev/netlink"
-	"loxilb/internal/netdev/objects"
 )
 
 // MirrorTo makes a mirror of any type, with its tunnel.

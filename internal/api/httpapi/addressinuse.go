@@ -1,0 +1,59 @@
+package httpapi
+
+import (
+	"net/http"
+	"net/netip"
+	"slices"
+
+	"loxilb/internal/control/store"
+	"loxilb/internal/lb"
+)
+
+// newVIPs are the VIPs that a transaction adds. Controllers and the existing loxilb's clients choose
+// VIPs by themselves and would repeat a refused request for ever: theirs are left out. So are VIPs that
+// this node does not own: another node has them.
+func (a *API) newVIPs(tx *store.Tx) (list []netip.Addr) {
+	if a.codec.compat {
+		return nil
+	}
+	var roles map[string]lb.Instance
+	for before, after := range a.Store.Services.Differences(tx) {
+		if after == nil || after.Managed {
+			continue
+		}
+		if roles == nil {
+			roles = a.Store.Instances.Here(tx)
+		}
+		if !roles[after.Instance()].Role.Owns() {
+			continue
+		}
+		for _, key := range append(after.SecondaryKeys(), after.Key) {
+			isNew := before == nil || key != before.Key && !slices.Contains(before.Secondary, key.VIP)
+			if isNew && !key.VIP.IsUnspecified() {
+				list = append(list, key.VIP)
+			}
+		}
+	}
+	slices.SortFunc(list, netip.Addr.Compare)
+	return list
+}
+
+// addressInUse refuses VIPs that a host in a connected network has: announcing one would take that host
+// off the network.
+func (a *API) addressInUse(vips []netip.Addr) *problem {
+	if len(vips) == 0 || a.Network == nil || a.Network.Neighbors == nil {
+		return nil
+	}
+	known, err := a.Network.Neighbors.Confirmed()
+	if err != nil {
+		return nil // services are made also where nobody may look at the neighbors
+	}
+	for _, n := range known {
+		if _, is := slices.BinarySearchFunc(vips, n.Addr, netip.Addr.Compare); is && !a.Store.Services.HasVIP(a.Store.Snapshot(), n.Addr) {
+			return refuseField(http.StatusConflict, "externalIP", n.Addr.String(),
+				"is the address of a live host ("+n.MAC.String()+" on "+n.Dev+"), which would be taken off the network",
+				"an unused address; force=true (loxicmd --force) takes it all the same")
+		}
+	}
+	return nil
+}

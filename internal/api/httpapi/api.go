@@ -1,0 +1,231 @@
+// Package httpapi is the server of the REST API: it turns requests into transactions on the store, waits until the
+// packets see them, and answers with what the store and the data path hold. api/v1 has the types.
+package httpapi
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/api/access"
+	"loxilb/internal/api/httpapi/checks"
+	"loxilb/internal/api/httpapi/drops"
+	"loxilb/internal/api/httpapi/explain"
+	"loxilb/internal/api/httpapi/rates"
+	"loxilb/internal/api/httpapi/summary"
+	"loxilb/internal/api/httpapi/trace"
+	"loxilb/internal/api/page"
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/servicestate"
+	"loxilb/internal/control/store"
+	"loxilb/internal/diagnose/doctor"
+	"loxilb/internal/diagnose/verify"
+	"loxilb/internal/event"
+	"loxilb/internal/lb"
+	"loxilb/internal/lb/netobj"
+	"loxilb/internal/telemetry/logring"
+)
+
+// BaseURL is where the contract lives.
+const BaseURL = "/netlox/v1"
+
+// owner is the name under which the store files what comes from here.
+const owner = "rest"
+
+// DataPath is what the API reads from the data path.
+type DataPath interface {
+	// ServiceStats is false for a service that the data path does not have (yet).
+	ServiceStats(key lb.Key) (lb.ServiceStats, bool)
+	// EachServiceStats yields what those of the services that the data path has (by now) have counted, by their places in the list, in this order.
+	EachServiceStats(keys []lb.Key, yield func(place int, s *lb.ServiceStats))
+	// Occupancy is how many connections are tracked, and how many can be.
+	Occupancy() (connections, limit uint64)
+	// Drops counts packets dropped, by the name of the reason.
+	Drops() map[string]uint64
+	// Connections calls yield for each direction of each connection until it returns false.
+	Connections(ctx context.Context, yield func(lb.Connection) bool) error
+	// ConnectionsFrom is Connections from a place on, of those that are sought and perhaps others. It returns the place where yield returned false,
+	// whose connection is the next to be yielded; 0: the end.
+	ConnectionsFrom(ctx context.Context, from int, sought lb.Sought, yield func(lb.Connection) bool) (next int, err error)
+	// PolicerStats is what a policer has said, and in how many places it is.
+	PolicerStats(name string) lb.PolicerStats
+	// MirrorStats is what a mirror has copied, and in how many places it is.
+	MirrorStats(name string) lb.MirrorStats
+	// EndConnections ends those that match, rate a second, from a place on. Some may be left when ctx ends.
+	EndConnections(ctx context.Context, from, rate int, matches func(*lb.Connection) bool) (lb.Ended, error)
+	// OwnSockets are how many flows of this machine's own sockets endpoints have, as their services have them: no connections of the table.
+	OwnSockets() (map[netip.AddrPort]uint64, error)
+	// Sessions are TCP connections that sockets of this machine have accepted from outside.
+	Sessions(at ...netip.Addr) ([]lb.Session, error) // at these addresses; none: at all
+	// RuleHits is what a firewall rule has decided about. false: the data path does not have it (yet).
+	RuleHits(r *lb.Rule) (lb.Traffic, bool)
+	// WatchConnections calls yield, often, with what has become of connections, and what was not told so far, until ctx ends or yield
+	// returns false. rate: so many events a second are wanted.
+	WatchConnections(ctx context.Context, rate int, yield func([]lb.ConnectionEvent, lb.Untold) bool) error
+	trace.Tracer
+}
+
+// Health tells how endpoints are.
+type Health interface {
+	servicestate.Health
+	// EndpointHealth is the evidence for it; false: the service does not consider it, or nothing is known.
+	EndpointHealth(s *lb.Service, e lb.Endpoint) (lb.EndpointHealth, bool)
+	// EndpointsWhere yields what is probed and has a name and an address that are chosen, by name.
+	EndpointsWhere(chosen func(name string, at netip.Addr) bool, yield func(*lb.EndpointHealth) bool)
+	// EndpointsNamed yields what is probed by these names, or at these addresses, by name.
+	EndpointsNamed(names []string, yield func(*lb.EndpointHealth) bool)
+	// EndpointCount is how what is probed is, in numbers.
+	EndpointCount() lb.HealthCount
+	// SetHostState takes out what is probed at an address, a port (0: any), by a type (lb.ProbeAuto: any), or leaves it to its probes. It
+	// returns how many that are.
+	SetHostState(a netip.Addr, port uint16, t lb.ProbeType, out bool) (found int)
+}
+
+// Dropper tells which connections firewall rules would end.
+type Dropper func([]lb.Rule) func(*lb.Connection) bool
+
+// Options are the parts that the API stands on. All but Explainer, Dropper, Observe, Events, Lines and Ready are needed.
+type Options struct {
+	Store      *desired.State
+	Statuses   Statuses
+	DataPath   DataPath
+	Health     Health
+	Network    *netobj.Network
+	Sampler    rates.Sampler
+	Explainer  explain.Explainer             // says what becomes of packets; nil: nobody does
+	Interfaces func() map[int]string         // names, by index
+	XDP        func() map[string]string      // how XDP is attached to interfaces, or why not, by name; nil: nowhere
+	Dropper    Dropper                       // nil: nobody knows what rules end
+	Events     *event.Hub                    // nil: one that nothing happens in
+	Metrics    http.Handler                  // answers GET metrics
+	Observe    func(method string, code int) // is told of every answer
+	Token      string                        // asked of every request over TCP; empty: none
+	Users      Users                         // may use loopback without a token
+	Hosts      []string                      // names by which requests without a token may come, in lower case
+	AskTokens  bool                          // of every request over TCP: Token, or one of Access
+	Ready      func() (bool, string)         // whether the start is over, and what GET readyz answers while it is not; nil: it is
+	Version    v1.Version
+	Log        *slog.Logger
+	LogLevel   LogLevel
+	Access     *access.Users          // by name and password
+	Audit      *access.Audit          // nil: no account is kept
+	Lines      *logring.Ring          // of the log; nil: none are kept
+	MetricsOff bool                   // until a request switches them on
+	Compat     bool                   // what the existing loxilb passes over is passed over
+	NoPage     bool                   // for browsers at /
+	ProbeFiles string                 // the directory that files of probes are below; empty: any
+	Verifier   *verify.Verifier       // compares what users want with what the kernel has
+	Doctor     func() *doctor.Machine // what is looked at for what is wrong; nil: the machine, without what a daemon knows
+	ApplyWait  time.Duration          // how long a change waits for the data path; 0: 8 s
+	BodyWait   time.Duration          // how long a request with a body waits for its turn; 0: 10 s
+}
+
+// checking has the operations of verify.
+type checking = checks.API
+
+// API answers requests.
+type API struct {
+	Options
+	*rates.Rates
+	checking
+	drops.Drops
+	summary.Summary
+	explain.Explanations
+	*trace.Trace
+	mux    *http.ServeMux
+	codec  *codec
+	kinds  []objectKind
+	stall  time.Duration // how long a stream of events may be stuck
+	bodies chan struct{} // holds a value for each body that is read
+
+	largeBodies   chan struct{} // likewise
+	waitingBodies chan struct{} // holds a value for each large body that waits
+	closing       context.Context
+	close         context.CancelFunc // ends what does not end by itself
+
+	logins     *access.Limiter
+	origins    origins
+	passedOver passedOver
+	metricsOff atomic.Bool
+	meta       func() ([]byte, error) // metaOfRequests, made once
+
+	started      time.Time
+	walks        chan struct{} // holds a value for each walk through all connections
+	walkWait     time.Duration // walkWait, but in tests
+	walkers      shares        // of walks, running or waiting
+	whole        chan struct{} // holds a value for each answer with everything there is
+	unread       chan struct{} // holds a value for each large answer that is being read
+	followers    shares        // of events
+	watchers     shares        // of connections
+	routeReaders shares        // requests that read the routes of the kernel
+	auditFailed  atomic.Int64  // the minute of which the log says so
+}
+
+var _ v1.ServerInterface = (*API)(nil)
+
+// New makes an API; Handler and Serve let it answer.
+func New(o Options) *API {
+	if o.ApplyWait == 0 {
+		o.ApplyWait = 8 * time.Second // less than the 10 s that loxicmd waits, so that it learns why
+	}
+	if o.Observe == nil {
+		o.Observe = func(string, int) {}
+	}
+	if o.BodyWait == 0 {
+		o.BodyWait = bodyWait
+	}
+	if o.Events == nil {
+		o.Events = event.NewHub()
+	}
+	if o.Lines == nil {
+		o.Lines = logring.New()
+	}
+	a := &API{
+		started: time.Now(), walks: make(chan struct{}, wholeWalks), walkWait: walkWait,
+		stall: stallLimit, logins: access.NewLimiter(), meta: sync.OnceValues(metaOfRequests),
+		Options: o, Explanations: explain.Explanations{Explainer: o.Explainer}, Drops: drops.New(o.DataPath), mux: http.NewServeMux(), codec: newCodec(o.Compat),
+		bodies: make(chan struct{}, maxBodies), largeBodies: make(chan struct{}, 1), waitingBodies: make(chan struct{}, maxBodies), unread: make(chan struct{}, maxUnread), whole: make(chan struct{}, maxWhole),
+	}
+	a.Rates = rates.New(rates.Options{
+		Sampler: o.Sampler, Store: o.Store, Health: o.Health, DataPath: o.DataPath, Follow: a.follow,
+		Sync: func(now *store.Snapshot, key lb.Key) servicestate.Sync {
+			return servicestate.SyncOf(a.appliedOf(now, key))
+		},
+	})
+	a.checking = checks.API{Verifier: cmp.Or(o.Verifier, verify.New()), Doctor: o.Doctor}
+	if o.Doctor == nil {
+		a.checking.Doctor = func() *doctor.Machine { return doctor.Here(doctor.Facts{}) }
+	}
+	a.Summary = summary.New(o.Store, o.DataPath, o.Sampler, o.Health, o.Statuses, a.entry)
+	a.Trace = trace.New(trace.Options{
+		Tracer: o.DataPath, Store: o.Store, Interfaces: o.Interfaces, Follow: a.follow,
+		Broke: func(err error) { a.Log.Error("packets could not be traced any longer", "error", err) },
+	})
+	a.followers.limits, a.watchers.limits, a.walkers.limits = eventStreams(), watches(), wholeWalkers()
+	a.routeReaders.limits = routeReads()
+	a.kinds = a.objectKinds()
+	a.metricsOff.Store(o.MetricsOff)
+	a.closing, a.close = context.WithCancel(context.Background())
+	v1.HandlerWithOptions(a, v1.StdHTTPServerOptions{
+		BaseURL:          BaseURL,
+		BaseRouter:       a.mux,
+		ErrorHandlerFunc: func(w http.ResponseWriter, _ *http.Request, err error) { parameterProblem(err).write(w) },
+	})
+	registerNotBuilt(a.mux)
+	if !o.NoPage {
+		page.New().Register(a.mux)
+	}
+	a.mux.HandleFunc("GET /metrics", a.GetMetrics)
+	a.mux.HandleFunc("GET "+healthPath, a.getHealth)
+	a.mux.HandleFunc("GET "+readyPath, a.getReady)
+	return a
+}
+
+// GetVersion answers with the daemon's version.
+func (a *API) GetVersion(w http.ResponseWriter, _ *http.Request) { writeJSON(w, a.Version) }

@@ -1,0 +1,399 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/api/manifest"
+	"loxilb/internal/control/store"
+)
+
+const (
+	maxErrors     = 1000 // that are looked for
+	maxMetadata   = 64 << 10
+	maxConfirm    = 86400 // seconds
+	maxDoing      = 200   // characters of what a revision is called
+	allKinds      = "all" // in ApplyRequest.Prune
+	defaultAction = "apply"
+)
+
+// application is a request to apply, read and checked without a look at the store.
+type application struct {
+	objects []listed
+	named   map[store.ID]int // where objects are in the list, by what the store calls them
+	remove  bool
+	prune   []*objectKind
+	dryRun  bool
+	force   bool
+	confirm time.Duration
+	doing   string
+}
+
+// listed is an object of a list.
+type listed struct {
+	wanted
+	kind  *objectKind
+	there bool // besides the store: nothing is to be done
+}
+
+func (o *listed) id() store.ID { return store.ID{Kind: o.kind.store, Key: o.key} }
+
+// ApplyObjects makes objects of any kinds what a list says, in one transaction.
+func (a *API) ApplyObjects(w http.ResponseWriter, r *http.Request) {
+	req, p := decoded(a, w, r, a.decodeApply)
+	if p != nil {
+		p.write(w)
+		return
+	}
+	a.transact(w, r, transaction{
+		edit: req.edit, dryRun: req.dryRun, force: req.force, confirm: req.confirm, doing: req.doing, named: req.named,
+	})
+}
+
+// transaction is a change of objects of any kinds whose answer says what has changed.
+type transaction struct {
+	edit    func(tx *store.Tx) error
+	dryRun  bool
+	force   bool          // whomever firewall rules cut off
+	confirm time.Duration // 0: none is needed
+	doing   string
+	named   map[store.ID]int // what the request lists, and where
+	kept    *[]string        // what edit has left as it was; nil: nothing
+}
+
+// transact makes a change, or only says what it would be, waits until the packets see it, and answers.
+func (a *API) transact(w http.ResponseWriter, r *http.Request, t transaction) {
+	if t.dryRun {
+		var cut *severance
+		before, after, changed, err := a.Store.Preview(store.By{Owner: owner}, func(tx *store.Tx) error {
+			err := t.edit(tx)
+			cut = a.severed(tx)
+			return err
+		})
+		if err != nil {
+			a.commitProblem(err).write(w)
+			return
+		}
+		out := a.result(&t, before, after, changed)
+		for _, s := range a.cut(cut) {
+			out.Cuts = append(out.Cuts, s.String())
+		}
+		a.touch(r.Context(), &out, before, after, cut)
+		writeJSON(w, out)
+		return
+	}
+	by := store.By{Owner: owner, Author: author(r, t.doing)}
+	if t.confirm > 0 {
+		by.Confirm = time.Now().Add(t.confirm)
+	}
+	var before *store.Snapshot
+	force := t.force || t.confirm > 0 // what is not confirmed goes back by itself
+	revision, changed, err := a.committer(force)(by, func(tx *store.Tx) error {
+		before = tx.Before()
+		return t.edit(tx)
+	})
+	if err != nil {
+		a.commitProblem(err).write(w)
+		return
+	}
+	principalOf(r).changed(revision, changed)
+	ctx, cancel := context.WithTimeout(r.Context(), a.ApplyWait)
+	defer cancel()
+	if err := a.waitForAll(ctx, revision, changed); err != nil {
+		p := notApplied(revision, err)
+		if undone := a.undoApply(r, &t, revision, p); undone != nil {
+			p = undone
+		}
+		p.write(w)
+		return
+	}
+	out := a.result(&t, before, a.Store.Snapshot(), changed)
+	if len(changed) > 0 {
+		out.Revision = revision
+		if t.confirm > 0 {
+			out.Confirm = &by.Confirm
+		}
+	}
+	writeJSON(w, out)
+}
+
+// result is the answer.
+func (a *API) result(t *transaction, before, after *store.Snapshot, changed []store.ID) v1.ApplyResult {
+	out := v1.ApplyResult{Result: "Success", Changes: a.changes(before, after, changed, t.dryRun), Unchanged: len(t.named)}
+	for i := range out.Changes {
+		c := &out.Changes[i]
+		k := a.kindOf(c.Kind)
+		if k == nil || len(t.named) == 0 {
+			continue
+		}
+		if _, named := t.named[store.ID{Kind: k.store, Key: c.Name}]; named {
+			out.Unchanged--
+		} else {
+			c.Pruned = true
+		}
+	}
+	if t.kept != nil {
+		out.Kept = *t.kept
+	}
+	return out
+}
+
+func (a *API) decodeApply(data []byte) (req *application, p *problem) {
+	body, p := decodeBody[v1.ApplyRequest](data)
+	if p != nil {
+		return nil, p
+	}
+	return a.application(body)
+}
+
+// application checks a request.
+func (a *API) application(body *v1.ApplyRequest) (req *application, p *problem) {
+	req = &application{remove: body.Remove, dryRun: body.DryRun, force: body.Force, doing: body.Doing}
+	switch {
+	case len(body.Objects) == 0 && len(body.Prune) == 0:
+		return nil, refuseField(http.StatusBadRequest, "objects", "", "is missing or empty", "a list of objects")
+	case body.Confirm < 0 || body.Confirm > maxConfirm:
+		return nil, refuseField(http.StatusBadRequest, "confirm", body.Confirm.String(), "is out of range", "1 to "+strconv.Itoa(maxConfirm)+" seconds, 0 for none")
+	case body.Remove && len(body.Prune) > 0:
+		return nil, refuse(http.StatusBadRequest, "prune does not go with remove: delete what is not in the list, or what is in it")
+	case utf8.RuneCountInString(body.Doing) > maxDoing:
+		return nil, refuseField(http.StatusBadRequest, "doing", "", "is too long", strconv.Itoa(maxDoing)+" characters")
+	}
+	req.confirm = time.Duration(body.Confirm) * time.Second
+	if req.doing == "" {
+		req.doing = defaultAction
+	}
+	for _, word := range body.Prune {
+		if word == allKinds {
+			for i := range a.kinds {
+				req.prune = append(req.prune, &a.kinds[i])
+			}
+			continue
+		}
+		k := a.kindOf(word)
+		if k == nil {
+			return nil, refuseField(http.StatusBadRequest, "prune", word, "is no kind that this loxilb serves", "")
+		}
+		req.prune = append(req.prune, k)
+	}
+	req.objects, p = a.readObjects(body.Objects, body.Remove)
+	req.named = make(map[store.ID]int, len(req.objects))
+	for i := range req.objects {
+		req.named[req.objects[i].id()] = i
+	}
+	return req, p
+}
+
+// readObjects reads a list on all processors.
+func (a *API) readObjects(list []v1.Object, keyOnly bool) ([]listed, *problem) {
+	out := make([]listed, len(list))
+	problems := make([]*problem, len(list))
+	var next, wrong atomic.Int64
+	var workers sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), len(list)) {
+		workers.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(list) && wrong.Load() < maxErrors; i = int(next.Add(1)) - 1 {
+				if out[i], problems[i] = a.readObject(&list[i], keyOnly); problems[i] != nil {
+					wrong.Add(int64(max(1, len(problems[i].body.Errors))))
+				}
+			}
+		})
+	}
+	workers.Wait()
+	var all objectErrors
+	first := make(map[store.ID]int, len(out))
+	for i, p := range problems {
+		if all.enough() {
+			break
+		}
+		if p != nil {
+			all.add(i, p)
+			continue
+		}
+		if out[i].kind == nil {
+			continue // nobody has read it, as enough is wrong
+		}
+		id := out[i].id()
+		if other, twice := first[id]; twice {
+			all.list = append(all.list, v1.ObjectError{Index: i, Other: &other, Message: fmt.Sprintf("%s %s is there twice", out[i].kind.Name, id.Key)})
+			continue
+		}
+		first[id] = i
+	}
+	if !keyOnly && len(all.list) == 0 {
+		a.lookOutside(out, &all)
+	}
+	if p := all.problem(len(list)); p != nil {
+		return nil, p
+	}
+	return out, nil
+}
+
+// lookOutside asks the kinds about what there is besides the store.
+func (a *API) lookOutside(list []listed, all *objectErrors) {
+	made := a.devicesOf(list)
+	asks := map[*objectKind]func(*wanted) (bool, *problem){}
+	for i := range list {
+		o := &list[i]
+		if all.enough() {
+			return
+		}
+		if o.kind.outside == nil {
+			continue
+		}
+		if asks[o.kind] == nil {
+			asks[o.kind] = o.kind.outside(made, valuesOf(list, o.kind))
+		}
+		there, p := asks[o.kind](&o.wanted)
+		if p != nil {
+			all.add(i, p)
+		}
+		o.there = there
+	}
+}
+
+// valuesOf are the objects of a kind.
+func valuesOf(list []listed, kind *objectKind) (values []any) {
+	for i := range list {
+		if list[i].kind == kind {
+			values = append(values, list[i].value)
+		}
+	}
+	return values
+}
+
+func (a *API) readObject(o *v1.Object, keyOnly bool) (listed, *problem) {
+	if o.ApiVersion != "" && o.ApiVersion != manifest.APIVersion {
+		return listed{}, refuseField(http.StatusBadRequest, "apiVersion", o.ApiVersion, "is not known", manifest.APIVersion)
+	}
+	k := a.kindOf(o.Kind)
+	if k == nil {
+		kind := shorten(o.Kind)
+		p := refuse(http.StatusBadRequest, "kind %q is not part of this build", kind)
+		p.body.Field, p.body.Value = "kind", kind
+		return listed{}, p
+	}
+	if len(o.Metadata) > maxMetadata {
+		return listed{}, refuseField(http.StatusBadRequest, "metadata", "", "has "+strconv.Itoa(len(o.Metadata))+" bytes", "at most "+strconv.Itoa(maxMetadata))
+	}
+	one, p := k.read(o, keyOnly)
+	return listed{one, k, false}, p
+}
+
+// objectErrors collects what is wrong with the objects of a list.
+type objectErrors struct{ list []v1.ObjectError }
+
+func (e *objectErrors) add(index int, p *problem) {
+	if len(p.body.Errors) == 0 {
+		e.list = append(e.list, v1.ObjectError{Index: index, Field: p.body.Field, Message: p.body.Message})
+		return
+	}
+	for _, one := range p.body.Errors {
+		one.Index = index
+		e.list = append(e.list, one)
+	}
+}
+
+// addError is add for any error, or none.
+func (e *objectErrors) addError(index int, err error) {
+	var p *problem
+	switch {
+	case err == nil:
+		return
+	case !errors.As(err, &p):
+		p = refuse(http.StatusBadRequest, "%v", err)
+	}
+	e.add(index, p)
+}
+
+// enough is true when no more is looked for.
+func (e *objectErrors) enough() bool { return len(e.list) >= maxErrors }
+
+// problem is nil when nothing is wrong.
+func (e *objectErrors) problem(of int) *problem {
+	if len(e.list) == 0 {
+		return nil
+	}
+	p := refuse(http.StatusBadRequest, "nothing was changed: %s", e.first())
+	if n := len(e.list); n > 1 {
+		count := strconv.Itoa(n)
+		if e.enough() {
+			count = strconv.Itoa(maxErrors) + " or more"
+		}
+		objects := "1 object"
+		if of != 1 {
+			objects = strconv.Itoa(of) + " objects"
+		}
+		p = refuse(http.StatusBadRequest, "nothing was changed: %s errors in %s, the first in %s", count, objects, e.first())
+	}
+	p.body.Errors = e.list[:min(len(e.list), maxErrors)]
+	return p
+}
+
+// first says what is wrong with the first of them.
+func (e *objectErrors) first() string {
+	if e.list[0].Index < 0 {
+		return e.list[0].Message // of what the list does not name
+	}
+	return fmt.Sprintf("objects[%d]: %s", e.list[0].Index, e.list[0].Message)
+}
+
+// edit does what is asked for, as far as it can, and fails with all that it cannot.
+func (req *application) edit(tx *store.Tx) error {
+	var all objectErrors
+	for i := range req.objects {
+		if all.enough() {
+			break
+		}
+		o := &req.objects[i]
+		var err error
+		switch {
+		case o.there:
+		case req.remove:
+			if err = tx.Delete(o.id()); errors.Is(err, store.ErrNotFound) {
+				err = nil
+			}
+		default:
+			err = o.put(tx)
+		}
+		all.addError(i, err)
+	}
+	for _, k := range req.prune {
+		if err := prune(tx, k, req.named); err != nil {
+			return err
+		}
+	}
+	for i := range req.objects {
+		if o := &req.objects[i]; o.kind.check != nil && !req.remove && !all.enough() {
+			all.addError(i, o.kind.check(tx, &o.wanted))
+		}
+	}
+	if p := all.problem(len(req.objects)); p != nil {
+		return p
+	}
+	return nil
+}
+
+// prune deletes what a list does not name, but what controllers manage and what others have written.
+func prune(tx *store.Tx, k *objectKind, named map[store.ID]int) error {
+	for _, key := range slices.Collect(k.keys(tx)) {
+		id := store.ID{Kind: k.store, Key: key}
+		if _, there := named[id]; there || k.managed != nil && k.managed(tx, key) {
+			continue
+		}
+		if err := tx.Delete(id); err != nil && !errors.Is(err, store.ErrOwner) {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,158 @@
+package httpapi
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"loxilb/internal/api/httpapi/transport"
+	"loxilb/internal/lb"
+)
+
+// What a request says of its length costs nothing before it comes.
+func TestLengthAllocatesNothing(t *testing.T) {
+	r := httptest.NewRequest("POST", "/", strings.NewReader("{}"))
+	r.ContentLength = maxBody
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if _, p := readBody(httptest.NewRecorder(), r, nil); p != nil {
+		t.Fatal(p)
+	}
+	runtime.ReadMemStats(&after)
+	if got := after.TotalAlloc - before.TotalAlloc; got > 1<<20 {
+		t.Errorf("%d bytes for a body of 2", got)
+	}
+}
+
+// Small elements are large in memory: a body of more than there may be is refused before it is decoded.
+func TestElementsOfBody(t *testing.T) {
+	many := strings.Repeat("{},", 3<<20) + "{}"
+	for name, body := range map[string]string{
+		"services":  `{"lbAttr":[` + many + `]}`,
+		"endpoints": `{"lbAttr":[{"endpoints":[` + many + `]}]}`,
+		"prefixes":  `{"allowedSources":[` + many + `]}`,
+		"behind":    `{"allowedSources":[{}],"lbAttr":[` + strings.Repeat("{},", 1<<18) + `{}]}`,
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, _, p := newCodec(false).decodeServices([]byte(body))
+		if p == nil || p.body.Code != http.StatusRequestEntityTooLarge || !strings.Contains(p.body.Message, "more than the") {
+			t.Errorf("%s: %+v", name, p)
+		}
+		runtime.ReadMemStats(&after)
+		if got := after.TotalAlloc - before.TotalAlloc; got > 10*uint64(len(body)) {
+			t.Errorf("%s: %d bytes for a body of %d", name, got, len(body))
+		}
+	}
+	// What is quoted is no element, and the largest bodies that may be are decoded.
+	for _, body := range []string{
+		`{"serviceArguments":{"name":"` + strings.Repeat(`{},[\"`, 1<<19) + `"}}`,
+		`{"lbAttr":[` + strings.Repeat("{},", lb.MaxServices-1) + `{}]}`,
+		`{"lbAttr":[{"endpoints":[` + strings.Repeat("{},", lb.MaxEndpoints) + `{}]}]}`,
+		`{"allowedSources" : [` + strings.Repeat(`{"prefix":"1.2.3.4"},`, lb.MaxSourcesPerService-1) + `{}]}`,
+	} {
+		if o := outlineOf([]byte(body), partSize); o.tooMany() != nil {
+			t.Errorf("%.40s: %s", body, o.tooMany().body.Message)
+		}
+	}
+}
+
+// postSlowly posts a service whose body begins so, and returns when that much has been read. The status goes to ended once the body has ended.
+func (b *bench) postSlowly(t *testing.T, start string, ended chan<- int) *io.PipeWriter {
+	t.Helper()
+	pr, pw := io.Pipe()
+	go func() {
+		r := httptest.NewRequest("POST", "http://127.0.0.1:11111"+BaseURL+"/config/loadbalancer", pr)
+		r = r.WithContext(transport.WithPeer(r.Context(), b.peer))
+		w := httptest.NewRecorder()
+		b.http.ServeHTTP(w, r)
+		ended <- w.Code
+	}()
+	if _, err := io.WriteString(pw, start); err != nil {
+		t.Fatal(err)
+	}
+	return pw
+}
+
+// Of large bodies one is read at a time; small ones do not wait for it.
+func TestLargeBodiesAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(o *Options) { o.BodyWait = 50 * time.Millisecond })
+	ended := make(chan int, 1)
+	large := strings.Repeat(" ", maxSmall) + demo
+	pw := b.postSlowly(t, large, ended)
+	if w := b.post(large); w.Code != 503 || !strings.Contains(problemOf(t, w).Message, "more than 4 MiB") {
+		t.Errorf("a second large one: %d %s", w.Code, w.Body)
+	}
+	b.mustPost(kube("", `"Monitor":false`, `"Monitor":true`))
+	if err := pw.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if code := <-ended; code != 200 {
+		t.Errorf("the first one: %d", code)
+	}
+	if w := b.post(large); w.Code != 409 {
+		t.Errorf("after it: %d %s", w.Code, w.Body)
+	}
+}
+
+// Large bodies that wait for another one keep small ones from nothing, and no more of them wait than there may be.
+func TestLargeBodiesWait(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(o *Options) { o.BodyWait = time.Minute })
+	ended := make(chan int, maxBodies+1)
+	spaces := strings.Repeat(" ", maxSmall)
+	all := []*io.PipeWriter{b.postSlowly(t, spaces+" ", ended)} // the one that is read
+	for range maxBodies {
+		all = append(all, b.postSlowly(t, spaces, ended))
+	}
+	b.mustPost(demo)
+	for len(b.api.waitingBodies) < maxBodies {
+		runtime.Gosched()
+	}
+	if w := b.post(spaces + demo); w.Code != 503 || !strings.Contains(problemOf(t, w).Message, "more than 4 MiB") {
+		t.Errorf("one more: %d %s", w.Code, w.Body)
+	}
+	for _, pw := range all {
+		go func() {
+			_, _ = io.WriteString(pw, demo)
+			_ = pw.Close()
+		}()
+	}
+	for range all {
+		if code := <-ended; code != 409 {
+			t.Errorf("after a wait: %d", code)
+		}
+	}
+}
+
+// So many requests are read at once; the next one waits, and gives up.
+func TestBodiesAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(o *Options) { o.BodyWait = 50 * time.Millisecond })
+	var slow []*io.PipeWriter
+	ended := make(chan int, maxBodies)
+	for range maxBodies {
+		slow = append(slow, b.postSlowly(t, "{", ended))
+	}
+	w := b.post(demo)
+	if e := problemOf(t, w); w.Code != 503 || !strings.Contains(e.Message, "8 other requests with a body") {
+		t.Errorf("%d %+v", w.Code, e)
+	}
+	if len(b.list()) != 0 {
+		t.Error("a request without a body waited, or the refused one was done")
+	}
+	_ = slow[0].Close()
+	if code := <-ended; code != 400 {
+		t.Errorf("a body that broke off: %d", code)
+	}
+	b.mustPost(demo)
+	for _, pw := range slow[1:] {
+		_ = pw.Close()
+		<-ended
+	}
+}

@@ -1,0 +1,342 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/status"
+	"loxilb/internal/control/store"
+	"loxilb/internal/lb"
+)
+
+// CreateLoadbalancer creates or updates one service, or the many of lbAttr in one transaction.
+func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request, _ v1.CreateLoadbalancerParams) {
+	var bulk bool
+	list, p := decodedTolerantly(a, w, r, func(data []byte) (list []request, p *problem) {
+		list, bulk, p = a.codec.decodeServices(data)
+		return list, p
+	})
+	if p != nil {
+		p.write(w)
+		return
+	}
+	var notes warnings
+	for i := range list {
+		notes.join(&list[i].notes)
+	}
+	a.commit(w, r, !bulk, func(tx *store.Tx, pre *precondition) error {
+		defer notes.write(w)
+		if !bulk {
+			if err := pre.check(tx, a.Store.Services, list[0].Key.String()); err != nil {
+				return err
+			}
+		}
+		for i := range list {
+			if err := a.probeFiles(&list[i].Probe); err != nil {
+				return entryProblem(list[i].at, -1, err)
+			}
+			if list[i].oper == operReplace { // others say a part of it
+				ineffective(&list[i].Service, &notes)
+			}
+			if err := list[i].put(tx, a.Store.Services, a.codec, &notes); err != nil {
+				return err
+			}
+		}
+		// The same again is worth an error to whoever creates one service, and nothing to whoever sends the
+		// whole of what should be, or takes away what is gone.
+		if !bulk && !tx.Changed() && list[0].oper != operDetach {
+			p := a.exists("service", desired.ServiceID(list[0].Key))
+			p.body.Result = existsResult
+			return p
+		}
+		return nil
+	})
+}
+
+// decodeServices reads and checks a request without looking at the store.
+func (c *codec) decodeServices(data []byte) ([]request, bool, *problem) {
+	o := outlineOf(data, partSize)
+	if p := o.tooMany(); p != nil {
+		return nil, false, p
+	}
+	if list, ok := c.decodeParts(&o); ok {
+		return list, true, nil
+	}
+	req, p := decodeObject[v1.LoadbalanceRequest](data)
+	if p != nil {
+		return nil, false, p
+	}
+	list, bulk, p := entries(req)
+	if p != nil {
+		return nil, false, p
+	}
+	out, p := c.services(list, bulk)
+	return out, bulk, p
+}
+
+// exists refuses an object that is there already as it is wanted. Clients of the contract take it for success, so it says what is not.
+func (a *API) exists(what string, id store.ID) *problem {
+	sentence := fmt.Sprintf("%s %s exists already with the same content", what, id.Key)
+	if s, ok := a.Statuses.Get(status.ID(id)); ok && s.Err != nil {
+		sentence += fmt.Sprintf(", and is not applied yet: %v", s.Err)
+	} else if ok && s.State() != status.Applied {
+		sentence += ", and is not applied yet: the data path is still at work on it"
+	}
+	return refuse(http.StatusConflict, "%s", sentence)
+}
+
+// deleteObject deletes an object. One that is gone is as it should be: clients of the contract would try for ever.
+func deleteObject(tx *store.Tx, id store.ID, notes *warnings) error {
+	err := tx.Delete(id)
+	if errors.Is(err, store.ErrNotFound) {
+		notes.add("%v", err)
+		return nil
+	}
+	return err
+}
+
+// DeleteLoadbalancerList deletes the services of a list of keys, all of them or none.
+func (a *API) DeleteLoadbalancerList(w http.ResponseWriter, r *http.Request, params v1.DeleteLoadbalancerListParams) {
+	keys, p := decoded(a, w, r, func(data []byte) ([]lb.Key, *problem) { return a.codec.decodeKeys(data, params.Bgp) })
+	if p != nil {
+		p.write(w)
+		return
+	}
+	var notes warnings
+	a.commit(w, r, false, func(tx *store.Tx, _ *precondition) error {
+		defer notes.write(w)
+		for _, k := range keys {
+			if err := a.deleteService(tx, k, &notes); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// decodeKeys reads and checks a list of keys without looking at the store.
+func (c *codec) decodeKeys(data []byte, bgp string) ([]lb.Key, *problem) {
+	list, p := decodeBody[v1.ServiceKeyList](data)
+	switch {
+	case p != nil:
+		return nil, p
+	case len(list.LbAttr) == 0:
+		return nil, refuseField(http.StatusBadRequest, "lbAttr", "", "is missing or empty", "a list of keys; DELETE config/loadbalancer/all deletes all services")
+	}
+	if p := withdrawal(bgp); p != nil {
+		return nil, p
+	}
+	keys := make([]lb.Key, len(list.LbAttr))
+	first := make(map[lb.Key]int, len(keys))
+	for i := range list.LbAttr {
+		at := fmt.Sprintf("lbAttr[%d]", i)
+		if keys[i], p = c.serviceKey(at+".", &list.LbAttr[i]); p != nil {
+			return nil, p
+		}
+		if j, ok := first[keys[i]]; ok {
+			return nil, refuseField(http.StatusBadRequest, at, keys[i].String(),
+				fmt.Sprintf("is there twice, in lbAttr[%d] and lbAttr[%d]", j, i), "each service once")
+		}
+		first[keys[i]] = i
+	}
+	return keys, nil
+}
+
+// deleteService deletes a service, or says that it is gone.
+func (a *API) deleteService(tx *store.Tx, k lb.Key, notes *warnings) error {
+	return deleteObject(tx, desired.ServiceID(k), notes)
+}
+
+// withdrawal checks whether the VIP is to be withdrawn from BGP, where it is not.
+func withdrawal(bgp string) *problem {
+	if _, err := strconv.ParseBool(bgp); bgp != "" && err != nil {
+		return refuseField(http.StatusBadRequest, "bgp", bgp, "is not known", "true or false")
+	}
+	return nil
+}
+
+// DeleteLoadbalancers deletes every service.
+func (a *API) DeleteLoadbalancers(w http.ResponseWriter, r *http.Request) {
+	a.commit(w, r, false, func(tx *store.Tx, _ *precondition) error {
+		for s := range a.Store.Services.All(tx) {
+			if err := a.Store.Services.Delete(tx, s.Key); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// DeleteLoadbalancerByName deletes all services of a name. One that none has is success, as in the contract.
+func (a *API) DeleteLoadbalancerByName(w http.ResponseWriter, r *http.Request, name string) {
+	a.commit(w, r, false, func(tx *store.Tx, _ *precondition) error {
+		list := a.Store.Services.ByName(tx, name)
+		if len(list) == 0 {
+			var notes warnings
+			notes.add("there is no service named %s", lb.Printable(name))
+			notes.write(w)
+		}
+		for i := range list {
+			if err := a.Store.Services.Delete(tx, list[i].Key); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// DeleteLoadbalancer deletes a service by its key.
+func (a *API) DeleteLoadbalancer(w http.ResponseWriter, r *http.Request, ip v1.Address, port v1.Port, proto v1.Protocol, params v1.DeleteLoadbalancerParams) {
+	a.deleteKey(w, r, keyPath{ip: ip, port: port, proto: proto, bgp: params.Bgp, block: params.Block})
+}
+
+// DeleteLoadbalancerRange deletes a service of a range of ports.
+func (a *API) DeleteLoadbalancerRange(w http.ResponseWriter, r *http.Request, ip v1.Address, port v1.Port, portMax v1.PortMax, proto v1.Protocol, params v1.DeleteLoadbalancerRangeParams) {
+	a.deleteKey(w, r, keyPath{ip: ip, port: port, portMax: portMax, proto: proto, bgp: params.Bgp, block: params.Block})
+}
+
+// DeleteLoadbalancerHost deletes a service of a host; "any" is no host.
+func (a *API) DeleteLoadbalancerHost(w http.ResponseWriter, r *http.Request, host v1.HostURL, ip v1.Address, port v1.Port, proto v1.Protocol, params v1.DeleteLoadbalancerHostParams) {
+	a.deleteKey(w, r, keyPath{host: host, ip: ip, port: port, proto: proto, bgp: params.Bgp, block: params.Block})
+}
+
+// DeleteLoadbalancerHostRange deletes a service of a host and a range of ports.
+func (a *API) DeleteLoadbalancerHostRange(w http.ResponseWriter, r *http.Request, host v1.HostURL, ip v1.Address, port v1.Port, portMax v1.PortMax, proto v1.Protocol, params v1.DeleteLoadbalancerHostRangeParams) {
+	a.deleteKey(w, r, keyPath{host: host, ip: ip, port: port, portMax: portMax, proto: proto, bgp: params.Bgp, block: params.Block})
+}
+
+func (a *API) deleteKey(w http.ResponseWriter, r *http.Request, path keyPath) {
+	key, p := path.key()
+	if p != nil {
+		p.write(w)
+		return
+	}
+	a.commit(w, r, true, func(tx *store.Tx, pre *precondition) error {
+		if err := pre.check(tx, a.Store.Services, key.String()); err != nil {
+			return err
+		}
+		var notes warnings
+		defer notes.write(w)
+		return a.deleteService(tx, key, &notes)
+	})
+}
+
+// keyPath is a key as the paths of DELETE write it.
+type keyPath struct{ host, ip, port, portMax, proto, bgp, block string }
+
+func (k keyPath) key() (key lb.Key, p *problem) {
+	if k.host != "" && k.host != "any" {
+		return key, notBuilt("hosturl", k.host, noHosts, "any")
+	}
+	if p := withdrawal(k.bgp); p != nil {
+		return key, p
+	}
+	var err error
+	if k.block != "" {
+		if key.Mark, err = lb.ParseMark(k.block); err != nil {
+			return key, pathProblem(named("block", err))
+		}
+	}
+	if key.VIP, err = lb.ParseAddr("ip_address", k.ip); err != nil {
+		return key, pathProblem(err)
+	}
+	if key.Port, err = lb.ParsePort("port", k.port); err != nil {
+		return key, pathProblem(err)
+	}
+	if key.Protocol, err = lb.ParseProtocol(k.proto); err != nil {
+		return key, pathProblem(err)
+	}
+	if k.portMax != "" {
+		if key.PortMax, err = lb.ParsePort("portmax", k.portMax); err != nil {
+			return key, pathProblem(err)
+		}
+	}
+	if err := onePort(&key); err != nil {
+		return key, pathProblem(named("portmax", err))
+	}
+	return key, nil
+}
+
+// named is the error under another name of its field.
+func named(field string, err error) error {
+	var fe *lb.FieldError
+	if !errors.As(err, &fe) {
+		return err
+	}
+	c := *fe
+	c.Field = field
+	return &c
+}
+
+func pathProblem(err error) *problem {
+	var fe *lb.FieldError
+	if errors.As(err, &fe) {
+		return fieldProblem(http.StatusBadRequest, fe)
+	}
+	return refuse(http.StatusBadRequest, "%v", err)
+}
+
+// commit makes a change of one object, or of several of any kind, waits until the packets see it, and answers.
+func (a *API) commit(w http.ResponseWriter, r *http.Request, one bool, edit func(*store.Tx, *precondition) error) {
+	if p := a.change(w, r, one, edit); p != nil {
+		p.write(w)
+		return
+	}
+	writeSuccess(w)
+}
+
+// change is commit without the answer, of which it sets the header.
+func (a *API) change(w http.ResponseWriter, r *http.Request, one bool, edit func(*store.Tx, *precondition) error) *problem {
+	pre, p := preconditionOf(r)
+	if p == nil {
+		p = pre.forOne(one)
+	}
+	if p != nil {
+		return p
+	}
+	by := store.By{Owner: owner, Author: author(r, "")}
+	revision, changed, err := a.committer(forced(r))(by, func(tx *store.Tx) error { return edit(tx, &pre) })
+	if err != nil {
+		return a.commitProblem(err)
+	}
+	principalOf(r).changed(revision, changed)
+	ctx, cancel := context.WithTimeout(r.Context(), a.ApplyWait)
+	defer cancel()
+	if err := a.Statuses.Wait(ctx, revision, statusIDs(changed)); err != nil {
+		return notApplied(revision, err)
+	}
+	if one && len(changed) == 1 {
+		w.Header().Set("ETag", strconv.Quote(strconv.FormatUint(revision, 10)))
+	}
+	return nil
+}
+
+// forced tells whether a change is to be made whomever it cuts off.
+func forced(r *http.Request) bool { return r.URL.Query().Get("force") == "true" }
+
+// commitProblem maps the refusals of the store to codes.
+func (a *API) commitProblem(err error) *problem {
+	var own *problem
+	var fe *lb.FieldError
+	switch {
+	case errors.As(err, &own):
+		return own
+	case errors.As(err, &fe):
+		return entryProblem("", -1, err)
+	case errors.Is(err, store.ErrNotFound):
+		return refuse(http.StatusNotFound, "%v", err)
+	case errors.Is(err, store.ErrVersion):
+		return refuse(http.StatusPreconditionFailed, "%v", err)
+	case errors.Is(err, store.ErrOwner), errors.Is(err, store.ErrPending):
+		return refuse(http.StatusConflict, "%v", err)
+	case errors.Is(err, store.ErrLimit):
+		return refuse(http.StatusBadRequest, "%v", err)
+	}
+	a.Log.Error("commit failed", "error", err)
+	return refuse(http.StatusServiceUnavailable, "the change could not be stored: %v", err)
+}

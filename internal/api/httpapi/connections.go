@@ -1,0 +1,137 @@
+package httpapi
+
+import (
+	"cmp"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/api/listing"
+	"loxilb/internal/lb"
+)
+
+// connectionBounds are those of the part of all connections that a screen shows.
+func connectionBounds() listing.Bounds {
+	return listing.Bounds{Limit: 100, LimitMost: 1000, OffsetMost: 1_000_000}
+}
+
+// GetConnections answers with a page of the connections that pass the filters.
+func (a *API) GetConnections(w http.ResponseWriter, r *http.Request, params v1.GetConnectionsParams) {
+	f, p := a.newFilter(&v1.GetConntracksParams{
+		Protocol: params.Protocol, Vip: params.Vip, ServName: params.ServName, Service: params.Service, Source: params.Source, Endpoint: params.Endpoint,
+		State: params.State,
+	})
+	var part listing.Window
+	if p == nil {
+		part, p = window(connectionBounds(), params.Offset, params.Limit)
+	}
+	if p != nil {
+		p.write(w)
+		return
+	}
+	order, down, p := connectionOrder(params.Sort)
+	if p != nil {
+		p.write(w)
+		return
+	}
+	sought := f.sought()
+	sought.Requests = !sought.All()
+	list := connectionPage{window: part, order: order, down: down}
+	walk := func() error {
+		_, err := a.DataPath.ConnectionsFrom(r.Context(), 0, sought, func(c lb.Connection) bool {
+			if !c.Reply && f.matches(&c) {
+				list.add(&c)
+			}
+			return !params.Uncounted || order != nil || len(list.rows) < part.Limit
+		})
+		return err
+	}
+	if order != nil && !a.walkAll(w, r, walk) || order == nil && !walked(w, walk()) {
+		return
+	}
+	out := v1.ConnectionList{Total: list.total, ConnectionAttr: []v1.Connection{}}
+	for _, c := range list.page() {
+		out.ConnectionAttr = append(out.ConnectionAttr, listedConnection(&c))
+	}
+	writeJSON(w, out)
+}
+
+func listedConnection(c *lb.Connection) v1.Connection {
+	return v1.Connection{
+		Protocol: c.Protocol.String(), Client: c.Src.String(), Vip: c.Dst.String(), Endpoint: c.Endpoint.String(), State: c.State, ServName: c.Service,
+		PacketsIn: c.Traffic.Packets, BytesIn: c.Traffic.Bytes, Age: c.Age.Seconds(), Idle: c.Idle.Seconds(),
+	}
+}
+
+// connectionPage collects a window of connections. With an order it holds at most twice the rows up to the
+// end of the window.
+type connectionPage struct {
+	window listing.Window
+	order  func(a, b *lb.Connection) int // nil: none
+	down   bool
+	rows   []lb.Connection
+	total  int
+}
+
+func (l *connectionPage) add(c *lb.Connection) {
+	l.total++
+	if l.order == nil {
+		if l.total > l.window.Offset && len(l.rows) < l.window.Limit {
+			l.rows = append(l.rows, *c)
+		}
+		return
+	}
+	if l.rows = append(l.rows, *c); len(l.rows) >= 2*min(maxSorted, l.window.Offset+l.window.Limit) {
+		l.trim()
+	}
+}
+
+// trim keeps the first rows of the order, up to the end of the window.
+func (l *connectionPage) trim() {
+	slices.SortStableFunc(l.rows, func(a, b lb.Connection) int {
+		by := l.order(&a, &b)
+		if l.down {
+			by = -by
+		}
+		return cmp.Or(by, a.Src.Compare(b.Src), a.Dst.Compare(b.Dst))
+	})
+	l.rows = l.rows[:min(len(l.rows), maxSorted, l.window.Offset+l.window.Limit)]
+}
+
+// page is what is in the window.
+func (l *connectionPage) page() []lb.Connection {
+	if l.order == nil {
+		return l.rows
+	}
+	l.trim()
+	return l.rows[min(l.window.Offset, len(l.rows)):]
+}
+
+func connectionOrders() map[string]func(a, b *lb.Connection) int {
+	return map[string]func(a, b *lb.Connection) int{
+		"client":   func(a, b *lb.Connection) int { return a.Src.Compare(b.Src) },
+		"vip":      func(a, b *lb.Connection) int { return a.Dst.Compare(b.Dst) },
+		"endpoint": func(a, b *lb.Connection) int { return a.Endpoint.Compare(b.Endpoint) },
+		"state":    func(a, b *lb.Connection) int { return cmp.Compare(a.State, b.State) },
+		"age":      func(a, b *lb.Connection) int { return cmp.Compare(a.Age, b.Age) },
+		"idle":     func(a, b *lb.Connection) int { return cmp.Compare(a.Idle, b.Idle) },
+		"packets":  func(a, b *lb.Connection) int { return cmp.Compare(a.Traffic.Packets, b.Traffic.Packets) },
+		"bytes":    func(a, b *lb.Connection) int { return cmp.Compare(a.Traffic.Bytes, b.Traffic.Bytes) },
+	}
+}
+
+// connectionOrder is the one of a word; nil: none.
+func connectionOrder(word string) (order func(a, b *lb.Connection) int, down bool, p *problem) {
+	if word == "" {
+		return nil, false, nil
+	}
+	word, down = strings.CutPrefix(word, "-")
+	orders := connectionOrders()
+	if order = orders[word]; order == nil {
+		allowed := strings.Join(slices.Sorted(maps.Keys(orders)), ", ")
+		return nil, false, refuseField(http.StatusBadRequest, "sort", word, "is no order", allowed+", - before it")
+	}
+	return order, down, nil
+}

@@ -1,0 +1,113 @@
+package httpapi
+
+import (
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"loxilb/internal/contract"
+)
+
+// What the contract's table says of an operation is so: the router has it, or answers 501 with the table's sentence. And api/openapi.yaml,
+// of which the router is made, has none that the table does not have.
+func TestContract(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	variable := regexp.MustCompile(`\{[^}]*\}`)
+	inTable := map[string]contract.State{}
+	for _, o := range contract.AllOperations() {
+		inTable[o.Method+" "+variable.ReplaceAllString(o.Path, "{}")] = o.State
+		path := BaseURL + variable.ReplaceAllString(o.Path, "x")
+		if o.State == contract.NotThere {
+			w := b.call(o.Method, path, "{}", "Content-Type", "application/json")
+			if e := problemOf(t, w); w.Code != 501 || !strings.Contains(e.Message, o.Note) {
+				t.Errorf("%s %s: the table says it is not there, the answer is %d %s", o.Method, o.Path, w.Code, w.Body)
+			}
+		} else if _, pattern := b.api.mux.Handler(httptest.NewRequest(o.Method, path, nil)); pattern == "" {
+			t.Errorf("%s %s: the table says it is %s, and nobody answers it", o.Method, o.Path, o.State)
+		}
+	}
+	text, err := os.ReadFile("../../../api/openapi.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var api struct{ Paths map[string]map[string]any }
+	if err := yaml.Unmarshal(text, &api); err != nil {
+		t.Fatal(err)
+	}
+	built := map[string]bool{}
+	for path, methods := range api.Paths {
+		for method := range methods {
+			key := strings.ToUpper(method) + " " + variable.ReplaceAllString(path, "{}")
+			built[key] = true
+			if _, ok := inTable[key]; !ok {
+				t.Errorf("%s %s is not in internal/contract: add a row, with the state Ours if the contract has no such operation", method, path)
+			}
+		}
+	}
+	for key, state := range inTable {
+		if built[key] != (state != contract.NotThere) {
+			t.Errorf("%s: the table says it is %s, and api/openapi.yaml has it: %v", key, state, built[key])
+		}
+	}
+}
+
+// What the table says of a value that is not there is so.
+func TestContractValues(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	for _, v := range contract.AllValues() {
+		w := b.post(strings.Replace(demo, `"protocol":"tcp"`, `"protocol":"tcp",`+v.Property, 1))
+		switch notThere := v.State == contract.NotThere; {
+		case notThere != (w.Code == 501):
+			t.Errorf("%s: the table says it is %s, the answer is %d %s", v.Property, v.State, w.Code, w.Body)
+		case notThere && !strings.Contains(problemOf(t, w).Message, "is not part of this build: "+v.Note+" (allowed: "):
+			t.Errorf("%s: %s\nwant %s", v.Property, w.Body, v.Note)
+		}
+	}
+}
+
+// A path that nobody knows is 404, and one of the contract with another method 405, whether it is built or not.
+func TestUnknownPaths(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	for request, want := range map[string]int{
+		"GET /nowhere":                       404,
+		"GET /config/bgp":                    404,
+		"PATCH /config/bgp/neigh":            405,
+		"GET /config/bgp/neigh":              405,
+		"POST /config/bgp/neigh":             501,
+		"PUT /config/loadbalancer/all":       405,
+		"DELETE /config/bgp/neigh/10.0.0.1/": 501,
+	} {
+		method, path, _ := strings.Cut(request, " ")
+		w := b.call(method, BaseURL+path, "")
+		if problemOf(t, w); w.Code != want {
+			t.Errorf("%s: %d, want %d", request, w.Code, want)
+		}
+		if (w.Header().Get("Allow") != "") != (want == 405) {
+			t.Errorf("%s: Allow is %q", request, w.Header().Get("Allow"))
+		}
+	}
+}
+
+// Slashes too many are passed over, and not in variables.
+func TestCleanPaths(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	for _, request := range []string{
+		"GET //version//", "GET /config//loadbalancer/all/", "GET /config/./../version", "DELETE /config/loadbalancer/name/http%3A%2F%2Fa.example/",
+	} {
+		method, path, _ := strings.Cut(request, " ")
+		if w := b.call(method, BaseURL+path, ""); w.Code != 200 {
+			t.Errorf("%s: %d %s %s", request, w.Code, w.Header().Get("Location"), w.Body)
+		}
+	}
+	if w := b.call("DELETE", BaseURL+"/config/loadbalancer/name/http%3A%2F%2Fa.example/", ""); !strings.Contains(w.Header().Get("Warning"), "http://a.example") {
+		t.Errorf("a variable is not as it was sent: %q", w.Header())
+	}
+}

@@ -1,0 +1,167 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/api/manifest"
+	"loxilb/internal/control/store"
+)
+
+// clusterComponent holds the roles of the node, which are exported for people to read.
+const clusterComponent = "cluster"
+
+// components are the parts of an exported configuration that are kinds of object.
+func components() map[string]string {
+	return map[string]string{
+		"loadbalancer": manifest.Loadbalancer, "endpoint": manifest.Endpoint, "firewall": manifest.Firewall,
+		"mirror": manifest.Mirror, "policy": manifest.Policy,
+	}
+}
+
+func componentNames() []string {
+	return slices.Sorted(maps.Keys(components()))
+}
+
+// ExportConfig answers with the configuration as a file.
+func (a *API) ExportConfig(w http.ResponseWriter, _ *http.Request, params v1.ExportConfigParams) {
+	all := append(componentNames(), clusterComponent)
+	wanted := all
+	if params.Components != "" {
+		wanted = slices.Compact(slices.Sorted(strings.SplitSeq(params.Components, ",")))
+	}
+	for _, name := range wanted {
+		if !slices.Contains(all, name) {
+			refuseField(http.StatusBadRequest, "components", name, "is not known", strings.Join(all, ", ")).write(w)
+			return
+		}
+	}
+	a.wholly(w, func() any {
+		now, at := a.Store.Snapshot(), time.Now().UTC()
+		out := map[string]any{"timestamp": at.Format(time.RFC3339), "version": a.Version.Version}
+		for _, name := range wanted {
+			if name == clusterComponent {
+				out[name] = a.instanceStates()
+			} else {
+				out[name] = a.export(now, components()[name])
+			}
+		}
+		w.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": "loxilb-config-" + at.Format("20060102-150405") + ".json"}))
+		return out
+	})
+}
+
+// export is what there is of a kind, but for what a controller manages.
+func (a *API) export(v store.View, kind string) []any {
+	k, list := a.kindOf(kind), []any{}
+	for key := range k.keys(v) {
+		if k.managed == nil || !k.managed(v, key) {
+			list = append(list, k.show(v, key))
+		}
+	}
+	return list
+}
+
+// ImportConfig has the configuration be what an exported file says.
+func (a *API) ImportConfig(w http.ResponseWriter, r *http.Request, _ v1.ImportConfigParams) {
+	req, p := a.imported(w, r)
+	if p != nil {
+		p.write(w)
+		return
+	}
+	a.transact(w, r, transaction{edit: req.edit, force: forced(r), doing: req.doing, named: req.named})
+}
+
+// imported reads the file of a request.
+func (a *API) imported(w http.ResponseWriter, r *http.Request) (*application, *problem) {
+	turn, p := a.takeBody(r.Context())
+	if p != nil {
+		return nil, p
+	}
+	defer turn.done()
+	file, p := formFile(w, r, turn, "configuration")
+	if p != nil {
+		return nil, p
+	}
+	outline := outlineOf(file, partSize)
+	if p := outline.tooMany(); p != nil {
+		return nil, p
+	}
+	var parts map[string]json.RawMessage
+	if err := json.Unmarshal(file, &parts); err != nil {
+		return nil, refuse(http.StatusBadRequest, "configuration is no JSON object: %v", err)
+	}
+	var body v1.ApplyRequest
+	var places []string // of objects in the file
+	for _, name := range componentNames() {
+		part, there := parts[name]
+		if !there || string(part) == "null" {
+			continue
+		}
+		var specs []json.RawMessage
+		if err := json.Unmarshal(part, &specs); err != nil {
+			return nil, refuseField(http.StatusBadRequest, name, "", "is no list", "a list of objects as POST takes them")
+		}
+		kind := components()[name]
+		for i, spec := range specs {
+			places = append(places, fmt.Sprintf("%s[%d]", name, i))
+			body.Objects = append(body.Objects, v1.Object{Kind: kind, Spec: spec})
+		}
+		body.Prune = append(body.Prune, kind)
+	}
+	if len(body.Prune) == 0 {
+		return nil, refuseField(http.StatusBadRequest, "configuration", "", "has no component", strings.Join(componentNames(), ", "))
+	}
+	body.Doing = "import"
+	req, p := a.application(&body)
+	if p != nil && len(p.body.Errors) > 0 {
+		first := p.body.Errors[0]
+		p.body.Message = fmt.Sprintf("nothing was changed: %s: %s", places[first.Index], first.Message)
+		if n := len(p.body.Errors); n > 1 {
+			p.body.Message += fmt.Sprintf(" (%d things are wrong in all)", n)
+		}
+	}
+	return req, p
+}
+
+// formFile is a field of a form (RFC 7578).
+func formFile(w http.ResponseWriter, r *http.Request, turn *bodyTurn, name string) ([]byte, *problem) {
+	ct := r.Header.Get("Content-Type")
+	media, params, err := mime.ParseMediaType(ct)
+	if err != nil || media != "multipart/form-data" || params["boundary"] == "" {
+		return nil, refuseField(http.StatusUnsupportedMediaType, "Content-Type", ct, "is no form", "multipart/form-data with a file in the field "+name)
+	}
+	data, p := readAll(w, r, turn)
+	if p != nil {
+		return nil, p
+	}
+	form := multipart.NewReader(bytes.NewReader(data), params["boundary"])
+	for {
+		part, err := form.NextPart()
+		if errors.Is(err, io.EOF) {
+			return nil, refuseField(http.StatusBadRequest, name, "", "is missing", "a file of that name in the form")
+		}
+		if err == nil && part.FormName() != name {
+			continue
+		}
+		var file []byte
+		if err == nil {
+			file, err = io.ReadAll(part)
+		}
+		if err != nil {
+			return nil, refuse(http.StatusBadRequest, "the form is broken: %v", err)
+		}
+		return file, nil
+	}
+}

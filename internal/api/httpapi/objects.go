@@ -1,0 +1,293 @@
+package httpapi
+
+import (
+	"cmp"
+	"errors"
+	"iter"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/api/manifest"
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/store"
+	"loxilb/internal/host/moment"
+	"loxilb/internal/lb"
+)
+
+func asError[T error](err error, target *T) bool { return errors.As(err, target) }
+
+// serviceObjects is the row of services.
+func (a *API) serviceObjects() objectKind {
+	kind, _ := manifest.Find(manifest.Loadbalancer)
+	services := a.Store.Services
+	find := func(v store.View, key string) (lb.Service, bool) {
+		k, err := lb.ParseKey(key)
+		if err != nil {
+			return lb.Service{}, false
+		}
+		return services.Get(v, k)
+	}
+	return objectKind{
+		Kind:  kind,
+		store: desired.ServiceKind,
+		read:  a.readService,
+		show: func(v store.View, key string) any {
+			s, ok := find(v, key)
+			if !ok {
+				return nil
+			}
+			return a.codec.showService(&s)
+		},
+		keys: func(v store.View) iter.Seq[string] {
+			return func(yield func(string) bool) {
+				for s := range services.All(v) {
+					if !yield(s.Key.String()) {
+						return
+					}
+				}
+			}
+		},
+		managed: func(v store.View, key string) bool {
+			s, ok := find(v, key)
+			return ok && s.Managed
+		},
+		live: func(before, after *store.Snapshot, key string) (connections, cut uint64) {
+			was, there := find(before, key)
+			if !there {
+				return 0, 0
+			}
+			is, stays := find(after, key)
+			return a.serviceConnections(&was, &is, stays)
+		},
+	}
+}
+
+// serviceConnections counts the connections of a service, and those at endpoints that a change takes from it.
+func (a *API) serviceConnections(was, is *lb.Service, stays bool) (connections, cut uint64) {
+	stats, _ := a.DataPath.ServiceStats(was.Key)
+	if !stays {
+		return stats.Active, stats.Active
+	}
+	kept := keptEndpoints(is)
+	for i, e := range was.Endpoints {
+		if !kept[lb.Endpoint{Addr: e.Addr, Port: e.Port}] && i < len(stats.Endpoints) {
+			cut += stats.Endpoints[i].Active
+		}
+	}
+	return stats.Active, cut
+}
+
+func (a *API) readService(o *v1.Object, keyOnly bool) (wanted, *problem) {
+	e, p := strictly[v1.LoadbalanceEntry](o.Spec)
+	if p != nil {
+		return wanted{}, p
+	}
+	if keyOnly {
+		var s lb.Service
+		err := set(&s, a.codec.key, e)
+		if err == nil {
+			err = onePort(&s.Key)
+		}
+		if err != nil {
+			return wanted{}, entryProblem("", -1, err)
+		}
+		return wanted{key: s.Key.String()}, nil
+	}
+	if p := nameIn(o, &e.ServiceArguments.Name); p != nil {
+		return wanted{}, p
+	}
+	r, p := a.codec.request(alone, e)
+	if p != nil {
+		return wanted{}, p
+	}
+	if r.oper != operReplace {
+		return wanted{}, refuseField(http.StatusBadRequest, "serviceArguments.oper", strconv.Itoa(e.ServiceArguments.Oper), "changes endpoints only", "0 or nothing: files say the whole service")
+	}
+	if err := a.probeFiles(&r.Probe); err != nil {
+		return wanted{}, entryProblem("", -1, err)
+	}
+	return wanted{r.Key.String(), r.Service, func(tx *store.Tx) error {
+		var notes warnings // the answer says what has changed
+		err := r.put(tx, a.Store.Services, a.codec, &notes)
+		if fe := (*lb.FieldError)(nil); asError(err, &fe) {
+			return entryProblem("", a.codec.faulty(&r.Service, err), err)
+		}
+		return err
+	}}, nil
+}
+
+// nameIn is the name of the metadata, unless there is one.
+func nameIn(o *v1.Object, name *string) *problem {
+	metadata, p := metadataOf(o)
+	given, there := metadata["name"]
+	text, ok := given.(string)
+	switch {
+	case p != nil || !there || *name != "":
+		return p
+	case !ok:
+		return refuseField(http.StatusBadRequest, "metadata.name", "", "is no text", "")
+	}
+	*name = text
+	return nil
+}
+
+// showService is a service as POST takes it, without what changes by itself.
+func (c *codec) showService(s *lb.Service) *v1.LoadbalanceEntry {
+	e := &v1.LoadbalanceEntry{Endpoints: make([]v1.Endpoint, len(s.Endpoints))}
+	get(e, c.key, s)
+	get(e, c.fields, s)
+	for i := range s.Endpoints {
+		get(&e.Endpoints[i], c.endpoint, &s.Endpoints[i])
+	}
+	return e
+}
+
+// readEndpoint reads an endpoint of a list.
+func (a *API) readEndpoint(spec []byte) (e lb.EndpointProbe, p *problem) {
+	body, p := strictly[v1.EndpointProbe](spec)
+	if p != nil {
+		return e, p
+	}
+	if e, p = a.codec.probeOf(body); p != nil {
+		return e, p
+	}
+	if err := a.probeFiles(&e.Probe); err != nil {
+		return e, endpointProblem(err)
+	}
+	return e, nil
+}
+
+// showEndpoint is an endpoint as POST takes it.
+func (c *codec) showEndpoint(e *lb.EndpointProbe) any {
+	out := struct {
+		v1.EndpointProbe
+		MinDelay  *struct{} `json:"minDelay,omitempty"` // this and what follows POST ignores
+		AvgDelay  *struct{} `json:"avgDelay,omitempty"`
+		MaxDelay  *struct{} `json:"maxDelay,omitempty"`
+		CurrState *struct{} `json:"currState,omitempty"`
+	}{}
+	get(&out.EndpointProbe, c.probe, e)
+	out.Name = e.Key()
+	out.ProbeDuration = v1.Seconds(secondsOf(e.Probe.Interval)) // for the existing loxilb
+	return out
+}
+
+// drainSpec is a drain of a list: what POST takes, or the time that GET shows.
+type drainSpec struct {
+	Endpoint string     `json:"endpoint"`
+	Rate     int        `json:"rate,omitempty"`
+	Deadline *time.Time `json:"deadline,omitempty"`
+	Within   v1.Seconds `json:"within,omitempty"`
+
+	Connections int        `json:"connections,omitempty"` // ignored, as done is
+	Done        *time.Time `json:"done,omitempty"`
+}
+
+// drainObjects is the row of drains.
+func (a *API) drainObjects() objectKind {
+	row := objectsOf(manifest.Drain, a.Store.Drains.Table, plain(readDrain), func(d *lb.Drain) any {
+		out := drainSpec{Endpoint: d.Key(), Rate: d.Rate}
+		if !d.Deadline.IsZero() {
+			at := d.Deadline.UTC().Round(time.Millisecond)
+			out.Deadline = &at
+		}
+		return out
+	}, pathProblem)
+	row.check = func(tx *store.Tx, w *wanted) error {
+		d, ok := w.value.(lb.Drain)
+		if _, had := a.Store.Drains.Get(tx.Before(), w.key); had || !ok {
+			return nil
+		}
+		_, err := a.checkDrained(tx, &d) // services may come later, as of a controller
+		return err
+	}
+	row.live = func(before, _ *store.Snapshot, key string) (connections, _ uint64) {
+		d, err := lb.ParseDrain(key)
+		if err != nil {
+			return 0, 0
+		}
+		for s := range a.Store.Services.All(before) {
+			stats, _ := a.DataPath.ServiceStats(s.Key)
+			for i, e := range s.Endpoints {
+				if d.Has(e.Addr, e.Port) && i < len(stats.Endpoints) {
+					connections += stats.Endpoints[i].Active
+				}
+			}
+		}
+		return connections, 0
+	}
+	return row
+}
+
+func readDrain(spec []byte) (d lb.Drain, p *problem) {
+	body, p := strictly[drainSpec](spec)
+	if p != nil {
+		return d, p
+	}
+	d, err := lb.ParseDrain(body.Endpoint)
+	switch {
+	case err != nil:
+		return d, pathProblem(err)
+	case body.Within < 0 || body.Within > maxWithin:
+		return d, refuseField(http.StatusBadRequest, "within", body.Within.String(), "is out of range", "0 to "+strconv.Itoa(maxWithin)+" seconds")
+	case body.Deadline != nil && time.Until(*body.Deadline) > maxWithin*time.Second:
+		return d, refuseField(http.StatusBadRequest, "deadline", body.Deadline.Format(time.RFC3339), "is out of range", "at most a year from now")
+	case body.Deadline != nil:
+		d.Deadline = moment.Steady(*body.Deadline)
+	case body.Within > 0:
+		d.Deadline = time.Now().Add(time.Duration(body.Within) * time.Second)
+	}
+	d.Rate = cmp.Or(body.Rate, drainRate)
+	if err := d.Validate(); err != nil {
+		return d, pathProblem(err)
+	}
+	return d, nil
+}
+
+// GetObjects answers with all that is wanted, as apply takes it.
+func (a *API) GetObjects(w http.ResponseWriter, r *http.Request, params v1.GetObjectsParams) {
+	only := map[string]bool{}
+	for word := range strings.SplitSeq(params.Kind, ",") {
+		if word == "" {
+			continue
+		}
+		k := a.kindOf(word)
+		if k == nil {
+			refuseField(http.StatusBadRequest, "kind", word, "is no kind that this loxilb serves", "").write(w)
+			return
+		}
+		only[k.Name] = true
+	}
+	out := newStream(w, "objects")
+	now := a.Store.Snapshot()
+	for i := range a.kinds {
+		k := &a.kinds[i]
+		if len(only) > 0 && !only[k.Name] {
+			continue
+		}
+		for key := range k.keys(now) {
+			if k.managed != nil && !params.Managed && k.managed(now, key) {
+				continue
+			}
+			one := objectDocument{APIVersion: manifest.APIVersion, Kind: k.Name, Spec: k.show(now, key)}
+			if k.metadata != nil {
+				one.Metadata = k.metadata(now, key)
+			}
+			if r.Context().Err() != nil || !out.item(one) {
+				return
+			}
+		}
+	}
+	out.end()
+}
+
+// objectDocument is an object as apply takes it.
+type objectDocument struct {
+	APIVersion string         `json:"apiVersion"`
+	Kind       string         `json:"kind"`
+	Metadata   map[string]any `json:"metadata,omitempty"`
+	Spec       any            `json:"spec"`
+}

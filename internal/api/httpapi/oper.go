@@ -1,0 +1,103 @@
+package httpapi
+
+import (
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/store"
+	"loxilb/internal/lb"
+)
+
+// oper says what the endpoints of a request are to those that the service has. The numbers are those of the contract.
+type oper int
+
+const (
+	operReplace oper = 0
+	operAttach  oper = 1 // they are added, or take the weight that is given; a service that does not exist is created
+	operDetach  oper = 2 // they are taken away, and with the last of them the service
+)
+
+// request is a service as a request writes it.
+type request struct {
+	lb.Service
+	oper oper
+	at   string // prefix of its fields' names
+	// notes are what was made of it that it does not say.
+	notes warnings
+}
+
+func operOf(at string, a *v1.ServiceArguments) (oper, *problem) {
+	switch o := oper(a.Oper); o {
+	case operReplace, operAttach, operDetach:
+		return o, nil
+	}
+	return 0, refuseField(http.StatusBadRequest, at+"serviceArguments.oper", strconv.Itoa(a.Oper), "is not known",
+		"0 (replace the endpoints), 1 (attach) or 2 (detach)")
+}
+
+// put does what is asked for in a transaction.
+func (r *request) put(tx *store.Tx, services *desired.Services, c *codec, notes *warnings) error {
+	s := r.Service
+	old, there := services.Get(tx, s.Key)
+	switch {
+	case r.oper == operDetach && !there:
+		notes.add("service %s does not exist", s.Key)
+		return nil
+	case r.oper != operReplace && there:
+		r.unlike(&old, c, notes)
+		all := r.endpoints(old.Endpoints, notes)
+		if len(all) == 0 {
+			return services.Delete(tx, s.Key)
+		}
+		s = old
+		s.Endpoints = all
+	case there:
+		for i := range c.fields {
+			if f := &c.fields[i]; f.Fixed {
+				f.Copy(&s, &old)
+			}
+		}
+	}
+	return services.Put(tx, s)
+}
+
+// unlike names what is written beside endpoints that are attached or detached, and is neither what the service has nor the
+// default: only the endpoints change. Several controllers may feed one service, each with its own idea of the rest.
+func (r *request) unlike(old *lb.Service, c *codec, notes *warnings) {
+	for i := range c.fields {
+		f := &c.fields[i]
+		if f.Fixed || f.IsDefault(&r.Service) || f.Same(&r.Service, old) {
+			continue
+		}
+		notes.add("%s stays %s, not %s: oper %d changes the endpoints of service %s only",
+			r.at+f.Property, f.Show(old), lb.Printable(f.Show(&r.Service)), r.oper, r.Key)
+	}
+}
+
+// endpoints are those of the service once the request is done, in the order that they had.
+func (r *request) endpoints(have []lb.Endpoint, notes *warnings) []lb.Endpoint {
+	at := make(map[netip.AddrPort]int, len(have))
+	for i, e := range have {
+		at[e.AddrPort()] = i
+	}
+	out := slices.Clone(have)
+	gone := make(map[netip.AddrPort]bool, len(r.Endpoints))
+	for i, e := range r.Endpoints {
+		place, there := at[e.AddrPort()]
+		switch {
+		case r.oper == operDetach && !there:
+			notes.add("%s does not exist: %s is no endpoint of service %s", r.at+propertyOf(lb.FieldEndpoint, i), e.AddrPort(), r.Key)
+		case r.oper == operDetach:
+			gone[e.AddrPort()] = true
+		case there:
+			out[place] = e
+		default:
+			out = append(out, e)
+		}
+	}
+	return slices.DeleteFunc(out, func(e lb.Endpoint) bool { return gone[e.AddrPort()] })
+}

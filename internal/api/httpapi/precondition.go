@@ -1,0 +1,69 @@
+package httpapi
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+
+	"loxilb/internal/control/store"
+)
+
+// precondition is what a request says about the object that it changes: nothing, its version, that there is one
+// (If-Match: *), or that there is none (If-None-Match: *).
+type precondition struct {
+	given  bool
+	header string // by which it was given
+	any    bool   // any version, but one
+	want   uint64 // 0: none
+}
+
+func preconditionOf(r *http.Request) (c precondition, p *problem) {
+	match, none := r.Header.Get("If-Match"), r.Header.Get("If-None-Match")
+	switch {
+	case match == "" && none == "":
+		return c, nil
+	case match != "" && none != "":
+		return c, refuse(http.StatusBadRequest, "If-Match does not go with If-None-Match: send one of them")
+	case none == "*":
+		return precondition{given: true, header: "If-None-Match"}, nil
+	case none != "":
+		return c, refuseField(http.StatusBadRequest, "If-None-Match", none, "is no precondition of a change", "*")
+	case match == "*":
+		return precondition{given: true, header: "If-Match", any: true}, nil
+	}
+	version, err := strconv.ParseUint(strings.Trim(match, `"`), 10, 64)
+	if err != nil || version == 0 {
+		return c, refuseField(http.StatusBadRequest, "If-Match", match, "is not the version of an object", `one version in quotes, as in "42", or *`)
+	}
+	return precondition{given: true, header: "If-Match", want: version}, nil
+}
+
+// forOne refuses a precondition of a request that is about several objects.
+func (c *precondition) forOne(one bool) *problem {
+	if !c.given || one {
+		return nil
+	}
+	return refuse(http.StatusBadRequest, "%s is for a request about one object", c.header)
+}
+
+// objects are those of one kind: its table.
+type objects interface {
+	ID(key string) store.ID
+	Meta(v store.View, key string) (store.Meta, bool)
+}
+
+// check compares with what there is by the key, in the transaction that makes the change.
+func (c *precondition) check(tx *store.Tx, kind objects, key string) error {
+	if !c.given {
+		return nil
+	}
+	id := kind.ID(key)
+	if c.any {
+		meta, ok := kind.Meta(tx, key)
+		if !ok {
+			return refuse(http.StatusPreconditionFailed, "%s does not exist, and If-Match asks for one", id)
+		}
+		return tx.Expect(id, meta.Version)
+	}
+	return tx.Expect(id, c.want)
+}

@@ -1,0 +1,259 @@
+package rates
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/answer"
+	"loxilb/internal/api/listing"
+	"loxilb/internal/control/servicestate"
+	"loxilb/internal/diagnose/rates"
+	"loxilb/internal/lb"
+)
+
+// query is which services are asked for, and what of them.
+type query struct {
+	service             *lb.Key // nil: any
+	match               string
+	order               order
+	window              listing.Window
+	endpoints, counters bool
+}
+
+// order is one that services can be in.
+type order struct {
+	word   string
+	value  func(l *rates.Load, down int) float32 // the largest first; nil: by key, or name
+	byName bool
+}
+
+func orders() []order {
+	of := func(q rates.Quantity) func(*rates.Load, int) float32 {
+		return func(l *rates.Load, _ int) float32 { return l.Rates[q] }
+	}
+	return []order{
+		{word: "key"}, {word: "name", byName: true},
+		{word: "connections", value: of(rates.Connections)},
+		{word: "packets", value: func(l *rates.Load, _ int) float32 { return l.Packets() }},
+		{word: "bytes", value: func(l *rates.Load, _ int) float32 { return l.Bytes() }},
+		{word: "packetsIn", value: of(rates.PacketsIn)}, {word: "packetsOut", value: of(rates.PacketsOut)},
+		{word: "bytesIn", value: of(rates.BytesIn)}, {word: "bytesOut", value: of(rates.BytesOut)},
+		{word: "repeatedSyns", value: of(rates.RepeatedSYNs)}, {word: "failedHandshakes", value: of(rates.FailedHandshakes)},
+		{word: "active", value: func(l *rates.Load, _ int) float32 { return float32(l.Active) }},
+		{word: "down", value: func(_ *rates.Load, down int) float32 { return float32(down) }},
+	}
+}
+
+// orderOf is the one with a word; nothing is key.
+func orderOf(word string) (order, *answer.Refusal) {
+	var words []string
+	for _, o := range orders() {
+		if o.word == cmp.Or(word, "key") {
+			return o, nil
+		}
+		words = append(words, o.word)
+	}
+	return order{}, answer.Invalid("sort", word, "is not known", strings.Join(words, ", "))
+}
+
+func (a *Rates) newQuery(p v1.GetServiceRatesParams) (q query, no *answer.Refusal) {
+	q = query{match: strings.ToLower(p.Match), endpoints: p.Endpoints, counters: p.Counters}
+	var err error
+	if q.window, err = (listing.Bounds{}).Window(p.Offset, p.Limit); err != nil {
+		return q, answer.Refuse(http.StatusBadRequest, err)
+	}
+	if q.order, no = orderOf(p.Sort); no != nil {
+		return q, no
+	}
+	if p.Service != "" {
+		var key lb.Key
+		if key, no = a.service(p.Service); no != nil {
+			return q, no
+		}
+		q.service = &key
+	}
+	return q, nil
+}
+
+// row is a service on its way into the list. There are many: it has no more than what puts it into order.
+type row struct {
+	key   lb.Key
+	name  string
+	load  rates.Load
+	value float32 // the largest first
+	place int     // among all, by key
+}
+
+// manyAtOnce is how many answers without a limit are made at once. With 10,000 services of 10 endpoints each is 20 MB, until its client has read it.
+const manyAtOnce = 4
+
+// isMany tells whether an answer may be large.
+func (q *query) isMany() bool {
+	const few = 100
+	return q.service == nil && (q.window.Limit == 0 || q.window.Limit > few)
+}
+
+// errMany refuses another one.
+var errMany = fmt.Errorf("%d long answers of this kind are being read, and no more are made: ask later, or with limit", manyAtOnce)
+
+// GetServiceRates answers with the rates of services.
+func (a *Rates) GetServiceRates(w http.ResponseWriter, _ *http.Request, params v1.GetServiceRatesParams) {
+	q, no := a.newQuery(params)
+	if no != nil {
+		no.Write(w)
+		return
+	}
+	if q.isMany() {
+		select {
+		case a.many <- struct{}{}:
+			defer func() { <-a.many }()
+		default:
+			w.Header().Set("Retry-After", "1")
+			answer.Refuse(http.StatusServiceUnavailable, errMany).Write(w)
+			return
+		}
+	}
+	var list v1.ServiceRatesList
+	a.inOneWindow(func(_ rates.Totals, window rates.Window) { list = a.list(q, window) })
+	answer.JSON(w, list)
+}
+
+// list is the services that are asked for, each with what is known of it in the last window.
+func (a *Rates) list(q query, window rates.Window) v1.ServiceRatesList {
+	found := a.find(&q)
+	out := v1.ServiceRatesList{Time: window.End, Seconds: window.Length.Seconds(), Matched: len(found)}
+	if q.service == nil {
+		found = listing.Cut(found, q.window)
+	}
+	out.Services = make([]v1.ServiceRates, 0, len(found))
+	now := a.o.Store.Snapshot()
+	drains := servicestate.DrainsOf(a.o.Store.Drains.All(now))
+	stats := a.stats(found)
+	for i, r := range found {
+		if s, _ := a.o.Store.Services.Shared(now, r.key); s != nil {
+			endpoints := servicestate.Gather(s, &stats[i], drains, a.o.Health)
+			states := servicestate.Of(endpoints, a.o.Sync(now, r.key))
+			out.Services = append(out.Services, a.answer(s, &r.load, &stats[i], &states, &q))
+		}
+	}
+	return out
+}
+
+// stats are what services have counted.
+func (a *Rates) stats(of []*row) []lb.ServiceStats {
+	out := make([]lb.ServiceStats, len(of))
+	keys := make([]lb.Key, len(of))
+	for i, r := range of {
+		keys[i] = r.key
+	}
+	a.o.DataPath.EachServiceStats(keys, func(place int, s *lb.ServiceStats) { out[place] = *s })
+	return out
+}
+
+// find is the services that are asked for, in order.
+func (a *Rates) find(q *query) (found []*row) {
+	now := a.o.Store.Snapshot()
+	drains := servicestate.DrainsOf(a.o.Store.Drains.All(now))
+	add := func(s *lb.Service) {
+		r := &row{key: s.Key, name: s.Name, load: a.o.Sampler.Service(s.Key), place: len(found)}
+		if q.order.value != nil {
+			down := 0
+			if q.order.word == "down" {
+				down = a.down(s, drains)
+			}
+			r.value = q.order.value(&r.load, down)
+		}
+		found = append(found, r)
+	}
+	if q.service != nil {
+		if s, ok := a.o.Store.Services.Get(now, *q.service); ok {
+			add(&s)
+		}
+		return found
+	}
+	for s := range a.o.Store.Services.EachShared(now) {
+		if q.match == "" || strings.Contains(strings.ToLower(s.Name), q.match) || strings.Contains(s.Key.String(), q.match) {
+			add(s)
+		}
+	}
+	switch {
+	case q.order.byName:
+		slices.SortFunc(found, func(a, b *row) int { return cmp.Or(strings.Compare(a.name, b.name), a.place-b.place) })
+	case q.order.value != nil:
+		slices.SortFunc(found, func(a, b *row) int { return cmp.Or(cmp.Compare(b.value, a.value), a.place-b.place) })
+	}
+	return found
+}
+
+// down counts the endpoints that are down. That does not depend on what the data path has counted.
+func (a *Rates) down(s *lb.Service, drains servicestate.Drains) int {
+	states := servicestate.Of(servicestate.Gather(s, &lb.ServiceStats{}, drains, a.o.Health), servicestate.Applied)
+	return states.Down
+}
+
+func (a *Rates) answer(s *lb.Service, load *rates.Load, stats *lb.ServiceStats, states *servicestate.Service, q *query) v1.ServiceRates {
+	out := v1.ServiceRates{
+		Service: s.Key.String(), Name: s.Name, Selection: s.Algorithm.String(), EndpointCount: len(s.Endpoints), Active: load.Active, Inactive: stats.Inactive, Refused: stats.Refusals.Sum(), RefusedRate: load.Refused, Rates: ratesOf(&load.Rates),
+		State: string(states.State), EndpointsUp: states.Serving, EndpointsDown: states.Down, EndpointsDrained: states.Drained,
+	}
+	out.Handshakes = answer.Handshakes(load.Now)
+	if q.counters {
+		out.Counters = countersOf(&stats.EndpointStats)
+	}
+	if q.endpoints {
+		out.Endpoints = a.endpoints(s, stats, states, q)
+	}
+	return out
+}
+
+// endpoints are those of a service; of the only one that is asked for, they are in the order that is, and a page of them.
+func (a *Rates) endpoints(s *lb.Service, stats *lb.ServiceStats, states *servicestate.Service, q *query) []v1.EndpointRates {
+	loads := a.o.Sampler.Endpoints(s.Key, len(s.Endpoints))
+	places := make([]int, len(s.Endpoints))
+	for i := range places {
+		places[i] = i
+	}
+	if q.service != nil {
+		if q.order.value != nil {
+			value := func(i int) float32 {
+				down := 0
+				if states.Endpoints[i] == servicestate.Down || states.Endpoints[i] == servicestate.Panic {
+					down = 1
+				}
+				return q.order.value(&loads[i], down)
+			}
+			slices.SortStableFunc(places, func(a, b int) int { return cmp.Compare(value(b), value(a)) })
+		}
+		places = listing.Cut(places, q.window)
+	}
+	out := make([]v1.EndpointRates, 0, len(places))
+	for _, i := range places {
+		e := s.Endpoints[i]
+		one := v1.EndpointRates{
+			Endpoint: e.AddrPort().String(), Weight: int(e.Weight), State: string(states.Endpoints[i]), Active: loads[i].Active, Rates: ratesOf(&loads[i].Rates),
+		}
+		var counted lb.EndpointStats
+		if i < len(stats.Endpoints) { // the store may be ahead of the data path
+			counted = stats.Endpoints[i]
+		}
+		one.Inactive, one.Refused = counted.Inactive, counted.Refusals.Sum()
+		if q.counters {
+			one.Counters = countersOf(&counted)
+		}
+		out = append(out, one)
+	}
+	return out
+}
+
+func countersOf(s *lb.EndpointStats) *v1.Counters {
+	return &v1.Counters{
+		Connections: s.Connections, PacketsIn: s.In.Packets, PacketsOut: s.Out.Packets, BytesIn: s.In.Bytes, BytesOut: s.Out.Bytes,
+		RepeatedSyns: s.Handshakes.Repeated, FailedHandshakes: s.Handshakes.Failed(), Unanswered: s.Handshakes.Unanswered(),
+		Attempts: s.Attempts(), RefusedPackets: s.Refusals.Sum(), Refused: s.Refusals.Sum(), RefusedBy: answer.RefusedBy(&s.Refusals),
+		Active: s.Active, Inactive: s.Inactive,
+	}
+}

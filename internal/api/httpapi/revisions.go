@@ -1,0 +1,97 @@
+package httpapi
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/control/store"
+	"loxilb/internal/lb"
+)
+
+// GetRevisions answers with the revisions that are remembered, the last one first.
+func (a *API) GetRevisions(w http.ResponseWriter, _ *http.Request) {
+	out := newStream(w, "revisionAttr")
+	for _, r := range a.Store.Revisions() {
+		one := v1.Revision{
+			Revision: r.Number, Time: r.Time, Who: r.Who, From: r.From, Doing: r.Doing,
+			Created: r.Created, Changed: r.Changed, Deleted: r.Deleted,
+		}
+		if !r.Confirm.IsZero() {
+			one.Confirm = &r.Confirm
+		}
+		if !out.item(one) {
+			return
+		}
+	}
+	out.end()
+}
+
+// ConfirmApply has a revision stay.
+func (a *API) ConfirmApply(w http.ResponseWriter, r *http.Request) {
+	body, p := decoded(a, w, r, decodeBody[v1.ConfirmRequest])
+	if p != nil {
+		p.write(w)
+		return
+	}
+	number, err := a.Store.Confirm(body.Revision)
+	if err != nil {
+		code := http.StatusServiceUnavailable
+		if errors.Is(err, store.ErrPending) || errors.Is(err, store.ErrConfirmed) {
+			code = http.StatusNotFound
+		}
+		text := err.Error()
+		if undone, ok := a.Store.Undone(); ok && errors.Is(err, store.ErrPending) {
+			text += fmt.Sprintf(": the last one that did was rolled back at %s, by revision %d", undone.Time.Format(time.RFC3339), undone.Number)
+		}
+		refuse(code, "%s", text).write(w)
+		return
+	}
+	text := fmt.Sprintf("revision %d confirmed", number)
+	if who := author(r, "").Who; who != "" {
+		text += " by " + who
+	}
+	writeJSON(w, v1.Result{Result: "Success", Message: text})
+}
+
+// RollBack makes all objects what they were at a revision.
+func (a *API) RollBack(w http.ResponseWriter, r *http.Request) {
+	body, p := decoded(a, w, r, decodeBody[v1.RollbackRequest])
+	if p == nil && body.Revision == nil {
+		p = refuseField(http.StatusBadRequest, "revision", "", "is missing", "one of GET config/revisions")
+	}
+	if p != nil {
+		p.write(w)
+		return
+	}
+	var kept []string
+	a.transact(w, r, transaction{
+		dryRun: body.DryRun, force: body.Force, doing: fmt.Sprintf("rollback to revision %d", *body.Revision), kept: &kept,
+		edit: func(tx *store.Tx) error {
+			left, err := tx.GoBack(*body.Revision, func(now, then any) bool {
+				return isRole(now) || isRole(then) || !body.Managed && (managed(now) || managed(then))
+			})
+			if errors.Is(err, store.ErrForgotten) {
+				return refuse(http.StatusNotFound, "%v", err)
+			}
+			kept = nil
+			for _, id := range left {
+				kept = append(kept, id.String())
+			}
+			return err
+		},
+	})
+}
+
+// isRole tells whether an object is the role of this node: what its peers have been told since, no rollback changes.
+func isRole(object any) bool {
+	_, ok := object.(lb.Instance)
+	return ok
+}
+
+func managed(object any) bool {
+	s, ok := object.(lb.Service)
+	return ok && s.Managed
+}

@@ -1,0 +1,158 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/api/listing"
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/status"
+	"loxilb/internal/control/store"
+	"loxilb/internal/lb"
+)
+
+// Statuses tells what the data path has of each object.
+type Statuses interface {
+	Get(id status.ID) (status.Status, bool)
+	List(kind string, failedOnly bool) []status.Status
+	// Named are those of objects with one of these keys, or of kind and key with a space between.
+	Named(names []string) []status.Status
+	// Wait blocks until the objects are applied in this version or a later one, or gone as they should be; *status.Error
+	// says which of them failed.
+	Wait(ctx context.Context, version uint64, ids []status.ID) error
+}
+
+// GetStatuses answers with the statuses of objects, services or not: of all, or of those that are asked for.
+func (a *API) GetStatuses(w http.ResponseWriter, r *http.Request, params v1.GetStatusesParams) {
+	q, p := queryOf(statusFields(), params.Name, params.Selector, params.SortBy, params.Limit, params.Continue)
+	if p != nil {
+		p.write(w)
+		return
+	}
+	now := a.Store.Snapshot()
+	list := listing.List[*status.Status]{
+		Rows: func(yield func(*status.Status) bool) {
+			for _, s := range a.statusesFor(now, q, &params) {
+				if !yield(&s) {
+					return
+				}
+			}
+		},
+		Key:    func(s *status.Status) string { return s.Kind + " " + s.Key },
+		Order:  strings.Compare,
+		Also:   func(s *status.Status) []string { return []string{s.Key, a.nameOf(now, s.ID)} },
+		Values: func(s *status.Status, path string) []string { return statusFields().Values(statusOf(s), path) },
+	}
+	writePage(w, r, "statusAttr", &list, q, func(s *status.Status) any { return a.statusIn(now, s) })
+}
+
+// statusesFor are those that a query may be about.
+func (a *API) statusesFor(now *store.Snapshot, q *listing.Query, params *v1.GetStatusesParams) []status.Status {
+	if len(q.Names) == 0 {
+		return a.Statuses.List(params.Kind, params.Failed)
+	}
+	names := slices.Clone(q.Names)
+	for _, name := range q.Names {
+		for _, s := range a.Store.Services.ByName(now, name) {
+			names = append(names, s.Key.String())
+		}
+	}
+	return slices.DeleteFunc(a.Statuses.Named(names), func(s status.Status) bool {
+		return params.Kind != "" && s.Kind != params.Kind || params.Failed && s.Err == nil
+	})
+}
+
+// statusFields are what statuses can be chosen and sorted by.
+var statusFields = sync.OnceValue(func() *listing.Fields { return listing.FieldsOf[v1.Status](nil) })
+
+// nameOf is the name of a service; other objects have none.
+func (a *API) nameOf(now *store.Snapshot, id status.ID) string {
+	key, ok := desired.ServiceKey(store.ID(id))
+	if !ok {
+		return ""
+	}
+	s, _ := a.Store.Services.Get(now, key)
+	return s.Name
+}
+
+// serviceStatus is that of a service in a snapshot.
+func (a *API) serviceStatus(now *store.Snapshot, key lb.Key) *v1.Status {
+	s := a.appliedOf(now, key)
+	return a.statusIn(now, &s)
+}
+
+// appliedOf is what the data path has of a service in a snapshot. One that the reconciler has not come to is pending.
+func (a *API) appliedOf(now *store.Snapshot, key lb.Key) status.Status {
+	id := desired.ServiceID(key)
+	meta, _ := now.Meta(id)
+	s, ok := a.Statuses.Get(status.ID(id))
+	if !ok {
+		s.ID = status.ID(id)
+	}
+	if !s.Removed {
+		s.Desired = max(s.Desired, meta.Version)
+	}
+	return s
+}
+
+// statusIn is a status with what is known of its object in a snapshot.
+func (a *API) statusIn(now *store.Snapshot, s *status.Status) *v1.Status {
+	out := statusOf(s)
+	if key, ok := desired.ServiceKey(store.ID(s.ID)); ok {
+		if service, _ := a.Store.Services.Shared(now, key); service != nil {
+			for _, c := range service.Conditions() {
+				out.Conditions = append(out.Conditions, v1.Condition{Type: c.Type, Message: c.Message})
+			}
+		}
+	}
+	return out
+}
+
+func statusIDs(ids []store.ID) []status.ID {
+	out := make([]status.ID, len(ids))
+	for i, id := range ids {
+		out[i] = status.ID(id)
+	}
+	return out
+}
+
+func statusOf(s *status.Status) *v1.Status {
+	out := &v1.Status{
+		Kind: s.Kind, Key: s.Key, State: string(s.State()), Desired: s.Desired, Applied: s.Applied,
+		Since: s.Since, NextTry: s.Next, Attempts: s.Attempts,
+	}
+	if s.Removed {
+		out.Desired = 0
+	}
+	if s.Err != nil {
+		out.Error = s.Err.Error()
+	}
+	return out
+}
+
+// notApplied answers a change that is stored, and that the data path does not have.
+func notApplied(version uint64, err error) *problem {
+	var failed *status.Error
+	var p *problem
+	switch {
+	case errors.As(err, &failed) && len(failed.Failures) > 0:
+		text := fmt.Sprintf("stored as version %d, but the data path could not take it: %v", version, failed)
+		if next := time.Until(failed.Failures[0].Next); next > 0 {
+			text += fmt.Sprintf(": trying again in %s", max(next.Round(time.Second), time.Second))
+		}
+		p = refuse(http.StatusServiceUnavailable, "%s", text)
+	case errors.Is(err, status.ErrWaiting), errors.Is(err, context.DeadlineExceeded):
+		p = refuse(http.StatusServiceUnavailable, "stored as version %d, but the data path does not have it yet: it is still at work on it", version)
+	default:
+		p = refuse(http.StatusServiceUnavailable, "stored as version %d, but the data path does not have it yet: %v", version, err)
+	}
+	p.stored, p.failed = version, failed
+	return p
+}

@@ -1,0 +1,92 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"loxilb/internal/api/httpapi/transport"
+)
+
+// walkPaths are the requests that read the whole connection table.
+func walkPaths() []string {
+	return []string{BaseURL + "/status/clients", BaseURL + "/status/connections?sort=age"}
+}
+
+// stuckWriter is a client that does not read its answer until it may.
+type stuckWriter struct {
+	*httptest.ResponseRecorder
+	writing chan struct{}
+	may     context.Context
+}
+
+func (w stuckWriter) Write(b []byte) (int, error) {
+	w.writing <- struct{}{}
+	<-w.may.Done()
+	return w.ResponseRecorder.Write(b)
+}
+
+// Clients that do not read their answers do not keep others from the connection table.
+func TestSlowReadersHoldNoWalk(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	may, read := context.WithCancel(t.Context())
+	writing, done := make(chan struct{}), make(chan struct{})
+	const slow = 2 * wholeWalks
+	for i := range slow {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1:11111"+walkPaths()[i%2], nil)
+			w := stuckWriter{httptest.NewRecorder(), writing, may}
+			b.http.ServeHTTP(w, r.WithContext(transport.WithPeer(r.Context(), b.peer)))
+			if w.Code != 200 {
+				t.Errorf("%s: %d %s", r.URL, w.Code, w.Body)
+			}
+		}()
+		<-writing
+	}
+	for _, path := range walkPaths() {
+		if w := b.call("GET", path, ""); w.Code != 200 {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
+	}
+	read()
+	for range slow {
+		<-done
+	}
+}
+
+// A request that does not get its turn in time, or for which the queue is full, is refused.
+func TestWalksAreBounded(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.api.walkWait = time.Millisecond
+	refused := func() {
+		t.Helper()
+		for _, path := range walkPaths() {
+			if w := b.call("GET", path, ""); w.Code != 503 || w.Header().Get("Retry-After") == "" {
+				t.Errorf("%s: %d %s", path, w.Code, w.Body)
+			}
+		}
+	}
+	for range wholeWalks {
+		b.api.walks <- struct{}{}
+	}
+	refused()
+	if b.api.walkers.all != 0 {
+		t.Errorf("%d places are not given back", b.api.walkers.all)
+	}
+	for range wholeWalks {
+		<-b.api.walks
+	}
+	b.api.walkers.all = wholeWalkers().all
+	refused()
+	b.api.walkers.all, b.api.walkWait = 0, walkWait
+	for _, path := range walkPaths() {
+		if w := b.call("GET", path, ""); w.Code != 200 {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
+	}
+}

@@ -1,0 +1,142 @@
+// Package trace shows live packets, before and after translation, with what becomes of them.
+package trace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/answer"
+	"loxilb/internal/api/httpapi/sse"
+	"loxilb/internal/control/desired"
+	"loxilb/internal/lb"
+)
+
+const (
+	countDefault, countMost     = 10_000, 1_000_000
+	secondsDefault, secondsMost = 600, 86_400
+	// lostEvery is how often a client is told at most what it was not told.
+	lostEvery = time.Second
+)
+
+// Tracer shows packets.
+type Tracer interface {
+	// TracePackets calls yield, often, with packets that the filter takes, and with how many it should have been told of besides since it began, until ctx ends
+	// or yield returns false.
+	TracePackets(ctx context.Context, f lb.TraceFilter, yield func([]lb.PacketTrace, lb.Untold) bool) error
+}
+
+// Options are what answers are made of.
+type Options struct {
+	Tracer Tracer
+	Store  *desired.State
+	// Interfaces are the names of this network namespace's, by index.
+	Interfaces func() map[int]string
+	// Broke is told of a stream that could not go on.
+	Broke func(err error)
+	// Follow answers with a stream of events, which tell writes.
+	Follow func(w http.ResponseWriter, r *http.Request, tell func(context.Context, *sse.Stream))
+}
+
+// Trace answers.
+type Trace struct{ o Options }
+
+// New makes the answers.
+func New(o Options) *Trace { return &Trace{o} }
+
+// TracePackets answers with packets, as they come.
+func (a *Trace) TracePackets(w http.ResponseWriter, r *http.Request, params v1.TracePacketsParams) {
+	q, no := a.newQuery(&params)
+	if no != nil {
+		no.Write(w)
+		return
+	}
+	a.o.Follow(w, r, func(ctx context.Context, s *sse.Stream) {
+		ctx, cancel := context.WithTimeout(ctx, q.lasts)
+		defer cancel()
+		t := &told{Stream: s, query: q, names: a.o.Interfaces(), last: time.Now()}
+		err := a.o.Tracer.TracePackets(ctx, q.filter, t.tell)
+		var field *lb.FieldError
+		switch {
+		case errors.As(err, &field):
+			answer.Refuse(http.StatusBadRequest, field).Write(w)
+		case err != nil && !t.begun:
+			w.Header().Del("Cache-Control")
+			w.Header().Set("Retry-After", "10")
+			answer.Refuse(http.StatusServiceUnavailable, fmt.Errorf("packets can't be traced: %w", err)).Write(w)
+		case err != nil:
+			a.o.Broke(err)
+		case errors.Is(ctx.Err(), context.DeadlineExceeded):
+			t.End("the time is over: \"seconds\" asks for more")
+		}
+	})
+}
+
+// told writes packets.
+type told struct {
+	*sse.Stream
+	query *query
+	names map[int]string
+	begun bool
+	count int
+	last  time.Time // when something was written
+	noted time.Time // when what was lost was
+	lost  uint64
+}
+
+// tell is false when the client has left, or has what it asked for.
+func (t *told) tell(list []lb.PacketTrace, untold lb.Untold) bool {
+	now, wrote := time.Now(), !t.begun
+	t.begun = true
+	for i := range list {
+		if t.count == t.query.count {
+			break
+		}
+		t.write(&list[i])
+		t.count++
+		wrote = true
+	}
+	full := t.count == t.query.count
+	if untold.Lost != t.lost && (full || now.Sub(t.noted) >= lostEvery) {
+		t.Lost(untold.Lost - t.lost)
+		t.lost, t.noted, wrote = untold.Lost, now, true
+	}
+	if full {
+		t.End("that many packets were shown: \"count\" asks for more")
+		return false
+	}
+	if !wrote && now.Sub(t.last) >= sse.Heartbeat {
+		t.Comment("no packet")
+		wrote = true
+	}
+	if wrote {
+		t.Flush()
+		t.last = now
+	}
+	return t.Err() == nil
+}
+
+func (t *told) write(p *lb.PacketTrace) {
+	out := v1.PacketTrace{
+		Time: p.Time, Took: int(p.Took.Nanoseconds()), Point: p.Point, In: t.name(p.In), Verdict: string(p.Verdict), Reason: p.Reason, Before: t.view(&p.Before),
+	}
+	if p.Out != 0 {
+		out.Out = t.name(p.Out)
+	}
+	if len(p.After.Data) > 0 {
+		after := t.view(&p.After)
+		out.After = &after
+	}
+	t.Event("packet", out)
+}
+
+func (t *told) view(v *lb.PacketView) v1.PacketView {
+	data := v.Data
+	if !t.query.payload {
+		data = data[:headers(data, v.Layer3)]
+	}
+	return v1.PacketView{Layer3: v.Layer3, Length: v.Length, Segment: v.Segment, Data: data}
+}

@@ -1,0 +1,73 @@
+package httpapi
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"loxilb/internal/api/httpapi/transport"
+)
+
+const nobody = 65534
+
+func TestUsers(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		users Users
+		uid   uint32
+		code  int
+	}{
+		"root":              {Users{}, 0, 200},
+		"nobody":            {Users{}, nobody, 403},
+		"no such account":   {Users{}, 987654, 403},
+		"a user":            {Users{UIDs: []uint32{7, nobody}}, nobody, 200},
+		"another user":      {Users{UIDs: []uint32{7}}, nobody, 403},
+		"a group":           {Users{GIDs: []uint32{nobody}}, nobody, 200},
+		"another group":     {Users{GIDs: []uint32{7}}, nobody, 403},
+		"group, no account": {Users{GIDs: []uint32{nobody}}, 987654, 403},
+		"everyone":          {Users{Everyone: true}, nobody, 200},
+	} {
+		b := newBench(t, func(o *Options) { o.Users = tc.users })
+		b.peer = func() (uint32, error) { return tc.uid, nil }
+		w := b.call("GET", BaseURL+"/version", "")
+		if w.Code != tc.code {
+			t.Errorf("%s: %d %s", name, w.Code, w.Body)
+		}
+		if w.Code == 403 {
+			if e := problemOf(t, w); !strings.Contains(e.Message, strconv.Itoa(int(tc.uid))) || !strings.Contains(e.Message, "--api-users=") {
+				t.Errorf("%s: %s", name, e.Message)
+			}
+		}
+	}
+	b := newBench(t, nil)
+	b.peer = func() (uint32, error) { return 0, transport.ErrNoPeer }
+	if w := b.call("GET", BaseURL+"/version", ""); w.Code != 403 {
+		t.Errorf("nobody knows who: %d %s", w.Code, w.Body)
+	}
+	b = newBench(t, func(o *Options) { o.Token = "s3cret" })
+	b.peer = func() (uint32, error) { return nobody, nil }
+	if w := b.call("GET", BaseURL+"/version", "", "Authorization", "s3cret"); w.Code != 200 {
+		t.Errorf("who has the token is refused: %d %s", w.Code, w.Body)
+	}
+}
+
+// Whoever watches over the daemon is not asked who they are.
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	how, ready := "starting: 1 of 3 services applied", false
+	b := newBench(t, func(o *Options) {
+		o.Token = "s3cret"
+		o.Ready = func() (bool, string) { return ready, how }
+	})
+	b.peer = func() (uint32, error) { return nobody, nil }
+	want := func(path string, code int, body string) {
+		t.Helper()
+		if w := b.call("GET", path, "", "Host", "lb.example"); w.Code != code || w.Body.String() != body+"\n" {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
+	}
+	want(healthPath, 200, "ok")
+	want(readyPath, 503, how)
+	ready = true
+	want(readyPath, 200, "ready")
+}

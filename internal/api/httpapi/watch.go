@@ -1,0 +1,123 @@
+package httpapi
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/api/access"
+	"loxilb/internal/api/httpapi/sse"
+	"loxilb/internal/lb"
+)
+
+const (
+	watchRate    = 10_000 // events a second, if the client says nothing
+	watchRateMax = 1_000_000
+	// watchRateView is the highest rate of the role view: a rate reserves memory of the kernel, 34 MB for watchRateMax.
+	watchRateView = 10_000
+	// untoldEvery is how often a client is told at most what it was not told.
+	untoldEvery = time.Second
+)
+
+// WatchConntracks tells what becomes of connections.
+func (a *API) WatchConntracks(w http.ResponseWriter, r *http.Request, params v1.WatchConntracksParams) {
+	f, p := a.newFilter(&v1.GetConntracksParams{
+		Protocol: params.Protocol, Vip: params.Vip, ServName: params.ServName, Service: params.Service, Source: params.Source, Endpoint: params.Endpoint,
+	})
+	rate := params.Rate
+	if !r.URL.Query().Has("rate") {
+		rate = watchRate
+	}
+	who := principalOf(r)
+	if p == nil {
+		p = checkWatchRate(rate, who)
+	}
+	if p != nil {
+		p.write(w)
+		return
+	}
+	if p := a.watchers.enter(who); p != nil {
+		w.Header().Set("Retry-After", "30")
+		p.write(w)
+		return
+	}
+	defer a.watchers.leave(who)
+	ctx, cancel := a.whileServed(r)
+	defer cancel()
+	s := &watchStream{filter: f, Stream: sse.New(w, a.stall), last: time.Now()}
+	if err := a.DataPath.WatchConnections(ctx, rate, s.tell); err != nil && !s.begun {
+		w.Header().Del("Cache-Control")
+		w.Header().Set("Retry-After", "30")
+		refuse(http.StatusServiceUnavailable, "the connections can't be watched: %v", err).write(w)
+	} else if err != nil {
+		a.Log.Error("connections could not be watched any longer", "error", err)
+	} else {
+		endStream(ctx, s.Stream)
+	}
+}
+
+func checkWatchRate(rate int, who *principal) *problem {
+	switch {
+	case rate < 1 || rate > watchRateMax:
+		return refuseField(http.StatusBadRequest, "rate", strconv.Itoa(rate), "is out of range", "1 to "+strconv.Itoa(watchRateMax)+" events a second")
+	case who.role < access.Operate && rate > watchRateView:
+		return refuseField(http.StatusForbidden, "rate", strconv.Itoa(rate), "is more than the role "+who.role.String()+" may ask for", "1 to "+strconv.Itoa(watchRateView)+" events a second")
+	}
+	return nil
+}
+
+// watchStream writes what becomes of connections.
+type watchStream struct {
+	*sse.Stream
+	filter filter
+	begun  bool
+	last   time.Time // when something was written
+	noted  time.Time // when untold was
+	untold lb.Untold
+}
+
+// tell is false when the client has left.
+func (s *watchStream) tell(events []lb.ConnectionEvent, untold lb.Untold) bool {
+	now, wrote := time.Now(), !s.begun
+	s.begun = true
+	for i := range events {
+		if e := &events[i]; s.filter.matches(connectionOf(e)) {
+			s.Event("connection", conntrackEventOf(e))
+			wrote = true
+		}
+	}
+	if untold != s.untold && now.Sub(s.noted) >= untoldEvery {
+		s.Print("event: untold\ndata: {\"sampled\":%d,\"lost\":%d}\n\n", untold.Sampled-s.untold.Sampled, untold.Lost-s.untold.Lost)
+		s.untold, s.noted = untold, now
+		wrote = true
+	}
+	if !wrote && now.Sub(s.last) >= sse.Heartbeat {
+		s.Comment("nothing happened")
+		wrote = true
+	}
+	if wrote {
+		s.Flush()
+		s.last = now
+	}
+	return s.Err() == nil
+}
+
+// connectionOf is what the filter knows.
+func connectionOf(e *lb.ConnectionEvent) *lb.Connection {
+	return &lb.Connection{Protocol: e.Protocol, Src: e.Client, Dst: e.VIP, Endpoint: e.Endpoint, Service: e.Service}
+}
+
+func conntrackEventOf(e *lb.ConnectionEvent) v1.ConntrackEvent {
+	out := v1.ConntrackEvent{
+		Time: e.Time, Act: e.Act, Protocol: e.Protocol.String(), Client: e.Client.String(), Vip: e.VIP.String(), Source: e.Source.String(),
+		Endpoint: e.Endpoint.String(), ServName: e.Service, Reason: e.Reason, ClosedBy: e.By,
+	}
+	if e.Reason != "" {
+		out.PacketsIn, out.BytesIn, out.PacketsOut, out.BytesOut = e.In.Packets, e.In.Bytes, e.Out.Packets, e.Out.Bytes
+	}
+	if e.OneOf > 1 {
+		out.OneOf = e.OneOf
+	}
+	return out
+}

@@ -1,0 +1,121 @@
+// Package compile turns the desired state of a service, and what health knows of its endpoints, into the tables
+// of the data path. It is pure: the same input gives the same tables, which print as text.
+package compile
+
+import (
+	"net/netip"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/lb"
+)
+
+// Key is the map key of a service. Ranges that begin at one port share it: they overlap, so there is but one of them
+// at a time.
+func Key(k lb.Key) bpf.TcServiceKey {
+	key := bpf.TcServiceKey{Vip: bpf.Addr(k.VIP), Port: bpf.Port(k.Port), Protocol: uint8(k.Protocol), Mark: k.Mark}
+	if k.Protocol == lb.ICMP && k.VIP.Is6() {
+		key.Protocol = uint8(lb.ICMPv6)
+	}
+	if k.PortMax != 0 {
+		key.Kind = uint8(bpf.TcServiceKindSERVICE_RANGE)
+	}
+	return key
+}
+
+// Service compiles one service. up tells whether an endpoint may take new connections; nil means all may. seed is the
+// key of the tables of hash and persist: machines that have it in common choose alike.
+// way is what is known of the way to an endpoint; nil: nothing. The service must have passed lb.Service.Validate.
+func Service(s lb.Service, up func(lb.Endpoint) bool, seed uint64, way func(netip.Addr) Way) bpf.ServiceTable {
+	return Weighted(s, Weights{Takes: Takers(&s, up)}, seed, way)
+}
+
+// Weighted is Service with these weights for new connections.
+func Weighted(s lb.Service, w Weights, seed uint64, way func(netip.Addr) Way) bpf.ServiceTable {
+	t := bpf.ServiceTable{
+		Key:       Key(s.Key),
+		PortMax:   s.PortMax,
+		Sources:   s.Sources,
+		Denied:    s.Denied,
+		Name:      s.Name,
+		Idle:      s.IdleTimeout,
+		Algorithm: uint8(s.Algorithm),
+		Mode:      uint8(s.Mode),
+		MSS:       s.MSS,
+		Flags:     refusal(s.Refuse) | synProtect(s.SynProtect) | tunnel(s.Tunnel),
+		Endpoints: make([]bpf.EndpointTable, len(s.Endpoints)),
+	}
+	if s.GivesSource() {
+		t.Flags |= uint16(bpf.TcServiceFlagSERVICE_EGRESS)
+	}
+	if s.Limited() {
+		t.Flags |= uint16(bpf.TcServiceFlagSERVICE_LIMITED)
+		t.Limits = connectionLimits(s)
+	}
+	if s.Algorithm == lb.Persist {
+		t.Persist, t.PersistPrefix = persist(s)
+	}
+	for _, a := range s.Secondary {
+		t.Secondary = append(t.Secondary, bpf.Addr(a))
+	}
+	for _, a := range s.SNAT {
+		t.SNAT = append(t.SNAT, bpf.Addr(a))
+	}
+	for i, e := range s.Endpoints {
+		t.Endpoints[i] = bpf.EndpointTable{
+			Addr: bpf.Addr(e.Addr), Port: bpf.Port(e.Port), Shift: e.PortMax != 0, Weight: e.Weight, Takes: w.row(&s, i),
+		}
+		if NeedsWay(s, e) && way != nil {
+			way(e.Addr).put(&t.Endpoints[i])
+		}
+	}
+	t.Tenths = s.SlowStart != 0
+	t.Slots = places(s, &w, seed)
+	t.Leave.After, t.Leave.Ends = s.After(s.OnRemove)
+	return t
+}
+
+// connectionLimits are as the maps have them.
+func connectionLimits(s lb.Service) bpf.Limits {
+	l, bits := s.ConnectionLimits, uint32(s.ClientPrefix)
+	switch {
+	case s.VIP.Is4() && bits != 0:
+		bits += 96
+	case s.VIP.Is4():
+		bits = 128
+	case bits == 0:
+		bits = 64
+	}
+	return bpf.Limits{
+		Rate: l.MaxRate, Connections: l.MaxConnections, ClientRate: l.ClientRate, ClientConnections: l.ClientConnections, ClientPrefix: bits,
+	}
+}
+
+func tunnel(t lb.Tunnel) uint16 {
+	switch t {
+	case lb.TunnelIPIP:
+		return uint16(bpf.TcServiceFlagSERVICE_TUNNEL_IPIP)
+	case lb.TunnelGUE:
+		return uint16(bpf.TcServiceFlagSERVICE_TUNNEL_GUE)
+	}
+	return 0
+}
+
+func synProtect(p lb.SynProtect) uint16 {
+	switch p {
+	case lb.SynProtectAlways:
+		return uint16(bpf.TcServiceFlagSERVICE_SYN_ALWAYS)
+	case lb.SynProtectOff:
+		return uint16(bpf.TcServiceFlagSERVICE_SYN_OFF)
+	}
+	return 0
+}
+
+func refusal(r lb.Refusal) uint16 {
+	switch r {
+	case lb.RefuseDrop:
+		return uint16(bpf.TcServiceFlagSERVICE_REFUSE_DROP)
+	case lb.RefusePass:
+		return uint16(bpf.TcServiceFlagSERVICE_REFUSE_PASS)
+	}
+	return 0
+}

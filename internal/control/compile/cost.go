@@ -1,0 +1,110 @@
+package compile
+
+import (
+	"math/bits"
+
+	"loxilb/internal/control/maglev"
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/lb"
+)
+
+// Cost is how many rows of the data path's maps a service takes, or all together.
+type Cost struct {
+	Services  int // one for each of its VIPs
+	Endpoints int
+	Slots     int
+	Sources   int // prefixes of addresses that may connect
+	Ranges    int // prefixes that its range of ports is made of, for each of its VIPs
+	SNAT      int // source addresses of its own
+}
+
+// CostOf is what a service costs that was resolved.
+func CostOf(s *lb.Service) Cost {
+	vips := 1 + len(s.Secondary)
+	return Cost{
+		Services:  vips,
+		Endpoints: len(s.Endpoints),
+		Slots:     slotCount(s),
+		Sources:   len(s.Sources) + len(s.Denied),
+		Ranges:    vips * rangePrefixes(s.Key),
+		SNAT:      len(s.SNAT),
+	}
+}
+
+// add adds n times another cost.
+func (c *Cost) add(n int, o Cost) {
+	c.Services += n * o.Services
+	c.Endpoints += n * o.Endpoints
+	c.Slots += n * o.Slots
+	c.Sources += n * o.Sources
+	c.Ranges += n * o.Ranges
+	c.SNAT += n * o.SNAT
+}
+
+// slotCount is how many places the service has, without the work of laying them out.
+func slotCount(s *lb.Service) int {
+	weights := make([]uint32, len(s.Endpoints))
+	for i, e := range s.Endpoints {
+		weights[i] = uint32(e.Weight)
+	}
+	up := count(weights)
+	switch {
+	case up == 0:
+		return 0
+	case s.Algorithm == lb.Hash, s.Algorithm == lb.Persist:
+		nodes := make([]maglev.Node, len(weights))
+		for i, w := range weights {
+			nodes[i].Weight = w
+		}
+		return maglev.Size(nodes)
+	case s.Algorithm == lb.Priority, s.Algorithm == lb.Random, s.Algorithm == lb.LeastConnections && up > scan:
+		_, total := scale(weights)
+		return min(total*slowly(s), maxSlots)
+	}
+	return up * slowly(s)
+}
+
+// slowly is how many times as many places a table may have while endpoints come slowly.
+func slowly(s *lb.Service) int {
+	if s.SlowStart > 0 {
+		return Tenths
+	}
+	return 1
+}
+
+// rangePrefixes is how many prefixes a range of ports is made of: the largest that begin where the one before ends.
+func rangePrefixes(k lb.Key) (n int) {
+	if k.PortMax == 0 {
+		return 0
+	}
+	if k.AllPorts() {
+		return 1
+	}
+	for first, end := uint32(k.Port), uint32(k.PortMax)+1; first < end; n++ {
+		first += 1 << min(bits.TrailingZeros32(first), bits.Len32(end-first)-1)
+	}
+	return n
+}
+
+// limit is how much there is of one kind of row.
+type limit struct {
+	what    string // follows a number
+	allowed int
+	used    func(Cost) int
+}
+
+// limits are those of the maps. A table of slots lies within one segment, so that nearly half of a segment may be
+// left over: half of all slots can always be used.
+func limits() []limit {
+	return []limit{
+		{"services, one for each VIP,", int(bpf.TcLimitMAX_SERVICES), func(c Cost) int { return c.Services }},
+		{"endpoints, those behind other services included,", int(bpf.TcLimitMAX_ENDPOINTS), func(c Cost) int { return c.Endpoints }},
+		{
+			"slots in the tables that choose endpoints", int(bpf.TcLimitSLOT_SEGMENTS) * int(bpf.TcLimitSLOTS_PER_SEGMENT) / 2,
+			func(c Cost) int { return c.Slots },
+		},
+		{"prefixes of sources", int(bpf.TcLimitMAX_SOURCES), func(c Cost) int { return c.Sources }},
+		{"prefixes that ranges of ports are made of", int(bpf.TcLimitMAX_RANGE_PREFIXES), func(c Cost) int { return c.Ranges }},
+		{"source addresses of services", int(bpf.TcLimitMAX_SERVICES), func(c Cost) int { return c.SNAT }},
+	}
+}

@@ -1,0 +1,49 @@
+package compile
+
+import (
+	"math/bits"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/lb"
+)
+
+const (
+	tickShift = uint(bpf.TcPolicerLayoutTICK_SHIFT)
+	costShift = uint(bpf.TcPolicerLayoutCOST_SHIFT)
+)
+
+// Policer makes the row of a policer: rates become the time that a byte or packet takes.
+func Policer(p *lb.Policer) bpf.TcPolicer {
+	committed, excess := p.Bursts()
+	row := bpf.TcPolicer{Cost: cost(p.Committed)}
+	row.Burst = ticks(committed, row.Cost)
+	if p.OneRate {
+		row.Flags |= uint64(bpf.TcPolicerFlagPOLICER_ONE_RATE)
+		row.ExcessBurst = ticks(excess, row.Cost)
+	} else {
+		row.PeakCost = cost(p.Peak)
+		row.ExcessBurst = ticks(excess, row.PeakCost)
+	}
+	if p.ColorAware {
+		row.Flags |= uint64(bpf.TcPolicerFlagPOLICER_COLOR_AWARE)
+	}
+	if p.Committed.Packets {
+		row.Flags |= uint64(bpf.TcPolicerFlagPOLICER_PACKETS)
+	}
+	return row
+}
+
+// cost is how long a byte or packet takes at a rate.
+func cost(r lb.Rate) uint64 {
+	second := uint64(1e9) << (tickShift + costShift)
+	if !r.Packets {
+		second *= 8 // of a byte
+	}
+	return (second + r.PerSecond/2) / r.PerSecond
+}
+
+// ticks is how long so many take.
+func ticks(units, cost uint64) uint64 {
+	high, low := bits.Mul64(units, cost)
+	return high<<(64-costShift) | low>>costShift
+}

@@ -1,0 +1,143 @@
+package compile
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"net/netip"
+	"slices"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/lb"
+)
+
+// noInterface is the index of an interface that is not there: no packet comes by it.
+const noInterface = ^uint32(0)
+
+// Rules compiles the firewall rules, which have passed lb.Rule.Validate. index is the number of an
+// interface; false: there is none of that name.
+func Rules(list []lb.Rule, index func(name string) (int, bool)) (bpf.RuleTable, error) {
+	t, _, err := compileRules(list, index)
+	return t, err
+}
+
+// compileRules also returns how many steps it took to grow the trees.
+func compileRules(list []lb.Rule, index func(name string) (int, bool)) (t bpf.RuleTable, steps int, err error) {
+	if len(list) > lb.MaxRules {
+		return bpf.RuleTable{}, 0, fmt.Errorf("%d firewall rules are more than %d", len(list), lb.MaxRules)
+	}
+	ordered := make([]*lb.Rule, len(list))
+	for i := range list {
+		ordered[i] = &list[i]
+	}
+	slices.SortFunc(ordered, lb.CompareRules)
+	t.Rules = make([]bpf.TcRule, len(list))
+	ipv6 := make([]bool, len(list)) // ::/0 alone has the same words as any address of either version
+	for i, r := range ordered {
+		t.Rules[i] = rule(r, index)
+		ipv6[i] = asksForIPv6(r.Source) || asksForIPv6(r.Destination)
+		if r.Action == lb.RuleSNAT {
+			t.Rules[i].Target = sourceOf(&t, r.ToSource)
+		}
+	}
+	steps, err = growTrees(&t, ipv6)
+	return t, steps, err
+}
+
+func asksForIPv6(p netip.Prefix) bool { return p.IsValid() && !p.Addr().Is4() }
+
+// sourceOf is the place of an address among those that connections get as their source.
+func sourceOf(t *bpf.RuleTable, a netip.Addr) uint32 {
+	i := slices.Index(t.Sources, a)
+	if i < 0 {
+		i = len(t.Sources)
+		t.Sources = append(t.Sources, a)
+	}
+	return uint32(i)
+}
+
+// RuleIdentity is by which the data path tells rules apart, so that each keeps its counter.
+func RuleIdentity(r *lb.Rule) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(r.Key()))
+	return h.Sum64()
+}
+
+func rule(r *lb.Rule, index func(string) (int, bool)) bpf.TcRule {
+	row := bpf.TcRule{Identity: RuleIdentity(r), Mark: r.Mark, Action: action(&r.RuleVerdict)}
+	if r.Record {
+		row.Action |= uint8(bpf.TcRuleActionRULE_RECORD)
+	}
+	for w := range row.Span {
+		row.Span[w] = ^uint32(0)
+	}
+	set := func(word, first, last uint32) { row.First[word], row.Span[word] = first, last-first }
+	prefix := func(word uint32, p netip.Prefix) {
+		if !p.IsValid() {
+			return
+		}
+		first, last := words(p)
+		for i := range first {
+			set(word+uint32(i), first[i], last[i])
+		}
+	}
+	prefix(uint32(bpf.TcRuleWordRULE_SADDR), r.Source)
+	prefix(uint32(bpf.TcRuleWordRULE_DADDR), r.Destination)
+	if p := r.SourcePorts; !p.Any() {
+		set(uint32(bpf.TcRuleWordRULE_SPORT), uint32(p.Min), uint32(p.Max))
+	}
+	if p := r.DestinationPorts; !p.Any() {
+		set(uint32(bpf.TcRuleWordRULE_DPORT), uint32(p.Min), uint32(p.Max))
+	}
+	if r.Protocol != 0 {
+		set(uint32(bpf.TcRuleWordRULE_PROTOCOL), uint32(r.Protocol), uint32(max(r.Protocol, r.ProtocolMax)))
+	} else if r.ProtocolMax != 0 {
+		set(uint32(bpf.TcRuleWordRULE_PROTOCOL), 0, uint32(r.ProtocolMax))
+	}
+	if r.Interface != "" {
+		i := noInterface
+		if n, ok := index(r.Interface); ok {
+			i = uint32(n)
+		}
+		set(uint32(bpf.TcRuleWordRULE_INTERFACE), i, i)
+	}
+	if r.Action == lb.RuleRedirect {
+		n, _ := index(r.ToInterface)
+		row.Target = uint32(n)
+	}
+	return row
+}
+
+func action(v *lb.RuleVerdict) uint8 {
+	switch v.Action {
+	case lb.RuleDrop:
+		return uint8(bpf.TcRuleActionRULE_DROP)
+	case lb.RuleTrap:
+		return uint8(bpf.TcRuleActionRULE_TRAP)
+	case lb.RuleRedirect:
+		return uint8(bpf.TcRuleActionRULE_REDIRECT)
+	case lb.RuleSNAT:
+		if v.OnDefault {
+			return uint8(bpf.TcRuleActionRULE_SNAT_DEFAULT)
+		}
+		return uint8(bpf.TcRuleActionRULE_SNAT)
+	}
+	return uint8(bpf.TcRuleActionRULE_ALLOW)
+}
+
+// words are the first and the last address of a prefix, as the maps have them.
+func words(p netip.Prefix) (first, last [4]uint32) {
+	a, bits := p.Addr().As16(), p.Bits()
+	if p.Addr().Is4() {
+		bits += 96
+	}
+	for i := range first {
+		free := ^uint32(0)
+		if own := min(max(bits-32*i, 0), 32); own > 0 {
+			free = uint32(uint64(1)<<(32-own) - 1)
+		}
+		first[i] = binary.BigEndian.Uint32(a[4*i:])
+		last[i] = first[i] | free
+	}
+	return first, last
+}

@@ -1,0 +1,118 @@
+package compile
+
+import (
+	"slices"
+
+	"loxilb/internal/kernel/datapath/bpf"
+)
+
+// region is what is known of a word of packets that get to a node: bits of it.
+type region struct{ known, value uint32 }
+
+// least and most are the smallest and the largest word of a region.
+func (r region) least() uint32 { return r.value }
+func (r region) most() uint32  { return r.value | ^r.known }
+
+// regions are those of all words.
+type regions [bpf.RuleWords]region
+
+// growTrees makes the trees of a table's rules and returns how many steps that took. ipv6 marks rules
+// for IPv6 alone.
+func growTrees(t *bpf.RuleTable, ipv6 []bool) (steps int, err error) {
+	b := newTreeBuilder(t)
+	four, six := groupsOf(t, 0, ipv6), groupsOf(t, 1, ipv6)
+	for g := range six {
+		if len(six[g]) > 0 && slices.Equal(four[g], six[g]) {
+			b.plant(six[g], everything(1), 0, 1) // packets of both versions can go through one tree
+			continue
+		}
+		for version, ids := range [][]uint16{four[g], six[g]} {
+			if len(ids) > 0 {
+				b.plant(ids, everything(version), version)
+			}
+		}
+	}
+	b.run()
+	return b.work, b.emit()
+}
+
+// portWords hold the ports of a packet, or both RULE_NO_PORT.
+var portWords = [2]int{int(bpf.TcRuleWordRULE_SPORT), int(bpf.TcRuleWordRULE_DPORT)}
+
+// everything is what is known of any packet of an IP version.
+func everything(version int) (all regions) {
+	all[bpf.TcRuleWordRULE_PROTOCOL] = region{known: ^uint32(0xff)}
+	for _, ports := range portWords {
+		all[ports] = region{known: ^uint32(bpf.TcRuleWordRULE_NO_PORT | 0xffff)}
+	}
+	if version == 1 {
+		return all
+	}
+	for _, address := range []int{int(bpf.TcRuleWordRULE_SADDR), int(bpf.TcRuleWordRULE_DADDR)} {
+		all[address] = region{known: ^uint32(0)}
+		all[address+1] = region{known: ^uint32(0)}
+		all[address+2] = region{known: ^uint32(0), value: 0xffff}
+	}
+	return all
+}
+
+// groupsOf are the rules of an IP version, apart by which of their addresses and ports are narrow: rules that are wide where others are narrow would be
+// in many leaves of one tree.
+func groupsOf(t *bpf.RuleTable, version int, ipv6 []bool) (groups [bpf.TcRuleLimitRULE_TREES][]uint16) {
+	all := everything(version)
+	word := [2]int{3, 1}[version] // that narrow prefixes have something of, /16 or /48, beyond the first half of it
+	for i := range t.Rules {
+		r := &t.Rules[i]
+		if !meets(r, &all) || r.First[bpf.TcRuleWordRULE_INTERFACE] == noInterface || version == 1 && isIPv4(r) || version == 0 && ipv6[i] {
+			continue
+		}
+		narrow := func(word int) bool { return r.Span[word] <= 0xffff }
+		group := 0
+		switch s, d := narrow(int(bpf.TcRuleWordRULE_SADDR)+word), narrow(int(bpf.TcRuleWordRULE_DADDR)+word); {
+		case s && d:
+		case s:
+			group = 1
+		case d:
+			group = 2
+		case r.Span[bpf.TcRuleWordRULE_DPORT] <= 0xff:
+			group = 3
+		default:
+			group = 4
+		}
+		groups[group] = append(groups[group], uint16(i))
+	}
+	return groups
+}
+
+// isIPv4 reports whether a rule asks for IPv4 addresses, as which no IPv6 packet has any.
+func isIPv4(r *bpf.TcRule) bool {
+	for _, w := range []int{int(bpf.TcRuleWordRULE_SADDR), int(bpf.TcRuleWordRULE_DADDR)} {
+		if r.First[w]|r.Span[w]|r.First[w+1]|r.Span[w+1]|r.Span[w+2] == 0 && r.First[w+2] == 0xffff {
+			return true
+		}
+	}
+	return false
+}
+
+// meets reports whether a rule may match a packet of a region.
+func meets(r *bpf.TcRule, at *regions) bool {
+	for w := range at {
+		if r.First[w] > at[w].most() || r.First[w]+r.Span[w] < at[w].least() {
+			return false
+		}
+	}
+	return true
+}
+
+// covers reports whether a rule matches all packets of a region.
+func covers(r *bpf.TcRule, at *regions) bool { return coversBut(r, at, -1) }
+
+// coversBut reports the same without regard to one word.
+func coversBut(r *bpf.TcRule, at *regions, but int) bool {
+	for w := range at {
+		if w != but && (r.First[w] > at[w].least() || r.First[w]+r.Span[w] < at[w].most()) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,77 @@
+package compile
+
+import (
+	"encoding/binary"
+	"time"
+
+	"loxilb/internal/control/maglev"
+	"loxilb/internal/lb"
+)
+
+// scan is how many endpoints the data path looks at to find the one with the fewest connections (SELECT_SCAN in
+// bpf/service/select.h); of more it draws two by lot.
+const scan = 64
+
+// places are the slots of the service's algorithm. An endpoint whose weight is 0 has none.
+func places(s lb.Service, w *Weights, seed uint64) []uint32 {
+	switch s.Algorithm {
+	case lb.Hash, lb.Persist:
+		return maglev.Table(seed, nodes(s.Endpoints, w))
+	case lb.Priority, lb.Random:
+		return slots(w.parts(w.Takes))
+	case lb.LeastConnections:
+		if count(w.Takes) > scan {
+			return slots(w.parts(w.Takes))
+		}
+	}
+	once := make([]uint32, len(w.Takes))
+	for i, takes := range w.Takes {
+		once[i] = min(takes, 1)
+	}
+	if s.Algorithm == lb.LeastConnections {
+		return slots(once) // its rows have the weights
+	}
+	return slots(w.parts(once))
+}
+
+// nodes are the endpoints by their addresses and ports. weights are those for new connections: an endpoint that takes
+// none for now is down, and its own weight goes on counting for the size of the table.
+func nodes(endpoints []lb.Endpoint, w *Weights) []maglev.Node {
+	nodes := make([]maglev.Node, len(endpoints))
+	for i, e := range endpoints {
+		addr := e.Addr.As16()
+		nodes[i] = maglev.Node{
+			Name:   string(binary.BigEndian.AppendUint16(addr[:], e.Port)),
+			Weight: uint32(e.Weight),
+			Down:   w.Takes[i] == 0,
+		}
+		if w.Shares != nil {
+			nodes[i].Tenths = w.Shares[i]
+		}
+	}
+	return nodes
+}
+
+func count(weights []uint32) (n int) {
+	for _, w := range weights {
+		if w > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// persist says how long a client's endpoint is kept, and how many bits of its address, as the maps have it, count.
+func persist(s lb.Service) (time.Duration, uint8) {
+	timeout, prefix := s.PersistTimeout, s.PersistPrefix
+	if timeout == 0 {
+		timeout = lb.DefaultPersistTimeout
+	}
+	switch {
+	case prefix == 0:
+		prefix = 128
+	case s.VIP.Is4():
+		prefix += 96
+	}
+	return timeout, prefix
+}

@@ -1,0 +1,112 @@
+package desired
+
+import (
+	"encoding/json"
+	"log/slog"
+	"net/netip"
+	"testing"
+	"time"
+
+	"loxilb/internal/control/store"
+	"loxilb/internal/lb"
+)
+
+// TestDrains: what is drained is read back after a restart, and has weight 0 in every service that has it, and nothing else.
+func TestDrains(t *testing.T) {
+	t.Parallel()
+	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
+	s, err := Open(dir, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Date(2030, 1, 2, 3, 4, 5, 6, time.UTC)
+	first, second := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
+	want := []lb.Drain{{Addr: first, Port: 80, Deadline: at, Rate: 200}, {Addr: second, Rate: 1}}
+	_, _, err = s.Commit("test", func(tx *store.Tx) error {
+		for _, d := range want {
+			if err := s.Drains.Put(tx, d); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.Commit("test", func(tx *store.Tx) error { return s.Drains.Put(tx, lb.Drain{Addr: first, Rate: lb.EndRateMax + 1}) }); err == nil {
+		t.Error("a rate out of range was taken")
+	}
+	s.Close()
+	if s, err = Open(dir, log); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	now := s.Snapshot()
+	for _, d := range want {
+		got, ok := s.Drains.Get(now, d.Key())
+		steady := got.Deadline.IsZero() || got.Deadline != got.Deadline.Round(0) // the wall's clock may be set
+		if !ok || got.Key() != d.Key() || got.Rate != d.Rate || !got.Deadline.Equal(d.Deadline) || !steady {
+			t.Errorf("%s: %+v, %v", d.Key(), got, ok)
+		}
+		if a, ok := DrainedAddr(s.Drains.ID(d.Key())); !ok || a != d.Addr {
+			t.Errorf("%s is of %v, %v", d.Key(), a, ok)
+		}
+	}
+	service := lb.Service{Endpoints: []lb.Endpoint{
+		{Addr: first, Port: 80, Weight: 1}, {Addr: first, Port: 81, Weight: 2}, {Addr: second, Port: 80, Weight: 3}, {Addr: second, Port: 81, Weight: 4},
+	}}
+	weighed := s.Drains.Weigh(now, service)
+	for i, weight := range []uint16{0, 2, 0, 0} {
+		if e := weighed.Endpoints[i]; uint16(e.Weight) != weight {
+			t.Errorf("%v has weight %d, want %d", e.AddrPort(), e.Weight, weight)
+		}
+		if service.Endpoints[i].Weight == 0 {
+			t.Error("the service itself was changed")
+		}
+	}
+}
+
+// TestDrainByUptime: while the machine runs, a stored deadline is no matter of the wall's clock.
+func TestDrainByUptime(t *testing.T) {
+	t.Parallel()
+	deadline := time.Now().Add(time.Minute)
+	_, object, err := encodeDrain(lb.Drain{Addr: netip.MustParseAddr("192.0.2.1"), Rate: 1, Deadline: deadline})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stored map[string]any
+	if err := json.Unmarshal(object, &stored); err != nil {
+		t.Fatal(err)
+	}
+	stored["deadline"] = deadline.AddDate(50, 0, 0) // as a clock has it that stands 50 years back
+	if object, err = json.Marshal(stored); err != nil {
+		t.Fatal(err)
+	}
+	d, err := decodeDrain(2, object)
+	if err != nil || d.Deadline.Sub(deadline).Abs() > time.Second {
+		t.Errorf("%+v, %v: want %v", d, err, deadline)
+	}
+}
+
+// TestSameDeadline: two readings of a deadline are one, also when they lie on both sides of a millisecond.
+func TestSameDeadline(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2030, 1, 2, 3, 4, 5, 499_000, time.UTC)
+	for _, c := range []struct {
+		a, b time.Time
+		same bool
+	}{
+		{at, at.Add(2 * time.Microsecond), true}, // 0.499 and 0.501 ms, rounded, are two
+		{at, at.Round(time.Millisecond), true},
+		{at, at.Add(-time.Second), false},
+		{at, at.Add(time.Second), false},
+		{at, time.Time{}, false},
+		{time.Time{}, at, false},
+		{time.Time{}, time.Time{}, true},
+		{at, time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), false},
+	} {
+		if got := sameDeadline(c.a, c.b); got != c.same {
+			t.Errorf("%v and %v are the same: %v", c.a, c.b, got)
+		}
+	}
+}

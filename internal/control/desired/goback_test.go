@@ -1,0 +1,160 @@
+package desired
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"loxilb/internal/control/store"
+)
+
+// commitWaiting commits a service that is undone at a time unless it is confirmed.
+func commitWaiting(t *testing.T, s *State, line string, at time.Time) {
+	t.Helper()
+	wanted := service(t, line)
+	if _, _, err := s.CommitBy(store.By{Owner: "rest", Confirm: at}, func(tx *store.Tx) error { return s.Services.Put(tx, wanted) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+const (
+	kept   = "10.0.0.1:80/tcp mode=default select=rr endpoints=192.168.0.1:80"
+	undone = "10.0.0.2:80/tcp mode=default select=rr endpoints=192.168.0.1:80"
+)
+
+// TestGoBackIfDue: a deadline outlives the process that was told of it, also if that was killed: nothing is closed here.
+func TestGoBackIfDue(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := open(t, dir)
+	commitWaiting(t, s, kept, time.Time{})
+	commitWaiting(t, s, undone, time.Now().Add(time.Hour))
+	killed := copyOf(t, dir)
+	again := open(t, killed)
+	again.GoBackIfDue(slog.New(slog.DiscardHandler))
+	if n := again.Services.Len(again.Snapshot()); n != 2 {
+		t.Errorf("before its time: %d services", n)
+	}
+	if err := again.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Confirm(0); err != nil {
+		t.Fatal(err)
+	}
+	commitWaiting(t, s, kept+" name=x", time.Now().Add(-time.Second)) // as if the machine had been off until now
+	killed = copyOf(t, dir)
+	again = open(t, killed)
+	again.GoBackIfDue(slog.New(slog.DiscardHandler))
+	if n := len(again.Services.ByName(again.Snapshot(), "x")); n != 0 {
+		t.Errorf("after its time: %d services have what nobody confirmed", n)
+	}
+	if n := again.Services.Len(again.Snapshot()); n != 2 {
+		t.Errorf("what was confirmed is gone: %d services", n)
+	}
+	if w, waits := again.Waiting(); waits {
+		t.Errorf("%+v still waits", w)
+	}
+}
+
+// TestGoBackWhenDue: a process that runs undoes it by itself, and not what was confirmed, and tells of each.
+func TestGoBackWhenDue(t *testing.T) {
+	t.Parallel()
+	s := open(t, t.TempDir())
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	fates := make(chan string, 9)
+	tell := func(r *store.Revision, f Fate) { fates <- fmt.Sprint(r.Number, " ", f) }
+	go func() { defer close(done); s.GoBackWhenDue(ctx, slog.New(slog.DiscardHandler), tell) }()
+	defer func() { cancel(); <-done }()
+	told := func(number int, want Fate) {
+		t.Helper()
+		select {
+		case got := <-fates:
+			if got != fmt.Sprint(number, " ", want) {
+				t.Fatalf("%s, want %d %d", got, number, want)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("nothing is told, want %d %d", number, want)
+		}
+	}
+	commitWaiting(t, s, kept, time.Now().Add(time.Hour))
+	told(1, Waits)
+	if _, err := s.Confirm(0); err != nil {
+		t.Fatal(err)
+	}
+	told(1, Stays)
+	if r, ok := s.Undone(); ok {
+		t.Errorf("%+v has undone something", r)
+	}
+	commitWaiting(t, s, undone, time.Now().Add(100*time.Millisecond))
+	told(2, Waits)
+	told(2, TakenBack)
+	if r, ok := s.Undone(); !ok || r.Number != 3 {
+		t.Errorf("%+v has undone it", r)
+	}
+	list := 0
+	for one := range s.Services.All(s.Snapshot()) {
+		list++
+		if one.String() != kept {
+			t.Errorf("%s is there", one)
+		}
+	}
+	if list != 1 {
+		t.Errorf("%d services", list)
+	}
+}
+
+// TestUndoneAfterConfirm: a second confirm after a good one does not hear of an older revision that was rolled back.
+func TestUndoneAfterConfirm(t *testing.T) {
+	t.Parallel()
+	s := open(t, t.TempDir())
+	commitWaiting(t, s, undone, time.Now().Add(-time.Second))
+	s.GoBackIfDue(slog.New(slog.DiscardHandler))
+	if r, ok := s.Undone(); !ok || r.Number != 2 {
+		t.Fatalf("revision %d rolled back the first one, want 2", r.Number)
+	}
+	commitWaiting(t, s, kept, time.Now().Add(time.Hour))
+	if _, err := s.Confirm(0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Confirm(0); !errors.Is(err, store.ErrPending) {
+		t.Errorf("the second confirm: %v", err)
+	}
+	if r, ok := s.Undone(); ok {
+		t.Errorf("revision %d is reported after revision 3 was confirmed", r.Number)
+	}
+	// Another rollback after that is reported again.
+	commitWaiting(t, s, undone, time.Now().Add(-time.Second))
+	s.GoBackIfDue(slog.New(slog.DiscardHandler))
+	if r, ok := s.Undone(); !ok || r.Number != 5 {
+		t.Errorf("revision %d rolled back the last one, want 5", r.Number)
+	}
+}
+
+// copyOf is what a process that is killed now leaves.
+func copyOf(t *testing.T, dir string) string {
+	t.Helper()
+	to := t.TempDir()
+	if err := os.CopyFS(to, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+// TestLeftByAnyClock: a deadline that lies years away, as it does by a clock that is not set yet, is no further than it was at first.
+func TestLeftByAnyClock(t *testing.T) {
+	t.Parallel()
+	asked := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	w := store.Revision{Time: asked, Confirm: asked.Add(time.Minute)}
+	for now, want := range map[time.Time]time.Duration{
+		asked.Add(20 * time.Second): 40 * time.Second, asked.AddDate(-60, 0, 0): time.Minute, asked.Add(2 * time.Minute): -time.Minute,
+	} {
+		if got := left(&w, now); got != want {
+			t.Errorf("at %v %v are left, want %v", now, got, want)
+		}
+	}
+}

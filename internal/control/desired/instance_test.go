@@ -1,0 +1,54 @@
+package desired
+
+import (
+	"log/slog"
+	"testing"
+
+	"loxilb/internal/control/store"
+	"loxilb/internal/lb"
+)
+
+// Roles are kept over a restart; a master that comes up elsewhere, as after a start of the machine, is a backup until it is told again.
+func TestRolesOverRestarts(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	at := func(place string, f func(*State)) {
+		t.Helper()
+		s, err := Open(dir, slog.New(slog.DiscardHandler), At(place))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f(s)
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	put := func(s *State, name string, role lb.Role) {
+		t.Helper()
+		_, _, err := s.Commit("test", func(tx *store.Tx) error {
+			return s.Instances.Put(tx, lb.Instance{Name: name, Role: role})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(s *State, first, second lb.Role) {
+		t.Helper()
+		here := s.Instances.Here(s.Snapshot())
+		if here["a"].Role != first || here["b"].Role != second {
+			t.Errorf("%+v, want %s and %s", here, first, second)
+		}
+	}
+	at("one", func(s *State) {
+		put(s, "a", lb.RoleMaster)
+		put(s, "b", lb.RoleBackup)
+		want(s, lb.RoleMaster, lb.RoleBackup)
+	})
+	at("one", func(s *State) { want(s, lb.RoleMaster, lb.RoleBackup) })
+	at("two", func(s *State) {
+		want(s, lb.RoleBackup, lb.RoleBackup)
+		put(s, "a", lb.RoleMaster)
+		want(s, lb.RoleMaster, lb.RoleBackup)
+	})
+	at("two", func(s *State) { want(s, lb.RoleMaster, lb.RoleBackup) })
+}

@@ -1,0 +1,63 @@
+package desired
+
+import (
+	"net/netip"
+
+	"loxilb/internal/control/store"
+	"loxilb/internal/lb"
+)
+
+// Reach finds the service that a packet to k's VIP and port would find, if it carried k's mark: one of the mark before
+// those of any, one of the port before ranges, those before all ports of the VIP. With k.PortMax, the service is a
+// range that has all of these ports. It costs as much as the VIP has ranges.
+func (s *Services) Reach(v store.View, k lb.Key) (found lb.Service, ok bool) {
+	rank := 0
+	if k.PortMax == 0 || k.PortMax == k.Port {
+		for _, mark := range [...]uint32{k.Mark, 0} {
+			exact := lb.Key{VIP: k.VIP, Port: k.Port, Protocol: k.Protocol, Mark: mark}
+			if one, there := s.exactly(v, exact); there {
+				found, ok, rank = one, true, reaches(exact, k)
+				break
+			}
+		}
+	}
+	for at, one := range s.ranges(v, k.VIP) {
+		if n := reaches(at, k); n > rank {
+			found, ok, rank = one, true, n
+		}
+	}
+	return found, ok
+}
+
+// reaches says how well a service fits what packets are addressed to; 0: not at all.
+func reaches(s, k lb.Key) int {
+	if s.Protocol != k.Protocol || (s.Mark != 0 && s.Mark != k.Mark) ||
+		k.Port < s.Port || max(k.Port, k.PortMax) > max(s.Port, s.PortMax) {
+		return 0
+	}
+	rank := 1
+	switch {
+	case s.PortMax == 0:
+		rank = 3
+	case !s.AllPorts():
+		rank = 2
+	}
+	if s.Mark != 0 {
+		rank += 3
+	}
+	return rank
+}
+
+// HasVIP tells whether there is a service of this address.
+func (s *Services) HasVIP(v store.View, a netip.Addr) bool {
+	if _, ok := s.First(v, sortOfVIP(a)); ok {
+		return true
+	}
+	if s.lacks(v, secondaryTotal) {
+		return false
+	}
+	for range s.FindPrefix(v, bySecondary, sortOfVIP(a)) {
+		return true
+	}
+	return false
+}

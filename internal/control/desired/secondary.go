@@ -1,0 +1,68 @@
+package desired
+
+import (
+	"strconv"
+
+	"loxilb/internal/control/store"
+	"loxilb/internal/lb"
+)
+
+// checkOverlap refuses a range of ports that has some of another's. It costs as much as the VIP has ranges, and
+// nothing for a service of one port.
+func (s *Services) checkOverlap(v store.View, service *lb.Service) error {
+	k := service.Key
+	if k.PortMax == 0 {
+		return nil
+	}
+	for one := range s.Find(v, byRange, sortOfVIP(k.VIP)) {
+		if one.Key != k && one.Key.Overlaps(k) {
+			return lb.NewFieldError(lb.FieldPorts, strconv.Itoa(int(k.Port))+"-"+strconv.Itoa(int(k.PortMax)),
+				"overlaps with service "+one.Key.String(), "ports that no other range of the VIP, protocol and mark has")
+		}
+	}
+	return nil
+}
+
+// checkSecondary refuses a service whose further VIPs have ports that are another's, and one whose own ports are at
+// another's further VIP.
+func (s *Services) checkSecondary(v store.View, service *lb.Service) error {
+	for _, k := range service.SecondaryKeys() {
+		if _, ok := s.Get(v, k); ok {
+			return secondaryTaken(k, k)
+		}
+		if other, ok := s.taken(v, k, service.Key); ok {
+			return secondaryTaken(k, other)
+		}
+	}
+	if other, ok := s.taken(v, service.Key, service.Key); ok {
+		return lb.NewFieldError(lb.FieldVIP, service.VIP.String(), "is a secondary VIP of service "+other.String()+", with the same ports",
+			"another VIP, or other ports")
+	}
+	return nil
+}
+
+func secondaryTaken(k, other lb.Key) error {
+	return lb.NewFieldError(lb.FieldSecondary, k.VIP.String(), "has the ports of service "+other.String()+" already",
+		"an address on which no other service has these ports, protocol and mark")
+}
+
+// taken finds a service but self that has k at a further VIP, or a range with some of k's ports at any.
+func (s *Services) taken(v store.View, k, self lb.Key) (lb.Key, bool) {
+	if k.PortMax == 0 && s.lacks(v, secondaryTotal) {
+		return lb.Key{}, false
+	}
+	for one := range s.Find(v, bySecondary, sortOf(k)) {
+		if one.Key != self {
+			return one.Key, true
+		}
+	}
+	if k.PortMax == 0 {
+		return lb.Key{}, false
+	}
+	for at, one := range s.ranges(v, k.VIP) {
+		if one.Key != self && at.Overlaps(k) {
+			return one.Key, true
+		}
+	}
+	return lb.Key{}, false
+}

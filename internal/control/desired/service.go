@@ -1,0 +1,280 @@
+package desired
+
+import (
+	"encoding/binary"
+	"fmt"
+	"iter"
+	"net/netip"
+	"slices"
+
+	"loxilb/internal/control/store"
+	"loxilb/internal/lb"
+)
+
+// ServiceKind is the name of the kind, as messages and journals have it.
+const ServiceKind = "service"
+
+// The indexes of services.
+const (
+	byName      = "name"      // those with a name, which services may share
+	bySecondary = "secondary" // what Services.Sort makes of the keys that services have besides their own
+	byRange     = "range"     // those of ranges of ports, by VIP
+)
+
+// The totals of services.
+const (
+	endpointTotal = iota
+	sourceTotal
+	secondaryTotal
+	rangeTotal
+)
+
+// Services is the table of services.
+type Services struct{ *store.Table[lb.Service] }
+
+func newServices(admit Admission) *Services {
+	s, schema := &Services{}, lb.NewSchema()
+	s.Table = store.NewTable(store.Kind[lb.Service]{
+		Name:     ServiceKind,
+		Key:      func(s lb.Service) string { return s.Key.String() },
+		Sort:     sortOfText,
+		Equal:    schema.Equal,
+		Validate: lb.Service.Validate,
+		Clone:    schema.Clone,
+		Format:   schema.RecordFormat(),
+		Encode:   schema.MarshalRecord,
+		Decode:   schema.UnmarshalRecord,
+		Bare:     "service",
+		Indexes: []store.Index[lb.Service]{
+			{Name: byName, Values: func(s lb.Service) []string {
+				if s.Name == "" {
+					return nil
+				}
+				return []string{s.Name}
+			}},
+			{Name: bySecondary, Values: func(s lb.Service) []string {
+				var list []string
+				for _, k := range s.SecondaryKeys() {
+					list = append(list, sortOf(k))
+				}
+				return list
+			}},
+			{Name: byRange, Values: func(s lb.Service) []string {
+				if s.PortMax == 0 {
+					return nil
+				}
+				return []string{sortOfVIP(s.VIP)}
+			}},
+		},
+		Totals: []func(lb.Service) int{
+			endpointTotal:  func(s lb.Service) int { return len(s.Endpoints) },
+			sourceTotal:    func(s lb.Service) int { return len(s.Sources) + len(s.Denied) },
+			secondaryTotal: func(s lb.Service) int { return len(s.Secondary) },
+			rangeTotal:     func(s lb.Service) int { return int(min(s.PortMax, 1)) },
+		},
+		Check: func(before, after *store.Snapshot, changed []store.ID) error {
+			if err := s.check(before, after, changed); err != nil || admit == nil {
+				return err
+			}
+			return admit(s.At(before), s.At(after), ServiceKeys(changed))
+		},
+	})
+	return s
+}
+
+// ServiceID names a service among objects of all kinds.
+func ServiceID(k lb.Key) store.ID { return store.ID{Kind: ServiceKind, Key: k.String()} }
+
+// ServiceKey is the inverse of ServiceID; false: id is none of a service.
+func ServiceKey(id store.ID) (lb.Key, bool) {
+	if id.Kind != ServiceKind {
+		return lb.Key{}, false
+	}
+	k, err := lb.ParseKey(id.Key)
+	return k, err == nil
+}
+
+// ServiceKeys are the keys of the services among objects, in order.
+func ServiceKeys(ids []store.ID) []lb.Key {
+	var keys []lb.Key
+	for _, id := range ids {
+		if k, ok := ServiceKey(id); ok {
+			keys = append(keys, k)
+		}
+	}
+	slices.SortFunc(keys, lb.Key.Compare)
+	return keys
+}
+
+// Get finds a service by its key. What it returns shares its parts with the store: don't write to them.
+func (s *Services) Get(v store.View, k lb.Key) (lb.Service, bool) {
+	return s.GetSorted(v, sortOf(k))
+}
+
+// Shared is Get without a copy, and the service's version: the service is the store's own, so don't write to it; nil: there is
+// none.
+func (s *Services) Shared(v store.View, k lb.Key) (*lb.Service, uint64) {
+	service, meta := s.Table.Shared(v, sortOf(k))
+	return service, meta.Version
+}
+
+// Owner is who wrote a service.
+func (s *Services) Owner(v store.View, k lb.Key) (string, bool) {
+	m, ok := s.Meta(v, k.String())
+	return m.Owner, ok
+}
+
+// Put creates a service, or replaces the one with its key. It refuses a service that does not validate or whose range
+// of ports overlaps with another's (*lb.FieldError), and one that another owner wrote (store.ErrOwner). What
+// depends on the whole is checked at the end of the transaction.
+func (s *Services) Put(tx *store.Tx, one lb.Service) error {
+	if err := s.Table.Put(tx, one); err != nil {
+		return err
+	}
+	return s.checkOverlap(tx, &one) // and again at the end, for an edit that goes on
+}
+
+// Delete removes a service: store.ErrNotFound when there is none, store.ErrOwner when another owner wrote it.
+func (s *Services) Delete(tx *store.Tx, k lb.Key) error { return tx.Delete(ServiceID(k)) }
+
+// ByName finds the services of a name, which is never "", ordered by key: the ports of one application share it.
+func (s *Services) ByName(v store.View, name string) []lb.Service {
+	if name == "" {
+		return nil
+	}
+	return slices.Collect(s.Find(v, byName, name))
+}
+
+// Endpoints is the number of endpoints of all services together.
+func (s *Services) Endpoints(at *store.Snapshot) int { return s.Total(at, endpointTotal) }
+
+// At is the services of one view, for readers that should see no other.
+func (s *Services) At(v store.View) ServicesAt { return ServicesAt{s, v} }
+
+// ServicesAt is the services of one view.
+type ServicesAt struct {
+	services *Services
+	view     store.View
+}
+
+// Get finds a service by its key.
+func (a ServicesAt) Get(k lb.Key) (lb.Service, bool) { return a.services.Get(a.view, k) }
+
+// All yields the services in the order of their keys.
+func (a ServicesAt) All() iter.Seq[lb.Service] { return a.services.All(a.view) }
+
+// Reach finds the service that a packet to a key would find: Services.Reach.
+func (a ServicesAt) Reach(k lb.Key) (lb.Service, bool) { return a.services.Reach(a.view, k) }
+
+// HasVIP tells whether there is a service of an address.
+func (a ServicesAt) HasVIP(vip netip.Addr) bool { return a.services.HasVIP(a.view, vip) }
+
+// check tells whether the services of a snapshot can be together.
+func (s *Services) check(before, after *store.Snapshot, changed []store.ID) error {
+	if err := s.checkTotals(before, after); err != nil {
+		return err
+	}
+	keys := ServiceKeys(changed)
+	put := make([]lb.Service, 0, len(keys))
+	for _, k := range keys {
+		if one, ok := s.Get(after, k); ok {
+			put = append(put, one)
+		}
+	}
+	for i := range put {
+		if err := s.checkOverlap(after, &put[i]); err != nil {
+			return err
+		}
+		if err := s.checkSecondary(after, &put[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkTotals refuses growth past a limit, and never shrinking: what was allowed once can be mended.
+func (s *Services) checkTotals(before, after *store.Snapshot) error {
+	for _, t := range [...]struct {
+		what          string
+		before, after int
+		limit         int
+	}{
+		{"services", s.Len(before), s.Len(after), lb.MaxServices},
+		{"endpoints", s.Endpoints(before), s.Endpoints(after), lb.MaxEndpoints},
+		{"sources", s.Total(before, sourceTotal), s.Total(after, sourceTotal), lb.MaxSources},
+	} {
+		if t.after > t.limit && t.after > t.before {
+			return fmt.Errorf("a total of %d %s %w of %d", t.after, t.what, store.ErrLimit, t.limit)
+		}
+	}
+	return nil
+}
+
+// ranges yields the services with a range of ports at an address, their VIP or a further one, each with the key that it has there.
+func (s *Services) ranges(v store.View, vip netip.Addr) iter.Seq2[lb.Key, lb.Service] {
+	return func(yield func(lb.Key, lb.Service) bool) {
+		if s.lacks(v, rangeTotal) {
+			return
+		}
+		for one := range s.Find(v, byRange, sortOfVIP(vip)) {
+			if !yield(one.Key, one) {
+				return
+			}
+		}
+		if s.lacks(v, secondaryTotal) {
+			return
+		}
+		for one := range s.FindPrefix(v, bySecondary, sortOfVIP(vip)) {
+			at := one.Key
+			at.VIP = vip
+			if at.PortMax != 0 && !yield(at, one) {
+				return
+			}
+		}
+	}
+}
+
+// exactly finds the service with just this key, as its own or at a further VIP.
+func (s *Services) exactly(v store.View, k lb.Key) (lb.Service, bool) {
+	if one, ok := s.Get(v, k); ok {
+		return one, true
+	}
+	if s.lacks(v, secondaryTotal) {
+		return lb.Service{}, false
+	}
+	for one := range s.Find(v, bySecondary, sortOf(k)) {
+		return one, true
+	}
+	return lb.Service{}, false
+}
+
+// lacks tells whether a total of a snapshot is 0, so that hardly anything is looked up for features that nobody
+// uses. Of a transaction nothing is known.
+func (s *Services) lacks(v store.View, total int) bool {
+	at, ok := v.(*store.Snapshot)
+	return ok && s.Total(at, total) == 0
+}
+
+func sortOfText(key string) (string, bool) {
+	k, err := lb.ParseKey(key)
+	if err != nil {
+		return "", false
+	}
+	return sortOf(k), true
+}
+
+// sortOf orders as lb.Key.Compare does: family, 16 bytes of address, port, protocol, last port, mark. All are of one
+// length.
+func sortOf(k lb.Key) string {
+	vip := k.VIP.As16()
+	b := make([]byte, 0, len(vip)+10)
+	b = append(b, byte(k.VIP.BitLen()))
+	b = append(b, vip[:]...)
+	b = binary.BigEndian.AppendUint16(b, k.Port)
+	b = append(b, byte(k.Protocol))
+	b = binary.BigEndian.AppendUint16(b, k.PortMax)
+	return string(binary.BigEndian.AppendUint32(b, k.Mark))
+}
+
+// sortOfVIP begins what sortOf makes of all keys with a VIP.
+func sortOfVIP(vip netip.Addr) string { return sortOf(lb.Key{VIP: vip})[:1+16] }

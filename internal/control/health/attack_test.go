@@ -1,0 +1,309 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/lb"
+	"loxilb/test/netnstest/labtest"
+)
+
+// files is how many descriptors this process has.
+func files(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// alone runs a test in a process of its own, as what it counts or limits is the process's.
+func alone(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	const mark = "HEALTH_ALONE"
+	if os.Getenv(mark) != "" {
+		f(t)
+		return
+	}
+	t.Parallel()
+	again := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
+	again.Env = append(os.Environ(), mark+"=1")
+	if out, err := again.CombinedOutput(); err != nil {
+		t.Errorf("%v:\n%s", err, out)
+	}
+}
+
+// deaf are ports that answer no SYN: the backlog of their listener, which has all addresses of 127.0.0.0/8, is full.
+func deaf(t *testing.T) uint16 {
+	t.Helper()
+	open := func() int {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Close(fd) })
+		return fd
+	}
+	l := open()
+	if err := errors.Join(unix.Bind(l, &unix.SockaddrInet4{}), unix.Listen(l, 0)); err != nil {
+		t.Fatal(err)
+	}
+	where, err := unix.Getsockname(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := where.(*unix.SockaddrInet4).Port
+	for range 3 {
+		if err := unix.Connect(open(), &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}); err != nil && !errors.Is(err, unix.EINPROGRESS) {
+			t.Fatal(err)
+		}
+	}
+	return uint16(port)
+}
+
+// many is an address for each number.
+func many(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, 1, byte(i >> 8), byte(i)}) }
+
+// leavesNothing runs a monitor, and wants no descriptor and no goroutine to be left of it.
+func leavesNothing(t *testing.T, c Config, f func(m *Monitor)) {
+	t.Helper()
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	before, goroutines := files(t), runtime.NumGoroutine()
+	m := New(c)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		m.Run(ctx)
+	}()
+	f(m)
+	cancel()
+	<-done
+	labtest.Eventually(t, patience, func(context.Context) error {
+		if n := files(t); n > before {
+			return fmt.Errorf("%d descriptors, %d before", n, before)
+		}
+		if n := runtime.NumGoroutine(); n > goroutines {
+			return fmt.Errorf("%d goroutines, %d before", n, goroutines)
+		}
+		return nil
+	})
+}
+
+// TestManyDead: 10,000 targets that answer nothing are down, those that do are up meanwhile, nothing is left, and few goroutines do it.
+func TestManyDead(t *testing.T) {
+	alone(t, func(t *testing.T) {
+		const targets = 10000
+		port, open := deaf(t), listen(t, "127.0.0.1:0")
+		files(t) // the runtime's own descriptors are open now
+		leavesNothing(t, Config{}, func(m *Monitor) {
+			p := lb.Probe{Type: lb.ProbeTCP, Interval: 2 * time.Second}
+			for i := range targets {
+				m.Set(fmt.Sprint(i), Target{Addr: many(i), Port: port, Probe: p})
+			}
+			m.Set("open", at(open, lb.Probe{Type: lb.ProbeTCP, Interval: 100 * time.Millisecond, Timeout: 50 * time.Millisecond, Fall: 1}))
+			for i := range targets {
+				becomes(t, m, fmt.Sprint(i), Down)
+				if n := runtime.NumGoroutine(); n > 20 {
+					t.Fatalf("%d goroutines", n)
+				}
+			}
+			labtest.Eventually(t, patience, func(context.Context) error {
+				if s, _ := m.Status("open"); s.State != Up || len(s.History) != 1 || s.Successes < 10 {
+					return fmt.Errorf("the target that answers: %+v", s)
+				}
+				return nil
+			})
+			if n := files(t); n < targets/2 || n > targets+100 {
+				t.Errorf("%d descriptors for %d targets that do not answer", n, targets)
+			}
+		})
+	})
+}
+
+// TestStopped: a process that is stopped for a while takes no target for down when it goes on.
+func TestStopped(t *testing.T) {
+	alone(t, func(t *testing.T) {
+		m := start(t, Config{})
+		open := listen(t, "127.0.0.1:0")
+		const targets = 200
+		for i := range targets {
+			m.Set(fmt.Sprint(i), Target{Addr: open.Addr(), Port: open.Port(), Probe: lb.Probe{Type: lb.ProbeTCP, Interval: 200 * time.Millisecond, Timeout: 100 * time.Millisecond, Fall: 1}})
+		}
+		for i := range targets {
+			becomes(t, m, fmt.Sprint(i), Up)
+		}
+		wake := exec.Command("sh", "-c", fmt.Sprintf("sleep 1; kill -CONT %d", os.Getpid()))
+		if err := wake.Start(); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if err := unix.Kill(os.Getpid(), unix.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		if err := wake.Wait(); err != nil || time.Since(began) < time.Second/2 {
+			t.Fatalf("it was not stopped: %v", err)
+		}
+		for i := range targets {
+			labtest.Eventually(t, patience, func(context.Context) error {
+				s, _ := m.Status(fmt.Sprint(i))
+				if s.Checked.Sub(began) < time.Second {
+					return fmt.Errorf("target %d is not probed: %+v", i, s)
+				}
+				if len(s.History) != 1 {
+					t.Fatalf("target %d: %+v", i, s)
+				}
+				return nil
+			})
+		}
+	})
+}
+
+// TestFewDescriptors: with a limit of files that does not do for all, no state is wrong, and the log has one sentence.
+func TestFewDescriptors(t *testing.T) {
+	alone(t, func(t *testing.T) {
+		var out output
+		port, open := deaf(t), listen(t, "127.0.0.1:0")
+		limit := unix.Rlimit{Cur: 100, Max: 100}
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			t.Fatal(err)
+		}
+		// As if others had taken most of them: the monitor is wrong in what it may have.
+		leavesNothing(t, Config{Descriptors: 1000, Log: slog.New(slog.NewTextHandler(&out, nil))}, func(m *Monitor) {
+			p := lb.Probe{Type: lb.ProbeTCP, Interval: 500 * time.Millisecond, Timeout: 200 * time.Millisecond, Fall: 1}
+			for i := range 300 {
+				m.Set(fmt.Sprint(i), Target{Addr: many(i), Port: port, Probe: p})
+			}
+			p.Request, p.Response = "x", "y"
+			for i := range 100 {
+				m.Set(fmt.Sprint("asked", i), Target{Addr: many(i), Port: port, Probe: p})
+			}
+			p.Request, p.Response = "", ""
+			m.Set("open", at(open, p))
+			for i := range 300 {
+				becomes(t, m, fmt.Sprint(i), Down)
+			}
+			if s := becomes(t, m, "open", Up); len(s.History) != 1 {
+				t.Errorf("the target that answers: %+v", s)
+			}
+			for i := range 300 {
+				m.Remove(fmt.Sprint(i))
+			}
+			for i := range 100 {
+				m.Remove(fmt.Sprint("asked", i))
+			}
+			labtest.Eventually(t, calm+patience, func(context.Context) error {
+				if n := strings.Count(out.String(), "\n"); n != 2 {
+					return fmt.Errorf("%d lines, want 2:\n%s", n, &out)
+				}
+				return nil
+			})
+		})
+	})
+}
+
+// TestLeavesNothing: after probes of all types, of endpoints that do all that they can, nothing is left.
+func TestLeavesNothing(t *testing.T) {
+	alone(t, func(t *testing.T) {
+		open := listen(t, "127.0.0.1:0") // it accepts, and is silent
+		l, err := net.Listen("tcp", "[::1]:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n")
+				c.Close()
+			}
+		}()
+		answers := l.Addr().(*net.TCPAddr).AddrPort()
+		leavesNothing(t, Config{}, func(m *Monitor) {
+			for kind := lb.ProbePing; kind <= lb.ProbeDNS; kind++ {
+				for i, to := range []netip.AddrPort{open, answers, netip.AddrPortFrom(open.Addr(), 1)} {
+					p := lb.Probe{Type: kind, Request: "x", Interval: 100 * time.Millisecond, Fall: 1, Rise: 1}
+					m.Set(fmt.Sprintf("%v %d", kind, i), at(to, p))
+					p.Request = ""
+					m.Set(fmt.Sprintf("%v %d quiet", kind, i), at(to, p))
+				}
+			}
+			for key, want := range map[string]State{"ping 0": Up, "tcp 1": Up, "http 1": Up, "https 1": Down, "http 0": Down, "grpc 0": Down, "dns 0": Down, "udp 2": Down} {
+				becomes(t, m, key, want)
+			}
+		})
+		l.Close()
+	})
+}
+
+// TestStorm: targets come, change and go as fast as they can, from many sides; what is left has the state that it is to have.
+func TestStorm(t *testing.T) {
+	alone(t, func(t *testing.T) {
+		open := listen(t, "127.0.0.1:0")
+		refused := netip.AddrPortFrom(open.Addr(), 1)
+		slow := netip.AddrPortFrom(open.Addr(), deaf(t))
+		var m *Monitor
+		leavesNothing(t, Config{Changed: func(key string) { m.Status(key) }}, func(running *Monitor) {
+			m = running
+			var all sync.WaitGroup
+			end := time.Now().Add(3 * time.Second)
+			for side := range 8 {
+				all.Go(func() {
+					for i := 0; time.Now().Before(end); i++ {
+						key := fmt.Sprint(i % 50)
+						p := lb.Probe{Type: lb.ProbeTCP, Interval: 100 * time.Millisecond, Fall: 1 + i%3}
+						if i%7 == 0 {
+							p.Type = lb.ProbeHTTP
+						}
+						switch (i + side) % 6 {
+						case 0:
+							m.Set(key, at(open, p))
+						case 1:
+							m.Set(key, at(refused, p))
+						case 2:
+							m.Set(key, at(slow, p))
+						case 3:
+							m.Remove(key)
+						case 4:
+							m.Override(key, State(i%3), "a storm")
+						case 5:
+							m.Status(key)
+						}
+					}
+				})
+			}
+			all.Wait()
+			for i := range 50 {
+				key, to, want := fmt.Sprint(i), open, Up
+				if i%2 == 0 {
+					to, want = refused, Down
+				}
+				m.Override(key, Unknown, "")
+				m.Set(key, at(to, lb.Probe{Type: lb.ProbeTCP, Interval: 100 * time.Millisecond}))
+				s := becomes(t, m, key, want)
+				if !strings.HasPrefix(s.Evidence, "tcp "+to.String()+": ") {
+					t.Errorf("%s, want it of %v", s.Evidence, to)
+				}
+			}
+		})
+	})
+}

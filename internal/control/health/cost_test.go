@@ -1,0 +1,160 @@
+package health
+
+import (
+	"bufio"
+	"flag"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+
+	"loxilb/internal/control/health/probe"
+	"loxilb/internal/lb"
+	"loxilb/test/netnstest"
+	"loxilb/test/netnstest/faulty"
+	"loxilb/test/netnstest/labtest"
+)
+
+var long = flag.Bool("long", false, "measure for half a minute each")
+
+// TestServer is no test: it is the other process of those that measure, which accepts connections until its input ends.
+func TestServer(t *testing.T) {
+	if os.Getenv("HEALTH_SERVER") == "" {
+		t.Skip("serves others")
+	}
+	l, err := net.Listen("tcp", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.Close()
+		}
+	}()
+	fmt.Println(l.Addr().(*net.TCPAddr).Port)
+	bufio.NewReader(os.Stdin).ReadString('\n')
+	l.Close()
+}
+
+// used is the CPU time of this process.
+func used(t *testing.T) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// bare is the CPU time of what the kernel does for a probe: half a handshake, with what of both sides is done on this machine, by sockets
+// that are used again, 250 in a row.
+func bare(t *testing.T, target func(i int) netip.Addr, port uint16) time.Duration {
+	t.Helper()
+	c, err := probe.NewConnector()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	const rounds, row = 40, 250
+	before := used(t)
+	for round := range rounds {
+		time.Sleep(busyTick)
+		for i := range row {
+			q := probe.Question{To: netip.AddrPortFrom(target(round*row+i), port), Probe: lb.Probe{Timeout: time.Minute}}
+			if _, err := c.Start(q, func(probe.Answer, error) {}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for c.Running() > 0 {
+			c.Collect()
+		}
+	}
+	return (used(t) - before) / (rounds * row)
+}
+
+// TestCost: 10,000 TCP targets, probed every 2 s, cost little more than what the kernel does for them. docs/health.md has the numbers.
+func TestCost(t *testing.T) {
+	if !*long {
+		t.Skip("takes half a minute, and CPUs that nobody else needs: make test-long")
+	}
+	server := exec.Command("/proc/self/exe", "-test.run=^TestServer$")
+	server.Env = append(os.Environ(), "HEALTH_SERVER=1")
+	in, _ := server.StdinPipe()
+	out, _ := server.StdoutPipe()
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { in.Close(); server.Wait() })
+	var port uint16
+	if _, err := fmt.Fscan(out, &port); err != nil {
+		t.Fatal(err)
+	}
+	cost(t, many, port)
+}
+
+// TestOwnCost: the same, where the endpoints' half is another machine's: they are a program at the other end of the wire, which answers a SYN and no
+// more. So this is what probes cost the machine that sends them.
+func TestOwnCost(t *testing.T) {
+	if !*long {
+		t.Skip("takes half a minute, and CPUs that nobody else needs: make test-long")
+	}
+	if os.Getenv("HEALTH_COST") != "" {
+		cost(t, func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)}) }, 80)
+		return
+	}
+	a, b := labtest.Pair(t)
+	stop, err := faulty.Accept(b, "eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	labtest.Run(t, a, "ip", "route", "add", "10.9.0.0/16", "via", "10.1.0.2")
+	p, err := a.Start(netnstest.Command{Args: []string{"/proc/self/exe", "-test.run=^TestOwnCost$", "-test.v", "-long"}, Env: []string{"HEALTH_COST=1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Wait(); err != nil {
+		t.Errorf("%v", err)
+	}
+	t.Log(p.Output())
+}
+
+// cost has 10,000 targets probed, and says what that takes.
+func cost(t *testing.T, target func(i int) netip.Addr, port uint16) {
+	t.Helper()
+	kernel := bare(t, target, port)
+	m := start(t, Config{})
+	const targets, rate = 10000, 5000
+	for i := range targets {
+		m.Set(fmt.Sprint(i), Target{Addr: target(i), Port: port, Probe: lb.Probe{Type: lb.ProbeTCP}})
+	}
+	time.Sleep(5 * time.Second)
+	before, began := used(t), time.Now()
+	time.Sleep(20 * time.Second)
+	share := float64(used(t)-before) / float64(time.Since(began))
+	whole := time.Duration(share / rate * float64(time.Second))
+	t.Logf("%.1f %% of a CPU, %v for each probe, of which a connector alone takes %v; %d goroutines", share*100, whole, kernel, runtime.NumGoroutine())
+	failed := 0
+	for i := range targets {
+		if st, _ := m.Status(fmt.Sprint(i)); st.State != Up || st.Successes < 10 {
+			if failed++; failed == 1 {
+				t.Errorf("target %d: %+v", i, st)
+			}
+		}
+	}
+	if failed > 0 {
+		t.Errorf("%d of %d targets were not up all the time", failed, targets)
+	}
+	if whole > 2*kernel {
+		t.Errorf("%v for each probe, want less than twice of what a connector takes alone", whole)
+	}
+}

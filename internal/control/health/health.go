@@ -1,0 +1,137 @@
+// Package health knows which endpoints are up: it asks them, by probes, or is told (docs/health.md).
+package health
+
+import (
+	"cmp"
+	"net/netip"
+	"reflect"
+	"slices"
+	"time"
+
+	"loxilb/internal/control/health/probe"
+	"loxilb/internal/lb"
+)
+
+// Target is what is probed.
+type Target struct {
+	Addr   netip.Addr
+	Port   uint16
+	Probe  lb.Probe
+	Source netip.Addr // an address of this machine that probes leave from; zero: the kernel's choice
+	// In mode dsr, probes go to the VIP at the endpoint, in the outer header that packets of clients get.
+	VIP    netip.Addr // zero: to Addr
+	Tunnel lb.Tunnel
+}
+
+// State is whether a target is up.
+type State uint8
+
+// The states.
+const (
+	Unknown State = iota // no probe has ended yet
+	Up
+	Down
+)
+
+func (s State) String() string {
+	switch s {
+	case Up:
+		return "up"
+	case Down:
+		return "down"
+	}
+	return "unknown"
+}
+
+// Change is a state that became another.
+type Change struct {
+	At       time.Time
+	From, To State
+	Evidence string
+}
+
+// Status is what is known of a target.
+type Status struct {
+	State      State
+	Since      time.Time
+	Asked      State // what it would be without Eject
+	AskedSince time.Time
+	Evidence   string   // a sentence: what was asked, of whom, what came, how often of how often it takes
+	History    []Change // the last ones, oldest first
+	// How long the last successful probes waited for their answer; 0: there was none, or nothing to wait for.
+	MinDelay, AvgDelay, MaxDelay time.Duration
+	Failures, Successes          int           // in a row
+	First, Last                  time.Time     // when the first and the last probe of these began
+	Fall                         int           // so many failures in a row are sure
+	Interval                     time.Duration // between two probes
+	Told                         bool          // Asked is what somebody else says
+	Undecided                    bool          // the last probe has ended without an answer to its question
+	Checked                      time.Time     // when the last probe ended
+	Downs                        uint64        // how often State has become Down
+	WasDown                      time.Duration // for how long it was, before Since
+	Failed                       uint64        // probes that have failed in all
+}
+
+// Downtime is for how long State was Down in all, until a time.
+func (s *Status) Downtime(now time.Time) time.Duration {
+	if s.State == Down {
+		return s.WasDown + max(0, now.Sub(s.Since))
+	}
+	return s.WasDown
+}
+
+// resolved has no member that something else stands for.
+func (t Target) resolved() Target {
+	t.Addr, t.Source = t.Addr.Unmap(), t.Source.Unmap()
+	p := &t.Probe
+	if p.Port != 0 {
+		t.Port = p.Port
+	}
+	p.Port = 0
+	p.Interval = cmp.Or(p.Interval, lb.DefaultProbeInterval)
+	p.Timeout = cmp.Or(p.Timeout, min(p.Interval, lb.DefaultProbeTimeout))
+	p.Fall = cmp.Or(p.Fall, lb.DefaultProbeFall)
+	p.Rise = cmp.Or(p.Rise, lb.DefaultProbeRise)
+	p.Statuses = slices.Clone(p.Statuses)
+	return t
+}
+
+// sameSubject says whether what is known of one is true of the other.
+func (t Target) sameSubject(u Target) bool {
+	return t.Addr == u.Addr && t.Port == u.Port && t.Probe.Type == u.Probe.Type && t.VIP == u.VIP
+}
+
+// sameQuestion says whether the answer to the probe of one is an answer to that of the other.
+func (t Target) sameQuestion(u Target) bool {
+	for _, x := range []*Target{&t, &u} {
+		x.Probe.Interval, x.Probe.Fall, x.Probe.Rise = 0, 0, 0
+	}
+	return reflect.DeepEqual(t, u)
+}
+
+func (t Target) question() probe.Question {
+	return probe.Question{To: t.probeAddr(), From: t.Source, Probe: t.Probe}
+}
+
+// probeAddr is what is asked: the VIP, or the endpoint's own address.
+func (t Target) probeAddr() netip.AddrPort {
+	if t.VIP.IsValid() {
+		return netip.AddrPortFrom(t.VIP, t.Port)
+	}
+	return netip.AddrPortFrom(t.Addr, t.Port)
+}
+
+// subject is what evidence begins with: what is asked of whom.
+func (t Target) subject() string {
+	at := ""
+	if t.VIP.IsValid() {
+		at = " at " + t.Addr.String()
+	}
+	switch t.Probe.Type {
+	case lb.ProbePing:
+		return "ping " + t.probeAddr().Addr().String() + at
+	case lb.ProbeNone:
+		return t.Addr.String()
+	}
+	return t.Probe.Type.String() + " " + t.probeAddr().String() + at
+}

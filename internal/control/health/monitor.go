@@ -1,0 +1,284 @@
+package health
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"loxilb/internal/control/health/due"
+	"loxilb/internal/control/health/probe"
+	"loxilb/internal/lb"
+)
+
+// Config is what a Monitor stands on.
+type Config struct {
+	Log *slog.Logger
+	// Changed is called when a target's State is another one, or Asked is: by Run alone, one call at a time and without locks, so it may call the
+	// Monitor, and may be slow. A target that changes several times meanwhile may be told of once; one that is removed, in vain.
+	Changed func(key string)
+	// Descriptors is how many probes may run at a time; 0: as many as the process may have files, less an eighth.
+	Descriptors int
+	// Files is the directory that files of probes (CA, certificate, key) are below.
+	Files string
+	// Lead has what a socket sends to a target's Addr go to its VIP; for targets that have one.
+	Lead func(fd int, t Target) error
+	// Prober makes what asks, in place of probe.New; for tests.
+	Prober func(probe.Question) probe.Prober
+}
+
+// atOnce is how many new targets are probed at once. Those beyond it are spread, as are probes that come later.
+const atOnce = 32
+
+// Monitor probes targets, and knows their states. Its methods may be called from any goroutine, before and while it runs.
+type Monitor struct {
+	config   Config
+	sockets  *probe.Sockets
+	shortage shortage
+	wake     chan struct{} // capacity 1: something is to be done sooner than Run knows
+
+	mu      sync.Mutex
+	targets map[string]*target
+	queue   due.Queue[*target]
+	fresh   int // targets that wait for their first probe
+	daily   int // probes a day of all
+	running int // probes that run, given up ones included
+	limit   int // of them
+	changed map[string]struct{}
+	tell    chan struct{} // capacity 1: changed has members
+}
+
+// target is one that is probed.
+type target struct {
+	due.Item // when the next probe is due, or can be tried
+	key      string
+	Target
+	prober probe.Prober
+	phase  time.Time // when the next probe is due, whenever it can be tried
+	first  bool      // it has not been probed
+	daily  int       // probes a day
+	run    *run      // the probe that runs
+	verdict
+}
+
+// Due is its place in the queue.
+func (t *target) Due() *due.Item { return &t.Item }
+
+// New makes a Monitor that does nothing until Run.
+func New(c Config) *Monitor {
+	m := &Monitor{
+		config: c, sockets: &probe.Sockets{}, wake: make(chan struct{}, 1), targets: map[string]*target{},
+		changed: map[string]struct{}{}, tell: make(chan struct{}, 1), limit: c.Descriptors,
+	}
+	m.shortage.log = c.Log
+	if m.limit == 0 {
+		m.limit = descriptors()
+	}
+	return m
+}
+
+// Set adds a target, or changes it in place: its state and history stay. Another address, port or type of probe is another
+// target, of which nothing is known yet; what others say of it (Override, Eject) stays.
+func (m *Monitor) Set(key string, wanted Target) {
+	wanted = wanted.resolved()
+	now := time.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t := m.targets[key]
+	if t == nil {
+		t = &target{key: key, Target: wanted, verdict: verdict{since: now}}
+		m.targets[key] = t
+		m.begin(t, now)
+		return
+	}
+	before := t.Target
+	t.Target = wanted
+	switch {
+	case !before.sameSubject(wanted):
+		state := t.state()
+		m.halt(t)
+		t.prober = nil
+		t.verdict = verdict{since: now, told: t.told, because: t.because, passive: t.passive, noted: t.told, notedSince: now}
+		if t.state() != state {
+			m.announce(t)
+		}
+		m.begin(t, now)
+	case !before.sameQuestion(wanted):
+		m.halt(t)
+		t.restart()
+		m.begin(t, now)
+	case wanted.Probe.Type != lb.ProbeNone:
+		m.budget(t, int(24*time.Hour/wanted.Probe.Interval))
+		if t.phase.Sub(now) > wanted.Probe.Interval {
+			t.phase = now.Add(rand.N(wanted.Probe.Interval))
+			m.push(t, t.phase)
+		}
+	}
+}
+
+// question is what is asked of a target.
+func (m *Monitor) question(t Target) probe.Question {
+	q := t.question()
+	if t.VIP.IsValid() && m.config.Lead != nil {
+		q.At, q.Lead = t.Addr, func(fd int) error { return m.config.Lead(fd, t) }
+	}
+	return q
+}
+
+// budget notes how often a target is probed.
+func (m *Monitor) budget(t *target, daily int) {
+	m.daily += daily - t.daily
+	t.daily = daily
+}
+
+// begin has a target probed.
+func (m *Monitor) begin(t *target, now time.Time) {
+	if t.Probe.Type == lb.ProbeNone {
+		state := t.state()
+		t.probed, t.what = Up, "not probed, and so taken to be up"
+		m.note(t, state, now)
+		return
+	}
+	switch {
+	case m.config.Prober != nil:
+		t.prober = m.config.Prober(m.question(t.Target))
+	case t.plainConnect():
+		t.prober = nil
+	default:
+		before := t.prober
+		t.prober = probe.New(m.question(t.Target), m.sockets, probe.Files{Dir: m.config.Files, Log: m.config.Log})
+		probe.Remember(t.prober, before)
+	}
+	m.budget(t, int(24*time.Hour/t.Probe.Interval))
+	t.first = true
+	m.fresh++
+	t.phase = now
+	if m.fresh > atOnce {
+		t.phase = now.Add(rand.N(min(t.Probe.Interval, time.Second)))
+	}
+	m.push(t, t.phase)
+}
+
+// halt has a target probed no more: what its probe brings is not heeded.
+func (m *Monitor) halt(t *target) {
+	m.queue.Remove(t)
+	m.budget(t, 0)
+	if t.first {
+		t.first = false
+		m.fresh--
+	}
+	if t.run != nil {
+		t.run.cancel()
+		t.run = nil
+	}
+}
+
+// push has the target probed at a time.
+func (m *Monitor) push(t *target, at time.Time) {
+	next, ok := m.queue.Next()
+	m.queue.Push(t, at)
+	if !ok || at.Before(next) {
+		signal(m.wake)
+	}
+}
+
+// Remove forgets a target.
+func (m *Monitor) Remove(key string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if t := m.targets[key]; t != nil {
+		m.halt(t)
+		delete(m.targets, key)
+	}
+}
+
+// Status is what is known of a target.
+func (m *Monitor) Status(key string) (Status, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t := m.targets[key]
+	if t == nil {
+		return Status{}, false
+	}
+	s := t.status(t.subject())
+	s.Fall, s.Interval = t.Probe.Fall, t.Probe.Interval
+	return s, true
+}
+
+// State is how a target is, and how it is without clients' handshakes: of its Status, which takes ten times as long to say. false: it is not set.
+func (m *Monitor) State(key string) (state, asked State, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t := m.targets[key]
+	if t == nil {
+		return Unknown, Unknown, false
+	}
+	return t.state(), t.probeState(), true
+}
+
+// Override says what somebody else knows of a target, and why. It holds until the next Override; Unknown gives the target back to its
+// probes, which go on all the time. Of a target that is not set it says nothing.
+func (m *Monitor) Override(key string, s State, evidence string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if t := m.targets[key]; t != nil {
+		state := t.state()
+		t.told, t.because = s, evidence
+		m.note(t, state, time.Now())
+	}
+}
+
+// Eject says that clients' handshakes with a target fail, and how; "" that they do not. It holds until the next Eject, whatever the target's
+// probes say, but not against an Override. Of a target that is not set it says nothing.
+func (m *Monitor) Eject(key, evidence string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if t := m.targets[key]; t != nil {
+		state := t.state()
+		if t.Probe.Type == lb.ProbeNone && t.passive != "" {
+			t.what = "not probed; clients' handshakes succeed again"
+		}
+		t.passive = evidence
+		m.note(t, state, time.Now())
+	}
+}
+
+// note tells of a target that had another state before.
+func (m *Monitor) note(t *target, before State, now time.Time) {
+	if t.note(before, now, t.subject()) {
+		m.announce(t)
+	}
+}
+
+func (m *Monitor) announce(t *target) {
+	m.changed[t.key] = struct{}{}
+	signal(m.tell)
+}
+
+// announcing calls Changed until ctx ends.
+func (m *Monitor) announcing(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.tell:
+		}
+		m.mu.Lock()
+		changed := m.changed
+		m.changed = map[string]struct{}{}
+		m.mu.Unlock()
+		for key := range changed {
+			if m.config.Changed != nil && ctx.Err() == nil {
+				m.config.Changed(key)
+			}
+		}
+	}
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,482 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"loxilb/internal/control/health/probe"
+	"loxilb/internal/lb"
+)
+
+var (
+	one = netip.MustParseAddrPort("192.0.2.1:80")
+	two = netip.MustParseAddrPort("[2001:db8::2]:80")
+)
+
+// every probes once a second.
+func every(fall, rise int) lb.Probe {
+	return lb.Probe{Type: lb.ProbeHTTP, Interval: time.Second, Timeout: 900 * time.Millisecond, Fall: fall, Rise: rise}
+}
+
+// script answers with what it is set to.
+type script struct {
+	bad    atomic.Bool
+	probes atomic.Int32
+}
+
+func (s *script) ask(context.Context, probe.Question) (probe.Answer, error) {
+	s.probes.Add(1)
+	if s.bad.Load() {
+		return probe.Answer{}, errBad
+	}
+	return probe.Answer{What: "good", Delay: time.Millisecond}, nil
+}
+
+// next waits for the next probe of target a, and returns what is known then.
+func (s *script) next(t *testing.T, m *Monitor) Status {
+	t.Helper()
+	for n := s.probes.Load(); s.probes.Load() == n; {
+		time.Sleep(tick)
+	}
+	synctest.Wait()
+	st, ok := m.Status("a")
+	if !ok {
+		t.Fatal("the target is not known")
+	}
+	return st
+}
+
+// want compares what matters of a status.
+func want(t *testing.T, s Status, state State, evidence string) {
+	t.Helper()
+	if s.State != state || s.Evidence != evidence {
+		t.Errorf("%v (%s), want %v (%s)", s.State, s.Evidence, state, evidence)
+	}
+}
+
+// TestFallRise: one result decides the first state; fall failures and rise successes in a row another one. One success makes the
+// failures before it forgotten.
+func TestFallRise(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var s script
+		var changes told
+		m := start(t, Config{Prober: scripted(s.ask).prober, Changed: changes.changed})
+		m.Set("a", at(one, every(3, 2)))
+		known, _ := m.Status("a")
+		want(t, known, Unknown, "http 192.0.2.1:80: not probed yet")
+		for i, step := range []struct {
+			bad      bool
+			state    State
+			evidence string
+		}{
+			{false, Up, "good, 1 of 1"},
+			{true, Up, "bad, 1 of 3"}, {true, Up, "bad, 2 of 3"}, {false, Up, "good, 1 of 2"},
+			{true, Up, "bad, 1 of 3"}, {true, Up, "bad, 2 of 3"}, {true, Down, "bad, 3 of 3"}, {true, Down, "bad, 3 of 3"},
+			{false, Down, "good, 1 of 2"}, {true, Down, "bad, 1 of 3"},
+			{false, Down, "good, 1 of 2"}, {false, Up, "good, 2 of 2"}, {false, Up, "good, 2 of 2"},
+		} {
+			s.bad.Store(step.bad)
+			st := s.next(t, m)
+			if t.Failed() {
+				t.Fatal("at step", i)
+			}
+			want(t, st, step.state, "http 192.0.2.1:80: "+step.evidence)
+		}
+		st, _ := m.Status("a")
+		if len(st.History) != 3 || st.History[1].Evidence != "http 192.0.2.1:80: bad, 3 of 3" || st.History[1].To != Down || st.Since != st.History[2].At {
+			t.Errorf("history %+v since %v", st.History, st.Since)
+		}
+		if n := changes.count(); n != 3 {
+			t.Errorf("told of %d changes, want 3", n)
+		}
+		if st.Successes != 3 || st.Failures != 0 || time.Since(st.Checked) > time.Second {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
+// TestFirstDown: one failure decides, too.
+func TestFirstDown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var s script
+		s.bad.Store(true)
+		m := start(t, Config{Prober: scripted(s.ask).prober})
+		m.Set("a", at(two, every(100, 100)))
+		want(t, s.next(t, m), Down, "http [2001:db8::2]:80: bad, 1 of 1")
+		if st, _ := m.Status("a"); st.Since != st.History[0].At {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
+// TestDowntime: how often a target became down is counted, and for how long it was: all of it, the present included.
+func TestDowntime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var s script
+		m := start(t, Config{Prober: scripted(s.ask).prober})
+		m.Set("a", at(one, every(1, 1)))
+		var last Status
+		for _, bad := range []bool{false, true, true, false, false, true} {
+			s.bad.Store(bad)
+			last = s.next(t, m)
+		}
+		first := last.History[2].At.Sub(last.History[1].At)
+		if last.Downs != 2 || last.WasDown != first || first <= 0 {
+			t.Errorf("%d times down, %v before; want 2 and %v", last.Downs, last.WasDown, first)
+		}
+		if got, want := last.Downtime(last.Since.Add(time.Second)), first+time.Second; got != want {
+			t.Errorf("downtime %v, want %v", got, want)
+		}
+		s.bad.Store(false)
+		up := s.next(t, m)
+		if got := up.Downtime(up.Since.Add(time.Hour)); up.Downs != 2 || got != up.WasDown || got <= first {
+			t.Errorf("up again: %d times down, downtime %v", up.Downs, got)
+		}
+	})
+}
+
+// TestHistoryLength: the last changes are kept, the oldest first.
+func TestHistoryLength(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var s script
+		m := start(t, Config{Prober: scripted(s.ask).prober})
+		m.Set("a", at(one, every(1, 1)))
+		for i := range 50 {
+			s.bad.Store(i%2 == 1)
+			s.next(t, m)
+		}
+		st, _ := m.Status("a")
+		if len(st.History) != historyLength || !st.History[0].At.Before(st.History[1].At) || st.History[historyLength-1].To != Down {
+			t.Errorf("%d changes: %+v", len(st.History), st.History)
+		}
+		for i, c := range st.History {
+			if c.From == c.To || i > 0 && c.From != st.History[i-1].To {
+				t.Errorf("change %d: %+v", i, c)
+			}
+		}
+	})
+}
+
+// TestOverride: what somebody else says holds until he says otherwise. Probes go on, and their state comes back.
+func TestOverride(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var s script
+		m := start(t, Config{Prober: scripted(s.ask).prober})
+		m.Override("a", Down, "lost") // not known
+		m.Set("a", at(one, every(1, 1)))
+		want(t, s.next(t, m), Up, "http 192.0.2.1:80: good, 1 of 1")
+		m.Override("a", Down, "agent x: disk full")
+		want(t, s.next(t, m), Down, "agent x: disk full")
+		m.Set("a", at(two, every(1, 1))) // another target, of which the agent says the same
+		want(t, s.next(t, m), Down, "agent x: disk full")
+		m.Override("a", Unknown, "")
+		st, _ := m.Status("a")
+		want(t, st, Up, "http [2001:db8::2]:80: good, 1 of 1")
+		if last := st.History[len(st.History)-1]; last.From != Down || last.To != Up || last.Evidence != st.Evidence {
+			t.Errorf("history %+v", st.History)
+		}
+		m.Override("a", Up, "agent x: all is well")
+		s.bad.Store(true)
+		want(t, s.next(t, m), Up, "agent x: all is well")
+		m.Override("a", Unknown, "")
+		st, _ = m.Status("a")
+		want(t, st, Down, "http [2001:db8::2]:80: bad, 1 of 1")
+	})
+}
+
+// TestEject: handshakes that fail make a target down whatever its probes say, and what they say is known; an agent's word is above both.
+func TestEject(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var s script
+		m := start(t, Config{Prober: scripted(s.ask).prober})
+		m.Eject("a", "lost") // not known
+		m.Set("a", at(one, every(1, 1)))
+		want(t, s.next(t, m), Up, "http 192.0.2.1:80: good, 1 of 1")
+		m.Eject("a", "passive: 3 SYNs")
+		st := s.next(t, m)
+		want(t, st, Down, "passive: 3 SYNs")
+		if st.Asked != Up || len(st.History) != 2 {
+			t.Errorf("%+v", st)
+		}
+		m.Eject("a", "passive: 4 SYNs") // no change
+		if st = s.next(t, m); st.Evidence != "passive: 4 SYNs" || len(st.History) != 2 {
+			t.Errorf("%+v", st)
+		}
+		m.Set("a", at(two, every(1, 1)))
+		want(t, s.next(t, m), Down, "passive: 4 SYNs")
+		m.Override("a", Up, "agent x: all is well")
+		want(t, s.next(t, m), Up, "agent x: all is well")
+		m.Override("a", Unknown, "")
+		m.Eject("a", "")
+		st, _ = m.Status("a")
+		want(t, st, Up, "http [2001:db8::2]:80: good, 1 of 1")
+		m.Set("silent", Target{Addr: one.Addr(), Probe: lb.Probe{Type: lb.ProbeNone}})
+		m.Eject("silent", "passive: 3 SYNs")
+		st, _ = m.Status("silent")
+		want(t, st, Down, "passive: 3 SYNs")
+		m.Eject("silent", "")
+		st, _ = m.Status("silent")
+		want(t, st, Up, "192.0.2.1: not probed; clients' handshakes succeed again")
+	})
+}
+
+// TestEjectedAndDown: of a target that is out for handshakes already, and then fails its probes, that is told too, and since when.
+func TestEjectedAndDown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var s script
+		var changes told
+		m := start(t, Config{Prober: scripted(s.ask).prober, Changed: changes.changed})
+		m.Set("a", at(one, every(2, 1)))
+		s.next(t, m)
+		m.Eject("a", "passive: 3 SYNs")
+		s.next(t, m)
+		s.bad.Store(true)
+		before, start := changes.count(), time.Now()
+		s.next(t, m)
+		if st := s.next(t, m); st.Asked != Down || st.State != Down || !st.AskedSince.After(start) || st.Since.After(start) {
+			t.Errorf("%+v", st)
+		}
+		if n := changes.count() - before; n != 1 {
+			t.Errorf("told %d times", n)
+		}
+		m.Override("a", Down, "agent x: red") // the same from somebody else
+		if synctest.Wait(); changes.count()-before != 1 {
+			t.Error("told of no change")
+		}
+	})
+}
+
+// TestInPlace: what is changed in place keeps state and history, but not the count; another address or type begins anew.
+func TestInPlace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var s script
+		var changes told
+		m := start(t, Config{Prober: scripted(s.ask).prober, Changed: changes.changed})
+		m.Set("a", at(one, every(2, 2)))
+		s.next(t, m)
+		s.bad.Store(true)
+		s.next(t, m)
+		p := every(2, 2)
+		p.Request = "/other"
+		m.Set("a", at(one, p))
+		st := s.next(t, m)
+		want(t, st, Up, "http 192.0.2.1:80: bad, 1 of 2")
+		if len(st.History) != 1 {
+			t.Errorf("history %+v", st.History)
+		}
+		p.Fall = 10
+		m.Set("a", at(one, p))
+		want(t, s.next(t, m), Up, "http 192.0.2.1:80: bad, 2 of 10")
+		before := changes.count()
+		m.Set("a", at(two, p))
+		st, _ = m.Status("a")
+		want(t, st, Unknown, "http [2001:db8::2]:80: not probed yet")
+		if synctest.Wait(); len(st.History) != 0 || changes.count() != before+1 {
+			t.Errorf("history %+v, told of %d changes", st.History, changes.count()-before)
+		}
+		want(t, s.next(t, m), Down, "http [2001:db8::2]:80: bad, 1 of 1")
+		m.Set("a", at(two, lb.Probe{Type: lb.ProbeNone}))
+		st, _ = m.Status("a")
+		want(t, st, Up, "2001:db8::2: not probed, and so taken to be up")
+		n := s.probes.Load()
+		time.Sleep(time.Minute)
+		if s.probes.Load() != n {
+			t.Error("it is probed although that is switched off")
+		}
+		m.Set("a", at(two, every(1, 1)))
+		want(t, s.next(t, m), Down, "http [2001:db8::2]:80: bad, 1 of 1")
+	})
+}
+
+// TestSooner: a shorter interval holds at once, not after the longer one.
+func TestSooner(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var s script
+		m := start(t, Config{Prober: scripted(s.ask).prober})
+		p := every(3, 2)
+		p.Interval = 24 * time.Hour
+		m.Set("a", at(one, p))
+		s.next(t, m)
+		p.Interval = time.Second
+		m.Set("a", at(one, p))
+		time.Sleep(10500 * time.Millisecond)
+		if n := s.probes.Load(); n < 11 || n > 12 {
+			t.Errorf("%d probes in 10 seconds", n)
+		}
+	})
+}
+
+// TestOldResult: what a probe brings does not count after its target has become another one, or is gone; and it is ended.
+func TestOldResult(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var ended atomic.Int32
+		hangs := func(ctx context.Context, q probe.Question) (probe.Answer, error) {
+			if q.Probe.Request == "/hangs" {
+				<-ctx.Done()
+				time.Sleep(time.Second) // it is slow to end, too
+				ended.Add(1)
+				return probe.Answer{}, errBad
+			}
+			return probe.Answer{What: "good"}, nil
+		}
+		m := start(t, Config{Prober: scripted(hangs).prober})
+		p := every(1, 1)
+		p.Interval, p.Timeout = time.Hour, time.Hour
+		slow := p
+		slow.Request = "/hangs"
+		m.Set("a", at(one, slow))
+		m.Set("gone", at(one, slow))
+		time.Sleep(time.Minute)
+		m.Remove("gone")
+		m.Set("a", at(one, p))
+		time.Sleep(time.Minute)
+		if ended.Load() != 2 {
+			t.Errorf("%d probes were ended, want 2", ended.Load())
+		}
+		st, _ := m.Status("a")
+		want(t, st, Up, "http 192.0.2.1:80: good, 1 of 1")
+		if _, ok := m.Status("gone"); ok {
+			t.Error("a removed target has a status")
+		}
+	})
+}
+
+// TestSlow: targets whose probes never end delay no other.
+func TestSlow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var probes atomic.Int32
+		m := start(t, Config{Prober: scripted(func(ctx context.Context, q probe.Question) (probe.Answer, error) {
+			if q.To == two {
+				<-ctx.Done()
+				return probe.Answer{}, ctx.Err()
+			}
+			probes.Add(1)
+			return probe.Answer{What: "good"}, nil
+		}).prober})
+		p := every(3, 2)
+		p.Timeout = time.Second
+		for i := range 1000 {
+			m.Set(fmt.Sprint(i), at(two, p))
+		}
+		m.Set("a", at(one, p))
+		time.Sleep(61 * time.Second)
+		if n := probes.Load(); n < 60 || n > 62 {
+			t.Errorf("%d probes in a minute", n)
+		}
+	})
+}
+
+// TestUndecided: what says nothing counts neither way, and does not come between failures.
+func TestUndecided(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var s script
+		var open atomic.Bool
+		m := start(t, Config{Prober: scripted(func(ctx context.Context, q probe.Question) (probe.Answer, error) {
+			a, err := s.ask(ctx, q)
+			if open.Load() {
+				return probe.Answer{}, fmt.Errorf("silence %w", probe.ErrUndecided)
+			}
+			return a, err
+		}).prober})
+		m.Set("a", at(one, every(2, 1)))
+		want(t, s.next(t, m), Up, "http 192.0.2.1:80: good, 1 of 1")
+		s.bad.Store(true)
+		want(t, s.next(t, m), Up, "http 192.0.2.1:80: bad, 1 of 2")
+		for range 5 {
+			open.Store(true)
+			st := s.next(t, m)
+			want(t, st, Up, "http 192.0.2.1:80: silence says nothing yet")
+			if !st.Undecided {
+				t.Errorf("%+v is decided", st)
+			}
+		}
+		open.Store(false)
+		want(t, s.next(t, m), Down, "http 192.0.2.1:80: bad, 2 of 2")
+		open.Store(true)
+		want(t, s.next(t, m), Down, "http 192.0.2.1:80: silence says nothing yet")
+	})
+}
+
+// TestEvidence: what endpoints send is shown so that it does no harm to who reads it, and is no longer than a sentence.
+func TestEvidence(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := start(t, Config{Prober: scripted(func(_ context.Context, q probe.Question) (probe.Answer, error) {
+			if q.To == one {
+				return probe.Answer{}, errors.New("\x1b[2Jgone\n\xff" + strings.Repeat("é", 1000))
+			}
+			return probe.Answer{What: "good\x00"}, nil
+		}).prober})
+		m.Set("a", at(one, every(1, 1)))
+		m.Set("b", at(two, every(1, 1)))
+		time.Sleep(time.Second)
+		st, _ := m.Status("a")
+		want(t, st, Down, "http 192.0.2.1:80: ?[2Jgone??"+strings.Repeat("é", longest-10)+"..., 1 of 1")
+		st, _ = m.Status("b")
+		want(t, st, Up, "http [2001:db8::2]:80: good?, 1 of 1")
+	})
+}
+
+// TestSpread: targets that are set together are probed within a second for the first time, and spread over their interval then.
+func TestSpread(t *testing.T) {
+	t.Parallel()
+	for interval, targets := range map[time.Duration]int32{200 * time.Millisecond: 300, 2 * time.Second: 2000, time.Minute: 2000} {
+		t.Run(interval.String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var count atomic.Int32
+				m := start(t, Config{Prober: scripted(func(context.Context, probe.Question) (probe.Answer, error) {
+					count.Add(1)
+					return probe.Answer{}, nil
+				}).prober})
+				p := every(3, 2)
+				p.Interval, p.Timeout = interval, interval
+				for i := range targets {
+					m.Set(fmt.Sprint(i), at(one, p))
+				}
+				time.Sleep(2 * tick)
+				if n := count.Load(); n < atOnce || n > targets/4 {
+					t.Errorf("%d of %d targets are probed at once, want %d or some more", n, targets, atOnce)
+				}
+				first := min(interval, time.Second)
+				time.Sleep(first)
+				if n := count.Load(); n < targets {
+					t.Errorf("%d of %d targets are probed within %v", n, targets, first)
+				}
+				time.Sleep(interval)
+				for range 5 {
+					before := count.Load()
+					for part := range 10 {
+						n := count.Load()
+						time.Sleep(interval / 10)
+						if n = count.Load() - n; n < targets/30 || n > targets/4 { // by lot: of 300, 9 or fewer come once in 200,000 times
+							t.Errorf("%d of %d probes in the %d. tenth of an interval", n, targets, part+1)
+						}
+					}
+					if n := count.Load() - before; n < targets-targets/10 || n > targets+targets/10 {
+						t.Errorf("%d probes in an interval, want %d", n, targets)
+					}
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,286 @@
+package probe
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/control/health/due"
+)
+
+// Connector asks whether TCP connections are accepted, of thousands of endpoints at a time, without a goroutine for each. One
+// goroutine calls Start, and comes by to Collect what has been answered; the other methods are for all.
+//
+// The handshake is not completed: the SYN+ACK says that the endpoint accepts, and is answered by a RST in place of the ACK
+// (TCP_QUICKACK keeps that back, disconnecting sends the RST). The endpoint's program does not learn of it, nor has it to accept
+// and to log a connection that says nothing; and neither side is left with a port in TIME_WAIT.
+//
+// Sockets whose connection was accepted are used again: to disconnect one and to connect it elsewhere costs half of what to close it and
+// to open another does. Others are closed: over IPv4 the kernel keeps an ICMP error in the socket's error queue, asked to or not, and
+// epoll tells of that for as long as it is there, whatever became of later connections.
+type Connector struct {
+	epoll int
+
+	mu     sync.Mutex
+	open   map[int32]*Attempt // by descriptor
+	late   due.Queue[*Attempt]
+	idle   map[origin][]int // descriptors
+	idles  int              // how many
+	closed bool
+}
+
+// origin is what sockets have in common that can stand for each other.
+type origin struct {
+	six  bool
+	from netip.Addr
+}
+
+// mostIdle is how many sockets are kept to be used again.
+const mostIdle = 1024
+
+// Attempt is a connection on its way.
+type Attempt struct {
+	due.Item // when it is given up
+	question Question
+	fd       int
+	start    time.Time
+	done     func(Answer, error)
+}
+
+// Due is its place among those that are given up.
+func (a *Attempt) Due() *due.Item { return &a.Item }
+
+// NewConnector makes one.
+func NewConnector() (*Connector, error) {
+	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("wait for connections: %w", err)
+	}
+	return &Connector{epoll: epoll, open: map[int32]*Attempt{}, idle: map[origin][]int{}}, nil
+}
+
+// Start sends a SYN. done is called by Collect, once, or never if the attempt is cancelled.
+func (c *Connector) Start(q Question, done func(Answer, error)) (*Attempt, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, plain(q, net.ErrClosed)
+	}
+	fd, err := c.socket(q)
+	if err != nil {
+		return nil, plain(q, err)
+	}
+	a := &Attempt{question: q, fd: fd, start: time.Now(), done: done}
+	if err := a.connect(); err != nil {
+		unix.Close(fd)
+		return nil, plain(q, err)
+	}
+	c.open[int32(fd)] = a
+	c.late.Push(a, a.start.Add(q.Probe.Timeout))
+	return a, nil
+}
+
+// socket is one that is not connected. epoll knows it: of each connection that it makes, it tells once how it went.
+func (c *Connector) socket(q Question) (fd int, err error) {
+	o := origin{q.target().Addr().Is6(), q.From}
+	if idle := c.idle[o]; len(idle) > 0 && q.Lead == nil {
+		c.idle[o] = idle[:len(idle)-1]
+		c.idles--
+		return idle[len(idle)-1], nil
+	}
+	family := unix.AF_INET
+	if o.six {
+		family = unix.AF_INET6
+	}
+	fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
+	if err != nil {
+		return -1, err
+	}
+	if err := c.prepare(fd, q); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+func (c *Connector) prepare(fd int, q Question) error {
+	if err := options(fd, q); err != nil {
+		return err
+	}
+	if q.From.IsValid() {
+		if err := unix.Bind(fd, sockaddr(netip.AddrPortFrom(q.From, 0))); err != nil {
+			return err
+		}
+	}
+	return unix.EpollCtl(c.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLOUT | unix.EPOLLET, Fd: int32(fd)})
+}
+
+func (a *Attempt) connect() error {
+	if err := unix.SetsockoptInt(a.fd, unix.IPPROTO_TCP, unix.TCP_QUICKACK, 0); err != nil {
+		return err
+	}
+	if err := unix.Connect(a.fd, sockaddr(a.question.target())); err != nil && !errors.Is(err, unix.EINPROGRESS) {
+		return err
+	}
+	return nil
+}
+
+// disconnect ends what a socket has begun, by a RST if there was an answer.
+func disconnect(fd int) error {
+	none := unix.RawSockaddr{Family: unix.AF_UNSPEC}
+	if _, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&none)), unsafe.Sizeof(none)); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+func sockaddr(a netip.AddrPort) unix.Sockaddr {
+	if a.Addr().Is4() {
+		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
+	}
+	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
+}
+
+// Cancel gives an attempt up; false: it has ended before, and done was called or is about to be.
+func (c *Connector) Cancel(a *Attempt) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.close(a, false)
+}
+
+// close takes an attempt off; its socket is kept if the endpoint has accepted. False: it was off already.
+func (c *Connector) close(a *Attempt, accepted bool) bool {
+	if c.open[int32(a.fd)] != a {
+		return false
+	}
+	delete(c.open, int32(a.fd))
+	c.late.Remove(a)
+	if err := disconnect(a.fd); err != nil || !accepted || a.question.Lead != nil || c.idles == mostIdle {
+		unix.Close(a.fd)
+		return true
+	}
+	o := origin{a.question.target().Addr().Is6(), a.question.From}
+	c.idle[o] = append(c.idle[o], a.fd)
+	c.idles++
+	return true
+}
+
+// Idle is how many sockets are kept to be used again.
+func (c *Connector) Idle() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.idles
+}
+
+// DropIdle gives up one of them.
+func (c *Connector) DropIdle() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for o, idle := range c.idle {
+		if n := len(idle); n > 0 {
+			unix.Close(idle[n-1])
+			c.idle[o] = idle[:n-1]
+			c.idles--
+			return
+		}
+	}
+}
+
+// Running is how many attempts there are.
+func (c *Connector) Running() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.open)
+}
+
+// Collect hands on what has been answered, then who did not answer in time.
+func (c *Connector) Collect() {
+	var events [256]unix.EpollEvent
+	for {
+		n, err := unix.EpollWait(c.epoll, events[:], 0)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		for _, e := range events[:max(0, n)] {
+			c.answered(e)
+		}
+		if n < len(events) {
+			break
+		}
+	}
+	now := time.Now()
+	for {
+		c.mu.Lock()
+		a, ok := c.late.Pop(now)
+		if ok {
+			c.close(a, false)
+		}
+		c.mu.Unlock()
+		if !ok {
+			return
+		}
+		a.done(Answer{}, late(a.question))
+	}
+}
+
+func (c *Connector) answered(e unix.EpollEvent) {
+	c.mu.Lock()
+	a := c.open[e.Fd]
+	if a == nil {
+		c.mu.Unlock()
+		return
+	}
+	delay, err := a.outcome(e.Events)
+	c.close(a, err == nil)
+	c.mu.Unlock()
+	if err != nil {
+		a.done(Answer{}, plain(a.question, err))
+		return
+	}
+	a.done(Answer{What: "accepts connections", Delay: delay}, nil)
+}
+
+// outcome asks the socket how it went. The kernel has measured the delay: collecting may be late.
+func (a *Attempt) outcome(events uint32) (delay time.Duration, err error) {
+	if events&(unix.EPOLLERR|unix.EPOLLHUP) != 0 {
+		errno, err := unix.GetsockoptInt(a.fd, unix.SOL_SOCKET, unix.SO_ERROR)
+		if err == nil && errno != 0 {
+			err = syscall.Errno(errno)
+		}
+		if err == nil {
+			err = unix.ECONNRESET
+		}
+		return 0, err
+	}
+	info, err := unix.GetsockoptTCPInfo(a.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil {
+		return 0, err
+	}
+	if info.Rtt == 0 || info.Total_retrans > 0 {
+		return time.Since(a.start), nil
+	}
+	return time.Duration(info.Rtt) * time.Microsecond, nil
+}
+
+// Close gives all attempts up. None starts any more.
+func (c *Connector) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, a := range c.open {
+		c.close(a, false)
+	}
+	for _, idle := range c.idle {
+		for _, fd := range idle {
+			unix.Close(fd)
+		}
+	}
+	c.closed = true
+	return unix.Close(c.epoll)
+}

@@ -1,0 +1,120 @@
+package probe
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/host/expiry"
+)
+
+// Files is the directory that probes have their files from. Whoever may use the API names them, and the daemon reads them as root: so
+// it reads none that lies elsewhere, nothing but regular files, and says of them in evidence only what constant sentences say.
+type Files struct {
+	Dir string
+	Log *slog.Logger // learns the rest
+}
+
+// mostFile is how many bytes a file may have.
+const mostFile = 1 << 20
+
+// stamp tells a file from what it was before.
+type stamp struct {
+	changed time.Time
+	size    int64
+}
+
+// holds says whether a name is one of a file below the directory.
+func (f Files) holds(name string) bool {
+	_, ok := f.inside(name)
+	return ok
+}
+
+func (f Files) inside(name string) (string, bool) {
+	rel, err := filepath.Rel(f.Dir, name)
+	return rel, err == nil && filepath.IsLocal(rel)
+}
+
+func (f Files) stamp(name string) (stamp, error) {
+	file, info, err := f.open(name)
+	if err != nil {
+		return stamp{}, err
+	}
+	return stamp{info.ModTime(), info.Size()}, file.Close()
+}
+
+func (f Files) read(name string) ([]byte, error) {
+	file, _, err := f.open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	content, err := io.ReadAll(io.LimitReader(file, mostFile+1)) // it may have grown
+	if err == nil && len(content) > mostFile {
+		err = errLarge
+	}
+	return content, err
+}
+
+var errLarge = fmt.Errorf("has more than %d bytes", mostFile)
+
+// open opens a regular file. What is none does not block: a pipe without a writer, a terminal.
+func (f Files) open(name string) (*os.File, fs.FileInfo, error) {
+	rel, ok := f.inside(name)
+	if !ok {
+		return nil, nil, fmt.Errorf("is not below %s", f.Dir)
+	}
+	root, err := os.OpenRoot(f.Dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer root.Close()
+	file, err := root.OpenFile(rel, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := file.Stat()
+	switch {
+	case err == nil && !info.Mode().IsRegular():
+		err = errors.New("is no regular file")
+	case err == nil && info.Size() > mostFile:
+		err = errLarge
+	}
+	if err != nil {
+		file.Close()
+		return nil, nil, err
+	}
+	return file, info, nil
+}
+
+// fileError is why a file cannot be used: what evidence says of it, and what the log does.
+type fileError struct {
+	what, file string
+	cause      error
+}
+
+func (e *fileError) Error() string { return ErrNotAsked.Error() + ": " + e.what }
+
+// Unwrap has the cause, too: a want of descriptors is one.
+func (e *fileError) Unwrap() []error {
+	if e.cause == nil {
+		return []error{ErrNotAsked}
+	}
+	return []error{ErrNotAsked, e.cause}
+}
+
+// Expiry is when the first certificate of a file ends. A file that the cache knows is not read again.
+func (f Files) Expiry(name string, c *expiry.Cache) (time.Time, error) {
+	s, err := f.stamp(name)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return c.Of(name, s.changed, s.size, func() ([]byte, error) { return f.read(name) })
+}

@@ -1,0 +1,266 @@
+package probe
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/lb"
+	"loxilb/test/netnstest/labtest"
+)
+
+func TestMain(m *testing.M) { os.Exit(labtest.OwnNetwork(m)) }
+
+var loopbacks = []string{"127.0.0.1", "::1"}
+
+// temporary are the files of tests.
+var temporary = Files{Dir: os.TempDir(), Log: slog.New(slog.DiscardHandler)}
+
+// both runs a test over both IP versions.
+func both(t *testing.T, f func(t *testing.T, loopback netip.Addr)) {
+	t.Parallel()
+	for _, l := range loopbacks {
+		t.Run(l, func(t *testing.T) {
+			t.Parallel()
+			f(t, netip.MustParseAddr(l))
+		})
+	}
+}
+
+// ask asks once, as a Monitor would.
+func ask(t *testing.T, q Question) (Answer, error) {
+	t.Helper()
+	if q.Probe.Timeout == 0 {
+		q.Probe.Timeout = 10 * time.Second
+	}
+	var shared Sockets
+	defer shared.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), q.Probe.Timeout)
+	defer cancel()
+	began := time.Now()
+	a, err := New(q, &shared, temporary).Probe(ctx)
+	if took := time.Since(began); took > q.Probe.Timeout+5*time.Second {
+		t.Errorf("the probe took %v, and had %v", took, q.Probe.Timeout)
+	}
+	return a, err
+}
+
+// good wants an answer, and how long it took.
+func good(t *testing.T, q Question, want string) {
+	t.Helper()
+	a, err := ask(t, q)
+	if err != nil || a.What != want || a.Delay <= 0 {
+		t.Errorf("%q after %v, %v; want %q", a.What, a.Delay, err, want)
+	}
+}
+
+// bad wants an error in these words.
+func bad(t *testing.T, q Question, want string) {
+	t.Helper()
+	a, err := ask(t, q)
+	switch {
+	case err == nil:
+		t.Errorf("%q, want %q", a.What, want)
+	case err.Error() != want:
+		t.Errorf("%q, want %q", err, want)
+	case errors.Is(err, ErrNotAsked) != strings.HasPrefix(want, ErrNotAsked.Error()):
+		t.Errorf("%q is said to be the fault of this machine: %v", err, errors.Is(err, ErrNotAsked))
+	}
+}
+
+// serve has f talk to each connection, and returns where.
+func serve(t *testing.T, loopback netip.Addr, f func(net.Conn)) netip.AddrPort {
+	t.Helper()
+	l, err := net.Listen("tcp", netip.AddrPortFrom(loopback, 0).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				f(c)
+			}()
+		}
+	}()
+	return l.Addr().(*net.TCPAddr).AddrPort()
+}
+
+// hold keeps a connection open until the other side closes it.
+func hold(c net.Conn) { io.Copy(io.Discard, c) }
+
+// drip sends text byte by byte until the other side has enough.
+func drip(c net.Conn, text string) {
+	for i := 0; ; i++ {
+		if _, err := c.Write([]byte{text[i%len(text)]}); err != nil {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// flood sends without end.
+func flood(c net.Conn) {
+	block := make([]byte, 1<<20)
+	for {
+		if _, err := c.Write(block); err != nil {
+			return
+		}
+	}
+}
+
+// closed is a port where nobody is.
+func closed(loopback netip.Addr) netip.AddrPort { return netip.AddrPortFrom(loopback, 1) }
+
+// deaf is a port that answers no SYN: its backlog is full.
+func deaf(t *testing.T, loopback netip.Addr) netip.AddrPort {
+	t.Helper()
+	family := unix.AF_INET
+	if loopback.Is6() {
+		family = unix.AF_INET6
+	}
+	open := func() int {
+		fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Close(fd) })
+		return fd
+	}
+	l := open()
+	if err := errors.Join(unix.Bind(l, sockaddr(netip.AddrPortFrom(loopback, 0))), unix.Listen(l, 0)); err != nil {
+		t.Fatal(err)
+	}
+	where, err := unix.Getsockname(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var port int
+	switch w := where.(type) {
+	case *unix.SockaddrInet4:
+		port = w.Port
+	case *unix.SockaddrInet6:
+		port = w.Port
+	}
+	a := netip.AddrPortFrom(loopback, uint16(port))
+	for range 3 {
+		if err := unix.Connect(open(), sockaddr(a)); err != nil && !errors.Is(err, unix.EINPROGRESS) {
+			t.Fatal(err)
+		}
+	}
+	return a
+}
+
+// silent are addresses behind a link that brings nothing back.
+func silent(t *testing.T) (out []netip.AddrPort) {
+	t.Helper()
+	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "silent"}, PeerName: "end"}
+	if err := netlink.LinkAdd(link); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { netlink.LinkDel(link) })
+	for _, name := range []string{"silent", "end"} {
+		l, err := netlink.LinkByName(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := netlink.LinkSetUp(l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, network := range []string{"198.51.100.1/24", "2001:db8:51::1/64"} {
+		a, err := netlink.ParseAddr(network)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Flags = unix.IFA_F_NODAD
+		if err := netlink.AddrAdd(link, a); err != nil {
+			t.Fatal(err)
+		}
+		to := netip.MustParsePrefix(network).Addr().Next()
+		neighbour := &netlink.Neigh{LinkIndex: link.Index, State: netlink.NUD_PERMANENT, IP: to.AsSlice(), HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 1}}
+		if err := netlink.NeighSet(neighbour); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, netip.AddrPortFrom(to, 80))
+	}
+	return out
+}
+
+// TestUnknownType: a type that this version does not know says nothing of the endpoint.
+func TestUnknownType(t *testing.T) {
+	t.Parallel()
+	bad(t, Question{Probe: lb.Probe{Type: lb.ProbeAuto}}, "cannot be asked: no probe of type auto")
+}
+
+// TestStream: what the answer is to have in it is found, wherever in the answer it is.
+func TestStream(t *testing.T) {
+	both(t, func(t *testing.T, loopback netip.Addr) {
+		q := Question{Probe: lb.Probe{Type: lb.ProbeTCP, Request: "PING\r\n", Response: "PONG"}}
+		q.To = serve(t, loopback, func(c net.Conn) {
+			if line, err := bufio.NewReader(c).ReadString('\n'); err == nil {
+				io.WriteString(c, strings.Repeat(".", chunk-2)+strings.Replace(line, "I", "O", 1))
+			}
+			hold(c)
+		})
+		good(t, q, "answered")
+		q.Probe.Response = ""
+		good(t, q, "answered")
+		q.Probe.Response, q.Probe.Timeout = "PANG", time.Second
+		bad(t, q, `no answer within 1s after 4100 bytes without "PANG"`)
+		q.To = closed(loopback)
+		bad(t, q, "connection refused")
+		q.To, q.Probe.Timeout = deaf(t, loopback), 300*time.Millisecond
+		bad(t, q, "no answer within 300ms")
+	})
+}
+
+// TestBanner: a server that speaks first needs no request.
+func TestBanner(t *testing.T) {
+	both(t, func(t *testing.T, loopback netip.Addr) {
+		q := Question{Probe: lb.Probe{Type: lb.ProbeTCP, Response: "SSH-2.0"}}
+		q.To = serve(t, loopback, func(c net.Conn) { io.WriteString(c, "SSH-2.0-x\r\n") })
+		good(t, q, "answered")
+	})
+}
+
+// TestStreamAttacks: whatever an endpoint does, a probe ends, and says why.
+func TestStreamAttacks(t *testing.T) {
+	both(t, func(t *testing.T, loopback netip.Addr) {
+		for name, attack := range map[string]struct {
+			f    func(net.Conn)
+			want string
+		}{
+			"byte by byte": {func(c net.Conn) { drip(c, "PON") }, ` without "PONG"`},
+			"without end":  {flood, `no "PONG" in the first 65536 bytes of the answer`},
+			"silence":      {hold, "no answer within 500ms"},
+			"closes":       {func(c net.Conn) { c.Read(make([]byte, 100)) }, `closed without an answer`},
+			"resets":       {func(c net.Conn) { c.(*net.TCPConn).SetLinger(0) }, "connection reset by peer"},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				q := Question{To: serve(t, loopback, attack.f), Probe: lb.Probe{Type: lb.ProbeTCP, Request: "PING", Response: "PONG", Timeout: 500 * time.Millisecond}}
+				a, err := ask(t, q)
+				if err == nil || !strings.HasSuffix(err.Error(), attack.want) {
+					t.Errorf("%q, %v; want %q", a.What, err, attack.want)
+				}
+			})
+		}
+	})
+}

@@ -1,0 +1,145 @@
+package reconcile
+
+import (
+	"net/netip"
+	"sync"
+
+	"loxilb/internal/control/compile"
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/store"
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/netdev"
+	"loxilb/internal/lb"
+)
+
+// Attacher is the data path, as far as policers and mirrors are concerned.
+type Attacher interface {
+	SetAttached(*bpf.Attached) (failed bpf.NotAttached, err error)
+}
+
+// Attached makes what all policers and mirrors say together: a service, a prefix, a firewall rule or an interface has one row for what it has of both.
+type Attached struct {
+	desired *desired.State
+	table   Attacher
+	links   func() []netdev.Link
+
+	mu     sync.Mutex
+	places map[uint64]int // by the key of a policer: how many have it
+	copied map[uint64]int // likewise of mirrors
+}
+
+// NewAttached stands on the store, the data path, and the interfaces that there are.
+func NewAttached(s *desired.State, table Attacher, links func() []netdev.Link) *Attached {
+	return &Attached{desired: s, table: table, links: links}
+}
+
+// apply has the data path do what the store says.
+func (a *Attached) apply(now *store.Snapshot) (failed bpf.NotAttached, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	all := &bpf.Attached{
+		Policers: map[string]bpf.TcPolicer{}, Mirrors: map[string]bpf.TcMirror{}, Services: map[bpf.TcServiceKey]bpf.TcAttachments{},
+		Sources: map[netip.Prefix]bpf.TcAttachments{}, Rules: map[uint64]bpf.TcAttachments{}, Ports: map[int]bpf.TcAttachments{},
+	}
+	a.places, a.copied = map[uint64]int{}, map[uint64]int{}
+	for p := range a.desired.Policers.All(now) {
+		all.Policers[p.Name] = compile.Policer(&p)
+		key := bpf.NameKey(p.Name)
+		a.places[key] = a.attach(all, now, p.Attachment, func(row *bpf.TcAttachments) *[2]uint64 { return &row.Policers }, key)
+	}
+	indices := map[string]int{}
+	for _, l := range a.links() {
+		indices[l.Name] = l.Index
+	}
+	for m := range a.desired.Mirrors.All(now) {
+		index := indices[mirrorPort(&m)]
+		if index == 0 {
+			continue // it waits for the interface
+		}
+		all.Mirrors[m.Name] = bpf.TcMirror{Ifindex: uint32(index), OneOf: m.OneOf, Vlan: uint32(m.VLAN)}
+		key := bpf.NameKey(m.Name)
+		a.copied[key] = a.attach(all, now, m.Attachment, func(row *bpf.TcAttachments) *[2]uint64 { return &row.Mirrors }, key)
+	}
+	return a.table.SetAttached(all)
+}
+
+// mirrorPort is the interface to which copies are sent.
+func mirrorPort(m *lb.Mirror) string {
+	if m.Tunneled() {
+		return tapOf(m).Name()
+	}
+	return m.Port
+}
+
+// tapOf is the tunnel of a mirror.
+func tapOf(m *lb.Mirror) netdev.Tap {
+	return netdev.Tap{ERSPAN: m.Type == lb.ERSPAN, Remote: m.Remote, Source: m.Source, ID: m.TunnelID}
+}
+
+// attach enters a key where it belongs, and returns in how many places. What is attached to a service by its key goes before what has its name.
+func (a *Attached) attach(all *bpf.Attached, now *store.Snapshot, at lb.Attachment, keys func(*bpf.TcAttachments) *[2]uint64, key uint64) (places int) {
+	enter := func(row bpf.TcAttachments, first bool) bpf.TcAttachments {
+		list := keys(&row)
+		for i, back := range []bool{false, true} {
+			if at.Direction.Has(back) && (first || list[i] == 0) {
+				list[i] = key
+			}
+		}
+		places++
+		return row
+	}
+	switch at.To {
+	case lb.AttachPort:
+		for _, l := range a.links() {
+			if l.Name == at.Name {
+				all.Ports[l.Index] = enter(all.Ports[l.Index], true)
+			}
+		}
+	case lb.AttachSource:
+		if p, err := at.Prefix(); err == nil {
+			all.Sources[p] = enter(all.Sources[p], true)
+		}
+	case lb.AttachRule:
+		if rule, there := a.desired.Rules.Get(now, at.Name); there {
+			identity := compile.RuleIdentity(&rule)
+			all.Rules[identity] = enter(all.Rules[identity], true)
+		}
+	case lb.AttachService:
+		for _, k := range a.services(now, at) {
+			key := compile.Key(k)
+			all.Services[key] = enter(all.Services[key], at.Name == k.String())
+		}
+	}
+	return places
+}
+
+func (a *Attached) services(now *store.Snapshot, at lb.Attachment) (keys []lb.Key) {
+	name, key, err := at.Service()
+	if err != nil {
+		return nil
+	}
+	if name == "" {
+		if _, there := a.desired.Services.Get(now, key); there {
+			keys = append(keys, key)
+		}
+		return keys
+	}
+	for _, s := range a.desired.Services.ByName(now, name) {
+		keys = append(keys, s.Key)
+	}
+	return keys
+}
+
+// PolicerPlaces is how many services, prefixes or interfaces have a policer now.
+func (a *Attached) PolicerPlaces(name string) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.places[bpf.NameKey(name)]
+}
+
+// MirrorPlaces is the same of a mirror, 0 while there is no interface to which copies could be sent.
+func (a *Attached) MirrorPlaces(name string) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.copied[bpf.NameKey(name)]
+}

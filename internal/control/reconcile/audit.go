@@ -1,0 +1,111 @@
+package reconcile
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"loxilb/internal/control/compile"
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/status"
+	"loxilb/internal/control/store"
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/lb"
+)
+
+// healthArrives is how long it may take until the loop of services is told that an endpoint has become up or down.
+const healthArrives = time.Second
+
+// auditBatch is how many services are compared before others have the loop.
+const auditBatch = 64
+
+// Comparer tells in what a service of the data path is not what its table wants.
+type Comparer interface {
+	Compare(*bpf.ServiceTable) []string
+}
+
+// Audit compiles the services once more and compares them with what the data path has, slots included; with mend, all are
+// applied again. Those that are to be applied anyway, or whose endpoints come slowly or have become up or down just now, are unsettled.
+func (s *Services) Audit(ctx context.Context, data Comparer, mend bool) lb.Compared {
+	out := lb.Compared{Table: "services as desired"}
+	have := s.Tables.Services() // before the store is asked: what comes meanwhile is in it
+	var keys []lb.Key
+	wanted := map[bpf.TcServiceKey]bool{}
+	for service := range s.Desired.Services.All(s.Desired.Snapshot()) {
+		keys = append(keys, service.Key)
+		wanted[compile.Key(service.Key)] = true
+	}
+	for part := range slices.Chunk(keys, auditBatch) {
+		err := s.between(ctx, func() {
+			now := s.Desired.Snapshot()
+			resolver := compile.NewResolver(s.Desired.Services.At(now))
+			for _, key := range part {
+				s.auditOne(now, resolver, key, data, &out)
+			}
+		})
+		if err != nil {
+			out.Err = err
+			return out
+		}
+	}
+	for _, row := range have {
+		if !wanted[row] {
+			out.Differences = append(out.Differences, lb.Difference{Table: out.Table, Row: row.String(), What: "is in the data path, and nobody wants it"})
+		}
+	}
+	if mend {
+		s.Mark(keys...) // those that differ are written, the others cost a look
+	}
+	return out
+}
+
+// auditOne compares a service. To be called between passes.
+func (s *Services) auditOne(now *store.Snapshot, resolver *compile.Resolver, key lb.Key, data Comparer, out *lb.Compared) {
+	service, version := s.Desired.Services.Shared(now, key)
+	if service == nil {
+		return // it has gone meanwhile
+	}
+	id := status.ID(desired.ServiceID(key))
+	st, known := s.Statuses.Get(id)
+	switch {
+	case s.due(key) || !known || st.Desired != version || st.State() == status.Pending || s.takers.moving(key) || s.unsure.timers[key] != nil:
+		out.Unsettled++
+		return
+	case st.State() == status.Failed:
+		out.Differences = append(out.Differences, failedStatus(out.Table, key.String(), st.Err))
+		return
+	}
+	resolved, _, _ := resolver.Resolve(*service)
+	resolved = s.roles.sourced(s.Desired.Drains.Weigh(now, resolved))
+	table := s.tableOf(&resolved)
+	list := data.Compare(&table)
+	if len(list) > 0 && s.Health.probes.moved(&resolved, healthArrives) {
+		out.Unsettled++
+		return
+	}
+	out.Rows++
+	if len(list) > 0 {
+		out.Differences = append(out.Differences, lb.Difference{Table: out.Table, Row: key.String(), What: strings.Join(list, "; ")})
+	}
+}
+
+// AuditStatuses tells which other objects the data path does not have as users want them.
+func AuditStatuses(statuses *status.Table) lb.Compared {
+	out := lb.Compared{Table: "objects as desired"}
+	for _, kind := range []string{desired.RuleKind, desired.PolicerKind, desired.MirrorKind, InterfaceKind} {
+		for _, st := range statuses.List(kind, false) {
+			switch out.Rows++; st.State() {
+			case status.Failed:
+				out.Differences = append(out.Differences, failedStatus(out.Table, kind+" "+st.Key, st.Err))
+			case status.Pending:
+				out.Unsettled++
+			}
+		}
+	}
+	return out
+}
+
+func failedStatus(table, row string, err error) lb.Difference {
+	return lb.Difference{Table: table, Row: row, What: "is not in the data path as it should be: " + err.Error(), Mend: "what it says; it is tried again by itself"}
+}

@@ -1,0 +1,217 @@
+package reconcile
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"loxilb/internal/control/health"
+	"loxilb/internal/control/health/outlier"
+	"loxilb/internal/lb"
+)
+
+// ejections are the endpoints that are out because clients' handshakes with them fail, for all services that heed that. They belong to
+// probes, and are locked with them.
+//
+// What is known of them is shown by targets of the prober that ask nothing: a probe may stand for other endpoints and other services, too.
+// An endpoint gets its own when it is first out: there may be very many, and few of them ever fail.
+type ejections struct {
+	watched map[lb.Key]*lb.Service // that heed handshakes
+	changed chan struct{}          // capacity 1: watched has others
+	now     map[netip.AddrPort]*ejection
+	shown   map[netip.AddrPort]bool // that have a target which asks nothing
+}
+
+type ejection struct {
+	evidence string
+	since    time.Time
+	kept     bool     // it stays in rotation: too few others are left
+	probes   []string // keys of what services have asked of it
+}
+
+func newEjections() ejections {
+	return ejections{
+		watched: map[lb.Key]*lb.Service{}, changed: make(chan struct{}, 1), now: map[netip.AddrPort]*ejection{}, shown: map[netip.AddrPort]bool{},
+	}
+}
+
+// watch enters a service whose handshakes are heeded (by 1), or takes it away, and says so if need be.
+func (e *ejections) watch(c wishChange) {
+	if !c.service.JudgesHandshakes() {
+		return
+	}
+	if c.by > 0 {
+		e.watched[c.service.Key] = c.service
+	} else if e.watched[c.service.Key] == c.service {
+		delete(e.watched, c.service.Key)
+	}
+	select {
+	case e.changed <- struct{}{}:
+	default:
+	}
+}
+
+// out reports whether an endpoint is out of a service's rotation.
+func (e *ejections) out(s *lb.Service, at lb.Endpoint) bool {
+	failing, kept := e.failing(s, at)
+	return failing && !kept && s.TakesOutliersOut()
+}
+
+// failing reports whether all recent handshakes of clients with an endpoint of a service failed. kept:
+// it stays in rotation all the same.
+func (e *ejections) failing(s *lb.Service, at lb.Endpoint) (failing, kept bool) {
+	if len(e.now) == 0 || !s.JudgesHandshakes() {
+		return false, false
+	}
+	one := e.now[at.AddrPort()]
+	return one != nil, one != nil && one.kept
+}
+
+// outliers are the services whose handshakes are heeded, as a detector knows them.
+func (p *probes) outliers() (list []outlier.Service) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for key, s := range p.ejections.watched {
+		list = append(list, outlier.Service{Key: key, Resets: s.HeedsResets(), Levels: levelsOf(s)})
+	}
+	return list
+}
+
+// levelsOf are the levels of a service's endpoints, if it has backups.
+func levelsOf(s *lb.Service) map[netip.AddrPort]uint8 {
+	if !s.HasBackups() {
+		return nil
+	}
+	levels := make(map[netip.AddrPort]uint8, len(s.Endpoints))
+	for _, e := range s.Endpoints {
+		levels[e.AddrPort()] = e.Backup
+	}
+	return levels
+}
+
+// well are the endpoints that are out, and that a service's own probe has since found well: one that asks the same port.
+func (p *probes) well() (list []netip.AddrPort) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for at, e := range p.ejections.now {
+		if slices.ContainsFunc(e.probes, func(key string) bool { return p.foundWell(key, at.Port(), e.since) }) {
+			list = append(list, at)
+		}
+	}
+	return list
+}
+
+func (p *probes) foundWell(key string, port uint16, since time.Time) bool {
+	n := p.named[p.names[key]]
+	s, ok := p.prober.Status(key)
+	if n == nil || !ok {
+		return false
+	}
+	t := &n.running[key].target
+	if t.Port != port || !slices.Contains([]lb.ProbeType{lb.ProbeTCP, lb.ProbeHTTP, lb.ProbeHTTPS, lb.ProbeGRPC}, t.Probe.Type) {
+		return false
+	}
+	return s.Successes >= t.Probe.Rise && s.Checked.Sub(since) > time.Duration(t.Probe.Rise)*t.Probe.Interval
+}
+
+// eject takes an endpoint out, or says for what other reason it is. kept: it fails, and stays in
+// rotation. It returns the services that heed it.
+func (p *probes) eject(at netip.AddrPort, evidence string, kept bool) []lb.Key {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.settleAll() // so that wishes are those of the services that are watched
+	e := p.ejections.now[at]
+	if e == nil {
+		e = &ejection{since: time.Now()}
+		p.ejections.now[at] = e
+	}
+	e.evidence, e.kept = evidence, kept
+	users := p.withEndpoint(at)
+	e.probes = e.probes[:0]
+	for _, s := range users {
+		if key := p.keyAt(s, lb.Endpoint{Addr: at.Addr(), Port: at.Port()}); key != "" && !slices.Contains(e.probes, key) {
+			e.probes = append(e.probes, key)
+		}
+	}
+	if !p.ejections.shown[at] && len(users) > 0 {
+		p.ejections.shown[at] = true
+		name, target := silentTarget(at)
+		for _, s := range users {
+			p.at(name).wish(target).users[s.Key]++
+		}
+		p.settleName(name, p.named[name])
+	}
+	p.tell(at, evidence)
+	return keysOf(users)
+}
+
+// readmit is the end of eject.
+func (p *probes) readmit(at netip.AddrPort) []lb.Key {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ejections.now[at] == nil {
+		return nil
+	}
+	delete(p.ejections.now, at)
+	p.tell(at, "")
+	return keysOf(p.withEndpoint(at))
+}
+
+// withEndpoint are the services that heed the handshakes of an endpoint.
+func (p *probes) withEndpoint(at netip.AddrPort) (list []*lb.Service) {
+	for s := range maps.Values(p.ejections.watched) {
+		if slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool { return e.AddrPort() == at }) {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+func keysOf(services []*lb.Service) (keys []lb.Key) {
+	for _, s := range services {
+		keys = append(keys, s.Key)
+	}
+	return keys
+}
+
+// silentTarget asks an endpoint nothing.
+func silentTarget(at netip.AddrPort) (name string, t health.Target) {
+	e := lb.EndpointProbe{Addr: at.Addr(), Probe: lb.Probe{Type: lb.ProbeNone, Port: at.Port()}}
+	return e.Key(), health.Target{Addr: e.Addr, Port: at.Port(), Probe: e.Complete()}
+}
+
+// wishes calls f for each target that a service wants of the prober.
+func (p *probes) wishes(s *lb.Service, f func(name string, t health.Target)) {
+	for _, e := range s.Endpoints {
+		if s.Probes(e) {
+			f(targetOf(s, e))
+		}
+		if len(p.ejections.shown) > 0 && p.ejections.shown[e.AddrPort()] && s.JudgesHandshakes() {
+			f(silentTarget(e.AddrPort()))
+		}
+	}
+}
+
+// forgetShown forgets endpoints whose target nobody wants any more.
+func (p *probes) forgetShown() {
+	maps.DeleteFunc(p.ejections.shown, func(at netip.AddrPort, _ bool) bool {
+		name, _ := silentTarget(at)
+		return p.named[name] == nil
+	})
+}
+
+// tell has the target that shows an endpoint say why it is out, or that it is no more.
+func (p *probes) tell(at netip.AddrPort, evidence string) {
+	name, target := silentTarget(at)
+	if key := p.keyOfTarget(name, &target); key != "" {
+		p.prober.Eject(key, evidence)
+	}
+}
+
+// tellEjected tells a target that has just been set what is known of the endpoint that it shows.
+func (p *probes) tellEjected(key string, t *health.Target) {
+	if e := p.ejections.now[netip.AddrPortFrom(t.Addr, t.Port)]; e != nil && t.Probe.Type == lb.ProbeNone {
+		p.prober.Eject(key, e.evidence)
+	}
+}

@@ -1,0 +1,219 @@
+package reconcile
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"strconv"
+	"testing"
+
+	"loxilb/internal/control/health"
+	"loxilb/internal/lb"
+)
+
+var ejected = netip.MustParseAddrPort("192.168.1.1:80")
+
+// TestEjected: an endpoint that is out is avoided by all services that heed handshakes, and shown by a target of its own, of these services
+// alone, which goes with the last of them.
+func TestEjected(t *testing.T) {
+	t.Parallel()
+	const (
+		plain  = "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80"
+		probed = "10.0.0.1:443/tcp endpoints=192.168.1.1:80,192.168.1.2:80 probetype=tcp"
+		off    = "10.0.0.2:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80 probetype=tcp outlier=off"
+	)
+	r := newRig(t, newWorld(), plain, probed, off)
+	r.prober.took()
+	r.took()
+	r.health.again(r.health.probes.eject(ejected, "passive: seen", false))
+	r.applied("put 10.0.0.1:80/tcp without 192.168.1.1", "put 10.0.0.1:443/tcp without 192.168.1.1")
+	r.wantAsked("eject 192.168.1.1_none_80: passive: seen", "eject 192.168.1.1_none_80: passive: seen",
+		"set 192.168.1.1_none_80: none 192.168.1.1:80 every 2s")
+	if e, shown := r.health.probes.health("192.168.1.1_none_80"); !shown || len(e.Services) != 2 {
+		t.Errorf("it is shown: %t, %+v", shown, e)
+	}
+	s := service(t, plain)
+	for e, want := range map[lb.Endpoint]health.State{s.Endpoints[0]: health.Down, s.Endpoints[1]: health.Unknown} {
+		if got := r.health.EndpointVerdict(s, e); got.Down() != (want == health.Down) || got.Probe == lb.HealthUp {
+			t.Errorf("%s is %+v", e, got)
+		}
+		if h, ok := r.health.EndpointHealth(s, e); ok != (want == health.Down) || h.State != lb.HealthState(want) || (h.Evidence != "") != ok {
+			t.Errorf("%s is %+v, %t", e, h, ok)
+		}
+	}
+	if got := r.health.EndpointVerdict(service(t, off), s.Endpoints[0]); got.Down() {
+		t.Error("a service that is not to heed it does")
+	}
+	// What is applied for another reason goes on to heed it, and a service that comes does.
+	r.wait(r.put(plain+" mss=1400", "10.0.0.9:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80"))
+	r.wantEvents("put 10.0.0.1:80/tcp without 192.168.1.1", "put 10.0.0.9:80/tcp without 192.168.1.1", "own [10.0.0.9]")
+	r.wait(r.delete("10.0.0.9:80/tcp"))
+	r.took()
+	r.health.again(r.health.probes.readmit(ejected))
+	r.applied("put 10.0.0.1:80/tcp", "put 10.0.0.1:443/tcp")
+	r.prober.took()
+	r.wait(r.delete("10.0.0.1:80/tcp"))
+	r.wantAsked()
+	r.wait(r.delete("10.0.0.1:443/tcp"))
+	r.wantAsked("remove 192.168.1.1_none_80")
+	if n := len(r.health.probes.ejections.shown); n > 0 {
+		t.Errorf("%d endpoints are shown that no service has", n)
+	}
+}
+
+// TestPanic: while fewer than half of the endpoints would be left, none is out for handshakes; what probes say holds.
+func TestPanic(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, newWorld(), "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80,192.168.1.3:80,192.168.1.4:80:0 probetype=tcp")
+	r.took()
+	r.health.again(r.health.probes.eject(ejected, "passive: seen", false))
+	r.applied("put 10.0.0.1:80/tcp without 192.168.1.1")
+	r.becomes("192.168.1.2_tcp_80", health.Down)
+	r.applied("put 10.0.0.1:80/tcp without 192.168.1.2")
+	r.becomes("192.168.1.2_tcp_80", health.Up)
+	r.applied("put 10.0.0.1:80/tcp without 192.168.1.1")
+}
+
+// TestPanicWithBackups: a level that is lost as a whole is left while backups are well, whatever share of all endpoints that is.
+func TestPanicWithBackups(t *testing.T) {
+	t.Parallel()
+	const list = "192.168.1.1:80,192.168.1.2:80,192.168.1.3:80,192.168.1.4:80@1,192.168.1.5:80@2"
+	s := service(t, "10.0.0.1:80/tcp endpoints="+list+" probetype=tcp")
+	for _, c := range []struct {
+		down, out []int
+		up        string
+	}{
+		{[]int{0}, []int{1}, "..345"},
+		{nil, []int{0, 1, 2}, "...45"},
+		{[]int{0, 1}, []int{2}, "...45"},
+		{[]int{0}, []int{1, 2, 3}, "....5"},
+		{[]int{0, 1}, []int{3, 4}, "..345"},
+		{[]int{0, 4}, []int{1, 2, 3}, ".234."},
+		{[]int{1, 2}, []int{0, 3}, "....5"},
+	} {
+		p, fake := asked(t, s)
+		for _, i := range c.down {
+			fake.states[p.keyOf(s, s.Endpoints[i])] = health.Status{State: health.Down, Asked: health.Down}
+		}
+		for _, i := range c.out {
+			p.eject(s.Endpoints[i].AddrPort(), "passive: seen", false)
+		}
+		up, got := p.up(s), ""
+		for i, e := range s.Endpoints {
+			if up(e) {
+				got += strconv.Itoa(i + 1)
+			} else {
+				got += "."
+			}
+		}
+		if got != c.up {
+			t.Errorf("down %v and out %v: %s are up, want %s", c.down, c.out, got, c.up)
+		}
+	}
+}
+
+// TestRedAfterEjection: an agent's word about an endpoint that nobody probes, and that was out for handshakes, is heeded as of one that is.
+func TestRedAfterEjection(t *testing.T) {
+	t.Parallel()
+	s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80")
+	p, fake := asked(t, s)
+	h := &Health{probes: p}
+	if n := h.SetHostState(ejected.Addr(), 80, lb.ProbeTCP, true); n > 0 || p.up(s) != nil {
+		t.Errorf("%d targets where nothing is probed", n)
+	}
+	p.eject(ejected, "passive: seen", false)
+	p.readmit(ejected)
+	if n := h.SetHostState(ejected.Addr(), 0, lb.ProbeAuto, true); n != 1 {
+		t.Fatalf("%d targets", n)
+	}
+	fake.states["192.168.1.1_none_80"] = health.Status{State: health.Down, Asked: health.Down, Told: true} // as Override makes it
+	if p.up(s)(s.Endpoints[0]) {
+		t.Error("it takes connections though it is red")
+	}
+	if v := h.EndpointVerdict(s, s.Endpoints[0]); v.Probe != lb.HealthDown {
+		t.Errorf("it is %+v", v)
+	}
+}
+
+// TestSharedProbe: endpoints that one probe stands for are out, and shown, each by itself; the probe says what it finds.
+func TestSharedProbe(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, newWorld(), "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.1:81,192.168.1.1:82,192.168.1.1:83 probetype=ping")
+	r.took()
+	r.prober.took()
+	other := netip.AddrPortFrom(ejected.Addr(), 81)
+	r.health.probes.eject(ejected, "one", false)
+	r.health.probes.eject(other, "two", false)
+	r.health.probes.readmit(other)
+	s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.1:81 probetype=ping")
+	if one, two := r.health.probes.standing(s, s.Endpoints[0]), r.health.probes.standing(s, s.Endpoints[1]); !one.down() || two.down() {
+		t.Errorf("one is down: %t, the other one, too: %t", one.down(), two.down())
+	}
+	r.health.probes.readmit(ejected)
+	if got := r.prober.took(); !slices.Equal(got, []string{
+		"eject 192.168.1.1_none_80: ", "eject 192.168.1.1_none_80: one", "eject 192.168.1.1_none_80: one",
+		"eject 192.168.1.1_none_81: ", "eject 192.168.1.1_none_81: two", "eject 192.168.1.1_none_81: two",
+		"set 192.168.1.1_none_80: none 192.168.1.1:80 every 2s", "set 192.168.1.1_none_81: none 192.168.1.1:81 every 2s",
+	}) {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestNoRoute: an endpoint without a route is down, with that evidence.
+func TestNoRoute(t *testing.T) {
+	t.Parallel()
+	const text = "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80"
+	r := newRig(t, newWorld(), text)
+	s := service(t, text)
+	r.health.FollowRoutes(func(a netip.Addr) error {
+		if a == s.Endpoints[0].Addr {
+			return errors.New("there is no route")
+		}
+		return nil
+	})
+	h, known := r.health.EndpointHealth(s, s.Endpoints[0])
+	if v := r.health.EndpointVerdict(s, s.Endpoints[0]); !known || h.State != lb.HealthDown || h.Evidence != "there is no route" || !v.NoRoute || !v.Down() {
+		t.Errorf("without a route: %+v, %+v", h, v)
+	}
+	_, known = r.health.EndpointHealth(s, s.Endpoints[1])
+	if v := r.health.EndpointVerdict(s, s.Endpoints[1]); known || v.Down() {
+		t.Errorf("with a route: %+v", v)
+	}
+}
+
+// TestKept: an endpoint that fails and is kept is reported as down, and goes on to take connections.
+func TestKept(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80", "10.0.0.1:80/tcp endpoints=192.168.1.1:80",
+		"10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80 probetype=tcp",
+	} {
+		r := newRig(t, newWorld(), text)
+		r.took()
+		r.health.again(r.health.probes.eject(ejected, "passive: seen", true))
+		r.applied("put 10.0.0.1:80/tcp")
+		s := service(t, text)
+		h, known := r.health.EndpointHealth(s, s.Endpoints[0])
+		if v := r.health.EndpointVerdict(s, s.Endpoints[0]); !known || h.State != lb.HealthDown || !v.Failing || v.Ejected {
+			t.Errorf("%s: %+v, %+v", text, h, v)
+		}
+		r.health.again(r.health.probes.readmit(ejected))
+		r.applied("put 10.0.0.1:80/tcp")
+		if v := r.health.EndpointVerdict(s, s.Endpoints[0]); v.Down() {
+			t.Errorf("%s: %+v after it was readmitted", text, v)
+		}
+	}
+}
+
+// TestUnheardStaysUp: clients that have no answer of an endpoint are a problem, and alone do not make it down.
+func TestUnheardStaysUp(t *testing.T) {
+	t.Parallel()
+	text := "10.0.0.1:80/tcp endpoints=192.168.1.1:80"
+	r := newRig(t, newWorld(), text)
+	r.took()
+	r.health.hear(ejected, false)
+	s := service(t, text)
+	if v := r.health.EndpointVerdict(s, s.Endpoints[0]); v.Down() || !r.health.IsUnheard(ejected) {
+		t.Errorf("%+v, unheard %t", v, r.health.IsUnheard(ejected))
+	}
+}

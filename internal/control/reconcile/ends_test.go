@@ -1,0 +1,232 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"loxilb/internal/control/health"
+	"loxilb/internal/control/health/probe"
+	"loxilb/internal/lb"
+)
+
+// outage probes the endpoints of a service, of which some fail for some time.
+type outage struct {
+	probes  *probes
+	service *lb.Service
+	failing atomic.Pointer[map[string]bool] // addresses
+}
+
+func newOutage(t *testing.T, text string) *outage {
+	t.Helper()
+	o := &outage{service: service(t, text)}
+	o.fail()
+	m := health.New(health.Config{Log: slog.New(slog.DiscardHandler), Prober: o.prober})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { m.Run(ctx); close(done) }()
+	t.Cleanup(func() { cancel(); <-done })
+	o.probes = newProbes(m)
+	o.probes.add(o.service)
+	o.probes.settle()
+	return o
+}
+
+func (o *outage) fail(addresses ...string) {
+	failing := map[string]bool{}
+	for _, a := range addresses {
+		failing[a] = true
+	}
+	o.failing.Store(&failing)
+}
+
+func (o *outage) prober(q probe.Question) probe.Prober { return asking{o, q} }
+
+type asking struct {
+	*outage
+	probe.Question
+}
+
+// Probe waits for an answer if the endpoint fails.
+func (a asking) Probe(ctx context.Context) (probe.Answer, error) {
+	if !(*a.failing.Load())[a.To.Addr().String()] {
+		return probe.Answer{What: "good"}, nil
+	}
+	<-ctx.Done()
+	return probe.Answer{}, errors.New("no answer")
+}
+
+// ended tells for so long whose connections end, and when each was first to.
+func (o *outage) ended(d time.Duration) map[string]time.Duration {
+	ended := map[string]time.Duration{}
+	for start := time.Now(); time.Since(start) < d; time.Sleep(10 * time.Millisecond) {
+		f := losses{probes: o.probes, service: o.service}
+		up := o.probes.up(o.service)
+		serves := false
+		for _, e := range o.service.Endpoints {
+			serves = serves || up(e)
+		}
+		for _, e := range o.service.Endpoints {
+			if _, told := ended[e.Addr.String()]; told || !serves || up(e) {
+				continue
+			}
+			if ends, _ := f.of(e); ends.Rate > 0 {
+				ended[e.Addr.String()] = time.Since(start)
+			}
+		}
+	}
+	return ended
+}
+
+// TestOwnLink: while no endpoint answers, the fault may be this machine's: no connection ends, neither then nor when one after another is
+// up again. An endpoint that fails while another one answers loses its own at once.
+func TestOwnLink(t *testing.T) {
+	t.Parallel()
+	for _, service := range []string{
+		"10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80,192.168.1.3:80 probetype=http on-fail=reset probe-interval=100ms",
+		"10.0.0.1:80/udp endpoints=192.168.1.1:80,192.168.1.2:80,192.168.1.3:80 probetype=http probe-interval=100ms",
+		"10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80@1 probetype=http on-fail=reset probe-interval=100ms probe-wait=50ms",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			o := newOutage(t, service)
+			time.Sleep(2 * time.Second)
+			for _, blip := range []time.Duration{150, 250, 300, 350, 420, 1000, 5000} {
+				o.fail("192.168.1.1", "192.168.1.2", "192.168.1.3")
+				during := o.ended(blip * time.Millisecond)
+				o.fail()
+				if after := o.ended(2 * time.Second); len(during)+len(after) > 0 {
+					t.Errorf("%s: %v and %v end in a blip of %d ms", service, during, after, blip)
+				}
+			}
+			o.fail("192.168.1.1")
+			if ended := o.ended(2 * time.Second); len(ended) != 1 || ended["192.168.1.1"] == 0 || ended["192.168.1.1"] > 600*time.Millisecond {
+				t.Errorf("%s: %v end when one is dead", service, ended)
+			}
+		})
+	}
+}
+
+// TestFirstFailure: one failure is enough for new connections to avoid an endpoint of which nothing was known, as after a restart, and not
+// for those that are open to end.
+func TestFirstFailure(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := newOutage(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80 probetype=http on-fail=reset probe-interval=1s probe-wait=500ms")
+		o.fail("192.168.1.1")
+		time.Sleep(600 * time.Millisecond)
+		if o.probes.up(o.service)(o.service.Endpoints[0]) {
+			t.Error("it is up after its first probe has failed")
+		}
+		o.fail()
+		if ended := o.ended(time.Minute); len(ended) > 0 {
+			t.Errorf("%v end", ended)
+		}
+	})
+}
+
+// TestEndsByWord: an agent knows, and says it of an endpoint that answers.
+func TestEndsByWord(t *testing.T) {
+	t.Parallel()
+	s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80 monitor=true on-fail=reset")
+	p, fake := asked(t, s)
+	fake.states[p.keyOf(s, s.Endpoints[0])] = health.Status{State: health.Down, Asked: health.Down, Told: true, Successes: 9}
+	f := losses{probes: p, service: s}
+	if ends, failed := f.of(s.Endpoints[0]); ends.Rate == 0 || !failed {
+		t.Errorf("%+v, %t", ends, failed)
+	}
+	if f.wait != 0 {
+		t.Errorf("more is to be known after %s", f.wait)
+	}
+}
+
+// TestDrainByWord: what an agent says of a port that the probe does not ask drains connections from then on, however often it is said,
+// and not since when the probe has found the endpoint up.
+func TestDrainByWord(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:6100,192.168.1.2:6100 monitor=true probetype=ping on-fail=drain drain-time=60s")
+		p, fake := asked(t, s)
+		e := s.Endpoints[0]
+		status := health.Status{State: health.Up, Asked: health.Up, AskedSince: time.Now(), Successes: 9}
+		fake.states[p.keyOf(s, e)] = status
+		time.Sleep(time.Hour)
+		h := &Health{probes: p}
+		said := time.Now()
+		for range 3 {
+			h.SetHostState(e.Addr, e.Port, lb.ProbeAuto, true)
+			f := losses{probes: p, service: s}
+			if ends, failed := f.of(e); !failed || !ends.At.Equal(said.Add(time.Minute)) {
+				t.Errorf("%+v, %t; the word came at %s", ends, failed, said)
+			}
+			time.Sleep(time.Second)
+		}
+		h.SetHostState(e.Addr, e.Port, lb.ProbeTCP, false)
+		h.SetHostState(e.Addr, e.Port, lb.ProbeAuto, true)
+		status.State, status.Asked, status.AskedSince = health.Down, health.Down, said.Add(5*time.Second) // later than the word
+		fake.states[p.keyOf(s, e)] = status
+		f := losses{probes: p, service: s}
+		if ends, _ := f.of(e); !ends.At.Equal(said.Add(63 * time.Second)) {
+			t.Errorf("%+v after another word at %s", ends, said.Add(3*time.Second))
+		}
+	})
+}
+
+// TestNoWitness: where no endpoint that serves can answer, failures have to do, and nothing is waited for.
+func TestNoWitness(t *testing.T) {
+	t.Parallel()
+	s := service(t, "10.0.0.1:80/udp endpoints=192.168.1.1:80,192.168.1.2:80 monitor=true")
+	failed := health.Status{State: health.Down, Asked: health.Down, Failures: 3, Fall: 3, Interval: time.Second}
+	for name, step := range map[string]struct {
+		other health.Status
+		known bool
+		sure  bool
+	}{
+		"cannot be probed":        {sure: true},
+		"has only undecided ones": {health.Status{Undecided: true, Interval: time.Second}, true, true},
+		"was up before those":     {health.Status{State: health.Up, Asked: health.Up, Undecided: true, Successes: 1, Interval: time.Second}, true, true},
+		"is asked soon":           {health.Status{Interval: time.Second}, true, false},
+		"begins to fail":          {health.Status{State: health.Up, Asked: health.Up, Failures: 1, Interval: time.Second}, true, false},
+	} {
+		p, fake := asked(t, s)
+		fake.states[p.keyOf(s, s.Endpoints[0])] = failed
+		if delete(fake.states, p.keyOf(s, s.Endpoints[1])); step.known {
+			fake.states[p.keyOf(s, s.Endpoints[1])] = step.other
+		}
+		f := losses{probes: p, service: s}
+		if ends, _ := f.of(s.Endpoints[0]); (ends.Rate > 0) != step.sure || (f.wait == 0) != step.sure {
+			t.Errorf("the other one %s: %+v, again after %s", name, ends, f.wait)
+		}
+	}
+}
+
+// TestLookAgain: a service is applied again when more is to be known of its endpoints, once, and not when that is known before.
+func TestLookAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var marked atomic.Int32
+		u := unsure{timers: map[lb.Key]*time.Timer{}, mark: func(...lb.Key) { marked.Add(1) }}
+		u.again(lb.Key{Port: 1}, time.Second)
+		u.again(lb.Key{Port: 1}, 2*time.Second)
+		u.again(lb.Key{Port: 2}, time.Second)
+		u.again(lb.Key{Port: 2}, 0)
+		if time.Sleep(time.Minute); marked.Load() != 1 {
+			t.Errorf("applied %d times", marked.Load())
+		}
+	})
+}
+
+// TestUnsure: of an endpoint that is down and not known to be so for sure, the service waits for the next probe, if another one serves.
+func TestUnsure(t *testing.T) {
+	t.Parallel()
+	s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80 monitor=true on-fail=drain")
+	p, fake := asked(t, s)
+	fake.states[p.keyOf(s, s.Endpoints[0])] = health.Status{State: health.Down, Asked: health.Down, Failures: 1, Fall: 3, Interval: time.Second}
+	f := losses{probes: p, service: s}
+	if ends, failed := f.of(s.Endpoints[0]); ends.Rate != 0 || !failed || f.wait != time.Second {
+		t.Errorf("%+v, %t, again after %s", ends, failed, f.wait)
+	}
+}

@@ -1,0 +1,145 @@
+package reconcile
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	"loxilb/internal/control/compile"
+	"loxilb/internal/control/status"
+	"loxilb/internal/control/store"
+	"loxilb/internal/lb"
+)
+
+// TestFailedChangeKeepsAddresses: as long as the data path has not taken a change, the addresses of the service stay as they
+// were, as its tables do: those that it had are owned, those that it is to get are not.
+func TestFailedChangeKeepsAddresses(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, newWorld(), "10.0.0.1:80/tcp secips=10.0.0.8 endpoints=192.168.1.1:80")
+	r.took()
+	r.breaks("put 10.0.0.1:80/tcp", errBroken)
+	if err := r.try(r.put("10.0.0.1:80/tcp secips=10.0.0.9 endpoints=192.168.1.1:80")); err == nil {
+		t.Error("no error")
+	}
+	r.wantVIPs("10.0.0.1", "10.0.0.8")
+	r.breaks("", nil)
+	r.eventually("applied", func() bool { s := r.status("service", "10.0.0.1:80/tcp"); return s.State() == status.Applied })
+	r.wantVIPs("10.0.0.1", "10.0.0.9")
+
+	r.breaks("delete 10.0.0.1:80/tcp", errBroken)
+	if err := r.try(r.delete("10.0.0.1:80/tcp")); err == nil {
+		t.Error("no error")
+	}
+	r.wantVIPs("10.0.0.1", "10.0.0.9")
+	r.breaks("", nil)
+	r.eventually("given up", func() bool { return len(r.vips) == 0 })
+}
+
+// TestNewServiceThatFails: nobody is told that the VIP is here.
+func TestNewServiceThatFails(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, newWorld())
+	r.breaks("put 10.0.0.1:80/tcp", errBroken)
+	if err := r.try(r.put(web)); err == nil {
+		t.Error("no error")
+	}
+	r.wantVIPs()
+	r.wait(r.delete("10.0.0.1:80/tcp"))
+	if list := r.statuses.List("service", false); len(list) > 0 {
+		t.Errorf("%+v", list)
+	}
+}
+
+// TestFailedRange: a range that is gone is gone, also if the one that begins at the same port, and was to take its row, fails.
+func TestFailedRange(t *testing.T) {
+	t.Parallel()
+	const narrow, wide = "10.0.0.1:80-90/tcp endpoints=192.168.1.1:80", "10.0.0.1:80-99/tcp endpoints=192.168.1.1:80"
+	r := newRig(t, newWorld(), narrow)
+	row := compile.Key(key(t, "10.0.0.1:80-90/tcp"))
+	if row != compile.Key(key(t, "10.0.0.1:80-99/tcp")) {
+		t.Fatal("they share no row")
+	}
+	r.took()
+	r.breaks("put "+row.String(), errBroken)
+	c := r.commit(func(tx *store.Tx) error {
+		s, err := lb.ParseService(wide)
+		if err != nil {
+			return err
+		}
+		if err := r.state.Services.Delete(tx, key(t, "10.0.0.1:80-90/tcp")); err != nil {
+			return err
+		}
+		return r.state.Services.Put(tx, s)
+	})
+	if err := r.try(c); err == nil {
+		t.Error("no error")
+	}
+	r.eventually("the row is gone", func() bool { return !r.world.services[row] })
+	r.breaks("", nil)
+	r.eventually("the row is there", func() bool { return r.world.services[row] })
+}
+
+// TestAddressOfDeletedService: an owner that failed tries again by itself, so that it is told when nobody wants the address.
+func TestAddressOfDeletedService(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, newWorld())
+	r.breaks("own [10.0.0.1]", errBroken)
+	if err := r.try(r.put(web)); err == nil {
+		t.Error("no error")
+	}
+	r.wait(r.delete("10.0.0.1:80/tcp"))
+	if events := r.took(); !slices.Contains(events, "give up [10.0.0.1]") {
+		t.Errorf("%q", events)
+	}
+}
+
+// TestAddressIsWantedAgain: one that could not be given up is owned again, and its status is gone.
+func TestAddressIsWantedAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, newWorld(), web)
+	r.breaks("give up [10.0.0.1]", errBroken)
+	r.wait(r.delete("10.0.0.1:80/tcp"))
+	r.eventually("its status says so", func() bool { s := r.status(vipKind, "10.0.0.1"); return s.State() == status.Failed })
+	r.took()
+	r.wait(r.put(web))
+	r.eventually("owned again", func() bool { return slices.Contains(r.events, "own [10.0.0.1]") })
+	if list := r.statuses.List(vipKind, false); len(list) > 0 {
+		t.Errorf("%+v", list)
+	}
+}
+
+// TestStartKeepsAddresses: the VIP of a service that the data path has from an earlier process stays when the service cannot be
+// applied again, until the service is gone.
+func TestStartKeepsAddresses(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	for _, a := range []string{"10.0.0.1", "10.0.0.9"} {
+		w.vips[netip.MustParseAddr(a)] = true
+	}
+	w.services[compile.Key(key(t, "10.0.0.1:80/tcp"))] = true
+	r := makeRig(t, w)
+	r.breaks("put 10.0.0.1:80/tcp", errBroken)
+	r.put(web)
+	r.start()
+	r.eventually("another's is given up", func() bool { return len(r.vips) == 1 })
+	r.wantVIPs("10.0.0.1")
+	r.wait(r.delete("10.0.0.1:80/tcp"))
+	r.eventually("given up", func() bool { return len(r.vips) == 0 })
+}
+
+// wantVIPs wants just these to be owned.
+func (r *rig) wantVIPs(want ...string) {
+	r.t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var got []string
+	for a, owned := range r.vips {
+		if owned {
+			got = append(got, a.String())
+		}
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		r.t.Errorf("owned: %v, want %v", got, want)
+	}
+}

@@ -1,0 +1,370 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"loxilb/internal/control/compile"
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/health"
+	"loxilb/internal/control/status"
+	"loxilb/internal/control/store"
+	"loxilb/internal/event"
+	"loxilb/internal/lb"
+)
+
+// prober has the states that a test says, and keeps them as health.Monitor does.
+type prober struct {
+	mu      sync.Mutex
+	targets map[string]health.Target
+	states  map[string]health.Status
+	news    []string
+
+	overrides func() // called by Override; nil: nothing
+}
+
+func (p *prober) Set(key string, t health.Target) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	what := "set"
+	if _, there := p.targets[key]; there {
+		what = "change"
+	}
+	p.targets[key] = t
+	if what == "set" {
+		p.states[key] = health.Status{}
+	}
+	p.news = append(p.news, fmt.Sprintf("%s %s: %s %s every %s", what, key, t.Probe.Type, netip.AddrPortFrom(t.Addr, t.Port), t.Probe.Interval))
+}
+
+func (p *prober) Remove(key string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.targets, key)
+	delete(p.states, key)
+	p.news = append(p.news, "remove "+key)
+}
+
+func (p *prober) Status(key string) (health.Status, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s, ok := p.states[key]
+	return s, ok
+}
+
+func (p *prober) State(key string) (state, asked health.State, ok bool) {
+	s, ok := p.Status(key)
+	return s.State, s.Asked, ok
+}
+
+func (p *prober) Override(key string, s health.State, evidence string) {
+	if p.overrides != nil {
+		p.overrides()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.news = append(p.news, fmt.Sprintf("override %s: %s %s", key, s, evidence))
+}
+
+func (p *prober) Eject(key, evidence string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.news = append(p.news, fmt.Sprintf("eject %s: %s", key, evidence))
+}
+
+// took returns what was asked of the prober since the last call, in order of keys.
+func (p *prober) took() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := p.news
+	p.news = nil
+	slices.Sort(out)
+	return out
+}
+
+// becomes gives a target a state, and tells of it.
+func (r *rig) becomes(key string, state health.State) {
+	r.t.Helper()
+	p := r.prober
+	p.mu.Lock()
+	s, ok := p.states[key]
+	if !ok {
+		p.mu.Unlock()
+		r.t.Fatalf("%s is not probed", key)
+	}
+	s.History = append(s.History, health.Change{At: time.Now(), From: s.State, To: state, Evidence: "seen"})
+	s.State, s.Asked = state, state
+	p.states[key] = s
+	p.mu.Unlock()
+	r.health.Changed(key)
+}
+
+func (r *rig) wantAsked(want ...string) {
+	r.t.Helper()
+	if diff := cmp.Diff(strings.Join(want, "\n"), strings.Join(r.prober.took(), "\n")); diff != "" {
+		r.t.Errorf("what was asked of the prober: -want +got\n%s", diff)
+	}
+}
+
+// applied waits until the data path was told.
+func (r *rig) applied(want ...string) {
+	r.t.Helper()
+	r.eventually("what was applied is "+strings.Join(want, ", "), func() bool {
+		return slices.Equal(r.events, want)
+	})
+	r.took()
+}
+
+const (
+	monitored  = "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80 monitor=true"
+	monitored2 = "10.0.0.1:443/tcp endpoints=192.168.1.1:80 monitor=true"
+)
+
+// TestTakenToBeUp: that an endpoint which nobody asks is taken to be up is no event; that it is down, and up again, is one each.
+func TestTakenToBeUp(t *testing.T) {
+	t.Parallel()
+	const silent = "192.168.1.1_none_0"
+	r := newRig(t, newWorld(), "10.0.0.1:80/tcp endpoints=192.168.1.1:80 monitor=true probetype=none")
+	news := r.hub.Subscribe(event.KindHealth)
+	for _, state := range []health.State{health.Up, health.Down, health.Up} {
+		r.becomes(silent, state)
+	}
+	const of = " (192.168.1.1_none_0, of 10.0.0.1:80/tcp)"
+	for _, want := range []string{"endpoint 192.168.1.1 is down: seen" + of, "endpoint 192.168.1.1 is up: seen" + of} {
+		if e, _, ok := news.Poll(); !ok || e.String() != want {
+			t.Errorf("%v is told, want %s", e, want)
+		}
+	}
+}
+
+// TestHealth: an endpoint that is down takes no new connections, of all services that heed it and of no other; each is probed once.
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, newWorld(), monitored, monitored2, "10.0.0.2:80/tcp endpoints=192.168.1.1:80")
+	r.wantAsked("set 192.168.1.1_tcp_80: tcp 192.168.1.1:80 every 2s", "set 192.168.1.2_tcp_80: tcp 192.168.1.2:80 every 2s")
+	r.took()
+	news := r.hub.Subscribe(event.KindHealth)
+	r.becomes("192.168.1.1_tcp_80", health.Up)
+	r.applied("put 10.0.0.1:80/tcp", "put 10.0.0.1:443/tcp")
+	r.becomes("192.168.1.1_tcp_80", health.Down)
+	r.applied("put 10.0.0.1:80/tcp without 192.168.1.1", "put 10.0.0.1:443/tcp without 192.168.1.1")
+	r.becomes("192.168.1.2_tcp_80", health.Down)
+	r.applied("put 10.0.0.1:80/tcp without 192.168.1.1 without 192.168.1.2")
+	r.becomes("192.168.1.1_tcp_80", health.Up)
+	r.applied("put 10.0.0.1:80/tcp without 192.168.1.2", "put 10.0.0.1:443/tcp")
+	const of1, of2 = " (192.168.1.1_tcp_80, of 10.0.0.1:80/tcp, 10.0.0.1:443/tcp)", " (192.168.1.2_tcp_80, of 10.0.0.1:80/tcp)"
+	for _, want := range []string{
+		"endpoint 192.168.1.1:80 is up: seen" + of1, "endpoint 192.168.1.1:80 is down: seen" + of1, "endpoint 192.168.1.2:80 is down: seen" + of2, "endpoint 192.168.1.1:80 is up: seen" + of1,
+	} {
+		if e, _, ok := news.Poll(); !ok || e.String() != want {
+			t.Errorf("%v is told, want %s", e, want)
+		}
+	}
+	// What is applied for another reason goes on to heed it, and the state stays.
+	r.wait(r.put(strings.Replace(monitored, "monitor", "mss=1400 monitor", 1)))
+	r.wantEvents("put 10.0.0.1:80/tcp without 192.168.1.2")
+	r.wantAsked()
+	var got []string
+	for e := range r.health.Endpoints {
+		got = append(got, fmt.Sprint(e.Key(), " ", e.State, " ", e.Changes, " ", e.Services, " ", e.Object))
+	}
+	want := []string{"192.168.1.1_tcp_80 up 3 [10.0.0.1:80/tcp 10.0.0.1:443/tcp] false", "192.168.1.2_tcp_80 down 1 [10.0.0.1:80/tcp] false"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	// The last service takes its probes along.
+	r.wait(r.delete("10.0.0.1:80/tcp"))
+	r.wantAsked("remove 192.168.1.2_tcp_80")
+	r.wait(r.delete("10.0.0.1:443/tcp"))
+	r.wantAsked("remove 192.168.1.1_tcp_80")
+}
+
+// TestMonitorInPlace: probing is switched on and off in place, and asks in another way without forgetting what is known.
+func TestMonitorInPlace(t *testing.T) {
+	t.Parallel()
+	const off = "10.0.0.1:80/tcp endpoints=192.168.1.1:80"
+	r := newRig(t, newWorld(), off)
+	r.wantAsked()
+	r.wait(r.put(off + " monitor=true"))
+	r.wantAsked("set 192.168.1.1_tcp_80: tcp 192.168.1.1:80 every 2s")
+	r.took()
+	r.becomes("192.168.1.1_tcp_80", health.Down)
+	r.applied("put 10.0.0.1:80/tcp without 192.168.1.1")
+	r.wait(r.put(off + " monitor=true probe-interval=500ms"))
+	r.wantAsked("change 192.168.1.1_tcp_80: tcp 192.168.1.1:80 every 500ms")
+	r.wantEvents("put 10.0.0.1:80/tcp without 192.168.1.1")
+	r.wait(r.put(off + " monitor=true all-down=panic"))
+	r.wantEvents("put 10.0.0.1:80/tcp")
+	r.wait(r.put(off))
+	r.wantAsked("change 192.168.1.1_tcp_80: tcp 192.168.1.1:80 every 2s", "remove 192.168.1.1_tcp_80")
+	r.wantEvents("put 10.0.0.1:80/tcp")
+}
+
+// TestTwoQuestions: services that ask one port different things have probes of their own.
+func TestTwoQuestions(t *testing.T) {
+	t.Parallel()
+	a := "10.0.0.1:80/tcp endpoints=192.168.1.1:80 probetype=http probereq=/a"
+	b := "10.0.0.2:80/tcp endpoints=192.168.1.1:80 probetype=http probereq=/b"
+	r := newRig(t, newWorld(), a, b)
+	r.wantAsked("set 192.168.1.1_http_80/2: http 192.168.1.1:80 every 2s", "set 192.168.1.1_http_80: http 192.168.1.1:80 every 2s")
+	r.took()
+	r.becomes("192.168.1.1_http_80/2", health.Down)
+	r.applied("put 10.0.0.2:80/tcp without 192.168.1.1")
+	// Of one mind again, they share a probe.
+	r.wait(r.put(strings.Replace(b, "/b", "/a", 1)))
+	r.wantAsked("remove 192.168.1.1_http_80/2")
+	r.wantEvents("put 10.0.0.2:80/tcp")
+}
+
+// TestFailedServiceIsProbedAsBefore: what the data path does not take changes no probe for good.
+func TestFailedServiceIsProbedAsBefore(t *testing.T) {
+	t.Parallel()
+	const before = "10.0.0.1:80/tcp endpoints=192.168.1.1:80 monitor=true"
+	r := newRig(t, newWorld(), before)
+	r.prober.took()
+	r.breaks("put 10.0.0.1:80/tcp", errBroken)
+	if err := r.try(r.put(strings.Replace(before, "192.168.1.1", "192.168.1.2", 1))); err == nil {
+		t.Fatal("it was applied")
+	}
+	var keys []string
+	for e := range r.health.Endpoints {
+		keys = append(keys, e.Key())
+	}
+	if want := []string{"192.168.1.1_tcp_80"}; !slices.Equal(keys, want) {
+		t.Errorf("%q are probed, want %q", keys, want)
+	}
+}
+
+// TestEndpointObject: an object of the user's takes the place of what services ask by its name, and goes back to it.
+func TestEndpointObject(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, newWorld(), monitored, monitored2)
+	r.prober.took()
+	objects := NewEndpointProbes(r.state, r.health, r.services.Observers)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { objects.Run(ctx); close(done) }()
+	t.Cleanup(func() { cancel(); <-done })
+	put := func(e lb.EndpointProbe) {
+		t.Helper()
+		r.wait(r.commit(func(tx *store.Tx) error { return r.state.Endpoints.Put(tx, e) }))
+	}
+	r.becomes("192.168.1.1_tcp_80", health.Down)
+	r.eventually("it is avoided", func() bool { return len(r.events) >= 2 })
+	r.took()
+	e := lb.EndpointProbe{Name: "192.168.1.1_tcp_80", Addr: netip.MustParseAddr("192.168.1.1"), Probe: lb.Probe{Type: lb.ProbePing}}
+	put(e)
+	r.wantAsked("change 192.168.1.1_tcp_80: ping 192.168.1.1:0 every 2s")
+	e.Probe.Interval = time.Second
+	put(e)
+	r.wantAsked("change 192.168.1.1_tcp_80: ping 192.168.1.1:0 every 1s")
+	r.becomes("192.168.1.1_tcp_80", health.Up)
+	r.eventually("it is used again", func() bool { return slices.Contains(r.events, "put 10.0.0.1:443/tcp") })
+	if s := r.status(desired.EndpointKind, "192.168.1.1_tcp_80"); s.Applied == 0 || s.Applied != s.Desired {
+		t.Errorf("%+v", s)
+	}
+	// One of no service is probed too.
+	put(lb.EndpointProbe{Addr: netip.MustParseAddr("192.168.9.9"), Probe: lb.Probe{Type: lb.ProbeTCP, Port: 22}})
+	r.wantAsked("set 192.168.9.9_tcp_22: tcp 192.168.9.9:22 every 2s")
+	if n := r.health.SetHostState(netip.MustParseAddr("192.168.9.9"), 22, lb.ProbeTCP, true); n != 1 {
+		t.Errorf("%d targets are red", n)
+	}
+	if n := r.health.SetHostState(netip.MustParseAddr("192.168.9.9"), 22, lb.ProbeUDP, true); n != 0 {
+		t.Errorf("%d targets of another protocol are red", n)
+	}
+	if !(word{port: 80, probe: lb.ProbeTCP}).covers(80, lb.ProbeHTTP) || (word{port: 80, probe: lb.ProbeHTTP}).covers(80, lb.ProbeTCP) {
+		t.Error("a word about tcp is not one about http, or the other way round")
+	}
+	if n := r.health.SetHostState(netip.MustParseAddr("192.168.9.9"), 23, lb.ProbeAuto, true); n != 0 {
+		t.Errorf("%d targets of another port are red", n)
+	}
+	r.wantAsked("override 192.168.9.9_tcp_22: down an agent says that it is red")
+	r.health.SetHostState(netip.MustParseAddr("192.168.9.9"), 0, lb.ProbeAuto, false)
+	r.wantAsked("override 192.168.9.9_tcp_22: unknown ")
+	r.wait(r.commit(func(tx *store.Tx) error {
+		for e := range r.state.Endpoints.All(tx) {
+			if err := tx.Delete(r.state.Endpoints.ID(e.Key())); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	r.wantAsked("change 192.168.1.1_tcp_80: tcp 192.168.1.1:80 every 2s", "remove 192.168.9.9_tcp_22")
+	if _, ok := r.statuses.Get(status.ID{Kind: desired.EndpointKind, Key: "192.168.9.9_tcp_22"}); ok {
+		t.Error("what is gone has a status")
+	}
+}
+
+// TestObjectMovesServices: services that heed another target since an object came, or went, heed its state at once.
+func TestObjectMovesServices(t *testing.T) {
+	t.Parallel()
+	const (
+		a     = "10.0.0.1:80/tcp endpoints=192.168.1.1:80 probetype=http probereq=/a"
+		b     = "10.0.0.2:80/tcp endpoints=192.168.1.1:80 probetype=http probereq=/b"
+		probe = "192.168.1.1_http_80"
+	)
+	r := newRig(t, newWorld(), a)
+	r.wait(r.put(b)) // later, so that it has the second probe
+	r.took()
+	objects := NewEndpointProbes(r.state, r.health, r.services.Observers)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { objects.Run(ctx); close(done) }()
+	t.Cleanup(func() { cancel(); <-done })
+	r.becomes(probe, health.Down)
+	r.applied("put 10.0.0.1:80/tcp without 192.168.1.1")
+	e := lb.EndpointProbe{Name: probe, Addr: netip.MustParseAddr("192.168.1.1"), Probe: lb.Probe{Type: lb.ProbePing}}
+	r.wait(r.commit(func(tx *store.Tx) error { return r.state.Endpoints.Put(tx, e) }))
+	r.applied("put 10.0.0.2:80/tcp without 192.168.1.1")
+	r.wait(r.commit(func(tx *store.Tx) error { return tx.Delete(r.state.Endpoints.ID(e.Key())) }))
+	r.applied("put 10.0.0.2:80/tcp")
+}
+
+// TestAdoptedAvoidsWhatWasDown: what an earlier process left in the data path stays as it is until its endpoints have been probed anew.
+func TestAdoptedAvoidsWhatWasDown(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	w.services[compile.Key(key(t, "10.0.0.1:443/tcp"))] = true
+	r := makeRig(t, w)
+	c := r.put(monitored2)
+	r.start()
+	const probe = "192.168.1.1_tcp_80"
+	r.eventually("it is probed", func() bool { _, ok := r.prober.Status(probe); return ok })
+	if events := r.took(); len(events) > 0 {
+		t.Errorf("%q, and nothing is known yet", events)
+	}
+	r.becomes(probe, health.Down)
+	r.wait(c)
+	if events := r.took(); !slices.Equal(events[:1], []string{"put 10.0.0.1:443/tcp without 192.168.1.1"}) {
+		t.Errorf("%q", events)
+	}
+	// Later, and where nothing was left, nobody waits.
+	start := time.Now()
+	r.wait(r.put(strings.Replace(monitored2, "192.168.1.1", "192.168.1.7", 1), "10.0.0.9:80/tcp endpoints=192.168.1.8:80 monitor=true"))
+	if d := time.Since(start); d > firstProbes/2 {
+		t.Errorf("a change took %s", d)
+	}
+}
+
+// TestAdoptedIsNotWaitedForLong: an endpoint whose probe does not end holds a start up for a while, and no other after it.
+func TestAdoptedIsNotWaitedForLong(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	for _, k := range []string{"10.0.0.1:443/tcp", "10.0.0.1:80/tcp"} {
+		w.services[compile.Key(key(t, k))] = true
+	}
+	start := time.Now()
+	r := newRig(t, w, monitored, monitored2)
+	if d := time.Since(start); d < firstProbes || d > 2*firstProbes {
+		t.Errorf("the start took %s", d)
+	}
+	r.wantEvents("put 10.0.0.1:80/tcp", "put 10.0.0.1:443/tcp", "own [10.0.0.1]")
+}

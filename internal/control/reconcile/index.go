@@ -1,0 +1,257 @@
+package reconcile
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"loxilb/internal/control/compile"
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/store"
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/lb"
+)
+
+// index has the services that are in the data path, as they are there, and finds them by addresses. The goroutine of the
+// loop alone touches it.
+type index struct {
+	services map[lb.Key]indexed
+	kept     map[lb.Key]keptService   // addresses that stay owned for services that could not be applied since the start
+	vips     users                    // services that have the address, as VIP or as source
+	named    map[netip.Addr]endpoint  // addresses of endpoints
+	rows     map[bpf.TcServiceKey]int // ranges that have the row: those that begin at one port share it
+	notifier *notifier
+	probes   *probes
+}
+
+// indexed is a service as users wrote it, and as the data path has it if that differs. The zero value is no service.
+type indexed struct {
+	service  *lb.Service
+	resolved *lb.Service // nil: no endpoint is a service
+}
+
+func (i *indexed) effective() *lb.Service {
+	if i.resolved != nil {
+		return i.resolved
+	}
+	return i.service
+}
+
+// endpoint counts the services that name an address for an endpoint, and those whose connections go there: not if the
+// endpoint is a service itself.
+type endpoint struct{ named, reached uint32 }
+
+func newIndex(n *notifier, p *probes) *index {
+	return &index{
+		services: map[lb.Key]indexed{}, kept: map[lb.Key]keptService{},
+		named: map[netip.Addr]endpoint{}, vips: users{}, rows: map[bpf.TcServiceKey]int{}, notifier: n, probes: p,
+	}
+}
+
+// get is a service that is in the data path, as users wrote it; nil: there is none.
+func (x *index) get(key lb.Key) *lb.Service { return x.services[key].service }
+
+func (x *index) keys() []lb.Key { return slices.Collect(maps.Keys(x.services)) }
+
+func (x *index) allVIPs() []netip.Addr { return slices.Collect(maps.Keys(x.vips)) }
+
+// owned tells whether a service has the address whose instance is one that this node owns the VIPs of.
+func (x *index) owned(a netip.Addr, owns func(instance string) bool) bool {
+	return slices.ContainsFunc(x.vips[a], func(u use) bool { return owns(u.instance) })
+}
+
+// keptService is what is kept of a service that is not in the data path.
+type keptService struct {
+	instance string
+	vips     []netip.Addr
+}
+
+func (x *index) hasRow(key bpf.TcServiceKey) bool { return x.rows[key] > 0 }
+
+// hasHost says whether a service has connections to this endpoint.
+func (x *index) hasHost(a netip.Addr) bool { return x.named[a].reached > 0 }
+
+// keep counts the addresses of a service as in use although it is not in the data path, until release.
+func (x *index) keep(s *lb.Service) {
+	k := keptService{s.Instance(), s.OwnAddresses()}
+	x.kept[s.Key] = k
+	for _, a := range k.vips {
+		x.vips.add(a, k.instance)
+	}
+}
+
+// release is the end of keep. It returns the addresses that were kept.
+func (x *index) release(key lb.Key) []netip.Addr {
+	kept := x.kept[key]
+	delete(x.kept, key)
+	for _, a := range kept.vips {
+		x.vips.remove(a, kept.instance)
+	}
+	return kept.vips
+}
+
+// add enters a service.
+func (x *index) add(i indexed) {
+	s := i.service
+	x.services[s.Key] = i
+	if row := compile.Key(s.Key); row.Ranged() {
+		x.rows[row]++
+	}
+	for _, a := range s.OwnAddresses() {
+		x.vips.add(a, s.Instance())
+	}
+	x.count(&i, 1)
+	x.probes.add(i.effective())
+}
+
+// remove takes a service out, and returns it as it was; without effect if there is none.
+func (x *index) remove(key lb.Key) (i indexed) {
+	i = x.services[key]
+	if i.service == nil {
+		return i
+	}
+	delete(x.services, key)
+	if row := compile.Key(key); row.Ranged() {
+		if x.rows[row]--; x.rows[row] == 0 {
+			delete(x.rows, row)
+		}
+	}
+	for _, a := range i.service.OwnAddresses() {
+		x.vips.remove(a, i.service.Instance())
+	}
+	x.count(&i, -1)
+	x.probes.remove(i.effective())
+	return i
+}
+
+// count adds a service's endpoints, or takes them away (by -1), and notifies of those that connections go to from now on, or not
+// any more.
+func (x *index) count(i *indexed, by int32) {
+	for _, e := range i.service.Endpoints {
+		n := x.named[e.Addr]
+		n.named += uint32(by) // wraps for -1: subtracts
+		x.setEndpoint(e.Addr, n)
+	}
+	for _, e := range i.effective().Endpoints {
+		n := x.named[e.Addr]
+		n.reached += uint32(by)
+		x.setEndpoint(e.Addr, n)
+		if first := by > 0 && n.reached == 1; first || n.reached == 0 {
+			x.notifier.change(e.Addr, first)
+		}
+	}
+}
+
+func (x *index) setEndpoint(a netip.Addr, n endpoint) {
+	if n == (endpoint{}) {
+		delete(x.named, a)
+	} else {
+		x.named[a] = n
+	}
+}
+
+// usersOf are the services of whose connections endpoints see one of this machine's addresses, with one of these endpoints.
+func (x *index) usersOf(hosts map[netip.Addr]bool) (keys []lb.Key) {
+	if len(hosts) == 0 {
+		return nil
+	}
+	for key, i := range x.services {
+		if slices.ContainsFunc(sourced(i.effective()), func(a netip.Addr) bool { return hosts[a] }) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// withEndpoints are the services with connections to one of these hosts.
+func (x *index) withEndpoints(hosts map[netip.Addr]bool) (keys []lb.Key) {
+	if len(hosts) == 0 {
+		return nil
+	}
+	for key, i := range x.services {
+		if slices.ContainsFunc(i.effective().Endpoints, func(e lb.Endpoint) bool { return hosts[e.Addr] }) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// dependents are the services that have one of these for an endpoint, directly or by way of others. It costs a walk over all
+// services, but only if some endpoint has the VIP of one of them.
+func (x *index) dependents(snapshot *store.Snapshot, services *desired.Services, keys []lb.Key) (more []lb.Key) {
+	in := make(map[lb.Key]bool, len(keys))
+	for _, k := range keys {
+		in[k] = true
+	}
+	for fresh := keys; len(fresh) > 0; {
+		vips := x.reached(snapshot, services, fresh)
+		fresh = nil
+		if len(vips) == 0 {
+			break
+		}
+		for key, i := range x.services {
+			if !in[key] && slices.ContainsFunc(i.service.Endpoints, func(e lb.Endpoint) bool { return vips[e.Addr] }) {
+				in[key] = true
+				fresh = append(fresh, key)
+			}
+		}
+		more = append(more, fresh...)
+	}
+	return more
+}
+
+// reached are the VIPs that the services of these keys have or had, and that some service has for an endpoint.
+func (x *index) reached(snapshot *store.Snapshot, services *desired.Services, keys []lb.Key) map[netip.Addr]bool {
+	vips := map[netip.Addr]bool{}
+	add := func(list ...netip.Addr) {
+		for _, a := range list {
+			if x.named[a].named > 0 {
+				vips[a] = true
+			}
+		}
+	}
+	for _, k := range keys {
+		add(k.VIP)
+		if s := x.get(k); s != nil {
+			add(s.Secondary...)
+		}
+		if s, ok := services.Get(snapshot, k); ok {
+			add(s.Secondary...)
+		}
+	}
+	return vips
+}
+
+// users counts, by instance, the services that use an address: most addresses are of one instance.
+type users map[netip.Addr][]use
+
+type use struct {
+	instance string
+	services int
+}
+
+func (u users) add(a netip.Addr, instance string) {
+	list := u[a]
+	if i := slices.IndexFunc(list, func(o use) bool { return o.instance == instance }); i >= 0 {
+		list[i].services++
+		return
+	}
+	u[a] = append(list, use{instance, 1})
+}
+
+// remove forgets the address with its last user.
+func (u users) remove(a netip.Addr, instance string) {
+	list := u[a]
+	i := slices.IndexFunc(list, func(o use) bool { return o.instance == instance })
+	if i < 0 {
+		return
+	}
+	if list[i].services--; list[i].services == 0 {
+		list = slices.Delete(list, i, i+1)
+	}
+	if len(list) == 0 {
+		delete(u, a)
+	} else {
+		u[a] = list
+	}
+}

@@ -1,0 +1,223 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"time"
+
+	"loxilb/internal/control/status"
+	"loxilb/internal/kernel/datapath"
+	"loxilb/internal/kernel/netdev"
+)
+
+// InterfaceKind is the kind of the statuses of interfaces.
+const InterfaceKind = "interface"
+
+// Hooks is what Interfaces needs of the data path.
+type Hooks interface {
+	SetLink(datapath.Interface) error
+	ForgetLink(index int) error
+	ForgetOtherLinks(keep func(index int) bool) error
+	Attach(datapath.Interface) error
+	// SetEgress attaches the program of answers that leave, of endpoints on this machine, as far as there are any.
+	SetEgress(index int) error
+	Detach(index int) error
+	DetachOrphans(keep func(index int) bool) error
+}
+
+// InterfacesConfig is what Interfaces stands on.
+type InterfacesConfig struct {
+	Observers
+	Hooks                Hooks
+	Links                func() []netdev.Link
+	Whitelist, Blacklist *regexp.Regexp // as netdev.Select takes them
+}
+
+// Interfaces keeps the data path attached to the chosen interfaces, each by itself: one that fails is tried again, and keeps
+// no other waiting.
+type Interfaces struct {
+	*Loop[int]
+	InterfacesConfig
+	known   map[int]described // as the data path knows them
+	orphans bool              // interfaces that an earlier process attached, and nobody chooses now, may be attached
+	again   *time.Timer       // for the next try to detach those
+}
+
+// described is an interface as the data path has it.
+type described struct {
+	datapath.Interface
+	set        bool   // SetLink worked for it
+	generation uint64 // of the link: another one has the same index and lost our programs
+	attached   bool
+	gone       bool // it is no more, and could not be forgotten yet
+}
+
+// everything is the key that stands for all interfaces: the kernel counts them from 1.
+const everything = 0
+
+// NewInterfaces makes the loop of the interfaces.
+func NewInterfaces(c InterfacesConfig) *Interfaces {
+	i := &Interfaces{InterfacesConfig: c, known: map[int]described{}, orphans: true}
+	i.Loop = newLoop(InterfaceKind, i.nameOf, i, c.Observers)
+	i.MarkAll()
+	return i
+}
+
+// MarkAll says that any interface may have changed.
+func (i *Interfaces) MarkAll() { i.Mark(everything) }
+
+// nameOf is how users know an interface. Loop asks for what Apply has just seen.
+func (i *Interfaces) nameOf(index int) string {
+	if k, ok := i.known[index]; ok {
+		return k.Name
+	}
+	return "#" + strconv.Itoa(index)
+}
+
+// Apply attaches where it should be and is not, and the other way round.
+func (i *Interfaces) Apply(_ context.Context, keys []int) (outcomes []Outcome[int]) {
+	present, chosen := map[int]netdev.Link{}, map[int]bool{}
+	list := i.Links()
+	for _, l := range list {
+		present[l.Index] = l
+	}
+	for _, l := range netdev.Select(list, i.Whitelist, i.Blacklist) {
+		chosen[l.Index] = true
+	}
+	for _, index := range i.expand(keys, present) {
+		link, here := present[index]
+		if !here {
+			outcomes = append(outcomes, i.forget(index))
+			continue
+		}
+		outcomes = append(outcomes, i.follow(link, chosen[index]))
+	}
+	i.detachOrphans(present, chosen)
+	return outcomes
+}
+
+// expand puts all interfaces, those that are here and those that were, in the place of everything.
+func (i *Interfaces) expand(keys []int, present map[int]netdev.Link) []int {
+	var out []int
+	for _, k := range keys {
+		if k != everything {
+			out = append(out, k)
+			continue
+		}
+		for index := range present {
+			out = append(out, index)
+		}
+		for index := range i.known {
+			out = append(out, index)
+		}
+	}
+	return unique(out)
+}
+
+// Describe is a link as the data path knows it.
+func Describe(l netdev.Link) datapath.Interface {
+	return datapath.Interface{
+		Index: l.Index, Name: l.Name, Layer3: !l.Ethernet() && len(l.MAC) == 0,
+		Peer: l.Kind == "veth" && l.PeerElsewhere, Bridge: l.Kind == "bridge",
+	}
+}
+
+// follow brings an interface into the data path, attached if it is chosen.
+func (i *Interfaces) follow(l netdev.Link, chosen bool) Outcome[int] {
+	o := Outcome[int]{Key: l.Index}
+	if chosen {
+		o.Version = 1
+	}
+	k, had := i.known[l.Index]
+	if had && k.Name != l.Name {
+		i.Statuses.Forget(status.ID{Kind: InterfaceKind, Key: k.Name})
+	}
+	if had && (k.generation != l.Generation || k.gone) {
+		k = described{}
+		o.Err = i.Hooks.Detach(l.Index) // what was attached went with the interface that had the index before
+	}
+	if d := Describe(l); !k.set || k.Interface != d {
+		err := i.Hooks.SetLink(d)
+		o.Err = errors.Join(o.Err, err)
+		k.Interface, k.set = d, err == nil
+	}
+	k.generation = l.Generation
+	if o.Err == nil && k.attached != chosen {
+		o.Err = i.attach(&k, chosen)
+	}
+	if o.Err == nil && k.attached {
+		o.Err = i.Hooks.SetEgress(l.Index)
+	}
+	i.known[l.Index] = k
+	return o
+}
+
+func (i *Interfaces) attach(k *described, wanted bool) error {
+	if !wanted {
+		if err := i.Hooks.Detach(k.Index); err != nil {
+			return err
+		}
+		k.attached = false
+		i.log.Info("interface detached", "interface", k.Name, "ifindex", k.Index)
+		return nil
+	}
+	if err := i.Hooks.Attach(k.Interface); err != nil {
+		return fmt.Errorf("packets that arrive there are not balanced: %w", err)
+	}
+	k.attached = true
+	i.log.Info("interface attached", "interface", k.Name, "ifindex", k.Index)
+	return nil
+}
+
+// forget takes an interface that is gone out of the data path. One that cannot be has a status with its index from there on:
+// its name may be another's by now.
+func (i *Interfaces) forget(index int) Outcome[int] {
+	k, had := i.known[index]
+	o := Outcome[int]{Key: index}
+	if !had {
+		return o
+	}
+	if k.attached {
+		o.Err = i.Hooks.Detach(index)
+	}
+	if o.Err = errors.Join(o.Err, i.Hooks.ForgetLink(index)); o.Err == nil {
+		delete(i.known, index)
+		i.Statuses.Forget(status.ID{Kind: InterfaceKind, Key: k.Name})
+		i.log.Info("interface is gone", "interface", k.Name, "ifindex", index)
+		return o
+	}
+	if !k.gone {
+		i.Statuses.Forget(status.ID{Kind: InterfaceKind, Key: k.Name})
+		k.gone, k.Name = true, fmt.Sprintf("%s (%d)", k.Name, index)
+		i.known[index] = k
+	}
+	return o
+}
+
+// detachOrphans detaches what an earlier process attached and nobody chooses now, and forgets what is gone, once.
+func (i *Interfaces) detachOrphans(present map[int]netdev.Link, chosen map[int]bool) {
+	if !i.orphans {
+		return
+	}
+	id := status.ID{Kind: TaskKind, Key: "interfaces of an earlier start"}
+	err := errors.Join(
+		i.Hooks.DetachOrphans(func(index int) bool { return chosen[index] }),
+		i.Hooks.ForgetOtherLinks(func(index int) bool { _, here := present[index]; return here }),
+	)
+	i.orphans = err != nil
+	if err == nil {
+		i.Statuses.Forget(id)
+		return
+	}
+	next := time.Now().Add(leftoverRetry)
+	if i.Statuses.Failed(id, 1, err, next) {
+		i.log.Error("interfaces that are no longer chosen are still attached; trying again", "error", err)
+	}
+	if i.again != nil {
+		i.again.Stop()
+	}
+	i.again = time.AfterFunc(leftoverRetry, i.MarkAll)
+}

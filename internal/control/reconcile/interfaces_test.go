@@ -1,0 +1,196 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"loxilb/internal/kernel/datapath"
+	"loxilb/internal/kernel/netdev"
+)
+
+// hooks note what is asked of the data path, in order; those named in broken fail.
+type hooks struct {
+	events []string
+	broken map[string]bool
+}
+
+func (h *hooks) note(format string, args ...any) error {
+	event := fmt.Sprintf(format, args...)
+	if h.broken[event] {
+		event += " fails"
+	}
+	h.events = append(h.events, event)
+	if strings.HasSuffix(event, " fails") {
+		return errors.New("broken")
+	}
+	return nil
+}
+
+func (h *hooks) SetLink(i datapath.Interface) error {
+	return h.note("set %d peer=%v layer3=%v", i.Index, i.Peer, i.Layer3)
+}
+func (h *hooks) ForgetLink(index int) error        { return h.note("forget %d", index) }
+func (h *hooks) Attach(i datapath.Interface) error { return h.note("attach %d", i.Index) }
+func (h *hooks) SetEgress(index int) error {
+	if h.broken[fmt.Sprintf("egress %d", index)] {
+		return errors.New("broken")
+	}
+	return nil
+}
+func (h *hooks) Detach(index int) error { return h.note("detach %d", index) }
+func (h *hooks) DetachOrphans(keep func(index int) bool) error {
+	return h.note("detach all but %v", kept(keep))
+}
+func (h *hooks) ForgetOtherLinks(keep func(index int) bool) error {
+	return h.note("forget all but %v", kept(keep))
+}
+
+// kept are the indices that are to be kept.
+func kept(keep func(index int) bool) []int {
+	list := []int{}
+	for i := range 10 {
+		if keep(i) {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+// link makes an interface that is up; by its name it is a veth, a tunnel or plain.
+func link(index int, name string) netdev.Link {
+	l := netdev.Link{Index: index, Name: name, Kind: "", Up: true, MAC: net.HardwareAddr{2, 0, 0, 0, 0, byte(index)}, Type: 1}
+	switch {
+	case strings.HasPrefix(name, "veth"):
+		l.Kind, l.PeerElsewhere = "veth", true
+	case strings.HasPrefix(name, "tun"):
+		l.Kind, l.MAC, l.Type = "tun", nil, 65534
+	}
+	return l
+}
+
+// later is another link with the index of this one.
+func later(l netdev.Link) netdev.Link {
+	l.Generation++
+	return l
+}
+
+// TestOrphansAreTriedOnceASecond: however often interfaces change meanwhile.
+func TestOrphansAreTriedOnceASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hooks{broken: map[string]bool{"detach all but []": true}}
+		i := NewInterfaces(InterfacesConfig{Observers: quiet(), Hooks: h, Links: func() []netdev.Link { return nil }})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { i.Run(ctx); close(done) }()
+		for range 20 {
+			i.MarkAll()
+			time.Sleep(10 * time.Millisecond)
+		}
+		time.Sleep(10 * time.Second)
+		cancel()
+		<-done
+		if n := len(h.events); n > 2*(20+12) {
+			t.Errorf("tried %d times in ten seconds", n)
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+func TestInterfaces(t *testing.T) {
+	t.Parallel()
+	h := &hooks{broken: map[string]bool{}}
+	var links []netdev.Link
+	o := quiet()
+	i := NewInterfaces(InterfacesConfig{
+		Observers: o, Hooks: h, Links: func() []netdev.Link { return links }, Blacklist: regexp.MustCompile("^mgmt"),
+	})
+	eth, veth, tun, mgmt := link(2, "eth0"), link(3, "veth1"), link(4, "tun0"), link(5, "mgmt0")
+	another := eth
+	another.Generation++
+	for _, step := range []struct {
+		what   string
+		broken []string
+		links  []netdev.Link
+		want   []string // in any order
+		failed string   // interfaces whose status says so
+	}{
+		{
+			"at start", []string{"detach all but [2 3]"}, []netdev.Link{eth, veth, mgmt},
+			[]string{
+				"set 2 peer=false layer3=false", "set 3 peer=true layer3=false", "set 5 peer=false layer3=false",
+				"attach 2", "attach 3", "detach all but [2 3] fails", "forget all but [2 3 5]",
+			}, "interfaces of an earlier start",
+		},
+		{"orphans are still there", nil, []netdev.Link{eth, veth, mgmt}, []string{"detach all but [2 3]", "forget all but [2 3 5]"}, ""},
+		{"nothing new", nil, []netdev.Link{eth, veth, mgmt}, nil, ""},
+		{"another one of the same index", nil, []netdev.Link{another, veth, mgmt}, []string{"detach 2", "set 2 peer=false layer3=false", "attach 2"}, ""},
+		{"a tunnel comes", nil, []netdev.Link{another, veth, tun, mgmt}, []string{"set 4 peer=false layer3=true", "attach 4"}, ""},
+		{"the veth goes", nil, []netdev.Link{another, tun, mgmt}, []string{"detach 3", "forget 3"}, ""},
+		{
+			"another cannot be attached, the third can", []string{"attach 3"},
+			[]netdev.Link{another, veth, tun, link(6, "eth1"), mgmt},
+			[]string{"set 3 peer=true layer3=false", "attach 3 fails", "set 6 peer=false layer3=false", "attach 6"}, "veth1",
+		},
+		{"tried again", nil, []netdev.Link{another, veth, tun, link(6, "eth1"), mgmt}, []string{"attach 3"}, ""},
+		{"answers that leave are not seen at one", []string{"egress 6"}, []netdev.Link{another, veth, tun, link(6, "eth1"), mgmt}, nil, "eth1"},
+		{
+			"one is renamed to what is not wanted", []string{"detach 6"}, []netdev.Link{another, veth, tun, link(6, "mgmt1"), mgmt},
+			[]string{"set 6 peer=false layer3=false", "detach 6 fails"}, "mgmt1",
+		},
+		{"tried again, too", nil, []netdev.Link{another, veth, tun, link(6, "mgmt1"), mgmt}, []string{"detach 6"}, ""},
+		{"one goes and cannot be forgotten", []string{"forget 4"}, []netdev.Link{another, veth, link(6, "mgmt1"), mgmt}, []string{"detach 4", "forget 4 fails"}, "tun0 (4)"},
+		{
+			"another one has its name", []string{"forget 4"}, []netdev.Link{another, veth, link(6, "mgmt1"), mgmt, link(7, "tun0")},
+			[]string{"set 7 peer=false layer3=true", "attach 7", "detach 4", "forget 4 fails"}, "tun0 (4)",
+		},
+		{"it is, later", nil, []netdev.Link{another, veth, link(6, "mgmt1"), mgmt, link(7, "tun0")}, []string{"detach 4", "forget 4"}, ""},
+		{
+			"one cannot be described", []string{"set 8 peer=false layer3=false"}, []netdev.Link{another, veth, link(6, "mgmt1"), mgmt, link(7, "tun0"), link(8, "eth8")},
+			[]string{"set 8 peer=false layer3=false fails"}, "eth8",
+		},
+		{
+			"tried again as well", nil, []netdev.Link{another, veth, link(6, "mgmt1"), mgmt, link(7, "tun0"), link(8, "eth8")},
+			[]string{"set 8 peer=false layer3=false", "attach 8"}, "",
+		},
+		{
+			"another one has its index and another name", nil, []netdev.Link{another, veth, link(6, "mgmt1"), mgmt, link(7, "tun0"), later(link(8, "eth9"))},
+			[]string{"detach 8", "set 8 peer=false layer3=false", "attach 8"}, "",
+		},
+	} {
+		h.events, links = nil, step.links
+		clear(h.broken)
+		for _, event := range step.broken {
+			h.broken[event] = true
+		}
+		i.report(t.Context(), i.Apply(t.Context(), []int{everything}))
+		slices.Sort(h.events)
+		slices.Sort(step.want)
+		if diff := cmp.Diff(step.want, h.events); diff != "" {
+			t.Errorf("%s: -want +got\n%s", step.what, diff)
+		}
+		var failed []string
+		for _, s := range o.Statuses.List("", true) {
+			failed = append(failed, s.Key)
+		}
+		if got := strings.Join(failed, " "); got != step.failed {
+			t.Errorf("%s: %q failed, want %q", step.what, got, step.failed)
+		}
+	}
+	var names []string
+	for _, s := range o.Statuses.List(InterfaceKind, false) {
+		names = append(names, s.Key+" "+string(s.State()))
+	}
+	if got := strings.Join(names, ", "); got != "eth0 applied, eth9 applied, tun0 applied, veth1 applied" {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,281 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"loxilb/internal/control/compile"
+	"loxilb/internal/control/desired"
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/netdev"
+	"loxilb/internal/lb"
+)
+
+// ipsecShare bounds the part of the time that following policies takes, however fast they change.
+const ipsecShare = 4
+
+// PolicyReader reads the kernel's policies of IPsec: a *netdev.Net.
+type PolicyReader interface {
+	IPsecPolicies() ([]netdev.IPsecPolicy, error)
+	FollowIPsec(ctx context.Context, changed func())
+	Addresses() []netip.Addr
+}
+
+// IPsec keeps packets from leaving in clear text that a policy of the kernel's IPsec blocks or
+// encrypts: the data path refuses them, and endpoints that it cannot send anything are down.
+type IPsec struct {
+	*Task
+	reader  PolicyReader
+	table   func(bpf.RuleTable) error
+	desired *desired.State
+	health  *Health
+	ignores bool   // packets that policies refuse are sent, in clear text
+	changed func() // refusals may have changed; nil: nobody wants to know
+	known   followedPolicies
+}
+
+// NewIPsec makes it. table writes the policies for the data path. ignores: nothing is refused.
+func NewIPsec(r PolicyReader, table func(bpf.RuleTable) error, ignores bool, s *desired.State, h *Health, o Observers) *IPsec {
+	i := &IPsec{reader: r, table: table, ignores: ignores, desired: s, health: h}
+	i.known.source = h.probes.policies.source
+	i.Task = NewTask("IPsec policies", ipsecShare, i.apply, o)
+	return i
+}
+
+// Changed has f called when refusals may have changed. Not while anything runs.
+func (i *IPsec) Changed(f func()) { i.changed = f }
+
+// Run follows the policies until ctx ends.
+func (i *IPsec) Run(ctx context.Context) {
+	i.Mark() // first, so that the task does not call itself idle
+	go i.reader.FollowIPsec(ctx, i.Mark)
+	i.Task.Run(ctx)
+}
+
+// Ignores reports whether policies are only reported.
+func (i *IPsec) Ignores() bool { return i.ignores }
+
+func (i *IPsec) apply(context.Context) error {
+	policies, err := i.reader.IPsecPolicies()
+	if err != nil {
+		return err
+	}
+	list := ipsecPolicies(policies)
+	table, failed := compile.IPsec(list)
+	if failed != nil {
+		list = refuseEverything(failed)
+		table, err = compile.IPsec(list)
+	}
+	if i.ignores {
+		table = bpf.RuleTable{}
+	}
+	if err = errors.Join(err, i.table(table)); err == nil {
+		i.tell(list)
+	}
+	return errors.Join(failed, err)
+}
+
+// refuseEverything is in place of policies that the data path has no room for.
+func refuseEverything(why error) (list []lb.IPsecPolicy) {
+	for _, whole := range []string{"0.0.0.0/0", "::/0"} {
+		whole := netip.MustParsePrefix(whole)
+		list = append(list, lb.IPsecPolicy{Source: whole, Destination: whole, Action: lb.IPsecRefuse, Text: why.Error()})
+	}
+	return list
+}
+
+// tell has services follow the policies.
+func (i *IPsec) tell(list []lb.IPsecPolicy) {
+	now := &policies{list: list, since: time.Now(), local: map[netip.Addr]bool{}}
+	for _, a := range i.reader.Addresses() {
+		now.local[a] = true
+	}
+	before := i.known.Load()
+	same := before != nil && slices.Equal(list, before.list)
+	if same {
+		now.since = before.since
+	}
+	i.known.Store(now)
+	if !i.ignores {
+		i.health.probes.policies.Store(now)
+	}
+	if same && maps.Equal(now.local, before.local) || len(list) == 0 && (before == nil || len(before.list) == 0) {
+		return
+	}
+	var keys []lb.Key
+	for s := range i.desired.Services.All(i.desired.Snapshot()) {
+		keys = append(keys, s.Key)
+	}
+	i.health.again(keys)
+	if i.changed != nil {
+		i.changed()
+	}
+}
+
+// ipsecPolicies are the kernel's policies in the terms of services. One that also asks for an
+// interface, or for ports that are no range, counts as one without: it refuses too much rather than
+// too little. So one that allows packets does not count at all.
+func ipsecPolicies(policies []netdev.IPsecPolicy) (list []lb.IPsecPolicy) {
+	for n := range policies {
+		p := &policies[n]
+		if p.Narrow && !p.Refuses() {
+			continue
+		}
+		one := lb.IPsecPolicy{Forward: p.Forward, Source: p.Source, Destination: p.Destination, Protocol: p.Protocol, Text: p.String()}
+		first, last, ok := p.SourcePort.Range()
+		if ok && p.SourcePort.Mask != 0 {
+			one.SourcePorts = lb.RulePorts{Min: first, Max: last}
+		}
+		first, last, ok = p.DestinationPort.Range()
+		if ok && p.DestinationPort.Mask != 0 {
+			one.DestinationPorts = lb.RulePorts{Min: first, Max: last}
+		}
+		switch {
+		case p.Protects && p.Forward:
+			one.Action = lb.IPsecDecrypt
+		case p.Refuses():
+			one.Action = lb.IPsecRefuse
+		}
+		if one.Action != lb.IPsecAllow && one.Protocol != uint8(lb.TCP) && one.Protocol != uint8(lb.UDP) && one.Protocol != 0 {
+			// types and codes, which the data path does not ask for
+			one.SourcePorts, one.DestinationPorts = lb.RulePorts{}, lb.RulePorts{}
+		}
+		list = append(list, one)
+	}
+	return list
+}
+
+// policies are what the endpoints of services are checked against.
+type policies struct {
+	list  []lb.IPsecPolicy
+	since time.Time
+	local map[netip.Addr]bool // addresses of this machine: packets to these do not leave
+}
+
+// followedPolicies are the policies of the moment.
+type followedPolicies struct {
+	atomic.Pointer[policies]
+	source func(endpoint netip.Addr) netip.Addr // of this machine, as the endpoint sees it
+}
+
+// any reports whether there are policies.
+func (f *followedPolicies) any() bool {
+	p := f.Load()
+	return p != nil && len(p.list) > 0
+}
+
+// refusals yields the policies that refuse packets of a service to or from an endpoint.
+func (f *followedPolicies) refusals(s *lb.Service, e lb.Endpoint, yield func(lb.IPsecRefusal)) {
+	p := f.Load()
+	var source netip.Addr
+	if f.source != nil {
+		source = f.source(e.Addr)
+	}
+	for _, flow := range s.IPsecFlows(e, source) {
+		if (p.local[e.Addr] || e.Addr.IsLoopback()) && flow.Destination.Contains(e.Addr) && !flow.Arrives {
+			continue
+		}
+		for _, r := range lb.IPsecRefusals(p.list, &flow) {
+			yield(r)
+		}
+	}
+}
+
+// refusal is the policy that refuses packets of a service to or from an endpoint, and since when. One
+// that refuses all of them is preferred.
+func (f *followedPolicies) refusal(s *lb.Service, e lb.Endpoint) (r lb.IPsecRefusal, since time.Time, ok bool) {
+	if !f.any() {
+		return r, since, false
+	}
+	f.refusals(s, e, func(found lb.IPsecRefusal) {
+		if !ok || found.Whole && !r.Whole {
+			r, ok = found, true
+		}
+	})
+	return r, f.Load().since, ok
+}
+
+// IPsecRefused is an endpoint of a service whose packets a policy of IPsec refuses; of some clients
+// only, it is the first one of all that the policy is about.
+type IPsecRefused struct {
+	Service  lb.Key
+	Endpoint netip.AddrPort
+	lb.IPsecRefusal
+}
+
+// About is the endpoint's address, or the clients whose packets alone are refused.
+func (r *IPsecRefused) About() string {
+	if !r.Whole && r.Clients.IsValid() {
+		return r.Clients.String()
+	}
+	return r.Endpoint.Addr().String()
+}
+
+// Packets names the packets that are refused.
+func (r *IPsecRefused) Packets() string {
+	switch {
+	case r.Whole:
+		return fmt.Sprintf("packets of service %s to endpoint %s, or its answers,", r.Service, r.Endpoint)
+	case r.Clients.IsValid() && r.Answers:
+		return fmt.Sprintf("answers to clients in %s", r.Clients)
+	case r.Clients.IsValid():
+		return fmt.Sprintf("packets from clients in %s, such as those of service %s to endpoint %s,",
+			r.Clients, r.Service, r.Endpoint)
+	}
+	return fmt.Sprintf("some packets of service %s to endpoint %s, or of its answers,", r.Service, r.Endpoint)
+}
+
+// Refused lists the endpoints all of whose packets policies refuse, in the order of services, and each
+// policy that refuses packets of some clients; at most so many.
+func (i *IPsec) Refused(most int) (list []IPsecRefused) {
+	if !i.known.any() {
+		return nil
+	}
+	told := map[lb.IPsecRefusal]bool{} // of some clients: once for all services
+	for s := range i.desired.Services.EachShared(i.desired.Snapshot()) {
+		for _, e := range s.Endpoints {
+			for _, r := range i.known.untold(s, e, told) {
+				if list = append(list, IPsecRefused{s.Key, e.AddrPort(), r}); len(list) == most {
+					return list
+				}
+			}
+		}
+	}
+	return list
+}
+
+// untold lists the policies that refuse packets of a service to or from an endpoint: one that refuses
+// all, or else each that refuses some and is not in told yet.
+func (f *followedPolicies) untold(s *lb.Service, e lb.Endpoint, told map[lb.IPsecRefusal]bool) (list []lb.IPsecRefusal) {
+	r, _, ok := f.refusal(s, e)
+	switch {
+	case !ok:
+		return nil
+	case r.Whole:
+		return []lb.IPsecRefusal{r}
+	}
+	f.refusals(s, e, func(r lb.IPsecRefusal) {
+		if !told[r] {
+			told[r] = true
+			list = append(list, r)
+		}
+	})
+	return list
+}
+
+// IPsecRefusal is the policy of IPsec that refuses packets to or from an endpoint of a service.
+func (h *Health) IPsecRefusal(s *lb.Service, e lb.Endpoint) (r lb.IPsecRefusal, ok bool) {
+	r, _, ok = h.probes.policies.refusal(s, e)
+	return r, ok
+}
+
+// ipsecEvidence is that of an endpoint which a policy refuses.
+func ipsecEvidence(r lb.IPsecRefusal) string {
+	return "an IPsec policy covers the way to it or its answers: " + r.Policy
+}

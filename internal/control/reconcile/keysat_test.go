@@ -1,0 +1,82 @@
+package reconcile
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"loxilb/internal/control/health"
+	"loxilb/internal/lb"
+)
+
+// Keys are found by their addresses, however they come and go.
+func TestKeysAt(t *testing.T) {
+	t.Parallel()
+	a, b := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
+	k := keysAt{}
+	check := func(at netip.Addr, want ...string) {
+		t.Helper()
+		if got := slices.Sorted(k.of(at)); !slices.Equal(got, want) {
+			t.Errorf("%v has %q, want %q", at, got, want)
+		}
+	}
+	for _, key := range []string{"x", "y", "x", "z", "y"} {
+		k.add(a, key)
+	}
+	k.add(b, "w")
+	check(a, "x", "y", "z")
+	k.remove(a, "w")
+	k.remove(a, "x")
+	check(a, "y", "z")
+	k.remove(a, "z")
+	k.remove(a, "y")
+	k.remove(a, "y")
+	check(a)
+	check(b, "w")
+	if len(k) != 1 {
+		t.Errorf("%d addresses are kept, want 1", len(k))
+	}
+}
+
+// Endpoints are found by name and address, and listed in order, as services come and go.
+func TestEndpointsFound(t *testing.T) {
+	t.Parallel()
+	web := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80 monitor=true")
+	dns := service(t, "10.0.0.2:53/tcp endpoints=192.168.1.2:53 monitor=true")
+	p, fake := asked(t, web, dns)
+	h := &Health{probes: p}
+	p.setObject("mine", &lb.EndpointProbe{Name: "mine", Addr: netip.MustParseAddr("192.168.1.1"), Probe: lb.Probe{Type: lb.ProbePing}})
+	var found []string
+	add := func(e *lb.EndpointHealth) bool {
+		found = append(found, e.Key())
+		return true
+	}
+	check := func(what string, want ...string) {
+		t.Helper()
+		if diff := cmp.Diff(want, found); diff != "" {
+			t.Errorf("%s: %s", what, diff)
+		}
+		found = nil
+	}
+	h.Endpoints(add)
+	check("all", "192.168.1.1_tcp_80", "192.168.1.2_tcp_53", "192.168.1.2_tcp_80", "mine")
+	h.EndpointsNamed([]string{"192.168.1.1", "192.168.1.2_tcp_53", "192.168.1.2_tcp_53", "nope", "10.9.9.9"}, add)
+	check("named", "192.168.1.1_tcp_80", "192.168.1.2_tcp_53", "mine")
+	h.EndpointsWhere(func(name string, at netip.Addr) bool {
+		return name != "mine" && at == netip.MustParseAddr("192.168.1.1")
+	}, add)
+	check("chosen", "192.168.1.1_tcp_80")
+	fake.states["mine"], fake.states["192.168.1.2_tcp_80"] = health.Status{State: health.Down}, health.Status{State: health.Up}
+	if c := h.EndpointCount(); c.Up != 1 || c.Down != 1 || c.Unknown != 2 {
+		t.Errorf("%+v", c)
+	}
+	p.setObject("mine", &lb.EndpointProbe{Name: "mine", Addr: netip.MustParseAddr("192.168.1.9"), Probe: lb.Probe{Type: lb.ProbePing}})
+	p.remove(web)
+	p.settle()
+	h.EndpointsNamed([]string{"192.168.1.1", "192.168.1.9"}, add)
+	check("moved", "mine")
+	h.Endpoints(add)
+	check("after a service has gone", "192.168.1.2_tcp_53", "mine")
+}

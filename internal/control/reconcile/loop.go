@@ -1,0 +1,364 @@
+package reconcile
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"loxilb/internal/control/status"
+	"loxilb/internal/event"
+)
+
+const (
+	// firstRetry and lastRetry bound how long an object waits that failed: each wait is half as long again as the one
+	// before, give or take a half, so that objects that fail together are not tried together for ever.
+	firstRetry = 250 * time.Millisecond
+	lastRetry  = 30 * time.Second
+	// batchSize bounds how many objects one pass takes: what they are compiled to is in memory together, and a change of
+	// one object waits for the pass before it.
+	batchSize = 256
+	// longestRest is after how long a change of the network is followed at the latest, in a storm of changes.
+	longestRest = 2 * time.Second
+	// loggedOutcomes bounds the lines of one sort that a pass logs; statuses and events have all.
+	loggedOutcomes = 5
+)
+
+// Outcome is what became of one object in a pass.
+type Outcome[K comparable] struct {
+	Key     K
+	Version uint64 // that was applied, or tried; 0: there is nothing by this key any more
+	Err     error  // nil: the data path has it
+}
+
+// Worker makes objects of one kind what they should be.
+type Worker[K comparable] interface {
+	// Apply makes the objects of these keys what they should be by now, and reports on each of them. It may report on
+	// others that it changed with them. Applying again what is in place changes nothing.
+	Apply(ctx context.Context, keys []K) []Outcome[K]
+}
+
+// Loop keeps the objects of one kind applied: it collects keys that are due, hands them to the worker, notes the outcome as
+// the status of each object, and tries what failed again, each by itself. One that fails keeps no other waiting.
+//
+// client-go's workqueue hands out one key at a time. Here a pass takes all that is due, which shares netlink round trips and
+// walks over tables among 10,000 services.
+type Loop[K comparable] struct {
+	kind     string
+	name     func(K) string // the key in words
+	worker   Worker[K]
+	statuses *status.Table
+	hub      *event.Hub
+	log      *slog.Logger
+
+	// watch and feed, if set, bring what is due from a source of changes: the goroutine of Run calls feed before each pass, and
+	// wakes up for it when the channel that watch returned before is closed.
+	watch func() <-chan struct{}
+	feed  func(context.Context)
+	// share bounds the part of the time that passes take, for work that storms of events ask for: after each, the loop rests
+	// this many times as long, but no longer than longestRest, since a pass may have waited for a lock. 0: it does not rest.
+	share int
+	// together makes a pass take all keys that are due: the worker rebuilds all objects anyway.
+	together bool
+
+	mu    sync.Mutex
+	dirty map[K]struct{}
+	first []K // dirty keys that somebody waits for, in order of arrival
+	queue []K // the others; what was taken from first meanwhile is not dirty any more
+	most  int // that dirty has had since it was made
+	wake  chan struct{}
+	asked chan func() // to be called between passes
+
+	// touched by Run only
+	retries  map[K]*retry
+	starting map[K]struct{} // what was due at the start and was not tried yet; nil: Run has not begun
+	idle     chan struct{}
+}
+
+// retry is when an object that failed is tried again.
+type retry struct {
+	backoff *backoff.ExponentialBackOff
+	due     time.Time
+}
+
+func newLoop[K comparable](kind string, name func(K) string, w Worker[K], o Observers) *Loop[K] {
+	return &Loop[K]{
+		kind: kind, name: name, worker: w, statuses: o.Statuses, hub: o.Events, log: o.Log,
+		dirty: map[K]struct{}{}, wake: make(chan struct{}, 1), asked: make(chan func()), retries: map[K]*retry{}, idle: make(chan struct{}),
+	}
+}
+
+// Observers are told how far objects got.
+type Observers struct {
+	Statuses *status.Table
+	Events   *event.Hub
+	Log      *slog.Logger
+}
+
+// Mark makes objects due now.
+func (l *Loop[K]) Mark(keys ...K) { l.mark(&l.queue, keys) }
+
+// MarkFirst is Mark for objects that somebody waits for: they are taken before all others.
+func (l *Loop[K]) MarkFirst(keys ...K) { l.mark(&l.first, keys) }
+
+func (l *Loop[K]) mark(queue *[]K, keys []K) {
+	if len(keys) == 0 {
+		return // feed marks what it finds, and must not wake its own loop when that is nothing
+	}
+	l.mu.Lock()
+	for _, k := range keys {
+		if _, ok := l.dirty[k]; !ok || queue == &l.first {
+			l.dirty[k] = struct{}{}
+			*queue = append(*queue, k)
+		}
+	}
+	l.most = max(l.most, len(l.dirty))
+	l.mu.Unlock()
+	l.Wake()
+}
+
+// Wake has Run look for what is due.
+func (l *Loop[K]) Wake() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Idle is closed once everything that was due at the start of Run has been tried.
+func (l *Loop[K]) Idle() <-chan struct{} { return l.idle }
+
+// Run applies until ctx ends.
+func (l *Loop[K]) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		var changed <-chan struct{}
+		if l.watch != nil {
+			changed = l.watch() // before feed: no change falls between
+			l.feed(ctx)
+		}
+		if l.starting == nil {
+			l.begin()
+		}
+		select {
+		case f := <-l.asked:
+			f()
+		default:
+		}
+		began := time.Now()
+		if batch := l.take(began); len(batch) > 0 {
+			l.report(ctx, l.worker.Apply(ctx, batch))
+			l.tried(batch)
+			l.rest(ctx, min(longestRest, time.Duration(l.share)*time.Since(began)))
+			continue
+		}
+		timer := l.timer()
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-l.wake:
+		case f := <-l.asked:
+			f()
+		case <-timer:
+		}
+	}
+}
+
+// between calls f between two passes, when nothing is half done: what Apply touches, f may read. An error: ctx has ended before.
+func (l *Loop[K]) between(ctx context.Context, f func()) error {
+	done := make(chan struct{})
+	select {
+	case l.asked <- func() { f(); close(done) }:
+		<-done
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// due tells whether a key is to be applied.
+func (l *Loop[K]) due(k K) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, dirty := l.dirty[k]
+	return dirty
+}
+
+// begin notes what is due at the start.
+func (l *Loop[K]) begin() {
+	l.mu.Lock()
+	l.starting = maps.Clone(l.dirty)
+	l.mu.Unlock()
+	if len(l.starting) == 0 {
+		close(l.idle)
+	}
+}
+
+// tried closes idle with the last of what was due at the start: changes that go on coming do not put that off.
+func (l *Loop[K]) tried(batch []K) {
+	if len(l.starting) == 0 {
+		return
+	}
+	for _, k := range batch {
+		delete(l.starting, k)
+	}
+	if len(l.starting) == 0 {
+		close(l.idle)
+	}
+}
+
+// rest waits; what comes meanwhile is due after it.
+func (l *Loop[K]) rest(ctx context.Context, d time.Duration) {
+	if d == 0 {
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// take removes a batch of keys that are due: those that were marked, then those whose retry is due.
+func (l *Loop[K]) take(now time.Time) []K {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	batch := l.drain(&l.queue, l.drain(&l.first, nil))
+	if len(l.dirty) == 0 && l.most > batchSize {
+		l.dirty, l.most = map[K]struct{}{}, 0 // one that was large keeps its memory
+	}
+	for k, r := range l.retries {
+		if _, marked := l.dirty[k]; !marked && !r.due.After(now) && (l.together || len(batch) < batchSize) {
+			batch = append(batch, k)
+			r.due = now.Add(lastRetry) // in case the worker forgets it
+		}
+	}
+	return unique(batch)
+}
+
+// drain moves dirty keys from a queue to the batch, as long as there is room.
+func (l *Loop[K]) drain(queue *[]K, batch []K) []K {
+	n := 0
+	for ; n < len(*queue) && (l.together || len(batch) < batchSize); n++ {
+		k := (*queue)[n]
+		if _, ok := l.dirty[k]; ok {
+			delete(l.dirty, k)
+			batch = append(batch, k)
+		}
+	}
+	*queue = (*queue)[n:]
+	if len(*queue) == 0 {
+		*queue = nil
+	}
+	return batch
+}
+
+func unique[K comparable](keys []K) []K {
+	seen := make(map[K]struct{}, len(keys))
+	out := keys[:0]
+	for _, k := range keys {
+		if _, ok := seen[k]; !ok {
+			seen[k] = struct{}{}
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+// timer fires when the next retry is due; nil: there is none.
+func (l *Loop[K]) timer() <-chan time.Time {
+	var next time.Time
+	for _, r := range l.retries {
+		if next.IsZero() || r.due.Before(next) {
+			next = r.due
+		}
+	}
+	if next.IsZero() {
+		return nil
+	}
+	return time.After(time.Until(next))
+}
+
+// report notes outcomes. Those of a pass that was broken off are none.
+func (l *Loop[K]) report(ctx context.Context, outcomes []Outcome[K]) {
+	if ctx.Err() != nil {
+		return
+	}
+	n := news{events: make([]event.Body, 0, len(outcomes))}
+	l.statuses.Update(func(w *status.Writer) {
+		for i := range outcomes {
+			l.note(w, &n, &outcomes[i])
+		}
+	})
+	l.hub.Publish(n.events...)
+	for _, f := range n.failed[:min(len(n.failed), loggedOutcomes)] {
+		l.log.Error("object is not in the data path as it should be; trying again", "kind", f.ObjectKind, "key", f.Key,
+			"error", f.Error, "next_try", f.next.Format(time.RFC3339))
+	}
+	if more := len(n.failed) - loggedOutcomes; more > 0 {
+		l.log.Error("more objects are not in the data path as they should be", "kind", l.kind, "count", more,
+			"hint", "loxicmd get status --failed")
+	}
+	for _, key := range n.recovered[:min(len(n.recovered), loggedOutcomes)] {
+		l.log.Info("object is in the data path again", "kind", l.kind, "key", key)
+	}
+	if more := len(n.recovered) - loggedOutcomes; more > 0 {
+		l.log.Info("more objects are in the data path again", "kind", l.kind, "count", more)
+	}
+}
+
+// news is what a pass has to tell.
+type news struct {
+	events    []event.Body
+	failed    []failedObject
+	recovered []string // keys
+}
+
+type failedObject struct {
+	event.Object
+	next time.Time
+}
+
+// note writes the status of one object.
+func (l *Loop[K]) note(w *status.Writer, n *news, o *Outcome[K]) {
+	id := status.ID{Kind: l.kind, Key: l.name(o.Key)}
+	if o.Version != 0 {
+		w.Want(id, o.Version) // those that no feed has announced
+	}
+	e := event.Object{ObjectKind: id.Kind, Key: id.Key, Version: o.Version, Action: event.Applied}
+	if o.Err != nil {
+		next := l.again(o.Key)
+		if w.Failed(id, o.Version, o.Err, next) {
+			e.Action, e.Error = event.Failed, o.Err.Error()
+			n.events, n.failed = append(n.events, e), append(n.failed, failedObject{e, next})
+		}
+		return
+	}
+	if _, failed := l.retries[o.Key]; failed {
+		delete(l.retries, o.Key)
+		n.recovered = append(n.recovered, id.Key)
+	}
+	if o.Version != 0 {
+		if w.Succeeded(id, o.Version) {
+			n.events = append(n.events, e)
+		}
+	} else if w.Forget(id) {
+		e.Action = event.Removed
+		n.events = append(n.events, e)
+	}
+}
+
+// again says when an object that failed is tried next.
+func (l *Loop[K]) again(k K) time.Time {
+	r := l.retries[k]
+	if r == nil {
+		b := backoff.NewExponentialBackOff()
+		b.InitialInterval, b.MaxInterval = firstRetry, lastRetry
+		b.Reset()
+		r = &retry{backoff: b}
+		l.retries[k] = r
+	}
+	r.due = time.Now().Add(r.backoff.NextBackOff())
+	return r.due
+}

@@ -1,0 +1,282 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"loxilb/internal/control/status"
+	"loxilb/internal/event"
+)
+
+// scripted is a worker whose objects fail as long as they have an error.
+type scripted struct {
+	mu     sync.Mutex
+	broken map[int]error
+	tried  map[int][]time.Time
+	passes [][]int
+}
+
+func (s *scripted) Apply(_ context.Context, keys []int) []Outcome[int] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.passes = append(s.passes, slices.Clone(keys))
+	var out []Outcome[int]
+	for _, k := range keys {
+		s.tried[k] = append(s.tried[k], time.Now())
+		out = append(out, Outcome[int]{Key: k, Version: 1, Err: s.broken[k]})
+	}
+	return out
+}
+
+// tries are the times at which an object was tried.
+func (s *scripted) tries(k int) []time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.tried[k])
+}
+
+func (s *scripted) fix(k int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.broken, k)
+}
+
+func newScripted() *scripted {
+	return &scripted{broken: map[int]error{}, tried: map[int][]time.Time{}}
+}
+
+func quiet() Observers {
+	return Observers{Statuses: status.NewTable(), Events: event.NewHub(), Log: slog.New(slog.DiscardHandler)}
+}
+
+// An object that fails is tried again by itself, ever more rarely, and keeps no other waiting.
+func TestLoopRetriesWhatFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, o := newScripted(), quiet()
+		w.broken[13] = errors.New("it is broken")
+		l := newLoop("number", strconv.Itoa, w, o)
+		events := o.Events.Subscribe()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go l.Run(ctx)
+		l.Mark(12, 13, 14)
+		synctest.Wait()
+		for _, k := range []string{"12", "14"} {
+			if s, _ := o.Statuses.Get(status.ID{Kind: "number", Key: k}); s.State() != status.Applied {
+				t.Errorf("%s is %s", k, s.State())
+			}
+		}
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if n := len(w.tries(12)) + len(w.tries(14)); n != 2 {
+			t.Errorf("what was applied was tried again: %d times", n)
+		}
+		tries := w.tries(13)
+		if n := len(tries); n < 10*60/45 || n > 10*60/15+20 {
+			t.Errorf("%d tries in ten minutes", n)
+		}
+		for i := range tries[1:] {
+			if gap := tries[i+1].Sub(tries[i]); gap < firstRetry/2 || gap > lastRetry*3/2 {
+				t.Errorf("a retry after %s", gap)
+			}
+		}
+		s, _ := o.Statuses.Get(status.ID{Kind: "number", Key: "13"})
+		if s.State() != status.Failed || s.Attempts != len(tries) || !s.Next.After(time.Now()) {
+			t.Errorf("%+v after %d tries", s, len(tries))
+		}
+		w.fix(13)
+		time.Sleep(2 * lastRetry)
+		synctest.Wait()
+		if s, _ := o.Statuses.Get(status.ID{Kind: "number", Key: "13"}); s.State() != status.Applied {
+			t.Errorf("%+v", s)
+		}
+		var told []string
+		for e, _, ok := events.Poll(); ok; e, _, ok = events.Poll() {
+			told = append(told, e.String())
+		}
+		want := []string{"number 12 applied", "number 13 failed: it is broken", "number 14 applied", "number 13 applied"}
+		if !slices.Equal(told, want) {
+			t.Errorf("%q", told)
+		}
+	})
+}
+
+// A change of a broken object is tried at once, and one of another does not wait for the broken one's turn.
+func TestLoopTriesChangesAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newScripted()
+		w.broken[13] = errors.New("it is broken")
+		l := newLoop("number", strconv.Itoa, w, quiet())
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go l.Run(ctx)
+		l.Mark(13)
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		before := len(w.tries(13))
+		l.Mark(1)
+		synctest.Wait()
+		if len(w.tries(1)) != 1 || len(w.tries(13)) != before {
+			t.Errorf("%d and %d tries after %d", len(w.tries(1)), len(w.tries(13)), before)
+		}
+		l.Mark(13)
+		synctest.Wait()
+		if len(w.tries(13)) != before+1 {
+			t.Errorf("%d tries of what was changed, after %d", len(w.tries(13)), before)
+		}
+	})
+}
+
+// Passes are bounded, and what is due is done in the order in which it came; Idle says when the first round is over.
+func TestLoopBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newScripted()
+		l := newLoop("number", strconv.Itoa, w, quiet())
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		for k := range 3*batchSize + 1 {
+			l.Mark(k, k)
+		}
+		go l.Run(ctx)
+		<-l.Idle()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if len(w.passes) != 4 || len(w.tried) != 3*batchSize+1 || w.passes[1][0] != batchSize {
+			t.Errorf("%d passes of %d objects", len(w.passes), len(w.tried))
+		}
+		for k, tries := range w.tried {
+			if len(tries) != 1 {
+				t.Errorf("%d was tried %d times", k, len(tries))
+			}
+		}
+	})
+}
+
+// restless is a worker that has always something to do.
+type restless struct{ loop *Loop[int] }
+
+func (r *restless) Apply(_ context.Context, keys []int) (out []Outcome[int]) {
+	time.Sleep(time.Millisecond)
+	for _, k := range keys {
+		r.loop.Mark(k + 1)
+		out = append(out, Outcome[int]{Key: k, Version: 1})
+	}
+	return out
+}
+
+// The first round is over when what was due at the start was tried, although changes go on coming.
+func TestLoopStartEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &restless{}
+		w.loop = newLoop("number", strconv.Itoa, w, quiet())
+		w.loop.Mark(1)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		done := make(chan struct{})
+		go func() { w.loop.Run(ctx); close(done) }()
+		select {
+		case <-w.loop.Idle():
+		case <-ctx.Done():
+			t.Error("it never is")
+		}
+		cancel()
+		<-done
+	})
+}
+
+// Changes are fed at the start and whenever the watched channel is closed; none is lost in between.
+func TestLoopFeed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newScripted()
+		l := newLoop("number", strconv.Itoa, w, quiet())
+		var mu sync.Mutex
+		changed, next, fed := make(chan struct{}), 0, -1
+		l.watch = func() <-chan struct{} { mu.Lock(); defer mu.Unlock(); return changed }
+		l.feed = func(context.Context) {
+			mu.Lock()
+			defer mu.Unlock()
+			if fed != next {
+				fed = next
+				l.Mark(next)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go l.Run(ctx)
+		synctest.Wait()
+		mu.Lock()
+		close(changed)
+		changed, next = make(chan struct{}), 1
+		mu.Unlock()
+		synctest.Wait()
+		if len(w.tries(0)) == 0 || len(w.tries(1)) == 0 {
+			t.Errorf("%d and %d tries", len(w.tries(0)), len(w.tries(1)))
+		}
+	})
+}
+
+// A storm of marks takes no more than its share of the time; but nothing is followed later than after the longest rest.
+func TestLoopShare(t *testing.T) {
+	t.Run("quick", func(t *testing.T) { share(t, 50*time.Millisecond, 200) })
+	t.Run("slow", func(t *testing.T) { share(t, 3*time.Second, 42) })
+}
+
+// share runs a task that takes so long for 210 s, and wants that many passes.
+func share(t *testing.T, takes time.Duration, want int32) {
+	synctest.Test(t, func(t *testing.T) {
+		var passes atomic.Int32
+		slow := workerFunc(func(context.Context) error { passes.Add(1); time.Sleep(takes); return nil })
+		l := newLoop("task", func(s string) string { return s }, slow, quiet())
+		l.share = 20
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go l.Run(ctx)
+		for range 2100 {
+			l.Mark("slow")
+			time.Sleep(100 * time.Millisecond)
+		}
+		cancel()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := passes.Load(); n < want-2 || n > want+2 {
+			t.Errorf("%d passes in 210 s, want %d", n, want)
+		}
+	})
+}
+
+// What somebody waits for is done before what only is due, and once.
+func TestLoopFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newScripted()
+		l := newLoop("number", strconv.Itoa, w, quiet())
+		for k := range 3 * batchSize {
+			l.Mark(k)
+		}
+		l.MarkFirst(2*batchSize+7, -1)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go l.Run(ctx)
+		<-l.Idle()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if first := w.passes[0]; first[0] != 2*batchSize+7 || first[1] != -1 || first[2] != 0 {
+			t.Errorf("the first pass took %v", first[:3])
+		}
+		for k, tries := range w.tried {
+			if len(tries) != 1 {
+				t.Errorf("%d was tried %d times", k, len(tries))
+			}
+		}
+		if len(w.tried) != 3*batchSize+1 {
+			t.Errorf("%d were tried", len(w.tried))
+		}
+	})
+}

@@ -1,0 +1,57 @@
+package reconcile
+
+import (
+	"context"
+
+	"loxilb/internal/control/desired"
+	"loxilb/internal/kernel/netdev"
+	"loxilb/internal/lb"
+)
+
+// Taps makes tunnels to collectors, and removes those that nobody wants.
+type Taps interface {
+	MakeTap(netdev.Tap) error
+	KeepTaps(wanted func(name string) bool) error
+}
+
+// Mirrors keeps mirrors where they belong, and the tunnels that they need: one that somebody removes is made again. One whose service or interface is not there
+// waits for it, and is applied meanwhile: that is no failure.
+type Mirrors struct {
+	attachedLoop[lb.Mirror]
+	attached *Attached
+	taps     Taps
+}
+
+// NewMirrors makes the loop of the mirrors.
+func NewMirrors(s *desired.State, a *Attached, taps Taps, o Observers) *Mirrors {
+	m := &Mirrors{attached: a, taps: taps}
+	m.attachedLoop = newAttachedLoop(desired.MirrorKind, m, s, s.Mirrors.Table, func(m *lb.Mirror) string { return m.Name }, o)
+	return m
+}
+
+// Apply makes all as it should be: that costs little if little has changed.
+func (m *Mirrors) Apply(_ context.Context, keys []string) (out []Outcome[string]) {
+	now := m.desired.Snapshot()
+	wanted, tunnels := map[string]bool{}, map[string]error{}
+	for one := range m.desired.Mirrors.All(now) {
+		if one.Tunneled() {
+			wanted[tapOf(&one).Name()] = true
+			tunnels[one.Name] = m.taps.MakeTap(tapOf(&one))
+		}
+	}
+	failed, err := m.attached.apply(now)
+	if err == nil {
+		err = m.taps.KeepTaps(func(name string) bool { return wanted[name] })
+	}
+	for _, key := range keys {
+		meta, _ := m.desired.Mirrors.Meta(now, key)
+		o := Outcome[string]{Key: key, Version: meta.Version, Err: err}
+		for _, own := range []error{failed.Mirrors[key], tunnels[key]} {
+			if own != nil {
+				o.Err = own
+			}
+		}
+		out = append(out, o)
+	}
+	return out
+}

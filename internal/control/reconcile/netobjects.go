@@ -1,0 +1,284 @@
+package reconcile
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/store"
+	"loxilb/internal/lb/netobj"
+)
+
+// lookEvery is the least time between two looks at the whole of what the kernel has of a kind.
+const lookEvery = 500 * time.Millisecond
+
+// mostLookups is how many objects are looked up one by one. Reading a kind as a whole costs less for
+// more of them, unless the kernel has many times as many: a look-up costs about as much as reading
+// readsOfLookup.
+const (
+	mostLookups   = 256
+	readsOfLookup = 5
+)
+
+// Ledger remembers what was made in the kernel, and not found there.
+type Ledger interface {
+	Has(kind, key string) []byte // what was made, as JSON; nil: nothing
+	Keys(kind string) []string
+	Note(kind string, objects map[string]any) error
+	Cross(kind string, keys ...string) error
+}
+
+// NetObjects keeps the objects of one kind of the kernel's network as users want them. One that is in the kernel already, by somebody else, is
+// as good, and is left there when nobody wants it any more; one that vanishes is made again.
+type NetObjects[T netobj.Object[T]] struct {
+	*objectLoop[T]
+	kernel netobj.Kernel[T]
+	ledger Ledger
+	looked time.Time // touched by Run's goroutine only, as seen
+	seen   int       // of the kind in the kernel, when it was read last
+
+	mu    sync.Mutex
+	moved bool                // the kernel may have lost any of them
+	moves map[string]struct{} // ... or these
+}
+
+// NewNetObjects makes the loop of a kind.
+func NewNetObjects[T netobj.Object[T]](kind string, s *desired.State, table *store.Table[T], k netobj.Kernel[T], made Ledger, o Observers) *NetObjects[T] {
+	n := &NetObjects[T]{kernel: k, ledger: made, moves: map[string]struct{}{}}
+	n.objectLoop = newObjectLoop(kind, n, s, table, func(o *T) string { return (*o).Key() }, o)
+	n.applied = func() []string { return made.Keys(kind) }
+	n.Loop.feed = n.feed
+	return n
+}
+
+// KernelChanged has what the kernel has compared with what is wanted: objects of these keys, or all if
+// keys is nil. A router's table changes all the time, so keys that nobody wants cost a look-up each.
+func (n *NetObjects[T]) KernelChanged(keys []string) {
+	now := n.desired.Snapshot()
+	news := keys == nil
+	n.mu.Lock()
+	n.moved = n.moved || news
+	for _, key := range keys {
+		if _, wanted := n.table.Get(now, key); wanted {
+			n.moves[key] = struct{}{}
+			news = true
+		}
+	}
+	n.mu.Unlock()
+	if news {
+		n.Wake()
+	}
+}
+
+func (n *NetObjects[T]) feed(ctx context.Context) {
+	n.objectLoop.feed(ctx)
+	n.mu.Lock()
+	moved := n.moved || len(n.moves) > 0
+	n.mu.Unlock()
+	if !moved {
+		return
+	}
+	if wait := lookEvery - time.Since(n.looked); wait > 0 {
+		time.AfterFunc(wait, n.Wake)
+		return
+	}
+	n.looked = time.Now()
+	n.mu.Lock()
+	all, keys := n.moved, n.moves
+	n.moved, n.moves = false, map[string]struct{}{}
+	n.mu.Unlock()
+	n.look(all, keys)
+}
+
+// look marks objects that are wanted and are not there: of the keys, or all.
+func (n *NetObjects[T]) look(all bool, keys map[string]struct{}) {
+	now := n.desired.Snapshot()
+	var wanted []T
+	if all {
+		wanted = slices.Collect(n.table.All(now))
+	} else {
+		for key := range keys {
+			if o, ok := n.table.Get(now, key); ok {
+				wanted = append(wanted, o)
+			}
+		}
+	}
+	r := n.reader(wanted)
+	for _, o := range wanted {
+		if have, err := r.find(o, false); err != nil || !slices.ContainsFunc(have, o.MetBy) {
+			n.Mark(o.Key())
+		}
+	}
+}
+
+// reader finds objects in the kernel. It reads a kind as a whole once at most, and only if it must.
+type reader[T netobj.Object[T]] struct {
+	kernel netobj.Kernel[T]
+	lookUp bool // single objects
+	wanted []T  // that are looked for
+	seen   *int
+	all    map[string][]T
+}
+
+// reader makes a reader that looks for these objects.
+func (n *NetObjects[T]) reader(wanted []T) reader[T] {
+	lookUp := len(wanted) <= max(mostLookups, n.seen/readsOfLookup)
+	return reader[T]{kernel: n.kernel, lookUp: lookUp, wanted: wanted, seen: &n.seen}
+}
+
+// find returns what the kernel has by an object's key. all: a look-up that finds nothing does not do,
+// since it leaves out what the kernel ignores for the moment, as a route of a link without carrier.
+func (r *reader[T]) find(o T, all bool) (have []T, err error) {
+	if quick, ok := r.kernel.(netobj.Lookup[T]); ok && r.lookUp && r.all == nil {
+		if have, known := quick.Lookup(o); known && (len(have) > 0 || !all) {
+			return have, nil
+		}
+	}
+	if r.all == nil {
+		all, seen, err := netobj.FindAll(r.kernel, r.wanted)
+		if err != nil {
+			return nil, err
+		}
+		r.all, *r.seen = all, seen
+	}
+	return r.all[o.Key()], nil
+}
+
+// pass is what is done with a batch of objects.
+type pass[T netobj.Object[T]] struct {
+	*NetObjects[T]
+	reader   reader[T]
+	outcomes map[string]*Outcome[string]
+	remove   map[string]T
+	create   map[string]T
+	kept     map[string]T // made here before, and not removed by this pass
+}
+
+// Apply makes those of the keys that are wanted, and takes back those that are not and were made here.
+func (n *NetObjects[T]) Apply(_ context.Context, keys []string) []Outcome[string] {
+	out := make([]Outcome[string], len(keys))
+	now := n.desired.Snapshot()
+	wanted := make([]T, 0, len(keys))
+	for _, key := range keys {
+		if o, ok := n.table.Get(now, key); ok {
+			wanted = append(wanted, o)
+		}
+	}
+	p := &pass[T]{n, n.reader(wanted), map[string]*Outcome[string]{}, map[string]T{}, map[string]T{}, map[string]T{}}
+	for i, key := range keys {
+		out[i].Key = key
+		p.outcomes[key] = &out[i]
+		out[i].Err = p.plan(now, key)
+	}
+	p.removeAll()
+	p.createAll()
+	return out
+}
+
+// plan decides what is to be done with one object.
+func (p *pass[T]) plan(now *store.Snapshot, key string) error {
+	want, wanted := p.table.Get(now, key)
+	meta, _ := p.table.Meta(now, key)
+	p.outcomes[key].Version = meta.Version
+	made, ours, err := p.made(key)
+	if err != nil {
+		return err
+	}
+	if !wanted {
+		if ours {
+			p.remove[key] = made
+		}
+		return nil
+	}
+	have, err := p.find(want, ours)
+	switch {
+	case err != nil:
+		return err
+	case ours && slices.Contains(have, want), !ours && slices.ContainsFunc(have, want.MetBy):
+	case ours && len(have) > 0:
+		p.remove[key], p.create[key] = made, want
+	case ours:
+		p.kept[key], p.create[key] = made, want
+	case len(have) > 0:
+		return &netobj.ForeignError{Kind: p.kind, Has: have[0].String()}
+	default:
+		p.create[key] = want
+	}
+	return nil
+}
+
+// find returns what the kernel has by an object's key. Not all is read for a new object: as a rule there
+// is nothing.
+func (p *pass[T]) find(want T, ours bool) (have []T, err error) {
+	if quick, ok := p.kernel.(netobj.Absent[T]); ok && p.reader.all == nil && !ours && quick.Absent(want) {
+		return nil, nil
+	}
+	return p.reader.find(want, ours)
+}
+
+// made is the object that was made here by a key.
+func (p *pass[T]) made(key string) (o T, ours bool, err error) {
+	data := p.ledger.Has(p.kind, key)
+	if data == nil {
+		return o, false, nil
+	}
+	if err := json.Unmarshal(data, &o); err != nil {
+		return o, true, fmt.Errorf("what was made is not understood: %w", err)
+	}
+	return o, true, nil
+}
+
+func (p *pass[T]) removeAll() {
+	var gone []string
+	for key, o := range p.remove {
+		if err := p.kernel.Remove(o); err != nil {
+			p.outcomes[key].Err = err
+			delete(p.create, key)
+			continue
+		}
+		if _, again := p.create[key]; !again {
+			gone = append(gone, key)
+		}
+	}
+	p.fail(gone, p.ledger.Cross(p.kind, gone...))
+}
+
+func (p *pass[T]) createAll() {
+	var keys, failed []string
+	note, again := map[string]any{}, map[string]any{}
+	for key, o := range p.create {
+		keys, note[key] = append(keys, key), o
+	}
+	if err := p.ledger.Note(p.kind, note); err != nil {
+		p.fail(keys, err)
+		return
+	}
+	slices.Sort(keys)
+	for _, key := range keys {
+		if err := p.kernel.Make(p.create[key]); err != nil {
+			p.outcomes[key].Err = err
+			if made, ours := p.kept[key]; ours && errors.Is(err, unix.EEXIST) {
+				again[key] = made // it is there after all
+				continue
+			}
+			failed = append(failed, key)
+		}
+	}
+	p.fail(slices.Sorted(maps.Keys(again)), p.ledger.Note(p.kind, again))
+	p.fail(failed, p.ledger.Cross(p.kind, failed...))
+}
+
+// fail adds an error to the outcomes of keys.
+func (p *pass[T]) fail(keys []string, err error) {
+	for _, key := range keys {
+		p.outcomes[key].Err = errors.Join(p.outcomes[key].Err, err)
+	}
+}

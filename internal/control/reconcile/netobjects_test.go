@@ -1,0 +1,428 @@
+package reconcile
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/status"
+	"loxilb/internal/control/store"
+	"loxilb/internal/event"
+	"loxilb/internal/kernel/netdev/netlink"
+	"loxilb/internal/kernel/netdev/objects"
+	"loxilb/internal/lb/netobj"
+	"loxilb/test/netnstest/labtest"
+)
+
+// routeKernel is a kernel with routes, and the ledger.
+type routeKernel struct {
+	mu     sync.Mutex
+	routes map[string]netobj.Route
+	notes  map[string][]byte
+	fail   func(netobj.Route) error // of Make
+	made   int
+	read   int // calls of All
+	looks  int // calls of Lookup
+}
+
+// Absent looks one up.
+func (k *routeKernel) Absent(r netobj.Route) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_, there := k.routes[r.Key()]
+	return !there
+}
+
+// Lookup reads one.
+func (k *routeKernel) Lookup(r netobj.Route) (have []netobj.Route, known bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.looks++
+	if was, there := k.routes[r.Key()]; there {
+		have = append(have, was)
+	}
+	return have, true
+}
+
+func (k *routeKernel) All() (map[string][]netobj.Route, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.read++
+	out := map[string][]netobj.Route{}
+	for key, r := range k.routes {
+		out[key] = []netobj.Route{r}
+	}
+	return out, nil
+}
+
+func (k *routeKernel) Make(r netobj.Route) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.notes[r.Key()] == nil {
+		return errors.New("it was not noted before it was made")
+	}
+	if k.fail != nil {
+		if err := k.fail(r); err != nil {
+			return err
+		}
+	}
+	if _, there := k.routes[r.Key()]; there {
+		return unix.EEXIST
+	}
+	k.routes[r.Key()] = r
+	k.made++
+	return nil
+}
+
+func (k *routeKernel) Remove(r netobj.Route) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.routes, r.Key())
+	return nil
+}
+
+func (k *routeKernel) Has(_, key string) []byte {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.notes[key]
+}
+
+func (k *routeKernel) Keys(string) []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Sorted(maps.Keys(k.notes))
+}
+
+func (k *routeKernel) Note(_ string, objects map[string]any) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for key, o := range objects {
+		k.notes[key], _ = json.Marshal(o)
+	}
+	return nil
+}
+
+func (k *routeKernel) Cross(_ string, keys ...string) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, key := range keys {
+		delete(k.notes, key)
+	}
+	return nil
+}
+
+func (k *routeKernel) set(change func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	change()
+}
+
+// text is what the kernel has, and what of it was made here.
+func (k *routeKernel) text() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var out []string
+	for _, key := range slices.Sorted(maps.Keys(k.routes)) {
+		line := k.routes[key].String()
+		if k.notes[key] != nil {
+			line += " ours"
+		}
+		out = append(out, line)
+	}
+	for _, key := range slices.Sorted(maps.Keys(k.notes)) {
+		if _, there := k.routes[key]; !there {
+			out = append(out, key+" only noted")
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// routeBench has the loop of routes run over a kernel.
+type routeBench struct {
+	t *testing.T
+	*routeKernel
+	state    *desired.State
+	statuses *status.Table
+	loop     *NetObjects[netobj.Route]
+}
+
+func newRouteBench(t *testing.T, prepare func(*routeKernel)) *routeBench {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	state, err := desired.Open("", log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &routeBench{t: t, state: state, statuses: status.NewTable(), routeKernel: &routeKernel{routes: map[string]netobj.Route{}, notes: map[string][]byte{}}}
+	prepare(b.routeKernel)
+	b.loop = NewNetObjects(netobj.RouteKind, state, state.Routes, b.routeKernel, b.routeKernel, Observers{b.statuses, event.NewHub(), log})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { b.loop.Run(ctx); close(done) }()
+	t.Cleanup(func() { cancel(); <-done; _ = state.Close() })
+	return b
+}
+
+func route(t *testing.T, to, via string) netobj.Route {
+	t.Helper()
+	r, err := netobj.ParseRoute(to, via, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// want changes the wanted routes, and waits until that is tried.
+func (b *routeBench) want(edit func(*store.Tx) error) error {
+	b.t.Helper()
+	revision, changed, err := b.state.Commit("test", edit)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(b.t.Context(), 10*time.Second)
+	defer cancel()
+	ids := make([]status.ID, len(changed))
+	for i, id := range changed {
+		ids[i] = status.ID(id)
+	}
+	return b.statuses.Wait(ctx, revision, ids)
+}
+
+func (b *routeBench) put(r netobj.Route) error {
+	b.t.Helper()
+	return b.want(func(tx *store.Tx) error { return b.state.Routes.Put(tx, r) })
+}
+
+func (b *routeBench) delete(r netobj.Route) error {
+	b.t.Helper()
+	return b.want(func(tx *store.Tx) error { return b.state.Routes.Delete(tx, r.Key()) })
+}
+
+func (b *routeBench) has(want string) {
+	b.t.Helper()
+	labtest.Eventually(b.t, 10*time.Second, func(context.Context) error {
+		if got := b.text(); got != want {
+			return fmt.Errorf("the kernel has %q, want %q", got, want)
+		}
+		return nil
+	})
+}
+
+// TestNetObjectsOwn: what we make is noted first, replaced, made again when it vanishes, and taken back; what others made is used, and
+// never taken back.
+func TestNetObjectsOwn(t *testing.T) {
+	t.Parallel()
+	foreign := route(t, "10.9.0.0/16", "10.0.0.9")
+	foreign.Protocol = 16
+	b := newRouteBench(t, func(k *routeKernel) { k.routes[foreign.Key()] = foreign })
+	ours := route(t, "10.1.0.0/16", "10.0.0.1")
+	if err := b.put(ours); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.put(route(t, "10.9.0.0/16", "10.0.0.9")); err != nil {
+		t.Fatal(err)
+	}
+	b.has("10.1.0.0/16 via 10.0.0.1 ours, 10.9.0.0/16 via 10.0.0.9")
+	ours.Gateway = route(t, "10.1.0.0/16", "10.0.0.2").Gateway
+	if err := b.put(ours); err != nil {
+		t.Fatal(err)
+	}
+	b.has("10.1.0.0/16 via 10.0.0.2 ours, 10.9.0.0/16 via 10.0.0.9")
+	b.set(func() { delete(b.routes, ours.Key()); delete(b.routes, foreign.Key()) })
+	b.loop.KernelChanged(nil)
+	b.has("10.1.0.0/16 via 10.0.0.2 ours, 10.9.0.0/16 via 10.0.0.9 ours") // what another one took away is ours now
+	b.set(func() { b.routes[foreign.Key()] = foreign; delete(b.notes, foreign.Key()) })
+	for _, r := range []netobj.Route{ours, foreign} {
+		if err := b.delete(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.has("10.9.0.0/16 via 10.0.0.9")
+}
+
+// TestNetObjectsInTheWay: another route to the same network is left alone, and said; it is made as soon as that is gone. What the kernel
+// refuses is tried again, and not noted meanwhile.
+func TestNetObjectsInTheWay(t *testing.T) {
+	t.Parallel()
+	foreign := route(t, "10.9.0.0/16", "10.0.0.9")
+	b := newRouteBench(t, func(k *routeKernel) {
+		k.routes[foreign.Key()] = foreign
+		k.fail = func(r netobj.Route) error {
+			if r.Key() == "10.1.0.0/16" {
+				return unix.ENETUNREACH
+			}
+			return nil
+		}
+	})
+	err := b.put(route(t, "10.9.0.0/16", "10.0.0.1"))
+	if err == nil || !strings.Contains(err.Error(), "the kernel has route 10.9.0.0/16 via 10.0.0.9, which loxilb has not made") {
+		t.Errorf("in the way: %v", err)
+	}
+	if err := b.put(route(t, "10.1.0.0/16", "10.0.0.1")); err == nil {
+		t.Error("what the kernel refuses is applied")
+	}
+	b.has("10.9.0.0/16 via 10.0.0.9")
+	b.set(func() { b.fail = nil; delete(b.routes, foreign.Key()) })
+	b.loop.KernelChanged(nil)
+	b.has("10.1.0.0/16 via 10.0.0.1 ours, 10.9.0.0/16 via 10.0.0.1 ours")
+}
+
+// TestNetObjectsCrash: a process died before it removed what was no longer wanted, another before it made what it had noted.
+func TestNetObjectsCrash(t *testing.T) {
+	t.Parallel()
+	b := newRouteBench(t, func(k *routeKernel) {
+		stray := route(t, "10.8.0.0/16", "10.0.0.1")
+		k.routes[stray.Key()] = stray
+		_ = k.Note("", map[string]any{stray.Key(): stray, "10.7.0.0/16": route(t, "10.7.0.0/16", "10.0.0.1")})
+	})
+	b.has("")
+}
+
+// TestNetObjectsRouter: on a router whose other routes change all the time, a wanted route costs nothing
+// while it is there. If it goes, it is made again, and the whole table is read once at most: a look-up
+// leaves out what the kernel ignores.
+func TestNetObjectsRouter(t *testing.T) {
+	t.Parallel()
+	b := newRouteBench(t, func(*routeKernel) {})
+	ours := route(t, "10.1.0.0/16", "10.0.0.1")
+	if err := b.put(ours); err != nil {
+		t.Fatal(err)
+	}
+	b.has("10.1.0.0/16 via 10.0.0.1 ours")
+	var before int
+	b.set(func() { before = b.looks })
+	for i := range 10_000 {
+		b.loop.KernelChanged([]string{fmt.Sprintf("20.%d.%d.0/24", i/256, i%256)})
+	}
+	b.set(func() {
+		if b.looks != before || b.read != 0 {
+			t.Errorf("changes of other routes: %d looked up, all read %d times", b.looks-before, b.read)
+		}
+		delete(b.routes, ours.Key())
+	})
+	b.loop.KernelChanged([]string{ours.Key()})
+	labtest.Eventually(t, 10*time.Second, func(context.Context) (err error) {
+		b.set(func() {
+			if b.made != 2 {
+				err = fmt.Errorf("the route was made %d times", b.made)
+			}
+		})
+		return err
+	})
+	b.set(func() {
+		if b.read > 1 {
+			t.Errorf("all routes were read %d times", b.read)
+		}
+	})
+}
+
+// TestNetObjectsIgnored: a route of ours that the kernel ignores, as its link has no carrier, is there, and
+// stays ours.
+func TestNetObjectsIgnored(t *testing.T) {
+	t.Parallel()
+	a, peer := labtest.Pair(t)
+	ns, err := netlink.OpenNamespace(a.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ns.Close() })
+	kernel, err := objects.Open(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(kernel.Close)
+	routes := objects.Routes{Kernel: kernel}
+	made, err := kernel.OpenLedger("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	state, err := desired.Open("", log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = state.Close() })
+	n := NewNetObjects(netobj.RouteKind, state, state.Routes, routes, made, Observers{status.NewTable(), event.NewHub(), log})
+	wanted := route(t, "10.6.0.0/16", "10.1.0.2")
+	apply := func(what string) {
+		t.Helper()
+		if err := n.Apply(t.Context(), []string{wanted.Key()})[0].Err; err != nil || made.Has(netobj.RouteKind, wanted.Key()) == nil {
+			t.Fatalf("%s: %v, noted %t", what, err, made.Has(netobj.RouteKind, wanted.Key()) != nil)
+		}
+	}
+	if _, _, err := state.Commit("test", func(tx *store.Tx) error { return state.Routes.Put(tx, wanted) }); err != nil {
+		t.Fatal(err)
+	}
+	apply("a new route")
+	labtest.Run(t, a, "sysctl", "-qw", "net.ipv4.conf.all.ignore_routes_with_linkdown=1", "net.ipv4.conf.eth0.ignore_routes_with_linkdown=1")
+	labtest.Run(t, peer, "ip", "link", "set", "eth0", "down")
+	labtest.Eventually(t, 10*time.Second, func(context.Context) error {
+		if have, known := routes.Lookup(wanted); !known || len(have) > 0 {
+			return fmt.Errorf("looked up: %v, known %t", have, known)
+		}
+		return nil
+	})
+	apply("without carrier")
+}
+
+// TestNetObjectsExists: what we made stays ours if the kernel has it, although it was not found.
+func TestNetObjectsExists(t *testing.T) {
+	t.Parallel()
+	ours := route(t, "10.1.0.0/16", "10.0.0.1")
+	b := newRouteBench(t, func(k *routeKernel) { k.fail = func(netobj.Route) error { return unix.EEXIST } })
+	b.set(func() { b.notes[ours.Key()], _ = json.Marshal(ours) })
+	if err := b.put(ours); err == nil {
+		t.Error("it was made")
+	}
+	if b.Has("", ours.Key()) == nil {
+		t.Error("it is forgotten")
+	}
+}
+
+// TestNetObjectsStorm: what is new costs no look at all that there is; however often the kernel changes, it is not looked at all the time, and
+// nothing is made twice.
+func TestNetObjectsStorm(t *testing.T) {
+	t.Parallel()
+	b := newRouteBench(t, func(*routeKernel) {})
+	err := b.want(func(tx *store.Tx) (err error) {
+		for i := range 1000 {
+			err = errors.Join(err, b.state.Routes.Put(tx, route(t, fmt.Sprintf("10.%d.%d.0/24", i/256, i%256), "192.168.0.1")))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.set(func() {
+		if b.read != 0 {
+			t.Errorf("all routes were read %d times for new ones", b.read)
+		}
+	})
+	for range 10_000 {
+		b.loop.KernelChanged(nil)
+	}
+	labtest.Eventually(t, 10*time.Second, func(context.Context) (err error) {
+		b.set(func() {
+			if b.read == 0 {
+				err = errors.New("nobody has looked")
+			}
+		})
+		return err
+	})
+	b.set(func() {
+		if len(b.routes) != 1000 || b.made != 1000 || b.read > 2 {
+			t.Errorf("%d routes, %d made, all read %d times", len(b.routes), b.made, b.read)
+		}
+	})
+}

@@ -1,0 +1,119 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"sync"
+
+	"loxilb/internal/event"
+	"loxilb/internal/kernel/datapath"
+	"loxilb/internal/kernel/netdev"
+)
+
+// networkShare bounds the part of the time that following addresses and routes takes, however fast they change: a twentieth.
+const networkShare = 20
+
+// NetworkPath is what the data path knows of the network besides interfaces. All methods are idempotent.
+type NetworkPath interface {
+	ShareNextHops(shared bool) error
+	BumpNextHops() error
+	BumpNeighbours() error
+	SetLocalAddresses([]netip.Addr) error
+	SetDefaultRoutes([]datapath.DefaultRoute) error
+}
+
+// NetworkView is the network as the kernel has it: a *netdev.Net.
+type NetworkView interface {
+	RoutesByDestination() bool // whether all packets to an address take the same route
+	Addresses() []netip.Addr
+	DefaultRoutes() (list []netdev.Hop, known bool)
+}
+
+// Network keeps what the data path knows of the network as the kernel has it: each part is a task, which is tried again
+// when it fails.
+type Network struct {
+	events     *event.Hub
+	nextHops   *Task
+	neighbours *Task
+	local      *Task
+	defaults   *Task
+	others     func(event.Body) // further parts that follow the network
+}
+
+// NewNetwork makes it. others is called for each event of the network.
+func NewNetwork(p NetworkPath, v NetworkView, o Observers, others func(event.Body)) *Network {
+	return &Network{
+		events: o.Events, others: others,
+		nextHops: NewTask("next hops", 0, func(context.Context) error {
+			return errors.Join(p.ShareNextHops(v.RoutesByDestination()), p.BumpNextHops())
+		}, o),
+		neighbours: NewTask("neighbours", 0, func(context.Context) error { return p.BumpNeighbours() }, o),
+		local: NewTask("local addresses", networkShare, func(context.Context) error {
+			return p.SetLocalAddresses(v.Addresses())
+		}, o),
+		defaults: NewTask("default routes", networkShare, func(context.Context) error {
+			list, known := v.DefaultRoutes()
+			if !known {
+				return nil // an event tells when they are
+			}
+			routes := make([]datapath.DefaultRoute, len(list))
+			for i, hop := range list {
+				routes[i] = datapath.DefaultRoute{Gateway: hop.Via, Interface: hop.Link}
+			}
+			return p.SetDefaultRoutes(routes)
+		}, o),
+	}
+}
+
+// Idle are closed once each part was tried.
+func (n *Network) Idle() []<-chan struct{} {
+	return []<-chan struct{}{n.nextHops.Idle(), n.neighbours.Idle(), n.local.Idle(), n.defaults.Idle()}
+}
+
+// Run follows the network until ctx ends. Everything is due at its start.
+func (n *Network) Run(ctx context.Context) {
+	changes := n.events.Subscribe(event.KindLink, event.KindAddress, event.KindRoute)
+	var tasks sync.WaitGroup
+	defer tasks.Wait()
+	n.everything() // first, so that no task finds nothing to do and calls itself idle
+	for _, t := range []*Task{n.nextHops, n.neighbours, n.local, n.defaults} {
+		tasks.Go(func() { t.Run(ctx) })
+	}
+	for {
+		e, lost, err := changes.Next(ctx)
+		if err != nil {
+			return
+		}
+		if lost > 0 {
+			n.everything()
+		}
+		n.changed(e.Body)
+	}
+}
+
+// everything makes all due: at the start, and when events were lost.
+func (n *Network) everything() {
+	for _, b := range []event.Body{event.Link{}, event.Address{}, event.Routes{Defaults: true}, event.Routes{Neighbours: true}} {
+		n.changed(b)
+	}
+}
+
+// changed makes due what depends on a part of the network. A neighbour that answers with another MAC address comes as
+// event.Routes.
+func (n *Network) changed(b event.Body) {
+	switch b := b.(type) {
+	case event.Routes:
+		if b.Neighbours {
+			n.neighbours.Mark()
+		} else {
+			n.nextHops.Mark()
+		}
+		if b.Defaults {
+			n.defaults.Mark()
+		}
+	case event.Address:
+		n.local.Mark()
+	}
+	n.others(b)
+}

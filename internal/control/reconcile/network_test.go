@@ -1,0 +1,119 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"loxilb/internal/control/status"
+	"loxilb/internal/event"
+	"loxilb/internal/kernel/datapath"
+	"loxilb/internal/kernel/netdev"
+)
+
+// path is the network and what the data path knows of it.
+type path struct {
+	mu     sync.Mutex
+	calls  map[string]int
+	broken error
+}
+
+func (p *path) call(what string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.calls[what]++
+	return p.broken
+}
+
+// took is how often something was done since it was asked last.
+func (p *path) took(what string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := p.calls[what]
+	p.calls[what] = 0
+	return n
+}
+
+func (p *path) ShareNextHops(bool) error                       { return nil }
+func (p *path) BumpNextHops() error                            { return p.call("next hops") }
+func (p *path) BumpNeighbours() error                          { return p.call("neighbours") }
+func (p *path) SetLocalAddresses([]netip.Addr) error           { return p.call("local addresses") }
+func (p *path) SetDefaultRoutes([]datapath.DefaultRoute) error { return p.call("default routes") }
+func (p *path) RoutesByDestination() bool                      { return true }
+func (p *path) Addresses() []netip.Addr                        { return nil }
+func (p *path) DefaultRoutes() ([]netdev.Hop, bool)            { return nil, true }
+
+// TestNetwork: each change of the network brings up to date what depends on it, and what fails is tried again until the
+// data path has it.
+func TestNetwork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, o := &path{calls: map[string]int{}}, quiet()
+		var told []event.Kind
+		var busy sync.Mutex // whoever follows the network is busy while the test holds it
+		n := NewNetwork(p, p, o, func(b event.Body) { busy.Lock(); told = append(told, b.Kind()); busy.Unlock() })
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { n.Run(ctx); close(done) }()
+		defer func() { cancel(); <-done }()
+		want := func(step string, nextHops, neighbours, local, defaults int) {
+			t.Helper()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			got := []int{p.took("next hops"), p.took("neighbours"), p.took("local addresses"), p.took("default routes")}
+			if want := []int{nextHops, neighbours, local, defaults}; !slices.Equal(got, want) {
+				t.Errorf("%s: %d, want %d", step, got, want)
+			}
+		}
+		want("at the start", 1, 1, 1, 1)
+		o.Events.Publish(event.Routes{Count: 3})
+		want("routes", 1, 0, 0, 0)
+		o.Events.Publish(event.Routes{Count: 1, Defaults: true})
+		want("a default route", 1, 0, 0, 1)
+		o.Events.Publish(event.Routes{Count: 1, Neighbours: true})
+		want("MAC addresses", 0, 1, 0, 0)
+		o.Events.Publish(event.Address{Action: event.Added})
+		want("an address", 0, 0, 1, 0)
+		for range event.Kept {
+			o.Events.Publish(event.Neighbour{})
+		}
+		want("neighbours, which matter as routes only", 0, 0, 0, 0)
+		o.Events.Publish(event.Object{})
+		want("something else", 0, 0, 0, 0)
+
+		p.mu.Lock()
+		p.broken = errors.New("bpf is out of order")
+		p.mu.Unlock()
+		busy.Lock()
+		o.Events.Publish(event.Routes{Count: 1})
+		o.Events.Publish(event.Address{Action: event.Added})
+		for range event.Kept + 1 { // nobody sees the one before
+			o.Events.Publish(event.Routes{Count: 1})
+		}
+		busy.Unlock()
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		for _, what := range []string{"next hops", "neighbours", "local addresses", "default routes"} {
+			if n := p.took(what); n < 10 {
+				t.Errorf("%s: tried %d times in ten minutes", what, n)
+			}
+			if s, _ := o.Statuses.Get(status.ID{Kind: TaskKind, Key: what}); s.State() != status.Failed {
+				t.Errorf("%+v", s)
+			}
+		}
+		p.mu.Lock()
+		p.broken = nil
+		p.mu.Unlock()
+		want("well again", 1, 1, 1, 1)
+		if list := o.Statuses.List("", true); len(list) != 0 {
+			t.Errorf("%+v", list)
+		}
+		if !slices.Equal(told[:8], []event.Kind{"link", "address", "route", "route", "route", "route", "route", "address"}) {
+			t.Errorf("others were told of %v", told)
+		}
+	})
+}

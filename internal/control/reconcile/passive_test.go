@@ -1,0 +1,180 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"loxilb/internal/control/compile"
+	"loxilb/internal/control/health"
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/lb"
+)
+
+// rack counts SYNs to endpoints of many services, none of which its dead hosts answer.
+type rack struct {
+	mu       sync.Mutex
+	services map[bpf.TcServiceKey][]netip.AddrPort
+	dead     map[netip.Addr]bool
+	ids      map[netip.AddrPort]uint32
+	keys     []lb.Key
+	calm     bool // nothing has news
+	bell     chan struct{}
+	read     int // endpoints
+}
+
+func (r *rack) JudgeConnections() error { return nil }
+
+func (r *rack) TryEndpoint(bpf.TcServiceKey, netip.AddrPort) {}
+
+func (r *rack) Jiffy() time.Duration { return 4 * time.Millisecond }
+
+func (r *rack) Handshakes(key bpf.TcServiceKey, out []lb.HandshakeRow) ([]lb.HandshakeRow, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, at := range r.services[key] {
+		row := lb.HandshakeRow{At: at, ID: r.ids[at]}
+		if r.dead[at.Addr()] {
+			row.Count.Opened = 1
+		}
+		out = append(out, row)
+		r.read++
+	}
+	return out, nil
+}
+
+func (r *rack) HandshakeNews(yield func(lb.Key)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, key := range r.keys {
+		if !r.calm {
+			yield(key)
+		}
+	}
+}
+
+func (r *rack) AwaitHandshakes() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.calm {
+		return nil
+	}
+	return r.bell
+}
+
+// TestRack: a host, or a rack, that dies with hundreds of endpoints takes no longer to be noticed than one endpoint, also while others that
+// are out are asked in vain whether they are well again.
+//
+// P43
+func TestRack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const services = 400
+		r := &rack{services: map[bpf.TcServiceKey][]netip.AddrPort{}, dead: map[netip.Addr]bool{}, ids: map[netip.AddrPort]uint32{}}
+		h := NewHealth(&prober{targets: map[string]health.Target{}, states: map[string]health.Status{}}, Observers{Log: slog.New(slog.DiscardHandler)})
+		early, late, well := netip.MustParseAddr("192.168.1.1"), netip.MustParseAddr("192.168.1.2"), netip.MustParseAddr("192.168.1.3")
+		for i := range services {
+			port := 1000 + i
+			s := service(t, fmt.Sprintf("10.0.0.1:%d/tcp endpoints=%s:%d,%s:%d,%s:%d,192.168.1.4:%d", port, early, port, late, port, well, port, port))
+			for _, e := range s.Endpoints {
+				r.services[compile.Key(s.Key)] = append(r.services[compile.Key(s.Key)], e.AddrPort())
+				r.ids[e.AddrPort()] = uint32(len(r.ids))
+			}
+			h.probes.add(s)
+			r.keys = append(r.keys, s.Key)
+		}
+		h.probes.settle()
+		p := NewPassive(h, r)
+		p.suspects.most = 1000 // whatever this machine has
+		p.connect = func(_ context.Context, at netip.AddrPort, timeout, _ time.Duration) (string, bool) {
+			if r.mu.Lock(); !r.dead[at.Addr()] {
+				r.mu.Unlock()
+				return "", false
+			}
+			r.mu.Unlock()
+			time.Sleep(timeout)
+			return "no answer", false
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		run.Go(func() { p.Run(ctx) })
+		out := func() int {
+			h.probes.mu.Lock()
+			defer h.probes.mu.Unlock()
+			return len(h.probes.ejections.now)
+		}
+		for n, host := range []netip.Addr{early, late} {
+			time.Sleep(time.Duration(5*n) * time.Second) // those of before are asked again by then
+			time.Sleep(time.Second)
+			r.mu.Lock()
+			r.dead[host] = true
+			r.mu.Unlock()
+			if time.Sleep(time.Second); out() != (n+1)*services {
+				t.Errorf("%d endpoints are out a second after %d hosts have died", out(), n+1)
+			}
+		}
+		cancel()
+		run.Wait()
+	})
+}
+
+// TestPassiveSleeps: services are read once, and then when the data path says that they have news: while nothing happens, nothing is read, however many
+// there are, and hardly anybody wakes up. One of which a handshake fails is noticed as soon as ever.
+func TestPassiveSleeps(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const services, endpoints = 1000, 2
+		r := &rack{services: map[bpf.TcServiceKey][]netip.AddrPort{}, dead: map[netip.Addr]bool{}, ids: map[netip.AddrPort]uint32{}, bell: make(chan struct{}, 1)}
+		h := NewHealth(&prober{targets: map[string]health.Target{}, states: map[string]health.Status{}}, Observers{Log: slog.New(slog.DiscardHandler)})
+		for i := range services {
+			s := service(t, fmt.Sprintf("10.0.0.1:%d/tcp endpoints=192.168.%d.%d:80,192.168.%d.%d:81", 1000+i, 1+i/250, 1+i%250, 1+i/250, 1+i%250))
+			for _, e := range s.Endpoints {
+				r.services[compile.Key(s.Key)] = append(r.services[compile.Key(s.Key)], e.AddrPort())
+				r.ids[e.AddrPort()] = uint32(len(r.ids))
+			}
+			h.probes.add(s)
+			r.keys = append(r.keys, s.Key)
+		}
+		h.probes.settle()
+		p := NewPassive(h, r)
+		p.connect = func(context.Context, netip.AddrPort, time.Duration, time.Duration) (string, bool) {
+			return "no answer", false
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		run.Go(func() { p.Run(ctx) })
+		time.Sleep(time.Second)
+		r.mu.Lock()
+		r.calm = true
+		r.mu.Unlock()
+		time.Sleep(time.Second)
+		r.mu.Lock()
+		r.read = 0
+		r.mu.Unlock()
+		time.Sleep(time.Hour)
+		r.mu.Lock()
+		if r.read != 0 {
+			t.Errorf("%d endpoints were read while nothing happened", r.read)
+		}
+		r.dead[netip.MustParseAddr("192.168.1.1")], r.calm, r.keys = true, false, r.keys[:1]
+		r.mu.Unlock()
+		r.bell <- struct{}{}
+		time.Sleep(600 * time.Millisecond)
+		if r.mu.Lock(); r.read == 0 || r.read > 12*endpoints {
+			t.Errorf("%d endpoints were read in 0.6 s in which one service had news", r.read)
+		}
+		r.mu.Unlock()
+		h.probes.mu.Lock()
+		if len(h.probes.ejections.now) == 0 {
+			t.Error("an endpoint that fails after a long sleep was not noticed")
+		}
+		h.probes.mu.Unlock()
+		cancel()
+		run.Wait()
+	})
+}

@@ -1,0 +1,37 @@
+package reconcile
+
+import (
+	"context"
+
+	"loxilb/internal/control/desired"
+	"loxilb/internal/lb"
+)
+
+// Policers keeps policers where they belong. One whose service or interface is not there waits for it, and is applied meanwhile: that is
+// no failure.
+type Policers struct {
+	attachedLoop[lb.Policer]
+	attached *Attached
+}
+
+// NewPolicers makes the loop of the policers.
+func NewPolicers(s *desired.State, a *Attached, o Observers) *Policers {
+	p := &Policers{attached: a}
+	p.attachedLoop = newAttachedLoop(desired.PolicerKind, p, s, s.Policers.Table, func(p *lb.Policer) string { return p.Name }, o)
+	return p
+}
+
+// Apply makes all as it should be: that costs little if little has changed.
+func (p *Policers) Apply(_ context.Context, keys []string) (out []Outcome[string]) {
+	now := p.desired.Snapshot()
+	failed, err := p.attached.apply(now)
+	for _, key := range keys {
+		meta, _ := p.desired.Policers.Meta(now, key)
+		o := Outcome[string]{Key: key, Version: meta.Version, Err: err}
+		if failed.Policers[key] != nil {
+			o.Err = failed.Policers[key]
+		}
+		out = append(out, o)
+	}
+	return out
+}

@@ -1,0 +1,343 @@
+package reconcile
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"loxilb/internal/control/health"
+	"loxilb/internal/lb"
+)
+
+// Prober asks addresses how they are: health.Monitor. None of its methods waits for an answer.
+type Prober interface {
+	Set(key string, t health.Target) // a key that is set already keeps its state
+	Remove(key string)
+	Status(key string) (health.Status, bool)
+	State(key string) (state, asked health.State, ok bool)
+	Override(key string, s health.State, evidence string)
+	Eject(key, evidence string)
+}
+
+// probes are what is to be probed: what services want, each once however many want it, and what users have made objects of. Its
+// methods may be called from many goroutines.
+type probes struct {
+	prober Prober
+
+	mu      sync.Mutex
+	named   map[string]*named
+	changes []wishChange      // since settle was called
+	names   map[string]string // by the keys that the prober has
+	sorted  []located         // these keys in order; nil: they are others by now
+	byAddr  keysAt            // these keys
+	words   hostWords         // of agents, about these addresses
+
+	portless map[lb.Key]*lb.Service // services whose probe asks an address, and no port
+
+	ejections ejections
+	policies  followedPolicies // of IPsec
+}
+
+// wishChange is a service whose wishes come (by 1) or go (by -1).
+type wishChange struct {
+	service *lb.Service
+	by      int
+}
+
+// named are the probes of one name (lb.NameOfProbe): nearly always one. There are more where services ask the same port
+// different things.
+type named struct {
+	object  *wish // of a user's object; it takes the place of all others
+	wishes  []*wish
+	running map[string]*running // by the prober's keys
+}
+
+// wish is a target that somebody wants.
+type wish struct {
+	target health.Target
+	users  map[lb.Key]int // services, and how many endpoints of theirs it stands for
+	key    string         // that the prober has it by, or the object in its place; "": none yet
+}
+
+// located is a key that the prober has, and where its target is.
+type located struct {
+	key string
+	at  netip.Addr
+}
+
+// running is what the prober has by a key.
+type running struct {
+	target  health.Target
+	red     bool      // an agent has taken it out
+	told    time.Time // of the last change that was told
+	changes uint64    // that were told
+}
+
+func newProbes(p Prober) *probes {
+	return &probes{prober: p, named: map[string]*named{}, names: map[string]string{}, byAddr: keysAt{}, words: hostWords{}, ejections: newEjections(), portless: map[lb.Key]*lb.Service{}}
+}
+
+// targetOf is what a service wants to be asked about an endpoint. Probes leave from the address that the kernel chooses. They go to the
+// endpoint's own address, or in mode dsr to the VIP as packets of clients do; a tunnel of the other IP version has no packets of ours.
+func targetOf(s *lb.Service, e lb.Endpoint) (name string, t health.Target) {
+	p := s.ProbeOf(e)
+	t = health.Target{Addr: e.Addr, Port: p.Port, Probe: p}
+	if s.Mode == lb.ModeDSR && s.VIP.Is4() == e.Addr.Is4() && !s.VIP.IsUnspecified() {
+		t.VIP, t.Tunnel = s.VIP, s.Tunnel
+	}
+	return lb.NameOfProbe(e.Addr, &p), t
+}
+
+func sameTarget(a, b *health.Target) bool {
+	return a.Addr == b.Addr && a.Port == b.Port && a.Source == b.Source && a.VIP == b.VIP && a.Tunnel == b.Tunnel && a.Probe.Equal(&b.Probe)
+}
+
+// add enters what a service wants with the next settle; without effect if it heeds no health.
+func (p *probes) add(s *lb.Service) { p.change(s, 1) }
+
+// remove is the end of add.
+func (p *probes) remove(s *lb.Service) { p.change(s, -1) }
+
+func (p *probes) change(s *lb.Service, by int) {
+	if !s.Monitored() && !s.JudgesHandshakes() {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.changes = append(p.changes, wishChange{s, by})
+}
+
+// enter enters what a service wants, and notes the names that have other wishes by that.
+func (p *probes) enter(c wishChange, names map[string]struct{}) {
+	p.ejections.watch(c)
+	p.notePortless(c)
+	p.wishes(c.service, func(name string, target health.Target) {
+		w := p.at(name).wish(target)
+		if w.users[c.service.Key] += c.by; w.users[c.service.Key] <= 0 {
+			delete(w.users, c.service.Key)
+		}
+		names[name] = struct{}{}
+	})
+}
+
+// at is what there is of a name, made if need be.
+func (p *probes) at(name string) *named {
+	n := p.named[name]
+	if n == nil {
+		n = &named{running: map[string]*running{}}
+		p.named[name] = n
+	}
+	return n
+}
+
+// wish is the one for a target, made if need be.
+func (n *named) wish(t health.Target) *wish {
+	for _, w := range n.wishes {
+		if sameTarget(&w.target, &t) {
+			return w
+		}
+	}
+	w := &wish{target: t, users: map[lb.Key]int{}}
+	n.wishes = append(n.wishes, w)
+	return w
+}
+
+// setObject enters an object of the user's, or removes it: nil. It returns the services that heed another target by that.
+func (p *probes) setObject(name string, e *lb.EndpointProbe) []lb.Key {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := p.at(name)
+	if e == nil {
+		n.object = nil
+	} else {
+		probe := e.Complete()
+		key := ""
+		if n.object != nil {
+			key = n.object.key
+		}
+		n.object = &wish{target: health.Target{Addr: e.Addr, Port: probe.Port, Probe: probe}, key: key}
+	}
+	moved := p.settleName(name, n)
+	p.forgetWords()
+	return moved
+}
+
+// settle has the prober ask what services want by now. What a pass takes out and enters again comes into effect here, and at once: nobody
+// who looks meanwhile finds an endpoint that no service wants.
+func (p *probes) settle() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.settleAll()
+}
+
+func (p *probes) settleAll() {
+	names := map[string]struct{}{}
+	for _, c := range p.changes {
+		p.enter(c, names)
+	}
+	p.changes = nil
+	for name := range names {
+		p.settleName(name, p.named[name])
+	}
+	p.forgetWords()
+	p.forgetShown()
+}
+
+// forgetWords forgets what agents said of addresses that nobody has probed any more: once all names are settled, since a service may
+// have gone from one to another.
+func (p *probes) forgetWords() {
+	maps.DeleteFunc(p.words, func(a netip.Addr, _ []word) bool { return p.byAddr[a] == nil })
+}
+
+// settleName has the prober ask what is wanted by a name. A wish that comes takes over the key, and so the state, of one that goes: an
+// endpoint that is down stays so when it is asked in another way. It returns the users of wishes that have another key now.
+func (p *probes) settleName(name string, n *named) (moved []lb.Key) {
+	n.wishes = slices.DeleteFunc(n.wishes, func(w *wish) bool { return len(w.users) == 0 })
+	want := n.wanted()
+	free := make(map[string]bool, len(n.running))
+	for key := range n.running {
+		free[key] = true
+	}
+	before := make([]string, len(n.wishes))
+	for i, w := range n.wishes {
+		before[i] = w.key
+	}
+	for _, w := range want {
+		if r := n.running[w.key]; r == nil || !sameTarget(&r.target, &w.target) {
+			w.key = ""
+		}
+		delete(free, w.key)
+	}
+	for _, w := range want {
+		if w.key != "" {
+			continue
+		}
+		w.key = n.key(name, free)
+		delete(free, w.key)
+		p.ask(name, n, w)
+	}
+	for key := range free {
+		p.prober.Remove(key)
+		p.byAddr.remove(n.running[key].target.Addr, key)
+		delete(n.running, key)
+		delete(p.names, key)
+		p.sorted = nil
+	}
+	for i, w := range n.wishes {
+		if n.object != nil {
+			w.key = n.object.key
+		}
+		if w.key != before[i] {
+			moved = slices.AppendSeq(moved, maps.Keys(w.users))
+		}
+	}
+	if len(want) == 0 {
+		delete(p.named, name)
+	}
+	return moved
+}
+
+// ask has the prober ask what a wish wants, by its key. What an agent said of the wish that had the key stays, unless that was of another
+// address.
+func (p *probes) ask(name string, n *named, w *wish) {
+	r := n.running[w.key]
+	if r == nil {
+		r = &running{}
+		n.running[w.key], p.names[w.key] = r, name
+	}
+	before := r.target.Addr
+	r.target = w.target
+	p.prober.Set(w.key, w.target)
+	p.tellEjected(w.key, &w.target)
+	if before == w.target.Addr {
+		return
+	}
+	p.byAddr.remove(before, w.key) // without effect if there was none
+	p.byAddr.add(w.target.Addr, w.key)
+	p.sorted = nil
+	if _, red := p.words.red(&w.target); red != r.red {
+		p.setRed(w.key, r, red)
+	}
+}
+
+// wanted are the targets that are asked.
+func (n *named) wanted() []*wish {
+	if n.object != nil {
+		return []*wish{n.object}
+	}
+	return n.wishes
+}
+
+// key is one for a wish that has none: one that is free, or else a new one. The name itself comes first; others have a slash, which no
+// name of an object has.
+func (n *named) key(name string, free map[string]bool) string {
+	key := name
+	for i := 2; ; i++ {
+		if n.running[key] == nil || free[key] {
+			return key
+		}
+		key = name + "/" + strconv.Itoa(i)
+	}
+}
+
+// keyOf is by which key the prober knows what a service has to know of an endpoint; "": it does not.
+func (p *probes) keyOf(s *lb.Service, e lb.Endpoint) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.keyAt(s, e)
+}
+
+func (p *probes) keyAt(s *lb.Service, e lb.Endpoint) string {
+	name, target := targetOf(s, e)
+	switch {
+	case s.Probes(e):
+	case p.ejections.shown[e.AddrPort()] && s.JudgesHandshakes():
+		name, target = silentTarget(e.AddrPort())
+	default:
+		return ""
+	}
+	return p.keyOfTarget(name, &target)
+}
+
+// keyOfTarget is by which key the prober knows a target that somebody wants; "": nobody does.
+func (p *probes) keyOfTarget(name string, t *health.Target) string {
+	n := p.named[name]
+	if n == nil {
+		return ""
+	}
+	if n.object != nil {
+		return n.object.key
+	}
+	for _, w := range n.wishes {
+		if sameTarget(&w.target, t) {
+			return w.key
+		}
+	}
+	return ""
+}
+
+// usersOf are the services that heed what the prober has by a key.
+func (n *named) usersOf(key string) (users []lb.Key) {
+	for _, w := range n.wishes {
+		if w.key == key {
+			users = slices.AppendSeq(users, maps.Keys(w.users))
+		}
+	}
+	slices.SortFunc(users, lb.Key.Compare)
+	return slices.Compact(users)
+}
+
+// objects are the names of users' objects.
+func (p *probes) objects() (names []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name, n := range p.named {
+		if n.object != nil {
+			names = append(names, name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,202 @@
+package reconcile
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"loxilb/internal/control/health"
+	"loxilb/internal/lb"
+)
+
+// asked are probes of services written as text, without loops.
+func asked(t *testing.T, services ...*lb.Service) (*probes, *prober) {
+	t.Helper()
+	fake := &prober{targets: map[string]health.Target{}, states: map[string]health.Status{}}
+	p := newProbes(fake)
+	for _, s := range services {
+		p.add(s)
+	}
+	p.settle()
+	fake.took()
+	return p, fake
+}
+
+func service(t *testing.T, text string) *lb.Service {
+	t.Helper()
+	s, err := lb.ParseService(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &s
+}
+
+// TestObjectMeetsPass: objects that come and go while services are being changed take no probe away, nor what is known by it.
+func TestObjectMeetsPass(t *testing.T) {
+	t.Parallel()
+	const name = "192.168.1.1_tcp_80"
+	a := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80 monitor=true")
+	b := service(t, "10.0.0.2:80/tcp endpoints=192.168.1.1:80 monitor=true")
+	ping := func(addr string) *lb.EndpointProbe {
+		return &lb.EndpointProbe{Addr: netip.MustParseAddr(addr), Probe: lb.Probe{Type: lb.ProbePing}}
+	}
+	for _, tc := range []struct {
+		name          string
+		before, after *lb.EndpointProbe
+	}{
+		{"other", nil, ping("192.168.9.9")},
+		{"other", ping("192.168.9.9"), nil},
+		{name, nil, ping("192.168.1.1")},
+		{name, ping("192.168.1.1"), nil},
+	} {
+		p, fake := asked(t, a)
+		p.setObject(tc.name, tc.before)
+		fake.states[name] = health.Status{State: health.Down, Asked: health.Down}
+		p.remove(a)
+		p.setObject(tc.name, tc.after)
+		p.add(b)
+		p.settle()
+		if p.up(b)(b.Endpoints[0]) {
+			t.Errorf("%s, %v to %v: the endpoint is not known to be down any more: %q", tc.name, tc.before, tc.after, fake.took())
+		}
+	}
+}
+
+// TestWordsInOrder: the prober is told of a word before the next one is noted, so that what is shown is what holds.
+func TestWordsInOrder(t *testing.T) {
+	t.Parallel()
+	s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80 monitor=true")
+	p, fake := asked(t, s)
+	h := &Health{probes: p}
+	told := 0
+	fake.overrides = func() {
+		told++
+		if p.mu.TryLock() {
+			p.mu.Unlock()
+			t.Error("another word may come in between")
+		}
+	}
+	h.SetHostState(s.Endpoints[0].Addr, 80, lb.ProbeTCP, true)
+	h.SetHostState(s.Endpoints[0].Addr, 0, lb.ProbeAuto, false)
+	if told != 2 {
+		t.Errorf("the prober was told %d times", told)
+	}
+}
+
+// TestWordLasts: what an agent says of a host holds for what comes to be probed there later, until nothing is.
+func TestWordLasts(t *testing.T) {
+	t.Parallel()
+	const red, green = "down an agent says that it is red", "unknown "
+	host := netip.MustParseAddr("192.168.1.1")
+	tcp := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80 monitor=true")
+	http := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80 probetype=http")
+	other := service(t, "10.0.0.2:80/tcp endpoints=192.168.1.1:8080,192.168.1.2:8080 monitor=true")
+	p, fake := asked(t, tcp)
+	h := &Health{probes: p}
+	change := func(gone, come *lb.Service) {
+		if gone != nil {
+			p.remove(gone)
+		}
+		if come != nil {
+			p.add(come)
+		}
+		p.settle()
+	}
+	want := func(what string, want ...string) {
+		t.Helper()
+		var got []string
+		for _, line := range fake.took() {
+			if word, is := strings.CutPrefix(line, "override 192.168.1."); is {
+				got = append(got, word)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: the prober was told: -want +got\n%s", what, diff)
+		}
+	}
+	h.SetHostState(host, 0, lb.ProbeAuto, true)
+	want("the host is red", "1_tcp_80: "+red)
+	change(tcp, http)
+	want("a service asks in another way", "1_http_80: "+red)
+	change(nil, other)
+	want("a service comes", "1_tcp_8080: "+red)
+	h.SetHostState(host, 8080, lb.ProbeAuto, false)
+	want("a port is green", "1_tcp_8080: "+green)
+	change(other, nil)
+	change(nil, other)
+	want("the port is probed again")
+	p.setObject("192.168.1.2_tcp_8080", &lb.EndpointProbe{Addr: host, Probe: lb.Probe{Type: lb.ProbePing}})
+	want("an object has the name's probe go to the host", "2_tcp_8080: "+red)
+	p.setObject("192.168.1.2_tcp_8080", nil)
+	want("the object is gone", "2_tcp_8080: "+green)
+	change(http, nil)
+	change(other, nil)
+	change(nil, tcp)
+	want("nothing was probed there meanwhile")
+}
+
+// TestWordsAreBounded: an agent cannot have more and more words kept, and none is lost that is heeded.
+func TestWordsAreBounded(t *testing.T) {
+	t.Parallel()
+	host := netip.MustParseAddr("192.168.1.1")
+	there := []*health.Target{{Addr: host, Port: 80, Probe: lb.Probe{Type: lb.ProbeTCP}}}
+	ws := hostWords{}
+	isRed := func() bool { _, red := ws.red(there[0]); return red }
+	ws.say(host, word{port: 80, red: true}, there)
+	for port := range uint16(1000) {
+		ws.say(host, word{port: 1000 + port, red: true}, there)
+	}
+	if n := len(ws[host]); n > idleWords || !isRed() {
+		t.Errorf("%d words, and the one that is heeded says %t", n, isRed())
+	}
+	ws.say(host, word{}, there)
+	if len(ws) > 0 {
+		t.Errorf("%v is left after all is green", ws)
+	}
+}
+
+// TestWordByPort: an agent's word about a port reaches the endpoints of services whose probe asks no port, and no others that it stands for.
+func TestWordByPort(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"none", "ping"} {
+		s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:6100,192.168.1.1:6101 monitor=true probetype="+kind)
+		u := service(t, "10.0.0.1:80/udp endpoints=192.168.1.1:6100 monitor=true probetype="+kind)
+		p, _ := asked(t, s, u)
+		var applied []lb.Key
+		h := &Health{probes: p, mark: func(keys ...lb.Key) { applied = append(applied, keys...) }}
+		up := func() string {
+			return fmt.Sprint(p.up(s)(s.Endpoints[0]), p.up(s)(s.Endpoints[1]), p.up(u)(u.Endpoints[0]))
+		}
+		for _, step := range []struct {
+			port  uint16
+			probe lb.ProbeType
+			red   bool
+			found int
+			up    string
+		}{
+			{6100, lb.ProbeTCP, true, 1, "false true true"},
+			{6100, lb.ProbeTCP, false, 1, "true true true"},
+			{6100, lb.ProbeAuto, true, 2, "false true false"},
+			{6100, lb.ProbeUDP, false, 1, "false true true"},
+			{6100, lb.ProbeAuto, false, 2, "true true true"},
+			{6102, lb.ProbeTCP, true, 0, "true true true"},
+			{6101, lb.ProbeTCP, true, 1, "true false true"},
+		} {
+			applied = nil
+			if found := h.SetHostState(s.Endpoints[0].Addr, step.port, step.probe, step.red); found != step.found || len(applied) != found {
+				t.Errorf("%s, %+v: %d endpoints, and %v are applied again", kind, step, found, applied)
+			}
+			if got := up(); got != step.up {
+				t.Errorf("%s, %+v: %s are up", kind, step, got)
+			}
+		}
+		p.remove(s)
+		p.settle()
+		if len(p.portless) != 1 {
+			t.Errorf("%d services are left", len(p.portless))
+		}
+	}
+}

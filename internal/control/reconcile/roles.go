@@ -1,0 +1,102 @@
+package reconcile
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"loxilb/internal/control/store"
+	"loxilb/internal/lb"
+)
+
+// roles are what this node is for the instances of services. A node that is not the master of an instance owns none of its VIPs: it
+// neither answers for them nor announces them. Its data path stays as it is, so that connections which reach it go on.
+// The goroutine of the loop alone touches it.
+type roles struct {
+	instances map[string]lb.Instance
+	vips      map[netip.Addr]bool // of clusters, that this node owns
+}
+
+// set makes these the roles.
+func (r *roles) set(instances map[string]lb.Instance) {
+	r.instances, r.vips = instances, map[netip.Addr]bool{}
+	for _, one := range instances {
+		if one.VIP.IsValid() && one.Role.Owns() {
+			r.vips[one.VIP] = true
+		}
+	}
+}
+
+func (r *roles) owns(instance string) bool { return r.instances[instance].Role.Owns() }
+
+// sourced gives a service the address of the cluster for a source, if its instance has one.
+func (r *roles) sourced(s lb.Service) lb.Service {
+	one, ok := r.instances[s.Instance()]
+	if !ok {
+		return s
+	}
+	if a := one.Source(&s); a.IsValid() {
+		s.SNAT = []netip.Addr{a}
+	}
+	return s
+}
+
+// owned tells whether an address is to be answered for: it is a service's, or that of the cluster, and its instance is this node's.
+func (s *Services) owned(a netip.Addr) bool {
+	return s.roles.vips[a] || s.index.owned(a, s.roles.owns)
+}
+
+// allOwned are the addresses that are to be answered for.
+func (s *Services) allOwned() (list []netip.Addr) {
+	for _, a := range s.index.allVIPs() {
+		if s.index.owned(a, s.roles.owns) {
+			list = append(list, a)
+		}
+	}
+	return slices.AppendSeq(list, maps.Keys(s.roles.vips))
+}
+
+// feedRoles has VIPs owned and given up by the roles of a snapshot.
+func (s *Services) feedRoles(ctx context.Context, snapshot *store.Snapshot) {
+	before, now := s.roles.instances, s.Desired.Instances.Here(snapshot)
+	if maps.Equal(before, now) {
+		return
+	}
+	s.roles.set(now)
+	touched := s.index.allVIPs()
+	for _, all := range []map[string]lb.Instance{before, now} {
+		for _, one := range all {
+			if one.VIP.IsValid() {
+				touched = append(touched, one.VIP)
+			}
+		}
+	}
+	for key, one := range now {
+		if was := before[key].Role; was != one.Role {
+			s.Log.Info("role of this node", "instance", key, "role", one.Role, "was", cmp.Or(was, lb.RoleUnknown))
+			s.Role(one)
+		}
+	}
+	for key, one := range before {
+		if _, there := now[key]; !there && one.Role != lb.RoleUnknown {
+			one.Role = lb.RoleUnknown
+			s.Role(one)
+		}
+	}
+	failed := s.vips.settle(ctx, touched, s.owned)
+	for key, i := range s.index.services {
+		was, is := before[i.service.Instance()], now[i.service.Instance()]
+		if was.Source(i.service) != is.Source(i.service) {
+			s.MarkFirst(key)
+			s.consequences.follow(key)
+			continue
+		}
+		for _, a := range i.service.OwnAddresses() {
+			if failed[a] != nil { // it says so, and is tried again
+				s.Mark(key)
+			}
+		}
+	}
+}

@@ -1,0 +1,192 @@
+package reconcile
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/status"
+	"loxilb/internal/control/store"
+	"loxilb/internal/kernel/datapath"
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/lb"
+)
+
+// role says what the node is for an instance, and waits until that holds.
+func (r *rig) role(instance string, role lb.Role) {
+	r.t.Helper()
+	r.wait(r.commit(func(tx *store.Tx) error {
+		if role == lb.RoleUnknown {
+			return tx.Delete(r.state.Instances.ID(instance))
+		}
+		return r.state.Instances.Put(tx, lb.Instance{Name: instance, Role: role})
+	}))
+}
+
+// A change of role is done when the VIPs are owned, or given up; services stay in the data path as they are.
+func TestRoles(t *testing.T) {
+	t.Parallel()
+	const web, both = "10.0.0.1:80/tcp endpoints=10.1.0.1:80", "10.0.0.2:%s/tcp endpoints=10.1.0.1:80 name=x:%s"
+	service := func(port, instance string) string {
+		return strings.Replace(strings.Replace(both, "%s", port, 1), "%s", instance, 1)
+	}
+	r := newRig(t, newWorld(), web, service("80", "one"), service("81", "two"))
+	want := func(first, second bool) {
+		t.Helper()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if got1, got2 := r.vips[netip.MustParseAddr("10.0.0.1")], r.vips[netip.MustParseAddr("10.0.0.2")]; got1 != first || got2 != second {
+			t.Errorf("owned are %v, %v; want %v, %v", got1, got2, first, second)
+		}
+	}
+	want(true, true)
+	r.took()
+	r.role(lb.DefaultInstance, lb.RoleBackup)
+	want(false, true)
+	r.role("one", lb.RoleBackup)
+	want(false, true) // the other instance has it too
+	r.role("two", lb.RoleStop)
+	want(false, false)
+	r.wait(r.put("10.0.0.1:81/tcp endpoints=10.1.0.1:80")) // of a backup
+	want(false, false)
+	r.role("one", lb.RoleMaster)
+	want(false, true)
+	r.wait(r.delete("10.0.0.2:80/tcp"))
+	want(false, false)
+	r.role("two", lb.RoleUnknown)
+	want(false, true)
+	r.role(lb.DefaultInstance, lb.RoleMaster)
+	want(true, true)
+	r.mu.Lock()
+	told := strings.Join(r.told, ", ")
+	r.mu.Unlock()
+	if want := "llb-inst0 BACKUP, one BACKUP, two STOP, one MASTER, two NOT_DEFINED, llb-inst0 MASTER"; told != want {
+		t.Errorf("told of roles: %s\nwant %s", told, want)
+	}
+	for _, e := range r.took() {
+		if strings.HasPrefix(e, "put 10.0.0.1:80") {
+			t.Errorf("the service was written again: %s", e)
+		}
+	}
+	if s := r.status("instance", lb.DefaultInstance); s.Err != nil || s.Applied == 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A VIP that can't be owned when the node becomes the master is the failure of its services, and tried again.
+func TestRoleWithoutVIP(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, newWorld(), web)
+	vip := netip.MustParseAddr("10.0.0.1")
+	r.role(lb.DefaultInstance, lb.RoleBackup)
+	r.breaks("own [10.0.0.1]", errBroken)
+	r.role(lb.DefaultInstance, lb.RoleMaster)
+	r.eventually("it says so", func() bool { return r.status("service", "10.0.0.1:80/tcp").Err != nil })
+	r.breaks("", nil)
+	r.eventually("owned", func() bool { return r.vips[vip] })
+}
+
+// A role is changed soon, however many instances, VIPs and services there are.
+func TestManyRoles(t *testing.T) {
+	t.Parallel()
+	const instances, services = 1000, 10000
+	w := newWorld()
+	list := make([]string, services)
+	for i := range list {
+		list[i] = fmt.Sprintf("10.1.%d.%d:80/tcp endpoints=10.200.0.1:80 name=x:i%d", i/250, 1+i%250, i%instances)
+	}
+	r := newRig(t, w, list...)
+	r.wait(r.commit(func(tx *store.Tx) error {
+		for i := range instances {
+			if err := r.state.Instances.Put(tx, lb.Instance{Name: fmt.Sprint("i", i), Role: lb.RoleBackup}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	began := time.Now()
+	r.role("i7", lb.RoleMaster)
+	took := time.Since(began)
+	r.mu.Lock()
+	owned := 0
+	for _, is := range r.vips {
+		if is {
+			owned++
+		}
+	}
+	r.mu.Unlock()
+	if owned != services/instances || took > time.Second {
+		t.Errorf("%d VIPs are owned, want %d; it took %v", owned, services/instances, took)
+	}
+	t.Log(took)
+}
+
+// TestConsequences: a role with a source, and a drain, are applied once the services have them, those that are still to come included.
+func TestConsequences(t *testing.T) {
+	t.Parallel()
+	const services = 3 * batchSize
+	w := newWorld()
+	r := makeRig(t, w)
+	list := make([]string, services)
+	for i := range list {
+		list[i] = fmt.Sprintf("10.1.%d.%d:80/tcp mode=fullnat endpoints=10.2.0.1:80,10.2.0.2:80", i/250, 1+i%250)
+	}
+	r.put(list...)
+	clusterVIP, drain := netip.MustParseAddr("10.9.9.9"), lb.Drain{Addr: netip.MustParseAddr("10.2.0.1"), Rate: 1}
+	for _, c := range []struct {
+		kind, key string
+		gone      bool
+		has       func(datapath.Change) bool
+		edit      func(*store.Tx) error
+	}{
+		{
+			desired.DrainKind, drain.Key(), false,
+			func(c datapath.Change) bool { return c.Table.Endpoints[0].Weight == 0 },
+			func(tx *store.Tx) error { return r.state.Drains.Put(tx, drain) },
+		},
+		{
+			desired.InstanceKind, lb.DefaultInstance, false,
+			func(c datapath.Change) bool { return slices.Equal(c.Table.SNAT, []bpf.TcIpAddr{bpf.Addr(clusterVIP)}) },
+			func(tx *store.Tx) error {
+				return r.state.Instances.Put(tx, lb.Instance{Role: lb.RoleMaster, VIP: clusterVIP})
+			},
+		},
+		{
+			desired.DrainKind, drain.Key(), true,
+			func(c datapath.Change) bool { return c.Table.Endpoints[0].Weight > 0 },
+			func(tx *store.Tx) error { return tx.Delete(r.state.Drains.ID(drain.Key())) },
+		},
+	} {
+		done, late := map[bpf.TcServiceKey]bool{}, 0
+		w.mu.Lock()
+		w.wrote = func(change datapath.Change) {
+			done[change.Key] = c.has(change)
+			if s, known := r.statuses.Get(status.ID{Kind: c.kind, Key: c.key}); !known || !c.gone && s.Applied == s.Desired {
+				late++
+			}
+		}
+		w.mu.Unlock()
+		change := r.commit(c.edit)
+		if r.looks.Load() == 0 {
+			r.start() // the first change comes before the services are applied
+		}
+		r.wait(change)
+		w.mu.Lock()
+		for key, has := range done {
+			if !has {
+				t.Errorf("%s %s: service %s is without", c.kind, c.key, key)
+			}
+		}
+		if len(done) != services || late > 0 {
+			t.Errorf("%s %s: when it was applied %d services were written, want %d; written after it: %d", c.kind, c.key, len(done), services, late)
+		}
+		w.mu.Unlock()
+	}
+	if _, known := r.statuses.Get(status.ID{Kind: desired.DrainKind, Key: drain.Key()}); known {
+		t.Error("the drain that is gone has a status")
+	}
+}

@@ -1,0 +1,216 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"loxilb/internal/announce"
+	"loxilb/internal/control/compile"
+	"loxilb/internal/control/desired"
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/netdev"
+	"loxilb/internal/lb"
+)
+
+// RuleTable is what packets are judged by: the data path.
+type RuleTable interface {
+	SetRules(t bpf.RuleTable) error
+	RuleCount() int // that an earlier process has left, at first
+	EndConnections(ctx context.Context, from, rate int, matches func(*lb.Connection) bool) (lb.Ended, error)
+}
+
+// ruleEndRate is how many connections a second end that rules have come to drop. Their packets are dropped from the first one on.
+const ruleEndRate = 10000
+
+// leftRules stands for the rules that an earlier process has left: they are compiled anew even if there are none now.
+const leftRules = "rules of before"
+
+// Rules has packets judged by the firewall rules. They are compiled together: which rule decides depends on all of them.
+type Rules struct {
+	*objectLoop[lb.Rule]
+	table RuleTable
+	links func() []netdev.Link
+	vips  announce.Owner
+
+	mu    sync.Mutex
+	named map[string]int // interfaces that rules name, and what they were compiled for; 0: it is not there
+	has   []string       // keys of rules that the data path has
+
+	judged chan judgement     // capacity 1: what all connections are to be judged by
+	last   bpf.RuleTable      // touched by Apply only, as are those below
+	void   context.CancelFunc // ends the judgement by these rules, when others come
+	owned  []netip.Addr       // sources that the owner was asked for, and has not given up
+}
+
+// judgement ends the connections that rules drop, as long as these are in force.
+type judgement struct {
+	by    *compile.Dropper
+	valid context.Context
+}
+
+// NewRules makes the loop of the rules.
+func NewRules(s *desired.State, t RuleTable, links func() []netdev.Link, vips announce.Owner, o Observers) *Rules {
+	r := &Rules{table: t, links: links, vips: vips, named: map[string]int{}, judged: make(chan judgement, 1), void: func() {}}
+	r.objectLoop = newObjectLoop(desired.RuleKind, r, s, s.Rules.Table, func(r *lb.Rule) string { return r.Key() }, o)
+	r.applied, r.together = r.keys, true
+	if t.RuleCount() > 0 {
+		r.has = []string{leftRules}
+	}
+	return r
+}
+
+// keys are those of the rules that the data path has.
+func (r *Rules) keys() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.has
+}
+
+// Apply compiles all rules, whichever of them have changed. They come into effect together, or none does.
+func (r *Rules) Apply(ctx context.Context, keys []string) []Outcome[string] {
+	now := r.desired.Snapshot()
+	list := slices.Collect(r.desired.Rules.All(now))
+	named, index := r.interfaces()
+	table, err := compile.Rules(list, index)
+	if err == nil {
+		r.supersede(table)
+		err = r.table.SetRules(table)
+	}
+	if err == nil { // the packets are judged by them, whatever becomes of addresses
+		r.note(list, named)
+		r.judge(ctx, table)
+		err = r.own(ctx, table.Sources)
+	}
+	out := make([]Outcome[string], len(keys))
+	for i, key := range keys {
+		meta, _ := r.desired.Rules.Meta(now, key)
+		out[i] = Outcome[string]{Key: key, Version: meta.Version, Err: err}
+	}
+	return out
+}
+
+// note notes which rules the data path has, and for which interfaces they were compiled.
+func (r *Rules) note(list []lb.Rule, named map[string]int) {
+	has := make([]string, len(list))
+	for i := range list {
+		has[i] = list[i].Key()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.named, r.has = named, has
+}
+
+// own has the addresses owned that connections get as their source, and no others any more.
+func (r *Rules) own(ctx context.Context, sources []netip.Addr) error {
+	var errs []error
+	failed := func(failed map[netip.Addr]error, what string) {
+		for a, err := range failed {
+			errs = append(errs, fmt.Errorf("%s %s: %w", what, a, err))
+		}
+	}
+	if len(sources) > 0 {
+		failed(r.vips.Add(ctx, sources...), "own")
+	}
+	gone := slices.DeleteFunc(slices.Clone(r.owned), func(a netip.Addr) bool { return slices.Contains(sources, a) })
+	r.owned = slices.Clone(sources)
+	if len(gone) > 0 {
+		left := r.vips.Remove(ctx, gone...)
+		failed(left, "give up")
+		r.owned = slices.AppendSeq(r.owned, maps.Keys(left))
+	}
+	return errors.Join(errs...)
+}
+
+// supersede has no connections end any more by rules that are about to be replaced.
+func (r *Rules) supersede(t bpf.RuleTable) {
+	if !t.Equal(&r.last) {
+		r.void()
+		r.last = bpf.RuleTable{}
+	}
+}
+
+// judge has connections end that other rules than before drop.
+func (r *Rules) judge(ctx context.Context, t bpf.RuleTable) {
+	if t.Equal(&r.last) {
+		return
+	}
+	r.last = t
+	select {
+	case <-r.judged: // what is not begun is left
+	default:
+	}
+	if d := compile.NewDropper(t); d != nil {
+		j := judgement{by: d}
+		j.valid, r.void = context.WithCancel(ctx)
+		r.judged <- j
+	}
+}
+
+// Dropper tells which connections rules would end, were they in force. Rules that cannot be compiled end none.
+func (r *Rules) Dropper(list []lb.Rule) func(*lb.Connection) bool {
+	_, index := r.interfaces()
+	table, err := compile.Rules(list, index)
+	if d := compile.NewDropper(table); err == nil && d != nil {
+		return d.Drops
+	}
+	return func(*lb.Connection) bool { return false }
+}
+
+// Run applies rules, and ends the connections that they drop, until ctx ends.
+func (r *Rules) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	running.Go(func() { r.endDropped(ctx) })
+	r.Loop.Run(ctx)
+	running.Wait()
+}
+
+// endDropped ends connections for both ends, after each change of the rules.
+func (r *Rules) endDropped(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case j := <-r.judged:
+			done, err := r.table.EndConnections(j.valid, 0, ruleEndRate, j.by.Drops)
+			if n := done.Told + done.Silent; n > 0 {
+				r.Log.Info("firewall rules have ended connections", "connections", n, "reset", done.Told)
+			}
+			if err != nil && j.valid.Err() == nil {
+				r.Log.Error("connections that firewall rules drop do not end", "error", err)
+			}
+		}
+	}
+}
+
+// interfaces finds the numbers of interfaces, and notes for which names it was asked.
+func (r *Rules) interfaces() (named map[string]int, index func(string) (int, bool)) {
+	all := map[string]int{}
+	for _, l := range r.links() {
+		all[l.Name] = l.Index
+	}
+	named = map[string]int{}
+	return named, func(name string) (int, bool) {
+		named[name] = all[name]
+		return all[name], all[name] != 0
+	}
+}
+
+// LinksChanged has the rules compiled again if an interface that one of them names came, went, or has another number.
+func (r *Rules) LinksChanged() {
+	_, index := r.interfaces()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, was := range r.named {
+		if now, _ := index(name); now != was {
+			if len(r.has) > 0 {
+				r.Mark(r.has[0]) // all are compiled with it
+			}
+			return
+		}
+	}
+}

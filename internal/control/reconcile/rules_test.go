@@ -1,0 +1,180 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/status"
+	"loxilb/internal/control/store"
+	"loxilb/internal/event"
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/netdev"
+	"loxilb/internal/lb"
+)
+
+// ruleTable has so many connections to end that it ends when it is told to.
+type ruleTable struct {
+	begun, broken chan struct{}
+	sets          []int // how many rules it was given each time
+}
+
+func (f *ruleTable) SetRules(t bpf.RuleTable) error {
+	f.sets = append(f.sets, len(t.Rules))
+	return nil
+}
+
+func (f *ruleTable) RuleCount() int { return 0 }
+
+func (f *ruleTable) EndConnections(ctx context.Context, _, _ int, _ func(*lb.Connection) bool) (lb.Ended, error) {
+	f.begun <- struct{}{}
+	<-ctx.Done()
+	f.broken <- struct{}{}
+	return lb.Ended{}, ctx.Err()
+}
+
+// ruleRig is the loop of rules, whose passes the test makes itself.
+type ruleRig struct {
+	*Rules
+	t     *testing.T
+	world *world
+	table *ruleTable
+	links []netdev.Link
+}
+
+func newRuleRig(t *testing.T) *ruleRig {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	s, err := desired.Open("", log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	r := &ruleRig{t: t, world: newWorld(), table: &ruleTable{begun: make(chan struct{}, 9), broken: make(chan struct{}, 9)}}
+	r.Rules = NewRules(s, r.table, func() []netdev.Link { return r.links }, addresses{r.world}, Observers{Statuses: status.NewTable(), Events: event.NewHub(), Log: log})
+	return r
+}
+
+// apply makes these the rules, and returns what is wrong with that.
+func (r *ruleRig) apply(ctx context.Context, rules ...string) error {
+	r.t.Helper()
+	_, _, err := r.desired.Commit("test", func(tx *store.Tx) error {
+		for was := range r.desired.Rules.All(tx) {
+			if err := r.desired.Rules.Delete(tx, was.Key()); err != nil {
+				return err
+			}
+		}
+		for _, text := range rules {
+			rule, err := lb.ParseRule(text)
+			if err != nil {
+				return err
+			}
+			if err := r.desired.Rules.Put(tx, rule); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return r.Apply(ctx, []string{"any"})[0].Err
+}
+
+func soon(t *testing.T, what string, c <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-c:
+	case <-time.After(10 * time.Second):
+		t.Fatal("not within 10 s: " + what)
+	}
+}
+
+// TestRulesTogether: however many rules are due, at a start or by a request, they are compiled once.
+func TestRulesTogether(t *testing.T) {
+	t.Parallel()
+	r := newRuleRig(t)
+	var rules []string
+	for i := range 10 * batchSize {
+		rules = append(rules, fmt.Sprintf("sourceIP:10.0.%d.%d/32 allow", i>>8, i&255))
+	}
+	if err := r.apply(t.Context(), rules...); err != nil {
+		t.Fatal(err)
+	}
+	r.table.sets = nil
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { r.Run(ctx); close(ended) }()
+	soon(t, "all rules are applied", r.Idle())
+	cancel()
+	soon(t, "the end", ended)
+	if !slices.Equal(r.table.sets, []int{len(rules)}) {
+		t.Errorf("the data path was given rules %d times: %v", len(r.table.sets), r.table.sets)
+	}
+}
+
+// TestRulesEndNothingLater: rules that are no longer in force end no more connections.
+func TestRulesEndNothingLater(t *testing.T) {
+	t.Parallel()
+	r := newRuleRig(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { r.endDropped(ctx); close(ended) }()
+	for i, rules := range [][]string{{"sourceIP:10.0.0.0/8 drop"}, {"preference:7 drop"}, {}} {
+		if err := r.apply(ctx, rules...); err != nil {
+			t.Fatal(err)
+		}
+		if i > 0 {
+			soon(t, "the rules of before end no more", r.table.broken)
+		}
+		if len(rules) > 0 {
+			soon(t, "the new rules end connections", r.table.begun)
+		}
+	}
+	cancel()
+	soon(t, "the end", ended)
+}
+
+// TestRulesWithoutAddress: an address that nobody can own is the failure of its rule alone: packets are judged by the new rules, and all that depends on
+// these is done. One that could not be given up is tried again.
+func TestRulesWithoutAddress(t *testing.T) {
+	t.Parallel()
+	r := newRuleRig(t)
+	refused := errors.New("no memory")
+	r.world.fail = func(string) error { return refused }
+	const snat, drop = "sourceIP:10.0.0.0/8 snat=20.20.20.1", "portName:later drop"
+	if err := r.apply(t.Context(), snat, drop); !errors.Is(err, refused) {
+		t.Errorf("the outcome is %v", err)
+	}
+	if keys := r.keys(); len(keys) != 2 {
+		t.Errorf("the data path has %v", keys)
+	}
+	if len(r.judged) != 1 {
+		t.Error("connections are not judged by the new rules")
+	}
+	r.links = []netdev.Link{{Index: 7, Name: "later"}}
+	r.take(time.Now())
+	r.LinksChanged()
+	if due := r.take(time.Now()); len(due) == 0 {
+		t.Error("an interface that has come is not heeded")
+	}
+	for _, err := range []error{refused, nil} {
+		r.world.fail = func(string) error { return err }
+		if got := r.apply(t.Context(), drop); !errors.Is(got, err) {
+			t.Errorf("the outcome is %v, want %v", got, err)
+		}
+	}
+	want := []string{"own [20.20.20.1]", "give up [20.20.20.1]", "give up [20.20.20.1]"}
+	if !slices.Equal(r.world.events, want) {
+		t.Errorf("it has come to %v", r.world.events)
+	}
+}

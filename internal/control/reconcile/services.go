@@ -1,0 +1,455 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"loxilb/internal/announce"
+	"loxilb/internal/control/compile"
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/status"
+	"loxilb/internal/control/store"
+	"loxilb/internal/kernel/datapath"
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/lb"
+)
+
+// Tables is the data path.
+type Tables interface {
+	// Apply returns an error for each change that failed, nil for the others.
+	Apply([]datapath.Change) []error
+	// Expect is told before how many services and endpoints there are to be, so that room is made for all of them at once.
+	Expect(services, endpoints int)
+	// SetDrains says which endpoints are drained: before Apply has them take no new connections.
+	SetDrains([]lb.Drain)
+	Services() []bpf.TcServiceKey
+	// Takes are the weights for new connections of a service's endpoints; nil: there is no such service.
+	Takes(bpf.TcServiceKey) map[netip.AddrPort]uint32
+}
+
+// Services applies the services that the store has: it compiles them, writes their tables, and has their VIPs owned.
+type Services struct {
+	*Loop[lb.Key]
+	ServicesConfig
+
+	seen    uint64      // revision up to which changes are marked
+	started bool        // a first round was begun
+	ended   bool        // the last pass wrote something, and that is still to be told
+	orphans time.Time   // when to remove services of an earlier process that nobody wants; zero: there are none
+	settled atomic.Bool // the first round is over, and VIPs of an earlier process are to be given up
+	adopted adopted
+	index   *index
+	vips    *vips
+	sources *sources
+	misfits misfits
+	takers  *takers
+	unsure  unsure
+	roles   roles
+
+	consequences consequences
+}
+
+// ServicesConfig is what Services stands on. All members are needed.
+type ServicesConfig struct {
+	Observers
+	Desired   *desired.State
+	Tables    Tables
+	VIPs      announce.Owner
+	Sources   Ways
+	Endpoints Endpoints
+	Health    *Health
+	Ended     func()            // called after a pass that may have connections end
+	Role      func(lb.Instance) // called when the role of this node for an instance has changed, at first when it is known
+	Seed      uint64            // key of the tables of hashes
+}
+
+// NewServices makes the loop of the services.
+func NewServices(c ServicesConfig) *Services {
+	s := &Services{ServicesConfig: c, index: newIndex(newNotifier(c.Endpoints), c.Health.probes), consequences: newConsequences()}
+	s.Loop = newLoop(desired.ServiceKind, lb.Key.String, s, c.Observers)
+	s.Loop.watch, s.Loop.feed = c.Desired.Changed, s.feed
+	s.takers = newTakers(c.Log, s.Mark)
+	s.unsure = unsure{timers: map[lb.Key]*time.Timer{}, mark: s.Mark}
+	s.vips = newVIPs(c.VIPs, c.Observers, s.Wake)
+	s.sources = newSources(c.Sources, c.Observers, s.Wake)
+	c.Statuses.Include(s.misfits.statuses)
+	c.Health.probes.policies.source = func(endpoint netip.Addr) netip.Addr { return s.sources.get(endpoint).Source }
+	c.Health.follow(func(keys ...lb.Key) { s.Mark(keys...) })
+	return s
+}
+
+// Run applies until ctx ends.
+func (s *Services) Run(ctx context.Context) {
+	var helpers sync.WaitGroup
+	defer helpers.Wait()
+	helpers.Go(func() { s.sources.task.Run(ctx) })
+	helpers.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-s.Idle(): // VIPs and neighbours of an earlier start are kept until all services are known
+			s.settled.Store(true)
+			s.Wake()
+			s.index.notifier.run(ctx)
+		}
+	})
+	s.Loop.Run(ctx)
+}
+
+// RoutesChanged says that routes or addresses have changed, and with them perhaps what endpoints see as source.
+func (s *Services) RoutesChanged() { s.sources.routesChanged() }
+
+// Started is how many services are applied of how many there are, while the first round lasts.
+func (s *Services) Started() (done bool, applied, total int) {
+	select {
+	case <-s.Idle():
+		return true, 0, 0
+	default:
+	}
+	counts := s.Statuses.Counts()[desired.ServiceKind]
+	return false, counts[status.Applied], s.Desired.Services.Len(s.Desired.Snapshot())
+}
+
+// feed marks what changed in the store since the last time, and those to whose endpoints the way is another one now.
+func (s *Services) feed(ctx context.Context) {
+	if s.ended { // only now: requests have been answered by the pass's report
+		s.ended = false
+		s.Ended()
+	}
+	snapshot, changed, ok := s.Desired.Since(s.seen)
+	all := !ok || !s.started
+	if all || len(changed) > 0 {
+		if !s.started {
+			s.adopted = newAdopted(s.Tables.Services())
+		}
+		s.started, s.seen = true, snapshot.Revision()
+		s.Tables.Expect(s.Desired.Services.Len(snapshot), s.Desired.Services.Endpoints(snapshot))
+		s.tellDrains(snapshot, changed, all)
+		s.Statuses.Update(func(w *status.Writer) {
+			if all {
+				s.feedAll(w, snapshot)
+			} else {
+				s.feedChanges(w, snapshot, changed)
+			}
+			w.Seen(desired.ServiceKind, s.seen)
+			s.consequences.feed(w, s.Desired, snapshot, changed, all)
+		})
+		s.feedRoles(ctx, snapshot)
+	}
+	s.consequences.settle(s.Observers)
+	s.Mark(s.index.usersOf(s.sources.takeMoved())...)
+	s.removeOrphans(snapshot)
+	if s.settled.CompareAndSwap(true, false) {
+		s.giveUpOthers(ctx, snapshot)
+	}
+	s.vips.retry(ctx, s.owned)
+}
+
+func (s *Services) feedChanges(w *status.Writer, snapshot *store.Snapshot, changed []store.ID) {
+	keys := make([]lb.Key, 0, len(changed))
+	drained := map[netip.Addr]bool{}
+	for _, id := range changed {
+		if a, ok := desired.DrainedAddr(id); ok {
+			drained[a] = true
+		}
+		if key, ok := desired.ServiceKey(id); ok {
+			s.want(w, snapshot, key)
+			keys = append(keys, key)
+		}
+	}
+	// What goes is first: it makes room, in the data path and among ranges of ports.
+	slices.SortStableFunc(keys, func(a, b lb.Key) int { return s.rank(snapshot, a) - s.rank(snapshot, b) })
+	s.MarkFirst(keys...)
+	weighed := s.index.withEndpoints(drained)
+	s.MarkFirst(weighed...)
+	s.consequences.follow(weighed...)
+	s.Mark(s.index.dependents(snapshot, s.Desired.Services, keys)...)
+}
+
+// rank orders keys: those of services that are gone, then the others.
+func (s *Services) rank(snapshot *store.Snapshot, key lb.Key) int {
+	if service, _ := s.Desired.Services.Shared(snapshot, key); service != nil {
+		return 1
+	}
+	return 0
+}
+
+// feedAll marks everything, and what the data path has besides: at the start, and when the store no longer knows what changed.
+func (s *Services) feedAll(w *status.Writer, snapshot *store.Snapshot) {
+	s.orphans = time.Now()
+	for _, key := range s.index.keys() {
+		if service, _ := s.Desired.Services.Shared(snapshot, key); service == nil {
+			s.want(w, snapshot, key)
+			s.Mark(key)
+			s.consequences.follow(key)
+		}
+	}
+	for service := range s.Desired.Services.All(snapshot) {
+		s.want(w, snapshot, service.Key)
+		s.Mark(service.Key)
+		s.consequences.follow(service.Key)
+	}
+}
+
+func (s *Services) want(w *status.Writer, snapshot *store.Snapshot, key lb.Key) {
+	_, version := s.Desired.Services.Shared(snapshot, key)
+	w.Want(status.ID(desired.ServiceID(key)), version)
+}
+
+// giveUpOthers gives up the VIPs that an earlier process owned and no service has. Those of a service stay that could not be
+// applied: what the data path has of it from the earlier process goes on working.
+func (s *Services) giveUpOthers(ctx context.Context, snapshot *store.Snapshot) {
+	there := map[bpf.TcServiceKey]bool{}
+	for _, row := range s.Tables.Services() {
+		there[row] = true
+	}
+	for service := range s.Desired.Services.All(snapshot) {
+		if s.index.get(service.Key) == nil && there[compile.Key(service.Key)] {
+			s.index.keep(&service)
+		}
+	}
+	s.vips.exactly(ctx, s.allOwned())
+}
+
+// item is a service in a pass.
+type item struct {
+	Outcome[lb.Key]
+	before   indexed     // as it was in the data path
+	service  *lb.Service // as users want it; nil: gone
+	resolved lb.Service  // as the data path is to have it: endpoints that are services are replaced by theirs
+	parents  []uint32    // which of the service's endpoints each of these belongs to; nil: no endpoint is a service
+	reason   error       // why the data path is to have less than users want
+}
+
+// Apply brings the services of these keys into the data path as the store has them now.
+func (s *Services) Apply(ctx context.Context, keys []lb.Key) []Outcome[lb.Key] {
+	slices.SortFunc(keys, lb.Key.Compare)
+	items := s.read(keys)
+	s.findSources(ctx, items)
+	touched, ended := s.write(ctx, items)
+	s.Health.probes.settle() // what could not be written is probed as before
+	s.ownVIPs(ctx, items, touched)
+	s.ended = s.ended || ended
+	s.consequences.tried(keys)
+	out := make([]Outcome[lb.Key], len(items))
+	for n := range items {
+		if items[n].Err == nil {
+			items[n].Err = items[n].reason
+		}
+		out[n] = items[n].Outcome
+	}
+	return out
+}
+
+// read finds the services in the store, and what they are with the services behind them.
+func (s *Services) read(keys []lb.Key) []item {
+	snapshot := s.Desired.Snapshot()
+	resolver := compile.NewResolver(s.Desired.Services.At(snapshot))
+	items := make([]item, len(keys))
+	for n, key := range keys {
+		i := &items[n]
+		i.Key = key
+		if i.service, i.Version = s.Desired.Services.Shared(snapshot, key); i.service != nil {
+			i.resolved, i.parents, i.reason = resolver.Resolve(*i.service)
+			i.resolved = s.roles.sourced(s.Desired.Drains.Weigh(snapshot, i.resolved))
+		}
+	}
+	return items
+}
+
+// findSources looks up the ways to endpoints, as far as they are not known. Services for which it fails go no
+// further.
+func (s *Services) findSources(ctx context.Context, items []item) {
+	var need []netip.Addr
+	for n := range items {
+		need = append(need, sourced(&items[n].resolved)...)
+	}
+	err := s.sources.find(ctx, need)
+	if err == nil {
+		return
+	}
+	for n := range items {
+		if len(sourced(&items[n].resolved)) > 0 {
+			items[n].Err = fmt.Errorf("find the ways to its endpoints: %w", err)
+		}
+	}
+}
+
+// write makes the tables: first of what goes, to make room. It returns the VIPs of what was and of what is, and whether something
+// was written.
+func (s *Services) write(ctx context.Context, items []item) (touched []netip.Addr, ended bool) {
+	var gone, put []*item
+	for n := range items {
+		i := &items[n]
+		if i.Err != nil {
+			continue
+		}
+		if i.before = s.index.remove(i.Key); i.before.service != nil {
+			touched = append(touched, i.before.service.OwnAddresses()...)
+		}
+		ended = true
+		if i.service == nil {
+			gone = append(gone, i)
+			continue
+		}
+		touched = append(touched, i.service.OwnAddresses()...)
+		s.index.add(i.indexed())
+		put = append(put, i)
+	}
+	s.Health.probes.settle() // a state that is handed on is heeded below
+	s.adopted.await(ctx, s.Health.probes, put)
+	// A range of ports that ends elsewhere now takes the row of the one that it replaces, unless that fails.
+	replaced := func(i *item) bool { return s.index.hasRow(compile.Key(i.Key)) }
+	var taken []*item
+	gone = slices.DeleteFunc(gone, func(i *item) bool {
+		if replaced(i) {
+			taken = append(taken, i)
+		}
+		return replaced(i)
+	})
+	touched = append(touched, s.writeTables(append(gone, put...))...)
+	touched = append(touched, s.writeTables(slices.DeleteFunc(taken, replaced))...)
+	s.forgetSources(items)
+	return touched, ended
+}
+
+// forgetSources forgets the ways to endpoints that no service has any more.
+func (s *Services) forgetSources(items []item) {
+	var unused []netip.Addr
+	for n := range items {
+		if before := &items[n].before; before.service != nil {
+			unused = append(unused, slices.DeleteFunc(sourced(before.effective()), s.index.hasHost)...)
+		}
+	}
+	if len(unused) > 0 {
+		s.sources.forget(unused)
+	}
+}
+
+// writeTables writes the tables of services, or deletes them. What fails is in the index afterwards as it was before. It
+// returns addresses that nobody keeps any more.
+func (s *Services) writeTables(items []*item) (released []netip.Addr) {
+	if len(items) == 0 {
+		return nil
+	}
+	changes := make([]datapath.Change, len(items))
+	for n, i := range items {
+		changes[n].Key = compile.Key(i.Key)
+		if i.service != nil {
+			table := s.tableOf(&i.resolved)
+			table.Parents = i.parents
+			changes[n].Table = &table
+		} else {
+			s.takers.forget(i.Key)
+			s.unsure.again(i.Key, 0)
+		}
+	}
+	for n, err := range s.Tables.Apply(changes) {
+		i := items[n]
+		if err == nil {
+			released = append(released, s.index.release(i.Key)...)
+			s.misfits.note(i.Key, i.effective(), s.sources.get)
+			continue
+		}
+		s.index.remove(i.Key)
+		if i.before.service != nil {
+			s.index.add(i.before)
+		}
+		if errors.Is(err, datapath.ErrFull) {
+			err = passing{err} // what was removed gives its rows back in a moment
+		}
+		i.Err = err
+	}
+	return released
+}
+
+// tableOf is what the data path is to have of a service now.
+func (s *Services) tableOf(service *lb.Service) bpf.ServiceTable {
+	before := func() map[netip.AddrPort]uint32 { return s.Tables.Takes(compile.Key(service.Key)) }
+	weights := s.takers.weights(service, s.Health.probes.up(service), before)
+	table := compile.Weighted(*service, weights, s.Seed, s.sources.get)
+	s.putEnds(service, &table)
+	return table
+}
+
+// effective is the service as the data path has it once it is applied; nil: gone.
+func (i *item) effective() *lb.Service {
+	if i.service == nil {
+		return nil
+	}
+	return &i.resolved
+}
+
+// indexed is what the index has of the service once it is applied.
+func (i *item) indexed() indexed {
+	if i.parents == nil {
+		return indexed{service: i.service}
+	}
+	return indexed{service: i.service, resolved: new(i.resolved)}
+}
+
+// ownVIPs has VIPs owned or given up: owned only once a service is there that has it, and given up only after the last one is gone.
+func (s *Services) ownVIPs(ctx context.Context, items []item, touched []netip.Addr) {
+	failed := s.vips.settle(ctx, touched, s.owned)
+	if len(failed) == 0 {
+		return
+	}
+	for n := range items {
+		i := &items[n]
+		if i.Err != nil || i.service == nil {
+			continue
+		}
+		for _, a := range i.service.OwnAddresses() {
+			if err := failed[a]; err != nil {
+				i.Err = fmt.Errorf("own VIP %s: %w", a, err)
+			}
+		}
+	}
+}
+
+// passing is an error that passes by itself: a request waits a little longer.
+type passing struct{ error }
+
+func (passing) Temporary() bool { return true }
+
+func (p passing) Unwrap() error { return p.error }
+
+// removeOrphans removes services that the data path has and the store does not: those of an earlier process.
+func (s *Services) removeOrphans(snapshot *store.Snapshot) {
+	if s.orphans.IsZero() || time.Now().Before(s.orphans) {
+		return
+	}
+	wanted := make(map[bpf.TcServiceKey]bool)
+	for service := range s.Desired.Services.All(snapshot) {
+		wanted[compile.Key(service.Key)] = true
+	}
+	for _, key := range s.index.keys() {
+		wanted[compile.Key(key)] = true // its own turn comes
+	}
+	var gone []datapath.Change
+	for _, key := range s.Tables.Services() {
+		if !wanted[key] {
+			gone = append(gone, datapath.Change{Key: key})
+		}
+	}
+	id := status.ID{Kind: TaskKind, Key: "services of an earlier start"}
+	err := errors.Join(s.Tables.Apply(gone)...)
+	if len(gone) > 0 {
+		s.Ended()
+	}
+	if err == nil {
+		s.orphans = time.Time{}
+		s.Statuses.Forget(id)
+		return
+	}
+	s.orphans = time.Now().Add(leftoverRetry)
+	time.AfterFunc(leftoverRetry, s.Wake)
+	if s.Statuses.Failed(id, 1, err, s.orphans) {
+		s.Log.Error("services of an earlier start are still in the data path; trying again", "error", err)
+	}
+}

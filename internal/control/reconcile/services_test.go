@@ -1,0 +1,452 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"loxilb/internal/control/compile"
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/status"
+	"loxilb/internal/control/store"
+	"loxilb/internal/kernel/datapath"
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/lb"
+)
+
+const (
+	web  = "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80"
+	web2 = "10.0.0.1:443/tcp endpoints=192.168.1.1:443"
+	dns  = "10.0.0.2:53/udp endpoints=192.168.1.3:53"
+)
+
+var errBroken = errors.New("no memory")
+
+// TestOrder: a VIP is owned after its first service is there, and given up after its last one is gone; what goes makes
+// room for what comes.
+func TestOrder(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, newWorld())
+	r.wait(r.put(web))
+	r.wantEvents("put 10.0.0.1:80/tcp", "own [10.0.0.1]")
+	r.wait(r.put(web2))
+	r.wantEvents("put 10.0.0.1:443/tcp")
+	r.wait(r.put(strings.Replace(web, "192.168.1.2", "192.168.1.9", 1)))
+	r.wantEvents("put 10.0.0.1:80/tcp")
+	r.wait(r.delete("10.0.0.1:80/tcp"))
+	r.wantEvents("delete 10.0.0.1:80/tcp")
+	r.wait(r.commit(func(tx *store.Tx) error {
+		s, err := lb.ParseService(strings.Replace(dns, "10.0.0.2", "10.0.0.0", 1))
+		return errors.Join(err, r.state.Services.Put(tx, s), r.state.Services.Delete(tx, key(t, "10.0.0.1:443/tcp")))
+	}))
+	r.wantEvents("delete 10.0.0.1:443/tcp", "put 10.0.0.0:53/udp", "give up [10.0.0.1]", "own [10.0.0.0]")
+	want := []string{"service 10.0.0.0:53/udp applied"}
+	var got []string
+	for _, s := range r.statuses.List(desired.ServiceKind, false) {
+		got = append(got, s.String()+" "+string(s.State()))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestStart: what is in the data path and not in the store is removed first, then all that is stored is applied; last of all
+// the VIPs of an earlier process are given up.
+func TestStart(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	for _, k := range []string{"10.0.0.1:80/tcp", "10.0.0.9:80/tcp"} {
+		w.services[compile.Key(key(t, k))] = true
+	}
+	w.vips[netip.MustParseAddr("10.0.0.9")] = true
+	r := newRig(t, w, web, dns)
+	r.wantEvents("delete 10.0.0.9:80/tcp", "put 10.0.0.1:80/tcp", "put 10.0.0.2:53/udp", "own [10.0.0.1 10.0.0.2]")
+	select {
+	case <-r.swept:
+	default:
+		t.Error("nobody was told to sweep")
+	}
+	r.eventually("VIPs of the earlier process are given up", func() bool {
+		return len(r.vips) == 2 && !r.vips[netip.MustParseAddr("10.0.0.9")]
+	})
+}
+
+// TestOrphansStay: what an earlier process left and the data path does not give up is no reason to wait for anything.
+func TestOrphansStay(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	w.services[compile.Key(key(t, "10.0.0.9:80/tcp"))] = true
+	r := makeRig(t, w)
+	r.breaks("delete 10.0.0.9:80/tcp", errBroken)
+	c := r.put(web)
+	r.start()
+	r.wait(c)
+	if s := r.status(TaskKind, "services of an earlier start"); s.State() != status.Failed {
+		t.Errorf("%+v", s)
+	}
+	r.breaks("", nil)
+	r.eventually("tried again", func() bool { return len(w.services) == 1 })
+}
+
+// TestBadServiceDisturbsNobody: one that cannot be applied says so itself; requests for others, and for the bad one's removal, are
+// answered at once.
+//
+// P9 a service that cannot be applied holds up no other
+func TestBadServiceDisturbsNobody(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, newWorld())
+	r.breaks("put 10.0.0.1:80/tcp", errBroken)
+	both := r.put(web, dns)
+	var failed *status.Error
+	if err := r.try(both); !errors.As(err, &failed) || len(failed.Failures) != 1 || !errors.Is(failed.Failures[0].Err, errBroken) {
+		t.Fatalf("the error is %v", err)
+	}
+	if s := r.status("service", "10.0.0.1:80/tcp"); s.State() != status.Failed || s.Applied != 0 || s.Desired != both.revision {
+		t.Errorf("%+v", s)
+	}
+	r.wait(commit{both.revision, []status.ID{{Kind: "service", Key: "10.0.0.2:53/udp"}}})
+	r.took()
+	for n := range 20 {
+		r.wait(r.put(fmt.Sprintf("10.0.2.%d:80/tcp endpoints=192.168.1.1:80", n)))
+	}
+	for _, e := range r.took() {
+		if strings.HasSuffix(e, "10.0.0.2:53/udp") {
+			t.Errorf("what was applied is applied again: %s", e)
+		}
+	}
+	r.wait(r.delete("10.0.0.1:80/tcp"))
+	if list := r.statuses.List("", true); len(list) != 0 {
+		t.Errorf("%+v", list)
+	}
+}
+
+// TestRetry: what failed comes right by itself, at a start as later.
+func TestRetry(t *testing.T) {
+	t.Parallel()
+	for _, atStart := range []bool{true, false} {
+		r := makeRig(t, newWorld())
+		r.breaks("put 10.0.0.2:53/udp", errBroken)
+		var c commit
+		if atStart {
+			c = r.put(web, dns)
+			r.start()
+		} else {
+			r.start()
+			c = r.put(web, dns)
+		}
+		if failed := (*status.Error)(nil); !errors.As(r.try(c), &failed) || !errors.Is(failed.Failures[0].Err, errBroken) {
+			t.Errorf("%v", failed)
+		}
+		r.breaks("", nil)
+		r.eventually("applied", func() bool { s := r.status("service", "10.0.0.2:53/udp"); return s.State() == status.Applied })
+		n := 0
+		for _, e := range r.took() {
+			if e == "put 10.0.0.1:80/tcp" {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Errorf("the good service was applied %d times", n)
+		}
+	}
+}
+
+// TestRetryOfAddresses: a VIP that could not be owned is the failure of its services; one that could not be given up has
+// a status of its own. Both are tried again.
+func TestRetryOfAddresses(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, newWorld())
+	vip := netip.MustParseAddr("10.0.0.1")
+	r.breaks("own [10.0.0.1]", errBroken)
+	if err := r.try(r.put(web)); err == nil || !strings.Contains(err.Error(), "own VIP 10.0.0.1: no memory") {
+		t.Errorf("the error is %v", err)
+	}
+	r.breaks("", nil)
+	r.eventually("owned", func() bool { return r.vips[vip] })
+	r.eventually("applied", func() bool { s := r.status("service", "10.0.0.1:80/tcp"); return s.State() == status.Applied })
+
+	r.breaks("give up [10.0.0.1]", errBroken)
+	r.wait(r.delete("10.0.0.1:80/tcp"))
+	if s := r.status(vipKind, "10.0.0.1"); s.State() != status.Failed {
+		t.Errorf("%+v", s)
+	}
+	r.breaks("", nil)
+	r.eventually("given up", func() bool { return !r.vips[vip] })
+	r.eventually("forgotten", func() bool { return len(r.statuses.List("", true)) == 0 })
+}
+
+// TestWaitForRoom: a change that finds no rows left waits until there are some.
+func TestWaitForRoom(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, newWorld())
+	failures := 1
+	r.mu.Lock()
+	r.fail = func(event string) error {
+		if strings.HasPrefix(event, "put") && failures > 0 {
+			failures--
+			return fmt.Errorf("service x: %w", datapath.ErrFull)
+		}
+		return nil
+	}
+	r.mu.Unlock()
+	r.wait(r.put(web))
+	r.wantEvents("put 10.0.0.1:80/tcp", "put 10.0.0.1:80/tcp", "own [10.0.0.1]")
+}
+
+// TestWaitEndsWithItsContext: a data path that hangs does not hang requests.
+func TestWaitEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	r := newRig(t, w, web)
+	hold := make(chan struct{})
+	r.mu.Lock()
+	w.hold = hold
+	r.mu.Unlock()
+	c := r.put(dns)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := r.statuses.Wait(ctx, c.revision, c.ids); !errors.Is(err, status.ErrWaiting) {
+		t.Errorf("the error is %v", err)
+	}
+	close(hold)
+	r.wait(c)
+}
+
+// TestEndpointsAreNotified: after a while, once for many changes, and of an address only when no service has it any more.
+func TestEndpointsAreNotified(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, newWorld(), web)
+	hosts := func(want ...string) func() bool {
+		return func() bool { return slices.Equal(words(r.hosts), want) }
+	}
+	r.eventually("the first ones", hosts("192.168.1.1", "192.168.1.2"))
+	for i := range 50 {
+		r.wait(r.put(fmt.Sprintf("10.0.1.%d:80/tcp endpoints=192.168.1.1:80,192.168.2.%d:80", i, i+1)))
+	}
+	r.eventually("50 more", func() bool { return len(r.hosts) == 52 })
+	r.mu.Lock()
+	if r.notices > 25 {
+		t.Errorf("%d notices of 50 changes", r.notices)
+	}
+	r.mu.Unlock()
+	r.wait(r.commit(func(tx *store.Tx) error {
+		for s := range r.state.Services.All(tx) {
+			if s.VIP != netip.MustParseAddr("10.0.1.7") {
+				if err := r.state.Services.Delete(tx, s.Key); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}))
+	r.eventually("all but two gone", hosts("192.168.1.1", "192.168.2.8"))
+}
+
+func words(list []netip.Addr) (out []string) {
+	for _, a := range list {
+		out = append(out, a.String())
+	}
+	return out
+}
+
+// TestManyWriters: whatever the order of commits, the end is the store's.
+func TestManyWriters(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	r := newRig(t, w)
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			for n := range 40 {
+				text := fmt.Sprintf("10.0.%d.%d:80/tcp endpoints=192.168.1.1:80", i, n%5)
+				r.wait(r.put(text))
+				if n%3 == 0 {
+					k, _, _ := strings.Cut(text, " ")
+					r.wait(r.delete(k))
+				}
+			}
+		})
+	}
+	all.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	want := map[bpf.TcServiceKey]bool{}
+	vips := map[netip.Addr]bool{}
+	for s := range r.state.Services.All(r.state.Snapshot()) {
+		want[compile.Key(s.Key)] = true
+		vips[s.VIP] = true
+	}
+	if diff := cmp.Diff(want, w.services); diff != "" {
+		t.Errorf("services: %s", diff)
+	}
+	if diff := cmp.Diff(vips, w.vips, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+		t.Errorf("VIPs: %s", diff)
+	}
+}
+
+const (
+	arm = "10.0.0.5:80/tcp mode=onearm endpoints=192.168.1.1:80"
+	// To these the way to an endpoint does not matter.
+	nat  = "10.0.0.1:80/tcp mode=fullnat endpoints=192.168.1.1:80"
+	nat2 = "10.0.0.2:80/tcp mode=fullnat endpoints=192.168.1.1:80"
+)
+
+// TestSourceMoves: services to whose endpoints the way is another one are applied again, and no other.
+func TestSourceMoves(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	w.source = netip.MustParseAddr("192.168.1.100")
+	r := newRig(t, w, nat, arm)
+	r.wantEvents("put 10.0.0.1:80/tcp", "put 10.0.0.5:80/tcp from 192.168.1.100", "own [10.0.0.1 10.0.0.5]")
+	r.services.RoutesChanged()
+	r.mu.Lock()
+	w.source = netip.MustParseAddr("192.168.1.101")
+	r.mu.Unlock()
+	r.eventually("looked up", func() bool { r.services.RoutesChanged(); return len(r.events) > 0 })
+	r.wantEvents("put 10.0.0.5:80/tcp from 192.168.1.101")
+}
+
+// TestSourceChangesWhileLookedUp: routes change while the first look-up of an endpoint is under way, which has still seen the old ones, and
+// the look-up of all, which does not know that endpoint yet, is over before.
+func TestSourceChangesWhileLookedUp(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	w.source = netip.MustParseAddr("192.168.1.100")
+	r := newRig(t, w)
+	release := make(chan struct{})
+	r.mu.Lock()
+	before := w.lookups
+	w.lookup = func() error { <-release; return nil }
+	r.mu.Unlock()
+	c := r.put(arm)
+	r.eventually("the look-up has begun", func() bool { return w.lookups > before })
+	r.mu.Lock()
+	w.lookup, w.source = nil, netip.MustParseAddr("192.168.1.101")
+	r.mu.Unlock()
+	r.services.RoutesChanged()
+	r.eventually("all are looked up again", func() bool { return r.status(TaskKind, "source addresses").Applied == 1 })
+	close(release)
+	r.wait(c)
+	r.eventually("the new source", func() bool { return slices.Contains(r.events, "put 10.0.0.5:80/tcp from 192.168.1.101") })
+}
+
+// TestSourceAppears: a change of one service finds that an endpoint can be reached now, and the others that have it follow.
+func TestSourceAppears(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	r := newRig(t, w, arm)
+	r.wantEvents("put 10.0.0.5:80/tcp", "own [10.0.0.5]")
+	r.mu.Lock()
+	w.source = netip.MustParseAddr("192.168.1.100")
+	r.mu.Unlock()
+	r.wait(r.put(strings.Replace(arm, "10.0.0.5:80", "10.0.0.5:81", 1)))
+	r.eventually("the other one follows", func() bool { return slices.Contains(r.events, "put 10.0.0.5:80/tcp from 192.168.1.100") })
+}
+
+// TestSourcesAreForgotten: endpoints that come and go leave nothing behind.
+func TestSourcesAreForgotten(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	w.source = netip.MustParseAddr("192.168.1.100")
+	r := newRig(t, w, arm)
+	r.wait(r.put("10.0.0.5:80/tcp mode=onearm endpoints=192.168.1.77:80"))
+	r.wait(r.put("10.0.0.5:80/tcp mode=onearm endpoints=192.168.1.78:80"))
+	r.services.sources.mu.Lock()
+	defer r.services.sources.mu.Unlock()
+	if n := len(r.services.sources.known); n != 1 {
+		t.Errorf("%d endpoints are known, want 1", n)
+	}
+}
+
+// TestSourceLookupHoldsNobodyUp: a change is applied while sources are looked up again, however long that takes; and a look-up that fails
+// again and again is not tried without pause.
+func TestSourceLookupHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	w.source = netip.MustParseAddr("192.168.1.100")
+	r := newRig(t, w, arm)
+	release := make(chan struct{})
+	r.mu.Lock()
+	before := w.lookups
+	w.lookup = func() error { <-release; return errBroken }
+	r.mu.Unlock()
+	r.services.RoutesChanged()
+	r.eventually("the look-up has begun", func() bool { return w.lookups > before })
+	r.wait(r.put(nat))
+	close(release)
+	r.eventually("its failure is told", func() bool { s := r.status(TaskKind, "source addresses"); return s.State() == status.Failed })
+	r.wait(r.put(nat2))
+	time.Sleep(firstRetry)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := w.lookups - before; n > 5 {
+		t.Errorf("%d look-ups", n)
+	}
+}
+
+// TestSourceLookupFails: it is the failure of the services that need it, and of no other.
+func TestSourceLookupFails(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	w.lookup = func() error { return errBroken }
+	r := newRig(t, w)
+	c := r.put(nat, arm)
+	err := r.try(c)
+	var failed *status.Error
+	if !errors.As(err, &failed) || len(failed.Failures) != 1 || failed.Failures[0].Key != "10.0.0.5:80/tcp" {
+		t.Errorf("the error is %v", err)
+	}
+	r.mu.Lock()
+	w.lookup, w.source = nil, netip.MustParseAddr("192.168.1.100")
+	r.mu.Unlock()
+	r.eventually("applied", func() bool { s := r.status("service", "10.0.0.5:80/tcp"); return s.State() == status.Applied })
+}
+
+// TestMisfit: an endpoint behind a router has a status that says why mode dsr does not get there, until the route or the service
+// is another one. The service is applied.
+func TestMisfit(t *testing.T) {
+	t.Parallel()
+	const direct = "10.0.0.6:80/tcp mode=dsr endpoints=192.168.1.1:80"
+	w := newWorld()
+	w.source, w.routed = netip.MustParseAddr("192.168.1.100"), true
+	r := newRig(t, w, direct)
+	r.eventually("applied", func() bool { s := r.status("service", "10.0.0.6:80/tcp"); return s.State() == status.Applied })
+	if s := r.status("endpoint", "192.168.1.1"); s.State() != status.Failed || !strings.Contains(s.Err.Error(), "behind a router") {
+		t.Errorf("the endpoint is %s: %v", s.State(), s.Err)
+	}
+	said := func() bool { s := r.status("endpoint", "192.168.1.1"); return s.Err != nil }
+	r.wait(r.put(direct + " tunnel=ipip"))
+	if said() {
+		t.Error("the endpoint is still said to be out of reach, with a tunnel")
+	}
+	r.wait(r.put(direct))
+	if !said() {
+		t.Error("nothing is said of the endpoint without the tunnel")
+	}
+	r.mu.Lock()
+	w.routed = false
+	r.mu.Unlock()
+	r.eventually("it is a neighbour now", func() bool { r.services.RoutesChanged(); return !said() })
+}
+
+// TestIdle: a loop with nothing to do does nothing.
+func TestIdle(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, newWorld(), web, arm)
+	looks := func() int { return int(r.looks.Load()) }
+	<-r.services.Idle()
+	time.Sleep(50 * time.Millisecond) // what is under way may end
+	before := looks()
+	time.Sleep(200 * time.Millisecond)
+	if n := looks() - before; n > 2 {
+		t.Errorf("it looked for changes %d times in 0.2 s", n)
+	}
+}

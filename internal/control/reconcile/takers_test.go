@@ -1,0 +1,227 @@
+package reconcile
+
+import (
+	"bytes"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"loxilb/internal/control/compile"
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/lb"
+)
+
+// clockedTakers are takers whose clock a test moves, and who ask for nothing by themselves.
+type clockedTakers struct {
+	*takers
+	t     *testing.T
+	clock time.Time
+	waits []time.Duration
+	log   bytes.Buffer
+	rows  map[netip.AddrPort]uint32
+	s     lb.Service
+}
+
+func newClocked(t *testing.T, line string) *clockedTakers {
+	t.Helper()
+	c := &clockedTakers{t: t, clock: time.Now()}
+	c.takers = newTakers(slog.New(slog.NewTextHandler(&c.log, nil)), nil)
+	c.now = func() time.Time { return c.clock }
+	c.again = func(_ lb.Key, d time.Duration) *time.Timer {
+		c.waits = append(c.waits, d)
+		return time.NewTimer(time.Hour)
+	}
+	c.parse(line)
+	return c
+}
+
+func (c *clockedTakers) parse(line string) {
+	c.t.Helper()
+	s, err := lb.ParseService(line)
+	if err == nil {
+		err = s.Validate()
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.s = s
+}
+
+// want compares the weights, in tenths, with endpoints up as a text says: 1 for each that is.
+func (c *clockedTakers) want(up string, weights ...uint32) {
+	c.t.Helper()
+	w := c.weights(&c.s, func(e lb.Endpoint) bool { return up[e.Addr.As4()[3]-1] == '1' }, func() map[netip.AddrPort]uint32 { return c.rows })
+	table := compile.Weighted(c.s, w, 1, nil)
+	c.rows = map[netip.AddrPort]uint32{}
+	got := make([]uint32, len(weights))
+	for i := range got {
+		got[i] = table.Endpoints[i].Takes
+		c.rows[c.s.Endpoints[i].AddrPort()] = got[i]
+	}
+	if diff := cmp.Diff(weights, got); diff != "" {
+		c.t.Errorf("%s: -want +got:\n%s", up, diff)
+	}
+}
+
+// TestSlowStart: an endpoint that comes back has all of its weight after the time that the service says, in nine steps; a new service, and
+// one whose endpoints come all together, has all of them at once; a restart goes on where it was.
+func TestSlowStart(t *testing.T) {
+	const line = "20.20.20.1:80/tcp select=priority endpoints=10.0.0.1:80:2,10.0.0.2:80 slow-start=9s"
+	c := newClocked(t, line)
+	c.want("11", 20, 10)
+	c.want("01", 0, 10)
+	c.want("11", 2, 10)
+	for n := range uint32(8) {
+		if got := c.waits[len(c.waits)-1]; got != time.Second {
+			t.Errorf("step %d follows after %v", n, got)
+		}
+		c.clock = c.clock.Add(time.Second)
+		c.want("11", 4+2*n, 10)
+	}
+	c.clock = c.clock.Add(time.Second)
+	c.want("11", 20, 10)
+	if n := len(c.waits); n != 9 {
+		t.Errorf("it was applied %d times", n)
+	}
+	c.want("01", 0, 10)
+	c.want("11", 2, 10)
+	c.clock = c.clock.Add(4 * time.Second)
+	c.want("11", 10, 10)
+	c.takers.services = map[lb.Key]*taking{} // another process
+	c.want("11", 10, 10)
+	c.clock = c.clock.Add(time.Second)
+	c.want("11", 12, 10)
+	c.parse(strings.Replace(line, ":80:2,", ":80:4,", 1))
+	c.want("11", 24, 10)
+	c.want("00", 0, 0)
+	c.want("11", 4, 1)
+	c.forget(c.s.Key)
+	c.rows = nil
+	c.want("11", 40, 10)
+}
+
+// TestSlowStartPlaces: what an endpoint has of its share holds in every algorithm but lc, whose rows have it; those of hash move no more than that.
+func TestSlowStartPlaces(t *testing.T) {
+	for _, algorithm := range []string{"rr", "priority", "random", "hash", "persist"} {
+		c := newClocked(t, "20.20.20.1:80/tcp slow-start=9s endpoints=10.0.0.1:80,10.0.0.2:80,10.0.0.3:80 select="+algorithm)
+		weights := func(up string) compile.Weights {
+			return c.weights(&c.s, func(e lb.Endpoint) bool { return up[e.Addr.As4()[3]-1] == '1' }, func() map[netip.AddrPort]uint32 { return nil })
+		}
+		weights("111")
+		down := compile.Weighted(c.s, weights("110"), 1, nil).Slots
+		for _, tenths := range []int{1, 4} {
+			slots := compile.Weighted(c.s, weights("111"), 1, nil).Slots
+			own, moved := 0, 0
+			for i, slot := range slots {
+				if slot == 2 {
+					own++
+				} else if len(down) == len(slots) && down[i] != slot {
+					moved++
+				}
+			}
+			want := len(slots) * tenths / (20 + tenths)
+			if own < want-1 || own > want+1 || moved > len(slots)/25 {
+				t.Errorf("%s: of %d places it has %d with %d tenths of its share, want %d; %d others moved", algorithm, len(slots), own, tenths, want, moved)
+			}
+			c.clock = c.clock.Add(3 * time.Second)
+		}
+	}
+}
+
+// TestSlowBackups: backups go on while all that take over from them come slowly, and what becomes of them is told.
+func TestSlowBackups(t *testing.T) {
+	c := newClocked(t, "20.20.20.1:80/tcp select=priority endpoints=10.0.0.1:80,10.0.0.2:80,10.0.0.3:80@1 slow-start=9s")
+	c.want("111", 10, 10, 0)
+	c.want("011", 0, 10, 0)
+	c.want("001", 0, 0, 1)
+	c.clock = c.clock.Add(9 * time.Second)
+	c.want("001", 0, 0, 10)
+	c.want("101", 1, 0, 10)
+	c.clock = c.clock.Add(5 * time.Second)
+	c.want("111", 6, 1, 10)
+	c.clock = c.clock.Add(4 * time.Second)
+	c.want("111", 10, 5, 0)
+	if n := strings.Count(c.log.String(), "level=WARN"); n != 1 || strings.Count(c.log.String(), "level=INFO") != 1 {
+		t.Errorf("the log says:\n%s", c.log.String())
+	}
+	c.want("000", 0, 0, 0)
+	c.want("001", 0, 0, 1)
+}
+
+// TestBackupsAtOnce: without a slow start, backups are left out at once; a service without them is not remembered.
+func TestBackupsAtOnce(t *testing.T) {
+	c := newClocked(t, "20.20.20.1:80/tcp endpoints=10.0.0.1:80,10.0.0.3:80@1")
+	c.want("101", 1, 0)
+	c.want("001", 0, 1)
+	c.want("101", 1, 0)
+	c.parse("20.20.20.1:80/tcp endpoints=10.0.0.1:80,10.0.0.3:80")
+	c.want("101", 1, 1)
+	if len(c.services) > 0 || len(c.waits) > 0 {
+		t.Errorf("%v, %v are left", c.services, c.waits)
+	}
+}
+
+// TestCombinations: whatever comes and goes, at any pace: endpoints that are down, drained, of weight 0 or standing by take nothing, somebody takes
+// connections whenever anybody could, and within the time of a slow start all that take some have all of their share.
+func TestCombinations(t *testing.T) {
+	const line = "20.20.20.1:80/tcp select=priority endpoints=10.0.0.1:80:2,10.0.0.2:80,10.0.0.3:80:3@1,10.0.0.4:80@2 failover-below=40 slow-start=9s"
+	r := rand.New(rand.NewPCG(1, 2))
+	c := newClocked(t, line)
+	for range 5000 {
+		c.parse(line)
+		up := make([]bool, len(c.s.Endpoints))
+		able := false
+		for i := range up {
+			up[i] = r.IntN(3) > 0
+			if r.IntN(5) == 0 {
+				c.s.Endpoints[i].Weight = 0 // by a user, or by a drain
+			}
+			able = able || up[i] && c.s.Endpoints[i].Weight > 0
+		}
+		if r.IntN(20) == 0 {
+			c.services = map[lb.Key]*taking{} // another process
+		}
+		apply := func() (table bpf.ServiceTable) {
+			w := c.weights(&c.s, func(e lb.Endpoint) bool { return up[e.Addr.As4()[3]-1] }, func() map[netip.AddrPort]uint32 { return c.rows })
+			table = compile.Weighted(c.s, w, 1, nil)
+			c.rows = map[netip.AddrPort]uint32{}
+			for i, e := range c.s.Endpoints {
+				c.rows[e.AddrPort()] = table.Endpoints[i].Takes
+			}
+			return table
+		}
+		table := apply()
+		if able != (len(table.Slots) > 0) {
+			t.Fatalf("%v are up of %v, and the table is %v", up, c.s.Endpoints, table)
+		}
+		for i, e := range table.Endpoints {
+			if e.Takes > 0 && (!up[i] || c.s.Endpoints[i].Weight == 0) {
+				t.Fatalf("endpoint %d takes %d: %v are up of %v", i, e.Takes, up, c.s.Endpoints)
+			}
+		}
+		c.clock = c.clock.Add(time.Duration(r.IntN(4)) * time.Second)
+		if r.IntN(4) > 0 {
+			continue
+		}
+		apply()
+		c.clock = c.clock.Add(9 * time.Second)
+		table = apply()
+		takes := make([]uint32, len(up))
+		for i, e := range c.s.Endpoints {
+			if up[i] {
+				takes[i] = uint32(e.Weight)
+			}
+		}
+		compile.Standby(&c.s, takes, c.s.Level(takes))
+		for i, e := range table.Endpoints {
+			if e.Takes != takes[i]*compile.Tenths {
+				t.Fatalf("endpoint %d takes %d after a while, want %d tenths: %v are up of %v", i, e.Takes, takes[i], up, c.s.Endpoints)
+			}
+		}
+	}
+}

@@ -1,0 +1,237 @@
+package reconcile
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"loxilb/internal/config"
+	"loxilb/internal/kernel/datapath"
+	"loxilb/internal/kernel/netdev"
+)
+
+// XDPHooks is what XDP needs of the data path.
+type XDPHooks interface {
+	SetXDP(datapath.XDPInterface) error
+	ForgetXDP(index int) error
+	DetachXDPOrphans() error
+}
+
+// XDPMode is how the program is attached where it is.
+func XDPMode(c config.XDP) datapath.XDPMode {
+	if c == config.XDPGeneric {
+		return datapath.XDPGeneric
+	}
+	return datapath.XDPNative
+}
+
+// XDPConfig says where the XDP program is wanted.
+type XDPConfig struct {
+	Choice               config.XDP
+	Whitelist, Blacklist *regexp.Regexp                             // as those of Interfaces
+	Features             func() (map[int]netdev.XDPFeatures, error) // of all interfaces; nil: the kernel does not tell
+	HidesTags            func(netdev.Link) bool                     // whether frames arrive without their VLAN tags; nil: all do
+}
+
+// XDP keeps the XDP program attached where it is wanted. Its methods are called by one goroutine.
+type XDP struct {
+	XDPConfig
+	hooks   XDPHooks
+	log     *slog.Logger
+	known   map[int]datapath.XDPInterface // as they are in the data path
+	links   map[int]uint64                // generations of the links that these were
+	refused map[int]string                // where the program is wanted and could not be attached: its name, and why
+	hidden  atomic.Pointer[[]HiddenTags]
+	reports atomic.Pointer[map[string]string]
+	cleaned bool
+}
+
+// NewXDP makes one that has attached nothing yet.
+func NewXDP(h XDPHooks, c XDPConfig, log *slog.Logger) *XDP {
+	x := &XDP{XDPConfig: c, hooks: h, log: log, known: map[int]datapath.XDPInterface{}, links: map[int]uint64{}, refused: map[int]string{}}
+	if x.HidesTags == nil {
+		x.HidesTags = func(netdev.Link) bool { return true }
+	}
+	x.hidden.Store(&[]HiddenTags{})
+	x.reports.Store(&map[string]string{})
+	return x
+}
+
+// Reports returns, by the names of interfaces where the program is wanted, how it is attached
+// (native, generic), or "off: " and why it is not. It is safe for concurrent use.
+func (x *XDP) Reports() map[string]string { return *x.reports.Load() }
+
+// report updates Reports.
+func (x *XDP) report() {
+	out := map[string]string{}
+	for _, i := range x.known {
+		if i.Attach {
+			out[i.Name] = string(XDPMode(x.Choice))
+		}
+	}
+	for _, refused := range x.refused {
+		name, reason, _ := strings.Cut(refused, ": ")
+		out[name] = "off: " + reason
+	}
+	x.reports.Store(&out)
+}
+
+// Sync has the data path's XDP follow the interfaces. The packets of an interface that the program can't be attached to go the way
+// through tc. The error names each of those, unless XDP is only attached where it can be (auto); the next Sync tries again.
+func (x *XDP) Sync(links []netdev.Link) error {
+	features, err := x.Features()
+	if err != nil {
+		return fmt.Errorf("XDP stays as it is, as the kernel does not say what drivers can do: %w", err)
+	}
+	defer x.report()
+	plan := x.plan(links, features)
+	errs := x.forgetReplaced(links)
+	for _, i := range plan {
+		x.set(i, features != nil)
+	}
+	if x.Choice != config.XDPAuto {
+		for _, index := range slices.Sorted(maps.Keys(x.refused)) {
+			errs = append(errs, errors.New("XDP is not attached to "+x.refused[index]+"; its packets take the way through tc alone"))
+		}
+	}
+	for index := range x.known {
+		if _, ok := plan[index]; !ok {
+			errs = append(errs, x.forget(index))
+		}
+	}
+	if !x.cleaned {
+		if err := x.hooks.DetachXDPOrphans(); err != nil {
+			return errors.Join(append(errs, fmt.Errorf("detach XDP where it is not wanted any more: %w", err))...)
+		}
+		x.cleaned = true
+	}
+	return errors.Join(errs...)
+}
+
+// forgetReplaced forgets what was known of links that are gone, where another one has the index now.
+func (x *XDP) forgetReplaced(links []netdev.Link) (errs []error) {
+	present := make(map[int]uint64, len(links))
+	for _, l := range links {
+		if _, known := x.known[l.Index]; known && x.links[l.Index] != l.Generation {
+			errs = append(errs, x.forget(l.Index))
+		}
+		present[l.Index] = l.Generation
+	}
+	x.links = present
+	maps.DeleteFunc(x.refused, func(index int, _ string) bool { _, still := present[index]; return !still })
+	return errs
+}
+
+// plan says what is wanted of each interface; nothing at all if XDP is wanted nowhere.
+func (x *XDP) plan(links []netdev.Link, features map[int]netdev.XDPFeatures) map[int]datapath.XDPInterface {
+	plan := map[int]datapath.XDPInterface{}
+	wanted := false
+	chosen := map[int]bool{}
+	for _, l := range netdev.Select(links, x.Whitelist, x.Blacklist) {
+		chosen[l.Index] = true
+	}
+	tagged := tagged(links)
+	hidden := []HiddenTags{}
+	defer func() { x.hidden.Store(&hidden) }()
+	for _, l := range links {
+		if !l.Ethernet() || len(l.MAC) != 6 || l.Loopback() {
+			continue
+		}
+		i := datapath.XDPInterface{Index: l.Index, Name: l.Name, MAC: [6]byte(l.MAC)}
+		i.Attach = chosen[l.Index] && x.attach(l, features[l.Index])
+		if !i.Attach {
+			delete(x.refused, l.Index)
+		}
+		if i.Attach {
+			hides := x.Choice != config.XDPGeneric && x.HidesTags(l)
+			if err := x.refuseTags(l, hides, tagged[l.Index]); err != nil {
+				x.refuse(i, err)
+				i.Attach = false
+			}
+			if hides && l.Kind != "veth" { // about which nothing can be done
+				hidden = append(hidden, HiddenTags{l.Name, i.Attach})
+			}
+		}
+		i.Target = x.target(l, i.Attach, features)
+		wanted = wanted || i.Attach
+		plan[l.Index] = i
+	}
+	if !wanted {
+		return nil
+	}
+	return plan
+}
+
+// attach says whether the program is wanted at a chosen interface.
+func (x *XDP) attach(l netdev.Link, can netdev.XDPFeatures) bool {
+	const all = netdev.XDPBasic | netdev.XDPRedirect | netdev.XDPTransmit
+	switch x.Choice {
+	case config.XDPNative, config.XDPGeneric:
+		return true
+	case config.XDPAuto:
+		return (l.Bus == "pci" || l.Bus == "platform") && can&all == all
+	}
+	return false
+}
+
+// target says whether an interface sends frames that are redirected to it. Where the kernel does not tell, a driver that runs
+// programs is taken to do so, but for that of veth, which drops them in silence unless its other end is prepared.
+func (x *XDP) target(l netdev.Link, attached bool, features map[int]netdev.XDPFeatures) bool {
+	switch {
+	case x.Choice == config.XDPGeneric:
+		return true
+	case features == nil:
+		return attached && l.Kind != "veth"
+	}
+	return features[l.Index]&netdev.XDPTransmit != 0
+}
+
+// set brings an interface into the data path; without the program if that can't be attached. known says that the kernel
+// tells what drivers can do.
+func (x *XDP) set(i datapath.XDPInterface, known bool) {
+	old := x.known[i.Index]
+	if old == i {
+		return
+	}
+	err := x.hooks.SetXDP(i)
+	if err != nil {
+		x.refuse(i, err)
+		i.Attach, i.Target = false, i.Target && known
+		if old == i || x.hooks.SetXDP(i) != nil {
+			return
+		}
+	} else if i.Attach {
+		delete(x.refused, i.Index)
+	}
+	x.known[i.Index] = i
+	switch {
+	case i.Attach && !old.Attach:
+		x.log.Info("XDP attached", "interface", i.Name, "mode", XDPMode(x.Choice))
+	case !i.Attach && old.Attach:
+		x.log.Info("XDP detached", "interface", i.Name)
+	}
+}
+
+// refuse notes why the program is not attached. What auto tries is no promise: it is logged, once. What was asked for is the error of
+// Sync.
+func (x *XDP) refuse(i datapath.XDPInterface, err error) {
+	reason := i.Name + ": " + err.Error()
+	if x.Choice == config.XDPAuto && x.refused[i.Index] != reason {
+		x.log.Info("XDP not attached: packets that arrive there take the way through tc alone", "interface", i.Name, "error", err)
+	}
+	x.refused[i.Index] = reason
+}
+
+func (x *XDP) forget(index int) error {
+	if err := x.hooks.ForgetXDP(index); err != nil {
+		return fmt.Errorf("detach XDP from interface %d: %w", index, err)
+	}
+	delete(x.known, index)
+	delete(x.refused, index)
+	return nil
+}

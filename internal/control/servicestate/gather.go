@@ -1,0 +1,65 @@
+package servicestate
+
+import (
+	"net/netip"
+
+	"loxilb/internal/control/status"
+	"loxilb/internal/lb"
+)
+
+// Health reports what is known of an endpoint of a service.
+type Health interface {
+	EndpointVerdict(s *lb.Service, e lb.Endpoint) lb.Verdict
+}
+
+// Drains finds out which endpoints are ordered to drain.
+type Drains map[netip.AddrPort]bool // by address without a port, and by address and port
+
+// DrainsOf indexes drain orders.
+func DrainsOf(all func(yield func(lb.Drain) bool)) Drains {
+	d := Drains{}
+	for order := range all {
+		d[netip.AddrPortFrom(order.Addr, order.Port)] = true
+	}
+	return d
+}
+
+// Has reports whether an endpoint is ordered to drain.
+func (d Drains) Has(at netip.AddrPort) bool {
+	return len(d) > 0 && (d[at] || d[netip.AddrPortFrom(at.Addr(), 0)])
+}
+
+// Gather collects what the states of a service's endpoints are computed from. stats may have fewer
+// endpoints than the service: the store can be ahead of the data path.
+func Gather(s *lb.Service, stats *lb.ServiceStats, drains Drains, h Health) []Endpoint {
+	out := make([]Endpoint, len(s.Endpoints))
+	for i, e := range s.Endpoints {
+		out[i] = Endpoint{Verdict: h.EndpointVerdict(s, e), Weight: e.Weight, Drained: drains.Has(e.AddrPort()), Backup: e.Backup > 0}
+		if i < len(stats.Endpoints) {
+			out[i].Takes, out[i].Open = stats.Endpoints[i].Takes, stats.Endpoints[i].Active
+		}
+	}
+	return out
+}
+
+// At computes the state of one endpoint of a service.
+func At(s *lb.Service, i int, stats *lb.ServiceStats, drains Drains, h Health) State {
+	one := *s
+	one.Endpoints = s.Endpoints[i : i+1]
+	counted := lb.ServiceStats{}
+	if i < len(stats.Endpoints) {
+		counted.Endpoints = stats.Endpoints[i : i+1]
+	}
+	return Gather(&one, &counted, drains, h)[0].State()
+}
+
+// SyncOf is how far the data path has a service with this status.
+func SyncOf(s status.Status) Sync {
+	switch s.State() {
+	case status.Applied:
+		return Applied
+	case status.Failed:
+		return Refused
+	}
+	return NotYet
+}

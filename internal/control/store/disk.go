@@ -1,0 +1,255 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/host/filelock"
+)
+
+// The state directory:
+//
+//	snapshot.jsonl            all objects at some revision N; replaced as a whole
+//	journal-<revision>.jsonl  the commits that follow that revision, appended one by one
+//	*.damaged-<time>          what was found damaged, for a human; never read again
+//
+// The state is the snapshot and, on top of it, the commits past N of the journals in order of their revisions.
+// Mostly there is one journal. A second one is begun when the first has grown; then the snapshot is written in
+// the background, and the first journal removed after that. A crash leaves a readable state at any point.
+const (
+	snapshotName  = "snapshot.jsonl"
+	journalPrefix = "journal-"
+	fileSuffix    = ".jsonl"
+	tempSuffix    = ".tmp"
+
+	// minJournal is the size up to which a journal grows at least. Past it, a journal as large as the snapshot is
+	// time for a new one: so a commit costs, in the long run, twice its own bytes.
+	minJournal = 1 << 20
+)
+
+// disk is an open state directory. The store's writing lock guards it.
+type disk struct {
+	files   fileSystem
+	layout  *layout
+	log     *slog.Logger
+	path    string
+	dir     directory // locked; synced after renames
+	journal file
+	version int     // of the journal
+	size    int64   // of the journal's good part
+	limit   int64   // of size: past it a new journal is due
+	untidy  *loader // what Open has read and could not tidy; then there is no journal
+	broken  bool    // the journal may not be appended to: it has what nobody knows, or another may follow it already
+
+	background sync.WaitGroup // the snapshot being written, at most one
+	busy       chan struct{}  // holds one token while it is
+}
+
+// lockDir opens and locks a directory, making it if needed.
+func lockDir(files fileSystem, path string) (directory, error) {
+	if err := makeDir(files, path); err != nil {
+		return nil, fmt.Errorf("make the state directory: %w", err)
+	}
+	dir, err := files.OpenDir(path)
+	if err != nil {
+		return nil, fmt.Errorf("open the state directory: %w", err)
+	}
+	if err := dir.Lock(); err != nil {
+		dir.Close()
+		if held := (*filelock.HeldError)(nil); errors.As(err, &held) {
+			return nil, fmt.Errorf("state directory %s %w (%s): stop that one, or give this one another directory", path, ErrInUse, held.Holder())
+		}
+		return nil, fmt.Errorf("lock the state directory %s: %w", path, err)
+	}
+	return dir, nil
+}
+
+// makeDir makes a directory and those above it, if they are missing, and returns when their names are on disk: a
+// commit must not be lost with the directory that holds it.
+func makeDir(files fileSystem, path string) error {
+	path = filepath.Clean(path)
+	above := filepath.Dir(path)
+	info, err := files.Stat(path)
+	switch {
+	case err == nil && !info.IsDir():
+		return &fs.PathError{Op: "mkdir", Path: path, Err: unix.ENOTDIR}
+	case above == path:
+		return err
+	}
+	made := err != nil
+	if err := makeDir(files, above); err != nil {
+		return err
+	}
+	if made {
+		if err := files.Mkdir(path); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	// What is there may have been made by a start that did not get here. But one that cannot be synced, as it belongs to
+	// others, is as a rule older than that.
+	if err := syncDir(files, above); made {
+		return err
+	}
+	return nil
+}
+
+func journalName(revision uint64) string {
+	return fmt.Sprintf("%s%020d%s", journalPrefix, revision, fileSuffix)
+}
+
+// append writes commits that follow revision, and returns when they are on disk. After a failure the disk
+// holds none of them, or is found broken and gets a new journal by the next append: a journal is read only up to
+// the revision at which the next one begins, so what a failed write has left there does no harm.
+func (d *disk) append(revision uint64, commits []*commitRecord) error {
+	if d.untidy != nil {
+		if err := d.tidy(d.untidy); err != nil {
+			return err
+		}
+		d.untidy = nil
+	}
+	version, size := bareVersion, 0
+	for _, c := range commits {
+		version = max(version, c.version(d.layout))
+		size += c.size()
+	}
+	if d.broken || version > d.version {
+		if err := d.newJournal(revision, max(version, d.version)); err != nil {
+			return err
+		}
+	}
+	lines := make([]byte, 0, size)
+	for _, c := range commits {
+		lines = c.appendTo(lines, d.version)
+	}
+	_, err := d.journal.WriteAt(lines, d.size)
+	if err == nil {
+		err = d.journal.Datasync()
+	}
+	if err != nil {
+		// After a failed fdatasync nobody knows which pages are on disk: never append to that file again. Cutting
+		// it only serves a restart that comes before the next commit, so it may fail too.
+		d.broken = true
+		if d.journal.Truncate(d.size) == nil {
+			_ = d.journal.Sync()
+		}
+		return fmt.Errorf("append to the journal: %w", err)
+	}
+	d.size += int64(len(lines))
+	return nil
+}
+
+// newJournal begins the journal that follows revision, and forgets the one before. When it fails, the one before goes on
+// only if the new one has surely not appeared: a start would drop what went into the one before after that. If it may have,
+// the next append begins it again, or refuses.
+func (d *disk) newJournal(revision uint64, version int) error {
+	header, err := encodeLine(headerRecord{File: "journal", Version: version, Revision: revision})
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(d.path, journalName(revision))
+	if err := d.writeTemp(path, func(f file) error { _, err := f.Write(header); return err }); err != nil {
+		return err
+	}
+	d.broken = true
+	if err := d.putInPlace(path); err != nil {
+		return err
+	}
+	f, err := d.files.Open(path)
+	if err != nil {
+		return err
+	}
+	if d.journal != nil {
+		d.journal.Close() // its content is synced, or given up
+	}
+	d.journal, d.version, d.size, d.broken = f, version, int64(len(header)), false
+	return nil
+}
+
+// replaceFile makes a file of the directory appear with all of its content, or not at all.
+func (d *disk) replaceFile(name string, write func(file) error) error {
+	path := filepath.Join(d.path, name)
+	if err := d.writeTemp(path, write); err != nil {
+		return err
+	}
+	return d.putInPlace(path)
+}
+
+// writeTemp writes the file that putInPlace then gives its name.
+func (d *disk) writeTemp(path string, write func(file) error) error {
+	f, err := d.files.Create(path + tempSuffix)
+	if err != nil {
+		return err
+	}
+	err = write(f)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return errors.Join(err, d.files.Remove(path+tempSuffix))
+	}
+	return nil
+}
+
+// putInPlace renames what writeTemp has written. When it fails, the file may be in place or not.
+func (d *disk) putInPlace(path string) error {
+	if err := d.files.Rename(path+tempSuffix, path); err != nil {
+		_ = d.files.Remove(path + tempSuffix) // it is not there if the rename did happen
+		return err
+	}
+	return d.dir.Sync()
+}
+
+// journals lists the revisions that the directory's journals follow, in order.
+func (d *disk) journals() ([]uint64, error) {
+	names, err := d.names(journalPrefix, fileSuffix)
+	var revisions []uint64
+	for _, name := range names {
+		digits := strings.TrimSuffix(strings.TrimPrefix(name, journalPrefix), fileSuffix)
+		revision, err := strconv.ParseUint(digits, 10, 64)
+		if err == nil && name == journalName(revision) {
+			revisions = append(revisions, revision)
+		}
+	}
+	return revisions, err
+}
+
+// removeJournals removes those that drop tells.
+func (d *disk) removeJournals(drop func(revision uint64) bool) error {
+	revisions, err := d.journals()
+	for _, revision := range revisions {
+		if drop(revision) {
+			err = errors.Join(err, d.files.Remove(filepath.Join(d.path, journalName(revision))))
+		}
+	}
+	return err
+}
+
+// names lists the directory's names with a prefix and a suffix, in order.
+func (d *disk) names(prefix, suffix string) ([]string, error) {
+	entries, err := d.files.ReadDir(d.path)
+	var names []string
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), prefix) && strings.HasSuffix(e.Name(), suffix) {
+			names = append(names, e.Name())
+		}
+	}
+	return names, err
+}
+
+// close waits for the background.
+func (d *disk) close() error {
+	d.background.Wait()
+	err := d.dir.Unlock()
+	if d.journal != nil {
+		err = errors.Join(err, d.journal.Close())
+	}
+	return errors.Join(err, d.dir.Close())
+}

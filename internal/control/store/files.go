@@ -1,0 +1,165 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/host/filelock"
+)
+
+// fileSystem is all that the store does to a disk, so that tests can let each of it fail. Paths are whole.
+type fileSystem interface {
+	Stat(path string) (fs.FileInfo, error)
+	Mkdir(path string) error
+	OpenDir(path string) (directory, error)
+	ReadDir(path string) ([]fs.DirEntry, error)
+	ReadFile(path string) ([]byte, error)
+	Create(path string) (file, error) // for writing, empty
+	Open(path string) (file, error)   // for writing
+	Rename(from, to string) error
+	Link(from, to string) error
+	Remove(path string) error
+}
+
+type file interface {
+	io.WriteCloser
+	io.WriterAt
+	Truncate(size int64) error
+	Sync() error
+	Datasync() error
+}
+
+type directory interface {
+	Sync() error
+	Lock() error // fails at once with a *filelock.HeldError while another process has it
+	Unlock() error
+	Close() error
+}
+
+// osFiles is the machine's.
+type osFiles struct{}
+
+func (osFiles) Stat(path string) (fs.FileInfo, error)      { return os.Stat(path) }
+func (osFiles) Mkdir(path string) error                    { return os.Mkdir(path, 0o700) }
+func (osFiles) ReadDir(path string) ([]fs.DirEntry, error) { return os.ReadDir(path) }
+func (osFiles) ReadFile(path string) ([]byte, error)       { return os.ReadFile(path) }
+func (osFiles) Rename(from, to string) error               { return os.Rename(from, to) }
+func (osFiles) Link(from, to string) error                 { return os.Link(from, to) }
+func (osFiles) Remove(path string) error                   { return os.Remove(path) }
+
+func (osFiles) OpenDir(path string) (directory, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	return &osDirectory{File: f}, nil
+}
+
+func (osFiles) Create(path string) (file, error) {
+	return openFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
+}
+func (osFiles) Open(path string) (file, error) { return openFile(path, os.O_WRONLY) }
+
+func openFile(path string, flags int) (file, error) {
+	f, err := os.OpenFile(path, flags, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return osFile{f}, nil
+}
+
+type osFile struct{ *os.File }
+
+// Datasync fails for a file that was deleted meanwhile: what is in it is gone with the process.
+func (f osFile) Datasync() error {
+	if err := unix.Fdatasync(int(f.Fd())); err != nil {
+		return err
+	}
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &stat); err != nil {
+		return err
+	}
+	if stat.Nlink == 0 {
+		return fmt.Errorf("%s was deleted: %w", f.Name(), fs.ErrNotExist)
+	}
+	return nil
+}
+
+type osDirectory struct {
+	*os.File
+	inside *os.File // locked, too: a file in a directory that others can lock; nil: none
+}
+
+// lockName is the file to lock in a directory that others can lock, such as /etc.
+const lockName = "loxilb.lock"
+
+// Lock locks the directory, or a file in it if the directory is not loxilb's alone. Where that file is
+// once, it counts even when the directory has been closed to others since.
+func (d *osDirectory) Lock() error {
+	err := filelock.TryDir(d.File, ownNames)
+	path := filepath.Join(d.Name(), lockName)
+	if shared := (*filelock.SharedError)(nil); err != nil && !errors.As(err, &shared) {
+		return err
+	}
+	if _, missing := os.Lstat(path); missing != nil && err == nil {
+		return nil
+	}
+	if d.inside, err = filelock.Open(path); err != nil {
+		return err
+	}
+	return filelock.Try(d.inside)
+}
+
+// ownNames reports whether a directory holds files of the daemon and none of others. An empty directory
+// might be anybody's.
+func ownNames(names []string) bool {
+	own := func(name string) bool {
+		for _, begin := range []string{
+			journalPrefix, "snapshot.", pastName, lockName, unreadName, // the store's
+			"users.json", "audit.jsonl", "kernel-objects", "records", // beside them
+		} {
+			if strings.HasPrefix(name, begin) {
+				return true
+			}
+		}
+		return false
+	}
+	return len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool { return !own(name) })
+}
+
+// The kernel drops the lock when the process ends, however it ends. Closing alone would not drop it while a child
+// process, forked and not yet in exec, has a copy of the descriptor.
+
+// Unlock drops the locks.
+func (d *osDirectory) Unlock() error {
+	err := unix.Flock(int(d.Fd()), unix.LOCK_UN)
+	if d.inside != nil {
+		err = errors.Join(err, unix.Flock(int(d.inside.Fd()), unix.LOCK_UN))
+	}
+	return err
+}
+
+// Close closes what is open.
+func (d *osDirectory) Close() error {
+	err := d.File.Close()
+	if d.inside != nil {
+		err = errors.Join(err, d.inside.Close())
+	}
+	return err
+}
+
+func syncDir(files fileSystem, path string) error {
+	dir, err := files.OpenDir(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}

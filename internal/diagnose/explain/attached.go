@@ -1,0 +1,118 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"loxilb/internal/control/compile"
+	"loxilb/internal/kernel/datapath/dryrun"
+	"loxilb/internal/lb"
+)
+
+// place is something that policers and mirrors are attached to, and of which the packet is.
+type place struct {
+	what  string
+	to    lb.AttachTo
+	names []string // the first that has one counts
+	back  bool     // the packet is an answer
+}
+
+// noteAttached names the policers and mirrors that the packet meets.
+func (i *inquiry) noteAttached(r *dryrun.Result, s *lb.Service) {
+	var policers, mirrors []string
+	for _, p := range i.places(r, s) {
+		if name, there := p.of(func(name string) (string, bool) {
+			o, there := i.Desired.Policers.At(i.now, p.to, name, p.back)
+			return o.Name, there
+		}); there {
+			policers = append(policers, name)
+		}
+		if name, there := p.of(func(name string) (string, bool) {
+			o, there := i.Desired.Mirrors.At(i.now, p.to, name, p.back)
+			if o.OneOf > 1 {
+				return fmt.Sprintf("%s, one of %d packets", o.Name, o.OneOf), there
+			}
+			return o.Name, there
+		}); there {
+			mirrors = append(mirrors, name)
+		}
+	}
+	i.notePolicers(r, policers)
+	if len(mirrors) > 0 {
+		i.answer.add("mirror", OK, "gets a copy: %s", strings.Join(mirrors, "; "))
+	}
+}
+
+func (i *inquiry) notePolicers(r *dryrun.Result, policers []string) {
+	switch {
+	case len(policers) == 0:
+	case r.Reason == "policed":
+		i.answer.add("police", Failed, "over the rate of %s", strings.Join(policers, ", or "))
+	default:
+		i.answer.add("police", OK, "within the rate now of %s", strings.Join(policers, " and "))
+	}
+}
+
+// of names the one that a place has, and by what.
+func (p place) of(find func(name string) (string, bool)) (string, bool) {
+	for _, name := range p.names {
+		if found, there := find(name); there {
+			return fmt.Sprintf("%s (of %s)", found, p.what), true
+		}
+	}
+	return "", false
+}
+
+// places are those of the packet, in the order in which the program asks about them (bpf/limit/attached.h).
+func (i *inquiry) places(r *dryrun.Result, s *lb.Service) []place {
+	list := []place{{what: "interface " + i.in.Name, to: lb.AttachPort, names: []string{i.in.Name}}}
+	back := r.Entry != nil && r.Entry.Reply
+	if r.Entry != nil && r.Entry.Attached {
+		client := i.From.Addr()
+		if back {
+			client = r.Entry.Target.Addr()
+		}
+		if prefix, there := i.prefixOf(client); there {
+			list = append(list, place{"client " + prefix, lb.AttachSource, []string{prefix}, back})
+		}
+		if s != nil {
+			list = append(list, place{"service " + s.Key.String(), lb.AttachService, []string{s.Key.String(), s.Name}, back})
+		}
+	}
+	if rule, there := i.ruleOf(r); there {
+		list = append(list, place{fmt.Sprintf("rule %q", rule), lb.AttachRule, []string{rule}, back})
+	}
+	return list
+}
+
+// prefixOf is the longest prefix of a client's address that has anything: it alone counts.
+func (i *inquiry) prefixOf(client netip.Addr) (string, bool) {
+	for bits := client.BitLen(); bits >= 0; bits-- {
+		name := netip.PrefixFrom(client, bits).Masked().String()
+		for _, back := range []bool{false, true} {
+			_, policed := i.Desired.Policers.At(i.now, lb.AttachSource, name, back)
+			if _, mirrored := i.Desired.Mirrors.At(i.now, lb.AttachSource, name, back); policed || mirrored {
+				return name, true
+			}
+		}
+	}
+	return "", false
+}
+
+// ruleOf is the key of the rule that has decided about the packet, or its connection, if what it has attached sees the packet.
+func (i *inquiry) ruleOf(r *dryrun.Result) (key string, there bool) {
+	id, decided := r.Rule, r.HasRule && (r.Does == dryrun.Passes || r.Does == dryrun.Redirects || r.Reason == "rule")
+	if r.Entry != nil && r.Entry.Attached && r.Way != nil {
+		id, decided = r.Way.Rule, r.Way.HasRule
+	}
+	if !decided {
+		return "", false
+	}
+	for rule := range i.Desired.Rules.All(i.now) {
+		if compile.RuleIdentity(&rule) == id {
+			return rule.Key(), true
+		}
+	}
+	return "", false
+}

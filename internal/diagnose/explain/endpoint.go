@@ -1,0 +1,229 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"loxilb/internal/diagnose/rates"
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/dryrun"
+	"loxilb/internal/lb"
+)
+
+// scanned is up to how many slots lc looks at all of them: SELECT_SCAN of bpf/service/select.h.
+const scanned = 64
+
+// noteEndpoint says which endpoint gets the packet, by what, and which others take none.
+func (i *inquiry) noteEndpoint(r *dryrun.Result, s *lb.Service) {
+	a, o := &i.answer, r.Opening
+	if r.Entry != nil {
+		a.Endpoint = r.Entry.Endpoint
+	}
+	if o == nil {
+		if r.Entry != nil && !r.Entry.Reply {
+			a.add("endpoint", OK, "%s, which the connection has had from its beginning%s", r.Entry.Endpoint, i.ifIdle(s, r.Entry.Endpoint))
+		}
+		return
+	}
+	takers, idle := i.takers(s)
+	states, _ := i.states(s)
+	switch {
+	case o.Outwards:
+		return
+	case !o.Chosen:
+		if r.Reason == "no-endpoint" || o.Slots == 0 {
+			a.add("endpoint", Failed, "none takes new connections%s", listed(idle))
+		}
+		return
+	case r.Entry == nil:
+		a.Endpoint = o.Endpoint
+	}
+	at := o.Endpoint
+	if r.Entry != nil {
+		at = r.Entry.Endpoint
+	}
+	a.add("endpoint", OK, "%s, one of %d that take connections%s: %s (slot %d of %d)%s", at, len(takers), ofAll(len(takers)+len(idle)), i.how(o, at), o.Place+1, o.Slots, takenNote(o, at))
+	for n, e := range s.Endpoints {
+		if e.AddrPort() == at && isDown(states.Endpoints[n]) {
+			a.add("endpoint", Warning, "%s is %s, and takes connections all the same: %s", at, states.Endpoints[n], i.evidence(e, lb.HealthDown))
+		}
+	}
+	for _, why := range idle {
+		a.add("endpoint", Warning, "%s", why)
+	}
+	i.noteLimits(s)
+}
+
+func ofAll(n int) string { return fmt.Sprintf(", of %d", n) }
+
+func listed(why []string) string {
+	if len(why) == 0 {
+		return ": the service has none"
+	}
+	return ": " + strings.Join(why, "; ")
+}
+
+// takenNote is about an endpoint that was tried in vain.
+func takenNote(o *dryrun.Opening, at netip.AddrPort) string {
+	if o.Endpoint == at {
+		return ""
+	}
+	return fmt.Sprintf("; %s was tried, and has a connection with this client address and port already", o.Endpoint)
+}
+
+// how says by what the endpoint was chosen.
+func (i *inquiry) how(o *dryrun.Opening, at netip.AddrPort) string {
+	switch o.Algorithm {
+	case bpf.TcAlgorithmALGORITHM_HASH:
+		return "by the hash of addresses and ports, as long as the endpoints stay"
+	case bpf.TcAlgorithmALGORITHM_PERSIST:
+		if o.Held {
+			return "the client's last connection went there"
+		}
+		return "by the hash of the client's address, as it is new"
+	case bpf.TcAlgorithmALGORITHM_LC:
+		if o.Slots > scanned {
+			return "the less loaded of two that are drawn at random: another time it is another one"
+		}
+		return "it has the fewest connections for its weight now"
+	case bpf.TcAlgorithmALGORITHM_RANDOM:
+		return "drawn at random: another time it is another one"
+	case bpf.TcAlgorithmALGORITHM_PRIORITY:
+		return "by weighted round robin, the next is " + at.String()
+	}
+	return "by round robin, the next is " + at.String()
+}
+
+// evidence is what a probe has seen.
+func (i *inquiry) evidence(e lb.Endpoint, state lb.HealthState) (text string) {
+	if text = "it is " + state.String(); state == lb.HealthUnknown {
+		text = "no probe has been answered yet"
+	}
+	i.Health.EndpointsNamed([]string{e.Addr.String()}, func(h *lb.EndpointHealth) bool {
+		if h.Addr != e.Addr || h.Probe.Port != 0 && h.Probe.Port != e.Port || h.State == lb.HealthUp {
+			return true
+		}
+		switch {
+		case h.Red:
+			text = "it was taken out (loxicmd get endpoint): its state is red"
+		case h.Evidence != "":
+			text = fmt.Sprintf("it is %s: %s", h.State, h.Evidence)
+		}
+		return false
+	})
+	return text
+}
+
+// ifIdle is a note about an endpoint that has the connection, and takes no new one.
+func (i *inquiry) ifIdle(s *lb.Service, at netip.AddrPort) string {
+	states, endpoints := i.states(s)
+	for n, e := range s.Endpoints {
+		switch {
+		case e.AddrPort() != at:
+			continue
+		case !endpoints[n].Takes:
+			return "; it takes no new ones: " + i.whyIdle(s, n, states.Endpoints[n])
+		}
+		return ""
+	}
+	return "; the service no longer has it"
+}
+
+// noteLimits says how near the service is to what it may have.
+func (i *inquiry) noteLimits(s *lb.Service) {
+	if !s.Limited() {
+		return
+	}
+	var of []string
+	for _, l := range []struct {
+		n    uint32
+		what string
+	}{{s.MaxRate, "new connections a second"}, {s.MaxConnections, "open connections"}, {s.ClientRate, "new connections a second of a client"}, {s.ClientConnections, "open connections of a client"}} {
+		if l.n > 0 {
+			of = append(of, fmt.Sprintf("%d %s", l.n, l.what))
+		}
+	}
+	i.answer.add("limit", OK, "within its limits now: at most %s", strings.Join(of, ", "))
+}
+
+// isEndpoint tells whether any service has an endpoint at an address, and a port if there is one.
+func (i *inquiry) isEndpoint(at netip.AddrPort) bool {
+	for s := range i.services.All() {
+		for _, e := range s.Endpoints {
+			if isAt(&e, at) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func isAt(e *lb.Endpoint, at netip.AddrPort) bool {
+	return e.Addr == at.Addr() && (at.Port() == 0 || at.Port() == e.Port || at.Port() > e.Port && at.Port() <= e.PortMax)
+}
+
+// noteAnswers says what has become of handshakes with the endpoint, by which a way back that does not lead here shows.
+func (i *inquiry) noteAnswers(r *dryrun.Result, s *lb.Service) {
+	if s.Protocol != lb.TCP || s.Mode == lb.ModeDSR {
+		return
+	}
+	stats, known := i.DataPath.ServiceStats(s.Key)
+	for n, e := range s.Endpoints {
+		if !known || n >= len(stats.Endpoints) || !isAt(&e, r.Entry.Endpoint) {
+			continue
+		}
+		h := &stats.Endpoints[n].Handshakes
+		answered := h.AllAnswered()
+		if h.Opened == 0 {
+			i.answer.add("answers", OK, "no connection has been opened to %s so far", e.AddrPort())
+			return
+		}
+		lost := int64(h.Opened) - int64(answered) - int64(h.Refused) - int64(h.Unreachable)
+		text := fmt.Sprintf("of %s to %s so far %d were answered, %d refused by a RST, %d reported as undeliverable", plural(int(h.Opened), "SYN"), e.AddrPort(), answered, h.Refused, h.Unreachable)
+		if lost > 0 {
+			text += fmt.Sprintf(", and %d not answered at all", lost)
+		}
+		few := h.Opened / 10
+		bad := h.Refused > few || h.Unreachable > few || lost > 2 && uint64(lost) > few
+		unheard, lately := i.Health.IsUnheard(e.AddrPort()), i.lately(s, n)
+		switch {
+		case unheard, lately.Failed >= enough, bad && lately.Made < enough:
+			i.answer.add("answers", Warning, "%s: %s", text, i.suspect(r, s, e, h, lost, unheard))
+		case bad:
+			i.answer.add("answers", OK, "%s; of the last %d none failed", text, lately.Made)
+		default:
+			i.answer.add("answers", OK, "%s", text)
+		}
+		return
+	}
+}
+
+// enough is how many handshakes in a row tell more than all before.
+const enough = 3
+
+// lately is how handshakes with the n-th endpoint go.
+func (i *inquiry) lately(s *lb.Service, n int) rates.Lately {
+	return i.Loads.Endpoints(s.Key, len(s.Endpoints))[n].Lately
+}
+
+// suspect says what unanswered handshakes point to. What happens at the endpoint cannot be seen from here.
+func (i *inquiry) suspect(r *dryrun.Result, s *lb.Service, e lb.Endpoint, h *lb.Handshakes, lost int64, unheard bool) string {
+	switch {
+	case unheard:
+		return i.elsewhere("yet connections of this machine are answered, and lately none of any client")
+	case h.Refused > uint64(max(lost, 0)):
+		return fmt.Sprintf("nothing listens at port %d there, or a firewall rejects it", e.Port)
+	case h.Unreachable > uint64(max(lost, 0)):
+		return "a router before the endpoint, or its firewall, sends ICMP errors: tcpdump icmp shows whose"
+	}
+	if i.Health.EndpointVerdict(s, e).Probe == lb.HealthUp && !r.Entry.SourceIsOurs {
+		return i.elsewhere("yet probes from this machine's own address are answered")
+	}
+	return "the endpoint is stopped, a firewall drops them, or its answers do not come back through this machine; which, only the endpoint can tell (tcpdump there)"
+}
+
+// elsewhere says where answers are to clients, if the endpoint answers this machine.
+func (i *inquiry) elsewhere(yet string) string {
+	return fmt.Sprintf("%s, so the endpoint's answers to %s do not come back through this machine (its route to clients must lead here; --mode fullnat or onearm needs none), or its firewall refuses clients' addresses", yet, i.From.Addr())
+}

@@ -1,0 +1,98 @@
+// Package explain says what becomes of a packet, and why: what the data path's own program would do with it now (datapath/dryrun), in the words
+// of those who configured it, and beside that what is known of endpoints, next hops and health.
+package explain
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/servicestate"
+	"loxilb/internal/diagnose/rates"
+	"loxilb/internal/kernel/datapath/attach"
+	"loxilb/internal/kernel/datapath/connections"
+	"loxilb/internal/kernel/datapath/dryrun"
+	"loxilb/internal/kernel/datapath/xdp"
+	"loxilb/internal/kernel/netdev"
+	"loxilb/internal/lb"
+)
+
+// DataPath is what is asked of the data path.
+type DataPath interface {
+	DryRun() *dryrun.Runner
+	Lookup(protocol lb.Protocol, from, to netip.AddrPort) (*connections.Tracked, error)
+	ServiceStats(key lb.Key) (lb.ServiceStats, bool)
+	Interfaces() []attach.Interface // where its programs are
+	XDPInterfaces() (names []string, mode xdp.Mode)
+}
+
+// Health is what is known of endpoints.
+type Health interface {
+	servicestate.Health
+	EndpointsNamed(names []string, yield func(*lb.EndpointHealth) bool)
+	// IsUnheard tells whether an endpoint accepts connections of this machine, and answers no client through it.
+	IsUnheard(at netip.AddrPort) bool
+	// IPsecRefusal is the policy of IPsec that refuses packets to an endpoint of a service, or its answers.
+	IPsecRefusal(s *lb.Service, e lb.Endpoint) (lb.IPsecRefusal, bool)
+}
+
+// Loads is how much endpoints have to do.
+type Loads interface {
+	Endpoints(key lb.Key, endpoints int) []rates.Load
+}
+
+// Network is what is asked of the kernel's network.
+type Network interface {
+	Links() []netdev.Link
+	Lead(ctx context.Context, host netip.Addr) (netdev.Leading, error)
+	ReversePathFilter(link string) int
+}
+
+// Explainer answers questions, one at a time.
+type Explainer struct {
+	Desired      *desired.State
+	DataPath     DataPath
+	Health       Health
+	Network      Network
+	Loads        Loads
+	LocalSockets bool // this machine's own sockets reach VIPs
+	turn, line   chan struct{}
+}
+
+// waiting is how many questions may wait for their turn. An answer takes a millisecond, the first one a third of a second.
+const waiting = 16
+
+// ErrBusy says that too many questions wait.
+var ErrBusy = errors.New("too many questions wait to be explained: ask again in a second")
+
+// New answers by these parts.
+func New(e Explainer) *Explainer {
+	e.turn, e.line = make(chan struct{}, 1), make(chan struct{}, waiting)
+	return &e
+}
+
+// Explain answers a question. *lb.FieldError: it cannot be asked.
+func (x *Explainer) Explain(ctx context.Context, q *Question) (*Answer, error) {
+	if err := q.checkLength(); err != nil {
+		return nil, err
+	}
+	select {
+	case x.line <- struct{}{}:
+		defer func() { <-x.line }()
+	default:
+		return nil, ErrBusy
+	}
+	select {
+	case x.turn <- struct{}{}:
+		defer func() { <-x.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	now := x.Desired.Snapshot()
+	i := &inquiry{Explainer: x, ctx: ctx, now: now, services: x.Desired.Services.At(now), Question: *q}
+	if q.Reverse || i.isEndpoint(q.To) && !i.services.HasVIP(q.To.Addr()) {
+		return i.reach()
+	}
+	return i.packet()
+}

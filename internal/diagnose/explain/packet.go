@@ -1,0 +1,209 @@
+package explain
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/store"
+	"loxilb/internal/kernel/datapath/attach"
+	"loxilb/internal/kernel/datapath/connections"
+	"loxilb/internal/kernel/datapath/dryrun"
+	"loxilb/internal/kernel/netdev"
+	"loxilb/internal/lb"
+	"loxilb/internal/pkt"
+)
+
+// inquiry is a question that is being answered, by one state of what is wanted.
+type inquiry struct {
+	*Explainer
+	Question
+	ctx      context.Context
+	now      *store.Snapshot
+	services desired.ServicesAt
+
+	in      netdev.Link // by which it comes
+	layer3  bool        // that has no link-layer header
+	tracked *connections.Tracked
+	answer  Answer
+}
+
+// packet says what becomes of the packet.
+func (i *inquiry) packet() (*Answer, error) {
+	if err := i.checkPacket(); err != nil {
+		return nil, err
+	}
+	done, err := i.arrive()
+	if done || err != nil {
+		return &i.answer, err
+	}
+	r, err := i.try(netip.AddrPort{})
+	if err != nil {
+		return nil, err
+	}
+	return i.tell(r)
+}
+
+// arrive finds out by which interface the packet comes, and whether loxilb sees it there.
+func (i *inquiry) arrive() (done bool, err error) {
+	if i.Protocol == lb.ICMP && i.From.Port() == 0 {
+		i.From = netip.AddrPortFrom(i.From.Addr(), 1)
+	} else if i.From.Port() == 0 {
+		i.From = netip.AddrPortFrom(i.From.Addr(), anyPort)
+	}
+	if i.Protocol != lb.ICMP && i.To.Port() == 0 {
+		return false, lb.NewFieldError("to", i.To.Addr().String(), "has no port", "IP:PORT")
+	}
+	lead, err := i.Network.Lead(i.ctx, i.From.Addr())
+	if err != nil {
+		return false, fmt.Errorf("look up the route to %s: %w", i.From.Addr(), err)
+	}
+	if i.Interface == "" && lead.Here {
+		i.ownSockets()
+		return true, nil
+	}
+	i.in = lead.Link
+	if i.Interface != "" {
+		links := i.Network.Links()
+		at := slices.IndexFunc(links, func(l netdev.Link) bool { return l.Name == i.Interface })
+		if at < 0 {
+			return false, lb.NewFieldError("interface", i.Interface, "is no interface of this machine", nameList(links))
+		}
+		i.in = links[at]
+	} else if lead.Missing != nil {
+		return false, lb.NewFieldError("from", i.From.Addr().String(), "is reached by no route, so nobody knows by which interface it comes", "interface says it")
+	}
+	i.answer.Question = fmt.Sprintf("%s by %s", i.line(), i.in.Name)
+	return !i.noteArrival(&lead), nil
+}
+
+func nameList(links []netdev.Link) string {
+	names := make([]string, 0, len(links))
+	for _, l := range links {
+		if !l.Loopback() {
+			names = append(names, l.Name)
+		}
+	}
+	slices.Sort(names)
+	if len(names) > 10 {
+		names = append(names[:10], "...")
+	}
+	return strings.Join(names, ", ")
+}
+
+// line is the packet in the words of packet scripts.
+func (i *inquiry) line() string {
+	if i.Protocol == lb.ICMP {
+		return fmt.Sprintf("icmp %s > %s echo", i.From.Addr(), i.To.Addr())
+	}
+	return fmt.Sprintf("%s %s > %s", i.Protocol, i.From, i.To)
+}
+
+// noteArrival says by what the packet comes, and tells whether loxilb sees it there.
+func (i *inquiry) noteArrival(lead *netdev.Leading) bool {
+	attached := i.DataPath.Interfaces()
+	at := slices.IndexFunc(attached, func(a attach.Interface) bool { return a.Index == i.in.Index })
+	why := "as the route to " + i.From.Addr().String() + " leads there"
+	if i.Interface != "" {
+		why = "as asked"
+	}
+	names, mode := i.DataPath.XDPInterfaces()
+	switch {
+	case at < 0:
+		i.answer.add("interface", Failed, "comes by %s, %s; loxilb is not attached there (--whitelist and --blacklist choose interfaces)", i.in.Name, why)
+		i.answer.end(Kernel, "left to the kernel: loxilb is not attached to %s", i.in.Name)
+		return false
+	case slices.Contains(names, i.in.Name):
+		i.answer.add("interface", OK, "comes by %s, %s; XDP (%s) is in front of tc there, and does for established connections, and against floods, what tc would do", i.in.Name, why, mode)
+	default:
+		i.answer.add("interface", OK, "comes by %s, %s", i.in.Name, why)
+	}
+	i.layer3 = attached[at].Layer3
+	if !i.in.Running() {
+		i.answer.add("interface", Failed, "%s is down, or has no carrier: nothing comes there", i.in.Name)
+	}
+	if i.Interface != "" && lead.Missing == nil && !lead.Here && lead.Link.Index != i.in.Index {
+		i.answer.add("interface", Warning, "the route to %s leads by %s: answers leave there, and the way is asymmetric", i.From.Addr(), lead.Link.Name)
+	}
+	return true
+}
+
+// protocol is that of the packet: ICMP has one for each IP version.
+func (i *inquiry) protocol() lb.Protocol {
+	if i.Protocol == lb.ICMP && i.From.Addr().Is6() {
+		return lb.ICMPv6
+	}
+	return i.Protocol
+}
+
+// ends are the packet's as the data path has them: an echo request's identifier is the source port, and there is no other.
+func (i *inquiry) ends() (from, to netip.AddrPort) {
+	if i.Protocol == lb.ICMP {
+		return i.From, netip.AddrPortFrom(i.To.Addr(), 0)
+	}
+	return i.From, i.To
+}
+
+// try has the program treat the packet; aim: an endpoint that is to be chosen, if it can be.
+func (i *inquiry) try(aim netip.AddrPort) (*dryrun.Result, error) {
+	from, to := i.ends()
+	var err error
+	if i.tracked, err = i.DataPath.Lookup(i.protocol(), from, to); err != nil {
+		return nil, err
+	}
+	return i.DataPath.DryRun().Try(&dryrun.Packet{
+		Frame: i.frame(), Ifindex: i.in.Index, Layer3: i.layer3, Mark: i.Mark, Protocol: i.protocol(), From: from, To: to, Aim: aim,
+	})
+}
+
+// frame builds the packet: of a connection that is there the next one, else one that opens a connection.
+func (i *inquiry) frame() []byte {
+	var p *pkt.Packet
+	switch i.protocol() {
+	case lb.TCP:
+		p = pkt.New(pkt.TCP)
+		i.segment(p)
+	case lb.UDP:
+		p = pkt.New(pkt.UDP)
+	case lb.ICMPv6:
+		p = pkt.New(pkt.ICMP6).SetNum(pkt.Type, 128).SetNum(pkt.EchoID, uint64(i.From.Port()))
+	default:
+		p = pkt.New(pkt.ICMP).SetNum(pkt.Type, 8).SetNum(pkt.EchoID, uint64(i.From.Port()))
+	}
+	p.SetSrc(i.From).SetDst(i.To).SetNum(pkt.TTL, 64).Set(pkt.To, pkt.MAC(mac(i.in.MAC)))
+	if i.From.Addr().Is4() {
+		p.SetNum(pkt.DF, 0)
+	}
+	if bare := len(p.BuildIP()); i.Length > bare {
+		p.SetNum(pkt.Len, uint64(i.Length-bare)+p.Num(pkt.Len))
+	}
+	return p.Build()
+}
+
+func mac(a net.HardwareAddr) net.HardwareAddr {
+	if len(a) != 6 {
+		return make(net.HardwareAddr, 6)
+	}
+	return a
+}
+
+// segment fills in what TCP would send next.
+func (i *inquiry) segment(p *pkt.Packet) {
+	t := i.tracked
+	switch {
+	case t == nil:
+		p.SetNum(pkt.Flags, pkt.FlagSYN).SetNum(pkt.Seq, 1000)
+	case t.State == "closed" && !t.Reply:
+		p.SetNum(pkt.Flags, pkt.FlagSYN).SetNum(pkt.Seq, uint64(t.Seq+1<<20))
+	case t.State == "sync-sent" && !t.Reply:
+		p.SetNum(pkt.Flags, pkt.FlagSYN).SetNum(pkt.Seq, uint64(t.Seq-1))
+	case t.State == "sync-sent":
+		p.SetNum(pkt.Flags, pkt.FlagSYN|pkt.FlagACK).SetNum(pkt.Seq, 1000).SetNum(pkt.Ack, uint64(t.Ack))
+	default:
+		p.SetNum(pkt.Flags, pkt.FlagACK).SetNum(pkt.Seq, uint64(t.Seq)).SetNum(pkt.Ack, uint64(t.Ack))
+	}
+}

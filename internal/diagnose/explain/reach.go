@@ -1,0 +1,169 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"loxilb/internal/control/servicestate"
+	"loxilb/internal/kernel/datapath/dryrun"
+	"loxilb/internal/lb"
+)
+
+// maxPaths bounds how many services are explained that have an endpoint.
+const maxPaths = 32
+
+// maxTries is how many source ports are tried until a hash, or chance, chooses the endpoint.
+const maxTries = 512
+
+// reach says by which services a client reaches an endpoint, and why not by the others.
+func (i *inquiry) reach() (*Answer, error) {
+	out := &Answer{Question: fmt.Sprintf("does %s reach the endpoint %s?", i.From.Addr(), text(i.To)), Endpoint: i.To}
+	found, reached := 0, 0
+	for s := range i.services.All() {
+		for _, e := range s.Endpoints {
+			if !isAt(&e, i.To) || s.VIP.Is4() != i.From.Addr().Is4() || s.VIP.IsUnspecified() {
+				continue
+			}
+			if found++; found > maxPaths {
+				break
+			}
+			path, err := i.path(s, e)
+			if err != nil {
+				return nil, err
+			}
+			if path.arrives() {
+				reached++
+			}
+			out.Paths = append(out.Paths, *path)
+		}
+	}
+	switch {
+	case found == 0:
+		return nil, lb.NewFieldError("endpoint", text(i.To), "is no endpoint of a service of this IP version", "an endpoint of loxicmd get lb -o wide")
+	case found > maxPaths:
+		out.add("service", Warning, "%d services have the endpoint: these are the first %d", found, maxPaths)
+	}
+	if reached == 0 {
+		return out.end(Unreached, "%s does not reach %s: by none of %s", i.From.Addr(), text(i.To), plural(found, "service")), nil
+	}
+	return out.end(Reached, "%s reaches %s by %d of %s, as far as this machine can tell", i.From.Addr(), text(i.To), reached, plural(found, "service")), nil
+}
+
+// text is an address, and the port if there is one.
+func text(at netip.AddrPort) string {
+	if at.Port() == 0 {
+		return at.Addr().String()
+	}
+	return at.String()
+}
+
+// path explains a packet of the client to a service of which it is to reach one endpoint.
+func (i *inquiry) path(s lb.Service, e lb.Endpoint) (*Answer, error) {
+	one := &inquiry{Explainer: i.Explainer, ctx: i.ctx, now: i.now, services: i.services, Question: Question{
+		From: i.From, To: netip.AddrPortFrom(s.VIP, s.Port), Protocol: s.Protocol, Interface: i.Interface, Mark: s.Mark, Length: i.Length,
+	}}
+	if done, err := one.arrive(); done || err != nil {
+		return &one.answer, err
+	}
+	a := &one.answer
+	a.Service, a.Endpoint = s.Key.String(), e.AddrPort()
+	states, endpoints := i.states(&s)
+	for n := range s.Endpoints {
+		if s.Endpoints[n] == e && states.State != servicestate.Pending && !endpoints[n].Takes {
+			why := i.whyIdle(&s, n, states.Endpoints[n])
+			a.add("service", OK, "%s, mode %s, state %s", s.Key, s.Mode, states.State)
+			a.add("endpoint", Failed, "%s takes no new connections: %s", e.AddrPort(), why)
+			return a.end(Dropped, "not there: %s takes no new connections of the service: %s", e.AddrPort(), why), nil
+		}
+	}
+	r, tries, err := one.aim(&s, e)
+	if err != nil {
+		return nil, err
+	}
+	if tries > 1 {
+		a.add("endpoint", OK, "source port %d is the first that leads there, of %d that were tried", one.From.Port(), tries)
+	}
+	got, err := one.tell(r)
+	if err != nil {
+		return nil, err
+	}
+	if r.Entry != nil && r.Entry.Endpoint != e.AddrPort() {
+		return got.end(Dropped, "not there: none of %d packets tried was sent there by the service's algorithm (%s)", tries, s.Algorithm), nil
+	}
+	return got, nil
+}
+
+// aim tries packets of the client until one is for the endpoint, or for none. Nobody waits longer for that than who asks.
+func (i *inquiry) aim(s *lb.Service, e lb.Endpoint) (r *dryrun.Result, tries int, err error) {
+	first := i.From.Port()
+	for tries = 1; ; tries++ {
+		if err := i.ctx.Err(); err != nil {
+			return nil, tries, fmt.Errorf("which source port leads there was not found in time: %w", err)
+		}
+		if r, err = i.try(e.AddrPort()); err != nil {
+			return nil, tries, err
+		}
+		if r.Opening == nil || !r.Opening.Chosen || r.Opening.Endpoint == e.AddrPort() || tries == maxTries || s.Protocol == lb.ICMP {
+			return r, tries, nil
+		}
+		if s.Algorithm != lb.Hash && s.Algorithm != lb.Random && s.Algorithm != lb.LeastConnections {
+			return r, tries, nil
+		}
+		i.From = netip.AddrPortFrom(i.From.Addr(), portFrom(first, tries))
+	}
+}
+
+// portFrom is a port some places behind another one. Behind the last one are those that clients choose first.
+func portFrom(first uint16, places int) uint16 {
+	const lowest, ports = 1024, 1<<16 - 1024
+	if at := int(first) + places; at < 1<<16 {
+		return uint16(at)
+	}
+	return uint16(lowest + (int(first)+places-1<<16)%ports)
+}
+
+// ownSockets explains a packet of this machine itself, of which there is none.
+func (i *inquiry) ownSockets() {
+	a := &i.answer
+	a.Question = i.line() + " by a socket of this machine"
+	a.add("interface", OK, "%s is an address of this machine: no packet comes by an interface", i.From.Addr())
+	s, ok := i.services.Reach(lb.Key{VIP: i.To.Addr(), Port: i.To.Port(), Protocol: i.Protocol})
+	switch {
+	case !ok:
+		a.add("service", Warning, "none of %s/%s", i.To, i.Protocol)
+		a.end(Kernel, "the kernel's: there is no service")
+		return
+	case !i.LocalSockets || i.Protocol == lb.ICMP:
+		a.add("service", Warning, "%s; this machine's own sockets are not led to endpoints (--localsockpolicy; never for ICMP)", s.Key)
+		a.end(Kernel, "the kernel's: what listens at %s on this machine answers, if anything does", i.To)
+		return
+	}
+	a.Service = s.Key.String()
+	states, _ := i.states(&s)
+	a.add("service", OK, "%s, mode %s, state %s", s.Key, s.Mode, states.State)
+	takers, idle := i.takers(&s)
+	for _, why := range idle {
+		a.add("endpoint", Warning, "%s", why)
+	}
+	if len(takers) == 0 {
+		a.Reason, a.Hint = "no-endpoint", reasonFor("no-endpoint", &s).Remedy
+		a.add("endpoint", Failed, "none takes new connections")
+		a.end(Refused, "refused: connect() fails, as no endpoint takes connections")
+		return
+	}
+	names := make([]string, len(takers))
+	for n, e := range takers {
+		names[n] = e.AddrPort().String()
+	}
+	a.add("endpoint", OK, "one of %d, by %s, when the socket connects or sends first: %s", len(takers), s.Algorithm, firstOf(names))
+	a.end(Sockets, "led to an endpoint when the socket connects: it speaks to the endpoint itself, from its own address, and no packet carries the VIP")
+}
+
+func firstOf(names []string) string {
+	const shown = 5
+	if len(names) > shown {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:shown], ", "), len(names)-shown)
+	}
+	return strings.Join(names, ", ")
+}

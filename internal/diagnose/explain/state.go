@@ -1,0 +1,61 @@
+package explain
+
+import (
+	"fmt"
+
+	"loxilb/internal/control/servicestate"
+	"loxilb/internal/lb"
+)
+
+// states are the state of a service and what it is computed from, as every view shows it.
+func (i *inquiry) states(s *lb.Service) (servicestate.Service, []servicestate.Endpoint) {
+	stats, known := i.DataPath.ServiceStats(s.Key)
+	sync := servicestate.Applied
+	if !known {
+		sync = servicestate.NotYet
+	}
+	endpoints := servicestate.Gather(s, &stats, servicestate.DrainsOf(i.Desired.Drains.All(i.now)), i.Health)
+	return servicestate.Of(endpoints, sync), endpoints
+}
+
+func isDown(s servicestate.State) bool { return s == servicestate.Down || s == servicestate.Panic }
+
+// takers are the endpoints that take new connections, and of the others why not.
+func (i *inquiry) takers(s *lb.Service) (takers []lb.Endpoint, idle []string) {
+	states, endpoints := i.states(s)
+	for n, e := range s.Endpoints {
+		if endpoints[n].Takes {
+			takers = append(takers, e)
+			continue
+		}
+		idle = append(idle, fmt.Sprintf("%s takes none: %s", e.AddrPort(), i.whyIdle(s, n, states.Endpoints[n])))
+	}
+	return takers, idle
+}
+
+// whyIdle says why the n-th endpoint takes no new connections: its state, and the reason for it.
+func (i *inquiry) whyIdle(s *lb.Service, n int, state servicestate.State) string {
+	e := s.Endpoints[n]
+	switch {
+	case (state == servicestate.Draining || state == servicestate.Drained) && e.Weight == 0:
+		return fmt.Sprintf("it is %s: its weight is 0", state)
+	case state == servicestate.Draining, state == servicestate.Drained:
+		return fmt.Sprintf("it is %s by order (loxicmd get drain)", state)
+	case isDown(state) && i.refusal(s, e) != "":
+		return i.refusal(s, e)
+	case isDown(state):
+		return i.evidence(e, lb.HealthDown)
+	case state == servicestate.Standby:
+		return fmt.Sprintf("it is standby: a backup of level %d, and those before it take connections", e.Backup)
+	}
+	return fmt.Sprintf("it is %s, and the data path does not have it yet, or its slow start begins", state)
+}
+
+// refusal says which policy of IPsec refuses all packets to an endpoint, or its answers; empty: none.
+func (i *inquiry) refusal(s *lb.Service, e lb.Endpoint) string {
+	r, refused := i.Health.IPsecRefusal(s, e)
+	if !refused || !r.Whole {
+		return ""
+	}
+	return "it is down: an IPsec policy covers the way to it or its answers: " + r.Policy
+}

@@ -1,0 +1,193 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"loxilb/internal/control/compile"
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/dryrun"
+	"loxilb/internal/lb"
+)
+
+// tell says in words what the program did, in the order in which the packet meets it.
+func (i *inquiry) tell(r *dryrun.Result) (*Answer, error) {
+	a := &i.answer
+	i.noteConnection(r)
+	i.noteRule(r)
+	s := i.serviceOf(r)
+	i.noteService(r, s)
+	if s != nil {
+		a.Service = s.Key.String()
+		i.noteEndpoint(r, s)
+	}
+	i.noteSource(r, s)
+	if err := i.noteWay(r, s); err != nil {
+		return nil, err
+	}
+	i.noteAttached(r, s)
+	if s != nil && r.Entry != nil && !r.Entry.Reply {
+		i.noteAnswers(r, s)
+	}
+	return i.conclude(r, s), nil
+}
+
+// serviceOf is what users have said of the packet's service. nil: it is of none.
+func (i *inquiry) serviceOf(r *dryrun.Result) *lb.Service {
+	switch {
+	case r.Opening != nil && r.Opening.Found:
+		return i.service(r.Opening.Service)
+	case r.Entry != nil && r.Entry.OfService:
+		return i.service(r.Entry.Service)
+	}
+	return nil
+}
+
+func (i *inquiry) service(key bpf.TcServiceKey) *lb.Service {
+	if !key.Ranged() {
+		at := bpf.AddrPort(key.Vip, key.Port)
+		s, ok := i.services.Get(lb.Key{VIP: at.Addr(), Port: at.Port(), Protocol: lb.Protocol(key.Protocol), Mark: key.Mark})
+		if !ok && lb.Protocol(key.Protocol) == lb.ICMPv6 {
+			s, ok = i.services.Get(lb.Key{VIP: at.Addr(), Protocol: lb.ICMP, Mark: key.Mark})
+		}
+		if ok {
+			return &s
+		}
+	}
+	for s := range i.services.All() {
+		if compile.Key(s.Key) == key {
+			return &s
+		}
+	}
+	return nil
+}
+
+func (i *inquiry) noteConnection(r *dryrun.Result) {
+	a, t := &i.answer, i.tracked
+	switch {
+	case !r.Existing:
+		a.add("connection", OK, "new connection (no existing entry)")
+		return
+	case t == nil:
+		a.add("connection", OK, "of a connection that has just ended")
+		return
+	}
+	a.Connection = t.State
+	way := "of a client's connection"
+	if t.Reply {
+		way = "an answer of a connection"
+	}
+	a.add("connection", OK, "%s that is here: %s, endpoint %s, %s and %d bytes so far, silent for %s", way, t.State, t.Endpoint, plural(int(t.Traffic.Packets), "packet"), t.Traffic.Bytes, r.Silent)
+	if r.Ended {
+		a.add("connection", OK, "that one is over: the packet is treated as one of a new connection")
+	}
+}
+
+func plural(n int, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return fmt.Sprintf("%d %ss", n, word)
+}
+
+func (i *inquiry) noteRule(r *dryrun.Result) {
+	rules := i.Desired.Rules
+	n := rules.Len(i.now)
+	switch {
+	case n == 0 && !r.HasRule:
+	case !r.HasRule && r.Existing && !r.Ended:
+		i.answer.add("rule", OK, "%s: the connection was judged when it was opened, and after each change of the rules", plural(n, "firewall rule"))
+	case !r.HasRule:
+		i.answer.add("rule", OK, "none of %s matches", plural(n, "firewall rule"))
+	default:
+		text, state := "a rule that is no longer wanted", OK
+		for rule := range rules.All(i.now) {
+			if compile.RuleIdentity(&rule) == r.Rule {
+				text = fmt.Sprintf("%q", rule.String())
+				if rule.Action == lb.RuleDrop {
+					state = Failed
+				}
+				if rule.Record {
+					text += ", and a copy is recorded"
+				}
+			}
+		}
+		i.answer.add("rule", state, "the first of %s that matches: %s", plural(n, "firewall rule"), text)
+	}
+}
+
+func (i *inquiry) noteService(r *dryrun.Result, s *lb.Service) {
+	a := &i.answer
+	if s != nil {
+		name := ""
+		if s.Name != "" {
+			name = fmt.Sprintf(" (%s)", s.Name)
+		}
+		states, _ := i.states(s)
+		a.add("service", OK, "%s%s, mode %s, state %s", s.Key, name, s.Mode, states.State)
+		return
+	}
+	if r.Existing && !r.Ended || r.Opening != nil && r.Opening.Outwards {
+		return
+	}
+	_, to := i.ends()
+	if want, ok := i.services.Reach(lb.Key{VIP: to.Addr(), Port: to.Port(), Protocol: i.Protocol, Mark: i.Mark}); ok && !r.HasRule {
+		a.add("service", Failed, "%s is wanted, but the data path does not have it: loxicmd get status --failed tells why", want.Key)
+		return
+	}
+	var others []string
+	for s := range i.services.All() {
+		if s.VIP == to.Addr() && len(others) < 8 {
+			others = append(others, strings.TrimPrefix(s.Key.String(), netip.AddrPortFrom(s.VIP, 0).Addr().String()))
+		}
+	}
+	switch {
+	case len(others) > 0:
+		a.add("service", Warning, "none of %s/%s; %s has %s", to, i.Protocol, to.Addr(), strings.Join(others, ", "))
+	default:
+		a.add("service", Warning, "none: %s is no VIP of any service", to.Addr())
+	}
+}
+
+// noteSource says what the endpoint sees.
+func (i *inquiry) noteSource(r *dryrun.Result, s *lb.Service) {
+	e := r.Entry
+	if e == nil || r.Does != dryrun.Forwards && r.Does != dryrun.Delivers {
+		return
+	}
+	a := &i.answer
+	a.Source = e.Source
+	switch {
+	case e.Reply:
+		a.add("source", OK, "the client %s sees %s", e.Target, e.Source)
+	case e.Direct:
+		a.add("source", OK, "the endpoint sees %s, and the VIP as what it is sent to: it must have the VIP, and answers the client directly", e.Source)
+	case e.Family:
+		a.add("source", OK, "the endpoint sees %s, an address of this machine's, as it is of another IP version than the client", i.portNote(r))
+	case !e.SourceIsOurs:
+		a.add("source", OK, "the endpoint sees the client's own address, %s: its answers must come back through this machine", e.Source)
+	default:
+		a.add("source", OK, "the endpoint sees %s instead of the client's, %s", i.portNote(r), whySource(s))
+	}
+}
+
+// portNote is the source; one that was chosen at random is one of many.
+func (i *inquiry) portNote(r *dryrun.Result) string {
+	if r.Existing && !r.Ended || r.Entry.Source.Port() == i.From.Port() {
+		return r.Entry.Source.String()
+	}
+	return r.Entry.Source.Addr().String() + " and a free port"
+}
+
+func whySource(s *lb.Service) string {
+	switch {
+	case s == nil:
+		return "as a firewall rule or --egress has it"
+	case len(s.SNAT) > 0:
+		return "one of the service's own (--snat)"
+	case s.Mode == lb.ModeDefault:
+		return "since the client is in the endpoint's network, which would answer it past this machine"
+	}
+	return "as mode " + s.Mode.String() + " has it"
+}

@@ -1,0 +1,128 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"loxilb/internal/kernel/datapath/dryrun"
+	"loxilb/internal/kernel/netdev"
+	"loxilb/internal/lb"
+	"loxilb/internal/pkt"
+)
+
+// noteWay says by what the packet leaves.
+func (i *inquiry) noteWay(r *dryrun.Result, s *lb.Service) error {
+	if r.Entry == nil || r.Does != dryrun.Forwards && r.Does != dryrun.Delivers && r.Reason == "" {
+		return nil
+	}
+	if r.Reason != "" && !isOfWay(r.Reason) {
+		return nil
+	}
+	target := r.Entry.Target.Addr()
+	if r.Entry.Direct {
+		target = r.Entry.Endpoint.Addr()
+	}
+	lead, err := i.Network.Lead(i.ctx, target)
+	if err != nil {
+		return err
+	}
+	if r.Does == dryrun.Delivers || r.Way != nil && r.Way.Local {
+		i.answer.add("way", OK, "%s is this machine: a socket here gets it", target)
+		return nil
+	}
+	i.note(r, &lead, target)
+	i.noteMTU(r, s, &lead)
+	return nil
+}
+
+// isOfWay tells whether a drop is for want of a way.
+func isOfWay(reason string) bool {
+	return slices.Contains([]string{"no-route", "route-unreachable", "forwarding-off", "route-encap", "too-big", "dsr-routed"}, reason)
+}
+
+func (i *inquiry) note(r *dryrun.Result, lead *netdev.Leading, target netip.Addr) {
+	a, w := &i.answer, r.Way
+	via := target
+	if lead.Gateway.IsValid() {
+		via = lead.Gateway
+	}
+	switch {
+	case w != nil:
+		out := lead.Link
+		for _, l := range i.Network.Links() {
+			if l.Index == w.Ifindex {
+				out = l
+			}
+		}
+		a.Interface, a.MTU, a.Gateway, a.MAC = out.Name, w.MTU, w.Gateway, w.MAC.String()
+		if !w.Gateway.IsValid() {
+			a.add("way", OK, "leaves by %s, MTU %d", out.Name, w.MTU)
+			break
+		}
+		through := ""
+		if w.Gateway != target {
+			through = "the gateway "
+		}
+		a.add("way", OK, "leaves by %s to %s%s (%s), MTU %d", out.Name, through, w.Gateway, w.MAC, w.MTU)
+		if r.Reason == "" && lead.Missing == nil && lead.Link.Index != w.Ifindex {
+			a.add("way", Warning, "the kernel's route leads by %s now: the connection follows within 33 s", lead.Link.Name)
+		}
+	case lead.Missing != nil:
+		a.add("way", Failed, "there is no route to %s: %v", target, lead.Missing)
+		return
+	case lead.Silent:
+		a.Interface, a.Gateway = lead.Link.Name, via
+		a.add("way", Failed, "leaves by %s to %s, which does not answer %s: the kernel keeps the packet for a while, and drops it", lead.Link.Name, via, resolution(via))
+		return
+	default:
+		a.Interface, a.Gateway = lead.Link.Name, via
+		a.add("way", Warning, "leaves by %s to %s, whose MAC address is not known yet: the kernel asks for it, and then sends the packet", lead.Link.Name, via)
+	}
+	if lead.Silent {
+		a.add("way", Failed, "%s does not answer %s at present: packets to its last MAC address get no answer", via, resolution(via))
+	}
+	if lead.Missing == nil && !lead.Link.Running() {
+		a.add("way", Failed, "%s is down, or has no carrier", lead.Link.Name)
+	}
+}
+
+func resolution(a netip.Addr) string {
+	if a.Is4() {
+		return "ARP"
+	}
+	return "neighbour discovery"
+}
+
+// outer is the outer header of a frame in a tunnel.
+func outer(frame []byte) string {
+	p := pkt.Decode(frame)
+	if p.Proto == pkt.UDP {
+		return fmt.Sprintf("GUE, the outer header %s > %s", p.SrcAddr(), p.DstAddr())
+	}
+	return fmt.Sprintf("IP in IP, the outer header %s > %s", p.SrcAddr().Addr(), p.DstAddr().Addr())
+}
+
+// noteMTU says whether larger packets fit.
+func (i *inquiry) noteMTU(r *dryrun.Result, s *lb.Service, lead *netdev.Leading) {
+	a := &i.answer
+	mtu := a.MTU
+	if mtu == 0 {
+		if mtu = lead.Link.MTU; mtu == 0 {
+			return
+		}
+	}
+	if r.Entry.Tunnels {
+		a.add("way", OK, "in a tunnel: %s, and packets of up to %d bytes fit with it", outer(r.Frame), mtu)
+	}
+	if mtu < i.in.MTU {
+		clamp := "--mss keeps TCP below it"
+		if s != nil && s.MSS > 0 {
+			clamp = fmt.Sprintf("--mss has TCP stay at segments of %d", s.MSS)
+		}
+		a.add("mtu", Warning, "packets over %d bytes do not fit there, and %s takes %d: their senders are told by ICMP, which firewalls often drop; %s", mtu, i.in.Name, i.in.MTU, clamp)
+	}
+	if i.in.MTU > 0 && i.in.MTU < mtu {
+		a.add("mtu", Warning, "answers over %d bytes do not fit %s, and %s takes %d: the endpoint is told by ICMP; --mss keeps TCP below it", i.in.MTU, i.in.Name, lead.Link.Name, mtu)
+	}
+}

@@ -1,0 +1,75 @@
+package expiry_test
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"testing"
+	"time"
+
+	"loxilb/internal/host/expiry"
+)
+
+// certificate is one that ends at a time.
+func certificate(t *testing.T, end time.Time) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: end}
+	raw, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw})
+}
+
+// TestOf: what ends first counts, wherever it is in the file, and keys beside it do not.
+func TestOf(t *testing.T) {
+	t.Parallel()
+	soon, late := time.Now().Add(time.Hour).Truncate(time.Second), time.Now().Add(time.Hour*24).Truncate(time.Second)
+	key := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte{1}})
+	got, err := expiry.Of(bytes.Join([][]byte{key, certificate(t, late), certificate(t, soon)}, []byte("text\n")))
+	if err != nil || !got.Equal(soon) {
+		t.Errorf("%v, %v, want %v", got, err, soon)
+	}
+	broken := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte{1}})
+	for _, text := range [][]byte{nil, key, broken, []byte("x")} {
+		if _, err := expiry.Of(text); err == nil {
+			t.Errorf("%q is taken", text)
+		}
+	}
+}
+
+// TestCache: a file is read when it is new or has changed, and when it could not be read before.
+func TestCache(t *testing.T) {
+	t.Parallel()
+	var c expiry.Cache
+	end := time.Now().Add(time.Hour).Truncate(time.Second)
+	text, failure, reads := certificate(t, end), errors.New("no memory"), 0
+	read := func() ([]byte, error) { reads++; return text, failure }
+	then := time.Unix(1000, 0)
+	if _, err := c.Of("a", then, 1, read); !errors.Is(err, failure) {
+		t.Error(err)
+	}
+	failure = nil
+	for _, one := range []struct {
+		file    string
+		changed time.Time
+		size    int64
+		reads   int
+	}{
+		{"a", then, 1, 2}, {"a", then, 1, 2}, {"b", then, 1, 3}, {"a", then, 2, 4}, {"a", then.Add(1), 2, 5}, {"a", then.Add(1), 2, 5},
+	} {
+		got, err := c.Of(one.file, one.changed, one.size, read)
+		if err != nil || !got.Equal(end) || reads != one.reads {
+			t.Errorf("%+v: %v, %v, read %d times", one, got, err, reads)
+		}
+	}
+}

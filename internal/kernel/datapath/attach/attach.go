@@ -1,0 +1,240 @@
+// Package attach puts the programs at the tc hooks of interfaces.
+package attach
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"loxilb/internal/kernel/datapath/links"
+	"loxilb/internal/kernel/datapath/loader"
+)
+
+// Interface describes an interface for Attach.
+type Interface struct {
+	Index  int
+	Name   string
+	Layer3 bool // no link-layer header: tun, wireguard
+	Peer   bool // a veth whose other end is in another network namespace
+	Bridge bool
+}
+
+// Hooks attaches the programs to interfaces, and knows where they are attached. Methods are safe for concurrent use.
+type Hooks struct {
+	programs *loader.Collection
+	hook     Hook
+	exchange *links.Exchange
+
+	mu       sync.RWMutex
+	attached map[int]*attached // by interface index
+	tracing  *tracing          // nil: nobody traces
+
+	arrivals arrivals
+}
+
+// attached is what is at an interface.
+type attached struct {
+	Interface
+	in, out links.Place // out: nil unless answers of endpoints on this machine are looked at
+}
+
+// New attaches nothing yet.
+func New(c *loader.Collection, h Hook, e *links.Exchange) *Hooks {
+	return &Hooks{programs: c, hook: h.resolve(), exchange: e, attached: map[int]*attached{}}
+}
+
+// Hook is the kind of hook in use.
+func (h *Hooks) Hook() Hook { return h.hook }
+
+// Any tells whether some interface is attached.
+func (h *Hooks) Any() bool {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return len(h.attached) > 0
+}
+
+// Attach puts the program at the interface's ingress, or replaces the one that an earlier process left
+// there, without losing a packet. Attaching twice is harmless.
+func (h *Hooks) Attach(i Interface) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, ok := h.attached[i.Index]; ok {
+		return nil
+	}
+	in, err := h.attach(i, ingress)
+	if err != nil {
+		return fmt.Errorf("attach %s: %w", i.Name, err)
+	}
+	h.attached[i.Index] = &attached{Interface: i, in: in}
+	return nil
+}
+
+// SetEgress attaches the egress program to an attached interface, or detaches it. The program sees the answers of endpoints that
+// are on this machine. It may be called again; an interface that is not attached is no error.
+func (h *Hooks) SetEgress(index int, wanted bool) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	a := h.attached[index]
+	if a == nil || wanted == (a.out != nil) {
+		return nil
+	}
+	return h.setEgress(a, wanted)
+}
+
+func (h *Hooks) setEgress(a *attached, wanted bool) error {
+	var out links.Place
+	var err error
+	if wanted {
+		out, err = h.attach(a.Interface, egress)
+	} else {
+		err = links.Remove(a.out)
+	}
+	if err != nil {
+		return fmt.Errorf("answers of endpoints on this machine, at %s: %w", a.Name, err)
+	}
+	a.out = out
+	return nil
+}
+
+// SetEgressAll calls SetEgress for every attached interface. It logs what fails, and goes on.
+func (h *Hooks) SetEgressAll(wanted bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, a := range h.attached {
+		if wanted == (a.out != nil) {
+			continue
+		}
+		if err := h.setEgress(a, wanted); err != nil {
+			h.programs.Log.Warn("an interface does not follow endpoints on this machine", "interface", a.Name, "error", err)
+		}
+	}
+}
+
+func (h *Hooks) folder(at side) links.Folder {
+	return links.Folder{Path: h.programs.PinFolder(at.pins()), Log: h.programs.Log, Exchange: h.exchange}
+}
+
+func (h *Hooks) attach(i Interface, at side) (links.Place, error) {
+	prog, err := h.program(i.Layer3, at)
+	if err != nil {
+		return nil, err
+	}
+	if h.hook == HookTCX {
+		a, err := h.folder(at).Attach(i.Index, prog, func(prog *ebpf.Program) (link.Link, error) {
+			return link.AttachTCX(link.TCXOptions{Interface: i.Index, Program: prog, Attach: at.tcx()})
+		})
+		if err != nil {
+			return nil, err
+		}
+		return a, balancing.detach(i.Index, at)
+	}
+	a, err := balancing.attach(i.Index, at, prog, h.exchange)
+	if err != nil {
+		return nil, err
+	}
+	return a, h.folder(at).Drop(i.Index)
+}
+
+// Replaces tells whether what arrives somewhere goes through a program of other code than this process attaches.
+func (h *Hooks) Replaces() (bool, error) {
+	list, err := h.folder(ingress).Programs()
+	if h.hook == HookClsact && err == nil {
+		list, err = clsactPrograms()
+	}
+	if err != nil {
+		return false, err
+	}
+	for _, id := range list {
+		same, err := h.sameCode(id)
+		if err != nil || !same {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}
+
+// sameCode tells whether the program of the id has the code of the one that this process attaches in its place.
+func (h *Hooks) sameCode(id ebpf.ProgramID) (bool, error) {
+	p, err := ebpf.NewProgramFromID(id)
+	if err != nil {
+		return false, fmt.Errorf("open the program that is attached: %w", err)
+	}
+	defer p.Close()
+	info, err := p.Info()
+	if err != nil {
+		return false, fmt.Errorf("read the program that is attached: %w", err)
+	}
+	own, err := h.programs.Program(info.Name == loader.Layer3, false)
+	if err != nil {
+		return false, err
+	}
+	return links.SameCode(p, own)
+}
+
+// Detach takes the programs away from an interface. One that is gone, or was never attached, is no error. What failed
+// may be tried again.
+func (h *Hooks) Detach(index int) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	a, ok := h.attached[index]
+	if !ok {
+		return nil
+	}
+	if a.out != nil {
+		if err := h.setEgress(a, false); err != nil {
+			return err
+		}
+	}
+	if err := links.Remove(a.in); err != nil {
+		return fmt.Errorf("detach interface %d: %w", index, err)
+	}
+	delete(h.attached, index)
+	return nil
+}
+
+// DetachOrphans detaches interfaces for which keep is false, among them those that an earlier process
+// attached: called once the choice of interfaces is known.
+func (h *Hooks) DetachOrphans(keep func(index int) bool) error {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return errors.Join(
+		h.folder(ingress).DropOthers(keep),
+		h.folder(egress).DropOthers(func(index int) bool {
+			a := h.attached[index]
+			return keep(index) && a != nil && a.out != nil
+		}),
+	)
+}
+
+// Close leaves what is pinned where it is, and detaches the rest.
+func (h *Hooks) Close() error {
+	if h == nil {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	errs := []error{h.tracing.close()}
+	for _, a := range h.attached {
+		for _, side := range []links.Place{a.in, a.out} {
+			if side != nil {
+				errs = append(errs, links.Release(side, h.programs.Pinned()))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// First puts a program at the interface's ingress, in front of others, until it is detached.
+func First(i Interface, h Hook, prog *ebpf.Program) (links.Attachment, error) {
+	if h.resolve() != HookTCX {
+		return balancing.attach(i.Index, ingress, prog, &links.Exchange{})
+	}
+	l, err := link.AttachTCX(link.TCXOptions{Interface: i.Index, Program: prog, Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
+	if err != nil {
+		return nil, err
+	}
+	return links.Unpinned(l), nil
+}

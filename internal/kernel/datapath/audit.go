@@ -1,0 +1,40 @@
+package datapath
+
+import (
+	"context"
+
+	"loxilb/internal/kernel/datapath/audit"
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/lb"
+)
+
+// Audit compares all that this process has written into the kernel with what is there; with mend, what differs is written again.
+func (d *Datapath) Audit(mend bool) []lb.Compared {
+	out := d.Tables.Audit(mend)
+	out = append(out, d.firewall.Audit(mend)...)
+	out = append(out, d.policies.Audit(mend)...)
+	out = append(out, d.Attached.Audit(mend)...)
+	out = append(out, d.Routing.Audit(mend)...)
+	out = append(out, d.AuditHostPorts(mend), d.auditLocal(mend), d.Hooks.Audit(mend))
+	out = append(out, d.XDP.Audit(mend)...)
+	return append(out, d.collection.AuditPins(mend))
+}
+
+// auditLocal looks whether the packet path is told of endpoints on this machine.
+func (d *Datapath) auditLocal(mend bool) lb.Compared {
+	d.localMu.Lock()
+	defer d.localMu.Unlock()
+	var want uint32
+	if d.local {
+		want = 1
+	}
+	return audit.Variables(mend, audit.Variable{Name: "local_endpoints", In: d.collection.Variables.LocalEndpoints, Want: want})
+}
+
+// AuditConnections looks whether connections hang together: the sample of a number, or all.
+func (d *Datapath) AuditConnections(ctx context.Context, sample uint64, whole, mend bool) lb.Compared {
+	return d.Table.Audit(ctx, sample, whole, mend)
+}
+
+// Compare says in what a service of the data path is not what its table wants; nil: in nothing.
+func (d *Datapath) Compare(want *bpf.ServiceTable) []string { return d.Tables.Compare(want) }

@@ -1,0 +1,124 @@
+package connections
+
+import (
+	"context"
+	"fmt"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/lb"
+)
+
+const (
+	// auditSample is how many entries are looked at, of a table that has more: some milliseconds of work.
+	auditSample = 2048
+	// auditShown bounds what is told.
+	auditShown = 100
+	ways       = 1 << 14 // WAYS of bpf/abi.h
+
+	singleEntry = uint8(bpf.TcConnectionTraitCONN_RESTING | bpf.TcConnectionTraitCONN_ONE_WAY)
+	hopFamily   = uint8(0x20) // HOP_FAMILY of bpf/abi.h
+)
+
+// Audit looks whether connections hang together: both directions have an entry, of one endpoint that is known, and their ways are such that there
+// are. It looks at the sample of a number, which is from a place of the table on, or at the whole of it. What it finds, it has looked at twice. With mend,
+// connections end whose client's entry is at fault; others end when they are silent.
+func (t *Table) Audit(ctx context.Context, sample uint64, whole, mend bool) lb.Compared {
+	out := lb.Compared{Table: "connections"}
+	groups, err := t.shared.Conntrack.Groups()
+	if err != nil {
+		out.Err = err
+		return out
+	}
+	entries, err := t.shared.Conntrack.Len()
+	if err != nil {
+		out.Err = err
+		return out
+	}
+	first := 0
+	if !whole && entries > auditSample {
+		first = int(sample % uint64(groups))
+	}
+	look := func(k bpf.TcConnectionKey, r bpf.TcConnection) bool {
+		if !whole && out.Rows >= auditSample || len(out.Differences) >= auditShown {
+			return false
+		}
+		out.Rows++
+		what, err := t.fault(k, &r)
+		if err != nil {
+			out.Err = err
+			return false
+		}
+		if what != "" && mend && r.Flags&uint8(bpf.TcConnectionFlagCONN_REPLY_DIRECTION) == 0 {
+			out.Err = t.endSilently(k, r.Endpoint, wordOf(&r), &lb.Ended{})
+		}
+		if what != "" {
+			out.Differences = append(out.Differences, lb.Difference{
+				Table: out.Table, Row: connectionName(k), What: what,
+				Mend: "loxicmd verify --repair ends the connection; else it ends when it has been silent for its idle timeout",
+			})
+		}
+		return true
+	}
+	next, err := t.shared.Conntrack.EachFrom(ctx, first, look)
+	if err == nil && next == 0 && first > 0 && out.Err == nil { // it has come to the end: what is before the beginning
+		_, err = t.shared.Conntrack.EachFrom(ctx, 0, look)
+	}
+	if out.Err == nil {
+		out.Err = err
+	}
+	return out
+}
+
+func connectionName(k bpf.TcConnectionKey) string {
+	return fmt.Sprintf("%s %s > %s", lb.Protocol(k.Protocol), bpf.AddrPort(k.Saddr, k.Sport), bpf.AddrPort(k.Daddr, k.Dport))
+}
+
+// fault says what is wrong with an entry, if it is still so when it is looked at once more; empty: nothing.
+func (t *Table) fault(k bpf.TcConnectionKey, r *bpf.TcConnection) (string, error) {
+	what, err := t.faultOf(k, r)
+	if what == "" || err != nil {
+		return "", err
+	}
+	again, there, err := t.shared.Conntrack.Lookup(k)
+	if err != nil || !there {
+		return "", err
+	}
+	return t.faultOf(k, &again)
+}
+
+func (t *Table) faultOf(k bpf.TcConnectionKey, r *bpf.TcConnection) (string, error) {
+	if r.Traits&singleEntry != 0 || isClosed(r.Flags) {
+		return "", nil // it may be the only one
+	}
+	if _, known := t.tables.Owner(r.Endpoint); !known {
+		return fmt.Sprintf("refers to endpoint row %d, which nobody has", r.Endpoint), nil
+	}
+	if r.Way >= ways {
+		return fmt.Sprintf("refers to next hop %d, and there are %d", r.Way, ways), nil
+	}
+	other := replyKey(k, r)
+	if r.Hop&hopFamily != 0 {
+		other.Protocol = familyProtocol(other.Protocol)
+	}
+	peer, there, err := t.shared.Conntrack.Lookup(other)
+	switch {
+	case err != nil:
+		return "", err
+	case !there:
+		return "has no entry for its other direction, " + connectionName(other), nil
+	case peer.Endpoint != r.Endpoint:
+		return fmt.Sprintf("is of endpoint row %d, and its other direction of row %d", r.Endpoint, peer.Endpoint), nil
+	}
+	return "", nil
+}
+
+// familyProtocol is family_protocol of bpf/conntrack/conntrack.h.
+func familyProtocol(p uint8) uint8 {
+	switch lb.Protocol(p) {
+	case lb.ICMP:
+		return uint8(lb.ICMPv6)
+	case lb.ICMPv6:
+		return uint8(lb.ICMP)
+	}
+	return p
+}

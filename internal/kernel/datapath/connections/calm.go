@@ -1,0 +1,82 @@
+package connections
+
+import (
+	"sync"
+	"time"
+
+	"loxilb/internal/kernel/datapath/conntrack"
+	"loxilb/internal/lb"
+)
+
+// calmLook is how often the table is looked at while it is calm: for what no packet tells.
+const calmLook = 5 * time.Second
+
+// calm is whether the table is so empty, for its size, that nobody has to look at it before the packet path rings.
+type calm struct {
+	mu   sync.Mutex
+	over chan struct{} // closed when it is; nil: it is over
+}
+
+func (c *calm) begin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over == nil {
+		c.over = make(chan struct{})
+	}
+}
+
+func (c *calm) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over != nil {
+		close(c.over)
+		c.over = nil
+	}
+}
+
+// now is nil if the table is to be looked at, else it tells when it is.
+func (c *calm) now() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.over
+}
+
+// Calm tells when the table is to be looked at again: nothing about its size or about half-open connections is worth knowing before. nil: it is to
+// be looked at now and then.
+func (t *Table) Calm() <-chan struct{} { return t.calm.now() }
+
+// wakeAt is how many entries the packet path is to ring at. 0: there are too many to sleep, or too many come in a second (more). It does not know
+// what CPUs count for themselves (slack). A quarter of what is left until anything is to be done may come before the bell: 160,000 entries a second
+// that begin to come in any moment find room until the table has grown.
+func wakeAt(p lb.Pressure, room, more uint64, slack int64) int64 {
+	least := min(int64(room), p.EntriesMax/4)
+	if p.HalfOpenMax > 0 {
+		least = min(least, p.HalfOpenMax/4) // each half-open connection has an entry
+	}
+	at := p.Entries + (least-p.Entries)/4 - slack
+	if 2*p.Entries >= least || at <= p.Entries || 8*int64(more) > least-p.Entries {
+		return 0
+	}
+	return at
+}
+
+// sleep has the table be calm if it is, and returns what tells that it is no more. nil: it is not.
+func (t *Table) sleep(more uint64) <-chan struct{} {
+	p, err := t.meter.Fullness()
+	if err != nil || p.PortsShort {
+		return nil
+	}
+	room, err := t.shared.Conntrack.Room()
+	if err != nil {
+		return nil
+	}
+	at := wakeAt(p, room, more, conntrack.Slack())
+	if at == 0 {
+		return nil
+	}
+	bell := t.shared.Bell.AwaitEntries(at)
+	if bell != nil {
+		t.calm.begin()
+	}
+	return bell
+}

@@ -1,0 +1,81 @@
+package connections
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"loxilb/internal/kernel/datapath/loader"
+	"loxilb/internal/lb"
+	"loxilb/test/netnstest/labtest"
+)
+
+// TestWakeAt: a table is left alone only while it is far from everything that somebody would have to do, and the bell rings well before.
+func TestWakeAt(t *testing.T) {
+	t.Parallel()
+	table := lb.Pressure{EntriesMax: 1_000_000, HalfOpenMax: 100_000}
+	with := func(p lb.Pressure, entries int64) lb.Pressure {
+		p.Entries = entries
+		return p
+	}
+	for name, c := range map[string]struct {
+		p          lb.Pressure
+		room, more uint64
+		slack      int64
+		want       int64
+	}{
+		"empty":                           {with(table, 0), 20_000, 0, 64, 4936},
+		"some":                            {with(table, 4000), 20_000, 0, 64, 7936},
+		"half full for its size":          {with(table, 10_000), 20_000, 0, 64, 0},
+		"a tenth of it comes in a second": {with(table, 0), 20_000, 2000, 64, 4936},
+		"a quarter comes in a second":     {with(table, 0), 20_000, 5000, 64, 0},
+		"half-open ones are sooner":       {with(table, 0), 200_000, 0, 64, 6186},
+		"half-open ones are not bounded":  {lb.Pressure{EntriesMax: 1_000_000}, 200_000, 0, 64, 49_936},
+		"a quarter of all is sooner":      {lb.Pressure{EntriesMax: 100_000}, 200_000, 0, 64, 6186},
+		"CPUs count more by themselves":   {with(table, 0), 20_000, 0, 16_384, 0},
+	} {
+		if got := wakeAt(c.p, c.room, c.more, c.slack); got != c.want {
+			t.Errorf("%s: it sleeps until there are %d entries, want %d", name, got, c.want)
+		}
+	}
+}
+
+// TestCalm: an empty table is calm, and a few connections leave it so. It is no more before it has to grow.
+func TestCalm(t *testing.T) {
+	t.Parallel()
+	d := open(t, loader.Settings{Connections: 500_000})
+	send := d.newFlows(t)
+	var over <-chan struct{}
+	isCalm := func(context.Context) error {
+		if over = d.Calm(); over == nil {
+			return errors.New("the table is not calm")
+		}
+		return nil
+	}
+	labtest.Eventually(t, 5*time.Second, isCalm)
+	for i := range 100 {
+		if err := send(i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case <-over:
+		t.Fatal("100 connections have woken somebody")
+	case <-time.After(100 * time.Millisecond):
+	}
+	before, err := d.shared.Conntrack.Room()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 100; uint64(2*i) < before/2; i++ {
+		if err := send(i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case <-over:
+	case <-time.After(2 * time.Second):
+		t.Error("the table is half full, and nobody was woken")
+	}
+}

@@ -1,0 +1,85 @@
+package connections
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"loxilb/internal/kernel/datapath/loader"
+	"loxilb/internal/kernel/datapath/pressure"
+	"loxilb/internal/kernel/datapath/tables"
+)
+
+// Table is the connection table. Methods are safe for concurrent use.
+type Table struct {
+	shared   *loader.Collection
+	tables   *tables.Tables
+	meter    *pressure.Meter
+	hooks    Hooks
+	sockets  Sockets
+	programs *Programs
+
+	growing sync.Mutex
+	stop    context.CancelFunc // growEvery
+	stopped sync.WaitGroup
+	calm    calm
+	promise promise
+	clock   clock
+
+	walking   sync.Mutex // ends.go
+	ends      map[uint32]*ending
+	idleTold  atomic.Uint64 // idle connections of which both ends got a RST
+	finding   sync.Mutex    // a slice of a search
+	searching *search       // whose slice was the last; guarded by finding
+	judging   sync.Mutex
+	sweeping  sync.Mutex
+	cost      time.Duration // CPU time of the last sweep with all that belongs to it; guarded by sweeping
+	sweptMu   sync.Mutex
+	swept     SweepStats
+}
+
+// Hooks are where packets come in.
+type Hooks interface {
+	Any() bool // whether there are some
+	// Arrival is the hook of this interface, or another one if that has none: at which packets may seem to arrive.
+	Arrival(wanted int) (ifindex int, mac net.HardwareAddr, ok bool)
+}
+
+// Sockets are this machine's own that speak to endpoints: they are counted as connections, and are in no table.
+type Sockets interface {
+	// Flows are how many they have, by endpoint id.
+	Flows() (map[uint32]uint64, error)
+}
+
+// New lists, sweeps and ends connections, and lets the table grow as it fills until Close.
+func New(c *loader.Collection, services *tables.Tables, m *pressure.Meter, programs *Programs, hooks Hooks, sockets Sockets) *Table {
+	t := &Table{shared: c, tables: services, meter: m, programs: programs, hooks: hooks, sockets: sockets, ends: map[uint32]*ending{}, clock: clock{jiffy: c.Jiffy()}}
+	if programs != nil {
+		var ctx context.Context
+		ctx, t.stop = context.WithCancel(context.Background())
+		t.stopped.Go(func() { t.growEvery(ctx) })
+	}
+	return t
+}
+
+// inUse says whether there may be packets in the programs of the tc hooks.
+func (t *Table) inUse() bool { return t.hooks.Any() || t.shared.Pinned() }
+
+// Close gives up the programs. If packets go on without the process, it leaves spare room in the table.
+func (t *Table) Close() error {
+	if t == nil || t.programs == nil {
+		return nil
+	}
+	t.stop()
+	t.stopped.Wait()
+	var err error
+	if t.shared.Pinned() && t.inUse() {
+		ctx, cancel := context.WithTimeout(context.Background(), spareTime)
+		err = t.leaveSpare(ctx)
+		cancel()
+	}
+	return errors.Join(err, t.programs.Close())
+}

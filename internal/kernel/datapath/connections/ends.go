@@ -1,0 +1,201 @@
+package connections
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"loxilb/internal/kernel/datapath/tables"
+	"loxilb/internal/lb"
+)
+
+const (
+	// endTick is how often connections end, as many as the rates of their endpoints allow; endTurn is for how long, until it is looked
+	// again whose are to end.
+	endTick = 10 * time.Millisecond
+	endTurn = 100 * time.Millisecond
+	// endsPerTick keeps all endpoints together below what may end in a second.
+	endsPerTick = int(lb.EndRateMax * endTick / time.Second)
+	// An endpoint that a walk has found connections of is looked at again after lookAgain, since a RST may be lost; without, after
+	// lookRarely: those that it still has are closed, and wait for the sweep.
+	lookAgain  = time.Second
+	lookRarely = 10 * time.Second
+	endsIdle   = time.Minute
+)
+
+// ending is an endpoint whose connections end.
+type ending struct {
+	tables.End
+	queue []foundEnd // found, and not ended yet
+	pace  *pace      // its own, or that of a drain
+	look  time.Time  // when the next walk is for it
+	done  lb.Ended
+}
+
+// pace is a rate in use: by one endpoint, or by all of a drain.
+type pace struct {
+	began time.Time
+	taken int // from queues, since then
+}
+
+// EndEvery ends connections of endpoints when their time has come, until ctx ends: what tables.EndsDue says, at its pace. kick says that
+// this may have changed.
+func (t *Table) EndEvery(ctx context.Context, kick <-chan struct{}) {
+	for kicked := true; ; {
+		wait, err := t.endForATurn(ctx, kicked)
+		if err != nil && ctx.Err() == nil {
+			t.shared.Log.Error("connections of endpoints can't be ended; trying again", "error", err)
+			wait = lookAgain
+		}
+		kicked = false
+		select {
+		case <-ctx.Done():
+			return
+		case <-kick:
+			kicked = true
+		case <-time.After(wait):
+		}
+	}
+}
+
+// EndDue ends all connections that are to end by now, at once: for tests and measurements.
+func (t *Table) EndDue(ctx context.Context) error {
+	t.walking.Lock()
+	defer t.walking.Unlock()
+	if _, err := t.findDue(ctx, true); err != nil {
+		return err
+	}
+	for _, e := range t.ends {
+		if err := t.endQueued(e, len(e.queue)); err != nil {
+			return err
+		}
+	}
+	clear(t.ends)
+	return nil
+}
+
+// endForATurn ends as many connections as may end now, and returns when to go on.
+func (t *Table) endForATurn(ctx context.Context, kicked bool) (wait time.Duration, err error) {
+	t.walking.Lock()
+	defer t.walking.Unlock()
+	if wait, err = t.findDue(ctx, kicked); err != nil {
+		return 0, err
+	}
+	for end := time.Now().Add(endTurn); t.queued() && time.Now().Before(end); wait = 0 {
+		left := endsPerTick
+		for _, e := range t.ends {
+			n := min(e.allowed(), left)
+			left -= n
+			if err := t.endQueued(e, n); err != nil {
+				return 0, fmt.Errorf("endpoint %s: %w", e.Addr, err)
+			}
+		}
+		sleep(ctx, endTick)
+	}
+	return wait, ctx.Err()
+}
+
+func (t *Table) queued() bool {
+	for _, e := range t.ends {
+		if len(e.queue) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// allowed is how many of the queue may end now.
+func (e *ending) allowed() int {
+	return min(len(e.queue), max(1+int(time.Since(e.pace.began)*time.Duration(e.Rate)/time.Second)-e.pace.taken, 0))
+}
+
+// endQueued ends some connections that a walk has found.
+func (t *Table) endQueued(e *ending, n int) error {
+	for _, p := range e.queue[:n] {
+		if err := t.endTCP(p, &e.done); err != nil {
+			return err
+		}
+	}
+	e.queue = e.queue[n:]
+	e.pace.taken += n
+	if n > 0 && len(e.queue) == 0 {
+		t.shared.Log.Info("ended connections of an endpoint", "endpoint", e.Addr, "why", e.Why,
+			"reset", e.done.Told, "removed", e.done.Silent)
+		e.queue, e.done = nil, lb.Ended{}
+		e.look = time.Now().Add(lookAgain)
+	}
+	return nil
+}
+
+// findDue finds the connections that are to end by now, by one walk for all endpoints that have some, and returns when it is to look
+// again. Endpoints that have left their services, and have no connection, are freed.
+func (t *Table) findDue(ctx context.Context, kicked bool) (wait time.Duration, err error) {
+	if kicked && t.tables.Ending() {
+		t.quiesce() // who has seen an endpoint in its service has opened its connection by now
+	}
+	due, next, err := t.tables.EndsDue()
+	if err != nil {
+		return 0, fmt.Errorf("find whose connections end: %w", err)
+	}
+	if walk := t.enterDue(due); len(walk) > 0 {
+		found, err := t.walk(ctx, walk)
+		t.enqueue(walk, found)
+		if err != nil {
+			return 0, err
+		}
+		kicked = true
+	}
+	if kicked && t.tables.Ending() {
+		err = t.tables.Reap(t.quiesce, func() error { _, _, err := t.forgetClients(ctx); return err })
+	}
+	return t.untilNext(next), err
+}
+
+// enterDue takes over whose connections end now, and returns those that a walk is for.
+func (t *Table) enterDue(due []tables.End) (walk []tables.End) {
+	now, before := time.Now(), t.ends
+	t.ends = make(map[uint32]*ending, len(due))
+	for _, d := range due {
+		e := before[d.ID]
+		if e == nil || e.Ends != d.Ends {
+			e = &ending{pace: &pace{}}
+		}
+		e.End = d
+		t.ends[d.ID] = e
+		if len(e.queue) == 0 && !now.Before(e.look) {
+			walk = append(walk, d)
+		}
+	}
+	return walk
+}
+
+func (t *Table) enqueue(walk []tables.End, found map[uint32][]foundEnd) {
+	now := time.Now()
+	for _, w := range walk {
+		e := t.ends[w.ID]
+		e.pace = t.paceOf(w.Drain)
+		e.queue, e.look = found[w.ID], now.Add(lookRarely)
+	}
+}
+
+// paceOf is the one that endpoints of a drain go by of which some connections are about to end, or a new one.
+func (t *Table) paceOf(drain string) *pace {
+	for _, e := range t.ends {
+		if drain != "" && e.Drain == drain && len(e.queue) > 0 {
+			return e.pace
+		}
+	}
+	return &pace{began: time.Now()}
+}
+
+// untilNext is how long nothing is to be done, if nothing changes.
+func (t *Table) untilNext(next time.Time) time.Duration {
+	wait := endsIdle
+	if !next.IsZero() {
+		wait = min(wait, time.Until(next))
+	}
+	for _, e := range t.ends {
+		wait = min(wait, time.Until(e.look))
+	}
+	return max(wait, endTick)
+}

@@ -1,0 +1,132 @@
+package connections
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"os"
+	"unsafe"
+
+	"github.com/cilium/ebpf/ringbuf"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/tables"
+	"loxilb/internal/lb"
+)
+
+// search goes through the table in the kernel for entries that are wanted. Several may be at work, a slice each in turn.
+type search struct {
+	*Table
+	filter    bpf.SweepFindFilter
+	endpoints *tables.EndpointSet // nil: any
+	found     []foundRow          // by the last slice
+}
+
+// foundRow is struct found_row of bpf/abi.h.
+type foundRow struct {
+	row   bpf.TcTableRow
+	place uint64
+}
+
+// newSearch is one for what is sought. false: nothing of it can be there.
+func (t *Table) newSearch(sought *lb.Sought) (*search, bool, error) {
+	s := &search{Table: t, filter: filterOf(sought)}
+	if sought.Of == nil {
+		return s, true, nil
+	}
+	s.filter.ByEndpoint = 1
+	var err error
+	s.endpoints, err = t.tables.WithConnections(func(o *tables.Owner) bool { return sought.Of(o.Service, o.Endpoint) })
+	return s, s.endpoints != nil, err
+}
+
+// filterOf is what is sought in the program's terms, but for the endpoints.
+func filterOf(sought *lb.Sought) (f bpf.SweepFindFilter) {
+	f.Ports = [2]uint16{0, math.MaxUint16}
+	if sought.Ports != [2]uint16{} {
+		f.Ports = sought.Ports
+	}
+	if sought.Client.IsValid() {
+		f.Client, f.ClientMask = bpf.Addr(sought.Client.Addr()), bpf.Mask(sought.Client)
+	}
+	if sought.VIP.IsValid() {
+		f.Vip, f.VipMask = bpf.Addr(sought.VIP), bpf.Mask(netip.PrefixFrom(sought.VIP, sought.VIP.BitLen()))
+	}
+	if sought.Endpoint.IsValid() {
+		f.Endpoint, f.EndpointMask = bpf.Addr(sought.Endpoint), bpf.Mask(netip.PrefixFrom(sought.Endpoint, sought.Endpoint.BitLen()))
+	}
+	kinds := [...]lb.Protocol{lb.TCP, lb.ICMP, lb.UDP} // as FIND_PROTOCOLS has them
+	words := len(f.Flags) / len(kinds)
+	for kind, protocol := range kinds {
+		for flags := range math.MaxUint8 + 1 {
+			if sought.Requests && flags&int(bpf.TcConnectionFlagCONN_REPLY_DIRECTION) != 0 {
+				continue
+			}
+			if sought.State == "" || sought.State == stateName(uint8(protocol), uint8(flags)) {
+				f.Flags[kind*words+flags/64] |= 1 << (flags % 64)
+			}
+		}
+	}
+	return f
+}
+
+// each yields what is found from a row on, and returns the row at which yield returned false; 0: the end.
+func (s *search) each(ctx context.Context, from int, yield func(*bpf.TcTableRow) bool) (next int, err error) {
+	if from > math.MaxUint32 {
+		return 0, nil
+	}
+	for row := uint32(from); ; {
+		after, err := s.slice(row)
+		if err != nil {
+			return int(row), err
+		}
+		for i := range s.found {
+			if f := &s.found[i]; !yield(&f.row) {
+				return int(f.place), nil
+			}
+		}
+		if after == row {
+			return 0, nil // there is no such row
+		}
+		if row = after; ctx.Err() != nil {
+			return int(row), ctx.Err()
+		}
+	}
+}
+
+// slice looks for entries from a row on, and returns the next one.
+func (s *search) slice(row uint32) (next uint32, err error) {
+	s.finding.Lock()
+	defer s.finding.Unlock()
+	p := s.programs
+	if s.searching != s {
+		err := p.findWanted.Set(s.filter)
+		if s.endpoints != nil {
+			err = errors.Join(err, p.findEndpoints.Set(*s.endpoints))
+		}
+		if err != nil {
+			return row, fmt.Errorf("say which connections are sought: %w", err)
+		}
+		s.searching = s
+	}
+	s.found = s.found[:0]
+	if next, err = s.runMarked(findRows, row); err != nil {
+		return row, fmt.Errorf("search connections: %w", err)
+	}
+	var record ringbuf.Record
+	for {
+		if err := p.rows.ReadInto(&record); errors.Is(err, os.ErrDeadlineExceeded) {
+			return next, nil
+		} else if err != nil {
+			return row, fmt.Errorf("read connections: %w", err)
+		}
+		var f foundRow
+		if len(record.RawSample) < int(unsafe.Sizeof(f)) {
+			return row, fmt.Errorf("read connections: one has %d bytes, not %d", len(record.RawSample), unsafe.Sizeof(f))
+		}
+		copy((*[unsafe.Sizeof(f)]byte)(unsafe.Pointer(&f))[:], record.RawSample)
+		s.found = append(s.found, f)
+	}
+}

@@ -1,0 +1,92 @@
+package connections
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/dptest"
+	"loxilb/internal/kernel/datapath/loader"
+)
+
+// TestGrow: while flows are opened, and packets of those that are open come on another CPU, the table grows from its first
+// size. No flow is lost for an instant: it would be opened again, and counted. Whoever lists the table meanwhile is told what is
+// there.
+func TestGrow(t *testing.T) {
+	t.Parallel()
+	const flows = 60_000
+	d := open(t, loader.Settings{Connections: flows})
+	first, err := d.shared.Conntrack.Buckets()
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := d.newFlows(t)
+	var opened atomic.Int64
+	var others sync.WaitGroup
+	done := make(chan struct{})
+	others.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			if n := int(opened.Load()); n > 0 {
+				if err := send(i * 7919 % n); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		}
+	})
+	others.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			err := d.shared.Conntrack.Each(t.Context(), func(bpf.TcConnectionKey, bpf.TcConnection) bool { return true })
+			if err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for i := range flows {
+		if err := send(i); err != nil {
+			t.Fatal(err)
+		}
+		opened.Store(int64(i))
+	}
+	close(done)
+	others.Wait()
+	// Who came while the table was full comes again.
+	if err := d.grow(t.Context(), 2*flows); err != nil {
+		t.Fatal(err)
+	}
+	for i := range flows {
+		if err := send(i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	buckets, err := d.shared.Conntrack.Buckets()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if buckets < 2*first {
+		t.Errorf("%d buckets, of %d in the beginning", buckets, first)
+	}
+	var state bpf.TcEndpointState
+	if err := d.shared.EndpointStates.Lookup(uint32(0), &state); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := d.shared.Conntrack.Len()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(dptest.Connections(t, d.shared)); state.Connections != flows || n != 2*flows || entries != 2*flows {
+		t.Errorf("%d flows were opened %d times; %d entries, counted as %d", flows, state.Connections, n, entries)
+	}
+}

@@ -1,0 +1,114 @@
+package connections
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/dptest"
+	"loxilb/internal/kernel/datapath/loader"
+	"loxilb/internal/kernel/datapath/testrun"
+)
+
+// TestHalfMoved: a process dies in the middle of a group's move, as it did not get the lock of one bucket; each bucket once. Without
+// another process, all flows are found, end, and open again. The next process finishes the move.
+func TestHalfMoved(t *testing.T) {
+	t.Parallel()
+	const flows = 3000
+	for bucket := range bpf.TcTableLayoutBUCKETS_PER_GROUP {
+		t.Run(fmt.Sprint(bucket), func(t *testing.T) {
+			t.Parallel()
+			d := open(t, loader.Settings{Connections: 60_000})
+			d.die() // nothing lets the table grow but the test
+			send := d.newFlows(t)
+			sendAll := func() {
+				t.Helper()
+				for i := range flows {
+					if err := send(i); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			sendAll()
+			d.halfMove(t, int(bucket))
+			sendAll()
+			wantFlows(t, d, flows, flows)
+			if err := testrun.New(d.shared, nil).Age(time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			sendAll()
+			wantFlows(t, d, 2*flows, flows)
+			if err := testrun.New(d.shared, nil).Age(time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			if err := d.Sweep(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			wantFlows(t, d, 2*flows, 0)
+			sendAll()
+			if err := d.grow(t.Context(), 0); err != nil {
+				t.Fatal(err)
+			}
+			sendAll()
+			wantFlows(t, d, 3*flows, flows)
+			if _, growing, err := d.shared.Conntrack.Goal(0); err != nil || growing {
+				t.Errorf("the table grows still, %v", err)
+			}
+		})
+	}
+}
+
+// die ends what a process does for the table, but for what it is asked to.
+func (t *Table) die() {
+	t.still()
+}
+
+// halfMove has the table grow by a group, and gives up in the middle: somebody holds the lock of this bucket there.
+func (t *Table) halfMove(tb testing.TB, bucket int) {
+	tb.Helper()
+	goal, _, err := t.shared.Conntrack.Goal(0)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	last := int(goal)
+	hold := func(on bool) {
+		tb.Helper()
+		if err := t.shared.Conntrack.Hold(on, func(group, b int, _ []bpf.TcConnectionKey) bool { return group == last && b == bucket }); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	if err := t.shared.Conntrack.Extend(goal + 1); err != nil {
+		tb.Fatal(err)
+	}
+	hold(true)
+	for range 2 { // the first one says that it grows
+		if _, err := t.runMarked(growTable, goal+1); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	hold(false)
+	if _, growing, err := t.shared.Conntrack.Goal(0); err != nil || !growing {
+		tb.Fatalf("the move was not given up, %v", err)
+	}
+}
+
+// wantFlows compares how many flows were opened, are active and are in the table.
+func wantFlows(t *testing.T, d *Table, opened, active uint64) {
+	t.Helper()
+	var state bpf.TcEndpointState
+	if err := d.shared.EndpointStates.Lookup(uint32(0), &state); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := d.shared.Conntrack.Len()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := uint64(len(dptest.Connections(t, d.shared)))
+	if state.Connections != opened || state.Tracked != active || entries != 2*active || n != 2*active {
+		t.Fatalf("%d flows were opened, %d are active; %d entries, counted as %d; want %d and %d", state.Connections, state.Tracked, n, entries, opened, active)
+	}
+	if n := dropped(t, d.shared, bpf.TcDropReasonDROP_CONNECTION_RACE); n > 0 {
+		t.Fatalf("%d packets were dropped: connection-race", n)
+	}
+}

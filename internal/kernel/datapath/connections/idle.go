@@ -1,0 +1,60 @@
+package connections
+
+import (
+	"errors"
+	"os"
+
+	"github.com/cilium/ebpf/ringbuf"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/lb"
+)
+
+// tellIdle has both ends told of the connections that the last slice of a sweep has handed over. What fails is logged: they end all the
+// same, in silence.
+func (t *Table) tellIdle() {
+	if t.shared.IdleResets == 0 {
+		return
+	}
+	var record ringbuf.Record
+	failed := false
+	fail := func(err error) {
+		if err != nil && !failed {
+			failed = true
+			t.shared.Log.Error("the ends of idle connections are not told", "error", err)
+		}
+	}
+	for {
+		err := t.programs.idle.ReadInto(&record)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return
+		}
+		if err != nil {
+			fail(err)
+			return
+		}
+		told, err := t.tellOf(record.RawSample)
+		if told {
+			t.idleTold.Add(1)
+		}
+		fail(err)
+	}
+}
+
+func (t *Table) tellOf(record []byte) (bool, error) {
+	e, err := readEnd(record)
+	if err != nil {
+		return false, err
+	}
+	return t.tell(&e, generation|closed) // another one with its generation, which is so once in 256, is open
+}
+
+// IdleEnds counts connections that were established and silent for too long.
+func (t *Table) IdleEnds() lb.IdleEnds {
+	var r bpf.SweepIdleReport
+	if err := t.programs.idleReports.Lookup(uint32(0), &r); err != nil {
+		t.shared.Log.Error("ends of idle connections cannot be counted", "error", err)
+	}
+	told := min(t.idleTold.Load(), r.Told)
+	return lb.IdleEnds{Told: told, Untold: r.Untold + r.Told - told}
+}

@@ -1,0 +1,89 @@
+package connections
+
+import (
+	"testing"
+	"time"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/dptest"
+	"loxilb/internal/kernel/datapath/loader"
+	"loxilb/internal/lb"
+)
+
+// TestIdleEnds: connections that were established, and of which the numbers are known, are kept closed until their ends are told. Others,
+// and those beyond the rate, end in silence.
+func TestIdleEnds(t *testing.T) {
+	t.Parallel()
+	const n, rate = 300, 200
+	flags := func(f ...bpf.TcConnectionFlag) (all uint8) {
+		for _, one := range f {
+			all |= uint8(one)
+		}
+		return all
+	}
+	const (
+		replied, assured = bpf.TcConnectionFlagCONN_REPLIED, bpf.TcConnectionFlagCONN_ASSURED
+		far              = 1 << 23
+	)
+	established := flags(replied, assured)
+	for _, c := range []struct {
+		name  string
+		flags uint8
+		trait bpf.TcConnectionTrait
+		ahead uint32 // of what the other side has acknowledged
+		told  bool
+	}{
+		{name: "established", flags: established, told: true},
+		{name: "with data under way", flags: established, ahead: 70_000, told: true},
+		{name: "half-open", flags: flags(replied)},
+		{name: "closed by the client", flags: established | flags(bpf.TcConnectionFlagCONN_FIN_CLIENT), told: true},
+		{name: "closed by the endpoint", flags: established | flags(bpf.TcConnectionFlagCONN_FIN_ENDPOINT), told: true},
+		{name: "closed by both", flags: established | flags(bpf.TcConnectionFlagCONN_FIN_CLIENT, bpf.TcConnectionFlagCONN_FIN_ENDPOINT)},
+		{name: "reset", flags: established | flags(bpf.TcConnectionFlagCONN_RESET)},
+		{name: "answered directly", flags: established, trait: bpf.TcConnectionTraitCONN_ONE_WAY},
+		{name: "lost track of", flags: established, ahead: far},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			d := open(t, loader.Settings{Connections: 2000, IdleResets: rate})
+			dptest.Fill(t, d.shared, n, dptest.Jiffies(t)-8000*d.shared.Jiffies(time.Second))
+			err := d.shared.Conntrack.Change(func(_ bpf.TcConnectionKey, row *bpf.TcConnection) bool {
+				row.Flags = row.Flags&uint8(bpf.TcConnectionFlagCONN_REPLY_DIRECTION) | c.flags
+				row.Traits |= uint8(c.trait)
+				row.SeqEnd += c.ahead
+				return true
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := d.Sweep(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			var got bpf.SweepIdleReport // of what is to be told
+			if err := d.programs.idleReports.Lookup(uint32(0), &got); err != nil {
+				t.Fatal(err)
+			}
+			if counted := d.IdleEnds(); counted != (lb.IdleEnds{Untold: got.Told + got.Untold}) {
+				t.Errorf("%+v, and no interface is there to tell anybody", counted)
+			}
+			if !c.told {
+				if got != (bpf.SweepIdleReport{}) {
+					t.Errorf("%+v, want none told", got)
+				}
+				return
+			}
+			if got.Told < rate || got.Told > rate+rate/4 || got.Told+got.Untold != n { // the sweep takes a moment, too
+				t.Errorf("%+v, want %d told, and all others not", got, rate)
+			}
+			rows := dptest.Connections(t, d.shared)
+			if uint64(len(rows)) != 2*got.Told {
+				t.Errorf("%d entries are left of %d connections", len(rows), got.Told)
+			}
+			for _, row := range rows {
+				if row.Flags&uint8(bpf.TcConnectionFlagCONN_RESET) == 0 || dptest.Jiffies(t)-row.Seen > d.shared.Jiffies(time.Minute) {
+					t.Fatalf("an entry that waits for its RST is not closed since now: %+v", row)
+				}
+			}
+		})
+	}
+}

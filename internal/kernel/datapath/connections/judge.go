@@ -1,0 +1,36 @@
+package connections
+
+import (
+	"fmt"
+	"slices"
+
+	"loxilb/internal/kernel/datapath/bpf"
+)
+
+// judgeSamples is the program that judges connections which are watched.
+const judgeSamples = "loxilb_judge"
+
+// judgedEndpoints has a bit for each endpoint.
+type judgedEndpoints [bpf.TcSampleLayoutOUTCOME_ROWS / 64]uint64
+
+// JudgeConnections judges the connections that are watched (bpf/open/judge.h): services of endpoints that were
+// judged have news of handshakes.
+func (t *Table) JudgeConnections() error {
+	t.judging.Lock()
+	defer t.judging.Unlock()
+	if _, err := t.runMarked(judgeSamples, 0); err != nil {
+		return fmt.Errorf("judge connections: %w", err)
+	}
+	var judged judgedEndpoints
+	if err := t.programs.judged.Get(&judged); err != nil {
+		return fmt.Errorf("read which endpoints were judged: %w", err)
+	}
+	if !slices.ContainsFunc(judged[:], func(word uint64) bool { return word != 0 }) {
+		return nil
+	}
+	t.tables.NoteJudged(judged[:])
+	if err := t.programs.judged.Set(judgedEndpoints{}); err != nil {
+		return fmt.Errorf("forget which endpoints were judged: %w", err)
+	}
+	return nil
+}

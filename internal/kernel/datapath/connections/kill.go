@@ -1,0 +1,99 @@
+package connections
+
+import (
+	"context"
+	"fmt"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/lb"
+)
+
+// EndConnections ends connections that match, rate of them a second, and counts them. Those of TCP whose numbers are known end for both
+// sides, by RSTs; others end here. Those that are closed are left alone. If ctx ends, some may be left: it goes on from the place that it
+// returns, however large the table is; 0 is its beginning.
+func (t *Table) EndConnections(ctx context.Context, from, rate int, matches func(*lb.Connection) bool) (done lb.Ended, err error) {
+	start, stopped := time.Now(), false
+	next, listed := t.shared.Conntrack.EachFrom(ctx, from, func(k bpf.TcConnectionKey, r bpf.TcConnection) bool {
+		c, ok := t.connection(k, r)
+		if !ok || c.Reply || isClosed(r.Flags) || !matches(&c) {
+			return true
+		}
+		if err = t.end(k, r, &done); err != nil {
+			return false
+		}
+		due := time.Duration(done.Told+done.Silent) * time.Second / time.Duration(rate)
+		stopped = !sleep(ctx, due-time.Since(start))
+		return !stopped
+	})
+	done.Next = next
+	if err == nil {
+		err = listed
+	}
+	if err == nil && stopped {
+		err = ctx.Err()
+	}
+	return done, err
+}
+
+// end ends the connection of a client's entry.
+func (t *Table) end(k bpf.TcConnectionKey, r bpf.TcConnection, done *lb.Ended) error {
+	if k.Protocol == uint8(lb.TCP) {
+		return t.endTCP(foundEnd{k, replyKey(k, &r), r.Endpoint, wordOf(&r)}, done)
+	}
+	return t.endSilently(k, r.Endpoint, wordOf(&r), done)
+}
+
+// endTCP ends a TCP connection: both ends are told, if their numbers are known.
+func (t *Table) endTCP(e foundEnd, done *lb.Ended) error {
+	told, err := t.tell(&e, generation)
+	if err != nil {
+		return err
+	}
+	if told {
+		done.Told++
+		return nil
+	}
+	return t.endSilently(e.client, e.endpoint, e.word, done)
+}
+
+// endSilently ends the connection of a client's entry, if it is still the one of this endpoint and word.
+func (t *Table) endSilently(k bpf.TcConnectionKey, endpoint, word uint32, done *lb.Ended) error {
+	key := (*[unsafe.Sizeof(k)]byte)(unsafe.Pointer(&k))[:]
+	there, err := t.programs.run(endSilently, &ebpf.RunOptions{
+		Data: append(make([]byte, etherBytes), key...), Context: meant(endpoint, word, generation),
+	})
+	if err != nil {
+		return fmt.Errorf("end a connection: %w", err)
+	}
+	done.Silent += int(there)
+	return nil
+}
+
+// replyKey is the key of the other direction's entry, of TCP.
+func replyKey(k bpf.TcConnectionKey, r *bpf.TcConnection) bpf.TcConnectionKey {
+	k.Saddr, k.Daddr, k.Sport, k.Dport = r.Daddr, r.Saddr, r.Dport, r.Sport
+	return k
+}
+
+// isClosed is connection_is_closed().
+func isClosed(flags uint8) bool {
+	const both = uint8(bpf.TcConnectionFlagCONN_FIN_CLIENT_ACKED | bpf.TcConnectionFlagCONN_FIN_ENDPOINT_ACKED)
+	return flags&uint8(bpf.TcConnectionFlagCONN_RESET) != 0 || flags&both == both
+}
+
+// sleep returns false if ctx has ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}

@@ -1,0 +1,36 @@
+package connections
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"loxilb/internal/kernel/datapath/dptest"
+	"loxilb/internal/kernel/datapath/loader"
+	"loxilb/internal/lb"
+)
+
+// TestEndInPieces: calls that have no time to look at the whole table come to its end, each from where the one before has stopped.
+func TestEndInPieces(t *testing.T) {
+	t.Parallel()
+	const n = 300
+	d := open(t, loader.Settings{Connections: 2000})
+	dptest.Fill(t, d.shared, n, dptest.Jiffies(t))
+	ended, calls, next := 0, 0, 0
+	for more := true; more; calls++ {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
+		done, err := d.EndConnections(ctx, next, lb.EndRateMax, func(*lb.Connection) bool { return true })
+		cancel()
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		if err != nil && done.Told+done.Silent == 0 && done.Next == next {
+			t.Fatalf("call %d has done nothing", calls)
+		}
+		ended, next, more = ended+done.Told+done.Silent, done.Next, err != nil
+	}
+	if left := len(dptest.Connections(t, d.shared)); ended != n || left != 0 || calls < 2 {
+		t.Errorf("%d of %d connections ended in %d calls, %d entries are left", ended, n, calls, left)
+	}
+}

@@ -1,0 +1,142 @@
+package connections
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/dptest"
+	"loxilb/internal/kernel/datapath/loader"
+	"loxilb/internal/kernel/datapath/tables"
+	"loxilb/internal/lb"
+)
+
+// askedHooks counts RSTs that are about to be sent, and has no interface for them.
+type askedHooks struct {
+	noHooks
+	asked int
+}
+
+func (h *askedHooks) Arrival(wanted int) (int, net.HardwareAddr, bool) {
+	if wanted != resetNot {
+		h.asked++
+	}
+	return 0, nil, false
+}
+
+// dialer is a client that connects to a service of one endpoint from the same port, over and over.
+type dialer struct {
+	*Table
+	t                     *testing.T
+	hooks                 *askedHooks
+	program               *ebpf.Program
+	client, vip, endpoint netip.AddrPort
+	began                 uint32 // the sequence number of its SYN
+}
+
+func newDialer(t *testing.T) *dialer {
+	d := &dialer{
+		Table: open(t, loader.Settings{Connections: 1024, IdleResets: 100}), t: t, hooks: &askedHooks{},
+		client: netip.MustParseAddrPort("198.51.100.1:2000"), vip: netip.MustParseAddrPort("10.0.0.1:80"), endpoint: netip.MustParseAddrPort("10.1.0.1:80"),
+	}
+	d.Table.hooks, d.program = d.hooks, d.Table.program(t)
+	d.serve(t, uint8(lb.TCP), d.vip, d.endpoint.Addr())
+	d.dial()
+	return d
+}
+
+// dial opens a connection whose numbers are known.
+func (d *dialer) dial() {
+	const syn, ack, payload = 0x02, 0x10, 100
+	d.began += 1 << 20
+	ours, theirs := d.began+1+payload, d.began+1000+1+payload
+	for _, frame := range [][]byte{
+		dptest.Segment(d.client, d.vip, syn, d.began, 0),
+		dptest.Segment(d.endpoint, d.client, syn|ack, d.began+1000, ours),
+		dptest.Segment(d.client, d.vip, ack, ours, theirs),
+		dptest.Segment(d.endpoint, d.client, ack, theirs, ours+payload),
+	} {
+		if _, err := d.program.Run(&ebpf.RunOptions{Data: frame}); err != nil {
+			d.t.Fatal(err)
+		}
+	}
+	rows := dptest.Connections(d.t, d.shared)
+	for k, row := range rows {
+		if name := stateName(k.Protocol, row.Flags); name != "est" || len(rows) != 2 {
+			d.t.Fatalf("of %d entries one is %s", len(rows), name)
+		}
+	}
+}
+
+// age has the connection be silent for a day.
+func (d *dialer) age() {
+	d.change(func(row *bpf.TcConnection) { row.Seen -= d.shared.Jiffies(24 * time.Hour) })
+}
+
+func (d *dialer) change(f func(*bpf.TcConnection)) {
+	d.t.Helper()
+	err := d.shared.Conntrack.Change(func(_ bpf.TcConnectionKey, row *bpf.TcConnection) bool {
+		f(row)
+		return true
+	})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// sweep is what the kernel does of a sweep.
+func (d *dialer) sweep() {
+	buckets, err := d.shared.Conntrack.Buckets()
+	for next := uint32(0); err == nil && next < buckets; {
+		next, err = d.runMarked(sweepRows, next)
+	}
+	if err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// TestLateIdleEnd: a connection that was silent for too long is told of only as long as it is the one: not the next one with its addresses and
+// ports, however long the daemon was halted meanwhile.
+func TestLateIdleEnd(t *testing.T) {
+	t.Parallel()
+	for _, again := range []bool{false, true} {
+		d := newDialer(t)
+		d.age()
+		d.sweep()
+		if again {
+			d.dial()
+		}
+		d.tellIdle()
+		if told := d.hooks.asked > 0; told == again {
+			t.Errorf("dialled again: %t; a RST was to be sent: %t", again, told)
+		}
+	}
+}
+
+// TestLateEnd: the same of a connection that a walk has found, or kill ct: it ends neither by RSTs nor in silence.
+func TestLateEnd(t *testing.T) {
+	t.Parallel()
+	for _, again := range []bool{false, true} {
+		d := newDialer(t)
+		found, err := d.walk(t.Context(), []tables.End{{ID: 0, Tracked: 1}})
+		if err != nil || len(found[0]) != 1 {
+			t.Fatalf("%v, %v", found, err)
+		}
+		if again {
+			d.age()
+			d.sweep()
+			d.dial()
+		}
+		var done lb.Ended
+		if err := d.endTCP(found[0][0], &done); err != nil {
+			t.Fatal(err)
+		}
+		if ended := d.hooks.asked > 0 || done.Silent > 0; ended == again {
+			t.Errorf("dialled again: %t; %d RSTs were to be sent, and %+v ended", again, d.hooks.asked, done)
+		}
+	}
+}

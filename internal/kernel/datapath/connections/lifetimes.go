@@ -1,0 +1,39 @@
+package connections
+
+import (
+	"fmt"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/lb"
+)
+
+// lifetimeNames are the protocols that are told apart, by enum lifetime_class.
+var lifetimeNames = map[uint32]string{
+	uint32(bpf.TcLifetimeClassLIFETIME_TCP):  "tcp",
+	uint32(bpf.TcLifetimeClassLIFETIME_UDP):  "udp",
+	uint32(bpf.TcLifetimeClassLIFETIME_SCTP): "sctp",
+	uint32(bpf.TcLifetimeClassLIFETIME_ICMP): "icmp",
+}
+
+// Lifetimes says how long connections lived that are over, and how many bytes they carried. All protocols are there.
+func (t *Table) Lifetimes() ([]lb.Lifetimes, error) {
+	list := make([]lb.Lifetimes, len(lifetimeNames))
+	for class, name := range lifetimeNames {
+		var perCPU []bpf.TcLifetimeCounts
+		if err := t.shared.Maps.Lifetimes.Lookup(class, &perCPU); err != nil {
+			return nil, fmt.Errorf("read lifetimes of connections: %w", err)
+		}
+		one := &list[class]
+		one.Protocol = name
+		for i := range perCPU {
+			addHistogram(&one.Life, &perCPU[i].Life)
+			addHistogram(&one.In, &perCPU[i].BytesIn)
+			addHistogram(&one.Out, &perCPU[i].BytesOut)
+		}
+	}
+	return list, nil
+}
+
+func addHistogram(to *lb.Histogram, h *bpf.TcHistogram) {
+	to.Add(&lb.Histogram{Sum: h.Sum, Buckets: h.Buckets})
+}

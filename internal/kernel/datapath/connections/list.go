@@ -1,0 +1,105 @@
+// Package connections lists the connection table, lets it grow, and sweeps it: connections that are over free their rows in it,
+// and removed endpoints theirs after them.
+package connections
+
+import (
+	"context"
+	"net/netip"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/conntrack"
+	"loxilb/internal/lb"
+)
+
+// Connections calls yield for each direction of each connection, in no order, until it returns false. The
+// table goes on changing meanwhile: a connection that lives throughout is listed, others may or may not be.
+func (t *Table) Connections(ctx context.Context, yield func(lb.Connection) bool) error {
+	_, err := t.ConnectionsFrom(ctx, 0, lb.Sought{}, yield)
+	return err
+}
+
+// ConnectionsFrom is Connections from a place on, of those that are sought and perhaps others. It returns the place where yield has returned false, to
+// begin with that connection again; 0: it has come to the end. Places are the same whatever is sought.
+func (t *Table) ConnectionsFrom(ctx context.Context, from int, sought lb.Sought, yield func(lb.Connection) bool) (next int, err error) {
+	each := t.shared.Conntrack.EachRowFrom
+	if !sought.All() {
+		s, some, err := t.newSearch(&sought)
+		if err != nil || !some {
+			return 0, err
+		}
+		each = s.each
+	}
+	now, err := t.clock.now()
+	if err != nil {
+		return 0, err
+	}
+	return each(ctx, from, func(r *bpf.TcTableRow) bool {
+		c, ok := t.connection(r.Key, r.Connection)
+		if began, known := conntrack.Began(r); known {
+			c.Age = t.clock.span(now - min(now, began))
+		}
+		c.Idle = t.clock.span(uint64(max(0, int32(uint32(now)-r.Connection.Seen))))
+		return !ok || yield(c)
+	})
+}
+
+// connection describes an entry. False: it is past its time and waits for the sweep.
+func (t *Table) connection(k bpf.TcConnectionKey, r bpf.TcConnection) (lb.Connection, bool) {
+	c := lb.Connection{
+		Protocol: lb.Protocol(k.Protocol),
+		Src:      bpf.AddrPort(k.Saddr, k.Sport),
+		Dst:      bpf.AddrPort(k.Daddr, k.Dport),
+		Reply:    r.Flags&uint8(bpf.TcConnectionFlagCONN_REPLY_DIRECTION) != 0,
+		NewSrc:   bpf.AddrPort(r.Saddr, r.Sport),
+		NewDst:   bpf.AddrPort(r.Daddr, r.Dport),
+		Direct:   r.Traits&uint8(bpf.TcConnectionTraitCONN_ONE_WAY) != 0,
+		State:    stateName(k.Protocol, r.Flags),
+		Traffic:  lb.Traffic{Packets: r.Packets, Bytes: r.Bytes},
+	}
+	c.Endpoint = c.NewDst
+	if c.Reply {
+		c.Endpoint = c.Src
+	}
+	c.Of = c.Endpoint
+	if o, ok := t.tables.Owner(r.Endpoint); ok {
+		if c.Direct {
+			c.Endpoint = netip.AddrPortFrom(o.Endpoint.Addr(), c.Dst.Port())
+		}
+		c.Of, c.Weight, c.Service = o.Endpoint, o.Weight, o.Service
+	}
+	return c, true
+}
+
+// stateName is the word of the contract for what a connection has seen.
+func stateName(protocol, flags uint8) string {
+	has := func(f bpf.TcConnectionFlag) bool { return flags&uint8(f) != 0 }
+	replied := has(bpf.TcConnectionFlagCONN_REPLIED)
+	switch {
+	case protocol == uint8(lb.ICMP) || protocol == uint8(lb.ICMPv6):
+		if replied {
+			return "bidir"
+		}
+		return "req-sent"
+	case protocol != uint8(lb.TCP):
+		if replied {
+			return "udp-est"
+		}
+		return "udp-uni"
+	}
+	finClient, finEndpoint := has(bpf.TcConnectionFlagCONN_FIN_CLIENT), has(bpf.TcConnectionFlagCONN_FIN_ENDPOINT)
+	bothAcked := has(bpf.TcConnectionFlagCONN_FIN_CLIENT_ACKED) && has(bpf.TcConnectionFlagCONN_FIN_ENDPOINT_ACKED)
+	switch {
+	case has(bpf.TcConnectionFlagCONN_RESET) || bothAcked:
+		return "closed"
+	case finClient && finEndpoint:
+		return "closed-wait"
+	case finClient || finEndpoint:
+		return "fini"
+	case has(bpf.TcConnectionFlagCONN_ASSURED):
+		return "est"
+	case replied:
+		return "sync-ack"
+	default:
+		return "sync-sent"
+	}
+}

@@ -1,0 +1,213 @@
+package connections
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/ringbuf"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/loader"
+)
+
+// The programs, by what they do.
+const (
+	sweepRows     = "loxilb_sweep"
+	sweepPersists = "loxilb_sweep_persists"
+	sweepSNAT     = "loxilb_sweep_snat"
+	growTable     = "loxilb_grow"
+	walkRows      = "loxilb_walk"
+	findRows      = "loxilb_find"
+	endSilently   = "loxilb_end"
+	sendReset     = "loxilb_reset"
+)
+
+// Programs sweep, let the table grow, find connections and end them. A start loads the one that sweeps, as every machine does, and the one that lets the
+// table grow if it may: when it fills there is no time for that. Each other is loaded when it is first run.
+type Programs struct {
+	shared *loader.Collection
+	maps   map[string]*ebpf.Map // that they share with the programs at the hooks
+	own    *ebpf.Collection     // maps and variables of theirs
+	idle   *ringbuf.Reader      // of idle_ends
+	found  *ringbuf.Reader      // of found_ends
+	rows   *ringbuf.Reader      // of found_rows
+
+	idleReports               *ebpf.Map
+	endingEndpoints, walkMet  *ebpf.Variable
+	findWanted, findEndpoints *ebpf.Variable
+	judged                    *ebpf.Variable
+
+	loading sync.Mutex // while one is loaded, which takes a while; taken before mu
+	mu      sync.RWMutex
+	loaded  map[string]*ebpf.Program
+}
+
+// LoadSweep makes their maps and loads the first; types is a cache of the kernel's.
+func LoadSweep(c *loader.Collection, types *btf.Cache) (*Programs, error) {
+	p := &Programs{shared: c, maps: sharedMaps(c), loaded: map[string]*ebpf.Program{}}
+	spec, err := p.spec()
+	if err != nil {
+		return nil, err
+	}
+	if p.own, err = loader.MakeMaps(spec, ebpf.CollectionOptions{MapReplacements: p.maps}); err != nil {
+		return nil, fmt.Errorf("make maps of the sweep: %w", err)
+	}
+	p.idleReports, p.endingEndpoints, p.walkMet = p.own.Maps["idle_reports"], p.own.Variables["ending_endpoints"], p.own.Variables["walk_met"]
+	p.findWanted, p.findEndpoints = p.own.Variables["find_wanted"], p.own.Variables["find_endpoints"]
+	p.judged = p.own.Variables["judged_endpoints"]
+	if p.idle, err = readRing(p.own.Maps["idle_ends"]); err == nil {
+		p.found, err = readRing(p.own.Maps["found_ends"])
+	}
+	if err == nil {
+		p.rows, err = readRing(p.own.Maps["found_rows"])
+	}
+	if err == nil {
+		err = p.loadFirst(spec, types)
+	}
+	if err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+func (p *Programs) loadFirst(spec *ebpf.CollectionSpec, types *btf.Cache) error {
+	most, err := p.shared.Conntrack.Max()
+	if err != nil {
+		return err
+	}
+	_, grows, err := p.shared.Conntrack.Goal(most)
+	if err == nil && grows {
+		err = p.load(spec, types, growTable)
+	}
+	return errors.Join(err, p.load(spec, types, sweepRows))
+}
+
+// readRing makes a reader that waits for nothing.
+func readRing(ring *ebpf.Map) (*ringbuf.Reader, error) {
+	r, err := ringbuf.NewReader(ring)
+	if err != nil {
+		return nil, fmt.Errorf("read what is found of connections: %w", err)
+	}
+	r.SetDeadline(time.Unix(1, 0))
+	return r, nil
+}
+
+// spec reads the object. It is read again for each program that is loaded later: to keep what was read of it would take megabytes.
+func (p *Programs) spec() (*ebpf.CollectionSpec, error) {
+	spec, err := bpf.LoadSweep()
+	if err != nil {
+		return nil, fmt.Errorf("read sweep object: %w", err)
+	}
+	if err := p.shared.Configure(spec); err != nil {
+		return nil, err
+	}
+	loader.ShareMaps(spec, p.maps, "moved_entries", "idle_ends", "idle_reports", "found_ends", "found_rows")
+	if err := spec.Variables["watching"].Set(uint32(1)); err != nil { // it asks who watches each time
+		return nil, fmt.Errorf("have the sweep tell watchers: %w", err)
+	}
+	return spec, nil
+}
+
+// load adds a program, of a spec that only this call uses.
+func (p *Programs) load(spec *ebpf.CollectionSpec, types *btf.Cache, name string) error {
+	made, err := loader.LoadProgram(spec, p.own.Maps, types, name)
+	if err != nil {
+		return fmt.Errorf("load %s: %w", name, err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.loaded[name] = made
+	return nil
+}
+
+// Program is the one of that name.
+func (p *Programs) Program(name string) (*ebpf.Program, error) {
+	if have := p.has(name); have != nil {
+		return have, nil
+	}
+	p.loading.Lock()
+	defer p.loading.Unlock()
+	if have := p.has(name); have != nil {
+		return have, nil
+	}
+	spec, err := p.spec()
+	if err == nil {
+		err = p.load(spec, nil, name)
+	}
+	return p.has(name), err
+}
+
+// has is a program if it is loaded. It waits for none that is being loaded.
+func (p *Programs) has(name string) *ebpf.Program {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.loaded[name]
+}
+
+func (p *Programs) all() error {
+	for _, name := range []string{sweepPersists, sweepSNAT, growTable, walkRows, findRows, endSilently, sendReset, judgeSamples} {
+		if _, err := p.Program(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// LoadPrograms loads those too that a start leaves for later.
+func (t *Table) LoadPrograms() error { return t.programs.all() }
+
+// run runs a program on a packet.
+func (p *Programs) run(name string, opts *ebpf.RunOptions) (uint32, error) {
+	program, err := p.Program(name)
+	if err != nil {
+		return 0, err
+	}
+	return program.Run(opts)
+}
+
+// Close gives them up.
+func (p *Programs) Close() error {
+	var errs []error
+	for _, r := range []*ringbuf.Reader{p.idle, p.found, p.rows} {
+		if r != nil {
+			errs = append(errs, r.Close())
+		}
+	}
+	for _, program := range p.loaded {
+		errs = append(errs, program.Close())
+	}
+	p.own.Close()
+	return errors.Join(errs...)
+}
+
+// sharedMaps are those of the programs at the hooks.
+func sharedMaps(c *loader.Collection) map[string]*ebpf.Map {
+	return map[string]*ebpf.Map{
+		"bloom_filter":       c.Maps.BloomFilter,
+		"connections":        c.Maps.Connections,
+		"table_states":       c.Maps.TableStates,
+		"table_counts":       c.Maps.TableCounts,
+		"lifetimes":          c.Maps.Lifetimes,
+		"endpoints":          c.Maps.Endpoints,
+		"endpoint_states":    c.Maps.EndpointStates,
+		"half_opens":         c.Maps.HalfOpens,
+		"half_opens_kept":    c.Maps.HalfOpensKept,
+		"service_states":     c.Maps.ServiceStates,
+		"limits_by_service":  c.Maps.LimitsByService,
+		"limited_clients":    c.Maps.LimitedClients,
+		"idle_timeouts":      c.Maps.IdleTimeouts,
+		"persists":           c.Maps.Persists,
+		"persist_timeouts":   c.Maps.PersistTimeouts,
+		"snat_usages":        c.Maps.SnatUsages,
+		"sweep_reports":      c.Maps.SweepReports,
+		"watchers":           c.Maps.Watchers,
+		"whereabouts":        c.Maps.Whereabouts,
+		"watchers_now":       c.Maps.WatchersNow,
+		"untold_counts":      c.Maps.UntoldCounts,
+		loader.SharedSection: c.Section(loader.SharedSection),
+	}
+}

@@ -1,0 +1,66 @@
+package connections
+
+import (
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/kernel/datapath/loader"
+)
+
+// TestProgramsLater: a start with a table that cannot grow loads the program that sweeps alone; each other is loaded once, when it is first run, and works on the same maps.
+func TestProgramsLater(t *testing.T) {
+	t.Parallel()
+	c, err := loader.Open(loader.Settings{Connections: 1024})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	p, err := LoadSweep(c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if len(p.loaded) != 1 || p.loaded[sweepRows] == nil {
+		t.Errorf("the first programs are %v", p.loaded)
+	}
+	if err := p.walkMet.Set(uint64(4711)); err != nil {
+		t.Fatal(err)
+	}
+	first, err := p.Program(walkRows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := p.Program(walkRows); err != nil || again != first {
+		t.Errorf("%v: loaded again, %v", first, err)
+	}
+	var met uint64
+	if err := p.walkMet.Get(&met); err != nil || met != 4711 {
+		t.Errorf("its variable was 4711, and is %d (%v)", met, err)
+	}
+	if err := p.all(); err != nil || len(p.loaded) != 9 {
+		t.Errorf("all are %v (%v)", p.loaded, err)
+	}
+}
+
+// TestProgramsDoNotWait: a program that is loaded is had while another one is being loaded.
+func TestProgramsDoNotWait(t *testing.T) {
+	t.Parallel()
+	p := &Programs{loaded: map[string]*ebpf.Program{sweepRows: {}}}
+	p.loading.Lock()
+	defer p.loading.Unlock()
+	had := make(chan error)
+	go func() {
+		_, err := p.Program(sweepRows)
+		had <- err
+	}()
+	select {
+	case err := <-had:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the sweep waits for another program")
+	}
+}

@@ -1,0 +1,112 @@
+package connections
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/testrun"
+)
+
+// What LoxilbReset returns, when it is not the number of an interface (enum reset_result in bpf/sweep/ends.h).
+const (
+	resetNot  = 0
+	resetSent = 1
+)
+
+// foundEnd is struct found_end of bpf/abi.h: a TCP connection, as it was when it was found.
+type foundEnd struct {
+	client, reply  bpf.TcConnectionKey // of its entries
+	endpoint, word uint32
+}
+
+const (
+	// generation are the bits of an entry's word that another connection with the same addresses and ports has different.
+	generation = uint32(0xff) << 24
+	closed     = uint32(bpf.TcConnectionFlagCONN_RESET)
+)
+
+// wordOf is an entry's word, as far as it counts here.
+func wordOf(r *bpf.TcConnection) uint32 { return uint32(r.Generation) << 24 }
+
+// meant is what programs are told of a connection (struct meant of bpf/sweep/ends.h): by now, the keys may be another one's. mask says which bits
+// of its word are still the same if they are not.
+func meant(endpoint, word, mask uint32) testrun.SKB {
+	return testrun.SKB{CB: [5]uint32{endpoint, word, mask}}
+}
+
+// tell has both ends of a connection told that it is over, by a RST that seems to be the other's, and tells whether both were.
+func (t *Table) tell(e *foundEnd, mask uint32) (bool, error) {
+	for _, key := range [...]bpf.TcConnectionKey{e.client, e.reply} {
+		if told, err := t.reset(key, meant(e.endpoint, e.word, mask)); err != nil || !told {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// reset has a RST arrive that seems to come from the sender of packets of this key.
+func (t *Table) reset(key bpf.TcConnectionKey, skb testrun.SKB) (bool, error) {
+	frame := resetFrame(key)
+	wanted, err := t.programs.run(sendReset, &ebpf.RunOptions{Data: frame, Context: skb})
+	if err != nil {
+		return false, fmt.Errorf("find where the segments of a connection arrive: %w", err)
+	}
+	ifindex, mac, ok := t.hooks.Arrival(int(int32(wanted)))
+	if wanted == resetNot || !ok {
+		return false, nil
+	}
+	copy(frame, mac)
+	skb.Mark = uint32(ifindex)
+	sent, err := t.programs.run(sendReset, &ebpf.RunOptions{Data: frame, Context: skb})
+	if err != nil {
+		return false, fmt.Errorf("send a RST in the name of the end of a connection: %w", err)
+	}
+	return sent == resetSent, nil
+}
+
+const (
+	etherBytes = 14
+	tcpBytes   = 20
+	protoTCP   = 6
+	hopLimit   = 64
+	flagRST    = 0x04
+)
+
+// resetFrame is a RST with sequence number 0, and all else that it needs. The address that it goes to on the wire is missing.
+func resetFrame(key bpf.TcConnectionKey) []byte {
+	src, dst := bpf.AddrPort(key.Saddr, key.Sport), bpf.AddrPort(key.Daddr, key.Dport)
+	tcp := make([]byte, tcpBytes)
+	binary.BigEndian.PutUint16(tcp, src.Port())
+	binary.BigEndian.PutUint16(tcp[2:], dst.Port())
+	tcp[12], tcp[13] = tcpBytes/4<<4, flagRST
+	addresses := append(src.Addr().AsSlice(), dst.Addr().AsSlice()...)
+	binary.BigEndian.PutUint16(tcp[16:], ^sum(addresses, []byte{0, protoTCP, 0, tcpBytes}, tcp))
+	frame := make([]byte, etherBytes, etherBytes+40+tcpBytes)
+	if src.Addr().Is4() {
+		binary.BigEndian.PutUint16(frame[12:], 0x0800)
+		ip := append([]byte{0x45, 0, 0, 20 + tcpBytes, 0, 0, 0x40, 0, hopLimit, protoTCP, 0, 0}, addresses...)
+		binary.BigEndian.PutUint16(ip[10:], ^sum(ip))
+		frame = append(frame, ip...)
+	} else {
+		binary.BigEndian.PutUint16(frame[12:], 0x86dd)
+		frame = append(append(frame, 0x60, 0, 0, 0, 0, tcpBytes, protoTCP, hopLimit), addresses...)
+	}
+	return append(frame, tcp...)
+}
+
+// sum is the ones' complement sum of pieces of even length (RFC 1071).
+func sum(pieces ...[]byte) uint16 {
+	var n uint32
+	for _, p := range pieces {
+		for i := 0; i < len(p); i += 2 {
+			n += uint32(binary.BigEndian.Uint16(p[i:]))
+		}
+	}
+	for n > 0xffff {
+		n = n>>16 + n&0xffff
+	}
+	return uint16(n)
+}

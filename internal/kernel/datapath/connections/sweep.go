@@ -1,0 +1,279 @@
+package connections
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"runtime"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/conntrack"
+	"loxilb/internal/kernel/datapath/testrun"
+	"loxilb/internal/lb"
+)
+
+// SweepStats say what the sweeps have done and what they cost.
+type SweepStats struct {
+	Sweeps  uint64
+	Visited uint64        // entries looked at, all sweeps together
+	Ended   uint64        // connections removed
+	Last    time.Duration // CPU time of the last sweep
+	Longest time.Duration // CPU time of its longest slice: nothing was kept waiting for longer
+}
+
+const (
+	// sliceMarks is how many marks a slice of a hash table reads: 4,096 rows.
+	sliceMarks = 16
+	// pause between slices lets packets and other programs have the CPU.
+	pause = 500 * time.Microsecond
+)
+
+// Sweep ends the connections of endpoints that are to end by now, and goes through the connection table once: for tests and
+// measurements.
+func (t *Table) Sweep(ctx context.Context) error {
+	if err := t.EndDue(ctx); err != nil {
+		return err
+	}
+	return t.sweep(ctx)
+}
+
+// sweep goes through the connection table once and removes what is over. It works in slices and may take a while; concurrent
+// calls queue up.
+func (t *Table) sweep(ctx context.Context) error {
+	t.sweeping.Lock()
+	defer t.sweeping.Unlock()
+	runtime.LockOSThread() // for cpuTime
+	defer runtime.UnlockOSThread()
+	start := cpuTime()
+	defer func() { t.cost = cpuTime() - start }()
+	t.tables.BeginSweep(t.quiesce)
+	total, longest, err := t.sweepTable(ctx)
+	if err != nil {
+		return fmt.Errorf("sweep connections: %w", err)
+	}
+	t.tables.EndSweep()
+	if err := t.shared.Whereabouts.Turn(); err != nil {
+		return err
+	}
+	if usages := t.tables.SNATUsages(); usages != nil {
+		if _, _, err := t.sweepMap(ctx, sweepSNAT, usages); err != nil {
+			return fmt.Errorf("sweep source ports: %w", err)
+		}
+	}
+	return t.tables.Reap(t.quiesce, func() error {
+		more, slice, err := t.forgetClients(ctx)
+		if err != nil {
+			return err
+		}
+		return t.noteSweep(total+more, max(longest, slice))
+	})
+}
+
+// forgetClients forgets clients of services that remember them, if their time is over or their endpoint has left.
+func (t *Table) forgetClients(ctx context.Context) (total, longest time.Duration, err error) {
+	persists := t.tables.Persists()
+	if persists == nil {
+		return 0, 0, nil
+	}
+	if total, longest, err = t.sweepMap(ctx, sweepPersists, persists); err != nil {
+		err = fmt.Errorf("sweep clients: %w", err)
+	}
+	return total, longest, err
+}
+
+// sweepTable runs the program on one slice of the table after another.
+func (t *Table) sweepTable(ctx context.Context) (total, longest time.Duration, err error) {
+	for next := uint32(0); ; {
+		buckets, err := t.shared.Conntrack.Buckets() // the table may grow meanwhile
+		if err != nil {
+			return total, longest, err
+		}
+		if next >= buckets {
+			return total, longest, nil
+		}
+		t.keepPromise()
+		start := cpuTime()
+		next, err = t.runMarked(sweepRows, next)
+		took := cpuTime() - start
+		total += took
+		longest = max(longest, took)
+		if err != nil {
+			return total, longest, err
+		}
+		t.tellIdle()
+		if err := rest(ctx); err != nil {
+			return total, longest, err
+		}
+	}
+}
+
+// runMarked runs a program on an empty packet with this mark.
+func (t *Table) runMarked(program string, mark uint32) (uint32, error) {
+	return t.programs.run(program, &ebpf.RunOptions{Data: make([]byte, unix.IFNAMSIZ), Context: testrun.SKB{Mark: mark}})
+}
+
+// rest lets others have the CPU for a moment.
+func rest(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(pause):
+		return nil
+	}
+}
+
+// sweepMap runs the program on each row of a hash table.
+func (t *Table) sweepMap(ctx context.Context, program string, m *ebpf.Map) (total, longest time.Duration, err error) {
+	p, err := t.programs.Program(program)
+	if err != nil {
+		return 0, 0, err
+	}
+	it, err := link.AttachIter(link.IterOptions{Program: p, Map: m})
+	if err != nil {
+		return 0, 0, err
+	}
+	defer it.Close()
+	r, err := it.Open()
+	if err != nil {
+		return 0, 0, err
+	}
+	defer r.Close()
+	return readSlices(ctx, r)
+}
+
+// readSlices reads to the end; each read is a slice.
+func readSlices(ctx context.Context, r io.Reader) (total, longest time.Duration, err error) {
+	buf := make([]byte, sliceMarks)
+	for {
+		start := cpuTime()
+		_, err := r.Read(buf)
+		took := cpuTime() - start
+		total += took
+		longest = max(longest, took)
+		if err == io.EOF {
+			return total, longest, nil
+		}
+		if err != nil {
+			return total, longest, err
+		}
+		if err := rest(ctx); err != nil {
+			return total, longest, err
+		}
+	}
+}
+
+// cpuTime is what the thread has used so far, in user space and in the kernel.
+func cpuTime() time.Duration {
+	var now unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now) != nil {
+		return 0
+	}
+	return time.Duration(now.Nano())
+}
+
+func (t *Table) noteSweep(total, longest time.Duration) error {
+	var perCPU []bpf.TcSweepReport
+	if err := t.shared.Maps.SweepReports.Lookup(uint32(0), &perCPU); err != nil {
+		return fmt.Errorf("read sweep report: %w", err)
+	}
+	t.sweptMu.Lock()
+	defer t.sweptMu.Unlock()
+	t.swept.Sweeps++
+	t.swept.Visited, t.swept.Ended = 0, 0
+	for _, r := range perCPU {
+		t.swept.Visited += r.Visited
+		t.swept.Ended += r.Ended
+	}
+	t.swept.Last, t.swept.Longest = total, longest
+	return nil
+}
+
+// Swept reports on the sweeps so far.
+func (t *Table) Swept() SweepStats {
+	t.sweptMu.Lock()
+	defer t.sweptMu.Unlock()
+	return t.swept
+}
+
+// SweepEvery sweeps until ctx ends: every period, but never more often than keeps its cost below one percent of one
+// core. While the table is more than three quarters full, it does not wait for the period, and may cost ten percent; half of a core,
+// up to ten times a second, while there is pressure.
+func (t *Table) SweepEvery(ctx context.Context, period time.Duration) {
+	defer t.PromiseSweep(-sweepGrace) // packets go on at once
+	var done time.Time                // when the last sweep ended
+	for {
+		pause, look := t.sweepPause(period)
+		left := pause - time.Since(done)
+		calm := t.Calm()
+		if calm != nil {
+			look = left
+		}
+		t.PromiseSweep(min(left, look))
+		select {
+		case <-ctx.Done():
+			return
+		case <-calm:
+			continue
+		case <-time.After(min(left, look)): // the table may fill up meanwhile
+		}
+		if left > look {
+			continue
+		}
+		if err := t.sweep(ctx); err != nil && ctx.Err() == nil {
+			t.shared.Log.Error("sweep failed", "error", err)
+		}
+		done = time.Now()
+	}
+}
+
+// sweepPause is how long to wait after a sweep, and after what time to ask again. What it costs to count connections and to free endpoints counts, too.
+func (t *Table) sweepPause(period time.Duration) (pause, look time.Duration) {
+	const soon, later = 100 * time.Millisecond, 500 * time.Millisecond
+	t.sweeping.Lock()
+	cost := t.cost
+	t.sweeping.Unlock()
+	p, err := t.meter.Fullness()
+	if err != nil {
+		t.shared.Log.Error("pressure cannot be told", "error", err)
+	}
+	switch p.Urgency() {
+	case lb.Pressed:
+		return max(cost, soon), soon
+	case lb.NearlyFull:
+		return max(10*cost, time.Second), soon
+	}
+	if 4*p.Entries > p.EntriesMax || 4*(p.HalfOpenTCP+p.HalfOpenOthers) > p.HalfOpenMax {
+		return max(100*cost, period), soon
+	}
+	return max(100*cost, period), later // a quarter of the table is not filled in that time
+}
+
+// Occupancy is the number of connections in the table, closed ones that are not swept yet included, and how many fit.
+func (t *Table) Occupancy() (tracked, size uint64) {
+	tracked, err := t.tables.Tracked()
+	if err != nil {
+		t.shared.Log.Error("connections cannot be counted", "error", err)
+	}
+	most, err := t.shared.Conntrack.Max()
+	if err != nil {
+		t.shared.Log.Error("connections cannot be counted", "error", err)
+	}
+	return tracked, most / conntrack.EntriesPerConnection
+}
+
+// quiesce returns true when all packets are through that were in the programs when it was called. A program runs
+// within one RCU read section, and this barrier waits for a grace period, some 10 ms. False: the kernel does not
+// offer it (nohz_full), time must do.
+func (t *Table) quiesce() bool {
+	if !t.inUse() {
+		return true // no packets but those of tests
+	}
+	const global = 1 // MEMBARRIER_CMD_GLOBAL
+	_, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0)
+	return errno == 0
+}

@@ -1,0 +1,161 @@
+package connections
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/tables"
+	"loxilb/internal/kernel/datapath/testrun"
+)
+
+const (
+	// maxFound bounds what a walk brings of an endpoint: 5 MB. The rest is for the next one.
+	maxFound = 65536
+	// walkSlice is how many buckets are walked through before others have the CPU: WALK_SLICE_BUCKETS of bpf/sweep/walk.h.
+	walkSlice = 1024
+)
+
+// walk is one through the connection table, for all endpoints whose connections end now.
+type walk struct {
+	*Table
+	all, met uint64 // connections that they have, and that were met
+	found    map[uint32][]foundEnd
+	slice    uint32 // buckets since others had the CPU
+}
+
+// walk finds the connections of these endpoints: where they should be, then, unless all were met, everywhere. Those of TCP are returned by endpoint,
+// others end on the way.
+func (t *Table) walk(ctx context.Context, of []tables.End) (map[uint32][]foundEnd, error) {
+	var ending [tables.MaxEndpoints / 64]uint64
+	ids := make([]uint32, len(of))
+	w := walk{Table: t}
+	sockets, err := t.sockets.Flows()
+	if err != nil {
+		return nil, err
+	}
+	for i, e := range of {
+		ids[i] = e.ID
+		ending[e.ID/64] |= 1 << (e.ID % 64)
+		w.all += e.Tracked - min(e.Tracked, sockets[e.ID])
+	}
+	if err := t.programs.endingEndpoints.Set(ending); err != nil {
+		return nil, fmt.Errorf("say whose connections end: %w", err)
+	}
+	groups, err := t.shared.Whereabouts.Groups(ids)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.groups(ctx, groups); err != nil || w.met >= w.all {
+		return w.found, err
+	}
+	return w.found, w.everywhere(ctx)
+}
+
+// begin forgets what an earlier one has met.
+func (w *walk) begin() error {
+	w.met, w.found = 0, map[uint32][]foundEnd{}
+	if err := w.programs.walkMet.Set(uint64(0)); err != nil {
+		return fmt.Errorf("begin to walk through connections: %w", err)
+	}
+	return nil
+}
+
+// groups walks through these groups, in order; neighbours are one stretch.
+func (w *walk) groups(ctx context.Context, list []uint32) error {
+	if err := w.begin(); err != nil {
+		return err
+	}
+	const perGroup = uint32(bpf.TcTableLayoutBUCKETS_PER_GROUP)
+	for len(list) > 0 && w.met < w.all {
+		n := 1
+		for n < len(list) && list[n] == list[0]+uint32(n) {
+			n++
+		}
+		if err := w.buckets(ctx, list[0]*perGroup, (list[0]+uint32(n))*perGroup); err != nil {
+			return err
+		}
+		list = list[n:]
+	}
+	return nil
+}
+
+// everywhere walks through the whole table.
+func (w *walk) everywhere(ctx context.Context) error {
+	if err := w.begin(); err != nil {
+		return err
+	}
+	for next := uint32(0); w.met < w.all; {
+		end, err := w.shared.Conntrack.Buckets() // the table may grow meanwhile
+		if err != nil || next >= end {
+			return err
+		}
+		if err := w.buckets(ctx, next, end); err != nil {
+			return err
+		}
+		next = end
+	}
+	return nil
+}
+
+// buckets walks through the buckets from the first to the one before end, until all connections are met.
+func (w *walk) buckets(ctx context.Context, first, end uint32) error {
+	for next := first; next < end && w.met < w.all; {
+		skb := testrun.SKB{Mark: next}
+		skb.CB[0] = end - next
+		after, err := w.programs.run(walkRows, &ebpf.RunOptions{Data: make([]byte, unix.IFNAMSIZ), Context: skb})
+		if err != nil {
+			return fmt.Errorf("walk through connections: %w", err)
+		}
+		if after == next {
+			return nil // the table has no such bucket
+		}
+		if err := errors.Join(w.readFound(w.found), w.programs.walkMet.Get(&w.met)); err != nil {
+			return fmt.Errorf("read found connections: %w", err)
+		}
+		w.slice += after - next
+		next = after
+		if w.slice >= walkSlice && w.met < w.all {
+			w.slice = 0
+			if err := rest(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// readFound takes what a slice of a walk has found.
+func (t *Table) readFound(found map[uint32][]foundEnd) error {
+	var record ringbuf.Record
+	for {
+		if err := t.programs.found.ReadInto(&record); errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		e, err := readEnd(record.RawSample)
+		if err != nil {
+			return err
+		}
+		if list := found[e.endpoint]; len(list) < maxFound {
+			found[e.endpoint] = append(list, e)
+		}
+	}
+}
+
+// readEnd reads a record of a ring.
+func readEnd(record []byte) (e foundEnd, err error) {
+	if len(record) < int(unsafe.Sizeof(e)) {
+		return e, fmt.Errorf("a found connection has %d bytes, not %d", len(record), unsafe.Sizeof(e))
+	}
+	copy((*[unsafe.Sizeof(e)]byte)(unsafe.Pointer(&e))[:], record)
+	return e, nil
+}

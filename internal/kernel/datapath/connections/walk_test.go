@@ -1,0 +1,162 @@
+package connections
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/dptest"
+	"loxilb/internal/kernel/datapath/loader"
+	"loxilb/internal/kernel/datapath/tables"
+	"loxilb/internal/lb"
+)
+
+// own gives so many connections of a table to an endpoint, spread over the table.
+func own(t testing.TB, d *Table, endpoint uint32, n, of int) {
+	t.Helper()
+	seen := 0
+	err := d.shared.Conntrack.Change(func(_ bpf.TcConnectionKey, c *bpf.TcConnection) bool {
+		if c.Flags&uint8(bpf.TcConnectionFlagCONN_REPLY_DIRECTION) != 0 {
+			return false
+		}
+		if seen++; seen%(of/n) != 0 {
+			return false
+		}
+		c.Endpoint = endpoint
+		return true
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestWalk finds all connections of the endpoints that it is told, and no others; none are left for a second one: where they should be, and
+// everywhere if they are not there.
+func TestWalk(t *testing.T) {
+	const all, few, endpoint = 20_000, 100, 7
+	d := open(t, loader.Settings{Connections: 2 * all})
+	if err := d.grow(t.Context(), 4*all); err != nil { // what moves while it is walked through is met twice
+		t.Fatal(err)
+	}
+	dptest.Fill(t, d.shared, all, dptest.Jiffies(t))
+	own(t, d, endpoint, few, all)
+	for _, known := range []bool{false, true} {
+		if known {
+			if err := d.Sweep(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		groups, err := d.shared.Whereabouts.Groups([]uint32{endpoint})
+		if err != nil || (len(groups) > 0) != known || len(groups) > 2*few { // as the table grows, a row that is moved is known in both groups
+			t.Errorf("its connections are known to be in %d groups (%v); want some: %t", len(groups), err, known)
+		}
+		walkFinds(t, d, endpoint, few)
+	}
+}
+
+func walkFinds(t *testing.T, d *Table, endpoint uint32, few int) {
+	t.Helper()
+	found, err := d.walk(t.Context(), []tables.End{{ID: endpoint, Tracked: uint64(few)}, {ID: 9, Tracked: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found) != 1 || len(found[endpoint]) != few {
+		t.Errorf("%d endpoints with connections, %d of the one; want 1 and %d", len(found), len(found[endpoint]), few)
+	}
+	done := lb.Ended{}
+	for _, p := range found[endpoint] {
+		p.endpoint++
+		if err := d.endTCP(p, &done); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if done != (lb.Ended{}) {
+		t.Errorf("as connections of another endpoint, %+v ended", done)
+	}
+}
+
+// TestWalkPastSockets: what an endpoint has of this machine's own sockets is in no table, and nobody looks for it there.
+func TestWalkPastSockets(t *testing.T) {
+	t.Parallel()
+	const all, few, sockets, endpoint = 2_000, 20, 5, 7
+	d := open(t, loader.Settings{Connections: 2 * all})
+	d.still()
+	dptest.Fill(t, d.shared, all, dptest.Jiffies(t))
+	own(t, d, endpoint, few, all)
+	d.sockets = ownSockets{endpoint: sockets}
+	if err := d.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	walked := func(active uint64) uint64 {
+		t.Helper()
+		if _, err := d.walk(t.Context(), []tables.End{{ID: endpoint, Tracked: active}}); err != nil {
+			t.Fatal(err)
+		}
+		var met uint64
+		if err := d.programs.walkMet.Get(&met); err != nil {
+			t.Fatal(err)
+		}
+		return met
+	}
+	if met := walked(sockets); met != 0 {
+		t.Errorf("%d connections were met, for sockets alone", met)
+	}
+	if met := walked(few + sockets); met != few {
+		t.Errorf("%d connections were met, want %d", met, few)
+	}
+}
+
+// BenchmarkEnds finds 10 connections of an endpoint among a million: by a walk in the kernel through all, by reading the table, and where a sweep has seen
+// them.
+func BenchmarkEnds(b *testing.B) {
+	const all, few, endpoint = 1_000_000, 10, 7
+	d := open(b, loader.Settings{Connections: all})
+	dptest.Fill(b, d.shared, all, dptest.Jiffies(b))
+	own(b, d, endpoint, few, all)
+	walk := func() error {
+		found, err := d.walk(b.Context(), []tables.End{{ID: endpoint, Tracked: few}})
+		if err == nil && len(found[endpoint]) != few {
+			err = fmt.Errorf("%d of %d found", len(found[endpoint]), few)
+		}
+		return err
+	}
+	for _, way := range []struct {
+		name string
+		find func() error
+	}{
+		{"everywhere", walk}, // no sweep has seen them
+		{"read", func() error {
+			_, err := d.EndConnections(b.Context(), 0, 1, func(*lb.Connection) bool { return false })
+			return err
+		}},
+		{"none", func() error {
+			_, err := d.findDue(b.Context(), true)
+			return err
+		}},
+		{"sweep", func() error { return d.sweep(b.Context()) }},
+		{"known", walk},
+	} {
+		b.Run(way.name, func(b *testing.B) {
+			var cpu time.Duration
+			for b.Loop() {
+				start := processTime()
+				if err := way.find(); err != nil {
+					b.Fatal(err)
+				}
+				cpu += processTime() - start
+			}
+			b.ReportMetric(float64(cpu.Microseconds())/1000/float64(b.N), "cpu-ms/op")
+		})
+	}
+}
+
+// processTime is the CPU time of the process.
+func processTime() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

@@ -1,0 +1,97 @@
+package conntrack
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/kernel/datapath/bpf"
+)
+
+// Double stands in for a table: it is as large and as full for the programs, and has the few entries that it is given. All of its groups are the
+// same few buckets.
+type Double struct {
+	outer, state, counts *ebpf.Map
+	group                *ebpf.Map
+	groups               int // of outer that are there
+}
+
+// NewDouble makes one of three empty maps; inner is what its groups are made by.
+func NewDouble(outer, state, counts *ebpf.Map, inner *ebpf.MapSpec) (*Double, error) {
+	group, err := ebpf.NewMap(inner)
+	if err != nil {
+		return nil, fmt.Errorf("make a double of the connection table: %w", err)
+	}
+	return &Double{outer: outer, state: state, counts: counts, group: group}, nil
+}
+
+// Close gives it up.
+func (d *Double) Close() error { return d.group.Close() }
+
+// Set has it stand for the table as that is now, with these entries.
+func (d *Double) Set(of *Table, entries []Entry) error {
+	s, err := of.read()
+	if err != nil {
+		return err
+	}
+	if s.Entries, err = exact(of); err != nil {
+		return err
+	}
+	if err := d.extend(s.inUse()); err != nil {
+		return fmt.Errorf("make a double of the connection table: %w", err)
+	}
+	buckets := make([]element, perGroup)
+	for i := range entries {
+		if !put(buckets, hash(&s.Seeds, &entries[i].Key), &entries[i]) {
+			return fmt.Errorf("make a double of the connection table: no room for %d entries", len(entries))
+		}
+	}
+	var errs []error
+	for i := range buckets {
+		errs = append(errs, d.group.Put(uint32(i), &buckets[i]))
+	}
+	own := make([]int64, ebpf.MustPossibleCPU())
+	errs = append(errs, d.state.Put(uint32(0), (*bpf.TcTableState)(s)), d.counts.Put(uint32(0), own))
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("write the double of the connection table: %w", err)
+	}
+	return nil
+}
+
+// exact is how many entries a table has, what CPUs keep back included.
+func exact(t *Table) (int64, error) {
+	n, err := t.Len()
+	return int64(n), err
+}
+
+// extend gives the outer map as many groups as the table has.
+func (d *Double) extend(groups int) error {
+	if groups <= d.groups {
+		return nil
+	}
+	keys, fds := make([]uint32, 0, groups-d.groups), make([]uint32, 0, groups-d.groups)
+	for i := d.groups; i < groups; i++ {
+		keys, fds = append(keys, uint32(i)), append(fds, uint32(d.group.FD()))
+	}
+	if _, err := d.outer.BatchUpdate(keys, fds, nil); err != nil {
+		return err
+	}
+	d.groups = groups
+	return nil
+}
+
+// Entries are those that it has now.
+func (d *Double) Entries() (entries []Entry, err error) {
+	for i := range perGroup {
+		var e element
+		if err := d.group.Lookup(i, &e); err != nil {
+			return nil, fmt.Errorf("read the double of the connection table: %w", err)
+		}
+		eachRow(bucketIn(&e), func(k bpf.TcConnectionKey, c bpf.TcConnection) bool {
+			entries = append(entries, Entry{k, c})
+			return true
+		})
+	}
+	return entries, nil
+}

@@ -1,0 +1,58 @@
+package conntrack
+
+import (
+	"slices"
+
+	"loxilb/internal/kernel/datapath/bpf"
+)
+
+// Lookup finds an entry. While the table grows, it may be in one of two groups, and a miss counts if the size is the same before and after.
+func (t *Table) Lookup(key bpf.TcConnectionKey) (row bpf.TcConnection, found bool, err error) {
+	s, err := t.read()
+	for err == nil {
+		if row, found, err = t.lookUp(s, &key); found || err != nil {
+			return row, found, err
+		}
+		before := s.Size
+		if s, err = t.read(); err == nil && s.Size == before {
+			return row, false, nil
+		}
+	}
+	return row, false, err
+}
+
+func (t *Table) lookUp(s *state, key *bpf.TcConnectionKey) (row bpf.TcConnection, found bool, err error) {
+	h := hash(&s.Seeds, key)
+	places := []uint32{groupOf(h, s.groups())}
+	if goal := groupOf(h, s.goal()); !slices.Contains(places, goal) {
+		places = append(places, goal)
+	}
+	keys, buckets := make([]uint32, perGroup), make([]element, perGroup)
+	for _, group := range places {
+		n, err := t.readGroup(int(group), keys, buckets)
+		if err != nil {
+			return row, false, err
+		}
+		for i := range buckets[:n] {
+			eachRow(bucketIn(&buckets[i]), func(k bpf.TcConnectionKey, c bpf.TcConnection) bool {
+				if k == *key {
+					row, found = c, true
+				}
+				return !found
+			})
+			if found {
+				return row, true, nil
+			}
+		}
+	}
+	return row, false, nil
+}
+
+// Groups is how many groups may have entries.
+func (t *Table) Groups() (int, error) {
+	s, err := t.read()
+	if err != nil {
+		return 0, err
+	}
+	return s.inUse(), nil
+}

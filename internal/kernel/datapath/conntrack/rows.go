@@ -1,0 +1,93 @@
+package conntrack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/rows"
+)
+
+// Each calls yield for each entry until it returns false. The table goes on changing meanwhile: an entry that lives
+// throughout is shown, perhaps twice while the table grows; others may or may not be.
+func (t *Table) Each(ctx context.Context, yield func(bpf.TcConnectionKey, bpf.TcConnection) bool) error {
+	_, err := t.EachFrom(ctx, 0, yield)
+	return err
+}
+
+// EachFrom is Each from a group on, and returns the one where it stopped, to go on there; 0: it has come to the end.
+func (t *Table) EachFrom(ctx context.Context, group int, yield func(bpf.TcConnectionKey, bpf.TcConnection) bool) (next int, err error) {
+	next, _, err = t.each(ctx, group, 0, func(r *bpf.TcTableRow) bool { return yield(r.Key, r.Connection) })
+	return next, err
+}
+
+// EachRowFrom yields the rows of entries from a row on, until yield returns false. A row is valid until
+// yield returns. The result is the row where it stopped, to begin with it again; 0: the end.
+func (t *Table) EachRowFrom(ctx context.Context, row int, yield func(*bpf.TcTableRow) bool) (next int, err error) {
+	group, row, err := t.each(ctx, row/int(rowsPerGroup), row%int(rowsPerGroup), yield)
+	return group*int(rowsPerGroup) + row, err
+}
+
+// each begins with a row of a group, and returns those where it stopped.
+func (t *Table) each(ctx context.Context, group, skip int, yield func(*bpf.TcTableRow) bool) (next, row int, err error) {
+	keys := make([]uint32, perGroup)
+	buckets := make([]element, perGroup)
+	for i, groups := group, 0; ; i++ {
+		if i >= groups { // entries move to groups that come later
+			s, err := t.read()
+			if err != nil {
+				return i, 0, err
+			}
+			if groups = s.inUse(); i >= groups {
+				return 0, 0, nil
+			}
+		}
+		n, err := t.readGroup(i, keys, buckets)
+		if err != nil {
+			return i, 0, fmt.Errorf("read connections: %w", err)
+		}
+		const perBucket = int(rowsPerBucket)
+		for row := skip; row < n*perBucket; row++ {
+			r := &bucketIn(&buckets[row/perBucket]).Rows[row%perBucket]
+			if r.Status&rowLive != 0 && !yield(r) {
+				return i, row, nil
+			}
+		}
+		skip = 0
+		if err := ctx.Err(); err != nil {
+			return i + 1, 0, err
+		}
+	}
+}
+
+// readGroup reads the buckets of a group.
+func (t *Table) readGroup(i int, keys []uint32, buckets []element) (n int, err error) {
+	group, err := t.groups.Open(i)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, rows.Close(group)) }()
+	var cursor ebpf.MapBatchCursor
+	n, err = group.BatchLookup(&cursor, keys, buckets, nil)
+	if rows.IsLast(err) {
+		err = nil
+	}
+	return n, err
+}
+
+// Began is the packet path's clock when the connection of a row began. false: that is not known.
+func Began(r *bpf.TcTableRow) (ticks uint64, known bool) {
+	ticks = r.Status &^ rowLive
+	return ticks, ticks != 0
+}
+
+func eachRow(b *bpf.TcTableBucket, yield func(bpf.TcConnectionKey, bpf.TcConnection) bool) {
+	for i := range b.Rows {
+		if r := &b.Rows[i]; r.Status&rowLive != 0 && !yield(r.Key, r.Connection) {
+			return
+		}
+	}
+}

@@ -1,0 +1,36 @@
+package conntrack
+
+import (
+	"sync"
+	"unsafe"
+
+	"github.com/cilium/ebpf/btf"
+
+	"loxilb/internal/kernel/datapath/bpf"
+)
+
+const cacheLine = uint32(bpf.TcTableLayoutCACHE_LINE)
+
+// Skew is how many bytes after a map's value a bucket begins, so that what is read together is in as few lines of cache as can
+// be. Where the kernel has the first value of an array is its own matter, and another one with each version. A kernel that does not
+// tell costs a line more at each look-up. A table is adopted only with the skew that it was made with.
+var Skew = sync.OnceValue(func() uint32 {
+	kernel, err := btf.LoadKernelSpec()
+	if err != nil {
+		return 0
+	}
+	var array *btf.Struct
+	if kernel.TypeByName("bpf_array", &array) != nil || len(array.Members) == 0 {
+		return 0
+	}
+	value := array.Members[len(array.Members)-1].Offset.Bytes() // the values come last
+	return (cacheLine - value%cacheLine) % cacheLine &^ 7
+})
+
+// element is what a map has for a bucket, in words of 8 bytes.
+type element [bpf.TcTableElementTABLE_ELEMENT / 8]uint64
+
+// bucketIn is the bucket in what a map has.
+func bucketIn(e *element) *bpf.TcTableBucket {
+	return (*bpf.TcTableBucket)(unsafe.Pointer(&e[Skew()/8]))
+}

@@ -1,0 +1,218 @@
+// Package conntrack is the connection table as user space sees it: its rows, its size, and room for more. What a row, a
+// bucket and a group are is in bpf/table/table.h.
+package conntrack
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/rows"
+)
+
+// Table is the connection table. Methods are safe for concurrent use, but for Extend.
+type Table struct {
+	groups        *rows.Array
+	state, counts *ebpf.Map
+}
+
+const (
+	// EntriesPerConnection is one for each direction.
+	EntriesPerConnection = uint64(bpf.TcTableLayoutENTRIES_PER_CONNECTION)
+
+	rowsPerGroup = uint64(rowsPerBucket) * uint64(perGroup)
+	// A table grows when it is filled to 72 percent, to 68 percent: a group of 240 rows is then full before its time
+	// once in 10^7.
+	fullPercent, goalPercent = 72, 68
+	// firstGroups bounds what a table begins with: 32,000 entries.
+	firstGroups = 132
+	// countBatch is how many entries a CPU counts by itself, in a table that is large enough for it not to matter.
+	countBatch, largeTable = 32, 65536
+)
+
+// Groups is how many a table for so many connections can have.
+func Groups(connections int) uint32 {
+	return groupsFor(uint64(connections) * EntriesPerConnection)
+}
+
+// groupsFor is how many hold so many entries with room to spare.
+func groupsFor(entries uint64) uint32 {
+	const perHundred = rowsPerGroup * goalPercent
+	return uint32((100*entries + perHundred - 1) / perHundred)
+}
+
+// Make makes an empty table for so many connections at most.
+func Make(groups *rows.Array, state, counts *ebpf.Map, connections int) (*Table, error) {
+	t := &Table{groups: groups, state: state, counts: counts}
+	first := min(groups.MaxSegments(), firstGroups)
+	if err := groups.GrowReleased(first); err != nil {
+		return nil, err
+	}
+	// the outer map may be another start's, which was killed before it had made the table
+	most := int64(min(uint64(connections)*EntriesPerConnection, uint64(groups.MaxSegments())*rowsPerGroup*goalPercent/100))
+	batch := uint32(1)
+	if most >= largeTable {
+		batch = countBatch
+	}
+	row := bpf.TcTableState{Size: pack(uint32(first)), Seeds: newSeeds(), CountBatch: batch, EntriesMax: most, Skew: Skew()}
+	if err := state.Put(uint32(0), row); err != nil {
+		return nil, fmt.Errorf("make connection table: %w", err)
+	}
+	return t, nil
+}
+
+// Made tells whether an earlier process has made the table.
+func Made(state *ebpf.Map) (bool, error) {
+	s, err := (&Table{state: state}).read()
+	return err == nil && s.Size != 0, err
+}
+
+// Adopt is the table that an earlier process made.
+func Adopt(groups *rows.Array, state, counts *ebpf.Map) (*Table, error) {
+	t := &Table{groups: groups, state: state, counts: counts}
+	if err := groups.AdoptReleased(); err != nil {
+		return nil, err
+	}
+	s, err := t.read()
+	if err != nil {
+		return nil, err
+	}
+	if s.Skew != Skew() {
+		return nil, fmt.Errorf("connection table: buckets begin %d bytes into their values, and %d are computed from the kernel's BTF now: is /sys/kernel/btf/vmlinux readable? Else run loxilb --detach, which ends connections, and start again", s.Skew, Skew())
+	}
+	if n, have := s.goal(), groups.Count(); n == 0 || int(n) > have {
+		return nil, fmt.Errorf("connection table: %d groups are to be there, and %d are", n, have)
+	}
+	return t, nil
+}
+
+type state bpf.TcTableState
+
+const sizeBits = bpf.TcTableLayoutSIZE_BITS
+
+// pack is the size of a table that does not grow.
+func pack(groups uint32) uint64 {
+	n := uint64(groups)
+	return n | n<<sizeBits | n<<(2*sizeBits)
+}
+
+func (s *state) groups() uint32 { return uint32(s.Size & (1<<sizeBits - 1)) }
+
+func (s *state) goal() uint32 { return uint32(s.Size >> sizeBits & (1<<sizeBits - 1)) }
+
+// inUse is how many groups may have entries. All of them are there.
+func (s *state) inUse() int { return int(max(s.groups(), s.goal())) }
+
+func (t *Table) read() (*state, error) {
+	var s state
+	if err := t.state.Lookup(uint32(0), (*bpf.TcTableState)(&s)); err != nil {
+		return nil, fmt.Errorf("read the size of the connection table: %w", err)
+	}
+	return &s, nil
+}
+
+// Max is how many entries the table takes: two for each connection.
+func (t *Table) Max() (uint64, error) {
+	s, err := t.read()
+	if err != nil {
+		return 0, err
+	}
+	return uint64(s.EntriesMax), nil
+}
+
+// Len is how many entries there are.
+func (t *Table) Len() (uint64, error) {
+	s, err := t.read()
+	if err != nil {
+		return 0, err
+	}
+	var own []int64
+	if err := t.counts.Lookup(uint32(0), &own); err != nil {
+		return 0, fmt.Errorf("count connections: %w", err)
+	}
+	n := s.Entries
+	for _, c := range own {
+		n += c
+	}
+	return uint64(max(0, n)), nil
+}
+
+// Use is how many entries there are, how many there can be, and how much memory the groups take.
+func (t *Table) Use() (entries, most, bytes uint64, err error) {
+	groups, err := t.Groups()
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	if entries, err = t.Len(); err != nil {
+		return 0, 0, 0, err
+	}
+	if most, err = t.Max(); err != nil {
+		return 0, 0, 0, err
+	}
+	group, err := t.groups.Open(0)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	defer func() { err = errors.Join(err, rows.Close(group)) }()
+	info, err := group.Info()
+	if err != nil {
+		return 0, 0, 0, fmt.Errorf("look at the connection table: %w", err)
+	}
+	each, _ := info.Memlock()
+	return entries, most, each * uint64(groups), nil
+}
+
+// Count is how many entries the table of these maps has, which need not be one that could be adopted.
+func Count(state, counts *ebpf.Map) (uint64, error) {
+	return (&Table{state: state, counts: counts}).Len()
+}
+
+// Buckets is how many buckets are in use.
+func (t *Table) Buckets() (uint32, error) {
+	s, err := t.read()
+	if err != nil {
+		return 0, err
+	}
+	return uint32(s.inUse()) * perGroup, nil
+}
+
+// Goal is how many groups the table should have for so many entries. Below that it has, or is about to have, groups.
+func (t *Table) Goal(entries uint64) (goal uint32, growing bool, err error) {
+	s, err := t.read()
+	if err != nil {
+		return 0, false, err
+	}
+	if s.goal() != s.groups() {
+		return s.goal(), true, nil
+	}
+	goal = wanted(s.groups(), entries, uint32(t.groups.MaxSegments()))
+	return goal, goal > s.groups(), nil
+}
+
+// wanted is how many groups a table should have.
+func wanted(groups uint32, entries uint64, most uint32) uint32 {
+	if 100*entries < fullPercent*uint64(groups)*rowsPerGroup {
+		return groups
+	}
+	return max(groups, min(groupsFor(entries), most))
+}
+
+// Room is how many entries the table may have at its present size before it is to grow.
+func (t *Table) Room() (uint64, error) {
+	s, err := t.read()
+	if err != nil {
+		return 0, err
+	}
+	return fullPercent * uint64(s.groups()) * rowsPerGroup / 100, nil
+}
+
+// Slack is how many entries the packet path may have that it does not know of, as each CPU counts some for itself.
+func Slack() int64 { return int64(countBatch * runtime.NumCPU()) }
+
+// Extend makes groups until there are so many. The kernel waits 10 ms and more for it.
+func (t *Table) Extend(groups uint32) error {
+	return t.groups.GrowReleased(int(groups))
+}

@@ -1,0 +1,104 @@
+package conntrack
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+	"sync"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/kernel/datapath/bpf"
+)
+
+const (
+	endpointRows  = uint32(bpf.TcWhereaboutsLayoutENDPOINT_ROWS)
+	presentWord   = uint32(bpf.TcWhereaboutsLayoutWHEREABOUTS_PRESENT)
+	firstWord     = uint32(bpf.TcWhereaboutsLayoutWHEREABOUTS_BEGIN)
+	wordBytes     = 8
+	groupsPerWord = 64
+)
+
+// Whereabouts are the groups of the table that have connections of endpoints, as bpf/table/whereabouts.h has them. Methods are safe for
+// concurrent use.
+type Whereabouts struct {
+	memory *ebpf.Memory
+	words  uint32 // of an endpoint, in one edition
+
+	mu      sync.Mutex
+	present uint32 // the first word of the edition that is written
+}
+
+// WhereaboutsWords is how many the map has for a table of so many groups.
+func WhereaboutsWords(groups uint32) uint32 { return firstWord + 2*endpointRows*wordsFor(groups) }
+
+func wordsFor(groups uint32) uint32 { return (groups + groupsPerWord - 1) / groupsPerWord }
+
+// OpenWhereabouts begins with none.
+func OpenWhereabouts(m *ebpf.Map) (*Whereabouts, error) {
+	memory, err := m.Memory()
+	if err != nil {
+		return nil, fmt.Errorf("map where connections of endpoints are: %w", err)
+	}
+	w := &Whereabouts{memory: memory, words: (m.MaxEntries() - firstWord) / (2 * endpointRows), present: firstWord}
+	return w, w.show()
+}
+
+// show tells the packet path of the present edition.
+func (w *Whereabouts) show() error {
+	var present [wordBytes]byte
+	binary.NativeEndian.PutUint64(present[:], uint64(w.present)<<32|uint64(w.words))
+	return w.write(presentWord, present[:])
+}
+
+func (w *Whereabouts) write(word uint32, b []byte) error {
+	if _, err := w.memory.WriteAt(b, int64(word)*wordBytes); err != nil {
+		return fmt.Errorf("write where connections of endpoints are: %w", err)
+	}
+	return nil
+}
+
+// Turn is to be called when the sweep has been through the whole table. Of the two editions, the present one has all connections by then: those that were there, and
+// those that came meanwhile. The other one is emptied, and is written from now on.
+func (w *Whereabouts) Turn() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	next := w.other()
+	empty := make([]byte, w.words*wordBytes)
+	for row := range endpointRows {
+		if err := w.write(next+row*w.words, empty); err != nil {
+			return err
+		}
+	}
+	w.present = next
+	return w.show()
+}
+
+// other is the edition that is not written.
+func (w *Whereabouts) other() uint32 { return 2*firstWord + endpointRows*w.words - w.present }
+
+// Groups are those that may have connections of these endpoints, in order: of none that is missing was a connection opened, or met by the
+// sweep, since it went through the table twice.
+func (w *Whereabouts) Groups(endpoints []uint32) (groups []uint32, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := make([]uint64, w.words)
+	row := make([]byte, w.words*wordBytes)
+	for _, id := range endpoints {
+		for _, edition := range []uint32{w.present, w.other()} {
+			at := edition + id%endpointRows*w.words
+			if _, err := w.memory.ReadAt(row, int64(at)*wordBytes); err != nil {
+				return nil, fmt.Errorf("read where connections of endpoints are: %w", err)
+			}
+			for i := range all {
+				all[i] |= binary.NativeEndian.Uint64(row[i*wordBytes:])
+			}
+		}
+	}
+	for i, word := range all {
+		for ; word != 0; word &= word - 1 {
+			groups = append(groups, uint32(i)*groupsPerWord+uint32(bits.TrailingZeros64(word)))
+		}
+	}
+	return groups, nil
+}

@@ -1,0 +1,225 @@
+package datapath
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+
+	"loxilb/internal/kernel/datapath/bloom"
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/conntrack"
+	"loxilb/internal/kernel/datapath/dptest"
+	"loxilb/internal/kernel/datapath/rows"
+)
+
+// ringRepeat is how often a packet goes round in one call: every pass takes one from its TTL.
+const ringRepeat = 200
+
+// BenchmarkEstablished times an established packet beside an empty program in the same run. The flows form a
+// ring, each translating into the next, so that a packet that is run again is one of another flow.
+func BenchmarkEstablished(b *testing.B) {
+	empty := emptyProgram(b, ebpf.SchedCLS)
+	for _, c := range rings() {
+		b.Run(c.name, func(b *testing.B) {
+			d, err := Load(Config{Connections: 262144})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer d.Close()
+			frame := ring(b, d, c.flows, c.v6)
+			before := dropped(b, d)
+			var base, ours []time.Duration
+			for i := 0; b.Loop(); i++ {
+				base = append(base, timed(b, empty, frame(0)))
+				ours = append(ours, timed(b, program(b, d), frame(i)))
+			}
+			if n := dropped(b, d) - before; n > 0 {
+				b.Errorf("%d packets dropped", n)
+			}
+			reportOwn(b, base, ours)
+		})
+	}
+}
+
+// BenchmarkXDP does the same with the XDP program. The kernel takes long to run one (it writes code for it each time), so that an
+// epoch may end meanwhile: then packets pass, and the ring is made anew.
+func BenchmarkXDP(b *testing.B) {
+	empty := emptyProgram(b, ebpf.XDP)
+	for _, c := range rings() {
+		b.Run(c.name, func(b *testing.B) {
+			d, err := Load(Config{Connections: 262144})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer d.Close()
+			program := xdpToLoopback(b, d)
+			frame := ring(b, d, c.flows, c.v6)
+			var base, ours []time.Duration
+			for i := 0; b.Loop(); i++ {
+				before := forwarded(b, d)
+				base = append(base, timed(b, empty, frame(0)))
+				took := timed(b, program, frame(i))
+				if forwarded(b, d)-before >= ringRepeat {
+					ours = append(ours, took)
+				} else {
+					frame = ring(b, d, c.flows, c.v6)
+				}
+			}
+			if len(ours) == 0 {
+				b.Fatal("XDP has forwarded no packets")
+			}
+			reportOwn(b, base, ours)
+		})
+	}
+}
+
+// ringSize is a ring to time.
+type ringSize struct {
+	name  string
+	flows int
+	v6    bool
+}
+
+func rings() []ringSize {
+	return []ringSize{{"v4/2", 2, false}, {"v4/200k", 200000, false}, {"v6/2", 2, true}, {"v6/200k", 200000, true}}
+}
+
+func reportOwn(b *testing.B, base, ours []time.Duration) {
+	b.ReportMetric(float64(median(base).Nanoseconds()), "empty-ns")
+	b.ReportMetric(float64((median(ours) - median(base)).Nanoseconds()), "own-ns")
+	b.ReportMetric(0, "ns/op") // of two calls of ringRepeat runs each: says nothing
+}
+
+func forwarded(t testing.TB, d *Datapath) uint64 {
+	t.Helper()
+	n, err := d.XDPForwarded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func timed(b *testing.B, p *ebpf.Program, frame []byte) time.Duration {
+	b.Helper()
+	_, took, err := p.Benchmark(frame, ringRepeat, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return took
+}
+
+func dropped(t testing.TB, d *Datapath) (sum uint64) {
+	t.Helper()
+	drops, err := d.Drops()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range drops {
+		sum += n
+	}
+	return sum
+}
+
+// xdpToLoopback is the XDP program with lo for an interface whose frames it sees, and to which it redirects.
+func xdpToLoopback(t testing.TB, d *Datapath) *ebpf.Program {
+	t.Helper()
+	if err := d.SetXDP(XDPInterface{Index: 1, Name: "lo", Target: true}); err != nil {
+		t.Fatal(err)
+	}
+	p, err := d.Program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// program is the one at the tc hook.
+func program(t testing.TB, d *Datapath) *ebpf.Program {
+	t.Helper()
+	p, err := d.collection.Program(false, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func median(d []time.Duration) time.Duration {
+	d = slices.Clone(d)
+	slices.Sort(d)
+	return d[len(d)/2]
+}
+
+func emptyProgram(t testing.TB, kind ebpf.ProgramType) *ebpf.Program {
+	t.Helper()
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: kind, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	return p
+}
+
+// ring fills the table with n flows, each of which translates into the next, and returns frames that enter it. No service has
+// them, so the filter of addresses lets all packets through.
+func ring(t testing.TB, d *Datapath, n int, v6 bool) func(int) []byte {
+	t.Helper()
+	if _, err := bloom.Open(d.collection.Maps.BloomFilter, false); err != nil {
+		t.Fatal(err)
+	}
+	if d.collection.EndpointTraffics.Len() == 0 { // where the packets are counted
+		if err := rows.Grow(1, d.collection.EndpointTraffics); err != nil {
+			t.Fatal(err)
+		}
+	}
+	src, dst := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
+	if v6 {
+		src, dst = netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::2")
+	}
+	key := func(i int) bpf.TcConnectionKey {
+		i %= n
+		return bpf.TcConnectionKey{
+			Saddr: bpf.Addr(src), Daddr: bpf.Addr(dst), Protocol: 6,
+			Sport: bpf.Port(uint16(i)), Dport: bpf.Port(uint16(1 + i>>16)),
+		}
+	}
+	now := dptest.Jiffies(t)
+	entries := make([]conntrack.Entry, n)
+	routes, way := wayToLoopback(t, d)
+	for i := range n {
+		to := key(i + 1)
+		delta := uint32(to.Sport) + uint32(to.Dport) + uint32(^key(i).Sport) + uint32(^key(i).Dport)
+		delta = delta&0xffff + delta>>16
+		delta = delta&0xffff + delta>>16
+		row := bpf.TcConnection{
+			Saddr: to.Saddr, Daddr: to.Daddr, Sport: to.Sport, Dport: to.Dport, AddressSum: 0xffff, TupleSum: uint16(delta),
+			Way: way, WayEpoch: uint16(routes + now>>13), Seen: now + 1<<16, // not silent, however long the rest of the ring takes to make
+
+			Flags: uint8(bpf.TcConnectionFlagCONN_REPLIED | bpf.TcConnectionFlagCONN_ASSURED),
+		}
+		entries[i] = conntrack.Entry{Key: key(i), Row: row}
+	}
+	if err := d.collection.Conntrack.Fill(entries); err != nil {
+		t.Fatal(err)
+	}
+	return func(i int) []byte {
+		return dptest.TCPFrame(src, dst, bpf.Port(key(i*ringRepeat).Sport), bpf.Port(key(i*ringRepeat).Dport))
+	}
+}
+
+// wayToLoopback makes a way that ends at lo, as it is in the present generation of routes.
+func wayToLoopback(t testing.TB, d *Datapath) (routes uint32, way uint16) {
+	t.Helper()
+	routes, neighbours := d.Generations()
+	row := bpf.TcWay{Key: bpf.TcWayKey{Ifindex: 1, Mtu: 1500}, Claim: 1<<32 | uint64(dptest.Jiffies(t)), Neighbours: neighbours}
+	if err := d.collection.Maps.Ways.Put(uint32(1), row); err != nil {
+		t.Fatal(err)
+	}
+	return routes, 1
+}

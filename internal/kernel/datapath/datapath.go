@@ -1,0 +1,248 @@
+// Package datapath is the boundary to the kernel: it loads the programs, attaches them, writes the tables that
+// compile makes, and reads counters and connections back. With what is below it, it is the only importer of
+// cilium/ebpf. Its parts have a folder each; here they are put together.
+//
+// A Datapath belongs to the network namespace of the thread that loads it.
+package datapath
+
+import (
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+
+	"loxilb/internal/kernel/datapath/attach"
+	"loxilb/internal/kernel/datapath/attached"
+	"loxilb/internal/kernel/datapath/connections"
+	"loxilb/internal/kernel/datapath/drops"
+	"loxilb/internal/kernel/datapath/dryrun"
+	"loxilb/internal/kernel/datapath/firewall"
+	"loxilb/internal/kernel/datapath/hostports"
+	"loxilb/internal/kernel/datapath/hostsockets"
+	"loxilb/internal/kernel/datapath/ipsec"
+	"loxilb/internal/kernel/datapath/loader"
+	"loxilb/internal/kernel/datapath/pins"
+	"loxilb/internal/kernel/datapath/pressure"
+	"loxilb/internal/kernel/datapath/record"
+	"loxilb/internal/kernel/datapath/routing"
+	"loxilb/internal/kernel/datapath/tables"
+	"loxilb/internal/kernel/datapath/testrun"
+	"loxilb/internal/kernel/datapath/trace"
+	"loxilb/internal/kernel/datapath/vipprobe"
+	"loxilb/internal/kernel/datapath/watch"
+	"loxilb/internal/kernel/datapath/xdp"
+)
+
+// Config says how to load the data path.
+type Config struct {
+	PinDir         string   // in a BPF file system; empty: nothing is pinned, all ends with the process
+	Connections    int      // size of the connection table; 0: by memory (loader.DefaultConnections)
+	Timeouts       Timeouts // zero value: loader.DefaultTimeouts
+	HalfOpen       int      // percent of the table that half-open connections may have, of TCP and of all others each; 0: any
+	IdleResets     int      // idle TCP connections a second that end by RSTs to both ends; 0: none
+	HashSeed       uint64   // key of the flow hash, as that of the tables
+	NoRedirectPeer bool     // never bpf_redirect_peer
+	NoKfuncs       bool     // as on kernels before 6.2, for tests
+	ResetRate      int      // RSTs to segments of no connection, a second and CPU, for tests; 0: 10,000
+	ForeignFirst   bool     // foreign packets are told before their connection is looked up at all times, for tests
+	ChallengeFirst bool     // SYNs are challenged before their connection is looked up at all times, for tests
+	Hook           Hook     // where to attach
+	EndConnections bool     // if the pinned maps have another layout, start without them
+	XDP            XDPMode  // zero value: XDPNative
+	Log            *slog.Logger
+}
+
+// TrialConnections are enough to try packets.
+const TrialConnections = 1024
+
+// Datapath is the loaded data path: its parts, side by side. Its methods are safe for concurrent use.
+type Datapath struct {
+	*tables.Tables       // services
+	*connections.Table   // listing and sweeping connections
+	*attach.Hooks        // interfaces
+	*routing.Routing     // next hops and default routes
+	*xdp.XDP             // the program in front
+	*hostsockets.Sockets // this machine's own sockets
+	*hostports.Ports     // their ports
+	*drops.Counters      // packets dropped
+	*watch.Watchers      // who is told of connections
+	*attached.Attached   // policers
+	*pressure.Meter      // how full the connection table is, and who is challenged
+	*vipprobe.Probes     // probes that go to VIPs
+	*record.Recorder     // copies of packets
+	*trace.Tracer        // packets before and after
+	firewall             *firewall.Firewall
+	policies             *ipsec.Policies
+	dry                  *dryrun.Runner
+
+	collection *loader.Collection
+	exchange   *exchange
+	localMu    sync.Mutex
+	local      bool // answers of endpoints on this machine are looked at
+}
+
+// Load loads the programs and makes the maps, or adopts those pinned in cfg.PinDir with all their services,
+// endpoints and connections.
+func Load(cfg Config) (*Datapath, error) {
+	settings := cfg.settings()
+	c, err := loader.Open(settings)
+	if errors.Is(err, pins.ErrLayout) && cfg.EndConnections {
+		c, err = openWithout(settings, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	e := &exchange{began: time.Now()}
+	d := &Datapath{
+		collection: c, exchange: e, Counters: drops.New(c), Meter: pressure.New(c), Ports: hostports.New(c), Hooks: attach.New(c, cfg.Hook, &e.Exchange),
+	}
+	if err := d.load(cfg); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+// ABI is a hash of the layout of pinned maps: builds that have the same one take over from each other without a loss.
+func ABI() (string, error) { return loader.ABI() }
+
+// ABI is that of the build that runs.
+func (d *Datapath) ABI() string { return d.collection.ABI }
+
+func (cfg Config) settings() loader.Settings {
+	return loader.Settings{
+		PinDir: cfg.PinDir, Connections: cfg.Connections, Timeouts: cfg.Timeouts, HalfOpen: cfg.HalfOpen, IdleResets: cfg.IdleResets, HashSeed: cfg.HashSeed,
+		NoRedirectPeer: cfg.NoRedirectPeer, NoKfuncs: cfg.NoKfuncs, ResetRate: cfg.ResetRate, ForeignFirst: cfg.ForeignFirst, ChallengeFirst: cfg.ChallengeFirst, Log: cfg.Log,
+	}
+}
+
+// Trial loads every program of this build over maps of its own, beside what is pinned in cfg.PinDir, and attaches none. The error says if the
+// kernel refuses one, or if Load could not adopt what is pinned.
+func Trial(cfg Config) (*Datapath, error) {
+	if err := loader.CheckPins(cfg.settings()); err != nil {
+		return nil, err
+	}
+	cfg.PinDir, cfg.Connections = "", TrialConnections
+	d, err := Load(cfg)
+	if err != nil {
+		return nil, err
+	}
+	for _, layer3 := range []bool{false, true} {
+		for _, egress := range []bool{false, true} {
+			if _, err := d.collection.Program(layer3, egress); err != nil {
+				return nil, errors.Join(err, d.Close())
+			}
+			twin, err := d.collection.LoadTracing(layer3, egress)
+			if err := errors.Join(err, twin.Close()); err != nil {
+				return nil, errors.Join(err, d.Close())
+			}
+		}
+	}
+	if _, err := d.XDP.Program(); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	if err := d.XDP.TryTracing(); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	if err := d.LoadPrograms(); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+// openWithout removes the pinned maps, which cannot be adopted, and what is attached with them.
+func openWithout(s loader.Settings, reason error) (*loader.Collection, error) {
+	if s.Log != nil {
+		s.Log.Warn("connections end, counters begin at 0, and no client is known, as --end-connections asks", "reason", reason)
+	}
+	if err := errors.Join(attach.DetachClsact(), pins.Empty(s.PinDir)); err != nil {
+		return nil, err
+	}
+	return loader.Open(s)
+}
+
+// load loads the programs that every machine needs, and reads the maps meanwhile.
+func (d *Datapath) load(cfg Config) error {
+	types := btf.NewCache() // the kernel's, read once
+	var sweep *connections.Programs
+	adopt := func() (err error) {
+		if d.Tables, err = tables.Open(d.collection); err != nil {
+			return err
+		}
+		if d.Routing, err = routing.Open(d.collection); err != nil {
+			return err
+		}
+		if d.firewall, err = firewall.Open(d.collection); err != nil {
+			return err
+		}
+		if d.policies, err = ipsec.Open(d.collection); err != nil {
+			return err
+		}
+		d.Attached, err = attached.Open(d.collection, d.Tables, d.firewall, d.BumpNextHops)
+		return err
+	}
+	before, failed := d.Drops()
+	d.exchange.before = before
+	err := errors.Join(failed, loader.SideBySide(adopt,
+		func() (err error) { sweep, err = connections.LoadSweep(d.collection, types); return err },
+		func() error { return d.collection.LoadFirst(types) },
+	))
+	d.Sockets = hostsockets.New(d.collection, d.Tables)
+	d.Table = connections.New(d.collection, d.Tables, d.Meter, sweep, d.Hooks, d.Sockets)
+	if err != nil {
+		return err
+	}
+	d.XDP = xdp.New(d.collection, d.Routing, d.followCounts, cfg.XDP, &d.exchange.Exchange)
+	d.Watchers = watch.New(d.collection, d.Tables)
+	d.Probes = vipprobe.New(d.collection, d.Hooks)
+	d.Recorder = record.New(d.collection)
+	d.dry = dryrun.New(d.collection, d.Tables, d.firewall)
+	d.Tracer = trace.New(d.collection, d.Hooks, d.XDP)
+	return d.followLocal(d.LocalAnswersWanted())
+}
+
+// followCounts has the variables of the XDP program's object say what those of this process's say.
+func (d *Datapath) followCounts(variables map[string]*ebpf.Variable) error {
+	return errors.Join(d.Tables.AddCounts(variables), d.Attached.FollowPorts(variables["ports_attached"]), d.firewall.Follow(variables["rule_count"]), d.policies.Follow(variables["ipsec_count"]))
+}
+
+// Close releases the process's hold on the data path. What is pinned goes on working; the rest ends.
+func (d *Datapath) Close() error {
+	if d.dry != nil {
+		d.dry.Close()
+	}
+	err := errors.Join(d.Probes.Close(), d.Hooks.Close(), d.XDP.Close(), d.Sockets.Close(), d.Table.Close(), d.exchange.Keep())
+	d.Tables.Close()
+	return errors.Join(err, d.collection.Close())
+}
+
+// SetLink says what kind of next hop an interface makes, attached or not. ForgetLink takes it back.
+func (d *Datapath) SetLink(i Interface) error {
+	return d.Routing.SetLink(i.Index, routing.Link{Peer: i.Peer, Layer3: i.Layer3, Bridge: i.Bridge})
+}
+
+// Jiffy is how long one tick of the clock is by which the packet path measures.
+func (d *Datapath) Jiffy() time.Duration { return d.collection.Jiffy() }
+
+// Programs are those at the tc hooks, and how much they are used.
+func (d *Datapath) Programs() []loader.Use { return d.collection.Uses() }
+
+// DryRun says what would become of packets.
+func (d *Datapath) DryRun() *dryrun.Runner { return d.dry }
+
+// TestRun runs the programs on packets without a network.
+func (d *Datapath) TestRun() *testrun.Runner { return testrun.New(d.collection, d.XDP) }
+
+// RemovePins removes everything that an earlier Load with this pin directory left attached or pinned.
+// Packets go to the kernel again, and connections are forgotten.
+func RemovePins(dir string) error {
+	if err := pins.CheckMade(dir); err != nil {
+		return err
+	}
+	if err := attach.DetachClsact(); err != nil {
+		return err
+	}
+	return pins.Remove(dir)
+}

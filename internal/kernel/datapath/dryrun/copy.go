@@ -1,0 +1,245 @@
+package dryrun
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/conntrack"
+	"loxilb/internal/kernel/datapath/rows"
+)
+
+// needs is what a packet meets of what packets change, so far.
+type needs struct {
+	packet  *Packet
+	key     bpf.TcConnectionKey
+	entries []conntrack.Entry
+	service *bpf.TcService // the packet's; nil: not known yet, or none
+	pairs   []bpf.TcSnatPair
+	known   bool   // whether its client is known is asked for, and was copied
+	now     uint32 // jiffies, when the last run has looked for an endpoint
+}
+
+// meet finds the entries of the packet's own connection, and of the one that it answers.
+func (d *double) meet(n *needs) error {
+	reversed := bpf.TcConnectionKey{Saddr: n.key.Daddr, Daddr: n.key.Saddr, Sport: n.key.Dport, Dport: n.key.Sport, Protocol: n.key.Protocol}
+	for _, key := range []bpf.TcConnectionKey{n.key, reversed} {
+		if _, err := d.add(n, key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add adds the entry of a key, and the one of the other direction. False: there is none, or it is there already.
+func (d *double) add(n *needs, key bpf.TcConnectionKey) (bool, error) {
+	if n.has(key) {
+		return false, nil
+	}
+	c, there, err := d.live.Conntrack.Lookup(key)
+	if err != nil || !there {
+		return false, err
+	}
+	n.entries = append(n.entries, conntrack.Entry{Key: key, Row: c})
+	if err := d.copyWay(c.Way); err != nil {
+		return false, err
+	}
+	_, err = d.add(n, other(&n.entries[len(n.entries)-1]))
+	return true, err
+}
+
+func (n *needs) has(key bpf.TcConnectionKey) bool {
+	return slices.ContainsFunc(n.entries, func(e conntrack.Entry) bool { return e.Key == key })
+}
+
+// other is the key of the other direction's entry: connection_reverse() of bpf/conntrack/conntrack.h.
+func other(e *conntrack.Entry) bpf.TcConnectionKey {
+	const icmp, icmp6 = 1, 58
+	key := bpf.TcConnectionKey{Saddr: e.Row.Daddr, Daddr: e.Row.Saddr, Sport: e.Row.Dport, Dport: e.Row.Sport, Protocol: e.Key.Protocol}
+	if e.Row.Hop&hopFamily != 0 {
+		switch e.Key.Protocol {
+		case icmp:
+			key.Protocol = icmp6
+		case icmp6:
+			key.Protocol = icmp
+		}
+	}
+	return key
+}
+
+func (d *double) copyWay(i uint16) error {
+	var w bpf.TcWay
+	if err := d.live.Maps.Ways.Lookup(uint32(i), &w); err != nil {
+		return fmt.Errorf("read a next hop: %w", err)
+	}
+	return d.Maps.Ways.Put(uint32(i), w)
+}
+
+// fill has the double have what the packet needs.
+func (d *double) fill(n *needs) error {
+	if err := d.connections.Set(d.live.Conntrack, n.entries); err != nil {
+		return err
+	}
+	if n.service == nil {
+		return nil
+	}
+	id := n.service.Id
+	var state bpf.TcServiceState
+	if err := d.live.Maps.ServiceStates.Lookup(id, &state); err != nil {
+		return fmt.Errorf("read the state of a service: %w", err)
+	}
+	err := errors.Join(d.copyClient(n), d.copyPersist(n), d.copyPairs(n), d.copyLoads(n))
+	if err == nil {
+		err = d.aim(n, &state)
+	}
+	return errors.Join(err, d.Maps.ServiceStates.Put(id, state))
+}
+
+// copied puts the row of a key into a table, if the live one has it.
+func copied[K, V any](from, to *ebpf.Map, key K) error {
+	var v V
+	if from == nil {
+		return nil
+	}
+	err := from.Lookup(key, &v)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return to.Put(key, v)
+}
+
+// copyClient copies how many connections the client has of a service with limits.
+func (d *double) copyClient(n *needs) error {
+	table := d.live.ServiceLimits.Table()
+	if table == nil || n.service.Flags&uint16(bpf.TcServiceFlagSERVICE_LIMITED) == 0 {
+		return nil
+	}
+	var limits bpf.TcServiceLimits
+	if err := table.Lookup(n.service.Id, &limits); err != nil {
+		return err
+	}
+	key := bpf.TcLimitKey{Service: n.service.Id, Generation: limits.Generation, Client: prefix(n.key.Saddr, limits.ClientPrefix)}
+	return copied[bpf.TcLimitKey, bpf.TcLimitRow](d.live.LimitedClients.Table(), d.clients.Table(), key)
+}
+
+func (n *needs) persistKey() bpf.TcPersistKey {
+	return bpf.TcPersistKey{Service: n.service.Id, Client: prefix(n.key.Saddr, n.service.PersistPrefix)}
+}
+
+// copyPersist copies which endpoint the client has.
+func (d *double) copyPersist(n *needs) error {
+	if bpf.TcAlgorithm(n.service.Algorithm) != bpf.TcAlgorithmALGORITHM_PERSIST {
+		return nil
+	}
+	return copied[bpf.TcPersistKey, bpf.TcPersistEntry](d.live.Persists.Table(), d.persists.Table(), n.persistKey())
+}
+
+// copyPairs copies how many source ports are in use.
+func (d *double) copyPairs(n *needs) error {
+	for _, pair := range n.pairs {
+		if err := copied[bpf.TcSnatPair, bpf.TcSnatUsage](d.live.SNATUsages.Table(), d.usages.Table(), pair); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyLoads copies how many connections endpoints have, if the service asks.
+func (d *double) copyLoads(n *needs) error {
+	if bpf.TcAlgorithm(n.service.Algorithm) != bpf.TcAlgorithmALGORITHM_LC {
+		return nil
+	}
+	for i, live := range d.live.EndpointStates.Segments() {
+		if i >= len(d.states.Segments()) {
+			break
+		}
+		var failed error
+		err := rows.EachBatch(live, int(live.MaxEntries()), func(keys []uint32, values []bpf.TcEndpointState) {
+			if len(keys) > 0 && failed == nil {
+				_, failed = d.states.Segments()[i].BatchUpdate(keys, values, nil)
+			}
+		})
+		if err = errors.Join(err, failed); err != nil {
+			return fmt.Errorf("copy loads of endpoints: %w", err)
+		}
+	}
+	return nil
+}
+
+// aim has the service's algorithm choose the endpoint that is asked for, where it goes by what packets have changed.
+func (d *double) aim(n *needs, state *bpf.TcServiceState) error {
+	if !n.packet.Aim.IsValid() {
+		return nil
+	}
+	places, ids, err := d.places(n)
+	if err != nil || len(places) == 0 {
+		return err
+	}
+	switch bpf.TcAlgorithm(n.service.Algorithm) {
+	case bpf.TcAlgorithmALGORITHM_RR, bpf.TcAlgorithmALGORITHM_PRIORITY:
+		state.Next = uint64(places[0])
+	case bpf.TcAlgorithmALGORITHM_PERSIST:
+		return d.persists.Table().Put(n.persistKey(), bpf.TcPersistEntry{Endpoint: ids[places[0]], Seen: n.now})
+	case bpf.TcAlgorithmALGORITHM_LC:
+		const busy = 1 << 30
+		for _, id := range ids {
+			load := bpf.TcEndpointState{Active: busy}
+			if id == ids[places[0]] {
+				load.Active = 0
+			}
+			if err := d.states.Put(id, load); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// places are those in the service's table that have the endpoint that is asked for; ids are all of the table.
+func (d *double) places(n *needs) (places []int, ids []uint32, err error) {
+	const per = uint32(bpf.TcLimitSLOTS_PER_BLOCK)
+	segments := d.live.Slots.Segments()
+	if int(n.service.SlotSegment) >= len(segments) {
+		return nil, nil, nil
+	}
+	var block bpf.TcSlotBlock
+	var row bpf.TcEndpoint
+	is := map[uint32]bool{}
+	for i := range n.service.SlotCount {
+		at := uint32(n.service.SlotOffset) + i
+		if i == 0 || at%per == 0 {
+			if err := segments[n.service.SlotSegment].Lookup(at/per, &block); err != nil {
+				return nil, nil, err
+			}
+		}
+		id := block.Endpoints[at%per]
+		if _, asked := is[id]; !asked {
+			if err := d.live.Endpoints.Lookup(id, &row); err != nil {
+				return nil, nil, err
+			}
+			is[id] = bpf.AddrPort(row.Addr, row.Port) == n.packet.Aim
+		}
+		if ids = append(ids, id); is[id] {
+			places = append(places, int(i))
+		}
+	}
+	return places, ids, nil
+}
+
+// prefix is the first bits of an address: copy_prefix() of bpf/packet/address.h.
+func prefix(a bpf.TcIpAddr, bits uint32) (out bpf.TcIpAddr) {
+	for i, word := range a.Word {
+		of := min(bits, 32)
+		bits -= of
+		mask := binary.BigEndian.AppendUint32(nil, uint32(uint64(1<<32-1)<<(32-of)))
+		out.Word[i] = word & binary.NativeEndian.Uint32(mask)
+	}
+	return out
+}

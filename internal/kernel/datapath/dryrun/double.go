@@ -1,0 +1,187 @@
+package dryrun
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/conntrack"
+	"loxilb/internal/kernel/datapath/loader"
+	"loxilb/internal/kernel/datapath/rows"
+)
+
+// shared are the maps that only user space writes: what is configured. All others are a dry run's own.
+func shared() []string {
+	return []string{
+		"services", "vips", "service_ranges", "allowed_sources", "idle_timeouts", "slots", "endpoints", "snat_sources", "bloom_filter", "local_addresses",
+		"kept_ports", "egress_endpoints", "default_routes", "links", "persist_timeouts", "limits_by_service", "mss_limits", "secrets",
+		"attached_services", "attached_sources", "attached_rules", "attached_ports", "rule_sets", "ipsec_policies",
+	}
+}
+
+// few is how many rows hashes have of which a packet makes one.
+const few = 64
+
+// double is the program, and the maps of its own that it runs on.
+type double struct {
+	*loader.Beside
+	live        *loader.Collection
+	rules       Rules
+	connections *conntrack.Double
+	// Maps in maps.
+	states, persists, usages, clients, hits *rows.Array
+	cpus                                    int
+	known                                   *known
+}
+
+func newDouble(live *loader.Collection, rules Rules) (*double, error) {
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return nil, err
+	}
+	lru := few * uint32(cpus)
+	beside, err := live.Beside(shared(), map[string]uint32{
+		"connections": live.Maps.Connections.MaxEntries(), "whereabouts": 1, "fragments": lru, "fragment_sources": lru,
+	}, map[string]uint32{"snat_usages": few, "persists": few, "limited_clients": lru})
+	if err != nil {
+		return nil, err
+	}
+	d := &double{Beside: beside, live: live, rules: rules, cpus: cpus}
+	if err := d.open(); err != nil {
+		return nil, errors.Join(err, d.close())
+	}
+	return d, nil
+}
+
+func (d *double) open() (err error) {
+	array := func(name string, m *ebpf.Map) *rows.Array { return rows.NewArray(name, m, d.Spec(name).InnerMap) }
+	d.states, d.hits = array("endpoint_states", d.Maps.EndpointStates), array("rule_hits", d.Maps.RuleHits)
+	d.usages, d.persists, d.clients = array("snat_usages", d.Maps.SnatUsages), array("persists", d.Maps.Persists), array("limited_clients", d.Maps.LimitedClients)
+	if err := rows.Grow(1, d.usages, d.persists, d.clients); err != nil {
+		return err
+	}
+	if d.connections, err = conntrack.NewDouble(d.Maps.Connections, d.Maps.TableStates, d.Maps.TableCounts, d.Spec("connections").InnerMap); err != nil {
+		return err
+	}
+	d.known, err = openKnown(d.live.Maps.KnownClients, d.Maps.KnownClients)
+	return err
+}
+
+func (d *double) close() error {
+	var err error
+	if d.connections != nil {
+		err = d.connections.Close()
+	}
+	if d.known != nil {
+		err = errors.Join(err, d.known.live.Close())
+	}
+	for _, a := range []*rows.Array{d.states, d.hits, d.usages, d.persists, d.clients} {
+		if a != nil {
+			a.Close()
+		}
+	}
+	return errors.Join(err, d.Beside.Close())
+}
+
+// grow has rows that grow be as many as the data path's.
+func (d *double) grow() error {
+	return errors.Join(
+		rows.Grow(max(0, d.live.EndpointStates.Count()-d.states.Count()), d.states),
+		rows.Grow(max(0, d.rules.CounterSegments()-d.hits.Count()), d.hits),
+	)
+}
+
+// none is an id that a run has not set.
+const none = ^uint32(0)
+
+// clear has what all runs change be what it is in the data path, or empty.
+func (d *double) clear() error {
+	if err := errors.Join(d.grow(), d.CopyVariables(d.live)); err != nil {
+		return err
+	}
+	openings := make([]bpf.TcOpening, d.cpus)
+	for i := range openings {
+		openings[i].Service.Id, openings[i].Choice.Endpoint = none, none
+	}
+	var open bpf.TcHalfOpen
+	errs := []error{
+		d.Variables.NextHopsShared.Set(uint32(0)), // what was found for another packet may be of another time
+		d.Maps.Openings.Put(uint32(0), openings),
+		d.live.Maps.HalfOpens.Lookup(uint32(0), &open),
+		d.Maps.HalfOpens.Put(uint32(0), open),
+		d.Maps.HalfOpensKept.Put(uint32(0), make([]bpf.TcHalfOpenKept, d.cpus)),
+		d.copyPolicers(), d.clearHashes(),
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("prepare a dry run: %w", err)
+	}
+	return nil
+}
+
+// clearHashes forgets what earlier packets have made.
+func (d *double) clearHashes() error {
+	return errors.Join(emptied[bpf.TcSnatPair, bpf.TcSnatUsage](d.usages.Table()), emptied[bpf.TcPersistKey, bpf.TcPersistEntry](d.persists.Table()), emptied[bpf.TcLimitKey, bpf.TcLimitRow](d.clients.Table()))
+}
+
+func emptied[K, V any](m *ebpf.Map) error {
+	var keys []K
+	if err := rows.Each(m, func(k K, _ V) { keys = append(keys, k) }); err != nil {
+		return err
+	}
+	for _, k := range keys {
+		if err := m.Delete(k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyPolicers copies how full they are. Mirrors are not copied: a copy of a packet would leave.
+func (d *double) copyPolicers() (err error) {
+	var some uint64
+	if d.live.Maps.Policers.NextKey(nil, &some) != nil {
+		return nil // none
+	}
+	failed := rows.EachBatch(d.live.Maps.Policers, rows.All, func(keys []uint64, values []bpf.TcPolicer) {
+		if len(keys) > 0 && err == nil {
+			_, err = d.Maps.Policers.BatchUpdate(keys, values, nil)
+		}
+	})
+	return errors.Join(err, failed)
+}
+
+// known copies which clients are known, as memory: rows are many.
+type known struct {
+	live     *ebpf.Map // a descriptor of our own
+	from, to *ebpf.Memory
+	rows     []byte
+	stale    bool // what was copied may no longer be so, or a run has made a client known
+}
+
+func openKnown(live, own *ebpf.Map) (k *known, err error) {
+	k = &known{}
+	if k.live, err = live.Clone(); err != nil {
+		return nil, err
+	}
+	if k.from, err = k.live.Memory(); err == nil {
+		k.to, err = own.Memory()
+	}
+	if err != nil {
+		return nil, errors.Join(err, k.live.Close())
+	}
+	k.rows = make([]byte, k.from.Size())
+	return k, nil
+}
+
+func (k *known) copy() error {
+	if _, err := k.from.ReadAt(k.rows, 0); err != nil {
+		return fmt.Errorf("read known clients: %w", err)
+	}
+	if _, err := k.to.WriteAt(k.rows, 0); err != nil {
+		return fmt.Errorf("copy known clients: %w", err)
+	}
+	k.stale = true
+	return nil
+}

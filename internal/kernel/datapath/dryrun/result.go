@@ -1,0 +1,227 @@
+package dryrun
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/conntrack"
+	"loxilb/internal/kernel/datapath/testrun"
+	"loxilb/internal/lb"
+)
+
+// Does is what becomes of a packet.
+type Does string
+
+// What may become of it.
+const (
+	Forwards   Does = "forwards"   // it leaves towards an endpoint, or a client
+	Delivers   Does = "delivers"   // translated, it goes to a socket of this machine
+	Passes     Does = "passes"     // it is the kernel's, as it came
+	Answers    Does = "answers"    // it is dropped, and its sender told: Frame is the answer
+	Drops      Does = "drops"      // in silence
+	Challenges Does = "challenges" // its client is asked whether it is there
+	Redirects  Does = "redirects"  // a firewall rule has it leave as it is
+)
+
+// Result is what would become of a packet, and why.
+type Result struct {
+	Does     Does
+	Frame    []byte // as it leaves
+	Reason   string // of a drop, as docs/drop-reasons.md has them
+	Rule     uint64 // the firewall rule that has decided; valid iff HasRule
+	HasRule  bool
+	Existing bool          // it is of a connection that was there before
+	Ended    bool          // ... and is over with this packet, or was before it: this one opens another
+	Silent   time.Duration // how long its direction had sent nothing; valid iff Existing
+	Entry    *Entry
+	Opening  *Opening // nil: no service was looked for, or none found
+	Way      *Way     // nil: it has none, or the kernel is to find it
+}
+
+// Entry is the packet's direction of its connection, as it is after the packet.
+type Entry struct {
+	Reply           bool // it is of packets of the endpoint
+	Source, Target  netip.AddrPort
+	Endpoint        netip.AddrPort // as its service has it
+	Service         bpf.TcServiceKey
+	OfService       bool // Service is valid
+	SourceIsOurs    bool // an address and port of this machine's
+	Direct, Tunnels bool // the endpoint answers the client itself; packets have an outer header
+	Family          bool // they leave as packets of the other IP version
+	Attached        bool // policers or mirrors are asked
+}
+
+// Opening is how the packet would open a connection.
+type Opening struct {
+	Service   bpf.TcServiceKey
+	Found     bool // Service is valid
+	Slots     uint32
+	Place     uint32 // the first slot that was tried; valid iff Chosen
+	Chosen    bool
+	Held      bool           // the client had this endpoint before
+	Endpoint  netip.AddrPort // valid iff Chosen
+	Outwards  bool           // it is a connection of an endpoint, or of a rule that gives a source
+	Algorithm bpf.TcAlgorithm
+}
+
+// Way is by what it leaves.
+type Way struct {
+	Ifindex int
+	Gateway netip.Addr // or the target itself; not valid: there is no link layer
+	MAC     net.HardwareAddr
+	MTU     int
+	Local   bool
+	Peer    bool   // straight into the other end of a veth
+	Rule    uint64 // the firewall rule of the connection, of which something is attached; valid iff HasRule
+	HasRule bool
+}
+
+// result says in words of its own what the last run did.
+func (r *Runner) result(n *needs, did *did) (*Result, error) {
+	d := r.double
+	out := &Result{Frame: did.frame, Reason: did.reason(d)}
+	if counter, counted := first(did.counted.rules); counted {
+		out.Rule, out.HasRule = r.rules.RuleOf(counter)
+	}
+	if err := r.opened(did, out); err != nil {
+		return nil, err
+	}
+	entries, err := d.connections.Entries()
+	if err != nil {
+		return nil, err
+	}
+	out.Existing = n.has(n.key)
+	for i := range entries {
+		if entries[i].Key == n.key {
+			out.Silent = r.silent(n, &entries[i])
+			if err := r.entered(&entries[i], out); err != nil {
+				return nil, err
+			}
+		}
+	}
+	out.Ended = out.Existing && (out.Opening != nil || out.Entry == nil)
+	out.Does = does(n, did, out)
+	d.known.stale = d.known.stale || out.Existing || n.packet.Protocol == lb.TCP && out.Does == Drops // a handshake, or the answer to a challenge, makes the client known
+	return out, nil
+}
+
+// silent is how long an entry had seen no packet before this one.
+func (r *Runner) silent(n *needs, e *conntrack.Entry) time.Duration {
+	for i := range n.entries {
+		if n.entries[i].Key == e.Key {
+			return time.Duration(e.Row.Seen-n.entries[i].Row.Seen) * r.live.Jiffy()
+		}
+	}
+	return 0
+}
+
+// does names what became of the packet.
+func does(n *needs, did *did, out *Result) Does {
+	switch {
+	case did.counted.challenges > 0:
+		return Challenges
+	case did.verdict == testrun.Shot:
+		return Drops
+	case did.verdict == testrun.Redirect && out.Reason != "":
+		return Answers
+	case did.verdict == testrun.Redirect && out.Entry == nil && bytes.Equal(ip(did.frame), ip(n.packet.Frame)):
+		return Redirects
+	case out.Way != nil && out.Way.Local && out.Entry != nil:
+		return Delivers
+	case did.verdict == testrun.Redirect:
+		return Forwards
+	}
+	return Passes
+}
+
+// ip is a frame without its link-layer header, which a redirect does not change either way.
+func ip(frame []byte) []byte { return frame[min(len(frame), 14):] }
+
+// opened notes how an endpoint was chosen.
+func (r *Runner) opened(did *did, out *Result) error {
+	o := did.opening
+	if o == nil {
+		return nil
+	}
+	out.Opening = &Opening{Slots: o.Service.SlotCount, Held: o.Choice.IsHeld, Outwards: o.Outward.Is, Algorithm: bpf.TcAlgorithm(o.Service.Algorithm)}
+	out.Opening.Service, out.Opening.Found = r.services.ServiceOf(o.Service.Id)
+	if o.Choice.Endpoint == none || o.Outward.Is {
+		return nil
+	}
+	out.Opening.Chosen = true
+	if o.Service.SlotCount > 0 {
+		out.Opening.Place = uint32(o.Choice.Place % uint64(o.Service.SlotCount))
+	}
+	row, err := r.endpoint(o.Choice.Endpoint)
+	out.Opening.Endpoint = bpf.AddrPort(row.Addr, row.Port)
+	return err
+}
+
+func (r *Runner) endpoint(id uint32) (row bpf.TcEndpoint, err error) {
+	err = r.services.Steady(func() error { return r.live.Endpoints.Lookup(id, &row) })
+	if err != nil {
+		err = fmt.Errorf("read an endpoint: %w", err)
+	}
+	return row, err
+}
+
+// entered notes what the packet's connection is.
+func (r *Runner) entered(e *conntrack.Entry, out *Result) error {
+	row := &e.Row
+	has := func(t bpf.TcConnectionTrait) bool { return row.Traits&uint8(t) != 0 }
+	out.Entry = &Entry{
+		Reply:  row.Flags&uint8(bpf.TcConnectionFlagCONN_REPLY_DIRECTION) != 0,
+		Source: bpf.AddrPort(row.Saddr, row.Sport), Target: bpf.AddrPort(row.Daddr, row.Dport),
+		SourceIsOurs: has(bpf.TcConnectionTraitCONN_SNAT), Direct: has(bpf.TcConnectionTraitCONN_ONE_WAY),
+		Tunnels: row.Hop&hopTunnels != 0, Family: row.Hop&hopFamily != 0, Attached: row.Hop&hopAttached != 0,
+	}
+	endpoint, err := r.endpoint(row.Endpoint)
+	if err != nil {
+		return err
+	}
+	out.Entry.Endpoint = bpf.AddrPort(endpoint.Addr, endpoint.Port)
+	out.Entry.Service, out.Entry.OfService = r.services.ServiceOf(endpoint.Service)
+	return r.double.wayOf(row, out)
+}
+
+// Of enum hop_flag.
+const (
+	hopAttached = 0x08
+	hopFamily   = 0x20
+	hopTunnels  = 0xc0
+)
+
+// epochShift is HOP_EPOCH_SHIFT of bpf/table/epoch.h.
+const epochShift = 13
+
+// wayOf notes the next hop of an entry, if it is of the present epoch.
+func (d *double) wayOf(row *bpf.TcConnection, out *Result) error {
+	var generation uint32
+	if err := d.Variables.HopGeneration.Get(&generation); err != nil {
+		return err
+	}
+	if uint16(generation+row.Seen>>epochShift) != row.WayEpoch {
+		return nil
+	}
+	var w bpf.TcWay
+	if err := d.Maps.Ways.Lookup(uint32(row.Way), &w); err != nil {
+		return fmt.Errorf("read a next hop: %w", err)
+	}
+	out.Way = &Way{
+		Ifindex: int(w.Key.Ifindex), MTU: int(w.Key.Mtu), Local: bpf.TcHopKind(w.Key.Kind) == bpf.TcHopKindHOP_LOCAL, Peer: bpf.TcHopKind(w.Key.Kind) == bpf.TcHopKindHOP_PEER,
+	}
+	if counter := w.Key.Rule; counter > 0 {
+		out.Way.Rule, out.Way.HasRule = d.rules.RuleOf(uint32(counter) - 1)
+	}
+	if gateway := w.Key.Gateway; gateway != (bpf.TcIpAddr{}) {
+		out.Way.Gateway = gateway.Netip()
+		for i := range 6 {
+			out.Way.MAC = append(out.Way.MAC, byte(w.Macs>>(8*i)))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,141 @@
+package dryrun
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/testrun"
+)
+
+// maxRuns bounds how often the program runs until it meets nothing that is missing. A search for a source port meets one more with each run.
+const maxRuns = 24
+
+// try runs the program until what it has met is there.
+func (r *Runner) try(p *Packet) (*Result, error) {
+	d := r.double
+	n := &needs{packet: p, key: bpf.TcConnectionKey{
+		Saddr: bpf.Addr(p.From.Addr()), Daddr: bpf.Addr(p.To.Addr()), Sport: bpf.Port(p.From.Port()), Dport: bpf.Port(p.To.Port()), Protocol: uint8(p.Protocol),
+	}}
+	if p.isEcho() {
+		n.key.Dport = 0
+	}
+	if err := d.meet(n); err != nil {
+		return nil, err
+	}
+	if d.known.stale {
+		if err := d.known.copy(); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := d.Program(p.Layer3); err != nil { // before the tables wait
+		return nil, err
+	}
+	for range maxRuns {
+		var did *did
+		missing := false
+		err := r.services.Steady(func() (err error) {
+			if did, err = d.run(n); err == nil {
+				missing, err = d.missing(n, did)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		if !missing {
+			return r.result(n, did)
+		}
+	}
+	return nil, errors.New("the packet meets connections that change all the time: ask again")
+}
+
+// isEcho tells whether the packet is one of ICMP, which has an identifier in place of a source port, and no other.
+func (p *Packet) isEcho() bool { return p.Protocol == 1 || p.Protocol == 58 }
+
+// did is what a run has done.
+type did struct {
+	verdict testrun.Verdict
+	frame   []byte
+	counted counts
+	opening *bpf.TcOpening // nil: none was begun
+}
+
+// run runs the program once.
+func (d *double) run(n *needs) (*did, error) {
+	if err := errors.Join(d.clear(), d.fill(n)); err != nil {
+		return nil, err
+	}
+	program, err := d.Program(n.packet.Layer3)
+	if err != nil {
+		return nil, err
+	}
+	before, err := d.counts()
+	if err != nil {
+		return nil, err
+	}
+	opts := ebpf.RunOptions{
+		Data: n.packet.Frame, DataOut: make([]byte, len(n.packet.Frame)+256), Context: testrun.SKB{Ifindex: uint32(n.packet.Ifindex), Mark: n.packet.Mark},
+	}
+	verdict, err := program.Run(&opts)
+	if err != nil {
+		return nil, fmt.Errorf("run the program: %w", err)
+	}
+	after, err := d.counts()
+	if err != nil {
+		return nil, err
+	}
+	out := &did{verdict: testrun.Verdict(int32(verdict)), frame: opts.DataOut, counted: after.since(before)}
+	out.opening, err = d.opening()
+	return out, err
+}
+
+// opening is what the program has noted of a connection that it looked for an endpoint for. nil: it did not.
+func (d *double) opening() (*bpf.TcOpening, error) {
+	var all []bpf.TcOpening
+	if err := d.Maps.Openings.Lookup(uint32(0), &all); err != nil {
+		return nil, fmt.Errorf("read what the program has noted: %w", err)
+	}
+	for i := range all {
+		if all[i].Service.Id != none {
+			return &all[i], nil
+		}
+	}
+	return nil, nil
+}
+
+// missing has what the run has met be copied the next time, and tells whether there is any.
+func (d *double) missing(n *needs, did *did) (missing bool, err error) {
+	if !n.known && (did.counted.challenges > 0 || slices.ContainsFunc([]string{"unknown-source", "half-open-full"}, func(why string) bool { return did.reason(d) == why })) {
+		n.known, missing = true, true
+		if err := d.known.copy(); err != nil {
+			return false, err
+		}
+	}
+	if o := did.opening; o != nil {
+		if n.service == nil || *n.service != o.Service {
+			n.service, missing = &o.Service, true
+		}
+		if o.Choice.Endpoint != none {
+			n.now = o.Entries.Entry.Seen
+		}
+		if pair := o.Search.Pair; pair != (bpf.TcSnatPair{}) && !slices.Contains(n.pairs, pair) {
+			n.pairs, missing = append(n.pairs, pair), true
+		}
+	}
+	entries, err := d.connections.Entries()
+	if err != nil {
+		return false, err
+	}
+	for _, e := range entries {
+		added, err := d.add(n, e.Key)
+		if err != nil {
+			return false, err
+		}
+		missing = missing || added
+	}
+	return missing, nil
+}

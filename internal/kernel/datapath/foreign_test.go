@@ -1,0 +1,108 @@
+package datapath
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	"loxilb/internal/kernel/datapath/bloom"
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/dptest"
+	"loxilb/internal/kernel/datapath/testrun"
+)
+
+// verdictOf is what the program at the tc hook does with a frame.
+func verdictOf(t *testing.T, d *Datapath, frame []byte) testrun.Verdict {
+	t.Helper()
+	out, err := d.TestRun().Run(testrun.Input{Frame: frame, Ifindex: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.Verdict
+}
+
+// TestMissingBit: the filter of addresses decides. A connection of which it has no bit is not found, so that packet scripts and
+// the model fail if it lacks one; either of the two bits will do.
+func TestMissingBit(t *testing.T) {
+	t.Parallel()
+	d, err := Load(Config{Connections: 1024, ForeignFirst: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	frame := ring(t, d, 2, false)(0)
+	src, dst := bpf.Addr(netip.MustParseAddr("10.0.0.1")), bpf.Addr(netip.MustParseAddr("10.0.0.2"))
+	for name, c := range map[string]struct {
+		key  bloom.Key
+		want testrun.Verdict
+	}{
+		"nothing":                      {bloom.Port(dst, bpf.Port(443)), testrun.Next},
+		"where it goes":                {bloom.Port(dst, bpf.Port(1)), testrun.Redirect},
+		"where it comes from":          {bloom.Port(src, 0), testrun.Redirect},
+		"all ports where it goes":      {bloom.AllPorts(dst), testrun.Redirect},
+		"all ports where it is from":   {bloom.AllPorts(src), testrun.Redirect},
+		"its port at every address":    {bloom.Port(bpf.TcIpAddr{}, bpf.Port(1)), testrun.Redirect},
+		"another port, at every one":   {bloom.Port(bpf.TcIpAddr{}, bpf.Port(443)), testrun.Next},
+		"all ports of another address": {bloom.AllPorts(bpf.Addr(netip.MustParseAddr("10.0.0.3"))), testrun.Next},
+	} {
+		filter := emptyFilter(t, d)
+		filter.Add(c.key)
+		if got := verdictOf(t, d, frame); got != c.want {
+			t.Errorf("the filter has %s: the verdict is %d, not %d", name, got, c.want)
+		}
+	}
+}
+
+// emptyFilter replaces what the filter of addresses has.
+func emptyFilter(t *testing.T, d *Datapath) *bloom.Filter {
+	t.Helper()
+	if err := d.collection.Maps.BloomFilter.Put(uint32(0), make([]byte, d.collection.Maps.BloomFilter.ValueSize())); err != nil {
+		t.Fatal(err)
+	}
+	filter, err := bloom.Open(d.collection.Maps.BloomFilter, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filter
+}
+
+// TestFilterAfterRestart: connections that an earlier process has left are found at all times, also those of which no row says that
+// they could be there.
+func TestFilterAfterRestart(t *testing.T) {
+	t.Parallel()
+	cfg := Config{Connections: 1024, PinDir: dptest.PinDir(t), ForeignFirst: true}
+	before, err := Load(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	frame := ring(t, before, 2, true)(0)
+	if err := before.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d, err := Load(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for sweeps := range 3 {
+		if full := filterIsFull(t, d); full != (sweeps == 0) {
+			t.Errorf("after %d sweeps all of the filter is set: %v", sweeps, full)
+		}
+		if verdictOf(t, d, frame) == testrun.Next {
+			t.Errorf("after %d sweeps a packet of a connection is passed on", sweeps)
+		}
+		if err := d.Sweep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// filterIsFull tells whether the filter takes every packet for one that concerns us.
+func filterIsFull(t *testing.T, d *Datapath) bool {
+	t.Helper()
+	var filter bpf.TcBloom
+	if err := d.collection.Maps.BloomFilter.Lookup(uint32(0), &filter); err != nil {
+		t.Fatal(err)
+	}
+	return !slices.ContainsFunc(filter.Bits[:], func(word uint64) bool { return word != ^uint64(0) })
+}

@@ -1,0 +1,164 @@
+package hostsockets
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/rows"
+	"loxilb/internal/kernel/datapath/testrun"
+)
+
+// recountPeriod is how often sockets are counted anew. A system call takes much less from the count to the socket.
+const recountPeriod = 5 * time.Second
+
+// leak is how many flows more are counted than there are, after so many changes of the count.
+type leak struct {
+	flows   int64
+	changes uint64
+}
+
+// RecountSockets sees to it, until ctx ends, that sockets that were closed while no program was told are not counted: the
+// programs were detached, or at another cgroup.
+func (s *Sockets) RecountSockets(ctx context.Context) {
+	tick := time.NewTicker(recountPeriod)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if err := s.Recount(); err != nil {
+			s.shared.Log.Error("sockets of this machine cannot be counted", "error", err)
+		}
+	}
+}
+
+// Recount compares the counts with the sockets that there are. What was wrong twice, with no change between, is put right: a
+// socket that is being opened or closed meanwhile is counted a moment before or after it can be seen.
+func (s *Sockets) Recount() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.programs == nil {
+		return nil
+	}
+	before, err := s.counts()
+	if err != nil || len(before) == 0 || len(before) == int(s.programs.Maps[countsMap].MaxEntries()) {
+		return err // a full table has not counted all
+	}
+	found, err := s.find()
+	if err != nil {
+		return err
+	}
+	after, err := s.counts()
+	if err != nil {
+		return err
+	}
+	leaks := map[uint32]leak{}
+	for endpoint, n := range after {
+		l := leak{n.Open - int64(found[endpoint]), n.Changes}
+		switch {
+		case l.flows == 0 || before[endpoint].Changes != n.Changes:
+		case s.leaks[endpoint] == l:
+			if err := s.forget(endpoint, l.flows); err != nil {
+				return err
+			}
+		default:
+			leaks[endpoint] = l
+		}
+	}
+	s.leaks = leaks
+	return nil
+}
+
+func (s *Sockets) counts() (map[uint32]bpf.SockSocketCount, error) {
+	out := map[uint32]bpf.SockSocketCount{}
+	err := rows.Each(s.programs.Maps[countsMap], func(endpoint uint32, n bpf.SockSocketCount) { out[endpoint] = n })
+	if err != nil {
+		return nil, fmt.Errorf("read counts of sockets: %w", err)
+	}
+	return out, nil
+}
+
+// Flows are how many flows sockets have, by endpoint id.
+func (s *Sockets) Flows() (map[uint32]uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.programs == nil {
+		return nil, nil
+	}
+	counts, err := s.counts()
+	flows := make(map[uint32]uint64, len(counts))
+	for endpoint, n := range counts {
+		flows[endpoint] = uint64(max(n.Open, 0))
+	}
+	return flows, err
+}
+
+// OwnSockets are how many flows of this machine's own sockets endpoints have, as their services have them.
+func (s *Sockets) OwnSockets() (map[netip.AddrPort]uint64, error) {
+	flows, err := s.Flows()
+	out := map[netip.AddrPort]uint64{}
+	for id, n := range flows {
+		if o, ok := s.tables.Owner(id); ok {
+			out[o.Endpoint] += n
+		}
+	}
+	return out, err
+}
+
+// find counts the flows of all sockets, by endpoint.
+func (s *Sockets) find() (map[uint32]uint64, error) {
+	found := s.programs.Maps["sockets_found"]
+	var stale []uint32
+	err := rows.Each(found, func(endpoint uint32, _ uint64) { stale = append(stale, endpoint) })
+	for _, endpoint := range stale {
+		err = errors.Join(err, found.Delete(endpoint))
+	}
+	if err == nil {
+		err = iterate(s.programs.Programs["loxilb_find_sockets"], s.programs.Maps[socketsMap])
+	}
+	out := map[uint32]uint64{}
+	if err == nil {
+		err = rows.Each(found, func(endpoint uint32, n uint64) { out[endpoint] = n })
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find sockets: %w", err)
+	}
+	return out, nil
+}
+
+func iterate(p *ebpf.Program, m *ebpf.Map) error {
+	it, err := link.AttachIter(link.IterOptions{Program: p, Map: m})
+	if err != nil {
+		return err
+	}
+	defer it.Close()
+	r, err := it.Open()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	_, err = io.Copy(io.Discard, r)
+	return err
+}
+
+// forget has so many flows of an endpoint count no longer.
+func (s *Sockets) forget(endpoint uint32, flows int64) error {
+	skb := testrun.SKB{Mark: endpoint}
+	skb.CB[0] = uint32(int32(flows))
+	opts := ebpf.RunOptions{Data: make([]byte, unix.IFNAMSIZ), Context: skb}
+	if _, err := s.programs.Programs["loxilb_forget_sockets"].Run(&opts); err != nil {
+		return fmt.Errorf("forget sockets: %w", err)
+	}
+	return nil
+}

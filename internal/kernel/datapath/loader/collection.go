@@ -1,0 +1,254 @@
+package loader
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/rlimit"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/conntrack"
+	"loxilb/internal/kernel/datapath/pins"
+	"loxilb/internal/kernel/datapath/rows"
+	"loxilb/internal/kernel/datapath/wake"
+)
+
+// Collection is the maps, and the programs for the tc hooks.
+type Collection struct {
+	Settings
+	Maps      bpf.TcMaps
+	Variables bpf.TcVariables
+	// The rows of arrays that grow: blocks of slots, and what there is by endpoint id.
+	Slots, Endpoints, EndpointStates, EndpointTraffics, Handshakes *rows.Array
+	Conntrack                                                      *conntrack.Table // the connection table
+	Whereabouts                                                    *conntrack.Whereabouts
+	Bell                                                           *wake.Bell // by which the packet path wakes us
+	// Hashes that are made when they are needed.
+	SNATUsages, EgressEndpoints, Persists *rows.Array
+	ServiceLimits, LimitedClients         *rows.Array
+	RuleHits                              *rows.Array // counters of firewall rules, which grow
+	Fresh                                 bool        // all maps are new and empty
+	ABI                                   string      // as the function ABI has it
+
+	all         map[string]*ebpf.Map // Maps by name, and the sections of variables
+	variables   map[string]*ebpf.Variable
+	dropReasons map[uint32]string
+	ruleSet     *ebpf.MapSpec
+	spec        *ebpf.CollectionSpec // until LoadFirst
+
+	mu       sync.Mutex
+	programs map[string]*ebpf.Program // loaded so far
+}
+
+// Open makes the maps, or adopts those pinned in s.PinDir. No program is loaded yet.
+func Open(s Settings) (*Collection, error) {
+	if err := s.complete(); err != nil {
+		return nil, err
+	}
+	if err := rlimit.RemoveMemlock(); err != nil {
+		s.Log.Debug("memlock limit not raised", "error", err)
+	}
+	c := &Collection{Settings: s, programs: map[string]*ebpf.Program{}}
+	if err := c.open(); err != nil {
+		if errors.Is(err, pins.ErrLayout) {
+			err = c.tellLoss(err)
+		}
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+func (c *Collection) open() error {
+	spec, err := bpf.LoadTc()
+	if err != nil {
+		return fmt.Errorf("read data path object: %w", err)
+	}
+	if c.dropReasons, err = enumNames(spec.Types, "drop_reason", "DROP_"); err != nil {
+		return err
+	}
+	if err := c.Configure(spec); err != nil {
+		return err
+	}
+	c.spec, c.ABI = spec, pins.Hash(lasting(spec))
+	opts := ebpf.CollectionOptions{}
+	if c.Pinned() {
+		if opts.Maps.PinPath, err = c.preparePins(spec); err != nil {
+			return err
+		}
+	}
+	spec.Maps["whereabouts"].MaxEntries = conntrack.WhereaboutsWords(spec.Maps["connections"].MaxEntries)
+	collection, err := MakeMaps(spec, opts)
+	if errors.Is(err, ebpf.ErrMapIncompatible) {
+		err = pins.Refuse(err)
+	}
+	if err != nil {
+		return fmt.Errorf("load data path: %w", err)
+	}
+	c.all, c.variables = maps.Clone(collection.Maps), maps.Clone(collection.Variables)
+	if err := errors.Join(collection.Assign(&c.Maps), collection.Assign(&c.Variables)); err != nil {
+		return err
+	}
+	if c.Whereabouts, err = conntrack.OpenWhereabouts(c.Maps.Whereabouts); err != nil {
+		return fmt.Errorf("load data path: %w", err)
+	}
+	if c.Bell, err = wake.Open(c.sections(spec), c.Maps.Watchers); err != nil {
+		return fmt.Errorf("load data path: %w", err)
+	}
+	made, err := conntrack.Made(c.Maps.TableStates)
+	if err != nil {
+		return fmt.Errorf("load data path: %w", err)
+	}
+	// It is the last map to be made: before that, a start that was killed has done nothing with those that it pinned.
+	c.Fresh = !made
+	if err := errors.Join(c.keepPins(spec), c.openArrays(spec), c.drawSecrets()); err != nil {
+		return fmt.Errorf("load data path: %w", err)
+	}
+	return nil
+}
+
+// sections are the variables that are read and written as memory.
+func (c *Collection) sections(spec *ebpf.CollectionSpec) wake.Sections {
+	return wake.Sections{
+		Runtime: c.all[runtimeSection], Wakes: spec.Variables["wakes"].Offset, Trials: spec.Variables["trials"].Offset,
+		Shared: c.all[SharedSection], Outcomes: spec.Variables["outcomes"].Offset,
+	}
+}
+
+// openArrays opens the segments that an earlier process made.
+func (c *Collection) openArrays(spec *ebpf.CollectionSpec) error {
+	array := func(name string, m *ebpf.Map) *rows.Array { return rows.NewArray(name, m, spec.Maps[name].InnerMap) }
+	c.Slots, c.Endpoints = array("slots", c.Maps.Slots), array("endpoints", c.Maps.Endpoints)
+	c.EndpointStates, c.EndpointTraffics = array("endpoint_states", c.Maps.EndpointStates), array("endpoint_traffics", c.Maps.EndpointTraffics)
+	c.Handshakes = array("handshakes", c.Maps.Handshakes)
+	c.SNATUsages, c.EgressEndpoints = array("snat_usages", c.Maps.SnatUsages), array("egress_endpoints", c.Maps.EgressEndpoints)
+	c.Persists = array("persists", c.Maps.Persists)
+	c.ServiceLimits, c.LimitedClients = array("limits_by_service", c.Maps.LimitsByService), array("limited_clients", c.Maps.LimitedClients)
+	c.RuleHits = array("rule_hits", c.Maps.RuleHits)
+	c.ruleSet = spec.Maps["rule_sets"].InnerMap.Copy()
+	connections := array("connections", c.Maps.Connections)
+	if c.Fresh {
+		var err error
+		if c.Conntrack, err = conntrack.Make(connections, c.Maps.TableStates, c.Maps.TableCounts, c.Connections); err != nil || !c.Pinned() {
+			return err
+		}
+		return c.tellSize()
+	}
+	var errs []error
+	for _, a := range c.arrays() {
+		errs = append(errs, a.Adopt())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	// an earlier version had none
+	if err := rows.Grow(max(0, len(c.Endpoints.Segments())-len(c.Handshakes.Segments())), c.Handshakes); err != nil {
+		return err
+	}
+	var err error
+	if c.Conntrack, err = conntrack.Adopt(connections, c.Maps.TableStates, c.Maps.TableCounts); err != nil {
+		return err
+	}
+	return c.tellSize()
+}
+
+// tellSize says so if the connection table that was found takes another number of connections than is asked for.
+func (c *Collection) tellSize() error {
+	entries, err := c.Conntrack.Max()
+	if err != nil {
+		return err
+	}
+	if has := entries / conntrack.EntriesPerConnection; has != uint64(c.Connections) {
+		c.Log.Warn("the connection table keeps its size, since it holds connections; `loxilb --detach` gives it up", "connections", has, "asked", c.Connections)
+	}
+	return nil
+}
+
+func (c *Collection) arrays() []*rows.Array {
+	if c.Slots == nil {
+		return nil
+	}
+	return []*rows.Array{c.Slots, c.Endpoints, c.EndpointStates, c.EndpointTraffics, c.Handshakes, c.SNATUsages, c.EgressEndpoints, c.Persists, c.ServiceLimits, c.LimitedClients, c.RuleHits}
+}
+
+// NewRuleSet makes room for a set of firewall rules, or of policies of IPsec.
+func (c *Collection) NewRuleSet() (*ebpf.Map, error) { return ebpf.NewMap(c.ruleSet) }
+
+// DropReasons are the names of the reasons why packets are dropped, by index of Maps.Drops.
+func (c *Collection) DropReasons() map[uint32]string { return c.dropReasons }
+
+// LoadFirst loads the program that every machine needs: that of interfaces with a link-layer header.
+func (c *Collection) LoadFirst(types *btf.Cache) error {
+	p, err := LoadProgram(c.spec, c.all, types, programName(false, false))
+	if err != nil {
+		return fmt.Errorf("load data path: %w", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.spec, c.programs[programName(false, false)] = nil, p
+	return nil
+}
+
+// Layer3 is the name of the program for what arrives at interfaces without link-layer header.
+const Layer3 = "loxilb_layer3"
+
+// programName is that of the program for a hook.
+func programName(layer3, egress bool) string {
+	name := "loxilb_ether"
+	if layer3 {
+		name = Layer3
+	}
+	if egress {
+		name += "_out"
+	}
+	return name
+}
+
+// Program is the one for a hook, loaded when it is first asked for: of an interface with or without (layer3) link-layer
+// header, for what arrives there or what leaves.
+func (c *Collection) Program(layer3, egress bool) (*ebpf.Program, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	name := programName(layer3, egress)
+	if p := c.programs[name]; p != nil {
+		return p, nil
+	}
+	p, err := c.loadLater(name)
+	if err != nil {
+		return nil, err
+	}
+	c.programs[name] = p
+	return p, nil
+}
+
+// loadLater reads the object anew: to keep what was read of it would take megabytes, and few machines ask for it.
+func (c *Collection) loadLater(name string) (*ebpf.Program, error) {
+	spec, err := bpf.LoadTc()
+	if err != nil {
+		return nil, fmt.Errorf("read data path object: %w", err)
+	}
+	ShareMaps(spec, c.all)
+	p, err := LoadProgram(spec, c.all, nil, name)
+	if err != nil {
+		return nil, fmt.Errorf("load data path: %w", err)
+	}
+	return p, nil
+}
+
+// Close gives up maps and programs. What is pinned stays.
+func (c *Collection) Close() error {
+	errs := []error{c.Bell.Close()}
+	for _, p := range c.programs {
+		errs = append(errs, p.Close())
+	}
+	for _, m := range c.all {
+		errs = append(errs, m.Close())
+	}
+	for _, a := range c.arrays() {
+		a.Close()
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,129 @@
+package loader
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/conntrack"
+	"loxilb/internal/kernel/datapath/pins"
+	"loxilb/internal/kernel/datapath/rows"
+)
+
+// tellLoss adds to the reason why the pinned maps cannot be adopted what it costs to start without them.
+func (c *Collection) tellLoss(reason error) error {
+	connections := "the connections that are tracked end"
+	if n, err := c.pinnedConnections(); err == nil {
+		connections = fmt.Sprintf("the %d connections that are tracked end", n)
+	}
+	if services, err := c.pinnedServices(); err == nil && len(services) > 0 {
+		connections += ", of " + services
+	}
+	return fmt.Errorf("%w; to start without them, by --end-connections, means that %s, that all counters begin at 0, and that no client is known, nor which endpoint it had; "+
+		"services stay as they are stored; or start the version that made them", reason, connections)
+}
+
+// lossTold is how many services are named that lose connections.
+const lossTold = 10
+
+// pinnedConnections is how many there are, if their count is where this build looks for it.
+func (c *Collection) pinnedConnections() (n uint64, err error) {
+	err = c.readPinned([]string{"table_states", "table_counts"}, func(_ *ebpf.CollectionSpec, maps []*ebpf.Map) error {
+		n, err = conntrack.Count(maps[0], maps[1])
+		return err
+	})
+	return n / conntrack.EntriesPerConnection, err
+}
+
+// pinnedServices are those that have connections and how many each has, if that is where this build looks for it.
+func (c *Collection) pinnedServices() (text string, err error) {
+	err = c.readPinned([]string{"services", "endpoints", "endpoint_states"}, func(spec *ebpf.CollectionSpec, maps []*ebpf.Map) error {
+		text, err = activeServices(maps[0], rows.NewArray("endpoints", maps[1], spec.Maps["endpoints"].InnerMap),
+			rows.NewArray("endpoint_states", maps[2], spec.Maps["endpoint_states"].InnerMap))
+		return err
+	})
+	return text, err
+}
+
+// readPinned opens pinned maps, if they have the layout that this build reads.
+func (c *Collection) readPinned(names []string, read func(*ebpf.CollectionSpec, []*ebpf.Map) error) error {
+	spec, err := bpf.LoadTc()
+	if err != nil {
+		return err
+	}
+	wanted := map[string]*ebpf.MapSpec{}
+	for _, name := range names {
+		wanted[name] = spec.Maps[name]
+	}
+	if err := pins.CheckLayouts(c.PinDir, wanted); err != nil {
+		return err
+	}
+	var maps []*ebpf.Map
+	for _, name := range names {
+		m, err := ebpf.LoadPinnedMap(filepath.Join(c.MapFolder(), name), nil)
+		if err != nil {
+			return err
+		}
+		defer m.Close()
+		if m.ValueSize() != wanted[name].ValueSize && wanted[name].InnerMap == nil {
+			return errors.New("of another size")
+		}
+		maps = append(maps, m)
+	}
+	return read(spec, maps)
+}
+
+// activeServices names the services with connections, those with most of them first.
+func activeServices(services *ebpf.Map, endpoints, states *rows.Array) (string, error) {
+	defer endpoints.Close()
+	defer states.Close()
+	if err := errors.Join(endpoints.Adopt(), states.Adopt()); err != nil {
+		return "", err
+	}
+	names := map[uint32]string{}
+	err := rows.EachBatch(services, rows.All, func(keys []bpf.TcServiceKey, list []bpf.TcService) {
+		for i, s := range list {
+			if name := keys[i].String(); names[s.Id] == "" || name < names[s.Id] { // one has several rows, if it has several addresses
+				names[s.Id] = name
+			}
+		}
+	})
+	if err != nil {
+		return "", err
+	}
+	active := map[string]uint64{}
+	err = rows.EachOf(states, rows.All, func(ids []uint32, list []bpf.TcEndpointState) {
+		for i, s := range list {
+			var e bpf.TcEndpoint
+			if s.Tracked > 0 && endpoints.Lookup(ids[i], &e) == nil {
+				active[cmp.Or(names[e.Service], "services that were deleted")] += s.Tracked
+			}
+		}
+	})
+	if err != nil {
+		return "", err
+	}
+	return listActive(active), nil
+}
+
+func listActive(active map[string]uint64) string {
+	var list []string
+	for name := range active {
+		list = append(list, name)
+	}
+	slices.SortFunc(list, func(a, b string) int { return cmp.Or(cmp.Compare(active[b], active[a]), cmp.Compare(a, b)) })
+	var told []string
+	for _, name := range list[:min(len(list), lossTold)] {
+		told = append(told, fmt.Sprintf("%s (%d)", name, active[name]))
+	}
+	if more := len(list) - lossTold; more > 0 {
+		told = append(told, fmt.Sprintf("and %d services more", more))
+	}
+	return strings.Join(told, ", ")
+}

@@ -1,0 +1,154 @@
+package loader
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/pins"
+)
+
+// Pinned tells whether maps and links outlive the process.
+func (s *Settings) Pinned() bool { return s.PinDir != "" }
+
+// PinFolder is a folder below PinDir; empty if nothing is pinned.
+func (s *Settings) PinFolder(name string) string {
+	if s.PinDir == "" {
+		return ""
+	}
+	return filepath.Join(s.PinDir, name)
+}
+
+// MapFolder is where maps are pinned; empty if they are not.
+func (s *Settings) MapFolder() string {
+	if s.PinDir == "" {
+		return ""
+	}
+	return pins.Maps(s.PinDir)
+}
+
+// preparePins makes the folders and marks the maps to be pinned by name, which also adopts those that are
+// there. The connection table keeps its size.
+func (c *Collection) preparePins(spec *ebpf.CollectionSpec) (string, error) {
+	if err := pins.Prepare(c.PinDir); err != nil {
+		return "", err
+	}
+	if err := c.markPinned(spec); err != nil {
+		return "", err
+	}
+	return c.MapFolder(), c.dropScratch()
+}
+
+// dropScratch removes the pins of maps that an earlier version pinned and this one does not.
+func (c *Collection) dropScratch() error {
+	for _, name := range scratchMaps() {
+		if err := os.Remove(filepath.Join(c.MapFolder(), name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("remove the pin of a map that is made anew: %w", err)
+		}
+	}
+	return nil
+}
+
+// markPinned refuses maps that cannot be adopted before any is made.
+func (c *Collection) markPinned(spec *ebpf.CollectionSpec) error {
+	for _, m := range lasting(spec) {
+		m.Pinning = ebpf.PinByName
+	}
+	if err := pins.KeepSize(c.PinDir, "connections", spec.Maps["connections"]); err != nil {
+		return err
+	}
+	if err := pins.CheckLayouts(c.PinDir, PinnedByName(spec.Maps)); err != nil {
+		return err
+	}
+	for name, m := range PinnedByName(spec.Maps) {
+		if err := compatible(filepath.Join(c.MapFolder(), name), m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lasting are the maps that outlive a process, if anything is pinned.
+func lasting(spec *ebpf.CollectionSpec) map[string]*ebpf.MapSpec {
+	list := maps.Clone(spec.Maps)
+	maps.DeleteFunc(list, func(name string, _ *ebpf.MapSpec) bool {
+		return internalMap(name) || slices.Contains(scratchMaps(), name)
+	})
+	return list
+}
+
+// ABI is a hash of what builds share by pinned maps: one with the same hash takes over all of them.
+func ABI() (string, error) {
+	spec, err := bpf.LoadTc()
+	if err != nil {
+		return "", fmt.Errorf("read data path object: %w", err)
+	}
+	return pins.Hash(lasting(spec)), nil
+}
+
+// CheckPins tells whether Open could adopt the maps that are pinned, and changes nothing.
+func CheckPins(s Settings) error {
+	if err := s.complete(); err != nil {
+		return err
+	}
+	spec, err := bpf.LoadTc()
+	if err != nil {
+		return fmt.Errorf("read data path object: %w", err)
+	}
+	c := &Collection{Settings: s}
+	if err := c.Configure(spec); err != nil {
+		return err
+	}
+	err = c.markPinned(spec)
+	if errors.Is(err, pins.ErrLayout) {
+		return c.tellLoss(err)
+	}
+	return err
+}
+
+// compatible compares what the kernel knows of a pinned map, if there is one.
+func compatible(path string, spec *ebpf.MapSpec) error {
+	m, err := ebpf.LoadPinnedMap(path, nil)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open pinned map: %w", err)
+	}
+	defer m.Close()
+	if err := spec.Compatible(m); err != nil {
+		return pins.Refuse(err)
+	}
+	return nil
+}
+
+// scratchMaps are those whose content is of one packet, or of one process. They are not pinned: another build may lay them out anew.
+// Ways are of one process since it begins an epoch of its own: connections find theirs again, and no index of the former map is used.
+func scratchMaps() []string {
+	return []string{"icmp_scratches", "packet_scratches", "openings", "quotes", "rule_scratches", "watchers", "watchers_now", "untold_counts", "whereabouts", "probe_answers", "ways"}
+}
+
+// keepPins has the pin directory know the layouts of its maps, and whether the thread's network namespace lives.
+func (c *Collection) keepPins(spec *ebpf.CollectionSpec) error {
+	if !c.Pinned() {
+		return nil
+	}
+	return errors.Join(pins.RecordLayouts(c.PinDir, PinnedByName(spec.Maps)), pins.Witness(c.PinDir))
+}
+
+// PinnedByName are those of an object's maps that are to be pinned.
+func PinnedByName(all map[string]*ebpf.MapSpec) map[string]*ebpf.MapSpec {
+	pinned := make(map[string]*ebpf.MapSpec, len(all))
+	for name, m := range all {
+		if m.Pinning == ebpf.PinByName {
+			pinned[name] = m
+		}
+	}
+	return pinned
+}

@@ -1,0 +1,34 @@
+package loader
+
+import (
+	"strings"
+	"testing"
+
+	"loxilb/internal/kernel/datapath/bpf"
+)
+
+// TestOtherSkew: a table whose rows begin elsewhere than this process would look for them is refused, and left as it is.
+func TestOtherSkew(t *testing.T) {
+	t.Parallel()
+	settings := Settings{Connections: 1024, PinDir: pinDir(t)}
+	first, err := Open(settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = first.Close() }()
+	var state bpf.TcTableState
+	if err := first.Maps.TableStates.Lookup(uint32(0), &state); err != nil {
+		t.Fatal(err)
+	}
+	state.Skew ^= 8
+	if err := first.Maps.TableStates.Put(uint32(0), &state); err != nil {
+		t.Fatal(err)
+	}
+	second, err := Open(settings)
+	if err == nil {
+		_ = second.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "--detach") {
+		t.Errorf("the table is taken: %v", err)
+	}
+}

@@ -1,0 +1,130 @@
+package loader
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/pins"
+)
+
+// TestUpgradeOfScratch: a version that pinned its ways, or the room for a packet, and laid them out differently is followed.
+//
+// P29
+func TestUpgradeOfScratch(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"ways", "openings"} {
+		settings := Settings{Connections: 1024, PinDir: pinDir(t)}
+		first, err := Open(settings)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := first.Close(); err != nil {
+			t.Fatal(err)
+		}
+		spec := &ebpf.MapSpec{Name: name, Type: ebpf.Array, KeySize: 4, ValueSize: 128, MaxEntries: 7}
+		m, err := ebpf.NewMap(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		path := filepath.Join(pins.Maps(settings.PinDir), name)
+		if err := errors.Join(m.Pin(path), pins.RecordLayouts(settings.PinDir, map[string]*ebpf.MapSpec{name: spec})); err != nil {
+			t.Fatal(err)
+		}
+		if err := CheckPins(settings); err != nil {
+			t.Errorf("--check-upgrade: %v", err)
+		}
+		if _, err := os.Stat(path); err != nil {
+			t.Errorf("--check-upgrade changes something: %v", err)
+		}
+		second, err := Open(settings)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := second.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the pin of %s is still there: %v", name, err)
+		}
+	}
+}
+
+// TestABI: what --version says without a kernel is what a daemon says, whatever its settings, with pins or without.
+func TestABI(t *testing.T) {
+	t.Parallel()
+	want, err := ABI()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, settings := range []Settings{{Connections: 1024}, {Connections: 4096, PinDir: pinDir(t)}} {
+		c, err := Open(settings)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.ABI != want {
+			t.Errorf("%+v: %s, want %s", settings, c.ABI, want)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestSizesOfAttached: what services, sources and interfaces have attached is adopted from versions that had as much room, which the kernel compares.
+func TestSizesOfAttached(t *testing.T) {
+	t.Parallel()
+	spec, err := bpf.LoadTc()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"attached_services", "attached_sources", "attached_ports"} {
+		if n := spec.Maps[name].MaxEntries; n != 8192 {
+			t.Errorf("%s has room for %d, 8192 have been pinned", name, n)
+		}
+	}
+}
+
+// TestFormerEpochs: programs that are back have a map of ways of their own: they never mean an epoch of this process.
+func TestFormerEpochs(t *testing.T) {
+	t.Parallel()
+	var all [2]*Collection
+	for i := range all {
+		c, err := Open(Settings{Connections: 1024})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = c.Close() }()
+		if err := c.LoadFirst(nil); err != nil {
+			t.Fatal(err)
+		}
+		all[i] = c
+	}
+	former, own := all[0], all[1]
+	p, err := former.Program(false, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(own.Variables.HopGeneration.Set(uint32(7)), own.Variables.NeighbourGeneration.Set(uint32(9))); err != nil {
+		t.Fatal(err)
+	}
+	f, err := own.Follow([]*ebpf.Program{p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Write(); err != nil {
+		t.Fatal(err)
+	}
+	var routes, neighbours uint32
+	if err := errors.Join(former.Variables.HopGeneration.Get(&routes), former.Variables.NeighbourGeneration.Get(&neighbours)); err != nil {
+		t.Fatal(err)
+	}
+	if uint16(routes-7) != 1<<15 || routes-7 < 1<<31 || neighbours != 9 {
+		t.Errorf("generations of routes %#x, of neighbours %d", routes, neighbours)
+	}
+}

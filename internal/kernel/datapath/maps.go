@@ -1,0 +1,26 @@
+package datapath
+
+import (
+	"fmt"
+
+	"loxilb/internal/kernel/datapath/tables"
+	"loxilb/internal/lb"
+)
+
+// MapUses says what the maps of the data path take, by name.
+func (d *Datapath) MapUses() (list []lb.MapUse, err error) {
+	err = d.Tables.Steady(func() error {
+		list, err = d.collection.MapUses()
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read sizes of maps: %w", err)
+	}
+	endpoints := d.Tables.EndpointRows()
+	for i := range list {
+		if list[i].Name == "endpoints" {
+			list[i].Entries, list[i].Max = endpoints, uint64(tables.MaxEndpoints)
+		}
+	}
+	return list, nil
+}

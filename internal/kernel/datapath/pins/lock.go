@@ -1,0 +1,86 @@
+package pins
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/host/filelock"
+)
+
+// Lock says that this process alone serves a pin directory. It ends with the process, however that ends.
+type Lock struct{ dir *os.File }
+
+// InUseError says that a daemon serves the pin directory.
+type InUseError struct{ *filelock.HeldError }
+
+func (e *InUseError) Error() string {
+	return fmt.Sprintf("pin directory %s is in use by %s", e.Path, e.Holder())
+}
+
+// Acquire makes the pin directory if need be and locks it, or returns an *InUseError.
+func Acquire(dir string) (*Lock, error) {
+	if err := checkPlace(dir); err != nil {
+		return nil, err
+	}
+	for {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, fmt.Errorf("make pin directory: %w", err)
+		}
+		l, err := acquire(dir)
+		if !errors.Is(err, os.ErrNotExist) {
+			return l, err
+		}
+	}
+}
+
+// AcquireExisting is Acquire for a directory that is there: os.ErrNotExist if it is not.
+func AcquireExisting(dir string) (*Lock, error) {
+	if err := checkPlace(dir); err != nil {
+		return nil, err
+	}
+	return acquire(dir)
+}
+
+// acquire returns os.ErrNotExist also when the directory was removed, and perhaps made anew, before it was locked.
+func acquire(dir string) (*Lock, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open pin directory: %w", err)
+	}
+	var locked, named unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &locked); err != nil {
+		return nil, errors.Join(fmt.Errorf("read pin directory: %w", err), f.Close())
+	}
+	err = filelock.TryDir(f, ownNames)
+	if held := (*filelock.HeldError)(nil); errors.As(err, &held) {
+		_ = f.Close()
+		return nil, &InUseError{held}
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock pin directory %s: %w", dir, err), f.Close())
+	}
+	if err := unix.Stat(dir, &named); err != nil || named.Dev != locked.Dev || named.Ino != locked.Ino {
+		return nil, errors.Join(os.ErrNotExist, f.Close())
+	}
+	return &Lock{f}, nil
+}
+
+// ownNames reports whether nothing in a directory is of others.
+func ownNames(names []string) bool {
+	own := append(linkFolders(), mapsFolder, removedFolder, layoutsPin, witnessPin)
+	return !slices.ContainsFunc(names, func(name string) bool { return !slices.Contains(own, name) })
+}
+
+// Lost says whether the directory was removed behind the holder's back, as `loxilb --detach --force` does: what was
+// pinned there is in use no more.
+func (l *Lock) Lost() bool {
+	var s unix.Stat_t
+	return unix.Fstat(int(l.dir.Fd()), &s) == nil && s.Nlink == 0
+}
+
+// Release ends the lock. What is pinned stays.
+func (l *Lock) Release() error { return l.dir.Close() }

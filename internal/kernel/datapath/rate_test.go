@@ -1,0 +1,73 @@
+package datapath
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+
+	"loxilb/internal/control/compile"
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/dptest"
+)
+
+// TestRateAhead: a packet that began a tick before the one that has taken the last token gets none. Otherwise each tick would fill the
+// bucket as soon as two CPUs have packets of one service.
+func TestRateAhead(t *testing.T) {
+	t.Parallel()
+	o := newOpener(t, "10.0.0.1:80/tcp max-rate=10 refuse=drop endpoints=192.0.2.1:8080")
+	states, id := o.d.collection.Maps.ServiceStates, serviceID(t, o)
+	ahead := dptest.Jiffies(t) + o.d.collection.Jiffies(time.Second)/2
+	if err := states.Put(id, bpf.TcServiceState{Opens: bpf.TcTokenBucket{Since: ahead}}); err != nil {
+		t.Fatal(err)
+	}
+	o.open(0)
+	var state bpf.TcServiceState
+	if err := states.Lookup(id, &state); err != nil {
+		t.Fatal(err)
+	}
+	if len(dptest.Connections(t, o.d.collection)) > 0 {
+		t.Errorf("a connection is opened without a token: %+v", state.Opens)
+	}
+	if state.Opens.Since != ahead {
+		t.Errorf("the bucket's time is %d; it was %d", state.Opens.Since, ahead)
+	}
+}
+
+// TestRateAtWrap: the clock of 32 bits begins anew five minutes after the machine has started, and weeks later; a client that comes then for
+// the first time has tokens.
+func TestRateAtWrap(t *testing.T) {
+	t.Parallel()
+	for _, now := range []int32{-1, 0, 1} {
+		o := newOpener(t, "10.0.0.1:80/tcp max-rate=2 client-rate=2 refuse=drop endpoints=192.0.2.1:8080")
+		p := changedProgram(t, o.d, func(program *ebpf.ProgramSpec) {
+			for i := range program.Instructions {
+				if ins := &program.Instructions[i]; ins.IsBuiltinCall() && ins.Constant == int64(asm.FnJiffies64) {
+					ins.OpCode, ins.Src, ins.Constant = asm.Mov.Op32(asm.ImmSource), 0, int64(now)
+				}
+			}
+		})
+		for port := range uint16(3) {
+			frame := dptest.TCPFrame(netip.MustParseAddr("198.51.100.1"), o.service.VIP, 1024+port, o.service.Port)
+			frame[14+20+13] = tcpSYN
+			if _, err := p.Run(&ebpf.RunOptions{Data: frame}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := len(dptest.Connections(t, o.d.collection)) / 2; n != 2 {
+			t.Errorf("at %d jiffies, %d of 3 connections are opened at a rate of 2", now, n)
+		}
+	}
+}
+
+// serviceID is the number of the opener's service.
+func serviceID(t testing.TB, o *opener) uint32 {
+	t.Helper()
+	var row bpf.TcService
+	if err := o.d.collection.Maps.Services.Lookup(compile.Key(o.service.Key), &row); err != nil {
+		t.Fatal(err)
+	}
+	return row.Id
+}

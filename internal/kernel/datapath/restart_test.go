@@ -1,0 +1,173 @@
+package datapath
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/dptest"
+	"loxilb/internal/kernel/datapath/pins"
+)
+
+// TestAnotherLayout: maps of another version are refused with a sentence that says what mends it, and are left as they
+// are.
+//
+// V192 maps of another layout are refused, and said to be
+// P4 maps of a version with another layout are refused in one sentence that names what would be lost, and left as they are
+func TestAnotherLayout(t *testing.T) {
+	dir := dptest.PinDir(t)
+	if err := os.MkdirAll(filepath.Join(dir, "maps"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "services", Type: ebpf.Hash, KeySize: 20, ValueSize: 16, MaxEntries: 65536, Flags: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	path := filepath.Join(dir, "maps", "services")
+	if err := m.Pin(path); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Load(Config{Connections: 1024, PinDir: dir})
+	if !errors.Is(err, pins.ErrLayout) || !strings.Contains(err.Error(), "; to start without them, by --end-connections, means that the connections that are tracked end, that all counters begin") {
+		t.Errorf("the error is %v", err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Error(err)
+	}
+	if err := RemovePins(dir); err != nil {
+		t.Fatal(err)
+	}
+	d, err := Load(Config{Connections: 1024, PinDir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestChangedLayout: a map of the same size whose fields have changed places is refused by its name, and left as it is. A
+// build that keeps no layouts leaves pins that are adopted.
+//
+// P4
+func TestChangedLayout(t *testing.T) {
+	cfg := Config{Connections: 1024, PinDir: dptest.PinDir(t)}
+	for range 2 { // the layouts are the same again
+		d, err := Load(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dptest.Fill(t, d.collection, 10, 0)
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	changeLayout(t, cfg.PinDir)
+	_, err := Load(cfg)
+	const want = "the pinned maps have another layout: keys or values of endpoints were laid out differently by the build that made them; " +
+		"to start without them, by --end-connections, means that the 10 connections that are tracked end, that all counters begin at 0, and that no client is known, nor which endpoint it had; services stay as they are stored; or start the version that made them"
+	if !errors.Is(err, pins.ErrLayout) || !strings.Contains(err.Error(), want) {
+		t.Errorf("the error is %v", err)
+	}
+
+	if err := os.Remove(filepath.Join(cfg.PinDir, "layouts")); err != nil {
+		t.Fatal(err)
+	}
+	d, err := Load(cfg)
+	if err != nil {
+		t.Fatalf("pins of a build that keeps no layouts: %v", err)
+	}
+	defer d.Close()
+	if len(dptest.Connections(t, d.collection)) == 0 {
+		t.Error("the connections are gone")
+	}
+}
+
+// TestStartCutShort: a start that was killed before the connection table was made has left maps without anything in them. The next one goes on
+// with them, also if it is to have another size.
+//
+// P2
+func TestStartCutShort(t *testing.T) {
+	t.Parallel()
+	for _, connections := range []int{1024, 65536} {
+		cfg := Config{Connections: 1024, PinDir: dptest.PinDir(t)}
+		before, err := Load(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := before.Close(); err != nil {
+			t.Fatal(err)
+		}
+		state, err := ebpf.LoadPinnedMap(filepath.Join(pins.Maps(cfg.PinDir), "table_states"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(state.Put(uint32(0), bpf.TcTableState{}), state.Close()); err != nil {
+			t.Fatal(err)
+		}
+		cfg.Connections = connections
+		d, err := Load(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dptest.Fill(t, d.collection, 1024, 0)
+		if n := len(dptest.Connections(t, d.collection)); n != 2*1024 {
+			t.Errorf("%d entries, want %d", n, 2*1024)
+		}
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// changeLayout has the pinned endpoints be those of a build in which two of their fields are the other way round.
+func changeLayout(t *testing.T, dir string) {
+	t.Helper()
+	spec, err := bpf.LoadTc()
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := spec.Maps["endpoints"]
+	fields := changed.InnerMap.Value.(*btf.Struct).Members
+	fields[0].Name, fields[1].Name = fields[1].Name, fields[0].Name
+	if err := pins.RecordLayouts(dir, map[string]*ebpf.MapSpec{"endpoints": changed}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestEndConnections: who asks for it starts without maps that cannot be adopted, and keeps those that can.
+func TestEndConnections(t *testing.T) {
+	t.Parallel()
+	cfg := Config{Connections: 1024, PinDir: dptest.PinDir(t), EndConnections: true}
+	lock, err := pins.Acquire(cfg.PinDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Release()
+	for i, want := range []int{0, 20, 0} {
+		d, err := Load(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(dptest.Connections(t, d.collection)); n != want {
+			t.Errorf("start %d: %d entries, want %d", i, n, want)
+		}
+		dptest.Fill(t, d.collection, 10, 0)
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if i == 1 {
+			changeLayout(t, cfg.PinDir)
+		}
+	}
+	if lock.Lost() {
+		t.Error("the pin directory is another one now")
+	}
+}

@@ -1,0 +1,54 @@
+package routing
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/loader"
+)
+
+const (
+	// afterRestart is how far a new daemon's generation of routes is from that of the last one, whose programs may still run
+	// for a moment, while the clock advances: the two never mean the same epoch, nor a way in the map of the other.
+	afterRestart = uint32(bpf.TcLimitEPOCHS_OF_DAEMON)
+	// neighbourBits are those of a generation of neighbours; the bit above says that a row is being written.
+	neighbourBits = 1<<31 - 1
+)
+
+// generations are variables of an object that has programs.
+type generations struct{ routes, neighbours *ebpf.Variable }
+
+// epochs are the generations of routes and neighbours, and where they are written.
+type epochs struct {
+	routes, neighbours uint32
+	kept               *ebpf.Map // for the next daemon
+	written            []generations
+}
+
+// newEpochs goes on where an earlier process ended.
+func newEpochs(c *loader.Collection) (*epochs, error) {
+	var last bpf.TcHopGenerations
+	if err := c.Maps.Generations.Lookup(uint32(0), &last); err != nil {
+		return nil, fmt.Errorf("read generations of next hops: %w", err)
+	}
+	return &epochs{
+		routes: last.Routes + afterRestart, neighbours: last.Neighbours, kept: c.Maps.Generations,
+		written: []generations{{c.Variables.HopGeneration, c.Variables.NeighbourGeneration}},
+	}, nil
+}
+
+// write tells the programs, and the next daemon before.
+func (e *epochs) write() error {
+	e.neighbours &= neighbourBits
+	errs := []error{e.kept.Put(uint32(0), bpf.TcHopGenerations{Routes: e.routes, Neighbours: e.neighbours})}
+	for _, v := range e.written {
+		errs = append(errs, v.routes.Set(e.routes), v.neighbours.Set(e.neighbours))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("write generations of next hops: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,216 @@
+// Package routing writes what the packet path must know of the machine's network and cannot ask the kernel: the kinds of
+// interfaces, the default routes, and when next hops that it has cached are stale.
+//
+// All methods may be called again, at no cost if nothing has changed. The caller tries again what failed.
+package routing
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/loader"
+	"loxilb/internal/kernel/datapath/rows"
+)
+
+const (
+	linkPeer   = uint32(bpf.TcLinkFlagLINK_PEER)
+	linkLayer3 = uint32(bpf.TcLinkFlagLINK_LAYER3)
+	linkBridge = uint32(bpf.TcLinkFlagLINK_BRIDGE)
+)
+
+// DefaultRoute is a next hop of a default route.
+type DefaultRoute struct {
+	Gateway   netip.Addr // invalid: none, what leaves by the interface takes that route
+	Interface int        // index
+}
+
+// Routing is what is written. Methods are safe for concurrent use.
+type Routing struct {
+	links, routes, full *ebpf.Map
+	shared              *ebpf.Variable
+
+	mu       sync.Mutex
+	epochs   *epochs
+	defaults map[bpf.TcDefaultRoute]bool
+	kinds    map[uint32]uint32 // of interfaces, by index, as this process has written them
+	sharing  uint32            // as written last
+}
+
+// Open reads what an earlier process left, and begins a generation of next hops after those of its: connections may know
+// theirs from that time.
+func Open(c *loader.Collection) (*Routing, error) {
+	epochs, err := newEpochs(c)
+	if err != nil {
+		return nil, err
+	}
+	r := &Routing{
+		links: c.Maps.Links, routes: c.Maps.DefaultRoutes, shared: c.Variables.NextHopsShared,
+		full: c.Maps.WaysFull, epochs: epochs, defaults: map[bpf.TcDefaultRoute]bool{}, kinds: map[uint32]uint32{},
+	}
+	if err := r.shared.Get(&r.sharing); err != nil {
+		return nil, fmt.Errorf("read whether next hops are shared: %w", err)
+	}
+	err = rows.Each(r.routes, func(k bpf.TcDefaultRoute, _ uint8) { r.defaults[k] = true })
+	if err != nil {
+		return nil, fmt.Errorf("read default routes: %w", err)
+	}
+	return r, r.BumpNextHops()
+}
+
+// Link is what kind of next hop an interface makes.
+type Link struct {
+	Peer   bool // a veth whose other end is in another network namespace
+	Layer3 bool // without link-layer header
+	Bridge bool
+}
+
+// SetLink says what an interface is, attached or not.
+func (r *Routing) SetLink(index int, l Link) error {
+	var flags uint32
+	if l.Peer {
+		flags |= linkPeer
+	}
+	if l.Layer3 {
+		flags |= linkLayer3
+	}
+	if l.Bridge {
+		flags |= linkBridge
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.links.Put(uint32(index), flags); err != nil {
+		return fmt.Errorf("describe interface %d: %w", index, err)
+	}
+	r.kinds[uint32(index)] = flags
+	return nil
+}
+
+// ForgetLink takes SetLink back. An unknown index is no error.
+func (r *Routing) ForgetLink(index int) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.links.Delete(uint32(index)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("forget interface %d: %w", index, err)
+	}
+	delete(r.kinds, uint32(index))
+	return nil
+}
+
+// ForgetOtherLinks takes SetLink back, by whatever process, for all interfaces but those to keep.
+func (r *Routing) ForgetOtherLinks(keep func(index int) bool) error {
+	var gone []int
+	err := rows.Each(r.links, func(index, _ uint32) {
+		if !keep(int(index)) {
+			gone = append(gone, int(index))
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("read interfaces: %w", err)
+	}
+	var errs []error
+	for _, index := range gone {
+		errs = append(errs, r.ForgetLink(index))
+	}
+	return errors.Join(errs...)
+}
+
+// BumpNextHops makes every connection resolve its next hop anew with its next packet: a route, a rule, an address or a
+// link has changed.
+func (r *Routing) BumpNextHops() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.epochs.routes++
+	r.epochs.neighbours++
+	return r.epochs.write()
+}
+
+// BumpNeighbours makes every next hop ask for its MAC address anew with its next packet: a neighbour has another one.
+func (r *Routing) BumpNeighbours() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.epochs.neighbours++
+	return r.epochs.write()
+}
+
+// Generations are the present ones of routes and of neighbours.
+func (r *Routing) Generations() (routes, neighbours uint32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.epochs.routes, r.epochs.neighbours
+}
+
+// Follow writes the generations to variables of another object too, now and at each bump.
+func (r *Routing) Follow(routes, neighbours *ebpf.Variable) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.epochs.written = append(r.epochs.written, generations{routes, neighbours})
+	return r.epochs.write()
+}
+
+// ShareNextHops says whether all packets to an address take the same route. If so, a new connection uses the next hop that another
+// one has found, without a look-up. Call BumpNextHops after it.
+func (r *Routing) ShareNextHops(shared bool) error {
+	var value uint32
+	if shared {
+		value = 1
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.shared.Set(value); err != nil {
+		return fmt.Errorf("share next hops: %w", err)
+	}
+	r.sharing = value
+	return nil
+}
+
+// NextHopsFull counts the packets whose next hop found no room among those that are kept. They are looked up one by one.
+func (r *Routing) NextHopsFull() (sum uint64, err error) {
+	var each []uint64
+	if err := r.full.Lookup(uint32(0), &each); err != nil {
+		return 0, fmt.Errorf("read packets without a row for their next hop: %w", err)
+	}
+	for _, n := range each {
+		sum += n
+	}
+	return sum, nil
+}
+
+// SetDefaultRoutes makes these the routes that connections of --egress services are translated on. Only differences are
+// written. What cannot be written is tried again when it is called again.
+func (r *Routing) SetDefaultRoutes(list []DefaultRoute) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	want := make(map[bpf.TcDefaultRoute]bool, len(list))
+	var errs []error
+	for _, d := range list {
+		key := bpf.TcDefaultRoute{Ifindex: uint32(d.Interface)}
+		if d.Gateway.IsValid() {
+			key.Gateway = bpf.Addr(d.Gateway)
+		}
+		want[key] = true
+		if r.defaults[key] {
+			continue
+		}
+		if err := r.routes.Put(key, uint8(1)); err != nil {
+			errs = append(errs, fmt.Errorf("write default route by %s: %w", d.Gateway, err))
+			continue
+		}
+		r.defaults[key] = true
+	}
+	for key := range r.defaults {
+		if want[key] {
+			continue
+		}
+		if err := r.routes.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			errs = append(errs, fmt.Errorf("delete default route: %w", err))
+			continue
+		}
+		delete(r.defaults, key)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,170 @@
+package routing
+
+import (
+	"errors"
+	"maps"
+	"net/netip"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/loader"
+	"loxilb/internal/kernel/datapath/rows"
+)
+
+func open(t *testing.T) *Routing {
+	t.Helper()
+	c, err := loader.Open(loader.Settings{Connections: 1024})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	r, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestDefaultRoutes: only differences are written, what could not be written is tried again, and what is left is what was
+// asked for.
+func TestDefaultRoutes(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	route := func(last byte, index int) DefaultRoute {
+		return DefaultRoute{Gateway: netip.AddrFrom4([4]byte{192, 0, 2, last}), Interface: index}
+	}
+	first := []DefaultRoute{route(1, 2), route(2, 3), {Interface: 4}}
+	second := []DefaultRoute{route(1, 2), route(3, 3)}
+	if err := r.SetDefaultRoutes(first); err != nil {
+		t.Fatal(err)
+	}
+	wantRoutes(t, r, first)
+	if err := r.routes.Freeze(); err != nil { // from here on, a write fails
+		t.Fatal(err)
+	}
+	if err := r.SetDefaultRoutes(first); err != nil {
+		t.Errorf("the same again is written: %v", err)
+	}
+	if err := r.SetDefaultRoutes(second); err == nil {
+		t.Error("a failure is not told")
+	}
+	wantRoutes(t, r, first)
+	thaw(t, r)
+	for range 2 {
+		if err := r.SetDefaultRoutes(second); err != nil {
+			t.Errorf("tried again: %v", err)
+		}
+		wantRoutes(t, r, second)
+	}
+	if err := r.SetDefaultRoutes(nil); err != nil {
+		t.Error(err)
+	}
+	wantRoutes(t, r, nil)
+}
+
+// thaw puts a map that can be written in the place of the frozen one.
+func thaw(t *testing.T, r *Routing) {
+	t.Helper()
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: r.routes.Type(), KeySize: r.routes.KeySize(), ValueSize: r.routes.ValueSize(), MaxEntries: r.routes.MaxEntries()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	err = rows.Each(r.routes, func(k bpf.TcDefaultRoute, one uint8) {
+		if err := m.Put(k, one); err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.routes = m
+}
+
+func wantRoutes(t *testing.T, r *Routing, list []DefaultRoute) {
+	t.Helper()
+	have, want := map[bpf.TcDefaultRoute]bool{}, map[bpf.TcDefaultRoute]bool{}
+	if err := rows.Each(r.routes, func(k bpf.TcDefaultRoute, _ uint8) { have[k] = true }); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range list {
+		key := bpf.TcDefaultRoute{Ifindex: uint32(d.Interface)}
+		if d.Gateway.IsValid() {
+			key.Gateway = bpf.Addr(d.Gateway)
+		}
+		want[key] = true
+	}
+	if !maps.Equal(have, want) {
+		t.Errorf("the routes are %v, want %v", have, want)
+	}
+}
+
+// TestGenerations: what a daemon begins with is none that connections know from the last one, nor from what that one's programs
+// still note; who follows late is told, and a change of neighbours is none of routes.
+func TestGenerations(t *testing.T) {
+	t.Parallel()
+	c, err := loader.Open(loader.Settings{Connections: 1024})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	first, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	routes, neighbours := first.Generations()
+	want := func(r *Routing, step string, wantRoutes, wantNeighbours uint32) {
+		t.Helper()
+		gotRoutes, gotNeighbours := r.Generations()
+		var seenRoutes, seenNeighbours uint32
+		if err := errors.Join(c.Variables.HopGeneration.Get(&seenRoutes), c.Variables.NeighbourGeneration.Get(&seenNeighbours)); err != nil {
+			t.Fatal(err)
+		}
+		if gotRoutes != wantRoutes || gotNeighbours != wantNeighbours || seenRoutes != wantRoutes || seenNeighbours != wantNeighbours {
+			t.Errorf("%s: generations are %d and %d, programs see %d and %d, want %d and %d",
+				step, gotRoutes, gotNeighbours, seenRoutes, seenNeighbours, wantRoutes, wantNeighbours)
+		}
+	}
+	if err := first.BumpNeighbours(); err != nil {
+		t.Fatal(err)
+	}
+	want(first, "neighbours", routes, neighbours+1)
+	if err := first.BumpNextHops(); err != nil {
+		t.Fatal(err)
+	}
+	want(first, "routes", routes+1, neighbours+2)
+	second, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(second, "the next daemon", routes+1+afterRestart+1, neighbours+3)
+
+	second.epochs.neighbours = neighbourBits
+	if err := second.BumpNeighbours(); err != nil {
+		t.Fatal(err)
+	}
+	want(second, "after the last one", routes+1+afterRestart+1, 0)
+}
+
+// TestForgetOtherLinks: what an earlier process has said of interfaces that went while there was none is taken back.
+func TestForgetOtherLinks(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	for index := range 100 {
+		if err := r.SetLink(index+1, Link{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.ForgetOtherLinks(func(index int) bool { return index == 7 }); err != nil {
+		t.Fatal(err)
+	}
+	left := map[uint32]uint32{}
+	if err := rows.Each(r.links, func(index, flags uint32) { left[index] = flags }); err != nil {
+		t.Fatal(err)
+	}
+	if want := map[uint32]uint32{7: 0}; !maps.Equal(left, want) {
+		t.Errorf("known are %v, want %v", left, want)
+	}
+}

@@ -1,0 +1,32 @@
+package datapath
+
+import (
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/lb"
+)
+
+// SetRules has packets judged by these firewall rules, and each connection once more, with its next packet.
+func (d *Datapath) SetRules(t bpf.RuleTable) error {
+	sources, err := d.PutRuleSources(t.Sources)
+	if err != nil {
+		return err
+	}
+	err = d.firewall.SetRules(t, sources, d.BumpNextHops)
+	if err != nil {
+		return err
+	}
+	return d.TrimRuleSources(t.Sources)
+}
+
+// RuleHits is what the rule of an identity has decided about. false: the data path does not have it.
+func (d *Datapath) RuleHits(identity uint64) (lb.Traffic, bool) { return d.firewall.RuleHits(identity) }
+
+// RuleCost is the most that a packet looks at to find its rule.
+func (d *Datapath) RuleCost() lb.RuleCost { return d.firewall.RuleCost() }
+
+// RuleCount is how many firewall rules packets are judged by.
+func (d *Datapath) RuleCount() int { return d.firewall.Count() }
+
+// SetIPsec has connections refused that these policies of the kernel's IPsec block or encrypt, and
+// each open connection checked again with its next packet.
+func (d *Datapath) SetIPsec(t bpf.RuleTable) error { return d.policies.SetIPsec(t, d.BumpNextHops) }

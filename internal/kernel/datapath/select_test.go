@@ -1,0 +1,167 @@
+package datapath
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"loxilb/internal/control/compile"
+	"loxilb/internal/kernel/datapath/dptest"
+	"loxilb/internal/lb"
+)
+
+// opener opens connections of one service by SYNs.
+type opener struct {
+	t       testing.TB
+	d       *Datapath
+	service lb.Service
+}
+
+func newOpener(t testing.TB, line string) *opener {
+	t.Helper()
+	d, err := Load(Config{Connections: 65536})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	s, err := lb.ParseService(line)
+	if err == nil {
+		err = s.Validate()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := compile.Service(s, nil, 0, nil)
+	if err := d.Apply([]Change{{Key: table.Key, Table: &table}})[0]; err != nil {
+		t.Fatal(err)
+	}
+	return &opener{t, d, s}
+}
+
+// open opens connection number i and returns how long the program took.
+func (o *opener) open(i int) time.Duration {
+	o.t.Helper()
+	client := netip.AddrFrom4([4]byte{198, 51, byte(i >> 14), byte(i >> 6)})
+	frame := dptest.TCPFrame(client, o.service.VIP, uint16(1024+i&63), o.service.Port)
+	frame[14+20+13] = 2 // SYN
+	_, took, err := program(o.t, o.d).Benchmark(frame, 1, nil)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return took
+}
+
+// active are the connections of each endpoint.
+func (o *opener) active() []uint64 {
+	stats, ok := o.d.ServiceStats(compile.Key(o.service.Key))
+	if !ok {
+		o.t.Fatal("no such service")
+	}
+	var out []uint64
+	for _, e := range stats.Endpoints {
+		out = append(out, e.Active)
+	}
+	return out
+}
+
+// many writes n endpoints; weight says what each is worth.
+func many(n int, weight func(i int) int) string {
+	var list []string
+	for i := range n {
+		list = append(list, fmt.Sprintf("192.0.2.%d:%d:%d", 1+i%200, 8000+i, weight(i)))
+	}
+	return strings.Join(list, ",")
+}
+
+// TestPowerOfTwo: of more than 64 endpoints, the better of two by lot comes close to the fewest; by weight.
+//
+// V159 power of two choices: no endpoint is far from its share
+func TestPowerOfTwo(t *testing.T) {
+	for name, weight := range map[string]func(int) int{
+		"equal": func(int) int { return 1 }, "mixed": func(i int) int { return 1 + i%3 },
+	} {
+		o := newOpener(t, "198.18.0.1:80/tcp select=lc endpoints="+many(90, weight))
+		const connections = 9000
+		for i := range connections {
+			o.open(i)
+		}
+		var sum, most uint64
+		weights := 0
+		for i := range o.active() {
+			weights += weight(i)
+		}
+		for i, n := range o.active() {
+			sum += n
+			share := connections * weight(i) / weights
+			if int(n) > share+12 || int(n) < share-30 {
+				t.Errorf("%s: endpoint %d of weight %d has %d connections, want about %d", name, i, weight(i), n, share)
+			}
+			most = max(most, n)
+		}
+		if sum != connections {
+			t.Errorf("%s: %d connections, want %d", name, sum, connections)
+		}
+		t.Logf("%s: most %d, least %d", name, most, slices.Min(o.active()))
+	}
+}
+
+// TestShares: hash and random spread connections by weight, within what chance allows.
+func TestShares(t *testing.T) {
+	for _, algorithm := range []string{"hash", "random", "persist"} {
+		o := newOpener(t, "198.18.0.1:80/tcp select="+algorithm+" endpoints=192.0.2.1:80:5,192.0.2.2:80:3,192.0.2.3:80:2,192.0.2.4:80:0")
+		const connections = 10000
+		for i := range connections {
+			if algorithm == "persist" {
+				i *= 64 // another client each
+			}
+			o.open(i)
+		}
+		for i, n := range o.active() {
+			want := connections / 10 * [4]int{5, 3, 2, 0}[i]
+			if d := int(n) - want; d > 400 || d < -400 || want == 0 && n > 0 { // eight standard deviations
+				t.Errorf("%s: endpoint %d has %d connections, want about %d", algorithm, i, n, want)
+			}
+		}
+		t.Logf("%s: %d", algorithm, o.active())
+	}
+}
+
+// TestLeast: up to 64 endpoints the counts are as even as can be.
+func TestLeast(t *testing.T) {
+	o := newOpener(t, "198.18.0.1:80/tcp select=lc endpoints="+many(64, func(int) int { return 1 }))
+	for i := range 640 {
+		o.open(i)
+	}
+	for i, n := range o.active() {
+		if n != 10 {
+			t.Errorf("endpoint %d has %d connections, want 10", i, n)
+		}
+	}
+}
+
+// TestOpenCost times new connections, each algorithm beside round robin.
+func TestOpenCost(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	one := func(int) int { return 1 }
+	for _, c := range []struct {
+		name, algorithm string
+		endpoints       int
+	}{
+		{"rr", "rr", 3}, {"priority", "priority", 3}, {"hash", "hash", 3}, {"random", "random", 3}, {"persist", "persist", 3},
+		{"lc of 3", "lc", 3}, {"lc of 64", "lc", 64}, {"lc of 90", "lc", 90},
+	} {
+		o := newOpener(t, "198.18.0.1:80/tcp select="+c.algorithm+" endpoints="+many(c.endpoints, one))
+		var all []time.Duration
+		for i := range 20000 {
+			all = append(all, o.open(i))
+		}
+		slices.Sort(all)
+		t.Logf("%-9s %v (median), %v (best tenth)", c.name, all[len(all)/2], all[len(all)/10])
+		o.d.Close()
+	}
+}

@@ -1,0 +1,270 @@
+package tables
+
+import (
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/dptest"
+	"loxilb/internal/kernel/datapath/loader"
+	"loxilb/internal/kernel/datapath/tables/alloc"
+)
+
+// state is a desired state: tables by key.
+type state map[bpf.TcServiceKey]*bpf.ServiceTable
+
+// randomState makes a few services out of few keys and endpoints, so that two of them share much.
+func randomState(r *rand.Rand) state {
+	s := state{}
+	for n := range 8 {
+		if r.IntN(3) == 0 {
+			continue
+		}
+		vip := netip.AddrFrom4([4]byte{20, 0, 0, byte(n / 3)}) // services share VIPs
+		t := &bpf.ServiceTable{Key: bpf.TcServiceKey{Vip: bpf.Addr(vip), Port: bpf.Port(uint16(80 + n)), Protocol: 6}}
+		if r.IntN(2) == 0 {
+			t.Idle = time.Duration(1+r.IntN(100)) * time.Second
+		}
+		for _, host := range r.Perm(12)[:1+r.IntN(12)] {
+			a := netip.AddrFrom4([4]byte{10, 0, 0, byte(host)})
+			t.Endpoints = append(t.Endpoints, bpf.EndpointTable{Addr: bpf.Addr(a), Port: bpf.Port(80), Weight: uint16(host)})
+		}
+		for range r.IntN(40) {
+			t.Slots = append(t.Slots, uint32(r.IntN(len(t.Endpoints))))
+		}
+		s[t.Key] = t
+	}
+	return s
+}
+
+// changesTo are what makes a data path that holds s hold next: rows.All, or what differs.
+func (s state) changesTo(next state, everything bool) []Change {
+	var changes []Change
+	for k := range s {
+		if next[k] == nil {
+			changes = append(changes, Change{Key: k})
+		}
+	}
+	for k, t := range next {
+		if everything || !cmp.Equal(s[k], t) {
+			changes = append(changes, Change{Key: k, Table: t})
+		}
+	}
+	return changes
+}
+
+// TestApplyOracle: whatever came before, applying a state leaves what applying it to a new data path leaves; applying it
+// again changes nothing that packets can see. Through restarts, too.
+func TestApplyOracle(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	fresh := load(t)
+	for round := range uint64(2) {
+		r := rand.New(rand.NewPCG(seed, round))
+		dir := dptest.PinDir(t)
+		d, err := open(loader.Settings{Connections: 1024, PinDir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := state{}
+		for range 10 {
+			next := randomState(r)
+			apply(t, d, now.changesTo(next, r.IntN(2) == 0)...)
+			now = next
+			if r.IntN(3) == 0 {
+				apply(t, d, now.changesTo(now, true)...)
+			}
+			if r.IntN(3) == 0 {
+				if err := d.Close(); err != nil {
+					t.Fatal(err)
+				}
+				if d, err = open(loader.Settings{Connections: 1024, PinDir: dir}); err != nil {
+					t.Fatal(err)
+				}
+				wantIndex(t, d)
+			}
+			sweep(t, d)
+			apply(t, fresh, state{}.changesTo(now, true)...)
+			if diff := cmp.Diff(dump(t, fresh), dump(t, d)); diff != "" {
+				t.Fatalf("seed %d round %d: -fresh +this\n%s", seed, round, diff)
+			}
+			wantIndex(t, d)
+			apply(t, fresh, now.changesTo(state{}, true)...)
+			sweep(t, fresh)
+			skip(fresh, 2*alloc.Quarantine)
+			skip(d, alloc.Quarantine/2)
+		}
+		apply(t, d, now.changesTo(state{}, true)...)
+		sweep(t, d)
+		wantEmpty(t, d)
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantEmpty(t, fresh)
+}
+
+// wantIndex compares what the process believes with what is in the maps.
+func wantIndex(t testing.TB, d *world) {
+	t.Helper()
+	r := readMaps(t, d)
+	if len(r.services) != len(d.services)+len(d.secondary) || len(r.endpoints) != len(known(d)) || !maps.Equal(r.vips, d.vips) {
+		t.Errorf("the maps have %d services, %d endpoints and the VIPs %v; the index %d, %d and %v",
+			len(r.services), len(r.endpoints), r.vips, len(d.services), len(known(d)), d.vips)
+	}
+	for k, s := range d.services {
+		row := r.services[k]
+		if s.row.Id != s.id || row != s.row {
+			t.Errorf("service %s: %+v, in the index %+v", k, row, s)
+		}
+		for _, e := range s.order {
+			if d.endpoint(e.id) != e || e.service != s || d.ending[e.id] != nil {
+				t.Errorf("service %s: endpoint %s is in the wrong books", k, e.at())
+			}
+		}
+	}
+	for id, e := range known(d) {
+		row := r.endpoints[id]
+		if bpf.AddrPort(row.Addr, row.Port) != e.at() || row.Service != e.service.id {
+			t.Errorf("endpoint %d: %+v, in the index %+v", id, row, e)
+		}
+		ending := row.Flags&endpointRemoved != 0
+		if (d.ending[id] == e) != ending || (e.service.ending[e.at()] == e) != ending {
+			t.Errorf("endpoint %s: flags %d, and in the index ending: %v", e.at(), row.Flags, d.ending[id] != nil)
+		}
+	}
+}
+
+// named makes service 1 with these endpoints, one slot each.
+func named(hosts ...byte) Change {
+	t := &bpf.ServiceTable{Key: serviceKey(1), Name: "web"}
+	for i, host := range hosts {
+		a := netip.AddrFrom4([4]byte{10, 0, 0, host})
+		t.Endpoints = append(t.Endpoints, bpf.EndpointTable{Addr: bpf.Addr(a), Port: bpf.Port(80), Weight: 1})
+		t.Slots = append(t.Slots, uint32(i))
+	}
+	return Change{Key: t.Key, Table: t}
+}
+
+func ids4(d *world) map[byte]uint32 {
+	out := map[byte]uint32{}
+	for id, e := range known(d) {
+		out[e.at().Addr().As4()[3]] = id
+	}
+	return out
+}
+
+// TestUpdateKeepsIDs: an endpoint that stays keeps its row, whatever its place; one that is taken out keeps it until its
+// last connection is gone, and gets it back if it comes back before that.
+func TestUpdateKeepsIDs(t *testing.T) {
+	d := load(t)
+	apply(t, d, named(1, 2, 3))
+	first := ids4(d)
+	apply(t, d, named(4, 3, 1))
+	second := ids4(d)
+	if second[1] != first[1] || second[3] != first[3] || second[2] != first[2] {
+		t.Errorf("ids %v became %v", first, second)
+	}
+	want := "endpoint 10.0.0.1:80 of 20.0.0.1:80/tcp flags=1\nendpoint 10.0.0.2:80 of 20.0.0.1:80/tcp flags=5\n" +
+		"endpoint 10.0.0.3:80 of 20.0.0.1:80/tcp flags=1\nendpoint 10.0.0.4:80 of 20.0.0.1:80/tcp flags=1\n" +
+		"service 20.0.0.1:80/tcp idle=0 slots 10.0.0.4:80 10.0.0.3:80 10.0.0.1:80\nvip 20.0.0.1 services=1 ranges=0"
+	if diff := cmp.Diff(want, dump(t, d)); diff != "" {
+		t.Error(diff)
+	}
+	setActive(t, d, first[2], 1)
+	sweep(t, d)
+	if got := ids4(d); got[2] != first[2] {
+		t.Errorf("an endpoint with a connection lost its row: %v", got)
+	}
+	apply(t, d, named(2))
+	if got := ids4(d); got[2] != first[2] || len(d.ending) != 3 {
+		t.Errorf("it came back as %v", got)
+	}
+	sweep(t, d) // frees the others
+	if diff := cmp.Diff(map[byte]uint32{2: first[2]}, ids4(d)); diff != "" {
+		t.Error(diff)
+	}
+	apply(t, d, named(2, 1))
+	if got := ids4(d); slices.Contains([]uint32{first[1], first[2], first[3], second[4]}, got[1]) {
+		t.Errorf("the id of a freed row is used again at once: %v", got)
+	}
+	skip(d, 2*alloc.Quarantine)
+	apply(t, d, named(2, 1, 9))
+	if got := ids4(d); !slices.Contains([]uint32{first[1], first[3], second[4]}, got[9]) {
+		t.Errorf("freed rows are not used again: %v", got)
+	}
+}
+
+// setActive has the maps say that an endpoint has connections.
+func setActive(t testing.TB, d *world, id uint32, n uint64) {
+	t.Helper()
+	if err := d.c.EndpointStates.Put(id, bpf.TcEndpointState{Connections: n + 5, Active: int64(n), Tracked: n}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDeleteAndMakeAgain: a service that is deleted and made again is a new one, with counters of its own, while the
+// old one's endpoints still end.
+func TestDeleteAndMakeAgain(t *testing.T) {
+	d := load(t)
+	apply(t, d, named(1, 2))
+	old := ids4(d)
+	setActive(t, d, old[1], 3)
+	apply(t, d, Change{Key: serviceKey(1)})
+	if _, ok := d.ServiceStats(serviceKey(1)); ok {
+		t.Error("a deleted service has counters")
+	}
+	apply(t, d, named(1, 2))
+	stats, ok := d.ServiceStats(serviceKey(1))
+	if !ok || stats.Connections != 0 || stats.Active != 0 {
+		t.Errorf("the new one has counters of the old one: %+v, %v", stats, ok)
+	}
+	if n := len(known(d)); n != 4 {
+		t.Errorf("%d endpoints", n)
+	}
+	if d.services[serviceKey(1)].id == d.endpoint(old[1]).service.id {
+		t.Error("the new service has the id that endpoints of the old one still name")
+	}
+	sweep(t, d)
+	if n := len(known(d)); n != 3 {
+		t.Errorf("%d endpoints after a sweep, one of them with connections", n)
+	}
+	wantIndex(t, d)
+	setActive(t, d, old[1], 0)
+	sweep(t, d)
+	wantIndex(t, d)
+	if n := len(known(d)); n != 2 {
+		t.Errorf("%d endpoints when the last connection is gone", n)
+	}
+}
+
+// TestFailureChangesNothing: a service that cannot be applied stays as it is, those beside it are applied, and the rows
+// that it was given are freed.
+func TestFailureChangesNothing(t *testing.T) {
+	d := load(t)
+	apply(t, d, named(1, 2))
+	d.endpointIDs = alloc.NewIDs(4, d.now)
+	for id := range known(d) {
+		d.endpointIDs.Take(id)
+	}
+	errs := d.Apply([]Change{named(2, 3, 4, 5), {Key: serviceKey(2), Table: table(2, 3)}, {Key: serviceKey(3), Table: table(3, 0)}})
+	if !errors.Is(errs[0], ErrFull) || !errors.Is(errs[1], ErrFull) || errs[2] != nil || len(d.services) != 2 {
+		t.Errorf("%v, %d services", errs, len(d.services))
+	}
+	sweep(t, d)
+	want := "endpoint 10.0.0.1:80 of 20.0.0.1:80/tcp flags=1\nendpoint 10.0.0.2:80 of 20.0.0.1:80/tcp flags=1\n" +
+		"service 20.0.0.1:80/tcp idle=0 slots 10.0.0.1:80 10.0.0.2:80\nservice 20.0.0.3:80/tcp idle=0 slots\n" +
+		"vip 20.0.0.1 services=1 ranges=0\nvip 20.0.0.3 services=1 ranges=0"
+	if diff := cmp.Diff(want, dump(t, d)); diff != "" {
+		t.Error(diff)
+	}
+	wantIndex(t, d)
+	skip(d, 2*alloc.Quarantine)
+	apply(t, d, named(2, 3, 4))
+}

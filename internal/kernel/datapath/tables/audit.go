@@ -1,0 +1,328 @@
+package tables
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/kernel/datapath/audit"
+	"loxilb/internal/kernel/datapath/bloom"
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/rows"
+	"loxilb/internal/lb"
+)
+
+// Audit compares the maps with what the process has written there; with mend, rows that differ are written again. Each map is compared under the
+// lock, and between two maps changes go on. What the rows of slots are to be, Compare says: it is asked with a service's table.
+func (t *Tables) Audit(mend bool) (out []lb.Compared) {
+	for _, check := range []func(bool) lb.Compared{
+		t.auditServices, t.auditEndpoints, t.auditVIPs, t.auditRanges, t.auditSources, t.auditSNAT, t.auditEgress, t.auditAttached, t.auditLocal,
+		func(mend bool) lb.Compared {
+			return t.auditNumbers("idle_timeouts", t.maps.IdleTimeouts, func(s *service) uint32 { return s.idle }, mend)
+		},
+		func(mend bool) lb.Compared {
+			return t.auditNumbers("persist_timeouts", t.maps.PersistTimeouts, func(s *service) uint32 { return s.persist }, mend)
+		},
+		func(mend bool) lb.Compared {
+			return t.auditNumbers("mss_limits", t.maps.MssLimits, func(s *service) uint32 { return s.mss }, mend)
+		},
+		t.auditFilter, t.auditVariables,
+	} {
+		t.mu.Lock() // readers of counters wait, as for a change
+		out = append(out, check(mend))
+		t.mu.Unlock()
+	}
+	return out
+}
+
+func (t *Tables) auditServices(mend bool) lb.Compared {
+	want := make(map[bpf.TcServiceKey]bpf.TcService, len(t.services)+len(t.secondary))
+	for key, s := range t.services {
+		want[key] = s.row
+	}
+	for key, s := range t.secondary {
+		row := s.row
+		row.Flags |= serviceSecondary
+		want[key] = row
+	}
+	sheet := audit.Sheet[bpf.TcServiceKey, bpf.TcService]{Table: "services", Map: t.maps.Services, Want: want, Name: bpf.TcServiceKey.String}
+	return sheet.Check(mend)
+}
+
+func (t *Tables) auditEndpoints(mend bool) lb.Compared {
+	want := make(map[uint32]bpf.TcEndpoint, len(t.endpoints))
+	for id, e := range t.endpoints {
+		if e == nil || e.service.key == (bpf.TcServiceKey{}) { // of a service that an earlier process has removed: nobody knows its first port
+			continue
+		}
+		var flags uint16
+		if t.ending[uint32(id)] != nil {
+			flags = endpointRemoved
+		}
+		want[uint32(id)] = endpointRow(e, flags)
+	}
+	sheet := audit.Sheet[uint32, bpf.TcEndpoint]{
+		Table: "endpoints", Want: want,
+		Name: func(id uint32) string {
+			e := t.endpoint(id)
+			if e == nil {
+				return fmt.Sprintf("row %d", id)
+			}
+			return fmt.Sprintf("row %d (%s of %s)", id, e.at(), e.service.key)
+		},
+		Each: func(f func(uint32, bpf.TcEndpoint)) error {
+			return rows.EachOf(t.arrays.Endpoints, rows.All, func(ids []uint32, list []bpf.TcEndpoint) {
+				for i, id := range ids {
+					f(id, list[i])
+				}
+			})
+		},
+		Others: func(id uint32, row bpf.TcEndpoint) bool { return row.Flags&endpointInUse == 0 || t.endpoint(id) != nil },
+		Put:    func(id uint32, row bpf.TcEndpoint) error { return t.arrays.Endpoints.Put(id, row) },
+	}
+	return sheet.Check(mend)
+}
+
+func (t *Tables) auditVIPs(mend bool) lb.Compared {
+	sheet := audit.Sheet[bpf.TcIpAddr, bpf.TcVip]{Table: "vips", Map: t.maps.Vips, Want: t.vips, Name: addrName}
+	return sheet.Check(mend)
+}
+
+func addrName(a bpf.TcIpAddr) string { return a.Netip().String() }
+
+func (t *Tables) auditRanges(mend bool) lb.Compared {
+	sheet := audit.Sheet[bpf.TcRangeKey, uint32]{
+		Table: "service_ranges", Map: t.maps.ServiceRanges, Want: t.wantedRanges(),
+		Name: func(k bpf.TcRangeKey) string {
+			return fmt.Sprintf("ports from %d on of %s", bpf.Port(k.Port), k.Vip.Netip())
+		},
+	}
+	return sheet.Check(mend)
+}
+
+func (t *Tables) auditSources(mend bool) lb.Compared {
+	want := map[bpf.TcSourceKey]uint8{}
+	for _, s := range t.services {
+		for _, l := range []sourceList{allowedSources, deniedSources} {
+			extra := s.extras()
+			for _, k := range sourceKeys(s.id, l, *l.of(&extra)) {
+				want[k] = 1
+			}
+		}
+	}
+	sheet := audit.Sheet[bpf.TcSourceKey, uint8]{
+		Table: "allowed_sources", Map: t.maps.AllowedSources, Want: want,
+		Name: func(k bpf.TcSourceKey) string {
+			id, _ := listOf(k)
+			return fmt.Sprintf("%s of service %s", prefixOf(k), t.serviceName(id))
+		},
+	}
+	return sheet.Check(mend)
+}
+
+func (t *Tables) auditSNAT(mend bool) lb.Compared {
+	want := map[bpf.TcSnatSourceKey]bpf.TcIpAddr{}
+	for _, s := range t.services {
+		for place, a := range s.extras().snat {
+			want[bpf.TcSnatSourceKey{Service: s.id, Place: uint32(place)}] = a
+		}
+	}
+	sheet := audit.Sheet[bpf.TcSnatSourceKey, bpf.TcIpAddr]{
+		Table: "snat_sources", Map: t.maps.SnatSources, Want: want,
+		Name: func(k bpf.TcSnatSourceKey) string {
+			return fmt.Sprintf("source address %d of %s", k.Place, t.serviceName(k.Service))
+		},
+	}
+	return sheet.Check(mend)
+}
+
+func (t *Tables) auditEgress(mend bool) lb.Compared {
+	want := make(map[bpf.TcEgressKey]bpf.TcEgressEndpoint, len(t.egress))
+	for key, list := range t.egress {
+		if len(list) > 0 {
+			want[key] = list[0].row
+		}
+	}
+	sheet := audit.Sheet[bpf.TcEgressKey, bpf.TcEgressEndpoint]{
+		Table: "egress_endpoints", Map: t.arrays.EgressEndpoints.Table(), Want: want,
+		Name: func(k bpf.TcEgressKey) string { return k.Addr.Netip().String() },
+	}
+	return sheet.Check(mend)
+}
+
+func (t *Tables) auditAttached(mend bool) lb.Compared {
+	sheet := audit.Sheet[uint32, bpf.TcAttachments]{
+		Table: "attached_services", Map: t.maps.AttachedServices, Want: t.attached.rows,
+		Name: func(id uint32) string { return "the row of " + t.serviceName(id) },
+	}
+	return sheet.Check(mend)
+}
+
+func (t *Tables) auditLocal(mend bool) lb.Compared {
+	want := make(map[bpf.TcIpAddr]uint8, len(t.local))
+	for a := range t.local {
+		want[a] = 1
+	}
+	sheet := audit.Sheet[bpf.TcIpAddr, uint8]{Table: "local_addresses", Map: t.maps.LocalAddresses, Want: want, Name: addrName}
+	return sheet.Check(mend)
+}
+
+// serviceName is that of an id: only of rows that differ.
+func (t *Tables) serviceName(id uint32) string {
+	for key, s := range t.services {
+		if s.id == id {
+			return key.String()
+		}
+	}
+	return fmt.Sprintf("service number %d, which nobody has", id)
+}
+
+// auditNumbers compares an array by service id. Rows of services that are gone are written when their ids are used again.
+func (t *Tables) auditNumbers(table string, m *ebpf.Map, of func(*service) uint32, mend bool) lb.Compared {
+	want := make(map[uint32]uint32, len(t.services))
+	for _, s := range t.services {
+		want[s.id] = of(s)
+	}
+	sheet := audit.Sheet[uint32, uint32]{
+		Table: table, Map: m, Want: want,
+		Name: func(id uint32) string { return "the row of " + t.serviceName(id) },
+		Each: func(f func(uint32, uint32)) error {
+			return rows.EachBatch(m, int(t.serviceIDs.Top()), func(ids, list []uint32) {
+				for i, id := range ids {
+					f(id, list[i])
+				}
+			})
+		},
+		Others: func(uint32, uint32) bool { return true },
+	}
+	return sheet.Check(mend)
+}
+
+// auditFilter looks for bits that packets would need: without them they pass by their service.
+func (t *Tables) auditFilter(mend bool) lb.Compared {
+	out := lb.Compared{Table: "bloom_filter"}
+	t.filterKeys(func(k bloom.Key) {
+		out.Rows++
+		if t.filter.Has(k) {
+			return
+		}
+		out.Differences = append(out.Differences, lb.Difference{
+			Table: out.Table, Row: "the bit of " + k.String(), What: "is missing: its packets are passed to the kernel",
+		})
+		if mend {
+			t.filter.Add(k)
+		}
+	})
+	return out
+}
+
+func (t *Tables) auditVariables(mend bool) lb.Compared {
+	list := []audit.Variable{
+		{Name: "mss_services", In: t.vars.MssServices, Want: t.counts.clamped},
+		{Name: "egress_count", In: t.vars.EgressCount, Want: t.egressCount},
+	}
+	for _, s := range t.services {
+		if s.row.Mode == uint8(bpf.TcServiceModeMODE_DSR) {
+			list = append(list, audit.Variable{Name: "direct_answers", In: t.vars.DirectAnswers, Want: 1})
+			break
+		}
+	}
+	for _, set := range t.countSets {
+		for name, n := range map[string]uint32{"range_services": t.counts.ranged, "marked_services": t.counts.marked, "host_services": t.counts.hosts} {
+			list = append(list, audit.Variable{Name: name, In: set[name], Want: n})
+		}
+	}
+	return audit.Variables(mend, list...)
+}
+
+// Compare says in what a service of the data path is not what its table wants, its slots included; nil: in nothing.
+func (t *Tables) Compare(want *bpf.ServiceTable) (differences []string) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	s := t.services[want.Key]
+	if s == nil {
+		return []string{"is not in the data path"}
+	}
+	if why := unequalEndpoints(s.order, want.Endpoints); why != "" {
+		return []string{why} // slots lead to endpoints by their places
+	}
+	differences = append(differences, t.unequalSlots(s, want)...)
+	if row := t.rowOf(s, want, s.slots()); row != s.row {
+		differences = append(differences, audit.Unequal(s.row, row))
+	}
+	for _, one := range []struct {
+		what       string
+		have, want any
+	}{
+		{"idle timeout in ticks", s.idle, t.ticks(want.Idle)},
+		{"time in ticks for which clients are remembered", s.persist, t.ticks(want.Persist)},
+		{"largest segment", s.mss, uint32(want.MSS)},
+		{"last port", s.portMax, want.PortMax},
+		{"further VIPs", fmt.Sprint(namesOf(s.furtherVIPs())), fmt.Sprint(namesOf(want.Secondary))},
+		{"source addresses", fmt.Sprint(namesOf(s.extras().snat)), fmt.Sprint(namesOf(want.SNAT))},
+		{"allowed sources", fmt.Sprint(s.extras().sources), fmt.Sprint(want.Sources)},
+		{"denied sources", fmt.Sprint(s.extras().denied), fmt.Sprint(want.Denied)},
+	} {
+		if one.have != one.want {
+			differences = append(differences, fmt.Sprintf("has as %s %v, and should have %v", one.what, one.have, one.want))
+		}
+	}
+	return append(differences, t.unequalLimits(s, want.Limits)...)
+}
+
+func namesOf(list []bpf.TcIpAddr) []netip.Addr {
+	out := make([]netip.Addr, len(list))
+	for i, a := range list {
+		out[i] = a.Netip()
+	}
+	return out
+}
+
+func unequalEndpoints(have []*endpoint, want []bpf.EndpointTable) string {
+	if len(have) != len(want) {
+		return fmt.Sprintf("has %d endpoints, and should have %d", len(have), len(want))
+	}
+	for i, e := range have {
+		is := bpf.EndpointTable{
+			Addr: e.addr, Port: e.port, Shift: e.shift, Source: e.source, SourceBits: e.sourceBits, AddrBits: e.addrBits, Takes: e.takes, Failed: e.failed,
+		}
+		w := want[i]
+		w.Weight, w.Ends = 0, bpf.Ends{}
+		if is != w {
+			return fmt.Sprintf("endpoint %s %s", bpf.AddrPort(w.Addr, w.Port), audit.Unequal(is, w))
+		}
+	}
+	return ""
+}
+
+func (t *Tables) unequalSlots(s *service, want *bpf.ServiceTable) []string {
+	have, err := t.slots.Read(s.slots())
+	if err != nil {
+		return []string{"has slots that cannot be read: " + err.Error()}
+	}
+	if len(have) != len(want.Slots) {
+		return []string{fmt.Sprintf("has %d slots, and should have %d", len(have), len(want.Slots))}
+	}
+	for i, slot := range want.Slots {
+		if id := s.order[slot].id; have[i] != id {
+			return []string{fmt.Sprintf("has at slot %d endpoint row %d, and should have %d (%s)", i, have[i], id, s.order[slot].at())}
+		}
+	}
+	return nil
+}
+
+func (t *Tables) unequalLimits(s *service, want bpf.Limits) []string {
+	m := t.arrays.ServiceLimits.Table()
+	var row bpf.TcServiceLimits
+	if m != nil {
+		if err := m.Lookup(s.id, &row); err != nil {
+			return []string{"has limits that cannot be read: " + err.Error()}
+		}
+	}
+	have := bpf.Limits{Rate: row.Rate, Connections: row.Connections, ClientRate: row.ClientRate, ClientConnections: row.ClientConnections, ClientPrefix: row.ClientPrefix}
+	if s.row.Flags&serviceLimited == 0 && !want.Any() || have == want {
+		return nil
+	}
+	return []string{"has limits of other values: " + audit.Unequal(have, want)}
+}

@@ -1,0 +1,97 @@
+package tables
+
+import (
+	"loxilb/internal/kernel/datapath/bloom"
+	"loxilb/internal/kernel/datapath/bpf"
+)
+
+// Packets that have no bit in the filter are passed on without a look at services and connections. It has to know all
+// that packets of a service, and of its connections, are addressed to or come from: VIPs with their ports, endpoints with theirs. Of
+// endpoints that open connections, and of the addresses that these get, it has all ports.
+
+// addToFilter adds what a service will need, before its rows are written.
+func (t *Tables) addToFilter(want *bpf.ServiceTable) {
+	keysOfVIP(want.Key, want.PortMax, t.filter.Add)
+	for _, vip := range want.Secondary {
+		key := want.Key
+		key.Vip = vip
+		keysOfVIP(key, want.PortMax, t.filter.Add)
+	}
+	egress := want.Flags&serviceEgress != 0
+	for _, e := range want.Endpoints {
+		keysOfEndpoint(e.Addr, e.Port, e.Shift, egress, t.filter.Add)
+	}
+	if egress {
+		keysOfSources(want.Key.Vip, want.SNAT, t.filter.Add)
+	}
+}
+
+// filterKeys are those that the rows need which there are, rows of endpoints that are ending included.
+func (t *Tables) filterKeys(add func(bloom.Key)) {
+	for _, s := range t.services {
+		keysOfVIP(s.key, s.portMax, add)
+		for _, o := range s.extras().further {
+			keysOfVIP(o.key, o.portMax, add)
+		}
+		if s.row.Flags&serviceEgress != 0 {
+			keysOfSources(s.key.Vip, s.extras().snat, add)
+		}
+	}
+	for _, e := range t.endpoints {
+		if e != nil {
+			keysOfEndpoint(e.addr, e.port, e.shift, e.service.row.Flags&serviceEgress != 0, add)
+		}
+	}
+}
+
+// keysOfVIP are those of packets to a service. One of every local address has its ports at every address, a range
+// of ports each of them there, and all ports elsewhere.
+func keysOfVIP(key bpf.TcServiceKey, last uint16, add func(bloom.Key)) {
+	if !key.Vip.Netip().IsUnspecified() {
+		if last > 0 {
+			add(bloom.AllPorts(key.Vip))
+			return
+		}
+		add(bloom.Port(key.Vip, key.Port))
+		return
+	}
+	for port := uint32(bpf.Port(key.Port)); port <= max(uint32(last), uint32(bpf.Port(key.Port))); port++ {
+		add(bloom.Port(bpf.TcIpAddr{}, bpf.Port(uint16(port))))
+	}
+}
+
+// keysOfEndpoint are those of its answers, and of the connections that it opens.
+func keysOfEndpoint(addr bpf.TcIpAddr, port uint16, shift, egress bool, add func(bloom.Key)) {
+	add(bloom.Port(addr, port))
+	if shift || egress {
+		add(bloom.AllPorts(addr))
+	}
+}
+
+// keysOfSources are those of answers to what endpoints open, to the VIP or an address of the service's own.
+func keysOfSources(vip bpf.TcIpAddr, pool []bpf.TcIpAddr, add func(bloom.Key)) {
+	add(bloom.AllPorts(vip))
+	for _, a := range pool {
+		add(bloom.AllPorts(a))
+	}
+}
+
+// BeginSweep is to be called before each sweep: it may have the sweep look at what connections need of the filter. quiesce
+// waits for packets that have found rows which are gone (false: it cannot).
+func (t *Tables) BeginSweep(quiesce func() bool) {
+	t.mu.Lock()
+	started := t.filter.Start(t.filterKeys)
+	t.mu.Unlock()
+	if started && !quiesce() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.filter.Abort()
+	}
+}
+
+// EndSweep is to be called after a sweep that went over the whole table.
+func (t *Tables) EndSweep() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.filter.Swept()
+}

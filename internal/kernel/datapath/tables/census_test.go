@@ -1,0 +1,160 @@
+package tables
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/dptest"
+	"loxilb/internal/kernel/datapath/loader"
+	"loxilb/internal/lb"
+)
+
+// census is what Census says of services, by their place, and of the machine.
+func census(t *testing.T, d *world, keys ...bpf.TcServiceKey) (map[int]lb.ServiceStats, lb.EndpointStats) {
+	t.Helper()
+	out := map[int]lb.ServiceStats{}
+	all, err := d.Census(keys, func(place int, s *lb.ServiceStats) { out[place] = *s })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out, all
+}
+
+// TestCensus: a census of all services says what each says alone, whichever segment its endpoints are in, and what the machine has counted
+// stays when endpoints, services and the process go.
+func TestCensus(t *testing.T) {
+	t.Parallel()
+	d, err := open(loader.Settings{Connections: 1024, PinDir: dptest.PinDir(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { d.Close() }()
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const services, endpoints = 500, 10 // more than a segment
+	apply(t, d, puts(0, services, endpoints)...)
+	used := []uint32{0, 11, services*endpoints - 1}
+	for _, id := range used {
+		traffic := make([]bpf.TcEndpointTraffic, cpus)
+		for i := range traffic {
+			traffic[i] = bpf.TcEndpointTraffic{PacketsIn: uint64(id) + 1, BytesIn: 100, PacketsOut: 1, BytesOut: 50}
+		}
+		err := errors.Join(d.c.EndpointStates.Put(id, bpf.TcEndpointState{Connections: 7}), d.c.EndpointTraffics.Put(id, traffic),
+			d.arrays.Handshakes.Put(id, bpf.TcHandshakeCounts{Opened: 7, Answered: [lb.HandshakeBuckets]uint64{2: 6}, Refused: 1}))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	keys := []bpf.TcServiceKey{serviceKey(services), serviceKey(0), serviceKey(1), serviceKey(2), serviceKey(services - 1)}
+	before, all := census(t, d, keys...)
+	if _, there := before[0]; there || len(before) != len(keys)-1 {
+		t.Errorf("%d services, one that is not there among them: %v", len(before), there)
+	}
+	for place, got := range before {
+		if want, ok := d.ServiceStats(keys[place]); !ok || !cmp.Equal(want, got) {
+			t.Errorf("service %d: %s", place, cmp.Diff(want, got))
+		}
+	}
+	for name, asked := range map[string][]bpf.TcServiceKey{"few": keys, "many": slices.Repeat(keys, services)} {
+		seen := 0
+		err := d.EachServiceStats(asked, func(place int, got *lb.ServiceStats) {
+			seen++
+			if want := before[place%len(keys)]; !cmp.Equal(want, *got) {
+				t.Errorf("%s, service %d: %s", name, place, cmp.Diff(want, *got))
+			}
+		})
+		if err != nil || seen != len(asked)/len(keys)*len(before) {
+			t.Errorf("%s: %d services of %d, %v", name, seen, len(asked), err)
+		}
+	}
+	if all.Connections != 21 || all.In.Bytes != uint64(3*100*cpus) || all.In.Packets != uint64((1+12+services*endpoints)*cpus) || all.Handshakes.Answered[2] != 18 {
+		t.Errorf("%+v", all)
+	}
+	if one := before[1]; one.Handshakes.Answered[2] != 6 || one.Out.Bytes != uint64(50*cpus) {
+		t.Errorf("%+v", one)
+	}
+
+	smaller := table(0, endpoints)
+	smaller.Endpoints, smaller.Slots = smaller.Endpoints[1:], smaller.Slots[1:]
+	for i := range smaller.Slots {
+		smaller.Slots[i] = uint32(i)
+	}
+	apply(t, d, Change{Key: smaller.Key, Table: smaller}, Change{Key: serviceKey(1)})
+	for _, step := range []func(){func() {}, func() { sweep(t, d) }, func() { d = reload(t, d) }} {
+		step()
+		after, now := census(t, d, keys...)
+		if diff := cmp.Diff(all, now); diff != "" {
+			t.Errorf("the machine has counted something else: %s", diff)
+		}
+		if first := after[1]; !cmp.Equal(first.EndpointStats, before[1].EndpointStats) || first.Endpoints[0].Connections != 0 {
+			t.Errorf("%+v, was %+v", first, before[1])
+		}
+	}
+}
+
+// TestFormerRemovedCounters: what an earlier version has counted of removed endpoints is taken over, once.
+func TestFormerRemovedCounters(t *testing.T) {
+	t.Parallel()
+	folder := dptest.PinDir(t)
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	old, err := ebpf.NewMapWithOptions(&ebpf.MapSpec{
+		Name: trafficCounters, Type: ebpf.Hash, KeySize: 4, ValueSize: 40, MaxEntries: uint32(MaxServices), Flags: unix.BPF_F_NO_PREALLOC, Pinning: ebpf.PinByName,
+	}, ebpf.MapOptions{PinPath: folder})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.Close()
+	if err := errors.Join(old.Put(uint32(3), trafficRow{1, 2, 3, 4, 5}), old.Put(uint32(4), trafficRow{BytesOut: 6})); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		r, err := openRemoved(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[uint32]counters{}
+		if err := r.each(func(id uint32, c counters) { got[id] = c }); err != nil {
+			t.Fatal(err)
+		}
+		if len(got) != 3 || got[3].connections != 1 || got[allRemoved].out.Bytes != 11 || got[4].out.Bytes != 6 {
+			t.Errorf("%+v", got)
+		}
+		r.close()
+		if _, err := os.Stat(filepath.Join(folder, trafficCounters)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the former pin is still there: %v", err)
+		}
+	}
+}
+
+// BenchmarkCensus reads 10,000 services of 10 endpoints.
+func BenchmarkCensus(b *testing.B) {
+	d := load(b)
+	const services = 10_000
+	apply(b, d, puts(0, services, 10)...)
+	for segment := range d.c.EndpointStates.Segments() { // a connection in each, so that no traffic is passed over
+		if err := d.c.EndpointStates.Put(uint32(segment)*d.c.EndpointStates.PerSegment(), bpf.TcEndpointState{Connections: 7}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	keys := make([]bpf.TcServiceKey, services)
+	for n := range keys {
+		keys[n] = serviceKey(n)
+	}
+	for b.Loop() {
+		if _, err := d.Census(keys, func(int, *lb.ServiceStats) {}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,266 @@
+package tables
+
+import (
+	"fmt"
+	"net/netip"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/lb"
+)
+
+// counters are those of one endpoint, or a sum.
+type counters struct {
+	traffic
+	connections uint64
+	live
+	shakes  lb.Handshakes
+	refused refused
+}
+
+// refused counts packets that were refused because of an endpoint. It is not kept of endpoints that are gone: their services
+// have counted the same packets.
+type refused struct{ ports, tuple uint64 }
+
+func refusedOf(s *bpf.TcEndpointState) refused { return refused{s.SnatPortsExhausted, s.TupleInUse} }
+
+func (r refused) refusals() (out lb.Refusals) {
+	out[lb.PortsExhausted], out[lb.TupleInUse] = r.ports, r.tuple
+	return out
+}
+
+// live counts connections that are in the table now.
+type live struct {
+	active   uint64 // open
+	inactive uint64 // closed
+}
+
+// liveOf splits what an endpoint tracks. The two counters are not read at the same instant, so each is bounded by what the other allows.
+func liveOf(s *bpf.TcEndpointState) live {
+	active := min(uint64(max(0, s.Active)), s.Tracked)
+	return live{active: active, inactive: s.Tracked - active}
+}
+
+type traffic struct{ in, out lb.Traffic }
+
+func (c *counters) add(o counters) {
+	c.connections += o.connections
+	c.active += o.active
+	c.inactive += o.inactive
+	c.in.Packets += o.in.Packets
+	c.in.Bytes += o.in.Bytes
+	c.out.Packets += o.out.Packets
+	c.out.Bytes += o.out.Bytes
+	c.shakes.Add(&o.shakes)
+	c.refused.ports += o.refused.ports
+	c.refused.tuple += o.refused.tuple
+}
+
+func (c *counters) stats() lb.EndpointStats {
+	return lb.EndpointStats{Connections: c.connections, Active: c.active, Inactive: c.inactive, In: c.in, Out: c.out, Handshakes: c.shakes, Refusals: c.refused.refusals()}
+}
+
+func (t *Tables) readEndpoint(id uint32) (counters, error) {
+	var state bpf.TcEndpointState
+	if err := t.arrays.EndpointStates.Lookup(id, &state); err != nil {
+		return counters{}, fmt.Errorf("read endpoint counters: %w", err)
+	}
+	c := counters{connections: state.Connections, live: liveOf(&state), refused: refusedOf(&state)}
+	var err error
+	if c.shakes, err = t.handshakes.read(id); err != nil || state.Connections == 0 {
+		return c, err // without connections there is no traffic: half the cost where most endpoints are idle
+	}
+	var perCPU []bpf.TcEndpointTraffic
+	if err := t.arrays.EndpointTraffics.Lookup(id, &perCPU); err != nil {
+		return c, fmt.Errorf("read endpoint traffic: %w", err)
+	}
+	c.addCPUs(perCPU)
+	return c, nil
+}
+
+func (c *traffic) addCPUs(perCPU []bpf.TcEndpointTraffic) {
+	for i := range perCPU {
+		c.in.Packets += perCPU[i].PacketsIn
+		c.in.Bytes += perCPU[i].BytesIn
+		c.out.Packets += perCPU[i].PacketsOut
+		c.out.Bytes += perCPU[i].BytesOut
+	}
+}
+
+// ServiceStats reads a service's counters. False: there is no such service in the data path.
+func (t *Tables) ServiceStats(key bpf.TcServiceKey) (lb.ServiceStats, bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	s, ok := t.services[key]
+	if !ok {
+		return lb.ServiceStats{}, false
+	}
+	return t.serviceStats(s, t.readEndpoint), true
+}
+
+// serviceStats adds up what is read of the service's endpoints.
+func (t *Tables) serviceStats(s *service, read func(id uint32) (counters, error)) (stats lb.ServiceStats) {
+	extras := s.extras()
+	sum := extras.removed
+	own := make([]counters, 0, len(s.order))
+	shares := make([]share, len(s.order))
+	for i, e := range s.order {
+		c, err := read(e.id)
+		if err != nil {
+			t.settings.Log.Error("counters cannot be read", "endpoint", e.at(), "error", err)
+		}
+		sum.add(c)
+		if extras.parents != nil {
+			i = int(extras.parents[i])
+		}
+		for i >= len(own) {
+			own = append(own, counters{})
+		}
+		own[i].add(c)
+		shares[i].add(e)
+	}
+	stats.Endpoints = make([]lb.EndpointStats, len(own))
+	for i := range own {
+		stats.Endpoints[i] = own[i].stats()
+		stats.Endpoints[i].Takes, stats.Endpoints[i].Share = shares[i].takes > 0, shares[i].of(extras.tenths)
+	}
+	for _, e := range s.ending {
+		if c, err := read(e.id); err == nil {
+			sum.add(c)
+		}
+	}
+	stats.EndpointStats = sum.stats()
+	var state bpf.TcServiceState
+	if err := t.maps.ServiceStates.Lookup(s.id, &state); err != nil {
+		t.settings.Log.Error("counters cannot be read", "service", s.key, "error", err)
+	}
+	stats.Refusals = state.Refused
+	return stats
+}
+
+// share is how much of their weights rows have that count for one endpoint.
+type share struct{ takes, weight uint64 }
+
+func (s *share) add(e *endpoint) {
+	s.takes += uint64(e.takes)
+	s.weight += uint64(e.weight)
+}
+
+// of is 1 where all is had, and where an earlier process has written the rows, and the service is not applied yet.
+func (s *share) of(tenths bool) float64 {
+	switch {
+	case s.takes == 0:
+		return 0
+	case s.weight == 0:
+		return 1
+	case tenths:
+		return float64(s.takes) / float64(10*s.weight)
+	}
+	return float64(s.takes) / float64(s.weight)
+}
+
+// Tracked is the number of connections of all endpoints, closed ones that are not swept yet included.
+func (t *Tables) Tracked() (sum uint64, err error) {
+	err = t.eachState(func(_ []uint32, rows []bpf.TcEndpointState) {
+		for i := range rows {
+			sum += rows[i].Tracked
+		}
+	})
+	if err != nil {
+		return 0, fmt.Errorf("count connections: %w", err)
+	}
+	return sum, nil
+}
+
+// EndpointRows is how many endpoints have a row, those that are ending among them.
+func (t *Tables) EndpointRows() uint64 {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return uint64(t.endpointIDs.Taken())
+}
+
+// Owner is what a listing says of a connection's endpoint.
+type Owner struct {
+	Endpoint netip.AddrPort
+	Weight   uint16
+	Service  string // its name, or its key
+}
+
+// Owner is the endpoint of a row. False: there is none any more.
+func (t *Tables) Owner(id uint32) (Owner, bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	e := t.endpoint(id)
+	if e == nil {
+		return Owner{}, false
+	}
+	return Owner{Endpoint: e.at(), Weight: e.weight, Service: e.service.called()}, true
+}
+
+// EndpointSet has a bit for each endpoint, by id.
+type EndpointSet [MaxEndpoints / 64]uint64
+
+// fewChosen are asked one by one whether they have had connections.
+const fewChosen = 1024
+
+// WithConnections are the endpoints that are chosen and may have connections, or have had some; nil: there are none.
+func (t *Tables) WithConnections(chosen func(*Owner) bool) (set *EndpointSet, err error) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	var ids []uint32
+	var of *service
+	var o Owner
+	for id, e := range t.endpoints {
+		if e == nil {
+			continue
+		}
+		if e.service != of {
+			of, o.Service = e.service, e.service.called()
+		}
+		if o.Endpoint, o.Weight = e.at(), e.weight; chosen(&o) {
+			ids = append(ids, uint32(id))
+		}
+	}
+	for _, id := range ids {
+		if len(ids) <= fewChosen {
+			var state bpf.TcEndpointState
+			if err := t.arrays.EndpointStates.Lookup(id, &state); err != nil {
+				return nil, fmt.Errorf("read endpoint counters: %w", err)
+			}
+			if state.Connections == 0 {
+				continue
+			}
+		}
+		if set == nil {
+			set = &EndpointSet{}
+		}
+		set[id/64] |= 1 << (id % 64)
+	}
+	return set, nil
+}
+
+// called is the service's name, or its key.
+func (s *service) called() string {
+	if s.name != "" {
+		return s.name
+	}
+	return s.key.String()
+}
+
+// ServiceOf is the key of the service with an id. False: there is none.
+func (t *Tables) ServiceOf(id uint32) (bpf.TcServiceKey, bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for key, s := range t.services {
+		if s.id == id {
+			return key, true
+		}
+	}
+	return bpf.TcServiceKey{}, false
+}
+
+// Steady calls f while no rows are made or given back. f asks nothing of the tables.
+func (t *Tables) Steady(f func() error) error {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return f()
+}

@@ -1,0 +1,230 @@
+package tables
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/rows"
+)
+
+// putEndpoints gives every endpoint of the table a row: the one it has, one that was ending, or a new one.
+func (t *Tables) putEndpoints(s *service, want *bpf.ServiceTable, there bool, undo *undoLog) (order []*endpoint, err error) {
+	have := make(map[netip.AddrPort]*endpoint, len(s.order))
+	for _, e := range s.order {
+		have[e.at()] = e
+	}
+	if err := t.roomFor(s, want, have); err != nil {
+		return nil, err
+	}
+	var fresh []*endpoint // not in the service before
+	undo.add(func() error {
+		ends := bpf.Ends{}
+		if !there {
+			s.deleted = true
+			ends = t.endsNow()
+		}
+		return t.endEndpoints(fresh, ends)
+	})
+	order = make([]*endpoint, 0, len(want.Endpoints))
+	for _, row := range want.Endpoints {
+		at := bpf.AddrPort(row.Addr, row.Port)
+		e, ok := have[at]
+		if !ok {
+			if e, err = t.addEndpoint(s, at, row); err != nil {
+				return nil, err
+			}
+			fresh = append(fresh, e)
+		} else if err = t.updateEndpoint(e, row, undo); err != nil {
+			return nil, err
+		}
+		order = append(order, e)
+	}
+	return order, t.writeEndpoints(fresh, 0)
+}
+
+// roomFor is ErrFull if there are not enough rows for all endpoints of the table that are new: then none is taken from
+// others who ask for less.
+func (t *Tables) roomFor(s *service, want *bpf.ServiceTable, have map[netip.AddrPort]*endpoint) error {
+	free := t.endpointIDs.Free()
+	if free >= len(want.Endpoints) {
+		return nil
+	}
+	for _, row := range want.Endpoints {
+		at := bpf.AddrPort(row.Addr, row.Port)
+		if have[at] != nil || s.ending[at] != nil {
+			continue
+		}
+		if free--; free < 0 {
+			return ErrFull
+		}
+	}
+	return nil
+}
+
+// addEndpoint takes an endpoint back that was ending, or makes one. Its row is not written yet.
+func (t *Tables) addEndpoint(s *service, at netip.AddrPort, row bpf.EndpointTable) (*endpoint, error) {
+	if e, ok := s.ending[at]; ok {
+		e.takes = row.Takes
+		e.lead(row)
+		delete(s.ending, at)
+		delete(t.ending, e.id)
+		return e, nil
+	}
+	id, used, err := t.endpointIDs.Get()
+	if err != nil {
+		return nil, err
+	}
+	if err := t.makeRows(id); err != nil {
+		t.endpointIDs.Put(id, used)
+		return nil, err
+	}
+	if used {
+		if err := t.clearEndpoint(id); err != nil {
+			t.endpointIDs.Put(id, true)
+			return nil, err
+		}
+	}
+	e := &endpoint{id: id, addr: row.Addr, port: row.Port, takes: row.Takes, service: s}
+	e.lead(row)
+	t.enterEndpoint(e)
+	t.countLocal(e, 1)
+	return e, nil
+}
+
+// makeRows makes the rows of an id, if there are none yet: half as many as there are, since the kernel takes as long for some
+// segments as for one.
+func (t *Tables) makeRows(id uint32) error {
+	for _, a := range t.endpointRows() {
+		if int(id) >= a.Len() {
+			return rows.Grow(1+len(a.Segments())/2, t.endpointRows()...)
+		}
+	}
+	return nil
+}
+
+// lackingRows is how many segments of rows there are too few for as many endpoints.
+func (t *Tables) lackingRows(endpoints int) (segments int) {
+	for _, a := range t.endpointRows() {
+		per := int(a.PerSegment())
+		segments = max(segments, (endpoints-a.Len()+per-1)/per)
+	}
+	return segments
+}
+
+func (t *Tables) endpointRows() []*rows.Array {
+	return []*rows.Array{t.arrays.Endpoints, t.arrays.EndpointStates, t.arrays.EndpointTraffics, t.arrays.Handshakes}
+}
+
+// updateEndpoint says where new connections to an endpoint go, a port for each of the service's ports or all to one, and
+// where they come from. Those that are there keep what they have.
+func (t *Tables) updateEndpoint(e *endpoint, row bpf.EndpointTable, undo *undoLog) error {
+	was := *e
+	if e.lead(row); *e == was {
+		return nil
+	}
+	undo.add(func() error {
+		e.shift, e.failed, e.source, e.sourceBits, e.addrBits = was.shift, was.failed, was.source, was.sourceBits, was.addrBits
+		return t.writeEndpoint(e)
+	})
+	return t.writeEndpoint(e)
+}
+
+// lead has the endpoint say where its new connections go and come from.
+func (e *endpoint) lead(row bpf.EndpointTable) {
+	e.shift, e.failed, e.source, e.sourceBits, e.addrBits = row.Shift, row.Failed, row.Source, row.SourceBits, row.AddrBits
+}
+
+func (t *Tables) writeEndpoint(e *endpoint) error {
+	return t.writeEndpoints([]*endpoint{e}, 0)
+}
+
+// endpointRow is the row of an endpoint as the packet path reads it.
+func endpointRow(e *endpoint, flags uint16) bpf.TcEndpoint {
+	row := bpf.TcEndpoint{
+		Addr: e.addr, Port: e.port, Flags: endpointInUse | flags, Service: e.service.id,
+		Weight: e.takes, Source: e.source, SourceBits: e.sourceBits, AddrBits: e.addrBits,
+	}
+	if e.failed {
+		row.Flags |= endpointFailed
+	}
+	if e.shift {
+		row.Flags |= endpointShift
+		row.PortShift = bpf.Port(e.port) - bpf.Port(e.service.key.Port) // modulo 65,536, as the packet path adds it
+	}
+	return row
+}
+
+// writeEndpoints writes rows by one system call.
+func (t *Tables) writeEndpoints(list []*endpoint, flags uint16) error {
+	if len(list) == 0 {
+		return nil
+	}
+	ids, values := make([]uint32, len(list)), make([]bpf.TcEndpoint, len(list))
+	for i, e := range list {
+		ids[i] = e.id
+		values[i] = endpointRow(e, flags)
+	}
+	if err := rows.PutBatch(t.arrays.Endpoints, ids, values); err != nil {
+		return fmt.Errorf("write endpoints: %w", err)
+	}
+	return nil
+}
+
+// clearEndpoint zeroes the counters of a row that had another owner.
+func (t *Tables) clearEndpoint(id uint32) error {
+	zero := make([]bpf.TcEndpointTraffic, ebpf.MustPossibleCPU())
+	if err := t.arrays.EndpointTraffics.Put(id, zero); err != nil {
+		return fmt.Errorf("clear traffic: %w", err)
+	}
+	if err := t.arrays.EndpointStates.Put(id, bpf.TcEndpointState{}); err != nil {
+		return fmt.Errorf("clear counters: %w", err)
+	}
+	if err := t.arrays.Handshakes.Put(id, bpf.TcHandshakeCounts{}); err != nil {
+		return fmt.Errorf("clear counters of handshakes: %w", err)
+	}
+	t.handshakes.bell.ForgetOutcomes(id)
+	return nil
+}
+
+// replaceOrder ends the endpoints that are no longer in the service.
+func (t *Tables) replaceOrder(s *service, order []*endpoint, want *bpf.ServiceTable) error {
+	gone := s.order
+	s.order = order
+	if want.Parents != nil || s.extra != nil {
+		s.makeExtras().parents = want.Parents
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	stay := make(map[*endpoint]bool, len(order))
+	for _, e := range order {
+		stay[e] = true
+	}
+	gone = slices.DeleteFunc(gone, func(e *endpoint) bool { return stay[e] })
+	return t.endEndpoints(gone, t.endsOfLeaving(want.Leave))
+}
+
+// putWeights has endpoints take as many new connections as the table says. It follows the service's row, whose slots
+// lead to no endpoint of weight 0 any more: what the rows add is the share of those that are chosen by their load,
+// and that a client does not come back to one that takes none.
+func (t *Tables) putWeights(order []*endpoint, want *bpf.ServiceTable, undo *undoLog) error {
+	for i, e := range order {
+		was := e.takes
+		if want.Endpoints[i].Takes == was {
+			continue
+		}
+		undo.add(func() error {
+			e.takes = was
+			return t.writeEndpoint(e)
+		})
+		e.takes = want.Endpoints[i].Takes
+		if err := t.writeEndpoint(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}

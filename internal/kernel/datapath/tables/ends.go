@@ -1,0 +1,195 @@
+package tables
+
+import (
+	"net/netip"
+	"time"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/lb"
+)
+
+const (
+	// leaveRate is how many TCP connections of an endpoint that has left its service end in a second: their clients dial again.
+	leaveRate = 1000
+	// deleteRate is the same where the service is deleted: nobody dials again.
+	deleteRate = lb.EndRateMax
+
+	removedWhy = "endpoint removed"
+)
+
+// End is an endpoint whose connections are to end now.
+type End struct {
+	bpf.Ends
+	ID      uint32
+	Tracked uint64 // connections in the table
+	Addr    netip.AddrPort
+}
+
+// endings say when connections of an endpoint end, and because of what: the soonest counts.
+type endings struct {
+	left    bpf.Ends // it has left its service
+	failed  bpf.Ends // it is down, or was when it left and its connections were ending
+	drained bpf.Ends
+}
+
+func (e endings) soonest() bpf.Ends { return sooner(e.stored(), e.drained) }
+
+// stored is what drains do not say: they are stored by themselves.
+func (e endings) stored() bpf.Ends { return sooner(e.left, e.failed) }
+
+func sooner(a, b bpf.Ends) bpf.Ends {
+	if a.At.IsZero() || !b.At.IsZero() && b.At.Before(a.At) {
+		return b
+	}
+	return a
+}
+
+// setEnds keeps those that there are.
+func (t *Tables) setEnds(id uint32, e endings) {
+	if e.soonest().At.IsZero() {
+		delete(t.ends, id)
+	} else {
+		t.ends[id] = e
+	}
+}
+
+// EndsDue lists the endpoints that have connections which are to end by now, and says when the next one is due; zero: none is known.
+// It costs as much as there are endpoints whose connections end at some time.
+func (t *Tables) EndsDue() (due []End, next time.Time, err error) {
+	passed, next := t.endsPassed()
+	t.mu.RLock()
+	states := *t.arrays.EndpointStates // as it grows meanwhile
+	t.mu.RUnlock()
+	if len(passed) > fewEnding {
+		err = t.eachState(func(ids []uint32, rows []bpf.TcEndpointState) {
+			for i, id := range ids {
+				if e, ok := passed[id]; ok && rows[i].Tracked > 0 {
+					e.Tracked = rows[i].Tracked
+					due = append(due, e)
+				}
+			}
+		})
+		return due, next, err
+	}
+	for id, e := range passed {
+		var state bpf.TcEndpointState
+		if err := states.Lookup(id, &state); err != nil {
+			return nil, next, err
+		}
+		if e.Tracked = state.Tracked; e.Tracked > 0 {
+			due = append(due, e)
+		}
+	}
+	return due, next, nil
+}
+
+// endsPassed are those whose time has come, whether or not there is anything to end, and when that of the next one comes.
+func (t *Tables) endsPassed() (passed map[uint32]End, next time.Time) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	now := t.now()
+	passed = map[uint32]End{}
+	for id, e := range t.ends {
+		ends := e.soonest()
+		if !ends.At.After(now) {
+			passed[id] = End{Ends: ends, ID: id, Addr: t.endpoint(id).at()}
+		} else if next.IsZero() || ends.At.Before(next) {
+			next = ends.At
+		}
+	}
+	return passed, next
+}
+
+// Ending tells whether an endpoint has left its service, and some connections were left.
+func (t *Tables) Ending() bool { return t.anyEnding() }
+
+func (t *Tables) endsNow() bpf.Ends {
+	return bpf.Ends{At: t.now(), Rate: deleteRate, Why: "service deleted"}
+}
+
+// endsAtOnce is for all but TCP: flows that nobody ends.
+func (t *Tables) endsAtOnce() bpf.Ends { return bpf.Ends{At: t.now(), Why: removedWhy} }
+
+func (t *Tables) endsOfLeaving(l bpf.Leave) bpf.Ends {
+	if !l.Ends {
+		return bpf.Ends{}
+	}
+	return bpf.Ends{At: t.now().Add(l.After), Rate: leaveRate, Why: removedWhy}
+}
+
+// noteEnds says when connections of endpoints end that have left their service. It comes before the rows say that they have left, so
+// that a process that is killed in between leaves nothing in silence.
+func (t *Tables) noteEnds(list []*endpoint, ends bpf.Ends) error {
+	for _, e := range list {
+		if e.service.deleted {
+			t.ends[e.id] = endings{left: ends} // who adopts it knows
+			continue
+		}
+		own := t.ends[e.id]
+		if own.failed.At.After(t.now()) {
+			own.failed = bpf.Ends{} // it may be well by then, and nobody asks it any more
+		}
+		own.drained = t.drains.ends(e.at())
+		if e.service.key.Protocol != uint8(lb.TCP) {
+			own.left = t.endsAtOnce()
+			t.ends[e.id] = own // who adopts it knows
+			continue
+		}
+		own.left = sooner(own.left, ends)
+		t.setEnds(e.id, own)
+		if stored := own.stored(); !stored.At.IsZero() {
+			if err := t.endTimes.put(e, stored); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// putEnds says when connections of endpoints end that a service has.
+func (t *Tables) putEnds(order []*endpoint, want *bpf.ServiceTable) error {
+	for i, e := range order {
+		ends := endings{failed: want.Endpoints[i].Ends}
+		if want.Endpoints[i].Takes == 0 {
+			ends.drained = t.drains.ends(e.at())
+		}
+		t.setEnds(e.id, ends)
+		if err := t.endTimes.forget(e.id); err != nil { // it may have left, and come back
+			return err
+		}
+	}
+	return nil
+}
+
+// adoptEnds goes on with what an earlier process has begun. Connections of a deleted service end, whether or not that process could
+// still say so.
+func (t *Tables) adoptEnds() error {
+	times, err := t.endTimes.all()
+	if err != nil {
+		return err
+	}
+	for id, e := range t.ending {
+		row, ok := times[id]
+		var ends bpf.Ends
+		switch {
+		case e.service.deleted:
+			ends = t.endsNow()
+		case ok && row.Of == e.sum():
+			ends = row.ends()
+		case e.service.key.Protocol != uint8(lb.TCP):
+			ends = t.endsAtOnce()
+		default:
+			continue
+		}
+		t.ends[id] = endings{left: ends}
+		if !e.service.deleted {
+			delete(times, id)
+		}
+	}
+	for id := range times {
+		if err := t.endTimes.forget(id); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,181 @@
+package tables
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/host/moment"
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/dptest"
+	"loxilb/internal/kernel/datapath/loader"
+	"loxilb/internal/lb"
+)
+
+// wantDue compares how many endpoints have connections that end now, and at what pace, and whether others follow.
+func wantDue(t *testing.T, d *world, n, rate int, more bool) {
+	t.Helper()
+	due, next, err := d.EndsDue()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(due) != n || more != !next.IsZero() {
+		t.Fatalf("%+v end now, the next at %v; want %d, others %t", due, next, n, more)
+	}
+	for _, e := range due {
+		if e.Rate != rate {
+			t.Errorf("%d a second end at %v, want %d", e.Rate, e.Addr, rate)
+		}
+	}
+}
+
+// TestEnds: connections of an endpoint that leaves its service end when the service says, over a restart too, unless it comes back; those
+// of a deleted service end at once.
+func TestEnds(t *testing.T) {
+	d, err := open(loader.Settings{Connections: 1024, PinDir: dptest.PinDir(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { d.Close() }()
+	leave := func(l bpf.Leave, endpoints int) {
+		t.Helper()
+		table := table(1, endpoints)
+		table.Key.Protocol, table.Leave = uint8(lb.TCP), l
+		apply(t, d, Change{Key: table.Key, Table: table})
+	}
+	leave(bpf.Leave{}, 3)
+	for id := range uint32(3) {
+		setActive(t, d, id, 1)
+	}
+	leave(bpf.Leave{}, 2)
+	wantDue(t, d, 0, 0, false)
+	leave(bpf.Leave{Ends: true, After: time.Hour}, 1)
+	wantDue(t, d, 0, 0, true)
+	d = reload(t, d)
+	wantDue(t, d, 0, 0, true)
+	skip(d, time.Hour)
+	wantDue(t, d, 1, leaveRate, false)
+	leave(bpf.Leave{Ends: true, After: time.Hour}, 2)
+	wantDue(t, d, 0, 0, false)
+	d = reload(t, d)
+	wantDue(t, d, 0, 0, false)
+	leave(bpf.Leave{Ends: true}, 1)
+	wantDue(t, d, 1, leaveRate, false)
+	apply(t, d, Change{Key: table(1, 1).Key})
+	wantDue(t, d, 3, deleteRate, false)
+	d = reload(t, d)
+	wantDue(t, d, 3, deleteRate, false)
+	for id := range uint32(3) {
+		setActive(t, d, id, 0)
+	}
+	sweep(t, d)
+	wantDue(t, d, 0, 0, false)
+	if len(d.ends) > 0 || len(d.endTimes.has) > 0 {
+		t.Errorf("%v and %v are left", d.ends, d.endTimes.has)
+	}
+}
+
+// TestEndsOfWallClock: times that an earlier version has stored by the wall's clock, under another pin, are taken over once.
+func TestEndsOfWallClock(t *testing.T) {
+	folder := dptest.PinDir(t)
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	old, err := ebpf.NewMapWithOptions(&ebpf.MapSpec{
+		Name: wallEndTimes, Type: ebpf.Hash, KeySize: 4, ValueSize: 16, MaxEntries: uint32(MaxEndpoints), Flags: unix.BPF_F_NO_PREALLOC, Pinning: ebpf.PinByName,
+	}, ebpf.MapOptions{PinPath: folder})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.Close()
+	at := time.Now().Add(time.Minute)
+	if err := old.Put(uint32(3), endTime{at.UnixNano(), 5, 6}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		times, err := openEndTimes(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := times.all()
+		if row := all[3]; err != nil || len(all) != 1 || row.ends().At.Sub(at).Abs() > time.Second || row.Rate != 5 || row.Of != 6 {
+			t.Errorf("%+v, %v; want %s", all, err, at)
+		}
+		times.close()
+		if _, err := os.Stat(filepath.Join(folder, wallEndTimes)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the former pin is still there: %v", err)
+		}
+	}
+}
+
+// TestEndsOfReused: a time that was stored for an endpoint ends nothing of one that has its id by now, as an older process that does not know of
+// these times leaves it.
+func TestEndsOfReused(t *testing.T) {
+	d, err := open(loader.Settings{Connections: 1024, PinDir: dptest.PinDir(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { d.Close() }()
+	put := func(l bpf.Leave, port uint16) {
+		t.Helper()
+		table := table(1, 1)
+		table.Key.Protocol, table.Leave, table.Endpoints[0].Port = uint8(lb.TCP), l, bpf.Port(port)
+		apply(t, d, Change{Key: table.Key, Table: table})
+	}
+	put(bpf.Leave{}, 80)
+	setActive(t, d, 0, 1)
+	put(bpf.Leave{Ends: true}, 81)
+	wantDue(t, d, 1, leaveRate, false)
+	var row endTime
+	if err := d.endTimes.m.Lookup(uint32(0), &row); err != nil {
+		t.Fatal(err)
+	}
+	setActive(t, d, 0, 0)
+	sweep(t, d)
+	skip(d, time.Hour)
+	put(bpf.Leave{}, 82)
+	put(bpf.Leave{}, 83)
+	if e := d.endpoint(0); e == nil {
+		t.Fatal("the id is not used again")
+	}
+	setActive(t, d, 0, 1)
+	if err := d.endTimes.m.Put(uint32(0), row); err != nil {
+		t.Fatal(err)
+	}
+	d = reload(t, d)
+	wantDue(t, d, 0, 0, false)
+	if len(d.endTimes.has) > 0 {
+		t.Error("the row is still there")
+	}
+}
+
+// TestEndsOfFlows: what is not TCP ends at once.
+func TestEndsOfFlows(t *testing.T) {
+	d := load(t)
+	put := func(endpoints int) {
+		table := table(1, endpoints)
+		table.Key.Protocol = uint8(lb.UDP)
+		apply(t, d, Change{Key: table.Key, Table: table})
+	}
+	put(2)
+	setActive(t, d, 1, 1)
+	put(1)
+	wantDue(t, d, 1, 0, false)
+}
+
+// TestEndTimes: times are stored by the clock that nobody sets, and none is believed to be further away than a service can have it.
+func TestEndTimes(t *testing.T) {
+	t.Parallel()
+	for at, want := range map[time.Duration]time.Duration{
+		moment.Uptime() + time.Hour: time.Hour, moment.Uptime() - time.Hour: -time.Hour, time.Duration(time.Now().UnixNano()): lb.MaxDrainTime,
+	} {
+		if got := time.Until(endTime{At: int64(at)}.ends().At); (got - want).Abs() > time.Minute {
+			t.Errorf("%v became %v from now, want %v", at, got, want)
+		}
+	}
+}

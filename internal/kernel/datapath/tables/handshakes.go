@@ -1,0 +1,170 @@
+package tables
+
+import (
+	"fmt"
+	"math/bits"
+	"net/netip"
+	"sync"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/rows"
+	"loxilb/internal/kernel/datapath/wake"
+	"loxilb/internal/lb"
+)
+
+// handshakes reads the counters of handshakes where the packet path has them, without a system call. Any number of goroutines may read
+// while nobody makes segments.
+type handshakes struct {
+	array *rows.Array
+
+	bell *wake.Bell
+
+	mu      sync.Mutex
+	mapped  []*ebpf.Memory      // segments
+	told    bool                // each service was news once
+	changed map[lb.Key]struct{} // services that were written since news were asked for
+}
+
+const handshakeBytes = int(unsafe.Sizeof(bpf.TcHandshakeCounts{}))
+
+// segment is the memory of one.
+func (h *handshakes) segment(n int) (*ebpf.Memory, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for len(h.mapped) <= n {
+		next := len(h.mapped)
+		if next >= len(h.array.Segments()) {
+			return nil, fmt.Errorf("read counters of handshakes: %w", ebpf.ErrKeyNotExist)
+		}
+		m, err := h.array.Segments()[next].Memory()
+		if err != nil {
+			return nil, fmt.Errorf("map counters of handshakes: %w", err)
+		}
+		h.mapped = append(h.mapped, m)
+	}
+	return h.mapped[n], nil
+}
+
+// read is the row of an endpoint.
+func (h *handshakes) read(id uint32) (out lb.Handshakes, err error) {
+	per := h.array.PerSegment()
+	m, err := h.segment(int(id / per))
+	if err != nil {
+		return out, err
+	}
+	var row bpf.TcHandshakeCounts
+	if _, err := m.ReadAt((*[handshakeBytes]byte)(unsafe.Pointer(&row))[:], int64(id%per)*int64(handshakeBytes)); err != nil {
+		return out, fmt.Errorf("read counters of handshakes: %w", err)
+	}
+	return lb.Handshakes{
+		Opened: row.Opened, Answered: row.Answered, Repeated: row.Repeated, Refused: row.Refused, Reset: row.Reset, Unreachable: row.Unreachable,
+	}, nil
+}
+
+// Handshakes appends the rows of the endpoints of a service, as the data path has them: of an endpoint that is a service, those behind it.
+func (t *Tables) Handshakes(key bpf.TcServiceKey, out []lb.HandshakeRow) ([]lb.HandshakeRow, error) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	s := t.services[key]
+	if s == nil {
+		return out, nil
+	}
+	for _, e := range s.order {
+		count, err := t.handshakes.read(e.id)
+		if err != nil {
+			return out, err
+		}
+		row := lb.HandshakeRow{At: e.at(), ID: e.id, Idle: e.weight == 0, Off: e.takes == 0, Count: count, Outcomes: t.handshakes.bell.Outcomes(e.id)}
+		out = append(out, row)
+	}
+	return out, nil
+}
+
+// note has a service be news, as its endpoints may be others.
+func (h *handshakes) note(key lb.Key) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.changed == nil {
+		h.changed = map[lb.Key]struct{}{}
+	}
+	h.changed[key] = struct{}{}
+	h.bell.RingHandshake()
+}
+
+// take is what was noted since the last call. all: each service is news, as it is the first call, or the packet path says nothing.
+func (h *handshakes) take() (changed map[lb.Key]struct{}, all bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	changed, all = h.changed, !h.told || h.bell.Deaf()
+	h.changed, h.told = nil, true
+	return changed, all
+}
+
+// HandshakeNews calls yield with each service whose endpoints may have counted something, or be others, since the last call, some of them more than
+// once. What it costs depends on them, and hardly on how many services there are.
+func (t *Tables) HandshakeNews(yield func(lb.Key)) {
+	changed, all := t.handshakes.take()
+	for key := range changed {
+		yield(key)
+	}
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if all {
+		for _, s := range t.services {
+			yield(s.userKey())
+		}
+	}
+	var before *service
+	t.handshakes.bell.News(len(t.endpoints), func(id uint32) {
+		if e := t.endpoints[id]; e != nil && e.service != before {
+			before = e.service
+			yield(e.service.userKey())
+		}
+	})
+}
+
+// AwaitHandshakes tells when HandshakeNews has any. nil: it has, or nobody would tell.
+func (t *Tables) AwaitHandshakes() <-chan struct{} {
+	t.mu.RLock()
+	endpoints := len(t.endpoints)
+	t.mu.RUnlock()
+	awake := t.handshakes.bell.AwaitHandshake(endpoints)
+	t.handshakes.mu.Lock()
+	defer t.handshakes.mu.Unlock()
+	if len(t.handshakes.changed) > 0 {
+		return nil
+	}
+	return awake
+}
+
+// NoteJudged has the services of endpoints be news. ids has a bit for each endpoint.
+func (t *Tables) NoteJudged(ids []uint64) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for i, word := range ids {
+		for ; word != 0; word &= word - 1 {
+			if e := t.endpoints[uint32(i*64+bits.TrailingZeros64(word))]; e != nil {
+				t.handshakes.note(e.service.userKey())
+			}
+		}
+	}
+}
+
+// TryEndpoint has the next new connection of a service go to one of its endpoints that is out of rotation.
+func (t *Tables) TryEndpoint(key bpf.TcServiceKey, at netip.AddrPort) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	s := t.services[key]
+	if s == nil {
+		return
+	}
+	for _, e := range s.order {
+		if e.at() == at && e.weight > 0 {
+			t.handshakes.bell.Try(s.id, e.id)
+			return
+		}
+	}
+}

@@ -1,0 +1,58 @@
+package tables
+
+import (
+	"testing"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/lb"
+)
+
+// TestHandshakes: the rows of a service's endpoints are read as the packet path has them, whichever segment they are in; a row that is used
+// again begins with nothing.
+func TestHandshakes(t *testing.T) {
+	t.Parallel()
+	d := load(t)
+	const services, endpoints = 500, 10 // more than a segment
+	apply(t, d, puts(0, services, endpoints)...)
+	last := serviceKey(services - 1)
+	rows, err := d.Handshakes(last, nil)
+	if err != nil || len(rows) != endpoints || rows[9].ID < d.arrays.Handshakes.PerSegment() {
+		t.Fatalf("%v, %v", rows, err)
+	}
+	want := lb.Handshakes{Opened: 9, Answered: [lb.HandshakeBuckets]uint64{1, 10: 2}, Repeated: 3, Refused: 4, Reset: 5, Unreachable: 6}
+	put := bpf.TcHandshakeCounts{Opened: 9, Answered: want.Answered, Repeated: 3, Refused: 4, Reset: 5, Unreachable: 6}
+	if err := d.arrays.Handshakes.Put(rows[9].ID, put); err != nil {
+		t.Fatal(err)
+	}
+	if rows, err = d.Handshakes(last, rows[:0]); err != nil || rows[9].Count != want {
+		t.Errorf("%+v, %v", rows[9], err)
+	}
+	stats, _ := d.ServiceStats(last)
+	if stats.Endpoints[9].Handshakes != want || stats.Handshakes != want {
+		t.Errorf("%+v", stats)
+	}
+	if err := d.clearEndpoint(rows[9].ID); err != nil {
+		t.Fatal(err)
+	}
+	if rows, err = d.Handshakes(last, rows[:0]); err != nil || rows[9].Count != (lb.Handshakes{}) {
+		t.Errorf("%+v, %v", rows[9], err)
+	}
+	if rows, err = d.Handshakes(serviceKey(services), nil); err != nil || len(rows) != 0 {
+		t.Errorf("a service that is not there: %v, %v", rows, err)
+	}
+}
+
+// BenchmarkHandshakes reads 10,000 endpoints.
+func BenchmarkHandshakes(b *testing.B) {
+	d := load(b)
+	apply(b, d, puts(0, 1000, 10)...)
+	var rows []lb.HandshakeRow
+	for b.Loop() {
+		for n := range 1000 {
+			var err error
+			if rows, err = d.Handshakes(serviceKey(n), rows[:0]); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+}

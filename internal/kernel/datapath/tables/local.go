@@ -1,0 +1,131 @@
+package tables
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/rows"
+)
+
+// Endpoints that are on this machine itself answer through its own stack: their packets arrive at no interface. While
+// there are any, also among those that are ending, a second program looks at what leaves.
+
+// countLocal notes an endpoint that was added (by is 1) or removed (-1).
+func (t *Tables) countLocal(e *endpoint, by int) {
+	if t.isLocal(e) {
+		t.setLocalCount(uint32(int(t.localCount) + by))
+	}
+}
+
+func (t *Tables) isLocal(e *endpoint) bool {
+	_, ok := t.local[e.addr]
+	return ok
+}
+
+// recountLocal is for when this machine's addresses have changed.
+func (t *Tables) recountLocal() {
+	var n uint32
+	if len(t.local) > 0 {
+		for _, e := range t.endpoints {
+			if e != nil && t.isLocal(e) {
+				n++
+			}
+		}
+	}
+	t.setLocalCount(n)
+}
+
+func (t *Tables) setLocalCount(n uint32) {
+	flips := (n > 0) != (t.localCount > 0)
+	if t.localCount = n; !flips {
+		return
+	}
+	select {
+	case t.localChanged <- struct{}{}:
+	default: // somebody is to look already
+	}
+}
+
+// LocalAnswersChanged has a value when LocalAnswersWanted may have changed since it was last received from.
+func (t *Tables) LocalAnswersChanged() <-chan struct{} { return t.localChanged }
+
+// LocalAnswersWanted tells whether endpoints are on this machine, so that what leaves has to be looked at: now, or with
+// these changes.
+func (t *Tables) LocalAnswersWanted(changes ...Change) bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if t.localCount > 0 || len(t.local) == 0 {
+		return t.localCount > 0
+	}
+	for _, c := range changes {
+		if c.Table == nil {
+			continue
+		}
+		for _, e := range c.Table.Endpoints {
+			if _, ok := t.local[e.Addr]; ok {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// SetLocalAnswers tells the packet path whether answers of endpoints on this machine are looked at. The programs that do
+// so are to be there first.
+func (t *Tables) SetLocalAnswers(on bool) error {
+	var n uint32
+	if on {
+		n = 1
+	}
+	if err := t.vars.LocalEndpoints.Set(n); err != nil {
+		return fmt.Errorf("say whether endpoints are on this machine: %w", err)
+	}
+	return nil
+}
+
+// adoptLocal reads what an earlier process left.
+func (t *Tables) adoptLocal() error {
+	err := rows.Each(t.maps.LocalAddresses, func(key bpf.TcIpAddr, _ uint8) { t.local[key] = struct{}{} })
+	if err != nil {
+		return fmt.Errorf("read local addresses: %w", err)
+	}
+	t.recountLocal()
+	return nil
+}
+
+// SetLocalAddresses makes these the addresses that services of every local address have. What cannot be written is tried
+// again when it is called again.
+func (t *Tables) SetLocalAddresses(list []netip.Addr) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	want := make(map[bpf.TcIpAddr]struct{}, len(list))
+	var errs []error
+	for _, a := range list {
+		key := bpf.Addr(a)
+		want[key] = struct{}{}
+		if _, ok := t.local[key]; ok {
+			continue
+		}
+		if err := t.maps.LocalAddresses.Put(key, uint8(1)); err != nil {
+			errs = append(errs, fmt.Errorf("write local address %s: %w", a, err))
+			continue
+		}
+		t.local[key] = struct{}{}
+	}
+	for key := range t.local {
+		if _, ok := want[key]; ok {
+			continue
+		}
+		if err := t.maps.LocalAddresses.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			errs = append(errs, fmt.Errorf("delete local address %s: %w", key.Netip(), err))
+			continue
+		}
+		delete(t.local, key)
+	}
+	t.recountLocal()
+	return errors.Join(errs...)
+}

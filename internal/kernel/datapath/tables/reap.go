@@ -1,0 +1,154 @@
+package tables
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/rows"
+	"loxilb/internal/kernel/datapath/tables/alloc"
+)
+
+// reapAtOnce is how many rows are freed before others get the lock.
+const reapAtOnce = 256
+
+// Reap frees the rows of endpoints that were taken out of their services and have no connection left. First quiesce waits
+// for packets that may have seen one of them in its service and be about to open a connection (false: it cannot, time must
+// do); after that there are no new ones, and forget makes sure that no client is remembered to belong to one of them.
+func (t *Tables) Reap(quiesce func() bool, forget func() error) error {
+	before := t.now()
+	ending := t.anyEnding()
+	if ending && !quiesce() {
+		before = before.Add(-alloc.Quarantine)
+	}
+	if err := forget(); err != nil || !ending {
+		return err
+	}
+	free, err := t.idleEnding(before)
+	if err != nil {
+		return fmt.Errorf("free endpoints: %w", err)
+	}
+	for part := range slices.Chunk(free, reapAtOnce) {
+		if err := t.reapSome(part, before); err != nil {
+			return fmt.Errorf("free endpoints: %w", err)
+		}
+	}
+	return nil
+}
+
+func (t *Tables) anyEnding() bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return len(t.ending) > 0
+}
+
+// fewEnding are read one by one: of 100,000 endpoints, that takes less time than to read all.
+const fewEnding = 256
+
+// idleEnding lists endpoints that were taken out before a time and have no connection.
+func (t *Tables) idleEnding(before time.Time) (idle []freeable, err error) {
+	if few, states, ok := t.fewEndedBefore(before); ok {
+		for _, id := range few {
+			var state bpf.TcEndpointState
+			if err := states.Lookup(id, &state); err != nil {
+				return nil, err
+			}
+			if state.Tracked == 0 {
+				idle = append(idle, freeable{id, hasCounted(id, &state)})
+			}
+		}
+		return idle, nil
+	}
+	err = t.eachState(func(ids []uint32, rows []bpf.TcEndpointState) {
+		t.mu.RLock()
+		defer t.mu.RUnlock()
+		for i, id := range ids {
+			if e := t.ending[id]; e != nil && e.ended <= before.Sub(t.opened) && rows[i].Tracked == 0 {
+				idle = append(idle, freeable{id, hasCounted(id, &rows[i])})
+			}
+		}
+	})
+	return idle, err
+}
+
+// fewEndedBefore lists endpoints that were taken out before a time; false: there are more than a few.
+func (t *Tables) fewEndedBefore(before time.Time) (few []uint32, states rows.Array, ok bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if len(t.ending) > fewEnding {
+		return nil, states, false
+	}
+	for id, e := range t.ending {
+		if e.ended <= before.Sub(t.opened) {
+			few = append(few, id)
+		}
+	}
+	return few, *t.arrays.EndpointStates, true // as it grows meanwhile
+}
+
+// freeable is an endpoint without connections.
+type freeable struct {
+	id      uint32
+	counted bool // its counters are not all zero
+}
+
+// reapSome frees those that have not been taken back meanwhile.
+func (t *Tables) reapSome(list []freeable, before time.Time) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	ids := make([]uint32, 0, len(list))
+	heirs := map[*service]bool{}
+	for _, f := range list {
+		e := t.ending[f.id]
+		if e == nil || e.ended > before.Sub(t.opened) {
+			continue
+		}
+		if f.counted {
+			c, err := t.readEndpoint(f.id)
+			if err != nil {
+				return err
+			}
+			t.gone.add(c)
+			if !e.service.deleted {
+				e.service.makeExtras().removed.add(c)
+				heirs[e.service] = true
+			}
+		}
+		ids = append(ids, f.id)
+		delete(t.ending, f.id)
+		delete(t.ends, f.id)
+		if err := t.endTimes.forget(f.id); err != nil {
+			return err
+		}
+		t.endpoints[f.id] = nil
+		t.countLocal(e, -1)
+		delete(e.service.ending, e.at())
+		t.endpointIDs.Put(f.id, f.counted)
+		t.releaseService(e.service)
+	}
+	if len(t.ending) == 0 {
+		t.ending = map[uint32]*endpoint{} // a map does not shrink
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	t.filter.Changed()
+	if err := t.removed.put(allRemoved, t.gone); err != nil {
+		return err
+	}
+	for s := range heirs {
+		if err := t.removed.put(s.id, s.extras().removed); err != nil {
+			return err
+		}
+	}
+	return rows.PutBatch(t.arrays.Endpoints, ids, make([]bpf.TcEndpoint, len(ids)))
+}
+
+// eachState reads the connection counts of all endpoints, ending ones included, and of rows that are free.
+func (t *Tables) eachState(f func([]uint32, []bpf.TcEndpointState)) error {
+	t.mu.RLock()
+	top, states := int(t.endpointIDs.Top()), *t.arrays.EndpointStates // as it grows meanwhile
+	t.mu.RUnlock()
+	return rows.EachOf(&states, top, f)
+}

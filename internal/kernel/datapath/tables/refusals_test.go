@@ -1,0 +1,60 @@
+package tables
+
+import (
+	"testing"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/lb"
+)
+
+// EachRefused yields services by their keys, each with the sum of all reasons, and no others.
+func TestEachRefused(t *testing.T) {
+	t.Parallel()
+	d := load(t)
+	apply(t, d, puts(0, 500, 1)...)
+	read := func() map[lb.Key]uint64 {
+		out := map[lb.Key]uint64{}
+		if err := d.EachRefused(func(key lb.Key, packets uint64) { out[key] = packets }); err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	if got := read(); len(got) != 0 {
+		t.Errorf("nothing was refused: %v", got)
+	}
+	s := d.services[serviceKey(499)]
+	key := s.userKey()
+	state := bpf.TcServiceState{Refused: [lb.RefusalReasons]uint64{lb.NoEndpoint: 2, lb.ConnectionLimit: 3}}
+	if err := d.maps.ServiceStates.Put(s.id, state); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(); len(got) != 1 || got[key] != 5 {
+		t.Errorf("%v, want 5 of %v", got, key)
+	}
+}
+
+// BenchmarkEachRefused reads 10,000 services, of which none has refused anything, or each.
+func BenchmarkEachRefused(b *testing.B) {
+	d := load(b)
+	apply(b, d, puts(0, 10_000, 1)...)
+	for _, refusing := range []bool{false, true} {
+		name := "idle"
+		if refusing {
+			name = "busy"
+			state := bpf.TcServiceState{Refused: [lb.RefusalReasons]uint64{lb.NoEndpoint: 1}}
+			for id := range uint32(10_000) {
+				if err := d.maps.ServiceStates.Put(id, state); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := d.EachRefused(func(lb.Key, uint64) {}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,117 @@
+package tables
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/kernel/datapath/bpf"
+)
+
+// putSecondary gives a service's further VIPs the row that its own has, and takes it from those that it no longer has.
+// They share all that hangs on the row: endpoints, order, counters. Called after the service's own row is there.
+func (t *Tables) putSecondary(s *service, vips []bpf.TcIpAddr, undo *undoLog) error {
+	was := s.furtherVIPs()
+	if len(vips)+len(was) == 0 {
+		return nil
+	}
+	undo.add(func() error { return t.putSecondary(s, was, &undoLog{}) })
+	for _, vip := range was {
+		if !slices.Contains(vips, vip) {
+			if err := t.dropSecondary(s.keyAt(vip), &undoLog{}); err != nil {
+				return err
+			}
+		}
+	}
+	for _, vip := range vips {
+		if err := t.addSecondary(s, vip, undo); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// furtherVIPs are those that the service has besides its own.
+func (s *service) furtherVIPs() []bpf.TcIpAddr {
+	further := s.extras().further
+	vips := make([]bpf.TcIpAddr, len(further))
+	for i, o := range further {
+		vips[i] = o.key.Vip
+	}
+	return vips
+}
+
+// keyAt is the service's key at another VIP.
+func (s *service) keyAt(vip bpf.TcIpAddr) bpf.TcServiceKey {
+	key := s.key
+	key.Vip = vip
+	return key
+}
+
+func (t *Tables) addSecondary(s *service, vip bpf.TcIpAddr, undo *undoLog) error {
+	key := s.keyAt(vip)
+	if t.secondary[key] != s {
+		if err := t.dropSecondary(key, undo); err != nil {
+			return err
+		}
+		if _, ok := t.services[key]; ok { // it goes first, or later in this very pass
+			if err := t.deleteService(key); err != nil {
+				return err
+			}
+		}
+	}
+	row := s.row
+	row.Flags |= serviceSecondary
+	if err := t.maps.Services.Put(key, row); err != nil {
+		return fmt.Errorf("write service: %w", full(err))
+	}
+	extra := s.makeExtras()
+	at := slices.IndexFunc(extra.further, func(o *service) bool { return o.key == key })
+	if at < 0 {
+		at = len(extra.further)
+		t.secondary[key] = s
+		extra.further = append(extra.further, &service{key: key, id: s.id})
+		if err := t.countService(key, 1); err != nil {
+			return err
+		}
+	}
+	return t.putRange(extra.further[at], uint16(row.PortMax), undo)
+}
+
+// dropSecondary takes a further VIP from the service that has it; nothing if none has.
+func (t *Tables) dropSecondary(key bpf.TcServiceKey, undo *undoLog) error {
+	s, ok := t.secondary[key]
+	if !ok {
+		return nil
+	}
+	undo.add(func() error { return t.addSecondary(s, key.Vip, &undoLog{}) })
+	if err := t.deleteRow(key); err != nil {
+		return err
+	}
+	delete(t.secondary, key)
+	extra := s.makeExtras()
+	at := slices.IndexFunc(extra.further, func(o *service) bool { return o.key == key })
+	old := extra.further[at]
+	extra.further = slices.Delete(extra.further, at, at+1)
+	return errors.Join(t.countService(key, -1), t.putRange(old, 0, &undoLog{}))
+}
+
+// adoptSecondary takes rows of further VIPs back. Those whose service an earlier process had deleted already go.
+func (t *Tables) adoptSecondary(rows map[bpf.TcServiceKey]bpf.TcService, byID map[uint32]*service) error {
+	for key, row := range rows {
+		s := byID[row.Id]
+		if s == nil || s.key.Port != key.Port || s.key.Kind != key.Kind || s.key.Protocol != key.Protocol || s.key.Mark != key.Mark {
+			if err := t.maps.Services.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+				return fmt.Errorf("delete service: %w", err)
+			}
+			continue
+		}
+		t.secondary[key] = s
+		extra := s.makeExtras()
+		extra.further = append(extra.further, &service{key: key, id: s.id, portMax: uint16(row.PortMax)})
+		t.count(key, 1)
+	}
+	return nil
+}

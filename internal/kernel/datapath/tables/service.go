@@ -1,0 +1,307 @@
+package tables
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/rows"
+	"loxilb/internal/kernel/datapath/tables/alloc"
+)
+
+// Change is a service as it shall be. Table nil: it shall not be.
+type Change struct {
+	Key   bpf.TcServiceKey
+	Table *bpf.ServiceTable
+}
+
+// Apply makes the tables what the changes say, one after the other and each atomically: a packet sees a service
+// as it was or as it shall be. It returns an error for each change that failed, nil for the others: what failed is as it
+// was, and may be tried again by itself.
+//
+// Connections of endpoints that stay are left alone. TCP connections of endpoints that are removed from a service go on
+// until they end by themselves, their UDP flows are ended, and so is all that belongs to a deleted service. Applying the
+// same again changes nothing. Each change costs as much as its own service has endpoints, whatever else there is.
+func (t *Tables) Apply(changes []Change) []error {
+	failed := make([]error, len(changes))
+	for i, c := range changes {
+		failed[i] = t.applyOne(c)
+	}
+	return failed
+}
+
+// applyOne holds the lock for one service only: readers of counters need not wait for thousands.
+func (t *Tables) applyOne(c Change) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.filter.Changed()
+	if c.Table == nil {
+		return t.deleteService(c.Key)
+	}
+	t.addToFilter(c.Table)
+	err := t.putService(c.Table)
+	if s := t.services[c.Key]; s != nil {
+		t.handshakes.note(s.userKey())
+	}
+	return err
+}
+
+// Expect makes room for as many services and endpoints, all of it at once: the kernel takes as long for much of it as for little.
+// The caller goes on meanwhile; changes and readers wait. What cannot be made now is made with the change that needs it, which
+// says why not.
+func (t *Tables) Expect(services, endpoints int) {
+	t.mu.Lock()
+	segments, slots := t.lackingRows(min(endpoints, MaxEndpoints)), t.slots.Lacking(services, endpoints)
+	if segments == 0 && slots == 0 {
+		t.mu.Unlock()
+		return
+	}
+	go func() {
+		defer t.mu.Unlock()
+		var growing sync.WaitGroup
+		growing.Go(func() { _ = rows.Grow(segments, t.endpointRows()...) })
+		growing.Go(func() { _ = t.slots.Add(slots) })
+		growing.Wait()
+	}()
+}
+
+// Services lists the keys of the services in the data path, those of firewall rules left out.
+func (t *Tables) Services() []bpf.TcServiceKey {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	keys := make([]bpf.TcServiceKey, 0, len(t.services))
+	for k := range t.services {
+		if !ofRules(k) {
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
+// Takes are the weights for new connections of a service's endpoints, as their rows have them; nil: there is no such service.
+func (t *Tables) Takes(key bpf.TcServiceKey) map[netip.AddrPort]uint32 {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	s := t.services[key]
+	if s == nil {
+		return nil
+	}
+	takes := make(map[netip.AddrPort]uint32, len(s.order))
+	for _, e := range s.order {
+		takes[e.at()] = e.takes
+	}
+	return takes
+}
+
+// undoLog is what takes back the steps of a change that failed. A step enters what takes it back before it is done, for it
+// may be half done when it fails.
+type undoLog []func() error
+
+func (u *undoLog) add(f func() error) { *u = append(*u, f) }
+
+// run takes back all steps, the last one first.
+func (u undoLog) run() error {
+	var errs []error
+	for i := len(u) - 1; i >= 0; i-- {
+		errs = append(errs, u[i]())
+	}
+	return errors.Join(errs...)
+}
+
+// putService makes a service what the table wants: first all steps that can fail, and then what makes them final.
+func (t *Tables) putService(want *bpf.ServiceTable) error {
+	var undo undoLog
+	s, order, old, err := t.prepareService(want, &undo)
+	if err != nil {
+		return errors.Join(err, undo.run())
+	}
+	if old != s.slots() {
+		t.slots.Put(old)
+	}
+	s.name = want.Name
+	for i, e := range order {
+		e.weight = want.Endpoints[i].Weight
+	}
+	if want.Tenths != s.extras().tenths {
+		s.makeExtras().tenths = want.Tenths
+	}
+	return errors.Join(t.settleMSS(s), t.trimSNAT(s, len(want.SNAT)), t.trimSources(s, want), t.replaceOrder(s, order, want), t.putEnds(order, want))
+}
+
+// prepareService does the steps that can fail. old is where the service's slots were before.
+func (t *Tables) prepareService(want *bpf.ServiceTable, undo *undoLog) (s *service, order []*endpoint, old alloc.Range, err error) {
+	s, there := t.services[want.Key]
+	if !there {
+		if s, err = t.newService(want.Key, undo); err != nil {
+			return nil, nil, old, err
+		}
+	}
+	old = s.slots()
+	if order, err = t.putEndpoints(s, want, there, undo); err != nil {
+		return nil, nil, old, err
+	}
+	slots, err := t.putSlots(s, want, order, undo)
+	if err != nil {
+		return nil, nil, old, err
+	}
+	for _, step := range []func() error{
+		func() error { return t.putAttributes(s, want, undo) },
+		func() error { return t.putRow(s, t.rowOf(s, want, slots), there, undo) },
+		func() error { return t.putWeights(order, want, undo) },
+		func() error { return t.enterService(s, there, undo) },
+		func() error { return t.putRange(s, want.PortMax, undo) },
+		func() error { return t.putSecondary(s, want.Secondary, undo) },
+		func() error { return t.putEgress(s, egressClaims(s, want, order), undo) },
+	} {
+		if err = step(); err != nil {
+			return nil, nil, old, err
+		}
+	}
+	return s, order, old, nil
+}
+
+// newService gives a service an id.
+func (t *Tables) newService(key bpf.TcServiceKey, undo *undoLog) (*service, error) {
+	if err := t.arrays.SNATUsages.Make(); err != nil {
+		return nil, err
+	}
+	id, used, err := t.serviceIDs.Get()
+	if err != nil {
+		return nil, err
+	}
+	s := &service{key: key, id: id}
+	undo.add(func() error {
+		s.deleted = true
+		t.releaseService(s)
+		return nil
+	})
+	if err := t.putAttachments(id, t.attached.wanted[key]); err != nil {
+		return nil, err
+	}
+	if used { // by a service that is gone, perhaps of a process that was killed
+		err := errors.Join(t.maps.ServiceStates.Put(id, bpf.TcServiceState{}), t.removed.put(id, counters{}),
+			t.maps.IdleTimeouts.Put(id, uint32(0)), t.maps.PersistTimeouts.Put(id, uint32(0)), t.maps.MssLimits.Put(id, uint32(0)))
+		if err != nil {
+			return nil, fmt.Errorf("clear counters: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// putSlots writes the table that connections walk through to where nobody reads yet, unless it is there already.
+func (t *Tables) putSlots(s *service, want *bpf.ServiceTable, order []*endpoint, undo *undoLog) (alloc.Range, error) {
+	ids := make([]uint32, len(want.Slots))
+	for i, slot := range want.Slots {
+		ids[i] = order[slot].id
+	}
+	slots, err := t.slots.Write(ids, s.slots())
+	if err == nil && slots != s.slots() {
+		undo.add(func() error {
+			t.slots.Put(slots)
+			return nil
+		})
+	}
+	return slots, err
+}
+
+// putAttributes writes what the service's row leads to besides its endpoints.
+func (t *Tables) putAttributes(s *service, want *bpf.ServiceTable, undo *undoLog) error {
+	if err := t.putSources(s, want, undo); err != nil {
+		return err
+	}
+	if err := t.putTimeouts(s, t.ticks(want.Idle), t.ticks(want.Persist), undo); err != nil {
+		return err
+	}
+	if err := t.putSNAT(s, want.SNAT, undo); err != nil {
+		return err
+	}
+	if err := t.putLimits(s, want.Limits, undo); err != nil {
+		return err
+	}
+	return t.putMSS(s, want.MSS, undo)
+}
+
+func (t *Tables) rowOf(s *service, want *bpf.ServiceTable, slots alloc.Range) bpf.TcService {
+	row := bpf.TcService{
+		Id: s.id, SlotCount: slots.Count, SlotSegment: uint16(slots.Segment), SlotOffset: uint16(slots.Offset),
+		Algorithm: want.Algorithm, Mode: want.Mode, SourceCount: uint32(len(want.SNAT)), PersistPrefix: uint32(want.PersistPrefix),
+		PortMax: uint32(want.PortMax), Flags: want.Flags,
+	}
+	if len(want.Sources) > 0 {
+		row.Flags |= serviceSources
+	}
+	if len(s.extras().denied) > 0 { // those that are gone too, until trimSources
+		row.Flags |= serviceDenies
+	}
+	return row
+}
+
+// putRow replaces the row that packets look up, once all that it leads to is there.
+func (t *Tables) putRow(s *service, row bpf.TcService, there bool, undo *undoLog) error {
+	if !there {
+		if err := t.dropSecondary(s.key, undo); err != nil {
+			return err
+		}
+	}
+	old := s.row
+	undo.add(func() error {
+		s.row = old
+		if !there {
+			return t.deleteRow(s.key)
+		}
+		return errors.Join(t.maps.Services.Put(s.key, old), t.putSecondary(s, s.furtherVIPs(), &undoLog{}))
+	})
+	if err := t.expectDirectAnswers(row); err != nil {
+		return err
+	}
+	if err := t.maps.Services.Put(s.key, row); err != nil {
+		return fmt.Errorf("write service: %w", full(err))
+	}
+	s.row = row
+	return nil
+}
+
+// expectDirectAnswers has packets looked at as answers of endpoints that answer clients directly, from the first such service on:
+// its connections outlive a change of its mode.
+func (t *Tables) expectDirectAnswers(row bpf.TcService) error {
+	if row.Mode != uint8(bpf.TcServiceModeMODE_DSR) {
+		return nil
+	}
+	if err := t.vars.DirectAnswers.Set(uint32(1)); err != nil {
+		return fmt.Errorf("expect direct answers: %w", err)
+	}
+	return nil
+}
+
+// full makes ErrFull of the kernel's answer that a map has no room.
+func full(err error) error {
+	if errors.Is(err, unix.E2BIG) || errors.Is(err, unix.ENOSPC) {
+		return fmt.Errorf("%w (%w)", ErrFull, err)
+	}
+	return err
+}
+
+func (t *Tables) deleteRow(key bpf.TcServiceKey) error {
+	if err := t.maps.Services.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("delete service: %w", err)
+	}
+	return nil
+}
+
+// enterService has a new service be known.
+func (t *Tables) enterService(s *service, there bool, undo *undoLog) error {
+	if there {
+		return nil
+	}
+	t.services[s.key] = s
+	undo.add(func() error {
+		delete(t.services, s.key)
+		return errors.Join(t.countService(s.key, -1), t.countHost(s.key, -1))
+	})
+	return errors.Join(t.countHost(s.key, 1), t.countService(s.key, 1))
+}

@@ -1,0 +1,163 @@
+package tables
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/rows"
+	"loxilb/internal/lb"
+)
+
+// putSNAT writes a service's own source addresses, before the row that counts them. What is beyond the list stays until
+// trimSNAT.
+func (t *Tables) putSNAT(s *service, list []bpf.TcIpAddr, undo *undoLog) error {
+	was := slices.Clone(s.extras().snat)
+	if slices.Equal(was, list) {
+		return nil
+	}
+	extra := s.makeExtras()
+	undo.add(func() error {
+		return errors.Join(t.putSNAT(s, was, &undoLog{}), t.trimSNAT(s, len(was)))
+	})
+	for i, a := range list {
+		if i < len(extra.snat) && extra.snat[i] == a {
+			continue
+		}
+		if err := t.maps.SnatSources.Put(bpf.TcSnatSourceKey{Service: s.id, Place: uint32(i)}, a); err != nil {
+			return fmt.Errorf("write source address: %w", full(err))
+		}
+		if i == len(extra.snat) {
+			extra.snat = append(extra.snat, a)
+		}
+		extra.snat[i] = a
+	}
+	return nil
+}
+
+// trimSNAT removes those that the service has no more.
+func (t *Tables) trimSNAT(s *service, keep int) error {
+	for last := len(s.extras().snat) - 1; last >= keep; last-- {
+		if err := t.deleteSNAT(bpf.TcSnatSourceKey{Service: s.id, Place: uint32(last)}); err != nil {
+			return err
+		}
+		s.extra.snat = s.extra.snat[:last]
+	}
+	return nil
+}
+
+func (t *Tables) deleteSNAT(key bpf.TcSnatSourceKey) error {
+	if err := t.maps.SnatSources.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("delete source address: %w", err)
+	}
+	return nil
+}
+
+// adoptSNAT reads the addresses back, and removes those of services that are gone.
+func (t *Tables) adoptSNAT(byID map[uint32]*service) error {
+	var orphans []bpf.TcSnatSourceKey
+	err := rows.Each(t.maps.SnatSources, func(k bpf.TcSnatSourceKey, a bpf.TcIpAddr) {
+		s := byID[k.Service]
+		if s == nil || s.deleted {
+			orphans = append(orphans, k)
+			return
+		}
+		extra := s.makeExtras()
+		for len(extra.snat) <= int(k.Place) {
+			extra.snat = append(extra.snat, bpf.TcIpAddr{}) // its row comes, or an earlier process was killed before it wrote it
+		}
+		extra.snat[k.Place] = a
+	})
+	if err != nil {
+		return fmt.Errorf("read source addresses: %w", err)
+	}
+	var errs []error
+	for _, k := range orphans {
+		errs = append(errs, t.deleteSNAT(k))
+	}
+	return errors.Join(errs...)
+}
+
+// SNATUsages is the table of source ports. nil: there was no service yet.
+func (t *Tables) SNATUsages() *ebpf.Map {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.arrays.SNATUsages.Table()
+}
+
+// PortsInUse lists pairs of a source address of ours and an endpoint that have at least so many source ports in use, or at rest: at most so many
+// of them, those with most of all first.
+func (t *Tables) PortsInUse(least, most int) ([]lb.SourcePorts, error) {
+	table := t.SNATUsages()
+	if table == nil {
+		return nil, nil
+	}
+	var list []lb.SourcePorts
+	err := rows.EachBatch(table, rows.All, func(keys []bpf.TcSnatPair, used []bpf.TcSnatUsage) {
+		for i, u := range used {
+			if int(u.Count) >= least && u.Count < retired {
+				k := &keys[i]
+				list = append(list, lb.SourcePorts{Source: k.Source.Netip(), Endpoint: bpf.AddrPort(k.Endpoint, k.Port), Protocol: lb.Protocol(k.Protocol), Used: int(u.Count)})
+			}
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read source ports: %w", err)
+	}
+	slices.SortFunc(list, func(a, b lb.SourcePorts) int {
+		return cmp.Or(b.Used-a.Used, a.Endpoint.Compare(b.Endpoint), a.Source.Compare(b.Source))
+	})
+	list = list[:min(len(list), most)]
+	for i := range list {
+		if list[i].Max, err = t.portsMax(list[i].Source); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// portsMax is how many source ports of an address there are towards an endpoint: snat_limit() of bpf/open/snat.h.
+func (t *Tables) portsMax(source netip.Addr) (int, error) {
+	const most = 64000 // SNAT_LIMIT
+	var local uint8
+	err := t.maps.LocalAddresses.Lookup(bpf.Addr(source), &local)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return most, nil
+	}
+	var kept bpf.TcHostPorts
+	if err = errors.Join(err, t.maps.KeptPorts.Lookup(uint32(0), &kept)); err != nil {
+		return 0, fmt.Errorf("read how many source ports there are: %w", err)
+	}
+	if kept.Limit == 0 {
+		return most, nil
+	}
+	return int(kept.Limit), nil
+}
+
+// retired is SNAT_RETIRED of bpf/abi.h: the row is being removed.
+const retired = 0x80000000
+
+// SourcePorts is how many source ports connections have, or had a moment ago, of one of our addresses towards an
+// endpoint.
+func (t *Tables) SourcePorts(source netip.Addr, endpoint netip.AddrPort, protocol uint8) (uint32, error) {
+	table := t.SNATUsages()
+	if table == nil {
+		return 0, nil
+	}
+	var u bpf.TcSnatUsage
+	err := table.Lookup(bpf.TcSnatPair{
+		Source: bpf.Addr(source), Endpoint: bpf.Addr(endpoint.Addr()), Port: bpf.Port(endpoint.Port()), Protocol: protocol,
+	}, &u)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read source ports: %w", err)
+	}
+	return u.Count, nil
+}

@@ -1,0 +1,228 @@
+package tables
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/rows"
+	"loxilb/internal/lb"
+)
+
+const (
+	sourceFixedBits = 32 // SOURCE_FIXED_BITS
+	mappedBits      = 96 // of the 128 that an IPv4 address has in the maps
+
+	// sourcesAtOnce is how many prefixes one system call writes.
+	sourcesAtOnce = 4096
+)
+
+// A list changes in this order: what is new is added, the service's row says whether there is a list, what is gone is
+// removed. So a source that is in the old list and in the new one is never refused in between, and one that is in
+// neither is never let in. A list of sources that are denied changes alike.
+//
+// Where both change, the one of the denied is heeded before sources are added to the other, and until those that are gone
+// are removed there: else a source that one list refuses before, and the other afterwards, would be let in between.
+
+// sourceList is one of a service's two lists.
+type sourceList uint32
+
+const (
+	allowedSources sourceList = 0
+	deniedSources  sourceList = 1 << 31 // SOURCES_DENIED
+)
+
+// flag is what the service's row says where packets heed the list.
+func (l sourceList) flag() uint16 {
+	if l == deniedSources {
+		return serviceDenies
+	}
+	return serviceSources
+}
+
+// of is the list as the process knows it.
+func (l sourceList) of(e *extras) *[]netip.Prefix {
+	if l == deniedSources {
+		return &e.denied
+	}
+	return &e.sources
+}
+
+// addSources adds what the service's list does not have yet.
+func (t *Tables) addSources(s *service, l sourceList, list []netip.Prefix, undo *undoLog) error {
+	extra := s.extras()
+	was := *l.of(&extra)
+	fresh := without(list, was)
+	if len(fresh) == 0 {
+		return nil
+	}
+	undo.add(func() error { return t.keepSources(s, l, was) })
+	*l.of(s.makeExtras()) = union(was, fresh)
+	for len(fresh) > 0 {
+		n := min(len(fresh), sourcesAtOnce)
+		ones := make([]uint8, n)
+		for i := range ones {
+			ones[i] = 1
+		}
+		if _, err := t.maps.AllowedSources.BatchUpdate(sourceKeys(s.id, l, fresh[:n]), ones, nil); err != nil {
+			return fmt.Errorf("write sources: %w", full(err))
+		}
+		fresh = fresh[n:]
+	}
+	return nil
+}
+
+// putSources adds what both lists are to have.
+func (t *Tables) putSources(s *service, want *bpf.ServiceTable, undo *undoLog) error {
+	if err := t.addSources(s, deniedSources, want.Denied, undo); err != nil {
+		return err
+	}
+	if err := t.heedDenied(s, undo); err != nil {
+		return err
+	}
+	return t.addSources(s, allowedSources, want.Sources, undo)
+}
+
+// heedDenied has a service that is there heed the list of the denied, if it has only now got one.
+func (t *Tables) heedDenied(s *service, undo *undoLog) error {
+	if t.services[s.key] != s || s.row.Flags&serviceDenies != 0 || len(s.extras().denied) == 0 {
+		return nil
+	}
+	row := s.row
+	row.Flags |= serviceDenies
+	return t.putRows(s, row, undo)
+}
+
+// trimSources removes what neither list is to have any more.
+func (t *Tables) trimSources(s *service, want *bpf.ServiceTable) error {
+	if err := t.keepSources(s, allowedSources, want.Sources); err != nil {
+		return err
+	}
+	if row := s.row; len(want.Denied) == 0 && row.Flags&serviceDenies != 0 {
+		row.Flags &^= serviceDenies
+		var never undoLog
+		if err := t.putRows(s, row, &never); err != nil {
+			return err
+		}
+	}
+	return t.keepSources(s, deniedSources, want.Denied)
+}
+
+// putRows replaces the row of a service that is there, at all of its VIPs.
+func (t *Tables) putRows(s *service, row bpf.TcService, undo *undoLog) error {
+	if err := t.putRow(s, row, true, undo); err != nil {
+		return err
+	}
+	return t.putSecondary(s, s.furtherVIPs(), undo)
+}
+
+// keepSources removes all but list, which the service's list has.
+func (t *Tables) keepSources(s *service, l sourceList, list []netip.Prefix) error {
+	if s.extra == nil {
+		return nil
+	}
+	known := l.of(s.extra)
+	if err := t.deleteSources(sourceKeys(s.id, l, without(*known, list))); err != nil {
+		return err
+	}
+	*known = list
+	return nil
+}
+
+func (t *Tables) deleteSources(all []bpf.TcSourceKey) error {
+	for keys := range slices.Chunk(all, sourcesAtOnce) {
+		n, err := t.maps.AllowedSources.BatchDelete(keys, nil)
+		for errors.Is(err, ebpf.ErrKeyNotExist) && n < len(keys) { // that one is gone already
+			keys = keys[n+1:]
+			if n, err = 0, nil; len(keys) > 0 {
+				n, err = t.maps.AllowedSources.BatchDelete(keys, nil)
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("delete sources: %w", err)
+		}
+	}
+	return nil
+}
+
+func sourceKeys(id uint32, l sourceList, list []netip.Prefix) []bpf.TcSourceKey {
+	keys := make([]bpf.TcSourceKey, len(list))
+	for i, p := range list {
+		bits := p.Bits()
+		if p.Addr().Is4() {
+			bits += mappedBits
+		}
+		keys[i] = bpf.TcSourceKey{PrefixLength: uint32(sourceFixedBits + bits), List: id | uint32(l), Addr: bpf.Addr(p.Addr())}
+	}
+	return keys
+}
+
+// listOf is the service's id and which of its lists a key is of.
+func listOf(k bpf.TcSourceKey) (id uint32, l sourceList) {
+	l = sourceList(k.List) & deniedSources
+	return k.List &^ uint32(l), l
+}
+
+// prefixOf is the inverse of sourceKeys.
+func prefixOf(k bpf.TcSourceKey) netip.Prefix {
+	a, bits := k.Addr.Netip(), int(k.PrefixLength)-sourceFixedBits
+	if a.Is4() && bits >= mappedBits {
+		bits -= mappedBits
+	}
+	return netip.PrefixFrom(a, bits)
+}
+
+// adoptSources reads the lists back, and removes those of services that are gone, and those that no packet heeds: an earlier
+// process was about to add or to remove them.
+func (t *Tables) adoptSources() error {
+	byID := make(map[uint32]*service, len(t.services))
+	for _, s := range t.services {
+		byID[s.id] = s
+	}
+	var stale []bpf.TcSourceKey
+	err := rows.Each(t.maps.AllowedSources, func(k bpf.TcSourceKey, _ uint8) {
+		id, l := listOf(k)
+		if s, ok := byID[id]; ok && s.row.Flags&l.flag() != 0 {
+			list := l.of(s.makeExtras())
+			*list = append(*list, prefixOf(k))
+		} else {
+			stale = append(stale, k)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("read sources: %w", err)
+	}
+	for _, s := range byID {
+		if s.extra != nil {
+			s.extra.sources, s.extra.denied = lb.NormalSources(s.extra.sources), lb.NormalSources(s.extra.denied)
+		}
+	}
+	return t.deleteSources(stale)
+}
+
+// without are the prefixes of a that b does not have; both are sorted, and so is it.
+func without(a, b []netip.Prefix) []netip.Prefix {
+	var out []netip.Prefix
+	for _, p := range a {
+		for len(b) > 0 && lb.ComparePrefix(b[0], p) < 0 {
+			b = b[1:]
+		}
+		if len(b) == 0 || b[0] != p {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// union of two lists, sorted.
+func union(a, b []netip.Prefix) []netip.Prefix {
+	if len(b) == 0 {
+		return a
+	}
+	out := make([]netip.Prefix, 0, len(a)+len(b))
+	return lb.NormalSources(append(append(out, a...), b...))
+}

@@ -1,0 +1,178 @@
+// Package tables writes the maps that say what services there are, one service at a time, and knows what is in them. It
+// adopts what an earlier process has pinned.
+package tables
+
+import (
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/kernel/datapath/bloom"
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/loader"
+	"loxilb/internal/kernel/datapath/tables/alloc"
+)
+
+// What fits.
+const (
+	MaxServices  = int(bpf.TcLimitMAX_SERVICES)
+	MaxEndpoints = int(bpf.TcLimitMAX_ENDPOINTS)
+)
+
+const (
+	endpointInUse   = uint16(bpf.TcEndpointFlagENDPOINT_IN_USE)
+	endpointShift   = uint16(bpf.TcEndpointFlagENDPOINT_SHIFT)
+	endpointFailed  = uint16(bpf.TcEndpointFlagENDPOINT_FAILED)
+	endpointRemoved = uint16(bpf.TcEndpointFlagENDPOINT_REMOVED)
+
+	serviceSources   = uint16(bpf.TcServiceFlagSERVICE_SOURCES)
+	serviceDenies    = uint16(bpf.TcServiceFlagSERVICE_DENIES)
+	serviceSecondary = uint16(bpf.TcServiceFlagSERVICE_SECONDARY)
+	serviceEgress    = uint16(bpf.TcServiceFlagSERVICE_EGRESS)
+	serviceLimited   = uint16(bpf.TcServiceFlagSERVICE_LIMITED)
+)
+
+// ErrFull says that a map has no row left. It may pass: what was removed gives its rows back a moment after its last
+// connection.
+var ErrFull = alloc.ErrFull
+
+// Tables is what the process knows of the rows it has written. Methods are safe for concurrent use.
+type Tables struct {
+	settings *loader.Settings
+	maps     *bpf.TcMaps
+	vars     *bpf.TcVariables
+	now      func() time.Time
+	opened   time.Time
+
+	mu           sync.RWMutex
+	services     map[bpf.TcServiceKey]*service
+	secondary    map[bpf.TcServiceKey]*service // by the keys that they have besides their own
+	endpoints    []*endpoint                   // by id, also those that are ending; nil: free
+	ending       map[uint32]*endpoint          // removed, some connections left
+	ends         map[uint32]endings            // by id, of endpoints whose connections end at some time
+	drains       drains
+	endTimes     endTimes                     // those of endpoints that are ending
+	local        map[bpf.TcIpAddr]struct{}    // as in local_addresses
+	localCount   uint32                       // endpoints that have one of these addresses
+	localChanged chan struct{}                // capacity 1: there is a first, or no more
+	egress       map[bpf.TcEgressKey][]egress // who claims an address; the first has it
+	egressCount  uint32                       // as written
+	vips         map[bpf.TcIpAddr]bpf.TcVip
+	counts       counts
+	countSets    []map[string]*ebpf.Variable // where they are written
+	serviceIDs   alloc.IDs
+	endpointIDs  alloc.IDs
+	slots        alloc.Slots
+	arrays       *loader.Collection // rows by endpoint id; they grow under mu
+	removed      removedCounters
+	gone         counters // of all endpoints that are gone
+	handshakes   handshakes
+	filter       *bloom.Filter
+	persisting   bool // some service remembers clients, or did
+	attached     attached
+}
+
+// counts are of services that are rare: while there is none, packets pay nothing for them.
+type counts struct {
+	hosts   uint32 // of every local address
+	clamped uint32 // that limit segments
+	ranged  uint32 // with a range of ports
+	marked  uint32 // with a mark
+}
+
+// Close gives up what the process opened. What is pinned stays.
+func (t *Tables) Close() {
+	if t == nil {
+		return
+	}
+	t.mu.Lock() // room may still be made
+	defer t.mu.Unlock()
+	t.removed.close()
+	t.endTimes.close()
+}
+
+// service is a row of the services map and what hangs on it.
+type service struct { // there are many: 128 bytes
+	key     bpf.TcServiceKey
+	id      uint32
+	row     bpf.TcService // as written at the service's own VIP
+	idle    uint32        // jiffies, as in idle_timeouts
+	persist uint32        // jiffies, as in persist_timeouts
+	mss     uint32        // as in mss_limits
+	portMax uint16        // of its range, as the trie has it
+	clamped bool          // it is counted among those that limit segments
+	deleted bool
+	name    string
+	order   []*endpoint // as the user wrote them
+	ending  map[netip.AddrPort]*endpoint
+	extra   *extras // nil: none; read by extras, written by makeExtras
+}
+
+// slots is where the service's table of slots is, as its row says.
+func (s *service) slots() alloc.Range {
+	return alloc.Range{Segment: uint32(s.row.SlotSegment), Offset: uint32(s.row.SlotOffset), Count: s.row.SlotCount}
+}
+
+// extras are what few services have any of.
+type extras struct {
+	sources []netip.Prefix // as the trie has them
+	denied  []netip.Prefix // the same
+	snat    []bpf.TcIpAddr // as in snat_sources
+	parents []uint32       // as in the table
+	further []*service     // the same at further VIPs: of these, key and portMax alone count
+	claims  map[bpf.TcEgressKey]egress
+	removed counters // of endpoints that are gone
+	tenths  bool     // endpoints' takes are in tenths of their weights
+}
+
+// extras are the service's, to be read.
+func (s *service) extras() extras {
+	if s.extra == nil {
+		return extras{}
+	}
+	return *s.extra
+}
+
+// makeExtras are the service's, to be written.
+func (s *service) makeExtras() *extras {
+	if s.extra == nil {
+		s.extra = &extras{}
+	}
+	return s.extra
+}
+
+// endpoint is a row of the endpoints map.
+type endpoint struct { // there are many: 64 bytes
+	addr    bpf.TcIpAddr
+	source  bpf.TcIpAddr // ours towards it; zero: none
+	service *service
+	ended   time.Duration // when it was taken out of its service, since the tables were opened
+	id      uint32
+	takes   uint32 // weight for new connections
+	port    uint16 // as in the row: network byte order
+	weight  uint16
+	shift   bool // port is for the service's first port
+	failed  bool // as in bpf.EndpointTable
+
+	sourceBits, addrBits uint8 // as in bpf.EndpointTable
+}
+
+// endpoint is the one with an id. nil: there is none.
+func (t *Tables) endpoint(id uint32) *endpoint {
+	if int(id) >= len(t.endpoints) {
+		return nil
+	}
+	return t.endpoints[id]
+}
+
+func (t *Tables) enterEndpoint(e *endpoint) {
+	for int(e.id) >= len(t.endpoints) {
+		t.endpoints = append(t.endpoints, nil)
+	}
+	t.endpoints[e.id] = e
+}
+
+// at is where the endpoint listens.
+func (e *endpoint) at() netip.AddrPort { return bpf.AddrPort(e.addr, e.port) }

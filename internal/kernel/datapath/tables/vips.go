@@ -1,0 +1,122 @@
+package tables
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/rows"
+)
+
+// countService keeps what packets are told of services before they are looked up: by is 1 for one that is added, -1 for
+// one that is removed.
+func (t *Tables) countService(key bpf.TcServiceKey, by int) error {
+	v := t.count(key, by)
+	if key.Ranged() || key.Mark != 0 {
+		if err := t.writeCounts(); err != nil {
+			return err
+		}
+	}
+	if v.Services == 0 {
+		if err := t.maps.Vips.Delete(key.Vip); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("delete VIP: %w", err)
+		}
+		return nil
+	}
+	if err := t.maps.Vips.Put(key.Vip, v); err != nil {
+		return fmt.Errorf("write VIP: %w", full(err))
+	}
+	return nil
+}
+
+// count does the sums, and returns those of the VIP.
+func (t *Tables) count(key bpf.TcServiceKey, by int) bpf.TcVip {
+	v := t.vips[key.Vip]
+	n := uint32(by) // wraps for -1: subtracts
+	v.Services += n
+	if key.Ranged() {
+		v.Ranges += n
+		t.counts.ranged += n
+	}
+	if key.Mark != 0 {
+		t.counts.marked += n
+	}
+	t.vips[key.Vip] = v
+	if v.Services == 0 {
+		delete(t.vips, key.Vip)
+	}
+	return v
+}
+
+// countHost counts the services of every local address.
+func (t *Tables) countHost(key bpf.TcServiceKey, by int) error {
+	if !key.Vip.Netip().IsUnspecified() {
+		return nil
+	}
+	t.counts.hosts += uint32(by) // wraps for -1: subtracts
+	return t.writeCounts()
+}
+
+// writeCounts tells the programs of services that are rare.
+func (t *Tables) writeCounts() error {
+	for _, set := range t.countSets {
+		if err := t.counts.write(set); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c counts) write(set map[string]*ebpf.Variable) error {
+	for name, n := range map[string]uint32{"range_services": c.ranged, "marked_services": c.marked, "host_services": c.hosts} {
+		if err := set[name].Set(n); err != nil {
+			return fmt.Errorf("count services (%s): %w", name, err)
+		}
+	}
+	return nil
+}
+
+// AddCounts has another object's variables range_services, marked_services and host_services follow from here on.
+func (t *Tables) AddCounts(set map[string]*ebpf.Variable) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.counts.write(set); err != nil {
+		return err
+	}
+	t.countSets = append(t.countSets, set)
+	return nil
+}
+
+// adoptVIPs mends the counts that an earlier process did not get to.
+func (t *Tables) adoptVIPs() error {
+	stale := map[bpf.TcIpAddr]bool{}
+	missing := make(map[bpf.TcIpAddr]bool, len(t.vips))
+	for vip := range t.vips {
+		missing[vip] = true
+	}
+	err := rows.EachBatch(t.maps.Vips, rows.All, func(keys []bpf.TcIpAddr, counts []bpf.TcVip) {
+		for i, vip := range keys {
+			if t.vips[vip] == counts[i] {
+				delete(missing, vip)
+			} else if t.vips[vip].Services == 0 {
+				stale[vip] = true
+			}
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("read VIPs: %w", err)
+	}
+	for vip := range stale {
+		if err := t.maps.Vips.Delete(vip); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("delete VIP: %w", err)
+		}
+	}
+	for vip := range missing {
+		if err := t.maps.Vips.Put(vip, t.vips[vip]); err != nil {
+			return fmt.Errorf("write VIP: %w", err)
+		}
+	}
+	return nil
+}

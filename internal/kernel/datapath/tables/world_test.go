@@ -1,0 +1,87 @@
+package tables
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"loxilb/internal/kernel/datapath/loader"
+)
+
+// world is the tables over maps of their own, without the programs.
+type world struct {
+	*Tables
+	c *loader.Collection
+}
+
+func open(s loader.Settings) (*world, error) {
+	c, err := loader.Open(s)
+	if err != nil {
+		return nil, err
+	}
+	tables, err := Open(c)
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return &world{tables, c}, nil
+}
+
+func (w *world) Close() error {
+	w.Tables.Close()
+	return w.c.Close()
+}
+
+func load(t testing.TB) *world {
+	t.Helper()
+	w, err := open(loader.Settings{Connections: 1024})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+// reload closes the tables and opens them again from their pins.
+func reload(t testing.TB, w *world) *world {
+	t.Helper()
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := open(w.c.Settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return again
+}
+
+// skip makes the tables' clock run ahead: the quarantine of what was freed is over.
+func skip(w *world, by time.Duration) {
+	was := w.now
+	w.now = func() time.Time { return was().Add(by) }
+	w.serviceIDs.SetClock(w.now)
+	w.endpointIDs.SetClock(w.now)
+	w.slots.SetClock(w.now)
+}
+
+// sweep frees what has no connection left.
+func sweep(t testing.TB, w *world) {
+	t.Helper()
+	if err := w.Reap(func() bool { return true }, func() error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// known are the endpoints in the index, by id.
+func known(w *world) map[uint32]*endpoint {
+	out := map[uint32]*endpoint{}
+	for id, e := range w.endpoints {
+		if e != nil {
+			out[uint32(id)] = e
+		}
+	}
+	return out
+}

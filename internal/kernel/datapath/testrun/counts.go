@@ -1,0 +1,108 @@
+package testrun
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/rows"
+	"loxilb/internal/lb"
+)
+
+// counts are the counters of packets that are dropped or challenged, of each CPU.
+type counts struct {
+	drops      map[uint32][]uint64
+	challenges []bpf.TcChallengeCounts
+	refused    map[uint32]lb.Refusals // of services that have refused something, by ID
+}
+
+// servicesCounted is how many services of a test may refuse packets.
+const servicesCounted = 256
+
+// counted is how much they went up: drops by reason, and challenges that were sent.
+type counted struct {
+	drops      map[uint32]uint64
+	challenges uint64
+	refused    map[uint32]uint64 // by service
+}
+
+func (c counted) none() bool { return len(c.drops) == 0 && c.challenges == 0 && len(c.refused) == 0 }
+
+// equal reports whether another program has counted the same.
+func (c counted) equal(o counted) bool {
+	return maps.Equal(c.drops, o.drops) && c.challenges == o.challenges && maps.Equal(c.refused, o.refused)
+}
+
+func (r *Runner) counts() (c counts, err error) {
+	c.drops = map[uint32][]uint64{}
+	for reason := range r.shared.DropReasons() {
+		var each []uint64
+		if err := r.shared.Maps.Drops.Lookup(reason, &each); err != nil {
+			return c, fmt.Errorf("read drops: %w", err)
+		}
+		c.drops[reason] = each
+	}
+	if err := r.shared.Maps.Challenges.Lookup(uint32(0), &c.challenges); err != nil {
+		return c, fmt.Errorf("read challenges: %w", err)
+	}
+	c.refused = map[uint32]lb.Refusals{}
+	err = rows.EachBatch(r.shared.Maps.ServiceStates, servicesCounted, func(ids []uint32, list []bpf.TcServiceState) {
+		for i := range list {
+			if list[i].Refused != (lb.Refusals{}) {
+				c.refused[ids[i]] = list[i].Refused
+			}
+		}
+	})
+	return c, err
+}
+
+func (c counts) since(before counts) counted {
+	n := counted{drops: map[uint32]uint64{}, refused: map[uint32]uint64{}}
+	for reason, each := range c.drops {
+		for i := range each {
+			if more := each[i] - before.drops[reason][i]; more > 0 {
+				n.drops[reason] += more
+			}
+		}
+	}
+	for i := range c.challenges {
+		n.challenges += c.challenges[i].Sent - before.challenges[i].Sent
+	}
+	for id, all := range c.refused {
+		was := before.refused[id]
+		if more := all.Sum() - was.Sum(); more > 0 {
+			n.refused[id] = more
+		}
+	}
+	return n
+}
+
+// restoreCounts makes the counters what they were.
+func (r *Runner) restoreCounts(before, now counts) error {
+	var errs []error
+	for reason, each := range before.drops {
+		if !slices.Equal(each, now.drops[reason]) {
+			errs = append(errs, r.shared.Maps.Drops.Put(reason, each))
+		}
+	}
+	if !slices.Equal(before.challenges, now.challenges) {
+		errs = append(errs, r.shared.Maps.Challenges.Put(uint32(0), before.challenges))
+	}
+	for id, all := range now.refused {
+		if all != before.refused[id] {
+			errs = append(errs, r.restoreRefused(id, before.refused[id]))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (r *Runner) restoreRefused(id uint32, before lb.Refusals) error {
+	var row bpf.TcServiceState
+	if err := r.shared.Maps.ServiceStates.Lookup(id, &row); err != nil {
+		return fmt.Errorf("read the state of a service: %w", err)
+	}
+	row.Refused = before
+	return r.shared.Maps.ServiceStates.Put(id, row)
+}

@@ -1,0 +1,37 @@
+package testrun
+
+import (
+	"fmt"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/rows"
+)
+
+// MaxWays is how many next hops there is room for; the first row has those that sockets of this machine are.
+const MaxWays = 1 << 14
+
+// Ways are the rows of next hops that serve any.
+func (r *Runner) Ways() (map[uint32]bpf.TcWay, error) {
+	all := map[uint32]bpf.TcWay{}
+	err := rows.EachBatch(r.shared.Maps.Ways, MaxWays, func(keys []uint32, ways []bpf.TcWay) {
+		for i, w := range ways {
+			if w.Claim != 0 {
+				all[keys[i]] = w
+			}
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read ways: %w", err)
+	}
+	return all, nil
+}
+
+// SetWays writes rows.
+func (r *Runner) SetWays(ways map[uint32]bpf.TcWay) error {
+	for i, w := range ways {
+		if err := r.shared.Maps.Ways.Put(i, w); err != nil {
+			return fmt.Errorf("write way %d: %w", i, err)
+		}
+	}
+	return nil
+}

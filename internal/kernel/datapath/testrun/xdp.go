@@ -1,0 +1,221 @@
+package testrun
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/xdp"
+)
+
+// XDP's verdicts.
+const (
+	xdpDrop     = 1
+	xdpPass     = 2
+	xdpRedirect = 4
+)
+
+// XDPDoes is what the XDP program does with a packet.
+type XDPDoes string
+
+// What it may do.
+const (
+	XDPPasses     XDPDoes = "passes"
+	XDPForwards   XDPDoes = "forwards"
+	XDPChallenges XDPDoes = "challenges"
+	XDPDrops      XDPDoes = "drops"
+)
+
+// xdpRun is what the XDP program did to a packet, to the table and to counters.
+type xdpRun struct {
+	does    XDPDoes
+	frame   []byte
+	changed map[bpf.TcConnectionKey]bpf.TcConnection
+	before  counts
+	counted counted
+}
+
+// RunWithXDP runs the XDP program on a packet to an interface with that MAC address, takes back what it did to its connection
+// and to counters, and then runs the program at the tc hook as Run does. It is an error if XDP does anything else than that with
+// what it does not pass, or changes what it passes.
+func (r *Runner) RunWithXDP(in Input, mac [6]byte) (out Output, does XDPDoes, err error) {
+	x, err := r.tryXDP(in, mac)
+	if err != nil {
+		return Output{}, "", err
+	}
+	if out, err = r.Run(in); err != nil || x.does == XDPPasses {
+		return out, x.does, err
+	}
+	after, err := r.counts()
+	if err != nil {
+		return out, x.does, err
+	}
+	if tc := after.since(x.before); !tc.equal(x.counted) {
+		return out, x.does, fmt.Errorf("XDP %s the packet and counts %+v, tc counts %+v", x.does, x.counted, tc)
+	}
+	if x.does == XDPChallenges && !bytes.Equal(x.frame, out.Frame) { // the period of the number may have ended meanwhile
+		if x, err = r.tryXDP(in, mac); err != nil {
+			return out, x.does, err
+		}
+	}
+	table, err := r.Connections()
+	if err != nil {
+		return out, x.does, err
+	}
+	return out, x.does, x.sameWay(in, out, table)
+}
+
+// XDPDoes runs the XDP program alone, and takes back what it did.
+func (r *Runner) XDPDoes(in Input, mac [6]byte) (XDPDoes, error) {
+	x, err := r.tryXDP(in, mac)
+	return x.does, err
+}
+
+func (r *Runner) tryXDP(in Input, mac [6]byte) (x xdpRun, err error) {
+	table, err := r.Connections()
+	if err != nil {
+		return x, err
+	}
+	if x.before, err = r.counts(); err != nil {
+		return x, err
+	}
+	frame, verdict, err := r.runXDP(in, mac)
+	if err != nil {
+		return x, err
+	}
+	after, err := r.counts()
+	if err != nil {
+		return x, err
+	}
+	x.frame, x.counted = frame, after.since(x.before)
+	if x.changed, err = r.takeBack(table); err != nil {
+		return x, err
+	}
+	if !x.counted.none() {
+		if err := r.restoreCounts(x.before, after); err != nil {
+			return x, err
+		}
+	}
+	x.does, err = x.doing(verdict, in.Frame)
+	return x, err
+}
+
+// doing names what the program did, and checks that it did nothing else.
+func (x xdpRun) doing(verdict uint32, frame []byte) (XDPDoes, error) {
+	quiet := len(x.changed) == 0 && bytes.Equal(x.frame, frame)
+	switch {
+	case verdict == xdpPass && quiet && x.counted.none():
+		return XDPPasses, nil
+	case verdict == xdpDrop && quiet && len(x.counted.drops) == 1 && x.counted.challenges == 0:
+		return XDPDrops, nil
+	case verdict == xdpRedirect && x.counted.challenges == 1 && len(x.changed) == 0 && len(x.counted.drops) == 0:
+		return XDPChallenges, nil
+	case verdict == xdpRedirect && x.counted.none():
+		return XDPForwards, nil
+	}
+	return "", fmt.Errorf("XDP returned %d, and had changed %d entries, counted %+v and made\n%x of\n%x", verdict, len(x.changed), x.counted, x.frame, frame)
+}
+
+// sameWay compares what XDP did with what the program at the tc hook did from the same state.
+func (x xdpRun) sameWay(in Input, out Output, after map[bpf.TcConnectionKey]bpf.TcConnection) error {
+	if x.does == XDPDrops {
+		if out.Verdict != Shot {
+			return fmt.Errorf("XDP drops what tc does not\nof %x\ntc %x, verdict %d", in.Frame, out.Frame, out.Verdict)
+		}
+		return nil
+	}
+	if out.Verdict != Redirect || !bytes.Equal(x.frame, out.Frame) {
+		return fmt.Errorf("XDP makes another packet\nof  %x\nxdp %x\ntc  %x, verdict %d", in.Frame, x.frame, out.Frame, out.Verdict)
+	}
+	for key, row := range x.changed {
+		tc := after[key]
+		if tc.Seen-row.Seen < 1000 { // the clock went on meanwhile
+			row.Seen = tc.Seen
+		}
+		if tc.WayEpoch-row.WayEpoch == 1 { // and an epoch has ended
+			row.WayEpoch = tc.WayEpoch
+		}
+		if row != tc {
+			return fmt.Errorf("XDP notes something else\nof  %x\nxdp %+v\ntc  %+v", in.Frame, row, tc)
+		}
+	}
+	return nil
+}
+
+// runXDP stands in for the interface with lo, whose frames the kernel has the program see.
+func (r *Runner) runXDP(in Input, mac [6]byte) (frame []byte, verdict uint32, err error) {
+	const lo = 1
+	if err := r.xdp.SetXDP(xdp.Interface{Index: lo, Name: "lo", MAC: mac, Target: true}); err != nil {
+		return nil, 0, err
+	}
+	program, err := r.xdp.Program()
+	if err != nil {
+		return nil, 0, err
+	}
+	opts := ebpf.RunOptions{Data: in.Frame, DataOut: make([]byte, len(in.Frame)+256)}
+	ret, err := program.Run(&opts)
+	if err != nil {
+		return nil, 0, fmt.Errorf("run XDP: %w", err)
+	}
+	return opts.DataOut, ret, nil
+}
+
+// Connections are the rows of the table as they are.
+func (r *Runner) Connections() (map[bpf.TcConnectionKey]bpf.TcConnection, error) {
+	out := map[bpf.TcConnectionKey]bpf.TcConnection{}
+	return out, r.shared.Conntrack.Each(context.Background(), func(key bpf.TcConnectionKey, row bpf.TcConnection) bool {
+		out[key] = row
+		return true
+	})
+}
+
+// takeBack makes the entries, and the traffic of their endpoints, what they were, and returns those that it found changed.
+func (r *Runner) takeBack(before map[bpf.TcConnectionKey]bpf.TcConnection) (map[bpf.TcConnectionKey]bpf.TcConnection, error) {
+	changed, err := r.Connections()
+	if err != nil {
+		return nil, err
+	}
+	maps.DeleteFunc(changed, func(key bpf.TcConnectionKey, row bpf.TcConnection) bool { return before[key] == row })
+	var errs []error
+	for key, now := range changed {
+		was, ok := before[key]
+		if !ok {
+			return nil, errors.New("XDP made a connection")
+		}
+		errs = append(errs, r.takeTrafficBack(was, now))
+	}
+	errs = append(errs, r.shared.Conntrack.Change(func(key bpf.TcConnectionKey, row *bpf.TcConnection) bool {
+		_, ok := changed[key]
+		*row = before[key]
+		return ok
+	}))
+	return changed, errors.Join(errs...)
+}
+
+func (r *Runner) takeTrafficBack(was, now bpf.TcConnection) error {
+	var each []bpf.TcEndpointTraffic
+	if err := r.shared.EndpointTraffics.Lookup(was.Endpoint, &each); err != nil {
+		return fmt.Errorf("read traffic: %w", err)
+	}
+	packets, size := now.Packets-was.Packets, now.Bytes-was.Bytes
+	for i := range each { // the CPU that ran the program
+		t := &each[i]
+		if was.Flags&uint8(bpf.TcConnectionFlagCONN_REPLY_DIRECTION) == 0 && t.PacketsIn >= packets && t.BytesIn >= size {
+			t.PacketsIn, t.BytesIn = t.PacketsIn-packets, t.BytesIn-size
+			break
+		}
+		if was.Flags&uint8(bpf.TcConnectionFlagCONN_REPLY_DIRECTION) != 0 && t.PacketsOut >= packets && t.BytesOut >= size {
+			t.PacketsOut, t.BytesOut = t.PacketsOut-packets, t.BytesOut-size
+			break
+		}
+	}
+	if err := r.shared.EndpointTraffics.Put(was.Endpoint, each); err != nil {
+		return fmt.Errorf("write traffic: %w", err)
+	}
+	return nil
+}

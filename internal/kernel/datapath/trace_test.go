@@ -1,0 +1,190 @@
+package datapath
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/dptest"
+	"loxilb/internal/lb"
+)
+
+// TestNobodyTraces: programs that nobody traces with have nothing of it in them, not an instruction.
+func TestNobodyTraces(t *testing.T) {
+	t.Parallel()
+	for _, read := range []func() (*ebpf.CollectionSpec, error){bpf.LoadTc, bpf.LoadXdp} {
+		spec, err := read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, p := range spec.Programs {
+			for i := range p.Instructions {
+				ins := &p.Instructions[i]
+				if ins.IsFunctionReference() && strings.HasPrefix(ins.Reference(), "trace_") || ins.Reference() == "trace_turns" {
+					t.Errorf("%s: %v", name, ins)
+				}
+			}
+		}
+	}
+}
+
+// TestTwins: programs that trace have the variables and constants of the others where those have them, since they share the memory. So have the programs at tc and XDP those
+// that they share.
+func TestTwins(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		one, other func() (*ebpf.CollectionSpec, error)
+		sections   []string
+	}{
+		{bpf.LoadTc, bpf.LoadTcTrace, []string{".rodata", ".data.runtime", ".data.shared"}},
+		{bpf.LoadXdp, bpf.LoadXdpTrace, []string{".rodata", ".data.runtime", ".data.shared"}},
+		{bpf.LoadTc, bpf.LoadXdp, []string{".data.shared"}},
+	} {
+		one, err1 := c.one()
+		other, err2 := c.other()
+		if err1 != nil || err2 != nil {
+			t.Fatal(err1, err2)
+		}
+		found := 0
+		for name, v := range one.Variables {
+			if !slices.Contains(c.sections, v.SectionName) {
+				continue
+			}
+			found++
+			if w := other.Variables[name]; w == nil || w.SectionName != v.SectionName || w.Offset != v.Offset || w.Size() != v.Size() {
+				t.Errorf("%s is elsewhere: %+v, %+v", name, v, w)
+			}
+		}
+		if found < 3 {
+			t.Errorf("%d variables", found)
+		}
+	}
+}
+
+// TestTraceUnread: who does not read for a while is shown what comes meanwhile, as far as there is room, and told of the rest.
+func TestTraceUnread(t *testing.T) {
+	t.Parallel()
+	o := newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:8080")
+	p, err := o.d.collection.LoadTracing(false, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	frame := segment(netip.MustParseAddrPort("198.51.100.1:2000"), netip.MustParseAddrPort("10.0.0.1:80"), tcpSYN, isn, 0)
+	waited := false
+	traced(t, o, lb.TraceFilter{Sample: 1}, func() {
+		if waited {
+			return
+		}
+		waited = true
+		time.Sleep(7 * time.Second) // longer than what a process that is gone has left goes on
+		if _, _, err := p.Benchmark(frame, 1, nil); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// traced runs a frame through a program until it is shown, and returns what was shown first.
+func traced(t testing.TB, o *opener, f lb.TraceFilter, run func()) (got lb.PacketTrace) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	err := o.d.TracePackets(ctx, f, func(list []lb.PacketTrace, _ lb.Untold) bool {
+		if len(list) == 0 {
+			run()
+			return true
+		}
+		got = list[0]
+		got.Before.Data, got.After.Data = slices.Clone(got.Before.Data), slices.Clone(got.After.Data)
+		return false
+	})
+	if err != nil || ctx.Err() != nil {
+		t.Fatalf("not shown: %v", err)
+	}
+	return got
+}
+
+// TestTraceProgram: a packet is shown as it came and as it left, with a tag that the kernel keeps beside it, and only to who wants it.
+func TestTraceProgram(t *testing.T) {
+	t.Parallel()
+	o := newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:8080")
+	p, err := o.d.collection.LoadTracing(false, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	client := netip.MustParseAddrPort("198.51.100.1:2000")
+	send := func(to string) func() {
+		frame := segment(client, netip.MustParseAddrPort(to), tcpSYN, isn, 0)
+		return func() {
+			if _, _, err := p.Benchmark(frame, 1, nil); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	got := traced(t, o, lb.TraceFilter{Sample: 1, VIP: netip.MustParseAddr("10.0.0.1"), VIPPorts: [2]uint16{80, 80}, Protocol: lb.TCP}, send("10.0.0.1:80"))
+	if got.Verdict != lb.TraceDrop || got.Reason != "no-route" && got.Reason != "forwarding-off" || got.In != 1 || got.Point != "ingress" || got.Took <= 0 || len(got.After.Data) > 0 {
+		t.Errorf("%+v", got)
+	}
+	if want := segment(client, netip.MustParseAddrPort("10.0.0.1:80"), tcpSYN, isn, 0); string(got.Before.Data) != string(want) || got.Before.Length != len(want) {
+		t.Errorf("before: %x, want %x", got.Before.Data, want)
+	}
+	got = traced(t, o, lb.TraceFilter{Sample: 1, Verdict: lb.TracePass, Host: netip.MustParsePrefix("198.51.100.0/24"), Port: 81}, func() { send("10.0.0.1:80")(); send("10.0.0.1:81")() })
+	if got.Verdict != lb.TracePass || string(got.Before.Data) != string(got.After.Data) {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestTraceSample: of many packets about as many are shown as the sample is, by several shares at once.
+func TestTraceSample(t *testing.T) {
+	t.Parallel()
+	o := newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:8080")
+	p, err := o.d.collection.LoadTracing(false, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	frame := dptest.UDPFrame(netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("10.0.0.9"), 1, 2)
+	const packets = 40_000
+	counts := [2]chan int{make(chan int, 1), make(chan int, 1)}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	begun := make(chan bool, 2)
+	for i, share := range []float64{0.02, 0.005} {
+		go func() {
+			n, first := 0, true
+			err := o.d.TracePackets(ctx, lb.TraceFilter{Sample: share}, func(list []lb.PacketTrace, u lb.Untold) bool {
+				if first {
+					first = false
+					begun <- true
+				}
+				n += len(list) + int(u.Lost)
+				return true
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			counts[i] <- n
+		}()
+	}
+	<-begun
+	<-begun
+	for range packets / 1000 {
+		if _, _, err := p.Benchmark(frame, 1000, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(50 * time.Millisecond) // several times as long as the rings are read after
+	cancel()
+	for i, want := range []int{packets * 2 / 100, packets / 200} {
+		if n := <-counts[i]; n < want/2 || n > want*2 {
+			t.Errorf("%d packets were shown, want about %d", n, want)
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package datapath
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/control/compile"
+	"loxilb/internal/lb"
+)
+
+// TestWake: while nothing happens, no endpoint has news and nobody is woken; a handshake with an endpoint wakes who sleeps, once, and is news of its
+// service alone.
+func TestWake(t *testing.T) {
+	t.Parallel()
+	o := newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:80")
+	other, err := lb.ParseService("10.0.0.2:80/tcp endpoints=192.0.2.1:80")
+	if err == nil {
+		err = other.Validate()
+	}
+	table := compile.Service(other, nil, 0, nil)
+	if err = errors.Join(err, errors.Join(o.d.Apply([]Change{{Key: table.Key, Table: &table}})...)); err != nil {
+		t.Fatal(err)
+	}
+	clients := 0
+	send := func(vip string) {
+		t.Helper()
+		clients++
+		client := netip.AddrPortFrom(netip.MustParseAddr("198.51.100.1"), uint16(2000+clients))
+		if _, err := program(t, o.d).Run(&ebpf.RunOptions{Data: segment(client, netip.MustParseAddrPort(vip), tcpSYN, isn, 0)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	news := func() (keys []lb.Key) {
+		o.d.HandshakeNews(func(k lb.Key) { keys = append(keys, k) })
+		return keys
+	}
+	rung := func(bell <-chan struct{}) bool {
+		if bell == nil {
+			t.Fatal("nobody would tell")
+		}
+		select {
+		case <-bell:
+			return true
+		case <-time.After(2 * time.Second):
+			return false
+		}
+	}
+	silent := func(bell <-chan struct{}) {
+		t.Helper()
+		select {
+		case <-bell:
+			t.Error("it rang for nothing")
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	if n := news(); len(n) < 2 {
+		t.Errorf("services that nobody has read: %v, want both", n)
+	}
+	if n := news(); len(n) != 0 {
+		t.Errorf("nothing has happened: %v", n)
+	}
+	bell := o.d.AwaitHandshakes()
+	silent(bell)
+	send("10.0.0.2:80")
+	if !rung(bell) {
+		t.Error("a handshake has woken nobody")
+	}
+	send("10.0.0.2:80")
+	silent(bell)
+	if o.d.AwaitHandshakes() != nil {
+		t.Error("somebody would sleep though there are news")
+	}
+	want := netip.MustParseAddr("10.0.0.2")
+	if n := news(); len(n) != 1 || n[0].VIP != want || n[0].Port != 80 {
+		t.Errorf("%v, want 10.0.0.2:80 alone", n)
+	}
+	if n := news(); len(n) != 0 {
+		t.Errorf("nothing has happened since: %v", n)
+	}
+	o.d.collection.Bell.Deafen(true)
+	if n := news(); len(n) < 2 || o.d.AwaitHandshakes() != nil {
+		t.Errorf("programs that tell nothing: %v, want both services each time, and nobody sleeps", n)
+	}
+	o.d.collection.Bell.Deafen(false)
+}

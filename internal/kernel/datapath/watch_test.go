@@ -1,0 +1,250 @@
+package datapath
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/control/compile"
+	"loxilb/internal/kernel/datapath/dptest"
+	"loxilb/internal/kernel/datapath/watch"
+	"loxilb/internal/lb"
+)
+
+// watcher is told of connections until done.
+type watcher struct {
+	mu     sync.Mutex
+	events []lb.ConnectionEvent
+	untold lb.Untold
+	done   func()
+}
+
+// watchConnections begins to watch, and waits until it is told.
+func watchConnections(t testing.TB, d *Datapath, rate int) *watcher {
+	t.Helper()
+	w := &watcher{}
+	ctx, cancel := context.WithCancel(t.Context())
+	began, ended := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	w.done = func() { cancel(); <-ended }
+	t.Cleanup(w.done)
+	go func() {
+		defer close(ended)
+		err := d.WatchConnections(ctx, rate, func(events []lb.ConnectionEvent, untold lb.Untold) bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.events, w.untold = append(w.events, events...), untold
+			once.Do(func() { close(began) })
+			return true
+		})
+		if err != nil {
+			t.Error(err)
+			once.Do(func() { close(began) })
+		}
+	}()
+	<-began
+	return w
+}
+
+// soFar is what it was told, and what not.
+func (w *watcher) soFar() ([]lb.ConnectionEvent, lb.Untold) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.events), w.untold
+}
+
+// wait waits for so many events, told or not, and returns those that were told, and how many were not.
+func (w *watcher) wait(t testing.TB, n int) ([]lb.ConnectionEvent, lb.Untold) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		events, untold := w.soFar()
+		if len(events)+int(untold.Sampled+untold.Lost) >= n {
+			return events, untold
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d events, and %+v not told; want %d", len(events), untold, n)
+		}
+	}
+}
+
+// TestWatch: a watcher is told what becomes of connections, why they end, and who has closed them.
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	o := newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:8080")
+	vip, endpoint := netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("192.0.2.1:8080")
+	const length = 100 // of a segment
+	open := func(client netip.AddrPort) [][]byte {
+		return [][]byte{
+			segment(client, vip, tcpSYN, isn, 0),
+			segment(endpoint, client, tcpSYN|tcpACK, isn, isn+1+length),
+			segment(client, vip, tcpACK, isn+1+length, isn+1+length),
+		}
+	}
+	for i, c := range []struct {
+		name string
+		rest func(client netip.AddrPort) [][]byte
+		want []string
+	}{
+		{"closed by the client", func(client netip.AddrPort) [][]byte {
+			at := uint32(isn + 1 + 2*length)
+			return [][]byte{
+				segment(client, vip, tcpFIN|tcpACK, at, at-length),
+				segment(endpoint, client, tcpFIN|tcpACK, at-length, at+length+1),
+				segment(client, vip, tcpACK, at+length+1, at+1),
+			}
+		}, []string{"opened", "assured", "closing by client", "ended closed by both", "opened"}},
+		{"closed by the endpoint", func(client netip.AddrPort) [][]byte {
+			at := uint32(isn + 1 + length)
+			return [][]byte{
+				segment(endpoint, client, tcpFIN|tcpACK, at, at+length),
+				segment(client, vip, tcpFIN|tcpACK, at+length, at+length+1),
+				segment(endpoint, client, tcpACK, at+length+1, at+2*length+1),
+			}
+		}, []string{"opened", "assured", "closing by endpoint", "ended closed by both", "opened"}},
+		{"reset by the endpoint", func(client netip.AddrPort) [][]byte {
+			return [][]byte{segment(endpoint, client, tcpRST, isn+1+length, 0)}
+		}, []string{"opened", "assured", "ended reset by endpoint", "opened"}},
+		{"reset by the client", func(client netip.AddrPort) [][]byte {
+			return [][]byte{segment(client, vip, tcpRST, isn+1+2*length, 0)}
+		}, []string{"opened", "assured", "ended reset by client", "opened"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			client := netip.AddrPortFrom(netip.MustParseAddr("198.51.100.1"), uint16(2000+i))
+			w := watchConnections(t, o.d, 1000)
+			// the SYN of the next connection ends the first
+			frames := append(append(open(client), c.rest(client)...), segment(client, vip, tcpSYN, 1<<30, 0))
+			for _, f := range frames {
+				if _, err := program(t, o.d).Run(&ebpf.RunOptions{Data: f}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var got []string
+			events, _ := w.wait(t, len(c.want))
+			for _, e := range events {
+				text := e.Act
+				if e.Reason != "" {
+					text += " " + e.Reason
+				}
+				if e.By != "" {
+					text += " by " + e.By
+				}
+				got = append(got, text)
+				if e.Client != client || e.VIP != vip || e.Source != client || e.Endpoint != endpoint || e.Protocol != lb.TCP ||
+					e.Service != "10.0.0.1:80/tcp" || e.OneOf != 1 || time.Since(e.Time).Abs() > time.Minute {
+					t.Errorf("%+v", e)
+				}
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("told of %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// TestWatchEnds: the sweep tells too.
+func TestWatchEnds(t *testing.T) {
+	t.Parallel()
+	o := newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:8080")
+	w := watchConnections(t, o.d, 1000)
+	o.open(0)
+	if err := o.d.Apply([]Change{{Key: compile.Key(o.service.Key)}})[0]; err != nil {
+		t.Fatal(err)
+	}
+	if err := o.d.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	events, _ := w.wait(t, 2)
+	if e := events[1]; e.Act != "ended" || e.Reason != "removed" || e.By != "" {
+		t.Errorf("%+v", e)
+	}
+}
+
+// TestWatchAll: of connections at the highest rate at which this machine opens them, no event is lost below the
+// rate that the watcher has declared.
+func TestWatchAll(t *testing.T) {
+	t.Parallel()
+	const flows = 50_000
+	d := loadWatched(t)
+	w := watchConnections(t, d, watch.RateMax)
+	start := time.Now()
+	opened := openFlows(t, d, flows)
+	took := time.Since(start)
+	events, untold := w.wait(t, opened)
+	t.Logf("%d connections, %.0f a second", opened, float64(opened)/took.Seconds())
+	seen := map[netip.AddrPort]bool{}
+	for _, e := range events {
+		seen[e.Client] = e.Act == "opened" && e.OneOf == 1
+	}
+	if untold != (lb.Untold{}) || len(seen) != opened || len(events) != opened || opened < flows/2 {
+		t.Errorf("%d events of %d connections, %+v not told; %d of %d were opened", len(events), len(seen), untold, opened, flows)
+	}
+}
+
+// TestWatchPressure: a watcher that falls behind is told of some connections, and how many events of others there were. Packets do not wait.
+func TestWatchPressure(t *testing.T) {
+	t.Parallel()
+	const flows = 10_000
+	d := loadWatched(t)
+	w := watchConnections(t, d, 1)
+	w.mu.Lock() // it does not read
+	opened := openFlows(t, d, flows)
+	w.mu.Unlock()
+	events, untold := w.wait(t, opened)
+	if untold.Sampled == 0 || len(events)+int(untold.Sampled+untold.Lost) != opened {
+		t.Errorf("%d events, %+v not told", len(events), untold)
+	}
+	if last := events[len(events)-1]; last.OneOf == 1 {
+		t.Errorf("%+v", last)
+	}
+}
+
+// TestWatchers: so many can watch, and no more; a place that is left is free again.
+func TestWatchers(t *testing.T) {
+	t.Parallel()
+	d := loadWatched(t)
+	all := []*watcher{watchConnections(t, d, 1), watchConnections(t, d, 1), watchConnections(t, d, 1), watchConnections(t, d, 1)}
+	none := func([]lb.ConnectionEvent, lb.Untold) bool { return false }
+	if err := d.WatchConnections(t.Context(), 1, none); !errors.Is(err, watch.ErrBusy) {
+		t.Errorf("the fifth: %v", err)
+	}
+	all[1].done()
+	if err := d.WatchConnections(t.Context(), 1, none); err != nil {
+		t.Error(err)
+	}
+	openFlows(t, d, 1)
+	for i, w := range all {
+		if i != 1 {
+			w.wait(t, 1)
+		}
+	}
+	if events, _ := all[1].soFar(); len(events) > 0 {
+		t.Error("told after it has left")
+	}
+}
+
+// loadWatched has a service of datagrams.
+func loadWatched(t testing.TB) *Datapath {
+	t.Helper()
+	o := newOpener(t, "10.0.0.1:53/udp endpoints=192.0.2.1:53")
+	return o.d
+}
+
+// openFlows opens flows of clients of their own, and returns how many were opened: some are refused when the table has no time to
+// grow meanwhile.
+func openFlows(t testing.TB, d *Datapath, n int) int {
+	t.Helper()
+	p, vip := program(t, d), netip.MustParseAddr("10.0.0.1")
+	for i := range n {
+		client := netip.AddrFrom4([4]byte{198, 51, byte(i >> 16), byte(i >> 8)})
+		if _, err := p.Run(&ebpf.RunOptions{Data: dptest.UDPFrame(client, vip, uint16(1024+i&0xff), 53)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return len(dptest.Connections(t, d.collection)) / 2
+}

@@ -1,0 +1,212 @@
+package datapath_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/testrun"
+	"loxilb/internal/pkt"
+	"loxilb/test/packet/lab"
+)
+
+const wayService = "10.0.0.1:80/tcp endpoints=192.168.1.10:8080,192.168.1.11:8080"
+
+// wayFrame is a SYN of a client of its own.
+func wayFrame(l *lab.Lab, client int) ([]byte, error) {
+	p, err := pkt.Parse(fmt.Sprintf("tcp 1.1.%d.%d:4000 > 10.0.0.1:80 S", client/250, client%250+1))
+	if err != nil {
+		return nil, err
+	}
+	return l.Arriving(l.Client, p).Build(), nil
+}
+
+// openWays opens connections of clients from first on.
+func openWays(l *lab.Lab, first, n int) error {
+	for i := range n {
+		frame, err := wayFrame(l, first+i)
+		if err != nil {
+			return err
+		}
+		res, err := l.Send(l.Client, frame)
+		if err != nil {
+			return err
+		}
+		if res.Verdict != "out" {
+			return fmt.Errorf("connection %d: %s %s", first+i, res.Verdict, res.Reason)
+		}
+	}
+	return nil
+}
+
+// TestWaysAreShared: hundreds of connections to two endpoints have two next hops.
+func TestWaysAreShared(t *testing.T) {
+	t.Parallel()
+	inLab(t, wayService, func(l *lab.Lab) error {
+		if err := openWays(l, 0, 400); err != nil {
+			return err
+		}
+		ways, err := l.Datapath.TestRun().Ways()
+		if err == nil && len(ways) != 2 {
+			err = fmt.Errorf("there are %d ways, want 2: %+v", len(ways), ways)
+		}
+		return err
+	})
+}
+
+// TestWaysFull: while there is no room, packets leave all the same, one look-up each, and are counted. Rows that nobody has
+// confirmed for long serve others.
+func TestWaysFull(t *testing.T) {
+	t.Parallel()
+	inLab(t, wayService, func(l *lab.Lab) error {
+		run := l.Datapath.TestRun()
+		if err := openWays(l, 0, 1); err != nil {
+			return err
+		}
+		one, err := run.Ways()
+		if err != nil {
+			return err
+		}
+		all := map[uint32]bpf.TcWay{}
+		for _, w := range one {
+			w.Key.Ifindex = 12345 // nobody's
+			for i := range uint32(testrun.MaxWays - 1) {
+				all[1+i] = w
+			}
+		}
+		wantFull := func(when string, want uint64) error {
+			got, err := l.Datapath.NextHopsFull()
+			if err == nil && got != want {
+				err = fmt.Errorf("%s: %d packets found no room, want %d", when, got, want)
+			}
+			return err
+		}
+		if err := errors.Join(run.SetWays(all), l.BumpNextHops(), openWays(l, 1, 3), wantFull("at first", 3)); err != nil {
+			return err
+		}
+		const epoch = 1 << 13
+		for i, w := range all {
+			w.Claim = w.Claim>>32<<32 | uint64(uint32(w.Claim)-5*epoch)
+			all[i] = w
+		}
+		if err := errors.Join(run.SetWays(all), openWays(l, 4, 3), openWays(l, 0, 7), wantFull("when rows are old", 3)); err != nil {
+			return err
+		}
+		now, err := run.Ways()
+		if err != nil {
+			return err
+		}
+		ours := 0
+		for _, w := range now {
+			if w.Key.Ifindex == uint32(l.Server.Index) {
+				ours++
+			}
+		}
+		if ours != 2 {
+			return fmt.Errorf("%d rows serve the two endpoints, want 2", ours)
+		}
+		return nil
+	})
+}
+
+// TestWaysAtOnce: packets on several CPUs, while the endpoint gets another MAC address hundreds of times and routes are news now
+// and then: each frame has one of the addresses, whole, and all have the last one in the end.
+func TestWaysAtOnce(t *testing.T) {
+	t.Parallel()
+	inLab(t, "10.0.0.1:80/tcp endpoints=192.168.1.10:8080", func(l *lab.Lab) error {
+		ns, err := os.Open("/proc/thread-self/ns/net")
+		if err != nil {
+			return err
+		}
+		defer ns.Close()
+		const workers, each, changes = 3, 8, 300
+		stop := make(chan struct{})
+		errs := make([]error, workers+1)
+		var work sync.WaitGroup
+		for w := range workers {
+			work.Go(func() {
+				runtime.LockOSThread() // for good: it stays in the lab's namespace
+				if errs[w] = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); errs[w] == nil {
+					errs[w] = sendUntil(l, w*each, each, stop)
+				}
+			})
+		}
+		for i := 1; i <= changes && errs[workers] == nil; i++ {
+			errs[workers] = moveEndpoint(l, i)
+		}
+		close(stop)
+		work.Wait()
+		if err := errors.Join(errs...); err != nil {
+			return err
+		}
+		for client := range workers * each {
+			if err := sendAndCheck(l, client, changes); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// manyMAC is the endpoint's address after so many changes: it tells if parts are of two.
+func manyMAC(n int) net.HardwareAddr {
+	return net.HardwareAddr{2, byte(n), byte(n >> 8), byte(n), byte(n >> 8), byte(n)}
+}
+
+func moveEndpoint(l *lab.Lab, n int) error {
+	out, err := exec.Command("ip", "neigh", "replace", "192.168.1.10", "dev", "server", "lladdr", manyMAC(n).String(), "nud", "permanent").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("ip neigh: %w: %s", err, out)
+	}
+	if n%10 == 0 {
+		return l.BumpNextHops()
+	}
+	return l.BumpNeighbours()
+}
+
+// sendUntil sends packets of some connections over and over again.
+func sendUntil(l *lab.Lab, first, n int, stop <-chan struct{}) error {
+	for i := 0; ; i++ {
+		select {
+		case <-stop:
+			return nil
+		default:
+		}
+		if err := sendAndCheck(l, first+i%n, 0); err != nil {
+			return err
+		}
+	}
+}
+
+// sendAndCheck sends a packet; want is the change that its frame has to know of, 0: any.
+func sendAndCheck(l *lab.Lab, client, want int) error {
+	frame, err := wayFrame(l, client)
+	if err != nil {
+		return err
+	}
+	out, err := l.Datapath.TestRun().Run(testrun.Input{Frame: frame, Ifindex: l.Client.Index})
+	if err != nil {
+		return err
+	}
+	if out.Verdict != testrun.Redirect {
+		return fmt.Errorf("the verdict is %d", out.Verdict)
+	}
+	to, from := net.HardwareAddr(out.Frame[:6]), net.HardwareAddr(out.Frame[6:12])
+	if want == 0 && to.String() == l.Client.MAC.String() {
+		return nil // the kernel is to add the addresses, as another CPU was about to write them
+	}
+	n := int(to[1]) | int(to[2])<<8
+	first := n == 0 && to.String() == "02:00:00:00:02:10"
+	if from.String() != l.Server.MAC.String() || !first && to.String() != manyMAC(n).String() || want != 0 && n != want {
+		return fmt.Errorf("a frame from %v to %v", from, to)
+	}
+	return nil
+}

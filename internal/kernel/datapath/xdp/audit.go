@@ -1,0 +1,91 @@
+package xdp
+
+import (
+	"errors"
+	"fmt"
+
+	"loxilb/internal/kernel/datapath/audit"
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/links"
+	"loxilb/internal/kernel/datapath/rows"
+	"loxilb/internal/lb"
+)
+
+// Audit compares what the XDP program knows of interfaces, and where it is attached, with what the process has written; with mend, what differs is
+// written again. Without the program there is nothing to compare.
+func (x *XDP) Audit(mend bool) []lb.Compared {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.programs == nil {
+		return nil
+	}
+	addresses, targets := map[uint32]bpf.XdpLinkAddress{}, map[uint32]bool{}
+	for index, i := range x.described {
+		addresses[uint32(index)] = bpf.XdpLinkAddress{Mac: i.MAC}
+		targets[uint32(index)] = i.Target
+	}
+	m := x.programs.Maps["xdp_addresses"]
+	sheet := audit.Sheet[uint32, bpf.XdpLinkAddress]{
+		Table: "xdp_addresses", Map: m, Want: addresses, Name: audit.Number[uint32]("interface"),
+		Each: func(f func(uint32, bpf.XdpLinkAddress)) error {
+			return rows.EachBatch(m, int(m.MaxEntries()), func(ids []uint32, list []bpf.XdpLinkAddress) {
+				for i, id := range ids {
+					f(id, list[i])
+				}
+			})
+		},
+		Others: func(_ uint32, a bpf.XdpLinkAddress) bool { return a == bpf.XdpLinkAddress{} },
+		Put:    func(index uint32, a bpf.XdpLinkAddress) error { return m.Put(index, a) },
+	}
+	return []lb.Compared{sheet.Check(mend), x.auditTargets(targets, mend), x.auditLinks(mend)}
+}
+
+// auditTargets looks which interfaces the program redirects to: a map of devices tells no more than that.
+func (x *XDP) auditTargets(want map[uint32]bool, mend bool) lb.Compared {
+	out := lb.Compared{Table: "xdp_targets", Rows: len(want)}
+	m := x.programs.Maps["xdp_targets"]
+	for index, wanted := range want {
+		var to uint32
+		there := m.Lookup(index, &to) == nil && to == index
+		if there == wanted {
+			continue
+		}
+		what := "is missing"
+		if there {
+			what = "is there, and should not be"
+		}
+		out.Differences = append(out.Differences, lb.Difference{Table: out.Table, Row: fmt.Sprintf("interface %d", index), What: what})
+		if mend {
+			out.Err = errors.Join(out.Err, x.describe(x.described[int(index)]))
+		}
+	}
+	return out
+}
+
+func (x *XDP) auditLinks(mend bool) lb.Compared {
+	out := lb.Compared{Table: "attachments", Rows: len(x.attached)}
+	prog, err := x.program()
+	if err != nil {
+		out.Err = err
+		return out
+	}
+	for index, a := range x.attached {
+		fault := x.folder(x.mode).Check(index, a.Place, prog)
+		if fault == nil {
+			continue
+		}
+		out.Differences = append(out.Differences, lb.Difference{Table: out.Table, Row: "the XDP program at " + a.name, What: fault.Error()})
+		if !mend {
+			continue
+		}
+		if !errors.Is(fault, links.ErrDetached) {
+			out.Err = errors.Join(out.Err, x.folder(x.mode).Mend(index, a.Place, prog))
+			continue
+		}
+		i := x.described[index]
+		err := x.folder(x.mode).Forget(index, a.Place)
+		delete(x.attached, index)
+		out.Err = errors.Join(out.Err, err, x.attach(i))
+	}
+	return out
+}

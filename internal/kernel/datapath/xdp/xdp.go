@@ -1,0 +1,326 @@
+// Package xdp attaches the XDP program: it stands in front of the one at the tc hook, forwards packets of established
+// connections by itself, and challenges or drops the SYNs of a flood. What it does not take, or where it is not attached, goes the
+// way through tc: that it is missing loses no packet.
+package xdp
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/links"
+	"loxilb/internal/kernel/datapath/loader"
+	"loxilb/internal/kernel/datapath/pins"
+	"loxilb/internal/kernel/datapath/routing"
+)
+
+// Mode is how the XDP program is attached to interfaces: one for all.
+type Mode string
+
+// The modes.
+const (
+	Native  Mode = "native"  // the driver runs it, before there is an sk_buff
+	Generic Mode = "generic" // the kernel runs it, on sk_buffs: for drivers that cannot
+)
+
+func (m Mode) other() Mode {
+	if m == Generic {
+		return Native
+	}
+	return Generic
+}
+
+// pins is the folder of the pinned links, below the data path's. A link does not tell its mode.
+func (m Mode) pins() string {
+	if m == Generic {
+		return pins.XDPGeneric
+	}
+	return pins.XDPNative
+}
+
+// multiBuffer: drivers refuse a large MTU to a program that does not take frames of several buffers. For one that does,
+// generic mode has Linux copy an sk_buff without the length of its MAC header, and tc, to which it is passed, looks for the IP
+// header in the wrong place (seen on 6.18).
+func (m Mode) multiBuffer() bool { return m == Native }
+
+func (m Mode) flags() link.XDPAttachFlags {
+	if m == Generic {
+		return link.XDPGenericMode
+	}
+	return link.XDPDriverMode
+}
+
+// Interface is what the XDP program must know of an interface.
+type Interface struct {
+	Index  int
+	Name   string
+	MAC    [6]byte // frames to it are for this machine
+	Attach bool    // the program to it
+	Target bool    // it sends the frames that the program redirects to it
+}
+
+const programName = "loxilb_xdp"
+
+// maxIndex is the highest index of an interface in the program's arrays.
+const maxIndex = 16383
+
+// XDP is the XDP program, loaded when it is first wanted. Its own maps are not pinned: those that a link's program uses
+// stay with it. Methods are safe for concurrent use.
+type XDP struct {
+	shared   *loader.Collection
+	routing  *routing.Routing
+	counts   Counts
+	mode     Mode
+	exchange *links.Exchange
+
+	mu       sync.RWMutex
+	programs *ebpf.Collection // nil: not in use
+	refused  error            // why it could not be loaded
+	attached map[int]attached // by interface index
+	tracing  bool             // somebody traces
+	traced   *ebpf.Program    // that shows packets; nil: not loaded
+
+	described map[int]Interface // as the program knows them
+}
+
+type attached struct {
+	links.Place
+	name string
+}
+
+// Counts has an object's variables follow how many services there are of rare kinds (tables.AddCounts).
+type Counts func(variables map[string]*ebpf.Variable) error
+
+// New loads nothing yet. The program is attached in one mode, everywhere; empty: Native.
+func New(c *loader.Collection, r *routing.Routing, counts Counts, mode Mode, e *links.Exchange) *XDP {
+	if mode == "" {
+		mode = Native
+	}
+	return &XDP{shared: c, routing: r, counts: counts, mode: mode, exchange: e, attached: map[int]attached{}, described: map[int]Interface{}}
+}
+
+// SetXDP has the XDP program know an interface, and attaches or detaches it there. An error to attach leaves the rest done.
+func (x *XDP) SetXDP(i Interface) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if err := x.load(); err != nil {
+		return err
+	}
+	if i.Index > maxIndex {
+		if !i.Attach {
+			return nil
+		}
+		return fmt.Errorf("attach XDP to %s: its index %d is above %d, the highest that the program looks up", i.Name, i.Index, maxIndex)
+	}
+	if err := x.describe(i); err != nil {
+		return fmt.Errorf("describe interface %s to XDP: %w", i.Name, err)
+	}
+	return x.attach(i)
+}
+
+// ForgetXDP takes SetXDP back. An interface that is gone, or was never described, is no error.
+func (x *XDP) ForgetXDP(index int) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.programs == nil || index > maxIndex {
+		return nil
+	}
+	err := errors.Join(x.describe(Interface{Index: index}), x.detach(index))
+	if err != nil {
+		return fmt.Errorf("take XDP from interface %d: %w", index, err)
+	}
+	return nil
+}
+
+// DetachXDPOrphans detaches the XDP program where this process has not attached it: what an earlier one left.
+func (x *XDP) DetachXDPOrphans() error {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	var errs []error
+	for _, mode := range []Mode{Native, Generic} {
+		errs = append(errs, x.folder(mode).DropOthers(func(index int) bool {
+			return mode == x.mode && x.attached[index].Place != nil
+		}))
+	}
+	return errors.Join(errs...)
+}
+
+// XDPInterfaces are the names of the interfaces that the XDP program is attached to.
+func (x *XDP) XDPInterfaces() (names []string, mode Mode) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for _, a := range x.attached {
+		names = append(names, a.name)
+	}
+	return names, x.mode
+}
+
+// XDPForwarded counts the packets that the XDP program has forwarded since this process loaded it.
+func (x *XDP) XDPForwarded() (sum uint64, err error) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if x.programs == nil {
+		return 0, nil
+	}
+	var each []uint64
+	if err := x.programs.Maps["xdp_forwarded"].Lookup(uint32(0), &each); err != nil {
+		return 0, fmt.Errorf("read what XDP has forwarded: %w", err)
+	}
+	for _, n := range each {
+		sum += n
+	}
+	return sum, nil
+}
+
+// Program is the loaded program, for tests that run it on a packet.
+func (x *XDP) Program() (*ebpf.Program, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if err := x.load(); err != nil {
+		return nil, err
+	}
+	return x.programs.Programs[programName], nil
+}
+
+func (x *XDP) folder(m Mode) links.Folder {
+	return links.Folder{Path: x.shared.PinFolder(m.pins()), Log: x.shared.Log, Exchange: x.exchange}
+}
+
+// load loads the program when it is first wanted, or says again why the kernel refused it.
+func (x *XDP) load() error {
+	if x.programs == nil && x.refused == nil {
+		x.programs, x.refused = x.loadNow()
+	}
+	return x.refused
+}
+
+// loadNow shares the maps of the program at the tc hook.
+func (x *XDP) loadNow() (*ebpf.Collection, error) {
+	spec, err := bpf.LoadXdp()
+	if err != nil {
+		return nil, fmt.Errorf("read XDP object: %w", err)
+	}
+	if err := x.shared.Configure(spec); err != nil {
+		return nil, err
+	}
+	maps := x.shared.Maps
+	shared := map[string]*ebpf.Map{
+		"connections": maps.Connections, "table_states": maps.TableStates, "ways": maps.Ways, "endpoint_traffics": maps.EndpointTraffics,
+		"services": maps.Services, "vips": maps.Vips, "service_ranges": maps.ServiceRanges, "local_addresses": maps.LocalAddresses,
+		"allowed_sources": maps.AllowedSources, "service_states": maps.ServiceStates, "half_opens": maps.HalfOpens, "secrets": maps.Secrets,
+		"known_clients": maps.KnownClients, "challenges": maps.Challenges, "drops": maps.Drops, "drop_bytes": maps.DropBytes,
+		"limits_by_service": maps.LimitsByService, "limited_clients": maps.LimitedClients, "attached_ports": maps.AttachedPorts,
+		"packet_scratches": maps.PacketScratches, "watchers": maps.Watchers, "untold_counts": maps.UntoldCounts,
+		loader.SharedSection: x.shared.Section(loader.SharedSection),
+	}
+	loader.ShareMaps(spec, shared, "xdp_addresses", "xdp_targets", "xdp_forwarded")
+	if x.mode.multiBuffer() {
+		spec.Programs[programName].Flags |= unix.BPF_F_XDP_HAS_FRAGS
+	}
+	if err := x.folder(x.mode).Make(); err != nil {
+		return nil, err
+	}
+	programs, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: shared})
+	if err != nil {
+		return nil, fmt.Errorf("load XDP: %w", err)
+	}
+	if err := x.routing.Follow(programs.Variables["hop_generation"], programs.Variables["neighbour_generation"]); err != nil {
+		programs.Close()
+		return nil, err
+	}
+	if err := x.counts(programs.Variables); err != nil {
+		programs.Close()
+		return nil, err
+	}
+	return programs, nil
+}
+
+func (x *XDP) describe(i Interface) error {
+	index := uint32(i.Index)
+	if x.described[i.Index] = i; i == (Interface{Index: i.Index}) {
+		delete(x.described, i.Index)
+	}
+	err := x.programs.Maps["xdp_addresses"].Put(index, bpf.XdpLinkAddress{Mac: i.MAC})
+	targets := x.programs.Maps["xdp_targets"]
+	if i.Target {
+		return errors.Join(err, targets.Put(index, index))
+	}
+	if gone := targets.Delete(index); gone != nil && !errors.Is(gone, ebpf.ErrKeyNotExist) {
+		err = errors.Join(err, gone)
+	}
+	return err
+}
+
+func (x *XDP) attach(i Interface) error {
+	if !i.Attach {
+		if err := x.detach(i.Index); err != nil {
+			return fmt.Errorf("detach XDP from %s: %w", i.Name, err)
+		}
+		return nil
+	}
+	if a, ok := x.attached[i.Index]; ok {
+		x.attached[i.Index] = attached{a.Place, i.Name}
+		return nil
+	}
+	if err := x.folder(x.mode.other()).Drop(i.Index); err != nil {
+		return err
+	}
+	prog, err := x.program()
+	if err != nil {
+		return err
+	}
+	a, err := x.folder(x.mode).Attach(i.Index, prog, func(prog *ebpf.Program) (link.Link, error) {
+		return link.AttachXDP(link.XDPOptions{Interface: i.Index, Program: prog, Flags: x.mode.flags()})
+	})
+	if err != nil {
+		return fmt.Errorf("attach XDP to %s (%s): %w", i.Name, x.mode, explain(err))
+	}
+	x.attached[i.Index] = attached{a, i.Name}
+	return nil
+}
+
+// explain says what the kernel's answer means and what helps.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
+		return fmt.Errorf("another XDP program is there and is left alone: %w", err)
+	case errors.Is(err, unix.EOPNOTSUPP):
+		return fmt.Errorf("its driver has no XDP, generic works with any: %w", err)
+	}
+	return err
+}
+
+func (x *XDP) detach(index int) error {
+	a, ok := x.attached[index]
+	if !ok {
+		return nil
+	}
+	if err := links.Remove(a); err != nil {
+		return err
+	}
+	delete(x.attached, index)
+	return nil
+}
+
+// Close leaves the program attached where it is pinned.
+func (x *XDP) Close() error {
+	if x == nil || x.programs == nil {
+		return nil
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var errs []error
+	for _, a := range x.attached {
+		errs = append(errs, links.Release(a, x.shared.Pinned()))
+	}
+	if x.traced != nil {
+		errs = append(errs, x.traced.Close())
+	}
+	x.programs.Close()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,25 @@
+package dropreason_test
+
+import (
+	"testing"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/dropreason"
+)
+
+// Every reason that the data path knows says what it means, and what to do about it.
+func TestEveryReasonHasARemedy(t *testing.T) {
+	t.Parallel()
+	all := dropreason.All()
+	if n := len(all); n != int(bpf.TcDropReasonDROP_REASONS)-1 {
+		t.Errorf("%d reasons of %d", n, bpf.TcDropReasonDROP_REASONS-1)
+	}
+	for _, r := range all {
+		if found, known := dropreason.Of(r.Name); !known || found != r || r.Meaning == "" || r.Cause == "" || r.Remedy == "" {
+			t.Errorf("%+v, found as %+v", r, found)
+		}
+	}
+	if r, known := dropreason.Of("no-such"); known || r.Name != "no-such" {
+		t.Errorf("a reason that is not known: %+v", r)
+	}
+}

@@ -1,0 +1,151 @@
+package netdev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"loxilb/internal/event"
+	"loxilb/test/netnstest"
+	"loxilb/test/netnstest/labtest"
+)
+
+const patience = 20 * time.Second
+
+// recorder keeps what Run publishes, as a listener sees it.
+type recorder struct {
+	hub    *event.Hub
+	events *event.Subscription
+	mu     sync.Mutex
+	names  map[string]bool // of the links that there are
+	links  int
+	all    []event.Body
+	// of events of routes: how many messages they stand for, and how many said that default routes are others
+	messages, defaults int
+}
+
+func newRecorder() *recorder {
+	hub := event.NewHub()
+	return &recorder{hub: hub, events: hub.Subscribe(), names: map[string]bool{}}
+}
+
+// read takes what was published since.
+func (r *recorder) read() {
+	for {
+		e, _, ok := r.events.Poll()
+		if !ok {
+			return
+		}
+		r.all = append(r.all, e.Body)
+		switch b := e.Body.(type) {
+		case event.Link:
+			r.links++
+			r.names[b.Name] = b.Action != event.Removed
+		case event.Routes:
+			r.messages += b.Count
+			if b.Defaults {
+				r.defaults++
+			}
+		}
+	}
+}
+
+// shown says whether the last event about a link showed it there.
+func (r *recorder) shown(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.read()
+	return r.names[name]
+}
+
+// linkEvents counts the events of links.
+func (r *recorder) linkEvents() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.read()
+	return r.links
+}
+
+func (r *recorder) routeEvents() (messages, defaults int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.read()
+	return r.messages, r.defaults
+}
+
+// isNews says whether something is news for those who know next hops. It then adds a default route, which always is: what
+// comes before that is known by then, and nothing has to be waited for. metric is another one each time.
+func (r *recorder) isNews(t *testing.T, h *netnstest.Host, metric int, something func()) bool {
+	t.Helper()
+	messages, defaults := r.routeEvents()
+	something()
+	run(t, h, "ip", "route", "add", "default", "via", fmt.Sprintf("10.1.0.%d", 100+metric), "metric", fmt.Sprint(metric))
+	after := 0
+	eventually(t, func() error {
+		n, marked := r.routeEvents()
+		if marked == defaults {
+			return errors.New("default route is not seen")
+		}
+		after = n
+		return nil
+	})
+	return after > messages+1
+}
+
+func openHost(t *testing.T, h *netnstest.Host) *Net {
+	t.Helper()
+	n, err := OpenAt(h.Path(), slog.New(slog.NewTextHandler(t.Output(), nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return n
+}
+
+// runHost opens the host's network and follows it until the test ends.
+func runHost(t *testing.T, h *netnstest.Host) (*Net, *recorder) {
+	t.Helper()
+	n := openHost(t, h)
+	r := newRecorder()
+	startRun(t, n, r)
+	return n, r
+}
+
+func startRun(t *testing.T, n *Net, r *recorder) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		n.Run(ctx, r.hub)
+	}()
+	stop = func() {
+		cancel()
+		<-done
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+func eventually(t *testing.T, f func() error) {
+	t.Helper()
+	labtest.Eventually(t, patience, func(context.Context) error { return f() })
+}
+
+func run(t *testing.T, h *netnstest.Host, args ...string) string {
+	t.Helper()
+	return labtest.Run(t, h, args...)
+}
+
+func pair(t *testing.T) (a, b *netnstest.Host) {
+	t.Helper()
+	return labtest.Pair(t)
+}

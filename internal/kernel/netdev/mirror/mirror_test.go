@@ -1,0 +1,474 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/event"
+	"loxilb/internal/kernel/netdev/netlink"
+	"loxilb/test/netnstest"
+	"loxilb/test/netnstest/labtest"
+)
+
+const patience = 20 * time.Second
+
+// TestSubscriptionDies: when the kernel no longer tells of changes, or the socket is none any more, that is noticed within seconds, everything is read
+// again, and what changes from then on is heard.
+func TestSubscriptionDies(t *testing.T) {
+	t.Parallel()
+	for what, kill := range map[string]func(fd int) error{
+		"deaf": func(fd int) error {
+			return unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_DROP_MEMBERSHIP, unix.RTNLGRP_LINK)
+		},
+		"another file": func(fd int) error {
+			null, err := os.Open(os.DevNull)
+			if err != nil {
+				return err
+			}
+			defer null.Close()
+			return unix.Dup3(int(null.Fd()), fd, unix.O_CLOEXEC)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			a, _ := labtest.Pair(t)
+			m := openHost(t, a, subscriptionBytes)
+			var failed error
+			if err := m.subscription.Socket().Control(func(fd uintptr) { failed = kill(int(fd)) }); err != nil || failed != nil {
+				t.Fatal(err, failed)
+			}
+			g := follow(t, m)
+			for _, name := range []string{"while0", "after0"} {
+				labtest.Run(t, a, "ip", "link", "add", name, "type", "bridge")
+				labtest.Eventually(t, patience, func(context.Context) error {
+					g.mu.Lock()
+					defer g.mu.Unlock()
+					for _, e := range g.Events {
+						if strings.Contains(fmt.Sprint(e), name) {
+							return nil
+						}
+					}
+					return fmt.Errorf("nobody was told of %s", name)
+				})
+			}
+		})
+	}
+}
+
+func openHost(t *testing.T, h *netnstest.Host, bufferBytes int) *Mirror {
+	t.Helper()
+	ns, err := netlink.OpenNamespace(h.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := open(ns, slog.New(slog.NewTextHandler(t.Output(), nil)), bufferBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+		if err := ns.Close(); err != nil {
+			t.Errorf("close namespace: %v", err)
+		}
+	})
+	return m
+}
+
+// follow runs the mirror until the test ends, and returns what gathers the changes.
+func follow(t *testing.T, m *Mirror) *gathered {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	g := &gathered{}
+	running.Go(func() { m.Run(ctx, g.add) })
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	return g
+}
+
+type gathered struct {
+	mu sync.Mutex
+	Change
+}
+
+func (g *gathered) add(c Change) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.Merge(c)
+}
+
+func (g *gathered) events() []event.Body {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.Events)
+}
+
+// batch runs lines of `ip` in one process, and goes on after those that the kernel refuses.
+func batch(t *testing.T, h *netnstest.Host, lines ...string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "batch")
+	if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = h.Run("ip", "-force", "-batch", file)
+}
+
+// commands runs lines of `ip`, of which none may fail.
+func commands(t *testing.T, h *netnstest.Host, lines ...string) {
+	t.Helper()
+	labtest.Run(t, h, "sh", "-ec", "ip "+strings.Join(lines, "\nip "))
+}
+
+// content is what a mirror has, without what the kernel does not tell.
+func (m *Mirror) content() string {
+	t := m.tables
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	var out []string
+	for _, l := range t.links {
+		out = append(out, fmt.Sprintf("link %d %s %s up=%v mtu=%d master=%d", l.Index, l.Name, l.MAC, l.Up, l.MTU, l.Master))
+	}
+	for a, places := range t.addresses {
+		for _, p := range places {
+			out = append(out, fmt.Sprintf("address %s on %d %s", a, p.link, p.prefix))
+		}
+	}
+	for n := range t.networks {
+		out = append(out, fmt.Sprintf("network %s on %d table %d", n.prefix, n.link, n.table))
+	}
+	for h, n := range t.neighbours {
+		if n.state != 0 {
+			out = append(out, fmt.Sprintf("neighbour %s on %d %x", h.Via, h.Link, n.mac))
+		}
+	}
+	slices.Sort(out)
+	return strings.Join(out, "\n")
+}
+
+// TestSurveyedAgain: what a subscription has missed may make routes depend on more than the destination.
+func TestSurveyedAgain(t *testing.T) {
+	t.Parallel()
+	a, _ := labtest.Pair(t)
+	m := openHost(t, a, subscriptionBytes)
+	if _, err := m.surveyOnce(); err != nil {
+		t.Fatal(err)
+	}
+	if !m.ByDestination() {
+		t.Fatal("not by destination before anything happened")
+	}
+	labtest.Run(t, a, "ip", "rule", "add", "from", "10.9.0.0/16", "table", "100")
+	if _, err := m.resync(); err != nil {
+		t.Fatal(err)
+	}
+	if m.Surveyed() || m.ByDestination() {
+		t.Errorf("after everything was read again: surveyed %v, by destination %v", m.Surveyed(), m.ByDestination())
+	}
+	if _, err := m.surveyOnce(); err != nil {
+		t.Fatal(err)
+	}
+	if m.ByDestination() || !m.Surveyed() {
+		t.Error("the survey missed a rule")
+	}
+}
+
+// TestOverrun: a subscription that loses messages all the time ends with what the kernel has, whatever came between. Links
+// and addresses come and go under the same names, so that an old message applied late would show.
+func TestOverrun(t *testing.T) {
+	t.Parallel()
+	a, _ := labtest.Pair(t)
+	m := openHost(t, a, 0) // the smallest buffer that there is: two or three messages
+	g := follow(t, m)
+	for round := range 5 {
+		var lines []string
+		for i := range 60 {
+			lines = append(lines,
+				fmt.Sprintf("link add d%d type bridge", i%20), fmt.Sprintf("link set d%d up mtu %d", i%20, 1000+i),
+				fmt.Sprintf("addr add 10.%d.%d.1/24 dev d%d", 10+round, i, i%20),
+				fmt.Sprintf("neigh replace 10.1.0.%d lladdr 02:00:00:00:%02x:%02x dev eth0", 100+i%20, round, i),
+				fmt.Sprintf("addr del 10.%d.%d.1/24 dev d%d", 10+round, i/2, i/2%20))
+			if i%7 == 0 {
+				lines = append(lines, fmt.Sprintf("link del d%d", i%20))
+			}
+		}
+		batch(t, a, lines...)
+		fresh := openHost(t, a, subscriptionBytes)
+		labtest.Eventually(t, patience, func(context.Context) error {
+			if diff := cmp.Diff(strings.Split(fresh.content(), "\n"), strings.Split(m.content(), "\n")); diff != "" {
+				return fmt.Errorf("-kernel +mirror\n%s", diff)
+			}
+			return nil
+		})
+	}
+	shown := map[string]bool{}
+	for _, e := range g.events() {
+		if l, ok := e.(event.Link); ok {
+			shown[l.Name] = l.Action != event.Removed
+		}
+	}
+	for _, l := range m.Links() {
+		if strings.HasPrefix(l.Name, "d") && !shown[l.Name] {
+			t.Errorf("%s is there, and no event said so", l.Name)
+		}
+	}
+}
+
+// TestReopens: a subscription that dies is opened again, and what came meanwhile is known.
+func TestReopens(t *testing.T) {
+	t.Parallel()
+	a, _ := labtest.Pair(t)
+	m := openHost(t, a, subscriptionBytes)
+	dead := m.subscription
+	follow(t, m)
+	labtest.Run(t, a, "ip", "link", "add", "before", "type", "bridge")
+	has := func(name string) {
+		t.Helper()
+		labtest.Eventually(t, patience, func(context.Context) error {
+			if !slices.ContainsFunc(m.Links(), func(l Link) bool { return l.Name == name }) {
+				return fmt.Errorf("no link %s", name)
+			}
+			return nil
+		})
+	}
+	has("before")
+	if err := dead.Close(); err != nil {
+		t.Fatal(err)
+	}
+	labtest.Run(t, a, "ip", "link", "add", "meanwhile", "type", "bridge")
+	has("meanwhile")
+	labtest.Run(t, a, "ip", "link", "add", "after", "type", "bridge")
+	has("after")
+	labtest.Eventually(t, patience, func(context.Context) error {
+		_, err := m.LastError()
+		return err
+	})
+}
+
+// TestGeneration: a link that was deleted and made again with its index between two looks is another one; one that only
+// changed is not.
+func TestGeneration(t *testing.T) {
+	t.Parallel()
+	a, _ := labtest.Pair(t)
+	m := openHost(t, a, subscriptionBytes)
+	follow(t, m)
+	link := func(mtu int) (out Link) {
+		t.Helper()
+		labtest.Eventually(t, patience, func(context.Context) error {
+			if out = m.Link(77); out.MTU != mtu {
+				return fmt.Errorf("link 77 is %+v", out)
+			}
+			return nil
+		})
+		return out
+	}
+	commands(t, a, "link add index 77 name x mtu 1401 address 02:00:00:00:00:77 type bridge")
+	first := link(1401)
+	commands(t, a, "link set x mtu 1402 up")
+	if l := link(1402); l.Generation != first.Generation || first.Generation == 0 {
+		t.Errorf("a link that changed is of generation %d, was %d", l.Generation, first.Generation)
+	}
+	commands(t, a, "link del x", "link add index 77 name x mtu 1403 address 02:00:00:00:00:77 type bridge")
+	second := link(1403)
+	if second.Generation == first.Generation {
+		t.Error("a link made again looks like the one before")
+	}
+
+	// Messages are lost: what cannot be the same link is another one, what can be is not.
+	if _, err := m.resync(); err != nil {
+		t.Fatal(err)
+	}
+	if l := m.Link(77); l.Generation != second.Generation {
+		t.Errorf("a link that stayed is of generation %d after a resync, was %d", l.Generation, second.Generation)
+	}
+	quiet := openHost(t, a, subscriptionBytes) // nobody follows it
+	before := quiet.Link(77)
+	commands(t, a, "link del x", "link add index 77 name x mtu 1403 type veth peer name y")
+	if _, err := quiet.resync(); err != nil {
+		t.Fatal(err)
+	}
+	if l := quiet.Link(77); l.Generation == before.Generation || l.Kind != "veth" {
+		t.Errorf("after lost messages: %+v, before %+v", l, before)
+	}
+}
+
+// kernelDefaults asks the kernel for what DefaultRoutes says.
+func kernelDefaults(t *testing.T, h *netnstest.Host) []Hop {
+	t.Helper()
+	fresh := openHost(t, h, subscriptionBytes)
+	if _, err := fresh.surveyOnce(); err != nil {
+		t.Fatal(err)
+	}
+	list, known := fresh.DefaultRoutes()
+	if !known {
+		t.Fatal("not known after a survey")
+	}
+	return list
+}
+
+// TestDefaultRoutes: each way in which default routes come and go is followed, also those of which the kernel says nothing.
+func TestDefaultRoutes(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		before []string
+		change []string
+		want   string // by the names of links
+	}{
+		"added":               {nil, []string{"route add default via 10.1.0.2"}, "eth0 10.1.0.2"},
+		"there before":        {[]string{"route add default via 10.1.0.2"}, nil, "eth0 10.1.0.2"},
+		"without a gateway":   {nil, []string{"route add default dev x"}, "x"},
+		"by another family":   {nil, []string{"route add default via inet6 2001:db8:1::2 dev eth0"}, "eth0 2001:db8:1::2"},
+		"IPv6":                {nil, []string{"-6 route add default via 2001:db8:1::2"}, "eth0 2001:db8:1::2"},
+		"another table":       {nil, []string{"route add default via 10.1.0.2 table 100"}, ""},
+		"not quite default":   {nil, []string{"route add 0.0.0.0/1 via 10.1.0.2", "-6 route add ::/1 via 2001:db8:1::2"}, ""},
+		"refusing":            {nil, []string{"route add unreachable default", "-6 route add blackhole default"}, ""},
+		"deleted":             {[]string{"route add default via 10.1.0.2"}, []string{"route del default"}, ""},
+		"replaced":            {[]string{"route add default via 10.1.0.2"}, []string{"route replace default via 10.1.0.3"}, "eth0 10.1.0.3"},
+		"replaced by none":    {[]string{"route add default via 10.1.0.2"}, []string{"route replace blackhole default"}, ""},
+		"IPv6 replaced":       {[]string{"-6 route add default via 2001:db8:1::2"}, []string{"-6 route replace default via 2001:db8:1::3"}, "eth0 2001:db8:1::3"},
+		"appended":            {[]string{"route add default via 10.1.0.2"}, []string{"route append default via 10.1.0.3"}, "eth0 10.1.0.2, eth0 10.1.0.3"},
+		"appended, replaced":  {[]string{"route add default via 10.1.0.2", "route append default via 10.1.0.3"}, []string{"route replace default via 10.1.0.4"}, "eth0 10.1.0.3, eth0 10.1.0.4"},
+		"IPv6 appended":       {[]string{"-6 route add default via 2001:db8:1::2"}, []string{"-6 route append default via 2001:db8:1::3"}, "eth0 2001:db8:1::2, eth0 2001:db8:1::3"},
+		"IPv6 one of several": {[]string{"-6 route add default via 2001:db8:1::2", "-6 route append default via 2001:db8:1::3"}, []string{"-6 route del default via 2001:db8:1::2"}, "eth0 2001:db8:1::3"},
+		"metrics":             {[]string{"route add default via 10.1.0.2 metric 5"}, []string{"route add default via 10.1.0.3 metric 6", "route del default metric 5"}, "eth0 10.1.0.3"},
+		"several next hops":   {nil, []string{"route add default nexthop via 10.1.0.2 nexthop dev x"}, "x, eth0 10.1.0.2"},
+		"IPv6 several":        {nil, []string{"-6 route add default nexthop via 2001:db8:1::2 nexthop via 2001:db8:1::3"}, "eth0 2001:db8:1::2, eth0 2001:db8:1::3"},
+		"link down":           {[]string{"route add default dev x"}, []string{"link set x down"}, ""},
+		"IPv6 link down":      {[]string{"-6 route add default dev x"}, []string{"link set x down"}, ""},
+		"carrier lost":        {[]string{"nexthop add id 1 dev x", "route add default nhid 1"}, []string{"link set x2 down"}, ""},
+		"link deleted":        {[]string{"route add default dev x", "route add default via 10.1.0.2 metric 9"}, []string{"link del x"}, "eth0 10.1.0.2"},
+		"one of several down": {[]string{"route add default nexthop via 10.1.0.2 nexthop dev x"}, []string{"link set x down"}, "x, eth0 10.1.0.2"},
+		"address gone":        {[]string{"route add default via 10.7.0.2"}, []string{"addr del 10.7.0.1/24 dev x"}, ""},
+		"source gone":         {[]string{"addr add 10.8.0.1/32 dev lo", "route add default via 10.1.0.2 src 10.8.0.1"}, []string{"addr del 10.8.0.1/32 dev lo"}, ""},
+		"other address gone":  {[]string{"addr add 10.8.0.1/32 dev lo", "route add default via 10.1.0.2"}, []string{"addr del 10.8.0.1/32 dev lo"}, "eth0 10.1.0.2"},
+		"object":              {nil, []string{"nexthop add id 1 via 10.1.0.2 dev eth0", "route add default nhid 1"}, "eth0 10.1.0.2"},
+		"object changed":      {[]string{"nexthop add id 1 via 10.1.0.2 dev eth0", "route add default nhid 1"}, []string{"nexthop replace id 1 via 10.1.0.3 dev eth0"}, "eth0 10.1.0.3"},
+		"object gone":         {[]string{"nexthop add id 1 via 10.1.0.2 dev eth0", "route add default nhid 1"}, []string{"nexthop del id 1"}, ""},
+		"object's link down":  {[]string{"nexthop add id 1 dev x", "route add default nhid 1"}, []string{"link set x down"}, ""},
+		"group":               {nil, []string{"nexthop add id 1 via 10.1.0.2 dev eth0", "nexthop add id 2 dev x", "nexthop add id 3 group 1/2", "route add default nhid 3"}, "x, eth0 10.1.0.2"},
+		"group's member gone": {[]string{"nexthop add id 1 via 10.1.0.2 dev eth0", "nexthop add id 2 dev x", "nexthop add id 3 group 1/2", "route add default nhid 3"}, []string{"nexthop del id 2"}, "eth0 10.1.0.2"},
+		"member's link down":  {[]string{"nexthop add id 1 via 10.1.0.2 dev eth0", "nexthop add id 2 dev x", "nexthop add id 3 group 1/2", "route add default nhid 3"}, []string{"link set x down"}, "eth0 10.1.0.2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, _ := labtest.Pair(t)
+			commands(t, a, "link add x type veth peer name x2")
+			if !strings.Contains(strings.Join(append(c.before, c.change...), " "), "-6") {
+				// The kernel tells that IPv6 addresses go with their link, which would hide that it does not tell of routes.
+				labtest.Run(t, a, "sysctl", "-w", "net.ipv6.conf.x.disable_ipv6=1")
+			}
+			commands(t, a, append([]string{"link set x2 up", "link set x up", "addr add 10.7.0.1/24 dev x"}, c.before...)...)
+			m := openHost(t, a, subscriptionBytes)
+			follow(t, m)
+			is := func(want string) {
+				t.Helper()
+				labtest.Eventually(t, patience, func(context.Context) error {
+					list, known := m.DefaultRoutes()
+					var got []string
+					for _, h := range list {
+						word := m.Link(h.Link).Name
+						if h.Via.IsValid() {
+							word += " " + h.Via.String()
+						}
+						got = append(got, word)
+					}
+					words := strings.Split(want, ", ")
+					if want == "" {
+						words = nil
+					}
+					slices.Sort(got)
+					slices.Sort(words)
+					if !known || !slices.Equal(got, words) {
+						return fmt.Errorf("%v, known %v; want %v", got, known, words)
+					}
+					return nil
+				})
+			}
+			labtest.Eventually(t, patience, func(context.Context) error {
+				if !m.Surveyed() {
+					return errors.New("not surveyed")
+				}
+				return nil
+			})
+			if c.change == nil {
+				is(c.want)
+				return
+			}
+			commands(t, a, c.change...)
+			is(c.want)
+		})
+	}
+}
+
+// TestDefaultRoutesAtRandom: after any changes, what the mirror knows is what the kernel has. Surveys are few, and most
+// changes are followed without.
+func TestDefaultRoutesAtRandom(t *testing.T) {
+	t.Parallel()
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 1))
+	a, _ := labtest.Pair(t)
+	setup := []string{"link add x type veth peer name x2", "link add y type veth peer name y2", "link set x2 up", "link set y2 up"}
+	restore := []string{
+		"link set x up", "link set y up", "addr replace 10.7.0.1/24 dev x", "addr replace 10.8.0.1/24 dev y",
+		"-6 addr replace 2001:db8:7::1/64 dev x nodad", "-6 addr replace 2001:db8:8::1/64 dev y nodad",
+	}
+	commands(t, a, append(setup, restore...)...)
+	m := openHost(t, a, subscriptionBytes)
+	follow(t, m)
+	pick := func(words ...string) string { return words[rng.IntN(len(words))] }
+	hop4 := func() string {
+		return pick("via 10.1.0.2", "via 10.1.0.3", "via 10.7.0.2", "via 10.8.0.2", "dev x", "dev y")
+	}
+	hop6 := func() string {
+		return pick("via 2001:db8:1::2", "via 2001:db8:1::3", "via 2001:db8:7::2", "via 2001:db8:8::2")
+	}
+	step := func() string {
+		verb := pick("add", "replace", "append", "del", "del")
+		metric := pick("", "", " metric 7")
+		switch rng.IntN(8) {
+		case 0, 1, 2:
+			return "route " + verb + " default " + hop4() + metric
+		case 3:
+			return "-6 route " + verb + " default " + hop6() + metric
+		case 4:
+			return "route replace default nexthop " + hop4() + " nexthop " + hop4() + metric
+		case 5:
+			return "-6 route replace default nexthop " + hop6() + " nexthop " + hop6() + metric
+		case 6:
+			return "link set " + pick("x", "y") + " " + pick("down", "up", "up")
+		}
+		return "addr " + pick("del", "replace") + " " + pick("10.7.0.1/24 dev x", "10.8.0.1/24 dev y")
+	}
+	for range 12 {
+		lines := slices.Clone(restore)
+		for range 12 {
+			lines = append(lines, step())
+		}
+		labtest.Run(t, a, "sh", "-c", "(ip "+strings.Join(lines, "; ip ")+") >/dev/null 2>&1; true")
+		want := kernelDefaults(t, a)
+		labtest.Eventually(t, patience, func(context.Context) error {
+			list, known := m.DefaultRoutes()
+			if diff := cmp.Diff(want, list, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" || !known {
+				return fmt.Errorf("known %v, -kernel +mirror\n%s\nafter\n%s", known, diff, strings.Join(lines, "\n"))
+			}
+			return nil
+		})
+	}
+}

@@ -1,0 +1,226 @@
+package mirror
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/kernel/netdev/netlink"
+	"loxilb/internal/kernel/netdev/retry"
+)
+
+// Numbers of the kernel's uapi that x/sys/unix does not have.
+const (
+	fraIPProto     = 22 // FRA_IP_PROTO
+	fraSourcePorts = 23 // FRA_SPORT_RANGE
+	fraDestPorts   = 24 // FRA_DPORT_RANGE
+	fibRuleHeader  = 12 // struct fib_rule_hdr
+)
+
+const (
+	// surveyShare bounds the part of the time that surveys take: one of two seconds, of a full Internet table, is followed
+	// by 40 seconds without.
+	surveyShare = 20
+	// maxReplay bounds the changes that are kept while a survey runs.
+	maxReplay = 1 << 14
+)
+
+// routing knows whether the route of a packet depends on more than its destination, and which routes are the default ones.
+// No other route is kept: a full Internet table would be a million of them.
+type routing struct {
+	surveyed bool // all routes and rules were read since the last loss
+	losses   int  // how often messages were lost
+	// sourceDependent is true once a rule was seen that asks for source, protocol or ports, or a route that has a source or
+	// several next hops. It stays true: taking it back would need all routes in memory, and a wrong answer would send packets
+	// the wrong way.
+	sourceDependent bool
+
+	defaults defaults
+	known    bool // defaults were read once
+	dirty    bool // a default route may have gone without a message
+	gaps     int  // how often dirty was set
+
+	surveying bool
+	replay    []func(*defaults) bool // changes that came during the survey; each may be older or newer than what was read
+}
+
+func newRouting() routing { return routing{defaults: defaults{objects: map[uint32]object{}}} }
+
+// lose notes that messages were lost, so that all must be read again.
+func (r *routing) lose() {
+	r.surveyed = false
+	r.losses++
+}
+
+func (r *routing) markDirty() {
+	r.dirty = true
+	r.gaps++
+}
+
+// apply takes a message of a route, a rule or a next hop.
+func (r *routing) apply(m netlink.Message) {
+	r.look(m)
+	if !aboutDefaults(m) {
+		return
+	}
+	if r.surveying {
+		m.Body = bytes.Clone(m.Body)
+	}
+	r.change(func(d *defaults) bool { return d.apply(m) })
+}
+
+// change applies f to the default routes, and, if a survey is running, later to those that it finds. f returns true if all must
+// be read again.
+func (r *routing) change(f func(*defaults) (uncertain bool)) {
+	switch {
+	case !r.surveying:
+	case len(r.replay) == maxReplay:
+		r.markDirty()
+	default:
+		r.replay = append(r.replay, f)
+	}
+	if f(&r.defaults) {
+		r.markDirty()
+	}
+}
+
+// look sees whether a message makes routes depend on the source. Rules by mark or by interface do not count: the data path
+// asks for all packets without a mark, and as from lo.
+func (r *routing) look(m netlink.Message) {
+	switch m.Type {
+	case unix.RTM_NEWROUTE:
+		r.sourceDependent = r.sourceDependent || len(m.Body) > 2 && m.Body[2] != 0 ||
+			hasAttribute(m.Body, unix.SizeofRtMsg, unix.RTA_MULTIPATH)
+	case unix.RTM_NEWRULE:
+		r.sourceDependent = r.sourceDependent || len(m.Body) > 2 && m.Body[2] != 0 ||
+			hasAttribute(m.Body, fibRuleHeader, fraIPProto, fraSourcePorts, fraDestPorts)
+	case unix.RTM_NEWNEXTHOP:
+		r.sourceDependent = r.sourceDependent || hasAttribute(m.Body, nexthopHeader, nhaGroup)
+	}
+}
+
+func hasAttribute(body []byte, header int, types ...uint16) (found bool) {
+	netlink.Attributes(body, header, func(typ uint16, _ []byte) {
+		found = found || slices.Contains(types, typ)
+	})
+	return found
+}
+
+// ByDestination says whether all packets to an address take the same route, whoever sent them. False until that is known.
+func (m *Mirror) ByDestination() bool {
+	m.tables.mu.RLock()
+	defer m.tables.mu.RUnlock()
+	return m.tables.routing.surveyed && !m.tables.routing.sourceDependent
+}
+
+// DefaultRoutes returns the next hops of the default routes of the main table, in order. Not known: they are being read.
+func (m *Mirror) DefaultRoutes() (list []Hop, known bool) {
+	m.tables.mu.RLock()
+	defer m.tables.mu.RUnlock()
+	return m.tables.routing.defaults.list(), m.tables.routing.known
+}
+
+// Surveyed says whether all rules and routes are known.
+func (m *Mirror) Surveyed() bool {
+	m.tables.mu.RLock()
+	defer m.tables.mu.RUnlock()
+	return m.tables.routing.surveyed && !m.tables.routing.dirty
+}
+
+// survey reads all rules and routes whenever they are not all known. It has a connection and a goroutine of its own, since a
+// full Internet table takes seconds.
+func (m *Mirror) survey(ctx context.Context, on func(Change)) {
+	loop := retry.New("rules and routes are known; until then new connections ask the routing table each", m.log)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.unsurveyed:
+		}
+		if m.Surveyed() {
+			continue
+		}
+		start := time.Now()
+		c, err := m.surveyOnce()
+		rest := surveyShare * time.Since(start)
+		if err != nil {
+			rest = max(rest, loop.Failed(err))
+			m.surveySoon()
+		} else {
+			loop.Worked()
+			on(c)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(rest):
+		}
+	}
+}
+
+func (m *Mirror) surveySoon() {
+	select {
+	case m.unsurveyed <- struct{}{}:
+	default:
+	}
+}
+
+func (m *Mirror) surveyOnce() (Change, error) {
+	conn, err := m.ns.Dial()
+	if err != nil {
+		return Change{}, err
+	}
+	defer func() { _ = conn.Close() }()
+	r := &m.tables.routing
+	m.tables.mu.Lock()
+	losses, gaps := r.losses, r.gaps
+	r.surveying, r.replay = true, nil
+	m.tables.mu.Unlock()
+	found := newRouting()
+	err = found.read(conn)
+	m.tables.mu.Lock()
+	defer m.tables.mu.Unlock()
+	replay := r.replay
+	r.surveying, r.replay = false, nil
+	if err != nil {
+		return Change{}, err
+	}
+	r.dirty = r.gaps != gaps
+	for _, f := range replay {
+		if f(&found.defaults) {
+			r.markDirty()
+		}
+	}
+	before, knew := r.defaults.list(), r.known
+	r.defaults, r.known = found.defaults, true
+	r.sourceDependent = r.sourceDependent || found.sourceDependent
+	r.surveyed = r.losses == losses
+	if !r.surveyed || r.dirty {
+		m.surveySoon()
+	}
+	return Change{NextHops: true, Defaults: !knew || !slices.Equal(before, r.defaults.list())}, nil
+}
+
+// read takes all that there is.
+func (r *routing) read(c *netlink.Conn) error {
+	for _, table := range []struct {
+		what   string
+		typ    uint16
+		header []byte
+	}{
+		{"IPv4 rules", unix.RTM_GETRULE, netlink.Header(unix.AF_INET, fibRuleHeader)},
+		{"IPv6 rules", unix.RTM_GETRULE, netlink.Header(unix.AF_INET6, fibRuleHeader)},
+		{"next hops", unix.RTM_GETNEXTHOP, make([]byte, nexthopHeader)},
+		{"IPv4 routes", unix.RTM_GETROUTE, netlink.RouteHeader(unix.AF_INET, unix.RTPROT_UNSPEC)},
+		{"IPv6 routes", unix.RTM_GETROUTE, netlink.RouteHeader(unix.AF_INET6, unix.RTPROT_UNSPEC)},
+	} {
+		if err := c.Dump(table.typ, table.header, r.apply); err != nil {
+			return fmt.Errorf("list %s: %w", table.what, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,139 @@
+package neighbour
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/kernel/netdev/diagnosis"
+	"loxilb/internal/kernel/netdev/mirror"
+)
+
+// Kind is what problems of endpoints are about.
+const Kind = "endpoint"
+
+// Problems returns what keeps packets from endpoints: each next hop that does not work once, with the lowest of its endpoints.
+func (k *Keeper) Problems() []diagnosis.Problem {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var noWay lowest
+	first := map[mirror.Hop]netip.Addr{}
+	for a, p := range k.paths {
+		switch {
+		case p == nil:
+		case p.err != nil, p.local && k.mirror.OnlyOurs(a):
+			noWay.add(a)
+		case p.local:
+		default:
+			if low, ok := first[p.hop(a)]; !ok || a.Less(low) {
+				first[p.hop(a)] = a
+			}
+		}
+	}
+	var dead []diagnosis.Problem
+	for h, a := range first {
+		if p, bad := k.hopProblem(h, a); bad {
+			dead = append(dead, p)
+		}
+	}
+	without := make([]diagnosis.Problem, len(noWay.addrs))
+	for i, a := range noWay.addrs {
+		without[i] = noRoute(a, k.paths[a].err)
+	}
+	return append(diagnosis.Bounded(without, noWay.total, Kind, "endpoints without a way to them"),
+		diagnosis.Bounded(dead, len(dead), Kind, "next hops that do not work")...)
+}
+
+// RouteError is why there is no route to an endpoint, as the last lookup found: nil if there is one,
+// or if none was looked up yet. The data path drops packets to an endpoint without a route.
+func (k *Keeper) RouteError(a netip.Addr) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if p := k.paths[a]; p != nil && p.err != nil {
+		return noRoute(a, p.err)
+	}
+	return nil
+}
+
+// lowest keeps the lowest of many addresses, as many as are shown: there may be no way to any of 262,144 endpoints.
+type lowest struct {
+	addrs []netip.Addr
+	total int
+}
+
+func (l *lowest) add(a netip.Addr) {
+	l.total++
+	i, _ := slices.BinarySearchFunc(l.addrs, a, netip.Addr.Compare)
+	if i == diagnosis.Shown {
+		return
+	}
+	l.addrs = slices.Insert(l.addrs, i, a)
+	l.addrs = l.addrs[:min(len(l.addrs), diagnosis.Shown)]
+}
+
+// noRoute says why there is no way to an endpoint; err nil: it is a VIP of ours.
+func noRoute(a netip.Addr, err error) diagnosis.Problem {
+	switch {
+	case err == nil:
+		return diagnosis.Problem{
+			Kind: Kind, Key: a.String(),
+			What: fmt.Sprintf("endpoint %s is a VIP of this load balancer, and no service is there", a),
+			Hint: "create that service, or use an endpoint that is not a VIP",
+		}
+	case errors.Is(err, unix.ENETUNREACH):
+		return diagnosis.Problem{
+			Kind: Kind, Key: a.String(),
+			What: fmt.Sprintf("there is no route to endpoint %s", a),
+			Hint: fmt.Sprintf("add one (ip route add %s via GATEWAY), or set the interface up that has it", a),
+		}
+	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EACCES), errors.Is(err, unix.EINVAL):
+		return diagnosis.Problem{
+			Kind: Kind, Key: a.String(),
+			What: fmt.Sprintf("the route to endpoint %s refuses packets: it is unreachable, prohibit or blackhole", a),
+			Hint: fmt.Sprintf("replace it (see: ip route get %s)", a),
+		}
+	}
+	return diagnosis.Problem{
+		Kind: Kind, Key: a.String(),
+		What: fmt.Sprintf("the route to endpoint %s could not be looked up: %v", a, err),
+		Hint: fmt.Sprintf("see: ip route get %s", a),
+	}
+}
+
+func (k *Keeper) hopProblem(h mirror.Hop, a netip.Addr) (diagnosis.Problem, bool) {
+	l := k.mirror.Link(h.Link)
+	switch {
+	case l.Index == 0: // until the kernel has been asked for another way
+		return diagnosis.Problem{
+			Kind: Kind, Key: a.String(),
+			What: fmt.Sprintf("the interface that led to endpoint %s is gone", a),
+			Hint: fmt.Sprintf("see where packets would go now: ip route get %s", a),
+		}, true
+	case !l.Up:
+		return diagnosis.Problem{
+			Kind: Kind, Key: a.String(),
+			What: fmt.Sprintf("interface %s, which leads to endpoint %s, is down", l.Name, a),
+			Hint: fmt.Sprintf("set it up: ip link set %s up", l.Name),
+		}, true
+	case !l.Running():
+		return diagnosis.Problem{
+			Kind: Kind, Key: a.String(),
+			What: fmt.Sprintf("interface %s, which leads to endpoint %s, has no carrier", l.Name, a),
+			Hint: "connect it, or set its other end up",
+		}, true
+	case k.mirror.Neighbour(h).Silent:
+		asked := "ARP"
+		if h.Via.Is6() {
+			asked = "neighbour discovery"
+		}
+		return diagnosis.Problem{
+			Kind: Kind, Key: a.String(),
+			What: fmt.Sprintf("%s on %s, the next hop to endpoint %s, does not answer %s", h.Via, l.Name, a, asked),
+			Hint: fmt.Sprintf("see that %s is up and in the network of %s", h.Via, l.Name),
+		}, true
+	}
+	return diagnosis.Problem{}, false
+}

@@ -1,0 +1,382 @@
+// Package neighbour keeps the next hops of endpoints resolved.
+package neighbour
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/kernel/netdev/mirror"
+	"loxilb/internal/kernel/netdev/netlink"
+	"loxilb/internal/kernel/netdev/retry"
+)
+
+const (
+	// slice and pause bound how fast neighbours are asked for: each may become an ARP broadcast.
+	slice = 512
+	pause = 50 * time.Millisecond
+	// check is how often the neighbours in use are compared with the kernel's table.
+	check = 10 * time.Second
+	// maxManaged bounds the next hops that the kernel keeps resolved: every 5 s it walks all of them with bottom halves
+	// off. Endpoints beyond are resolved by their first packet.
+	maxManaged = 16384
+)
+
+// path is what is known of the way to an endpoint. Endpoints of one way share it.
+type path struct {
+	link  int        // by which packets leave, iff err is nil and local is false
+	via   netip.Addr // the gateway; invalid: the endpoint itself is on the link
+	local bool       // the endpoint is an address of this machine
+	err   error      // why there is no way, from the kernel
+}
+
+// hop is the next hop to an endpoint with this path.
+func (p *path) hop(endpoint netip.Addr) mirror.Hop {
+	if p.via.IsValid() {
+		return mirror.Hop{Link: p.link, Via: p.via}
+	}
+	return mirror.Hop{Link: p.link, Via: endpoint}
+}
+
+// kernel is what is asked: a *netlink.Conn.
+type kernel interface {
+	LookUp(ctx context.Context, hosts []netip.Addr, each func(i int, rt netlink.Route, err error)) error
+	Batch(ctx context.Context, requests []*netlink.Request, done func(i int, answer []byte, err error)) error
+	Close() error
+}
+
+// Keeper keeps the next hops of endpoints resolved. The kernel never sends to them, the data path does, so they would
+// go stale and away. We make them managed neighbours (NTF_EXT_MANAGED), which the kernel resolves and confirms by
+// itself, also after this process ended; NTF_EXT_LEARNED beside it keeps them out of the garbage collector's limits
+// (1,024 neighbours by default). The road not taken, to poke neighbours (NTF_USE) every few seconds, ends with the
+// process. No packet but the kernel's own ARP and neighbour solicitations is sent.
+type Keeper struct {
+	mirror  *mirror.Mirror
+	changed func() // what Problems returns may have changed
+	loop    *retry.Loop
+	notify  chan struct{} // capacity 1: there is something to do
+
+	mu     sync.Mutex
+	paths  map[netip.Addr]*path    // nil: not looked up yet
+	shared map[path]*path          // those of paths
+	lookup map[netip.Addr]struct{} // endpoints to look up now
+	stale  bool                    // routes changed: look all up again, soon
+	spoken bool                    // Set or Update was called: what is ours and unused may go
+	conn   kernel                  // of Run alone
+}
+
+// New makes a keeper of no endpoints yet. changed is called when what Problems returns may have changed.
+func New(ns *netlink.Namespace, m *mirror.Mirror, changed func(), log *slog.Logger) (*Keeper, error) {
+	conn, err := ns.Dial()
+	if err != nil {
+		return nil, err
+	}
+	return &Keeper{
+		mirror: m, changed: changed, conn: conn, loop: retry.New("next hops of endpoints are kept resolved", log),
+		notify: make(chan struct{}, 1),
+		paths:  map[netip.Addr]*path{},
+		shared: map[path]*path{},
+		lookup: map[netip.Addr]struct{}{},
+	}, nil
+}
+
+// Close closes the socket; the kernel goes on.
+func (k *Keeper) Close() error {
+	if k == nil {
+		return nil
+	}
+	return k.conn.Close()
+}
+
+// Set makes these the endpoints whose next hops are kept resolved. It returns at once; Run does the work.
+func (k *Keeper) Set(endpoints iter.Seq[netip.Addr]) {
+	wanted := map[netip.Addr]bool{}
+	k.mu.Lock()
+	for a := range k.paths {
+		wanted[a] = false
+	}
+	k.mu.Unlock()
+	for a := range endpoints {
+		wanted[a] = true
+	}
+	k.Update(wanted)
+}
+
+// Update adds endpoints (true) and takes others away (false). It returns at once; Run does the work.
+func (k *Keeper) Update(changes map[netip.Addr]bool) {
+	k.mu.Lock()
+	for a, wanted := range changes {
+		_, have := k.paths[a]
+		switch {
+		case wanted && !have:
+			k.paths[a] = nil
+			k.lookup[a] = struct{}{}
+		case !wanted:
+			delete(k.paths, a)
+			delete(k.lookup, a)
+		}
+	}
+	k.spoken = true
+	k.mu.Unlock()
+	k.Check()
+}
+
+// Invalidate says that the ways to endpoints may have changed.
+func (k *Keeper) Invalidate() {
+	k.mu.Lock()
+	k.stale = true
+	k.mu.Unlock()
+	k.Check()
+}
+
+// Check says that the kernel may no longer keep a next hop resolved.
+func (k *Keeper) Check() {
+	select {
+	case k.notify <- struct{}{}:
+	default:
+	}
+}
+
+// Run does the work until ctx ends. Looking everything up again, which costs about 3 us an endpoint, takes at most a
+// twentieth of the time however fast routes change; new endpoints are looked up at once. What fails is tried again.
+func (k *Keeper) Run(ctx context.Context) {
+	again := time.NewTimer(0)
+	defer again.Stop()
+	var notBefore time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.notify:
+		case <-again.C:
+		}
+		full := k.takeStale(notBefore)
+		start := time.Now()
+		err := k.work(ctx)
+		if full {
+			notBefore = time.Now().Add(max(200*time.Millisecond, 20*time.Since(start)))
+		}
+		k.changed()
+		wait := check
+		if until := time.Until(notBefore); k.isStale() && until < wait {
+			wait = max(until, 0)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			wait = min(wait, k.loop.Failed(err))
+		default:
+			k.loop.Worked()
+		}
+		again.Reset(wait)
+	}
+}
+
+// LastError is what keeps next hops from being kept resolved now, and since when; nil: nothing. It may be about one of them.
+func (k *Keeper) LastError() (since time.Time, err error) { return k.loop.LastError() }
+
+func (k *Keeper) isStale() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.stale
+}
+
+func (k *Keeper) takeStale(notBefore time.Time) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.stale || time.Now().Before(notBefore) {
+		return false
+	}
+	k.stale = false
+	clear(k.shared) // gateways and links that are gone
+	for a := range k.paths {
+		k.lookup[a] = struct{}{}
+	}
+	return true
+}
+
+func (k *Keeper) work(ctx context.Context) error {
+	if err := k.findPaths(ctx); err != nil {
+		return err
+	}
+	start, stop := k.difference()
+	return errors.Join(k.manage(ctx, start, true), k.manage(ctx, stop, false))
+}
+
+// findPaths asks the kernel for the way to each endpoint that waits for it.
+func (k *Keeper) findPaths(ctx context.Context) error {
+	k.mu.Lock()
+	todo := slices.Collect(maps.Keys(k.lookup))
+	k.mu.Unlock()
+	for part := range slices.Chunk(todo, slice) {
+		k.mu.Lock()
+		err := k.conn.LookUp(ctx, part, func(i int, rt netlink.Route, err error) {
+			delete(k.lookup, part[i])
+			if _, still := k.paths[part[i]]; still {
+				k.paths[part[i]] = k.share(pathOf(rt, err))
+			}
+		})
+		k.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	k.mu.Lock()
+	if len(k.lookup) == 0 {
+		k.lookup = map[netip.Addr]struct{}{} // one that was large keeps its memory
+	}
+	k.mu.Unlock()
+	return nil
+}
+
+// share finds the path that others have already. There are as many as there are gateways, links and errors.
+func (k *Keeper) share(p path) *path {
+	if p.err != nil && !errors.As(p.err, new(unix.Errno)) {
+		return &p // errors of other types may not be compared
+	}
+	if k.shared[p] == nil {
+		k.shared[p] = &p
+	}
+	return k.shared[p]
+}
+
+func pathOf(rt netlink.Route, err error) path {
+	switch {
+	case err != nil:
+		return path{err: err}
+	case rt.Kind == unix.RTN_LOCAL:
+		return path{local: true}
+	case rt.Kind != unix.RTN_UNICAST:
+		return path{err: unix.EHOSTUNREACH}
+	}
+	return path{link: rt.Link, via: rt.Gateway}
+}
+
+// difference says which next hops the kernel shall manage from now on, and which not any more.
+func (k *Keeper) difference() (start, stop []mirror.Hop) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	resolves := map[int]bool{}
+	for _, l := range k.mirror.Links() {
+		resolves[l.Index] = l.Resolves()
+	}
+	used := choose(func(yield func(mirror.Hop) bool) {
+		for a, p := range k.paths {
+			if p != nil && p.err == nil && !p.local && resolves[p.link] && !yield(p.hop(a)) {
+				return
+			}
+		}
+	}, maxManaged, func(h mirror.Hop) bool { return k.mirror.Neighbour(h).Managed })
+	for h := range used {
+		if n := k.mirror.Neighbour(h); !n.Permanent && !n.Managed {
+			start = append(start, h)
+		}
+	}
+	if !k.spoken {
+		return start, nil
+	}
+	for _, h := range k.mirror.Managed() {
+		if _, ok := used[h]; !ok {
+			stop = append(stop, h)
+		}
+	}
+	return start, stop
+}
+
+// choose returns all of the hops, or limit of them if they are more: first those that are managed already, since each call would
+// start and stop thousands otherwise.
+func choose(hops iter.Seq[mirror.Hop], limit int, managed func(mirror.Hop) bool) map[mirror.Hop]struct{} {
+	chosen := map[mirror.Hop]struct{}{}
+	for h := range hops {
+		if chosen[h] = struct{}{}; len(chosen) > limit {
+			break
+		}
+	}
+	if len(chosen) <= limit {
+		return chosen
+	}
+	clear(chosen)
+	for _, first := range []bool{true, false} {
+		for h := range hops {
+			if len(chosen) == limit {
+				return chosen
+			}
+			if managed(h) == first {
+				chosen[h] = struct{}{}
+			}
+		}
+	}
+	return chosen
+}
+
+// manage has the kernel keep neighbours resolved, or leave them to themselves.
+func (k *Keeper) manage(ctx context.Context, hops []mirror.Hop, on bool) error {
+	var first error
+	failures := 0
+	for part := range slices.Chunk(hops, slice) {
+		requests := make([]*netlink.Request, len(part))
+		for i, h := range part {
+			requests[i] = request(h, on)
+		}
+		err := k.conn.Batch(ctx, requests, func(i int, _ []byte, err error) {
+			if err == nil || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENETDOWN) {
+				return
+			}
+			if failures++; first == nil {
+				first = fmt.Errorf("neighbour %s on %s: %w", part[i].Via, k.mirror.Link(part[i].Link).Name, err)
+			}
+		})
+		if err != nil {
+			return err
+		}
+		if len(part) == slice {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(pause):
+			}
+		}
+	}
+	if failures > 1 {
+		return fmt.Errorf("%w; and %d more", first, failures-1)
+	}
+	return first
+}
+
+func request(h mirror.Hop, on bool) *netlink.Request {
+	header := netlink.Header(netlink.Family(h.Via), unix.SizeofNdMsg)
+	binary.NativeEndian.PutUint32(header[4:], uint32(h.Link))
+	header[10] = unix.NTF_USE // without the two flags below it takes them away
+	if on {
+		header[10] |= unix.NTF_EXT_LEARNED
+	}
+	r := netlink.NewRequest(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, header).Attr(unix.NDA_DST, h.Via.AsSlice())
+	if on {
+		r.Attr(netlink.NDAProtocol, []byte{netlink.OwnProtocol}).Attr32(netlink.NDAFlagsExt, netlink.NTFExtManaged)
+	}
+	return r
+}
+
+// Clear leaves all next hops to themselves. Not while Run runs.
+func (k *Keeper) Clear(ctx context.Context) error {
+	k.mu.Lock()
+	clear(k.paths)
+	clear(k.lookup)
+	k.spoken = true
+	k.mu.Unlock()
+	if err := k.work(ctx); err != nil {
+		return fmt.Errorf("leave neighbours to themselves: %w", err)
+	}
+	return nil
+}

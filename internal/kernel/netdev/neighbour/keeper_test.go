@@ -1,0 +1,128 @@
+package neighbour
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"loxilb/internal/kernel/netdev/mirror"
+	"loxilb/internal/kernel/netdev/netlink"
+	"loxilb/test/netnstest/labtest"
+)
+
+const patience = 20 * time.Second
+
+// flaky fails as long as it is broken.
+type flaky struct {
+	kernel
+	broken atomic.Bool
+}
+
+func (f *flaky) LookUp(ctx context.Context, hosts []netip.Addr, each func(i int, rt netlink.Route, err error)) error {
+	if f.broken.Load() {
+		return errors.New("broken")
+	}
+	return f.kernel.LookUp(ctx, hosts, each)
+}
+
+// TestChoose: of more next hops than may be managed, those stay that are.
+func TestChoose(t *testing.T) {
+	t.Parallel()
+	all := map[mirror.Hop]bool{}
+	for i := range 100 {
+		all[mirror.Hop{Link: i}] = i < 9
+	}
+	managed := func(h mirror.Hop) bool { return all[h] }
+	for range 20 {
+		chosen := choose(maps.Keys(all), 10, managed)
+		kept := 0
+		for h := range chosen {
+			if managed(h) {
+				kept++
+			}
+		}
+		if len(chosen) != 10 || kept != 9 {
+			t.Fatalf("%d were chosen, and %d of 9 kept", len(chosen), kept)
+		}
+	}
+	if n := len(choose(maps.Keys(all), 100, managed)); n != 100 {
+		t.Errorf("%d were chosen, want all", n)
+	}
+}
+
+// TestGoesOn: endpoints that could not be looked up are looked up later, and meanwhile the error is known.
+func TestGoesOn(t *testing.T) {
+	t.Parallel()
+	a, _ := labtest.Pair(t)
+	ns, err := netlink.OpenNamespace(a.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	m, err := mirror.Open(ns, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	k, err := New(ns, m, func() {}, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	f := &flaky{kernel: k.conn}
+	f.broken.Store(true)
+	k.conn = f
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() { k.Run(ctx) })
+	running.Go(func() { m.Run(ctx, func(mirror.Change) {}) })
+
+	k.Set(slices.Values([]netip.Addr{netip.MustParseAddr("10.1.0.2")}))
+	labtest.Eventually(t, patience, func(context.Context) error {
+		if since, err := k.LastError(); err == nil || since.IsZero() {
+			return fmt.Errorf("does not say that it fails since a time: %v, %w", since, err)
+		}
+		return nil
+	})
+	f.broken.Store(false)
+	labtest.Eventually(t, patience, func(context.Context) error {
+		if out := labtest.Run(t, a, "ip", "neigh", "show", "10.1.0.2"); !strings.Contains(out, "managed") {
+			return fmt.Errorf("neighbour: %q", out)
+		}
+		_, err := k.LastError()
+		return err
+	})
+}
+
+// TestLinkGone: between the end of an interface and the answer which other way there is, the problem has words for that.
+func TestLinkGone(t *testing.T) {
+	t.Parallel()
+	a, _ := labtest.Pair(t)
+	ns, err := netlink.OpenNamespace(a.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	m, err := mirror.Open(ns, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	k := &Keeper{mirror: m, paths: map[netip.Addr]*path{netip.MustParseAddr("10.1.0.2"): {link: 4711}}}
+	problems := k.Problems()
+	if len(problems) != 1 || problems[0].What != "the interface that led to endpoint 10.1.0.2 is gone" || problems[0].Hint == "" {
+		t.Errorf("problems: %+v", problems)
+	}
+}

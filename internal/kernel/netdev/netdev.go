@@ -1,0 +1,185 @@
+// Package netdev is the network of one namespace, as the load balancer sees it: links, addresses, routes and neighbours,
+// and what changes; and the few things that the load balancer asks of that network: own a VIP that nobody owns, keep the
+// next hops of endpoints resolved, forward what comes from lo.
+//
+// Other packages import this one only. Its parts are netlink (sockets and messages), mirror (a copy of the kernel's tables), vip
+// (owns VIPs), neighbour (next hops), sysctl (settings) and diagnosis (what is wrong). Everything that they put into the kernel
+// carries netlink.OwnProtocol there, so that a restarted daemon recognises it without a file of its own.
+package netdev
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"sync"
+
+	"loxilb/internal/kernel/netdev/diagnosis"
+	"loxilb/internal/kernel/netdev/ipsec"
+	"loxilb/internal/kernel/netdev/mirror"
+	"loxilb/internal/kernel/netdev/neighbour"
+	"loxilb/internal/kernel/netdev/netlink"
+	"loxilb/internal/kernel/netdev/objects"
+	"loxilb/internal/kernel/netdev/sysctl"
+	"loxilb/internal/kernel/netdev/vip"
+)
+
+// IPsecPolicy is a policy of the kernel's IPsec.
+type IPsecPolicy = ipsec.Policy
+
+// Net is the network of one namespace.
+type Net struct {
+	log        *slog.Logger
+	ns         *netlink.Namespace
+	mirror     *mirror.Mirror
+	settings   sysctl.Settings
+	vips       *vip.Owner
+	neighbours *neighbour.Keeper
+	sources    *Sources
+	features   *xdpFeatures // nil: the kernel does not tell
+	doctor     *diagnosis.Doctor
+	objects    *objects.Kernel
+
+	mu         sync.Mutex
+	forwarding []diagnosis.Problem
+	more       func() []diagnosis.Problem // nil: none
+}
+
+// Open takes the network namespace of the calling thread: subscribes, then reads it once, so that Links answers and
+// nothing is missed until Run.
+func Open(log *slog.Logger) (*Net, error) { return OpenAt("", log) }
+
+// OpenAt is Open for the namespace at a path, such as /run/netns/NAME.
+func OpenAt(path string, log *slog.Logger) (*Net, error) {
+	ns, err := netlink.OpenNamespace(path)
+	if err != nil {
+		return nil, err
+	}
+	n := &Net{log: log, ns: ns, settings: sysctl.New(ns)}
+	n.doctor = diagnosis.New(n.look, log)
+	if err := n.open(); err != nil {
+		return nil, errors.Join(err, n.Close())
+	}
+	return n, nil
+}
+
+func (n *Net) open() (err error) {
+	if n.features, err = openXDPFeatures(n.ns); err != nil {
+		return err
+	}
+	if n.mirror, err = mirror.Open(n.ns, n.log); err != nil {
+		return err
+	}
+	if n.neighbours, err = neighbour.New(n.ns, n.mirror, n.doctor.Soon, n.log); err != nil {
+		return err
+	}
+	if n.sources, err = openSources(n.ns, n.mirror); err != nil {
+		return err
+	}
+	if n.objects, err = objects.Open(n.ns); err != nil {
+		return err
+	}
+	n.vips, err = vip.New(n.ns, n.mirror, n.settings, n.doctor.Soon)
+	return err
+}
+
+// Close lets the namespace go; what was put into the kernel stays.
+func (n *Net) Close() error {
+	n.objects.Close()
+	return errors.Join(n.vips.Close(), n.sources.close(), n.neighbours.Close(), n.mirror.Close(), n.features.close(), n.ns.Close())
+}
+
+// Prepare sets lo up (the API listens there and VIPs live there, and in a new namespace it is down) and lets packets be
+// forwarded from it, so that the data path may be attached. Run keeps both.
+func (n *Net) Prepare() error {
+	err := n.vips.Prepare()
+	n.forward()
+	return err
+}
+
+// Remove takes out of the kernel all that this package put there, of this process or an earlier one: VIPs, managed
+// neighbours, and the forwarding of lo, which becomes that of all interfaces again. Not while Run runs.
+func (n *Net) Remove(ctx context.Context) error {
+	var errs []error
+	for _, err := range n.vips.Set(ctx, nil) {
+		errs = append(errs, err)
+	}
+	return errors.Join(append(errs, n.neighbours.Clear(ctx), n.settings.StopForwarding())...)
+}
+
+// VIPs owns the VIPs that nobody else owns.
+func (n *Net) VIPs() *vip.Owner { return n.vips }
+
+// Neighbours keeps the next hops of endpoints resolved.
+func (n *Net) Neighbours() *neighbour.Keeper { return n.neighbours }
+
+// Sources finds the source addresses that packets of this machine have.
+func (n *Net) Sources() *Sources { return n.sources }
+
+// Objects are what users want of the network besides services.
+func (n *Net) Objects() *objects.Kernel { return n.objects }
+
+// Links returns all links by index.
+func (n *Net) Links() []Link { return n.mirror.Links() }
+
+// OnLink returns the links whose connected network contains the address: their neighbours ask for it by ARP or neighbour
+// discovery.
+func (n *Net) OnLink(a netip.Addr) []Link { return n.mirror.OnLink(a) }
+
+// Addresses lists the addresses of this machine that others can reach, but for VIPs that VIPs owns.
+func (n *Net) Addresses() []netip.Addr { return n.mirror.Addresses() }
+
+// RoutesByDestination says whether all packets to an address take the same route, whoever sent them. False until that is
+// known.
+func (n *Net) RoutesByDestination() bool { return n.mirror.ByDestination() }
+
+// DefaultRoutes returns the next hops of the default routes of the main table, in order. Not known: they are being read,
+// and event.Routes tells when they are.
+func (n *Net) DefaultRoutes() (list []Hop, known bool) { return n.mirror.DefaultRoutes() }
+
+// IPsecPolicies asks the kernel for the policies of IPsec (xfrm) that may be about balanced packets, in the order in which it asks them.
+func (n *Net) IPsecPolicies() ([]IPsecPolicy, error) { return ipsec.Read(n.ns) }
+
+// FollowIPsec calls changed whenever these policies may have changed, until ctx ends, and once at
+// its start.
+func (n *Net) FollowIPsec(ctx context.Context, changed func()) { ipsec.Follow(ctx, n.ns, changed) }
+
+// Do calls f on a thread in the namespace: sockets that f opens are the namespace's.
+func (n *Net) Do(f func() error) error { return n.ns.Do(f) }
+
+// Diagnose returns what is wrong now, as far as it is known.
+func (n *Net) Diagnose() []diagnosis.Problem {
+	n.mu.Lock()
+	out := append([]diagnosis.Problem{}, n.forwarding...)
+	n.mu.Unlock()
+	out = append(append(out, n.vips.Problems()...), n.neighbours.Problems()...)
+	if n.more != nil {
+		out = append(out, n.more()...)
+	}
+	return out
+}
+
+// Include has what f returns, which others have found, be problems too; not while Run runs. Whoever calls soon has it looked at.
+func (n *Net) Include(f func() []diagnosis.Problem) (soon func()) {
+	n.more = f
+	return n.doctor.Soon
+}
+
+// Problems returns what was wrong at the last look, and since when.
+func (n *Net) Problems() []diagnosis.Known { return n.doctor.Known() }
+
+func (n *Net) look(ctx context.Context, regular bool) []diagnosis.Problem {
+	if regular {
+		n.vips.Retry(ctx)
+	}
+	return n.Diagnose()
+}
+
+// forward has lo forward.
+func (n *Net) forward() {
+	problems := n.settings.Forward(n.mirror.AdvertisedLinks)
+	n.mu.Lock()
+	n.forwarding = problems
+	n.mu.Unlock()
+	n.doctor.Soon()
+}

@@ -1,0 +1,163 @@
+// Package objects makes, shows and takes back what users want of the network besides services: a file for each kind. It remembers in a
+// ledger what it has made, and leaves alone what it has not.
+package objects
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+
+	nl "github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/kernel/netdev/netlink"
+	"loxilb/internal/lb/netobj"
+)
+
+// Kernel is the door to the kernel's tables of one namespace. Its methods may be called from any goroutine.
+type Kernel struct {
+	ns   *netlink.Namespace
+	nl   *nl.Handle
+	life string // of what is made: this boot, this namespace
+
+	mu   sync.Mutex
+	conn *netlink.Conn // for what the library cannot ask
+}
+
+// Open opens the door.
+func Open(ns *netlink.Namespace) (*Kernel, error) {
+	k := &Kernel{ns: ns}
+	err := ns.Do(func() (err error) {
+		k.nl, err = nl.NewHandle(unix.NETLINK_ROUTE)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open netlink: %w", err)
+	}
+	if k.life, err = lifeOf(ns); err == nil {
+		k.conn, err = ns.Dial()
+	}
+	if err != nil {
+		k.nl.Close()
+		return nil, err
+	}
+	return k, nil
+}
+
+// Close closes it; what was made stays.
+func (k *Kernel) Close() {
+	if k != nil {
+		k.nl.Close()
+		_ = k.conn.Close() // all was answered
+	}
+}
+
+// lifeOf is that of the objects of a namespace.
+func lifeOf(ns *netlink.Namespace) (string, error) {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("find this boot: %w", err)
+	}
+	var cookie uint64
+	err = ns.Do(func() error {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd) //nolint:errcheck // nothing was written
+		cookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("find the network namespace: %w", err)
+	}
+	return fmt.Sprintf("%s netns-%d", strings.TrimSpace(string(boot)), cookie), nil
+}
+
+// mac is the address of an interface that is made: the same one when it is made again, so that nobody has to learn it anew.
+func (k *Kernel) mac(name string) net.HardwareAddr {
+	sum := sha256.Sum256([]byte(k.life + " " + name))
+	sum[0] = sum[0]&^1 | 2 // of one host, and given out by nobody
+	return sum[:len(netobj.MAC{})]
+}
+
+// HasDevice tells whether there is an interface of the name.
+func (k *Kernel) HasDevice(name string) (bool, error) {
+	_, err := k.index(name)
+	if errors.As(err, new(*netobj.NoDeviceError)) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func (k *Kernel) link(name string) (nl.Link, error) {
+	l, err := k.nl.LinkByName(name)
+	if errors.As(err, new(nl.LinkNotFoundError)) {
+		return nil, &netobj.NoDeviceError{Name: name}
+	}
+	return l, err
+}
+
+func (k *Kernel) index(name string) (int, error) {
+	l, err := k.link(name)
+	if err != nil {
+		return 0, err
+	}
+	return l.Attrs().Index, nil
+}
+
+// dump repeats what the kernel says it changed while it was read, a few times.
+func dump[T any](read func() ([]T, error)) (list []T, err error) {
+	for range 5 {
+		if list, err = read(); !errors.Is(err, nl.ErrDumpInterrupted) {
+			return list, err
+		}
+	}
+	return list, nil // under a storm of changes: what it was in the midst of it
+}
+
+// links are all interfaces by index.
+func (k *Kernel) links() (map[int]nl.Link, error) {
+	list, err := dump(k.nl.LinkList)
+	if err != nil {
+		return nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	out := make(map[int]nl.Link, len(list))
+	for _, l := range list {
+		out[l.Attrs().Index] = l
+	}
+	return out, nil
+}
+
+func prefixOf(n *net.IPNet) netip.Prefix {
+	a, _ := netip.AddrFromSlice(n.IP)
+	ones, _ := n.Mask.Size()
+	return netip.PrefixFrom(a.Unmap(), ones)
+}
+
+func netOf(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+func addrOf(ip net.IP) netip.Addr {
+	a, _ := netip.AddrFromSlice(ip)
+	return a.Unmap()
+}
+
+// absent has a removal succeed that found nothing.
+func absent(err error, codes ...unix.Errno) error {
+	for _, c := range append(codes, unix.ENODEV) {
+		if errors.Is(err, c) {
+			return nil
+		}
+	}
+	if errors.As(err, new(*netobj.NoDeviceError)) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,156 @@
+package objects
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"loxilb/internal/kernel/netdev/netlink"
+)
+
+func openLedger(t *testing.T, dir string) *Ledger {
+	t.Helper()
+	ns, err := netlink.OpenNamespace("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	k, err := Open(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	l, err := k.OpenLedger(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// TestLedger: what is noted and not crossed out is there again, whatever was cut off behind it; of another boot or namespace it is not, and
+// the file does not grow without end.
+func TestLedger(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l := openLedger(t, dir)
+	if err := l.Note("route", map[string]any{"a": map[string]string{"via": "x"}, "b": 2}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Cross("route", "b", "never noted"); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3000 {
+		key := fmt.Sprint(i)
+		if err := l.Note("fdb", map[string]any{key: i}); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Cross("fdb", key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(dir, ledgerFile)
+	data, err := os.ReadFile(path)
+	if err != nil || len(data) > 100_000 {
+		t.Fatalf("the file has %d bytes: %v", len(data), err)
+	}
+	if err := os.WriteFile(path, append(data, `{"kind":"route","key":"c","obj`...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again := openLedger(t, dir)
+	if got := again.Has("route", "a"); string(got) != `{"via":"x"}` {
+		t.Errorf("a is %q", got)
+	}
+	if keys := again.Keys("route"); len(keys) != 1 || len(again.Keys("fdb")) != 0 {
+		t.Errorf("there are %v and %v", keys, again.Keys("fdb"))
+	}
+	if err := again.Note("route", map[string]any{"d": 1}); err != nil {
+		t.Fatal(err)
+	}
+	if third := openLedger(t, dir); len(third.Keys("route")) != 2 {
+		t.Errorf("after a line that was cut off: %v", third.Keys("route"))
+	}
+	if data, err = os.ReadFile(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, append([]byte(`{"life":"another boot"}`+"\n"), data[len(data)/2:]...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if other := openLedger(t, dir); len(other.Keys("route")) != 0 {
+		t.Errorf("another boot has made %v", other.Keys("route"))
+	}
+}
+
+// TestLedgerFull: what cannot be noted is an error, and is not taken for noted.
+func TestLedgerFull(t *testing.T) {
+	t.Parallel()
+	l := openLedger(t, t.TempDir())
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	l.file.Close()
+	l.file = full
+	if err := l.Note("route", map[string]any{"a": 1}); err == nil || l.Has("route", "a") != nil {
+		t.Errorf("noted on a full disk: %v", err)
+	}
+}
+
+// TestLedgerLater: a ledger that cannot be written when it is opened is begun by its first note, with what is made.
+func TestLedgerLater(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := openLedger(t, dir).Note("route", map[string]any{"a": 1}); err != nil {
+		t.Fatal(err)
+	}
+	block := filepath.Join(dir, ledgerFile+".new")
+	if err := os.Mkdir(block, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l := openLedger(t, dir)
+	if l.Has("route", "a") == nil {
+		t.Error("what was made is forgotten")
+	}
+	if err := l.Note("route", map[string]any{"b": 1}); err == nil || l.Has("route", "b") != nil {
+		t.Errorf("noted nowhere: %v", err)
+	}
+	if err := os.Remove(block); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Note("route", map[string]any{"b": 1}); err != nil {
+		t.Error(err)
+	}
+	if keys := openLedger(t, dir).Keys("route"); len(keys) != 2 {
+		t.Errorf("there are %v", keys)
+	}
+}
+
+// TestLedgerHalfWritten: a note that fails in the middle, where nothing can be taken off the file either, does not spoil the next one.
+func TestLedgerHalfWritten(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l := openLedger(t, dir)
+	if err := l.Note("route", map[string]any{"a": 1}); err != nil {
+		t.Fatal(err)
+	}
+	good := l.file
+	defer good.Close() //nolint:errcheck // of a test
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := good.WriteString(`{"kind":"route","key":"b","obj`); err != nil { // what came to the disk of the next one
+		t.Fatal(err)
+	}
+	l.file = full
+	if err := l.Note("route", map[string]any{"b": 2}); err == nil {
+		t.Fatal("a full disk is none")
+	}
+	if err := l.Note("route", map[string]any{"c": 3}); err != nil {
+		t.Fatal(err)
+	}
+	if keys := fmt.Sprint(openLedger(t, dir).Keys("route")); keys != "[a c]" {
+		t.Errorf("%s is read", keys)
+	}
+}

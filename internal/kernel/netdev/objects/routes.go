@@ -1,0 +1,206 @@
+package objects
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	nl "github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/kernel/netdev/netlink"
+	"loxilb/internal/lb/netobj"
+)
+
+// Routes is the kind of routes.
+type Routes struct{ *Kernel }
+
+// All are those of the main table. One with several ways is there once for each.
+func (k Routes) All() (map[string][]netobj.Route, error) {
+	out := map[string][]netobj.Route{}
+	err := k.each(func(w *way) bool {
+		out[w.Key()] = append(out[w.Key()], w.Route)
+		return true
+	})
+	return out, err
+}
+
+// Among is All for some keys: it holds no other routes.
+func (k Routes) Among(wanted []netobj.Route) (have map[string][]netobj.Route, seen int, err error) {
+	have = map[string][]netobj.Route{}
+	to := make(map[netip.Prefix]struct{}, len(wanted)) // cheaper to look at than keys, which are text
+	for _, r := range wanted {
+		have[r.Key()] = nil
+		to[r.Destination] = struct{}{}
+	}
+	err = k.each(func(w *way) bool {
+		seen++
+		if _, maybe := to[w.Destination]; maybe {
+			if list, is := have[w.Key()]; is {
+				have[w.Key()] = append(list, w.Route)
+			}
+		}
+		return true
+	})
+	return have, seen, err
+}
+
+// EachSeen yields all ways of all routes of the main table, in the kernel's order, as it reads them.
+func (k Routes) EachSeen(yield func(*netobj.SeenRoute) bool) error {
+	links, err := k.links()
+	if err != nil {
+		return err
+	}
+	return k.each(func(w *way) bool {
+		if l := links[w.link]; l != nil {
+			w.Dev = l.Attrs().Name
+		}
+		return yield(&w.SeenRoute)
+	})
+}
+
+// each reads the main table by a socket of its own: the kernel leaves the others out, and waits with
+// the rest while yield does. What changes meanwhile may be seen or not.
+func (k Routes) each(yield func(*way) bool) error {
+	conn, err := k.ns.Dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close() //nolint:errcheck // all was answered
+	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
+		more := true
+		err := conn.Stream(unix.RTM_GETROUTE, netlink.TableHeader(family, unix.RT_TABLE_MAIN), func(m netlink.Message) bool {
+			for _, w := range waysOf(m.Body) {
+				more = more && yield(&w)
+			}
+			return more
+		})
+		if err != nil {
+			return fmt.Errorf("list routes: %w", err)
+		}
+		if !more {
+			return nil
+		}
+	}
+	return nil
+}
+
+// Lookup asks for the routes that packets to some addresses of the network take. It is known if one of
+// them is the one, or a route to a larger network: smaller networks, and routes of a lower metric, hide it.
+func (k Routes) Lookup(r netobj.Route) (have []netobj.Route, known bool) {
+	for _, a := range samplesOf(r.Destination) {
+		if have, known = k.lookUpAt(r, a); known {
+			return have, true
+		}
+	}
+	return nil, false
+}
+
+// lookUpAt is Lookup by one address.
+func (k Routes) lookUpAt(r netobj.Route, a netip.Addr) (have []netobj.Route, known bool) {
+	list, err := k.match(a)
+	if err != nil {
+		return nil, errors.Is(err, unix.ENETUNREACH) // others are routes that refuse, perhaps to a smaller network
+	}
+	for _, w := range list {
+		switch {
+		case w.Key() == r.Key():
+			have = append(have, w.Route)
+		case w.Destination == r.Destination, w.Destination.Bits() > r.Destination.Bits():
+			return nil, false
+		}
+	}
+	return have, len(list) > 0
+}
+
+// samplesOf are addresses of a network that the routes to smaller networks within may leave out: its
+// first and its last one. All networks together have many of these; addresses that are assigned to
+// nobody (RFC 1112, RFC 4291) are in few.
+func samplesOf(to netip.Prefix) []netip.Addr {
+	if to.Bits() == 0 {
+		if to.Addr().Is4() {
+			return []netip.Addr{netip.AddrFrom4([4]byte{240, 0, 0, 1}), netip.AddrFrom4([4]byte{255, 255, 255, 254})}
+		}
+		return []netip.Addr{netip.AddrFrom16([16]byte{0x40, 15: 1}), netip.AddrFrom16([16]byte{0xc0, 15: 1})}
+	}
+	last := to.Addr().AsSlice()
+	for i := to.Bits(); i < 8*len(last); i++ {
+		last[i/8] |= 0x80 >> (i % 8)
+	}
+	a, _ := netip.AddrFromSlice(last)
+	return []netip.Addr{to.Addr(), a}
+}
+
+// Absent reports whether there is no route to the network: packets to one of its addresses, at least,
+// take another one.
+func (k Routes) Absent(r netobj.Route) bool {
+	have, known := k.Lookup(r)
+	return known && len(have) == 0
+}
+
+// match returns the ways of the route in the main table that packets to an address take.
+func (k Routes) match(a netip.Addr) ([]way, error) {
+	header := netlink.Header(netlink.Family(a), unix.SizeofRtMsg)
+	header[1] = byte(a.BitLen())
+	binary.NativeEndian.PutUint32(header[8:], unix.RTM_F_FIB_MATCH)
+	request := netlink.NewRequest(unix.RTM_GETROUTE, 0, header).Attr(unix.RTA_DST, a.AsSlice()).Answered()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	answer, err := k.conn.One(request)
+	if err != nil {
+		return nil, err
+	}
+	return waysOf(answer), nil
+}
+
+// way is a route through one next hop.
+type way struct {
+	netobj.SeenRoute
+	link int
+}
+
+// waysOf reads the message of a route. None: it is not of the main table, or a copy in a cache.
+func waysOf(body []byte) []way {
+	rt, hops, ok := netlink.ParseHops(body)
+	if !ok || rt.Table != unix.RT_TABLE_MAIN {
+		return nil
+	}
+	out := make([]way, len(hops))
+	for i, hop := range hops {
+		out[i] = way{link: hop.Link, SeenRoute: netobj.SeenRoute{TOS: rt.TOS, Route: netobj.Route{
+			Destination: rt.Dst, Gateway: hop.Gateway.Unmap(), Protocol: int(rt.Proto), Metric: netobj.MetricOf(rt.Dst, int(rt.Metric)),
+		}}}
+	}
+	return out
+}
+
+// Make adds the route.
+func (k Routes) Make(r netobj.Route) error {
+	err := k.nl.RouteAdd(&nl.Route{
+		Dst: netOf(r.Destination), Gw: r.Gateway.AsSlice(), Protocol: nl.RouteProtocol(r.Protocol), Table: unix.RT_TABLE_MAIN, Priority: r.Metric,
+	})
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH):
+		return fmt.Errorf("gateway %s of route %s is in no network of an interface that is up: %w", r.Gateway, r.Destination, err)
+	}
+	return fmt.Errorf("the kernel refuses route %s via %s: %w", r.Destination, r.Gateway, err)
+}
+
+// Remove removes it: the one way of several, if it has several.
+func (k Routes) Remove(r netobj.Route) error {
+	metric := r.Metric
+	if metric == 0 && r.Destination.Addr().Is6() {
+		metric = netobj.UsualMetric6
+	}
+	route := &nl.Route{Dst: netOf(r.Destination), Gw: r.Gateway.AsSlice(), Protocol: nl.RouteProtocol(r.Protocol), Table: unix.RT_TABLE_MAIN, Priority: metric}
+	if !r.Gateway.IsValid() {
+		route.Gw, route.Scope = nil, nl.Scope(unix.RT_SCOPE_NOWHERE) // of any scope
+	}
+	if err := absent(k.nl.RouteDel(route), unix.ESRCH); err != nil {
+		return fmt.Errorf("remove route %s: %w", r.Destination, err)
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package sysctl
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"loxilb/internal/kernel/netdev/diagnosis"
+)
+
+// Forward sets net.ipv4.conf.lo.forwarding and its IPv6 twin where they are not: the data path looks routes up
+// as if packets came from lo, so that no real interface need forward. That of lo changes no other interface's; but
+// whoever writes net.ipv4.ip_forward or net.ipv6.conf.all.forwarding writes that of lo, too.
+//
+// advertised lists the links that have routes by router advertisement. The problems are those that keep it from being so.
+func (s Settings) Forward(advertised func() ([]string, error)) []diagnosis.Problem {
+	var problems []diagnosis.Problem
+	for _, family := range []string{"ipv4", "ipv6"} {
+		err := s.forward(family, advertised)
+		if err == nil || (family == "ipv6" && errors.Is(err, fs.ErrNotExist)) { // a kernel without IPv6
+			continue
+		}
+		problems = append(problems, diagnosis.Problem{
+			Kind: "setting", Key: fmt.Sprintf("net.%s.conf.lo.forwarding", family),
+			What: fmt.Sprintf("packets of services are dropped: net.%s.conf.lo.forwarding is not 1 and cannot be set: %v", family, err),
+			Hint: fmt.Sprintf("set net.%s.conf.lo.forwarding=1 in this network namespace, or let loxilb write /proc/sys/net", family),
+		})
+	}
+	return problems
+}
+
+// StopForwarding takes back what Forward did: the forwarding of lo becomes that of all interfaces again.
+func (s Settings) StopForwarding() error {
+	var errs []error
+	for _, family := range []string{"ipv4", "ipv6"} {
+		all, err := s.get(family + "/conf/all/forwarding")
+		if err != nil || all == 1 { // no such family, or lo is to forward
+			continue
+		}
+		if err := s.set(family+"/conf/lo/forwarding", 0); err != nil {
+			errs = append(errs, fmt.Errorf("set net.%s.conf.lo.forwarding=0: %w", family, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s Settings) forward(family string, advertised func() ([]string, error)) error {
+	name := family + "/conf/lo/forwarding"
+	now, err := s.get(name)
+	if err != nil || now == 1 {
+		return err
+	}
+	if family == "ipv4" {
+		return s.set(name, 1)
+	}
+	return s.keepingAdvertisedRoutes(advertised, func() error { return s.set(name, 1) })
+}
+
+// keepingAdvertisedRoutes runs f, which switches some IPv6 forwarding on. The kernel then drops the default routes that
+// router advertisements brought to any interface, unless its accept_ra is 2, and has no IPv6 default route until the
+// next advertisement, minutes later. So those interfaces have accept_ra=2 meanwhile.
+func (s Settings) keepingAdvertisedRoutes(advertised func() ([]string, error), f func() error) error {
+	links, err := advertised()
+	if err != nil {
+		return err
+	}
+	var back []func()
+	for _, l := range links {
+		name := "ipv6/conf/" + l + "/accept_ra"
+		old, err := s.get(name)
+		if err != nil || old == 2 {
+			continue
+		}
+		if s.set(name, 2) == nil {
+			back = append(back, func() { _ = s.set(name, old) })
+		}
+	}
+	err = f()
+	for _, restore := range back {
+		restore()
+	}
+	return err
+}

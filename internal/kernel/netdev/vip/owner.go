@@ -1,0 +1,283 @@
+// Package vip owns the VIPs that nobody else owns, so that the kernel answers for them.
+package vip
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/kernel/netdev/mirror"
+	"loxilb/internal/kernel/netdev/netlink"
+	"loxilb/internal/kernel/netdev/sysctl"
+)
+
+// addressesOnLo bounds how many VIPs are addresses of lo; more become local routes to lo, which the kernel treats alike
+// (it answers ARP and ping). An address costs the kernel a walk over all others of the link: 10,000 IPv6 addresses took
+// 3.8 s and 10,000 more 15 s, where 65,536 local routes take under 2 s. What people look at (`ip address show lo`,
+// routing daemons that redistribute addresses) is an address as long as that is cheap.
+const addressesOnLo = 1024
+
+// Owner puts VIPs into the kernel: as /32 or /128 on lo and, where the kernel would not answer ARP or neighbour discovery
+// for an address of lo, on the link of the connected network too.
+//
+// A VIP that is local without us is left alone. What is ours carries OwnProtocol in the kernel, stays when the process
+// ends, and is found again by the next one. All methods may be called from any goroutine; the cost is in what changes.
+type Owner struct {
+	mirror   *mirror.Mirror
+	settings sysctl.Settings
+	changed  func() // what Problems returns may have changed
+
+	mu     sync.Mutex
+	conn   kernel
+	want   map[netip.Addr]struct{}
+	failed map[netip.Addr]error // wanted ones that could not be placed
+	have   map[netip.Addr][]place
+	onLo   int            // places that are addresses of lo
+	ignore map[string]int // arp_ignore by link, while VIPs are placed
+	seen   map[string]int // arp_ignore by link when it was last looked at
+}
+
+// kernel is what is asked: a *netlink.Conn.
+type kernel interface {
+	LookUp(ctx context.Context, hosts []netip.Addr, each func(i int, rt netlink.Route, err error)) error
+	Batch(ctx context.Context, requests []*netlink.Request, done func(i int, answer []byte, err error)) error
+	One(*netlink.Request) (answer []byte, err error)
+	Dump(typ uint16, header []byte, each func(netlink.Message)) error
+	Close() error
+}
+
+// place is where one of our VIPs is.
+type place struct {
+	link  int
+	route bool // a local route instead of an address
+}
+
+// New finds the VIPs that an earlier process left. changed is called when what Problems returns may have changed.
+func New(ns *netlink.Namespace, m *mirror.Mirror, settings sysctl.Settings, changed func()) (*Owner, error) {
+	conn, err := ns.Dial()
+	if err != nil {
+		return nil, err
+	}
+	o := &Owner{
+		mirror: m, settings: settings, changed: changed, conn: conn,
+		want: map[netip.Addr]struct{}{}, failed: map[netip.Addr]error{}, have: map[netip.Addr][]place{},
+	}
+	if err := o.adopt(); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return o, nil
+}
+
+// Close closes the socket; the VIPs stay.
+func (o *Owner) Close() error {
+	if o == nil {
+		return nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.conn.Close()
+}
+
+// Set makes these the VIPs: the ones of before, or of an earlier process, that are not among them are given up. It
+// returns those that failed, and why; nil: none. One that failed is tried again by itself, and by the next Set or Add.
+// Its service may well work without: the data path sees packets before the kernel does.
+func (o *Owner) Set(ctx context.Context, vips []netip.Addr) map[netip.Addr]error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	next := make(map[netip.Addr]struct{}, len(vips))
+	var added []netip.Addr
+	for _, a := range vips {
+		_, had := o.want[a]
+		if _, failed := o.failed[a]; !had || failed {
+			added = append(added, a)
+		}
+		next[a] = struct{}{}
+	}
+	o.want = next
+	maps.DeleteFunc(o.failed, func(a netip.Addr, _ error) bool { _, ok := next[a]; return !ok })
+	var gone []netip.Addr
+	for a := range o.have {
+		if _, ok := next[a]; !ok {
+			gone = append(gone, a)
+		}
+	}
+	return merged(o.giveUp(ctx, gone), o.settle(ctx, added))
+}
+
+// Add adds VIPs; one that is there already costs a look-up. It returns what Set returns.
+func (o *Owner) Add(ctx context.Context, vips ...netip.Addr) map[netip.Addr]error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, a := range vips {
+		o.want[a] = struct{}{}
+	}
+	return o.settle(ctx, vips)
+}
+
+// Remove gives VIPs up, when the last service that uses them is gone. It returns those that are still there, and why.
+func (o *Owner) Remove(ctx context.Context, vips ...netip.Addr) map[netip.Addr]error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, a := range vips {
+		delete(o.want, a)
+		delete(o.failed, a)
+	}
+	return o.giveUp(ctx, vips)
+}
+
+// Owned returns the VIPs that are in the kernel by us, in order.
+func (o *Owner) Owned() []netip.Addr {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.SortedFunc(maps.Keys(o.have), netip.Addr.Compare)
+}
+
+func merged(a, b map[netip.Addr]error) map[netip.Addr]error {
+	if a == nil {
+		return b
+	}
+	maps.Copy(a, b)
+	return a
+}
+
+// settle puts each VIP where it belongs and takes it from where it does not belong any more.
+func (o *Owner) settle(ctx context.Context, vips []netip.Addr) map[netip.Addr]error {
+	if len(vips) == 0 {
+		return nil
+	}
+	for _, a := range vips {
+		delete(o.failed, a)
+	}
+	if err := o.trySettle(ctx, vips); err != nil {
+		for _, a := range vips { // which of them are done is not known
+			o.failed[a] = err
+		}
+	}
+	o.changed()
+	var failed map[netip.Addr]error
+	for _, a := range vips {
+		if err, ok := o.failed[a]; ok {
+			failed = merged(failed, map[netip.Addr]error{a: err})
+		}
+	}
+	return failed
+}
+
+// trySettle notes what fails for one VIP in failed, and returns what fails for all.
+func (o *Owner) trySettle(ctx context.Context, vips []netip.Addr) error {
+	lo, err := o.loopback()
+	if err != nil {
+		return err
+	}
+	o.ignore = map[string]int{}
+	var steps, undo []step
+	var unknown []netip.Addr
+	for _, a := range vips {
+		wanted := o.besides(a)
+		for _, p := range o.have[a] {
+			if p.link != lo.Index && !slices.Contains(wanted, p.link) {
+				undo = append(undo, step{addr: a, place: p})
+			}
+		}
+		if !slices.ContainsFunc(o.have[a], func(p place) bool { return p.link == lo.Index }) {
+			unknown = append(unknown, a)
+		}
+		for _, link := range wanted {
+			if !slices.Contains(o.have[a], place{link: link}) {
+				steps = append(steps, step{addr: a, place: place{link: link}})
+			}
+		}
+	}
+	orphans, err := o.nobodys(ctx, unknown)
+	if err != nil {
+		return err
+	}
+	for i, a := range orphans {
+		steps = append(steps, step{addr: a, place: place{link: lo.Index, route: o.onLo+i >= addressesOnLo}})
+	}
+	return errors.Join(o.takeAway(ctx, undo, o.failed), o.put(ctx, steps))
+}
+
+// besides returns the links, other than lo, that must have the VIP as an address for its network to find it. IPv6
+// neighbour discovery answers only for addresses of the link that was asked, or, by proxy entries, when that link
+// forwards. ARP answers for any local address unless arp_ignore says otherwise.
+func (o *Owner) besides(a netip.Addr) []int {
+	var out []int
+	for _, l := range o.mirror.OnLink(a) {
+		if !l.Up || l.Loopback() || (a.Is4() && !o.ignoresOthers(l.Name)) {
+			continue
+		}
+		if !o.mirror.Foreign(a, l.Index) {
+			out = append(out, l.Index)
+		}
+	}
+	return out
+}
+
+// ignoresOthers says whether the link answers ARP only for its own addresses. 3 and 8 do not answer for a VIP wherever
+// it is: Problems says so.
+func (o *Owner) ignoresOthers(link string) bool {
+	mode, ok := o.ignore[link]
+	if !ok {
+		mode = o.settings.ARPIgnore(link)
+		o.ignore[link] = mode
+	}
+	return mode == 1 || mode == 2
+}
+
+// nobodys returns the VIPs that are not local to this namespace: the kernel's own answer, not our copy of its tables,
+// which may be a moment behind.
+func (o *Owner) nobodys(ctx context.Context, vips []netip.Addr) ([]netip.Addr, error) {
+	var out []netip.Addr
+	err := o.conn.LookUp(ctx, vips, func(i int, rt netlink.Route, err error) {
+		if err != nil || rt.Kind != unix.RTN_LOCAL {
+			out = append(out, vips[i])
+		}
+	})
+	return out, err
+}
+
+func (o *Owner) giveUp(ctx context.Context, vips []netip.Addr) map[netip.Addr]error {
+	var steps []step
+	for _, a := range vips {
+		for _, p := range o.have[a] {
+			steps = append(steps, step{addr: a, place: p})
+		}
+	}
+	if len(steps) == 0 {
+		return nil
+	}
+	failed := map[netip.Addr]error{}
+	if err := o.takeAway(ctx, steps, failed); err != nil {
+		for _, a := range vips {
+			if o.have[a] != nil {
+				failed[a] = err
+			}
+		}
+	}
+	if len(failed) == 0 {
+		return nil
+	}
+	return failed
+}
+
+// adopt finds what an earlier process left: addresses that the mirror has read, and local routes.
+func (o *Owner) adopt() error {
+	for a, link := range o.mirror.Ours() {
+		o.have[a] = append(o.have[a], place{link: link})
+	}
+	for _, places := range o.have { // not within Ours, which holds the mirror's lock
+		for _, p := range places {
+			if o.isLoAddress(p) {
+				o.onLo++
+			}
+		}
+	}
+	o.mirror.Claim(slices.Collect(maps.Keys(o.have)), 0)
+	return o.adoptRoutes()
+}

@@ -1,0 +1,118 @@
+package vip
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/kernel/netdev/mirror"
+	"loxilb/internal/kernel/netdev/netlink"
+	"loxilb/internal/kernel/netdev/sysctl"
+	"loxilb/test/netnstest/labtest"
+)
+
+// flaky fails as a whole if it is broken, and refuses to add or remove one address.
+type flaky struct {
+	kernel
+	broken  bool
+	refused netip.Addr
+}
+
+func (f *flaky) Batch(ctx context.Context, requests []*netlink.Request, done func(int, []byte, error)) error {
+	if f.broken {
+		return errors.New("broken")
+	}
+	return f.kernel.Batch(ctx, requests, func(i int, answer []byte, err error) {
+		if f.refused.IsValid() && strings.Contains(string(requests[i].Body()), string(f.refused.AsSlice())) {
+			err = unix.EPERM
+		}
+		done(i, answer, err)
+	})
+}
+
+// testOwner is the owner of VIPs in a namespace.
+func testOwner(t *testing.T, path string) *Owner {
+	t.Helper()
+	ns, err := netlink.OpenNamespace(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := mirror.Open(ns, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := New(ns, m, sysctl.New(ns), func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = errors.Join(o.Close(), m.Close(), ns.Close()) })
+	return o
+}
+
+// TestLocalWhenAdded: once an IPv6 VIP is added, the kernel receives packets for it. It adds the
+// local route in a work queue, and drops answers to its own questions from the VIP until then.
+func TestLocalWhenAdded(t *testing.T) {
+	t.Parallel()
+	a, _ := labtest.Pair(t)
+	o := testOwner(t, a.Path())
+	for n := range 200 {
+		vip := netip.AddrFrom16([16]byte{0: 0x20, 1: 1, 2: 0xd, 3: 0xb8, 15: byte(n)})
+		if failed := o.Add(t.Context(), vip); failed != nil {
+			t.Fatal(failed)
+		}
+		if missing, err := o.nobodys(t.Context(), []netip.Addr{vip}); err != nil || len(missing) != 0 {
+			t.Fatalf("VIP %d is added, and not local: %v", n, err)
+		}
+	}
+}
+
+// TestFailures: a VIP that fails does not fail the others, each has its error, and what failed is owned by trying again.
+func TestFailures(t *testing.T) {
+	t.Parallel()
+	a, _ := labtest.Pair(t)
+	o := testOwner(t, a.Path())
+	f := &flaky{kernel: o.conn}
+	o.conn = f
+	one, two := netip.MustParseAddr("20.20.20.1"), netip.MustParseAddr("20.20.20.2")
+	has := func(want ...netip.Addr) {
+		t.Helper()
+		got := o.Owned()
+		if len(got) != len(want) || len(got) > 0 && got[0] != want[0] {
+			t.Errorf("owned: %v, want %v", got, want)
+		}
+	}
+	f.broken = true
+	if failed := o.Add(t.Context(), one, two); len(failed) != 2 || failed[one] == nil || failed[two] == nil {
+		t.Errorf("failed: %v, and nothing can work", failed)
+	}
+	if problems := o.Problems(); len(problems) != 2 {
+		t.Errorf("problems: %v", problems)
+	}
+	f.broken, f.refused = false, two
+	if failed := o.Set(t.Context(), []netip.Addr{one, two}); len(failed) != 1 || failed[two] == nil {
+		t.Errorf("failed: %v, and only %s is refused", failed, two)
+	}
+	has(one)
+	f.refused = netip.Addr{}
+	labtest.Run(t, a, "ip", "addr", "del", two.String(), "dev", "lo") // the refusal was a lie
+	o.Retry(t.Context())
+	has(one, two)
+	if problems := o.Problems(); problems != nil {
+		t.Errorf("problems: %v", problems)
+	}
+	f.refused = two
+	if failed := o.Remove(t.Context(), one, two); len(failed) != 1 || failed[two] == nil {
+		t.Errorf("failed to remove: %v, and only %s is refused", failed, two)
+	}
+	has(two)
+	f.refused = netip.Addr{}
+	if failed := o.Remove(t.Context(), one, two); failed != nil {
+		t.Errorf("failed to remove: %v", failed)
+	}
+	has()
+}

@@ -1,0 +1,221 @@
+package vip
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/kernel/netdev/diagnosis"
+	"loxilb/internal/kernel/netdev/mirror"
+	"loxilb/internal/kernel/netdev/netlink"
+)
+
+// step is one change: a VIP and its place.
+type step struct {
+	addr netip.Addr
+	place
+}
+
+// put adds each step's VIP to its place, and notes those that fail. One that is there already is ours if it was before.
+// The returned error is about all of them.
+func (o *Owner) put(ctx context.Context, steps []step) error {
+	if len(steps) == 0 {
+		return nil
+	}
+	vips := make([]netip.Addr, len(steps))
+	requests := make([]*netlink.Request, len(steps))
+	for i, s := range steps {
+		vips[i], requests[i] = s.addr, s.request(true)
+	}
+	o.mirror.Claim(vips, len(o.want))
+	var pending []netip.Addr
+	err := o.conn.Batch(ctx, requests, func(i int, _ []byte, err error) {
+		s := steps[i]
+		switch {
+		case err == nil:
+			o.note(s)
+			if s.addr.Is6() && !s.route {
+				pending = append(pending, s.addr)
+			}
+		case errors.Is(err, unix.EEXIST):
+		default:
+			o.failed[s.addr] = notAdded(s.addr, o.mirror.Link(s.link).Name, err)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return o.awaitLocal(ctx, pending)
+}
+
+// localPatience is how long the kernel may take to receive packets for an IPv6 address it has.
+const localPatience = time.Second
+
+// awaitLocal waits until the kernel has local routes for IPv6 addresses. It adds them later than the
+// addresses, in a work queue: within microseconds, or tenths of a second on a busy machine. Until
+// then it uses the address as the source when it asks for a neighbor's MAC, and drops the answer; it
+// asks again after a second. So a VIP must not be announced before. One that never becomes local is
+// not an error here: clients reach it, as the data path sees packets before the kernel does.
+func (o *Owner) awaitLocal(ctx context.Context, addresses []netip.Addr) error {
+	for end := time.Now().Add(localPatience); len(addresses) > 0 && time.Now().Before(end); {
+		missing, err := o.nobodys(ctx, addresses)
+		if err != nil {
+			return err
+		}
+		addresses = missing
+		if len(addresses) > 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	return nil
+}
+
+func notAdded(vip netip.Addr, link string, err error) diagnosis.Problem {
+	if errors.Is(err, unix.EACCES) && vip.Is6() {
+		return diagnosis.Problem{
+			Kind: Kind, Key: vip.String(),
+			What: fmt.Sprintf("VIP %s cannot be added to %s: IPv6 is switched off there", vip, link),
+			Hint: fmt.Sprintf("set net.ipv6.conf.%s.disable_ipv6=0", link),
+		}
+	}
+	return diagnosis.Problem{
+		Kind: Kind, Key: vip.String(),
+		What: fmt.Sprintf("VIP %s cannot be added to %s: %v", vip, link, err),
+		Hint: fmt.Sprintf("add it by hand: ip address add %s dev %s", vip, link),
+	}
+}
+
+// takeAway removes each step's VIP from its place, and notes those that fail in failed; one that is gone already is fine.
+// The returned error is about all of them.
+func (o *Owner) takeAway(ctx context.Context, steps []step, failed map[netip.Addr]error) error {
+	requests := make([]*netlink.Request, len(steps))
+	for i, s := range steps {
+		requests[i] = s.request(false)
+	}
+	return o.conn.Batch(ctx, requests, func(i int, _ []byte, err error) {
+		s := steps[i]
+		switch {
+		case err == nil, errors.Is(err, unix.EADDRNOTAVAIL), errors.Is(err, unix.ESRCH), errors.Is(err, unix.ENODEV):
+			o.drop(s)
+		default:
+			failed[s.addr] = fmt.Errorf("remove VIP %s from %s: %w", s.addr, o.mirror.Link(s.link).Name, err)
+		}
+	})
+}
+
+func (o *Owner) note(s step) {
+	if slices.Contains(o.have[s.addr], s.place) {
+		return
+	}
+	o.have[s.addr] = append(o.have[s.addr], s.place)
+	if o.isLoAddress(s.place) {
+		o.onLo++
+	}
+}
+
+func (o *Owner) drop(s step) {
+	i := slices.Index(o.have[s.addr], s.place)
+	if i < 0 {
+		return
+	}
+	if o.isLoAddress(s.place) {
+		o.onLo--
+	}
+	if o.have[s.addr] = slices.Delete(o.have[s.addr], i, i+1); len(o.have[s.addr]) == 0 {
+		delete(o.have, s.addr)
+	}
+}
+
+func (o *Owner) isLoAddress(p place) bool { return !p.route && o.mirror.Link(p.link).Loopback() }
+
+func (o *Owner) adoptRoutes() error {
+	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
+		header := netlink.RouteHeader(family, netlink.OwnProtocol)
+		header[4], header[7] = unix.RT_TABLE_LOCAL, unix.RTN_LOCAL
+		err := o.conn.Dump(unix.RTM_GETROUTE, header, func(m netlink.Message) {
+			if rt, ok := netlink.ParseRoute(m.Body); ok && rt.Proto == netlink.OwnProtocol && rt.Dst.IsSingleIP() {
+				o.note(step{addr: rt.Dst.Addr(), place: place{link: rt.Link, route: true}})
+			}
+		})
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("list local routes: %w", err)
+		}
+	}
+	return nil
+}
+
+// Prepare sets lo up: VIPs live there, and in a new namespace it is down.
+func (o *Owner) Prepare() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	_, err := o.loopback()
+	return err
+}
+
+// loopback returns lo, set up.
+func (o *Owner) loopback() (mirror.Link, error) {
+	lo, ok := o.mirror.Loopback()
+	if !ok {
+		return lo, errors.New("this network namespace has no loopback interface")
+	}
+	if !lo.Up {
+		if err := o.setUp(lo); err != nil {
+			return lo, fmt.Errorf("set %s up: %w", lo.Name, err)
+		}
+	}
+	return lo, nil
+}
+
+func (o *Owner) setUp(l mirror.Link) error {
+	header := make([]byte, unix.SizeofIfInfomsg)
+	binary.NativeEndian.PutUint32(header[4:], uint32(l.Index))
+	binary.NativeEndian.PutUint32(header[8:], unix.IFF_UP)
+	binary.NativeEndian.PutUint32(header[12:], unix.IFF_UP)
+	_, err := o.conn.One(netlink.NewRequest(unix.RTM_NEWLINK, 0, header))
+	return err
+}
+
+func (s step) request(add bool) *netlink.Request {
+	if s.route {
+		return s.routeRequest(add)
+	}
+	header := netlink.Header(netlink.Family(s.addr), unix.SizeofIfAddrmsg)
+	header[1] = byte(s.addr.BitLen())
+	if s.addr.Is4() {
+		header[3] = unix.RT_SCOPE_HOST // never the source address of packets that leave
+	}
+	binary.NativeEndian.PutUint32(header[4:], uint32(s.link))
+	if !add {
+		return netlink.NewRequest(unix.RTM_DELADDR, 0, header).Attr(unix.IFA_LOCAL, s.addr.AsSlice())
+	}
+	r := netlink.NewRequest(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL, header).
+		Attr(unix.IFA_LOCAL, s.addr.AsSlice()).
+		Attr(unix.IFA_ADDRESS, s.addr.AsSlice()).
+		Attr32(unix.IFA_FLAGS, unix.IFA_F_NODAD|unix.IFA_F_NOPREFIXROUTE).
+		Attr(netlink.IFAProto, []byte{netlink.OwnProtocol})
+	if s.addr.Is6() {
+		// Valid for ever, preferred never: the IPv6 way not to be chosen as source address.
+		life := make([]byte, unix.SizeofIfaCacheinfo)
+		binary.NativeEndian.PutUint32(life[4:], 0xffffffff)
+		r.Attr(unix.IFA_CACHEINFO, life)
+	}
+	return r
+}
+
+func (s step) routeRequest(add bool) *netlink.Request {
+	header := netlink.RouteHeader(netlink.Family(s.addr), netlink.OwnProtocol)
+	header[1] = byte(s.addr.BitLen())
+	header[4], header[7] = unix.RT_TABLE_LOCAL, unix.RTN_LOCAL
+	header[6] = unix.RT_SCOPE_HOST
+	typ, flags := uint16(unix.RTM_DELROUTE), uint16(0)
+	if add {
+		typ, flags = unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL
+	}
+	return netlink.NewRequest(typ, flags, header).Attr(unix.RTA_DST, s.addr.AsSlice()).Attr32(unix.RTA_OIF, uint32(s.link))
+}

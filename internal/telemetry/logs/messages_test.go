@@ -1,0 +1,181 @@
+package logs
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const page = "../../../docs/log-messages.md"
+
+// TestMessages: each message that warns, or tells of an error, is explained in docs/log-messages.md, with what to do, and no other. UPDATE=1 writes that
+// anew.
+func TestMessages(t *testing.T) {
+	t.Parallel()
+	used := map[string]string{leftOut: "limit.go"}
+	each(t, func(path string, call *ast.CallExpr, method string) {
+		if message, ok := literal(call.Args[0]); ok && method != "With" {
+			used[message] = path
+		}
+	})
+	known := map[string]bool{}
+	for _, area := range areas() {
+		for _, m := range area.messages {
+			if known[m.text] {
+				t.Errorf("%q is explained twice", m.text)
+			}
+			known[m.text] = true
+			if used[m.text] == "" {
+				t.Errorf("%q is explained, and nobody says it", m.text)
+			}
+		}
+	}
+	for text, where := range used {
+		if !known[text] {
+			t.Errorf("%s: %q has no entry in internal/telemetry/logs/messages.go", where, text)
+		}
+	}
+	if os.Getenv("UPDATE") != "" {
+		if err := os.WriteFile(page, []byte(document()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if have, err := os.ReadFile(page); err != nil || string(have) != document() {
+		t.Errorf("%s is not what the messages say (%v): make update writes it", page, err)
+	}
+}
+
+// details are the attributes that say something about the subject of a line, and may differ from line to line.
+func details() []string {
+	return []string{
+		"asked", "before", "beyond_rate", "bytes", "changes", "connections", "count", "endpoints", "entries",
+		"error", "evidence", "format", "half_open_others", "half_open_tcp", "hint", "left", "level", "limit", "lost",
+		"more", "most", "next_try", "no_room", "now", "objects", "output", "packets", "panic",
+		"ports_short", "role", "services", "stack", "state", "table", "took", "undone_by", "why",
+	}
+}
+
+// TestSubjectKeys: each attribute of a warning either names its subject, or is a detail.
+func TestSubjectKeys(t *testing.T) {
+	t.Parallel()
+	used := map[string]bool{}
+	each(t, func(_ string, call *ast.CallExpr, method string) {
+		first := 1 // of a line, the message is before it
+		if method == "With" {
+			first = 0
+		}
+		for i := first; i < len(call.Args); i += 2 {
+			if key, ok := literal(call.Args[i]); ok {
+				used[key] = true
+			}
+		}
+	})
+	for key := range used {
+		if slices.Contains(subjectKeys(), key) == slices.Contains(details(), key) {
+			t.Errorf("%q is to be in one of subjectKeys and details", key)
+		}
+	}
+	for _, key := range slices.Concat(subjectKeys(), details()) {
+		if !used[key] {
+			t.Errorf("%q is no attribute of a warning", key)
+		}
+	}
+	for _, message := range changes() {
+		if hintOf(message) == "" && message != "the level of the log was changed" {
+			t.Errorf("no line says %q", message)
+		}
+	}
+}
+
+// each calls f with the calls by which the program warns, or makes a logger.
+func each(t *testing.T, f func(path string, call *ast.CallExpr, method string)) {
+	t.Helper()
+	for _, dir := range []string{"../../../internal", "../../../cmd"} {
+		err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+			if err != nil {
+				return err
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				call, ok := n.(*ast.CallExpr)
+				if !ok || len(call.Args) == 0 {
+					return true
+				}
+				method, ok := call.Fun.(*ast.SelectorExpr)
+				if ok && slices.Contains([]string{"Warn", "Error", "With"}, method.Sel.Name) && isLogger(method.X) {
+					f(path, call, method.Sel.Name)
+				}
+				return true
+			})
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// isLogger reports whether an expression is a logger, by its name: everywhere in the program it is log, or Log.
+func isLogger(x ast.Expr) bool {
+	switch x := x.(type) {
+	case *ast.Ident:
+		return x.Name == "log"
+	case *ast.SelectorExpr:
+		return x.Sel.Name == "log" || x.Sel.Name == "Log"
+	case *ast.CallExpr: // of With
+		method, ok := x.Fun.(*ast.SelectorExpr)
+		return ok && isLogger(method.X)
+	}
+	return false
+}
+
+func literal(x ast.Expr) (string, bool) {
+	text, ok := x.(*ast.BasicLit)
+	if !ok || text.Kind != token.STRING {
+		return "", false
+	}
+	value, err := strconv.Unquote(text.Value)
+	return value, err == nil
+}
+
+// document is the page of all messages.
+func document() string {
+	var b strings.Builder
+	b.WriteString(`<!-- Written from internal/telemetry/logs/messages.go by make update. Do not edit. -->
+
+# Messages of the log
+
+All that loxilb says at the levels warning and error. Messages never change from one line to the next: what differs is in attributes. What is to be done is the
+line's attribute ` + "`hint`" + `, and here. Under systemd each attribute is a field of the journal (` + "`journalctl -u loxilb LOXILB_REASON=no-endpoint`" + `), and
+the message is ` + "`LOXILB_MESSAGE`" + `.
+
+A warning that repeats for the same service, endpoint, VIP or interface has one line at once. While it
+goes on, a line sums it up after a minute, after ten more, and then once an hour. ` + "`repeated`" + ` is
+the number of lines left out, ` + "`first`" + ` and ` + "`last`" + ` their times, ` + "`period`" + ` the time since the line before:
+an old ` + "`last`" + ` means that the trouble has ended. After ten minutes without it, it is news again.
+Changes of state (*endpoint is down*) have ten lines before they are summed up.
+A message has at most ` + fmt.Sprint(most) + ` lines a minute in all. A line after the minute says how many were left out.
+`)
+	for _, a := range areas() {
+		fmt.Fprintf(&b, "\n## %s\n\n| message | what it means | what to do |\n|---|---|---|\n", a.name)
+		for _, m := range a.messages {
+			hint := m.hint
+			if hint == "" {
+				hint = "-"
+			}
+			fmt.Fprintf(&b, "| %s | %s | %s |\n", strings.ReplaceAll(m.text, "|", `\|`), m.means, hint)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,497 @@
+package metrics
+
+import (
+	"compress/gzip"
+	"errors"
+	"flag"
+	"io"
+	"log/slog"
+	"math"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"loxilb/internal/contract"
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/status"
+	"loxilb/internal/control/store"
+	"loxilb/internal/lb"
+)
+
+type fake struct{}
+
+func (fake) Endpoints(yield func(*lb.EndpointHealth) bool) {
+	for i, state := range []lb.HealthState{lb.HealthUp, lb.HealthDown, lb.HealthUnknown} {
+		e := &lb.EndpointHealth{State: state, Changes: uint64(i), Failures: 2 * i, AvgDelay: time.Duration(2-i) * time.Millisecond, Since: time.Unix(1700000000+int64(i), 0)}
+		e.Addr, e.Probe = netip.AddrFrom4([4]byte{31, 31, 31, byte(1 + i)}), lb.Probe{Type: lb.ProbeTCP, Port: 5001}
+		e.Failed, e.Downtime = uint64(3*i), time.Duration(i)*1500*time.Millisecond
+		e.Services = []lb.Key{{VIP: netip.MustParseAddr("20.20.20.1"), Port: 2020, Protocol: lb.TCP}}
+		if i == 2 {
+			e.Name = `a "b"`
+		}
+		if !yield(e) {
+			return
+		}
+	}
+}
+
+// EndpointVerdict is that of the endpoint whose address ends so.
+func (fake) EndpointVerdict(_ *lb.Service, e lb.Endpoint) (v lb.Verdict) {
+	v.Probe = lb.HealthState(e.Addr.As4()[3] % 3)
+	return v
+}
+
+func (f fake) EndpointCount() (count lb.HealthCount) {
+	for e := range f.Endpoints {
+		count.Add(e)
+	}
+	return count
+}
+
+func (fake) Census(keys []lb.Key, yield func(int, *lb.ServiceStats)) (all lb.EndpointStats) {
+	for i, k := range keys {
+		if s := countedOf(k); k.Protocol != lb.UDP {
+			yield(i, &s)
+			all.Connections += s.Connections
+			all.Handshakes.Add(&s.Handshakes)
+		}
+	}
+	all.In, all.Out = lb.Traffic{Packets: 60, Bytes: 6000}, lb.Traffic{Packets: 40, Bytes: 4000}
+	return all
+}
+
+func countedOf(k lb.Key) lb.ServiceStats {
+	if k.Port == 2022 {
+		return lb.ServiceStats{Endpoints: make([]lb.EndpointStats, 1)}
+	}
+	shakes := lb.Handshakes{Opened: 7, Answered: [lb.HandshakeBuckets]uint64{3, 1, 10: 1}, Repeated: 4, Refused: 1, Reset: 2, Unreachable: 5}
+	first := lb.EndpointStats{Handshakes: shakes, Connections: 7, Active: 2, Inactive: 1, In: lb.Traffic{Packets: 30, Bytes: 3000}, Out: lb.Traffic{Packets: 20, Bytes: 2000}}
+	first.Takes, first.Share = true, 0.3
+	all := first
+	all.Refusals[lb.NoEndpoint], all.Refusals[lb.ConntrackFull], all.Refusals[lb.PortsExhausted] = 5, 6, 1
+	first.Refusals[lb.PortsExhausted] = 1
+	return lb.ServiceStats{EndpointStats: all, Endpoints: []lb.EndpointStats{first, {}}}
+}
+func (fake) RuleCost() lb.RuleCost { return lb.RuleCost{Nodes: 5, Rules: 8} }
+
+func (fake) RuleHits(r *lb.Rule) (lb.Traffic, bool) {
+	return lb.Traffic{Packets: 3 + uint64(r.Preference), Bytes: 300}, r.Preference != 4
+}
+func (fake) DropBytes() map[string]uint64 {
+	return map[string]uint64{"no-endpoint": 300, "bad-checksum": 0}
+}
+func (fake) Lifetimes() []lb.Lifetimes {
+	tcp := lb.Lifetimes{Protocol: "tcp"}
+	tcp.Life = lb.Histogram{Sum: 3<<20 + 1<<18, Buckets: [lb.HistogramBuckets]uint64{0: 1, 18: 1, 20: 1, 21: 1}}
+	tcp.In = lb.Histogram{Sum: 700, Buckets: [lb.HistogramBuckets]uint64{6: 3, 9: 1}}
+	tcp.Out = lb.Histogram{Sum: 1 << 41, Buckets: [lb.HistogramBuckets]uint64{0: 1, 41: 1}}
+	return []lb.Lifetimes{tcp, {Protocol: "udp"}}
+}
+func (fake) MapUses() []lb.MapUse {
+	return []lb.MapUse{{Name: "connections", Entries: 4, Max: 524288, Bytes: 1 << 20}, {Name: "drops", Bytes: 4096}}
+}
+func (fake) Jiffy() time.Duration                   { return 4 * time.Millisecond }
+func (fake) NextHopsFull() uint64                   { return 5 }
+func (fake) IdleEnds() lb.IdleEnds                  { return lb.IdleEnds{Told: 6, Untold: 7} }
+func (fake) XDP() ([]string, string, uint64)        { return []string{"eth0"}, "native", 12 }
+func (fake) Drops() map[string]uint64               { return map[string]uint64{"no-endpoint": 5, "bad-checksum": 0} }
+func (fake) Occupancy() (connections, limit uint64) { return 2, 262144 }
+func (fake) Pressure() lb.Pressure {
+	return lb.Pressure{HalfOpenTCP: 7, HalfOpenOthers: 2, HalfOpenMax: 65536, PortsShort: true, Challenged: 9, Answered: 3, KnownClients: 4}
+}
+func (fake) SourcePorts(least, most int) []lb.SourcePorts {
+	return []lb.SourcePorts{{Source: netip.MustParseAddr("20.20.20.9"), Endpoint: netip.MustParseAddrPort("31.31.31.1:5001"), Protocol: lb.TCP, Used: least + most, Max: 35768}}
+}
+func (fake) Sweeps() Sweeps { return Sweeps{Visited: 100, Ended: 50, Last: 1500 * time.Microsecond} }
+func (fake) Programs() []Program {
+	return []Program{{Name: "loxilb_ether", Instructions: 1000, Runs: 20, Time: 3 * time.Microsecond}}
+}
+func (fake) LastApplied() time.Time { return time.Unix(1700000000, 0) }
+func (fake) Counts() map[string]map[status.State]int {
+	return map[string]map[status.State]int{"service": {status.Applied: 2, status.Failed: 1}}
+}
+
+func newMetrics(t *testing.T, src Source, o Options) *Metrics {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	st, err := desired.Open("", log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	_, _, err = st.Commit("test", func(tx *store.Tx) error {
+		for _, line := range []string{
+			"20.20.20.1:2020/tcp endpoints=31.31.31.1:5001,32.32.32.1:5001:0 name=web",
+			"20.20.20.1:2021/tcp endpoints=31.31.31.1:5002,32.32.32.1:5002 name=web max-connections=100",
+			"20.20.20.1:2022/tcp endpoints=31.31.31.1:5003",
+			"[2001:db8::1]:53/udp endpoints=[2001:db8::2]:53",
+		} {
+			s, err := lb.ParseService(line)
+			if err != nil {
+				return err
+			}
+			if err := st.Services.Put(tx, s); err != nil {
+				return err
+			}
+		}
+		for _, line := range []string{"preference:0 drop", "sourceIP:10.0.0.0/8,portName:a\"b,preference:5 allow", "preference:4 drop"} {
+			r, err := lb.ParseRule(line)
+			if err != nil {
+				return err
+			}
+			if err := st.Rules.Put(tx, r); err != nil {
+				return err
+			}
+		}
+		if err := st.Instances.Put(tx, lb.Instance{Name: "llb-inst1", Role: lb.RoleBackup, VIP: netip.MustParseAddr("20.20.20.9")}); err != nil {
+			return err
+		}
+		return st.Drains.Put(tx, lb.Drain{Addr: netip.MustParseAddr("31.31.31.1"), Rate: 100, Deadline: time.Unix(1800000000, 0)})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := New(st, src, o, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func scrapeAll(t *testing.T, m *Metrics) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	m.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	if w.Code != 200 {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	return "\n" + w.Body.String()
+}
+
+func scrape(t *testing.T, m *Metrics) string {
+	t.Helper()
+	var ours strings.Builder
+	for line := range strings.Lines(scrapeAll(t, m)) {
+		if strings.Contains(line, "loxilb_") && !strings.Contains(line, "loxilb_system_") { // the machine is not always as busy
+			ours.WriteString(line)
+		}
+	}
+	return ours.String()
+}
+
+// TestScrape: what is shown by default, and all that can be, is well-formed, and as before.
+func TestScrape(t *testing.T) {
+	t.Parallel()
+	for path, o := range map[string]Options{"testdata/scrape.txt": {Build: full().Build}, "testdata/full.txt": full()} {
+		m := newMetrics(t, fake{}, o)
+		m.Observe("GET", 200)
+		m.Observe("BREW", 403)
+		got := scrape(t, m)
+		golden(t, path, got)
+		parser := expfmt.NewTextParser(model.UTF8Validation)
+		if _, err := parser.TextToMetricFamilies(strings.NewReader(got)); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+		problems, err := promlint.New(strings.NewReader(got)).Lint()
+		if err != nil || len(problems) > 0 {
+			t.Errorf("%s: %v %v", path, err, problems)
+		}
+	}
+}
+
+// TestCatalog: the catalog, from which docs/metrics.md is made, has what is shown, and nothing else, in text as in protobuf.
+func TestCatalog(t *testing.T) {
+	t.Parallel()
+	m := newMetrics(t, fake{}, full())
+	m.Observe("GET", 401)
+	families, err := m.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := map[string]*dto.MetricFamily{}
+	for _, f := range families {
+		if name := f.GetName(); !strings.HasPrefix(name, "go_") && !strings.HasPrefix(name, "process_") {
+			shown[name] = f
+		}
+	}
+	text := scrapeAll(t, m)
+	for _, one := range Catalog() {
+		f := shown[one.Name]
+		if f == nil {
+			t.Errorf("%s is not shown", one.Name)
+			continue
+		}
+		delete(shown, one.Name)
+		if f.GetHelp() != one.Help || !strings.EqualFold(f.GetType().String(), string(one.Type)) || one.Help == "" {
+			t.Errorf("%s is a %s: %s", one.Name, f.GetType(), f.GetHelp())
+		}
+		var labels []string
+		for _, series := range f.GetMetric() {
+			for _, pair := range series.GetLabel() {
+				if !slices.Contains(labels, pair.GetName()) {
+					labels = append(labels, pair.GetName())
+				}
+			}
+		}
+		if slices.Sort(labels); !slices.Equal(labels, slices.Sorted(slices.Values(one.Labels))) {
+			t.Errorf("%s has labels %v, not %v", one.Name, labels, one.Labels)
+		}
+		if inText := strings.Contains(text, "\n# TYPE "+one.Name+" "+string(one.Type)+"\n"); inText == (one.When == Native) {
+			t.Errorf("%s is in the text format: %v", one.Name, inText)
+		}
+	}
+	for name := range shown {
+		t.Errorf("%s is not in the catalog", name)
+	}
+}
+
+// TestNativeHistograms: whoever asks for protobuf gets the times of handshakes in native buckets, too, which hold as many as the classic ones.
+func TestNativeHistograms(t *testing.T) {
+	t.Parallel()
+	m := newMetrics(t, fake{}, Options{})
+	r := httptest.NewRequest("GET", "/metrics", nil)
+	r.Header.Set("Accept", "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.7,text/plain;version=0.0.4;q=0.3")
+	w := httptest.NewRecorder()
+	m.ServeHTTP(w, r)
+	decoder := expfmt.NewDecoder(w.Body, expfmt.ResponseFormat(w.Result().Header))
+	found := map[string]int{}
+	for {
+		var f dto.MetricFamily
+		if err := decoder.Decode(&f); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(f.GetName(), "handshake_seconds") {
+			continue
+		}
+		for _, series := range f.GetMetric() {
+			h := series.GetHistogram()
+			found[f.GetName()]++
+			count, bucket := h.GetZeroCount(), int64(0)
+			for _, delta := range h.GetPositiveDelta() {
+				bucket += delta
+				count += uint64(bucket)
+			}
+			if h.GetSchema() != 0 || count != h.GetSampleCount() || count%5 != 0 || int(h.GetPositiveSpan()[0].GetLength()) != len(h.GetPositiveDelta()) {
+				t.Errorf("%s: %v", f.GetName(), h)
+			}
+			// a tick of 4 ms: what took less is below 2^-8 s, what took one or more and less than two below 2^-7 s
+			if h.GetZeroThreshold() != 1.0/256 || h.GetPositiveSpan()[0].GetOffset() != -7 || h.GetPositiveDelta()[0] != int64(h.GetZeroCount()/3) {
+				t.Errorf("%s: %v", f.GetName(), h)
+			}
+		}
+	}
+	if found["loxilb_handshake_seconds"] != 1 || found["loxilb_service_handshake_seconds"] != 2 {
+		t.Errorf("%v", found)
+	}
+}
+
+// Dashboards made for either names of the contract read the same.
+func TestLegacyNames(t *testing.T) {
+	t.Parallel()
+	all := scrapeAll(t, newMetrics(t, fake{}, full()))
+	valuesOf := func(name string) (list []string) {
+		for line := range strings.Lines(all) {
+			if rest, ok := strings.CutPrefix(line, name); ok && (rest[0] == ' ' || rest[0] == '{') {
+				list = append(list, rest)
+			}
+		}
+		return list
+	}
+	for legacy, canonical := range map[string]string{
+		"new_flow_count": "loxilb_new_flows", "total_requests": "loxilb_requests_total", "total_requests_per_service": "loxilb_service_requests_total",
+		"total_errors": "loxilb_errors_total", "total_errors_per_service": "loxilb_service_errors_total", "healthy_host_count": "loxilb_healthy_endpoints",
+		"unhealthy_host_count": "loxilb_unhealthy_endpoints", "total_fw_drops": "loxilb_fw_drop_packets_total", "processed_bytes": "loxilb_processed_bytes_total",
+		"processed_packets": "loxilb_processed_packets_total", "active_flow_count_tcp": "loxilb_active_flow_count_tcp", "processed_tcp_bytes": "loxilb_processed_tcp_bytes_total",
+		"processed_udp_bytes": "loxilb_processed_udp_bytes_total", "active_flow_count_sctp": "loxilb_active_flow_count_sctp",
+		"active_conntrack_count": "loxilb_active_conntrack_entries", "lb_rule_count": "loxilb_lb_rules", "total_fw_drops_per_rule": "loxilb_fw_rule_drop_packets_total",
+	} {
+		got := valuesOf(legacy)
+		if len(got) == 0 {
+			t.Errorf("there is no %s", legacy)
+		}
+		if diff := cmp.Diff(valuesOf(canonical), got); diff != "" {
+			t.Errorf("%s and %s: %s", canonical, legacy, diff)
+		}
+	}
+	for name, want := range map[string]string{
+		"total_load_dists_per_service":    `{service="20.20.20.1:2020/tcp",name="web"} 0.5` + "\n",
+		"endpoint_load_dists_per_service": `{service="20.20.20.1:2020/tcp",name="web",dip="31.31.31.1:5001"} 1` + "\n",
+	} {
+		if got := valuesOf(name); !slices.Contains(got, want) {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	for _, metric := range contract.AllMetrics() { // as the table says
+		if got := strings.Contains(all, "# TYPE "+metric.Name+" "); got == (metric.State == contract.NotThere) {
+			t.Errorf("%s is %s, and it is there: %v", metric.Name, metric.State, got)
+		}
+	}
+	if got := valuesOf("active_conntrack_count"); len(got) != 1 || got[0] != " 2\n" {
+		t.Errorf("%q", got)
+	}
+	if got := valuesOf("lb_rule_count"); len(got) != 1 || got[0] != " 4\n" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestApplySucceeded(t *testing.T) {
+	t.Parallel()
+	m := newMetrics(t, healthy{}, Options{})
+	if got := scrape(t, m); !strings.Contains(got, "loxilb_config_last_apply_success 1\n") {
+		t.Error(got)
+	}
+}
+
+// healthy has no object that failed.
+type healthy struct{ fake }
+
+func (healthy) Counts() map[string]map[status.State]int {
+	return map[string]map[status.State]int{"service": {status.Applied: 3}}
+}
+
+func TestCompressed(t *testing.T) {
+	t.Parallel()
+	m := newMetrics(t, fake{}, Options{})
+	r := httptest.NewRequest("GET", "/metrics", nil)
+	r.Header.Set("Accept-Encoding", "gzip")
+	w := httptest.NewRecorder()
+	m.ServeHTTP(w, r)
+	zip, err := gzip.NewReader(w.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(zip)
+	if err != nil || !strings.Contains(string(text), "loxilb_lb_rules 4\n") {
+		t.Errorf("%v %s", err, text)
+	}
+}
+
+func TestTooManyScrapes(t *testing.T) {
+	t.Parallel()
+	m := newMetrics(t, fake{}, Options{})
+	for range scrapesAtOnce {
+		m.scrapes <- struct{}{}
+	}
+	w := httptest.NewRecorder()
+	m.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	if w.Code != 503 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// Names are free text, and a label must stay one.
+func TestStrangeNames(t *testing.T) {
+	t.Parallel()
+	log := slog.New(slog.DiscardHandler)
+	st, err := desired.Open("", log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = st.Commit("test", func(tx *store.Tx) error {
+		return st.Services.Put(tx, lb.Service{
+			Key:       lb.Key{VIP: netip.MustParseAddr("20.20.20.1"), Port: 80, Protocol: lb.TCP},
+			Name:      `a"} 1`,
+			Endpoints: []lb.Endpoint{{Addr: netip.MustParseAddr("31.31.31.1"), Port: 80, Weight: 1}},
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := New(st, fake{}, Options{}, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := scrape(t, m), `loxilb_service_up{service="20.20.20.1:80/tcp",name="a\"} 1"} 1`; !strings.Contains(got, want) {
+		t.Errorf("%s\nhas not %s", got, want)
+	}
+}
+
+var update = flag.Bool("update", false, "write what is printed into testdata")
+
+func golden(t *testing.T, path, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestRulesBounded: beyond the first 1,000, rules have no series, and those that count first have theirs.
+func TestRulesBounded(t *testing.T) {
+	t.Parallel()
+	m := newMetrics(t, fake{}, Options{})
+	_, _, err := m.store.Commit("test", func(tx *store.Tx) error {
+		for i := range uint16(maxRules + 500) {
+			if err := m.store.Rules.Put(tx, lb.Rule{Preference: 100 + i, RuleVerdict: lb.RuleVerdict{Action: lb.RuleDrop}}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := scrape(t, m)
+	if n := strings.Count(got, "\nloxilb_fw_rule_packets_total{"); n != maxRules {
+		t.Errorf("%d rules have series", n)
+	}
+	for text, want := range map[string]bool{`rule="preference:1599",action="drop"} 1602`: true, `rule="preference:600"`: true, `rule="preference:599"`: false, "loxilb_fw_rules 1503\n": true} {
+		if strings.Contains(got, text) != want {
+			t.Errorf("%s: %v, want %v", text, !want, want)
+		}
+	}
+}
+
+// TestScales: the native and the classic buckets of what is counted in powers of two have the same values below each bound, and none is lost.
+func TestScales(t *testing.T) {
+	t.Parallel()
+	h := &lb.Histogram{Sum: 12345}
+	for i := range h.Buckets {
+		h.Buckets[i] = uint64(i*i%7 + 1)
+	}
+	for name, s := range map[string]scale{"life": lifeScale, "bytes": bytesScale} {
+		m := histogramMessage(h, s, 1)
+		below, bucket := map[float64]uint64{m.GetZeroThreshold(): m.GetZeroCount()}, int64(0)
+		count := m.GetZeroCount()
+		for i, delta := range m.GetPositiveDelta() {
+			bucket += delta
+			count += uint64(bucket)
+			below[math.Exp2(float64(int(m.GetPositiveSpan()[0].GetOffset())+i))] = count // schema 0: bucket i ends at 2^i
+		}
+		if count != h.Count() || m.GetSampleCount() != count || m.GetSchema() != 0 {
+			t.Errorf("%s: %d of %d are in native buckets", name, count, h.Count())
+		}
+		for _, b := range m.GetBucket() {
+			if n, ok := below[b.GetUpperBound()]; !ok || n != b.GetCumulativeCount() {
+				t.Errorf("%s: %d up to %v, %d in native buckets", name, b.GetCumulativeCount(), b.GetUpperBound(), n)
+			}
+		}
+	}
+	if first, last := lifeScale.bound(lifeScale.first), bytesScale.bound(bytesScale.last); first != 1.0/1024 || last != 1<<40 {
+		t.Errorf("%v %v", first, last)
+	}
+}

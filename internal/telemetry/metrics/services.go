@@ -1,0 +1,222 @@
+package metrics
+
+import (
+	"loxilb/internal/control/servicestate"
+	"loxilb/internal/lb"
+)
+
+// Series of services must stay few: there may be 65,536. So the name of a service is a label of loxilb_service_up alone, by which others get it where
+// they are shown (group_left), and what is 0 for most services has series of the rest only.
+
+const sparse = "Without --metrics-detail=endpoint, no series before there is something to count."
+
+func serviceFamilies() []family {
+	of := []string{"service"}
+	directed := []string{"service", "dir"}
+	return []family{
+		{Metric{"loxilb_service_up", Gauge, []string{"service", "name"}, "1 of a service with an endpoint that takes new connections and is not known to be down, 0 of one without any, or that is not in the data path yet.", OfService},
+			func(v *view, p *page) {
+				for i := range v.rows {
+					r := &v.rows[i]
+					p.add(truth(r.up()), r.key, r.name)
+				}
+			}},
+		{Metric{"loxilb_service_endpoints_unavailable", Gauge, of, "Endpoints of the service that take no new connections now: down, drained, of weight 0, or waiting to stand in; no series: none.", OfService},
+			ofServices(func(r *row, p *page) {
+				if r.unavailable > 0 {
+					p.add(float64(r.unavailable), r.key)
+				}
+			})},
+		{Metric{"loxilb_service_endpoints", Gauge, []string{"service", "state"}, "Endpoints of the service by state: up, unprobed, standby, draining, drained, panic, down. Without --metrics-detail=endpoint, of services with an endpoint that is neither up nor unprobed.", OfService},
+			func(v *view, p *page) {
+				for i := range v.rows {
+					v.rows[i].addStates(p, v.Endpoints)
+				}
+			}},
+		{Metric{"loxilb_service_connections_total", Counter, of, "Connections made to the service.", OfService},
+			ofServices(func(r *row, p *page) { p.add(float64(r.stats.Connections), r.key) })},
+		{Metric{"loxilb_service_connections_active", Gauge, of, "Open connections of the service; closed ones that are still tracked are not counted. " + sparse, OfService},
+			ofUsed(func(r *row, p *page) { p.add(float64(r.stats.Active), r.key) })},
+		{Metric{"loxilb_service_connections_inactive", Gauge, of, "Closed connections of the service that are still tracked, for late packets. " + sparse, OfService},
+			ofUsed(func(r *row, p *page) { p.add(float64(r.stats.Inactive), r.key) })},
+		{Metric{"loxilb_service_packets_total", Counter, directed, "Packets of the service, in (from clients) and out (to clients). " + sparse, OfService},
+			ofUsed(func(r *row, p *page) {
+				p.add(float64(r.stats.In.Packets), r.key, "in")
+				p.add(float64(r.stats.Out.Packets), r.key, "out")
+			})},
+		{Metric{"loxilb_service_bytes_total", Counter, directed, "Bytes of IP packets of the service, in (from clients) and out (to clients). " + sparse, OfService},
+			ofUsed(func(r *row, p *page) {
+				p.add(float64(r.stats.In.Bytes), r.key, "in")
+				p.add(float64(r.stats.Out.Bytes), r.key, "out")
+			})},
+		{Metric{"loxilb_service_connections_limit", Gauge, of, "Open connections that the service may have (--max-connections); no series: any number.", OfService},
+			ofLimited(func(_ *view, r *row, p *page) { p.add(float64(r.limit), r.key) })},
+		{Metric{"loxilb_service_connections_peak", Gauge, of, "Most open connections that the service had at once since the daemon began, as read every 5 s; of services with --max-connections.", OfService},
+			ofLimited(func(v *view, r *row, p *page) {
+				if v.Peaks != nil {
+					p.add(float64(v.Peaks.Service(r.of)), r.key)
+				}
+			})},
+		{Metric{"loxilb_service_failed_probes_total", Counter, of, "Probes of the service's endpoints that have failed since the daemon began; no series before there is something to count.", OfService},
+			ofTroubled(func(t trouble) float64 { return float64(t.failed) })},
+		{Metric{"loxilb_service_endpoint_downtime_seconds_total", Counter, of, "Time for which endpoints of the service were down since the daemon began, added up; no series before there is something to count.", OfService},
+			ofTroubled(func(t trouble) float64 { return t.downtime.Seconds() })},
+		{Metric{"loxilb_service_refused_packets_total", Counter, []string{"service", "reason"}, "Packets of clients that asked the service for a connection in vain, by the reason of the drop, which docs/drop-reasons.md explains; no series of a reason: none.", OfService},
+			func(v *view, p *page) {
+				ofServices(func(r *row, p *page) { r.addRefusals(p, v.Endpoints) })(v, p)
+			}},
+		{Metric{"loxilb_service_handshake_seconds", Histogram, of, "Time from the first SYN of a connection of the service to the endpoint's SYN+ACK. " + handshakePrecision, Native},
+			func(v *view, p *page) {
+				for i := range v.rows {
+					if r := &v.rows[i]; r.known && r.stats.Handshakes.Opened > 0 {
+						p.addHandshakes(&r.stats.Handshakes, v.jiffy, r.key)
+					}
+				}
+			}},
+	}
+}
+
+// addStates adds how many endpoints are in each state that any is in.
+func (r *row) addStates(p *page, all bool) {
+	count, notable := map[servicestate.State]int{}, all
+	for _, s := range r.states.Endpoints {
+		count[s]++
+		notable = notable || s != servicestate.Up && s != servicestate.Unprobed
+	}
+	if !notable {
+		return
+	}
+	for _, s := range servicestate.EndpointStates() {
+		if count[s] > 0 {
+			p.add(float64(count[s]), r.key, string(s))
+		}
+	}
+}
+
+// addRefusals adds each reason for which the service has refused something; all: also the reasons that any service may have.
+func (r *row) addRefusals(p *page, all bool) {
+	for reason, n := range r.stats.Refusals {
+		reason := lb.RefusalReason(reason)
+		if n > 0 || all && (reason == lb.NoEndpoint || reason == lb.ConntrackFull) {
+			p.add(float64(n), r.key, reason.String())
+		}
+	}
+}
+
+// ofServices calls f for each service that the data path has.
+func ofServices(f func(r *row, p *page)) func(*view, *page) {
+	return func(v *view, p *page) {
+		for i := range v.rows {
+			if v.rows[i].known {
+				f(&v.rows[i], p)
+			}
+		}
+	}
+}
+
+// ofLimited calls f for services that have a limit of open connections.
+func ofLimited(f func(v *view, r *row, p *page)) func(*view, *page) {
+	return func(v *view, p *page) {
+		for i := range v.rows {
+			if v.rows[i].limit > 0 {
+				f(v, &v.rows[i], p)
+			}
+		}
+	}
+}
+
+// ofTroubled adds a value of each service whose endpoints have counted something against them.
+func ofTroubled(value func(trouble) float64) func(*view, *page) {
+	return func(v *view, p *page) {
+		for i := range v.rows {
+			if t, counted := v.troubles[v.rows[i].of]; counted {
+				p.add(value(t), v.rows[i].key)
+			}
+		}
+	}
+}
+
+// ofUsed calls f for those that ever had a connection.
+func ofUsed(f func(r *row, p *page)) func(*view, *page) {
+	return ofThose(func(s *lb.ServiceStats) bool { return s.Connections > 0 }, f)
+}
+
+// ofThose calls f for those of which that is true, or, if series may be many, for all.
+func ofThose(is func(*lb.ServiceStats) bool, f func(r *row, p *page)) func(*view, *page) {
+	return func(v *view, p *page) {
+		ofServices(func(r *row, p *page) {
+			if v.Endpoints || is(&r.stats) {
+				f(r, p)
+			}
+		})(v, p)
+	}
+}
+
+func endpointFamilies() []family {
+	of := []string{"service", "endpoint"}
+	directed := []string{"service", "endpoint", "dir"}
+	return []family{
+		{Metric{"loxilb_endpoint_weight", Gauge, of, "Weight of the endpoint; 0 takes no new connection.", OfEndpoint}, func(v *view, p *page) {
+			for i := range v.rows {
+				for j, at := range v.rows[i].endpoints {
+					p.add(float64(v.rows[i].weights[j]), v.rows[i].key, at)
+				}
+			}
+		}},
+		{Metric{"loxilb_endpoint_effective_weight", Gauge, of, "Weight by which the endpoint takes new connections now: less than its weight while it comes slowly (--slow-start), 0 if it takes none.", OfEndpoint}, func(v *view, p *page) {
+			for i := range v.rows {
+				r := &v.rows[i]
+				for j, at := range r.endpoints[:min(len(r.endpoints), len(r.stats.Endpoints))] {
+					p.add(float64(r.weights[j])*r.stats.Endpoints[j].Share, r.key, at)
+				}
+			}
+		}},
+		{Metric{"loxilb_endpoint_available", Gauge, of, "1 of an endpoint that takes new connections of the service, 0 of one that is down, drained, of weight 0, or waiting to stand in.", OfEndpoint},
+			ofEndpoints(func(r *row, at string, s *lb.EndpointStats, p *page) { p.add(truth(s.Takes), r.key, at) })},
+		{Metric{"loxilb_endpoint_connections_active", Gauge, of, "Open connections of the endpoint; closed ones that are still tracked are not counted.", OfEndpoint},
+			ofEndpoints(func(r *row, at string, s *lb.EndpointStats, p *page) { p.add(float64(s.Active), r.key, at) })},
+		{Metric{"loxilb_endpoint_connections_inactive", Gauge, of, "Closed connections of the endpoint that are still tracked, for late packets.", OfEndpoint},
+			ofEndpoints(func(r *row, at string, s *lb.EndpointStats, p *page) { p.add(float64(s.Inactive), r.key, at) })},
+		{Metric{"loxilb_endpoint_connections_total", Counter, of, "Connections made to the endpoint.", OfEndpoint},
+			ofEndpoints(func(r *row, at string, s *lb.EndpointStats, p *page) { p.add(float64(s.Connections), r.key, at) })},
+		{Metric{"loxilb_endpoint_refused_packets_total", Counter, []string{"service", "endpoint", "reason"}, "Of loxilb_service_refused_packets_total, those that were refused because of the endpoint: every source port towards it is in use (snat-ports-exhausted), or the client's own one (tuple-in-use).", OfEndpoint},
+			ofEndpoints(func(r *row, at string, s *lb.EndpointStats, p *page) {
+				s.Refusals.Each(func(reason lb.RefusalReason, n uint64) { p.add(float64(n), r.key, at, reason.String()) })
+			})},
+		{Metric{"loxilb_endpoint_packets_total", Counter, directed, "Packets of the endpoint, in (from clients) and out (to clients).", OfEndpoint},
+			ofEndpoints(func(r *row, at string, s *lb.EndpointStats, p *page) {
+				p.add(float64(s.In.Packets), r.key, at, "in")
+				p.add(float64(s.Out.Packets), r.key, at, "out")
+			})},
+		{Metric{"loxilb_endpoint_bytes_total", Counter, directed, "Bytes of IP packets of the endpoint, in (from clients) and out (to clients).", OfEndpoint},
+			ofEndpoints(func(r *row, at string, s *lb.EndpointStats, p *page) {
+				p.add(float64(s.In.Bytes), r.key, at, "in")
+				p.add(float64(s.Out.Bytes), r.key, at, "out")
+			})},
+		{Metric{"loxilb_endpoint_handshakes_total", Counter, []string{"service", "endpoint", "event"}, "TCP handshakes with the endpoint, of one that had any: " + handshakeEvents, OfEndpoint},
+			ofEndpoints(func(r *row, at string, s *lb.EndpointStats, p *page) {
+				if s.Handshakes.Opened > 0 {
+					eachHandshakeEvent(&s.Handshakes, func(event string, n uint64) { p.add(float64(n), r.key, at, event) })
+				}
+			})},
+		{Metric{"loxilb_endpoint_handshake_seconds", Histogram, of, "Time from the first SYN of a connection to the endpoint's SYN+ACK, of one that had any. " + handshakePrecision, OfEndpoint},
+			func(v *view, p *page) {
+				for i := range v.rows {
+					v.rows[i].each(func(at string, s *lb.EndpointStats) {
+						if s.Handshakes.Opened > 0 {
+							p.addHandshakes(&s.Handshakes, v.jiffy, v.rows[i].key, at)
+						}
+					})
+				}
+			}},
+	}
+}
+
+// ofEndpoints calls f for each endpoint of each service.
+func ofEndpoints(f func(r *row, at string, s *lb.EndpointStats, p *page)) func(*view, *page) {
+	return func(v *view, p *page) {
+		for i := range v.rows {
+			v.rows[i].each(func(at string, s *lb.EndpointStats) { f(&v.rows[i], at, s, p) })
+		}
+	}
+}

@@ -1,0 +1,193 @@
+package metrics
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"time"
+
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/servicestate"
+	"loxilb/internal/control/status"
+	"loxilb/internal/control/store"
+	"loxilb/internal/lb"
+)
+
+// Source is what a scrape reads.
+type Source interface {
+	// Census yields what those of the services that the data path has (by now) have counted, by their places in the list, and returns what all
+	// endpoints have that there are, or were.
+	Census(keys []lb.Key, yield func(place int, s *lb.ServiceStats)) lb.EndpointStats
+	// RuleHits is what a firewall rule has decided about. false: the data path does not have it (yet).
+	RuleHits(r *lb.Rule) (lb.Traffic, bool)
+	// RuleCost is the most that one packet looks at to find its firewall rule.
+	RuleCost() lb.RuleCost
+	// Jiffy is how long one tick of the clock is by which handshakes are measured.
+	Jiffy() time.Duration
+	// Drops counts packets dropped, by the name of the reason.
+	Drops() map[string]uint64
+	// DropBytes are the bytes of their IP packets.
+	DropBytes() map[string]uint64
+	// Lifetimes are of connections that are over, by protocol.
+	Lifetimes() []lb.Lifetimes
+	// MapUses says what the maps of the data path take.
+	MapUses() []lb.MapUse
+	// Occupancy is how many connections are tracked, and how many can be.
+	Occupancy() (connections, limit uint64)
+	// Pressure is how made-up clients are kept out.
+	Pressure() lb.Pressure
+	// XDP is where the XDP program is attached, how, and how many packets it has forwarded.
+	XDP() (interfaces []string, mode string, forwarded uint64)
+	NextHopsFull() uint64 // packets for which the table of next hops had no room
+	IdleEnds() lb.IdleEnds
+	// SourcePorts are the pairs that have most of the ports of our source addresses in use.
+	SourcePorts(least, most int) []lb.SourcePorts
+	// Sweeps is what the sweeps of the connection table have done.
+	Sweeps() Sweeps
+	// Programs are those at the tc hooks.
+	Programs() []Program
+	// Counts are the objects by kind and state.
+	Counts() map[string]map[status.State]int
+	// LastApplied is when the data path last took an object. Zero: never yet.
+	LastApplied() time.Time
+	servicestate.Health
+	// Endpoints yields all that is probed.
+	Endpoints(yield func(*lb.EndpointHealth) bool)
+	// EndpointCount is how these are, in numbers.
+	EndpointCount() lb.HealthCount
+}
+
+// Sweeps is what sweeps of the connection table have done, and the CPU time that the last one took.
+type Sweeps struct {
+	Visited, Ended uint64 // entries, connections
+	Last           time.Duration
+}
+
+// Program is one of the data path.
+type Program struct {
+	Name         string
+	Instructions uint64 // that the verifier has looked at; 0: the kernel does not tell
+	Runs         uint64 // while kernel.bpf_stats_enabled was 1
+	Time         time.Duration
+}
+
+// view is what one scrape shows.
+type view struct {
+	Options
+	store   *desired.State
+	src     Source
+	snap    *store.Snapshot
+	jiffy   time.Duration
+	rows    []row // of services
+	machine lb.EndpointStats
+	drops   map[string]uint64
+	maps    []lb.MapUse
+	tracked uint64 // connections
+	limit   uint64
+	drains  []drain
+	drained map[netip.Addr][]int // their places, by address
+	health  lb.HealthCount       // of probed endpoints
+
+	instances map[string]lb.Instance // that have a role
+	troubles  map[lb.Key]trouble
+	probed    probed
+
+	lifetimes []lb.Lifetimes
+}
+
+// row is a service with what it counted, read once for all families.
+type row struct {
+	key         string
+	name        string
+	protocol    lb.Protocol
+	of          lb.Key
+	limit       uint32   // of open connections; 0: none
+	weights     []uint16 // of endpoints; as endpoints, only if there are series of them
+	endpoints   []string
+	stats       lb.ServiceStats
+	known       bool // to the data path
+	unavailable int  // endpoints that take no new connections
+	states      servicestate.Service
+}
+
+// up reports whether the service serves clients.
+func (r *row) up() bool { return r.known && r.states.Up() }
+
+// drain is an order to drain an endpoint, and the connections that it has left.
+type drain struct {
+	lb.Drain
+	connections uint64
+}
+
+// look reads the store and the data path as they are.
+func look(o Options, st *desired.State, src Source) *view {
+	v := &view{Options: o, store: st, src: src, snap: st.Snapshot(), jiffy: src.Jiffy(), drops: src.Drops(), maps: src.MapUses(), lifetimes: src.Lifetimes()}
+	v.tracked, v.limit = src.Occupancy()
+	for d := range st.Drains.All(v.snap) {
+		v.drains = append(v.drains, drain{Drain: d})
+	}
+	slices.SortFunc(v.drains, func(a, b drain) int { return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Port, b.Port)) })
+	v.drained = make(map[netip.Addr][]int, len(v.drains))
+	for i := range v.drains {
+		v.drained[v.drains[i].Addr] = append(v.drained[v.drains[i].Addr], i)
+	}
+	services := v.lookAtServices()
+	v.health = src.EndpointCount()
+	v.instances = st.Instances.Here(v.snap)
+	v.probed = newProbed(o.Endpoints, src.Endpoints)
+	v.troubles = o.troubles.look(services, v.probed.troubles)
+	return v
+}
+
+func (v *view) lookAtServices() (services []*lb.Service) {
+	count := v.store.Services.Len(v.snap)
+	keys := make([]lb.Key, 0, count)
+	services = make([]*lb.Service, 0, count)
+	v.rows = make([]row, 0, count)
+	drains := servicestate.DrainsOf(v.store.Drains.All(v.snap))
+	for s := range v.store.Services.EachShared(v.snap) {
+		keys, services = append(keys, s.Key), append(services, s)
+		v.rows = append(v.rows, row{key: s.Key.String(), of: s.Key, name: s.Name, protocol: s.Protocol, limit: s.MaxConnections})
+	}
+	v.machine = v.src.Census(keys, func(place int, s *lb.ServiceStats) {
+		r := &v.rows[place]
+		r.stats, r.known = *s, true
+		r.stats.Endpoints = nil
+		r.states = servicestate.Of(servicestate.Gather(services[place], s, drains, v.src), servicestate.Applied)
+		for i, e := range services[place].Endpoints[:min(len(services[place].Endpoints), len(s.Endpoints))] {
+			if !s.Endpoints[i].Takes {
+				r.unavailable++
+			}
+			v.countDrained(e.AddrPort(), s.Endpoints[i].Active)
+		}
+		if v.Endpoints || v.Compat {
+			r.stats.Endpoints = s.Endpoints
+		}
+	})
+	for i := range v.rows {
+		r := &v.rows[i]
+		r.weights = make([]uint16, len(services[i].Endpoints))
+		for j, e := range services[i].Endpoints {
+			r.weights[j] = e.Weight
+			if v.Endpoints || v.Compat {
+				r.endpoints = append(r.endpoints, e.AddrPort().String())
+			}
+		}
+	}
+	return services
+}
+
+func (v *view) countDrained(at netip.AddrPort, active uint64) {
+	for _, i := range v.drained[at.Addr()] {
+		if v.drains[i].Has(at.Addr(), at.Port()) {
+			v.drains[i].connections += active
+		}
+	}
+}
+
+// each calls f for each endpoint whose counters are known.
+func (r *row) each(f func(at string, s *lb.EndpointStats)) {
+	for i := range min(len(r.endpoints), len(r.stats.Endpoints)) {
+		f(r.endpoints[i], &r.stats.Endpoints[i])
+	}
+}

@@ -1,0 +1,35 @@
+package faulty
+
+import (
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"loxilb/test/netnstest"
+)
+
+//go:generate sh -c "GOPACKAGE=faulty go tool bpf2go -tags linux -go-package faulty -target bpfel -cc clang-19 accept accept.bpf.c -- -O2 -g -Wall -Werror -mcpu=v3 -I/usr/include/$(uname -m)-linux-gnu"
+
+// Accept has an interface of a host accept every TCP connection whose SYN comes in there over IPv4, to whatever address and port, without a socket
+// and without more, until it is stopped.
+func Accept(h *netnstest.Host, name string) (stop func() error, err error) {
+	at, err := index(h, name)
+	if err != nil {
+		return nil, err
+	}
+	var o acceptObjects
+	if err := loadAcceptObjects(&o, nil); err != nil {
+		return nil, fmt.Errorf("load the program that accepts: %w", err)
+	}
+	defer o.Close() //nolint:errcheck // the link holds what is needed
+	var attached link.Link
+	err = h.Do(func() (err error) {
+		attached, err = link.AttachTCX(link.TCXOptions{Interface: int(at), Program: o.AcceptConnection, Attach: ebpf.AttachTCXIngress})
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("attach the program that accepts to %s: %w", name, err)
+	}
+	return attached.Close, nil
+}

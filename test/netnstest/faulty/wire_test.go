@@ -1,0 +1,220 @@
+package faulty
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"loxilb/test/netnstest"
+	"loxilb/test/netnstest/labtest"
+)
+
+// pair is two hosts that speak IPv4 only, so that the kernel sends nothing of its own that would be numbered.
+type pair struct {
+	*Wire
+	t  testing.TB
+	to net.PacketConn
+	c  net.Conn
+}
+
+const silence = 300 * time.Millisecond // after which no datagram is on its way any more
+
+func newPair(t *testing.T, seed uint64) *pair {
+	t.Helper()
+	l := labtest.New(t)
+	var ends [2]netnstest.End
+	for i, name := range []string{"a", "b"} {
+		h, err := l.Host(name)
+		if err == nil {
+			err = h.Sysctl("net/ipv6/conf/default/disable_ipv6", "1")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends[i] = netnstest.End{Host: h, Interface: "eth0", Addresses: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.0.0.%d/24", i+1))}}
+	}
+	w, err := Join(l, ends[0], ends[1], 0, seed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &pair{Wire: w, t: t}
+	if p.to, err = ends[1].Host.ListenPacket("udp4", "10.0.0.2:5000"); err != nil {
+		t.Fatal(err)
+	}
+	if p.c, err = ends[0].Host.DialContext(t.Context(), "udp4", "10.0.0.2:5000"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = p.to.Close(), p.c.Close() })
+	return p
+}
+
+// set has faults happen from the first to the second.
+func (p *pair) set(f Faults) {
+	p.t.Helper()
+	if err := p.There.Set(f); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *pair) counts() Counts {
+	p.t.Helper()
+	c, err := p.There.Counts()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return c
+}
+
+// send sends so many datagrams, numbered on from first, and returns the numbers that arrive.
+func (p *pair) send(first, count int) (arrived []int) {
+	p.t.Helper()
+	for i := first; i < first+count; i++ {
+		if err := binary.Write(p.c, binary.BigEndian, uint64(i)); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	buf := make([]byte, 64)
+	for {
+		if err := p.to.SetReadDeadline(time.Now().Add(silence)); err != nil {
+			p.t.Fatal(err)
+		}
+		n, _, err := p.to.ReadFrom(buf)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return arrived
+		}
+		if err != nil || n != 8 {
+			p.t.Fatalf("%d bytes, %v", n, err)
+		}
+		arrived = append(arrived, int(binary.BigEndian.Uint64(buf)))
+	}
+}
+
+// number is what the program draws for a packet.
+func number(seed, packet, what uint64) uint32 {
+	z := seed + (packet*5+what+1)*0x9e3779b97f4a7c15
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return uint32(z ^ z>>31)
+}
+
+// TestPerfect: a new wire does nothing to packets.
+func TestPerfect(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, 1)
+	if got := p.send(0, 100); len(got) != 100 || !slices.IsSorted(got) {
+		t.Errorf("arrived: %v", got)
+	}
+	if got, want := p.counts(), (Counts{Packets: 100}); got != want {
+		t.Errorf("counts are %+v, want %+v", got, want)
+	}
+}
+
+// TestFates: which packets are lost, which come twice and which are late depends on the seed and their numbers alone.
+func TestFates(t *testing.T) {
+	t.Parallel()
+	const packets, share = 200, 0.2
+	for _, seed := range []uint64{1, 2, 1 << 63} {
+		p := newPair(t, seed)
+		p.set(Faults{Lose: share, Repeat: share, Delay: share, By: silence / 3})
+		var want []int
+		var counts Counts
+		for n := range uint64(packets) {
+			drawn := func(what uint64) bool { return uint64(number(seed, n, what)) < threshold(share) }
+			counts.Packets++
+			if drawn(0) {
+				counts.Lost++
+				continue
+			}
+			want = append(want, int(n))
+			if drawn(1) {
+				counts.Repeated++
+				want = append(want, int(n))
+			}
+			if drawn(2) {
+				counts.Delayed++
+			}
+		}
+		got := p.send(0, packets)
+		if slices.IsSorted(got) {
+			t.Errorf("seed %d: nothing came late", seed)
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("seed %d: arrived\n%v, want\n%v", seed, got, want)
+		}
+		if got := p.counts(); got != counts {
+			t.Errorf("seed %d: counts are %+v, want %+v", seed, got, counts)
+		}
+	}
+}
+
+// TestCorrupt: a bit is turned, and no checksum: the receiver's kernel takes no such packet.
+func TestCorrupt(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, 1)
+	p.set(Faults{Corrupt: 1})
+	if got := p.send(0, 300); len(got) != 0 {
+		t.Errorf("%d of 300 arrived", len(got))
+	}
+	p.set(Faults{})
+	if got := p.send(300, 3); !slices.Equal(got, []int{300, 301, 302}) {
+		t.Errorf("arrived afterwards: %v", got)
+	}
+	if got, want := p.counts(), (Counts{Packets: 303, Corrupted: 300}); got != want {
+		t.Errorf("counts are %+v, want %+v", got, want)
+	}
+}
+
+// TestDelay: a packet comes as late as was said, and those behind it overtake it.
+func TestDelay(t *testing.T) {
+	t.Parallel()
+	const by = 100 * time.Millisecond
+	p := newPair(t, 1)
+	p.set(Faults{Delay: 1, By: by})
+	start := time.Now()
+	if _, err := p.c.Write(make([]byte, 8)); err != nil {
+		t.Fatal(err)
+	}
+	labtest.Eventually(t, 10*time.Second, func(context.Context) error {
+		if p.counts().Delayed != 1 {
+			return errors.New("it is not on its way")
+		}
+		return nil
+	})
+	p.set(Faults{By: by})
+	if got := p.send(1, 3); !slices.Equal(got, []int{1, 2, 3, 0}) {
+		t.Errorf("arrived: %v", got)
+	}
+	if took := time.Since(start); took < by+silence {
+		t.Errorf("all arrived after %v", took-silence)
+	}
+}
+
+// TestCut: nothing passes a wire that is cut, in either direction; afterwards everything does.
+func TestCut(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, 1)
+	p.send(0, 1) // hosts know each other
+	if err := p.Cut(true); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.send(1, 10); len(got) != 0 {
+		t.Errorf("arrived over a wire that is cut: %v", got)
+	}
+	if n := p.counts().Cut; n < 10 {
+		t.Errorf("%d are counted, want 10 at least", n)
+	}
+	if err := p.Cut(false); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.send(11, 2); !slices.Equal(got, []int{11, 12}) {
+		t.Errorf("arrived afterwards: %v", got)
+	}
+}

@@ -1,0 +1,53 @@
+// Package labtest ties the labs of netnstest to a test: failures end it, and its end removes the lab.
+package labtest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"loxilb/test/netnstest"
+)
+
+// New makes an empty lab that is removed when the test ends.
+func New(t testing.TB) *netnstest.Lab {
+	t.Helper()
+	l, err := netnstest.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Errorf("close lab: %v", err)
+		}
+	})
+	return l
+}
+
+// Standard builds the standard topology, which is removed when the test ends.
+func Standard(t testing.TB, o netnstest.Options) *netnstest.Standard {
+	t.Helper()
+	s, err := netnstest.NewStandard(New(t), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Eventually calls f until it returns nil, and fails the test with its last error after patience.
+func Eventually(t testing.TB, patience time.Duration, f func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for {
+		err := f(ctx)
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("not after %v: %v", patience, err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
