@@ -76,7 +76,7 @@ func TestIndex(t *testing.T) {
 func packagesDrawn(list string) (names []string) {
 	const outermost, step = 6, 2
 	var above []string
-	for _, m := range regexp.MustCompile(`(?m)^( {6,10})([a-z0-9]+(?:, [a-z0-9]+)*) {2,}\S`).FindAllStringSubmatch(list, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^( {6,12})([a-z0-9]+(?:, [a-z0-9]+)*) {2,}\S`).FindAllStringSubmatch(list, -1) {
 		depth := (len(m[1]) - outermost) / step
 		above = above[:min(depth, len(above))]
 		for name := range strings.SplitSeq(m[2], ", ") {
