@@ -44,7 +44,7 @@ func TestHostRules(t *testing.T) {
 			do: "ip xfrm policy add dir out src 0.0.0.0/0 dst 31.31.31.1/32 proto tcp dport 5001 tmpl proto esp mode transport",
 		},
 		{
-			name: "IPsec out to clients", doctor: "ipsec:31.31.31.1", refused: "ipsec-policy", undo: "ip xfrm policy flush",
+			name: "IPsec out to clients", doctor: "ipsec:100.100.100.0/24", refused: "ipsec-policy", undo: "ip xfrm policy flush",
 			do: "ip xfrm policy add dir out src 20.20.20.1/32 dst 100.100.100.0/24 tmpl src 1.2.3.4 dst 5.6.7.8 proto esp mode tunnel",
 		},
 		{name: "IPsec default block", do: "ip xfrm policy setdefault out block", undo: "ip xfrm policy setdefault out accept", doctor: "ipsec:31.31.31.1", silent: true},
@@ -267,11 +267,11 @@ func (row *hostRule) check(t *testing.T, r *rig.Rig, vip string) {
 	if row.doctor == "none" {
 		// a policy about another endpoint shows that the daemon has read them all
 		rig.MustRun(t, r.LB, "ip", "xfrm", "policy", "add", "dir", "out", "src", "9.9.7.0/24", "dst", "32.32.32.1", "action", "block")
-		wanted, unwanted = "ipsec:32.32.32.1", "ipsec:31.31.31.1"
+		wanted, unwanted = "ipsec:9.9.7.0/24", "ipsec:31.31.31.1"
 	}
 	if row.refused == "" && !row.silent {
 		for range 3 {
-			if err := served(t.Context(), r, vip); err != nil {
+			if err := servedWithin(t.Context(), r, vip, rig.Patience); err != nil {
 				t.Errorf("%s: applies to balanced packets: %v", row.name, err)
 			}
 		}
@@ -302,7 +302,11 @@ func (row *hostRule) check(t *testing.T, r *rig.Rig, vip string) {
 
 // served opens a connection of the client and asks for an answer.
 func served(ctx context.Context, r *rig.Rig, vip string) error {
-	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+	return servedWithin(ctx, r, vip, 500*time.Millisecond)
+}
+
+func servedWithin(ctx context.Context, r *rig.Rig, vip string, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	_, err := r.Client.Get(ctx, vip)
 	return err

@@ -71,7 +71,7 @@ func wantTunnels(t *testing.T, r *rig.Rig, when string, ipip, gue bool) {
 		labtest.Eventually(t, rig.Patience, func(ctx context.Context) error {
 			for range 3 {
 				if err := connects(ctx, r, c.port); (err != nil) != c.refused {
-					return fmt.Errorf("%s: a connection in %s: %v; to be refused: %v", when, c.tunnel, err, c.refused)
+					return fmt.Errorf("%s: a connection in %s is refused: %t, want %t", when, c.tunnel, err != nil, c.refused)
 				}
 			}
 			return nil
