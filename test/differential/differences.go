@@ -27,36 +27,37 @@ func segmentDifferences() []difference {
 	return []difference{
 		{
 			name: "odd-flags",
-			what: "A segment of a connection with a combination of flags that no TCP sends (FIN without ACK, SYN and FIN, none at all). " +
-				"conntrack calls it invalid: it goes on untranslated, or the kernel itself resets the sender. Ours translates it.",
-			why: "The receiver knows what to do with it (RFC 9293 section 3.10.7). A RST in its name by somebody on the way is what RFC 3360 " +
-				"calls harmful, and an untranslated segment shows the client an address that it does not know.",
+			what: "A segment with flags that no TCP sends (FIN without ACK, SYN and FIN, none). conntrack calls it invalid: " +
+				"it leaves untranslated, or the kernel resets the sender. Ours translates it.",
+			why: "The receiver handles it (RFC 9293 section 3.10.7). RFC 3360 calls a RST from a middlebox harmful, and an " +
+				"untranslated segment shows an unknown address.",
 			is: func(h *happening) bool { return h.invalidSegment() && !validFlags(h.packet) && !h.forgotten() },
 		},
 		{
 			name: "out-of-state",
-			what: "An ACK or a FIN before the endpoint's SYN-ACK, a SYN-ACK of the client, a SYN of the endpoint. " +
-				"conntrack calls it invalid, as above. Ours translates it and lets it change nothing that it must not.",
-			why: "Packets overtake each other, and both sides may open at once (RFC 9293 section 3.5, RFC 5382 REQ-2): the receiver tells " +
-				"an early segment from a wrong one, and answers with an ACK or a RST of its own (RFC 9293 section 3.10.7.4).",
+			what: "An ACK or FIN before the endpoint's SYN-ACK, a SYN-ACK of the client, a SYN of the endpoint. conntrack " +
+				"calls it invalid. Ours translates it without a change of state.",
+			why: "Packets overtake each other, and both sides may open at once (RFC 9293 section 3.5, RFC 5382 REQ-2): the " +
+				"receiver judges (RFC 9293 section 3.10.7.4).",
 			is: func(h *happening) bool { return h.invalidSegment() && h.outOfState() && !h.forgotten() },
 		},
 		{
 			name: "forgotten",
-			what: "Anything after a RST that came before any other segment of the endpoint, up to the client's next SYN. conntrack removes the connection " +
-				"with that RST, whatever its numbers. Ours keeps it closed for ten seconds (if it believes the RST, else open), and translates.",
-			why: "What was under way when the connection was refused still arrives: the ICMP error after the RST, the retransmission. Removed at once, " +
-				"it would be answered by the load balancer or leave with the wrong address.",
+			what: "Packets after a RST that was the endpoint's first segment, up to the client's next SYN. conntrack " +
+				"removes the connection with any RST. Ours keeps it closed for ten seconds (or open, if it does not " +
+				"believe the RST) and translates.",
+			why: "Retransmissions and ICMP errors still arrive. Without the entry they would be answered by the load " +
+				"balancer or leave with the wrong address.",
 			is: func(h *happening) bool {
 				return h.forgotten() && h.translated() && !h.opens() && !h.kernelTranslated()
 			},
 		},
 		{
 			name: "reversed",
-			what: "A SYN of the endpoint from the service's port to the client, after the connection is closed. conntrack removes the " +
-				"connection and begins another, of the endpoint, which is not translated. Ours translates it, as any segment of a closed connection.",
-			why: "The port is the one that the endpoint listens at. A SYN from there is late or forged, and the client that gets it from the VIP " +
-				"resets it (RFC 9293 section 3.10.7.1). Untranslated, it would come from an address that the client has never spoken to.",
+			what: "A SYN of the endpoint from the service's port after the connection is closed. conntrack starts an " +
+				"untranslated connection. Ours translates it like any segment of a closed connection.",
+			why: "Such a SYN is late or forged; from the VIP, the client resets it (RFC 9293 section 3.10.7.1). " +
+				"Untranslated, it would come from an unknown address.",
 			ends: true,
 			is: func(h *happening) bool {
 				return h.server && h.tcp() && kind(h.packet) == pkt.FlagSYN && !h.kernel.invalid && (h.translated() || h.expired())
@@ -70,9 +71,12 @@ func endDifferences() []difference {
 	return []difference{
 		{
 			name: "reset-unbelieved",
-			what: "A SYN after a RST that its receiver would not have believed, or after which its sender went on (or the next connection, if that SYN happens to go to the same endpoint). conntrack, before the endpoint has answered, takes any RST for the end, and opens a " +
-				"connection, in turn to another endpoint. Ours believes a RST only with a number that the receiver may believe, and takes it back when its sender sends or acknowledges more; the SYN goes to the endpoint that has the connection.",
-			why:  "RFC 5961 section 3.2, and RFC 9293 section 3.10.7.3 for SYN-SENT: else whoever guesses the ports ends connections. Whoever has sent a RST goes on with nothing (RFC 9293 section 3.10.7.1).",
+			what: "A SYN after a RST that its receiver would not believe, or after which its sender continued (or the next " +
+				"connection, if that SYN goes to the same endpoint). Before the endpoint answers, conntrack believes any " +
+				"RST and opens a connection to the next endpoint. Ours needs a credible number, and reverts the RST if " +
+				"its sender continues; the SYN goes to the connection's endpoint.",
+			why: "Otherwise guessed ports would end connections (RFC 5961 section 3.2, RFC 9293 section 3.10.7.3 for SYN- " +
+				"SENT). Whoever has sent a RST stops sending (RFC 9293 section 3.10.7.1).",
 			ends: true,
 			is: func(h *happening) bool {
 				inUse := h.ours.reason() == "tuple-in-use" || h.otherEndpoint()
@@ -82,19 +86,19 @@ func endDifferences() []difference {
 		},
 		{
 			name: "fin-unacknowledged",
-			what: "A SYN after FINs of both sides that were not both acknowledged. conntrack, with its windows set aside, takes any ACK after a FIN for its " +
-				"acknowledgement. Ours compares the number.",
-			why: "A FIN that is not acknowledged is sent again (RFC 9293 section 3.10.7.4), and what follows is still of the old connection: " +
-				"the endpoint that has it answers a SYN with a challenge ACK (RFC 5961 section 4).",
+			what: "A SYN after FINs of both sides, not both acknowledged. Without windows, conntrack takes any ACK after a " +
+				"FIN as its acknowledgement. Ours compares numbers.",
+			why: "An unacknowledged FIN is repeated (RFC 9293 section 3.10.7.4), so the connection lives: its endpoint " +
+				"answers a SYN with a challenge ACK (RFC 5961 section 4).",
 			ends: true,
 			is:   func(h *happening) bool { return h.anew(kernelSide) && !h.had(pkt.FlagRST) && h.had(pkt.FlagFIN) },
 		},
 		{
 			name: "reopened-after-reset",
-			what: "A SYN after a RST that its receiver believes, and after other segments since, which bring nothing new of the RST's sender. conntrack lets the SYN through in the old connection, to the old endpoint. " +
-				"Ours opens a connection.",
-			why: "After a valid RST there is no connection left (RFC 9293 section 3.10.7.4), whatever is still under way: the SYN is a new one, " +
-				"and it is the next endpoint's turn.",
+			what: "A SYN after a credible RST and segments with nothing new from its sender. conntrack passes it in the old " +
+				"connection. Ours opens a connection.",
+			why: "A valid RST ends the connection (RFC 9293 section 3.10.7.4), so the SYN is a new one, for the next " +
+				"endpoint.",
 			ends: true,
 			is:   func(h *happening) bool { return h.anew(ourSide) && h.had(pkt.FlagRST) },
 		},
@@ -106,9 +110,9 @@ func choiceDifferences() []difference {
 	return []difference{
 		{
 			name: "turn-kept",
-			what: "A connection after a packet that would have opened one but for its TTL or its source. nftables has counted that packet, and the next endpoint has been passed over. " +
-				"Ours counts connections that are made.",
-			why:  "Round robin is over connections: packets that go nowhere must not unbalance it.",
+			what: "A connection after a packet that failed to open one by its TTL or source. nftables has counted that " +
+				"packet and skips an endpoint. Ours counts connections.",
+			why:  "Failed packets must not unbalance round robin.",
 			ends: true,
 			is: func(h *happening) bool {
 				return h.otherEndpoint() && !h.otherPort() && slices.ContainsFunc(h.past, func(g *happening) bool {
@@ -118,9 +122,10 @@ func choiceDifferences() []difference {
 		},
 		{
 			name: "tuple-in-use",
-			what: "Mode default: a client with the address and port of a connection that it has through another VIP with the same endpoint. The kernel changes the source port. " +
-				"Ours goes to another endpoint, and changes the port when there is none; if the earlier connection is closed, it makes room, and what is left of it is answered with a RST.",
-			why:  "Mode default promises that endpoints see clients' addresses, and their ports where that is possible.",
+			what: "Mode default: a client reuses address and port of its connection through another VIP to the same " +
+				"endpoint. The kernel changes the source port. Ours goes to another endpoint, and changes the port if " +
+				"there is none; a closed earlier connection is replaced, and its late segments get a RST.",
+			why:  "In mode default endpoints see clients' addresses, and ports where possible.",
 			ends: true,
 			is: func(h *happening) bool {
 				inUse := h.ours.reason() == "tuple-in-use"
@@ -129,10 +134,10 @@ func choiceDifferences() []difference {
 		},
 		{
 			name: "unsolicited",
-			what: "Mode default: a connection from a client address and port that an endpoint has sent something to, unasked. That made a connection in conntrack, and the kernel changes " +
-				"the source port so as to tell the two apart. Ours leaves it.",
-			why: "What is of no service is not ours to remember: an endpoint, or one who takes its address, could else fill the table, and change " +
-				"what endpoints see of clients.",
+			what: "Mode default: a connection from a client address and port to which an endpoint has sent something " +
+				"unasked. conntrack has a connection for that, and changes the source port. Ours does not.",
+			why: "Packets of no service leave no state: otherwise an endpoint, or a forger, could fill the table and " +
+				"change what endpoints see.",
 			ends: true,
 			is: func(h *happening) bool {
 				return h.otherPort() && h.ours.reason() == "" && !h.otherEndpoint() && slices.ContainsFunc(h.past, func(g *happening) bool {
@@ -148,17 +153,20 @@ func icmpDifferences() []difference {
 	return []difference{
 		{
 			name: "time-exceeded-source",
-			what: "TTL or hop limit at its end. The kernel's time exceeded comes from the VIP, by its own translation. Ours comes from the load balancer's address towards the receiver.",
-			why:  "RFC 1812 section 4.3.2.4 (and RFC 4443 section 2.2): an address of the interface that it leaves through. traceroute is to show the hop.",
+			what: "TTL or hop limit expires. The kernel's time exceeded comes from the VIP, ours from the load balancer's " +
+				"address towards the receiver.",
+			why: "RFC 1812 section 4.3.2.4, RFC 4443 section 2.2: an address of the outgoing interface. traceroute should " +
+				"show the hop.",
 			is: func(h *happening) bool {
 				return h.expired() && len(h.cuts) == 0 && h.bothAnswer() && isError(h.kernel.left[0].packet)
 			},
 		},
 		{
 			name: "time-exceeded-refused",
-			what: "A segment to a VIP whose TTL is at its end and that is of no connection. The kernel has it delivered to the machine itself, and resets. Ours: time exceeded.",
-			why: "A VIP is a way to endpoints, not the end of it: TTL is a hop's business and comes first (RFC 1812 section 5.3.1). Whoever " +
-				"traces with TCP sees the hop, whatever the flags.",
+			what: "A segment to a VIP, of no connection, whose TTL expires. The kernel delivers it locally and resets. Ours " +
+				"sends time exceeded.",
+			why: "A VIP is not the destination, and TTL comes first (RFC 1812 section 5.3.1): a TCP traceroute sees the " +
+				"hop.",
 			is: func(h *happening) bool {
 				silent := len(h.kernel.left) == 0 && h.kernel.invalid // it was a RST
 				return h.expired() && h.tcp() && (silent || h.bothAnswer() && h.kernel.left[0].packet.Proto == pkt.TCP)
@@ -166,23 +174,26 @@ func icmpDifferences() []difference {
 		},
 		{
 			name: "time-exceeded-fragment",
-			what: "The same in fragments. The kernel puts them together first and quotes the whole. Ours quotes the first fragment.",
-			why:  "The packet that could not be delivered is the fragment (RFC 792), and of fragments only the first is told about (RFC 1122 section 3.2.2).",
-			is:   func(h *happening) bool { return h.expired() && len(h.cuts) > 0 && h.ours.leftOnly(h.server) },
+			what: "The same in fragments. The kernel reassembles and quotes the whole. Ours quotes the first fragment.",
+			why: "The undeliverable packet is the fragment (RFC 792); only the first one is reported (RFC 1122 section " +
+				"3.2.2).",
+			is: func(h *happening) bool { return h.expired() && len(h.cuts) > 0 && h.ours.leftOnly(h.server) },
 		},
 		{
 			name: "icmp-checksum",
-			what: "An ICMP error with a wrong checksum about a connection. The kernel drops it. Ours translates it, just as wrong as it was.",
-			why: "RFC 5508 REQ-3 would have it dropped. The receiver does that: the sum covers as much as 64 KiB, and to read all of it is not " +
-				"worth sparing the receiver a packet. What is damaged never leaves whole.",
+			what: "An ICMP error about a connection, with a wrong checksum. The kernel drops it. Ours translates it, " +
+				"equally wrong.",
+			why: "RFC 5508 REQ-3 wants a drop, which the receiver does. Reading up to 64 KiB here is not worth it, and " +
+				"damage never becomes valid.",
 			is: func(h *happening) bool {
 				return isError(h.packet) && h.packet.Has(pkt.Sum) && len(h.kernel.left) == 0 && h.ours.leftOnly(!h.server)
 			},
 		},
 		{
 			name: "quoted-checksum",
-			what: "An ICMP error that quotes 18 or 19 bytes of a TCP segment: the checksum, but not all of the header. The kernel translates the quoted ports and leaves the checksum. Ours translates both.",
-			why:  "RFC 5508 REQ-4: the quoted packet is put back to what its sender sent, as far as it is there.",
+			what: "An ICMP error that quotes 18 or 19 bytes of TCP: the checksum, but not the whole header. The kernel " +
+				"translates only the quoted ports. Ours translates both.",
+			why: "RFC 5508 REQ-4: restore the quoted packet as far as it is there.",
 			is: func(h *happening) bool {
 				n := h.quotedBytes()
 				return h.flow.proto == pkt.TCP && (n == 18 || n == 19) && h.translated() && h.kernelTranslated()
@@ -190,8 +201,9 @@ func icmpDifferences() []difference {
 		},
 		{
 			name: "short-quote",
-			what: "An ICMP error that quotes less than 8 bytes behind the IP header. The kernel drops it if it is about a connection. Ours takes it for a packet of no connection, and the kernel has it.",
-			why:  "RFC 792 promises 8 bytes. What is not told can't be looked up; it is nobody's, as any error about nothing known.",
+			what: "An ICMP error with less than 8 quoted bytes after the IP header. The kernel drops it if it is about a " +
+				"connection. Ours passes it to the kernel as a packet of no connection.",
+			why: "RFC 792 promises 8 bytes; fewer cannot be looked up.",
 			is: func(h *happening) bool {
 				n := h.quotedBytes()
 				return n >= 0 && n < 8
@@ -205,8 +217,9 @@ func packetDifferences() []difference {
 	return []difference{
 		{
 			name: "fragments-incomplete",
-			what: "A datagram of which a fragment is missing. The kernel waits for it and lets nothing through. Ours lets through what came.",
-			why:  "Ours does not put datagrams together: memory that strangers fill is what RFC 4787 REQ-14 warns of. The receiver waits, as it has to (RFC 791 section 3.2).",
+			what: "A datagram with a missing fragment. The kernel holds all of it. Ours forwards what arrives.",
+			why: "Reassembly lets strangers fill memory (RFC 4787 REQ-14). The receiver waits anyway (RFC 791 section " +
+				"3.2).",
 			ends: true,
 			is: func(h *happening) bool {
 				return len(h.cuts) > 0 && len(h.order) < len(h.cuts) && len(h.kernel.left) == 0
@@ -214,56 +227,61 @@ func packetDifferences() []difference {
 		},
 		{
 			name: "fragments-disordered",
-			what: "A datagram whose first fragment is not the first to come. The kernel waits for all. Ours lets through the first and what comes after it; what came before is dropped (from a client) or is of no connection.",
-			why:  "Only the first fragment has ports. Senders send it first; to hold others until it comes takes memory that strangers fill. RFC 4787 REQ-14 asks for more than ours does.",
-			is:   func(h *happening) bool { return len(h.cuts) > 0 && !slices.IsSorted(h.order) && h.order[0] != 0 },
+			what: "A datagram whose first fragment is not the first to arrive. The kernel waits for all. Ours forwards the " +
+				"first and later ones; earlier ones are dropped (from a client) or of no connection.",
+			why: "Only the first fragment has ports, and senders send it first; holding others lets strangers fill memory. " +
+				"RFC 4787 REQ-14 asks for more.",
+			is: func(h *happening) bool { return len(h.cuts) > 0 && !slices.IsSorted(h.order) && h.order[0] != 0 },
 		},
 		{
 			name: "fragments-held",
-			what: "A datagram whose later fragments come in another order. The kernel sends them in order. Ours, as they come.",
-			why:  "Order is nothing that IP promises (RFC 791 section 3.2).",
+			what: "A datagram whose later fragments are reordered. The kernel sorts them. Ours does not.",
+			why:  "IP promises no order (RFC 791 section 3.2).",
 			is:   func(h *happening) bool { return len(h.cuts) > 0 && !slices.IsSorted(h.order) && h.order[0] == 0 },
 		},
 		{
 			name: "malformed",
-			what: "A TCP or UDP header that contradicts the packet's length. conntrack calls it invalid, and it goes on untranslated. Ours drops it.",
-			why:  "Nobody can read it (RFC 9293 section 3.1, RFC 768); an endpoint's address must not leave with it.",
-			is:   func(h *happening) bool { return h.ours.reason() == "malformed" && len(h.ours.left) == 0 },
+			what: "A TCP or UDP header that contradicts the packet's length. conntrack calls it invalid: it leaves " +
+				"untranslated. Ours drops it.",
+			why: "It is unreadable (RFC 9293 section 3.1, RFC 768), and must not leave with an endpoint's address.",
+			is:  func(h *happening) bool { return h.ours.reason() == "malformed" && len(h.ours.left) == 0 },
 		},
 		{
 			name: "udp-zero-checksum",
 			what: "UDP over IPv6 without a checksum. The kernel translates it. Ours drops it.",
-			why:  "RFC 8200 section 8.1: receivers must discard it. Translated, nothing would show that its addresses are the right ones.",
+			why:  "RFC 8200 section 8.1: receivers must discard it, as nothing protects its addresses.",
 			ends: true,
 			is:   func(h *happening) bool { return h.ours.reason() == "udp-zero-checksum" && len(h.ours.left) == 0 },
 		},
 		{
 			name: "martian-ipv6",
-			what: "IPv6 from the VIP itself. The kernel, which knows such sources for IPv4 only, translates it. Ours drops it.",
-			why:  "No answer can reach that source (RFC 2827): the endpoint would answer to the load balancer.",
+			what: "IPv6 from the VIP itself. The kernel, which knows such sources for IPv4 only, translates it. Ours drops " +
+				"it.",
+			why:  "No answer can reach that source (RFC 2827).",
 			ends: true,
 			is:   func(h *happening) bool { return h.v6() && h.ours.reason() == "martian-source" && len(h.ours.left) == 0 },
 		},
 		{
 			name: "record-route",
-			what: "An IPv4 packet with the record route option. The kernel enters its address. Ours forwards the option as it is.",
-			why:  "RFC 1812 section 5.3.13.4 lets a router pass it through unchanged; most of the Internet drops such packets (RFC 7126 section 4.6), and a fast path that writes options is one that can be made slow.",
+			what: "An IPv4 record route option. The kernel adds its address. Ours forwards it unchanged.",
+			why: "RFC 1812 section 5.3.13.4 allows that; most networks drop such packets (RFC 7126 section 4.6), and " +
+				"writing options would slow the fast path.",
 			is: func(h *happening) bool {
 				return strings.HasPrefix(h.packet.Value(pkt.IPOptions).Text, "\x07") && len(h.ours.left) == 1 && len(h.kernel.left) == 1
 			},
 		},
 		{
 			name: "refused-checksum",
-			what: "A segment to a VIP, of no connection, with a wrong checksum. The kernel drops it. Ours resets, as without.",
-			why:  "Devices drop such segments before anybody sees them. A RST that answers one is no larger than it, and goes to the address that the IP header, whose own sum is right, names.",
+			what: "A segment to a VIP, of no connection, with a wrong checksum. The kernel drops it. Ours resets.",
+			why:  "Devices drop such segments earlier. The RST is no larger, and goes to the source in a valid IP header.",
 			is: func(h *happening) bool {
 				return h.tcp() && h.packet.Has(pkt.Sum) && h.refused() && len(h.kernel.left) == 0
 			},
 		},
 		{
 			name: "reset-tos",
-			what: "A segment to a VIP, of no connection, with another ToS than 0. The kernel's RST has the segment's. Ours has 0.",
-			why:  "RFC 9293 leaves it open. A RST of ours says nothing for the endpoint, whose choice ToS is.",
+			what: "A segment to a VIP, of no connection, with a ToS. The kernel's RST copies it. Ours has 0.",
+			why:  "RFC 9293 leaves it open, and ToS is the endpoint's choice.",
 			is: func(h *happening) bool {
 				return h.tcp() && h.packet.Num(pkt.TOS) != 0 && h.refused() && h.bothAnswer() && h.kernel.left[0].packet.Num(pkt.Flags)&pkt.FlagRST != 0
 			},

@@ -12,44 +12,45 @@ func settings() []setting {
 	return []setting{
 		{
 			"net/netfilter/nf_conntrack_tcp_loose", "0",
-			"a connection begins with a SYN. By default conntrack takes any segment for the middle of one, and sends it to an endpoint that has never heard of it",
+			"connections begin with a SYN. By default conntrack accepts any segment and sends it to an endpoint without that connection",
 		},
 		{
 			"net/netfilter/nf_conntrack_tcp_be_liberal", "1",
-			"sequence numbers outside the window do not make a segment invalid: the receiver judges them, as with ours",
+			"segments outside the window are valid; the receiver judges them, as with ours",
 		},
 		{
 			"net/netfilter/nf_conntrack_tcp_ignore_invalid_rst", "1",
-			"the same for a RST below the window: it is passed on, and changes nothing",
+			"a RST below the window is forwarded and changes nothing",
 		},
 		{
 			"net/netfilter/nf_conntrack_checksum", "0",
-			"a wrong checksum does not make a packet invalid: both translate it, and it must leave exactly as wrong as it came",
+			"packets with a wrong checksum are valid, and must leave equally wrong",
 		},
 	}
 }
 
 const documentHead = `# Compared with the kernel
 
-` + "`test/differential`" + ` sends the same random packets through two load balancers, each in a network namespace of its own with
-raw frames on both sides: the kernel's (nftables ` + "`dnat`, `snat` and `masquerade`" + `, nf_conntrack, forwarding) and ours. After each packet it
-compares what has left, and where: all bytes, MAC addresses, TTL, options and checksums included.
+` + "`test/differential`" + ` sends random packets through two load balancers in network namespaces with raw
+frames on both sides: the kernel's (nftables ` + "`dnat`" + `, ` + "`snat`" + `, ` + "`masquerade`" + `, nf_conntrack, forwarding)
+and ours. After each packet it compares what leaves, byte by byte, with MAC addresses, TTL, options
+and checksums.
 
-- Services: TCP and UDP over IPv4 and IPv6 in modes default, fullnat (` + "`snat` to the VIP) and onearm (`masquerade`" + `), two endpoints
-  in turn, two VIPs that share an endpoint.
-- Packets: connections that open, talk, close and open again with the same ports; retransmissions, segments out of order, with wrong numbers, with any flags;
-  RST and FIN of either side; UDP both ways; ICMP errors of hosts and of routers on the way, in both directions, with quotes of any length; fragments; TTL at its end; ToS and ECN;
-  IP options and extension headers; wrong checksums and lengths; packets of no connection, of no service, from impossible sources.
-- Numbers that each makes up for itself are set aside: source ports in modes that choose one, the IP identification of the kernel's own ICMP errors, and of
-  IPv6 datagrams that it puts together and cuts again. Fragments are compared once all have come.
-- Time is not compared: the model test (` + "`test/model`" + `) has the timeouts.
-- Neither side has hosts that would answer by themselves. Both machines have the VIPs on lo and forward what is not theirs, so that a packet that ours leaves to the kernel
-  is compared too.
+- Services: TCP and UDP, IPv4 and IPv6, in modes default, fullnat (` + "`snat`" + ` to the VIP) and onearm
+  (` + "`masquerade`" + `), two endpoints in turn, two VIPs that share one.
+- Packets: whole connections with reused ports; retransmissions, reordering, wrong numbers, any
+  flags; RST and FIN of either side; UDP; ICMP errors of hosts and routers with any quote;
+  fragments; expiring TTL; ToS and ECN; IP options and extension headers; wrong checksums and
+  lengths; no connection, no service, impossible sources.
+- Ignored: chosen source ports, IP identifications of the kernel's ICMP errors and reassembled IPv6
+  datagrams, and time (` + "`test/model`" + ` tests timeouts). Fragments are compared once all have arrived.
+- No host answers by itself. Both machines have the VIPs on lo and forward other packets, so packets
+  left to the kernel are compared, too.
 
-` + "`make test`" + ` runs the same few hundred sequences each time; ` + "`go test ./test/differential -seed 1000 -sequences 100000 -timeout 0`" + ` runs others. A sequence that fails is cut down to
-the fewest packets and printed as a packet script, to be put into ` + "`test/packet/testdata`" + `.
-
-This file is written from the tables of the test (` + "`make update`" + `).
+` + "`make test`" + ` runs the same few hundred sequences;
+` + "`go test ./test/differential -seed 1000 -sequences 100000 -timeout 0`" + ` runs others. A failing
+sequence is reduced and printed as a packet script for ` + "`test/packet/testdata`" + `. ` + "`make update`" + ` writes
+this file from the test's tables.
 
 ## Settings of conntrack
 
@@ -60,11 +61,33 @@ func markdown() string {
 	var b strings.Builder
 	b.WriteString(documentHead)
 	for _, s := range settings() {
-		fmt.Fprintf(&b, "- `%s=%s`: %s.\n", strings.ReplaceAll(strings.TrimPrefix(s.name, "net/netfilter/"), "/", "."), s.value, s.why)
+		text := fmt.Sprintf("- `%s=%s`: %s.", strings.ReplaceAll(strings.TrimPrefix(s.name, "net/netfilter/"), "/", "."), s.value, s.why)
+		b.WriteString(wrap(text, "  "))
 	}
-	b.WriteString("\n## Intended differences\n\nAnything else that differs fails the test, and so does a row that no longer occurs.\n")
+	b.WriteString("\n## Intended differences\n\nOther differences fail the test, and so do listed ones that no longer occur.\n")
 	for _, d := range differences() {
-		fmt.Fprintf(&b, "\n### %s\n\n%s\n\nWhy: %s\n", d.name, d.what, d.why)
+		fmt.Fprintf(&b, "\n### %s\n\n%s\n%s", d.name, wrap(d.what, ""), wrap("Why: "+d.why, ""))
 	}
 	return b.String()
+}
+
+// wrap breaks a paragraph into lines of at most 100 columns. Lines after the first start with indent.
+func wrap(text, indent string) string {
+	const columns = 100
+	var b strings.Builder
+	used := 0
+	for i, word := range strings.Fields(text) {
+		switch {
+		case i == 0:
+		case used+1+len(word) > columns:
+			b.WriteString("\n" + indent)
+			used = len(indent)
+		default:
+			b.WriteByte(' ')
+			used++
+		}
+		b.WriteString(word)
+		used += len(word)
+	}
+	return b.String() + "\n"
 }
