@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 
 // TestDifferential compares both load balancers on random sequences.
 //
-// V200 random sequences, compared with nftables and nf_conntrack
+// V200 random sequences compared with nftables and nf_conntrack
 func TestDifferential(t *testing.T) {
 	t.Parallel()
 	p := newPair()

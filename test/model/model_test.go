@@ -34,7 +34,7 @@ func flagValue[T any](name string) T { return flag.Lookup(name).Value.(flag.Gett
 // and compares every packet that comes out, the table of connections and the counters. Each packet runs through the XDP
 // program first, which must do nothing else, and has to get past the filter of addresses before its connection is looked up.
 //
-// V199 random packets, compared with a model in Go
+// V199 random packets compared with a Go model
 func TestModel(t *testing.T) {
 	t.Parallel()
 	runSequences(t, false, flagValue[int]("sequences"))

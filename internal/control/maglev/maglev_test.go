@@ -24,7 +24,7 @@ func mixed(i int) uint32 { return uint32(1 + i*7%10) }
 // TestPaper compares with the pseudo code of the paper, which knows no weights: permutations written out, nodes one
 // after the other.
 //
-// V161 the table is that of an independent implementation
+// V161 equals an independent implementation
 func TestPaper(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{2, 3, 10, 41} {
@@ -121,7 +121,7 @@ func TestShares(t *testing.T) {
 
 // TestOrder: the order of the nodes does not matter.
 //
-// V164 two machines have the same table, whatever the order in which they were told
+// V164 the order of endpoints does not matter
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	for _, weight := range []func(int) uint32{equal, mixed} {
@@ -163,7 +163,7 @@ func TestSeed(t *testing.T) {
 // TestDisruption: when a node goes or comes, its own places change hands, and few others, as long as the table keeps
 // its size. The average is over nodes and seeds; the worst is an unlucky pair of walks.
 //
-// V163 on average at most 2 % of the places change hands besides those of the endpoint that comes or goes
+// V163 at most 2 % of other slots move on average
 //
 // P11 an endpoint that comes or goes changes few choices by hash besides its own
 func TestDisruption(t *testing.T) {
@@ -296,7 +296,7 @@ func TestEvenness(t *testing.T) {
 // TestSpeed: 1,000 nodes in less than 10 ms on a machine of its own, as BenchmarkTable shows; the test allows for many times
 // that, since other programs run beside it, and sees what takes the square of it.
 //
-// V166 the table of 1,000 endpoints is made in less than 10 ms
+// V166 1,000 endpoints take less than 10 ms
 func TestSpeed(t *testing.T) {
 	for name, weight := range map[string]func(int) uint32{"equal": equal, "mixed": mixed} {
 		nodes := named(1000, weight)

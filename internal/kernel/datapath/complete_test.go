@@ -24,7 +24,7 @@ import (
 // and checks that the sum is still that of the packet when it leaves. No virtual interface takes such sums; but a
 // packet out of a VXLAN tunnel has one, from the verification of the outer UDP checksum.
 //
-// V77 the device has summed up the packet: its sum follows what changes
+// V77 complete checksum: the device's sum is adjusted
 func TestChecksumComplete(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]lab.Config{"kfuncs": {}, "old kernel": {OldKernel: true}} {

@@ -83,7 +83,7 @@ func unfinished(l *lab.Lab, n int, client func(i int) string) (refused int, err 
 
 // TestFragmentsOldest has more datagrams under way than are remembered, of many sources.
 //
-// V122 8,192 datagrams are under way: the next one takes the place of the oldest
+// V122 8,192 datagrams in transit: the next one replaces the oldest
 func TestFragmentsOldest(t *testing.T) {
 	t.Parallel()
 	inLabWith(t, lab.Config{Connections: 16384}, "10.0.0.1:53/udp endpoints=192.168.1.10:5353", func(l *lab.Lab) error {

@@ -18,7 +18,7 @@ import (
 // TestAnotherLayout: maps of another version are refused with a sentence that says what mends it, and are left as they
 // are.
 //
-// V192 maps of another layout are refused, and said to be
+// V192 maps of another layout are refused by name
 // P4 maps of a version with another layout are refused in one sentence that names what would be lost, and left as they are
 func TestAnotherLayout(t *testing.T) {
 	dir := dptest.PinDir(t)

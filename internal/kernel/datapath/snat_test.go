@@ -21,7 +21,7 @@ const snatLimit = 64000
 // TestSourcePorts opens connections until every port is taken: no two share an address and port, the next one is
 // refused at once, several addresses add up, and when all is over nothing is left of it.
 //
-// V131 64,000 connections with one endpoint: the next is refused and counted
+// V131 64,000 connections with one endpoint: the next one is refused
 func TestSourcePorts(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

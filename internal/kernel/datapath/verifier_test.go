@@ -25,7 +25,7 @@ const budgetFile = "../../../test/verifier/budget.txt"
 // TestVerifierBudget fails when a program costs over 5 % more than the file says. Kernels differ in how many of a
 // program's ways they find to be alike, so on others only a multiple of it fails.
 //
-// V198 loading the programs costs the verifier no more than the file of budgets says
+// V198 the verifier stays within the budget file
 func TestVerifierBudget(t *testing.T) {
 	t.Parallel()
 	kernel, work := kernelSeries(t), verifierWork(t)

@@ -27,7 +27,7 @@ func build(t testing.TB, text string) []byte {
 // TestDecap: what leaves is the inner packet, to the byte, but for what congestion has marked on the outer one; what
 // does not come from a load balancer, or is for no VIP, is left as it is.
 //
-// V144 an endpoint gets the inner packet as it was
+// V144 endpoints get the inner packet unchanged
 // V145 outer headers of strangers are left to the kernel
 func TestDecap(t *testing.T) {
 	t.Parallel()

@@ -28,7 +28,7 @@ func rowsOf(d *world) map[string]uint32 {
 
 // TestAdopt: a restarted process finds services, endpoints and connections as they were, and knows what is free.
 //
-// V191 a restart with pinned maps changes nothing that packets see
+// V191 a restart with pinned maps changes nothing for packets
 // P3
 func TestAdopt(t *testing.T) {
 	d, err := open(loader.Settings{Connections: 2000, PinDir: dptest.PinDir(t)})
