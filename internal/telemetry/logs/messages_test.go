@@ -156,16 +156,16 @@ func document() string {
 
 # Messages of the log
 
-All that loxilb says at the levels warning and error. Messages never change from one line to the next: what differs is in attributes. What is to be done is the
-line's attribute ` + "`hint`" + `, and here. Under systemd each attribute is a field of the journal (` + "`journalctl -u loxilb LOXILB_REASON=no-endpoint`" + `), and
-the message is ` + "`LOXILB_MESSAGE`" + `.
+Every warning and error of loxilb. Messages are constant; what differs is in attributes. The
+attribute ` + "`hint`" + ` says what to do. Under systemd, attributes are fields of the journal
+(` + "`journalctl -u loxilb LOXILB_REASON=no-endpoint`" + `), and the message is ` + "`LOXILB_MESSAGE`" + `.
 
-A warning that repeats for the same service, endpoint, VIP or interface has one line at once. While it
-goes on, a line sums it up after a minute, after ten more, and then once an hour. ` + "`repeated`" + ` is
-the number of lines left out, ` + "`first`" + ` and ` + "`last`" + ` their times, ` + "`period`" + ` the time since the line before:
-an old ` + "`last`" + ` means that the trouble has ended. After ten minutes without it, it is news again.
-Changes of state (*endpoint is down*) have ten lines before they are summed up.
-A message has at most ` + fmt.Sprint(most) + ` lines a minute in all. A line after the minute says how many were left out.
+The first warning for a service, endpoint, VIP or interface is logged at once. Repetitions are
+summed up after a minute, ten more, and then once an hour: ` + "`repeated`" + ` counts omitted lines, ` + "`first`" + `
+and ` + "`last`" + ` are their times, ` + "`period`" + ` is the time since the previous line. An old ` + "`last`" + ` means that
+the trouble has ended; after ten minutes without it, it counts as new. Changes of state (*endpoint is
+down*) have ten lines before they are summed up. A message has at most ` + fmt.Sprint(most) + ` lines a minute; the
+next line counts the omitted ones.
 `)
 	for _, a := range areas() {
 		fmt.Fprintf(&b, "\n## %s\n\n| message | what it means | what to do |\n|---|---|---|\n", a.name)
