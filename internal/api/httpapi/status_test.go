@@ -178,9 +178,16 @@ func TestPrecondition(t *testing.T) {
 	want("changed meanwhile", code, 412, body, "version 2", "version 1")
 	w = b.call("DELETE", path, "", "If-Match", `"1"`)
 	want("delete of an old version", w.Code, 412, w.Body.String(), "version 2", "version 1")
-	for header, value := range map[string]string{"If-Match": `"1", "2"`, "If-None-Match": `"1"`} {
-		code, body = post(heaviest, header, value)
-		want("form", code, 400, body, header)
+	// a version 0 would mean that the object must not exist: that is If-None-Match alone
+	absent := strings.Replace(demo, "20.20.20.1", "20.20.20.2", 1)
+	for _, c := range []struct{ body, header, value string }{
+		{heaviest, "If-Match", `"1", "2"`},
+		{heaviest, "If-None-Match", `"1"`},
+		{absent, "If-Match", `"0"`},
+		{absent, "If-Match", "0"},
+	} {
+		code, body = post(c.body, c.header, c.value)
+		want("form "+c.value, code, 400, body, c.header)
 	}
 	code, body = post(heaviest, "If-Match", "*", "If-None-Match", "*")
 	want("both", code, 400, body)

@@ -194,18 +194,28 @@ func (s *Services) check(before, after *store.Snapshot, changed []store.ID) erro
 
 // checkTotals refuses growth past a limit, and never shrinking: what was allowed once can be mended.
 func (s *Services) checkTotals(before, after *store.Snapshot) error {
-	for _, t := range [...]struct {
-		what          string
-		before, after int
-		limit         int
-	}{
+	for _, t := range [...]total{
 		{"services", s.Len(before), s.Len(after), lb.MaxServices},
 		{"endpoints", s.Endpoints(before), s.Endpoints(after), lb.MaxEndpoints},
 		{"sources", s.Total(before, sourceTotal), s.Total(after, sourceTotal), lb.MaxSources},
 	} {
-		if t.after > t.limit && t.after > t.before {
-			return fmt.Errorf("a total of %d %s %w of %d", t.after, t.what, store.ErrLimit, t.limit)
+		if err := t.check(); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// A total is a limited number before and after a change.
+type total struct {
+	what          string
+	before, after int
+	limit         int
+}
+
+func (t *total) check() error {
+	if t.after > t.limit && t.after > t.before {
+		return fmt.Errorf("a total of %d %s %w of %d", t.after, t.what, store.ErrLimit, t.limit)
 	}
 	return nil
 }

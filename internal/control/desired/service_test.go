@@ -285,3 +285,19 @@ func TestLimits(t *testing.T) {
 		return errors.Join(s.Services.Put(tx, one), s.Services.Delete(tx, numbered(7, 0).Key))
 	})
 }
+
+// TestOverLimit: a state over a limit, which an earlier version allowed, can shrink and change, but
+// not grow.
+func TestOverLimit(t *testing.T) {
+	t.Parallel()
+	const limit = 10
+	for _, c := range []struct {
+		before, after int
+		refused       bool
+	}{{9, 10, false}, {10, 11, true}, {12, 13, true}, {13, 13, false}, {13, 12, false}, {13, 9, false}} {
+		err := (&total{"services", c.before, c.after, limit}).check()
+		if errors.Is(err, store.ErrLimit) != c.refused {
+			t.Errorf("from %d to %d of %d: %v", c.before, c.after, limit, err)
+		}
+	}
+}

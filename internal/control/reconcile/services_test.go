@@ -58,6 +58,29 @@ func TestOrder(t *testing.T) {
 	}
 }
 
+// TestDeletionsFirst: deletions of a large change are in its first batch, whatever their keys, since
+// they make room for the rest.
+func TestDeletionsFirst(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, newWorld())
+	const first, last = "10.0.0.1:80/tcp", "10.9.0.1:80/tcp"
+	r.wait(r.put(first+" endpoints=192.168.1.1:80", last+" endpoints=192.168.1.1:80"))
+	r.took()
+	r.wait(r.commit(func(tx *store.Tx) error {
+		for n := range batchSize {
+			s, err := lb.ParseService(fmt.Sprintf("10.1.%d.%d:80/tcp endpoints=192.168.1.1:80", n/200, n%200))
+			if err := errors.Join(err, r.state.Services.Put(tx, s)); err != nil {
+				return err
+			}
+		}
+		return errors.Join(r.state.Services.Delete(tx, key(t, last)), r.state.Services.Delete(tx, key(t, first)))
+	}))
+	want := []string{"delete " + first, "delete " + last}
+	if got := r.took()[:2]; !slices.Equal(got, want) {
+		t.Errorf("%q before all others, want %q", got, want)
+	}
+}
+
 // TestStart: what is in the data path and not in the store is removed first, then all that is stored is applied; last of all
 // the VIPs of an earlier process are given up.
 func TestStart(t *testing.T) {
