@@ -18,7 +18,7 @@ WRK        ?= -t2 -c100
 NAME       ?=
 export CGO_ENABLED = 0
 
-.PHONY: help build build-bench demo test test-long soak package test-package release test-release test-manifests image test-image test-kernels test-arm64 test-host bench bench-check bench-guest bench-packet bench-control bench-docs lint vulnerabilities fmt generate check-generated update fuzz install clean
+.PHONY: help build build-bench demo check test test-long soak package test-package release test-release test-manifests image test-image test-kernels test-arm64 test-host bench bench-check bench-guest bench-packet bench-control bench-docs lint vulnerabilities fmt generate check-generated update fuzz install clean
 
 help:
 	@sed -n 's/^\([a-z0-9-]*\):.* ## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -31,6 +31,9 @@ demo: build ## a balancer, a client and three servers in namespaces; KEEP=1 leav
 	@tools/setup demo
 	@$(GO) build -o bin/demo ./test/demo
 	@bin/demo -mtu $(MTU) $(if $(KEEP),-keep)
+
+check: ## the tests that need no root and touch no kernel, in seconds; what make test runs too
+	tools/check
 
 RETRY = --rerun-fails=$(RETRIES) --rerun-fails-max-failures=6 --rerun-fails-abort-on-data-race --rerun-fails-report=bin/retried
 

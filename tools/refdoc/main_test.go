@@ -35,7 +35,7 @@ func TestEvents(t *testing.T) {
 	if err != nil || !strings.Contains(page, "| `link` | an interface that came, went, was renamed, or changed a member that matters | added, changed or removed | interface ep1 (3) changed: it is down |") {
 		t.Errorf("%v:\n%s", err, page)
 	}
-	if _, err := events(strings.Replace(string(code), "// Peer is", "// Peer has", 1)); err == nil {
+	if _, err := events(strings.Replace(string(code), "// Health is", "// Health has", 1)); err == nil {
 		t.Error("a type without a sentence is taken")
 	}
 }

@@ -128,6 +128,9 @@ func TestCompactionFails(t *testing.T) {
 // P5
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
 	dir := t.TempDir()
 	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=256k"); err != nil {
 		t.Fatal(err)

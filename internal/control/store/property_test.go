@@ -22,7 +22,11 @@ import (
 func TestRandomTransactions(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
-	for round := range uint64(20) {
+	rounds := uint64(20)
+	if testing.Short() {
+		rounds = 3
+	}
+	for round := range rounds {
 		r := rand.New(rand.NewPCG(seed, round))
 		dir := t.TempDir()
 		m := model{items: make(map[string]modelEntry)}

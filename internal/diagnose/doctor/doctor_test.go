@@ -359,6 +359,9 @@ func TestMendUnknown(t *testing.T) {
 
 // TestNamespace: in a real network namespace, what is wrong there is found, and mended.
 func TestNamespace(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // for good: the namespace ends with the thread

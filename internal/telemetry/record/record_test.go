@@ -132,6 +132,9 @@ func TestNotWritten(t *testing.T) {
 
 // TestFullDisk: a disk that is full, time and again, costs none of the packets that were written, and later ones are written once there is room.
 func TestFullDisk(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=256k"); err != nil {
 		t.Fatal(err)

@@ -32,6 +32,9 @@ func parts() Parts {
 }
 
 func TestServe(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
 	t.Parallel()
 	dir := t.TempDir()
 	cert, key := makeCertificate(t, dir)
