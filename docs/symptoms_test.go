@@ -16,7 +16,7 @@ func TestSymptoms(t *testing.T) {
 		t.Fatal(err)
 	}
 	table, log, _ := strings.Cut(string(text), "## What the log says")
-	_, table, _ = strings.Cut(table, "| you see | ask | it says |")
+	_, table, _ = strings.Cut(table, "| symptom | command | output |")
 	table, _, _ = strings.Cut(table, "\n\n")
 	code := sources(t)
 	phrases := 0

@@ -75,7 +75,7 @@ func endDifferences() []difference {
 				"connection, if that SYN goes to the same endpoint). Before the endpoint answers, conntrack believes any " +
 				"RST and opens a connection to the next endpoint. Ours needs a credible number, and reverts the RST if " +
 				"its sender continues; the SYN goes to the connection's endpoint.",
-			why: "Otherwise guessed ports would end connections (RFC 5961 section 3.2, RFC 9293 section 3.10.7.3 for SYN- " +
+			why: "Otherwise guessed ports would end connections (RFC 5961 section 3.2, RFC 9293 section 3.10.7.3 for SYN-" +
 				"SENT). Whoever has sent a RST stops sending (RFC 9293 section 3.10.7.1).",
 			ends: true,
 			is: func(h *happening) bool {
