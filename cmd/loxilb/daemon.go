@@ -122,8 +122,8 @@ func assemble(c *config.Config, log *slog.Logger, lines *logring.Ring, network *
 	p.passive = reconcile.NewPassive(p.health, d)
 	p.ipsec = reconcile.NewIPsec(network, d.SetIPsec, c.IPsec == config.IPsecIgnore, state, p.health, o)
 	p.health.FollowRoutes(network.Neighbours().RouteError)
-	look := network.Include(func() []diagnosis.Problem { return append(unheard(p.health.Unheard()), refused(p.ipsec)...) })
-	p.health.FollowUnheard(look)
+	look := network.Include(func() []diagnosis.Problem { return append(unheard(p.health.AsymmetricReplies()), refused(p.ipsec)...) })
+	p.health.FollowAsymmetricReplies(look)
 	p.ipsec.Changed(look)
 	p.interfaces = reconcile.NewInterfaces(reconcile.InterfacesConfig{
 		Observers: o, Hooks: d, Links: network.Links, Whitelist: c.Whitelist, Blacklist: c.Blacklist,

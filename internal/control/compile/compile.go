@@ -24,13 +24,13 @@ func Key(k lb.Key) bpf.TcServiceKey {
 
 // Service compiles one service. up tells whether an endpoint may take new connections; nil means all may. seed is the
 // key of the tables of hash and persist: machines that have it in common choose alike.
-// way is what is known of the way to an endpoint; nil: nothing. The service must have passed lb.Service.Validate.
-func Service(s lb.Service, up func(lb.Endpoint) bool, seed uint64, way func(netip.Addr) Way) bpf.ServiceTable {
-	return Weighted(s, Weights{Takes: Takers(&s, up)}, seed, way)
+// path returns what is known of the path to an endpoint; nil: nothing. The service must have passed lb.Service.Validate.
+func Service(s lb.Service, up func(lb.Endpoint) bool, seed uint64, path func(netip.Addr) Path) bpf.ServiceTable {
+	return Weighted(s, Weights{Takes: EffectiveWeights(&s, up)}, seed, path)
 }
 
 // Weighted is Service with these weights for new connections.
-func Weighted(s lb.Service, w Weights, seed uint64, way func(netip.Addr) Way) bpf.ServiceTable {
+func Weighted(s lb.Service, w Weights, seed uint64, path func(netip.Addr) Path) bpf.ServiceTable {
 	t := bpf.ServiceTable{
 		Key:       Key(s.Key),
 		PortMax:   s.PortMax,
@@ -64,8 +64,8 @@ func Weighted(s lb.Service, w Weights, seed uint64, way func(netip.Addr) Way) bp
 		t.Endpoints[i] = bpf.EndpointTable{
 			Addr: bpf.Addr(e.Addr), Port: bpf.Port(e.Port), Shift: e.PortMax != 0, Weight: e.Weight, Takes: w.row(&s, i),
 		}
-		if NeedsWay(s, e) && way != nil {
-			way(e.Addr).put(&t.Endpoints[i])
+		if NeedsPath(s, e) && path != nil {
+			path(e.Addr).put(&t.Endpoints[i])
 		}
 	}
 	t.Tenths = s.SlowStart != 0

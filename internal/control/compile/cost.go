@@ -59,13 +59,14 @@ func slotCount(s *lb.Service) int {
 		return maglev.Size(nodes)
 	case s.Algorithm == lb.Priority, s.Algorithm == lb.Random, s.Algorithm == lb.LeastConnections && up > scan:
 		_, total := scale(weights)
-		return min(total*slowly(s), maxSlots)
+		return min(total*fractionFactor(s), maxSlots)
 	}
-	return up * slowly(s)
+	return up * fractionFactor(s)
 }
 
-// slowly is how many times as many places a table may have while endpoints come slowly.
-func slowly(s *lb.Service) int {
+// fractionFactor is by how much slow start multiplies the places of a table, which then holds
+// tenths.
+func fractionFactor(s *lb.Service) int {
 	if s.SlowStart > 0 {
 		return Tenths
 	}

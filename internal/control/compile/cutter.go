@@ -250,7 +250,7 @@ func (k *cutter) split(ids []uint16, c cut, at *regions) [][]uint16 {
 	lists, full := make([][]uint16, size), make([]bool, size)
 	for _, id := range ids {
 		r := &k.rules[id]
-		alone := coversBut(r, at, c.word)
+		alone := coversExcept(r, at, c.word)
 		first, n := c.places(k.clip(id, c.word, at[c.word]))
 		for i := range n {
 			child := (first + i) % size

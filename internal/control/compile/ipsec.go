@@ -25,7 +25,7 @@ func IPsec(list []lb.IPsecPolicy) (t bpf.RuleTable, err error) {
 	if !refuses {
 		return bpf.RuleTable{}, nil
 	}
-	_, err = growTrees(&t, ipv6)
+	_, err = buildTrees(&t, ipv6)
 	return t, err
 }
 

@@ -40,7 +40,7 @@ func compileRules(list []lb.Rule, index func(name string) (int, bool)) (t bpf.Ru
 			t.Rules[i].Target = sourceOf(&t, r.ToSource)
 		}
 	}
-	steps, err = growTrees(&t, ipv6)
+	steps, err = buildTrees(&t, ipv6)
 	return t, steps, err
 }
 

@@ -16,19 +16,19 @@ func (r region) most() uint32  { return r.value | ^r.known }
 // regions are those of all words.
 type regions [bpf.RuleWords]region
 
-// growTrees makes the trees of a table's rules and returns how many steps that took. ipv6 marks rules
+// buildTrees makes the trees of a table's rules and returns how many steps that took. ipv6 marks rules
 // for IPv6 alone.
-func growTrees(t *bpf.RuleTable, ipv6 []bool) (steps int, err error) {
+func buildTrees(t *bpf.RuleTable, ipv6 []bool) (steps int, err error) {
 	b := newTreeBuilder(t)
 	four, six := groupsOf(t, 0, ipv6), groupsOf(t, 1, ipv6)
 	for g := range six {
 		if len(six[g]) > 0 && slices.Equal(four[g], six[g]) {
-			b.plant(six[g], everything(1), 0, 1) // packets of both versions can go through one tree
+			b.addTree(six[g], everything(1), 0, 1) // packets of both versions can go through one tree
 			continue
 		}
 		for version, ids := range [][]uint16{four[g], six[g]} {
 			if len(ids) > 0 {
-				b.plant(ids, everything(version), version)
+				b.addTree(ids, everything(version), version)
 			}
 		}
 	}
@@ -105,10 +105,10 @@ func meets(r *bpf.TcRule, at *regions) bool {
 }
 
 // covers reports whether a rule matches all packets of a region.
-func covers(r *bpf.TcRule, at *regions) bool { return coversBut(r, at, -1) }
+func covers(r *bpf.TcRule, at *regions) bool { return coversExcept(r, at, -1) }
 
-// coversBut reports the same without regard to one word.
-func coversBut(r *bpf.TcRule, at *regions, but int) bool {
+// coversExcept reports the same while ignoring one word.
+func coversExcept(r *bpf.TcRule, at *regions, but int) bool {
 	for w := range at {
 		if w != but && (r.First[w] > at[w].least() || r.First[w]+r.Span[w] < at[w].most()) {
 			return false

@@ -18,10 +18,10 @@ func places(s lb.Service, w *Weights, seed uint64) []uint32 {
 	case lb.Hash, lb.Persist:
 		return maglev.Table(seed, nodes(s.Endpoints, w))
 	case lb.Priority, lb.Random:
-		return slots(w.parts(w.Takes))
+		return slots(w.scaled(w.Takes))
 	case lb.LeastConnections:
 		if count(w.Takes) > scan {
-			return slots(w.parts(w.Takes))
+			return slots(w.scaled(w.Takes))
 		}
 	}
 	once := make([]uint32, len(w.Takes))
@@ -31,7 +31,7 @@ func places(s lb.Service, w *Weights, seed uint64) []uint32 {
 	if s.Algorithm == lb.LeastConnections {
 		return slots(once) // its rows have the weights
 	}
-	return slots(w.parts(once))
+	return slots(w.scaled(once))
 }
 
 // nodes are the endpoints by their addresses and ports. weights are those for new connections: an endpoint that takes
@@ -45,8 +45,8 @@ func nodes(endpoints []lb.Endpoint, w *Weights) []maglev.Node {
 			Weight: uint32(e.Weight),
 			Down:   w.Takes[i] == 0,
 		}
-		if w.Shares != nil {
-			nodes[i].Tenths = w.Shares[i]
+		if w.Fractions != nil {
+			nodes[i].Tenths = w.Fractions[i]
 		}
 	}
 	return nodes

@@ -15,24 +15,24 @@ const (
 	leafSize = 8
 	// buildWork bounds the steps of a build, which take about 0.25 s. A step looks at one rule.
 	buildWork = 16 << 20
-	// detour is how many times the entries of the table a build may have for a while: lists that
-	// overlap become more before they become shorter.
-	detour = 8
+	// overshoot is by how many times a build may exceed the table's entries temporarily: lists that
+	// overlap grow in number before they become shorter.
+	overshoot = 8
 )
 
 // treeBuilder makes all trees of a table together. It splits the longest list first. So it ends after
 // a bounded number of steps whatever the rules, and room goes to where packets would compare most.
 type treeBuilder struct {
-	table   *bpf.RuleTable
-	nodes   []treeNode
-	longest nodeHeap         // nodes that may be split
-	entries int              // of all lists that are not split; lists of the same rules count once
-	shared  map[uint64]int32 // how many of them there are, by the hashes of their rules
-	work    int              // steps so far
-	planted int              // entries before the first split
-	trees   []tree
-	splits  []split // in order
-	cutter  cutter
+	table          *bpf.RuleTable
+	nodes          []treeNode
+	longest        nodeHeap         // nodes that may be split
+	entries        int              // of all lists that are not split; lists of the same rules count once
+	shared         map[uint64]int32 // how many of them there are, by the hashes of their rules
+	work           int              // steps so far
+	initialEntries int              // entries before the first split
+	trees          []tree
+	splits         []split // in order
+	cutter         cutter
 }
 
 // tree is a tree under construction.
@@ -59,23 +59,24 @@ func newTreeBuilder(t *bpf.RuleTable) *treeBuilder {
 	b := &treeBuilder{table: t, shared: map[uint64]int32{}}
 	b.longest.b = b
 	b.cutter.rules = t.Rules
-	b.add(treeNode{}) // so that 0 is no child
+	b.addNode(treeNode{}) // so that 0 is no child
 	return b
 }
 
-// plant adds a tree of rules, for packets of some IP versions.
-func (b *treeBuilder) plant(ids []uint16, at regions, versions ...int) {
+// addTree adds a tree of rules for packets of the given IP versions.
+func (b *treeBuilder) addTree(ids []uint16, at regions, versions ...int) {
 	for i, id := range ids {
 		if covers(&b.table.Rules[id], &at) {
 			ids = ids[:i+1]
 			break
 		}
 	}
-	b.trees = append(b.trees, tree{root: b.add(treeNode{ids: ids, at: at}), first: ids[0], versions: versions})
-	b.planted = b.entries
+	b.trees = append(b.trees, tree{root: b.addNode(treeNode{ids: ids, at: at}), first: ids[0], versions: versions})
+	b.initialEntries = b.entries
 }
 
-func (b *treeBuilder) add(n treeNode) int {
+// addNode adds a node and queues it for a split if its list is long.
+func (b *treeBuilder) addNode(n treeNode) int {
 	n.hash = hashOf(n.ids)
 	if b.shared[n.hash]++; b.shared[n.hash] == 1 {
 		b.entries += len(n.ids)
@@ -99,7 +100,7 @@ func hashOf(ids []uint16) uint64 {
 
 // run splits lists until all are short, or room or work is used up.
 func (b *treeBuilder) run() {
-	for b.longest.Len() > 0 && b.work < buildWork && b.entries <= detour*int(bpf.TcRuleLimitRULE_ENTRIES) {
+	for b.longest.Len() > 0 && b.work < buildWork && b.entries <= overshoot*int(bpf.TcRuleLimitRULE_ENTRIES) {
 		i := heap.Pop(&b.longest).(int)
 		n := &b.nodes[i]
 		c := b.cutter.choose(n.ids, &n.at)
@@ -120,13 +121,13 @@ func (b *treeBuilder) split(i int, c cut) {
 		b.entries -= len(n.ids)
 	}
 	for child, ids := range b.cutter.split(n.ids, c, &n.at) {
-		b.add(treeNode{ids: ids, at: c.children(n.at, uint32(child)), depth: n.depth + 1})
+		b.addNode(treeNode{ids: ids, at: c.children(n.at, uint32(child)), depth: n.depth + 1})
 	}
 	b.nodes[i].cut, b.nodes[i].children = c, first
 	b.splits = append(b.splits, split{node: i, entries: b.entries})
 }
 
-// undo takes back the last splits, until the entries of all leaves fit.
+// undo reverts the last splits until the entries of all leaves fit.
 func (b *treeBuilder) undo() {
 	for b.entries > int(bpf.TcRuleLimitRULE_ENTRIES) {
 		last := len(b.splits) - 1
@@ -134,7 +135,7 @@ func (b *treeBuilder) undo() {
 		b.nodes = b.nodes[:n.children]
 		n.children = 0
 		b.splits = b.splits[:last]
-		b.entries = b.planted
+		b.entries = b.initialEntries
 		if last > 0 {
 			b.entries = b.splits[last-1].entries
 		}

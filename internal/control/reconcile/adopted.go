@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// firstProbes is how long a start waits, all in all, until endpoints have been probed: that of one that is silent has ended by then.
+	// firstProbes bounds how long a start waits for first probes: a silent endpoint has timed out by then.
 	firstProbes = lb.DefaultProbeTimeout + time.Second
 	probePoll   = 5 * time.Millisecond
 )
 
-// adopted are the services that an earlier process left in the data path. They avoid the endpoints that were down then, and go on doing so
-// until these have been probed anew: a start gives nobody to a dead endpoint.
+// adopted are the services that an earlier process left in the data path. They avoid the endpoints
+// that were down then, until these have been probed again: a start sends nobody to a dead endpoint.
 type adopted struct {
 	rows  map[bpf.TcServiceKey]bool
-	until time.Time // no longer is anything waited for; zero: nothing was yet
+	until time.Time // end of the wait; zero: not begun
 }
 
 func newAdopted(rows []bpf.TcServiceKey) adopted {
@@ -32,8 +32,7 @@ func newAdopted(rows []bpf.TcServiceKey) adopted {
 	return a
 }
 
-// await returns when something is known of the endpoints of these services, as far as they are adopted, or when it has been waited for
-// long enough.
+// await returns when the health of the adopted services' endpoints is known, or after firstProbes.
 func (a *adopted) await(ctx context.Context, p *probes, items []*item) {
 	if len(a.rows) == 0 {
 		return
@@ -54,11 +53,11 @@ func (a *adopted) await(ctx context.Context, p *probes, items []*item) {
 			case <-time.After(probePoll):
 			}
 		}
-		delete(a.rows, row) // from now on it is ours
+		delete(a.rows, row) // no longer adopted
 	}
 }
 
-// known tells whether there is a state of each endpoint that a service heeds.
+// known reports whether every endpoint whose health a service considers has a state.
 func (p *probes) known(s *lb.Service) bool {
 	return !s.Monitored() || !slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool {
 		status, ok := p.prober.Status(p.keyOf(s, e))

@@ -69,7 +69,7 @@ func (s *Services) auditOne(now *store.Snapshot, resolver *compile.Resolver, key
 	id := status.ID(desired.ServiceID(key))
 	st, known := s.Statuses.Get(id)
 	switch {
-	case s.due(key) || !known || st.Desired != version || st.State() == status.Pending || s.takers.moving(key) || s.unsure.timers[key] != nil:
+	case s.due(key) || !known || st.Desired != version || st.State() == status.Pending || s.slowStart.isRamping(key) || s.pending.timers[key] != nil:
 		out.Unsettled++
 		return
 	case st.State() == status.Failed:
@@ -80,7 +80,7 @@ func (s *Services) auditOne(now *store.Snapshot, resolver *compile.Resolver, key
 	resolved = s.roles.sourced(s.Desired.Drains.Weigh(now, resolved))
 	table := s.tableOf(&resolved)
 	list := data.Compare(&table)
-	if len(list) > 0 && s.Health.probes.moved(&resolved, healthArrives) {
+	if len(list) > 0 && s.Health.probes.changedWithin(&resolved, healthArrives) {
 		out.Unsettled++
 		return
 	}

@@ -25,7 +25,7 @@ func TestEjected(t *testing.T) {
 	r := newRig(t, newWorld(), plain, probed, off)
 	r.prober.took()
 	r.took()
-	r.health.again(r.health.probes.eject(ejected, "passive: seen", false))
+	r.health.markServices(r.health.probes.eject(ejected, "passive: seen", false))
 	r.applied("put 10.0.0.1:80/tcp without 192.168.1.1", "put 10.0.0.1:443/tcp without 192.168.1.1")
 	r.wantAsked("eject 192.168.1.1_none_80: passive: seen", "eject 192.168.1.1_none_80: passive: seen",
 		"set 192.168.1.1_none_80: none 192.168.1.1:80 every 2s")
@@ -49,7 +49,7 @@ func TestEjected(t *testing.T) {
 	r.wantEvents("put 10.0.0.1:80/tcp without 192.168.1.1", "put 10.0.0.9:80/tcp without 192.168.1.1", "own [10.0.0.9]")
 	r.wait(r.delete("10.0.0.9:80/tcp"))
 	r.took()
-	r.health.again(r.health.probes.readmit(ejected))
+	r.health.markServices(r.health.probes.readmit(ejected))
 	r.applied("put 10.0.0.1:80/tcp", "put 10.0.0.1:443/tcp")
 	r.prober.took()
 	r.wait(r.delete("10.0.0.1:80/tcp"))
@@ -66,7 +66,7 @@ func TestPanic(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld(), "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80,192.168.1.3:80,192.168.1.4:80:0 probetype=tcp")
 	r.took()
-	r.health.again(r.health.probes.eject(ejected, "passive: seen", false))
+	r.health.markServices(r.health.probes.eject(ejected, "passive: seen", false))
 	r.applied("put 10.0.0.1:80/tcp without 192.168.1.1")
 	r.becomes("192.168.1.2_tcp_80", health.Down)
 	r.applied("put 10.0.0.1:80/tcp without 192.168.1.2")
@@ -146,7 +146,7 @@ func TestSharedProbe(t *testing.T) {
 	r.health.probes.eject(other, "two", false)
 	r.health.probes.readmit(other)
 	s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.1:81 probetype=ping")
-	if one, two := r.health.probes.standing(s, s.Endpoints[0]), r.health.probes.standing(s, s.Endpoints[1]); !one.down() || two.down() {
+	if one, two := r.health.probes.effectiveHealth(s, s.Endpoints[0]), r.health.probes.effectiveHealth(s, s.Endpoints[1]); !one.down() || two.down() {
 		t.Errorf("one is down: %t, the other one, too: %t", one.down(), two.down())
 	}
 	r.health.probes.readmit(ejected)
@@ -190,14 +190,14 @@ func TestKept(t *testing.T) {
 	} {
 		r := newRig(t, newWorld(), text)
 		r.took()
-		r.health.again(r.health.probes.eject(ejected, "passive: seen", true))
+		r.health.markServices(r.health.probes.eject(ejected, "passive: seen", true))
 		r.applied("put 10.0.0.1:80/tcp")
 		s := service(t, text)
 		h, known := r.health.EndpointHealth(s, s.Endpoints[0])
 		if v := r.health.EndpointVerdict(s, s.Endpoints[0]); !known || h.State != lb.HealthDown || !v.Failing || v.Ejected {
 			t.Errorf("%s: %+v, %+v", text, h, v)
 		}
-		r.health.again(r.health.probes.readmit(ejected))
+		r.health.markServices(r.health.probes.readmit(ejected))
 		r.applied("put 10.0.0.1:80/tcp")
 		if v := r.health.EndpointVerdict(s, s.Endpoints[0]); v.Down() {
 			t.Errorf("%s: %+v after it was readmitted", text, v)
@@ -211,9 +211,9 @@ func TestUnheardStaysUp(t *testing.T) {
 	text := "10.0.0.1:80/tcp endpoints=192.168.1.1:80"
 	r := newRig(t, newWorld(), text)
 	r.took()
-	r.health.hear(ejected, false)
+	r.health.recordReply(ejected, false)
 	s := service(t, text)
-	if v := r.health.EndpointVerdict(s, s.Endpoints[0]); v.Down() || !r.health.IsUnheard(ejected) {
-		t.Errorf("%+v, unheard %t", v, r.health.IsUnheard(ejected))
+	if v := r.health.EndpointVerdict(s, s.Endpoints[0]); v.Down() || !r.health.HasAsymmetricReply(ejected) {
+		t.Errorf("%+v, unheard %t", v, r.health.HasAsymmetricReply(ejected))
 	}
 }

@@ -36,6 +36,6 @@ func (p *EndpointProbes) Apply(_ context.Context, keys []string) (out []Outcome[
 		}
 		out = append(out, o)
 	}
-	p.health.again(moved)
+	p.health.markServices(moved)
 	return out
 }

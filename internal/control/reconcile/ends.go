@@ -12,51 +12,52 @@ import (
 	"loxilb/internal/lb"
 )
 
-// failRate is how many TCP connections of an endpoint that is down end in a second.
+// failRate is how many TCP connections of a failed endpoint are reset per second.
 const failRate = 1000
 
-// putEnds says when connections of a service's endpoints end that are down: the service says what becomes of theirs. An endpoint that takes
-// new connections keeps all.
-func (s *Services) putEnds(service *lb.Service, table *bpf.ServiceTable) {
+// setEnds sets when connections of a service's failed endpoints end, as the service configures it.
+// An endpoint that is eligible for new connections keeps all of its connections.
+func (s *Services) setEnds(service *lb.Service, table *bpf.ServiceTable) {
 	serves := false
 	for _, e := range table.Endpoints {
 		serves = serves || e.Takes > 0
 	}
-	f := losses{probes: s.Health.probes, service: service}
+	f := endDecision{probes: s.Health.probes, service: service}
 	for i, e := range service.Endpoints {
 		row := &table.Endpoints[i]
 		if row.Takes > 0 {
 			continue
 		}
 		if serves || f.isRefused(e) {
-			row.Ends, row.Failed = f.of(e)
+			row.Ends, row.Failed = f.ends(e)
 		}
 	}
-	s.unsure.again(service.Key, f.wait)
+	s.pending.schedule(service.Key, f.wait)
 }
 
-// losses are what becomes of the connections of a service's endpoints that are down, while others serve. New connections avoid an
-// endpoint whatever the reason; those that are open are lost if it was wrong. So they end only if the endpoint is down for sure: as many
-// probes in a row have failed as it takes, also of one of which nothing was known before; and meanwhile another endpoint of the
-// service has answered. Else it may have been the way from here that was gone. Where none of those that serve could answer, the
-// failures have to do.
-type losses struct {
+// endDecision decides when connections of failed endpoints of a service end, while others serve.
+// New connections avoid an endpoint for any reason; open ones are lost if the reason was wrong. So
+// they end only if the failure is confirmed: as many probes in a row have failed as the service
+// asks for, and another endpoint has answered meanwhile. Otherwise this machine's own link may have
+// failed. If none of the serving endpoints can answer probes, the failures suffice.
+type endDecision struct {
 	probes    *probes
 	service   *lb.Service
-	witnesses *witnesses    // nil: not looked for yet
-	wait      time.Duration // after which more is known; 0: nothing is waited for
+	witnesses *witnesses    // nil: not collected yet
+	wait      time.Duration // until the next probe result; 0: none is awaited
 }
 
-// witnesses are what other endpoints of a service have to say about one that fails.
+// witnesses are the other endpoints of a service, as evidence about one that fails.
 type witnesses struct {
-	answered []health.Status // of those that answer
-	asked    bool            // one that serves has a probe that can answer
+	answered []health.Status // of the endpoints that answer
+	probed   bool            // a serving endpoint has a probe that can answer
 }
 
-// of says when an endpoint's connections end, and whether flows and handshakes that know it go elsewhere. TCP connections do not end for
-// handshakes that fail, which say nothing of those that are open. Flows have no end that anybody could wait for: they move.
-func (f *losses) of(e lb.Endpoint) (ends bpf.Ends, failed bool) {
-	j := f.probes.standing(f.service, e)
+// ends returns when an endpoint's connections end, and whether its flows and handshakes move to
+// other endpoints. Failing handshakes do not end TCP connections, as they say nothing about open
+// ones. Flows have no end to wait for, so they move.
+func (f *endDecision) ends(e lb.Endpoint) (ends bpf.Ends, failed bool) {
+	j := f.probes.effectiveHealth(f.service, e)
 	if j.refused != nil {
 		return bpf.Ends{At: j.refusedSince, Rate: failRate, Why: "IPsec policy"}, true
 	}
@@ -65,11 +66,11 @@ func (f *losses) of(e lb.Endpoint) (ends bpf.Ends, failed bool) {
 	if !tcp {
 		after, end = 0, true
 	}
-	failed = j.down() && tcp // a handshake that comes about elsewhere costs nothing
-	if !j.askedDown() || !end {
+	failed = j.down() && tcp // moving a handshake costs nothing
+	if !j.probeDown() || !end {
 		return ends, failed
 	}
-	if !f.sure(&j.Status) {
+	if !f.isConfirmed(&j.Status) {
 		if j.Interval > 0 && (f.wait == 0 || j.Interval < f.wait) {
 			f.wait = j.Interval
 		}
@@ -80,13 +81,14 @@ func (f *losses) of(e lb.Endpoint) (ends bpf.Ends, failed bool) {
 
 // isRefused reports whether a policy of IPsec refuses the endpoint's packets: its connections end,
 // even if no other endpoint serves.
-func (f *losses) isRefused(e lb.Endpoint) bool {
+func (f *endDecision) isRefused(e lb.Endpoint) bool {
 	r, _, ok := f.probes.policies.refusal(f.service, e)
 	return ok && r.Whole
 }
 
-// sure tells whether it is the endpoint that has failed. An agent knows.
-func (f *losses) sure(s *health.Status) bool {
+// isConfirmed reports whether the endpoint itself has failed, not the path to it. An agent's report
+// needs no confirmation.
+func (f *endDecision) isConfirmed(s *health.Status) bool {
 	if s.Told {
 		return true
 	}
@@ -96,25 +98,26 @@ func (f *losses) sure(s *health.Status) bool {
 	if f.witnesses == nil {
 		f.witnesses = f.findWitnesses()
 	}
-	return !f.witnesses.asked || slices.ContainsFunc(f.witnesses.answered, func(o health.Status) bool { return answeredWhile(&o, s) })
+	return !f.witnesses.probed || slices.ContainsFunc(f.witnesses.answered, func(o health.Status) bool { return answeredWhile(&o, s) })
 }
 
-func (f *losses) findWitnesses() *witnesses {
+func (f *endDecision) findWitnesses() *witnesses {
 	w := new(witnesses)
 	for _, e := range f.service.Endpoints {
-		j := f.probes.standing(f.service, e)
-		if !j.known {
+		j := f.probes.effectiveHealth(f.service, e)
+		if !j.hasProbe {
 			continue
 		}
 		if j.Successes > 0 {
 			w.answered = append(w.answered, j.Status)
 		}
-		w.asked = w.asked || e.Weight > 0 && !j.askedDown() && !j.Undecided
+		w.probed = w.probed || e.Weight > 0 && !j.probeDown() && !j.Undecided
 	}
 	return w
 }
 
-// answeredWhile tells whether one has answered while the other one failed: for at least as long as there is between two of its probes.
+// answeredWhile reports whether one answered while the other failed, for at least one probe
+// interval.
 func answeredWhile(one, failed *health.Status) bool {
 	from, to := one.First, one.Last
 	if failed.First.After(from) {
@@ -126,14 +129,15 @@ func answeredWhile(one, failed *health.Status) bool {
 	return to.Sub(from) >= one.Interval
 }
 
-// unsure has services applied again of whose endpoints more will be known. The goroutine of the loop alone touches it.
-type unsure struct {
+// pending schedules services to be applied again once more is known of their endpoints. Only the
+// loop's goroutine uses it.
+type pending struct {
 	timers map[lb.Key]*time.Timer
 	mark   func(...lb.Key)
 }
 
-// again has a service applied after a while; 0: no more.
-func (u *unsure) again(k lb.Key, wait time.Duration) {
+// schedule schedules the service to be applied again after wait; 0 cancels that.
+func (u *pending) schedule(k lb.Key, wait time.Duration) {
 	if t := u.timers[k]; t != nil {
 		t.Stop()
 		delete(u.timers, k)
@@ -143,8 +147,9 @@ func (u *unsure) again(k lb.Key, wait time.Duration) {
 	}
 }
 
-// tellDrains has the data path know which endpoints are drained, also of those that have left their services.
-func (s *Services) tellDrains(snapshot *store.Snapshot, changed []store.ID, all bool) {
+// publishDrains informs the data path of the drained endpoints, also of those that left their
+// services.
+func (s *Services) publishDrains(snapshot *store.Snapshot, changed []store.ID, all bool) {
 	if all || slices.ContainsFunc(changed, func(id store.ID) bool { return id.Kind == desired.DrainKind }) {
 		s.Tables.SetDrains(slices.Collect(s.Desired.Drains.All(snapshot)))
 		s.Ended()

@@ -64,7 +64,7 @@ func (a asking) Probe(ctx context.Context) (probe.Answer, error) {
 func (o *outage) ended(d time.Duration) map[string]time.Duration {
 	ended := map[string]time.Duration{}
 	for start := time.Now(); time.Since(start) < d; time.Sleep(10 * time.Millisecond) {
-		f := losses{probes: o.probes, service: o.service}
+		f := endDecision{probes: o.probes, service: o.service}
 		up := o.probes.up(o.service)
 		serves := false
 		for _, e := range o.service.Endpoints {
@@ -74,7 +74,7 @@ func (o *outage) ended(d time.Duration) map[string]time.Duration {
 			if _, told := ended[e.Addr.String()]; told || !serves || up(e) {
 				continue
 			}
-			if ends, _ := f.of(e); ends.Rate > 0 {
+			if ends, _ := f.ends(e); ends.Rate > 0 {
 				ended[e.Addr.String()] = time.Since(start)
 			}
 		}
@@ -134,8 +134,8 @@ func TestEndsByWord(t *testing.T) {
 	s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80 monitor=true on-fail=reset")
 	p, fake := asked(t, s)
 	fake.states[p.keyOf(s, s.Endpoints[0])] = health.Status{State: health.Down, Asked: health.Down, Told: true, Successes: 9}
-	f := losses{probes: p, service: s}
-	if ends, failed := f.of(s.Endpoints[0]); ends.Rate == 0 || !failed {
+	f := endDecision{probes: p, service: s}
+	if ends, failed := f.ends(s.Endpoints[0]); ends.Rate == 0 || !failed {
 		t.Errorf("%+v, %t", ends, failed)
 	}
 	if f.wait != 0 {
@@ -158,8 +158,8 @@ func TestDrainByWord(t *testing.T) {
 		said := time.Now()
 		for range 3 {
 			h.SetHostState(e.Addr, e.Port, lb.ProbeAuto, true)
-			f := losses{probes: p, service: s}
-			if ends, failed := f.of(e); !failed || !ends.At.Equal(said.Add(time.Minute)) {
+			f := endDecision{probes: p, service: s}
+			if ends, failed := f.ends(e); !failed || !ends.At.Equal(said.Add(time.Minute)) {
 				t.Errorf("%+v, %t; the word came at %s", ends, failed, said)
 			}
 			time.Sleep(time.Second)
@@ -168,8 +168,8 @@ func TestDrainByWord(t *testing.T) {
 		h.SetHostState(e.Addr, e.Port, lb.ProbeAuto, true)
 		status.State, status.Asked, status.AskedSince = health.Down, health.Down, said.Add(5*time.Second) // later than the word
 		fake.states[p.keyOf(s, e)] = status
-		f := losses{probes: p, service: s}
-		if ends, _ := f.of(e); !ends.At.Equal(said.Add(63 * time.Second)) {
+		f := endDecision{probes: p, service: s}
+		if ends, _ := f.ends(e); !ends.At.Equal(said.Add(63 * time.Second)) {
 			t.Errorf("%+v after another word at %s", ends, said.Add(3*time.Second))
 		}
 	})
@@ -196,8 +196,8 @@ func TestNoWitness(t *testing.T) {
 		if delete(fake.states, p.keyOf(s, s.Endpoints[1])); step.known {
 			fake.states[p.keyOf(s, s.Endpoints[1])] = step.other
 		}
-		f := losses{probes: p, service: s}
-		if ends, _ := f.of(s.Endpoints[0]); (ends.Rate > 0) != step.sure || (f.wait == 0) != step.sure {
+		f := endDecision{probes: p, service: s}
+		if ends, _ := f.ends(s.Endpoints[0]); (ends.Rate > 0) != step.sure || (f.wait == 0) != step.sure {
 			t.Errorf("the other one %s: %+v, again after %s", name, ends, f.wait)
 		}
 	}
@@ -208,11 +208,11 @@ func TestLookAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var marked atomic.Int32
-		u := unsure{timers: map[lb.Key]*time.Timer{}, mark: func(...lb.Key) { marked.Add(1) }}
-		u.again(lb.Key{Port: 1}, time.Second)
-		u.again(lb.Key{Port: 1}, 2*time.Second)
-		u.again(lb.Key{Port: 2}, time.Second)
-		u.again(lb.Key{Port: 2}, 0)
+		u := pending{timers: map[lb.Key]*time.Timer{}, mark: func(...lb.Key) { marked.Add(1) }}
+		u.schedule(lb.Key{Port: 1}, time.Second)
+		u.schedule(lb.Key{Port: 1}, 2*time.Second)
+		u.schedule(lb.Key{Port: 2}, time.Second)
+		u.schedule(lb.Key{Port: 2}, 0)
 		if time.Sleep(time.Minute); marked.Load() != 1 {
 			t.Errorf("applied %d times", marked.Load())
 		}
@@ -225,8 +225,8 @@ func TestUnsure(t *testing.T) {
 	s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80 monitor=true on-fail=drain")
 	p, fake := asked(t, s)
 	fake.states[p.keyOf(s, s.Endpoints[0])] = health.Status{State: health.Down, Asked: health.Down, Failures: 1, Fall: 3, Interval: time.Second}
-	f := losses{probes: p, service: s}
-	if ends, failed := f.of(s.Endpoints[0]); ends.Rate != 0 || !failed || f.wait != time.Second {
+	f := endDecision{probes: p, service: s}
+	if ends, failed := f.ends(s.Endpoints[0]); ends.Rate != 0 || !failed || f.wait != time.Second {
 		t.Errorf("%+v, %t, again after %s", ends, failed, f.wait)
 	}
 }

@@ -14,55 +14,60 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Health knows how endpoints are: it has them probed, tells of changes, and has the services that heed them applied again.
+// Health has endpoints probed, reports changes of their health, and applies the services that
+// consider it again.
 type Health struct {
 	Observers
 	probes *probes
 
-	mu      sync.Mutex
-	mark    func(...lb.Key) // nil: there is no loop of services yet
-	logged  int             // changes in this window
-	untold  int             // those that were not logged
-	logging bool            // the window is open
-	unheard map[netip.AddrPort]bool
-	heard   func() // unheard has others; nil: nobody wants to know
+	mu                sync.Mutex
+	mark              func(...lb.Key) // nil: no services loop yet
+	logged            int             // changes in this window
+	suppressed        int             // changes not logged
+	logging           bool            // the window is open
+	asymmetric        map[netip.AddrPort]bool
+	asymmetricChanged func() // may be nil
 
-	routeError func(netip.Addr) error // of an address without a route; nil: not known
+	routeError func(netip.Addr) error // why an address has no route; nil: unknown
 }
 
 const (
-	// logWindow is a time in which so many changes are logged one by one: a rack that fails takes thousands of endpoints along.
-	// Events have all.
+	// logWindow is how often logsInWindow changes are logged one by one: a failing rack takes thousands
+	// of endpoints along. Events have all of them.
 	logWindow    = 5 * time.Second
 	logsInWindow = 20
 )
 
-// NewHealth makes one that has endpoints probed by p. Changed is to be called when a key of p has another state.
+// NewHealth returns a Health whose endpoints p probes. The caller must call Changed for each change
+// of a key of p.
 func NewHealth(p Prober, o Observers) *Health {
-	return &Health{Observers: o, probes: newProbes(p), unheard: map[netip.AddrPort]bool{}}
+	return &Health{Observers: o, probes: newProbes(p), asymmetric: map[netip.AddrPort]bool{}}
 }
 
-// Unheard are endpoints that accept connections of this machine, and leave the SYNs of all clients without an answer that would come through it.
-func (h *Health) Unheard() []netip.AddrPort {
+// AsymmetricReplies returns the endpoints that accept connections of this machine, while no
+// client's SYN is answered through it.
+func (h *Health) AsymmetricReplies() []netip.AddrPort {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.SortedFunc(maps.Keys(h.unheard), netip.AddrPort.Compare)
+	return slices.SortedFunc(maps.Keys(h.asymmetric), netip.AddrPort.Compare)
 }
 
-// IsUnheard tells whether an endpoint is one of these.
-func (h *Health) IsUnheard(at netip.AddrPort) bool {
+// HasAsymmetricReply reports whether AsymmetricReplies lists an endpoint.
+func (h *Health) HasAsymmetricReply(at netip.AddrPort) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.unheard[at]
+	return h.asymmetric[at]
 }
 
-// FollowUnheard has f called when Unheard are others. Not while anything runs.
-func (h *Health) FollowUnheard(f func()) { h.heard = f }
+// FollowAsymmetricReplies sets the function called when AsymmetricReplies changes. It must not be
+// called while anything runs.
+func (h *Health) FollowAsymmetricReplies(f func()) { h.asymmetricChanged = f }
 
-// FollowRoutes has endpoints to which f finds no route count as down. Call it before anything runs.
+// FollowRoutes counts endpoints as down for which f returns an error, as they have no route. It
+// must be called before anything runs.
 func (h *Health) FollowRoutes(f func(netip.Addr) error) { h.routeError = f }
 
-// noRoute is why there is no route to an endpoint; nil: there is one, as far as is known.
+// noRoute returns why an endpoint has no route; nil if it has one or that is unknown.
 func (h *Health) noRoute(a netip.Addr) error {
 	if h.routeError == nil {
 		return nil
@@ -70,35 +75,35 @@ func (h *Health) noRoute(a netip.Addr) error {
 	return h.routeError(a)
 }
 
-// hear notes that an endpoint is unheard, or that clients have had an answer.
-func (h *Health) hear(at netip.AddrPort, answered bool) {
+// recordReply records whether an endpoint answers clients through this machine.
+func (h *Health) recordReply(at netip.AddrPort, answered bool) {
 	h.mu.Lock()
 	if answered {
-		delete(h.unheard, at)
+		delete(h.asymmetric, at)
 	} else {
-		h.unheard[at] = true
+		h.asymmetric[at] = true
 	}
 	h.mu.Unlock()
-	if h.heard != nil {
-		h.heard()
+	if h.asymmetricChanged != nil {
+		h.asymmetricChanged()
 	}
 }
 
-// follow has changes marked.
+// follow sets the function that marks services to be applied again.
 func (h *Health) follow(mark func(...lb.Key)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.mark = mark
 }
 
-// Changed tells of what has become of a target: for health.Config.
+// Changed reports the changes of a target: for health.Config.
 func (h *Health) Changed(key string) {
 	status, ok := h.probes.prober.Status(key)
 	if !ok {
 		return
 	}
-	at, news, users := h.probes.news(key, &status)
-	h.again(users)
+	at, news, users := h.probes.unreported(key, &status)
+	h.markServices(users)
 	for _, c := range news {
 		e := event.Health{Endpoint: at, State: c.To.String(), Evidence: c.Evidence, Name: key, Services: firstOf(users), Users: len(users)}
 		h.Events.Publish(e)
@@ -113,7 +118,7 @@ func (h *Health) Changed(key string) {
 	}
 }
 
-// firstOf names as many services as an event does.
+// firstOf names the first services, as many as an event lists.
 func firstOf(users []lb.Key) (list []string) {
 	const most = 3
 	for _, k := range users[:min(len(users), most)] {
@@ -122,7 +127,7 @@ func firstOf(users []lb.Key) (list []string) {
 	return list
 }
 
-// namesOf names services in a line of the log.
+// namesOf names services in a log line.
 func namesOf(users []lb.Key) string {
 	list := firstOf(users)
 	if more := len(users) - len(list); more > 0 {
@@ -131,8 +136,8 @@ func namesOf(users []lb.Key) string {
 	return strings.Join(list, ", ")
 }
 
-// again has services applied that heed something else than before.
-func (h *Health) again(services []lb.Key) {
+// markServices marks services whose health has changed, so they are applied again.
+func (h *Health) markServices(services []lb.Key) {
 	h.mu.Lock()
 	mark := h.mark
 	h.mu.Unlock()
@@ -141,16 +146,17 @@ func (h *Health) again(services []lb.Key) {
 	}
 }
 
-// mayLog tells whether there is room for a line about one endpoint. What has none is counted, and told when the window closes.
+// mayLog reports whether a change may be logged by itself. Others are counted, and logged together
+// when the window closes.
 func (h *Health) mayLog() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.logging {
-		h.logging, h.logged, h.untold = true, 0, 0
+		h.logging, h.logged, h.suppressed = true, 0, 0
 		time.AfterFunc(logWindow, h.closeWindow)
 	}
 	if h.logged++; h.logged > logsInWindow {
-		h.untold++
+		h.suppressed++
 		return false
 	}
 	return true
@@ -158,16 +164,17 @@ func (h *Health) mayLog() bool {
 
 func (h *Health) closeWindow() {
 	h.mu.Lock()
-	untold := h.untold
+	suppressed := h.suppressed
 	h.logging = false
 	h.mu.Unlock()
-	if untold > 0 {
-		h.Log.Warn("more endpoints have become up or down", "changes", untold, "hint", "loxicmd get endpoint")
+	if suppressed > 0 {
+		h.Log.Warn("more endpoints have become up or down", "changes", suppressed, "hint", "loxicmd get endpoint")
 	}
 }
 
-// news are the changes of a target that were not told yet, and which services heed it.
-func (p *probes) news(key string, s *health.Status) (at netip.AddrPort, news []health.Change, users []lb.Key) {
+// unreported returns a target's changes that were not reported yet, and the services that consider
+// it.
+func (p *probes) unreported(key string, s *health.Status) (at netip.AddrPort, news []health.Change, users []lb.Key) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := p.named[p.names[key]]
@@ -176,19 +183,19 @@ func (p *probes) news(key string, s *health.Status) (at netip.AddrPort, news []h
 	}
 	r := n.running[key]
 	for _, c := range s.History {
-		if !c.At.After(r.told) {
+		if !c.At.After(r.reported) {
 			continue
 		}
-		r.told = c.At
+		r.reported = c.At
 		r.changes++
-		if c.From != health.Unknown || r.target.Probe.Type != lb.ProbeNone || c.To != health.Up { // taken to be up without being asked: no news
+		if c.From != health.Unknown || r.target.Probe.Type != lb.ProbeNone || c.To != health.Up { // up without a probe: no change
 			news = append(news, c)
 		}
 	}
 	return netip.AddrPortFrom(r.target.Addr, r.target.Port), news, n.usersOf(key)
 }
 
-// EndpointCount is how what is probed is, in numbers.
+// EndpointCount counts the probed endpoints by health.
 func (h *Health) EndpointCount() (count lb.HealthCount) {
 	p := h.probes
 	p.mu.Lock()
@@ -207,10 +214,11 @@ func (h *Health) EndpointCount() (count lb.HealthCount) {
 	return count
 }
 
-// Endpoints yields all that is probed, in the order of names.
+// Endpoints yields all probed targets in the order of names.
 func (h *Health) Endpoints(yield func(*lb.EndpointHealth) bool) { h.EndpointsWhere(nil, yield) }
 
-// EndpointsWhere yields what is probed and has a name and an address that are chosen, in the order of names.
+// EndpointsWhere yields the probed targets that chosen accepts, in the order of names; nil accepts
+// all.
 func (h *Health) EndpointsWhere(chosen func(name string, at netip.Addr) bool, yield func(*lb.EndpointHealth) bool) {
 	for _, one := range h.probes.inOrder() {
 		if chosen != nil && !chosen(one.key, one.at) {
@@ -222,7 +230,7 @@ func (h *Health) EndpointsWhere(chosen func(name string, at netip.Addr) bool, yi
 	}
 }
 
-// inOrder are all keys. It is made anew when there are others, and never changed.
+// inOrder returns all keys in order. The slice is rebuilt after a change, and never modified.
 func (p *probes) inOrder() []located {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -238,7 +246,7 @@ func (p *probes) inOrder() []located {
 	return p.sorted
 }
 
-// EndpointsNamed yields what is probed by these names, or at these addresses, in the order of names.
+// EndpointsNamed yields the probed targets with these names or addresses, in the order of names.
 func (h *Health) EndpointsNamed(names []string, yield func(*lb.EndpointHealth) bool) {
 	p := h.probes
 	var keys []string
@@ -260,7 +268,7 @@ func (h *Health) EndpointsNamed(names []string, yield func(*lb.EndpointHealth) b
 	}
 }
 
-// health is what is known by a key.
+// health returns what is known by a key.
 func (p *probes) health(key string) (*lb.EndpointHealth, bool) {
 	s, ok := p.prober.Status(key)
 	p.mu.Lock()
@@ -284,32 +292,33 @@ func (p *probes) health(key string) (*lb.EndpointHealth, bool) {
 	return e, true
 }
 
-// SetHostState takes an endpoint out, or leaves it to its probe again: all that is probed at the address, at this port (0: any) and by
-// this type (lb.ProbeAuto: any), now and as long as anything is probed at the address. It returns how many targets that are now; if there
-// are none, nothing is noted.
+// SetHostState takes the targets at an address out, or gives them back to their probes. It applies
+// to a port (0: any) and probe type (lb.ProbeAuto: any), also to targets probed there later. It
+// returns how many targets match now; if none does, the report is dropped.
 func (h *Health) SetHostState(a netip.Addr, port uint16, t lb.ProbeType, out bool) (found int) {
 	p := h.probes
 	p.mu.Lock()
-	w := word{port: port, probe: t, red: out, since: time.Now()}
-	moved, there := p.byPort(a, w)
+	report := agentReport{port: port, probe: t, red: out, since: time.Now()}
+	services, there := p.byPort(a, report)
 	found = len(there)
 	for key := range p.byAddr.of(a) {
 		r := p.named[p.names[key]].running[key]
 		there = append(there, &r.target)
-		if w.covers(r.target.Port, r.target.Probe.Type) {
+		if report.covers(r.target.Port, r.target.Probe.Type) {
 			p.setRed(key, r, out)
 			found++
 		}
 	}
 	if found > 0 {
-		p.words.say(a, w, there)
+		p.reports.add(a, report, there)
 	}
 	p.mu.Unlock()
-	h.again(moved)
+	h.markServices(services)
 	return found
 }
 
-// setRed takes a target out, or gives it back to its probe. The prober hears of it with p locked, in the order of what is noted here.
+// setRed takes a target out, or gives it back to its probe. p stays locked, so the prober receives
+// changes in their order.
 func (p *probes) setRed(key string, r *running, red bool) {
 	r.red = red
 	if red {

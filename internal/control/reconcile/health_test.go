@@ -280,7 +280,7 @@ func TestEndpointObject(t *testing.T) {
 	if n := r.health.SetHostState(netip.MustParseAddr("192.168.9.9"), 22, lb.ProbeUDP, true); n != 0 {
 		t.Errorf("%d targets of another protocol are red", n)
 	}
-	if !(word{port: 80, probe: lb.ProbeTCP}).covers(80, lb.ProbeHTTP) || (word{port: 80, probe: lb.ProbeHTTP}).covers(80, lb.ProbeTCP) {
+	if !(agentReport{port: 80, probe: lb.ProbeTCP}).covers(80, lb.ProbeHTTP) || (agentReport{port: 80, probe: lb.ProbeHTTP}).covers(80, lb.ProbeTCP) {
 		t.Error("a word about tcp is not one about http, or the other way round")
 	}
 	if n := r.health.SetHostState(netip.MustParseAddr("192.168.9.9"), 23, lb.ProbeAuto, true); n != 0 {

@@ -156,7 +156,7 @@ func (x *index) usersOf(hosts map[netip.Addr]bool) (keys []lb.Key) {
 		return nil
 	}
 	for key, i := range x.services {
-		if slices.ContainsFunc(sourced(i.effective()), func(a netip.Addr) bool { return hosts[a] }) {
+		if slices.ContainsFunc(pathDependent(i.effective()), func(a netip.Addr) bool { return hosts[a] }) {
 			keys = append(keys, key)
 		}
 	}

@@ -76,7 +76,7 @@ func (i *IPsec) apply(context.Context) error {
 		table = bpf.RuleTable{}
 	}
 	if err = errors.Join(err, i.table(table)); err == nil {
-		i.tell(list)
+		i.publish(list)
 	}
 	return errors.Join(failed, err)
 }
@@ -90,8 +90,8 @@ func refuseEverything(why error) (list []lb.IPsecPolicy) {
 	return list
 }
 
-// tell has services follow the policies.
-func (i *IPsec) tell(list []lb.IPsecPolicy) {
+// publish makes services follow the policies.
+func (i *IPsec) publish(list []lb.IPsecPolicy) {
 	now := &policies{list: list, since: time.Now(), local: map[netip.Addr]bool{}}
 	for _, a := range i.reader.Addresses() {
 		now.local[a] = true
@@ -112,7 +112,7 @@ func (i *IPsec) tell(list []lb.IPsecPolicy) {
 	for s := range i.desired.Services.All(i.desired.Snapshot()) {
 		keys = append(keys, s.Key)
 	}
-	i.health.again(keys)
+	i.health.markServices(keys)
 	if i.changed != nil {
 		i.changed()
 	}
@@ -240,7 +240,7 @@ func (i *IPsec) Refused(most int) (list []IPsecRefused) {
 	told := map[lb.IPsecRefusal]bool{} // of some clients: once for all services
 	for s := range i.desired.Services.EachShared(i.desired.Snapshot()) {
 		for _, e := range s.Endpoints {
-			for _, r := range i.known.untold(s, e, told) {
+			for _, r := range i.known.unreported(s, e, told) {
 				if list = append(list, IPsecRefused{s.Key, e.AddrPort(), r}); len(list) == most {
 					return list
 				}
@@ -252,7 +252,7 @@ func (i *IPsec) Refused(most int) (list []IPsecRefused) {
 
 // untold lists the policies that refuse packets of a service to or from an endpoint: one that refuses
 // all, or else each that refuses some and is not in told yet.
-func (f *followedPolicies) untold(s *lb.Service, e lb.Endpoint, told map[lb.IPsecRefusal]bool) (list []lb.IPsecRefusal) {
+func (f *followedPolicies) unreported(s *lb.Service, e lb.Endpoint, told map[lb.IPsecRefusal]bool) (list []lb.IPsecRefusal) {
 	r, _, ok := f.refusal(s, e)
 	switch {
 	case !ok:

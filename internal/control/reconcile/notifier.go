@@ -7,37 +7,38 @@ import (
 	"time"
 )
 
-// Endpoints is told which endpoints there are, to keep the way to them known.
+// Endpoints is notified of the services' endpoints, to keep the paths to them resolved.
 type Endpoints interface {
 	Update(changes map[netip.Addr]bool) // true: added; false: removed. The map is the caller's again afterwards
 }
 
-// Endpoints is told notifyAfter the first change, or later in a storm: notifying costs as much as there are endpoints, and takes
-// one part in notifyShare of the time, unless that means to wait for more than longestRest.
+// Endpoints is notified notifyAfter the first change, or later in a storm: the cost of an update
+// grows with all endpoints, so it takes at most one part in notifyShare of the time, unless that
+// delays it by more than longestRest.
 const (
 	notifyAfter = 100 * time.Millisecond
 	notifyShare = 20
 )
 
-// notifier tells Endpoints which endpoints the services have. It has a goroutine of its own, so that no change of a service waits
-// for it.
+// notifier notifies Endpoints of added and removed endpoints. It has a goroutine of its own, so no
+// change of a service waits for it.
 type notifier struct {
 	endpoints Endpoints
 	notify    chan struct{} // capacity 1
 
 	mu      sync.Mutex
-	changes map[netip.Addr]bool // addresses that came (true) or went since
+	changes map[netip.Addr]bool // addresses added (true) or removed since
 }
 
 func newNotifier(e Endpoints) *notifier {
 	return &notifier{endpoints: e, notify: make(chan struct{}, 1), changes: map[netip.Addr]bool{}}
 }
 
-// change notes that an endpoint came or went.
-func (n *notifier) change(a netip.Addr, came bool) {
+// change records that an endpoint was added or removed.
+func (n *notifier) change(a netip.Addr, added bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.changes[a] = came
+	n.changes[a] = added
 	n.signal()
 }
 

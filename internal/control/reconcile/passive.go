@@ -30,7 +30,7 @@ type HandshakeReader interface {
 	Jiffy() time.Duration
 }
 
-// Passive takes endpoints out with which clients' handshakes fail, and has them come back.
+// Passive ejects endpoints with which clients' handshakes fail, and readmits them.
 type Passive struct {
 	health  *Health
 	reader  HandshakeReader
@@ -47,9 +47,9 @@ type Passive struct {
 
 	judgeNext, judgeUntil time.Time // when connections are judged again, and until when any may be watched
 
-	turn   *time.Timer
-	bell   <-chan struct{} // by which the data path wakes it; nil: it is awake
-	asleep time.Time       // since when it is not
+	timer         *time.Timer
+	news          <-chan struct{} // the data path signals new handshakes; nil: awake
+	sleepingSince time.Time       // when the sleep began
 
 	asking   sync.WaitGroup
 	suspects asks
@@ -57,7 +57,7 @@ type Passive struct {
 	answers  chan answer
 }
 
-// asks are endpoints that are asked, so many at a time, and those that wait for that.
+// asks is a queue of endpoints to check, of which a limited number is checked at a time.
 type asks struct {
 	outlier.Queue
 	most, running int
@@ -86,7 +86,7 @@ const (
 	listPause = 20
 )
 
-// NewPassive makes one of the services that h knows.
+// NewPassive returns a Passive for the services that h knows.
 func NewPassive(h *Health, r HandshakeReader) *Passive {
 	suspects := health.MostHandshakes()
 	return &Passive{
@@ -98,10 +98,10 @@ func NewPassive(h *Health, r HandshakeReader) *Passive {
 // Run watches until ctx ends.
 func (p *Passive) Run(ctx context.Context) {
 	defer p.asking.Wait()
-	p.turn = time.NewTimer(outlier.Pace)
-	defer p.turn.Stop()
+	p.timer = time.NewTimer(outlier.Pace)
+	defer p.timer.Stop()
 	for {
-		turn, changed, listAgain := p.turn.C, p.health.probes.ejections.changed, (<-chan time.Time)(nil)
+		turn, changed, listAgain := p.timer.C, p.health.probes.ejections.changed, (<-chan time.Time)(nil)
 		if p.services == 0 {
 			turn = nil
 		} else if left := time.Until(p.listAgain); left > 0 {
@@ -115,18 +115,18 @@ func (p *Passive) Run(ctx context.Context) {
 			p.list(ctx)
 			p.wake(outlier.Pace)
 		case a := <-p.answers:
-			p.heed(ctx, a)
-		case <-p.bell:
+			p.handleAnswer(ctx, a)
+		case <-p.news:
 			// as late as a reading is on average that a handshake finds on its way: what has come just now is not answered yet
 			p.wake(outlier.Pace / 2)
 		case <-turn:
-			p.takeTurn(ctx)
+			p.evaluate(ctx)
 		}
 	}
 }
 
-// takeTurn has the detector judge what has happened. If there was nothing, it sleeps then.
-func (p *Passive) takeTurn(ctx context.Context) {
+// evaluate lets the detector judge what has happened, and sleeps if nothing has.
+func (p *Passive) evaluate(ctx context.Context) {
 	p.wake(outlier.Pace)
 	now := time.Now()
 	p.judge(now)
@@ -135,20 +135,20 @@ func (p *Passive) takeTurn(ctx context.Context) {
 		p.judgeUntil = now.Add(judgeTime)
 	}
 	for _, at := range p.health.probes.well() {
-		p.do(ctx, p.detector.Well(at, time.Now()))
+		p.execute(ctx, p.detector.Well(at, time.Now()))
 	}
-	p.do(ctx, p.detector.Decide(time.Now()))
-	p.turn.Reset(outlier.Pace)
+	p.execute(ctx, p.detector.Decide(time.Now()))
+	p.timer.Reset(outlier.Pace)
 	if news || !p.detector.Rests() || now.Before(p.judgeUntil) {
 		return
 	}
-	if p.bell = p.reader.AwaitHandshakes(); p.bell != nil {
-		p.asleep = time.Now()
-		p.turn.Reset(restPace)
+	if p.news = p.reader.AwaitHandshakes(); p.news != nil {
+		p.sleepingSince = time.Now()
+		p.timer.Reset(restPace)
 	}
 }
 
-// judge has connections judged that are watched, if it is time.
+// judge judges the watched connections, at most once per judgePace.
 func (p *Passive) judge(now time.Time) {
 	if now.After(p.judgeUntil) || now.Before(p.judgeNext) {
 		return
@@ -162,17 +162,17 @@ func (p *Passive) judge(now time.Time) {
 	}
 }
 
-// wake ends a sleep: there is a turn soon.
+// wake ends a sleep: the next evaluation is due soon.
 func (p *Passive) wake(soon time.Duration) {
-	if p.bell == nil {
+	if p.news == nil {
 		return
 	}
-	p.bell = nil
-	p.detector.Slept(int(time.Since(p.asleep) / outlier.Pace))
-	p.turn.Reset(soon)
+	p.news = nil
+	p.detector.Slept(int(time.Since(p.sleepingSince) / outlier.Pace))
+	p.timer.Reset(soon)
 }
 
-// list has the detector know which services there are. While many of them change, it is not called all the time.
+// list updates the detector's services. While many of them change, listPause limits how often.
 func (p *Passive) list(ctx context.Context) {
 	begun := time.Now()
 	services := p.health.probes.outliers()
@@ -180,11 +180,11 @@ func (p *Passive) list(ctx context.Context) {
 	for _, key := range p.detector.Watch(services) {
 		p.enter(key)
 	}
-	p.do(ctx, p.detector.Decide(time.Now()))
+	p.execute(ctx, p.detector.Decide(time.Now()))
 	p.listAgain = time.Now().Add(listPause * time.Since(begun))
 }
 
-// enter has a service be read when it is its turn.
+// enter queues a service to be read.
 func (p *Passive) enter(key lb.Key) {
 	if !p.isDue[key] && p.detector.Watches(key) {
 		p.isDue[key] = true
@@ -192,7 +192,7 @@ func (p *Passive) enter(key lb.Key) {
 	}
 }
 
-// read has the detector know what was counted, and tells whether there was, or is, anything.
+// read passes new counters to the detector. It reports whether there were any.
 func (p *Passive) read() (news bool) {
 	p.reader.HandshakeNews(p.enter)
 	news = len(p.due) > 0
@@ -218,24 +218,24 @@ func (p *Passive) read() (news bool) {
 	return news
 }
 
-func (p *Passive) do(ctx context.Context, actions []outlier.Action) {
+func (p *Passive) execute(ctx context.Context, actions []outlier.Action) {
 	for _, a := range slices.Clone(actions) {
 		switch a.Kind {
 		case outlier.Ask:
 			p.ask(ctx, a)
 		case outlier.Eject:
-			p.health.again(p.health.probes.eject(a.At, a.Evidence, a.Kept))
+			p.health.markServices(p.health.probes.eject(a.At, a.Evidence, a.Kept))
 		case outlier.Return:
-			p.health.again(p.health.probes.readmit(a.At))
+			p.health.markServices(p.health.probes.readmit(a.At))
 		case outlier.Try:
 			p.reader.TryEndpoint(compile.Key(a.Of), a.At)
 		case outlier.Unheard, outlier.Heard:
-			p.health.hear(a.At, a.Kind == outlier.Heard)
+			p.health.recordReply(a.At, a.Kind == outlier.Heard)
 		}
 	}
 }
 
-// ask has an endpoint asked when it is its turn.
+// ask queues an endpoint for the daemon's own check.
 func (p *Passive) ask(ctx context.Context, a outlier.Action) {
 	list := &p.suspects
 	if a.Again {
@@ -245,7 +245,7 @@ func (p *Passive) ask(ctx context.Context, a outlier.Action) {
 	p.next(ctx, list)
 }
 
-// next asks endpoints that wait, if not too many are being asked.
+// next starts queued checks, up to the limit.
 func (p *Passive) next(ctx context.Context, list *asks) {
 	for list.running < list.most {
 		a, ok := list.Pop()
@@ -260,12 +260,12 @@ func (p *Passive) next(ctx context.Context, list *asks) {
 	}
 }
 
-// heed has the detector know how an endpoint has answered.
-func (p *Passive) heed(ctx context.Context, a answer) {
+// handleAnswer passes an endpoint's answer to the detector.
+func (p *Passive) handleAnswer(ctx context.Context, a answer) {
 	a.asks.running--
 	if a.failure != "" && !a.undecided {
 		a.asks.Failed(a.at)
 	}
-	p.do(ctx, p.detector.Answer(a.at, a.failure, a.undecided, time.Now()))
+	p.execute(ctx, p.detector.Answer(a.at, a.failure, a.undecided, time.Now()))
 	p.next(ctx, a.asks)
 }

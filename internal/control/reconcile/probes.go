@@ -33,7 +33,7 @@ type probes struct {
 	names   map[string]string // by the keys that the prober has
 	sorted  []located         // these keys in order; nil: they are others by now
 	byAddr  keysAt            // these keys
-	words   hostWords         // of agents, about these addresses
+	reports agentReports      // of agents, about these addresses
 
 	portless map[lb.Key]*lb.Service // services whose probe asks an address, and no port
 
@@ -70,14 +70,14 @@ type located struct {
 
 // running is what the prober has by a key.
 type running struct {
-	target  health.Target
-	red     bool      // an agent has taken it out
-	told    time.Time // of the last change that was told
-	changes uint64    // that were told
+	target   health.Target
+	red      bool      // an agent has taken it out
+	reported time.Time // of the last change that was told
+	changes  uint64    // that were told
 }
 
 func newProbes(p Prober) *probes {
-	return &probes{prober: p, named: map[string]*named{}, names: map[string]string{}, byAddr: keysAt{}, words: hostWords{}, ejections: newEjections(), portless: map[lb.Key]*lb.Service{}}
+	return &probes{prober: p, named: map[string]*named{}, names: map[string]string{}, byAddr: keysAt{}, reports: agentReports{}, ejections: newEjections(), portless: map[lb.Key]*lb.Service{}}
 }
 
 // targetOf is what a service wants to be asked about an endpoint. Probes leave from the address that the kernel chooses. They go to the
@@ -95,7 +95,8 @@ func sameTarget(a, b *health.Target) bool {
 	return a.Addr == b.Addr && a.Port == b.Port && a.Source == b.Source && a.VIP == b.VIP && a.Tunnel == b.Tunnel && a.Probe.Equal(&b.Probe)
 }
 
-// add enters what a service wants with the next settle; without effect if it heeds no health.
+// add adds the targets of a service with the next settle. It does nothing if the service considers
+// no health.
 func (p *probes) add(s *lb.Service) { p.change(s, 1) }
 
 // remove is the end of add.
@@ -113,7 +114,7 @@ func (p *probes) change(s *lb.Service, by int) {
 // enter enters what a service wants, and notes the names that have other wishes by that.
 func (p *probes) enter(c wishChange, names map[string]struct{}) {
 	p.ejections.watch(c)
-	p.notePortless(c)
+	p.trackPortless(c)
 	p.wishes(c.service, func(name string, target health.Target) {
 		w := p.at(name).wish(target)
 		if w.users[c.service.Key] += c.by; w.users[c.service.Key] <= 0 {
@@ -161,7 +162,7 @@ func (p *probes) setObject(name string, e *lb.EndpointProbe) []lb.Key {
 		n.object = &wish{target: health.Target{Addr: e.Addr, Port: probe.Port, Probe: probe}, key: key}
 	}
 	moved := p.settleName(name, n)
-	p.forgetWords()
+	p.forgetReports()
 	return moved
 }
 
@@ -182,14 +183,14 @@ func (p *probes) settleAll() {
 	for name := range names {
 		p.settleName(name, p.named[name])
 	}
-	p.forgetWords()
+	p.forgetReports()
 	p.forgetShown()
 }
 
 // forgetWords forgets what agents said of addresses that nobody has probed any more: once all names are settled, since a service may
 // have gone from one to another.
-func (p *probes) forgetWords() {
-	maps.DeleteFunc(p.words, func(a netip.Addr, _ []word) bool { return p.byAddr[a] == nil })
+func (p *probes) forgetReports() {
+	maps.DeleteFunc(p.reports, func(a netip.Addr, _ []agentReport) bool { return p.byAddr[a] == nil })
 }
 
 // settleName has the prober ask what is wanted by a name. A wish that comes takes over the key, and so the state, of one that goes: an
@@ -258,7 +259,7 @@ func (p *probes) ask(name string, n *named, w *wish) {
 	p.byAddr.remove(before, w.key) // without effect if there was none
 	p.byAddr.add(w.target.Addr, w.key)
 	p.sorted = nil
-	if _, red := p.words.red(&w.target); red != r.red {
+	if _, red := p.reports.red(&w.target); red != r.red {
 		p.setRed(w.key, r, red)
 	}
 }

@@ -143,16 +143,16 @@ func TestWordsAreBounded(t *testing.T) {
 	t.Parallel()
 	host := netip.MustParseAddr("192.168.1.1")
 	there := []*health.Target{{Addr: host, Port: 80, Probe: lb.Probe{Type: lb.ProbeTCP}}}
-	ws := hostWords{}
+	ws := agentReports{}
 	isRed := func() bool { _, red := ws.red(there[0]); return red }
-	ws.say(host, word{port: 80, red: true}, there)
+	ws.add(host, agentReport{port: 80, red: true}, there)
 	for port := range uint16(1000) {
-		ws.say(host, word{port: 1000 + port, red: true}, there)
+		ws.add(host, agentReport{port: 1000 + port, red: true}, there)
 	}
-	if n := len(ws[host]); n > idleWords || !isRed() {
+	if n := len(ws[host]); n > maxIdleReports || !isRed() {
 		t.Errorf("%d words, and the one that is heeded says %t", n, isRed())
 	}
-	ws.say(host, word{}, there)
+	ws.add(host, agentReport{}, there)
 	if len(ws) > 0 {
 		t.Errorf("%v is left after all is green", ws)
 	}

@@ -90,7 +90,7 @@ func (s *Services) feedRoles(ctx context.Context, snapshot *store.Snapshot) {
 		was, is := before[i.service.Instance()], now[i.service.Instance()]
 		if was.Source(i.service) != is.Source(i.service) {
 			s.MarkFirst(key)
-			s.consequences.follow(key)
+			s.dependents.await(key)
 			continue
 		}
 		for _, a := range i.service.OwnAddresses() {

@@ -200,7 +200,8 @@ func (r *Rules) interfaces() (named map[string]int, index func(string) (int, boo
 	}
 }
 
-// LinksChanged has the rules compiled again if an interface that one of them names came, went, or has another number.
+// LinksChanged compiles the rules again if an interface that one of them names appeared, vanished or
+// was renumbered.
 func (r *Rules) LinksChanged() {
 	_, index := r.interfaces()
 	r.mu.Lock()

@@ -38,21 +38,21 @@ type Services struct {
 	*Loop[lb.Key]
 	ServicesConfig
 
-	seen    uint64      // revision up to which changes are marked
-	started bool        // a first round was begun
-	ended   bool        // the last pass wrote something, and that is still to be told
-	orphans time.Time   // when to remove services of an earlier process that nobody wants; zero: there are none
-	settled atomic.Bool // the first round is over, and VIPs of an earlier process are to be given up
-	adopted adopted
-	index   *index
-	vips    *vips
-	sources *sources
-	misfits misfits
-	takers  *takers
-	unsure  unsure
-	roles   roles
+	seen        uint64      // revision up to which changes are marked
+	started     bool        // a first round was begun
+	ended       bool        // the last pass wrote something, and that is still to be told
+	orphans     time.Time   // when to remove services of an earlier process that nobody wants; zero: there are none
+	settled     atomic.Bool // the first round is over, and VIPs of an earlier process are to be given up
+	adopted     adopted
+	index       *index
+	vips        *vips
+	sources     *sources
+	unreachable unreachable
+	slowStart   *slowStart
+	pending     pending
+	roles       roles
 
-	consequences consequences
+	dependents dependents
 }
 
 // ServicesConfig is what Services stands on. All members are needed.
@@ -61,7 +61,7 @@ type ServicesConfig struct {
 	Desired   *desired.State
 	Tables    Tables
 	VIPs      announce.Owner
-	Sources   Ways
+	Sources   PathFinder
 	Endpoints Endpoints
 	Health    *Health
 	Ended     func()            // called after a pass that may have connections end
@@ -71,14 +71,14 @@ type ServicesConfig struct {
 
 // NewServices makes the loop of the services.
 func NewServices(c ServicesConfig) *Services {
-	s := &Services{ServicesConfig: c, index: newIndex(newNotifier(c.Endpoints), c.Health.probes), consequences: newConsequences()}
+	s := &Services{ServicesConfig: c, index: newIndex(newNotifier(c.Endpoints), c.Health.probes), dependents: newDependents()}
 	s.Loop = newLoop(desired.ServiceKind, lb.Key.String, s, c.Observers)
 	s.Loop.watch, s.Loop.feed = c.Desired.Changed, s.feed
-	s.takers = newTakers(c.Log, s.Mark)
-	s.unsure = unsure{timers: map[lb.Key]*time.Timer{}, mark: s.Mark}
+	s.slowStart = newSlowStart(c.Log, s.Mark)
+	s.pending = pending{timers: map[lb.Key]*time.Timer{}, mark: s.Mark}
 	s.vips = newVIPs(c.VIPs, c.Observers, s.Wake)
 	s.sources = newSources(c.Sources, c.Observers, s.Wake)
-	c.Statuses.Include(s.misfits.statuses)
+	c.Statuses.Include(s.unreachable.statuses)
 	c.Health.probes.policies.source = func(endpoint netip.Addr) netip.Addr { return s.sources.get(endpoint).Source }
 	c.Health.follow(func(keys ...lb.Key) { s.Mark(keys...) })
 	return s
@@ -129,7 +129,7 @@ func (s *Services) feed(ctx context.Context) {
 		}
 		s.started, s.seen = true, snapshot.Revision()
 		s.Tables.Expect(s.Desired.Services.Len(snapshot), s.Desired.Services.Endpoints(snapshot))
-		s.tellDrains(snapshot, changed, all)
+		s.publishDrains(snapshot, changed, all)
 		s.Statuses.Update(func(w *status.Writer) {
 			if all {
 				s.feedAll(w, snapshot)
@@ -137,12 +137,12 @@ func (s *Services) feed(ctx context.Context) {
 				s.feedChanges(w, snapshot, changed)
 			}
 			w.Seen(desired.ServiceKind, s.seen)
-			s.consequences.feed(w, s.Desired, snapshot, changed, all)
+			s.dependents.feed(w, s.Desired, snapshot, changed, all)
 		})
 		s.feedRoles(ctx, snapshot)
 	}
-	s.consequences.settle(s.Observers)
-	s.Mark(s.index.usersOf(s.sources.takeMoved())...)
+	s.dependents.settle(s.Observers)
+	s.Mark(s.index.usersOf(s.sources.takeChanged())...)
 	s.removeOrphans(snapshot)
 	if s.settled.CompareAndSwap(true, false) {
 		s.giveUpOthers(ctx, snapshot)
@@ -167,7 +167,7 @@ func (s *Services) feedChanges(w *status.Writer, snapshot *store.Snapshot, chang
 	s.MarkFirst(keys...)
 	weighed := s.index.withEndpoints(drained)
 	s.MarkFirst(weighed...)
-	s.consequences.follow(weighed...)
+	s.dependents.await(weighed...)
 	s.Mark(s.index.dependents(snapshot, s.Desired.Services, keys)...)
 }
 
@@ -186,13 +186,13 @@ func (s *Services) feedAll(w *status.Writer, snapshot *store.Snapshot) {
 		if service, _ := s.Desired.Services.Shared(snapshot, key); service == nil {
 			s.want(w, snapshot, key)
 			s.Mark(key)
-			s.consequences.follow(key)
+			s.dependents.await(key)
 		}
 	}
 	for service := range s.Desired.Services.All(snapshot) {
 		s.want(w, snapshot, service.Key)
 		s.Mark(service.Key)
-		s.consequences.follow(service.Key)
+		s.dependents.await(service.Key)
 	}
 }
 
@@ -235,7 +235,7 @@ func (s *Services) Apply(ctx context.Context, keys []lb.Key) []Outcome[lb.Key] {
 	s.Health.probes.settle() // what could not be written is probed as before
 	s.ownVIPs(ctx, items, touched)
 	s.ended = s.ended || ended
-	s.consequences.tried(keys)
+	s.dependents.applied(keys)
 	out := make([]Outcome[lb.Key], len(items))
 	for n := range items {
 		if items[n].Err == nil {
@@ -267,14 +267,14 @@ func (s *Services) read(keys []lb.Key) []item {
 func (s *Services) findSources(ctx context.Context, items []item) {
 	var need []netip.Addr
 	for n := range items {
-		need = append(need, sourced(&items[n].resolved)...)
+		need = append(need, pathDependent(&items[n].resolved)...)
 	}
 	err := s.sources.find(ctx, need)
 	if err == nil {
 		return
 	}
 	for n := range items {
-		if len(sourced(&items[n].resolved)) > 0 {
+		if len(pathDependent(&items[n].resolved)) > 0 {
 			items[n].Err = fmt.Errorf("find the ways to its endpoints: %w", err)
 		}
 	}
@@ -323,7 +323,7 @@ func (s *Services) forgetSources(items []item) {
 	var unused []netip.Addr
 	for n := range items {
 		if before := &items[n].before; before.service != nil {
-			unused = append(unused, slices.DeleteFunc(sourced(before.effective()), s.index.hasHost)...)
+			unused = append(unused, slices.DeleteFunc(pathDependent(before.effective()), s.index.hasHost)...)
 		}
 	}
 	if len(unused) > 0 {
@@ -345,15 +345,15 @@ func (s *Services) writeTables(items []*item) (released []netip.Addr) {
 			table.Parents = i.parents
 			changes[n].Table = &table
 		} else {
-			s.takers.forget(i.Key)
-			s.unsure.again(i.Key, 0)
+			s.slowStart.forget(i.Key)
+			s.pending.schedule(i.Key, 0)
 		}
 	}
 	for n, err := range s.Tables.Apply(changes) {
 		i := items[n]
 		if err == nil {
 			released = append(released, s.index.release(i.Key)...)
-			s.misfits.note(i.Key, i.effective(), s.sources.get)
+			s.unreachable.record(i.Key, i.effective(), s.sources.get)
 			continue
 		}
 		s.index.remove(i.Key)
@@ -361,7 +361,7 @@ func (s *Services) writeTables(items []*item) (released []netip.Addr) {
 			s.index.add(i.before)
 		}
 		if errors.Is(err, datapath.ErrFull) {
-			err = passing{err} // what was removed gives its rows back in a moment
+			err = temporaryError{err} // what was removed gives its rows back in a moment
 		}
 		i.Err = err
 	}
@@ -371,9 +371,9 @@ func (s *Services) writeTables(items []*item) (released []netip.Addr) {
 // tableOf is what the data path is to have of a service now.
 func (s *Services) tableOf(service *lb.Service) bpf.ServiceTable {
 	before := func() map[netip.AddrPort]uint32 { return s.Tables.Takes(compile.Key(service.Key)) }
-	weights := s.takers.weights(service, s.Health.probes.up(service), before)
+	weights := s.slowStart.weights(service, s.Health.probes.up(service), before)
 	table := compile.Weighted(*service, weights, s.Seed, s.sources.get)
-	s.putEnds(service, &table)
+	s.setEnds(service, &table)
 	return table
 }
 
@@ -413,11 +413,11 @@ func (s *Services) ownVIPs(ctx context.Context, items []item, touched []netip.Ad
 }
 
 // passing is an error that passes by itself: a request waits a little longer.
-type passing struct{ error }
+type temporaryError struct{ error }
 
-func (passing) Temporary() bool { return true }
+func (temporaryError) Temporary() bool { return true }
 
-func (p passing) Unwrap() error { return p.error }
+func (p temporaryError) Unwrap() error { return p.error }
 
 // removeOrphans removes services that the data path has and the store does not: those of an earlier process.
 func (s *Services) removeOrphans(snapshot *store.Snapshot) {

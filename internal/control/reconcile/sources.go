@@ -13,52 +13,53 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Ways finds the ways to hosts, with this machine's addresses as packets to them have them.
-type Ways interface {
-	// Ways returns the way to each host that has one, and why the others have none.
-	Ways(ctx context.Context, hosts []netip.Addr) (found map[netip.Addr]netdev.Way, missing map[netip.Addr]error, err error)
+// PathFinder finds the paths to hosts, including this machine's source addresses.
+type PathFinder interface {
+	// Paths returns the path to each host that has one, and why the others have none.
+	Paths(ctx context.Context, hosts []netip.Addr) (found map[netip.Addr]netdev.Path, missing map[netip.Addr]error, err error)
 }
 
-// sourceShare bounds the part of the time that looking sources up again takes, however fast routes change.
+// sourceShare bounds the fraction of time spent on repeated look-ups, however fast routes change.
 const sourceShare = 20
 
-// sources knows the ways to endpoints, and with them this machine's addresses as endpoints see them. The loop of the services asks for those that it needs; a task of its own looks
-// all of them up again when routes have changed, so that no change of a service waits for that.
+// sources caches the paths to endpoints, and so this machine's addresses as endpoints see them. The
+// services loop looks up new endpoints; a task of its own looks all up again when routes change, so
+// no change of a service waits for that.
 type sources struct {
-	lookup Ways
+	lookup PathFinder
 	task   *Task
-	wake   func() // has the loop take what moved
+	wake   func() // makes the loop take the changed paths
 
-	mu     sync.Mutex
-	routes uint64                    // how often they have changed
-	known  map[netip.Addr]netdev.Way // by endpoint; zero: there is none
-	moved  map[netip.Addr]bool       // endpoints that have another one since they were taken last
+	mu      sync.Mutex
+	routes  uint64                     // number of changes
+	known   map[netip.Addr]netdev.Path // by endpoint; zero: none
+	changed map[netip.Addr]bool        // endpoints with another path since takeChanged
 }
 
-func newSources(lookup Ways, o Observers, wake func()) *sources {
-	s := &sources{lookup: lookup, wake: wake, known: map[netip.Addr]netdev.Way{}, moved: map[netip.Addr]bool{}}
+func newSources(lookup PathFinder, o Observers, wake func()) *sources {
+	s := &sources{lookup: lookup, wake: wake, known: map[netip.Addr]netdev.Path{}, changed: map[netip.Addr]bool{}}
 	s.task = NewTask("source addresses", sourceShare, s.refresh, o)
 	return s
 }
 
-// sourced are the endpoints of a service whose connections depend on the way to them.
-func sourced(s *lb.Service) (hosts []netip.Addr) {
+// pathDependent returns the endpoints of a service whose connections depend on the path to them.
+func pathDependent(s *lb.Service) (hosts []netip.Addr) {
 	for _, e := range s.Endpoints {
-		if compile.NeedsWay(*s, e) {
+		if compile.NeedsPath(*s, e) {
 			hosts = append(hosts, e.Addr)
 		}
 	}
 	return hosts
 }
 
-// get is the way to an endpoint; zero: there is none.
-func (s *sources) get(endpoint netip.Addr) compile.Way {
+// get returns the path to an endpoint; zero if there is none.
+func (s *sources) get(endpoint netip.Addr) compile.Path {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return compile.Way(s.known[endpoint])
+	return compile.Path(s.known[endpoint])
 }
 
-// routesChanged has all of them looked up again, soon.
+// routesChanged schedules all paths to be looked up again.
 func (s *sources) routesChanged() {
 	s.mu.Lock()
 	s.routes++
@@ -72,11 +73,11 @@ func (s *sources) forget(hosts []netip.Addr) {
 	defer s.mu.Unlock()
 	for _, a := range hosts {
 		delete(s.known, a)
-		delete(s.moved, a)
+		delete(s.changed, a)
 	}
 }
 
-// find looks up what is not known yet.
+// find looks up the paths that are not known yet.
 func (s *sources) find(ctx context.Context, hosts []netip.Addr) error {
 	s.mu.Lock()
 	routes := s.routes
@@ -85,7 +86,7 @@ func (s *sources) find(ctx context.Context, hosts []netip.Addr) error {
 	if len(need) == 0 {
 		return nil
 	}
-	found, _, err := s.lookup.Ways(ctx, need)
+	found, _, err := s.lookup.Paths(ctx, need)
 	if err != nil {
 		return err
 	}
@@ -100,15 +101,15 @@ func (s *sources) find(ctx context.Context, hosts []netip.Addr) error {
 	return nil
 }
 
-// set notes the way to an endpoint. The caller holds mu.
-func (s *sources) set(host netip.Addr, way netdev.Way) {
-	if old, had := s.known[host]; had && old != way {
-		s.moved[host] = true // other services have the endpoint, too
+// set records the path to an endpoint. The caller holds mu.
+func (s *sources) set(host netip.Addr, path netdev.Path) {
+	if old, had := s.known[host]; had && old != path {
+		s.changed[host] = true // other services have the endpoint, too
 	}
-	s.known[host] = way
+	s.known[host] = path
 }
 
-// refresh looks all of them up again. Connections that are there keep theirs.
+// refresh looks all paths up again. Existing connections keep theirs.
 func (s *sources) refresh(ctx context.Context) error {
 	s.mu.Lock()
 	hosts := slices.Collect(maps.Keys(s.known))
@@ -116,7 +117,7 @@ func (s *sources) refresh(ctx context.Context) error {
 	if len(hosts) == 0 {
 		return nil
 	}
-	found, _, err := s.lookup.Ways(ctx, hosts)
+	found, _, err := s.lookup.Paths(ctx, hosts)
 	if err != nil {
 		return fmt.Errorf("look source addresses up again: %w", err)
 	}
@@ -126,7 +127,7 @@ func (s *sources) refresh(ctx context.Context) error {
 			s.set(a, found[a])
 		}
 	}
-	moved := len(s.moved) > 0
+	moved := len(s.changed) > 0
 	s.mu.Unlock()
 	if moved {
 		s.wake()
@@ -134,14 +135,14 @@ func (s *sources) refresh(ctx context.Context) error {
 	return nil
 }
 
-// takeMoved are the endpoints that have another way since it was called last.
-func (s *sources) takeMoved() map[netip.Addr]bool {
+// takeChanged returns the endpoints whose path changed since the last call.
+func (s *sources) takeChanged() map[netip.Addr]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.moved) == 0 {
+	if len(s.changed) == 0 {
 		return nil
 	}
-	moved := s.moved
-	s.moved = map[netip.Addr]bool{}
+	moved := s.changed
+	s.changed = map[netip.Addr]bool{}
 	return moved
 }

@@ -187,7 +187,7 @@ func (e endpoints) Update(changes map[netip.Addr]bool) {
 }
 
 // Ways is the world as the interface of that name.
-func (w *world) Ways(_ context.Context, hosts []netip.Addr) (found map[netip.Addr]netdev.Way, missing map[netip.Addr]error, err error) {
+func (w *world) Paths(_ context.Context, hosts []netip.Addr) (found map[netip.Addr]netdev.Path, missing map[netip.Addr]error, err error) {
 	w.mu.Lock()
 	w.lookups++
 	lookup, source, routed := w.lookup, w.source, w.routed
@@ -197,10 +197,10 @@ func (w *world) Ways(_ context.Context, hosts []netip.Addr) (found map[netip.Add
 			return nil, nil, err
 		}
 	}
-	found = map[netip.Addr]netdev.Way{}
+	found = map[netip.Addr]netdev.Path{}
 	for _, a := range hosts {
 		if source.IsValid() {
-			found[a] = netdev.Way{Source: source, Routed: routed}
+			found[a] = netdev.Path{Source: source, Routed: routed}
 		}
 	}
 	return found, nil, nil

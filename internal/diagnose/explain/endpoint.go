@@ -186,7 +186,7 @@ func (i *inquiry) noteAnswers(r *dryrun.Result, s *lb.Service) {
 		}
 		few := h.Opened / 10
 		bad := h.Refused > few || h.Unreachable > few || lost > 2 && uint64(lost) > few
-		unheard, lately := i.Health.IsUnheard(e.AddrPort()), i.lately(s, n)
+		unheard, lately := i.Health.HasAsymmetricReply(e.AddrPort()), i.lately(s, n)
 		switch {
 		case unheard, lately.Failed >= enough, bad && lately.Made < enough:
 			i.answer.add("answers", Warning, "%s: %s", text, i.suspect(r, s, e, h, lost, unheard))

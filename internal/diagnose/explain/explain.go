@@ -31,8 +31,9 @@ type DataPath interface {
 type Health interface {
 	servicestate.Health
 	EndpointsNamed(names []string, yield func(*lb.EndpointHealth) bool)
-	// IsUnheard tells whether an endpoint accepts connections of this machine, and answers no client through it.
-	IsUnheard(at netip.AddrPort) bool
+	// HasAsymmetricReply reports whether an endpoint accepts connections of this machine, while no
+	// client's SYN is answered through it.
+	HasAsymmetricReply(at netip.AddrPort) bool
 	// IPsecRefusal is the policy of IPsec that refuses packets to an endpoint of a service, or its answers.
 	IPsecRefusal(s *lb.Service, e lb.Endpoint) (lb.IPsecRefusal, bool)
 }

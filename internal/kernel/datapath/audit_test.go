@@ -34,7 +34,7 @@ func newAudited(t *testing.T) *audited {
 	}
 	t.Cleanup(func() { d.Close() })
 	a := &audited{Datapath: d}
-	way := func(addr netip.Addr) compile.Way { return compile.Way{Source: netip.MustParseAddr("192.168.1.1")} }
+	way := func(addr netip.Addr) compile.Path { return compile.Path{Source: netip.MustParseAddr("192.168.1.1")} }
 	var changes []Change
 	for _, line := range []string{
 		"10.0.0.1:80/tcp sources=1.1.0.0/16 deny=1.1.1.0/24 max-rate=100 mss=1200 idle=60s endpoints=192.168.1.10:8080:3,192.168.1.11:8080",

@@ -14,19 +14,19 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// waysAtOnce is how many ways are asked for before another caller has its turn: some 3 ms.
-const waysAtOnce = 1024
+// pathsAtOnce is how many paths are looked up before another caller has its turn: some 3 ms.
+const pathsAtOnce = 1024
 
-// Way is what the routing table says of the way to a host.
-type Way struct {
-	Source     netip.Addr // that packets of this machine would have
+// Path is what the routing table says about the path to a host.
+type Path struct {
+	Source     netip.Addr // of this machine's packets to the host
 	SourceBits uint8      // length of the network of Source, if the host or the router to it is in that; else 0
 	RouteBits  uint8      // length of the route to the host; 0: the default route, or SourceBits says it
 	Routed     bool       // a router is between, which is reached by its MAC address
 }
 
-// Sources finds the ways that packets of this machine take, and the source addresses that they have: it asks the kernel
-// for routes.
+// Sources looks up the paths and source addresses of this machine's packets in the kernel's routing
+// table.
 type Sources struct {
 	mirror *mirror.Mirror
 	mu     sync.Mutex
@@ -50,13 +50,14 @@ func (s *Sources) close() error {
 	return s.conn.Close()
 }
 
-// Ways asks the kernel which way packets to each of the hosts take. Their source is that of the longest route, or of the
-// interface that it leads through. missing says of each other host why it has none: no route, an address of this machine
-// itself, only a link-local address reaches it. err is the socket's or the context's: hosts in neither map were not asked.
-// It costs about 3 us a host, and as much again for one behind a router. Who asks for few does not wait for who asks for many.
-func (s *Sources) Ways(ctx context.Context, hosts []netip.Addr) (found map[netip.Addr]Way, missing map[netip.Addr]error, err error) {
-	found, missing = make(map[netip.Addr]Way, len(hosts)), map[netip.Addr]error{}
-	for part := range slices.Chunk(hosts, waysAtOnce) {
+// Paths looks up the path to each host. The source is that of the longest route, or of its
+// interface. missing explains why a host has no path: no route, an address of this machine itself,
+// or only a link-local address reaches it. err is the socket's or the context's: hosts in neither
+// map were not looked up. A host costs about 3 us, one behind a router twice that. A small request
+// does not wait for a large one.
+func (s *Sources) Paths(ctx context.Context, hosts []netip.Addr) (found map[netip.Addr]Path, missing map[netip.Addr]error, err error) {
+	found, missing = make(map[netip.Addr]Path, len(hosts)), map[netip.Addr]error{}
+	for part := range slices.Chunk(hosts, pathsAtOnce) {
 		if err := s.find(ctx, part, found, missing); err != nil {
 			return found, missing, err
 		}
@@ -64,7 +65,8 @@ func (s *Sources) Ways(ctx context.Context, hosts []netip.Addr) (found map[netip
 	return found, missing, nil
 }
 
-// Out is the interface by which packets of this machine leave for a host. False: there is no route, or the host is this machine itself.
+// Out returns the interface by which packets of this machine leave for a host. It returns false if
+// there is no route, or the host is this machine.
 func (s *Sources) Out(ctx context.Context, host netip.Addr) (out Link, ok bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,10 +78,11 @@ func (s *Sources) Out(ctx context.Context, host netip.Addr) (out Link, ok bool, 
 	return out, ok, err
 }
 
-// Routes are the routes by which packets of this machine leave for hosts, as the routing table has them. Hosts without one are left out.
+// Routes returns the routes to hosts as the routing table has them. Hosts without a route are left
+// out.
 func (s *Sources) Routes(ctx context.Context, hosts []netip.Addr) (map[netip.Addr]netobj.SeenRoute, error) {
 	found := make(map[netip.Addr]netobj.SeenRoute, len(hosts))
-	for part := range slices.Chunk(hosts, waysAtOnce) {
+	for part := range slices.Chunk(hosts, pathsAtOnce) {
 		s.mu.Lock()
 		err := s.conn.Match(ctx, part, func(i int, rt netlink.Route, missing error) {
 			if missing == nil && rt.Kind == unix.RTN_UNICAST {
@@ -95,7 +98,7 @@ func (s *Sources) Routes(ctx context.Context, hosts []netip.Addr) (map[netip.Add
 	return found, nil
 }
 
-func (s *Sources) find(ctx context.Context, hosts []netip.Addr, found map[netip.Addr]Way, missing map[netip.Addr]error) error {
+func (s *Sources) find(ctx context.Context, hosts []netip.Addr, found map[netip.Addr]Path, missing map[netip.Addr]error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var routed []netip.Addr
@@ -110,9 +113,9 @@ func (s *Sources) find(ctx context.Context, hosts []netip.Addr, found map[netip.
 		case !rt.Source.IsGlobalUnicast():
 			missing[host] = fmt.Errorf("this machine has no address towards %s that others can reach", host)
 		default:
-			way := s.way(host, rt)
-			found[host] = way
-			if rt.Gateway.IsValid() || way.SourceBits == 0 {
+			path := s.path(host, rt)
+			found[host] = path
+			if rt.Gateway.IsValid() || path.SourceBits == 0 {
 				routed = append(routed, host)
 			}
 		}
@@ -123,25 +126,25 @@ func (s *Sources) find(ctx context.Context, hosts []netip.Addr, found map[netip.
 	return s.measure(ctx, routed, found)
 }
 
-// way is the way to a host, but for the length of the route.
-func (s *Sources) way(host netip.Addr, rt netlink.Route) Way {
+// path returns the path to a host, except the length of the route.
+func (s *Sources) path(host netip.Addr, rt netlink.Route) Path {
 	neighbour := rt.Gateway
 	if !neighbour.IsValid() {
 		neighbour = host
 	}
-	return Way{
+	return Path{
 		Source: rt.Source, SourceBits: s.mirror.NetworkBits(rt.Source, rt.Link, neighbour),
 		Routed: rt.Gateway.IsValid() && s.mirror.Link(rt.Link).Ethernet(),
 	}
 }
 
-// measure finds out how long the routes to hosts are that are no neighbours.
-func (s *Sources) measure(ctx context.Context, hosts []netip.Addr, ways map[netip.Addr]Way) error {
+// measure looks up the route lengths of hosts that are no neighbours.
+func (s *Sources) measure(ctx context.Context, hosts []netip.Addr, paths map[netip.Addr]Path) error {
 	return s.conn.Match(ctx, hosts, func(i int, rt netlink.Route, err error) {
 		if err == nil {
-			way := ways[hosts[i]]
-			way.RouteBits = uint8(rt.Dst.Bits())
-			ways[hosts[i]] = way
+			path := paths[hosts[i]]
+			path.RouteBits = uint8(rt.Dst.Bits())
+			paths[hosts[i]] = path
 		}
 	})
 }

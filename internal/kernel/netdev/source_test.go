@@ -19,9 +19,9 @@ func TestWays(t *testing.T) {
 	run(t, a, "ip", "route", "add", "2001:db8:a::/52", "via", "fe80::2", "dev", "eth0")
 	run(t, a, "ip", "route", "add", "unreachable", "10.66.0.0/16")
 	n := openHost(t, a)
-	want := map[netip.Addr]Way{}
+	want := map[netip.Addr]Path{}
 	add := func(host, source string, sourceBits, routeBits uint8, routed bool) {
-		want[netip.MustParseAddr(host)] = Way{netip.MustParseAddr(source), sourceBits, routeBits, routed}
+		want[netip.MustParseAddr(host)] = Path{netip.MustParseAddr(source), sourceBits, routeBits, routed}
 	}
 	add("10.1.0.2", "10.1.0.1", 24, 0, false)
 	add("10.9.0.1", "10.1.0.1", 24, 16, true)
@@ -35,7 +35,7 @@ func TestWays(t *testing.T) {
 	for host := range want {
 		hosts = append(hosts, host)
 	}
-	found, missing, err := n.Sources().Ways(t.Context(), hosts)
+	found, missing, err := n.Sources().Paths(t.Context(), hosts)
 	if err != nil {
 		t.Fatal(err)
 	}

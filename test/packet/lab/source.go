@@ -12,13 +12,13 @@ import (
 
 // way is the way to an endpoint, as the kernel would choose it. A network of the lab is one address of the load balancer's,
 // one route, and one interface.
-func (l *Lab) way(endpoint netip.Addr) compile.Way {
+func (l *Lab) way(endpoint netip.Addr) compile.Path {
 	routes, err := netlink.RouteGet(endpoint.AsSlice())
 	if err != nil || len(routes) == 0 {
-		return compile.Way{}
+		return compile.Path{}
 	}
 	source, _ := netip.AddrFromSlice(routes[0].Src)
-	way := compile.Way{Source: source.Unmap()}
+	way := compile.Path{Source: source.Unmap()}
 	found, err := netlink.RouteGetWithOptions(endpoint.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	if err == nil && len(found) > 0 && found[0].Dst != nil {
 		bits, _ := found[0].Dst.Mask.Size()

@@ -8,20 +8,23 @@ import (
 	"loxilb/internal/lb"
 )
 
-// mappedBits is how many of the 128 bits of an IPv4 address in the maps are the same in all.
+// mappedBits is how many of the 128 bits of an IPv4 address in the maps are the same in all
+// addresses.
 const mappedBits = 96
 
-// Way is what the routing table says of the way to an endpoint. The zero value: nothing, or there is none.
-type Way struct {
-	Source     netip.Addr // this machine's address towards it; invalid: there is none
+// Path is what the routing table says about the path to an endpoint. The zero value means that
+// nothing is known or that there is no route.
+type Path struct {
+	Source     netip.Addr // this machine's address towards it; invalid: none
 	SourceBits uint8      // length of the network of that address, by which the endpoint is reached; 0: it is in none
 	RouteBits  uint8      // length of the route that leads to the endpoint; 0: the default route
 	Routed     bool       // a router is between, which is reached by its MAC address
 }
 
-// NeedsWay tells whether a connection to the endpoint depends on the way there: in default mode for clients that the endpoint would
-// answer past this machine, in mode dsr since routers would send its packets back, otherwise where it sees this machine's own address.
-func NeedsWay(s lb.Service, e lb.Endpoint) bool {
+// NeedsPath reports whether a connection to the endpoint depends on the path. In default mode the
+// endpoint might answer clients past this machine. In mode dsr a router would send packets back. In
+// the other modes it matters where the endpoint sees this machine's address.
+func NeedsPath(s lb.Service, e lb.Endpoint) bool {
 	switch {
 	case s.Mode == lb.ModeDefault, s.Mode == lb.ModeDSR:
 		return true
@@ -31,8 +34,8 @@ func NeedsWay(s lb.Service, e lb.Endpoint) bool {
 	return s.Mode == lb.ModeOneArm || s.Mode == lb.ModeHostOneArm || s.Translates(e)
 }
 
-// Misfit says why packets of the service do not get to the endpoint in its mode; nil: they do, if they do at all.
-func (w Way) Misfit(s lb.Service, e lb.Endpoint) error {
+// Check returns an error if packets of the service cannot reach the endpoint in its mode.
+func (w Path) Check(s lb.Service, e lb.Endpoint) error {
 	if s.Mode != lb.ModeDSR || s.Tunnel != lb.TunnelNone || !w.Routed {
 		return nil
 	}
@@ -40,8 +43,8 @@ func (w Way) Misfit(s lb.Service, e lb.Endpoint) error {
 		"as dsr-routed (use --tunnel=ipip or gue, or another mode)", e.Addr, s.Key)
 }
 
-// put writes the way into an endpoint's row.
-func (w Way) put(row *bpf.EndpointTable) {
+// put writes the path into an endpoint's row.
+func (w Path) put(row *bpf.EndpointTable) {
 	if !w.Source.IsValid() {
 		return
 	}
@@ -49,7 +52,8 @@ func (w Way) put(row *bpf.EndpointTable) {
 	row.SourceBits, row.AddrBits = bits128(w.Source, w.SourceBits), bits128(w.Source, w.RouteBits)
 }
 
-// bits128 is a prefix length as it is in the maps, where an IPv4 address has 128 bits, too. 0 stays 0.
+// bits128 returns a prefix length as the maps store it: IPv4 addresses have 128 bits there, too. 0
+// stays 0.
 func bits128(a netip.Addr, bits uint8) uint8 {
 	if a.Is4() && bits > 0 {
 		return mappedBits + bits

@@ -16,9 +16,9 @@ import (
 	"loxilb/internal/lb"
 )
 
-// clockedTakers are takers whose clock a test moves, and who ask for nothing by themselves.
-type clockedTakers struct {
-	*takers
+// clockedSlowStart is a slowStart whose clock a test moves; its timers do not fire.
+type clockedSlowStart struct {
+	*slowStart
 	t     *testing.T
 	clock time.Time
 	waits []time.Duration
@@ -27,12 +27,12 @@ type clockedTakers struct {
 	s     lb.Service
 }
 
-func newClocked(t *testing.T, line string) *clockedTakers {
+func newClocked(t *testing.T, line string) *clockedSlowStart {
 	t.Helper()
-	c := &clockedTakers{t: t, clock: time.Now()}
-	c.takers = newTakers(slog.New(slog.NewTextHandler(&c.log, nil)), nil)
+	c := &clockedSlowStart{t: t, clock: time.Now()}
+	c.slowStart = newSlowStart(slog.New(slog.NewTextHandler(&c.log, nil)), nil)
 	c.now = func() time.Time { return c.clock }
-	c.again = func(_ lb.Key, d time.Duration) *time.Timer {
+	c.schedule = func(_ lb.Key, d time.Duration) *time.Timer {
 		c.waits = append(c.waits, d)
 		return time.NewTimer(time.Hour)
 	}
@@ -40,7 +40,7 @@ func newClocked(t *testing.T, line string) *clockedTakers {
 	return c
 }
 
-func (c *clockedTakers) parse(line string) {
+func (c *clockedSlowStart) parse(line string) {
 	c.t.Helper()
 	s, err := lb.ParseService(line)
 	if err == nil {
@@ -53,7 +53,7 @@ func (c *clockedTakers) parse(line string) {
 }
 
 // want compares the weights, in tenths, with endpoints up as a text says: 1 for each that is.
-func (c *clockedTakers) want(up string, weights ...uint32) {
+func (c *clockedSlowStart) want(up string, weights ...uint32) {
 	c.t.Helper()
 	w := c.weights(&c.s, func(e lb.Endpoint) bool { return up[e.Addr.As4()[3]-1] == '1' }, func() map[netip.AddrPort]uint32 { return c.rows })
 	table := compile.Weighted(c.s, w, 1, nil)
@@ -92,7 +92,7 @@ func TestSlowStart(t *testing.T) {
 	c.want("11", 2, 10)
 	c.clock = c.clock.Add(4 * time.Second)
 	c.want("11", 10, 10)
-	c.takers.services = map[lb.Key]*taking{} // another process
+	c.slowStart.ramps = map[lb.Key]*ramp{} // another process
 	c.want("11", 10, 10)
 	c.clock = c.clock.Add(time.Second)
 	c.want("11", 12, 10)
@@ -161,8 +161,8 @@ func TestBackupsAtOnce(t *testing.T) {
 	c.want("101", 1, 0)
 	c.parse("20.20.20.1:80/tcp endpoints=10.0.0.1:80,10.0.0.3:80")
 	c.want("101", 1, 1)
-	if len(c.services) > 0 || len(c.waits) > 0 {
-		t.Errorf("%v, %v are left", c.services, c.waits)
+	if len(c.ramps) > 0 || len(c.waits) > 0 {
+		t.Errorf("%v, %v are left", c.ramps, c.waits)
 	}
 }
 
@@ -184,7 +184,7 @@ func TestCombinations(t *testing.T) {
 			able = able || up[i] && c.s.Endpoints[i].Weight > 0
 		}
 		if r.IntN(20) == 0 {
-			c.services = map[lb.Key]*taking{} // another process
+			c.ramps = map[lb.Key]*ramp{} // another process
 		}
 		apply := func() (table bpf.ServiceTable) {
 			w := c.weights(&c.s, func(e lb.Endpoint) bool { return up[e.Addr.As4()[3]-1] }, func() map[netip.AddrPort]uint32 { return c.rows })
@@ -217,7 +217,7 @@ func TestCombinations(t *testing.T) {
 				takes[i] = uint32(e.Weight)
 			}
 		}
-		compile.Standby(&c.s, takes, c.s.Level(takes))
+		compile.ClearBackups(&c.s, takes, c.s.Level(takes))
 		for i, e := range table.Endpoints {
 			if e.Takes != takes[i]*compile.Tenths {
 				t.Fatalf("endpoint %d takes %d after a while, want %d tenths: %v are up of %v", i, e.Takes, takes[i], up, c.s.Endpoints)

@@ -1,0 +1,167 @@
+package reconcile
+
+import (
+	"slices"
+	"time"
+
+	"loxilb/internal/control/health"
+	"loxilb/internal/lb"
+)
+
+// effectiveHealth is an endpoint's health as one service sees it: probe, agent, outlier and IPsec
+// verdicts combined. It is the single source of truth for "is this endpoint down?".
+type effectiveHealth struct {
+	health.Status                  // of the probe and the agents; Asked is the probe's own state
+	hasProbe      bool             // Status is valid
+	ejected       bool             // out of rotation because handshakes fail
+	failing       bool             // handshakes fail, whether or not it is ejected
+	refused       *lb.IPsecRefusal // the IPsec policy that refuses its packets or answers; nil: none
+	refusedSince  time.Time
+}
+
+func (j *effectiveHealth) down() bool { return j.ejected || j.refused != nil || j.probeDown() }
+
+// probeDown reports whether a probe or an agent has marked it down.
+func (j *effectiveHealth) probeDown() bool { return j.hasProbe && j.Asked == health.Down }
+
+// effectiveHealth returns the health of an endpoint as the service sees it.
+func (p *probes) effectiveHealth(s *lb.Service, e lb.Endpoint) (j effectiveHealth) {
+	p.mu.Lock()
+	key := p.keyAt(s, e)
+	j.ejected = p.ejections.out(s, e)
+	j.failing, _ = p.ejections.failing(s, e)
+	since, red := p.reportedDown(s, e)
+	p.mu.Unlock()
+	if r, since, ok := p.policies.refusal(s, e); ok && r.Whole {
+		j.refused, j.refusedSince = &r, since
+	}
+	if key != "" {
+		j.Status, j.hasProbe = p.prober.Status(key)
+	}
+	if red && j.hasProbe {
+		if j.Asked != health.Down || since.Before(j.AskedSince) {
+			j.AskedSince = since
+		}
+		j.State, j.Asked, j.Told = health.Down, health.Down, true
+	}
+	return j
+}
+
+// considersHealth reports whether any health source applies to a service's endpoints.
+func (p *probes) considersHealth(s *lb.Service) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.policies.any() || s.Monitored() || len(p.ejections.now)+len(p.ejections.shown) > 0
+}
+
+// up returns a function that reports which endpoints of a service are eligible for new connections;
+// nil means all. An endpoint of unknown state is eligible: a start of the daemon must not refuse
+// clients. An ejected endpoint is not, unless fewer than half of the endpoints would be left: then
+// the fault is hardly theirs, or the others could not carry the load. That exception does not hold
+// for levels without a usable endpoint while backups serve.
+func (p *probes) up(s *lb.Service) func(lb.Endpoint) bool {
+	if !p.considersHealth(s) {
+		return nil
+	}
+	effective := make(map[lb.Endpoint]effectiveHealth, len(s.Endpoints))
+	weighted, left, serving := 0, 0, uint8(0)
+	for _, e := range s.Endpoints {
+		j := p.effectiveHealth(s, e)
+		effective[e] = j
+		if e.Weight == 0 {
+			continue
+		}
+		weighted++
+		if j.down() {
+			continue
+		}
+		if left++; left == 1 || e.Backup < serving {
+			serving = e.Backup
+		}
+	}
+	panicked := 2*left < weighted
+	return func(e lb.Endpoint) bool {
+		j := effective[e]
+		return !j.probeDown() && j.refused == nil && (!j.ejected || panicked && e.Backup >= serving)
+	}
+}
+
+// changedWithin reports whether an endpoint of a service became up or down during the given time.
+func (p *probes) changedWithin(s *lb.Service, last time.Duration) bool {
+	if !p.considersHealth(s) {
+		return false
+	}
+	return slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool {
+		p.mu.Lock()
+		key := p.keyAt(s, e)
+		p.mu.Unlock()
+		if key == "" {
+			return false
+		}
+		status, known := p.prober.Status(key)
+		return known && min(time.Since(status.Since), time.Since(status.AskedSince)) < last
+	})
+}
+
+// verdict returns what is known about an endpoint by source, as far as a service considers it.
+func (p *probes) verdict(s *lb.Service, e lb.Endpoint) (v lb.Verdict) {
+	if r, _, ok := p.policies.refusal(s, e); ok && r.Whole {
+		v.Refused = true
+	}
+	p.mu.Lock()
+	key, red := "", false
+	if s.Monitored() || len(p.ejections.shown) > 0 {
+		key = p.keyAt(s, e)
+	}
+	v.Ejected = p.ejections.out(s, e)
+	_, v.Failing = p.ejections.failing(s, e) // it stays in rotation, and no other source reports it
+	if key != "" {
+		_, red = p.reportedDown(s, e)
+	}
+	p.mu.Unlock()
+	if key == "" {
+		return v
+	}
+	if _, asked, known := p.prober.State(key); known {
+		v.Agent = red
+		// A target without a probe shows ejections only: it is no evidence for the endpoint.
+		if s.Probes(e) || asked == health.Down {
+			v.Probe = lb.HealthState(asked)
+		}
+	}
+	return v
+}
+
+// EndpointVerdict returns what is known about the health of an endpoint of a service.
+func (h *Health) EndpointVerdict(s *lb.Service, e lb.Endpoint) lb.Verdict {
+	v := h.probes.verdict(s, e)
+	v.NoRoute = h.noRoute(e.Addr) != nil
+	return v
+}
+
+// ejectedEvidence is the evidence of an ejected endpoint whose probe does not report it down.
+const ejectedEvidence = "handshakes of clients with it fail"
+
+// EndpointHealth returns the health of an endpoint of a service. It returns false if the service
+// does not consider it, or nothing is known.
+func (h *Health) EndpointHealth(s *lb.Service, e lb.Endpoint) (lb.EndpointHealth, bool) {
+	j := h.probes.effectiveHealth(s, e)
+	out := lb.EndpointHealth{State: lb.HealthState(j.Asked), Since: j.AskedSince, Checked: j.Checked, Evidence: j.Evidence, AvgDelay: j.AvgDelay, Failures: j.Failures, Successes: j.Successes}
+	if j.hasProbe {
+		out.Downs, out.Downtime = j.Downs, j.Downtime(time.Now())
+	}
+	if j.failing {
+		out.State = lb.HealthDown
+		if !j.probeDown() {
+			out.Evidence = ejectedEvidence
+		}
+	}
+	noRoute := h.noRoute(e.Addr)
+	if noRoute != nil && !j.probeDown() {
+		out.State, out.Evidence = lb.HealthDown, noRoute.Error()
+	}
+	if j.refused != nil {
+		out.State, out.Since, out.Evidence = lb.HealthDown, j.refusedSince, ipsecEvidence(*j.refused)
+	}
+	return out, j.hasProbe || j.failing || j.refused != nil || noRoute != nil
+}
