@@ -25,7 +25,7 @@ func openState(dir string, log *slog.Logger) (*desired.State, error) {
 	if err != nil {
 		return nil, err
 	}
-	state.GoBackIfDue(log)
+	state.RollBackIfDue(log)
 	for _, err := range admission.Load(state.Services.At(state.Snapshot())) {
 		log.Warn("the stored services do not all fit into the data path", "why", err)
 	}
@@ -37,8 +37,8 @@ type noRoom struct{ *compile.LimitError }
 
 func (noRoom) Is(target error) bool { return target == store.ErrLimit }
 
-// tellOfRevision tells what becomes of a change that waits for confirmation.
-func (p *daemon) tellOfRevision(r *store.Revision, f desired.Fate) {
-	did := [...]event.Action{desired.Waits: event.Began, desired.Stays: event.Ended, desired.TakenBack: event.Removed}[f]
-	p.hub.Publish(event.Revision{Number: r.Number, Action: did, Until: r.Confirm, Doing: r.Doing, Who: r.Who})
+// publishRevision publishes the outcome of a change that needs confirmation.
+func (p *daemon) publishRevision(r *store.Revision, outcome desired.Outcome) {
+	action := [...]event.Action{desired.Waiting: event.Began, desired.Resolved: event.Ended, desired.RolledBack: event.Removed}[outcome]
+	p.hub.Publish(event.Revision{Number: r.Number, Action: action, Until: r.Confirm, Doing: r.Doing, Who: r.Who})
 }

@@ -229,7 +229,7 @@ func (p *daemon) serve(ctx context.Context) error {
 	run(p.rules.Run)
 	run(p.flows)
 	run(p.record)
-	run(func(ctx context.Context) { p.state.GoBackWhenDue(ctx, p.log, p.tellOfRevision) })
+	run(func(ctx context.Context) { p.state.RollBackWhenDue(ctx, p.log, p.publishRevision) })
 	run(p.monitor.Run)
 	run(p.passive.Run)
 	run(p.drops().run)

@@ -18,7 +18,7 @@ type Session struct {
 	Metric int          // of the route; 0: the usual one of the family
 }
 
-// String says what it is, for people.
+// String describes the session for people.
 func (s Session) String() string {
 	name := "connection"
 	if s.Local.Port() == 22 {
@@ -27,36 +27,36 @@ func (s Session) String() string {
 	return fmt.Sprintf("the %s from %s to %s", name, s.Remote, s.Local)
 }
 
-// At tells whether its packets are those of a service.
+// At reports whether its packets match a service.
 func (s *Session) At(k Key) bool {
 	at := k.VIP == s.Local.Addr() || k.VIP.IsUnspecified() && k.VIP.Is4() == s.Local.Addr().Is4()
 	port := s.Local.Port()
 	return at && k.Protocol == TCP && k.Port <= port && port <= max(k.Port, k.PortMax)
 }
 
-// Cut are the sessions that the firewall rules after a change drop, and those before it do not. A rule by an interface drops one of which the
-// interface is not known, and does not allow it.
-func Cut(before, after []Rule, sessions []Session) (cut []Session) {
+// Disconnected returns the sessions that the rules after a change drop and those before it do not.
+// If the interface of a session is unknown, a rule by interface may drop it and does not allow it.
+func Disconnected(before, after []Rule, sessions []Session) (disconnected []Session) {
 	if len(sessions) == 0 || !slices.ContainsFunc(after, func(r Rule) bool { return r.Action == RuleDrop }) {
 		return nil
 	}
 	old, now, changed := inOrder(before), inOrder(after), changedRules(before, after)
 	for i := range sessions {
 		if s := &sessions[i]; s.metBy(changed) && s.droppedBy(now) && !s.droppedBy(old) {
-			cut = append(cut, *s)
+			disconnected = append(disconnected, *s)
 		}
 	}
-	return cut
+	return disconnected
 }
 
-// CutText names sessions, the first few of them.
-func CutText(cut []Session) string {
+// SessionNames names the first few sessions.
+func SessionNames(sessions []Session) string {
 	const named = 3
 	text := make([]string, 0, named+1)
-	for i := range cut[:min(named, len(cut))] {
-		text = append(text, cut[i].String())
+	for i := range sessions[:min(named, len(sessions))] {
+		text = append(text, sessions[i].String())
 	}
-	if more := len(cut) - named; more > 0 {
+	if more := len(sessions) - named; more > 0 {
 		text = append(text, fmt.Sprintf("%d more", more))
 	}
 	return strings.Join(text, ", ")

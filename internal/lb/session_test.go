@@ -43,11 +43,11 @@ func TestCut(t *testing.T) {
 			}
 			return list
 		}
-		if cut := Cut(read(c.before), read(c.after), []Session{ssh, six}); len(cut) != c.cut {
+		if cut := Disconnected(read(c.before), read(c.after), []Session{ssh, six}); len(cut) != c.cut {
 			t.Errorf("%v -> %v cuts %v, want %d", c.before, c.after, cut, c.cut)
 		}
 	}
-	if got, want := CutText([]Session{ssh, six, ssh, ssh, ssh}), "the ssh session from 203.0.113.9:5000 to 10.0.0.1:22, the ssh session from [2001:db8::9]:5000 to [2001:db8::1]:22, "+
+	if got, want := SessionNames([]Session{ssh, six, ssh, ssh, ssh}), "the ssh session from 203.0.113.9:5000 to 10.0.0.1:22, the ssh session from [2001:db8::9]:5000 to [2001:db8::1]:22, "+
 		"the ssh session from 203.0.113.9:5000 to 10.0.0.1:22, 2 more"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
@@ -78,10 +78,10 @@ func TestCutOfMany(t *testing.T) {
 	}
 	each := time.Since(begun) // of a twentieth of the sessions by each rule
 	begun = time.Now()
-	if cut := Cut(before, after, sessions); len(cut) != 8 {
+	if cut := Disconnected(before, after, sessions); len(cut) != 8 {
 		t.Errorf("%d sessions are cut off, want 8", len(cut))
 	}
-	if cut := Cut(after, before, sessions); len(cut) != 0 {
+	if cut := Disconnected(after, before, sessions); len(cut) != 0 {
 		t.Errorf("%d sessions are cut off by fewer rules", len(cut))
 	}
 	if took := time.Since(begun); took > 10*each {

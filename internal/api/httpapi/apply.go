@@ -64,7 +64,7 @@ func (a *API) ApplyObjects(w http.ResponseWriter, r *http.Request) {
 type transaction struct {
 	edit    func(tx *store.Tx) error
 	dryRun  bool
-	force   bool          // whomever firewall rules cut off
+	force   bool          // even if it disconnects sessions
 	confirm time.Duration // 0: none is needed
 	doing   string
 	named   map[store.ID]int // what the request lists, and where
@@ -74,10 +74,10 @@ type transaction struct {
 // transact makes a change, or only says what it would be, waits until the packets see it, and answers.
 func (a *API) transact(w http.ResponseWriter, r *http.Request, t transaction) {
 	if t.dryRun {
-		var cut *severance
+		var locked *lockout
 		before, after, changed, err := a.Store.Preview(store.By{Owner: owner}, func(tx *store.Tx) error {
 			err := t.edit(tx)
-			cut = a.severed(tx)
+			locked = a.lockoutOf(tx)
 			return err
 		})
 		if err != nil {
@@ -85,10 +85,10 @@ func (a *API) transact(w http.ResponseWriter, r *http.Request, t transaction) {
 			return
 		}
 		out := a.result(&t, before, after, changed)
-		for _, s := range a.cut(cut) {
+		for _, s := range a.disconnected(locked) {
 			out.Cuts = append(out.Cuts, s.String())
 		}
-		a.touch(r.Context(), &out, before, after, cut)
+		a.countAffected(r.Context(), &out, before, after, locked)
 		writeJSON(w, out)
 		return
 	}

@@ -204,7 +204,7 @@ func lateConfirm(t *testing.T, b *bench) {
 	t.Helper()
 	_, r, _ := b.apply(`{"objects":[` + object(9, "", "10.0.0.1") + `],"confirm":1}`)
 	time.Sleep(time.Until(*r.Confirm))
-	b.store.GoBackIfDue(slog.New(slog.DiscardHandler))
+	b.store.RollBackIfDue(slog.New(slog.DiscardHandler))
 	want := fmt.Sprintf("by revision %d", r.Revision+1)
 	if w := b.call("POST", BaseURL+"/config/confirm", "{}"); w.Code != 404 || !strings.Contains(w.Body.String(), "was rolled back at ") || !strings.Contains(w.Body.String(), want) {
 		t.Errorf("%d %s, want %s", w.Code, w.Body, want)

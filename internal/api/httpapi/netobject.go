@@ -192,20 +192,21 @@ func deleteNet[T netobj.Object[T]](a *API, w http.ResponseWriter, r *http.Reques
 	writeSuccess(w)
 }
 
-// foreignProblem refuses to delete what others have made and somebody comes by. gone: the kernel has nothing by the key.
+// foreignProblem refuses to delete an object that others made and by which sessions arrive. gone
+// reports whether the kernel has nothing by the key.
 func (k netKind[T]) foreignProblem(a *API, r *http.Request, key string) (p *problem, gone bool) {
 	there, err := k.named(key)
 	if err != nil {
 		return kernelProblem(err), false
 	}
-	c := &severance{}
+	c := &lockout{}
 	for _, o := range there {
-		c.taken = append(c.taken, k.carrier("deleting ", o)...)
+		c.paths = append(c.paths, k.accessPaths("deleting ", o)...)
 	}
-	if forced(r) || len(c.taken) == 0 {
+	if forced(r) || len(c.paths) == 0 {
 		return nil, len(there) == 0
 	}
-	return a.cutProblem(c), false
+	return a.lockoutProblem(c), false
 }
 
 // removeForeign removes what is left in the kernel by a key: others have made it.

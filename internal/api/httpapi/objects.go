@@ -13,7 +13,7 @@ import (
 	"loxilb/internal/api/manifest"
 	"loxilb/internal/control/desired"
 	"loxilb/internal/control/store"
-	"loxilb/internal/host/moment"
+	"loxilb/internal/host/monotime"
 	"loxilb/internal/lb"
 )
 
@@ -236,7 +236,7 @@ func readDrain(spec []byte) (d lb.Drain, p *problem) {
 	case body.Deadline != nil && time.Until(*body.Deadline) > maxWithin*time.Second:
 		return d, refuseField(http.StatusBadRequest, "deadline", body.Deadline.Format(time.RFC3339), "is out of range", "at most a year from now")
 	case body.Deadline != nil:
-		d.Deadline = moment.Steady(*body.Deadline)
+		d.Deadline = monotime.FromWall(*body.Deadline)
 	case body.Within > 0:
 		d.Deadline = time.Now().Add(time.Duration(body.Within) * time.Second)
 	}

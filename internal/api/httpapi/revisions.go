@@ -43,7 +43,7 @@ func (a *API) ConfirmApply(w http.ResponseWriter, r *http.Request) {
 			code = http.StatusNotFound
 		}
 		text := err.Error()
-		if undone, ok := a.Store.Undone(); ok && errors.Is(err, store.ErrPending) {
+		if undone, ok := a.Store.LastRollback(); ok && errors.Is(err, store.ErrPending) {
 			text += fmt.Sprintf(": the last one that did was rolled back at %s, by revision %d", undone.Time.Format(time.RFC3339), undone.Number)
 		}
 		refuse(code, "%s", text).write(w)
@@ -70,7 +70,7 @@ func (a *API) RollBack(w http.ResponseWriter, r *http.Request) {
 	a.transact(w, r, transaction{
 		dryRun: body.DryRun, force: body.Force, doing: fmt.Sprintf("rollback to revision %d", *body.Revision), kept: &kept,
 		edit: func(tx *store.Tx) error {
-			left, err := tx.GoBack(*body.Revision, func(now, then any) bool {
+			left, err := tx.RollBackTo(*body.Revision, func(now, then any) bool {
 				return isRole(now) || isRole(then) || !body.Managed && (managed(now) || managed(then))
 			})
 			if errors.Is(err, store.ErrForgotten) {

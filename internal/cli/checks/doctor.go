@@ -149,7 +149,7 @@ func (r *remote) mend(ctx context.Context, id string) ([]string, error) {
 type local struct{}
 
 func (local) look(context.Context) (v1.Diagnosis, error) {
-	return doctor.Told(doctor.Here(doctor.Facts{}).Look()), nil
+	return doctor.ToAPI(doctor.Here(doctor.Facts{}).Look()), nil
 }
 
 func (local) mend(_ context.Context, id string) ([]string, error) {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"loxilb/internal/control/store"
-	"loxilb/internal/host/moment"
+	"loxilb/internal/host/monotime"
 	"loxilb/internal/lb"
 )
 
@@ -48,7 +48,7 @@ const deadlineSlack = 10 * time.Millisecond
 
 // sameDeadline compares deadlines as users see them: by the wall's clock. Applying what was exported must be no
 // change: an export rounds, monotonic readings differ by the time at which each was read, and so does the wall's
-// time of a deadline that was stored before that clock was set (moment.Moment), after each start.
+// time of a deadline that was stored before that clock was set (monotime.Stored), after each start.
 func sameDeadline(a, b time.Time) bool {
 	if a.IsZero() || b.IsZero() {
 		return a.IsZero() && b.IsZero()
@@ -56,7 +56,7 @@ func sameDeadline(a, b time.Time) bool {
 	return a.Round(0).Sub(b.Round(0)).Abs() <= deadlineSlack
 }
 
-// storedDrain is a drain with its deadline by two clocks: that of the wall may be another one when it is read.
+// storedDrain is a drain with its deadline by two clocks: the wall clock may have been set when it is read.
 type storedDrain struct {
 	lb.Drain
 	Boot   string        `json:"boot,omitempty"`
@@ -67,7 +67,7 @@ func encodeDrain(d lb.Drain) (format int, object []byte, err error) {
 	stored := storedDrain{Drain: d}
 	format = 1
 	if !d.Deadline.IsZero() {
-		m := moment.Of(d.Deadline)
+		m := monotime.Of(d.Deadline)
 		stored.Deadline, stored.Boot, stored.Uptime = m.At, m.Boot, m.Uptime
 		format = 2
 	}
@@ -78,7 +78,7 @@ func encodeDrain(d lb.Drain) (format int, object []byte, err error) {
 func decodeDrain(_ int, object []byte) (lb.Drain, error) {
 	var d storedDrain
 	err := store.DecodeStrict(object, &d)
-	d.Deadline = moment.Moment{At: d.Deadline, Boot: d.Boot, Uptime: d.Uptime}.Time()
+	d.Deadline = monotime.Stored{At: d.Deadline, Boot: d.Boot, Uptime: d.Uptime}.Time()
 	return d.Drain, err
 }
 

@@ -54,8 +54,8 @@ type Change struct {
 type Status struct {
 	State      State
 	Since      time.Time
-	Asked      State // what it would be without Eject
-	AskedSince time.Time
+	ProbeState State // the state by probes and Override, without Eject
+	ProbeSince time.Time
 	Evidence   string   // a sentence: what was asked, of whom, what came, how often of how often it takes
 	History    []Change // the last ones, oldest first
 	// How long the last successful probes waited for their answer; 0: there was none, or nothing to wait for.
@@ -64,7 +64,7 @@ type Status struct {
 	First, Last                  time.Time     // when the first and the last probe of these began
 	Fall                         int           // so many failures in a row are sure
 	Interval                     time.Duration // between two probes
-	Told                         bool          // Asked is what somebody else says
+	Overridden                   bool          // ProbeState is set by Override
 	Undecided                    bool          // the last probe has ended without an answer to its question
 	Checked                      time.Time     // when the last probe ended
 	Downs                        uint64        // how often State has become Down

@@ -15,7 +15,7 @@ import (
 // Config is what a Monitor stands on.
 type Config struct {
 	Log *slog.Logger
-	// Changed is called when a target's State is another one, or Asked is: by Run alone, one call at a time and without locks, so it may call the
+	// Changed is called when a target's State is another one, or ProbeState is: by Run alone, one call at a time and without locks, so it may call the
 	// Monitor, and may be slow. A target that changes several times meanwhile may be told of once; one that is removed, in vain.
 	Changed func(key string)
 	// Descriptors is how many probes may run at a time; 0: as many as the process may have files, less an eighth.
@@ -207,7 +207,7 @@ func (m *Monitor) Status(key string) (Status, bool) {
 }
 
 // State is how a target is, and how it is without clients' handshakes: of its Status, which takes ten times as long to say. false: it is not set.
-func (m *Monitor) State(key string) (state, asked State, ok bool) {
+func (m *Monitor) State(key string) (state, probe State, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	t := m.targets[key]

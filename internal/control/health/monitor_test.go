@@ -208,7 +208,7 @@ func TestEject(t *testing.T) {
 		m.Eject("a", "passive: 3 SYNs")
 		st := s.next(t, m)
 		want(t, st, Down, "passive: 3 SYNs")
-		if st.Asked != Up || len(st.History) != 2 {
+		if st.ProbeState != Up || len(st.History) != 2 {
 			t.Errorf("%+v", st)
 		}
 		m.Eject("a", "passive: 4 SYNs") // no change
@@ -247,7 +247,7 @@ func TestEjectedAndDown(t *testing.T) {
 		s.bad.Store(true)
 		before, start := changes.count(), time.Now()
 		s.next(t, m)
-		if st := s.next(t, m); st.Asked != Down || st.State != Down || !st.AskedSince.After(start) || st.Since.After(start) {
+		if st := s.next(t, m); st.ProbeState != Down || st.State != Down || !st.ProbeSince.After(start) || st.Since.After(start) {
 			t.Errorf("%+v", st)
 		}
 		if n := changes.count() - before; n != 1 {

@@ -137,9 +137,9 @@ func (v *verdict) note(before State, now time.Time, subject string) (changed boo
 
 func (v *verdict) status(subject string) Status {
 	s := Status{
-		State: v.state(), Asked: v.probeState(), Since: v.since, AskedSince: v.notedSince, Evidence: v.evidence(subject), History: slices.Clone(v.history),
+		State: v.state(), ProbeState: v.probeState(), Since: v.since, ProbeSince: v.notedSince, Evidence: v.evidence(subject), History: slices.Clone(v.history),
 		Failures: v.failures, Successes: v.successes, First: v.first, Last: v.last, Checked: v.checked,
-		Downs: v.downs, WasDown: v.wasDown, Failed: v.failed, Told: v.told != Unknown, Undecided: v.what != "" && v.of == 0,
+		Downs: v.downs, WasDown: v.wasDown, Failed: v.failed, Overridden: v.told != Unknown, Undecided: v.what != "" && v.of == 0,
 	}
 	delays := v.delays[:min(v.answered, delaysLength)]
 	if len(delays) == 0 {

@@ -29,7 +29,7 @@ func TestAuditUnsettled(t *testing.T) {
 		p := r.prober
 		p.mu.Lock()
 		for key, s := range p.states {
-			s.State, s.Asked, s.Since, s.AskedSince = health.Up, health.Up, at, at
+			s.State, s.ProbeState, s.Since, s.ProbeSince = health.Up, health.Up, at, at
 			p.states[key] = s
 		}
 		probed := len(p.states)

@@ -11,7 +11,7 @@ import (
 // effectiveHealth is an endpoint's health as one service sees it: probe, agent, outlier and IPsec
 // verdicts combined. It is the single source of truth for "is this endpoint down?".
 type effectiveHealth struct {
-	health.Status                  // of the probe and the agents; Asked is the probe's own state
+	health.Status                  // of the probe and the agents; ProbeState excludes ejections
 	hasProbe      bool             // Status is valid
 	ejected       bool             // out of rotation because handshakes fail
 	failing       bool             // handshakes fail, whether or not it is ejected
@@ -22,7 +22,7 @@ type effectiveHealth struct {
 func (j *effectiveHealth) down() bool { return j.ejected || j.refused != nil || j.probeDown() }
 
 // probeDown reports whether a probe or an agent has marked it down.
-func (j *effectiveHealth) probeDown() bool { return j.hasProbe && j.Asked == health.Down }
+func (j *effectiveHealth) probeDown() bool { return j.hasProbe && j.ProbeState == health.Down }
 
 // effectiveHealth returns the health of an endpoint as the service sees it.
 func (p *probes) effectiveHealth(s *lb.Service, e lb.Endpoint) (j effectiveHealth) {
@@ -39,10 +39,10 @@ func (p *probes) effectiveHealth(s *lb.Service, e lb.Endpoint) (j effectiveHealt
 		j.Status, j.hasProbe = p.prober.Status(key)
 	}
 	if red && j.hasProbe {
-		if j.Asked != health.Down || since.Before(j.AskedSince) {
-			j.AskedSince = since
+		if j.ProbeState != health.Down || since.Before(j.ProbeSince) {
+			j.ProbeSince = since
 		}
-		j.State, j.Asked, j.Told = health.Down, health.Down, true
+		j.State, j.ProbeState, j.Overridden = health.Down, health.Down, true
 	}
 	return j
 }
@@ -99,7 +99,7 @@ func (p *probes) changedWithin(s *lb.Service, last time.Duration) bool {
 			return false
 		}
 		status, known := p.prober.Status(key)
-		return known && min(time.Since(status.Since), time.Since(status.AskedSince)) < last
+		return known && min(time.Since(status.Since), time.Since(status.ProbeSince)) < last
 	})
 }
 
@@ -146,7 +146,7 @@ const ejectedEvidence = "handshakes of clients with it fail"
 // does not consider it, or nothing is known.
 func (h *Health) EndpointHealth(s *lb.Service, e lb.Endpoint) (lb.EndpointHealth, bool) {
 	j := h.probes.effectiveHealth(s, e)
-	out := lb.EndpointHealth{State: lb.HealthState(j.Asked), Since: j.AskedSince, Checked: j.Checked, Evidence: j.Evidence, AvgDelay: j.AvgDelay, Failures: j.Failures, Successes: j.Successes}
+	out := lb.EndpointHealth{State: lb.HealthState(j.ProbeState), Since: j.ProbeSince, Checked: j.Checked, Evidence: j.Evidence, AvgDelay: j.AvgDelay, Failures: j.Failures, Successes: j.Successes}
 	if j.hasProbe {
 		out.Downs, out.Downtime = j.Downs, j.Downtime(time.Now())
 	}

@@ -93,7 +93,7 @@ func TestPanicWithBackups(t *testing.T) {
 	} {
 		p, fake := asked(t, s)
 		for _, i := range c.down {
-			fake.states[p.keyOf(s, s.Endpoints[i])] = health.Status{State: health.Down, Asked: health.Down}
+			fake.states[p.keyOf(s, s.Endpoints[i])] = health.Status{State: health.Down, ProbeState: health.Down}
 		}
 		for _, i := range c.out {
 			p.eject(s.Endpoints[i].AddrPort(), "passive: seen", false)
@@ -126,7 +126,7 @@ func TestRedAfterEjection(t *testing.T) {
 	if n := h.SetHostState(ejected.Addr(), 0, lb.ProbeAuto, true); n != 1 {
 		t.Fatalf("%d targets", n)
 	}
-	fake.states["192.168.1.1_none_80"] = health.Status{State: health.Down, Asked: health.Down, Told: true} // as Override makes it
+	fake.states["192.168.1.1_none_80"] = health.Status{State: health.Down, ProbeState: health.Down, Overridden: true} // as Override makes it
 	if p.up(s)(s.Endpoints[0]) {
 		t.Error("it takes connections though it is red")
 	}

@@ -76,7 +76,7 @@ func (f *endDecision) ends(e lb.Endpoint) (ends bpf.Ends, failed bool) {
 		}
 		return ends, failed
 	}
-	return bpf.Ends{At: cmp.Or(j.AskedSince, time.Now()).Add(after), Rate: failRate, Why: "endpoint down"}, true
+	return bpf.Ends{At: cmp.Or(j.ProbeSince, time.Now()).Add(after), Rate: failRate, Why: "endpoint down"}, true
 }
 
 // isRefused reports whether a policy of IPsec refuses the endpoint's packets: its connections end,
@@ -89,7 +89,7 @@ func (f *endDecision) isRefused(e lb.Endpoint) bool {
 // isConfirmed reports whether the endpoint itself has failed, not the path to it. An agent's report
 // needs no confirmation.
 func (f *endDecision) isConfirmed(s *health.Status) bool {
-	if s.Told {
+	if s.Overridden {
 		return true
 	}
 	if s.Failures < s.Fall {

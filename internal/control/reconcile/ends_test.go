@@ -133,7 +133,7 @@ func TestEndsByWord(t *testing.T) {
 	t.Parallel()
 	s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80 monitor=true on-fail=reset")
 	p, fake := asked(t, s)
-	fake.states[p.keyOf(s, s.Endpoints[0])] = health.Status{State: health.Down, Asked: health.Down, Told: true, Successes: 9}
+	fake.states[p.keyOf(s, s.Endpoints[0])] = health.Status{State: health.Down, ProbeState: health.Down, Overridden: true, Successes: 9}
 	f := endDecision{probes: p, service: s}
 	if ends, failed := f.ends(s.Endpoints[0]); ends.Rate == 0 || !failed {
 		t.Errorf("%+v, %t", ends, failed)
@@ -151,7 +151,7 @@ func TestDrainByWord(t *testing.T) {
 		s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:6100,192.168.1.2:6100 monitor=true probetype=ping on-fail=drain drain-time=60s")
 		p, fake := asked(t, s)
 		e := s.Endpoints[0]
-		status := health.Status{State: health.Up, Asked: health.Up, AskedSince: time.Now(), Successes: 9}
+		status := health.Status{State: health.Up, ProbeState: health.Up, ProbeSince: time.Now(), Successes: 9}
 		fake.states[p.keyOf(s, e)] = status
 		time.Sleep(time.Hour)
 		h := &Health{probes: p}
@@ -166,7 +166,7 @@ func TestDrainByWord(t *testing.T) {
 		}
 		h.SetHostState(e.Addr, e.Port, lb.ProbeTCP, false)
 		h.SetHostState(e.Addr, e.Port, lb.ProbeAuto, true)
-		status.State, status.Asked, status.AskedSince = health.Down, health.Down, said.Add(5*time.Second) // later than the word
+		status.State, status.ProbeState, status.ProbeSince = health.Down, health.Down, said.Add(5*time.Second) // later than the word
 		fake.states[p.keyOf(s, e)] = status
 		f := endDecision{probes: p, service: s}
 		if ends, _ := f.ends(e); !ends.At.Equal(said.Add(63 * time.Second)) {
@@ -179,7 +179,7 @@ func TestDrainByWord(t *testing.T) {
 func TestNoWitness(t *testing.T) {
 	t.Parallel()
 	s := service(t, "10.0.0.1:80/udp endpoints=192.168.1.1:80,192.168.1.2:80 monitor=true")
-	failed := health.Status{State: health.Down, Asked: health.Down, Failures: 3, Fall: 3, Interval: time.Second}
+	failed := health.Status{State: health.Down, ProbeState: health.Down, Failures: 3, Fall: 3, Interval: time.Second}
 	for name, step := range map[string]struct {
 		other health.Status
 		known bool
@@ -187,9 +187,9 @@ func TestNoWitness(t *testing.T) {
 	}{
 		"cannot be probed":        {sure: true},
 		"has only undecided ones": {health.Status{Undecided: true, Interval: time.Second}, true, true},
-		"was up before those":     {health.Status{State: health.Up, Asked: health.Up, Undecided: true, Successes: 1, Interval: time.Second}, true, true},
+		"was up before those":     {health.Status{State: health.Up, ProbeState: health.Up, Undecided: true, Successes: 1, Interval: time.Second}, true, true},
 		"is asked soon":           {health.Status{Interval: time.Second}, true, false},
-		"begins to fail":          {health.Status{State: health.Up, Asked: health.Up, Failures: 1, Interval: time.Second}, true, false},
+		"begins to fail":          {health.Status{State: health.Up, ProbeState: health.Up, Failures: 1, Interval: time.Second}, true, false},
 	} {
 		p, fake := asked(t, s)
 		fake.states[p.keyOf(s, s.Endpoints[0])] = failed
@@ -219,12 +219,12 @@ func TestLookAgain(t *testing.T) {
 	})
 }
 
-// TestUnsure: of an endpoint that is down and not known to be so for sure, the service waits for the next probe, if another one serves.
-func TestUnsure(t *testing.T) {
+// TestPending: the service waits for the next probe while the failure of an endpoint is not confirmed and another one serves.
+func TestPending(t *testing.T) {
 	t.Parallel()
 	s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80 monitor=true on-fail=drain")
 	p, fake := asked(t, s)
-	fake.states[p.keyOf(s, s.Endpoints[0])] = health.Status{State: health.Down, Asked: health.Down, Failures: 1, Fall: 3, Interval: time.Second}
+	fake.states[p.keyOf(s, s.Endpoints[0])] = health.Status{State: health.Down, ProbeState: health.Down, Failures: 1, Fall: 3, Interval: time.Second}
 	f := endDecision{probes: p, service: s}
 	if ends, failed := f.ends(s.Endpoints[0]); ends.Rate != 0 || !failed || f.wait != time.Second {
 		t.Errorf("%+v, %t, again after %s", ends, failed, f.wait)

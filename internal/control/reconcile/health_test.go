@@ -62,7 +62,7 @@ func (p *prober) Status(key string) (health.Status, bool) {
 
 func (p *prober) State(key string) (state, asked health.State, ok bool) {
 	s, ok := p.Status(key)
-	return s.State, s.Asked, ok
+	return s.State, s.ProbeState, ok
 }
 
 func (p *prober) Override(key string, s health.State, evidence string) {
@@ -101,7 +101,7 @@ func (r *rig) becomes(key string, state health.State) {
 		r.t.Fatalf("%s is not probed", key)
 	}
 	s.History = append(s.History, health.Change{At: time.Now(), From: s.State, To: state, Evidence: "seen"})
-	s.State, s.Asked = state, state
+	s.State, s.ProbeState = state, state
 	p.states[key] = s
 	p.mu.Unlock()
 	r.health.Changed(key)

@@ -139,7 +139,7 @@ func (p *Passive) evaluate(ctx context.Context) {
 	}
 	p.execute(ctx, p.detector.Decide(time.Now()))
 	p.timer.Reset(outlier.Pace)
-	if news || !p.detector.Rests() || now.Before(p.judgeUntil) {
+	if news || !p.detector.Idle() || now.Before(p.judgeUntil) {
 		return
 	}
 	if p.news = p.reader.AwaitHandshakes(); p.news != nil {
@@ -229,8 +229,8 @@ func (p *Passive) execute(ctx context.Context, actions []outlier.Action) {
 			p.health.markServices(p.health.probes.readmit(a.At))
 		case outlier.Try:
 			p.reader.TryEndpoint(compile.Key(a.Of), a.At)
-		case outlier.Unheard, outlier.Heard:
-			p.health.recordReply(a.At, a.Kind == outlier.Heard)
+		case outlier.AsymmetricReply, outlier.ReplySeen:
+			p.health.recordReply(a.At, a.Kind == outlier.ReplySeen)
 		}
 	}
 }

@@ -54,7 +54,7 @@ func TestObjectMeetsPass(t *testing.T) {
 	} {
 		p, fake := asked(t, a)
 		p.setObject(tc.name, tc.before)
-		fake.states[name] = health.Status{State: health.Down, Asked: health.Down}
+		fake.states[name] = health.Status{State: health.Down, ProbeState: health.Down}
 		p.remove(a)
 		p.setObject(tc.name, tc.after)
 		p.add(b)

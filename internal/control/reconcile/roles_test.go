@@ -125,8 +125,8 @@ func TestManyRoles(t *testing.T) {
 	t.Log(took)
 }
 
-// TestConsequences: a role with a source, and a drain, are applied once the services have them, those that are still to come included.
-func TestConsequences(t *testing.T) {
+// TestDependents: a role with a source, and a drain, are applied once the services have them, those that are still to come included.
+func TestDependents(t *testing.T) {
 	t.Parallel()
 	const services = 3 * batchSize
 	w := newWorld()

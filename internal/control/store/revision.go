@@ -200,9 +200,9 @@ func (tx *Tx) Undo(number uint64) (left []ID, err error) {
 	return left, nil
 }
 
-// GoBack makes all objects what they were at a revision, but those that keep tells; those are returned. What keep gets is the object's
+// RollBackTo restores all objects to a revision, except those that keep reports, which it returns. keep gets the object's
 // value now and then, nil where there is none, or none that is understood.
-func (tx *Tx) GoBack(number uint64, keep func(now, then any) bool) (kept []ID, err error) {
+func (tx *Tx) RollBackTo(number uint64, keep func(now, then any) bool) (kept []ID, err error) {
 	then := map[ID]*undoRecord{}
 	for n := tx.base.revision; n > number; n-- {
 		r := tx.remembered(n)
@@ -298,7 +298,7 @@ func (tx *Tx) remembered(number uint64) *Revision {
 	return tx.past.find(number)
 }
 
-// available names the revisions in Revisions, which GoBack takes. It also takes the one before the first of them, but
+// available names the revisions in Revisions, which RollBackTo accepts. It also takes the one before the first of them, but
 // that one has no author and no time to show.
 func (tx *Tx) available() string {
 	if tx.past == nil {

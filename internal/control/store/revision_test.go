@@ -27,7 +27,7 @@ func content(s *Snapshot) string {
 
 func goBack(number uint64) func(*Tx) error {
 	return func(tx *Tx) error {
-		_, err := tx.GoBack(number, func(_, _ any) bool { return false })
+		_, err := tx.RollBackTo(number, func(_, _ any) bool { return false })
 		return err
 	}
 }

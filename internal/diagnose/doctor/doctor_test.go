@@ -296,7 +296,7 @@ func TestManyDown(t *testing.T) {
 		m.Facts.Down = append(m.Facts.Down, Down{netip.AddrPortFrom(endpoint, uint16(5020-port)), "no answer"})
 	}
 	list, err := endpoints(m)
-	if err != nil || len(list) != mostTold+1 || list[0].About != "31.31.31.1:5001" || list[mostTold].What != "12 more endpoints are down" || !strings.Contains(list[0].Why, "it answers ping") {
+	if err != nil || len(list) != maxListed+1 || list[0].About != "31.31.31.1:5001" || list[maxListed].What != "12 more endpoints are down" || !strings.Contains(list[0].Why, "it answers ping") {
 		t.Errorf("%v, %+v", err, list)
 	}
 	n := m.Network.(*fakeNetwork)
@@ -308,7 +308,7 @@ func TestManyDown(t *testing.T) {
 		m.Facts.Unprobed = append(m.Facts.Unprobed, Unprobed{At: d.At})
 	}
 	n.refuses = errors.New("no")
-	if list, _ = unprobed(m); len(list) != mostTold+1 || list[1].About != "31.31.31.1:5002" || list[mostTold].What != "it is so with 12 more endpoints" {
+	if list, _ = unprobed(m); len(list) != maxListed+1 || list[1].About != "31.31.31.1:5002" || list[maxListed].What != "it is so with 12 more endpoints" {
 		t.Errorf("%+v", list)
 	}
 	n.answers, m.Facts.Down = 0, m.Facts.Down[:1]
@@ -331,7 +331,7 @@ func TestUnservedServices(t *testing.T) {
 	m.Facts.Unserved[1] = Unserved{Service: "a", State: "panic", Endpoints: "2 panic", Panic: true}
 	m.Facts.Unserved[2] = Unserved{Service: "b", State: "drained", Endpoints: "1 drained", Drained: true}
 	list, err := services(m)
-	if err != nil || len(list) != mostTold+1 || list[mostTold].What != "2 more services serve no clients" {
+	if err != nil || len(list) != maxListed+1 || list[maxListed].What != "2 more services serve no clients" {
 		t.Fatalf("%+v, %v", list, err)
 	}
 	for i, want := range []string{"loxicmd describe lb", "reported down", "loxicmd undrain endpoint"} {

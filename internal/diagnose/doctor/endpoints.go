@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// mostTold is how many endpoints are told one by one.
-const mostTold = 8
+// maxListed is how many endpoints are listed one by one.
+const maxListed = 8
 
 // lookThere is what tells more about an endpoint.
 const lookThere = "check on the endpoint: ss -ltnu; nft list ruleset; ip route get CLIENT; tcpdump, whether packets come in and answers leave"
@@ -20,7 +20,7 @@ func endpoints(m *Machine) ([]Finding, error) {
 	down := slices.Clone(m.Facts.Down)
 	slices.SortStableFunc(down, func(a, b Down) int { return a.At.Compare(b.At) })
 	down = slices.CompactFunc(down, func(a, b Down) bool { return a.At == b.At }) // probed in two ways
-	out, err := eachOf(down[:min(len(down), mostTold)], func(d Down) (*Finding, error) {
+	out, err := eachOf(down[:min(len(down), maxListed)], func(d Down) (*Finding, error) {
 		at := d.At.String()
 		if d.At.Port() == 0 {
 			at = d.At.Addr().String()
@@ -28,7 +28,7 @@ func endpoints(m *Machine) ([]Finding, error) {
 		why, err := m.whyNot(d.At.Addr(), d.Evidence)
 		return &Finding{About: at, Sure: Certain, What: fmt.Sprintf("endpoint %s is down: %s", at, d.Evidence), Why: why, Command: lookThere}, err
 	})
-	if n := len(down) - mostTold; n > 0 {
+	if n := len(down) - maxListed; n > 0 {
 		out = append(out, Finding{
 			About: "others", Sure: Certain, What: fmt.Sprintf("%d more endpoints are down", n), Why: "they get no new connections", Command: "loxicmd get endpoint",
 		})

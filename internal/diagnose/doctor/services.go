@@ -14,7 +14,7 @@ type Unserved struct {
 // services lists services that serve no clients.
 func services(m *Machine) (out []Finding, _ error) {
 	list := m.Facts.Unserved
-	for _, u := range list[:min(len(list), mostTold)] {
+	for _, u := range list[:min(len(list), maxListed)] {
 		f := Finding{
 			About: u.Service, Sure: Certain, What: fmt.Sprintf("service %s is %s: %s", u.Service, u.State, u.Endpoints),
 			Why:     "no endpoint takes new connections, so the service refuses all new clients",
@@ -28,7 +28,7 @@ func services(m *Machine) (out []Finding, _ error) {
 		}
 		out = append(out, f)
 	}
-	if n := len(list) - mostTold; n > 0 {
+	if n := len(list) - maxListed; n > 0 {
 		out = append(out, Finding{
 			About: "others", Sure: Certain, What: fmt.Sprintf("%d more services serve no clients", n), Why: "their new clients are refused",
 			Command: "loxicmd get lb",

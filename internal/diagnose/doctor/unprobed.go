@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// unheardSYNs is after how many SYNs without any answer an endpoint that answers this machine is told of.
-const unheardSYNs = 3
+// minUnansweredSYNs is after how many unanswered SYNs an endpoint that answers this machine is reported.
+const minUnansweredSYNs = 3
 
 // unprobed connects to endpoints of which nobody asks how they are.
 func unprobed(m *Machine) ([]Finding, error) {
@@ -21,8 +21,8 @@ func unprobed(m *Machine) ([]Finding, error) {
 	}
 	list := slices.SortedFunc(maps.Values(of), func(a, b Unprobed) int { return a.At.Compare(b.At) })
 	out, err := eachOf(list, m.ask)
-	if n := len(out) - mostTold; n > 0 {
-		out = append(out[:mostTold:mostTold], Finding{
+	if n := len(out) - maxListed; n > 0 {
+		out = append(out[:maxListed:maxListed], Finding{
 			About: "others", Sure: Likely, What: fmt.Sprintf("it is so with %d more endpoints", n), Why: "connections to them fail", Command: "loxicmd doctor, when those are well",
 		})
 	}
@@ -37,7 +37,7 @@ func (m *Machine) ask(u Unprobed) (*Finding, error) {
 		why, err := m.whyNot(u.At.Addr(), refusal.Error())
 		f.What, f.Why, f.Command = fmt.Sprintf("endpoint %s takes no connection of this machine: %v", u.At, refusal), why, lookThere
 		return f, err
-	case u.SYNs >= unheardSYNs && u.Answered == 0:
+	case u.SYNs >= minUnansweredSYNs && u.Answered == 0:
 		f.What = fmt.Sprintf("endpoint %s answers connections of this machine, and has answered none of %d SYNs of clients", u.At, u.SYNs)
 		f.Why = "its answers to clients do not come back through this machine, or a firewall there refuses clients"
 		f.Command = fmt.Sprintf("see on %s which way they leave: ip route get CLIENT; that way must lead here, or the service have --mode=onearm or fullnat", u.At.Addr())

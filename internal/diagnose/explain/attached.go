@@ -18,8 +18,8 @@ type place struct {
 	back  bool     // the packet is an answer
 }
 
-// noteAttached names the policers and mirrors that the packet meets.
-func (i *inquiry) noteAttached(r *dryrun.Result, s *lb.Service) {
+// addAttached adds the policers and mirrors that the packet meets.
+func (i *inquiry) addAttached(r *dryrun.Result, s *lb.Service) {
 	var policers, mirrors []string
 	for _, p := range i.places(r, s) {
 		if name, there := p.of(func(name string) (string, bool) {
@@ -38,13 +38,13 @@ func (i *inquiry) noteAttached(r *dryrun.Result, s *lb.Service) {
 			mirrors = append(mirrors, name)
 		}
 	}
-	i.notePolicers(r, policers)
+	i.addPolicers(r, policers)
 	if len(mirrors) > 0 {
 		i.answer.add("mirror", OK, "gets a copy: %s", strings.Join(mirrors, "; "))
 	}
 }
 
-func (i *inquiry) notePolicers(r *dryrun.Result, policers []string) {
+func (i *inquiry) addPolicers(r *dryrun.Result, policers []string) {
 	switch {
 	case len(policers) == 0:
 	case r.Reason == "policed":

@@ -30,7 +30,7 @@ func TestRuleGone(t *testing.T) {
 	defer state.Close()
 	i := &inquiry{Explainer: New(Explainer{Desired: state, Network: quiet{}}), ctx: t.Context(), now: state.Snapshot()}
 	r := &dryrun.Result{HasRule: true, Rule: 7}
-	i.noteRule(r)
+	i.addRule(r)
 	a := i.passed(r, nil)
 	if a.Verdict != Kernel || a.Summary == "" || len(a.Steps) != 1 || a.Steps[0].Stage != "rule" {
 		t.Errorf("%+v", a)

@@ -11,29 +11,29 @@ import (
 	"loxilb/internal/lb"
 )
 
-// scanned is up to how many slots lc looks at all of them: SELECT_SCAN of bpf/service/select.h.
-const scanned = 64
+// maxScan is up to how many slots lc compares all of them: SELECT_SCAN of bpf/service/select.h.
+const maxScan = 64
 
-// noteEndpoint says which endpoint gets the packet, by what, and which others take none.
-func (i *inquiry) noteEndpoint(r *dryrun.Result, s *lb.Service) {
+// addEndpoint adds which endpoint gets the packet, why, and which others are not eligible.
+func (i *inquiry) addEndpoint(r *dryrun.Result, s *lb.Service) {
 	a, o := &i.answer, r.Opening
 	if r.Entry != nil {
 		a.Endpoint = r.Entry.Endpoint
 	}
 	if o == nil {
 		if r.Entry != nil && !r.Entry.Reply {
-			a.add("endpoint", OK, "%s, which the connection has had from its beginning%s", r.Entry.Endpoint, i.ifIdle(s, r.Entry.Endpoint))
+			a.add("endpoint", OK, "%s, which the connection has had from its beginning%s", r.Entry.Endpoint, i.ineligibleNote(s, r.Entry.Endpoint))
 		}
 		return
 	}
-	takers, idle := i.takers(s)
+	eligible, ineligible := i.eligible(s)
 	states, _ := i.states(s)
 	switch {
 	case o.Outwards:
 		return
 	case !o.Chosen:
 		if r.Reason == "no-endpoint" || o.Slots == 0 {
-			a.add("endpoint", Failed, "none takes new connections%s", listed(idle))
+			a.add("endpoint", Failed, "none takes new connections%s", listed(ineligible))
 		}
 		return
 	case r.Entry == nil:
@@ -43,16 +43,16 @@ func (i *inquiry) noteEndpoint(r *dryrun.Result, s *lb.Service) {
 	if r.Entry != nil {
 		at = r.Entry.Endpoint
 	}
-	a.add("endpoint", OK, "%s, one of %d that take connections%s: %s (slot %d of %d)%s", at, len(takers), ofAll(len(takers)+len(idle)), i.how(o, at), o.Place+1, o.Slots, takenNote(o, at))
+	a.add("endpoint", OK, "%s, one of %d that take connections%s: %s (slot %d of %d)%s", at, len(eligible), ofAll(len(eligible)+len(ineligible)), i.choiceReason(o, at), o.Place+1, o.Slots, retryNote(o, at))
 	for n, e := range s.Endpoints {
 		if e.AddrPort() == at && isDown(states.Endpoints[n]) {
 			a.add("endpoint", Warning, "%s is %s, and takes connections all the same: %s", at, states.Endpoints[n], i.evidence(e, lb.HealthDown))
 		}
 	}
-	for _, why := range idle {
+	for _, why := range ineligible {
 		a.add("endpoint", Warning, "%s", why)
 	}
-	i.noteLimits(s)
+	i.addLimits(s)
 }
 
 func ofAll(n int) string { return fmt.Sprintf(", of %d", n) }
@@ -64,16 +64,16 @@ func listed(why []string) string {
 	return ": " + strings.Join(why, "; ")
 }
 
-// takenNote is about an endpoint that was tried in vain.
-func takenNote(o *dryrun.Opening, at netip.AddrPort) string {
+// retryNote describes an endpoint that was tried in vain.
+func retryNote(o *dryrun.Opening, at netip.AddrPort) string {
 	if o.Endpoint == at {
 		return ""
 	}
 	return fmt.Sprintf("; %s was tried, and has a connection with this client address and port already", o.Endpoint)
 }
 
-// how says by what the endpoint was chosen.
-func (i *inquiry) how(o *dryrun.Opening, at netip.AddrPort) string {
+// choiceReason returns how the endpoint was chosen.
+func (i *inquiry) choiceReason(o *dryrun.Opening, at netip.AddrPort) string {
 	switch o.Algorithm {
 	case bpf.TcAlgorithmALGORITHM_HASH:
 		return "by the hash of addresses and ports, as long as the endpoints stay"
@@ -83,7 +83,7 @@ func (i *inquiry) how(o *dryrun.Opening, at netip.AddrPort) string {
 		}
 		return "by the hash of the client's address, as it is new"
 	case bpf.TcAlgorithmALGORITHM_LC:
-		if o.Slots > scanned {
+		if o.Slots > maxScan {
 			return "the less loaded of two that are drawn at random: another time it is another one"
 		}
 		return "it has the fewest connections for its weight now"
@@ -95,7 +95,7 @@ func (i *inquiry) how(o *dryrun.Opening, at netip.AddrPort) string {
 	return "by round robin, the next is " + at.String()
 }
 
-// evidence is what a probe has seen.
+// evidence returns what a probe has seen.
 func (i *inquiry) evidence(e lb.Endpoint, state lb.HealthState) (text string) {
 	if text = "it is " + state.String(); state == lb.HealthUnknown {
 		text = "no probe has been answered yet"
@@ -115,23 +115,23 @@ func (i *inquiry) evidence(e lb.Endpoint, state lb.HealthState) (text string) {
 	return text
 }
 
-// ifIdle is a note about an endpoint that has the connection, and takes no new one.
-func (i *inquiry) ifIdle(s *lb.Service, at netip.AddrPort) string {
+// ineligibleNote describes an endpoint that has the connection but gets no new ones.
+func (i *inquiry) ineligibleNote(s *lb.Service, at netip.AddrPort) string {
 	states, endpoints := i.states(s)
 	for n, e := range s.Endpoints {
 		switch {
 		case e.AddrPort() != at:
 			continue
 		case !endpoints[n].Takes:
-			return "; it takes no new ones: " + i.whyIdle(s, n, states.Endpoints[n])
+			return "; it takes no new ones: " + i.ineligibleReason(s, n, states.Endpoints[n])
 		}
 		return ""
 	}
 	return "; the service no longer has it"
 }
 
-// noteLimits says how near the service is to what it may have.
-func (i *inquiry) noteLimits(s *lb.Service) {
+// addLimits adds the limits of the service.
+func (i *inquiry) addLimits(s *lb.Service) {
 	if !s.Limited() {
 		return
 	}
@@ -147,7 +147,7 @@ func (i *inquiry) noteLimits(s *lb.Service) {
 	i.answer.add("limit", OK, "within its limits now: at most %s", strings.Join(of, ", "))
 }
 
-// isEndpoint tells whether any service has an endpoint at an address, and a port if there is one.
+// isEndpoint reports whether any service has an endpoint at an address, and a port if given.
 func (i *inquiry) isEndpoint(at netip.AddrPort) bool {
 	for s := range i.services.All() {
 		for _, e := range s.Endpoints {
@@ -163,8 +163,9 @@ func isAt(e *lb.Endpoint, at netip.AddrPort) bool {
 	return e.Addr == at.Addr() && (at.Port() == 0 || at.Port() == e.Port || at.Port() > e.Port && at.Port() <= e.PortMax)
 }
 
-// noteAnswers says what has become of handshakes with the endpoint, by which a way back that does not lead here shows.
-func (i *inquiry) noteAnswers(r *dryrun.Result, s *lb.Service) {
+// addAnswers adds the counts of handshakes with the endpoint. They show a return path that bypasses
+// this machine.
+func (i *inquiry) addAnswers(r *dryrun.Result, s *lb.Service) {
 	if s.Protocol != lb.TCP || s.Mode == lb.ModeDSR {
 		return
 	}
@@ -186,12 +187,12 @@ func (i *inquiry) noteAnswers(r *dryrun.Result, s *lb.Service) {
 		}
 		few := h.Opened / 10
 		bad := h.Refused > few || h.Unreachable > few || lost > 2 && uint64(lost) > few
-		unheard, lately := i.Health.HasAsymmetricReply(e.AddrPort()), i.lately(s, n)
+		asymmetric, recent := i.Health.HasAsymmetricReply(e.AddrPort()), i.recentHandshakes(s, n)
 		switch {
-		case unheard, lately.Failed >= enough, bad && lately.Made < enough:
-			i.answer.add("answers", Warning, "%s: %s", text, i.suspect(r, s, e, h, lost, unheard))
+		case asymmetric, recent.Failed >= significantStreak, bad && recent.Made < significantStreak:
+			i.answer.add("answers", Warning, "%s: %s", text, i.likelyCause(r, s, e, h, lost, asymmetric))
 		case bad:
-			i.answer.add("answers", OK, "%s; of the last %d none failed", text, lately.Made)
+			i.answer.add("answers", OK, "%s; of the last %d none failed", text, recent.Made)
 		default:
 			i.answer.add("answers", OK, "%s", text)
 		}
@@ -199,31 +200,32 @@ func (i *inquiry) noteAnswers(r *dryrun.Result, s *lb.Service) {
 	}
 }
 
-// enough is how many handshakes in a row tell more than all before.
-const enough = 3
+// significantStreak is how many recent handshakes outweigh all earlier ones.
+const significantStreak = 3
 
-// lately is how handshakes with the n-th endpoint go.
-func (i *inquiry) lately(s *lb.Service, n int) rates.Lately {
-	return i.Loads.Endpoints(s.Key, len(s.Endpoints))[n].Lately
+// recentHandshakes returns the recent handshakes with the n-th endpoint.
+func (i *inquiry) recentHandshakes(s *lb.Service, n int) rates.Recent {
+	return i.Loads.Endpoints(s.Key, len(s.Endpoints))[n].Recent
 }
 
-// suspect says what unanswered handshakes point to. What happens at the endpoint cannot be seen from here.
-func (i *inquiry) suspect(r *dryrun.Result, s *lb.Service, e lb.Endpoint, h *lb.Handshakes, lost int64, unheard bool) string {
+// likelyCause returns the likely cause of unanswered handshakes. Events at the endpoint cannot be
+// seen from here.
+func (i *inquiry) likelyCause(r *dryrun.Result, s *lb.Service, e lb.Endpoint, h *lb.Handshakes, lost int64, asymmetric bool) string {
 	switch {
-	case unheard:
-		return i.elsewhere("yet connections of this machine are answered, and lately none of any client")
+	case asymmetric:
+		return i.asymmetryHint("yet connections of this machine are answered, and lately none of any client")
 	case h.Refused > uint64(max(lost, 0)):
 		return fmt.Sprintf("nothing listens at port %d there, or a firewall rejects it", e.Port)
 	case h.Unreachable > uint64(max(lost, 0)):
 		return "a router before the endpoint, or its firewall, sends ICMP errors: tcpdump icmp shows whose"
 	}
 	if i.Health.EndpointVerdict(s, e).Probe == lb.HealthUp && !r.Entry.SourceIsOurs {
-		return i.elsewhere("yet probes from this machine's own address are answered")
+		return i.asymmetryHint("yet probes from this machine's own address are answered")
 	}
 	return "the endpoint is stopped, a firewall drops them, or its answers do not come back through this machine; which, only the endpoint can tell (tcpdump there)"
 }
 
-// elsewhere says where answers are to clients, if the endpoint answers this machine.
-func (i *inquiry) elsewhere(yet string) string {
+// asymmetryHint explains where answers to clients go, if the endpoint answers this machine.
+func (i *inquiry) asymmetryHint(yet string) string {
 	return fmt.Sprintf("%s, so the endpoint's answers to %s do not come back through this machine (its route to clients must lead here; --mode fullnat or onearm needs none), or its firewall refuses clients' addresses", yet, i.From.Addr())
 }

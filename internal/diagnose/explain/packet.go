@@ -45,7 +45,7 @@ func (i *inquiry) packet() (*Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return i.tell(r)
+	return i.describe(r)
 }
 
 // arrive finds out by which interface the packet comes, and whether loxilb sees it there.
@@ -78,7 +78,7 @@ func (i *inquiry) arrive() (done bool, err error) {
 		return false, lb.NewFieldError("from", i.From.Addr().String(), "is reached by no route, so nobody knows by which interface it comes", "interface says it")
 	}
 	i.answer.Question = fmt.Sprintf("%s by %s", i.line(), i.in.Name)
-	return !i.noteArrival(&lead), nil
+	return !i.addArrival(&lead), nil
 }
 
 func nameList(links []netdev.Link) string {
@@ -103,8 +103,8 @@ func (i *inquiry) line() string {
 	return fmt.Sprintf("%s %s > %s", i.Protocol, i.From, i.To)
 }
 
-// noteArrival says by what the packet comes, and tells whether loxilb sees it there.
-func (i *inquiry) noteArrival(lead *netdev.Leading) bool {
+// addArrival adds the interface by which the packet arrives. It reports whether loxilb sees it there.
+func (i *inquiry) addArrival(lead *netdev.Leading) bool {
 	attached := i.DataPath.Interfaces()
 	at := slices.IndexFunc(attached, func(a attach.Interface) bool { return a.Index == i.in.Index })
 	why := "as the route to " + i.From.Addr().String() + " leads there"

@@ -71,7 +71,7 @@ func (i *inquiry) path(s lb.Service, e lb.Endpoint) (*Answer, error) {
 	states, endpoints := i.states(&s)
 	for n := range s.Endpoints {
 		if s.Endpoints[n] == e && states.State != servicestate.Pending && !endpoints[n].Takes {
-			why := i.whyIdle(&s, n, states.Endpoints[n])
+			why := i.ineligibleReason(&s, n, states.Endpoints[n])
 			a.add("service", OK, "%s, mode %s, state %s", s.Key, s.Mode, states.State)
 			a.add("endpoint", Failed, "%s takes no new connections: %s", e.AddrPort(), why)
 			return a.end(Dropped, "not there: %s takes no new connections of the service: %s", e.AddrPort(), why), nil
@@ -84,7 +84,7 @@ func (i *inquiry) path(s lb.Service, e lb.Endpoint) (*Answer, error) {
 	if tries > 1 {
 		a.add("endpoint", OK, "source port %d is the first that leads there, of %d that were tried", one.From.Port(), tries)
 	}
-	got, err := one.tell(r)
+	got, err := one.describe(r)
 	if err != nil {
 		return nil, err
 	}
@@ -142,21 +142,21 @@ func (i *inquiry) ownSockets() {
 	a.Service = s.Key.String()
 	states, _ := i.states(&s)
 	a.add("service", OK, "%s, mode %s, state %s", s.Key, s.Mode, states.State)
-	takers, idle := i.takers(&s)
-	for _, why := range idle {
+	eligible, ineligible := i.eligible(&s)
+	for _, why := range ineligible {
 		a.add("endpoint", Warning, "%s", why)
 	}
-	if len(takers) == 0 {
+	if len(eligible) == 0 {
 		a.Reason, a.Hint = "no-endpoint", reasonFor("no-endpoint", &s).Remedy
 		a.add("endpoint", Failed, "none takes new connections")
 		a.end(Refused, "refused: connect() fails, as no endpoint takes connections")
 		return
 	}
-	names := make([]string, len(takers))
-	for n, e := range takers {
+	names := make([]string, len(eligible))
+	for n, e := range eligible {
 		names[n] = e.AddrPort().String()
 	}
-	a.add("endpoint", OK, "one of %d, by %s, when the socket connects or sends first: %s", len(takers), s.Algorithm, firstOf(names))
+	a.add("endpoint", OK, "one of %d, by %s, when the socket connects or sends first: %s", len(eligible), s.Algorithm, firstOf(names))
 	a.end(Sockets, "led to an endpoint when the socket connects: it speaks to the endpoint itself, from its own address, and no packet carries the VIP")
 }
 

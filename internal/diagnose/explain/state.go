@@ -7,7 +7,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// states are the state of a service and what it is computed from, as every view shows it.
+// states returns the state of a service and of its endpoints, as every view shows it.
 func (i *inquiry) states(s *lb.Service) (servicestate.Service, []servicestate.Endpoint) {
 	stats, known := i.DataPath.ServiceStats(s.Key)
 	sync := servicestate.Applied
@@ -20,21 +20,21 @@ func (i *inquiry) states(s *lb.Service) (servicestate.Service, []servicestate.En
 
 func isDown(s servicestate.State) bool { return s == servicestate.Down || s == servicestate.Panic }
 
-// takers are the endpoints that take new connections, and of the others why not.
-func (i *inquiry) takers(s *lb.Service) (takers []lb.Endpoint, idle []string) {
+// eligible returns the endpoints that get new connections, and why the others get none.
+func (i *inquiry) eligible(s *lb.Service) (eligible []lb.Endpoint, ineligible []string) {
 	states, endpoints := i.states(s)
 	for n, e := range s.Endpoints {
 		if endpoints[n].Takes {
-			takers = append(takers, e)
+			eligible = append(eligible, e)
 			continue
 		}
-		idle = append(idle, fmt.Sprintf("%s takes none: %s", e.AddrPort(), i.whyIdle(s, n, states.Endpoints[n])))
+		ineligible = append(ineligible, fmt.Sprintf("%s takes none: %s", e.AddrPort(), i.ineligibleReason(s, n, states.Endpoints[n])))
 	}
-	return takers, idle
+	return eligible, ineligible
 }
 
-// whyIdle says why the n-th endpoint takes no new connections: its state, and the reason for it.
-func (i *inquiry) whyIdle(s *lb.Service, n int, state servicestate.State) string {
+// ineligibleReason returns why the n-th endpoint gets no new connections: its state and the reason.
+func (i *inquiry) ineligibleReason(s *lb.Service, n int, state servicestate.State) string {
 	e := s.Endpoints[n]
 	switch {
 	case (state == servicestate.Draining || state == servicestate.Drained) && e.Weight == 0:
@@ -51,7 +51,8 @@ func (i *inquiry) whyIdle(s *lb.Service, n int, state servicestate.State) string
 	return fmt.Sprintf("it is %s, and the data path does not have it yet, or its slow start begins", state)
 }
 
-// refusal says which policy of IPsec refuses all packets to an endpoint, or its answers; empty: none.
+// refusal returns which IPsec policy refuses all packets to an endpoint or its answers; empty if
+// none.
 func (i *inquiry) refusal(s *lb.Service, e lb.Endpoint) string {
 	r, refused := i.Health.IPsecRefusal(s, e)
 	if !refused || !r.Whole {

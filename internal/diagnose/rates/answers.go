@@ -41,8 +41,8 @@ func (s *Sampler) Endpoints(key lb.Key, endpoints int) []Load {
 		}
 		b.mu.Lock()
 		e := b.row(r.id)
-		if out[r.endpoint].Lately == (Lately{}) { // of a service behind, the first endpoint that tells anything
-			out[r.endpoint].Lately = e.lately
+		if out[r.endpoint].Recent == (Recent{}) { // of a service behind, the first endpoint that tells anything
+			out[r.endpoint].Recent = e.recent
 		}
 		if out[r.endpoint].Times.Count == 0 {
 			out[r.endpoint].Times = e.times.times(s.src.Jiffy())

@@ -13,7 +13,7 @@ type endpoint struct { // there are many: 184 bytes
 	identity uint64 // of service and address: a row that is used again is another endpoint
 	last     counts
 	rates    Rates
-	lately   Lately
+	recent   Recent
 	answered times // as last counted
 	times    latest
 	active   uint32
@@ -61,7 +61,7 @@ func (e *endpoint) read(identity uint64, c *lb.EndpointCount, first bool) (added
 		added, handshakes = now, answered
 	}
 	if e.identity != identity {
-		e.lately, e.times = Lately{}, latest{}
+		e.recent, e.times = Recent{}, latest{}
 	}
 	e.identity, e.last, e.answered = identity, now, answered
 	e.times.add(&handshakes)

@@ -86,16 +86,16 @@ type Load struct {
 	Rates
 	Active  uint64
 	Refused float32 // packets a second of clients that were refused, of a service
-	Lately  Lately  // of an endpoint
+	Recent  Recent  // of an endpoint
 	Times   Times   // of the latest handshakes
 	Now     Times   // of the handshakes in the window, of a service
 }
 
-// Lately is how handshakes with an endpoint go: after windows in which most fail only Failed is not 0, after those in which they come about only Made.
-type Lately struct{ Made, Failed uint32 }
+// Recent summarizes recent handshakes with an endpoint: after windows in which most fail only Failed is not 0, after those in which they come about only Made.
+type Recent struct{ Made, Failed uint32 }
 
 // follow counts a window, if it tells anything.
-func (l *Lately) follow(added *counts) {
+func (l *Recent) follow(added *counts) {
 	made, failed := added[Connections], added[RepeatedSYNs]+added[FailedHandshakes]
 	switch {
 	case failed > 0 && 2*failed >= made:

@@ -373,14 +373,14 @@ func TestLately(t *testing.T) {
 	type window struct{ made, failed uint64 }
 	for _, c := range []struct {
 		windows []window
-		want    Lately
+		want    Recent
 	}{
-		{[]window{{5, 0}, {3, 0}}, Lately{Made: 8}},
-		{[]window{{1000, 0}, {2, 3}, {0, 0}, {1, 1}}, Lately{Failed: 4}},
-		{[]window{{1, 4}, {0, 0}, {3, 0}}, Lately{Made: 3}},
-		{[]window{{100, 1}, {100, 40}}, Lately{Made: 99}},
+		{[]window{{5, 0}, {3, 0}}, Recent{Made: 8}},
+		{[]window{{1000, 0}, {2, 3}, {0, 0}, {1, 1}}, Recent{Failed: 4}},
+		{[]window{{1, 4}, {0, 0}, {3, 0}}, Recent{Made: 3}},
+		{[]window{{100, 1}, {100, 40}}, Recent{Made: 99}},
 	} {
-		var l Lately
+		var l Recent
 		for _, w := range c.windows {
 			l.follow(&counts{Connections: w.made, RepeatedSYNs: w.failed})
 		}
@@ -388,9 +388,9 @@ func TestLately(t *testing.T) {
 			t.Errorf("%v: %+v", c.windows, l)
 		}
 	}
-	e := endpoint{identity: 1, window: 1, lately: Lately{Made: 9}}
-	if e.read(2, &lb.EndpointCount{}, false); e.lately != (Lately{}) {
-		t.Errorf("another endpoint: %+v", e.lately)
+	e := endpoint{identity: 1, window: 1, recent: Recent{Made: 9}}
+	if e.read(2, &lb.EndpointCount{}, false); e.recent != (Recent{}) {
+		t.Errorf("another endpoint: %+v", e.recent)
 	}
 }
 

@@ -35,7 +35,7 @@ func (r *reading) count(c *lb.EndpointCount) {
 	e := b.row(c.ID)
 	added, handshakes := e.read(identify(r.seed, c), c, !r.whole)
 	if r.length > 0 {
-		e.lately.follow(&added)
+		e.recent.follow(&added)
 	}
 	e.rates, e.active, e.window = added.over(r.length), uint32(min(c.Active, math.MaxUint32)), r.window+1
 	if r.of == nil || r.of.key != c.Service {
@@ -139,7 +139,7 @@ func (r *reading) publish(at time.Time) {
 	r.Sampler.read, r.whole = at.Sub(r.began), true
 	for _, one := range r.services {
 		if one.touched {
-			r.tell(one, from)
+			r.publishService(one, from)
 			r.totals.Rates.Add(&one.load.Rates)
 			r.totals.Refused += one.load.Refused
 		}
@@ -153,8 +153,8 @@ func (r *reading) publish(at time.Time) {
 	r.next = make(chan struct{})
 }
 
-// tell makes what was counted of a service its load.
-func (r *reading) tell(one *service, from time.Duration) {
+// publishService publishes the counts of a service as its load.
+func (r *reading) publishService(one *service, from time.Duration) {
 	one.times.add(&one.handshakes)
 	jiffy := r.src.Jiffy()
 	one.load = Load{Rates: one.added.over(r.length), Active: one.active, Times: one.times.times(jiffy), Now: one.handshakes.summary(jiffy)}

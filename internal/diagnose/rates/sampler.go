@@ -78,7 +78,7 @@ type Sampler struct {
 	next      chan struct{} // closed when there is another window
 }
 
-// service is one that has had connections lately.
+// service is a service with recent connections.
 type service struct {
 	key     lb.Key
 	added   counts // since the last window, by the reading that is at work

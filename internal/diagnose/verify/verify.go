@@ -92,13 +92,13 @@ func (v *Verifier) Run(ctx context.Context, o Options) Report {
 	look := Options{Whole: o.Whole, Sample: rand.Uint64()}
 	l := v.settle(ctx, look)
 	r := l.report()
-	if o.Repair && len(l.standing) > 0 && ctx.Err() == nil {
+	if o.Repair && len(l.differences) > 0 && ctx.Err() == nil {
 		v.look(ctx, Options{Whole: look.Whole, Sample: look.Sample, Repair: true})
 		v.wait(ctx)
 		after := v.settle(ctx, look)
 		r = after.report()
 		for _, d := range l.list() {
-			if _, left := after.standing[place{d.Table, d.Row}]; !left {
+			if _, left := after.differences[place{d.Table, d.Row}]; !left {
 				r.Findings = append(r.Findings, Finding{d, true})
 			}
 		}
@@ -107,18 +107,19 @@ func (v *Verifier) Run(ctx context.Context, o Options) Report {
 	return r
 }
 
-// place is where a difference is. What it says may change from look to look.
+// place identifies a difference. Its description may change from look to look.
 type place struct{ table, row string }
 
-// look is what the looks so far have shown: the last one, and how often in a row each difference was there.
+// look holds the results of the looks so far: the last one, and how often in a row it had each
+// difference.
 type look struct {
-	compared []lb.Compared
-	standing map[place]lb.Difference
-	seen     map[place]int
-	passed   int
+	compared    []lb.Compared
+	differences map[place]lb.Difference
+	seen        map[place]int
+	passed      int
 }
 
-// settle looks until what was found was found twice in a row, and nothing is unsettled.
+// settle looks until every difference was found twice in a row, and nothing is unsettled.
 func (v *Verifier) settle(ctx context.Context, o Options) look {
 	now := v.look(ctx, o)
 	for n := 1; n < looks && !now.settled() && v.wait(ctx); n++ {
@@ -135,14 +136,14 @@ func (v *Verifier) settle(ctx context.Context, o Options) look {
 	}
 	for at, times := range now.seen {
 		if times < 2 {
-			delete(now.standing, at)
+			delete(now.differences, at)
 			now.passed++
 		}
 	}
 	return now
 }
 
-// settled tells whether another look would show nothing else.
+// settled reports whether another look would show nothing else.
 func (l *look) settled() bool {
 	for _, times := range l.seen {
 		if times < 2 {
@@ -154,20 +155,20 @@ func (l *look) settled() bool {
 
 // look looks once.
 func (v *Verifier) look(ctx context.Context, o Options) look {
-	l := look{standing: map[place]lb.Difference{}, seen: map[place]int{}}
+	l := look{differences: map[place]lb.Difference{}, seen: map[place]int{}}
 	for _, source := range v.sources {
 		l.compared = append(l.compared, source(ctx, o)...)
 	}
 	l.compared = joined(l.compared)
 	for _, c := range l.compared {
 		for _, d := range c.Differences {
-			l.standing[place{d.Table, d.Row}], l.seen[place{d.Table, d.Row}] = d, 1
+			l.differences[place{d.Table, d.Row}], l.seen[place{d.Table, d.Row}] = d, 1
 		}
 	}
 	return l
 }
 
-// joined has each table once.
+// joined merges the results by table.
 func joined(list []lb.Compared) (out []lb.Compared) {
 	at := map[string]int{}
 	for _, c := range list {
@@ -203,8 +204,8 @@ func (l *look) unsettled() (n int) {
 }
 
 func (l *look) list() []lb.Difference {
-	out := make([]lb.Difference, 0, len(l.standing))
-	for _, d := range l.standing {
+	out := make([]lb.Difference, 0, len(l.differences))
+	for _, d := range l.differences {
 		out = append(out, d)
 	}
 	slices.SortFunc(out, func(a, b lb.Difference) int { return cmp.Or(cmp.Compare(a.Table, b.Table), cmp.Compare(a.Row, b.Row)) })
@@ -225,7 +226,7 @@ func (l *look) report() Report {
 			r.Verdict = Unknown
 		}
 	}
-	if len(l.standing) > 0 {
+	if len(l.differences) > 0 {
 		r.Verdict = Differs
 	}
 	return r

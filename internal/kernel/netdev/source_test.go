@@ -7,9 +7,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestWays: each host has a way or a reason why not. A neighbour is in the network of the source; a host behind a router is in
+// TestPaths: each host has a way or a reason why not. A neighbour is in the network of the source; a host behind a router is in
 // that of its route, and the router in that of the source. The default route says nothing of the host's network.
-func TestWays(t *testing.T) {
+func TestPaths(t *testing.T) {
 	t.Parallel()
 	a, _ := pair(t)
 	run(t, a, "ip", "route", "add", "10.9.0.0/16", "via", "10.1.0.2")

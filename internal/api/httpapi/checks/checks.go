@@ -57,7 +57,7 @@ func verified(r verify.Report) v1.Verified {
 
 // GetDoctor looks for what is wrong with the machine.
 func (a *API) GetDoctor(w http.ResponseWriter, _ *http.Request) {
-	answer.JSON(w, doctor.Told(a.Doctor().Look()))
+	answer.JSON(w, doctor.ToAPI(a.Doctor().Look()))
 }
 
 // FixFinding mends a finding.

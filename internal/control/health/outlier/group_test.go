@@ -197,7 +197,7 @@ func TestHeldUntilRelieved(t *testing.T) {
 		if n := len(r.out()); n != 3 {
 			t.Fatalf("%d are out", n)
 		}
-		r.take([]Action{r.d.targets[at(1)].comeBack(r.now), r.d.targets[at(2)].comeBack(r.now)})
+		r.take([]Action{r.d.targets[at(1)].readmit(r.now), r.d.targets[at(2)].readmit(r.now)})
 		r.serve(1, 1)
 		r.serve(2, 1)
 		r.rows[3].Idle = true // there is no backup for a while

@@ -233,7 +233,7 @@ func TestUnservedExpires(t *testing.T) {
 		t.Errorf("long after the last attempt: %q", r.news)
 	}
 	r.pass(time.Minute, attempt(0)) // shares of failures halve
-	if !r.d.Rests() {
+	if !r.d.Idle() {
 		t.Error("there is something left to do")
 	}
 }

@@ -19,18 +19,18 @@ const (
 	// late is after which time one SYN does.
 	late = 300 * time.Millisecond
 	// SYNs are not late before so many times the endpoint's usual handshake, within these bounds; without any, a guess.
-	usualTimes                   = 8
-	leastPatience, mostPatience  = Pace, 3 * time.Second
-	unknownPatience              = 2 * Pace
-	suspectAnswer, returnAnswer  = 400 * time.Millisecond, 2 * time.Second // how long an endpoint that is asked has for its answer
-	resetAnswer                  = 300 * time.Millisecond                  // how long a connection of our own is held to see whether it is reset
-	askAgain                     = time.Second                             // after an answer
-	window                       = 10 * time.Second                        // after which what shares are made of counts half
-	leastFailures                = 3
-	mostShare, mostAboveMedian   = 0.5, 0.3 // of failures: from there on an endpoint is suspect
-	firstBackOff, longestBackOff = 5 * time.Second, 5 * time.Minute
-	calm                         = 2 * time.Minute    // after so long in service, the back-off begins anew
-	unheardSYNs, unheardTime     = 3, 2 * time.Second // so many without an answer, for so long, while it answers us: it is said
+	usualTimes                           = 8
+	leastPatience, mostPatience          = Pace, 3 * time.Second
+	unknownPatience                      = 2 * Pace
+	suspectAnswer, returnAnswer          = 400 * time.Millisecond, 2 * time.Second // how long an endpoint that is asked has for its answer
+	resetAnswer                          = 300 * time.Millisecond                  // how long a connection of our own is held to see whether it is reset
+	askAgain                             = time.Second                             // after an answer
+	window                               = 10 * time.Second                        // after which what shares are made of counts half
+	leastFailures                        = 3
+	mostShare, mostAboveMedian           = 0.5, 0.3 // of failures: from there on an endpoint is suspect
+	firstBackOff, longestBackOff         = 5 * time.Second, 5 * time.Minute
+	calm                                 = 2 * time.Minute    // after so long in service, the back-off begins anew
+	minUnansweredSYNs, minUnansweredTime = 3, 2 * time.Second // unanswered, while it answers us: from there on it is reported
 )
 
 // Service is one whose endpoints are compared with each other.
@@ -54,12 +54,12 @@ type Kind int
 
 // The kinds.
 const (
-	Ask     Kind = iota // connect to the endpoint, and report by Answer
-	Eject               // it gets no new connections, for the reason in Evidence; or that is the reason by now. Kept: it fails, and goes on to get some
-	Return              // it gets some again, or fails no longer
-	Unheard             // clients' SYNs to it stay without an answer, and connections of our own do not: its answers to clients go another way
-	Heard               // that is over
-	Try                 // have the next new connection of service Of go to it
+	Ask             Kind = iota // connect to the endpoint, and report by Answer
+	Eject                       // it gets no new connections, for the reason in Evidence; or that is the reason by now. Kept: it fails, and goes on to get some
+	Return                      // it gets some again, or fails no longer
+	AsymmetricReply             // it answers our own connections and no client's SYN: its answers to clients take another path
+	ReplySeen                   // clients have answers again
+	Try                         // have the next new connection of service Of go to it
 )
 
 // Action is what follows.
@@ -111,8 +111,8 @@ func (d *Detector) Watches(key lb.Key) bool { return d.groups[key] != nil }
 // Slept has so many calls of Decide count that were left out, as nothing had happened.
 func (d *Detector) Slept(calls int) { d.reading += uint32(calls) }
 
-// Rests tells whether nothing follows before there is something to observe.
-func (d *Detector) Rests() bool { return len(d.targets) == 0 && len(d.due) == 0 }
+// Idle reports whether nothing is to be decided before the next observation.
+func (d *Detector) Idle() bool { return len(d.targets) == 0 && len(d.due) == 0 }
 
 // part takes a service from the endpoints that are not in its rows. Those that have no other are forgotten.
 func (d *Detector) part(g *group, rows []lb.HandshakeRow) {
@@ -133,8 +133,8 @@ func (d *Detector) part(g *group, rows []lb.HandshakeRow) {
 			if t.out || t.kept {
 				d.due = append(d.due, Action{Kind: Return, At: t.at})
 			}
-			if t.unheardTold {
-				d.due = append(d.due, Action{Kind: Heard, At: t.at})
+			if t.asymmetricReported {
+				d.due = append(d.due, Action{Kind: ReplySeen, At: t.at})
 			}
 			delete(d.targets, t.at)
 		}
@@ -181,13 +181,13 @@ func (d *Detector) Observe(key lb.Key, rows []lb.HandshakeRow) {
 		g.last[i].idle = rows[i].Idle
 		if news, ok := g.last[i].update(&rows[i], d.reading, !g.Resets); ok {
 			g.completed += news.completed
-			d.tell(g, rows[i].At, i, &news)
+			d.emit(g, rows[i].At, i, &news)
 		}
 	}
 }
 
-// tell has news of an endpoint count. Of one of which there is nothing to remember, success is no news.
-func (d *Detector) tell(g *group, at netip.AddrPort, row int, news *tally) {
+// emit counts news of an endpoint. Success is ignored for endpoints without a record.
+func (d *Detector) emit(g *group, at netip.AddrPort, row int, news *tally) {
 	t := d.targets[at]
 	if t == nil {
 		if !news.hasFailures() {
@@ -250,11 +250,11 @@ func (d *Detector) Answer(at netip.AddrPort, failure string, undecided bool, now
 	switch {
 	case undecided:
 	case t.out:
-		a, ok = t.tried(failure, now), true
+		a, ok = t.handleRetry(failure, now), true
 	case failure == "":
-		a, ok = t.accepts(now)
+		a, ok = t.handleAnswer(now)
 	default:
-		a, ok = t.convict(failure, now)
+		a, ok = t.confirmFailure(failure, now)
 	}
 	if !ok {
 		return nil
@@ -270,11 +270,11 @@ func (d *Detector) Well(at netip.AddrPort, now time.Time) []Action {
 		return nil
 	}
 	if t != nil && t.kept {
-		t.acquit()
+		t.clearSuspicion()
 		return nil // the next Decide says so
 	}
 	if t == nil || !t.out || t.cause != refusesUs {
 		return nil
 	}
-	return []Action{t.comeBack(now)}
+	return []Action{t.readmit(now)}
 }

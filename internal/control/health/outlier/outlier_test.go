@@ -64,9 +64,9 @@ func (r *rig) take(actions []Action) {
 			r.note("back", a)
 		case Try:
 			r.tries++
-		case Unheard:
+		case AsymmetricReply:
 			r.note("unheard", a)
-		case Heard:
+		case ReplySeen:
 			r.note("heard", a)
 		}
 	}
@@ -423,9 +423,9 @@ func BenchmarkTick(b *testing.B) {
 	}
 }
 
-// TestUnheard: an endpoint that accepts our connections, and leaves SYNs of clients without an answer for seconds, is told of, once, and stays; a SYN that was lost by
+// TestAsymmetricReply: an endpoint that accepts our connections, and leaves SYNs of clients without an answer for seconds, is told of, once, and stays; a SYN that was lost by
 // chance is no such thing, nor is one that something has refused. With the first answer that is over, and so it is when the endpoint is taken out, or removed.
-func TestUnheard(t *testing.T) {
+func TestAsymmetricReply(t *testing.T) {
 	t.Parallel()
 	begin := func(syns int, refuse bool) *rig {
 		r := newRig(t, 3)

@@ -71,8 +71,8 @@ func (u *unanswered) follow(t *target, now time.Time) {
 // expire forgets attempts that tell nothing any more: all of them are old, and no sibling has
 // completed a handshake meanwhile, which would show that there are clients.
 func (t *target) expire(now time.Time) {
-	if t.unheard > 0 && now.Sub(t.unanswered.last) > attemptMemory {
-		t.unheard = 0
+	if t.unansweredSYNs > 0 && now.Sub(t.unanswered.last) > attemptMemory {
+		t.unansweredSYNs = 0
 	}
 	if t.attempts > 0 && now.Sub(t.unanswered.last) > attemptMemory && (t.unserved || t.leavesAllUnserved()) {
 		t.unanswered = unanswered{}
@@ -191,7 +191,7 @@ func (t *target) hangs(number uint32) bool {
 	}
 	for _, g := range t.groups {
 		stalls, all, what := t.run(g)
-		own, others, ok := g.answersBeside(t, number)
+		own, others, ok := g.answersCompared(t, number)
 		if !ok || stalls < leastStalls {
 			continue
 		}
@@ -209,9 +209,9 @@ func (t *target) hangs(number uint32) bool {
 	return false
 }
 
-// answersBeside is how an endpoint has answered, and how its siblings have. false: most of them have not
+// answersCompared returns the answers of an endpoint and of its siblings. false: most of them have not
 // answered lately, or there is none.
-func (g *group) answersBeside(t *target, number uint32) (own, others answers, ok bool) {
+func (g *group) answersCompared(t *target, number uint32) (own, others answers, ok bool) {
 	out := map[int]bool{}
 	for _, m := range g.members {
 		if m.out {

@@ -29,9 +29,9 @@ type target struct {
 	pending bool // it was asked, and has not answered yet
 	nextAsk time.Time
 
-	unheard      uint64 // SYNs of clients without an answer, since the last answer to any, at times when it accepted a connection of our own
-	unheardSince time.Time
-	unheardTold  bool
+	unansweredSYNs     uint64 // of clients, since the last answer, while it accepted our own connections
+	unansweredSince    time.Time
+	asymmetricReported bool
 
 	unanswered
 	stall
@@ -40,13 +40,13 @@ type target struct {
 	kept     bool   // it is reported as failing, and stays in rotation
 	unserved bool   // that is because none of its clients is served, though it accepts us
 
-	out    bool
-	cause  cause
-	reason string
-	tries  int
-	level  int // of the back-off
-	until  time.Time
-	back   time.Time // when it came back
+	out          bool
+	cause        cause
+	reason       string
+	tries        int
+	level        int // of the back-off
+	until        time.Time
+	readmittedAt time.Time // when it was readmitted
 }
 
 func (t *target) join(g *group, row int) {
@@ -101,7 +101,7 @@ func (a *tally) share() float64 {
 	return float64(a.failures()) / float64(a.opened)
 }
 
-// patience is after which time an answer is late.
+// patience returns after which time an answer is late.
 func (t *target) patience(jiffy time.Duration) time.Duration {
 	if t.usual == unknownUsual {
 		return unknownPatience
@@ -109,15 +109,15 @@ func (t *target) patience(jiffy time.Duration) time.Duration {
 	return min(max(usualTimes*lb.HandshakeBound(int(t.usual), jiffy), leastPatience), mostPatience)
 }
 
-// forgettable tells whether there is nothing to decide before the next news, nor to remember.
+// forgettable reports whether there is nothing to decide before the next news, nor to remember.
 func (t *target) forgettable(now time.Time) bool {
 	return t.streak == 0 && t.stalls+t.chosen == 0 && !t.out && !t.kept && !t.pending && t.recent.failures() == 0 && (t.level == 0 || t.calmedDown(now)) &&
-		(t.unheard == 0 || !t.unheardTold && now.Sub(t.unheardSince) > 8*window)
+		(t.unansweredSYNs == 0 || !t.asymmetricReported && now.Sub(t.unansweredSince) > 8*window)
 }
 
-// calmedDown tells whether it was well for so long that the back-off begins anew.
+// calmedDown reports whether it was healthy for so long that the back-off begins again.
 func (t *target) calmedDown(now time.Time) bool {
-	return now.Sub(t.back) > max(calm, 2*backOff(t.level))
+	return now.Sub(t.readmittedAt) > max(calm, 2*backOff(t.level))
 }
 
 // take has the news count.
@@ -132,24 +132,24 @@ func (t *target) take(now time.Time) {
 // decide says what follows.
 func (t *target) decide(now time.Time, jiffy time.Duration, number uint32) (a Action, ok bool) {
 	switch {
-	case t.unheardTold && t.unheard == 0:
-		t.unheardTold = false
-		return Action{Kind: Heard, At: t.at}, true
+	case t.asymmetricReported && t.unansweredSYNs == 0:
+		t.asymmetricReported = false
+		return Action{Kind: ReplySeen, At: t.at}, true
 	case t.kept && t.held == "" && !(t.unserved && t.leavesAllUnserved()):
 		t.kept, t.unserved = false, false
 		return Action{Kind: Return, At: t.at}, true
 	case t.servesAgain():
-		return t.comeBack(now), true
+		return t.readmit(now), true
 	case t.pending:
 		return a, false
 	case t.hangs(number):
 		return t.eject(t.stallReason, neverAnswers, now)
-	case t.held != "" && t.mayLeave():
-		return t.leave(t.held, refusesUs, now), true
+	case t.held != "" && t.canTakeOut():
+		return t.takeOut(t.held, refusesUs, now), true
 	case now.Before(t.nextAsk):
 		return a, false
 	case t.out:
-		return t.try(now)
+		return t.retry(now)
 	case t.held != "", t.silent(now, jiffy), t.sick(number, func(r *tally) uint64 { return r.repeated + r.refused + r.unreachable }):
 		t.pending = true
 		return Action{Kind: Ask, At: t.at, Timeout: max(suspectAnswer, t.patience(jiffy))}, true
@@ -177,7 +177,7 @@ func (t *target) follow(now time.Time) {
 	t.stall.follow(n, now)
 	bad := n.refused + n.unreachable
 	if n.answered > 0 {
-		t.held, t.unheard = "", 0
+		t.held, t.unansweredSYNs = "", 0
 		t.streak, t.refused, t.since = n.opened-min(n.opened, n.answered+bad), 0, now
 		return
 	}
@@ -188,13 +188,14 @@ func (t *target) follow(now time.Time) {
 	t.refused += bad
 }
 
-// silent tells whether SYNs go without success for so long that the endpoint is to be asked.
+// silent reports whether SYNs have been unsuccessful for so long that the endpoint must be checked.
 func (t *target) silent(now time.Time, jiffy time.Duration) bool {
 	took, patience := now.Sub(t.since), t.patience(jiffy)
 	return t.streak > 0 && (t.refused >= streakLength || t.streak >= streakLength && took >= patience || took >= max(late, patience))
 }
 
-// sick tells whether the share of failures of a kind is large, and larger than that of most others of a service.
+// sick reports whether the share of failures of a kind is large, and larger than that of most
+// others of a service.
 func (t *target) sick(number uint32, kind func(*tally) uint64) bool {
 	r := &t.recent
 	if n := kind(r); n < leastFailures || float64(n) < mostShare*float64(r.opened) {
@@ -206,41 +207,42 @@ func (t *target) sick(number uint32, kind func(*tally) uint64) bool {
 	})
 }
 
-// accepts has an endpoint stay that has answered. If clients' SYNs go on without an answer all the same, that is said.
-func (t *target) accepts(now time.Time) (a Action, ok bool) {
+// handleAnswer keeps an endpoint in rotation that answered us. If clients' SYNs stay unanswered all
+// the same, it reports that.
+func (t *target) handleAnswer(now time.Time) (a Action, ok bool) {
 	if t.streak > 0 && t.refused == 0 && t.held == "" { // while it was held, SYNs met a dead endpoint
-		if t.unheard == 0 {
-			t.unheardSince = t.since
+		if t.unansweredSYNs == 0 {
+			t.unansweredSince = t.since
 		}
-		t.unheard += t.streak
+		t.unansweredSYNs += t.streak
 	}
 	if t.held != "" {
 		t.unanswered = unanswered{}
 	}
-	t.acquit()
+	t.clearSuspicion()
 	if reason := t.answersElsewhere(now); reason != "" {
 		return t.eject(reason, answersNobody, now)
 	}
-	long := t.unheard >= unheardSYNs && now.Sub(t.unheardSince) >= unheardTime
+	long := t.unansweredSYNs >= minUnansweredSYNs && now.Sub(t.unansweredSince) >= minUnansweredTime
 	if long && !t.kept && t.leavesAllUnserved() {
 		t.kept, t.unserved = true, true
 		return Action{Kind: Eject, At: t.at, Evidence: t.unservedReason(now), Kept: true}, true
 	}
-	if t.unheardTold || !long {
+	if t.asymmetricReported || !long {
 		return a, false
 	}
-	t.unheardTold = true
-	return Action{Kind: Unheard, At: t.at}, true
+	t.asymmetricReported = true
+	return Action{Kind: AsymmetricReply, At: t.at}, true
 }
 
-// acquit forgets what has made the endpoint suspect: it has answered.
-func (t *target) acquit() {
+// clearSuspicion resets the suspicion against an endpoint that has answered.
+func (t *target) clearSuspicion() {
 	t.streak, t.refused, t.held = 0, 0, ""
 	t.recent = tally{}
 }
 
-// convict takes an endpoint out that was suspect and has not answered, unless clients had success meanwhile.
-func (t *target) convict(failure string, now time.Time) (Action, bool) {
+// confirmFailure takes a suspect out that has not answered, unless clients had success meanwhile.
+func (t *target) confirmFailure(failure string, now time.Time) (Action, bool) {
 	n, what := t.streak, "without an answer"
 	took := now.Sub(t.since)
 	switch r := &t.recent; {
@@ -282,28 +284,28 @@ func plural(n uint64, what string) string {
 
 // eject takes an endpoint out, if not too many are already.
 func (t *target) eject(reason string, why cause, now time.Time) (a Action, ok bool) {
-	if !t.mayLeave() {
+	if !t.canTakeOut() {
 		t.nextAsk = now.Add(askAgain)
 		return a, false
 	}
-	return t.leave(reason, why, now), true
+	return t.takeOut(reason, why, now), true
 }
 
-func (t *target) leave(reason string, why cause, now time.Time) Action {
+func (t *target) takeOut(reason string, why cause, now time.Time) Action {
 	if t.level > 0 && t.calmedDown(now) {
 		t.level = 0
 	}
-	t.out, t.cause, t.tries, t.unheard = true, why, 0, 0
+	t.out, t.cause, t.tries, t.unansweredSYNs = true, why, 0, 0
 	t.kept, t.unserved = false, false
 	t.unanswered, t.stall, t.news = unanswered{}, stall{}, tally{}
 	t.reason = reason
-	t.leaveFor(now)
+	t.startBackOff(now)
 	return Action{Kind: Eject, At: t.at, Evidence: t.reason}
 }
 
-// mayLeave tells whether enough others stay, of each service that has others and gives it connections: half of them, or backups of a
-// level that is lost as a whole.
-func (t *target) mayLeave() (may bool) {
+// canTakeOut reports whether enough others stay in each service that has others and gives the
+// endpoint connections: half of them, or backups of a level that is lost as a whole.
+func (t *target) canTakeOut() (may bool) {
 	for _, g := range t.groups {
 		switch {
 		case g.taking < 2 || g.idle[t.at]:
@@ -316,14 +318,14 @@ func (t *target) mayLeave() (may bool) {
 	return may
 }
 
-// leaveFor has the endpoint wait for longer than the last time.
-func (t *target) leaveFor(now time.Time) {
+// startBackOff makes the endpoint wait, longer than the last time.
+func (t *target) startBackOff(now time.Time) {
 	t.level++
 	t.until = now.Add(backOff(t.level))
 	if t.cause.needsClients() {
 		t.until = now.Add(trialPause)
 	}
-	t.acquit()
+	t.clearSuspicion()
 }
 
 // backOff is how long an endpoint waits that is taken out for the n-th time.
@@ -331,8 +333,8 @@ func backOff(n int) time.Duration {
 	return min(firstBackOff<<min(max(n-1, 0), bits.Len64(uint64(longestBackOff/firstBackOff))), longestBackOff)
 }
 
-// try asks an endpoint that has waited.
-func (t *target) try(now time.Time) (a Action, ok bool) {
+// retry checks an endpoint whose back-off has ended.
+func (t *target) retry(now time.Time) (a Action, ok bool) {
 	if now.Before(t.until) {
 		return a, false
 	}
@@ -348,13 +350,13 @@ func (t *target) try(now time.Time) (a Action, ok bool) {
 	return a, true
 }
 
-// tried has an endpoint come back that has answered, or wait for longer.
-func (t *target) tried(failure string, now time.Time) Action {
+// handleRetry readmits an endpoint that has answered, or extends its back-off.
+func (t *target) handleRetry(failure string, now time.Time) Action {
 	if failure == "" {
-		return t.comeBack(now)
+		return t.readmit(now)
 	}
 	t.tries++
-	t.leaveFor(now)
+	t.startBackOff(now)
 	tries := t.tries
 	if t.cause == refusesUs {
 		tries++ // with the check before it was taken out
@@ -366,8 +368,8 @@ func (t *target) tried(failure string, now time.Time) Action {
 	return Action{Kind: Eject, At: t.at, Evidence: fmt.Sprintf("%s; loxilb's own check: %s (%s)", t.reason, failure, count)}
 }
 
-func (t *target) comeBack(now time.Time) Action {
-	t.out, t.back, t.pending = false, now, false
-	t.acquit()
+func (t *target) readmit(now time.Time) Action {
+	t.out, t.readmittedAt, t.pending = false, now, false
+	t.clearSuspicion()
 	return Action{Kind: Return, At: t.at}
 }

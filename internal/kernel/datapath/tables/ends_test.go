@@ -10,7 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"loxilb/internal/host/moment"
+	"loxilb/internal/host/monotime"
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/kernel/datapath/loader"
@@ -172,7 +172,7 @@ func TestEndsOfFlows(t *testing.T) {
 func TestEndTimes(t *testing.T) {
 	t.Parallel()
 	for at, want := range map[time.Duration]time.Duration{
-		moment.Uptime() + time.Hour: time.Hour, moment.Uptime() - time.Hour: -time.Hour, time.Duration(time.Now().UnixNano()): lb.MaxDrainTime,
+		monotime.Uptime() + time.Hour: time.Hour, monotime.Uptime() - time.Hour: -time.Hour, time.Duration(time.Now().UnixNano()): lb.MaxDrainTime,
 	} {
 		if got := time.Until(endTime{At: int64(at)}.ends().At); (got - want).Abs() > time.Minute {
 			t.Errorf("%v became %v from now, want %v", at, got, want)

@@ -11,7 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"loxilb/internal/host/moment"
+	"loxilb/internal/host/monotime"
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/rows"
 	"loxilb/internal/lb"
@@ -32,7 +32,7 @@ type endTime struct {
 }
 
 func (t endTime) ends() bpf.Ends {
-	left := min(time.Duration(t.At)-moment.Uptime(), lb.MaxDrainTime)
+	left := min(time.Duration(t.At)-monotime.Uptime(), lb.MaxDrainTime)
 	return bpf.Ends{At: time.Now().Add(left), Rate: int(t.Rate), Why: removedWhy}
 }
 
@@ -75,7 +75,7 @@ func (t endTimes) convert(path string) error {
 	var errs []error
 	err = rows.EachBatch(old, rows.All, func(ids []uint32, rows []endTime) {
 		for i, row := range rows {
-			row.At = int64(moment.Uptime() + time.Until(time.Unix(0, row.At)))
+			row.At = int64(monotime.Uptime() + time.Until(time.Unix(0, row.At)))
 			errs = append(errs, t.m.Put(ids[i], row))
 		}
 	})
@@ -91,7 +91,7 @@ func (t endTimes) put(e *endpoint, ends bpf.Ends) error {
 		return nil
 	}
 	t.has[e.id] = struct{}{}
-	at := moment.Uptime() + time.Until(ends.At)
+	at := monotime.Uptime() + time.Until(ends.At)
 	if err := t.m.Put(e.id, endTime{int64(at), uint32(ends.Rate), e.sum()}); err != nil {
 		return fmt.Errorf("note when connections end: %w", err)
 	}

@@ -2,8 +2,8 @@ package doctor
 
 import v1 "loxilb/api/v1"
 
-// Told is a diagnosis as it is told.
-func Told(findings []Finding, made []Examined) v1.Diagnosis {
+// ToAPI converts a diagnosis to its form in the API.
+func ToAPI(findings []Finding, made []Examined) v1.Diagnosis {
 	out := v1.Diagnosis{Findings: []v1.DoctorFinding{}, Checks: []v1.DoctorCheck{}}
 	for i := range findings {
 		f := &findings[i]

@@ -11,12 +11,12 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// noteWay says by what the packet leaves.
-func (i *inquiry) noteWay(r *dryrun.Result, s *lb.Service) error {
+// addPath adds how the packet leaves.
+func (i *inquiry) addPath(r *dryrun.Result, s *lb.Service) error {
 	if r.Entry == nil || r.Does != dryrun.Forwards && r.Does != dryrun.Delivers && r.Reason == "" {
 		return nil
 	}
-	if r.Reason != "" && !isOfWay(r.Reason) {
+	if r.Reason != "" && !isPathReason(r.Reason) {
 		return nil
 	}
 	target := r.Entry.Target.Addr()
@@ -31,17 +31,17 @@ func (i *inquiry) noteWay(r *dryrun.Result, s *lb.Service) error {
 		i.answer.add("way", OK, "%s is this machine: a socket here gets it", target)
 		return nil
 	}
-	i.note(r, &lead, target)
-	i.noteMTU(r, s, &lead)
+	i.addNextHop(r, &lead, target)
+	i.addMTU(r, s, &lead)
 	return nil
 }
 
-// isOfWay tells whether a drop is for want of a way.
-func isOfWay(reason string) bool {
+// isPathReason reports whether a drop reason means that no usable path exists.
+func isPathReason(reason string) bool {
 	return slices.Contains([]string{"no-route", "route-unreachable", "forwarding-off", "route-encap", "too-big", "dsr-routed"}, reason)
 }
 
-func (i *inquiry) note(r *dryrun.Result, lead *netdev.Leading, target netip.Addr) {
+func (i *inquiry) addNextHop(r *dryrun.Result, lead *netdev.Leading, target netip.Addr) {
 	a, w := &i.answer, r.Way
 	via := target
 	if lead.Gateway.IsValid() {
@@ -103,8 +103,8 @@ func outer(frame []byte) string {
 	return fmt.Sprintf("IP in IP, the outer header %s > %s", p.SrcAddr().Addr(), p.DstAddr().Addr())
 }
 
-// noteMTU says whether larger packets fit.
-func (i *inquiry) noteMTU(r *dryrun.Result, s *lb.Service, lead *netdev.Leading) {
+// addMTU adds whether larger packets fit.
+func (i *inquiry) addMTU(r *dryrun.Result, s *lb.Service, lead *netdev.Leading) {
 	a := &i.answer
 	mtu := a.MTU
 	if mtu == 0 {

@@ -1,13 +1,13 @@
-package moment
+package monotime
 
 import (
 	"testing"
 	"time"
 )
 
-// TestMoment: as long as the machine runs, a moment that was stored is the same one, whatever the wall's clock says by now; after that, the
-// wall's is the only one that knows.
-func TestMoment(t *testing.T) {
+// TestStored: until the machine restarts, a stored time does not depend on the wall clock. After
+// that, only the wall clock is left.
+func TestStored(t *testing.T) {
 	t.Parallel()
 	const year = 365 * 24 * time.Hour
 	for _, left := range []time.Duration{-time.Hour, time.Minute, time.Hour} {
@@ -29,24 +29,24 @@ func TestMoment(t *testing.T) {
 	}
 }
 
-// TestSteady: a time that was read is the same time, and goes by the clock that nobody sets: Round(0) makes another of it.
-func TestSteady(t *testing.T) {
+// TestFromWall: a time keeps its value and has a monotonic reading, which Round(0) would drop.
+func TestFromWall(t *testing.T) {
 	t.Parallel()
 	for _, stored := range []time.Time{time.Date(2030, 1, 2, 3, 4, 5, 6, time.UTC), time.Now().Add(time.Hour).Round(0).UTC()} {
-		got := Steady(stored)
+		got := FromWall(stored)
 		if !got.Equal(stored) || got == got.Round(0) {
 			t.Errorf("%v became %v", stored, got)
 		}
 	}
 	for _, far := range []time.Time{time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC), time.Date(1, 2, 3, 0, 0, 0, 0, time.UTC)} {
-		if got := Steady(far); !got.Equal(far) {
+		if got := FromWall(far); !got.Equal(far) {
 			t.Errorf("%v became %v", far, got)
 		}
 		if got := Of(far).Time(); !got.Equal(far) {
 			t.Errorf("%v became %v when it was stored", far, got)
 		}
 	}
-	if got := Steady(time.Time{}); !got.IsZero() {
+	if got := FromWall(time.Time{}); !got.IsZero() {
 		t.Errorf("none became %v", got)
 	}
 }

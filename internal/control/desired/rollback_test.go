@@ -35,7 +35,7 @@ func TestGoBackIfDue(t *testing.T) {
 	commitWaiting(t, s, undone, time.Now().Add(time.Hour))
 	killed := copyOf(t, dir)
 	again := open(t, killed)
-	again.GoBackIfDue(slog.New(slog.DiscardHandler))
+	again.RollBackIfDue(slog.New(slog.DiscardHandler))
 	if n := again.Services.Len(again.Snapshot()); n != 2 {
 		t.Errorf("before its time: %d services", n)
 	}
@@ -48,7 +48,7 @@ func TestGoBackIfDue(t *testing.T) {
 	commitWaiting(t, s, kept+" name=x", time.Now().Add(-time.Second)) // as if the machine had been off until now
 	killed = copyOf(t, dir)
 	again = open(t, killed)
-	again.GoBackIfDue(slog.New(slog.DiscardHandler))
+	again.RollBackIfDue(slog.New(slog.DiscardHandler))
 	if n := len(again.Services.ByName(again.Snapshot(), "x")); n != 0 {
 		t.Errorf("after its time: %d services have what nobody confirmed", n)
 	}
@@ -67,10 +67,10 @@ func TestGoBackWhenDue(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	fates := make(chan string, 9)
-	tell := func(r *store.Revision, f Fate) { fates <- fmt.Sprint(r.Number, " ", f) }
-	go func() { defer close(done); s.GoBackWhenDue(ctx, slog.New(slog.DiscardHandler), tell) }()
+	tell := func(r *store.Revision, f Outcome) { fates <- fmt.Sprint(r.Number, " ", f) }
+	go func() { defer close(done); s.RollBackWhenDue(ctx, slog.New(slog.DiscardHandler), tell) }()
 	defer func() { cancel(); <-done }()
-	told := func(number int, want Fate) {
+	told := func(number int, want Outcome) {
 		t.Helper()
 		select {
 		case got := <-fates:
@@ -82,18 +82,18 @@ func TestGoBackWhenDue(t *testing.T) {
 		}
 	}
 	commitWaiting(t, s, kept, time.Now().Add(time.Hour))
-	told(1, Waits)
+	told(1, Waiting)
 	if _, err := s.Confirm(0); err != nil {
 		t.Fatal(err)
 	}
-	told(1, Stays)
-	if r, ok := s.Undone(); ok {
+	told(1, Resolved)
+	if r, ok := s.LastRollback(); ok {
 		t.Errorf("%+v has undone something", r)
 	}
 	commitWaiting(t, s, undone, time.Now().Add(100*time.Millisecond))
-	told(2, Waits)
-	told(2, TakenBack)
-	if r, ok := s.Undone(); !ok || r.Number != 3 {
+	told(2, Waiting)
+	told(2, RolledBack)
+	if r, ok := s.LastRollback(); !ok || r.Number != 3 {
 		t.Errorf("%+v has undone it", r)
 	}
 	list := 0
@@ -113,8 +113,8 @@ func TestUndoneAfterConfirm(t *testing.T) {
 	t.Parallel()
 	s := open(t, t.TempDir())
 	commitWaiting(t, s, undone, time.Now().Add(-time.Second))
-	s.GoBackIfDue(slog.New(slog.DiscardHandler))
-	if r, ok := s.Undone(); !ok || r.Number != 2 {
+	s.RollBackIfDue(slog.New(slog.DiscardHandler))
+	if r, ok := s.LastRollback(); !ok || r.Number != 2 {
 		t.Fatalf("revision %d rolled back the first one, want 2", r.Number)
 	}
 	commitWaiting(t, s, kept, time.Now().Add(time.Hour))
@@ -124,13 +124,13 @@ func TestUndoneAfterConfirm(t *testing.T) {
 	if _, err := s.Confirm(0); !errors.Is(err, store.ErrPending) {
 		t.Errorf("the second confirm: %v", err)
 	}
-	if r, ok := s.Undone(); ok {
+	if r, ok := s.LastRollback(); ok {
 		t.Errorf("revision %d is reported after revision 3 was confirmed", r.Number)
 	}
 	// Another rollback after that is reported again.
 	commitWaiting(t, s, undone, time.Now().Add(-time.Second))
-	s.GoBackIfDue(slog.New(slog.DiscardHandler))
-	if r, ok := s.Undone(); !ok || r.Number != 5 {
+	s.RollBackIfDue(slog.New(slog.DiscardHandler))
+	if r, ok := s.LastRollback(); !ok || r.Number != 5 {
 		t.Errorf("revision %d rolled back the last one, want 5", r.Number)
 	}
 }
@@ -153,7 +153,7 @@ func TestLeftByAnyClock(t *testing.T) {
 	for now, want := range map[time.Time]time.Duration{
 		asked.Add(20 * time.Second): 40 * time.Second, asked.AddDate(-60, 0, 0): time.Minute, asked.Add(2 * time.Minute): -time.Minute,
 	} {
-		if got := left(&w, now); got != want {
+		if got := timeLeft(&w, now); got != want {
 			t.Errorf("at %v %v are left, want %v", now, got, want)
 		}
 	}

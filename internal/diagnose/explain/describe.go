@@ -11,29 +11,29 @@ import (
 	"loxilb/internal/lb"
 )
 
-// tell says in words what the program did, in the order in which the packet meets it.
-func (i *inquiry) tell(r *dryrun.Result) (*Answer, error) {
+// describe explains what the program did, in the order in which the packet meets it.
+func (i *inquiry) describe(r *dryrun.Result) (*Answer, error) {
 	a := &i.answer
-	i.noteConnection(r)
-	i.noteRule(r)
+	i.addConnection(r)
+	i.addRule(r)
 	s := i.serviceOf(r)
-	i.noteService(r, s)
+	i.addService(r, s)
 	if s != nil {
 		a.Service = s.Key.String()
-		i.noteEndpoint(r, s)
+		i.addEndpoint(r, s)
 	}
-	i.noteSource(r, s)
-	if err := i.noteWay(r, s); err != nil {
+	i.addSource(r, s)
+	if err := i.addPath(r, s); err != nil {
 		return nil, err
 	}
-	i.noteAttached(r, s)
+	i.addAttached(r, s)
 	if s != nil && r.Entry != nil && !r.Entry.Reply {
-		i.noteAnswers(r, s)
+		i.addAnswers(r, s)
 	}
 	return i.conclude(r, s), nil
 }
 
-// serviceOf is what users have said of the packet's service. nil: it is of none.
+// serviceOf returns the packet's service as users configured it; nil if it has none.
 func (i *inquiry) serviceOf(r *dryrun.Result) *lb.Service {
 	switch {
 	case r.Opening != nil && r.Opening.Found:
@@ -63,7 +63,7 @@ func (i *inquiry) service(key bpf.TcServiceKey) *lb.Service {
 	return nil
 }
 
-func (i *inquiry) noteConnection(r *dryrun.Result) {
+func (i *inquiry) addConnection(r *dryrun.Result) {
 	a, t := &i.answer, i.tracked
 	switch {
 	case !r.Existing:
@@ -74,11 +74,11 @@ func (i *inquiry) noteConnection(r *dryrun.Result) {
 		return
 	}
 	a.Connection = t.State
-	way := "of a client's connection"
+	kind := "of a client's connection"
 	if t.Reply {
-		way = "an answer of a connection"
+		kind = "an answer of a connection"
 	}
-	a.add("connection", OK, "%s that is here: %s, endpoint %s, %s and %d bytes so far, silent for %s", way, t.State, t.Endpoint, plural(int(t.Traffic.Packets), "packet"), t.Traffic.Bytes, r.Silent)
+	a.add("connection", OK, "%s that is here: %s, endpoint %s, %s and %d bytes so far, silent for %s", kind, t.State, t.Endpoint, plural(int(t.Traffic.Packets), "packet"), t.Traffic.Bytes, r.Silent)
 	if r.Ended {
 		a.add("connection", OK, "that one is over: the packet is treated as one of a new connection")
 	}
@@ -91,7 +91,7 @@ func plural(n int, word string) string {
 	return fmt.Sprintf("%d %ss", n, word)
 }
 
-func (i *inquiry) noteRule(r *dryrun.Result) {
+func (i *inquiry) addRule(r *dryrun.Result) {
 	rules := i.Desired.Rules
 	n := rules.Len(i.now)
 	switch {
@@ -117,7 +117,7 @@ func (i *inquiry) noteRule(r *dryrun.Result) {
 	}
 }
 
-func (i *inquiry) noteService(r *dryrun.Result, s *lb.Service) {
+func (i *inquiry) addService(r *dryrun.Result, s *lb.Service) {
 	a := &i.answer
 	if s != nil {
 		name := ""
@@ -150,8 +150,8 @@ func (i *inquiry) noteService(r *dryrun.Result, s *lb.Service) {
 	}
 }
 
-// noteSource says what the endpoint sees.
-func (i *inquiry) noteSource(r *dryrun.Result, s *lb.Service) {
+// addSource adds the source address that the endpoint sees.
+func (i *inquiry) addSource(r *dryrun.Result, s *lb.Service) {
 	e := r.Entry
 	if e == nil || r.Does != dryrun.Forwards && r.Does != dryrun.Delivers {
 		return
@@ -172,7 +172,8 @@ func (i *inquiry) noteSource(r *dryrun.Result, s *lb.Service) {
 	}
 }
 
-// portNote is the source; one that was chosen at random is one of many.
+// portNote returns the source. A port chosen at random is described as free, as the next one
+// differs.
 func (i *inquiry) portNote(r *dryrun.Result) string {
 	if r.Existing && !r.Ended || r.Entry.Source.Port() == i.From.Port() {
 		return r.Entry.Source.String()

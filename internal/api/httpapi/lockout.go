@@ -1,0 +1,222 @@
+package httpapi
+
+import (
+	"errors"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"loxilb/internal/control/store"
+	"loxilb/internal/lb"
+	"loxilb/internal/lb/netobj"
+)
+
+// errNeedsSessions aborts a transaction until the sessions of this machine are known (see lockout).
+var errNeedsSessions = errors.New("this machine's sessions must be known first")
+
+// lockout describes how a change could disconnect sessions of this machine, such as the caller's
+// SSH.
+type lockout struct {
+	before, after []lb.Rule // firewall rules; nil: none drops or none changes
+	paths         []accessPath
+	vips          []netip.Addr // not nil: paths are services of these VIPs only
+}
+
+// accessPath is a part of the network by which sessions arrive, and that a change removes or gives
+// to a service.
+type accessPath struct {
+	change  string // what happens to it, for the error
+	carries func(*lb.Session) bool
+}
+
+func (l *lockout) same(o *lockout) bool {
+	return o != nil && slices.Equal(l.before, o.before) && slices.Equal(l.after, o.after) &&
+		slices.EqualFunc(l.paths, o.paths, func(a, b accessPath) bool { return a.change == b.change })
+}
+
+// lockoutOf returns nil if a transaction cannot disconnect anyone.
+func (a *API) lockoutOf(tx *store.Tx) *lockout {
+	l := &lockout{paths: a.removedPaths(tx)}
+	if len(l.paths) == 0 {
+		l.paths, l.vips = a.interceptedPaths(tx)
+	} else {
+		services, _ := a.interceptedPaths(tx)
+		l.paths = append(l.paths, services...)
+	}
+	for range a.Store.Rules.Differences(tx) {
+		l.before, l.after = slices.Collect(a.Store.Rules.All(tx.Before())), slices.Collect(a.Store.Rules.All(tx))
+		break
+	}
+	if !slices.ContainsFunc(l.after, func(r lb.Rule) bool { return r.Action == lb.RuleDrop }) {
+		l.before, l.after = nil, nil
+	} else {
+		l.vips = nil
+	}
+	if l.after == nil && l.paths == nil {
+		return nil
+	}
+	return l
+}
+
+// removedPaths returns the parts of the network that a transaction removes. Only those made by
+// loxilb count: others stay.
+func (a *API) removedPaths(tx *store.Tx) []accessPath {
+	var list []accessPath
+	list = append(list, removedPathsOf(a, tx, a.addresses())...)
+	list = append(list, removedPathsOf(a, tx, a.routes())...)
+	list = append(list, removedPathsOf(a, tx, a.vlans())...)
+	list = append(list, removedPathsOf(a, tx, a.vxlans())...)
+	for _, after := range a.Store.Members.Differences(tx) {
+		if after != nil && !after.Tagged { // its addresses no longer receive packets
+			member := *after
+			list = append(list, accessPath{"putting " + member.Dev + " into " + member.Bridge(), func(s *lb.Session) bool { return netobj.DeviceCarries(member.Dev, s) }})
+		}
+	}
+	return list
+}
+
+// interceptedPaths returns the addresses and ports that new services or VIPs intercept: sockets of
+// this machine no longer receive packets there.
+func (a *API) interceptedPaths(tx *store.Tx) (list []accessPath, vips []netip.Addr) {
+	for before, after := range a.Store.Services.Differences(tx) {
+		if after == nil || after.Protocol != lb.TCP || after.Mark != 0 { // it is unknown which packets have a mark
+			continue
+		}
+		for _, key := range append(after.SecondaryKeys(), after.Key) {
+			if before == nil || key != before.Key && !slices.Contains(before.Secondary, key.VIP) {
+				list, vips = append(list, accessPath{"service " + key.String(), func(s *lb.Session) bool { return s.At(key) }}), append(vips, key.VIP)
+			}
+		}
+	}
+	return list, vips
+}
+
+// removedPathsOf returns the removed paths of one kind.
+func removedPathsOf[T netobj.Object[T]](a *API, tx *store.Tx, k netKind[T]) (list []accessPath) {
+	for before, after := range k.table.Differences(tx) {
+		if before == nil || !a.Network.Made(k.table.ID("").Kind, (*before).Key()) {
+			continue
+		}
+		verb := "deleting "
+		if after != nil {
+			verb = "changing "
+		}
+		list = append(list, k.accessPaths(verb, *before)...)
+	}
+	return list
+}
+
+// accessPaths returns the object as a path by which sessions arrive; none for kinds that carry
+// none.
+func (k netKind[T]) accessPaths(verb string, o T) []accessPath {
+	var carries func(*lb.Session) bool
+	switch o := any(o).(type) {
+	case netobj.Address:
+		addresses, _ := any(k.kernel).(netobj.Seen[netobj.Address, netobj.DeviceAddresses])
+		seen := sync.OnceValue(func() []netobj.DeviceAddresses {
+			list, _ := addresses.Seen() // unknown addresses make the check stricter
+			return list
+		})
+		carries = func(s *lb.Session) bool { return o.Carries(s, seen()) }
+	case netobj.Route:
+		carries = o.Carries
+	case netobj.VLAN:
+		carries = func(s *lb.Session) bool { return netobj.DeviceCarries(o.Device(), s) }
+	case netobj.VXLAN:
+		carries = func(s *lb.Session) bool { return netobj.DeviceCarries(o.Device(), s) }
+	default:
+		return nil
+	}
+	return []accessPath{{verb + k.table.ID("").Kind + " " + o.String(), carries}}
+}
+
+// committer returns the function that commits changes. Without force, it refuses changes that
+// disconnect sessions.
+func (a *API) committer(force bool) func(store.By, func(*store.Tx) error) (revision uint64, changed []store.ID, err error) {
+	if force {
+		return a.Store.CommitBy
+	}
+	return a.commitUnlessLockout
+}
+
+// commitUnlessLockout commits a change unless it disconnects sessions. Reading sessions must not
+// block the store: the transaction aborts with errNeedsSessions, and runs again once they are
+// known.
+func (a *API) commitUnlessLockout(by store.By, edit func(*store.Tx) error) (revision uint64, changed []store.ID, err error) {
+	known, checked := (*lockout)(nil), []netip.Addr(nil) // the checked lockout, and VIPs that no host has
+	for {
+		var found *lockout
+		var vips []netip.Addr
+		revision, changed, err = a.Store.CommitBy(by, func(tx *store.Tx) error {
+			if err := edit(tx); err != nil {
+				return err
+			}
+			found, vips = a.lockoutOf(tx), a.newVIPs(tx)
+			if (found == nil || found.same(known)) && slices.Equal(vips, checked) {
+				return nil
+			}
+			return errNeedsSessions
+		})
+		if !errors.Is(err, errNeedsSessions) {
+			return revision, changed, err
+		}
+		if found != nil {
+			if p := a.lockoutProblem(found); p != nil {
+				return 0, nil, p
+			}
+		}
+		if p := a.addressInUse(vips); p != nil {
+			return 0, nil, p
+		}
+		known, checked = found, vips
+	}
+}
+
+// lockoutProblem refuses a change that disconnects sessions.
+func (a *API) lockoutProblem(l *lockout) *problem {
+	sessions, err := a.DataPath.Sessions(l.vips...)
+	if err != nil && l.vips != nil {
+		return nil // services must work without the permission to list the machine's connections
+	}
+	if err != nil {
+		return refuse(http.StatusServiceUnavailable, "nobody knows whom this cuts off: %v; force=true (loxicmd --force) does it all the same", err)
+	}
+	if lost := lb.Disconnected(l.before, l.after, sessions); len(lost) > 0 {
+		return refuse(http.StatusConflict, "these rules cut off %s: allow what must go on by a rule of a higher preference, or ask with force=true (loxicmd --force)", lb.SessionNames(lost))
+	}
+	if lost, causes := l.orphaned(sessions); len(lost) > 0 {
+		return refuse(http.StatusConflict, "%s cuts off %s: ask with force=true (loxicmd --force) to do it all the same", strings.Join(causes, ", "), lb.SessionNames(lost))
+	}
+	return nil
+}
+
+// orphaned returns the sessions that arrive by removed paths, and what removes these.
+func (l *lockout) orphaned(sessions []lb.Session) (cut []lb.Session, causes []string) {
+	for _, t := range l.paths {
+		n := len(cut)
+		for i := range sessions {
+			if t.carries(&sessions[i]) {
+				cut = append(cut, sessions[i])
+			}
+		}
+		if len(cut) > n {
+			causes = append(causes, t.change)
+		}
+	}
+	return slices.Compact(cut), causes
+}
+
+// disconnected returns the sessions that a change would disconnect, as far as they are known.
+func (a *API) disconnected(l *lockout) []lb.Session {
+	if l == nil {
+		return nil
+	}
+	sessions, err := a.DataPath.Sessions(l.vips...)
+	if err != nil {
+		return nil
+	}
+	orphaned, _ := l.orphaned(sessions)
+	return append(lb.Disconnected(l.before, l.after, sessions), orphaned...)
+}
