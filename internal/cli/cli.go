@@ -52,9 +52,9 @@ func Root(env session.Env) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "loxicmd",
 		Short: "Command line of the load balancer loxilb",
-		Long: "loxicmd creates, shows and deletes what loxilb balances, through its REST API.\n\n" +
-			"It exits with 0 when all went well, 1 when the server refused (the reason is on standard error),\n" +
-			"2 when the command line is wrong, 3 when the server can't be reached, 4 when the answer of explain is no.",
+		Long: "loxicmd manages the services and other objects of loxilb through its REST API.\n\n" +
+			"Exit codes: 0 success, 1 refused by the server (the reason is on standard error), 2 wrong command\n" +
+			"line, 3 server unreachable, 4 explain found that the packet does not arrive.",
 		Example:       "  loxicmd create lb 20.20.20.1 --tcp=2020:5001 --endpoints=31.31.31.1:1,32.32.32.1:1\n  loxicmd get lb -o wide",
 		Version:       env.Build.Version,
 		SilenceUsage:  true,

@@ -94,20 +94,20 @@ func TestUsage(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, clitest.Success)
 	for _, tc := range []struct{ args, message string }{
-		{"create", "create needs an argument (allowed: "},
-		{"create wall", `create knows no "wall"`},
+		{"create", "create needs an object (allowed: "},
+		{"create wall", `create: unknown object "wall"`},
 		{"create bgpnei 1.1.1.1 65000", "create bgpnei: BGP is not part of this build: let FRR"},
 		{"create bgpnei --remotePort=179 1.1.1.1 65000", "create bgpnei: BGP is not part of this build: let FRR"},
-		{"get", "get needs an argument (allowed: "},
-		{"delete", "delete needs an argument (allowed: "},
+		{"get", "get needs an object (allowed: "},
+		{"delete", "delete needs an object (allowed: "},
 		{"list", `unknown command "list"`},
-		{"apply", "which file?"},
-		{"create lb", "an argument is missing: the VIP"},
-		{"create lb 1.1.1.1 2.2.2.2", `"2.2.2.2" is one argument too many`},
+		{"apply", "no file given"},
+		{"create lb", "missing argument: the VIP"},
+		{"create lb 1.1.1.1 2.2.2.2", `unexpected argument "2.2.2.2"`},
 		{"create lb 1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1", `VIP "1.1.1" is not an IP address`},
-		{"create lb 1.1.1.1 --endpoints=2.2.2.2:1", "no port is given"},
+		{"create lb 1.1.1.1 --endpoints=2.2.2.2:1", "no port given"},
 		{"create lb 1.1.1.1 --tcp=1:1", "--endpoints is missing"},
-		{"create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1 --backup=3.3.3.3:1@0", `--backup is "3.3.3.3:1@0": level 0 is that of --endpoints; allowed are 1 to 9`},
+		{"create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1 --backup=3.3.3.3:1@0", `--backup "3.3.3.3:1@0" has level 0, which --endpoints is for (allowed: 1 to 9)`},
 		{"create lb 1.1.1.1 --tcp=1 --endpoints=2.2.2.2:1", "--tcp: "},
 		{"create lb 1.1.1.1 --tcp=0:1 --endpoints=2.2.2.2:1", "is zero"},
 		{"create lb 1.1.1.1 --tcp=1:70000 --endpoints=2.2.2.2:1", `"70000"`},
@@ -117,11 +117,11 @@ func TestUsage(t *testing.T) {
 		{"create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:-1", `weight "-1"`},
 		{"create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1 --select=fastest", `select "fastest" is not known (allowed: rr, hash, priority`},
 		{"create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1 --mode=nat", `mode "nat" is not known`},
-		{"create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1 --security=ssl", `--security "ssl" is none of`},
+		{"create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1 --security=ssl", `--security "ssl" is unknown`},
 		{"create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1 --attachEP --detachEP", "attachEP detachEP"},
 		{"create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1 --mark=4294967296", `mark "4294967296" is not a mark`},
 		{"create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1 --colour=red", "unknown flag: --colour"},
-		{"create endpoint", "an argument is missing: the address"},
+		{"create endpoint", "missing argument: the address"},
 		{"create endpoint 31.31.31", `endpoint address "31.31.31" is not an IP address`},
 		{"create endpoint fe80::1%eth0", `endpoint address "fe80::1%eth0" has a zone`},
 		{"create endpoint 1.1.1.1 --probetype=telnet", `probe type "telnet" is not known (allowed: auto, tcp,`},
@@ -130,55 +130,55 @@ func TestUsage(t *testing.T) {
 		{"create endpoint 1.1.1.1 --period=2 --probe-interval=3s", "period probe-interval"},
 		{"delete endpoint 1.1.1", `endpoint address "1.1.1" is not an IP address`},
 		{"delete endpoint 1.1.1.1 --probeport=x", `--probeport "x" is not a whole number`},
-		{"delete lb", "which service?"},
-		{"delete lb 1.1.1.1", "which port?"},
+		{"delete lb", "no service selected"},
+		{"delete lb 1.1.1.1", "no port given"},
 		{"delete lb 1.1.1 --tcp=1", "is not an IP address"},
 		{"delete lb 1.1.1.1 1.1.1 --tcp=1", `"1.1.1" is not an IP address`},
-		{"delete lb 1.1.1.1 2.2.2.2 --name=x", "--name does not go with"},
+		{"delete lb 1.1.1.1 2.2.2.2 --name=x", "--name cannot be combined with"},
 		{"delete lb 1.1.1.1 --tcp=x", `--tcp: port "x"`},
 		{"delete lb 1.1.1.1 --tcp=1-x", `--tcp: port "x"`},
-		{"delete lb 1.1.1.1 --tcp=1 --all", "--all does not go with"},
-		{"delete lb 1.1.1.1 --tcp=1 --name=x", "--name does not go with"},
-		{"get events -w --limit=3", "--limit does not go with --watch"},
+		{"delete lb 1.1.1.1 --tcp=1 --all", "--all cannot be combined with"},
+		{"delete lb 1.1.1.1 --tcp=1 --name=x", "--name cannot be combined with"},
+		{"get events -w --limit=3", "--limit cannot be combined with --watch"},
 		{"get events --limit=-1", "--limit -1 is out of range (allowed: 0 or more)"},
 		{"get ct --offset=-1", "--offset -1 is out of range (allowed: 0 or more)"},
 		{"get ct --limit=-1", "--limit -1 is out of range (allowed: 0 or more)"},
-		{"get ct web", `"web" is neither an address of a client nor a network`},
-		{"get ct 10.0.0.1 --source=10.0.0.2", "does not go with --source"},
+		{"get ct web", `"web" is not an IP address or a network`},
+		{"get ct 10.0.0.1 --source=10.0.0.2", "cannot be combined with --source"},
 		{"get lb -l mode~dsr", `--selector: field "mode~dsr" is not known`},
 		{"get lb --field-selector=nope=1", `--field-selector: field "nope" is not known`},
 		{"get lb --sort-by=nope", `--sort-by: field "nope" is not known`},
 		{"get lb --limit=-1", "--limit -1 is out of range (allowed: 0 or more)"},
 		{"get lb --continue=x", `--continue "x" is not where a page has ended`},
-		{"get lb -w --limit=3", "--limit, --continue and --sort-by do not go with --watch"},
+		{"get lb -w --limit=3", "--limit, --continue and --sort-by cannot be combined with --watch"},
 		{"get lb -o jsonpath={.items[", "--output jsonpath: "},
 		{"get lb -o custom-columns=NAME", `--output custom-columns: column "NAME" is not NAME:PATH`},
 		{"get lb -o custom-columns-file=/nowhere", "--output custom-columns-file: open /nowhere"},
 		{"create lb 1.1.1.1 -o name", `--output "name" is not known (allowed: wide, json and yaml)`},
-		{"get ct -w --limit=3", "--limit, --offset and --state do not go with --watch"},
+		{"get ct -w --limit=3", "--limit, --offset and --state cannot be combined with --watch"},
 		{"get ct -w --rate=0", "--rate 0 is out of range (allowed: 1 or more)"},
 		{"drain endpoint 31.31.31.1 --rate=0", "--rate 0 is out of range (allowed: 1 or more)"},
-		{"kill ct", "which connections? Choose by flags, or write --all"},
+		{"kill ct", "no connections selected: give flags that select some, or --all"},
 		{"set endpoint 1.1.1.1 --weight=x", `--weight "x" is not a whole number`},
 		{"set endpoint 1.1.1.1 --weight=99999999999999999999", `--weight "99999999999999999999" is out of range`},
-		{"drain", "loxicmd drain needs an argument (allowed: endpoint), as in: loxicmd drain endpoint 31.31.31.1:5001 --deadline=60s"},
+		{"drain", "loxicmd drain needs an object (allowed: endpoint), as in: loxicmd drain endpoint 31.31.31.1:5001 --deadline=60s"},
 		{"explain tcp 100.100.100.1:40000 20.20.20.1:80", `argument "tcp" is not allowed: give the packet by --from and --to, as in: loxicmd explain --from 100.100.100.1 --to 20.20.20.1:80`},
 		{"explain 20.20.20.1:80", `argument "20.20.20.1:80" is not allowed: give the packet by --from and --to`},
-		{"describe", "describe needs an argument (allowed: "},
+		{"describe", "describe needs an object (allowed: "},
 		{"get lb -o xml", `--output "xml" is not known (allowed: wide, json, yaml, name`},
-		{"get lb --protocol ftp", `--protocol "ftp" is neither`},
+		{"get lb --protocol ftp", `--protocol "ftp" is unknown`},
 		{"get lb --state=appliedd", `--state "appliedd" is not known; did you mean applied? (allowed: applied, pending, failed)`},
 		{"get lb -l status.state!=done", `--selector: status.state "done" is not known (allowed: applied, pending, failed)`},
 		{"get lb -l mode=onearn", `--selector: mode "onearn" is not known; did you mean onearm? (allowed: default, onearm, fullnat, dsr or hostonearm)`},
 		{"get ep --state=dwon", `--state "dwon" is not known; did you mean down?`},
 		{"get status --kind=servce", `--kind "servce" is no kind of object; did you mean service?`},
 		{"get ct -l state=established", `--selector: conntrackState "established" is not known (allowed: sync-sent, sync-ack, est,`},
-		{"get lbb", `loxicmd get knows no "lbb"; did you mean lb? (allowed: audit, ct,`},
+		{"get lbb", `loxicmd get: unknown object "lbb"; did you mean lb? (allowed: audit, ct,`},
 		{"get lb --slector=x", "unknown flag --slector of loxicmd get lb; did you mean --selector?"},
 		{"get lb --nothing-alike=x", "unknown flag: --nothing-alike"},
 		{"create lb 1.1.1.1 --tcp=1:1 --select=rrr --endpoints=1.1.1.2:1", `select "rrr" is not known; did you mean rr? (allowed: rr, hash, priority, persist, lc or random)`},
 		{"stats --sort=byte", `--sort "byte" is not known; did you mean bytes?`},
-		{"apply -f x --confirm=soon", `--confirm "soon" is not a duration, such as 60, 60s or 1m`},
+		{"apply -f x --confirm=soon", `--confirm "soon" is not a duration such as 60, 60s or 1m`},
 		{"drain endpoint 31.31.31.1 --deadline=1.2.3", `--deadline "1.2.3" is not a duration`},
 		{"get lb -t 0", "--timeout 0s is out of range"},
 		{"get lb -p 65536", `--port "65536" is out of range`},
@@ -266,11 +266,11 @@ func TestUnreachable(t *testing.T) {
 	args := s.At("get lb")
 	s.Close()
 	got := clitest.Run(t, "", args...)
-	if got.Code != session.ExitUnreachable || !strings.Contains(got.Stderr, "can't be reached: connect: connection refused") {
+	if got.Code != session.ExitUnreachable || !strings.Contains(got.Stderr, ": connect: connection refused") {
 		t.Errorf("%+v", got)
 	}
 	got = clitest.Run(t, "", "get", "lb", "--socket", filepath.Join(t.TempDir(), "s"))
-	if got.Code != session.ExitUnreachable || !strings.Contains(got.Stderr, "can't be reached: connect: no such file") {
+	if got.Code != session.ExitUnreachable || !strings.Contains(got.Stderr, ": connect: no such file") {
 		t.Errorf("%+v", got)
 	}
 	stop := make(chan struct{})
@@ -452,7 +452,7 @@ func TestNoSuchService(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, `{"matched":0,"seconds":5,"services":[],"time":"2020-01-02T03:04:05Z"}`)
 	for _, line := range []string{"stats nosuch", "rate nosuch", "stats nosuch -o json"} {
-		if got := clitest.Run(t, "", s.At(line)...); got.Code != session.ExitRefused || got.Stdout != "" || !strings.Contains(got.Stderr, `there is no service "nosuch"`) {
+		if got := clitest.Run(t, "", s.At(line)...); got.Code != session.ExitRefused || got.Stdout != "" || !strings.Contains(got.Stderr, `service "nosuch" not found`) {
 			t.Errorf("%s: %+v", line, got)
 		}
 	}

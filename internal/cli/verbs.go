@@ -75,7 +75,7 @@ func verbs() map[session.Verb]*cobra.Command {
 		},
 		session.Delete: {
 			Short:   "Delete objects",
-			Long:    "With a file, all that is in it is deleted, or nothing; what is not there is left out.",
+			Long:    "With a file, deletes all objects in it, or none; missing objects are skipped.",
 			Example: "  loxicmd delete lb 20.20.20.1 --tcp=2020\n  loxicmd delete -f services.yaml",
 		},
 		session.Set: {

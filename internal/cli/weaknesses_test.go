@@ -73,7 +73,7 @@ func TestEveryCommandSaysWhy(t *testing.T) {
 		if got := clitest.Run(t, "", s.At(line)...); got.Code != refused || !strings.Contains(got.Stderr, why) || got.Stdout != "" {
 			t.Errorf("loxicmd %s: %+v", line, got)
 		}
-		if got := clitest.Run(t, "", gone.At(line)...); got.Code != unreachable || !strings.Contains(got.Stderr, "can't be reached") || got.Stdout != "" {
+		if got := clitest.Run(t, "", gone.At(line)...); got.Code != unreachable || !strings.Contains(got.Stderr, "cannot reach the server") || got.Stdout != "" {
 			t.Errorf("loxicmd %s, without a server: %+v", line, got)
 		}
 	}

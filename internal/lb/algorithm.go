@@ -24,12 +24,12 @@ func algorithms() []choice[Algorithm] {
 		{value: RoundRobin, word: "rr", help: "round robin, strictly in the order written"},
 		{value: Hash, word: "hash", help: "consistent, by addresses, ports and protocol"},
 		{value: Priority, word: "priority", help: "smooth weighted round robin"},
-		{value: Persist, word: "persist", help: "where the client's last connection went"},
-		{value: LeastConnections, word: "lc", help: "fewest connections for its weight"},
+		{value: Persist, word: "persist", help: "the endpoint of the client's last connection"},
+		{value: LeastConnections, word: "lc", help: "fewest connections relative to its weight"},
 		{value: N2, word: "n2", help: "5G N2: each NGAP message of an SCTP connection to an endpoint", instead: noNGAP},
-		{value: N2Det, word: "n2det", help: "as n2, and a client's messages always to the same endpoint", instead: noNGAP},
+		{value: N2Det, word: "n2det", help: "like n2, and a client's messages always to the same endpoint", instead: noNGAP},
 		{value: N3, word: "n3", help: "5G N3: GTP-U by its tunnel identifier", instead: "GTP-U is balanced by addresses and ports (hash)"},
-		{value: Random, word: "random", help: "at random, by weight"},
+		{value: Random, word: "random", help: "randomly, by weight"},
 	}
 }
 

@@ -11,8 +11,8 @@ const (
 
 func allDowns() []choice[AllDown] {
 	return []choice[AllDown]{
-		{value: AllDownRefuse, word: "refuse", help: "they are refused, as --refuse says"},
-		{value: AllDownPanic, word: "panic", help: "all endpoints get them, as if all were up"},
+		{value: AllDownRefuse, word: "refuse", help: "refuse them as set by --refuse"},
+		{value: AllDownPanic, word: "panic", help: "distribute them to all endpoints as if all were up"},
 	}
 }
 

@@ -62,7 +62,7 @@ func backupFields() []Field[Service] {
 	return []Field[Service]{{
 		Name: FieldFailover, Text: "failover-below", Record: "failoverBelow", Place: 41, Since: closingFormat,
 		Property: "serviceArguments.failoverBelow", Flag: "failover-below",
-		Help:    "percent of the weight of a level of endpoints: with fewer of it up, the next level of backups joins it; 0: with none up",
+		Help:    "add the next level of backups when less than this percentage of a level's weight is up; 0 waits until none is up",
 		Allowed: failoverAllowed,
 		form:    number(func(s *Service) *uint8 { return &s.FailoverBelow }, 255),
 	}}

@@ -21,9 +21,9 @@ const (
 
 func closings() []choice[Closing] {
 	return []choice[Closing]{
-		{value: ClosingKeep, word: "keep", help: "they go on until they end by themselves"},
-		{value: ClosingDrain, word: "drain", help: "those that are left after --drain-time are reset"},
-		{value: ClosingReset, word: "reset", help: "both ends are told at once, by RSTs, up to 1,000 connections a second"},
+		{value: ClosingKeep, word: "keep", help: "they continue until they end on their own"},
+		{value: ClosingDrain, word: "drain", help: "those still open after --drain-time are reset"},
+		{value: ClosingReset, word: "reset", help: "both ends get a RST at once, up to 1,000 connections per second"},
 	}
 }
 
@@ -63,19 +63,19 @@ func closingFields() []Field[Service] {
 		{
 			Name: FieldOnRemove, Text: "on-remove", Record: "onRemove", Place: first, Since: closingFormat,
 			Property: "serviceArguments.onRemove", Flag: "on-remove",
-			Help: "what becomes of the TCP connections of an endpoint that is taken out of the service",
+			Help: "how to treat TCP connections of an endpoint that is removed from the service",
 			form: wordOfField(func(s *Service) *Closing { return &s.OnRemove }, parseClosing(FieldOnRemove), closings),
 		},
 		{
 			Name: FieldOnFail, Text: "on-fail", Record: "onFail", Place: first + 1, Since: closingFormat,
 			Property: "serviceArguments.onFail", Flag: "on-fail",
-			Help: "what becomes of the TCP connections of an endpoint that is down",
+			Help: "how to treat TCP connections of an endpoint that is down",
 			form: wordOfField(func(s *Service) *Closing { return &s.OnFail }, parseClosing(FieldOnFail), closings),
 		},
 		{
 			Name: FieldDrainTime, Text: "drain-time", Record: "drainTime", Place: first + 2, Since: closingFormat,
 			Property: "serviceArguments.drainTime", Flag: "drain-time",
-			Help:    "seconds that --on-remove=drain and --on-fail=drain leave connections; 0 is 60",
+			Help:    "seconds that --on-remove=drain and --on-fail=drain keep connections open; 0 is 60",
 			Allowed: "0 (60) to 86400 seconds",
 			form:    seconds(func(s *Service) *time.Duration { return &s.DrainTime }, MaxDrainTime),
 		},

@@ -26,31 +26,31 @@ func limitFields() []Field[Service] {
 	return []Field[Service]{
 		{
 			Name: FieldRate, Text: "max-rate", Record: "maxRate", Place: 17, Since: 3, Property: "serviceArguments.maxRate", Flag: "max-rate",
-			Help: "new connections a second that the service takes; 0 is any number", Allowed: rates,
+			Help: "limit the service's new connections per second; 0 is no limit", Allowed: rates,
 			form: number(func(s *Service) *uint32 { return &s.MaxRate }, maxRate),
 		},
 		{
 			Name: FieldConnections, Text: "max-connections", Record: "maxConnections", Place: 18, Since: 3,
 			Property: "serviceArguments.maxConnections", Flag: "max-connections",
-			Help: "open connections that the service has at most; 0 is any number", Allowed: counts,
+			Help: "limit the service's open connections; 0 is no limit", Allowed: counts,
 			form: number(func(s *Service) *uint32 { return &s.MaxConnections }, maxOpen),
 		},
 		{
 			Name: FieldClientRate, Text: "client-rate", Record: "clientRate", Place: 19, Since: 3,
 			Property: "serviceArguments.clientRate", Flag: "client-rate",
-			Help: "new connections a second that each client may open; 0 is any number", Allowed: rates,
+			Help: "limit each client's new connections per second; 0 is no limit", Allowed: rates,
 			form: number(func(s *Service) *uint32 { return &s.ClientRate }, maxRate),
 		},
 		{
 			Name: FieldClientConnections, Text: "client-connections", Record: "clientConnections", Place: 20, Since: 3,
 			Property: "serviceArguments.clientConnections", Flag: "client-connections",
-			Help: "open connections that each client has at most; 0 is any number", Allowed: counts,
+			Help: "limit each client's open connections; 0 is no limit", Allowed: counts,
 			form: number(func(s *Service) *uint32 { return &s.ClientConnections }, maxOpen),
 		},
 		{
 			Name: FieldClientPrefix, Text: "client-prefix", Record: "clientPrefix", Place: 21, Since: 3,
 			Property: "serviceArguments.clientPrefix", Flag: "client-prefix",
-			Help:    "leading bits of an address that make a client of --client-rate and --client-connections; 0 is 32 of IPv4, 64 of IPv6",
+			Help:    "leading address bits that identify a client for --client-rate and --client-connections; 0 is 32 for IPv4, 64 for IPv6",
 			Allowed: "0 (32 of IPv4, 64 of IPv6) to 32 for IPv4, 128 for IPv6",
 			form:    number(func(s *Service) *uint8 { return &s.ClientPrefix }, 128),
 		},

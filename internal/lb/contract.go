@@ -11,7 +11,7 @@ func bgpFields() []Field[Service] {
 	return []Field[Service]{{
 		Name: FieldBGP, Text: "bgp", Record: "bgp", Place: 44, Since: contractFormat,
 		Property: "serviceArguments.bgp", Flag: "bgp",
-		Help: "have the VIP advertised by BGP; it is kept, and has no effect yet",
+		Help: "advertise the VIP by BGP (stored, without effect yet)",
 		form: boolean(func(s *Service) *bool { return &s.BGP }),
 	}}
 }

@@ -61,7 +61,7 @@ func EndpointProbeFields() []Field[EndpointProbe] {
 		},
 		{
 			Name: FieldName, Record: "name", Property: "name", Flag: "name",
-			Help: "name of the endpoint; without it, as 10.0.0.1_tcp_80: this takes the place of what a service would do at that address and port",
+			Help: "name of the probe (default like 10.0.0.1_tcp_80, which replaces the probe of a service at that address and port)",
 			form: line(func(e *EndpointProbe) *string { return &e.Name }),
 		},
 	}

@@ -17,12 +17,12 @@ func endpointChoiceFields() []Field[Service] {
 	return []Field[Service]{
 		{
 			Name: FieldMode, Text: "mode", Record: "mode", Place: 2, Property: "serviceArguments.mode", Flag: "mode",
-			Help: "how packets are translated", Always: true, Numbered: true,
+			Help: "how to translate packets", Always: true, Numbered: true,
 			form: wordOfField(func(s *Service) *Mode { return &s.Mode }, ParseMode, modes),
 		},
 		{
 			Name: FieldSelect, Text: "select", Record: "select", Place: 3, Property: "serviceArguments.sel", Flag: "select",
-			Help: "how the endpoint of a new connection is chosen", Always: true, Numbered: true,
+			Help: "how to choose the endpoint of a new connection", Always: true, Numbered: true,
 			form: wordOfField(func(s *Service) *Algorithm { return &s.Algorithm }, ParseAlgorithm, algorithms),
 		},
 		{
@@ -32,39 +32,39 @@ func endpointChoiceFields() []Field[Service] {
 		},
 		{
 			Name: FieldSecondary, Text: "secips", Record: "secondary", Place: 11, Property: "secondaryIPs", Flag: "secips",
-			Help: "up to 3 further VIPs of the same service",
+			Help: "up to 3 additional VIPs of the service",
 			form: listOf(func(s *Service) *[]netip.Addr { return &s.Secondary }, parseAddrs),
 		},
 		{
 			Name: FieldIdleTimeout, Text: "idle", Record: "idle", Place: 8,
 			Property: "serviceArguments.inactiveTimeOut", Flag: "inatimeout",
-			Help:    "seconds without a packet until a connection is forgotten; 0 is the protocol's default",
+			Help:    "remove a connection after this many seconds without a packet; 0 is the protocol's default",
 			Allowed: "0 (the default of the protocol) to 86400 seconds",
 			form:    seconds(func(s *Service) *time.Duration { return &s.IdleTimeout }, MaxIdleTimeout),
 		},
 		{
 			Name: FieldSources, Also: FieldSource, Text: "sources", Record: "sources", Place: 9,
 			Property: "allowedSources", Flag: "sources",
-			Help: "prefixes that may connect; none: all may",
+			Help: "accept connections only from these prefixes (default: all)",
 			form: listOf(func(s *Service) *[]netip.Prefix { return &s.Sources }, parseSources),
 		},
 		{
 			Name: FieldDenied, Also: FieldDeniedSource, Text: "deny", Record: "deny", Place: 22, Since: 3,
 			Property: "serviceArguments.deny", Flag: "deny",
-			Help: "prefixes that may not connect, whatever --sources says",
+			Help: "refuse connections from these prefixes, even if --sources contains them",
 			form: listOf(func(s *Service) *[]netip.Prefix { return &s.Denied }, parseSources),
 		},
 		{
 			Name: FieldPersistTimeout, Text: "persist-timeout", Record: "persistTimeout", Place: 13,
 			Property: "serviceArguments.persistTimeout", Flag: "persist-timeout",
-			Help:    "with --select=persist: seconds without a new connection until a client is forgotten; 0 is 10800",
+			Help:    "with --select=persist: forget a client after this many seconds without a new connection; 0 is 10800",
 			Allowed: "0 (10800) to 86400 seconds",
 			form:    seconds(func(s *Service) *time.Duration { return &s.PersistTimeout }, MaxPersistTimeout),
 		},
 		{
 			Name: FieldPersistPrefix, Text: "persist-prefix", Record: "persistPrefix", Place: 14,
 			Property: "serviceArguments.persistPrefix", Flag: "persist-prefix",
-			Help:    "with --select=persist: leading bits of an address that make the client, as 64 for IPv6 networks; 0 is all",
+			Help:    "with --select=persist: leading address bits that identify a client, such as 64 for IPv6; 0 is the whole address",
 			Allowed: "0 (the whole address) to 32 for IPv4, 128 for IPv6",
 			form:    number(func(s *Service) *uint8 { return &s.PersistPrefix }, 128),
 		},
@@ -76,35 +76,35 @@ func packetFields() []Field[Service] {
 	return []Field[Service]{
 		{
 			Name: FieldSNAT, Text: "snat", Record: "snat", Place: 10, Property: "serviceArguments.snatIPs", Flag: "snat",
-			Help: "addresses that the client's becomes in modes onearm, fullnat and hostonearm, and the endpoints' with --egress; " +
-				"each has 64,000 connections with each endpoint",
+			Help: "source addresses for clients in modes onearm, fullnat and hostonearm, and for endpoints with --egress; "  +
+				"each allows 64,000 connections per endpoint",
 			form: listOf(func(s *Service) *[]netip.Addr { return &s.SNAT }, parseAddrs),
 		},
 		{
 			Name: FieldRefuse, Text: "refuse", Record: "refuse", Place: 5, Property: "serviceArguments.refuse", Flag: "refuse",
-			Help: "what becomes of new connections while no endpoint takes any, and of TCP segments of none",
+			Help: "how to answer new connections when no endpoint is available, and TCP segments of no connection",
 			form: wordOfField(func(s *Service) *Refusal { return &s.Refuse }, ParseRefusal, refusals),
 		},
 		{
 			Name: FieldSynProtect, Text: "syn-protect", Record: "synProtect", Place: 16, Since: 3,
 			Property: "serviceArguments.synProtect", Flag: "syn-protect",
-			Help: "of TCP, when clients that are not known are challenged before they may connect",
+			Help: "when to challenge unknown TCP clients before they can connect",
 			form: wordOfField(func(s *Service) *SynProtect { return &s.SynProtect }, ParseSynProtect, synProtects),
 		},
 		{
 			Name: FieldTunnel, Text: "tunnel", Record: "tunnel", Place: 6, Property: "serviceArguments.tunnel", Flag: "tunnel",
-			Help: "with --mode=dsr, how endpoints are reached",
+			Help: "with --mode=dsr: how packets reach the endpoints",
 			form: wordOfField(func(s *Service) *Tunnel { return &s.Tunnel }, ParseTunnel, tunnels),
 		},
 		{
 			Name: FieldMSS, Text: "mss", Record: "mss", Place: 7, Property: "serviceArguments.mss", Flag: "mss",
-			Help:    "largest TCP segment that client and endpoint may agree on; 0 leaves it to them",
+			Help:    "limit the TCP segment size that client and endpoint negotiate; 0 does not limit it",
 			Allowed: mssAllowed,
 			form:    number(func(s *Service) *uint16 { return &s.MSS }, 65535),
 		},
 		{
 			Name: FieldEgress, Text: "egress", Record: "egress", Place: 12, Property: "serviceArguments.egress", Flag: "egress",
-			Help: "connections that the endpoints open by the default route leave with the VIP for a source, or with one of --snat",
+			Help: "translate connections that endpoints open through the default route to the VIP, or to one of --snat",
 			form: boolean(func(s *Service) *bool { return &s.Egress }),
 		},
 		{
@@ -113,7 +113,7 @@ func packetFields() []Field[Service] {
 		},
 		{
 			Name: FieldName, Text: "name", Record: "name", Place: 1, Property: "serviceArguments.name", Flag: "name",
-			Help: "name of the services; others may have it too",
+			Help: "name of the services; need not be unique",
 			form: line(func(s *Service) *string { return &s.Name }),
 		},
 	}
@@ -136,7 +136,7 @@ func KeyFields() []Field[Service] {
 		},
 		{
 			Name: FieldMark, Property: "serviceArguments.block", Flag: "mark", Allowed: "0 (any) to 4294967295",
-			Help: "mark (skb->mark) of the service's packets; 0: of any that no other service wants",
+			Help: "match only packets with this mark (skb->mark); 0 matches packets that no other service matches",
 			form: mark(func(s *Service) *uint32 { return &s.Mark }),
 		},
 		{

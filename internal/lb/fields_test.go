@@ -108,7 +108,7 @@ func TestFieldNames(t *testing.T) {
 	seen := make(map[string]bool)
 	once := func(kind, name string) {
 		if name != "" && seen[kind+name] {
-			t.Errorf("%s %q is there twice", kind, name)
+			t.Errorf("%s %q is given twice", kind, name)
 		}
 		seen[kind+name] = true
 	}

@@ -15,12 +15,12 @@ const (
 
 func modes() []choice[Mode] {
 	return []choice[Mode]{
-		{value: ModeDefault, word: "default", help: "destination NAT: the client's address is kept"},
-		{value: ModeOneArm, word: "onearm", help: "the client's address becomes the load balancer's towards the endpoint"},
-		{value: ModeFullNAT, word: "fullnat", help: "the client's address becomes the VIP"},
-		{value: ModeDSR, word: "dsr", help: "nothing changes but the MAC address: endpoints have the VIP too, and answer clients directly"},
-		{value: ModeFullProxy, word: "fullproxy", help: "connections end here, and others go to the endpoints", instead: "let HAProxy or Envoy listen at the endpoints of a service of mode default"},
-		{value: ModeHostOneArm, word: "hostonearm", help: "as onearm, with VIP 0.0.0.0 or ::, which stands for every local address"},
+		{value: ModeDefault, word: "default", help: "destination NAT: keeps the client's address"},
+		{value: ModeOneArm, word: "onearm", help: "replaces the client's address with the load balancer's"},
+		{value: ModeFullNAT, word: "fullnat", help: "replaces the client's address with the VIP"},
+		{value: ModeDSR, word: "dsr", help: "changes only the MAC address: endpoints also own the VIP and answer clients directly"},
+		{value: ModeFullProxy, word: "fullproxy", help: "terminates connections, and opens others to the endpoints", instead: "let HAProxy or Envoy listen at the endpoints of a service of mode default"},
+		{value: ModeHostOneArm, word: "hostonearm", help: "like onearm, for VIP 0.0.0.0 or ::, meaning every local address"},
 	}
 }
 

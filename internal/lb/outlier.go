@@ -14,9 +14,9 @@ const (
 
 func outliers() []choice[Outlier] {
 	return []choice[Outlier]{
-		{value: OutlierAuto, word: "auto", help: "of TCP, with two endpoints or more and answers that are seen; with select=hash and persist connections that are reset do not count"},
-		{value: OutlierOn, word: "on", help: "connections that are reset count with any algorithm"},
-		{value: OutlierOff, word: "off", help: "never: probes alone decide"},
+		{value: OutlierAuto, word: "auto", help: "for TCP services with two or more endpoints whose answers are seen; with select=hash and persist, resets do not count"},
+		{value: OutlierOn, word: "on", help: "resets count with any algorithm"},
+		{value: OutlierOff, word: "off", help: "never: only probes decide"},
 	}
 }
 
@@ -36,7 +36,7 @@ func outlierFields() []Field[Service] {
 	return []Field[Service]{{
 		Name: FieldOutlier, Text: "outlier", Record: "outlier", Place: 43, Since: closingFormat + 1,
 		Property: "serviceArguments.outlier", Flag: "outlier",
-		Help: "take endpoints out for a while with which handshakes of clients fail, without probes too",
+		Help: "eject endpoints temporarily when client handshakes with them fail, even without probes",
 		form: wordOfField(func(s *Service) *Outlier { return &s.Outlier }, ParseOutlier, outliers),
 	}}
 }

@@ -12,13 +12,13 @@ func monitorFields() []Field[Service] {
 		{
 			Name: FieldMonitor, Text: "monitor", Record: "monitor", Place: first, Since: monitorFormat,
 			Property: "serviceArguments.monitor", Flag: "monitor",
-			Help: "probe the endpoints: those that are down take no new connection",
+			Help: "probe the endpoints, and send no new connections to those that are down",
 			form: boolean(func(s *Service) *bool { return &s.Monitor }),
 		},
 		{
 			Name: FieldAllDown, Text: "all-down", Record: "allDown", Place: first + 1, Since: monitorFormat,
 			Property: "serviceArguments.allDown", Flag: "all-down",
-			Help: "what becomes of new connections while no endpoint is up",
+			Help: "how to treat new connections while no endpoint is up",
 			form: wordOfField(func(s *Service) *AllDown { return &s.AllDown }, ParseAllDown, allDowns),
 		},
 	}
@@ -38,67 +38,67 @@ func probeFields[T any](at func(*T) *Probe) []Field[T] {
 	return []Field[T]{
 		{
 			Name: FieldProbeType, Text: "probetype", Record: "probeType", Property: "probetype", Flag: "probetype",
-			Help: "what a probe asks of an endpoint",
+			Help: "what a probe checks",
 			form: wordOfField(func(t *T) *ProbeType { return &at(t).Type }, ParseProbeType, probeTypes),
 		},
 		{
 			Name: FieldProbePort, Text: "probeport", Record: "probePort", Property: "probeport", Flag: "probeport",
-			Help: "port that is probed; 0 is the endpoint's own", Allowed: "0 (the endpoint's own) to 65535",
+			Help: "port to probe; 0 is the endpoint's own", Allowed: "0 (the endpoint's own) to 65535",
 			form: number(func(t *T) *uint16 { return &at(t).Port }, 65535),
 		},
 		{
 			Name: FieldProbeRequest, Text: "probereq", Record: "probeRequest", Property: "probereq", Flag: "probereq",
-			Help: "what a probe sends: the path of http and https, the service of grpc, the name of dns, the bytes of tcp and udp",
+			Help: "request of a probe: path (http, https), service (grpc), name (dns) or bytes (tcp, udp)",
 			form: line(func(t *T) *string { return &at(t).Request }),
 		},
 		{
 			Name: FieldProbeResponse, Text: "proberesp", Record: "probeResponse", Property: "proberesp", Flag: "proberesp",
-			Help: "what the answer must have in it",
+			Help: "text that the answer must contain",
 			form: line(func(t *T) *string { return &at(t).Response }),
 		},
 		{
 			Name: FieldProbeInterval, Text: "probe-interval", Record: "probeInterval", Property: "probeInterval", Flag: "probe-interval",
-			Help: "time from probe to probe, as 500ms or 10s; nothing is 2s",
+			Help: "interval between probes, such as 500ms or 10s (default 2s)",
 			form: period(func(t *T) *time.Duration { return &at(t).Interval }),
 		},
 		{
 			Name: FieldProbeWait, Text: "probe-wait", Record: "probeWait", Property: "probeWait", Flag: "probe-wait",
-			Help: "how long a probe waits for its answer, at most --probe-interval; nothing is that, or 2s if it is longer",
+			Help: "timeout of a probe, at most --probe-interval (default: --probe-interval, at most 2s)",
 			form: period(func(t *T) *time.Duration { return &at(t).Timeout }),
 		},
 		{
 			Name: FieldProbeRetries, Text: "probe-retries", Record: "probeRetries", Property: "probeRetries", Flag: "probe-retries",
-			Help: "failures in a row that make an endpoint be down; 0 is 3", Allowed: counts,
+			Help: "consecutive failures before an endpoint is down; 0 is 3", Allowed: counts,
 			form: number(func(t *T) *int { return &at(t).Fall }, maxProbeCount),
 		},
 		{
 			Name: FieldProbeRise, Text: "probe-rise", Record: "probeRise", Property: "probeRise", Flag: "probe-rise",
-			Help: "successes in a row that make it be up again; 0 is 2", Allowed: counts,
+			Help: "consecutive successes before an endpoint is up again; 0 is 2", Allowed: counts,
 			form: number(func(t *T) *int { return &at(t).Rise }, maxProbeCount),
 		},
 		{
 			Name: FieldProbeHost, Text: "probe-host", Record: "probeHost", Property: "probeHost", Flag: "probe-host",
-			Help: "host that http, https and grpc ask for, and that the certificate must be for",
+			Help: "host name to request (http, https, grpc) and to verify in the certificate",
 			form: line(func(t *T) *string { return &at(t).Host }),
 		},
 		{
 			Name: FieldProbeStatuses, Also: FieldProbeStatus, Text: "probe-statuses", Record: "probeStatuses", Property: "probeStatuses",
-			Flag: "probe-statuses", Help: "statuses of http and https that are good, as 200-299,404; none is 200",
+			Flag: "probe-statuses", Help: "HTTP statuses that pass, such as 200-299,404 (default 200)",
 			form: listOf(func(t *T) *[]StatusRange { return &at(t).Statuses }, parseStatuses),
 		},
 		{
 			Name: FieldProbeCA, Text: "probe-ca", Record: "probeCA", Property: "probeCA", Flag: "probe-ca",
-			Help: "file (PEM, in /etc/loxilb/probes or where loxilb --probe-files says) of who may have signed the certificate of https or grpc; none: it is not verified",
+			Help: "CA certificates (PEM file in the folder of loxilb --probe-files) to verify https and grpc servers; without it they are not verified",
 			form: line(func(t *T) *string { return &at(t).CA }),
 		},
 		{
 			Name: FieldProbeCertificate, Text: "probe-cert", Record: "probeCertificate", Property: "probeCert", Flag: "probe-cert",
-			Help: "file (PEM, at the same place) of the certificate that https or grpc shows",
+			Help: "client certificate for https and grpc (PEM file in the same folder)",
 			form: line(func(t *T) *string { return &at(t).Certificate }),
 		},
 		{
 			Name: FieldProbeKey, Text: "probe-key", Record: "probeKey", Property: "probeKey", Flag: "probe-key",
-			Help: "file (PEM, at the same place) of the key of --probe-cert",
+			Help: "private key of --probe-cert (PEM file in the same folder)",
 			form: line(func(t *T) *string { return &at(t).Key }),
 		},
 	}

@@ -15,9 +15,9 @@ const (
 
 func refusals() []choice[Refusal] {
 	return []choice[Refusal]{
-		{value: RefuseReject, word: "reject", help: "the sender is told at once, by RST or ICMP port unreachable"},
-		{value: RefuseDrop, word: "drop", help: "nobody is told"},
-		{value: RefusePass, word: "pass", help: "the kernel gets the packet, as if there were no service"},
+		{value: RefuseReject, word: "reject", help: "answer with RST or ICMP port unreachable"},
+		{value: RefuseDrop, word: "drop", help: "drop silently"},
+		{value: RefusePass, word: "pass", help: "hand the packet to the kernel, as if there were no service"},
 	}
 }
 

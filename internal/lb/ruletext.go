@@ -20,7 +20,7 @@ func ParseRuleKey(s string) (r Rule, err error) {
 			return r, NewFieldError("firewallRule", name, "is no key of a rule", strings.Join(RuleKeys(), ", "))
 		}
 		if seen[field] {
-			return r, NewFieldError("firewallRule", name, "is there twice", "each key once")
+			return r, NewFieldError("firewallRule", name, "is given twice", "each key once")
 		}
 		seen[field] = true
 		if err := r.set(field, strings.TrimSpace(value)); err != nil {

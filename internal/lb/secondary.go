@@ -35,7 +35,7 @@ func (s Service) validateSecondary() error {
 			return NewFieldError(FieldSecondary, a.String(), "is "+family(a)+", and the VIP is "+family(s.VIP), family(s.VIP)+" addresses")
 		}
 		if seen[a] {
-			return NewFieldError(FieldSecondary, a.String(), "is there twice", "each address once, and not the VIP")
+			return NewFieldError(FieldSecondary, a.String(), "is given twice", "each address once, and not the VIP")
 		}
 		seen[a] = true
 	}

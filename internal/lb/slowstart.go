@@ -12,7 +12,7 @@ func slowStartFields() []Field[Service] {
 	return []Field[Service]{{
 		Name: FieldSlowStart, Text: "slow-start", Record: "slowStart", Place: 42, Since: closingFormat,
 		Property: "serviceArguments.slowStart", Flag: "slow-start",
-		Help: "how long an endpoint that comes, or comes back, takes to have all of its share of new connections, as 30s; nothing: no time",
+		Help: "ramp up new connections to an added or recovered endpoint over this time, such as 30s (default: at once)",
 		form: period(func(s *Service) *time.Duration { return &s.SlowStart }),
 	}}
 }

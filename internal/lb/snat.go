@@ -68,7 +68,7 @@ func (s Service) validateSNAT() error {
 			return NewFieldError(FieldSNAT, a.String(), "is "+family(a)+", and no endpoint is", "addresses of the endpoints' IP version")
 		}
 		if seen[a] {
-			return NewFieldError(FieldSNAT, a.String(), "is there twice", "each address once")
+			return NewFieldError(FieldSNAT, a.String(), "is given twice", "each address once")
 		}
 		seen[a] = true
 	}

@@ -36,7 +36,7 @@ func parseSource(field, s string) (netip.Prefix, error) {
 	return p, addrForm(field, p.Addr())
 }
 
-// NormalSources clears the bits behind each prefix, sorts and leaves out what is there twice. It changes the list.
+// NormalSources clears the bits behind each prefix, sorts and leaves out what is given twice. It changes the list.
 func NormalSources(list []netip.Prefix) []netip.Prefix {
 	for i, p := range list {
 		list[i] = p.Masked()

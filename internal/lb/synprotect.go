@@ -14,7 +14,7 @@ const (
 func synProtects() []choice[SynProtect] {
 	return []choice[SynProtect]{
 		{value: SynProtectAuto, word: "auto", help: "while too many connections are half-open"},
-		{value: SynProtectAlways, word: "always", help: "at any time"},
+		{value: SynProtectAlways, word: "always", help: "always"},
 		{value: SynProtectOff, word: "off", help: "never"},
 	}
 }

@@ -13,9 +13,9 @@ const (
 
 func tunnels() []choice[Tunnel] {
 	return []choice[Tunnel]{
-		{value: TunnelNone, word: "none", help: "the endpoint is reached by its MAC address"},
-		{value: TunnelIPIP, word: "ipip", help: "an outer IPv4 or IPv6 header, as the endpoint's address is"},
-		{value: TunnelGUE, word: "gue", help: "an outer IP header, and UDP to port 6080 behind it"},
+		{value: TunnelNone, word: "none", help: "no tunnel: sent to the endpoint's MAC address"},
+		{value: TunnelIPIP, word: "ipip", help: "an outer IPv4 or IPv6 header, following the endpoint's address"},
+		{value: TunnelGUE, word: "gue", help: "an outer IP header and a UDP header to port 6080"},
 	}
 }
 

@@ -115,12 +115,12 @@ func (s Service) validateEndpoints() error {
 		}
 	}
 	if at, twice := repeated(s.Endpoints); twice {
-		return NewFieldError(FieldEndpoint, at.String(), "is there twice", "each address and port once")
+		return NewFieldError(FieldEndpoint, at.String(), "is given twice", "each address and port once")
 	}
 	return nil
 }
 
-// repeated finds an endpoint that is there twice.
+// repeated finds an endpoint that is given twice.
 func repeated(list []Endpoint) (at netip.AddrPort, twice bool) {
 	const few = 16 // that are compared with each other in less time than a map takes
 	if len(list) <= few {

@@ -42,7 +42,7 @@ func ownedByRoot(file string) (string, error) {
 		}
 	}
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no regular file", at)
+		err = fmt.Errorf("%s is not a regular file", at)
 	}
 	return at, err
 }

@@ -76,7 +76,7 @@ func TestNotRun(t *testing.T) {
 		foreign:                               "is not owned by root",
 		script(t, 0o755, "echo no; exit 3\n"): "exit status 3",
 		script(t, 0o644, "exit 0\n"):          "permission denied",
-		filepath.Dir(script(t, 0o755, "exit 0\n")):             "is no regular file",
+		filepath.Dir(script(t, 0o755, "exit 0\n")):             "is not a regular file",
 		filepath.Join(t.TempDir(), "nothing"):                  "no such file",
 		script(t, 0o755, "head -c 100000 /dev/zero; exit 4\n"): "exit status 4",
 	} {

@@ -225,7 +225,7 @@ func (a *API) readObjects(list []v1.Object, keyOnly bool) ([]listed, *problem) {
 		}
 		id := out[i].id()
 		if other, twice := first[id]; twice {
-			all.list = append(all.list, v1.ObjectError{Index: i, Other: &other, Message: fmt.Sprintf("%s %s is there twice", out[i].kind.Name, id.Key)})
+			all.list = append(all.list, v1.ObjectError{Index: i, Other: &other, Message: fmt.Sprintf("%s %s is given twice", out[i].kind.Name, id.Key)})
 			continue
 		}
 		first[id] = i

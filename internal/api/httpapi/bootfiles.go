@@ -136,7 +136,7 @@ func (a *API) readBootFile(path string, stored time.Time) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case !info.Mode().IsRegular():
-		return nil, errors.New("it is no regular file")
+		return nil, errors.New("it is not a regular file")
 	case info.Size() > maxBody:
 		return nil, fmt.Errorf("it is larger than %d MiB", maxBody>>20)
 	case !info.ModTime().After(stored):

@@ -120,7 +120,7 @@ func TestBootFilesWrong(t *testing.T) {
 	}
 	b.api.TakeBootFiles(dir, unread(t, time.Time{}))
 	b.api.TakeBootFiles(filepath.Join(dir, "none"), unread(t, time.Time{}))
-	if n := strings.Count(log.String(), "level="); n != 1 || !strings.Contains(log.String(), "no regular file") {
+	if n := strings.Count(log.String(), "level="); n != 1 || !strings.Contains(log.String(), "not a regular file") {
 		t.Error(log)
 	}
 }

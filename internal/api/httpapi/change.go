@@ -140,7 +140,7 @@ func (c *codec) decodeKeys(data []byte, bgp string) ([]lb.Key, *problem) {
 		}
 		if j, ok := first[keys[i]]; ok {
 			return nil, refuseField(http.StatusBadRequest, at, keys[i].String(),
-				fmt.Sprintf("is there twice, in lbAttr[%d] and lbAttr[%d]", j, i), "each service once")
+				fmt.Sprintf("is given twice, in lbAttr[%d] and lbAttr[%d]", j, i), "each service once")
 		}
 		first[keys[i]] = i
 	}
@@ -178,7 +178,7 @@ func (a *API) DeleteLoadbalancerByName(w http.ResponseWriter, r *http.Request, n
 		list := a.Store.Services.ByName(tx, name)
 		if len(list) == 0 {
 			var notes warnings
-			notes.add("there is no service named %s", lb.Printable(name))
+			notes.add("no service named %s", lb.Printable(name))
 			notes.write(w)
 		}
 		for i := range list {

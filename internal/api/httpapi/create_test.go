@@ -188,9 +188,9 @@ func TestRefuse(t *testing.T) {
 		{ep(`{"endpointIP":"10.0.0.1","targetPort":70000,"weight":1}`), "endpoints[1].targetPort", `is out of range`},
 		{ep(`{"endpointIP":"host","targetPort":8080,"weight":1}`), "endpoints[1].endpointIP", `is not an IP address`},
 		{ep(`{"endpointIP":"127.0.0.1","targetPort":8080,"weight":1}`), "endpoints[1].endpointIP", `is a loopback address`},
-		{ep(`{"endpointIP":"10.0.0.9","targetPort":8080,"weight":2}`), "endpoints[1]", `is there twice`},
+		{ep(`{"endpointIP":"10.0.0.9","targetPort":8080,"weight":2}`), "endpoints[1]", `is given twice`},
 		{`{"lbAttr":[` + demo + `,` + ep(`{"endpointIP":"x","targetPort":8080,"weight":1}`) + `]}`, "lbAttr[1].endpoints[1].endpointIP", `is not an IP address`},
-		{`{"lbAttr":[` + demo + `,` + demo + `]}`, "lbAttr[1].serviceArguments", `"20.20.20.1:2020/tcp" is there twice, in lbAttr[0] and lbAttr[1]`},
+		{`{"lbAttr":[` + demo + `,` + demo + `]}`, "lbAttr[1].serviceArguments", `"20.20.20.1:2020/tcp" is given twice, in lbAttr[0] and lbAttr[1]`},
 		{`{"lbAttr":[` + demo + `,` + arg(`,"security":1`) + `]}`, "lbAttr[1].serviceArguments.security", `not part of this build`},
 	} {
 		b := newBench(t, nil)

@@ -79,8 +79,8 @@ func TestDeleteGone(t *testing.T) {
 	b.mustPost(demo)
 	revision := b.store.Snapshot().Revision()
 	for path, want := range map[string]string{
-		at + "name/web":        "there is no service named web",
-		at + "name/a%22%20%0a": `there is no service named a\\\" \\n`,
+		at + "name/web":        "no service named web",
+		at + "name/a%22%20%0a": `no service named a\\\" \\n`,
 		at + "externalipaddress/20.20.20.1/port/2021/protocol/tcp":              "service 20.20.20.1:2021/tcp does not exist",
 		at + "externalipaddress/20.20.20.1/port/2020/protocol/udp":              "service 20.20.20.1:2020/udp does not exist",
 		at + "externalipaddress/20.20.20.1/port/2020/protocol/tcp?block=7":      "service 20.20.20.1:2020/tcp/mark=7 does not exist",
@@ -111,7 +111,7 @@ func TestDeleteList(t *testing.T) {
 		code           int
 		field, message string
 	}{
-		{`{"lbAttr":[` + key + `,` + other + `,` + key + `]}`, 400, "lbAttr[2]", `"20.20.20.1:2020/tcp" is there twice, in lbAttr[0] and lbAttr[2]`},
+		{`{"lbAttr":[` + key + `,` + other + `,` + key + `]}`, 400, "lbAttr[2]", `"20.20.20.1:2020/tcp" is given twice, in lbAttr[0] and lbAttr[2]`},
 		{`{"lbAttr":[` + key + `,` + strings.Replace(key, "tcp", "quic", 1) + `]}`, 400, "lbAttr[1].protocol", `"quic" is not known`},
 		{`{"lbAttr":[` + key + `,` + strings.Replace(key, "2020", "70000", 1) + `]}`, 400, "lbAttr[1].port", `"70000" is out of range`},
 		{`{"lbAttr":[` + key + `,` + strings.Replace(key, "20.20.20.1", "x", 1) + `]}`, 400, "lbAttr[1].externalIP", `"x" is not an IP address`},

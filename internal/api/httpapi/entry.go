@@ -38,7 +38,7 @@ func (c *codec) services(list []v1.LoadbalanceEntry, bulk bool) ([]request, *pro
 		}
 		if first, ok := seen[r.Key]; ok {
 			return nil, refuseField(http.StatusBadRequest, r.at+"serviceArguments", r.Key.String(),
-				fmt.Sprintf("is there twice, in lbAttr[%d] and lbAttr[%d]", first, i), "each service once")
+				fmt.Sprintf("is given twice, in lbAttr[%d] and lbAttr[%d]", first, i), "each service once")
 		}
 		seen[r.Key] = i
 		out = append(out, r)

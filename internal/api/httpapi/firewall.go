@@ -73,7 +73,7 @@ func decodeRules(data []byte) (list []lb.Rule, bulk bool, p *problem) {
 		}
 		key := rule.Key()
 		if j, there := first[key]; there {
-			return nil, true, refuseField(http.StatusBadRequest, at, key, fmt.Sprintf("is there twice, in fwAttr[%d] and %s", j, at), "each rule once")
+			return nil, true, refuseField(http.StatusBadRequest, at, key, fmt.Sprintf("is given twice, in fwAttr[%d] and %s", j, at), "each rule once")
 		}
 		first[key] = i
 		list = append(list, rule)

@@ -243,7 +243,7 @@ func TestFirewallBulk(t *testing.T) {
 	if len(list.FwAttr) != 2 || list.FwAttr[0].RuleArguments.Preference != 5 || list.FwAttr[1].Opts.Counter != "3:120" {
 		t.Errorf("%+v", list)
 	}
-	if code, text := b.postRule(strings.Replace(body, `"preference":5`, `"preference":0`, 1)); code != 400 || !strings.Contains(text, "is there twice, in fwAttr[0] and fwAttr[1]") {
+	if code, text := b.postRule(strings.Replace(body, `"preference":5`, `"preference":0`, 1)); code != 400 || !strings.Contains(text, "is given twice, in fwAttr[0] and fwAttr[1]") {
 		t.Errorf("one twice: %d %s", code, text)
 	}
 	if w := b.call("DELETE", firewallPath+"/all", ""); w.Code != 200 || len(b.rules()) != 0 {

@@ -129,7 +129,7 @@ func (v *jsonValue) elements() (list []value, ok bool) {
 func (v *jsonValue) json(r *reader) json.RawMessage {
 	if name, offset := twice(v.raw); offset >= 0 {
 		line, column := placeOf(v.file, v.start+offset)
-		r.failed(line, column, "%s is there twice", name)
+		r.failed(line, column, "%s is given twice", name)
 	}
 	return v.raw
 }

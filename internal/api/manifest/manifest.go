@@ -188,7 +188,7 @@ func (r *reader) typed(v, kind value) {
 			return
 		}
 		if seen[fold(name)] {
-			r.wrong(v, "%s is there twice", name)
+			r.wrong(v, "%s is given twice", name)
 			continue
 		}
 		seen[fold(name)] = true

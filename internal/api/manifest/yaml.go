@@ -232,7 +232,7 @@ func (w *yamlWriter) members(n *yaml.Node, depth int, seen map[string]bool, merg
 		}
 		if seen[fold(key.Value)] {
 			if !merged {
-				w.wrong(key, "%s is there twice", key.Value)
+				w.wrong(key, "%s is given twice", key.Value)
 			}
 			continue
 		}

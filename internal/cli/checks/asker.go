@@ -89,7 +89,7 @@ func (a *asker) get(ctx context.Context, path string) ([]byte, error) {
 	defer resp.Body.Close() //nolint:errcheck // what is read is what there is
 	body, err := io.ReadAll(io.LimitReader(resp.Body, answerBytes))
 	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("the daemon answers %s", resp.Status)
+		err = fmt.Errorf("the daemon answered %s", resp.Status)
 	}
 	return body, err
 }

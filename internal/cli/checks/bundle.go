@@ -27,9 +27,11 @@ func bundleCommand(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "support-bundle",
 		Short: "Write a support bundle: diagnostics in one file, without secrets",
-		Long: "support-bundle collects versions, configuration, statuses, events, the log, counters, what doctor and verify find, the machine's interfaces, routes,\n" +
-			"neighbours and queues, and BPF programs and maps into a file that only its owner reads. Tokens, passwords, keys, headers and what probes send are taken\n" +
-			"out, and so are addresses of clients. Without a daemon, or without a program that shows something, the rest is there, and MANIFEST says what is not.",
+		Long: "Collects versions, configuration, statuses, events, the log, counters, findings of doctor and\n" +
+			"verify, interfaces, routes, neighbours, queues, BPF programs and maps into a file readable only\n" +
+			"by its owner. Tokens, passwords, keys, headers, probe contents and client addresses are removed.\n" +
+			"Without a daemon or a diagnostic program the other parts are still collected; MANIFEST lists\n" +
+			"what is missing.",
 		Example: "  loxicmd support-bundle\n  loxicmd support-bundle -o /tmp/x.tar.gz --with-addresses",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -38,8 +40,8 @@ func bundleCommand(o *session.Options) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVarP(&file, "output", "o", "", "the file; it must not be there (default loxilb-support-HOST-TIME.tar.gz, in this folder)")
-	fs.BoolVar(&addresses, "with-addresses", false, "leave addresses of clients in it")
+	fs.StringVarP(&file, "output", "o", "", "file to write, which must not exist (default loxilb-support-HOST-TIME.tar.gz in the current folder)")
+	fs.BoolVar(&addresses, "with-addresses", false, "keep client addresses in the bundle")
 	return cmd
 }
 
@@ -52,10 +54,10 @@ func writeBundle(ctx context.Context, o *session.Options, file string, addresses
 	file = cmp.Or(file, name+".tar.gz")
 	out, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return session.Refused("%s is there already, and is left as it is: name another file by -o", file)
+		return session.Refused("%s already exists: choose another file with -o", file)
 	}
 	if err != nil {
-		return session.Refused("the bundle cannot be written: %w", err)
+		return session.Refused("cannot write the bundle: %w", err)
 	}
 	ask := &asker{o: o}
 	var keep []netip.Addr
@@ -66,7 +68,7 @@ func writeBundle(ctx context.Context, o *session.Options, file string, addresses
 		Folder: name, Time: now, Scrub: bundle.NewScrubber(knownSecrets(o), keep), WithAddresses: addresses,
 	}, append(ask.parts(), machineParts()...))
 	if err = errors.Join(err, out.Sync(), out.Close()); err != nil {
-		return session.Refused("the bundle cannot be written: %w", errors.Join(err, os.Remove(file)))
+		return session.Refused("cannot write the bundle: %w", errors.Join(err, os.Remove(file)))
 	}
 	return o.Print(bundleText(file, done, addresses))
 }
@@ -81,7 +83,7 @@ func bundleText(file string, done []bundle.Outcome, addresses bool) string {
 	}
 	fmt.Fprintf(&b, "%s has %d parts", file, len(done)-failed)
 	if failed > 0 {
-		fmt.Fprintf(&b, "; %d could not be collected, as its MANIFEST says", failed)
+		fmt.Fprintf(&b, "; %d could not be collected (see its MANIFEST)", failed)
 	}
 	if addresses {
 		b.WriteString("; addresses of clients are in it")

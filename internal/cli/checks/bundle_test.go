@@ -81,7 +81,7 @@ func TestBundle(t *testing.T) {
 		}
 	}
 	before, _ := os.ReadFile(file)
-	if got := clitest.Run(t, "", s.At("support-bundle -o "+file)...); got.Code != 1 || !strings.Contains(got.Stderr, "is there already") {
+	if got := clitest.Run(t, "", s.At("support-bundle -o "+file)...); got.Code != 1 || !strings.Contains(got.Stderr, "already exists") {
 		t.Errorf("%+v", got)
 	}
 	if after, _ := os.ReadFile(file); string(after) != string(before) {

@@ -31,9 +31,10 @@ func verifyCommand(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Compare the kernel's BPF maps with the configuration, row by row",
-		Long: "verify compares each table that the daemon writes into the kernel with what services, firewall rules and policers ask for,\n" +
-			"and looks whether connections hang together. It may run at any time: a difference counts if it is there at two looks.\n\n" +
-			"It exits with 0 when all is the same, 1 when something differs, 2 when it could not tell.",
+		Long: "Compares each BPF map that the daemon writes with the configured services, firewall rules and\n" +
+			"policers, and checks that connection entries are consistent. It may run at any time: only\n" +
+			"differences seen twice count.\n\n" +
+			"Exits with 0 when everything matches, 1 when something differs, 2 when the comparison failed.",
 		Example: "  loxicmd verify\n  loxicmd verify --all-connections\n  loxicmd verify --repair",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -60,9 +61,9 @@ func verifyCommand(o *session.Options) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.BoolVar(&repair, "repair", false, "have what differs applied again")
-	fs.BoolVar(&whole, "all-connections", false, "look at each connection, not at a sample of them")
-	fs.BoolVar(&all, "tables", false, "show every table that was compared, and how many rows it has")
+	fs.BoolVar(&repair, "repair", false, "apply differing rows again")
+	fs.BoolVar(&whole, "all-connections", false, "check every connection instead of a sample")
+	fs.BoolVar(&all, "tables", false, "list each compared table with its number of rows")
 	return cmd
 }
 
@@ -98,7 +99,7 @@ func verifiedText(r v1.Verified, all bool) string {
 		if d.Repaired {
 			b.WriteString("  repaired\n")
 		} else {
-			fmt.Fprintf(&b, "  mended by: %s\n", d.Mend)
+			fmt.Fprintf(&b, "  fix: %s\n", d.Mend)
 			told[d.Table]++
 		}
 	}
@@ -109,12 +110,12 @@ func verifiedText(r v1.Verified, all bool) string {
 			fmt.Fprintf(&b, "%s: %d more rows differ\n", t.Name, more)
 		}
 		if t.Error != "" {
-			fmt.Fprintf(&b, "%s: could not be compared: %s\n", t.Name, t.Error)
+			fmt.Fprintf(&b, "%s: comparison failed: %s\n", t.Name, t.Error)
 		}
 	}
 	fmt.Fprintf(&b, "%s: %d rows of %d tables compared in %.1f s", verdictText(r.Verdict), rows, len(r.Tables), r.Seconds)
 	if unsettled > 0 {
-		fmt.Fprintf(&b, "; %d were about to change at each look", unsettled)
+		fmt.Fprintf(&b, "; %d changed during each comparison", unsettled)
 	}
 	b.WriteString("\n")
 	return b.String()

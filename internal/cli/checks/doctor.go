@@ -24,24 +24,25 @@ func doctorCommand(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check the machine and its network for problems, and suggest fixes",
-		Long: "doctor looks at the kernel, its settings, interfaces, neighbours, routes, limits and room, and at endpoints, which it pings,\n" +
-			"and connects to where nobody probes them (256 at most), and says what is wrong, how sure that is, why it matters, and the command that mends it. It changes nothing, unless --fix says so, which\n" +
-			"asks before each step.\n\n" +
-			"Without a daemon in this network namespace it looks by itself, as far as that goes.\n\n" +
-			"It exits with 0 when nothing is wrong for certain, 1 when something is.",
+		Long: "Checks the kernel, its settings, interfaces, neighbours, routes, limits, memory and endpoints.\n" +
+			"Endpoints are pinged, and up to 256 of those without a probe are also connected to. Each finding\n" +
+			"shows the problem, how certain it is, why it matters and the command that fixes it. Nothing is\n" +
+			"changed without --fix, which asks before each step.\n\n" +
+			"Without a daemon in this network namespace, loxicmd runs the checks that need none.\n\n" +
+			"Exits with 0 when no finding is certain, 1 otherwise.",
 		Example: "  loxicmd doctor\n  loxicmd doctor --fix\n  loxicmd doctor --fix --yes",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if yes && !fix {
-				return errors.New("--yes goes with --fix")
+				return errors.New("--yes needs --fix")
 			}
 			return examine(cmd.Context(), o, fix, yes)
 		},
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.BoolVar(&fix, "fix", false, "do what mends a finding, where that is known to be safe; asks before each")
-	fs.BoolVarP(&yes, "yes", "y", false, "with --fix: does not ask")
+	fs.BoolVar(&fix, "fix", false, "fix findings where that is safe, asking before each")
+	fs.BoolVarP(&yes, "yes", "y", false, "with --fix: do not ask")
 	return cmd
 }
 
@@ -56,7 +57,7 @@ func examine(ctx context.Context, o *session.Options, fix, yes bool) error {
 	d, err := who.look(ctx)
 	var failed *session.Failure
 	if errors.As(err, &failed) && failed.Code == session.ExitUnreachable && !o.Elsewhere() {
-		fmt.Fprintln(o.Env.Stderr, "No daemon answers here: what it alone knows (services, endpoints, VIPs) is not looked at.")
+		fmt.Fprintln(o.Env.Stderr, "No daemon answers in this network namespace: services, endpoints and VIPs are not checked.")
 		who = local{}
 		d, err = who.look(ctx)
 	}
@@ -101,7 +102,7 @@ func mendAll(ctx context.Context, o *session.Options, who patientOf, d v1.Diagno
 			fmt.Fprintf(o.Env.Stderr, "%s\n  %s\nDo it? [y/N] ", f.What, f.Command)
 			answer, _ := answers.ReadString('\n')
 			if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
-				fmt.Fprintln(o.Env.Stderr, "Left as it is.")
+				fmt.Fprintln(o.Env.Stderr, "Not changed.")
 				continue
 			}
 		}
@@ -154,7 +155,7 @@ func (local) look(context.Context) (v1.Diagnosis, error) {
 
 func (local) mend(_ context.Context, id string) ([]string, error) {
 	if os.Geteuid() != 0 {
-		return nil, session.Refused("only root may mend")
+		return nil, session.Refused("only root can apply fixes")
 	}
 	done, err := doctor.Here(doctor.Facts{}).Mend(id)
 	if err != nil {
@@ -171,14 +172,14 @@ func diagnosisText(d v1.Diagnosis) string {
 		case strings.HasPrefix(f.Command, "check "): // nothing is known to mend it
 			fmt.Fprintf(&b, "         %s\n", f.Command)
 		case f.Command != "":
-			fmt.Fprintf(&b, "         mended by: %s\n", f.Command)
+			fmt.Fprintf(&b, "         fix: %s\n", f.Command)
 		}
 	}
 	unknown := 0
 	for _, c := range d.Checks {
 		if c.Unknown != "" {
 			unknown++
-			fmt.Fprintf(&b, "%-9s%s could not be looked at: %s\n", "unknown", c.Name, c.Unknown)
+			fmt.Fprintf(&b, "%-9s%s could not be checked: %s\n", "unknown", c.Name, c.Unknown)
 		}
 	}
 	findings := "findings"
@@ -187,7 +188,7 @@ func diagnosisText(d v1.Diagnosis) string {
 	}
 	fmt.Fprintf(&b, "%d checks, %d %s", len(d.Checks), len(d.Findings), findings)
 	if unknown > 0 {
-		fmt.Fprintf(&b, ", %d could not tell", unknown)
+		fmt.Fprintf(&b, ", %d inconclusive", unknown)
 	}
 	b.WriteString("\n")
 	return b.String()

@@ -54,7 +54,7 @@ func files(paths ...string) func(context.Context) ([]byte, error) {
 			out = fmt.Appendf(out, "== %s\n%s\n", path, text)
 		}
 		if out == nil {
-			return nil, errors.New("none of its files can be read")
+			return nil, errors.New("cannot read any of its files")
 		}
 		return out, nil
 	}
@@ -65,7 +65,7 @@ func command(words []string) func(context.Context) ([]byte, error) {
 	return func(ctx context.Context) ([]byte, error) {
 		path, err := exec.LookPath(words[0])
 		if err != nil {
-			return nil, fmt.Errorf("there is no program %s", words[0])
+			return nil, fmt.Errorf("program %q not found", words[0])
 		}
 		cmd := exec.CommandContext(ctx, path, words[1:]...)
 		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C"}
@@ -109,7 +109,7 @@ func daemons() (ids []string) {
 }
 
 // errNoDaemon says why a part is not there.
-var errNoDaemon = errors.New("no process loxilb is in this network namespace")
+var errNoDaemon = errors.New("no loxilb process in this network namespace")
 
 // descriptors are what the kernel tells of the BPF objects that the daemon holds.
 func descriptors(context.Context) (out []byte, _ error) {

@@ -14,8 +14,10 @@ func readyCommand(o *session.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "ready",
 		Short: "Report by the exit code whether packets are balanced",
-		Long: "ready asks the daemon whether its start is over and packets are balanced, as health checks of containers do: GET /readyz.\n\n" +
-			"It exits with 0 when they are, 1 when they are not (why is on standard error), 3 when the daemon does not answer.",
+		Long: "Checks whether the daemon has started and balances packets, for health checks of containers (GET\n" +
+			"/readyz).\n\n" +
+			"Exits with 0 when it is ready, 1 when it is not (the reason is on standard error), 3 when the\n" +
+			"daemon does not answer.",
 		Example: "  loxicmd ready",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

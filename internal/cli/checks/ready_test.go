@@ -34,7 +34,7 @@ func TestReady(t *testing.T) {
 		t.Errorf("the requests were %q", s.Requests)
 	}
 	s.Close()
-	if got := clitest.Run(t, "", s.At("ready")...); got.Code != session.ExitUnreachable || !strings.Contains(got.Stderr, "can't be reached") {
+	if got := clitest.Run(t, "", s.At("ready")...); got.Code != session.ExitUnreachable || !strings.Contains(got.Stderr, "cannot reach the server") {
 		t.Errorf("without a server: %+v", got)
 	}
 }

@@ -13,11 +13,11 @@ type connectionFilter struct{ protocol, vip, servName, service, state, source, e
 
 // flags adds a flag for each choice. begin is how their help begins.
 func (f *connectionFilter) flags(fs *pflag.FlagSet, begin string) {
-	fs.StringVar(&f.servName, "servName", "", begin+"connections of the services of this name")
-	fs.StringVar(&f.service, "service", "", begin+"connections of this service, as IP:PORT/PROTOCOL, or of services of this name")
-	fs.StringVar(&f.vip, "vip", "", begin+"connections that clients made to this address")
+	fs.StringVar(&f.servName, "servName", "", begin+"connections of services with this name")
+	fs.StringVar(&f.service, "service", "", begin+"connections of this service: IP:PORT/PROTOCOL, or a name")
+	fs.StringVar(&f.vip, "vip", "", begin+"connections to this VIP")
 	fs.StringVar(&f.protocol, "proto", "", begin+"connections of this protocol (tcp, udp, icmp)")
-	fs.StringVar(&f.state, "state", "", begin+"connections in this state, as get ct shows it")
+	fs.StringVar(&f.state, "state", "", begin+"connections in this state, as shown by get ct")
 	fs.StringVar(&f.source, "source", "", begin+"connections of this client, IP or IP/LENGTH")
 	fs.StringVar(&f.endpoint, "endpoint", "", begin+"connections with this endpoint, IP or IP:PORT")
 }

@@ -77,7 +77,7 @@ func TestConntrackStreams(t *testing.T) {
 func TestConntrackBreaksOff(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, `{"ctAttr":[`+fmt.Sprintf(connection, 1)+",")
-	if r := clitest.Run(t, "", s.At("get ct -o json")...); r.Code != session.ExitUnreachable || !strings.Contains(r.Stdout, `"sourcePort": 1`) || !strings.Contains(r.Stderr, "broke off") {
+	if r := clitest.Run(t, "", s.At("get ct -o json")...); r.Code != session.ExitUnreachable || !strings.Contains(r.Stdout, `"sourcePort": 1`) || !strings.Contains(r.Stderr, "ended early") {
 		t.Errorf("%+v", r)
 	}
 	s = clitest.NewServer(t, 200, `{"result":"Error: not now"}`)
@@ -103,8 +103,8 @@ func TestWatchConntracks(t *testing.T) {
 	t.Cleanup(s.Close)
 	r := clitest.Run(t, "", s.At("get ct -w --vip=20.20.20.1 --rate=500")...)
 	const want = "2020-01-02T03:04:05Z  opened   tcp   10.0.0.1:1000 > 20.20.20.1:80  31.31.31.1:8080 from 30.30.30.1:1000  web\n" +
-		"2020-01-02T03:04:06Z  ended    tcp   10.0.0.1:1000 > 20.20.20.1:80  31.31.31.1:8080  web  reset by client  in 5 packets, 500 bytes  out 4 packets, 400 bytes  (one connection of 16)\n"
-	if r.Code != session.ExitUnreachable || r.Stdout != want || !strings.Contains(r.Stderr, "3 events of connections that were left out, and 2 more, were not told") {
+		"2020-01-02T03:04:06Z  ended    tcp   10.0.0.1:1000 > 20.20.20.1:80  31.31.31.1:8080  web  reset by client  in 5 packets, 500 bytes  out 4 packets, 400 bytes  (sampled 1 of 16 connections)\n"
+	if r.Code != session.ExitUnreachable || r.Stdout != want || !strings.Contains(r.Stderr, "3 events not shown because of sampling, and 2 lost") {
 		t.Errorf("%+v", r)
 	}
 	if !strings.HasPrefix(asked, "text/event-stream /netlox/v1/config/conntrack/events ") || !strings.Contains(asked, "vip=20.20.20.1") || !strings.Contains(asked, "rate=500") {

@@ -46,7 +46,7 @@ func TestConnectionsOfNoService(t *testing.T) {
 		"get ct --servName=nosuch", "get ct --service=nosuch", "get ct --service=20.20.20.9:80/tcp", "get ct --servName=nosuch -o json",
 		"get ct -w --servName=nosuch",
 	} {
-		if r := clitest.Run(t, "", gone.At(args)...); r.Code != session.ExitRefused || r.Stdout != "" || !strings.Contains(r.Stderr, "there is no service \"") {
+		if r := clitest.Run(t, "", gone.At(args)...); r.Code != session.ExitRefused || r.Stdout != "" || !strings.Contains(r.Stderr, "\" not found") {
 			t.Errorf("%s: %+v", args, r)
 		}
 	}

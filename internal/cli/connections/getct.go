@@ -26,9 +26,9 @@ func getCT(o *session.Options) *cobra.Command {
 		Use:     "ct [CLIENT]",
 		Aliases: []string{"conntrack", "cts", "conntracks"},
 		Short:   "Show connections, one line per direction",
-		Long: "Shows connections, a line for each direction, as they come from the server: any number of them takes no\n" +
-			"memory. The server does the choosing, and looks no further when it has enough; several flags choose what has all of them.\n" +
-			"CLIENT is an address, or a network as 10.0.0.0/8. --sort-by with --limit, up to 10000, sorts at the server.",
+		Long: "Lists connections, one line per direction, as a stream that uses constant memory. The server\n" +
+			"filters, and stops at the limit; a connection must match all given flags. CLIENT is an address\n" +
+			"or a network, such as 10.0.0.0/8. --sort-by with --limit (up to 10000) sorts at the server.",
 		Example: "  loxicmd get ct --service=web --state=est --limit=20\n  loxicmd get ct --service=20.20.20.1:2020/tcp --state=est\n" +
 			"  loxicmd get ct 100.100.100.7\n  loxicmd get ct --sort-by=-bytes --limit=10\n" +
 			"  loxicmd get ct --source=100.100.100.0/24 --limit=100 --offset=200\n" +
@@ -36,13 +36,13 @@ func getCT(o *session.Options) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	c.filter.flags(fs, "only ")
-	fs.IntVar(&c.rate, "rate", 10000, "with --watch: so many events a second; of more, all of some connections are shown")
-	fs.IntVar(&c.offset, "offset", 0, "leave out so many lines first")
+	c.filter.flags(fs, "show only ")
+	fs.IntVar(&c.rate, "rate", 10000, "with --watch: maximum events per second; beyond it, only some connections are shown, each with all its events")
+	fs.IntVar(&c.offset, "offset", 0, "skip the first N lines")
 	kind := c.kind()
 	kind.Watch = func(ctx context.Context) error {
 		if fs.Changed("limit") || fs.Changed("offset") || fs.Changed("state") {
-			return fmt.Errorf("--limit, --offset and --state do not go with --watch, which shows what happens from now on")
+			return fmt.Errorf("--limit, --offset and --state cannot be combined with --watch")
 		}
 		if err := session.AtLeast(1, "rate", c.rate); err != nil {
 			return err
@@ -76,11 +76,11 @@ func (c *chosen) check(args []string) error {
 		return nil
 	}
 	if c.filter.source != "" {
-		return fmt.Errorf("%q does not go with --source %s: which client is meant?", args[0], c.filter.source)
+		return fmt.Errorf("client %q cannot be combined with --source %q", args[0], c.filter.source)
 	}
 	if _, err := netip.ParseAddr(args[0]); err != nil {
 		if _, err := netip.ParsePrefix(args[0]); err != nil {
-			return fmt.Errorf("%q is neither an address of a client nor a network, as 10.0.0.0/8", args[0])
+			return fmt.Errorf("client %q is not an IP address or a network such as 10.0.0.0/8", args[0])
 		}
 	}
 	c.filter.source = args[0]

@@ -18,15 +18,15 @@ func killCT(o *session.Options) *cobra.Command {
 		Use:     "ct",
 		Aliases: []string{"conntrack", "cts", "conntracks"},
 		Short:   "Terminate connections on both sides",
-		Long: "Ends connections that the flags choose; several flags choose what has all of them. Of TCP both sides are told by\n" +
-			"a RST. What is half-open, of mode dsr or of another protocol ends at the load balancer. A client may connect\n" +
-			"again at once: what it is to find then, services say.",
+		Long: "Terminates the connections that match all given flags. Both sides of a TCP connection get a RST.\n" +
+			"Half-open connections, connections of mode dsr and of other protocols are only forgotten by the\n" +
+			"load balancer. A client may reconnect immediately; the service decides about its new connection.",
 		Example: "  loxicmd kill ct --source=100.100.100.7\n  loxicmd kill ct --endpoint=31.31.31.1:5001 --rate=100\n  loxicmd kill ct --service=20.20.20.1:2020/tcp --state=est",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			params := filter.end()
 			if params == (v1.EndConntracksParams{}) && !all.All {
-				return errors.New("which connections? Choose by flags, or write --all")
+				return errors.New("no connections selected: give flags that select some, or --all")
 			}
 			params.All, params.Rate = all.All, rate
 			if all.All {
@@ -41,8 +41,8 @@ func killCT(o *session.Options) *cobra.Command {
 	fs.SortFlags = false
 	filter.flags(fs, "")
 	completeFilter(cmd)
-	all.Register(fs, "all connections, if no other flag chooses; at a terminal it asks first")
-	fs.IntVar(&rate, "rate", 1000, "so many a second, up to 10000")
+	all.Register(fs, "terminate all connections, if no other flag selects some; asks first at a terminal")
+	fs.IntVar(&rate, "rate", 1000, "connections terminated per second, up to 10000")
 	return cmd
 }
 

@@ -34,7 +34,7 @@ func (f *connectionFilter) checkService(ctx context.Context, o *session.Options)
 		if err := session.Decode(body, &list); err != nil || len(list.CtAttr) > 0 {
 			return err
 		}
-		return session.Refused("there is no service %q: write its name, or its key as in 20.20.20.1:2020/tcp", name)
+		return session.Refused("service %q not found: give its name, or its key such as 20.20.20.1:2020/tcp", name)
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ func conntrackEventLine(e *v1.ConntrackEvent) string {
 		fmt.Fprintf(&b, "  in %d packets, %d bytes  out %d packets, %d bytes", e.PacketsIn, e.BytesIn, e.PacketsOut, e.BytesOut)
 	}
 	if e.OneOf > 1 {
-		fmt.Fprintf(&b, "  (one connection of %d)", e.OneOf)
+		fmt.Fprintf(&b, "  (sampled 1 of %d connections)", e.OneOf)
 	}
 	return b.String() + "\n"
 }

@@ -19,9 +19,10 @@ func Commands(o *session.Options) session.Commands {
 	config := &cobra.Command{
 		Use:   "config",
 		Short: "Manage contexts: named servers, one of them current",
-		Long: "A context names a server, how it is reached, and a token for it. The contexts are in ~/.config/loxilb/config.yaml, or the file that\n" +
-			"LOXICMD_CONFIG names, which only its owner may read if it has a token in it. The current one is meant where no flag names a\n" +
-			"server; without any it is the daemon of this network namespace, by its UNIX socket.",
+		Long: "A context names a server, how to reach it, and a token. Contexts are stored in\n" +
+			"~/.config/loxilb/config.yaml, or the file in LOXICMD_CONFIG; a file with a token must be\n" +
+			"readable only by its owner. Commands without a server flag use the current context; without one,\n" +
+			"they use the daemon of this network namespace through its UNIX socket.",
 		Example: "  loxicmd config set-context prod --server=https://10.0.0.1:8091 --cacert=/etc/loxilb/ca.pem\n  loxicmd config use-context prod\n" +
 			"  loxicmd get lb --context=prod",
 		Args: session.NoObject, RunE: session.NeedObject,
@@ -106,8 +107,9 @@ func setContext(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set-context NAME",
 		Short: "Create or change a context from the flags that name a server",
-		Long: "Keeps what --server (or --socket, or -s, -p and --protocol), --cacert, --insecure and --token say; what is not written stays as it\n" +
-			"was. --server=\"\" is the daemon of this network namespace.",
+		Long: "Stores the values of --server (or --socket, or -s, -p and --protocol), --cacert, --insecure and\n" +
+			"--token. Omitted flags keep their stored values. --server=\"\" means the daemon of this network\n" +
+			"namespace.",
 		Example: "  loxicmd config set-context prod --server=https://10.0.0.1:8091 --cacert=/etc/loxilb/ca.pem --current\n" +
 			"  loxicmd config set-context prod --token-stdin </root/prod.token\n  loxicmd config set-context here --server=unix:/run/loxilb/loxilb.sock",
 		Args:              session.Exactly("its name, as in: loxicmd config set-context prod --server=https://10.0.0.1:8091"),
@@ -116,11 +118,11 @@ func setContext(o *session.Options) *cobra.Command {
 			given, cacert, insecure, token := o.Given()
 			if secret {
 				if token {
-					return errors.New("--token-stdin does not go with --token: which one is meant?")
+					return errors.New("--token-stdin cannot be combined with --token")
 				}
 				line, err := bufio.NewReader(io.LimitReader(o.Env.Stdin, 64<<10)).ReadString('\n')
 				if given.Token = strings.TrimSpace(line); given.Token == "" {
-					return errors.Join(errors.New("--token-stdin: there is no token in the first line of standard input"), unlessEnd(err))
+					return errors.Join(errors.New("--token-stdin: the first line of standard input has no token"), unlessEnd(err))
 				}
 				token = true
 			}
@@ -149,8 +151,8 @@ func setContext(o *session.Options) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&secret, "token-stdin", false, "take the token from the first line of standard input, where nobody sees it")
-	cmd.Flags().BoolVar(&current, "current", false, "make it the current one")
+	cmd.Flags().BoolVar(&secret, "token-stdin", false, "read the token from the first line of standard input, hidden from other users")
+	cmd.Flags().BoolVar(&current, "current", false, "make it the current context")
 	return cmd
 }
 
@@ -206,11 +208,11 @@ func view(o *session.Options) *cobra.Command {
 			}
 			text, err := yaml.Marshal(c)
 			if err != nil {
-				return fmt.Errorf("the contexts cannot be written as YAML: %w", err)
+				return fmt.Errorf("cannot encode the contexts as YAML: %w", err)
 			}
 			return o.Print(string(text))
 		},
 	}
-	cmd.Flags().BoolVar(&raw, "raw", false, "with the tokens")
+	cmd.Flags().BoolVar(&raw, "raw", false, "show the tokens")
 	return cmd
 }

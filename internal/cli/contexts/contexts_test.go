@@ -75,21 +75,21 @@ func TestContextsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct{ file, args, says string }{
-		{"open", "get lb", "open has a token in it, and its mode is 0640: others must not read it (chmod 600 " + open + ")"},
-		{"open", "config view --raw", "its mode is 0640"},
-		{"broken", "get lb", "broken is not a file of contexts"},
+		{"open", "get lb", "open contains a token and has mode 0640: others must not read it (chmod 600 " + open + ")"},
+		{"open", "config view --raw", "has mode 0640"},
+		{"broken", "get lb", "broken is not a context file"},
 		{"unknown", "get lb", `unknown field "colour"`},
-		{"bad", "get lb", `server of context a: "ftp://x" is none of http://HOST:PORT`},
-		{"none", "get lb --context=b", `there is no context "b", and no other`},
-		{"none", "config use-context b", `there is no context "b"`},
-		{"none", "config delete-context b", `there is no context "b"`},
-		{"none", "config set-context", "an argument is missing: its name"},
-		{"none", "config set-context a --server=x:y", `--server "x:y" is none of`},
-		{"none", "config set-context a:b/c --server=x --token-stdin", "--token-stdin: there is no token"},
-		{"none", "get lb --server=unix:sock", `--server "unix:sock" is none of`},
-		{"none", "get lb --server=a -p 7", "--server does not go with another flag that names a server"},
-		{"none", "get lb --context=a -s 10.0.0.1", "--context does not go with a flag that names a server"},
-		{"none", "config", "config needs an argument (allowed: delete-context, get-contexts"},
+		{"bad", "get lb", `server of context a: "ftp://x" is not a server address (allowed: http://HOST:PORT`},
+		{"none", "get lb --context=b", `context "b" not found, and there is no other`},
+		{"none", "config use-context b", `context "b" not found`},
+		{"none", "config delete-context b", `context "b" not found`},
+		{"none", "config set-context", "missing argument: its name"},
+		{"none", "config set-context a --server=x:y", `--server "x:y" is not a server address`},
+		{"none", "config set-context a:b/c --server=x --token-stdin", "--token-stdin: the first line of standard input has no token"},
+		{"none", "get lb --server=unix:sock", `--server "unix:sock" is not a server address`},
+		{"none", "get lb --server=a -p 7", "--server cannot be combined with another flag that names a server"},
+		{"none", "get lb --context=a -s 10.0.0.1", "--context cannot be combined with a flag that names a server"},
+		{"none", "config", "config needs an object (allowed: delete-context, get-contexts"},
 	} {
 		got := clitest.RunIn(t, in(filepath.Join(dir, tc.file)), "", strings.Fields(tc.args)...)
 		if got.Code != session.ExitUsage || !strings.Contains(got.Stderr, tc.says) || got.Stdout != "" || strings.Contains(got.Stderr, "s3cret") {

@@ -22,11 +22,13 @@ func explain(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain --from IP[:PORT] --to IP:PORT | --client IP --endpoint IP[:PORT]",
 		Short: "Explain how a packet would be handled, or why a client does not reach an endpoint",
-		Long: "Asks the data path's own program what it would do with a packet now, and prints what the packet meets, in this order, and why.\n" +
-			"The last line is the verdict. Nothing is sent, and no connection or counter changes.\n\n" +
-			"\"!\" before a line is a warning, \"x\" what keeps the packet from getting there.\n\n" +
-			"It exits with 0 if the packet gets there, 4 if it is dropped or refused, or the endpoint is not reached.\n\n" +
-			"With --client and --endpoint (or an endpoint's address behind --to): by which services the client reaches it, and why not by the others.",
+		Long: "Runs the data path's own program on a packet and prints each step with its reason, in order. The\n" +
+			"last line is the verdict. Nothing is sent, and no connection or counter changes.\n\n" +
+			"\"!\" before a line marks a warning, \"x\" the step that stops the packet.\n\n" +
+			"Exits with 0 if the packet arrives, 4 if it is dropped or refused, or if the endpoint is\n" +
+			"unreachable.\n\n" +
+			"With --client and --endpoint (or with an endpoint's address in --to) it lists the services\n" +
+			"through which the client reaches the endpoint, and why the other services do not.",
 		Example: "  loxicmd explain --from 100.100.100.1:40000 --to 20.20.20.1:80\n" +
 			"  loxicmd explain --from 100.100.100.1 --to 20.20.20.1:53 --proto udp --length 1400\n" +
 			"  loxicmd explain --client 100.100.100.1 --endpoint 31.31.31.1",
@@ -59,14 +61,14 @@ func explain(o *session.Options) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&params.From, "from", "", "the packet's source, IP or IP:PORT; a port that is not said is 40000")
-	fs.StringVar(&params.To, "to", "", "where it goes, IP:PORT; of icmp the IP alone")
-	fs.StringVar(&params.Client, "client", "", "a client, IP or IP:PORT, with --endpoint")
-	fs.StringVar(&params.Endpoint, "endpoint", "", "an endpoint of services, IP or IP:PORT")
+	fs.StringVar(&params.From, "from", "", "source of the packet, IP or IP:PORT (default port 40000)")
+	fs.StringVar(&params.To, "to", "", "destination of the packet, IP:PORT; for icmp only IP")
+	fs.StringVar(&params.Client, "client", "", "client for --endpoint, IP or IP:PORT")
+	fs.StringVar(&params.Endpoint, "endpoint", "", "endpoint of a service, IP or IP:PORT")
 	fs.StringVar(&params.Proto, "proto", "", "tcp, udp or icmp (default tcp)")
-	fs.StringVar(&params.Interface, "interface", "", "by which it comes (default: by the route to its source)")
-	fs.Uint32Var(&params.Mark, "mark", 0, "the packet's mark (skb->mark)")
-	fs.IntVar(&params.Length, "length", 0, "bytes of the IP packet, 60 to 3500 (default: its headers alone)")
+	fs.StringVar(&params.Interface, "interface", "", "interface that receives the packet (default: that of the route to its source)")
+	fs.Uint32Var(&params.Mark, "mark", 0, "mark of the packet (skb->mark)")
+	fs.IntVar(&params.Length, "length", 0, "length of the IP packet in bytes, 60 to 3500 (default: headers only)")
 	return cmd
 }
 
@@ -115,7 +117,7 @@ func write(b *strings.Builder, a *v1.Explanation) {
 		b.WriteString("\n")
 	}
 	if a.Hint != "" {
-		fmt.Fprintf(b, "  %-10s %s\n", "to mend it", a.Hint)
+		fmt.Fprintf(b, "  %-10s %s\n", "fix", a.Hint)
 	}
 	fmt.Fprintf(b, "%s\n", a.Summary)
 }

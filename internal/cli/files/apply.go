@@ -18,9 +18,9 @@ import (
 )
 
 // fileHelp says what files of objects are.
-const fileHelp = "Files are YAML with any number of documents, or JSON: documents of apiVersion netlox/v1 with kind and spec, lists as\n" +
-	"`loxicmd get -o json` prints them and `loxicmd save` writes them, or single objects as POST takes them.\n" +
-	"Of a folder all files are taken whose names end with .yaml, .yml or .json. - is standard input."
+const fileHelp = "Files are YAML (any number of documents) or JSON. They contain documents of apiVersion netlox/v1 with\n" +
+	"kind and spec, lists as printed by `loxicmd get -o json` and `loxicmd save`, or single objects as in POST.\n" +
+	"Of a folder, all .yaml, .yml and .json files are read. - is standard input."
 
 // applyFlags are those of apply and plan.
 type applyFlags struct {
@@ -48,22 +48,24 @@ func applyCommand(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply",
 		Short: "Apply a configuration from files",
-		Long: fileHelp + "\n\nAll of all files is applied, or nothing: then each error is said with its line and column. What is there and\n" +
-			"the same is left as it is, and what the files do not name stays, unless --prune is given.",
+		Long: fileHelp + "\n\n" +
+			"All files are applied together, or none: every error is reported with its line and column.\n" +
+			"Identical objects stay unchanged. Objects that the files do not name are kept, unless --prune is\n" +
+			"given.",
 		Example: "  loxicmd save -f all.yaml\n  loxicmd plan -f all.yaml\n  loxicmd apply -f all.yaml --confirm=60s && loxicmd confirm\n" +
 			"  loxicmd apply -f services/ --prune\n  loxicmd apply --lb /etc/loxilb/lbconfig.txt\n" +
 			"  loxicmd apply --ip /etc/loxilb/ipconfig\n  loxicmd apply --per-intf eth0 --ipv4route",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.confirm != 0 && (f.confirm < time.Second || f.confirm > 24*time.Hour || f.confirm%time.Second != 0) {
-				return fmt.Errorf("--confirm %s is out of range: whole seconds, 1s to 24h", f.confirm)
+				return fmt.Errorf("--confirm %s is out of range (allowed: whole seconds, 1s to 24h)", f.confirm)
 			}
 			return f.run(cmd.Context(), o, v1.ApplyRequest{Force: f.force, Confirm: v1.Seconds(f.confirm / time.Second), Doing: doing("apply", f.all())})
 		},
 	}
 	f.register(cmd)
-	cmd.Flags().BoolVar(&f.force, "force", false, "also if this cuts connections of the machine itself, as your ssh session")
-	session.DurationVar(cmd.Flags(), &f.confirm, "confirm", "", 0, "roll back after this time unless loxicmd confirm has come, even if the daemon dies meanwhile")
+	cmd.Flags().BoolVar(&f.force, "force", false, "proceed even if this cuts connections of the machine itself, such as your SSH session")
+	session.DurationVar(cmd.Flags(), &f.confirm, "confirm", "", 0, "roll back after this time unless loxicmd confirm is run, even if the daemon dies meanwhile")
 	return cmd
 }
 
@@ -72,8 +74,9 @@ func planCommand(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   PlanName,
 		Short: "Show what apply would change, and how many live connections that affects",
-		Long: fileHelp + "\n\nThe server says what it would do, and does nothing. plan exits with 0 when there is nothing to do, 2 when there is, 1 when\n" +
-			"something is wrong.",
+		Long: fileHelp + "\n\n" +
+			"Asks the server what apply would change, and changes nothing. Exits with 0 when there is nothing\n" +
+			"to change, 2 when there is, 1 on errors.",
 		Example: "  loxicmd plan -f all.yaml\n  loxicmd plan -f services/ --prune",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -87,14 +90,14 @@ func planCommand(o *session.Options) *cobra.Command {
 func (f *applyFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringArrayVarP(&f.files, "file", "f", nil, "file or folder of objects; - is standard input; may be given several times")
+	fs.StringArrayVarP(&f.files, "file", "f", nil, "file or folder of objects; - is standard input (repeatable)")
 	f.lists = map[string]*string{}
 	for _, l := range listFlags {
 		f.lists[l.flag] = fs.StringP(l.flag, l.short, "", "file of "+l.what+", as save writes it")
 	}
 	f.net.register(fs)
-	fs.BoolVar(&f.prune, "prune", false, "delete what is not in the files, of the kinds that are in them; never what a controller manages")
-	fs.StringSliceVar(&f.kinds, "prune-kinds", nil, "delete what is not in the files, of these kinds: all, or as lb,ep")
+	fs.BoolVar(&f.prune, "prune", false, "delete objects missing from the files, of the kinds they contain; never deletes objects managed by a controller")
+	fs.StringSliceVar(&f.kinds, "prune-kinds", nil, "delete objects of these kinds that the files do not contain: all, or a list such as lb,ep")
 }
 
 func (f *applyFlags) sources() (list []source) {
@@ -124,7 +127,7 @@ func (f *applyFlags) run(ctx context.Context, o *session.Options, request v1.App
 		return err
 	}
 	if len(f.all()) == 0 {
-		return errors.New("which file? Give --file FILE")
+		return errors.New("no file given: use --file FILE")
 	}
 	objects, err := readObjects(o, f.sources())
 	if err != nil {
@@ -156,7 +159,7 @@ func kindsOf(objects []manifest.Object) (list []string) {
 
 // FileFlag gives a verb the flag --file, and sends what it names.
 func FileFlag(o *session.Options, cmd *cobra.Command, remove bool) func(*cobra.Command, []string) error {
-	files := cmd.Flags().StringArrayP("file", "f", nil, "file or folder of objects; - is standard input; may be given several times")
+	files := cmd.Flags().StringArrayP("file", "f", nil, "file or folder of objects; - is standard input (repeatable)")
 	return func(cmd *cobra.Command, args []string) error {
 		if len(*files) == 0 {
 			return session.NeedObject(cmd, args)
@@ -329,7 +332,7 @@ func planText(r *v1.ApplyResult) string {
 		cut += c.Cut
 	}
 	for _, k := range r.Kept {
-		fmt.Fprintf(&b, "  %s stays as it is, as a controller manages it\n", k)
+		fmt.Fprintf(&b, "  %s is kept: managed by a controller\n", k)
 	}
 	if len(r.Changes) == 0 {
 		return b.String() + "nothing to do\n"

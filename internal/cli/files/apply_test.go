@@ -95,11 +95,11 @@ func TestApplyRefused(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, applied)
 	for file, message := range map[string]string{
-		"":                 "-: there is no object in it",
-		"# nothing\n---\n": "-: there is no object in it",
+		"":                 "- contains no object",
+		"# nothing\n---\n": "- contains no object",
 		"a: [":             "-:1:1: it is not YAML: ",
 		"a: 1\n---\nkind: lb\napiVersion: netlox/v1\nspec: {a: 1,\n  a: 2}": "-:1:1: kind is missing: one of Vlan, VlanMember, Vxlan, VxlanPeer, IPaddress, Neighbor, FDB, Route, Endpoint, " +
-			"Loadbalancer, Drain, Policy, Mirror, Firewall, Session, SessionULCL, BFD\n-:6:3: a is there twice\n",
+			"Loadbalancer, Drain, Policy, Mirror, Firewall, Session, SessionULCL, BFD\n-:6:3: a is given twice\n",
 		"- 1":                                  "-:1:3: it is neither an object nor a list of objects",
 		"{\n \"lbAttr\": [}":                   "-:2:13: it is not JSON: invalid character '}' looking for beginning of value",
 		"kind: Loadbalancer":                   "-:1:1: apiVersion is not netlox/v1",
@@ -125,15 +125,15 @@ func TestApplyLocates(t *testing.T) {
 	s := clitest.NewServer(t, 400, `{"code":400,"message":"nothing was changed","result":"x","errors":[`+
 		`{"index":0,"field":"endpoints[0].weight","message":"endpoints[0].weight is missing"},`+
 		`{"index":1,"field":"serviceArguments.port","message":"port is wrong"},`+
-		`{"index":1,"message":"it is there twice","other":0},{"index":1,"field":"endpoints[7].nothing","message":"far out"}]}`)
+		`{"index":1,"message":"it is given twice","other":0},{"index":1,"field":"endpoints[7].nothing","message":"far out"}]}`)
 	got := clitest.Run(t, document+"---\n"+document, s.At("apply -f -")...)
-	want := "Error: nothing was changed:\n-:8:5: endpoints[0].weight is missing\n-:15:52: port is wrong\n-:10:1: it is there twice, also at -:1:1\n-:17:3: far out\n"
+	want := "Error: nothing was changed:\n-:8:5: endpoints[0].weight is missing\n-:15:52: port is wrong\n-:10:1: it is given twice, also at -:1:1\n-:17:3: far out\n"
 	want = strings.Replace(want, "-:8:5:", "-:8:56:", 1)
 	if diff := cmp.Diff(clitest.Result{Code: session.ExitRefused, Stderr: want}, got); diff != "" {
 		t.Error(diff)
 	}
 	got = clitest.Run(t, "[\n"+oneJSON+",\n"+oneJSON+"]", s.At("apply -f -")...)
-	want = "Error: nothing was changed:\n-:2:69: endpoints[0].weight is missing\n-:3:126: port is wrong\n-:3:1: it is there twice, also at -:2:1\n-:3:14: far out\n"
+	want = "Error: nothing was changed:\n-:2:69: endpoints[0].weight is missing\n-:3:126: port is wrong\n-:3:1: it is given twice, also at -:2:1\n-:3:14: far out\n"
 	if diff := cmp.Diff(clitest.Result{Code: session.ExitRefused, Stderr: want}, got); diff != "" {
 		t.Error(diff)
 	}

@@ -36,7 +36,7 @@ func readObjects(o *session.Options, sources []source) ([]manifest.Object, error
 			}
 			found, errs := manifest.Read(path, data, s.assume)
 			if len(found) == 0 && len(errs) == 0 && len(paths) == 1 {
-				return nil, fmt.Errorf("%s: there is no object in it", path)
+				return nil, fmt.Errorf("%s contains no object", path)
 			}
 			for i := range found {
 				if e := readWords(&found[i]); e != nil {
@@ -70,14 +70,14 @@ func filesOf(path string) (list []string, err error) {
 			return filepath.SkipDir
 		case !d.IsDir() && !hidden && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(at)):
 			if info, err := os.Stat(at); err != nil || !info.Mode().IsRegular() { // nobody may be writing to a pipe
-				return errors.Join(fmt.Errorf("%s is no regular file", at), err)
+				return errors.Join(fmt.Errorf("%s is not a regular file", at), err)
 			}
 			list = append(list, at)
 		}
 		return nil
 	})
 	if err == nil && len(list) == 0 {
-		return nil, fmt.Errorf("%s: there is no file whose name ends with .yaml, .yml or .json in it", path)
+		return nil, fmt.Errorf("%s contains no .yaml, .yml or .json file", path)
 	}
 	return list, err
 }

@@ -17,7 +17,7 @@ func replaceFolder(path string, c ipconfig.Config) error {
 	parent := filepath.Dir(path)
 	next, err := os.MkdirTemp(parent, ".save-*")
 	if err != nil {
-		return fmt.Errorf("%s is as it was: %w", path, err)
+		return fmt.Errorf("%s is unchanged: %w", path, err)
 	}
 	if err = writeFolder(next, c); err == nil {
 		err = takePlace(next, path)
@@ -26,13 +26,13 @@ func replaceFolder(path string, c ipconfig.Config) error {
 		if !errors.Is(err, errBackupMoved) {
 			err = errors.Join(err, os.RemoveAll(next))
 		}
-		return fmt.Errorf("%s is as it was: %w", path, err)
+		return fmt.Errorf("%s is unchanged: %w", path, err)
 	}
 	if err := syncFolder(parent); err != nil {
-		return fmt.Errorf("%s is saved, but not surely on the disk: %w", path, err)
+		return fmt.Errorf("%s is saved, but might not be on disk yet: %w", path, err)
 	}
 	if err := os.RemoveAll(next); err != nil { // the backup before this one, if there was any
-		return fmt.Errorf("%s is saved, and what it was is in %s; an older backup could not be removed, its rest is %s: %w", path, backup(path), next, err)
+		return fmt.Errorf("%s is saved, with a backup in %s; an older backup remains in %s: %w", path, backup(path), next, err)
 	}
 	return nil
 }
@@ -59,7 +59,7 @@ func writeFolder(path string, c ipconfig.Config) error {
 	return syncFolder(path)
 }
 
-var errBackupMoved = errors.New("the backup could not be named again")
+var errBackupMoved = errors.New("cannot rename the backup")
 
 // takePlace gives the folder next the name path. What had it gets that of the backup, and what had that is named next. After an error all three
 // are as they were, or it is errBackupMoved: the new folder goes by way of the backup's name, so that the step that may be refused is not the last.
@@ -79,7 +79,7 @@ func takePlace(next, path string) error {
 	}
 	if err := rename(backup(path), path, unix.RENAME_EXCHANGE); err != nil {
 		if undo := rename(backup(path), next, how); undo != nil {
-			return fmt.Errorf("%w; %w: it is %s", errors.Join(err, undo), errBackupMoved, next)
+			return fmt.Errorf("%w; %w: it is now %s", errors.Join(err, undo), errBackupMoved, next)
 		}
 		return err
 	}

@@ -47,7 +47,7 @@ func TestReplaceFolderKeepsTheFormer(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := replaceFolder(path, saved("third"))
-	if err == nil || !strings.Contains(err.Error(), path+" is saved, and what it was is in "+path+".bk; an older backup could not be removed") {
+	if err == nil || !strings.Contains(err.Error(), path+" is saved, with a backup in "+path+".bk; an older backup remains in") {
 		t.Errorf("a mount in the backup: %v", err)
 	}
 	if content(path) != "third" || content(path+".bk") != "second" {
@@ -64,7 +64,7 @@ func TestReplaceFolderKeepsTheFormer(t *testing.T) {
 	if err := unix.Mount(path+".bk", path+".bk", "", unix.MS_BIND, ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := replaceFolder(path, saved("fourth")); err == nil || !strings.Contains(err.Error(), path+" is as it was") {
+	if err := replaceFolder(path, saved("fourth")); err == nil || !strings.Contains(err.Error(), path+" is unchanged") {
 		t.Errorf("the backup is a mount: %v", err)
 	}
 	if err := unix.Unmount(path+".bk", 0); err != nil {
@@ -73,7 +73,7 @@ func TestReplaceFolderKeepsTheFormer(t *testing.T) {
 	if err := unix.Mount(path, path, "", unix.MS_BIND, ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := replaceFolder(path, saved("fifth")); err == nil || !strings.Contains(err.Error(), path+" is as it was") {
+	if err := replaceFolder(path, saved("fifth")); err == nil || !strings.Contains(err.Error(), path+" is unchanged") {
 		t.Errorf("the folder is a mount: %v", err)
 	}
 	if err := unix.Unmount(path, 0); err != nil {

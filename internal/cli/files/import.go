@@ -20,9 +20,10 @@ func importCommand(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import FORMAT FILE",
 		Short: "Convert the configuration of another load balancer to a file for apply",
-		Long: "FORMAT is ipvsadm (what ipvsadm -S -n prints), haproxy (haproxy.cfg: what is in mode tcp), keepalived (keepalived.conf: its virtual\n" +
-			"servers) or nft (rules with dnat). FILE - is standard input. The services are printed as YAML that loxicmd apply -f takes; what cannot\n" +
-			"be taken over is said on standard error, line by line. No server is asked.",
+		Long: "Converts services to YAML for loxicmd apply -f. FORMAT is ipvsadm (output of ipvsadm -S -n),\n" +
+			"haproxy (haproxy.cfg, mode tcp), keepalived (keepalived.conf, virtual servers) or nft (rules\n" +
+			"with dnat). FILE - is standard input. Lines that cannot be converted are reported on standard\n" +
+			"error. No server is contacted.",
 		Example: "  loxicmd import keepalived /etc/keepalived/keepalived.conf >services.yaml\n  ipvsadm -S -n | loxicmd import ipvsadm - | loxicmd apply -f -",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -39,9 +40,9 @@ func importCommand(o *session.Options) *cobra.Command {
 			}
 			switch {
 			case strict && len(r.Notes) > 0:
-				return session.Refused("%d things cannot be taken over, and --strict was given: nothing is written", len(r.Notes))
+				return session.Refused("%d items cannot be converted: nothing written, because of --strict", len(r.Notes))
 			case len(r.Services) == 0:
-				return session.Refused("%s: there is no service in it that can be taken over", args[1])
+				return session.Refused("%s contains no service that can be converted", args[1])
 			}
 			text, err := serviceDocuments(r.Services)
 			if err != nil {
@@ -50,7 +51,7 @@ func importCommand(o *session.Options) *cobra.Command {
 			return o.Print(text)
 		},
 	}
-	cmd.Flags().BoolVar(&strict, "strict", false, "write nothing, and exit with 1, if anything cannot be taken over")
+	cmd.Flags().BoolVar(&strict, "strict", false, "fail and write nothing if a line cannot be converted")
 	return cmd
 }
 
@@ -96,13 +97,13 @@ func exportCommand(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export FORMAT",
 		Short: "Write the services as configuration of another load balancer",
-		Long: "FORMAT is ipvsadm: lines that ipvsadm -R reads. What IPVS does not have is said on standard error, with the line that it is about, or\n" +
-			"before which it would be.",
+		Long: "Writes the services in FORMAT, which is ipvsadm: lines for ipvsadm -R. Features that IPVS lacks\n" +
+			"are reported on standard error, with the line that they concern or precede.",
 		Example: "  loxicmd export ipvsadm",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if args[0] != "ipvsadm" {
-				return fmt.Errorf("%q is no format that can be exported: ipvsadm", args[0])
+				return fmt.Errorf("export format %q is unknown (allowed: ipvsadm)", args[0])
 			}
 			client, err := o.Client()
 			if err != nil {
@@ -121,12 +122,12 @@ func exportCommand(o *session.Options) *cobra.Command {
 				fmt.Fprintf(o.Env.Stderr, "%d: %s\n", n.Line, n.Text)
 			}
 			if strict && len(notes) > 0 {
-				return session.Refused("%d things cannot be said to IPVS, and --strict was given: nothing is written", len(notes))
+				return session.Refused("%d items cannot be exported to IPVS: nothing written, because of --strict", len(notes))
 			}
 			return o.Print(text)
 		},
 	}
-	cmd.Flags().BoolVar(&strict, "strict", false, "write nothing, and exit with 1, if anything cannot be said")
+	cmd.Flags().BoolVar(&strict, "strict", false, "fail and write nothing if a feature cannot be exported")
 	return cmd
 }
 
@@ -160,7 +161,7 @@ func servicesOf(body []byte) ([]lb.Service, error) {
 			}
 		}
 		if err := errors.Join(errs...); err != nil {
-			return nil, session.Refused("the answer of the server is not understood: %w", err)
+			return nil, session.Refused("unexpected answer from the server: %w", err)
 		}
 	}
 	return services, nil

@@ -50,8 +50,8 @@ spec:
 		t.Errorf("%+v", got)
 	}
 	for args, says := range map[string]string{
-		"import nginx -": "is no format", "import nft -": "there is no service in it", "import ipvsadm /nowhere": "no such file", "import nft": "accepts 2 arg",
-		"export nginx": "is no format that can be exported",
+		"import nginx -": "is unknown", "import nft -": "contains no service", "import ipvsadm /nowhere": "no such file", "import nft": "accepts 2 arg",
+		"export nginx": "is unknown (allowed: ipvsadm)",
 	} {
 		if got := clitest.Run(t, "", strings.Fields(args)...); got.Code == session.ExitOK || got.Stdout != "" || !strings.Contains(got.Stderr, says) {
 			t.Errorf("%s: %+v", args, got)
@@ -65,7 +65,7 @@ func TestExport(t *testing.T) {
 		`"endpoints":[{"endpointIP":"192.168.0.1","targetPort":8080,"weight":3,"state":"active","counter":"1:2"}]},`+
 		`{"serviceArguments":{"externalIP":"10.0.0.1","port":90,"portMax":99,"protocol":"tcp","sel":0,"mode":0},"endpoints":[{"endpointIP":"192.168.0.1","targetPort":8080,"weight":1}]}]}`)
 	const text, note = "-A -t 10.0.0.1:80 -s wlc\n-a -t 10.0.0.1:80 -r 192.168.0.1:8080 -m -w 3\n",
-		"3: service 10.0.0.1:90-99/tcp: IPVS has no ranges of ports: it is left out\n"
+		"3: service 10.0.0.1:90-99/tcp: IPVS has no ranges of ports: skipped\n"
 	if got := clitest.Run(t, "", s.At("export ipvsadm")...); got != (clitest.Result{Stdout: text, Stderr: note}) {
 		t.Errorf("%+v", got)
 	}

@@ -32,21 +32,21 @@ type interfaceFlags struct {
 }
 
 func (f *interfaceFlags) register(fl *pflag.FlagSet) {
-	fl.StringVarP(&f.file, "ip", "i", "", "file of what an interface is configured by, as save --ip writes it, or the folder of all")
-	fl.StringVar(&f.one, "per-intf", "", "what this interface is configured by, from its folder below --config-path")
-	fl.BoolVarP(&f.routes, "ipv4route", "r", false, "with --per-intf: only its routes")
-	fl.StringVarP(&f.folder, "config-path", "c", defaultConfigPath+ipconfigFolder+"/", "with --per-intf: the folder of folders")
+	fl.StringVarP(&f.file, "ip", "i", "", "file with the configuration of an interface, as written by save --ip, or the folder of all")
+	fl.StringVar(&f.one, "per-intf", "", "apply the configuration of this interface from its folder below --config-path")
+	fl.BoolVarP(&f.routes, "ipv4route", "r", false, "with --per-intf: apply only its routes")
+	fl.StringVarP(&f.folder, "config-path", "c", defaultConfigPath+ipconfigFolder+"/", "with --per-intf: folder that contains the interfaces' folders")
 }
 
 // check refuses flags that do not go together.
 func (f *interfaceFlags) check() error {
 	switch {
 	case f.routes && f.one == "":
-		return errors.New("--ipv4route says of which --per-intf only the routes are wanted")
+		return errors.New("--ipv4route needs --per-intf")
 	case f.one != "" && f.file != "":
-		return errors.New("--ip, a file, does not go with --per-intf, an interface")
+		return errors.New("--ip cannot be combined with --per-intf")
 	case f.one == "." || f.one == ".." || strings.ContainsAny(f.one, "/\x00"):
-		return fmt.Errorf("--per-intf %q is no name of an interface", f.one)
+		return fmt.Errorf("--per-intf %q is not an interface name", f.one)
 	}
 	return nil
 }
@@ -83,7 +83,7 @@ func (f *interfaceFlags) read() ([]manifest.Object, error) {
 	case len(r.Wrong) > 0:
 		return nil, session.Refused("nothing was changed:\n%w", r.Wrong)
 	case len(r.Objects) == 0:
-		return nil, fmt.Errorf("%s: there is no object in it", path)
+		return nil, fmt.Errorf("%s contains no object", path)
 	}
 	return r.Objects, nil
 }
@@ -135,7 +135,7 @@ func readLines(r *ipconfig.Reader, path string) error {
 		return err
 	}
 	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is no regular file", path)
+		return fmt.Errorf("%s is not a regular file", path)
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -200,7 +200,7 @@ func interfaces(ctx context.Context, o *session.Options) (ipconfig.Config, ipcon
 	}
 	c, left, err := ipconfig.New(addresses.IpAttr, routes.RouteAttr, wanted.Objects)
 	if err != nil {
-		return nil, nil, session.Refused("the answer of the server is not understood: %w", err)
+		return nil, nil, session.Refused("unexpected answer from the server: %w", err)
 	}
 	return c, left, nil
 }

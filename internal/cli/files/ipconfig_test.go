@@ -60,14 +60,14 @@ func TestInterfaces(t *testing.T) {
 	}
 	sent := len(applied.Requests)
 	for args, want := range map[string]string{
-		"apply --per-intf eth0 -c " + path:    "Error: nothing was changed:\n" + path + `/eth0/ipv4addr:2:1: "reboot" is not understood`,
-		"apply --per-intf .. -c " + path:      `--per-intf ".." is no name of an interface`,
-		"apply --per-intf ../x -c " + path:    `--per-intf "../x" is no name of an interface`,
+		"apply --per-intf eth0 -c " + path:    "Error: nothing was changed:\n" + path + `/eth0/ipv4addr:2:1: unsupported line "reboot"`,
+		"apply --per-intf .. -c " + path:      `--per-intf ".." is not an interface name`,
+		"apply --per-intf ../x -c " + path:    `--per-intf "../x" is not an interface name`,
 		"apply --per-intf eth9 -c " + path:    "no such file",
-		"apply -r -i " + path:                 "--ipv4route says of which --per-intf",
-		"apply --per-intf eth0 -i " + path:    "--ip, a file, does not go with --per-intf",
+		"apply -r -i " + path:                 "--ipv4route needs --per-intf",
+		"apply --per-intf eth0 -i " + path:    "--ip cannot be combined with --per-intf",
 		"apply -i " + filepath.Join(dir, "x"): "no such file",
-		"save -i -c /dev/null/x":              "the folder of the files cannot be made", "save -i -c /proc": "/proc/ipconfig is as it was",
+		"save -i -c /dev/null/x":              "cannot create the folder of the files", "save -i -c /proc": "/proc/ipconfig is unchanged",
 		"save -i -a": "none of the others can be",
 	} {
 		if got := clitest.Run(t, "", applied.At(args)...); got.Code == session.ExitOK || !strings.Contains(got.Stderr, want) {

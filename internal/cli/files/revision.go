@@ -44,8 +44,8 @@ func rollbackCommand(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollback [REVISION]",
 		Short: "Restore all objects to a revision",
-		Long: "loxicmd get revisions lists what one can go back to; without a REVISION it is the one before the last. Going back is a new\n" +
-			"revision, so it can be gone back on.",
+		Long: "Restores all objects to a revision listed by loxicmd get revisions; the default is the one\n" +
+			"before the last. The rollback is itself a revision, so it can be rolled back.",
 		Example: "  loxicmd get revisions\n  loxicmd rollback 41 --dry-run\n  loxicmd rollback 41",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -59,7 +59,7 @@ func rollbackCommand(o *session.Options) *cobra.Command {
 			} else {
 				var list v1.RevisionList
 				if list, err = revisions(o, cmd); err == nil && len(list.RevisionAttr) == 0 {
-					err = session.Refused("there is no revision to go back on")
+					err = session.Refused("there is no revision to roll back to")
 				}
 				if err == nil {
 					number = list.RevisionAttr[0].Revision - 1
@@ -76,16 +76,16 @@ func rollbackCommand(o *session.Options) *cobra.Command {
 			return printResult(o, answer, body.DryRun)
 		},
 	}
-	cmd.Flags().BoolVar(&body.DryRun, "dry-run", false, "only say what would change, as plan does")
-	cmd.Flags().BoolVar(&body.Force, "force", false, "also if firewall rules cut connections of the machine itself, as your ssh session")
-	cmd.Flags().BoolVar(&body.Managed, "managed", false, "services that a controller manages too")
+	cmd.Flags().BoolVar(&body.DryRun, "dry-run", false, "show what would change, like plan, and change nothing")
+	cmd.Flags().BoolVar(&body.Force, "force", false, "proceed even if firewall rules cut connections of the machine itself, such as your SSH session")
+	cmd.Flags().BoolVar(&body.Managed, "managed", false, "include services managed by a controller")
 	return cmd
 }
 
 func revisionOf(text string) (uint64, error) {
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("%q is no revision: a number, as loxicmd get revisions lists them", text)
+		return 0, fmt.Errorf("%q is not a revision: give a number from loxicmd get revisions", text)
 	}
 	return n, nil
 }

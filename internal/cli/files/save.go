@@ -33,8 +33,9 @@ func saveCommand(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "save",
 		Short: "Save the configuration to files for apply",
-		Long: "--file writes everything as YAML. The other flags write the files of the existing loxilb, one for each kind, below --config-path, which is made; the file that\n" +
-			"was there is kept with .bk behind its name. Services that a controller manages are left out.",
+		Long: "--file writes everything as YAML. The other flags write the files of the existing loxilb, one\n" +
+			"per kind, below --config-path, which is created if missing. An existing file is kept with the\n" +
+			"suffix .bk. Services managed by a controller are left out.",
 		Example: "  loxicmd save -f all.yaml\n  loxicmd save --all\n  loxicmd save --lb -c /tmp/\n  loxicmd save --ip",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -47,7 +48,7 @@ func saveCommand(o *session.Options) *cobra.Command {
 				return saveYAML(o, cmd, file)
 			}
 			if err := os.MkdirAll(folder, 0o700); err != nil {
-				return fmt.Errorf("the folder of the files cannot be made: %w", err)
+				return fmt.Errorf("cannot create the folder of the files: %w", err)
 			}
 			for i := range savedFiles {
 				if all || chosen[i] {
@@ -71,9 +72,9 @@ func saveCommand(o *session.Options) *cobra.Command {
 		fl.BoolVarP(&chosen[i], s.flag, s.short, false, "write the "+s.what+" to "+s.file)
 		selectors = append(selectors, s.flag)
 	}
-	fl.BoolVar(&sessions, "session", false, "sessions, which this build does not have")
-	fl.BoolVar(&ulcl, "ulcl", false, "session classifiers, which this build does not have")
-	fl.BoolVar(&bfd, "bfd", false, "BFD sessions, which this build does not have")
+	fl.BoolVar(&sessions, "session", false, "write sessions (not part of this build)")
+	fl.BoolVar(&ulcl, "ulcl", false, "write session classifiers (not part of this build)")
+	fl.BoolVar(&bfd, "bfd", false, "write BFD sessions (not part of this build)")
 	fl.BoolVarP(&ip, "ip", "i", false, "write addresses, routes, neighbors, VLANs and tunnels to "+ipconfigFolder+"/INTERFACE/")
 	selectors = append(selectors, "ip", "session", "ulcl", "bfd")
 	fl.StringVarP(&folder, "config-path", "c", defaultConfigPath, "folder of the files")
@@ -143,7 +144,7 @@ func saveList(o *session.Options, cmd *cobra.Command, folder string, i int) erro
 
 func saveFile(o *session.Options, path string, content []byte, objects int) error {
 	if err := replaceFile(path, content); err != nil {
-		return fmt.Errorf("%s is as it was: %w", path, err)
+		return fmt.Errorf("%s is unchanged: %w", path, err)
 	}
 	return o.Print(fmt.Sprintf("success: %s saved to %s\n", session.Count(objects, "object"), path))
 }

@@ -44,7 +44,7 @@ func TestSave(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"save": "at least one of the flags", "save -a -l": "none of the others can be", "save --bfd": "BFD is not part of this build", "save --ulcl": "GTP-U sessions are not part",
-		"save -l -c /dev/null/x": "the folder of the files cannot be made: mkdir /dev/null: not a directory", "save -l -c /proc": "/proc/lbconfig.txt is as it was",
+		"save -l -c /dev/null/x": "cannot create the folder of the files: mkdir /dev/null: not a directory", "save -l -c /proc": "/proc/lbconfig.txt is unchanged",
 	} {
 		if got := clitest.Run(t, "", s.At(args)...); got.Code == session.ExitOK || !strings.Contains(got.Stderr, want) {
 			t.Errorf("%s: %+v", args, got)

@@ -20,7 +20,7 @@ func IPVS(services []lb.Service) (text string, notes []Note) {
 			notes = append(notes, Note{line + 1, fmt.Sprintf("service %s: ", s.Key) + fmt.Sprintf(format, args...)})
 		}
 		if why := beyondIPVS(s); why != "" {
-			note("%s: it is left out", why)
+			note("%s: skipped", why)
 			continue
 		}
 		flag := map[lb.Protocol]string{lb.TCP: "-t", lb.UDP: "-u", lb.SCTP: "--sctp-service"}[s.Protocol]
@@ -39,14 +39,14 @@ func IPVS(services []lb.Service) (text string, notes []Note) {
 		b.WriteString("\n")
 		line++
 		if s.Mode.TranslatesSource() {
-			note("IPVS keeps the client's address in masquerading, and mode %s does not", s.Mode)
+			note("IPVS masquerading keeps the client's address, mode %s does not", s.Mode)
 		}
 		if s.Monitored() || len(s.Sources)+len(s.Denied)+len(s.Secondary) > 0 || s.ConnectionLimits != (lb.ConnectionLimits{}) {
-			note("IPVS has no probes, lists of sources, further VIPs and limits: they are left out")
+			note("IPVS has no probes, source lists, additional VIPs and limits: ignored")
 		}
 		for _, e := range s.Endpoints {
 			if e.Backup != 0 {
-				note("IPVS has no backups: endpoint %s is left out", e)
+				note("IPVS has no backups: endpoint %s is skipped", e)
 				continue
 			}
 			fmt.Fprintf(&b, "-a %s %s -r %s %s -w %d\n", flag, at, e.AddrPort(), ipvsWay(s), e.Weight)
@@ -62,11 +62,11 @@ func beyondIPVS(s *lb.Service) string {
 	case s.PortMax != 0:
 		return "IPVS has no ranges of ports"
 	case s.Mark != 0:
-		return "IPVS has no services of an address and a mark"
+		return "IPVS has no services with an address and a mark"
 	case s.Protocol == lb.ICMP:
 		return "IPVS does not balance ICMP"
 	case s.VIP.IsUnspecified():
-		return "IPVS has no service of every address"
+		return "IPVS has no service for every address"
 	}
 	for _, e := range s.Endpoints {
 		if e.PortMax != 0 {
@@ -92,7 +92,7 @@ func ipvsScheduler(s *lb.Service, note func(string, ...any)) string {
 	case lb.Persist:
 		return "wrr"
 	}
-	note("IPVS has no algorithm %s: wrr is taken", s.Algorithm)
+	note("IPVS has no algorithm %s: wrr is used", s.Algorithm)
 	return "wrr"
 }
 

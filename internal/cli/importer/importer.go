@@ -41,7 +41,7 @@ func Read(format, text string) (*Result, error) {
 	case "nft":
 		readNFT(c, text)
 	default:
-		return nil, fmt.Errorf("%q is no format that can be imported: one of %s", format, strings.Join(Formats(), ", "))
+		return nil, fmt.Errorf("import format %q is unknown (allowed: %s)", format, strings.Join(Formats(), ", "))
 	}
 	return c.result(), nil
 }
@@ -76,11 +76,11 @@ func (c *collector) result() *Result {
 		err := f.Validate()
 		switch {
 		case len(f.Endpoints) == 0:
-			c.note(f.line, "service %s has no server that can be taken over, and is left out", f.Key)
+			c.note(f.line, "service %s is skipped: no server of it can be converted", f.Key)
 		case err != nil:
-			c.note(f.line, "service %s is left out: %v", f.Key, err)
+			c.note(f.line, "service %s is skipped: %v", f.Key, err)
 		case twice:
-			c.note(f.line, "service %s is left out: it is there already, from line %d", f.Key, other)
+			c.note(f.line, "service %s is skipped: already defined in line %d", f.Key, other)
 		default:
 			first[f.Key] = f.line
 			r.Services = append(r.Services, f.Service)
@@ -107,7 +107,7 @@ func hostPort(text, protocol string) (a netip.Addr, port uint16, err error) {
 func address(text string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(strings.Trim(text, "[]"))
 	if err != nil {
-		return a, fmt.Errorf("%q is no IP address: names are not looked up", text)
+		return a, fmt.Errorf("%q is not an IP address: host names are not resolved", text)
 	}
 	return a.Unmap(), nil
 }
@@ -119,7 +119,7 @@ func portOf(text, protocol string) (uint16, error) {
 	}
 	n, err := net.LookupPort(protocol, text)
 	if err != nil || text == "" {
-		return 0, fmt.Errorf("%q is no port", text)
+		return 0, fmt.Errorf("%q is not a port", text)
 	}
 	return uint16(n), nil
 }
@@ -128,7 +128,7 @@ func portOf(text, protocol string) (uint16, error) {
 func weight(text string) (uint16, error) {
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {
-		return 0, fmt.Errorf("weight %q is out of range: 0 to 65535", text)
+		return 0, fmt.Errorf("weight %q is out of range (allowed: 0 to 65535)", text)
 	}
 	return uint16(n), nil
 }
@@ -143,11 +143,11 @@ func scheduler(name string) (a lb.Algorithm, why string) {
 	case "wlc", "lc":
 		return lb.LeastConnections, ""
 	case "sed", "nq":
-		return lb.LeastConnections, "least connections by weight (lc) is nearest to it"
+		return lb.LeastConnections, "replaced by lc, weighted least connections"
 	case "sh":
-		return lb.Persist, "persist is nearest to it: a client stays where its last connection went"
+		return lb.Persist, "replaced by persist: a client keeps its last endpoint"
 	case "mh":
-		return lb.Hash, "hash is nearest to it: consistent, but by ports too"
+		return lb.Hash, "replaced by hash: consistent, but also by ports"
 	}
-	return lb.RoundRobin, "loxilb does not have it, round robin is taken"
+	return lb.RoundRobin, "not supported by loxilb, round robin is used"
 }

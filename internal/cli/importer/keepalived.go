@@ -88,7 +88,7 @@ func readKeepalived(c *collector, text string) {
 			v.read(groups)
 		case "virtual_server_group", "global_defs":
 		default:
-			c.note(b.line, "%s is left out: only virtual servers are taken", b.words[0])
+			c.note(b.line, "%s is skipped: only virtual servers are converted", b.words[0])
 		}
 	}
 }
@@ -117,11 +117,11 @@ func (v *virtualServer) read(groups map[string]*block) {
 	case "TUN":
 		v.service.Mode, v.service.Tunnel = lb.ModeDSR, lb.TunnelIPIP
 	default:
-		v.note(v.line, "lb_kind %s is not known: NAT is taken", v.kind)
+		v.note(v.line, "lb_kind %s is unknown: NAT is used", v.kind)
 	}
 	if v.sorry != nil {
 		if e, err := v.endpoint(v.sorry); err != nil {
-			v.note(v.sorry.line, "sorry_server is left out: %v", err)
+			v.note(v.sorry.line, "sorry_server is skipped: %v", err)
 		} else {
 			e.Backup = 1
 			v.service.Endpoints = append(v.service.Endpoints, e)
@@ -138,7 +138,7 @@ func (v *virtualServer) addresses(groups map[string]*block) {
 	case "group":
 		g := groups[v.argument(2)]
 		if g == nil {
-			v.note(v.line, "there is no virtual_server_group %s", v.argument(2))
+			v.note(v.line, "virtual_server_group %s not found", v.argument(2))
 			return
 		}
 		list = g.lines
@@ -157,7 +157,7 @@ func (v *virtualServer) addresses(groups map[string]*block) {
 			}
 		}
 		if err != nil {
-			v.note(b.line, "virtual server %s is left out: %v", strings.Join(b.words, " "), err)
+			v.note(b.line, "virtual server %s is skipped: %v", strings.Join(b.words, " "), err)
 			continue
 		}
 		v.add(b.line, s)
@@ -200,7 +200,7 @@ func (v *virtualServer) option(b *block) {
 		v.server(b)
 	case "alpha", "retry", "delay_before_retry", "inhibit_on_failure", "warmup", "connect_timeout", "sorry_server_inhibit", "no_alpha":
 	default:
-		v.note(b.line, "%s is left out: loxilb does not have it", b.words[0])
+		v.note(b.line, "%s is ignored: not supported by loxilb", b.words[0])
 	}
 }
 
@@ -217,7 +217,7 @@ func (v *virtualServer) endpoint(b *block) (e lb.Endpoint, err error) {
 func (v *virtualServer) server(b *block) {
 	e, err := v.endpoint(b)
 	if err != nil {
-		v.note(b.line, "real_server %s is left out: %v", b.argument(1), err)
+		v.note(b.line, "real_server %s is skipped: %v", b.argument(1), err)
 		return
 	}
 	check := lb.Probe{Type: lb.ProbeNone}
@@ -231,16 +231,16 @@ func (v *virtualServer) server(b *block) {
 			e.Weight = w
 		case "inhibit_on_failure", "alpha", "delay_loop", "retry", "delay_before_retry", "notify_up", "notify_down":
 			if strings.HasPrefix(name, "notify") {
-				v.note(o.line, "%s is left out: loxicmd get events -w tells what happens", name)
+				v.note(o.line, "%s is ignored: follow events with loxicmd get events -w", name)
 			}
 		case "TCP_CHECK", "HTTP_GET", "SSL_GET", "UDP_CHECK", "PING_CHECK", "DNS_CHECK":
 			if check.Type != lb.ProbeNone {
-				v.note(o.line, "%s is left out: an endpoint is asked in one way", name)
+				v.note(o.line, "%s is ignored: an endpoint has one probe", name)
 				continue
 			}
 			check = v.check(o)
 		default:
-			v.note(o.line, "%s of a server is left out: loxilb does not have it", name)
+			v.note(o.line, "%s of a server is ignored: not supported by loxilb", name)
 		}
 	}
 	v.service.Endpoints = append(v.service.Endpoints, e)
@@ -276,7 +276,7 @@ func (v *virtualServer) check(b *block) lb.Probe {
 			v.url(o, &p)
 		case "delay_before_retry", "delay_loop", "warmup", "alpha":
 		default:
-			v.note(o.line, "%s of %s is left out: loxilb does not have it", o.words[0], b.words[0])
+			v.note(o.line, "%s of %s is ignored: not supported by loxilb", o.words[0], b.words[0])
 		}
 	}
 	return p
@@ -284,7 +284,7 @@ func (v *virtualServer) check(b *block) lb.Probe {
 
 func (v *virtualServer) url(b *block, p *lb.Probe) {
 	if p.Request != "" {
-		v.note(b.line, "a second url is left out: an endpoint is asked for one")
+		v.note(b.line, "a second url is ignored: a probe requests one")
 		return
 	}
 	for _, o := range b.lines {
@@ -297,7 +297,7 @@ func (v *virtualServer) url(b *block, p *lb.Probe) {
 			for _, word := range o.words[1:] {
 				var s lb.StatusRange
 				if n, _ := fmt.Sscanf(word, "%d-%d", &s.First, &s.Last); n == 0 {
-					v.note(o.line, "status_code %q is no status", word)
+					v.note(o.line, "status_code %q is not a status", word)
 					continue
 				} else if n == 1 {
 					s.Last = s.First
@@ -305,7 +305,7 @@ func (v *virtualServer) url(b *block, p *lb.Probe) {
 				p.Statuses = append(p.Statuses, s)
 			}
 		default:
-			v.note(o.line, "%s of a url is left out: loxilb looks for a status, and for a text by probeResp", o.words[0])
+			v.note(o.line, "%s of a url is ignored: loxilb checks the status, and a text by probeResp", o.words[0])
 		}
 	}
 }
@@ -318,7 +318,7 @@ func (v *virtualServer) probe() {
 	host := v.service.Probe.Host
 	for i := range v.checks[1:] {
 		if !sameProbe(&v.checks[0], &v.checks[1+i]) {
-			v.note(v.line, "servers are checked in different ways, and all as the first is here")
+			v.note(v.line, "servers have different checks: the first one is used for all")
 			break
 		}
 	}

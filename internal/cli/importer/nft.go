@@ -179,7 +179,7 @@ func (r *nftReader) rule(s *nftStatement) {
 	case !inChain, words[0] == "type", words[0] == "policy", words[0] == "comment":
 		return
 	case at < 0:
-		r.note(s.line, "this rule is left out: it is no dnat")
+		r.note(s.line, "this rule is skipped: it is not dnat")
 		return
 	}
 	m, why := r.match(words[:at])
@@ -187,7 +187,7 @@ func (r *nftReader) rule(s *nftStatement) {
 		why = r.target(s.line, m, words[at+1:])
 	}
 	if why != "" {
-		r.note(s.line, "this rule is left out: %s", why)
+		r.note(s.line, "this rule is skipped: %s", why)
 	}
 }
 
@@ -209,7 +209,7 @@ func (r *nftReader) match(words []string) (m nftMatch, why string) {
 			if p, err := lb.ParseProtocol(words[0]); err == nil {
 				m.proto = []lb.Protocol{p}
 			} else if words[0] != "th" {
-				return m, two + " is not known"
+				return m, two + " is unknown"
 			}
 			m.ports, words = r.values(rest)
 		case two == "meta l4proto" || two == "ip protocol" || two == "ip6 nexthdr":
@@ -227,7 +227,7 @@ func (r *nftReader) match(words []string) (m nftMatch, why string) {
 				words = words[4:]
 			}
 		default:
-			return m, fmt.Sprintf("%q is a condition that a service does not have", strings.Join(words[:min(3, len(words))], " "))
+			return m, fmt.Sprintf("condition %q has no equivalent in a service", strings.Join(words[:min(3, len(words))], " "))
 		}
 	}
 	return m, ""
@@ -254,7 +254,7 @@ func (r *nftReader) target(line int, m nftMatch, words []string) (why string) {
 		words = words[1:]
 	}
 	if len(words) < 2 {
-		return "it does not say where to"
+		return "it has no target address"
 	}
 	words = words[1:]
 	at := slices.Index(words, "map")
@@ -294,7 +294,7 @@ func (r *nftReader) elements(line int, words []string) (list []nftElement, rest 
 	name := strings.TrimPrefix(words[0], "@")
 	list, ok := r.maps[name]
 	if !ok {
-		return nil, nil, fmt.Sprintf("there is no map %s, or it is empty", name)
+		return nil, nil, fmt.Sprintf("map %s is missing or empty", name)
 	}
 	return list, words[1:], ""
 }
@@ -348,12 +348,12 @@ func (r *nftReader) chosen(line int, m nftMatch, algorithm lb.Algorithm, mod int
 			a, errA := strconv.Atoi(first)
 			b, errB := strconv.Atoi(last)
 			if errA != nil || errB != nil || b < a || b-a >= 65535 {
-				return fmt.Sprintf("%q is no range of numbers", el.key[0])
+				return fmt.Sprintf("%q is not a range of numbers", el.key[0])
 			}
 			n = b - a + 1
 		}
 		if total += n; total > 65535 {
-			return "it has more than 65535 numbers, which is the largest weight"
+			return "it has more than 65535 numbers, the largest weight"
 		}
 		if i := slices.IndexFunc(endpoints, func(o lb.Endpoint) bool { return o.AddrPort() == e.AddrPort() }); i >= 0 {
 			endpoints[i].Weight += uint16(n)
@@ -363,7 +363,7 @@ func (r *nftReader) chosen(line int, m nftMatch, algorithm lb.Algorithm, mod int
 		}
 	}
 	if total != mod {
-		r.note(line, "of %d numbers %d have an endpoint; the others do too here", mod, total)
+		r.note(line, "of %d numbers only %d have an endpoint; here all traffic goes to those", mod, total)
 	}
 	for _, e := range endpoints {
 		equal = equal && e.Weight == endpoints[0].Weight
@@ -378,7 +378,7 @@ func (r *nftReader) chosen(line int, m nftMatch, algorithm lb.Algorithm, mod int
 func (r *nftReader) mapped(m nftMatch, key []string, elements []nftElement) (why string) {
 	for _, el := range elements {
 		if len(el.key) != len(key) {
-			r.note(el.line, "element %s is left out: it does not fit the map's key, %s", strings.Join(el.key, " . "), strings.Join(key, " . "))
+			r.note(el.line, "element %s is skipped: it does not match the map's key, %s", strings.Join(el.key, " . "), strings.Join(key, " . "))
 			continue
 		}
 		one := m
@@ -398,7 +398,7 @@ func (r *nftReader) mapped(m nftMatch, key []string, elements []nftElement) (why
 				}
 				one.proto = []lb.Protocol{p}
 			default:
-				return fmt.Sprintf("a map by %q is not taken, only by address, port and protocol", k)
+				return fmt.Sprintf("a map keyed by %q is not supported (allowed: address, port, protocol)", k)
 			}
 		}
 		e, err := nftEndpoint(el.value)
@@ -408,7 +408,7 @@ func (r *nftReader) mapped(m nftMatch, key []string, elements []nftElement) (why
 			}
 		}
 		if err != nil {
-			r.note(el.line, "element %s is left out: %v", strings.Join(el.key, " . "), err)
+			r.note(el.line, "element %s is skipped: %v", strings.Join(el.key, " . "), err)
 		}
 	}
 	return ""
@@ -433,15 +433,15 @@ func nftEndpoint(parts []string) (e lb.Endpoint, err error) {
 func (r *nftReader) services(line int, m nftMatch, algorithm lb.Algorithm, endpoints []lb.Endpoint) (why string) {
 	switch {
 	case len(m.vips) == 0:
-		return "it is about no address (ip daddr), and a service has one"
+		return "it has no address (ip daddr), which a service needs"
 	case len(m.proto) == 0:
-		return "it is about no protocol with ports"
+		return "it has no protocol with ports"
 	}
 	if len(m.ports) == 0 {
 		m.ports = []string{"1-65535"}
 	}
 	if n := len(m.vips) * len(m.proto) * len(m.ports); n > lb.MaxServices {
-		return fmt.Sprintf("it is %d services, more than the %d that may be", n, lb.MaxServices)
+		return fmt.Sprintf("it makes %d services, more than the limit of %d", n, lb.MaxServices)
 	}
 	for _, vip := range m.vips {
 		for _, p := range m.proto {

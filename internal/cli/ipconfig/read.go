@@ -81,7 +81,7 @@ func (r *Reader) wrong(at manifest.Position, err error) {
 func (r *Reader) Finish() {
 	for _, l := range r.locals {
 		if a, err := netip.ParseAddr(l.text); len(r.Wrong) < maxWrong && (err != nil || r.addresses[l.dev] != a) {
-			r.wrong(l.at, fmt.Errorf("local %.100q is not the first address of %s in what is read, which loxilb sends from: leave it out, or read the addresses of %s, too", l.text, l.dev, l.dev))
+			r.wrong(l.at, fmt.Errorf("local %.100q is not the first address of %s in the files: omit it, or add the addresses of %s", l.text, l.dev, l.dev))
 		}
 	}
 	r.locals = nil
@@ -110,7 +110,7 @@ func (r *Reader) line(at manifest.Position, words []string) (*object, error) {
 		words = slices.Delete(slices.Clone(words), 1, 2)
 	}
 	if len(words) < 4 {
-		return nil, fmt.Errorf("%.200q is not understood: %s", strings.Join(words, " "), understood)
+		return nil, fmt.Errorf("unsupported line %.200q: use %s", strings.Join(words, " "), understood)
 	}
 	what, rest := strings.Join(words[:3], " "), words[3:]
 	switch what {
@@ -127,7 +127,7 @@ func (r *Reader) line(at manifest.Position, words []string) (*object, error) {
 	case "bridge fdb add", "bridge fdb append", "bridge fdb replace":
 		return fdb(rest)
 	}
-	return nil, fmt.Errorf("%.200q is not understood: %s", what, understood)
+	return nil, fmt.Errorf("unsupported line %.200q: use %s", what, understood)
 }
 
 // options are the words behind the first one, as names with values. Those that end with ! stand alone.
@@ -138,9 +138,9 @@ func options(words []string, names ...string) (map[string]string, error) {
 		alone := slices.Contains(names, name+"!")
 		switch _, twice := out[name]; {
 		case !alone && !slices.Contains(names, name):
-			return nil, fmt.Errorf("%.100q is not understood here: %s", name, strings.Join(names, ", "))
+			return nil, fmt.Errorf("unsupported option %.100q (allowed: %s)", name, strings.Join(names, ", "))
 		case twice:
-			return nil, fmt.Errorf("%s is there twice", name)
+			return nil, fmt.Errorf("%s is given twice", name)
 		case alone:
 			out[name] = name
 		case i+1 == len(words):
@@ -156,7 +156,7 @@ func options(words []string, names ...string) (map[string]string, error) {
 // only refuses a value of an option for which loxilb has one of its own.
 func only(o map[string]string, name, own string) error {
 	if value, ok := o[name]; ok && !strings.EqualFold(value, own) {
-		return fmt.Errorf("%s %.100q is not what loxilb makes: %s", name, value, own)
+		return fmt.Errorf("%s %.100q is not supported (allowed: %s)", name, value, own)
 	}
 	return nil
 }
@@ -208,7 +208,7 @@ func route(words []string) (*object, error) {
 	o, err := options(words[1:], "via", "dev", "proto", "onlink!")
 	for _, name := range []string{"dev", "onlink"} {
 		if _, ok := o[name]; ok && err == nil {
-			err = fmt.Errorf("%s is not kept of a route, whose interface the kernel finds by the gateway: leave it out", name)
+			err = fmt.Errorf("%s is not supported in a route: omit it, the kernel finds the interface by the gateway", name)
 		}
 	}
 	if err != nil {
@@ -235,7 +235,7 @@ func neighbor(words []string) (*object, error) {
 		return nil, err
 	}
 	if o["nud"] != "" && o["nud"] != "permanent" {
-		return nil, fmt.Errorf("nud %.100q is none that stays: permanent", o["nud"])
+		return nil, fmt.Errorf("nud %.100q is not supported (allowed: permanent)", o["nud"])
 	}
 	return &object{manifest.Neighbor, nil, map[string]any{"ipAddress": words[0], "macAddress": o["lladdr"], "dev": o["dev"]}}, nil
 }
@@ -248,11 +248,11 @@ func fdb(words []string) (*object, error) {
 	}
 	switch {
 	case o["master"] != "" && (o["permanent"] != "" || o["dst"] != ""):
-		return nil, fmt.Errorf("master beside permanent or dst is for frames to this machine, or of a learned peer, and none that loxilb makes")
+		return nil, fmt.Errorf("master with permanent or dst is not supported: it is for frames to this machine or of a learned peer")
 	case o["dst"] == "":
 		return &object{manifest.FDB, nil, map[string]any{"macAddress": words[0], "dev": o["dev"]}}, nil
 	case words[0] != "00:00:00:00:00:00":
-		return nil, fmt.Errorf("an entry of a tunnel for %.100q alone is not kept: 00:00:00:00:00:00, for all", words[0])
+		return nil, fmt.Errorf("tunnel entry for %.100q is not supported (allowed: 00:00:00:00:00:00, for all)", words[0])
 	}
 	id, err := numberOf(o["dev"], "vxlan")
 	if err != nil {
@@ -291,7 +291,7 @@ func (r *Reader) linkAdd(at manifest.Position, words []string) (*object, error) 
 	case "vlan":
 		vid, err := strconv.Atoi(o["id"])
 		if err != nil || o["link"] == "" || o["name"] == "" {
-			return nil, fmt.Errorf("an interface of a VLAN is: ip link add link DEV name DEV.ID type vlan id ID")
+			return nil, fmt.Errorf("a VLAN interface is created by: ip link add link DEV name DEV.ID type vlan id ID")
 		}
 		if err := none(o, "dev", "dstport", "local"); err != nil {
 			return nil, err
@@ -302,14 +302,14 @@ func (r *Reader) linkAdd(at manifest.Position, words []string) (*object, error) 
 		r.tagged[o["name"]] = tagged{o["link"], vid}
 		return nil, nil
 	}
-	return nil, fmt.Errorf("type %.100q is none that loxilb makes: bridge (of a VLAN), vlan, vxlan", o["type"])
+	return nil, fmt.Errorf("type %.100q is not supported (allowed: bridge (of a VLAN), vlan, vxlan)", o["type"])
 }
 
 // none refuses options of other types.
 func none(o map[string]string, names ...string) error {
 	for _, name := range names {
 		if _, ok := o[name]; ok {
-			return fmt.Errorf("%s is not understood of type %s", name, o["type"])
+			return fmt.Errorf("%s is not supported for type %s", name, o["type"])
 		}
 	}
 	return nil
@@ -319,7 +319,7 @@ func none(o map[string]string, names ...string) error {
 func (r *Reader) vxlan(at manifest.Position, o map[string]string) (*object, error) {
 	id, err := numberOf(o["name"], "vxlan")
 	if err == nil && o["id"] != strconv.Itoa(id) {
-		err = fmt.Errorf("%s has the number %.100q: loxilb names a tunnel by it", o["name"], o["id"])
+		err = fmt.Errorf("%s has id %.100q: the name of a tunnel must contain its id", o["name"], o["id"])
 	}
 	if err == nil {
 		err = none(o, "link", "protocol")
@@ -355,7 +355,7 @@ func (r *Reader) linkSet(words []string) (*object, error) {
 	spec := map[string]any{"dev": words[0]}
 	if sub, ok := r.tagged[words[0]]; ok {
 		if sub.vid != vid {
-			return nil, fmt.Errorf("%s has frames of VLAN %d, and is not of vlan%d", words[0], sub.vid, vid)
+			return nil, fmt.Errorf("%s carries VLAN %d, but is a member of vlan%d", words[0], sub.vid, vid)
 		}
 		spec = map[string]any{"dev": sub.dev, "tagged": true}
 	}
@@ -367,7 +367,7 @@ func numberOf(name, before string) (int, error) {
 	text, ok := strings.CutPrefix(name, before)
 	n, err := strconv.Atoi(text)
 	if !ok || err != nil || n <= 0 || strconv.Itoa(n) != text {
-		return 0, fmt.Errorf("%.100q is no name that loxilb gives: %sNUMBER", name, before)
+		return 0, fmt.Errorf("name %.100q is not supported (allowed: %sNUMBER)", name, before)
 	}
 	return n, nil
 }

@@ -61,7 +61,7 @@ func New(addresses []v1.DeviceAddresses, routes []v1.RouteEntry, objects []v1.Ob
 	}
 	for dev := range c {
 		if dev == "" || dev == "." || dev == ".." || strings.ContainsAny(dev, "/\x00") {
-			return nil, nil, fmt.Errorf("%q is no name of an interface", dev)
+			return nil, nil, fmt.Errorf("%q is not an interface name", dev)
 		}
 	}
 	return c, left, nil

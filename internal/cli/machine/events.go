@@ -26,7 +26,7 @@ func getEvents(o *session.Options) *cobra.Command {
 				return err
 			}
 			if watch && params.Limit > 0 {
-				return errors.New("--limit does not go with --watch, which does not end by itself")
+				return errors.New("--limit cannot be combined with --watch")
 			}
 			if watch {
 				return watchEvents(cmd.Context(), o, params)
@@ -45,10 +45,10 @@ func getEvents(o *session.Options) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.BoolVarP(&watch, "watch", "w", false, "show what happens from now on, until interrupted")
-	fs.StringVar(&params.Kind, "kind", "", "only events of these kinds: link, address, route, neighbour, health, object, peer, pressure; several with commas")
-	fs.StringVar(&params.Object, "object", "", "only events about this object, as in: service 20.20.20.1:2020/tcp")
-	fs.IntVar(&params.Limit, "limit", 0, "only so many, the last ones; 0 is all that the server has kept")
+	fs.BoolVarP(&watch, "watch", "w", false, "show new events until interrupted")
+	fs.StringVar(&params.Kind, "kind", "", "show only events of these kinds, comma-separated: link, address, route, neighbour, health, object, peer, pressure")
+	fs.StringVar(&params.Object, "object", "", "show only events about this object, such as: service 20.20.20.1:2020/tcp")
+	fs.IntVar(&params.Limit, "limit", 0, "show only the last N; 0 shows all that the server keeps")
 	return cmd
 }
 

@@ -49,10 +49,10 @@ func setHastate(o *session.Options) *cobra.Command {
 		Use:     "hastate STATE",
 		Aliases: hastateAliases(),
 		Short:   "Set the role of this node in an instance: MASTER, BACKUP, FAULT, STOP or NOT_DEFINED",
-		Long: "Says what this node is for the services of an instance, as a notify script of keepalived does. A node that is\n" +
-			"BACKUP, FAULT or STOP answers for none of their VIPs; connections that reach it go on. One that is MASTER, or\n" +
-			"NOT_DEFINED, does, and announces them. It holds over restarts of the daemon; after one of the machine a MASTER\n" +
-			"is BACKUP until it is said again.",
+		Long: "Sets the role of this node for the services of an instance, like a notify script of keepalived.\n" +
+			"A MASTER or NOT_DEFINED node answers for the VIPs and announces them. A BACKUP, FAULT or STOP\n" +
+			"node does not answer for them, but keeps forwarding connections that reach it. The role survives\n" +
+			"restarts of the daemon. After a reboot, a MASTER is BACKUP until the role is set again.",
 		Example: "  loxicmd set hastate MASTER\n  loxicmd set hastate BACKUP --instance=llb-inst1",
 		Args:    session.Exactly("the state, as in: loxicmd set hastate MASTER"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -74,7 +74,7 @@ func setHastate(o *session.Options) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&state.Instance, "instance", lb.DefaultInstance, "instance: what stands behind the last colon of services' names; services without are of "+lb.DefaultInstance)
-	fs.StringVar(&state.Vip, "vip", "", "address of the cluster that endpoints see in mode fullnat in place of VIPs; without, none")
+	fs.StringVar(&state.Instance, "instance", lb.DefaultInstance, "instance: the part of a service's name after its last colon; services without one belong to "+lb.DefaultInstance)
+	fs.StringVar(&state.Vip, "vip", "", "address of the cluster that endpoints see instead of the VIP in mode fullnat (default none)")
 	return cmd
 }

@@ -41,7 +41,7 @@ func setLogLevel(o *session.Options) *cobra.Command {
 		Args:      session.Exactly("the level, as in: loxicmd set log-level debug"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains(logLevels(), args[0]) {
-				return fmt.Errorf("log-level %q is none of %s", args[0], strings.Join(logLevels(), ", "))
+				return fmt.Errorf("log level %q is unknown (allowed: %s)", args[0], strings.Join(logLevels(), ", "))
 			}
 			client, err := o.Client()
 			if err != nil {

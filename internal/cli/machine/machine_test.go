@@ -46,7 +46,7 @@ func TestSetLogLevel(t *testing.T) {
 	if got := clitest.Run(t, "", s.At("set log-level critical")...); got != (clitest.Result{Stdout: "success\n"}) {
 		t.Errorf("%+v", got)
 	}
-	if got := clitest.Run(t, "", s.At("set loglevel loud")...); got.Code != session.ExitUsage || !strings.Contains(got.Stderr, `log-level "loud" is none of trace, debug`) {
+	if got := clitest.Run(t, "", s.At("set loglevel loud")...); got.Code != session.ExitUsage || !strings.Contains(got.Stderr, `log level "loud" is unknown (allowed: trace, debug`) {
 		t.Errorf("%+v", got)
 	}
 	if want := `POST /netlox/v1/config/params {"logLevel":"critical"}`; len(s.Requests) != 1 || s.Requests[0] != want {

@@ -18,7 +18,7 @@ func getStatus(o *session.Options) *cobra.Command {
 	kind := session.Kind[v1.StatusList, v1.Status]{
 		Word: "status", Key: "statusAttr", Served: true, ByServer: true, Named: []string{"key"}, Called: "object",
 		Quiet: func() bool { return params.Failed },
-		Hint:  ": write its name, or its key as loxicmd get status shows it",
+		Hint:  ": give its name, or its key as shown by loxicmd get status",
 		Ask: func(c *v1.Client, ctx context.Context, edit ...v1.RequestEditorFn) (*http.Response, error) {
 			return c.GetStatuses(ctx, params, edit...)
 		},
@@ -37,8 +37,8 @@ func getStatus(o *session.Options) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.BoolVar(&params.Failed, "failed", false, "only what failed")
-	fs.StringVar(&params.Kind, "kind", "", "only objects of this kind, such as service, endpoint, interface, network, vip, firewall or route")
+	fs.BoolVar(&params.Failed, "failed", false, "show only failed objects")
+	fs.StringVar(&params.Kind, "kind", "", "show only objects of this kind, such as service, endpoint, interface, network, vip, firewall or route")
 	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(statusKinds(), cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 	return kind.Get(o, cmd)
 }

@@ -47,7 +47,7 @@ func TestStatusOfNothing(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, `{"statusAttr":[]}`)
 	for args, want := range map[string]string{
-		"get status nope":          `there is no object "nope"`,
+		"get status nope":          `object "nope" not found`,
 		"get status":               "",
 		"get status nope --failed": "",
 	} {
@@ -82,7 +82,7 @@ func TestWatchEvents(t *testing.T) {
 		t.Errorf("%q", line)
 	}
 	hold <- struct{}{} // the server ends it
-	if code := <-done; code != session.ExitUnreachable || !strings.Contains(errs.String(), "3 events were lost") || !strings.Contains(errs.String(), "the events ended: the token has ended\n") {
+	if code := <-done; code != session.ExitUnreachable || !strings.Contains(errs.String(), "3 events lost") || !strings.Contains(errs.String(), "the event stream ended: the token has ended\n") {
 		t.Errorf("%d %s", code, errs.String())
 	}
 	if accept != "text/event-stream kind=link&limit=0" {

@@ -20,7 +20,8 @@ func createAddress(o *session.Options) *cobra.Command {
 		Use:     "ip IP/LENGTH INTERFACE",
 		Aliases: addressAliases(),
 		Short:   "Add an IPv4 or IPv6 address to an interface",
-		Long:    "Gives an interface an address, and gives it again when the machine starts or the interface comes back.",
+		Long: "Adds an address to an interface, and restores it when the machine starts or the interface\n" +
+			"reappears.",
 		Example: "  loxicmd create ip 10.0.0.1/24 eth0\n  loxicmd create ip 2001:db8::1/64 eth0",
 		Args:    session.Arguments("IP/LENGTH", "INTERFACE"),
 		RunE: func(cmd *cobra.Command, args []string) error {

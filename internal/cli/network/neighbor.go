@@ -21,12 +21,13 @@ func createNeighbor(o *session.Options) *cobra.Command {
 		Use:     "neighbor IP INTERFACE",
 		Aliases: neighborAliases(),
 		Short:   "Add a neighbor: the MAC address of a host on a link",
-		Long:    "Says which MAC address a host on a link has: it is not asked for any more, over restarts too.",
+		Long: "Sets the MAC address of a host on a link permanently, also across restarts. The kernel no longer\n" +
+			"resolves it.",
 		Example: "  loxicmd create neighbor 10.0.0.5 eth0 --macAddress=00:11:22:aa:bb:cc",
 		Args:    session.Arguments("IP", "INTERFACE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if mac == "" {
-				return errors.New("--macAddress is missing: the MAC address, as in 00:11:22:aa:bb:cc")
+				return errors.New("--macAddress is missing: give a MAC address such as 00:11:22:aa:bb:cc")
 			}
 			if _, err := netobj.ParseNeighbor(args[0], args[1], mac); err != nil {
 				return err
@@ -36,7 +37,7 @@ func createNeighbor(o *session.Options) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&mac, "macAddress", "", "its MAC address, as 00:11:22:aa:bb:cc")
+	cmd.Flags().StringVar(&mac, "macAddress", "", "MAC address, such as 00:11:22:aa:bb:cc")
 	return cmd
 }
 

@@ -50,16 +50,16 @@ func TestNetObjectRequests(t *testing.T) {
 func TestNetObjectMistakes(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
-		"create ip 10.0.0.1/24":                       "INTERFACE is missing: loxicmd create ip IP/LENGTH INTERFACE",
-		"create ip 10.0.0.1/24 eth0 eth1":             `"eth1" is one argument too many: loxicmd create ip IP/LENGTH INTERFACE`,
+		"create ip 10.0.0.1/24":                       "missing argument INTERFACE: loxicmd create ip IP/LENGTH INTERFACE",
+		"create ip 10.0.0.1/24 eth0 eth1":             `unexpected argument "eth1": loxicmd create ip IP/LENGTH INTERFACE`,
 		"create ip 10.0.0.1 eth0":                     `ipAddress "10.0.0.1" is not an address with the length of its network`,
-		"create route 10.1.0.0/16":                    "GATEWAY is missing",
+		"create route 10.1.0.0/16":                    "missing argument GATEWAY",
 		"create route 10.1.0.0/16 x":                  `gateway "x" is not an IP address`,
 		"create route 10.1.0.0/16 10.0.0.1 --proto=x": `protocol "x" is not a protocol`,
 		"create neighbor 10.0.0.5 eth0":               "--macAddress is missing",
 		"create vlan 5000":                            `vid "5000" is not the number of a VLAN`,
-		"create vlanmember 100":                       "INTERFACE is missing",
-		"create vxlan 78":                             "INTERFACE is missing",
+		"create vlanmember 100":                       "missing argument INTERFACE",
+		"create vxlan 78":                             "missing argument INTERFACE",
 		"create vxlanpeer 78 x":                       `peerIP "x" is not an IP address`,
 		"create fdb x eth0":                           `macAddress "x" is not a MAC address`,
 		"delete neighbor 10.0.0.5/24 eth0":            `ip_address "10.0.0.5/24" is not an IP address`,

@@ -18,8 +18,9 @@ func createRoute(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "route NETWORK GATEWAY",
 		Short: "Add a route to the main table, or change its gateway",
-		Long: "Adds a route, IPv4 or IPv6, and adds it again when the machine starts or the kernel drops it with an interface.\n" +
-			"The gateway is in a network of an interface. 0.0.0.0/0 or ::/0 is the default route.",
+		Long: "Adds an IPv4 or IPv6 route, and restores it when the machine starts or the kernel drops it with\n" +
+			"an interface. The gateway must be in a network of an interface. 0.0.0.0/0 and ::/0 are the\n" +
+			"default routes.",
 		Example: "  loxicmd create route 10.1.0.0/16 10.0.0.254\n  loxicmd create route 2001:db8:1::/48 2001:db8::fe --proto=static",
 		Args:    session.Arguments("NETWORK", "GATEWAY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -31,7 +32,7 @@ func createRoute(o *session.Options) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&proto, "proto", "", "who the kernel is to take for its maker: static, or boot, the default")
+	cmd.Flags().StringVar(&proto, "proto", "", "origin of the route in the kernel: boot (default) or static")
 	session.ForceFlag(cmd, &force)
 	return cmd
 }
@@ -41,7 +42,8 @@ func deleteRoute(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "route NETWORK",
 		Short:   "Delete a route of the main table, of any origin",
-		Long:    "Deletes a route: of several to the network, the one that create route has made, or else that of the lowest metric.",
+		Long: "Deletes a route. Of several routes to the network, it deletes the one made by create route, else\n" +
+			"the one with the lowest metric.",
 		Example: "  loxicmd delete route 10.1.0.0/16",
 		Args:    session.Arguments("NETWORK"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -20,7 +20,8 @@ func createVLAN(o *session.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:     "vlan VID",
 		Short:   "Create the bridge of a VLAN, vlanVID",
-		Long:    "Makes the bridge of a VLAN, which is called vlanVID, and sets it up. create vlanmember puts interfaces into it.",
+		Long: "Creates the bridge of a VLAN, named vlanVID, and sets it up. Use create vlanmember to add\n" +
+			"interfaces.",
 		Example: "  loxicmd create vlan 100",
 		Args:    session.Arguments("VID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -40,7 +41,8 @@ func deleteVLAN(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "vlan VID",
 		Short:   "Delete the bridge of a VLAN, of any origin",
-		Long:    "Deletes the bridge of a VLAN, and what create has made in it: members, addresses, neighbours, forwarding entries.",
+		Long: "Deletes the bridge of a VLAN and everything created on it: members, addresses, neighbours,\n" +
+			"forwarding entries.",
 		Example: "  loxicmd delete vlan 100",
 		Args:    session.Arguments("VID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -63,8 +65,9 @@ func createVLANMember(o *session.Options) *cobra.Command {
 		Use:     "vlanmember VID INTERFACE",
 		Aliases: vlanMemberAliases(),
 		Short:   "Add an interface to a VLAN",
-		Long: "Puts an interface into the bridge of a VLAN: itself, or, with --tagged, the part of it that has the VLAN's tag, by an\n" +
-			"interface eth0.100 on top of it, for which the kernel needs the module 8021q.",
+		Long: "Adds an interface to the bridge of a VLAN: untagged, or with --tagged the frames that carry the\n" +
+			"VLAN's tag. Tagged members use an interface eth0.100 on top, which needs the kernel module\n" +
+			"8021q.",
 		Example: "  loxicmd create vlanmember 100 eth1\n  loxicmd create vlanmember 100 eth0 --tagged",
 		Args:    session.Arguments("VID", "INTERFACE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -77,7 +80,7 @@ func createVLANMember(o *session.Options) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&tagged, "tagged", false, "by its frames with the VLAN's tag")
+	cmd.Flags().BoolVar(&tagged, "tagged", false, "add it for frames that carry the VLAN's tag")
 	session.ForceFlag(cmd, &force)
 	return cmd
 }
@@ -100,7 +103,7 @@ func deleteVLANMember(o *session.Options) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&tagged, "tagged", false, "as it was put in")
+	cmd.Flags().BoolVar(&tagged, "tagged", false, "remove its tagged membership")
 	return cmd
 }
 

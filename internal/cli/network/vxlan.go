@@ -19,8 +19,9 @@ func createVXLAN(o *session.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "vxlan VNI INTERFACE",
 		Short: "Create a VXLAN tunnel, vxlanVNI, over an interface",
-		Long: "Makes a VXLAN tunnel over an interface, from the first address of that, at port 4789, and sets it up. It is called\n" +
-			"vxlanVNI: create ip gives it an address, or create vlanmember puts it into a VLAN; create vxlanpeer says where the others are.",
+		Long: "Creates a VXLAN tunnel over an interface, named vxlanVNI, from the interface's first address at\n" +
+			"UDP port 4789, and sets it up. Use create ip to give it an address, create vlanmember to add it\n" +
+			"to a VLAN, and create vxlanpeer to add peers.",
 		Example: "  loxicmd create vxlan 78 eth0\n  loxicmd create vxlanpeer 78 192.168.0.2\n  loxicmd create ip 10.78.0.1/24 vxlan78",
 		Args:    session.Arguments("VNI", "INTERFACE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -40,7 +41,8 @@ func deleteVXLAN(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "vxlan VNI",
 		Short:   "Delete a VXLAN tunnel, of any origin",
-		Long:    "Deletes a VXLAN tunnel, and what create has made in it: peers, addresses, neighbours, forwarding entries.",
+		Long: "Deletes a VXLAN tunnel and everything created on it: peers, addresses, neighbours, forwarding\n" +
+			"entries.",
 		Example: "  loxicmd delete vxlan 78",
 		Args:    session.Arguments("VNI"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -63,7 +65,7 @@ func createVXLANPeer(o *session.Options) *cobra.Command {
 		Use:     "vxlanpeer VNI IP",
 		Aliases: vxlanPeerAliases(),
 		Short:   "Add a peer to a VXLAN tunnel",
-		Long:    "Has a VXLAN tunnel send to a peer what is for everybody, or for a host of which it does not know where it is.",
+		Long: "Adds a peer that receives the tunnel's broadcast, multicast and unknown unicast frames.",
 		Example: "  loxicmd create vxlanpeer 78 192.168.0.2",
 		Args:    session.Arguments("VNI", "IP"),
 		RunE: func(cmd *cobra.Command, args []string) error {

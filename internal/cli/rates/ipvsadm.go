@@ -28,9 +28,10 @@ func statsCommand(o *session.Options) *cobra.Command {
 	return l.command(&cobra.Command{
 		Use:   "stats [SERVICE]",
 		Short: "Show counters of services and endpoints, like ipvsadm -Ln --stats",
-		Long: "stats prints connections, packets and bytes, of services and of their endpoints, since they were made. Behind the columns of\n" +
-			"ipvsadm are connections that are open now, those that have ended lately, packets of clients that asked for a connection in\n" +
-			"vain, and why, and handshakes that failed. SERVICE is a key, as in 20.20.20.1:2020/tcp, or any part of a key or a name.",
+		Long: "Prints connections, packets and bytes of services and their endpoints since they were created.\n" +
+			"The columns of ipvsadm come first. Further columns show open and recently closed connections,\n" +
+			"refused client packets with the reason, and failed handshakes. SERVICE is a key, such as\n" +
+			"20.20.20.1:2020/tcp, or any part of a key or name.",
 		Example: "  loxicmd stats\n  loxicmd stats web --exact\n  loxicmd stats 20.20.20.1:2020/tcp -o json",
 	})
 }
@@ -40,8 +41,9 @@ func rateCommand(o *session.Options) *cobra.Command {
 	return l.command(&cobra.Command{
 		Use:   "rate [SERVICE]",
 		Short: "Show connections, packets and bytes per second, like ipvsadm -Ln --rate",
-		Long: "rate prints connections, packets and bytes (not bits) a second, of services and of their endpoints, in the seconds that its first line\n" +
-			"tells of. SERVICE is a key, as in 20.20.20.1:2020/tcp, or any part of a key or a name. loxicmd top shows it each second.",
+		Long: "Prints connections, packets and bytes (not bits) per second of services and their endpoints. The\n" +
+			"first line shows the measured interval. SERVICE is a key, such as 20.20.20.1:2020/tcp, or any\n" +
+			"part of a key or name. loxicmd top updates every second.",
 		Example: "  loxicmd rate\n  loxicmd rate --sort=bytes --limit=10\n  loxicmd rate web -o json",
 	})
 }
@@ -60,9 +62,9 @@ func (l *listing) command(cmd *cobra.Command) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.BoolVar(&l.exact, "exact", false, "write large numbers out, instead of 123M")
-	fs.StringVar(&l.params.Sort, "sort", "", "the largest rate first: "+orders+"; key and name are orders, too")
-	fs.IntVar(&l.params.Limit, "limit", 0, "only so many services, the first ones; 0 is all")
+	fs.BoolVar(&l.exact, "exact", false, "print exact numbers instead of 123M")
+	fs.StringVar(&l.params.Sort, "sort", "", "sort by a rate, largest first: "+orders+"; or by key or name")
+	fs.IntVar(&l.params.Limit, "limit", 0, "show only the first N services; 0 shows all")
 	return cmd
 }
 
@@ -108,7 +110,7 @@ func noMatch(match string, matched int) error {
 	if match == "" || matched > 0 {
 		return nil
 	}
-	return session.Refused("there is no service %q: write a key, as in 20.20.20.1:2020/tcp, or a part of a key or a name", match)
+	return session.Refused("service %q not found: give a key such as 20.20.20.1:2020/tcp, or part of a key or name", match)
 }
 
 // text is the listing. It has three lines of heading, as ipvsadm's has.

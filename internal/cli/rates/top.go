@@ -31,9 +31,10 @@ func topCommand(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top [SERVICE]",
 		Short: "Watch the rates of services and endpoints",
-		Long: "top shows connections, packets and bits a second of all services together, of services and of their endpoints; how many endpoints are\n" +
-			"up, SYNs that came again, handshakes that failed and packets that were dropped. The server sorts, filters and sends what fits the screen.\n" +
-			"The key ? explains keys and columns. SERVICE is any part of a key or a name. Without a terminal it prints as with --once.",
+		Long: "Shows connections, packets and bits per second: in total, per service and per endpoint. It also\n" +
+			"shows endpoints that are up, repeated SYNs, failed handshakes and dropped packets. The server\n" +
+			"sorts, filters and sends only what fits the screen. Press ? for keys and columns. SERVICE is any\n" +
+			"part of a key or name. Without a terminal, top behaves as with --once.",
 		Example: "  loxicmd top\n  loxicmd top web --sort=failedHandshakes\n  loxicmd top --once\n  loxicmd top -b -n 10 --limit=5",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -45,11 +46,11 @@ func topCommand(o *session.Options) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&t.sort, "sort", "connections", "the largest rate first: "+orders+"; key and name are orders, too")
-	fs.BoolVar(&t.once, "once", false, "print it once, for pipes")
-	fs.BoolVarP(&t.batch, "batch", "b", false, "print it each second, one below the other, for pipes")
-	fs.IntVarP(&t.iterations, "iterations", "n", 0, "with --batch: so often; 0 is until interrupted")
-	fs.IntVar(&t.limit, "limit", 20, "with --batch and --once: so many services; 0 is the most there can be, 1000")
+	fs.StringVar(&t.sort, "sort", "connections", "sort by a rate, largest first: "+orders+"; or by key or name")
+	fs.BoolVar(&t.once, "once", false, "print once, for pipes")
+	fs.BoolVarP(&t.batch, "batch", "b", false, "print every second, for pipes")
+	fs.IntVarP(&t.iterations, "iterations", "n", 0, "with --batch: print N times; 0 prints until interrupted")
+	fs.IntVar(&t.limit, "limit", 20, "with --batch and --once: show at most N services; 0 is the maximum, 1000")
 	return cmd
 }
 
@@ -64,7 +65,7 @@ func (t *topOptions) run(ctx context.Context) error {
 		return fmt.Errorf("--limit %d is out of range (allowed: 0 to %d)", t.limit, mostServices)
 	}
 	if t.once && t.iterations > 1 {
-		return errors.New("--once does not go with --iterations, which says how often")
+		return errors.New("--once cannot be combined with --iterations")
 	}
 	out, in := terminal(t.session.Env.Stdout), terminal(t.session.Env.Stdin)
 	if t.batch || t.once || t.session.AsIs() || out == nil || in == nil {
@@ -76,7 +77,7 @@ func (t *topOptions) run(ctx context.Context) error {
 	p := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out))
 	m.send = func(n news) { p.Send(n) }
 	if _, err := p.Run(); err != nil && ctx.Err() == nil && !errors.Is(err, tea.ErrInterrupted) {
-		return session.Refused("the terminal can't be used: %w", err)
+		return session.Refused("cannot use the terminal: %w", err)
 	}
 	return m.failed
 }

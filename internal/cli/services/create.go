@@ -47,9 +47,9 @@ func createLB(o *session.Options) *cobra.Command {
 		Use:     "lb IP",
 		Aliases: []string{"loadbalancer"},
 		Short:   "Create or update services of a VIP",
-		Long: "Each port of each protocol is a service of its own; all of them are taken, or none.\n" +
-			"A service that exists is updated, and connections of endpoints that stay are not disturbed.\n" +
-			"One that is just so already is left as it is: unchanged.",
+		Long: "Creates or updates services. Each port of each protocol is a separate service; either all are\n" +
+			"created or none. Updating a service does not disturb connections to endpoints that remain. An\n" +
+			"identical service is reported as unchanged.",
 		Example: createExample,
 		Args:    session.Exactly("the VIP, as in: loxicmd create lb 20.20.20.1 --tcp=2020:5001 --endpoints=31.31.31.1:1"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -77,15 +77,15 @@ func createLB(o *session.Options) *cobra.Command {
 func (f *createFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringSliceVar(&f.tcp, "tcp", nil, "TCP ports as PORT:ENDPOINTPORT, several with commas; FIRST-LAST is a range, any is 1-65535")
-	fs.StringSliceVar(&f.udp, "udp", nil, "UDP ports, likewise")
+	fs.StringSliceVar(&f.tcp, "tcp", nil, "TCP ports as PORT:ENDPOINTPORT, comma-separated; FIRST-LAST is a range, any is 1-65535")
+	fs.StringSliceVar(&f.udp, "udp", nil, "UDP ports, in the format of --tcp")
 	fs.BoolVar(&f.icmp, "icmp", false, "balance echo requests (ping) to the VIP")
-	fs.StringSliceVar(&f.endpoints, "endpoints", nil, "IP:WEIGHT or IP:PORT:WEIGHT, IPv6 in brackets, in the order of round robin; @LEVEL behind it makes a backup")
-	fs.StringSliceVar(&f.backups, "backup", nil, "endpoints, likewise, that take connections while too few of --endpoints are up: backups of level 1")
+	fs.StringSliceVar(&f.endpoints, "endpoints", nil, "endpoints as IP:WEIGHT or IP:PORT:WEIGHT in round-robin order, IPv6 in brackets; suffix @LEVEL for a backup")
+	fs.StringSliceVar(&f.backups, "backup", nil, "backups of level 1, in the format of --endpoints: used while too few of --endpoints are up")
 	f.FieldFlags.Register(cmd)
-	fs.BoolVar(&f.attach, "attachEP", false, "add the endpoints to those that the service has, and leave the rest as it is")
+	fs.BoolVar(&f.attach, "attachEP", false, "add the endpoints to the service, and change nothing else")
 	fs.BoolVar(&f.detach, "detachEP", false, "remove the endpoints from the service, and the service with its last endpoint")
-	fs.BoolVar(&f.force, "force", false, "also if this cuts connections of the machine itself, as your ssh session")
+	fs.BoolVar(&f.force, "force", false, "proceed even if this cuts connections of the machine itself, such as your SSH session")
 	const missing = "not part of this build: "
 	fs.StringSliceVar(&f.sctp, "sctp", nil, missing+"SCTP ports")
 	fs.StringVar(&f.security, "security", "", missing+"https or tls, e2ehttps or e2etls")
@@ -134,7 +134,7 @@ func (f *createFlags) entries(vip string) ([]v1.LoadbalanceEntry, error) {
 		add(lb.ICMP, lb.PortPair{})
 	}
 	if len(list) == 0 {
-		return nil, errors.New("no port is given: --tcp=PORT:ENDPOINTPORT or --udp=PORT:ENDPOINTPORT, or --icmp")
+		return nil, errors.New("no port given: use --tcp=PORT:ENDPOINTPORT, --udp=PORT:ENDPOINTPORT or --icmp")
 	}
 	return list, nil
 }
@@ -142,7 +142,7 @@ func (f *createFlags) entries(vip string) ([]v1.LoadbalanceEntry, error) {
 // allEndpoints are those of --endpoints and of --backup, each once.
 func (f *createFlags) allEndpoints() (all []lb.Endpoint, err error) {
 	if len(f.endpoints)+len(f.backups) == 0 {
-		return nil, errors.New("--endpoints is missing: IP:WEIGHT, several with commas")
+		return nil, errors.New("--endpoints is missing: use IP:WEIGHT, comma-separated")
 	}
 	for i, text := range append(f.endpoints, f.backups...) {
 		if strings.TrimSpace(text) == "" && len(f.endpoints)+len(f.backups) > 1 { // behind a comma too many
@@ -154,7 +154,7 @@ func (f *createFlags) allEndpoints() (all []lb.Endpoint, err error) {
 		}
 		if i >= len(f.endpoints) && e.Backup == 0 {
 			if strings.Contains(text, "@") {
-				return nil, fmt.Errorf("--backup is %q: level 0 is that of --endpoints; allowed are 1 to %d", text, lb.MaxBackup)
+				return nil, fmt.Errorf("--backup %q has level 0, which --endpoints is for (allowed: 1 to %d)", text, lb.MaxBackup)
 			}
 			e.Backup = 1
 		}
@@ -189,7 +189,7 @@ func (f *createFlags) shared(vip string) (v1.LoadbalanceEntry, error) {
 	case "e2ehttps", "e2etls":
 		a.Security = 2
 	default:
-		return e, fmt.Errorf("--security %q is none of https, tls, e2ehttps and e2etls", f.security)
+		return e, fmt.Errorf("--security %q is unknown (allowed: https, tls, e2ehttps, e2etls)", f.security)
 	}
 	return e, nil
 }

@@ -29,8 +29,8 @@ func deleteLB(o *session.Options) *cobra.Command {
 		Use:     "lb [IP...]",
 		Aliases: []string{"loadbalancer"},
 		Short:   "Delete services by VIP and port, or by name",
-		Long: "Each port of each protocol at each VIP is a service of its own. Those that do not exist are named, and are no\n" +
-			"error.",
+		Long: "Deletes services. Each port of each protocol at each VIP is a separate service. Missing services\n" +
+			"are reported, and are not an error.",
 		Example: "  loxicmd delete lb 20.20.20.1 --tcp=2020\n  loxicmd delete lb 20.20.20.1 20.20.20.2 --tcp=80,443 --udp=53\n" +
 			"  loxicmd delete lb --name=web\n  loxicmd delete lb --all",
 		Args: cobra.ArbitraryArgs,
@@ -47,15 +47,15 @@ func deleteLB(o *session.Options) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringSliceVar(&f.tcp, "tcp", nil, "TCP port, or FIRST-LAST of a range, several with commas; any is 1-65535")
-	fs.StringSliceVar(&f.udp, "udp", nil, "UDP ports, likewise")
+	fs.StringSliceVar(&f.tcp, "tcp", nil, "TCP ports: PORT, FIRST-LAST or any (1-65535), comma-separated")
+	fs.StringSliceVar(&f.udp, "udp", nil, "UDP ports, in the format of --tcp")
 	fs.StringSliceVar(&f.sctp, "sctp", nil, "SCTP ports (not part of this build)")
-	fs.BoolVar(&f.icmp, "icmp", false, "the service of echo requests")
-	fs.StringVar(&f.name, "name", "", "name: all services that have it")
-	f.all.Register(fs, "all services; at a terminal it asks first")
+	fs.BoolVar(&f.icmp, "icmp", false, "the service for echo requests (ping)")
+	fs.StringVar(&f.name, "name", "", "delete all services with this name")
+	f.all.Register(fs, "delete all services; asks first at a terminal")
 	fs.StringVar(&f.host, "host", "any", "host of the service (not part of this build)")
 	fs.Uint32Var(&f.mark, "mark", 0, "mark of the service")
-	fs.BoolVar(&f.bgp, "bgp", false, "withdraw the VIP from BGP; without effect")
+	fs.BoolVar(&f.bgp, "bgp", false, "withdraw the VIP from BGP (no effect)")
 	return cmd
 }
 
@@ -63,17 +63,17 @@ func (f *deleteFlags) check(args []string) error {
 	ports := len(f.tcp)+len(f.udp)+len(f.sctp) > 0 || f.icmp
 	switch {
 	case f.all.All && (f.name != "" || ports || len(args) > 0):
-		return errors.New("--all does not go with another choice: which services are meant?")
+		return errors.New("--all cannot be combined with other selections")
 	case f.all.All:
 		return nil
 	case f.name != "" && (ports || len(args) > 1):
-		return errors.New("--name does not go with a port or several VIPs: which service is meant?")
+		return errors.New("--name cannot be combined with a port or several VIPs")
 	case f.name != "":
 		return nil
 	case len(args) == 0:
-		return errors.New("which service? The VIP and a port, as in: loxicmd delete lb 20.20.20.1 --tcp=2020, or --name, or --all")
+		return errors.New("no service selected: give a VIP and port, such as: loxicmd delete lb 20.20.20.1 --tcp=2020, or --name, or --all")
 	case !ports:
-		return errors.New("which port? --tcp=PORT or --udp=PORT, or --icmp")
+		return errors.New("no port given: use --tcp=PORT, --udp=PORT or --icmp")
 	}
 	return nil
 }

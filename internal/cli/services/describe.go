@@ -22,8 +22,8 @@ func describeLB(o *session.Options) *cobra.Command {
 		Use:     "lb",
 		Aliases: []string{"loadbalancer", "lbs", "loadbalancers"},
 		Short:   "Show a service in full, with its endpoints, status and events",
-		Long: "Shows a service in full, by its key as in 20.20.20.1:2020/tcp; all services of a name; or every service.\n" +
-			"With -o json or yaml it is what the server has of them, without the events.",
+		Long: "Shows a service in full: one by its key, such as 20.20.20.1:2020/tcp, all services with a name,\n" +
+			"or every service. -o json and -o yaml print the server's object, without the events.",
 		Example: "  loxicmd describe lb 20.20.20.1:2020/tcp\n  loxicmd describe lb web",
 	})
 }

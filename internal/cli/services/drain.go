@@ -19,9 +19,10 @@ func drainEndpoint(o *session.Options) *cobra.Command {
 		Use:     "endpoint IP[:PORT]",
 		Aliases: endpointAliases(),
 		Short:   "Drain an endpoint: stop sending it new connections of any service",
-		Long: "Has an endpoint, or all ports of an address, take no new connections, of any service. Connections that are there\n" +
-			"go on; with a deadline, those that are left then are ended for both sides, at a pace. It holds until undrain,\n" +
-			"over restarts too. Again, it sets the deadline anew.",
+		Long: "Stops sending new connections of any service to an endpoint, or to all ports of an address.\n" +
+			"Existing connections continue. At the deadline, remaining connections are reset gradually on\n" +
+			"both sides. The drain lasts until undrain, also across restarts. Draining again sets a new\n" +
+			"deadline.",
 		Example: "  loxicmd drain endpoint 31.31.31.1:5001 --deadline=60s --rate=200\n  loxicmd get drain",
 		Args:    session.Exactly("the endpoint, as in: loxicmd drain endpoint 31.31.31.1:5001"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -47,8 +48,8 @@ func drainEndpoint(o *session.Options) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	session.DurationVar(fs, &deadline, "deadline", "", 0, "after how long connections that are left are ended, as 90s or 2h; without, never")
-	fs.IntVar(&rate, "rate", 200, "so many of them a second, up to 10000")
+	session.DurationVar(fs, &deadline, "deadline", "", 0, "reset remaining connections after this time, such as 90s or 2h; 0 never does")
+	fs.IntVar(&rate, "rate", 200, "connections reset per second at the deadline, up to 10000")
 	return cmd
 }
 

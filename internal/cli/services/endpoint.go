@@ -34,9 +34,9 @@ func createEndpoint(o *session.Options) *cobra.Command {
 		Use:     "endpoint IP",
 		Aliases: endpointAliases(),
 		Short:   "Probe an address, or report the state of a service's endpoint",
-		Long: "Has an address probed, whether or not it is an endpoint of a service. Where a monitored service would have\n" +
-			"an endpoint probed by the same name, as 10.0.0.1_tcp_8080, it is probed as is said here instead.\n" +
-			"Without --probetype, or with auto, it is asked by ping.",
+		Long: "Probes an address, whether or not it is an endpoint of a service. If a monitored service has a\n" +
+			"probe of the same name, such as 10.0.0.1_tcp_8080, this probe replaces it. The default probe is\n" +
+			"a ping.",
 		Example: "  loxicmd create endpoint 10.0.0.1 --probetype=http --probeport=8080 --probereq=/health --probe-interval=500ms\n" +
 			"  loxicmd create endpoint 10.0.0.1 --name=10.0.0.1_tcp_8080 --probetype=ping",
 		Args: session.Exactly("the address, as in: loxicmd create endpoint 10.0.0.1 --probetype=tcp --probeport=8080"),
@@ -61,9 +61,9 @@ func (f *endpointFlags) register(cmd *cobra.Command) {
 	fs.SortFlags = false
 	f.FieldFlags.Register(cmd)
 	fs.Lookup("probetype").DefValue = lb.ProbePing.String()
-	fs.StringVar(&f.desc, "desc", "", "another word for --name")
-	session.DurationVar(fs, &f.period, "period", "", 0, "another word for --probe-interval, in whole seconds up to 86400")
-	fs.IntVar(&f.retries, "retries", 0, "another word for --probe-retries")
+	fs.StringVar(&f.desc, "desc", "", "alias of --name")
+	session.DurationVar(fs, &f.period, "period", "", 0, "alias of --probe-interval, in whole seconds up to 86400")
+	fs.IntVar(&f.retries, "retries", 0, "alias of --probe-retries")
 	cmd.MarkFlagsMutuallyExclusive("desc", "name")
 	cmd.MarkFlagsMutuallyExclusive("period", "probe-interval")
 	cmd.MarkFlagsMutuallyExclusive("retries", "probe-retries")
@@ -72,7 +72,7 @@ func (f *endpointFlags) register(cmd *cobra.Command) {
 func (f *endpointFlags) request(ip string) (v1.EndpointProbe, error) {
 	e := f.Entry()
 	if f.period < 0 || f.period%time.Second != 0 {
-		return e, fmt.Errorf("--period %s is out of range: whole seconds, up to 86400", f.period)
+		return e, fmt.Errorf("--period %s is out of range (allowed: whole seconds, up to 86400)", f.period)
 	}
 	if _, err := lb.ParseAddr(lb.FieldEndpointAddress, ip); err != nil {
 		return e, err
@@ -91,8 +91,8 @@ func deleteEndpoint(o *session.Options) *cobra.Command {
 		Use:     "endpoint IP",
 		Aliases: endpointAliases(),
 		Short:   "Delete a probe made by create endpoint",
-		Long: "Deletes what create endpoint has made. An endpoint of a monitored service goes on being probed, as the service\n" +
-			"says.",
+		Long: "Deletes a probe made by create endpoint. Endpoints of a monitored service are still probed as\n" +
+			"the service configures it.",
 		Example: "  loxicmd delete endpoint 10.0.0.1 --probetype=tcp --probeport=8080\n" +
 			"  loxicmd delete endpoint 10.0.0.1 --name=10.0.0.1_tcp_8080",
 		Args: session.Exactly("the address, as in: loxicmd delete endpoint 10.0.0.1 --probetype=tcp --probeport=8080"),
@@ -114,15 +114,15 @@ func deleteEndpoint(o *session.Options) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&params.Name, "name", "", "its name, if it was given one")
-	fs.StringVar(&params.ProbeType, "probetype", lb.ProbePing.String(), "type of its probe")
-	fs.Uint16Var(&port, "probeport", 0, "port of its probe")
+	fs.StringVar(&params.Name, "name", "", "name of the probe, if it has one")
+	fs.StringVar(&params.ProbeType, "probetype", lb.ProbePing.String(), "type of the probe")
+	fs.Uint16Var(&port, "probeport", 0, "port of the probe")
 	return cmd
 }
 
 func endpointKind(o *session.Options) session.Kind[v1.EndpointProbeList, v1.EndpointProbe] {
 	return session.Kind[v1.EndpointProbeList, v1.EndpointProbe]{
-		Word: "endpoint", Key: "Attr", Hint: ": write its address, or its name as in 10.0.0.1_tcp_8080",
+		Word: "endpoint", Key: "Attr", Hint: ": give its address, or its name such as 10.0.0.1_tcp_8080",
 		Served: true, Named: []string{"name", "hostName"},
 		Ask: func(c *v1.Client, ctx context.Context, edit ...v1.RequestEditorFn) (*http.Response, error) {
 			return c.GetEndpoints(ctx, &v1.GetEndpointsParams{}, edit...)
@@ -153,9 +153,9 @@ func getEndpoint(o *session.Options) *cobra.Command {
 		Short:   "Show endpoints and their probe results; -o wide shows the last changes",
 		Example: "  loxicmd get endpoint\n  loxicmd get ep 10.0.0.1 -o wide\n  loxicmd get ep --state=down --sort-by=-since --limit=20\n  loxicmd get ep -o wide --name=10.0.0.1_tcp_8080",
 	})
-	kind.Choose(cmd, "name", "only the endpoint of this name, or those of this address", "")
-	kind.Choose(cmd, "state", "only endpoints in this state: up, unprobed, standby, draining, drained, panic or down", "observedState")
-	kind.Choose(cmd, "service", "only endpoints that this service heeds, as IP:PORT/PROTOCOL", "services")
+	kind.Choose(cmd, "name", "show only the endpoint with this name, or those with this address", "")
+	kind.Choose(cmd, "state", "show only endpoints in this state: up, unprobed, standby, draining, drained, panic or down", "observedState")
+	kind.Choose(cmd, "service", "show only endpoints of this service, IP:PORT/PROTOCOL", "services")
 	return cmd
 }
 

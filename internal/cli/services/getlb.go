@@ -16,7 +16,7 @@ import (
 
 func lbKind(o *session.Options) session.Kind[v1.LoadbalanceList, v1.LoadbalanceEntry] {
 	return session.Kind[v1.LoadbalanceList, v1.LoadbalanceEntry]{
-		Word: "lb", Key: "lbAttr", Object: "service", Called: "service", Hint: ": write its name, or its key as in 20.20.20.1:2020/tcp",
+		Word: "lb", Key: "lbAttr", Object: "service", Called: "service", Hint: ": give its name, or its key such as 20.20.20.1:2020/tcp",
 		Served: true, Named: []string{"serviceArguments.name", "status.key"},
 		Ask: func(c *v1.Client, ctx context.Context, edit ...v1.RequestEditorFn) (*http.Response, error) {
 			return c.GetLoadbalancers(ctx, &v1.GetLoadbalancersParams{}, edit...)
@@ -47,10 +47,10 @@ func getLB(o *session.Options) *cobra.Command {
 		Example: "  loxicmd get lb -o wide\n  loxicmd get lb web\n  loxicmd get lb -l mode=dsr,state!=applied --sort-by=name --limit=20\n" +
 			"  loxicmd get lb -o custom-columns=NAME:.serviceArguments.name,VIP:.serviceArguments.externalIP\n  loxicmd get lb -o yaml >services.yaml",
 	})
-	kind.Choose(cmd, "servName", "only services of this name", "serviceArguments.name")
-	kind.Choose(cmd, "vip", "only services of this VIP", "serviceArguments.externalIP")
-	kind.Choose(cmd, "endpoint", "only services that have an endpoint of this address", "endpoints.endpointIP")
-	kind.Choose(cmd, "state", "only services in this state, as the status has it: applied, pending or failed", "status.state")
+	kind.Choose(cmd, "servName", "show only services with this name", "serviceArguments.name")
+	kind.Choose(cmd, "vip", "show only services with this VIP", "serviceArguments.externalIP")
+	kind.Choose(cmd, "endpoint", "show only services that have an endpoint with this address", "endpoints.endpointIP")
+	kind.Choose(cmd, "state", "show only services whose status is applied, pending or failed", "status.state")
 	return cmd
 }
 

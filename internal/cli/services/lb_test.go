@@ -55,7 +55,7 @@ func TestDescribe(t *testing.T) {
 	if diff := cmp.Diff([]string{"", "service 20.20.20.1:2020/tcp", "service [2001:db8::9]:53-54/udp/mark=7"}, asked); diff != "" {
 		t.Error(diff) // one request, however many services; and none of a server that has no status
 	}
-	if r := clitest.Run(t, "", s.At("describe lb none")...); r.Code != session.ExitRefused || !strings.Contains(r.Stderr, `there is no service "none"`) || r.Stdout != "" {
+	if r := clitest.Run(t, "", s.At("describe lb none")...); r.Code != session.ExitRefused || !strings.Contains(r.Stderr, `service "none" not found`) || r.Stdout != "" {
 		t.Errorf("%+v", r)
 	}
 }

@@ -73,7 +73,7 @@ func TestListed(t *testing.T) {
 	if got := clitest.Run(t, "", s.At("get lb --limit=2 -o json")...); json.Unmarshal([]byte(got.Stdout), &list) != nil || len(list.LbAttr) != 2 || list.Continue == "" {
 		t.Errorf("%+v", got)
 	}
-	if got := clitest.Run(t, "", s.At("get lb nope dns")...); got.Code != session.ExitRefused || !strings.Contains(got.Stderr, `there is no service "nope": write its name, or its key`) || got.Stdout != "" {
+	if got := clitest.Run(t, "", s.At("get lb nope dns")...); got.Code != session.ExitRefused || !strings.Contains(got.Stderr, `service "nope" not found: give its name, or its key`) || got.Stdout != "" {
 		t.Errorf("%+v", got)
 	}
 	// The server is told all of it, so that it need not send more.

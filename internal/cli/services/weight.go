@@ -17,8 +17,8 @@ func setEndpoint(o *session.Options) *cobra.Command {
 		Use:     "endpoint IP[:PORT]",
 		Aliases: endpointAliases(),
 		Short:   "Change the weight of an endpoint in all its services",
-		Long: "Gives an endpoint, or all ports of an address, another weight: in all services that have it, in those of a name,\n" +
-			"or in one. No connection is disturbed.",
+		Long: "Changes the weight of an endpoint, or of all ports of an address: in all services that contain\n" +
+			"it, in services with one name, or in one service. Connections are not disturbed.",
 		Example: "  loxicmd set endpoint 31.31.31.1:5001 --weight=5\n  loxicmd set endpoint 31.31.31.1 --weight=0 --servName=web",
 		Args:    session.Exactly("the endpoint, as in: loxicmd set endpoint 31.31.31.1:5001 --weight=5"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -26,7 +26,7 @@ func setEndpoint(o *session.Options) *cobra.Command {
 				return err
 			}
 			if !cmd.Flags().Changed("weight") {
-				return errors.New("--weight is missing: 0 to 65535")
+				return errors.New("--weight is missing (allowed: 0 to 65535)")
 			}
 			client, err := o.Client()
 			if err != nil {
@@ -42,8 +42,8 @@ func setEndpoint(o *session.Options) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.IntVar(&weight, "weight", 0, "0 to 65535; 0 takes no new connections, and keeps those that it has")
-	fs.StringVar(&body.ServName, "servName", "", "only in services of this name")
-	fs.StringVar(&body.Service, "service", "", "only in this service, as IP:PORT/PROTOCOL")
+	fs.IntVar(&weight, "weight", 0, "0 to 65535; 0 stops new connections and keeps existing ones")
+	fs.StringVar(&body.ServName, "servName", "", "change only services with this name")
+	fs.StringVar(&body.Service, "service", "", "change only this service, IP:PORT/PROTOCOL")
 	return cmd
 }

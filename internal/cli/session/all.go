@@ -34,7 +34,7 @@ func (f *AllFlags) Agreed(o *Options, count int, what string) error {
 	fmt.Fprintf(o.Env.Stderr, "Delete %s? [y/N] ", Count(count, what))
 	answer, err := bufio.NewReader(in).ReadString('\n')
 	if word := strings.ToLower(strings.TrimSpace(answer)); err != nil || word != "y" && word != "yes" {
-		return Exit(ExitRefused, errors.New("nothing was deleted"))
+		return Exit(ExitRefused, errors.New("nothing deleted"))
 	}
 	return nil
 }

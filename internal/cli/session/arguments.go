@@ -13,11 +13,11 @@ func Exactly(what string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		switch len(args) {
 		case 0:
-			return errors.New("an argument is missing: " + what)
+			return errors.New("missing argument: " + what)
 		case 1:
 			return nil
 		}
-		return fmt.Errorf("%q is one argument too many", args[1])
+		return fmt.Errorf("unexpected argument %q", args[1])
 	}
 }
 
@@ -26,9 +26,9 @@ func Arguments(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) < len(names):
-			return fmt.Errorf("%s is missing: %s %s", names[len(args)], cmd.CommandPath(), strings.Join(names, " "))
+			return fmt.Errorf("missing argument %s: %s %s", names[len(args)], cmd.CommandPath(), strings.Join(names, " "))
 		case len(args) > len(names):
-			return fmt.Errorf("%q is one argument too many: %s %s", args[len(names)], cmd.CommandPath(), strings.Join(names, " "))
+			return fmt.Errorf("unexpected argument %q: %s %s", args[len(names)], cmd.CommandPath(), strings.Join(names, " "))
 		}
 		return nil
 	}

@@ -44,7 +44,7 @@ func ForceText(force bool) string {
 
 // ForceFlag is the flag that has it done all the same.
 func ForceFlag(cmd *cobra.Command, force *bool) {
-	cmd.Flags().BoolVar(force, "force", false, "also if you are reached by it")
+	cmd.Flags().BoolVar(force, "force", false, "proceed even if your own connection uses it")
 }
 
 // Created prints the answer to a request that creates. An object that is there already is no failure.

@@ -76,7 +76,7 @@ func (o *Options) tls() (*tls.Config, error) {
 	}
 	conf.RootCAs = x509.NewCertPool()
 	if !conf.RootCAs.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("--cacert %s holds no certificate", o.cacert)
+		return nil, fmt.Errorf("--cacert %q contains no certificate", o.cacert)
 	}
 	return conf, nil
 }
@@ -106,7 +106,7 @@ func (o *Options) connect(ctx context.Context, d *net.Dialer, network, addr stri
 		if err == nil {
 			return conn, nil
 		}
-		o.own = fmt.Sprintf("; nor can the socket of this network namespace, %s: %v", path, withoutAddress(err))
+		o.own = fmt.Sprintf("; nor the socket of this network namespace, %s: %v", path, withoutAddress(err))
 	}
 	return d.DialContext(ctx, network, addr)
 }
@@ -146,7 +146,7 @@ func (o *Options) Answer(resp *http.Response, err error) ([]byte, error) {
 	defer resp.Body.Close() //nolint:errcheck // it was read to its end, or is of no more use
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return nil, &Failure{ExitUnreachable, fmt.Errorf("the answer of the server broke off: %w", err)}
+		return nil, &Failure{ExitUnreachable, fmt.Errorf("the server's answer ended early: %w", err)}
 	}
 	o.warn(resp)
 	if resp.StatusCode/100 == 2 {
@@ -184,7 +184,7 @@ func (o *Options) noAnswer(err error) error {
 	if errors.As(ue.Err, &ne) && ne.Timeout() {
 		return fmt.Errorf("the server at %s did not answer within %s", at, o.timeout)
 	}
-	return fmt.Errorf("the server at %s can't be reached: %w%s", at, withoutAddress(ue.Err), o.own)
+	return fmt.Errorf("cannot reach the server at %s: %w%s", at, withoutAddress(ue.Err), o.own)
 }
 
 // withoutAddress leaves out of an error what stands in the sentence around it.
@@ -257,13 +257,13 @@ func (o *Options) PrintRaw(body []byte) error {
 	if o.Output == "yaml" {
 		out, err := yaml.JSONToYAML(body)
 		if err != nil {
-			return Refused("the answer of the server is not JSON: %w", err)
+			return Refused("the server's answer is not JSON: %w", err)
 		}
 		return o.Print(string(out))
 	}
 	var out bytes.Buffer
 	if err := json.Indent(&out, bytes.TrimSpace(body), "", "    "); err != nil {
-		return Refused("the answer of the server is not JSON: %w", err)
+		return Refused("the server's answer is not JSON: %w", err)
 	}
 	return o.Print(out.String() + "\n")
 }
@@ -271,7 +271,7 @@ func (o *Options) PrintRaw(body []byte) error {
 // Decode reads an answer.
 func Decode(body []byte, v any) error {
 	if err := json.Unmarshal(body, v); err != nil {
-		return Refused("the answer of the server is not understood: %w", err)
+		return Refused("unexpected answer from the server: %w", err)
 	}
 	return nil
 }

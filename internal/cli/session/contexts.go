@@ -58,7 +58,7 @@ func (o *Options) ReadContexts() (c Contexts, err error) {
 		return c, err
 	}
 	if err := yaml.UnmarshalStrict(data, &c); err != nil {
-		return c, fmt.Errorf("%s is not a file of contexts: %w", path, err)
+		return c, fmt.Errorf("%s is not a context file: %w", path, err)
 	}
 	for i := range c.List {
 		if err := c.List[i].check(); err != nil {
@@ -73,14 +73,14 @@ func (o *Options) ReadContexts() (c Contexts, err error) {
 		return c, err
 	}
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		return Contexts{}, fmt.Errorf("%s has a token in it, and its mode is %04o: others must not read it (chmod 600 %[1]s)", path, mode)
+		return Contexts{}, fmt.Errorf("%s contains a token and has mode %04o: others must not read it (chmod 600 %[1]s)", path, mode)
 	}
 	return c, nil
 }
 
 func (c *Context) check() error {
 	if c.Name == "" || strings.ContainsAny(c.Name, " \t\n\"'") {
-		return fmt.Errorf("%q is no name of a context: something without spaces and quotes", c.Name)
+		return fmt.Errorf("%q is not a context name: spaces and quotes are not allowed", c.Name)
 	}
 	if c.Server == "" {
 		return nil
@@ -96,7 +96,7 @@ func (c *Context) check() error {
 func (o *Options) WriteContexts(c Contexts) error {
 	path := o.contextsPath()
 	if path == "" {
-		return errors.New("neither LOXICMD_CONFIG nor HOME is set: where is the file with contexts to be?")
+		return errors.New("cannot locate the context file: set LOXICMD_CONFIG or HOME")
 	}
 	for i := range c.List {
 		if err := c.List[i].check(); err != nil {
@@ -135,13 +135,13 @@ func (c *Contexts) Find(name string) int {
 // NoContext says that there is no context of a name.
 func (c *Contexts) NoContext(name string) error {
 	if len(c.List) == 0 {
-		return fmt.Errorf("there is no context %q, and no other: loxicmd config set-context makes one", name)
+		return fmt.Errorf("context %q not found, and there is no other: create one with loxicmd config set-context", name)
 	}
 	names := make([]string, len(c.List))
 	for i := range c.List {
 		names[i] = c.List[i].Name
 	}
-	return fmt.Errorf("there is no context %q, only %s", name, strings.Join(names, ", "))
+	return fmt.Errorf("context %q not found (available: %s)", name, strings.Join(names, ", "))
 }
 
 // door is where a server is.
@@ -152,7 +152,7 @@ type door struct {
 
 // parseServer reads http://HOST:PORT, https://HOST:PORT, HOST:PORT, unix:PATH or a path. Without a port it is the usual one.
 func parseServer(text string) (d door, err error) {
-	wrong := fmt.Errorf("%q is none of http://HOST:PORT, https://HOST:PORT, HOST:PORT and unix:PATH", text)
+	wrong := fmt.Errorf("%q is not a server address (allowed: http://HOST:PORT, https://HOST:PORT, HOST:PORT, unix:PATH)", text)
 	if path, ok := strings.CutPrefix(text, "unix:"); ok || strings.HasPrefix(text, "/") {
 		if ok {
 			text = strings.TrimPrefix(path, "//")
@@ -218,7 +218,7 @@ func (o *Options) resolve() error {
 		return o.enter(o.server, "--server")
 	}
 	if byFlags {
-		return errors.New("--context does not go with a flag that names a server: which one is meant?")
+		return errors.New("--context cannot be combined with a flag that names a server")
 	}
 	c, err := o.ReadContexts()
 	if err != nil {

@@ -26,7 +26,7 @@ func (k Kind[L, T]) Describe(o *Options, cmd *cobra.Command) *cobra.Command {
 	f := &listFlags{}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVarP(&f.selector, "selector", "l", "", "only objects whose fields are so, as get takes it")
+	fs.StringVarP(&f.selector, "selector", "l", "", "show only objects whose fields match, as in get")
 	cmd.Use += " [NAME...]"
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.ValidArgsFunction = k.complete(o)

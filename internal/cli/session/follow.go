@@ -61,19 +61,19 @@ func (o *Options) readEvents(body io.Reader, show func(json.RawMessage) error) e
 			if err := Decode([]byte(value), &l); err != nil {
 				return err
 			}
-			fmt.Fprintf(o.Env.Stderr, "%d events were lost: they came faster than they were read\n", l.Lost)
+			fmt.Fprintf(o.Env.Stderr, "%d events lost: the reader is too slow\n", l.Lost)
 		case field == "data" && name == "untold":
 			var u struct{ Sampled, Lost uint64 }
 			if err := Decode([]byte(value), &u); err != nil {
 				return err
 			}
-			fmt.Fprintf(o.Env.Stderr, "%d events of connections that were left out, and %d more, were not told: they came faster than they were read\n", u.Sampled, u.Lost)
+			fmt.Fprintf(o.Env.Stderr, "%d events not shown because of sampling, and %d lost: the reader is too slow\n", u.Sampled, u.Lost)
 		case field == "data" && name == "end":
 			var m v1.Message
 			if err := Decode([]byte(value), &m); err != nil {
 				return err
 			}
-			return &Failure{ExitUnreachable, fmt.Errorf("the events ended: %s", m.Message)}
+			return &Failure{ExitUnreachable, fmt.Errorf("the event stream ended: %s", m.Message)}
 		case field == "data":
 			if err := show(json.RawMessage(value)); err != nil {
 				return err
@@ -84,5 +84,5 @@ func (o *Options) readEvents(body io.Reader, show func(json.RawMessage) error) e
 	if err == nil {
 		err = errors.New("the server closed the connection")
 	}
-	return &Failure{ExitUnreachable, fmt.Errorf("the events ended: %w", err)}
+	return &Failure{ExitUnreachable, fmt.Errorf("the event stream ended: %w", err)}
 }

@@ -112,16 +112,16 @@ func (k Kind[L, T]) Choose(cmd *cobra.Command, flag, help, path string) {
 func (f *listFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVarP(&f.selector, "selector", "l", "", "only objects whose fields are so, as name=web,state!=applied or state in (a,b); the fields are those of -o json, or what their paths end with")
-	fs.StringVar(&f.fields, "field-selector", "", "likewise; both have to be so")
-	fs.StringVar(&f.sortBy, "sort-by", "", "field to sort by; with - before it, the largest first")
+	fs.StringVarP(&f.selector, "selector", "l", "", "show only objects whose fields match, such as name=web,state!=applied or state in (a,b); fields are those of -o json, or the end of their paths")
+	fs.StringVar(&f.fields, "field-selector", "", "like --selector; objects must match both")
+	fs.StringVar(&f.sortBy, "sort-by", "", "sort by this field; -FIELD sorts the largest first")
 	if fs.Lookup("limit") == nil {
-		fs.IntVar(&f.limit, "limit", 0, "at most so many; 0 is all")
+		fs.IntVar(&f.limit, "limit", 0, "show at most N; 0 shows all")
 	}
-	fs.StringVar(&f.after, "continue", "", "go on where the page before has ended, as was said below it")
-	fs.BoolVar(&f.noHeaders, "no-headers", false, "no header above the columns")
+	fs.StringVar(&f.after, "continue", "", "continue after the previous page, with the value printed below it")
+	fs.BoolVar(&f.noHeaders, "no-headers", false, "omit the header line")
 	if fs.Lookup("watch") == nil {
-		fs.BoolVarP(&f.watch, "watch", "w", false, "then show what changes, until interrupted")
+		fs.BoolVarP(&f.watch, "watch", "w", false, "then show changes until interrupted")
 	}
 }
 
@@ -258,7 +258,7 @@ func (k *Kind[L, T]) missing(p *page[T], q *listing.Query) error {
 			break
 		}
 		if !slices.ContainsFunc(p.list, func(t T) bool { return k.called(&t, name) }) && q.Where == nil && q.Limit == 0 && q.Continue == "" && (k.Quiet == nil || !k.Quiet()) {
-			return Refused("there is no %s %q%s", cmp.Or(k.Called, k.Word), name, k.Hint)
+			return Refused("%s %q not found%s", cmp.Or(k.Called, k.Word), name, k.Hint)
 		}
 	}
 	return nil
@@ -325,7 +325,7 @@ func (k *Kind[L, T]) show(ctx context.Context, o *Options, f *listFlags, q *list
 // more says how to see the next page.
 func (o *Options) more(next string) {
 	if next != "" && !o.format.asIs() {
-		fmt.Fprintf(o.Env.Stderr, "There is more: --continue=%s\n", next)
+		fmt.Fprintf(o.Env.Stderr, "More follows: use --continue=%s\n", next)
 	}
 }
 

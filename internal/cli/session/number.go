@@ -31,7 +31,7 @@ func FlagError(cmd *cobra.Command, err error) error {
 		number *strconv.NumError
 	)
 	if errors.As(err, &flag) && flag.GetFlag().Value.Type() == durationType {
-		return fmt.Errorf("--%s %q is not a duration, such as 60, 60s or 1m", flag.GetFlag().Name, flag.GetValue())
+		return fmt.Errorf("--%s %q is not a duration such as 60, 60s or 1m", flag.GetFlag().Name, flag.GetValue())
 	}
 	if !errors.As(err, &flag) || !errors.As(err, &number) {
 		return err

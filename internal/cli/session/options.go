@@ -41,17 +41,17 @@ type Options struct {
 func (o *Options) Register(fs *pflag.FlagSet) {
 	o.flags = fs
 	fs.SortFlags = false
-	fs.StringVar(&o.server, "server", "", "the server: http://HOST:PORT, https://HOST:PORT, HOST:PORT or unix:PATH, in place of -s, -p, --protocol and --socket")
-	fs.StringVar(&o.context, "context", "", "the server of this context, which loxicmd config set-context has made (default: the current one)")
+	fs.StringVar(&o.server, "server", "", "server: http://HOST:PORT, https://HOST:PORT, HOST:PORT or unix:PATH; replaces -s, -p, --protocol and --socket")
+	fs.StringVar(&o.context, "context", "", "use the server of this context, see loxicmd config (default: the current context)")
 	fs.StringVarP(&o.apiserver, "apiserver", "s", "127.0.0.1", "address of the server")
 	fs.Uint16VarP(&o.port, "port", "p", 11111, "port of the server")
 	fs.StringVar(&o.protocol, "protocol", "http", "http or https")
-	fs.StringVar(&o.socket, "socket", "", "UNIX socket of the server (default, without -s, -p and --protocol: that of this network namespace in "+apisocket.Dir+", where there is one)")
-	fs.StringVar(&o.token, "token", "", "token for the server (default: what "+TokenFile+" holds)")
-	fs.StringVar(&o.cacert, "cacert", "", "certificates (PEM) to check an https server by, instead of the system's")
-	fs.BoolVar(&o.insecure, "insecure", false, "don't check the certificate of an https server")
-	DurationVar(fs, &o.timeout, "timeout", "t", 10*time.Second, "how long the server may be silent")
-	fs.StringVarP(&o.Output, "output", "o", "", "wide, json or yaml; of get also name, jsonpath=TEMPLATE or custom-columns=NAME:PATH,...")
+	fs.StringVar(&o.socket, "socket", "", "UNIX socket of the server (default, without -s, -p and --protocol: the socket of this network namespace in "+apisocket.Dir+", if it exists)")
+	fs.StringVar(&o.token, "token", "", "token for the server (default: the content of "+TokenFile+")")
+	fs.StringVar(&o.cacert, "cacert", "", "verify an https server with these CA certificates (PEM) instead of the system's")
+	fs.BoolVar(&o.insecure, "insecure", false, "do not verify the certificate of an https server")
+	DurationVar(fs, &o.timeout, "timeout", "t", 10*time.Second, "give up when the server is silent for this time")
+	fs.StringVarP(&o.Output, "output", "o", "", "output format: wide, json or yaml; for get also name, jsonpath=TEMPLATE or custom-columns=NAME:PATH,...")
 }
 
 // Check refuses flags that make no sense.
@@ -63,21 +63,21 @@ func (o *Options) Check(cmd *cobra.Command) error {
 	switch o.protocol {
 	case "http", "https":
 	default:
-		return fmt.Errorf("--protocol %q is neither http nor https", o.protocol)
+		return fmt.Errorf("--protocol %q is unknown (allowed: http, https)", o.protocol)
 	}
 	if o.server != "" {
 		if _, err := parseServer(o.server); err != nil {
 			return fmt.Errorf("--server %w", err)
 		}
 		if o.socket != "" || o.asked() {
-			return errors.New("--server does not go with another flag that names a server: which one is meant?")
+			return errors.New("--server cannot be combined with another flag that names a server")
 		}
 	}
 	if o.timeout < time.Second || o.timeout > 24*time.Hour {
-		return fmt.Errorf("--timeout %s is out of range: 1s to 24h", o.timeout)
+		return fmt.Errorf("--timeout %s is out of range (allowed: 1s to 24h)", o.timeout)
 	}
 	if o.port == 0 {
-		return fmt.Errorf("--port 0 is out of range: 1 to 65535")
+		return fmt.Errorf("--port 0 is out of range (allowed: 1 to 65535)")
 	}
 	return nil
 }

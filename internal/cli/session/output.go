@@ -76,7 +76,7 @@ func columnsOfFile(text string) (string, error) {
 	names, paths, _ := strings.Cut(strings.TrimSpace(text), "\n")
 	n, p := strings.Fields(names), strings.Fields(paths)
 	if len(n) == 0 || len(n) != len(p) {
-		return "", fmt.Errorf("its first line has %d names of columns, its second one %d paths", len(n), len(p))
+		return "", fmt.Errorf("its first line has %d column names, its second line %d paths", len(n), len(p))
 	}
 	for i := range n {
 		n[i] += ":" + p[i]
@@ -89,7 +89,7 @@ func (f *format) parseColumns(text string) error {
 	for column := range strings.SplitSeq(text, ",") {
 		name, path, ok := strings.Cut(column, ":")
 		if !ok || name == "" || path == "" {
-			return fmt.Errorf("column %q is not NAME:PATH, as in VIP:.serviceArguments.externalIP", column)
+			return fmt.Errorf("column %q is not NAME:PATH, such as VIP:.serviceArguments.externalIP", column)
 		}
 		p, err := parsePath(path)
 		if err != nil {
@@ -128,7 +128,7 @@ func (f *format) execute(document any) (string, error) {
 func evaluated(do func() error) (err error) {
 	defer func() {
 		if why := recover(); why != nil {
-			err = fmt.Errorf("the template is not understood: %v", why)
+			err = fmt.Errorf("invalid template: %v", why)
 		}
 	}()
 	return do()
@@ -190,7 +190,7 @@ func documentOf(data []byte) (v any, err error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
 	if err := dec.Decode(&v); err != nil {
-		return nil, Refused("the answer of the server is not JSON: %w", err)
+		return nil, Refused("the server's answer is not JSON: %w", err)
 	}
 	return numbers(v), nil
 }

@@ -17,13 +17,13 @@ func TestOddTemplates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := f.execute(document); err == nil || !strings.Contains(err.Error(), "is not understood") {
+	if out, err := f.execute(document); err == nil || !strings.Contains(err.Error(), "invalid template") {
 		t.Errorf("%q %v", out, err)
 	}
 	if f, err = parseFormat("custom-columns=A:"+odd, true); err != nil {
 		t.Fatal(err)
 	}
-	if cells, err := f.row(document); err == nil || !strings.Contains(err.Error(), "is not understood") {
+	if cells, err := f.row(document); err == nil || !strings.Contains(err.Error(), "invalid template") {
 		t.Errorf("%q %v", cells, err)
 	}
 }

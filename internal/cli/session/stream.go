@@ -48,9 +48,9 @@ func (o *Options) EachOf(resp *http.Response, err error, key string, f func(json
 	case err == nil, errors.As(err, &known):
 		return next, err
 	case errors.As(err, &syntax):
-		return "", Refused("the answer of the server is not understood: %w", err)
+		return "", Refused("unexpected answer from the server: %w", err)
 	}
-	return "", &Failure{ExitUnreachable, fmt.Errorf("the answer of the server broke off: %w", err)}
+	return "", &Failure{ExitUnreachable, fmt.Errorf("the server's answer ended early: %w", err)}
 }
 
 func eachItem(r io.Reader, key string, next *string, f func(json.RawMessage) error) error {
@@ -96,7 +96,7 @@ func delimiter(dec *json.Decoder, want json.Delim) error {
 	case err != nil:
 		return err
 	case token != want:
-		return Refused("the answer of the server is not understood: %v where %v is expected", token, want)
+		return Refused("unexpected answer from the server: %v instead of %v", token, want)
 	}
 	return nil
 }
@@ -146,7 +146,7 @@ func (l *rawList) add(item json.RawMessage) error {
 	if l.o.Output == "yaml" {
 		text, err := yaml.JSONToYAML(append(append([]byte{'['}, item...), ']'))
 		if err != nil {
-			return Refused("the answer of the server is not JSON: %w", err)
+			return Refused("the server's answer is not JSON: %w", err)
 		}
 		head := ""
 		if l.count == 0 {
@@ -160,7 +160,7 @@ func (l *rawList) add(item json.RawMessage) error {
 	}
 	var out bytes.Buffer
 	if err := json.Indent(&out, item, "        ", "    "); err != nil {
-		return Refused("the answer of the server is not JSON: %w", err)
+		return Refused("the server's answer is not JSON: %w", err)
 	}
 	return l.o.Print(head + out.String())
 }

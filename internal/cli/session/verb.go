@@ -35,12 +35,12 @@ func NoObject(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s knows no %q%s (allowed: %s)", cmd.CommandPath(), args[0], lb.DidYouMean(args[0], objects(cmd)), strings.Join(objects(cmd), ", "))
+	return fmt.Errorf("%s: unknown object %q%s (allowed: %s)", cmd.CommandPath(), args[0], lb.DidYouMean(args[0], objects(cmd)), strings.Join(objects(cmd), ", "))
 }
 
 // NeedObject refuses a verb without an argument, with the allowed ones and an example.
 func NeedObject(cmd *cobra.Command, _ []string) error {
-	text := fmt.Sprintf("%s needs an argument (allowed: %s)", cmd.CommandPath(), strings.Join(objects(cmd), ", "))
+	text := fmt.Sprintf("%s needs an object (allowed: %s)", cmd.CommandPath(), strings.Join(objects(cmd), ", "))
 	if example, _, _ := strings.Cut(strings.TrimSpace(cmd.Example), "\n"); example != "" {
 		text += ", as in: " + example
 	}

@@ -29,9 +29,9 @@ type watcher[L, T any] struct {
 func (k *Kind[L, T]) watch(ctx context.Context, o *Options, f *listFlags, q *listing.Query) error {
 	switch {
 	case f.limit > 0 || f.after != "" || f.sortBy != "":
-		return fmt.Errorf("--limit, --continue and --sort-by do not go with --watch, which shows what changes from now on")
+		return fmt.Errorf("--limit, --continue and --sort-by cannot be combined with --watch")
 	case !slices.Contains([]string{"", "wide", "name", "json"}, o.format.word):
-		return fmt.Errorf("--output %s does not go with --watch, which takes wide, name and json", o.format.word)
+		return fmt.Errorf("--output %s cannot be combined with --watch (allowed: wide, name, json)", o.format.word)
 	}
 	w := &watcher[L, T]{kind: k, options: o, query: q, shown: map[string]string{}}
 	w.table = k.Draw(new(L))

@@ -24,7 +24,7 @@ func filter(words []string) (*v1.TracePacketsParams, error) {
 			}
 		}
 		if said[key] {
-			return nil, fmt.Errorf("%q is there twice", key)
+			return nil, fmt.Errorf("filter keyword %q is given twice", key)
 		}
 		said[key] = true
 		if err := take(params, key, value); err != nil {
@@ -44,7 +44,7 @@ func take(params *v1.TracePacketsParams, key, value string) error {
 		return fmt.Errorf("unknown filter keyword %q (use host, port, proto, vip, service, interface, verdict or reason)", key)
 	}
 	if value == "" {
-		return fmt.Errorf("%q wants a word behind it", key)
+		return fmt.Errorf("filter keyword %q needs a value", key)
 	}
 	if to != nil {
 		*to = value
@@ -52,7 +52,7 @@ func take(params *v1.TracePacketsParams, key, value string) error {
 	}
 	n, err := strconv.ParseUint(value, 10, 16)
 	if err != nil || n == 0 {
-		return fmt.Errorf("port %q is none: 1 to 65535", value)
+		return fmt.Errorf("port %q is out of range (allowed: 1 to 65535)", value)
 	}
 	params.Port = int(n)
 	return nil

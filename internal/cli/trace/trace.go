@@ -37,18 +37,19 @@ func command(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "trace [FILTER]",
 		Short: "Show live packets before and after translation, with their verdicts",
-		Long: "Shows packets as they come to the programs of loxilb, and as they leave: two lines for each, in the syntax\n" +
-			"of the packet scripts. Costs nothing while nobody does it; what comes faster than it can be shown is\n" +
-			"counted, and said. Headers only, unless --payload asks for more. It needs the role admin.\n\n" +
-			"FILTER is words that all have to fit:\n" +
-			"  host IP[/LENGTH]      an address of the packet, before or after\n" +
-			"  port N                a port of the packet, before or after\n" +
-			"  proto tcp|udp|icmp|N  or that word alone\n" +
-			"  vip IP[:PORT]         it goes there before, or comes from there after\n" +
-			"  service NAME|KEY      the same, of a service\n" +
-			"  interface NAME        by which it comes or leaves\n" +
-			"  verdict WORD          pass, forward, drop, answer (dropped, and the sender is told), challenge\n" +
-			"  reason WORD           why it is dropped",
+		Long: "Shows live packets as they enter and leave loxilb's programs: two lines per packet, in the\n" +
+			"syntax of the packet scripts. Tracing costs nothing while it is off. Packets that arrive faster\n" +
+			"than they can be shown are counted and reported. Only headers are captured, unless --payload is\n" +
+			"given. Requires the role admin.\n\n" +
+			"FILTER is a list of conditions; a packet must match all of them:\n" +
+			"  host IP[/LENGTH]      an address of the packet, before or after translation\n" +
+			"  port N                a port of the packet, before or after translation\n" +
+			"  proto tcp|udp|icmp|N  a protocol; the bare name works too\n" +
+			"  vip IP[:PORT]         sent to this VIP, or answered from it\n" +
+			"  service NAME|KEY      sent to this service, or answered from it\n" +
+			"  interface NAME        received or sent on this interface\n" +
+			"  verdict WORD          pass, forward, drop, answer (dropped, and the sender notified), challenge\n" +
+			"  reason WORD           dropped for this reason",
 		Example: "  loxicmd trace\n" +
 			"  loxicmd trace service web host 100.100.100.7 --count=20\n" +
 			"  loxicmd trace verdict drop --for=30s\n" +
@@ -58,11 +59,11 @@ func command(o *session.Options) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.IntVarP(&t.count, "count", "c", 10_000, "end after so many packets")
-	session.DurationVar(fs, &t.lasts, "for", "", 10*time.Minute, "end after this time")
-	fs.StringVar(&t.sample, "sample", "100%", "look at a share of the packets only")
-	fs.BoolVar(&t.payload, "payload", false, "show what is behind the headers, too, as far as the first 192 bytes go")
-	fs.StringVarP(&t.file, "write", "w", "", "write pcapng, for Wireshark, to this file, or - for standard output")
+	fs.IntVarP(&t.count, "count", "c", 10_000, "stop after N packets")
+	session.DurationVar(fs, &t.lasts, "for", "", 10*time.Minute, "stop after this time")
+	fs.StringVar(&t.sample, "sample", "100%", "trace only this share of the packets")
+	fs.BoolVar(&t.payload, "payload", false, "show the payload too, up to byte 192 of the packet")
+	fs.StringVarP(&t.file, "write", "w", "", "write pcapng for Wireshark to this file; - is standard output")
 	return cmd
 }
 
@@ -93,7 +94,7 @@ func (t *tracer) run(ctx context.Context, words []string) error {
 		resp, err := client.TracePackets(ctx, params, asStream)
 		if err == nil && resp.StatusCode == http.StatusOK {
 			time.AfterFunc(t.lasts, cancel)
-			fmt.Fprintln(t.Env.Stderr, "tracing; Ctrl-C ends it")
+			fmt.Fprintln(t.Env.Stderr, "tracing; press Ctrl-C to stop")
 		}
 		return resp, err
 	}, func(item json.RawMessage) error {
@@ -127,7 +128,7 @@ func (t *tracer) shower() (show func(json.RawMessage) error, end func() error, e
 	case t.Output == "json":
 		return func(item json.RawMessage) error { return t.Print(string(item) + "\n") }, nothing, nil
 	case t.Output == "yaml":
-		return nil, nil, errors.New("--output yaml is not for packets (allowed: wide, json)")
+		return nil, nil, errors.New("--output \"yaml\" is not supported for packets (allowed: wide, json)")
 	}
 	return decoded(func(p *v1.PacketTrace) error { return t.Print(lines(p, t.Output == "wide")) }), nothing, nil
 }

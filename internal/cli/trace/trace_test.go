@@ -45,7 +45,7 @@ func TestTrace(t *testing.T) {
 		!strings.HasPrefix(lines[1], "in client "+syn+" ttl 64  # ") || lines[2] != "out ep1 "+out+"  # forward 812ns" {
 		t.Errorf("%+v", got)
 	}
-	if want := "tracing; Ctrl-C ends it\n7 events were lost: they came faster than they were read\n"; got.Stderr != want {
+	if want := "tracing; press Ctrl-C to stop\n7 events lost: the reader is too slow\n"; got.Stderr != want {
 		t.Errorf("%q", got.Stderr)
 	}
 	if want := "GET /netlox/v1/status/trace?count=2&host=1.1.1.0%2F24&interface=client&payload=false&port=80&protocol=tcp&sample=1&seconds=8&service=web"; s.Requests[0] != want {
@@ -84,17 +84,17 @@ func TestRefused(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, "")
 	for line, want := range map[string]string{
-		"trace host":             `"host" wants a word behind it`,
+		"trace host":             `filter keyword "host" needs a value`,
 		"trace hots 1.1.1.1":     `unknown filter keyword "hots" (use host, port`,
-		"trace port 65536":       `port "65536" is none`,
-		"trace tcp udp":          `"proto" is there twice`,
+		"trace port 65536":       `port "65536" is out of range`,
+		"trace tcp udp":          `"proto" is given twice`,
 		"trace --sample=0%":      `--sample "0%" is not a share`,
 		"trace --sample=1":       `--sample "1" is not a share`,
 		"trace --sample=1%x":     `--sample "1%x" is not a share`,
 		"trace --sample=NaN%":    `--sample "NaN%" is not a share`,
 		"trace -c 0":             "--count 0 is out of range (allowed: 1 or more)",
 		"trace --for=0.5s":       "--for 500ms is out of range (allowed: 1s to 23h59m)",
-		"trace -o yaml":          "--output yaml is not for packets (allowed: wide, json)",
+		"trace -o yaml":          "--output \"yaml\" is not supported for packets (allowed: wide, json)",
 		"trace -w /nowhere/file": "--write: open /nowhere/file",
 	} {
 		if got := clitest.Run(t, "", s.At(line)...); got.Code == 0 || !strings.Contains(got.Stderr, want) {

@@ -18,7 +18,7 @@ func firewallAliases() []string { return []string{"fw", "firewalls", "Firewall"}
 
 // ruleFlagHelp explains --firewallRule.
 func ruleFlagHelp() string {
-	return "which packets, as KEY:VALUE,...: " + strings.Join(lb.RuleKeys(), ", ") + "; what is left out is any"
+	return "packets to match, as KEY:VALUE,...: " + strings.Join(lb.RuleKeys(), ", ") + "; omitted keys match any packet"
 }
 
 // firewallFlags are the flags of create firewall.
@@ -37,10 +37,10 @@ func createFirewall(o *session.Options) *cobra.Command {
 		Use:     "firewall",
 		Aliases: firewallAliases(),
 		Short:   "Create a firewall rule: allow, drop, trap, redirect, mark or SNAT packets",
-		Long: "Makes a firewall rule, or changes what the rule of these keys does. Of all rules that match a packet of no\n" +
-			"connection, the first decides: the one of the highest preference; of one preference, the one that says more of\n" +
-			"addresses, then of ports, of the protocol, of the interface. Connections that are established are judged once\n" +
-			"more when rules change, and those that are dropped then end for both sides.",
+		Long: "Creates a firewall rule, or changes the action of the rule with these keys. New connections are\n" +
+			"decided by the matching rule with the highest preference. At equal preference, the more specific\n" +
+			"rule wins: by addresses, then ports, protocol and interface. When rules change, established\n" +
+			"connections are evaluated again; a connection that is now dropped ends for both sides.",
 		Example: "  loxicmd create firewall --firewallRule=sourceIP:1.2.3.0/24,preference:200 --drop\n" +
 			"  loxicmd create fw --firewallRule=sourceIP:2001:db8::/32,minDestinationPort:443,protocol:tcp --allow --setmark=7\n" +
 			"  loxicmd create fw --firewallRule=sourceIP:10.244.0.0/16 --snat=20.20.20.1 --egress",
@@ -60,15 +60,15 @@ func createFirewall(o *session.Options) *cobra.Command {
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&f.rule, "firewallRule", "", ruleFlagHelp())
-	fs.BoolVar(&f.allow, "allow", false, "let them pass as if there were no rules")
-	fs.BoolVar(&f.drop, "drop", false, "drop them")
-	fs.BoolVar(&f.trap, "trap", false, "leave them to the kernel, whatever services say")
-	fs.StringVar(&f.redirect, "redirect", "", "send them out by this interface, as they are")
-	fs.StringVar(&f.snat, "snat", "", "give connections that go through this machine this source address, and a port of ours")
-	fs.BoolVar(&f.egress, "egress", false, "with --snat: only those that leave by a default route")
-	fs.Uint32Var(&f.mark, "setmark", 0, "mark that they get, by which services with --mark are found; 0: none")
-	fs.BoolVar(&f.record, "record", false, "keep copies of the first packets of each second, in files that tcpdump reads")
-	fs.BoolVar(&f.force, "force", false, "also if this cuts connections of the machine itself, as your ssh session")
+	fs.BoolVar(&f.allow, "allow", false, "let the packets pass as if there were no rules")
+	fs.BoolVar(&f.drop, "drop", false, "drop the packets")
+	fs.BoolVar(&f.trap, "trap", false, "leave the packets to the kernel, bypassing services")
+	fs.StringVar(&f.redirect, "redirect", "", "send the packets unchanged out of this interface")
+	fs.StringVar(&f.snat, "snat", "", "translate forwarded connections to this source address, with a port chosen by loxilb")
+	fs.BoolVar(&f.egress, "egress", false, "with --snat: only connections that leave by a default route")
+	fs.Uint32Var(&f.mark, "setmark", 0, "set this mark on the packets, which services with --mark match; 0 sets none")
+	fs.BoolVar(&f.record, "record", false, "record the first packets of each second in pcap files")
+	fs.BoolVar(&f.force, "force", false, "proceed even if this cuts connections of the machine itself, such as your SSH session")
 	cmd.MarkFlagsMutuallyExclusive("allow", "drop", "trap", "redirect", "snat")
 	return cmd
 }
@@ -78,10 +78,10 @@ func (f *firewallFlags) request() (req v1.FirewallRequest, err error) {
 		return req, err
 	}
 	if !f.allow && !f.drop && !f.trap && f.redirect == "" && f.snat == "" && f.mark == 0 && !f.record {
-		return req, errors.New("what becomes of the packets? One of --allow, --drop, --trap, --redirect, --snat, --setmark and --record")
+		return req, errors.New("no action given: use --allow, --drop, --trap, --redirect, --snat, --setmark or --record")
 	}
 	if f.egress && f.snat == "" {
-		return req, errors.New("--egress stands without --snat")
+		return req, errors.New("--egress needs --snat")
 	}
 	req.Opts = v1.FirewallOptions{
 		Allow: f.allow, Drop: f.drop, Trap: f.trap, Redirect: f.redirect != "", RedirectPortName: f.redirect, DoSnat: f.snat != "", OnDefault: f.egress, FwMark: int64(f.mark), Record: f.record,
@@ -99,7 +99,7 @@ func (f *firewallFlags) request() (req v1.FirewallRequest, err error) {
 // firewallArguments reads --firewallRule.
 func firewallArguments(text string) (args v1.FirewallArguments, err error) {
 	if text == "" {
-		return args, errors.New("which packets? --firewallRule=KEY:VALUE,..., as in sourceIP:1.2.3.0/24; preference:0 alone is all of them")
+		return args, errors.New("no packets selected: use --firewallRule=KEY:VALUE,..., such as sourceIP:1.2.3.0/24; preference:0 alone matches all")
 	}
 	rule, err := lb.ParseRuleKey(text)
 	if err != nil {
@@ -131,7 +131,7 @@ func deleteFirewall(o *session.Options) *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if all.All == (rule != "") {
-				return errors.New("which rule? --firewallRule with its keys, or --all")
+				return errors.New("no rule selected: use --firewallRule with its keys, or --all")
 			}
 			client, err := o.Client()
 			if err != nil {
@@ -154,8 +154,8 @@ func deleteFirewall(o *session.Options) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&rule, "firewallRule", "", ruleFlagHelp())
-	all.Register(cmd.Flags(), "all rules; at a terminal it asks first")
-	cmd.Flags().BoolVar(&force, "force", false, "also if the rules that are left cut connections of the machine itself, as your ssh session")
+	all.Register(cmd.Flags(), "delete all rules; asks first at a terminal")
+	cmd.Flags().BoolVar(&force, "force", false, "proceed even if the remaining rules cut connections of the machine itself, such as your SSH session")
 	return cmd
 }
 

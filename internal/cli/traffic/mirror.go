@@ -23,11 +23,12 @@ func createMirror(o *session.Options) *cobra.Command {
 		Use:     "mirror IDENT",
 		Aliases: mirrorAliases(),
 		Short:   "Mirror packets of an interface, service, client or firewall rule",
-		Long: "Copies packets as they arrive, to an interface or to a collector. A copy that is lost never costs the original.\n\n" +
-			"--mirrorInfo has type (0 or span, 1 or rspan, 2 or erspan, 3 or vxlan), port (of span and rspan), vlan (of rspan),\n" +
-			"remoteIP, sourceIP and tunnelID (of erspan and vxlan), and sample (of so many packets one is copied).\n" +
-			"--targetObject has attachment (1 or port, 2 or service, 3 or source, 4 or firewall), mirrObjName (of 4 a rule's key,\n" +
-			"as --firewallRule has it), and direction (in, out or both).",
+		Long: "Copies arriving packets to an interface or a collector. A lost copy never delays or drops the\n" +
+			"original.\n\n" +
+			"--mirrorInfo takes type (0 or span, 1 or rspan, 2 or erspan, 3 or vxlan), port (span and rspan),\n" +
+			"vlan (rspan), remoteIP, sourceIP and tunnelID (erspan and vxlan), and sample (copy one packet in\n" +
+			"N). --targetObject takes attachment (1 or port, 2 or service, 3 or source, 4 or firewall),\n" +
+			"mirrObjName (of firewall the rule's key, as in --firewallRule), and direction (in, out or both).",
 		Example: "  loxicmd create mirror mirr-1 --mirrorInfo=type:0,port:hs0 --targetObject=attachement:1,mirrObjName:hs1\n" +
 			"  loxicmd create mirror web --mirrorInfo=type:vxlan,remoteIP:192.0.2.9,sourceIP:192.0.2.1,tunnelID:7,sample:100 --targetObject=attachment:service,mirrObjName:10.0.0.1:80/tcp\n" +
 			"  loxicmd create mirror bad --mirrorInfo=type:span,port:hs0 --targetObject=attachment:firewall,mirrObjName:sourceIP:203.0.113.0/24,preference:200",
@@ -47,7 +48,7 @@ func createMirror(o *session.Options) *cobra.Command {
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringSliceVar(&info, "mirrorInfo", nil, "type:TYPE,port:PORT,vlan:VLAN,remoteIP:IP,sourceIP:IP,tunnelID:ID,sample:N")
-	fs.StringSliceVar(&target, "targetObject", nil, "attachment:ATTACHMENT,mirrObjName:OBJECT,direction:DIRECTION; attachement is attachment, too")
+	fs.StringSliceVar(&target, "targetObject", nil, "attachment:ATTACHMENT,mirrObjName:OBJECT,direction:DIRECTION; attachement is an alias of attachment")
 	_ = cmd.MarkFlagRequired("mirrorInfo")
 	_ = cmd.MarkFlagRequired("targetObject")
 	return cmd
@@ -99,7 +100,7 @@ func setPairs(flag string, pairs []string, set map[string]func(string) error) er
 		key, value, found := strings.Cut(pair, ":")
 		f := set[key]
 		if !found || f == nil {
-			return fmt.Errorf("%s knows no %q, only %s", flag, pair, strings.Join(slices.Sorted(maps.Keys(set)), ", "))
+			return fmt.Errorf("%s has an unknown key %q (allowed: %s)", flag, pair, strings.Join(slices.Sorted(maps.Keys(set)), ", "))
 		}
 		if err := f(value); err != nil {
 			return fmt.Errorf("%s %s: %w", flag, key, err)

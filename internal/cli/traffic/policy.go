@@ -28,10 +28,10 @@ func createPolicy(o *session.Options) *cobra.Command {
 		Use:     "policy IDENT",
 		Aliases: policyAliases(),
 		Short:   "Limit the rate of an interface, service, client or firewall rule",
-		Long: "Bounds a rate: packets beyond it are dropped. It holds for connections that there are, too. Rates are in Mbit/s,\n" +
-			"or have a unit: bit, kbit, mbit, gbit, pps, kpps, mpps. A policer of two rates (RFC 2698) drops what is beyond the\n" +
-			"peak rate, and counts as yellow what is beyond the committed one; one of one rate (RFC 2697) drops what is beyond\n" +
-			"its two bursts.",
+		Long: "Drops packets beyond a rate, also of existing connections. Rates are in Mbit/s, or have a unit:\n" +
+			"bit, kbit, mbit, gbit, pps, kpps, mpps. A two-rate policer (RFC 2698) drops packets beyond the\n" +
+			"peak rate, and counts those beyond the committed rate as yellow. A single-rate policer (RFC\n" +
+			"2697) drops packets beyond its two bursts.",
 		Example: "  loxicmd create policy pol-hs0 --rate=100:100 --target=hs0:1\n" +
 			"  loxicmd create policy web --rate=20mbit:10kbit --target=10.0.0.1:80/tcp:service --direction=both\n" +
 			"  loxicmd create policy dns --rate=0:5000pps --pol-type=1 --target=10.1.0.0/16:source\n" +
@@ -51,13 +51,13 @@ func createPolicy(o *session.Options) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&f.rate, "rate", "", "PEAK:COMMITTED, as 100:50, 1.5gbit:10kbit or 5000pps:1000pps; with --pol-type=1 PEAK is not looked at")
-	fs.StringVar(&f.target, "target", "", "OBJECT:ATTACHMENT: the name of an interface with 1 or port; of services, or IP:PORT/PROTOCOL, with 2 or service; a prefix of clients with 3 or source; the key of a firewall rule with 4 or firewall")
-	fs.StringVar(&f.block, "block-size", "", "EXCESS:COMMITTED, the bursts in bytes (of rates of packets in packets); 0 or absent: 100 ms of the rate, at least 15000 bytes")
-	fs.BoolVar(&f.color, "color", false, "a packet is at best of the color that its DSCP says (AFx2 yellow, AFx3 red)")
+	fs.StringVar(&f.rate, "rate", "", "PEAK:COMMITTED, such as 100:50, 1.5gbit:10kbit or 5000pps:1000pps; --pol-type=1 ignores PEAK")
+	fs.StringVar(&f.target, "target", "", "OBJECT:ATTACHMENT: an interface with 1 or port; a service's name or IP:PORT/PROTOCOL with 2 or service; a client prefix with 3 or source; a firewall rule's key with 4 or firewall")
+	fs.StringVar(&f.block, "block-size", "", "bursts as EXCESS:COMMITTED, in bytes (in packets for packet rates); 0 or absent is 100 ms of the rate, at least 15000 bytes")
+	fs.BoolVar(&f.color, "color", false, "treat the color in the DSCP as an upper bound (AFx2 yellow, AFx3 red)")
 	fs.StringVar(&f.kind, "pol-type", "0", "0 or trTCM: two rates (RFC 2698); 1 or srTCM: one rate (RFC 2697)")
 	_ = cmd.RegisterFlagCompletionFunc("pol-type", cobra.FixedCompletions([]string{lb.PolicerTypeWord(false), lb.PolicerTypeWord(true)}, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
-	fs.StringVar(&f.direction, "direction", "", "but for interfaces: in (to endpoints, the default), out or both")
+	fs.StringVar(&f.direction, "direction", "", "in (to endpoints, the default), out or both; not for interfaces")
 	_ = cmd.MarkFlagRequired("rate")
 	_ = cmd.MarkFlagRequired("target")
 	return cmd
@@ -66,7 +66,7 @@ func createPolicy(o *session.Options) *cobra.Command {
 func (f *policyFlags) request(name string) (body v1.Policy, err error) {
 	peak, committed, found := strings.Cut(f.rate, ":")
 	if !found {
-		return body, fmt.Errorf("--rate %q has no colon: it is PEAK:COMMITTED, as in --rate=100:50", f.rate)
+		return body, fmt.Errorf("--rate %q has no colon: use PEAK:COMMITTED, such as --rate=100:50", f.rate)
 	}
 	body.PolicyIdent = name
 	info := &body.PolicyInfo
@@ -113,7 +113,7 @@ func numberPair(flag, text string) (first, second int64, err error) {
 	first, err1 := strconv.ParseInt(a, 10, 64)
 	second, err2 := strconv.ParseInt(b, 10, 64)
 	if !found || err1 != nil || err2 != nil || first < 0 || second < 0 {
-		return 0, 0, fmt.Errorf("%s %q is not two numbers with a colon between, as in %s=12000:6000", flag, text, flag)
+		return 0, 0, fmt.Errorf("%s %q is not two numbers separated by a colon, such as %s=12000:6000", flag, text, flag)
 	}
 	return first, second, nil
 }
@@ -122,7 +122,7 @@ func numberPair(flag, text string) (first, second int64, err error) {
 func splitTarget(flag, text string) (name string, to lb.AttachTo, err error) {
 	i := strings.LastIndexByte(text, ':')
 	if i < 0 {
-		return "", 0, fmt.Errorf("%s %q has no attachment: it is OBJECT:ATTACHMENT, as in %s=eth0:1", flag, text, flag)
+		return "", 0, fmt.Errorf("%s %q has no attachment: use OBJECT:ATTACHMENT, such as %s=eth0:1", flag, text, flag)
 	}
 	to, err = lb.ParseAttachTo(text[i+1:])
 	return text[:i], to, err

@@ -47,6 +47,6 @@ func getAudit(o *session.Options) *cobra.Command {
 			return o.Print(t.String())
 		},
 	}
-	cmd.Flags().IntVar(&params.Limit, "limit", 100, "the newest so many, 1 to 10000")
+	cmd.Flags().IntVar(&params.Limit, "limit", 100, "show the newest N, 1 to 10000")
 	return cmd
 }

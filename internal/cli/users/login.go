@@ -22,7 +22,7 @@ func checkProvider(verb, provider string) error {
 		note, _ := contract.Missing("set", "refresh")
 		return fmt.Errorf("set %s --provider=%s: %s", verb, provider, note)
 	}
-	return fmt.Errorf("--provider %q is neither left out nor manual", provider)
+	return fmt.Errorf("--provider %q is not supported (allowed: manual, or omit it)", provider)
 }
 
 func setLogin(o *session.Options) *cobra.Command {
@@ -30,8 +30,8 @@ func setLogin(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "login",
 		Short: "Log in, and keep the token for later commands",
-		Long: "Asks for a user's name and password, and keeps the token that the server gives for 24 hours in " + session.TokenFile + ", which nobody\n" +
-			"else can read. With --provider=manual it asks for a token instead.",
+		Long: "Prompts for a user name and password, and stores the server's token, valid for 24 hours, in\n" +
+			session.TokenFile + ", readable only by you. With --provider=manual it prompts for a token instead.",
 		Example: "  loxicmd set login --protocol=https -s 10.0.0.1 -p 8091",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -69,14 +69,14 @@ func setLogin(o *session.Options) *cobra.Command {
 				return err
 			}
 			if given.Token == "" {
-				return session.Refused("the server gave no token")
+				return session.Refused("the server returned no token")
 			}
 			return keepToken(o, given.Token)
 		},
 	}
-	cmd.Flags().StringVar(&provider, "provider", "", "manual: a token is asked for, as that of loxilb --manualtoken")
-	cmd.Flags().StringVar(&name, "user", "", "name of the user (default: it is asked for)")
-	cmd.Flags().StringVar(&file, "password-file", "", "file with the password in its first line; - is standard input (default: it is asked for)")
+	cmd.Flags().StringVar(&provider, "provider", "", "manual: prompt for a token, as set by loxilb --manualtoken")
+	cmd.Flags().StringVar(&name, "user", "", "name of the user (default: prompt)")
+	cmd.Flags().StringVar(&file, "password-file", "", "read the password from the first line of this file; - is standard input (default: prompt)")
 	return cmd
 }
 
@@ -94,11 +94,11 @@ func keepToken(o *session.Options, token string) error {
 	}
 	f, err := os.OpenFile(o.TokenPath(), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return session.Refused("keep the token: %w", err)
+		return session.Refused("store the token: %w", err)
 	}
 	_, err = f.WriteString(token + "\n")
 	if err := errors.Join(err, f.Close()); err != nil {
-		return session.Refused("keep the token: %w", err)
+		return session.Refused("store the token: %w", err)
 	}
 	return o.Print("Login Success\n")
 }
@@ -140,6 +140,6 @@ func setLogout(o *session.Options) *cobra.Command {
 			return o.Print("Logout Success\n")
 		},
 	}
-	cmd.Flags().StringVar(&provider, "provider", "", "manual: the token is forgotten, and the server is not asked")
+	cmd.Flags().StringVar(&provider, "provider", "", "manual: delete the token without contacting the server")
 	return cmd
 }

@@ -25,8 +25,9 @@ func createUser(o *session.Options) *cobra.Command {
 		Use:     "user NAME",
 		Aliases: userAliases(),
 		Short:   "Create an API user, for set login",
-		Long: "Creates a user of the API. The password is asked for, or is the first line of --password-file; - is standard input.\n" +
-			"A user with the role view reads, with operate changes what is balanced, with admin does everything.",
+		Long: "Creates an API user. Prompts for the password, or reads it from the first line of\n" +
+			"--password-file (- is standard input). The role view may read, operate may also change what is\n" +
+			"balanced, and admin may do everything.",
 		Example: "  loxicmd create user ann --role=operate\n  loxicmd create user bot --role=view --password-file=/root/bot.password",
 		Args:    session.Exactly("the name, as in: loxicmd create user ann --role=operate"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -46,7 +47,7 @@ func createUser(o *session.Options) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&role, "role", "view", "view, operate or admin")
-	cmd.Flags().StringVar(&file, "password-file", "", "file with the password in its first line; - is standard input")
+	cmd.Flags().StringVar(&file, "password-file", "", "read the password from the first line of this file; - is standard input")
 	return cmd
 }
 
@@ -94,7 +95,7 @@ func setUser(o *session.Options) *cobra.Command {
 		Args:    session.Exactly("the user, as in: loxicmd set user ann --role=admin"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if role == "" && file == "" && !password {
-				return errors.New("what of it? --role, --password or --password-file")
+				return errors.New("nothing to change: give --role, --password or --password-file")
 			}
 			u := v1.User{Role: role}
 			if password || file != "" {
@@ -125,9 +126,9 @@ func setUser(o *session.Options) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&role, "role", "", "view, operate or admin")
-	cmd.Flags().BoolVar(&password, "password", false, "ask for a password")
-	cmd.Flags().StringVar(&currentFile, "current-password-file", "", "file with your current password in its first line, if the user is yourself")
-	cmd.Flags().StringVar(&file, "password-file", "", "file with the password in its first line; - is standard input")
+	cmd.Flags().BoolVar(&password, "password", false, "prompt for a new password")
+	cmd.Flags().StringVar(&currentFile, "current-password-file", "", "read your current password from the first line of this file, to change your own")
+	cmd.Flags().StringVar(&file, "password-file", "", "read the password from the first line of this file; - is standard input")
 	return cmd
 }
 
@@ -174,7 +175,7 @@ func userID(o *session.Options, cmd *cobra.Command, client *v1.Client, who strin
 			return u.Id, nil
 		}
 	}
-	return 0, session.Refused("there is no user %q", who)
+	return 0, session.Refused("user %q not found", who)
 }
 
 // asksCurrentPassword reports whether a refusal asks a user for the current password.
@@ -204,7 +205,7 @@ func newPassword(o *session.Options, file string) (string, error) {
 	}
 	again, err := askSecret(o, "Again: ")
 	if err == nil && again != password {
-		err = errors.New("the two passwords are not the same")
+		err = errors.New("the passwords do not match")
 	}
 	return password, err
 }
@@ -229,7 +230,7 @@ func firstLine(in io.Reader) (string, error) {
 		return "", err
 	}
 	if line = strings.TrimRight(line, "\r\n"); line == "" {
-		return "", errors.New("there is nothing in its first line")
+		return "", errors.New("its first line is empty")
 	}
 	return line, nil
 }
@@ -252,7 +253,7 @@ func askSecret(o *session.Options, question string) (string, error) {
 		return "", err
 	}
 	if len(secret) == 0 {
-		return "", errors.New("nothing was written")
+		return "", errors.New("no input")
 	}
 	return string(secret), nil
 }
@@ -276,5 +277,5 @@ func ask(o *session.Options) (string, error) {
 	if text := strings.TrimRight(string(line), "\r"); text != "" {
 		return text, nil
 	}
-	return "", errors.New("nothing was written")
+	return "", errors.New("no input")
 }

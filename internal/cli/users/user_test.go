@@ -83,15 +83,15 @@ func TestLoginRefused(t *testing.T) {
 		code                 int
 	}{
 		{"set login", "ann\nx\n", "user name or password is wrong", session.ExitRefused},
-		{"set login", "", "nothing was written", session.ExitUsage},
-		{"set login", "ann\n", "nothing was written", session.ExitUsage},
+		{"set login", "", "no input", session.ExitUsage},
+		{"set login", "ann\n", "no input", session.ExitUsage},
 		{"set login --provider=google", "", "OAuth2 is not part of this build", session.ExitUsage},
-		{"set logout --provider=x", "", `--provider "x" is neither left out nor manual`, session.ExitUsage},
+		{"set logout --provider=x", "", `--provider "x" is not supported (allowed: manual, or omit it)`, session.ExitUsage},
 		{"set login --user=a --password-file=/nowhere", "", "open /nowhere", session.ExitUsage},
-		{"set login --user=a --password-file=-", "\n", "there is nothing in its first line", session.ExitUsage},
+		{"set login --user=a --password-file=-", "\n", "its first line is empty", session.ExitUsage},
 		{"set refresh --provider=google", "", "set refresh: OAuth2 is not part of this build", session.ExitUsage},
-		{"create user", "", "an argument is missing", session.ExitUsage},
-		{"set user ann", "", "what of it?", session.ExitUsage},
+		{"create user", "", "missing argument", session.ExitUsage},
+		{"set user ann", "", "nothing to change", session.ExitUsage},
 	} {
 		if got := clitest.RunWith(t, file, tc.stdin, s.WithoutToken(tc.args)...); got.Code != tc.code || !strings.Contains(got.Stderr, tc.message) || got.Stdout != "" {
 			t.Errorf("%s: %+v", tc.args, got)
@@ -123,7 +123,7 @@ func TestUserCommands(t *testing.T) {
 	if got := clitest.Run(t, "", s.At("get users")...); got != (clitest.Result{Stdout: want}) {
 		t.Errorf("%+v", got)
 	}
-	if got := clitest.Run(t, "", s.At("delete user bob")...); got.Code != session.ExitRefused || !strings.Contains(got.Stderr, `there is no user "bob"`) {
+	if got := clitest.Run(t, "", s.At("delete user bob")...); got.Code != session.ExitRefused || !strings.Contains(got.Stderr, `user "bob" not found`) {
 		t.Errorf("%+v", got)
 	}
 	if clitest.Run(t, "", s.At("delete user ann")...); s.Requests[len(s.Requests)-1] != "DELETE /netlox/v1/auth/users/3" {

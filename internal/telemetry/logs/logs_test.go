@@ -195,7 +195,7 @@ func parseFields(t *testing.T, b []byte) map[string]string {
 			value, rest = string(rest[8:8+n]), rest[8+n+1:]
 		}
 		if _, twice := fields[name]; twice {
-			t.Errorf("field %s is there twice", name)
+			t.Errorf("field %s is given twice", name)
 		}
 		fields[name], b = value, rest
 	}

@@ -172,8 +172,8 @@ func TestSocketOfNamespace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := none.Run(rig.Program("loxicmd"), "get", "lb"); err == nil || !strings.Contains(out, "127.0.0.1:11111 can't be reached") ||
-		!strings.Contains(out, "nor can the socket of this network namespace, /run/loxilb/netns-") {
+	if out, err := none.Run(rig.Program("loxicmd"), "get", "lb"); err == nil || !strings.Contains(out, "cannot reach the server at 127.0.0.1:11111") ||
+		!strings.Contains(out, "nor the socket of this network namespace, /run/loxilb/netns-") {
 		t.Errorf("in a namespace without a daemon: %s %v", out, err)
 	}
 }

@@ -24,7 +24,7 @@ func TestNameOfSeveral(t *testing.T) {
 	r.WantNoAnswer(rig.VIP4 + ":80")
 	r.WantNoAnswer(rig.VIP4 + ":443")
 	r.WantAnswers(rig.VIP4+":81", "ep1")
-	if out, err := r.Command("delete", "lb", "--name=web"); err != nil || !strings.Contains(out, "Warning: there is no service named web") {
+	if out, err := r.Command("delete", "lb", "--name=web"); err != nil || !strings.Contains(out, "Warning: no service named web") {
 		t.Errorf("deleting it again: %v, %s", err, out)
 	}
 }

@@ -83,7 +83,7 @@ func (f Files) open(name string) (*os.File, fs.FileInfo, error) {
 	info, err := file.Stat()
 	switch {
 	case err == nil && !info.Mode().IsRegular():
-		err = errors.New("is no regular file")
+		err = errors.New("is not a regular file")
 	case err == nil && info.Size() > mostFile:
 		err = errLarge
 	}

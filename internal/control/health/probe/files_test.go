@@ -41,7 +41,7 @@ func askFiles(t *testing.T, files Files, p lb.Probe) error {
 	}
 }
 
-// TestFiles: what is no regular file of PEM below the directory is not used. Evidence has no word of what it is; the log has.
+// TestFiles: what is not a regular file of PEM below the directory is not used. Evidence has no word of what it is; the log has.
 func TestFiles(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
@@ -71,9 +71,9 @@ func TestFiles(t *testing.T) {
 		{lb.Probe{CA: in("ca"), Certificate: in("certificate"), Key: in("key")}, "connection refused", ""},
 		{lb.Probe{CA: in("to-ca")}, "connection refused", ""},
 		{lb.Probe{CA: in("none")}, unreadable, "no such file"},
-		{lb.Probe{CA: in("pipe")}, unreadable, "no regular file"},
-		{lb.Probe{CA: in("zero")}, unreadable, "no regular file"},
-		{lb.Probe{CA: in("folder")}, unreadable, "no regular file"},
+		{lb.Probe{CA: in("pipe")}, unreadable, "not a regular file"},
+		{lb.Probe{CA: in("zero")}, unreadable, "not a regular file"},
+		{lb.Probe{CA: in("folder")}, unreadable, "not a regular file"},
 		{lb.Probe{CA: in("to-zero")}, unreadable, "escapes"},
 		{lb.Probe{CA: in("to-secret")}, unreadable, "escapes"},
 		{lb.Probe{CA: in("large")}, unreadable, "more than 1048576 bytes"},
@@ -83,7 +83,7 @@ func TestFiles(t *testing.T) {
 		{lb.Probe{CA: in("text")}, "cannot be asked: the file of the probe CA is not PEM", in("text")},
 		{lb.Probe{CA: in("key")}, "cannot be asked: the file of the probe CA is not PEM", in("key")},
 		{lb.Probe{Certificate: in("certificate"), Key: secret}, "cannot be asked: the file of the probe key is not below " + dir, secret},
-		{lb.Probe{Certificate: in("certificate"), Key: in("pipe")}, "cannot be asked: the file of the probe key cannot be read", "no regular file"},
+		{lb.Probe{Certificate: in("certificate"), Key: in("pipe")}, "cannot be asked: the file of the probe key cannot be read", "not a regular file"},
 		{lb.Probe{Certificate: in("text"), Key: in("key")}, "cannot be asked: the file of the probe certificate is not PEM", in("text")},
 		{lb.Probe{Certificate: in("certificate"), Key: in("other-key")}, "cannot be asked: the probe key does not match the probe certificate", "does not match"},
 	} {
