@@ -39,7 +39,7 @@ func TestListEvents(t *testing.T) {
 		"?kind=link,object":    "1 service a, 2 eth0, 3 service b",
 		"?kind=object&limit=1": "3 service b",
 		"?object=service+a":    "1 service a",
-		"?kind=peer":           "",
+		"?kind=pressure":       "",
 	} {
 		w := b.call("GET", BaseURL+"/events"+query, "")
 		var list v1.EventList
