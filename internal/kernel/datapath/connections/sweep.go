@@ -233,7 +233,6 @@ func (t *Table) SweepEvery(ctx context.Context, period time.Duration) {
 
 // sweepPause is how long to wait after a sweep, and after what time to ask again. What it costs to count connections and to free endpoints counts, too.
 func (t *Table) sweepPause(period time.Duration) (pause, look time.Duration) {
-	const soon, later = 100 * time.Millisecond, 500 * time.Millisecond
 	t.sweeping.Lock()
 	cost := t.cost
 	t.sweeping.Unlock()
@@ -241,6 +240,12 @@ func (t *Table) sweepPause(period time.Duration) (pause, look time.Duration) {
 	if err != nil {
 		t.shared.Log.Error("pressure cannot be told", "error", err)
 	}
+	return pauseAfter(cost, p, period)
+}
+
+// pauseAfter is sweepPause for a sweep of this cost and a table this full.
+func pauseAfter(cost time.Duration, p lb.Pressure, period time.Duration) (pause, look time.Duration) {
+	const soon, later = 100 * time.Millisecond, 500 * time.Millisecond
 	switch p.Urgency() {
 	case lb.Pressed:
 		return max(cost, soon), soon

@@ -7,6 +7,7 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/kernel/datapath/loader"
+	"loxilb/internal/lb"
 )
 
 // TestSweep: living connections stay, dead ones go, and their count is given back.
@@ -32,6 +33,42 @@ func TestSweep(t *testing.T) {
 		}
 		if got := d.Swept().Ended - before; got != c.ended || state.Tracked != c.alive {
 			t.Errorf("silent for %d s: %d ended, %d counted alive; want %d and %d", c.age, got, state.Tracked, c.ended, c.alive)
+		}
+		if last := d.Swept().Last; last <= 0 || d.cost < last {
+			t.Errorf("the sweep cost %v, of which its slices were %v", d.cost, last)
+		}
+	}
+}
+
+// TestPauseAfter: sweeps take one percent of a core, ten of a table that is nearly full, and half of
+// it under pressure.
+func TestPauseAfter(t *testing.T) {
+	t.Parallel()
+	const ms, period = time.Millisecond, 5 * time.Second
+	entries := func(n int64) lb.Pressure { return lb.Pressure{Entries: n, EntriesMax: 1000} }
+	halfOpen := func(tcp, others int64) lb.Pressure {
+		return lb.Pressure{EntriesMax: 1000, HalfOpenTCP: tcp, HalfOpenOthers: others, HalfOpenMax: 1000}
+	}
+	pressed := lb.Pressure{PortsShort: true, EntriesMax: 1000, HalfOpenMax: 1000}
+	for name, c := range map[string]struct {
+		cost        time.Duration
+		p           lb.Pressure
+		pause, look time.Duration
+	}{
+		"calm":                    {10 * ms, entries(250), period, 500 * ms},
+		"calm, expensive":         {80 * ms, entries(250), 8 * time.Second, 500 * ms},
+		"over a quarter":          {10 * ms, entries(251), period, 100 * ms},
+		"over a quarter, slow":    {80 * ms, entries(251), 8 * time.Second, 100 * ms},
+		"half-open":               {80 * ms, halfOpen(60, 60), 8 * time.Second, 500 * ms},
+		"three quarters":          {80 * ms, entries(750), 8 * time.Second, 100 * ms},
+		"nearly full":             {10 * ms, entries(751), time.Second, 100 * ms},
+		"nearly full, expensive":  {200 * ms, entries(751), 2 * time.Second, 100 * ms},
+		"pressed":                 {10 * ms, pressed, 100 * ms, 100 * ms},
+		"pressed, expensive":      {300 * ms, pressed, 300 * ms, 100 * ms},
+		"half-open, under attack": {300 * ms, halfOpen(125, 0), 300 * ms, 100 * ms},
+	} {
+		if pause, look := pauseAfter(c.cost, c.p, period); pause != c.pause || look != c.look {
+			t.Errorf("%s: pause %v, look after %v; want %v and %v", name, pause, look, c.pause, c.look)
 		}
 	}
 }
