@@ -95,7 +95,7 @@ func (a *Announcer) Set(ctx context.Context, vips []netip.Addr) map[netip.Addr]e
 	next := make(map[netip.Addr]struct{}, len(vips))
 	for _, vip := range vips {
 		next[vip] = struct{}{}
-		a.note(vip)
+		a.add(vip)
 	}
 	a.vips, a.dirty = next, true // a look at all forgets those that are gone
 	a.mu.Unlock()
@@ -108,7 +108,7 @@ func (a *Announcer) Add(ctx context.Context, vips ...netip.Addr) map[netip.Addr]
 	failed := a.owner.Add(ctx, vips...)
 	a.mu.Lock()
 	for _, vip := range vips {
-		a.note(vip)
+		a.add(vip)
 	}
 	fresh := len(a.fresh) > 0
 	a.mu.Unlock()
@@ -145,8 +145,9 @@ func (a *Announcer) Invalidate() {
 	a.signal()
 }
 
-// note enters a VIP. One that is in no connected network has no neighbours to tell; should that change, all are looked at.
-func (a *Announcer) note(vip netip.Addr) {
+// add adds a VIP. If it is in no connected network, it has no neighbours to notify; should that
+// change, all VIPs are looked at.
+func (a *Announcer) add(vip netip.Addr) {
 	if _, had := a.vips[vip]; had {
 		return
 	}
@@ -193,16 +194,16 @@ func (a *Announcer) Run(ctx context.Context, hub *event.Hub) {
 		if all {
 			lastLook = now
 		}
-		rounds[0] = append(rounds[0], a.look(now, all)...)
+		rounds[0] = append(rounds[0], a.findPending(now, all)...)
 		next, err := a.sendDue(ctx, socket, rounds)
 		switch {
 		case err != nil:
 			retryAt, retrying = now.Add(a.loop.Failed(err)), false
-		case retrying && !a.waits() && len(rounds[0]) == 0: // all that failed before is sent
+		case retrying && !a.hasBacklog() && len(rounds[0]) == 0: // all that failed before is sent
 			retrying = false
 			a.loop.Worked()
 		}
-		if a.waits() {
+		if a.hasBacklog() {
 			next = min(next, lookEvery)
 		}
 		if !retryAt.IsZero() {
@@ -226,15 +227,15 @@ func (a *Announcer) follow(ctx context.Context, hub *event.Hub) {
 // LastError is what keeps VIPs from being announced now, and since when; nil: nothing.
 func (a *Announcer) LastError() (since time.Time, err error) { return a.loop.LastError() }
 
-func (a *Announcer) waits() bool {
+func (a *Announcer) hasBacklog() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.dirty
 }
 
-// look finds what is to be announced: VIPs that are new and, if all is true, also those that are on a link where they were not
-// announced before, or not with this MAC address.
-func (a *Announcer) look(now time.Time, all bool) []pendingAnnouncement {
+// findPending returns the announcements that are due: of new VIPs and, if all is true, also of
+// those that are on a link where they were not before.
+func (a *Announcer) findPending(now time.Time, all bool) []pendingAnnouncement {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	what := a.fresh

@@ -296,7 +296,7 @@ func TestAddedAgain(t *testing.T) {
 		if failed := a.Add(t.Context(), vips("10.1.0.50")...); failed != nil {
 			t.Fatal(failed)
 		}
-		if due := a.look(time.Now(), false); len(due) != 1 {
+		if due := a.findPending(time.Now(), false); len(due) != 1 {
 			t.Errorf("to be announced: %v", due)
 		}
 	}
@@ -304,8 +304,8 @@ func TestAddedAgain(t *testing.T) {
 	if failed := a.Remove(t.Context(), vips("10.1.0.50")...); failed != nil {
 		t.Fatal(failed)
 	}
-	if a.waits() || len(a.announced) != 0 {
-		t.Errorf("after the VIP was removed: %v, to look at all: %v", a.announced, a.waits())
+	if a.hasBacklog() || len(a.announced) != 0 {
+		t.Errorf("after the VIP was removed: %v, to look at all: %v", a.announced, a.hasBacklog())
 	}
 	add()
 }

@@ -36,7 +36,7 @@ type Hook struct {
 	log      *slog.Logger
 	wake     chan struct{}
 
-	left atomic.Int32 // runs that have left something that may still print
+	backlog atomic.Int32 // runs that have left something that may still print
 
 	mu      sync.Mutex
 	pending []Change        // the last of each instance, in the order in which they came
@@ -150,7 +150,7 @@ func (h *Hook) run(ctx context.Context, c Change) {
 // on printing: that is read, and thrown away, for up to maxLeft runs; further ones print to /dev/null.
 func (h *Hook) start(cmd *exec.Cmd) (words func() string, err error) {
 	words = func() string { return "" }
-	if h.left.Load() >= maxLeft {
+	if h.backlog.Load() >= maxLeft {
 		return words, cmd.Start()
 	}
 	r, w, err := os.Pipe()
@@ -171,7 +171,7 @@ func (h *Hook) start(cmd *exec.Cmd) (words func() string, err error) {
 	return func() string {
 		stuck := r.SetReadDeadline(time.Now().Add(readTime))
 		if err := errors.Join(stuck, <-end); errors.Is(err, os.ErrDeadlineExceeded) {
-			h.left.Add(1)
+			h.backlog.Add(1)
 			go h.drain(r)
 		} else {
 			r.Close() //nolint:errcheck // nobody writes to it any more
@@ -182,7 +182,7 @@ func (h *Hook) start(cmd *exec.Cmd) (words func() string, err error) {
 
 // drain reads what comes until nobody can write any more.
 func (h *Hook) drain(r *os.File) {
-	defer h.left.Add(-1)
+	defer h.backlog.Add(-1)
 	defer r.Close() //nolint:errcheck // it is only read
 	if err := r.SetReadDeadline(time.Time{}); err != nil {
 		return

@@ -164,12 +164,12 @@ func TestBackground(t *testing.T) {
 		}
 	}
 	run("a")
-	for deadline := time.Now().Add(20 * time.Second); h.left.Load() != 0; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); h.backlog.Load() != 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("its output is still read")
 		}
 	}
-	h.left.Store(maxLeft)
+	h.backlog.Store(maxLeft)
 	run("b")
 	if got := log.String(); strings.Count(got, "role hook was run") != 2 || strings.Count(got, "output=done") != 1 || strings.Contains(got, "failed") {
 		t.Error(got)

@@ -76,7 +76,7 @@ func rule(r *lb.Rule, index func(string) (int, bool)) bpf.TcRule {
 		if !p.IsValid() {
 			return
 		}
-		first, last := words(p)
+		first, last := prefixBounds(p)
 		for i := range first {
 			set(word+uint32(i), first[i], last[i])
 		}
@@ -125,8 +125,8 @@ func action(v *lb.RuleVerdict) uint8 {
 	return uint8(bpf.TcRuleActionRULE_ALLOW)
 }
 
-// words are the first and the last address of a prefix, as the maps have them.
-func words(p netip.Prefix) (first, last [4]uint32) {
+// prefixBounds returns the first and last address of a prefix as the maps store them.
+func prefixBounds(p netip.Prefix) (first, last [4]uint32) {
 	a, bits := p.Addr().As16(), p.Bits()
 	if p.Addr().Is4() {
 		bits += 96

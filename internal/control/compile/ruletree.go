@@ -23,12 +23,12 @@ func buildTrees(t *bpf.RuleTable, ipv6 []bool) (steps int, err error) {
 	four, six := groupsOf(t, 0, ipv6), groupsOf(t, 1, ipv6)
 	for g := range six {
 		if len(six[g]) > 0 && slices.Equal(four[g], six[g]) {
-			b.addTree(six[g], everything(1), 0, 1) // packets of both versions can go through one tree
+			b.addTree(six[g], allRegions(1), 0, 1) // packets of both versions can go through one tree
 			continue
 		}
 		for version, ids := range [][]uint16{four[g], six[g]} {
 			if len(ids) > 0 {
-				b.addTree(ids, everything(version), version)
+				b.addTree(ids, allRegions(version), version)
 			}
 		}
 	}
@@ -39,8 +39,8 @@ func buildTrees(t *bpf.RuleTable, ipv6 []bool) (steps int, err error) {
 // portWords hold the ports of a packet, or both RULE_NO_PORT.
 var portWords = [2]int{int(bpf.TcRuleWordRULE_SPORT), int(bpf.TcRuleWordRULE_DPORT)}
 
-// everything is what is known of any packet of an IP version.
-func everything(version int) (all regions) {
+// allRegions returns the regions that match any packet of an IP version.
+func allRegions(version int) (all regions) {
 	all[bpf.TcRuleWordRULE_PROTOCOL] = region{known: ^uint32(0xff)}
 	for _, ports := range portWords {
 		all[ports] = region{known: ^uint32(bpf.TcRuleWordRULE_NO_PORT | 0xffff)}
@@ -59,7 +59,7 @@ func everything(version int) (all regions) {
 // groupsOf are the rules of an IP version, apart by which of their addresses and ports are narrow: rules that are wide where others are narrow would be
 // in many leaves of one tree.
 func groupsOf(t *bpf.RuleTable, version int, ipv6 []bool) (groups [bpf.TcRuleLimitRULE_TREES][]uint16) {
-	all := everything(version)
+	all := allRegions(version)
 	word := [2]int{3, 1}[version] // that narrow prefixes have something of, /16 or /48, beyond the first half of it
 	for i := range t.Rules {
 		r := &t.Rules[i]

@@ -32,12 +32,13 @@ func (u *users) add(s Services, service *lb.Service) {
 	for _, e := range service.Endpoints {
 		u.named[addrHash(e.Addr)]++
 		if s.HasVIP(e.Addr) {
-			u.note(e.Addr, service.Key)
+			u.addVIP(e.Addr, service.Key)
 		}
 	}
 }
 
-func (u *users) note(vip netip.Addr, k lb.Key) {
+// addVIP records that a service uses a VIP.
+func (u *users) addVIP(vip netip.Addr, k lb.Key) {
 	list := u.byVIP[vip]
 	if list == nil {
 		list = map[lb.Key]struct{}{}
@@ -133,7 +134,7 @@ func (u *users) affected(before, after Snapshot, changed []lb.Key, fresh map[net
 func (u *users) move(before, after Snapshot, changed []lb.Key, fresh map[netip.Addr][]lb.Key) {
 	for vip, list := range fresh {
 		for _, k := range list {
-			u.note(vip, k)
+			u.addVIP(vip, k)
 		}
 	}
 	for _, k := range changed {

@@ -46,7 +46,7 @@ type Monitor struct {
 	running int // probes that run, given up ones included
 	limit   int // of them
 	changed map[string]struct{}
-	tell    chan struct{} // capacity 1: changed has members
+	notify  chan struct{} // capacity 1: changed has members
 }
 
 // target is one that is probed.
@@ -69,7 +69,7 @@ func (t *target) Due() *due.Item { return &t.Item }
 func New(c Config) *Monitor {
 	m := &Monitor{
 		config: c, sockets: &probe.Sockets{}, wake: make(chan struct{}, 1), targets: map[string]*target{},
-		changed: map[string]struct{}{}, tell: make(chan struct{}, 1), limit: c.Descriptors,
+		changed: map[string]struct{}{}, notify: make(chan struct{}, 1), limit: c.Descriptors,
 	}
 	m.shortage.log = c.Log
 	if m.limit == 0 {
@@ -99,7 +99,7 @@ func (m *Monitor) Set(key string, wanted Target) {
 		state := t.state()
 		m.halt(t)
 		t.prober = nil
-		t.verdict = verdict{since: now, told: t.told, because: t.because, passive: t.passive, noted: t.told, notedSince: now}
+		t.verdict = verdict{since: now, override: t.override, overrideReason: t.overrideReason, passive: t.passive, probeStateSeen: t.override, notedSince: now}
 		if t.state() != state {
 			m.announce(t)
 		}
@@ -137,7 +137,7 @@ func (m *Monitor) begin(t *target, now time.Time) {
 	if t.Probe.Type == lb.ProbeNone {
 		state := t.state()
 		t.probed, t.what = Up, "not probed, and so taken to be up"
-		m.note(t, state, now)
+		m.recordChange(t, state, now)
 		return
 	}
 	switch {
@@ -217,15 +217,15 @@ func (m *Monitor) State(key string) (state, probe State, ok bool) {
 	return t.state(), t.probeState(), true
 }
 
-// Override says what somebody else knows of a target, and why. It holds until the next Override; Unknown gives the target back to its
-// probes, which go on all the time. Of a target that is not set it says nothing.
+// Override sets what an agent reports about a target, and why. It holds until the next Override;
+// Unknown gives the target back to its probes, which never stop. It is ignored for an unknown key.
 func (m *Monitor) Override(key string, s State, evidence string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if t := m.targets[key]; t != nil {
 		state := t.state()
-		t.told, t.because = s, evidence
-		m.note(t, state, time.Now())
+		t.override, t.overrideReason = s, evidence
+		m.recordChange(t, state, time.Now())
 	}
 }
 
@@ -240,20 +240,20 @@ func (m *Monitor) Eject(key, evidence string) {
 			t.what = "not probed; clients' handshakes succeed again"
 		}
 		t.passive = evidence
-		m.note(t, state, time.Now())
+		m.recordChange(t, state, time.Now())
 	}
 }
 
-// note tells of a target that had another state before.
-func (m *Monitor) note(t *target, before State, now time.Time) {
-	if t.note(before, now, t.subject()) {
+// recordChange announces a target whose state has changed.
+func (m *Monitor) recordChange(t *target, before State, now time.Time) {
+	if t.recordState(before, now, t.subject()) {
 		m.announce(t)
 	}
 }
 
 func (m *Monitor) announce(t *target) {
 	m.changed[t.key] = struct{}{}
-	signal(m.tell)
+	signal(m.notify)
 }
 
 // announcing calls Changed until ctx ends.
@@ -262,7 +262,7 @@ func (m *Monitor) announcing(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-m.tell:
+		case <-m.notify:
 		}
 		m.mu.Lock()
 		changed := m.changed

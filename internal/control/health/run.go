@@ -22,8 +22,8 @@ const (
 	// share is how much time a round has for each probe, so that not all start at once that are due at once, as after a pause of the
 	// whole process.
 	share = 20 * time.Microsecond
-	// again is after which time a probe is tried again for which there was no descriptor.
-	again = time.Second
+	// retryDelay is the delay before a probe is retried that had no file descriptor.
+	retryDelay = time.Second
 )
 
 // run is a probe that runs.
@@ -57,7 +57,7 @@ func (m *Monitor) Run(ctx context.Context) {
 		m.mu.Lock()
 		m.shortage.hit(time.Now())
 		m.mu.Unlock()
-		if !sleep(ctx, timer, again, nil) {
+		if !sleep(ctx, timer, retryDelay, nil) {
 			return
 		}
 	}
@@ -214,7 +214,7 @@ func (r *rounds) ended(t *target, current *run, a probe.Answer, err error) {
 	switch {
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 		r.shortage.hit(now)
-		r.queue.Push(t, now.Add(again))
+		r.queue.Push(t, now.Add(retryDelay))
 		fallthrough
 	case errors.Is(err, probe.ErrNotAsked), errors.Is(err, probe.ErrUndecided):
 		t.what, t.of = clause(err.Error()), 0
@@ -225,7 +225,7 @@ func (r *rounds) ended(t *target, current *run, a probe.Answer, err error) {
 		t.success(clause(a.What), a.Delay, t.Probe.Rise, current.begun)
 	}
 	t.checked = now
-	r.note(t, state, now)
+	r.recordChange(t, state, now)
 }
 
 // plainConnect says whether a Connector can ask: nothing is sent, nothing is to come.

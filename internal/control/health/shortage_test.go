@@ -73,7 +73,7 @@ func TestNoDescriptor(t *testing.T) {
 		st, _ := m.Status("a")
 		want(t, st, Unknown, "http 192.0.2.1:80: cannot be asked: too many open files")
 		short.Store(false)
-		time.Sleep(2 * again)
+		time.Sleep(2 * retryDelay)
 		st, _ = m.Status("a")
 		want(t, st, Up, "http 192.0.2.1:80: good, 1 of 1")
 		time.Sleep(2 * calm)

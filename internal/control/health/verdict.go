@@ -22,8 +22,8 @@ type verdict struct {
 	delays              [delaysLength]time.Duration // of the last successes, in a ring
 	answered            int                         // how many delays were written
 
-	told    State  // what somebody else says; Unknown: nothing
-	because string // why
+	override       State  // set by Override; Unknown: none
+	overrideReason string // why
 
 	passive string // why clients' handshakes say that it is down; "": they do not
 
@@ -33,13 +33,13 @@ type verdict struct {
 	wasDown time.Duration // for how long it was, before since
 	failed  uint64        // probes, in all
 
-	noted      State // what probeState was when note was called last
-	notedSince time.Time
+	probeStateSeen State // what probeState was when note was called last
+	notedSince     time.Time
 }
 
 // state is what holds.
 func (v *verdict) state() State {
-	if v.told == Unknown && v.passive != "" {
+	if v.override == Unknown && v.passive != "" {
 		return Down
 	}
 	return v.probeState()
@@ -47,8 +47,8 @@ func (v *verdict) state() State {
 
 // probeState is what holds of it without clients' handshakes.
 func (v *verdict) probeState() State {
-	if v.told != Unknown {
-		return v.told
+	if v.override != Unknown {
+		return v.override
 	}
 	return v.probed
 }
@@ -100,8 +100,8 @@ func (v *verdict) restart() { v.failures, v.successes = 0, 0 }
 // evidence is the sentence for it.
 func (v *verdict) evidence(subject string) string {
 	switch {
-	case v.told != Unknown:
-		return v.because
+	case v.override != Unknown:
+		return v.overrideReason
 	case v.passive != "":
 		return v.passive
 	case v.what == "":
@@ -112,11 +112,12 @@ func (v *verdict) evidence(subject string) string {
 	return fmt.Sprintf("%s: %s, %d of %d", subject, v.what, min(max(v.failures, v.successes), v.of), v.of)
 }
 
-// note enters a state into the history if it is not the one before. That of which handshakes have told already is news when probes say it.
-func (v *verdict) note(before State, now time.Time, subject string) (changed bool) {
+// recordState adds the state to the history if it has changed. A state that handshakes have shown
+// first counts as changed once probes confirm it.
+func (v *verdict) recordState(before State, now time.Time, subject string) (changed bool) {
 	after, probed := v.state(), v.probeState()
-	if probed != v.noted {
-		v.noted, v.notedSince, changed = probed, now, true
+	if probed != v.probeStateSeen {
+		v.probeStateSeen, v.notedSince, changed = probed, now, true
 	}
 	if after == before {
 		return changed
@@ -139,7 +140,7 @@ func (v *verdict) status(subject string) Status {
 	s := Status{
 		State: v.state(), ProbeState: v.probeState(), Since: v.since, ProbeSince: v.notedSince, Evidence: v.evidence(subject), History: slices.Clone(v.history),
 		Failures: v.failures, Successes: v.successes, First: v.first, Last: v.last, Checked: v.checked,
-		Downs: v.downs, WasDown: v.wasDown, Failed: v.failed, Overridden: v.told != Unknown, Undecided: v.what != "" && v.of == 0,
+		Downs: v.downs, WasDown: v.wasDown, Failed: v.failed, Overridden: v.override != Unknown, Undecided: v.what != "" && v.of == 0,
 	}
 	delays := v.delays[:min(v.answered, delaysLength)]
 	if len(delays) == 0 {

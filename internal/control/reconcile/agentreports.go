@@ -78,7 +78,7 @@ func portOf(s *lb.Service, e lb.Endpoint) *health.Target {
 }
 
 // trackPortless adds a service whose probe has no port, or removes it.
-func (p *probes) trackPortless(c wishChange) {
+func (p *probes) trackPortless(c requestChange) {
 	s := c.service
 	switch {
 	case c.by > 0 && s.Monitored() && (s.Protocol == lb.TCP || s.Protocol == lb.UDP) &&

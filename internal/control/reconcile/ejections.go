@@ -37,7 +37,7 @@ func newEjections() ejections {
 }
 
 // watch enters a service whose handshakes are heeded (by 1), or takes it away, and says so if need be.
-func (e *ejections) watch(c wishChange) {
+func (e *ejections) watch(c requestChange) {
 	if !c.service.JudgesHandshakes() {
 		return
 	}
@@ -103,7 +103,7 @@ func (p *probes) well() (list []netip.AddrPort) {
 }
 
 func (p *probes) foundWell(key string, port uint16, since time.Time) bool {
-	n := p.named[p.names[key]]
+	n := p.groups[p.names[key]]
 	s, ok := p.prober.Status(key)
 	if n == nil || !ok {
 		return false
@@ -138,11 +138,11 @@ func (p *probes) eject(at netip.AddrPort, evidence string, kept bool) []lb.Key {
 		p.ejections.shown[at] = true
 		name, target := silentTarget(at)
 		for _, s := range users {
-			p.at(name).wish(target).users[s.Key]++
+			p.at(name).request(target).users[s.Key]++
 		}
-		p.settleName(name, p.named[name])
+		p.settleName(name, p.groups[name])
 	}
-	p.tell(at, evidence)
+	p.showEjection(at, evidence)
 	return keysOf(users)
 }
 
@@ -154,7 +154,7 @@ func (p *probes) readmit(at netip.AddrPort) []lb.Key {
 		return nil
 	}
 	delete(p.ejections.now, at)
-	p.tell(at, "")
+	p.showEjection(at, "")
 	return keysOf(p.withEndpoint(at))
 }
 
@@ -181,8 +181,8 @@ func silentTarget(at netip.AddrPort) (name string, t health.Target) {
 	return e.Key(), health.Target{Addr: e.Addr, Port: at.Port(), Probe: e.Complete()}
 }
 
-// wishes calls f for each target that a service wants of the prober.
-func (p *probes) wishes(s *lb.Service, f func(name string, t health.Target)) {
+// eachTarget calls f for each target that a service needs.
+func (p *probes) eachTarget(s *lb.Service, f func(name string, t health.Target)) {
 	for _, e := range s.Endpoints {
 		if s.Probes(e) {
 			f(targetOf(s, e))
@@ -197,20 +197,20 @@ func (p *probes) wishes(s *lb.Service, f func(name string, t health.Target)) {
 func (p *probes) forgetShown() {
 	maps.DeleteFunc(p.ejections.shown, func(at netip.AddrPort, _ bool) bool {
 		name, _ := silentTarget(at)
-		return p.named[name] == nil
+		return p.groups[name] == nil
 	})
 }
 
-// tell has the target that shows an endpoint say why it is out, or that it is no more.
-func (p *probes) tell(at netip.AddrPort, evidence string) {
+// showEjection shows at an endpoint's target why it is ejected, or that it no longer is.
+func (p *probes) showEjection(at netip.AddrPort, evidence string) {
 	name, target := silentTarget(at)
 	if key := p.keyOfTarget(name, &target); key != "" {
 		p.prober.Eject(key, evidence)
 	}
 }
 
-// tellEjected tells a target that has just been set what is known of the endpoint that it shows.
-func (p *probes) tellEjected(key string, t *health.Target) {
+// showEjections shows at a new target what is known of its endpoint.
+func (p *probes) showEjections(key string, t *health.Target) {
 	if e := p.ejections.now[netip.AddrPortFrom(t.Addr, t.Port)]; e != nil && t.Probe.Type == lb.ProbeNone {
 		p.prober.Eject(key, e.evidence)
 	}

@@ -177,7 +177,7 @@ func (h *Health) closeWindow() {
 func (p *probes) unreported(key string, s *health.Status) (at netip.AddrPort, news []health.Change, users []lb.Key) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := p.named[p.names[key]]
+	n := p.groups[p.names[key]]
 	if n == nil {
 		return at, nil, nil
 	}
@@ -206,7 +206,7 @@ func (h *Health) EndpointCount() (count lb.HealthCount) {
 		if !ok {
 			continue
 		}
-		n := p.named[name]
+		n := p.groups[name]
 		t := &n.running[key].target
 		e.Addr, e.Probe.Type, e.Probe.Port, e.Object, e.State = t.Addr, t.Probe.Type, t.Probe.Port, n.object != nil, lb.HealthState(state)
 		count.Add(&e)
@@ -273,7 +273,7 @@ func (p *probes) health(key string) (*lb.EndpointHealth, bool) {
 	s, ok := p.prober.Status(key)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := p.named[p.names[key]]
+	n := p.groups[p.names[key]]
 	if !ok || n == nil {
 		return nil, false
 	}
@@ -302,7 +302,7 @@ func (h *Health) SetHostState(a netip.Addr, port uint16, t lb.ProbeType, out boo
 	services, there := p.byPort(a, report)
 	found = len(there)
 	for key := range p.byAddr.of(a) {
-		r := p.named[p.names[key]].running[key]
+		r := p.groups[p.names[key]].running[key]
 		there = append(there, &r.target)
 		if report.covers(r.target.Port, r.target.Probe.Type) {
 			p.setRed(key, r, out)

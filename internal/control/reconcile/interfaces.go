@@ -41,9 +41,9 @@ type InterfacesConfig struct {
 type Interfaces struct {
 	*Loop[int]
 	InterfacesConfig
-	known   map[int]described // as the data path knows them
-	orphans bool              // interfaces that an earlier process attached, and nobody chooses now, may be attached
-	again   *time.Timer       // for the next try to detach those
+	current    map[int]described // as in the data path
+	orphans    bool              // interfaces that an earlier process attached, and nobody chooses now, may be attached
+	retryTimer *time.Timer       // of the next attempt to detach orphans
 }
 
 // described is an interface as the data path has it.
@@ -55,23 +55,23 @@ type described struct {
 	gone       bool // it is no more, and could not be forgotten yet
 }
 
-// everything is the key that stands for all interfaces: the kernel counts them from 1.
-const everything = 0
+// allInterfaces is the key that stands for all interfaces: the kernel counts them from 1.
+const allInterfaces = 0
 
 // NewInterfaces makes the loop of the interfaces.
 func NewInterfaces(c InterfacesConfig) *Interfaces {
-	i := &Interfaces{InterfacesConfig: c, known: map[int]described{}, orphans: true}
+	i := &Interfaces{InterfacesConfig: c, current: map[int]described{}, orphans: true}
 	i.Loop = newLoop(InterfaceKind, i.nameOf, i, c.Observers)
 	i.MarkAll()
 	return i
 }
 
 // MarkAll says that any interface may have changed.
-func (i *Interfaces) MarkAll() { i.Mark(everything) }
+func (i *Interfaces) MarkAll() { i.Mark(allInterfaces) }
 
 // nameOf is how users know an interface. Loop asks for what Apply has just seen.
 func (i *Interfaces) nameOf(index int) string {
-	if k, ok := i.known[index]; ok {
+	if k, ok := i.current[index]; ok {
 		return k.Name
 	}
 	return "#" + strconv.Itoa(index)
@@ -103,14 +103,14 @@ func (i *Interfaces) Apply(_ context.Context, keys []int) (outcomes []Outcome[in
 func (i *Interfaces) expand(keys []int, present map[int]netdev.Link) []int {
 	var out []int
 	for _, k := range keys {
-		if k != everything {
+		if k != allInterfaces {
 			out = append(out, k)
 			continue
 		}
 		for index := range present {
 			out = append(out, index)
 		}
-		for index := range i.known {
+		for index := range i.current {
 			out = append(out, index)
 		}
 	}
@@ -131,7 +131,7 @@ func (i *Interfaces) follow(l netdev.Link, chosen bool) Outcome[int] {
 	if chosen {
 		o.Version = 1
 	}
-	k, had := i.known[l.Index]
+	k, had := i.current[l.Index]
 	if had && k.Name != l.Name {
 		i.Statuses.Forget(status.ID{Kind: InterfaceKind, Key: k.Name})
 	}
@@ -151,7 +151,7 @@ func (i *Interfaces) follow(l netdev.Link, chosen bool) Outcome[int] {
 	if o.Err == nil && k.attached {
 		o.Err = i.Hooks.SetEgress(l.Index)
 	}
-	i.known[l.Index] = k
+	i.current[l.Index] = k
 	return o
 }
 
@@ -175,7 +175,7 @@ func (i *Interfaces) attach(k *described, wanted bool) error {
 // forget takes an interface that is gone out of the data path. One that cannot be has a status with its index from there on:
 // its name may be another's by now.
 func (i *Interfaces) forget(index int) Outcome[int] {
-	k, had := i.known[index]
+	k, had := i.current[index]
 	o := Outcome[int]{Key: index}
 	if !had {
 		return o
@@ -184,7 +184,7 @@ func (i *Interfaces) forget(index int) Outcome[int] {
 		o.Err = i.Hooks.Detach(index)
 	}
 	if o.Err = errors.Join(o.Err, i.Hooks.ForgetLink(index)); o.Err == nil {
-		delete(i.known, index)
+		delete(i.current, index)
 		i.Statuses.Forget(status.ID{Kind: InterfaceKind, Key: k.Name})
 		i.log.Info("interface is gone", "interface", k.Name, "ifindex", index)
 		return o
@@ -192,7 +192,7 @@ func (i *Interfaces) forget(index int) Outcome[int] {
 	if !k.gone {
 		i.Statuses.Forget(status.ID{Kind: InterfaceKind, Key: k.Name})
 		k.gone, k.Name = true, fmt.Sprintf("%s (%d)", k.Name, index)
-		i.known[index] = k
+		i.current[index] = k
 	}
 	return o
 }
@@ -216,8 +216,8 @@ func (i *Interfaces) detachOrphans(present map[int]netdev.Link, chosen map[int]b
 	if i.Statuses.Failed(id, 1, err, next) {
 		i.log.Error("interfaces that are no longer chosen are still attached; trying again", "error", err)
 	}
-	if i.again != nil {
-		i.again.Stop()
+	if i.retryTimer != nil {
+		i.retryTimer.Stop()
 	}
-	i.again = time.AfterFunc(leftoverRetry, i.MarkAll)
+	i.retryTimer = time.AfterFunc(leftoverRetry, i.MarkAll)
 }

@@ -37,13 +37,13 @@ type IPsec struct {
 	health  *Health
 	ignores bool   // packets that policies refuse are sent, in clear text
 	changed func() // refusals may have changed; nil: nobody wants to know
-	known   followedPolicies
+	current followedPolicies
 }
 
 // NewIPsec makes it. table writes the policies for the data path. ignores: nothing is refused.
 func NewIPsec(r PolicyReader, table func(bpf.RuleTable) error, ignores bool, s *desired.State, h *Health, o Observers) *IPsec {
 	i := &IPsec{reader: r, table: table, ignores: ignores, desired: s, health: h}
-	i.known.source = h.probes.policies.source
+	i.current.source = h.probes.policies.source
 	i.Task = NewTask("IPsec policies", ipsecShare, i.apply, o)
 	return i
 }
@@ -96,12 +96,12 @@ func (i *IPsec) publish(list []lb.IPsecPolicy) {
 	for _, a := range i.reader.Addresses() {
 		now.local[a] = true
 	}
-	before := i.known.Load()
+	before := i.current.Load()
 	same := before != nil && slices.Equal(list, before.list)
 	if same {
 		now.since = before.since
 	}
-	i.known.Store(now)
+	i.current.Store(now)
 	if !i.ignores {
 		i.health.probes.policies.Store(now)
 	}
@@ -234,13 +234,13 @@ func (r *IPsecRefused) Packets() string {
 // Refused lists the endpoints all of whose packets policies refuse, in the order of services, and each
 // policy that refuses packets of some clients; at most so many.
 func (i *IPsec) Refused(most int) (list []IPsecRefused) {
-	if !i.known.any() {
+	if !i.current.any() {
 		return nil
 	}
 	told := map[lb.IPsecRefusal]bool{} // of some clients: once for all services
 	for s := range i.desired.Services.EachShared(i.desired.Snapshot()) {
 		for _, e := range s.Endpoints {
-			for _, r := range i.known.unreported(s, e, told) {
+			for _, r := range i.current.unreported(s, e, told) {
 				if list = append(list, IPsecRefused{s.Key, e.AddrPort(), r}); len(list) == most {
 					return list
 				}

@@ -70,7 +70,7 @@ type Loop[K comparable] struct {
 	queue []K // the others; what was taken from first meanwhile is not dirty any more
 	most  int // that dirty has had since it was made
 	wake  chan struct{}
-	asked chan func() // to be called between passes
+	calls chan func() // to be called between passes
 
 	// touched by Run only
 	retries  map[K]*retry
@@ -87,7 +87,7 @@ type retry struct {
 func newLoop[K comparable](kind string, name func(K) string, w Worker[K], o Observers) *Loop[K] {
 	return &Loop[K]{
 		kind: kind, name: name, worker: w, statuses: o.Statuses, hub: o.Events, log: o.Log,
-		dirty: map[K]struct{}{}, wake: make(chan struct{}, 1), asked: make(chan func()), retries: map[K]*retry{}, idle: make(chan struct{}),
+		dirty: map[K]struct{}{}, wake: make(chan struct{}, 1), calls: make(chan func()), retries: map[K]*retry{}, idle: make(chan struct{}),
 	}
 }
 
@@ -143,14 +143,14 @@ func (l *Loop[K]) Run(ctx context.Context) {
 			l.begin()
 		}
 		select {
-		case f := <-l.asked:
+		case f := <-l.calls:
 			f()
 		default:
 		}
 		began := time.Now()
 		if batch := l.take(began); len(batch) > 0 {
 			l.report(ctx, l.worker.Apply(ctx, batch))
-			l.tried(batch)
+			l.markTried(batch)
 			l.rest(ctx, min(longestRest, time.Duration(l.share)*time.Since(began)))
 			continue
 		}
@@ -159,7 +159,7 @@ func (l *Loop[K]) Run(ctx context.Context) {
 		case <-ctx.Done():
 		case <-changed:
 		case <-l.wake:
-		case f := <-l.asked:
+		case f := <-l.calls:
 			f()
 		case <-timer:
 		}
@@ -170,7 +170,7 @@ func (l *Loop[K]) Run(ctx context.Context) {
 func (l *Loop[K]) between(ctx context.Context, f func()) error {
 	done := make(chan struct{})
 	select {
-	case l.asked <- func() { f(); close(done) }:
+	case l.calls <- func() { f(); close(done) }:
 		<-done
 		return nil
 	case <-ctx.Done():
@@ -196,8 +196,9 @@ func (l *Loop[K]) begin() {
 	}
 }
 
-// tried closes idle with the last of what was due at the start: changes that go on coming do not put that off.
-func (l *Loop[K]) tried(batch []K) {
+// markTried closes idle when everything due at the start has been tried. Later changes do not delay
+// that.
+func (l *Loop[K]) markTried(batch []K) {
 	if len(l.starting) == 0 {
 		return
 	}
@@ -285,10 +286,10 @@ func (l *Loop[K]) report(ctx context.Context, outcomes []Outcome[K]) {
 	if ctx.Err() != nil {
 		return
 	}
-	n := news{events: make([]event.Body, 0, len(outcomes))}
+	n := passReport{events: make([]event.Body, 0, len(outcomes))}
 	l.statuses.Update(func(w *status.Writer) {
 		for i := range outcomes {
-			l.note(w, &n, &outcomes[i])
+			l.recordOutcome(w, &n, &outcomes[i])
 		}
 	})
 	l.hub.Publish(n.events...)
@@ -308,8 +309,8 @@ func (l *Loop[K]) report(ctx context.Context, outcomes []Outcome[K]) {
 	}
 }
 
-// news is what a pass has to tell.
-type news struct {
+// passReport collects the events and log entries of a pass.
+type passReport struct {
 	events    []event.Body
 	failed    []failedObject
 	recovered []string // keys
@@ -320,37 +321,37 @@ type failedObject struct {
 	next time.Time
 }
 
-// note writes the status of one object.
-func (l *Loop[K]) note(w *status.Writer, n *news, o *Outcome[K]) {
+// recordOutcome writes the status of one object.
+func (l *Loop[K]) recordOutcome(w *status.Writer, report *passReport, o *Outcome[K]) {
 	id := status.ID{Kind: l.kind, Key: l.name(o.Key)}
 	if o.Version != 0 {
 		w.Want(id, o.Version) // those that no feed has announced
 	}
 	e := event.Object{ObjectKind: id.Kind, Key: id.Key, Version: o.Version, Action: event.Applied}
 	if o.Err != nil {
-		next := l.again(o.Key)
+		next := l.scheduleRetry(o.Key)
 		if w.Failed(id, o.Version, o.Err, next) {
 			e.Action, e.Error = event.Failed, o.Err.Error()
-			n.events, n.failed = append(n.events, e), append(n.failed, failedObject{e, next})
+			report.events, report.failed = append(report.events, e), append(report.failed, failedObject{e, next})
 		}
 		return
 	}
 	if _, failed := l.retries[o.Key]; failed {
 		delete(l.retries, o.Key)
-		n.recovered = append(n.recovered, id.Key)
+		report.recovered = append(report.recovered, id.Key)
 	}
 	if o.Version != 0 {
 		if w.Succeeded(id, o.Version) {
-			n.events = append(n.events, e)
+			report.events = append(report.events, e)
 		}
 	} else if w.Forget(id) {
 		e.Action = event.Removed
-		n.events = append(n.events, e)
+		report.events = append(report.events, e)
 	}
 }
 
-// again says when an object that failed is tried next.
-func (l *Loop[K]) again(k K) time.Time {
+// scheduleRetry returns when an object that failed is tried next.
+func (l *Loop[K]) scheduleRetry(k K) time.Time {
 	r := l.retries[k]
 	if r == nil {
 		b := backoff.NewExponentialBackOff()

@@ -45,14 +45,14 @@ type NetObjects[T netobj.Object[T]] struct {
 	looked time.Time // touched by Run's goroutine only, as seen
 	seen   int       // of the kind in the kernel, when it was read last
 
-	mu    sync.Mutex
-	moved bool                // the kernel may have lost any of them
-	moves map[string]struct{} // ... or these
+	mu         sync.Mutex
+	allChanged bool                // the kernel may have lost any of them
+	changed    map[string]struct{} // ... or these
 }
 
 // NewNetObjects makes the loop of a kind.
 func NewNetObjects[T netobj.Object[T]](kind string, s *desired.State, table *store.Table[T], k netobj.Kernel[T], made Ledger, o Observers) *NetObjects[T] {
-	n := &NetObjects[T]{kernel: k, ledger: made, moves: map[string]struct{}{}}
+	n := &NetObjects[T]{kernel: k, ledger: made, changed: map[string]struct{}{}}
 	n.objectLoop = newObjectLoop(kind, n, s, table, func(o *T) string { return (*o).Key() }, o)
 	n.applied = func() []string { return made.Keys(kind) }
 	n.Loop.feed = n.feed
@@ -65,10 +65,10 @@ func (n *NetObjects[T]) KernelChanged(keys []string) {
 	now := n.desired.Snapshot()
 	news := keys == nil
 	n.mu.Lock()
-	n.moved = n.moved || news
+	n.allChanged = n.allChanged || news
 	for _, key := range keys {
 		if _, wanted := n.table.Get(now, key); wanted {
-			n.moves[key] = struct{}{}
+			n.changed[key] = struct{}{}
 			news = true
 		}
 	}
@@ -81,7 +81,7 @@ func (n *NetObjects[T]) KernelChanged(keys []string) {
 func (n *NetObjects[T]) feed(ctx context.Context) {
 	n.objectLoop.feed(ctx)
 	n.mu.Lock()
-	moved := n.moved || len(n.moves) > 0
+	moved := n.allChanged || len(n.changed) > 0
 	n.mu.Unlock()
 	if !moved {
 		return
@@ -92,8 +92,8 @@ func (n *NetObjects[T]) feed(ctx context.Context) {
 	}
 	n.looked = time.Now()
 	n.mu.Lock()
-	all, keys := n.moved, n.moves
-	n.moved, n.moves = false, map[string]struct{}{}
+	all, keys := n.allChanged, n.changed
+	n.allChanged, n.changed = false, map[string]struct{}{}
 	n.mu.Unlock()
 	n.look(all, keys)
 }

@@ -76,7 +76,7 @@ func (n *Network) Run(ctx context.Context) {
 	changes := n.events.Subscribe(event.KindLink, event.KindAddress, event.KindRoute)
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
-	n.everything() // first, so that no task finds nothing to do and calls itself idle
+	n.invalidateAll() // first, so that no task finds nothing to do and calls itself idle
 	for _, t := range []*Task{n.nextHops, n.neighbours, n.local, n.defaults} {
 		tasks.Go(func() { t.Run(ctx) })
 	}
@@ -86,14 +86,14 @@ func (n *Network) Run(ctx context.Context) {
 			return
 		}
 		if lost > 0 {
-			n.everything()
+			n.invalidateAll()
 		}
 		n.changed(e.Body)
 	}
 }
 
-// everything makes all due: at the start, and when events were lost.
-func (n *Network) everything() {
+// invalidateAll schedules all tasks: at the start, and when events were lost.
+func (n *Network) invalidateAll() {
 	for _, b := range []event.Body{event.Link{}, event.Address{}, event.Routes{Defaults: true}, event.Routes{Neighbours: true}} {
 		n.changed(b)
 	}

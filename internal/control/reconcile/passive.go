@@ -52,19 +52,19 @@ type Passive struct {
 	sleepingSince time.Time       // when the sleep began
 
 	asking   sync.WaitGroup
-	suspects asks
-	returns  asks
+	suspects checkQueue
+	returns  checkQueue
 	answers  chan answer
 }
 
-// asks is a queue of endpoints to check, of which a limited number is checked at a time.
-type asks struct {
+// checkQueue is a queue of endpoints to check, of which a limited number is checked at a time.
+type checkQueue struct {
 	outlier.Queue
 	most, running int
 }
 
 type answer struct {
-	asks      *asks
+	queue     *checkQueue
 	at        netip.AddrPort
 	failure   string
 	undecided bool
@@ -91,7 +91,7 @@ func NewPassive(h *Health, r HandshakeReader) *Passive {
 	suspects := health.MostHandshakes()
 	return &Passive{
 		health: h, reader: r, connect: health.Handshake, log: h.Log, detector: outlier.New(r.Jiffy()),
-		isDue: map[lb.Key]bool{}, suspects: asks{most: suspects}, returns: asks{most: mostReturns}, answers: make(chan answer, suspects+mostReturns),
+		isDue: map[lb.Key]bool{}, suspects: checkQueue{most: suspects}, returns: checkQueue{most: mostReturns}, answers: make(chan answer, suspects+mostReturns),
 	}
 }
 
@@ -222,7 +222,7 @@ func (p *Passive) execute(ctx context.Context, actions []outlier.Action) {
 	for _, a := range slices.Clone(actions) {
 		switch a.Kind {
 		case outlier.Ask:
-			p.ask(ctx, a)
+			p.enqueueCheck(ctx, a)
 		case outlier.Eject:
 			p.health.markServices(p.health.probes.eject(a.At, a.Evidence, a.Kept))
 		case outlier.Return:
@@ -235,8 +235,8 @@ func (p *Passive) execute(ctx context.Context, actions []outlier.Action) {
 	}
 }
 
-// ask queues an endpoint for the daemon's own check.
-func (p *Passive) ask(ctx context.Context, a outlier.Action) {
+// enqueueCheck queues an endpoint for the daemon's own check.
+func (p *Passive) enqueueCheck(ctx context.Context, a outlier.Action) {
 	list := &p.suspects
 	if a.Again {
 		list = &p.returns
@@ -246,7 +246,7 @@ func (p *Passive) ask(ctx context.Context, a outlier.Action) {
 }
 
 // next starts queued checks, up to the limit.
-func (p *Passive) next(ctx context.Context, list *asks) {
+func (p *Passive) next(ctx context.Context, list *checkQueue) {
 	for list.running < list.most {
 		a, ok := list.Pop()
 		if !ok {
@@ -262,10 +262,10 @@ func (p *Passive) next(ctx context.Context, list *asks) {
 
 // handleAnswer passes an endpoint's answer to the detector.
 func (p *Passive) handleAnswer(ctx context.Context, a answer) {
-	a.asks.running--
+	a.queue.running--
 	if a.failure != "" && !a.undecided {
-		a.asks.Failed(a.at)
+		a.queue.Failed(a.at)
 	}
 	p.execute(ctx, p.detector.Answer(a.at, a.failure, a.undecided, time.Now()))
-	p.next(ctx, a.asks)
+	p.next(ctx, a.queue)
 }

@@ -28,8 +28,8 @@ type probes struct {
 	prober Prober
 
 	mu      sync.Mutex
-	named   map[string]*named
-	changes []wishChange      // since settle was called
+	groups  map[string]*probeGroup
+	changes []requestChange   // since settle was called
 	names   map[string]string // by the keys that the prober has
 	sorted  []located         // these keys in order; nil: they are others by now
 	byAddr  keysAt            // these keys
@@ -41,22 +41,22 @@ type probes struct {
 	policies  followedPolicies // of IPsec
 }
 
-// wishChange is a service whose wishes come (by 1) or go (by -1).
-type wishChange struct {
+// requestChange is a service whose probe requests are added (by 1) or removed (by -1).
+type requestChange struct {
 	service *lb.Service
 	by      int
 }
 
-// named are the probes of one name (lb.NameOfProbe): nearly always one. There are more where services ask the same port
-// different things.
-type named struct {
-	object  *wish // of a user's object; it takes the place of all others
-	wishes  []*wish
-	running map[string]*running // by the prober's keys
+// probeGroup holds the probes of one name (lb.NameOfProbe), nearly always one. There are more where
+// services probe the same port differently.
+type probeGroup struct {
+	object   *probeRequest // of a user's object; it replaces all others
+	requests []*probeRequest
+	running  map[string]*running // by the prober's keys
 }
 
-// wish is a target that somebody wants.
-type wish struct {
+// probeRequest is a target that a service or an object wants to be probed.
+type probeRequest struct {
 	target health.Target
 	users  map[lb.Key]int // services, and how many endpoints of theirs it stands for
 	key    string         // that the prober has it by, or the object in its place; "": none yet
@@ -72,12 +72,12 @@ type located struct {
 type running struct {
 	target   health.Target
 	red      bool      // an agent has taken it out
-	reported time.Time // of the last change that was told
+	reported time.Time // of the last reported change
 	changes  uint64    // that were told
 }
 
 func newProbes(p Prober) *probes {
-	return &probes{prober: p, named: map[string]*named{}, names: map[string]string{}, byAddr: keysAt{}, reports: agentReports{}, ejections: newEjections(), portless: map[lb.Key]*lb.Service{}}
+	return &probes{prober: p, groups: map[string]*probeGroup{}, names: map[string]string{}, byAddr: keysAt{}, reports: agentReports{}, ejections: newEjections(), portless: map[lb.Key]*lb.Service{}}
 }
 
 // targetOf is what a service wants to be asked about an endpoint. Probes leave from the address that the kernel chooses. They go to the
@@ -108,15 +108,15 @@ func (p *probes) change(s *lb.Service, by int) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.changes = append(p.changes, wishChange{s, by})
+	p.changes = append(p.changes, requestChange{s, by})
 }
 
 // enter enters what a service wants, and notes the names that have other wishes by that.
-func (p *probes) enter(c wishChange, names map[string]struct{}) {
+func (p *probes) enter(c requestChange, names map[string]struct{}) {
 	p.ejections.watch(c)
 	p.trackPortless(c)
-	p.wishes(c.service, func(name string, target health.Target) {
-		w := p.at(name).wish(target)
+	p.eachTarget(c.service, func(name string, target health.Target) {
+		w := p.at(name).request(target)
 		if w.users[c.service.Key] += c.by; w.users[c.service.Key] <= 0 {
 			delete(w.users, c.service.Key)
 		}
@@ -125,24 +125,24 @@ func (p *probes) enter(c wishChange, names map[string]struct{}) {
 }
 
 // at is what there is of a name, made if need be.
-func (p *probes) at(name string) *named {
-	n := p.named[name]
+func (p *probes) at(name string) *probeGroup {
+	n := p.groups[name]
 	if n == nil {
-		n = &named{running: map[string]*running{}}
-		p.named[name] = n
+		n = &probeGroup{running: map[string]*running{}}
+		p.groups[name] = n
 	}
 	return n
 }
 
-// wish is the one for a target, made if need be.
-func (n *named) wish(t health.Target) *wish {
-	for _, w := range n.wishes {
+// request returns the request for a target, and creates it if necessary.
+func (n *probeGroup) request(t health.Target) *probeRequest {
+	for _, w := range n.requests {
 		if sameTarget(&w.target, &t) {
 			return w
 		}
 	}
-	w := &wish{target: t, users: map[lb.Key]int{}}
-	n.wishes = append(n.wishes, w)
+	w := &probeRequest{target: t, users: map[lb.Key]int{}}
+	n.requests = append(n.requests, w)
 	return w
 }
 
@@ -159,15 +159,15 @@ func (p *probes) setObject(name string, e *lb.EndpointProbe) []lb.Key {
 		if n.object != nil {
 			key = n.object.key
 		}
-		n.object = &wish{target: health.Target{Addr: e.Addr, Port: probe.Port, Probe: probe}, key: key}
+		n.object = &probeRequest{target: health.Target{Addr: e.Addr, Port: probe.Port, Probe: probe}, key: key}
 	}
 	moved := p.settleName(name, n)
 	p.forgetReports()
 	return moved
 }
 
-// settle has the prober ask what services want by now. What a pass takes out and enters again comes into effect here, and at once: nobody
-// who looks meanwhile finds an endpoint that no service wants.
+// settle applies the requested probes to the prober atomically. What a pass removes and adds again
+// does not change, and no reader sees an endpoint without its service.
 func (p *probes) settle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -181,7 +181,7 @@ func (p *probes) settleAll() {
 	}
 	p.changes = nil
 	for name := range names {
-		p.settleName(name, p.named[name])
+		p.settleName(name, p.groups[name])
 	}
 	p.forgetReports()
 	p.forgetShown()
@@ -195,15 +195,15 @@ func (p *probes) forgetReports() {
 
 // settleName has the prober ask what is wanted by a name. A wish that comes takes over the key, and so the state, of one that goes: an
 // endpoint that is down stays so when it is asked in another way. It returns the users of wishes that have another key now.
-func (p *probes) settleName(name string, n *named) (moved []lb.Key) {
-	n.wishes = slices.DeleteFunc(n.wishes, func(w *wish) bool { return len(w.users) == 0 })
+func (p *probes) settleName(name string, n *probeGroup) (moved []lb.Key) {
+	n.requests = slices.DeleteFunc(n.requests, func(w *probeRequest) bool { return len(w.users) == 0 })
 	want := n.wanted()
 	free := make(map[string]bool, len(n.running))
 	for key := range n.running {
 		free[key] = true
 	}
-	before := make([]string, len(n.wishes))
-	for i, w := range n.wishes {
+	before := make([]string, len(n.requests))
+	for i, w := range n.requests {
 		before[i] = w.key
 	}
 	for _, w := range want {
@@ -218,7 +218,7 @@ func (p *probes) settleName(name string, n *named) (moved []lb.Key) {
 		}
 		w.key = n.key(name, free)
 		delete(free, w.key)
-		p.ask(name, n, w)
+		p.startProbe(name, n, w)
 	}
 	for key := range free {
 		p.prober.Remove(key)
@@ -227,7 +227,7 @@ func (p *probes) settleName(name string, n *named) (moved []lb.Key) {
 		delete(p.names, key)
 		p.sorted = nil
 	}
-	for i, w := range n.wishes {
+	for i, w := range n.requests {
 		if n.object != nil {
 			w.key = n.object.key
 		}
@@ -236,14 +236,14 @@ func (p *probes) settleName(name string, n *named) (moved []lb.Key) {
 		}
 	}
 	if len(want) == 0 {
-		delete(p.named, name)
+		delete(p.groups, name)
 	}
 	return moved
 }
 
-// ask has the prober ask what a wish wants, by its key. What an agent said of the wish that had the key stays, unless that was of another
-// address.
-func (p *probes) ask(name string, n *named, w *wish) {
+// startProbe sets the target of a request at the prober, by its key. An agent's report about the
+// former request of that key stays, unless the address differs.
+func (p *probes) startProbe(name string, n *probeGroup, w *probeRequest) {
 	r := n.running[w.key]
 	if r == nil {
 		r = &running{}
@@ -252,7 +252,7 @@ func (p *probes) ask(name string, n *named, w *wish) {
 	before := r.target.Addr
 	r.target = w.target
 	p.prober.Set(w.key, w.target)
-	p.tellEjected(w.key, &w.target)
+	p.showEjections(w.key, &w.target)
 	if before == w.target.Addr {
 		return
 	}
@@ -265,16 +265,16 @@ func (p *probes) ask(name string, n *named, w *wish) {
 }
 
 // wanted are the targets that are asked.
-func (n *named) wanted() []*wish {
+func (n *probeGroup) wanted() []*probeRequest {
 	if n.object != nil {
-		return []*wish{n.object}
+		return []*probeRequest{n.object}
 	}
-	return n.wishes
+	return n.requests
 }
 
 // key is one for a wish that has none: one that is free, or else a new one. The name itself comes first; others have a slash, which no
 // name of an object has.
-func (n *named) key(name string, free map[string]bool) string {
+func (n *probeGroup) key(name string, free map[string]bool) string {
 	key := name
 	for i := 2; ; i++ {
 		if n.running[key] == nil || free[key] {
@@ -305,14 +305,14 @@ func (p *probes) keyAt(s *lb.Service, e lb.Endpoint) string {
 
 // keyOfTarget is by which key the prober knows a target that somebody wants; "": nobody does.
 func (p *probes) keyOfTarget(name string, t *health.Target) string {
-	n := p.named[name]
+	n := p.groups[name]
 	if n == nil {
 		return ""
 	}
 	if n.object != nil {
 		return n.object.key
 	}
-	for _, w := range n.wishes {
+	for _, w := range n.requests {
 		if sameTarget(&w.target, t) {
 			return w.key
 		}
@@ -321,8 +321,8 @@ func (p *probes) keyOfTarget(name string, t *health.Target) string {
 }
 
 // usersOf are the services that heed what the prober has by a key.
-func (n *named) usersOf(key string) (users []lb.Key) {
-	for _, w := range n.wishes {
+func (n *probeGroup) usersOf(key string) (users []lb.Key) {
+	for _, w := range n.requests {
 		if w.key == key {
 			users = slices.AppendSeq(users, maps.Keys(w.users))
 		}
@@ -335,7 +335,7 @@ func (n *named) usersOf(key string) (users []lb.Key) {
 func (p *probes) objects() (names []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for name, n := range p.named {
+	for name, n := range p.groups {
 		if n.object != nil {
 			names = append(names, name)
 		}

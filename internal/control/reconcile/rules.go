@@ -82,7 +82,7 @@ func (r *Rules) Apply(ctx context.Context, keys []string) []Outcome[string] {
 		err = r.table.SetRules(table)
 	}
 	if err == nil { // the packets are judged by them, whatever becomes of addresses
-		r.note(list, named)
+		r.record(list, named)
 		r.judge(ctx, table)
 		err = r.own(ctx, table.Sources)
 	}
@@ -94,8 +94,8 @@ func (r *Rules) Apply(ctx context.Context, keys []string) []Outcome[string] {
 	return out
 }
 
-// note notes which rules the data path has, and for which interfaces they were compiled.
-func (r *Rules) note(list []lb.Rule, named map[string]int) {
+// record records which rules the data path has, and for which interfaces they were compiled.
+func (r *Rules) record(list []lb.Rule, named map[string]int) {
 	has := make([]string, len(list))
 	for i := range list {
 		has[i] = list[i].Key()

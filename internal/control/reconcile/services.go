@@ -41,8 +41,8 @@ type Services struct {
 	seen        uint64      // revision up to which changes are marked
 	started     bool        // a first round was begun
 	ended       bool        // the last pass wrote something, and that is still to be told
-	orphans     time.Time   // when to remove services of an earlier process that nobody wants; zero: there are none
-	settled     atomic.Bool // the first round is over, and VIPs of an earlier process are to be given up
+	orphansDue  time.Time   // when to remove unwanted services of an earlier process; zero: none are left
+	initialized atomic.Bool // the first round is over, so VIPs of an earlier process may be removed
 	adopted     adopted
 	index       *index
 	vips        *vips
@@ -93,7 +93,7 @@ func (s *Services) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-s.Idle(): // VIPs and neighbours of an earlier start are kept until all services are known
-			s.settled.Store(true)
+			s.initialized.Store(true)
 			s.Wake()
 			s.index.notifier.run(ctx)
 		}
@@ -144,7 +144,7 @@ func (s *Services) feed(ctx context.Context) {
 	s.dependents.settle(s.Observers)
 	s.Mark(s.index.usersOf(s.sources.takeChanged())...)
 	s.removeOrphans(snapshot)
-	if s.settled.CompareAndSwap(true, false) {
+	if s.initialized.CompareAndSwap(true, false) {
 		s.giveUpOthers(ctx, snapshot)
 	}
 	s.vips.retry(ctx, s.owned)
@@ -181,7 +181,7 @@ func (s *Services) rank(snapshot *store.Snapshot, key lb.Key) int {
 
 // feedAll marks everything, and what the data path has besides: at the start, and when the store no longer knows what changed.
 func (s *Services) feedAll(w *status.Writer, snapshot *store.Snapshot) {
-	s.orphans = time.Now()
+	s.orphansDue = time.Now()
 	for _, key := range s.index.keys() {
 		if service, _ := s.Desired.Services.Shared(snapshot, key); service == nil {
 			s.want(w, snapshot, key)
@@ -421,7 +421,7 @@ func (p temporaryError) Unwrap() error { return p.error }
 
 // removeOrphans removes services that the data path has and the store does not: those of an earlier process.
 func (s *Services) removeOrphans(snapshot *store.Snapshot) {
-	if s.orphans.IsZero() || time.Now().Before(s.orphans) {
+	if s.orphansDue.IsZero() || time.Now().Before(s.orphansDue) {
 		return
 	}
 	wanted := make(map[bpf.TcServiceKey]bool)
@@ -443,13 +443,13 @@ func (s *Services) removeOrphans(snapshot *store.Snapshot) {
 		s.Ended()
 	}
 	if err == nil {
-		s.orphans = time.Time{}
+		s.orphansDue = time.Time{}
 		s.Statuses.Forget(id)
 		return
 	}
-	s.orphans = time.Now().Add(leftoverRetry)
+	s.orphansDue = time.Now().Add(leftoverRetry)
 	time.AfterFunc(leftoverRetry, s.Wake)
-	if s.Statuses.Failed(id, 1, err, s.orphans) {
+	if s.Statuses.Failed(id, 1, err, s.orphansDue) {
 		s.Log.Error("services of an earlier start are still in the data path; trying again", "error", err)
 	}
 }

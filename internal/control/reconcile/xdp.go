@@ -43,7 +43,7 @@ type XDP struct {
 	XDPConfig
 	hooks   XDPHooks
 	log     *slog.Logger
-	known   map[int]datapath.XDPInterface // as they are in the data path
+	current map[int]datapath.XDPInterface // as they are in the data path
 	links   map[int]uint64                // generations of the links that these were
 	refused map[int]string                // where the program is wanted and could not be attached: its name, and why
 	hidden  atomic.Pointer[[]HiddenTags]
@@ -53,7 +53,7 @@ type XDP struct {
 
 // NewXDP makes one that has attached nothing yet.
 func NewXDP(h XDPHooks, c XDPConfig, log *slog.Logger) *XDP {
-	x := &XDP{XDPConfig: c, hooks: h, log: log, known: map[int]datapath.XDPInterface{}, links: map[int]uint64{}, refused: map[int]string{}}
+	x := &XDP{XDPConfig: c, hooks: h, log: log, current: map[int]datapath.XDPInterface{}, links: map[int]uint64{}, refused: map[int]string{}}
 	if x.HidesTags == nil {
 		x.HidesTags = func(netdev.Link) bool { return true }
 	}
@@ -69,7 +69,7 @@ func (x *XDP) Reports() map[string]string { return *x.reports.Load() }
 // report updates Reports.
 func (x *XDP) report() {
 	out := map[string]string{}
-	for _, i := range x.known {
+	for _, i := range x.current {
 		if i.Attach {
 			out[i.Name] = string(XDPMode(x.Choice))
 		}
@@ -99,7 +99,7 @@ func (x *XDP) Sync(links []netdev.Link) error {
 			errs = append(errs, errors.New("XDP is not attached to "+x.refused[index]+"; its packets take the way through tc alone"))
 		}
 	}
-	for index := range x.known {
+	for index := range x.current {
 		if _, ok := plan[index]; !ok {
 			errs = append(errs, x.forget(index))
 		}
@@ -117,7 +117,7 @@ func (x *XDP) Sync(links []netdev.Link) error {
 func (x *XDP) forgetReplaced(links []netdev.Link) (errs []error) {
 	present := make(map[int]uint64, len(links))
 	for _, l := range links {
-		if _, known := x.known[l.Index]; known && x.links[l.Index] != l.Generation {
+		if _, known := x.current[l.Index]; known && x.links[l.Index] != l.Generation {
 			errs = append(errs, x.forget(l.Index))
 		}
 		present[l.Index] = l.Generation
@@ -194,7 +194,7 @@ func (x *XDP) target(l netdev.Link, attached bool, features map[int]netdev.XDPFe
 // set brings an interface into the data path; without the program if that can't be attached. known says that the kernel
 // tells what drivers can do.
 func (x *XDP) set(i datapath.XDPInterface, known bool) {
-	old := x.known[i.Index]
+	old := x.current[i.Index]
 	if old == i {
 		return
 	}
@@ -208,7 +208,7 @@ func (x *XDP) set(i datapath.XDPInterface, known bool) {
 	} else if i.Attach {
 		delete(x.refused, i.Index)
 	}
-	x.known[i.Index] = i
+	x.current[i.Index] = i
 	switch {
 	case i.Attach && !old.Attach:
 		x.log.Info("XDP attached", "interface", i.Name, "mode", XDPMode(x.Choice))
@@ -231,7 +231,7 @@ func (x *XDP) forget(index int) error {
 	if err := x.hooks.ForgetXDP(index); err != nil {
 		return fmt.Errorf("detach XDP from interface %d: %w", index, err)
 	}
-	delete(x.known, index)
+	delete(x.current, index)
 	delete(x.refused, index)
 	return nil
 }

@@ -12,7 +12,7 @@ var (
 	errTagged = errors.New("it has VLAN interfaces, whose frames generic XDP would send on with their tag")
 	errHidden = errors.New("it has VLAN interfaces, and its driver takes their tags out of the frames," +
 		" where XDP does not see them (to leave them in: ethtool -K INTERFACE rxvlan off)")
-	errBeside = errors.New("it has VLAN interfaces, and a veth carries their tags beside the frames, where XDP does not see them")
+	errTagsOutOfBand = errors.New("it has VLAN interfaces, and a veth carries their tags beside the frames, where XDP does not see them")
 )
 
 // HiddenTags is an interface where XDP is wanted, and whose driver takes VLAN tags out of the
@@ -35,7 +35,7 @@ func (x *XDP) refuseTags(l netdev.Link, hidden, tagged bool) error {
 	case x.Choice == config.XDPGeneric:
 		return errTagged
 	case l.Kind == "veth":
-		return errBeside
+		return errTagsOutOfBand
 	}
 	return errHidden
 }

@@ -176,7 +176,7 @@ func (s *Store) persist(before *Snapshot, changes []*change) error {
 	}
 	err := s.disk.append(before.revision, records)
 	if err := written(); err != nil {
-		s.past.broken(err)
+		s.past.reopenLater(err)
 	}
 	if err != nil {
 		if s.past != nil {

@@ -37,17 +37,17 @@ const (
 
 // disk is an open state directory. The store's writing lock guards it.
 type disk struct {
-	files   fileSystem
-	layout  *layout
-	log     *slog.Logger
-	path    string
-	dir     directory // locked; synced after renames
-	journal file
-	version int     // of the journal
-	size    int64   // of the journal's good part
-	limit   int64   // of size: past it a new journal is due
-	untidy  *loader // what Open has read and could not tidy; then there is no journal
-	broken  bool    // the journal may not be appended to: it has what nobody knows, or another may follow it already
+	files       fileSystem
+	layout      *layout
+	log         *slog.Logger
+	path        string
+	dir         directory // locked; synced after renames
+	journal     file
+	version     int     // of the journal
+	size        int64   // of the journal's good part
+	limit       int64   // of size: past it a new journal is due
+	pendingTidy *loader // what Open has read and could not tidy yet; then there is no journal
+	unusable    bool    // the journal may not be appended to: it has what nobody knows, or another may follow it already
 
 	background sync.WaitGroup // the snapshot being written, at most one
 	busy       chan struct{}  // holds one token while it is
@@ -109,18 +109,18 @@ func journalName(revision uint64) string {
 // holds none of them, or is found broken and gets a new journal by the next append: a journal is read only up to
 // the revision at which the next one begins, so what a failed write has left there does no harm.
 func (d *disk) append(revision uint64, commits []*commitRecord) error {
-	if d.untidy != nil {
-		if err := d.tidy(d.untidy); err != nil {
+	if d.pendingTidy != nil {
+		if err := d.tidy(d.pendingTidy); err != nil {
 			return err
 		}
-		d.untidy = nil
+		d.pendingTidy = nil
 	}
 	version, size := bareVersion, 0
 	for _, c := range commits {
 		version = max(version, c.version(d.layout))
 		size += c.size()
 	}
-	if d.broken || version > d.version {
+	if d.unusable || version > d.version {
 		if err := d.newJournal(revision, max(version, d.version)); err != nil {
 			return err
 		}
@@ -136,7 +136,7 @@ func (d *disk) append(revision uint64, commits []*commitRecord) error {
 	if err != nil {
 		// After a failed fdatasync nobody knows which pages are on disk: never append to that file again. Cutting
 		// it only serves a restart that comes before the next commit, so it may fail too.
-		d.broken = true
+		d.unusable = true
 		if d.journal.Truncate(d.size) == nil {
 			_ = d.journal.Sync()
 		}
@@ -158,7 +158,7 @@ func (d *disk) newJournal(revision uint64, version int) error {
 	if err := d.writeTemp(path, func(f file) error { _, err := f.Write(header); return err }); err != nil {
 		return err
 	}
-	d.broken = true
+	d.unusable = true
 	if err := d.putInPlace(path); err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func (d *disk) newJournal(revision uint64, version int) error {
 	if d.journal != nil {
 		d.journal.Close() // its content is synced, or given up
 	}
-	d.journal, d.version, d.size, d.broken = f, version, int64(len(header)), false
+	d.journal, d.version, d.size, d.unusable = f, version, int64(len(header)), false
 	return nil
 }
 

@@ -169,7 +169,7 @@ func TestLeftoverOfAFailedCommit(t *testing.T) {
 		dir = t.TempDir()
 		writeFile(t, dir, journalName(0), lines)
 		s = openStore(t, dir)
-		s.disk.broken = true
+		s.disk.unusable = true
 		mustCommit(t, s, "rest", put(dns()))
 		want := dump(s.Snapshot())
 		crashed := copyDir(t, dir)

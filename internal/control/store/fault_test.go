@@ -126,7 +126,7 @@ func (x *trial) commit(edit func(*Tx) error) {
 	had, before, attempts := x.files.hit, x.store.Snapshot(), x.attempts
 	x.attempts = append(x.attempts, x.attempt(edit))
 	release := func() {}
-	if x.store.disk.untidy == nil { // else the commit itself writes a snapshot
+	if x.store.disk.pendingTidy == nil { // else the commit itself writes a snapshot
 		x.files.snapshots.Lock() // until it is known what the commit says
 		release = x.files.snapshots.Unlock
 	}

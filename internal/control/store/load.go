@@ -16,15 +16,15 @@ const noEnd = ^uint64(0)
 // loader reads a state directory, and changes nothing in it: what is to be done about damage is decided once all
 // files have been seen to be of a version that this code knows.
 type loader struct {
-	disk     *disk
-	tx       *Tx
-	revision uint64 // that tx has reached
-	head     *Snapshot
-	saved    int // version of the snapshot file, if it was read, without damage
-	replayed int // commits
-	torn     int // bytes of a last line that was never finished
-	damage   []damage
-	aside    bool // what is damaged has its second name
+	disk      *disk
+	tx        *Tx
+	revision  uint64 // that tx has reached
+	head      *Snapshot
+	saved     int // version of the snapshot file, if it was read, without damage
+	replayed  int // commits
+	tornBytes int // bytes of a last line that was never finished
+	damage    []damage
+	setAside  bool // the damaged files were renamed
 }
 
 // damage is one file that holds what it should not, or lacks what it should.
@@ -202,7 +202,7 @@ func (l *loader) loadJournal(base, end uint64, first bool) (whole bool, err erro
 			return true, nil // the rest is of a commit that failed
 		}
 		if end == noEnd && line[len(line)-1] != '\n' {
-			l.torn = len(line)
+			l.tornBytes = len(line)
 			return true, nil
 		}
 		if err := l.replay(line, h.Version, revision); err != nil {

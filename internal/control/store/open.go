@@ -27,7 +27,7 @@ func openDisk(files fileSystem, path string, empty *Snapshot, log *slog.Logger) 
 		}
 		log.Error("state directory cannot be written: the state is as last stored, and changes are refused until it can",
 			"dir", path, "error", err)
-		d.untidy = l
+		d.pendingTidy = l
 	}
 	return d, l.head, nil
 }
@@ -38,9 +38,9 @@ func (d *disk) tidy(l *loader) error {
 	if err := d.setAside(l); err != nil {
 		return err
 	}
-	if l.torn > 0 {
+	if l.tornBytes > 0 {
 		d.log.Warn("unfinished last line of the state journal dropped: its commit was never confirmed",
-			"dir", d.path, "bytes", l.torn)
+			"dir", d.path, "bytes", l.tornBytes)
 	}
 	temps, err := d.names("", fileSuffix+tempSuffix)
 	for _, name := range temps {
@@ -64,7 +64,7 @@ func (d *disk) tidy(l *loader) error {
 
 // setAside gives damaged files a second name, under which they stay when they are replaced or removed.
 func (d *disk) setAside(l *loader) error {
-	if l.aside {
+	if l.setAside {
 		return nil // by an earlier attempt
 	}
 	suffix := ".damaged-" + time.Now().UTC().Format("20060102T150405.000000000Z")
@@ -77,6 +77,6 @@ func (d *disk) setAside(l *loader) error {
 			"file", file, "line", m.line, "reason", m.reason, "more", m.more, "aside", file+suffix,
 			"objects", l.head.objects(), "revision", l.head.revision)
 	}
-	l.aside = true
+	l.setAside = true
 	return d.dir.Sync()
 }

@@ -187,10 +187,10 @@ func (p *past) write() (wait func() error, err error) {
 	}
 	switch {
 	case err != nil && confirm:
-		p.broken(err)
+		p.reopenLater(err)
 		return wait, fmt.Errorf("write what the change would go back to: %w", err)
 	case err != nil:
-		p.broken(err)
+		p.reopenLater(err)
 		return wait, nil
 	case confirm:
 		return wait, nil
@@ -207,12 +207,12 @@ func (p *past) unwrite() {
 	}
 	p.size = p.good
 	if err := p.file.Truncate(p.good); err != nil {
-		p.broken(err)
+		p.reopenLater(err)
 	}
 }
 
-// broken has the file written anew by the next commit.
-func (p *past) broken(err error) {
+// reopenLater makes the next commit rewrite the file.
+func (p *past) reopenLater(err error) {
 	p.log.Error("revision not written: going back to it will not be possible after a restart", "file", pastName, "error", err)
 	if p.file != nil {
 		p.file.Close()
@@ -222,7 +222,7 @@ func (p *past) broken(err error) {
 
 // rewrite makes a file of what is remembered.
 func (p *past) rewrite() error {
-	if p.disk.untidy != nil {
+	if p.disk.pendingTidy != nil {
 		return errors.New("the state directory cannot be written")
 	}
 	if p.file != nil {
@@ -313,7 +313,7 @@ func (s *Store) Confirm(number uint64) (uint64, error) {
 			err = p.file.Datasync()
 		}
 		if err != nil {
-			p.broken(err)
+			p.reopenLater(err)
 			return 0, fmt.Errorf("write that revision %d is confirmed: %w", r.Number, err)
 		}
 	}

@@ -86,7 +86,7 @@ func revisionOf(l *layout, c *change, by By) (*Revision, error) {
 			return nil, err
 		}
 		u.Format, u.Owner, u.Object = was.Format, was.Owner, was.Object
-		if b.gone {
+		if b.deleted {
 			r.Deleted++
 			u.Gone = true
 		} else {
@@ -227,7 +227,7 @@ func (tx *Tx) RollBackTo(number uint64, keep func(now, then any) bool) (kept []I
 	}
 	slices.SortFunc(ids, compareIDs)
 	for _, id := range ids {
-		stays, err := tx.stays(then[id], keep)
+		stays, err := tx.isKept(then[id], keep)
 		if err != nil {
 			return nil, err
 		}
@@ -242,8 +242,8 @@ func (tx *Tx) RollBackTo(number uint64, keep func(now, then any) bool) (kept []I
 	return kept, nil
 }
 
-// stays asks keep about an object.
-func (tx *Tx) stays(u *undoRecord, keep func(now, then any) bool) (bool, error) {
+// isKept calls keep for an object.
+func (tx *Tx) isKept(u *undoRecord, keep func(now, then any) bool) (bool, error) {
 	now := tx.valueOf(find(tx.base, tx, u.id()))
 	var then any
 	if u.Format != 0 {

@@ -165,10 +165,10 @@ type change struct {
 
 // former is an object as a transaction found it.
 type former struct {
-	id    ID
-	place int
-	row   row  // nil: there was none
-	gone  bool // the transaction deleted it
+	id      ID
+	place   int
+	row     row  // nil: there was none
+	deleted bool // the transaction deleted it
 }
 
 type placed struct {

@@ -29,13 +29,13 @@ func cgroup(m *Machine) (out []Finding, err error) {
 			Why: "beyond, the kernel kills the daemon; maps count, too", Command: fmt.Sprintf("echo %d > /sys/fs/cgroup%s/memory.max", 2*limit, path),
 		})
 	}
-	if killed := m.word(group+"/memory.events", "oom_kill"); killed > 0 {
+	if killed := m.keyedNumber(group+"/memory.events", "oom_kill"); killed > 0 {
 		out = append(out, Finding{
 			About: "killed", What: fmt.Sprintf("the kernel has killed %d processes of the cgroup %s for want of memory", killed, path), Sure: Certain,
 			Why: "it may kill the daemon next", Command: "give it more memory (systemctl edit loxilb: MemoryMax=)",
 		})
 	}
-	if periods, throttled := m.word(group+"/cpu.stat", "nr_periods"), m.word(group+"/cpu.stat", "nr_throttled"); periods > 100 && throttled*20 > periods {
+	if periods, throttled := m.keyedNumber(group+"/cpu.stat", "nr_periods"), m.keyedNumber(group+"/cpu.stat", "nr_throttled"); periods > 100 && throttled*20 > periods {
 		out = append(out, Finding{
 			About: "cpu", What: fmt.Sprintf("in %d of %d periods, the cgroup %s had no CPU time left", throttled, periods, path), Sure: Certain,
 			Why: "probes come late, and endpoints seem down", Command: "give it more CPU time (systemctl edit loxilb: CPUQuota=)",
@@ -44,8 +44,8 @@ func cgroup(m *Machine) (out []Finding, err error) {
 	return out, nil
 }
 
-// word is the number behind a word of a file that has a word and a number on each line.
-func (m *Machine) word(path, word string) int64 {
+// keyedNumber returns the number after a key in a file of "key number" lines.
+func (m *Machine) keyedNumber(path, word string) int64 {
 	text, _ := m.read(path)
 	for line := range strings.Lines(text) {
 		if w := strings.Fields(line); len(w) >= 2 && strings.TrimSuffix(w[0], ":") == word {
@@ -57,7 +57,7 @@ func (m *Machine) word(path, word string) int64 {
 }
 
 func memory(m *Machine) ([]Finding, error) {
-	total, available := m.word("proc/meminfo", "MemTotal"), m.word("proc/meminfo", "MemAvailable")
+	total, available := m.keyedNumber("proc/meminfo", "MemTotal"), m.keyedNumber("proc/meminfo", "MemAvailable")
 	if total == 0 {
 		return nil, errors.New("/proc/meminfo cannot be read")
 	}

@@ -20,7 +20,7 @@ func unprobed(m *Machine) ([]Finding, error) {
 		of[u.At] = Unprobed{u.At, of[u.At].SYNs + u.SYNs, of[u.At].Answered + u.Answered}
 	}
 	list := slices.SortedFunc(maps.Values(of), func(a, b Unprobed) int { return a.At.Compare(b.At) })
-	out, err := eachOf(list, m.ask)
+	out, err := eachOf(list, m.checkUnprobed)
 	if n := len(out) - maxListed; n > 0 {
 		out = append(out[:maxListed:maxListed], Finding{
 			About: "others", Sure: Likely, What: fmt.Sprintf("it is so with %d more endpoints", n), Why: "connections to them fail", Command: "loxicmd doctor, when those are well",
@@ -29,7 +29,7 @@ func unprobed(m *Machine) ([]Finding, error) {
 	return out, err
 }
 
-func (m *Machine) ask(u Unprobed) (*Finding, error) {
+func (m *Machine) checkUnprobed(u Unprobed) (*Finding, error) {
 	f := &Finding{About: u.At.String(), Sure: Likely}
 	refusal := m.Network.Connect(u.At)
 	switch {

@@ -163,7 +163,7 @@ func (r *reading) publishService(one *service, from time.Duration) {
 	}
 	one.window = r.window
 	if one.added != (counts{}) || one.active > 0 || one.refused > 0 {
-		one.heard = r.Sampler.read
+		one.lastActive = r.Sampler.read
 		if one.history == nil && r.histories < maxHistories {
 			one.history, one.timeline = newRing(serviceStep, serviceSteps, serviceWidth), newTimeline(serviceStep, serviceSteps)
 			r.histories++

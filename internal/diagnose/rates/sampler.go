@@ -89,11 +89,11 @@ type service struct {
 	handshakes times // since the last window, as added
 	times      latest
 
-	load     Load
-	window   uint32        // that load is of
-	heard    time.Duration // when anything happened
-	history  *ring         // nil: none
-	timeline *timeline     // nil: none
+	load       Load
+	window     uint32        // that load is of
+	lastActive time.Duration // when anything happened
+	history    *ring         // nil: none
+	timeline   *timeline     // nil: none
 }
 
 // New makes a sampler; Run has it read.
@@ -203,7 +203,7 @@ func (s *Sampler) prune() {
 		}
 		there := false
 		s.src.EachEndpointID(key, func(int, uint32) { there = true })
-		if !there || s.read-one.heard > serviceStep*serviceSteps {
+		if !there || s.read-one.lastActive > serviceStep*serviceSteps {
 			gone = append(gone, one)
 		}
 	}

@@ -10,14 +10,14 @@ import (
 // group is the endpoints of a service. There may be very many: of those that are well, little is kept.
 type group struct {
 	Service
-	seen      bool
-	last      []reading
-	members   []*target               // of which there is something to remember
-	taking    int                     // endpoints that are to take new connections: at most half of them are out at a time
-	idle      map[netip.AddrPort]bool // the others
-	places    []place                 // of those with backups
-	shares    shares
-	completed uint64 // handshakes with all of them, ever
+	seen       bool
+	last       []reading
+	members    []*target               // of which there is something to remember
+	eligible   int                     // number of endpoints in use: at most half of them are out at a time
+	ineligible map[netip.AddrPort]bool // the others
+	places     []place                 // of those with backups
+	shares     shares
+	completed  uint64 // handshakes with all of them, ever
 }
 
 // place is where an endpoint stands among backups.
@@ -182,19 +182,19 @@ func isLately(active, number uint32) bool { return number-active < uint32(window
 
 // count tells those that are to take new connections from the others.
 func (g *group) count(rows []lb.HandshakeRow) {
-	g.idle = map[netip.AddrPort]bool{}
+	g.ineligible = map[netip.AddrPort]bool{}
 	for i := range rows {
 		if rows[i].Idle {
-			g.idle[rows[i].At] = true
+			g.ineligible[rows[i].At] = true
 		}
 	}
-	g.taking = len(rows) - len(g.idle)
+	g.eligible = len(rows) - len(g.ineligible)
 }
 
 // out is how many endpoints are of those that are to take new connections.
 func (g *group) out() (n int) {
 	for _, t := range g.members {
-		if t.out && !g.idle[t.at] {
+		if t.out && !g.ineligible[t.at] {
 			n++
 		}
 	}

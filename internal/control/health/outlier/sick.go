@@ -90,7 +90,7 @@ func (t *target) answersElsewhere(now time.Time) (reason string) {
 	}
 	for _, g := range t.groups {
 		base, known := u.siblings[g]
-		siblings, completed := g.taking-g.out()-1, g.completed-base
+		siblings, completed := g.eligible-g.out()-1, g.completed-base
 		if known && siblings > 0 && completed >= uint64(leastCompleted*siblings) && 2*completed >= u.attempts {
 			return fmt.Sprintf("none of %d handshakes of several clients completed in %.1f s, and %d with other endpoints; it accepts our own connections: its answers take another way",
 				u.attempts, now.Sub(u.begun).Seconds(), completed)
@@ -246,7 +246,7 @@ func (t *target) servesAgain() bool {
 // trial has one connection of a client try the endpoint.
 func (t *target) trial() (Action, bool) {
 	for _, g := range t.groups {
-		if !g.idle[t.at] {
+		if !g.ineligible[t.at] {
 			return Action{Kind: Try, At: t.at, Of: g.Key}, true
 		}
 	}

@@ -308,8 +308,8 @@ func (t *target) takeOut(reason string, why cause, now time.Time) Action {
 func (t *target) canTakeOut() (may bool) {
 	for _, g := range t.groups {
 		switch {
-		case g.taking < 2 || g.idle[t.at]:
-		case 2*(g.out()+1) > g.taking && !g.relieved(t):
+		case g.eligible < 2 || g.ineligible[t.at]:
+		case 2*(g.out()+1) > g.eligible && !g.relieved(t):
 			return false
 		default:
 			may = true

@@ -34,7 +34,7 @@ var errUnconfirmed = fmt.Errorf("an ICMP error came that nothing confirms, which
 
 func (d *datagram) Probe(ctx context.Context) (Answer, error) {
 	start := time.Now()
-	i, err := d.ask(ctx, d.q.Probe.Request)
+	i, err := d.send(ctx, d.q.Probe.Request)
 	if err != nil {
 		return Answer{}, plain(d.q, err)
 	}
@@ -85,7 +85,7 @@ func (d *datagram) confirmed(ctx context.Context, i *inquiry) bool {
 	ctx, cancel := context.WithTimeout(ctx, confirmations*wait)
 	defer cancel()
 	for range confirmations {
-		switch proof, hint := d.again(ctx, wait); {
+		switch proof, hint := d.retry(ctx, wait); {
 		case proof:
 			return true
 		case !hint:
@@ -96,9 +96,9 @@ func (d *datagram) confirmed(ctx context.Context, i *inquiry) bool {
 	return i.hints == 1
 }
 
-// again asks from another port, what nobody else knows.
-func (d *datagram) again(ctx context.Context, wait time.Duration) (proof, hint bool) {
-	i, err := d.ask(ctx, "")
+// retry probes from another port, which nobody else knows.
+func (d *datagram) retry(ctx context.Context, wait time.Duration) (proof, hint bool) {
+	i, err := d.send(ctx, "")
 	if err != nil {
 		return false, false
 	}

@@ -32,8 +32,8 @@ var errHint = errors.New("an ICMP error that anybody may have made up")
 // secretName begins what is sent where there is no request, for who finds it in a log.
 const secretName = "loxilb-probe-"
 
-// ask sends a request; an empty one is something that nobody else knows.
-func (d *datagram) ask(ctx context.Context, request string) (*inquiry, error) {
+// send sends a request; an empty one is replaced by a secret that nobody else knows.
+func (d *datagram) send(ctx context.Context, request string) (*inquiry, error) {
 	c, err := dial(ctx, "udp", d.q)
 	if err != nil {
 		return nil, err

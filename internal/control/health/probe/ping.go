@@ -76,9 +76,9 @@ type echoer struct {
 
 // echo is a request that waits for its reply.
 type echo struct {
-	to    netip.Addr
-	token uint64 // in the request and in the reply
-	came  chan time.Time
+	to       netip.Addr
+	token    uint64 // in the request and in the reply
+	received chan time.Time
 }
 
 // pause is after which time a socket that fails is read again.
@@ -148,7 +148,7 @@ func (e *echoer) filter() error {
 
 // ask sends a request, and waits for its reply.
 func (e *echoer) ask(ctx context.Context, q Question) (time.Duration, error) {
-	w := &echo{to: q.target().Addr(), token: rand.Uint64(), came: make(chan time.Time, 1)}
+	w := &echo{to: q.target().Addr(), token: rand.Uint64(), received: make(chan time.Time, 1)}
 	number, err := e.enter(w)
 	if err != nil {
 		return 0, err
@@ -159,7 +159,7 @@ func (e *echoer) ask(ctx context.Context, q Question) (time.Duration, error) {
 		return 0, err
 	}
 	select {
-	case at := <-w.came:
+	case at := <-w.received:
 		return at.Sub(start), nil
 	case <-ctx.Done():
 		return 0, ctx.Err()
@@ -241,7 +241,7 @@ func (e *echoer) deliver(from netip.Addr, reply *icmp.Echo, came time.Time) {
 		return
 	}
 	select {
-	case w.came <- came:
+	case w.received <- came:
 	default: // a copy
 	}
 }

@@ -91,9 +91,9 @@ func TestPingStrangers(t *testing.T) {
 		if loopback.Is6() {
 			asked = netip.MustParseAddr("2001:db8::1")
 		}
-		fromOther := &echo{to: asked, token: 7, came: make(chan time.Time, 1)}
-		fromHere := &echo{to: loopback, token: 7, came: make(chan time.Time, 1)}
-		last := &echo{to: loopback, token: 7, came: make(chan time.Time, 1)}
+		fromOther := &echo{to: asked, token: 7, received: make(chan time.Time, 1)}
+		fromHere := &echo{to: loopback, token: 7, received: make(chan time.Time, 1)}
+		last := &echo{to: loopback, token: 7, received: make(chan time.Time, 1)}
 		for _, w := range []*echo{fromOther, fromHere, last} {
 			if _, err := e.enter(w); err != nil {
 				t.Fatal(err)
@@ -123,11 +123,11 @@ func TestPingStrangers(t *testing.T) {
 		reply(e.id, 3, token)                                   // the only right one
 		reply(e.id, 3, token)                                   // a copy of it
 		select {
-		case <-last.came:
+		case <-last.received:
 		case <-time.After(10 * time.Second):
 			t.Fatal("the right reply was not taken")
 		}
-		if len(fromOther.came)+len(fromHere.came) != 0 {
+		if len(fromOther.received)+len(fromHere.received) != 0 {
 			t.Error("a stranger's reply was taken")
 		}
 	})

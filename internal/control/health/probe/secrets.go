@@ -14,7 +14,7 @@ type secrets struct {
 	files  Files
 	read   *tls.Config // made of them
 	stamps [3]stamp    // as they were then
-	told   string      // what the log was told last of what is wrong with them
+	logged string      // the last problem that was logged
 }
 
 func newSecrets(q Question, files Files) *secrets { return &secrets{q: q, files: files} }
@@ -22,7 +22,7 @@ func newSecrets(q Question, files Files) *secrets { return &secrets{q: q, files:
 // config is what TLS is to do. A Prober asks once at a time, and so does this.
 func (s *secrets) config() (*tls.Config, error) {
 	c, err := s.current()
-	s.tell(err)
+	s.logOnce(err)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func (s *secrets) current() (*tls.Config, error) {
 		}
 		var err error
 		if stamps[i], err = s.files.stamp(f.name); err != nil {
-			return nil, unread(f.what, f.name, err)
+			return nil, errUnreadable(f.what, f.name, err)
 		}
 	}
 	if s.read == nil || stamps != s.stamps {
@@ -72,7 +72,7 @@ func (s *secrets) load() (*tls.Config, error) {
 		}
 		c.RootCAs = x509.NewCertPool()
 		if !c.RootCAs.AppendCertsFromPEM(ca) {
-			return nil, noPEM("CA", p.CA)
+			return nil, errNoPEM("CA", p.CA)
 		}
 	}
 	if p.Certificate != "" {
@@ -97,35 +97,35 @@ func (s *secrets) load() (*tls.Config, error) {
 func (s *secrets) pem(what, name string) ([]byte, error) {
 	content, err := s.files.read(name)
 	if err != nil {
-		return nil, unread(what, name, err)
+		return nil, errUnreadable(what, name, err)
 	}
 	if block, _ := pem.Decode(content); block == nil {
-		return nil, noPEM(what, name)
+		return nil, errNoPEM(what, name)
 	}
 	return content, nil
 }
 
-func unread(what, name string, cause error) error {
+func errUnreadable(what, name string, cause error) error {
 	return &fileError{"the file of the probe " + what + " cannot be read", name, cause}
 }
 
-func noPEM(what, name string) error {
+func errNoPEM(what, name string) error {
 	return &fileError{"the file of the probe " + what + " is not PEM", name, nil}
 }
 
-// tell has the log say once what is wrong with a file.
-func (s *secrets) tell(err error) {
+// logOnce logs a problem with a file once.
+func (s *secrets) logOnce(err error) {
 	var wrong *fileError
 	if !errors.As(err, &wrong) {
-		s.told = ""
+		s.logged = ""
 		return
 	}
 	text := wrong.what
 	if wrong.cause != nil {
 		text += ": " + wrong.cause.Error()
 	}
-	if text != s.told {
+	if text != s.logged {
 		s.files.Log.Warn("a file of a probe cannot be used", "endpoint", s.q.To, "file", wrong.file, "error", text)
-		s.told = text
+		s.logged = text
 	}
 }

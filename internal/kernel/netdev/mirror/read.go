@@ -130,19 +130,19 @@ func (m *Mirror) Holds(a netip.Addr, link int) bool {
 	return m.tables.links[link].Up || slices.ContainsFunc(m.tables.addresses[a], here)
 }
 
-// Claim says that local routes to these VIPs are our doing, and no news. Those of VIPs given up stay claimed until they
-// are many, as the news that they are gone has to find them; what is forgotten too early costs an event without need.
-// inUse is how many VIPs we have.
-func (m *Mirror) Claim(vips []netip.Addr, inUse int) {
+// ReserveRoutes marks local routes to these VIPs as ours, so their changes are no news. Routes of
+// VIPs that were given up stay reserved for a while, as the news of their removal must find them;
+// forgetting one too early costs a needless event. inUse is the number of our VIPs.
+func (m *Mirror) ReserveRoutes(vips []netip.Addr, inUse int) {
 	const slack = 1024
 	t := m.tables
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.claimed) > 2*(inUse+len(vips))+slack {
-		t.claimed = map[netip.Addr]struct{}{}
+	if len(t.reserved) > 2*(inUse+len(vips))+slack {
+		t.reserved = map[netip.Addr]struct{}{}
 	}
 	for _, a := range vips {
-		t.claimed[a] = struct{}{}
+		t.reserved[a] = struct{}{}
 	}
 }
 

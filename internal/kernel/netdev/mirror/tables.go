@@ -56,7 +56,7 @@ type tables struct {
 	neighbours  map[Hop]neighbour
 	gone        int // neighbours with state 0
 	routing     routing
-	claimed     map[netip.Addr]struct{} // VIPs that we own: local routes to them change no next hop
+	reserved    map[netip.Addr]struct{} // VIPs that we own: local routes to them change no next hop
 }
 
 func newTables() *tables {
@@ -65,7 +65,7 @@ func newTables() *tables {
 		addresses:  map[netip.Addr][]address{},
 		networks:   map[network]struct{}{},
 		neighbours: map[Hop]neighbour{},
-		claimed:    map[netip.Addr]struct{}{},
+		reserved:   map[netip.Addr]struct{}{},
 		routing:    newRouting(),
 	}
 }
@@ -296,7 +296,7 @@ func (t *tables) applyRoute(m netlink.Message) Change {
 	if rt.Kind == unix.RTN_LOCAL {
 		t.routing.look(m)
 		var c Change
-		_, ours := t.claimed[rt.Dst.Addr()]
+		_, ours := t.reserved[rt.Dst.Addr()]
 		c.NextHops = !ours || !rt.Dst.IsSingleIP()
 		if m.Type == unix.RTM_DELROUTE && rt.Proto == netlink.OwnProtocol {
 			c.Addresses = []netip.Addr{rt.Dst.Addr()}

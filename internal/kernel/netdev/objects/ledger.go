@@ -27,12 +27,12 @@ type Ledger struct {
 	mu    sync.Mutex
 	path  string // "": none, for tests
 	file  *os.File
-	made  map[note][]byte // what was made, as JSON
-	lines int             // of the file
+	made  map[ledgerKey][]byte // what was made, as JSON
+	lines int                  // of the file
 	life  string
 }
 
-type note struct{ kind, key string }
+type ledgerKey struct{ kind, key string }
 
 // line is one line of the file. The first has the life, the others an object that is made, or, without one, is gone.
 type line struct {
@@ -44,7 +44,7 @@ type line struct {
 
 // OpenLedger reads the ledger in a directory, or begins one; "" keeps it in memory.
 func (k *Kernel) OpenLedger(dir string) (*Ledger, error) {
-	l := &Ledger{made: map[note][]byte{}, life: k.life}
+	l := &Ledger{made: map[ledgerKey][]byte{}, life: k.life}
 	if dir == "" {
 		return l, nil
 	}
@@ -73,9 +73,9 @@ func (l *Ledger) read(data []byte) {
 			return
 		case first:
 		case n.Object == nil:
-			delete(l.made, note{n.Kind, n.Key})
+			delete(l.made, ledgerKey{n.Kind, n.Key})
 		default:
-			l.made[note{n.Kind, n.Key}] = n.Object
+			l.made[ledgerKey{n.Kind, n.Key}] = n.Object
 		}
 	}
 }
@@ -124,7 +124,7 @@ func encode(lines []line) ([]byte, error) {
 func (l *Ledger) Has(kind, key string) []byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.made[note{kind, key}]
+	return l.made[ledgerKey{kind, key}]
 }
 
 // Keys are those of all that was made of a kind.
@@ -177,9 +177,9 @@ func (l *Ledger) write(lines []line) error {
 	}
 	for _, n := range lines {
 		if n.Object == nil {
-			delete(l.made, note{n.Kind, n.Key})
+			delete(l.made, ledgerKey{n.Kind, n.Key})
 		} else {
-			l.made[note{n.Kind, n.Key}] = n.Object
+			l.made[ledgerKey{n.Kind, n.Key}] = n.Object
 		}
 	}
 	if l.path != "" && l.lines > 1000+4*len(l.made) {

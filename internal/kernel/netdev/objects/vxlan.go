@@ -138,7 +138,7 @@ func (k VXLANPeers) All() (map[string][]netobj.VXLANPeer, error) {
 	return out, err
 }
 
-func everybody(index int, p netobj.VXLANPeer) *nl.Neigh {
+func floodEntry(index int, p netobj.VXLANPeer) *nl.Neigh {
 	return &nl.Neigh{
 		LinkIndex: index, Family: unix.AF_BRIDGE, State: unix.NUD_PERMANENT, Flags: unix.NTF_SELF,
 		HardwareAddr: make(net.HardwareAddr, len(netobj.MAC{})), IP: p.Peer.AsSlice(),
@@ -151,7 +151,7 @@ func (k VXLANPeers) Make(p netobj.VXLANPeer) error {
 	if err != nil {
 		return err
 	}
-	if err := k.nl.NeighAppend(everybody(index, p)); err != nil {
+	if err := k.nl.NeighAppend(floodEntry(index, p)); err != nil {
 		return fmt.Errorf("the kernel refuses peer %s of VXLAN %d: %w", p.Peer, p.ID, err)
 	}
 	return nil
@@ -161,7 +161,7 @@ func (k VXLANPeers) Make(p netobj.VXLANPeer) error {
 func (k VXLANPeers) Remove(p netobj.VXLANPeer) error {
 	index, err := k.index(p.Device())
 	if err == nil {
-		err = k.nl.NeighDel(everybody(index, p))
+		err = k.nl.NeighDel(floodEntry(index, p))
 	}
 	if err := absent(err, unix.ENOENT); err != nil {
 		return fmt.Errorf("remove peer %s of VXLAN %d: %w", p.Peer, p.ID, err)

@@ -57,7 +57,7 @@ func (o *Owner) restore(ctx context.Context, vips []netip.Addr) error {
 			if o.mirror.Link(p.link).Loopback() || o.mirror.Holds(a, p.link) {
 				steps = append(steps, s)
 			} else {
-				o.drop(s)
+				o.forgetPlace(s)
 			}
 		}
 	}
@@ -67,7 +67,7 @@ func (o *Owner) restore(ctx context.Context, vips []netip.Addr) error {
 // lookAgain looks again, three times within a second, at VIPs that came out as somebody else's: the kernel tells that an
 // address is gone a moment before it takes the local route away, and answers route requests meanwhile.
 func (o *Owner) lookAgain(ctx context.Context, vips []netip.Addr, looks int) {
-	others := o.others(vips)
+	others := o.notOurs(vips)
 	if len(others) == 0 || looks == 3 {
 		return
 	}
@@ -82,8 +82,8 @@ func (o *Owner) lookAgain(ctx context.Context, vips []netip.Addr, looks int) {
 	})
 }
 
-// others returns those of the addresses that are VIPs and not ours.
-func (o *Owner) others(list []netip.Addr) []netip.Addr {
+// notOurs returns the addresses that are VIPs but owned by someone else.
+func (o *Owner) notOurs(list []netip.Addr) []netip.Addr {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var out []netip.Addr

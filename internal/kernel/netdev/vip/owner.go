@@ -178,7 +178,7 @@ func (o *Owner) trySettle(ctx context.Context, vips []netip.Addr) error {
 	var steps, undo []step
 	var unknown []netip.Addr
 	for _, a := range vips {
-		wanted := o.besides(a)
+		wanted := o.linksNeeded(a)
 		for _, p := range o.have[a] {
 			if p.link != lo.Index && !slices.Contains(wanted, p.link) {
 				undo = append(undo, step{addr: a, place: p})
@@ -193,7 +193,7 @@ func (o *Owner) trySettle(ctx context.Context, vips []netip.Addr) error {
 			}
 		}
 	}
-	orphans, err := o.nobodys(ctx, unknown)
+	orphans, err := o.unowned(ctx, unknown)
 	if err != nil {
 		return err
 	}
@@ -203,10 +203,11 @@ func (o *Owner) trySettle(ctx context.Context, vips []netip.Addr) error {
 	return errors.Join(o.takeAway(ctx, undo, o.failed), o.put(ctx, steps))
 }
 
-// besides returns the links, other than lo, that must have the VIP as an address for its network to find it. IPv6
-// neighbour discovery answers only for addresses of the link that was asked, or, by proxy entries, when that link
-// forwards. ARP answers for any local address unless arp_ignore says otherwise.
-func (o *Owner) besides(a netip.Addr) []int {
+// linksNeeded returns the links, other than lo, that must have the VIP as an address for its
+// network to find it. IPv6 neighbour discovery answers only for addresses of the queried link, or
+// by proxy entries when that link forwards. ARP answers for any local address unless arp_ignore
+// says otherwise.
+func (o *Owner) linksNeeded(a netip.Addr) []int {
 	var out []int
 	for _, l := range o.mirror.OnLink(a) {
 		if !l.Up || l.Loopback() || (a.Is4() && !o.ignoresOthers(l.Name)) {
@@ -219,8 +220,8 @@ func (o *Owner) besides(a netip.Addr) []int {
 	return out
 }
 
-// ignoresOthers says whether the link answers ARP only for its own addresses. 3 and 8 do not answer for a VIP wherever
-// it is: Problems says so.
+// ignoresOthers reports whether the link answers ARP only for its own addresses. With 3 and 8 it
+// does not answer for a VIP anywhere, which Problems reports.
 func (o *Owner) ignoresOthers(link string) bool {
 	mode, ok := o.ignore[link]
 	if !ok {
@@ -230,9 +231,9 @@ func (o *Owner) ignoresOthers(link string) bool {
 	return mode == 1 || mode == 2
 }
 
-// nobodys returns the VIPs that are not local to this namespace: the kernel's own answer, not our copy of its tables,
-// which may be a moment behind.
-func (o *Owner) nobodys(ctx context.Context, vips []netip.Addr) ([]netip.Addr, error) {
+// unowned returns the VIPs that are not local to this namespace. It asks the kernel: our copy of
+// its tables may lag behind.
+func (o *Owner) unowned(ctx context.Context, vips []netip.Addr) ([]netip.Addr, error) {
 	var out []netip.Addr
 	err := o.conn.LookUp(ctx, vips, func(i int, rt netlink.Route, err error) {
 		if err != nil || rt.Kind != unix.RTN_LOCAL {
@@ -278,6 +279,6 @@ func (o *Owner) adopt() error {
 			}
 		}
 	}
-	o.mirror.Claim(slices.Collect(maps.Keys(o.have)), 0)
+	o.mirror.ReserveRoutes(slices.Collect(maps.Keys(o.have)), 0)
 	return o.adoptRoutes()
 }

@@ -65,7 +65,7 @@ func TestLocalWhenAdded(t *testing.T) {
 		if failed := o.Add(t.Context(), vip); failed != nil {
 			t.Fatal(failed)
 		}
-		if missing, err := o.nobodys(t.Context(), []netip.Addr{vip}); err != nil || len(missing) != 0 {
+		if missing, err := o.unowned(t.Context(), []netip.Addr{vip}); err != nil || len(missing) != 0 {
 			t.Fatalf("VIP %d is added, and not local: %v", n, err)
 		}
 	}

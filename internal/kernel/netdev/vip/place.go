@@ -33,13 +33,13 @@ func (o *Owner) put(ctx context.Context, steps []step) error {
 	for i, s := range steps {
 		vips[i], requests[i] = s.addr, s.request(true)
 	}
-	o.mirror.Claim(vips, len(o.want))
+	o.mirror.ReserveRoutes(vips, len(o.want))
 	var pending []netip.Addr
 	err := o.conn.Batch(ctx, requests, func(i int, _ []byte, err error) {
 		s := steps[i]
 		switch {
 		case err == nil:
-			o.note(s)
+			o.recordPlace(s)
 			if s.addr.Is6() && !s.route {
 				pending = append(pending, s.addr)
 			}
@@ -64,7 +64,7 @@ const localPatience = time.Second
 // not an error here: clients reach it, as the data path sees packets before the kernel does.
 func (o *Owner) awaitLocal(ctx context.Context, addresses []netip.Addr) error {
 	for end := time.Now().Add(localPatience); len(addresses) > 0 && time.Now().Before(end); {
-		missing, err := o.nobodys(ctx, addresses)
+		missing, err := o.unowned(ctx, addresses)
 		if err != nil {
 			return err
 		}
@@ -102,14 +102,14 @@ func (o *Owner) takeAway(ctx context.Context, steps []step, failed map[netip.Add
 		s := steps[i]
 		switch {
 		case err == nil, errors.Is(err, unix.EADDRNOTAVAIL), errors.Is(err, unix.ESRCH), errors.Is(err, unix.ENODEV):
-			o.drop(s)
+			o.forgetPlace(s)
 		default:
 			failed[s.addr] = fmt.Errorf("remove VIP %s from %s: %w", s.addr, o.mirror.Link(s.link).Name, err)
 		}
 	})
 }
 
-func (o *Owner) note(s step) {
+func (o *Owner) recordPlace(s step) {
 	if slices.Contains(o.have[s.addr], s.place) {
 		return
 	}
@@ -119,7 +119,7 @@ func (o *Owner) note(s step) {
 	}
 }
 
-func (o *Owner) drop(s step) {
+func (o *Owner) forgetPlace(s step) {
 	i := slices.Index(o.have[s.addr], s.place)
 	if i < 0 {
 		return
@@ -140,7 +140,7 @@ func (o *Owner) adoptRoutes() error {
 		header[4], header[7] = unix.RT_TABLE_LOCAL, unix.RTN_LOCAL
 		err := o.conn.Dump(unix.RTM_GETROUTE, header, func(m netlink.Message) {
 			if rt, ok := netlink.ParseRoute(m.Body); ok && rt.Proto == netlink.OwnProtocol && rt.Dst.IsSingleIP() {
-				o.note(step{addr: rt.Dst.Addr(), place: place{link: rt.Link, route: true}})
+				o.recordPlace(step{addr: rt.Dst.Addr(), place: place{link: rt.Link, route: true}})
 			}
 		})
 		if err != nil && !errors.Is(err, unix.ENOENT) {
