@@ -59,6 +59,44 @@ func TestHalfMoved(t *testing.T) {
 	}
 }
 
+// TestMoveGivenUp: a group whose move was given up keeps all of its flows, none of which is opened
+// again or loses a packet, and its move is finished later.
+func TestMoveGivenUp(t *testing.T) {
+	t.Parallel()
+	const flows = 3000
+	for name, obstruct := range map[string]func(d *Table, on bool, group int) error{
+		"no lock": func(d *Table, on bool, group int) error { return d.holdBucket(on, group, 3) },
+		"no room": func(d *Table, on bool, group int) error { return d.shared.Conntrack.Crowd(on, group) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := open(t, loader.Settings{Connections: 60_000})
+			d.die()
+			send := d.newFlows(t)
+			sendAll := func() {
+				t.Helper()
+				for i := range flows {
+					if err := send(i); err != nil {
+						t.Fatal(err)
+					}
+				}
+				wantFlows(t, d, flows, flows)
+				wantNoneEnded(t, d)
+			}
+			sendAll()
+			d.giveUpMove(t, func(on bool, group int) error { return obstruct(d, on, group) })
+			sendAll()
+			if err := d.grow(t.Context(), 0); err != nil {
+				t.Fatal(err)
+			}
+			sendAll()
+			if _, growing, err := d.shared.Conntrack.Goal(0); err != nil || growing {
+				t.Errorf("the table still grows, %v", err)
+			}
+		})
+	}
+}
+
 // die ends what a process does for the table, but for what it is asked to.
 func (t *Table) die() {
 	t.still()
@@ -67,29 +105,48 @@ func (t *Table) die() {
 // halfMove has the table grow by a group, and gives up in the middle: somebody holds the lock of this bucket there.
 func (t *Table) halfMove(tb testing.TB, bucket int) {
 	tb.Helper()
+	t.giveUpMove(tb, func(on bool, group int) error { return t.holdBucket(on, group, bucket) })
+}
+
+// holdBucket takes the lock of a bucket, or gives it back.
+func (t *Table) holdBucket(on bool, group, bucket int) error {
+	return t.shared.Conntrack.Hold(on, func(g, b int, _ []bpf.TcConnectionKey) bool { return g == group && b == bucket })
+}
+
+// giveUpMove has the table grow by a group, which is obstructed meanwhile.
+func (t *Table) giveUpMove(tb testing.TB, obstruct func(on bool, group int) error) {
+	tb.Helper()
 	goal, _, err := t.shared.Conntrack.Goal(0)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	last := int(goal)
-	hold := func(on bool) {
-		tb.Helper()
-		if err := t.shared.Conntrack.Hold(on, func(group, b int, _ []bpf.TcConnectionKey) bool { return group == last && b == bucket }); err != nil {
-			tb.Fatal(err)
-		}
-	}
 	if err := t.shared.Conntrack.Extend(goal + 1); err != nil {
 		tb.Fatal(err)
 	}
-	hold(true)
+	if err := obstruct(true, int(goal)); err != nil {
+		tb.Fatal(err)
+	}
 	for range 2 { // the first one says that it grows
 		if _, err := t.runMarked(growTable, goal+1); err != nil {
 			tb.Fatal(err)
 		}
 	}
-	hold(false)
+	if err := obstruct(false, int(goal)); err != nil {
+		tb.Fatal(err)
+	}
 	if _, growing, err := t.shared.Conntrack.Goal(0); err != nil || !growing {
 		tb.Fatalf("the move was not given up, %v", err)
+	}
+}
+
+// wantNoneEnded wants no entry to be marked as the old place of an entry is: no state could be set
+// there, and packets that change it would be dropped.
+func wantNoneEnded(t *testing.T, d *Table) {
+	t.Helper()
+	for key, row := range dptest.Connections(t, d.shared) {
+		if row.Traits&uint8(bpf.TcConnectionTraitCONN_ENDED) != 0 {
+			t.Fatalf("%v is marked as ended", key)
+		}
 	}
 }
 

@@ -84,6 +84,35 @@ func TestSweepUnderPressure(t *testing.T) {
 	}
 }
 
+// TestSweepPass: a sweep keeps the pressure of its beginning until it is through, and no longer: what
+// closes later would be forgotten early.
+func TestSweepPass(t *testing.T) {
+	t.Parallel()
+	const most, connections = 8000, 4400
+	d := open(t, loader.Settings{Connections: most, HalfOpen: 25})
+	dptest.Fill(t, d.shared, connections, dptest.Jiffies(t))
+	want := func(step string, want int64) {
+		t.Helper()
+		var state bpf.TcTableState
+		if err := d.shared.Maps.TableStates.Lookup(uint32(0), &state); err != nil {
+			t.Fatal(err)
+		}
+		if state.EntriesSwept != want {
+			t.Errorf("%s: the sweep goes by %d entries, want %d", step, state.EntriesSwept, want)
+		}
+	}
+	want("before", 0)
+	next, err := d.runMarked(sweepRows, 0)
+	if err != nil || next == 0 {
+		t.Fatal(next, err)
+	}
+	want("after a slice", 2*connections)
+	if err := d.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want("at its end", 0)
+}
+
 // TestSweepUnderTraffic: flows that are dead are opened again while sweeps go over them, at the latest by the second
 // packet, should the sweep be removing the flow when the first one comes. The counts of active connections stay those of the table.
 func TestSweepUnderTraffic(t *testing.T) {

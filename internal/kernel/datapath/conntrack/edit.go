@@ -69,6 +69,28 @@ func (t *Table) Hold(on bool, choose func(group, bucket int, keys []bpf.TcConnec
 	return nil
 }
 
+// Crowd takes the free rows of a group, so it has room for no entry, or gives them back. For tests, as
+// Change.
+func (t *Table) Crowd(on bool, group int) error {
+	err := t.editGroup(group, func(_ int, b *bpf.TcTableBucket) bool {
+		for r := range b.Rows {
+			word, shift := &b.Tags[uint32(r)/tagsPerWord], uint32(r)%tagsPerWord*tagBits
+			const mask = 1<<tagBits - 1
+			switch {
+			case on && *word>>shift&mask == 0:
+				*word |= mask << shift
+			case !on && b.Rows[r].Status&rowLive == 0:
+				*word &^= mask << shift
+			}
+		}
+		return true
+	})
+	if err != nil {
+		return fmt.Errorf("crowd a group: %w", err)
+	}
+	return nil
+}
+
 func keysIn(b *bpf.TcTableBucket) (keys []bpf.TcConnectionKey) {
 	eachRow(b, func(k bpf.TcConnectionKey, _ bpf.TcConnection) bool {
 		keys = append(keys, k)
