@@ -31,7 +31,7 @@ func unheard(endpoints []netip.AddrPort) []diagnosis.Problem {
 		list[i] = diagnosis.Problem{
 			Kind: neighbour.Kind, Key: at.Addr().String(),
 			What: fmt.Sprintf("endpoint %s answers connections of this machine, and no client's: its answers to clients do not come back through this machine, or a firewall there refuses clients", at),
-			Hint: fmt.Sprintf("see on %s which way they leave: ip route get CLIENT; that way must lead here, or the service have --mode=onearm or fullnat", at.Addr()),
+			Hint: fmt.Sprintf("check its route on %s: ip route get CLIENT; it must lead through this machine, or set --mode=onearm or fullnat", at.Addr()),
 		}
 	}
 	return diagnosis.Bounded(list, len(list), neighbour.Kind, "endpoints whose answers to clients do not come back")

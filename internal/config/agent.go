@@ -37,13 +37,13 @@ func AgentCommand(run func(context.Context, *Agent) error) *cobra.Command {
 	a := &Agent{}
 	cmd := &cobra.Command{
 		Use:     "agent --decap --interface=NAME,... --vip=IP,...",
-		Short:   "take outer headers off, on an endpoint",
+		Short:   "Remove tunnel headers on an endpoint",
 		Long:    agentLong,
 		Example: agentExample,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !decap {
-				return errors.New("agent: what shall it do? --decap is all that it can")
+				return errors.New("agent: --decap is missing (the only supported action)")
 			}
 			if err := a.parse(vips, from); err != nil {
 				return err
@@ -56,20 +56,20 @@ func AgentCommand(run func(context.Context, *Agent) error) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.BoolVar(&decap, "decap", false, "take outer headers off packets to the VIPs")
-	fs.StringSliceVar(&a.Interfaces, "interface", nil, "interfaces that they arrive at, several with commas")
-	fs.StringSliceVar(&vips, "vip", nil, "the VIPs, which this machine has too, on lo")
-	fs.StringSliceVar(&from, "from", TunnelSources(), "outer sources: addresses or prefixes of load balancers for --tunnel=gue; the default is that of --tunnel=ipip")
+	fs.BoolVar(&decap, "decap", false, "remove outer headers of packets to the VIPs")
+	fs.StringSliceVar(&a.Interfaces, "interface", nil, "interfaces that receive the packets, comma-separated")
+	fs.StringSliceVar(&vips, "vip", nil, "VIPs, which this machine must have on lo, comma-separated")
+	fs.StringSliceVar(&from, "from", TunnelSources(), "accept these outer sources: addresses or prefixes of the load balancers for --tunnel=gue; the default is for --tunnel=ipip")
 	fs.Uint16Var(&a.Port, "gue-port", 6080, "UDP port of --tunnel=gue")
 	return cmd
 }
 
 func (a *Agent) parse(vips, from []string) error {
 	if len(a.Interfaces) == 0 {
-		return errors.New("--interface is missing: the name of an interface, several with commas")
+		return errors.New("--interface is missing: give interface names, comma-separated")
 	}
 	if len(vips) == 0 {
-		return errors.New("--vip is missing: an IP address, several with commas")
+		return errors.New("--vip is missing: give IP addresses, comma-separated")
 	}
 	if a.Port == 0 {
 		return errors.New("--gue-port 0 is out of range (allowed: 1 to 65535)")

@@ -16,7 +16,7 @@ func TestAgent(t *testing.T) {
 		args, err string
 		want      *Agent
 	}{
-		{args: "agent", err: "--decap is all that it can"},
+		{args: "agent", err: "--decap is missing"},
 		{args: "agent --decap --vip=20.20.20.1", err: "--interface is missing"},
 		{args: "agent --decap --interface=eth0", err: "--vip is missing"},
 		{args: "agent --decap --interface=eth0 --vip=20.20.20", err: `--vip "20.20.20" is not an IP address`},

@@ -36,7 +36,7 @@ func (f *flags) check(name func(flag string) string) (*Config, error) {
 		c.CPUProfile = f.cpuProfile
 	}
 	if f.force && !f.detach {
-		return nil, &Error{"--force", "true", "is for --detach only"}
+		return nil, &Error{"--force", "", "needs --detach"}
 	}
 	var err error
 	if c.LogLevel, err = NewLogLevel(f.logLevel); err != nil {
@@ -45,24 +45,24 @@ func (f *flags) check(name func(flag string) string) (*Config, error) {
 	switch c.Attach {
 	case AttachAuto, AttachTCX, AttachClsact:
 	default:
-		return nil, &Error{"--attach", f.attach, "is none of auto, tcx and clsact"}
+		return nil, &Error{"--attach", f.attach, "is unknown (allowed: auto, tcx, clsact)"}
 	}
 	switch c.XDP {
 	case XDPAuto, XDPNative, XDPGeneric, XDPOff:
 	default:
-		return nil, &Error{"--xdp", f.xdp, "is none of auto, native, generic and off"}
+		return nil, &Error{"--xdp", f.xdp, "is unknown (allowed: auto, native, generic, off)"}
 	}
 	if c.IPsec != IPsecRefuse && c.IPsec != IPsecIgnore {
-		return nil, &Error{"--ipsec", f.ipsec, "is neither refuse nor ignore"}
+		return nil, &Error{"--ipsec", f.ipsec, "is unknown (allowed: refuse, ignore)"}
 	}
 	if c.CTMax > maxConnections {
-		return nil, &Error{"--ct-max", strconv.FormatUint(uint64(f.ctMax), 10), fmt.Sprintf("is more than %d, the most that the connection table can have", maxConnections)}
+		return nil, &Error{"--ct-max", strconv.FormatUint(uint64(f.ctMax), 10), fmt.Sprintf("is out of range (allowed: 0 to %d)", maxConnections)}
 	}
 	if f.vipAdvRepeat < 1 || f.vipAdvRepeat > maxAnnouncements {
-		return nil, &Error{"--vip-adv-repeat", strconv.Itoa(f.vipAdvRepeat), fmt.Sprintf("is not 1 to %d", maxAnnouncements)}
+		return nil, &Error{"--vip-adv-repeat", strconv.Itoa(f.vipAdvRepeat), fmt.Sprintf("is out of range (allowed: 1 to %d)", maxAnnouncements)}
 	}
 	if c.HalfOpen < 0 || c.HalfOpen > maxHalfOpen {
-		return nil, &Error{"--half-open-max", strconv.Itoa(f.halfOpen), fmt.Sprintf("is not 0 (any number) to %d percent", maxHalfOpen)}
+		return nil, &Error{"--half-open-max", strconv.Itoa(f.halfOpen), fmt.Sprintf("is out of range (allowed: 0, which is no limit, to %d percent)", maxHalfOpen)}
 	}
 	if c.FlowLog, err = f.checkFlowLog(); err != nil {
 		return nil, err
@@ -85,13 +85,13 @@ func (f *flags) check(name func(flag string) string) (*Config, error) {
 		}
 	}
 	if f.stateDir == "" {
-		return nil, &Error{"--state-dir", "", "is empty: the services would be lost with the process"}
+		return nil, &Error{"--state-dir", "", "is empty: services would be lost when the process ends"}
 	}
 	if f.probeFiles == "" {
-		return nil, &Error{"--probe-files", "", "is empty: the files that probes may use need a directory"}
+		return nil, &Error{"--probe-files", "", "is empty: give a directory for the files of probes"}
 	}
 	if f.checkUpgrade && f.detach {
-		return nil, &Error{"--check-upgrade", "true", "changes nothing, and --detach does"}
+		return nil, &Error{"--check-upgrade", "", "cannot be combined with --detach"}
 	}
 	f.existing(c)
 	if f.noAPI || f.detach || f.checkUpgrade {
@@ -128,7 +128,7 @@ func (f *flags) checkAPI(name func(flag string) string, api *API) error {
 		}
 	}
 	if !api.Plain.Addr().IsLoopback() && !f.insecure {
-		return &Error{name("host"), f.host, "is reached from other machines without encryption: " +
+		return &Error{name("host"), f.host, "is reachable from other machines without encryption: " +
 			"use --tls with --manualtoken or --userservice and leave --host on loopback, or add --insecure"}
 	}
 	if !f.tls {
@@ -138,13 +138,13 @@ func (f *flags) checkAPI(name func(flag string) string, api *API) error {
 		return err
 	}
 	if !api.TLS.Addr().IsLoopback() && api.Token == "" && !api.Users && !f.insecure {
-		return &Error{name("tls-host"), f.tlsHost, "is reached from other machines by anyone: " +
+		return &Error{name("tls-host"), f.tlsHost, "is reachable from other machines by anyone: " +
 			"add --manualtoken with --manualtokenvalue FILE, --userservice, or --insecure"}
 	}
 	api.CertFile, api.KeyFile = f.cert, f.key
 	for _, p := range [...]struct{ flag, path string }{{"tls-certificate", f.cert}, {"tls-key", f.key}} {
 		if _, err := os.Stat(p.path); err != nil {
-			return &Error{name(p.flag), p.path, "can't be read: " + cause(err)}
+			return &Error{name(p.flag), p.path, "cannot be read: " + cause(err)}
 		}
 	}
 	return nil
@@ -158,7 +158,7 @@ func socketPath(path string) (string, error) {
 		return "", &Error{"--socket", path, "is not an absolute path"}
 	case len(path) > 107:
 		// The kernel's limit is 108 bytes with the closing zero.
-		return "", &Error{"--socket", path, "is longer than the 107 bytes that a socket's path can have"}
+		return "", &Error{"--socket", path, "is longer than 107 bytes, the limit of a socket path"}
 	}
 	return path, nil
 }
@@ -173,7 +173,7 @@ func listen(name func(string) string, hostFlag, host, portFlag, port string) (ne
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil || n == 0 {
-		return netip.AddrPort{}, &Error{name(portFlag), port, "is not a port from 1 to 65535"}
+		return netip.AddrPort{}, &Error{name(portFlag), port, "is not a port (allowed: 1 to 65535)"}
 	}
 	return netip.AddrPortFrom(addr, uint16(n)), nil
 }
@@ -183,22 +183,22 @@ func readToken(path string, anybody bool) (string, error) {
 	const flag = "--manualtokenvalue"
 	info, err := os.Stat(path)
 	if err != nil {
-		return "", &Error{flag, path, "can't be read: " + cause(err)}
+		return "", &Error{flag, path, "cannot be read: " + cause(err)}
 	}
 	if info.Mode().Perm()&0o007 != 0 && !anybody {
-		return "", &Error{flag, path, fmt.Sprintf("has mode %04o, so that everybody has the token: chmod 600 it", info.Mode().Perm())}
+		return "", &Error{flag, path, fmt.Sprintf("has mode %04o: everybody can read the token (chmod 600)", info.Mode().Perm())}
 	}
 	if info.Size() > maxToken {
-		return "", &Error{flag, path, fmt.Sprintf("is larger than the %d bytes of a token", maxToken)}
+		return "", &Error{flag, path, fmt.Sprintf("is larger than %d bytes", maxToken)}
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return "", &Error{flag, path, "can't be read: " + cause(err)}
+		return "", &Error{flag, path, "cannot be read: " + cause(err)}
 	}
 	line, _, _ := strings.Cut(string(data), "\n")
 	token := strings.TrimSpace(line)
 	if token == "" {
-		return "", &Error{flag, path, "holds no token in its first line"}
+		return "", &Error{flag, path, "has no token in its first line"}
 	}
 	return token, nil
 }

@@ -61,8 +61,8 @@ func Command(version func() (string, error), lookup func(string) (string, bool),
 	fs.SortFlags = false
 	f.register(fs)
 	registerContract(fs)
-	fs.BoolVarP(&showVersion, "version", "v", false, "version, commit, Go, and a hash of what builds share in the kernel: one with the same object ABI takes over without a loss")
-	fs.BoolVar(&helpAll, "help-all", false, "help with the flags of earlier loxilb that have no effect, or are refused")
+	fs.BoolVarP(&showVersion, "version", "v", false, "show version, commit, Go and the object ABI; builds with the same object ABI take over without loss")
+	fs.BoolVar(&helpAll, "help-all", false, "show help including flags of earlier loxilb that have no effect or are refused")
 	return cmd
 }
 

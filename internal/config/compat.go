@@ -51,9 +51,9 @@ func (a *API) open() string {
 			list = append(list, fmt.Sprintf("tokens go to %s unencrypted", at))
 		case !a.Insecure: // users of this machine are asked who they are
 		case at.Addr().IsLoopback():
-			list = append(list, fmt.Sprintf("every user of this machine may change everything at %s", at))
+			list = append(list, fmt.Sprintf("every user of this machine can change everything at %s", at))
 		default:
-			list = append(list, fmt.Sprintf("whoever reaches %s may change everything, without a token", at))
+			list = append(list, fmt.Sprintf("anyone who can reach %s can change everything without a token", at))
 		}
 	}
 	return strings.Join(list, ", and ")

@@ -40,7 +40,7 @@ func TestManifests(t *testing.T) {
 			t.Errorf("%s: attached %t, own sockets %t", line, attached, c.LocalSockets)
 		}
 		if c.API.Plain.String() != "0.0.0.0:11111" || c.BootFiles != "/etc/loxilb/" || c.MetricsOff == strings.Contains(line, "-p ") ||
-			c.Open != "whoever reaches 0.0.0.0:11111 may change everything, without a token" {
+			c.Open != "anyone who can reach 0.0.0.0:11111 can change everything without a token" {
 			t.Errorf("%s: %+v", line, c)
 		}
 	}
@@ -64,11 +64,11 @@ func TestCompat(t *testing.T) {
 	}
 	dir := t.TempDir()
 	token, pem := file(t, dir, "token", "s3cret", 0o644), file(t, dir, "pem", "x", 0o600)
-	const anybody = "whoever reaches 0.0.0.0:11111 may change everything, without a token"
+	const anybody = "anyone who can reach 0.0.0.0:11111 can change everything without a token"
 	for _, tc := range []struct{ env, args, plain, level, files, open string }{
 		{"", "", "0.0.0.0:11111", "debug", "/etc/loxilb/", anybody},
 		{"HOST=10.0.0.1", "--loglevel=error", "10.0.0.1:11111", "error", "/etc/loxilb/", strings.Replace(anybody, "0.0.0.0", "10.0.0.1", 1)},
-		{"", "--host=127.0.0.1 --config-path=/c", "127.0.0.1:11111", "debug", "/c", "every user of this machine may change everything at 127.0.0.1:11111"},
+		{"", "--host=127.0.0.1 --config-path=/c", "127.0.0.1:11111", "debug", "/c", "every user of this machine can change everything at 127.0.0.1:11111"},
 		{"", "--host=127.0.0.1 --insecure=false", "127.0.0.1:11111", "debug", "/etc/loxilb/", ""},
 		{"", "--manualtoken --manualtokenvalue=" + token, "0.0.0.0:11111", "debug", "/etc/loxilb/", "tokens go to 0.0.0.0:11111 unencrypted"},
 		{"", "--userservice --host=::1", "[::1]:11111", "debug", "/etc/loxilb/", ""},
@@ -85,8 +85,8 @@ func TestCompat(t *testing.T) {
 	}
 	for line, want := range map[string]string{
 		"--compat --insecure=false":  "or add --insecure",
-		"--compat --config-path=etc": "--config-path=etc: is not an absolute path",
-		"--compat --attach=x":        "is none of auto",
+		"--compat --config-path=etc": "--config-path \"etc\" is not an absolute path",
+		"--compat --attach=x":        "is unknown (allowed: auto",
 	} {
 		if _, code, msg := run(nil, strings.Fields(line)...); code != ExitUsage || !strings.Contains(msg, want) {
 			t.Errorf("%s: %d %s", line, code, msg)

@@ -4,6 +4,7 @@ package config
 import (
 	"net/netip"
 	"regexp"
+	"strconv"
 )
 
 // Config is what the daemon was asked to be; every value in it is checked.
@@ -123,7 +124,7 @@ type Error struct {
 
 func (e *Error) Error() string {
 	if e.Value == "" {
-		return e.Flag + ": " + e.Reason
+		return e.Flag + " " + e.Reason
 	}
-	return e.Flag + "=" + e.Value + ": " + e.Reason
+	return e.Flag + " " + strconv.Quote(e.Value) + " " + e.Reason
 }

@@ -51,7 +51,7 @@ func checkContract(fs *pflag.FlagSet, compat bool) (notes []string, err error) {
 		switch {
 		case v == f.Default || compat && f.Compat:
 		case f.State == contract.NotThere && !compat:
-			return nil, &Error{Flag: "--" + f.Name, Value: v, Reason: f.Note}
+			return nil, &Error{Flag: "--" + f.Name, Value: v, Reason: "is refused: " + f.Note}
 		default:
 			notes = append(notes, fmt.Sprintf("--%s has no effect: %s", f.Name, f.Note))
 		}

@@ -12,7 +12,7 @@ func checkHosts(names []string) ([]string, error) {
 	for _, name := range names {
 		lower := strings.ToLower(name)
 		if !isName.MatchString(lower) || len(lower) > 253 {
-			return nil, &Error{"--api-hosts", name, "is not a DNS name: write lb.example.com, without scheme and port"}
+			return nil, &Error{"--api-hosts", name, "is not a DNS name: use a name such as lb.example.com, without scheme and port"}
 		}
 		out = append(out, lower)
 	}

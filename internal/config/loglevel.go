@@ -58,5 +58,5 @@ func level(s string) (slog.Level, error) {
 	case "error", "critical", "alert", "emergency":
 		return slog.LevelError, nil
 	}
-	return 0, &Error{"--loglevel", s, "is none of trace, debug, info, notice, warning, error, critical, alert and emergency"}
+	return 0, &Error{"--loglevel", s, "is unknown (allowed: trace, debug, info, notice, warning, error, critical, alert, emergency)"}
 }

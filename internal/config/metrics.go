@@ -8,7 +8,7 @@ const (
 
 func (f *flags) checkMetrics() (Metrics, error) {
 	if f.metricsDetail != detailService && f.metricsDetail != detailEndpoint {
-		return Metrics{}, &Error{"--metrics-detail", f.metricsDetail, "is neither service nor endpoint"}
+		return Metrics{}, &Error{"--metrics-detail", f.metricsDetail, "is unknown (allowed: service, endpoint)"}
 	}
 	return Metrics{Endpoints: f.metricsDetail == detailEndpoint}, nil
 }

@@ -42,14 +42,14 @@ func (f *otlpFlags) check() (OTLP, error) {
 		return OTLP{}, err
 	}
 	if f.interval < minOTLPInterval || f.interval > maxOTLPInterval {
-		return OTLP{}, &Error{"--otlp-interval", f.interval.String(), fmt.Sprintf("is not %v to %v", minOTLPInterval, maxOTLPInterval)}
+		return OTLP{}, &Error{"--otlp-interval", f.interval.String(), fmt.Sprintf("is out of range (allowed: %v to %v)", minOTLPInterval, maxOTLPInterval)}
 	}
 	if f.endpoint == "" {
 		return OTLP{}, nil
 	}
 	u, err := url.Parse(f.endpoint)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return OTLP{}, &Error{"--otlp-endpoint", f.endpoint, "is not a URL of a collector: http://HOST:4318 or https://HOST:4318, perhaps with a path"}
+		return OTLP{}, &Error{"--otlp-endpoint", f.endpoint, "is not a collector URL (allowed: http://HOST:4318 or https://HOST:4318, with an optional path)"}
 	}
 	o := OTLP{Endpoint: strings.TrimRight(u.String(), "/"), Interval: f.interval}
 	if at, err := netip.ParseAddr(u.Hostname()); u.Scheme == "http" && f.headers != "" && u.Hostname() != "localhost" && (err != nil || !at.IsLoopback()) {
@@ -73,9 +73,9 @@ func (f *otlpFlags) checkFiles() error {
 		switch {
 		case one.path == "":
 		case f.endpoint == "":
-			return &Error{one.flag, one.path, "is for --otlp-endpoint only"}
+			return &Error{one.flag, one.path, "needs --otlp-endpoint"}
 		case one.secure && strings.HasPrefix(strings.ToLower(f.endpoint), "http:"):
-			return &Error{one.flag, one.path, "is for a collector at https:// only"}
+			return &Error{one.flag, one.path, "needs a collector at https://"}
 		}
 	}
 	switch {
@@ -108,7 +108,7 @@ func readHeaders(path string) (map[string]string, error) {
 		name, value, ok := strings.Cut(line, ":")
 		name, value = textproto.CanonicalMIMEHeaderKey(strings.TrimSpace(name)), strings.TrimSpace(value)
 		if !ok || !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
-			return nil, &Error{flag, path, fmt.Sprintf("has no NAME: VALUE in line %d", i+1)}
+			return nil, &Error{flag, path, fmt.Sprintf("has a line %d that is not NAME: VALUE", i+1)}
 		}
 		headers[name] = value
 	}
@@ -128,7 +128,7 @@ func (f *otlpFlags) readTLS() (*tls.Config, error) {
 		}
 		c.RootCAs = x509.NewCertPool()
 		if !c.RootCAs.AppendCertsFromPEM(bytes.TrimSpace(text)) {
-			return nil, &Error{"--otlp-ca", f.ca, "holds no certificate (PEM)"}
+			return nil, &Error{"--otlp-ca", f.ca, "contains no certificate (PEM)"}
 		}
 	}
 	if f.cert != "" {
@@ -155,7 +155,7 @@ func readPair(cert, key string) (*tls.Certificate, error) {
 	}
 	pair, err := tls.X509KeyPair(certificate, secret)
 	if err != nil {
-		return nil, &Error{"--otlp-cert", cert, "does not fit --otlp-key: " + strings.TrimPrefix(err.Error(), "tls: ")}
+		return nil, &Error{"--otlp-cert", cert, "does not match --otlp-key: " + strings.TrimPrefix(err.Error(), "tls: ")}
 	}
 	return &pair, nil
 }
@@ -163,7 +163,7 @@ func readPair(cert, key string) (*tls.Certificate, error) {
 // checkSecret refuses a file that everybody may read.
 func checkSecret(flag, path string, mode os.FileMode) error {
 	if mode.Perm()&0o007 != 0 {
-		return &Error{flag, path, fmt.Sprintf("has mode %04o, so that everybody has what is in it: chmod 600 it", mode.Perm())}
+		return &Error{flag, path, fmt.Sprintf("has mode %04o: everybody can read it (chmod 600)", mode.Perm())}
 	}
 	return nil
 }
@@ -172,7 +172,7 @@ func checkSecret(flag, path string, mode os.FileMode) error {
 func readShort(flag, path string) ([]byte, os.FileMode, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, 0, &Error{flag, path, "can't be read: " + cause(err)}
+		return nil, 0, &Error{flag, path, "cannot be read: " + cause(err)}
 	}
 	defer f.Close()
 	info, err := f.Stat()
@@ -180,11 +180,11 @@ func readShort(flag, path string) ([]byte, os.FileMode, error) {
 		return nil, 0, &Error{flag, path, "is not a file"}
 	}
 	if err != nil {
-		return nil, 0, &Error{flag, path, "can't be read: " + cause(err)}
+		return nil, 0, &Error{flag, path, "cannot be read: " + cause(err)}
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxOTLPFile+1))
 	if err != nil {
-		return nil, 0, &Error{flag, path, "can't be read: " + cause(err)}
+		return nil, 0, &Error{flag, path, "cannot be read: " + cause(err)}
 	}
 	if len(text) > maxOTLPFile {
 		return nil, 0, &Error{flag, path, fmt.Sprintf("is larger than %d bytes", maxOTLPFile)}

@@ -19,21 +19,21 @@ func (f *flags) checkUsers(api *API) error {
 		api.GIDs = append(api.GIDs, gid)
 	} else if unknown := user.UnknownGroupError(""); !errors.As(err, &unknown) && !errors.Is(err, fs.ErrNotExist) {
 		// a small image has no /etc/group, and so no such group
-		return &Error{"--api-users", "", "the group " + apiGroup + " can't be looked up: " + err.Error()}
+		return &Error{"--api-users", "", "needs the group " + apiGroup + ", which cannot be looked up: " + err.Error()}
 	}
 	for _, word := range f.apiUsers {
 		name, isGroup := strings.CutPrefix(word, "@")
 		if isGroup {
 			gid, err := groupID(name)
 			if err != nil {
-				return &Error{"--api-users", word, "is no group of this machine: write @NAME or @NUMBER"}
+				return &Error{"--api-users", word, "is not a group of this machine: use @NAME or @NUMBER"}
 			}
 			api.GIDs = append(api.GIDs, gid)
 			continue
 		}
 		uid, err := userID(name)
 		if err != nil {
-			return &Error{"--api-users", word, "is no user of this machine: write NAME or NUMBER, and @ before a group"}
+			return &Error{"--api-users", word, "is not a user of this machine: use NAME or NUMBER, and @ for a group"}
 		}
 		api.UIDs = append(api.UIDs, uid)
 	}

@@ -23,7 +23,7 @@ func TestReplaceFolderKeepsTheFormer(t *testing.T) {
 	t.Parallel()
 	runtime.LockOSThread() // and never unlocked: the thread has mounts of its own, and ends with the test
 	if err := unix.Unshare(unix.CLONE_NEWNS); errors.Is(err, unix.EPERM) {
-		t.Skip("only root may mount")
+		t.Skip("only root can mount")
 	} else if err != nil {
 		t.Fatal(err)
 	}

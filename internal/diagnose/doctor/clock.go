@@ -29,7 +29,7 @@ func unsynchronised(is bool) []Finding {
 	}
 	return []Finding{{
 		About: "synchronised", What: "no time synchronization (chrony, timesyncd and ntpd are not running)", Sure: Possible,
-		Why: "times in logs cannot be compared with other machines', and certificates may seem to have ended", Command: "apt-get install chrony, or: timedatectl set-ntp true",
+		Why: "log times cannot be compared between machines, and valid certificates might appear expired", Command: "apt-get install chrony, or: timedatectl set-ntp true",
 	}}
 }
 
@@ -39,7 +39,7 @@ func jumped(by time.Duration) []Finding {
 		return nil
 	}
 	return []Finding{{
-		About: "jump", What: fmt.Sprintf("the clock has jumped by %s since the daemon started", by.Round(time.Second)), Sure: Certain,
-		Why: "connections and probes do not notice; tokens and times in logs do", Command: "let it be slewed: chronyc tracking",
+		About: "jump", What: fmt.Sprintf("the clock jumped by %s since the daemon started", by.Round(time.Second)), Sure: Certain,
+		Why: "tokens and log times are affected; connections and probes are not", Command: "slew the clock instead of stepping it: chronyc tracking",
 	}}
 }

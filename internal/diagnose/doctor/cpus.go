@@ -59,8 +59,8 @@ func queues(m *Machine) (out []Finding, err error) {
 		all := strconv.FormatUint(1<<min(cpus, 32)-1, 16)
 		path := "sys/class/net/" + l.Name + "/queues/rx-0/rps_cpus"
 		out = append(out, Finding{
-			About: l.Name, What: fmt.Sprintf("%s has one queue, and there are %d CPUs", l.Name, cpus), Sure: Likely,
-			Why: "one CPU takes all packets: its limit is the machine's", Command: fmt.Sprintf("ethtool -L %s combined %d, or: echo %s > /%s", l.Name, cpus, all, path),
+			About: l.Name, What: fmt.Sprintf("%s has one queue for %d CPUs", l.Name, cpus), Sure: Likely,
+			Why: "one CPU handles all packets and limits the machine", Command: fmt.Sprintf("ethtool -L %s combined %d, or: echo %s > /%s", l.Name, cpus, all, path),
 			Fix: write{path, all},
 		})
 	}
@@ -87,7 +87,7 @@ func interrupts(m *Machine) (out []Finding, err error) {
 		if known > 2 && len(at) == 1 {
 			out = append(out, Finding{
 				About: l.Name, What: fmt.Sprintf("all %d interrupts of %s go to one CPU", known, l.Name), Sure: Likely,
-				Why: "that CPU takes all packets, whatever queues there are", Command: "systemctl start irqbalance, or write a CPU of its own into each /proc/irq/N/smp_affinity_list",
+				Why: "that CPU handles all packets, regardless of the number of queues", Command: "systemctl start irqbalance, or write a separate CPU into each /proc/irq/N/smp_affinity_list",
 			})
 		}
 	}

@@ -163,15 +163,15 @@ func (m *Machine) Mend(id string) ([]string, error) {
 			continue
 		}
 		if f.Fix == nil {
-			return nil, fmt.Errorf("%s: nothing that is safe mends it without a look; try: %s", f.What, cmp.Or(f.Command, "what it says"))
+			return nil, fmt.Errorf("%s: no safe automatic fix; try: %s", f.What, cmp.Or(f.Command, "what it says"))
 		}
 		done, err := f.Fix.do(m)
 		if err != nil {
-			return nil, fmt.Errorf("mend %s: %w", id, err)
+			return nil, fmt.Errorf("fix %s: %w", id, err)
 		}
 		return []string{done}, nil
 	}
-	return nil, fmt.Errorf("there is no finding %q (any more)", id)
+	return nil, fmt.Errorf("finding %q not found: it might be fixed already", id)
 }
 
 // names joins some of many words.

@@ -308,7 +308,7 @@ func TestManyDown(t *testing.T) {
 		m.Facts.Unprobed = append(m.Facts.Unprobed, Unprobed{At: d.At})
 	}
 	n.refuses = errors.New("no")
-	if list, _ = unprobed(m); len(list) != maxListed+1 || list[1].About != "31.31.31.1:5002" || list[maxListed].What != "it is so with 12 more endpoints" {
+	if list, _ = unprobed(m); len(list) != maxListed+1 || list[1].About != "31.31.31.1:5002" || list[maxListed].What != "12 more endpoints have the same problem" {
 		t.Errorf("%+v", list)
 	}
 	n.answers, m.Facts.Down = 0, m.Facts.Down[:1]
@@ -316,7 +316,7 @@ func TestManyDown(t *testing.T) {
 		t.Errorf("%+v", list)
 	}
 	n.neighbours = []Neighbour{{Addr: endpoint, Link: 2, MAC: "02::2", Valid: true}}
-	if list, _ = endpoints(m); !strings.Contains(list[0].Why, "but ARP") {
+	if list, _ = endpoints(m); !strings.Contains(list[0].Why, "answers ARP") {
 		t.Errorf("%+v", list)
 	}
 }
@@ -334,7 +334,7 @@ func TestUnservedServices(t *testing.T) {
 	if err != nil || len(list) != maxListed+1 || list[maxListed].What != "2 more services serve no clients" {
 		t.Fatalf("%+v, %v", list, err)
 	}
-	for i, want := range []string{"loxicmd describe lb", "reported down", "loxicmd undrain endpoint"} {
+	for i, want := range []string{"loxicmd describe lb", "are down, so", "loxicmd undrain endpoint"} {
 		if got := list[i].Why + list[i].Command; !strings.Contains(got, want) {
 			t.Errorf("%+v: no %q", list[i], want)
 		}

@@ -30,7 +30,7 @@ func endpoints(m *Machine) ([]Finding, error) {
 	})
 	if n := len(down) - maxListed; n > 0 {
 		out = append(out, Finding{
-			About: "others", Sure: Certain, What: fmt.Sprintf("%d more endpoints are down", n), Why: "they get no new connections", Command: "loxicmd get endpoint",
+			About: "others", Sure: Certain, What: fmt.Sprintf("%d more endpoints are down", n), Why: "they receive no new connections", Command: "loxicmd get endpoint",
 		})
 	}
 	return out, err
@@ -58,18 +58,18 @@ func eachOf[T any](list []T, look func(T) (*Finding, error)) (out []Finding, err
 // whyNot says what may be wrong with an endpoint of which that was seen: whether it answers a ping tells it apart.
 func (m *Machine) whyNot(a netip.Addr, seen string) (string, error) {
 	if strings.Contains(seen, syscall.ECONNREFUSED.Error()) {
-		return "its machine answers and refuses: nothing listens at that port there, or a firewall rejects it", nil
+		return "its machine refuses connections: nothing listens on that port, or a firewall rejects them", nil
 	}
 	answered, err := m.Network.Ping(a, smallPing, smallPing)
 	switch {
 	case err != nil:
-		return "it gets no new connections", err
+		return "it receives no new connections", err
 	case slices.Contains(answered, true):
-		return "it answers ping, so its machine and the ways there and back are well: a firewall drops that port, or its server hangs or is not well", nil
+		return "it answers ping, so its machine and the routes are up: a firewall drops that port, or its server hangs or fails", nil
 	}
-	text := "it does not answer ping either: its machine is off, its way back to this machine is wrong (the gateway there), or a firewall on the way drops all"
+	text := "it does not answer ping either: its machine is off, its route back to this machine is wrong (check its gateway), or a firewall on the path drops everything"
 	if m.isAwake(a) {
-		text = "it does not answer ping either, but ARP or neighbour discovery: its machine is on, so a firewall there drops all, or its address or netmask is wrong"
+		text = "it answers ARP or neighbour discovery, but not ping: its machine is on, so a firewall there drops everything, or its address or netmask is wrong"
 	}
 	return text, nil
 }

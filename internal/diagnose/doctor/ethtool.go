@@ -58,7 +58,7 @@ func (kernelNetwork) SetFeature(link string, f Feature, on bool) error {
 // ethtool asks an interface's driver.
 func ethtool(link string, v *ethtoolValue) error {
 	if len(link) >= unix.IFNAMSIZ {
-		return errors.New("that is no name of an interface")
+		return errors.New("not an interface name")
 	}
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -68,9 +68,9 @@ func (w write) do(m *Machine) (string, error) {
 		return "", err
 	}
 	if is, _ := m.read(w.path); is == was && is != w.value {
-		return "", fmt.Errorf("/%s is %s as before: the kernel did not take %s", w.path, is, w.value)
+		return "", fmt.Errorf("/%s is still %s: the kernel did not accept %s", w.path, is, w.value)
 	}
-	return fmt.Sprintf("/%s was %s and is %s now; it is so until the next boot", w.path, was, w.value), nil
+	return fmt.Sprintf("/%s changed from %s to %s until the next boot", w.path, was, w.value), nil
 }
 
 // mount mounts a BPF file system.
@@ -80,9 +80,9 @@ func (mount) do(m *Machine) (string, error) {
 	at := m.path("sys/fs/bpf")
 	if err := unix.Mount("bpf", at, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		if errors.Is(err, unix.EPERM) {
-			return "", errors.New("only root may mount")
+			return "", errors.New("only root can mount")
 		}
 		return "", err
 	}
-	return "a BPF file system is mounted at /sys/fs/bpf", nil
+	return "mounted a BPF file system at /sys/fs/bpf", nil
 }

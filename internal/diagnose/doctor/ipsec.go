@@ -22,8 +22,8 @@ func ipsec(m *Machine) (out []Finding, err error) {
 		f := Finding{
 			About: r.About, Sure: Certain,
 			What:    fmt.Sprintf("%s are refused: an IPsec policy covers them (%s)", r.Packets, r.Policy),
-			Why:     "packets of services bypass the kernel's IPsec: they would leave in clear text where it blocks or encrypts them",
-			Command: "ip xfrm policy shows it; use an interface that encrypts (xfrm, WireGuard), or allow the packets by a policy of a higher priority",
+			Why:     "service packets bypass the kernel's IPsec: they would leave in clear text",
+			Command: "see ip xfrm policy; use an encrypting interface (xfrm, WireGuard), or allow the packets by a policy of higher priority",
 		}
 		if r.Ignored {
 			f.What = fmt.Sprintf("%s leave in clear text although an IPsec policy covers them (%s)", r.Packets, r.Policy)

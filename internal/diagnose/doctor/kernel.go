@@ -18,13 +18,13 @@ func kernel(m *Machine) (out []Finding, err error) {
 	}
 	if major < 6 || major == 6 && minor < 1 {
 		out = append(out, Finding{
-			About: "release", What: "the kernel is " + release, Sure: Certain, Why: "the data path needs Linux 6.1 or newer: it is not loaded", Command: "boot Linux 6.1 or newer",
+			About: "release", What: "the kernel is " + release, Sure: Certain, Why: "the data path is not loaded: it needs Linux 6.1 or newer", Command: "boot Linux 6.1 or newer",
 		})
 	}
 	if _, ok := m.read("sys/kernel/btf/vmlinux"); !ok {
 		out = append(out, Finding{
-			About: "btf", What: "the kernel does not tell its types: /sys/kernel/btf/vmlinux is not there", Sure: Certain,
-			Why: "the data path is fitted to the kernel by them: it is not loaded", Command: "boot a kernel with CONFIG_DEBUG_INFO_BTF=y",
+			About: "btf", What: "the kernel has no BTF type information: /sys/kernel/btf/vmlinux is missing", Sure: Certain,
+			Why: "the data path is not loaded: it needs the kernel's types", Command: "boot a kernel with CONFIG_DEBUG_INFO_BTF=y",
 		})
 	}
 	return append(out, missingOptions(m, release)...), nil
@@ -37,12 +37,12 @@ func missingOptions(m *Machine, release string) (out []Finding) {
 		return nil
 	}
 	for option, why := range map[string]string{
-		"CONFIG_BPF_SYSCALL": "there is no data path without it", "CONFIG_BPF_JIT": "programs are interpreted, at a tenth of the speed",
+		"CONFIG_BPF_SYSCALL": "the data path cannot run without it", "CONFIG_BPF_JIT": "programs are interpreted, about ten times slower",
 		"CONFIG_NET_CLS_ACT": "programs cannot be attached to interfaces", "CONFIG_CGROUP_BPF": "this machine's own sockets cannot reach VIPs",
 	} {
 		if !strings.Contains("\n"+config+"\n", "\n"+option+"=y\n") {
 			out = append(out, Finding{
-				About: option, What: "the kernel is built without " + option, Sure: Certain, Why: why, Command: "boot a kernel that has it",
+				About: option, What: "the kernel is built without " + option, Sure: Certain, Why: why, Command: "boot a kernel that is built with it",
 			})
 		}
 	}
@@ -58,11 +58,11 @@ func jit(m *Machine) (out []Finding, err error) {
 	}
 	if level, ok := m.setting("net/core/bpf_jit_harden"); ok && level == 2 {
 		f := Finding{
-			About: "harden", What: "constants of BPF programs are blinded for root's, too: net.core.bpf_jit_harden is 2", Sure: Likely,
-			Why: "packets take some percent longer; 1 blinds those of other users alone",
+			About: "harden", What: "constants are blinded in root's BPF programs too: net.core.bpf_jit_harden is 2", Sure: Likely,
+			Why: "packets take a few percent longer; 1 blinds only programs of other users",
 		}
 		f.Command, f.Fix = sysctl("net/core/bpf_jit_harden", "1")
-		f.Command += "; it counts for programs that are loaded from then on"
+		f.Command += "; it applies to programs loaded afterwards"
 		out = append(out, f)
 	}
 	return out, nil
@@ -84,7 +84,7 @@ func bpffs(m *Machine) ([]Finding, error) {
 		}
 	}
 	return []Finding{{
-		About: "mount", What: "no BPF file system is mounted", Sure: Certain, Why: "maps and links are pinned there: without it, connections end with the daemon",
+		About: "mount", What: "no BPF file system is mounted", Sure: Certain, Why: "maps and links cannot be pinned, so connections end with the daemon",
 		Command: "mount -t bpf bpf /sys/fs/bpf", Fix: mount{},
 	}}, nil
 }
@@ -94,7 +94,7 @@ func statistics(m *Machine) ([]Finding, error) {
 	if on, ok := m.setting("kernel/bpf_stats_enabled"); !ok || on == 0 {
 		return nil, nil
 	}
-	f := Finding{About: "enabled", What: "the time of each BPF program's run is measured: kernel.bpf_stats_enabled is 1", Sure: Certain, Why: "two readings of the clock for each packet, some 50 ns"}
+	f := Finding{About: "enabled", What: "the kernel measures the run time of BPF programs: kernel.bpf_stats_enabled is 1", Sure: Certain, Why: "each packet costs two clock readings, about 50 ns"}
 	f.Command, f.Fix = sysctl("kernel/bpf_stats_enabled", "0")
 	return []Finding{f}, nil
 }

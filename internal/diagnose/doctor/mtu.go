@@ -34,8 +34,8 @@ func mtu(m *Machine) (out []Finding, err error) {
 		told[way.Link] = true
 		out = append(out, Finding{
 			About: way.Link, Sure: Likely,
-			What:    fmt.Sprintf("packets of %d bytes come in by %s, and %d bytes get to endpoint %s by %s", largest.MTU, largest.Name, room, e.Addr, way.Link),
-			Why:     "larger ones are refused by ICMP, and where that is filtered connections hang with the first large packet",
+			What:    fmt.Sprintf("%[2]s receives packets of up to %[1]d bytes, but only %[3]d bytes fit towards endpoint %[4]s through %[5]s", largest.MTU, largest.Name, room, e.Addr, way.Link),
+			Why:     "larger packets are refused by ICMP; where ICMP is filtered, connections hang at the first large packet",
 			Command: fmt.Sprintf("%s, or give %s an MTU of %d", smallerSegments(e.Direct, room), way.Link, largest.MTU+e.Overhead),
 		})
 	}

@@ -10,7 +10,7 @@ import (
 func nextHops(m *Machine) (out []Finding, err error) {
 	for _, p := range m.Facts.Problems {
 		out = append(out, Finding{
-			About: p.About, What: p.What, Sure: Certain, Why: "packets of services do not get there, or answers not back", Command: p.Hint,
+			About: p.About, What: p.What, Sure: Certain, Why: "service packets or their answers do not arrive", Command: p.Hint,
 		})
 	}
 	if m.Facts.Daemon {
@@ -23,8 +23,8 @@ func nextHops(m *Machine) (out []Finding, err error) {
 	for _, n := range list {
 		if n.Failed {
 			out = append(out, Finding{
-				About: n.Addr.String(), What: n.Addr.String() + " was asked for its MAC address and does not answer", Sure: Possible,
-				Why: "if it is an endpoint, or the router to one, packets do not get there", Command: "ip neigh show " + n.Addr.String(),
+				About: n.Addr.String(), What: n.Addr.String() + " does not answer requests for its MAC address", Sure: Possible,
+				Why: "if it is an endpoint or the router to one, packets do not arrive", Command: "ip neigh show " + n.Addr.String(),
 			})
 		}
 	}
@@ -41,8 +41,8 @@ func neighbourTable(m *Machine) (out []Finding, err error) {
 		}
 		name := "net/" + t.family + "/neigh/default/gc_thresh3"
 		f := Finding{
-			About: t.family, What: fmt.Sprintf("the kernel has %d neighbours, and keeps %d", entries, limit), Sure: Certain,
-			Why: "endpoints and clients that are not among them are not found (neighbour table overflow), in all network namespaces",
+			About: t.family, What: fmt.Sprintf("the kernel has %d neighbours, and the limit is %d", entries, limit), Sure: Certain,
+			Why: "other endpoints and clients are unreachable (neighbour table overflow), in all network namespaces",
 		}
 		if entries < limit {
 			f.Sure = Likely

@@ -12,8 +12,8 @@ func netfilter(m *Machine) (out []Finding, err error) {
 	limit, ok2 := m.setting("net/netfilter/nf_conntrack_max")
 	if ok1 && ok2 && limit > 0 && count*10 > limit*9 {
 		f := Finding{
-			About: "conntrack", What: fmt.Sprintf("the kernel's own table of connections has %d of %d", count, limit), Sure: Likely,
-			Why: "beyond, packets that the kernel gets are dropped: probes, ssh, and what is passed on; balanced packets are in another table",
+			About: "conntrack", What: fmt.Sprintf("the kernel's conntrack table has %d of %d entries", count, limit), Sure: Likely,
+			Why: "when it is full, the kernel drops packets of probes, SSH and routed traffic; balanced packets use another table",
 		}
 		f.Command, f.Fix = sysctl("net/netfilter/nf_conntrack_max", strconv.FormatInt(2*limit, 10))
 		out = append(out, f)
@@ -39,8 +39,8 @@ func ports(m *Machine) ([]Finding, error) {
 		return nil, nil
 	}
 	f := Finding{
-		About: "range", What: fmt.Sprintf("the kernel gives this machine's own sockets the ports %d to %d", first, last), Sure: Likely,
-		Why: fmt.Sprintf("%d are left for connections with a source of ours, and %d are needed: both take the same ones", left, fewest),
+		About: "range", What: fmt.Sprintf("the kernel assigns ports %d to %d to local sockets", first, last), Sure: Likely,
+		Why: fmt.Sprintf("translated connections share these ports: %d remain, %d are needed", left, fewest),
 	}
 	f.Command, f.Fix = sysctl("net/ipv4/ip_local_port_range", "32768 60999")
 	f.Command = `sysctl -w net.ipv4.ip_local_port_range="32768 60999"`

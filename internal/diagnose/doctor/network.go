@@ -97,14 +97,14 @@ func (kernelNetwork) Neighbours() ([]Neighbour, error) {
 func (kernelNetwork) Route(to netip.Addr) (Route, error) {
 	list, err := netlink.RouteGet(to.AsSlice())
 	if err != nil {
-		return Route{}, fmt.Errorf("look up the way to %s: %w", to, err)
+		return Route{}, fmt.Errorf("look up the route to %s: %w", to, err)
 	}
 	if len(list) == 0 {
-		return Route{}, fmt.Errorf("there is no way to %s", to)
+		return Route{}, fmt.Errorf("no route to %s", to)
 	}
 	l, err := netlink.LinkByIndex(list[0].LinkIndex)
 	if err != nil {
-		return Route{}, fmt.Errorf("look up the way to %s: %w", to, err)
+		return Route{}, fmt.Errorf("look up the route to %s: %w", to, err)
 	}
 	via, _ := netip.AddrFromSlice(list[0].Gw)
 	return Route{Link: l.Attrs().Name, MTU: list[0].MTU, Via: via.Unmap()}, nil

@@ -10,19 +10,19 @@ func offloads(m *Machine) (out []Finding, err error) {
 	}
 	for _, l := range links {
 		if on, known := m.Network.Feature(l.Name, lro); known && on && !l.Loopback {
-			out = append(out, feature(l.Name, lro, false, Certain, "packets that were merged so cannot be forwarded as they came: they are dropped, or cut otherwise"))
+			out = append(out, feature(l.Name, lro, false, Certain, "packets merged by LRO cannot be forwarded unchanged: they are dropped, or split differently"))
 		}
 		if l.Kind != "device" || !l.Up || l.Loopback {
 			continue
 		}
 		if on, known := m.Network.Feature(l.Name, gro); known && !on {
-			out = append(out, feature(l.Name, gro, true, Likely, "each segment goes through the data path by itself: bulk traffic costs several times the CPU"))
+			out = append(out, feature(l.Name, gro, true, Likely, "each segment passes the data path separately: bulk traffic costs several times the CPU"))
 		}
 		if on, known := m.Network.Feature(l.Name, rxChecksum); known && !on {
-			out = append(out, feature(l.Name, rxChecksum, true, Likely, "the CPU reads each packet to check its sum, and GRO may not merge"))
+			out = append(out, feature(l.Name, rxChecksum, true, Likely, "the CPU verifies each checksum, and GRO might not merge packets"))
 		}
 		if on, known := m.Network.Feature(l.Name, txChecksum); known && !on {
-			out = append(out, feature(l.Name, txChecksum, true, Likely, "the CPU reads each packet to make its sum, and segments what is large by itself"))
+			out = append(out, feature(l.Name, txChecksum, true, Likely, "the CPU computes each checksum, and segments large packets"))
 		}
 	}
 	return out, nil
@@ -51,7 +51,7 @@ func (s setFeature) do(m *Machine) (string, error) {
 		return "", err
 	}
 	if on, known := m.Network.Feature(s.link, s.f); known && on != s.on {
-		return "", fmt.Errorf("the driver of %s did not take it", s.link)
+		return "", fmt.Errorf("the driver of %s rejected the change", s.link)
 	}
-	return fmt.Sprintf("offload %s of %s is switched: on=%t; it is so until the next boot", s.f.Name, s.link, s.on), nil
+	return fmt.Sprintf("offload %s of %s changed to on=%t until the next boot", s.f.Name, s.link, s.on), nil
 }

@@ -69,9 +69,9 @@ func (p narrowPath) finding(addrs []netip.Addr) Finding {
 	}
 	return Finding{
 		About: text[0], Sure: Likely,
-		What: fmt.Sprintf("of endpoint %s, pings of %d bytes are answered, and larger ones of up to %d are not", names(text), p.fits, p.size),
-		Why:  "a link on the way has a smaller MTU, and drops what does not fit without an ICMP error: handshakes and small answers pass, large answers and uploads hang",
-		Command: fmt.Sprintf("%s, or give the links on the way an MTU of %d, or have their routers and firewalls let ICMP through",
+		What: fmt.Sprintf("endpoint %s answers pings of %d bytes, but not larger ones of up to %d", names(text), p.fits, p.size),
+		Why:  "a link on the path has a smaller MTU and drops larger packets without an ICMP error: handshakes and small answers pass, large transfers hang",
+		Command: fmt.Sprintf("%s, or give the links on the path an MTU of %d, or let their routers and firewalls pass ICMP",
 			smallerSegments(p.direct, p.inside), p.size),
 	}
 }

@@ -9,8 +9,8 @@ func otherPrograms(m *Machine) (out []Finding, err error) {
 			continue // what it gets, we have passed on
 		}
 		out = append(out, Finding{
-			About: p.Interface + "/" + p.Name, What: fmt.Sprintf("program %s stands before loxilb's at %s of %s", p.Name, p.Hook, p.Interface), Sure: Possible,
-			Why: "packets that it drops, changes or sends elsewhere do not come to services", Command: "bpftool net show dev " + p.Interface,
+			About: p.Interface + "/" + p.Name, What: fmt.Sprintf("program %s runs before loxilb's at %s of %s", p.Name, p.Hook, p.Interface), Sure: Possible,
+			Why: "packets that it drops, changes or redirects do not reach services", Command: "bpftool net show dev " + p.Interface,
 		})
 	}
 	return out, nil
@@ -37,15 +37,15 @@ func vips(m *Machine) (out []Finding, err error) {
 		}
 		if len(at) > 1 {
 			out = append(out, Finding{
-				About: vip.String(), What: fmt.Sprintf("VIP %s is at several interfaces: %s", vip, names(at)), Sure: Likely,
-				Why: "each of them answers for it, and clients may learn the MAC address of another one", Command: fmt.Sprintf("ip addr del %s dev %s", vip, at[len(at)-1]),
+				About: vip.String(), What: fmt.Sprintf("VIP %s is on several interfaces: %s", vip, names(at)), Sure: Likely,
+				Why: "each of them answers ARP for it, so clients might learn a wrong MAC address", Command: fmt.Sprintf("ip addr del %s dev %s", vip, at[len(at)-1]),
 			})
 		}
 		for _, n := range list {
 			if n.Addr == vip && n.Valid {
 				out = append(out, Finding{
-					About: vip.String() + "/" + n.MAC, What: fmt.Sprintf("another machine has answered for VIP %s: %s", vip, n.MAC), Sure: Likely,
-					Why: "two machines with one address: clients reach now this one, now the other", Command: "take the address from the other machine, or let it be a backup (loxicmd set hastate)",
+					About: vip.String() + "/" + n.MAC, What: fmt.Sprintf("another machine answered ARP for VIP %s: %s", vip, n.MAC), Sure: Likely,
+					Why: "two machines have the same address: clients reach either of them", Command: "remove the address from the other machine, or make it a backup (loxicmd set hastate)",
 				})
 			}
 		}

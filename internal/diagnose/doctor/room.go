@@ -25,20 +25,20 @@ func cgroup(m *Machine) (out []Finding, err error) {
 	used, known := m.number(group, "memory.current")
 	if limited && known && limit > 0 && used*10 > limit*9 {
 		out = append(out, Finding{
-			About: "memory", What: fmt.Sprintf("the cgroup %s has %d of %d MB", path, used>>20, limit>>20), Sure: Likely,
-			Why: "beyond, the kernel kills the daemon; maps count, too", Command: fmt.Sprintf("echo %d > /sys/fs/cgroup%s/memory.max", 2*limit, path),
+			About: "memory", What: fmt.Sprintf("cgroup %s uses %d of %d MB of memory", path, used>>20, limit>>20), Sure: Likely,
+			Why: "the kernel kills the daemon at the limit, which includes BPF maps", Command: fmt.Sprintf("echo %d > /sys/fs/cgroup%s/memory.max", 2*limit, path),
 		})
 	}
 	if killed := m.keyedNumber(group+"/memory.events", "oom_kill"); killed > 0 {
 		out = append(out, Finding{
-			About: "killed", What: fmt.Sprintf("the kernel has killed %d processes of the cgroup %s for want of memory", killed, path), Sure: Certain,
-			Why: "it may kill the daemon next", Command: "give it more memory (systemctl edit loxilb: MemoryMax=)",
+			About: "killed", What: fmt.Sprintf("the kernel killed %d processes of cgroup %s: out of memory", killed, path), Sure: Certain,
+			Why: "it might kill the daemon next", Command: "raise its memory limit (systemctl edit loxilb: MemoryMax=)",
 		})
 	}
 	if periods, throttled := m.keyedNumber(group+"/cpu.stat", "nr_periods"), m.keyedNumber(group+"/cpu.stat", "nr_throttled"); periods > 100 && throttled*20 > periods {
 		out = append(out, Finding{
-			About: "cpu", What: fmt.Sprintf("in %d of %d periods, the cgroup %s had no CPU time left", throttled, periods, path), Sure: Certain,
-			Why: "probes come late, and endpoints seem down", Command: "give it more CPU time (systemctl edit loxilb: CPUQuota=)",
+			About: "cpu", What: fmt.Sprintf("cgroup %[3]s was throttled in %[1]d of %[2]d periods", throttled, periods, path), Sure: Certain,
+			Why: "probes run late, so endpoints appear down", Command: "raise its CPU limit (systemctl edit loxilb: CPUQuota=)",
 		})
 	}
 	return out, nil
@@ -65,8 +65,8 @@ func memory(m *Machine) ([]Finding, error) {
 		return nil, nil
 	}
 	return []Finding{{
-		About: "available", What: fmt.Sprintf("%d of %d MB of memory are available", available>>10, total>>10), Sure: Likely,
-		Why: "the table of connections does not grow, and the kernel may kill the daemon", Command: "ps -eo rss,comm --sort=-rss | head",
+		About: "available", What: fmt.Sprintf("only %d of %d MB of memory are available", available>>10, total>>10), Sure: Likely,
+		Why: "the connection table cannot grow, and the kernel might kill the daemon", Command: "ps -eo rss,comm --sort=-rss | head",
 	}}, nil
 }
 
@@ -85,7 +85,7 @@ func descriptors(m *Machine) ([]Finding, error) {
 		limit, err := strconv.Atoi(words[0])
 		if open := len(m.list("proc/self/fd")); err == nil && open*10 > limit*8 {
 			return []Finding{{
-				About: "files", What: fmt.Sprintf("%d files are open, and %d may be", open, limit), Sure: Likely,
+				About: "files", What: fmt.Sprintf("%d files are open, the limit is %d", open, limit), Sure: Likely,
 				Why: "connections to the API are refused, and probes fail", Command: "systemctl edit loxilb: LimitNOFILE=1048576",
 			}}, nil
 		}
@@ -111,13 +111,13 @@ func diskFindings(dir string, free, size, nodes, allNodes uint64) (out []Finding
 	const enough = 64 << 20
 	if free < enough && size > 0 {
 		out = append(out, Finding{
-			About: "space", What: fmt.Sprintf("%d MB are free where %s is", free>>20, dir), Sure: Likely,
+			About: "space", What: fmt.Sprintf("only %d MB are free on the file system of %s", free>>20, dir), Sure: Likely,
 			Why: "changes are refused when they cannot be written to the journal", Command: "df -h " + dir,
 		})
 	}
 	if allNodes > 0 && nodes < 100 {
 		out = append(out, Finding{
-			About: "nodes", What: fmt.Sprintf("%d more files may be made where %s is", nodes, dir), Sure: Likely,
+			About: "nodes", What: fmt.Sprintf("only %d free inodes remain on the file system of %s", nodes, dir), Sure: Likely,
 			Why: "changes are refused when they cannot be written to the journal", Command: "df -i " + dir,
 		})
 	}

@@ -17,11 +17,11 @@ func services(m *Machine) (out []Finding, _ error) {
 	for _, u := range list[:min(len(list), maxListed)] {
 		f := Finding{
 			About: u.Service, Sure: Certain, What: fmt.Sprintf("service %s is %s: %s", u.Service, u.State, u.Endpoints),
-			Why:     "no endpoint takes new connections, so the service refuses all new clients",
+			Why:     "no endpoint is available, so the service refuses all new clients",
 			Command: "loxicmd describe lb " + u.Service + " shows why; repair an endpoint, or add one",
 		}
 		if u.Panic {
-			f.Why = "all endpoints that take new connections are reported down: most clients fail"
+			f.Why = "all endpoints that receive new connections are down, so most clients fail"
 		}
 		if u.Drained {
 			f.Command = "loxicmd undrain endpoint IP:PORT (see: loxicmd get drain), raise a weight 0, or add an endpoint"

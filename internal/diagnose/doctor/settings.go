@@ -14,7 +14,7 @@ func forwarding(m *Machine) (out []Finding, err error) {
 		}
 		f := Finding{
 			About: family, What: fmt.Sprintf("net.%s.conf.lo.forwarding is 0", family), Sure: Certain,
-			Why: "no packet of a service has a route: all are dropped",
+			Why: "service packets have no route and are dropped",
 		}
 		f.Command, f.Fix = sysctl(name, "1")
 		out = append(out, f)
@@ -37,7 +37,7 @@ func reversePath(m *Machine) (out []Finding, err error) {
 		name := "net/ipv4/conf/" + l.Name + "/rp_filter"
 		f := Finding{
 			About: l.Name, What: fmt.Sprintf("the reverse path filter of %s is strict (rp_filter is 1)", l.Name), Sure: Possible,
-			Why: "answers to probes, and packets that the kernel gets, are dropped if the way back is by another interface; balanced packets are not asked",
+			Why: "answers to probes and packets for the kernel are dropped if their return route uses another interface; balanced packets are not affected",
 		}
 		f.Command, f.Fix = sysctl(name, "2") // the larger one of all's and its own counts
 		out = append(out, f)
@@ -66,8 +66,8 @@ func redirects(m *Machine) (out []Finding, err error) {
 		return nil, nil
 	}
 	f := Finding{
-		About: up[0], What: up[0] + " is the only interface, and the kernel may send ICMP redirects there", Sure: Possible,
-		Why: "clients are told to go to endpoints directly with packets that the kernel routes, and their answers then pass by this machine",
+		About: up[0], What: up[0] + " is the only interface, and the kernel can send ICMP redirects there", Sure: Possible,
+		Why: "redirects make clients send routed packets directly to endpoints, so answers bypass this machine",
 	}
 	f.Command, f.Fix = sysctl("net/ipv4/conf/all/send_redirects", "0")
 	if own, _ := m.setting("net/ipv4/conf/" + up[0] + "/send_redirects"); own != 0 && all == 0 {

@@ -23,7 +23,7 @@ func unprobed(m *Machine) ([]Finding, error) {
 	out, err := eachOf(list, m.checkUnprobed)
 	if n := len(out) - maxListed; n > 0 {
 		out = append(out[:maxListed:maxListed], Finding{
-			About: "others", Sure: Likely, What: fmt.Sprintf("it is so with %d more endpoints", n), Why: "connections to them fail", Command: "loxicmd doctor, when those are well",
+			About: "others", Sure: Likely, What: fmt.Sprintf("%d more endpoints have the same problem", n), Why: "connections to them fail", Command: "run loxicmd doctor again after fixing those",
 		})
 	}
 	return out, err
@@ -35,12 +35,12 @@ func (m *Machine) checkUnprobed(u Unprobed) (*Finding, error) {
 	switch {
 	case refusal != nil:
 		why, err := m.whyNot(u.At.Addr(), refusal.Error())
-		f.What, f.Why, f.Command = fmt.Sprintf("endpoint %s takes no connection of this machine: %v", u.At, refusal), why, lookThere
+		f.What, f.Why, f.Command = fmt.Sprintf("endpoint %s does not accept connections of this machine: %v", u.At, refusal), why, lookThere
 		return f, err
 	case u.SYNs >= minUnansweredSYNs && u.Answered == 0:
-		f.What = fmt.Sprintf("endpoint %s answers connections of this machine, and has answered none of %d SYNs of clients", u.At, u.SYNs)
-		f.Why = "its answers to clients do not come back through this machine, or a firewall there refuses clients"
-		f.Command = fmt.Sprintf("see on %s which way they leave: ip route get CLIENT; that way must lead here, or the service have --mode=onearm or fullnat", u.At.Addr())
+		f.What = fmt.Sprintf("endpoint %s answers this machine, but none of %d SYNs of clients", u.At, u.SYNs)
+		f.Why = "its answers to clients bypass this machine, or its firewall refuses clients"
+		f.Command = fmt.Sprintf("check its route on %s: ip route get CLIENT; it must lead through this machine, or set --mode=onearm or fullnat", u.At.Addr())
 		return f, nil
 	}
 	return nil, nil

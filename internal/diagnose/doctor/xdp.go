@@ -13,11 +13,11 @@ func hiddenTags(m *Machine) (out []Finding, err error) {
 		if on, known := m.Network.Feature(h.Interface, rxVLAN); known && !on {
 			continue // switched a moment ago
 		}
-		sure, why := Certain, "XDP is not attached there: the interface has VLANs, whose tags XDP would not see;"+
-			" each packet takes the way through tc, which costs more CPU"
+		sure, why := Certain, "XDP is not attached there: the interface has VLANs, whose tags XDP cannot see;"+
+			" all packets take the slower path through tc"
 		if h.Attached {
-			sure, why = Possible, "XDP is attached there and does not see VLAN tags: frames of VLANs that this"+
-				" network namespace has no interfaces of look untagged to it, if the card lets any through"
+			sure, why = Possible, "XDP is attached there and cannot see VLAN tags: frames of VLANs without an interface in this"+
+				" network namespace look untagged to it, if the card passes any"
 		}
 		out = append(out, feature(h.Interface, rxVLAN, false, sure, why))
 	}

@@ -48,9 +48,9 @@ func (i *inquiry) addPolicers(r *dryrun.Result, policers []string) {
 	switch {
 	case len(policers) == 0:
 	case r.Reason == "policed":
-		i.answer.add("police", Failed, "over the rate of %s", strings.Join(policers, ", or "))
+		i.answer.add("police", Failed, "exceeds the rate of %s", strings.Join(policers, ", or "))
 	default:
-		i.answer.add("police", OK, "within the rate now of %s", strings.Join(policers, " and "))
+		i.answer.add("police", OK, "currently within the rate of %s", strings.Join(policers, " and "))
 	}
 }
 

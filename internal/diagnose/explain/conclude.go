@@ -30,13 +30,13 @@ func (i *inquiry) conclude(r *dryrun.Result, s *lb.Service) *Answer {
 		return a.end(Refused, "refused: %s; the sender gets %s", why.Meaning, answerOf(r.Frame))
 	case dryrun.Drops:
 		if r.Reason == "" {
-			return a.end(Dropped, "taken: it answers a challenge, and its sender is known now")
+			return a.end(Dropped, "consumed: it answers a challenge, so its sender is known now")
 		}
-		return a.end(Dropped, "dropped in silence: %s", why.Meaning)
+		return a.end(Dropped, "dropped silently: %s", why.Meaning)
 	case dryrun.Challenges:
-		return a.end(Challenged, "challenged: the client gets a SYN+ACK with a number of its own, and is known once it answers that by a RST; then its next SYN opens the connection")
+		return a.end(Challenged, "challenged: the client gets a SYN+ACK with a special number; once it answers with a RST, it is known and its next SYN opens the connection")
 	case dryrun.Redirects:
-		return a.end(Redirected, "sent elsewhere, as it is, by a firewall rule")
+		return a.end(Redirected, "redirected unchanged by a firewall rule")
 	}
 	return i.passed(r, s)
 }
@@ -44,11 +44,11 @@ func (i *inquiry) conclude(r *dryrun.Result, s *lb.Service) *Answer {
 func (i *inquiry) forwarded(r *dryrun.Result) *Answer {
 	a, what := &i.answer, "forwarded: it opens a connection"
 	if r.Existing && !r.Ended {
-		what = "forwarded: it is of a connection"
+		what = "forwarded: it belongs to a connection"
 	}
 	for _, s := range a.Steps {
 		if s.Stage == "way" && s.State == Failed {
-			return a.end(Forwarded, "%s to %s, but does not get there: %s", what, r.Entry.Target, s.Text)
+			return a.end(Forwarded, "%s to %s, but does not arrive: %s", what, r.Entry.Target, s.Text)
 		}
 	}
 	if r.Entry.Reply {
@@ -60,7 +60,7 @@ func (i *inquiry) forwarded(r *dryrun.Result) *Answer {
 	}
 	for _, s := range a.Steps {
 		if s.Stage == "answers" && s.State == Warning {
-			return a.end(Forwarded, "%s, to %s, where many are not answered, as said above", what, to)
+			return a.end(Forwarded, "%s, to %s, where many are not answered (see above)", what, to)
 		}
 	}
 	return a.end(Forwarded, "%s, to %s", what, to)
@@ -71,15 +71,15 @@ func (i *inquiry) passed(r *dryrun.Result, s *lb.Service) *Answer {
 	a := &i.answer
 	switch {
 	case r.HasRule && s == nil:
-		a.end(Kernel, "left to the kernel: a firewall rule says so, or the packet is of no service")
+		a.end(Kernel, "left to the kernel: by a firewall rule, or because the packet matches no service")
 	case s != nil:
-		a.end(Kernel, "left to the kernel: the service does not take it, and leaves what it refuses to the kernel (--refuse=pass)")
+		a.end(Kernel, "left to the kernel: the service refuses it with --refuse=pass")
 	default:
-		a.end(Kernel, "left to the kernel: it is of no service and of no connection")
+		a.end(Kernel, "left to the kernel: it matches no service and no connection")
 	}
 	if filter := i.Network.ReversePathFilter(i.in.Name); filter == 1 && i.From.Addr().Is4() {
 		if lead, err := i.Network.Lead(i.ctx, i.From.Addr()); err == nil && lead.Missing == nil && lead.Link.Index != i.in.Index {
-			a.add("kernel", Warning, "rp_filter of %s is 1, and the route back to %s leads by %s: the kernel drops it", i.in.Name, i.From.Addr(), lead.Link.Name)
+			a.add("kernel", Warning, "rp_filter of %s is 1, and the route back to %s uses %s: the kernel drops it", i.in.Name, i.From.Addr(), lead.Link.Name)
 		}
 	}
 	return a
@@ -94,7 +94,7 @@ func answerOf(frame []byte) string {
 	case pkt.ICMP, pkt.ICMP6:
 		text := "an ICMP error"
 		if mtu := p.Num(pkt.MTU); mtu > 0 {
-			text = fmt.Sprintf("an ICMP error that names the MTU %d", mtu)
+			text = fmt.Sprintf("an ICMP error with MTU %d", mtu)
 		}
 		return text
 	}

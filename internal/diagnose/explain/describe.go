@@ -70,17 +70,17 @@ func (i *inquiry) addConnection(r *dryrun.Result) {
 		a.add("connection", OK, "new connection (no existing entry)")
 		return
 	case t == nil:
-		a.add("connection", OK, "of a connection that has just ended")
+		a.add("connection", OK, "a connection that just ended")
 		return
 	}
 	a.Connection = t.State
-	kind := "of a client's connection"
+	kind := "client packet of an existing connection"
 	if t.Reply {
-		kind = "an answer of a connection"
+		kind = "answer of an existing connection"
 	}
-	a.add("connection", OK, "%s that is here: %s, endpoint %s, %s and %d bytes so far, silent for %s", kind, t.State, t.Endpoint, plural(int(t.Traffic.Packets), "packet"), t.Traffic.Bytes, r.Silent)
+	a.add("connection", OK, "%s: %s, endpoint %s, %s and %d bytes so far, idle for %s", kind, t.State, t.Endpoint, plural(int(t.Traffic.Packets), "packet"), t.Traffic.Bytes, r.Silent)
 	if r.Ended {
-		a.add("connection", OK, "that one is over: the packet is treated as one of a new connection")
+		a.add("connection", OK, "that connection is over: the packet is treated as the first of a new one")
 	}
 }
 
@@ -97,11 +97,11 @@ func (i *inquiry) addRule(r *dryrun.Result) {
 	switch {
 	case n == 0 && !r.HasRule:
 	case !r.HasRule && r.Existing && !r.Ended:
-		i.answer.add("rule", OK, "%s: the connection was judged when it was opened, and after each change of the rules", plural(n, "firewall rule"))
+		i.answer.add("rule", OK, "%s: evaluated when the connection opened and after each change of the rules", plural(n, "firewall rule"))
 	case !r.HasRule:
 		i.answer.add("rule", OK, "none of %s matches", plural(n, "firewall rule"))
 	default:
-		text, state := "a rule that is no longer wanted", OK
+		text, state := "a rule that was deleted", OK
 		for rule := range rules.All(i.now) {
 			if compile.RuleIdentity(&rule) == r.Rule {
 				text = fmt.Sprintf("%q", rule.String())
@@ -113,7 +113,7 @@ func (i *inquiry) addRule(r *dryrun.Result) {
 				}
 			}
 		}
-		i.answer.add("rule", state, "the first of %s that matches: %s", plural(n, "firewall rule"), text)
+		i.answer.add("rule", state, "the first matching rule of %s: %s", plural(n, "firewall rule"), text)
 	}
 }
 
@@ -133,7 +133,7 @@ func (i *inquiry) addService(r *dryrun.Result, s *lb.Service) {
 	}
 	_, to := i.ends()
 	if want, ok := i.services.Reach(lb.Key{VIP: to.Addr(), Port: to.Port(), Protocol: i.Protocol, Mark: i.Mark}); ok && !r.HasRule {
-		a.add("service", Failed, "%s is wanted, but the data path does not have it: loxicmd get status --failed tells why", want.Key)
+		a.add("service", Failed, "%s is configured, but not applied to the data path: see loxicmd get status --failed", want.Key)
 		return
 	}
 	var others []string
@@ -144,9 +144,9 @@ func (i *inquiry) addService(r *dryrun.Result, s *lb.Service) {
 	}
 	switch {
 	case len(others) > 0:
-		a.add("service", Warning, "none of %s/%s; %s has %s", to, i.Protocol, to.Addr(), strings.Join(others, ", "))
+		a.add("service", Warning, "no service for %s/%s; %s has %s", to, i.Protocol, to.Addr(), strings.Join(others, ", "))
 	default:
-		a.add("service", Warning, "none: %s is no VIP of any service", to.Addr())
+		a.add("service", Warning, "none: %s is not a VIP of any service", to.Addr())
 	}
 }
 
@@ -162,9 +162,9 @@ func (i *inquiry) addSource(r *dryrun.Result, s *lb.Service) {
 	case e.Reply:
 		a.add("source", OK, "the client %s sees %s", e.Target, e.Source)
 	case e.Direct:
-		a.add("source", OK, "the endpoint sees %s, and the VIP as what it is sent to: it must have the VIP, and answers the client directly", e.Source)
+		a.add("source", OK, "the endpoint sees %s, and the VIP as destination: it must own the VIP, and answers the client directly", e.Source)
 	case e.Family:
-		a.add("source", OK, "the endpoint sees %s, an address of this machine's, as it is of another IP version than the client", i.portNote(r))
+		a.add("source", OK, "the endpoint sees %s, an address of this machine, because its IP version differs from the client's", i.portNote(r))
 	case !e.SourceIsOurs:
 		a.add("source", OK, "the endpoint sees the client's own address, %s: its answers must come back through this machine", e.Source)
 	default:
@@ -184,11 +184,11 @@ func (i *inquiry) portNote(r *dryrun.Result) string {
 func whySource(s *lb.Service) string {
 	switch {
 	case s == nil:
-		return "as a firewall rule or --egress has it"
+		return "set by a firewall rule or --egress"
 	case len(s.SNAT) > 0:
 		return "one of the service's own (--snat)"
 	case s.Mode == lb.ModeDefault:
-		return "since the client is in the endpoint's network, which would answer it past this machine"
+		return "because answers within the endpoint's network would bypass this machine"
 	}
-	return "as mode " + s.Mode.String() + " has it"
+	return "set by mode " + s.Mode.String()
 }

@@ -22,7 +22,7 @@ func (i *inquiry) addEndpoint(r *dryrun.Result, s *lb.Service) {
 	}
 	if o == nil {
 		if r.Entry != nil && !r.Entry.Reply {
-			a.add("endpoint", OK, "%s, which the connection has had from its beginning%s", r.Entry.Endpoint, i.ineligibleNote(s, r.Entry.Endpoint))
+			a.add("endpoint", OK, "%s, chosen when the connection opened%s", r.Entry.Endpoint, i.ineligibleNote(s, r.Entry.Endpoint))
 		}
 		return
 	}
@@ -33,7 +33,7 @@ func (i *inquiry) addEndpoint(r *dryrun.Result, s *lb.Service) {
 		return
 	case !o.Chosen:
 		if r.Reason == "no-endpoint" || o.Slots == 0 {
-			a.add("endpoint", Failed, "none takes new connections%s", listed(ineligible))
+			a.add("endpoint", Failed, "no endpoint is available%s", listed(ineligible))
 		}
 		return
 	case r.Entry == nil:
@@ -43,10 +43,10 @@ func (i *inquiry) addEndpoint(r *dryrun.Result, s *lb.Service) {
 	if r.Entry != nil {
 		at = r.Entry.Endpoint
 	}
-	a.add("endpoint", OK, "%s, one of %d that take connections%s: %s (slot %d of %d)%s", at, len(eligible), ofAll(len(eligible)+len(ineligible)), i.choiceReason(o, at), o.Place+1, o.Slots, retryNote(o, at))
+	a.add("endpoint", OK, "%s, one of %d available%s: %s (slot %d of %d)%s", at, len(eligible), ofAll(len(eligible)+len(ineligible)), i.choiceReason(o, at), o.Place+1, o.Slots, retryNote(o, at))
 	for n, e := range s.Endpoints {
 		if e.AddrPort() == at && isDown(states.Endpoints[n]) {
-			a.add("endpoint", Warning, "%s is %s, and takes connections all the same: %s", at, states.Endpoints[n], i.evidence(e, lb.HealthDown))
+			a.add("endpoint", Warning, "%s is %s, but still receives connections: %s", at, states.Endpoints[n], i.evidence(e, lb.HealthDown))
 		}
 	}
 	for _, why := range ineligible {
@@ -69,26 +69,26 @@ func retryNote(o *dryrun.Opening, at netip.AddrPort) string {
 	if o.Endpoint == at {
 		return ""
 	}
-	return fmt.Sprintf("; %s was tried, and has a connection with this client address and port already", o.Endpoint)
+	return fmt.Sprintf("; %s was skipped: it already has a connection with this client address and port", o.Endpoint)
 }
 
 // choiceReason returns how the endpoint was chosen.
 func (i *inquiry) choiceReason(o *dryrun.Opening, at netip.AddrPort) string {
 	switch o.Algorithm {
 	case bpf.TcAlgorithmALGORITHM_HASH:
-		return "by the hash of addresses and ports, as long as the endpoints stay"
+		return "by the hash of addresses and ports, while the endpoints stay the same"
 	case bpf.TcAlgorithmALGORITHM_PERSIST:
 		if o.Held {
-			return "the client's last connection went there"
+			return "it has the client's last connection"
 		}
-		return "by the hash of the client's address, as it is new"
+		return "by the hash of the address of a new client"
 	case bpf.TcAlgorithmALGORITHM_LC:
 		if o.Slots > maxScan {
-			return "the less loaded of two that are drawn at random: another time it is another one"
+			return "the less loaded of two random endpoints: the next packet might get another one"
 		}
-		return "it has the fewest connections for its weight now"
+		return "it has the fewest connections relative to its weight"
 	case bpf.TcAlgorithmALGORITHM_RANDOM:
-		return "drawn at random: another time it is another one"
+		return "chosen at random: the next packet might get another one"
 	case bpf.TcAlgorithmALGORITHM_PRIORITY:
 		return "by weighted round robin, the next is " + at.String()
 	}
@@ -106,7 +106,7 @@ func (i *inquiry) evidence(e lb.Endpoint, state lb.HealthState) (text string) {
 		}
 		switch {
 		case h.Red:
-			text = "it was taken out (loxicmd get endpoint): its state is red"
+			text = "it was ejected (loxicmd get endpoint): its state is red"
 		case h.Evidence != "":
 			text = fmt.Sprintf("it is %s: %s", h.State, h.Evidence)
 		}
@@ -123,11 +123,11 @@ func (i *inquiry) ineligibleNote(s *lb.Service, at netip.AddrPort) string {
 		case e.AddrPort() != at:
 			continue
 		case !endpoints[n].Takes:
-			return "; it takes no new ones: " + i.ineligibleReason(s, n, states.Endpoints[n])
+			return "; it receives no new connections: " + i.ineligibleReason(s, n, states.Endpoints[n])
 		}
 		return ""
 	}
-	return "; the service no longer has it"
+	return "; it is no longer part of the service"
 }
 
 // addLimits adds the limits of the service.
@@ -139,12 +139,12 @@ func (i *inquiry) addLimits(s *lb.Service) {
 	for _, l := range []struct {
 		n    uint32
 		what string
-	}{{s.MaxRate, "new connections a second"}, {s.MaxConnections, "open connections"}, {s.ClientRate, "new connections a second of a client"}, {s.ClientConnections, "open connections of a client"}} {
+	}{{s.MaxRate, "new connections per second"}, {s.MaxConnections, "open connections"}, {s.ClientRate, "new connections per second per client"}, {s.ClientConnections, "open connections per client"}} {
 		if l.n > 0 {
 			of = append(of, fmt.Sprintf("%d %s", l.n, l.what))
 		}
 	}
-	i.answer.add("limit", OK, "within its limits now: at most %s", strings.Join(of, ", "))
+	i.answer.add("limit", OK, "currently within its limits: at most %s", strings.Join(of, ", "))
 }
 
 // isEndpoint reports whether any service has an endpoint at an address, and a port if given.
@@ -181,7 +181,7 @@ func (i *inquiry) addAnswers(r *dryrun.Result, s *lb.Service) {
 			return
 		}
 		lost := int64(h.Opened) - int64(answered) - int64(h.Refused) - int64(h.Unreachable)
-		text := fmt.Sprintf("of %s to %s so far %d were answered, %d refused by a RST, %d reported as undeliverable", plural(int(h.Opened), "SYN"), e.AddrPort(), answered, h.Refused, h.Unreachable)
+		text := fmt.Sprintf("of %s to %s, %d were answered, %d refused by a RST, %d reported as undeliverable", plural(int(h.Opened), "SYN"), e.AddrPort(), answered, h.Refused, h.Unreachable)
 		if lost > 0 {
 			text += fmt.Sprintf(", and %d not answered at all", lost)
 		}
@@ -213,19 +213,19 @@ func (i *inquiry) recentHandshakes(s *lb.Service, n int) rates.Recent {
 func (i *inquiry) likelyCause(r *dryrun.Result, s *lb.Service, e lb.Endpoint, h *lb.Handshakes, lost int64, asymmetric bool) string {
 	switch {
 	case asymmetric:
-		return i.asymmetryHint("yet connections of this machine are answered, and lately none of any client")
+		return i.asymmetryHint("connections of this machine are answered, but recently none of any client")
 	case h.Refused > uint64(max(lost, 0)):
-		return fmt.Sprintf("nothing listens at port %d there, or a firewall rejects it", e.Port)
+		return fmt.Sprintf("nothing listens on port %d there, or a firewall rejects it", e.Port)
 	case h.Unreachable > uint64(max(lost, 0)):
-		return "a router before the endpoint, or its firewall, sends ICMP errors: tcpdump icmp shows whose"
+		return "a router on the path or the endpoint's firewall sends ICMP errors: find it with tcpdump icmp"
 	}
 	if i.Health.EndpointVerdict(s, e).Probe == lb.HealthUp && !r.Entry.SourceIsOurs {
-		return i.asymmetryHint("yet probes from this machine's own address are answered")
+		return i.asymmetryHint("probes from this machine's own address are answered")
 	}
-	return "the endpoint is stopped, a firewall drops them, or its answers do not come back through this machine; which, only the endpoint can tell (tcpdump there)"
+	return "the endpoint is stopped, a firewall drops them, or its answers bypass this machine: run tcpdump on the endpoint"
 }
 
 // asymmetryHint explains where answers to clients go, if the endpoint answers this machine.
 func (i *inquiry) asymmetryHint(yet string) string {
-	return fmt.Sprintf("%s, so the endpoint's answers to %s do not come back through this machine (its route to clients must lead here; --mode fullnat or onearm needs none), or its firewall refuses clients' addresses", yet, i.From.Addr())
+	return fmt.Sprintf("%s, so the endpoint's answers to %s bypass this machine (its route to clients must lead here; --mode fullnat or onearm needs none), or its firewall refuses clients' addresses", yet, i.From.Addr())
 }

@@ -65,7 +65,7 @@ type Explainer struct {
 const waiting = 16
 
 // ErrBusy says that too many questions wait.
-var ErrBusy = errors.New("too many questions wait to be explained: ask again in a second")
+var ErrBusy = errors.New("too many explain requests are waiting: try again in a second")
 
 // New answers by these parts.
 func New(e Explainer) *Explainer {

@@ -71,11 +71,11 @@ func (i *inquiry) arrive() (done bool, err error) {
 		links := i.Network.Links()
 		at := slices.IndexFunc(links, func(l netdev.Link) bool { return l.Name == i.Interface })
 		if at < 0 {
-			return false, lb.NewFieldError("interface", i.Interface, "is no interface of this machine", nameList(links))
+			return false, lb.NewFieldError("interface", i.Interface, "is not an interface of this machine", nameList(links))
 		}
 		i.in = links[at]
 	} else if lead.Missing != nil {
-		return false, lb.NewFieldError("from", i.From.Addr().String(), "is reached by no route, so nobody knows by which interface it comes", "interface says it")
+		return false, lb.NewFieldError("from", i.From.Addr().String(), "has no route, so the receiving interface is unknown", "set interface")
 	}
 	i.answer.Question = fmt.Sprintf("%s by %s", i.line(), i.in.Name)
 	return !i.addArrival(&lead), nil
@@ -107,27 +107,27 @@ func (i *inquiry) line() string {
 func (i *inquiry) addArrival(lead *netdev.Leading) bool {
 	attached := i.DataPath.Interfaces()
 	at := slices.IndexFunc(attached, func(a attach.Interface) bool { return a.Index == i.in.Index })
-	why := "as the route to " + i.From.Addr().String() + " leads there"
+	why := "the interface of the route to " + i.From.Addr().String()
 	if i.Interface != "" {
 		why = "as asked"
 	}
 	names, mode := i.DataPath.XDPInterfaces()
 	switch {
 	case at < 0:
-		i.answer.add("interface", Failed, "comes by %s, %s; loxilb is not attached there (--whitelist and --blacklist choose interfaces)", i.in.Name, why)
+		i.answer.add("interface", Failed, "received on %s, %s; loxilb is not attached there (see --whitelist and --blacklist)", i.in.Name, why)
 		i.answer.end(Kernel, "left to the kernel: loxilb is not attached to %s", i.in.Name)
 		return false
 	case slices.Contains(names, i.in.Name):
-		i.answer.add("interface", OK, "comes by %s, %s; XDP (%s) is in front of tc there, and does for established connections, and against floods, what tc would do", i.in.Name, why, mode)
+		i.answer.add("interface", OK, "received on %s, %s; XDP (%s) runs before tc there and handles established connections and floods", i.in.Name, why, mode)
 	default:
-		i.answer.add("interface", OK, "comes by %s, %s", i.in.Name, why)
+		i.answer.add("interface", OK, "received on %s, %s", i.in.Name, why)
 	}
 	i.layer3 = attached[at].Layer3
 	if !i.in.Running() {
-		i.answer.add("interface", Failed, "%s is down, or has no carrier: nothing comes there", i.in.Name)
+		i.answer.add("interface", Failed, "%s is down or has no carrier: it receives nothing", i.in.Name)
 	}
 	if i.Interface != "" && lead.Missing == nil && !lead.Here && lead.Link.Index != i.in.Index {
-		i.answer.add("interface", Warning, "the route to %s leads by %s: answers leave there, and the way is asymmetric", i.From.Addr(), lead.Link.Name)
+		i.answer.add("interface", Warning, "asymmetric path: the route to %s uses %s, so answers leave there", i.From.Addr(), lead.Link.Name)
 	}
 	return true
 }

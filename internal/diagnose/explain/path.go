@@ -28,7 +28,7 @@ func (i *inquiry) addPath(r *dryrun.Result, s *lb.Service) error {
 		return err
 	}
 	if r.Does == dryrun.Delivers || r.Way != nil && r.Way.Local {
-		i.answer.add("way", OK, "%s is this machine: a socket here gets it", target)
+		i.answer.add("way", OK, "%s is this machine: a local socket receives it", target)
 		return nil
 	}
 	i.addNextHop(r, &lead, target)
@@ -57,33 +57,33 @@ func (i *inquiry) addNextHop(r *dryrun.Result, lead *netdev.Leading, target neti
 		}
 		a.Interface, a.MTU, a.Gateway, a.MAC = out.Name, w.MTU, w.Gateway, w.MAC.String()
 		if !w.Gateway.IsValid() {
-			a.add("way", OK, "leaves by %s, MTU %d", out.Name, w.MTU)
+			a.add("way", OK, "leaves through %s, MTU %d", out.Name, w.MTU)
 			break
 		}
 		through := ""
 		if w.Gateway != target {
 			through = "the gateway "
 		}
-		a.add("way", OK, "leaves by %s to %s%s (%s), MTU %d", out.Name, through, w.Gateway, w.MAC, w.MTU)
+		a.add("way", OK, "leaves through %s to %s%s (%s), MTU %d", out.Name, through, w.Gateway, w.MAC, w.MTU)
 		if r.Reason == "" && lead.Missing == nil && lead.Link.Index != w.Ifindex {
-			a.add("way", Warning, "the kernel's route leads by %s now: the connection follows within 33 s", lead.Link.Name)
+			a.add("way", Warning, "the kernel's route uses %s now: the connection follows within 33 s", lead.Link.Name)
 		}
 	case lead.Missing != nil:
-		a.add("way", Failed, "there is no route to %s: %v", target, lead.Missing)
+		a.add("way", Failed, "no route to %s: %v", target, lead.Missing)
 		return
 	case lead.Silent:
 		a.Interface, a.Gateway = lead.Link.Name, via
-		a.add("way", Failed, "leaves by %s to %s, which does not answer %s: the kernel keeps the packet for a while, and drops it", lead.Link.Name, via, resolution(via))
+		a.add("way", Failed, "leaves through %s to %s, which does not answer %s: the kernel holds the packet for a while, then drops it", lead.Link.Name, via, resolution(via))
 		return
 	default:
 		a.Interface, a.Gateway = lead.Link.Name, via
-		a.add("way", Warning, "leaves by %s to %s, whose MAC address is not known yet: the kernel asks for it, and then sends the packet", lead.Link.Name, via)
+		a.add("way", Warning, "leaves through %s to %s, whose MAC address is not known yet: the kernel resolves it, then sends the packet", lead.Link.Name, via)
 	}
 	if lead.Silent {
-		a.add("way", Failed, "%s does not answer %s at present: packets to its last MAC address get no answer", via, resolution(via))
+		a.add("way", Failed, "%s currently does not answer %s: packets to its last MAC address get no answer", via, resolution(via))
 	}
 	if lead.Missing == nil && !lead.Link.Running() {
-		a.add("way", Failed, "%s is down, or has no carrier", lead.Link.Name)
+		a.add("way", Failed, "%s is down or has no carrier", lead.Link.Name)
 	}
 }
 
@@ -113,16 +113,16 @@ func (i *inquiry) addMTU(r *dryrun.Result, s *lb.Service, lead *netdev.Leading) 
 		}
 	}
 	if r.Entry.Tunnels {
-		a.add("way", OK, "in a tunnel: %s, and packets of up to %d bytes fit with it", outer(r.Frame), mtu)
+		a.add("way", OK, "in a tunnel: %s; packets of up to %d bytes fit", outer(r.Frame), mtu)
 	}
 	if mtu < i.in.MTU {
 		clamp := "--mss keeps TCP below it"
 		if s != nil && s.MSS > 0 {
-			clamp = fmt.Sprintf("--mss has TCP stay at segments of %d", s.MSS)
+			clamp = fmt.Sprintf("--mss limits TCP to segments of %d", s.MSS)
 		}
-		a.add("mtu", Warning, "packets over %d bytes do not fit there, and %s takes %d: their senders are told by ICMP, which firewalls often drop; %s", mtu, i.in.Name, i.in.MTU, clamp)
+		a.add("mtu", Warning, "packets over %d bytes do not fit there, but %s receives up to %d: senders get an ICMP error, which firewalls often drop; %s", mtu, i.in.Name, i.in.MTU, clamp)
 	}
 	if i.in.MTU > 0 && i.in.MTU < mtu {
-		a.add("mtu", Warning, "answers over %d bytes do not fit %s, and %s takes %d: the endpoint is told by ICMP; --mss keeps TCP below it", i.in.MTU, i.in.Name, lead.Link.Name, mtu)
+		a.add("mtu", Warning, "answers over %d bytes do not fit %s, but %s receives up to %d: the endpoint gets an ICMP error; --mss keeps TCP below it", i.in.MTU, i.in.Name, lead.Link.Name, mtu)
 	}
 }

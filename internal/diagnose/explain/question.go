@@ -33,7 +33,7 @@ func Parse(from, to, protocol, iface string) (*Question, error) {
 	var err error
 	if protocol != "" {
 		if q.Protocol, err = lb.ParseProtocol(protocol); err != nil {
-			return nil, lb.NewFieldError("proto", protocol, "is not a protocol that can be asked about", "tcp, udp or icmp")
+			return nil, lb.NewFieldError("proto", protocol, "is not supported", "tcp, udp or icmp")
 		}
 	}
 	if q.From, err = address("from", from); err != nil {
@@ -103,9 +103,9 @@ func (q *Question) checkLength() error {
 func (q *Question) checkPacket() error {
 	switch {
 	case q.Protocol != lb.TCP && q.Protocol != lb.UDP && q.Protocol != lb.ICMP:
-		return lb.NewFieldError("proto", q.Protocol.String(), "is not a protocol that can be asked about", "tcp, udp or icmp")
+		return lb.NewFieldError("proto", q.Protocol.String(), "is not supported", "tcp, udp or icmp")
 	case q.From.Addr().Is4() != q.To.Addr().Is4():
-		return lb.NewFieldError("to", q.To.Addr().String(), "is of another IP version than "+q.From.Addr().String(), "two addresses of one version")
+		return lb.NewFieldError("to", q.To.Addr().String(), "has another IP version than "+q.From.Addr().String(), "two addresses of one version")
 	}
 	return nil
 }

@@ -19,9 +19,9 @@ func TestQuestions(t *testing.T) {
 		{"1.1.1.1:99999", "10.0.0.1:80", "", `from "1.1.1.1:99999" is not an address (allowed: IP or IP:PORT, IPv6 with a port in brackets)`},
 		{"fe80::1%eth0", "10.0.0.1:80", "", `from "fe80::1%eth0" has a zone (allowed: an address without one, and the interface apart)`},
 		{"::ffff:1.1.1.1", "10.0.0.1:80", "", `from "::ffff:1.1.1.1" is an IPv4 address in IPv6 (allowed: 1.1.1.1)`},
-		{"1.1.1.1", "10.0.0.1:80", "gre", `proto "gre" is not a protocol that can be asked about (allowed: tcp, udp or icmp)`},
-		{"1.1.1.1", "10.0.0.1:80", "sctp", `proto "sctp" is not a protocol that can be asked about (allowed: tcp, udp or icmp)`},
-		{"1.1.1.1", "[2001:db8::1]:80", "", `to "2001:db8::1" is of another IP version than 1.1.1.1 (allowed: two addresses of one version)`},
+		{"1.1.1.1", "10.0.0.1:80", "gre", `proto "gre" is not supported (allowed: tcp, udp or icmp)`},
+		{"1.1.1.1", "10.0.0.1:80", "sctp", `proto "sctp" is not supported (allowed: tcp, udp or icmp)`},
+		{"1.1.1.1", "[2001:db8::1]:80", "", `to "2001:db8::1" has another IP version than 1.1.1.1 (allowed: two addresses of one version)`},
 		{"1.1.1.1", "10.0.0.1:80", "", ""},
 		{"[2001:db8::2]:5", "2001:db8::1", "icmp", ""},
 	} {

@@ -40,9 +40,9 @@ func (i *inquiry) reach() (*Answer, error) {
 	}
 	switch {
 	case found == 0:
-		return nil, lb.NewFieldError("endpoint", text(i.To), "is no endpoint of a service of this IP version", "an endpoint of loxicmd get lb -o wide")
+		return nil, lb.NewFieldError("endpoint", text(i.To), "is not an endpoint of a service of this IP version", "an endpoint of loxicmd get lb -o wide")
 	case found > maxPaths:
-		out.add("service", Warning, "%d services have the endpoint: these are the first %d", found, maxPaths)
+		out.add("service", Warning, "%d services have the endpoint: only the first %d are shown", found, maxPaths)
 	}
 	if reached == 0 {
 		return out.end(Unreached, "%s does not reach %s: by none of %s", i.From.Addr(), text(i.To), plural(found, "service")), nil
@@ -73,8 +73,8 @@ func (i *inquiry) path(s lb.Service, e lb.Endpoint) (*Answer, error) {
 		if s.Endpoints[n] == e && states.State != servicestate.Pending && !endpoints[n].Takes {
 			why := i.ineligibleReason(&s, n, states.Endpoints[n])
 			a.add("service", OK, "%s, mode %s, state %s", s.Key, s.Mode, states.State)
-			a.add("endpoint", Failed, "%s takes no new connections: %s", e.AddrPort(), why)
-			return a.end(Dropped, "not there: %s takes no new connections of the service: %s", e.AddrPort(), why), nil
+			a.add("endpoint", Failed, "%s is not available: %s", e.AddrPort(), why)
+			return a.end(Dropped, "does not arrive: %s is not available: %s", e.AddrPort(), why), nil
 		}
 	}
 	r, tries, err := one.aim(&s, e)
@@ -82,14 +82,14 @@ func (i *inquiry) path(s lb.Service, e lb.Endpoint) (*Answer, error) {
 		return nil, err
 	}
 	if tries > 1 {
-		a.add("endpoint", OK, "source port %d is the first that leads there, of %d that were tried", one.From.Port(), tries)
+		a.add("endpoint", OK, "source port %d is the first that leads to it, after %d tries", one.From.Port(), tries)
 	}
 	got, err := one.describe(r)
 	if err != nil {
 		return nil, err
 	}
 	if r.Entry != nil && r.Entry.Endpoint != e.AddrPort() {
-		return got.end(Dropped, "not there: none of %d packets tried was sent there by the service's algorithm (%s)", tries, s.Algorithm), nil
+		return got.end(Dropped, "does not arrive: the service's algorithm (%[2]s) sent none of %[1]d tried packets there", tries, s.Algorithm), nil
 	}
 	return got, nil
 }
@@ -99,7 +99,7 @@ func (i *inquiry) aim(s *lb.Service, e lb.Endpoint) (r *dryrun.Result, tries int
 	first := i.From.Port()
 	for tries = 1; ; tries++ {
 		if err := i.ctx.Err(); err != nil {
-			return nil, tries, fmt.Errorf("which source port leads there was not found in time: %w", err)
+			return nil, tries, fmt.Errorf("no source port that leads there was found in time: %w", err)
 		}
 		if r, err = i.try(e.AddrPort()); err != nil {
 			return nil, tries, err
@@ -126,17 +126,17 @@ func portFrom(first uint16, places int) uint16 {
 // ownSockets explains a packet of this machine itself, of which there is none.
 func (i *inquiry) ownSockets() {
 	a := &i.answer
-	a.Question = i.line() + " by a socket of this machine"
-	a.add("interface", OK, "%s is an address of this machine: no packet comes by an interface", i.From.Addr())
+	a.Question = i.line() + " from a socket of this machine"
+	a.add("interface", OK, "%s is an address of this machine: no interface receives the packet", i.From.Addr())
 	s, ok := i.services.Reach(lb.Key{VIP: i.To.Addr(), Port: i.To.Port(), Protocol: i.Protocol})
 	switch {
 	case !ok:
-		a.add("service", Warning, "none of %s/%s", i.To, i.Protocol)
-		a.end(Kernel, "the kernel's: there is no service")
+		a.add("service", Warning, "no service for %s/%s", i.To, i.Protocol)
+		a.end(Kernel, "left to the kernel: there is no service")
 		return
 	case !i.LocalSockets || i.Protocol == lb.ICMP:
-		a.add("service", Warning, "%s; this machine's own sockets are not led to endpoints (--localsockpolicy; never for ICMP)", s.Key)
-		a.end(Kernel, "the kernel's: what listens at %s on this machine answers, if anything does", i.To)
+		a.add("service", Warning, "%s; local sockets are not redirected to endpoints (--localsockpolicy is off, or the protocol is ICMP)", s.Key)
+		a.end(Kernel, "left to the kernel: only a program listening on %s on this machine can answer", i.To)
 		return
 	}
 	a.Service = s.Key.String()
@@ -148,16 +148,16 @@ func (i *inquiry) ownSockets() {
 	}
 	if len(eligible) == 0 {
 		a.Reason, a.Hint = "no-endpoint", reasonFor("no-endpoint", &s).Remedy
-		a.add("endpoint", Failed, "none takes new connections")
-		a.end(Refused, "refused: connect() fails, as no endpoint takes connections")
+		a.add("endpoint", Failed, "no endpoint is available")
+		a.end(Refused, "refused: connect() fails because no endpoint is available")
 		return
 	}
 	names := make([]string, len(eligible))
 	for n, e := range eligible {
 		names[n] = e.AddrPort().String()
 	}
-	a.add("endpoint", OK, "one of %d, by %s, when the socket connects or sends first: %s", len(eligible), s.Algorithm, firstOf(names))
-	a.end(Sockets, "led to an endpoint when the socket connects: it speaks to the endpoint itself, from its own address, and no packet carries the VIP")
+	a.add("endpoint", OK, "one of %d, chosen by %s when the socket connects or first sends: %s", len(eligible), s.Algorithm, firstOf(names))
+	a.end(Sockets, "redirected when the socket connects: it talks directly to the endpoint from its own address, and no packet carries the VIP")
 }
 
 func firstOf(names []string) string {

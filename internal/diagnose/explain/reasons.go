@@ -17,17 +17,17 @@ func reasonFor(name string, s *lb.Service) dropreason.Reason {
 	}
 	switch name {
 	case "source-not-allowed":
-		r.Remedy = "if it is to connect: have its address in --sources of " + service
+		r.Remedy = "to allow it: add its address to --sources of " + service
 	case "source-denied":
-		r.Remedy = "if it is to connect: take its address out of --deny of " + service
+		r.Remedy = "to allow it: remove its address from --deny of " + service
 	case "rate-limit":
-		r.Remedy = "if it is to connect: raise --max-rate or --client-rate of " + service
+		r.Remedy = "to allow it: raise --max-rate or --client-rate of " + service
 	case "connection-limit":
-		r.Remedy = "if it is to connect: raise --max-connections or --client-connections of " + service
+		r.Remedy = "to allow it: raise --max-connections or --client-connections of " + service
 	case "rule":
-		r.Remedy = "if it is to pass: a rule that comes before it and allows the packet, or none of this kind (loxicmd get firewall)"
+		r.Remedy = "to allow it: add a rule of higher preference that allows the packet, or delete this one (loxicmd get firewall)"
 	case "policed":
-		r.Remedy = "if it is to pass: raise the rate of the policer (loxicmd get policy)"
+		r.Remedy = "to allow it: raise the rate of the policer (loxicmd get policy)"
 	}
 	return r
 }

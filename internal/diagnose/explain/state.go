@@ -28,7 +28,7 @@ func (i *inquiry) eligible(s *lb.Service) (eligible []lb.Endpoint, ineligible []
 			eligible = append(eligible, e)
 			continue
 		}
-		ineligible = append(ineligible, fmt.Sprintf("%s takes none: %s", e.AddrPort(), i.ineligibleReason(s, n, states.Endpoints[n])))
+		ineligible = append(ineligible, fmt.Sprintf("%s is not available: %s", e.AddrPort(), i.ineligibleReason(s, n, states.Endpoints[n])))
 	}
 	return eligible, ineligible
 }
@@ -40,15 +40,15 @@ func (i *inquiry) ineligibleReason(s *lb.Service, n int, state servicestate.Stat
 	case (state == servicestate.Draining || state == servicestate.Drained) && e.Weight == 0:
 		return fmt.Sprintf("it is %s: its weight is 0", state)
 	case state == servicestate.Draining, state == servicestate.Drained:
-		return fmt.Sprintf("it is %s by order (loxicmd get drain)", state)
+		return fmt.Sprintf("it is %s (see loxicmd get drain)", state)
 	case isDown(state) && i.refusal(s, e) != "":
 		return i.refusal(s, e)
 	case isDown(state):
 		return i.evidence(e, lb.HealthDown)
 	case state == servicestate.Standby:
-		return fmt.Sprintf("it is standby: a backup of level %d, and those before it take connections", e.Backup)
+		return fmt.Sprintf("it is standby: a backup of level %d, while earlier levels are available", e.Backup)
 	}
-	return fmt.Sprintf("it is %s, and the data path does not have it yet, or its slow start begins", state)
+	return fmt.Sprintf("it is %s, but not applied to the data path yet, or its slow start begins", state)
 }
 
 // refusal returns which IPsec policy refuses all packets to an endpoint or its answers; empty if
@@ -58,5 +58,5 @@ func (i *inquiry) refusal(s *lb.Service, e lb.Endpoint) string {
 	if !refused || !r.Whole {
 		return ""
 	}
-	return "it is down: an IPsec policy covers the way to it or its answers: " + r.Policy
+	return "it is down: an IPsec policy covers packets to it or its answers: " + r.Policy
 }

@@ -49,13 +49,13 @@ func TestCauses(t *testing.T) {
 		"endpoint 31.31.31.1:5999 is down: tcp 31.31.31.1:5999: connection refused", "nothing listens at that port there",
 		"endpoint 17.17.17.1:5003 is down: tcp 17.17.17.1:5003: no answer", "it answers ping, so its machine and the ways there and back are well: a firewall drops that port, or its server hangs",
 		"endpoint 99.99.99.1:5001 is down: tcp 99.99.99.1:5001: no answer", "it does not answer ping either: its machine is off, its way back to this machine is wrong (the gateway there)",
-		"of endpoint 17.17.17.1, pings of 1280 bytes are answered, and larger ones of up to 1500 are not", "--mss=1220")
+		"endpoint 17.17.17.1 answers pings of 1280 bytes, but not larger ones of up to 1500", "--mss=1220")
 	r.Loxicmd("create lb %s --tcp=84:5998 --endpoints=31.31.31.1:1", rig.VIP4)
-	says("doctor", "endpoint 31.31.31.1:5998 takes no connection of this machine: connection refused")
+	says("doctor", "endpoint 31.31.31.1:5998 does not accept connections of this machine: connection refused")
 	rig.MustRun(t, second, "ip", "route", "replace", "default", "via", "32.32.32.99")
 	r.Loxicmd("create lb %s --tcp=85:5001 --endpoints=32.32.32.1:1", rig.VIP4)
 	alone := dial(r, "20.20.20.1:85")
-	says("doctor", "endpoint 32.32.32.1:5001 answers connections of this machine, and has answered none of")
+	says("doctor", "endpoint 32.32.32.1:5001 answers this machine, but none of")
 	alone()
 	stop := dial(r, "20.20.20.1:80")
 	words := "endpoint 32.32.32.1:5001 answers connections of this machine, and no client's: its answers to clients do not come back through this machine"

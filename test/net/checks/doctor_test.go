@@ -56,7 +56,7 @@ func TestDoctor(t *testing.T) {
 		t.Errorf("found %v, want %v", got, want)
 	}
 	out, _ := r.Command("doctor")
-	for _, words := range []string{"possible the reverse path filter of ep1 is strict", "mended by: sysctl -w net.ipv4.conf.ep1.rp_filter=2", "why: ", "--mss=1340"} {
+	for _, words := range []string{"possible the reverse path filter of ep1 is strict", "fix: sysctl -w net.ipv4.conf.ep1.rp_filter=2", "why: ", "--mss=1340"} {
 		if !strings.Contains(out, words) {
 			t.Errorf("%q is not in: %s", words, out)
 		}

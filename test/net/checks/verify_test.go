@@ -75,7 +75,7 @@ func TestVerify(t *testing.T) {
 	verify(0, "--all-connections", "--tables")
 	for _, name := range []string{"services", "vips", "idle_timeouts", "links"} {
 		damage(t, r, name)
-		if out := verify(1); !strings.Contains(out, name+": ") || !strings.Contains(out, "mended by: loxicmd verify --repair") {
+		if out := verify(1); !strings.Contains(out, name+": ") || !strings.Contains(out, "fix: loxicmd verify --repair") {
 			t.Errorf("%s is damaged: %s", name, out)
 		}
 		if out := verify(0, "--repair"); !strings.Contains(out, "repaired") {

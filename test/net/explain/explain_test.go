@@ -49,20 +49,20 @@ func TestBrokenNetworks(t *testing.T) {
 	}
 	const from4, from6 = "from=100.100.100.1&to=20.20.20.1:", "from=2001:db8:100::1&to=[2001:db8:20::1]:"
 	for _, c := range []example{
-		{"nothing", from4 + "80", []string{"leaves by ep1 to 31.31.31.1 (", "forwarded: it opens a connection, to 31.31.31.1:5001"}},
-		{"no service", from4 + "79", []string{"none of 20.20.20.1:79/tcp; 20.20.20.1 has", "left to the kernel"}},
+		{"nothing", from4 + "80", []string{"leaves through ep1 to 31.31.31.1 (", "forwarded: it opens a connection, to 31.31.31.1:5001"}},
+		{"no service", from4 + "79", []string{"no service for 20.20.20.1:79/tcp; 20.20.20.1 has", "left to the kernel"}},
 		{"a stopped endpoint", from4 + "81", []string{"it is down", "connection refused", "refused: the service has no endpoint"}},
 		{"a firewall", from4 + "82", []string{"it is down", "no answer within", "refused: the service has no endpoint"}},
-		{"a gateway that is not there", from4 + "83", []string{"31.31.31.77, which does not answer ARP", "does not get there"}},
-		{"a small MTU", from4 + "84", []string{"MTU 1280", "packets over 1280 bytes do not fit there, and client takes 1500"}},
-		{"... and a large packet", from4 + "84&length=1400", []string{"too-big", "names the MTU 1280"}},
-		{"in reverse", "client=100.100.100.1&endpoint=17.17.17.1", []string{"17.17.17.1:5003 takes no new connections: it is down", "100.100.100.1 reaches 17.17.17.1 by 1 of 2 services"}},
+		{"a gateway that is not there", from4 + "83", []string{"31.31.31.77, which does not answer ARP", "does not arrive"}},
+		{"a small MTU", from4 + "84", []string{"MTU 1280", "packets over 1280 bytes do not fit there, but client receives up to 1500"}},
+		{"... and a large packet", from4 + "84&length=1400", []string{"too-big", "an ICMP error with MTU 1280"}},
+		{"in reverse", "client=100.100.100.1&endpoint=17.17.17.1", []string{"17.17.17.1:5003 is not available: it is down", "100.100.100.1 reaches 17.17.17.1 by 1 of 2 services"}},
 		{"... by a gateway that is not there", "client=100.100.100.1&endpoint=99.99.99.1", []string{"does not answer ARP", "does not reach 99.99.99.1: by none of 1 service"}},
 		{"this machine itself", "from=31.31.31.254&to=20.20.20.1:80", []string{"an address of this machine", "when the socket connects"}},
-		{"IPv6, nothing", from6 + "80", []string{"leaves by ep1 to 2001:db8:31::1 (", "forwarded: it opens a connection, to [2001:db8:31::1]:5001"}},
-		{"IPv6, no service", from6 + "79", []string{"none of [2001:db8:20::1]:79/tcp; 2001:db8:20::1 has", "left to the kernel"}},
+		{"IPv6, nothing", from6 + "80", []string{"leaves through ep1 to 2001:db8:31::1 (", "forwarded: it opens a connection, to [2001:db8:31::1]:5001"}},
+		{"IPv6, no service", from6 + "79", []string{"no service for [2001:db8:20::1]:79/tcp; 2001:db8:20::1 has", "left to the kernel"}},
 		{"IPv6, a firewall", from6 + "82", []string{"it is down", "no answer within", "refused: the service has no endpoint"}},
-		{"IPv6, a gateway that is not there", from6 + "83", []string{"2001:db8:31::77, which does not answer neighbour discovery", "does not get there"}},
+		{"IPv6, a gateway that is not there", from6 + "83", []string{"2001:db8:31::77, which does not answer neighbour discovery", "does not arrive"}},
 		{"IPv6, in reverse", "client=2001:db8:100::1&endpoint=2001:db8:31::1", []string{"2001:db8:100::1 reaches 2001:db8:31::1 by 1 of 1 service"}},
 	} {
 		eventually(t, r, c, func() {})
@@ -81,7 +81,7 @@ func TestBrokenNetworks(t *testing.T) {
 		dialling.Wait()
 	}
 	eventually(t, r, example{"answers that take another way", from4 + "85", []string{
-		"not answered at all", "the endpoint's answers to 100.100.100.1 do not come back through this machine", "where many are not answered",
+		"not answered at all", "the endpoint's answers to 100.100.100.1 bypass this machine", "where many are not answered",
 	}}, dial)
 	manyAtOnce(t, r)
 	r.WantAnswers(rig.Join(rig.VIP6, 80), "ep1")
@@ -186,17 +186,17 @@ func TestWhatIsMet(t *testing.T) {
 		r.Loxicmd("%s", line)
 	}
 	for _, c := range []example{
-		{"policers", "from=100.100.100.1&to=20.20.20.1:80", []string{"within the rate now of of-clients (of client 100.100.0.0/16) and of-web (of service 20.20.20.1:80/tcp)"}},
+		{"policers", "from=100.100.100.1&to=20.20.20.1:80", []string{"currently within the rate of of-clients (of client 100.100.0.0/16) and of-web (of service 20.20.20.1:80/tcp)"}},
 		{"a mirror", "from=100.100.100.1&to=20.20.20.1:80", []string{"gets a copy: of-client (of interface client)"}},
-		{"a record", "from=100.100.100.9&to=20.20.20.1:80", []string{"sourceIP:100.100.100.9/32", "and a copy is recorded", "dropped in silence"}},
-		{"IP in IP", "from=100.100.100.1&to=20.20.20.1:81", []string{"in a tunnel: IP in IP, the outer header 198.1", " > 31.31.31.1, and packets of up to 1480 bytes fit with it"}},
-		{"IPv6 in IPv6", "from=2001:db8:100::1&to=[2001:db8:20::1]:81", []string{"in a tunnel: IP in IP, the outer header 100::", " > 2001:db8:31::1, and packets of up to 1460 bytes fit with it"}},
-		{"GUE", "from=100.100.100.1&to=20.20.20.1:82", []string{"in a tunnel: GUE, the outer header 17.17.17.254:", " > 17.17.17.1:6080, and packets of up to 1472 bytes fit with it"}},
+		{"a record", "from=100.100.100.9&to=20.20.20.1:80", []string{"sourceIP:100.100.100.9/32", "and a copy is recorded", "dropped silently"}},
+		{"IP in IP", "from=100.100.100.1&to=20.20.20.1:81", []string{"in a tunnel: IP in IP, the outer header 198.1", " > 31.31.31.1; packets of up to 1480 bytes fit"}},
+		{"IPv6 in IPv6", "from=2001:db8:100::1&to=[2001:db8:20::1]:81", []string{"in a tunnel: IP in IP, the outer header 100::", " > 2001:db8:31::1; packets of up to 1460 bytes fit"}},
+		{"GUE", "from=100.100.100.1&to=20.20.20.1:82", []string{"in a tunnel: GUE, the outer header 17.17.17.254:", " > 17.17.17.1:6080; packets of up to 1472 bytes fit"}},
 		{"an interface that is not attached", "from=32.32.32.1&to=20.20.20.1:80", []string{"left to the kernel: loxilb is not attached to ep2"}},
 	} {
 		eventually(t, r, c, func() {})
 	}
-	eventually(t, r, example{"over a rate", "from=100.100.100.1&to=20.20.20.1:83", []string{"over the rate of of-clients (of client 100.100.0.0/16), or of-slow (of service 20.20.20.1:83/tcp)", "policed"}}, func() {
+	eventually(t, r, example{"over a rate", "from=100.100.100.1&to=20.20.20.1:83", []string{"exceeds the rate of of-clients (of client 100.100.0.0/16), or of-slow (of service 20.20.20.1:83/tcp)", "policed"}}, func() {
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		defer cancel()
 		if c, err := r.Client.DialContext(ctx, "tcp", "20.20.20.1:83"); err == nil {
@@ -219,7 +219,7 @@ func ofVLAN(t *testing.T, r *rig.Rig) {
 	}
 	rig.MustRun(t, r.LB, "ip", "address", "add", "107.0.0.254/24", "dev", "client.7")
 	rig.MustRun(t, r.LB, "ip", "link", "set", "client.7", "up")
-	eventually(t, r, example{"a VLAN", "from=107.0.0.1&to=20.20.20.1:80", []string{"comes by client.7,", "to 31.31.31.1:5001"}}, func() {})
+	eventually(t, r, example{"a VLAN", "from=107.0.0.1&to=20.20.20.1:80", []string{"received on client.7,", "to 31.31.31.1:5001"}}, func() {})
 	for _, line := range []string{
 		"link add link eth0 name eth0.7 type vlan id 7", "address add 107.0.0.1/24 dev eth0.7", "link set eth0.7 up", "route add 20.20.20.1 via 107.0.0.254 src 107.0.0.1",
 	} {
