@@ -1,4 +1,4 @@
-// Package announce tells the neighbours of a link which MAC address a VIP has, by gratuitous ARP and unsolicited neighbour
+// Package announce announces the MAC address of a VIP to a link's neighbours, by gratuitous ARP and unsolicited neighbour
 // advertisements, when the VIP is new or the link comes up. Neighbours that knew the VIP by another MAC address, such as that of
 // another load balancer, learn the new one at once instead of after a minute.
 package announce
@@ -309,7 +309,7 @@ func (a *Announcer) forget(p pendingAnnouncement) {
 	delete(a.announced, p.vipLink)
 }
 
-// current says whether the VIP is still to be announced there.
+// current reports whether the VIP is still to be announced there.
 func (a *Announcer) current(p pendingAnnouncement) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

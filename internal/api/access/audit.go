@@ -44,12 +44,12 @@ type Audit struct {
 	dir string
 	now func() time.Time
 
-	mu     sync.Mutex
-	file   *os.File
-	size   int64
-	minute time.Time      // that is counted
-	told   map[string]int // of each viewer, and of strangers
-	unsaid int
+	mu         sync.Mutex
+	file       *os.File
+	size       int64
+	minute     time.Time      // that is counted
+	perViewer  map[string]int // lines of each viewer, and of strangers together
+	suppressed int
 }
 
 // NewAudit is the audit log of a state directory. It is opened when there is something to write.
@@ -103,10 +103,10 @@ func (a *Audit) Write(e Entry) error {
 	defer a.mu.Unlock()
 	e.Time = a.now().UTC()
 	if !a.mayTell(&e) {
-		a.unsaid++
+		a.suppressed++
 		return nil
 	}
-	e.Unsaid = a.unsaid
+	e.Unsaid = a.suppressed
 	line, err := json.Marshal(e)
 	if err != nil {
 		return err
@@ -132,7 +132,7 @@ func (a *Audit) Write(e Entry) error {
 	if err != nil {
 		return fmt.Errorf("write the audit log: %w", err)
 	}
-	a.unsaid = 0
+	a.suppressed = 0
 	return nil
 }
 
@@ -152,10 +152,10 @@ func (a *Audit) mayTell(e *Entry) bool {
 		return true
 	}
 	if e.Time.Sub(a.minute) >= time.Minute {
-		a.minute, a.told = e.Time, map[string]int{}
+		a.minute, a.perViewer = e.Time, map[string]int{}
 	}
-	a.told[who]++
-	return a.told[who] <= aMinute
+	a.perViewer[who]++
+	return a.perViewer[who] <= aMinute
 }
 
 func (a *Audit) rotate() error {

@@ -11,7 +11,7 @@ import (
 )
 
 func (a *API) addresses() netKind[netobj.Address] {
-	return netKind[netobj.Address]{table: a.Store.Addresses, kernel: a.Network.Addresses, lent: a.isVIP}
+	return netKind[netobj.Address]{table: a.Store.Addresses, kernel: a.Network.Addresses, inUse: a.isVIP}
 }
 
 // CreateAddress gives an interface an address.

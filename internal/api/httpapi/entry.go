@@ -30,7 +30,7 @@ func (c *codec) services(list []v1.LoadbalanceEntry, bulk bool) ([]request, *pro
 	for i := range list {
 		place := i
 		if !bulk {
-			place = alone
+			place = notInList
 		}
 		r, p := c.posted(place, &list[i])
 		if p != nil {
@@ -46,8 +46,8 @@ func (c *codec) services(list []v1.LoadbalanceEntry, bulk bool) ([]request, *pro
 	return out, nil
 }
 
-// alone is the place of a service that is in no list.
-const alone = -1
+// notInList is the place of a service that is in no list.
+const notInList = -1
 
 // posted is request for POST and boot files, which have the contract's liberties.
 func (c *codec) posted(place int, e *v1.LoadbalanceEntry) (request, *problem) {
@@ -60,7 +60,7 @@ func (c *codec) posted(place int, e *v1.LoadbalanceEntry) (request, *problem) {
 
 // placeOf is a prefix for the names of properties of an entry.
 func placeOf(place int) string {
-	if place == alone {
+	if place == notInList {
 		return ""
 	}
 	return "lbAttr[" + strconv.Itoa(place) + "]."

@@ -18,7 +18,7 @@ type netKind[T netobj.Object[T]] struct {
 	kernel netobj.Kernel[T]
 	found  func() ([]T, error) // what can be deleted besides All, because the kernel found it out by itself; nil: nothing
 	of     func(key string) T  // an object with the key, where the kernel may have too many to read all; nil: all are read
-	lent   func(T) bool        // the kernel has it for something else of ours, which may end before; nil: never
+	inUse  func(T) bool        // the kernel has it for something else of ours, which may end before; nil: never
 }
 
 // named is what the kernel has by a key.
@@ -110,7 +110,7 @@ func (k netKind[T]) putProblem(a *API, o T) *problem {
 // metBy tells whether what the kernel has by an object's key is that object, and refuses what is in its way.
 func (k netKind[T]) metBy(o T, there []T) (bool, *problem) {
 	switch {
-	case k.lent != nil && k.lent(o):
+	case k.inUse != nil && k.inUse(o):
 		return false, nil
 	case slices.ContainsFunc(there, o.MetBy):
 		return true, nil
@@ -213,7 +213,7 @@ func (k netKind[T]) foreignProblem(a *API, r *http.Request, key string) (p *prob
 func (k netKind[T]) removeForeign(key string) *problem {
 	left, err := k.named(key)
 	for _, o := range left {
-		if k.lent != nil && k.lent(o) {
+		if k.inUse != nil && k.inUse(o) {
 			continue
 		}
 		err = errors.Join(err, k.kernel.Remove(o))

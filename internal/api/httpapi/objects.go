@@ -99,7 +99,7 @@ func (a *API) readService(o *v1.Object, keyOnly bool) (wanted, *problem) {
 	if p := nameIn(o, &e.ServiceArguments.Name); p != nil {
 		return wanted{}, p
 	}
-	r, p := a.codec.request(alone, e)
+	r, p := a.codec.request(notInList, e)
 	if p != nil {
 		return wanted{}, p
 	}

@@ -46,7 +46,7 @@ func (a *API) WatchConntracks(w http.ResponseWriter, r *http.Request, params v1.
 	ctx, cancel := a.whileServed(r)
 	defer cancel()
 	s := &watchStream{filter: f, Stream: sse.New(w, a.stall), last: time.Now()}
-	if err := a.DataPath.WatchConnections(ctx, rate, s.tell); err != nil && !s.begun {
+	if err := a.DataPath.WatchConnections(ctx, rate, s.send); err != nil && !s.begun {
 		w.Header().Del("Cache-Control")
 		w.Header().Set("Retry-After", "30")
 		refuse(http.StatusServiceUnavailable, "the connections can't be watched: %v", err).write(w)
@@ -67,18 +67,18 @@ func checkWatchRate(rate int, who *principal) *problem {
 	return nil
 }
 
-// watchStream writes what becomes of connections.
+// watchStream writes events of connections.
 type watchStream struct {
 	*sse.Stream
-	filter filter
-	begun  bool
-	last   time.Time // when something was written
-	noted  time.Time // when untold was
-	untold lb.Untold
+	filter   filter
+	begun    bool
+	last     time.Time // when something was written
+	untoldAt time.Time // when untold was
+	untold   lb.Untold
 }
 
-// tell is false when the client has left.
-func (s *watchStream) tell(events []lb.ConnectionEvent, untold lb.Untold) bool {
+// send writes events. It returns false when the client has left.
+func (s *watchStream) send(events []lb.ConnectionEvent, untold lb.Untold) bool {
 	now, wrote := time.Now(), !s.begun
 	s.begun = true
 	for i := range events {
@@ -87,9 +87,9 @@ func (s *watchStream) tell(events []lb.ConnectionEvent, untold lb.Untold) bool {
 			wrote = true
 		}
 	}
-	if untold != s.untold && now.Sub(s.noted) >= untoldEvery {
+	if untold != s.untold && now.Sub(s.untoldAt) >= untoldEvery {
 		s.Print("event: untold\ndata: {\"sampled\":%d,\"lost\":%d}\n\n", untold.Sampled-s.untold.Sampled, untold.Lost-s.untold.Lost)
-		s.untold, s.noted = untold, now
+		s.untold, s.untoldAt = untold, now
 		wrote = true
 	}
 	if !wrote && now.Sub(s.last) >= sse.Heartbeat {

@@ -84,7 +84,7 @@ func refusedColumn() column {
 	return column{title: "REFUSED", width: 7, value: func(l *line) string { return short(float64(l.refused)) }}
 }
 
-// shown are the columns for what was told last: that of refused clients only if there were any. On a narrow
+// shown returns the columns for the last update: that of refused clients only if there were any. On a narrow
 // screen it takes the place of repeated SYNs.
 func (v *view) shown() []column {
 	all := columns()

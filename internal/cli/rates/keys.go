@@ -72,11 +72,11 @@ func (m *model) typeFilter(word, text string) {
 
 // enter shows the endpoints of the service that is chosen.
 func (m *model) enter() {
-	if m.service != "" || m.told == nil || m.cursor >= len(m.told.List.Services) {
+	if m.service != "" || m.lastUpdate == nil || m.cursor >= len(m.lastUpdate.List.Services) {
 		return
 	}
 	m.above = place{m.sort, m.offset, m.cursor}
-	m.service, m.offset, m.cursor = m.told.List.Services[m.cursor].Service, 0, 0
+	m.service, m.offset, m.cursor = m.lastUpdate.List.Services[m.cursor].Service, 0, 0
 	m.sort = "key"
 	m.begin()
 }
@@ -102,10 +102,10 @@ func (m *model) leave() {
 // begin asks for another list.
 func (m *model) begin() {
 	m.trends, m.lost = nil, nil
-	if m.told != nil {
-		told := *m.told
+	if m.lastUpdate != nil {
+		told := *m.lastUpdate
 		told.List.Services = nil
-		m.told = &told
+		m.lastUpdate = &told
 	}
 	m.ask()
 }

@@ -11,7 +11,7 @@ import (
 	v1 "loxilb/api/v1"
 )
 
-// model is the screen of top: what was told last, and what is asked for.
+// model is the screen of top: the last update, and the choices of the user.
 type model struct {
 	view
 	feed   *feed
@@ -21,15 +21,15 @@ type model struct {
 	offset int // lines of the list before the first one
 	cursor int // line that is chosen, of those that are shown
 
-	told    *v1.RatesUpdate // nil: nothing yet
-	lost    error           // why nothing is told now
-	failed  error           // why it ended
-	paused  bool
-	help    bool
-	typing  bool // of a filter
-	typed   string
-	above   place // where the list of services was left
-	waiting bool  // for the answer to a question
+	lastUpdate *v1.RatesUpdate // nil: nothing yet
+	lost       error           // why there are no updates now
+	failed     error           // why it ended
+	paused     bool
+	help       bool
+	typing     bool // of a filter
+	typed      string
+	above      place // where the list of services was left
+	waiting    bool  // for the answer to a question
 }
 
 // place is where somebody was in a list.
@@ -72,7 +72,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			}
 		}
 	case news:
-		return m, m.hear(msg)
+		return m, m.update(msg)
 	case tea.KeyPressMsg:
 		return m, m.press(msg)
 	case tea.PasteMsg:
@@ -83,13 +83,13 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
-// hear takes what the server tells. An answer to an earlier question is of no use.
-func (m *model) hear(n news) tea.Cmd {
+// update applies an update of the server. An answer to an earlier query is ignored.
+func (m *model) update(n news) tea.Cmd {
 	if n.number != m.feed.number {
 		return nil
 	}
 	switch {
-	case n.err != nil && m.told == nil, refusal(n.err) && m.service == "":
+	case n.err != nil && m.lastUpdate == nil, refusal(n.err) && m.service == "":
 		m.failed = n.err
 		return tea.Quit
 	case refusal(n.err):
@@ -98,26 +98,26 @@ func (m *model) hear(n news) tea.Cmd {
 		m.lost = n.err
 	case !m.paused || m.waiting:
 		m.lost, m.waiting = nil, false
-		m.told = n.update
+		m.lastUpdate = n.update
 		m.remember(n.update)
 		if total := m.total(); m.offset > 0 && m.offset >= total {
 			m.offset = max(0, total-m.rows())
 			m.ask()
 		}
-		m.cursor = max(0, min(m.cursor, len(lines(m.told, m.service))-1))
+		m.cursor = max(0, min(m.cursor, len(lines(m.lastUpdate, m.service))-1))
 	}
 	return nil
 }
 
 // total is how many lines the whole list has.
 func (m *model) total() int {
-	if m.told == nil {
+	if m.lastUpdate == nil {
 		return 0
 	}
 	if m.service == "" {
-		return m.told.List.Matched
+		return m.lastUpdate.List.Matched
 	}
-	for _, s := range m.told.List.Services {
+	for _, s := range m.lastUpdate.List.Services {
 		return s.EndpointCount
 	}
 	return 0
@@ -140,13 +140,13 @@ func (m *model) screen() []string {
 	if m.help {
 		return m.helpScreen()
 	}
-	if m.told == nil {
+	if m.lastUpdate == nil {
 		return []string{"asking the daemon ..."}
 	}
-	out := append(m.heads(m.told), m.status())
+	out := append(m.heads(m.lastUpdate), m.status())
 	l := newLayout(m.width, m.shown())
 	out = append(out, m.heading(l))
-	for i, one := range lines(m.told, m.service) {
+	for i, one := range lines(m.lastUpdate, m.service) {
 		if i == m.rows() {
 			break
 		}
@@ -170,10 +170,10 @@ func (m *model) status() string {
 	case m.lost != nil:
 		text = m.style(red, "NO NEWS: "+oneWord(m.lost.Error())+"; trying again")
 	case m.service != "":
-		text = m.of(m.told)
+		text = m.of(m.lastUpdate)
 	}
 	if text == "" {
-		n := len(lines(m.told, ""))
+		n := len(lines(m.lastUpdate, ""))
 		text = fmt.Sprintf("services %d-%d of %d, by %s", min(m.offset+1, m.total()), m.offset+n, m.total(), m.sort)
 		if m.match != "" {
 			text += ", with " + m.match

@@ -18,7 +18,7 @@ type Snapshot interface {
 	All() iter.Seq[lb.Service]
 }
 
-// Admission tells whether a state of the store fits into the data path, before it is accepted. It keeps what the services
+// Admission reports whether a state of the store fits into the data path, before it is accepted. It keeps what the services
 // cost, so that a change costs as much as the services that it changes and those that lead to them. It is for one
 // goroutine.
 type Admission struct {

@@ -20,7 +20,7 @@ const (
 type Services interface {
 	// Reach finds the service that packets of a key find.
 	Reach(lb.Key) (lb.Service, bool)
-	// HasVIP tells whether some service has the address.
+	// HasVIP reports whether some service has the address.
 	HasVIP(netip.Addr) bool
 }
 

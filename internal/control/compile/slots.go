@@ -21,7 +21,7 @@ func slots(weights []uint32) []uint32 {
 	return append(out, smooth(weights, total)...)
 }
 
-// allEqual tells whether all weights but zeros are the same.
+// allEqual reports whether all weights but zeros are the same.
 func allEqual(weights []uint32) bool {
 	var first uint32
 	for _, w := range weights {

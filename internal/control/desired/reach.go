@@ -48,7 +48,7 @@ func reaches(s, k lb.Key) int {
 	return rank
 }
 
-// HasVIP tells whether there is a service of this address.
+// HasVIP reports whether there is a service of this address.
 func (s *Services) HasVIP(v store.View, a netip.Addr) bool {
 	if _, ok := s.First(v, sortOfVIP(a)); ok {
 		return true

@@ -166,10 +166,10 @@ func (a ServicesAt) All() iter.Seq[lb.Service] { return a.services.All(a.view) }
 // Reach finds the service that a packet to a key would find: Services.Reach.
 func (a ServicesAt) Reach(k lb.Key) (lb.Service, bool) { return a.services.Reach(a.view, k) }
 
-// HasVIP tells whether there is a service of an address.
+// HasVIP reports whether there is a service of an address.
 func (a ServicesAt) HasVIP(vip netip.Addr) bool { return a.services.HasVIP(a.view, vip) }
 
-// check tells whether the services of a snapshot can be together.
+// check reports whether the services of a snapshot can be together.
 func (s *Services) check(before, after *store.Snapshot, changed []store.ID) error {
 	if err := s.checkTotals(before, after); err != nil {
 		return err
@@ -258,7 +258,7 @@ func (s *Services) exactly(v store.View, k lb.Key) (lb.Service, bool) {
 	return lb.Service{}, false
 }
 
-// lacks tells whether a total of a snapshot is 0, so that hardly anything is looked up for features that nobody
+// lacks reports whether a total of a snapshot is 0, so that hardly anything is looked up for features that nobody
 // uses. Of a transaction nothing is known.
 func (s *Services) lacks(v store.View, total int) bool {
 	at, ok := v.(*store.Snapshot)

@@ -96,12 +96,12 @@ func (t Target) resolved() Target {
 	return t
 }
 
-// sameSubject says whether what is known of one is true of the other.
+// sameSubject reports whether what is known of one is true of the other.
 func (t Target) sameSubject(u Target) bool {
 	return t.Addr == u.Addr && t.Port == u.Port && t.Probe.Type == u.Probe.Type && t.VIP == u.VIP
 }
 
-// sameQuestion says whether the answer to the probe of one is an answer to that of the other.
+// sameQuestion reports whether the answer to the probe of one is an answer to that of the other.
 func (t Target) sameQuestion(u Target) bool {
 	for _, x := range []*Target{&t, &u} {
 		x.Probe.Interval, x.Probe.Fall, x.Probe.Rise = 0, 0, 0

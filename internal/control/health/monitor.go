@@ -160,7 +160,7 @@ func (m *Monitor) begin(t *target, now time.Time) {
 	m.push(t, t.phase)
 }
 
-// halt has a target probed no more: what its probe brings is not heeded.
+// halt stops probing a target. The result of a running probe is ignored.
 func (m *Monitor) halt(t *target) {
 	m.queue.Remove(t)
 	m.budget(t, 0)

@@ -228,7 +228,7 @@ func (r *rounds) ended(t *target, current *run, a probe.Answer, err error) {
 	r.recordChange(t, state, now)
 }
 
-// plainConnect says whether a Connector can ask: nothing is sent, nothing is to come.
+// plainConnect reports whether a Connector can ask: nothing is sent, nothing is to come.
 func (t Target) plainConnect() bool {
 	return t.Probe.Type == lb.ProbeTCP && t.Probe.Request == "" && t.Probe.Response == ""
 }

@@ -10,7 +10,7 @@ import (
 // calm is how long there must have been no want of descriptors until it is told to be over.
 const calm = 10 * time.Second
 
-// shortage tells once that probes want for descriptors, and once that they do no more.
+// shortage logs once when probes lack file descriptors, and once when that ends.
 type shortage struct {
 	log         *slog.Logger
 	first, hits time.Time // zero: there is none
@@ -25,10 +25,10 @@ func (s *shortage) hit(now time.Time) {
 	s.hits = now
 }
 
-// lasts says whether it is told to be there.
+// lasts reports whether it is told to be there.
 func (s *shortage) lasts() bool { return !s.first.IsZero() }
 
-// check tells of its end.
+// check logs the end of a shortage.
 func (s *shortage) check(now time.Time) {
 	if s.lasts() && now.Sub(s.hits) > calm {
 		s.log.Info("there are descriptors for all probes again", "after", s.hits.Sub(s.first).Round(time.Millisecond))

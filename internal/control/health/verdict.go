@@ -94,7 +94,7 @@ func (v *verdict) follow(n int, begun time.Time) {
 	v.last = begun
 }
 
-// restart begins to count anew: what is asked is another thing. The state stays until enough of the new answers are there.
+// restart resets the counts, as the probe's question has changed. The state stays until enough of the new answers are there.
 func (v *verdict) restart() { v.failures, v.successes = 0, 0 }
 
 // evidence is the sentence for it.

@@ -11,13 +11,13 @@ import (
 	"loxilb/internal/lb"
 )
 
-// ejections are the endpoints that are out because clients' handshakes with them fail, for all services that heed that. They belong to
+// ejections are the endpoints that are out because clients' handshakes fail, for all services that consider these. They belong to
 // probes, and are locked with them.
 //
 // What is known of them is shown by targets of the prober that ask nothing: a probe may stand for other endpoints and other services, too.
 // An endpoint gets its own when it is first out: there may be very many, and few of them ever fail.
 type ejections struct {
-	watched map[lb.Key]*lb.Service // that heed handshakes
+	watched map[lb.Key]*lb.Service // that consider handshakes
 	changed chan struct{}          // capacity 1: watched has others
 	now     map[netip.AddrPort]*ejection
 	shown   map[netip.AddrPort]bool // that have a target which asks nothing
@@ -36,7 +36,7 @@ func newEjections() ejections {
 	}
 }
 
-// watch enters a service whose handshakes are heeded (by 1), or takes it away, and says so if need be.
+// watch adds a service that considers handshakes (by 1), or removes it, and signals the change.
 func (e *ejections) watch(c requestChange) {
 	if !c.service.JudgesHandshakes() {
 		return
@@ -68,7 +68,7 @@ func (e *ejections) failing(s *lb.Service, at lb.Endpoint) (failing, kept bool) 
 	return one != nil, one != nil && one.kept
 }
 
-// outliers are the services whose handshakes are heeded, as a detector knows them.
+// outliers returns the services that consider handshakes, for the detector.
 func (p *probes) outliers() (list []outlier.Service) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,7 +78,7 @@ func (p *probes) outliers() (list []outlier.Service) {
 	return list
 }
 
-// levelsOf are the levels of a service's endpoints, if it has backups.
+// levelsOf returns the backup levels of a service's endpoints; nil if it has no backups.
 func levelsOf(s *lb.Service) map[netip.AddrPort]uint8 {
 	if !s.HasBackups() {
 		return nil
@@ -90,7 +90,8 @@ func levelsOf(s *lb.Service) map[netip.AddrPort]uint8 {
 	return levels
 }
 
-// well are the endpoints that are out, and that a service's own probe has since found well: one that asks the same port.
+// well returns the ejected endpoints that a service's own probe of the same port has since found
+// healthy.
 func (p *probes) well() (list []netip.AddrPort) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,7 +117,7 @@ func (p *probes) foundWell(key string, port uint16, since time.Time) bool {
 }
 
 // eject takes an endpoint out, or says for what other reason it is. kept: it fails, and stays in
-// rotation. It returns the services that heed it.
+// rotation. It returns the services that consider it.
 func (p *probes) eject(at netip.AddrPort, evidence string, kept bool) []lb.Key {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -158,7 +159,7 @@ func (p *probes) readmit(at netip.AddrPort) []lb.Key {
 	return keysOf(p.withEndpoint(at))
 }
 
-// withEndpoint are the services that heed the handshakes of an endpoint.
+// withEndpoint returns the services that consider the handshakes of an endpoint.
 func (p *probes) withEndpoint(at netip.AddrPort) (list []*lb.Service) {
 	for s := range maps.Values(p.ejections.watched) {
 		if slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool { return e.AddrPort() == at }) {

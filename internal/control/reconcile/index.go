@@ -55,7 +55,7 @@ func (x *index) keys() []lb.Key { return slices.Collect(maps.Keys(x.services)) }
 
 func (x *index) allVIPs() []netip.Addr { return slices.Collect(maps.Keys(x.vips)) }
 
-// owned tells whether a service has the address whose instance is one that this node owns the VIPs of.
+// owned reports whether a service has the address whose instance is one that this node owns the VIPs of.
 func (x *index) owned(a netip.Addr, owns func(instance string) bool) bool {
 	return slices.ContainsFunc(x.vips[a], func(u use) bool { return owns(u.instance) })
 }
@@ -68,7 +68,7 @@ type keptService struct {
 
 func (x *index) hasRow(key bpf.TcServiceKey) bool { return x.rows[key] > 0 }
 
-// hasHost says whether a service has connections to this endpoint.
+// hasHost reports whether a service has connections to this endpoint.
 func (x *index) hasHost(a netip.Addr) bool { return x.named[a].reached > 0 }
 
 // keep counts the addresses of a service as in use although it is not in the data path, until release.

@@ -178,7 +178,7 @@ func (l *Loop[K]) between(ctx context.Context, f func()) error {
 	}
 }
 
-// due tells whether a key is to be applied.
+// due reports whether a key is to be applied.
 func (l *Loop[K]) due(k K) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

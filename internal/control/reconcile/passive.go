@@ -15,17 +15,18 @@ import (
 	"loxilb/internal/lb"
 )
 
-// HandshakeReader is the data path, as far as it counts handshakes.
+// HandshakeReader reads the data path's counts of handshakes.
 type HandshakeReader interface {
 	// Handshakes appends what was counted of the endpoints of a service.
 	Handshakes(key bpf.TcServiceKey, out []lb.HandshakeRow) ([]lb.HandshakeRow, error)
 	// HandshakeNews calls yield with each service whose endpoints may have counted something, or be others, since the last call.
 	HandshakeNews(yield func(lb.Key))
-	// AwaitHandshakes tells when it has any. nil: it has, or nobody would tell.
+	// AwaitHandshakes returns a channel that becomes ready when there are any; nil: there are some,
+	// or it cannot signal.
 	AwaitHandshakes() <-chan struct{}
 	// JudgeConnections looks whether endpoints answer the connections that are watched. What it finds is news.
 	JudgeConnections() error
-	// TryEndpoint has the next new connection of a service go to one of its endpoints that is out of rotation.
+	// TryEndpoint sends the next new connection of a service to an endpoint that is out of rotation.
 	TryEndpoint(key bpf.TcServiceKey, at netip.AddrPort)
 	Jiffy() time.Duration
 }

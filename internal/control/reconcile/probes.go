@@ -111,7 +111,7 @@ func (p *probes) change(s *lb.Service, by int) {
 	p.changes = append(p.changes, requestChange{s, by})
 }
 
-// enter enters what a service wants, and notes the names that have other wishes by that.
+// enter applies the changed requests of a service, and records the names affected.
 func (p *probes) enter(c requestChange, names map[string]struct{}) {
 	p.ejections.watch(c)
 	p.trackPortless(c)
@@ -146,7 +146,8 @@ func (n *probeGroup) request(t health.Target) *probeRequest {
 	return w
 }
 
-// setObject enters an object of the user's, or removes it: nil. It returns the services that heed another target by that.
+// setObject sets or removes (nil) a user's object. It returns the services that consider another
+// target now.
 func (p *probes) setObject(name string, e *lb.EndpointProbe) []lb.Key {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -320,7 +321,7 @@ func (p *probes) keyOfTarget(name string, t *health.Target) string {
 	return ""
 }
 
-// usersOf are the services that heed what the prober has by a key.
+// usersOf returns the services that consider the target of a key.
 func (n *probeGroup) usersOf(key string) (users []lb.Key) {
 	for _, w := range n.requests {
 		if w.key == key {

@@ -43,7 +43,7 @@ func (r *roles) sourced(s lb.Service) lb.Service {
 	return s
 }
 
-// owned tells whether an address is to be answered for: it is a service's, or that of the cluster, and its instance is this node's.
+// owned reports whether an address is to be answered for: it is a service's, or that of the cluster, and its instance is this node's.
 func (s *Services) owned(a netip.Addr) bool {
 	return s.roles.vips[a] || s.index.owned(a, s.roles.owns)
 }

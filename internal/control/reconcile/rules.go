@@ -27,7 +27,7 @@ type RuleTable interface {
 // ruleEndRate is how many connections a second end that rules have come to drop. Their packets are dropped from the first one on.
 const ruleEndRate = 10000
 
-// leftRules stands for the rules that an earlier process has left: they are compiled anew even if there are none now.
+// leftRules stands for the rules that an earlier process has left: they are compiled again even if there are none now.
 const leftRules = "rules of before"
 
 // Rules has packets judged by the firewall rules. They are compiled together: which rule decides depends on all of them.

@@ -167,7 +167,7 @@ func (x *XDP) plan(links []netdev.Link, features map[int]netdev.XDPFeatures) map
 	return plan
 }
 
-// attach says whether the program is wanted at a chosen interface.
+// attach reports whether the program is wanted at a chosen interface.
 func (x *XDP) attach(l netdev.Link, can netdev.XDPFeatures) bool {
 	const all = netdev.XDPBasic | netdev.XDPRedirect | netdev.XDPTransmit
 	switch x.Choice {
@@ -179,7 +179,7 @@ func (x *XDP) attach(l netdev.Link, can netdev.XDPFeatures) bool {
 	return false
 }
 
-// target says whether an interface sends frames that are redirected to it. Where the kernel does not tell, a driver that runs
+// target reports whether an interface sends frames that are redirected to it. Where the kernel does not tell, a driver that runs
 // programs is taken to do so, but for that of veth, which drops them in silence unless its other end is prepared.
 func (x *XDP) target(l netdev.Link, attached bool, features map[int]netdev.XDPFeatures) bool {
 	switch {

@@ -1,5 +1,5 @@
 // Package status keeps what is observed of each object: which version of it the data path has, and why not the one that
-// users want. It lives in memory and is made anew at each start. Those who apply objects write it; REST, loxicmd and
+// users want. It lives in memory and is rebuilt at each start. Those who apply objects write it; REST, loxicmd and
 // metrics read it.
 package status
 
@@ -324,7 +324,7 @@ func (t *Table) change(id ID) <-chan struct{} {
 	return t.changed
 }
 
-// outcome says whether the object is decided in a version, and how it failed.
+// outcome reports whether the object is decided in a version, and how it failed.
 func (t *Table) outcome(id ID, version uint64) (done bool, failure *Status) {
 	e := t.entries[id]
 	switch {
@@ -337,7 +337,7 @@ func (t *Table) outcome(id ID, version uint64) (done bool, failure *Status) {
 	return e.applied >= version && !e.removed, nil
 }
 
-// decides says whether it answers a request that made a version, or, if the object is to go, removed it.
+// decides reports whether it answers a request that made a version, or, if the object is to go, removed it.
 func (f *failure) decides(version uint64, removed bool) bool {
 	return f.version >= version || removed && f.version == 0 && !f.outdated
 }

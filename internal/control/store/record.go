@@ -175,7 +175,7 @@ func (r *commitRecord) size() int {
 	return n
 }
 
-// bare tells whether a file of version 2 can have the record.
+// bare reports whether a file of version 2 can have the record.
 func (l *layout) bare(r *record) bool { return r.Kind == l.bareKind && r.Format <= bareFormat }
 
 // appendTo appends the commit's line for a journal of a version. Objects are written as they are: through
@@ -254,7 +254,7 @@ func appendQuoted(b []byte, s string) []byte {
 	return append(b, quoted...)
 }
 
-// plain tells whether a text stands in JSON as it is.
+// plain reports whether a text stands in JSON as it is.
 func plain(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {

@@ -65,7 +65,7 @@ func (tx *Tx) Delete(id ID) error {
 	return nil
 }
 
-// Changed tells whether a commit would change anything by now. It costs as much as the transaction has touched.
+// Changed reports whether a commit would change anything by now. It costs as much as the transaction has touched.
 func (tx *Tx) Changed() bool {
 	for at, after := range tx.touched {
 		if !tx.same(at, tx.base.row(at.place, at.sort), after) {

@@ -89,7 +89,7 @@ func (a *archive) collect(ctx context.Context, p *Part) (Outcome, error) {
 	return one, a.add(p.Name, clean)
 }
 
-// run collects a part in its time, whether it heeds that or not.
+// run collects a part, and returns when its time is over even if the part does not.
 func run(ctx context.Context, p *Part) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(p.Time, partTime))
 	defer cancel()

@@ -33,7 +33,7 @@ func unsynchronised(is bool) []Finding {
 	}}
 }
 
-// jumped tells of how far the wall's clock is from one that never jumps, since the daemon's start.
+// jumped reports how far the wall clock is from a monotonic one since the daemon's start.
 func jumped(by time.Duration) []Finding {
 	if by.Abs() < 2*time.Second {
 		return nil

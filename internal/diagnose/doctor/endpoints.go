@@ -74,7 +74,7 @@ func (m *Machine) whyNot(a netip.Addr, seen string) (string, error) {
 	return text, nil
 }
 
-// isAwake tells whether an address on the same link has told its MAC address.
+// isAwake reports whether an address on the same link has told its MAC address.
 func (m *Machine) isAwake(a netip.Addr) bool {
 	if way, err := m.Network.Route(a); err != nil || way.Via.IsValid() {
 		return false

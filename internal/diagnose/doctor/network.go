@@ -15,7 +15,7 @@ type Network interface {
 	Route(netip.Addr) (Route, error)
 	Ping(to netip.Addr, sizes ...int) (answered []bool, err error)
 	Connect(at netip.AddrPort) error
-	// Feature tells whether an interface has an offload on; false: it does not tell.
+	// Feature reports whether an interface has an offload on; false: it does not tell.
 	Feature(link string, f Feature) (on, known bool)
 	SetFeature(link string, f Feature, on bool) error
 }

@@ -74,7 +74,7 @@ func (a *Answer) end(v Verdict, format string, args ...any) *Answer {
 	return a
 }
 
-// arrives tells whether the packet gets where it is forwarded to, as far as it shows here.
+// arrives reports whether the packet gets where it is forwarded to, as far as it shows here.
 func (a *Answer) arrives() bool {
 	failed := slices.ContainsFunc(a.Steps, func(s Step) bool { return s.State == Failed })
 	return !failed && (a.Verdict == Forwarded || a.Verdict == Local)

@@ -121,7 +121,7 @@ func (r *reading) readRefused() error {
 	return nil
 }
 
-// rate is that of a counter. One that went back was begun anew, and nothing is known of it.
+// rate is that of a counter. One that went back was reset, and its rate is unknown.
 func (r *reading) rate(before, now uint64) float32 {
 	if r.length <= 0 || now < before {
 		return 0

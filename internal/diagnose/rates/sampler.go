@@ -165,7 +165,7 @@ func (s *Sampler) sample(at time.Time) {
 	s.prune()
 }
 
-// wanted tells whether an endpoint may have counted anything since the last window.
+// wanted reports whether an endpoint may have counted anything since the last window.
 func (s *Sampler) wanted(id uint32, connections, tracked uint64) bool {
 	e := s.endpoint(id)
 	if e == nil || e.window == 0 {

@@ -54,7 +54,7 @@ func (r *recorder) read() {
 	}
 }
 
-// shown says whether the last event about a link showed it there.
+// shown reports whether the last event about a link showed it there.
 func (r *recorder) shown(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -77,7 +77,7 @@ func (r *recorder) routeEvents() (messages, defaults int) {
 	return r.messages, r.defaults
 }
 
-// isNews says whether something is news for those who know next hops. It then adds a default route, which always is: what
+// isNews reports whether something is news for those who know next hops. It then adds a default route, which always is: what
 // comes before that is known by then, and nothing has to be waited for. metric is another one each time.
 func (r *recorder) isNews(t *testing.T, h *netnstest.Host, metric int, something func()) bool {
 	t.Helper()

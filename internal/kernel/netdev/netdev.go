@@ -129,7 +129,7 @@ func (n *Net) OnLink(a netip.Addr) []Link { return n.mirror.OnLink(a) }
 // Addresses lists the addresses of this machine that others can reach, but for VIPs that VIPs owns.
 func (n *Net) Addresses() []netip.Addr { return n.mirror.Addresses() }
 
-// RoutesByDestination says whether all packets to an address take the same route, whoever sent them. False until that is
+// RoutesByDestination reports whether all packets to an address take the same route, whoever sent them. False until that is
 // known.
 func (n *Net) RoutesByDestination() bool { return n.mirror.ByDestination() }
 

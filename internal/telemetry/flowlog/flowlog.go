@@ -25,8 +25,8 @@ type Sink interface {
 	Close() error
 }
 
-// again is after how long a source that has failed is asked again.
-const again = time.Second
+// retryDelay is the delay before a failed source is read again.
+const retryDelay = time.Second
 
 // Logger hands what a source tells on to sinks, each by itself: one that fails keeps no other from writing.
 type Logger struct {
@@ -34,7 +34,7 @@ type Logger struct {
 	rate    int
 	log     *slog.Logger
 	outlets []*outlet
-	untold  uint64 // in all watches before this one
+	missed  uint64 // events, in all watches before this one
 	busy    bool   // the source has refused
 }
 
@@ -61,17 +61,17 @@ func (l *Logger) Run(ctx context.Context) {
 		err := l.source.WatchConnections(ctx, l.rate, func(events []lb.ConnectionEvent, untold lb.Untold) bool {
 			last = untold.Sampled + untold.Lost
 			l.busy = false
-			l.write(time.Now(), events, l.untold+last)
+			l.write(time.Now(), events, l.missed+last)
 			return true
 		})
-		l.untold += last
+		l.missed += last
 		if err != nil && !l.busy {
 			l.log.Error("connections are not logged; trying again", "error", err)
 			l.busy = true
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(again):
+		case <-time.After(retryDelay):
 		}
 	}
 	for _, o := range l.outlets {

@@ -96,13 +96,13 @@ func elements(template int) []element {
 
 // IPFIX sends events to a collector (RFC 7011), by UDP: connections that are opened, and those that have ended.
 type IPFIX struct {
-	collector string
-	domain    uint32
-	conn      net.Conn
-	sequence  uint32 // data records sent so far
-	described time.Time
-	told      time.Time // when it was said last what was lost
-	said      uint64
+	collector      string
+	domain         uint32
+	conn           net.Conn
+	sequence       uint32 // data records sent so far
+	described      time.Time
+	lossReportedAt time.Time // when a loss was last reported
+	reportedLoss   uint64
 
 	message []byte
 	set     int // where the last set begins; 0: there is none
@@ -140,9 +140,9 @@ func (x *IPFIX) Write(now time.Time, events []lb.ConnectionEvent, lost uint64) e
 		x.describe()
 		x.described = now
 	}
-	if lost != x.said && now.Sub(x.told) >= lossEvery {
+	if lost != x.reportedLoss && now.Sub(x.lossReportedAt) >= lossEvery {
 		x.tellLost(lost)
-		x.said, x.told = lost, now
+		x.reportedLoss, x.lossReportedAt = lost, now
 	}
 	var errs []error
 	for i := range events {

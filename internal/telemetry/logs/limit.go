@@ -25,11 +25,11 @@ type limit struct {
 
 // counts are shared by all that are made of one handler.
 type counts struct {
-	mu    sync.Mutex
-	lines map[string]*count
-	tell  func(message string, c count) // of lines that were left out
-	after func(time.Duration, func()) interface{ Stop() bool }
-	now   func() time.Time
+	mu     sync.Mutex
+	lines  map[string]*count
+	notify func(message string, c count) // of lines that were left out
+	after  func(time.Duration, func()) interface{ Stop() bool }
+	now    func() time.Time
 }
 
 // count is the lines of a message in the period that began then.
@@ -45,7 +45,7 @@ func newLimit(h slog.Handler) *limit {
 	c := &counts{
 		lines: map[string]*count{}, now: time.Now, after: func(d time.Duration, f func()) interface{ Stop() bool } { return time.AfterFunc(d, f) },
 	}
-	c.tell = func(message string, n count) {
+	c.notify = func(message string, n count) {
 		r := slog.NewRecord(c.now(), n.level, leftOut, 0)
 		r.AddAttrs(slog.String("message", message), slog.Int("lines", n.out), slog.Time("since", n.began))
 		_ = h.Handle(context.Background(), r)
@@ -109,7 +109,7 @@ func (c *counts) end(message string) {
 		return
 	}
 	n.announce.Stop()
-	c.tell(message, *n)
+	c.notify(message, *n)
 }
 
 func (c *counts) messages() (list []string) {

@@ -163,4 +163,6 @@ func (a *Trace) takeInterface(q *query, name string) *answer.Refusal {
 }
 
 // name is that of an interface. Those that came since have their number.
-func (t *told) name(index int) string { return cmp.Or(t.names[index], "if"+strconv.Itoa(index)) }
+func (t *packetStream) name(index int) string {
+	return cmp.Or(t.names[index], "if"+strconv.Itoa(index))
+}

@@ -57,8 +57,8 @@ func (a *Trace) TracePackets(w http.ResponseWriter, r *http.Request, params v1.T
 	a.o.Follow(w, r, func(ctx context.Context, s *sse.Stream) {
 		ctx, cancel := context.WithTimeout(ctx, q.lasts)
 		defer cancel()
-		t := &told{Stream: s, query: q, names: a.o.Interfaces(), last: time.Now()}
-		err := a.o.Tracer.TracePackets(ctx, q.filter, t.tell)
+		t := &packetStream{Stream: s, query: q, names: a.o.Interfaces(), last: time.Now()}
+		err := a.o.Tracer.TracePackets(ctx, q.filter, t.send)
 		var field *lb.FieldError
 		switch {
 		case errors.As(err, &field):
@@ -75,20 +75,20 @@ func (a *Trace) TracePackets(w http.ResponseWriter, r *http.Request, params v1.T
 	})
 }
 
-// told writes packets.
-type told struct {
+// packetStream writes traced packets.
+type packetStream struct {
 	*sse.Stream
-	query *query
-	names map[int]string
-	begun bool
-	count int
-	last  time.Time // when something was written
-	noted time.Time // when what was lost was
-	lost  uint64
+	query          *query
+	names          map[int]string
+	begun          bool
+	count          int
+	last           time.Time // when something was written
+	lostReportedAt time.Time // when a loss was last reported
+	lost           uint64
 }
 
-// tell is false when the client has left, or has what it asked for.
-func (t *told) tell(list []lb.PacketTrace, untold lb.Untold) bool {
+// send writes packets. It returns false when the client has left, or has the count it asked for.
+func (t *packetStream) send(list []lb.PacketTrace, untold lb.Untold) bool {
 	now, wrote := time.Now(), !t.begun
 	t.begun = true
 	for i := range list {
@@ -100,9 +100,9 @@ func (t *told) tell(list []lb.PacketTrace, untold lb.Untold) bool {
 		wrote = true
 	}
 	full := t.count == t.query.count
-	if untold.Lost != t.lost && (full || now.Sub(t.noted) >= lostEvery) {
+	if untold.Lost != t.lost && (full || now.Sub(t.lostReportedAt) >= lostEvery) {
 		t.Lost(untold.Lost - t.lost)
-		t.lost, t.noted, wrote = untold.Lost, now, true
+		t.lost, t.lostReportedAt, wrote = untold.Lost, now, true
 	}
 	if full {
 		t.End("that many packets were shown: \"count\" asks for more")
@@ -119,7 +119,7 @@ func (t *told) tell(list []lb.PacketTrace, untold lb.Untold) bool {
 	return t.Err() == nil
 }
 
-func (t *told) write(p *lb.PacketTrace) {
+func (t *packetStream) write(p *lb.PacketTrace) {
 	out := v1.PacketTrace{
 		Time: p.Time, Took: int(p.Took.Nanoseconds()), Point: p.Point, In: t.name(p.In), Verdict: string(p.Verdict), Reason: p.Reason, Before: t.view(&p.Before),
 	}
@@ -133,7 +133,7 @@ func (t *told) write(p *lb.PacketTrace) {
 	t.Event("packet", out)
 }
 
-func (t *told) view(v *lb.PacketView) v1.PacketView {
+func (t *packetStream) view(v *lb.PacketView) v1.PacketView {
 	data := v.Data
 	if !t.query.payload {
 		data = data[:headers(data, v.Layer3)]

@@ -6,7 +6,7 @@ import "time"
 // Item is a thing's place in a queue; it is a member of that thing.
 type Item struct{ place int } // in the heap, from 1; 0: in no queue
 
-// Queued says whether the thing is in a queue.
+// Queued reports whether the thing is in a queue.
 func (i *Item) Queued() bool { return i.place != 0 }
 
 // Queue is the things, the first one first. T returns its own Item.

@@ -177,7 +177,7 @@ func (g *group) sharesOf(number uint32) shares {
 	return s
 }
 
-// isLately tells whether a reading was in the window.
+// isLately reports whether a reading was in the window.
 func isLately(active, number uint32) bool { return number-active < uint32(window/Pace) }
 
 // count tells those that are to take new connections from the others.
@@ -211,7 +211,7 @@ func (g *group) place(rows []lb.HandshakeRow) {
 	}
 }
 
-// relieved tells whether backups stand by for an endpoint of a level of which nothing is left: all of it is convicted, or takes nothing.
+// relieved reports whether backups stand by for an endpoint of a level of which nothing is left: all of it is convicted, or takes nothing.
 func (g *group) relieved(t *target) bool {
 	if g.Levels == nil {
 		return false

@@ -1,4 +1,4 @@
-// Package outlier tells from handshakes that clients have with endpoints which endpoints are dead (docs/adr/0034-passive-health.md). It
+// Package outlier detects dead endpoints by the handshakes of clients (docs/adr/0034-passive-health.md). It
 // counts and decides, and does nothing itself: no clock, no socket.
 package outlier
 
@@ -105,7 +105,7 @@ func (d *Detector) Watch(services []Service) (unknown []lb.Key) {
 	return unknown
 }
 
-// Watches tells whether a service is among those that there are.
+// Watches reports whether a service is among those that there are.
 func (d *Detector) Watches(key lb.Key) bool { return d.groups[key] != nil }
 
 // Slept has so many calls of Decide count that were left out, as nothing had happened.

@@ -76,7 +76,7 @@ func (d *datagram) unreachable(err error) (Answer, error) {
 	return Answer{}, plain(d.q, err)
 }
 
-// confirmed tells whether datagrams of ours from other ports meet the same as one that got an ICMP error which anybody may have made up.
+// confirmed reports whether datagrams of ours from other ports meet the same as one that got an ICMP error which anybody may have made up.
 func (d *datagram) confirmed(ctx context.Context, i *inquiry) bool {
 	wait := confirmation
 	if end, ok := ctx.Deadline(); ok {

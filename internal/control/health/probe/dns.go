@@ -61,7 +61,7 @@ func exchange(c *dns.Conn, query *dns.Msg) (*dns.Msg, error) {
 	}
 }
 
-// sameQuestion says whether a message repeats the query's. A server that refuses a query need not.
+// sameQuestion reports whether a message repeats the query's. A server that refuses a query need not.
 func sameQuestion(m, query *dns.Msg) bool {
 	if len(m.Question) == 0 {
 		return m.Rcode != dns.RcodeSuccess

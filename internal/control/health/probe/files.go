@@ -31,7 +31,7 @@ type stamp struct {
 	size    int64
 }
 
-// holds says whether a name is one of a file below the directory.
+// holds reports whether a name is one of a file below the directory.
 func (f Files) holds(name string) bool {
 	_, ok := f.inside(name)
 	return ok

@@ -69,7 +69,7 @@ func (c call) Probe(ctx context.Context) (Answer, error) {
 	return Answer{What: "SERVING", Delay: time.Since(start)}, nil
 }
 
-// failed says whether there was no connection, or what the endpoint has answered.
+// failed reports whether there was no connection, or what the endpoint has answered.
 func (c call) failed(dialed *error, err error) error {
 	if dialed != nil && *dialed != nil {
 		return plain(c.q, *dialed)

@@ -48,7 +48,7 @@ func (p ping) echoer() (*echoer, error) {
 	return newEchoer(p.q.To.Addr().Is6(), p.shared.identifier(), p.q.Lead)
 }
 
-// notOurs tells whether a request could not be sent because this machine does not have its source address: the kernel says then
+// notOurs reports whether a request could not be sent because this machine does not have its source address: the kernel says then
 // that there is no route.
 func notOurs(from netip.Addr, sending error) error {
 	var errno syscall.Errno

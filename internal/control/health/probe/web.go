@@ -122,7 +122,7 @@ func (w *web) failed(stage int32, err error) error {
 	return fmt.Errorf("connected, but %w", err)
 }
 
-// good says whether the status is one of those that are wanted.
+// good reports whether the status is one of those that are wanted.
 func (w *web) good(status int) bool {
 	if len(w.q.Probe.Statuses) == 0 {
 		return status == http.StatusOK

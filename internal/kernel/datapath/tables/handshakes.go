@@ -126,7 +126,8 @@ func (t *Tables) HandshakeNews(yield func(lb.Key)) {
 	})
 }
 
-// AwaitHandshakes tells when HandshakeNews has any. nil: it has, or nobody would tell.
+// AwaitHandshakes returns a channel that becomes ready when HandshakeNews has any; nil: it has some, or
+// cannot signal.
 func (t *Tables) AwaitHandshakes() <-chan struct{} {
 	t.mu.RLock()
 	endpoints := len(t.endpoints)

@@ -71,7 +71,7 @@ func (d *Doctor) Known() []Known {
 	return out
 }
 
-// Run looks for problems until ctx ends, and tells of each that appears and that is gone.
+// Run looks for problems until ctx ends, and reports each that appears or disappears.
 func (d *Doctor) Run(ctx context.Context, tell func(p Problem, gone bool)) {
 	regular := time.NewTicker(every) // not a timer made anew for each look: a neighbour that is asked for ever would keep it from firing
 	defer regular.Stop()
@@ -101,7 +101,7 @@ func (d *Doctor) Run(ctx context.Context, tell func(p Problem, gone bool)) {
 	}
 }
 
-// compare takes the problems of now and returns those that are new and those that are no more, in order.
+// compare takes the problems of now and returns those that are new and those that disappeared, in order.
 func (d *Doctor) compare(now []Problem) (appeared, gone []Problem) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

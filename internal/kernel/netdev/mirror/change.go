@@ -36,7 +36,7 @@ func (c *Change) Merge(o Change) {
 	c.Settings = c.Settings || o.Settings
 }
 
-// Empty says whether nothing changed.
+// Empty reports whether nothing changed.
 func (c *Change) Empty() bool {
 	return len(c.Events) == 0 && !c.NextHops && !c.MACs && !c.Defaults && len(c.Addresses) == 0 && !c.Places && !c.Loopback && !c.Unmanaged && !c.Settings
 }

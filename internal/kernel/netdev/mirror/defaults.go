@@ -57,7 +57,7 @@ func (r defaultRoute) same(o defaultRoute) bool {
 	return r.defaultKey == o.defaultKey && r.kind == o.kind && r.proto == o.proto && r.object == o.object && slices.Equal(r.hops, o.hops)
 }
 
-// aboutDefaults says whether a message may change the default routes. It must be cheap: a storm has a million messages.
+// aboutDefaults reports whether a message may change the default routes. It must be cheap: a storm has a million messages.
 func aboutDefaults(m netlink.Message) bool {
 	switch m.Type {
 	case unix.RTM_NEWNEXTHOP, unix.RTM_DELNEXTHOP:
@@ -161,7 +161,7 @@ func (d *defaults) linkDown(link int, down, noCarrier bool) (uncertain bool) {
 	return uncertain
 }
 
-// addressGone says whether the kernel may have removed a route together with an address: the route's source address, or the
+// addressGone reports whether the kernel may have removed a route together with an address: the route's source address, or the
 // last address of its link.
 func (d *defaults) addressGone(a netip.Addr, link int) (uncertain bool) {
 	return slices.ContainsFunc(d.routes, func(r defaultRoute) bool {

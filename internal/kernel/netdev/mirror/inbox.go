@@ -52,5 +52,5 @@ func (b *Inbox) Wait(ctx context.Context) bool {
 // Pause waits, while changes gather; false: ctx ended.
 func (b *Inbox) Pause(ctx context.Context, pause time.Duration) bool { return sleep(ctx, pause) }
 
-// Pending says whether something is pending.
+// Pending reports whether something is pending.
 func (b *Inbox) Pending() bool { return len(b.ready) > 0 }

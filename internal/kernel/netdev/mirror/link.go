@@ -39,13 +39,13 @@ type Link struct {
 	offloadNews    bool   // the message was sent because offloads of the link have changed; it does not say which
 }
 
-// Loopback says whether the link is lo.
+// Loopback reports whether the link is lo.
 func (l Link) Loopback() bool { return l.Flags&unix.IFF_LOOPBACK != 0 }
 
-// Ethernet says whether packets of the link start with an Ethernet header.
+// Ethernet reports whether packets of the link start with an Ethernet header.
 func (l Link) Ethernet() bool { return l.Type == unix.ARPHRD_ETHER }
 
-// Running says whether the link is up and has a carrier.
+// Running reports whether the link is up and has a carrier.
 func (l Link) Running() bool { return l.Up && l.Flags&unix.IFF_RUNNING != 0 }
 
 // Event tells what happened to the link, and its state.
@@ -60,19 +60,19 @@ func (l Link) Event(a event.Action) event.Link {
 	return event.Link{Index: l.Index, Name: l.Name, State: state, Action: a}
 }
 
-// Resolves says whether next hops on the link have link-layer addresses to find out.
+// Resolves reports whether next hops on the link have link-layer addresses to find out.
 func (l Link) Resolves() bool {
 	return l.Up && !l.Loopback() && l.Flags&unix.IFF_NOARP == 0 && l.Ethernet()
 }
 
-// looksOther says whether the link cannot be the one that o was: what never changes in the life of a link has, or its
+// looksOther reports whether the link cannot be the one that o was: what never changes in the life of a link has, or its
 // counter runs backwards. A link that got another MAC address is taken for another one, which costs little.
 func (l Link) looksOther(o Link) bool {
 	return l.Type != o.Type || l.Kind != o.Kind || l.Bus != o.Bus || l.PeerIndex != o.PeerIndex || l.PeerElsewhere != o.PeerElsewhere ||
 		!bytes.Equal(l.MAC, o.MAC) || l.carrierChanges < o.carrierChanges
 }
 
-// same says whether nothing that matters changed.
+// same reports whether nothing that matters changed.
 func (l Link) same(o Link) bool {
 	return l.Index == o.Index && l.Name == o.Name && bytes.Equal(l.MAC, o.MAC) && l.MTU == o.MTU && l.Up == o.Up &&
 		l.Type == o.Type && l.Kind == o.Kind && l.Bus == o.Bus && l.Master == o.Master && l.PeerIndex == o.PeerIndex &&

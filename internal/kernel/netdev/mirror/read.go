@@ -92,7 +92,7 @@ func (m *Mirror) Addresses() []netip.Addr {
 	return out
 }
 
-// OnlyOurs says whether an address is on this machine for no other reason than that we put it there.
+// OnlyOurs reports whether an address is on this machine for no other reason than that we put it there.
 func (m *Mirror) OnlyOurs(a netip.Addr) bool {
 	m.tables.mu.RLock()
 	defer m.tables.mu.RUnlock()
@@ -100,7 +100,7 @@ func (m *Mirror) OnlyOurs(a netip.Addr) bool {
 	return len(places) > 0 && !slices.ContainsFunc(places, func(p address) bool { return !p.ours })
 }
 
-// Foreign says whether somebody else gave the link the address.
+// Foreign reports whether somebody else gave the link the address.
 func (m *Mirror) Foreign(a netip.Addr, link int) bool {
 	m.tables.mu.RLock()
 	defer m.tables.mu.RUnlock()
@@ -122,7 +122,7 @@ func (m *Mirror) Ours() iter.Seq2[netip.Addr, int] {
 	}
 }
 
-// Holds says whether an address of ours is, or can be put back, on the link: the link is up, or has it still.
+// Holds reports whether an address of ours is, or can be put back, on the link: the link is up, or has it still.
 func (m *Mirror) Holds(a netip.Addr, link int) bool {
 	m.tables.mu.RLock()
 	defer m.tables.mu.RUnlock()

@@ -110,7 +110,7 @@ func hasAttribute(body []byte, header int, types ...uint16) (found bool) {
 	return found
 }
 
-// ByDestination says whether all packets to an address take the same route, whoever sent them. False until that is known.
+// ByDestination reports whether all packets to an address take the same route, whoever sent them. False until that is known.
 func (m *Mirror) ByDestination() bool {
 	m.tables.mu.RLock()
 	defer m.tables.mu.RUnlock()
@@ -124,7 +124,7 @@ func (m *Mirror) DefaultRoutes() (list []Hop, known bool) {
 	return m.tables.routing.defaults.list(), m.tables.routing.known
 }
 
-// Surveyed says whether all rules and routes are known.
+// Surveyed reports whether all rules and routes are known.
 func (m *Mirror) Surveyed() bool {
 	m.tables.mu.RLock()
 	defer m.tables.mu.RUnlock()

@@ -173,7 +173,7 @@ func (t *tables) forgetNetworks(link int, ipv4Only bool) {
 	}
 }
 
-// linkDown says whether the default routes are others without the link.
+// linkDown reports whether the default routes are others without the link.
 func (t *tables) linkDown(link int, down, noCarrier bool) bool {
 	before := t.routing.defaults.list()
 	t.routing.change(func(d *defaults) bool { return d.linkDown(link, down, noCarrier) })

@@ -21,7 +21,7 @@ const checkEvery = 5 * time.Second
 // ErrOverrun says that messages were lost: the receive buffer was full.
 var ErrOverrun = errors.New("messages were lost")
 
-// Subscription receives what the kernel tells of changes.
+// Subscription receives the kernel's notifications.
 type Subscription struct {
 	file *os.File
 	conn syscall.RawConn
@@ -118,7 +118,7 @@ func (s *Subscription) Receive(ctx context.Context, each func(Message)) error {
 // Socket is the socket itself, for tests.
 func (s *Subscription) Socket() syscall.RawConn { return s.conn }
 
-// check tells whether the kernel still tells of all groups: a socket that hears nothing is as silent as a network where nothing happens.
+// check reports whether the kernel still tells of all groups: a socket that hears nothing is as silent as a network where nothing happens.
 func (s *Subscription) check() error {
 	var failed error
 	err := s.conn.Control(func(fd uintptr) {

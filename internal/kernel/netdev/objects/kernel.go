@@ -86,7 +86,7 @@ func (k *Kernel) mac(name string) net.HardwareAddr {
 	return sum[:len(netobj.MAC{})]
 }
 
-// HasDevice tells whether there is an interface of the name.
+// HasDevice reports whether there is an interface of the name.
 func (k *Kernel) HasDevice(name string) (bool, error) {
 	_, err := k.index(name)
 	if errors.As(err, new(*netobj.NoDeviceError)) {

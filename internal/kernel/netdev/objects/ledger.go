@@ -80,7 +80,7 @@ func (l *Ledger) read(data []byte) {
 	}
 }
 
-// rewrite begins the file anew, with what is made.
+// rewrite replaces the file by one with the existing objects.
 func (l *Ledger) rewrite() error {
 	lines := []line{{Life: l.life}}
 	for n, object := range l.made {

@@ -157,7 +157,7 @@ func (k VXLANPeers) Make(p netobj.VXLANPeer) error {
 	return nil
 }
 
-// Remove has the tunnel send to the peer no more.
+// Remove stops the tunnel from sending to the peer.
 func (k VXLANPeers) Remove(p netobj.VXLANPeer) error {
 	index, err := k.index(p.Device())
 	if err == nil {

@@ -68,7 +68,7 @@ func List() ([]Session, error) {
 	return all, nil
 }
 
-// Own tells whether one of these is an address of the network namespace, or stands for all.
+// Own reports whether one of these is an address of the network namespace, or stands for all.
 func Own(list []netip.Addr) (bool, error) {
 	if len(list) == 0 || slices.ContainsFunc(list, netip.Addr.IsUnspecified) {
 		return true, nil
