@@ -54,7 +54,7 @@ func run(ctx context.Context, c *config.Config) error {
 		log.Warn("flag without effect", "note", note)
 	}
 	if c.Open != "" {
-		log.Warn("the API is open, as --compat has it", "note", c.Open)
+		log.Warn("the API is open because of --compat", "note", c.Open)
 	}
 	if c.CPUProfile != "" {
 		stop, err := profile(c.CPUProfile, log)

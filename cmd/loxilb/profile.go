@@ -27,7 +27,7 @@ func profile(path string, log *slog.Logger) (stop func(), err error) {
 	stop = sync.OnceFunc(func() {
 		pprof.StopCPUProfile()
 		if err := f.Close(); err != nil {
-			log.Error("the CPU profile is not whole", "file", path, "error", err)
+			log.Error("the CPU profile is incomplete", "file", path, "error", err)
 			return
 		}
 		log.Info("the CPU profile is written", "file", path)

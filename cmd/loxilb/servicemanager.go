@@ -42,6 +42,6 @@ func (m serviceManager) stopping() { m.tell(systemd.SdNotifyStopping) }
 
 func (m serviceManager) tell(state string) {
 	if _, err := systemd.SdNotify(false, state); err != nil {
-		m.log.Warn("the service manager is not told how this daemon is", "state", state, "error", err)
+		m.log.Warn("the service manager cannot be notified", "state", state, "error", err)
 	}
 }

@@ -138,7 +138,7 @@ func (h *Hook) run(ctx context.Context, c Change) {
 	log = log.With("took", time.Since(start).Round(time.Millisecond), "output", words())
 	switch {
 	case late:
-		log.Error("role hook was ended: it took too long", "limit", runTime)
+		log.Error("role hook killed: it took too long", "limit", runTime)
 	case err != nil:
 		log.Error("role hook failed", "error", err)
 	default:

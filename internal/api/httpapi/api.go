@@ -205,7 +205,7 @@ func New(o Options) *API {
 	a.Summary = summary.New(o.Store, o.DataPath, o.Sampler, o.Health, o.Statuses, a.entry)
 	a.Trace = trace.New(trace.Options{
 		Tracer: o.DataPath, Store: o.Store, Interfaces: o.Interfaces, Follow: a.follow,
-		Broke: func(err error) { a.Log.Error("packets could not be traced any longer", "error", err) },
+		Broke: func(err error) { a.Log.Error("tracing packets failed", "error", err) },
 	})
 	a.followers.limits, a.watchers.limits, a.walkers.limits = eventStreams(), watches(), wholeWalkers()
 	a.routeReaders.limits = routeReads()

@@ -61,7 +61,7 @@ func tolerant[T any](a *API, data []byte, notes *warnings, decode func([]byte) (
 	for _, name := range names {
 		notes.add("there is no property %q: it is passed over", name)
 		if a.passedOver.first(name) {
-			a.Log.Warn("a property that is not known is passed over, as --compat has it", "property", name)
+			a.Log.Warn("unknown property ignored because of --compat", "property", name)
 		}
 	}
 	return out, nil

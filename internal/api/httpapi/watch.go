@@ -51,7 +51,7 @@ func (a *API) WatchConntracks(w http.ResponseWriter, r *http.Request, params v1.
 		w.Header().Set("Retry-After", "30")
 		refuse(http.StatusServiceUnavailable, "the connections can't be watched: %v", err).write(w)
 	} else if err != nil {
-		a.Log.Error("connections could not be watched any longer", "error", err)
+		a.Log.Error("watching connections failed", "error", err)
 	} else {
 		endStream(ctx, s.Stream)
 	}

@@ -40,8 +40,8 @@ func createRoute(o *session.Options) *cobra.Command {
 func deleteRoute(o *session.Options) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
-		Use:     "route NETWORK",
-		Short:   "Delete a route of the main table, of any origin",
+		Use:   "route NETWORK",
+		Short: "Delete a route of the main table, of any origin",
 		Long: "Deletes a route. Of several routes to the network, it deletes the one made by create route, else\n" +
 			"the one with the lowest metric.",
 		Example: "  loxicmd delete route 10.1.0.0/16",

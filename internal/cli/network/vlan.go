@@ -18,8 +18,8 @@ func vlanMemberAliases() []string { return []string{"vlanMember", "vlan-member",
 
 func createVLAN(o *session.Options) *cobra.Command {
 	return &cobra.Command{
-		Use:     "vlan VID",
-		Short:   "Create the bridge of a VLAN, vlanVID",
+		Use:   "vlan VID",
+		Short: "Create the bridge of a VLAN, vlanVID",
 		Long: "Creates the bridge of a VLAN, named vlanVID, and sets it up. Use create vlanmember to add\n" +
 			"interfaces.",
 		Example: "  loxicmd create vlan 100",
@@ -39,8 +39,8 @@ func createVLAN(o *session.Options) *cobra.Command {
 func deleteVLAN(o *session.Options) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
-		Use:     "vlan VID",
-		Short:   "Delete the bridge of a VLAN, of any origin",
+		Use:   "vlan VID",
+		Short: "Delete the bridge of a VLAN, of any origin",
 		Long: "Deletes the bridge of a VLAN and everything created on it: members, addresses, neighbours,\n" +
 			"forwarding entries.",
 		Example: "  loxicmd delete vlan 100",

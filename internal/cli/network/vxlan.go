@@ -39,8 +39,8 @@ func createVXLAN(o *session.Options) *cobra.Command {
 func deleteVXLAN(o *session.Options) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
-		Use:     "vxlan VNI",
-		Short:   "Delete a VXLAN tunnel, of any origin",
+		Use:   "vxlan VNI",
+		Short: "Delete a VXLAN tunnel, of any origin",
 		Long: "Deletes a VXLAN tunnel and everything created on it: peers, addresses, neighbours, forwarding\n" +
 			"entries.",
 		Example: "  loxicmd delete vxlan 78",
@@ -65,7 +65,7 @@ func createVXLANPeer(o *session.Options) *cobra.Command {
 		Use:     "vxlanpeer VNI IP",
 		Aliases: vxlanPeerAliases(),
 		Short:   "Add a peer to a VXLAN tunnel",
-		Long: "Adds a peer that receives the tunnel's broadcast, multicast and unknown unicast frames.",
+		Long:    "Adds a peer that receives the tunnel's broadcast, multicast and unknown unicast frames.",
 		Example: "  loxicmd create vxlanpeer 78 192.168.0.2",
 		Args:    session.Arguments("VNI", "IP"),
 		RunE: func(cmd *cobra.Command, args []string) error {

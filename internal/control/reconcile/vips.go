@@ -102,7 +102,7 @@ func (v *vips) removed(list []netip.Addr, failed map[netip.Addr]error) {
 		v.leftover[a] = due
 		time.AfterFunc(leftoverRetry, v.wake)
 		if v.Statuses.Failed(status.ID{Kind: vipKind, Key: a.String()}, 1, fmt.Errorf("give up: %w", err), due) {
-			v.Log.Error("VIP is not given up; trying again", "vip", a, "error", err)
+			v.Log.Error("VIP cannot be removed; trying again", "vip", a, "error", err)
 		}
 	}
 }

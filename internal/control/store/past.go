@@ -41,7 +41,7 @@ func (s *Store) remember() {
 	found, err := p.read()
 	damaged := err != nil && !errors.Is(err, fs.ErrNotExist)
 	if damaged {
-		s.log.Warn("earlier revisions cannot be read, so there is no going back to them", "file", pastName, "error", err)
+		s.log.Warn("earlier revisions cannot be read: rollback to them is not possible", "file", pastName, "error", err)
 	}
 	p.list = found
 	for n := len(p.list); n > 0 && p.list[n-1].Number > s.head.revision; n-- {
@@ -55,7 +55,7 @@ func (s *Store) remember() {
 		clearDeadline(p.list, w.Number, false)
 	}
 	if n := len(p.list); n > 0 && p.list[n-1].Number != s.head.revision {
-		s.log.Warn("revisions were made without being remembered, so there is no going back before them", "revision", s.head.revision)
+		s.log.Warn("revisions are missing: rollback before them is not possible", "revision", s.head.revision)
 		p.forget(n)
 	}
 	p.trim()
@@ -213,7 +213,7 @@ func (p *past) unwrite() {
 
 // reopenLater makes the next commit rewrite the file.
 func (p *past) reopenLater(err error) {
-	p.log.Error("revision not written: going back to it will not be possible after a restart", "file", pastName, "error", err)
+	p.log.Error("revision not written: rollback to it will not be possible after a restart", "file", pastName, "error", err)
 	if p.file != nil {
 		p.file.Close()
 	}

@@ -155,7 +155,7 @@ func (s *Sampler) sample(at time.Time) {
 	}
 	if err != nil {
 		if !s.failed {
-			s.log.Error("rates are not known, as counters cannot be read", "error", err)
+			s.log.Error("rates are unknown: counters cannot be read", "error", err)
 		}
 		s.failed = true
 		return // what was added so far is told with the next window

@@ -76,7 +76,7 @@ func (l *Logger) Run(ctx context.Context) {
 	}
 	for _, o := range l.outlets {
 		if err := o.Close(); err != nil && !errors.Is(err, context.Canceled) {
-			l.log.Error("the log of connections was not closed well", "to", o.Name(), "error", err)
+			l.log.Error("the connection log could not be closed", "to", o.Name(), "error", err)
 		}
 	}
 }

@@ -40,7 +40,7 @@ func changes() []string {
 		"endpoint is down",
 		"backups get new connections: too little of those before them is up",
 		"connections are under pressure",
-		"not working; it is tried again",
+		"not working; trying again",
 		"object is not in the data path as it should be; trying again",
 		"problem",
 		"a request could not be written to the audit log",

@@ -47,7 +47,7 @@ func (t *trouble) note(err error) {
 	switch {
 	case err != nil && t.err == nil:
 		t.since = time.Now()
-		t.log.Warn("OpenTelemetry has no answer that is one", "what", t.what, "error", err)
+		t.log.Warn("OpenTelemetry collector gives no valid answer", "what", t.what, "error", err)
 	case err == nil && t.err != nil:
 		t.log.Info("OpenTelemetry answers again", "what", t.what, "after", time.Since(t.since).Round(time.Second))
 	}

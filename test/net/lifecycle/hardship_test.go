@@ -384,7 +384,7 @@ func TestDeaf(t *testing.T) {
 	}
 	rig.MustRun(t, v.LB, "ip", "link", "add", "late0", "type", "veth", "peer", "name", "late1")
 	rig.MustRun(t, v.LB, "ip", "link", "set", "late0", "up")
-	v.wantSaid("network is read again as a whole")
+	v.wantSaid("reading the whole network state again")
 	v.wantSaid("interface=late0")
 	v.crowd.Flows()
 	rig.MustRun(t, v.LB, "ip", "link", "add", "later0", "type", "bridge")

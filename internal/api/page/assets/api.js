@@ -25,7 +25,7 @@ function headers(more) {
 
 async function refusal(response) {
   const body = await response.json().catch(() => null);
-  return new Refused(response.status, body?.message ?? body?.result ?? `The answer is ${response.status} ${response.statusText}.`);
+  return new Refused(response.status, body?.message ?? body?.result ?? `The server answered ${response.status} ${response.statusText}.`);
 }
 
 // call makes a request and returns its answer. parameters that are empty are not sent.

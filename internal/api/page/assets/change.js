@@ -34,7 +34,7 @@ export function drain(endpoint) {
   const within = el("input", { id: "within", type: "number", min: 0, value: 0, inputmode: "numeric" });
   ask({
     title: `Drain ${endpoint}?`,
-    text: "It takes no new connections. Those that it has go on until they end, or until the deadline.",
+    text: "It receives no new connections. Existing ones continue until they end, or until the deadline.",
     fields: [el("label", { for: "within" }, "Deadline in seconds, 0 for none "), within],
     yes: "Drain",
     act: () => call("POST", "/config/drain", { body: { endpoint, within: Number(within.value) } }),
@@ -43,7 +43,7 @@ export function drain(endpoint) {
 
 export function undrain(endpoint) {
   ask({
-    title: `End the drain of ${endpoint}?`, text: "It takes new connections again.", yes: "End the drain",
+    title: `End the drain of ${endpoint}?`, text: "It receives new connections again.", yes: "End the drain",
     act: () => call("DELETE", "/config/drain", { parameters: { endpoint } }),
   });
 }
@@ -52,7 +52,7 @@ export function undrain(endpoint) {
 export function weight(service, { endpoint, weight: now }) {
   const input = el("input", { id: "weight", type: "number", min: 0, max: 65535, required: true, value: now, inputmode: "numeric" });
   ask({
-    title: `Weight of ${endpoint}`, text: `In ${service}. 0 to 65535; 0 takes no new connections.`, yes: "Set the weight",
+    title: `Weight of ${endpoint}`, text: `In ${service}. 0 to 65535; 0 stops new connections.`, yes: "Set the weight",
     fields: [el("label", { for: "weight" }, "Weight "), input],
     act: () => call("POST", "/config/endpointweight", { body: { endpoint, service, weight: Number(input.value) } }),
   });
@@ -60,10 +60,10 @@ export function weight(service, { endpoint, weight: now }) {
 
 // rollback restores all objects as of a revision. The dialog shows the changes of a dry run first.
 export function rollback({ revision, doing }) {
-  const preview = el("ul", { class: "preview" }, el("li", null, "Looking what would change …"));
+  const preview = el("ul", { class: "preview" }, el("li", null, "Calculating changes …"));
   const roll = (body) => call("POST", "/config/rollback", { body: { revision, ...body } });
   const done = question({
-    title: `Roll back to revision ${revision}?`, text: `All objects become what they were after: ${doing}. Services that a controller manages stay as they are.`,
+    title: `Roll back to revision ${revision}?`, text: `Restores all objects to their state after: ${doing}. Services managed by a controller are kept.`,
     yes: "Roll back", danger: true, fields: [preview], act: () => roll({}),
   });
   done.disabled = true;
@@ -76,7 +76,7 @@ export function rollback({ revision, doing }) {
 const listed = 12; // changes of a preview
 
 function changes({ changes: all, cuts, ruleCut, kept }) {
-  if (all.length === 0) return [el("li", null, "Nothing would change.")];
+  if (all.length === 0) return [el("li", null, "No changes.")];
   const told = all.slice(0, listed).map((c) => `${c.action} ${c.kind.toLowerCase()} ${c.name}${c.cut ? `: ends ${c.cut} connections` : ""}${c.warning ? ` (${c.warning})` : ""}`);
   if (all.length > listed) told.push(`and ${all.length - listed} more`);
   if (ruleCut) told.push(`firewall rules would end ${ruleCut} connections`);

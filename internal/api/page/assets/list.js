@@ -13,7 +13,7 @@ export class List {
   // columns: {key, head, sort, number, value: item => text or {text, href, title, kind, act}}; load: {offset, limit, sort, uncounted} =>
   // {items, total, most}: most, if any, is how many of them can be asked for; with uncounted no total is needed, as
   // there was one before. raw: item => value for files, if it is not the text.
-  constructor({ label, name, columns, load, sort = "", empty = "There are none.", signal, onCount = () => {} }) {
+  constructor({ label, name, columns, load, sort = "", empty = "None.", signal, onCount = () => {} }) {
     Object.assign(this, { label, columns, load, sort, empty, signal, onCount });
     this.pages = new Map();
     this.asked = new Set();
@@ -130,7 +130,7 @@ export class List {
       const rows = await this.all();
       const cells = rows.map((item) => columns.map((c) => (c.raw ? c.raw(item) : textOf(c.value(item)))));
       download(`${this.label.toLowerCase()}.csv`, csv([columns.map((c) => c.head), ...cells]));
-      if (rows.length < this.total) setText(this.note, `The file has the first ${rows.length.toLocaleString("en")} of ${this.total.toLocaleString("en")}.`);
+      if (rows.length < this.total) setText(this.note, `The file contains the first ${rows.length.toLocaleString("en")} of ${this.total.toLocaleString("en")}.`);
     } catch (error) {
       if (error.name !== "AbortError") setText(this.note, error.message);
     } finally {

@@ -21,7 +21,7 @@ func (t *Table) tellIdle() {
 	fail := func(err error) {
 		if err != nil && !failed {
 			failed = true
-			t.shared.Log.Error("the ends of idle connections are not told", "error", err)
+			t.shared.Log.Error("idle connections end without RSTs", "error", err)
 		}
 	}
 	for {

@@ -17,7 +17,7 @@ type promise struct{ clock loader.Clock }
 // packets rely on a sweep.
 func (t *Table) PromiseSweep(d time.Duration) {
 	if err := t.promise.renew(t.shared, d+sweepGrace); err != nil {
-		t.shared.Log.Error("the packet path cannot be told when the next sweep comes", "error", err)
+		t.shared.Log.Error("the packet path cannot be notified of the next sweep", "error", err)
 	}
 }
 

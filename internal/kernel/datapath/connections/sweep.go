@@ -238,7 +238,7 @@ func (t *Table) sweepPause(period time.Duration) (pause, look time.Duration) {
 	t.sweeping.Unlock()
 	p, err := t.meter.Fullness()
 	if err != nil {
-		t.shared.Log.Error("pressure cannot be told", "error", err)
+		t.shared.Log.Error("pressure cannot be determined", "error", err)
 	}
 	return pauseAfter(cost, p, period)
 }

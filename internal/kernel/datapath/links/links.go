@@ -122,7 +122,7 @@ func (f Folder) adopt(index int, prog *ebpf.Program) (link.Link, error) {
 			return l, nil
 		}
 	}
-	f.Log.Warn("a pinned link cannot be adopted and is made anew", "ifindex", index, "error", err)
+	f.Log.Warn("a pinned link cannot be adopted and is created again", "ifindex", index, "error", err)
 	return nil, errors.Join(l.Unpin(), l.Close())
 }
 

@@ -161,7 +161,7 @@ func (p *Probes) follow() {
 // KeepProbes takes the programs away when there are no probes for them, and forgets interfaces that are gone, until ctx ends.
 func (p *Probes) KeepProbes(ctx context.Context) {
 	if err := attach.DetachProbes(p.hooks.Hook()); err != nil {
-		p.shared.Log.Warn("what an earlier process has left for probes stays", "error", err)
+		p.shared.Log.Warn("probe programs of an earlier process remain", "error", err)
 	}
 	every := time.NewTicker(unused / 4)
 	defer every.Stop()

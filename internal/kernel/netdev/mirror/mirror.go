@@ -125,7 +125,7 @@ func (m *Mirror) recover(ctx context.Context, err error) (c Change) {
 		if !sleep(ctx, time.Until(m.notBefore)) {
 			break
 		}
-		m.log.Warn("network is read again as a whole", "reason", err)
+		m.log.Warn("reading the whole network state again", "reason", err)
 		start := time.Now()
 		if errors.Is(err, netlink.ErrOverrun) {
 			err = m.subscription.Drain()

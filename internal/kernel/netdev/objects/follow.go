@@ -25,7 +25,7 @@ func (k *Kernel) Follow(ctx context.Context, log *slog.Logger, changed func(kind
 		if ctx.Err() != nil {
 			return
 		}
-		log.Warn("changes of the kernel's objects are followed anew", "reason", err)
+		log.Warn("following changes of kernel objects again", "reason", err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Second):

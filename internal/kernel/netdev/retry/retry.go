@@ -44,7 +44,7 @@ func (l *Loop) Failed(err error) time.Duration {
 		l.since = time.Now()
 	}
 	if l.err == nil || l.err.Error() != err.Error() {
-		l.log.Error("not working; it is tried again", "what", l.does, "error", err)
+		l.log.Error("not working; trying again", "what", l.does, "error", err)
 	}
 	l.err = err
 	return wait

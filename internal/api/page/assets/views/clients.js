@@ -16,7 +16,7 @@ export function show(root, { parameters, signal }) {
   const sum = el("p", { role: "status" });
   const failed = el("p", { class: "bad", role: "alert" });
   const list = new List({
-    label: "Clients", name: "clients", signal, sort: "-connections", empty: "There are no connections.",
+    label: "Clients", name: "clients", signal, sort: "-connections", empty: "No connections.",
     load: async ({ offset, limit, sort }) => {
       const answer = await get("/status/clients", { ...asked, ...networks[group], sort: sort.replace("-", ""), limit: most }, signal);
       all = answer;

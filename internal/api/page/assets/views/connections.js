@@ -19,7 +19,7 @@ export function show(root, { parameters, heading, signal }) {
   const asked = Object.fromEntries([...fields.map(([name]) => name), "state"].map((name) => [name, parameters.get(name) ?? ""]));
   const failed = el("p", { class: "bad", role: "alert" });
   const list = new List({
-    label: "Connections", name: "connections", signal, sort: parameters.get("sort") ?? "", empty: "No connection is like that.",
+    label: "Connections", name: "connections", signal, sort: parameters.get("sort") ?? "", empty: "No matching connections.",
     onCount: (n) => { heading.textContent = `${title} (${n.toLocaleString("en")})`; },
     load: async ({ offset, limit, sort, uncounted }) => {
       const answer = await get("/status/connections", { ...asked, offset, limit, sort, uncounted }, signal);

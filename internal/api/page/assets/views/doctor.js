@@ -10,10 +10,10 @@ export function show(root, { signal }) {
   const note = el("p", { class: "note", role: "status" });
   const list = el("div", { class: "reasons" });
   const checks = el("details");
-  const again = el("button", { type: "button", onclick: () => look() }, "Look again");
+  const again = el("button", { type: "button", onclick: () => look() }, "Check again");
   const look = async () => {
     again.disabled = true;
-    note.textContent = "Looking …";
+    note.textContent = "Checking …";
     try {
       const answer = await get("/doctor", null, signal);
       note.textContent = summary(answer);
@@ -27,7 +27,7 @@ export function show(root, { signal }) {
     }
   };
   root.append(
-    el("p", null, "Settings of the kernel, interfaces, neighbours, room and clock. Looking changes nothing; endpoints are pinged."),
+    el("p", null, "Checks kernel settings, interfaces, neighbours, memory, disk and clock. Nothing is changed; endpoints are pinged."),
     el("p", null, again), note, list, checks);
   look();
 }
@@ -36,7 +36,7 @@ const count = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
 
 function summary({ findings, checks }) {
   const unknown = checks.filter((c) => c.unknown).length;
-  return `${findings.length ? count(findings.length, "finding") : "Nothing was found"}${unknown ? `; ${count(unknown, "check")} could not be made` : ""}.`;
+  return `${findings.length ? count(findings.length, "finding") : "No findings"}${unknown ? `; ${count(unknown, "check")} could not be made` : ""}.`;
 }
 
 const result = (c) => (c.unknown ? `could not be made: ${c.unknown}` : c.findings ? count(c.findings, "finding") : "nothing found");
@@ -44,6 +44,6 @@ const result = (c) => (c.unknown ? `could not be made: ${c.unknown}` : c.finding
 function card(f) {
   return el("section", { class: "card", "aria-label": f.what },
     el("h2", null, badge(kinds[f.sure] ?? "idle", f.sure), " ", f.what.charAt(0).toUpperCase() + f.what.slice(1)), el("p", null, sentence(f.why)),
-    f.command && el("p", { class: "remedy" }, el("b", null, "What mends it: "), el("code", null, f.command)),
+    f.command && el("p", { class: "remedy" }, el("b", null, "Fix: "), el("code", null, f.command)),
     f.fixable && el("p", { class: "note" }, "loxicmd doctor --fix does it."));
 }

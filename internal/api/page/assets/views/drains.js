@@ -8,7 +8,7 @@ export const title = "Drains";
 export function show(root, { who, signal }) {
   const note = el("p", { class: "note" }, "Loading …");
   const list = el("div", { class: "cards" });
-  root.append(el("p", null, "A drained endpoint takes no new connections; those that it has go on, until the deadline if there is one."), note, list);
+  root.append(el("p", null, "A drained endpoint receives no new connections; existing ones continue until the deadline, if there is one."), note, list);
   const cards = new Map();
   const load = async () => {
     const { drainAttr } = await get("/config/drain/all", null, signal);
@@ -19,7 +19,7 @@ export function show(root, { who, signal }) {
     const nodes = drainAttr.map((d) => cards.get(d.endpoint).node);
     if (nodes.length !== list.childElementCount || nodes.some((n, i) => list.children[i] !== n)) list.replaceChildren(...nodes);
     for (const endpoint of cards.keys()) if (!drainAttr.some((d) => d.endpoint === endpoint)) cards.delete(endpoint);
-    setText(note, drainAttr.length ? "" : "No endpoint is being drained.");
+    setText(note, drainAttr.length ? "" : "No endpoint is drained.");
   };
   every(2000, signal, load);
   document.addEventListener("changed", load, { signal });
@@ -41,13 +41,13 @@ function card(first, who) {
       bar.value = most.n ? 1 - rest / most.n : 1;
       state.replaceChildren(rest ? badge("warn", "draining") : badge("good", "empty"));
       setText(left, `${number(d.connections)} connections left${d.sockets ? `, and ${number(d.sockets)} of this machine's own sockets` : ""}.`);
-      setText(until, d.deadline ? until_(d) : "No deadline: they end by themselves.");
+      setText(until, d.deadline ? until_(d) : "No deadline: they end on their own.");
     },
   };
 }
 
 function until_(d) {
   const seconds = Math.round((new Date(d.deadline) - Date.now()) / 1000);
-  if (seconds > 0) return `Those left at ${clock(d.deadline)} (in ${duration(seconds)}) are ended, ${number(d.rate)} a second; the last by ${clock(d.done)}.`;
-  return `The deadline is over: they are ended, ${number(d.rate)} a second; the last by ${clock(d.done)}.`;
+  if (seconds > 0) return `Remaining connections are ended at ${clock(d.deadline)} (in ${duration(seconds)}), ${number(d.rate)} per second; the last by ${clock(d.done)}.`;
+  return `The deadline has passed: connections are ended, ${number(d.rate)} per second; the last by ${clock(d.done)}.`;
 }

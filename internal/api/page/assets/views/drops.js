@@ -8,7 +8,7 @@ export function show(root, { signal }) {
   const sum = el("p", { role: "status" }, "Loading …");
   const list = el("div", { class: "reasons" });
   const others = el("details", null, el("summary", null, "Reasons with no packets"), el("ul"));
-  root.append(el("p", null, "Packets that the data path has dropped since it was loaded, by reason. A few are normal: segments that come late, scans."), sum, list, others);
+  root.append(el("p", null, "Packets dropped since the data path was loaded, by reason. A few are normal, such as late segments and scans."), sum, list, others);
   let before = null;
   const cards = new Map();
   every(2000, signal, async () => {
@@ -17,7 +17,7 @@ export function show(root, { signal }) {
     const counted = new Map(dropAttr.map((d) => [d.reason, d.packets]));
     const perSecond = (d) => (before ? Math.max(0, d.packets - before.counted.get(d.reason)) / ((now - before.now) / 1000) : 0);
     const some = dropAttr.filter((d) => d.packets > 0).sort((a, b) => perSecond(b) - perSecond(a) || b.packets - a.packets);
-    setText(sum, some.length ? `${number(some.reduce((n, d) => n + d.packets, 0))} in all.` : "Nothing was dropped.");
+    setText(sum, some.length ? `${number(some.reduce((n, d) => n + d.packets, 0))} in all.` : "No packets dropped.");
     for (const d of some) {
       if (!cards.has(d.reason)) cards.set(d.reason, card(d));
       setText(cards.get(d.reason).count, `${number(d.packets)} · ${rate(perSecond(d))}`);

@@ -30,7 +30,7 @@ export function eventList({ kind = "", object = "", signal, limit }) {
     while (list.childElementCount > limit) list.lastElementChild.remove();
   };
   const asked = get("/events", { kind, object, limit }, signal).then(({ eventAttr }) => {
-    note.textContent = "Nothing has happened lately.";
+    note.textContent = "No recent events.";
     eventAttr.forEach(add);
   });
   asked.catch(tell);

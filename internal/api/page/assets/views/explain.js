@@ -27,7 +27,7 @@ export function show(root, { parameters, signal }) {
     el("label", { for: "proto" }, "Protocol"), protocol, field("interface", "Interface", "by its route", false),
     el("button", { type: "submit", class: "primary" }, "Explain"));
   root.append(
-    el("p", null, "The data path itself is asked, on copies: nothing is sent, no connection and no counter changes. With an endpoint as To it says by which services a client reaches it, and why not."),
+    el("p", null, "Runs the data path on a copy: nothing is sent, and no connection or counter changes. With an endpoint as To, it shows which services lead a client to it, and why others do not."),
     form, answer);
   if (parameters.get("from") && parameters.get("to")) ask();
 }

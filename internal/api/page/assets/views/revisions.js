@@ -10,7 +10,7 @@ export function show(root, { who, signal }) {
   const waiting = el("ul", { class: "wrong" });
   let revisions = [];
   const list = new List({
-    label: "Revisions", name: `revisions${who.may("operate") ? " changing" : ""}`, signal, empty: "Nothing has been changed since the start.",
+    label: "Revisions", name: `revisions${who.may("operate") ? " changing" : ""}`, signal, empty: "No changes since the start.",
     load: async ({ offset, limit }) => {
       revisions = (await get("/config/revisions", null, signal)).revisionAttr;
       tellWaiting(waiting, revisions, who);
@@ -25,7 +25,7 @@ export function show(root, { who, signal }) {
       ...(who.may("operate") ? [{ key: "back", head: "Back", act: true, value: (r) => (r.revision === revisions[0]?.revision ? "now" : { text: "Roll back", act: () => change.rollback(r), title: `Roll back to revision ${r.revision}` }) }] : []),
     ],
   });
-  root.append(el("p", null, "Each change of the configuration, the last one first. Rolling back makes all objects what they were after a revision; that is a new revision."), waiting, list.node);
+  root.append(el("p", null, "Configuration changes, newest first. A rollback restores all objects to a revision, and is itself a new revision."), waiting, list.node);
   list.restart().catch(() => {}); // the refresh says why
   every(3000, signal, () => list.refresh());
   document.addEventListener("changed", () => list.refresh(), { signal });

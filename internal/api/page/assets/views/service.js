@@ -22,7 +22,7 @@ export function show(root, { key, who, signal }) {
   let detail = null;
   let fast = null; // as /status/rates has it
   const list = new List({
-    label: "Endpoints", name: `endpoints${who.may("operate") ? " changing" : ""}`, signal, sort: "endpoint", empty: "It has none.",
+    label: "Endpoints", name: `endpoints${who.may("operate") ? " changing" : ""}`, signal, sort: "endpoint", empty: "No endpoints.",
     load: async ({ offset, limit, sort }) => ({ items: sorted(detail?.endpoints ?? [], sort).slice(offset, offset + limit), total: detail?.endpoints.length ?? 0 }),
     columns: [
       { key: "endpoint", head: "Endpoint", sort: true, value: (e) => ({ text: e.endpoint, href: `#/connections?service=${encodeURIComponent(key)}&endpoint=${encodeURIComponent(e.endpoint)}`, title: "Its connections" }) },
@@ -89,7 +89,7 @@ function evidence(e) {
 
 const downs = (e) => (e.downs ? `${e.downs} ×, ${duration(e.downtime)}` : e.checked ? "never" : "–");
 
-const downsText = (e) => (e.downs ? `It became down ${e.downs === 1 ? "once" : `${e.downs} times`}, for ${duration(e.downtime)} in all, since it is probed.` : "");
+const downsText = (e) => (e.downs ? `It went down ${e.downs === 1 ? "once" : `${e.downs} times`}, for ${duration(e.downtime)} in all, since it is probed.` : "");
 
 function sorted(endpoints, sort) {
   const down = sort.startsWith("-");
@@ -112,7 +112,7 @@ function drawn({ service, summary, endpoints }) {
 
 const troubles = {
   down: "No endpoint serves. The evidence below says why.",
-  panic: "Only endpoints that are reported down take new connections.",
+  panic: "Only endpoints that are down receive new connections.",
   draining: "New connections are refused: all endpoints are draining.",
   drained: "New connections are refused: all endpoints are drained.",
 };
@@ -121,9 +121,9 @@ const troubles = {
 function counts(s) {
   const tried = s.attempts ?? s.opened;
   return [
-    ["Attempts", number(tried), "Connections that clients asked for"],
+    ["Attempts", number(tried), "Connections requested by clients"],
     ["Refused", number(s.refused ?? 0), refusedText(s)],
-    ["Failed", number(s.failed ?? 0), "Handshakes that endpoints refused or reset, or that could not be delivered"],
+    ["Failed", number(s.failed ?? 0), "Handshakes that endpoints refused or reset, or that were undeliverable"],
     ["Active", number(s.activeConnections ?? s.connections), "Open now"],
     ["Inactive", number(s.inactiveConnections ?? 0), "Closed, and still in the connection table"],
     ["Median handshake", below(s.handshakes?.median), handshakeText(s.handshakes)],
@@ -139,7 +139,7 @@ function tellStatus(status, numbers, wrong, { summary, service }, key) {
     ` · ${number(summary.opened)} opened, ${bytes(summary.bytes)} so far · ${summary.mode}, ${summary.algorithm}`);
   numbers.replaceChildren(...counts(summary).map(([label, value, title]) => el("div", { title }, el("dt", null, label), el("dd", null, value))));
   const sentences = [];
-  if (summary.error) sentences.push(`The data path could not take it: ${summary.error}`);
+  if (summary.error) sentences.push(`Not applied to the data path: ${summary.error}`);
   if (troubles[summary.state]) sentences.push(troubles[summary.state]);
   for (const r of summary.refusedBy ?? []) if (r.count) sentences.push(`${number(r.count)} packets of clients were refused so far: ${r.reason}.`);
   for (const c of service.status?.conditions ?? []) sentences.push(c.message);

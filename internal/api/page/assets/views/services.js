@@ -11,7 +11,7 @@ export function show(root, { parameters, heading, signal }) {
   let state = parameters.get("state") ?? "";
   const list = new List({
     label: "Services", name: "services", signal, sort: "key",
-    empty: "No service is like that.",
+    empty: "No matching services.",
     onCount: (n) => { heading.textContent = `${title} (${n.toLocaleString("en")})`; },
     load: async ({ offset, limit, sort }) => {
       const answer = await get("/status/services", { search, state, sort, offset, limit }, signal);

@@ -25,7 +25,7 @@ export function show(root, { why, begin }) {
   }, fields, el("button", { type: "submit", class: "primary" }, label));
 
   root.append(
-    el("p", null, "This load balancer shows itself to those it knows. The token stays in this tab, and ends with it."), failed,
+    el("p", null, "Log in to continue. The token is kept in this tab only, until you close it."), failed,
     el("div", { class: "cards" },
       by([el("label", { for: "name" }, "User"), name, el("label", { for: "password" }, "Password"), password], "Sign in",
         async () => (await call("POST", "/auth/login", { body: { username: name.value, password: password.value } })).data.token),

@@ -20,5 +20,5 @@ export function handshakeText(h) {
 // refusedText says how many packets of clients were refused, and why.
 export function refusedText({ refused, refusedBy, failed }) {
   const reasons = (refusedBy ?? []).map((r) => `${number(r.count)} ${r.reason}`).join(", ");
-  return [refused && `${number(refused)} refused: ${reasons}`, failed && `${number(failed)} handshakes failed at endpoints`].filter(Boolean).join("; ") || "None was refused.";
+  return [refused && `${number(refused)} refused: ${reasons}`, failed && `${number(failed)} handshakes failed at endpoints`].filter(Boolean).join("; ") || "None refused.";
 }
