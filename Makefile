@@ -18,7 +18,7 @@ WRK        ?= -t2 -c100
 NAME       ?=
 export CGO_ENABLED = 0
 
-.PHONY: help build build-bench demo check test test-long soak package test-package release test-release test-manifests image test-image test-kernels test-arm64 test-host bench bench-check bench-guest bench-packet bench-control bench-docs lint vulnerabilities fmt generate check-generated update fuzz install clean
+.PHONY: help build build-bench demo check test test-long soak package test-package release test-release test-manifests image test-image test-kernels test-arm64 test-host bench bench-check bench-guest bench-packet bench-control bench-docs lint vulnerabilities fmt generate check-generated update fuzz mutate install clean
 
 help:
 	@sed -n 's/^\([a-z0-9-]*\):.* ## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -123,6 +123,10 @@ update: build ## write the expected values of tests anew; review the diff
 fuzz: ## every fuzz target for FUZZTIME=30s each
 	@tools/setup build
 	@tools/fuzz $(or $(FUZZTIME),30s)
+
+mutate: ## one-line mistakes that tests let pass: OF=internal/lb or bpf/limit/limit.h, N=20, SEED=1, RUN=pattern, TESTS=test/packet
+	@tools/setup build lint
+	@$(GO) run ./tools/mutate -n $(or $(N),20) -seed $(or $(SEED),1) -run '$(RUN)' $(OF) $(TESTS)
 
 package: build ## bin/package: a Debian and an RPM package for this architecture; ARCH=arm64 for another
 	@tools/package $(ARCH)
