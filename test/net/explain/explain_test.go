@@ -144,7 +144,7 @@ func manyAtOnce(t *testing.T, r *rig.Rig) {
 			a, err := ask(client, "from=100.100.100.1:4000&to=20.20.20.1:80")
 			if err == nil {
 				answered <- a.Endpoint
-			} else if !strings.Contains(err.Error(), "too many questions wait") {
+			} else if !strings.Contains(err.Error(), "too many explain requests") {
 				t.Error(err)
 			}
 		})
