@@ -46,9 +46,9 @@ func TestCauses(t *testing.T) {
 		})
 	}
 	says("doctor",
-		"endpoint 31.31.31.1:5999 is down: tcp 31.31.31.1:5999: connection refused", "nothing listens at that port there",
-		"endpoint 17.17.17.1:5003 is down: tcp 17.17.17.1:5003: no answer", "it answers ping, so its machine and the ways there and back are well: a firewall drops that port, or its server hangs",
-		"endpoint 99.99.99.1:5001 is down: tcp 99.99.99.1:5001: no answer", "it does not answer ping either: its machine is off, its way back to this machine is wrong (the gateway there)",
+		"endpoint 31.31.31.1:5999 is down: tcp 31.31.31.1:5999: connection refused", "nothing listens on that port",
+		"endpoint 17.17.17.1:5003 is down: tcp 17.17.17.1:5003: no answer", "it answers ping, so its machine and the routes are up: a firewall drops that port, or its server hangs",
+		"endpoint 99.99.99.1:5001 is down: tcp 99.99.99.1:5001: no answer", "it does not answer ping either: its machine is off, its route back to this machine is wrong (check its gateway)",
 		"endpoint 17.17.17.1 answers pings of 1280 bytes, but not larger ones of up to 1500", "--mss=1220")
 	r.Loxicmd("create lb %s --tcp=84:5998 --endpoints=31.31.31.1:1", rig.VIP4)
 	says("doctor", "endpoint 31.31.31.1:5998 does not accept connections of this machine: connection refused")
@@ -62,7 +62,7 @@ func TestCauses(t *testing.T) {
 	for _, line := range []string{"doctor", "get status --failed -o json", "describe lb 20.20.20.1:80/tcp", "get events"} {
 		says(line, words)
 	}
-	says("explain --client 100.100.100.1 --endpoint 32.32.32.1", "so the endpoint's answers to 100.100.100.1 do not come back through this machine")
+	says("explain --client 100.100.100.1 --endpoint 32.32.32.1", "so the endpoint's answers to 100.100.100.1 bypass this machine")
 	rig.MustRun(t, second, "ip", "route", "replace", "default", "via", "32.32.32.254")
 	labtest.Eventually(t, 30*time.Second, func(context.Context) error {
 		if out, _ := r.Command("get", "status", "--failed"); strings.Contains(out, words) {
