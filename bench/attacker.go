@@ -10,9 +10,10 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// attacker is a host on a link of its own, behind which the balancer has the rest of the world. It sends a flood and takes
-// answers to addresses that nobody has without a word. Its link has its own queue, as the cards of a balancer have several:
-// real clients lose no packet for want of room in the flood's.
+// attacker is a host on a link of its own, behind which the balancer has the rest of the world. It
+// sends a flood and takes answers to addresses that nobody has without a word. Its link has its own
+// queue, as the cards of a balancer have several: real clients lose no packet for want of room in
+// the flood's.
 type attacker struct {
 	*netnstest.Host
 	rig     *rig

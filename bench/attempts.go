@@ -22,15 +22,15 @@ const (
 	attemptCut = "cut" // the program was ended meanwhile
 )
 
-// repeated is what takes longer for certain when a SYN was lost, as TCP repeats one after a second; retransmitted is that of
-// data, after 200 ms at least.
+// repeated is what takes longer for certain when a SYN was lost, as TCP repeats one after a second;
+// retransmitted is that of data, after 200 ms at least.
 const (
 	repeated      = 900 * time.Millisecond
 	retransmitted = 200 * time.Millisecond
 )
 
-// servedShare is the share of new connections that must be made: some fail anywhere, and one in a hundred by the kernel's
-// SYN proxy.
+// servedShare is the share of new connections that must be made: some fail anywhere, and one in a
+// hundred by the kernel's SYN proxy.
 const servedShare = 0.95
 
 // String is the attempt's line.
@@ -115,8 +115,9 @@ func (c connects) percent() float64 {
 	return 100 * float64(c.OK) / float64(c.Tried)
 }
 
-// exchangesOf says of exchanges over held connections how many were late, since a packet was lost, and how many broke theirs.
-// An exchange that waits since before the span, or after it, counts by when it began.
+// exchangesOf says of exchanges over held connections how many were late, since a packet was lost,
+// and how many broke theirs. An exchange that waits since before the span, or after it, counts by
+// when it began.
 func exchangesOf(held []attempt) (late, broken int) {
 	for _, a := range held {
 		switch {
@@ -129,8 +130,8 @@ func exchangesOf(held []attempt) (late, broken int) {
 	return late, broken
 }
 
-// backAfter is when, after the end of a flood, all is as before: the end of the last slot of half a second that began too few
-// connections at once.
+// backAfter is when, after the end of a flood, all is as before: the end of the last slot of half a
+// second that began too few connections at once.
 func backAfter(all []attempt, end time.Time) (back time.Duration) {
 	const slot = 500 * time.Millisecond
 	tried, made := map[time.Duration]int{}, map[time.Duration]int{}

@@ -80,7 +80,8 @@ func TestExchangesOf(t *testing.T) {
 	}
 }
 
-// TestBackAfter: one failure in many is nobody's fault; many in half a second are, and SYNs that had to be repeated count.
+// TestBackAfter: one failure in many is nobody's fault; many in half a second are, and SYNs that
+// had to be repeated count.
 func TestBackAfter(t *testing.T) {
 	end := at(1000)
 	attempts := func(bad func(ms int) bool, took float64, result string) (all []attempt) {

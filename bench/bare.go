@@ -14,9 +14,10 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// bare is the least that a program at the tc hook can do, and so what no load balancer there can do better: the client speaks
-// to the endpoint itself, and each packet is given the MAC addresses of its next hop, which are known beforehand, and put
-// past the queue of the veth. Nothing is looked up, translated, counted or checked.
+// bare is the least that a program at the tc hook can do, and so what no load balancer there can do
+// better: the client speaks to the endpoint itself, and each packet is given the MAC addresses of
+// its next hop, which are known beforehand, and put past the queue of the veth. Nothing is looked
+// up, translated, counted or checked.
 func bare(_ context.Context, r *rig, s service) (netip.AddrPort, error) {
 	endpoint := r.serving[0]
 	for _, way := range [][2]*netnstest.Host{{r.Client, endpoint}, {endpoint, r.Client}} {
@@ -58,8 +59,8 @@ func (r *rig) bareWay(from, to *netnstest.Host) error {
 	})
 }
 
-// bareProgram gives IPv4 packets these addresses, destination first, and hands them to the other end of an interface's veth.
-// All others go on.
+// bareProgram gives IPv4 packets these addresses, destination first, and hands them to the other
+// end of an interface's veth. All others go on.
 func bareProgram(macs net.HardwareAddr, ifindex int) asm.Instructions {
 	p := append(packetOf(34),
 		asm.LoadMem(asm.R1, asm.R7, 12, asm.Half),

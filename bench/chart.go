@@ -30,8 +30,8 @@ const (
 	baseColour   = "#444c56"
 )
 
-// chart draws a result as SVG: a panel for each work, a bar for each contender, as long as its ratio to plain routing, with
-// a line from the least to the most of the rounds.
+// chart draws a result as SVG: a panel for each work, a bar for each contender, as long as its
+// ratio to plain routing, with a line from the least to the most of the rounds.
 func chart(out io.Writer, r *result) error {
 	var body strings.Builder
 	x, y, row := chartMargin, chartTop, 0

@@ -17,8 +17,9 @@ type regression struct {
 	before, now     spread // of the ratio to plain routing
 }
 
-// regressions compares our contenders' ratios to plain routing with an earlier result's, never absolute numbers: those are
-// the machine's. Worse is what the spreads of rounds cannot explain (spread.apart).
+// regressions compares our contenders' ratios to plain routing with an earlier result's, never
+// absolute numbers: those are the machine's. Worse is what the spreads of rounds cannot explain
+// (spread.apart).
 func regressions(earlier, now *result) (out []regression) {
 	for _, w := range now.works() {
 		for _, c := range now.contenders(w.name) {

@@ -32,7 +32,8 @@ const knownClients = 100
 func manyV4() netip.Prefix { return netip.MustParsePrefix("10.98.0.0/15") }
 func manyV6() netip.Prefix { return netip.MustParsePrefix("2001:db8:98::/47") }
 
-// clientAddress is the n-th of the known addresses, or of the others. IPv6 clients have a network each.
+// clientAddress is the n-th of the known addresses, or of the others. IPv6 clients have a network
+// each.
 func clientAddress(v6 bool, kind string, n int) netip.Addr {
 	net := byte(0x98)
 	if kind == attemptFirst {
@@ -52,7 +53,8 @@ func clientAddresses(v6 bool, n int) (out []netip.Addr) {
 	return out
 }
 
-// clients are real clients: some hold connections and use them, some open one, ask once and close it.
+// clients are real clients: some hold connections and use them, some open one, ask once and close
+// it.
 type clients struct {
 	to      netip.AddrPort
 	held    int
@@ -65,7 +67,8 @@ type clients struct {
 	wg  sync.WaitGroup
 }
 
-// clientsMain is their program: `bench clients [flags] ADDRESS:PORT` prints a line for each attempt until SIGTERM.
+// clientsMain is their program: `bench clients [flags] ADDRESS:PORT` prints a line for each attempt
+// until SIGTERM.
 func clientsMain(ctx context.Context, args []string) error {
 	c := clients{out: os.Stdout}
 	flags := flag.NewFlagSet("clients", flag.ContinueOnError)
@@ -115,7 +118,8 @@ func (c *clients) run(ctx context.Context) error {
 	}
 }
 
-// introduce makes a client known. A balancer that fails now and then when nobody attacks it is measured all the same.
+// introduce makes a client known. A balancer that fails now and then when nobody attacks it is
+// measured all the same.
 func (c *clients) introduce(ctx context.Context, n int) (err error) {
 	for range 5 {
 		if err = c.connect(ctx, attemptKnown, n); err == nil || ctx.Err() != nil {
@@ -158,7 +162,8 @@ func (c *clients) connect(ctx context.Context, kind string, n int) error {
 	return exchangeByte(conn)
 }
 
-// sendLarge sends a datagram that needs several fragments from a known address, and waits for one as large.
+// sendLarge sends a datagram that needs several fragments from a known address, and waits for one
+// as large.
 func (c *clients) sendLarge(ctx context.Context, n int) error {
 	ctx, cancel := context.WithTimeout(ctx, connectPatience)
 	defer cancel()
@@ -193,7 +198,8 @@ func exchangeByte(conn net.Conn) error {
 	return err
 }
 
-// tell does something and prints how that went. What the end of the program cut short counts as far as it came.
+// tell does something and prints how that went. What the end of the program cut short counts as far
+// as it came.
 func (c *clients) tell(ctx context.Context, kind string, do func() error) error {
 	start := time.Now()
 	err := do()

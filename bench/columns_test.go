@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// exampleFlood is a result of two rounds of a flood, in which one contender has no table and another fails once.
+// exampleFlood is a result of two rounds of a flood, in which one contender has no table and
+// another fails once.
 func exampleFlood() *result {
 	r := example(1)
 	r.Name, r.Samples = "flood", nil
@@ -43,7 +44,8 @@ func TestFloodMarkdown(t *testing.T) {
 	golden(t, "flood.md", markdown(exampleFlood()))
 }
 
-// TestFloodsAreAsked: floods are measured when they are named alone, and have a result of their own.
+// TestFloodsAreAsked: floods are measured when they are named alone, and have a result of their
+// own.
 func TestFloodsAreAsked(t *testing.T) {
 	all, err := worksNamed(setting{})
 	if err != nil {

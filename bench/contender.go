@@ -26,8 +26,8 @@ type contender struct {
 	setup     setup
 }
 
-// setup makes a contender balance a service of a rig, and returns the address to connect to. What it makes goes with the
-// rig.
+// setup makes a contender balance a service of a rig, and returns the address to connect to. What
+// it makes goes with the rig.
 type setup func(context.Context, *rig, service) (netip.AddrPort, error)
 
 // errMissing says that this machine has not what a contender needs.
@@ -70,8 +70,8 @@ func contenders() []contender {
 	return all
 }
 
-// fairPair is the contender of ours that balances over as many endpoints as another. Three servers on the CPUs of one cost
-// more than any balancer does.
+// fairPair is the contender of ours that balances over as many endpoints as another. Three servers
+// on the CPUs of one cost more than any balancer does.
 func fairPair(c string) string {
 	if c == baseline || c == "bare" || strings.HasSuffix(c, "-one") {
 		return "loxilb-one"
@@ -79,7 +79,8 @@ func fairPair(c string) string {
 	return "loxilb"
 }
 
-// contendersNamed are those of the catalogue that are named, in its order; all that can run here when none is.
+// contendersNamed are those of the catalogue that are named, in its order; all that can run here
+// when none is.
 func contendersNamed(names []string) ([]contender, error) {
 	all := contenders()
 	for _, n := range names {

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// A document's block between <!-- results NAME --> and <!-- end --> is made from the results of that name, so that no number
-// in it is typed.
+// A document's block between <!-- results NAME --> and <!-- end --> is made from the results of
+// that name, so that no number in it is typed.
 var block = regexp.MustCompile(`(?s)<!-- results ([\w-]+) -->\n.*?<!-- end -->`)
 
 // docs writes the blocks of documents anew: `bench docs RESULTS FILE...`.
@@ -36,7 +36,8 @@ func docs(args []string) error {
 	return nil
 }
 
-// fillBlocks fills the blocks of a text in a directory from a directory of results, to which it links.
+// fillBlocks fills the blocks of a text in a directory from a directory of results, to which it
+// links.
 func fillBlocks(text, dir, results string) (string, error) {
 	from, err := filepath.Abs(dir)
 	if err != nil {
@@ -63,7 +64,8 @@ func fillBlocks(text, dir, results string) (string, error) {
 	return out, failed
 }
 
-// blockOf is the chart and a table of rates, or the text of other results. Link is how the document calls the path.
+// blockOf is the chart and a table of rates, or the text of other results. Link is how the document
+// calls the path.
 func blockOf(path, link string) (string, error) {
 	b, err := os.ReadFile(path + ".json")
 	if err != nil {
@@ -83,8 +85,8 @@ func blockOf(path, link string) (string, error) {
 	return "```text\n" + string(text) + "```\n", err
 }
 
-// markdown is tables: of each work plain routing's rate, and how many times that of each rival loxilb does; and of each work that
-// has columns one of its own.
+// markdown is tables: of each work plain routing's rate, and how many times that of each rival
+// loxilb does; and of each work that has columns one of its own.
 func markdown(r *result) string {
 	var b strings.Builder
 	m := r.Machine

@@ -10,7 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestDocumentsShowResults: the numbers in documents are those of the committed results (make bench-docs).
+// TestDocumentsShowResults: the numbers in documents are those of the committed results (make
+// bench-docs).
 func TestDocumentsShowResults(t *testing.T) {
 	for _, path := range []string{"../docs/performance.md"} {
 		b, err := os.ReadFile(path)

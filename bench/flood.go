@@ -48,7 +48,8 @@ func floodService(v6 bool) service {
 	}}
 }
 
-// spareCPU leaves the generator's CPU to it, so that clients and endpoints fail by the balancer's doing alone.
+// spareCPU leaves the generator's CPU to it, so that clients and endpoints fail by the balancer's
+// doing alone.
 func spareCPU(l layout) layout {
 	if l.steered || runtime.NumCPU() < 2 {
 		return l
@@ -110,7 +111,8 @@ type floodStory struct {
 	cost        float64       // of a packet in the program, ns; 0: not known
 }
 
-// story runs clients with arguments, lets the flood loose upon them, and waits until all is as before.
+// story runs clients with arguments, lets the flood loose upon them, and waits until all is as
+// before.
 func (r *rig) story(ctx context.Context, g *generator, w *watch, s setting, args ...string) (st floodStory, err error) {
 	p, err := r.start(r.Client, append([]string{filepath.Join(r.bin, "bench"), "clients"}, args...)...)
 	if err != nil {

@@ -7,9 +7,10 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// newStandIn attaches a tc program that takes the flood's packets at an endpoint in the place of its stack: it answers SYNs as
-// an endpoint with cookies would, and drops the rest. Endpoints are other machines, whose time is not to be the balancer's; a
-// stack would take several times what any balancer does, and slow the flood down.
+// newStandIn attaches a tc program that takes the flood's packets at an endpoint in the place of
+// its stack: it answers SYNs as an endpoint with cookies would, and drops the rest. Endpoints are
+// other machines, whose time is not to be the balancer's; a stack would take several times what any
+// balancer does, and slow the flood down.
 func newStandIn(h *netnstest.Host, v6 bool) (*sink, error) {
 	return attachSink(h, func(count *ebpf.Map, ifindex int) asm.Instructions { return standInProgram(count, v6, ifindex) })
 }

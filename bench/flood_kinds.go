@@ -8,7 +8,8 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// flood is a kind of packets that nobody asked for: each from another address, with other ports and numbers.
+// flood is a kind of packets that nobody asked for: each from another address, with other ports and
+// numbers.
 type flood struct {
 	name, title string
 	large       bool // whether others' datagrams come through in fragments is of interest
@@ -76,7 +77,8 @@ func (t target) l4() int {
 
 func (t target) v6() bool { return t.address.Addr().Is6() }
 
-// source is the random address, 128.0.0.0/2 or 2a00::/16, at a place where an address begins; what the template has there.
+// source is the random address, 128.0.0.0/2 or 2a00::/16, at a place where an address begins; what
+// the template has there.
 func (t target) source(at int) (holes []hole, written netip.Addr) {
 	if t.v6() {
 		return []hole{
@@ -87,8 +89,8 @@ func (t target) source(at int) (holes []hole, written netip.Addr) {
 	return []hole{{at: at, size: 4, number: numberAddress, keep: 0x3fffffff, set: 0x80000000}}, netip.IPv4Unspecified()
 }
 
-// packet is a template of one with a random source; more are the holes of the transport header, whose checksum is at sum, or
-// nowhere at 0.
+// packet is a template of one with a random source; more are the holes of the transport header,
+// whose checksum is at sum, or nowhere at 0.
 func (t target) packet(line string, sum int, more ...hole) template {
 	source, _ := t.source(26)
 	if t.v6() {
@@ -192,7 +194,8 @@ func (t target) icmpError() []template {
 	if t.v6() {
 		return []template{out}
 	}
-	// The quoted header adds up to nothing, whatever its address, and the error's own address is not in the sum.
+	// The quoted header adds up to nothing, whatever its address, and the error's own address is
+	// not in the sum.
 	out.sums = []checksum{{24, covered(out.holes, 14, 34)}, {inner + 10, quoted}, {l4 + 2, more}}
 	return []template{out}
 }

@@ -13,8 +13,9 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// newFloodGenerator makes a generator that writes templates by turns. It takes no memory for frames: their numbers are made of
-// a counter, so that there are as many different ones as it is asked to send.
+// newFloodGenerator makes a generator that writes templates by turns. It takes no memory for
+// frames: their numbers are made of a counter, so that there are as many different ones as it is
+// asked to send.
 func newFloodGenerator(h *netnstest.Host, device string, cpu int, templates []template) (*generator, error) {
 	g := &generator{host: h, cpu: cpu}
 	link, err := h.Netlink().LinkByName(device)
@@ -38,8 +39,9 @@ func newFloodGenerator(h *netnstest.Host, device string, cpu int, templates []te
 	return g, nil
 }
 
-// floodProgram writes one or two templates by turns, with numbers from a counter, and redirects them to an interface. The
-// frames that it is run on must have the size that it returns. R7: the frame, R8: what numbers are made of.
+// floodProgram writes one or two templates by turns, with numbers from a counter, and redirects
+// them to an interface. The frames that it is run on must have the size that it returns. R7: the
+// frame, R8: what numbers are made of.
 func floodProgram(next *ebpf.Map, templates []template, ifindex int) (p asm.Instructions, size int, err error) {
 	const drop, send, second = "drop", "send", "second"
 	first, err := templates[0].frame()
@@ -93,7 +95,8 @@ func floodProgram(next *ebpf.Map, templates []template, ifindex int) (p asm.Inst
 	), len(first), nil
 }
 
-// mix makes a number of the counter in R8 that looks random; different ones of different counters. It spoils R1.
+// mix makes a number of the counter in R8 that looks random; different ones of different counters.
+// It spoils R1.
 func mix() asm.Instructions {
 	return asm.Instructions{
 		asm.LoadImm(asm.R1, int64(odd(0)), asm.DWord), asm.Mul.Reg(asm.R8, asm.R1),
@@ -150,7 +153,8 @@ func (h hole) ofMachine(n uint32) int32 {
 	return int32(bits.ReverseBytes32(n))
 }
 
-// right adds what holes got to a sum that is right while they are zero. Sums do not depend on the order of bytes.
+// right adds what holes got to a sum that is right while they are zero. Sums do not depend on the
+// order of bytes.
 func (s checksum) right(frame []byte) asm.Instructions {
 	p := asm.Instructions{asm.Mov.Imm(asm.R2, int32(^binary.LittleEndian.Uint16(frame[s.at:])))}
 	for _, h := range s.covers {

@@ -21,7 +21,8 @@ func exampleTarget(v6 bool) target {
 	}
 }
 
-// TestFloodFrames runs the generator's program: each frame has right sums and addresses of its own, and goes where it should.
+// TestFloodFrames runs the generator's program: each frame has right sums and addresses of its own,
+// and goes where it should.
 func TestFloodFrames(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		for _, f := range floods() {

@@ -8,7 +8,8 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// The generator's frames are the smallest that Ethernet has, without the check sum of 4 bytes that a card adds.
+// The generator's frames are the smallest that Ethernet has, without the check sum of 4 bytes that
+// a card adds.
 const frameSize = 60
 
 // frameMark is the IP identification of the generator's packets, by which sinks know them.
@@ -21,7 +22,8 @@ type flow struct {
 	seq, ack uint32
 }
 
-// frame is a flow's packet: an acknowledgement of TCP without options, or 18 bytes of UDP, with right sums.
+// frame is a flow's packet: an acknowledgement of TCP without options, or 18 bytes of UDP, with
+// right sums.
 func (f flow) frame(src, dst net.HardwareAddr) (out [frameSize]byte, err error) {
 	line := fmt.Sprintf("udp %v > %v len 18", f.from, f.to)
 	if f.tcp {

@@ -12,12 +12,13 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// generator sends frames out of a host's interface, as fast as the other side takes them: an XDP program that is run on
-// frames that are really sent (BPF_F_TEST_XDP_LIVE_FRAMES). The kernel recycles a frame's memory, and whoever had it may
-// have changed it, so the program writes each frame anew.
+// generator sends frames out of a host's interface, as fast as the other side takes them: an XDP
+// program that is run on frames that are really sent (BPF_F_TEST_XDP_LIVE_FRAMES). The kernel
+// recycles a frame's memory, and whoever had it may have changed it, so the program writes each
+// frame anew.
 //
-// The other end must be in NAPI mode, which GRO puts a veth into; the receiver's work is then done on the generator's CPU,
-// between its batches of 64 frames.
+// The other end must be in NAPI mode, which GRO puts a veth into; the receiver's work is then done
+// on the generator's CPU, between its batches of 64 frames.
 type generator struct {
 	host    *netnstest.Host
 	cpu     int

@@ -11,8 +11,8 @@ import (
 // heldConnections is how many connections are held at once.
 const heldConnections = 1_000_000
 
-// hold makes as many UDP connections, each answered once, and measures how fast that goes, what memory the kernel then
-// uses more, and what packets cost among them.
+// hold makes as many UDP connections, each answered once, and measures how fast that goes, what
+// memory the kernel then uses more, and what packets cost among them.
 func hold(_ context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
 	if err := r.LB.AddRoute(netip.MustParsePrefix("10.99.0.0/16"), endpointAddr(r.Client)); err != nil {
 		return nil, err
@@ -54,7 +54,8 @@ func hold(_ context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, er
 	return []sample{made, memory, few, all}, nil
 }
 
-// makeConnections sends a packet of each flow, which the endpoints send back, and repeats those whose answer was lost.
+// makeConnections sends a packet of each flow, which the endpoints send back, and repeats those
+// whose answer was lost.
 func (r *rig) makeConnections(g *generator, back *sink) (made, memory sample, err error) {
 	echo, err := newSinks(r.serving, true)
 	if err != nil {

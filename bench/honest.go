@@ -8,7 +8,8 @@ import (
 	"strconv"
 )
 
-// honestWork is load of clients that mean no harm: they open a connection, ask, and close it, as fast as they can.
+// honestWork is load of clients that mean no harm: they open a connection, ask, and close it, as
+// fast as they can.
 func honestWork() work {
 	return work{
 		name: "flood-honest", title: "honest load for twice as long: connect, request, response, close, 50 streams of " + strconv.Itoa(knownClients) + " addresses",
@@ -28,7 +29,8 @@ func honestColumns() []column {
 	}
 }
 
-// honestTimes is how much longer honest load lasts than a flood: ports and connections at rest pile up for 30 s.
+// honestTimes is how much longer honest load lasts than a flood: ports and connections at rest pile
+// up for 30 s.
 const honestTimes = 2
 
 // honest measures the rate, and counts whom the balancer refused.
@@ -50,7 +52,8 @@ func honest(ctx context.Context, r *rig, s setting, to netip.AddrPort) ([]sample
 	return []sample{out}, failed
 }
 
-// honestReport counts failures; they do not make the sample worthless, as they are what it is about.
+// honestReport counts failures; they do not make the sample worthless, as they are what it is
+// about.
 func honestReport(text string, err error) (sample, error) {
 	r, err := parseExchanges(text, err)
 	if err != nil {

@@ -82,7 +82,8 @@ var (
 	wrkStatus  = regexp.MustCompile(`(?m)^\s*Non-2xx or 3xx responses: \d+`)
 )
 
-// parseWrk reads what wrk --latency prints. Answers other than 200 and errors of sockets make the sample invalid.
+// parseWrk reads what wrk --latency prints. Answers other than 200 and errors of sockets make the
+// sample invalid.
 func parseWrk(text string) (sample, error) {
 	s := sample{Details: map[string]float64{}}
 	total, rate := wrkTotal.FindStringSubmatch(text), wrkRate.FindStringSubmatch(text)

@@ -11,15 +11,16 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// iperfPort is iperf3's own. One endpoint serves: the control connection and all streams must meet at one.
+// iperfPort is iperf3's own. One endpoint serves: the control connection and all streams must meet
+// at one.
 const iperfPort = 5201
 
 func serveIperf(ctx context.Context, r *rig, h *netnstest.Host) error {
 	return r.serveListening(ctx, h, iperfPort, "iperf3", "-s", "-p", strconv.Itoa(iperfPort))
 }
 
-// serveListening starts a server that says nothing until somebody comes, and takes that for its client: it is there once it
-// listens on its port.
+// serveListening starts a server that says nothing until somebody comes, and takes that for its
+// client: it is there once it listens on its port.
 func (r *rig) serveListening(ctx context.Context, h *netnstest.Host, port int, args ...string) error {
 	p, err := r.start(h, args...)
 	if err != nil {
@@ -49,8 +50,9 @@ func listens(h *netnstest.Host, port int) bool {
 	return found
 }
 
-// iperfRun measures bulk transfer from the client by a number of streams. The congestion control is the one that Linux comes
-// with, whatever this machine prefers: one that paces its segments measures timers.
+// iperfRun measures bulk transfer from the client by a number of streams. The congestion control is
+// the one that Linux comes with, whatever this machine prefers: one that paces its segments
+// measures timers.
 func iperfRun(streams int) run {
 	return func(ctx context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
 		args := func(seconds float64) []string {
@@ -76,7 +78,8 @@ func iperfRun(streams int) run {
 	}
 }
 
-// iperf runs the client. A server that still ends the test before is busy, which it says: that is waited for.
+// iperf runs the client. A server that still ends the test before is busy, which it says: that is
+// waited for.
 func (r *rig) iperf(ctx context.Context, args []string, out *sample) error {
 	wait, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

@@ -9,8 +9,9 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// layout says which CPUs the parts of a rig may use. In the layout "one" all use all, as on one machine. In "pinned" each
-// has its own, which is as near to separate machines as one machine comes.
+// layout says which CPUs the parts of a rig may use. In the layout "one" all use all, as on one
+// machine. In "pinned" each has its own, which is as near to separate machines as one machine
+// comes.
 type layout struct {
 	client, lb, endpoints []int // empty: all
 	steered               bool  // packets are moved to the CPUs of who is to handle them
@@ -19,7 +20,8 @@ type layout struct {
 // together has all on one CPU.
 func together() layout { return layout{client: []int{0}, lb: []int{0}, endpoints: []int{0}} }
 
-// layoutNamed divides n CPUs. With two, the client and the endpoints share one: it is the balancer that is measured.
+// layoutNamed divides n CPUs. With two, the client and the endpoints share one: it is the balancer
+// that is measured.
 func layoutNamed(name string, n int) (layout, error) {
 	switch {
 	case name == "one":
@@ -57,8 +59,9 @@ func (l layout) of(r *rig, h *netnstest.Host) []int {
 	return l.endpoints
 }
 
-// steer has each host's packets handled on its CPUs. A veth hands a packet over on the CPU that sent it; receive packet
-// steering moves it to one of the receiver's, as the interrupt of its own network card would.
+// steer has each host's packets handled on its CPUs. A veth hands a packet over on the CPU that
+// sent it; receive packet steering moves it to one of the receiver's, as the interrupt of its own
+// network card would.
 func (l layout) steer(r *rig) error {
 	if !l.steered {
 		return nil

@@ -65,7 +65,8 @@ func loxilbHost(ctx context.Context, r *rig, s service) (netip.AddrPort, error) 
 	return netip.AddrPortFrom(own, uint16(s.port)), balance(d, s, every.String(), "hostonearm", r)
 }
 
-// loxilbDSR has the endpoints answer directly: they have the VIP, and a link of their own to the client.
+// loxilbDSR has the endpoints answer directly: they have the VIP, and a link of their own to the
+// client.
 func loxilbDSR(ctx context.Context, r *rig, s service) (netip.AddrPort, error) {
 	for i, h := range r.serving {
 		here, there := s.direct(i, 1), s.direct(i, 254)

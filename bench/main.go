@@ -1,5 +1,6 @@
-// Command bench measures loxilb beside its rivals, each set up for real in the standard topology of network namespaces.
-// `make bench` builds and runs it; docs/performance.md says how to read what it prints.
+// Command bench measures loxilb beside its rivals, each set up for real in the standard topology of
+// network namespaces. `make bench` builds and runs it; docs/performance.md says how to read what it
+// prints.
 package main
 
 import (
@@ -42,7 +43,8 @@ func main() {
 	}
 }
 
-// dispatch tells the programs that this one is: the benchmark, its load, its servers, and what works on results.
+// dispatch tells the programs that this one is: the benchmark, its load, its servers, and what
+// works on results.
 func dispatch(ctx context.Context, args []string) error {
 	what := ""
 	if len(args) > 0 {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// nft writes what kube-proxy's nftables mode has for a service: the service is found in a map of verdicts, an endpoint
-// by lot, and packets of an endpoint to itself are marked to be masqueraded.
+// nft writes what kube-proxy's nftables mode has for a service: the service is found in a map of
+// verdicts, an endpoint by lot, and packets of an endpoint to itself are marked to be masqueraded.
 func nft(_ context.Context, r *rig, s service) (netip.AddrPort, error) {
 	if err := r.ownVIP(s); err != nil {
 		return netip.AddrPort{}, err
@@ -71,7 +71,8 @@ func nftRules(s service, endpoints []netip.Addr) string {
 	return b.String()
 }
 
-// nftSynproxy puts the kernel's SYN proxy in front: it answers SYNs by cookies, and conntrack sees who has answered these.
+// nftSynproxy puts the kernel's SYN proxy in front: it answers SYNs by cookies, and conntrack sees
+// who has answered these.
 func nftSynproxy(ctx context.Context, r *rig, s service) (netip.AddrPort, error) {
 	to, err := nft(ctx, r, s)
 	if err != nil {
@@ -106,8 +107,8 @@ func synproxyRules(s service) string {
 `, ip, s.vip(), s.port)
 }
 
-// raiseConntrack lets conntrack hold that many connections, with a bucket for each, until the rig is closed. Both are
-// settings of the whole machine, as only its first namespace has them.
+// raiseConntrack lets conntrack hold that many connections, with a bucket for each, until the rig
+// is closed. Both are settings of the whole machine, as only its first namespace has them.
 func (r *rig) raiseConntrack(n int) error {
 	for _, name := range []string{"nf_conntrack_buckets", "nf_conntrack_max"} {
 		file := "/proc/sys/net/netfilter/" + name
@@ -120,7 +121,8 @@ func (r *rig) raiseConntrack(n int) error {
 	return nil
 }
 
-// ipvs balances by the kernel's own load balancer, in the one mode of its that leaves the endpoints as they are.
+// ipvs balances by the kernel's own load balancer, in the one mode of its that leaves the endpoints
+// as they are.
 func ipvs(_ context.Context, r *rig, s service) (netip.AddrPort, error) {
 	if err := r.ownVIP(s); err != nil {
 		return netip.AddrPort{}, err

@@ -109,7 +109,8 @@ func observeConntrack(_ context.Context, r *rig) (o observation, err error) {
 	return o, err
 }
 
-// parseConntrackStat adds up the columns that tell of drops: a line of names, then one of hexadecimal numbers for each CPU.
+// parseConntrackStat adds up the columns that tell of drops: a line of names, then one of
+// hexadecimal numbers for each CPU.
 func parseConntrackStat(text string) (map[string]float64, error) {
 	out := map[string]float64{}
 	var names []string
@@ -149,8 +150,8 @@ func observeKernel(_ context.Context, r *rig) (o observation, err error) {
 	return o, err
 }
 
-// watch asks again and again until it is stopped, and keeps the fullest table and the last counters. A question that a machine
-// under load does not answer is asked again.
+// watch asks again and again until it is stopped, and keeps the fullest table and the last
+// counters. A question that a machine under load does not answer is asked again.
 type watch struct {
 	stop context.CancelFunc
 	done sync.WaitGroup
@@ -212,7 +213,8 @@ func (w *watch) lastFull(after time.Time) time.Time {
 	return after
 }
 
-// end stops asking, and returns the fullest that the table was, and what was dropped since the start, as details.
+// end stops asking, and returns the fullest that the table was, and what was dropped since the
+// start, as details.
 func (w *watch) end() (map[string]float64, error) {
 	w.stop()
 	w.done.Wait()

@@ -45,8 +45,8 @@ func TestParseConntrackStat(t *testing.T) {
 	}
 }
 
-// TestWatch: the fullest that a table was is kept, only what was dropped meanwhile counts, and a question without an answer is
-// asked again.
+// TestWatch: the fullest that a table was is kept, only what was dropped meanwhile counts, and a
+// question without an answer is asked again.
 func TestWatch(t *testing.T) {
 	said, start := make(chan observation, 8), time.Now()
 	see := func(context.Context, *rig) (observation, error) {

@@ -28,7 +28,8 @@ import (
 // pathRuns is how often a path is run, each time by a connection of its own.
 const pathRuns = 300
 
-// manyRuns are enough for the program to notice that packets of a kind are many (bpf/filter/foreign.h).
+// manyRuns are enough for the program to notice that packets of a kind are many
+// (bpf/filter/foreign.h).
 const manyRuns = 1000
 
 // pathCost is what a packet costs. Own is beyond an empty program's.
@@ -51,7 +52,8 @@ type packetResult struct {
 	ConnectionSize float64    `json:"connection_bytes,omitempty"` // of kernel memory, for each of 1,000,000
 }
 
-// packetMain measures each path through the program: `bench packet [-small] [-json] [-instructions FILE] [-established FILE]`.
+// packetMain measures each path through the program: `bench packet [-small] [-json] [-instructions
+// FILE] [-established FILE]`.
 func packetMain(args []string) error {
 	flags := flag.NewFlagSet("packet", flag.ContinueOnError)
 	small := flags.Bool("small", false, "only with few services and connections")
@@ -301,8 +303,9 @@ func addServices(l *lab.Lab, from, to int) error {
 	return errors.Join(l.Datapath.Apply(changes)...)
 }
 
-// addConnections enters connections, two entries each, number from up to to. They are as alive as any: the time of the last
-// packet is now, and stays within their timeout for as long as this takes.
+// addConnections enters connections, two entries each, number from up to to. They are as alive as
+// any: the time of the last packet is now, and stays within their timeout for as long as this
+// takes.
 func addConnections(l *lab.Lab, from, to int) error {
 	now, err := lab.Jiffies()
 	if err != nil {

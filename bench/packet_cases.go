@@ -2,8 +2,9 @@ package main
 
 import "strings"
 
-// path is a way through the program: a packet, and those before it that bring about the state it meets. In lines, ROUND
-// and PORT make another client in each run, and CLIENT is what the endpoint saw as the client.
+// path is a way through the program: a packet, and those before it that bring about the state it
+// meets. In lines, ROUND and PORT make another client in each run, and CLIENT is what the endpoint
+// saw as the client.
 type path struct {
 	name   string
 	before []string // link, packet

@@ -18,8 +18,9 @@ const (
 	cpuRounds = 9
 )
 
-// measureCPUs opens connections on one CPU and on two at once, to one service and to a service each: what two pay more than
-// one is what they wait for each other's lines of cache. Means of all runs, as the kernel adds up the time of all CPUs.
+// measureCPUs opens connections on one CPU and on two at once, to one service and to a service
+// each: what two pay more than one is what they wait for each other's lines of cache. Means of all
+// runs, as the kernel adds up the time of all CPUs.
 func measureCPUs(l *lab.Lab, p *programs) ([]pathCost, error) {
 	const first, second = "10.0.0.1:80", "10.0.0.4:80"
 	cases := []struct {
@@ -48,7 +49,8 @@ func measureCPUs(l *lab.Lab, p *programs) ([]pathCost, error) {
 	return costs, nil
 }
 
-// openOnCPUs has one CPU for each VIP open connections to it, all at once, and returns what one took, in nanoseconds.
+// openOnCPUs has one CPU for each VIP open connections to it, all at once, and returns what one
+// took, in nanoseconds.
 func openOnCPUs(l *lab.Lab, p *programs, vips []string, client *int) (float64, error) {
 	var frames [][][]byte
 	ifindex := 0

@@ -19,15 +19,16 @@ import (
 // programName is the program that packets of Ethernet interfaces run through.
 const programName = "loxilb_ether"
 
-// programs are the loaded data path's program, a copy that counts the helpers it calls, and an empty one. All but the empty
-// one share the same maps.
+// programs are the loaded data path's program, a copy that counts the helpers it calls, and an
+// empty one. All but the empty one share the same maps.
 type programs struct {
 	live, counting, empty *ebpf.Program
 	maps                  map[string]*ebpf.Map // by the kernel's names, which have 15 letters
 	counts                *ebpf.Map            // helper -> calls
 }
 
-// findPrograms finds the data path that this process has loaded: it shows nobody its program, and needs not.
+// findPrograms finds the data path that this process has loaded: it shows nobody its program, and
+// needs not.
 func findPrograms() (p *programs, err error) {
 	p = &programs{maps: map[string]*ebpf.Map{}}
 	defer func() {
@@ -93,7 +94,8 @@ func programOf(process string) (*ebpf.Program, error) {
 	return nil, fmt.Errorf("process %s has no program %s", process, programName)
 }
 
-// loadCounting loads the program once more, with the maps of the first, and code after each call of a helper that counts it.
+// loadCounting loads the program once more, with the maps of the first, and code after each call of
+// a helper that counts it.
 func (p *programs) loadCounting() error {
 	spec, err := bpf.LoadTc()
 	if err != nil {
@@ -161,7 +163,8 @@ func countCalls(program asm.Instructions, counts *ebpf.Map, numbers map[asm.Buil
 	return out
 }
 
-// nameTargets has jumps name where they go instead of saying how far, so that code can be put between.
+// nameTargets has jumps name where they go instead of saying how far, so that code can be put
+// between.
 func nameTargets(program asm.Instructions) asm.Instructions {
 	program = slices.Clone(program)
 	at := map[asm.RawInstructionOffset]int{}
@@ -187,8 +190,8 @@ func nameTargets(program asm.Instructions) asm.Instructions {
 	return program
 }
 
-// calls runs the counting copy on a packet: look-ups in maps, and calls of other helpers. Those that the kernel replaces by
-// a few instructions (the number of the CPU, the clock) are none.
+// calls runs the counting copy on a packet: look-ups in maps, and calls of other helpers. Those
+// that the kernel replaces by a few instructions (the number of the CPU, the clock) are none.
 func (p *programs) calls(frame []byte, ifindex int) (lookups, helpers int, err error) {
 	spec, err := bpf.LoadTc()
 	if err != nil {
@@ -239,7 +242,8 @@ func runOften(p *ebpf.Program, frame []byte, ifindex int, times uint32) error {
 	return err
 }
 
-// took runs a program once and returns what the kernel says that it took, in nanoseconds. Statistics are on.
+// took runs a program once and returns what the kernel says that it took, in nanoseconds.
+// Statistics are on.
 func took(p *ebpf.Program, frame []byte, ifindex int) (float64, error) {
 	before, err := p.Stats()
 	if err != nil {

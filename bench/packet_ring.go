@@ -6,8 +6,9 @@ import (
 	"strconv"
 )
 
-// ring is a line of BenchmarkEstablished of internal/kernel/datapath: established packets one right after the other, each of another
-// one of so many flows, so that 2 flows are in the cache and 200,000 are not.
+// ring is a line of BenchmarkEstablished of internal/kernel/datapath: established packets one right
+// after the other, each of another one of so many flows, so that 2 flows are in the cache and
+// 200,000 are not.
 type ring struct {
 	Flows string  `json:"flows"` // v4/200k
 	Empty float64 `json:"empty"` // ns

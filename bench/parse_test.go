@@ -80,7 +80,8 @@ func TestParseQperf(t *testing.T) {
 	}
 }
 
-// TestServicePorts: what has several ports is balanced at all of them by every contender; a proxy knows no UDP.
+// TestServicePorts: what has several ports is balanced at all of them by every contender; a proxy
+// knows no UDP.
 func TestServicePorts(t *testing.T) {
 	s := service{protocol: "tcp", port: 80, target: 8080, tcp: 81, udp: 82}
 	rules := nftRules(s, []netip.Addr{netip.MustParseAddr("31.31.31.1"), netip.MustParseAddr("32.32.32.1")})

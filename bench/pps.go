@@ -14,8 +14,8 @@ import (
 // ppsFlows is how many flows the packet rates are measured with.
 const ppsFlows = 256
 
-// packetsTCP measures the smallest packets of established connections: real ones, whose place in the sequence is asked of
-// the kernel so that those who check that take the packets for good.
+// packetsTCP measures the smallest packets of established connections: real ones, whose place in
+// the sequence is asked of the kernel so that those who check that take the packets for good.
 func packetsTCP(ctx context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
 	flows := make([]flow, ppsFlows)
 	for i := range flows {
@@ -118,7 +118,8 @@ func (l layout) generator() int {
 	return 0
 }
 
-// rate sends for a while, after a warm-up by which it learns how many frames that takes, and counts what comes through.
+// rate sends for a while, after a warm-up by which it learns how many frames that takes, and counts
+// what comes through.
 func (g *generator) rate(sinks sinks, d time.Duration) (sample, error) {
 	const warm = 30_000
 	took, err := g.send(warm)

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// programTime is what the kernel measures of a process's program while packets come: their mean cost. An empty program tells
-// what the measuring itself takes.
+// programTime is what the kernel measures of a process's program while packets come: their mean
+// cost. An empty program tells what the measuring itself takes.
 type programTime struct {
 	live, empty *ebpf.Program
 	before      ebpf.ProgramStats
@@ -19,7 +19,8 @@ type programTime struct {
 // emptyRuns is how often the empty program runs.
 const emptyRuns = 100_000
 
-// startProgramTime begins to measure the program of a process, which has it as an open file. It costs each run some 40 ns.
+// startProgramTime begins to measure the program of a process, which has it as an open file. It
+// costs each run some 40 ns.
 func startProgramTime(pid int) (*programTime, error) {
 	live, err := programOf(fmt.Sprint(pid))
 	if err != nil {
@@ -42,7 +43,8 @@ func startProgramTime(pid int) (*programTime, error) {
 	return t, nil
 }
 
-// mean is what a packet has cost since the start, beyond an empty program, in nanoseconds; 0: none has come.
+// mean is what a packet has cost since the start, beyond an empty program, in nanoseconds; 0: none
+// has come.
 func (t *programTime) mean() (ns float64, err error) {
 	if err := runOften(t.empty, make([]byte, 64), 1, emptyRuns); err != nil {
 		return 0, err
@@ -72,8 +74,8 @@ func (t *programTime) close() error {
 	return errors.Join(errs...)
 }
 
-// flood lets the flood loose, and has the kernel measure meanwhile what a packet costs in the balancer's program, if that is
-// one of ours.
+// flood lets the flood loose, and has the kernel measure meanwhile what a packet costs in the
+// balancer's program, if that is one of ours.
 func (st *floodStory) flood(r *rig, g *generator, s setting) (err error) {
 	if r.daemonPid == 0 {
 		st.sent, st.taken, err = r.attacker.flood(g, duration(s.Seconds))

@@ -10,15 +10,15 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// The ports of qperf: its own, where client and server agree on a test, and the one of the test's connection. One endpoint
-// serves: both must meet there.
+// The ports of qperf: its own, where client and server agree on a test, and the one of the test's
+// connection. One endpoint serves: both must meet there.
 const (
 	qperfPort     = 19765
 	qperfDataPort = 19766
 )
 
-// serveQperf starts qperf's server. The congestion control is the only one that every kernel lets a namespace choose, whatever
-// this machine prefers: one that paces its segments measures timers.
+// serveQperf starts qperf's server. The congestion control is the only one that every kernel lets a
+// namespace choose, whatever this machine prefers: one that paces its segments measures timers.
 func serveQperf(ctx context.Context, r *rig, h *netnstest.Host) error {
 	for _, end := range []*netnstest.Host{h, r.Client, r.LB} {
 		if err := end.Sysctl("net/ipv4/tcp_congestion_control", "reno"); err != nil {
@@ -28,7 +28,8 @@ func serveQperf(ctx context.Context, r *rig, h *netnstest.Host) error {
 	return r.serveListening(ctx, h, qperfPort, "qperf", "--listen_port", strconv.Itoa(qperfPort))
 }
 
-// qperfRun measures by a test of qperf, whose report parse reads; exchanged is how many packets were answered in a time.
+// qperfRun measures by a test of qperf, whose report parse reads; exchanged is how many packets
+// were answered in a time.
 func qperfRun(test string, parse func(string) (float64, error), exchanged func(value, seconds float64) float64) run {
 	return func(ctx context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
 		args := func(seconds float64) []string {

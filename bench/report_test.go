@@ -14,7 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// example is a result of three rounds in which plain routing does base, loxilb base times ratio, and nft fails once.
+// example is a result of three rounds in which plain routing does base, loxilb base times ratio,
+// and nft fails once.
 func example(ratio float64) *result {
 	r := &result{
 		Name: "example",
@@ -154,7 +155,8 @@ func TestUsedAll(t *testing.T) {
 	}
 }
 
-// TestCatalogue: names are unique, groups select their works, unknown names are refused with those that there are.
+// TestCatalogue: names are unique, groups select their works, unknown names are refused with those
+// that there are.
 func TestCatalogue(t *testing.T) {
 	s := setting{Works: []string{"crr", "rr-1"}}
 	ws, err := worksNamed(s)

@@ -10,7 +10,8 @@ import (
 // baseline is the contender that all others are compared with.
 const baseline = "routing"
 
-// result is all that a run of the benchmark found; text, chart and comparison are made from it alone.
+// result is all that a run of the benchmark found; text, chart and comparison are made from it
+// alone.
 type result struct {
 	Name    string   `json:"name"`
 	Machine machine  `json:"machine"`
@@ -103,7 +104,8 @@ func (r *result) detail(work, contender, name string) spread {
 	return spreadOf(all)
 }
 
-// works lists the works that were measured, in the order of the catalogue, and contenders those of a work.
+// works lists the works that were measured, in the order of the catalogue, and contenders those of
+// a work.
 func (r *result) works() []work {
 	return slices.DeleteFunc(works(r.Setting), func(w work) bool { return len(r.contenders(w.name)) == 0 })
 }

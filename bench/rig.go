@@ -16,8 +16,8 @@ import (
 // countsPort is where a server tells how much it has answered.
 const countsPort = 5002
 
-// rig is the topology for one measurement: fresh namespaces, so that nothing of the measurement before (connections that
-// rest in TIME_WAIT, caches of routes, counters) has a part in this one.
+// rig is the topology for one measurement: fresh namespaces, so that nothing of the measurement
+// before (connections that rest in TIME_WAIT, caches of routes, counters) has a part in this one.
 type rig struct {
 	*netnstest.Standard
 	cpus     layout

@@ -11,8 +11,9 @@ import (
 // patience is how long one measurement may take beyond what is timed.
 const patience = 2 * time.Minute
 
-// measureAll measures every work by every contender in every round. Contenders take turns within a work, A B C A B C, and
-// every other round goes C B A, so that a machine that slows down slows all of them alike.
+// measureAll measures every work by every contender in every round. Contenders take turns within a
+// work, A B C A B C, and every other round goes C B A, so that a machine that slows down slows all
+// of them alike.
 func measureAll(ctx context.Context, o options, progress io.Writer) (*result, error) {
 	cs, err := contendersNamed(o.Contenders)
 	if err != nil {
@@ -71,8 +72,8 @@ func turn(cs []contender, round int) []contender {
 	return cs
 }
 
-// measure sets a contender up, checks that it balances, measures, and takes it down again. What goes wrong is a sample
-// that is not valid, so that the others are not lost.
+// measure sets a contender up, checks that it balances, measures, and takes it down again. What
+// goes wrong is a sample that is not valid, so that the others are not lost.
 func measure(ctx context.Context, o options, c contender, w work, m *machine) []sample {
 	ctx, cancel := context.WithTimeout(ctx, patience+4*duration(o.Seconds))
 	defer cancel()

@@ -20,7 +20,8 @@ type service struct {
 	serve        func(context.Context, *rig, *netnstest.Host) error
 }
 
-// vip is the address of every service. No interface has it; those contenders that need that put it on lo.
+// vip is the address of every service. No interface has it; those contenders that need that put it
+// on lo.
 func (s service) vip() netip.Addr {
 	if s.v6 {
 		return netip.MustParseAddr("2001:db8:20::1")
@@ -81,8 +82,8 @@ func (s service) direct(endpoint int, end byte) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{44, 44, byte(endpoint), end}), 24)
 }
 
-// clients are the networks that clients of many addresses connect from; all addresses of the second are the
-// client's own.
+// clients are the networks that clients of many addresses connect from; all addresses of the second
+// are the client's own.
 func (s service) clients() []netip.Prefix {
 	n := netnstest.StandardNetworks()[0]
 	if s.v6 {

@@ -14,8 +14,8 @@ import (
 // goesOn is the label in tc programs behind which a packet is the host's.
 const goesOn = "goes-on"
 
-// sink is a tc program at a host's interface that counts the generator's packets. It drops them, or sends them back to
-// where they came from; the host's own stack sees none of them.
+// sink is a tc program at a host's interface that counts the generator's packets. It drops them, or
+// sends them back to where they came from; the host's own stack sees none of them.
 type sink struct {
 	count   *ebpf.Map
 	program *ebpf.Program
@@ -111,7 +111,8 @@ func countOne(count *ebpf.Map) asm.Instructions {
 	}
 }
 
-// packetOf puts where the packet begins into R7, from the context in R1, and goes on at goesOn when it has fewer bytes.
+// packetOf puts where the packet begins into R7, from the context in R1, and goes on at goesOn when
+// it has fewer bytes.
 func packetOf(bytes int32) asm.Instructions {
 	return asm.Instructions{
 		asm.LoadMem(asm.R7, asm.R1, 76, asm.Word), // data

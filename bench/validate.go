@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// usedAll says what is wrong when an endpoint answered nothing, or, where each connection has the same work, less than half
-// of what another did.
+// usedAll says what is wrong when an endpoint answered nothing, or, where each connection has the
+// same work, less than half of what another did.
 func usedAll(counts []uint64, evenly bool) string {
 	if len(counts) == 0 {
 		return ""
@@ -17,8 +17,9 @@ func usedAll(counts []uint64, evenly bool) string {
 	return ""
 }
 
-// judgeRetransmissions marks samples with more retransmissions, per answer, than plain routing had in its worst round, and
-// some more as the work allows. It needs all rounds; without plain routing there is nothing to judge by.
+// judgeRetransmissions marks samples with more retransmissions, per answer, than plain routing had
+// in its worst round, and some more as the work allows. It needs all rounds; without plain routing
+// there is nothing to judge by.
 func (r *result) judgeRetransmissions() {
 	worst, seen, more := map[string]float64{}, map[string]bool{}, map[string]float64{}
 	for _, w := range works(r.Setting) {

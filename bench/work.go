@@ -29,11 +29,13 @@ type work struct {
 	run     run
 }
 
-// run measures, through an address that leads to a rig's endpoints. It may return more samples than the work's own.
+// run measures, through an address that leads to a rig's endpoints. It may return more samples than
+// the work's own.
 type run func(context.Context, *rig, setting, netip.AddrPort) ([]sample, error)
 
-// One retransmission in 10,000 answers is far below what a loss that shows in a rate would make. Bulk transfer loses
-// segments by design, when TCP looks for the rate that the way takes; half a percent of them does not slow it.
+// One retransmission in 10,000 answers is far below what a loss that shows in a rate would make.
+// Bulk transfer loses segments by design, when TCP looks for the rate that the way takes; half a
+// percent of them does not slow it.
 const (
 	againAnswers  = 1e-4
 	againSegments = 5e-3
@@ -89,7 +91,8 @@ func alone(s setting) string {
 	return ""
 }
 
-// worksNamed are those that are named, alone or by their group; all when none is. Extras come with their group.
+// worksNamed are those that are named, alone or by their group; all when none is. Extras come with
+// their group.
 func worksNamed(s setting) ([]work, error) {
 	all := works(s)
 	for _, n := range s.Works {

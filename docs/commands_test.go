@@ -14,8 +14,9 @@ import (
 	"loxilb/internal/cli/session"
 )
 
-// TestCommands: each command of loxicmd that documents name, in a sentence or with what it prints, is there, with its flags; so are the flags
-// of loxilb. What stands on a line of its own, TestDocs of test/net/compat runs.
+// TestCommands: each command of loxicmd that documents name, in a sentence or with what it prints,
+// is there, with its flags; so are the flags of loxilb. What stands on a line of its own, TestDocs
+// of test/net/compat runs.
 func TestCommands(t *testing.T) {
 	t.Parallel()
 	pages, err := os.ReadFile("man/loxilb.8")
@@ -55,7 +56,8 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// missing is the first word of a command line that is neither a command nor a flag; "" for none. Behind the command, words are arguments.
+// missing returns the first word of a command line that is neither a command nor a flag; "" for
+// none. After the command, words are arguments.
 func missing(cmd *cobra.Command, words []string) string {
 	for cmd.HasSubCommands() && len(words) > 0 && regexp.MustCompile(`^[a-z|]+$`).MatchString(words[0]) {
 		name, _, _ := strings.Cut(words[0], "|") // one of several

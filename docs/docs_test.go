@@ -72,7 +72,8 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-// packagesDrawn are the folders of a list in which each level stands two places further to the right than the one above it.
+// packagesDrawn are the folders of a list in which each level stands two places further to the
+// right than the one above it.
 func packagesDrawn(list string) (names []string) {
 	const outermost, step = 6, 2
 	var above []string

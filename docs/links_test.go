@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// TestLinks: what Markdown files of the repository link to there is: files, folders, pictures, and headings of Markdown files.
+// TestLinks: what Markdown files of the repository link to there is: files, folders, pictures, and
+// headings of Markdown files.
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	links, anchors := 0, map[string][]string{}

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestSymptoms: what troubleshooting.md says that commands and the log say, the code says; `...` stands for what differs.
+// TestSymptoms: what troubleshooting.md says that commands and the log say, the code says; `...`
+// stands for what differs.
 func TestSymptoms(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("troubleshooting.md")

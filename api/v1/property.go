@@ -7,14 +7,16 @@ import (
 	"strings"
 )
 
-// Properties knows where T, an object of the API, has its properties: by name, and those of an object in it by both
-// names, "serviceArguments.mode". So code that works for any property needs no line for each.
+// Properties knows where T, an object of the API, has its properties: by name, and those of an
+// object in it by both names, "serviceArguments.mode". So code that works for any property needs no
+// line for each.
 //
-// A value is a bool, an int, a string or a []string. A list of objects that have one property each, such as
-// allowedSources, is the list of the values.
+// A value is a bool, an int, a string or a []string. A list of objects that have one property each,
+// such as allowedSources, is the list of the values.
 type Properties[T any] map[string][]int
 
-// PropertiesOf lists the properties of T. What is neither a value nor an object of values is left out.
+// PropertiesOf lists the properties of T. What is neither a value nor an object of values is left
+// out.
 func PropertiesOf[T any]() Properties[T] {
 	p := make(Properties[T])
 	p.add("", nil, reflect.TypeFor[T]())
@@ -46,10 +48,12 @@ func isValue(t reflect.Type) bool {
 	return t.Kind() == reflect.Bool || t.Kind() == reflect.Int || t.Kind() == reflect.String
 }
 
-// Property is one property of T: what Properties finds by name, for whoever reads it from many objects.
+// Property is one property of T: what Properties finds by name, for whoever reads it from many
+// objects.
 type Property[T any] struct{ index []int }
 
-// Of is the property of that name. It panics on one that T does not have: which there are is known when the program is written.
+// Of is the property of that name. It panics on one that T does not have: which there are is known
+// when the program is written.
 func (p Properties[T]) Of(name string) Property[T] {
 	index, ok := p[name]
 	if !ok {
@@ -76,7 +80,8 @@ func given(v reflect.Value) bool {
 	return !v.IsZero()
 }
 
-// Get is the value of the property, and whether it is given; the value is nil when nobody wrote it for sure.
+// Get is the value of the property, and whether it is given; the value is nil when nobody wrote it
+// for sure.
 func (p Property[T]) Get(object *T) (value any, ok bool) {
 	v := p.of(object)
 	ok = given(v)

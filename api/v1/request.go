@@ -10,7 +10,8 @@ func (r *LoadbalanceRequest) Entry() LoadbalanceEntry {
 	return e
 }
 
-// RequestOf asks for one service as any server of the contract takes it, or for several as ours does.
+// RequestOf asks for one service as any server of the contract takes it, or for several as ours
+// does.
 func RequestOf(list []LoadbalanceEntry) LoadbalanceRequest {
 	if len(list) != 1 {
 		return LoadbalanceRequest{LbAttr: list}

@@ -46,10 +46,12 @@ type stream struct {
 	errs []error
 }
 
-// Run makes exchanges until the time is over: in each stream, the next one starts when the one before is answered.
+// Run makes exchanges until the time is over: in each stream, the next one starts when the one
+// before is answered.
 func (l Load) Run() Report {
-	// A stream blocks in system calls, as netperf does: the runtime's poller would add a thread switch to each. With
-	// idle Ps, the runtime leaves a blocked thread its own, so that coming back costs nothing.
+	// A stream blocks in system calls, as netperf does: the runtime's poller would add a thread
+	// switch to each. With idle Ps, the runtime leaves a blocked thread its own, so that coming
+	// back costs nothing.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(l.Streams + 4))
 	streams := make([]stream, l.Streams)
 	var wg sync.WaitGroup
@@ -83,8 +85,9 @@ func (s *stream) run(end time.Time) {
 	}
 }
 
-// exchange sends a byte and waits for one. Without Keep the connection is made before and the server ends it after,
-// which is waited for: whoever closes first keeps the port for a minute, and the client has only 64,000.
+// exchange sends a byte and waits for one. Without Keep the connection is made before and the
+// server ends it after, which is waited for: whoever closes first keeps the port for a minute, and
+// the client has only 64,000.
 func (s *stream) exchange() error {
 	if s.fd < 0 {
 		if err := s.connect(); err != nil {
@@ -137,7 +140,8 @@ func (s *stream) connect() error {
 	return err
 }
 
-// bind has the connection come from the stream's next source; its port is the kernel's choice when it connects.
+// bind has the connection come from the stream's next source; its port is the kernel's choice when
+// it connects.
 func (s *stream) bind() error {
 	n := len(s.load.Sources)
 	if n == 0 {

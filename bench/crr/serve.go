@@ -1,5 +1,6 @@
-// Package crr is the exchange of netperf's TCP_CRR and TCP_RR: a byte there, a byte back, over a connection of its own
-// or a kept one; in each stream the next exchange starts when the one before is answered.
+// Package crr is the exchange of netperf's TCP_CRR and TCP_RR: a byte there, a byte back, over a
+// connection of its own or a kept one; in each stream the next exchange starts when the one before
+// is answered.
 package crr
 
 import (
@@ -12,8 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// workersKept is how many kept connections a server serves at once; those beyond wait to be accepted. Short ones are done
-// with at once, and take turns among few threads: of many, the next is always the one that has slept longest.
+// workersKept is how many kept connections a server serves at once; those beyond wait to be
+// accepted. Short ones are done with at once, and take turns among few threads: of many, the next
+// is always the one that has slept longest.
 const workersKept = 128
 
 func workersFor(keep bool) int {
@@ -33,7 +35,8 @@ func (s *Server) Counts() (exchanges, connections uint64) {
 	return s.exchanges.Load(), s.connections.Load()
 }
 
-// Serve answers on an address until it fails. Unless keep, it closes a connection after one exchange.
+// Serve answers on an address until it fails. Unless keep, it closes a connection after one
+// exchange.
 func (s *Server) Serve(address netip.AddrPort, keep bool) error {
 	workers := workersFor(keep)
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), workers+8)) // see Load.Run

@@ -11,7 +11,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// openState reads the desired state, and has every change of it checked against what the data path has room for.
+// openState reads the desired state, and has every change of it checked against what the data path
+// has room for.
 func openState(dir string, log *slog.Logger) (*desired.State, error) {
 	admission := compile.NewAdmission()
 	state, err := desired.Open(dir, log, desired.Admit(func(before, after desired.ServicesAt, changed []lb.Key) error {

@@ -7,7 +7,8 @@ import (
 	"loxilb/internal/kernel/datapath"
 )
 
-// TestVectors: programs that are right pass, and packets that do not come out as they should are named.
+// TestVectors: programs that are right pass, and packets that do not come out as they should are
+// named.
 //
 // P4
 func TestVectors(t *testing.T) {

@@ -42,12 +42,12 @@ import (
 	"loxilb/internal/telemetry/otlp"
 )
 
-// sweepEvery is how often connections that are over free their places in the table; they are treated as absent from
-// the moment that they are.
+// sweepEvery is how often connections that are over free their places in the table; they are
+// treated as absent from the moment that they are.
 const sweepEvery = 5 * time.Second
 
-// daemon is the parts of the load balancer. They know each other by the interfaces that they declare; none but assemble
-// knows who is behind them.
+// daemon is the parts of the load balancer. They know each other by the interfaces that they
+// declare; none but assemble knows who is behind them.
 type daemon struct {
 	config     *config.Config
 	log        *slog.Logger
@@ -197,7 +197,8 @@ func (p *daemon) newStatuses(users *access.Users, start time.Time) *status.Table
 	return statuses
 }
 
-// serve runs the parts until ctx ends or the API fails; the rest is tried again. The API answers from the start, so that a user can delete what is in the way.
+// serve runs the parts until ctx ends or the API fails; the rest is tried again. The API answers
+// from the start, so that a user can delete what is in the way.
 func (p *daemon) serve(ctx context.Context) error {
 	listener, err := p.listen(ctx)
 	if err != nil {
@@ -253,7 +254,8 @@ func (p *daemon) serve(ctx context.Context) error {
 	return err
 }
 
-// attach attaches interfaces once each service, the firewall rules and policies of IPsec were tried: the first packet finds those that work.
+// attach attaches interfaces once each service, the firewall rules and policies of IPsec were
+// tried: the first packet finds those that work.
 func (p *daemon) attach(ctx context.Context) {
 	for _, idle := range []<-chan struct{}{p.services.Idle(), p.rules.Idle(), p.ipsec.Idle()} {
 		select {
@@ -308,7 +310,8 @@ func (p *daemon) ready() (bool, string) {
 	return true, "ready"
 }
 
-// manager is told how this daemon is. It is alive while whoever asks whether it is ready has an answer, and services can be read.
+// manager is told how this daemon is. It is alive while whoever asks whether it is ready has an
+// answer, and services can be read.
 func (p *daemon) manager() serviceManager {
 	return serviceManager{alive: func() { p.ready(); p.state.Snapshot() }, log: p.log}
 }
@@ -348,8 +351,8 @@ func (p *daemon) localAnswers(ctx context.Context) {
 	}
 }
 
-// leadProbe has what a socket sends to an endpoint in mode dsr go to the VIP there. One that is on this machine, or to which there is no route, is
-// asked as any socket asks.
+// leadProbe has what a socket sends to an endpoint in mode dsr go to the VIP there. One that is on
+// this machine, or to which there is no route, is asked as any socket asks.
 func (p *daemon) leadProbe(fd int, t health.Target) error {
 	out, ok, err := p.network.Sources().Out(context.Background(), t.Addr)
 	if err != nil || !ok {

@@ -82,7 +82,8 @@ func (p *daemon) down() (list []doctor.Down) {
 	return list
 }
 
-// unprobed are TCP endpoints in state unprobed: nobody has checked them, and no handshake has failed.
+// unprobed are TCP endpoints in state unprobed: nobody has checked them, and no handshake has
+// failed.
 func (p *daemon) unprobed() (list []doctor.Unprobed) {
 	now := p.state.Snapshot()
 	drains := servicestate.DrainsOf(p.state.Drains.All(now))

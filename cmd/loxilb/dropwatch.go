@@ -25,8 +25,8 @@ const (
 	namedFor = 10 * time.Minute
 )
 
-// ownDrops are the reasons that the owner of this machine can do something about. The others are the sender's doing,
-// or configured, and are logged for debugging only.
+// ownDrops are the reasons that the owner of this machine can do something about. The others are
+// the sender's doing, or configured, and are logged for debugging only.
 func ownDrops() []string {
 	return []string{
 		"no-endpoint", "conntrack-full", "no-route", "route-unreachable", forwardingOff, "route-encap", "tuple-in-use",
@@ -34,8 +34,8 @@ func ownDrops() []string {
 	}
 }
 
-// dropWatch warns of dropped packets, and names the services, endpoints or interfaces that they were for. The log
-// summarizes what repeats.
+// dropWatch warns of dropped packets, and names the services, endpoints or interfaces that they
+// were for. The log summarizes what repeats.
 type dropWatch struct {
 	drops    func() (map[string]uint64, error)
 	refusals func(yield func(tables.Refusal)) error
@@ -157,8 +157,8 @@ func warnDropped(log *slog.Logger, reason string, packets uint64) {
 	log.Warn("packets dropped", "reason", reason, "packets", logs.Count(packets), "hint", why.Remedy)
 }
 
-// tellServices logs what services have refused. The first ones have a line each, and go on having it; the others are
-// counted.
+// tellServices logs what services have refused. The first ones have a line each, and go on having
+// it; the others are counted.
 func (w *dropWatch) tellServices(reason string, refusals []tables.Refusal) {
 	slices.SortFunc(refusals, func(a, b tables.Refusal) int {
 		return cmp.Or(cmp.Compare(b.Packets, a.Packets), cmp.Compare(a.Service, b.Service))
@@ -200,7 +200,8 @@ func (w *dropWatch) endpoints() string {
 // namedServices are the services that have lines of their own, and when they had one last.
 type namedServices map[refusalOf]time.Time
 
-// take reports whether a service has lines of its own for a reason: few of a reason have, as long as they need them.
+// take reports whether a service has lines of its own for a reason: few of a reason have, as long
+// as they need them.
 func (n namedServices) take(of refusalOf) bool {
 	now := time.Now()
 	maps.DeleteFunc(n, func(_ refusalOf, last time.Time) bool { return now.Sub(last) > namedFor })

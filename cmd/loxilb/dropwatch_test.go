@@ -75,8 +75,8 @@ func (b *dropBench) expect(t *testing.T, want ...string) {
 	}
 }
 
-// TestDropsNamed: dropped packets are told with the services that have refused them, or the endpoints without a route.
-// Counters that are read at two times count no packet twice.
+// TestDropsNamed: dropped packets are told with the services that have refused them, or the
+// endpoints without a route. Counters that are read at two times count no packet twice.
 func TestDropsNamed(t *testing.T) {
 	t.Parallel()
 	b := newDropBench()
@@ -101,7 +101,8 @@ func TestDropsNamed(t *testing.T) {
 	b.expect(t, "interface=lo reason=forwarding-off packets=4")
 }
 
-// TestManyServicesDrop: few services have lines of their own, and go on having them; the others are counted.
+// TestManyServicesDrop: few services have lines of their own, and go on having them; the others are
+// counted.
 func TestManyServicesDrop(t *testing.T) {
 	t.Parallel()
 	b := newDropBench()

@@ -11,8 +11,9 @@ import (
 	"loxilb/internal/event"
 )
 
-// Drops are looked at for watchedFor after programs took the place of those of another version. More than jumpLeast packets that were dropped for
-// one reason, and jumpTimes as many as before in such a time, are a jump. If as many go on being dropped for jumpProof after the former programs
+// Drops are looked at for watchedFor after programs took the place of those of another version.
+// More than jumpLeast packets that were dropped for one reason, and jumpTimes as many as before in
+// such a time, are a jump. If as many go on being dropped for jumpProof after the former programs
 // are back, they are not the programs' doing.
 const (
 	exchangePeriod = 100 * time.Millisecond
@@ -33,7 +34,8 @@ type exchanger interface {
 	KeepPrograms() error
 }
 
-// exchangeWatch goes back to the programs of the version before if drops jump when those of this one have taken their place: once, and says why.
+// exchangeWatch goes back to the programs of the version before if drops jump when those of this
+// one have taken their place: once, and says why.
 type exchangeWatch struct {
 	datapath exchanger
 	version  string
@@ -71,7 +73,8 @@ func (j *jump) String() string {
 	return fmt.Sprintf("%d packets were dropped within %v, reason %s, and %.0f a second before", j.packets, j.took.Round(time.Millisecond), j.reason, j.before)
 }
 
-// begin notes how many packets the programs of the version before have dropped. It is to be called before they are replaced.
+// begin notes how many packets the programs of the version before have dropped. It is to be called
+// before they are replaced.
 func (w *exchangeWatch) begin(now time.Time) error {
 	drops, err := w.datapath.Drops()
 	if err != nil {

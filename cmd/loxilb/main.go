@@ -1,5 +1,5 @@
-// Command loxilb is the load balancer's daemon: it loads the data path, attaches it, and keeps it as the REST
-// API wants it.
+// Command loxilb is the load balancer's daemon: it loads the data path, attaches it, and keeps it
+// as the REST API wants it.
 package main
 
 import (
@@ -25,8 +25,9 @@ import (
 // version, and commit and date of the commit, are set by the linker.
 var version, commit, date = "dev", "", ""
 
-// idleResetRate is how many idle connections a second end by RSTs to both ends. The others end in silence: who has lost a million of
-// them, and opens them again, is not to be called by all at once.
+// idleResetRate is how many idle connections a second end by RSTs to both ends. The others end in
+// silence: who has lost a million of them, and opens them again, is not to be called by all at
+// once.
 const idleResetRate = 1000
 
 func main() {

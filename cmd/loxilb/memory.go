@@ -8,8 +8,9 @@ import (
 )
 
 const (
-	// memoryCheck is how often memory that is free is looked for, and memoryKept how much of it stays for the next change. Go
-	// gives back slowly what is within the goal of its next collection: after 65,536 services in one request, 130 MB.
+	// memoryCheck is how often memory that is free is looked for, and memoryKept how much of it
+	// stays for the next change. Go gives back slowly what is within the goal of its next
+	// collection: after 65,536 services in one request, 130 MB.
 	memoryCheck = 10 * time.Second
 	memoryKept  = 32 << 20 // bytes
 )

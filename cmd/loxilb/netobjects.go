@@ -28,7 +28,8 @@ func newNetObjects(s *desired.State, n *netobj.Network, made *objects.Ledger, o 
 	}
 }
 
-// changed has the loop of a kind look at what the kernel has: of these keys, or of all if keys is nil.
+// changed has the loop of a kind look at what the kernel has: of these keys, or of all if keys is
+// nil.
 func (n netObjects) changed(kind string, keys []string) {
 	if loop := n[kind]; loop != nil {
 		loop.KernelChanged(keys)

@@ -40,8 +40,8 @@ func unheard(endpoints []netip.AddrPort) []diagnosis.Problem {
 // coveredByIPsec is part of the text of such problems.
 const coveredByIPsec = ", since an IPsec policy covers them: "
 
-// refused lists the packets that policies of the kernel's IPsec refuse as problems of endpoints, or of
-// the network if they are those of some clients.
+// refused lists the packets that policies of the kernel's IPsec refuse as problems of endpoints, or
+// of the network if they are those of some clients.
 func refused(i *reconcile.IPsec) (list []diagnosis.Problem) {
 	if i.Ignores() {
 		return nil
@@ -61,8 +61,9 @@ func refused(i *reconcile.IPsec) (list []diagnosis.Problem) {
 	return diagnosis.Bounded(list, len(list), neighbour.Kind, "endpoints or clients whose packets IPsec policies refuse")
 }
 
-// owner has a service fail for a VIP that could not be asked for, not for one that the network around keeps from
-// working: that is a problem which is logged, and the data path sees packets before the kernel does.
+// owner has a service fail for a VIP that could not be asked for, not for one that the network
+// around keeps from working: that is a problem which is logged, and the data path sees packets
+// before the kernel does.
 type owner struct{ announce.Owner }
 
 func (o owner) Set(ctx context.Context, vips []netip.Addr) map[netip.Addr]error {

@@ -9,8 +9,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// peaks are the most connections that there were at once since the daemon began, as often as rates are read: of the
-// table, and of the services that have a limit.
+// peaks are the most connections that there were at once since the daemon began, as often as rates
+// are read: of the table, and of the services that have a limit.
 type peaks struct {
 	state *desired.State
 	rates *rates.Sampler

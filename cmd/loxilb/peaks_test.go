@@ -9,7 +9,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestPeaks: the most of all readings counts, of the table and of services with a limit, as long as these are there.
+// TestPeaks: the most of all readings counts, of the table and of services with a limit, as long as
+// these are there.
 func TestPeaks(t *testing.T) {
 	t.Parallel()
 	state, err := desired.Open("", slog.New(slog.DiscardHandler))

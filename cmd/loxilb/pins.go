@@ -14,7 +14,8 @@ import (
 	"loxilb/internal/kernel/netdev"
 )
 
-// takePins locks the pin directory for this process, and removes what namespaces that are gone have left beside it.
+// takePins locks the pin directory for this process, and removes what namespaces that are gone have
+// left beside it.
 func takePins(dir string, log *slog.Logger) (*pins.Lock, error) {
 	lock, err := pins.Acquire(dir)
 	if inUse := (*pins.InUseError)(nil); errors.As(err, &inUse) {
@@ -39,8 +40,8 @@ func takePins(dir string, log *slog.Logger) (*pins.Lock, error) {
 	return lock, nil
 }
 
-// pinWatch notices that the data path was taken away from this daemon. What the daemon writes to maps that nobody reads
-// any more succeeds, so nothing else would tell.
+// pinWatch notices that the data path was taken away from this daemon. What the daemon writes to
+// maps that nobody reads any more succeeds, so nothing else would tell.
 type pinWatch struct {
 	lost func() bool
 	log  *slog.Logger
@@ -81,7 +82,8 @@ func (w *pinWatch) run(ctx context.Context) {
 	}
 }
 
-// detach removes all that loxilb left in this network namespace. It refuses while a daemon runs there, unless forced.
+// detach removes all that loxilb left in this network namespace. It refuses while a daemon runs
+// there, unless forced.
 func detach(ctx context.Context, network *netdev.Net, dir string, force bool) error {
 	lock, err := pins.AcquireExisting(dir)
 	inUse := (*pins.InUseError)(nil)

@@ -12,13 +12,15 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Pressure is looked for every pressurePeriod, unless there can be none, and is over when it was not seen for pressureOver.
+// Pressure is looked for every pressurePeriod, unless there can be none, and is over when it was
+// not seen for pressureOver.
 const (
 	pressurePeriod = 250 * time.Millisecond
 	pressureOver   = 3 * time.Second
 )
 
-// pressureWatch tells when pressure on the connection table begins and ends: by an event, in the log, and by a status meanwhile.
+// pressureWatch tells when pressure on the connection table begins and ends: by an event, in the
+// log, and by a status meanwhile.
 type pressureWatch struct {
 	fullness func() (lb.Pressure, error)
 	calm     func() <-chan struct{} // tells when there can be some; nil: now
@@ -86,8 +88,9 @@ func (w *pressureWatch) note(p lb.Pressure, now time.Time) {
 	}
 }
 
-// presses reports whether there is pressure worth telling: three quarters of the share of a service are used, or more of the
-// table than half, from which on closed connections give way, or seven eighths of a pool of source ports. What is left of a flood is a quarter of the share, and stays
+// presses reports whether there is pressure worth telling: three quarters of the share of a service
+// are used, or more of the table than half, from which on closed connections give way, or seven
+// eighths of a pool of source ports. What is left of a flood is a quarter of the share, and stays
 // for a minute: so an end takes less than a beginning.
 func presses(p *lb.Pressure, before bool) bool {
 	const parts = 16 // of the share of all services

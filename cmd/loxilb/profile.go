@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// profile writes where the daemon spends its time into a file, until it is stopped, or by SIGHUP before that. The file is its owner's alone:
-// a profile has the names of what is at work.
+// profile writes where the daemon spends its time into a file, until it is stopped, or by SIGHUP
+// before that. The file is its owner's alone: a profile has the names of what is at work.
 func profile(path string, log *slog.Logger) (stop func(), err error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

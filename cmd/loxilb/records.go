@@ -83,7 +83,8 @@ func (w *recordWriter) run(ctx context.Context) {
 	}
 }
 
-// named are the copies with the names of rules and interfaces. Those of rules that are gone have none.
+// named are the copies with the names of rules and interfaces. Those of rules that are gone have
+// none.
 func (w *recordWriter) named(list []lb.PacketCopy) []record.Packet {
 	if len(list) == 0 {
 		return nil

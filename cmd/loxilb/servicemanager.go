@@ -8,14 +8,16 @@ import (
 	systemd "github.com/coreos/go-systemd/v22/daemon"
 )
 
-// serviceManager tells the program that has started this one how it is, by sd_notify(3): systemd, most often. Where there is none, nothing is told.
+// serviceManager tells the program that has started this one how it is, by sd_notify(3): systemd,
+// most often. Where there is none, nothing is told.
 type serviceManager struct {
 	alive func() // returns as long as nothing is stuck
 	log   *slog.Logger
 }
 
-// started tells that packets are balanced, and from then on, twice in each time that the manager waits, that the daemon is alive. What is stuck is
-// silent: the manager ends the daemon then, which writes where each of its threads was, and starts it anew. Packets go on meanwhile.
+// started tells that packets are balanced, and from then on, twice in each time that the manager
+// waits, that the daemon is alive. What is stuck is silent: the manager ends the daemon then, which
+// writes where each of its threads was, and starts it anew. Packets go on meanwhile.
 func (m serviceManager) started(ctx context.Context) {
 	m.tell(systemd.SdNotifyReady)
 	wait, err := systemd.SdWatchdogEnabled(false)

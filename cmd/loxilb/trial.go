@@ -22,7 +22,8 @@ import (
 // errTrialNetwork says that the vectors cannot be tried, whatever the programs are.
 var errTrialNetwork = errors.New("there is no network to try packets in")
 
-// vector is a packet, in the language of package pkt, and what is to become of it. out empty: it is left to the kernel as it came.
+// vector is a packet, in the language of package pkt, and what is to become of it. out empty: it is
+// left to the kernel as it came.
 type vector struct{ in, out string }
 
 // vectorServices are those that the vectors are of, in the text form of services.
@@ -37,7 +38,8 @@ func vectorServices() []string {
 	}
 }
 
-// vectors are what programs must do right, whatever machine they are on. One goes on where the one before it has ended.
+// vectors are what programs must do right, whatever machine they are on. One goes on where the one
+// before it has ended.
 func vectors() []vector {
 	return []vector{
 		// of no service
@@ -68,10 +70,12 @@ func vectors() []vector {
 	}
 }
 
-// tryBeforeExchange sends the vectors through the programs that are to take the place of others. An error leaves those where they are.
+// tryBeforeExchange sends the vectors through the programs that are to take the place of others. An
+// error leaves those where they are.
 //
-// Through the program of interfaces with a link-layer header alone: the others are made of the same code, and to verify them once more costs 0.15 s (XDP)
-// to 0.5 s of a CPU each, a start's time once again. One that the kernel refuses leaves the former one in its place, one that drops is seen.
+// Through the program of interfaces with a link-layer header alone: the others are made of the same
+// code, and to verify them once more costs 0.15 s (XDP) to 0.5 s of a CPU each, a start's time once
+// again. One that the kernel refuses leaves the former one in its place, one that drops is seen.
 func tryBeforeExchange(d *datapath.Datapath, c datapath.Config) error {
 	replaces, err := d.Replaces()
 	if err != nil || !replaces {
@@ -91,7 +95,8 @@ func tryBeforeExchange(d *datapath.Datapath, c datapath.Config) error {
 	return nil
 }
 
-// tryVectors has a trial of the data path, over maps of its own and in a network of its own, send the vectors through its programs.
+// tryVectors has a trial of the data path, over maps of its own and in a network of its own, send
+// the vectors through its programs.
 func tryVectors(load func() (*datapath.Datapath, error)) error {
 	done := make(chan error)
 	go func() {

@@ -17,8 +17,8 @@ const (
 	// event: all causes of another state publish one. unservedRegular is how often without events.
 	unservedPeriod, unservedAfter = 2 * time.Second, 10 * time.Second
 	unservedRegular               = time.Minute
-	// unservedRest and regularRest bound the share of a CPU with and without events: the next look is
-	// at least so many times later as the look took.
+	// unservedRest and regularRest bound the share of a CPU with and without events: the next look
+	// is at least so many times later as the look took.
 	unservedRest, regularRest = 50, 2000
 	// unservedLines bounds the lines of the log per look: one endpoint can be that of all services.
 	unservedLines = 8
@@ -55,8 +55,8 @@ func newUnservedWatch(each func(func(lb.Key, uint64, *servicestate.Service)), hu
 	return &unservedWatch{each: each, hub: hub, log: log, told: map[lb.Key]servicestate.State{}, seen: map[lb.Key]servicestate.State{}}
 }
 
-// run watches until ctx ends. To compute the states of 10,000 services takes a tenth of a second, so
-// it only happens after something may have changed.
+// run watches until ctx ends. To compute the states of 10,000 services takes a tenth of a second,
+// so it only happens after something may have changed.
 func (w *unservedWatch) run(ctx context.Context) {
 	events := w.hub.Subscribe()
 	var took time.Duration

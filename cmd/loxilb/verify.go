@@ -10,7 +10,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// verifier compares, from the top down: objects with what the parts of the daemon have of them, and these with the kernel.
+// verifier compares, from the top down: objects with what the parts of the daemon have of them, and
+// these with the kernel.
 func (p *daemon) verifier(statuses *status.Table) *verify.Verifier {
 	return verify.New(
 		func(context.Context, verify.Options) []lb.Compared { return p.starting() },

@@ -98,7 +98,8 @@ func (v view) PolicerStats(name string) lb.PolicerStats {
 	return lb.PolicerStats{Policed: n, Attached: v.attached.PolicerPlaces(name)}
 }
 
-// Sessions are those that could be cut off: at these addresses, or at all. Most VIPs are no addresses of this machine, and connections need not be looked for.
+// Sessions are those that could be cut off: at these addresses, or at all. Most VIPs are no
+// addresses of this machine, and connections need not be looked for.
 func (v view) Sessions(at ...netip.Addr) ([]lb.Session, error) {
 	if own, err := session.Own(at); err != nil || len(at) > 0 && !own {
 		return nil, err
@@ -202,7 +203,8 @@ func (v view) Pressure() lb.Pressure {
 	return p
 }
 
-// unknown are the statuses of stored objects that this loxilb does not understand: they are kept, and not served.
+// unknown are the statuses of stored objects that this loxilb does not understand: they are kept,
+// and not served.
 func unknown(state *desired.State) (list []status.Status) {
 	for u := range state.Snapshot().Unknown() {
 		list = append(list, status.Status{

@@ -1,6 +1,7 @@
-// Package announce announces the MAC address of a VIP to a link's neighbours, by gratuitous ARP and unsolicited neighbour
-// advertisements, when the VIP is new or the link comes up. Neighbours that knew the VIP by another MAC address, such as that of
-// another load balancer, learn the new one at once instead of after a minute.
+// Package announce announces the MAC address of a VIP to a link's neighbours, by gratuitous ARP and
+// unsolicited neighbour advertisements, when the VIP is new or the link comes up. Neighbours that
+// knew the VIP by another MAC address, such as that of another load balancer, learn the new one at
+// once instead of after a minute.
 package announce
 
 import (
@@ -19,8 +20,8 @@ const (
 	// burst and pause bound how fast frames leave: about 6,000 a second, for all links together.
 	burst = 64
 	pause = 10 * time.Millisecond
-	// lookEvery is the least time between two looks at all VIPs. A look compares each with the connected networks, which costs
-	// time with many VIPs.
+	// lookEvery is the least time between two looks at all VIPs. A look compares each with the
+	// connected networks, which costs time with many VIPs.
 	lookEvery = 200 * time.Millisecond
 )
 
@@ -30,15 +31,17 @@ type Network interface {
 	Do(func() error) error
 }
 
-// Owner is who puts VIPs into the kernel: a *vip.Owner. All methods are idempotent, and return the VIPs that failed.
+// Owner is who puts VIPs into the kernel: a *vip.Owner. All methods are idempotent, and return the
+// VIPs that failed.
 type Owner interface {
 	Set(ctx context.Context, vips []netip.Addr) map[netip.Addr]error
 	Add(ctx context.Context, vips ...netip.Addr) map[netip.Addr]error
 	Remove(ctx context.Context, vips ...netip.Addr) map[netip.Addr]error
 }
 
-// Announcer is an Owner that hands VIPs on to another Owner, and announces them. A VIP is announced on every link whose connected network contains
-// it, never on lo, several times each: a frame may get lost, and a switch that just brought its port up drops the first.
+// Announcer is an Owner that hands VIPs on to another Owner, and announces them. A VIP is announced
+// on every link whose connected network contains it, never on lo, several times each: a frame may
+// get lost, and a switch that just brought its port up drops the first.
 type Announcer struct {
 	owner   Owner
 	network Network
@@ -66,7 +69,8 @@ type pendingAnnouncement struct {
 	due time.Time
 }
 
-// New makes an announcer of the VIPs that are given to it for their owner. Each is announced so many times.
+// New makes an announcer of the VIPs that are given to it for their owner. Each is announced so
+// many times.
 func New(n Network, o Owner, times int, log *slog.Logger) *Announcer {
 	return &Announcer{
 		owner: o, network: n, loop: retry.New("VIPs are announced to the neighbours of their links", log),
@@ -78,7 +82,8 @@ func New(n Network, o Owner, times int, log *slog.Logger) *Announcer {
 	}
 }
 
-// delays are those of so many announcements of a VIP: at once, after one second, after three, and every two from there on.
+// delays are those of so many announcements of a VIP: at once, after one second, after three, and
+// every two from there on.
 func delays(times int) []time.Duration {
 	list := make([]time.Duration, times)
 	for i := 1; i < times; i++ {
@@ -87,8 +92,8 @@ func delays(times int) []time.Duration {
 	return list
 }
 
-// Set hands the VIPs to their owner and announces those that are new. One that its owner could not place is announced
-// too: the data path answers for it all the same.
+// Set hands the VIPs to their owner and announces those that are new. One that its owner could not
+// place is announced too: the data path answers for it all the same.
 func (a *Announcer) Set(ctx context.Context, vips []netip.Addr) map[netip.Addr]error {
 	failed := a.owner.Set(ctx, vips)
 	a.mu.Lock()
@@ -124,7 +129,8 @@ func (a *Announcer) Remove(ctx context.Context, vips ...netip.Addr) map[netip.Ad
 	return a.owner.Remove(ctx, vips...)
 }
 
-// drop forgets VIPs, and where they are announced. Of links whose networks have changed, the next look at all VIPs does.
+// drop forgets VIPs, and where they are announced. Of links whose networks have changed, the next
+// look at all VIPs does.
 func (a *Announcer) drop(vips []netip.Addr) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -164,8 +170,8 @@ func (a *Announcer) signal() {
 	}
 }
 
-// Run announces until ctx ends, and looks again at what may have changed when the hub says that links, addresses or routes
-// have. What fails is tried again.
+// Run announces until ctx ends, and looks again at what may have changed when the hub says that
+// links, addresses or routes have. What fails is tried again.
 func (a *Announcer) Run(ctx context.Context, hub *event.Hub) {
 	var following sync.WaitGroup
 	defer following.Wait()
@@ -268,8 +274,9 @@ func (a *Announcer) findPending(now time.Time, all bool) []pendingAnnouncement {
 	return out
 }
 
-// sendDue sends what is due, moves it to the next round, and returns how long to wait. What cannot be sent is forgotten, so
-// that the next look at all VIPs finds it again; others do not wait for it.
+// sendDue sends what is due, moves it to the next round, and returns how long to wait. What cannot
+// be sent is forgotten, so that the next look at all VIPs finds it again; others do not wait for
+// it.
 func (a *Announcer) sendDue(ctx context.Context, s *socket, rounds [][]pendingAnnouncement) (wait time.Duration, failed error) {
 	wait = time.Hour
 	tried := 0

@@ -43,7 +43,8 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// lab is a balancer lb whose eth0 (10.1.0.1/24, 2001:db8:1::1/64) leads to peer's (.2), and an announcer in it.
+// lab is a balancer lb whose eth0 (10.1.0.1/24, 2001:db8:1::1/64) leads to peer's (.2), and an
+// announcer in it.
 type lab struct {
 	lb, peer *netnstest.Host
 	network  *netdev.Net
@@ -214,7 +215,8 @@ func TestAnnounce(t *testing.T) {
 		})
 	}
 
-	// Three times each, and only on the link; the last VIP marks the end, as frames keep their order.
+	// Three times each, and only on the link; the last VIP marks the end, as frames keep their
+	// order.
 	if failed := l.announce.Add(t.Context(), vips("10.1.0.51", "10.1.0.50")...); failed != nil {
 		t.Fatal(failed)
 	}
@@ -286,7 +288,8 @@ func TestRemovedIsSilent(t *testing.T) {
 	}
 }
 
-// TestAddedAgain: a VIP that is removed and added again is new, however soon, and the others are not looked at for that.
+// TestAddedAgain: a VIP that is removed and added again is new, however soon, and the others are
+// not looked at for that.
 func TestAddedAgain(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 0)
@@ -310,7 +313,8 @@ func TestAddedAgain(t *testing.T) {
 	add()
 }
 
-// TestGoesOn: VIPs that could not be announced are announced later, and meanwhile the error is known.
+// TestGoesOn: VIPs that could not be announced are announced later, and meanwhile the error is
+// known.
 func TestGoesOn(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 0)

@@ -16,8 +16,8 @@ func frame(a netip.Addr, mac net.HardwareAddr) []byte {
 	return unsolicitedNA(a.As16(), mac)
 }
 
-// gratuitousARP is an ARP announcement (RFC 5227): a request whose sender asks for its own address. The form that
-// replies is the other one in use; Linux, the BSDs and switches take both.
+// gratuitousARP is an ARP announcement (RFC 5227): a request whose sender asks for its own address.
+// The form that replies is the other one in use; Linux, the BSDs and switches take both.
 func gratuitousARP(a [4]byte, mac net.HardwareAddr) []byte {
 	f := make([]byte, 0, 14+28)
 	f = append(f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff)
@@ -32,8 +32,8 @@ func gratuitousARP(a [4]byte, mac net.HardwareAddr) []byte {
 	return append(f, a[:]...)
 }
 
-// unsolicitedNA is an unsolicited neighbour advertisement (RFC 4861, 7.2.6) from the address itself to all nodes, which
-// overrides what they know.
+// unsolicitedNA is an unsolicited neighbour advertisement (RFC 4861, 7.2.6) from the address itself
+// to all nodes, which overrides what they know.
 func unsolicitedNA(a [16]byte, mac net.HardwareAddr) []byte {
 	const icmp, length = 14 + 40, 24 + 8
 	allNodes := [16]byte{0: 0xff, 1: 0x02, 15: 0x01}

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socket sends frames and, as it names no protocol, receives none. One that fails is closed, and the next frame opens
-// another one.
+// socket sends frames and, as it names no protocol, receives none. One that fails is closed, and
+// the next frame opens another one.
 type socket struct {
 	network Network
 	fd      int // -1: to be opened
@@ -37,7 +37,8 @@ func (s *socket) close() {
 	s.fd = -1
 }
 
-// send sends an announcement. A link that is down or gone is no error: its VIPs are announced when it comes up again.
+// send sends an announcement. A link that is down or gone is no error: its VIPs are announced when
+// it comes up again.
 func (s *socket) send(p pendingAnnouncement) error {
 	if err := s.open(); err != nil {
 		return err

@@ -1,4 +1,5 @@
-// Package cli is loxicmd: each command is a request to the REST API, or a few, and a way to print the answer.
+// Package cli is loxicmd: each command is a request to the REST API, or a few, and a way to print
+// the answer.
 package cli
 
 import (
@@ -75,7 +76,8 @@ func Root(env session.Env) *cobra.Command {
 	return root
 }
 
-// addOptions has help list the flags of all commands in one place, and the help of a command point there.
+// addOptions has help list the flags of all commands in one place, and the help of a command point
+// there.
 func addOptions(root *cobra.Command) {
 	root.AddCommand(&cobra.Command{
 		Use:     "options",

@@ -13,8 +13,8 @@ import (
 	"loxilb/internal/contract"
 )
 
-// What the contract's table says of a command is so: it is there or not, by each of its names, with its flags. And there is none that the
-// table does not have.
+// What the contract's table says of a command is so: it is there or not, by each of its names, with
+// its flags. And there is none that the table does not have.
 func TestContract(t *testing.T) {
 	t.Parallel()
 	root := cli.Root(session.Env{})
@@ -106,7 +106,8 @@ func TestContractColumns(t *testing.T) {
 	}
 }
 
-// With LOXILB_COMPAT=1 tables of rows have the contract's columns too, and its cells; otherwise those that say nothing are left out.
+// With LOXILB_COMPAT=1 tables of rows have the contract's columns too, and its cells; otherwise
+// those that say nothing are left out.
 func TestCompatColumns(t *testing.T) {
 	t.Parallel()
 	const services = `{"lbAttr":[{"serviceArguments":{"externalIP":"20.20.20.1","port":80,"protocol":"tcp","sel":0,"mode":0,"inactiveTimeOut":60},` +

@@ -41,8 +41,8 @@ func TestHighPort(t *testing.T) {
 	}
 }
 
-// Every command, as its own examples write it, says why the server refuses, and ends with 1; and with 3 when there is no server. None prints
-// anything else then.
+// Every command, as its own examples write it, says why the server refuses, and ends with 1; and
+// with 3 when there is no server. None prints anything else then.
 func TestEveryCommandSaysWhy(t *testing.T) {
 	t.Parallel()
 	const why = "the reason why"
@@ -95,7 +95,8 @@ func examples(c *cobra.Command) (lines []string) {
 	return lines
 }
 
-// A token that the existing loxicmd has left for everybody to read is its owner's alone from the first use on.
+// A token that the existing loxicmd has left for everybody to read is its owner's alone from the
+// first use on.
 func TestTokenOfBefore(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "token")
@@ -119,7 +120,8 @@ func TestTokenOfBefore(t *testing.T) {
 	}
 }
 
-// A server's certificate is checked, by certificates of one's own choice, or not if that is asked for.
+// A server's certificate is checked, by certificates of one's own choice, or not if that is asked
+// for.
 func TestCertificate(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"version":"1"}`)) }))

@@ -14,10 +14,12 @@ import (
 	"loxilb/internal/host/apisocket"
 )
 
-// maxHalfOpen is such that half-open connections of both kinds, half as many again of known clients included, leave room.
+// maxHalfOpen is such that half-open connections of both kinds, half as many again of known clients
+// included, leave room.
 const maxHalfOpen = 33
 
-// maxConnections is what the connection table's size has room for (SIZE_BITS in bpf/abi.h), rounded. It is 40 GB of memory.
+// maxConnections is what the connection table's size has room for (SIZE_BITS in bpf/abi.h),
+// rounded. It is 40 GB of memory.
 const maxConnections = 100_000_000
 
 // maxAnnouncements of a VIP take a minute.
@@ -178,7 +180,8 @@ func listen(name func(string) string, hostFlag, host, portFlag, port string) (ne
 	return netip.AddrPortFrom(addr, uint16(n)), nil
 }
 
-// readToken takes the first line of a file that only its owner and group can read, unless any will do.
+// readToken takes the first line of a file that only its owner and group can read, unless any will
+// do.
 func readToken(path string, anybody bool) (string, error) {
 	const flag = "--manualtokenvalue"
 	info, err := os.Stat(path)

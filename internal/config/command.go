@@ -21,13 +21,14 @@ const long = `loxilb balances TCP and UDP connections in the kernel, by eBPF pro
 controlled through a REST API, for which loxicmd is the command line. The programs stay and go on
 balancing when the daemon exits; loxilb --detach takes everything away.`
 
-// failedError marks what failed in contrast to what was written wrong, which is all that cobra refuses.
+// failedError marks what failed in contrast to what was written wrong, which is all that cobra
+// refuses.
 type failedError struct{ error }
 
 func (e failedError) Unwrap() error { return e.error }
 
-// Command is the daemon's command line: it checks the flags and calls run. version tells what --version prints; lookup reads
-// the environment (os.LookupEnv).
+// Command is the daemon's command line: it checks the flags and calls run. version tells what
+// --version prints; lookup reads the environment (os.LookupEnv).
 func Command(version func() (string, error), lookup func(string) (string, bool), run func(context.Context, *Config) error) *cobra.Command {
 	f := &flags{}
 	var helpAll, showVersion bool
@@ -103,7 +104,8 @@ func parse(cmd *cobra.Command, f *flags, lookup func(string) (string, bool)) (*C
 	return c, nil
 }
 
-// Main runs the daemon's command line, or that of a subcommand, and returns its exit code. Errors go to stderr, one sentence each.
+// Main runs the daemon's command line, or that of a subcommand, and returns its exit code. Errors
+// go to stderr, one sentence each.
 func Main(ctx context.Context, version func() (string, error), args []string, stdout, stderr io.Writer, run func(context.Context, *Config) error, sub ...*cobra.Command) int {
 	cmd := Command(version, os.LookupEnv, run)
 	cmd.AddCommand(sub...)

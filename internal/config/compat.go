@@ -12,7 +12,8 @@ import (
 // existingRoleHook is what the existing loxilb runs if it is there.
 const existingRoleHook = "/opt/loxilb/ka_hook.sh"
 
-// asExisting gives options that were not given the defaults of the existing loxilb, and takes those that are its alone.
+// asExisting gives options that were not given the defaults of the existing loxilb, and takes those
+// that are its alone.
 func (f *flags) asExisting(fs *pflag.FlagSet) error {
 	for flag, value := range map[string]string{"host": "0.0.0.0", "insecure": "true", "loglevel": "debug"} {
 		if fs.Changed(flag) {
@@ -29,7 +30,8 @@ func (f *flags) asExisting(fs *pflag.FlagSet) error {
 	return nil
 }
 
-// existing is what --compat makes of the rest. Without a data path, as --peer and --proxyonlymode want it, is with programs at no interface.
+// existing is what --compat makes of the rest. Without a data path, as --peer and --proxyonlymode
+// want it, is with programs at no interface.
 func (f *flags) existing(c *Config) {
 	if f.compat && f.roleHook == "" {
 		c.RoleHook, c.RoleHookOptional = existingRoleHook, true
@@ -40,7 +42,8 @@ func (f *flags) existing(c *Config) {
 	}
 }
 
-// open says what whoever is not known may do. A server without a token is what the existing loxilb is by default.
+// open says what whoever is not known may do. A server without a token is what the existing loxilb
+// is by default.
 func (a *API) open() string {
 	var list []string
 	for _, at := range []netip.AddrPort{a.Plain, a.TLS} {

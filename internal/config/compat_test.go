@@ -7,7 +7,8 @@ import (
 	"loxilb/internal/contract"
 )
 
-// manifests are the command lines in the manifests of kube-loxilb, in the documentation of the existing loxilb, and in its tests.
+// manifests are the command lines in the manifests of kube-loxilb, in the documentation of the
+// existing loxilb, and in its tests.
 var manifests = []string{
 	"",
 	"--bgp --egr-hooks --blacklist=cni[0-9a-z]|veth.|flannel.|cali.|tunl.|vxlan[.]calico",
@@ -25,7 +26,8 @@ var manifests = []string{
 	"--oauth2 --oauth2provider=google --oauth2google-clientid=x --databasehost=10.0.0.1",
 }
 
-// P52 each command line of the manifests of the existing loxilb starts with --compat, or the environment variable, with the API where it was
+// P52 each command line of the manifests of the existing loxilb starts with --compat, or the
+// environment variable, with the API where it was
 func TestManifests(t *testing.T) {
 	t.Parallel()
 	for _, line := range manifests {
@@ -46,7 +48,8 @@ func TestManifests(t *testing.T) {
 	}
 }
 
-// Each flag that is refused is taken, with a sentence; and what the user says counts more than --compat.
+// Each flag that is refused is taken, with a sentence; and what the user says counts more than
+// --compat.
 func TestCompat(t *testing.T) {
 	t.Parallel()
 	for _, f := range contract.AllFlags() {

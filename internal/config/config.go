@@ -93,7 +93,8 @@ const (
 	AttachClsact Attach = "clsact"
 )
 
-// IPsec says what becomes of packets of services that policies of the kernel's IPsec block or encrypt.
+// IPsec says what becomes of packets of services that policies of the kernel's IPsec block or
+// encrypt.
 type IPsec string
 
 // The choices.
@@ -105,9 +106,9 @@ const (
 // XDP says where the XDP program is attached, in front of the ones at the tc hook.
 type XDP string
 
-// The choices. Auto never costs throughput: it is native, and only at network cards whose driver forwards frames by XDP
-// from the start. A veth or virtio_net would no longer take large segments from its other end, and generic XDP comes after
-// the work that it is to save.
+// The choices. Auto never costs throughput: it is native, and only at network cards whose driver
+// forwards frames by XDP from the start. A veth or virtio_net would no longer take large segments
+// from its other end, and generic XDP comes after the work that it is to save.
 const (
 	XDPAuto    XDP = "auto"    // by the drivers of network cards where it pays
 	XDPNative  XDP = "native"  // by the driver of every interface

@@ -138,7 +138,8 @@ func TestNoAPI(t *testing.T) {
 	}
 }
 
-// TestBesideADaemon: what packages and users ask beside a daemon takes the flags of that daemon, and does not write over its profile.
+// TestBesideADaemon: what packages and users ask beside a daemon takes the flags of that daemon,
+// and does not write over its profile.
 func TestBesideADaemon(t *testing.T) {
 	t.Parallel()
 	for _, flag := range []string{"--check-upgrade", "--detach"} {

@@ -8,9 +8,9 @@ import (
 	"loxilb/internal/contract"
 )
 
-// contractFlags are those of the contract that this version does not act on. One that would only tune or announce
-// something is taken and noted; one that promises a feature is refused, since a balancer that starts without what
-// it was asked for is worse than one that does not start.
+// contractFlags are those of the contract that this version does not act on. One that would only
+// tune or announce something is taken and noted; one that promises a feature is refused, since a
+// balancer that starts without what it was asked for is worse than one that does not start.
 func contractFlags() (list []contract.Flag) {
 	for _, f := range contract.AllFlags() {
 		if f.Inert || f.State == contract.NotThere {
@@ -43,8 +43,9 @@ func showContract(fs *pflag.FlagSet) {
 	}
 }
 
-// checkContract refuses what promises a feature, and returns a note for each flag that has no effect. A flag that
-// holds its default says nothing, even when it is written. With --compat nothing is refused: manifests start as they are.
+// checkContract refuses what promises a feature, and returns a note for each flag that has no
+// effect. A flag that holds its default says nothing, even when it is written. With --compat
+// nothing is refused: manifests start as they are.
 func checkContract(fs *pflag.FlagSet, compat bool) (notes []string, err error) {
 	for _, f := range contractFlags() {
 		v := fs.Lookup(f.Name).Value.String()

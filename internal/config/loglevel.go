@@ -9,7 +9,8 @@ import (
 // LevelTrace is below slog's debug: one line for each step of the control path.
 const LevelTrace = slog.LevelDebug - 4
 
-// LogLevel is the level of the log, which may be changed while the daemon runs. It remembers its word: several are one level.
+// LogLevel is the level of the log, which may be changed while the daemon runs. It remembers its
+// word: several are one level.
 type LogLevel struct {
 	mu    sync.Mutex
 	word  string

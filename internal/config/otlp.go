@@ -135,7 +135,8 @@ func (f *otlpFlags) readTLS() (*tls.Config, error) {
 		if _, err := readPair(f.cert, f.key); err != nil {
 			return nil, err
 		}
-		// read again for each connection, of which there are few: certificates are renewed, and a daemon goes on
+		// read again for each connection, of which there are few: certificates are renewed, and a
+		// daemon goes on
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return readPair(f.cert, f.key) }
 	}
 	return c, nil

@@ -66,7 +66,8 @@ func TestOTLP(t *testing.T) {
 	}
 }
 
-// TestOTLPCertificate: the pair is read again for each connection, so that one that was renewed is used.
+// TestOTLPCertificate: the pair is read again for each connection, so that one that was renewed is
+// used.
 func TestOTLPCertificate(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -1,9 +1,12 @@
-// Package contract is what users of the existing loxilb count on, as data: each operation of its REST API, values of their properties, metrics, each command of loxicmd
-// and each flag of the daemon, and how this build keeps it. The router answers by it what is not built, and the daemon refuses
-// flags by it; tests of httpapi, cli and config hold each row to what is there, and docs/compatibility.md is made of it.
+// Package contract is what users of the existing loxilb count on, as data: each operation of its
+// REST API, values of their properties, metrics, each command of loxicmd and each flag of the
+// daemon, and how this build keeps it. The router answers by it what is not built, and the daemon
+// refuses flags by it; tests of httpapi, cli and config hold each row to what is there, and
+// docs/compatibility.md is made of it.
 //
-// A row is a line. Rows of one object stand together, and a section between them keeps apart those who change different objects.
-// Whoever builds an object changes the state of its rows; a test says which.
+// A row is a line. Rows of one object stand together, and a section between them keeps apart those
+// who change different objects. Whoever builds an object changes the state of its rows; a test says
+// which.
 package contract
 
 import (

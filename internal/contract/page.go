@@ -34,7 +34,8 @@ func Page() string {
 	return b.String()
 }
 
-// chapter has a table for each section: rows of different objects do not meet when changes are merged.
+// chapter has a table for each section: rows of different objects do not meet when changes are
+// merged.
 func chapter[Row any](b *strings.Builder, title string, sections []Section[Row], cells func(Row) (string, State, string)) {
 	fmt.Fprintf(b, "## %s\n", title)
 	for _, s := range sections {

@@ -2,7 +2,8 @@ package contract
 
 import "slices"
 
-// Value is a property of an operation's body, where it is kept in another way than the operation's row says.
+// Value is a property of an operation's body, where it is kept in another way than the operation's
+// row says.
 type Value struct {
 	Property string // as JSON, with the value that asks for it
 	State    State

@@ -1,5 +1,5 @@
-// Package event carries what happens from the parts of the daemon that see it to those that want to know: the
-// reconciler, the announcer, the REST stream.
+// Package event carries what happens from the parts of the daemon that see it to those that want to
+// know: the reconciler, the announcer, the REST stream.
 package event
 
 import (
@@ -129,7 +129,8 @@ func (r Routes) String() string {
 	return fmt.Sprintf("routes changed (%d messages of the kernel)", r.Count)
 }
 
-// Neighbour is a neighbour that answers with another MAC address than before, or does not answer any more.
+// Neighbour is a neighbour that answers with another MAC address than before, or does not answer
+// any more.
 type Neighbour struct {
 	Addr   netip.Addr
 	Link   string
@@ -214,7 +215,8 @@ func (o Object) String() string {
 	return fmt.Sprintf("%s %s %s", o.ObjectKind, o.Key, o.Action)
 }
 
-// Pressure reports that the connection table or a pool of source ports runs short, or no longer does.
+// Pressure reports that the connection table or a pool of source ports runs short, or no longer
+// does.
 type Pressure struct {
 	Action Action // Began or Ended
 	Reason string // how full the table is

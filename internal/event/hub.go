@@ -10,11 +10,12 @@ import (
 // Kept is how many events the hub remembers, for all subscribers together.
 const Kept = 4096
 
-// Hub hands events to subscribers. It keeps the last Kept of them in one ring that all subscribers read: publishing never
-// waits, and costs the same however many listen. A subscriber that falls behind loses the oldest, and is told how many.
+// Hub hands events to subscribers. It keeps the last Kept of them in one ring that all subscribers
+// read: publishing never waits, and costs the same however many listen. A subscriber that falls
+// behind loses the oldest, and is told how many.
 //
-// The road not taken is a queue for each subscriber: memory for each that stops reading, and a publisher that must
-// choose whom to drop. The zero value is no hub; NewHub makes one.
+// The road not taken is a queue for each subscriber: memory for each that stops reading, and a
+// publisher that must choose whom to drop. The zero value is no hub; NewHub makes one.
 type Hub struct {
 	mu      sync.Mutex
 	ring    []Event                         // by Seq modulo Kept
@@ -28,7 +29,8 @@ func NewHub() *Hub {
 	return &Hub{ring: make([]Event, 0, 64), waiting: map[*Subscription]chan struct{}{}, now: time.Now}
 }
 
-// Publish adds events. A nil hub takes them and forgets them, so that parts can be used without one.
+// Publish adds events. A nil hub takes them and forgets them, so that parts can be used without
+// one.
 func (h *Hub) Publish(bodies ...Body) {
 	if h == nil || len(bodies) == 0 {
 		return
@@ -72,7 +74,8 @@ func (h *Hub) Subscribe(kinds ...Kind) *Subscription {
 	return h.SubscribeAfter(h.Last(), kinds...)
 }
 
-// SubscribeAfter is Subscribe for the events after the one of number seq, as far as they are kept; 0 gives all that are.
+// SubscribeAfter is Subscribe for the events after the one of number seq, as far as they are kept;
+// 0 gives all that are.
 func (h *Hub) SubscribeAfter(seq uint64, kinds ...Kind) *Subscription {
 	return &Subscription{hub: h, seen: seq, kinds: kinds}
 }
@@ -85,8 +88,8 @@ type Subscription struct {
 	lost  uint64
 }
 
-// Next waits for the next event. lost counts events, of any kind, that were overwritten before this subscriber came to
-// them; it is told once. The error is that of ctx.
+// Next waits for the next event. lost counts events, of any kind, that were overwritten before this
+// subscriber came to them; it is told once. The error is that of ctx.
 func (s *Subscription) Next(ctx context.Context) (e Event, lost uint64, err error) {
 	for {
 		e, ok, more := s.poll(true)

@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// ParseAddr reads an IPv4 or IPv6 address. It refuses a zone, which means something on one machine only, and an
-// IPv4 address in IPv6 clothes: taking it would give one address two spellings, and a service two keys.
+// ParseAddr reads an IPv4 or IPv6 address. It refuses a zone, which means something on one machine
+// only, and an IPv4 address in IPv6 clothes: taking it would give one address two spellings, and a
+// service two keys.
 func ParseAddr(field, s string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(s)
 	if err != nil {
@@ -52,8 +53,8 @@ func addrUse(field string, a netip.Addr) error {
 	return NewFieldError(field, a.String(), reason, "a unicast address that can be routed")
 }
 
-// probeUse refuses what addrUse does, and the metadata services of clouds: a probe with an expected answer
-// could be used to guess the secrets that these give to any asker on the machine.
+// probeUse refuses what addrUse does, and the metadata services of clouds: a probe with an expected
+// answer could be used to guess the secrets that these give to any asker on the machine.
 func probeUse(field string, a netip.Addr) error {
 	if err := addrUse(field, a); err != nil {
 		return err
@@ -64,8 +65,8 @@ func probeUse(field string, a netip.Addr) error {
 	return nil
 }
 
-// isMetadata reports whether clouds have a metadata service at an address: link-local addresses of IPv4,
-// also in IPv6 clothes, and the addresses that clouds document besides.
+// isMetadata reports whether clouds have a metadata service at an address: link-local addresses of
+// IPv4, also in IPv6 clothes, and the addresses that clouds document besides.
 func isMetadata(a netip.Addr) bool {
 	a = carriedBy(a.Unmap())
 	if a.IsLinkLocalUnicast() {
@@ -84,8 +85,9 @@ func isMetadata(a netip.Addr) bool {
 	return false
 }
 
-// carriedBy returns the IPv4 address that translators and tunnels find in an IPv6 address: NAT64 (RFC 6052,
-// RFC 8215), IPv4-compatible and IPv4-translated addresses, 6to4. Otherwise it returns the address.
+// carriedBy returns the IPv4 address that translators and tunnels find in an IPv6 address: NAT64
+// (RFC 6052, RFC 8215), IPv4-compatible and IPv4-translated addresses, 6to4. Otherwise it returns
+// the address.
 func carriedBy(a netip.Addr) netip.Addr {
 	if !a.Is6() {
 		return a
@@ -102,7 +104,8 @@ func carriedBy(a netip.Addr) netip.Addr {
 	return a
 }
 
-// ParsePort reads a port in host byte order. Zero is read, and left to Validate: protocols without ports have it.
+// ParsePort reads a port in host byte order. Zero is read, and left to Validate: protocols without
+// ports have it.
 func ParsePort(field, s string) (uint16, error) {
 	return parseNumber(field, s, "0 to 65535")
 }

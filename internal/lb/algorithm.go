@@ -1,7 +1,7 @@
 package lb
 
-// Algorithm chooses the endpoint of a new connection. The numbers are those of the REST contract, as its Kubernetes client
-// sends them: servers of the contract before n2det had n3 as 6.
+// Algorithm chooses the endpoint of a new connection. The numbers are those of the REST contract,
+// as its Kubernetes client sends them: servers of the contract before n2det had n3 as 6.
 type Algorithm uint8
 
 // The algorithms of the contract.

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// AttachTo is the kind of thing that a policer or a mirror is attached to, by the contract's numbers; those from AttachSource on are ours.
+// AttachTo is the kind of thing that a policer or a mirror is attached to, by the contract's
+// numbers; those from AttachSource on are ours.
 type AttachTo uint8
 
 // What they are attached to.

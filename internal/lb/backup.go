@@ -12,8 +12,9 @@ const MaxBackup = 9
 // maxPercent is all of a level.
 const maxPercent = 100
 
-// Level is the last level of endpoints that takes new connections: each level from the first one on joins those before it until one has
-// enough. takes are the weights of endpoints for new connections, 0 of those that take none.
+// Level is the last level of endpoints that takes new connections: each level from the first one on
+// joins those before it until one has enough. takes are the weights of endpoints for new
+// connections, 0 of those that take none.
 func (s *Service) Level(takes []uint32) (level uint8) {
 	for _, level = range s.levels() {
 		var has, all uint64

@@ -2,8 +2,8 @@ package lb
 
 import "strconv"
 
-// ConnectionLimits are how many connections a service and each of its clients may have; 0 is any number. Rates are of new ones a
-// second.
+// ConnectionLimits are how many connections a service and each of its clients may have; 0 is any
+// number. Rates are of new ones a second.
 type ConnectionLimits struct {
 	MaxRate, MaxConnections       uint32
 	ClientRate, ClientConnections uint32

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// ConnectionStates are the words for what a connection has seen, as the contract has them: of TCP, of UDP and all else that has ports, of
-// echo requests.
+// ConnectionStates are the words for what a connection has seen, as the contract has them: of TCP,
+// of UDP and all else that has ports, of echo requests.
 func ConnectionStates() []string {
 	return []string{"sync-sent", "sync-ack", "est", "fini", "closed-wait", "closed", "udp-uni", "udp-est", "req-sent", "bidir"}
 }

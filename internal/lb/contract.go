@@ -2,8 +2,8 @@ package lb
 
 import "unicode/utf8"
 
-// contractFormat is the first format of records with what clients of the contract need, and builds before refused: a member,
-// and services that were not allowed.
+// contractFormat is the first format of records with what clients of the contract need, and builds
+// before refused: a member, and services that were not allowed.
 const contractFormat = closingFormat + 2
 
 // bgpFields has the one that asks for BGP.

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Drain says that an endpoint is to take no new connections of any service. Those that it has go on until the deadline.
+// Drain says that an endpoint is to take no new connections of any service. Those that it has go on
+// until the deadline.
 type Drain struct {
 	Addr     netip.Addr `json:"addr"`
 	Port     uint16     `json:"port,omitempty"`    // 0: all ports of the address

@@ -10,7 +10,8 @@ type Ineffective struct {
 	Field, Why string
 }
 
-// clientInterval and clientFall are defaults of the contract's clients, which send them with each service.
+// clientInterval and clientFall are defaults of the contract's clients, which send them with each
+// service.
 const (
 	clientInterval = time.Minute
 	clientFall     = 2

@@ -9,7 +9,8 @@ import (
 // AddrPort is where the endpoint listens.
 func (e Endpoint) AddrPort() netip.AddrPort { return netip.AddrPortFrom(e.Addr, e.Port) }
 
-// String writes IP:PORT or IP:PORT-PORTMAX, :WEIGHT behind it when the weight is not 1, and @LEVEL when it is a backup; IPv6 in brackets.
+// String writes IP:PORT or IP:PORT-PORTMAX, :WEIGHT behind it when the weight is not 1, and @LEVEL
+// when it is a backup; IPv6 in brackets.
 func (e Endpoint) String() string {
 	s := e.AddrPort().String()
 	if e.PortMax != 0 {
@@ -24,8 +25,8 @@ func (e Endpoint) String() string {
 	return s
 }
 
-// ParseEndpoint reads what Endpoint.String writes: IP:PORT or IP:PORT:WEIGHT, perhaps with @LEVEL, IPv6 in brackets, weight 1 when
-// not given.
+// ParseEndpoint reads what Endpoint.String writes: IP:PORT or IP:PORT:WEIGHT, perhaps with @LEVEL,
+// IPv6 in brackets, weight 1 when not given.
 func ParseEndpoint(s string) (Endpoint, error) {
 	e, _, err := parseEndpoint(s)
 	return e, err
@@ -51,11 +52,13 @@ func parseEndpoint(s string) (e Endpoint, weighted bool, err error) {
 	return e, weighted, err
 }
 
-// ParseEndpointFlag reads an element of the command line's --endpoints: IP:WEIGHT, IP:PORT:WEIGHT, [v6]:WEIGHT,
-// [v6]:PORT:WEIGHT, or a bare v6:WEIGHT, with @LEVEL behind a backup. Port is 0 when not given: that of --tcp or --udp is meant.
+// ParseEndpointFlag reads an element of the command line's --endpoints: IP:WEIGHT, IP:PORT:WEIGHT,
+// [v6]:WEIGHT, [v6]:PORT:WEIGHT, or a bare v6:WEIGHT, with @LEVEL behind a backup. Port is 0 when
+// not given: that of --tcp or --udp is meant.
 //
-// A bare IPv6 address is cut at its last colon, whatever it looks like: 2001:db8::1:1 is 2001:db8::1 with weight
-// 1, never 2001:db8::1:1 without one. So the weight can't be left out, and a port needs the brackets.
+// A bare IPv6 address is cut at its last colon, whatever it looks like: 2001:db8::1:1 is
+// 2001:db8::1 with weight 1, never 2001:db8::1:1 without one. So the weight can't be left out, and
+// a port needs the brackets.
 func ParseEndpointFlag(s string) (Endpoint, error) {
 	text, backup, err := cutBackup(s)
 	if err != nil {

@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// EndpointProbe is how an address is to be probed, whether or not it is an endpoint of a service. Where a service would have it probed
-// by a probe of the same name (NameOfProbe), this one takes its place.
+// EndpointProbe is how an address is to be probed, whether or not it is an endpoint of a service.
+// Where a service would have it probed by a probe of the same name (NameOfProbe), this one takes
+// its place.
 type EndpointProbe struct {
 	Name  string // "": NameOfProbe
 	Addr  netip.Addr
@@ -85,7 +86,8 @@ func (e *EndpointProbe) MarshalRecord() ([]byte, error) {
 	return marshalMembers(e, EndpointProbeFields(), nil)
 }
 
-// UnmarshalEndpointProbe reads what MarshalRecord writes, and validates it. It refuses members and words that it does not know.
+// UnmarshalEndpointProbe reads what MarshalRecord writes, and validates it. It refuses members and
+// words that it does not know.
 func UnmarshalEndpointProbe(data []byte) (e EndpointProbe, err error) {
 	if err := unmarshalMembers(&e, EndpointProbeFields(), data); err != nil {
 		return e, err
@@ -93,7 +95,8 @@ func UnmarshalEndpointProbe(data []byte) (e EndpointProbe, err error) {
 	return e, e.Validate()
 }
 
-// ParseHostState reads the contract's words: whether the endpoint is to take no connections, whatever probes say.
+// ParseHostState reads the contract's words: whether the endpoint is to take no connections,
+// whatever probes say.
 func ParseHostState(s string) (out bool, err error) {
 	switch strings.ToLower(s) {
 	case "green", "yellow":

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// The fields that a FieldError names, in the words of this package. A caller with other names for them (JSON,
-// flags) maps these.
+// The fields that a FieldError names, in the words of this package. A caller with other names for
+// them (JSON, flags) maps these.
 const (
 	FieldService           = "service"
 	FieldVIP               = "VIP"
@@ -89,11 +89,12 @@ const (
 	FieldSample            = "sample"
 )
 
-// maxShown bounds what of a refused value is shown, in bytes: enough for every value that was meant seriously.
+// maxShown bounds what of a refused value is shown, in bytes: enough for every value that was meant
+// seriously.
 const maxShown = 64
 
-// FieldError says which value of a service is refused, why, and what would have been taken. Value is safe to
-// print: at most about 64 bytes, without control characters.
+// FieldError says which value of a service is refused, why, and what would have been taken. Value
+// is safe to print: at most about 64 bytes, without control characters.
 type FieldError struct {
 	Field   string // one of the Field constants, or a caller's own
 	Value   string // as the user wrote it, cut and escaped
@@ -117,7 +118,8 @@ func NewFieldError(field, value, reason, allowed string) *FieldError {
 	return &FieldError{Field: field, Value: printable(value), Reason: reason, Allowed: allowed}
 }
 
-// NotBuilt refuses a value that the contract knows and this build does not. instead is what to do: "let HAProxy do it".
+// NotBuilt refuses a value that the contract knows and this build does not. instead is what to do:
+// "let HAProxy do it".
 func NotBuilt(field, value, instead, allowed string) *FieldError {
 	e := NewFieldError(field, value, "is not part of this build: "+instead, allowed)
 	e.NotBuilt = true

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Field is one field of T (a Service or an Endpoint). What it is called, how it is read, written and compared stands
-// here and nowhere else: text, journal, REST, loxicmd, equality and copies go through the lists of KeyFields, Fields and
-// EndpointFields.
+// Field is one field of T (a Service or an Endpoint). What it is called, how it is read, written
+// and compared stands here and nowhere else: text, journal, REST, loxicmd, equality and copies go
+// through the lists of KeyFields, Fields and EndpointFields.
 type Field[T any] struct {
 	Name     string // in errors
 	Also     string // another name in errors: that of one value of a list
@@ -48,7 +48,8 @@ func (f *Field[T]) Same(a, b *T) bool { return f.form.same(a, b) }
 // Copy gives to the value of from. They share nothing.
 func (f *Field[T]) Copy(to, from *T) { f.form.copy(to, from) }
 
-// Show is the value for people: as text writes it, not much of what is long, and "none" for nothing.
+// Show is the value for people: as text writes it, not much of what is long, and "none" for
+// nothing.
 func (f *Field[T]) Show(t *T) string {
 	if s := f.form.text(t); s != "" {
 		return shortened(s)
@@ -67,7 +68,8 @@ func (f *Field[T]) Value(t *T) any {
 // SetValue is the inverse of Value, and takes what users write.
 func (f *Field[T]) SetValue(t *T, v any) error { return f.form.set(t, f, v) }
 
-// SetFlag takes what a command line has behind the flag; of a list, values with commas between them.
+// SetFlag takes what a command line has behind the flag; of a list, values with commas between
+// them.
 func (f *Field[T]) SetFlag(t *T, s string) error {
 	if p, ok := f.form.(interface {
 		parseFlag(t *T, f *Field[T], s string) error
@@ -126,7 +128,8 @@ func (f *Field[T]) Usage() string {
 	return s
 }
 
-// CheckProperty refuses what is no word of a property of services that has words; value is as PropertyText writes it.
+// CheckProperty refuses what is no word of a property of services that has words; value is as
+// PropertyText writes it.
 func CheckProperty(property, value string) error {
 	for _, f := range slices.Concat(KeyFields(), Fields()) {
 		if f.Property != property || len(f.Choices()) == 0 {
@@ -141,8 +144,9 @@ func CheckProperty(property, value string) error {
 	return nil
 }
 
-// PropertyText is what REST has in a property of a service, as text, for a value as the flag of the field takes it: a number for a word, "" for
-// the default. What is no such value, or of no such property, stays as it is.
+// PropertyText is what REST has in a property of a service, as text, for a value as the flag of the
+// field takes it: a number for a word, "" for the default. What is no such value, or of no such
+// property, stays as it is.
 func PropertyText(property, value string) string {
 	for _, f := range slices.Concat(KeyFields(), Fields()) {
 		if f.Property != property || f.IsList() {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Fields are those of a service beside its key, in the order of its text. A new field is a member of Service, a line
-// here, its property in api/openapi.yaml, and what compile makes of it.
+// Fields are those of a service beside its key, in the order of its text. A new field is a member
+// of Service, a line here, its property in api/openapi.yaml, and what compile makes of it.
 func Fields() []Field[Service] {
 	return slices.Concat(endpointChoiceFields(), packetFields(), limitFields(), monitorFields(), closingFields(), backupFields(), slowStartFields(), outlierFields(), bgpFields())
 }
@@ -119,7 +119,8 @@ func packetFields() []Field[Service] {
 	}
 }
 
-// KeyFields are those of a service's key. Text and records have them together, as Key.String writes them.
+// KeyFields are those of a service's key. Text and records have them together, as Key.String writes
+// them.
 func KeyFields() []Field[Service] {
 	return []Field[Service]{
 		{
@@ -146,7 +147,8 @@ func KeyFields() []Field[Service] {
 	}
 }
 
-// EndpointFields are those of an endpoint. Text and records have them together, as Endpoint.String writes them.
+// EndpointFields are those of an endpoint. Text and records have them together, as Endpoint.String
+// writes them.
 func EndpointFields() []Field[Endpoint] {
 	return []Field[Endpoint]{
 		{
@@ -172,8 +174,8 @@ func EndpointFields() []Field[Endpoint] {
 	}
 }
 
-// Schema is the list of fields, made once for whoever reads, writes, copies and compares many services. Any number of
-// goroutines may use it.
+// Schema is the list of fields, made once for whoever reads, writes, copies and compares many
+// services. Any number of goroutines may use it.
 type Schema struct{ fields []Field[Service] }
 
 // NewSchema makes the list.

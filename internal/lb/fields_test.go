@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Every member of a service is a field of the table: setting one alone changes what exactly one field says.
+// Every member of a service is a field of the table: setting one alone changes what exactly one
+// field says.
 func TestEveryMemberHasAField(t *testing.T) {
 	t.Parallel()
 	checkMembers[Service](t, append(KeyFields(), Fields()...))

@@ -8,8 +8,8 @@ import (
 // HandshakeBuckets is how many there are of the times of handshakes.
 const HandshakeBuckets = 11
 
-// Handshakes count what has become of TCP handshakes with an endpoint, since it was added: of connections whose answers are seen, which
-// those of mode dsr are not.
+// Handshakes count what has become of TCP handshakes with an endpoint, since it was added: of
+// connections whose answers are seen, which those of mode dsr are not.
 type Handshakes struct {
 	Opened      uint64                   // connections, each by a SYN
 	Answered    [HandshakeBuckets]uint64 // SYNs, by the time from the first one to the SYN+ACK
@@ -19,7 +19,8 @@ type Handshakes struct {
 	Unreachable uint64                   // ICMP errors that said that a SYN could not be delivered
 }
 
-// HandshakeBound is below what time a bucket's handshakes were, where the kernel's clock ticks once a jiffy. The last bucket has none.
+// HandshakeBound is below what time a bucket's handshakes were, where the kernel's clock ticks once
+// a jiffy. The last bucket has none.
 func HandshakeBound(bucket int, jiffy time.Duration) time.Duration { return jiffy << bucket }
 
 // AllAnswered is the number of SYNs that were answered.
@@ -33,7 +34,8 @@ func (h *Handshakes) AllAnswered() (sum uint64) {
 // Failed is the number of those that came to nothing, as the endpoint or the network said.
 func (h *Handshakes) Failed() uint64 { return h.Refused + h.Reset + h.Unreachable }
 
-// Unanswered is the number of SYNs that nobody has answered so far: those that still may be are among them.
+// Unanswered is the number of SYNs that nobody has answered so far: those that still may be are
+// among them.
 func (h *Handshakes) Unanswered() uint64 {
 	ended := h.AllAnswered() + h.Refused + h.Unreachable
 	return h.Opened - min(h.Opened, ended)
@@ -51,7 +53,8 @@ func (h *Handshakes) Add(o *Handshakes) {
 	h.Unreachable += o.Unreachable
 }
 
-// HandshakeRow is what has been counted of an endpoint of a service. Another ID at the same address is another count.
+// HandshakeRow is what has been counted of an endpoint of a service. Another ID at the same address
+// is another count.
 type HandshakeRow struct {
 	At    netip.AddrPort
 	ID    uint32
@@ -61,13 +64,14 @@ type HandshakeRow struct {
 	Outcomes
 }
 
-// Outcomes count what has become of TCP connections with an endpoint, since it was added. Numbers wrap around.
+// Outcomes count what has become of TCP connections with an endpoint, since it was added. Numbers
+// wrap around.
 type Outcomes struct {
 	Completed uint32 // handshakes that clients have completed
 	Clients   uint32 // SYNs of another client than the SYN before
 	Served    uint32 // sampled connections in which the endpoint has sent data
-	// Stalled counts those in which the client has sent data, and the endpoint none for 3 s. A client
-	// counts once in a row.
+	// Stalled counts those in which the client has sent data, and the endpoint none for 3 s. A
+	// client counts once in a row.
 	Stalled uint32
 	// StalledClients counts the clients of those, each once until the endpoint serves a connection,
 	// or none stalls for 30 s. It wraps at 16 bits.

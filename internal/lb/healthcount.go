@@ -2,8 +2,9 @@ package lb
 
 import "net/netip"
 
-// HealthCount counts endpoints by what probes, and handshakes of clients, say of them. One that several call down is down once; one that was out for
-// handshakes, and is not probed, is none that is up.
+// HealthCount counts endpoints by what probes, and handshakes of clients, say of them. One that
+// several call down is down once; one that was out for handshakes, and is not probed, is none that
+// is up.
 type HealthCount struct {
 	Up, Down, Unknown int
 	down              map[netip.AddrPort]struct{}

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestHealthCount: an endpoint that its probe and clients' handshakes call down is one that is down, and one that is back is not two that are up.
+// TestHealthCount: an endpoint that its probe and clients' handshakes call down is one that is
+// down, and one that is back is not two that are up.
 func TestHealthCount(t *testing.T) {
 	t.Parallel()
 	row := func(addr string, p ProbeType, s HealthState) *EndpointHealth {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Role is what a node is for the services of an instance, by whoever chooses the active node: keepalived, kube-loxilb. The words are
-// those of the contract.
+// Role is what a node is for the services of an instance, by whoever chooses the active node:
+// keepalived, kube-loxilb. The words are those of the contract.
 type Role string
 
 // The roles.
@@ -51,8 +51,8 @@ func (s *Service) Instance() string {
 	return DefaultInstance
 }
 
-// OwnAddresses lists the addresses that the owner of the service answers for: its VIPs, and sources of
-// its own choice.
+// OwnAddresses lists the addresses that the owner of the service answers for: its VIPs, and sources
+// of its own choice.
 func (s *Service) OwnAddresses() []netip.Addr {
 	var out []netip.Addr
 	if s.VIP.IsValid() && !s.VIP.IsUnspecified() {
@@ -91,8 +91,9 @@ func (i *Instance) Validate() error {
 	return nil
 }
 
-// At is the instance as it is at a place: a start of the machine, and a network namespace. A master is none elsewhere: while this machine
-// was down another node has become it, and two at once are worse than none until somebody says who it is.
+// At is the instance as it is at a place: a start of the machine, and a network namespace. A master
+// is none elsewhere: while this machine was down another node has become it, and two at once are
+// worse than none until somebody says who it is.
 func (i Instance) At(place string) Instance {
 	if i.Role == RoleMaster && i.Place != place {
 		i.Role = RoleBackup
@@ -100,7 +101,8 @@ func (i Instance) At(place string) Instance {
 	return i
 }
 
-// Source is what endpoints of a service of the instance see in mode fullnat instead of its VIP; invalid: the VIP.
+// Source is what endpoints of a service of the instance see in mode fullnat instead of its VIP;
+// invalid: the VIP.
 func (i *Instance) Source(s *Service) netip.Addr {
 	if !i.VIP.IsValid() || s.Mode != ModeFullNAT || len(s.SNAT) > 0 || i.VIP.Is4() != s.VIP.Is4() {
 		return netip.Addr{}

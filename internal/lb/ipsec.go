@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// IPsecPolicy is a policy of the kernel's IPsec. Packets of services bypass IPsec, so packets that a
-// policy blocks or encrypts are refused.
+// IPsecPolicy is a policy of the kernel's IPsec. Packets of services bypass IPsec, so packets that
+// a policy blocks or encrypts are refused.
 type IPsecPolicy struct {
 	Forward                       bool // of packets as they arrive, to be forwarded; else of packets that leave
 	Source, Destination           netip.Prefix
@@ -92,7 +92,8 @@ func refusalsOf(list []IPsecPolicy, f *IPsecFlow, forward bool) (out []IPsecRefu
 	return out
 }
 
-// clients are those of a flow that the policy is about; not valid: no addresses tell them from others.
+// clients are those of a flow that the policy is about; not valid: no addresses tell them from
+// others.
 func (p *IPsecPolicy) clients(f *IPsecFlow) netip.Prefix {
 	var of netip.Prefix
 	switch f.Clients {

@@ -88,8 +88,8 @@ func TestIPsecFlows(t *testing.T) {
 	}
 }
 
-// TestIPsecRefusals: policies that are about some clients name them, all of these policies are found,
-// and each of them is the same for all services.
+// TestIPsecRefusals: policies that are about some clients name them, all of these policies are
+// found, and each of them is the same for all services.
 func TestIPsecRefusals(t *testing.T) {
 	t.Parallel()
 	const all = "0.0.0.0/0"

@@ -86,8 +86,8 @@ func ParseMark(s string) (uint32, error) {
 	return uint32(n), nil
 }
 
-// splitHost cuts "host:rest" at the first colon, or "[v6]:rest" after the bracket. ok is false when a bracket is
-// open, or holds no IPv6 address, or something else than a colon follows it.
+// splitHost cuts "host:rest" at the first colon, or "[v6]:rest" after the bracket. ok is false when
+// a bracket is open, or holds no IPv6 address, or something else than a colon follows it.
 func splitHost(s string) (host, rest string, ok bool) {
 	if !strings.HasPrefix(s, "[") {
 		host, rest, _ = strings.Cut(s, ":")

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestMirrorValidate: each type needs what it sends copies by, and what it does not use is not kept.
+// TestMirrorValidate: each type needs what it sends copies by, and what it does not use is not
+// kept.
 func TestMirrorValidate(t *testing.T) {
 	t.Parallel()
 	here, there := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.9")

@@ -1,6 +1,7 @@
 package lb
 
-// Mode is how packets are translated on their way to an endpoint. The numbers are those of the REST contract.
+// Mode is how packets are translated on their way to an endpoint. The numbers are those of the REST
+// contract.
 type Mode uint8
 
 // The modes of the contract.
@@ -24,7 +25,8 @@ func modes() []choice[Mode] {
 	}
 }
 
-// TranslatesSource tells whether endpoints see an address of the load balancer instead of the client's.
+// TranslatesSource tells whether endpoints see an address of the load balancer instead of the
+// client's.
 func (m Mode) TranslatesSource() bool {
 	return m == ModeOneArm || m == ModeFullNAT || m == ModeHostOneArm
 }

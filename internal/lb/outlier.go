@@ -2,7 +2,8 @@ package lb
 
 import "slices"
 
-// Outlier is whether a service takes out endpoints with which clients' handshakes fail, by what the data path sees of them.
+// Outlier is whether a service takes out endpoints with which clients' handshakes fail, by what the
+// data path sees of them.
 type Outlier uint8
 
 // The choices.
@@ -41,7 +42,8 @@ func outlierFields() []Field[Service] {
 	}}
 }
 
-// seesHandshakes tells what keeps the data path from telling by handshakes how endpoints are; "": nothing.
+// seesHandshakes tells what keeps the data path from telling by handshakes how endpoints are; "":
+// nothing.
 func (s *Service) seesHandshakes() (why string) {
 	switch {
 	case s.Protocol != TCP:
@@ -60,12 +62,14 @@ func (s *Service) JudgesHandshakes() bool {
 	return s.Outlier != OutlierOff && s.seesHandshakes() == "" && len(s.Endpoints) > 0
 }
 
-// TakesOutliersOut reports whether an endpoint leaves the rotation when clients' handshakes with it fail.
+// TakesOutliersOut reports whether an endpoint leaves the rotation when clients' handshakes with it
+// fail.
 func (s *Service) TakesOutliersOut() bool { return s.JudgesHandshakes() && len(s.Endpoints) > 1 }
 
-// HeedsResets reports whether each connection that an endpoint resets, or never answers, counts against
-// it. Where the client's address decides which endpoint it gets, one client could have that endpoint
-// taken out: resets do not count, and of connections without an answer, each client counts once.
+// HeedsResets reports whether each connection that an endpoint resets, or never answers, counts
+// against it. Where the client's address decides which endpoint it gets, one client could have that
+// endpoint taken out: resets do not count, and of connections without an answer, each client counts
+// once.
 func (s *Service) HeedsResets() bool {
 	return s.Outlier == OutlierOn || !slices.Contains([]Algorithm{Hash, Persist}, s.Algorithm)
 }

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// PacketTrace is a packet, as it came to a program of the data path and as it left, with what has become of it.
+// PacketTrace is a packet, as it came to a program of the data path and as it left, with what has
+// become of it.
 type PacketTrace struct {
 	Time          time.Time
 	Took          time.Duration // in the program
@@ -45,7 +46,8 @@ func TraceVerdicts() []TraceVerdict {
 // Known tells whether there is such a verdict.
 func (v TraceVerdict) Known() bool { return slices.Contains(TraceVerdicts(), v) }
 
-// TraceFilter says which packets somebody wants to see: those that all its members take. The zero value of a member takes all, but for Sample.
+// TraceFilter says which packets somebody wants to see: those that all its members take. The zero
+// value of a member takes all, but for Sample.
 type TraceFilter struct {
 	Host      netip.Prefix // has an address of the packet, before or after
 	VIP       netip.Addr   // where it goes before, or comes from after

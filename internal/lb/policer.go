@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Policer bounds a rate. Packets are green, yellow or red, by RFC 2697 (one rate) or RFC 2698 (two rates); red ones are dropped.
+// Policer bounds a rate. Packets are green, yellow or red, by RFC 2697 (one rate) or RFC 2698 (two
+// rates); red ones are dropped.
 type Policer struct {
 	Name           string     `json:"name"`
 	OneRate        bool       `json:"oneRate,omitempty"`
@@ -26,7 +27,8 @@ func PolicerTypeWord(oneRate bool) string {
 	return "trTCM"
 }
 
-// ParsePolicerType reads the contract's number or the word, and reports whether the policer has one rate.
+// ParsePolicerType reads the contract's number or the word, and reports whether the policer has one
+// rate.
 func ParsePolicerType(text string) (oneRate bool, err error) {
 	switch {
 	case text == "1", strings.EqualFold(text, PolicerTypeWord(true)):
@@ -38,7 +40,8 @@ func ParsePolicerType(text string) (oneRate bool, err error) {
 }
 
 const (
-	// defaultBurst is how long the rate takes for a burst that nobody has given, in a fraction of a second,
+	// defaultBurst is how long the rate takes for a burst that nobody has given, in a fraction of a
+	// second,
 	defaultBurstPerSecond = 10
 	// and how much that is at least: ten packets.
 	minBurstBytes   = 15000

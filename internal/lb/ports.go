@@ -25,8 +25,9 @@ func (r PortRange) String() string {
 	return s
 }
 
-// PortPair is one SERVICE:ENDPOINT pair of the command line's --tcp and --udp. Of a service of one port, a range of
-// endpoint ports makes as many endpoints of each address; of a service with a range, each port has its own there.
+// PortPair is one SERVICE:ENDPOINT pair of the command line's --tcp and --udp. Of a service of one
+// port, a range of endpoint ports makes as many endpoints of each address; of a service with a
+// range, each port has its own there.
 type PortPair struct{ Service, Endpoint PortRange }
 
 // String writes the pair as 2020:5001 or 8080-8090:9080-9090.
@@ -46,8 +47,8 @@ func (p PortPair) Endpoints(e Endpoint) []Endpoint {
 	return list
 }
 
-// ParsePortPairs reads a comma list of pairs, 80:8080,443:8443: one service each. Two pairs with one service
-// port are refused, since they would be one service with two meanings.
+// ParsePortPairs reads a comma list of pairs, 80:8080,443:8443: one service each. Two pairs with
+// one service port are refused, since they would be one service with two meanings.
 func ParsePortPairs(s string) ([]PortPair, error) {
 	var pairs []PortPair
 	seen := make(map[PortRange]bool)
@@ -65,7 +66,8 @@ func ParsePortPairs(s string) ([]PortPair, error) {
 	return pairs, nil
 }
 
-// ParsePortPair reads one pair, 2020:5001, 8080-8090:80, 8080-8090:9080-9090 or any:any. "any" is 1-65535.
+// ParsePortPair reads one pair, 2020:5001, 8080-8090:80, 8080-8090:9080-9090 or any:any. "any" is
+// 1-65535.
 func ParsePortPair(s string) (PortPair, error) {
 	const form = "PORT:ENDPOINTPORT, as in 80:8080, or FIRST-LAST for either"
 	service, endpoint, ok := strings.Cut(s, ":")

@@ -55,7 +55,8 @@ func ParseProbeType(s string) (ProbeType, error) {
 // hasPort tells whether the probe is sent to a port.
 func (t ProbeType) hasPort() bool { return t > ProbePing }
 
-// Transport is the type of probes that ask by the same protocol, and nothing above it: an agent that speaks of tcp means http, too.
+// Transport is the type of probes that ask by the same protocol, and nothing above it: an agent
+// that speaks of tcp means http, too.
 func (t ProbeType) Transport() ProbeType {
 	switch t {
 	case ProbeHTTP, ProbeHTTPS, ProbeGRPC:
@@ -77,8 +78,8 @@ type Probe struct {
 	Response string // bytes that the answer must have in it; empty: any answer
 	Host     string // HTTP: the header; TLS: the name that the certificate must be for; empty: the endpoint's address
 	Statuses []StatusRange
-	// TLS: files of PEM. CA: who may have signed the endpoint's certificate; empty: anybody, as nothing is verified then.
-	// Certificate, Key: what the client shows.
+	// TLS: files of PEM. CA: who may have signed the endpoint's certificate; empty: anybody, as
+	// nothing is verified then. Certificate, Key: what the client shows.
 	CA, Certificate, Key string
 
 	Interval time.Duration // between the beginnings of two probes, 100 ms to 24 h; 0: DefaultProbeInterval
@@ -106,23 +107,27 @@ const (
 	DefaultProbeRise     = 2
 )
 
-// Monitored tells whether the service heeds the health of its endpoints: because it says so, or by its mode, as in the contract.
+// Monitored tells whether the service heeds the health of its endpoints: because it says so, or by
+// its mode, as in the contract.
 func (s *Service) Monitored() bool { return s.asksForProbes() || s.probedByMode() }
 
 // asksForProbes tells whether the service says that its endpoints are to be probed.
 func (s *Service) asksForProbes() bool { return s.Monitor || s.Probe.Type > ProbeNone }
 
-// probedByMode tells whether nobody has said, and the mode has endpoints probed; which port of all ports would be a guess.
+// probedByMode tells whether nobody has said, and the mode has endpoints probed; which port of all
+// ports would be a guess.
 func (s *Service) probedByMode() bool {
 	return s.Probe.Type == ProbeAuto && s.Mode.TranslatesSource() && (s.Probe.Port != 0 || !s.AllPorts())
 }
 
-// Probes tells whether an endpoint is probed for the service. One that nobody may have probed is not, and its service is refused only if it asks.
+// Probes tells whether an endpoint is probed for the service. One that nobody may have probed is
+// not, and its service is refused only if it asks.
 func (s *Service) Probes(e Endpoint) bool {
 	return s.Monitored() && (s.Probe.Type == ProbeNone || !isMetadata(e.Addr))
 }
 
-// ProbeOf is how the service wants an endpoint to be probed, if it is Monitored: nothing is left out.
+// ProbeOf is how the service wants an endpoint to be probed, if it is Monitored: nothing is left
+// out.
 func (s *Service) ProbeOf(e Endpoint) Probe {
 	p := s.Probe
 	p.Type = s.probeType()
@@ -163,8 +168,8 @@ func (p *Probe) Equal(o *Probe) bool {
 		p.Interval == o.Interval && p.Timeout == o.Timeout && p.Fall == o.Fall && p.Rise == o.Rise
 }
 
-// NameOfProbe is what the contract calls a probe of an address: 10.0.0.1_tcp_80. Two probes that differ in something
-// else share it.
+// NameOfProbe is what the contract calls a probe of an address: 10.0.0.1_tcp_80. Two probes that
+// differ in something else share it.
 func NameOfProbe(a netip.Addr, p *Probe) string {
 	return a.String() + "_" + p.Type.String() + "_" + strconv.Itoa(int(p.Port))
 }

@@ -242,8 +242,9 @@ func TestProbeTypeWords(t *testing.T) {
 	}
 }
 
-// TestProbesOfMetadata: a service that does not ask for probes may have a metadata service as its endpoint, which is
-// not probed then either: what a probe expects as an answer would tell what is there.
+// TestProbesOfMetadata: a service that does not ask for probes may have a metadata service as its
+// endpoint, which is not probed then either: what a probe expects as an answer would tell what is
+// there.
 func TestProbesOfMetadata(t *testing.T) {
 	t.Parallel()
 	for address, want := range map[string]bool{

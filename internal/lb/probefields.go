@@ -32,7 +32,8 @@ func monitorFields() []Field[Service] {
 // monitorFormat is the first format of records with probes.
 const monitorFormat = 4
 
-// probeFields are those of a probe that a T has, with the properties that a service's arguments have for them.
+// probeFields are those of a probe that a T has, with the properties that a service's arguments
+// have for them.
 func probeFields[T any](at func(*T) *Probe) []Field[T] {
 	const counts = "0 (the default) to 100"
 	return []Field[T]{

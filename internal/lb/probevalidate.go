@@ -171,7 +171,8 @@ func (p Probe) validateTLS() error {
 	return nil
 }
 
-// isPath tells whether HTTP can ask for it: a fragment is not sent, and "%" begins the number of a byte.
+// isPath tells whether HTTP can ask for it: a fragment is not sent, and "%" begins the number of a
+// byte.
 func isPath(s string) bool {
 	if strings.Contains(s, "://") || strings.Contains(s, "#") || !printable7(s) {
 		return false

@@ -33,7 +33,8 @@ type rateUnit struct {
 	packets bool
 }
 
-// ParseRate reads a rate: 10kbit, 1.5gbit, 5000pps. A number alone is of Mbit/s, as the contract has it.
+// ParseRate reads a rate: 10kbit, 1.5gbit, 5000pps. A number alone is of Mbit/s, as the contract
+// has it.
 func ParseRate(field, text string) (Rate, error) {
 	number, unit := strings.ToLower(text), rateUnit{"", 1e6, false}
 	for _, u := range rateUnits() {

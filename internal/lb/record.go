@@ -9,15 +9,15 @@ import (
 	"strconv"
 )
 
-// A record is a service as the journal keeps it: a JSON object of words, numbers and lists, so that it means the same
-// wherever it is read.
+// A record is a service as the journal keeps it: a JSON object of words, numbers and lists, so that
+// it means the same wherever it is read.
 //
 //	{"service":"10.0.0.1:80/tcp","mode":"default","select":"rr","endpoints":["192.168.1.10:8080"]}
 //
 // Members that hold the default are left out, so that older builds read what they could say too.
 
-// RecordFormat is the newest format of records that this build reads. A field that comes later takes the next number as
-// its Since: services without it stay readable for older builds.
+// RecordFormat is the newest format of records that this build reads. A field that comes later
+// takes the next number as its Since: services without it stay readable for older builds.
 func (c *Schema) RecordFormat() int {
 	format := firstRecordFormat
 	for _, f := range c.fields {
@@ -42,7 +42,8 @@ func (c *Schema) MarshalRecord(s Service) (format int, data []byte, err error) {
 	return format, data, err
 }
 
-// marshalMembers writes the fields of t that have another value than their default, behind a first member if there is one.
+// marshalMembers writes the fields of t that have another value than their default, behind a first
+// member if there is one.
 func marshalMembers[T any](t *T, fields []Field[T], first *member) (data []byte, err error) {
 	members := make([]member, 0, 24)
 	if first != nil {
@@ -64,8 +65,8 @@ func marshalMembers[T any](t *T, fields []Field[T], first *member) (data []byte,
 	return append(data, '}'), nil
 }
 
-// appendJSON writes as json.Marshal does, in a third of the time for what records have: a restart and a snapshot of all services wait
-// for this.
+// appendJSON writes as json.Marshal does, in a third of the time for what records have: a restart
+// and a snapshot of all services wait for this.
 func appendJSON(b []byte, value any) ([]byte, error) {
 	switch v := value.(type) {
 	case int:
@@ -107,8 +108,9 @@ type member struct {
 	place int
 }
 
-// UnmarshalRecord reads what MarshalRecord wrote, and validates it. It refuses what it does not understand, a member or a
-// word that came later, and ignores the member "owner", which older builds wrote.
+// UnmarshalRecord reads what MarshalRecord wrote, and validates it. It refuses what it does not
+// understand, a member or a word that came later, and ignores the member "owner", which older
+// builds wrote.
 func (c *Schema) UnmarshalRecord(format int, data []byte) (Service, error) {
 	if newest := c.RecordFormat(); format > newest {
 		return Service{}, fmt.Errorf("format %d of a service is newer than %d", format, newest)
@@ -145,7 +147,8 @@ func unmarshalMembers[T any](t *T, fields []Field[T], data []byte) error {
 	return setMembers(t, fields, members)
 }
 
-// setMembers gives the fields what members say, and refuses members that are neither a field nor one of the others.
+// setMembers gives the fields what members say, and refuses members that are neither a field nor
+// one of the others.
 func setMembers[T any](t *T, fields []Field[T], members map[string]any, others ...string) error {
 	left := len(members)
 	for _, name := range others {

@@ -71,7 +71,8 @@ func TestRecordOfALaterBuild(t *testing.T) {
 	}
 }
 
-// FuzzRecord holds that whatever a journal has is refused, or is a service that is written so that it reads back.
+// FuzzRecord holds that whatever a journal has is refused, or is a service that is written so that
+// it reads back.
 func FuzzRecord(f *testing.F) {
 	f.Add([]byte(`{"service":"10.0.0.1:80/tcp","mode":"default","select":"rr","endpoints":["192.168.1.10:8080"],"idle":300,"egress":true}`))
 	f.Add([]byte(`{"service":"10.0.0.1:80/tcp","owner":1,"mode":"","select":"3","endpoints":null,"idle":-1,"persistTimeout":1e18,"sources":[1]}`))

@@ -2,8 +2,8 @@ package lb
 
 import "strconv"
 
-// Refusal is what becomes of a packet that a service has no use for: a new connection while no endpoint takes any,
-// and a TCP segment of no connection.
+// Refusal is what becomes of a packet that a service has no use for: a new connection while no
+// endpoint takes any, and a TCP segment of no connection.
 type Refusal uint8
 
 // The refusals.

@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// Rule is a firewall rule: which packets of no connection it is for, and what becomes of them. Of all that match a packet, the first decides
-// (CompareRules). What is not said of a packet matches any.
+// Rule is a firewall rule: which packets of no connection it is for, and what becomes of them. Of
+// all that match a packet, the first decides (CompareRules). What is not said of a packet matches
+// any.
 type Rule struct {
 	Source, Destination           netip.Prefix // without host bits; not valid: any
 	SourcePorts, DestinationPorts RulePorts
@@ -96,7 +97,8 @@ func (a RuleAction) String() string {
 	return "action(" + strconv.Itoa(int(a)) + ")"
 }
 
-// ParsePrefix reads a prefix, or an address, which is a prefix of all its bits. Bits behind the prefix are left out.
+// ParsePrefix reads a prefix, or an address, which is a prefix of all its bits. Bits behind the
+// prefix are left out.
 func ParsePrefix(field, s string) (netip.Prefix, error) {
 	p, err := parseSource(field, s)
 	if err != nil {
@@ -105,8 +107,8 @@ func ParsePrefix(field, s string) (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
-// Normal is the same rule in the one form that its key has: all addresses of a version are left out where the other side says the version, and
-// a range of one is one.
+// Normal is the same rule in the one form that its key has: all addresses of a version are left out
+// where the other side says the version, and a range of one is one.
 func (r Rule) Normal() Rule {
 	all := func(p netip.Prefix) bool { return p.IsValid() && p.Bits() == 0 }
 	same := r.Source.IsValid() && r.Destination.IsValid() && r.Source.Addr().Is4() == r.Destination.Addr().Is4()
@@ -137,7 +139,8 @@ func (p RulePorts) normal() RulePorts {
 	return p
 }
 
-// Validate checks every field, and returns a *FieldError for the first that is refused. The rule is in its Normal form.
+// Validate checks every field, and returns a *FieldError for the first that is refused. The rule is
+// in its Normal form.
 func (r Rule) Validate() error {
 	if r.Source.IsValid() && r.Destination.IsValid() && r.Source.Addr().Is4() != r.Destination.Addr().Is4() {
 		return NewFieldError(FieldRuleDestination, r.Destination.String(), "is "+family(r.Destination.Addr())+", and "+FieldRuleSource+" "+r.Source.String()+" is not",
@@ -249,8 +252,9 @@ func (r Rule) Key() string {
 	return b.String()
 }
 
-// CompareRules orders rules as they count: the preferred first; of one preference, the one that says more of addresses, then of ports, of the protocol,
-// of the interface; the rest by what they say.
+// CompareRules orders rules as they count: the preferred first; of one preference, the one that
+// says more of addresses, then of ports, of the protocol, of the interface; the rest by what they
+// say.
 func CompareRules(a, b *Rule) int {
 	return cmp.Or(
 		cmp.Compare(b.Preference, a.Preference), cmp.Compare(b.prefixBits(), a.prefixBits()),
@@ -262,7 +266,8 @@ func CompareRules(a, b *Rule) int {
 	)
 }
 
-// prefixBits is how much a rule says of addresses. What says the version alone says more than nothing.
+// prefixBits is how much a rule says of addresses. What says the version alone says more than
+// nothing.
 func (r *Rule) prefixBits() (n int) {
 	for _, p := range []netip.Prefix{r.Source, r.Destination} {
 		if p.IsValid() {

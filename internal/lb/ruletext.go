@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// ParseRuleKey reads what a rule matches, as Key and --firewallRule write it: sourceIP:10.0.0.0/8,minDestinationPort:80,protocol:6. A value begins
-// after the first colon, so it may be an IPv6 address. A first port alone is that port.
+// ParseRuleKey reads what a rule matches, as Key and --firewallRule write it:
+// sourceIP:10.0.0.0/8,minDestinationPort:80,protocol:6. A value begins after the first colon, so it
+// may be an IPv6 address. A first port alone is that port.
 func ParseRuleKey(s string) (r Rule, err error) {
 	seen := map[string]bool{}
 	for part := range strings.SplitSeq(s, ",") {

@@ -1,5 +1,6 @@
-// Package lb is the domain of the load balancer: what a service, an endpoint, a mode and an algorithm
-// are, what their fields are called everywhere (Fields), and which of them are allowed. It knows no map and no socket.
+// Package lb is the domain of the load balancer: what a service, an endpoint, a mode and an
+// algorithm are, what their fields are called everywhere (Fields), and which of them are allowed.
+// It knows no map and no socket.
 package lb
 
 import (
@@ -7,9 +8,9 @@ import (
 	"time"
 )
 
-// Key names a service: what a packet must carry to belong to it. Two services never share a key, nor do the ranges
-// of two with one VIP, protocol and mark overlap; but there may be services of single ports within a range, and of
-// ranges beside one of AllPorts, which take what is theirs.
+// Key names a service: what a packet must carry to belong to it. Two services never share a key,
+// nor do the ranges of two with one VIP, protocol and mark overlap; but there may be services of
+// single ports within a range, and of ranges beside one of AllPorts, which take what is theirs.
 type Key struct {
 	VIP      netip.Addr // IPv4 or IPv6, never v4-mapped, never with a zone
 	Port     uint16     // host byte order; 0 only for protocols without ports
@@ -22,15 +23,15 @@ type Key struct {
 type Endpoint struct {
 	Addr netip.Addr // IPv4 or IPv6, whatever the VIP is (Service.Translates)
 	Port uint16     // host byte order
-	// PortMax makes the endpoint listen on as many ports as the service has, Port to PortMax: the service's first
-	// goes to Port, and so on. 0: all ports of the service go to Port.
+	// PortMax makes the endpoint listen on as many ports as the service has, Port to PortMax: the
+	// service's first goes to Port, and so on. 0: all ports of the service go to Port.
 	PortMax uint16
 	Weight  uint16 // 0 takes no new connection, and keeps those it has
 	Backup  uint8  // its level: one above 0 takes new connections only while those below have too few endpoints, see Service.Level
 }
 
-// Service is the desired state of one service, as its owner wrote it. The order of Endpoints is the order of
-// round robin.
+// Service is the desired state of one service, as its owner wrote it. The order of Endpoints is the
+// order of round robin.
 type Service struct {
 	Key
 	ConnectionLimits
@@ -42,8 +43,9 @@ type Service struct {
 	Secondary   []netip.Addr   // further VIPs, of the IP version of the first: the same service, with the same endpoints and counters
 	Sources     []netip.Prefix // that may open connections, of the VIP's IP version, as NormalSources leaves them; none: all
 	Denied      []netip.Prefix // that may not, of the same form; a source in both lists may not
-	// With Persist: how long a client that opens no connection is remembered, in whole seconds up to 24 h, 0 for
-	// DefaultPersistTimeout; and how many bits of its address make it the client that it is, 0 for all of them.
+	// With Persist: how long a client that opens no connection is remembered, in whole seconds up
+	// to 24 h, 0 for DefaultPersistTimeout; and how many bits of its address make it the client
+	// that it is, 0 for all of them.
 	PersistTimeout time.Duration
 	PersistPrefix  uint8
 	SNAT           []netip.Addr  // that the source becomes, instead of what the mode says; each has ports of its own

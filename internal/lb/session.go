@@ -62,8 +62,9 @@ func SessionNames(sessions []Session) string {
 	return strings.Join(text, ", ")
 }
 
-// changedRules are the rules of only one of two lists. A session that none of them matches is judged as before:
-// one rule more costs a look at each session, not one at each rule for each session.
+// changedRules are the rules of only one of two lists. A session that none of them matches is
+// judged as before: one rule more costs a look at each session, not one at each rule for each
+// session.
 func changedRules(before, after []Rule) (changed []*Rule) {
 	old := make(map[Rule]struct{}, len(before))
 	for i := range before {

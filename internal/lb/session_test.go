@@ -53,8 +53,8 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestCutOfMany: the sessions that one more rule cuts off are found at once, with the most rules that
-// there may be and thousands of sessions.
+// TestCutOfMany: the sessions that one more rule cuts off are found at once, with the most rules
+// that there may be and thousands of sessions.
 func TestCutOfMany(t *testing.T) {
 	t.Parallel()
 	before := make([]Rule, MaxRules-1)

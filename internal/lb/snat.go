@@ -22,13 +22,15 @@ func (s Service) validateMode() error {
 	return s.validateSNAT()
 }
 
-// egressByRules tells whether the service is the contract's list of endpoints whose connections outwards get their source
-// from rules of the firewall: it has no address itself that could be the source.
+// egressByRules tells whether the service is the contract's list of endpoints whose connections
+// outwards get their source from rules of the firewall: it has no address itself that could be the
+// source.
 func (s Service) egressByRules() bool {
 	return s.Egress && s.Mode == ModeDefault && s.VIP.IsUnspecified()
 }
 
-// GivesSource tells whether connections that its endpoints open outwards leave with an address of the service.
+// GivesSource tells whether connections that its endpoints open outwards leave with an address of
+// the service.
 func (s Service) GivesSource() bool { return s.Egress && !(s.egressByRules() && len(s.SNAT) == 0) }
 
 func (s Service) validateEgress() error {

@@ -2,7 +2,8 @@ package lb
 
 import "net/netip"
 
-// Sought is which connections a search is for, as far as the data path can leave out others: it may find some of those, too. The zero value is all.
+// Sought is which connections a search is for, as far as the data path can leave out others: it may
+// find some of those, too. The zero value is all.
 type Sought struct {
 	Client   netip.Prefix                                 // zero: any
 	VIP      netip.Addr                                   // what the client talks to; zero: any

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Traffic counts packets and bytes. Bytes are those of the IP packet (header included, link layer not), a GSO
-// packet counting as the one packet that it is at the hook.
+// Traffic counts packets and bytes. Bytes are those of the IP packet (header included, link layer
+// not), a GSO packet counting as the one packet that it is at the hook.
 type Traffic struct{ Packets, Bytes uint64 }
 
 // EndpointStats are the counters of one endpoint of one service, since it was added.
@@ -28,14 +28,15 @@ func (s *EndpointStats) Attempts() uint64 { return s.Connections + s.Refusals.Su
 // Tracked is the number of connections in the table, active and inactive.
 func (s *EndpointStats) Tracked() uint64 { return s.Active + s.Inactive }
 
-// ServiceStats are the counters of a service. Its sums include endpoints that have been removed since.
+// ServiceStats are the counters of a service. Its sums include endpoints that have been removed
+// since.
 type ServiceStats struct {
 	EndpointStats
 	Endpoints []EndpointStats // in the order of Service.Endpoints
 }
 
-// EndpointCount is what a row of the data path has counted of an endpoint since it was added to its service. Rows are used again: another service or
-// address under an ID is another count.
+// EndpointCount is what a row of the data path has counted of an endpoint since it was added to its
+// service. Rows are used again: another service or address under an ID is another count.
 type EndpointCount struct {
 	ID      uint32
 	Service Key
@@ -106,7 +107,8 @@ type MapUse struct {
 	Bytes   uint64 // of the kernel's memory
 }
 
-// Histogram counts values in buckets, each of which ends at the next power of two: bucket i at 1 << i.
+// Histogram counts values in buckets, each of which ends at the next power of two: bucket i at 1 <<
+// i.
 type Histogram struct {
 	Sum     uint64
 	Buckets [HistogramBuckets]uint64 // the first one has 0 too, the last one all that are larger
@@ -131,17 +133,20 @@ func (h *Histogram) Count() (n uint64) {
 	return n
 }
 
-// LifeUnit is the part of a second that Lifetimes.Life is in: 1 << LIFE_SHIFT of bpf/abi.h are a second.
+// LifeUnit is the part of a second that Lifetimes.Life is in: 1 << LIFE_SHIFT of bpf/abi.h are a
+// second.
 const LifeUnit = 1.0 / (1 << 20)
 
-// Lifetimes are of the connections of a protocol that are over; of TCP, of those whose handshake was complete.
+// Lifetimes are of the connections of a protocol that are over; of TCP, of those whose handshake
+// was complete.
 type Lifetimes struct {
 	Protocol string    // tcp, udp, sctp, icmp
 	Life     Histogram // from the first packet to the last one, in LifeUnits
 	In, Out  Histogram // bytes of IP packets from the client, and to it, where answers are seen
 }
 
-// SourcePorts is how many ports of a source address of ours connections have, or had a moment ago, towards an endpoint.
+// SourcePorts is how many ports of a source address of ours connections have, or had a moment ago,
+// towards an endpoint.
 type SourcePorts struct {
 	Source   netip.Addr
 	Endpoint netip.AddrPort

@@ -2,7 +2,8 @@ package lb
 
 import "strings"
 
-// Suggest is the word that is most like text, or "" if none is alike: at most one letter in three may differ.
+// Suggest is the word that is most like text, or "" if none is alike: at most one letter in three
+// may differ.
 func Suggest(text string, words []string) string {
 	best, least := "", max(1, len(text)/3)+1
 	text = strings.ToLower(text)

@@ -1,7 +1,7 @@
 package lb
 
-// SynProtect is when a service asks clients that it does not know whether they are there, before it opens a connection:
-// against floods of SYNs from made-up addresses.
+// SynProtect is when a service asks clients that it does not know whether they are there, before it
+// opens a connection: against floods of SYNs from made-up addresses.
 type SynProtect uint8
 
 // The choices.

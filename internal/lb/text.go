@@ -29,10 +29,10 @@ func quote(s string) string {
 	return q
 }
 
-// ParseService reads the line that Service.String writes. The key comes first, then fields in any order, each
-// once; what is not written is zero. Endpoints are IP:PORT or IP:PORT:WEIGHT; weights=5,3,2 gives the weights
-// aside instead. A value with spaces is quoted as in Go. It reads every value of the contract: whether this
-// version does it, Validate says.
+// ParseService reads the line that Service.String writes. The key comes first, then fields in any
+// order, each once; what is not written is zero. Endpoints are IP:PORT or IP:PORT:WEIGHT;
+// weights=5,3,2 gives the weights aside instead. A value with spaces is quoted as in Go. It reads
+// every value of the contract: whether this version does it, Validate says.
 func ParseService(line string) (Service, error) {
 	fields, err := splitFields(line)
 	if err != nil {

@@ -1,7 +1,7 @@
 package lb
 
-// Tunnel is the outer header that packets of a service in mode dsr get, so that they reach endpoints behind routers and
-// of the other IP version.
+// Tunnel is the outer header that packets of a service in mode dsr get, so that they reach
+// endpoints behind routers and of the other IP version.
 type Tunnel uint8
 
 // The tunnels.

@@ -10,9 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// Validate checks every field of a service as it is to be created or replaced. It returns a *FieldError for the
-// first that is refused. A service that passes can be compiled, whatever else exists; what needs the other
-// services (owners, totals) the store checks.
+// Validate checks every field of a service as it is to be created or replaced. It returns a
+// *FieldError for the first that is refused. A service that passes can be compiled, whatever else
+// exists; what needs the other services (owners, totals) the store checks.
 func (s Service) Validate() error {
 	if err := s.Key.Validate(); err != nil {
 		return err
@@ -188,8 +188,8 @@ func (s Service) validateEndpointPorts(e Endpoint) error {
 	return nil
 }
 
-// ValidateName checks the name of a service; "" is none. A name goes into a URL path, so it has no slash and is
-// no dot segment, and into tables, so it prints on one line.
+// ValidateName checks the name of a service; "" is none. A name goes into a URL path, so it has no
+// slash and is no dot segment, and into tables, so it prints on one line.
 func ValidateName(name string) error {
 	reason := ""
 	switch {

@@ -6,7 +6,8 @@ import (
 	"strconv"
 )
 
-// enum is an enumeration: people write its words. Its numbers are those of the contract, where that has it.
+// enum is an enumeration: people write its words. Its numbers are those of the contract, where that
+// has it.
 type enum interface {
 	~uint8
 	fmt.Stringer
@@ -50,7 +51,8 @@ func parseWord[T enum](field, s string, all []choice[T]) (T, error) {
 	return 0, NewFieldError(field, s, "is not known"+DidYouMean(s, known), list(known))
 }
 
-// parseWordOrNumber takes the number too, in its shortest form only: "01" and "+1" stay the typing errors they are.
+// parseWordOrNumber takes the number too, in its shortest form only: "01" and "+1" stay the typing
+// errors they are.
 func parseWordOrNumber[T enum](field, s string, all []choice[T]) (T, error) {
 	for _, c := range all {
 		if s == strconv.Itoa(int(c.value)) {

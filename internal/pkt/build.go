@@ -16,8 +16,8 @@ const (
 	maxBuilt = 1 << 18 // no field can ask for more
 )
 
-// Build makes the bytes of the packet, from the first of the Ethernet header. Names of ports must be resolved before;
-// one that is not has the port's default.
+// Build makes the bytes of the packet, from the first of the Ethernet header. Names of ports must
+// be resolved before; one that is not has the port's default.
 func (p *Packet) Build() []byte {
 	if p.Proto == Raw {
 		return []byte(p.Value(Data).Text)
@@ -47,7 +47,8 @@ func (p *Packet) Offset() int {
 	return 14 + 4*len(tags) + len(p.ip()) - len(p.transport())
 }
 
-// BuildIP makes the bytes of the packet from the first of the IP header; nil for a packet that is not IP.
+// BuildIP makes the bytes of the packet from the first of the IP header; nil for a packet that is
+// not IP.
 func (p *Packet) BuildIP() []byte {
 	if p.Proto == Raw || p.Proto == Eth {
 		return nil
@@ -76,7 +77,8 @@ func (p *Packet) etherType() uint16 {
 	return typeIPv4
 }
 
-// payload returns the bytes behind the last header: an inner packet, data as stated, or len letters.
+// payload returns the bytes behind the last header: an inner packet, data as stated, or len
+// letters.
 func (p *Packet) payload() []byte {
 	switch {
 	case p.Inner != nil:
@@ -87,8 +89,8 @@ func (p *Packet) payload() []byte {
 	return letters(int(p.Num(Len)))
 }
 
-// letters is the payload of a packet that states only its length: abc...zabc... so that a byte at the wrong place
-// is seen.
+// letters is the payload of a packet that states only its length: abc...zabc... so that a byte at
+// the wrong place is seen.
 func letters(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {

@@ -31,7 +31,8 @@ func pseudoHeader(src, dst netip.Addr, proto byte, length int) uint64 {
 	return acc + uint64(proto) + uint64(length>>16) + uint64(length&0xffff)
 }
 
-// sums are the values that the checksum field of a header may have: which one is a Value of Sum or IPSum.
+// sums are the values that the checksum field of a header may have: which one is a Value of Sum or
+// IPSum.
 type sums struct {
 	right   uint16
 	partial uint16 // the pseudo-header alone, as CHECKSUM_PARTIAL leaves it for the device
@@ -47,8 +48,8 @@ func checksums(pseudo uint64, b []byte, udp bool) sums {
 	return s
 }
 
-// value returns what goes into the packet for what is stated. A bad sum is the right one plus one (in ones'
-// complement), so that a translation that adjusts sums keeps it exactly as bad.
+// value returns what goes into the packet for what is stated. A bad sum is the right one plus one
+// (in ones' complement), so that a translation that adjusts sums keeps it exactly as bad.
 func (s sums) value(v Value, stated bool) uint16 {
 	switch {
 	case !stated || v.Text == "right":
@@ -63,8 +64,9 @@ func (s sums) value(v Value, stated bool) uint16 {
 	return uint16(v.Num)
 }
 
-// explain is the reverse of value: what a packet with this sum states; ok is false for the right one. 0 and 0xffff are one
-// number in ones' complement, and a sum that is adjusted may come out as either.
+// explain is the reverse of value: what a packet with this sum states; ok is false for the right
+// one. 0 and 0xffff are one number in ones' complement, and a sum that is adjusted may come out as
+// either.
 func (s sums) explain(got uint16) (v Value, ok bool) {
 	bad := fold(uint64(s.right) + 1)
 	switch {

@@ -6,9 +6,10 @@ import (
 	"net/netip"
 )
 
-// Decode reads the bytes of a frame into the packet that Build makes the same bytes from. It understands as deep as it
-// can: what is malformed beyond the words of the language stays data of the layer before, at worst `raw`. A checksum
-// or a length that is wrong is stated; one that is right is not.
+// Decode reads the bytes of a frame into the packet that Build makes the same bytes from. It
+// understands as deep as it can: what is malformed beyond the words of the language stays data of
+// the layer before, at worst `raw`. A checksum or a length that is wrong is stated; one that is
+// right is not.
 func Decode(frame []byte) *Packet {
 	for _, deep := range []depth{toTransport, toIP, toEthernet} {
 		if p := decodeFrame(frame, deep); p != nil && bytes.Equal(p.Build(), frame) {
@@ -18,7 +19,8 @@ func Decode(frame []byte) *Packet {
 	return New(Raw).Set(Data, Value{Text: string(frame)})
 }
 
-// depth is how far a decoder goes; an attempt that does not build the same bytes is repeated less deep.
+// depth is how far a decoder goes; an attempt that does not build the same bytes is repeated less
+// deep.
 type depth int
 
 const (
@@ -236,8 +238,8 @@ func decodeTunnel(protocol byte, b []byte) *Packet {
 	return p
 }
 
-// decodeInner reads an IP packet inside another; nil if it can't be written. Inner packets in it stay data: nobody
-// looks deeper, and it bounds the work.
+// decodeInner reads an IP packet inside another; nil if it can't be written. Inner packets in it
+// stay data: nobody looks deeper, and it bounds the work.
 func decodeInner(b []byte) *Packet {
 	if len(b) < 20 {
 		return nil

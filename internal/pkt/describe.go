@@ -1,8 +1,9 @@
 package pkt
 
-// Describe writes a packet of which only the beginning may be at hand as a line of the language, for people to read: what is as it mostly is, or follows from the
-// rest, is left out, of TCP also window and options unless all is wanted. length is that of the whole packet; layer3: it begins with its IP header. Data of which
-// only a part is at hand is not in the line.
+// Describe writes a packet of which only the beginning may be at hand as a line of the language,
+// for people to read: what is as it mostly is, or follows from the rest, is left out, of TCP also
+// window and options unless all is wanted. length is that of the whole packet; layer3: it begins
+// with its IP header. Data of which only a part is at hand is not in the line.
 func Describe(begin []byte, length int, layer3, all bool) (line string, data []byte) {
 	frame, frameLength := begin, length
 	if layer3 {
@@ -33,7 +34,8 @@ func (p *Packet) unset(f Field) *Packet {
 	return p
 }
 
-// shorten takes out what few want to read. missing bytes at the end were made up, so that a checksum over them says nothing, and returns the part of the data that was not.
+// shorten takes out what few want to read. missing bytes at the end were made up, so that a
+// checksum over them says nothing, and returns the part of the data that was not.
 func (p *Packet) shorten(missing int, all bool) (part []byte) {
 	if v, stated := p.values[Sum]; missing > 0 || stated && v.Text == "partial" {
 		p.unset(Sum)

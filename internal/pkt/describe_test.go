@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestDescribe: of a packet, or of its headers alone, a line says what people want to know; it can be read again.
+// TestDescribe: of a packet, or of its headers alone, a line says what people want to know; it can
+// be read again.
 func TestDescribe(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -1,4 +1,5 @@
-// Package pkt is the one-line packet language of tests, traces and documentation, and the bytes it stands for.
+// Package pkt is the one-line packet language of tests, traces and documentation, and the bytes it
+// stands for.
 //
 //	tcp 1.1.1.1:4000 > 10.0.0.1:80 S seq 1
 //	udp [2001:db8::1]:53 > [2001:db8::10]:53 len 64
@@ -7,17 +8,20 @@
 //	eth 0x88cc len 46
 //	raw 0200000000020200000000010800
 //
-// A line is a protocol, two addresses (with ports where the protocol has them), what is special to the protocol
-// (TCP flags, the name of an ICMP message), fields as `name value` in any order, and, after ` / `, the packet that an
-// ICMP error quotes or a tunnel carries. The table in field.go lists the fields.
+// A line is a protocol, two addresses (with ports where the protocol has them), what is special to
+// the protocol (TCP flags, the name of an ICMP message), fields as `name value` in any order, and,
+// after ` / `, the packet that an ICMP error quotes or a tunnel carries. The table in field.go
+// lists the fields.
 //
-// A field that is not stated has its default when the packet is built, and is ignored when the line is a pattern.
-// Exceptions are the fields that follow from the rest of the packet (checksums, lengths, versions): those are stated
-// only to make or to expect a wrong one, so a pattern that does not state them demands the right ones.
+// A field that is not stated has its default when the packet is built, and is ignored when the line
+// is a pattern. Exceptions are the fields that follow from the rest of the packet (checksums,
+// lengths, versions): those are stated only to make or to expect a wrong one, so a pattern that
+// does not state them demands the right ones.
 //
-// Two fields are of the packet's way into a kernel and not of its bytes: `gso 1448`, a packet that is many segments of
-// that size, and `head 14`, how many bytes of it lie together in memory.
+// Two fields are of the packet's way into a kernel and not of its bytes: `gso 1448`, a packet that
+// is many segments of that size, and `head 14`, how many bytes of it lie together in memory.
 //
-// A port or an address may be `*` (anything). `10.1.0.1:* as P` gives the port a name when a pattern matches; later
-// lines write `10.1.0.1:P`. `seq * as N` and `ack * as N` do the same for numbers of TCP.
+// A port or an address may be `*` (anything). `10.1.0.1:* as P` gives the port a name when a
+// pattern matches; later lines write `10.1.0.1:P`. `seq * as N` and `ack * as N` do the same for
+// numbers of TCP.
 package pkt

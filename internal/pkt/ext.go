@@ -24,7 +24,8 @@ const (
 	maxExtensions = 4096 // more of the smallest than the data path can reach
 )
 
-// extension is one header: its type and its bytes, of which the first is set when the chain is put together.
+// extension is one header: its type and its bytes, of which the first is set when the chain is put
+// together.
 type extension struct {
 	kind byte
 	data []byte
@@ -190,8 +191,8 @@ func encodeExt(chain []extension, last byte) (first byte, b []byte) {
 	return first, b
 }
 
-// cutExt takes extension headers off b. It stops behind a fragment header that is not of a first fragment, and before
-// a header that is cut short.
+// cutExt takes extension headers off b. It stops behind a fragment header that is not of a first
+// fragment, and before a header that is cut short.
 func cutExt(first byte, b []byte) (chain []extension, next byte, rest []byte) {
 	next = first
 	for len(chain) < 32 && len(b) >= 8 {
@@ -217,7 +218,8 @@ func cutExt(first byte, b []byte) (chain []extension, next byte, rest []byte) {
 	return chain, next, b
 }
 
-// isLaterFragment reports whether the chain ends in a fragment header of another fragment than the first.
+// isLaterFragment reports whether the chain ends in a fragment header of another fragment than the
+// first.
 func isLaterFragment(chain []extension) bool {
 	if len(chain) == 0 {
 		return false

@@ -108,7 +108,8 @@ const (
 	onFrame = 1<<Eth | onIP
 )
 
-// spec returns the field's description. It is a function, not a variable, so that nothing can change it.
+// spec returns the field's description. It is a function, not a variable, so that nothing can
+// change it.
 func (f Field) spec() spec {
 	return [...]spec{
 		Src:        {name: "src", kind: kindAddr, on: onIP},

@@ -1,6 +1,7 @@
 package pkt
 
-// icmpName is the name of an ICMP message: one word for the type, and one for the code where it matters.
+// icmpName is the name of an ICMP message: one word for the type, and one for the code where it
+// matters.
 type icmpName struct {
 	proto      Proto
 	name       string

@@ -5,9 +5,10 @@ import (
 	"strings"
 )
 
-// Match compares a packet with a pattern: every field that the pattern states, and every derived one (checksums,
-// lengths), which must be right when the pattern does not state it. It returns "" when they match and adds what
-// the pattern gives names to to vars; otherwise it returns both, field by field, and leaves vars alone.
+// Match compares a packet with a pattern: every field that the pattern states, and every derived
+// one (checksums, lengths), which must be right when the pattern does not state it. It returns ""
+// when they match and adds what the pattern gives names to to vars; otherwise it returns both,
+// field by field, and leaves vars alone.
 func Match(pattern, packet *Packet, vars Vars) (diff string) {
 	bound := Vars{}
 	if matches(pattern, packet, vars, bound) {

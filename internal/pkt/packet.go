@@ -6,8 +6,9 @@ import (
 	"net/netip"
 )
 
-// Value is what a packet states about one field. The zero Value is a flag that is present, or the number 0.
-// Exactly the members that the field's kind uses are set, so Values of one field compare with ==.
+// Value is what a packet states about one field. The zero Value is a flag that is present, or the
+// number 0. Exactly the members that the field's kind uses are set, so Values of one field compare
+// with ==.
 type Value struct {
 	Num  uint64     // numbers, ports, flags, MAC addresses (48 bits), wrong sums
 	Addr netip.Addr // addresses
@@ -16,7 +17,8 @@ type Value struct {
 	Var  string     // P: what was given that name
 }
 
-// Packet is one line: the fields that it states. A Packet of Decode states every field that the bytes have.
+// Packet is one line: the fields that it states. A Packet of Decode states every field that the
+// bytes have.
 type Packet struct {
 	Proto  Proto
 	values map[Field]Value
@@ -109,8 +111,8 @@ func (p *Packet) Equal(q *Packet) bool {
 	return p.Proto == q.Proto && maps.Equal(p.values, q.values) && p.Inner.Equal(q.Inner)
 }
 
-// Merge returns p with all that change states put over it: the packet p after a translation that changed exactly
-// that. Inner packets merge too.
+// Merge returns p with all that change states put over it: the packet p after a translation that
+// changed exactly that. Inner packets merge too.
 func (p *Packet) Merge(change *Packet) *Packet {
 	out := p.Clone()
 	if change == nil {
@@ -161,8 +163,8 @@ func (p *Packet) Resolve(vars Vars) (*Packet, error) {
 	return out, err
 }
 
-// Brief returns the packet without what it states of defaults and of the link layer: short enough for a line that
-// people read.
+// Brief returns the packet without what it states of defaults and of the link layer: short enough
+// for a line that people read.
 func (p *Packet) Brief() *Packet {
 	out := p.Clone()
 	for q := out; q != nil; q = q.Inner {

@@ -109,8 +109,8 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// The bytes are written out by hand from the headers' specifications; the IPv4 checksum is the worked example that
-// everybody uses.
+// The bytes are written out by hand from the headers' specifications; the IPv4 checksum is the
+// worked example that everybody uses.
 func TestBuildBytes(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
@@ -283,7 +283,8 @@ func TestDiffIsReadable(t *testing.T) {
 	}
 }
 
-// TestBadSumIsOneOfTwoZeros: 0 and 0xffff are one number to a sum, and a translation may write either for a sum that is bad.
+// TestBadSumIsOneOfTwoZeros: 0 and 0xffff are one number to a sum, and a translation may write
+// either for a sum that is bad.
 func TestBadSumIsOneOfTwoZeros(t *testing.T) {
 	s := sums{right: 0xfffe, partial: 0x1234}
 	for _, got := range []uint16{0, 0xffff} {

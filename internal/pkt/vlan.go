@@ -14,8 +14,8 @@ const (
 	typeVLAN2 = 0x88a8 // 802.1ad, written ad:
 )
 
-// vlanTag is one element of `vlan ad:100,5.3`: tags from the outer to the inner, each an id and, after a dot, the
-// priority when it is not 0.
+// vlanTag is one element of `vlan ad:100,5.3`: tags from the outer to the inner, each an id and,
+// after a dot, the priority when it is not 0.
 type vlanTag struct {
 	ad       bool
 	id, prio uint16
@@ -73,8 +73,8 @@ func appendVLAN(b []byte, tags []vlanTag) []byte {
 	return b
 }
 
-// cutVLAN takes the tags off b, which starts at an Ethernet type. Tags with the drop-eligible bit stay: the language
-// has no word for it.
+// cutVLAN takes the tags off b, which starts at an Ethernet type. Tags with the drop-eligible bit
+// stay: the language has no word for it.
 func cutVLAN(b []byte) (tags []vlanTag, rest []byte) {
 	for len(b) >= 6 && len(tags) < 8 {
 		tpid, tci := binary.BigEndian.Uint16(b), binary.BigEndian.Uint16(b[2:])

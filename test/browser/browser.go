@@ -1,5 +1,5 @@
-// Package browser drives a real Chromium, without a window, by its DevTools protocol over a pipe: no port is open, and no other program is
-// between a test and the browser.
+// Package browser drives a real Chromium, without a window, by its DevTools protocol over a pipe:
+// no port is open, and no other program is between a test and the browser.
 package browser
 
 import (
@@ -44,7 +44,8 @@ type message struct {
 	} `json:"error,omitempty"`
 }
 
-// Start starts a browser with a fresh profile. in calls what starts the process, in a network namespace for example.
+// Start starts a browser with a fresh profile. in calls what starts the process, in a network
+// namespace for example.
 func Start(in func(start func() error) error) (b *Browser, err error) {
 	b = &Browser{answers: map[int]chan message{}, tabs: map[string]*Tab{}}
 	if b.dir, err = os.MkdirTemp("", "browser"); err != nil {

@@ -49,7 +49,8 @@ func (t *Tab) call(method string, params, result any) error {
 	return t.browser.call(t.session, method, params, result)
 }
 
-// happened keeps what a user would see in red in the console: errors, exceptions, and what the policy of the page forbids.
+// happened keeps what a user would see in red in the console: errors, exceptions, and what the
+// policy of the page forbids.
 func (t *Tab) happened(m *message) {
 	var said string
 	switch m.Method {
@@ -97,7 +98,8 @@ func (t *Tab) Go(url string) error {
 	return nil
 }
 
-// Eval runs JavaScript in the page and puts what it returns, or promises, into result if that is not nil.
+// Eval runs JavaScript in the page and puts what it returns, or promises, into result if that is
+// not nil.
 func (t *Tab) Eval(script string, result any) error {
 	var out struct {
 		Result    struct{ Value json.RawMessage }

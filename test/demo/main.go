@@ -1,5 +1,5 @@
-// Command demo shows loxilb at work: a client, the load balancer and three servers, each in a network namespace
-// of its own. `make demo` builds and runs it.
+// Command demo shows loxilb at work: a client, the load balancer and three servers, each in a
+// network namespace of its own. `make demo` builds and runs it.
 package main
 
 import (
@@ -19,8 +19,8 @@ import (
 // keptName names what `make demo KEEP=1` leaves standing.
 const keptName = "loxilb-demo"
 
-// How long the start of the balancer and the whole demo may take. They take a second or two; under software
-// emulation, the kernel's check of the programs alone takes half a minute.
+// How long the start of the balancer and the whole demo may take. They take a second or two; under
+// software emulation, the kernel's check of the programs alone takes half a minute.
 const (
 	startPatience = 2 * time.Minute
 	patience      = 5 * time.Minute

@@ -102,7 +102,8 @@ func (d *demo) loxicmd(args ...string) error {
 	return nil
 }
 
-// ask sends requests, shows who answered each, and fails unless that is the order written, without exception.
+// ask sends requests, shows who answered each, and fails unless that is the order written, without
+// exception.
 func (d *demo) ask(ctx context.Context) error {
 	var want []string
 	for _, e := range strings.Split(endpoints, ",") {
@@ -148,7 +149,8 @@ func (d *demo) tellHowToPlay() {
 	fmt.Println("    " + filepath.Join(d.bin, "demo") + " -remove")
 }
 
-// serve answers every HTTP request with the name of the server and the address it came to, until the end.
+// serve answers every HTTP request with the name of the server and the address it came to, until
+// the end.
 func serve(ctx context.Context, name, address string) error {
 	s := &http.Server{Addr: address, ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) {

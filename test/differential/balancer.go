@@ -80,8 +80,8 @@ func (p *pair) runTwo(q, r *sequence) (ours, kernel []outcome, err error) {
 	return o.outcomes, k.outcomes, errors.Join(o.err, k.err)
 }
 
-// run puts a balancer through a sequence. datagrams counts those that came in fragments: each has a number of its own,
-// as fragments that wait for others outlive a sequence.
+// run puts a balancer through a sequence. datagrams counts those that came in fragments: each has a
+// number of its own, as fragments that wait for others outlive a sequence.
 func run(b balancer, q *sequence, datagrams *uint64) ([]outcome, error) {
 	if err := b.begin(q); err != nil {
 		return nil, err
@@ -112,8 +112,8 @@ func run(b balancer, q *sequence, datagrams *uint64) ([]outcome, error) {
 	return all, nil
 }
 
-// deliver lets what arrives arrive, and collects what leaves. The kernel does all its work within the write, so there
-// is nothing to wait for.
+// deliver lets what arrives arrive, and collects what leaves. The kernel does all its work within
+// the write, so there is nothing to wait for.
 func deliver(b balancer, s step, o *outcome) error {
 	n := b.network()
 	for i, p := range o.came {
@@ -138,13 +138,15 @@ func deliver(b balancer, s step, o *outcome) error {
 	return nil
 }
 
-// waitedInVain reports whether the kernel gives up a datagram of an earlier sequence: time exceeded, code 1.
+// waitedInVain reports whether the kernel gives up a datagram of an earlier sequence: time
+// exceeded, code 1.
 func waitedInVain(p *pkt.Packet) bool {
 	kind := map[pkt.Proto]uint64{pkt.ICMP: 11, pkt.ICMP6: 3}[p.Proto]
 	return kind != 0 && p.Num(pkt.Type) == kind && p.Num(pkt.Code) == 1
 }
 
-// router makes the namespace forward what no balancer wants, and answer for the VIPs as the machine that has them.
+// router makes the namespace forward what no balancer wants, and answer for the VIPs as the machine
+// that has them.
 func router(more ...setting) error {
 	all := append(more,
 		setting{name: "net/ipv4/ip_forward", value: "1"}, setting{name: "net/ipv6/conf/all/forwarding", value: "1"},

@@ -49,8 +49,9 @@ func compare(q *sequence, ours, kernel []outcome) verdict {
 	return v
 }
 
-// owner is the flow that the step is really of: an endpoint answers the client, and if nothing of the step's own flow
-// has reached it, what it says is of another flow of the same client address and port.
+// owner is the flow that the step is really of: an endpoint answers the client, and if nothing of
+// the step's own flow has reached it, what it says is of another flow of the same client address
+// and port.
 func (h *happening) owner() flow {
 	own := h.flow
 	owner := own

@@ -7,7 +7,8 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// difference is a way in which ours is meant to differ from the kernel: a row of docs/differential.md.
+// difference is a way in which ours is meant to differ from the kernel: a row of
+// docs/differential.md.
 type difference struct {
 	name string
 	what string // the packet, what the kernel does with it, and what ours does
@@ -16,8 +17,8 @@ type difference struct {
 	ends bool // the two remember different things from then on, so the sequence is compared no further
 }
 
-// differences are all that are intended. Each must occur in the sequences, so that none stays behind when the reason
-// for it is gone.
+// differences are all that are intended. Each must occur in the sequences, so that none stays
+// behind when the reason for it is gone.
 func differences() []difference {
 	return slices.Concat(segmentDifferences(), endDifferences(), choiceDifferences(), icmpDifferences(), packetDifferences())
 }
@@ -66,7 +67,8 @@ func segmentDifferences() []difference {
 	}
 }
 
-// endDifferences are about when a connection is over: a SYN opens another one, or is of the old one.
+// endDifferences are about when a connection is over: a SYN opens another one, or is of the old
+// one.
 func endDifferences() []difference {
 	return []difference{
 		{

@@ -85,7 +85,8 @@ func comparing(p *pair, q, r *sequence) (verdict, error) {
 	return compare(q, ours, kernel), nil
 }
 
-// explain is a failure: the fewest steps that still fail, as a packet script, and what each made of the last.
+// explain is a failure: the fewest steps that still fail, as a packet script, and what each made of
+// the last.
 func explain(p *pair, q *sequence) string {
 	seed := q.seed
 	q = shrink(p, q)
@@ -97,7 +98,8 @@ func explain(p *pair, q *sequence) string {
 	return fmt.Sprintf("seed %d, as a script, with what ours does:\n\n%s\n%s", seed, script(p.ours.network, q, ours), v.bad)
 }
 
-// TestSeesDifferences puts both through a service that is not the same for both, and expects to be told.
+// TestSeesDifferences puts both through a service that is not the same for both, and expects to be
+// told.
 func TestSeesDifferences(t *testing.T) {
 	t.Parallel()
 	p := newPair()

@@ -71,7 +71,8 @@ func markdown() string {
 	return b.String()
 }
 
-// wrap breaks a paragraph into lines of at most 100 columns. Lines after the first start with indent.
+// wrap breaks a paragraph into lines of at most 100 columns. Lines after the first start with
+// indent.
 func wrap(text, indent string) string {
 	const columns = 100
 	var b strings.Builder

@@ -8,8 +8,8 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// generator makes up a sequence. It keeps its own idea of each TCP connection, so that most segments fit; it does not
-// know what the load balancers make of them.
+// generator makes up a sequence. It keeps its own idea of each TCP connection, so that most
+// segments fit; it does not know what the load balancers make of them.
 type generator struct {
 	*rand.Rand
 	*sequence
@@ -46,8 +46,8 @@ func generate(seed uint64, n int) *sequence {
 	return g.sequence
 }
 
-// answers reports whether a packet may come from the flow's endpoint: when the client has sent one, or no other flow
-// has its address and port.
+// answers reports whether a packet may come from the flow's endpoint: when the client has sent one,
+// or no other flow has its address and port.
 func (g *generator) answers(i int) bool {
 	if !g.talks[i].served {
 		return false
@@ -70,7 +70,8 @@ func (g *generator) endpoint(host int, port uint16) lb.Endpoint {
 	return lb.Endpoint{Addr: addr, Port: port, Weight: 1}
 }
 
-// makeServices makes three, in one mode: two of the first VIP, and one of the second that shares an endpoint with it.
+// makeServices makes three, in one mode: two of the first VIP, and one of the second that shares an
+// endpoint with it.
 func (g *generator) makeServices() {
 	vips := vips(g.v6)
 	mode := []lb.Mode{lb.ModeDefault, lb.ModeDefault, lb.ModeFullNAT, lb.ModeOneArm}[g.IntN(4)]
@@ -250,7 +251,8 @@ func (g *generator) icmpError(i int) {
 	g.add(s)
 }
 
-// quoted is the packet that an error is about: one to the error's sender, as its IP header and 8 bytes at least.
+// quoted is the packet that an error is about: one to the error's sender, as its IP header and 8
+// bytes at least.
 func (g *generator) quoted(i int, server bool) *pkt.Packet {
 	t := &g.talks[i]
 	q := pkt.New(g.flows[i].proto).SetNum(pkt.Len, uint64(g.IntN(30)))

@@ -57,8 +57,8 @@ func (h *happening) translatedBy(o outcome) bool {
 	return o.leftOnly(!h.server)
 }
 
-// invalidSegment is one of a connection of ours that conntrack would not have: it goes on untranslated, or the kernel
-// answers it.
+// invalidSegment is one of a connection of ours that conntrack would not have: it goes on
+// untranslated, or the kernel answers it.
 func (h *happening) invalidSegment() bool {
 	return h.tcp() && h.kernel.invalid && h.translated()
 }
@@ -125,8 +125,8 @@ func (h *happening) replied() bool {
 	})
 }
 
-// forgotten reports whether conntrack has forgotten the connection: a RST came before anything else of the endpoint, or a
-// SYN that would have opened it anew died on its way.
+// forgotten reports whether conntrack has forgotten the connection: a RST came before anything else
+// of the endpoint, or a SYN that would have opened it anew died on its way.
 func (h *happening) forgotten() bool {
 	forgotten, replied := false, false
 	for _, g := range h.talk() {
@@ -149,7 +149,8 @@ type side func(*happening) outcome
 func ourSide(h *happening) outcome    { return h.ours }
 func kernelSide(h *happening) outcome { return h.kernel }
 
-// anew reports whether a client's SYN opened another connection on this side, and went on in the old one on the other.
+// anew reports whether a client's SYN opened another connection on this side, and went on in the
+// old one on the other.
 func (h *happening) anew(where side) bool {
 	talk := h.talk()
 	if !h.opens() || !h.otherEndpoint() || len(talk) == 0 {
@@ -171,14 +172,16 @@ func (h *happening) had(flag uint64) bool {
 	})
 }
 
-// clientHad is the same of another flow of the client's address and port: they share what the endpoint sees.
+// clientHad is the same of another flow of the client's address and port: they share what the
+// endpoint sees.
 func (h *happening) clientHad(flag uint64) bool {
 	return slices.ContainsFunc(h.past, func(g *happening) bool {
 		return g.flow.client == h.flow.client && g.flow != h.flow && g.tcp() && g.packet.Num(pkt.Flags)&flag != 0
 	})
 }
 
-// reopened reports whether a client of the same VIP sent a SYN in a connection that may have been over.
+// reopened reports whether a client of the same VIP sent a SYN in a connection that may have been
+// over.
 func (h *happening) reopened() bool {
 	return slices.ContainsFunc(h.past, func(g *happening) bool {
 		return g.opens() && g.flow.vip == h.flow.vip && (g.had(pkt.FlagRST) || g.had(pkt.FlagFIN))
@@ -195,7 +198,8 @@ func (h *happening) replaced() bool {
 // refused reports whether ours had no connection for the segment.
 func (h *happening) refused() bool { return h.ours.reason() == "no-connection" }
 
-// otherPort reports whether the kernel chose another source port than the client's, in default mode.
+// otherPort reports whether the kernel chose another source port than the client's, in default
+// mode.
 func (h *happening) otherPort() bool {
 	return !h.server && h.services[0].Mode == lb.ModeDefault && len(h.kernel.left) == 1 && h.kernel.left[0].packet.SrcAddr() != h.flow.client
 }

@@ -8,9 +8,9 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// normal is p with the client's own port in place of a source port that a load balancer chose, and without numbers
-// that each makes up for itself. Ports map one to one: where two connections shared one, answers would go astray, and
-// those are compared too.
+// normal is p with the client's own port in place of a source port that a load balancer chose, and
+// without numbers that each makes up for itself. Ports map one to one: where two connections shared
+// one, answers would go astray, and those are compared too.
 func (h *happening) normal(p *pkt.Packet, o outcome) *pkt.Packet {
 	p = p.Clone()
 	for q := p; q != nil; q = q.Inner {
@@ -28,8 +28,8 @@ func (h *happening) normal(p *pkt.Packet, o outcome) *pkt.Packet {
 	return p
 }
 
-// rename gives the source another port. A checksum that nothing can be said of, since not all it covers is there,
-// follows as a translation would have it.
+// rename gives the source another port. A checksum that nothing can be said of, since not all it
+// covers is there, follows as a translation would have it.
 func rename(p *pkt.Packet, source netip.AddrPort, port uint16) {
 	for _, f := range [][2]pkt.Field{{pkt.Src, pkt.SrcPort}, {pkt.Dst, pkt.DstPort}} {
 		if p.Value(f[0]).Addr != source.Addr() || source.Port() == port {
@@ -70,7 +70,8 @@ func adjust(sum, from, to uint16) uint16 {
 	return ^uint16(acc>>16 + acc)
 }
 
-// renumber replaces the number of an IPv6 datagram, if all fragments that left have it, by the one that came.
+// renumber replaces the number of an IPv6 datagram, if all fragments that left have it, by the one
+// that came.
 func (h *happening) renumber(ext string, o outcome) string {
 	number := func(p *pkt.Packet) string {
 		words := strings.Split(p.Value(pkt.Ext).Text, ":")

@@ -67,7 +67,8 @@ func scriptStep(b *strings.Builder, n *lab.Network, f flow, s step, o outcome, k
 	fmt.Fprintf(b, "in %s\nout %s %s\n", line, left.link, named(n.Changes(came, left.packet, link), f, o.ends, true))
 }
 
-// named has a name in place of a source port that is not the client's own: it is another one each time.
+// named has a name in place of a source port that is not the client's own: it is another one each
+// time.
 func named(p *pkt.Packet, f flow, e ends, left bool) *pkt.Packet {
 	if e.source.Port() == f.client.Port() {
 		return p

@@ -1,9 +1,10 @@
-// Package differential sends the same random packets through two load balancers and compares what leaves: the kernel's
-// own (nftables dnat and nf_conntrack, forwarding switched on), and ours. Each is in a network of its own
-// (test/packet/lab), with raw frames on both sides and no host that would answer by itself.
+// Package differential sends the same random packets through two load balancers and compares what
+// leaves: the kernel's own (nftables dnat and nf_conntrack, forwarding switched on), and ours. Each
+// is in a network of its own (test/packet/lab), with raw frames on both sides and no host that
+// would answer by itself.
 //
-// Where the two differ, either one of them is wrong or the difference is intended: those are the table of
-// differences.go, which docs/differential.md is made from.
+// Where the two differ, either one of them is wrong or the difference is intended: those are the
+// table of differences.go, which docs/differential.md is made from.
 package differential
 
 import (
@@ -111,7 +112,8 @@ func protocolNumber(p pkt.Proto) uint64 {
 	return map[pkt.Proto]uint64{pkt.TCP: 6, pkt.UDP: 17, pkt.ICMP: 1, pkt.ICMP6: 58}[p]
 }
 
-// first is where a flow goes as long as nobody has seen it leave: a packet from an endpoint that was sent nothing.
+// first is where a flow goes as long as nobody has seen it leave: a packet from an endpoint that
+// was sent nothing.
 func (q *sequence) first(f flow) ends {
 	for _, s := range q.services {
 		if s.VIP == f.vip.Addr() && s.Port == f.vip.Port() && (s.Protocol == lb.TCP) == (f.proto == pkt.TCP) {

@@ -36,8 +36,8 @@ func (n *network) checkOffloads(card, want, features string) {
 	}
 }
 
-// queues counts interrupts of each receive queue of the cards in use: newer drivers tell packets of a
-// queue by netlink alone.
+// queues counts interrupts of each receive queue of the cards in use: newer drivers tell packets of
+// a queue by netlink alone.
 func (n *network) queues() map[string]int {
 	n.t.Helper()
 	counts := map[string]int{}

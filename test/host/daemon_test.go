@@ -51,8 +51,8 @@ func (n *network) checkForwarded(m mode, name string, byXDP int) {
 	}
 }
 
-// warmUp uses up the buffers that a card has got ready before XDP came: its driver loses large frames
-// in these.
+// warmUp uses up the buffers that a card has got ready before XDP came: its driver loses large
+// frames in these.
 func (n *network) warmUp() {
 	n.t.Helper()
 	if n.scenario.xdp == "native" {

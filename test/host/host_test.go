@@ -151,8 +151,8 @@ func allowance(routed, got tally) int {
 	return routed.again*(got.sent+1)/(routed.sent+1) + got.sent/500 + 5
 }
 
-// measure makes transfers, perhaps through a tunnel, whose packets no card cuts, and returns what TCP
-// has counted meanwhile.
+// measure makes transfers, perhaps through a tunnel, whose packets no card cuts, and returns what
+// TCP has counted meanwhile.
 func (n *network) measure(name string, tunnel bool, transfers []transfer) tally {
 	n.t.Helper()
 	n.steer()

@@ -18,8 +18,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// browsers ask for pages without a rest: some over a connection that they keep, others over a new one each time. They do not try again what has
-// failed, as libraries do.
+// browsers ask for pages without a rest: some over a connection that they keep, others over a new
+// one each time. They do not try again what has failed, as libraries do.
 type browsers struct {
 	client  *netnstest.Host
 	address string

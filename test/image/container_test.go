@@ -23,7 +23,8 @@ import (
 
 type object = map[string]any
 
-// capabilities are those that docs/container.md has the container be given: the first column of its table.
+// capabilities are those that docs/container.md has the container be given: the first column of its
+// table.
 func capabilities(t testing.TB) (list []string) {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/container.md")
@@ -50,7 +51,8 @@ func (c *container) runc(args ...string) *exec.Cmd {
 	return exec.Command("runc", append([]string{"--root", filepath.Join(c.bundle, "state")}, args...)...)
 }
 
-// newContainer makes one. process says what is run in it; mounts are added to those that engines make.
+// newContainer makes one. process says what is run in it; mounts are added to those that engines
+// make.
 func newContainer(t testing.TB, host *netnstest.Host, bundle, root string, process object, mounts []object) *container {
 	t.Helper()
 	none := []string{}

@@ -22,7 +22,8 @@ const (
 
 // TestContainer runs the image on a host, with pods beside it, and a client elsewhere.
 //
-// P72 the container image runs with a read-only root, by the capabilities that are documented and no others, and its restart under load loses no connection and no request
+// P72 the container image runs with a read-only root, by the capabilities that are documented and
+// no others, and its restart under load loses no connection and no request
 func TestContainer(t *testing.T) {
 	needImage(t)
 	s := labtest.Standard(t, netnstest.Options{})
@@ -71,7 +72,8 @@ func TestContainer(t *testing.T) {
 	c.detaches(s, root())
 }
 
-// TestAnotherUser runs the image as another user than root, as engines can that give capabilities to such.
+// TestAnotherUser runs the image as another user than root, as engines can that give capabilities
+// to such.
 func TestAnotherUser(t *testing.T) {
 	needImage(t)
 	s := labtest.Standard(t, netnstest.Options{})

@@ -74,7 +74,8 @@ func imageOf(t testing.TB, index v1.ImageIndex, arch string) v1.Image {
 	return nil
 }
 
-// TestSame: a build in another folder, at another time, has the same digest, which is over all that the image has.
+// TestSame: a build in another folder, at another time, has the same digest, which is over all that
+// the image has.
 //
 // P71 two builds of a commit make the same container image, by its digest
 func TestSame(t *testing.T) {
@@ -160,7 +161,8 @@ func TestContent(t *testing.T) {
 	}
 }
 
-// TestBill: the bill of materials lies in the image too, and has what go version -m finds in the programs.
+// TestBill: the bill of materials lies in the image too, and has what go version -m finds in the
+// programs.
 func TestBill(t *testing.T) {
 	needImage(t)
 	files, err := filepath.Glob(filepath.Join(layouts()[0], "*_linux_"+goArch+".cdx.json"))

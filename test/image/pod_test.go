@@ -22,7 +22,8 @@ http {
 }
 `
 
-// startPod starts a web server in a container of its own, with a root of its own: Debian's nginx, and a page that says who it is.
+// startPod starts a web server in a container of its own, with a root of its own: Debian's nginx,
+// and a page that says who it is.
 func startPod(t testing.TB, h *netnstest.Host) {
 	t.Helper()
 	bundle := t.TempDir()

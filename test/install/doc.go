@@ -1,3 +1,3 @@
-// Package install installs the packages on real Debians: debootstraps that systemd boots in a namespace, with the data path in the kernel of this
-// machine.
+// Package install installs the packages on real Debians: debootstraps that systemd boots in a
+// namespace, with the data path in the kernel of this machine.
 package install

@@ -17,7 +17,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// packages is the folder of the packages, old.deb, new.deb and new.rpm, which make test-package makes.
+// packages is the folder of the packages, old.deb, new.deb and new.rpm, which make test-package
+// makes.
 func packages() string { return os.Getenv("LOXILB_PACKAGES") }
 
 const (
@@ -34,7 +35,8 @@ func needPackages(t *testing.T) {
 	t.Parallel()
 }
 
-// TestDebian installs the package on Debian 12 and 13, upgrades and downgrades it under load, removes and purges it.
+// TestDebian installs the package on Debian 12 and 13, upgrades and downgrades it under load,
+// removes and purges it.
 //
 // P70 an upgrade of the package, or a downgrade, loses no connection, and a purge leaves nothing
 func TestDebian(t *testing.T) {
@@ -84,7 +86,8 @@ func (m *machine) socket() string {
 	return strings.TrimSpace(m.run("sh", "-c", "ls /run/loxilb/*.sock"))
 }
 
-// keepsConnections has clients talk while the package is upgraded, downgraded, and the daemon gets stuck.
+// keepsConnections has clients talk while the package is upgraded, downgraded, and the daemon gets
+// stuck.
 func (m *machine) keepsConnections(r *rig.Rig) {
 	m.t.Helper()
 	m.loxicmd("create lb " + vip + " --tcp=2020:7 --endpoints=31.31.31.1:1,32.32.32.1:1,17.17.17.1:1")
@@ -130,7 +133,8 @@ func (m *machine) getsStuck() {
 	m.run("systemctl", "daemon-reload")
 }
 
-// removes wants nothing to be attached after a removal, the services to come back with the package, and nothing to be left by a purge.
+// removes wants nothing to be attached after a removal, the services to come back with the package,
+// and nothing to be left by a purge.
 func (m *machine) removes(r *rig.Rig) {
 	m.t.Helper()
 	m.run("dpkg", "--remove", "loxilb")

@@ -29,7 +29,8 @@ func (s *stopwatch) lap(step string) {
 	s.last = now
 }
 
-// TestStopwatch does what docs/first-service.md says, on Debian 12 and 13 with nothing but what the package depends on: the package comes by HTTP.
+// TestStopwatch does what docs/first-service.md says, on Debian 12 and 13 with nothing but what the
+// package depends on: the package comes by HTTP.
 //
 // P73 from nothing to a first answer, and back, takes less than five minutes
 func TestStopwatch(t *testing.T) {

@@ -23,8 +23,8 @@ func goCommand(arch string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestRefusedMachines: what the compiler says about a machine of the other byte order, or of 32 bits, is one sentence, and nothing that depends on the byte order
-// is built before.
+// TestRefusedMachines: what the compiler says about a machine of the other byte order, or of 32
+// bits, is one sentence, and nothing that depends on the byte order is built before.
 func TestRefusedMachines(t *testing.T) {
 	t.Parallel()
 	const machine, programs = "loxilb/internal/kernel/datapath/bpf/machine", "loxilb/internal/kernel/datapath/bpf"
@@ -41,7 +41,8 @@ func TestRefusedMachines(t *testing.T) {
 	}
 }
 
-// TestArm64: both programs are right Go for arm64, where fields of the kernel's structs have other types. Checked without being built, which takes minutes.
+// TestArm64: both programs are right Go for arm64, where fields of the kernel's structs have other
+// types. Checked without being built, which takes minutes.
 func TestArm64(t *testing.T) {
 	t.Parallel()
 	c := checker{fset: token.NewFileSet(), packages: map[string]*types.Package{"unsafe": types.Unsafe}}

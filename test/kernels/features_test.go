@@ -21,8 +21,8 @@ import (
 
 const document = "../../docs/kernels.md"
 
-// TestFeatures: the running kernel has what docs/kernels.md says that its version has. Debian's 6.1, in a guest, lacks what it says, too; other old kernels may
-// have been given what is newer.
+// TestFeatures: the running kernel has what docs/kernels.md says that its version has. Debian's
+// 6.1, in a guest, lacks what it says, too; other old kernels may have been given what is newer.
 func TestFeatures(t *testing.T) {
 	t.Parallel()
 	probes := map[string]func(*testing.T) bool{

@@ -41,7 +41,8 @@ func render(t *testing.T, version string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// TestSchemas: what the chart makes of each file of values is what Kubernetes takes, to the last field.
+// TestSchemas: what the chart makes of each file of values is what Kubernetes takes, to the last
+// field.
 func TestSchemas(t *testing.T) {
 	needHelm(t)
 	dir := t.TempDir()
@@ -88,7 +89,8 @@ func validate(t *testing.T, schemas, text string) error {
 	return nil
 }
 
-// writeSchemas makes JSON schemas of what Kubernetes says of its objects, by which fields that it does not know are refused.
+// writeSchemas makes JSON schemas of what Kubernetes says of its objects, by which fields that it
+// does not know are refused.
 func writeSchemas(t *testing.T, dir string) {
 	t.Helper()
 	text, err := os.ReadFile(os.Getenv("LOXILB_KUBERNETES"))
@@ -126,7 +128,8 @@ func writeSchema(t *testing.T, dir, name string, schema any) {
 	}
 }
 
-// TestGenerated: the manifests for those without helm are what the chart makes; UPDATE=1 makes them so.
+// TestGenerated: the manifests for those without helm are what the chart makes; UPDATE=1 makes them
+// so.
 func TestGenerated(t *testing.T) {
 	needHelm(t)
 	for _, access := range []string{"open", "token"} {
@@ -201,7 +204,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestCompat: requests are taken as the existing loxilb takes them, and yet the API is open to nobody.
+// TestCompat: requests are taken as the existing loxilb takes them, and yet the API is open to
+// nobody.
 func TestCompat(t *testing.T) {
 	needHelm(t)
 	for _, access := range []string{"open", "token", "node"} {
@@ -224,7 +228,8 @@ type property struct {
 	AdditionalProperties any
 }
 
-// TestValues: each value has its sentence and its row in docs/kubernetes.md, and values.yaml has each, and no other. UPDATE=1 makes the table.
+// TestValues: each value has its sentence and its row in docs/kubernetes.md, and values.yaml has
+// each, and no other. UPDATE=1 makes the table.
 func TestValues(t *testing.T) {
 	t.Parallel()
 	var schema property

@@ -1,2 +1,3 @@
-// Package manifests tests what is applied to Kubernetes: the chart, and the manifests that are made of it.
+// Package manifests tests what is applied to Kubernetes: the chart, and the manifests that are made
+// of it.
 package manifests

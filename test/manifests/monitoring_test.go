@@ -10,7 +10,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// writeOperatorSchemas makes JSON schemas of the Prometheus operator's own definitions of its objects.
+// writeOperatorSchemas makes JSON schemas of the Prometheus operator's own definitions of its
+// objects.
 func writeOperatorSchemas(t *testing.T, dir string) {
 	t.Helper()
 	for file, plural := range map[string]string{"servicemonitor-monitoring-v1": "servicemonitors", "prometheusrule-monitoring-v1": "prometheusrules"} {
@@ -37,7 +38,8 @@ func writeOperatorSchemas(t *testing.T, dir string) {
 	}
 }
 
-// closed has a schema refuse fields that it does not know, as it drops them without a word otherwise.
+// closed has a schema refuse fields that it does not know, as it drops them without a word
+// otherwise.
 func closed(schema map[string]any) {
 	if schema["x-kubernetes-int-or-string"] == true {
 		clear(schema)
@@ -89,8 +91,9 @@ type monitor struct {
 	}
 }
 
-// TestMonitoring: Prometheus finds the API of each node by the Service, has the token that it needs, and loads the rules of
-// deploy/prometheus with the address of the team's documents. By default there is none of that.
+// TestMonitoring: Prometheus finds the API of each node by the Service, has the token that it
+// needs, and loads the rules of deploy/prometheus with the address of the team's documents. By
+// default there is none of that.
 func TestMonitoring(t *testing.T) {
 	needHelm(t)
 	text, err := render(t, versions()[0], "--values="+chart+"/ci/monitoring-values.yaml")

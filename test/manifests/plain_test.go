@@ -103,7 +103,8 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-// wantRollout: one node after the other, each when packets are balanced, and nothing is evicted before it.
+// wantRollout: one node after the other, each when packets are balanced, and nothing is evicted
+// before it.
 func wantRollout(t *testing.T, d daemonSet) {
 	t.Helper()
 	pod, update := d.Spec.Template.Spec, d.Spec.UpdateStrategy
@@ -119,7 +120,8 @@ func wantRollout(t *testing.T, d daemonSet) {
 	}
 }
 
-// wantRights: the capabilities of docs/container.md, no others, and those are the unit's, but for the socket's group and what others comprise.
+// wantRights: the capabilities of docs/container.md, no others, and those are the unit's, but for
+// the socket's group and what others comprise.
 func wantRights(t *testing.T, c container) {
 	t.Helper()
 	s := c.SecurityContext
@@ -156,7 +158,8 @@ func file(t *testing.T, name string) string {
 	return string(text)
 }
 
-// wantAccess: the daemon takes its flags, who may use the API is who was chosen, and probes ask where it answers.
+// wantAccess: the daemon takes its flags, who may use the API is who was chosen, and probes ask
+// where it answers.
 func wantAccess(t *testing.T, c container, access string) {
 	t.Helper()
 	const node = "192.0.2.7"

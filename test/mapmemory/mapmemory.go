@@ -1,4 +1,5 @@
-// Package mapmemory tells what the BPF maps of a process take in the kernel, for tests and measurements.
+// Package mapmemory tells what the BPF maps of a process take in the kernel, for tests and
+// measurements.
 package mapmemory
 
 import (
@@ -11,8 +12,9 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Of is what the kernel says that the maps take that a process has open, in bytes, each once, and those that are in its arrays
-// of maps, which are not all open. What goes away meanwhile counts as nothing.
+// Of is what the kernel says that the maps take that a process has open, in bytes, each once, and
+// those that are in its arrays of maps, which are not all open. What goes away meanwhile counts as
+// nothing.
 func Of(pid int) (sum int) {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
 	if err != nil {

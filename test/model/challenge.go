@@ -8,12 +8,14 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// The rules of challenges: a SYN of a client that is not known goes back as a SYN+ACK of something that the client has not
-// sent. The RST with that number makes the client known, as does a handshake that the load balancer sees both sides of.
+// The rules of challenges: a SYN of a client that is not known goes back as a SYN+ACK of something
+// that the client has not sent. The RST with that number makes the client known, as does a
+// handshake that the load balancer sees both sides of.
 
 const knownTime = 10 * time.Minute
 
-// answeredTime is for how long a client is known that sends again after an answer, for other protocols than TCP.
+// answeredTime is for how long a client is known that sends again after an answer, for other
+// protocols than TCP.
 const answeredTime = knownTime / 4
 
 // client is what is known of an address: of IPv6 its network.
@@ -45,8 +47,8 @@ func (m *Model) challenge(key tuple) Verdict {
 	return Verdict{Name: "out", Reason: "challenged"}
 }
 
-// protect is what becomes of a packet that would open a connection for which there is no room, or whose client is always
-// challenged; ok: it may open one. A number is noted of who is challenged.
+// protect is what becomes of a packet that would open a connection for which there is no room, or
+// whose client is always challenged; ok: it may open one. A number is noted of who is challenged.
 func (m *Model) protect(svc *service, key tuple, p *pkt.Packet) (v Verdict, ok bool) {
 	syn := key.proto == lb.TCP && isSYN(p)
 	asked := svc.SynProtect == lb.SynProtectAlways || svc.SynProtect != lb.SynProtectOff && m.now < svc.short

@@ -5,10 +5,12 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// The rules of mode dsr: packets leave as they came, the endpoint answers past the load balancer, and so all that is known
-// of a connection is what its client sends. Answers that come here all the same, as this is the endpoint's router, go on as they are.
+// The rules of mode dsr: packets leave as they came, the endpoint answers past the load balancer,
+// and so all that is known of a connection is what its client sends. Answers that come here all the
+// same, as this is the endpoint's router, go on as they are.
 
-// directAnswer is what becomes of a packet of no connection and no service: it may be such an answer.
+// directAnswer is what becomes of a packet of no connection and no service: it may be such an
+// answer.
 func (m *Model) directAnswer(key tuple, p *pkt.Packet, length uint64) Verdict {
 	e, ok := m.table[tuple{key.proto, key.dst, key.src}]
 	if !ok || !e.conn.oneWay || m.dead(e.conn) {
@@ -25,7 +27,8 @@ func (m *Model) directAnswer(key tuple, p *pkt.Packet, length uint64) Verdict {
 	return Verdict{Name: "out", Src: key.src, Dst: key.dst, Hop: key.dst.Addr()}
 }
 
-// resumes reports whether a packet from the middle of a connection that nobody knows has it made anew.
+// resumes reports whether a packet from the middle of a connection that nobody knows has it made
+// anew.
 func (s *service) resumes(p *pkt.Packet) bool {
 	flags := p.Num(pkt.Flags) & (pkt.FlagSYN | pkt.FlagACK | pkt.FlagRST)
 	return s.Mode == lb.ModeDSR && s.Algorithm == lb.Hash && flags == pkt.FlagACK
@@ -42,8 +45,8 @@ func (c *connection) reopens(p *pkt.Packet) bool {
 	return c.closed()
 }
 
-// segmentOneWay does to a connection what a TCP segment of its client does, and reports whether it counts as a sign
-// of life.
+// segmentOneWay does to a connection what a TCP segment of its client does, and reports whether it
+// counts as a sign of life.
 func (c *connection) segmentOneWay(p *pkt.Packet) bool {
 	own, flags, seq := &c.sides[fromClient], p.Num(pkt.Flags), uint32(p.Num(pkt.Seq))
 	switch {
@@ -62,8 +65,8 @@ func (c *connection) segmentOneWay(p *pkt.Packet) bool {
 	return true
 }
 
-// acknowledgeOneWay is an ACK of the client: it takes two of them, the second one going on from the first, for the
-// connection to be open.
+// acknowledgeOneWay is an ACK of the client: it takes two of them, the second one going on from the
+// first, for the connection to be open.
 func (c *connection) acknowledgeOneWay(p *pkt.Packet) {
 	own, fin := &c.sides[fromClient], p.Num(pkt.Flags)&pkt.FlagFIN != 0
 	end, ack := seqEnd(p), uint32(p.Num(pkt.Ack))

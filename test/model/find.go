@@ -8,8 +8,8 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// tupleOf is what the packet is known by. An echo has its identifier for the port of the side that asks; the side that
-// answers has none.
+// tupleOf is what the packet is known by. An echo has its identifier for the port of the side that
+// asks; the side that answers has none.
 func tupleOf(p *pkt.Packet) tuple {
 	src, dst, id := p.SrcAddr(), p.DstAddr(), uint16(p.Num(pkt.EchoID))
 	switch p.Proto {
@@ -32,8 +32,8 @@ func isEchoReply(p *pkt.Packet) bool {
 	return p.Proto == pkt.ICMP && p.Num(pkt.Type) == 0 || p.Proto == pkt.ICMP6 && p.Num(pkt.Type) == 129
 }
 
-// find finds the service of a packet: of its mark before any mark, of its port before ranges of ports, of its address
-// before any address that the load balancer has.
+// find finds the service of a packet: of its mark before any mark, of its port before ranges of
+// ports, of its address before any address that the load balancer has.
 func (m *Model) find(key tuple) *service {
 	if key.proto == lb.ICMPv6 {
 		key.proto = lb.ICMP
@@ -52,8 +52,8 @@ func (m *Model) find(key tuple) *service {
 	return nil
 }
 
-// findPort finds the service of just that port, else the one of the narrowest range: ranges do not overlap, but for that of
-// all ports.
+// findPort finds the service of just that port, else the one of the narrowest range: ranges do not
+// overlap, but for that of all ports.
 func (m *Model) findPort(key lb.Key) *service {
 	if svc := m.services[key]; svc != nil {
 		return svc
@@ -97,7 +97,8 @@ func (s *service) denies(a netip.Addr) bool {
 	return slices.ContainsFunc(s.Denied, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// listens is where the endpoint listens for connections to a port of the service: all at one port, or port by port.
+// listens is where the endpoint listens for connections to a port of the service: all at one port,
+// or port by port.
 func (s *service) listens(e *endpoint, port uint16) netip.AddrPort {
 	i := slices.Index(s.endpoints, e)
 	if s.Endpoints[i].PortMax == 0 {

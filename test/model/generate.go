@@ -60,8 +60,8 @@ func (o Op) Do(m *Model) Verdict {
 	return Verdict{}
 }
 
-// Resolve is the op with the source port that the connection has in this model, and the number of the challenge: which
-// ones are drawn by lot, nobody can tell before.
+// Resolve is the op with the source port that the connection has in this model, and the number of
+// the challenge: which ones are drawn by lot, nobody can tell before.
 func (o Op) Resolve(m *Model) Op {
 	if o.Answers {
 		o.Packet = o.Packet.Clone().SetNum(pkt.Seq, uint64(m.numbers[tupleOf(o.Packet)]))
@@ -85,7 +85,8 @@ func setPort(p *pkt.Packet, port uint16) {
 	}
 }
 
-// generator makes up ops that suit the state of a model: random packets alone would hardly open a connection.
+// generator makes up ops that suit the state of a model: random packets alone would hardly open a
+// connection.
 type generator struct {
 	*rand.Rand
 	m   *Model
@@ -123,7 +124,8 @@ func Generate(seed uint64, n int) []Op {
 	return g.ops
 }
 
-// do adds an op, but for a sweep whose order decides, and passes over moments at which a connection is about to end.
+// do adds an op, but for a sweep whose order decides, and passes over moments at which a connection
+// is about to end.
 func (g *generator) do(o Op) {
 	if o.Sweep && g.m.SweepsInOrder() {
 		return
@@ -148,7 +150,8 @@ func (g *generator) vip() netip.AddrPort {
 	return netip.AddrPortFrom(g.addr("10.0.0.", "2001:db8::", 1+g.IntN(2)), uint16(80+g.IntN(2)))
 }
 
-// key makes up what a service is of. Ranges of ports are always the same two, as they may not overlap.
+// key makes up what a service is of. Ranges of ports are always the same two, as they may not
+// overlap.
 func (g *generator) key() lb.Key {
 	vip := g.vip()
 	k := lb.Key{VIP: vip.Addr(), Port: vip.Port(), Protocol: lb.TCP}
@@ -170,7 +173,8 @@ func (g *generator) key() lb.Key {
 	return k
 }
 
-// anyKey is that of a service that there is, now and then, so that its mode changes under its connections; else a new one.
+// anyKey is that of a service that there is, now and then, so that its mode changes under its
+// connections; else a new one.
 func (g *generator) anyKey() lb.Key {
 	if keys := g.m.keys(); len(keys) > 0 && g.IntN(3) == 0 {
 		return keys[g.IntN(len(keys))]

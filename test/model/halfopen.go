@@ -2,10 +2,11 @@ package model
 
 import "loxilb/internal/lb"
 
-// The rules of half-open connections: those that nobody has confirmed have a share of the table, TCP's and the others' one
-// each, and a service has half of that.
+// The rules of half-open connections: those that nobody has confirmed have a share of the table,
+// TCP's and the others' one each, and a service has half of that.
 
-// Connections and HalfOpen are the size of the table, and the percent of it that is such a share: small, so that it is used up.
+// Connections and HalfOpen are the size of the table, and the percent of it that is such a share:
+// small, so that it is used up.
 const (
 	Connections = 1024
 	HalfOpen    = 1
@@ -13,7 +14,8 @@ const (
 
 func (c *connection) halfOpen() bool { return !c.resting && !c.open }
 
-// halfOpenExceeds reports whether this part of a share is used up, of the machine or of the service.
+// halfOpenExceeds reports whether this part of a share is used up, of the machine or of the
+// service.
 func (m *Model) halfOpenExceeds(svc *service, proto lb.Protocol, part float64) bool {
 	machine, service := m.halfOpen(svc, proto, func(*connection) bool { return true })
 	return exceeds(machine, service, part)
@@ -24,7 +26,8 @@ func exceeds(machine, service int, part float64) bool {
 	return float64(machine) >= share || float64(service) >= share/2
 }
 
-// halfOpen counts those of the table that a condition holds for: of TCP, or of all other protocols; and of a service.
+// halfOpen counts those of the table that a condition holds for: of TCP, or of all other protocols;
+// and of a service.
 func (m *Model) halfOpen(svc *service, proto lb.Protocol, counts func(*connection) bool) (machine, service int) {
 	for _, e := range m.table {
 		if e.dir != fromClient || !e.conn.halfOpen() || !counts(e.conn) {
@@ -59,8 +62,8 @@ func (m *Model) pressed(c *connection) bool {
 	return c.halfOpen() && (m.halfOpenExceeds(c.service, c.proto, 0.25) || c.snat && m.now < m.short)
 }
 
-// SweepsInOrder reports whether the order in which a sweep comes by decides what it removes: pressure may be over before it is
-// through.
+// SweepsInOrder reports whether the order in which a sweep comes by decides what it removes:
+// pressure may be over before it is through.
 func (m *Model) SweepsInOrder() bool {
 	stays := func(c *connection) bool { return !m.over(c) && (c.proto == lb.TCP || !c.ending()) }
 	for _, e := range m.table {

@@ -6,9 +6,9 @@ import (
 	"loxilb/internal/lb"
 )
 
-// The rules of limits: open connections of a service, and of a client of it, are those that are in the table and active, but for those
-// of an endpoint with itself.
-// Rates are left to packet scripts: the model's clock stands still.
+// The rules of limits: open connections of a service, and of a client of it, are those that are in
+// the table and active, but for those of an endpoint with itself. Rates are left to packet scripts:
+// the model's clock stands still.
 
 // limited reports whether the service, or the client, has as many open connections as it may.
 func (m *Model) limited(svc *service, client netip.Addr) bool {

@@ -1,6 +1,6 @@
-// Package model says in plain Go what the data path does: connections, TCP states, endpoints in turn, timeouts,
-// counters. It shares no code with the program and is as simple as it can be, so that where the two differ one of them
-// is wrong.
+// Package model says in plain Go what the data path does: connections, TCP states, endpoints in
+// turn, timeouts, counters. It shares no code with the program and is as simple as it can be, so
+// that where the two differ one of them is wrong.
 package model
 
 import (
@@ -127,8 +127,8 @@ func (m *Model) Apply(s lb.Service) {
 	svc.turns = places(s, svc.endpoints)
 }
 
-// turns lays out one round: place k of an endpoint of weight w is due at (2k+1)/2w of the round; where two are due at
-// once, the heavier one comes first, then the one written first.
+// turns lays out one round: place k of an endpoint of weight w is due at (2k+1)/2w of the round;
+// where two are due at once, the heavier one comes first, then the one written first.
 func turns(s lb.Service, endpoints []*endpoint) []*endpoint {
 	type place struct{ at, weight, index int }
 	common := 1 // a multiple of all weights, so that no fraction is needed
@@ -171,8 +171,8 @@ func (m *Model) Delete(key lb.Key) {
 // Advance lets time pass.
 func (m *Model) Advance(d time.Duration) { m.now += d }
 
-// Sweep removes connections that are over, UDP flows of endpoints that were removed, and endpoints that were removed
-// and have no connection left.
+// Sweep removes connections that are over, UDP flows of endpoints that were removed, and endpoints
+// that were removed and have no connection left.
 func (m *Model) Sweep() {
 	for _, e := range m.table {
 		if e.conn.ending() && e.conn.proto != lb.TCP {
@@ -223,7 +223,8 @@ func (v Verdict) change(p *pkt.Packet, mac net.HardwareAddr) *pkt.Packet {
 
 func drop(reason string) Verdict { return Verdict{Name: "drop", Reason: reason} }
 
-// answered is a drop of which the sender is told: by ICMP when its time is up, else by a RST or an ICMP error.
+// answered is a drop of which the sender is told: by ICMP when its time is up, else by a RST or an
+// ICMP error.
 func answered(p *pkt.Packet, reason string) Verdict {
 	v := drop(reason)
 	switch {
@@ -345,8 +346,9 @@ func (c *connection) datagram(dir direction, now time.Duration) {
 	c.replied = c.replied || dir == fromEndpoint || c.oneWay
 }
 
-// connect makes a connection to the endpoint whose turn it is, or to one of the next three when the client has a live
-// connection to that one already. If it has one to each, or its address chooses, it gets another port. It takes the place of one that is closed, if there is one.
+// connect makes a connection to the endpoint whose turn it is, or to one of the next three when the
+// client has a live connection to that one already. If it has one to each, or its address chooses,
+// it gets another port. It takes the place of one that is closed, if there is one.
 func (m *Model) connect(svc *service, key tuple, closed *connection) (*connection, string) {
 	if len(svc.turns) == 0 {
 		return nil, "no-endpoint"
@@ -438,8 +440,8 @@ func (e entry) count(bytes uint64) Verdict {
 	return Verdict{Name: "out", Src: c.source, Dst: c.to, Hop: c.endpoint.addr.Addr()}
 }
 
-// Close reports whether some connection is within a few seconds of its timeout: then the model, whose clock stands
-// still between calls of Advance, does not know whether it is alive.
+// Close reports whether some connection is within a few seconds of its timeout: then the model,
+// whose clock stands still between calls of Advance, does not know whether it is alive.
 func (m *Model) Close() bool {
 	if m.doubt {
 		return true

@@ -30,9 +30,10 @@ func TestMain(m *testing.M) {
 
 func flagValue[T any](name string) T { return flag.Lookup(name).Value.(flag.Getter).Get().(T) }
 
-// TestModel runs random sequences of packets, time and changes of services through the program and through the model,
-// and compares every packet that comes out, the table of connections and the counters. Each packet runs through the XDP
-// program first, which must do nothing else, and has to get past the filter of addresses before its connection is looked up.
+// TestModel runs random sequences of packets, time and changes of services through the program and
+// through the model, and compares every packet that comes out, the table of connections and the
+// counters. Each packet runs through the XDP program first, which must do nothing else, and has to
+// get past the filter of addresses before its connection is looked up.
 //
 // V199 random packets compared with a Go model
 func TestModel(t *testing.T) {
@@ -40,7 +41,8 @@ func TestModel(t *testing.T) {
 	runSequences(t, false, flagValue[int]("sequences"))
 }
 
-// TestModelInFlood does the same as if challenges were many: SYNs are challenged before their connection is looked up.
+// TestModelInFlood does the same as if challenges were many: SYNs are challenged before their
+// connection is looked up.
 func TestModelInFlood(t *testing.T) {
 	t.Parallel()
 	runSequences(t, true, flagValue[int]("sequences")/2)
@@ -116,10 +118,12 @@ func countFromHere(l *lab.Lab) error {
 	return l.Apply(s)
 }
 
-// slowest is how long a sequence may take: the model's clock stands still meanwhile, and it knows ends no better (Model.Close).
+// slowest is how long a sequence may take: the model's clock stands still meanwhile, and it knows
+// ends no better (Model.Close).
 const slowest = 2 * time.Second
 
-// run runs a sequence through both and returns the first difference. On a machine that is too busy it is tried again, and in the end not judged.
+// run runs a sequence through both and returns the first difference. On a machine that is too busy
+// it is tried again, and in the end not judged.
 func run(l *lab.Lab, flood bool, ops []Op) error {
 	for range 5 {
 		began := time.Now()
@@ -130,8 +134,8 @@ func run(l *lab.Lab, flood bool, ops []Op) error {
 	return nil
 }
 
-// runOnce stops where a connection is about to end, or the order of a sweep decides, and the model does not know, which only happens to
-// sequences that shrink cut lines from.
+// runOnce stops where a connection is about to end, or the order of a sweep decides, and the model
+// does not know, which only happens to sequences that shrink cut lines from.
 func runOnce(l *lab.Lab, flood bool, ops []Op) error {
 	if err := l.Reset(); err != nil {
 		return err
@@ -161,7 +165,8 @@ func runOnce(l *lab.Lab, flood bool, ops []Op) error {
 	return err
 }
 
-// step does an op to both. The program goes first: where it draws by lot, the model takes over what it drew.
+// step does an op to both. The program goes first: where it draws by lot, the model takes over what
+// it drew.
 func step(l *lab.Lab, m *Model, o Op) error {
 	if o.Packet == nil {
 		o.Do(m)
@@ -254,7 +259,8 @@ func compare(l *lab.Lab, p *pkt.Packet, want Verdict, res lab.Result) error {
 	return nil
 }
 
-// compareAnswer checks what the sender of a dropped packet is told: that it is well formed, and about that packet.
+// compareAnswer checks what the sender of a dropped packet is told: that it is well formed, and
+// about that packet.
 func compareAnswer(p *pkt.Packet, want Verdict, q *pkt.Packet) error {
 	bad := func(what string) error { return fmt.Errorf("the answer to %s has %s: %s", p, what, q) }
 	switch {
@@ -337,8 +343,8 @@ func compareTables(l *lab.Lab, m *Model) error {
 	return nil
 }
 
-// takeHandshakes takes handshakes out of counters: the model has none, scripts of test/packet do. Here a service has those of its endpoints,
-// and of endpoints that it had.
+// takeHandshakes takes handshakes out of counters: the model has none, scripts of test/packet do.
+// Here a service has those of its endpoints, and of endpoints that it had.
 func takeHandshakes(s *lb.ServiceStats) error {
 	var sum lb.Handshakes
 	for i := range s.Endpoints {
@@ -394,8 +400,8 @@ func report(l *lab.Lab, seed uint64, ops []Op, err error) string {
 	return b.String()
 }
 
-// TestThereAndBack sends packets through a connection and their mirror images back: what comes out is the mirror image
-// of what went in.
+// TestThereAndBack sends packets through a connection and their mirror images back: what comes out
+// is the mirror image of what went in.
 func TestThereAndBack(t *testing.T) {
 	t.Parallel()
 	errs := make(chan error)

@@ -57,8 +57,8 @@ func (m *Model) redial(c *connection, p *pkt.Packet) int {
 	return redialGoes
 }
 
-// passed reports whether a time is over. The model's clock stands still while the program's runs on: where that may decide,
-// the model is in doubt.
+// passed reports whether a time is over. The model's clock stands still while the program's runs
+// on: where that may decide, the model is in doubt.
 func (m *Model) passed(d, limit time.Duration) bool {
 	if d < limit && d+time.Since(m.began) >= limit {
 		m.doubt = true

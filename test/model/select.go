@@ -53,7 +53,8 @@ func (m *Model) place(s *service, key tuple) uint64 {
 	return uint64(s.next - 1)
 }
 
-// least is the first place with the fewest connections for its weight, from the one behind the last choice.
+// least is the first place with the fewest connections for its weight, from the one behind the last
+// choice.
 func (m *Model) least(s *service) uint64 {
 	first, count := uint64(s.next), uint64(len(s.turns))
 	best := first % count

@@ -22,7 +22,8 @@ const Ports = 3
 // shortTime is for how long ports are short after a pool had none but those.
 const shortTime = 12 * time.Second
 
-// besides reports whether the endpoint would answer the client past the load balancer: they are in one network.
+// besides reports whether the endpoint would answer the client past the load balancer: they are in
+// one network.
 func (c *connection) besides() bool {
 	for _, network := range []string{"192.168.1.0/24", "2001:db8:2::/64"} {
 		if p := netip.MustParsePrefix(network); p.Contains(c.client.Addr()) && p.Contains(c.to.Addr()) {
@@ -32,8 +33,8 @@ func (c *connection) besides() bool {
 	return false
 }
 
-// choosePort gives the connection a source of ours: the VIP, the address that the load balancer has towards the
-// endpoint, or one that the service says.
+// choosePort gives the connection a source of ours: the VIP, the address that the load balancer has
+// towards the endpoint, or one that the service says.
 func (m *Model) choosePort(c *connection) (reason string) {
 	addr := c.vip.Addr()
 	itsOwn := c.service.Mode == lb.ModeDefault && c.client.Addr() == c.to.Addr()
@@ -74,7 +75,8 @@ func (m *Model) choosePortAt(c *connection, addr netip.Addr) (reason string) {
 	return ""
 }
 
-// usePool reports why the connection gets no port of the pool of its source address, "" if it may have one.
+// usePool reports why the connection gets no port of the pool of its source address, "" if it may
+// have one.
 func (m *Model) usePool(c *connection) (reason string) {
 	if !slices.Contains(own(), c.source.Addr()) {
 		return "" // it has 64,000
@@ -100,7 +102,8 @@ func (m *Model) usePool(c *connection) (reason string) {
 	return ""
 }
 
-// lacksPorts reports whether a connection was refused because a pool of source ports has none for it.
+// lacksPorts reports whether a connection was refused because a pool of source ports has none for
+// it.
 func lacksPorts(reason string) bool {
 	return reason == "unknown-source" || reason == "snat-ports-exhausted"
 }
@@ -113,8 +116,8 @@ func endpointReason(reason string) string {
 	return reason
 }
 
-// vacate reports whether a client may have the tuple of replies: it is free, or of a connection that is over and whose port
-// has rested, or was the same client's.
+// vacate reports whether a client may have the tuple of replies: it is free, or of a connection
+// that is over and whose port has rested, or was the same client's.
 func (m *Model) vacate(reply tuple, client netip.AddrPort) bool {
 	old, taken := m.table[reply]
 	if !taken {

@@ -53,7 +53,8 @@ func (m *Model) statsOf(e *endpoint) lb.EndpointStats {
 	return s
 }
 
-// active reports whether a connection counts as open. Where the endpoint answers past the load balancer, the client's FIN closes it.
+// active reports whether a connection counts as open. Where the endpoint answers past the load
+// balancer, the client's FIN closes it.
 func (c *connection) active() bool {
 	return !c.closed() && !(c.oneWay && c.sides[fromClient].fin)
 }

@@ -77,7 +77,8 @@ func (s side) goesOn(end, ack uint32) bool {
 	return sent < window && acked < window || sent == 0 && acked < 1<<31 || acked == 0 && sent < 1<<31
 }
 
-// inFlight reports whether a number is one of what the sender has sent and the receiver has not acknowledged.
+// inFlight reports whether a number is one of what the sender has sent and the receiver has not
+// acknowledged.
 func inFlight(number uint32, sender, receiver side) bool {
 	flight := sender.end - receiver.acked
 	return flight < window && number-receiver.acked <= flight
@@ -119,7 +120,8 @@ func (c *connection) segment(p *pkt.Packet, dir direction, now time.Duration) {
 	}
 }
 
-// dialAgain is a SYN of the client in a connection that there is: the first one again, or another one.
+// dialAgain is a SYN of the client in a connection that there is: the first one again, or another
+// one.
 func (c *connection) dialAgain(p *pkt.Packet) {
 	ack := uint32(p.Num(pkt.Seq)) + 1
 	if seqEnd(p) != c.sides[fromClient].end && ack != c.sides[fromEndpoint].acked {
@@ -127,8 +129,8 @@ func (c *connection) dialAgain(p *pkt.Packet) {
 	}
 }
 
-// acceptsRedial reports whether the endpoint acknowledges another SYN than the first: 6 bits of the number are kept, and 0
-// stands for none.
+// acceptsRedial reports whether the endpoint acknowledges another SYN than the first: 6 bits of the
+// number are kept, and 0 stands for none.
 func (c *connection) acceptsRedial(p *pkt.Packet) bool {
 	return p.Num(pkt.Flags)&pkt.FlagACK != 0 && c.redialled && kept(c.redial) == kept(uint32(p.Num(pkt.Ack)))
 }
@@ -171,8 +173,8 @@ func (c *connection) beginAnswer(p *pkt.Packet, first uint32) {
 	}
 }
 
-// handshake is an ACK before the handshake is complete: the client's completes it if it acknowledges what the endpoint
-// has sent.
+// handshake is an ACK before the handshake is complete: the client's completes it if it
+// acknowledges what the endpoint has sent.
 func (c *connection) handshake(p *pkt.Packet, dir direction) {
 	own, ack := &c.sides[dir], uint32(p.Num(pkt.Ack))
 	if p.Num(pkt.Flags)&pkt.FlagACK == 0 || !c.replied {

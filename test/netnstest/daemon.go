@@ -33,8 +33,8 @@ type DaemonOptions struct {
 	Output io.Writer // what it logs goes there as well, if not nil; an *os.File when Detach
 }
 
-// StartDaemon starts loxilb in a host and waits until it answers. When the lab is closed it is stopped, and its
-// files and pins are removed.
+// StartDaemon starts loxilb in a host and waits until it answers. When the lab is closed it is
+// stopped, and its files and pins are removed.
 func (h *Host) StartDaemon(ctx context.Context, o DaemonOptions) (*Daemon, error) {
 	if o.Dir == "" {
 		o.Dir = filepath.Join(daemonsDir, h.Namespace)
@@ -121,7 +121,8 @@ func (d *Daemon) DetachAll() error {
 	return err
 }
 
-// Remove stops the daemon and removes its files and pins. What is attached to interfaces goes with them.
+// Remove stops the daemon and removes its files and pins. What is attached to interfaces goes with
+// them.
 func (d *Daemon) Remove() {
 	if d.Process != nil {
 		d.Stop()
@@ -137,7 +138,8 @@ func RemoveDaemonFiles(dir string) error {
 // SetArgs replaces the further flags, from the next Start on.
 func (d *Daemon) SetArgs(args ...string) { d.opts.Args = args }
 
-// Wrap has loxilb be started by another program, from the next time on, whose command its own follows; by none without words.
+// Wrap has loxilb be started by another program, from the next time on, whose command its own
+// follows; by none without words.
 func (d *Daemon) Wrap(words ...string) { d.wrap = words }
 
 // Dir is the daemon's directory.

@@ -46,8 +46,8 @@ func newHost(full, name string) (*Host, error) {
 	return h, nil
 }
 
-// prepare sets what a host needs to be quick and predictable: no duplicate address detection, no router
-// solicitations, no forwarding (a new namespace inherits that of the machine).
+// prepare sets what a host needs to be quick and predictable: no duplicate address detection, no
+// router solicitations, no forwarding (a new namespace inherits that of the machine).
 func (h *Host) prepare() error {
 	for _, s := range [][2]string{
 		{"net/ipv4/ip_forward", "0"},
@@ -79,8 +79,8 @@ func (h *Host) Sysctl(name, value string) error {
 	return nil
 }
 
-// Do calls f on a thread of the host's namespace. Sockets that f opens stay in the namespace; goroutines that it
-// starts do not run in it.
+// Do calls f on a thread of the host's namespace. Sockets that f opens stay in the namespace;
+// goroutines that it starts do not run in it.
 func (h *Host) Do(f func() error) error {
 	return locked(func() error {
 		if err := netns.Set(h.ns); err != nil {
@@ -110,8 +110,8 @@ func (h *Host) ListenPacket(network, address string) (net.PacketConn, error) {
 	return p, err
 }
 
-// DialContext opens a connection from the host. The address is literal: a name would be resolved on other
-// threads, outside the namespace.
+// DialContext opens a connection from the host. The address is literal: a name would be resolved on
+// other threads, outside the namespace.
 func (h *Host) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	var c net.Conn
 	err := h.Do(func() (err error) {
@@ -131,8 +131,9 @@ func (h *Host) close() error {
 	return removeNamespace(h.Namespace)
 }
 
-// locked calls f on a thread of its own and puts the thread back into its namespace afterwards. A thread that
-// cannot be put back is given up (it ends with its goroutine), so f runs on a goroutine of its own.
+// locked calls f on a thread of its own and puts the thread back into its namespace afterwards. A
+// thread that cannot be put back is given up (it ends with its goroutine), so f runs on a goroutine
+// of its own.
 func locked(f func() error) error {
 	done := make(chan error, 1)
 	go func() {

@@ -1,9 +1,10 @@
-// Package netnstest builds small networks out of Linux network namespaces: hosts joined by veth pairs, with
-// addresses, routes, processes and servers of the caller's choice. The demo, the tests and the benchmarks all
-// use it; it does not import testing (labtest does, beside it).
+// Package netnstest builds small networks out of Linux network namespaces: hosts joined by veth
+// pairs, with addresses, routes, processes and servers of the caller's choice. The demo, the tests
+// and the benchmarks all use it; it does not import testing (labtest does, beside it).
 //
-// It needs root. What it makes lives under /run/netns, so `ip netns exec NAME ...` works on it, and carries the
-// process id in its name, so that what a killed process left behind can be told and removed.
+// It needs root. What it makes lives under /run/netns, so `ip netns exec NAME ...` works on it, and
+// carries the process id in its name, so that what a killed process left behind can be told and
+// removed.
 package netnstest
 
 import (
@@ -14,7 +15,8 @@ import (
 	"sync"
 )
 
-// Lab is a set of hosts that are made, and removed, together. Its methods may be called from any goroutine.
+// Lab is a set of hosts that are made, and removed, together. Its methods may be called from any
+// goroutine.
 type Lab struct {
 	prefix string
 	keep   bool
@@ -26,8 +28,8 @@ type Lab struct {
 	closed    bool
 }
 
-// New makes an empty lab whose namespaces die with this process: Close removes them, and should the process be
-// killed before that, the next New of any process does.
+// New makes an empty lab whose namespaces die with this process: Close removes them, and should the
+// process be killed before that, the next New of any process does.
 func New() (*Lab, error) {
 	if err := prepareDirs(); err != nil {
 		return nil, fmt.Errorf("new lab: %w", err)
@@ -45,8 +47,8 @@ func New() (*Lab, error) {
 	}
 }
 
-// NewNamed makes an empty lab whose namespaces are called prefix-NAME and outlive this process unless Close is
-// called. What an earlier lab of the same prefix left is removed first.
+// NewNamed makes an empty lab whose namespaces are called prefix-NAME and outlive this process
+// unless Close is called. What an earlier lab of the same prefix left is removed first.
 func NewNamed(prefix string) (*Lab, error) {
 	if err := prepareDirs(); err != nil {
 		return nil, fmt.Errorf("new lab %s: %w", prefix, err)

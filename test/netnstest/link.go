@@ -22,7 +22,8 @@ type End struct {
 	Addresses []netip.Prefix
 }
 
-// Link joins two hosts by a veth pair, sets both ends up and gives them their addresses. An MTU of 0 means 1500.
+// Link joins two hosts by a veth pair, sets both ends up and gives them their addresses. An MTU of
+// 0 means 1500.
 func (l *Lab) Link(a, b End, mtu int) error {
 	if mtu == 0 {
 		mtu = 1500
@@ -51,8 +52,9 @@ func (l *Lab) Link(a, b End, mtu int) error {
 	return errors.Join(a.Host.waitUp(a.Interface), b.Host.waitUp(b.Interface))
 }
 
-// waitUp waits until an interface that is set up really sends. The kernel acts upon a new carrier with a delay of up to
-// a second, and drops what is sent before that, such as the first ARP request.
+// waitUp waits until an interface that is set up really sends. The kernel acts upon a new carrier
+// with a delay of up to a second, and drops what is sent before that, such as the first ARP
+// request.
 func (h *Host) waitUp(name string) error {
 	for deadline := time.Now().Add(upPatience); ; time.Sleep(time.Millisecond) {
 		link, err := h.nl.LinkByName(name)

@@ -20,7 +20,8 @@ const (
 	claimDir   = "/run/netnstest"         // one empty file for each lab, so that no two of a process share a name
 )
 
-// labPrefix starts the names of namespaces that belong to the life of one process: lab<pid>-<n>-<name>.
+// labPrefix starts the names of namespaces that belong to the life of one process:
+// lab<pid>-<n>-<name>.
 const labPrefix = "lab"
 
 // claim reserves a prefix; os.ErrExist when it is taken.
@@ -34,9 +35,9 @@ func claim(prefix string) error {
 
 func unclaim(prefix string) error { return os.Remove(filepath.Join(claimDir, prefix)) }
 
-// prepareDirs makes the directories, and makes that of the namespaces a shared mount point, as iproute2 does.
-// Were that left to the first `ip netns add`, it would bury the namespaces made before it under its own mount,
-// and nobody could remove them.
+// prepareDirs makes the directories, and makes that of the namespaces a shared mount point, as
+// iproute2 does. Were that left to the first `ip netns add`, it would bury the namespaces made
+// before it under its own mount, and nobody could remove them.
 func prepareDirs() error {
 	for _, d := range []string{netnsDir, claimDir} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
@@ -63,8 +64,8 @@ func prepareDirs() error {
 	return nil
 }
 
-// reap removes what labs of dead processes left behind. It says nothing of failures: another process may be
-// reaping the same names at this moment.
+// reap removes what labs of dead processes left behind. It says nothing of failures: another
+// process may be reaping the same names at this moment.
 func reap() {
 	_ = removeAll(ownerIsDead)
 	for _, dir := range []string{pinsDir, daemonsDir, claimDir} {
@@ -125,8 +126,8 @@ func removeNamespace(name string) error {
 	return nil
 }
 
-// endProcessesOf kills all processes that run in the namespace of a file, but never this one, whose threads may
-// be visiting.
+// endProcessesOf kills all processes that run in the namespace of a file, but never this one, whose
+// threads may be visiting.
 func endProcessesOf(namespace string) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

@@ -31,7 +31,8 @@ type Process struct {
 	err    error // of Wait; valid once done is closed
 }
 
-// Start runs a program in the host. It ends with this process, whatever ends that, unless it is detached.
+// Start runs a program in the host. It ends with this process, whatever ends that, unless it is
+// detached.
 func (h *Host) Start(c Command) (*Process, error) {
 	p := &Process{cmd: exec.Command(c.Args[0], c.Args[1:]...), done: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), c.Env...)
@@ -61,8 +62,9 @@ func (h *Host) Start(c Command) (*Process, error) {
 	return p, nil
 }
 
-// start starts a process on a thread that stays until the process has ended: Linux takes the end of the thread for that of the
-// parent, and kills the process (prctl(2), PR_SET_PDEATHSIG). Threads of tests end with what they were locked for.
+// start starts a process on a thread that stays until the process has ended: Linux takes the end of
+// the thread for that of the parent, and kills the process (prctl(2), PR_SET_PDEATHSIG). Threads of
+// tests end with what they were locked for.
 func (h *Host) start(p *Process) error {
 	started := make(chan error, 2)
 	go func() {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// ServeHTTP answers every HTTP request on an address of the host, such as ":5001", with the host's name and a
-// newline, until the lab is closed.
+// ServeHTTP answers every HTTP request on an address of the host, such as ":5001", with the host's
+// name and a newline, until the lab is closed.
 func (h *Host) ServeHTTP(address string) error {
 	return h.ServeHTTPWith(address, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = fmt.Fprintln(w, h.Name)
@@ -31,8 +31,8 @@ func (h *Host) ServeHTTPWith(address string, handler http.Handler) error {
 	return nil
 }
 
-// ServeTCP calls handle with every connection to an address of the host, each on its own goroutine, and closes
-// the connection after it; until the lab is closed.
+// ServeTCP calls handle with every connection to an address of the host, each on its own goroutine,
+// and closes the connection after it; until the lab is closed.
 func (h *Host) ServeTCP(address string, handle func(*net.TCPConn)) error {
 	l, err := h.Listen("tcp", address)
 	if err != nil {
@@ -58,7 +58,8 @@ func (h *Host) ServeTCP(address string, handle func(*net.TCPConn)) error {
 	return nil
 }
 
-// Echo is a handler of ServeTCP that sends back what it gets, and ends when the client has finished sending.
+// Echo is a handler of ServeTCP that sends back what it gets, and ends when the client has finished
+// sending.
 func Echo(c *net.TCPConn) {
 	_, _ = io.Copy(c, c)
 }
@@ -93,7 +94,8 @@ func (h *Host) HTTPClient(timeout time.Duration) *http.Client {
 	}
 }
 
-// Get asks for http://ADDRESS/ from the host by a new connection and returns the body without the space around it.
+// Get asks for http://ADDRESS/ from the host by a new connection and returns the body without the
+// space around it.
 func (h *Host) Get(ctx context.Context, address string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/", nil)
 	if err != nil {

@@ -13,15 +13,16 @@ type Options struct {
 	Link       func(l *Lab, a, b End, mtu int) error // joins a host to the balancer; nil: Lab.Link
 }
 
-// Standard is the topology of the documentation, the demo, the tests and the benchmarks: a client and three
-// endpoints, each on a link of its own behind the balancer, which is everybody's default route.
+// Standard is the topology of the documentation, the demo, the tests and the benchmarks: a client
+// and three endpoints, each on a link of its own behind the balancer, which is everybody's default
+// route.
 //
 //	client 100.100.100.1 --- .254 LB .254 --- 31.31.31.1 ep1
 //	                                 .254 --- 32.32.32.1 ep2
 //	                                 .254 --- 17.17.17.1 ep3
 //
-// IPv6 is the same: 2001:db8:100::1, 2001:db8:31::1, 2001:db8:32::1, 2001:db8:17::1, the balancer being ::fe.
-// The balancer's interfaces are called as the host behind them, the others' are eth0.
+// IPv6 is the same: 2001:db8:100::1, 2001:db8:31::1, 2001:db8:32::1, 2001:db8:17::1, the balancer
+// being ::fe. The balancer's interfaces are called as the host behind them, the others' are eth0.
 type Standard struct {
 	*Lab
 	Client, LB *Host

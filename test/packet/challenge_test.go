@@ -14,8 +14,8 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-// TestChallengeNumbers: the number of a challenge is the hash of addresses, ports and period, and is good for the
-// period that it was sent in and the next one.
+// TestChallengeNumbers: the number of a challenge is the hash of addresses, ports and period, and
+// is good for the period that it was sent in and the next one.
 func TestChallengeNumbers(t *testing.T) {
 	t.Parallel()
 	failed := make(chan error)

@@ -33,7 +33,8 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// TestPictures: each picture of a mode has the packets of the script below it, hop by hop, but for what does not pass the load balancer.
+// TestPictures: each picture of a mode has the packets of the script below it, hop by hop, but for
+// what does not pass the load balancer.
 func TestPictures(t *testing.T) {
 	t.Parallel()
 	const page = "../../docs/modes.md"

@@ -82,9 +82,10 @@ func fuzzLane(jobs <-chan func(*lab.Lab) error, results chan<- error) {
 	}
 }
 
-// fuzzOne runs one frame and checks what holds for all: a packet that passes is not changed; one that goes out is as
-// long as it was, and its checksums are as right or as wrong as they were. What is counted as dropped and
-// goes out all the same is an answer to its sender, whose own checksums are right.
+// fuzzOne runs one frame and checks what holds for all: a packet that passes is not changed; one
+// that goes out is as long as it was, and its checksums are as right or as wrong as they were. What
+// is counted as dropped and goes out all the same is an answer to its sender, whose own checksums
+// are right.
 func fuzzOne(l *lab.Lab, frame []byte, server bool) error {
 	link := l.Client
 	if server {

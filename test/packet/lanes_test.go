@@ -11,8 +11,9 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-// lanes run scripts side by side. A lane is a thread in a namespace of its own with a lab that serves one script
-// after the other; a script that changes the network or the program's configuration gets a new one.
+// lanes run scripts side by side. A lane is a thread in a namespace of its own with a lab that
+// serves one script after the other; a script that changes the network or the program's
+// configuration gets a new one.
 type lanes struct {
 	cfg    lab.Config
 	jobs   chan job
@@ -74,7 +75,8 @@ func (l *lanes) serve() {
 	}
 }
 
-// newLab fails at once when it has failed before: a program that the verifier refuses takes seconds each time.
+// newLab fails at once when it has failed before: a program that the verifier refuses takes seconds
+// each time.
 func (l *lanes) newLab(cfg lab.Config) (*lab.Lab, error) {
 	if err := l.broken.Load(); err != nil {
 		return nil, *err

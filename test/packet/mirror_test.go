@@ -28,7 +28,8 @@ type mirrorCase struct {
 	before func(frame []byte) []byte
 }
 
-// TestMirrorFrames: copies are the packet as it has arrived, byte by byte, behind what their type puts before it. Of ERSPAN, where the kernel has it (test/kernels).
+// TestMirrorFrames: copies are the packet as it has arrived, byte by byte, behind what their type
+// puts before it. Of ERSPAN, where the kernel has it (test/kernels).
 func TestMirrorFrames(t *testing.T) {
 	t.Parallel()
 	v4, v6 := netip.MustParseAddr("192.168.1.10"), netip.MustParseAddr("2001:db8:2::10")
@@ -83,7 +84,8 @@ func mirrorLab() (*lab.Lab, error) {
 	return l, err
 }
 
-// copiesOf lets two packets arrive and compares what leaves besides them with what should: the second, as the first may have asked for a neighbour.
+// copiesOf lets two packets arrive and compares what leaves besides them with what should: the
+// second, as the first may have asked for a neighbour.
 func copiesOf(l *lab.Lab, m lb.Mirror, before func([]byte) []byte) error {
 	m.Name, m.Attachment = "m", lb.Attachment{To: lb.AttachService, Name: "10.0.0.1:53/udp"}
 	if err := l.MirrorTo(m); err != nil {
@@ -182,7 +184,8 @@ func vxlan(frame []byte) []byte {
 	return h
 }
 
-// erspan is GRE with a sequence number, and ERSPAN type II (draft-foschiano-erspan-03, section 4.2).
+// erspan is GRE with a sequence number, and ERSPAN type II (draft-foschiano-erspan-03, section
+// 4.2).
 func erspan(session uint32) []byte {
 	return append([]byte{0x10, 0, 0x88, 0xbe, 0, 0, 0, 0}, erspanHeader(session)...)
 }

@@ -1,6 +1,7 @@
-// Package packet runs the scripts of testdata over the real program: packets go in by BPF_PROG_TEST_RUN, and what
-// comes out is compared byte for byte, checksums included. `go test ./test/packet -update` writes what happened into
-// the scripts; read the difference before you believe it.
+// Package packet runs the scripts of testdata over the real program: packets go in by
+// BPF_PROG_TEST_RUN, and what comes out is compared byte for byte, checksums included. `go test
+// ./test/packet -update` writes what happened into the scripts; read the difference before you
+// believe it.
 package packet
 
 import (
@@ -29,28 +30,30 @@ func TestScripts(t *testing.T) {
 	runScripts(t, "testdata", lab.Config{}, updating())
 }
 
-// TestScriptsOnOldKernels runs the same scripts, for the same results, over the program as older kernels have it. Each packet
-// has to get past the filter of addresses first: if that lacks a bit, the packet is passed on, and its script fails.
+// TestScriptsOnOldKernels runs the same scripts, for the same results, over the program as older
+// kernels have it. Each packet has to get past the filter of addresses first: if that lacks a bit,
+// the packet is passed on, and its script fails.
 func TestScriptsOnOldKernels(t *testing.T) {
 	t.Parallel()
 	runScripts(t, "testdata", lab.Config{OldKernel: true, ForeignFirst: true}, false)
 }
 
-// TestScriptsWithXDP runs them once more, and each packet first through the XDP program: what it forwards must be what the
-// one at the tc hook makes of it, and what it passes as it was.
+// TestScriptsWithXDP runs them once more, and each packet first through the XDP program: what it
+// forwards must be what the one at the tc hook makes of it, and what it passes as it was.
 func TestScriptsWithXDP(t *testing.T) {
 	t.Parallel()
 	runScripts(t, "testdata", lab.Config{XDP: true}, false)
 }
 
-// TestScriptsDry asks a dry run about each packet first: what it says is what becomes of it, with the reason of a drop, and it changes nothing of
-// what comes after.
+// TestScriptsDry asks a dry run about each packet first: what it says is what becomes of it, with
+// the reason of a drop, and it changes nothing of what comes after.
 func TestScriptsDry(t *testing.T) {
 	t.Parallel()
 	runScripts(t, "testdata", lab.Config{Dry: true}, false)
 }
 
-// TestFloodScripts runs scripts as if challenges were many: then SYNs are challenged before their connection is looked up.
+// TestFloodScripts runs scripts as if challenges were many: then SYNs are challenged before their
+// connection is looked up.
 func TestFloodScripts(t *testing.T) {
 	t.Parallel()
 	runScripts(t, "testdata/flood", lab.Config{ChallengeFirst: true}, updating())

@@ -65,8 +65,8 @@ func (r *rewriter) fail(line int, format string, args ...any) {
 	r.failures = append(r.failures, fmt.Sprintf("line %d: ", line+1)+fmt.Sprintf(format, args...))
 }
 
-// block compares the lines that follow a conntrack or stats line, from line i on, with what the data path says, and
-// returns where the script goes on.
+// block compares the lines that follow a conntrack or stats line, from line i on, with what the
+// data path says, and returns where the script goes on.
 func (r *rewriter) block(s script, i int, got []string) (next int) {
 	r.keep(s.lines[i], dashes)
 	r.keep(got...)

@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// TestRelease: a tag is released in two folders, by users of other habits, on machines of other names: all is there, and the same bytes.
+// TestRelease: a tag is released in two folders, by users of other habits, on machines of other
+// names: all is there, and the same bytes.
 func TestRelease(t *testing.T) {
 	if os.Getenv("LOXILB_RELEASE") == "" {
 		t.Skip("make test-release runs it")
@@ -73,7 +74,8 @@ func clone(t *testing.T, source, name string) string {
 	return dir
 }
 
-// wantPrograms unpacks the archives: programs are of their architecture, need no library, say what they are, and are those of the packages.
+// wantPrograms unpacks the archives: programs are of their architecture, need no library, say what
+// they are, and are those of the packages.
 func wantPrograms(t *testing.T, dir string) {
 	t.Helper()
 	commit := strings.TrimSpace(run(t, dir, "git", "rev-parse", "HEAD"))

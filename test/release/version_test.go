@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestVersion: packages are compared as versions are meant, one before 1.2.3 being older than that, and other tags are no versions.
+// TestVersion: packages are compared as versions are meant, one before 1.2.3 being older than that,
+// and other tags are no versions.
 func TestVersion(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestWorkflows: the actions of others in workflows are named by the digest of a commit, which nobody can move, and make targets are there.
+// TestWorkflows: the actions of others in workflows are named by the digest of a commit, which
+// nobody can move, and make targets are there.
 func TestWorkflows(t *testing.T) {
 	t.Parallel()
 	list, err := filepath.Glob("../../.github/workflows/*.yml")

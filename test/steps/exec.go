@@ -1,5 +1,6 @@
-// Package steps runs a program and counts the system calls by which it changes something, from outside, by a seccomp filter: the program is
-// the one that users have, without any hook. It can be killed before each of them.
+// Package steps runs a program and counts the system calls by which it changes something, from
+// outside, by a seccomp filter: the program is the one that users have, without any hook. It can be
+// killed before each of them.
 package steps
 
 import (
@@ -14,7 +15,8 @@ import (
 // Arg as the first argument makes a test's program call Exec with the others.
 const Arg = "watched-program"
 
-// Exec becomes the program of args[1:], whose steps the Watcher that listens at the path args[0] is told of.
+// Exec becomes the program of args[1:], whose steps the Watcher that listens at the path args[0] is
+// told of.
 func Exec(args []string) error {
 	runtime.LockOSThread() // the filter is this thread's, and exec keeps this thread
 	conn, err := net.Dial("unix", args[0])

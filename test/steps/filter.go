@@ -7,8 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// names are the steps: system calls by which something changes that outlives the process, or that others see. What only reads is none:
-// between two steps a process may be killed anywhere, and leaves the same.
+// names are the steps: system calls by which something changes that outlives the process, or that
+// others see. What only reads is none: between two steps a process may be killed anywhere, and
+// leaves the same.
 func names() map[uint32]string {
 	return map[uint32]string{
 		unix.SYS_PWRITE64: "pwrite64", unix.SYS_FSYNC: "fsync", unix.SYS_FDATASYNC: "fdatasync", unix.SYS_FTRUNCATE: "ftruncate",
@@ -17,7 +18,8 @@ func names() map[uint32]string {
 	}
 }
 
-// commands are those of bpf(2) that are steps: maps and programs that were only made are gone with the process.
+// commands are those of bpf(2) that are steps: maps and programs that were only made are gone with
+// the process.
 func commands() map[uint32]string {
 	return map[uint32]string{unix.BPF_MAP_UPDATE_ELEM: "MAP_UPDATE_ELEM", unix.BPF_MAP_DELETE_ELEM: "MAP_DELETE_ELEM",
 		unix.BPF_MAP_LOOKUP_AND_DELETE_ELEM:  "MAP_LOOKUP_AND_DELETE_ELEM",
@@ -57,7 +59,8 @@ func filter() []unix.SockFilter {
 	return append(program, pass)
 }
 
-// install gives the calling thread the filter, and returns the file at which its steps are told of. It is closed by exec.
+// install gives the calling thread the filter, and returns the file at which its steps are told of.
+// It is closed by exec.
 func install() (int, error) {
 	program := filter()
 	fprog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}

@@ -169,7 +169,8 @@ func release(fd int, id uint64) error {
 	return nil
 }
 
-// nameOf is the name of a step; empty for a write that leaves nothing, such as one that wakes a thread.
+// nameOf is the name of a step; empty for a write that leaves nothing, such as one that wakes a
+// thread.
 func nameOf(n notice) string {
 	switch n.number {
 	case unix.SYS_BPF:

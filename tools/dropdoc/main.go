@@ -1,5 +1,6 @@
-// Command dropdoc writes docs/drop-reasons.md from the comments of the enums in bpf/abi.h, and internal/kernel/dropreason from these and from what
-// docs/operations.md says to do, so that documents, metric labels, answers of the API and the program cannot say different things.
+// Command dropdoc writes docs/drop-reasons.md from the comments of the enums in bpf/abi.h, and
+// internal/kernel/dropreason from these and from what docs/operations.md says to do, so that
+// documents, metric labels, answers of the API and the program cannot say different things.
 package main
 
 import (
@@ -83,7 +84,8 @@ type value struct{ name, meaning string }
 
 var errNoComment = errors.New("has no comment")
 
-// values reads an enum, without its first value, which stands for none, and without the last, its number of values.
+// values reads an enum, without its first value, which stands for none, and without the last, its
+// number of values.
 func values(header, enum, prefix, none string) ([]value, error) {
 	_, body, found := strings.Cut(header, "enum "+enum+" {")
 	if !found {

@@ -32,7 +32,8 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// A reason that the guide is silent about is an error; what it says is taken without the signs of Markdown.
+// A reason that the guide is silent about is an error; what it says is taken without the signs of
+// Markdown.
 func TestSource(t *testing.T) {
 	t.Parallel()
 	const header = "enum drop_reason {\n\tDROP_NONE, /* */\n\tDROP_NO_ROUTE, /* no \"route\" */\n\tDROP_REASONS\n};"

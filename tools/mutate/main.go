@@ -1,6 +1,6 @@
-// Command mutate makes one-line mistakes in a Go package or a BPF source, one at a time and chosen by a
-// seed, runs the tests, and lists the mistakes that no test caught. It changes no file of the tree:
-// the compiler reads the mistakes from a temporary folder.
+// Command mutate makes one-line mistakes in a Go package or a BPF source, one at a time and chosen
+// by a seed, runs the tests, and lists the mistakes that no test caught. It changes no file of the
+// tree: the compiler reads the mistakes from a temporary folder.
 //
 //	mutate [-n 20] [-seed 1] [-run PATTERN] internal/lb [TEST PACKAGE...]
 //	mutate [-n 20] [-seed 1] [-run PATTERN] bpf/limit/limit.h [TEST PACKAGE...]
@@ -111,7 +111,8 @@ func (o *options) sample(t target, all []mistake, timeout time.Duration) error {
 	return nil
 }
 
-// refused reports whether the compiler or the verifier refused the mistake: no test had to catch it.
+// refused reports whether the compiler or the verifier refused the mistake: no test had to catch
+// it.
 func refused(output string) bool {
 	for _, sign := range []string{"[build failed]", "[setup failed]", ": load program: "} {
 		if strings.Contains(output, sign) {

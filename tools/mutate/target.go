@@ -53,7 +53,8 @@ func (p goPackage) make(m mistake) (string, error) {
 
 const objects = "internal/kernel/datapath/bpf"
 
-// bpfSource is a BPF source: its mistakes are compiled into the objects of all programs that include it.
+// bpfSource is a BPF source: its mistakes are compiled into the objects of all programs that
+// include it.
 type bpfSource struct {
 	dir      string
 	programs []string // tc, sweep, ...

@@ -13,7 +13,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// healthEvery is how often the image asks to be asked how it is, and startPatience how long a start may take, with 10,000 services and a table to sweep.
+// healthEvery is how often the image asks to be asked how it is, and startPatience how long a start
+// may take, with 10,000 services and a table to sweep.
 const (
 	healthEvery    = 10 * time.Second
 	healthPatience = 5 * time.Second

@@ -1,5 +1,6 @@
-// Command ocilayout makes the container image out of programs that are built: an OCI image layout with an image for each architecture in one index,
-// and an archive of it. Nothing but its arguments and the files that they name goes into them, so that the same programs make the same bytes.
+// Command ocilayout makes the container image out of programs that are built: an OCI image layout
+// with an image for each architecture in one index, and an archive of it. Nothing but its arguments
+// and the files that they name goes into them, so that the same programs make the same bytes.
 package main
 
 import (

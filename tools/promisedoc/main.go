@@ -1,5 +1,5 @@
-// Command promisedoc writes docs/promises.md from the comments of tests, so that there is no promise without a test that
-// holds it.
+// Command promisedoc writes docs/promises.md from the comments of tests, so that there is no
+// promise without a test that holds it.
 package main
 
 import (
@@ -69,8 +69,9 @@ type promise struct {
 // promises are known by their numbers.
 type promises map[int]*promise
 
-// collect takes the promises of a file of tests: in the comment of a test, P and a number at the beginning of a line, and the sentence, to the end of the
-// paragraph. Further tests of the promise have the number alone.
+// collect takes the promises of a file of tests: in the comment of a test, P and a number at the
+// beginning of a line, and the sentence, to the end of the paragraph. Further tests of the promise
+// have the number alone.
 func (p promises) collect(folder string, source []byte) error {
 	file, err := parser.ParseFile(token.NewFileSet(), "", source, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {

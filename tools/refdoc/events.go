@@ -48,6 +48,7 @@ func events(code string) (string, error) {
 	if len(bodies) != len(kinds) {
 		return "", fmt.Errorf("there are %d kinds of events, and samples of %d", len(kinds), len(bodies))
 	}
+	code = regexp.MustCompile(`(?m)^(// .*)\n// `).ReplaceAllString(code, "$1 ") // of two lines
 	for i, body := range bodies {
 		if body.Kind() != kinds[i] {
 			return "", fmt.Errorf("sample %d is of kind %s, not %s", i, body.Kind(), kinds[i])

@@ -17,7 +17,8 @@ What a service may have: its flag of ` + "`loxicmd create lb`" + `, and its prop
 the default is nothing, 0 or the word in bold. Types and bounds of properties are in [api/openapi.yaml](../api/openapi.yaml), of flags in [man/loxicmd.1](man/loxicmd.1).
 `
 
-// schemas are those of the API, of which descriptions are taken where a field has no help, as it has no flag.
+// schemas are those of the API, of which descriptions are taken where a field has no help, as it
+// has no flag.
 type schemas map[string]struct {
 	Properties map[string]struct {
 		Description string `json:"description"`

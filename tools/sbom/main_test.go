@@ -29,7 +29,8 @@ func TestLinked(t *testing.T) {
 	}
 }
 
-// TestBill: the bill of a program refers to nothing that is not in it, and is the same the second time.
+// TestBill: the bill of a program refers to nothing that is not in it, and is the same the second
+// time.
 func TestBill(t *testing.T) {
 	t.Parallel()
 	path, err := os.Executable()

@@ -1,5 +1,5 @@
-// Package rolehook runs a program of the user when the role of this node changes: PROGRAM INSTANCE STATE VIP, as the existing loxilb
-// runs /opt/loxilb/ka_hook.sh.
+// Package rolehook runs a program of the user when the role of this node changes: PROGRAM INSTANCE
+// STATE VIP, as the existing loxilb runs /opt/loxilb/ka_hook.sh.
 package rolehook
 
 import (
@@ -48,7 +48,8 @@ func New(file string, optional bool, log *slog.Logger) *Hook {
 	return &Hook{file: file, optional: optional, log: log, wake: make(chan struct{}, 1)}
 }
 
-// Changed notes a change, and does not wait for its run. Of several of an instance that wait for their turn the last one counts.
+// Changed notes a change, and does not wait for its run. Of several of an instance that wait for
+// their turn the last one counts.
 func (h *Hook) Changed(c Change) {
 	if h == nil {
 		return
@@ -67,7 +68,8 @@ func (h *Hook) Changed(c Change) {
 	}
 }
 
-// plain names are safe in whatever a script does with them. Anybody who may set a role chooses them.
+// plain names are safe in whatever a script does with them. Anybody who may set a role chooses
+// them.
 func plain(name string) bool {
 	return name != "" && name[0] != '-' && strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == ""
 }
@@ -146,8 +148,9 @@ func (h *Hook) run(ctx context.Context, c Change) {
 	}
 }
 
-// start starts a run, and returns what tells the beginning of what it printed, when the run is over. What a run leaves in the background may go
-// on printing: that is read, and thrown away, for up to maxLeft runs; further ones print to /dev/null.
+// start starts a run, and returns what tells the beginning of what it printed, when the run is
+// over. What a run leaves in the background may go on printing: that is read, and thrown away, for
+// up to maxLeft runs; further ones print to /dev/null.
 func (h *Hook) start(cmd *exec.Cmd) (words func() string, err error) {
 	words = func() string { return "" }
 	if h.backlog.Load() >= maxLeft {

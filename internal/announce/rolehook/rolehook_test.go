@@ -139,7 +139,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// What a run leaves in the background is no failure, and may go on printing more than a pipe holds; what of it is read has a bound.
+// What a run leaves in the background is no failure, and may go on printing more than a pipe holds;
+// what of it is read has a bound.
 func TestBackground(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -13,14 +13,16 @@ import (
 	"time"
 )
 
-// The audit log: JSON lines in the state directory, in two files of at most so many bytes; the older one goes when a new one begins.
+// The audit log: JSON lines in the state directory, in two files of at most so many bytes; the
+// older one goes when a new one begins.
 const (
 	auditName = "audit.jsonl"
 	auditSize = 8 << 20
 )
 
-// Of those who may change nothing but themselves so many requests are written in a minute: they must not be able to have the account of what
-// was done overwritten. Strangers, who were refused before anybody was asked for more than a token, count as one, viewers each.
+// Of those who may change nothing but themselves so many requests are written in a minute: they
+// must not be able to have the account of what was done overwritten. Strangers, who were refused
+// before anybody was asked for more than a token, count as one, viewers each.
 const aMinute = 30
 
 // Entry is one request.
@@ -168,7 +170,8 @@ func (a *Audit) rotate() error {
 	return errors.Join(err, a.open())
 }
 
-// Last is the newest entries, at most so many, oldest first. A line that a crash has cut is left out.
+// Last is the newest entries, at most so many, oldest first. A line that a crash has cut is left
+// out.
 func (a *Audit) Last(count int) ([]Entry, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// fileName is in the state directory. It is not of the store: a rollback of what is balanced must not bring back a user that was deleted,
-// nor an export tell hashes.
+// fileName is in the state directory. It is not of the store: a rollback of what is balanced must
+// not bring back a user that was deleted, nor an export tell hashes.
 const fileName = "users.json"
 
 const fileFormat = 1
@@ -41,8 +41,8 @@ type session struct {
 	Expires time.Time `json:"expires"`
 }
 
-// read takes the file. One that is damaged is an error, not an empty list: who could damage it would be rid of all users, and who has
-// lost it learns so.
+// read takes the file. One that is damaged is an error, not an empty list: who could damage it
+// would be rid of all users, and who has lost it learns so.
 func read(dir string) (*content, error) {
 	path := filepath.Join(dir, fileName)
 	data, err := os.ReadFile(path)

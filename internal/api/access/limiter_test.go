@@ -82,8 +82,8 @@ func TestLimiterBounded(t *testing.T) {
 	}
 }
 
-// Every method locks the counts: the race detector sees a lock that is missing, and the clock, which
-// is read under the lock, sees it without the detector.
+// Every method locks the counts: the race detector sees a lock that is missing, and the clock,
+// which is read under the lock, sees it without the detector.
 func TestLimiterLocks(t *testing.T) {
 	t.Parallel()
 	l, from := NewLimiter(), netip.MustParseAddr("10.0.0.1")

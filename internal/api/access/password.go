@@ -11,7 +11,8 @@ import (
 	"golang.org/x/crypto/argon2"
 )
 
-// The parameters of Argon2id that OWASP names for a service: 19 MiB and two passes, some 30 ms of a CPU.
+// The parameters of Argon2id that OWASP names for a service: 19 MiB and two passes, some 30 ms of a
+// CPU.
 const (
 	hashMemory  = 19 << 10 // KiB
 	hashPasses  = 2
@@ -26,8 +27,9 @@ const (
 	maxPassword = 128
 )
 
-// hasher hashes one password at a time for strangers, which bounds memory and CPU, and the guesses of a
-// second. Users who are known have a turn of their own besides: strangers could keep them waiting for ever.
+// hasher hashes one password at a time for strangers, which bounds memory and CPU, and the guesses
+// of a second. Users who are known have a turn of their own besides: strangers could keep them
+// waiting for ever.
 type hasher struct{ turn, ofKnown chan struct{} }
 
 func newHasher() *hasher { return &hasher{make(chan struct{}, 1), make(chan struct{}, 1)} }
@@ -65,8 +67,8 @@ func (h *hasher) hash(ctx context.Context, password string) (string, error) {
 	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, hashMemory, hashPasses, hashThreads, b64.EncodeToString(salt), b64.EncodeToString(key)), nil
 }
 
-// matches compares a password with the text that was kept. For a text that is none it takes as long, and is false: how long an answer takes
-// does not tell whether there is a user.
+// matches compares a password with the text that was kept. For a text that is none it takes as
+// long, and is false: how long an answer takes does not tell whether there is a user.
 func (h *hasher) matches(ctx context.Context, kept, password string, known bool) (bool, error) {
 	done, err := h.take(ctx, known)
 	if err != nil {

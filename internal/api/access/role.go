@@ -1,4 +1,5 @@
-// Package access keeps who may use the API by a name and a password, what each may do, and an account of what was done.
+// Package access keeps who may use the API by a name and a password, what each may do, and an
+// account of what was done.
 package access
 
 import (
@@ -46,8 +47,9 @@ func ParseRole(word string) (Role, error) {
 	return 0, fmt.Errorf("role %q is not known (allowed: %s)", word, Roles)
 }
 
-// Needed is the least role that may make a request, by its method and its path below the API's base. What a later kind of path needs is
-// decided by where it is: changes outside of /config are the admin's.
+// Needed is the least role that may make a request, by its method and its path below the API's
+// base. What a later kind of path needs is decided by where it is: changes outside of /config are
+// the admin's.
 func Needed(method, path string) Role {
 	reads := method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
 	switch {

@@ -52,8 +52,8 @@ type Users struct {
 	content atomic.Pointer[content]
 }
 
-// Open reads the users that the state directory has. If they can't be read there are none until the next start, and Err says why: packets
-// are balanced all the same.
+// Open reads the users that the state directory has. If they can't be read there are none until the
+// next start, and Err says why: packets are balanced all the same.
 func Open(dir string) *Users {
 	c, err := read(dir)
 	if err != nil {
@@ -164,7 +164,8 @@ func (u *Users) Delete(id int64) error {
 	})
 }
 
-// Login gives a token out. A caller that is known, as it has logged in before, does not wait for strangers.
+// Login gives a token out. A caller that is known, as it has logged in before, does not wait for
+// strangers.
 func (u *Users) Login(ctx context.Context, name, password string, known bool) (token string, who User, err error) {
 	kept := ""
 	if one := u.content.Load().byName(name); one != nil {
@@ -256,7 +257,8 @@ func (u *Users) Logout(token string) error {
 	})
 }
 
-// digest is how a token is kept: it is random, so that nobody can guess what has this digest, and comparing digests tells nothing.
+// digest is how a token is kept: it is random, so that nobody can guess what has this digest, and
+// comparing digests tells nothing.
 func digest(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:])

@@ -32,7 +32,8 @@ func login(t *testing.T, u *Users, name string) string {
 	return token
 }
 
-// Users and their tokens are there after a start; neither a password nor a token is in the file, which is its owner's alone.
+// Users and their tokens are there after a start; neither a password nor a token is in the file,
+// which is its owner's alone.
 func TestKept(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -161,7 +162,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A file that can't be read leaves nobody in, and stays as it is; a disk that takes nothing changes nothing.
+// A file that can't be read leaves nobody in, and stays as it is; a disk that takes nothing changes
+// nothing.
 func TestBadFile(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "{", `{"format":2}`, `{"format":1,"users":[{"id":1,"name":"a","role":"king"}]}`, `{"format":1,"users":[{"id":0,"name":"a","role":"view"}]}`} {

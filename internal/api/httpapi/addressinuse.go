@@ -9,9 +9,9 @@ import (
 	"loxilb/internal/lb"
 )
 
-// newVIPs are the VIPs that a transaction adds. Controllers and the existing loxilb's clients choose
-// VIPs by themselves and would repeat a refused request for ever: theirs are left out. So are VIPs that
-// this node does not own: another node has them.
+// newVIPs are the VIPs that a transaction adds. Controllers and the existing loxilb's clients
+// choose VIPs by themselves and would repeat a refused request for ever: theirs are left out. So
+// are VIPs that this node does not own: another node has them.
 func (a *API) newVIPs(tx *store.Tx) (list []netip.Addr) {
 	if a.codec.compat {
 		return nil
@@ -38,8 +38,8 @@ func (a *API) newVIPs(tx *store.Tx) (list []netip.Addr) {
 	return list
 }
 
-// addressInUse refuses VIPs that a host in a connected network has: announcing one would take that host
-// off the network.
+// addressInUse refuses VIPs that a host in a connected network has: announcing one would take that
+// host off the network.
 func (a *API) addressInUse(vips []netip.Addr) *problem {
 	if len(vips) == 0 || a.Network == nil || a.Network.Neighbors == nil {
 		return nil

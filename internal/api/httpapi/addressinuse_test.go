@@ -8,7 +8,8 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// A VIP that a live host in a connected network has is refused, unless force says otherwise or a controller asks.
+// A VIP that a live host in a connected network has is refused, unless force says otherwise or a
+// controller asks.
 func TestVIPOfAnotherHost(t *testing.T) {
 	t.Parallel()
 	b := newNetBench(t)
@@ -44,8 +45,8 @@ func TestVIPOfAnotherHost(t *testing.T) {
 	}
 }
 
-// A VIP of an instance that another node is the master of, and an address that no live host is known to
-// have, are taken.
+// A VIP of an instance that another node is the master of, and an address that no live host is
+// known to have, are taken.
 func TestVIPOfMaster(t *testing.T) {
 	t.Parallel()
 	b := newNetBench(t)

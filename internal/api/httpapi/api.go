@@ -1,5 +1,6 @@
-// Package httpapi is the server of the REST API: it turns requests into transactions on the store, waits until the
-// packets see them, and answers with what the store and the data path hold. api/v1 has the types.
+// Package httpapi is the server of the REST API: it turns requests into transactions on the store,
+// waits until the packets see them, and answers with what the store and the data path hold. api/v1
+// has the types.
 package httpapi
 
 import (
@@ -42,7 +43,8 @@ const owner = "rest"
 type DataPath interface {
 	// ServiceStats is false for a service that the data path does not have (yet).
 	ServiceStats(key lb.Key) (lb.ServiceStats, bool)
-	// EachServiceStats yields what those of the services that the data path has (by now) have counted, by their places in the list, in this order.
+	// EachServiceStats yields what those of the services that the data path has (by now) have
+	// counted, by their places in the list, in this order.
 	EachServiceStats(keys []lb.Key, yield func(place int, s *lb.ServiceStats))
 	// Occupancy is how many connections are tracked, and how many can be.
 	Occupancy() (connections, limit uint64)
@@ -50,23 +52,27 @@ type DataPath interface {
 	Drops() map[string]uint64
 	// Connections calls yield for each direction of each connection until it returns false.
 	Connections(ctx context.Context, yield func(lb.Connection) bool) error
-	// ConnectionsFrom is Connections from a place on, of those that are sought and perhaps others. It returns the place where yield returned false,
-	// whose connection is the next to be yielded; 0: the end.
+	// ConnectionsFrom is Connections from a place on, of those that are sought and perhaps others.
+	// It returns the place where yield returned false, whose connection is the next to be yielded;
+	// 0: the end.
 	ConnectionsFrom(ctx context.Context, from int, sought lb.Sought, yield func(lb.Connection) bool) (next int, err error)
 	// PolicerStats is what a policer has said, and in how many places it is.
 	PolicerStats(name string) lb.PolicerStats
 	// MirrorStats is what a mirror has copied, and in how many places it is.
 	MirrorStats(name string) lb.MirrorStats
-	// EndConnections ends those that match, rate a second, from a place on. Some may be left when ctx ends.
+	// EndConnections ends those that match, rate a second, from a place on. Some may be left when
+	// ctx ends.
 	EndConnections(ctx context.Context, from, rate int, matches func(*lb.Connection) bool) (lb.Ended, error)
-	// OwnSockets are how many flows of this machine's own sockets endpoints have, as their services have them: no connections of the table.
+	// OwnSockets are how many flows of this machine's own sockets endpoints have, as their services
+	// have them: no connections of the table.
 	OwnSockets() (map[netip.AddrPort]uint64, error)
 	// Sessions are TCP connections that sockets of this machine have accepted from outside.
 	Sessions(at ...netip.Addr) ([]lb.Session, error) // at these addresses; none: at all
-	// RuleHits is what a firewall rule has decided about. false: the data path does not have it (yet).
+	// RuleHits is what a firewall rule has decided about. false: the data path does not have it
+	// (yet).
 	RuleHits(r *lb.Rule) (lb.Traffic, bool)
-	// WatchConnections calls yield, often, with what has become of connections, and what was not told so far, until ctx ends or yield
-	// returns false. rate: so many events a second are wanted.
+	// WatchConnections calls yield, often, with what has become of connections, and what was not
+	// told so far, until ctx ends or yield returns false. rate: so many events a second are wanted.
 	WatchConnections(ctx context.Context, rate int, yield func([]lb.ConnectionEvent, lb.Untold) bool) error
 	trace.Tracer
 }
@@ -74,7 +80,8 @@ type DataPath interface {
 // Health tells how endpoints are.
 type Health interface {
 	servicestate.Health
-	// EndpointHealth is the evidence for it; false: the service does not consider it, or nothing is known.
+	// EndpointHealth is the evidence for it; false: the service does not consider it, or nothing is
+	// known.
 	EndpointHealth(s *lb.Service, e lb.Endpoint) (lb.EndpointHealth, bool)
 	// EndpointsWhere yields what is probed and has a name and an address that are chosen, by name.
 	EndpointsWhere(chosen func(name string, at netip.Addr) bool, yield func(*lb.EndpointHealth) bool)
@@ -82,15 +89,16 @@ type Health interface {
 	EndpointsNamed(names []string, yield func(*lb.EndpointHealth) bool)
 	// EndpointCount is how what is probed is, in numbers.
 	EndpointCount() lb.HealthCount
-	// SetHostState takes out what is probed at an address, a port (0: any), by a type (lb.ProbeAuto: any), or leaves it to its probes. It
-	// returns how many that are.
+	// SetHostState takes out what is probed at an address, a port (0: any), by a type
+	// (lb.ProbeAuto: any), or leaves it to its probes. It returns how many that are.
 	SetHostState(a netip.Addr, port uint16, t lb.ProbeType, out bool) (found int)
 }
 
 // Dropper tells which connections firewall rules would end.
 type Dropper func([]lb.Rule) func(*lb.Connection) bool
 
-// Options are the parts that the API stands on. All but Explainer, Dropper, Observe, Events, Lines and Ready are needed.
+// Options are the parts that the API stands on. All but Explainer, Dropper, Observe, Events, Lines
+// and Ready are needed.
 type Options struct {
 	Store      *desired.State
 	Statuses   Statuses

@@ -71,7 +71,8 @@ type transaction struct {
 	kept    *[]string        // what edit has left as it was; nil: nothing
 }
 
-// transact makes a change, or only says what it would be, waits until the packets see it, and answers.
+// transact makes a change, or only says what it would be, waits until the packets see it, and
+// answers.
 func (a *API) transact(w http.ResponseWriter, r *http.Request, t transaction) {
 	if t.dryRun {
 		var locked *lockout
@@ -384,7 +385,8 @@ func (req *application) edit(tx *store.Tx) error {
 	return nil
 }
 
-// prune deletes what a list does not name, but what controllers manage and what others have written.
+// prune deletes what a list does not name, but what controllers manage and what others have
+// written.
 func prune(tx *store.Tx, k *objectKind, named map[store.ID]int) error {
 	for _, key := range slices.Collect(k.keys(tx)) {
 		id := store.ID{Kind: k.store, Key: key}

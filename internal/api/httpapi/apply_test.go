@@ -80,7 +80,8 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// TestApplyMetadata: the name of a service and the number of a VLAN may stand in the metadata, as the existing loxilb has them.
+// TestApplyMetadata: the name of a service and the number of a VLAN may stand in the metadata, as
+// the existing loxilb has them.
 func TestApplyMetadata(t *testing.T) {
 	t.Parallel()
 	b := newNetBench(t)
@@ -211,7 +212,8 @@ func lateConfirm(t *testing.T, b *bench) {
 	}
 }
 
-// confirmTwice: a second confirmation after a good one does not report an older revision that was undone.
+// confirmTwice: a second confirmation after a good one does not report an older revision that was
+// undone.
 func confirmTwice(t *testing.T, b *bench) {
 	t.Helper()
 	b.apply(`{"objects":[` + object(8, "", "10.0.0.1") + `],"confirm":3600}`)
@@ -280,7 +282,8 @@ func TestConfirmAndRollback(t *testing.T) {
 	}
 }
 
-// TestConfirmTwice: what an earlier change was undone for is no news after a later one was confirmed.
+// TestConfirmTwice: what an earlier change was undone for is no news after a later one was
+// confirmed.
 func TestConfirmTwice(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)

@@ -60,7 +60,8 @@ func (a *API) Login(w http.ResponseWriter, r *http.Request) {
 // maxLogin is how large the body of a login is.
 const maxLogin = 4 << 10
 
-// readLogin takes no turn among requests with a body, nor much memory: strangers are to keep nobody from the API.
+// readLogin takes no turn among requests with a body, nor much memory: strangers are to keep nobody
+// from the API.
 func readLogin(w http.ResponseWriter, r *http.Request) (*v1.User, *problem) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxLogin)
 	data, p := readBody(w, r, nil)

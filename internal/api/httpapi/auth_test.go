@@ -23,7 +23,8 @@ import (
 
 const passphrase = "correct horse"
 
-// secured is a bench at which every request over TCP needs a token, with a user of each role. It comes from other machines.
+// secured is a bench at which every request over TCP needs a token, with a user of each role. It
+// comes from other machines.
 func secured(t *testing.T) (b *bench, tokens map[string]string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -128,7 +129,8 @@ func TestWhoami(t *testing.T) {
 	}
 }
 
-// Users are made, shown without their passwords, changed and deleted; users change their own password, and nothing else.
+// Users are made, shown without their passwords, changed and deleted; users change their own
+// password, and nothing else.
 func TestUserRequests(t *testing.T) {
 	t.Parallel()
 	b, tokens := secured(t)
@@ -189,7 +191,8 @@ func TestUserRequests(t *testing.T) {
 	want(401, admin, "GET /version", "")
 }
 
-// Who guesses passwords waits, however many requests he sends, and keeps nobody else from logging in.
+// Who guesses passwords waits, however many requests he sends, and keeps nobody else from logging
+// in.
 func TestLoginLimit(t *testing.T) {
 	t.Parallel()
 	b, _ := secured(t)
@@ -219,7 +222,8 @@ func TestLoginLimit(t *testing.T) {
 	}
 }
 
-// A guesser whose own logins succeed in between, or who guesses the current password by a stolen token, is limited all the same.
+// A guesser whose own logins succeed in between, or who guesses the current password by a stolen
+// token, is limited all the same.
 func TestLoginLimitOfGuesserWithAccount(t *testing.T) {
 	t.Parallel()
 	b, tokens := secured(t)
@@ -347,7 +351,8 @@ func TestSocketIsRoots(t *testing.T) {
 	}
 }
 
-// Without --userservice a token of a user is a way in for those whom the machine's own users do not let in.
+// Without --userservice a token of a user is a way in for those whom the machine's own users do not
+// let in.
 func TestTokenBesideUsers(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)

@@ -14,9 +14,11 @@ import (
 const (
 	// maxBody holds all the services and endpoints that there may be, indented, with room to spare.
 	maxBody = 64 << 20
-	// maxBodies is how many requests are read and decoded at once, over all connections: it bounds the memory that they take.
+	// maxBodies is how many requests are read and decoded at once, over all connections: it bounds
+	// the memory that they take.
 	maxBodies = 8
-	// maxSmall is how large a body may be that is decoded beside others: of larger ones, one at a time is.
+	// maxSmall is how large a body may be that is decoded beside others: of larger ones, one at a
+	// time is.
 	maxSmall = 4 << 20
 	// maxTrusted is how much memory a body gets for what the request says of its length alone.
 	maxTrusted = 16 << 10
@@ -53,8 +55,9 @@ func (t *bodyTurn) take(places chan struct{}) bool {
 	return false
 }
 
-// takeLarge waits until no other large body is read. Its place among all is another one's meanwhile, so that small bodies do not wait
-// for large ones. So many wait at most, as what has come of each is in memory.
+// takeLarge waits until no other large body is read. Its place among all is another one's
+// meanwhile, so that small bodies do not wait for large ones. So many wait at most, as what has
+// come of each is in memory.
 func (t *bodyTurn) takeLarge() *problem {
 	if t == nil { // it has a bound of its own
 		return nil
@@ -81,8 +84,8 @@ func (t *bodyTurn) done() {
 	}
 }
 
-// decoded reads the body of a request and makes something of it. It is done with the body when it returns: a request
-// that waits for the data path holds up no other one.
+// decoded reads the body of a request and makes something of it. It is done with the body when it
+// returns: a request that waits for the data path holds up no other one.
 func decoded[T any](a *API, w http.ResponseWriter, r *http.Request, decode func([]byte) (T, *problem)) (out T, p *problem) {
 	turn, p := a.takeBody(r.Context())
 	if p != nil {
@@ -106,7 +109,8 @@ func readBody(w http.ResponseWriter, r *http.Request, turn *bodyTurn) ([]byte, *
 	return readAll(w, r, turn)
 }
 
-// readAll takes the body of a request. Memory grows with what has come, not with what the request says will come.
+// readAll takes the body of a request. Memory grows with what has come, not with what the request
+// says will come.
 func readAll(w http.ResponseWriter, r *http.Request, turn *bodyTurn) ([]byte, *problem) {
 	if r.ContentLength > maxBody {
 		return nil, tooLarge()

@@ -28,7 +28,8 @@ func TestLengthAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Small elements are large in memory: a body of more than there may be is refused before it is decoded.
+// Small elements are large in memory: a body of more than there may be is refused before it is
+// decoded.
 func TestElementsOfBody(t *testing.T) {
 	many := strings.Repeat("{},", 3<<20) + "{}"
 	for name, body := range map[string]string{
@@ -61,7 +62,8 @@ func TestElementsOfBody(t *testing.T) {
 	}
 }
 
-// postSlowly posts a service whose body begins so, and returns when that much has been read. The status goes to ended once the body has ended.
+// postSlowly posts a service whose body begins so, and returns when that much has been read. The
+// status goes to ended once the body has ended.
 func (b *bench) postSlowly(t *testing.T, start string, ended chan<- int) *io.PipeWriter {
 	t.Helper()
 	pr, pw := io.Pipe()
@@ -100,7 +102,8 @@ func TestLargeBodiesAtOnce(t *testing.T) {
 	}
 }
 
-// Large bodies that wait for another one keep small ones from nothing, and no more of them wait than there may be.
+// Large bodies that wait for another one keep small ones from nothing, and no more of them wait
+// than there may be.
 func TestLargeBodiesWait(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(o *Options) { o.BodyWait = time.Minute })

@@ -17,7 +17,8 @@ import (
 	"loxilb/internal/control/store"
 )
 
-// bootFile is a file that `loxicmd save` of the existing loxilb writes, and its daemon reads at each start: what GET answers, as it is.
+// bootFile is a file that `loxicmd save` of the existing loxilb writes, and its daemon reads at
+// each start: what GET answers, as it is.
 type bootFile struct {
 	name   string // in the directory
 	list   string // the property with the objects
@@ -93,9 +94,11 @@ type bootObject struct {
 	put      bootPut
 }
 
-// TakeBootFiles puts the objects of a directory's files into the store, before anything else runs. A file counts if it was changed after
-// the state was last stored or opened, or if nothing was ever stored: else what was changed since would come undone with each start. What
-// cannot be taken is named in the log, and keeps nothing else away. What nobody could store counts again at the next start.
+// TakeBootFiles puts the objects of a directory's files into the store, before anything else runs.
+// A file counts if it was changed after the state was last stored or opened, or if nothing was ever
+// stored: else what was changed since would come undone with each start. What cannot be taken is
+// named in the log, and keeps nothing else away. What nobody could store counts again at the next
+// start.
 func (a *API) TakeBootFiles(dir string, unread *store.Unread) {
 	var err error
 	if a.Store.Snapshot().Revision() == 0 {
@@ -200,8 +203,9 @@ func missing(path string) string {
 	return all[slices.IndexFunc(all, func(o contract.Operation) bool { return o.Path == path && o.Method == http.MethodPost })].Note
 }
 
-// putBootObjects has objects in the store, all in one transaction if they can be, and returns how many: what the store refuses is
-// found by halves. stored is false if there was no room to store some of them.
+// putBootObjects has objects in the store, all in one transaction if they can be, and returns how
+// many: what the store refuses is found by halves. stored is false if there was no room to store
+// some of them.
 func (a *API) putBootObjects(by store.By, list []bootObject) (taken int, stored bool) {
 	if len(list) == 0 {
 		return 0, true

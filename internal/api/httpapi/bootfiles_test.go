@@ -63,7 +63,8 @@ func (b *bench) counts() string {
 	return fmt.Sprint(b.store.Services.Len(at), b.store.Endpoints.Len(at), b.store.Rules.Len(at), " revision ", at.Revision())
 }
 
-// P51 files that the existing loxilb saved are taken in one transaction; what this version has not is named, and keeps nothing else away
+// P51 files that the existing loxilb saved are taken in one transaction; what this version has not
+// is named, and keeps nothing else away
 func TestBootFiles(t *testing.T) {
 	t.Parallel()
 	b, log := logged(t)
@@ -225,7 +226,8 @@ func TestBootFilesKinds(t *testing.T) {
 	}
 }
 
-// What the files have and nobody knows is passed over, as the existing loxilb does: the object is not lost for it.
+// What the files have and nobody knows is passed over, as the existing loxilb does: the object is
+// not lost for it.
 func TestBootFilesTolerant(t *testing.T) {
 	t.Parallel()
 	b, log := logged(t)

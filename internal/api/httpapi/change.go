@@ -47,8 +47,8 @@ func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request, _ v1.Cr
 				return err
 			}
 		}
-		// The same again is worth an error to whoever creates one service, and nothing to whoever sends the
-		// whole of what should be, or takes away what is gone.
+		// The same again is worth an error to whoever creates one service, and nothing to whoever
+		// sends the whole of what should be, or takes away what is gone.
 		if !bulk && !tx.Changed() && list[0].oper != operDetach {
 			p := a.exists("service", desired.ServiceID(list[0].Key))
 			p.body.Result = existsResult
@@ -79,7 +79,8 @@ func (c *codec) decodeServices(data []byte) ([]request, bool, *problem) {
 	return out, bulk, p
 }
 
-// exists refuses an object that is there already as it is wanted. Clients of the contract take it for success, so it says what is not.
+// exists refuses an object that is there already as it is wanted. Clients of the contract take it
+// for success, so it says what is not.
 func (a *API) exists(what string, id store.ID) *problem {
 	sentence := fmt.Sprintf("%s %s exists already with the same content", what, id.Key)
 	if s, ok := a.Statuses.Get(status.ID(id)); ok && s.Err != nil {
@@ -90,7 +91,8 @@ func (a *API) exists(what string, id store.ID) *problem {
 	return refuse(http.StatusConflict, "%s", sentence)
 }
 
-// deleteObject deletes an object. One that is gone is as it should be: clients of the contract would try for ever.
+// deleteObject deletes an object. One that is gone is as it should be: clients of the contract
+// would try for ever.
 func deleteObject(tx *store.Tx, id store.ID, notes *warnings) error {
 	err := tx.Delete(id)
 	if errors.Is(err, store.ErrNotFound) {
@@ -172,7 +174,8 @@ func (a *API) DeleteLoadbalancers(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// DeleteLoadbalancerByName deletes all services of a name. One that none has is success, as in the contract.
+// DeleteLoadbalancerByName deletes all services of a name. One that none has is success, as in the
+// contract.
 func (a *API) DeleteLoadbalancerByName(w http.ResponseWriter, r *http.Request, name string) {
 	a.commit(w, r, false, func(tx *store.Tx, _ *precondition) error {
 		list := a.Store.Services.ByName(tx, name)
@@ -281,7 +284,8 @@ func pathProblem(err error) *problem {
 	return refuse(http.StatusBadRequest, "%v", err)
 }
 
-// commit makes a change of one object, or of several of any kind, waits until the packets see it, and answers.
+// commit makes a change of one object, or of several of any kind, waits until the packets see it,
+// and answers.
 func (a *API) commit(w http.ResponseWriter, r *http.Request, one bool, edit func(*store.Tx, *precondition) error) {
 	if p := a.change(w, r, one, edit); p != nil {
 		p.write(w)

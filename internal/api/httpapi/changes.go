@@ -16,8 +16,8 @@ const (
 	maxValue  = 200
 )
 
-// changes says what becomes of objects between two states, in the order in which kinds are applied. With detail it says by what
-// properties, and what connections that touches.
+// changes says what becomes of objects between two states, in the order in which kinds are applied.
+// With detail it says by what properties, and what connections that touches.
 func (a *API) changes(before, after *store.Snapshot, ids []store.ID, detail bool) []v1.Change {
 	out := []v1.Change{}
 	for i := range a.kinds {
@@ -115,7 +115,8 @@ func flatten(out map[string]string, at string, v any) {
 	}
 }
 
-// label names an element of a list by what it is, where that is known, so that one more does not make all others look changed.
+// label names an element of a list by what it is, where that is known, so that one more does not
+// make all others look changed.
 func label(index int, v any) string {
 	switch v := v.(type) {
 	case string:

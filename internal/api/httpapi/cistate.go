@@ -11,8 +11,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// SetInstanceState notes the role of this node for the services of an instance. The same again is no error: who tells it tells it again
-// after each start of either side.
+// SetInstanceState notes the role of this node for the services of an instance. The same again is
+// no error: who tells it tells it again after each start of either side.
 func (a *API) SetInstanceState(w http.ResponseWriter, r *http.Request) {
 	one, p := decodedTolerantly(a, w, r, decodeInstance)
 	if p != nil {

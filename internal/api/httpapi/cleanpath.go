@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// cleaned is a request without a slash at the end of its path, and without empty elements in it: the existing loxilb answers those, too.
+// cleaned is a request without a slash at the end of its path, and without empty elements in it:
+// the existing loxilb answers those, too.
 func cleaned(r *http.Request) *http.Request {
 	escaped := r.URL.EscapedPath()
 	clean := path.Clean(escaped)

@@ -11,7 +11,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// maxGroups bounds the memory that counting by clients takes: who sends from a million addresses is counted as otherClients from there on.
+// maxGroups bounds the memory that counting by clients takes: who sends from a million addresses is
+// counted as otherClients from there on.
 const maxGroups = 10000
 
 const otherClients = "others"

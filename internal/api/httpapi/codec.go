@@ -15,8 +15,9 @@ import (
 	"loxilb/internal/lb"
 )
 
-// codec turns entries of the API into services and back, by the fields of lb. It has no line for any one of them. It is made
-// once, as that takes as long as some requests, and never changed: many goroutines may use it.
+// codec turns entries of the API into services and back, by the fields of lb. It has no line for
+// any one of them. It is made once, as that takes as long as some requests, and never changed: many
+// goroutines may use it.
 type codec struct {
 	key         []property[lb.Service, v1.LoadbalanceEntry]
 	probe       []property[lb.EndpointProbe, v1.EndpointProbe]
@@ -84,7 +85,8 @@ func get[T, O any](object *O, fields []property[T, O], t *T) {
 
 func same(property string) string { return property }
 
-// service turns an entry into a service that passed lb's validation. at is a prefix for the names of properties.
+// service turns an entry into a service that passed lb's validation. at is a prefix for the names
+// of properties.
 func (c *codec) service(at string, e *v1.LoadbalanceEntry) (s lb.Service, p *problem) {
 	if p := c.refuseUnavailable(at, e); p != nil {
 		return s, p
@@ -140,7 +142,8 @@ func (c *codec) serviceKey(at string, k *v1.ServiceKey) (lb.Key, *problem) {
 // keyProperty is what a ServiceKey calls a property of the arguments.
 func keyProperty(property string) string { return strings.TrimPrefix(property, "serviceArguments.") }
 
-// onePort makes 80 of 80-80, and refuses what ends below its first port: a key that means no ports is to mean no service.
+// onePort makes 80 of 80-80, and refuses what ends below its first port: a key that means no ports
+// is to mean no service.
 func onePort(k *lb.Key) error {
 	switch {
 	case k.PortMax == k.Port:
@@ -170,7 +173,8 @@ func aliases(a *v1.ServiceArguments) error {
 	return err
 }
 
-// intervalOf is the interval of probes, which the contract has in whole seconds and by a name of its own: 0 is none.
+// intervalOf is the interval of probes, which the contract has in whole seconds and by a name of
+// its own: 0 is none.
 func intervalOf(interval v1.Duration, seconds v1.Seconds) (v1.Duration, error) {
 	switch {
 	case seconds < 0 || seconds > 86400:
@@ -187,8 +191,8 @@ func secondsOf(interval time.Duration) int { return int((interval + time.Second 
 // fieldPeriod is the contract's other name for the interval of probes, which propertyOf knows.
 const fieldPeriod = "probe period"
 
-// answer is a service as the contract writes it, so it can be sent back as it is. endpoints are what
-// is known of its endpoints, states what they amount to.
+// answer is a service as the contract writes it, so it can be sent back as it is. endpoints are
+// what is known of its endpoints, states what they amount to.
 func (c *codec) answer(s *lb.Service, stats *lb.ServiceStats, endpoints []servicestate.Endpoint, states *servicestate.Service) *v1.LoadbalanceEntry {
 	e := &v1.LoadbalanceEntry{Endpoints: make([]v1.Endpoint, len(s.Endpoints))}
 	get(e, c.key, s)
@@ -243,7 +247,8 @@ func contractState(s *lb.Service, e *lb.Endpoint, known *servicestate.Endpoint) 
 	return ""
 }
 
-// propertyOf is what the API calls a field of lb. endpoint is the index of the one that is meant, or -1.
+// propertyOf is what the API calls a field of lb. endpoint is the index of the one that is meant,
+// or -1.
 func propertyOf(field string, endpoint int) string {
 	if field == fieldPeriod {
 		return "serviceArguments.probeTimeout"
@@ -268,8 +273,8 @@ func propertyOf(field string, endpoint int) string {
 	return field
 }
 
-// faulty finds the endpoint that validation refused; the last with its value, since a second is what is refused of
-// two that are the same. -1 when it is none.
+// faulty finds the endpoint that validation refused; the last with its value, since a second is
+// what is refused of two that are the same. -1 when it is none.
 func (c *codec) faulty(s *lb.Service, err error) int {
 	var fe *lb.FieldError
 	if !errors.As(err, &fe) {
@@ -289,8 +294,8 @@ func (c *codec) faulty(s *lb.Service, err error) int {
 	return -1
 }
 
-// entryProblem renames the field of an error into the API's words. endpoint is the index of the endpoint that is
-// at fault, or -1.
+// entryProblem renames the field of an error into the API's words. endpoint is the index of the
+// endpoint that is at fault, or -1.
 func entryProblem(at string, endpoint int, err error) *problem {
 	var fe *lb.FieldError
 	if !errors.As(err, &fe) {

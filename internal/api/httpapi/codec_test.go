@@ -19,7 +19,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Every property of the API is a field of lb, or is refused as not part of this build, or is listed here.
+// Every property of the API is a field of lb, or is refused as not part of this build, or is listed
+// here.
 func TestEveryPropertyIsAField(t *testing.T) {
 	t.Parallel()
 	const args = "serviceArguments."

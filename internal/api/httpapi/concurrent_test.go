@@ -21,8 +21,9 @@ type answered struct {
 	to       uint64
 }
 
-// Eight clients apply and go back at once: the revisions that are answered are one after the other, none is answered twice, each comes after those that
-// were answered before it was asked for, and what there is in the end is what they make one after the other.
+// Eight clients apply and go back at once: the revisions that are answered are one after the other,
+// none is answered twice, each comes after those that were answered before it was asked for, and
+// what there is in the end is what they make one after the other.
 func TestConcurrentChanges(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)

@@ -65,8 +65,8 @@ func listedConnection(c *lb.Connection) v1.Connection {
 	}
 }
 
-// connectionPage collects a window of connections. With an order it holds at most twice the rows up to the
-// end of the window.
+// connectionPage collects a window of connections. With an order it holds at most twice the rows up
+// to the end of the window.
 type connectionPage struct {
 	window listing.Window
 	order  func(a, b *lb.Connection) int // nil: none

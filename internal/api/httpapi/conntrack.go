@@ -101,7 +101,8 @@ func connectionPlace(params *v1.GetConntracksParams) (from int, p *problem) {
 	return from, nil
 }
 
-// sortedConntracks answers with the first connections by a property. Never more than twice as many are held.
+// sortedConntracks answers with the first connections by a property. Never more than twice as many
+// are held.
 func (a *API) sortedConntracks(ctx context.Context, w http.ResponseWriter, out *stream, q *listing.Query, sought lb.Sought, matches func(*lb.Connection) bool) {
 	type row struct {
 		value string
@@ -151,9 +152,9 @@ func conntrackOf(c *lb.Connection) v1.ConntrackEntry {
 	}
 }
 
-// action says what is done to the packets of this direction: dnat and snat with the address that is new, or fdnat and fsnat with
-// both, where the endpoint sees an address of the load balancer; ddsr where it answers the client directly. The port is that of
-// the endpoint or of the service.
+// action says what is done to the packets of this direction: dnat and snat with the address that is
+// new, or fdnat and fsnat with both, where the endpoint sees an address of the load balancer; ddsr
+// where it answers the client directly. The port is that of the endpoint or of the service.
 func action(c *lb.Connection) string {
 	weight := ":w" + strconv.Itoa(int(c.Weight))
 	switch {

@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// endWork is for how long a request ends connections: less than the 10 s that loxicmd waits for an answer.
+	// endWork is for how long a request ends connections: less than the 10 s that loxicmd waits for
+	// an answer.
 	endWork = 4 * time.Second
 	endRate = 1000 // a second, if the request does not say
 )

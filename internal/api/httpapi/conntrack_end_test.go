@@ -8,7 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestEndConntracks: what passes the filters is ended at the rate that is asked for, and nothing without a filter.
+// TestEndConntracks: what passes the filters is ended at the rate that is asked for, and nothing
+// without a filter.
 func TestEndConntracks(t *testing.T) {
 	t.Parallel()
 	for query, want := range map[string]string{

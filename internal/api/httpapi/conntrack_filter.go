@@ -116,7 +116,8 @@ func sameProtocol(asked, has lb.Protocol) bool {
 	return asked == has || asked == lb.ICMP && has == lb.ICMPv6
 }
 
-// ofService goes by what the client talks to, so that connections of endpoints and services that are gone are found too.
+// ofService goes by what the client talks to, so that connections of endpoints and services that
+// are gone are found too.
 func (f *filter) ofService(c *lb.Connection) bool {
 	k, at := f.service, vipOf(c)
 	if !sameProtocol(k.Protocol, c.Protocol) || !k.VIP.IsUnspecified() && !slices.Contains(f.vips, at.Addr()) {

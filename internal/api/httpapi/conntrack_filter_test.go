@@ -11,7 +11,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// The data path is told what it can leave out, and never leaves out what is asked for: of a service with several VIPs any may be meant.
+// The data path is told what it can leave out, and never leaves out what is asked for: of a service
+// with several VIPs any may be meant.
 func TestSought(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)

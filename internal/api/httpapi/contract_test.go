@@ -12,8 +12,9 @@ import (
 	"loxilb/internal/contract"
 )
 
-// What the contract's table says of an operation is so: the router has it, or answers 501 with the table's sentence. And api/openapi.yaml,
-// of which the router is made, has none that the table does not have.
+// What the contract's table says of an operation is so: the router has it, or answers 501 with the
+// table's sentence. And api/openapi.yaml, of which the router is made, has none that the table does
+// not have.
 func TestContract(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
@@ -71,7 +72,8 @@ func TestContractValues(t *testing.T) {
 	}
 }
 
-// A path that nobody knows is 404, and one of the contract with another method 405, whether it is built or not.
+// A path that nobody knows is 404, and one of the contract with another method 405, whether it is
+// built or not.
 func TestUnknownPaths(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)

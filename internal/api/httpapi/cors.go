@@ -13,7 +13,8 @@ import (
 // maxOrigins bounds the list.
 const maxOrigins = 256
 
-// origins are those whose web pages are answered. They are not kept over a restart, as in the contract.
+// origins are those whose web pages are answered. They are not kept over a restart, as in the
+// contract.
 type origins struct {
 	mu   sync.RWMutex
 	list []string // sorted
@@ -58,7 +59,8 @@ func (o *origins) remove(origin string) bool {
 	return found
 }
 
-// parseOrigin takes what a browser sends as Origin: a scheme, a host, and a port if it is another one than the scheme's.
+// parseOrigin takes what a browser sends as Origin: a scheme, a host, and a port if it is another
+// one than the scheme's.
 func parseOrigin(text string) (string, *problem) {
 	text = strings.TrimSuffix(strings.ToLower(strings.TrimSpace(text)), "/")
 	u, err := url.Parse(text)
@@ -110,7 +112,8 @@ func (a *API) DeleteCors(w http.ResponseWriter, _ *http.Request, text string) {
 	writeSuccess(w)
 }
 
-// answerOrigin lets pages of an origin in the list read the answer, and answers itself what a browser asks before it sends a request.
+// answerOrigin lets pages of an origin in the list read the answer, and answers itself what a
+// browser asks before it sends a request.
 func (a *API) answerOrigin(w http.ResponseWriter, r *http.Request) (done bool) {
 	origin := r.Header.Get("Origin")
 	if !a.origins.has(origin) {

@@ -9,7 +9,8 @@ import (
 	v1 "loxilb/api/v1"
 )
 
-// A web page is answered once its origin is in the list, and until it is deleted; a token is asked of it as of everybody.
+// A web page is answered once its origin is in the list, and until it is deleted; a token is asked
+// of it as of everybody.
 func TestCors(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(o *Options) { o.Token = "s3cret" })

@@ -8,7 +8,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// The counters of the contract as JSON. Nothing is collected between requests: each reads the store and the data path as they are.
+// The counters of the contract as JSON. Nothing is collected between requests: each reads the store
+// and the data path as they are.
 
 // serviceName is the service's name, or its key if it has none.
 func serviceName(s *lb.Service) string { return cmp.Or(s.Name, s.Key.String()) }
@@ -132,7 +133,8 @@ func share(part, whole float64) float64 {
 	return 100 * part / whole
 }
 
-// GetEndpointShares answers with the bytes of each endpoint, and what part of its service's endpoints that is.
+// GetEndpointShares answers with the bytes of each endpoint, and what part of its service's
+// endpoints that is.
 func (a *API) GetEndpointShares(w http.ResponseWriter, _ *http.Request) {
 	out := map[string][]v1.EndpointShare{}
 	a.eachService(func(s *lb.Service, stats *lb.ServiceStats) {
@@ -170,7 +172,8 @@ func (a *API) GetServiceShares(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, out)
 }
 
-// GetRuleDrops answers with the packets that firewall rules, and lists of sources, have dropped. The total goes on when a rule is deleted.
+// GetRuleDrops answers with the packets that firewall rules, and lists of sources, have dropped.
+// The total goes on when a rule is deleted.
 func (a *API) GetRuleDrops(w http.ResponseWriter, _ *http.Request) {
 	drops := a.DataPath.Drops()
 	out := v1.RuleDrops{TotalFwDrops: float64(drops["rule"]), TotalFwDropsPerRule: []v1.RuleDrop{}}

@@ -298,8 +298,8 @@ func TestStoreClosed(t *testing.T) {
 	}
 }
 
-// TestBulkScales: eight times as many services take about eight times as long. Work that grows with the square
-// would take 64 times as long; the bound between has room for a busy machine.
+// TestBulkScales: eight times as many services take about eight times as long. Work that grows with
+// the square would take 64 times as long; the bound between has room for a busy machine.
 func TestBulkScales(t *testing.T) {
 	const few, many = 1000, 8000
 	short, long := bulk(t, few), bulk(t, many)
@@ -344,8 +344,8 @@ func bulk(t *testing.T, n int) time.Duration {
 	return took
 }
 
-// A range that ends below its first port is that port in POST, as in the contract, and the answer says so. What deletes or applies refuses
-// it: such a key names no service, and so deletes none.
+// A range that ends below its first port is that port in POST, as in the contract, and the answer
+// says so. What deletes or applies refuses it: such a key names no service, and so deletes none.
 func TestRangeOfOnePort(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
@@ -372,7 +372,8 @@ func TestRangeOfOnePort(t *testing.T) {
 	}
 }
 
-// What exists already, and is not applied, says so, and why: clients of the contract take such an answer for success.
+// What exists already, and is not applied, says so, and why: clients of the contract take such an
+// answer for success.
 func TestExistsNotApplied(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)

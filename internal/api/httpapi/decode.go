@@ -13,7 +13,8 @@ import (
 	v1 "loxilb/api/v1"
 )
 
-// decodeBody reads an object of the API: property names in any case, none unknown that says something.
+// decodeBody reads an object of the API: property names in any case, none unknown that says
+// something.
 func decodeBody[T any](data []byte) (*T, *problem) {
 	o := outlineOf(data, partSize)
 	if p := o.tooMany(); p != nil {
@@ -65,8 +66,8 @@ func decodeProblem(data []byte, err error) *problem {
 	return refuse(http.StatusBadRequest, "the body can't be read: %v", err)
 }
 
-// maxUnknown is how long a body may be whose unknown properties are looked at: all of them would take many seconds. Controllers send a
-// service at a time.
+// maxUnknown is how long a body may be whose unknown properties are looked at: all of them would
+// take many seconds. Controllers send a service at a time.
 const maxUnknown = 1 << 20
 
 // unknownField begins what the decoder says of a property that it does not know.

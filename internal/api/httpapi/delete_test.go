@@ -71,7 +71,8 @@ func TestDeleteRefused(t *testing.T) {
 	}
 }
 
-// What is gone is as whoever deletes it wants it: success, as in the contract, and a warning for people.
+// What is gone is as whoever deletes it wants it: success, as in the contract, and a warning for
+// people.
 func TestDeleteGone(t *testing.T) {
 	t.Parallel()
 	const at = BaseURL + "/config/loadbalancer/"

@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// drainRate is how many connections a second are ended after the deadline, if the request does not say.
+	// drainRate is how many connections a second are ended after the deadline, if the request does
+	// not say.
 	drainRate = 200
 	// maxWithin is the longest time until the deadline, in seconds: a year.
 	maxWithin = 365 * 24 * 3600
@@ -87,7 +88,8 @@ func (a *API) warnOfUnserved(v store.View, d *lb.Drain, notes *warnings) {
 	}
 }
 
-// takesOver reports whether an endpoint in this state gets new connections, or would if others failed.
+// takesOver reports whether an endpoint in this state gets new connections, or would if others
+// failed.
 func takesOver(s servicestate.State) bool {
 	return s == servicestate.Up || s == servicestate.Unprobed || s == servicestate.Standby
 }
@@ -114,8 +116,8 @@ func decodeDrain(data []byte) (d lb.Drain, p *problem) {
 	return d, nil
 }
 
-// checkDrained refuses what is only a service in the place of an endpoint: connections are at the endpoints behind it. known tells
-// whether it is an endpoint of any service.
+// checkDrained refuses what is only a service in the place of an endpoint: connections are at the
+// endpoints behind it. known tells whether it is an endpoint of any service.
 func (a *API) checkDrained(v store.View, d *lb.Drain) (known bool, err error) {
 	services := a.Store.Services.At(v)
 	for s := range services.All() {
@@ -143,8 +145,8 @@ func isService(all desired.ServicesAt, s *lb.Service, e *lb.Endpoint) bool {
 	return reached
 }
 
-// UndrainEndpoint lets an endpoint take new connections again. An endpoint that is not drained is a success with a
-// warning, as deleting a missing object is: a script may run twice.
+// UndrainEndpoint lets an endpoint take new connections again. An endpoint that is not drained is a
+// success with a warning, as deleting a missing object is: a script may run twice.
 func (a *API) UndrainEndpoint(w http.ResponseWriter, r *http.Request, params v1.UndrainEndpointParams) {
 	d, err := lb.ParseDrain(params.Endpoint)
 	if err != nil {
@@ -187,7 +189,8 @@ func (a *API) GetDrains(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, out)
 }
 
-// leftOf counts the connections that endpoints have which are drained, and flows of this machine's own sockets.
+// leftOf counts the connections that endpoints have which are drained, and flows of this machine's
+// own sockets.
 func (a *API) leftOf(ctx context.Context, drains []lb.Drain) (left, sockets []int, err error) {
 	left, sockets = make([]int, len(drains)), make([]int, len(drains))
 	if len(drains) == 0 {

@@ -10,7 +10,8 @@ import (
 	v1 "loxilb/api/v1"
 )
 
-// TestDrainRequests: what is drained is shown with what it has left and when it is done, until it is undrained.
+// TestDrainRequests: what is drained is shown with what it has left and when it is done, until it
+// is undrained.
 func TestDrainRequests(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)

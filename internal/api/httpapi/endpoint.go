@@ -131,8 +131,9 @@ func (a *API) endpointsFor(q *listing.Query) iter.Seq[*lb.EndpointHealth] {
 	return func(yield func(*lb.EndpointHealth) bool) { a.Health.EndpointsWhere(chosen, yield) }
 }
 
-// endpointNames are names and addresses of all that a query may be about, if it names them, or their services. What is probed for a service that has
-// another one for an endpoint is not known here.
+// endpointNames are names and addresses of all that a query may be about, if it names them, or
+// their services. What is probed for a service that has another one for an endpoint is not known
+// here.
 func (a *API) endpointNames(q *listing.Query) (names []string, few bool) {
 	if len(q.Names) > 0 {
 		return q.Names, true
@@ -167,7 +168,8 @@ func currentState(h *lb.EndpointHealth) string {
 	return hostState(h.State)
 }
 
-// endpointAnswer is an address that is probed as the contract writes it, so that it can be sent back as it is.
+// endpointAnswer is an address that is probed as the contract writes it, so that it can be sent
+// back as it is.
 func (c *codec) endpointAnswer(h *lb.EndpointHealth) *v1.EndpointProbe {
 	e := &v1.EndpointProbe{}
 	get(e, c.probe, &h.EndpointProbe)

@@ -245,7 +245,8 @@ func TestEndpointHostState(t *testing.T) {
 	}
 }
 
-// Whatever is taken is written to the journal and read again as it is, and can be sent back once it was answered.
+// Whatever is taken is written to the journal and read again as it is, and can be sent back once it
+// was answered.
 func FuzzEndpoint(f *testing.F) {
 	f.Add(`{"hostName":"31.31.31.1","inactiveReTries":2,"probeType":"ping","probeReq":"","probeResp":"","probeDuration":60,"probePort":0}`)
 	f.Add(`{"hostName":"2001:db8::1","name":"n","probeType":"https","probePort":443,"probeReq":"x","probeStatuses":["200-299"],"probeInterval":"1.5s","probeCert":"/c","probeKey":"/k"}`)

@@ -41,7 +41,8 @@ func (o *observedEndpoints) answer(h *lb.EndpointHealth) *v1.EndpointProbe {
 }
 
 // state is the state of a probed address: what needs attention in any of its services comes first,
-// then whether any of them sends it connections. An address of no service has the state of its probe.
+// then whether any of them sends it connections. An address of no service has the state of its
+// probe.
 func (o *observedEndpoints) state(h *lb.EndpointHealth) servicestate.State {
 	var found []servicestate.State
 	for _, key := range h.Services[:min(len(h.Services), maxUsersShown)] {

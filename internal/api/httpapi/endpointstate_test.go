@@ -8,8 +8,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Finding the states of n endpoints of a service takes a few steps for each, and none for the contract's
-// answers, which have no observed state.
+// Finding the states of n endpoints of a service takes a few steps for each, and none for the
+// contract's answers, which have no observed state.
 func TestObservedEndpointSteps(t *testing.T) {
 	t.Parallel()
 	const n = 200

@@ -23,7 +23,8 @@ func entries(req *v1.LoadbalanceRequest) (list []v1.LoadbalanceEntry, bulk bool,
 	return []v1.LoadbalanceEntry{req.Entry()}, false, nil
 }
 
-// services turns all of a request into services. Two that share a key are refused: which of them was meant?
+// services turns all of a request into services. Two that share a key are refused: which of them
+// was meant?
 func (c *codec) services(list []v1.LoadbalanceEntry, bulk bool) ([]request, *problem) {
 	out := make([]request, 0, len(list))
 	seen := make(map[lb.Key]int, len(list))
@@ -79,7 +80,8 @@ func (c *codec) request(place int, e *v1.LoadbalanceEntry) (r request, p *proble
 // maxIdle is the longest idle timeout that the contract has, in seconds.
 const maxIdle = 86400
 
-// liberties are what the contract takes with arguments that mean nothing: it has its default instead.
+// liberties are what the contract takes with arguments that mean nothing: it has its default
+// instead.
 func (c *codec) liberties(at string, a *v1.ServiceArguments, notes *warnings) {
 	if a.PortMax > 0 && a.PortMax < a.Port {
 		notes.add("%sserviceArguments.portMax %d is below port %d: the service has the one port", at, a.PortMax, a.Port)

@@ -36,7 +36,8 @@ func (a *API) GetEvents(w http.ResponseWriter, r *http.Request, params v1.GetEve
 	})
 }
 
-// follow answers with a stream of events that tell writes, while the request is served and there are not too many such streams.
+// follow answers with a stream of events that tell writes, while the request is served and there
+// are not too many such streams.
 func (a *API) follow(w http.ResponseWriter, r *http.Request, tell func(context.Context, *sse.Stream)) {
 	who := principalOf(r)
 	if p := a.followers.enter(who); p != nil {
@@ -55,7 +56,8 @@ func (a *API) follow(w http.ResponseWriter, r *http.Request, tell func(context.C
 // errClosing is why a request that does not end by itself is answered no longer.
 var errClosing = errors.New("loxilb ends")
 
-// whileServed is the time in which a request that does not end by itself is answered: until loxilb ends, or who makes it may do so no longer.
+// whileServed is the time in which a request that does not end by itself is answered: until loxilb
+// ends, or who makes it may do so no longer.
 func (a *API) whileServed(r *http.Request) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	stop := context.AfterFunc(a.closing, func() { cancel(errClosing) })
@@ -100,7 +102,8 @@ func eventKinds() string {
 	return b.String()
 }
 
-// matches tells whether somebody wants an event. One of an endpoint's health is one of the services that it names, too.
+// matches tells whether somebody wants an event. One of an endpoint's health is one of the services
+// that it names, too.
 func (f *eventFilter) matches(e *event.Event) bool {
 	if f.object == "" || f.object == e.Object() {
 		return true
@@ -110,8 +113,8 @@ func (f *eventFilter) matches(e *event.Event) bool {
 	return is && service && slices.Contains(h.Services, key)
 }
 
-// lastEventID is the event after which to go on: that of the client's, or the last there is. A number that is still to
-// come is one of another life of the daemon: all that is kept is new then.
+// lastEventID is the event after which to go on: that of the client's, or the last there is. A
+// number that is still to come is one of another life of the daemon: all that is kept is new then.
 func (a *API) lastEventID(r *http.Request) (uint64, *problem) {
 	last := a.Events.Last()
 	text := r.Header.Get("Last-Event-ID")
@@ -157,7 +160,8 @@ func eventOf(e *event.Event) v1.Event {
 	return v1.Event{Seq: e.Seq, Time: e.Time, Kind: string(e.Kind()), Action: string(e.Act()), Object: e.Object(), Message: e.String()}
 }
 
-// eventStream tells what happens. What a client does not read waits in the hub, which all streams share, until newer events take its place.
+// eventStream tells what happens. What a client does not read waits in the hub, which all streams
+// share, until newer events take its place.
 type eventStream struct{ *sse.Stream }
 
 func (s *eventStream) follow(ctx context.Context, events *event.Subscription, f eventFilter) {

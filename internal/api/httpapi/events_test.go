@@ -143,7 +143,8 @@ func TestStreamEvents(t *testing.T) {
 	if got := objects.next(t); got != "id: 4 event: object service mine" {
 		t.Errorf("%q", got)
 	}
-	// A client that comes again gets what it missed; one that knows a number of an earlier daemon gets all.
+	// A client that comes again gets what it missed; one that knows a number of an earlier daemon
+	// gets all.
 	for id, want := range map[string]string{"2": "id: 3 event: object service other", "0": "id: 1 event: object service before", "99": "id: 1 event: object service before"} {
 		if got := b.events(server, "", id).next(t); got != want {
 			t.Errorf("after %s: %q, want %q", id, got, want)
@@ -164,7 +165,8 @@ func TestStreamEvents(t *testing.T) {
 	}
 }
 
-// The number of streams is bounded, a place is given back, and a server that ends does not wait for them.
+// The number of streams is bounded, a place is given back, and a server that ends does not wait for
+// them.
 func TestStreamLimit(t *testing.T) {
 	t.Parallel()
 	b, server := serveEvents(t, event.NewHub())
@@ -263,7 +265,8 @@ func TestStuckStream(t *testing.T) {
 	}
 }
 
-// A stream ends with the token that it was opened with, and says so; the user's other tokens, and other users, keep theirs.
+// A stream ends with the token that it was opened with, and says so; the user's other tokens, and
+// other users, keep theirs.
 func TestStreamOfEndedToken(t *testing.T) {
 	t.Parallel()
 	b, tokens := secured(t)
@@ -329,7 +332,8 @@ func TestStreamOfEndedToken(t *testing.T) {
 	}
 }
 
-// TestEventsOfService: those of the health of its endpoints are among them, if they name the service.
+// TestEventsOfService: those of the health of its endpoints are among them, if they name the
+// service.
 func TestEventsOfService(t *testing.T) {
 	t.Parallel()
 	f := eventFilter{object: "service 20.20.20.1:80/tcp"}

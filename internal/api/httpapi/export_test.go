@@ -39,7 +39,8 @@ func (b *bench) upload(field, file string) (code int, out v1.ApplyResult, messag
 	return answer.Code, out, ""
 }
 
-// What is exported and imported is the configuration again, whatever came between; what is not in the file goes.
+// What is exported and imported is the configuration again, whatever came between; what is not in
+// the file goes.
 func TestExportImport(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)

@@ -175,7 +175,8 @@ func (f *fake) ConnectionsFrom(_ context.Context, from int, sought lb.Sought, yi
 	return 0, f.connErr
 }
 
-// EndConnections ends what matches; the next call, from there on, is for the others when there are more than two.
+// EndConnections ends what matches; the next call, from there on, is for the others when there are
+// more than two.
 func (f *fake) EndConnections(_ context.Context, from, rate int, matches func(*lb.Connection) bool) (done lb.Ended, err error) {
 	f.endRate = rate
 	f.connections = slices.DeleteFunc(f.connections, func(c lb.Connection) bool {

@@ -249,7 +249,8 @@ func ruleAnswer(r *lb.Rule, hits lb.Traffic) *v1.FirewallRule {
 	return &v1.FirewallRule{RuleArguments: args, Opts: opts}
 }
 
-// prefixText writes any address as the contract does, if the other side says of which IP version it is.
+// prefixText writes any address as the contract does, if the other side says of which IP version it
+// is.
 func prefixText(p, other netip.Prefix) string {
 	switch {
 	case p.IsValid():

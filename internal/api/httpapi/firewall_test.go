@@ -32,7 +32,8 @@ func (b *bench) postRule(body string) (code int, text string) {
 	return w.Code, w.Body.String()
 }
 
-// What clients of the contract write is taken; what GET answers can be sent back; the same again is a conflict; DELETE takes the match by query.
+// What clients of the contract write is taken; what GET answers can be sent back; the same again is
+// a conflict; DELETE takes the match by query.
 func TestFirewall(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ body, want, query string }{
@@ -125,7 +126,8 @@ func TestFirewallRefused(t *testing.T) {
 	}
 }
 
-// TestFirewallEnds: a plan counts the connections of services that rules would end, and that those before do not.
+// TestFirewallEnds: a plan counts the connections of services that rules would end, and that those
+// before do not.
 func TestFirewallEnds(t *testing.T) {
 	t.Parallel()
 	dropper := func(rules []lb.Rule) func(*lb.Connection) bool {
@@ -152,7 +154,8 @@ func TestFirewallEnds(t *testing.T) {
 	}
 }
 
-// A change that cuts off who is served by the machine itself is refused, and says who; with force it is made.
+// A change that cuts off who is served by the machine itself is refused, and says who; with force
+// it is made.
 func TestFirewallCuts(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
@@ -188,7 +191,8 @@ func TestFirewallCuts(t *testing.T) {
 	}
 }
 
-// Whom a change cuts off is found out while nobody waits for the store, and of the rules that there are when it is made. What changes no rule does not ask.
+// Whom a change cuts off is found out while nobody waits for the store, and of the rules that there
+// are when it is made. What changes no rule does not ask.
 func TestFirewallAsks(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
@@ -224,7 +228,8 @@ func TestFirewallAsks(t *testing.T) {
 	}
 }
 
-// Many rules come in one transaction, in the order in which they count they are shown, and all go at once.
+// Many rules come in one transaction, in the order in which they count they are shown, and all go
+// at once.
 func TestFirewallBulk(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)

@@ -12,8 +12,8 @@ import (
 	v1 "loxilb/api/v1"
 )
 
-// FuzzDecode holds that a body is refused with a sentence, or gives services that validate and come back the same
-// from what the API answers about them.
+// FuzzDecode holds that a body is refused with a sentence, or gives services that validate and come
+// back the same from what the API answers about them.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(demo))
 	f.Add([]byte(`{"lbAttr":[` + demo + `]}`))

@@ -48,7 +48,8 @@ func (a *API) handler(by transport.Way) http.Handler {
 	})
 }
 
-// guard refuses requests of those who may not use the API, or not for this. How the daemon is, anybody may ask.
+// guard refuses requests of those who may not use the API, or not for this. How the daemon is,
+// anybody may ask.
 func (a *API) guard(r *http.Request, who *principal, origin *http.CrossOriginProtection, token [sha256.Size]byte) *problem {
 	_, pattern := a.mux.Handler(r)
 	method, path, _ := strings.Cut(pattern, " ")
@@ -57,7 +58,8 @@ func (a *API) guard(r *http.Request, who *principal, origin *http.CrossOriginPro
 	case (r.URL.Path == healthPath || r.URL.Path == readyPath) && (r.Method == http.MethodGet || r.Method == http.MethodHead):
 		return nil
 	case page.Serves(r) && who.by == transport.BySocket:
-		// A name that is made to resolve to where somebody forwards the socket to would be a page of the same origin, with root's rights.
+		// A name that is made to resolve to where somebody forwards the socket to would be a page
+		// of the same origin, with root's rights.
 		return refuse(http.StatusNotFound, "the page is served over TCP, and not by the UNIX socket")
 	case page.Serves(r):
 		return nil
@@ -81,7 +83,8 @@ func (a *API) guard(r *http.Request, who *principal, origin *http.CrossOriginPro
 	return nil
 }
 
-// byOtherSite tells whether a page of another site has a browser ask. It does not get to see the answer, but to make some answers takes work.
+// byOtherSite tells whether a page of another site has a browser ask. It does not get to see the
+// answer, but to make some answers takes work.
 func byOtherSite(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return site == "cross-site" || site == "same-site"
@@ -96,7 +99,8 @@ func (a *API) route(w http.ResponseWriter, r *http.Request) {
 		a.mux.ServeHTTP(w, r)
 		return
 	}
-	// The mux knows whether the path exists with other methods; its answer in plain text is not shown.
+	// The mux knows whether the path exists with other methods; its answer in plain text is not
+	// shown.
 	probe := &discard{header: make(http.Header)}
 	a.mux.ServeHTTP(probe, r)
 	if probe.code == http.StatusMethodNotAllowed {

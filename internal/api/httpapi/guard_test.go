@@ -70,7 +70,8 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// What a page of another site asks for is not even made, as to trace packets or to explain them takes work; the page that is ours, and who types an address, may ask.
+// What a page of another site asks for is not even made, as to trace packets or to explain them
+// takes work; the page that is ours, and who types an address, may ask.
 func TestOtherSites(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)

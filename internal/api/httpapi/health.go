@@ -5,7 +5,8 @@ import (
 	"net/http"
 )
 
-// Where whoever watches over the daemon asks how it is, outside of the contract and without being asked who they are.
+// Where whoever watches over the daemon asks how it is, outside of the contract and without being
+// asked who they are.
 const (
 	healthPath = "/healthz"
 	readyPath  = "/readyz"
@@ -14,8 +15,8 @@ const (
 // getHealth answers 200 while the daemon answers at all.
 func (a *API) getHealth(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") }
 
-// getReady answers 503 until every service was tried once since the daemon started. Packets of services that the data
-// path kept from an earlier life are balanced all the while.
+// getReady answers 503 until every service was tried once since the daemon started. Packets of
+// services that the data path kept from an earlier life are balanced all the while.
 func (a *API) getReady(w http.ResponseWriter, _ *http.Request) {
 	if a.Ready != nil {
 		if ready, text := a.Ready(); !ready {

@@ -38,7 +38,8 @@ func decodeHostState(data []byte) (s agentWord, p *problem) {
 	return s, nil
 }
 
-// SetEndpointHostState takes an endpoint out as an agent of the user's says, or leaves it to its probe again.
+// SetEndpointHostState takes an endpoint out as an agent of the user's says, or leaves it to its
+// probe again.
 func (a *API) SetEndpointHostState(w http.ResponseWriter, r *http.Request) {
 	s, p := decodedTolerantly(a, w, r, decodeHostState)
 	if p != nil {

@@ -10,8 +10,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// kubeService is what kube-loxilb sends for a port of a Kubernetes service, with all its members. $ARGS stands for those that
-// it writes only if they are set.
+// kubeService is what kube-loxilb sends for a port of a Kubernetes service, with all its members.
+// $ARGS stands for those that it writes only if they are set.
 const kubeService = `{"serviceArguments":{"externalIP":"123.123.123.1","privateIP":"","port":80,"protocol":"tcp","sel":0,"mode":0,"BGP":false,"Monitor":false,` +
 	`"inactiveTimeOut":1800,"block":0,"managed":true,"probetype":"","probeport":0,"probereq":"","proberesp":"","name":"default_web:llb-inst0"$ARGS},` +
 	`"secondaryIPs":[],"allowedSources":[],` +
@@ -27,8 +27,9 @@ func kube(args string, replaced ...string) string {
 	return strings.NewReplacer(append(replaced, "$ARGS", args)...).Replace(kubeService)
 }
 
-// P48 each request that kube-loxilb makes for a service is answered as it wants it: in each of its modes and with each of its options
-// that need neither a proxy nor SCTP, and again when the service is there already, or gone
+// P48 each request that kube-loxilb makes for a service is answered as it wants it: in each of its
+// modes and with each of its options that need neither a proxy nor SCTP, and again when the service
+// is there already, or gone
 func TestKubeServices(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("n", 63) + "_" + strings.Repeat("s", 253) + ":llb-inst0"
@@ -99,7 +100,8 @@ func TestKubeServices(t *testing.T) {
 	}
 }
 
-// A service that asks for what is not there is refused in a sentence that names it: kube-loxilb says it in the events of the service.
+// A service that asks for what is not there is refused in a sentence that names it: kube-loxilb
+// says it in the events of the service.
 func TestKubeServicesRefused(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{
@@ -118,7 +120,8 @@ func TestKubeServicesRefused(t *testing.T) {
 	}
 }
 
-// It lives as long as it answers GET of the base, whatever that says; with or without a slash, and without a token.
+// It lives as long as it answers GET of the base, whatever that says; with or without a slash, and
+// without a token.
 func TestKubeLiveness(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(o *Options) { o.Token = "a token" })
@@ -129,7 +132,8 @@ func TestKubeLiveness(t *testing.T) {
 	}
 }
 
-// Egress addresses: a rule is made with all its members, made again after a start of kube-loxilb, and deleted by its source alone, also when it is gone.
+// Egress addresses: a rule is made with all its members, made again after a start of kube-loxilb,
+// and deleted by its source alone, also when it is gone.
 func TestKubeEgress(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
@@ -158,8 +162,8 @@ func TestKubeEgress(t *testing.T) {
 	}
 }
 
-// What there is no BGP for is answered at once, in JSON, and not with success: kube-loxilb logs it, and goes on with its services. Metadata of
-// pods is not taken either.
+// What there is no BGP for is answered at once, in JSON, and not with success: kube-loxilb logs it,
+// and goes on with its services. Metadata of pods is not taken either.
 func TestKubeWithoutBGP(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)

@@ -69,7 +69,8 @@ var plainFields = sync.OnceValue(func() map[string]lb.Field[lb.Service] {
 	return m
 })
 
-// plainValue is a property of a service without its answer, of which there would be one for each service otherwise.
+// plainValue is a property of a service without its answer, of which there would be one for each
+// service otherwise.
 func plainValue(s *lb.Service, path string) ([]string, bool) {
 	if name, ok := strings.CutPrefix(path, "endpoints."); ok {
 		return plainEndpoints(s, name)
@@ -98,7 +99,8 @@ func plainEndpoints(s *lb.Service, name string) (values []string, ok bool) {
 	return nil, false
 }
 
-// servicesNamed are the services of any of these names or keys, in the order of keys; all, if there are none of these.
+// servicesNamed are the services of any of these names or keys, in the order of keys; all, if there
+// are none of these.
 func (a *API) servicesNamed(now *store.Snapshot, names []string) iter.Seq[*lb.Service] {
 	if len(names) == 0 {
 		return a.Store.Services.EachShared(now)

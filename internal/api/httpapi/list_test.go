@@ -164,7 +164,8 @@ func TestConntrackPages(t *testing.T) {
 	}
 }
 
-// Services, endpoints and statuses are chosen, sorted and paged, so that nobody reads what he does not want.
+// Services, endpoints and statuses are chosen, sorted and paged, so that nobody reads what he does
+// not want.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
@@ -301,7 +302,8 @@ func TestVersionAndMetrics(t *testing.T) {
 	}
 }
 
-// What is done to packets is told as in the contract: one new address, or both where the endpoint sees one of ours.
+// What is done to packets is told as in the contract: one new address, or both where the endpoint
+// sees one of ours.
 func TestAction(t *testing.T) {
 	t.Parallel()
 	at := netip.MustParseAddrPort

@@ -10,8 +10,9 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestServiceCuts: a service at the address and port of a connection of this machine itself is refused, and the connection is named, unless that is asked for; by
-// itself, in a list, and in a file of export. A plan names it. What takes nothing of a connection does not ask.
+// TestServiceCuts: a service at the address and port of a connection of this machine itself is
+// refused, and the connection is named, unless that is asked for; by itself, in a list, and in a
+// file of export. A plan names it. What takes nothing of a connection does not ask.
 func TestServiceCuts(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
@@ -44,7 +45,8 @@ func TestServiceCuts(t *testing.T) {
 	}
 }
 
-// TestServiceUnknownCuts: where nobody may look at the machine's connections, services are made; rules are not.
+// TestServiceUnknownCuts: where nobody may look at the machine's connections, services are made;
+// rules are not.
 func TestServiceUnknownCuts(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)

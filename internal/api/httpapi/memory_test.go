@@ -133,7 +133,8 @@ func send(t *testing.T, way, text string) string {
 	return fmt.Sprintf("%d %.120s", w.Code, strings.ReplaceAll(w.Body.String(), "\n", " "))
 }
 
-// TestAllocationsOfWorstBodies: what took a hundred times its size when it was not counted takes thirty times at most, with all that is thrown away meanwhile.
+// TestAllocationsOfWorstBodies: what took a hundred times its size when it was not counted takes
+// thirty times at most, with all that is thrown away meanwhile.
 func TestAllocationsOfWorstBodies(t *testing.T) {
 	for _, name := range []string{"null endpoints", "sources", "long name", "long kind", "many unknown", "metadata"} {
 		text := worstBodies(maxBody / 4)[name]()

@@ -11,7 +11,8 @@ import (
 	"loxilb/api"
 )
 
-// GetMeta answers with what the requests that change something take: by path, the method and its fields.
+// GetMeta answers with what the requests that change something take: by path, the method and its
+// fields.
 func (a *API) GetMeta(w http.ResponseWriter, _ *http.Request) {
 	out, err := a.meta()
 	if err != nil {

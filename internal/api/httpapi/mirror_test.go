@@ -8,7 +8,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestMirrorRequests: a mirror as clients of the contract send it, and as ours do, is shown as it was sent, and can be sent back.
+// TestMirrorRequests: a mirror as clients of the contract send it, and as ours do, is shown as it
+// was sent, and can be sent back.
 func TestMirrorRequests(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)

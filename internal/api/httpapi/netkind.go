@@ -21,7 +21,8 @@ import (
 // lookForDevice is how often it is looked whether an interface has come.
 const lookForDevice = 50 * time.Millisecond
 
-// netObjects is the row of a kind of the kernel's network. What the kernel has already, by somebody else, is left to that.
+// netObjects is the row of a kind of the kernel's network. What the kernel has already, by somebody
+// else, is left to that.
 func netObjects[T netobj.Object[T]](a *API, name string, table *store.Table[T], k func() netKind[T], read func(o *v1.Object) (T, *problem), show func(*T) any) objectKind {
 	row := objectsOf(name, table, func(o *v1.Object, _ bool) (T, *problem) { return read(o) }, show, pathProblem)
 	row.kernel = true
@@ -202,8 +203,9 @@ func specOf[S, T any](parse func(*S) (T, error)) func(*v1.Object) (T, *problem) 
 	}
 }
 
-// undoApply takes back a whole change of which the kernel refuses objects of its network, and answers why: a file that is refused has
-// changed nothing. Nil: it was something else that failed, which is tried again.
+// undoApply takes back a whole change of which the kernel refuses objects of its network, and
+// answers why: a file that is refused has changed nothing. Nil: it was something else that failed,
+// which is tried again.
 func (a *API) undoApply(r *http.Request, t *transaction, revision uint64, p *problem) *problem {
 	var all objectErrors
 	if p.failed == nil || revision == 0 {
@@ -252,7 +254,8 @@ func undoneButFor(left []store.ID) string {
 	return "the change was undone, but for what others have changed since (" + text + ")"
 }
 
-// waitForAll waits until everybody has what was changed. What needs an interface that comes with the change fails until it is there.
+// waitForAll waits until everybody has what was changed. What needs an interface that comes with
+// the change fails until it is there.
 func (a *API) waitForAll(ctx context.Context, revision uint64, changed []store.ID) error {
 	made := a.devicesOf(nil)
 	for {

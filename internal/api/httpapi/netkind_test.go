@@ -14,7 +14,8 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// TestApplyNetwork: objects of the kernel's network are applied with all others; what the kernel has by others is left to them.
+// TestApplyNetwork: objects of the kernel's network are applied with all others; what the kernel
+// has by others is left to them.
 func TestApplyNetwork(t *testing.T) {
 	t.Parallel()
 	b := newNetBench(t)
@@ -75,8 +76,8 @@ func TestApplyRefusedByKernel(t *testing.T) {
 	}
 }
 
-// TestUndoLeavesWhatOthersChanged: what somebody has changed before the kernel's refusal is known stays, and the answer says so. The undo is a
-// revision of who asked.
+// TestUndoLeavesWhatOthersChanged: what somebody has changed before the kernel's refusal is known
+// stays, and the answer says so. The undo is a revision of who asked.
 func TestUndoLeavesWhatOthersChanged(t *testing.T) {
 	t.Parallel()
 	b := newNetBench(t)

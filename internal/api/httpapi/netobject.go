@@ -12,7 +12,8 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// netKind is a kind of objects of the kernel's network: those that users want, and those that the kernel has.
+// netKind is a kind of objects of the kernel's network: those that users want, and those that the
+// kernel has.
 type netKind[T netobj.Object[T]] struct {
 	table  *store.Table[T]
 	kernel netobj.Kernel[T]
@@ -40,8 +41,9 @@ func (k netKind[T]) haveOf(key string) (map[string][]T, error) {
 	return map[string][]T{key: list}, err
 }
 
-// createNet has the kernel have the object that parse makes of a body. What it has already, by somebody else, is left to that, and not remembered. What the kernel
-// refuses is forgotten again: a request that is refused has changed nothing.
+// createNet has the kernel have the object that parse makes of a body. What it has already, by
+// somebody else, is left to that, and not remembered. What the kernel refuses is forgotten again: a
+// request that is refused has changed nothing.
 func createNet[T netobj.Object[T], Body any](a *API, w http.ResponseWriter, r *http.Request, k netKind[T], parse func(*Body) (T, error)) {
 	o, p := decodedTolerantly(a, w, r, func(data []byte) (o T, p *problem) {
 		body, p := decodeBody[Body](data)
@@ -107,7 +109,8 @@ func (k netKind[T]) putProblem(a *API, o T) *problem {
 	return p
 }
 
-// metBy tells whether what the kernel has by an object's key is that object, and refuses what is in its way.
+// metBy tells whether what the kernel has by an object's key is that object, and refuses what is in
+// its way.
 func (k netKind[T]) metBy(o T, there []T) (bool, *problem) {
 	switch {
 	case k.inUse != nil && k.inUse(o):
@@ -151,7 +154,8 @@ func (a *API) undo(ctx context.Context, id store.ID, p *problem) *problem {
 	return kernelProblem(why)
 }
 
-// deleteNet takes an object back, or, if nobody wants it from us, deletes what the kernel has by the key.
+// deleteNet takes an object back, or, if nobody wants it from us, deletes what the kernel has by
+// the key.
 func deleteNet[T netobj.Object[T]](a *API, w http.ResponseWriter, r *http.Request, k netKind[T], key string, also ...func(*store.Tx) error) {
 	id := k.table.ID(key)
 	_, wanted := k.table.Meta(a.Store.Snapshot(), key)

@@ -179,7 +179,8 @@ func (b *netBench) answer(method, path, body string) string {
 	return fmt.Sprint(w.Code, " ", text)
 }
 
-// TestNetObjectRequests: what is created is remembered; what the kernel has by others is refused, and is deleted only by name.
+// TestNetObjectRequests: what is created is remembered; what the kernel has by others is refused,
+// and is deleted only by name.
 func TestNetObjectRequests(t *testing.T) {
 	t.Parallel()
 	b := newNetBench(t)
@@ -324,7 +325,8 @@ func TestNetObjectRefusedByKernel(t *testing.T) {
 	}
 }
 
-// TestOwnAddress: the address that a request came to is not taken away by it, unless that is asked for.
+// TestOwnAddress: the address that a request came to is not taken away by it, unless that is asked
+// for.
 func TestOwnAddress(t *testing.T) {
 	t.Parallel()
 	b := newNetBench(t)
@@ -346,8 +348,9 @@ func TestOwnAddress(t *testing.T) {
 	}
 }
 
-// TestNetObjectsCut: what connections of this machine itself come by is not taken away, and they are named, unless that is asked for; whoever has made it, by its
-// own path or in a list. A plan names them.
+// TestNetObjectsCut: what connections of this machine itself come by is not taken away, and they
+// are named, unless that is asked for; whoever has made it, by its own path or in a list. A plan
+// names them.
 func TestNetObjectsCut(t *testing.T) {
 	t.Parallel()
 	b := newNetBench(t)

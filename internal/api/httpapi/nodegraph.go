@@ -8,7 +8,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// maxGraph is how many services a graph has: nobody reads a larger one, and Grafana does not draw it.
+// maxGraph is how many services a graph has: nobody reads a larger one, and Grafana does not draw
+// it.
 const maxGraph = 1000
 
 // GetNodeGraph answers with a graph of the services and their endpoints.
@@ -60,8 +61,8 @@ func (a *API) graph(wanted func(*lb.Service) bool) v1.NodeGraph {
 	return g
 }
 
-// colorOf is the color of an endpoint: green takes new connections, red is down, gray takes none for
-// another reason.
+// colorOf is the color of an endpoint: green takes new connections, red is down, gray takes none
+// for another reason.
 func colorOf(e *servicestate.Endpoint) string {
 	switch state := e.State(); {
 	case state == servicestate.Down, state == servicestate.Panic:

@@ -6,7 +6,8 @@ import (
 	"loxilb/internal/contract"
 )
 
-// registerNotBuilt, which panics if the table says so of an operation that is built, has what the contract has and this build does not answered in one sentence, so that clients can tell it from a
+// registerNotBuilt, which panics if the table says so of an operation that is built, has what the
+// contract has and this build does not answered in one sentence, so that clients can tell it from a
 // path that nobody knows.
 func registerNotBuilt(mux *http.ServeMux) {
 	for _, o := range contract.AllOperations() {

@@ -10,26 +10,30 @@ import (
 	"loxilb/internal/lb"
 )
 
-// objectKind is how requests about several kinds of object (apply, plan, save) deal with one of them.
+// objectKind is how requests about several kinds of object (apply, plan, save) deal with one of
+// them.
 type objectKind struct {
 	manifest.Kind
 	store string // what the store calls the kind
-	// read makes something of what a request says, without a look at the store. With keyOnly no more is needed than what names it.
+	// read makes something of what a request says, without a look at the store. With keyOnly no
+	// more is needed than what names it.
 	read     func(o *v1.Object, keyOnly bool) (wanted, *problem)
 	show     func(v store.View, key string) any // as POST takes it; nil: there is none
 	keys     func(v store.View) iter.Seq[string]
 	metadata func(v store.View, key string) map[string]any // that read needs beside what show says. Optional: nothing.
 	// managed tells whether a controller looks after the object. Optional: it does not.
 	managed func(v store.View, key string) bool
-	// live counts connections of an object that changes, and those that lose their service or endpoint by it. Optional: it has none.
+	// live counts connections of an object that changes, and those that lose their service or
+	// endpoint by it. Optional: it has none.
 	live func(before, after *store.Snapshot, key string) (connections, cut uint64)
-	// outside looks, once a request, at what there is besides the store by the keys of the list's objects.
-	// It returns a function that reports whether an object is there already, so it is not ours to keep,
-	// and that refuses what cannot be. Optional.
-	// made are the interfaces that there will be.
+	// outside looks, once a request, at what there is besides the store by the keys of the list's
+	// objects. It returns a function that reports whether an object is there already, so it is not
+	// ours to keep, and that refuses what cannot be. Optional. made are the interfaces that there
+	// will be.
 	outside func(made map[string]bool, list []any) func(w *wanted) (there bool, p *problem)
 	kernel  bool // the kernel has the last word on it
-	// check refuses what cannot be beside the other objects, once all of a list are put. Optional: nothing.
+	// check refuses what cannot be beside the other objects, once all of a list are put. Optional:
+	// nothing.
 	check func(tx *store.Tx, w *wanted) error
 	// warn says what is dangerous about a change. Optional.
 	warn func(before, after *store.Snapshot, key string) string
@@ -42,8 +46,9 @@ type wanted struct {
 	put   func(tx *store.Tx) error // *problem, or an error of the store
 }
 
-// objectKinds is the table of kinds that are served, in the order of manifest.Kinds. A new kind of object gets one line: what it is called
-// (manifest), its table in the store, how it is read and how it is shown.
+// objectKinds is the table of kinds that are served, in the order of manifest.Kinds. A new kind of
+// object gets one line: what it is called (manifest), its table in the store, how it is read and
+// how it is shown.
 func (a *API) objectKinds() []objectKind {
 	list := []objectKind{
 		a.serviceObjects(),
@@ -62,8 +67,8 @@ func (a *API) objectKinds() []objectKind {
 	return list
 }
 
-// objectsOf is the row of a kind whose objects have a table of their own. named puts errors of its validation into the API's words; nil:
-// they are.
+// objectsOf is the row of a kind whose objects have a table of their own. named puts errors of its
+// validation into the API's words; nil: they are.
 func objectsOf[T any](name string, t *store.Table[T], read func(o *v1.Object, keyOnly bool) (T, *problem), show func(*T) any,
 	named func(error) *problem) objectKind {
 	kind, _ := manifest.Find(name)

@@ -65,7 +65,8 @@ func (a *API) serviceObjects() objectKind {
 	}
 }
 
-// serviceConnections counts the connections of a service, and those at endpoints that a change takes from it.
+// serviceConnections counts the connections of a service, and those at endpoints that a change
+// takes from it.
 func (a *API) serviceConnections(was, is *lb.Service, stays bool) (connections, cut uint64) {
 	stats, _ := a.DataPath.ServiceStats(was.Key)
 	if !stays {

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// observed remembers the code of an answer, and why it is a refusal. Who does not read it is cut off.
+// observed remembers the code of an answer, and why it is a refusal. Who does not read it is cut
+// off.
 type observed struct {
 	http.ResponseWriter
 	code  int
@@ -30,7 +31,8 @@ func (o *observed) WriteHeader(code int) {
 const (
 	// readInTime is how much a client has to read in its time.
 	readInTime = 64 << 10
-	// maxUnread is how many answers that were made in one piece, of more than largeAnswer bytes, are in memory until their clients have read them.
+	// maxUnread is how many answers that were made in one piece, of more than largeAnswer bytes,
+	// are in memory until their clients have read them.
 	maxUnread   = 16
 	largeAnswer = 1 << 20
 )
@@ -72,7 +74,8 @@ func (o *observed) giveUp() error {
 // errUnread is why an answer was given up.
 var errUnread = errors.New("too many answers wait to be read")
 
-// wholly answers with what is made in one piece, of everything there is: a few at once, since it is large before it is written, too.
+// wholly answers with what is made in one piece, of everything there is: a few at once, since it is
+// large before it is written, too.
 func (a *API) wholly(w http.ResponseWriter, body func() any) {
 	select {
 	case a.whole <- struct{}{}:

@@ -43,7 +43,8 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// TestManyUnread: so many large answers are in memory at once, whoever reads none of them; small ones need no place.
+// TestManyUnread: so many large answers are in memory at once, whoever reads none of them; small
+// ones need no place.
 func TestManyUnread(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
@@ -68,7 +69,8 @@ func TestManyUnread(t *testing.T) {
 	ask(200)
 }
 
-// TestWholly: answers with everything there is are made a few at once; others are refused before they take memory.
+// TestWholly: answers with everything there is are made a few at once; others are refused before
+// they take memory.
 func TestWholly(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)

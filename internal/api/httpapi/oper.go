@@ -12,7 +12,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// oper says what the endpoints of a request are to those that the service has. The numbers are those of the contract.
+// oper says what the endpoints of a request are to those that the service has. The numbers are
+// those of the contract.
 type oper int
 
 const (
@@ -65,8 +66,9 @@ func (r *request) put(tx *store.Tx, services *desired.Services, c *codec, notes 
 	return services.Put(tx, s)
 }
 
-// unlike names what is written beside endpoints that are attached or detached, and is neither what the service has nor the
-// default: only the endpoints change. Several controllers may feed one service, each with its own idea of the rest.
+// unlike names what is written beside endpoints that are attached or detached, and is neither what
+// the service has nor the default: only the endpoints change. Several controllers may feed one
+// service, each with its own idea of the rest.
 func (r *request) unlike(old *lb.Service, c *codec, notes *warnings) {
 	for i := range c.fields {
 		f := &c.fields[i]

@@ -60,8 +60,8 @@ func TestAttachDetach(t *testing.T) {
 	}
 }
 
-// TestAttachKeepsToEndpoints writes each field beside the endpoints to attach: as the service has it, as its default, and
-// as something else, which has no effect, and is warned of.
+// TestAttachKeepsToEndpoints writes each field beside the endpoints to attach: as the service has
+// it, as its default, and as something else, which has no effect, and is warned of.
 func TestAttachKeepsToEndpoints(t *testing.T) {
 	t.Parallel()
 	others := map[string]func(*lb.Service){

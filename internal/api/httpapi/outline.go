@@ -7,7 +7,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// The bounds of what a body may say: as many services, prefixes and endpoints as there may be, and some more. docs/configuration.md has them.
+// The bounds of what a body may say: as many services, prefixes and endpoints as there may be, and
+// some more. docs/configuration.md has them.
 const (
 	maxElements = 2 * lb.MaxServices
 	maxObjects  = 2 << 20
@@ -17,7 +18,8 @@ const (
 	maxNested   = 63
 )
 
-// prefixList is the member of a service which may have more elements than there may be services or endpoints: they are small.
+// prefixList is the member of a service which may have more elements than there may be services or
+// endpoints: they are small.
 const prefixList = `"allowedSources"`
 
 // partSize is about how many bytes of a list of services are decoded at once.
@@ -41,8 +43,8 @@ type part struct {
 	count int    // how many
 }
 
-// outlineOf looks at a body, valid or not. The list is cut into parts of at least so many bytes. A body that is shorter than a part
-// has nothing to cut, and no more elements than there may be.
+// outlineOf looks at a body, valid or not. The list is cut into parts of at least so many bytes. A
+// body that is shorter than a part has nothing to cut, and no more elements than there may be.
 func outlineOf(data []byte, partSize int) (o outline) {
 	if len(data) < partSize {
 		return o
@@ -104,7 +106,8 @@ func outlineOf(data []byte, partSize int) (o outline) {
 	return o
 }
 
-// endOfString is where the quote is that ends the string which begins at start; the end of data if there is none.
+// endOfString is where the quote is that ends the string which begins at start; the end of data if
+// there is none.
 func endOfString(data []byte, start int) int {
 	for end := start; ; {
 		n := bytes.IndexByte(data[end+1:], '"')
@@ -147,8 +150,9 @@ func ends(data []byte) bool {
 	return len(bytes.TrimLeft(data, " \t\r\n")) == 0
 }
 
-// tooMany refuses a body of more elements than any request needs, before they are decoded: an empty object is three bytes in
-// a body, and some hundred in memory, so that 64 MiB of them would end the daemon.
+// tooMany refuses a body of more elements than any request needs, before they are decoded: an empty
+// object is three bytes in a body, and some hundred in memory, so that 64 MiB of them would end the
+// daemon.
 func (o *outline) tooMany() *problem {
 	for _, c := range []struct {
 		n, most int

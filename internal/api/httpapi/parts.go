@@ -13,8 +13,9 @@ import (
 	"loxilb/internal/lb"
 )
 
-// decodeParts decodes a long list of services on all processors, and part by part, so that not all of it is in memory in two
-// forms. It is false if there is anything to refuse: then the body is decoded as a whole, to say what and where.
+// decodeParts decodes a long list of services on all processors, and part by part, so that not all
+// of it is in memory in two forms. It is false if there is anything to refuse: then the body is
+// decoded as a whole, to say what and where.
 func (c *codec) decodeParts(o *outline) ([]request, bool) {
 	if len(o.parts) < 2 {
 		return nil, false

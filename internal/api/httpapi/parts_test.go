@@ -28,7 +28,8 @@ func longBody(n int) []byte {
 	return body
 }
 
-// A long list is decoded in parts, in its order, and what is wrong in one of them is said as of the whole.
+// A long list is decoded in parts, in its order, and what is wrong in one of them is said as of the
+// whole.
 func TestLongList(t *testing.T) {
 	t.Parallel()
 	const n = 1000

@@ -9,7 +9,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestPolicyRequests: a policer as clients of the contract send it, and as ours do, is shown as it was sent, and can be sent back.
+// TestPolicyRequests: a policer as clients of the contract send it, and as ours do, is shown as it
+// was sent, and can be sent back.
 func TestPolicyRequests(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)

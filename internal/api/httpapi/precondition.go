@@ -8,8 +8,8 @@ import (
 	"loxilb/internal/control/store"
 )
 
-// precondition is what a request says about the object that it changes: nothing, its version, that there is one
-// (If-Match: *), or that there is none (If-None-Match: *).
+// precondition is what a request says about the object that it changes: nothing, its version, that
+// there is one (If-Match: *), or that there is none (If-None-Match: *).
 type precondition struct {
 	given  bool
 	header string // by which it was given

@@ -52,8 +52,9 @@ func principalOf(r *http.Request) *principal {
 	return &principal{name: unknownUser}
 }
 
-// identify finds out who makes a request: by the socket that root and the group may open, by the token of --manualtoken, by that of a user,
-// or by the user of the machine at the other end of loopback. All but those of access.Users are admins, as they were before there were roles.
+// identify finds out who makes a request: by the socket that root and the group may open, by the
+// token of --manualtoken, by that of a user, or by the user of the machine at the other end of
+// loopback. All but those of access.Users are admins, as they were before there were roles.
 func (a *API) identify(r *http.Request, who *principal, token [sha256.Size]byte) (p *problem) {
 	if who.by == transport.BySocket {
 		who.name, who.role = accountName(transport.PeerOf(r)), access.Admin
@@ -61,7 +62,8 @@ func (a *API) identify(r *http.Request, who *principal, token [sha256.Size]byte)
 	}
 	given := tokenOf(r)
 	if got := sha256.Sum256([]byte(given)); a.Token != "" && subtle.ConstantTimeCompare(got[:], token[:]) == 1 {
-		// Digests are compared: neither the token's length nor its beginning shows in the time it takes.
+		// Digests are compared: neither the token's length nor its beginning shows in the time it
+		// takes.
 		who.name, who.role = manual, access.Admin
 		return nil
 	}

@@ -8,9 +8,9 @@ import (
 	"loxilb/internal/lb"
 )
 
-// privateIP gives a service the address that stands for its VIP on this machine, in a cloud which translates one into the other:
-// packets come to it, and it is what endpoints see where they see an address of ours. Where the service has a list of
-// those, that is what they see.
+// privateIP gives a service the address that stands for its VIP on this machine, in a cloud which
+// translates one into the other: packets come to it, and it is what endpoints see where they see an
+// address of ours. Where the service has a list of those, that is what they see.
 func privateIP(at, text string, s *lb.Service) *problem {
 	if text == "" {
 		return nil
@@ -35,7 +35,8 @@ func privateIP(at, text string, s *lb.Service) *problem {
 	return nil
 }
 
-// hasEndpoint tells whether the service has an endpoint of an IP version: others could not answer an address of it.
+// hasEndpoint tells whether the service has an endpoint of an IP version: others could not answer
+// an address of it.
 func hasEndpoint(s *lb.Service, ipv4 bool) bool {
 	return slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool { return e.Addr.Is4() == ipv4 })
 }

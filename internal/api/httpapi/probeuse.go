@@ -6,7 +6,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// probeFiles refuses files of a probe that the daemon would not read: what lies elsewhere would look to users like an endpoint that is down.
+// probeFiles refuses files of a probe that the daemon would not read: what lies elsewhere would
+// look to users like an endpoint that is down.
 func (a *API) probeFiles(p *lb.Probe) error {
 	if a.ProbeFiles == "" {
 		return nil

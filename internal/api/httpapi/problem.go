@@ -19,7 +19,8 @@ type problem struct {
 	body   v1.Error
 	stored uint64        // the revision of a change that is stored, and not applied
 	failed *status.Error // why it is not, if it was tried
-	// known makes a body without the properties that are not known, if one of them is what is refused.
+	// known makes a body without the properties that are not known, if one of them is what is
+	// refused.
 	known func([]byte) ([]byte, []string)
 }
 

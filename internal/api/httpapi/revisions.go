@@ -85,7 +85,8 @@ func (a *API) RollBack(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// isRole tells whether an object is the role of this node: what its peers have been told since, no rollback changes.
+// isRole tells whether an object is the role of this node: what its peers have been told since, no
+// rollback changes.
 func isRole(object any) bool {
 	_, ok := object.(lb.Instance)
 	return ok

@@ -25,7 +25,8 @@ func (a *API) CreateRoute(w http.ResponseWriter, r *http.Request, _ v1.CreateRou
 	})
 }
 
-// DeleteRoute deletes a route of the main table: of several, the one that users want from us, or else that of the lowest metric.
+// DeleteRoute deletes a route of the main table: of several, the one that users want from us, or
+// else that of the lowest metric.
 func (a *API) DeleteRoute(w http.ResponseWriter, r *http.Request, ip, mask string, _ v1.DeleteRouteParams) {
 	to, err := netobj.ParseDestination(ip + "/" + mask)
 	if err != nil {
@@ -40,7 +41,8 @@ func (a *API) DeleteRoute(w http.ResponseWriter, r *http.Request, ip, mask strin
 	deleteNet(a, w, r, a.routes(), key)
 }
 
-// routeTo is the key of the route to a network that users want from us, or else of the one of the lowest metric.
+// routeTo is the key of the route to a network that users want from us, or else of the one of the
+// lowest metric.
 func (a *API) routeTo(ctx context.Context, to netip.Prefix) (key string, err error) {
 	usual := netobj.Route{Destination: to}
 	if _, wanted := a.Store.Routes.Get(a.Store.Snapshot(), usual.Key()); wanted {
@@ -134,8 +136,9 @@ func parseRoutePlace(key string) (p routePlace) {
 	return p
 }
 
-// compare orders places as the kernel does: IPv4 by addresses, a longer prefix before a shorter one of the
-// same address, higher TOS before lower ones; IPv6 by addresses, longer prefixes before a shorter one that contains them.
+// compare orders places as the kernel does: IPv4 by addresses, a longer prefix before a shorter one
+// of the same address, higher TOS before lower ones; IPv6 by addresses, longer prefixes before a
+// shorter one that contains them.
 func (p *routePlace) compare(q *routePlace) int {
 	four := p.to.Addr().Is4()
 	if four != q.to.Addr().Is4() {
@@ -153,8 +156,9 @@ func (p *routePlace) compare(q *routePlace) int {
 	return cmp.Or(p.to.Addr().Compare(q.to.Addr()), cmp.Compare(q.to.Bits(), p.to.Bits()), cmp.Compare(q.tos, p.tos), cmp.Compare(p.metric, q.metric), cmp.Compare(p.n, q.n))
 }
 
-// passedRoutes reports whether the page before had a row. Each page reads the table from its start, as
-// the kernel cannot begin in the middle: rows are compared as they are, without making text of them.
+// passedRoutes reports whether the page before had a row. Each page reads the table from its start,
+// as the kernel cannot begin in the middle: rows are compared as they are, without making text of
+// them.
 func passedRoutes() func(row *routeRow, after string) bool {
 	var text string
 	var end routePlace

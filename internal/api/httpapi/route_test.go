@@ -11,8 +11,8 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// TestRoutePages: pages of one route each show all routes once, in the kernel's order, where routes to
-// one network differ in TOS too.
+// TestRoutePages: pages of one route each show all routes once, in the kernel's order, where routes
+// to one network differ in TOS too.
 func TestRoutePages(t *testing.T) {
 	t.Parallel()
 	b := newNetBench(t)

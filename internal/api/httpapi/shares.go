@@ -7,8 +7,8 @@ import (
 	"loxilb/internal/api/access"
 )
 
-// shareLimits bound what clients hold at once of something that ends only when they leave. Users who
-// are not administrators leave a part of it to administrators, and to each other.
+// shareLimits bound what clients hold at once of something that ends only when they leave. Users
+// who are not administrators leave a part of it to administrators, and to each other.
 type shareLimits struct {
 	all, users, user int
 	verb             string // "follow events"
@@ -20,7 +20,8 @@ func eventStreams() shareLimits {
 	return shareLimits{all: 64, users: 48, user: 16, verb: "follow events", instead: "ask for a list"}
 }
 
-// watches are the streams of connections. The packet path has four places; one is left for the flow log.
+// watches are the streams of connections. The packet path has four places; one is left for the flow
+// log.
 func watches() shareLimits {
 	return shareLimits{all: 3, users: 2, user: 1, verb: "watch connections", instead: "ask for a list"}
 }

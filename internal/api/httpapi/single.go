@@ -7,7 +7,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// single is how a kind is asked about whose requests are about one object each, named by its name. B is the body of a request, T what the store keeps.
+// single is how a kind is asked about whose requests are about one object each, named by its name.
+// B is the body of a request, T what the store keeps.
 type single[B any, T interface {
 	Normal() T
 	Validate() error

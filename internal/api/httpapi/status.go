@@ -24,12 +24,13 @@ type Statuses interface {
 	List(kind string, failedOnly bool) []status.Status
 	// Named are those of objects with one of these keys, or of kind and key with a space between.
 	Named(names []string) []status.Status
-	// Wait blocks until the objects are applied in this version or a later one, or gone as they should be; *status.Error
-	// says which of them failed.
+	// Wait blocks until the objects are applied in this version or a later one, or gone as they
+	// should be; *status.Error says which of them failed.
 	Wait(ctx context.Context, version uint64, ids []status.ID) error
 }
 
-// GetStatuses answers with the statuses of objects, services or not: of all, or of those that are asked for.
+// GetStatuses answers with the statuses of objects, services or not: of all, or of those that are
+// asked for.
 func (a *API) GetStatuses(w http.ResponseWriter, r *http.Request, params v1.GetStatusesParams) {
 	q, p := queryOf(statusFields(), params.Name, params.Selector, params.SortBy, params.Limit, params.Continue)
 	if p != nil {
@@ -88,7 +89,8 @@ func (a *API) serviceStatus(now *store.Snapshot, key lb.Key) *v1.Status {
 	return a.statusIn(now, &s)
 }
 
-// appliedOf is what the data path has of a service in a snapshot. One that the reconciler has not come to is pending.
+// appliedOf is what the data path has of a service in a snapshot. One that the reconciler has not
+// come to is pending.
 func (a *API) appliedOf(now *store.Snapshot, key lb.Key) status.Status {
 	id := desired.ServiceID(key)
 	meta, _ := now.Meta(id)

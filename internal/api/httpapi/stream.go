@@ -11,8 +11,9 @@ import (
 // stallLimit is how long a client may take to read a part of a streamed answer.
 const stallLimit = 30 * time.Second
 
-// stream writes {"key":[...]} an item at a time, one on a line, so that no answer is ever held in memory whole. A
-// stream that is not ended is not JSON: that is how a client learns that something failed on the way.
+// stream writes {"key":[...]} an item at a time, one on a line, so that no answer is ever held in
+// memory whole. A stream that is not ended is not JSON: that is how a client learns that something
+// failed on the way.
 type stream struct {
 	control *http.ResponseController
 	buf     *bufio.Writer

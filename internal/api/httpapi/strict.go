@@ -12,8 +12,9 @@ import (
 	v1 "loxilb/api/v1"
 )
 
-// strictly reads an object of a list. Where decodeObject says at which place of the body a value is wrong, this says by what path it is
-// found, as the client may have made the body of something else. Properties that are not known are all named.
+// strictly reads an object of a list. Where decodeObject says at which place of the body a value is
+// wrong, this says by what path it is found, as the client may have made the body of something
+// else. Properties that are not known are all named.
 func strictly[T any](spec []byte) (*T, *problem) {
 	object := new(T)
 	if len(spec) == 0 || spec[0] != '{' {
@@ -45,8 +46,9 @@ func strictly[T any](spec []byte) (*T, *problem) {
 // maxNames is how many unknown properties of an object are named.
 const maxNames = 100
 
-// jsonParts yields what is in an object (by name) or in a list (by index), and where it begins, until yield is false. The data is JSON: it
-// was read before, as a whole. Nothing is copied, as it may be large and deep.
+// jsonParts yields what is in an object (by name) or in a list (by index), and where it begins,
+// until yield is false. The data is JSON: it was read before, as a whole. Nothing is copied, as it
+// may be large and deep.
 func jsonParts(data []byte, yield func(path string, start int, part []byte) bool) {
 	at := skipSpace(data, 0)
 	if at == len(data) || data[at] != '{' && data[at] != '[' {

@@ -37,7 +37,8 @@ func (b busy) Endpoints(key lb.Key, endpoints int) []rates.Load {
 	return list
 }
 
-// Services in short are searched, sorted and counted by the server, and the worst is told; one of them tells the evidence of its endpoints.
+// Services in short are searched, sorted and counted by the server, and the worst is told; one of
+// them tells the evidence of its endpoints.
 func TestSummaries(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
@@ -165,8 +166,8 @@ func TestConnectionsAndDrops(t *testing.T) {
 	}
 }
 
-// TestConnectionOrder: connections are sorted by any column of a screen, and the answer has a page of them
-// and their number.
+// TestConnectionOrder: connections are sorted by any column of a screen, and the answer has a page
+// of them and their number.
 func TestConnectionOrder(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
@@ -216,7 +217,8 @@ func TestConnectionPageBounded(t *testing.T) {
 	}
 }
 
-// TestTopClients: the answer has the clients with the most, of all connections or of one service, and sums.
+// TestTopClients: the answer has the clients with the most, of all connections or of one service,
+// and sums.
 func TestTopClients(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)

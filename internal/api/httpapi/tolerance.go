@@ -13,9 +13,10 @@ import (
 	"loxilb/internal/lb"
 )
 
-// The existing loxilb passes over properties that it does not know. With --compat this one does too, and says so: to the client in a
-// header Warning, in the log once for each name. So it is with requests and files of the contract's clients. Requests that loxilb has of its
-// own are read strictly: a misspelt dry_run or deadline would have them do what they were to keep from.
+// The existing loxilb passes over properties that it does not know. With --compat this one does
+// too, and says so: to the client in a header Warning, in the log once for each name. So it is with
+// requests and files of the contract's clients. Requests that loxilb has of its own are read
+// strictly: a misspelt dry_run or deadline would have them do what they were to keep from.
 
 // maxPassedOver is how many names the log has: they are a client's.
 const maxPassedOver = 100
@@ -44,8 +45,8 @@ func decodedTolerantly[T any](a *API, w http.ResponseWriter, r *http.Request, de
 	return decoded(a, w, r, func(data []byte) (T, *problem) { return tolerant(a, data, &notes, decode) })
 }
 
-// exact are the objects of the contract whose unknown properties are refused all the same: of a firewall rule, they may say which packets
-// are meant, and a rule that does not say it means all.
+// exact are the objects of the contract whose unknown properties are refused all the same: of a
+// firewall rule, they may say which packets are meant, and a rule that does not say it means all.
 var exact = []reflect.Type{reflect.TypeFor[v1.FirewallRequest](), reflect.TypeFor[v1.FirewallRule](), reflect.TypeFor[v1.FirewallArguments]()}
 
 // tolerant decodes a body; like the existing loxilb, if the API is to be like it.
@@ -67,8 +68,9 @@ func tolerant[T any](a *API, data []byte, notes *warnings, decode func([]byte) (
 	return out, nil
 }
 
-// knownOnly is a body with blanks for the properties that T does not have, which leave all others where they are, and the names of those
-// of them that say something. The body has been decoded as a T before.
+// knownOnly is a body with blanks for the properties that T does not have, which leave all others
+// where they are, and the names of those of them that say something. The body has been decoded as a
+// T before.
 func knownOnly[T any](data []byte) (known []byte, names []string) {
 	known = bytes.Clone(data)
 	blankUnknown(data, known, reflect.TypeFor[T](), "", &names)

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// With --compat what is not known is passed over, and said: to the client each time, in the log once a name. Without, it is refused.
+// With --compat what is not known is passed over, and said: to the client each time, in the log
+// once a name. Without, it is refused.
 func TestTolerance(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
@@ -40,7 +41,8 @@ func TestTolerance(t *testing.T) {
 	}
 }
 
-// What a firewall rule matches, and what loxilb's own requests say, is read strictly with --compat, too: it is refused, and nothing is done.
+// What a firewall rule matches, and what loxilb's own requests say, is read strictly with --compat,
+// too: it is refused, and nothing is done.
 func TestToleratedNot(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(o *Options) { o.Compat = true })

@@ -13,8 +13,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// wholeWalks is how many requests read the whole connection table at a time for numbers or an order: each takes
-// memory and, with a million connections, a second of a processor.
+// wholeWalks is how many requests read the whole connection table at a time for numbers or an
+// order: each takes memory and, with a million connections, a second of a processor.
 const wholeWalks = 2
 
 // walkWait is how long a request waits for its turn to read the whole table.
@@ -25,8 +25,9 @@ func wholeWalkers() shareLimits {
 	return shareLimits{all: 16, users: 12, user: 4, verb: "read all connections", instead: "ask for an unsorted list"}
 }
 
-// walkAll runs a walk through the whole table when its turn comes. The turn ends with the walk, before
-// the answer is written: a slow reader must not hold it. It answers itself if it returns false.
+// walkAll runs a walk through the whole table when its turn comes. The turn ends with the walk,
+// before the answer is written: a slow reader must not hold it. It answers itself if it returns
+// false.
 func (a *API) walkAll(w http.ResponseWriter, r *http.Request, walk func() error) bool {
 	who := principalOf(r)
 	if p := a.walkers.enter(who); p != nil {

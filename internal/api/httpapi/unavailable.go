@@ -30,8 +30,9 @@ func unavailableProperties(entry v1.Properties[v1.LoadbalanceEntry]) []unavailab
 	return list
 }
 
-// refuseUnavailable refuses what the contract has and this build does not do. Never ignored in silence: a service that works
-// in another way than it was asked to is worse than one that is refused.
+// refuseUnavailable refuses what the contract has and this build does not do. Never ignored in
+// silence: a service that works in another way than it was asked to is worse than one that is
+// refused.
 func (c *codec) refuseUnavailable(at string, e *v1.LoadbalanceEntry) *problem {
 	for i := range c.unavailable {
 		u := &c.unavailable[i]

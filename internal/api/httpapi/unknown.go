@@ -7,13 +7,14 @@ import (
 	"strings"
 )
 
-// A property that this version does not know may be a typing error, or a newer client's. Where it says something (anything but
-// false, 0, "", null and what holds nothing else) the request is refused: a service that works in another way than it was asked
-// to is worse than one that does not. Where it says nothing it is passed over: so a client that writes all properties that it knows
-// may be newer than the server.
+// A property that this version does not know may be a typing error, or a newer client's. Where it
+// says something (anything but false, 0, "", null and what holds nothing else) the request is
+// refused: a service that works in another way than it was asked to is worse than one that does
+// not. Where it says nothing it is passed over: so a client that writes all properties that it
+// knows may be newer than the server.
 
-// unknownSaid finds the first property of a body that T does not have and that says something; "": there is none. The body has
-// been decoded as a T before.
+// unknownSaid finds the first property of a body that T does not have and that says something; "":
+// there is none. The body has been decoded as a T before.
 func unknownSaid[T any](data []byte) string {
 	w := &unknownWalk{dec: json.NewDecoder(bytes.NewReader(data))}
 	w.dec.UseNumber()

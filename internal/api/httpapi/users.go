@@ -9,7 +9,8 @@ import (
 	"loxilb/internal/api/httpapi/transport"
 )
 
-// Users says who may use the API over TCP on loopback, besides root. (The UNIX socket goes by its mode.)
+// Users says who may use the API over TCP on loopback, besides root. (The UNIX socket goes by its
+// mode.)
 type Users struct {
 	Everyone bool // nobody is asked who they are
 	UIDs     []uint32

@@ -10,8 +10,9 @@ import (
 // maxWarnings is how many warnings an answer names: headers have little room.
 const maxWarnings = 8
 
-// warnings are what a client should know of a request that is answered with success: in a header Warning each, as Kubernetes
-// has them, since the body is the contract's. Each is there once: an edit runs again when its transaction does.
+// warnings are what a client should know of a request that is answered with success: in a header
+// Warning each, as Kubernetes has them, since the body is the contract's. Each is there once: an
+// edit runs again when its transaction does.
 type warnings struct {
 	list []string
 	seen map[string]struct{} // a request of thousands of objects may warn of each

@@ -25,7 +25,8 @@ func TestWarningsOnce(t *testing.T) {
 	}
 }
 
-// A warning of each of thousands of objects costs no comparison with all others, and the answer names a few.
+// A warning of each of thousands of objects costs no comparison with all others, and the answer
+// names a few.
 func TestManyWarnings(t *testing.T) {
 	t.Parallel()
 	const many = 200_000

@@ -14,7 +14,8 @@ import (
 const (
 	watchRate    = 10_000 // events a second, if the client says nothing
 	watchRateMax = 1_000_000
-	// watchRateView is the highest rate of the role view: a rate reserves memory of the kernel, 34 MB for watchRateMax.
+	// watchRateView is the highest rate of the role view: a rate reserves memory of the kernel, 34
+	// MB for watchRateMax.
 	watchRateView = 10_000
 	// untoldEvery is how often a client is told at most what it was not told.
 	untoldEvery = time.Second

@@ -58,7 +58,8 @@ data: {"sampled":3,"lost":2}
 	}
 }
 
-// A viewer cannot take all places of watchers, nor reserve much memory; another viewer and an administrator still can watch.
+// A viewer cannot take all places of watchers, nor reserve much memory; another viewer and an
+// administrator still can watch.
 func TestWatchersAreShared(t *testing.T) {
 	t.Parallel()
 	b, tokens := secured(t)

@@ -7,7 +7,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestSetWeight: an endpoint has another weight in the services that are meant, and in no others; what makes no sense changes nothing.
+// TestSetWeight: an endpoint has another weight in the services that are meant, and in no others;
+// what makes no sense changes nothing.
 func TestSetWeight(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)

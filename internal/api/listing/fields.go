@@ -22,7 +22,8 @@ type field struct {
 	index []int // through lists and pointers too
 }
 
-// FieldsOf lists the fields of T. words are names of some besides their paths and what these end with.
+// FieldsOf lists the fields of T. words are names of some besides their paths and what these end
+// with.
 func FieldsOf[T any](words map[string]string) *Fields {
 	f := &Fields{words: words}
 	f.add("", nil, reflect.TypeFor[T]())
@@ -54,8 +55,8 @@ func (f *Fields) Paths() []string {
 	return list
 }
 
-// Find is the path of the field that a user names: by the path, by what it ends with, or by one of the other words. What
-// is in no other object comes before what is.
+// Find is the path of the field that a user names: by the path, by what it ends with, or by one of
+// the other words. What is in no other object comes before what is.
 func (f *Fields) Find(name string) (string, error) {
 	name = strings.TrimPrefix(strings.Trim(name, "{}"), ".")
 	if path, ok := f.words[strings.ToLower(name)]; ok {
@@ -112,7 +113,8 @@ func (f *Fields) names() []string {
 // Names are what users may call the fields by.
 func (f *Fields) Names() []string { return f.names() }
 
-// Values is what an object, a pointer to it, has in the field of a path; of a list, what each of its elements has.
+// Values is what an object, a pointer to it, has in the field of a path; of a list, what each of
+// its elements has.
 func (f *Fields) Values(object any, path string) (out []string) {
 	i := slices.IndexFunc(f.list, func(one field) bool { return one.path == path })
 	if i < 0 {

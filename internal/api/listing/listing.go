@@ -1,5 +1,6 @@
-// Package listing chooses, sorts and pages objects of a list, on either side of the API: the daemon, so that nobody reads what he does
-// not want; loxicmd, for what the daemon has in one piece.
+// Package listing chooses, sorts and pages objects of a list, on either side of the API: the
+// daemon, so that nobody reads what he does not want; loxicmd, for what the daemon has in one
+// piece.
 package listing
 
 import (
@@ -58,7 +59,8 @@ func parsePlace(s string) (p place, err error) {
 	return p, nil
 }
 
-// Resolve makes paths of the names of fields that a user has written. value makes of a value for the field of a path what objects have there.
+// Resolve makes paths of the names of fields that a user has written. value makes of a value for
+// the field of a path what objects have there.
 func (s Selector) Resolve(fields *Fields, value func(path, value string) string) (err error) {
 	for i := range s {
 		one := &s[i]
@@ -108,7 +110,8 @@ func (q *Query) after() *place {
 	return nil
 }
 
-// After is the key of the last row of the page before, of a list that is not sorted; "": there was none.
+// After is the key of the last row of the page before, of a list that is not sorted; "": there was
+// none.
 func (q *Query) After() string {
 	if after := q.after(); after != nil && q.Sort == "" {
 		return after.Key
@@ -116,7 +119,8 @@ func (q *Query) After() string {
 	return ""
 }
 
-// Page yields the rows of a page until yield returns false, and returns where the next one begins; "": there is none.
+// Page yields the rows of a page until yield returns false, and returns where the next one begins;
+// "": there is none.
 func (l *List[R]) Page(q *Query, yield func(R) bool) (next string) {
 	after := q.after()
 	if q.Sort != "" {
@@ -190,7 +194,8 @@ func (l *List[R]) sorted(q *Query, after *place, yield func(R) bool) (next strin
 	return ""
 }
 
-// Compare orders values as people do: addresses by their numbers, before all else, and numbers in text too, so that eth2 comes before eth10.
+// Compare orders values as people do: addresses by their numbers, before all else, and numbers in
+// text too, so that eth2 comes before eth10.
 func Compare(a, b string) int {
 	x, errA := netip.ParseAddr(a)
 	y, errB := netip.ParseAddr(b)

@@ -112,7 +112,8 @@ func page(l *List[*object], q *Query) string {
 	return strings.Join(names, " ")
 }
 
-// Pages follow each other until all was shown once, however they are sorted; an object that goes away between two does not matter.
+// Pages follow each other until all was shown once, however they are sorted; an object that goes
+// away between two does not matter.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	fields := FieldsOf[object](nil)
@@ -150,7 +151,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestOrder: an order in which nothing comes before itself, however addresses and other words are mixed; else pages would leave rows out.
+// TestOrder: an order in which nothing comes before itself, however addresses and other words are
+// mixed; else pages would leave rows out.
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	words := []string{"::2:0", "5x", "1::", "10.0.0.1", "9.9.9.9", "9", "10", "a", "fe80::1", "", "01", "eth10", "eth2", "2001:db8::1", "10.0.0.1:80"}

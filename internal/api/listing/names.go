@@ -27,7 +27,8 @@ func SplitNames(text string) (names []string, err error) {
 	return names, nil
 }
 
-// quoted is a name or a value as it stands in a list or a selector: in quotes, if anything in it means something there.
+// quoted is a name or a value as it stands in a list or a selector: in quotes, if anything in it
+// means something there.
 func quoted(s string) string {
 	if s != strings.TrimSpace(s) || strings.ContainsAny(s, `,()"`) {
 		return strconv.Quote(s)

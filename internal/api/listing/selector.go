@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Selector chooses objects by what is in their fields: all of its requirements hold. Without any it chooses everything.
+// Selector chooses objects by what is in their fields: all of its requirements hold. Without any it
+// chooses everything.
 type Selector []Requirement
 
 // Requirement is one of them.
@@ -23,8 +24,9 @@ const (
 	maxValues       = 1000 // of all together
 )
 
-// ParseSelector reads requirements with commas between them: a=b, a!=b, a^=b (it begins with b), a in (b,c), a notin (b,c), a (there is something in it), !a. A value with a comma,
-// parentheses or quotes in it is in quotes.
+// ParseSelector reads requirements with commas between them: a=b, a!=b, a^=b (it begins with b), a
+// in (b,c), a notin (b,c), a (there is something in it), !a. A value with a comma, parentheses or
+// quotes in it is in quotes.
 func ParseSelector(text string) (s Selector, err error) {
 	values := 0
 	for _, part := range split(text) {
@@ -102,7 +104,8 @@ func (r Requirement) String() string {
 	return r.Field + word + JoinNames(r.Values) + ")"
 }
 
-// Matches tells whether an object is chosen whose fields hold what values returns: several values, if it is a list.
+// Matches tells whether an object is chosen whose fields hold what values returns: several values,
+// if it is a list.
 func (s Selector) Matches(values func(field string) []string) bool {
 	for i := range s {
 		if !s[i].matches(values(s[i].Field)) {
@@ -149,5 +152,6 @@ func (r *Requirement) matches(values []string) bool {
 	return found != r.Not
 }
 
-// nothing tells whether a value is what a field holds that nobody has set: answers leave some of these out.
+// nothing tells whether a value is what a field holds that nobody has set: answers leave some of
+// these out.
 func nothing(v string) bool { return v == "" || v == "0" || v == "false" }

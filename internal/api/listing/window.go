@@ -8,8 +8,9 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Window is the part of a list that a screen shows, which may go to any place of it, and whose rows may be in another order a second later. What is
-// read to its end, each row once, is paged by a Query.
+// Window is the part of a list that a screen shows, which may go to any place of it, and whose rows
+// may be in another order a second later. What is read to its end, each row once, is paged by a
+// Query.
 type Window struct {
 	Offset int // rows before it
 	Limit  int // rows of it; 0: all

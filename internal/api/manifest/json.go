@@ -21,7 +21,8 @@ type jsonError struct {
 	text         string
 }
 
-// maxValues is how many values JSON may have, about: twice as many as all services, endpoints and prefixes that there may be take.
+// maxValues is how many values JSON may have, about: twice as many as all services, endpoints and
+// prefixes that there may be take.
 const maxValues = 8 << 20
 
 // jsonValues is about how many values there are in a text of JSON.
@@ -147,8 +148,8 @@ func fold(name string) string {
 	}, name)
 }
 
-// twice finds a property that an object has twice, and where the second one ends; -1: there is none. Of two the decoder would take the last,
-// and the other would be lost.
+// twice finds a property that an object has twice, and where the second one ends; -1: there is
+// none. Of two the decoder would take the last, and the other would be lost.
 func twice(raw []byte) (name string, offset int) {
 	type open struct {
 		names map[string]bool // nil: a list

@@ -1,6 +1,7 @@
-// Package manifest reads the files that users keep of what they want: YAML with any number of documents, JSON, and the lists that the
-// contract's `loxicmd save` writes. It knows the kinds of object by name, and where in its file each property stands; what an object
-// means, the server says.
+// Package manifest reads the files that users keep of what they want: YAML with any number of
+// documents, JSON, and the lists that the contract's `loxicmd save` writes. It knows the kinds of
+// object by name, and where in its file each property stands; what an object means, the server
+// says.
 package manifest
 
 import "strings"
@@ -17,7 +18,8 @@ type Kind struct {
 	Member  string   // what only objects of this kind have, where two kinds share List
 }
 
-// The kinds of object that documents may have. A kind that the server does not serve yet it refuses by name.
+// The kinds of object that documents may have. A kind that the server does not serve yet it refuses
+// by name.
 const (
 	Loadbalancer = "Loadbalancer"
 	Endpoint     = "Endpoint"
@@ -38,7 +40,8 @@ const (
 	BFD          = "BFD"
 )
 
-// Kinds is the table, in the order in which objects are saved and applied: what others stand on comes first.
+// Kinds is the table, in the order in which objects are saved and applied: what others stand on
+// comes first.
 func Kinds() []Kind {
 	return []Kind{
 		{Name: Vlan, Bare: true, List: "vlanAttr"},

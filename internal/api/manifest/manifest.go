@@ -51,14 +51,16 @@ func (e Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// maxErrors is how many things are looked for that are wrong with a file, and maxText how long what is told of each may be.
+// maxErrors is how many things are looked for that are wrong with a file, and maxText how long what
+// is told of each may be.
 const (
 	maxErrors = 1000
 	maxText   = 512
 )
 
-// Read finds the objects in a file. assume is the kind of those that do not say it, as those of a list that two kinds have; "": what
-// they look like. All that is wrong is returned, and no object then.
+// Read finds the objects in a file. assume is the kind of those that do not say it, as those of a
+// list that two kinds have; "": what they look like. All that is wrong is returned, and no object
+// then.
 func Read(file string, data []byte, assume string) ([]Object, Errors) {
 	r := &reader{file: file, assume: assume}
 	for doc := range documents(data, r) {
@@ -299,8 +301,8 @@ func (r *reader) add(k Kind, whole, spec, metadata value) {
 // Position is where the object begins.
 func (o *Object) Position() Position { return o.Locate("") }
 
-// Locate is where a property of the spec stands, as endpoints[3].weight, or the nearest thing around it that is there. Properties of
-// the metadata begin with "metadata.".
+// Locate is where a property of the spec stands, as endpoints[3].weight, or the nearest thing
+// around it that is there. Properties of the metadata begin with "metadata.".
 func (o *Object) Locate(field string) Position {
 	at := o.whole
 	if rest, ok := strings.CutPrefix(field, "metadata."); ok && o.metadata != nil {

@@ -95,7 +95,8 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// What would take gigabytes is refused before it is read; of what is wrong the first thousand things are told, and long texts are cut.
+// What would take gigabytes is refused before it is read; of what is wrong the first thousand
+// things are told, and long texts are cut.
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	const document = "apiVersion: netlox/v1\nkind: lb\nspec: {a: "
@@ -118,7 +119,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// What is said twice, in whatever case, is an error, wherever: one of the two would be lost. A mark of the byte order before a later document is none of its text.
+// What is said twice, in whatever case, is an error, wherever: one of the two would be lost. A mark
+// of the byte order before a later document is none of its text.
 func TestTwice(t *testing.T) {
 	t.Parallel()
 	const document = "apiVersion: netlox/v1\nkind: lb\nspec: {a: 1}\n"

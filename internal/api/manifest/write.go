@@ -9,7 +9,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// YAML writes objects, in JSON, as YAML with a document for each, so that Read makes the same of them.
+// YAML writes objects, in JSON, as YAML with a document for each, so that Read makes the same of
+// them.
 func YAML(objects []json.RawMessage) ([]byte, error) {
 	var out bytes.Buffer
 	for i, object := range objects {

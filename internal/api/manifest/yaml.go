@@ -24,7 +24,8 @@ type yamlValue struct {
 	above int
 }
 
-// yamlDocuments reads the documents of a file each by itself, so that what is wrong in one does not hide what is in another.
+// yamlDocuments reads the documents of a file each by itself, so that what is wrong in one does not
+// hide what is in another.
 func yamlDocuments(data []byte, r *reader) iter.Seq[value] {
 	return func(yield func(value) bool) {
 		if n := nodes(data); n > maxNodes {
@@ -207,7 +208,8 @@ func (w *yamlWriter) write(n *yaml.Node, depth int) {
 	}
 }
 
-// mapping writes members in their order, and behind them what is merged into them and is not there already.
+// mapping writes members in their order, and behind them what is merged into them and is not there
+// already.
 func (w *yamlWriter) mapping(n *yaml.Node, depth int) {
 	w.out.WriteByte('{')
 	seen := map[string]bool{}

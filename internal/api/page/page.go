@@ -1,5 +1,5 @@
-// Package page is what browsers see at /: static files, which say nothing of this load balancer. All that they show they ask the REST API
-// for, with the token of whoever looks (adr/0060).
+// Package page is what browsers see at /: static files, which say nothing of this load balancer.
+// All that they show they ask the REST API for, with the token of whoever looks (adr/0060).
 package page
 
 import (
@@ -19,10 +19,12 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// folder is where the files are that the page consists of, each below a name of its own for each version of them.
+// folder is where the files are that the page consists of, each below a name of its own for each
+// version of them.
 const folder = "/page/"
 
-// policy lets the page load its own files, and ask its own server; nothing else, and no text becomes HTML or a program.
+// policy lets the page load its own files, and ask its own server; nothing else, and no text
+// becomes HTML or a program.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; " +
 	"form-action 'self'; require-trusted-types-for 'script'; trusted-types 'none'"
 
@@ -102,8 +104,8 @@ func kind(name string) string {
 // index is the file at /. It names the folder of the others as @.
 const index = "index.html"
 
-// read makes the files by the paths that they are asked for by. The name of the folder is a hash of all of them, so that browsers keep them for
-// good, and never have files of two versions.
+// read makes the files by the paths that they are asked for by. The name of the folder is a hash of
+// all of them, so that browsers keep them for good, and never have files of two versions.
 func read() map[string]*file {
 	content, sum := map[string][]byte{}, sha256.New()
 	_ = fs.WalkDir(assets, "assets", func(name string, d fs.DirEntry, err error) error { // what is embedded is there

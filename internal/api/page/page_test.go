@@ -26,8 +26,8 @@ func ask(method, path string, headers ...string) *httptest.ResponseRecorder {
 	return w
 }
 
-// Every file that the page names is there, with its kind, kept for good under a name that changes with it, and small if the browser takes that; no
-// file is left that nobody names.
+// Every file that the page names is there, with its kind, kept for good under a name that changes
+// with it, and small if the browser takes that; no file is left that nobody names.
 func TestFiles(t *testing.T) {
 	t.Parallel()
 	index := ask("GET", "/")
@@ -67,7 +67,8 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// Whatever is asked, the answer forbids what the page does not need. A file of another version is not there, and is not kept.
+// Whatever is asked, the answer forbids what the page does not need. A file of another version is
+// not there, and is not kept.
 func TestPolicy(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]int{"/": 200, "/page/0000000000000000/main.js": 404, "/page/": 404, "/page/%2e%2e/%2e%2e/etc/passwd": 404} {

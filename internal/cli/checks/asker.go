@@ -20,7 +20,8 @@ import (
 )
 
 const (
-	// answerBytes bounds what is read of an answer, and countedConnections how many connections are counted.
+	// answerBytes bounds what is read of an answer, and countedConnections how many connections are
+	// counted.
 	answerBytes        = 16 << 20
 	countedConnections = 20000
 )

@@ -92,7 +92,8 @@ func bundleText(file string, done []bundle.Outcome, addresses bool) string {
 	return b.String()
 }
 
-// knownSecrets are those of this machine that can be read: they go by their letters, whatever stands around them.
+// knownSecrets are those of this machine that can be read: they go by their letters, whatever
+// stands around them.
 func knownSecrets(o *session.Options) (out []string) {
 	for _, path := range []string{o.TokenPath(), "/etc/loxilb/manual_token"} {
 		if b, err := os.ReadFile(filepath.Clean(path)); err == nil && len(b) < 1<<16 {

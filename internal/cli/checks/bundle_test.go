@@ -13,7 +13,8 @@ import (
 	"loxilb/internal/cli/clitest"
 )
 
-// planted has a secret in each form in which the daemon's answers could have one, and a client's address.
+// planted has a secret in each form in which the daemon's answers could have one, and a client's
+// address.
 const planted = `{"token":"p1anted","lbAttr":[{"serviceArguments":{"externalIP":"20.20.20.1","port":80,"probereq":"Authorization: p1anted","proberesp":"p1anted"},
 "endpoints":[{"endpointIP":"31.31.31.1"}]}],"otlp":{"headers":{"x-api-key":"p1anted"}},"users":[{"name":"ann","passwordHash":"$2a$10$p1antedp1anted"}],
 "logs":["time=x msg=\"Bearer p1anted-p1anted\" client=7.7.7.7:4000 vip=20.20.20.1 password=p1anted","url https://ann:p1anted@host/"],
@@ -49,7 +50,8 @@ func unpack(t *testing.T, path string) map[string]string {
 	}
 }
 
-// TestBundle: the bundle has all parts and no secret, wherever one is; its owner alone reads it, and no file is written over.
+// TestBundle: the bundle has all parts and no secret, wherever one is; its owner alone reads it,
+// and no file is written over.
 func TestBundle(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, planted)

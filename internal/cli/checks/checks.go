@@ -1,4 +1,5 @@
-// Package checks has the commands that look for what is wrong: ready, verify, doctor, support-bundle.
+// Package checks has the commands that look for what is wrong: ready, verify, doctor,
+// support-bundle.
 package checks
 
 import (
@@ -23,7 +24,8 @@ const (
 	exitUnknown = 2
 )
 
-// patience is how long the daemon may take to compare: tables of 10,000 services are compared in seconds.
+// patience is how long the daemon may take to compare: tables of 10,000 services are compared in
+// seconds.
 const patience = 5 * time.Minute
 
 func verifyCommand(o *session.Options) *cobra.Command {

@@ -14,7 +14,8 @@ import (
 	"loxilb/internal/diagnose/bundle"
 )
 
-// machineParts are what the machine tells: files of the kernel, and what programs print that are there.
+// machineParts are what the machine tells: files of the kernel, and what programs print that are
+// there.
 func machineParts() []bundle.Part {
 	list := []bundle.Part{
 		{Name: "machine/kernel.txt", What: "the kernel, its limits and load", Collect: files("/proc/version", "/proc/cmdline", "/proc/loadavg", "/proc/uptime", "/proc/meminfo", "/proc/cpuinfo", "/proc/pressure/cpu", "/proc/pressure/memory")},

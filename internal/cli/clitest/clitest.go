@@ -103,7 +103,8 @@ func (l Lines) Write(b []byte) (int, error) {
 
 var update = flag.Bool("update", false, "write what is printed into testdata")
 
-// Golden runs command lines one after the other, and compares what they print with testdata/NAME.txt.
+// Golden runs command lines one after the other, and compares what they print with
+// testdata/NAME.txt.
 func Golden(t *testing.T, s *Server, name string, lines ...string) {
 	t.Helper()
 	var got strings.Builder

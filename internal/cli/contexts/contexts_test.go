@@ -19,7 +19,8 @@ func in(path string) session.Env {
 	}}
 }
 
-// A context names a server with all that it takes to reach it; the current one is meant where no flag names another.
+// A context names a server with all that it takes to reach it; the current one is meant where no
+// flag names another.
 func TestContexts(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "a", "config.yaml")

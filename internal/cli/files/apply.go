@@ -234,7 +234,8 @@ func located(objects []manifest.Object, answer []byte, err error) error {
 	return session.Refused("%s:\n%w", head, wrong)
 }
 
-// printConfirmable is printResult of an apply that asked for confirmation. Without a change, there is none to wait for.
+// printConfirmable is printResult of an apply that asked for confirmation. Without a change, there
+// is none to wait for.
 func printConfirmable(o *session.Options, answer []byte) error {
 	var r v1.ApplyResult
 	if err := session.Decode(answer, &r); err != nil {

@@ -28,7 +28,8 @@ const applied = `{"result":"Success","revision":7,"unchanged":1,"changes":[{"kin
 const document = "apiVersion: netlox/v1\nkind: Loadbalancer\nmetadata:\n  name: test\nspec:\n  serviceArguments: {externalIP: 20.20.20.1, port: 2020, protocol: tcp}\n" +
 	"  endpoints:\n  - {endpointIP: 31.31.31.1, targetPort: 5001, weight: 1}\n"
 
-// TestApplyNothingToConfirm: without a change nothing waits for confirmation, and the answer says so.
+// TestApplyNothingToConfirm: without a change nothing waits for confirmation, and the answer says
+// so.
 func TestApplyNothingToConfirm(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, `{"result":"Success","revision":7,"unchanged":1,"changes":[]}`)

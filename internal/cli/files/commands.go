@@ -1,4 +1,5 @@
-// Package files has the commands about files of objects: what is applied from them and saved into them, and the revisions that come of it.
+// Package files has the commands about files of objects: what is applied from them and saved into
+// them, and the revisions that come of it.
 package files
 
 import "loxilb/internal/cli/session"

@@ -20,7 +20,8 @@ const maxFile = 64 << 20
 // source is a file of objects, and what kind those are that do not say it.
 type source struct{ path, assume string }
 
-// readObjects reads files, and those of folders, and names all that is wrong with any of them. "-" is standard input.
+// readObjects reads files, and those of folders, and names all that is wrong with any of them. "-"
+// is standard input.
 func readObjects(o *session.Options, sources []source) ([]manifest.Object, error) {
 	var objects []manifest.Object
 	var wrong manifest.Errors
@@ -52,7 +53,8 @@ func readObjects(o *session.Options, sources []source) ([]manifest.Object, error
 	return objects, nil
 }
 
-// filesOf are the files that a path names: itself, or those of a folder and of the folders in it that are YAML or JSON, by name.
+// filesOf are the files that a path names: itself, or those of a folder and of the folders in it
+// that are YAML or JSON, by name.
 func filesOf(path string) (list []string, err error) {
 	info, err := os.Stat(path)
 	if path == "-" || err == nil && !info.IsDir() {

@@ -12,7 +12,8 @@ import (
 	"loxilb/internal/cli/ipconfig"
 )
 
-// replaceFolder writes a folder so that there is always a whole one by its name, and keeps the former one with .bk behind its name.
+// replaceFolder writes a folder so that there is always a whole one by its name, and keeps the
+// former one with .bk behind its name.
 func replaceFolder(path string, c ipconfig.Config) error {
 	parent := filepath.Dir(path)
 	next, err := os.MkdirTemp(parent, ".save-*")
@@ -61,8 +62,9 @@ func writeFolder(path string, c ipconfig.Config) error {
 
 var errBackupMoved = errors.New("cannot rename the backup")
 
-// takePlace gives the folder next the name path. What had it gets that of the backup, and what had that is named next. After an error all three
-// are as they were, or it is errBackupMoved: the new folder goes by way of the backup's name, so that the step that may be refused is not the last.
+// takePlace gives the folder next the name path. What had it gets that of the backup, and what had
+// that is named next. After an error all three are as they were, or it is errBackupMoved: the new
+// folder goes by way of the backup's name, so that the step that may be refused is not the last.
 func takePlace(next, path string) error {
 	err := rename(next, path, unix.RENAME_NOREPLACE)
 	if !errors.Is(err, unix.EEXIST) {

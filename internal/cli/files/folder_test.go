@@ -18,7 +18,8 @@ func saved(line string) ipconfig.Config {
 	return ipconfig.Config{"eth0": {"type": {line}}}
 }
 
-// The former configuration is never lost: neither when the backup before it cannot be removed, nor when it cannot be moved.
+// The former configuration is never lost: neither when the backup before it cannot be removed, nor
+// when it cannot be moved.
 func TestReplaceFolderKeepsTheFormer(t *testing.T) {
 	t.Parallel()
 	runtime.LockOSThread() // and never unlocked: the thread has mounts of its own, and ends with the test

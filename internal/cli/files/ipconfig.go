@@ -20,7 +20,8 @@ import (
 	"loxilb/internal/cli/session"
 )
 
-// ipconfigFolder is the contract's folder of what interfaces are configured by, below that of its files.
+// ipconfigFolder is the contract's folder of what interfaces are configured by, below that of its
+// files.
 const ipconfigFolder = "ipconfig"
 
 // interfaceFlags are those of apply for that folder.
@@ -88,7 +89,8 @@ func (f *interfaceFlags) read() ([]manifest.Object, error) {
 	return r.Objects, nil
 }
 
-// readInterfaces reads a folder of folders: first of all interfaces what makes them, then what needs others.
+// readInterfaces reads a folder of folders: first of all interfaces what makes them, then what
+// needs others.
 func readInterfaces(r *ipconfig.Reader, path string) error {
 	entries, err := os.ReadDir(path)
 	if err != nil {
@@ -153,7 +155,8 @@ func readLines(r *ipconfig.Reader, path string) error {
 	return nil
 }
 
-// saveInterfaces writes the folder of what interfaces are configured by. The former one stays with .bk behind its name.
+// saveInterfaces writes the folder of what interfaces are configured by. The former one stays with
+// .bk behind its name.
 func saveInterfaces(ctx context.Context, o *session.Options, folder string) error {
 	c, left, err := interfaces(ctx, o)
 	if err != nil {

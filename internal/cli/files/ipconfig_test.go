@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What interfaces are configured by is saved in the contract's folders and applied again, all of it, of one interface, or its routes alone.
+// What interfaces are configured by is saved in the contract's folders and applied again, all of
+// it, of one interface, or its routes alone.
 func TestInterfaces(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -100,7 +101,8 @@ func TestInterfacesLeftOut(t *testing.T) {
 	}
 }
 
-// What makes interfaces is read of all folders first: a member is tagged though the folder of its VLAN interface comes later.
+// What makes interfaces is read of all folders first: a member is tagged though the folder of its
+// VLAN interface comes later.
 func TestInterfacesThatNeedOthers(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -119,7 +121,8 @@ func TestInterfacesThatNeedOthers(t *testing.T) {
 	}
 }
 
-// A pipe, a folder or a loop of links where a file is expected ends the command, and does not hold it up.
+// A pipe, a folder or a loop of links where a file is expected ends the command, and does not hold
+// it up.
 func TestInterfaceFilesThatAreNone(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, `{"result":"Success","changes":[]}`)

@@ -159,7 +159,8 @@ func newFile(path string, content []byte) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// replaceFile writes a file so that there is always a whole one by its name, and keeps the former one with .bk behind its name.
+// replaceFile writes a file so that there is always a whole one by its name, and keeps the former
+// one with .bk behind its name.
 func replaceFile(path string, content []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".save-*") // for its owner alone
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"loxilb/internal/cli/session"
 )
 
-// TestSave: the contract's files hold what apply takes; the former file is kept, and is what it was if the server refuses.
+// TestSave: the contract's files hold what apply takes; the former file is kept, and is what it was
+// if the server refuses.
 func TestSave(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

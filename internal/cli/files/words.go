@@ -77,7 +77,8 @@ func policerType(word string) (int, error) {
 	return 0, err
 }
 
-// inWords is a document of an object with words for numbers, and without what a service has by default anyway.
+// inWords is a document of an object with words for numbers, and without what a service has by
+// default anyway.
 func inWords(document json.RawMessage) (json.RawMessage, error) {
 	var o struct {
 		APIVersion string          `json:"apiVersion"`

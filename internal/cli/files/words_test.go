@@ -77,7 +77,8 @@ spec:
     protocol: 89
 `
 
-// Files of save have words where the contract has numbers; apply sends the numbers of those that the server does not know.
+// Files of save have words where the contract has numbers; apply sends the numbers of those that
+// the server does not know.
 func TestSavedWords(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "all.yaml")

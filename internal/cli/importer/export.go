@@ -9,8 +9,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// IPVS writes services as `ipvsadm -R` reads them. Notes say what IPVS does not have; their line is that of the service in the text, or
-// that before which it would be.
+// IPVS writes services as `ipvsadm -R` reads them. Notes say what IPVS does not have; their line is
+// that of the service in the text, or that before which it would be.
 func IPVS(services []lb.Service) (text string, notes []Note) {
 	var b strings.Builder
 	line := 0

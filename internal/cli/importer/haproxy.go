@@ -11,7 +11,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// readHAProxy reads the parts in mode tcp of a haproxy.cfg. Servers see the proxy there, and an address of the load balancer here: mode onearm.
+// readHAProxy reads the parts in mode tcp of a haproxy.cfg. Servers see the proxy there, and an
+// address of the load balancer here: mode onearm.
 func readHAProxy(c *collector, text string) {
 	r := &haproxyReader{collector: c, backends: map[string]*haproxySection{}}
 	number := 0

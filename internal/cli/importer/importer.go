@@ -1,4 +1,5 @@
-// Package importer makes services of what other load balancers are configured by, and says of each line that it cannot take over why.
+// Package importer makes services of what other load balancers are configured by, and says of each
+// line that it cannot take over why.
 package importer
 
 import (
@@ -133,7 +134,8 @@ func weight(text string) (uint16, error) {
 	return uint16(n), nil
 }
 
-// scheduler is the algorithm that does what one of IPVS does, or comes nearest to it; then why says what is different.
+// scheduler is the algorithm that does what one of IPVS does, or comes nearest to it; then why says
+// what is different.
 func scheduler(name string) (a lb.Algorithm, why string) {
 	switch name {
 	case "rr", "":

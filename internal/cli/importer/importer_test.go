@@ -16,8 +16,8 @@ import (
 
 var update = flag.Bool("update", false, "write what is found into testdata")
 
-// files are those of testdata, and what the program that they are for says of them: nothing, if it takes them. IPVS is asked by no
-// program: ipvsadm reads nothing where the kernel has no IPVS.
+// files are those of testdata, and what the program that they are for says of them: nothing, if it
+// takes them. IPVS is asked by no program: ipvsadm reads nothing where the kernel has no IPVS.
 var files = map[string]struct {
 	name  string
 	check []string

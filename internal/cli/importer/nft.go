@@ -9,7 +9,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// readNFT reads rules of nftables that translate destinations (dnat), as `nft list ruleset` prints them or as a file has them.
+// readNFT reads rules of nftables that translate destinations (dnat), as `nft list ruleset` prints
+// them or as a file has them.
 func readNFT(c *collector, text string) {
 	r := &nftReader{collector: c, maps: map[string][]nftElement{}}
 	list := nftStatements(c, text)
@@ -89,7 +90,8 @@ func nftStatements(c *collector, text string) (list []nftStatement) {
 	return list
 }
 
-// nftWords cuts a line into words; braces, commas and semicolons are words of their own, and so is a colon between spaces.
+// nftWords cuts a line into words; braces, commas and semicolons are words of their own, and so is
+// a colon between spaces.
 func nftWords(line string) []string {
 	if i := commentAt(line); i >= 0 {
 		line = line[:i]
@@ -323,7 +325,8 @@ func nftChoice(words []string) (a lb.Algorithm, mod int, ok bool) {
 	return a, mod, err == nil
 }
 
-// chosen makes services of a map from numbers to endpoints: how many numbers an endpoint has is its weight.
+// chosen makes services of a map from numbers to endpoints: how many numbers an endpoint has is its
+// weight.
 func (r *nftReader) chosen(line int, m nftMatch, algorithm lb.Algorithm, mod int, elements []nftElement, rest []string) (why string) {
 	port := ""
 	if len(rest) > 0 && strings.HasPrefix(rest[0], ":") {
@@ -414,7 +417,8 @@ func (r *nftReader) mapped(m nftMatch, key []string, elements []nftElement) (why
 	return ""
 }
 
-// nftEndpoint reads 10.0.0.1, 10.0.0.1:80, [2001:db8::1]:80, or address and port of a concatenation; port 0 is the service's own.
+// nftEndpoint reads 10.0.0.1, 10.0.0.1:80, [2001:db8::1]:80, or address and port of a
+// concatenation; port 0 is the service's own.
 func nftEndpoint(parts []string) (e lb.Endpoint, err error) {
 	e.Weight = 1
 	host, port := parts[0], ""

@@ -20,7 +20,8 @@ func said(r *Reader) (list []string) {
 	return list
 }
 
-// What is saved is read again as it was; what the kernel, or somebody else's daemon, makes by itself is left out.
+// What is saved is read again as it was; what the kernel, or somebody else's daemon, makes by
+// itself is left out.
 func TestRoundTrip(t *testing.T) {
 	t.Parallel()
 	objects := []v1.Object{
@@ -75,7 +76,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// Routes that apply would refuse are not saved, and counted by the reason; of several gateways of a destination the first that is taken is.
+// Routes that apply would refuse are not saved, and counted by the reason; of several gateways of a
+// destination the first that is taken is.
 func TestRoutesLeftOut(t *testing.T) {
 	t.Parallel()
 	c, left, err := New(nil, []v1.RouteEntry{
@@ -103,7 +105,8 @@ func TestRoutesLeftOut(t *testing.T) {
 	}
 }
 
-// A tunnel comes from the first address of its interface, whether that is read before or after it; a line that names another one is refused.
+// A tunnel comes from the first address of its interface, whether that is read before or after it;
+// a line that names another one is refused.
 func TestTunnelFrom(t *testing.T) {
 	t.Parallel()
 	const tunnel = "ip link add vxlan7 type vxlan id 7 local %s dev eth0 dstport 4789\n"

@@ -1,5 +1,6 @@
-// Package ipconfig reads and writes what interfaces are configured by as the existing loxilb does: a folder for each interface, with a file for
-// each thing, and in it lines for a shell. They are read as words, and no shell ever sees them.
+// Package ipconfig reads and writes what interfaces are configured by as the existing loxilb does:
+// a folder for each interface, with a file for each thing, and in it lines for a shell. They are
+// read as words, and no shell ever sees them.
 package ipconfig
 
 import (
@@ -15,8 +16,8 @@ import (
 	"loxilb/internal/api/manifest"
 )
 
-// Files are those in the folder of an interface, in the order in which they are read. Others the existing loxilb writes too (mtu, mode, real,
-// info, members): loxilb keeps none of that.
+// Files are those in the folder of an interface, in the order in which they are read. Others the
+// existing loxilb writes too (mtu, mode, real, info, members): loxilb keeps none of that.
 func Files() []string {
 	return append([]string{"type", "subintf", "master", "ipv4addr", "ipv6addr", "ipv4neigh", "ipv6neigh", "vxfdbs", "l2fdbs"}, RouteFiles()...)
 }
@@ -77,7 +78,8 @@ func (r *Reader) wrong(at manifest.Position, err error) {
 	r.Wrong = append(r.Wrong, manifest.Error{Position: at, Text: err.Error()})
 }
 
-// Finish refuses, after all files, what a line says that the others do not bear out: loxilb chooses the address of a tunnel by itself.
+// Finish refuses, after all files, what a line says that the others do not bear out: loxilb chooses
+// the address of a tunnel by itself.
 func (r *Reader) Finish() {
 	for _, l := range r.locals {
 		if a, err := netip.ParseAddr(l.text); len(r.Wrong) < maxWrong && (err != nil || r.addresses[l.dev] != a) {
@@ -130,7 +132,8 @@ func (r *Reader) line(at manifest.Position, words []string) (*object, error) {
 	return nil, fmt.Errorf("unsupported line %.200q: use %s", what, understood)
 }
 
-// options are the words behind the first one, as names with values. Those that end with ! stand alone.
+// options are the words behind the first one, as names with values. Those that end with ! stand
+// alone.
 func options(words []string, names ...string) (map[string]string, error) {
 	out := map[string]string{}
 	for i := 0; i < len(words); i++ {
@@ -181,7 +184,8 @@ func (r *Reader) address(words []string) (*object, error) {
 	return &object{manifest.IPaddress, nil, map[string]any{"ipAddress": words[0], "dev": o["dev"]}}, nil
 }
 
-// source notes the address that a tunnel over an interface comes from: the first IPv4 one, or else the first that is not of the link alone.
+// source notes the address that a tunnel over an interface comes from: the first IPv4 one, or else
+// the first that is not of the link alone.
 func (r *Reader) source(dev string, a netip.Addr) {
 	have := r.addresses[dev]
 	if !a.IsValid() || have.Is4() || have.IsValid() && !a.Is4() || a.Is6() && a.IsLinkLocalUnicast() {

@@ -40,8 +40,9 @@ func (c Config) Lines() (n int) {
 // LeftOut is how many routes made by hand are not saved, by the reason: what stands behind "which".
 type LeftOut map[string]int
 
-// New puts together what is to be saved: addresses, and routes by hand that have a gateway, as the kernel has them; of all else what loxilb
-// was asked for. What the kernel gives by itself is left out: link-local addresses, and the interface lo, which has VIPs.
+// New puts together what is to be saved: addresses, and routes by hand that have a gateway, as the
+// kernel has them; of all else what loxilb was asked for. What the kernel gives by itself is left
+// out: link-local addresses, and the interface lo, which has VIPs.
 func New(addresses []v1.DeviceAddresses, routes []v1.RouteEntry, objects []v1.Object) (Config, LeftOut, error) {
 	c, left := Config{}, LeftOut{}
 	for _, d := range addresses {

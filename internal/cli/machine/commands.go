@@ -1,4 +1,5 @@
-// Package machine has the commands about the daemon and its machine: statuses, events, log level, version.
+// Package machine has the commands about the daemon and its machine: statuses, events, log level,
+// version.
 package machine
 
 import "loxilb/internal/cli/session"

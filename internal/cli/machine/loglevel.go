@@ -11,7 +11,8 @@ import (
 	"loxilb/internal/cli/session"
 )
 
-// logLevels are the contract's words. Servers of the contract say nothing of one that they do not know.
+// logLevels are the contract's words. Servers of the contract say nothing of one that they do not
+// know.
 func logLevels() []string {
 	return []string{"trace", "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 }

@@ -1,4 +1,5 @@
-// Package network has the commands about the kernel's network: addresses, routes, VLANs, tunnels, interfaces.
+// Package network has the commands about the kernel's network: addresses, routes, VLANs, tunnels,
+// interfaces.
 package network
 
 import "loxilb/internal/cli/session"

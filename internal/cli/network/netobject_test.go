@@ -8,7 +8,8 @@ import (
 	"loxilb/internal/cli/session"
 )
 
-// TestNetObjectRequests: each command about the kernel's network is one request in the contract's words, by each of its names.
+// TestNetObjectRequests: each command about the kernel's network is one request in the contract's
+// words, by each of its names.
 func TestNetObjectRequests(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{

@@ -21,7 +21,8 @@ type line struct {
 	rates     *v1.Rates
 }
 
-// lines are what an update has in the list: services, or endpoints of the service that is looked at.
+// lines are what an update has in the list: services, or endpoints of the service that is looked
+// at.
 func lines(u *v1.RatesUpdate, service string) []line {
 	var out []line
 	if service != "" {
@@ -84,8 +85,8 @@ func refusedColumn() column {
 	return column{title: "REFUSED", width: 7, value: func(l *line) string { return short(float64(l.refused)) }}
 }
 
-// shown returns the columns for the last update: that of refused clients only if there were any. On a narrow
-// screen it takes the place of repeated SYNs.
+// shown returns the columns for the last update: that of refused clients only if there were any. On
+// a narrow screen it takes the place of repeated SYNs.
 func (v *view) shown() []column {
 	all := columns()
 	if !v.refusing {

@@ -29,7 +29,8 @@ type news struct {
 	err    error
 }
 
-// ask begins to tell what the server answers to a question, and gives the one before up. It goes on when the server goes away and comes back.
+// ask begins to tell what the server answers to a question, and gives the one before up. It goes on
+// when the server goes away and comes back.
 func (f *feed) ask(params v1.WatchRatesParams, tell func(news)) {
 	if f.cancel != nil {
 		f.cancel()

@@ -27,7 +27,8 @@ func TestStatsAndRate(t *testing.T) {
 	}
 }
 
-// For pipes, top prints updates below each other, without styles; flags that make no sense are refused.
+// For pipes, top prints updates below each other, without styles; flags that make no sense are
+// refused.
 func TestTopPrints(t *testing.T) {
 	t.Parallel()
 	update := `{"list":` + clitest.Answer(t, "services") + `,"total":{"time":"2026-11-23T06:31:19Z","seconds":1,"services":9,"drops":[{"reason":"no-route","packets":7,"rate":0}],"rates":{"connections":49.6}}}`

@@ -193,7 +193,8 @@ func (b *screenBench) shows(texts ...string) {
 	}
 }
 
-// Keys choose, sort, filter, go further and down to endpoints, in a list of 10,000 services of which the server sends a page.
+// Keys choose, sort, filter, go further and down to endpoints, in a list of 10,000 services of
+// which the server sends a page.
 func TestTopKeys(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, 10_000)
@@ -240,8 +241,9 @@ func TestTopKeys(t *testing.T) {
 	}
 }
 
-// A daemon that goes away is told of, and asked again until it is back; a service that goes away takes one back to the services; a first question
-// that nobody answers, or that is refused, ends top.
+// A daemon that goes away is told of, and asked again until it is back; a service that goes away
+// takes one back to the services; a first question that nobody answers, or that is refused, ends
+// top.
 func TestTopLosesDaemon(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, 5)
@@ -288,7 +290,8 @@ func TestTopLosesDaemon(t *testing.T) {
 	}
 }
 
-// The screen is never larger than the terminal, whatever that is, and has room for names and trends where there is some.
+// The screen is never larger than the terminal, whatever that is, and has room for names and trends
+// where there is some.
 func TestTopSizes(t *testing.T) {
 	t.Parallel()
 	b := newScreen(t, newDaemon(t, 100), utf8Glyphs())

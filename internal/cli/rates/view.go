@@ -9,7 +9,8 @@ import (
 	"loxilb/internal/cli/session"
 )
 
-// SGR codes of what is written otherwise. The terminal's own colors are used, on its own ground, and nothing is told by a color alone.
+// SGR codes of what is written otherwise. The terminal's own colors are used, on its own ground,
+// and nothing is told by a color alone.
 const (
 	bold    = "1"
 	reverse = "7"
@@ -47,7 +48,8 @@ func keep(values []float32, v float32) []float32 {
 	return append(values, v)
 }
 
-// remember adds an update to the trends. Lines that are no longer there are forgotten; a window that was told before does not count again.
+// remember adds an update to the trends. Lines that are no longer there are forgotten; a window
+// that was told before does not count again.
 func (v *view) remember(u *v1.RatesUpdate) {
 	again := u.Total.Time.Equal(v.until) || u.Total.Seconds == 0 // a daemon that has just begun knows nothing yet
 	v.until = u.Total.Time

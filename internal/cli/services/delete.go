@@ -148,7 +148,8 @@ func (f *deleteFlags) keys(vips []string) (list []lb.Key, err error) {
 	return list, nil
 }
 
-// request deletes one service as any server of the contract does it, or several in one transaction as ours does.
+// request deletes one service as any server of the contract does it, or several in one transaction
+// as ours does.
 func (f *deleteFlags) request(cmd *cobra.Command, client *v1.Client, keys []lb.Key) (*http.Response, error) {
 	bgp := strconv.FormatBool(f.bgp)
 	if len(keys) > 1 {

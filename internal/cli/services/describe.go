@@ -73,7 +73,8 @@ func keyOf(e *v1.LoadbalanceEntry) string {
 	return s.Key.String()
 }
 
-// setFields reads what an entry has of the fields. A value of a newer server, that this program does not know, is left out.
+// setFields reads what an entry has of the fields. A value of a newer server, that this program
+// does not know, is left out.
 func setFields(s *lb.Service, fields []lb.Field[lb.Service], e *v1.LoadbalanceEntry) {
 	properties := v1.PropertiesOf[v1.LoadbalanceEntry]()
 	for i := range fields {
@@ -116,7 +117,8 @@ func description(e *v1.LoadbalanceEntry) string {
 // objectOf is what events call the object.
 func objectOf(s *v1.Status) string { return s.Kind + " " + s.Key }
 
-// problems are what fails now besides services. A server that tells no status of a service tells of nothing else either.
+// problems are what fails now besides services. A server that tells no status of a service tells of
+// nothing else either.
 func problems(ctx context.Context, o *session.Options, client *v1.Client, list []v1.LoadbalanceEntry) ([]v1.Status, error) {
 	if len(list) == 0 || list[0].Status == nil {
 		return nil, nil
@@ -130,7 +132,8 @@ func problems(ctx context.Context, o *session.Options, client *v1.Client, list [
 	return failed.StatusAttr, err
 }
 
-// endpointsDown are those of the services that their probes, or agents, say are down; none where no service heeds it.
+// endpointsDown are those of the services that their probes, or agents, say are down; none where no
+// service heeds it.
 func endpointsDown(ctx context.Context, o *session.Options, client *v1.Client, list []v1.LoadbalanceEntry) ([]v1.EndpointProbe, error) {
 	var names []string
 	for i := range list {
@@ -201,8 +204,8 @@ func downSince(d *v1.EndpointProbe) time.Time {
 	return d.Since
 }
 
-// downEvidence is the reason for which an endpoint went down, and the result of its last check if that
-// is another: an endpoint without a route may refuse connections by now.
+// downEvidence is the reason for which an endpoint went down, and the result of its last check if
+// that is another: an endpoint without a route may refuse connections by now.
 func downEvidence(d *v1.EndpointProbe) string {
 	now := session.OneLine(d.Evidence)
 	n := len(d.History)
@@ -245,8 +248,8 @@ func probedAddress(d *v1.EndpointProbe) string {
 	return net.JoinHostPort(d.HostName, strconv.Itoa(d.ProbePort))
 }
 
-// eventsOf are the last events about each of the services, a line each, by object. A server that tells no status has no
-// events either.
+// eventsOf are the last events about each of the services, a line each, by object. A server that
+// tells no status has no events either.
 func eventsOf(ctx context.Context, o *session.Options, client *v1.Client, list []v1.LoadbalanceEntry) (map[string][]string, error) {
 	if len(list) == 0 || list[0].Status == nil {
 		return nil, nil

@@ -9,8 +9,8 @@ import (
 	"loxilb/internal/cli/session"
 )
 
-// TestProblemOfEndpoint: an endpoint that is down is shown with what it went down for, and when, and
-// with the last result if that is another.
+// TestProblemOfEndpoint: an endpoint that is down is shown with what it went down for, and when,
+// and with the last result if that is another.
 func TestProblemOfEndpoint(t *testing.T) {
 	t.Parallel()
 	e := &v1.LoadbalanceEntry{Status: &v1.Status{Key: "20.20.20.1:80/tcp"}, Endpoints: []v1.Endpoint{{EndpointIP: "10.0.0.1", State: "inactive"}}}
@@ -43,7 +43,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestWeightCell: behind the weight are the level of a backup, and how much an endpoint has of it while it comes slowly.
+// TestWeightCell: behind the weight are the level of a backup, and how much an endpoint has of it
+// while it comes slowly.
 func TestWeightCell(t *testing.T) {
 	t.Parallel()
 	for want, e := range map[string]v1.Endpoint{

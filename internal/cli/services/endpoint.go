@@ -171,8 +171,8 @@ func describeEndpoint(o *session.Options) *cobra.Command {
 // probeState is the state of a probed address: the contract's word where the server has no other.
 func probeState(e *v1.EndpointProbe) string { return cmp.Or(e.ObservedState, e.CurrState) }
 
-// sinceKnown reports whether the server knows since when an endpoint has its state: it knows the time
-// of what probes found, not that of a drain.
+// sinceKnown reports whether the server knows since when an endpoint has its state: it knows the
+// time of what probes found, not that of a drain.
 func sinceKnown(e *v1.EndpointProbe) bool {
 	return e.ObservedState != "draining" && e.ObservedState != "drained"
 }
@@ -184,7 +184,8 @@ func sinceCell(e *v1.EndpointProbe) string {
 	return session.When(e.Since)
 }
 
-// endpointTable has the contract's columns, and what explains the state behind them. Wide, each has its last changes below it.
+// endpointTable has the contract's columns, and what explains the state behind them. Wide, each has
+// its last changes below it.
 func endpointTable(list []v1.EndpointProbe, wide bool) *session.Table {
 	header := []string{"Host", "Name", "ptype", "port", "duration", "retries", "minDelay", "avgDelay", "maxDelay", "State", "Since", "Evidence"}
 	if wide {

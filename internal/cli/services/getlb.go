@@ -124,8 +124,8 @@ func wideLB(list []v1.LoadbalanceEntry, compat bool) *session.Table {
 	return t
 }
 
-// connectionCells are the open and closed connections of the endpoint of a line, and who was refused: on
-// the first line by the service, for any reason, on others because of the endpoint.
+// connectionCells are the open and closed connections of the endpoint of a line, and who was
+// refused: on the first line by the service, for any reason, on others because of the endpoint.
 func connectionCells(row []string, e *v1.LoadbalanceEntry, line int) {
 	if line < len(e.Endpoints) {
 		p := &e.Endpoints[line]
@@ -143,7 +143,8 @@ func endpointCells(row []string, a *v1.ServiceArguments, e *v1.Endpoint) {
 	row[3] = stateCell(a, e)
 }
 
-// weightCell is the weight, and behind it the level of a backup, and how much it has of it while it comes slowly.
+// weightCell is the weight, and behind it the level of a backup, and how much it has of it while it
+// comes slowly.
 func weightCell(e *v1.Endpoint) (s string) {
 	if e.Weight != nil {
 		s = strconv.Itoa(*e.Weight)
@@ -169,7 +170,8 @@ func stateCell(a *v1.ServiceArguments, e *v1.Endpoint) string {
 	return "-"
 }
 
-// monitored tells whether the service heeds the health of its endpoints. Servers of the contract tell a state anyway.
+// monitored tells whether the service heeds the health of its endpoints. Servers of the contract
+// tell a state anyway.
 func monitored(a *v1.ServiceArguments) bool {
 	var s lb.Service
 	s.Monitor = a.Monitor

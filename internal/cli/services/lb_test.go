@@ -15,7 +15,8 @@ import (
 	"loxilb/internal/cli/session"
 )
 
-// TestGetLB prints testdata/lb.json and empty.json and compares with *.txt beside it, which has the command lines.
+// TestGetLB prints testdata/lb.json and empty.json and compares with *.txt beside it, which has the
+// command lines.
 func TestGetLB(t *testing.T) {
 	t.Parallel()
 	clitest.Golden(t, clitest.NewServer(t, 200, clitest.Answer(t, "lb")), "lb",
@@ -60,7 +61,8 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// What means nothing is passed over, as the existing loxicmd does: a comma too many, an endpoint given twice, an empty mode.
+// What means nothing is passed over, as the existing loxicmd does: a comma too many, an endpoint
+// given twice, an empty mode.
 func TestCreateLeniently(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, clitest.Success)

@@ -28,7 +28,8 @@ func TestNameWithComma(t *testing.T) {
 	}
 }
 
-// describe endpoint shows what the endpoint has had a second from each service, and nothing of others.
+// describe endpoint shows what the endpoint has had a second from each service, and nothing of
+// others.
 func TestRatesOfEndpoint(t *testing.T) {
 	t.Parallel()
 	s := &clitest.Server{Server: httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

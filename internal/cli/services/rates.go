@@ -71,7 +71,8 @@ func serviceRates(ctx context.Context, o *session.Options, client *v1.Client, ke
 	return connectionsSoFar(s) + t.text(), nil
 }
 
-// connectionsSoFar is a table of what has become of the clients of a service. An older server does not tell.
+// connectionsSoFar is a table of what has become of the clients of a service. An older server does
+// not tell.
 func connectionsSoFar(s *v1.ServiceRates) string {
 	if s.Counters == nil {
 		return ""

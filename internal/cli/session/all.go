@@ -39,7 +39,8 @@ func (f *AllFlags) Agreed(o *Options, count int, what string) error {
 	return nil
 }
 
-// Count is a number of things in words, as "1 service" or "3 services". A negative number stands for all.
+// Count is a number of things in words, as "1 service" or "3 services". A negative number stands
+// for all.
 func Count(n int, what string) string {
 	switch {
 	case n < 0:

@@ -75,7 +75,8 @@ func OneLine(s string) string {
 	}, s)
 }
 
-// Wrap breaks a text behind spaces and commas into lines that are no wider than width where that is possible.
+// Wrap breaks a text behind spaces and commas into lines that are no wider than width where that is
+// possible.
 func Wrap(text string, width int) (lines []string) {
 	for utf8.RuneCountInString(text) > width {
 		end := 0

@@ -47,7 +47,8 @@ func ForceFlag(cmd *cobra.Command, force *bool) {
 	cmd.Flags().BoolVar(force, "force", false, "proceed even if your own connection uses it")
 }
 
-// Created prints the answer to a request that creates. An object that is there already is no failure.
+// Created prints the answer to a request that creates. An object that is there already is no
+// failure.
 func (o *Options) Created(body []byte, err error) error {
 	if existsAlready(body) {
 		return o.answered(body, "unchanged")
@@ -58,7 +59,8 @@ func (o *Options) Created(body []byte, err error) error {
 	return o.Done(body)
 }
 
-// existsAlready tells whether the answer refuses an object because it is there, with the same content.
+// existsAlready tells whether the answer refuses an object because it is there, with the same
+// content.
 func existsAlready(body []byte) bool {
 	var e v1.Error
 	return json.Unmarshal(body, &e) == nil && e.Code == http.StatusConflict &&

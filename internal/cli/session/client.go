@@ -24,8 +24,8 @@ import (
 	"loxilb/internal/host/apisocket"
 )
 
-// TokenFile is where the contract's login leaves a token. Anybody can make a file there: only one that belongs to
-// whoever runs loxicmd is read.
+// TokenFile is where the contract's login leaves a token. Anybody can make a file there: only one
+// that belongs to whoever runs loxicmd is read.
 const TokenFile = "/tmp/loxilbtoken"
 
 // Client speaks to the server that the flags name.
@@ -81,8 +81,8 @@ func (o *Options) tls() (*tls.Config, error) {
 	return conf, nil
 }
 
-// dial connects to what was asked for. Where nothing was, it is the daemon of this network namespace: by its socket, or,
-// where it has none or this user may not open it, by the port.
+// dial connects to what was asked for. Where nothing was, it is the daemon of this network
+// namespace: by its socket, or, where it has none or this user may not open it, by the port.
 func (o *Options) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	d := net.Dialer{Timeout: o.wait()}
 	conn, err := o.connect(ctx, &d, network, addr)
@@ -92,7 +92,8 @@ func (o *Options) dial(ctx context.Context, network, addr string) (net.Conn, err
 	return &idleConn{conn, cmp.Or(o.idle, o.wait())}, nil
 }
 
-// Elsewhere tells whether flags or a context name a server: else it is that of this network namespace.
+// Elsewhere tells whether flags or a context name a server: else it is that of this network
+// namespace.
 func (o *Options) Elsewhere() bool {
 	return o.named || o.socket != "" || o.asked() || o.protocol != "http"
 }

@@ -46,7 +46,8 @@ func (o *Options) contextsPath() string {
 	return filepath.Join(dir, "loxilb", "config.yaml")
 }
 
-// ReadContexts reads the file; one that is not there has none. A file with a token that others may read is refused.
+// ReadContexts reads the file; one that is not there has none. A file with a token that others may
+// read is refused.
 func (o *Options) ReadContexts() (c Contexts, err error) {
 	c.List = []Context{}
 	path := o.contextsPath()
@@ -150,7 +151,8 @@ type door struct {
 	port                   uint16
 }
 
-// parseServer reads http://HOST:PORT, https://HOST:PORT, HOST:PORT, unix:PATH or a path. Without a port it is the usual one.
+// parseServer reads http://HOST:PORT, https://HOST:PORT, HOST:PORT, unix:PATH or a path. Without a
+// port it is the usual one.
 func parseServer(text string) (d door, err error) {
 	wrong := fmt.Errorf("%q is not a server address (allowed: http://HOST:PORT, https://HOST:PORT, HOST:PORT, unix:PATH)", text)
 	if path, ok := strings.CutPrefix(text, "unix:"); ok || strings.HasPrefix(text, "/") {

@@ -21,7 +21,8 @@ const DescribedEvents = 10
 // Line writes one line of a description.
 type Line func(name, value string)
 
-// Describe makes a command that shows objects in full: what they are, how they are, what happened to them.
+// Describe makes a command that shows objects in full: what they are, how they are, what happened
+// to them.
 func (k Kind[L, T]) Describe(o *Options, cmd *cobra.Command) *cobra.Command {
 	f := &listFlags{}
 	fs := cmd.Flags()
@@ -58,7 +59,8 @@ func (k Kind[L, T]) Describe(o *Options, cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// full describes objects of which nothing more is known than the answer says, and their statuses and events.
+// full describes objects of which nothing more is known than the answer says, and their statuses
+// and events.
 func (k *Kind[L, T]) full(ctx context.Context, o *Options, list []T, items []json.RawMessage) ([]string, error) {
 	texts := make([]string, len(list))
 	for i := range list {
@@ -98,7 +100,8 @@ func (k *Kind[L, T]) eventsOf(t *T) []string {
 	return []string{k.Object + " " + k.Name(t)}
 }
 
-// describeValue writes the members of a value of JSON, each on a line, deeper ones farther to the right.
+// describeValue writes the members of a value of JSON, each on a line, deeper ones farther to the
+// right.
 func describeValue(b *strings.Builder, indent string, v any) {
 	members, ok := v.(map[string]any)
 	if !ok {
@@ -151,7 +154,8 @@ func describeList(b *strings.Builder, title, indent string, list []any) {
 	}
 }
 
-// statusAndEvents is the status of an object, and what happened to it, as far as the server tells of these.
+// statusAndEvents is the status of an object, and what happened to it, as far as the server tells
+// of these.
 func (o *Options) statusAndEvents(ctx context.Context, kind, key string, objects []string) (string, error) {
 	if len(objects) == 0 {
 		return "", nil

@@ -11,7 +11,8 @@ import (
 // durationType is what help calls the value of a duration flag.
 const durationType = "duration"
 
-// durationFlag is a time.Duration that may be written as a number of seconds, as the contract has it.
+// durationFlag is a time.Duration that may be written as a number of seconds, as the contract has
+// it.
 type durationFlag time.Duration
 
 // DurationVar defines a flag that takes 60, 60s and 1m.

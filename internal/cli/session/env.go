@@ -1,4 +1,5 @@
-// Package session is what each command of loxicmd stands on: the flags of all, the way to the server and its answers, and how they are printed.
+// Package session is what each command of loxicmd stands on: the flags of all, the way to the
+// server and its answers, and how they are printed.
 package session
 
 import (

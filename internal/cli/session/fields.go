@@ -9,8 +9,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// FieldFlags are the flags that the fields of lb declare for a T, which an O of the API holds: what they are called, what they
-// take and what their help is stands there.
+// FieldFlags are the flags that the fields of lb declare for a T, which an O of the API holds: what
+// they are called, what they take and what their help is stands there.
 type FieldFlags[T, O any] struct {
 	object T
 	fields []lb.Field[T] // those with a flag

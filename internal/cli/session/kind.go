@@ -83,7 +83,8 @@ func (k Kind[L, T]) Get(o *Options, cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// Choose gives a get command a flag that chooses by a field, as the selector does; by the name, if there is no path.
+// Choose gives a get command a flag that chooses by a field, as the selector does; by the name, if
+// there is no path.
 func (k Kind[L, T]) Choose(cmd *cobra.Command, flag, help, path string) {
 	value := cmd.Flags().String(flag, "", help)
 	if words := k.Words[path]; len(words) > 0 {

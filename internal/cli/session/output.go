@@ -71,7 +71,8 @@ func unknownFormat(text, words string) error {
 	return fmt.Errorf("--output %q is not known%s (allowed: %s)", text, lb.DidYouMean(text, []string{"wide", "json", "yaml"}), words)
 }
 
-// columnsOfFile makes a list of columns of two lines, as kubectl has them: names, then paths below them.
+// columnsOfFile makes a list of columns of two lines, as kubectl has them: names, then paths below
+// them.
 func columnsOfFile(text string) (string, error) {
 	names, paths, _ := strings.Cut(strings.TrimSpace(text), "\n")
 	n, p := strings.Fields(names), strings.Fields(paths)
@@ -124,7 +125,8 @@ func (f *format) execute(document any) (string, error) {
 	return out.String() + "\n", nil
 }
 
-// evaluated says of a template that the library breaks over what it does otherwise: that it is not understood.
+// evaluated says of a template that the library breaks over what it does otherwise: that it is not
+// understood.
 func evaluated(do func() error) (err error) {
 	defer func() {
 		if why := recover(); why != nil {

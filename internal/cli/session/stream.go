@@ -15,7 +15,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// idleConn ends a connection on which nothing moves: an answer may be as long as it is, as long as it goes on.
+// idleConn ends a connection on which nothing moves: an answer may be as long as it is, as long as
+// it goes on.
 type idleConn struct {
 	net.Conn
 	limit time.Duration
@@ -31,7 +32,8 @@ func (c *idleConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// EachOf calls f for each item of the list under a key of an answer, as they come, and returns where the next page begins, if the answer says so.
+// EachOf calls f for each item of the list under a key of an answer, as they come, and returns
+// where the next page begins, if the answer says so.
 func (o *Options) EachOf(resp *http.Response, err error, key string, f func(json.RawMessage) error) (next string, _ error) {
 	if err != nil {
 		return "", o.unreachable(err)
@@ -101,7 +103,8 @@ func delimiter(dec *json.Decoder, want json.Delim) error {
 	return nil
 }
 
-// otherMember passes over a member, unless it says where the next page begins, or is the refusal that servers of the contract can hide in a success.
+// otherMember passes over a member, unless it says where the next page begins, or is the refusal
+// that servers of the contract can hide in a success.
 func otherMember(dec *json.Decoder, name json.Token, next *string) error {
 	var value json.RawMessage
 	if err := dec.Decode(&value); err != nil {
@@ -117,7 +120,8 @@ func otherMember(dec *json.Decoder, name json.Token, next *string) error {
 	return nil
 }
 
-// PrintList prints those items of the list under a key of an answer that are chosen as they are, as they come; chosen may be nil.
+// PrintList prints those items of the list under a key of an answer that are chosen as they are, as
+// they come; chosen may be nil.
 func (o *Options) PrintList(resp *http.Response, err error, key string, chosen func(json.RawMessage) (bool, error)) error {
 	list := &rawList{o: o, key: key}
 	next, err := o.EachOf(resp, err, key, func(item json.RawMessage) error {

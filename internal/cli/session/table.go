@@ -34,7 +34,8 @@ func NewTable(header ...string) *Table {
 // Add adds a row.
 func (t *Table) Add(cells ...string) { t.rows = append(t.rows, cells) }
 
-// AddLines adds an object whose cells have several lines: one row for each, with blanks where a cell has no more.
+// AddLines adds an object whose cells have several lines: one row for each, with blanks where a
+// cell has no more.
 func (t *Table) AddLines(cells ...[]string) {
 	lines := 1
 	for _, c := range cells {
@@ -51,8 +52,8 @@ func (t *Table) AddLines(cells ...[]string) {
 	}
 }
 
-// LeaveOut has a column left out of a compact table whose cells all have one of these values, or are
-// empty. Without a value the column is always left out.
+// LeaveOut has a column left out of a compact table whose cells all have one of these values, or
+// are empty. Without a value the column is always left out.
 func (t *Table) LeaveOut(column string, values ...string) {
 	if t.optional == nil {
 		t.optional = map[string][]string{}
@@ -115,8 +116,8 @@ func (t *Table) Waiting() int { return len(t.rows) }
 // String is the whole table.
 func (t *Table) String() string { return t.Chunk() }
 
-// Chunk is what was added since the last chunk, the first one with the header. Columns are as wide as they had to be
-// so far, so a table in several chunks may become wider on its way.
+// Chunk is what was added since the last chunk, the first one with the header. Columns are as wide
+// as they had to be so far, so a table in several chunks may become wider on its way.
 func (t *Table) Chunk() string {
 	first := t.width == nil
 	if first {

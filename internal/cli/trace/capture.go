@@ -19,7 +19,8 @@ const (
 	inbound, outbound                                                   = 1, 2
 )
 
-// capture writes packets as Wireshark reads them, each as it came and as it left, with what became of it.
+// capture writes packets as Wireshark reads them, each as it came and as it left, with what became
+// of it.
 type capture struct {
 	w       io.Writer
 	devices map[device]uint32

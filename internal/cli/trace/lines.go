@@ -10,7 +10,8 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// lines are what packet scripts say of a packet: `in` and `out`, `pass`, or `drop`; behind # is when, where and how long.
+// lines are what packet scripts say of a packet: `in` and `out`, `pass`, or `drop`; behind # is
+// when, where and how long.
 func lines(p *v1.PacketTrace, wide bool) string {
 	var b strings.Builder
 	verb := "in"
@@ -49,12 +50,14 @@ func leaves(p *v1.PacketTrace) string {
 	return p.Out
 }
 
-// changed tells whether there is something to say of the packet as it leaves. What the kernel has is mostly as it came.
+// changed tells whether there is something to say of the packet as it leaves. What the kernel has
+// is mostly as it came.
 func changed(p *v1.PacketTrace) bool {
 	return p.After != nil && (p.Verdict != "pass" || !bytes.Equal(p.Before.Data, p.After.Data))
 }
 
-// describe writes a packet, and for behind the # the part of its data that is at hand, if that is not all.
+// describe writes a packet, and for behind the # the part of its data that is at hand, if that is
+// not all.
 func describe(v *v1.PacketView, wide bool) (line, data string) {
 	line, part := pkt.Describe(v.Data, v.Length, v.Layer3, wide)
 	if v.Segment > 0 {

@@ -32,7 +32,8 @@ func event(t testing.TB, before, after string) string {
 	return `event: packet` + "\n" + `data: {"time":"2020-01-02T03:04:05.000006Z","took":812,"point":"ingress","in":"client","verdict":"forward","before":` + view(before) + rest + "}\n\n"
 }
 
-// TestTrace: packets are lines of the language of packet scripts, or a capture; what was lost is said; it ends after as many as were asked for.
+// TestTrace: packets are lines of the language of packet scripts, or a capture; what was lost is
+// said; it ends after as many as were asked for.
 func TestTrace(t *testing.T) {
 	t.Parallel()
 	const syn, out = "tcp 1.1.1.1:4000 > 10.0.0.1:80 S seq 7", "tcp 1.1.1.1:4000 > 192.168.1.10:8080 S seq 7 ttl 63"

@@ -1,4 +1,5 @@
-// Package traffic has the commands about what becomes of packets besides balancing: firewall rules, policers, mirrors.
+// Package traffic has the commands about what becomes of packets besides balancing: firewall rules,
+// policers, mirrors.
 package traffic
 
 import "loxilb/internal/cli/session"

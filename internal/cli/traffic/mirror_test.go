@@ -7,7 +7,8 @@ import (
 	v1 "loxilb/api/v1"
 )
 
-// TestMirrorFlags: pairs of the contract, in its spelling of attachment and in the right one, and IPv6 addresses.
+// TestMirrorFlags: pairs of the contract, in its spelling of attachment and in the right one, and
+// IPv6 addresses.
 func TestMirrorFlags(t *testing.T) {
 	t.Parallel()
 	for _, attachment := range []string{"attachement:1", "attachment:1", "attachment:port"} {

@@ -6,7 +6,8 @@ import (
 	v1 "loxilb/api/v1"
 )
 
-// TestPolicyFlags: flags of the contract make its request, units go beside it, and what is wrong is said.
+// TestPolicyFlags: flags of the contract make its request, units go beside it, and what is wrong is
+// said.
 func TestPolicyFlags(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -87,7 +87,8 @@ func passwordOf(o *session.Options, file string) (string, error) {
 	return askSecret(o, "Enter Password: ")
 }
 
-// keepToken writes the token into a file that is new, and its owner's alone: one that another user has put there is not written into.
+// keepToken writes the token into a file that is new, and its owner's alone: one that another user
+// has put there is not written into.
 func keepToken(o *session.Options, token string) error {
 	if err := dropToken(o); err != nil {
 		return err

@@ -12,7 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Whoever logs in has a token that nobody else can read, which the next command sends, and which logging out takes away.
+// Whoever logs in has a token that nobody else can read, which the next command sends, and which
+// logging out takes away.
 func TestLogin(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "token")

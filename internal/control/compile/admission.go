@@ -10,24 +10,25 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Snapshot is the services of one state of the store. Two of them are compared by ==: they are the same only if they have
-// the same services.
+// Snapshot is the services of one state of the store. Two of them are compared by ==: they are the
+// same only if they have the same services.
 type Snapshot interface {
 	Services
 	Get(lb.Key) (lb.Service, bool)
 	All() iter.Seq[lb.Service]
 }
 
-// Admission reports whether a state of the store fits into the data path, before it is accepted. It keeps what the services
-// cost, so that a change costs as much as the services that it changes and those that lead to them. It is for one
-// goroutine.
+// Admission reports whether a state of the store fits into the data path, before it is accepted. It
+// keeps what the services cost, so that a change costs as much as the services that it changes and
+// those that lead to them. It is for one goroutine.
 type Admission struct {
 	snapshot Snapshot // that all below is of; nil: none yet
 	total    Cost
 	users    *users
 }
 
-// NewAdmission makes an Admission that knows no snapshot yet: the first check looks at all services.
+// NewAdmission makes an Admission that knows no snapshot yet: the first check looks at all
+// services.
 func NewAdmission() *Admission { return &Admission{} }
 
 // LimitError says that the data path has no room for a change. It is one sentence.
@@ -52,12 +53,14 @@ func (a *Admission) Load(s Snapshot) (over []error) {
 	return over
 }
 
-// Check refuses a change that makes the services cost more than there is of something (*LimitError), and one by which a
-// service leads back to itself, through too many others or to too many endpoints (*lb.FieldError): whether by a
-// change of its own or of another. changed are the keys of the services that after has not as before has them. What
-// was over a limit before may shrink, and stay as it is.
+// Check refuses a change that makes the services cost more than there is of something
+// (*LimitError), and one by which a service leads back to itself, through too many others or to too
+// many endpoints (*lb.FieldError): whether by a change of its own or of another. changed are the
+// keys of the services that after has not as before has them. What was over a limit before may
+// shrink, and stay as it is.
 //
-// The change is taken for made if nil is returned. If it was not, the next check looks at all services again.
+// The change is taken for made if nil is returned. If it was not, the next check looks at all
+// services again.
 func (a *Admission) Check(before, after Snapshot, changed []lb.Key) error {
 	if a.snapshot != before {
 		a.Load(before)

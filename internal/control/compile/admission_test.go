@@ -99,8 +99,9 @@ func changes(before, after *state) (keys []lb.Key) {
 	return keys
 }
 
-// TestLimits: for each kind of row, what fits is accepted, and one more is refused by a sentence that says which limit
-// it is, how much there is and who has most; what is refused leaves no trace; what shrinks is accepted.
+// TestLimits: for each kind of row, what fits is accepted, and one more is refused by a sentence
+// that says which limit it is, how much there is and who has most; what is refused leaves no trace;
+// what shrinks is accepted.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	many := func(n int, line string) (list []lb.Service) {
@@ -231,7 +232,8 @@ func TestFoldedGrowth(t *testing.T) {
 	}
 }
 
-// TestLoops: whatever change closes a loop is refused, and one that leaves things as bad as they were is not.
+// TestLoops: whatever change closes a loop is refused, and one that leaves things as bad as they
+// were is not.
 func TestLoops(t *testing.T) {
 	t.Parallel()
 	const loop = " lead back to the service itself, by way of other services (allowed: endpoints that do not)"
@@ -288,7 +290,8 @@ func TestLoops(t *testing.T) {
 	}
 }
 
-// TestAdmissionKeepsCount: after any changes, refused ones among them, what is known is what a first look would find.
+// TestAdmissionKeepsCount: after any changes, refused ones among them, what is known is what a
+// first look would find.
 func TestAdmissionKeepsCount(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(7, 8))
@@ -343,7 +346,8 @@ func TestAdmissionKeepsCount(t *testing.T) {
 	}
 }
 
-// TestAdmissionCost: a change is checked at the cost of what it changes, however many other services there are.
+// TestAdmissionCost: a change is checked at the cost of what it changes, however many other
+// services there are.
 func TestAdmissionCost(t *testing.T) {
 	t.Parallel()
 	look := func(others int) int {

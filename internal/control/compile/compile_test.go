@@ -12,8 +12,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestGoldens compiles each service of testdata/*.txt and compares with the lines below it. UPDATE=1 writes them
-// anew.
+// TestGoldens compiles each service of testdata/*.txt and compares with the lines below it.
+// UPDATE=1 writes them anew.
 func TestGoldens(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -88,8 +88,8 @@ func TestAllDown(t *testing.T) {
 	}
 }
 
-// TestDownMovesItsShareAlone: when an endpoint goes down, what hashes to another endpoint stays there, but for the little that Maglev moves;
-// when it comes back, all is as it was.
+// TestDownMovesItsShareAlone: when an endpoint goes down, what hashes to another endpoint stays
+// there, but for the little that Maglev moves; when it comes back, all is as it was.
 func TestDownMovesItsShareAlone(t *testing.T) {
 	s, err := lb.ParseService("10.0.0.1:80/tcp select=hash endpoints=10.0.1.1:80,10.0.1.2:80,10.0.1.3:80,10.0.1.4:80")
 	if err != nil {

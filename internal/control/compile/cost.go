@@ -73,7 +73,8 @@ func fractionFactor(s *lb.Service) int {
 	return 1
 }
 
-// rangePrefixes is how many prefixes a range of ports is made of: the largest that begin where the one before ends.
+// rangePrefixes is how many prefixes a range of ports is made of: the largest that begin where the
+// one before ends.
 func rangePrefixes(k lb.Key) (n int) {
 	if k.PortMax == 0 {
 		return 0
@@ -94,8 +95,8 @@ type limit struct {
 	used    func(Cost) int
 }
 
-// limits are those of the maps. A table of slots lies within one segment, so that nearly half of a segment may be
-// left over: half of all slots can always be used.
+// limits are those of the maps. A table of slots lies within one segment, so that nearly half of a
+// segment may be left over: half of all slots can always be used.
 func limits() []limit {
 	return []limit{
 		{"services, one for each VIP,", int(bpf.TcLimitMAX_SERVICES), func(c Cost) int { return c.Services }},

@@ -59,8 +59,8 @@ type cutter struct {
 	count  [1<<mostBits + 1]int32
 }
 
-// choose finds how to split a list. The first cut by ports tells apart packets that have none: their
-// value would keep any range of ports from matching a whole region.
+// choose finds how to split a list. The first cut by ports tells apart packets that have none:
+// their value would keep any range of ports from matching a whole region.
 func (k *cutter) choose(ids []uint16, at *regions) cut {
 	k.takeSample(ids)
 	c, ok := k.divide(ids, at)
@@ -149,9 +149,9 @@ func (k *cutter) clipAll(ids []uint16, w int, at region) {
 	k.steps += len(ids)
 }
 
-// decide finds a cut for rules that overlap. A list ends at a rule that matches the whole region, so
-// it takes the word in which most of the first rules do not, and its highest unknown bits: as long
-// as one of those is unknown, a region is no range, and no range matches all of it.
+// decide finds a cut for rules that overlap. A list ends at a rule that matches the whole region,
+// so it takes the word in which most of the first rules do not, and its highest unknown bits: as
+// long as one of those is unknown, a region is no range, and no range matches all of it.
 func (k *cutter) decide(ids []uint16, at *regions) (c cut) {
 	head := ids[:min(len(ids), headSize)]
 	most := 0

@@ -7,7 +7,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// maxShare bounds the common denominator of shares: below it they are exact, above within a millionth.
+// maxShare bounds the common denominator of shares: below it they are exact, above within a
+// millionth.
 const maxShare = 1 << 20
 
 // shared is an endpoint with its part of all new connections.
@@ -17,9 +18,9 @@ type shared struct {
 	share  uint64
 }
 
-// fold is the endpoints of a service whose inner services are resolved, each address and port once, with the shares of
-// all ways to it. whole is false if there are more than lb.MaxEndpointsPerService, or more ways than maxPaths: what
-// comes after is left out.
+// fold is the endpoints of a service whose inner services are resolved, each address and port once,
+// with the shares of all ways to it. whole is false if there are more than
+// lb.MaxEndpointsPerService, or more ways than maxPaths: what comes after is left out.
 func (n *node) fold() (endpoints []lb.Endpoint, parents []uint32, whole bool) {
 	groups, whole := n.groups()
 	common := uint64(1)
@@ -61,7 +62,8 @@ func (n *node) fold() (endpoints []lb.Endpoint, parents []uint32, whole bool) {
 	return endpoints, parents, whole
 }
 
-// group is what one endpoint of a service leads to, with the levels of backups that they have there.
+// group is what one endpoint of a service leads to, with the levels of backups that they have
+// there.
 type group struct {
 	endpoints []shared
 	sums      [lb.MaxBackup + 1]uint64 // of the shares of each level: backups take none from the endpoints that they wait for
@@ -90,8 +92,8 @@ func (n *node) groups() (groups []group, whole bool) {
 	return groups, true
 }
 
-// through adds the endpoints of an inner service, as packets to e reach them, but for those that the service could not
-// have itself.
+// through adds the endpoints of an inner service, as packets to e reach them, but for those that
+// the service could not have itself.
 func (n *node) through(g *group, inner *node, e lb.Endpoint) {
 	for _, b := range inner.resolved.Endpoints {
 		share := unit(&inner.resolved, b)
@@ -116,7 +118,8 @@ func unit(s *lb.Service, e lb.Endpoint) uint64 {
 	return uint64(e.Weight)
 }
 
-// fit makes weights of shares: divided by what they have in common and, where they are too large, shrunk, none to 0.
+// fit makes weights of shares: divided by what they have in common and, where they are too large,
+// shrunk, none to 0.
 func fit(list []shared) {
 	var common, most uint64
 	for _, e := range list {

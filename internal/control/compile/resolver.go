@@ -9,10 +9,11 @@ import (
 )
 
 const (
-	// MaxDepth is how many services may stand one behind the other as endpoints: a change of the last one is a change of
-	// all.
+	// MaxDepth is how many services may stand one behind the other as endpoints: a change of the
+	// last one is a change of all.
 	MaxDepth = 64
-	// maxPaths bounds what one service has to look at: the endpoints behind its own, each as often as ways lead there.
+	// maxPaths bounds what one service has to look at: the endpoints behind its own, each as often
+	// as ways lead there.
 	maxPaths = 16 * lb.MaxEndpointsPerService
 )
 
@@ -24,9 +25,10 @@ type Services interface {
 	HasVIP(netip.Addr) bool
 }
 
-// Resolver replaces endpoints that are services themselves by the endpoints of those, each with its part of the weight,
-// so that a connection is balanced once and translated once. It is for one snapshot and for one goroutine. Each
-// service that is an endpoint is resolved once, however many lead to it.
+// Resolver replaces endpoints that are services themselves by the endpoints of those, each with its
+// part of the weight, so that a connection is balanced once and translated once. It is for one
+// snapshot and for one goroutine. Each service that is an endpoint is resolved once, however many
+// lead to it.
 type Resolver struct {
 	services   Services
 	nodes      map[lb.Key]*node
@@ -34,7 +36,8 @@ type Resolver struct {
 	vips       [vipsKnown]knownVIP
 }
 
-// vipsKnown is a power of two. Endpoints are of few addresses as a rule, and hardly any has services.
+// vipsKnown is a power of two. Endpoints are of few addresses as a rule, and hardly any has
+// services.
 const vipsKnown = 1024
 
 type knownVIP struct {
@@ -60,13 +63,14 @@ func NewResolver(s Services) *Resolver {
 	return &Resolver{services: s, nodes: map[lb.Key]*node{}}
 }
 
-// Resolve returns a service of the snapshot as the data path has it. All but endpoints and weights is its own: mode,
-// algorithm, sources, timeouts, counters. parents says which of the service's own endpoints each of the new ones
-// belongs to; nil: no endpoint is a service, and s is returned as it is. Endpoints that s could not have itself
-// (another port in mode dsr, say) are left out.
+// Resolve returns a service of the snapshot as the data path has it. All but endpoints and weights
+// is its own: mode, algorithm, sources, timeouts, counters. parents says which of the service's own
+// endpoints each of the new ones belongs to; nil: no endpoint is a service, and s is returned as it
+// is. Endpoints that s could not have itself (another port in mode dsr, say) are left out.
 //
-// An error says that the service leads back to itself, through too many services, or to too many endpoints. It has
-// then the endpoints that remain: the desired state is checked by this function, but files are read as they are.
+// An error says that the service leads back to itself, through too many services, or to too many
+// endpoints. It has then the endpoints that remain: the desired state is checked by this function,
+// but files are read as they are.
 func (r *Resolver) Resolve(s lb.Service) (resolved lb.Service, parents []uint32, err error) {
 	n := r.nodes[s.Key]
 	if n == nil {
@@ -89,8 +93,8 @@ func (r *Resolver) Resolve(s lb.Service) (resolved lb.Service, parents []uint32,
 	return resolved, parents, err
 }
 
-// backend is the service that packets to an endpoint would find. Their mark is taken for the one that the service
-// asks for.
+// backend is the service that packets to an endpoint would find. Their mark is taken for the one
+// that the service asks for.
 func (r *Resolver) backend(s *lb.Service, e lb.Endpoint) (lb.Service, bool) {
 	b := e.Addr.As16()
 	vip := &r.vips[(int(b[15])|int(b[14])<<8)%vipsKnown]
@@ -103,8 +107,8 @@ func (r *Resolver) backend(s *lb.Service, e lb.Endpoint) (lb.Service, bool) {
 	return r.services.Reach(lb.Key{VIP: e.Addr, Port: e.Port, PortMax: e.PortMax, Protocol: s.Protocol, Mark: s.Mark})
 }
 
-// visit resolves a service and all that it leads to, the innermost first: Tarjan's search for components, with a path of its
-// own, as a list of services may be long.
+// visit resolves a service and all that it leads to, the innermost first: Tarjan's search for
+// components, with a path of its own, as a list of services may be long.
 func (r *Resolver) visit(root *node) {
 	type step struct {
 		*node

@@ -43,8 +43,8 @@ func (w world) Reach(k lb.Key) (lb.Service, bool) {
 	return lb.Service{}, false
 }
 
-// TestResolve: the first service of each case is resolved. What comes out is its endpoints with their weights, and which
-// of its own endpoints each is of.
+// TestResolve: the first service of each case is resolved. What comes out is its endpoints with
+// their weights, and which of its own endpoints each is of.
 func TestResolve(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ services, want string }{
@@ -139,7 +139,8 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// TestResolveShares: sums that have nothing in common still leave everybody a share close to the right one.
+// TestResolveShares: sums that have nothing in common still leave everybody a share close to the
+// right one.
 func TestResolveShares(t *testing.T) {
 	t.Parallel()
 	w, outer := worldOf(t, "10.0.0.1:80/tcp endpoints=10.0.0.2:80,10.0.0.3:80,10.0.0.4:80")
@@ -241,7 +242,8 @@ func (c *counted) Reach(k lb.Key) (lb.Service, bool) {
 	return c.Services.Reach(k)
 }
 
-// doubled are services each of which has two ways to the next: at its own VIP, and at a further one.
+// doubled are services each of which has two ways to the next: at its own VIP, and at a further
+// one.
 func doubled(depth int) (list []lb.Service) {
 	for n := range depth {
 		second := at(n + 1)

@@ -64,7 +64,8 @@ func TestRulesFind(t *testing.T) {
 	}
 }
 
-// TestRulesSize: thousands of rules of any kind make trees that fit, and of the kinds that machines have such in which few are compared.
+// TestRulesSize: thousands of rules of any kind make trees that fit, and of the kinds that machines
+// have such in which few are compared.
 func TestRulesSize(t *testing.T) {
 	t.Parallel()
 	const n = 3000 // of 10,000, BenchmarkRules tells
@@ -136,7 +137,8 @@ func TestRulesHostile(t *testing.T) {
 	}
 }
 
-// TestRulesGoldens compiles the rules of each file, which follow "> ", and compares with the lines below. UPDATE=1 writes them anew.
+// TestRulesGoldens compiles the rules of each file, which follow "> ", and compares with the lines
+// below. UPDATE=1 writes them anew.
 func TestRulesGoldens(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/firewall/*.txt")
@@ -192,7 +194,8 @@ func BenchmarkRules(b *testing.B) {
 	}
 }
 
-// TestRulesOfIPv6: a rule about any IPv6 address is about no IPv4 one, whose addresses are among those of IPv6 in the maps.
+// TestRulesOfIPv6: a rule about any IPv6 address is about no IPv4 one, whose addresses are among
+// those of IPv6 in the maps.
 func TestRulesOfIPv6(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"sourceIP:::/0 drop", "destinationIP:::/1 drop", "sourceIP:::/80 drop"} {

@@ -32,7 +32,8 @@ func NewDropper(t bpf.RuleTable) *Dropper {
 	return d
 }
 
-// Drops reports whether packets of a connection's client are dropped, by whatever interface they come: nobody has noted by which.
+// Drops reports whether packets of a connection's client are dropped, by whatever interface they
+// come: nobody has noted by which.
 func (d *Dropper) Drops(c *lb.Connection) bool {
 	p := bpf.RulePacket{Source: c.Src, Destination: c.Dst, Protocol: uint8(c.Protocol), HasPorts: c.Protocol == lb.TCP || c.Protocol == lb.UDP}
 	for _, p.Interface = range d.interfaces {

@@ -16,8 +16,8 @@ func (r region) most() uint32  { return r.value | ^r.known }
 // regions are those of all words.
 type regions [bpf.RuleWords]region
 
-// buildTrees makes the trees of a table's rules and returns how many steps that took. ipv6 marks rules
-// for IPv6 alone.
+// buildTrees makes the trees of a table's rules and returns how many steps that took. ipv6 marks
+// rules for IPv6 alone.
 func buildTrees(t *bpf.RuleTable, ipv6 []bool) (steps int, err error) {
 	b := newTreeBuilder(t)
 	four, six := groupsOf(t, 0, ipv6), groupsOf(t, 1, ipv6)
@@ -56,8 +56,8 @@ func allRegions(version int) (all regions) {
 	return all
 }
 
-// groupsOf are the rules of an IP version, apart by which of their addresses and ports are narrow: rules that are wide where others are narrow would be
-// in many leaves of one tree.
+// groupsOf are the rules of an IP version, apart by which of their addresses and ports are narrow:
+// rules that are wide where others are narrow would be in many leaves of one tree.
 func groupsOf(t *bpf.RuleTable, version int, ipv6 []bool) (groups [bpf.TcRuleLimitRULE_TREES][]uint16) {
 	all := allRegions(version)
 	word := [2]int{3, 1}[version] // that narrow prefixes have something of, /16 or /48, beyond the first half of it

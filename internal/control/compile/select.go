@@ -8,8 +8,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// scan is how many endpoints the data path looks at to find the one with the fewest connections (SELECT_SCAN in
-// bpf/service/select.h); of more it draws two by lot.
+// scan is how many endpoints the data path looks at to find the one with the fewest connections
+// (SELECT_SCAN in bpf/service/select.h); of more it draws two by lot.
 const scan = 64
 
 // places are the slots of the service's algorithm. An endpoint whose weight is 0 has none.
@@ -34,8 +34,9 @@ func places(s lb.Service, w *Weights, seed uint64) []uint32 {
 	return slots(w.scaled(once))
 }
 
-// nodes are the endpoints by their addresses and ports. weights are those for new connections: an endpoint that takes
-// none for now is down, and its own weight goes on counting for the size of the table.
+// nodes are the endpoints by their addresses and ports. weights are those for new connections: an
+// endpoint that takes none for now is down, and its own weight goes on counting for the size of the
+// table.
 func nodes(endpoints []lb.Endpoint, w *Weights) []maglev.Node {
 	nodes := make([]maglev.Node, len(endpoints))
 	for i, e := range endpoints {
@@ -61,7 +62,8 @@ func count(weights []uint32) (n int) {
 	return n
 }
 
-// persist says how long a client's endpoint is kept, and how many bits of its address, as the maps have it, count.
+// persist says how long a client's endpoint is kept, and how many bits of its address, as the maps
+// have it, count.
 func persist(s lb.Service) (time.Duration, uint8) {
 	timeout, prefix := s.PersistTimeout, s.PersistPrefix
 	if timeout == 0 {

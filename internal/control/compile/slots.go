@@ -1,12 +1,13 @@
 package compile
 
-// maxSlots bounds the table of one service: a segment of the slots map. Weights whose sum, divided by their
-// greatest common divisor, is no larger are kept exactly; larger ones to within one part in 65,536.
+// maxSlots bounds the table of one service: a segment of the slots map. Weights whose sum, divided
+// by their greatest common divisor, is no larger are kept exactly; larger ones to within one part
+// in 65,536.
 const maxSlots = 65536
 
-// slots lays the endpoints out so that walking through the table is smooth weighted round robin: in each round
-// an endpoint of weight w comes w times, spread as evenly as the others allow, and in the order of the list
-// where they tie. With equal weights it is the list itself.
+// slots lays the endpoints out so that walking through the table is smooth weighted round robin: in
+// each round an endpoint of weight w comes w times, spread as evenly as the others allow, and in
+// the order of the list where they tie. With equal weights it is the list itself.
 func slots(weights []uint32) []uint32 {
 	weights, total := scale(weights)
 	out := make([]uint32, 0, total)
@@ -35,8 +36,8 @@ func allEqual(weights []uint32) bool {
 	return true
 }
 
-// scale divides by the greatest common divisor and, should the sum still be too large, shrinks it to maxSlots,
-// the largest remainders rounded up, no endpoint left without a place.
+// scale divides by the greatest common divisor and, should the sum still be too large, shrinks it
+// to maxSlots, the largest remainders rounded up, no endpoint left without a place.
 func scale(weights []uint32) ([]uint32, int) {
 	var sum uint64
 	var d uint32
@@ -58,8 +59,8 @@ func scale(weights []uint32) ([]uint32, int) {
 	return shrink(out, sum), maxSlots
 }
 
-// shrink gives each weight its share of maxSlots places: at least one if it is not zero, the rest by the
-// largest remainder.
+// shrink gives each weight its share of maxSlots places: at least one if it is not zero, the rest
+// by the largest remainder.
 func shrink(weights []uint32, sum uint64) []uint32 {
 	out := make([]uint32, len(weights))
 	left := maxSlots

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestWeightsExact: in every window of one round each endpoint comes as often as its weight says, wherever the
-// window begins.
+// TestWeightsExact: in every window of one round each endpoint comes as often as its weight says,
+// wherever the window begins.
 func TestWeightsExact(t *testing.T) {
 	for _, weights := range [][]uint32{{5, 3, 2}, {1, 1, 1}, {0, 7}, {100, 1}, {6, 4, 2}, {1, 0, 2, 0, 3}, {65535, 1}} {
 		table := slots(weights)
@@ -53,7 +53,8 @@ func TestSmooth(t *testing.T) {
 	}
 }
 
-// TestScale: weights too large for the table keep their share to within one place each, and none is lost.
+// TestScale: weights too large for the table keep their share to within one place each, and none is
+// lost.
 func TestScale(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 50 {
@@ -91,7 +92,8 @@ func BenchmarkSlots(b *testing.B) {
 	}
 }
 
-// TestHashTablesFit: the tables of as many services as there may be, of three endpoints each, take less than 140 MB.
+// TestHashTablesFit: the tables of as many services as there may be, of three endpoints each, take
+// less than 140 MB.
 func TestHashTablesFit(t *testing.T) {
 	t.Parallel()
 	const sample = 64

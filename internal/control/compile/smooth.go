@@ -2,11 +2,13 @@ package compile
 
 import "container/heap"
 
-// smooth lays out one round in which endpoint i comes weights[i] times, at even distances: place k of endpoint
-// i is due at (2k+1)/(2w), and the places are taken in that order, ties in the order of the list.
+// smooth lays out one round in which endpoint i comes weights[i] times, at even distances: place k
+// of endpoint i is due at (2k+1)/(2w), and the places are taken in that order, ties in the order of
+// the list.
 //
-// It is the "earliest deadline first" form of smooth weighted round robin: O(total log n), where the classic
-// form, which adds every weight at every step, is O(total n) and so too slow for 4,096 endpoints.
+// It is the "earliest deadline first" form of smooth weighted round robin: O(total log n), where
+// the classic form, which adds every weight at every step, is O(total n) and so too slow for 4,096
+// endpoints.
 func smooth(weights []uint32, total int) []uint32 {
 	var q dueQueue
 	for i, w := range weights {

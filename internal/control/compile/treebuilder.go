@@ -20,8 +20,9 @@ const (
 	overshoot = 8
 )
 
-// treeBuilder makes all trees of a table together. It splits the longest list first. So it ends after
-// a bounded number of steps whatever the rules, and room goes to where packets would compare most.
+// treeBuilder makes all trees of a table together. It splits the longest list first. So it ends
+// after a bounded number of steps whatever the rules, and room goes to where packets would compare
+// most.
 type treeBuilder struct {
 	table          *bpf.RuleTable
 	nodes          []treeNode
@@ -163,8 +164,8 @@ func (b *treeBuilder) emit() error {
 	return nil
 }
 
-// emitNode writes node i and what is below it to the table, as its node at. Leaves of the same rules
-// share their entries.
+// emitNode writes node i and what is below it to the table, as its node at. Leaves of the same
+// rules share their entries.
 func (b *treeBuilder) emitNode(at uint32, i int, leaves map[string]uint32) {
 	n, t := &b.nodes[i], b.table
 	if n.children == 0 {

@@ -9,8 +9,9 @@ import (
 // users are the services that have VIPs of others for endpoints, by these VIPs.
 type users struct {
 	byVIP map[netip.Addr]map[lb.Key]struct{}
-	// named counts endpoints by a hash of their address, VIPs or not: most VIPs that come are no endpoints, and need not
-	// be looked for. Two addresses of one hash cost a walk over all services now and then.
+	// named counts endpoints by a hash of their address, VIPs or not: most VIPs that come are no
+	// endpoints, and need not be looked for. Two addresses of one hash cost a walk over all
+	// services now and then.
 	named map[uint32]uint32
 }
 
@@ -62,8 +63,8 @@ func (u *users) remove(service *lb.Service) {
 	}
 }
 
-// appeared lists, for VIPs that a change brings, the services that had them for endpoints already. It costs a walk over
-// all services if an endpoint has such an address.
+// appeared lists, for VIPs that a change brings, the services that had them for endpoints already.
+// It costs a walk over all services if an endpoint has such an address.
 func (u *users) appeared(before, after Snapshot, changed []lb.Key) map[netip.Addr][]lb.Key {
 	var fresh map[netip.Addr][]lb.Key
 	for _, k := range changed {

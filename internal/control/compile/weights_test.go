@@ -8,7 +8,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestBackups: in every algorithm, backups have places only while those before them have too little, also with all down and in panic.
+// TestBackups: in every algorithm, backups have places only while those before them have too
+// little, also with all down and in panic.
 func TestBackups(t *testing.T) {
 	const endpoints = "10.0.1.1:80,10.0.1.2:80,10.0.1.3:80:2@1,10.0.1.4:80@2"
 	for _, tc := range []struct {
@@ -45,8 +46,8 @@ func TestBackups(t *testing.T) {
 	}
 }
 
-// TestBackupsBehindServices: levels of a service that is an endpoint come after its own, and take nothing of the shares of those that
-// they wait for.
+// TestBackupsBehindServices: levels of a service that is an endpoint come after its own, and take
+// nothing of the shares of those that they wait for.
 func TestBackupsBehindServices(t *testing.T) {
 	w, first := worldOf(t, "10.0.0.1:80/tcp endpoints=10.0.0.2:80,10.0.1.9:80,10.0.1.8:80@1", "10.0.0.2:80/tcp endpoints=10.0.1.1:80,10.0.1.2:80:7@1")
 	got, _, err := NewResolver(w).Resolve(first)

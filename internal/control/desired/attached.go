@@ -20,7 +20,8 @@ func targets(a lb.Attachment) (list []string) {
 	return list
 }
 
-// attachedAt finds what is attached to a thing by that name, for packets towards endpoints, or back.
+// attachedAt finds what is attached to a thing by that name, for packets towards endpoints, or
+// back.
 func attachedAt[T any](t *store.Table[T], now *store.Snapshot, to lb.AttachTo, name string, back bool) (found T, there bool) {
 	for one := range t.Find(now, byTarget, targetOf(to, name, back)) {
 		return one, true

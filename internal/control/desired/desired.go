@@ -1,5 +1,6 @@
-// Package desired is the state that users want: the kinds of object that there are, one file for each. To add
-// one, write its file, with a function that makes its store.Kind, and give its table to Open.
+// Package desired is the state that users want: the kinds of object that there are, one file for
+// each. To add one, write its file, with a function that makes its store.Kind, and give its table
+// to Open.
 package desired
 
 import (
@@ -30,8 +31,9 @@ type State struct {
 	Instances *Instances
 }
 
-// Admission refuses what a commit would make of the services if the data path could not hold it. An error for want of room
-// is store.ErrLimit. It is called for each commit, one after the other, whatever the commit changes.
+// Admission refuses what a commit would make of the services if the data path could not hold it. An
+// error for want of room is store.ErrLimit. It is called for each commit, one after the other,
+// whatever the commit changes.
 type Admission func(before, after ServicesAt, changed []lb.Key) error
 
 // Option changes what Open does.
@@ -42,8 +44,8 @@ type options struct {
 	place string
 }
 
-// At says where this process is: a start of the machine, and a network namespace. Roles that were given elsewhere are looked at with
-// care (lb.Instance.At).
+// At says where this process is: a start of the machine, and a network namespace. Roles that were
+// given elsewhere are looked at with care (lb.Instance.At).
 func At(place string) Option { return func(o *options) { o.place = place } }
 
 // Admit has every commit asked for, after the kinds' own checks.

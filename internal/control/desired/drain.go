@@ -12,7 +12,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// DrainKind is the name of the kind, as messages and journals have it: an endpoint that takes no new connections.
+// DrainKind is the name of the kind, as messages and journals have it: an endpoint that takes no
+// new connections.
 const DrainKind = "drain"
 
 // maxDrains bounds them: each service that is applied is compared with all.
@@ -46,9 +47,10 @@ func newDrains() *Drains {
 // deadlineSlack is by how much two readings of one deadline differ at most.
 const deadlineSlack = 10 * time.Millisecond
 
-// sameDeadline compares deadlines as users see them: by the wall's clock. Applying what was exported must be no
-// change: an export rounds, monotonic readings differ by the time at which each was read, and so does the wall's
-// time of a deadline that was stored before that clock was set (monotime.Stored), after each start.
+// sameDeadline compares deadlines as users see them: by the wall's clock. Applying what was
+// exported must be no change: an export rounds, monotonic readings differ by the time at which each
+// was read, and so does the wall's time of a deadline that was stored before that clock was set
+// (monotime.Stored), after each start.
 func sameDeadline(a, b time.Time) bool {
 	if a.IsZero() || b.IsZero() {
 		return a.IsZero() && b.IsZero()
@@ -56,7 +58,8 @@ func sameDeadline(a, b time.Time) bool {
 	return a.Round(0).Sub(b.Round(0)).Abs() <= deadlineSlack
 }
 
-// storedDrain is a drain with its deadline by two clocks: the wall clock may have been set when it is read.
+// storedDrain is a drain with its deadline by two clocks: the wall clock may have been set when it
+// is read.
 type storedDrain struct {
 	lb.Drain
 	Boot   string        `json:"boot,omitempty"`
@@ -99,7 +102,8 @@ func (d *Drains) Weigh(snapshot *store.Snapshot, s lb.Service) lb.Service {
 	return s
 }
 
-// DrainedAddr is the address that a drain of this ID is about, whether or not it is there; false: it is of another kind.
+// DrainedAddr is the address that a drain of this ID is about, whether or not it is there; false:
+// it is of another kind.
 func DrainedAddr(id store.ID) (netip.Addr, bool) {
 	if id.Kind != DrainKind {
 		return netip.Addr{}, false

@@ -11,7 +11,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestDrains: what is drained is read back after a restart, and has weight 0 in every service that has it, and nothing else.
+// TestDrains: what is drained is read back after a restart, and has weight 0 in every service that
+// has it, and nothing else.
 func TestDrains(t *testing.T) {
 	t.Parallel()
 	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
@@ -88,7 +89,8 @@ func TestDrainByUptime(t *testing.T) {
 	}
 }
 
-// TestSameDeadline: two readings of a deadline are one, also when they lie on both sides of a millisecond.
+// TestSameDeadline: two readings of a deadline are one, also when they lie on both sides of a
+// millisecond.
 func TestSameDeadline(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2030, 1, 2, 3, 4, 5, 499_000, time.UTC)

@@ -8,10 +8,12 @@ import (
 	"loxilb/internal/lb"
 )
 
-// EndpointKind is the name of the kind, as messages and journals have it: an address that is probed as users say.
+// EndpointKind is the name of the kind, as messages and journals have it: an address that is probed
+// as users say.
 const EndpointKind = "endpoint"
 
-// maxEndpointProbes bounds them: each costs a probe every so often, whether or not a service uses it.
+// maxEndpointProbes bounds them: each costs a probe every so often, whether or not a service uses
+// it.
 const maxEndpointProbes = 65536
 
 // Endpoints is the table of addresses that are probed as users say, whatever services want.

@@ -56,7 +56,8 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// TestDowngradeWithoutProbes: once there are no probes any more, the older loxilb reads all again; before, it keeps what it does not know.
+// TestDowngradeWithoutProbes: once there are no probes any more, the older loxilb reads all again;
+// before, it keeps what it does not know.
 func TestDowngradeWithoutProbes(t *testing.T) {
 	t.Parallel()
 	dir := stateDir(t)

@@ -8,7 +8,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// InstanceKind is the name of the kind, as messages and journals have it: the role of this node for the services of an instance.
+// InstanceKind is the name of the kind, as messages and journals have it: the role of this node for
+// the services of an instance.
 const InstanceKind = "instance"
 
 // maxInstances bounds them: a change of one looks at all VIPs.

@@ -8,7 +8,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Roles are kept over a restart; a master that comes up elsewhere, as after a start of the machine, is a backup until it is told again.
+// Roles are kept over a restart; a master that comes up elsewhere, as after a start of the machine,
+// is a backup until it is told again.
 func TestRolesOverRestarts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -12,8 +12,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// What follows is how the loxilb of commit 9c1cf13 read its files, by which every line with a member more was damage. Files without
-// anything that came later must stay what it reads.
+// What follows is how the loxilb of commit 9c1cf13 read its files, by which every line with a
+// member more was damage. Files without anything that came later must stay what it reads.
 
 type olderHeader struct {
 	File     string `json:"file"`
@@ -72,7 +72,8 @@ func olderDecode(t *testing.T, line string, into any) {
 	}
 }
 
-// olderFile reads a file of a kind: its header, which may have members that are not known, and its other lines.
+// olderFile reads a file of a kind: its header, which may have members that are not known, and its
+// other lines.
 func olderFile(t *testing.T, dir, name, kind string) (h olderHeader, lines []string) {
 	t.Helper()
 	lines = strings.SplitAfter(readFile(t, dir, name), "\n")
@@ -85,7 +86,8 @@ func olderFile(t *testing.T, dir, name, kind string) (h olderHeader, lines []str
 	return h, lines[1 : len(lines)-1]
 }
 
-// olderLoad is what the older loxilb would have of a directory: services by their keys, each with its owner before it.
+// olderLoad is what the older loxilb would have of a directory: services by their keys, each with
+// its owner before it.
 func olderLoad(t *testing.T, dir string) (revision uint64, services map[string]string) {
 	t.Helper()
 	services = map[string]string{}
@@ -183,7 +185,8 @@ func TestDowngrade(t *testing.T) {
 	check("in both")
 }
 
-// TestUnknownService: a service with what came later is kept as it is, and not served, until it is put again.
+// TestUnknownService: a service with what came later is kept as it is, and not served, until it is
+// put again.
 func TestUnknownService(t *testing.T) {
 	t.Parallel()
 	dir := stateDir(t)

@@ -36,7 +36,8 @@ func newPolicers() *Policers {
 	return p
 }
 
-// At is the policer that is attached to a thing by that name, for packets towards endpoints, or back.
+// At is the policer that is attached to a thing by that name, for packets towards endpoints, or
+// back.
 func (t *Policers) At(now *store.Snapshot, to lb.AttachTo, name string, back bool) (lb.Policer, bool) {
 	return attachedAt(t.Table, now, to, name, back)
 }

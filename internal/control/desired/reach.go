@@ -7,9 +7,10 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Reach finds the service that a packet to k's VIP and port would find, if it carried k's mark: one of the mark before
-// those of any, one of the port before ranges, those before all ports of the VIP. With k.PortMax, the service is a
-// range that has all of these ports. It costs as much as the VIP has ranges.
+// Reach finds the service that a packet to k's VIP and port would find, if it carried k's mark: one
+// of the mark before those of any, one of the port before ranges, those before all ports of the
+// VIP. With k.PortMax, the service is a range that has all of these ports. It costs as much as the
+// VIP has ranges.
 func (s *Services) Reach(v store.View, k lb.Key) (found lb.Service, ok bool) {
 	rank := 0
 	if k.PortMax == 0 || k.PortMax == k.Port {

@@ -45,7 +45,8 @@ func TestReach(t *testing.T) {
 	}
 }
 
-// TestSecondary: an address, port, protocol and mark are of one service, as its VIP or as a further one.
+// TestSecondary: an address, port, protocol and mark are of one service, as its VIP or as a further
+// one.
 func TestSecondary(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

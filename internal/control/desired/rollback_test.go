@@ -26,7 +26,8 @@ const (
 	undone = "10.0.0.2:80/tcp mode=default select=rr endpoints=192.168.0.1:80"
 )
 
-// TestGoBackIfDue: a deadline outlives the process that was told of it, also if that was killed: nothing is closed here.
+// TestGoBackIfDue: a deadline outlives the process that was told of it, also if that was killed:
+// nothing is closed here.
 func TestGoBackIfDue(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -60,7 +61,8 @@ func TestGoBackIfDue(t *testing.T) {
 	}
 }
 
-// TestGoBackWhenDue: a process that runs undoes it by itself, and not what was confirmed, and tells of each.
+// TestGoBackWhenDue: a process that runs undoes it by itself, and not what was confirmed, and tells
+// of each.
 func TestGoBackWhenDue(t *testing.T) {
 	t.Parallel()
 	s := open(t, t.TempDir())
@@ -108,7 +110,8 @@ func TestGoBackWhenDue(t *testing.T) {
 	}
 }
 
-// TestUndoneAfterConfirm: a second confirm after a good one does not hear of an older revision that was rolled back.
+// TestUndoneAfterConfirm: a second confirm after a good one does not hear of an older revision that
+// was rolled back.
 func TestUndoneAfterConfirm(t *testing.T) {
 	t.Parallel()
 	s := open(t, t.TempDir())
@@ -145,7 +148,8 @@ func copyOf(t *testing.T, dir string) string {
 	return to
 }
 
-// TestLeftByAnyClock: a deadline that lies years away, as it does by a clock that is not set yet, is no further than it was at first.
+// TestLeftByAnyClock: a deadline that lies years away, as it does by a clock that is not set yet,
+// is no further than it was at first.
 func TestLeftByAnyClock(t *testing.T) {
 	t.Parallel()
 	asked := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)

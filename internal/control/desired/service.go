@@ -106,13 +106,14 @@ func ServiceKeys(ids []store.ID) []lb.Key {
 	return keys
 }
 
-// Get finds a service by its key. What it returns shares its parts with the store: don't write to them.
+// Get finds a service by its key. What it returns shares its parts with the store: don't write to
+// them.
 func (s *Services) Get(v store.View, k lb.Key) (lb.Service, bool) {
 	return s.GetSorted(v, sortOf(k))
 }
 
-// Shared is Get without a copy, and the service's version: the service is the store's own, so don't write to it; nil: there is
-// none.
+// Shared is Get without a copy, and the service's version: the service is the store's own, so don't
+// write to it; nil: there is none.
 func (s *Services) Shared(v store.View, k lb.Key) (*lb.Service, uint64) {
 	service, meta := s.Table.Shared(v, sortOf(k))
 	return service, meta.Version
@@ -124,9 +125,9 @@ func (s *Services) Owner(v store.View, k lb.Key) (string, bool) {
 	return m.Owner, ok
 }
 
-// Put creates a service, or replaces the one with its key. It refuses a service that does not validate or whose range
-// of ports overlaps with another's (*lb.FieldError), and one that another owner wrote (store.ErrOwner). What
-// depends on the whole is checked at the end of the transaction.
+// Put creates a service, or replaces the one with its key. It refuses a service that does not
+// validate or whose range of ports overlaps with another's (*lb.FieldError), and one that another
+// owner wrote (store.ErrOwner). What depends on the whole is checked at the end of the transaction.
 func (s *Services) Put(tx *store.Tx, one lb.Service) error {
 	if err := s.Table.Put(tx, one); err != nil {
 		return err
@@ -134,10 +135,12 @@ func (s *Services) Put(tx *store.Tx, one lb.Service) error {
 	return s.checkOverlap(tx, &one) // and again at the end, for an edit that goes on
 }
 
-// Delete removes a service: store.ErrNotFound when there is none, store.ErrOwner when another owner wrote it.
+// Delete removes a service: store.ErrNotFound when there is none, store.ErrOwner when another owner
+// wrote it.
 func (s *Services) Delete(tx *store.Tx, k lb.Key) error { return tx.Delete(ServiceID(k)) }
 
-// ByName finds the services of a name, which is never "", ordered by key: the ports of one application share it.
+// ByName finds the services of a name, which is never "", ordered by key: the ports of one
+// application share it.
 func (s *Services) ByName(v store.View, name string) []lb.Service {
 	if name == "" {
 		return nil
@@ -192,7 +195,8 @@ func (s *Services) check(before, after *store.Snapshot, changed []store.ID) erro
 	return nil
 }
 
-// checkTotals refuses growth past a limit, and never shrinking: what was allowed once can be mended.
+// checkTotals refuses growth past a limit, and never shrinking: what was allowed once can be
+// mended.
 func (s *Services) checkTotals(before, after *store.Snapshot) error {
 	for _, t := range [...]total{
 		{"services", s.Len(before), s.Len(after), lb.MaxServices},
@@ -220,7 +224,8 @@ func (t *total) check() error {
 	return nil
 }
 
-// ranges yields the services with a range of ports at an address, their VIP or a further one, each with the key that it has there.
+// ranges yields the services with a range of ports at an address, their VIP or a further one, each
+// with the key that it has there.
 func (s *Services) ranges(v store.View, vip netip.Addr) iter.Seq2[lb.Key, lb.Service] {
 	return func(yield func(lb.Key, lb.Service) bool) {
 		if s.lacks(v, rangeTotal) {
@@ -258,8 +263,8 @@ func (s *Services) exactly(v store.View, k lb.Key) (lb.Service, bool) {
 	return lb.Service{}, false
 }
 
-// lacks reports whether a total of a snapshot is 0, so that hardly anything is looked up for features that nobody
-// uses. Of a transaction nothing is known.
+// lacks reports whether a total of a snapshot is 0, so that hardly anything is looked up for
+// features that nobody uses. Of a transaction nothing is known.
 func (s *Services) lacks(v store.View, total int) bool {
 	at, ok := v.(*store.Snapshot)
 	return ok && s.Total(at, total) == 0
@@ -273,8 +278,8 @@ func sortOfText(key string) (string, bool) {
 	return sortOf(k), true
 }
 
-// sortOf orders as lb.Key.Compare does: family, 16 bytes of address, port, protocol, last port, mark. All are of one
-// length.
+// sortOf orders as lb.Key.Compare does: family, 16 bytes of address, port, protocol, last port,
+// mark. All are of one length.
 func sortOf(k lb.Key) string {
 	vip := k.VIP.As16()
 	b := make([]byte, 0, len(vip)+10)

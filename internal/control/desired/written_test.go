@@ -70,8 +70,8 @@ func TestWrittenForm(t *testing.T) {
 	}
 }
 
-// What earlier versions of loxilb wrote is read as it was meant: version 1, before there were ranges, marks and
-// sources, and version 2 before objects had versions.
+// What earlier versions of loxilb wrote is read as it was meant: version 1, before there were
+// ranges, marks and sources, and version 2 before objects had versions.
 func TestOlderFiles(t *testing.T) {
 	t.Parallel()
 	first := "rest: " + web + "\n"

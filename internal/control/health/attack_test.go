@@ -48,7 +48,8 @@ func alone(t *testing.T, f func(t *testing.T)) {
 	}
 }
 
-// deaf are ports that answer no SYN: the backlog of their listener, which has all addresses of 127.0.0.0/8, is full.
+// deaf are ports that answer no SYN: the backlog of their listener, which has all addresses of
+// 127.0.0.0/8, is full.
 func deaf(t *testing.T) uint16 {
 	t.Helper()
 	open := func() int {
@@ -107,7 +108,8 @@ func leavesNothing(t *testing.T, c Config, f func(m *Monitor)) {
 	})
 }
 
-// TestManyDead: 10,000 targets that answer nothing are down, those that do are up meanwhile, nothing is left, and few goroutines do it.
+// TestManyDead: 10,000 targets that answer nothing are down, those that do are up meanwhile,
+// nothing is left, and few goroutines do it.
 func TestManyDead(t *testing.T) {
 	alone(t, func(t *testing.T) {
 		const targets = 10000
@@ -176,7 +178,8 @@ func TestStopped(t *testing.T) {
 	})
 }
 
-// TestFewDescriptors: with a limit of files that does not do for all, no state is wrong, and the log has one sentence.
+// TestFewDescriptors: with a limit of files that does not do for all, no state is wrong, and the
+// log has one sentence.
 func TestFewDescriptors(t *testing.T) {
 	alone(t, func(t *testing.T) {
 		var out output
@@ -219,7 +222,8 @@ func TestFewDescriptors(t *testing.T) {
 	})
 }
 
-// TestLeavesNothing: after probes of all types, of endpoints that do all that they can, nothing is left.
+// TestLeavesNothing: after probes of all types, of endpoints that do all that they can, nothing is
+// left.
 func TestLeavesNothing(t *testing.T) {
 	alone(t, func(t *testing.T) {
 		open := listen(t, "127.0.0.1:0") // it accepts, and is silent
@@ -255,7 +259,8 @@ func TestLeavesNothing(t *testing.T) {
 	})
 }
 
-// TestStorm: targets come, change and go as fast as they can, from many sides; what is left has the state that it is to have.
+// TestStorm: targets come, change and go as fast as they can, from many sides; what is left has the
+// state that it is to have.
 func TestStorm(t *testing.T) {
 	alone(t, func(t *testing.T) {
 		open := listen(t, "127.0.0.1:0")

@@ -9,7 +9,8 @@ import (
 // longest is how many characters of a result are kept.
 const longest = 200
 
-// clause makes what an endpoint may have written fit to be shown: one line of printable characters, not a long one.
+// clause makes what an endpoint may have written fit to be shown: one line of printable characters,
+// not a long one.
 func clause(what string) string {
 	if !strings.ContainsFunc(what, notShown) && len(what) <= longest {
 		return what

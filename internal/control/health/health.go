@@ -1,4 +1,5 @@
-// Package health knows which endpoints are up: it asks them, by probes, or is told (docs/health.md).
+// Package health knows which endpoints are up: it asks them, by probes, or is told
+// (docs/health.md).
 package health
 
 import (
@@ -18,7 +19,8 @@ type Target struct {
 	Port   uint16
 	Probe  lb.Probe
 	Source netip.Addr // an address of this machine that probes leave from; zero: the kernel's choice
-	// In mode dsr, probes go to the VIP at the endpoint, in the outer header that packets of clients get.
+	// In mode dsr, probes go to the VIP at the endpoint, in the outer header that packets of
+	// clients get.
 	VIP    netip.Addr // zero: to Addr
 	Tunnel lb.Tunnel
 }
@@ -58,7 +60,8 @@ type Status struct {
 	ProbeSince time.Time
 	Evidence   string   // a sentence: what was asked, of whom, what came, how often of how often it takes
 	History    []Change // the last ones, oldest first
-	// How long the last successful probes waited for their answer; 0: there was none, or nothing to wait for.
+	// How long the last successful probes waited for their answer; 0: there was none, or nothing to
+	// wait for.
 	MinDelay, AvgDelay, MaxDelay time.Duration
 	Failures, Successes          int           // in a row
 	First, Last                  time.Time     // when the first and the last probe of these began

@@ -15,10 +15,12 @@ import (
 // Config is what a Monitor stands on.
 type Config struct {
 	Log *slog.Logger
-	// Changed is called when a target's State is another one, or ProbeState is: by Run alone, one call at a time and without locks, so it may call the
-	// Monitor, and may be slow. A target that changes several times meanwhile may be told of once; one that is removed, in vain.
+	// Changed is called when a target's State is another one, or ProbeState is: by Run alone, one
+	// call at a time and without locks, so it may call the Monitor, and may be slow. A target that
+	// changes several times meanwhile may be told of once; one that is removed, in vain.
 	Changed func(key string)
-	// Descriptors is how many probes may run at a time; 0: as many as the process may have files, less an eighth.
+	// Descriptors is how many probes may run at a time; 0: as many as the process may have files,
+	// less an eighth.
 	Descriptors int
 	// Files is the directory that files of probes (CA, certificate, key) are below.
 	Files string
@@ -28,10 +30,12 @@ type Config struct {
 	Prober func(probe.Question) probe.Prober
 }
 
-// atOnce is how many new targets are probed at once. Those beyond it are spread, as are probes that come later.
+// atOnce is how many new targets are probed at once. Those beyond it are spread, as are probes that
+// come later.
 const atOnce = 32
 
-// Monitor probes targets, and knows their states. Its methods may be called from any goroutine, before and while it runs.
+// Monitor probes targets, and knows their states. Its methods may be called from any goroutine,
+// before and while it runs.
 type Monitor struct {
 	config   Config
 	sockets  *probe.Sockets
@@ -78,8 +82,9 @@ func New(c Config) *Monitor {
 	return m
 }
 
-// Set adds a target, or changes it in place: its state and history stay. Another address, port or type of probe is another
-// target, of which nothing is known yet; what others say of it (Override, Eject) stays.
+// Set adds a target, or changes it in place: its state and history stay. Another address, port or
+// type of probe is another target, of which nothing is known yet; what others say of it (Override,
+// Eject) stays.
 func (m *Monitor) Set(key string, wanted Target) {
 	wanted = wanted.resolved()
 	now := time.Now()
@@ -206,7 +211,8 @@ func (m *Monitor) Status(key string) (Status, bool) {
 	return s, true
 }
 
-// State is how a target is, and how it is without clients' handshakes: of its Status, which takes ten times as long to say. false: it is not set.
+// State is how a target is, and how it is without clients' handshakes: of its Status, which takes
+// ten times as long to say. false: it is not set.
 func (m *Monitor) State(key string) (state, probe State, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -229,8 +235,9 @@ func (m *Monitor) Override(key string, s State, evidence string) {
 	}
 }
 
-// Eject says that clients' handshakes with a target fail, and how; "" that they do not. It holds until the next Eject, whatever the target's
-// probes say, but not against an Override. Of a target that is not set it says nothing.
+// Eject says that clients' handshakes with a target fail, and how; "" that they do not. It holds
+// until the next Eject, whatever the target's probes say, but not against an Override. Of a target
+// that is not set it says nothing.
 func (m *Monitor) Eject(key, evidence string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -61,8 +61,8 @@ func want(t *testing.T, s Status, state State, evidence string) {
 	}
 }
 
-// TestFallRise: one result decides the first state; fall failures and rise successes in a row another one. One success makes the
-// failures before it forgotten.
+// TestFallRise: one result decides the first state; fall failures and rise successes in a row
+// another one. One success makes the failures before it forgotten.
 func TestFallRise(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -118,7 +118,8 @@ func TestFirstDown(t *testing.T) {
 	})
 }
 
-// TestDowntime: how often a target became down is counted, and for how long it was: all of it, the present included.
+// TestDowntime: how often a target became down is counted, and for how long it was: all of it, the
+// present included.
 func TestDowntime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -168,7 +169,8 @@ func TestHistoryLength(t *testing.T) {
 	})
 }
 
-// TestOverride: what somebody else says holds until he says otherwise. Probes go on, and their state comes back.
+// TestOverride: what somebody else says holds until he says otherwise. Probes go on, and their
+// state comes back.
 func TestOverride(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -196,7 +198,8 @@ func TestOverride(t *testing.T) {
 	})
 }
 
-// TestEject: handshakes that fail make a target down whatever its probes say, and what they say is known; an agent's word is above both.
+// TestEject: handshakes that fail make a target down whatever its probes say, and what they say is
+// known; an agent's word is above both.
 func TestEject(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -233,7 +236,8 @@ func TestEject(t *testing.T) {
 	})
 }
 
-// TestEjectedAndDown: of a target that is out for handshakes already, and then fails its probes, that is told too, and since when.
+// TestEjectedAndDown: of a target that is out for handshakes already, and then fails its probes,
+// that is told too, and since when.
 func TestEjectedAndDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -260,7 +264,8 @@ func TestEjectedAndDown(t *testing.T) {
 	})
 }
 
-// TestInPlace: what is changed in place keeps state and history, but not the count; another address or type begins anew.
+// TestInPlace: what is changed in place keeps state and history, but not the count; another address
+// or type begins anew.
 func TestInPlace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -322,7 +327,8 @@ func TestSooner(t *testing.T) {
 	})
 }
 
-// TestOldResult: what a probe brings does not count after its target has become another one, or is gone; and it is ended.
+// TestOldResult: what a probe brings does not count after its target has become another one, or is
+// gone; and it is ended.
 func TestOldResult(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -416,7 +422,8 @@ func TestUndecided(t *testing.T) {
 	})
 }
 
-// TestEvidence: what endpoints send is shown so that it does no harm to who reads it, and is no longer than a sentence.
+// TestEvidence: what endpoints send is shown so that it does no harm to who reads it, and is no
+// longer than a sentence.
 func TestEvidence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -436,7 +443,8 @@ func TestEvidence(t *testing.T) {
 	})
 }
 
-// TestSpread: targets that are set together are probed within a second for the first time, and spread over their interval then.
+// TestSpread: targets that are set together are probed within a second for the first time, and
+// spread over their interval then.
 func TestSpread(t *testing.T) {
 	t.Parallel()
 	for interval, targets := range map[time.Duration]int32{200 * time.Millisecond: 300, 2 * time.Second: 2000, time.Minute: 2000} {

@@ -13,14 +13,16 @@ import (
 )
 
 const (
-	// tick is the least time between two rounds. What is due by then is done in one: to be woken costs more than a probe.
+	// tick is the least time between two rounds. What is due by then is done in one: to be woken
+	// costs more than a probe.
 	tick = 10 * time.Millisecond
-	// With more than busy probes a day (2,000 a second), rounds are busyTick apart. Two hundred probes in a row find the code and the
-	// kernel's data in the CPU's caches; fifty do not, and cost a third more.
+	// With more than busy probes a day (2,000 a second), rounds are busyTick apart. Two hundred
+	// probes in a row find the code and the kernel's data in the CPU's caches; fifty do not, and
+	// cost a third more.
 	busyTick = 50 * time.Millisecond
 	busy     = 2000 * 86400
-	// share is how much time a round has for each probe, so that not all start at once that are due at once, as after a pause of the
-	// whole process.
+	// share is how much time a round has for each probe, so that not all start at once that are due
+	// at once, as after a pause of the whole process.
 	share = 20 * time.Microsecond
 	// retryDelay is the delay before a probe is retried that had no file descriptor.
 	retryDelay = time.Second
@@ -125,7 +127,8 @@ func (r *rounds) idle() time.Duration {
 	return idle
 }
 
-// startDue starts the probes that are due, those first that have waited longest, as far as a round has time for them.
+// startDue starts the probes that are due, those first that have waited longest, as far as a round
+// has time for them.
 func (r *rounds) startDue() {
 	now := time.Now()
 	for n := r.pause() / share; n > 0 && r.startNext(now); n-- {
@@ -153,8 +156,8 @@ func (r *rounds) startNext(now time.Time) bool {
 		r.queue.Push(t, now.Add(tick))
 		return true
 	}
-	// The second probe of a target comes at any time within its interval, and the others follow that one: so those that began together
-	// spread, and stay apart.
+	// The second probe of a target comes at any time within its interval, and the others follow
+	// that one: so those that began together spread, and stay apart.
 	interval := t.Probe.Interval
 	if t.first {
 		t.first = false

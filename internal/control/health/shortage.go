@@ -36,7 +36,8 @@ func (s *shortage) check(now time.Time) {
 	}
 }
 
-// descriptors is how many probes may have one: as many as the process may have files, less an eighth for all else.
+// descriptors is how many probes may have one: as many as the process may have files, less an
+// eighth for all else.
 func descriptors() int {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {

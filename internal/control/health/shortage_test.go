@@ -14,8 +14,8 @@ import (
 	"loxilb/internal/control/health/probe"
 )
 
-// TestShortage: no more probes run at a time than there may be; the others are late, and none is missing. It is told once, and once
-// when it is over.
+// TestShortage: no more probes run at a time than there may be; the others are late, and none is
+// missing. It is told once, and once when it is over.
 func TestShortage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -52,7 +52,8 @@ func TestShortage(t *testing.T) {
 	})
 }
 
-// TestNoDescriptor: a probe that got no descriptor says nothing about its target, and is tried again.
+// TestNoDescriptor: a probe that got no descriptor says nothing about its target, and is tried
+// again.
 func TestNoDescriptor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -8,7 +8,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestTCP: a listening port is up at once, over both IP versions; one that is closed is down at once.
+// TestTCP: a listening port is up at once, over both IP versions; one that is closed is down at
+// once.
 func TestTCP(t *testing.T) {
 	t.Parallel()
 	for _, loopback := range []string{"127.0.0.1", "[::1]"} {

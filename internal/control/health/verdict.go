@@ -53,7 +53,8 @@ func (v *verdict) probeState() State {
 	return v.probed
 }
 
-// success counts a good answer. One makes up what is not known to be up or down, rise ones what is down.
+// success counts a good answer. One makes up what is not known to be up or down, rise ones what is
+// down.
 func (v *verdict) success(what string, delay time.Duration, rise int, begun time.Time) {
 	v.failures = 0
 	v.successes++
@@ -94,7 +95,8 @@ func (v *verdict) follow(n int, begun time.Time) {
 	v.last = begun
 }
 
-// restart resets the counts, as the probe's question has changed. The state stays until enough of the new answers are there.
+// restart resets the counts, as the probe's question has changed. The state stays until enough of
+// the new answers are there.
 func (v *verdict) restart() { v.failures, v.successes = 0, 0 }
 
 // evidence is the sentence for it.

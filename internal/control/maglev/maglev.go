@@ -1,6 +1,7 @@
-// Package maglev makes the tables of consistent hashing: a flow's hash, modulo the size of the table, finds its node,
-// and when a node comes or goes hardly any place changes hands but its own. It follows section 3.4 of "Maglev: A Fast
-// and Reliable Software Network Load Balancer" (NSDI 2016), with weights.
+// Package maglev makes the tables of consistent hashing: a flow's hash, modulo the size of the
+// table, finds its node, and when a node comes or goes hardly any place changes hands but its own.
+// It follows section 3.4 of "Maglev: A Fast and Reliable Software Network Load Balancer" (NSDI
+// 2016), with weights.
 package maglev
 
 import (
@@ -17,20 +18,24 @@ type Node struct {
 }
 
 const (
-	// placesPerNode is how many places a node has at least, on average: with fewer, more places change hands besides
-	// those of the node that comes or goes (docs/adr/0020-maglev-table-sizes.md).
+	// placesPerNode is how many places a node has at least, on average: with fewer, more places
+	// change hands besides those of the node that comes or goes
+	// (docs/adr/0020-maglev-table-sizes.md).
 	placesPerNode = 160
-	// placesOfLightest is how many the lightest node has at least: its share is right to within one of them.
+	// placesOfLightest is how many the lightest node has at least: its share is right to within one
+	// of them.
 	placesOfLightest = 16
 )
 
-// Size is how many places the table of these nodes has. Sizes are primes, so that every step is a walk over all places,
-// and each is about twice the one before: only a change that asks for the next one lays the table out anew, and
-// moves nearly every flow. The largest is the largest prime that fits into a segment of the slots map.
+// Size is how many places the table of these nodes has. Sizes are primes, so that every step is a
+// walk over all places, and each is about twice the one before: only a change that asks for the
+// next one lays the table out anew, and moves nearly every flow. The largest is the largest prime
+// that fits into a segment of the slots map.
 //
-// A single node has one place. Nodes without weight count as nodes, so that a node that is emptied moves no others.
-// What weights ask for goes by the ratio of their sum to the smallest, not by their common divisor: with that, a
-// change from 500:500 to 501:500 would be one from 2 units to 1,001.
+// A single node has one place. Nodes without weight count as nodes, so that a node that is emptied
+// moves no others. What weights ask for goes by the ratio of their sum to the smallest, not by
+// their common divisor: with that, a change from 500:500 to 501:500 would be one from 2 units to
+// 1,001.
 func Size(nodes []Node) int {
 	if len(nodes) <= 1 {
 		return len(nodes)
@@ -57,9 +62,10 @@ func Size(nodes []Node) int {
 	return sizes[len(sizes)-1]
 }
 
-// Table gives each of Size(nodes) places to a node: the index into nodes. It depends on the names, the weights and the
-// seed alone, not on the order of the nodes. Every node of a weight has a place, as long as there are places; the
-// shares are those of the weights, to within one place of each. Without any weight the table is empty.
+// Table gives each of Size(nodes) places to a node: the index into nodes. It depends on the names,
+// the weights and the seed alone, not on the order of the nodes. Every node of a weight has a
+// place, as long as there are places; the shares are those of the weights, to within one place of
+// each. Without any weight the table is empty.
 func Table(seed uint64, nodes []Node) []uint32 {
 	size := Size(nodes)
 	walks := walksOf(seed, nodes, uint32(size))
@@ -117,7 +123,8 @@ func walksOf(seed uint64, nodes []Node, size uint32) []walk {
 	return walks
 }
 
-// hash is that of FNV-1a, begun with the seed and mixed at the end, since FNV hardly spreads the last byte.
+// hash is that of FNV-1a, begun with the seed and mixed at the end, since FNV hardly spreads the
+// last byte.
 func hash(seed uint64, name string) uint64 {
 	h := mix(seed) ^ 14695981039346656037
 	for _, c := range []byte(name) {

@@ -21,8 +21,8 @@ func equal(int) uint32 { return 1 }
 
 func mixed(i int) uint32 { return uint32(1 + i*7%10) }
 
-// TestPaper compares with the pseudo code of the paper, which knows no weights: permutations written out, nodes one
-// after the other.
+// TestPaper compares with the pseudo code of the paper, which knows no weights: permutations
+// written out, nodes one after the other.
 //
 // V161 equals an independent implementation
 func TestPaper(t *testing.T) {
@@ -160,8 +160,9 @@ func TestSeed(t *testing.T) {
 	}
 }
 
-// TestDisruption: when a node goes or comes, its own places change hands, and few others, as long as the table keeps
-// its size. The average is over nodes and seeds; the worst is an unlucky pair of walks.
+// TestDisruption: when a node goes or comes, its own places change hands, and few others, as long
+// as the table keeps its size. The average is over nodes and seeds; the worst is an unlucky pair of
+// walks.
 //
 // V163 at most 2 % of other slots move on average
 //
@@ -207,8 +208,8 @@ func moved(seed uint64, nodes []Node, gone int) float64 {
 	return float64(n) / float64(len(before))
 }
 
-// TestSize: few sizes, all of them primes; a weight or a node more changes them only where the next one begins, and a
-// node that goes down never.
+// TestSize: few sizes, all of them primes; a weight or a node more changes them only where the next
+// one begins, and a node that goes down never.
 func TestSize(t *testing.T) {
 	t.Parallel()
 	of := func(weights ...uint32) int {
@@ -274,8 +275,8 @@ func TestEmpty(t *testing.T) {
 	}
 }
 
-// TestEvenness: the most loaded of equal nodes has less than 1 % more than its share, in tables of every size but
-// that of more than 655 nodes.
+// TestEvenness: the most loaded of equal nodes has less than 1 % more than its share, in tables of
+// every size but that of more than 655 nodes.
 func TestEvenness(t *testing.T) {
 	t.Parallel()
 	worst := 0.0
@@ -293,8 +294,9 @@ func TestEvenness(t *testing.T) {
 	}
 }
 
-// TestSpeed: 1,000 nodes in less than 10 ms on a machine of its own, as BenchmarkTable shows; the test allows for many times
-// that, since other programs run beside it, and sees what takes the square of it.
+// TestSpeed: 1,000 nodes in less than 10 ms on a machine of its own, as BenchmarkTable shows; the
+// test allows for many times that, since other programs run beside it, and sees what takes the
+// square of it.
 //
 // V166 1,000 endpoints take less than 10 ms
 func TestSpeed(t *testing.T) {

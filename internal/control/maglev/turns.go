@@ -1,10 +1,12 @@
 package maglev
 
-// turns say whose turn it is to take a place: turn k of a node comes in round k*heaviest/weight, rounded down. So every
-// node has a turn in round 0, the heaviest has one in each, and the shares are those of the weights all along.
+// turns say whose turn it is to take a place: turn k of a node comes in round k*heaviest/weight,
+// rounded down. So every node has a turn in round 0, the heaviest has one in each, and the shares
+// are those of the weights all along.
 //
-// Each round has a list, made of the links between nodes, of those whose turn comes in it: what a turn costs depends
-// neither on the number of nodes nor on how far their weights are apart. A heap takes three times as long.
+// Each round has a list, made of the links between nodes, of those whose turn comes in it: what a
+// turn costs depends neither on the number of nodes nor on how far their weights are apart. A heap
+// takes three times as long.
 type turns struct {
 	round       int
 	first, last []int32 // of a round's list; -1: it is empty

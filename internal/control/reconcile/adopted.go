@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// firstProbes bounds how long a start waits for first probes: a silent endpoint has timed out by then.
+	// firstProbes bounds how long a start waits for first probes: a silent endpoint has timed out
+	// by then.
 	firstProbes = lb.DefaultProbeTimeout + time.Second
 	probePoll   = 5 * time.Millisecond
 )

@@ -17,7 +17,8 @@ type Attacher interface {
 	SetAttached(*bpf.Attached) (failed bpf.NotAttached, err error)
 }
 
-// Attached makes what all policers and mirrors say together: a service, a prefix, a firewall rule or an interface has one row for what it has of both.
+// Attached makes what all policers and mirrors say together: a service, a prefix, a firewall rule
+// or an interface has one row for what it has of both.
 type Attached struct {
 	desired *desired.State
 	table   Attacher
@@ -76,7 +77,8 @@ func tapOf(m *lb.Mirror) netdev.Tap {
 	return netdev.Tap{ERSPAN: m.Type == lb.ERSPAN, Remote: m.Remote, Source: m.Source, ID: m.TunnelID}
 }
 
-// attach enters a key where it belongs, and returns in how many places. What is attached to a service by its key goes before what has its name.
+// attach enters a key where it belongs, and returns in how many places. What is attached to a
+// service by its key goes before what has its name.
 func (a *Attached) attach(all *bpf.Attached, now *store.Snapshot, at lb.Attachment, keys func(*bpf.TcAttachments) *[2]uint64, key uint64) (places int) {
 	enter := func(row bpf.TcAttachments, first bool) bpf.TcAttachments {
 		list := keys(&row)
@@ -137,7 +139,8 @@ func (a *Attached) PolicerPlaces(name string) int {
 	return a.places[bpf.NameKey(name)]
 }
 
-// MirrorPlaces is the same of a mirror, 0 while there is no interface to which copies could be sent.
+// MirrorPlaces is the same of a mirror, 0 while there is no interface to which copies could be
+// sent.
 func (a *Attached) MirrorPlaces(name string) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -8,12 +8,14 @@ import (
 	"loxilb/internal/control/store"
 )
 
-// attachedLoop is the loop of a kind of objects that are attached to services, firewall rules and interfaces: it looks at them again when those come and go.
+// attachedLoop is the loop of a kind of objects that are attached to services, firewall rules and
+// interfaces: it looks at them again when those come and go.
 type attachedLoop[T any] struct {
 	*objectLoop[T]
 }
 
-// leftover is the key that has all be looked at: of what an earlier process has left, say. No object has it for its name.
+// leftover is the key that has all be looked at: of what an earlier process has left, say. No
+// object has it for its name.
 const leftover = ""
 
 func newAttachedLoop[T any](kind string, w Worker[string], s *desired.State, table *store.Table[T], key func(*T) string, o Observers) attachedLoop[T] {

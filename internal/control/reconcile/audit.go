@@ -14,7 +14,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// healthArrives is how long it may take until the loop of services is told that an endpoint has become up or down.
+// healthArrives is how long it may take until the loop of services is told that an endpoint has
+// become up or down.
 const healthArrives = time.Second
 
 // auditBatch is how many services are compared before others have the loop.
@@ -25,8 +26,9 @@ type Comparer interface {
 	Compare(*bpf.ServiceTable) []string
 }
 
-// Audit compiles the services once more and compares them with what the data path has, slots included; with mend, all are
-// applied again. Those that are to be applied anyway, or whose endpoints come slowly or have become up or down just now, are unsettled.
+// Audit compiles the services once more and compares them with what the data path has, slots
+// included; with mend, all are applied again. Those that are to be applied anyway, or whose
+// endpoints come slowly or have become up or down just now, are unsettled.
 func (s *Services) Audit(ctx context.Context, data Comparer, mend bool) lb.Compared {
 	out := lb.Compared{Table: "services as desired"}
 	have := s.Tables.Services() // before the store is asked: what comes meanwhile is in it

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestServiceAsEndpoint: a change of a service is one of those that have it for an endpoint, near or far, too.
-// Endpoints are those that packets go to.
+// TestServiceAsEndpoint: a change of a service is one of those that have it for an endpoint, near
+// or far, too. Endpoints are those that packets go to.
 func TestServiceAsEndpoint(t *testing.T) {
 	t.Parallel()
 	const (

@@ -11,11 +11,12 @@ import (
 	"loxilb/internal/lb"
 )
 
-// ejections are the endpoints that are out because clients' handshakes fail, for all services that consider these. They belong to
-// probes, and are locked with them.
+// ejections are the endpoints that are out because clients' handshakes fail, for all services that
+// consider these. They belong to probes, and are locked with them.
 //
-// What is known of them is shown by targets of the prober that ask nothing: a probe may stand for other endpoints and other services, too.
-// An endpoint gets its own when it is first out: there may be very many, and few of them ever fail.
+// What is known of them is shown by targets of the prober that ask nothing: a probe may stand for
+// other endpoints and other services, too. An endpoint gets its own when it is first out: there may
+// be very many, and few of them ever fail.
 type ejections struct {
 	watched map[lb.Key]*lb.Service // that consider handshakes
 	changed chan struct{}          // capacity 1: watched has others
@@ -58,8 +59,8 @@ func (e *ejections) out(s *lb.Service, at lb.Endpoint) bool {
 	return failing && !kept && s.TakesOutliersOut()
 }
 
-// failing reports whether all recent handshakes of clients with an endpoint of a service failed. kept:
-// it stays in rotation all the same.
+// failing reports whether all recent handshakes of clients with an endpoint of a service failed.
+// kept: it stays in rotation all the same.
 func (e *ejections) failing(s *lb.Service, at lb.Endpoint) (failing, kept bool) {
 	if len(e.now) == 0 || !s.JudgesHandshakes() {
 		return false, false

@@ -13,8 +13,8 @@ import (
 
 var ejected = netip.MustParseAddrPort("192.168.1.1:80")
 
-// TestEjected: an endpoint that is out is avoided by all services that heed handshakes, and shown by a target of its own, of these services
-// alone, which goes with the last of them.
+// TestEjected: an endpoint that is out is avoided by all services that heed handshakes, and shown
+// by a target of its own, of these services alone, which goes with the last of them.
 func TestEjected(t *testing.T) {
 	t.Parallel()
 	const (
@@ -61,7 +61,8 @@ func TestEjected(t *testing.T) {
 	}
 }
 
-// TestPanic: while fewer than half of the endpoints would be left, none is out for handshakes; what probes say holds.
+// TestPanic: while fewer than half of the endpoints would be left, none is out for handshakes; what
+// probes say holds.
 func TestPanic(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld(), "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80,192.168.1.3:80,192.168.1.4:80:0 probetype=tcp")
@@ -74,7 +75,8 @@ func TestPanic(t *testing.T) {
 	r.applied("put 10.0.0.1:80/tcp without 192.168.1.1")
 }
 
-// TestPanicWithBackups: a level that is lost as a whole is left while backups are well, whatever share of all endpoints that is.
+// TestPanicWithBackups: a level that is lost as a whole is left while backups are well, whatever
+// share of all endpoints that is.
 func TestPanicWithBackups(t *testing.T) {
 	t.Parallel()
 	const list = "192.168.1.1:80,192.168.1.2:80,192.168.1.3:80,192.168.1.4:80@1,192.168.1.5:80@2"
@@ -112,7 +114,8 @@ func TestPanicWithBackups(t *testing.T) {
 	}
 }
 
-// TestRedAfterEjection: an agent's word about an endpoint that nobody probes, and that was out for handshakes, is heeded as of one that is.
+// TestRedAfterEjection: an agent's word about an endpoint that nobody probes, and that was out for
+// handshakes, is heeded as of one that is.
 func TestRedAfterEjection(t *testing.T) {
 	t.Parallel()
 	s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80")
@@ -135,7 +138,8 @@ func TestRedAfterEjection(t *testing.T) {
 	}
 }
 
-// TestSharedProbe: endpoints that one probe stands for are out, and shown, each by itself; the probe says what it finds.
+// TestSharedProbe: endpoints that one probe stands for are out, and shown, each by itself; the
+// probe says what it finds.
 func TestSharedProbe(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld(), "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.1:81,192.168.1.1:82,192.168.1.1:83 probetype=ping")
@@ -181,7 +185,8 @@ func TestNoRoute(t *testing.T) {
 	}
 }
 
-// TestKept: an endpoint that fails and is kept is reported as down, and goes on to take connections.
+// TestKept: an endpoint that fails and is kept is reported as down, and goes on to take
+// connections.
 func TestKept(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
@@ -205,7 +210,8 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestUnheardStaysUp: clients that have no answer of an endpoint are a problem, and alone do not make it down.
+// TestUnheardStaysUp: clients that have no answer of an endpoint are a problem, and alone do not
+// make it down.
 func TestUnheardStaysUp(t *testing.T) {
 	t.Parallel()
 	text := "10.0.0.1:80/tcp endpoints=192.168.1.1:80"

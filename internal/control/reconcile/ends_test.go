@@ -82,8 +82,9 @@ func (o *outage) ended(d time.Duration) map[string]time.Duration {
 	return ended
 }
 
-// TestOwnLink: while no endpoint answers, the fault may be this machine's: no connection ends, neither then nor when one after another is
-// up again. An endpoint that fails while another one answers loses its own at once.
+// TestOwnLink: while no endpoint answers, the fault may be this machine's: no connection ends,
+// neither then nor when one after another is up again. An endpoint that fails while another one
+// answers loses its own at once.
 func TestOwnLink(t *testing.T) {
 	t.Parallel()
 	for _, service := range []string{
@@ -110,8 +111,8 @@ func TestOwnLink(t *testing.T) {
 	}
 }
 
-// TestFirstFailure: one failure is enough for new connections to avoid an endpoint of which nothing was known, as after a restart, and not
-// for those that are open to end.
+// TestFirstFailure: one failure is enough for new connections to avoid an endpoint of which nothing
+// was known, as after a restart, and not for those that are open to end.
 func TestFirstFailure(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -143,8 +144,8 @@ func TestEndsByWord(t *testing.T) {
 	}
 }
 
-// TestDrainByWord: what an agent says of a port that the probe does not ask drains connections from then on, however often it is said,
-// and not since when the probe has found the endpoint up.
+// TestDrainByWord: what an agent says of a port that the probe does not ask drains connections from
+// then on, however often it is said, and not since when the probe has found the endpoint up.
 func TestDrainByWord(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -175,7 +176,8 @@ func TestDrainByWord(t *testing.T) {
 	})
 }
 
-// TestNoWitness: where no endpoint that serves can answer, failures have to do, and nothing is waited for.
+// TestNoWitness: where no endpoint that serves can answer, failures have to do, and nothing is
+// waited for.
 func TestNoWitness(t *testing.T) {
 	t.Parallel()
 	s := service(t, "10.0.0.1:80/udp endpoints=192.168.1.1:80,192.168.1.2:80 monitor=true")
@@ -203,7 +205,8 @@ func TestNoWitness(t *testing.T) {
 	}
 }
 
-// TestLookAgain: a service is applied again when more is to be known of its endpoints, once, and not when that is known before.
+// TestLookAgain: a service is applied again when more is to be known of its endpoints, once, and
+// not when that is known before.
 func TestLookAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -219,7 +222,8 @@ func TestLookAgain(t *testing.T) {
 	})
 }
 
-// TestPending: the service waits for the next probe while the failure of an endpoint is not confirmed and another one serves.
+// TestPending: the service waits for the next probe while the failure of an endpoint is not
+// confirmed and another one serves.
 func TestPending(t *testing.T) {
 	t.Parallel()
 	s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80 monitor=true on-fail=drain")

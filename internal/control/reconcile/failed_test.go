@@ -11,8 +11,9 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestFailedChangeKeepsAddresses: as long as the data path has not taken a change, the addresses of the service stay as they
-// were, as its tables do: those that it had are owned, those that it is to get are not.
+// TestFailedChangeKeepsAddresses: as long as the data path has not taken a change, the addresses of
+// the service stay as they were, as its tables do: those that it had are owned, those that it is to
+// get are not.
 func TestFailedChangeKeepsAddresses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld(), "10.0.0.1:80/tcp secips=10.0.0.8 endpoints=192.168.1.1:80")
@@ -50,7 +51,8 @@ func TestNewServiceThatFails(t *testing.T) {
 	}
 }
 
-// TestFailedRange: a range that is gone is gone, also if the one that begins at the same port, and was to take its row, fails.
+// TestFailedRange: a range that is gone is gone, also if the one that begins at the same port, and
+// was to take its row, fails.
 func TestFailedRange(t *testing.T) {
 	t.Parallel()
 	const narrow, wide = "10.0.0.1:80-90/tcp endpoints=192.168.1.1:80", "10.0.0.1:80-99/tcp endpoints=192.168.1.1:80"
@@ -79,7 +81,8 @@ func TestFailedRange(t *testing.T) {
 	r.eventually("the row is there", func() bool { return r.world.services[row] })
 }
 
-// TestAddressOfDeletedService: an owner that failed tries again by itself, so that it is told when nobody wants the address.
+// TestAddressOfDeletedService: an owner that failed tries again by itself, so that it is told when
+// nobody wants the address.
 func TestAddressOfDeletedService(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld())
@@ -108,8 +111,8 @@ func TestAddressIsWantedAgain(t *testing.T) {
 	}
 }
 
-// TestStartKeepsAddresses: the VIP of a service that the data path has from an earlier process stays when the service cannot be
-// applied again, until the service is gone.
+// TestStartKeepsAddresses: the VIP of a service that the data path has from an earlier process
+// stays when the service cannot be applied again, until the service is gone.
 func TestStartKeepsAddresses(t *testing.T) {
 	t.Parallel()
 	w := newWorld()

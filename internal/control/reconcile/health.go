@@ -32,8 +32,8 @@ type Health struct {
 }
 
 const (
-	// logWindow is how often logsInWindow changes are logged one by one: a failing rack takes thousands
-	// of endpoints along. Events have all of them.
+	// logWindow is how often logsInWindow changes are logged one by one: a failing rack takes
+	// thousands of endpoints along. Events have all of them.
 	logWindow    = 5 * time.Second
 	logsInWindow = 20
 )

@@ -128,7 +128,8 @@ const (
 	monitored2 = "10.0.0.1:443/tcp endpoints=192.168.1.1:80 monitor=true"
 )
 
-// TestTakenToBeUp: that an endpoint which nobody asks is taken to be up is no event; that it is down, and up again, is one each.
+// TestTakenToBeUp: that an endpoint which nobody asks is taken to be up is no event; that it is
+// down, and up again, is one each.
 func TestTakenToBeUp(t *testing.T) {
 	t.Parallel()
 	const silent = "192.168.1.1_none_0"
@@ -145,7 +146,8 @@ func TestTakenToBeUp(t *testing.T) {
 	}
 }
 
-// TestHealth: an endpoint that is down takes no new connections, of all services that heed it and of no other; each is probed once.
+// TestHealth: an endpoint that is down takes no new connections, of all services that heed it and
+// of no other; each is probed once.
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld(), monitored, monitored2, "10.0.0.2:80/tcp endpoints=192.168.1.1:80")
@@ -187,7 +189,8 @@ func TestHealth(t *testing.T) {
 	r.wantAsked("remove 192.168.1.1_tcp_80")
 }
 
-// TestMonitorInPlace: probing is switched on and off in place, and asks in another way without forgetting what is known.
+// TestMonitorInPlace: probing is switched on and off in place, and asks in another way without
+// forgetting what is known.
 func TestMonitorInPlace(t *testing.T) {
 	t.Parallel()
 	const off = "10.0.0.1:80/tcp endpoints=192.168.1.1:80"
@@ -243,7 +246,8 @@ func TestFailedServiceIsProbedAsBefore(t *testing.T) {
 	}
 }
 
-// TestEndpointObject: an object of the user's takes the place of what services ask by its name, and goes back to it.
+// TestEndpointObject: an object of the user's takes the place of what services ask by its name, and
+// goes back to it.
 func TestEndpointObject(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld(), monitored, monitored2)
@@ -303,7 +307,8 @@ func TestEndpointObject(t *testing.T) {
 	}
 }
 
-// TestObjectMovesServices: services that heed another target since an object came, or went, heed its state at once.
+// TestObjectMovesServices: services that heed another target since an object came, or went, heed
+// its state at once.
 func TestObjectMovesServices(t *testing.T) {
 	t.Parallel()
 	const (
@@ -328,7 +333,8 @@ func TestObjectMovesServices(t *testing.T) {
 	r.applied("put 10.0.0.2:80/tcp")
 }
 
-// TestAdoptedAvoidsWhatWasDown: what an earlier process left in the data path stays as it is until its endpoints have been probed anew.
+// TestAdoptedAvoidsWhatWasDown: what an earlier process left in the data path stays as it is until
+// its endpoints have been probed anew.
 func TestAdoptedAvoidsWhatWasDown(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -354,7 +360,8 @@ func TestAdoptedAvoidsWhatWasDown(t *testing.T) {
 	}
 }
 
-// TestAdoptedIsNotWaitedForLong: an endpoint whose probe does not end holds a start up for a while, and no other after it.
+// TestAdoptedIsNotWaitedForLong: an endpoint whose probe does not end holds a start up for a while,
+// and no other after it.
 func TestAdoptedIsNotWaitedForLong(t *testing.T) {
 	t.Parallel()
 	w := newWorld()

@@ -12,8 +12,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// index has the services that are in the data path, as they are there, and finds them by addresses. The goroutine of the
-// loop alone touches it.
+// index has the services that are in the data path, as they are there, and finds them by addresses.
+// The goroutine of the loop alone touches it.
 type index struct {
 	services map[lb.Key]indexed
 	kept     map[lb.Key]keptService   // addresses that stay owned for services that could not be applied since the start
@@ -24,7 +24,8 @@ type index struct {
 	probes   *probes
 }
 
-// indexed is a service as users wrote it, and as the data path has it if that differs. The zero value is no service.
+// indexed is a service as users wrote it, and as the data path has it if that differs. The zero
+// value is no service.
 type indexed struct {
 	service  *lb.Service
 	resolved *lb.Service // nil: no endpoint is a service
@@ -37,8 +38,8 @@ func (i *indexed) effective() *lb.Service {
 	return i.service
 }
 
-// endpoint counts the services that name an address for an endpoint, and those whose connections go there: not if the
-// endpoint is a service itself.
+// endpoint counts the services that name an address for an endpoint, and those whose connections go
+// there: not if the endpoint is a service itself.
 type endpoint struct{ named, reached uint32 }
 
 func newIndex(n *notifier, p *probes) *index {
@@ -55,7 +56,8 @@ func (x *index) keys() []lb.Key { return slices.Collect(maps.Keys(x.services)) }
 
 func (x *index) allVIPs() []netip.Addr { return slices.Collect(maps.Keys(x.vips)) }
 
-// owned reports whether a service has the address whose instance is one that this node owns the VIPs of.
+// owned reports whether a service has the address whose instance is one that this node owns the
+// VIPs of.
 func (x *index) owned(a netip.Addr, owns func(instance string) bool) bool {
 	return slices.ContainsFunc(x.vips[a], func(u use) bool { return owns(u.instance) })
 }
@@ -71,7 +73,8 @@ func (x *index) hasRow(key bpf.TcServiceKey) bool { return x.rows[key] > 0 }
 // hasHost reports whether a service has connections to this endpoint.
 func (x *index) hasHost(a netip.Addr) bool { return x.named[a].reached > 0 }
 
-// keep counts the addresses of a service as in use although it is not in the data path, until release.
+// keep counts the addresses of a service as in use although it is not in the data path, until
+// release.
 func (x *index) keep(s *lb.Service) {
 	k := keptService{s.Instance(), s.OwnAddresses()}
 	x.kept[s.Key] = k
@@ -124,8 +127,8 @@ func (x *index) remove(key lb.Key) (i indexed) {
 	return i
 }
 
-// count adds a service's endpoints, or takes them away (by -1), and notifies of those that connections go to from now on, or not
-// any more.
+// count adds a service's endpoints, or takes them away (by -1), and notifies of those that
+// connections go to from now on, or not any more.
 func (x *index) count(i *indexed, by int32) {
 	for _, e := range i.service.Endpoints {
 		n := x.named[e.Addr]
@@ -150,7 +153,8 @@ func (x *index) setEndpoint(a netip.Addr, n endpoint) {
 	}
 }
 
-// usersOf are the services of whose connections endpoints see one of this machine's addresses, with one of these endpoints.
+// usersOf are the services of whose connections endpoints see one of this machine's addresses, with
+// one of these endpoints.
 func (x *index) usersOf(hosts map[netip.Addr]bool) (keys []lb.Key) {
 	if len(hosts) == 0 {
 		return nil
@@ -176,8 +180,8 @@ func (x *index) withEndpoints(hosts map[netip.Addr]bool) (keys []lb.Key) {
 	return keys
 }
 
-// dependents are the services that have one of these for an endpoint, directly or by way of others. It costs a walk over all
-// services, but only if some endpoint has the VIP of one of them.
+// dependents are the services that have one of these for an endpoint, directly or by way of others.
+// It costs a walk over all services, but only if some endpoint has the VIP of one of them.
 func (x *index) dependents(snapshot *store.Snapshot, services *desired.Services, keys []lb.Key) (more []lb.Key) {
 	in := make(map[lb.Key]bool, len(keys))
 	for _, k := range keys {
@@ -200,7 +204,8 @@ func (x *index) dependents(snapshot *store.Snapshot, services *desired.Services,
 	return more
 }
 
-// reached are the VIPs that the services of these keys have or had, and that some service has for an endpoint.
+// reached are the VIPs that the services of these keys have or had, and that some service has for
+// an endpoint.
 func (x *index) reached(snapshot *store.Snapshot, services *desired.Services, keys []lb.Key) map[netip.Addr]bool {
 	vips := map[netip.Addr]bool{}
 	add := func(list ...netip.Addr) {

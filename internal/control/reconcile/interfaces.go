@@ -22,7 +22,8 @@ type Hooks interface {
 	ForgetLink(index int) error
 	ForgetOtherLinks(keep func(index int) bool) error
 	Attach(datapath.Interface) error
-	// SetEgress attaches the program of answers that leave, of endpoints on this machine, as far as there are any.
+	// SetEgress attaches the program of answers that leave, of endpoints on this machine, as far as
+	// there are any.
 	SetEgress(index int) error
 	Detach(index int) error
 	DetachOrphans(keep func(index int) bool) error
@@ -36,8 +37,8 @@ type InterfacesConfig struct {
 	Whitelist, Blacklist *regexp.Regexp // as netdev.Select takes them
 }
 
-// Interfaces keeps the data path attached to the chosen interfaces, each by itself: one that fails is tried again, and keeps
-// no other waiting.
+// Interfaces keeps the data path attached to the chosen interfaces, each by itself: one that fails
+// is tried again, and keeps no other waiting.
 type Interfaces struct {
 	*Loop[int]
 	InterfacesConfig
@@ -172,8 +173,8 @@ func (i *Interfaces) attach(k *described, wanted bool) error {
 	return nil
 }
 
-// forget takes an interface that is gone out of the data path. One that cannot be has a status with its index from there on:
-// its name may be another's by now.
+// forget takes an interface that is gone out of the data path. One that cannot be has a status with
+// its index from there on: its name may be another's by now.
 func (i *Interfaces) forget(index int) Outcome[int] {
 	k, had := i.current[index]
 	o := Outcome[int]{Key: index}
@@ -197,7 +198,8 @@ func (i *Interfaces) forget(index int) Outcome[int] {
 	return o
 }
 
-// detachOrphans detaches what an earlier process attached and nobody chooses now, and forgets what is gone, once.
+// detachOrphans detaches what an earlier process attached and nobody chooses now, and forgets what
+// is gone, once.
 func (i *Interfaces) detachOrphans(present map[int]netdev.Link, chosen map[int]bool) {
 	if !i.orphans {
 		return

@@ -187,8 +187,8 @@ func (f *followedPolicies) refusals(s *lb.Service, e lb.Endpoint, yield func(lb.
 	}
 }
 
-// refusal is the policy that refuses packets of a service to or from an endpoint, and since when. One
-// that refuses all of them is preferred.
+// refusal is the policy that refuses packets of a service to or from an endpoint, and since when.
+// One that refuses all of them is preferred.
 func (f *followedPolicies) refusal(s *lb.Service, e lb.Endpoint) (r lb.IPsecRefusal, since time.Time, ok bool) {
 	if !f.any() {
 		return r, since, false
@@ -231,8 +231,8 @@ func (r *IPsecRefused) Packets() string {
 	return fmt.Sprintf("some packets of service %s to endpoint %s, or of its answers,", r.Service, r.Endpoint)
 }
 
-// Refused lists the endpoints all of whose packets policies refuse, in the order of services, and each
-// policy that refuses packets of some clients; at most so many.
+// Refused lists the endpoints all of whose packets policies refuse, in the order of services, and
+// each policy that refuses packets of some clients; at most so many.
 func (i *IPsec) Refused(most int) (list []IPsecRefused) {
 	if !i.current.any() {
 		return nil
@@ -250,8 +250,8 @@ func (i *IPsec) Refused(most int) (list []IPsecRefused) {
 	return list
 }
 
-// untold lists the policies that refuse packets of a service to or from an endpoint: one that refuses
-// all, or else each that refuses some and is not in told yet.
+// untold lists the policies that refuse packets of a service to or from an endpoint: one that
+// refuses all, or else each that refuses some and is not in told yet.
 func (f *followedPolicies) unreported(s *lb.Service, e lb.Endpoint, told map[lb.IPsecRefusal]bool) (list []lb.IPsecRefusal) {
 	r, _, ok := f.refusal(s, e)
 	switch {

@@ -14,14 +14,16 @@ import (
 )
 
 const (
-	// firstRetry and lastRetry bound how long an object waits that failed: each wait is half as long again as the one
-	// before, give or take a half, so that objects that fail together are not tried together for ever.
+	// firstRetry and lastRetry bound how long an object waits that failed: each wait is half as
+	// long again as the one before, give or take a half, so that objects that fail together are not
+	// tried together for ever.
 	firstRetry = 250 * time.Millisecond
 	lastRetry  = 30 * time.Second
-	// batchSize bounds how many objects one pass takes: what they are compiled to is in memory together, and a change of
-	// one object waits for the pass before it.
+	// batchSize bounds how many objects one pass takes: what they are compiled to is in memory
+	// together, and a change of one object waits for the pass before it.
 	batchSize = 256
-	// longestRest is after how long a change of the network is followed at the latest, in a storm of changes.
+	// longestRest is after how long a change of the network is followed at the latest, in a storm
+	// of changes.
 	longestRest = 2 * time.Second
 	// loggedOutcomes bounds the lines of one sort that a pass logs; statuses and events have all.
 	loggedOutcomes = 5
@@ -36,16 +38,18 @@ type Outcome[K comparable] struct {
 
 // Worker makes objects of one kind what they should be.
 type Worker[K comparable] interface {
-	// Apply makes the objects of these keys what they should be by now, and reports on each of them. It may report on
-	// others that it changed with them. Applying again what is in place changes nothing.
+	// Apply makes the objects of these keys what they should be by now, and reports on each of
+	// them. It may report on others that it changed with them. Applying again what is in place
+	// changes nothing.
 	Apply(ctx context.Context, keys []K) []Outcome[K]
 }
 
-// Loop keeps the objects of one kind applied: it collects keys that are due, hands them to the worker, notes the outcome as
-// the status of each object, and tries what failed again, each by itself. One that fails keeps no other waiting.
+// Loop keeps the objects of one kind applied: it collects keys that are due, hands them to the
+// worker, notes the outcome as the status of each object, and tries what failed again, each by
+// itself. One that fails keeps no other waiting.
 //
-// client-go's workqueue hands out one key at a time. Here a pass takes all that is due, which shares netlink round trips and
-// walks over tables among 10,000 services.
+// client-go's workqueue hands out one key at a time. Here a pass takes all that is due, which
+// shares netlink round trips and walks over tables among 10,000 services.
 type Loop[K comparable] struct {
 	kind     string
 	name     func(K) string // the key in words
@@ -54,12 +58,14 @@ type Loop[K comparable] struct {
 	hub      *event.Hub
 	log      *slog.Logger
 
-	// watch and feed, if set, bring what is due from a source of changes: the goroutine of Run calls feed before each pass, and
-	// wakes up for it when the channel that watch returned before is closed.
+	// watch and feed, if set, bring what is due from a source of changes: the goroutine of Run
+	// calls feed before each pass, and wakes up for it when the channel that watch returned before
+	// is closed.
 	watch func() <-chan struct{}
 	feed  func(context.Context)
-	// share bounds the part of the time that passes take, for work that storms of events ask for: after each, the loop rests
-	// this many times as long, but no longer than longestRest, since a pass may have waited for a lock. 0: it does not rest.
+	// share bounds the part of the time that passes take, for work that storms of events ask for:
+	// after each, the loop rests this many times as long, but no longer than longestRest, since a
+	// pass may have waited for a lock. 0: it does not rest.
 	share int
 	// together makes a pass take all keys that are due: the worker rebuilds all objects anyway.
 	together bool
@@ -166,7 +172,8 @@ func (l *Loop[K]) Run(ctx context.Context) {
 	}
 }
 
-// between calls f between two passes, when nothing is half done: what Apply touches, f may read. An error: ctx has ended before.
+// between calls f between two passes, when nothing is half done: what Apply touches, f may read. An
+// error: ctx has ended before.
 func (l *Loop[K]) between(ctx context.Context, f func()) error {
 	done := make(chan struct{})
 	select {

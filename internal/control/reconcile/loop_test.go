@@ -109,7 +109,8 @@ func TestLoopRetriesWhatFailed(t *testing.T) {
 	})
 }
 
-// A change of a broken object is tried at once, and one of another does not wait for the broken one's turn.
+// A change of a broken object is tried at once, and one of another does not wait for the broken
+// one's turn.
 func TestLoopTriesChangesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newScripted()
@@ -135,7 +136,8 @@ func TestLoopTriesChangesAtOnce(t *testing.T) {
 	})
 }
 
-// Passes are bounded, and what is due is done in the order in which it came; Idle says when the first round is over.
+// Passes are bounded, and what is due is done in the order in which it came; Idle says when the
+// first round is over.
 func TestLoopBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newScripted()
@@ -223,7 +225,8 @@ func TestLoopFeed(t *testing.T) {
 	})
 }
 
-// A storm of marks takes no more than its share of the time; but nothing is followed later than after the longest rest.
+// A storm of marks takes no more than its share of the time; but nothing is followed later than
+// after the longest rest.
 func TestLoopShare(t *testing.T) {
 	t.Run("quick", func(t *testing.T) { share(t, 50*time.Millisecond, 200) })
 	t.Run("slow", func(t *testing.T) { share(t, 3*time.Second, 42) })

@@ -14,8 +14,9 @@ type Taps interface {
 	KeepTaps(wanted func(name string) bool) error
 }
 
-// Mirrors keeps mirrors where they belong, and the tunnels that they need: one that somebody removes is made again. One whose service or interface is not there
-// waits for it, and is applied meanwhile: that is no failure.
+// Mirrors keeps mirrors where they belong, and the tunnels that they need: one that somebody
+// removes is made again. One whose service or interface is not there waits for it, and is applied
+// meanwhile: that is no failure.
 type Mirrors struct {
 	attachedLoop[lb.Mirror]
 	attached *Attached

@@ -20,9 +20,9 @@ import (
 // lookEvery is the least time between two looks at the whole of what the kernel has of a kind.
 const lookEvery = 500 * time.Millisecond
 
-// mostLookups is how many objects are looked up one by one. Reading a kind as a whole costs less for
-// more of them, unless the kernel has many times as many: a look-up costs about as much as reading
-// readsOfLookup.
+// mostLookups is how many objects are looked up one by one. Reading a kind as a whole costs less
+// for more of them, unless the kernel has many times as many: a look-up costs about as much as
+// reading readsOfLookup.
 const (
 	mostLookups   = 256
 	readsOfLookup = 5
@@ -36,8 +36,9 @@ type Ledger interface {
 	Cross(kind string, keys ...string) error
 }
 
-// NetObjects keeps the objects of one kind of the kernel's network as users want them. One that is in the kernel already, by somebody else, is
-// as good, and is left there when nobody wants it any more; one that vanishes is made again.
+// NetObjects keeps the objects of one kind of the kernel's network as users want them. One that is
+// in the kernel already, by somebody else, is as good, and is left there when nobody wants it any
+// more; one that vanishes is made again.
 type NetObjects[T netobj.Object[T]] struct {
 	*objectLoop[T]
 	kernel netobj.Kernel[T]
@@ -59,8 +60,9 @@ func NewNetObjects[T netobj.Object[T]](kind string, s *desired.State, table *sto
 	return n
 }
 
-// KernelChanged has what the kernel has compared with what is wanted: objects of these keys, or all if
-// keys is nil. A router's table changes all the time, so keys that nobody wants cost a look-up each.
+// KernelChanged has what the kernel has compared with what is wanted: objects of these keys, or all
+// if keys is nil. A router's table changes all the time, so keys that nobody wants cost a look-up
+// each.
 func (n *NetObjects[T]) KernelChanged(keys []string) {
 	now := n.desired.Snapshot()
 	news := keys == nil
@@ -134,8 +136,9 @@ func (n *NetObjects[T]) reader(wanted []T) reader[T] {
 	return reader[T]{kernel: n.kernel, lookUp: lookUp, wanted: wanted, seen: &n.seen}
 }
 
-// find returns what the kernel has by an object's key. all: a look-up that finds nothing does not do,
-// since it leaves out what the kernel ignores for the moment, as a route of a link without carrier.
+// find returns what the kernel has by an object's key. all: a look-up that finds nothing does not
+// do, since it leaves out what the kernel ignores for the moment, as a route of a link without
+// carrier.
 func (r *reader[T]) find(o T, all bool) (have []T, err error) {
 	if quick, ok := r.kernel.(netobj.Lookup[T]); ok && r.lookUp && r.all == nil {
 		if have, known := quick.Lookup(o); known && (len(have) > 0 || !all) {
@@ -162,7 +165,8 @@ type pass[T netobj.Object[T]] struct {
 	kept     map[string]T // made here before, and not removed by this pass
 }
 
-// Apply makes those of the keys that are wanted, and takes back those that are not and were made here.
+// Apply makes those of the keys that are wanted, and takes back those that are not and were made
+// here.
 func (n *NetObjects[T]) Apply(_ context.Context, keys []string) []Outcome[string] {
 	out := make([]Outcome[string], len(keys))
 	now := n.desired.Snapshot()
@@ -215,8 +219,8 @@ func (p *pass[T]) plan(now *store.Snapshot, key string) error {
 	return nil
 }
 
-// find returns what the kernel has by an object's key. Not all is read for a new object: as a rule there
-// is nothing.
+// find returns what the kernel has by an object's key. Not all is read for a new object: as a rule
+// there is nothing.
 func (p *pass[T]) find(want T, ours bool) (have []T, err error) {
 	if quick, ok := p.kernel.(netobj.Absent[T]); ok && p.reader.all == nil && !ours && quick.Absent(want) {
 		return nil, nil

@@ -219,8 +219,8 @@ func (b *routeBench) has(want string) {
 	})
 }
 
-// TestNetObjectsOwn: what we make is noted first, replaced, made again when it vanishes, and taken back; what others made is used, and
-// never taken back.
+// TestNetObjectsOwn: what we make is noted first, replaced, made again when it vanishes, and taken
+// back; what others made is used, and never taken back.
 func TestNetObjectsOwn(t *testing.T) {
 	t.Parallel()
 	foreign := route(t, "10.9.0.0/16", "10.0.0.9")
@@ -251,8 +251,8 @@ func TestNetObjectsOwn(t *testing.T) {
 	b.has("10.9.0.0/16 via 10.0.0.9")
 }
 
-// TestNetObjectsInTheWay: another route to the same network is left alone, and said; it is made as soon as that is gone. What the kernel
-// refuses is tried again, and not noted meanwhile.
+// TestNetObjectsInTheWay: another route to the same network is left alone, and said; it is made as
+// soon as that is gone. What the kernel refuses is tried again, and not noted meanwhile.
 func TestNetObjectsInTheWay(t *testing.T) {
 	t.Parallel()
 	foreign := route(t, "10.9.0.0/16", "10.0.0.9")
@@ -278,7 +278,8 @@ func TestNetObjectsInTheWay(t *testing.T) {
 	b.has("10.1.0.0/16 via 10.0.0.1 ours, 10.9.0.0/16 via 10.0.0.1 ours")
 }
 
-// TestNetObjectsCrash: a process died before it removed what was no longer wanted, another before it made what it had noted.
+// TestNetObjectsCrash: a process died before it removed what was no longer wanted, another before
+// it made what it had noted.
 func TestNetObjectsCrash(t *testing.T) {
 	t.Parallel()
 	b := newRouteBench(t, func(k *routeKernel) {
@@ -289,9 +290,9 @@ func TestNetObjectsCrash(t *testing.T) {
 	b.has("")
 }
 
-// TestNetObjectsRouter: on a router whose other routes change all the time, a wanted route costs nothing
-// while it is there. If it goes, it is made again, and the whole table is read once at most: a look-up
-// leaves out what the kernel ignores.
+// TestNetObjectsRouter: on a router whose other routes change all the time, a wanted route costs
+// nothing while it is there. If it goes, it is made again, and the whole table is read once at
+// most: a look-up leaves out what the kernel ignores.
 func TestNetObjectsRouter(t *testing.T) {
 	t.Parallel()
 	b := newRouteBench(t, func(*routeKernel) {})
@@ -327,8 +328,8 @@ func TestNetObjectsRouter(t *testing.T) {
 	})
 }
 
-// TestNetObjectsIgnored: a route of ours that the kernel ignores, as its link has no carrier, is there, and
-// stays ours.
+// TestNetObjectsIgnored: a route of ours that the kernel ignores, as its link has no carrier, is
+// there, and stays ours.
 func TestNetObjectsIgnored(t *testing.T) {
 	t.Parallel()
 	a, peer := labtest.Pair(t)
@@ -390,8 +391,8 @@ func TestNetObjectsExists(t *testing.T) {
 	}
 }
 
-// TestNetObjectsStorm: what is new costs no look at all that there is; however often the kernel changes, it is not looked at all the time, and
-// nothing is made twice.
+// TestNetObjectsStorm: what is new costs no look at all that there is; however often the kernel
+// changes, it is not looked at all the time, and nothing is made twice.
 func TestNetObjectsStorm(t *testing.T) {
 	t.Parallel()
 	b := newRouteBench(t, func(*routeKernel) {})

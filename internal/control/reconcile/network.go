@@ -11,10 +11,12 @@ import (
 	"loxilb/internal/kernel/netdev"
 )
 
-// networkShare bounds the part of the time that following addresses and routes takes, however fast they change: a twentieth.
+// networkShare bounds the part of the time that following addresses and routes takes, however fast
+// they change: a twentieth.
 const networkShare = 20
 
-// NetworkPath is what the data path knows of the network besides interfaces. All methods are idempotent.
+// NetworkPath is what the data path knows of the network besides interfaces. All methods are
+// idempotent.
 type NetworkPath interface {
 	ShareNextHops(shared bool) error
 	BumpNextHops() error
@@ -30,8 +32,8 @@ type NetworkView interface {
 	DefaultRoutes() (list []netdev.Hop, known bool)
 }
 
-// Network keeps what the data path knows of the network as the kernel has it: each part is a task, which is tried again
-// when it fails.
+// Network keeps what the data path knows of the network as the kernel has it: each part is a task,
+// which is tried again when it fails.
 type Network struct {
 	events     *event.Hub
 	nextHops   *Task
@@ -99,8 +101,8 @@ func (n *Network) invalidateAll() {
 	}
 }
 
-// changed makes due what depends on a part of the network. A neighbour that answers with another MAC address comes as
-// event.Routes.
+// changed makes due what depends on a part of the network. A neighbour that answers with another
+// MAC address comes as event.Routes.
 func (n *Network) changed(b event.Body) {
 	switch b := b.(type) {
 	case event.Routes:

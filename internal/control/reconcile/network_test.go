@@ -48,8 +48,8 @@ func (p *path) RoutesByDestination() bool                      { return true }
 func (p *path) Addresses() []netip.Addr                        { return nil }
 func (p *path) DefaultRoutes() ([]netdev.Hop, bool)            { return nil, true }
 
-// TestNetwork: each change of the network brings up to date what depends on it, and what fails is tried again until the
-// data path has it.
+// TestNetwork: each change of the network brings up to date what depends on it, and what fails is
+// tried again until the data path has it.
 func TestNetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, o := &path{calls: map[string]int{}}, quiet()

@@ -67,8 +67,8 @@ func (r *rack) AwaitHandshakes() <-chan struct{} {
 	return r.bell
 }
 
-// TestRack: a host, or a rack, that dies with hundreds of endpoints takes no longer to be noticed than one endpoint, also while others that
-// are out are asked in vain whether they are well again.
+// TestRack: a host, or a rack, that dies with hundreds of endpoints takes no longer to be noticed
+// than one endpoint, also while others that are out are asked in vain whether they are well again.
 //
 // P43
 func TestRack(t *testing.T) {
@@ -123,8 +123,9 @@ func TestRack(t *testing.T) {
 	})
 }
 
-// TestPassiveSleeps: services are read once, and then when the data path says that they have news: while nothing happens, nothing is read, however many
-// there are, and hardly anybody wakes up. One of which a handshake fails is noticed as soon as ever.
+// TestPassiveSleeps: services are read once, and then when the data path says that they have news:
+// while nothing happens, nothing is read, however many there are, and hardly anybody wakes up. One
+// of which a handshake fails is noticed as soon as ever.
 func TestPassiveSleeps(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Policers keeps policers where they belong. One whose service or interface is not there waits for it, and is applied meanwhile: that is
-// no failure.
+// Policers keeps policers where they belong. One whose service or interface is not there waits for
+// it, and is applied meanwhile: that is no failure.
 type Policers struct {
 	attachedLoop[lb.Policer]
 	attached *Attached

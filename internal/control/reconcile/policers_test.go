@@ -27,8 +27,8 @@ func (f *attacherFake) SetAttached(all *bpf.Attached) (bpf.NotAttached, error) {
 	return f.failed, nil
 }
 
-// TestPolicers: all policers together make one row for each place, found by names and by keys; what is not there waits, and one that fails hurts
-// no other.
+// TestPolicers: all policers together make one row for each place, found by names and by keys; what
+// is not there waits, and one that fails hurts no other.
 func TestPolicers(t *testing.T) {
 	t.Parallel()
 	log := slog.New(slog.DiscardHandler)

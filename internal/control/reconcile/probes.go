@@ -22,8 +22,8 @@ type Prober interface {
 	Eject(key, evidence string)
 }
 
-// probes are what is to be probed: what services want, each once however many want it, and what users have made objects of. Its
-// methods may be called from many goroutines.
+// probes are what is to be probed: what services want, each once however many want it, and what
+// users have made objects of. Its methods may be called from many goroutines.
 type probes struct {
 	prober Prober
 
@@ -80,8 +80,9 @@ func newProbes(p Prober) *probes {
 	return &probes{prober: p, groups: map[string]*probeGroup{}, names: map[string]string{}, byAddr: keysAt{}, reports: agentReports{}, ejections: newEjections(), portless: map[lb.Key]*lb.Service{}}
 }
 
-// targetOf is what a service wants to be asked about an endpoint. Probes leave from the address that the kernel chooses. They go to the
-// endpoint's own address, or in mode dsr to the VIP as packets of clients do; a tunnel of the other IP version has no packets of ours.
+// targetOf is what a service wants to be asked about an endpoint. Probes leave from the address
+// that the kernel chooses. They go to the endpoint's own address, or in mode dsr to the VIP as
+// packets of clients do; a tunnel of the other IP version has no packets of ours.
 func targetOf(s *lb.Service, e lb.Endpoint) (name string, t health.Target) {
 	p := s.ProbeOf(e)
 	t = health.Target{Addr: e.Addr, Port: p.Port, Probe: p}
@@ -188,14 +189,15 @@ func (p *probes) settleAll() {
 	p.forgetShown()
 }
 
-// forgetWords forgets what agents said of addresses that nobody has probed any more: once all names are settled, since a service may
-// have gone from one to another.
+// forgetWords forgets what agents said of addresses that nobody has probed any more: once all names
+// are settled, since a service may have gone from one to another.
 func (p *probes) forgetReports() {
 	maps.DeleteFunc(p.reports, func(a netip.Addr, _ []agentReport) bool { return p.byAddr[a] == nil })
 }
 
-// settleName has the prober ask what is wanted by a name. A wish that comes takes over the key, and so the state, of one that goes: an
-// endpoint that is down stays so when it is asked in another way. It returns the users of wishes that have another key now.
+// settleName has the prober ask what is wanted by a name. A wish that comes takes over the key, and
+// so the state, of one that goes: an endpoint that is down stays so when it is asked in another
+// way. It returns the users of wishes that have another key now.
 func (p *probes) settleName(name string, n *probeGroup) (moved []lb.Key) {
 	n.requests = slices.DeleteFunc(n.requests, func(w *probeRequest) bool { return len(w.users) == 0 })
 	want := n.wanted()
@@ -273,8 +275,8 @@ func (n *probeGroup) wanted() []*probeRequest {
 	return n.requests
 }
 
-// key is one for a wish that has none: one that is free, or else a new one. The name itself comes first; others have a slash, which no
-// name of an object has.
+// key is one for a wish that has none: one that is free, or else a new one. The name itself comes
+// first; others have a slash, which no name of an object has.
 func (n *probeGroup) key(name string, free map[string]bool) string {
 	key := name
 	for i := 2; ; i++ {
@@ -285,7 +287,8 @@ func (n *probeGroup) key(name string, free map[string]bool) string {
 	}
 }
 
-// keyOf is by which key the prober knows what a service has to know of an endpoint; "": it does not.
+// keyOf is by which key the prober knows what a service has to know of an endpoint; "": it does
+// not.
 func (p *probes) keyOf(s *lb.Service, e lb.Endpoint) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -34,7 +34,8 @@ func service(t *testing.T, text string) *lb.Service {
 	return &s
 }
 
-// TestObjectMeetsPass: objects that come and go while services are being changed take no probe away, nor what is known by it.
+// TestObjectMeetsPass: objects that come and go while services are being changed take no probe
+// away, nor what is known by it.
 func TestObjectMeetsPass(t *testing.T) {
 	t.Parallel()
 	const name = "192.168.1.1_tcp_80"
@@ -65,7 +66,8 @@ func TestObjectMeetsPass(t *testing.T) {
 	}
 }
 
-// TestWordsInOrder: the prober is told of a word before the next one is noted, so that what is shown is what holds.
+// TestWordsInOrder: the prober is told of a word before the next one is noted, so that what is
+// shown is what holds.
 func TestWordsInOrder(t *testing.T) {
 	t.Parallel()
 	s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80 monitor=true")
@@ -86,7 +88,8 @@ func TestWordsInOrder(t *testing.T) {
 	}
 }
 
-// TestWordLasts: what an agent says of a host holds for what comes to be probed there later, until nothing is.
+// TestWordLasts: what an agent says of a host holds for what comes to be probed there later, until
+// nothing is.
 func TestWordLasts(t *testing.T) {
 	t.Parallel()
 	const red, green = "down an agent says that it is red", "unknown "
@@ -138,7 +141,8 @@ func TestWordLasts(t *testing.T) {
 	want("nothing was probed there meanwhile")
 }
 
-// TestWordsAreBounded: an agent cannot have more and more words kept, and none is lost that is heeded.
+// TestWordsAreBounded: an agent cannot have more and more words kept, and none is lost that is
+// heeded.
 func TestWordsAreBounded(t *testing.T) {
 	t.Parallel()
 	host := netip.MustParseAddr("192.168.1.1")
@@ -158,7 +162,8 @@ func TestWordsAreBounded(t *testing.T) {
 	}
 }
 
-// TestWordByPort: an agent's word about a port reaches the endpoints of services whose probe asks no port, and no others that it stands for.
+// TestWordByPort: an agent's word about a port reaches the endpoints of services whose probe asks
+// no port, and no others that it stands for.
 func TestWordByPort(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"none", "ping"} {

@@ -11,9 +11,10 @@ import (
 	"loxilb/internal/lb"
 )
 
-// roles are what this node is for the instances of services. A node that is not the master of an instance owns none of its VIPs: it
-// neither answers for them nor announces them. Its data path stays as it is, so that connections which reach it go on.
-// The goroutine of the loop alone touches it.
+// roles are what this node is for the instances of services. A node that is not the master of an
+// instance owns none of its VIPs: it neither answers for them nor announces them. Its data path
+// stays as it is, so that connections which reach it go on. The goroutine of the loop alone touches
+// it.
 type roles struct {
 	instances map[string]lb.Instance
 	vips      map[netip.Addr]bool // of clusters, that this node owns
@@ -43,7 +44,8 @@ func (r *roles) sourced(s lb.Service) lb.Service {
 	return s
 }
 
-// owned reports whether an address is to be answered for: it is a service's, or that of the cluster, and its instance is this node's.
+// owned reports whether an address is to be answered for: it is a service's, or that of the
+// cluster, and its instance is this node's.
 func (s *Services) owned(a netip.Addr) bool {
 	return s.roles.vips[a] || s.index.owned(a, s.roles.owns)
 }

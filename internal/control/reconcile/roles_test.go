@@ -27,7 +27,8 @@ func (r *rig) role(instance string, role lb.Role) {
 	}))
 }
 
-// A change of role is done when the VIPs are owned, or given up; services stay in the data path as they are.
+// A change of role is done when the VIPs are owned, or given up; services stay in the data path as
+// they are.
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	const web, both = "10.0.0.1:80/tcp endpoints=10.1.0.1:80", "10.0.0.2:%s/tcp endpoints=10.1.0.1:80 name=x:%s"
@@ -77,7 +78,8 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// A VIP that can't be owned when the node becomes the master is the failure of its services, and tried again.
+// A VIP that can't be owned when the node becomes the master is the failure of its services, and
+// tried again.
 func TestRoleWithoutVIP(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld(), web)
@@ -125,7 +127,8 @@ func TestManyRoles(t *testing.T) {
 	t.Log(took)
 }
 
-// TestDependents: a role with a source, and a drain, are applied once the services have them, those that are still to come included.
+// TestDependents: a role with a source, and a drain, are applied once the services have them, those
+// that are still to come included.
 func TestDependents(t *testing.T) {
 	t.Parallel()
 	const services = 3 * batchSize

@@ -24,13 +24,16 @@ type RuleTable interface {
 	EndConnections(ctx context.Context, from, rate int, matches func(*lb.Connection) bool) (lb.Ended, error)
 }
 
-// ruleEndRate is how many connections a second end that rules have come to drop. Their packets are dropped from the first one on.
+// ruleEndRate is how many connections a second end that rules have come to drop. Their packets are
+// dropped from the first one on.
 const ruleEndRate = 10000
 
-// leftRules stands for the rules that an earlier process has left: they are compiled again even if there are none now.
+// leftRules stands for the rules that an earlier process has left: they are compiled again even if
+// there are none now.
 const leftRules = "rules of before"
 
-// Rules has packets judged by the firewall rules. They are compiled together: which rule decides depends on all of them.
+// Rules has packets judged by the firewall rules. They are compiled together: which rule decides
+// depends on all of them.
 type Rules struct {
 	*objectLoop[lb.Rule]
 	table RuleTable
@@ -71,7 +74,8 @@ func (r *Rules) keys() []string {
 	return r.has
 }
 
-// Apply compiles all rules, whichever of them have changed. They come into effect together, or none does.
+// Apply compiles all rules, whichever of them have changed. They come into effect together, or none
+// does.
 func (r *Rules) Apply(ctx context.Context, keys []string) []Outcome[string] {
 	now := r.desired.Snapshot()
 	list := slices.Collect(r.desired.Rules.All(now))
@@ -151,7 +155,8 @@ func (r *Rules) judge(ctx context.Context, t bpf.RuleTable) {
 	}
 }
 
-// Dropper tells which connections rules would end, were they in force. Rules that cannot be compiled end none.
+// Dropper tells which connections rules would end, were they in force. Rules that cannot be
+// compiled end none.
 func (r *Rules) Dropper(list []lb.Rule) func(*lb.Connection) bool {
 	_, index := r.interfaces()
 	table, err := compile.Rules(list, index)
@@ -200,8 +205,8 @@ func (r *Rules) interfaces() (named map[string]int, index func(string) (int, boo
 	}
 }
 
-// LinksChanged compiles the rules again if an interface that one of them names appeared, vanished or
-// was renumbered.
+// LinksChanged compiles the rules again if an interface that one of them names appeared, vanished
+// or was renumbered.
 func (r *Rules) LinksChanged() {
 	_, index := r.interfaces()
 	r.mu.Lock()

@@ -99,7 +99,8 @@ func soon(t *testing.T, what string, c <-chan struct{}) {
 	}
 }
 
-// TestRulesTogether: however many rules are due, at a start or by a request, they are compiled once.
+// TestRulesTogether: however many rules are due, at a start or by a request, they are compiled
+// once.
 func TestRulesTogether(t *testing.T) {
 	t.Parallel()
 	r := newRuleRig(t)
@@ -144,8 +145,9 @@ func TestRulesEndNothingLater(t *testing.T) {
 	soon(t, "the end", ended)
 }
 
-// TestRulesWithoutAddress: an address that nobody can own is the failure of its rule alone: packets are judged by the new rules, and all that depends on
-// these is done. One that could not be given up is tried again.
+// TestRulesWithoutAddress: an address that nobody can own is the failure of its rule alone: packets
+// are judged by the new rules, and all that depends on these is done. One that could not be given
+// up is tried again.
 func TestRulesWithoutAddress(t *testing.T) {
 	t.Parallel()
 	r := newRuleRig(t)

@@ -24,16 +24,19 @@ import (
 type Tables interface {
 	// Apply returns an error for each change that failed, nil for the others.
 	Apply([]datapath.Change) []error
-	// Expect is told before how many services and endpoints there are to be, so that room is made for all of them at once.
+	// Expect is told before how many services and endpoints there are to be, so that room is made
+	// for all of them at once.
 	Expect(services, endpoints int)
 	// SetDrains says which endpoints are drained: before Apply has them take no new connections.
 	SetDrains([]lb.Drain)
 	Services() []bpf.TcServiceKey
-	// Takes are the weights for new connections of a service's endpoints; nil: there is no such service.
+	// Takes are the weights for new connections of a service's endpoints; nil: there is no such
+	// service.
 	Takes(bpf.TcServiceKey) map[netip.AddrPort]uint32
 }
 
-// Services applies the services that the store has: it compiles them, writes their tables, and has their VIPs owned.
+// Services applies the services that the store has: it compiles them, writes their tables, and has
+// their VIPs owned.
 type Services struct {
 	*Loop[lb.Key]
 	ServicesConfig
@@ -101,7 +104,8 @@ func (s *Services) Run(ctx context.Context) {
 	s.Loop.Run(ctx)
 }
 
-// RoutesChanged says that routes or addresses have changed, and with them perhaps what endpoints see as source.
+// RoutesChanged says that routes or addresses have changed, and with them perhaps what endpoints
+// see as source.
 func (s *Services) RoutesChanged() { s.sources.routesChanged() }
 
 // Started is how many services are applied of how many there are, while the first round lasts.
@@ -115,7 +119,8 @@ func (s *Services) Started() (done bool, applied, total int) {
 	return false, counts[status.Applied], s.Desired.Services.Len(s.Desired.Snapshot())
 }
 
-// feed marks what changed in the store since the last time, and those to whose endpoints the way is another one now.
+// feed marks what changed in the store since the last time, and those to whose endpoints the way is
+// another one now.
 func (s *Services) feed(ctx context.Context) {
 	if s.ended { // only now: requests have been answered by the pass's report
 		s.ended = false
@@ -179,7 +184,8 @@ func (s *Services) rank(snapshot *store.Snapshot, key lb.Key) int {
 	return 0
 }
 
-// feedAll marks everything, and what the data path has besides: at the start, and when the store no longer knows what changed.
+// feedAll marks everything, and what the data path has besides: at the start, and when the store no
+// longer knows what changed.
 func (s *Services) feedAll(w *status.Writer, snapshot *store.Snapshot) {
 	s.orphansDue = time.Now()
 	for _, key := range s.index.keys() {
@@ -201,8 +207,9 @@ func (s *Services) want(w *status.Writer, snapshot *store.Snapshot, key lb.Key) 
 	w.Want(status.ID(desired.ServiceID(key)), version)
 }
 
-// giveUpOthers gives up the VIPs that an earlier process owned and no service has. Those of a service stay that could not be
-// applied: what the data path has of it from the earlier process goes on working.
+// giveUpOthers gives up the VIPs that an earlier process owned and no service has. Those of a
+// service stay that could not be applied: what the data path has of it from the earlier process
+// goes on working.
 func (s *Services) giveUpOthers(ctx context.Context, snapshot *store.Snapshot) {
 	there := map[bpf.TcServiceKey]bool{}
 	for _, row := range s.Tables.Services() {
@@ -262,8 +269,8 @@ func (s *Services) read(keys []lb.Key) []item {
 	return items
 }
 
-// findSources looks up the ways to endpoints, as far as they are not known. Services for which it fails go no
-// further.
+// findSources looks up the ways to endpoints, as far as they are not known. Services for which it
+// fails go no further.
 func (s *Services) findSources(ctx context.Context, items []item) {
 	var need []netip.Addr
 	for n := range items {
@@ -280,8 +287,8 @@ func (s *Services) findSources(ctx context.Context, items []item) {
 	}
 }
 
-// write makes the tables: first of what goes, to make room. It returns the VIPs of what was and of what is, and whether something
-// was written.
+// write makes the tables: first of what goes, to make room. It returns the VIPs of what was and of
+// what is, and whether something was written.
 func (s *Services) write(ctx context.Context, items []item) (touched []netip.Addr, ended bool) {
 	var gone, put []*item
 	for n := range items {
@@ -303,7 +310,8 @@ func (s *Services) write(ctx context.Context, items []item) (touched []netip.Add
 	}
 	s.Health.probes.settle() // a state that is handed on is heeded below
 	s.adopted.await(ctx, s.Health.probes, put)
-	// A range of ports that ends elsewhere now takes the row of the one that it replaces, unless that fails.
+	// A range of ports that ends elsewhere now takes the row of the one that it replaces, unless
+	// that fails.
 	replaced := func(i *item) bool { return s.index.hasRow(compile.Key(i.Key)) }
 	var taken []*item
 	gone = slices.DeleteFunc(gone, func(i *item) bool {
@@ -331,8 +339,8 @@ func (s *Services) forgetSources(items []item) {
 	}
 }
 
-// writeTables writes the tables of services, or deletes them. What fails is in the index afterwards as it was before. It
-// returns addresses that nobody keeps any more.
+// writeTables writes the tables of services, or deletes them. What fails is in the index afterwards
+// as it was before. It returns addresses that nobody keeps any more.
 func (s *Services) writeTables(items []*item) (released []netip.Addr) {
 	if len(items) == 0 {
 		return nil
@@ -393,7 +401,8 @@ func (i *item) indexed() indexed {
 	return indexed{service: i.service, resolved: new(i.resolved)}
 }
 
-// ownVIPs has VIPs owned or given up: owned only once a service is there that has it, and given up only after the last one is gone.
+// ownVIPs has VIPs owned or given up: owned only once a service is there that has it, and given up
+// only after the last one is gone.
 func (s *Services) ownVIPs(ctx context.Context, items []item, touched []netip.Addr) {
 	failed := s.vips.settle(ctx, touched, s.owned)
 	if len(failed) == 0 {
@@ -419,7 +428,8 @@ func (temporaryError) Temporary() bool { return true }
 
 func (p temporaryError) Unwrap() error { return p.error }
 
-// removeOrphans removes services that the data path has and the store does not: those of an earlier process.
+// removeOrphans removes services that the data path has and the store does not: those of an earlier
+// process.
 func (s *Services) removeOrphans(snapshot *store.Snapshot) {
 	if s.orphansDue.IsZero() || time.Now().Before(s.orphansDue) {
 		return

@@ -30,8 +30,8 @@ const (
 
 var errBroken = errors.New("no memory")
 
-// TestOrder: a VIP is owned after its first service is there, and given up after its last one is gone; what goes makes
-// room for what comes.
+// TestOrder: a VIP is owned after its first service is there, and given up after its last one is
+// gone; what goes makes room for what comes.
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld())
@@ -58,8 +58,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestDeletionsFirst: deletions of a large change are in its first batch, whatever their keys, since
-// they make room for the rest.
+// TestDeletionsFirst: deletions of a large change are in its first batch, whatever their keys,
+// since they make room for the rest.
 func TestDeletionsFirst(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld())
@@ -81,8 +81,8 @@ func TestDeletionsFirst(t *testing.T) {
 	}
 }
 
-// TestStart: what is in the data path and not in the store is removed first, then all that is stored is applied; last of all
-// the VIPs of an earlier process are given up.
+// TestStart: what is in the data path and not in the store is removed first, then all that is
+// stored is applied; last of all the VIPs of an earlier process are given up.
 func TestStart(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -102,7 +102,8 @@ func TestStart(t *testing.T) {
 	})
 }
 
-// TestOrphansStay: what an earlier process left and the data path does not give up is no reason to wait for anything.
+// TestOrphansStay: what an earlier process left and the data path does not give up is no reason to
+// wait for anything.
 func TestOrphansStay(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -119,8 +120,8 @@ func TestOrphansStay(t *testing.T) {
 	r.eventually("tried again", func() bool { return len(w.services) == 1 })
 }
 
-// TestBadServiceDisturbsNobody: one that cannot be applied says so itself; requests for others, and for the bad one's removal, are
-// answered at once.
+// TestBadServiceDisturbsNobody: one that cannot be applied says so itself; requests for others, and
+// for the bad one's removal, are answered at once.
 //
 // P9 a service that cannot be applied holds up no other
 func TestBadServiceDisturbsNobody(t *testing.T) {
@@ -182,8 +183,8 @@ func TestRetry(t *testing.T) {
 	}
 }
 
-// TestRetryOfAddresses: a VIP that could not be owned is the failure of its services; one that could not be given up has
-// a status of its own. Both are tried again.
+// TestRetryOfAddresses: a VIP that could not be owned is the failure of its services; one that
+// could not be given up has a status of its own. Both are tried again.
 func TestRetryOfAddresses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld())
@@ -243,7 +244,8 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	r.wait(c)
 }
 
-// TestEndpointsAreNotified: after a while, once for many changes, and of an address only when no service has it any more.
+// TestEndpointsAreNotified: after a while, once for many changes, and of an address only when no
+// service has it any more.
 func TestEndpointsAreNotified(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld(), web)
@@ -322,7 +324,8 @@ const (
 	nat2 = "10.0.0.2:80/tcp mode=fullnat endpoints=192.168.1.1:80"
 )
 
-// TestSourceMoves: services to whose endpoints the way is another one are applied again, and no other.
+// TestSourceMoves: services to whose endpoints the way is another one are applied again, and no
+// other.
 func TestSourceMoves(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -337,8 +340,9 @@ func TestSourceMoves(t *testing.T) {
 	r.wantEvents("put 10.0.0.5:80/tcp from 192.168.1.101")
 }
 
-// TestSourceChangesWhileLookedUp: routes change while the first look-up of an endpoint is under way, which has still seen the old ones, and
-// the look-up of all, which does not know that endpoint yet, is over before.
+// TestSourceChangesWhileLookedUp: routes change while the first look-up of an endpoint is under
+// way, which has still seen the old ones, and the look-up of all, which does not know that endpoint
+// yet, is over before.
 func TestSourceChangesWhileLookedUp(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -361,7 +365,8 @@ func TestSourceChangesWhileLookedUp(t *testing.T) {
 	r.eventually("the new source", func() bool { return slices.Contains(r.events, "put 10.0.0.5:80/tcp from 192.168.1.101") })
 }
 
-// TestSourceAppears: a change of one service finds that an endpoint can be reached now, and the others that have it follow.
+// TestSourceAppears: a change of one service finds that an endpoint can be reached now, and the
+// others that have it follow.
 func TestSourceAppears(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -389,8 +394,8 @@ func TestSourcesAreForgotten(t *testing.T) {
 	}
 }
 
-// TestSourceLookupHoldsNobodyUp: a change is applied while sources are looked up again, however long that takes; and a look-up that fails
-// again and again is not tried without pause.
+// TestSourceLookupHoldsNobodyUp: a change is applied while sources are looked up again, however
+// long that takes; and a look-up that fails again and again is not tried without pause.
 func TestSourceLookupHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -433,8 +438,8 @@ func TestSourceLookupFails(t *testing.T) {
 	r.eventually("applied", func() bool { s := r.status("service", "10.0.0.5:80/tcp"); return s.State() == status.Applied })
 }
 
-// TestMisfit: an endpoint behind a router has a status that says why mode dsr does not get there, until the route or the service
-// is another one. The service is applied.
+// TestMisfit: an endpoint behind a router has a status that says why mode dsr does not get there,
+// until the route or the service is another one. The service is applied.
 func TestMisfit(t *testing.T) {
 	t.Parallel()
 	const direct = "10.0.0.6:80/tcp mode=dsr endpoints=192.168.1.1:80"

@@ -68,8 +68,9 @@ func (c *clockedSlowStart) want(up string, weights ...uint32) {
 	}
 }
 
-// TestSlowStart: an endpoint that comes back has all of its weight after the time that the service says, in nine steps; a new service, and
-// one whose endpoints come all together, has all of them at once; a restart goes on where it was.
+// TestSlowStart: an endpoint that comes back has all of its weight after the time that the service
+// says, in nine steps; a new service, and one whose endpoints come all together, has all of them at
+// once; a restart goes on where it was.
 func TestSlowStart(t *testing.T) {
 	const line = "20.20.20.1:80/tcp select=priority endpoints=10.0.0.1:80:2,10.0.0.2:80 slow-start=9s"
 	c := newClocked(t, line)
@@ -105,7 +106,8 @@ func TestSlowStart(t *testing.T) {
 	c.want("11", 40, 10)
 }
 
-// TestSlowStartPlaces: what an endpoint has of its share holds in every algorithm but lc, whose rows have it; those of hash move no more than that.
+// TestSlowStartPlaces: what an endpoint has of its share holds in every algorithm but lc, whose
+// rows have it; those of hash move no more than that.
 func TestSlowStartPlaces(t *testing.T) {
 	for _, algorithm := range []string{"rr", "priority", "random", "hash", "persist"} {
 		c := newClocked(t, "20.20.20.1:80/tcp slow-start=9s endpoints=10.0.0.1:80,10.0.0.2:80,10.0.0.3:80 select="+algorithm)
@@ -133,7 +135,8 @@ func TestSlowStartPlaces(t *testing.T) {
 	}
 }
 
-// TestSlowBackups: backups go on while all that take over from them come slowly, and what becomes of them is told.
+// TestSlowBackups: backups go on while all that take over from them come slowly, and what becomes
+// of them is told.
 func TestSlowBackups(t *testing.T) {
 	c := newClocked(t, "20.20.20.1:80/tcp select=priority endpoints=10.0.0.1:80,10.0.0.2:80,10.0.0.3:80@1 slow-start=9s")
 	c.want("111", 10, 10, 0)
@@ -153,7 +156,8 @@ func TestSlowBackups(t *testing.T) {
 	c.want("001", 0, 0, 1)
 }
 
-// TestBackupsAtOnce: without a slow start, backups are left out at once; a service without them is not remembered.
+// TestBackupsAtOnce: without a slow start, backups are left out at once; a service without them is
+// not remembered.
 func TestBackupsAtOnce(t *testing.T) {
 	c := newClocked(t, "20.20.20.1:80/tcp endpoints=10.0.0.1:80,10.0.0.3:80@1")
 	c.want("101", 1, 0)
@@ -166,8 +170,9 @@ func TestBackupsAtOnce(t *testing.T) {
 	}
 }
 
-// TestCombinations: whatever comes and goes, at any pace: endpoints that are down, drained, of weight 0 or standing by take nothing, somebody takes
-// connections whenever anybody could, and within the time of a slow start all that take some have all of their share.
+// TestCombinations: whatever comes and goes, at any pace: endpoints that are down, drained, of
+// weight 0 or standing by take nothing, somebody takes connections whenever anybody could, and
+// within the time of a slow start all that take some have all of their share.
 func TestCombinations(t *testing.T) {
 	const line = "20.20.20.1:80/tcp select=priority endpoints=10.0.0.1:80:2,10.0.0.2:80,10.0.0.3:80:3@1,10.0.0.4:80@2 failover-below=40 slow-start=9s"
 	r := rand.New(rand.NewPCG(1, 2))

@@ -5,15 +5,16 @@ import "context"
 // TaskKind is the kind of the statuses of tasks.
 const TaskKind = "network"
 
-// Task is something that there is one of, and that can fail and be tried again as objects are: the data path's knowledge of
-// default routes, of this machine's addresses, of next hops.
+// Task is something that there is one of, and that can fail and be tried again as objects are: the
+// data path's knowledge of default routes, of this machine's addresses, of next hops.
 type Task struct {
 	*Loop[string]
 	key string
 }
 
-// NewTask makes a task of this name. f does the whole of it each time; doing it again changes nothing. share bounds the
-// part of the time that it takes when it is asked for without pause: 20 is a twentieth; 0: all of it.
+// NewTask makes a task of this name. f does the whole of it each time; doing it again changes
+// nothing. share bounds the part of the time that it takes when it is asked for without pause: 20
+// is a twentieth; 0: all of it.
 func NewTask(name string, share int, f func(context.Context) error, o Observers) *Task {
 	t := &Task{newLoop(TaskKind, func(k string) string { return k }, workerFunc(f), o), name}
 	t.share = share

@@ -11,13 +11,16 @@ import (
 	"loxilb/internal/control/status"
 )
 
-// vipKind is the kind of the statuses of VIPs that could not be given up. One that could not be owned is the failure of its services.
+// vipKind is the kind of the statuses of VIPs that could not be given up. One that could not be
+// owned is the failure of its services.
 const vipKind = "vip"
 
-// leftoverRetry is how long what an earlier object has left waits until it is tried again: nobody waits for it.
+// leftoverRetry is how long what an earlier object has left waits until it is tried again: nobody
+// waits for it.
 const leftoverRetry = time.Second
 
-// vips remembers which addresses the owner was asked for. The goroutine of the loop alone touches it.
+// vips remembers which addresses the owner was asked for. The goroutine of the loop alone touches
+// it.
 type vips struct {
 	Observers
 	owner    announce.Owner
@@ -30,7 +33,8 @@ func newVIPs(owner announce.Owner, o Observers, wake func()) *vips {
 	return &vips{Observers: o, owner: owner, wake: wake, owned: map[netip.Addr]bool{}, leftover: map[netip.Addr]time.Time{}}
 }
 
-// settle has these addresses owned or given up, as wanted says, and returns which could not be owned.
+// settle has these addresses owned or given up, as wanted says, and returns which could not be
+// owned.
 func (v *vips) settle(ctx context.Context, touched []netip.Addr, wanted func(netip.Addr) bool) map[netip.Addr]error {
 	var add, remove []netip.Addr
 	slices.SortFunc(touched, netip.Addr.Compare)

@@ -26,7 +26,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// world is the data path, the addresses, the sources and the endpoints in one, so that the order of what happens is seen.
+// world is the data path, the addresses, the sources and the endpoints in one, so that the order of
+// what happens is seen.
 type world struct {
 	mu       sync.Mutex
 	events   []string

@@ -81,8 +81,9 @@ func (x *XDP) report() {
 	x.reports.Store(&out)
 }
 
-// Sync has the data path's XDP follow the interfaces. The packets of an interface that the program can't be attached to go the way
-// through tc. The error names each of those, unless XDP is only attached where it can be (auto); the next Sync tries again.
+// Sync has the data path's XDP follow the interfaces. The packets of an interface that the program
+// can't be attached to go the way through tc. The error names each of those, unless XDP is only
+// attached where it can be (auto); the next Sync tries again.
 func (x *XDP) Sync(links []netdev.Link) error {
 	features, err := x.Features()
 	if err != nil {
@@ -113,7 +114,8 @@ func (x *XDP) Sync(links []netdev.Link) error {
 	return errors.Join(errs...)
 }
 
-// forgetReplaced forgets what was known of links that are gone, where another one has the index now.
+// forgetReplaced forgets what was known of links that are gone, where another one has the index
+// now.
 func (x *XDP) forgetReplaced(links []netdev.Link) (errs []error) {
 	present := make(map[int]uint64, len(links))
 	for _, l := range links {
@@ -179,8 +181,9 @@ func (x *XDP) attach(l netdev.Link, can netdev.XDPFeatures) bool {
 	return false
 }
 
-// target reports whether an interface sends frames that are redirected to it. Where the kernel does not tell, a driver that runs
-// programs is taken to do so, but for that of veth, which drops them in silence unless its other end is prepared.
+// target reports whether an interface sends frames that are redirected to it. Where the kernel does
+// not tell, a driver that runs programs is taken to do so, but for that of veth, which drops them
+// in silence unless its other end is prepared.
 func (x *XDP) target(l netdev.Link, attached bool, features map[int]netdev.XDPFeatures) bool {
 	switch {
 	case x.Choice == config.XDPGeneric:
@@ -191,8 +194,8 @@ func (x *XDP) target(l netdev.Link, attached bool, features map[int]netdev.XDPFe
 	return features[l.Index]&netdev.XDPTransmit != 0
 }
 
-// set brings an interface into the data path; without the program if that can't be attached. known says that the kernel
-// tells what drivers can do.
+// set brings an interface into the data path; without the program if that can't be attached. known
+// says that the kernel tells what drivers can do.
 func (x *XDP) set(i datapath.XDPInterface, known bool) {
 	old := x.current[i.Index]
 	if old == i {
@@ -217,8 +220,8 @@ func (x *XDP) set(i datapath.XDPInterface, known bool) {
 	}
 }
 
-// refuse notes why the program is not attached. What auto tries is no promise: it is logged, once. What was asked for is the error of
-// Sync.
+// refuse notes why the program is not attached. What auto tries is no promise: it is logged, once.
+// What was asked for is the error of Sync.
 func (x *XDP) refuse(i datapath.XDPInterface, err error) {
 	reason := i.Name + ": " + err.Error()
 	if x.Choice == config.XDPAuto && x.refused[i.Index] != reason {

@@ -89,8 +89,8 @@ func TestXDPChoice(t *testing.T) {
 	}
 }
 
-// TestXDPFollows: the program follows the interfaces and what their drivers say; one that refuses it does without and is tried
-// again, and the error names it.
+// TestXDPFollows: the program follows the interfaces and what their drivers say; one that refuses
+// it does without and is tried again, and the error names it.
 func TestXDPFollows(t *testing.T) {
 	t.Parallel()
 	h := &hooks{broken: map[string]bool{}}
@@ -169,8 +169,9 @@ func TestXDPTagged(t *testing.T) {
 	}
 }
 
-// TestXDPHiddenTags: native XDP stays away from interfaces that receive frames of VLANs without their tags, be the VLANs on the interface
-// or on the bond or bridge that it is a port of, and comes when the driver leaves the tags in.
+// TestXDPHiddenTags: native XDP stays away from interfaces that receive frames of VLANs without
+// their tags, be the VLANs on the interface or on the bond or bridge that it is a port of, and
+// comes when the driver leaves the tags in.
 func TestXDPHiddenTags(t *testing.T) {
 	t.Parallel()
 	vlan := func(index int, name string, on int) netdev.Link {

@@ -11,7 +11,8 @@ type State string
 const (
 	// Up: a probe or an agent reports it up.
 	Up State = "up"
-	// Unprobed: nobody has checked it so far, and nothing is known against it. It takes connections.
+	// Unprobed: nobody has checked it so far, and nothing is known against it. It takes
+	// connections.
 	Unprobed State = "unprobed"
 	// Standby: a backup that is not needed now.
 	Standby State = "standby"
@@ -144,6 +145,6 @@ func EndpointStates() []State {
 	return []State{Down, Panic, Draining, Drained, Standby, Unprobed, Up}
 }
 
-// Trouble are the states of services that need somebody's attention: some clients are not served, or
-// the next failure cuts them off.
+// Trouble are the states of services that need somebody's attention: some clients are not served,
+// or the next failure cuts them off.
 func Trouble() []State { return []State{Failed, Down, Panic, Degraded, Draining, Drained} }

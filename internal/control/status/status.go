@@ -1,6 +1,6 @@
-// Package status keeps what is observed of each object: which version of it the data path has, and why not the one that
-// users want. It lives in memory and is rebuilt at each start. Those who apply objects write it; REST, loxicmd and
-// metrics read it.
+// Package status keeps what is observed of each object: which version of it the data path has, and
+// why not the one that users want. It lives in memory and is rebuilt at each start. Those who apply
+// objects write it; REST, loxicmd and metrics read it.
 package status
 
 import (
@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// ID names an object: "service", "10.0.0.1:80/tcp". Desired objects have the ID of the store; others (an interface, the
-// next hops) have one of their own kind.
+// ID names an object: "service", "10.0.0.1:80/tcp". Desired objects have the ID of the store;
+// others (an interface, the next hops) have one of their own kind.
 type ID struct{ Kind, Key string }
 
 func (id ID) String() string { return id.Kind + " " + id.Key }
@@ -58,7 +58,8 @@ func (s *Status) State() State {
 	return Pending
 }
 
-// entry is a Status without what most objects do not have: there may be 65,536 of them, nearly all applied.
+// entry is a Status without what most objects do not have: there may be 65,536 of them, nearly all
+// applied.
 type entry struct {
 	desired, applied uint64
 	since            int64 // Unix nanoseconds
@@ -92,16 +93,16 @@ func NewTable() *Table {
 	return &Table{entries: map[ID]*entry{}, failed: map[ID]struct{}{}, seen: map[string]uint64{}, now: time.Now}
 }
 
-// Include adds statuses that are made when they are read. An object that has a status here already keeps that one. Call it
-// before the table is in use.
+// Include adds statuses that are made when they are read. An object that has a status here already
+// keeps that one. Call it before the table is in use.
 func (t *Table) Include(source func() []Status) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.sources = append(t.sources, source)
 }
 
-// Follow includes the status of something that tries again by itself: lastError says with which error it fails and since
-// when; nil: it works.
+// Follow includes the status of something that tries again by itself: lastError says with which
+// error it fails and since when; nil: it works.
 func (t *Table) Follow(id ID, lastError func() (since time.Time, err error)) {
 	t.Include(func() []Status {
 		s := Status{ID: id, Desired: 1, Applied: 1}
@@ -146,12 +147,14 @@ func (e *entry) status(id ID) Status {
 	return s
 }
 
-// List returns the statuses of a kind ("": all), or only those that failed, ordered by kind and key.
+// List returns the statuses of a kind ("": all), or only those that failed, ordered by kind and
+// key.
 func (t *Table) List(kind string, failedOnly bool) []Status {
 	return t.list(failedOnly, func(id ID) bool { return kind == "" || kind == id.Kind })
 }
 
-// Named returns the statuses of objects with one of these keys, or of kind and key with a space between, ordered as List does.
+// Named returns the statuses of objects with one of these keys, or of kind and key with a space
+// between, ordered as List does.
 func (t *Table) Named(names []string) []Status {
 	keys, ids := map[string]bool{}, map[ID]bool{}
 	for _, name := range names {
@@ -238,9 +241,9 @@ func isTemporary(err error) bool {
 // ErrWaiting says that a wait ended before the objects were tried.
 var ErrWaiting = errors.New("it is still at work on it")
 
-// Wait blocks until each of the objects was applied in this version or a later one, or is gone as it should be; *Error says
-// which of them failed. An error that is expected to pass (Temporary) is no failure until ctx ends. When ctx ends first, it
-// returns those failures, or ErrWaiting.
+// Wait blocks until each of the objects was applied in this version or a later one, or is gone as
+// it should be; *Error says which of them failed. An error that is expected to pass (Temporary) is
+// no failure until ctx ends. When ctx ends first, it returns those failures, or ErrWaiting.
 func (t *Table) Wait(ctx context.Context, version uint64, ids []ID) error {
 	w := wait{table: t, version: version, left: ids}
 	for {
@@ -266,8 +269,8 @@ func failed(list []Status) error {
 	return nil
 }
 
-// wait is a call of Wait. It looks no further than to the first object that is not decided, so that of 10,000 each is looked at
-// about once, not all of them after each pass.
+// wait is a call of Wait. It looks no further than to the first object that is not decided, so that
+// of 10,000 each is looked at about once, not all of them after each pass.
 type wait struct {
 	table        *Table
 	version      uint64
@@ -337,7 +340,8 @@ func (t *Table) outcome(id ID, version uint64) (done bool, failure *Status) {
 	return e.applied >= version && !e.removed, nil
 }
 
-// decides reports whether it answers a request that made a version, or, if the object is to go, removed it.
+// decides reports whether it answers a request that made a version, or, if the object is to go,
+// removed it.
 func (f *failure) decides(version uint64, removed bool) bool {
 	return f.version >= version || removed && f.version == 0 && !f.outdated
 }

@@ -2,7 +2,8 @@ package status
 
 import "time"
 
-// Update writes statuses, many at once: those who wait look again when it is done, not after each of them.
+// Update writes statuses, many at once: those who wait look again when it is done, not after each
+// of them.
 func (t *Table) Update(write func(*Writer)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -54,8 +55,8 @@ func (w *Writer) Seen(kind string, version uint64) {
 	}
 }
 
-// Succeeded notes that the data path has the object in a version. What is gone is told to Forget. It returns whether that
-// changed the status.
+// Succeeded notes that the data path has the object in a version. What is gone is told to Forget.
+// It returns whether that changed the status.
 func (w *Writer) Succeeded(id ID, version uint64) (changed bool) {
 	t := w.table
 	e := t.entries[id]
@@ -73,8 +74,8 @@ func (w *Writer) Succeeded(id ID, version uint64) (changed bool) {
 	return changed
 }
 
-// Failed notes that a try to apply the object in a version failed, and when the next one is due. It returns whether
-// that is news: the object had not failed before, or for another reason.
+// Failed notes that a try to apply the object in a version failed, and when the next one is due. It
+// returns whether that is news: the object had not failed before, or for another reason.
 func (w *Writer) Failed(id ID, version uint64, err error, next time.Time) (news bool) {
 	t := w.table
 	e := t.entries[id]
@@ -96,7 +97,8 @@ func (w *Writer) Failed(id ID, version uint64, err error, next time.Time) (news 
 	return news
 }
 
-// Forget drops the status of an object that is gone, as users want it. It returns whether there was one.
+// Forget drops the status of an object that is gone, as users want it. It returns whether there was
+// one.
 func (w *Writer) Forget(id ID) (had bool) {
 	_, had = w.table.entries[id]
 	delete(w.table.entries, id)

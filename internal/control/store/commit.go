@@ -7,11 +7,13 @@ import (
 	"time"
 )
 
-// errAbandoned is what a request has until it is served: an edit that ends its goroutine ends the batch.
+// errAbandoned is what a request has until it is served: an edit that ends its goroutine ends the
+// batch.
 var errAbandoned = errors.New("the commit was abandoned")
 
-// request is one call of Commit. Whoever gets the writing lock serves all that wait, with one write and one
-// fdatasync: a disk that takes 0.3 ms for it does not limit concurrent callers to 3,000 commits a second.
+// request is one call of Commit. Whoever gets the writing lock serves all that wait, with one write
+// and one fdatasync: a disk that takes 0.3 ms for it does not limit concurrent callers to 3,000
+// commits a second.
 type request struct {
 	By
 	edit     func(*Tx) error
@@ -28,12 +30,14 @@ type By struct {
 	Confirm time.Time // the change is undone then (by whoever looks at Waiting), unless it is confirmed; zero: it stays
 }
 
-// Commit runs edit and makes all of its changes, or none if it fails. It returns the revision that has them,
-// which is on disk by then, and the objects that they created, changed or deleted, ordered by kind and key as text. Changes that leave
-// everything as it was make no revision: that is the current one then, and no object has changed. Objects belong
-// to the owner that put them, and no other may change them.
+// Commit runs edit and makes all of its changes, or none if it fails. It returns the revision that
+// has them, which is on disk by then, and the objects that they created, changed or deleted,
+// ordered by kind and key as text. Changes that leave everything as it was make no revision: that
+// is the current one then, and no object has changed. Objects belong to the owner that put them,
+// and no other may change them.
 //
-// Edits run one after the other, not always on the goroutine of their caller, and may not call Commit.
+// Edits run one after the other, not always on the goroutine of their caller, and may not call
+// Commit.
 func (s *Store) Commit(owner string, edit func(*Tx) error) (revision uint64, changed []ID, err error) {
 	return s.CommitBy(By{Owner: owner}, edit)
 }
@@ -132,7 +136,8 @@ func (s *Store) run(r *request, head *Snapshot) (next *Snapshot, c *change, err 
 	return next, c, nil
 }
 
-// Preview runs edit as Commit does, and changes nothing: it returns the state, what it would be, and the objects between which these differ.
+// Preview runs edit as Commit does, and changes nothing: it returns the state, what it would be,
+// and the objects between which these differ.
 func (s *Store) Preview(by By, edit func(*Tx) error) (before, after *Snapshot, changed []ID, err error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -144,7 +149,8 @@ func (s *Store) Preview(by By, edit func(*Tx) error) (before, after *Snapshot, c
 	return before, after, changed, err
 }
 
-// protect turns a panic of an edit into its error: it must not fall on the caller whose goroutine ran it.
+// protect turns a panic of an edit into its error: it must not fall on the caller whose goroutine
+// ran it.
 func (s *Store) protect(tx *Tx, edit func(*Tx) error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -8,9 +8,10 @@ import (
 	"path/filepath"
 )
 
-// compactIfDue begins a new journal when the present one has grown, and lets a snapshot be written behind it:
-// that takes time in proportion to the state (30 ms at 10,000 services), which no commit should wait for. It
-// cannot fail: when the disk refuses, the journal goes on growing, and this is tried again when it has doubled.
+// compactIfDue begins a new journal when the present one has grown, and lets a snapshot be written
+// behind it: that takes time in proportion to the state (30 ms at 10,000 services), which no commit
+// should wait for. It cannot fail: when the disk refuses, the journal goes on growing, and this is
+// tried again when it has doubled.
 func (d *disk) compactIfDue(head *Snapshot) {
 	if d.size < d.limit || d.unusable {
 		return

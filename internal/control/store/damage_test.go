@@ -12,7 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// threeItems is a directory with revisions 1 to 3, an item each: the first in the snapshot if saved, all in the journal if not.
+// threeItems is a directory with revisions 1 to 3, an item each: the first in the snapshot if
+// saved, all in the journal if not.
 func threeItems(t *testing.T, saved bool) (dir string, states [4]string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -193,7 +194,8 @@ func asideFiles(t *testing.T, dir string) []string {
 	return names
 }
 
-// After damage in one journal the later ones are history that must not be replayed, and must not be lost.
+// After damage in one journal the later ones are history that must not be replayed, and must not be
+// lost.
 func TestDamageBeforeALaterJournal(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -21,17 +21,18 @@ import (
 //	journal-<revision>.jsonl  the commits that follow that revision, appended one by one
 //	*.damaged-<time>          what was found damaged, for a human; never read again
 //
-// The state is the snapshot and, on top of it, the commits past N of the journals in order of their revisions.
-// Mostly there is one journal. A second one is begun when the first has grown; then the snapshot is written in
-// the background, and the first journal removed after that. A crash leaves a readable state at any point.
+// The state is the snapshot and, on top of it, the commits past N of the journals in order of their
+// revisions. Mostly there is one journal. A second one is begun when the first has grown; then the
+// snapshot is written in the background, and the first journal removed after that. A crash leaves a
+// readable state at any point.
 const (
 	snapshotName  = "snapshot.jsonl"
 	journalPrefix = "journal-"
 	fileSuffix    = ".jsonl"
 	tempSuffix    = ".tmp"
 
-	// minJournal is the size up to which a journal grows at least. Past it, a journal as large as the snapshot is
-	// time for a new one: so a commit costs, in the long run, twice its own bytes.
+	// minJournal is the size up to which a journal grows at least. Past it, a journal as large as
+	// the snapshot is time for a new one: so a commit costs, in the long run, twice its own bytes.
 	minJournal = 1 << 20
 )
 
@@ -72,8 +73,8 @@ func lockDir(files fileSystem, path string) (directory, error) {
 	return dir, nil
 }
 
-// makeDir makes a directory and those above it, if they are missing, and returns when their names are on disk: a
-// commit must not be lost with the directory that holds it.
+// makeDir makes a directory and those above it, if they are missing, and returns when their names
+// are on disk: a commit must not be lost with the directory that holds it.
 func makeDir(files fileSystem, path string) error {
 	path = filepath.Clean(path)
 	above := filepath.Dir(path)
@@ -93,8 +94,8 @@ func makeDir(files fileSystem, path string) error {
 			return err
 		}
 	}
-	// What is there may have been made by a start that did not get here. But one that cannot be synced, as it belongs to
-	// others, is as a rule older than that.
+	// What is there may have been made by a start that did not get here. But one that cannot be
+	// synced, as it belongs to others, is as a rule older than that.
 	if err := syncDir(files, above); made {
 		return err
 	}
@@ -105,9 +106,10 @@ func journalName(revision uint64) string {
 	return fmt.Sprintf("%s%020d%s", journalPrefix, revision, fileSuffix)
 }
 
-// append writes commits that follow revision, and returns when they are on disk. After a failure the disk
-// holds none of them, or is found broken and gets a new journal by the next append: a journal is read only up to
-// the revision at which the next one begins, so what a failed write has left there does no harm.
+// append writes commits that follow revision, and returns when they are on disk. After a failure
+// the disk holds none of them, or is found broken and gets a new journal by the next append: a
+// journal is read only up to the revision at which the next one begins, so what a failed write has
+// left there does no harm.
 func (d *disk) append(revision uint64, commits []*commitRecord) error {
 	if d.pendingTidy != nil {
 		if err := d.tidy(d.pendingTidy); err != nil {
@@ -134,8 +136,9 @@ func (d *disk) append(revision uint64, commits []*commitRecord) error {
 		err = d.journal.Datasync()
 	}
 	if err != nil {
-		// After a failed fdatasync nobody knows which pages are on disk: never append to that file again. Cutting
-		// it only serves a restart that comes before the next commit, so it may fail too.
+		// After a failed fdatasync nobody knows which pages are on disk: never append to that file
+		// again. Cutting it only serves a restart that comes before the next commit, so it may fail
+		// too.
 		d.unusable = true
 		if d.journal.Truncate(d.size) == nil {
 			_ = d.journal.Sync()
@@ -146,9 +149,9 @@ func (d *disk) append(revision uint64, commits []*commitRecord) error {
 	return nil
 }
 
-// newJournal begins the journal that follows revision, and forgets the one before. When it fails, the one before goes on
-// only if the new one has surely not appeared: a start would drop what went into the one before after that. If it may have,
-// the next append begins it again, or refuses.
+// newJournal begins the journal that follows revision, and forgets the one before. When it fails,
+// the one before goes on only if the new one has surely not appeared: a start would drop what went
+// into the one before after that. If it may have, the next append begins it again, or refuses.
 func (d *disk) newJournal(revision uint64, version int) error {
 	header, err := encodeLine(headerRecord{File: "journal", Version: version, Revision: revision})
 	if err != nil {

@@ -27,8 +27,8 @@ type trial struct {
 	t     *testing.T
 	files *memFiles
 	store *Store
-	// confirmed is the state that is surely on disk. A commit that failed may be there too, until another is confirmed: then the
-	// state is one of attempts.
+	// confirmed is the state that is surely on disk. A commit that failed may be there too, until
+	// another is confirmed: then the state is one of attempts.
 	confirmed string
 	attempts  []string
 	losses    int
@@ -40,8 +40,8 @@ func openMem(m *memFiles) (*Store, error) {
 	return open(m, memDir, slog.New(slog.DiscardHandler), []AnyTable{NewTable(itemKind()), NewTable(ruleKind(2))})
 }
 
-// script is the life of a store, with all that it does to its disk: commits, records that need files of a higher version,
-// compactions, restarts.
+// script is the life of a store, with all that it does to its disk: commits, records that need
+// files of a higher version, compactions, restarts.
 func script() []func(*trial) {
 	edit := func(f func(*Tx) error) func(*trial) { return func(x *trial) { x.commit(f) } }
 	compact := func(x *trial) {
@@ -205,8 +205,8 @@ func (x *trial) run() {
 	_ = x.store.Close()
 }
 
-// Each call that the store makes to its disk fails once, in each way: nothing that was confirmed is lost, and when the disk is well again the
-// next commit is taken.
+// Each call that the store makes to its disk fails once, in each way: nothing that was confirmed is
+// lost, and when the disk is well again the next commit is taken.
 //
 // P5
 func TestEveryCallFails(t *testing.T) {
@@ -238,9 +238,11 @@ func TestEveryCallFails(t *testing.T) {
 	}
 }
 
-// The machine is switched off before each call, and within each write: what was confirmed is there after the next start.
+// The machine is switched off before each call, and within each write: what was confirmed is there
+// after the next start.
 //
-// P5 what was confirmed outlives a crash, a loss of power, a disk that fails, and a full disk, at any moment
+// P5 what was confirmed outlives a crash, a loss of power, a disk that fails, and a full disk, at
+// any moment
 func TestPowerLossAtEveryCall(t *testing.T) {
 	t.Parallel()
 	x := &trial{t: t, files: newMemFiles()}

@@ -15,7 +15,8 @@ import (
 	"loxilb/internal/host/filelock"
 )
 
-// fileSystem is all that the store does to a disk, so that tests can let each of it fail. Paths are whole.
+// fileSystem is all that the store does to a disk, so that tests can let each of it fail. Paths are
+// whole.
 type fileSystem interface {
 	Stat(path string) (fs.FileInfo, error)
 	Mkdir(path string) error
@@ -101,8 +102,8 @@ type osDirectory struct {
 // lockName is the file to lock in a directory that others can lock, such as /etc.
 const lockName = "loxilb.lock"
 
-// Lock locks the directory, or a file in it if the directory is not loxilb's alone. Where that file is
-// once, it counts even when the directory has been closed to others since.
+// Lock locks the directory, or a file in it if the directory is not loxilb's alone. Where that file
+// is once, it counts even when the directory has been closed to others since.
 func (d *osDirectory) Lock() error {
 	err := filelock.TryDir(d.File, ownNames)
 	path := filepath.Join(d.Name(), lockName)
@@ -118,8 +119,8 @@ func (d *osDirectory) Lock() error {
 	return filelock.Try(d.inside)
 }
 
-// ownNames reports whether a directory holds files of the daemon and none of others. An empty directory
-// might be anybody's.
+// ownNames reports whether a directory holds files of the daemon and none of others. An empty
+// directory might be anybody's.
 func ownNames(names []string) bool {
 	own := func(name string) bool {
 		for _, begin := range []string{
@@ -135,8 +136,8 @@ func ownNames(names []string) bool {
 	return len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool { return !own(name) })
 }
 
-// The kernel drops the lock when the process ends, however it ends. Closing alone would not drop it while a child
-// process, forked and not yet in exec, has a copy of the descriptor.
+// The kernel drops the lock when the process ends, however it ends. Closing alone would not drop it
+// while a child process, forked and not yet in exec, has a copy of the descriptor.
 
 // Unlock drops the locks.
 func (d *osDirectory) Unlock() error {

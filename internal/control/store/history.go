@@ -2,8 +2,9 @@ package store
 
 import "slices"
 
-// maxHistoryKeys bounds the memory of what changed, in keys of all commits together (60 bytes each). A reader
-// that is further behind than this compares everything, which by then is about as cheap.
+// maxHistoryKeys bounds the memory of what changed, in keys of all commits together (60 bytes
+// each). A reader that is further behind than this compares everything, which by then is about as
+// cheap.
 const maxHistoryKeys = 65536
 
 // history remembers which keys the last commits changed.

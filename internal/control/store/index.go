@@ -12,12 +12,13 @@ import (
 // sortIndex is the place of the index that each table has: by what Kind.Sort makes of the key.
 const sortIndex = 0
 
-// treeDegree makes nodes of up to 63 entries: a commit of one object copies one for each level, of which 65,536 objects
-// have three.
+// treeDegree makes nodes of up to 63 entries: a commit of one object copies one for each level, of
+// which 65,536 objects have three.
 const treeDegree = 32
 
-// tree is an index: a B-tree that costs nothing to copy, and shares with its copy what neither changes. Making a copy
-// is for one goroutine at a time, the holder of Store.writing; reading is for all.
+// tree is an index: a B-tree that costs nothing to copy, and shares with its copy what neither
+// changes. Making a copy is for one goroutine at a time, the holder of Store.writing; reading is
+// for all.
 type tree = btree.BTree[entry]
 
 // entry is a row by one of the keys that it has in an index.
@@ -30,7 +31,8 @@ func newTree() *tree {
 	return btree.New(treeDegree, func(a, b entry) bool { return a.key < b.key })
 }
 
-// data are the indexes of all tables, and of what is kept, which has but one: by place, then by index.
+// data are the indexes of all tables, and of what is kept, which has but one: by place, then by
+// index.
 type data [][]*tree
 
 func newData(tables []AnyTable) data {
@@ -109,7 +111,8 @@ func firstRow(t *tree, prefix string) row {
 	return nil
 }
 
-// keysOf are the keys of a row in an index of the kind. Each ends with the row's sort, so that no other row has it.
+// keysOf are the keys of a row in an index of the kind. Each ends with the row's sort, so that no
+// other row has it.
 func (t *Table[T]) keysOf(r row, index int) []string {
 	values := t.kind.Indexes[index].Values(r.(*object[T]).value)
 	keys := make([]string, len(values))

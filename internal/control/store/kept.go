@@ -8,9 +8,9 @@ import (
 // keptTable is the table of what is kept; no kind has this name.
 const keptTable = "kept records"
 
-// Unknown is a record that this loxilb does not understand: of a kind, a format or with a member that came later. It is
-// kept as it is, written again with every snapshot, and not served, until its owner puts or deletes an object
-// with its kind and key.
+// Unknown is a record that this loxilb does not understand: of a kind, a format or with a member
+// that came later. It is kept as it is, written again with every snapshot, and not served, until
+// its owner puts or deletes an object with its kind and key.
 type Unknown struct {
 	ID
 	Meta

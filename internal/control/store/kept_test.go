@@ -26,7 +26,8 @@ func openKinds(t *testing.T, dir string, format int) (*Store, string) {
 	return s, logged.String()
 }
 
-// A kind that was not there before lives its whole life: index, check, owner, version, watch, restart.
+// A kind that was not there before lives its whole life: index, check, owner, version, watch,
+// restart.
 func TestSecondKind(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -103,8 +104,8 @@ func TestSecondKind(t *testing.T) {
 	}
 }
 
-// What a build does not know, it keeps as it is, whatever it commits meanwhile; a build that knows it has it again, with owner and
-// version.
+// What a build does not know, it keeps as it is, whatever it commits meanwhile; a build that knows
+// it has it again, with owner and version.
 //
 // P7 an older loxilb damages nothing that a newer one has stored
 func TestUnknownIsKept(t *testing.T) {
@@ -203,7 +204,8 @@ func TestUnknownIsReplaced(t *testing.T) {
 	}
 }
 
-// A record that is well written, and that its kind refuses, is kept, beside others that are served: in files of version 2 and 3.
+// A record that is well written, and that its kind refuses, is kept, beside others that are served:
+// in files of version 2 and 3.
 func TestRefusedRecordIsKept(t *testing.T) {
 	t.Parallel()
 	for _, file := range []struct{ name, content string }{

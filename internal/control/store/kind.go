@@ -27,42 +27,46 @@ type Meta struct {
 	Version uint64 // revision of the commit that last changed it
 }
 
-// Kind says all that the store has to know about the objects of a kind. Only what is marked optional may be missing.
+// Kind says all that the store has to know about the objects of a kind. Only what is marked
+// optional may be missing.
 type Kind[T any] struct {
 	Name string         // as users write it: "service"
 	Key  func(T) string // as users write it, and as journals have it; two objects of a kind never share one
-	// Sort is what a key is sorted by and looked up by in memory, another for each key; false: no object has that key.
-	// Optional: the key itself.
+	// Sort is what a key is sorted by and looked up by in memory, another for each key; false: no
+	// object has that key. Optional: the key itself.
 	Sort  func(key string) (string, bool)
 	Equal func(a, b T) bool
 
 	Validate func(T) error // optional: what is refused at once, whatever else there is
 	Clone    func(T) T     // optional: when a T has parts that its holder could change
 
-	// Format is the highest that Decode knows. Each object is written in the lowest format that can say what it holds, so
-	// that an older loxilb reads what it can. A format is 1 or more.
+	// Format is the highest that Decode knows. Each object is written in the lowest format that can
+	// say what it holds, so that an older loxilb reads what it can. A format is 1 or more.
 	Format int
 	// Encode writes an object as JSON, without space, its key included.
 	Encode func(T) (format int, object []byte, err error)
-	// Decode is the inverse. What it refuses is kept as it is, and not served: there may be a loxilb that knows it.
+	// Decode is the inverse. What it refuses is kept as it is, and not served: there may be a
+	// loxilb that knows it.
 	Decode func(format int, object []byte) (T, error)
-	// Bare has objects of up to format 2 written to files of version 2, which are of one kind, as earlier versions of
-	// loxilb read them; it is the object's first member, which holds the key. Decode then gets objects with a
-	// member "owner", and must ignore it. Optional; one kind may have it.
+	// Bare has objects of up to format 2 written to files of version 2, which are of one kind, as
+	// earlier versions of loxilb read them; it is the object's first member, which holds the key.
+	// Decode then gets objects with a member "owner", and must ignore it. Optional; one kind may
+	// have it.
 	Bare string
 
 	Indexes []Index[T]    // optional
 	Totals  []func(T) int // optional: what is summed up over all objects
-	// Check refuses a state that a commit would make; changed are all objects, of any kind, that it would create, change or delete. Files are
-	// read without it: what was allowed once can be mended. Optional.
+	// Check refuses a state that a commit would make; changed are all objects, of any kind, that it
+	// would create, change or delete. Files are read without it: what was allowed once can be
+	// mended. Optional.
 	Check func(before, after *Snapshot, changed []ID) error
 }
 
 // Index finds objects by other things than their key.
 type Index[T any] struct {
 	Name string
-	// Values are what an object is found by, none if it is not in the index. They hold no zero byte, or are all of one
-	// length.
+	// Values are what an object is found by, none if it is not in the index. They hold no zero
+	// byte, or are all of one length.
 	Values func(T) []string
 }
 
@@ -112,7 +116,8 @@ type AnyTable interface {
 // errNewerFormat is why a record is kept and not served.
 var errNewerFormat = errors.New("its format is newer than what this loxilb knows")
 
-// DecodeStrict reads JSON into a struct, and refuses members that it does not have: for Kind.Decode.
+// DecodeStrict reads JSON into a struct, and refuses members that it does not have: for
+// Kind.Decode.
 func DecodeStrict(object []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(object))
 	d.DisallowUnknownFields()

@@ -13,8 +13,8 @@ import (
 // noEnd is the end of the last journal.
 const noEnd = ^uint64(0)
 
-// loader reads a state directory, and changes nothing in it: what is to be done about damage is decided once all
-// files have been seen to be of a version that this code knows.
+// loader reads a state directory, and changes nothing in it: what is to be done about damage is
+// decided once all files have been seen to be of a version that this code knows.
 type loader struct {
 	disk      *disk
 	tx        *Tx
@@ -103,7 +103,8 @@ func (l *loader) loadJournals() error {
 	return nil
 }
 
-// open reads a file as lines with their newlines, the header apart. A last line without one is left in lines.
+// open reads a file as lines with their newlines, the header apart. A last line without one is left
+// in lines.
 func (l *loader) open(name, kind string) (h headerRecord, lines [][]byte, err error) {
 	content, err := l.disk.files.ReadFile(filepath.Join(l.disk.path, name))
 	if err != nil {
@@ -169,8 +170,8 @@ func (l *loader) loadSnapshot() error {
 	return nil
 }
 
-// loadJournal replays the commits of a journal past those that are there, and up to revision end, which the next
-// journal follows. It returns whether it got there.
+// loadJournal replays the commits of a journal past those that are there, and up to revision end,
+// which the next journal follows. It returns whether it got there.
 func (l *loader) loadJournal(base, end uint64, first bool) (whole bool, err error) {
 	name := journalName(base)
 	h, lines, err := l.open(name, "journal")
@@ -193,7 +194,8 @@ func (l *loader) loadJournal(base, end uint64, first bool) (whole bool, err erro
 		if !first {
 			return false, nil
 		}
-		// The snapshot is missing, or has lost its revision, or is an older one: these commits are still good.
+		// The snapshot is missing, or has lost its revision, or is an older one: these commits are
+		// still good.
 		l.revision = base
 	}
 	for i, line := range lines {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// memFiles is a file system in memory, with what a power loss leaves apart from what its users see. One of its calls can fail, or
-// be the last.
+// memFiles is a file system in memory, with what a power loss leaves apart from what its users see.
+// One of its calls can fail, or be the last.
 type memFiles struct {
 	visible map[string]*inode // by path
 	durable map[string]*inode // what a power loss leaves
@@ -109,8 +109,8 @@ func (m *memFiles) node(op, path string) (*inode, error) {
 	return nil, &fs.PathError{Op: op, Path: path, Err: syscall.ENOENT}
 }
 
-// after is the file system as a machine that is switched off now would leave it: with the first entries of the changes that
-// were not synced, and with the data that was not, or without it.
+// after is the file system as a machine that is switched off now would leave it: with the first
+// entries of the changes that were not synced, and with the data that was not, or without it.
 func (m *memFiles) after(entries int, data bool) *memFiles {
 	out := newMemFiles()
 	tree := maps.Clone(m.durable)
@@ -311,7 +311,8 @@ func (f *memFile) Truncate(size int64) error {
 	})
 }
 
-// Sync that fails has dropped what it did not write, as Linux does: the next one says that all is well.
+// Sync that fails has dropped what it did not write, as Linux does: the next one says that all is
+// well.
 func (f *memFile) Sync() error {
 	n := f.node
 	done := false

@@ -13,12 +13,14 @@ import (
 	"time"
 )
 
-// pastName is the file of revisions, one on a line, appended before the journal gets their commits. A line that only resolves takes the
-// deadline from an earlier revision. What is lost of the file is lost for going back, and for nothing else: so it does not hold up
-// commits, and earlier versions of loxilb ignore it.
+// pastName is the file of revisions, one on a line, appended before the journal gets their commits.
+// A line that only resolves takes the deadline from an earlier revision. What is lost of the file
+// is lost for going back, and for nothing else: so it does not hold up commits, and earlier
+// versions of loxilb ignore it.
 const pastName = "revisions" + fileSuffix
 
-// past is the revisions that are remembered. Store.writing guards it, and Store.view what others read.
+// past is the revisions that are remembered. Store.writing guards it, and Store.view what others
+// read.
 type past struct {
 	log     *slog.Logger
 	disk    *disk       // nil: memory only
@@ -115,7 +117,8 @@ func (p *past) trim() {
 	p.forget(first)
 }
 
-// forget forgets the first revisions, but what waits for confirmation: undoing that needs none of those after it.
+// forget forgets the first revisions, but what waits for confirmation: undoing that needs none of
+// those after it.
 func (p *past) forget(first int) {
 	if first == 0 {
 		return
@@ -157,7 +160,8 @@ func (p *past) available(now uint64) string {
 	return strconv.FormatUint(now, 10)
 }
 
-// waiting is the revision that waits for confirmation, those of the batch that is being committed included. The caller holds the writing lock.
+// waiting is the revision that waits for confirmation, those of the batch that is being committed
+// included. The caller holds the writing lock.
 func (p *past) waiting() *Revision { return cmp.Or(unconfirmed(p.pending), unconfirmed(p.list)) }
 
 func unconfirmed(list []*Revision) *Revision {
@@ -167,8 +171,9 @@ func unconfirmed(list []*Revision) *Revision {
 	return nil
 }
 
-// write has the batch's revisions in the file, before the journal has their commits. The function that it returns waits until they are
-// on disk. What is to be confirmed, and what confirms or undoes that, may not be lost: then it is an error, else a line in the log.
+// write has the batch's revisions in the file, before the journal has their commits. The function
+// that it returns waits until they are on disk. What is to be confirmed, and what confirms or
+// undoes that, may not be lost: then it is an error, else a line in the log.
 func (p *past) write() (wait func() error, err error) {
 	wait = func() error { return nil }
 	if p.disk == nil || len(p.pending) == 0 {

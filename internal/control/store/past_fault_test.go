@@ -31,7 +31,8 @@ func (x *pastTrial) open() {
 	x.check(s)
 }
 
-// check fails unless a store that was started knows what it must: what waits, and the way back to each revision that it names.
+// check fails unless a store that was started knows what it must: what waits, and the way back to
+// each revision that it names.
 func (x *pastTrial) check(s *Store) {
 	x.t.Helper()
 	w, _ := s.Waiting()
@@ -50,7 +51,8 @@ func (x *pastTrial) check(s *Store) {
 	}
 }
 
-// does makes a change after which one of these revisions waits, if it is made, and one of those before if not.
+// does makes a change after which one of these revisions waits, if it is made, and one of those
+// before if not.
 func (x *pastTrial) does(change func(s *Store) error, waits func(s *Store) uint64) {
 	if x.store == nil {
 		x.open()
@@ -134,8 +136,9 @@ func (x *pastTrial) crash() {
 	}
 }
 
-// Each call to the disk fails once in each way, and the machine is switched off before each: what waits for confirmation goes on waiting,
-// what was confirmed or undone does not, and going back leads to what was.
+// Each call to the disk fails once in each way, and the machine is switched off before each: what
+// waits for confirmation goes on waiting, what was confirmed or undone does not, and going back
+// leads to what was.
 //
 // P5
 func TestRevisionsWhenCallsFail(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// Random transactions of three owners on few keys, against a plain map; the store is closed, crashed, compacted
-// and reopened in between.
+// Random transactions of three owners on few keys, against a plain map; the store is closed,
+// crashed, compacted and reopened in between.
 func TestRandomTransactions(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())

@@ -11,17 +11,17 @@ import (
 	"strconv"
 )
 
-// Versions of files. A file is written in the lowest that can say what it holds, so that an older loxilb reads it if
-// it can; a change to the form of a line takes the next number. A new member of an object does not: it
-// raises the format of its kind (Kind.Format).
+// Versions of files. A file is written in the lowest that can say what it holds, so that an older
+// loxilb reads it if it can; a change to the form of a line takes the next number. A new member of
+// an object does not: it raises the format of its kind (Kind.Format).
 const (
 	bareVersion   = 2 // objects of one kind, bare (Kind.Bare); 1 has the same form
 	latestVersion = 3 // objects of any kind, each with its format
 	bareFormat    = 2 // the highest that a file of bareVersion can have
 )
 
-// The files hold one line for each thing: first a header, then objects (snapshot) or commits (journal). Every
-// line is a JSON object that carries the CRC-32C of its body's bytes:
+// The files hold one line for each thing: first a header, then objects (snapshot) or commits
+// (journal). Every line is a JSON object that carries the CRC-32C of its body's bytes:
 //
 //	{"crc":"d5a1ce6f","body":{"file":"snapshot","version":2,"revision":7,"services":1,"versions":[5]}}
 //	{"crc":"0b1d51f8","body":{"service":"10.0.0.1:80/tcp","owner":"rest","mode":"default",...}}
@@ -31,15 +31,16 @@ const (
 //	{"crc":"d5a1ce6f","body":{"file":"snapshot","version":3,"revision":7,"objects":1}}
 //	{"crc":"0b1d51f8","body":{"kind":"service","format":2,"key":"10.0.0.1:80/tcp","owner":"rest","version":5,"object":{...}}}
 //
-// The header's line keeps this form in all versions, so that an older loxilb can tell a newer file from damage. It
-// ignores members that it does not know.
+// The header's line keeps this form in all versions, so that an older loxilb can tell a newer file
+// from damage. It ignores members that it does not know.
 type headerRecord struct {
 	File     string `json:"file"` // snapshot or journal
 	Version  int    `json:"version"`
 	Revision uint64 `json:"revision"`           // of the snapshot; that which the journal's first commit follows
 	Services int    `json:"services,omitempty"` // lines of a snapshot up to version 2
 	Objects  int    `json:"objects,omitempty"`  // lines of a snapshot of version 3
-	// Versions of the objects of a snapshot up to version 2, line by line; none: all are of the snapshot's revision.
+	// Versions of the objects of a snapshot up to version 2, line by line; none: all are of the
+	// snapshot's revision.
 	Versions []uint64 `json:"versions,omitempty"`
 }
 
@@ -104,7 +105,8 @@ func encodeLine(record any) ([]byte, error) {
 	return appendLine(nil, func(b []byte) []byte { return append(b, body...) }), nil
 }
 
-// decodeLine reads a line, its newline included, into record. It takes the one form that appendLine writes.
+// decodeLine reads a line, its newline included, into record. It takes the one form that appendLine
+// writes.
 func decodeLine(line []byte, record any) error {
 	body, err := lineBody(line)
 	if err != nil {
@@ -178,8 +180,8 @@ func (r *commitRecord) size() int {
 // bare reports whether a file of version 2 can have the record.
 func (l *layout) bare(r *record) bool { return r.Kind == l.bareKind && r.Format <= bareFormat }
 
-// appendTo appends the commit's line for a journal of a version. Objects are written as they are: through
-// json.Marshal, what is kept would not stay what it was.
+// appendTo appends the commit's line for a journal of a version. Objects are written as they are:
+// through json.Marshal, what is kept would not stay what it was.
 func (r *commitRecord) appendTo(b []byte, version int) []byte {
 	return appendLine(b, func(b []byte) []byte {
 		b = append(b, `{"revision":`...)
@@ -226,8 +228,8 @@ func (r *record) appendTo(b []byte) []byte {
 	return append(b, '}')
 }
 
-// appendBare appends the object as a snapshot of version 2 has it: with a member for its owner, behind its key if
-// that comes first.
+// appendBare appends the object as a snapshot of version 2 has it: with a member for its owner,
+// behind its key if that comes first.
 func (r *record) appendBare(b []byte, member string) []byte {
 	head := append(appendQuoted(append(appendQuoted([]byte{'{'}, member), ':'), r.Key), ',')
 	if !bytes.HasPrefix(r.Object, head) {
@@ -309,8 +311,8 @@ func (l *layout) decodeObject(line []byte, version int) (r record, err error) {
 	return record{Kind: l.bareKind, Format: bareFormat, Owner: owner, Object: body}, err
 }
 
-// bareOwner is the member "owner" of an object in a snapshot of version 2. It is behind the key as a rule, and then it is read
-// without looking at the rest, which is read as a whole later.
+// bareOwner is the member "owner" of an object in a snapshot of version 2. It is behind the key as
+// a rule, and then it is read without looking at the rest, which is read as a whole later.
 func (l *layout) bareOwner(object []byte) (string, error) {
 	rest, ok := bytes.CutPrefix(object, []byte(`{"`+l.bareMember+`":"`))
 	key, rest, closed := bytes.Cut(rest, []byte(`","owner":"`))

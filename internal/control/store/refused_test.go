@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A commit that cannot be remembered for a rollback fails as a whole: nothing of it is written to the journal,
-// alone or beside commits that succeed.
+// A commit that cannot be remembered for a rollback fails as a whole: nothing of it is written to
+// the journal, alone or beside commits that succeed.
 func TestCommitWithoutRevision(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

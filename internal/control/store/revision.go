@@ -32,7 +32,8 @@ type Author struct {
 	Doing string `json:"doing,omitempty"` // what the request was, in a few words
 }
 
-// Revision is a commit that is remembered: the last 50 are, or fewer if what they undo takes more than 32 MiB.
+// Revision is a commit that is remembered: the last 50 are, or fewer if what they undo takes more
+// than 32 MiB.
 type Revision struct {
 	Number uint64    `json:"revision"`
 	Time   time.Time `json:"time"`
@@ -113,7 +114,8 @@ func revisionOf(l *layout, c *change, by By) (*Revision, error) {
 // maxDescription bounds what a revision is called, in bytes.
 const maxDescription = 200
 
-// describe names a change by its objects: "delete service 20.20.20.1:80/tcp", or "create 3 services" of several.
+// describe names a change by its objects: "delete service 20.20.20.1:80/tcp", or "create 3
+// services" of several.
 func describe(list []undoRecord) string {
 	verb := func(u *undoRecord) string {
 		switch {
@@ -173,7 +175,8 @@ func pack(data []byte) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// Undo makes objects that a revision changed what they were before. Those that somebody has changed since are left, and returned.
+// Undo makes objects that a revision changed what they were before. Those that somebody has changed
+// since are left, and returned.
 func (tx *Tx) Undo(number uint64) (left []ID, err error) {
 	r := tx.remembered(number)
 	if r == nil {
@@ -200,8 +203,8 @@ func (tx *Tx) Undo(number uint64) (left []ID, err error) {
 	return left, nil
 }
 
-// RollBackTo restores all objects to a revision, except those that keep reports, which it returns. keep gets the object's
-// value now and then, nil where there is none, or none that is understood.
+// RollBackTo restores all objects to a revision, except those that keep reports, which it returns.
+// keep gets the object's value now and then, nil where there is none, or none that is understood.
 func (tx *Tx) RollBackTo(number uint64, keep func(now, then any) bool) (kept []ID, err error) {
 	then := map[ID]*undoRecord{}
 	for n := tx.base.revision; n > number; n-- {
@@ -298,8 +301,8 @@ func (tx *Tx) remembered(number uint64) *Revision {
 	return tx.past.find(number)
 }
 
-// available names the revisions in Revisions, which RollBackTo accepts. It also takes the one before the first of them, but
-// that one has no author and no time to show.
+// available names the revisions in Revisions, which RollBackTo accepts. It also takes the one
+// before the first of them, but that one has no author and no time to show.
 func (tx *Tx) available() string {
 	if tx.past == nil {
 		return "none"

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// content is a state as text without its revision and versions, which going back does not bring back.
+// content is a state as text without its revision and versions, which going back does not bring
+// back.
 func content(s *Snapshot) string {
 	var b strings.Builder
 	for one := range items(s).All(s) {
@@ -32,7 +33,8 @@ func goBack(number uint64) func(*Tx) error {
 	}
 }
 
-// Going back to any revision that is remembered makes what there was then, whatever was done since, over restarts too.
+// Going back to any revision that is remembered makes what there was then, whatever was done since,
+// over restarts too.
 func TestGoBack(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -216,8 +218,9 @@ func TestPreview(t *testing.T) {
 	}
 }
 
-// While a change waits for confirmation others come without end: what one may go back to, and the file, stay as small as ever, and the file
-// is not written anew for each. What waits can be undone all the same.
+// While a change waits for confirmation others come without end: what one may go back to, and the
+// file, stay as small as ever, and the file is not written anew for each. What waits can be undone
+// all the same.
 func TestRevisionsWhileOneWaits(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -264,7 +267,8 @@ func TestRevisionsWhileOneWaits(t *testing.T) {
 	}
 }
 
-// What waits for confirmation is undone also after an older loxilb ran, which remembers no revisions; what that one changed stays.
+// What waits for confirmation is undone also after an older loxilb ran, which remembers no
+// revisions; what that one changed stays.
 func TestOlderWhileOneWaits(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -325,7 +329,8 @@ func TestDamagedWhileOneWaits(t *testing.T) {
 	}
 }
 
-// A commit that the journal does not take leaves no line behind, which would be taken for that of the next commit if that one's is lost.
+// A commit that the journal does not take leaves no line behind, which would be taken for that of
+// the next commit if that one's is lost.
 func TestRevisionOfFailedCommit(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

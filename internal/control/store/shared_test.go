@@ -36,8 +36,8 @@ func modeOf(t *testing.T, path string) os.FileMode {
 	return info.Mode().Perm()
 }
 
-// A directory with files of others, such as /etc, keeps its mode: one daemon has it by a file that others
-// cannot lock, and a lock of the directory by others does not matter.
+// A directory with files of others, such as /etc, keeps its mode: one daemon has it by a file that
+// others cannot lock, and a lock of the directory by others does not matter.
 func TestLockOfSharedDirectory(t *testing.T) {
 	t.Parallel()
 	for _, names := range [][]string{{"passwd"}, {"passwd", snapshotName}, nil} {
@@ -60,7 +60,8 @@ func TestLockOfSharedDirectory(t *testing.T) {
 		if err := other.Close(); err != nil {
 			t.Error(err)
 		}
-		// The second one might find the directory closed, or with no files of others, and is refused all the same.
+		// The second one might find the directory closed, or with no files of others, and is
+		// refused all the same.
 		for _, name := range names {
 			if err := os.Remove(filepath.Join(dir, name)); err != nil {
 				t.Fatal(err)

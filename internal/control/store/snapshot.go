@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// Snapshot is the state at one revision. It is immutable, and shares what did not change with its neighbours.
+// Snapshot is the state at one revision. It is immutable, and shares what did not change with its
+// neighbours.
 type Snapshot struct {
 	*layout
 	revision uint64

@@ -1,6 +1,7 @@
-// Package store keeps desired state: objects of any kind by their keys, and who wrote each. Changes come in
-// transactions, all or nothing, that are on disk before Commit returns; readers take immutable snapshots, and
-// follow the changes between them. What an object is, a Kind says; package desired has those of loxilb.
+// Package store keeps desired state: objects of any kind by their keys, and who wrote each. Changes
+// come in transactions, all or nothing, that are on disk before Commit returns; readers take
+// immutable snapshots, and follow the changes between them. What an object is, a Kind says; package
+// desired has those of loxilb.
 package store
 
 import (
@@ -38,9 +39,10 @@ type Store struct {
 	changed chan struct{} // closed when head is replaced
 }
 
-// Open reads the state in directory dir, makes the directory if there is none, and keeps it locked until Close. The
-// tables are its own from then on. With dir "" the state lives in memory only. Damaged files are set aside, and what could be read of them is
-// kept; a directory in use (ErrInUse) or written by a newer version (ErrNewer) is refused and left as it is.
+// Open reads the state in directory dir, makes the directory if there is none, and keeps it locked
+// until Close. The tables are its own from then on. With dir "" the state lives in memory only.
+// Damaged files are set aside, and what could be read of them is kept; a directory in use
+// (ErrInUse) or written by a newer version (ErrNewer) is refused and left as it is.
 func Open(dir string, log *slog.Logger, tables ...AnyTable) (*Store, error) {
 	s, err := open(osFiles{}, dir, log, tables)
 	if err != nil {
@@ -66,8 +68,8 @@ func open(files fileSystem, dir string, log *slog.Logger, tables []AnyTable) (*S
 	return s, nil
 }
 
-// Close waits for a commit and for files being written, and unlocks the directory. Commits after it are refused;
-// snapshots stay good.
+// Close waits for a commit and for files being written, and unlocks the directory. Commits after it
+// are refused; snapshots stay good.
 func (s *Store) Close() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -89,17 +91,17 @@ func (s *Store) Snapshot() *Snapshot {
 	return s.head
 }
 
-// Changed returns a channel that is closed when the state changes from what it is now. Take the channel first and
-// the snapshot after it: so no change falls between.
+// Changed returns a channel that is closed when the state changes from what it is now. Take the
+// channel first and the snapshot after it: so no change falls between.
 func (s *Store) Changed() <-chan struct{} {
 	s.view.RLock()
 	defer s.view.RUnlock()
 	return s.changed
 }
 
-// Since returns the current snapshot, and the objects that were put or deleted after revision rev, each once, ordered by
-// kind and key as text. ok is false when that is too long ago, or a revision that never was: compare
-// everything then.
+// Since returns the current snapshot, and the objects that were put or deleted after revision rev,
+// each once, ordered by kind and key as text. ok is false when that is too long ago, or a revision
+// that never was: compare everything then.
 func (s *Store) Since(rev uint64) (now *Snapshot, changed []ID, ok bool) {
 	s.view.RLock()
 	defer s.view.RUnlock()

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// Tx is a transaction being edited: it sees its own changes, and nobody else does. It is good during the call of
-// edit only.
+// Tx is a transaction being edited: it sees its own changes, and nobody else does. It is good
+// during the call of edit only.
 type Tx struct {
 	owner   string
 	base    *Snapshot
@@ -37,7 +37,8 @@ func begin(base *Snapshot, owner string) *Tx {
 	}
 }
 
-// Expect refuses to go on (ErrVersion) unless the object is of this version; 0: unless there is none.
+// Expect refuses to go on (ErrVersion) unless the object is of this version; 0: unless there is
+// none.
 func (tx *Tx) Expect(id ID, version uint64) error {
 	meta, ok := metaOf(find(tx.base, tx, id))
 	switch {
@@ -51,8 +52,8 @@ func (tx *Tx) Expect(id ID, version uint64) error {
 	return fmt.Errorf("%s %w: it is of version %d, and version %d was expected", id, ErrVersion, meta.Version, version)
 }
 
-// Delete removes an object of any kind, also one that is kept without being understood: ErrNotFound when there is
-// none, ErrOwner when another owner put it.
+// Delete removes an object of any kind, also one that is kept without being understood: ErrNotFound
+// when there is none, ErrOwner when another owner put it.
 func (tx *Tx) Delete(id ID) error {
 	r := find(tx.base, tx, id)
 	if r == nil {
@@ -65,7 +66,8 @@ func (tx *Tx) Delete(id ID) error {
 	return nil
 }
 
-// Changed reports whether a commit would change anything by now. It costs as much as the transaction has touched.
+// Changed reports whether a commit would change anything by now. It costs as much as the
+// transaction has touched.
 func (tx *Tx) Changed() bool {
 	for at, after := range tx.touched {
 		if !tx.same(at, tx.base.row(at.place, at.sort), after) {
@@ -75,7 +77,8 @@ func (tx *Tx) Changed() bool {
 	return false
 }
 
-// Before is the state that the transaction changes: with the commits that are made together with it, and before it.
+// Before is the state that the transaction changes: with the commits that are made together with
+// it, and before it.
 func (tx *Tx) Before() *Snapshot { return tx.base }
 
 func (tx *Tx) mayChange(id ID, rows ...row) error {
@@ -113,7 +116,8 @@ func (tx *Tx) row(place int, sort string) row {
 	return tx.base.row(place, sort)
 }
 
-// rows yields what there is when the loop begins. What is written after that copies again what it has copied already.
+// rows yields what there is when the loop begins. What is written after that copies again what it
+// has copied already.
 func (tx *Tx) rows(place, index int, prefix string) iter.Seq[row] {
 	return func(yield func(row) bool) { rowsOf(tx.data[place][index].Clone(), prefix)(yield) }
 }
@@ -135,7 +139,8 @@ func (tx *Tx) remove(place int, r row) {
 	tx.touched[position{place, r.header().sort}] = nil
 }
 
-// keysOf is AnyTable.keysOf of a table; of what is kept, which has no indexes besides the first, it is not asked.
+// keysOf is AnyTable.keysOf of a table; of what is kept, which has no indexes besides the first, it
+// is not asked.
 func (tx *Tx) keysOf(place int) func(r row, index int) []string {
 	if place == len(tx.base.tables) {
 		return nil
@@ -176,7 +181,8 @@ type placed struct {
 	row   row
 }
 
-// finish makes the next snapshot. The change is nil, and the snapshot the old one, when all is as it was.
+// finish makes the next snapshot. The change is nil, and the snapshot the old one, when all is as
+// it was.
 func (tx *Tx) finish() (*Snapshot, *change) {
 	c := &change{revision: tx.revision(), owner: tx.owner, resolves: tx.resolves}
 	counts := tx.base.cloneCounts()

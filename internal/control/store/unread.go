@@ -9,11 +9,13 @@ import (
 	"time"
 )
 
-// unreadName is there from when a state is opened until files that are newer than it have been read.
+// unreadName is there from when a state is opened until files that are newer than it have been
+// read.
 const unreadName = "unread"
 
-// Unread remembers with which time files are compared that a start reads if they are newer than the state. Opening a state writes to it: a
-// start that ends after that, and before it has read them, would have them look old for ever.
+// Unread remembers with which time files are compared that a start reads if they are newer than the
+// state. Opening a state writes to it: a start that ends after that, and before it has read them,
+// would have them look old for ever.
 type Unread struct {
 	Since time.Time // what is newer counts; zero: everything does
 
@@ -21,8 +23,8 @@ type Unread struct {
 	made bool // by this start
 }
 
-// MarkUnread begins to remember, or goes on with what a start that ended too early has left. Ask before Open. An error says that it is not
-// remembered; Since is good all the same.
+// MarkUnread begins to remember, or goes on with what a start that ended too early has left. Ask
+// before Open. An error says that it is not remembered; Since is good all the same.
 func MarkUnread(dir string) (*Unread, error) {
 	u := &Unread{Since: LastWritten(dir), dir: dir}
 	text, err := os.ReadFile(u.path())
@@ -45,7 +47,8 @@ func (u *Unread) All() error {
 	return u.write()
 }
 
-// Withdraw forgets what this start has begun to remember, and not what one before it has: the state is not this one's.
+// Withdraw forgets what this start has begun to remember, and not what one before it has: the state
+// is not this one's.
 func (u *Unread) Withdraw() error {
 	if !u.made {
 		return nil

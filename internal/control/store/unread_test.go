@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A start that opens the state and ends before it has read the files that are newer changes nothing about which are; one that finds the
-// state in use neither.
+// A start that opens the state and ends before it has read the files that are newer changes nothing
+// about which are; one that finds the state in use neither.
 func TestUnread(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")

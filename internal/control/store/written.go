@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// LastWritten is when the state in a directory was last stored or opened; zero if there is none. Ask before Open, which writes.
+// LastWritten is when the state in a directory was last stored or opened; zero if there is none.
+// Ask before Open, which writes.
 func LastWritten(dir string) (last time.Time) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

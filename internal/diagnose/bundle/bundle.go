@@ -1,4 +1,5 @@
-// Package bundle writes what helps somebody else to find out what is wrong into one archive: each part bounded in size and time, without secrets.
+// Package bundle writes what helps somebody else to find out what is wrong into one archive: each
+// part bounded in size and time, without secrets.
 package bundle
 
 import (
@@ -47,7 +48,8 @@ type Outcome struct {
 	Err   error
 }
 
-// Write writes the archive: the parts in their order, then a manifest of what became of each. A part that fails is a line there.
+// Write writes the archive: the parts in their order, then a manifest of what became of each. A
+// part that fails is a line there.
 func Write(ctx context.Context, w io.Writer, o Options, parts []Part) ([]Outcome, error) {
 	packed := gzip.NewWriter(w)
 	packed.ModTime = o.Time

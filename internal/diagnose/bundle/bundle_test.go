@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// TestScrub: a secret goes wherever it stands, and what is around it stays; addresses of clients go, others stay.
+// TestScrub: a secret goes wherever it stands, and what is around it stays; addresses of clients
+// go, others stay.
 func TestScrub(t *testing.T) {
 	t.Parallel()
 	s := NewScrubber([]string{"l1teral-token\n", "abc"}, []netip.Addr{netip.MustParseAddr("20.20.20.1"), netip.MustParseAddr("2001:db8::1")})
@@ -79,7 +80,8 @@ func unpack(t *testing.T, archive []byte) (names []string, files map[string]stri
 	}
 }
 
-// TestWrite: the parts are there in order, what fails, hangs or is too long is a line of the manifest, and the same state makes the same archive.
+// TestWrite: the parts are there in order, what fails, hangs or is too long is a line of the
+// manifest, and the same state makes the same archive.
 func TestWrite(t *testing.T) {
 	t.Parallel()
 	text := func(s string) func(context.Context) ([]byte, error) {

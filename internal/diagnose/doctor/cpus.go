@@ -25,7 +25,8 @@ func (m *Machine) cpuCount() (n int) {
 	return n
 }
 
-// cards are those of the interfaces that are hardware, and balanced; without a daemon, all hardware that is up.
+// cards are those of the interfaces that are hardware, and balanced; without a daemon, all hardware
+// that is up.
 func (m *Machine) cards() ([]Link, error) {
 	links, err := m.Network.Links()
 	if err != nil {

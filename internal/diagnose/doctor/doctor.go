@@ -1,5 +1,6 @@
-// Package doctor looks for what is wrong with the machine and its network: settings of the kernel, interfaces, neighbours, room. Each check is a
-// file. It only looks; what mends a finding is done when somebody asks for it, if it is known to be safe.
+// Package doctor looks for what is wrong with the machine and its network: settings of the kernel,
+// interfaces, neighbours, room. Each check is a file. It only looks; what mends a finding is done
+// when somebody asks for it, if it is known to be safe.
 package doctor
 
 import (
@@ -98,7 +99,8 @@ type Down struct {
 	Evidence string
 }
 
-// Unprobed is an endpoint of TCP of which nobody asks how it is, and what has become of clients' SYNs.
+// Unprobed is an endpoint of TCP of which nobody asks how it is, and what has become of clients'
+// SYNs.
 type Unprobed struct {
 	At             netip.AddrPort
 	SYNs, Answered uint64

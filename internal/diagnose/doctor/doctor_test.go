@@ -203,7 +203,8 @@ func TestSmallerSegments(t *testing.T) {
 	}
 }
 
-// TestChecks: each check finds what it is for, and nothing else is found; what is mended is not found again; where nothing is wrong nothing is found.
+// TestChecks: each check finds what it is for, and nothing else is found; what is mended is not
+// found again; where nothing is wrong nothing is found.
 func TestChecks(t *testing.T) {
 	t.Parallel()
 	cases := wrongs()
@@ -263,7 +264,8 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-// TestFitting: the largest packet that is answered is found; a reply that was lost by chance is no narrow path, and no reply at all none either.
+// TestFitting: the largest packet that is answered is found; a reply that was lost by chance is no
+// narrow path, and no reply at all none either.
 func TestFitting(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ answers, loses, size, fits, pings int }{
@@ -277,7 +279,8 @@ func TestFitting(t *testing.T) {
 	}
 }
 
-// TestMachineMount: where the process's own /sys has no BPF file system, as with ip netns exec, that of the machine counts.
+// TestMachineMount: where the process's own /sys has no BPF file system, as with ip netns exec,
+// that of the machine counts.
 func TestMachineMount(t *testing.T) {
 	t.Parallel()
 	files, m := healthy()
@@ -288,7 +291,8 @@ func TestMachineMount(t *testing.T) {
 	}
 }
 
-// TestManyDown: of many endpoints that are down the first are told, and how many others there are; what a ping says differs.
+// TestManyDown: of many endpoints that are down the first are told, and how many others there are;
+// what a ping says differs.
 func TestManyDown(t *testing.T) {
 	t.Parallel()
 	_, m := healthy()
@@ -321,7 +325,8 @@ func TestManyDown(t *testing.T) {
 	}
 }
 
-// TestUnservedServices: the finding says how to fix the service, and the number of findings is bounded.
+// TestUnservedServices: the finding says how to fix the service, and the number of findings is
+// bounded.
 func TestUnservedServices(t *testing.T) {
 	t.Parallel()
 	_, m := healthy()
@@ -344,7 +349,8 @@ func TestUnservedServices(t *testing.T) {
 	}
 }
 
-// TestMendUnknown: what is not there, or has no safe way, is refused in one sentence, and changes nothing.
+// TestMendUnknown: what is not there, or has no safe way, is refused in one sentence, and changes
+// nothing.
 func TestMendUnknown(t *testing.T) {
 	t.Parallel()
 	files, m := healthy()
@@ -438,7 +444,8 @@ func inNamespace(t *testing.T) error {
 	return nil
 }
 
-// TestSysctl: the command sets what the fix writes; the name of an interface of a VLAN has a dot, which sysctl takes for a slash.
+// TestSysctl: the command sets what the fix writes; the name of an interface of a VLAN has a dot,
+// which sysctl takes for a slash.
 func TestSysctl(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{

@@ -55,7 +55,8 @@ func eachOf[T any](list []T, look func(T) (*Finding, error)) (out []Finding, err
 	return out, err
 }
 
-// whyNot says what may be wrong with an endpoint of which that was seen: whether it answers a ping tells it apart.
+// whyNot says what may be wrong with an endpoint of which that was seen: whether it answers a ping
+// tells it apart.
 func (m *Machine) whyNot(a netip.Addr, seen string) (string, error) {
 	if strings.Contains(seen, syscall.ECONNREFUSED.Error()) {
 		return "its machine refuses connections: nothing listens on that port, or a firewall rejects them", nil

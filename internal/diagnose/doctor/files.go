@@ -20,7 +20,8 @@ func (m *Machine) path(parts ...string) string {
 	return filepath.Join(append([]string{root}, parts...)...)
 }
 
-// read is what a file has, without the end of its line; false: it is not there, as that kernel or network namespace has none.
+// read is what a file has, without the end of its line; false: it is not there, as that kernel or
+// network namespace has none.
 func (m *Machine) read(parts ...string) (text string, there bool) {
 	b, err := os.ReadFile(m.path(parts...))
 	return strings.TrimSpace(string(b)), err == nil

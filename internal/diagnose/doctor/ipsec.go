@@ -11,7 +11,8 @@ type IPsecRefusal struct {
 	Ignored bool // by --ipsec=ignore they are sent all the same
 }
 
-// ipsec reports endpoints, and networks of clients, whose packets the kernel's IPsec policies cover.
+// ipsec reports endpoints, and networks of clients, whose packets the kernel's IPsec policies
+// cover.
 func ipsec(m *Machine) (out []Finding, err error) {
 	told := map[string]bool{}
 	for _, r := range m.Facts.IPsec {

@@ -68,7 +68,8 @@ func jit(m *Machine) (out []Finding, err error) {
 	return out, nil
 }
 
-// bpffs looks whether what is pinned has a place: below the process's own /sys, or the machine's, as ip netns exec mounts a /sys that has none.
+// bpffs looks whether what is pinned has a place: below the process's own /sys, or the machine's,
+// as ip netns exec mounts a /sys that has none.
 func bpffs(m *Machine) ([]Finding, error) {
 	mounts, ok := m.read("proc/self/mounts")
 	if !ok {

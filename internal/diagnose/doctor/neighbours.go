@@ -31,7 +31,8 @@ func nextHops(m *Machine) (out []Finding, err error) {
 	return out, nil
 }
 
-// neighbourTable looks whether there is room for the neighbours: the table is one for all network namespaces.
+// neighbourTable looks whether there is room for the neighbours: the table is one for all network
+// namespaces.
 func neighbourTable(m *Machine) (out []Finding, err error) {
 	for _, t := range []struct{ family, stat string }{{"ipv4", "arp_cache"}, {"ipv6", "ndisc_cache"}} {
 		limit, ok := m.setting("net/" + t.family + "/neigh/default/gc_thresh3")

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// netfilter looks for what keeps from the kernel what it is to get: probes, ssh, packets that are passed on. Balanced packets are not asked.
+// netfilter looks for what keeps from the kernel what it is to get: probes, ssh, packets that are
+// passed on. Balanced packets are not asked.
 func netfilter(m *Machine) (out []Finding, err error) {
 	count, ok1 := m.setting("net/netfilter/nf_conntrack_count")
 	limit, ok2 := m.setting("net/netfilter/nf_conntrack_max")

@@ -8,8 +8,9 @@ import (
 	"sync"
 )
 
-// pathMTU looks whether packets as large as the first link takes get to the endpoints and back. A link further on that drops them in silence does not show in
-// any table: small answers come, large ones hang.
+// pathMTU looks whether packets as large as the first link takes get to the endpoints and back. A
+// link further on that drops them in silence does not show in any table: small answers come, large
+// ones hang.
 func pathMTU(m *Machine) (out []Finding, err error) {
 	links, err := m.Network.Links()
 	if err != nil {
@@ -76,8 +77,9 @@ func (p narrowPath) finding(addrs []netip.Addr) Finding {
 	}
 }
 
-// fitting is the largest packet that an endpoint answers, of some sizes up to one; 0: it answers no ping, which tells nothing. A reply may be lost by chance, so
-// what is missed is asked for twice more.
+// fitting is the largest packet that an endpoint answers, of some sizes up to one; 0: it answers no
+// ping, which tells nothing. A reply may be lost by chance, so what is missed is asked for twice
+// more.
 func (m *Machine) fitting(to netip.Addr, size int) (fits int, err error) {
 	steps := []int{smallPing}
 	for _, s := range []int{576, 1000, 1280, 1340, 1380, 1400, 1420, 1440, 1460, 1480, 1492, 1500, 4000, 8000} {

@@ -21,7 +21,8 @@ import (
 const (
 	// patience is how long an echo reply is waited for.
 	patience = 400 * time.Millisecond
-	// mostPinged is how many endpoints are asked, and pingedAtOnce so many at a time: each takes a socket, and a second and a half if nothing answers.
+	// mostPinged is how many endpoints are asked, and pingedAtOnce so many at a time: each takes a
+	// socket, and a second and a half if nothing answers.
 	mostPinged, pingedAtOnce = 256, 64
 	echoHeaders4             = 20 + 8
 	echoHeaders6             = 40 + 8
@@ -42,8 +43,8 @@ func pingEach[T any](list []T, f func(T)) {
 	asking.Wait()
 }
 
-// Ping sends echo requests, of packets of so many bytes each that no router may fragment, and tells which were answered. What the kernel has learnt of
-// the MTU of the path does not count.
+// Ping sends echo requests, of packets of so many bytes each that no router may fragment, and tells
+// which were answered. What the kernel has learnt of the MTU of the path does not count.
 func (kernelNetwork) Ping(to netip.Addr, sizes ...int) (answered []bool, err error) {
 	network, headers, protocol := "ip4:icmp", echoHeaders4, ipv4.ICMPTypeEcho.Protocol()
 	if to.Is6() {

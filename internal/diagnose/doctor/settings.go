@@ -2,7 +2,8 @@ package doctor
 
 import "fmt"
 
-// forwarding looks whether the data path may use the kernel's routes: it asks them as if packets came from lo.
+// forwarding looks whether the data path may use the kernel's routes: it asks them as if packets
+// came from lo.
 func forwarding(m *Machine) (out []Finding, err error) {
 	if !m.Facts.Daemon {
 		return nil, nil // it sets it when it starts

@@ -10,7 +10,8 @@ import (
 	"syscall"
 )
 
-// minUnansweredSYNs is after how many unanswered SYNs an endpoint that answers this machine is reported.
+// minUnansweredSYNs is after how many unanswered SYNs an endpoint that answers this machine is
+// reported.
 const minUnansweredSYNs = 3
 
 // unprobed connects to endpoints of which nobody asks how they are.

@@ -64,7 +64,8 @@ func (p place) of(find func(name string) (string, bool)) (string, bool) {
 	return "", false
 }
 
-// places are those of the packet, in the order in which the program asks about them (bpf/limit/attached.h).
+// places are those of the packet, in the order in which the program asks about them
+// (bpf/limit/attached.h).
 func (i *inquiry) places(r *dryrun.Result, s *lb.Service) []place {
 	list := []place{{what: "interface " + i.in.Name, to: lb.AttachPort, names: []string{i.in.Name}}}
 	back := r.Entry != nil && r.Entry.Reply
@@ -100,7 +101,8 @@ func (i *inquiry) prefixOf(client netip.Addr) (string, bool) {
 	return "", false
 }
 
-// ruleOf is the key of the rule that has decided about the packet, or its connection, if what it has attached sees the packet.
+// ruleOf is the key of the rule that has decided about the packet, or its connection, if what it
+// has attached sees the packet.
 func (i *inquiry) ruleOf(r *dryrun.Result) (key string, there bool) {
 	id, decided := r.Rule, r.HasRule && (r.Does == dryrun.Passes || r.Does == dryrun.Redirects || r.Reason == "rule")
 	if r.Entry != nil && r.Entry.Attached && r.Way != nil {

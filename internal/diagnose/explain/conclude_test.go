@@ -20,7 +20,8 @@ func (quiet) Lead(context.Context, netip.Addr) (netdev.Leading, error) {
 }
 func (quiet) ReversePathFilter(string) int { return 0 }
 
-// TestRuleGone: a rule that is still in the data path, and that nobody wants any more, decides about the packet, and that is said.
+// TestRuleGone: a rule that is still in the data path, and that nobody wants any more, decides
+// about the packet, and that is said.
 func TestRuleGone(t *testing.T) {
 	t.Parallel()
 	state, err := desired.Open(t.TempDir(), slog.New(slog.DiscardHandler))

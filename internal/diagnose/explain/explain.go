@@ -1,5 +1,6 @@
-// Package explain says what becomes of a packet, and why: what the data path's own program would do with it now (datapath/dryrun), in the words
-// of those who configured it, and beside that what is known of endpoints, next hops and health.
+// Package explain says what becomes of a packet, and why: what the data path's own program would do
+// with it now (datapath/dryrun), in the words of those who configured it, and beside that what is
+// known of endpoints, next hops and health.
 package explain
 
 import (
@@ -34,7 +35,8 @@ type Health interface {
 	// HasAsymmetricReply reports whether an endpoint accepts connections of this machine, while no
 	// client's SYN is answered through it.
 	HasAsymmetricReply(at netip.AddrPort) bool
-	// IPsecRefusal is the policy of IPsec that refuses packets to an endpoint of a service, or its answers.
+	// IPsecRefusal is the policy of IPsec that refuses packets to an endpoint of a service, or its
+	// answers.
 	IPsecRefusal(s *lb.Service, e lb.Endpoint) (lb.IPsecRefusal, bool)
 }
 
@@ -61,7 +63,8 @@ type Explainer struct {
 	turn, line   chan struct{}
 }
 
-// waiting is how many questions may wait for their turn. An answer takes a millisecond, the first one a third of a second.
+// waiting is how many questions may wait for their turn. An answer takes a millisecond, the first
+// one a third of a second.
 const waiting = 16
 
 // ErrBusy says that too many questions wait.

@@ -103,7 +103,8 @@ func (i *inquiry) line() string {
 	return fmt.Sprintf("%s %s > %s", i.Protocol, i.From, i.To)
 }
 
-// addArrival adds the interface by which the packet arrives. It reports whether loxilb sees it there.
+// addArrival adds the interface by which the packet arrives. It reports whether loxilb sees it
+// there.
 func (i *inquiry) addArrival(lead *netdev.Leading) bool {
 	attached := i.DataPath.Interfaces()
 	at := slices.IndexFunc(attached, func(a attach.Interface) bool { return a.Index == i.in.Index })
@@ -140,7 +141,8 @@ func (i *inquiry) protocol() lb.Protocol {
 	return i.Protocol
 }
 
-// ends are the packet's as the data path has them: an echo request's identifier is the source port, and there is no other.
+// ends are the packet's as the data path has them: an echo request's identifier is the source port,
+// and there is no other.
 func (i *inquiry) ends() (from, to netip.AddrPort) {
 	if i.Protocol == lb.ICMP {
 		return i.From, netip.AddrPortFrom(i.To.Addr(), 0)
@@ -160,7 +162,8 @@ func (i *inquiry) try(aim netip.AddrPort) (*dryrun.Result, error) {
 	})
 }
 
-// frame builds the packet: of a connection that is there the next one, else one that opens a connection.
+// frame builds the packet: of a connection that is there the next one, else one that opens a
+// connection.
 func (i *inquiry) frame() []byte {
 	var p *pkt.Packet
 	switch i.protocol() {

@@ -20,8 +20,8 @@ type Question struct {
 // anyPort stands for the source port of a client, if none was said.
 const anyPort = 40000
 
-// Lengths of IP packets that can be asked about: the headers at least, and at most what the kernel runs a program on, which is a page without what the
-// kernel keeps around a packet there.
+// Lengths of IP packets that can be asked about: the headers at least, and at most what the kernel
+// runs a program on, which is a page without what the kernel keeps around a packet there.
 const (
 	minLength = 60
 	maxLength = 3500

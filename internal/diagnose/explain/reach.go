@@ -94,7 +94,8 @@ func (i *inquiry) path(s lb.Service, e lb.Endpoint) (*Answer, error) {
 	return got, nil
 }
 
-// aim tries packets of the client until one is for the endpoint, or for none. Nobody waits longer for that than who asks.
+// aim tries packets of the client until one is for the endpoint, or for none. Nobody waits longer
+// for that than who asks.
 func (i *inquiry) aim(s *lb.Service, e lb.Endpoint) (r *dryrun.Result, tries int, err error) {
 	first := i.From.Port()
 	for tries = 1; ; tries++ {
@@ -114,7 +115,8 @@ func (i *inquiry) aim(s *lb.Service, e lb.Endpoint) (r *dryrun.Result, tries int
 	}
 }
 
-// portFrom is a port some places behind another one. Behind the last one are those that clients choose first.
+// portFrom is a port some places behind another one. Behind the last one are those that clients
+// choose first.
 func portFrom(first uint16, places int) uint16 {
 	const lowest, ports = 1024, 1<<16 - 1024
 	if at := int(first) + places; at < 1<<16 {

@@ -74,7 +74,8 @@ func (s *Sampler) History() History {
 	return out
 }
 
-// ServiceHistory is the last hour of a service: its rates, its active connections, refused packets. false: more services had connections than are kept.
+// ServiceHistory is the last hour of a service: its rates, its active connections, refused packets.
+// false: more services had connections than are kept.
 func (s *Sampler) ServiceHistory(key lb.Key) (Series, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

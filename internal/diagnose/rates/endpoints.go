@@ -22,7 +22,8 @@ type endpoint struct { // there are many: 184 bytes
 
 const blockRows = 256
 
-// block is endpoints with neighbouring IDs. The sampler alone writes, with the lock; it reads without.
+// block is endpoints with neighbouring IDs. The sampler alone writes, with the lock; it reads
+// without.
 type block struct {
 	mu   sync.Mutex
 	rows [blockRows]endpoint
@@ -46,9 +47,9 @@ func countsOf(c *lb.EndpointCount) counts {
 	}
 }
 
-// read takes a reading of an endpoint, and returns the counts and the times of handshakes added since the
-// one before. An endpoint that is seen for the first time has added all that it has; but the first reading
-// of all finds what earlier processes have left.
+// read takes a reading of an endpoint, and returns the counts and the times of handshakes added
+// since the one before. An endpoint that is seen for the first time has added all that it has; but
+// the first reading of all finds what earlier processes have left.
 func (e *endpoint) read(identity uint64, c *lb.EndpointCount, first bool) (added counts, handshakes times) {
 	now, answered := countsOf(c), timesOf(&c.Handshakes)
 	switch {

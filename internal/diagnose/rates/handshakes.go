@@ -30,8 +30,8 @@ func (t *times) since(earlier *times) (added times) {
 	return added
 }
 
-// latest is the times of the latest handshakes, latestMost of them at most: quiet endpoints keep theirs
-// for longer.
+// latest is the times of the latest handshakes, latestMost of them at most: quiet endpoints keep
+// theirs for longer.
 type latest [lb.HandshakeBuckets]uint16
 
 const latestMost = 1024
@@ -92,8 +92,8 @@ func (t *times) bucket(share float64) int {
 	return -1
 }
 
-// timeline keeps how long handshakes took in the last steps of time: their median and 99th percentile, as
-// a bucket each.
+// timeline keeps how long handshakes took in the last steps of time: their median and 99th
+// percentile, as a bucket each.
 type timeline struct {
 	step    time.Duration
 	buckets [][2]int8 // of each step, reused in turn; -1: no handshake

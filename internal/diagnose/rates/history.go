@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// ring is the averages of some values over the last steps of time. Times count from the start of the
-// sampler. The steps that have ended are kept with half the bits of a float32: there are many rings.
+// ring is the averages of some values over the last steps of time. Times count from the start of
+// the sampler. The steps that have ended are kept with half the bits of a float32: there are many
+// rings.
 type ring struct {
 	step   time.Duration
 	width  int
@@ -82,8 +83,8 @@ type Series struct {
 	Start  time.Time // of the first step
 	Step   time.Duration
 	Values [][]float32 // by column, then by step; the last step may have just begun
-	// Median and P99 are the times in seconds below which half and 99 % of the handshakes of each step
-	// were; 0: the step had none.
+	// Median and P99 are the times in seconds below which half and 99 % of the handshakes of each
+	// step were; 0: the step had none.
 	Median, P99 []float32
 }
 

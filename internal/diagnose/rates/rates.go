@@ -1,9 +1,11 @@
-// Package rates knows how fast the counters of the data path grow: now, and over the last hour. It reads them from time to time, and more
-// often while somebody watches; who asks is answered from what was read, and waits for nothing.
+// Package rates knows how fast the counters of the data path grow: now, and over the last hour. It
+// reads them from time to time, and more often while somebody watches; who asks is answered from
+// what was read, and waits for nothing.
 //
-// Its memory is bounded: totals of the last hour take 20 kB, and 2 kB for each reason of drops. Each
-// endpoint that has ever had a connection takes 184 bytes (262,144 fit into the data path), each service
-// that has had one lately 350, and its last hour 5 kB more, of 10,000 services at most.
+// Its memory is bounded: totals of the last hour take 20 kB, and 2 kB for each reason of drops.
+// Each endpoint that has ever had a connection takes 184 bytes (262,144 fit into the data path),
+// each service that has had one lately 350, and its last hour 5 kB more, of 10,000 services at
+// most.
 package rates
 
 import (
@@ -45,7 +47,8 @@ func (r *Rates) Bytes() float32 { return r[BytesIn] + r[BytesOut] }
 // counts are quantities as they are counted.
 type counts [quantities]uint64
 
-// since is what has been added since an earlier reading. false: something went back, so that nothing is known.
+// since is what has been added since an earlier reading. false: something went back, so that
+// nothing is known.
 func (c *counts) since(earlier *counts) (added counts, ok bool) {
 	for q := range c {
 		if c[q] < earlier[q] {
@@ -91,7 +94,8 @@ type Load struct {
 	Now     Times   // of the handshakes in the window, of a service
 }
 
-// Recent summarizes recent handshakes with an endpoint: after windows in which most fail only Failed is not 0, after those in which they come about only Made.
+// Recent summarizes recent handshakes with an endpoint: after windows in which most fail only
+// Failed is not 0, after those in which they come about only Made.
 type Recent struct{ Made, Failed uint32 }
 
 // follow counts a window, if it tells anything.

@@ -102,7 +102,8 @@ func row(id uint32, of int, connections, bytes uint64) lb.EndpointCount {
 	return c
 }
 
-// Rates are what was added in the window, of endpoints, services and all together; what earlier processes have counted is none of it.
+// Rates are what was added in the window, of endpoints, services and all together; what earlier
+// processes have counted is none of it.
 func TestRates(t *testing.T) {
 	t.Parallel()
 	b := newBench(row(0, 1, 1e9, 1e15), row(1, 1, 0, 0), row(700, 2, 1e9, 1e15))
@@ -137,8 +138,9 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// TestRefused: refused clients a second are in the load and the history of a service, without a connection
-// too, and in those of all services. Those of earlier processes, and those of a service that is made again, are none.
+// TestRefused: refused clients a second are in the load and the history of a service, without a
+// connection too, and in those of all services. Those of earlier processes, and those of a service
+// that is made again, are none.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	b := newBench(row(0, 1, 0, 0))
@@ -175,7 +177,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// P58 a rate is never negative and never more than what was counted in its time, whatever restarts, is replaced, goes back or cannot be read
+// P58 a rate is never negative and never more than what was counted in its time, whatever restarts,
+// is replaced, goes back or cannot be read
 func TestNeverWrong(t *testing.T) {
 	t.Parallel()
 	b := newBench(row(0, 1, 1e9, 1e15), row(1, 1, 1e9, 1e15))
@@ -326,7 +329,8 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// What is kept is bounded: rows by the data path, services by those that have connections, histories by a number.
+// What is kept is bounded: rows by the data path, services by those that have connections,
+// histories by a number.
 func TestBounded(t *testing.T) {
 	t.Parallel()
 	if n := unsafe.Sizeof(endpoint{}); n > 184 {
@@ -366,8 +370,9 @@ func TestBounded(t *testing.T) {
 	}
 }
 
-// TestLately: after handshakes that fail it is those that count, after some that come about it is these; some that are lost among many that are not change nothing, nor
-// does silence, and a row that another endpoint gets begins anew.
+// TestLately: after handshakes that fail it is those that count, after some that come about it is
+// these; some that are lost among many that are not change nothing, nor does silence, and a row
+// that another endpoint gets begins anew.
 func TestLately(t *testing.T) {
 	t.Parallel()
 	type window struct{ made, failed uint64 }
@@ -394,8 +399,9 @@ func TestLately(t *testing.T) {
 	}
 }
 
-// TestOutageIsSeen: the history of a service shows an outage of 40 s as one, wherever it begins, and so do
-// totals: a step of its own has no connection, and the steps before and after it have what they had.
+// TestOutageIsSeen: the history of a service shows an outage of 40 s as one, wherever it begins,
+// and so do totals: a step of its own has no connection, and the steps before and after it have
+// what they had.
 func TestOutageIsSeen(t *testing.T) {
 	t.Parallel()
 	for begin := 600 * time.Second; begin < 600*time.Second+serviceStep; begin += time.Second {
@@ -428,8 +434,9 @@ func TestOutageIsSeen(t *testing.T) {
 	}
 }
 
-// TestHandshakeTimes: endpoints, services and the history know how long the latest handshakes took, in the
-// steps of the data path; no handshake is no time; and another endpoint in a row begins again.
+// TestHandshakeTimes: endpoints, services and the history know how long the latest handshakes took,
+// in the steps of the data path; no handshake is no time; and another endpoint in a row begins
+// again.
 func TestHandshakeTimes(t *testing.T) {
 	t.Parallel()
 	b := newBench(row(0, 1, 0, 0), row(1, 1, 0, 0))

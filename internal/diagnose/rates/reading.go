@@ -102,8 +102,8 @@ func (r *reading) rest() error {
 	return r.readRefused()
 }
 
-// readRefused reads the packets that services have refused. The first reading finds those of earlier
-// processes.
+// readRefused reads the packets that services have refused. The first reading finds those of
+// earlier processes.
 func (r *reading) readRefused() error {
 	refused := map[lb.Key]uint64{}
 	if err := r.src.EachRefused(func(key lb.Key, packets uint64) { refused[key] += packets }); err != nil {

@@ -28,9 +28,11 @@ const (
 type Source interface {
 	// EachCount calls yield with what each endpoint has counted that is wanted. Neither may block.
 	EachCount(wanted func(id uint32, connections, tracked uint64) bool, yield func(*lb.EndpointCount)) error
-	// EachEndpointID calls yield with the ID of each row of a service, and which of its endpoints that is of.
+	// EachEndpointID calls yield with the ID of each row of a service, and which of its endpoints
+	// that is of.
 	EachEndpointID(key lb.Key, yield func(endpoint int, id uint32))
-	// EachRefused calls yield with the packets that each service has refused so far, if there are any.
+	// EachRefused calls yield with the packets that each service has refused so far, if there are
+	// any.
 	EachRefused(yield func(key lb.Key, packets uint64)) error
 	// Drops counts packets dropped, by the name of the reason.
 	Drops() map[string]uint64
@@ -142,7 +144,8 @@ func (s *Sampler) pause(cost time.Duration) time.Duration {
 	return min(max(everyUnwatched, cost*restUnwatched), everyAtMost)
 }
 
-// sample reads all counters once. The lock is not held while the source is asked: it has locks of its own.
+// sample reads all counters once. The lock is not held while the source is asked: it has locks of
+// its own.
 func (s *Sampler) sample(at time.Time) {
 	r := reading{Sampler: s, length: at.Sub(s.began) - s.read}
 	if !s.whole {
@@ -190,7 +193,8 @@ func (s *Sampler) block(id uint32) *block {
 	return nil
 }
 
-// prune forgets services that the data path has no longer, and those of which there has been nothing for an hour.
+// prune forgets services that the data path has no longer, and those of which there has been
+// nothing for an hour.
 func (s *Sampler) prune() {
 	if s.pruned+serviceStep > s.read {
 		return

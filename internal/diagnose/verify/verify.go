@@ -1,8 +1,9 @@
 // Package verify compares what users want with what the kernel has, on a running system.
 //
-// Rows that user space writes are compared under the lock under which they are written. All the same, a difference counts only if it is there
-// at a second look, after what was under way has had the time to arrive: of two looks at a system that changes, each may find something else
-// half done, and none the same.
+// Rows that user space writes are compared under the lock under which they are written. All the
+// same, a difference counts only if it is there at a second look, after what was under way has had
+// the time to arrive: of two looks at a system that changes, each may find something else half
+// done, and none the same.
 package verify
 
 import (
@@ -26,7 +27,8 @@ type Options struct {
 }
 
 const (
-	// between is how long what is under way has to arrive before the next look. No less than what a pass of a loop takes under load.
+	// between is how long what is under way has to arrive before the next look. No less than what a
+	// pass of a loop takes under load.
 	between = 500 * time.Millisecond
 	// looks bounds how often what is unsettled is looked at.
 	looks = 4

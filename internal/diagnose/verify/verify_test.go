@@ -35,7 +35,8 @@ func (f *fake) look(_ context.Context, o Options) []lb.Compared {
 	return []lb.Compared{c, {Table: "vips", Rows: 1}, {Table: "services", Rows: 1}}
 }
 
-// TestLooks: a difference counts if it is there at two looks in a row; what changes is looked at again, not for ever; and what cannot be read is said.
+// TestLooks: a difference counts if it is there at two looks in a row; what changes is looked at
+// again, not for ever; and what cannot be read is said.
 func TestLooks(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -66,7 +67,8 @@ func TestLooks(t *testing.T) {
 	}
 }
 
-// TestSample: all looks of a run are at the same sample, so that what is wrong there is found; another run looks at another one.
+// TestSample: all looks of a run are at the same sample, so that what is wrong there is found;
+// another run looks at another one.
 func TestSample(t *testing.T) {
 	t.Parallel()
 	var looked []uint64

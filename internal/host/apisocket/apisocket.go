@@ -1,5 +1,6 @@
-// Package apisocket says where the daemon of a network namespace has the UNIX socket of its API. The daemon listens
-// there and loxicmd looks there, each by the namespace that it is in, so that they cannot miss each other.
+// Package apisocket says where the daemon of a network namespace has the UNIX socket of its API.
+// The daemon listens there and loxicmd looks there, each by the namespace that it is in, so that
+// they cannot miss each other.
 package apisocket
 
 import (
@@ -35,8 +36,8 @@ func Namespace() string {
 	return text
 }
 
-// Cookie is the kernel's number for this process's network namespace. No other namespace gets it until the machine
-// starts again.
+// Cookie is the kernel's number for this process's network namespace. No other namespace gets it
+// until the machine starts again.
 func Cookie() (uint64, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -22,8 +22,8 @@ type known struct {
 	err     error
 }
 
-// Of returns what Of says of a file that was changed then and has that size. It is read only if it is
-// another one than before.
+// Of returns what Of says of a file that was changed then and has that size. It is read only if it
+// is another one than before.
 func (c *Cache) Of(file string, changed time.Time, size int64, read func() ([]byte, error)) (time.Time, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

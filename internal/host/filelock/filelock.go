@@ -1,7 +1,9 @@
-// Package filelock takes exclusive locks of files and directories (flock(2)) that other users of the
-// machine cannot take first: anyone who can open a file can lock it, whatever its mode says of writing.
+// Package filelock takes exclusive locks of files and directories (flock(2)) that other users of
+// the machine cannot take first: anyone who can open a file can lock it, whatever its mode says of
+// writing.
 //
-// The kernel drops a lock when the last copy of its descriptor is closed, so a killed process leaves none.
+// The kernel drops a lock when the last copy of its descriptor is closed, so a killed process
+// leaves none.
 package filelock
 
 import (
@@ -64,7 +66,8 @@ func Open(path string) (*os.File, error) {
 	return f, nil
 }
 
-// SharedError says that others can read a directory, and might need to: it is not the caller's alone.
+// SharedError says that others can read a directory, and might need to: it is not the caller's
+// alone.
 type SharedError struct{ Path string }
 
 func (e *SharedError) Error() string {
@@ -72,9 +75,9 @@ func (e *SharedError) Error() string {
 		"choose another one, or close it (chmod 700)"
 }
 
-// closeToOthers makes a directory its owner's alone (0700), so that others cannot lock it. It returns a
-// *SharedError if its names are not the caller's own. It leaves a directory alone that is shared on
-// purpose: of another owner, or with the sticky bit, as /tmp is.
+// closeToOthers makes a directory its owner's alone (0700), so that others cannot lock it. It
+// returns a *SharedError if its names are not the caller's own. It leaves a directory alone that is
+// shared on purpose: of another owner, or with the sticky bit, as /tmp is.
 func closeToOthers(dir *os.File, own func(names []string) bool) error {
 	var s unix.Stat_t
 	if err := unix.Fstat(int(dir.Fd()), &s); err != nil {
@@ -107,8 +110,9 @@ func namesIn(dir *os.File) ([]string, error) {
 	return names, errors.Join(err, again.Close())
 }
 
-// TryDir locks a directory without waiting, or returns a *HeldError. It closes the directory to others if
-// all that it holds is the caller's own; else it changes and locks nothing, and returns a *SharedError.
+// TryDir locks a directory without waiting, or returns a *HeldError. It closes the directory to
+// others if all that it holds is the caller's own; else it changes and locks nothing, and returns a
+// *SharedError.
 func TryDir(dir *os.File, own func(names []string) bool) error {
 	if err := closeToOthers(dir, own); err != nil {
 		if shared := (*SharedError)(nil); errors.As(err, &shared) {

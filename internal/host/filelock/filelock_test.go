@@ -22,7 +22,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// holdLock opens a file as anybody would, locks it and holds the lock until its standard input ends.
+// holdLock opens a file as anybody would, locks it and holds the lock until its standard input
+// ends.
 func holdLock(path string) {
 	f, err := os.Open(path)
 	if err == nil {

@@ -15,8 +15,9 @@ type FileSystem struct {
 	Asked                   bool   // whether the sizes are known
 }
 
-// FileSystems are those with a size, as df has them: what is mounted over another one is shown once, as it is now. One that another machine
-// serves is not asked: where that machine is gone, the question would hang.
+// FileSystems are those with a size, as df has them: what is mounted over another one is shown
+// once, as it is now. One that another machine serves is not asked: where that machine is gone, the
+// question would hang.
 func FileSystems() ([]FileSystem, error) {
 	mounts, err := procfs.GetMounts()
 	if err != nil {

@@ -31,7 +31,8 @@ func CPUTimes() (t CPUTime, err error) {
 	return t, nil
 }
 
-// BusySince is the percentage of the time since before that CPUs were not idle. false: no time has passed, or the counters went back.
+// BusySince is the percentage of the time since before that CPUs were not idle. false: no time has
+// passed, or the counters went back.
 func (t CPUTime) BusySince(before CPUTime) (float64, bool) {
 	if t.Total <= before.Total || t.Idle < before.Idle {
 		return 0, false

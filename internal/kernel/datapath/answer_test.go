@@ -26,7 +26,8 @@ func TestResetRate(t *testing.T) {
 	})
 }
 
-// TestResetToSYN: a SYN that is refused is answered each time, whatever floods of other segments there are.
+// TestResetToSYN: a SYN that is refused is answered each time, whatever floods of other segments
+// there are.
 func TestResetToSYN(t *testing.T) {
 	t.Parallel()
 	inLabWith(t, lab.Config{ResetRate: 1}, "10.0.0.1:80/tcp endpoints=192.168.1.10:8080:0", func(l *lab.Lab) error {
@@ -43,8 +44,8 @@ func TestResetToSYN(t *testing.T) {
 	})
 }
 
-// limited sends packets that are dropped for a reason, and wants no more of them answered than the limit allows: each CPU may
-// send as many at once as in a second.
+// limited sends packets that are dropped for a reason, and wants no more of them answered than the
+// limit allows: each CPU may send as many at once as in a second.
 func limited(l *lab.Lab, line, reason string, packets, rate int) error {
 	start, answers := time.Now(), 0
 	for range packets {

@@ -8,7 +8,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Audit compares all that this process has written into the kernel with what is there; with mend, what differs is written again.
+// Audit compares all that this process has written into the kernel with what is there; with mend,
+// what differs is written again.
 func (d *Datapath) Audit(mend bool) []lb.Compared {
 	out := d.Tables.Audit(mend)
 	out = append(out, d.firewall.Audit(mend)...)

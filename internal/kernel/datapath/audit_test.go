@@ -122,8 +122,8 @@ func remove[K, V any](m *ebpf.Map) func() error {
 	}
 }
 
-// TestAudit: a row that somebody has damaged behind the daemon's back is found, in each table that user space writes, and written again; without
-// damage nothing is found.
+// TestAudit: a row that somebody has damaged behind the daemon's back is found, in each table that
+// user space writes, and written again; without damage nothing is found.
 func TestAudit(t *testing.T) {
 	inNamespace(t, func() {
 		a := newAudited(t)
@@ -200,7 +200,8 @@ func TestAudit(t *testing.T) {
 
 func rowName(index int) string { return netip.AddrFrom4([4]byte{0, 0, 0, byte(index)}).String()[6:] }
 
-// damageSlots: slots are compared with what compile makes, and a service that is applied again gets others.
+// damageSlots: slots are compared with what compile makes, and a service that is applied again gets
+// others.
 func (a *audited) damageSlots(t *testing.T) {
 	t.Helper()
 	var block bpf.TcSlotBlock
@@ -227,7 +228,8 @@ func (a *audited) damageSlots(t *testing.T) {
 	}
 }
 
-// damageConnections: an entry without its other direction, and one of an endpoint that nobody has, are found.
+// damageConnections: an entry without its other direction, and one of an endpoint that nobody has,
+// are found.
 func (a *audited) damageConnections(t *testing.T) {
 	t.Helper()
 	dptest.Fill(t, a.collection, 100, dptest.Jiffies(t))

@@ -20,9 +20,10 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-// TestChecksumComplete sends packets whose sum the device has taken (CHECKSUM_COMPLETE) through the attached program,
-// and checks that the sum is still that of the packet when it leaves. No virtual interface takes such sums; but a
-// packet out of a VXLAN tunnel has one, from the verification of the outer UDP checksum.
+// TestChecksumComplete sends packets whose sum the device has taken (CHECKSUM_COMPLETE) through the
+// attached program, and checks that the sum is still that of the packet when it leaves. No virtual
+// interface takes such sums; but a packet out of a VXLAN tunnel has one, from the verification of
+// the outer UDP checksum.
 //
 // V77 complete checksum: the device's sum is adjusted
 func TestChecksumComplete(t *testing.T) {
@@ -132,8 +133,8 @@ func throughTunnel(l *lab.Lab, probe *probe, mac net.HardwareAddr, line string) 
 	return probe.check(frame)
 }
 
-// waitForFrame waits for the next TCP or UDP packet towards the endpoint: the tunnel hands packets on in an interrupt
-// of its own.
+// waitForFrame waits for the next TCP or UDP packet towards the endpoint: the tunnel hands packets
+// on in an interrupt of its own.
 func waitForFrame(l *lab.Lab) ([]byte, error) {
 	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		frames, err := l.Left(l.Server)

@@ -19,8 +19,9 @@ import (
 // ringRepeat is how often a packet goes round in one call: every pass takes one from its TTL.
 const ringRepeat = 200
 
-// BenchmarkEstablished times an established packet beside an empty program in the same run. The flows form a
-// ring, each translating into the next, so that a packet that is run again is one of another flow.
+// BenchmarkEstablished times an established packet beside an empty program in the same run. The
+// flows form a ring, each translating into the next, so that a packet that is run again is one of
+// another flow.
 func BenchmarkEstablished(b *testing.B) {
 	empty := emptyProgram(b, ebpf.SchedCLS)
 	for _, c := range rings() {
@@ -45,8 +46,9 @@ func BenchmarkEstablished(b *testing.B) {
 	}
 }
 
-// BenchmarkXDP does the same with the XDP program. The kernel takes long to run one (it writes code for it each time), so that an
-// epoch may end meanwhile: then packets pass, and the ring is made anew.
+// BenchmarkXDP does the same with the XDP program. The kernel takes long to run one (it writes code
+// for it each time), so that an epoch may end meanwhile: then packets pass, and the ring is made
+// anew.
 func BenchmarkXDP(b *testing.B) {
 	empty := emptyProgram(b, ebpf.XDP)
 	for _, c := range rings() {
@@ -124,7 +126,8 @@ func dropped(t testing.TB, d *Datapath) (sum uint64) {
 	return sum
 }
 
-// xdpToLoopback is the XDP program with lo for an interface whose frames it sees, and to which it redirects.
+// xdpToLoopback is the XDP program with lo for an interface whose frames it sees, and to which it
+// redirects.
 func xdpToLoopback(t testing.TB, d *Datapath) *ebpf.Program {
 	t.Helper()
 	if err := d.SetXDP(XDPInterface{Index: 1, Name: "lo", Target: true}); err != nil {
@@ -166,8 +169,8 @@ func emptyProgram(t testing.TB, kind ebpf.ProgramType) *ebpf.Program {
 	return p
 }
 
-// ring fills the table with n flows, each of which translates into the next, and returns frames that enter it. No service has
-// them, so the filter of addresses lets all packets through.
+// ring fills the table with n flows, each of which translates into the next, and returns frames
+// that enter it. No service has them, so the filter of addresses lets all packets through.
 func ring(t testing.TB, d *Datapath, n int, v6 bool) func(int) []byte {
 	t.Helper()
 	if _, err := bloom.Open(d.collection.Maps.BloomFilter, false); err != nil {

@@ -1,6 +1,6 @@
-// Package datapath is the boundary to the kernel: it loads the programs, attaches them, writes the tables that
-// compile makes, and reads counters and connections back. With what is below it, it is the only importer of
-// cilium/ebpf. Its parts have a folder each; here they are put together.
+// Package datapath is the boundary to the kernel: it loads the programs, attaches them, writes the
+// tables that compile makes, and reads counters and connections back. With what is below it, it is
+// the only importer of cilium/ebpf. Its parts have a folder each; here they are put together.
 //
 // A Datapath belongs to the network namespace of the thread that loads it.
 package datapath
@@ -58,7 +58,8 @@ type Config struct {
 // TrialConnections are enough to try packets.
 const TrialConnections = 1024
 
-// Datapath is the loaded data path: its parts, side by side. Its methods are safe for concurrent use.
+// Datapath is the loaded data path: its parts, side by side. Its methods are safe for concurrent
+// use.
 type Datapath struct {
 	*tables.Tables       // services
 	*connections.Table   // listing and sweeping connections
@@ -84,8 +85,8 @@ type Datapath struct {
 	local      bool // answers of endpoints on this machine are looked at
 }
 
-// Load loads the programs and makes the maps, or adopts those pinned in cfg.PinDir with all their services,
-// endpoints and connections.
+// Load loads the programs and makes the maps, or adopts those pinned in cfg.PinDir with all their
+// services, endpoints and connections.
 func Load(cfg Config) (*Datapath, error) {
 	settings := cfg.settings()
 	c, err := loader.Open(settings)
@@ -105,7 +106,8 @@ func Load(cfg Config) (*Datapath, error) {
 	return d, nil
 }
 
-// ABI is a hash of the layout of pinned maps: builds that have the same one take over from each other without a loss.
+// ABI is a hash of the layout of pinned maps: builds that have the same one take over from each
+// other without a loss.
 func ABI() (string, error) { return loader.ABI() }
 
 // ABI is that of the build that runs.
@@ -118,8 +120,9 @@ func (cfg Config) settings() loader.Settings {
 	}
 }
 
-// Trial loads every program of this build over maps of its own, beside what is pinned in cfg.PinDir, and attaches none. The error says if the
-// kernel refuses one, or if Load could not adopt what is pinned.
+// Trial loads every program of this build over maps of its own, beside what is pinned in
+// cfg.PinDir, and attaches none. The error says if the kernel refuses one, or if Load could not
+// adopt what is pinned.
 func Trial(cfg Config) (*Datapath, error) {
 	if err := loader.CheckPins(cfg.settings()); err != nil {
 		return nil, err
@@ -208,7 +211,8 @@ func (d *Datapath) followCounts(variables map[string]*ebpf.Variable) error {
 	return errors.Join(d.Tables.AddCounts(variables), d.Attached.FollowPorts(variables["ports_attached"]), d.firewall.Follow(variables["rule_count"]), d.policies.Follow(variables["ipsec_count"]))
 }
 
-// Close releases the process's hold on the data path. What is pinned goes on working; the rest ends.
+// Close releases the process's hold on the data path. What is pinned goes on working; the rest
+// ends.
 func (d *Datapath) Close() error {
 	if d.dry != nil {
 		d.dry.Close()
@@ -235,8 +239,8 @@ func (d *Datapath) DryRun() *dryrun.Runner { return d.dry }
 // TestRun runs the programs on packets without a network.
 func (d *Datapath) TestRun() *testrun.Runner { return testrun.New(d.collection, d.XDP) }
 
-// RemovePins removes everything that an earlier Load with this pin directory left attached or pinned.
-// Packets go to the kernel again, and connections are forgotten.
+// RemovePins removes everything that an earlier Load with this pin directory left attached or
+// pinned. Packets go to the kernel again, and connections are forgotten.
 func RemovePins(dir string) error {
 	if err := pins.CheckMade(dir); err != nil {
 		return err

@@ -32,7 +32,8 @@ func segment(src, dst netip.AddrPort, flags byte, seq, ack uint32) []byte {
 	return dptest.Segment(src, dst, flags, seq, ack)
 }
 
-// TestLeftOver: what is left of a connection whose other entry is missing does not keep its tuple from the client.
+// TestLeftOver: what is left of a connection whose other entry is missing does not keep its tuple
+// from the client.
 func TestLeftOver(t *testing.T) {
 	t.Parallel()
 	o := newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:80")
@@ -72,9 +73,10 @@ func TestLeftOver(t *testing.T) {
 	}
 }
 
-// TestEndsOnce opens and closes connections on one CPU, while another one removes endpoints and sweeps, packets of
-// connections that are over come in late, and the table grows. In the end each connection that is counted is in the table,
-// with both entries, and each source port too; and nothing is left when all is over.
+// TestEndsOnce opens and closes connections on one CPU, while another one removes endpoints and
+// sweeps, packets of connections that are over come in late, and the table grows. In the end each
+// connection that is counted is in the table, with both entries, and each source port too; and
+// nothing is left when all is over.
 func TestEndsOnce(t *testing.T) {
 	t.Parallel()
 	s := newStress(t)
@@ -169,7 +171,8 @@ func newStress(t *testing.T) *stress {
 	return s
 }
 
-// apply makes the services, each with so many endpoints, which go on taking new connections when they are doomed.
+// apply makes the services, each with so many endpoints, which go on taking new connections when
+// they are doomed.
 func (s *stress) apply(endpoints int, doom bpf.Ends) {
 	for _, svc := range s.services {
 		svc.Endpoints = svc.Endpoints[:endpoints]
@@ -247,8 +250,8 @@ func (s *stress) sendLate() error {
 	return nil
 }
 
-// sweep makes or unmakes endpoints or a service now and then, and sweeps otherwise: without pauses, and all that it sees
-// while endpoints are doomed.
+// sweep makes or unmakes endpoints or a service now and then, and sweeps otherwise: without pauses,
+// and all that it sees while endpoints are doomed.
 func (s *stress) sweep() error {
 	s.round++
 	switch s.round % 64 {
@@ -289,7 +292,8 @@ func (s *stress) runMarked(name string, mark uint32) (uint32, error) {
 	return p.Run(&ebpf.RunOptions{Data: make([]byte, unix.IFNAMSIZ), Context: testrun.SKB{Mark: mark}})
 }
 
-// shrinkTable gives an empty table fewer groups, and so little room that some connections are refused.
+// shrinkTable gives an empty table fewer groups, and so little room that some connections are
+// refused.
 func shrinkTable(t *testing.T, d *Datapath) {
 	t.Helper()
 	const bits = bpf.TcTableLayoutSIZE_BITS
@@ -415,8 +419,8 @@ func (s *stress) halfOpen() [2]int64 {
 	return all.Of
 }
 
-// isActive reports whether the row of a client's packets is of an open connection: neither reset, nor closed by both sides, nor, where the endpoint
-// answers directly, by the client.
+// isActive reports whether the row of a client's packets is of an open connection: neither reset,
+// nor closed by both sides, nor, where the endpoint answers directly, by the client.
 func isActive(row *bpf.TcConnection) bool {
 	const acked = uint8(bpf.TcConnectionFlagCONN_FIN_CLIENT_ACKED | bpf.TcConnectionFlagCONN_FIN_ENDPOINT_ACKED)
 	oneWay := row.Traits&uint8(bpf.TcConnectionTraitCONN_ONE_WAY) != 0

@@ -16,7 +16,8 @@ type exchange struct {
 	followers *loader.Followers // of the former programs, once they are back
 }
 
-// DropsBefore are the packets that were dropped, by reason, until a moment before programs of this process were attached.
+// DropsBefore are the packets that were dropped, by reason, until a moment before programs of this
+// process were attached.
 func (d *Datapath) DropsBefore() (at time.Time, drops map[string]uint64) {
 	return d.exchange.began, d.exchange.before
 }
@@ -24,7 +25,8 @@ func (d *Datapath) DropsBefore() (at time.Time, drops map[string]uint64) {
 // Exchanged tells whether programs of this process took the place of others, which could come back.
 func (d *Datapath) Exchanged() bool { return len(d.exchange.Former()) > 0 }
 
-// GoBack has the former programs take their places again. FollowFormer is to be called from there on.
+// GoBack has the former programs take their places again. FollowFormer is to be called from there
+// on.
 func (d *Datapath) GoBack() error {
 	f, err := d.collection.Follow(d.exchange.Former())
 	if err != nil {

@@ -53,7 +53,8 @@ func rulePacket(p *bpf.RulePacket) string {
 	return ""
 }
 
-// TestRulesByProgram: the program finds the rule that a walk through all of them, in order, finds, and counts that packet there and nowhere else.
+// TestRulesByProgram: the program finds the rule that a walk through all of them, in order, finds,
+// and counts that packet there and nowhere else.
 func TestRulesByProgram(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 4))
@@ -124,7 +125,8 @@ func judged(l *lab.Lab, link *lab.Link, text string, by int, list []lb.Rule, wan
 	return nil
 }
 
-// BenchmarkRules times packets of no connection and no service, each of 200, with and without 10,000 rules: what a new connection pays for them.
+// BenchmarkRules times packets of no connection and no service, each of 200, with and without
+// 10,000 rules: what a new connection pays for them.
 func BenchmarkRules(b *testing.B) {
 	for _, name := range []string{"hosts", "hosts of one network", "hosts of IPv6", "ports", "mixed", "wide"} {
 		b.Run(name, func(b *testing.B) {
@@ -189,7 +191,8 @@ func BenchmarkRules(b *testing.B) {
 	}
 }
 
-// TestRuleRedirects: a packet leaves by the interface that a rule names, not a byte changed, and is counted.
+// TestRuleRedirects: a packet leaves by the interface that a rule names, not a byte changed, and is
+// counted.
 func TestRuleRedirects(t *testing.T) {
 	t.Parallel()
 	inEmptyLab(t, func(l *lab.Lab) error {
@@ -216,8 +219,8 @@ func TestRuleRedirects(t *testing.T) {
 	})
 }
 
-// TestRuleRecords: packets of a rule that records are copied as they came, with what became of them; so many a second, and the others are counted. Those of other rules
-// are not.
+// TestRuleRecords: packets of a rule that records are copied as they came, with what became of
+// them; so many a second, and the others are counted. Those of other rules are not.
 func TestRuleRecords(t *testing.T) {
 	t.Parallel()
 	inEmptyLab(t, func(l *lab.Lab) error {

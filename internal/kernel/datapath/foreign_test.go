@@ -21,8 +21,8 @@ func verdictOf(t *testing.T, d *Datapath, frame []byte) testrun.Verdict {
 	return out.Verdict
 }
 
-// TestMissingBit: the filter of addresses decides. A connection of which it has no bit is not found, so that packet scripts and
-// the model fail if it lacks one; either of the two bits will do.
+// TestMissingBit: the filter of addresses decides. A connection of which it has no bit is not
+// found, so that packet scripts and the model fail if it lacks one; either of the two bits will do.
 func TestMissingBit(t *testing.T) {
 	t.Parallel()
 	d, err := Load(Config{Connections: 1024, ForeignFirst: true})
@@ -66,8 +66,8 @@ func emptyFilter(t *testing.T, d *Datapath) *bloom.Filter {
 	return filter
 }
 
-// TestFilterAfterRestart: connections that an earlier process has left are found at all times, also those of which no row says that
-// they could be there.
+// TestFilterAfterRestart: connections that an earlier process has left are found at all times, also
+// those of which no row says that they could be there.
 func TestFilterAfterRestart(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Connections: 1024, PinDir: dptest.PinDir(t), ForeignFirst: true}

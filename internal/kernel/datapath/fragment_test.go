@@ -102,8 +102,8 @@ func TestFragmentsOldest(t *testing.T) {
 	})
 }
 
-// TestFragmentsOfOneSource has a source begin more datagrams than it may: it is refused, and no other is, neither in what it has begun
-// before nor in what it begins.
+// TestFragmentsOfOneSource has a source begin more datagrams than it may: it is refused, and no
+// other is, neither in what it has begun before nor in what it begins.
 func TestFragmentsOfOneSource(t *testing.T) {
 	t.Parallel()
 	const budget, flood = 1024, 6000

@@ -55,9 +55,9 @@ func (s *speaker) ask(client, vip, endpoint netip.AddrPort) {
 	s.send(client, vip, tcpACK, isn+1+2*length, isn+1+length)
 }
 
-// TestStalls: connections without an answer count once for each client in a row, and clients once in
-// all. One client is watched by one connection at a time. A connection that the client has reset does
-// not count.
+// TestStalls: connections without an answer count once for each client in a row, and clients once
+// in all. One client is watched by one connection at a time. A connection that the client has reset
+// does not count.
 func TestStalls(t *testing.T) {
 	t.Parallel()
 	const several = 20 // connections; at most 8 are watched

@@ -14,8 +14,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestLeftEntries: an entry that could not be removed, as somebody held its lock for too long, does not keep its client from
-// opening the next connection, nor its source port from coming back.
+// TestLeftEntries: an entry that could not be removed, as somebody held its lock for too long, does
+// not keep its client from opening the next connection, nor its source port from coming back.
 func TestLeftEntries(t *testing.T) {
 	t.Parallel()
 	isReply := func(row *bpf.TcConnection) bool {

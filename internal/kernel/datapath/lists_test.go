@@ -14,8 +14,9 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestListsChangeTogether: while both lists of a service are exchanged, a source that may connect before and afterwards always may, and
-// one that may neither before nor afterwards never may: not even where another list refuses it afterwards than before.
+// TestListsChangeTogether: while both lists of a service are exchanged, a source that may connect
+// before and afterwards always may, and one that may neither before nor afterwards never may: not
+// even where another list refuses it afterwards than before.
 func TestListsChangeTogether(t *testing.T) {
 	t.Parallel()
 	o := newOpener(t, "10.0.0.1:80/tcp secips=10.0.0.2 sources=198.51.100.0/24 endpoints=192.0.2.1:8080")

@@ -2,14 +2,15 @@ package datapath
 
 import "net/netip"
 
-// Answers of endpoints on this machine itself arrive at no interface: while there are such endpoints, a second program at
-// each interface looks at what leaves. First the programs are there, then the packet path is told, then the first such
-// endpoint gets packets.
+// Answers of endpoints on this machine itself arrive at no interface: while there are such
+// endpoints, a second program at each interface looks at what leaves. First the programs are there,
+// then the packet path is told, then the first such endpoint gets packets.
 //
-// An interface where that program cannot be attached keeps no service from being applied and no other interface from
-// working: SetEgress says what failed there, and tries again.
+// An interface where that program cannot be attached keeps no service from being applied and no
+// other interface from working: SetEgress says what failed there, and tries again.
 
-// Apply is Tables.Apply, and sees to it that answers are looked at before the first endpoint on this machine gets packets.
+// Apply is Tables.Apply, and sees to it that answers are looked at before the first endpoint on
+// this machine gets packets.
 func (d *Datapath) Apply(changes []Change) []error {
 	if d.LocalAnswersWanted(changes...) {
 		d.localMu.Lock()
@@ -19,7 +20,8 @@ func (d *Datapath) Apply(changes []Change) []error {
 	return d.Tables.Apply(changes)
 }
 
-// SetLocalAddresses makes these the addresses that services of every local address have. It may be tried again.
+// SetLocalAddresses makes these the addresses that services of every local address have. It may be
+// tried again.
 func (d *Datapath) SetLocalAddresses(list []netip.Addr) error {
 	d.localMu.Lock()
 	defer d.localMu.Unlock()
@@ -30,9 +32,10 @@ func (d *Datapath) SetLocalAddresses(list []netip.Addr) error {
 	return err
 }
 
-// SetEgress attaches the program for answers of endpoints on this machine to an attached interface if there are such
-// endpoints, and takes it away if not. It is to be called when an interface was attached and when LocalAnswersChanged says
-// so, and may be tried again; it costs nothing if all is well.
+// SetEgress attaches the program for answers of endpoints on this machine to an attached interface
+// if there are such endpoints, and takes it away if not. It is to be called when an interface was
+// attached and when LocalAnswersChanged says so, and may be tried again; it costs nothing if all is
+// well.
 func (d *Datapath) SetEgress(index int) error {
 	d.localMu.Lock()
 	defer d.localMu.Unlock()
@@ -43,8 +46,8 @@ func (d *Datapath) SetEgress(index int) error {
 	return d.Hooks.SetEgress(index, wanted)
 }
 
-// followLocal attaches the programs everywhere and then tells the packet path, or the other way round, once. To be called
-// with d.localMu locked. An interface that fails is no error here.
+// followLocal attaches the programs everywhere and then tells the packet path, or the other way
+// round, once. To be called with d.localMu locked. An interface that fails is no error here.
 func (d *Datapath) followLocal(wanted bool) error {
 	if d.local == wanted {
 		return nil

@@ -54,7 +54,8 @@ func vethPair(t testing.TB) (pair [2]Interface) {
 	return pair
 }
 
-// occupy attaches as many programs to what leaves an interface as the kernel allows, and returns what takes them away.
+// occupy attaches as many programs to what leaves an interface as the kernel allows, and returns
+// what takes them away.
 func occupy(t testing.TB, index int) (free func()) {
 	t.Helper()
 	var links []link.Link
@@ -91,8 +92,9 @@ func egressPrograms(t testing.TB, index int) int {
 	return len(q.Programs)
 }
 
-// TestEgressOfOneInterface: an interface where answers of endpoints on this machine cannot be looked at fails by itself: the
-// service is applied, other interfaces do their part, and it is tried again alone. Without such endpoints, nothing is left.
+// TestEgressOfOneInterface: an interface where answers of endpoints on this machine cannot be
+// looked at fails by itself: the service is applied, other interfaces do their part, and it is
+// tried again alone. Without such endpoints, nothing is left.
 func TestEgressOfOneInterface(t *testing.T) {
 	t.Parallel()
 	inNamespace(t, func() {
@@ -165,8 +167,8 @@ func TestEgressOfOneInterface(t *testing.T) {
 	})
 }
 
-// wantChanged wants it to be said that what leaves is to be looked at now, or not any more, and the packet path to know what
-// SetEgress and Apply have done so far.
+// wantChanged wants it to be said that what leaves is to be looked at now, or not any more, and the
+// packet path to know what SetEgress and Apply have done so far.
 func wantChanged(t testing.TB, d *Datapath, wanted bool) {
 	t.Helper()
 	select {

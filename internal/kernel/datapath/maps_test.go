@@ -7,7 +7,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestMapUses: what packets and users fill is counted row by row, in hashes that are made when they are needed too.
+// TestMapUses: what packets and users fill is counted row by row, in hashes that are made when they
+// are needed too.
 func TestMapUses(t *testing.T) {
 	t.Parallel()
 	const clients = 100

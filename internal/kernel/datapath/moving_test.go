@@ -12,14 +12,16 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestNotedWhileMoved: connections are closed and opened again on a slow CPU, while another one moves their entries, of which the table
-// grows. Each RST is noted, and both entries are of the connection that was opened last.
+// TestNotedWhileMoved: connections are closed and opened again on a slow CPU, while another one
+// moves their entries, of which the table grows. Each RST is noted, and both entries are of the
+// connection that was opened last.
 func TestNotedWhileMoved(t *testing.T) {
 	t.Parallel()
 	const clients = 100
 	s := newStress(t)
 	tcp := []lb.Service{s.services[0], s.services[1], s.services[4]} // default, fullnat, dsr
-	// all has every client send a segment, and repeat it if it was lost: the move of its entry may take too long to wait for.
+	// all has every client send a segment, and repeat it if it was lost: the move of its entry may
+	// take too long to wait for.
 	all := func(flags byte, seq uint32) {
 		t.Helper()
 		for i := range uint16(clients) {

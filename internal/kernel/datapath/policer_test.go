@@ -18,7 +18,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// marker is RFC 2697 (one rate) and RFC 2698 (two) as they are written: buckets in bytes, or packets.
+// marker is RFC 2697 (one rate) and RFC 2698 (two) as they are written: buckets in bytes, or
+// packets.
 type marker struct {
 	oneRate, aware bool
 	cir, pir       float64 // a second
@@ -124,7 +125,8 @@ func policed(t testing.TB, d *Datapath, name string) lb.Policed {
 	return n
 }
 
-// TestPolicerColors: packets get the colors that RFC 2697 and RFC 2698 say, with and without colors of their own.
+// TestPolicerColors: packets get the colors that RFC 2697 and RFC 2698 say, with and without colors
+// of their own.
 func TestPolicerColors(t *testing.T) {
 	t.Parallel()
 	for name, p := range map[string]lb.Policer{
@@ -143,8 +145,8 @@ func TestPolicerColors(t *testing.T) {
 	}
 }
 
-// followMarker sends packets at random, and lets time pass. What the model finds too close to call, it believes: the clock goes on while a
-// packet is on its way.
+// followMarker sends packets at random, and lets time pass. What the model finds too close to call,
+// it believes: the clock goes on while a packet is on its way.
 func followMarker(t *testing.T, p lb.Policer) {
 	const steps, slack = 1500, 40 // bytes: over 0.1 s of the rates
 	d, m, random := policedPort(t, p), newMarker(&p), rand.New(rand.NewPCG(1, 2))
@@ -219,7 +221,8 @@ func colorOf(t *testing.T, before, after lb.Policed, size int) (color uint32) {
 
 // TestPolicerRates: what passes is the rate, whatever comes, and from however many CPUs.
 //
-// P49 a policer lets its rate pass, exact within 2 %, from 10 kbit/s to 10 Gbit/s, over several CPUs
+// P49 a policer lets its rate pass, exact within 2 %, from 10 kbit/s to 10 Gbit/s, over several
+// CPUs
 func TestPolicerRates(t *testing.T) { // not parallel: it needs the CPUs
 	for _, c := range []struct {
 		rate lb.Rate
@@ -259,7 +262,8 @@ func TestPolicerRates(t *testing.T) { // not parallel: it needs the CPUs
 	}
 }
 
-// passes floods the policer from all CPUs, and returns what passes for each that the rate allows, and what was offered.
+// passes floods the policer from all CPUs, and returns what passes for each that the rate allows,
+// and what was offered.
 func passes(d *Datapath, p *lb.Policer, frame []byte, while time.Duration) (ratio, offered float64, err error) {
 	begin, began, err := untilEmpty(d, p, frame, 0) // the burst passes
 	if err != nil {
@@ -286,8 +290,9 @@ func passes(d *Datapath, p *lb.Policer, frame []byte, while time.Duration) (rati
 // errNeverEmpty says that the machine is too slow for a rate.
 var errNeverEmpty = errors.New("less comes than the policer lets pass")
 
-// untilEmpty floods it for a while, and then on until its bucket is empty. It returns what it has said until when: the bucket itself knows, however
-// long the machine stands still before somebody looks at a clock.
+// untilEmpty floods it for a while, and then on until its bucket is empty. It returns what it has
+// said until when: the bucket itself knows, however long the machine stands still before somebody
+// looks at a clock.
 func untilEmpty(d *Datapath, p *lb.Policer, frame []byte, while time.Duration) (n lb.Policed, at time.Duration, err error) {
 	if err := flood(d, frame, while); err != nil {
 		return n, at, err

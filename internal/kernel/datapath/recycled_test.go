@@ -18,8 +18,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestRecycledMemory: RSTs come in on a slow CPU, while another one ends their connections and opens others in their
-// rows, the only ones that are free. Nothing of the RSTs is noted there.
+// TestRecycledMemory: RSTs come in on a slow CPU, while another one ends their connections and
+// opens others in their rows, the only ones that are free. Nothing of the RSTs is noted there.
 func TestRecycledMemory(t *testing.T) {
 	t.Parallel()
 	s := newStress(t)
@@ -73,8 +73,8 @@ func TestRecycledMemory(t *testing.T) {
 	}
 }
 
-// TestCountedFirst: a connection that another CPU closes as soon as it can be seen is counted as open no longer, although
-// the CPU that opens it is slow to count it.
+// TestCountedFirst: a connection that another CPU closes as soon as it can be seen is counted as
+// open no longer, although the CPU that opens it is slow to count it.
 func TestCountedFirst(t *testing.T) {
 	t.Parallel()
 	o := newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:80 max-connections=1000")
@@ -142,8 +142,8 @@ func (s *stress) fillBut(free int) {
 	}
 }
 
-// slowProgram is a copy of the program, on the same tables, that takes some 20 us more before the function, of so many
-// arguments, does anything.
+// slowProgram is a copy of the program, on the same tables, that takes some 20 us more before the
+// function, of so many arguments, does anything.
 func slowProgram(t *testing.T, d *Datapath, function string, arguments asm.Register) *ebpf.Program {
 	t.Helper()
 	return changedProgram(t, d, func(program *ebpf.ProgramSpec) {
@@ -168,7 +168,8 @@ func slowProgram(t *testing.T, d *Datapath, function string, arguments asm.Regis
 	})
 }
 
-// changedProgram is a copy of the program at the tc hook, with the same maps and other instructions.
+// changedProgram is a copy of the program at the tc hook, with the same maps and other
+// instructions.
 func changedProgram(t *testing.T, d *Datapath, change func(*ebpf.ProgramSpec)) *ebpf.Program {
 	t.Helper()
 	const name = "loxilb_ether"

@@ -12,7 +12,8 @@ import (
 	"loxilb/internal/kernel/datapath/dptest"
 )
 
-// TestReopenTwice: the same SYN comes in on two CPUs at once, from the port of a closed connection: it opens one connection.
+// TestReopenTwice: the same SYN comes in on two CPUs at once, from the port of a closed connection:
+// it opens one connection.
 func TestReopenTwice(t *testing.T) {
 	t.Parallel()
 	const clients, rounds = 500, 10

@@ -15,11 +15,12 @@ import (
 	"loxilb/internal/kernel/datapath/pins"
 )
 
-// TestAnotherLayout: maps of another version are refused with a sentence that says what mends it, and are left as they
-// are.
+// TestAnotherLayout: maps of another version are refused with a sentence that says what mends it,
+// and are left as they are.
 //
 // V192 maps of another layout are refused by name
-// P4 maps of a version with another layout are refused in one sentence that names what would be lost, and left as they are
+// P4 maps of a version with another layout are refused in one sentence that names what would be
+// lost, and left as they are
 func TestAnotherLayout(t *testing.T) {
 	dir := dptest.PinDir(t)
 	if err := os.MkdirAll(filepath.Join(dir, "maps"), 0o700); err != nil {
@@ -53,8 +54,8 @@ func TestAnotherLayout(t *testing.T) {
 	}
 }
 
-// TestChangedLayout: a map of the same size whose fields have changed places is refused by its name, and left as it is. A
-// build that keeps no layouts leaves pins that are adopted.
+// TestChangedLayout: a map of the same size whose fields have changed places is refused by its
+// name, and left as it is. A build that keeps no layouts leaves pins that are adopted.
 //
 // P4
 func TestChangedLayout(t *testing.T) {
@@ -90,8 +91,8 @@ func TestChangedLayout(t *testing.T) {
 	}
 }
 
-// TestStartCutShort: a start that was killed before the connection table was made has left maps without anything in them. The next one goes on
-// with them, also if it is to have another size.
+// TestStartCutShort: a start that was killed before the connection table was made has left maps
+// without anything in them. The next one goes on with them, also if it is to have another size.
 //
 // P2
 func TestStartCutShort(t *testing.T) {
@@ -127,7 +128,8 @@ func TestStartCutShort(t *testing.T) {
 	}
 }
 
-// changeLayout has the pinned endpoints be those of a build in which two of their fields are the other way round.
+// changeLayout has the pinned endpoints be those of a build in which two of their fields are the
+// other way round.
 func changeLayout(t *testing.T, dir string) {
 	t.Helper()
 	spec, err := bpf.LoadTc()
@@ -142,7 +144,8 @@ func changeLayout(t *testing.T, dir string) {
 	}
 }
 
-// TestEndConnections: who asks for it starts without maps that cannot be adopted, and keeps those that can.
+// TestEndConnections: who asks for it starts without maps that cannot be adopted, and keeps those
+// that can.
 func TestEndConnections(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Connections: 1024, PinDir: dptest.PinDir(t), EndConnections: true}

@@ -5,7 +5,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// SetRules has packets judged by these firewall rules, and each connection once more, with its next packet.
+// SetRules has packets judged by these firewall rules, and each connection once more, with its next
+// packet.
 func (d *Datapath) SetRules(t bpf.RuleTable) error {
 	sources, err := d.PutRuleSources(t.Sources)
 	if err != nil {
@@ -18,7 +19,8 @@ func (d *Datapath) SetRules(t bpf.RuleTable) error {
 	return d.TrimRuleSources(t.Sources)
 }
 
-// RuleHits is what the rule of an identity has decided about. false: the data path does not have it.
+// RuleHits is what the rule of an identity has decided about. false: the data path does not have
+// it.
 func (d *Datapath) RuleHits(identity uint64) (lb.Traffic, bool) { return d.firewall.RuleHits(identity) }
 
 // RuleCost is the most that a packet looks at to find its rule.

@@ -76,7 +76,8 @@ func many(n int, weight func(i int) int) string {
 	return strings.Join(list, ",")
 }
 
-// TestPowerOfTwo: of more than 64 endpoints, the better of two by lot comes close to the fewest; by weight.
+// TestPowerOfTwo: of more than 64 endpoints, the better of two by lot comes close to the fewest; by
+// weight.
 //
 // V159 power of two choices: no endpoint is far from its share
 func TestPowerOfTwo(t *testing.T) {

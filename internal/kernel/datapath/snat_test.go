@@ -18,8 +18,9 @@ import (
 // snatLimit is how many connections a source address has with an endpoint.
 const snatLimit = 64000
 
-// TestSourcePorts opens connections until every port is taken: no two share an address and port, the next one is
-// refused at once, several addresses add up, and when all is over nothing is left of it.
+// TestSourcePorts opens connections until every port is taken: no two share an address and port,
+// the next one is refused at once, several addresses add up, and when all is over nothing is left
+// of it.
 //
 // V131 64,000 connections with one endpoint: the next one is refused
 func TestSourcePorts(t *testing.T) {
@@ -116,8 +117,8 @@ func portsComeBack(l *lab.Lab, seen map[netip.AddrPort]bool) error {
 	return nil
 }
 
-// opener sends the SYN of client i, and says which address and port the endpoint sees. Every 20,000 clients have the
-// ports of those before them.
+// opener sends the SYN of client i, and says which address and port the endpoint sees. Every 20,000
+// clients have the ports of those before them.
 func opener(l *lab.Lab) (func(i int) (netip.AddrPort, bool, error), error) {
 	p, err := pkt.Parse("tcp 1.1.0.0:4000 > 10.0.0.1:80 S")
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// The most that the kernel lets a chain of calls have. It counts each frame in steps of 32 bytes; kernels since 6.8 count
-// less, so that a program which loads here may not do so on Linux 6.1.
+// The most that the kernel lets a chain of calls have. It counts each frame in steps of 32 bytes;
+// kernels since 6.8 count less, so that a program which loads here may not do so on Linux 6.1.
 const (
 	mostStack  = 512
 	mostFrames = 8

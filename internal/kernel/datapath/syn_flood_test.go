@@ -11,8 +11,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestSYNFlood: once challenges are many, a SYN is challenged before its connection is looked up: so is one that comes again, of
-// a client that nobody knows. Until then it is the connection's.
+// TestSYNFlood: once challenges are many, a SYN is challenged before its connection is looked up:
+// so is one that comes again, of a client that nobody knows. Until then it is the connection's.
 func TestSYNFlood(t *testing.T) {
 	t.Parallel()
 	o := newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:8080")
@@ -36,8 +36,8 @@ func TestSYNFlood(t *testing.T) {
 	t.Error("among many challenges the SYN of a connection is looked up")
 }
 
-// TestSYNFloodAtXDP: if XDP challenges among many the SYN of a connection, the program at the tc hook takes the answer, which it
-// would else take for the connection's.
+// TestSYNFloodAtXDP: if XDP challenges among many the SYN of a connection, the program at the tc
+// hook takes the answer, which it would else take for the connection's.
 func TestSYNFloodAtXDP(t *testing.T) {
 	t.Parallel()
 	o := newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:8080")

@@ -14,7 +14,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// costBlock is how often each program is called by turns for one mean: of 60,000 packets 600 are looked at, of a hundred one.
+// costBlock is how often each program is called by turns for one mean: of 60,000 packets 600 are
+// looked at, of a hundred one.
 const costBlock = 300
 
 // costCase is a program, and what is traced meanwhile.
@@ -27,8 +28,9 @@ type costCase struct {
 	means   []float64 // ns, of a block each
 }
 
-// BenchmarkTraced times an established packet with the program that is there while nobody traces, and with the one that takes its place then: while no
-// packet's turn comes, and while one of a hundred, or each, is looked at, and is nobody's, or shown. One call by turns; medians of blocks.
+// BenchmarkTraced times an established packet with the program that is there while nobody traces,
+// and with the one that takes its place then: while no packet's turn comes, and while one of a
+// hundred, or each, is looked at, and is nobody's, or shown. One call by turns; medians of blocks.
 func BenchmarkTraced(b *testing.B) {
 	d, err := Load(Config{Connections: 262144})
 	if err != nil {

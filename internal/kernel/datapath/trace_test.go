@@ -15,7 +15,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestNobodyTraces: programs that nobody traces with have nothing of it in them, not an instruction.
+// TestNobodyTraces: programs that nobody traces with have nothing of it in them, not an
+// instruction.
 func TestNobodyTraces(t *testing.T) {
 	t.Parallel()
 	for _, read := range []func() (*ebpf.CollectionSpec, error){bpf.LoadTc, bpf.LoadXdp} {
@@ -34,8 +35,8 @@ func TestNobodyTraces(t *testing.T) {
 	}
 }
 
-// TestTwins: programs that trace have the variables and constants of the others where those have them, since they share the memory. So have the programs at tc and XDP those
-// that they share.
+// TestTwins: programs that trace have the variables and constants of the others where those have
+// them, since they share the memory. So have the programs at tc and XDP those that they share.
 func TestTwins(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -67,7 +68,8 @@ func TestTwins(t *testing.T) {
 	}
 }
 
-// TestTraceUnread: who does not read for a while is shown what comes meanwhile, as far as there is room, and told of the rest.
+// TestTraceUnread: who does not read for a while is shown what comes meanwhile, as far as there is
+// room, and told of the rest.
 func TestTraceUnread(t *testing.T) {
 	t.Parallel()
 	o := newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:8080")
@@ -110,7 +112,8 @@ func traced(t testing.TB, o *opener, f lb.TraceFilter, run func()) (got lb.Packe
 	return got
 }
 
-// TestTraceProgram: a packet is shown as it came and as it left, with a tag that the kernel keeps beside it, and only to who wants it.
+// TestTraceProgram: a packet is shown as it came and as it left, with a tag that the kernel keeps
+// beside it, and only to who wants it.
 func TestTraceProgram(t *testing.T) {
 	t.Parallel()
 	o := newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:8080")
@@ -141,7 +144,8 @@ func TestTraceProgram(t *testing.T) {
 	}
 }
 
-// TestTraceSample: of many packets about as many are shown as the sample is, by several shares at once.
+// TestTraceSample: of many packets about as many are shown as the sample is, by several shares at
+// once.
 func TestTraceSample(t *testing.T) {
 	t.Parallel()
 	o := newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:8080")

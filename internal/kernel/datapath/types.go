@@ -42,5 +42,6 @@ const (
 	XDPGeneric = xdp.Generic
 )
 
-// ErrFull says that a map has no row left. It may pass: what was removed is free a moment after its last connection.
+// ErrFull says that a map has no row left. It may pass: what was removed is free a moment after its
+// last connection.
 var ErrFull = tables.ErrFull

@@ -59,7 +59,8 @@ func (w *watcher) soFar() ([]lb.ConnectionEvent, lb.Untold) {
 	return slices.Clone(w.events), w.untold
 }
 
-// wait waits for so many events, told or not, and returns those that were told, and how many were not.
+// wait waits for so many events, told or not, and returns those that were told, and how many were
+// not.
 func (w *watcher) wait(t testing.TB, n int) ([]lb.ConnectionEvent, lb.Untold) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
@@ -165,8 +166,8 @@ func TestWatchEnds(t *testing.T) {
 	}
 }
 
-// TestWatchAll: of connections at the highest rate at which this machine opens them, no event is lost below the
-// rate that the watcher has declared.
+// TestWatchAll: of connections at the highest rate at which this machine opens them, no event is
+// lost below the rate that the watcher has declared.
 func TestWatchAll(t *testing.T) {
 	t.Parallel()
 	const flows = 50_000
@@ -186,7 +187,8 @@ func TestWatchAll(t *testing.T) {
 	}
 }
 
-// TestWatchPressure: a watcher that falls behind is told of some connections, and how many events of others there were. Packets do not wait.
+// TestWatchPressure: a watcher that falls behind is told of some connections, and how many events
+// of others there were. Packets do not wait.
 func TestWatchPressure(t *testing.T) {
 	t.Parallel()
 	const flows = 10_000
@@ -235,8 +237,8 @@ func loadWatched(t testing.TB) *Datapath {
 	return o.d
 }
 
-// openFlows opens flows of clients of their own, and returns how many were opened: some are refused when the table has no time to
-// grow meanwhile.
+// openFlows opens flows of clients of their own, and returns how many were opened: some are refused
+// when the table has no time to grow meanwhile.
 func openFlows(t testing.TB, d *Datapath, n int) int {
 	t.Helper()
 	p, vip := program(t, d), netip.MustParseAddr("10.0.0.1")

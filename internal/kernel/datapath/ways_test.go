@@ -62,8 +62,8 @@ func TestWaysAreShared(t *testing.T) {
 	})
 }
 
-// TestWaysFull: while there is no room, packets leave all the same, one look-up each, and are counted. Rows that nobody has
-// confirmed for long serve others.
+// TestWaysFull: while there is no room, packets leave all the same, one look-up each, and are
+// counted. Rows that nobody has confirmed for long serve others.
 func TestWaysFull(t *testing.T) {
 	t.Parallel()
 	inLab(t, wayService, func(l *lab.Lab) error {
@@ -117,8 +117,9 @@ func TestWaysFull(t *testing.T) {
 	})
 }
 
-// TestWaysAtOnce: packets on several CPUs, while the endpoint gets another MAC address hundreds of times and routes are news now
-// and then: each frame has one of the addresses, whole, and all have the last one in the end.
+// TestWaysAtOnce: packets on several CPUs, while the endpoint gets another MAC address hundreds of
+// times and routes are news now and then: each frame has one of the addresses, whole, and all have
+// the last one in the end.
 func TestWaysAtOnce(t *testing.T) {
 	t.Parallel()
 	inLab(t, "10.0.0.1:80/tcp endpoints=192.168.1.10:8080", func(l *lab.Lab) error {

@@ -39,8 +39,9 @@ func clientGroups(t *testing.T, d *Datapath) map[uint32][]uint32 {
 	return sorted
 }
 
-// TestWhereabouts: where connections of an endpoint are is known from the moment that they open, while the table grows, and when sweeps have looked at
-// them; where there were some, two sweeps later no more.
+// TestWhereabouts: where connections of an endpoint are is known from the moment that they open,
+// while the table grows, and when sweeps have looked at them; where there were some, two sweeps
+// later no more.
 func TestWhereabouts(t *testing.T) {
 	s := newStress(t)
 	known := func(when string, exactly bool) {

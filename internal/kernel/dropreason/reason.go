@@ -1,5 +1,5 @@
-// Package dropreason says why packets are dropped, and what mends it: to whoever asks the API, the page and the command line the same as
-// docs/drop-reasons.md and docs/operations.md.
+// Package dropreason says why packets are dropped, and what mends it: to whoever asks the API, the
+// page and the command line the same as docs/drop-reasons.md and docs/operations.md.
 package dropreason
 
 import "slices"

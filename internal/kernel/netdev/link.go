@@ -17,8 +17,8 @@ type Tap = objects.Tap
 // Hop is a next hop: an interface, and a gateway or no valid address.
 type Hop = mirror.Hop
 
-// Select returns the links to attach to: those whose name whitelist matches if there is one, else all that blacklist
-// (if there is one) does not match; never loopback.
+// Select returns the links to attach to: those whose name whitelist matches if there is one, else
+// all that blacklist (if there is one) does not match; never loopback.
 func Select(links []Link, whitelist, blacklist *regexp.Regexp) []Link {
 	var out []Link
 	for _, l := range links {

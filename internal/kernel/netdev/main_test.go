@@ -24,7 +24,8 @@ type recorder struct {
 	names  map[string]bool // of the links that there are
 	links  int
 	all    []event.Body
-	// of events of routes: how many messages they stand for, and how many said that default routes are others
+	// of events of routes: how many messages they stand for, and how many said that default routes
+	// are others
 	messages, defaults int
 }
 
@@ -77,8 +78,9 @@ func (r *recorder) routeEvents() (messages, defaults int) {
 	return r.messages, r.defaults
 }
 
-// isNews reports whether something is news for those who know next hops. It then adds a default route, which always is: what
-// comes before that is known by then, and nothing has to be waited for. metric is another one each time.
+// isNews reports whether something is news for those who know next hops. It then adds a default
+// route, which always is: what comes before that is known by then, and nothing has to be waited
+// for. metric is another one each time.
 func (r *recorder) isNews(t *testing.T, h *netnstest.Host, metric int, something func()) bool {
 	t.Helper()
 	messages, defaults := r.routeEvents()

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestNeighbours: next hops are resolved although nobody sends to them, stay so when the daemon is gone, and are let go
-// with the last endpoint that uses them.
+// TestNeighbours: next hops are resolved although nobody sends to them, stay so when the daemon is
+// gone, and are let go with the last endpoint that uses them.
 func TestNeighbours(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)
@@ -66,7 +66,8 @@ func TestNeighbours(t *testing.T) {
 	shows("10.1.0.2", left)
 }
 
-// TestNeighboursMany: tens of thousands of endpoints behind one gateway are one neighbour, and quick.
+// TestNeighboursMany: tens of thousands of endpoints behind one gateway are one neighbour, and
+// quick.
 func TestNeighboursMany(t *testing.T) {
 	t.Parallel()
 	a, _ := pair(t)

@@ -1,10 +1,12 @@
-// Package netdev is the network of one namespace, as the load balancer sees it: links, addresses, routes and neighbours,
-// and what changes; and the few things that the load balancer asks of that network: own a VIP that nobody owns, keep the
-// next hops of endpoints resolved, forward what comes from lo.
+// Package netdev is the network of one namespace, as the load balancer sees it: links, addresses,
+// routes and neighbours, and what changes; and the few things that the load balancer asks of that
+// network: own a VIP that nobody owns, keep the next hops of endpoints resolved, forward what comes
+// from lo.
 //
-// Other packages import this one only. Its parts are netlink (sockets and messages), mirror (a copy of the kernel's tables), vip
-// (owns VIPs), neighbour (next hops), sysctl (settings) and diagnosis (what is wrong). Everything that they put into the kernel
-// carries netlink.OwnProtocol there, so that a restarted daemon recognises it without a file of its own.
+// Other packages import this one only. Its parts are netlink (sockets and messages), mirror (a copy
+// of the kernel's tables), vip (owns VIPs), neighbour (next hops), sysctl (settings) and diagnosis
+// (what is wrong). Everything that they put into the kernel carries netlink.OwnProtocol there, so
+// that a restarted daemon recognises it without a file of its own.
 package netdev
 
 import (
@@ -45,8 +47,8 @@ type Net struct {
 	more       func() []diagnosis.Problem // nil: none
 }
 
-// Open takes the network namespace of the calling thread: subscribes, then reads it once, so that Links answers and
-// nothing is missed until Run.
+// Open takes the network namespace of the calling thread: subscribes, then reads it once, so that
+// Links answers and nothing is missed until Run.
 func Open(log *slog.Logger) (*Net, error) { return OpenAt("", log) }
 
 // OpenAt is Open for the namespace at a path, such as /run/netns/NAME.
@@ -89,16 +91,17 @@ func (n *Net) Close() error {
 	return errors.Join(n.vips.Close(), n.sources.close(), n.neighbours.Close(), n.mirror.Close(), n.features.close(), n.ns.Close())
 }
 
-// Prepare sets lo up (the API listens there and VIPs live there, and in a new namespace it is down) and lets packets be
-// forwarded from it, so that the data path may be attached. Run keeps both.
+// Prepare sets lo up (the API listens there and VIPs live there, and in a new namespace it is down)
+// and lets packets be forwarded from it, so that the data path may be attached. Run keeps both.
 func (n *Net) Prepare() error {
 	err := n.vips.Prepare()
 	n.forward()
 	return err
 }
 
-// Remove takes out of the kernel all that this package put there, of this process or an earlier one: VIPs, managed
-// neighbours, and the forwarding of lo, which becomes that of all interfaces again. Not while Run runs.
+// Remove takes out of the kernel all that this package put there, of this process or an earlier
+// one: VIPs, managed neighbours, and the forwarding of lo, which becomes that of all interfaces
+// again. Not while Run runs.
 func (n *Net) Remove(ctx context.Context) error {
 	var errs []error
 	for _, err := range n.vips.Set(ctx, nil) {
@@ -122,22 +125,23 @@ func (n *Net) Objects() *objects.Kernel { return n.objects }
 // Links returns all links by index.
 func (n *Net) Links() []Link { return n.mirror.Links() }
 
-// OnLink returns the links whose connected network contains the address: their neighbours ask for it by ARP or neighbour
-// discovery.
+// OnLink returns the links whose connected network contains the address: their neighbours ask for
+// it by ARP or neighbour discovery.
 func (n *Net) OnLink(a netip.Addr) []Link { return n.mirror.OnLink(a) }
 
 // Addresses lists the addresses of this machine that others can reach, but for VIPs that VIPs owns.
 func (n *Net) Addresses() []netip.Addr { return n.mirror.Addresses() }
 
-// RoutesByDestination reports whether all packets to an address take the same route, whoever sent them. False until that is
-// known.
+// RoutesByDestination reports whether all packets to an address take the same route, whoever sent
+// them. False until that is known.
 func (n *Net) RoutesByDestination() bool { return n.mirror.ByDestination() }
 
-// DefaultRoutes returns the next hops of the default routes of the main table, in order. Not known: they are being read,
-// and event.Routes tells when they are.
+// DefaultRoutes returns the next hops of the default routes of the main table, in order. Not known:
+// they are being read, and event.Routes tells when they are.
 func (n *Net) DefaultRoutes() (list []Hop, known bool) { return n.mirror.DefaultRoutes() }
 
-// IPsecPolicies asks the kernel for the policies of IPsec (xfrm) that may be about balanced packets, in the order in which it asks them.
+// IPsecPolicies asks the kernel for the policies of IPsec (xfrm) that may be about balanced
+// packets, in the order in which it asks them.
 func (n *Net) IPsecPolicies() ([]IPsecPolicy, error) { return ipsec.Read(n.ns) }
 
 // FollowIPsec calls changed whenever these policies may have changed, until ctx ends, and once at
@@ -159,7 +163,8 @@ func (n *Net) Diagnose() []diagnosis.Problem {
 	return out
 }
 
-// Include has what f returns, which others have found, be problems too; not while Run runs. Whoever calls soon has it looked at.
+// Include has what f returns, which others have found, be problems too; not while Run runs. Whoever
+// calls soon has it looked at.
 func (n *Net) Include(f func() []diagnosis.Problem) (soon func()) {
 	n.more = f
 	return n.doctor.Soon

@@ -11,26 +11,27 @@ import (
 )
 
 const (
-	// settle is the least time between two events of routes: what changes meanwhile is one event. While
-	// changes follow each other within settleMax it grows to settleMax, since after each event every
-	// connection looks its next hop up again. The last change always has its event.
+	// settle is the least time between two events of routes: what changes meanwhile is one event.
+	// While changes follow each other within settleMax it grows to settleMax, since after each
+	// event every connection looks its next hop up again. The last change always has its event.
 	settle    = 5 * time.Millisecond
 	settleMax = 200 * time.Millisecond
-	// afterGone is how long after a route or an address went the routes are published as changed once more: a next hop may have
-	// been looked up just before the kernel really removed the route.
+	// afterGone is how long after a route or an address went the routes are published as changed
+	// once more: a next hop may have been looked up just before the kernel really removed the
+	// route.
 	afterGone = 30 * time.Millisecond
 )
 
-// Run follows the kernel until ctx ends, and never gives up: it keeps VIPs where they belong, next hops resolved and
-// settings set, and publishes
+// Run follows the kernel until ctx ends, and never gives up: it keeps VIPs where they belong, next
+// hops resolved and settings set, and publishes
 //
-//   - event.Link for each link that came, went, was renamed, changed a member that Link shows, or can do something else for
-//     XDP now;
+//   - event.Link for each link that came, went, was renamed, changed a member that Link shows, or
+//     supports XDP differently now;
 //   - event.Address for each address that came or went, but for VIPs that VIPs owns;
-//   - event.Neighbour when one answers with another MAC address, does not answer any more, or answers again;
-//   - event.Object for each problem that appears (Failed) and that is gone (Solved);
-//   - event.Routes when a next hop that was found before may be another one now: a route, a rule, an address or a link
-//     changed, or a neighbour answers with another MAC address. There are at most five a second in a storm.
+//   - event.Neighbour when one answers with another MAC address, stops answering, or answers again;
+//   - event.Object for each problem that appears (Failed) or is gone (Solved);
+//   - event.Routes when a next hop may have changed: a route, a rule, an address or a link changed,
+//     or a neighbour answers with another MAC address. There are at most five a second in a storm.
 //
 // What the event is about is known here before it is published.
 func (n *Net) Run(ctx context.Context, hub *event.Hub) {
@@ -59,7 +60,8 @@ func problemEvent(p diagnosis.Problem, gone bool) event.Object {
 	return event.Object{ObjectKind: p.Kind, Key: p.Key, Action: event.Failed, Error: p.Error()}
 }
 
-// LastError is what keeps the network from being followed now, and since when; nil: nothing. What is known stays as it was.
+// LastError is what keeps the network from being followed now, and since when; nil: nothing. What
+// is known stays as it was.
 func (n *Net) LastError() (since time.Time, err error) { return n.mirror.LastError() }
 
 func (n *Net) publishRoutes(ctx context.Context, in *mirror.Inbox, hub *event.Hub) {
@@ -87,8 +89,8 @@ func (n *Net) publishRoutes(ctx context.Context, in *mirror.Inbox, hub *event.Hu
 	}
 }
 
-// keep brings VIPs and settings up to date after changes of the network. With many VIPs that takes long, so it pauses: it works a
-// fifth of the time at most.
+// keep brings VIPs and settings up to date after changes of the network. With many VIPs that takes
+// long, so it pauses: it works a fifth of the time at most.
 func (n *Net) keep(ctx context.Context, in *mirror.Inbox) {
 	for in.Wait(ctx) {
 		start := time.Now()

@@ -15,11 +15,12 @@ import (
 	"loxilb/internal/event"
 )
 
-// stormRoutes and stormSeconds are how many routes there are beside those that flap, and how long they do.
+// stormRoutes and stormSeconds are how many routes there are beside those that flap, and how long
+// they do.
 const stormRoutes, stormSeconds = 20000, 3
 
-// TestRouteStorm: routes that flap 100 or 1,000 times a second come as a few events, however many others there are, and the default
-// route among them is known all the time.
+// TestRouteStorm: routes that flap 100 or 1,000 times a second come as a few events, however many
+// others there are, and the default route among them is known all the time.
 func TestRouteStorm(t *testing.T) {
 	t.Parallel()
 	for _, rate := range []int{1000, 100} { // of the latter each one comes alone

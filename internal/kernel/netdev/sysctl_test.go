@@ -45,7 +45,8 @@ func TestForwardingFromLo(t *testing.T) {
 	is("010010")
 }
 
-// TestAdvertisedRouteStays: a machine that has its IPv6 default route by router advertisement keeps it.
+// TestAdvertisedRouteStays: a machine that has its IPv6 default route by router advertisement keeps
+// it.
 func TestAdvertisedRouteStays(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)

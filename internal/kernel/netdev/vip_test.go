@@ -98,8 +98,8 @@ func TestVIPPlaces(t *testing.T) {
 	})
 }
 
-// TestVIPAnswers: the other side finds every VIP, by ARP or neighbour discovery, also when the daemon is gone, and
-// packets of the machine's own never take a VIP as their source.
+// TestVIPAnswers: the other side finds every VIP, by ARP or neighbour discovery, also when the
+// daemon is gone, and packets of the machine's own never take a VIP as their source.
 func TestVIPAnswers(t *testing.T) {
 	t.Parallel()
 	for _, ignore := range []string{"0", "1", "2"} {
@@ -178,7 +178,8 @@ func TestVIPFollows(t *testing.T) {
 	follows(map[string]string{"2001:db8:1::50": "lo"})
 }
 
-// TestVIPsAreNoNews: adding and removing VIPs does not make every connection look its next hop up again.
+// TestVIPsAreNoNews: adding and removing VIPs does not make every connection look its next hop up
+// again.
 func TestVIPsAreNoNews(t *testing.T) {
 	t.Parallel()
 	a, _ := pair(t)

@@ -15,8 +15,9 @@ import (
 	"loxilb/internal/kernel/netdev/retry"
 )
 
-// XDPFeatures is what an interface can do for XDP now (enum netdev_xdp_act). It changes: a veth takes redirected frames
-// only while its other end has a program or GRO, and some drivers only while they have a program themselves.
+// XDPFeatures is what an interface can do for XDP now (enum netdev_xdp_act). It changes: a veth
+// takes redirected frames only while its other end has a program or GRO, and some drivers only
+// while they have a program themselves.
 type XDPFeatures uint64
 
 // The features that matter to a program that forwards.
@@ -39,7 +40,8 @@ const (
 	controlFamilyName = 2 // CTRL_ATTR_FAMILY_NAME
 )
 
-// xdpFeatures asks the generic netlink family "netdev" what interfaces can do, and follows its changes.
+// xdpFeatures asks the generic netlink family "netdev" what interfaces can do, and follows its
+// changes.
 type xdpFeatures struct {
 	family       uint16
 	group        int // of its news
@@ -79,7 +81,8 @@ func openXDPFeatures(ns *netlink.Namespace) (*xdpFeatures, error) {
 	return x, nil
 }
 
-// firstGroup returns the id of the first multicast group in the list: it is "mgmt", which tells of changes of interfaces.
+// firstGroup returns the id of the first multicast group in the list: it is "mgmt", which tells of
+// changes of interfaces.
 func firstGroup(list []byte) (id int) {
 	netlink.Attributes(list, 0, func(_ uint16, group []byte) {
 		netlink.Attributes(group, 0, func(typ uint16, v []byte) {
@@ -98,7 +101,8 @@ func (x *xdpFeatures) close() error {
 	return errors.Join(x.subscription.Close(), x.conn.Close())
 }
 
-// XDPFeatures lists what each interface can do for XDP, by index. Nil: the kernel does not tell (before Linux 6.3).
+// XDPFeatures lists what each interface can do for XDP, by index. Nil: the kernel does not tell
+// (before Linux 6.3).
 func (n *Net) XDPFeatures() (map[int]XDPFeatures, error) {
 	x := n.features
 	if x == nil {
@@ -162,7 +166,8 @@ func (n *Net) followXDP(ctx context.Context, hub *event.Hub) {
 	}
 }
 
-// recover makes the subscription usable again: after an overrun it drops what is queued, after a failure it opens another one.
+// recover makes the subscription usable again: after an overrun it drops what is queued, after a
+// failure it opens another one.
 func (x *xdpFeatures) recover(ns *netlink.Namespace, err error) error {
 	if errors.Is(err, netlink.ErrOverrun) {
 		return x.subscription.Drain()

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestXDPFeatures: what a veth can do follows what its other end does, which is news although the veth itself is as it was.
+// TestXDPFeatures: what a veth can do follows what its other end does, which is news although the
+// veth itself is as it was.
 func TestXDPFeatures(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)

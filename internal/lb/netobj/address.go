@@ -6,7 +6,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// AddressKind is the name of the kind, as messages and journals have it. It is the contract's, and of both families.
+// AddressKind is the name of the kind, as messages and journals have it. It is the contract's, and
+// of both families.
 const AddressKind = "ipv4address"
 
 // Address is one of an interface.

@@ -9,8 +9,8 @@ import (
 
 // What follows tells whether a session of this machine would end without an object.
 
-// Carries heeds that networks go with their last address, and secondary IPv4 addresses with the first one of their network. seen are the addresses of all
-// interfaces, in the kernel's order.
+// Carries heeds that networks go with their last address, and secondary IPv4 addresses with the
+// first one of their network. seen are the addresses of all interfaces, in the kernel's order.
 func (a Address) Carries(s *lb.Session, seen []DeviceAddresses) bool {
 	if s.Local.Addr() == a.Prefix.Addr() {
 		return true

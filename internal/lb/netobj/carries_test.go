@@ -7,7 +7,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestCarries: a session comes by its address, by the first address of that one's network, by the network or the route to the client, and by interfaces.
+// TestCarries: a session comes by its address, by the first address of that one's network, by the
+// network or the route to the client, and by interfaces.
 func TestCarries(t *testing.T) {
 	t.Parallel()
 	prefix := netip.MustParsePrefix

@@ -4,7 +4,8 @@ import "fmt"
 
 // Kernel is the objects of one kind that the kernel has.
 type Kernel[T any] interface {
-	// All are those that the kernel has, by key: what dynamic protocols found out, and forget by themselves, is not among them.
+	// All are those that the kernel has, by key: what dynamic protocols found out, and forget by
+	// themselves, is not among them.
 	All() (map[string][]T, error)
 	// Make fails if something is in the way. A missing interface is a *NoDeviceError.
 	Make(T) error

@@ -1,5 +1,6 @@
-// Package netobj is the objects of the kernel's network that users may want besides services: addresses, routes, neighbours, entries of
-// forwarding tables, VLANs, VXLANs. How they are named, read and checked; it does not know the kernel.
+// Package netobj is the objects of the kernel's network that users may want besides services:
+// addresses, routes, neighbours, entries of forwarding tables, VLANs, VXLANs. How they are named,
+// read and checked; it does not know the kernel.
 package netobj
 
 import (

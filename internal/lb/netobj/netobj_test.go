@@ -13,7 +13,8 @@ func parsed[T Object[T]](o T, err error) string {
 	return o.Key() + " = " + o.String()
 }
 
-// TestParse: each kind reads the contract's words into a key that is one for all spellings, or says in one sentence what is wrong.
+// TestParse: each kind reads the contract's words into a key that is one for all spellings, or says
+// in one sentence what is wrong.
 func TestParse(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ got, want string }{

@@ -10,14 +10,16 @@ type DeviceAddresses struct {
 	Addresses []netip.Prefix
 }
 
-// SeenRoute is a way of a route of the main table. One without a gateway is of a network that is attached.
+// SeenRoute is a way of a route of the main table. One without a gateway is of a network that is
+// attached.
 type SeenRoute struct {
 	Route
 	Dev string
 	TOS uint8 // of the packets that it is for; 0: any
 }
 
-// SeenVLAN is a bridge that is a VLAN by its name, with its members. Its traffic is that of the members.
+// SeenVLAN is a bridge that is a VLAN by its name, with its members. Its traffic is that of the
+// members.
 type SeenVLAN struct {
 	ID      int
 	Dev     string

@@ -60,8 +60,8 @@ func (v VLAN) String() string {
 	return v.Key()
 }
 
-// VLANMember is an interface in the bridge of a VLAN: itself, or, tagged, by its frames with the VLAN's tag, which come and go by an interface
-// eth0.100 on top of it.
+// VLANMember is an interface in the bridge of a VLAN: itself, or, tagged, by its frames with the
+// VLAN's tag, which come and go by an interface eth0.100 on top of it.
 type VLANMember struct {
 	VLAN   int    `json:"vid"`
 	Dev    string `json:"dev"`

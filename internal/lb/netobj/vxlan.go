@@ -77,7 +77,8 @@ func (v VXLAN) String() string {
 	return v.Key() + " over " + v.Dev
 }
 
-// VXLANPeer is an address to which a tunnel sends what is for everybody, or for a host of which it does not know where it is.
+// VXLANPeer is an address to which a tunnel sends what is for everybody, or for a host of which it
+// does not know where it is.
 type VXLANPeer struct {
 	ID   int        `json:"vxlanID"`
 	Peer netip.Addr `json:"peerIP"`

@@ -15,7 +15,8 @@ import (
 // lookEvery is how often it is looked whether the file is still the one that its name has.
 const lookEvery = time.Second
 
-// File is a file that never grows beyond a size: it is set aside then as NAME.1, that before it as NAME.2, and so on.
+// File is a file that never grows beyond a size: it is set aside then as NAME.1, that before it as
+// NAME.2, and so on.
 type File struct {
 	name   string
 	most   int64 // bytes
@@ -25,7 +26,8 @@ type File struct {
 	looked time.Time
 }
 
-// NewFile is a file that is opened when the first line comes, and goes on where it ends. It is opened anew if somebody else sets it aside.
+// NewFile is a file that is opened when the first line comes, and goes on where it ends. It is
+// opened anew if somebody else sets it aside.
 func NewFile(name string, most int64, keep int) *File {
 	return &File{name: filepath.Clean(name), most: most, keep: keep}
 }

@@ -1,5 +1,6 @@
-// Package flowlog writes down what becomes of connections: how they are translated, by whom they are served, and what they have carried. Lines of
-// JSON go to a file of bounded size, and IPFIX to a collector. What could not be written is counted, and said.
+// Package flowlog writes down what becomes of connections: how they are translated, by whom they
+// are served, and what they have carried. Lines of JSON go to a file of bounded size, and IPFIX to
+// a collector. What could not be written is counted, and said.
 package flowlog
 
 import (
@@ -28,7 +29,8 @@ type Sink interface {
 // retryDelay is the delay before a failed source is read again.
 const retryDelay = time.Second
 
-// Logger hands what a source tells on to sinks, each by itself: one that fails keeps no other from writing.
+// Logger hands what a source tells on to sinks, each by itself: one that fails keeps no other from
+// writing.
 type Logger struct {
 	source  Source
 	rate    int

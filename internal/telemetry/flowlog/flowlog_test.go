@@ -62,8 +62,8 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// TestFile: it never grows beyond its size, as many are kept as should be, lines stay whole, a start goes on, and a file that is set aside by
-// somebody else is begun anew.
+// TestFile: it never grows beyond its size, as many are kept as should be, lines stay whole, a
+// start goes on, and a file that is set aside by somebody else is begun anew.
 func TestFile(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "flows")
@@ -142,7 +142,8 @@ func (u *untelling) WatchConnections(ctx context.Context, _ int, yield func([]lb
 	return errors.New("it was broken off")
 }
 
-// TestLost: what a source did not tell and what a sink did not write is counted, over watches, for each sink by itself.
+// TestLost: what a source did not tell and what a sink did not write is counted, over watches, for
+// each sink by itself.
 func TestLost(t *testing.T) {
 	t.Parallel()
 	bad, good, source := &broken{until: 2}, &broken{}, &untelling{}
@@ -158,8 +159,8 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestIPFIX: messages are what RFC 7011 says: each set as long as its header says, templates before data, numbers without a gap, and no message
-// larger than a path takes.
+// TestIPFIX: messages are what RFC 7011 says: each set as long as its header says, templates before
+// data, numbers without a gap, and no message larger than a path takes.
 func TestIPFIX(t *testing.T) {
 	t.Parallel()
 	server, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -229,7 +230,8 @@ func readSets(t *testing.T, m []byte, known map[uint16][]element) (records uint3
 	return records
 }
 
-// TestCollector: nfcapd takes what is sent, and nfdump shows addresses, ports, counters and NAT events.
+// TestCollector: nfcapd takes what is sent, and nfdump shows addresses, ports, counters and NAT
+// events.
 func TestCollector(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

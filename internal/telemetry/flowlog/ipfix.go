@@ -64,7 +64,8 @@ const (
 	ipfixWriteTimeout = 100 * time.Millisecond
 )
 
-// reversePEN is the number by which elements are of the answers (RFC 5103); elements of an enterprise have the bit.
+// reversePEN is the number by which elements are of the answers (RFC 5103); elements of an
+// enterprise have the bit.
 const (
 	reversePEN    = 29305
 	enterpriseBit = 0x8000
@@ -94,7 +95,8 @@ func elements(template int) []element {
 		element{ieOctets | enterpriseBit, 8}, element{iePackets | enterpriseBit, 8}, element{ieFlowEndReason, 1})
 }
 
-// IPFIX sends events to a collector (RFC 7011), by UDP: connections that are opened, and those that have ended.
+// IPFIX sends events to a collector (RFC 7011), by UDP: connections that are opened, and those that
+// have ended.
 type IPFIX struct {
 	collector      string
 	domain         uint32
@@ -110,7 +112,8 @@ type IPFIX struct {
 	records uint32 // in message
 }
 
-// NewIPFIX sends to a collector, HOST:PORT, under the number of an observation domain. It is connected to with the first event.
+// NewIPFIX sends to a collector, HOST:PORT, under the number of an observation domain. It is
+// connected to with the first event.
 func NewIPFIX(collector string, domain uint32) *IPFIX {
 	return &IPFIX{collector: collector, domain: domain}
 }

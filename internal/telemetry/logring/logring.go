@@ -1,4 +1,5 @@
-// Package logring keeps the last lines of the daemon's log in memory, so that they can be asked for wherever the log goes.
+// Package logring keeps the last lines of the daemon's log in memory, so that they can be asked for
+// wherever the log goes.
 package logring
 
 import (
@@ -19,7 +20,8 @@ const (
 // Current is the name of the file that is being written.
 const Current = "loxilb.log"
 
-// Ring is a log in a few files in memory. It is an io.Writer that is given a line, or several, at a time.
+// Ring is a log in a few files in memory. It is an io.Writer that is given a line, or several, at a
+// time.
 type Ring struct {
 	mu      sync.Mutex
 	files   []*file // oldest first
@@ -129,8 +131,8 @@ type Page struct {
 	Scanned int64 // bytes that were looked at
 }
 
-// Read takes at most so many lines that match, from a position on: 0 is the oldest one that is kept. Name is a file's, or empty for the
-// whole log. It is false for a file that there is not.
+// Read takes at most so many lines that match, from a position on: 0 is the oldest one that is
+// kept. Name is a file's, or empty for the whole log. It is false for a file that there is not.
 func (r *Ring) Read(name string, from int64, count int, matches func(line string) bool) (Page, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

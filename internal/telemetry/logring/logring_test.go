@@ -53,7 +53,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// What is written without an end takes no more memory than the files have, whoever writes and reads at once.
+// What is written without an end takes no more memory than the files have, whoever writes and reads
+// at once.
 func TestBounded(t *testing.T) {
 	t.Parallel()
 	r := New()

@@ -18,9 +18,11 @@ import (
 // journalSocket is where systemd's journal takes lines with fields.
 const journalSocket = "/run/systemd/journal/socket"
 
-// journal is a handler that writes fields: MESSAGE as the line is read, LOXILB_MESSAGE as it is constant, and LOXILB_ and the name of each attribute.
+// journal is a handler that writes fields: MESSAGE as the line is read, LOXILB_MESSAGE as it is
+// constant, and LOXILB_ and the name of each attribute.
 //
-// By its own few lines, and by no library: what libraries have besides is for messages that no datagram has room for, and here none is so long.
+// By its own few lines, and by no library: what libraries have besides is for messages that no
+// datagram has room for, and here none is so long.
 type journal struct {
 	conn  *net.UnixConn
 	level slog.Leveler
@@ -78,7 +80,8 @@ func (j *journal) fields(r slog.Record) []byte {
 	return b.Bytes()
 }
 
-// readable is a line as text has it, but for its time and level, which the journal shows itself. What is no plain text in it is quoted.
+// readable is a line as text has it, but for its time and level, which the journal shows itself.
+// What is no plain text in it is quoted.
 func readable(r slog.Record, attrs []slog.Attr) string {
 	var b bytes.Buffer
 	text := slog.NewTextHandler(&b, &slog.HandlerOptions{Level: r.Level, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
@@ -93,7 +96,8 @@ func readable(r slog.Record, attrs []slog.Attr) string {
 	return strings.TrimRight(r.Message+" "+strings.TrimSuffix(b.String(), "\n"), " ")
 }
 
-// field writes one as the journal's protocol has it. A value of several lines has its length before it, so that no line of it is a field.
+// field writes one as the journal's protocol has it. A value of several lines has its length before
+// it, so that no line of it is a field.
 func field(b *bytes.Buffer, name, value string) {
 	b.WriteString(name)
 	if !strings.Contains(value, "\n") {

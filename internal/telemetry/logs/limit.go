@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A message, which is constant, and so one of those in the program, has so many lines in each period. Clients in the network and users of the API can
-// cause lines; this is how many at most.
+// A message, which is constant, and so one of those in the program, has so many lines in each
+// period. Clients in the network and users of the API can cause lines; this is how many at most.
 const (
 	most   = 100
 	period = time.Minute
@@ -17,7 +17,8 @@ const (
 // leftOut is the message of the line that says how many are missing.
 const leftOut = "lines of the log were left out"
 
-// limit leaves lines out whose message comes too often. Those below info, which nobody gets who has not asked, are not counted.
+// limit leaves lines out whose message comes too often. Those below info, which nobody gets who has
+// not asked, are not counted.
 type limit struct {
 	slog.Handler
 	shared *counts

@@ -1,6 +1,7 @@
-// Package logs makes the daemon's log: text on standard error, or fields for systemd's journal, and text in memory. On
-// the way there, a warning that repeats is summarized (repeat.go), a message that comes too often is left out and
-// counted (limit.go), a line that asks for action gets a hint (messages.go), and long values are cut.
+// Package logs makes the daemon's log: text on standard error, or fields for systemd's journal, and
+// text in memory. On the way there, a warning that repeats is summarized (repeat.go), a message
+// that comes too often is left out and counted (limit.go), a line that asks for action gets a hint
+// (messages.go), and long values are cut.
 package logs
 
 import (
@@ -12,10 +13,12 @@ import (
 	"unicode/utf8"
 )
 
-// longest is how many bytes of a value a line has: what users, and names in the network, can bring into it has no such bound.
+// longest is how many bytes of a value a line has: what users, and names in the network, can bring
+// into it has no such bound.
 const longest = 1024
 
-// New makes a log, from the level on. Its last lines go to memory too. flush writes pending summaries.
+// New makes a log, from the level on. Its last lines go to memory too. flush writes pending
+// summaries.
 func New(level slog.Leveler, memory io.Writer, standardError *os.File) (log *slog.Logger, flush func()) {
 	text := func(w io.Writer) slog.Handler { return slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}) }
 	out := text(standardError)

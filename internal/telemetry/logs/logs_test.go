@@ -35,7 +35,8 @@ func written(t *testing.T, f *os.File) string {
 	return string(text)
 }
 
-// TestFlood: a message has 100 lines a minute at most, with any number of callers. Further lines are counted.
+// TestFlood: a message has 100 lines a minute at most, with any number of callers. Further lines
+// are counted.
 //
 // P62 nobody floods the log, or forges a line of it
 func TestFlood(t *testing.T) {
@@ -76,7 +77,8 @@ type ticker struct {
 
 func (*ticker) Stop() bool { return true }
 
-// TestPeriods: a minute after the first of many lines it is told how many were left out, though no other line comes; then lines have room again.
+// TestPeriods: a minute after the first of many lines it is told how many were left out, though no
+// other line comes; then lines have room again.
 func TestPeriods(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -137,7 +139,8 @@ func TestForgedText(t *testing.T) {
 	}
 }
 
-// TestJournal: the journal gets each attribute as a field, whatever is in it, and standard error what the journal does not take.
+// TestJournal: the journal gets each attribute as a field, whatever is in it, and standard error
+// what the journal does not take.
 func TestJournal(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "journal")

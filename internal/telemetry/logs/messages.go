@@ -27,7 +27,8 @@ type area struct {
 	messages []message
 }
 
-// areas are all messages at levels warning and error: TestMessages compares with the source, and docs/log-messages.md is made of them.
+// areas are all messages at levels warning and error: TestMessages compares with the source, and
+// docs/log-messages.md is made of them.
 func areas() []area {
 	return []area{
 		{"Endpoints and services", services()},
@@ -43,7 +44,8 @@ func areas() []area {
 	}
 }
 
-// Of what cannot be read of the kernel once: it is read again, and only what goes on is anybody's concern.
+// Of what cannot be read of the kernel once: it is read again, and only what goes on is anybody's
+// concern.
 const ifItGoesOn = "if it persists, see dmesg and restart loxilb: connections stay"
 
 func services() []message {

@@ -16,8 +16,8 @@ import (
 
 const page = "../../../docs/log-messages.md"
 
-// TestMessages: each message that warns, or tells of an error, is explained in docs/log-messages.md, with what to do, and no other. UPDATE=1 writes that
-// anew.
+// TestMessages: each message that warns, or tells of an error, is explained in
+// docs/log-messages.md, with what to do, and no other. UPDATE=1 writes that anew.
 func TestMessages(t *testing.T) {
 	t.Parallel()
 	used := map[string]string{leftOut: "limit.go"}
@@ -53,7 +53,8 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// details are the attributes that say something about the subject of a line, and may differ from line to line.
+// details are the attributes that say something about the subject of a line, and may differ from
+// line to line.
 func details() []string {
 	return []string{
 		"asked", "before", "beyond_rate", "bytes", "changes", "connections", "count", "endpoints", "entries",
@@ -126,7 +127,8 @@ func each(t *testing.T, f func(path string, call *ast.CallExpr, method string)) 
 	}
 }
 
-// isLogger reports whether an expression is a logger, by its name: everywhere in the program it is log, or Log.
+// isLogger reports whether an expression is a logger, by its name: everywhere in the program it is
+// log, or Log.
 func isLogger(x ast.Expr) bool {
 	switch x := x.(type) {
 	case *ast.Ident:

@@ -10,22 +10,23 @@ import (
 	"time"
 )
 
-// A warning that repeats about the same subject has one line at once, and then one line for each period, which grows
-// while the warning goes on. A subject is what the line names: a service, an endpoint, a VIP. It is news again after
-// newsAfter without it.
+// A warning that repeats about the same subject has one line at once, and then one line for each
+// period, which grows while the warning goes on. A subject is what the line names: a service, an
+// endpoint, a VIP. It is news again after newsAfter without it.
 const (
 	newsAfter = 10 * time.Minute
-	// maxSubjects bounds the memory: names come from users and from the network. Lines about further subjects are
-	// bounded by their message alone (limit.go).
+	// maxSubjects bounds the memory: names come from users and from the network. Lines about
+	// further subjects are bounded by their message alone (limit.go).
 	maxSubjects = 512
-	// maxChanges is how many lines about changes of its state a subject has before they are summarized: enough to
-	// see each change, unless an endpoint flaps.
+	// maxChanges is how many lines about changes of its state a subject has before they are
+	// summarized: enough to see each change, unless an endpoint flaps.
 	maxChanges = 10
 )
 
 func periods() []time.Duration { return []time.Duration{time.Minute, 10 * time.Minute, time.Hour} }
 
-// subjectKeys are the attributes that name what a line is about. TestMessages compares them with the source.
+// subjectKeys are the attributes that name what a line is about. TestMessages compares them with
+// the source.
 func subjectKeys() []string {
 	return []string{
 		"aside", "at", "dir", "endpoint", "file", "ifindex", "instance", "interface", "key", "kind", "line",
@@ -34,7 +35,8 @@ func subjectKeys() []string {
 	}
 }
 
-// changes are the messages about changes of state: their callers log each change once, and the next one is news.
+// changes are the messages about changes of state: their callers log each change once, and the next
+// one is news.
 func changes() []string {
 	return []string{
 		"endpoint is down",
@@ -112,8 +114,8 @@ func (r *repeats) WithGroup(name string) slog.Handler {
 	return &repeats{r.Handler.WithGroup(name), r.shared, r.subject}
 }
 
-// key is a hash of the message and of what it is about. Two subjects of one hash would share a summary, which is less
-// bad than to keep all names.
+// key is a hash of the message and of what it is about. Two subjects of one hash would share a
+// summary, which is less bad than to keep all names.
 func (r *repeats) key(line *slog.Record) uint64 {
 	key := r.subject ^ maphash.String(r.shared.seed, line.Message)
 	line.Attrs(func(a slog.Attr) bool {
@@ -199,8 +201,8 @@ func (s *subjects) end(one *subject) {
 
 func (one *subject) period() time.Duration { return periods()[min(one.summaries, len(periods())-1)] }
 
-// summary is the last line with the number of lines since the written one, and the times of the first and last of
-// these: the trouble may have ended before the summary is written.
+// summary is the last line with the number of lines since the written one, and the times of the
+// first and last of these: the trouble may have ended before the summary is written.
 func (one *subject) summary(now time.Time) (slog.Record, slog.Handler) {
 	line := slog.NewRecord(now, one.last.Level, one.last.Message, one.last.PC)
 	one.last.Attrs(func(a slog.Attr) bool {

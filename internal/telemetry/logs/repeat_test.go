@@ -85,8 +85,8 @@ func (b *bench) expect(t *testing.T, want ...string) {
 	}
 }
 
-// TestRepeated: a warning that comes each second for two hours has five lines. Each names the service, and together
-// they count all events. After ten minutes without it, it is news.
+// TestRepeated: a warning that comes each second for two hours has five lines. Each names the
+// service, and together they count all events. After ten minutes without it, it is news.
 func TestRepeated(t *testing.T) {
 	t.Parallel()
 	b := newBench()
@@ -107,8 +107,9 @@ func TestRepeated(t *testing.T) {
 	b.expect(t, `"packets dropped" reason=no-endpoint service=web packets=10`)
 }
 
-// TestSummaryTimes: a summary has the time at which it is written, and says when its first and last line were, as the
-// trouble may be over. The end of the process writes what is pending with the time that has really passed.
+// TestSummaryTimes: a summary has the time at which it is written, and says when its first and last
+// line were, as the trouble may be over. The end of the process writes what is pending with the
+// time that has really passed.
 func TestSummaryTimes(t *testing.T) {
 	t.Parallel()
 	b := newBench()
@@ -149,8 +150,8 @@ func TestRarely(t *testing.T) {
 	b.expect(t, `"sweep failed" error="no memory" repeated=2 period=10m0s`)
 }
 
-// TestSubjects: lines about different subjects are not summed up together, also of several loggers; details do not
-// tell lines apart.
+// TestSubjects: lines about different subjects are not summed up together, also of several loggers;
+// details do not tell lines apart.
 func TestSubjects(t *testing.T) {
 	t.Parallel()
 	b := newBench()

@@ -34,7 +34,8 @@ type Metric struct {
 	When   When
 }
 
-// Catalog is every metric that there is but those of the client library, in the order in which they are written.
+// Catalog is every metric that there is but those of the client library, in the order in which they
+// are written.
 func Catalog() []Metric {
 	list := requestMetrics()
 	for _, f := range families() {

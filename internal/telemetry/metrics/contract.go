@@ -2,8 +2,8 @@ package metrics
 
 import "loxilb/internal/lb"
 
-// The contract's metrics, each by its canonical name and by the one of before it, for dashboards that were made for either: with --compat. They are
-// sums of what is counted by packets.
+// The contract's metrics, each by its canonical name and by the one of before it, for dashboards
+// that were made for either: with --compat. They are sums of what is counted by packets.
 
 // sums are what the contract's numbers of the services that there are are read from.
 type sums struct {

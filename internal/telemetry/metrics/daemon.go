@@ -75,7 +75,8 @@ type cpu struct {
 	before machine.CPUTime // at the scrape before; at first, when the machine began
 }
 
-// machineFamilies show how busy the machine is, by the contract's names. What cannot be read is left out: 0 would be a lie.
+// machineFamilies show how busy the machine is, by the contract's names. What cannot be read is
+// left out: 0 would be a lie.
 func machineFamilies() []family {
 	return []family{
 		{Metric{"loxilb_system_cpu_utilization_percent", Gauge, nil, "Time of the machine's CPUs that was not idle, since the scrape before.", Always}, func(v *view, p *page) {

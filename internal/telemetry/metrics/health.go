@@ -9,7 +9,8 @@ import (
 // downMost bounds how many endpoints that are down have series where others have none.
 const downMost = 1000
 
-// healthFamilies are of probes, which services share: which service heeds them, GET config/endpoint/all says.
+// healthFamilies are of probes, which services share: which service heeds them, GET
+// config/endpoint/all says.
 func healthFamilies() []family {
 	of := []string{"name", "endpoint", "probe"}
 	count := func(value func(e *lb.EndpointHealth) float64) func(*view, *page) {

@@ -10,8 +10,9 @@ import (
 	"loxilb/internal/lb"
 )
 
-// The data path counts handshakes in buckets, each twice as wide as the one before it. In a classic histogram they are what they are. In a native
-// one, whose buckets end at powers of two (schema 0), each is the one with which it has most in common, and the first one is the bucket of zero.
+// The data path counts handshakes in buckets, each twice as wide as the one before it. In a classic
+// histogram they are what they are. In a native one, whose buckets end at powers of two (schema 0),
+// each is the one with which it has most in common, and the first one is the bucket of zero.
 
 // handshakeSum estimates how long all handshakes took together: the data path does not add it up.
 func handshakeSum(h *lb.Handshakes, jiffy time.Duration) (sum float64) {
@@ -72,8 +73,8 @@ func handshakeMessage(h *lb.Handshakes, jiffy time.Duration, classic bool) *dto.
 	return out
 }
 
-// scale says what the buckets of an lb.Histogram are: bucket i ends at 2^(i+exponent). In a native histogram they are the same; a classic one has
-// every second of them, from first on.
+// scale says what the buckets of an lb.Histogram are: bucket i ends at 2^(i+exponent). In a native
+// histogram they are the same; a classic one has every second of them, from first on.
 type scale struct {
 	exponent    int
 	first, last int // of the classic buckets

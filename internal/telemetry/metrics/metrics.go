@@ -1,5 +1,5 @@
-// Package metrics shows the counters of the load balancer to Prometheus and OpenTelemetry. Nothing is collected between scrapes: each
-// reads the store and the data path as they are.
+// Package metrics shows the counters of the load balancer to Prometheus and OpenTelemetry. Nothing
+// is collected between scrapes: each reads the store and the data path as they are.
 package metrics
 
 import (
@@ -89,7 +89,8 @@ func requestMetrics() []Metric {
 	}
 }
 
-// ServeHTTP answers a scrape: in text, or in protobuf to those who ask for it, which native histograms need.
+// ServeHTTP answers a scrape: in text, or in protobuf to those who ask for it, which native
+// histograms need.
 func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	select {
 	case m.scrapes <- struct{}{}:
@@ -170,8 +171,8 @@ func (m *Metrics) note(err error) {
 	}
 }
 
-// Observe counts a request to the API. Methods that HTTP does not have are one: a label must not grow by what
-// clients invent.
+// Observe counts a request to the API. Methods that HTTP does not have are one: a label must not
+// grow by what clients invent.
 func (m *Metrics) Observe(method string, code int) {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:

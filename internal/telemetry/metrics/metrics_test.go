@@ -213,7 +213,8 @@ func TestScrape(t *testing.T) {
 	}
 }
 
-// TestCatalog: the catalog, from which docs/metrics.md is made, has what is shown, and nothing else, in text as in protobuf.
+// TestCatalog: the catalog, from which docs/metrics.md is made, has what is shown, and nothing
+// else, in text as in protobuf.
 func TestCatalog(t *testing.T) {
 	t.Parallel()
 	m := newMetrics(t, fake{}, full())
@@ -259,7 +260,8 @@ func TestCatalog(t *testing.T) {
 	}
 }
 
-// TestNativeHistograms: whoever asks for protobuf gets the times of handshakes in native buckets, too, which hold as many as the classic ones.
+// TestNativeHistograms: whoever asks for protobuf gets the times of handshakes in native buckets,
+// too, which hold as many as the classic ones.
 func TestNativeHistograms(t *testing.T) {
 	t.Parallel()
 	m := newMetrics(t, fake{}, Options{})
@@ -290,7 +292,8 @@ func TestNativeHistograms(t *testing.T) {
 			if h.GetSchema() != 0 || count != h.GetSampleCount() || count%5 != 0 || int(h.GetPositiveSpan()[0].GetLength()) != len(h.GetPositiveDelta()) {
 				t.Errorf("%s: %v", f.GetName(), h)
 			}
-			// a tick of 4 ms: what took less is below 2^-8 s, what took one or more and less than two below 2^-7 s
+			// a tick of 4 ms: what took less is below 2^-8 s, what took one or more and less than
+			// two below 2^-7 s
 			if h.GetZeroThreshold() != 1.0/256 || h.GetPositiveSpan()[0].GetOffset() != -7 || h.GetPositiveDelta()[0] != int64(h.GetZeroCount()/3) {
 				t.Errorf("%s: %v", f.GetName(), h)
 			}
@@ -440,7 +443,8 @@ func golden(t *testing.T, path, got string) {
 	}
 }
 
-// TestRulesBounded: beyond the first 1,000, rules have no series, and those that count first have theirs.
+// TestRulesBounded: beyond the first 1,000, rules have no series, and those that count first have
+// theirs.
 func TestRulesBounded(t *testing.T) {
 	t.Parallel()
 	m := newMetrics(t, fake{}, Options{})
@@ -466,7 +470,8 @@ func TestRulesBounded(t *testing.T) {
 	}
 }
 
-// TestScales: the native and the classic buckets of what is counted in powers of two have the same values below each bound, and none is lost.
+// TestScales: the native and the classic buckets of what is counted in powers of two have the same
+// values below each bound, and none is lost.
 func TestScales(t *testing.T) {
 	t.Parallel()
 	h := &lb.Histogram{Sum: 12345}

@@ -9,8 +9,9 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// page is where series are written, family by family: as text, or as messages. Text is written without the client library: to make, check and
-// sort each series takes that fifty times longer (BenchmarkScrape).
+// page is where series are written, family by family: as text, or as messages. Text is written
+// without the client library: to make, check and sort each series takes that fifty times longer
+// (BenchmarkScrape).
 type page struct {
 	w        *bufio.Writer // nil: messages are wanted
 	err      error         // of the first write that failed
@@ -40,7 +41,8 @@ func (p *page) end() {
 	}
 }
 
-// add writes a series, whose labels' values are in the order of the family's labels. An empty value is no label.
+// add writes a series, whose labels' values are in the order of the family's labels. An empty value
+// is no label.
 func (p *page) add(v float64, labels ...string) {
 	if p.w != nil {
 		p.sample("", v, "", labels)

@@ -6,7 +6,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// mostFiles bounds how many files of certificates a scrape reads: users of the API name those of probes.
+// mostFiles bounds how many files of certificates a scrape reads: users of the API name those of
+// probes.
 const mostFiles = 100
 
 // probed is what one walk through all that is probed finds. There may be very much of it.

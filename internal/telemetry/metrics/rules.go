@@ -6,7 +6,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// maxRules bounds how many firewall rules have series of their own: the first ones, in the order in which they count. GET config/firewall/all has all.
+// maxRules bounds how many firewall rules have series of their own: the first ones, in the order in
+// which they count. GET config/firewall/all has all.
 const maxRules = 1000
 
 func ruleFamilies() []family {

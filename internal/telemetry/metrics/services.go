@@ -5,8 +5,9 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Series of services must stay few: there may be 65,536. So the name of a service is a label of loxilb_service_up alone, by which others get it where
-// they are shown (group_left), and what is 0 for most services has series of the rest only.
+// Series of services must stay few: there may be 65,536. So the name of a service is a label of
+// loxilb_service_up alone, by which others get it where they are shown (group_left), and what is 0
+// for most services has series of the rest only.
 
 const sparse = "Without --metrics-detail=endpoint, no series before there is something to count."
 
@@ -93,7 +94,8 @@ func (r *row) addStates(p *page, all bool) {
 	}
 }
 
-// addRefusals adds each reason for which the service has refused something; all: also the reasons that any service may have.
+// addRefusals adds each reason for which the service has refused something; all: also the reasons
+// that any service may have.
 func (r *row) addRefusals(p *page, all bool) {
 	for reason, n := range r.stats.Refusals {
 		reason := lb.RefusalReason(reason)

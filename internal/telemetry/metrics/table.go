@@ -8,7 +8,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Source ports have series of their own where a pair of addresses has many in use, and there is room for these pairs.
+// Source ports have series of their own where a pair of addresses has many in use, and there is
+// room for these pairs.
 const (
 	portsLeast = 1000
 	portsPairs = 100
@@ -109,8 +110,8 @@ func trafficFamilies() []family {
 	return append(list, lifetimeFamilies()...)
 }
 
-// lifetimeFamilies are of connections that are over. What those of one service carry on average, its counters say (a recording rule in
-// deploy/prometheus has it).
+// lifetimeFamilies are of connections that are over. What those of one service carry on average,
+// its counters say (a recording rule in deploy/prometheus has it).
 func lifetimeFamilies() []family {
 	const those = " that are over; of TCP, of those whose handshake was complete. sctp and icmp from their first one on."
 	always := func(l *lb.Lifetimes) bool { return l.Protocol == lb.TCP.String() || l.Protocol == lb.UDP.String() }

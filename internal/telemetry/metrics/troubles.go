@@ -21,8 +21,9 @@ type trouble struct {
 	downtime time.Duration // at the worst of its probes, handshakes of clients among them
 }
 
-// troubles add up what endpoints have counted against them, for each service. Sums never go back: an endpoint that
-// leaves a service leaves its share behind, and one that comes brings no share of what was before.
+// troubles add up what endpoints have counted against them, for each service. Sums never go back:
+// an endpoint that leaves a service leaves its share behind, and one that comes brings no share of
+// what was before.
 type troubles struct {
 	mu       sync.Mutex
 	last     map[troubleOf]trouble
@@ -30,7 +31,8 @@ type troubles struct {
 	total    map[lb.Key]trouble     // that are not zero
 }
 
-// look takes what endpoints have counted by now, and returns the sums of the services that there are.
+// look takes what endpoints have counted by now, and returns the sums of the services that there
+// are.
 func (t *troubles) look(services []*lb.Service, now map[troubleOf]trouble) map[lb.Key]trouble {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -59,8 +61,8 @@ func (t *troubles) look(services []*lb.Service, now map[troubleOf]trouble) map[l
 	return total
 }
 
-// wasIn reports whether an endpoint was one of the service's at the last look. One without a probe has
-// counts only from its first failure on.
+// wasIn reports whether an endpoint was one of the service's at the last look. One without a probe
+// has counts only from its first failure on.
 func (t *troubles) wasIn(of troubleOf) bool {
 	s := t.services[of.service]
 	return s != nil && slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool { return e.AddrPort() == of.endpoint })

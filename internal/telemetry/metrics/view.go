@@ -15,10 +15,11 @@ import (
 
 // Source is what a scrape reads.
 type Source interface {
-	// Census yields what those of the services that the data path has (by now) have counted, by their places in the list, and returns what all
-	// endpoints have that there are, or were.
+	// Census yields what those of the services that the data path has (by now) have counted, by
+	// their places in the list, and returns what all endpoints have that there are, or were.
 	Census(keys []lb.Key, yield func(place int, s *lb.ServiceStats)) lb.EndpointStats
-	// RuleHits is what a firewall rule has decided about. false: the data path does not have it (yet).
+	// RuleHits is what a firewall rule has decided about. false: the data path does not have it
+	// (yet).
 	RuleHits(r *lb.Rule) (lb.Traffic, bool)
 	// RuleCost is the most that one packet looks at to find its firewall rule.
 	RuleCost() lb.RuleCost

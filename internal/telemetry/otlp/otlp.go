@@ -1,5 +1,5 @@
-// Package otlp sends metrics and events to a collector of OpenTelemetry, by OTLP over HTTP. A collector that is slow, away or wrong costs a
-// bounded queue and one line of the log.
+// Package otlp sends metrics and events to a collector of OpenTelemetry, by OTLP over HTTP. A
+// collector that is slow, away or wrong costs a bounded queue and one line of the log.
 package otlp
 
 import (

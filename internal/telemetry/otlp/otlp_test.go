@@ -142,8 +142,9 @@ func (l *lockedLog) text() string {
 	return l.String()
 }
 
-// TestExport: a collector gets metrics and events, with the headers that it wants, by TLS. While it refuses them that is a status, and said once; what
-// happens meanwhile comes later; and the end of the daemon does not wait for it.
+// TestExport: a collector gets metrics and events, with the headers that it wants, by TLS. While it
+// refuses them that is a status, and said once; what happens meanwhile comes later; and the end of
+// the daemon does not wait for it.
 func TestExport(t *testing.T) {
 	t.Parallel()
 	c := &collector{answer: http.StatusOK, numbers: map[string]float64{}}
@@ -234,7 +235,8 @@ func TestExport(t *testing.T) {
 	}
 }
 
-// TestSilentCollector: one that takes requests and never answers holds up neither events nor the end.
+// TestSilentCollector: one that takes requests and never answers holds up neither events nor the
+// end.
 func TestSilentCollector(t *testing.T) {
 	t.Parallel()
 	leave := make(chan struct{})
@@ -263,7 +265,8 @@ func TestSilentCollector(t *testing.T) {
 	}
 }
 
-// TestOddCollector: one that sends exports elsewhere is not followed, as it would get the headers there; and of one that answers with megabytes a line is kept.
+// TestOddCollector: one that sends exports elsewhere is not followed, as it would get the headers
+// there; and of one that answers with megabytes a line is kept.
 func TestOddCollector(t *testing.T) {
 	t.Parallel()
 	var led atomic.Int32

@@ -20,7 +20,8 @@ type trouble struct {
 	err   error
 }
 
-// maxText is how many bytes of an error are told: the library has all in it that the collector says.
+// maxText is how many bytes of an error are told: the library has all in it that the collector
+// says.
 const maxText = 300
 
 // shortened is an error that is one printable line.

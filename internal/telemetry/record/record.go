@@ -1,4 +1,5 @@
-// Package record writes packets that firewall rules have recorded into files that tcpdump and Wireshark read (pcapng).
+// Package record writes packets that firewall rules have recorded into files that tcpdump and
+// Wireshark read (pcapng).
 package record
 
 import (
@@ -37,7 +38,8 @@ type origin struct {
 	layer3       bool
 }
 
-// Files are firewall.pcapng of a folder and, set aside when that is full, firewall.1.pcapng and so on. Root alone may read them: packets have secrets.
+// Files are firewall.pcapng of a folder and, set aside when that is full, firewall.1.pcapng and so
+// on. Root alone may read them: packets have secrets.
 type Files struct {
 	dir     string
 	most    int64
@@ -67,7 +69,8 @@ func (f *Files) Write(list []Packet) error {
 	return f.commit()
 }
 
-// commit notes that all that was written is whole. A file gets its name with its first packets: until then nothing is set aside for it.
+// commit notes that all that was written is whole. A file gets its name with its first packets:
+// until then nothing is set aside for it.
 func (f *Files) commit() error {
 	if f.good == 0 && f.written > 0 {
 		if err := f.setAside(); err != nil {
@@ -78,7 +81,8 @@ func (f *Files) commit() error {
 	return nil
 }
 
-// giveUp takes off a file what is not whole. One that has packets goes on with a new section; one that has none is begun anew.
+// giveUp takes off a file what is not whole. One that has packets goes on with a new section; one
+// that has none is begun anew.
 func (f *Files) giveUp() error {
 	file := f.file
 	if file == nil {

@@ -49,7 +49,8 @@ func contents(t *testing.T, path string) (packets int, read *pcapgo.NgReader) {
 	}
 }
 
-// TestFiles: what is written is read again, with the rule, the interface and the action of each packet, and is there as soon as it is written.
+// TestFiles: what is written is read again, with the rule, the interface and the action of each
+// packet, and is there as soon as it is written.
 func TestFiles(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
@@ -80,7 +81,8 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestBounded: files are set aside when they are full, and when a process begins; the oldest ones go.
+// TestBounded: files are set aside when they are full, and when a process begins; the oldest ones
+// go.
 func TestBounded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -111,7 +113,8 @@ func TestBounded(t *testing.T) {
 	}
 }
 
-// TestNotWritten: what cannot be written is an error that names the file, and later packets are written again.
+// TestNotWritten: what cannot be written is an error that names the file, and later packets are
+// written again.
 func TestNotWritten(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
@@ -130,7 +133,8 @@ func TestNotWritten(t *testing.T) {
 	}
 }
 
-// TestFullDisk: a disk that is full, time and again, costs none of the packets that were written, and later ones are written once there is room.
+// TestFullDisk: a disk that is full, time and again, costs none of the packets that were written,
+// and later ones are written once there is room.
 func TestFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")

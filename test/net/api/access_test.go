@@ -129,7 +129,8 @@ func TestAPIInsecure(t *testing.T) {
 	}
 }
 
-// Each of two daemons in two namespaces has a socket of its own, and loxicmd finds the one where it runs.
+// Each of two daemons in two namespaces has a socket of its own, and loxicmd finds the one where it
+// runs.
 func TestSocketOfNamespace(t *testing.T) {
 	t.Parallel()
 	lab := labtest.New(t)
@@ -178,7 +179,8 @@ func TestSocketOfNamespace(t *testing.T) {
 	}
 }
 
-// The socket of a daemon that was killed goes when the next one starts, in whatever namespace; one that answers stays.
+// The socket of a daemon that was killed goes when the next one starts, in whatever namespace; one
+// that answers stays.
 func TestOrphanSocket(t *testing.T) {
 	t.Parallel()
 	lab := labtest.New(t)

@@ -13,15 +13,16 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestRoom: thousands of services with tables of hashes are applied and disturb nobody, and what would need more than
-// the data path has is refused by one sentence and changes nothing.
+// TestRoom: thousands of services with tables of hashes are applied and disturb nobody, and what
+// would need more than the data path has is refused by one sentence and changes nothing.
 func TestRoom(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
 	r.ServeNames()
 	a := apiOf(r)
-	// 33.5 MB with two CPUs: 4 are the services' counters of refused clients (adr/0081), 4 the empty table of when connections of removed endpoints end, 1 the outcomes and
-	// samples by which endpoints are judged; what is per CPU by itself is little
+	// 33.5 MB with two CPUs: 4 are the services' counters of refused clients (adr/0081), 4 the
+	// empty table of when connections of removed endpoints end, 1 the outcomes and samples by which
+	// endpoints are judged; what is per CPU by itself is little
 	if size := mapMemory(r); size > 35<<10 {
 		t.Errorf("the maps of an idle daemon take %d kB in the kernel, want at most 35 MB", size)
 	}

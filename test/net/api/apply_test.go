@@ -14,8 +14,9 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestConfirmKilled: a change that nobody confirms is undone although the daemon was killed before its time; what was confirmed stays. What
-// is saved is applied again without a change, and 10,000 services are applied by one request.
+// TestConfirmKilled: a change that nobody confirms is undone although the daemon was killed before
+// its time; what was confirmed stays. What is saved is applied again without a change, and 10,000
+// services are applied by one request.
 func TestConfirmKilled(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

@@ -10,8 +10,8 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestSavedIsNoChange: whatever kinds of object there are, applying what was saved changes nothing and makes
-// no revision, and what is saved then is the same, also after a restart.
+// TestSavedIsNoChange: whatever kinds of object there are, applying what was saved changes nothing
+// and makes no revision, and what is saved then is the same, also after a restart.
 func TestSavedIsNoChange(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

@@ -15,7 +15,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestFlowLog: what a connection becomes is in the file, a line for each event, and so it is after a restart.
+// TestFlowLog: what a connection becomes is in the file, a line for each event, and so it is after
+// a restart.
 func TestFlowLog(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "flows")

@@ -1,4 +1,5 @@
-// Package api_test is about what users ask of a running daemon and are told by it: who may, how much at once, what is applied, what is logged.
+// Package api_test is about what users ask of a running daemon and are told by it: who may, how
+// much at once, what is applied, what is logged.
 package api_test
 
 import (

@@ -21,8 +21,9 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// TestRulesScale: the most firewall rules there may be, as hostile as they come, are in force a moment after
-// the request, an emergency rule beside them in less than that, and a start with them is quick.
+// TestRulesScale: the most firewall rules there may be, as hostile as they come, are in force a
+// moment after the request, an emergency rule beside them in less than that, and a start with them
+// is quick.
 func TestRulesScale(t *testing.T) {
 	rig.Long(t)
 	rng := rand.New(rand.NewPCG(1, 2))

@@ -42,7 +42,8 @@ func apiOf(r *rig.Rig) *api {
 	}}
 }
 
-// call makes a request, fails the test unless the answer is 200, and returns how long it took and the body.
+// call makes a request, fails the test unless the answer is 200, and returns how long it took and
+// the body.
 func (a *api) call(method, path string, body []byte) (time.Duration, []byte) {
 	a.t.Helper()
 	start := time.Now()
@@ -78,7 +79,8 @@ func bigVIP(n int) netip.Addr {
 	return netip.AddrFrom4([4]byte{20, byte(n >> 16), byte(n >> 8), byte(n)})
 }
 
-// bigService is service number n, port 80. Its first endpoint is that of the topology which answers as ep1.
+// bigService is service number n, port 80. Its first endpoint is that of the topology which answers
+// as ep1.
 func bigService(n int) v1.LoadbalanceEntry {
 	e := v1.LoadbalanceEntry{ServiceArguments: v1.ServiceArguments{
 		ExternalIP: bigVIP(n).String(), Port: 80, Protocol: "tcp", Name: "service-" + strconv.Itoa(n),
@@ -136,9 +138,9 @@ func memoryOf(r *rig.Rig, field string) string {
 // mapMemory is the memory of the daemon's maps in the kernel, in KiB, as far as the kernel tells.
 func mapMemory(r *rig.Rig) int { return mapmemory.Of(r.Pid()) >> 10 }
 
-// TestScale: 10,000 services of 10 endpoints come in one request and are balanced when it is answered; a change
-// beside them takes as long as alone; a restart loses no request. Times are shown and not judged but by comparison,
-// as they depend on what else the machine does.
+// TestScale: 10,000 services of 10 endpoints come in one request and are balanced when it is
+// answered; a change beside them takes as long as alone; a restart loses no request. Times are
+// shown and not judged but by comparison, as they depend on what else the machine does.
 func TestScale(t *testing.T) {
 	args := []string{"--metrics-detail=service"} // as by default
 	many, few := rig.New(t, rig.Options{Args: args}), rig.New(t, rig.Options{Args: args})
@@ -237,7 +239,8 @@ func oneByOne(t *testing.T, a *api) {
 	t.Logf("%d POSTs one after the other: %v; median of the first %d %v, of the last %v", big, total, part, first[part/2], last[part/2])
 }
 
-// restartBig stops the daemon and starts it again while requests are made, each to a service of its own.
+// restartBig stops the daemon and starts it again while requests are made, each to a service of its
+// own.
 func restartBig(t *testing.T, r *rig.Rig) {
 	t.Helper()
 	stop, done := make(chan struct{}), make(chan int, 1)

@@ -23,8 +23,9 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// TestIdleStrangers: sockets that strangers leave idle, of several sources and both IP versions, with half a request
-// or half a TLS handshake, delay no health check of the machine, by whatever address.
+// TestIdleStrangers: sockets that strangers leave idle, of several sources and both IP versions,
+// with half a request or half a TLS handshake, delay no health check of the machine, by whatever
+// address.
 func TestIdleStrangers(t *testing.T) {
 	t.Parallel()
 	const perSource = 350 // of six sources

@@ -45,7 +45,8 @@ func says(t testing.TB, p *netnstest.Process, patterns ...string) {
 	}
 }
 
-// tracedRig is one with a service that answers, and one without endpoints. Checksums are whole, so that XDP may forward.
+// tracedRig is one with a service that answers, and one without endpoints. Checksums are whole, so
+// that XDP may forward.
 func tracedRig(t testing.TB, args ...string) *rig.Rig {
 	t.Helper()
 	r := rig.New(t, rig.Options{Args: args, Before: func(t testing.TB, s *netnstest.Standard) {
@@ -107,10 +108,13 @@ func attached(t testing.TB, r *rig.Rig) (ids []ebpf.ProgramID) {
 	return ids
 }
 
-// TestTrace: packets are shown before and after translation, in both directions, with the reason of those that are dropped, to several who ask for different ones,
-// at each hook. When they have left, even if they were killed, the programs are those that were there before, and no packet was lost by that.
+// TestTrace: packets are shown before and after translation, in both directions, with the reason of
+// those that are dropped, to several who ask for different ones, at each hook. When they have left,
+// even if they were killed, the programs are those that were there before, and no packet was lost
+// by that.
 //
-// P68 trace shows packets before and after translation with what became of them, and leaves nothing behind, however it ends
+// P68 trace shows packets before and after translation with what became of them, and leaves nothing
+// behind, however it ends
 func TestTrace(t *testing.T) {
 	t.Parallel()
 	const client, vip, endpoint = `100\.100\.100\.1:\d+`, `20\.20\.20\.1`, `31\.31\.31\.1:7000`
@@ -178,8 +182,9 @@ func tags(t testing.TB, ids []ebpf.ProgramID) (list []string) {
 	return list
 }
 
-// TestTraceBounds: more than four are refused, and so is what is no filter; a trace ends after what was asked for; a daemon that is killed leaves nothing that
-// the next one does not put right, nor loses a packet.
+// TestTraceBounds: more than four are refused, and so is what is no filter; a trace ends after what
+// was asked for; a daemon that is killed leaves nothing that the next one does not put right, nor
+// loses a packet.
 func TestTraceBounds(t *testing.T) {
 	t.Parallel()
 	r := tracedRig(t)
@@ -239,7 +244,8 @@ func TestTraceBounds(t *testing.T) {
 	}
 }
 
-// TestTraceLoss: who does not read holds up nothing, and is told how many packets there was no room for.
+// TestTraceLoss: who does not read holds up nothing, and is told how many packets there was no room
+// for.
 func TestTraceLoss(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -262,7 +268,8 @@ func TestTraceLoss(t *testing.T) {
 	r.WantNoDrops()
 }
 
-// TestTraceCapture: a capture has both sides, the interfaces by their names, and what became of each packet, as tshark reads it.
+// TestTraceCapture: a capture has both sides, the interfaces by their names, and what became of
+// each packet, as tshark reads it.
 func TestTraceCapture(t *testing.T) {
 	t.Parallel()
 	r := tracedRig(t)

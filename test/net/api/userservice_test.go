@@ -12,8 +12,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// Users of the API log in, may do what their roles may, and their tokens outlive a daemon that is killed; root needs none by the socket, and
-// one on loopback.
+// Users of the API log in, may do what their roles may, and their tokens outlive a daemon that is
+// killed; root needs none by the socket, and one on loopback.
 func TestUserService(t *testing.T) {
 	t.Parallel()
 	h, d := newDaemon(t, labtest.New(t), "lb", "--userservice")

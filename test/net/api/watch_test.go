@@ -11,7 +11,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// Who watches is told of a connection from its first packet to its end, what it counted, and who closed it.
+// Who watches is told of a connection from its first packet to its end, what it counted, and who
+// closed it.
 func TestWatchConnections(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

@@ -12,9 +12,11 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestCauses: of an endpoint that clients do not reach, or not with large packets, doctor names the cause: a server that is stopped, a firewall that drops in silence, a
-// gateway that is wrong there, a link that drops what is large, answers that take another way. The last of these is a problem that everything tells of which tells
-// of problems. Once it is mended none of that is said any more.
+// TestCauses: of an endpoint that clients do not reach, or not with large packets, doctor names the
+// cause: a server that is stopped, a firewall that drops in silence, a gateway that is wrong there,
+// a link that drops what is large, answers that take another way. The last of these is a problem
+// that everything tells of which tells of problems. Once it is mended none of that is said any
+// more.
 //
 // P69 doctor names why clients do not reach an endpoint, as far as that can be told apart from here
 func TestCauses(t *testing.T) {

@@ -10,7 +10,8 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// ofMachine are checks of what all namespaces of the machine share: on whose machine this runs is not the test's choice.
+// ofMachine are checks of what all namespaces of the machine share: on whose machine this runs is
+// not the test's choice.
 func ofMachine() []string {
 	return []string{"kernel", "jit", "bpffs", "program-statistics", "neighbour-table", "clock", "cgroup", "memory", "descriptors", "disk", "queues", "interrupts", "governor", "next-hops"}
 }
@@ -35,8 +36,8 @@ func findings(t *testing.T, r *rig.Rig) (ids []string) {
 	return ids
 }
 
-// TestDoctor: in a network where nothing is wrong nothing is found; what is broken is found, with what mends it; --fix mends what is safe, and only when it is
-// said.
+// TestDoctor: in a network where nothing is wrong nothing is found; what is broken is found, with
+// what mends it; --fix mends what is safe, and only when it is said.
 //
 // P63 doctor finds nothing where nothing is wrong, and changes nothing unless it is told to
 func TestDoctor(t *testing.T) {

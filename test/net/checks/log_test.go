@@ -22,8 +22,9 @@ func warnings(r *rig.Rig, words string) (list []string) {
 	return list
 }
 
-// TestQuietLog: a service that refuses clients each second has one line at once, and a summary. Both name the service, and
-// together they count each dropped packet. An endpoint whose route refuses packets is named, too.
+// TestQuietLog: a service that refuses clients each second has one line at once, and a summary.
+// Both name the service, and together they count each dropped packet. An endpoint whose route
+// refuses packets is named, too.
 //
 // P76 a warning that repeats about a service has one line at once, and then summaries
 func TestQuietLog(t *testing.T) {

@@ -49,10 +49,12 @@ func damage(t testing.TB, r *rig.Rig, name string) {
 	}
 }
 
-// TestVerify: what somebody has damaged in the kernel is found, said in one sentence, and repaired; and while services, rules and endpoints come, go,
-// fall and rise, nothing is found that is not there.
+// TestVerify: what somebody has damaged in the kernel is found, said in one sentence, and repaired;
+// and while services, rules and endpoints come, go, fall and rise, nothing is found that is not
+// there.
 //
-// P59 verify finds each row that is not what was asked for, repairs it, and raises no alarm while everything changes
+// P59 verify finds each row that is not what was asked for, repairs it, and raises no alarm while
+// everything changes
 func TestVerify(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

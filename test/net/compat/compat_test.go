@@ -12,8 +12,9 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// TestCompat: a manifest's options and a file that the existing loxilb saved are all that the daemon needs. Other machines reach the API, and
-// what is changed by it counts until the file is changed again.
+// TestCompat: a manifest's options and a file that the existing loxilb saved are all that the
+// daemon needs. Other machines reach the API, and what is changed by it counts until the file is
+// changed again.
 func TestCompat(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -10,7 +10,8 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// contract runs a part of the script of a user of the existing loxilb, with the loxicmd and the API where it expects them, and returns what it prints.
+// contract runs a part of the script of a user of the existing loxilb, with the loxicmd and the API
+// where it expects them, and returns what it prints.
 func contract(r *rig.Rig, part, dir string) string {
 	r.T.Helper()
 	out, err := r.LB.Run("env", "LOXILB_COMPAT=1", "PATH="+rig.Bin()+":"+os.Getenv("PATH"), "sh", "testdata/contract.sh", part, dir)
@@ -45,8 +46,8 @@ func read(t *testing.T, dir, name string) string {
 	return string(text)
 }
 
-// P53 a script written for the existing loxilb runs unchanged: it sets up services of each kind, endpoints and firewall rules, shows and saves them, applies what it saved, and
-// deletes all
+// P53 a script written for the existing loxilb runs unchanged: it sets up services of each kind,
+// endpoints and firewall rules, shows and saves them, applies what it saved, and deletes all
 func TestContractScript(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

@@ -17,8 +17,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestDocs runs the commands of the documents, in the order written, each document on a balancer of its own: lines that are indented by four
-// spaces, and blocks fenced as `endpoint` on an endpoint.
+// TestDocs runs the commands of the documents, in the order written, each document on a balancer of
+// its own: lines that are indented by four spaces, and blocks fenced as `endpoint` on an endpoint.
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	for _, name := range documents(t) {
@@ -88,7 +88,8 @@ func readDocument(t *testing.T, name string) document {
 	return d
 }
 
-// runs tells whether a line is a command of a program that the balancer's namespace has. Others (make, apt, systemctl, ssh) have tests of their own.
+// runs reports whether a line is a command of a program that the balancer's namespace has. Others
+// (make, apt, systemctl, ssh) have tests of their own.
 func runs(line string) bool {
 	program, _, _ := strings.Cut(line, " ")
 	return slices.Contains([]string{"loxicmd", "curl", "echo", "for", "ip", "nft", "rm", "sysctl", "tcpdump"}, program)

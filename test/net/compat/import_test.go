@@ -10,8 +10,8 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestImportPage: of each task that docs/import.md shows side by side, what the other program reads is right to that program, and makes the
-// service that the line below it makes.
+// TestImportPage: of each task that docs/import.md shows side by side, what the other program reads
+// is right to that program, and makes the service that the line below it makes.
 func TestImportPage(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(rig.Root, "docs/import.md"))

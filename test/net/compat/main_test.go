@@ -1,4 +1,5 @@
-// Package compat_test is about what others have written for the existing loxilb and for keepalived, and what our own documents say.
+// Package compat_test is about what others have written for the existing loxilb and for keepalived,
+// and what our own documents say.
 package compat_test
 
 import (

@@ -92,8 +92,8 @@ func (c *counter) attach(h *netnstest.Host, name string, f func(index int) error
 	}
 }
 
-// TestOtherPrograms: programs of others at the same hook see what they should while ours comes, is adopted and goes: one before it
-// all packets, one behind it what it leaves.
+// TestOtherPrograms: programs of others at the same hook see what they should while ours comes, is
+// adopted and goes: one before it all packets, one behind it what it leaves.
 //
 // P34 programs of others at a hook keep working, whatever becomes of ours
 func TestOtherPrograms(t *testing.T) {

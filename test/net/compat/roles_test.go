@@ -97,7 +97,8 @@ func newPair(t *testing.T, args ...string) *pair {
 	return p
 }
 
-// through opens a connection to a VIP, and tells the end of the address of the node that it goes through.
+// through opens a connection to a VIP, and tells the end of the address of the node that it goes
+// through.
 func (p *pair) through(ctx context.Context, from *netnstest.Host, vip string) (net.Conn, string, error) {
 	c, err := from.DialContext(ctx, "tcp", rig.Join(vip, 80))
 	if err != nil {
@@ -198,8 +199,8 @@ vrrp_instance pair {
 	return p
 }
 
-// P50 keepalived drives two load balancers: new connections follow its choice of the master within a second, only the master answers
-// for VIPs, and connections that reach the other one go on
+// P50 keepalived drives two load balancers: new connections follow its choice of the master within
+// a second, only the master answers for VIPs, and connections that reach the other one go on
 func TestKeepalived(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, "--vip-adv-repeat=5")
@@ -223,7 +224,8 @@ func TestKeepalived(t *testing.T) {
 	a.owns(true)
 	b.owns(false)
 
-	// A router that knows the VIPs by the first one's address alone, as one with static neighbours does.
+	// A router that knows the VIPs by the first one's address alone, as one with static neighbours
+	// does.
 	mac, err := a.LB.MAC("eth0")
 	if err != nil {
 		t.Fatal(err)
@@ -270,7 +272,8 @@ func TestKeepalived(t *testing.T) {
 	}
 }
 
-// TestInstances: a service follows the instance that its name has, and a VIP of two instances stays while one of them owns it.
+// TestInstances: a service follows the instance that its name has, and a VIP of two instances stays
+// while one of them owns it.
 func TestInstances(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

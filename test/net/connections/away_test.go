@@ -18,7 +18,8 @@ import (
 func TestAway(t *testing.T) {
 	t.Parallel()
 	const connections, turnovers, rate = 1024, 10, 250
-	// a service may have half of the share of half-open connections, and these are all half-open for a second
+	// a service may have half of the share of half-open connections, and these are all half-open
+	// for a second
 	r := rig.New(t, rig.Options{Args: []string{fmt.Sprintf("--ct-max=%d", connections), "--half-open-max=33"}})
 	for _, h := range r.Endpoints {
 		if err := h.ServeTCP(":5001", netnstest.Echo); err != nil {

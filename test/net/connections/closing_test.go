@@ -12,7 +12,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// P36 who deletes a service cuts no connection in silence: both ends of each are told by a RST that counts
+// P36 who deletes a service cuts no connection in silence: both ends of each are told by a RST that
+// counts
 func TestDeleteTells(t *testing.T) {
 	t.Parallel()
 	const each = 20
@@ -33,8 +34,8 @@ func TestDeleteTells(t *testing.T) {
 	stop()
 }
 
-// P37 what becomes of the connections of an endpoint that is taken out is as the service says, over a restart too: they go on, are reset
-// after a while, or at once
+// P37 what becomes of the connections of an endpoint that is taken out is as the service says, over
+// a restart too: they go on, are reset after a while, or at once
 func TestOnRemove(t *testing.T) {
 	t.Parallel()
 	const all = 30
@@ -81,7 +82,8 @@ func TestOnRemove(t *testing.T) {
 	stop()
 }
 
-// P38 what becomes of the connections of an endpoint that is down is as the service says: they go on, or both ends are told
+// P38 what becomes of the connections of an endpoint that is down is as the service says: they go
+// on, or both ends are told
 func TestOnFail(t *testing.T) {
 	t.Parallel()
 	const all = 30

@@ -12,7 +12,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// connectionsAt are the connections, all of one service, that a server sees at this endpoint's address.
+// connectionsAt are the connections, all of one service, that a server sees at this endpoint's
+// address.
 func connectionsAt(r *rig.Rig, endpoint string, all []*net.TCPConn) (here, others []*net.TCPConn) {
 	r.T.Helper()
 	ct := r.Loxicmd("get ct --endpoint=%s --service=%s/tcp", endpoint, all[0].RemoteAddr())
@@ -26,8 +27,8 @@ func connectionsAt(r *rig.Rig, endpoint string, all []*net.TCPConn) (here, other
 	return here, others
 }
 
-// TestDrain: an endpoint that is drained takes no new connections, those that it has go on, over a restart too, and are ended for both
-// sides after the deadline, at the pace. All others go on.
+// TestDrain: an endpoint that is drained takes no new connections, those that it has go on, over a
+// restart too, and are ended for both sides after the deadline, at the pace. All others go on.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	const all, rate = 90, 10
@@ -88,9 +89,11 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestUndrainLeft: the next drain ends all that the endpoint has, in the service that it has left, too.
+// TestUndrainLeft: the next drain ends all that the endpoint has, in the service that it has left,
+// too.
 //
-// P57 undrain stops a drain for all that the endpoint has, in services that it has left and after a crash of the daemon, too
+// P57 undrain stops a drain for all that the endpoint has, in services that it has left and after a
+// crash of the daemon, too
 func TestUndrainLeft(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

@@ -30,7 +30,8 @@ func (e *ends) want(t *testing.T, n int) {
 	})
 }
 
-// serveEnds has every endpoint send back what it gets on :7 and more ports, and notes how connections end.
+// serveEnds has every endpoint send back what it gets on :7 and more ports, and notes how
+// connections end.
 func serveEnds(r *rig.Rig, more ...int) *ends {
 	r.T.Helper()
 	e := &ends{}
@@ -109,7 +110,8 @@ func allReset(t *testing.T, all []*net.TCPConn, patience time.Duration) (last ti
 	return last
 }
 
-// busy uses connections until the returned function is called, which fails the test if one of them has ended.
+// busy uses connections until the returned function is called, which fails the test if one of them
+// has ended.
 func busy(t *testing.T, all []*net.TCPConn) (stop func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -132,7 +134,8 @@ func busy(t *testing.T, all []*net.TCPConn) (stop func()) {
 	return func() { close(done); wg.Wait() }
 }
 
-// endsServices are services of all ways to translate, with echo servers behind them that a client dials at :80 and up. flags are for each.
+// endsServices are services of all ways to translate, with echo servers behind them that a client
+// dials at :80 and up. flags are for each.
 func endsServices(r *rig.Rig, flags string) []string {
 	r.T.Helper()
 	var addresses []string
@@ -152,7 +155,8 @@ func endsServices(r *rig.Rig, flags string) []string {
 	return addresses
 }
 
-// strictSources has the balancer refuse packets of sources that it would not reach by the interface at which they arrive.
+// strictSources has the balancer refuse packets of sources that it would not reach by the interface
+// at which they arrive.
 func strictSources(t testing.TB, s *netnstest.Standard) {
 	t.Helper()
 	if err := s.LB.Sysctl("net/ipv4/conf/all/rp_filter", "1"); err != nil {
@@ -160,7 +164,8 @@ func strictSources(t testing.TB, s *netnstest.Standard) {
 	}
 }
 
-// TestIdleEnds: 100 idle connections of each way to translate end for both sides, soon after their timeout; those that are in use stay.
+// TestIdleEnds: 100 idle connections of each way to translate end for both sides, soon after their
+// timeout; those that are in use stay.
 func TestIdleEnds(t *testing.T) {
 	t.Parallel()
 	const each, timeout = 100, 3 * time.Second

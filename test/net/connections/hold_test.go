@@ -25,8 +25,9 @@ import (
 // holdArg as the first argument makes this program a helper process.
 const holdArg = "hold-connections"
 
-// TestHold: 30,000 connections are held open at once, and after a restart of the daemon each of them still carries
-// a byte there and back. A process may have 20,000 open files here, so each endpoint is a process, and two are clients.
+// TestHold: 30,000 connections are held open at once, and after a restart of the daemon each of
+// them still carries a byte there and back. A process may have 20,000 open files here, so each
+// endpoint is a process, and two are clients.
 //
 // P3
 func TestHold(t *testing.T) {
@@ -167,8 +168,8 @@ func holdDial(address string, n int, goFile string) error {
 	return err
 }
 
-// holdTry opens n connections and tells how many came about, how many were refused and how long the slowest refusal
-// took; then has a byte echoed over each, and holds them until it is stopped.
+// holdTry opens n connections and tells how many came about, how many were refused and how long the
+// slowest refusal took; then has a byte echoed over each, and holds them until it is stopped.
 func holdTry(address string, n int) {
 	const workers = 32
 	var mu sync.Mutex

@@ -14,7 +14,8 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// killed runs kill ct with these flags, and returns how many connections it says it has ended, and how many ends it has told.
+// killed runs kill ct with these flags, and returns how many connections it says it has ended, and
+// how many ends it has told.
 func killed(r *rig.Rig, flags string) (ended, told int) {
 	r.T.Helper()
 	out := r.Loxicmd("kill ct %s", flags)
@@ -27,7 +28,8 @@ func killed(r *rig.Rig, flags string) (ended, told int) {
 	return ended, told
 }
 
-// TestKill: connections that are chosen end for both sides, at the pace that is wanted, in each way to translate; others go on.
+// TestKill: connections that are chosen end for both sides, at the pace that is wanted, in each way
+// to translate; others go on.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	const each, rate = 20, 100

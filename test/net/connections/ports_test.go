@@ -11,9 +11,10 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// TestHeldPorts: of 70,000 connections to one endpoint at once, 64,000 have a source port of the one address that mode
-// onearm is given, and the others are refused at once; two addresses have ports for all. Each connection carries a byte there
-// and back while all others are held. A process may have 20,000 open files here, so both ends are several.
+// TestHeldPorts: of 70,000 connections to one endpoint at once, 64,000 have a source port of the
+// one address that mode onearm is given, and the others are refused at once; two addresses have
+// ports for all. Each connection carries a byte there and back while all others are held. A process
+// may have 20,000 open files here, so both ends are several.
 func TestHeldPorts(t *testing.T) {
 	rig.Long(t)
 	const processes, each, limit = 5, 14_000, 64_000

@@ -35,8 +35,8 @@ func wantRefused(r *rig.Rig, network, address string) {
 	}
 }
 
-// TestRefused: who sends to a service without endpoints, or to a port of an endpoint that nobody listens at, learns of
-// it at once.
+// TestRefused: who sends to a service without endpoints, or to a port of an endpoint that nobody
+// listens at, learns of it at once.
 //
 // P12 who sends to a service without endpoints is refused at once
 func TestRefused(t *testing.T) {
@@ -115,8 +115,9 @@ func TestFragments(t *testing.T) {
 	}
 }
 
-// TestPathMTU: a gibibyte from a network of jumbo frames into ordinary ones, and one each way where the way behind the
-// balancer is narrower than both ends think: they find out by ICMP, or have smaller segments from the beginning.
+// TestPathMTU: a gibibyte from a network of jumbo frames into ordinary ones, and one each way where
+// the way behind the balancer is narrower than both ends think: they find out by ICMP, or have
+// smaller segments from the beginning.
 func TestPathMTU(t *testing.T) {
 	r := rig.New(t, rig.Options{})
 	set := func(h *netnstest.Host, link, mtu string) {
@@ -153,7 +154,8 @@ func TestPathMTU(t *testing.T) {
 	}
 }
 
-// TestPathMTUWithoutDF: a sender that does not set DF is told of a narrower way all the same, and heeds it.
+// TestPathMTUWithoutDF: a sender that does not set DF is told of a narrower way all the same, and
+// heeds it.
 func TestPathMTUWithoutDF(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

@@ -10,7 +10,8 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestTransfer: a gibibyte each way over one connection, the second way after a half-close of the first.
+// TestTransfer: a gibibyte each way over one connection, the second way after a half-close of the
+// first.
 func TestTransfer(t *testing.T) {
 	const gibibyte = 1 << 30
 	r := rig.New(t, rig.Options{})
@@ -30,8 +31,8 @@ func TestTransfer(t *testing.T) {
 	}
 }
 
-// TestHalfClose: after the client has finished sending, the endpoint goes on for as long as it likes, and the other
-// way round.
+// TestHalfClose: after the client has finished sending, the endpoint goes on for as long as it
+// likes, and the other way round.
 func TestHalfClose(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

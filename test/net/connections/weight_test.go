@@ -10,7 +10,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// P35 a weight that is set changes where new connections go, in the services that are meant, and disturbs none that is there
+// P35 a weight that is set changes where new connections go, in the services that are meant, and
+// disturbs none that is there
 func TestSetWeight(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

@@ -23,8 +23,10 @@ type example struct {
 	shows          []string
 }
 
-// TestBrokenNetworks: explain names what is broken: an endpoint that is stopped, one behind a firewall, a gateway that is not there, an MTU that is too small,
-// and answers that take another way; and where nothing is, it says where the packet goes, which it then does. So it does over IPv6.
+// TestBrokenNetworks: explain names what is broken: an endpoint that is stopped, one behind a
+// firewall, a gateway that is not there, an MTU that is too small, and answers that take another
+// way; and where nothing is, it says where the packet goes, which it then does. So it does over
+// IPv6.
 //
 // P66 of a network that is broken, explain names the cause, as far as it shows at the balancer
 func TestBrokenNetworks(t *testing.T) {
@@ -133,8 +135,8 @@ func eventually(t *testing.T, r *rig.Rig, c example, before func()) {
 	})
 }
 
-// manyAtOnce: of a hundred questions at once each is answered, or refused with 503, and the connection that is asked about goes where all of them said, and the
-// command line says.
+// manyAtOnce: of a hundred questions at once each is answered, or refused with 503, and the
+// connection that is asked about goes where all of them said, and the command line says.
 func manyAtOnce(t *testing.T, r *rig.Rig) {
 	var asking sync.WaitGroup
 	answered := make(chan string, 100)
@@ -166,7 +168,8 @@ func manyAtOnce(t *testing.T, r *rig.Rig) {
 	r.WantAnswers(rig.Join(rig.VIP4, 80), "ep1")
 }
 
-// TestWhatIsMet: explain names the outer header of a tunnel, policers, mirrors and records, and an interface of which loxilb knows nothing.
+// TestWhatIsMet: explain names the outer header of a tunnel, policers, mirrors and records, and an
+// interface of which loxilb knows nothing.
 func TestWhatIsMet(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Args: []string{"--blacklist=^ep2$"}})

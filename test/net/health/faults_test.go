@@ -48,8 +48,8 @@ func (w *wired) faults(f faulty.Faults) {
 	}
 }
 
-// damage has a share of the packets be damaged on their way to the balancer. Not from there, too: two bits can make up for each other
-// in a sum.
+// damage has a share of the packets be damaged on their way to the balancer. Not from there, too:
+// two bits can make up for each other in a sum.
 func (w *wired) damage(share float64) {
 	w.T.Helper()
 	for _, each := range w.wires {
@@ -83,7 +83,8 @@ func imperfect() faulty.Faults {
 	return faulty.Faults{Lose: 0.01, Repeat: 0.01, Delay: 0.02, By: 3 * time.Millisecond}
 }
 
-// faultyServices makes a service of each mode, and of both IP versions in front of both, and returns where they are.
+// faultyServices makes a service of each mode, and of both IP versions in front of both, and
+// returns where they are.
 func faultyServices(r *rig.Rig, protocol string, port int) (at []string) {
 	r.T.Helper()
 	first := 9000
@@ -106,9 +107,11 @@ func faultyServices(r *rig.Rig, protocol string, port int) (at []string) {
 	return at
 }
 
-// TestFaultyTransfers: megabytes each way, in each mode, over wires that lose, repeat and delay packets.
+// TestFaultyTransfers: megabytes each way, in each mode, over wires that lose, repeat and delay
+// packets.
 //
-// P23 over links that lose, repeat and reorder packets, transfers are complete and whole, in each mode
+// P23 over links that lose, repeat and reorder packets, transfers are complete and whole, in each
+// mode
 func TestFaultyTransfers(t *testing.T) {
 	t.Parallel()
 	const bytes = 10 << 20
@@ -157,8 +160,9 @@ func isWhole(b []byte) bool {
 	return len(b) > 8 && slices.Equal(b, sealed(binary.BigEndian.Uint32(b)))
 }
 
-// TestCorruption: whatever bit of a packet is turned on its way to the balancer, no application gets it. The balancer
-// changes addresses, ports, sometimes the IP version, and adjusts sums; one that is wrong stays wrong.
+// TestCorruption: whatever bit of a packet is turned on its way to the balancer, no application
+// gets it. The balancer changes addresses, ports, sometimes the IP version, and adjusts sums; one
+// that is wrong stays wrong.
 //
 // P24 a packet that is damaged is never made to look whole
 func TestCorruption(t *testing.T) {
@@ -215,7 +219,8 @@ func TestCorruption(t *testing.T) {
 	}
 }
 
-// converse sends sealed datagrams to an address, and fails the test if one comes back that is not whole.
+// converse sends sealed datagrams to an address, and fails the test if one comes back that is not
+// whole.
 func (w *wired) converse(address string, datagrams int) {
 	w.T.Helper()
 	c := rig.DialUDP(w.T, w.Rig, address)
@@ -242,8 +247,8 @@ func (w *wired) converse(address string, datagrams int) {
 	}
 }
 
-// TestPartition: an endpoint cannot be reached for three seconds, with probes that say so and without. Its connections wait, and go
-// on; those of others do not notice.
+// TestPartition: an endpoint cannot be reached for three seconds, with probes that say so and
+// without. Its connections wait, and go on; those of others do not notice.
 //
 // P25 an endpoint that is cut off for some seconds keeps its connections
 func TestPartition(t *testing.T) {
@@ -278,8 +283,8 @@ func TestPartition(t *testing.T) {
 	}
 }
 
-// TestLossyHandshakes: a fifth of the packets is lost each way; every connection comes about all the same, and carries data. Clients
-// that are challenged too.
+// TestLossyHandshakes: a fifth of the packets is lost each way; every connection comes about all
+// the same, and carries data. Clients that are challenged too.
 //
 // P26 connections come about while a fifth of all packets is lost
 func TestLossyHandshakes(t *testing.T) {
@@ -317,8 +322,8 @@ func TestLossyHandshakes(t *testing.T) {
 	t.Logf("%+v", w.happened())
 }
 
-// TestFaultyCounts: packets that come twice, or again, are no connections of their own, and every connection is known to be over
-// when both sides know it.
+// TestFaultyCounts: packets that come twice, or again, are no connections of their own, and every
+// connection is known to be over when both sides know it.
 //
 // P14
 func TestFaultyCounts(t *testing.T) {

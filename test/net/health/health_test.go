@@ -51,8 +51,8 @@ func (m *mortal) stop() {
 	}
 }
 
-// rebind listens on a TCP address that another listener may just have left: a process that another test begins at that moment has
-// a copy of its descriptor, until it runs its program.
+// rebind listens on a TCP address that another listener may just have left: a process that another
+// test begins at that moment has a copy of its descriptor, until it runs its program.
 func rebind(t testing.TB, h *netnstest.Host, address string) (l net.Listener) {
 	t.Helper()
 	labtest.Eventually(t, rig.Patience, func(context.Context) (err error) {
@@ -110,7 +110,8 @@ func says(c net.Conn) (string, error) {
 	return name, err
 }
 
-// wantServers makes connections, none of which may fail, and wants these servers and no others to get some.
+// wantServers makes connections, none of which may fail, and wants these servers and no others to
+// get some.
 func wantServers(r *rig.Rig, address string, want ...string) {
 	r.T.Helper()
 	seen := map[string]bool{}
@@ -132,8 +133,8 @@ func wantServers(r *rig.Rig, address string, want ...string) {
 	}
 }
 
-// TestHealth: an endpoint that ends gets no new connection after interval x fall, and keeps those that it has; none that is made after
-// that fails. It gets some again when it is back.
+// TestHealth: an endpoint that ends gets no new connection after interval x fall, and keeps those
+// that it has; none that is made after that fails. It gets some again when it is back.
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	const interval, fall = 200 * time.Millisecond, 2
@@ -232,7 +233,8 @@ func TestHealth(t *testing.T) {
 	wantServers(r, address, "ep2", "ep3")
 }
 
-// TestMonitorInPlace: health is heeded or not, in place; with all endpoints down connections are refused, or go to all.
+// TestMonitorInPlace: health is heeded or not, in place; with all endpoints down connections are
+// refused, or go to all.
 func TestMonitorInPlace(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -289,7 +291,8 @@ func setHostState(r *rig.Rig, address, state string) {
 	}
 }
 
-// TestEndpointObject: an object takes the place of a service's probe, and an agent's word that of any.
+// TestEndpointObject: an object takes the place of a service's probe, and an agent's word that of
+// any.
 func TestEndpointObject(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -330,8 +333,9 @@ func TestEndpointObject(t *testing.T) {
 	r.Loxicmd("delete endpoint 32.32.32.1 --name=32.32.32.1_tcp_5001") // what is gone is as it should be
 }
 
-// TestHealthInModes: probes get through where endpoints see an address of the load balancer, beside connections from the same address;
-// also over IPv6 and by HTTP. Modes in which they do have endpoints probed unasked.
+// TestHealthInModes: probes get through where endpoints see an address of the load balancer, beside
+// connections from the same address; also over IPv6 and by HTTP. Modes in which they do have
+// endpoints probed unasked.
 func TestHealthInModes(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

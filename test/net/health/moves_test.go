@@ -27,7 +27,8 @@ const soon = time.Second
 // algorithms are all ways to choose an endpoint.
 func algorithms() []string { return []string{"rr", "hash", "priority", "persist", "lc", "random"} }
 
-// serveDNS starts dnsmasq in an endpoint, which tells the endpoint's number by the address of www.example, 192.0.2.N.
+// serveDNS starts dnsmasq in an endpoint, which tells the endpoint's number by the address of
+// www.example, 192.0.2.N.
 func serveDNS(t testing.TB, h *netnstest.Host, number int) *netnstest.Process {
 	t.Helper()
 	p, err := h.Start(netnstest.Command{Args: []string{
@@ -87,8 +88,9 @@ func (r *resolver) wantOther(t testing.TB, gone int) (who int) {
 	return who
 }
 
-// TestDNSMoves: resolvers that ask from one port for ever have another server with their next query when dnsmasq is killed, or taken
-// out of the service, whatever the algorithm and the mode. Those of other servers stay, and nobody comes back.
+// TestDNSMoves: resolvers that ask from one port for ever have another server with their next query
+// when dnsmasq is killed, or taken out of the service, whatever the algorithm and the mode. Those
+// of other servers stay, and nobody comes back.
 //
 // P39
 func TestDNSMoves(t *testing.T) {
@@ -164,8 +166,9 @@ func TestDNSMoves(t *testing.T) {
 	}
 }
 
-// quicServers have every endpoint answer each stream with its name, on port 4433. What one does not know of another's connections it
-// answers by a stateless reset, as servers of one farm do that have a key in common (RFC 9000 section 10.3).
+// quicServers have every endpoint answer each stream with its name, on port 4433. What one does not
+// know of another's connections it answers by a stateless reset, as servers of one farm do that
+// have a key in common (RFC 9000 section 10.3).
 func quicServers(r *rig.Rig) {
 	r.T.Helper()
 	https := httptest.NewTLSServer(nil) // it has a certificate
@@ -238,7 +241,8 @@ func (c *quicClient) ask(ctx context.Context) (string, error) {
 	return string(name), err
 }
 
-// strangers are UDP flows outside of QUIC connections: each server answers their packets by a reset.
+// strangers are UDP flows outside of QUIC connections: each server answers their packets by a
+// reset.
 type strangers []net.Conn
 
 // newStrangers opens so many flows that each endpoint has some.
@@ -269,8 +273,9 @@ func (flows strangers) allMoved(t *testing.T) {
 	}
 }
 
-// TestQUICMoves: an endpoint is cut off while a QUIC client talks to it. Its next packet reaches another server, which says that it
-// does not know the connection; so the client need not wait until it gives up, and dials again from the same port.
+// TestQUICMoves: an endpoint is cut off while a QUIC client talks to it. Its next packet reaches
+// another server, which says that it does not know the connection; so the client need not wait
+// until it gives up, and dials again from the same port.
 //
 // P39
 func TestQUICMoves(t *testing.T) {

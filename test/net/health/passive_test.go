@@ -29,7 +29,8 @@ func passiveRig(t *testing.T, flags string) (*wired, []*mortal, string) {
 	return r, servers, address
 }
 
-// knock begins a connection every so often until stop is called, which says when each was begun that has not come about within a second.
+// knock begins a connection every so often until stop is called, which says when each was begun
+// that has not come about within a second.
 func knock(r *rig.Rig, address string, every time.Duration) (stop func() (failed []time.Duration)) {
 	start, done := time.Now(), make(chan struct{})
 	var (
@@ -86,10 +87,11 @@ func wantBriefly(t *testing.T, failed []time.Duration) {
 	}
 }
 
-// TestBlackholed: an endpoint whose host is gone gets no new connection after a second, though nobody probes it; and gets some again when it is
-// back.
+// TestBlackholed: an endpoint whose host is gone gets no new connection after a second, though
+// nobody probes it; and gets some again when it is back.
 //
-// P43 an endpoint that no longer answers gets no new connection a second after the first one that it left unanswered, without any probe
+// P43 an endpoint that no longer answers gets no new connection a second after the first one that
+// it left unanswered, without any probe
 func TestBlackholed(t *testing.T) {
 	t.Parallel()
 	r, _, address := passiveRig(t, "")
@@ -136,7 +138,8 @@ func (w *wired) blackhole(endpoint int, on bool) {
 	}
 }
 
-// TestFullBacklog: a server that is stopped while clients connect gets no new connection a second after its backlog is full.
+// TestFullBacklog: a server that is stopped while clients connect gets no new connection a second
+// after its backlog is full.
 func TestFullBacklog(t *testing.T) {
 	t.Parallel()
 	r, servers, address := passiveRig(t, "")
@@ -163,7 +166,8 @@ func TestFullBacklog(t *testing.T) {
 	for full := time.Now(); time.Since(full) < time.Second+passiveSlack; {
 		_ = connect()
 	}
-	// What fails from here on is of a client that has the port again of a connection that was not answered.
+	// What fails from here on is of a client that has the port again of a connection that was not
+	// answered.
 	before := opened()
 	for range 300 {
 		_ = connect()
@@ -174,7 +178,8 @@ func TestFullBacklog(t *testing.T) {
 	r.EventuallyShows("get ep", "32.32.32.1_none_5001", " down ", "client ", "no answer within")
 }
 
-// stuck is a listener of an endpoint that accepts nothing, with room for as many connections and one.
+// stuck is a listener of an endpoint that accepts nothing, with room for as many connections and
+// one.
 func stuck(r *rig.Rig, endpoint, backlog int) net.Listener {
 	r.T.Helper()
 	l := rebind(r.T, r.Endpoints[endpoint], ":5001")
@@ -188,8 +193,8 @@ func stuck(r *rig.Rig, endpoint, backlog int) net.Listener {
 	return l
 }
 
-// TestResetsBeforeData: a server that accepts connections and resets them all before it says anything gets no more, and gets some again
-// when it is well; unless the service says otherwise.
+// TestResetsBeforeData: a server that accepts connections and resets them all before it says
+// anything gets no more, and gets some again when it is well; unless the service says otherwise.
 func TestResetsBeforeData(t *testing.T) {
 	t.Parallel()
 	r, servers, address := passiveRig(t, "")
@@ -234,8 +239,8 @@ func TestResetsBeforeData(t *testing.T) {
 	}
 }
 
-// TestRefusedSYNs: an endpoint whose port is closed, or to which a router says that there is no way, gets no more connections; and the
-// service's own probe brings it back.
+// TestRefusedSYNs: an endpoint whose port is closed, or to which a router says that there is no
+// way, gets no more connections; and the service's own probe brings it back.
 func TestRefusedSYNs(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func(r *wired, m *mortal) (mend func()){
@@ -273,9 +278,11 @@ func TestRefusedSYNs(t *testing.T) {
 	}
 }
 
-// TestMostOut: of three endpoints no more than one is taken out; and none while fewer than half would be left.
+// TestMostOut: of three endpoints no more than one is taken out; and none while fewer than half
+// would be left.
 //
-// P44 handshakes that fail take out no more than half of a service's endpoints, and none while probes leave fewer than half, but all of a level that backups stand in for
+// P44 handshakes that fail take out no more than half of a service's endpoints, and none while
+// probes leave fewer than half, but all of a level that backups stand in for
 func TestMostOut(t *testing.T) {
 	t.Parallel()
 	r, _, address := passiveRig(t, "")
@@ -307,8 +314,8 @@ func TestMostOut(t *testing.T) {
 	})
 }
 
-// TestAllDead: when all servers of a service without probes are dead, every endpoint is reported as down,
-// although one stays in rotation. The same holds for the only endpoint of a service.
+// TestAllDead: when all servers of a service without probes are dead, every endpoint is reported as
+// down, although one stays in rotation. The same holds for the only endpoint of a service.
 func TestAllDead(t *testing.T) {
 	t.Parallel()
 	for name, endpoints := range map[string][]string{"two": {"31.31.31.1", "32.32.32.1"}, "one": {"31.31.31.1"}} {
@@ -344,10 +351,12 @@ func TestAllDead(t *testing.T) {
 	}
 }
 
-// TestSYNAgain: a client whose SYN has met an endpoint that is gone is connected by the next SYN that it sends after that is known: in
-// three seconds, the time of its second repetition, and not never. So too if the endpoint is removed.
+// TestSYNAgain: a client whose SYN has met an endpoint that is gone is connected by the next SYN
+// that it sends after that is known: in three seconds, the time of its second repetition, and not
+// never. So too if the endpoint is removed.
 //
-// P46 who dials while an endpoint dies is connected to another one, once it is known that nobody answers there
+// P46 who dials while an endpoint dies is connected to another one, once it is known that nobody
+// answers there
 func TestSYNAgain(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*wired){
@@ -393,10 +402,11 @@ func endpointsOut(r *rig.Rig) (list []string) {
 	return list
 }
 
-// TestForged: SYNs from made-up addresses, with RSTs and ICMP errors that pretend to come from endpoints, take no endpoint out that
-// answers.
+// TestForged: SYNs from made-up addresses, with RSTs and ICMP errors that pretend to come from
+// endpoints, take no endpoint out that answers.
 //
-// P45 no packet made up by somebody who does not see those of the endpoints has an endpoint taken out
+// P45 no packet made up by somebody who does not see those of the endpoints has an endpoint taken
+// out
 func TestForged(t *testing.T) {
 	t.Parallel()
 	r, _, address := passiveRig(t, "")
@@ -414,7 +424,8 @@ func TestForged(t *testing.T) {
 	wantServers(r.Rig, address, "ep1", "ep2", "ep3")
 }
 
-// forge sends what one may who does not see answers, from the client's network, for some seconds, at a pace at which nobody is challenged.
+// forge sends what one may who does not see answers, from the client's network, for some seconds,
+// at a pace at which nobody is challenged.
 func (w *wired) forge() error {
 	link, err := w.Client.Netlink().LinkByName("eth0")
 	if err != nil {

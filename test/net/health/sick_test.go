@@ -20,8 +20,8 @@ import (
 // several is how many clients there are if a test does not say.
 const several = 8
 
-// clients has the client's host connect to an address from so many addresses of its own, until stop is called.
-// A connection fails when it has no answer to what it has sent within a second.
+// clients has the client's host connect to an address from so many addresses of its own, until stop
+// is called. A connection fails when it has no answer to what it has sent within a second.
 func clients(r *rig.Rig, address, request string, every time.Duration, several int) (stop func() (failed, done int64)) {
 	r.T.Helper()
 	for i := range several {
@@ -76,8 +76,9 @@ func clients(r *rig.Rig, address, request string, every time.Duration, several i
 	}
 }
 
-// TestAnswersElsewhere: an endpoint that accepts connections of this machine, and whose answers to clients take
-// another way, gets no more connections, whatever its probe says; and gets some again when one succeeds.
+// TestAnswersElsewhere: an endpoint that accepts connections of this machine, and whose answers to
+// clients take another way, gets no more connections, whatever its probe says; and gets some again
+// when one succeeds.
 //
 // P74 an endpoint whose answers to clients take another way is taken out, whatever its probe says
 func TestAnswersElsewhere(t *testing.T) {
@@ -105,10 +106,11 @@ func TestAnswersElsewhere(t *testing.T) {
 	wantServers(r.Rig, address, "ep1", "ep2", "ep3")
 }
 
-// TestServerHangs: a server that is stopped while its kernel goes on to accept gets no more connections, but for one
-// in ten seconds, and all of them again when it goes on.
+// TestServerHangs: a server that is stopped while its kernel goes on to accept gets no more
+// connections, but for one in ten seconds, and all of them again when it goes on.
 //
-// P75 an endpoint that accepts connections and answers none, while others answer, is taken out three seconds after the first that had no answer for three seconds
+// P75 an endpoint that accepts connections and answers none, while others answer, is taken out
+// three seconds after the first that had no answer for three seconds
 func TestServerHangs(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -13,8 +13,8 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestEndpointChange: endpoints come and go under traffic; connections of those that stay never notice, new ones go
-// to the new set.
+// TestEndpointChange: endpoints come and go under traffic; connections of those that stay never
+// notice, new ones go to the new set.
 //
 // P10 endpoints that come and go disturb no connection of those that stay
 func TestEndpointChange(t *testing.T) {
@@ -51,11 +51,12 @@ func TestEndpointChange(t *testing.T) {
 	}
 }
 
-// TestRestart: the daemon stops, or is killed, under traffic. Established connections go on, new ones come about
-// while it is away, and the next daemon adopts what is pinned and knows its services.
+// TestRestart: the daemon stops, or is killed, under traffic. Established connections go on, new
+// ones come about while it is away, and the next daemon adopts what is pinned and knows its
+// services.
 //
-// P3 a daemon that stops, and another that takes over, change nothing that packets see: maps, links, connections and the next choice of an
-// endpoint stay
+// P3 a daemon that stops, and another that takes over, change nothing that packets see: maps,
+// links, connections and the next choice of an endpoint stay
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	for _, attach := range []string{"tcx", "clsact"} {
@@ -153,9 +154,11 @@ func TestParallel(t *testing.T) {
 	}
 }
 
-// TestDamagedState: a daemon whose state file is damaged starts, says so, and keeps the damaged file.
+// TestDamagedState: a daemon whose state file is damaged starts, says so, and keeps the damaged
+// file.
 //
-// P6 a damaged state file keeps no daemon from starting: it is set aside and said, and what is good in it is kept
+// P6 a damaged state file keeps no daemon from starting: it is set aside and said, and what is good
+// in it is kept
 func TestDamagedState(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

@@ -13,7 +13,8 @@ import (
 	"loxilb/test/steps"
 )
 
-// keeper is a daemon whose files are looked at after it was killed: users, revisions and what waits for confirmation, boot files.
+// keeper is a daemon whose files are looked at after it was killed: users, revisions and what waits
+// for confirmation, boot files.
 type keeper struct {
 	*victim
 	dir string // of boot files, and of those of the commands
@@ -30,8 +31,8 @@ func (k *keeper) file(name, text string) {
 	}
 }
 
-// live is one life: it takes a boot file that is new, makes and deletes a user, and has a change confirmed. It returns how many of the commands were
-// answered.
+// live is one life: it takes a boot file that is new, makes and deletes a user, and has a change
+// confirmed. It returns how many of the commands were answered.
 func (k *keeper) live(kill int) (life steps.Life, done int) {
 	k.T.Helper()
 	now := time.Now()
@@ -98,8 +99,9 @@ func (k *keeper) recover(done int) {
 	k.Stop()
 }
 
-// TestKilledFiles: the daemon is killed before steps by which it writes users, revisions and what waits for confirmation, or takes boot files. The next start has
-// all that was answered, and has read the boot files.
+// TestKilledFiles: the daemon is killed before steps by which it writes users, revisions and what
+// waits for confirmation, or takes boot files. The next start has all that was answered, and has
+// read the boot files.
 func TestKilledFiles(t *testing.T) {
 	t.Parallel()
 	k := &keeper{victim: &victim{kills: map[string]int{}}, dir: t.TempDir()}

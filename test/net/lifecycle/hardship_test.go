@@ -40,7 +40,8 @@ func (v *victim) wantSaid(words string) {
 	})
 }
 
-// wantWell waits until nothing has failed any more, then has the daemon begin anew: what was confirmed is there, and clients have noticed nothing.
+// wantWell waits until nothing has failed any more, then has the daemon begin anew: what was
+// confirmed is there, and clients have noticed nothing.
 func (v *victim) wantWell(confirmed ...string) {
 	v.T.Helper()
 	check := func(context.Context) error {
@@ -65,7 +66,8 @@ func (v *victim) wantWell(confirmed ...string) {
 	}
 }
 
-// confirm tries to create services that take much room, and returns those that were confirmed, and what was said of the others.
+// confirm tries to create services that take much room, and returns those that were confirmed, and
+// what was said of the others.
 func (v *victim) confirm(first, n int) (confirmed []string, refused string) {
 	sources := "0.0.0.0/0"
 	for i := range 100 {
@@ -82,10 +84,12 @@ func (v *victim) confirm(first, n int) (confirmed []string, refused string) {
 	return confirmed, refused
 }
 
-// TestNoDescriptors: a daemon without a descriptor to spare says so, and goes on by itself once there are some. What it has confirmed is there.
+// TestNoDescriptors: a daemon without a descriptor to spare says so, and goes on by itself once
+// there are some. What it has confirmed is there.
 //
-// P40 descriptors that are used up, a full or read-only disk, no memory, a daemon that is halted and events of the kernel that are lost cost no
-// connection and nothing that was confirmed; the daemon says what is wrong, and is well again by itself when it is over
+// P40 descriptors that are used up, a full or read-only disk, no memory, a daemon that is halted
+// and events of the kernel that are lost cost no connection and nothing that was confirmed; the
+// daemon says what is wrong, and is well again by itself when it is over
 func TestNoDescriptors(t *testing.T) {
 	t.Parallel()
 	v := hardship(t)
@@ -112,8 +116,8 @@ func TestNoDescriptors(t *testing.T) {
 	v.wantWell(append(append(before, during...), after...)...)
 }
 
-// TestFullDisk: changes for which there is no room on the disk, or that it does not take, are refused and change nothing; there is room, and they are
-// made. A start needs to write nothing.
+// TestFullDisk: changes for which there is no room on the disk, or that it does not take, are
+// refused and change nothing; there is room, and they are made. A start needs to write nothing.
 //
 // P40
 func TestFullDisk(t *testing.T) {
@@ -168,7 +172,8 @@ func TestFullDisk(t *testing.T) {
 	v.wantWell(append(append(before, during...), after...)...)
 }
 
-// TestNoMemory: a daemon that gets no more memory is ended by the kernel. Packets need none of its: clients notice nothing, and the next start has all that was confirmed.
+// TestNoMemory: a daemon that gets no more memory is ended by the kernel. Packets need none of its:
+// clients notice nothing, and the next start has all that was confirmed.
 //
 // P40
 func TestNoMemory(t *testing.T) {
@@ -265,8 +270,9 @@ func (g group) limit(t *testing.T, bytes string) {
 	}
 }
 
-// TestHalted: a daemon that was halted, as by a machine that is suspended, takes up where it was: no endpoint is down for it, no idle connection
-// ends early, and it follows what changed meanwhile, though the kernel's messages about it were too many for its socket.
+// TestHalted: a daemon that was halted, as by a machine that is suspended, takes up where it was:
+// no endpoint is down for it, no idle connection ends early, and it follows what changed meanwhile,
+// though the kernel's messages about it were too many for its socket.
 //
 // P40
 func TestHalted(t *testing.T) {
@@ -373,7 +379,8 @@ func deafen(t testing.TB, pid int) (sockets int) {
 	return sockets
 }
 
-// TestDeaf: a daemon whose netlink sockets hear nothing any more notices it within seconds, reads the network again, and attaches what has come meanwhile.
+// TestDeaf: a daemon whose netlink sockets hear nothing any more notices it within seconds, reads
+// the network again, and attaches what has come meanwhile.
 //
 // P40
 func TestDeaf(t *testing.T) {

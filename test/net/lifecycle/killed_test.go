@@ -69,8 +69,8 @@ func newCrowdedVictim(t *testing.T, hook string) *victim {
 	return v
 }
 
-// watched runs f while the steps of the daemon, or of the command, that it starts are counted, and kills that before the step of the
-// number (0: never). What f returns is no matter if it was.
+// watched runs f while the steps of the daemon, or of the command, that it starts are counted, and
+// kills that before the step of the number (0: never). What f returns is no matter if it was.
 func (v *victim) watched(kill int, f func() error) steps.Life {
 	v.T.Helper()
 	type result struct {
@@ -99,7 +99,8 @@ func (v *victim) watched(kill int, f func() error) steps.Life {
 	return life.Life
 }
 
-// change is something that a user or the network does, and the services that are changed ones after it.
+// change is something that a user or the network does, and the services that are changed ones after
+// it.
 type change struct {
 	do    func(*victim) error
 	after map[int]string // port -> endpoints and weights
@@ -130,7 +131,8 @@ func changes() []change {
 	}
 }
 
-// live is one life of a daemon: it starts, does what there is to do, and ends. It returns what the changed services may be afterwards.
+// live is one life of a daemon: it starts, does what there is to do, and ends. It returns what the
+// changed services may be afterwards.
 func (v *victim) live(kill int) (steps.Life, []map[int]string) {
 	v.T.Helper()
 	done := 0
@@ -191,7 +193,8 @@ func (v *victim) unplug() error {
 	return v.whileAlive(func(status string) bool { return !strings.Contains(status, "| "+lateInterface) })
 }
 
-// whileAlive waits until the status of the interface is so, or the daemon is dead, which is an error.
+// whileAlive waits until the status of the interface is so, or the daemon is dead, which is an
+// error.
 func (v *victim) whileAlive(so func(status string) bool) error {
 	var status string
 	for deadline := time.Now().Add(rig.Patience); time.Now().Before(deadline); {
@@ -208,7 +211,8 @@ func (v *victim) whileAlive(so func(status string) bool) error {
 	return fmt.Errorf("the daemon has not followed interface %s in %v: %s", lateInterface, rig.Patience, status)
 }
 
-// recover starts the daemon and looks whether all is there. The services that are changed are one of these.
+// recover starts the daemon and looks whether all is there. The services that are changed are one
+// of these.
 func (v *victim) recover(states []map[int]string) {
 	v.T.Helper()
 	v.Restart()
@@ -299,7 +303,8 @@ func (v *victim) wantNone(address string) {
 	}
 }
 
-// wantCounts: the services have counted each connection of the clients once, no packet less than before, and none was dropped.
+// wantCounts: the services have counted each connection of the clients once, no packet less than
+// before, and none was dropped.
 func (v *victim) wantCounts() {
 	v.T.Helper()
 	v.crowd.AtRest(func(opened map[string]int) {
@@ -320,11 +325,13 @@ func (v *victim) wantCounts() {
 	})
 }
 
-// TestKilled: the daemon is killed before some of its steps, from its start to its end: clients notice nothing, and the next start has all services, connections
-// and counts. `make test-long` kills it before each.
+// TestKilled: the daemon is killed before some of its steps, from its start to its end: clients
+// notice nothing, and the next start has all services, connections and counts. `make test-long`
+// kills it before each.
 //
-// P1 while the daemon is killed, before whatever step of its life, no client sees an error, neither over connections that are held nor by new
-// ones; the next start has every service that was confirmed, every connection, and every count
+// P1 while the daemon is killed, before whatever step of its life, no client sees an error, neither
+// over connections that are held nor by new ones; the next start has every service that was
+// confirmed, every connection, and every count
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	for _, hook := range []string{"tcx", "clsact"} {
@@ -365,7 +372,8 @@ func (v *victim) blame(at int, life steps.Life) {
 	}
 }
 
-// TestKilledFirst: a daemon is killed before some steps of its first start, and of --detach. A start makes good what either has left, and --detach leaves nothing.
+// TestKilledFirst: a daemon is killed before some steps of its first start, and of --detach. A
+// start makes good what either has left, and --detach leaves nothing.
 //
 // P2 a start makes good whatever a first start or `loxilb --detach` has left that was killed
 func TestKilledFirst(t *testing.T) {
@@ -436,7 +444,8 @@ func (v *victim) wantNothing() {
 	}
 }
 
-// killsOf chooses before which of all steps to kill: as many as fit a quick test, all of them in a long one, or the one of the flag.
+// killsOf chooses before which of all steps to kill: as many as fit a quick test, all of them in a
+// long one, or the one of the flag.
 func killsOf(t *testing.T, all, some int) (list []int) {
 	if at := flag.Lookup(killFlag).Value.(flag.Getter).Get().(int); at != 0 {
 		return []int{at}

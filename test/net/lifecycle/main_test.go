@@ -1,4 +1,5 @@
-// Package lifecycle_test is about the daemon as it starts, restarts, is killed, is upgraded, or runs out of what it needs.
+// Package lifecycle_test is about the daemon as it starts, restarts, is killed, is upgraded, or
+// runs out of what it needs.
 package lifecycle_test
 
 import (

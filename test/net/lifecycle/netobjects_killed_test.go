@@ -26,7 +26,8 @@ func killedObjects() [][3]string {
 	}
 }
 
-// kernelText is what the balancer's kernel has, links without what stands between their names and their masters.
+// kernelText is what the balancer's kernel has, links without what stands between their names and
+// their masters.
 func kernelText(r *rig.Rig) string {
 	r.T.Helper()
 	text := ""
@@ -43,8 +44,9 @@ func kernelText(r *rig.Rig) string {
 	return text
 }
 
-// TestKilledObjects: the daemon is killed before steps by which objects of the kernel's network are made and taken back. Afterwards the kernel
-// has those that are wanted, and no other; all of them can be taken back.
+// TestKilledObjects: the daemon is killed before steps by which objects of the kernel's network are
+// made and taken back. Afterwards the kernel has those that are wanted, and no other; all of them
+// can be taken back.
 func TestKilledObjects(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

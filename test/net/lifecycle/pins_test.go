@@ -17,7 +17,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// lone is a host with one link to another, and a daemon without an API whose pins are beside those of others of the test.
+// lone is a host with one link to another, and a daemon without an API whose pins are beside those
+// of others of the test.
 func lone(t *testing.T, l *netnstest.Lab, parent, name string) (*netnstest.Host, *netnstest.Daemon) {
 	t.Helper()
 	host, err := l.Host(name)
@@ -61,10 +62,12 @@ func mapIDs(t *testing.T, dir string) (ids []ebpf.MapID) {
 	return ids
 }
 
-// TestNamespacesThatAreGone: what daemons leave whose interfaces and namespaces went, as containers end, is removed at the next start of any
-// daemon; not what a daemon left that was killed in a namespace which lives.
+// TestNamespacesThatAreGone: what daemons leave whose interfaces and namespaces went, as containers
+// end, is removed at the next start of any daemon; not what a daemon left that was killed in a
+// namespace which lives.
 //
-// P20 a network namespace that ends leaves nothing behind for longer than until the next start of any daemon
+// P20 a network namespace that ends leaves nothing behind for longer than until the next start of
+// any daemon
 func TestNamespacesThatAreGone(t *testing.T) {
 	t.Parallel()
 	l := labtest.New(t)
@@ -139,8 +142,8 @@ func pinParent(t *testing.T) string {
 	return dir
 }
 
-// TestOneDaemon: a second daemon with the pins of the first is told which process has them, and --detach is refused
-// while it runs unless forced. A daemon that was killed is in nobody's way.
+// TestOneDaemon: a second daemon with the pins of the first is told which process has them, and
+// --detach is refused while it runs unless forced. A daemon that was killed is in nobody's way.
 //
 // P18 one daemon at a time serves a network namespace; a second one says which process does
 func TestOneDaemon(t *testing.T) {

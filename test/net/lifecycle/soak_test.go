@@ -26,17 +26,21 @@ const (
 	soakFlag = "soak"
 	// churnedPorts are those of services that come and go, from firstChurned on.
 	firstChurned, churnedPorts = 1000, 20
-	// memoryGrowth is how much more memory a daemon may have after the churn: what it keeps of events and versions is bounded.
+	// memoryGrowth is how much more memory a daemon may have after the churn: what it keeps of
+	// events and versions is bounded.
 	memoryGrowth = 24 << 20
-	// settling is how long it may take until what is over is forgotten: connections time out, memory goes back to the kernel.
+	// settling is how long it may take until what is over is forgotten: connections time out,
+	// memory goes back to the kernel.
 	settling = time.Minute
 )
 
-// TestSoak: services, endpoints, weights, interfaces, links, servers, drains, connections and the daemon itself come and go at once, connections are
-// killed, and idle ones end. Clients of services that nobody
-// changes notice nothing, and are counted exactly; afterwards there is no more of anything than there was before.
+// TestSoak: services, endpoints, weights, interfaces, links, servers, drains, connections and the
+// daemon itself come and go at once, connections are killed, and idle ones end. Clients of services
+// that nobody changes notice nothing, and are counted exactly; afterwards there is no more of
+// anything than there was before.
 //
-// P22 after any amount of change there is no more memory, nor file, map entry or pin in use than before it
+// P22 after any amount of change there is no more memory, nor file, map entry or pin in use than
+// before it
 func TestSoak(t *testing.T) {
 	t.Parallel()
 	seconds := flag.Lookup(soakFlag).Value.(flag.Getter).Get().(int)

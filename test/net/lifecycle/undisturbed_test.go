@@ -12,19 +12,21 @@ import (
 )
 
 const (
-	// heldThrough is how many connections go through the service that is changed, heldBeside how many by plain routing to each
-	// endpoint.
+	// heldThrough is how many connections go through the service that is changed, heldBeside how
+	// many by plain routing to each endpoint.
 	heldThrough, heldBeside = 100, 33
 	besidePort              = 8
 	// longestGap is how long a byte may be on its way.
 	longestGap = 50 * time.Millisecond
 )
 
-// TestUndisturbed: connections in constant use do not notice what is changed of their service: no reset, no byte that takes longer than
-// 50 ms. This machine may be busy: connections beside the balancer, as many, tell.
+// TestUndisturbed: connections in constant use do not notice what is changed of their service: no
+// reset, no byte that takes longer than 50 ms. This machine may be busy: connections beside the
+// balancer, as many, tell.
 //
-// P27 whatever is changed of a service but that an endpoint is removed, its open connections go on without a pause: endpoints that are added, weights,
-// algorithm, mode, timeouts, limits, lists of sources
+// P27 whatever is changed of a service but that an endpoint is removed, its open connections go on
+// without a pause: endpoints that are added, weights, algorithm, mode, timeouts, limits, lists of
+// sources
 func TestUndisturbed(t *testing.T) { // not parallel: other tests would be in the way
 	changes := 60
 	if rig.IsLong() {

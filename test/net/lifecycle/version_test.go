@@ -23,11 +23,12 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// otherFlag names a directory with loxilb and loxicmd of another version, whose maps have the same layout.
+// otherFlag names a directory with loxilb and loxicmd of another version, whose maps have the same
+// layout.
 const otherFlag = "other"
 
-// otherVersion is a directory with a loxilb whose programs have other code: that of the flag, or the one under test with an instruction that does
-// the same in another way.
+// otherVersion is a directory with a loxilb whose programs have other code: that of the flag, or
+// the one under test with an instruction that does the same in another way.
 func otherVersion(t *testing.T) string {
 	t.Helper()
 	if dir := flag.Lookup(otherFlag).Value.String(); dir != "" {
@@ -60,7 +61,8 @@ func otherVersion(t *testing.T) string {
 	return dir
 }
 
-// neutralInstruction is where in an object the program for Ethernet sets a register to a number that is not negative, by 32 bits: by 64 it is the same.
+// neutralInstruction is where in an object the program for Ethernet sets a register to a number
+// that is not negative, by 32 bits: by 64 it is the same.
 func neutralInstruction(t *testing.T, object []byte) int {
 	t.Helper()
 	f, err := elf.NewFile(bytes.NewReader(object))
@@ -100,9 +102,11 @@ func exchangeDaemon(r *rig.Rig, dir string) {
 	r.Restart()
 }
 
-// TestUpgrade: a version takes over from another one, and that from it, again and again, while clients go on: none notices, and all is counted.
+// TestUpgrade: a version takes over from another one, and that from it, again and again, while
+// clients go on: none notices, and all is counted.
 //
-// P29 an upgrade and a downgrade between versions whose maps have the same layout lose no packet, no connection and no count
+// P29 an upgrade and a downgrade between versions whose maps have the same layout lose no packet,
+// no connection and no count
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	for _, hook := range []string{"tcx", "clsact"} {
@@ -129,8 +133,8 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// TestGoBack: drops that jump after an exchange bring the former programs back; they go on with what is changed from there on. If the drops go on, the
-// new ones are there again.
+// TestGoBack: drops that jump after an exchange bring the former programs back; they go on with
+// what is changed from there on. If the drops go on, the new ones are there again.
 //
 // P28
 func TestGoBack(t *testing.T) {
@@ -209,7 +213,8 @@ func sendDropped(ctx context.Context, r *rig.Rig) {
 	}()
 }
 
-// attachedPrograms are the tags of the programs that packets of the client and of endpoints go through, if they are the same.
+// attachedPrograms are the tags of the programs that packets of the client and of endpoints go
+// through, if they are the same.
 func attachedPrograms(r *rig.Rig) (string, error) {
 	r.T.Helper()
 	tags := map[string]bool{}

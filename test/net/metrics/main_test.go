@@ -1,4 +1,5 @@
-// Package metrics_test is about metrics: what a scrape shows over the life of a daemon, and that others understand it.
+// Package metrics_test is about metrics: what a scrape shows over the life of a daemon, and that
+// others understand it.
 package metrics_test
 
 import (

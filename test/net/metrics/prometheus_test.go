@@ -25,7 +25,8 @@ type prometheus struct {
 	port int
 }
 
-// startPrometheus has one look at the daemon once a second, with the rules that are there for users.
+// startPrometheus has one look at the daemon once a second, with the rules that are there for
+// users.
 func startPrometheus(t *testing.T, r *rig.Rig, port int, more ...string) *prometheus {
 	t.Helper()
 	rules, err := filepath.Abs(deploy + "/prometheus")
@@ -134,8 +135,9 @@ func (d dashboard) queries() (list []string) {
 	return list
 }
 
-// TestPrometheus: a real Prometheus scrapes a real loxilb, and each query of each dashboard shows something; promtool has nothing to say about
-// the metrics, no alert fires that should not, and native histograms arrive where Prometheus takes them.
+// TestPrometheus: a real Prometheus scrapes a real loxilb, and each query of each dashboard shows
+// something; promtool has nothing to say about the metrics, no alert fires that should not, and
+// native histograms arrive where Prometheus takes them.
 func TestPrometheus(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -195,8 +197,8 @@ func TestPrometheus(t *testing.T) {
 	}
 }
 
-// TestDashboardsByDefault: with the default detail of metrics each query of each dashboard shows something, but for the
-// dashboard that says that it needs more.
+// TestDashboardsByDefault: with the default detail of metrics each query of each dashboard shows
+// something, but for the dashboard that says that it needs more.
 func TestDashboardsByDefault(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Args: []string{"--metrics-detail=service"}})
@@ -246,8 +248,9 @@ func needsEndpoints(description string) bool {
 	return strings.Contains(description, "Needs --metrics-detail=endpoint")
 }
 
-// TestDetailOfQueries: each query of dashboards and rules is of series that there are. If they are there with
-// --metrics-detail=endpoint alone, the description says so, or the query has something else to show.
+// TestDetailOfQueries: each query of dashboards and rules is of series that there are. If they are
+// there with --metrics-detail=endpoint alone, the description says so, or the query has something
+// else to show.
 func TestDetailOfQueries(t *testing.T) {
 	t.Parallel()
 	known := map[string]metrics.When{}

@@ -15,7 +15,8 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// rates adds up what the daemon tells a second, over the windows that it is of: what was counted in all.
+// rates adds up what the daemon tells a second, over the windows that it is of: what was counted in
+// all.
 type rates struct {
 	t     *testing.T
 	lines *bufio.Scanner
@@ -91,10 +92,12 @@ func (w *rates) want(what string, connections float64) {
 	}
 }
 
-// TestRates: what is told a second adds up to the connections that were made, whatever services and endpoints are replaced, deleted and made again,
-// and whether the daemon is killed meanwhile: nothing that was counted before is a rate.
+// TestRates: what is told a second adds up to the connections that were made, whatever services and
+// endpoints are replaced, deleted and made again, and whether the daemon is killed meanwhile:
+// nothing that was counted before is a rate.
 //
-// P65 rates add up to what was counted: nothing twice, nothing negative, and nothing of before the daemon began
+// P65 rates add up to what was counted: nothing twice, nothing negative, and nothing of before the
+// daemon began
 func TestRates(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

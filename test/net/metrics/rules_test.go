@@ -13,8 +13,9 @@ import (
 // deploy is the folder of what users load into Prometheus and Grafana.
 const deploy = "../../../deploy"
 
-// TestRules: promtool takes the rules, and finds each alert silent where all is well, and firing where its fault is; each says what is wrong
-// in a sentence, and has a section in docs/ that says what to do.
+// TestRules: promtool takes the rules, and finds each alert silent where all is well, and firing
+// where its fault is; each says what is wrong in a sentence, and has a section in docs/ that says
+// what to do.
 func TestRules(t *testing.T) {
 	t.Parallel()
 	rules, err := filepath.Glob(deploy + "/prometheus/*.rules.yml")

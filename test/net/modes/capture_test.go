@@ -25,7 +25,8 @@ type wire struct {
 	packets []*pkt.Packet // of TCP or UDP
 }
 
-// listen captures what passes an interface until stop is called. What is sent after it returns is seen.
+// listen captures what passes an interface until stop is called. What is sent after it returns is
+// seen.
 func listen(t testing.TB, h *netnstest.Host, link string) *wire {
 	t.Helper()
 	w := &wire{done: make(chan struct{})}
@@ -66,8 +67,8 @@ func (w *wire) read() {
 	}
 }
 
-// stop ends the capture and returns what was seen of packets that belong to one of these addresses, in order, and each
-// pair of addresses once.
+// stop ends the capture and returns what was seen of packets that belong to one of these addresses,
+// in order, and each pair of addresses once.
 func (w *wire) stop(t testing.TB, of ...netip.AddrPort) [][2]netip.AddrPort {
 	t.Helper()
 	// what is in the socket's buffer is read before this ends the reader

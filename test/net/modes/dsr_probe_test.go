@@ -44,7 +44,8 @@ func serveNginxAtVIPs(t testing.TB, h *netnstest.Host) {
 	}
 }
 
-// probedAtVIP is a rig whose first endpoint serves at the VIPs only, by nginx, and whose second one has forgotten to have them.
+// probedAtVIP is a rig whose first endpoint serves at the VIPs only, by nginx, and whose second one
+// has forgotten to have them.
 func probedAtVIP(t testing.TB, o rig.Options) *rig.Rig {
 	t.Helper()
 	o.Before = rig.DirectReturn
@@ -63,9 +64,11 @@ func probedAtVIP(t testing.TB, o rig.Options) *rig.Rig {
 	return r
 }
 
-// TestDSRProbes: in mode dsr, probes of every kind arrive at the VIP, by the MAC address of the endpoint or in the tunnel that packets of clients
-// take, from this machine's own address, though the VIP is an address of it, too. A server that listens at the VIP alone is well, and an
-// endpoint that does not have the VIP is not, though its own address answers. A firewall rule that drops all drops no answer.
+// TestDSRProbes: in mode dsr, probes of every kind arrive at the VIP, by the MAC address of the
+// endpoint or in the tunnel that packets of clients take, from this machine's own address, though
+// the VIP is an address of it, too. A server that listens at the VIP alone is well, and an endpoint
+// that does not have the VIP is not, though its own address answers. A firewall rule that drops all
+// drops no answer.
 //
 // P47 in mode dsr probes take the way of clients' packets, to the VIP
 func TestDSRProbes(t *testing.T) {

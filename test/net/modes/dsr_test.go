@@ -60,8 +60,8 @@ func captured(t testing.TB, fd int, what string, want func(frame []byte, p *pkt.
 	t.Errorf("no %s; seen:\n%s", what, strings.Join(seen, "\n"))
 }
 
-// TestDSR: the endpoint sees the client's address and the VIP, and answers by a way that the load balancer is not on,
-// to a client whose socket takes answers from nobody but the VIP.
+// TestDSR: the endpoint sees the client's address and the VIP, and answers by a way that the load
+// balancer is not on, to a client whose socket takes answers from nobody but the VIP.
 func TestDSR(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Before: rig.DirectReturn})
@@ -96,8 +96,9 @@ func TestDSR(t *testing.T) {
 	}
 }
 
-// TestDSRInLine: client, load balancer and endpoint in one line, so that answers come back through the load balancer. They reach the
-// client, whole, also by a link that takes less than the endpoints send.
+// TestDSRInLine: client, load balancer and endpoint in one line, so that answers come back through
+// the load balancer. They reach the client, whole, also by a link that takes less than the
+// endpoints send.
 func TestDSRInLine(t *testing.T) {
 	t.Parallel()
 	const bytes = 16 << 20
@@ -134,8 +135,8 @@ func TestDSRInLine(t *testing.T) {
 	}
 }
 
-// TestDSRAlgorithms: every algorithm spreads direct connections as it does others, and fewest connections counts them
-// back when they end.
+// TestDSRAlgorithms: every algorithm spreads direct connections as it does others, and fewest
+// connections counts them back when they end.
 func TestDSRAlgorithms(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Before: rig.DirectReturn})
@@ -161,7 +162,8 @@ func TestDSRAlgorithms(t *testing.T) {
 	}
 }
 
-// TestDSRTransfer: 64 MiB each way, upwards through the load balancer, in packets as large as the machine makes them.
+// TestDSRTransfer: 64 MiB each way, upwards through the load balancer, in packets as large as the
+// machine makes them.
 func TestDSRTransfer(t *testing.T) {
 	t.Parallel()
 	const bytes = 64 << 20

@@ -9,8 +9,8 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// crossing are services of one IP version with endpoints of the other: what a client dials, and what its endpoint
-// listens at and sees.
+// crossing are services of one IP version with endpoints of the other: what a client dials, and
+// what its endpoint listens at and sees.
 func crossing() []struct{ vip, endpoint, towards string } {
 	return []struct{ vip, endpoint, towards string }{
 		{rig.VIP6, "31.31.31.1", "31.31.31.254"},
@@ -18,8 +18,8 @@ func crossing() []struct{ vip, endpoint, towards string } {
 	}
 }
 
-// TestFamilies: clients of one IP version reach endpoints that have the other only, over TCP and UDP, in each mode, and
-// the endpoints see the load balancer's address of their own.
+// TestFamilies: clients of one IP version reach endpoints that have the other only, over TCP and
+// UDP, in each mode, and the endpoints see the load balancer's address of their own.
 func TestFamilies(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -54,7 +54,8 @@ func TestFamiliesMixed(t *testing.T) {
 	}
 }
 
-// TestFamiliesTransfer: 64 MiB each way, whole, in packets of many segments or of one, whoever owes the checksum.
+// TestFamiliesTransfer: 64 MiB each way, whole, in packets of many segments or of one, whoever owes
+// the checksum.
 func TestFamiliesTransfer(t *testing.T) {
 	t.Parallel()
 	const bytes = 64 << 20
@@ -110,8 +111,8 @@ func TestFamiliesEcho(t *testing.T) {
 	}
 }
 
-// TestFamiliesPathMTU: a way that is narrower behind the balancer is found: where the balancer sees it, and where a
-// router further on tells of it in its own IP version.
+// TestFamiliesPathMTU: a way that is narrower behind the balancer is found: where the balancer sees
+// it, and where a router further on tells of it in its own IP version.
 func TestFamiliesPathMTU(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -137,8 +138,8 @@ func TestFamiliesPathMTU(t *testing.T) {
 	}
 }
 
-// farHost makes a host behind the first endpoint, which routes to it through a link that takes 1400 bytes; the host
-// does not know.
+// farHost makes a host behind the first endpoint, which routes to it through a link that takes 1400
+// bytes; the host does not know.
 func farHost(r *rig.Rig) *netnstest.Host {
 	r.T.Helper()
 	ep := r.Endpoints[0]

@@ -31,8 +31,8 @@ func ownHosts() []ownHost {
 	}
 }
 
-// TestOwnHost: processes on the load balancer's own host reach VIPs, over TCP and UDP, and see the VIP as their peer;
-// endpoints see the host.
+// TestOwnHost: processes on the load balancer's own host reach VIPs, over TCP and UDP, and see the
+// VIP as their peer; endpoints see the host.
 func TestOwnHost(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -56,8 +56,8 @@ func TestOwnHost(t *testing.T) {
 	}
 }
 
-// TestOwnHostOtherFamily: an IPv6 socket of the host that connects reaches IPv4 endpoints behind an IPv6 VIP. An IPv4 socket
-// cannot speak to an IPv6 endpoint, and is told so.
+// TestOwnHostOtherFamily: an IPv6 socket of the host that connects reaches IPv4 endpoints behind an
+// IPv6 VIP. An IPv4 socket cannot speak to an IPv6 endpoint, and is told so.
 func TestOwnHostOtherFamily(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -96,8 +96,8 @@ func peerName(t *testing.T, c net.Conn) string {
 	return fmt.Sprint(name)
 }
 
-// TestOwnHostDatagrams: a socket that is not connected names the VIP with each datagram, stays with one endpoint, and
-// has its answers from the VIP. Sockets go round.
+// TestOwnHostDatagrams: a socket that is not connected names the VIP with each datagram, stays with
+// one endpoint, and has its answers from the VIP. Sockets go round.
 func TestOwnHostDatagrams(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -123,8 +123,9 @@ func TestOwnHostDatagrams(t *testing.T) {
 	}
 }
 
-// TestOwnHostDatagramsMove: of a socket that is not connected, the next datagram goes to another endpoint when its own is down, and
-// stays there when that one is back. While no other is up, there is nothing to move to.
+// TestOwnHostDatagramsMove: of a socket that is not connected, the next datagram goes to another
+// endpoint when its own is down, and stays there when that one is back. While no other is up, there
+// is nothing to move to.
 //
 // P39
 func TestOwnHostDatagramsMove(t *testing.T) {
@@ -195,8 +196,8 @@ func askDatagram(t *testing.T, p net.PacketConn, to string) (answer, from string
 	return "", ""
 }
 
-// TestOwnHostCounts: the host's connections count until their sockets are closed, and least connections and weights
-// see them.
+// TestOwnHostCounts: the host's connections count until their sockets are closed, and least
+// connections and weights see them.
 func TestOwnHostCounts(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -244,8 +245,8 @@ func ownDial(r *rig.Rig, address string) net.Conn {
 	return c
 }
 
-// TestOwnHostOutlived: sockets that are closed while no program is told, since the next daemon leaves the host's sockets to the
-// kernel, count no longer; those that are still open count.
+// TestOwnHostOutlived: sockets that are closed while no program is told, since the next daemon
+// leaves the host's sockets to the kernel, count no longer; those that are still open count.
 func TestOwnHostOutlived(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -269,7 +270,8 @@ func TestOwnHostOutlived(t *testing.T) {
 	}
 }
 
-// TestOwnHostRefused: a service without an endpoint refuses the host at once, as it would have others refused.
+// TestOwnHostRefused: a service without an endpoint refuses the host at once, as it would have
+// others refused.
 //
 // P12
 func TestOwnHostRefused(t *testing.T) {
@@ -293,8 +295,8 @@ func TestOwnHostRefused(t *testing.T) {
 	}
 }
 
-// TestOwnHostAlone: other hosts of the machine, and what is no VIP, are left alone. What is attached outlives the daemon,
-// is taken over by the next one, and goes with --detach.
+// TestOwnHostAlone: other hosts of the machine, and what is no VIP, are left alone. What is
+// attached outlives the daemon, is taken over by the next one, and goes with --detach.
 func TestOwnHostAlone(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -319,7 +321,8 @@ func TestOwnHostAlone(t *testing.T) {
 	}
 }
 
-// TestOwnHostSwitchedOff: a daemon with --localsockpolicy=false leaves the host's sockets to the kernel.
+// TestOwnHostSwitchedOff: a daemon with --localsockpolicy=false leaves the host's sockets to the
+// kernel.
 func TestOwnHostSwitchedOff(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Args: []string{"--localsockpolicy=false"}})
@@ -333,8 +336,8 @@ func TestOwnHostSwitchedOff(t *testing.T) {
 	})
 }
 
-// TestDrainOwnHost: sockets of the load balancer's own host, which no table has, are shown at an endpoint that is drained, and outlive the
-// deadline.
+// TestDrainOwnHost: sockets of the load balancer's own host, which no table has, are shown at an
+// endpoint that is drained, and outlive the deadline.
 func TestDrainOwnHost(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

@@ -12,8 +12,9 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// TestHostPorts: the load balancer's own sockets speak to an endpoint to which it has connections of clients from the same
-// address. Clients have the very ports that the kernel gives to such sockets, and keep them from none.
+// TestHostPorts: the load balancer's own sockets speak to an endpoint to which it has connections
+// of clients from the same address. Clients have the very ports that the kernel gives to such
+// sockets, and keep them from none.
 func TestHostPorts(t *testing.T) {
 	t.Parallel()
 	const connections = 300

@@ -28,8 +28,9 @@ func localFamilies() []localFamily {
 	}
 }
 
-// serveOwn has the load balancer's host, and the endpoints, tell their peers who they are. It has many addresses: a
-// server of datagrams must have one of them, as the kernel would answer from that which is nearest to the client.
+// serveOwn has the load balancer's host, and the endpoints, tell their peers who they are. It has
+// many addresses: a server of datagrams must have one of them, as the kernel would answer from that
+// which is nearest to the client.
 func serveOwn(r *rig.Rig) {
 	r.T.Helper()
 	rig.ServeSources(r)
@@ -39,8 +40,8 @@ func serveOwn(r *rig.Rig) {
 	}
 }
 
-// TestLocalEndpoint: an endpoint may be on the load balancer's own host, alone or among others. It sees the client,
-// whatever the mode, and answers from the VIP.
+// TestLocalEndpoint: an endpoint may be on the load balancer's own host, alone or among others. It
+// sees the client, whatever the mode, and answers from the VIP.
 func TestLocalEndpoint(t *testing.T) {
 	t.Parallel()
 	for _, hook := range []string{"auto", "clsact"} {
@@ -70,8 +71,8 @@ func TestLocalEndpoint(t *testing.T) {
 	}
 }
 
-// TestLocalEndpointTransfer: a megabyte there and back, in segments as large as the kernel likes to make them; datagrams
-// in fragments; and a port that nobody listens on is told to the client.
+// TestLocalEndpointTransfer: a megabyte there and back, in segments as large as the kernel likes to
+// make them; datagrams in fragments; and a port that nobody listens on is told to the client.
 func TestLocalEndpointTransfer(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -121,8 +122,8 @@ func roundTrip(c *net.TCPConn, size int) error {
 	return nil
 }
 
-// TestLocalEndpointComesAndGoes: what leaves is looked at only while an endpoint is on the host, whether that comes with
-// a service or with an address, and connections outlive a restart.
+// TestLocalEndpointComesAndGoes: what leaves is looked at only while an endpoint is on the host,
+// whether that comes with a service or with an address, and connections outlive a restart.
 func TestLocalEndpointComesAndGoes(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

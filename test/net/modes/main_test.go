@@ -1,4 +1,5 @@
-// Package modes_test is about how packets get to endpoints and back, in each mode, as both sides and their wires see them.
+// Package modes_test is about how packets get to endpoints and back, in each mode, as both sides
+// and their wires see them.
 package modes_test
 
 import (

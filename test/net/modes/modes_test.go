@@ -11,9 +11,9 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestModes: in each mode, over TCP and UDP, IPv4 and IPv6, the endpoint sees the address that it should, and the
-// client, whose socket takes answers from no other address, sees the VIP. The mode changes under the feet of
-// connections, which go on in theirs.
+// TestModes: in each mode, over TCP and UDP, IPv4 and IPv6, the endpoint sees the address that it
+// should, and the client, whose socket takes answers from no other address, sees the VIP. The mode
+// changes under the feet of connections, which go on in theirs.
 func TestModes(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -77,7 +77,8 @@ func TestHairpin(t *testing.T) {
 	}
 }
 
-// TestSourceFollows: the load balancer's address towards the endpoints changes, and new connections have the new one.
+// TestSourceFollows: the load balancer's address towards the endpoints changes, and new connections
+// have the new one.
 func TestSourceFollows(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

@@ -34,7 +34,8 @@ http {
 }
 `
 
-// servePeers starts nginx (8080), dnsmasq (5053, UDP and TCP) and iperf3 (5201) in a host, and returns the last.
+// servePeers starts nginx (8080), dnsmasq (5053, UDP and TCP) and iperf3 (5201) in a host, and
+// returns the last.
 func servePeers(t *testing.T, h *netnstest.Host, dir string) (iperf *netnstest.Process) {
 	t.Helper()
 	conf := filepath.Join(dir, "nginx.conf")
@@ -70,7 +71,8 @@ func servePeers(t *testing.T, h *netnstest.Host, dir string) (iperf *netnstest.P
 	return iperf
 }
 
-// awaitIperf waits until an iperf3 server has done with the client before: until then it refuses the next one.
+// awaitIperf waits until an iperf3 server has done with the client before: until then it refuses
+// the next one.
 func awaitIperf(t *testing.T, server *netnstest.Process) {
 	t.Helper()
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
@@ -82,8 +84,8 @@ func awaitIperf(t *testing.T, server *netnstest.Process) {
 	})
 }
 
-// TestPeers: curl and nginx, dig and dnsmasq, iperf3 with itself, in each mode, over IPv4 and IPv6: programs that were
-// not written for this test.
+// TestPeers: curl and nginx, dig and dnsmasq, iperf3 with itself, in each mode, over IPv4 and IPv6:
+// programs that were not written for this test.
 func TestPeers(t *testing.T) {
 	r := rig.New(t, rig.Options{})
 	iperf := servePeers(t, r.Endpoints[0], t.TempDir())

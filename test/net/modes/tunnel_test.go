@@ -10,8 +10,9 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestTunnels: IPv4 and IPv6 in IPv4 and IPv6, with and without UDP, for TCP and UDP: the endpoint sees the client's
-// address, the wire an outer header, and megabytes go through though they no longer fit the link as they are.
+// TestTunnels: IPv4 and IPv6 in IPv4 and IPv6, with and without UDP, for TCP and UDP: the endpoint
+// sees the client's address, the wire an outer header, and megabytes go through though they no
+// longer fit the link as they are.
 func TestTunnels(t *testing.T) {
 	t.Parallel()
 	const size = 8 << 20

@@ -39,7 +39,8 @@ func TestChoice(t *testing.T) {
 	}
 }
 
-// TestLateInterface: an interface that appears later is taken within a second, one that goes and comes again too.
+// TestLateInterface: an interface that appears later is taken within a second, one that goes and
+// comes again too.
 //
 // P21 an interface that appears is balanced within a second
 func TestLateInterface(t *testing.T) { // not parallel: it has a time to keep
@@ -126,7 +127,8 @@ func TestDetach(t *testing.T) {
 	}
 }
 
-// settled waits until the balancer's interfaces have their link-local addresses: the kernel's routes to its addresses come with them.
+// settled waits until the balancer's interfaces have their link-local addresses: the kernel's
+// routes to its addresses come with them.
 func settled(t testing.TB, h *netnstest.Host) {
 	t.Helper()
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
@@ -138,8 +140,8 @@ func settled(t testing.TB, h *netnstest.Host) {
 	})
 }
 
-// state is what a host's network is made of: what loxilb may change. Without the length of queues, which the kernel sets when an
-// interface gets its first clsact.
+// state is what a host's network is made of: what loxilb may change. Without the length of queues,
+// which the kernel sets when an interface gets its first clsact.
 func state(t testing.TB, h *netnstest.Host) string {
 	t.Helper()
 	var all strings.Builder

@@ -15,8 +15,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// cluster is three hosts in one network. Two of them are nodes with two containers on a bridge, and the first node is the
-// load balancer. VIPs are routed to it.
+// cluster is three hosts in one network. Two of them are nodes with two containers on a bridge, and
+// the first node is the load balancer. VIPs are routed to it.
 //
 //	c11 10.1.1.11 ─┐                                                  ┌─ 10.1.2.11 c21
 //	               br0 .254  node1 ── 192.168.0.0/24 ── node2  .254 br0
@@ -47,7 +47,8 @@ func clusterAddress(name string, six bool) string {
 	return at[0]
 }
 
-// newCluster builds the cluster, has every host serve its name and its client's address on port 80, and starts loxilb on node1.
+// newCluster builds the cluster, has every host serve its name and its client's address on port 80,
+// and starts loxilb on node1.
 func newCluster(t *testing.T, args ...string) *cluster {
 	t.Helper()
 	c := &cluster{Lab: labtest.New(t), t: t, hosts: map[string]*netnstest.Host{}}
@@ -128,8 +129,8 @@ func (c *cluster) bridge(host string, addresses ...string) {
 	}
 }
 
-// plug connects a host to a bridge of another, by a port that has its name. As container runtimes do, it has the port send a
-// frame back where it came from.
+// plug connects a host to a bridge of another, by a port that has its name. As container runtimes
+// do, it has the port send a frame back where it came from.
 func (c *cluster) plug(name, into string, bits int) {
 	c.t.Helper()
 	addresses := []netip.Prefix{rig.Prefix(fmt.Sprintf("%s/%d", clusterAddress(name, false), bits)), rig.Prefix(clusterAddress(name, true) + "/64")}
@@ -173,8 +174,8 @@ func (c *cluster) asks(host, vip string) (who, sees string) {
 	return who, sees
 }
 
-// sees is the address that an endpoint sees of a client. Not known (""): a socket of the load balancer's own host has whatever
-// address the kernel gives it.
+// sees is the address that an endpoint sees of a client. Not known (""): a socket of the load
+// balancer's own host has whatever address the kernel gives it.
 func clusterSees(mode, client, endpoint, vip string, six bool) string {
 	ours := [2]string{"192.168.0.1", "2001:db8:c::1"}[index(six)]
 	if endpoint == "c11" || endpoint == "c12" {
@@ -199,9 +200,10 @@ func clusterSees(mode, client, endpoint, vip string, six bool) string {
 	return clusterAddress(client, six)
 }
 
-// TestBridges: every host of the cluster reaches every other, and itself, in each mode that translates, by either IP version. An
-// endpoint sees its client, or the load balancer where it would otherwise answer past it: a container on the client's bridge,
-// a neighbour, one that has the same router.
+// TestBridges: every host of the cluster reaches every other, and itself, in each mode that
+// translates, by either IP version. An endpoint sees its client, or the load balancer where it
+// would otherwise answer past it: a container on the client's bridge, a neighbour, one that has the
+// same router.
 func TestBridges(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -226,8 +228,8 @@ func TestBridges(t *testing.T) {
 	}
 }
 
-// TestBridgesDirect: with direct return a container sees the client on its bridge as it is; one behind the other node is out of reach, and
-// the service says so.
+// TestBridgesDirect: with direct return a container sees the client on its bridge as it is; one
+// behind the other node is out of reach, and the service says so.
 func TestBridgesDirect(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -243,14 +245,15 @@ func TestBridgesDirect(t *testing.T) {
 	}
 }
 
-// answersByItsOwnRoute: the client's router is the endpoint, or a neighbour of it: whether the endpoint answers through the
-// load balancer is up to its routes, and in this cluster it does not.
+// answersByItsOwnRoute: the client's router is the endpoint, or a neighbour of it: whether the
+// endpoint answers through the load balancer is up to its routes, and in this cluster it does not.
 func answersByItsOwnRoute(client, endpoint string) bool {
 	return slices.Contains([]string{"c21", "c22"}, client) && slices.Contains([]string{"node2", "other"}, endpoint)
 }
 
-// kubeProxy is what it makes of a service with a node port: one of the four containers in turn, and the node as source for clients
-// that are no containers of this node, and for a container that gets itself.
+// kubeProxy is what it makes of a service with a node port: one of the four containers in turn, and
+// the node as source for clients that are no containers of this node, and for a container that gets
+// itself.
 const kubeProxy = `table ip kubeproxy {
 	chain c11 {
 		ip saddr 10.1.1.11 meta mark set 0x4000
@@ -291,8 +294,9 @@ const kubeProxy = `table ip kubeproxy {
 }
 `
 
-// TestNodePorts: the endpoints are ports of the nodes, the load balancer's own among them, which netfilter leads to containers on
-// either node, as kube-proxy has it do. Every host gets an answer of all four containers, by each node.
+// TestNodePorts: the endpoints are ports of the nodes, the load balancer's own among them, which
+// netfilter leads to containers on either node, as kube-proxy has it do. Every host gets an answer
+// of all four containers, by each node.
 func TestNodePorts(t *testing.T) {
 	t.Parallel()
 	for _, hook := range []string{"auto", "clsact"} {

@@ -18,8 +18,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestFullTable: on a router whose million routes change a hundred times a second, wanted routes and lists
-// of routes for many viewers cost little.
+// TestFullTable: on a router whose million routes change a hundred times a second, wanted routes
+// and lists of routes for many viewers cost little.
 func TestFullTable(t *testing.T) {
 	rig.Long(t)
 	const (

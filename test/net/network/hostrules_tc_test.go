@@ -15,7 +15,8 @@ import (
 const dropFilter = "handle 9 bpf da bytecode '1,6 0 0 2'"
 
 // TestHostRulesTC: tc filters of others apply at egress, in front of ours and behind it. At ingress
-// they apply only in front: with clsact by a newer filter of the same priority, with tcx not at all.
+// they apply only in front: with clsact by a newer filter of the same priority, with tcx not at
+// all.
 func TestHostRulesTC(t *testing.T) {
 	t.Parallel()
 	for _, attach := range []string{"tcx", "clsact"} {

@@ -16,7 +16,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// hostRule is a row of the table in docs/hosts.md: something that the host itself is configured with.
+// hostRule is a row of the table in docs/hosts.md: something that the host itself is configured
+// with.
 type hostRule struct {
 	name    string
 	do      string // sets it up, in the balancer's namespace
@@ -27,7 +28,8 @@ type hostRule struct {
 	needs   string // a command that fails where the kernel lacks it
 }
 
-// TestHostRules: which of the host's own rules apply to balanced packets, row by row of docs/hosts.md.
+// TestHostRules: which of the host's own rules apply to balanced packets, row by row of
+// docs/hosts.md.
 func TestHostRules(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Args: []string{"--redirect-peer=false"}})

@@ -9,7 +9,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestSavedInterfaces: what interfaces are configured by is saved, taken away and applied again from the contract's folders; what others made is left to them.
+// TestSavedInterfaces: what interfaces are configured by is saved, taken away and applied again
+// from the contract's folders; what others made is left to them.
 func TestSavedInterfaces(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

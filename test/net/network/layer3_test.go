@@ -10,8 +10,8 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// TestLayer3: clients behind an interface without link layer, as tun and WireGuard are, reach endpoints behind
-// Ethernet, known to the kernel or not, and hear from them.
+// TestLayer3: clients behind an interface without link layer, as tun and WireGuard are, reach
+// endpoints behind Ethernet, known to the kernel or not, and hear from them.
 func TestLayer3(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Before: tunPair})
@@ -34,7 +34,8 @@ func TestLayer3(t *testing.T) {
 	}
 }
 
-// tunPair connects the client with the balancer by a pair of tun devices, and leads the client's way to the VIPs there.
+// tunPair connects the client with the balancer by a pair of tun devices, and leads the client's
+// way to the VIPs there.
 func tunPair(t testing.TB, s *netnstest.Standard) {
 	t.Helper()
 	client, err := s.Client.OpenTun("tun0", unix.IFF_TUN)

@@ -1,4 +1,5 @@
-// Package network_test is about the network around the balancer as it changes: interfaces, routes, neighbours, VIPs, tunnels.
+// Package network_test is about the network around the balancer as it changes: interfaces, routes,
+// neighbours, VIPs, tunnels.
 package network_test
 
 import (

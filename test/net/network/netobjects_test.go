@@ -35,8 +35,9 @@ func refusal(r *rig.Rig, line string, args ...any) string {
 	return err.Error()
 }
 
-// TestNetObjects: an address, a route and a neighbour, of both IP versions, come, are shown, come back when somebody takes them away or their
-// interface comes back, survive the daemon, and go; what others made stays until it is deleted by name.
+// TestNetObjects: an address, a route and a neighbour, of both IP versions, come, are shown, come
+// back when somebody takes them away or their interface comes back, survive the daemon, and go;
+// what others made stays until it is deleted by name.
 func TestNetObjects(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -129,8 +130,8 @@ func TestNetObjects(t *testing.T) {
 	r.Loxicmd("delete route 10.6.0.0/16")
 }
 
-// TestAddressOfVIP: an address that is asked for while a service has it as its VIP stays when the service goes, and the VIP stays when the
-// address is no longer asked for.
+// TestAddressOfVIP: an address that is asked for while a service has it as its VIP stays when the
+// service goes, and the VIP stays when the address is no longer asked for.
 func TestAddressOfVIP(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -152,10 +153,13 @@ func TestAddressOfVIP(t *testing.T) {
 	has(false)
 }
 
-// TestNetObjectsCut: the address, the network and the route by which a connection of this machine comes are not taken away, whoever has made them, nor is its port
-// by a service, and the connection is named; with --force they are.
+// TestNetObjectsCut: the address, the network and the route by which a connection of this machine
+// comes are not taken away, whoever has made them, nor is its port by a service, and the connection
+// is named; with --force they are.
 //
-// P55 no address, network or route by which an ssh session or another connection of the machine comes is taken away, and no service takes its port, without --force, and who would be cut off is named
+// P55 no address, network or route by which an ssh session or another connection of the machine
+// comes is taken away, and no service takes its port, without --force, and who would be cut off is
+// named
 func TestNetObjectsCut(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

@@ -22,8 +22,9 @@ func eventuallyAnswers(r *rig.Rig, address, who string) {
 	})
 }
 
-// TestBalanceOverVXLAN: a tunnel that loxicmd has made leads to an endpoint, in modes with and without the client's address, also in the bridge
-// of a VLAN; and again after somebody has deleted it, and after the daemon was killed.
+// TestBalanceOverVXLAN: a tunnel that loxicmd has made leads to an endpoint, in modes with and
+// without the client's address, also in the bridge of a VLAN; and again after somebody has deleted
+// it, and after the daemon was killed.
 func TestBalanceOverVXLAN(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -90,7 +91,8 @@ func TestBalanceOverVXLAN(t *testing.T) {
 	}
 }
 
-// TestBalanceOverVLAN: interfaces of endpoints become members of a VLAN that loxicmd makes, with and without tags where the kernel has them.
+// TestBalanceOverVLAN: interfaces of endpoints become members of a VLAN that loxicmd makes, with
+// and without tags where the kernel has them.
 func TestBalanceOverVLAN(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

@@ -19,7 +19,8 @@ import (
 // failover is how long nothing may come through while the network changes.
 const failover = time.Second
 
-// witness is clients of services, who may not wait for long, and others whose packets take no network.
+// witness is clients of services, who may not wait for long, and others whose packets take no
+// network.
 type witness struct {
 	*rig.Rig
 	through, beside *rig.Crowd
@@ -39,7 +40,8 @@ func newWitness(r *rig.Rig, connections int, addresses ...string) *witness {
 	return w
 }
 
-// change runs commands of `ip` in a host, one after the other, and waits until each connection has come through again.
+// change runs commands of `ip` in a host, one after the other, and waits until each connection has
+// come through again.
 func (w *witness) change(h *netnstest.Host, commands ...string) {
 	w.T.Helper()
 	for _, c := range commands {
@@ -48,7 +50,8 @@ func (w *witness) change(h *netnstest.Host, commands ...string) {
 	w.through.Flows()
 }
 
-// wantUp waits until an interface sends: the kernel drops what it is to send before, an ARP request too.
+// wantUp waits until an interface sends: the kernel drops what it is to send before, an ARP request
+// too.
 func (w *witness) wantUp(h *netnstest.Host, name string) {
 	w.T.Helper()
 	labtest.Eventually(w.T, rig.Patience, func(context.Context) error {
@@ -74,8 +77,8 @@ func (w *witness) finish() {
 	w.T.Logf("%d bytes, the slowest took %v, beside %v", w.through.Answers(), w.through.Slowest, w.beside.Slowest)
 }
 
-// TestInterfaceChanges: the interfaces towards clients and endpoints get another name, MTU, MAC address and further IP addresses
-// under open connections.
+// TestInterfaceChanges: the interfaces towards clients and endpoints get another name, MTU, MAC
+// address and further IP addresses under open connections.
 //
 // P30 connections go on while an interface changes its name, MTU, MAC address or addresses
 func TestInterfaceChanges(t *testing.T) {
@@ -156,7 +159,8 @@ func detour(t *testing.T, args ...string) (*rig.Rig, map[string]*netnstest.Host)
 	return r, hosts
 }
 
-// viaFirst are the routes to the endpoint by the first router, viaSecond those that are there for when they are not.
+// viaFirst are the routes to the endpoint by the first router, viaSecond those that are there for
+// when they are not.
 func viaFirst() []string {
 	return []string{"route add 50.50.50.1/32 via 10.52.1.1 metric 10", "-6 route add 2001:db8:50::1/128 via 2001:db8:52:1::1 metric 10"}
 }
@@ -165,9 +169,11 @@ func viaSecond() []string {
 	return []string{"route add 50.50.50.1/32 via 10.52.2.1 metric 20", "-6 route add 2001:db8:50::1/128 via 2001:db8:52:2::1 metric 20"}
 }
 
-// TestRouteFailover: the way to an endpoint ends, in each of the ways in which that happens, and another one is there.
+// TestRouteFailover: the way to an endpoint ends, in each of the ways in which that happens, and
+// another one is there.
 //
-// P31 when the route to an endpoint fails over to another one, its connections go on within a second
+// P31 when the route to an endpoint fails over to another one, its connections go on within a
+// second
 func TestRouteFailover(t *testing.T) {
 	t.Parallel()
 	r, hosts := detour(t)
@@ -190,9 +196,11 @@ func TestRouteFailover(t *testing.T) {
 	w.finish()
 }
 
-// TestGatewayMoves: two routers on the balancer's bridge have one address in turns, as by VRRP. The one that has it says so.
+// TestGatewayMoves: two routers on the balancer's bridge have one address in turns, as by VRRP. The
+// one that has it says so.
 //
-// P32 when a gateway's address moves to another machine, connections that go by it go on within a second
+// P32 when a gateway's address moves to another machine, connections that go by it go on within a
+// second
 func TestGatewayMoves(t *testing.T) {
 	t.Parallel()
 	r, hosts := detour(t)
@@ -230,7 +238,8 @@ func TestGatewayMoves(t *testing.T) {
 	w.finish()
 }
 
-// TestRoutesFlap: 10,000 routes come and go, again and again. Connections go on, and changes are applied as ever.
+// TestRoutesFlap: 10,000 routes come and go, again and again. Connections go on, and changes are
+// applied as ever.
 //
 // P33 10,000 routes that flap disturb no connection, and hold up no change
 func TestRoutesFlap(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestRoutePages: pages of the routes have together what the whole list has, once and in its order, however prefixes
-// contain each other, and also if a route goes at which a page has ended.
+// TestRoutePages: pages of the routes have together what the whole list has, once and in its order,
+// however prefixes contain each other, and also if a route goes at which a page has ended.
 func TestRoutePages(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

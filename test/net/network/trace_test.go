@@ -12,7 +12,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestTraceLayer3: packets of interfaces without link layer are shown, and what an endpoint on this machine answers, as it leaves.
+// TestTraceLayer3: packets of interfaces without link layer are shown, and what an endpoint on this
+// machine answers, as it leaves.
 func TestTraceLayer3(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Before: tunPair})

@@ -15,8 +15,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestVIPForms: a VIP works when it is an address of an interface, on loopback, or nobody's: routed here, or within
-// the client's subnet.
+// TestVIPForms: a VIP works when it is an address of an interface, on loopback, or nobody's: routed
+// here, or within the client's subnet.
 func TestVIPForms(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -87,7 +87,8 @@ func TestAnnounce(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, vip := range []string{"100.100.100.200", "2001:db8:100::200"} {
-		// STALE, not REACHABLE: the kernel believes a change of an entry in use only after some seconds.
+		// STALE, not REACHABLE: the kernel believes a change of an entry in use only after some
+		// seconds.
 		err := r.Client.Netlink().NeighSet(&netlink.Neigh{
 			LinkIndex: link.Attrs().Index, State: netlink.NUD_STALE, IP: net.ParseIP(vip),
 			HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 99},
@@ -112,8 +113,8 @@ func TestAnnounce(t *testing.T) {
 	}
 }
 
-// TestForwardingChanges: somebody switches routing on and off again, which resets it for every interface; what the
-// data path needs of it is mended within a moment.
+// TestForwardingChanges: somebody switches routing on and off again, which resets it for every
+// interface; what the data path needs of it is mended within a moment.
 func TestForwardingChanges(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

@@ -8,7 +8,8 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// bigSegment is how large a packet between devices of this machine may be: more than the length field of IP can say.
+// bigSegment is how large a packet between devices of this machine may be: more than the length
+// field of IP can say.
 const bigSegment = 185_000
 
 // TestBigTCP: packets of more than 64 KiB pass whole, and none is taken for one that does not fit.

@@ -1,4 +1,5 @@
-// Package offload_test is about packets that the kernel has made large, has not summed, or hands to XDP.
+// Package offload_test is about packets that the kernel has made large, has not summed, or hands to
+// XDP.
 package offload_test
 
 import (

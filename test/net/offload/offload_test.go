@@ -7,13 +7,15 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// TestChecksums: transfers are whole whatever state the checksum of a packet is in when it comes to the program:
+// TestChecksums: transfers are whole whatever state the checksum of a packet is in when it comes to
+// the program:
 //
 //	partial   what a local sender leaves to the card (veth as it is)
 //	none      senders that do it themselves: offloads are off everywhere
 //	complete  packets out of a vxlan tunnel with UDP checksums, which the kernel verifies by summing them whole
 //
-// In the last case the sums of the packets on the wire are real ones, so an endpoint verifies what the program made.
+// In the last case the sums of the packets on the wire are real ones, so an endpoint verifies what
+// the program made.
 func TestChecksums(t *testing.T) {
 	t.Parallel()
 	const bytes = 32 << 20

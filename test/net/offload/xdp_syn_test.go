@@ -12,7 +12,8 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// xdpOfDriver is how many frames XDP programs at an interface of the balancer have dropped or redirected, as its driver counts.
+// xdpOfDriver is how many frames XDP programs at an interface of the balancer have dropped or
+// redirected, as its driver counts.
 func xdpOfDriver(r *rig.Rig, name, what string) (sum int) {
 	r.T.Helper()
 	out, err := r.LB.Run("ethtool", "-S", name)
@@ -33,8 +34,9 @@ func xdpOfDriver(r *rig.Rig, name, what string) (sum int) {
 	return sum
 }
 
-// TestXDPSYN: with the XDP program in front, a client that is not known is challenged and connects, and one that may not is
-// dropped. The XDP program does both, but for a SYN whose checksum is owed, which the program at the tc hook challenges.
+// TestXDPSYN: with the XDP program in front, a client that is not known is challenged and connects,
+// and one that may not is dropped. The XDP program does both, but for a SYN whose checksum is owed,
+// which the program at the tc hook challenges.
 func TestXDPSYN(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ mode, sums string }{

@@ -20,8 +20,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// napi has the other ends of the balancer's veths take frames from XDP: those that are redirected to a veth whose other end
-// has neither GRO nor a program are lost.
+// napi has the other ends of the balancer's veths take frames from XDP: those that are redirected
+// to a veth whose other end has neither GRO nor a program are lost.
 func napi(t testing.TB, s *netnstest.Standard) {
 	t.Helper()
 	for _, h := range append([]*netnstest.Host{s.Client}, s.Endpoints[:]...) {
@@ -31,8 +31,9 @@ func napi(t testing.TB, s *netnstest.Standard) {
 	}
 }
 
-// TestXDP: with the XDP program in front, transfers are whole, connections open and close, and nothing is dropped. It
-// forwards nearly all of what comes with whole checksums, and nothing of what senders leave to a card.
+// TestXDP: with the XDP program in front, transfers are whole, connections open and close, and
+// nothing is dropped. It forwards nearly all of what comes with whole checksums, and nothing of
+// what senders leave to a card.
 func TestXDP(t *testing.T) {
 	t.Parallel()
 	const bytes = 10 << 20
@@ -104,7 +105,8 @@ func thereAndBack(c *net.TCPConn, bytes int64) error {
 	return errors.Join(err, <-sent, c.Close())
 }
 
-// wantClosed waits until so many TCP connections have been closed by both sides, and no other is there.
+// wantClosed waits until so many TCP connections have been closed by both sides, and no other is
+// there.
 func wantClosed(r *rig.Rig, n int) {
 	r.T.Helper()
 	labtest.Eventually(r.T, rig.Patience, func(context.Context) error {
@@ -119,7 +121,8 @@ func wantClosed(r *rig.Rig, n int) {
 	})
 }
 
-// xdpOf is what `ip link` says of the program at an interface of the balancer: xdp, xdpgeneric or nothing.
+// xdpOf is what `ip link` says of the program at an interface of the balancer: xdp, xdpgeneric or
+// nothing.
 func xdpOf(r *rig.Rig, name string) string {
 	r.T.Helper()
 	out, err := r.LB.Run("ip", "link", "show", name)
@@ -134,8 +137,8 @@ func xdpOf(r *rig.Rig, name string) string {
 	return ""
 }
 
-// TestXDPRestart: a connection in use lives on while the daemon starts anew, with XDP as before, in the other mode, without it,
-// and with it again; and --detach leaves none.
+// TestXDPRestart: a connection in use lives on while the daemon starts anew, with XDP as before, in
+// the other mode, without it, and with it again; and --detach leaves none.
 func TestXDPRestart(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Args: []string{"--xdp", "native"}, Before: func(t testing.TB, s *netnstest.Standard) {
@@ -177,8 +180,8 @@ func TestXDPRestart(t *testing.T) {
 	}
 }
 
-// TestXDPTarget: frames are redirected to a veth while its other end takes them. When that ends, by its GRO, the connection
-// takes the other way.
+// TestXDPTarget: frames are redirected to a veth while its other end takes them. When that ends, by
+// its GRO, the connection takes the other way.
 func TestXDPTarget(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Args: []string{"--xdp", "native"}, Before: rig.OffloadsOff})
@@ -246,7 +249,8 @@ func TestXDPLate(t *testing.T) {
 	}
 }
 
-// TestXDPOfOthers: another's program stays where it is, the log names the interface, and its connections go through tc.
+// TestXDPOfOthers: another's program stays where it is, the log names the interface, and its
+// connections go through tc.
 func TestXDPOfOthers(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Args: []string{"--xdp", "native"}, Before: func(t testing.TB, s *netnstest.Standard) {

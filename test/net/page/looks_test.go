@@ -41,7 +41,8 @@ func allLooks() []look {
 	return []look{{"desktop-dark", 1280, 900, "dark"}, {"phone", 360, 740, "light"}, {"phone-dark", 360, 740, "dark"}, {"desktop", 1280, 900, "light"}}
 }
 
-// looks holds that the view can be used by everybody in each look, says nothing in the console, fits the width, and looks as it did.
+// looks holds that the view can be used by everybody in each look, says nothing in the console,
+// fits the width, and looks as it did.
 func (s *scene) looks(view string) {
 	s.t.Helper()
 	for _, l := range allLooks() {

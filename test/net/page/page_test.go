@@ -11,10 +11,12 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestPage walks through the page as users do: strangers learn nothing, viewers change nothing, names of users stay text, and what happens shows
-// by itself. No view has a barrier that axe-core finds, or an error in its console, in any of four looks.
+// TestPage walks through the page as users do: strangers learn nothing, viewers change nothing,
+// names of users stay text, and what happens shows by itself. No view has a barrier that axe-core
+// finds, or an error in its console, in any of four looks.
 //
-// P60 The page works under a Content-Security-Policy that forbids inline code, foreign hosts and HTML made of text, and without a token it shows nothing of the load balancer.
+// P60 The page works under a Content-Security-Policy that forbids inline code, foreign hosts and
+// HTML made of text, and without a token it shows nothing of the load balancer.
 func TestPage(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -80,7 +82,8 @@ func (s *scene) views() {
 	}
 }
 
-// namesAreText holds that a name which would be a program is shown as it is, and that the browser makes HTML of no text here.
+// namesAreText holds that a name which would be a program is shown as it is, and that the browser
+// makes HTML of no text here.
 func (s *scene) namesAreText() {
 	s.t.Helper()
 	s.asRoot("create lb %s --tcp=8444:5001 --name=%s --endpoints=17.17.17.1:1", rig.VIP4, strings.ReplaceAll(nasty, " ", "_"))
@@ -95,7 +98,8 @@ func (s *scene) namesAreText() {
 	}
 }
 
-// oddAddresses holds that what nobody has linked shows something sensible, and that keys get to the content at once.
+// oddAddresses holds that what nobody has linked shows something sensible, and that keys get to the
+// content at once.
 func (s *scene) oddAddresses() {
 	s.t.Helper()
 	for hash, words := range map[string]string{"#/constructor": "Recent events", "#/service/%": "is not the key of a service", "#/service/1.2.3.4:5%2Ftcp": "does not exist", "#": "Recent events"} {
@@ -138,7 +142,8 @@ func (s *scene) drainByKeyboard() {
 	s.clean("drains")
 }
 
-// sortedByAge holds that an address may have an order, and that a click on a head asks for another one.
+// sortedByAge holds that an address may have an order, and that a click on a head asks for another
+// one.
 func (s *scene) sortedByAge() {
 	s.t.Helper()
 	s.view("#/connections?sort=-age", "100.100.100.1")
@@ -170,7 +175,8 @@ func (s *scene) rollBack() {
 	s.clean("rollback")
 }
 
-// axes holds that the labels of an axis differ, and say what is at their lines, whatever is the largest value.
+// axes holds that the labels of an axis differ, and say what is at their lines, whatever is the
+// largest value.
 func (s *scene) axes() {
 	s.t.Helper()
 	const script = `(async () => {
@@ -196,8 +202,8 @@ func (s *scene) axes() {
 	}
 }
 
-// files holds that a list becomes a file: a line of heads, a line for each row with numbers that programs read, and
-// no text that a spreadsheet would run.
+// files holds that a list becomes a file: a line of heads, a line for each row with numbers that
+// programs read, and no text that a spreadsheet would run.
 func (s *scene) files() {
 	s.t.Helper()
 	s.asRoot("create lb %s --tcp=9101:5001 --name==cmd,\"x\" --endpoints=31.31.31.1:1", rig.VIP4)

@@ -115,9 +115,9 @@ func (s *scene) scale() {
 }
 
 // until makes a measurement: how long the page's main thread is busy from what a user does to the
-// frame after a condition holds. Time on the clock would measure what else the machine does. The page
-// must not wait for more than two requests, for the two pages of a list that a window may show; tests
-// of the API time those.
+// frame after a condition holds. Time on the clock would measure what else the machine does. The
+// page must not wait for more than two requests, for the two pages of a list that a window may
+// show; tests of the API time those.
 func (s *scene) until(act, condition string) func() float64 {
 	script := fmt.Sprintf(`(async () => {
 		const search = document.querySelector('#search');

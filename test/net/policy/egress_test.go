@@ -36,9 +36,9 @@ func newOutside(t *testing.T, args ...string) *rig.Rig {
 	return r
 }
 
-// TestEgress: connections that an endpoint opens by the default route leave with the VIP, or with addresses of the
-// service's choice; those to a network that the load balancer is in, and those of others, keep their source. The
-// service itself goes on.
+// TestEgress: connections that an endpoint opens by the default route leave with the VIP, or with
+// addresses of the service's choice; those to a network that the load balancer is in, and those of
+// others, keep their source. The service itself goes on.
 //
 // V136
 func TestEgress(t *testing.T) {

@@ -47,8 +47,8 @@ func answers(c net.Conn) error {
 	return err
 }
 
-// TestFirewall: rules decide about connections of services, about those of this machine itself and about what is established, over a kill and a restart of
-// the daemon.
+// TestFirewall: rules decide about connections of services, about those of this machine itself and
+// about what is established, over a kill and a restart of the daemon.
 func TestFirewall(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -120,7 +120,8 @@ func TestFirewall(t *testing.T) {
 	}
 }
 
-// TestFirewallInterface: a rule by interface heeds the interface of that name, also one that comes later.
+// TestFirewallInterface: a rule by interface heeds the interface of that name, also one that comes
+// later.
 func TestFirewallInterface(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -148,8 +149,9 @@ func TestFirewallInterface(t *testing.T) {
 	labtest.Eventually(t, rig.Patience, func(ctx context.Context) error { return reaches(ctx, r.Client, "tcp", rig.Join(rig.VIP4, 80)) })
 }
 
-// TestFirewallSNAT: connections that go through the load balancer leave with the address of a rule, those to networks that it is in with their own where the
-// rule is for default routes; also over a restart, and not when the rule is gone.
+// TestFirewallSNAT: connections that go through the load balancer leave with the address of a rule,
+// those to networks that it is in with their own where the rule is for default routes; also over a
+// restart, and not when the rule is gone.
 func TestFirewallSNAT(t *testing.T) {
 	t.Parallel()
 	r := newOutside(t)
@@ -186,7 +188,8 @@ func TestFirewallSNAT(t *testing.T) {
 	}
 }
 
-// TestFirewallRecords: what a rule records is in a file that tcpdump's library reads, soon, with the rule's name, and goes on after a restart; without the rule it ends.
+// TestFirewallRecords: what a rule records is in a file that tcpdump's library reads, soon, with
+// the rule's name, and goes on after a restart; without the rule it ends.
 func TestFirewallRecords(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

@@ -32,8 +32,9 @@ const (
 	floodSources = 16384
 )
 
-// TestFlood: while SYNs come from more addresses than the connection table has room for, connections that are established go
-// on, new clients connect, and the table does not fill up; soon afterwards all is as before.
+// TestFlood: while SYNs come from more addresses than the connection table has room for,
+// connections that are established go on, new clients connect, and the table does not fill up; soon
+// afterwards all is as before.
 //
 // P13 under a flood of SYNs established connections go on, and new clients connect
 func TestFlood(t *testing.T) {
@@ -123,8 +124,9 @@ func TestFlood(t *testing.T) {
 	})
 }
 
-// TestFloodTraced: while a flood is traced, whole, what there is no room for is lost, and said so; the daemon reads a share of it that takes no CPU for
-// itself, and challenges, the connection table, connections and new clients are as without.
+// TestFloodTraced: while a flood is traced, whole, what there is no room for is lost, and said so;
+// the daemon reads a share of it that takes no CPU for itself, and challenges, the connection
+// table, connections and new clients are as without.
 func TestFloodTraced(t *testing.T) {
 	t.Parallel()
 	const size = 16384
@@ -223,7 +225,8 @@ func addAttacker(t testing.TB, s *netnstest.Standard) *netnstest.Host {
 	return h
 }
 
-// connectFrom connects from an address that had no connection yet, has a line echoed, and says how long that took.
+// connectFrom connects from an address that had no connection yet, has a line echoed, and says how
+// long that took.
 func connectFrom(r *rig.Rig, i int) (time.Duration, error) {
 	began := time.Now()
 	var c net.Conn

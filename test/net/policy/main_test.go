@@ -1,4 +1,5 @@
-// Package policy_test is about what decides about packets besides services: firewall rules, source addresses, policers, copies, floods.
+// Package policy_test is about what decides about packets besides services: firewall rules, source
+// addresses, policers, copies, floods.
 package policy_test
 
 import (

@@ -10,7 +10,8 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestMirror: copies come to a port, with a VLAN's tag, and by VXLAN, of a flow that is there, in both directions, and every packet is answered all the while.
+// TestMirror: copies come to a port, with a VLAN's tag, and by VXLAN, of a flow that is there, in
+// both directions, and every packet is answered all the while.
 func TestMirror(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

@@ -15,7 +15,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestPolicer: a policer acts on a flow that is there, is there before its service is, holds its rate, outlives a restart, and lets all pass when it is gone.
+// TestPolicer: a policer acts on a flow that is there, is there before its service is, holds its
+// rate, outlives a restart, and lets all pass when it is gone.
 func TestPolicer(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -76,9 +77,11 @@ func flood(t *testing.T, c net.Conn, while time.Duration) (sent int) {
 	}
 }
 
-// TestRuleAttached: a policer and a mirror are there before their rule is, go with it, and outlive a restart.
+// TestRuleAttached: a policer and a mirror are there before their rule is, go with it, and outlive
+// a restart.
 //
-// P56 a policer or mirror of a firewall rule has the packets that the rule decides about, of connections that are there already, too, from their next packet on
+// P56 a policer or mirror of a firewall rule has the packets that the rule decides about, of
+// connections that are there already, too, from their next packet on
 func TestRuleAttached(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

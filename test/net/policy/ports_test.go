@@ -38,15 +38,15 @@ func TestPortFlood(t *testing.T) {
 	})
 }
 
-// TestPortFloodDefault: the same with the 35,768 ports that the kernel's defaults leave, and a flood that
-// goes on.
+// TestPortFloodDefault: the same with the 35,768 ports that the kernel's defaults leave, and a
+// flood that goes on.
 func TestPortFloodDefault(t *testing.T) {
 	rig.Long(t)
 	portFlood(t, "32768 60999", 120_000, 70*time.Second)
 }
 
-// portFlood sends so many SYNs to a service of mode onearm. Every real client has to connect meanwhile, and until d
-// is over.
+// portFlood sends so many SYNs to a service of mode onearm. Every real client has to connect
+// meanwhile, and until d is over.
 func portFlood(t *testing.T, hostPorts string, syns int, d time.Duration) *rig.Rig {
 	t.Helper()
 	var attacker *netnstest.Host

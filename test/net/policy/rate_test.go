@@ -9,9 +9,10 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestRateOfRealTraffic: iperf3 gets 50 Mbit/s within 5 % through a policer by UDP that offers twice as much, of one rate and of two; TCP, which is slowed down by
-// what it loses, gets no more, and does not stall. What has passed is compared with the time between two looks at the policer, so a machine that is busy makes it no
-// faster and no slower.
+// TestRateOfRealTraffic: iperf3 gets 50 Mbit/s within 5 % through a policer by UDP that offers
+// twice as much, of one rate and of two; TCP, which is slowed down by what it loses, gets no more,
+// and does not stall. What has passed is compared with the time between two looks at the policer,
+// so a machine that is busy makes it no faster and no slower.
 func TestRateOfRealTraffic(t *testing.T) {
 	r := rig.New(t, rig.Options{})
 	const byteRate, burst = 50e6 / 8, 625_000

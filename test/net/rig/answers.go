@@ -18,7 +18,8 @@ func NameHandler(name string) http.Handler {
 	})
 }
 
-// ServeNames has every endpoint answer HTTP requests on :5001 with its name and the client's address.
+// ServeNames has every endpoint answer HTTP requests on :5001 with its name and the client's
+// address.
 func (r *Rig) ServeNames() {
 	r.T.Helper()
 	for _, h := range r.Endpoints {
@@ -35,7 +36,8 @@ func (r *Rig) Ask(address string) (string, error) {
 	return r.Client.Get(ctx, address)
 }
 
-// WantAnswers fails the test unless the next requests are answered by these endpoints, in this order.
+// WantAnswers fails the test unless the next requests are answered by these endpoints, in this
+// order.
 func (r *Rig) WantAnswers(address string, want ...string) {
 	r.T.Helper()
 	var got []string

@@ -18,8 +18,9 @@ import (
 // Pace is how often each client of a crowd does something.
 const Pace = 10 * time.Millisecond
 
-// Crowd is clients that never rest: some send a byte every 10 ms over one connection that they hold and want it back, others open a
-// connection every 10 ms, and close it when they have had an answer by it.
+// Crowd is clients that never rest: some send a byte every 10 ms over one connection that they hold
+// and want it back, others open a connection every 10 ms, and close it when they have had an answer
+// by it.
 type Crowd struct {
 	t       testing.TB
 	client  *netnstest.Host
@@ -165,8 +166,9 @@ func (c *Crowd) noteLate(w Wait) {
 	c.late = append(c.late, w)
 }
 
-// Gaps are the waits of these clients that nobody else explains: longer than that, for something that was lost, while none of the
-// others waited. Without a loss, what a client waits for is a CPU: the balancer keeps no packet.
+// Gaps are the waits of these clients that nobody else explains: longer than that, for something
+// that was lost, while none of the others waited. Without a loss, what a client waits for is a CPU:
+// the balancer keeps no packet.
 func (c *Crowd) Gaps(longest time.Duration, others *Crowd) (list []Wait) {
 	for _, w := range c.late {
 		if w.Length() > longest && w.repeated && !slices.ContainsFunc(others.late, w.overlaps) {

@@ -12,7 +12,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// DirectReturn gives every endpoint the VIPs, on lo, and a link of its own to the client, by which its answers go.
+// DirectReturn gives every endpoint the VIPs, on lo, and a link of its own to the client, by which
+// its answers go.
 func DirectReturn(t testing.TB, s *netnstest.Standard) {
 	t.Helper()
 	for i, h := range s.Endpoints {

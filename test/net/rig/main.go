@@ -47,8 +47,8 @@ func Bin() string { return os.Getenv(binDir) }
 // Program is the path of loxilb or loxicmd.
 func Program(name string) string { return filepath.Join(Bin(), name) }
 
-// build brings bin/test up to date, one package after another, and copies from there: what is edited while tests run does not change them, and
-// other users find what they run.
+// build brings bin/test up to date, one package after another, and copies from there: what is
+// edited while tests run does not change them, and other users find what they run.
 func build() (dir string, err error) {
 	common := filepath.Join(Root, "bin", "test")
 	if err := os.MkdirAll(common, 0o755); err != nil {

@@ -32,7 +32,8 @@ func ChecksumErrors(t testing.TB, h *netnstest.Host) (n int) {
 	return n
 }
 
-// countErrors adds up all InCsumErrors. snmp has a line of names before each line of values, snmp6 both in one.
+// countErrors adds up all InCsumErrors. snmp has a line of names before each line of values, snmp6
+// both in one.
 func countErrors(text string) (n int) {
 	var names []string
 	for line := range strings.Lines(text) {
@@ -62,7 +63,8 @@ func OffloadsOff(t testing.TB, s *netnstest.Standard) {
 	}
 }
 
-// TunnelClient has the client reach the VIPs through a vxlan to the balancer, with checksums in its UDP.
+// TunnelClient has the client reach the VIPs through a vxlan to the balancer, with checksums in its
+// UDP.
 func TunnelClient(t testing.TB, s *netnstest.Standard) {
 	t.Helper()
 	client := netnstest.StandardNetworks()[0]

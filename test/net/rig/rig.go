@@ -1,7 +1,8 @@
-// Package rig is what the tests below test/net stand on: the standard topology of netnstest with a daemon in the balancer's namespace (New),
-// servers in its endpoints that tell who they are (ServeNames, ServeSources, ServeEcho), clients of them, alone (Ask, Dial, Datagram, Transfer)
-// and in numbers that never rest (Crowd, Traffic), what the daemon says of it (Loxicmd, Metric, EventuallyShows), and the flags that all
-// of these tests have (Main).
+// Package rig is what the tests below test/net stand on: the standard topology of netnstest with a
+// daemon in the balancer's namespace (New), servers in its endpoints that tell who they are
+// (ServeNames, ServeSources, ServeEcho), clients of them, alone (Ask, Dial, Datagram, Transfer) and
+// in numbers that never rest (Crowd, Traffic), what the daemon says of it (Loxicmd, Metric,
+// EventuallyShows), and the flags that all of these tests have (Main).
 package rig
 
 import (
@@ -62,7 +63,8 @@ func New(t testing.TB, o Options) *Rig {
 	return r
 }
 
-// Loxicmd runs the command line, given as words separated by spaces, and fails the test if it fails.
+// Loxicmd runs the command line, given as words separated by spaces, and fails the test if it
+// fails.
 func (r *Rig) Loxicmd(line string, args ...any) string {
 	r.T.Helper()
 	out, err := r.Command(strings.Fields(fmt.Sprintf(line, args...))...)

@@ -10,8 +10,8 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// ServeSources has every endpoint tell on :7000, over TCP and UDP, the address and port that it sees its peer at, to
-// whoever sends a line, again and again.
+// ServeSources has every endpoint tell on :7000, over TCP and UDP, the address and port that it
+// sees its peer at, to whoever sends a line, again and again.
 func ServeSources(r *Rig) {
 	r.T.Helper()
 	for _, h := range r.Endpoints {

@@ -38,7 +38,8 @@ func SendSummed(c *net.TCPConn, bytes int64) error {
 	return err
 }
 
-// stream is pseudo-random data with its place in it: nothing may be lost, doubled or out of order unseen.
+// stream is pseudo-random data with its place in it: nothing may be lost, doubled or out of order
+// unseen.
 type stream struct {
 	left  int64
 	block [1 << 16]byte
@@ -89,8 +90,9 @@ func DigestOf(r io.Reader) (Digest, error) {
 // reader hides the other methods of a connection, which io.Copy would prefer to its buffer.
 type reader struct{ io.Reader }
 
-// ServeTransfer is the server's side of Transfer: the client sends a stream and finishes sending (a half-close); the server, having seen
-// the end, answers with the digest of what came, sends a stream of its own and closes.
+// ServeTransfer is the server's side of Transfer: the client sends a stream and finishes sending (a
+// half-close); the server, having seen the end, answers with the digest of what came, sends a
+// stream of its own and closes.
 func ServeTransfer(bytes int64) func(*net.TCPConn) {
 	return func(c *net.TCPConn) {
 		got, err := DigestOf(reader{c})

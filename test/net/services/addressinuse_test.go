@@ -7,8 +7,8 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestVIPOfLiveHost: a VIP that a live host in a connected network has is refused, and the host stays
-// reachable; --force makes the service, and then further ones at the VIP need no force.
+// TestVIPOfLiveHost: a VIP that a live host in a connected network has is refused, and the host
+// stays reachable; --force makes the service, and then further ones at the VIP need no force.
 func TestVIPOfLiveHost(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

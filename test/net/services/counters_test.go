@@ -85,7 +85,8 @@ func TestNoEndpoint(t *testing.T) {
 	}
 }
 
-// TestNoRoute: an endpoint that nothing leads to is told of in the log, and heals when a route appears.
+// TestNoRoute: an endpoint that nothing leads to is told of in the log, and heals when a route
+// appears.
 func TestNoRoute(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

@@ -7,8 +7,8 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestServiceAsEndpoint: a service whose endpoint is a service gives its share to the endpoints of that, counts for
-// itself what it balances, and follows what becomes of it. Loops are refused.
+// TestServiceAsEndpoint: a service whose endpoint is a service gives its share to the endpoints of
+// that, counts for itself what it balances, and follows what becomes of it. Loops are refused.
 func TestServiceAsEndpoint(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

@@ -7,8 +7,8 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// TestHTTP: requests to the VIP go round the endpoints in the order written, by both families, both hooks and both
-// MTUs, with and without bpf_redirect_peer; the client's address is kept.
+// TestHTTP: requests to the VIP go round the endpoints in the order written, by both families, both
+// hooks and both MTUs, with and without bpf_redirect_peer; the client's address is kept.
 func TestHTTP(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]rig.Options{
@@ -77,8 +77,8 @@ func TestSeveralPairs(t *testing.T) {
 	r.WantNoAnswer(rig.VIP4 + ":81")
 }
 
-// TestOtherTraffic: what is for no service passes: the balancer routes, answers pings and serves its own sockets, also
-// at another port of a VIP that is its own address.
+// TestOtherTraffic: what is for no service passes: the balancer routes, answers pings and serves
+// its own sockets, also at another port of a VIP that is its own address.
 //
 // P16 packets of no service are left to the kernel as they came
 func TestOtherTraffic(t *testing.T) {

@@ -12,7 +12,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestLimits: a client has as many connections as it may, one more is refused, also after a restart, until one is closed.
+// TestLimits: a client has as many connections as it may, one more is refused, also after a
+// restart, until one is closed.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

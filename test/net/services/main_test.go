@@ -1,4 +1,5 @@
-// Package services_test is about services: how they are named, how they choose endpoints, what they count.
+// Package services_test is about services: how they are named, how they choose endpoints, what they
+// count.
 package services_test
 
 import (

@@ -7,8 +7,8 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestNameOfSeveral: one command makes two services of a name, another deletes both, and a name that none has is
-// warned of.
+// TestNameOfSeveral: one command makes two services of a name, another deletes both, and a name
+// that none has is warned of.
 func TestNameOfSeveral(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

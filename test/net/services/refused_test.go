@@ -121,7 +121,8 @@ func get(r *rig.Rig, path string, out any) {
 	}
 }
 
-// TestActiveAndInactive: connections that have ended are inactive in each view, and count as open in none.
+// TestActiveAndInactive: connections that have ended are inactive in each view, and count as open
+// in none.
 func TestActiveAndInactive(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Args: []string{"--metrics-detail=endpoint"}})

@@ -11,7 +11,8 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// TestLeastConnections: the count of connections is exact, and back at zero after FIN, RST and time-out.
+// TestLeastConnections: the count of connections is exact, and back at zero after FIN, RST and
+// time-out.
 //
 // V160
 func TestLeastConnections(t *testing.T) {
@@ -67,7 +68,8 @@ func TestPersist(t *testing.T) {
 	}
 }
 
-// TestHashAlike: two balancers with the endpoints in another order choose alike, client port by client port.
+// TestHashAlike: two balancers with the endpoints in another order choose alike, client port by
+// client port.
 //
 // V164
 func TestHashAlike(t *testing.T) {

@@ -9,7 +9,8 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// TestPortRanges: what reaches the endpoints of services with ranges of ports, over a restart of the daemon too.
+// TestPortRanges: what reaches the endpoints of services with ranges of ports, over a restart of
+// the daemon too.
 func TestPortRanges(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -56,8 +57,8 @@ func TestPortRanges(t *testing.T) {
 	wantFrom(r, rig.Join(rig.VIP4, 9002), ":5002")
 }
 
-// TestSources: clients that a list does not have are refused, and lists change under way, without a restart changing
-// anything.
+// TestSources: clients that a list does not have are refused, and lists change under way, without a
+// restart changing anything.
 func TestSources(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -90,7 +91,8 @@ func wantFrom(r *rig.Rig, address, suffix string) {
 	}
 }
 
-// TestEcho: a VIP with an ICMP service is answered by its endpoints, one without by the machine itself.
+// TestEcho: a VIP with an ICMP service is answered by its endpoints, one without by the machine
+// itself.
 func TestEcho(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -112,7 +114,8 @@ func TestEcho(t *testing.T) {
 	}
 }
 
-// TestEchoModes: where the endpoint sees an address of the load balancer, clients that ping with one identifier have one each there.
+// TestEchoModes: where the endpoint sees an address of the load balancer, clients that ping with
+// one identifier have one each there.
 func TestEchoModes(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -120,7 +123,8 @@ func TestEchoModes(t *testing.T) {
 		{rig.VIP4, "0.0.0.0", "100.100.100.254", "31.31.31.1"}, {rig.VIP6, "::", "2001:db8:100::fe", "[2001:db8:31::1]"},
 	} {
 		for _, to := range []struct{ vip, mode, pinged, identifier string }{
-			// With another identifier no connection of the service before is met that has not ended yet.
+			// With another identifier no connection of the service before is met that has not ended
+			// yet.
 			{f.vip, "onearm", f.vip, "4000"}, {f.vip, "fullnat", f.vip, "4001"}, {f.any, "hostonearm", f.host, "4002"},
 		} {
 			r.Loxicmd("create lb %s --icmp --endpoints=%s:1 --mode=%s", to.vip, f.endpoint, to.mode)
@@ -137,8 +141,8 @@ func TestEchoModes(t *testing.T) {
 	}
 }
 
-// TestSecondary: a service answers at its further VIPs, over TCP and UDP, owns them, counts them as its own, and keeps
-// them over a restart.
+// TestSecondary: a service answers at its further VIPs, over TCP and UDP, owns them, counts them as
+// its own, and keeps them over a restart.
 func TestSecondary(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

@@ -8,8 +8,8 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestUDP: a flow stays with its endpoint, flows go round, and the answers come from the VIP (a connected socket
-// takes no others), whatever their size.
+// TestUDP: a flow stays with its endpoint, flows go round, and the answers come from the VIP (a
+// connected socket takes no others), whatever their size.
 func TestUDP(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

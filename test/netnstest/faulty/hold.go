@@ -11,8 +11,8 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// holder is an interface that gives each frame back some time after it got it: no tc program can keep a packet, and the queues that
-// would (fq, netem) are not in every kernel.
+// holder is an interface that gives each frame back some time after it got it: no tc program can
+// keep a packet, and the queues that would (fq, netem) are not in every kernel.
 type holder struct {
 	name string
 	tap  *os.File

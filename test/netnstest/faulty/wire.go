@@ -1,5 +1,6 @@
-// Package faulty joins hosts of a lab by wires that are not perfect: they lose packets, repeat them, have them come late and so out of
-// order, turn bits, or are cut. What happens to the n-th packet is the same whenever the seed is.
+// Package faulty joins hosts of a lab by wires that are not perfect: they lose packets, repeat
+// them, have them come late and so out of order, turn bits, or are cut. What happens to the n-th
+// packet is the same whenever the seed is.
 package faulty
 
 import (
@@ -19,7 +20,8 @@ type Faults struct {
 	By                    time.Duration // how late a delayed packet is
 }
 
-// Counts are how often it has happened. Packets are those over IP: others are not subject to faults.
+// Counts are how often it has happened. Packets are those over IP: others are not subject to
+// faults.
 type Counts struct {
 	Packets, Lost, Repeated, Delayed, Corrupted uint64
 	Cut                                         uint64 // of any kind, while the wire was cut
@@ -36,8 +38,9 @@ const (
 	farEnd  = "far"
 )
 
-// Join joins two hosts as Lab.Link does, by a wire that is perfect at first. Both ends send frames that are whole, as cards
-// without offloads do: what is counted, lost or corrupted is what a wire carries.
+// Join joins two hosts as Lab.Link does, by a wire that is perfect at first. Both ends send frames
+// that are whole, as cards without offloads do: what is counted, lost or corrupted is what a wire
+// carries.
 func Join(l *netnstest.Lab, a, b netnstest.End, mtu int, seed uint64) (*Wire, error) {
 	w, err := join(l, a, b, mtu, seed)
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// pair is two hosts that speak IPv4 only, so that the kernel sends nothing of its own that would be numbered.
+// pair is two hosts that speak IPv4 only, so that the kernel sends nothing of its own that would be
+// numbered.
 type pair struct {
 	*Wire
 	t  testing.TB
@@ -116,7 +117,8 @@ func TestPerfect(t *testing.T) {
 	}
 }
 
-// TestFates: which packets are lost, which come twice and which are late depends on the seed and their numbers alone.
+// TestFates: which packets are lost, which come twice and which are late depends on the seed and
+// their numbers alone.
 func TestFates(t *testing.T) {
 	t.Parallel()
 	const packets, share = 200, 0.2

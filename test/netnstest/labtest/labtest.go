@@ -1,4 +1,5 @@
-// Package labtest ties the labs of netnstest to a test: failures end it, and its end removes the lab.
+// Package labtest ties the labs of netnstest to a test: failures end it, and its end removes the
+// lab.
 package labtest
 
 import (

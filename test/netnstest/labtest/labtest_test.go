@@ -15,7 +15,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestStandard: every endpoint answers the client by both families once the balancer's namespace routes.
+// TestStandard: every endpoint answers the client by both families once the balancer's namespace
+// routes.
 func TestStandard(t *testing.T) {
 	t.Parallel()
 	for _, mtu := range []int{1500, 9000} {

@@ -14,8 +14,8 @@ import (
 // ownNetwork is set in the environment of the process that has one.
 const ownNetwork = "LABTEST_OWN_NETWORK"
 
-// OwnNetwork runs the tests of a package in a network namespace of their own, whose loopback interface alone is there and up.
-// TestMain calls it, and exits with what it returns.
+// OwnNetwork runs the tests of a package in a network namespace of their own, whose loopback
+// interface alone is there and up. TestMain calls it, and exits with what it returns.
 func OwnNetwork(m *testing.M) (code int) {
 	if os.Getenv(ownNetwork) != "" {
 		if err := loopbackUp(); err != nil {

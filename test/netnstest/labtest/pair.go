@@ -11,8 +11,8 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// Pair makes two hosts joined by a veth: a's eth0 is 10.1.0.1/24 and 2001:db8:1::1/64, b's is .2 and ::2. They are removed
-// when the test ends.
+// Pair makes two hosts joined by a veth: a's eth0 is 10.1.0.1/24 and 2001:db8:1::1/64, b's is .2
+// and ::2. They are removed when the test ends.
 func Pair(t testing.TB) (a, b *netnstest.Host) {
 	t.Helper()
 	l := New(t)

@@ -8,7 +8,8 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// TestProcessOutlivesThreads: a process goes on though threads of this one end, as those of tests do that were in other namespaces.
+// TestProcessOutlivesThreads: a process goes on though threads of this one end, as those of tests
+// do that were in other namespaces.
 func TestProcessOutlivesThreads(t *testing.T) {
 	t.Parallel()
 	h, _ := Pair(t)

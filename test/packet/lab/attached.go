@@ -14,8 +14,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// scriptRate is a byte a second, which is nothing within a script, however slow the machine is. The least that users may ask for
-// has filled the bursts of a script after half a second.
+// scriptRate is a byte a second, which is nothing within a script, however slow the machine is. The
+// least that users may ask for has filled the bursts of a script after half a second.
 var scriptRate = lb.Rate{PerSecond: 8}
 
 // Police makes a policer, as scripts write it, or takes it away.
@@ -81,7 +81,8 @@ func (l *Lab) Mirror(text string) error {
 	return l.attach()
 }
 
-// attach has the data path do what policers and mirrors say. To a service they are attached by its key.
+// attach has the data path do what policers and mirrors say. To a service they are attached by its
+// key.
 func (l *Lab) attach() error {
 	all := &bpf.Attached{
 		Policers: map[string]bpf.TcPolicer{}, Mirrors: map[string]bpf.TcMirror{}, Services: map[bpf.TcServiceKey]bpf.TcAttachments{},

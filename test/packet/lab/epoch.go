@@ -9,12 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// epochTicks is how long a next hop is good, in ticks of the kernel's clock: 1 << HOP_EPOCH_SHIFT of bpf/table/epoch.h.
+// epochTicks is how long a next hop is good, in ticks of the kernel's clock: 1 << HOP_EPOCH_SHIFT
+// of bpf/table/epoch.h.
 const epochTicks = 1 << 13
 
-// KeepNextHops has the next hops that connections find from here on be there for others: they are kept for each CPU, so
-// the lab's thread stays on one until Reset, and for an epoch, of which at least two thirds lie ahead on return (22 s at
-// 250 Hz).
+// KeepNextHops has the next hops that connections find from here on be there for others: they are
+// kept for each CPU, so the lab's thread stays on one until Reset, and for an epoch, of which at
+// least two thirds lie ahead on return (22 s at 250 Hz).
 func (l *Lab) KeepNextHops() error {
 	if err := unix.SchedGetaffinity(0, &l.cpus); err != nil {
 		return fmt.Errorf("read the CPUs of the lab: %w", err)

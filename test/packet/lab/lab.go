@@ -22,9 +22,11 @@ import (
 type Config struct {
 	Connections int // size of the table; 0: 1024
 	HalfOpen    int // percent of it that half-open connections may have; 0: any
-	// ForeignFirst has each packet get past the filter of addresses before its connection is looked up (bpf/filter/foreign.h).
+	// ForeignFirst has each packet get past the filter of addresses before its connection is looked
+	// up (bpf/filter/foreign.h).
 	ForeignFirst bool
-	// ChallengeFirst has SYNs challenged before their connection is looked up (bpf/protect/syn_flood.h).
+	// ChallengeFirst has SYNs challenged before their connection is looked up
+	// (bpf/protect/syn_flood.h).
 	ChallengeFirst bool
 	OldKernel      bool // the program as kernels before 6.2 load it (no kfuncs) and attach it (clsact)
 	ResetRate      int  // RSTs to segments of no connection, a second and CPU; 0: as many as outside of tests
@@ -55,7 +57,8 @@ type Lab struct {
 	again func() (testrun.XDPDoes, error) // ... and would now
 }
 
-// New makes the network and loads the data path in it. The calling goroutine has locked its thread for good.
+// New makes the network and loads the data path in it. The calling goroutine has locked its thread
+// for good.
 func New(cfg Config) (*Lab, error) {
 	network, err := NewNetwork()
 	if err != nil {
@@ -130,8 +133,8 @@ func (l *Lab) Delete(key lb.Key) error {
 	return l.Datapath.Apply([]datapath.Change{{Key: compile.Key(key)}})[0]
 }
 
-// Reset brings the lab back to how New made it, but for what scripts did to the network: a new lab takes half a
-// second, nearly all of it to make the endpoint map.
+// Reset brings the lab back to how New made it, but for what scripts did to the network: a new lab
+// takes half a second, nearly all of it to make the endpoint map.
 func (l *Lab) Reset() error {
 	l.Mark(0)
 	if err := l.release(); err != nil {
@@ -185,7 +188,8 @@ func (l *Lab) Sweep() error { return l.Datapath.Sweep(context.Background()) }
 // Away has the packet path find that nobody sweeps any longer.
 func (l *Lab) Away() error { return l.Datapath.TestRun().BreakPromise(1) }
 
-// LimitPorts gives each pool of source ports of an address of the machine n ports. 0: the usual number.
+// LimitPorts gives each pool of source ports of an address of the machine n ports. 0: the usual
+// number.
 func (l *Lab) LimitPorts(n int) error { return l.Datapath.TestRun().LimitPorts(n) }
 
 // BumpNextHops has every connection ask for its next hop again.
@@ -194,8 +198,8 @@ func (l *Lab) BumpNextHops() error { return l.Datapath.BumpNextHops() }
 // BumpNeighbours has every next hop ask for its MAC address again.
 func (l *Lab) BumpNeighbours() error { return l.Datapath.BumpNeighbours() }
 
-// ShareNextHops has connections use what others found of the way to an address, as in any network without source routing
-// and several ways: the lab begins so.
+// ShareNextHops has connections use what others found of the way to an address, as in any network
+// without source routing and several ways: the lab begins so.
 func (l *Lab) ShareNextHops(shared bool) error { return l.Datapath.ShareNextHops(shared) }
 
 // Result is what became of a packet.
@@ -262,9 +266,9 @@ func (l *Lab) run(link *Link, in testrun.Input) (testrun.Output, error) {
 	return out, err
 }
 
-// CheckXDP fails unless the XDP program does that with the last packet: it "challenges", "drops" or "passes" it, or "forwards"
-// it, at least when it comes again, as it passes packets after a second of silence and when a new epoch begins. A lab without
-// XDP has nothing to check.
+// CheckXDP fails unless the XDP program does that with the last packet: it "challenges", "drops" or
+// "passes" it, or "forwards" it, at least when it comes again, as it passes packets after a second
+// of silence and when a new epoch begins. A lab without XDP has nothing to check.
 func (l *Lab) CheckXDP(want string) error {
 	if !l.xdp {
 		return nil
@@ -279,7 +283,8 @@ func (l *Lab) CheckXDP(want string) error {
 	return err
 }
 
-// setXDP has both links take what the XDP program redirects to them. It is attached to none: Send runs it.
+// setXDP has both links take what the XDP program redirects to them. It is attached to none: Send
+// runs it.
 func (l *Lab) setXDP() error {
 	for _, link := range []*Link{l.Client, l.Server} {
 		x := datapath.XDPInterface{Index: link.Index, Name: link.Name, MAC: [6]byte(link.MAC), Target: true}
@@ -309,7 +314,8 @@ func (l *Lab) Counted() (string, error) {
 	return strings.Join(reasons, ","), nil
 }
 
-// counters are the packets dropped, by reason, and beside those the SYNs that were challenged and the answers to that.
+// counters are the packets dropped, by reason, and beside those the SYNs that were challenged and
+// the answers to that.
 func (l *Lab) counters() (map[string]uint64, error) {
 	all, err := l.Datapath.Drops()
 	if err != nil {
@@ -362,7 +368,8 @@ func (l *Lab) keys() []lb.Key {
 	return slices.SortedFunc(maps.Keys(l.services), lb.Key.Compare)
 }
 
-// slowHandshake is a time in the middle of a bucket at any usual rate of the kernel's clock, and between the bounds of buckets.
+// slowHandshake is a time in the middle of a bucket at any usual rate of the kernel's clock, and
+// between the bounds of buckets.
 const slowHandshake = 300 * time.Millisecond
 
 // DumpHandshakes writes what has become of handshakes with each endpoint that had some.
@@ -391,8 +398,8 @@ func (l *Lab) DumpHandshakes() ([]string, error) {
 	return lines, nil
 }
 
-// DumpLifetimes writes how many connections are over of each protocol that had some: how long they lived together, to ten seconds, and the
-// bytes that they carried.
+// DumpLifetimes writes how many connections are over of each protocol that had some: how long they
+// lived together, to ten seconds, and the bytes that they carried.
 func (l *Lab) DumpLifetimes() ([]string, error) {
 	list, err := l.Datapath.Lifetimes()
 	if err != nil {
@@ -435,7 +442,8 @@ func (l *Lab) DumpStats() ([]string, error) {
 	return lines, nil
 }
 
-// formatRefusals writes what was refused for want of an endpoint, and for each of the other reasons that there were.
+// formatRefusals writes what was refused for want of an endpoint, and for each of the other reasons
+// that there were.
 func formatRefusals(r lb.Refusals) string {
 	text := fmt.Sprintf("no-endpoint=%d refused=%d", r[lb.NoEndpoint], r.Sum()-r[lb.NoEndpoint])
 	r.Each(func(reason lb.RefusalReason, n uint64) {

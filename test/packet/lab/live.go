@@ -11,10 +11,11 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// Live sending: the program is attached, the packet is written into the tap as a device would deliver it, and what
-// leaves is read from the taps. It reaches what BPF_PROG_TEST_RUN does not: frames cut short, VLAN tags that the kernel
-// has taken off, open checksums, segments not yet cut apart, packets that do not lie together in memory, the kernel's
-// neighbour queue. In exchange a passed packet is out of sight: that it passed follows from nothing else.
+// Live sending: the program is attached, the packet is written into the tap as a device would
+// deliver it, and what leaves is read from the taps. It reaches what BPF_PROG_TEST_RUN does not:
+// frames cut short, VLAN tags that the kernel has taken off, open checksums, segments not yet cut
+// apart, packets that do not lie together in memory, the kernel's neighbour queue. In exchange a
+// passed packet is out of sight: that it passed follows from nothing else.
 //
 // The kernel runs all of it within the write, so there is nothing to wait for.
 
@@ -118,7 +119,8 @@ func (l *Lab) SendLive(link *Link, p *pkt.Packet) (Result, error) {
 	return res, nil
 }
 
-// sameOffload checks that what was left to the sending device still is, in the IP version that the packet has now.
+// sameOffload checks that what was left to the sending device still is, in the IP version that the
+// packet has now.
 func sameOffload(in, out virtio, left *pkt.Packet) error {
 	if in.gsoType == virtioTCP4 || in.gsoType == virtioTCP6 {
 		in.gsoType = virtioTCP4
@@ -152,7 +154,8 @@ func (l *Link) write(v virtio, frame []byte) error {
 	return nil
 }
 
-// read returns the frames that left through the link, but for what the kernel says on its own about multicast groups.
+// read returns the frames that left through the link, but for what the kernel says on its own about
+// multicast groups.
 func (l *Link) read() ([]sentFrame, error) {
 	var all []sentFrame
 	if l.buf == nil {

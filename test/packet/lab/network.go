@@ -1,11 +1,12 @@
-// Package lab is where packet scripts and the model test run the real program: a network namespace of its own with
-// two interfaces, and the data path loaded into it.
+// Package lab is where packet scripts and the model test run the real program: a network namespace
+// of its own with two interfaces, and the data path loaded into it.
 //
 //	clients, behind a router          [ client ]  load balancer  [ server ]          endpoints
 //	198.51.100.1, 2001:db8:1::1                                              192.168.1.10 and up
 //	(the default route)                                                      2001:db8:2::10 and up
 //
-// The namespace is of the thread that makes it and ends with it: it has no name and can't be left behind.
+// The namespace is of the thread that makes it and ends with it: it has no name and can't be left
+// behind.
 package lab
 
 import (
@@ -19,7 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Endpoints of each family: hosts FirstEndpoint to FirstEndpoint+Endpoints-1 of the server's network.
+// Endpoints of each family: hosts FirstEndpoint to FirstEndpoint+Endpoints-1 of the server's
+// network.
 const (
 	FirstEndpoint = 10
 	Endpoints     = 8
@@ -48,8 +50,8 @@ func routers() []netip.Addr {
 	return []netip.Addr{netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("2001:db8:1::1")}
 }
 
-// NewNetwork moves the calling thread into a new network namespace and makes the network in it. The caller has
-// called runtime.LockOSThread and never unlocks.
+// NewNetwork moves the calling thread into a new network namespace and makes the network in it. The
+// caller has called runtime.LockOSThread and never unlocks.
 func NewNetwork() (*Network, error) {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		return nil, fmt.Errorf("make a network namespace: %w", err)
@@ -152,7 +154,8 @@ func Sysctl(name, value string) error {
 	return nil
 }
 
-// newLink makes a tap interface: one that has a link while its file is open, and needs no second namespace.
+// newLink makes a tap interface: one that has a link while its file is open, and needs no second
+// namespace.
 func newLink(name string, mac net.HardwareAddr, addresses ...string) (*Link, error) {
 	fd, err := openTap(name)
 	if err != nil {

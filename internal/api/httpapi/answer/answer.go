@@ -19,7 +19,8 @@ func JSON(w http.ResponseWriter, v any) {
 // Refusal is why a request is refused. Its body is the answer.
 type Refusal struct{ Body v1.Error }
 
-// Refuse makes a refusal of an error. That about a value tells its parts, and is 501 if this build does not have what the value asks for.
+// Refuse makes a refusal of an error. That about a value tells its parts, and is 501 if this build
+// does not have what the value asks for.
 func Refuse(code int, err error) *Refusal {
 	r := &Refusal{v1.Error{Code: code, Message: err.Error(), Result: err.Error()}}
 	var field *lb.FieldError

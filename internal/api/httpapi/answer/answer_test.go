@@ -21,7 +21,8 @@ type account struct {
 
 func (a *account) Refused(why string) { a.why = why }
 
-// A refusal of a value tells its parts, what this build does not have is 501, and whoever keeps an account learns why.
+// A refusal of a value tells its parts, what this build does not have is 501, and whoever keeps an
+// account learns why.
 func TestRefusal(t *testing.T) {
 	t.Parallel()
 	missing := lb.NotBuilt("protocol", "sctp", "let another one do it", "tcp")

@@ -1,4 +1,5 @@
-// Package rates answers how fast the counters of services and endpoints grow, now and over the last hour.
+// Package rates answers how fast the counters of services and endpoints grow, now and over the last
+// hour.
 package rates
 
 import (
@@ -41,7 +42,8 @@ type Health interface {
 
 // DataPath has counters.
 type DataPath interface {
-	// EachServiceStats yields what those of the services that the data path has (by now) have counted, by their places in the list, in this order.
+	// EachServiceStats yields what those of the services that the data path has (by now) have
+	// counted, by their places in the list, in this order.
 	EachServiceStats(keys []lb.Key, yield func(place int, s *lb.ServiceStats))
 }
 
@@ -119,7 +121,8 @@ func ratesOf(r *rates.Rates) v1.Rates {
 	}
 }
 
-// What an update has at most, of which there may be one for each of many clients: services, and services with their endpoints.
+// What an update has at most, of which there may be one for each of many clients: services, and
+// services with their endpoints.
 const (
 	watched              = 1000
 	watchedWithEndpoints = 50

@@ -89,7 +89,8 @@ func key(n int) lb.Key {
 	return lb.Key{VIP: netip.AddrFrom4([4]byte{20, 0, byte(n >> 8), byte(n)}), Port: 80, Protocol: lb.TCP}
 }
 
-// newRates has services 1 to n with two endpoints each, the second down, and n connections a second to service n.
+// newRates has services 1 to n with two endpoints each, the second down, and n connections a second
+// to service n.
 func newRates(t testing.TB, n int) (*Rates, *fake) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -121,7 +122,8 @@ func newRates(t testing.TB, n int) (*Rates, *fake) {
 	}), f
 }
 
-// counted is a data path in which each service but the first, which it has not yet, has counted the same.
+// counted is a data path in which each service but the first, which it has not yet, has counted the
+// same.
 type counted struct{}
 
 func (counted) EachServiceStats(keys []lb.Key, yield func(int, *lb.ServiceStats)) {
@@ -199,7 +201,8 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// What is known of a service and its endpoints is there if it is asked for; an endpoint that the data path has not yet has counted nothing.
+// What is known of a service and its endpoints is there if it is asked for; an endpoint that the
+// data path has not yet has counted nothing.
 func TestCounters(t *testing.T) {
 	t.Parallel()
 	a, _ := newRates(t, 2)
@@ -292,8 +295,8 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestOneWindow: an update has the totals of the window that its services are of, and its list the time
-// of that window, also if it ends while they are read.
+// TestOneWindow: an update has the totals of the window that its services are of, and its list the
+// time of that window, also if it ends while they are read.
 func TestOneWindow(t *testing.T) {
 	t.Parallel()
 	a, f := newRates(t, 1)
@@ -325,7 +328,8 @@ func TestOneWindow(t *testing.T) {
 	}
 }
 
-// TestBounds: an update has a bounded number of services, and no more than a few large answers are made at once.
+// TestBounds: an update has a bounded number of services, and no more than a few large answers are
+// made at once.
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	a, _ := newRates(t, watched+1)

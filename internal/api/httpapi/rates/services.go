@@ -79,7 +79,8 @@ func (a *Rates) newQuery(p v1.GetServiceRatesParams) (q query, no *answer.Refusa
 	return q, nil
 }
 
-// row is a service on its way into the list. There are many: it has no more than what puts it into order.
+// row is a service on its way into the list. There are many: it has no more than what puts it into
+// order.
 type row struct {
 	key   lb.Key
 	name  string
@@ -88,7 +89,8 @@ type row struct {
 	place int     // among all, by key
 }
 
-// manyAtOnce is how many answers without a limit are made at once. With 10,000 services of 10 endpoints each is 20 MB, until its client has read it.
+// manyAtOnce is how many answers without a limit are made at once. With 10,000 services of 10
+// endpoints each is 20 MB, until its client has read it.
 const manyAtOnce = 4
 
 // isMany tells whether an answer may be large.
@@ -210,7 +212,8 @@ func (a *Rates) answer(s *lb.Service, load *rates.Load, stats *lb.ServiceStats, 
 	return out
 }
 
-// endpoints are those of a service; of the only one that is asked for, they are in the order that is, and a page of them.
+// endpoints are those of a service; of the only one that is asked for, they are in the order that
+// is, and a page of them.
 func (a *Rates) endpoints(s *lb.Service, stats *lb.ServiceStats, states *servicestate.Service, q *query) []v1.EndpointRates {
 	loads := a.o.Sampler.Endpoints(s.Key, len(s.Endpoints))
 	places := make([]int, len(s.Endpoints))

@@ -1,4 +1,5 @@
-// Package summary answers how services are, in short: searched, sorted and in pages, for those who show many of them.
+// Package summary answers how services are, in short: searched, sorted and in pages, for those who
+// show many of them.
 package summary
 
 import (
@@ -20,7 +21,8 @@ import (
 type Counters interface {
 	// ServiceStats is false for a service that the data path does not have (yet).
 	ServiceStats(key lb.Key) (lb.ServiceStats, bool)
-	// EachServiceStats yields what those of the services that the data path has (by now) have counted, by their places in the list.
+	// EachServiceStats yields what those of the services that the data path has (by now) have
+	// counted, by their places in the list.
 	EachServiceStats(keys []lb.Key, yield func(place int, s *lb.ServiceStats))
 }
 

@@ -1,4 +1,5 @@
-// Package topclients finds the clients with the most connections or traffic among any number of them, with bounded memory.
+// Package topclients finds the clients with the most connections or traffic among any number of
+// them, with bounded memory.
 package topclients
 
 import (
@@ -43,9 +44,10 @@ func (o Order) of(u *Use) uint64 {
 // Most is how many clients are counted at a time: 4 MB.
 const Most = 1 << 15
 
-// Counter adds up connections by client. With more clients than it may hold, it drops the half that has less, and remembers
-// by how much what is left may be too small (Anderson et al., "A High-Performance Algorithm for Identifying Frequent Items in
-// Data Streams", 2017). A list of all clients would take 100 MB for a million of them.
+// Counter adds up connections by client. With more clients than it may hold, it drops the half that
+// has less, and remembers by how much what is left may be too small (Anderson et al., "A
+// High-Performance Algorithm for Identifying Frequent Items in Data Streams", 2017). A list of all
+// clients would take 100 MB for a million of them.
 type Counter struct {
 	order    Order
 	most     int
@@ -122,8 +124,9 @@ func (c *Counter) drop() {
 // All is the sum over all clients.
 func (c *Counter) All() Use { return c.all }
 
-// Error is the bound of the error: the numbers by which clients are ordered may be too small by so much, and a
-// dropped client has at most so much. 0: no client was dropped, and all numbers are exact.
+// Error is the bound of the error: the numbers by which clients are ordered may be too small by so
+// much, and a dropped client has at most so much. 0: no client was dropped, and all numbers are
+// exact.
 func (c *Counter) Error() uint64 { return c.error }
 
 // Clients is how many are counted.

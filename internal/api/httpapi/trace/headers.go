@@ -13,8 +13,9 @@ const (
 	vxlanPort, vxlan                         = 4789, 8
 )
 
-// headers is how many bytes of a packet are headers: those of tunnels, of what is in them, and of what an ICMP error quotes included. What is behind them is
-// what people say to each other. Of what is not IP, only the link-layer header is one.
+// headers is how many bytes of a packet are headers: those of tunnels, of what is in them, and of
+// what an ICMP error quotes included. What is behind them is what people say to each other. Of what
+// is not IP, only the link-layer header is one.
 func headers(b []byte, layer3 bool) int {
 	at := 0
 	if !layer3 {

@@ -6,7 +6,8 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// TestHeaders: what people say to each other is not among the headers, those of tunnels and of quoted packets are.
+// TestHeaders: what people say to each other is not among the headers, those of tunnels and of
+// quoted packets are.
 func TestHeaders(t *testing.T) {
 	t.Parallel()
 	for packet, want := range map[string]int{

@@ -24,8 +24,8 @@ const (
 
 // Tracer shows packets.
 type Tracer interface {
-	// TracePackets calls yield, often, with packets that the filter takes, and with how many it should have been told of besides since it began, until ctx ends
-	// or yield returns false.
+	// TracePackets calls yield, often, with packets that the filter takes, and with how many it
+	// should have been told of besides since it began, until ctx ends or yield returns false.
 	TracePackets(ctx context.Context, f lb.TraceFilter, yield func([]lb.PacketTrace, lb.Untold) bool) error
 }
 

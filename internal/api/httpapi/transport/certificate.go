@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// certificate is the server's, read again when its files change. Files that do not fit each other, as while they are
-// being replaced, leave the old one in use, and are said once.
+// certificate is the server's, read again when its files change. Files that do not fit each other,
+// as while they are being replaced, leave the old one in use, and are said once.
 type certificate struct {
 	certFile, keyFile string
 	log               *slog.Logger
@@ -22,7 +22,8 @@ type certificate struct {
 	looked  time.Time
 }
 
-// fileState tells two contents of a file apart, also when a name is led to another file (a symbolic link, a rename).
+// fileState tells two contents of a file apart, also when a name is led to another file (a symbolic
+// link, a rename).
 type fileState struct {
 	modified time.Time
 	size     int64

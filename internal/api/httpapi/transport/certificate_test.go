@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// A certificate is used from when its files are replaced; a pair that does not fit leaves the old one, and is said once.
+// A certificate is used from when its files are replaced; a pair that does not fit leaves the old
+// one, and is said once.
 func TestCertificateIsReadAgain(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -21,9 +21,9 @@ var ErrNoPeer = errors.New("its other end is closed, or is not a socket of this 
 
 // peers tells which user has the other end of a TCP connection of this machine, by sock_diag.
 //
-// The socket towards the kernel is opened once, in the daemon's own network namespace, and stays there whatever thread
-// uses it later. A look-up costs one message to the kernel and back, some microseconds, however many sockets there are:
-// it asks for one by its addresses and ports.
+// The socket towards the kernel is opened once, in the daemon's own network namespace, and stays
+// there whatever thread uses it later. A look-up costs one message to the kernel and back, some
+// microseconds, however many sockets there are: it asks for one by its addresses and ports.
 type peers struct{ handle *nl.SocketHandle }
 
 func newPeers() (*peers, error) {
@@ -105,7 +105,8 @@ const (
 	noCookie      = 0xffffffff // any socket
 )
 
-// find asks for the socket with these addresses; without NLM_F_DUMP the kernel looks into its table instead of walking it.
+// find asks for the socket with these addresses; without NLM_F_DUMP the kernel looks into its table
+// instead of walking it.
 func (p *peers) find(src, dst netip.AddrPort) (*diagSocket, error) {
 	r := &diagRequest{Family: unix.AF_INET6, Protocol: unix.IPPROTO_TCP, States: 0xffffffff}
 	if src.Addr().Is4() {
@@ -133,7 +134,8 @@ func (p *peers) find(src, dst netip.AddrPort) (*diagSocket, error) {
 	return m, nil
 }
 
-// is tells whether the socket is what was asked for: where there is none, the kernel answers with one that listens.
+// is tells whether the socket is what was asked for: where there is none, the kernel answers with
+// one that listens.
 func (m *diagSocket) is(src, dst netip.AddrPort) bool {
 	return m.address(m.ID.Src, m.ID.Sport) == src && m.address(m.ID.Dst, m.ID.Dport) == dst
 }
@@ -155,8 +157,8 @@ const (
 	tcpCloseWait   = 8
 )
 
-// open tells whether a process holds the socket. One that was closed has no inode, and the kernel then shows root for
-// its user, which it need not have been.
+// open tells whether a process holds the socket. One that was closed has no inode, and the kernel
+// then shows root for its user, which it need not have been.
 func (m *diagSocket) open() bool {
 	switch m.State {
 	case tcpEstablished, tcpFinWait1, tcpFinWait2:

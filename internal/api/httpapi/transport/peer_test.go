@@ -109,7 +109,8 @@ func TestPeerUID(t *testing.T) {
 	}
 }
 
-// A socket that its process has closed is shown as root's by the kernel: nobody must become root by leaving early.
+// A socket that its process has closed is shown as root's by the kernel: nobody must become root by
+// leaving early.
 func TestPeerGone(t *testing.T) {
 	t.Parallel()
 	p := newTestPeers(t)

@@ -12,8 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// procSocket finds a socket in /proc/net, for kernels that have sock_diag as a module which is not there. It reads all TCP
-// sockets of the namespace, some microseconds for each; sock_diag costs the same however many there are.
+// procSocket finds a socket in /proc/net, for kernels that have sock_diag as a module which is not
+// there. It reads all TCP sockets of the namespace, some microseconds for each; sock_diag costs the
+// same however many there are.
 func procSocket(src, dst netip.AddrPort) (*diagSocket, error) {
 	for _, table := range []string{"/proc/self/net/tcp", "/proc/self/net/tcp6"} {
 		if m, ok := findIn(table, src, dst); ok {
@@ -50,7 +51,8 @@ func findIn(table string, src, dst netip.AddrPort) (*diagSocket, bool) {
 	return nil, false
 }
 
-// procAddress reads 0100007F:1F90: the address in words of 32 bits, each in the machine's order, and the port.
+// procAddress reads 0100007F:1F90: the address in words of 32 bits, each in the machine's order,
+// and the port.
 func procAddress(s string) netip.AddrPort {
 	words, portText, _ := strings.Cut(s, ":")
 	b, err := hex.DecodeString(words)

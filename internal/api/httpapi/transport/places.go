@@ -11,21 +11,22 @@ import (
 	"sync"
 )
 
-// A TCP port has this many connections of others open at once, and one source this many of them. Anyone
-// who may connect, and every user of this machine may to loopback, could take all memory and descriptors
-// otherwise. The UNIX socket is for few users, and has no such limit.
+// A TCP port has this many connections of others open at once, and one source this many of them.
+// Anyone who may connect, and every user of this machine may to loopback, could take all memory and
+// descriptors otherwise. The UNIX socket is for few users, and has no such limit.
 const (
 	maxConns       = 1024
 	maxSourceConns = 512
 )
 
-// A places is a listener that bounds its open connections. When there is no room, the connection that
-// has waited longest without a request makes room: a stranger's idle sockets cannot keep out the
-// health check of the machine. If all have a request at work, the new connection is closed.
+// A places is a listener that bounds its open connections. When there is no room, the connection
+// that has waited longest without a request makes room: a stranger's idle sockets cannot keep out
+// the health check of the machine. If all have a request at work, the new connection is closed.
 //
-// The limit of a source makes the source pay for itself: an IPv4 address, an IPv6 network of 64 bits,
-// or this machine itself. The places of this machine are its own: health checks (loopback, or by kubelet
-// from the node's address to itself) get in even while others have requests at work in all other places.
+// The limit of a source makes the source pay for itself: an IPv4 address, an IPv6 network of 64
+// bits, or this machine itself. The places of this machine are its own: health checks (loopback, or
+// by kubelet from the node's address to itself) get in even while others have requests at work in
+// all other places.
 type places struct {
 	net.Listener
 	max, maxSource int
@@ -187,7 +188,8 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// withPlace keeps the place of a connection in its context, and returns the connection of the kernel.
+// withPlace keeps the place of a connection in its context, and returns the connection of the
+// kernel.
 func withPlace(ctx context.Context, c net.Conn) (context.Context, net.Conn) {
 	for {
 		if w, ok := c.(*placed); ok {
@@ -204,8 +206,8 @@ func withPlace(ctx context.Context, c net.Conn) (context.Context, net.Conn) {
 // thisMachine is the source of connections that this machine makes to itself.
 func thisMachine() netip.Prefix { return netip.PrefixFrom(netip.IPv6Loopback(), 128) }
 
-// sourceOf is where a connection comes from. The kernel drops packets from elsewhere that have our own
-// address as their source.
+// sourceOf is where a connection comes from. The kernel drops packets from elsewhere that have our
+// own address as their source.
 func sourceOf(c net.Conn) netip.Prefix {
 	a := addrPort(c.RemoteAddr()).Addr()
 	bits := a.BitLen()

@@ -53,7 +53,8 @@ func closed(c net.Conn) bool {
 
 const get = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
-// However many sockets a stranger leaves open without a request, or with half of one, the next connection is answered at once.
+// However many sockets a stranger leaves open without a request, or with half of one, the next
+// connection is answered at once.
 func TestIdleSocketsMakeRoom(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

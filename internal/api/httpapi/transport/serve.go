@@ -1,5 +1,5 @@
-// Package transport carries requests to the API and answers back: sockets that are listened at, TLS, who is at the other end, how many connections there
-// may be, and how they end.
+// Package transport carries requests to the API and answers back: sockets that are listened at,
+// TLS, who is at the other end, how many connections there may be, and how they end.
 package transport
 
 import (
@@ -125,7 +125,8 @@ func (s *Server) add(ln net.Listener, w Way) {
 	s.ports = append(s.ports, port{ln, server})
 }
 
-// connContext has requests know the place of their connection and, on loopback, the user at its other end.
+// connContext has requests know the place of their connection and, on loopback, the user at its
+// other end.
 func (s *Server) connContext(w Way) func(context.Context, net.Conn) context.Context {
 	return func(ctx context.Context, c net.Conn) context.Context {
 		ctx, c = withPlace(ctx, c)

@@ -137,7 +137,8 @@ func TestListenRefuses(t *testing.T) {
 	}
 }
 
-// No moment after the socket is bound lets others in: the mode it is bound with is the owner's alone.
+// No moment after the socket is bound lets others in: the mode it is bound with is the owner's
+// alone.
 func TestSocketIsBornClosed(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "s")

@@ -22,8 +22,8 @@ const (
 	groupMode = 0o660
 )
 
-// listenUnix takes the place of a socket that nobody answers any more, and of nothing else. Members of the group (0: none)
-// may connect.
+// listenUnix takes the place of a socket that nobody answers any more, and of nothing else. Members
+// of the group (0: none) may connect.
 func listenUnix(ctx context.Context, path string, group int) (net.Listener, error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -40,7 +40,8 @@ func listenUnix(ctx context.Context, path string, group int) (net.Listener, erro
 	if err := removeStale(ctx, path); err != nil {
 		return nil, err
 	}
-	// The file gets the mode that the socket has when it is bound: there is no moment in which others can connect.
+	// The file gets the mode that the socket has when it is bound: there is no moment in which
+	// others can connect.
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var err error
 		return errors.Join(c.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), ownerMode) }), err)
@@ -59,11 +60,13 @@ func listenUnix(ctx context.Context, path string, group int) (net.Listener, erro
 	return ln, nil
 }
 
-// lockWait is how long a daemon waits for others of this machine, which lock the directory for milliseconds.
+// lockWait is how long a daemon waits for others of this machine, which lock the directory for
+// milliseconds.
 const lockWait = 5 * time.Second
 
-// lockDir keeps other daemons from making and removing sockets: a socket that is bound and does not listen yet looks
-// like a dead one. It locks a file of mode 0600, since every user can open, and so lock, the directory itself.
+// lockDir keeps other daemons from making and removing sockets: a socket that is bound and does not
+// listen yet looks like a dead one. It locks a file of mode 0600, since every user can open, and so
+// lock, the directory itself.
 func lockDir(ctx context.Context, dir string) (unlock func(), err error) {
 	f, err := filelock.Open(filepath.Join(dir, "lock"))
 	if err != nil {
@@ -77,7 +80,8 @@ func lockDir(ctx context.Context, dir string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil // the lock goes with the file
 }
 
-// removeOrphans removes the sockets that daemons of other namespaces left when they were killed. The directory is locked.
+// removeOrphans removes the sockets that daemons of other namespaces left when they were killed.
+// The directory is locked.
 func removeOrphans(ctx context.Context, dir, own string) {
 	for _, pattern := range []string{"netns-*.sock", "loxilb.sock"} { // the latter is that of older versions
 		list, _ := filepath.Glob(filepath.Join(dir, pattern)) // the patterns are right

@@ -133,7 +133,8 @@ func Hostile(n int, rng *rand.Rand) map[string][]lb.Rule {
 	}
 }
 
-// misleading are rules of which those at even distances, as a sample has them, are hosts, and the others one network.
+// misleading are rules of which those at even distances, as a sample has them, are hosts, and the
+// others one network.
 func misleading(n int) []lb.Rule {
 	sampled := map[int]bool{}
 	for i := range 96 {

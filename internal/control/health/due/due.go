@@ -11,8 +11,8 @@ func (i *Item) Queued() bool { return i.place != 0 }
 
 // Queue is the things, the first one first. T returns its own Item.
 //
-// It is a heap, of four branches: thousands of things are moved a second, each of which is elsewhere in memory, and a heap of two
-// moves twice as many.
+// It is a heap, of four branches: thousands of things are moved a second, each of which is
+// elsewhere in memory, and a heap of two moves twice as many.
 type Queue[T interface{ Due() *Item }] struct{ entries []entry[T] }
 
 const branches = 4

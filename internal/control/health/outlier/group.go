@@ -7,7 +7,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// group is the endpoints of a service. There may be very many: of those that are well, little is kept.
+// group is the endpoints of a service. There may be very many: of those that are well, little is
+// kept.
 type group struct {
 	Service
 	seen       bool
@@ -128,15 +129,16 @@ func (r *reading) settle(h *lb.Handshakes) {
 	}
 }
 
-// shares are those of failures of a service's endpoints that have had connections lately, as they are when Decide begins: made once for all
-// endpoints that are suspect at the same time.
+// shares are those of failures of a service's endpoints that have had connections lately, as they
+// are when Decide begins: made once for all endpoints that are suspect at the same time.
 type shares struct {
 	number uint32    // of that Decide
 	well   int       // endpoints of which nothing is remembered: they had no failures
 	others []float64 // of the others, in order
 }
 
-// medianWithout is the median of the shares of failures of the other endpoints. t is one of those that have had connections.
+// medianWithout is the median of the shares of failures of the other endpoints. t is one of those
+// that have had connections.
 func (g *group) medianWithout(t *target, number uint32) (float64, bool) {
 	if g.shares.number != number {
 		g.shares = g.sharesOf(number)
@@ -211,7 +213,8 @@ func (g *group) place(rows []lb.HandshakeRow) {
 	}
 }
 
-// relieved reports whether backups stand by for an endpoint of a level of which nothing is left: all of it is convicted, or takes nothing.
+// relieved reports whether backups stand by for an endpoint of a level of which nothing is left:
+// all of it is convicted, or takes nothing.
 func (g *group) relieved(t *target) bool {
 	if g.Levels == nil {
 		return false

@@ -13,7 +13,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestManyFail: a client that has all of very many endpoints reset its connections costs no more than the reading of their counters.
+// TestManyFail: a client that has all of very many endpoints reset its connections costs no more
+// than the reading of their counters.
 func TestManyFail(t *testing.T) {
 	t.Parallel()
 	const endpoints = 10000
@@ -58,7 +59,8 @@ func threadTime(t *testing.T) time.Duration {
 	return time.Duration(now.Nano())
 }
 
-// TestMedian: endpoints that are out, and get no connections, do not stand for others that are well.
+// TestMedian: endpoints that are out, and get no connections, do not stand for others that are
+// well.
 func TestMedian(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 8)
@@ -84,7 +86,8 @@ func TestMedian(t *testing.T) {
 	r.want("out 3 6 of 10 client connections reset before an answer")
 }
 
-// TestIdle: endpoints of weight 0, and those that are drained, are not among those of which half may be out; nor is one of them that is out.
+// TestIdle: endpoints of weight 0, and those that are drained, are not among those of which half
+// may be out; nor is one of them that is out.
 func TestIdle(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 4)
@@ -131,8 +134,8 @@ func TestOutElsewhere(t *testing.T) {
 	r.want("kept 9 3 client SYNs refused or undeliverable in 0.2 s; loxilb's own check: refused; kept in rotation: too few others are left")
 }
 
-// TestBackupsRelieve: of a level that is dead as a whole all leave while backups behind it are well, and no more than half of all
-// endpoints when none is.
+// TestBackupsRelieve: of a level that is dead as a whole all leave while backups behind it are
+// well, and no more than half of all endpoints when none is.
 func TestBackupsRelieve(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -177,8 +180,8 @@ func TestBackupsRelieve(t *testing.T) {
 	}
 }
 
-// TestHeldUntilRelieved: who was convicted and had to stay leaves at once when the last of its level is convicted, and stays if it has
-// answered since.
+// TestHeldUntilRelieved: who was convicted and had to stay leaves at once when the last of its
+// level is convicted, and stays if it has answered since.
 func TestHeldUntilRelieved(t *testing.T) {
 	t.Parallel()
 	for _, well := range []bool{false, true} {

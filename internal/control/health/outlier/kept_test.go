@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// TestKept: when all endpoints of a service fail, those that stay in rotation are reported as failing,
-// once each, and no longer when one of our own connections succeeds or a client has an answer.
+// TestKept: when all endpoints of a service fail, those that stay in rotation are reported as
+// failing, once each, and no longer when one of our own connections succeeds or a client has an
+// answer.
 func TestKept(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -66,8 +67,8 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestKeptLeaves: an endpoint that was kept leaves as soon as others can serve, and one whose service is
-// deleted is reported no longer.
+// TestKeptLeaves: an endpoint that was kept leaves as soon as others can serve, and one whose
+// service is deleted is reported no longer.
 func TestKeptLeaves(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 3)
@@ -100,8 +101,9 @@ func TestKeptLeaves(t *testing.T) {
 	}
 }
 
-// TestUnserved: endpoints that accept our own connections are reported as failing when a service answers
-// none of several clients, whatever probes find. SYNs of one client, or of few, do not have that said.
+// TestUnserved: endpoints that accept our own connections are reported as failing when a service
+// answers none of several clients, whatever probes find. SYNs of one client, or of few, do not have
+// that said.
 func TestUnserved(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -169,7 +171,8 @@ func TestUnserved(t *testing.T) {
 	}
 }
 
-// TestUnservedWhileDead: SYNs that met a dead endpoint are not counted against it once it accepts again.
+// TestUnservedWhileDead: SYNs that met a dead endpoint are not counted against it once it accepts
+// again.
 func TestUnservedWhileDead(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)
@@ -191,8 +194,8 @@ func TestUnservedWhileDead(t *testing.T) {
 	}
 }
 
-// TestUnservedExpires: attempts of clients that may be made up keep an endpoint down, and its problem
-// listed, only while more of them come. Without any, the detector has nothing left to do.
+// TestUnservedExpires: attempts of clients that may be made up keep an endpoint down, and its
+// problem listed, only while more of them come. Without any, the detector has nothing left to do.
 func TestUnservedExpires(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)

@@ -1,5 +1,6 @@
-// Package outlier detects dead endpoints by the handshakes of clients (docs/adr/0034-passive-health.md). It
-// counts and decides, and does nothing itself: no clock, no socket.
+// Package outlier detects dead endpoints by the handshakes of clients
+// (docs/adr/0034-passive-health.md). It counts and decides, and does nothing itself: no clock, no
+// socket.
 package outlier
 
 import (
@@ -14,11 +15,13 @@ import (
 const (
 	// Pace is how often counters are read while anything happens.
 	Pace = 100 * time.Millisecond
-	// streakLength is how many SYNs in a row without success make an endpoint suspect as soon as they are late.
+	// streakLength is how many SYNs in a row without success make an endpoint suspect as soon as
+	// they are late.
 	streakLength = 3
 	// late is after which time one SYN does.
 	late = 300 * time.Millisecond
-	// SYNs are not late before so many times the endpoint's usual handshake, within these bounds; without any, a guess.
+	// SYNs are not late before so many times the endpoint's usual handshake, within these bounds;
+	// without any, a guess.
 	usualTimes                           = 8
 	leastPatience, mostPatience          = Pace, 3 * time.Second
 	unknownPatience                      = 2 * Pace
@@ -40,7 +43,8 @@ type Service struct {
 	Levels map[netip.AddrPort]uint8 // of backups; nil: it has none
 }
 
-// Detector has endpoints by their addresses: those of several services are one. Its methods belong to one goroutine.
+// Detector has endpoints by their addresses: those of several services are one. Its methods belong
+// to one goroutine.
 type Detector struct {
 	jiffy   time.Duration
 	targets map[netip.AddrPort]*target // of which something is to be decided, or remembered
@@ -79,8 +83,9 @@ func New(jiffy time.Duration) *Detector {
 	return &Detector{jiffy: jiffy, targets: map[netip.AddrPort]*target{}, groups: map[lb.Key]*group{}}
 }
 
-// Watch says which services there are. Endpoints that no service has any more are forgotten; those of them that were out return, with the
-// next Decide. Which endpoints a service has, Observe learns: it is to be called for those that Watch returns, which are new or others than they were.
+// Watch says which services there are. Endpoints that no service has any more are forgotten; those
+// of them that were out return, with the next Decide. Which endpoints a service has, Observe
+// learns: it is to be called for those that Watch returns, which are new or others than they were.
 func (d *Detector) Watch(services []Service) (unknown []lb.Key) {
 	for _, g := range d.groups {
 		g.seen = false
@@ -114,7 +119,8 @@ func (d *Detector) Slept(calls int) { d.reading += uint32(calls) }
 // Idle reports whether nothing is to be decided before the next observation.
 func (d *Detector) Idle() bool { return len(d.targets) == 0 && len(d.due) == 0 }
 
-// part takes a service from the endpoints that are not in its rows. Those that have no other are forgotten.
+// part takes a service from the endpoints that are not in its rows. Those that have no other are
+// forgotten.
 func (d *Detector) part(g *group, rows []lb.HandshakeRow) {
 	if len(g.members) == 0 {
 		return
@@ -236,7 +242,8 @@ func (d *Detector) forget(now time.Time) {
 	}
 }
 
-// Answer says how an endpoint that was to be asked has answered; nil: well. undecided: it could not be asked.
+// Answer says how an endpoint that was to be asked has answered; nil: well. undecided: it could not
+// be asked.
 func (d *Detector) Answer(at netip.AddrPort, failure string, undecided bool, now time.Time) []Action {
 	t := d.targets[at]
 	if t == nil || !t.pending {
@@ -262,8 +269,9 @@ func (d *Detector) Answer(at netip.AddrPort, failure string, undecided bool, now
 	return []Action{a}
 }
 
-// Well says that the service's own probe has found an endpoint well that is out. It comes back, unless it was for connections that it
-// reset, or left without an answer, of which that probe says nothing. One that was kept fails no longer.
+// Well says that the service's own probe has found an endpoint well that is out. It comes back,
+// unless it was for connections that it reset, or left without an answer, of which that probe says
+// nothing. One that was kept fails no longer.
 func (d *Detector) Well(at netip.AddrPort, now time.Time) []Action {
 	t := d.targets[at]
 	if t != nil && t.unserved {

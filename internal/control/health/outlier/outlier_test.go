@@ -15,7 +15,8 @@ import (
 
 const jiffy = 4 * time.Millisecond
 
-// rig is a service whose endpoints have the handshakes that a test says, read at the pace of the daemon.
+// rig is a service whose endpoints have the handshakes that a test says, read at the pace of the
+// daemon.
 type rig struct {
 	t     *testing.T
 	d     *Detector
@@ -146,7 +147,8 @@ func TestSilent(t *testing.T) {
 	}
 }
 
-// TestSlow: an endpoint that is far away, or of which nothing is known, is not asked before its answers are late.
+// TestSlow: an endpoint that is far away, or of which nothing is known, is not asked before its
+// answers are late.
 func TestSlow(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)
@@ -161,8 +163,9 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-// TestAcquitted: an endpoint that answers us is not out, whatever clients' SYNs have met: a flood from made-up addresses that lead
-// nowhere, or a firewall that drops those of one client. That clients have no answer is told once.
+// TestAcquitted: an endpoint that answers us is not out, whatever clients' SYNs have met: a flood
+// from made-up addresses that lead nowhere, or a firewall that drops those of one client. That
+// clients have no answer is told once.
 func TestAcquitted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)
@@ -220,7 +223,8 @@ func TestRefused(t *testing.T) {
 	r.want("out 0 3 client SYNs refused or undeliverable in 0.2 s; loxilb's own check: connection refused")
 }
 
-// TestShare: an endpoint that fails half of its connections, others of the service fewer, is suspect though some succeed.
+// TestShare: an endpoint that fails half of its connections, others of the service fewer, is
+// suspect though some succeed.
 func TestShare(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 3)
@@ -238,7 +242,8 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// TestResets: connections that are reset before an answer count by their share alone, beside that of the others.
+// TestResets: connections that are reset before an answer count by their share alone, beside that
+// of the others.
 func TestResets(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -297,8 +302,9 @@ func TestMostOut(t *testing.T) {
 	}
 }
 
-// TestBackOff: an endpoint that is out is asked after 5 s, 10 s and so on up to five minutes, one connection each; it comes back with the
-// first answer. What fails soon after that waits for longer; after a calm time it begins anew.
+// TestBackOff: an endpoint that is out is asked after 5 s, 10 s and so on up to five minutes, one
+// connection each; it comes back with the first answer. What fails soon after that waits for
+// longer; after a calm time it begins anew.
 func TestBackOff(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)
@@ -364,7 +370,8 @@ func TestWell(t *testing.T) {
 	}
 }
 
-// TestRows: what is counted in another row, or was cleared, is no news; what goes with its service is forgotten.
+// TestRows: what is counted in another row, or was cleared, is no news; what goes with its service
+// is forgotten.
 func TestRows(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)
@@ -423,8 +430,10 @@ func BenchmarkTick(b *testing.B) {
 	}
 }
 
-// TestAsymmetricReply: an endpoint that accepts our connections, and leaves SYNs of clients without an answer for seconds, is told of, once, and stays; a SYN that was lost by
-// chance is no such thing, nor is one that something has refused. With the first answer that is over, and so it is when the endpoint is taken out, or removed.
+// TestAsymmetricReply: an endpoint that accepts our connections, and leaves SYNs of clients without
+// an answer for seconds, is told of, once, and stays; a SYN that was lost by chance is no such
+// thing, nor is one that something has refused. With the first answer that is over, and so it is
+// when the endpoint is taken out, or removed.
 func TestAsymmetricReply(t *testing.T) {
 	t.Parallel()
 	begin := func(syns int, refuse bool) *rig {

@@ -2,8 +2,9 @@ package outlier
 
 import "net/netip"
 
-// Queue has endpoints that are to be asked, and wait for their turn. Addresses take turns, so that a machine with many endpoints does not keep
-// others waiting; but one of which an endpoint has failed comes first: the others there are likely to have the same fault.
+// Queue has endpoints that are to be asked, and wait for their turn. Addresses take turns, so that
+// a machine with many endpoints does not keep others waiting; but one of which an endpoint has
+// failed comes first: the others there are likely to have the same fault.
 type Queue struct {
 	waiting       map[netip.Addr][]Action
 	first, others []netip.Addr // those that have some waiting, or had

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestQueue: addresses take turns; those that have failed come first; each that was pushed comes once.
+// TestQueue: addresses take turns; those that have failed come first; each that was pushed comes
+// once.
 func TestQueue(t *testing.T) {
 	t.Parallel()
 	var q Queue

@@ -26,8 +26,8 @@ const (
 	leastAttempts  = 10 // of clients, without an answer
 	leastChanges   = 2  // of the client from one attempt to the next: there are several
 	severalChanges = 3  // the same, where no sibling tells by its handshakes that there are clients
-	// attemptMemory is how long after the last attempt it counts that no endpoint answers clients. The
-	// clients may be made up: without new attempts, connections of our own decide.
+	// attemptMemory is how long after the last attempt it counts that no endpoint answers clients.
+	// The clients may be made up: without new attempts, connections of our own decide.
 	attemptMemory  = time.Minute
 	leastCompleted = 5 // handshakes that each sibling completes meanwhile, on average
 
@@ -79,10 +79,10 @@ func (t *target) expire(now time.Time) {
 	}
 }
 
-// answersElsewhere says why an endpoint that accepts our own connections is of no use to clients: it has
-// answered none of at least ten attempts of several clients, while its siblings completed theirs. Only
-// completed handshakes of siblings count, which nobody can forge: an endpoint that is well would have had
-// as many of its own, and one is enough to begin again.
+// answersElsewhere says why an endpoint that accepts our own connections is of no use to clients:
+// it has answered none of at least ten attempts of several clients, while its siblings completed
+// theirs. Only completed handshakes of siblings count, which nobody can forge: an endpoint that is
+// well would have had as many of its own, and one is enough to begin again.
 func (t *target) answersElsewhere(now time.Time) (reason string) {
 	u := &t.unanswered
 	if u.attempts < leastAttempts || u.changes < leastChanges {
@@ -99,8 +99,8 @@ func (t *target) answersElsewhere(now time.Time) (reason string) {
 	return ""
 }
 
-// leavesAllUnserved reports whether the endpoint has answered none of at least ten attempts of several
-// clients, and its services completed no handshake with anybody meanwhile.
+// leavesAllUnserved reports whether the endpoint has answered none of at least ten attempts of
+// several clients, and its services completed no handshake with anybody meanwhile.
 func (t *target) leavesAllUnserved() bool {
 	u := &t.unanswered
 	if u.attempts < leastAttempts || u.changes < severalChanges {
@@ -141,8 +141,8 @@ func (s *stall) follow(n *tally, now time.Time) {
 	}
 }
 
-// answers is how many sampled connections of an endpoint were served lately, and how many were not. What is
-// older than ten seconds counts half.
+// answers is how many sampled connections of an endpoint were served lately, and how many were not.
+// What is older than ten seconds counts half.
 type answers struct {
 	good, bad  float32
 	at         uint32 // number of the reading
@@ -171,11 +171,12 @@ func (a *answers) since(number uint32) answers {
 	return out
 }
 
-// usual estimates the share of connections that stall (Jeffreys' prior: few connections say little).
+// usual estimates the share of connections that stall (Jeffreys' prior: few connections say
+// little).
 func (a *answers) usual() float64 { return (float64(a.bad) + 0.5) / (float64(a.good+a.bad) + 1) }
 
-// run is how many connections in a row stalled, as far as a service counts them, and how many of them are
-// among the service's answers.
+// run is how many connections in a row stalled, as far as a service counts them, and how many of
+// them are among the service's answers.
 func (s *stall) run(g *group) (counted, all uint64, what string) {
 	if g.Resets {
 		return s.stalls, s.stalls, "connections in a row"
@@ -209,8 +210,8 @@ func (t *target) hangs(number uint32) bool {
 	return false
 }
 
-// answersCompared returns the answers of an endpoint and of its siblings. false: most of them have not
-// answered lately, or there is none.
+// answersCompared returns the answers of an endpoint and of its siblings. false: most of them have
+// not answered lately, or there is none.
 func (g *group) answersCompared(t *target, number uint32) (own, others answers, ok bool) {
 	out := map[int]bool{}
 	for _, m := range g.members {
@@ -238,7 +239,8 @@ func (g *group) answersCompared(t *target, number uint32) (own, others answers, 
 	return own, others, judged > 0 && 2*lately > judged
 }
 
-// servesAgain reports whether a client has had an answer of an endpoint that is out for giving none.
+// servesAgain reports whether a client has had an answer of an endpoint that is out for giving
+// none.
 func (t *target) servesAgain() bool {
 	return t.out && (t.cause == answersNobody && t.completed || t.cause == neverAnswers && t.served)
 }

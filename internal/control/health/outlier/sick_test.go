@@ -33,9 +33,10 @@ func (r *rig) ejected(words string) bool {
 	return false
 }
 
-// TestAnswersElsewhere: an endpoint that accepts our own connections is out when none of its handshakes
-// completes, those of several clients, and its siblings complete theirs. No flood of SYNs from made-up
-// addresses does that to an endpoint with which a handshake succeeds now and then.
+// TestAnswersElsewhere: an endpoint that accepts our own connections is out when none of its
+// handshakes completes, those of several clients, and its siblings complete theirs. No flood of
+// SYNs from made-up addresses does that to an endpoint with which a handshake succeeds now and
+// then.
 func TestAnswersElsewhere(t *testing.T) {
 	t.Parallel()
 	attempt := func(r *rig, i int, n uint64, clients uint32) {
@@ -122,8 +123,8 @@ func TestAnswersElsewhere(t *testing.T) {
 	}
 }
 
-// TestTrial: an endpoint that is out for clients' sake is tried by one connection in ten seconds, and comes
-// back when that succeeds, whatever probes and our own connections say.
+// TestTrial: an endpoint that is out for clients' sake is tried by one connection in ten seconds,
+// and comes back when that succeeds, whatever probes and our own connections say.
 func TestTrial(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 3)
@@ -150,7 +151,8 @@ func TestTrial(t *testing.T) {
 	r.want("back 0")
 }
 
-// sampled is a service whose connections are watched in eight places for each endpoint, as the data path does.
+// sampled is a service whose connections are watched in eight places for each endpoint, as the data
+// path does.
 type sampled struct {
 	*rig
 	places [][]watched
@@ -169,8 +171,8 @@ func newSampled(t *testing.T, endpoints int, seed uint64) *sampled {
 	return &sampled{newRig(t, endpoints), make([][]watched, endpoints), rand.New(rand.NewPCG(seed, 1))}
 }
 
-// connect opens a connection in which the client sends data after asks (-1: never), and the endpoint answers after
-// answers (-1: never), both from now on.
+// connect opens a connection in which the client sends data after asks (-1: never), and the
+// endpoint answers after answers (-1: never), both from now on.
 func (s *sampled) connect(i int, asks, answers time.Duration) {
 	s.serve(i, 1)
 	if len(s.places[i]) >= 8 || s.rand.IntN(8) < len(s.places[i]) {
@@ -209,8 +211,9 @@ func (s *sampled) judge(turn int) {
 	}
 }
 
-// TestHangs: an endpoint that accepts connections and never answers is out within three seconds of the first
-// that had no answer for three seconds, while its siblings answer; and back when it has answered one.
+// TestHangs: an endpoint that accepts connections and never answers is out within three seconds of
+// the first that had no answer for three seconds, while its siblings answer; and back when it has
+// answered one.
 func TestHangs(t *testing.T) {
 	t.Parallel()
 	for _, endpoints := range []int{2, 3, 10} {
@@ -267,9 +270,9 @@ func TestAllHang(t *testing.T) {
 	}
 }
 
-// TestStallsThatClientsChoose: where clients choose the endpoint, several clients without an answer take
-// it out, and no number of connections of one or of few does: these may leave their requests unfinished.
-// Nor does such a service say how often connections of another one stall.
+// TestStallsThatClientsChoose: where clients choose the endpoint, several clients without an answer
+// take it out, and no number of connections of one or of few does: these may leave their requests
+// unfinished. Nor does such a service say how often connections of another one stall.
 func TestStallsThatClientsChoose(t *testing.T) {
 	t.Parallel()
 	other := web
@@ -337,7 +340,8 @@ func stallOf(rows []lb.HandshakeRow, clients, turn int) {
 	}
 }
 
-// TestHourOfSilence: an hour of traffic in which endpoints are silent for good reasons takes none out.
+// TestHourOfSilence: an hour of traffic in which endpoints are silent for good reasons takes none
+// out.
 func TestHourOfSilence(t *testing.T) {
 	t.Parallel()
 	const never = time.Duration(-1)

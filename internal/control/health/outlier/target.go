@@ -89,7 +89,8 @@ func (a *tally) halve() {
 	}
 }
 
-// failures are those of so many connections. A SYN that comes again is one: its connection has not come about in the second before.
+// failures are those of so many connections. A SYN that comes again is one: its connection has not
+// come about in the second before.
 func (a *tally) failures() uint64 {
 	return min(a.opened, a.repeated+a.refused+a.unreachable+a.reset)
 }
@@ -170,7 +171,8 @@ func (t *target) age(now time.Time) {
 	}
 }
 
-// follow goes on with the streak of SYNs without success. One answer ends it; SYNs of the same moment may have come after that.
+// follow goes on with the streak of SYNs without success. One answer ends it; SYNs of the same
+// moment may have come after that.
 func (t *target) follow(now time.Time) {
 	n := &t.news
 	t.unanswered.follow(t, now)
@@ -263,7 +265,8 @@ func (t *target) confirmFailure(failure string, now time.Time) (Action, bool) {
 	return t.keep(reason + check)
 }
 
-// keep reports an endpoint as failing that cannot be taken out, once: nobody is served better without it.
+// keep reports an endpoint as failing that cannot be taken out, once: nobody is served better
+// without it.
 func (t *target) keep(reason string) (a Action, ok bool) {
 	if t.held == "" {
 		t.held = reason

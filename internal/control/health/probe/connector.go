@@ -15,16 +15,19 @@ import (
 	"loxilb/internal/control/health/due"
 )
 
-// Connector asks whether TCP connections are accepted, of thousands of endpoints at a time, without a goroutine for each. One
-// goroutine calls Start, and comes by to Collect what has been answered; the other methods are for all.
+// Connector asks whether TCP connections are accepted, of thousands of endpoints at a time, without
+// a goroutine for each. One goroutine calls Start, and comes by to Collect what has been answered;
+// the other methods are for all.
 //
-// The handshake is not completed: the SYN+ACK says that the endpoint accepts, and is answered by a RST in place of the ACK
-// (TCP_QUICKACK keeps that back, disconnecting sends the RST). The endpoint's program does not learn of it, nor has it to accept
-// and to log a connection that says nothing; and neither side is left with a port in TIME_WAIT.
+// The handshake is not completed: the SYN+ACK says that the endpoint accepts, and is answered by a
+// RST in place of the ACK (TCP_QUICKACK keeps that back, disconnecting sends the RST). The
+// endpoint's program does not learn of it, nor has it to accept and to log a connection that says
+// nothing; and neither side is left with a port in TIME_WAIT.
 //
-// Sockets whose connection was accepted are used again: to disconnect one and to connect it elsewhere costs half of what to close it and
-// to open another does. Others are closed: over IPv4 the kernel keeps an ICMP error in the socket's error queue, asked to or not, and
-// epoll tells of that for as long as it is there, whatever became of later connections.
+// Sockets whose connection was accepted are used again: to disconnect one and to connect it
+// elsewhere costs half of what to close it and to open another does. Others are closed: over IPv4
+// the kernel keeps an ICMP error in the socket's error queue, asked to or not, and epoll tells of
+// that for as long as it is there, whatever became of later connections.
 type Connector struct {
 	epoll int
 
@@ -87,7 +90,8 @@ func (c *Connector) Start(q Question, done func(Answer, error)) (*Attempt, error
 	return a, nil
 }
 
-// socket is one that is not connected. epoll knows it: of each connection that it makes, it tells once how it went.
+// socket is one that is not connected. epoll knows it: of each connection that it makes, it tells
+// once how it went.
 func (c *Connector) socket(q Question) (fd int, err error) {
 	o := origin{q.target().Addr().Is6(), q.From}
 	if idle := c.idle[o]; len(idle) > 0 && q.Lead == nil {
@@ -155,7 +159,8 @@ func (c *Connector) Cancel(a *Attempt) bool {
 	return c.close(a, false)
 }
 
-// close takes an attempt off; its socket is kept if the endpoint has accepted. False: it was off already.
+// close takes an attempt off; its socket is kept if the endpoint has accepted. False: it was off
+// already.
 func (c *Connector) close(a *Attempt, accepted bool) bool {
 	if c.open[int32(a.fd)] != a {
 		return false

@@ -94,7 +94,8 @@ func TestConnectorCancel(t *testing.T) {
 	})
 }
 
-// TestSource: probes leave from the address that they are told to, and what this machine lacks is not the endpoint's fault.
+// TestSource: probes leave from the address that they are told to, and what this machine lacks is
+// not the endpoint's fault.
 func TestSource(t *testing.T) {
 	t.Parallel()
 	from := make(chan string, 1)
@@ -194,7 +195,8 @@ func TestConnectorAgain(t *testing.T) {
 	})
 }
 
-// TestDropIdle: sockets that are kept can be given up one by one, and what they were kept for works without.
+// TestDropIdle: sockets that are kept can be given up one by one, and what they were kept for works
+// without.
 func TestDropIdle(t *testing.T) {
 	both(t, func(t *testing.T, loopback netip.Addr) {
 		open := serve(t, loopback, func(c net.Conn) { c.Close() })

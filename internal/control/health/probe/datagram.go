@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// datagram sends the request by UDP, and waits for a datagram that has the response in it. Without a response, it is content
-// if nobody says until the end that the port is unreachable.
+// datagram sends the request by UDP, and waits for a datagram that has the response in it. Without
+// a response, it is content if nobody says until the end that the port is unreachable.
 type datagram struct {
 	q       Question
 	refused *atomic.Pointer[time.Time] // when an ICMP error came last that was believed
@@ -20,11 +20,12 @@ type datagram struct {
 func newDatagram(q Question) *datagram { return &datagram{q, &atomic.Pointer[time.Time]{}} }
 
 const (
-	// doubt is how long silence says nothing after an ICMP error, at least: hosts send few of them, Linux about one a second to each peer, so
-	// a dead endpoint is silent to most probes that come more often.
+	// doubt is how long silence says nothing after an ICMP error, at least: hosts send few of them,
+	// Linux about one a second to each peer, so a dead endpoint is silent to most probes that come
+	// more often.
 	doubt = 10 * time.Second
-	// An ICMP error that proves nothing has to come again, at once, for so many datagrams from other ports, within this time each. Whoever
-	// tries all ports does not meet them.
+	// An ICMP error that proves nothing has to come again, at once, for so many datagrams from
+	// other ports, within this time each. Whoever tries all ports does not meet them.
 	confirmations = 2
 	confirmation  = 100 * time.Millisecond
 )
@@ -76,7 +77,8 @@ func (d *datagram) unreachable(err error) (Answer, error) {
 	return Answer{}, plain(d.q, err)
 }
 
-// confirmed reports whether datagrams of ours from other ports meet the same as one that got an ICMP error which anybody may have made up.
+// confirmed reports whether datagrams of ours from other ports meet the same as one that got an
+// ICMP error which anybody may have made up.
 func (d *datagram) confirmed(ctx context.Context, i *inquiry) bool {
 	wait := confirmation
 	if end, ok := ctx.Deadline(); ok {

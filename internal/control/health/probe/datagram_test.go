@@ -58,7 +58,8 @@ func TestDatagram(t *testing.T) {
 	})
 }
 
-// TestDatagramDoubt: silence soon after an ICMP error is neither success nor failure, as hosts send few of them. An answer counts at once.
+// TestDatagramDoubt: silence soon after an ICMP error is neither success nor failure, as hosts send
+// few of them. An answer counts at once.
 func TestDatagramDoubt(t *testing.T) {
 	both(t, func(t *testing.T, loopback netip.Addr) {
 		quiet := packets(t, loopback, func([]byte) [][]byte { return nil })

@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dial connects; what is done then is the caller's to end with ctx. A TCP connection is reset when it is closed, so that neither side keeps its ports busy for a minute, and
-// brings no more than any answer needs.
+// dial connects; what is done then is the caller's to end with ctx. A TCP connection is reset when
+// it is closed, so that neither side keeps its ports busy for a minute, and brings no more than any
+// answer needs.
 func dial(ctx context.Context, network string, q Question) (net.Conn, error) {
 	d := net.Dialer{
 		LocalAddr: local(network, q.From),
@@ -32,11 +33,12 @@ func dial(ctx context.Context, network string, q Question) (net.Conn, error) {
 	return c, nil
 }
 
-// mostRead is how many bytes are read of a connection: what is looked through, and what TLS and HTTP/2 put around it.
+// mostRead is how many bytes are read of a connection: what is looked through, and what TLS and
+// HTTP/2 put around it.
 const mostRead = 1 << 20
 
-// bounded is a connection of an endpoint that may send without end what says nothing, as HTTP/2 lets it: to read on until the time is over
-// would cost a CPU.
+// bounded is a connection of an endpoint that may send without end what says nothing, as HTTP/2
+// lets it: to read on until the time is over would cost a CPU.
 type bounded struct {
 	net.Conn
 	left int
@@ -96,7 +98,8 @@ func options(fd int, q Question) error {
 // ledSegment is the largest segment that fits any link (RFC 8200) with two outer headers.
 const ledSegment = 1280 - 2*(20+40)
 
-// lead has a socket's packets go to a VIP. Its port is no other socket's: answers from the VIP are told by that alone.
+// lead has a socket's packets go to a VIP. Its port is no other socket's: answers from the VIP are
+// told by that alone.
 func lead(fd, kind int, q Question) error {
 	if err := q.Lead(fd); err != nil {
 		return fmt.Errorf("%w: %w", ErrNotAsked, err)
@@ -116,13 +119,14 @@ func lead(fd, kind int, q Question) error {
 	return unix.Bind(fd, sockaddr(netip.AddrPortFrom(from, 0)))
 }
 
-// choosePort has the kernel choose the port when it knows the destination, as it does without an address to leave from: sockets
-// that speak to different endpoints may then have the same one.
+// choosePort has the kernel choose the port when it knows the destination, as it does without an
+// address to leave from: sockets that speak to different endpoints may then have the same one.
 func choosePort(fd int) error {
 	return unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
 }
 
-// allErrors has a UDP socket learn of the errors that routers report, too, not of the endpoint's alone.
+// allErrors has a UDP socket learn of the errors that routers report, too, not of the endpoint's
+// alone.
 func allErrors(fd int, six bool) error {
 	if six {
 		return unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_RECVERR, 1)

@@ -12,7 +12,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// name asks a DNS server by UDP for the address of a name: an IPv6 address if that is what is to be in the answer.
+// name asks a DNS server by UDP for the address of a name: an IPv6 address if that is what is to be
+// in the answer.
 type name struct{ q Question }
 
 func (n name) Probe(ctx context.Context) (Answer, error) {
@@ -44,7 +45,8 @@ func (n name) Probe(ctx context.Context) (Answer, error) {
 	return a, nil
 }
 
-// exchange sends the query, and waits for its answer. What is none, or answers another one, is not heeded.
+// exchange sends the query, and waits for its answer. What is none, or answers another one, is not
+// heeded.
 func exchange(c *dns.Conn, query *dns.Msg) (*dns.Msg, error) {
 	if err := c.WriteMsg(query); err != nil {
 		return nil, err
@@ -61,7 +63,8 @@ func exchange(c *dns.Conn, query *dns.Msg) (*dns.Msg, error) {
 	}
 }
 
-// sameQuestion reports whether a message repeats the query's. A server that refuses a query need not.
+// sameQuestion reports whether a message repeats the query's. A server that refuses a query need
+// not.
 func sameQuestion(m, query *dns.Msg) bool {
 	if len(m.Question) == 0 {
 		return m.Rcode != dns.RcodeSuccess

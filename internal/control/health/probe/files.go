@@ -15,8 +15,9 @@ import (
 	"loxilb/internal/host/expiry"
 )
 
-// Files is the directory that probes have their files from. Whoever may use the API names them, and the daemon reads them as root: so
-// it reads none that lies elsewhere, nothing but regular files, and says of them in evidence only what constant sentences say.
+// Files is the directory that probes have their files from. Whoever may use the API names them, and
+// the daemon reads them as root: so it reads none that lies elsewhere, nothing but regular files,
+// and says of them in evidence only what constant sentences say.
 type Files struct {
 	Dir string
 	Log *slog.Logger // learns the rest
@@ -110,7 +111,8 @@ func (e *fileError) Unwrap() []error {
 	return []error{ErrNotAsked, e.cause}
 }
 
-// Expiry is when the first certificate of a file ends. A file that the cache knows is not read again.
+// Expiry is when the first certificate of a file ends. A file that the cache knows is not read
+// again.
 func (f Files) Expiry(name string, c *expiry.Cache) (time.Time, error) {
 	s, err := f.stamp(name)
 	if err != nil {

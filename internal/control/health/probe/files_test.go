@@ -41,7 +41,8 @@ func askFiles(t *testing.T, files Files, p lb.Probe) error {
 	}
 }
 
-// TestFiles: what is not a regular file of PEM below the directory is not used. Evidence has no word of what it is; the log has.
+// TestFiles: what is not a regular file of PEM below the directory is not used. Evidence has no
+// word of what it is; the log has.
 func TestFiles(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)

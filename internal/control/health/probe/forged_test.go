@@ -11,7 +11,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// unreachable sends an ICMP error that says that a port of a peer cannot be reached, and quotes so much of a datagram to it.
+// unreachable sends an ICMP error that says that a port of a peer cannot be reached, and quotes so
+// much of a datagram to it.
 func unreachable(t *testing.T, to, of netip.AddrPort, quoted []byte) {
 	t.Helper()
 	six := to.Addr().Is6()
@@ -51,8 +52,9 @@ func unreachable(t *testing.T, to, of netip.AddrPort, quoted []byte) {
 	}
 }
 
-// TestForged: ICMP errors that anybody can send who knows address and port of an endpoint, and tries all ports of ours, do not have it down:
-// one that quotes too little has to come again, for other ports, and as often as datagrams were sent; what quotes something else is nothing.
+// TestForged: ICMP errors that anybody can send who knows address and port of an endpoint, and
+// tries all ports of ours, do not have it down: one that quotes too little has to come again, for
+// other ports, and as often as datagrams were sent; what quotes something else is nothing.
 //
 // P45
 func TestForged(t *testing.T) {

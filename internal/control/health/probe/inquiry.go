@@ -12,10 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inquiry is a datagram that was sent, from a port of its own, and what comes back for it: answers, and ICMP errors. Anybody who sends ICMP
-// errors to all ports meets that one. So an error counts as proof only if it quotes what nobody else knows: then who sent it has seen
-// the datagram. One that quotes less, as some systems do (RFC 792 asks for 8 bytes), or what others may know, is a hint; one that quotes
-// something else is made up.
+// inquiry is a datagram that was sent, from a port of its own, and what comes back for it: answers,
+// and ICMP errors. Anybody who sends ICMP errors to all ports meets that one. So an error counts as
+// proof only if it quotes what nobody else knows: then who sent it has seen the datagram. One that
+// quotes less, as some systems do (RFC 792 asks for 8 bytes), or what others may know, is a hint;
+// one that quotes something else is made up.
 type inquiry struct {
 	*net.UDPConn
 	sent   []byte
@@ -94,7 +95,8 @@ func (i *inquiry) readErrors() (some bool) {
 	return some && err == nil
 }
 
-// count judges an ICMP error by what it quotes of the datagram. That it was too long is no news of the endpoint.
+// count judges an ICMP error by what it quotes of the datagram. That it was too long is no news of
+// the endpoint.
 func (i *inquiry) count(e syscall.Errno, quoted []byte) {
 	n := min(len(quoted), len(i.sent))
 	switch {

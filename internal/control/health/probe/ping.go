@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ping asks by ICMP echo. All probes of an IP version share a socket: one of each probe would see the answers of all. Those that are led to
-// a VIP have one each, since sockets are what is led.
+// ping asks by ICMP echo. All probes of an IP version share a socket: one of each probe would see
+// the answers of all. Those that are led to a VIP have one each, since sockets are what is led.
 type ping struct {
 	q      Question
 	shared *Sockets
@@ -48,8 +48,8 @@ func (p ping) echoer() (*echoer, error) {
 	return newEchoer(p.q.To.Addr().Is6(), p.shared.identifier(), p.q.Lead)
 }
 
-// notOurs reports whether a request could not be sent because this machine does not have its source address: the kernel says then
-// that there is no route.
+// notOurs reports whether a request could not be sent because this machine does not have its source
+// address: the kernel says then that there is no route.
 func notOurs(from netip.Addr, sending error) error {
 	var errno syscall.Errno
 	if !from.IsValid() || !errors.As(sending, &errno) {
@@ -123,7 +123,8 @@ func newEchoer(six bool, id uint16, lead func(fd int) error) (*echoer, error) {
 	return e, nil
 }
 
-// filter has the kernel keep all else from us: other ICMP, and the answers that other processes wait for.
+// filter has the kernel keep all else from us: other ICMP, and the answers that other processes
+// wait for.
 func (e *echoer) filter() error {
 	keep := []bpf.Instruction{bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(e.id), SkipFalse: 1}, bpf.RetConstant{Val: 1 << 16}, bpf.RetConstant{Val: 0}}
 	if e.v6 != nil {
@@ -232,7 +233,8 @@ func (e *echoer) receive() {
 	}
 }
 
-// deliver hands a reply to who waits for it: it comes from whom was asked, and brings back the token.
+// deliver hands a reply to who waits for it: it comes from whom was asked, and brings back the
+// token.
 func (e *echoer) deliver(from netip.Addr, reply *icmp.Echo, came time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

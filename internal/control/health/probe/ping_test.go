@@ -44,7 +44,8 @@ func TestPing(t *testing.T) {
 	})
 }
 
-// TestPingIdentifier: the identifier is of the range from which the kernel gives ports to sockets, which connections do not get.
+// TestPingIdentifier: the identifier is of the range from which the kernel gives ports to sockets,
+// which connections do not get.
 func TestPingIdentifier(t *testing.T) {
 	t.Parallel()
 	setting, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
@@ -70,7 +71,8 @@ func TestPingIdentifier(t *testing.T) {
 	}
 }
 
-// TestPingStrangers: what comes from another address, with another id, number or token, or is no echo reply, answers nothing.
+// TestPingStrangers: what comes from another address, with another id, number or token, or is no
+// echo reply, answers nothing.
 func TestPingStrangers(t *testing.T) {
 	both(t, func(t *testing.T, loopback netip.Addr) {
 		e, err := newEchoer(loopback.Is6(), 4711, nil)

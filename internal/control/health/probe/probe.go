@@ -1,4 +1,5 @@
-// Package probe asks endpoints whether they are well: one file for each way to ask (docs/health.md).
+// Package probe asks endpoints whether they are well: one file for each way to ask
+// (docs/health.md).
 package probe
 
 import (
@@ -11,12 +12,14 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Question is what is asked of whom. All members of the probe are given: no defaults are left to be filled in.
+// Question is what is asked of whom. All members of the probe are given: no defaults are left to be
+// filled in.
 type Question struct {
 	To   netip.AddrPort
 	From netip.Addr // zero: the kernel's choice
-	// In mode dsr, To is a VIP, and the endpoint has another address by which it is found. Lead has what a socket sends to that one go to the
-	// VIP there, and is called before it sends; nil: To is the endpoint's own.
+	// In mode dsr, To is a VIP, and the endpoint has another address by which it is found. Lead has
+	// what a socket sends to that one go to the VIP there, and is called before it sends; nil: To
+	// is the endpoint's own.
 	At    netip.Addr
 	Lead  func(fd int) error
 	Probe lb.Probe
@@ -38,7 +41,8 @@ type Answer struct {
 
 // Prober asks one question, again and again.
 type Prober interface {
-	// Probe asks once, until ctx ends at the latest. An error says nothing about the endpoint if ErrNotAsked or ErrUndecided is in it.
+	// Probe asks once, until ctx ends at the latest. An error says nothing about the endpoint if
+	// ErrNotAsked or ErrUndecided is in it.
 	Probe(ctx context.Context) (Answer, error)
 }
 
@@ -67,7 +71,8 @@ func New(q Question, shared *Sockets, files Files) Prober {
 	return unknown{q.Probe.Type}
 }
 
-// Remember has a prober know what another has learnt, which asked the same address and port something else.
+// Remember has a prober know what another has learnt, which asked the same address and port
+// something else.
 func Remember(p, before Prober) {
 	to, udp := p.(*datagram)
 	from, was := before.(*datagram)

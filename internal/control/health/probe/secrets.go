@@ -8,7 +8,8 @@ import (
 	"net"
 )
 
-// secrets are the files that TLS needs. They are read again when they change: certificates are renewed.
+// secrets are the files that TLS needs. They are read again when they change: certificates are
+// renewed.
 type secrets struct {
 	q      Question
 	files  Files

@@ -15,11 +15,13 @@ type Sockets struct {
 	led    atomic.Uint32 // how many echoers of their own were led to a VIP
 }
 
-// identifier is one for an echoer whose answers come from a VIP: no client's connection has that as its endpoint.
+// identifier is one for an echoer whose answers come from a VIP: no client's connection has that as
+// its endpoint.
 func (s *Sockets) identifier() uint16 { return uint16(s.led.Add(1)) }
 
-// ownIdentifier is one that no client's connection has: those whose source is this machine's own address get no port that the kernel gives to sockets,
-// and identifiers of echoes are given out as ports are.
+// ownIdentifier is one that no client's connection has: those whose source is this machine's own
+// address get no port that the kernel gives to sockets, and identifiers of echoes are given out as
+// ports are.
 func ownIdentifier() (uint16, error) {
 	c, err := net.ListenUDP("udp", nil)
 	if err != nil {

@@ -27,7 +27,8 @@ func (s stream) Probe(ctx context.Context) (Answer, error) {
 	return Answer{What: "answered", Delay: time.Since(start)}, nil
 }
 
-// interrupt ends what waits for a connection when ctx ends, until the function that it returns is called.
+// interrupt ends what waits for a connection when ctx ends, until the function that it returns is
+// called.
 func interrupt(ctx context.Context, c net.Conn) (stop func() bool) {
 	return context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
 }

@@ -14,8 +14,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// web asks by HTTP/1.1, or by TLS and what the endpoint prefers of HTTP/1.1 and HTTP/2. Each probe is a connection of its own: one that
-// is kept would go on to answer when no new one is accepted.
+// web asks by HTTP/1.1, or by TLS and what the endpoint prefers of HTTP/1.1 and HTTP/2. Each probe
+// is a connection of its own: one that is kept would go on to answer when no new one is accepted.
 type web struct {
 	q       Question
 	url     string
@@ -67,12 +67,12 @@ func (w *web) Probe(ctx context.Context) (Answer, error) {
 	return a, nil
 }
 
-// errEnded is of an endpoint that takes connections and, by HTTP/2, no request. http.Transport would connect for it again and again, hundreds of
-// times a second.
+// errEnded is of an endpoint that takes connections and, by HTTP/2, no request. http.Transport
+// would connect for it again and again, hundreds of times a second.
 var errEnded = errors.New("the endpoint ended the connection before it answered")
 
-// transport connects to the endpoint directly and once, whatever the environment says of proxies, and does no more than it is told: no
-// redirect is followed, nothing is decompressed.
+// transport connects to the endpoint directly and once, whatever the environment says of proxies,
+// and does no more than it is told: no redirect is followed, nothing is decompressed.
 func (w *web) transport(stage *atomic.Int32) (*http.Transport, error) {
 	var dialed atomic.Bool
 	t := &http.Transport{

@@ -87,7 +87,8 @@ func TestHTTPNoProxy(t *testing.T) {
 	good(t, Question{To: to, Probe: lb.Probe{Type: lb.ProbeHTTP, Host: "www.example.com"}}, "status 200")
 }
 
-// TestHTTPS: both versions of HTTP; certificates are verified if there is something to verify them by, and shown.
+// TestHTTPS: both versions of HTTP; certificates are verified if there is something to verify them
+// by, and shown.
 func TestHTTPS(t *testing.T) {
 	both(t, func(t *testing.T, loopback netip.Addr) {
 		ca, other := newAuthority(t), newAuthority(t)
@@ -118,7 +119,8 @@ func TestHTTPS(t *testing.T) {
 	})
 }
 
-// TestCertificateTime: a certificate that is too old or too new is said to be that, and what the clock says.
+// TestCertificateTime: a certificate that is too old or too new is said to be that, and what the
+// clock says.
 func TestCertificateTime(t *testing.T) {
 	both(t, func(t *testing.T, loopback netip.Addr) {
 		ca, now := newAuthority(t), time.Now().Truncate(time.Second)

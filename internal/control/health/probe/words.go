@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// plain makes one short clause of an error, without the addresses that evidence begins with anyway. It has ErrNotAsked in it
-// if the fault is this machine's.
+// plain makes one short clause of an error, without the addresses that evidence begins with anyway.
+// It has ErrNotAsked in it if the fault is this machine's.
 func plain(q Question, err error) error {
 	var (
 		errno   syscall.Errno
@@ -41,7 +41,8 @@ func plain(q Question, err error) error {
 	return err
 }
 
-// untrusted says what is wrong with a certificate. One that is too old or too new is only so by the clock of this machine, which may be what is wrong.
+// untrusted says what is wrong with a certificate. One that is too old or too new is only so by the
+// clock of this machine, which may be what is wrong.
 func untrusted(err error, now time.Time) error {
 	var invalid x509.CertificateInvalidError
 	if !errors.As(err, &invalid) || invalid.Reason != x509.Expired || invalid.Cert == nil {
@@ -64,8 +65,8 @@ func late(q Question) error {
 	return fmt.Errorf("%w within %v", errLate, q.Probe.Timeout)
 }
 
-// errnoError tells what this machine lacks, which is no news of the endpoint, from what came from the network: EACCES is one
-// of these, as ICMPv6 has it that somebody there forbids the probe.
+// errnoError tells what this machine lacks, which is no news of the endpoint, from what came from
+// the network: EACCES is one of these, as ICMPv6 has it that somebody there forbids the probe.
 func errnoError(q Question, errno syscall.Errno) error {
 	switch errno {
 	case syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, // descriptors, memory

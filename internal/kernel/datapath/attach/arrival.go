@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// arrivals are the addresses of interfaces that are up. The kernel lists all interfaces to say it of one, which takes milliseconds where
-// there are a thousand, so it is asked once in arrivalsAge.
+// arrivals are the addresses of interfaces that are up. The kernel lists all interfaces to say it
+// of one, which takes milliseconds where there are a thousand, so it is asked once in arrivalsAge.
 type arrivals struct {
 	mu   sync.Mutex
 	at   time.Time
@@ -36,8 +36,8 @@ func (a *arrivals) of(now time.Time) map[int]net.HardwareAddr {
 	return a.macs
 }
 
-// Arrival is the hook at which a packet may seem to arrive: that of the wanted interface, or another one if there is none. mac is the
-// interface's own.
+// Arrival is the hook at which a packet may seem to arrive: that of the wanted interface, or
+// another one if there is none. mac is the interface's own.
 func (h *Hooks) Arrival(wanted int) (ifindex int, mac net.HardwareAddr, ok bool) {
 	up := h.arrivals.of(time.Now())
 	h.mu.RLock()

@@ -22,7 +22,8 @@ type Interface struct {
 	Bridge bool
 }
 
-// Hooks attaches the programs to interfaces, and knows where they are attached. Methods are safe for concurrent use.
+// Hooks attaches the programs to interfaces, and knows where they are attached. Methods are safe
+// for concurrent use.
 type Hooks struct {
 	programs *loader.Collection
 	hook     Hook
@@ -56,8 +57,8 @@ func (h *Hooks) Any() bool {
 	return len(h.attached) > 0
 }
 
-// Attach puts the program at the interface's ingress, or replaces the one that an earlier process left
-// there, without losing a packet. Attaching twice is harmless.
+// Attach puts the program at the interface's ingress, or replaces the one that an earlier process
+// left there, without losing a packet. Attaching twice is harmless.
 func (h *Hooks) Attach(i Interface) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -72,8 +73,9 @@ func (h *Hooks) Attach(i Interface) error {
 	return nil
 }
 
-// SetEgress attaches the egress program to an attached interface, or detaches it. The program sees the answers of endpoints that
-// are on this machine. It may be called again; an interface that is not attached is no error.
+// SetEgress attaches the egress program to an attached interface, or detaches it. The program sees
+// the answers of endpoints that are on this machine. It may be called again; an interface that is
+// not attached is no error.
 func (h *Hooks) SetEgress(index int, wanted bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -138,7 +140,8 @@ func (h *Hooks) attach(i Interface, at side) (links.Place, error) {
 	return a, h.folder(at).Drop(i.Index)
 }
 
-// Replaces tells whether what arrives somewhere goes through a program of other code than this process attaches.
+// Replaces tells whether what arrives somewhere goes through a program of other code than this
+// process attaches.
 func (h *Hooks) Replaces() (bool, error) {
 	list, err := h.folder(ingress).Programs()
 	if h.hook == HookClsact && err == nil {
@@ -156,7 +159,8 @@ func (h *Hooks) Replaces() (bool, error) {
 	return false, nil
 }
 
-// sameCode tells whether the program of the id has the code of the one that this process attaches in its place.
+// sameCode tells whether the program of the id has the code of the one that this process attaches
+// in its place.
 func (h *Hooks) sameCode(id ebpf.ProgramID) (bool, error) {
 	p, err := ebpf.NewProgramFromID(id)
 	if err != nil {
@@ -174,8 +178,8 @@ func (h *Hooks) sameCode(id ebpf.ProgramID) (bool, error) {
 	return links.SameCode(p, own)
 }
 
-// Detach takes the programs away from an interface. One that is gone, or was never attached, is no error. What failed
-// may be tried again.
+// Detach takes the programs away from an interface. One that is gone, or was never attached, is no
+// error. What failed may be tried again.
 func (h *Hooks) Detach(index int) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -195,8 +199,8 @@ func (h *Hooks) Detach(index int) error {
 	return nil
 }
 
-// DetachOrphans detaches interfaces for which keep is false, among them those that an earlier process
-// attached: called once the choice of interfaces is known.
+// DetachOrphans detaches interfaces for which keep is false, among them those that an earlier
+// process attached: called once the choice of interfaces is known.
 func (h *Hooks) DetachOrphans(keep func(index int) bool) error {
 	h.mu.RLock()
 	defer h.mu.RUnlock()

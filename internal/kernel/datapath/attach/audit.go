@@ -12,7 +12,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Audit looks whether the programs are where the process has attached them; with mend, those that are not are attached again.
+// Audit looks whether the programs are where the process has attached them; with mend, those that
+// are not are attached again.
 func (h *Hooks) Audit(mend bool) lb.Compared {
 	h.mu.Lock()
 	defer h.mu.Unlock()

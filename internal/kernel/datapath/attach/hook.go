@@ -11,15 +11,16 @@ import (
 // Hook is the kind of tc hook.
 type Hook string
 
-// The hooks. tcx (kernel 6.6) attaches and detaches in one system call, keeps other programs, and can be
-// pinned; clsact is what there was before.
+// The hooks. tcx (kernel 6.6) attaches and detaches in one system call, keeps other programs, and
+// can be pinned; clsact is what there was before.
 const (
 	HookAuto   Hook = "auto" // tcx where there is, clsact otherwise
 	HookTCX    Hook = "tcx"
 	HookClsact Hook = "clsact"
 )
 
-// resolve chooses for HookAuto. Asking what is attached at lo is refused where the kernel has no tcx.
+// resolve chooses for HookAuto. Asking what is attached at lo is refused where the kernel has no
+// tcx.
 func (h Hook) resolve() Hook {
 	const lo = 1
 	if h != HookAuto && h != "" {

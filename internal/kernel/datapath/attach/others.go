@@ -23,7 +23,8 @@ func (h *Hooks) Interfaces() (names []string) {
 	return names
 }
 
-// Others are programs of others at the hooks where packets come in, and whether they see them first. What cannot be read is left out.
+// Others are programs of others at the hooks where packets come in, and whether they see them
+// first. What cannot be read is left out.
 func (h *Hooks) Others() (out []lb.OtherProgram) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()

@@ -15,7 +15,8 @@ type both struct{ in, out links.Attachment }
 func (b both) Detach() error { return errors.Join(b.in.Detach(), b.out.Detach()) }
 func (b both) Close() error  { return errors.Join(b.in.Close(), b.out.Close()) }
 
-// Probes puts the programs of probes at both hooks of an interface, behind others, until they are detached.
+// Probes puts the programs of probes at both hooks of an interface, behind others, until they are
+// detached.
 func Probes(i Interface, h Hook, in, out *ebpf.Program) (links.Attachment, error) {
 	a, err := probes(i, h, ingress, in)
 	if err != nil {

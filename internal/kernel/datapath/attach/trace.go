@@ -44,7 +44,8 @@ func (h *Hooks) program(layer3 bool, at side) (*ebpf.Program, error) {
 	return p, err
 }
 
-// Trace has programs that show packets take the place of the others at every interface, or gives it back. No packet passes without.
+// Trace has programs that show packets take the place of the others at every interface, or gives it
+// back. No packet passes without.
 func (h *Hooks) Trace(on bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -1,4 +1,5 @@
-// Package attached writes policers and mirrors, and what they are attached to: services, clients, firewall rules and interfaces.
+// Package attached writes policers and mirrors, and what they are attached to: services, clients,
+// firewall rules and interfaces.
 package attached
 
 import (
@@ -76,8 +77,9 @@ func (a *Attached) FollowPorts(ports *ebpf.Variable) error {
 	return ports.Set(uint32(len(a.ports)))
 }
 
-// SetAttached makes it so. Only differences are written; a policer whose rates change goes on with what its buckets hold. What cannot be written is tried
-// again when it is called again. failed has what could not be written.
+// SetAttached makes it so. Only differences are written; a policer whose rates change goes on with
+// what its buckets hold. What cannot be written is tried again when it is called again. failed has
+// what could not be written.
 func (a *Attached) SetAttached(want *bpf.Attached) (failed bpf.NotAttached, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -132,7 +134,8 @@ func portRows(want map[int]bpf.TcAttachments) map[uint32]bpf.TcAttachments {
 	return out
 }
 
-// put makes the rows of a map those that are wanted. It returns whether one has something that had nothing, or the other way round.
+// put makes the rows of a map those that are wanted. It returns whether one has something that had
+// nothing, or the other way round.
 func put[K comparable](m *ebpf.Map, have, want map[K]bpf.TcAttachments, to string) (changed bool, err error) {
 	var errs []error
 	for k, row := range want {

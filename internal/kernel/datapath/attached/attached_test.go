@@ -33,7 +33,8 @@ func open(t *testing.T, dir string) *Attached {
 	return a
 }
 
-// TestKept: a policer that goes on over a restart, or gets another rate, keeps what its buckets hold; what nobody wants any more is removed.
+// TestKept: a policer that goes on over a restart, or gets another rate, keeps what its buckets
+// hold; what nobody wants any more is removed.
 func TestKept(t *testing.T) {
 	t.Parallel()
 	dir := dptest.PinDir(t)

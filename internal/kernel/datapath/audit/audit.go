@@ -1,6 +1,8 @@
-// Package audit compares rows of the kernel's maps with what the daemon has written there, and writes them again.
+// Package audit compares rows of the kernel's maps with what the daemon has written there, and
+// writes them again.
 //
-// Who calls holds the lock under which the rows are written: as nobody else writes them, each difference is one.
+// Who calls holds the lock under which the rows are written: as nobody else writes them, each
+// difference is one.
 package audit
 
 import (

@@ -1,8 +1,10 @@
-// Package bloom keeps the filter by which the packet path tells packets that are of no connection and no service (bpf/filter/bloom.h).
+// Package bloom keeps the filter by which the packet path tells packets that are of no connection
+// and no service (bpf/filter/bloom.h).
 //
-// A bit is set before the row that it stands for is written. It is cleared when neither a row nor an entry of the table of
-// connections needs it: the next filter is made of all rows that there are, the sweep adds what entries need besides, and
-// then it takes the place of the first. The sweep misses no entry: one that moves while the table grows moves onwards.
+// A bit is set before the row that it stands for is written. It is cleared when neither a row nor
+// an entry of the table of connections needs it: the next filter is made of all rows that there
+// are, the sweep adds what entries need besides, and then it takes the place of the first. The
+// sweep misses no entry: one that moves while the table grows moves onwards.
 package bloom
 
 import (
@@ -32,7 +34,8 @@ const (
 // allPorts stands in place of a port.
 const allPorts = uint32(bpf.TcBloomLayoutBLOOM_ALL_PORTS)
 
-// Key is a bit's meaning: packets to or from an address and port, all ports of an address, or a port of every address.
+// Key is a bit's meaning: packets to or from an address and port, all ports of an address, or a
+// port of every address.
 type Key struct {
 	addr bpf.TcIpAddr
 	port uint32 // network byte order
@@ -83,8 +86,9 @@ type Filter struct {
 	added   []Key // since Start; nil: no filter is being made
 }
 
-// Open begins with an empty filter if there is no connection yet. Else it lets all packets through until the sweep has said what
-// the connections need: they may be of services that an earlier process has removed, and it may have kept no filter.
+// Open begins with an empty filter if there is no connection yet. Else it lets all packets through
+// until the sweep has said what the connections need: they may be of services that an earlier
+// process has removed, and it may have kept no filter.
 func Open(m *ebpf.Map, fresh bool) (*Filter, error) {
 	memory, err := m.Memory()
 	if err != nil {
@@ -122,9 +126,10 @@ func (f *Filter) Has(k Key) bool {
 // Changed says that rows have gone, and with them perhaps the use of their bits.
 func (f *Filter) Changed() { f.changed = true }
 
-// Start begins to make the next filter, of the keys that rows gives, if the one in force may have bits of no use; it goes on with one
-// that was begun. The sweep that follows a true is to be reported by Swept, or else by Abort. Packets that have found a row which is gone
-// are to be through before that sweep.
+// Start begins to make the next filter, of the keys that rows gives, if the one in force may have
+// bits of no use; it goes on with one that was begun. The sweep that follows a true is to be
+// reported by Swept, or else by Abort. Packets that have found a row which is gone are to be
+// through before that sweep.
 func (f *Filter) Start(rows func(add func(Key))) bool {
 	if f.added != nil {
 		return true
@@ -146,7 +151,8 @@ func (f *Filter) Start(rows func(add func(Key))) bool {
 	return true
 }
 
-// Abort forgets the next filter: packets may be under way that would make entries which the sweep has not seen.
+// Abort forgets the next filter: packets may be under way that would make entries which the sweep
+// has not seen.
 func (f *Filter) Abort() {
 	f.setFlag(buildingAt, false)
 	f.added, f.changed = nil, true

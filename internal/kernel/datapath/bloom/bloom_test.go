@@ -40,7 +40,8 @@ func (f *Filter) has(k Key) bool {
 
 func addr(a string) bpf.TcIpAddr { return bpf.Addr(netip.MustParseAddr(a)) }
 
-// TestNextFilter: a bit goes when no row has it, and neither has an entry; what is added meanwhile is in the next filter too.
+// TestNextFilter: a bit goes when no row has it, and neither has an entry; what is added meanwhile
+// is in the next filter too.
 func TestNextFilter(t *testing.T) {
 	t.Parallel()
 	f := newFilter(t, true)
@@ -87,7 +88,8 @@ func sweepKeeps(f *Filter, k Key) {
 	f.setFlag(keptAt, true)
 }
 
-// TestConnectionsBefore: where connections were before the filter, it lets all packets through until a whole sweep has been by.
+// TestConnectionsBefore: where connections were before the filter, it lets all packets through
+// until a whole sweep has been by.
 func TestConnectionsBefore(t *testing.T) {
 	t.Parallel()
 	f := newFilter(t, false)
@@ -107,8 +109,8 @@ func TestConnectionsBefore(t *testing.T) {
 	}
 }
 
-// TestShare: of clusters whose addresses follow one another, and of the most services and endpoints that there can be, no more strangers look
-// like somebody than the share of set bits says.
+// TestShare: of clusters whose addresses follow one another, and of the most services and endpoints
+// that there can be, no more strangers look like somebody than the share of set bits says.
 func TestShare(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -146,7 +148,8 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// share is the part of the bits that is set: so many of all addresses and ports that are nobody's are taken for somebody's.
+// share is the part of the bits that is set: so many of all addresses and ports that are nobody's
+// are taken for somebody's.
 func share(f *Filter) float64 {
 	n := 0
 	for _, word := range f.read(bitsAt) {

@@ -1,5 +1,5 @@
-// Package bpf holds the data path's programs and the Go side of bpf/abi.h. All but this file is generated, by
-// bpf2go, from the C sources in the top folder bpf/.
+// Package bpf holds the data path's programs and the Go side of bpf/abi.h. All but this file is
+// generated, by bpf2go, from the C sources in the top folder bpf/.
 package bpf
 
 import _ "loxilb/internal/kernel/datapath/bpf/machine" // which is built on no machine that these are not for

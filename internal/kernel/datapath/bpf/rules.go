@@ -16,7 +16,8 @@ const (
 	RuleDepth = int(TcRuleLimitRULE_DEPTH)
 )
 
-// RuleTable is all firewall rules in the data path's terms: what compile makes and datapath writes, before counters are given out.
+// RuleTable is all firewall rules in the data path's terms: what compile makes and datapath writes,
+// before counters are given out.
 type RuleTable struct {
 	Rules   []TcRule // in the order in which they count
 	Nodes   []TcRuleNode
@@ -80,7 +81,8 @@ func (p *RulePacket) words() (w [16]uint32) {
 	return w
 }
 
-// Find is rule_search() of bpf/rules/rule.h: the first rule that matches a packet, and how many nodes and rules were looked at. nil: none.
+// Find is rule_search() of bpf/rules/rule.h: the first rule that matches a packet, and how many
+// nodes and rules were looked at. nil: none.
 func (t *RuleTable) Find(p *RulePacket) (found *TcRule, nodes, rules int) {
 	w := p.words()
 	best := uint16(len(t.Rules))

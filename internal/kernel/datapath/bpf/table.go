@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// ServiceTable is one service in the data path's terms: what compile makes and datapath writes, before ids are
-// given out.
+// ServiceTable is one service in the data path's terms: what compile makes and datapath writes,
+// before ids are given out.
 type ServiceTable struct {
 	Key       TcServiceKey
 	PortMax   uint16        // last port of a range, host byte order; 0: one port
@@ -37,22 +37,26 @@ type ServiceTable struct {
 	Leave         Leave           // what becomes of TCP connections of endpoints that the table no longer has
 }
 
-// Ends says that TCP connections end, for both sides, that an endpoint still has at a time. The zero value: in their own time.
+// Ends says that TCP connections end, for both sides, that an endpoint still has at a time. The
+// zero value: in their own time.
 type Ends struct {
 	At   time.Time
 	Rate int    // so many a second
 	Why  string // for logs
-	// Drain names the drain that says so: endpoints of the same one have its rate together. "": none does.
+	// Drain names the drain that says so: endpoints of the same one have its rate together. "":
+	// none does.
 	Drain string
 }
 
-// Leave says what becomes of TCP connections of endpoints that are taken out of a service. The zero value: they end in their own time.
+// Leave says what becomes of TCP connections of endpoints that are taken out of a service. The zero
+// value: they end in their own time.
 type Leave struct {
 	Ends  bool
 	After time.Duration
 }
 
-// Limits are how many connections a service and each of its clients may have, as limits_by_service has them; 0: any number.
+// Limits are how many connections a service and each of its clients may have, as limits_by_service
+// has them; 0: any number.
 type Limits struct {
 	Rate, Connections, ClientRate, ClientConnections uint32
 	ClientPrefix                                     uint32 // bits of the 128 of an address that make a client
@@ -68,15 +72,16 @@ type EndpointTable struct {
 	Shift  bool     // Port is for the service's first port, the next for the next
 	Weight uint16   // for listings
 	Source TcIpAddr // ours towards it; zero: none is known, or the mode does not ask
-	// SourceBits and AddrBits are how long the networks are, in 128 bits, that Source and Addr are in; clients there are
-	// answered past this machine. 0: not known.
+	// SourceBits and AddrBits are how long the networks are, in 128 bits, that Source and Addr are
+	// in; clients there are answered past this machine. 0: not known.
 	SourceBits, AddrBits uint8
 	Takes                uint32 // weight for new connections: 0 for none, whatever Weight says
 	Ends                 Ends   // of the connections that it has, because it is down; what is drained, the data path is told apart
 	Failed               bool   // it is down, and others are not: SYNs that nobody answers go elsewhere, and flows of this machine's own sockets
 }
 
-// String prints the table as one line for the service, one for each endpoint and one for the slots, goldens and debug logs show what the maps will hold.
+// String prints the table as one line for the service, one for each endpoint and one for the slots,
+// goldens and debug logs show what the maps will hold.
 func (t ServiceTable) String() string {
 	var b strings.Builder
 	idle := "default"
@@ -117,8 +122,8 @@ func (t ServiceTable) String() string {
 	return b.String()
 }
 
-// writeSlots writes tables that nobody would read as how many slots each endpoint has, and a sum that changes with
-// any slot.
+// writeSlots writes tables that nobody would read as how many slots each endpoint has, and a sum
+// that changes with any slot.
 func writeSlots(b *strings.Builder, slots []uint32) {
 	const readable = 256
 	b.WriteString("slots")

@@ -9,7 +9,8 @@ import (
 )
 
 const (
-	// auditSample is how many entries are looked at, of a table that has more: some milliseconds of work.
+	// auditSample is how many entries are looked at, of a table that has more: some milliseconds of
+	// work.
 	auditSample = 2048
 	// auditShown bounds what is told.
 	auditShown = 100
@@ -19,9 +20,10 @@ const (
 	hopFamily   = uint8(0x20) // HOP_FAMILY of bpf/abi.h
 )
 
-// Audit looks whether connections hang together: both directions have an entry, of one endpoint that is known, and their ways are such that there
-// are. It looks at the sample of a number, which is from a place of the table on, or at the whole of it. What it finds, it has looked at twice. With mend,
-// connections end whose client's entry is at fault; others end when they are silent.
+// Audit looks whether connections hang together: both directions have an entry, of one endpoint
+// that is known, and their ways are such that there are. It looks at the sample of a number, which
+// is from a place of the table on, or at the whole of it. What it finds, it has looked at twice.
+// With mend, connections end whose client's entry is at fault; others end when they are silent.
 func (t *Table) Audit(ctx context.Context, sample uint64, whole, mend bool) lb.Compared {
 	out := lb.Compared{Table: "connections"}
 	groups, err := t.shared.Conntrack.Groups()
@@ -73,7 +75,8 @@ func connectionName(k bpf.TcConnectionKey) string {
 	return fmt.Sprintf("%s %s > %s", lb.Protocol(k.Protocol), bpf.AddrPort(k.Saddr, k.Sport), bpf.AddrPort(k.Daddr, k.Dport))
 }
 
-// fault says what is wrong with an entry, if it is still so when it is looked at once more; empty: nothing.
+// fault says what is wrong with an entry, if it is still so when it is looked at once more; empty:
+// nothing.
 func (t *Table) fault(k bpf.TcConnectionKey, r *bpf.TcConnection) (string, error) {
 	what, err := t.faultOf(k, r)
 	if what == "" || err != nil {

@@ -11,7 +11,8 @@ import (
 // calmLook is how often the table is looked at while it is calm: for what no packet tells.
 const calmLook = 5 * time.Second
 
-// calm is whether the table is so empty, for its size, that nobody has to look at it before the packet path rings.
+// calm is whether the table is so empty, for its size, that nobody has to look at it before the
+// packet path rings.
 type calm struct {
 	mu   sync.Mutex
 	over chan struct{} // closed when it is; nil: it is over
@@ -41,12 +42,13 @@ func (c *calm) now() <-chan struct{} {
 	return c.over
 }
 
-// Calm tells when the table is to be looked at again: nothing about its size or about half-open connections is worth knowing before. nil: it is to
-// be looked at now and then.
+// Calm tells when the table is to be looked at again: nothing about its size or about half-open
+// connections is worth knowing before. nil: it is to be looked at now and then.
 func (t *Table) Calm() <-chan struct{} { return t.calm.now() }
 
-// wakeAt is how many entries the packet path is to ring at. 0: there are too many to sleep, or too many come in a second (more). It does not know
-// what CPUs count for themselves (slack). A quarter of what is left until anything is to be done may come before the bell: 160,000 entries a second
+// wakeAt is how many entries the packet path is to ring at. 0: there are too many to sleep, or too
+// many come in a second (more). It does not know what CPUs count for themselves (slack). A quarter
+// of what is left until anything is to be done may come before the bell: 160,000 entries a second
 // that begin to come in any moment find room until the table has grown.
 func wakeAt(p lb.Pressure, room, more uint64, slack int64) int64 {
 	least := min(int64(room), p.EntriesMax/4)

@@ -44,11 +44,13 @@ type Table struct {
 // Hooks are where packets come in.
 type Hooks interface {
 	Any() bool // whether there are some
-	// Arrival is the hook of this interface, or another one if that has none: at which packets may seem to arrive.
+	// Arrival is the hook of this interface, or another one if that has none: at which packets may
+	// seem to arrive.
 	Arrival(wanted int) (ifindex int, mac net.HardwareAddr, ok bool)
 }
 
-// Sockets are this machine's own that speak to endpoints: they are counted as connections, and are in no table.
+// Sockets are this machine's own that speak to endpoints: they are counted as connections, and are
+// in no table.
 type Sockets interface {
 	// Flows are how many they have, by endpoint id.
 	Flows() (map[uint32]uint64, error)
@@ -68,7 +70,8 @@ func New(c *loader.Collection, services *tables.Tables, m *pressure.Meter, progr
 // inUse says whether there may be packets in the programs of the tc hooks.
 func (t *Table) inUse() bool { return t.hooks.Any() || t.shared.Pinned() }
 
-// Close gives up the programs. If packets go on without the process, it leaves spare room in the table.
+// Close gives up the programs. If packets go on without the process, it leaves spare room in the
+// table.
 func (t *Table) Close() error {
 	if t == nil || t.programs == nil {
 		return nil

@@ -10,14 +10,15 @@ import (
 )
 
 const (
-	// endTick is how often connections end, as many as the rates of their endpoints allow; endTurn is for how long, until it is looked
-	// again whose are to end.
+	// endTick is how often connections end, as many as the rates of their endpoints allow; endTurn
+	// is for how long, until it is looked again whose are to end.
 	endTick = 10 * time.Millisecond
 	endTurn = 100 * time.Millisecond
 	// endsPerTick keeps all endpoints together below what may end in a second.
 	endsPerTick = int(lb.EndRateMax * endTick / time.Second)
-	// An endpoint that a walk has found connections of is looked at again after lookAgain, since a RST may be lost; without, after
-	// lookRarely: those that it still has are closed, and wait for the sweep.
+	// An endpoint that a walk has found connections of is looked at again after lookAgain, since a
+	// RST may be lost; without, after lookRarely: those that it still has are closed, and wait for
+	// the sweep.
 	lookAgain  = time.Second
 	lookRarely = 10 * time.Second
 	endsIdle   = time.Minute
@@ -38,8 +39,8 @@ type pace struct {
 	taken int // from queues, since then
 }
 
-// EndEvery ends connections of endpoints when their time has come, until ctx ends: what tables.EndsDue says, at its pace. kick says that
-// this may have changed.
+// EndEvery ends connections of endpoints when their time has come, until ctx ends: what
+// tables.EndsDue says, at its pace. kick says that this may have changed.
 func (t *Table) EndEvery(ctx context.Context, kick <-chan struct{}) {
 	for kicked := true; ; {
 		wait, err := t.endForATurn(ctx, kicked)
@@ -127,8 +128,9 @@ func (t *Table) endQueued(e *ending, n int) error {
 	return nil
 }
 
-// findDue finds the connections that are to end by now, by one walk for all endpoints that have some, and returns when it is to look
-// again. Endpoints that have left their services, and have no connection, are freed.
+// findDue finds the connections that are to end by now, by one walk for all endpoints that have
+// some, and returns when it is to look again. Endpoints that have left their services, and have no
+// connection, are freed.
 func (t *Table) findDue(ctx context.Context, kicked bool) (wait time.Duration, err error) {
 	if kicked && t.tables.Ending() {
 		t.quiesce() // who has seen an endpoint in its service has opened its connection by now
@@ -178,7 +180,8 @@ func (t *Table) enqueue(walk []tables.End, found map[uint32][]foundEnd) {
 	}
 }
 
-// paceOf is the one that endpoints of a drain go by of which some connections are about to end, or a new one.
+// paceOf is the one that endpoints of a drain go by of which some connections are about to end, or
+// a new one.
 func (t *Table) paceOf(drain string) *pace {
 	for _, e := range t.ends {
 		if drain != "" && e.Drain == drain && len(e.queue) > 0 {

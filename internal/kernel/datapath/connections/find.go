@@ -16,7 +16,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// search goes through the table in the kernel for entries that are wanted. Several may be at work, a slice each in turn.
+// search goes through the table in the kernel for entries that are wanted. Several may be at work,
+// a slice each in turn.
 type search struct {
 	*Table
 	filter    bpf.SweepFindFilter
@@ -72,7 +73,8 @@ func filterOf(sought *lb.Sought) (f bpf.SweepFindFilter) {
 	return f
 }
 
-// each yields what is found from a row on, and returns the row at which yield returned false; 0: the end.
+// each yields what is found from a row on, and returns the row at which yield returned false; 0:
+// the end.
 func (s *search) each(ctx context.Context, from int, yield func(*bpf.TcTableRow) bool) (next int, err error) {
 	if from > math.MaxUint32 {
 		return 0, nil

@@ -12,7 +12,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// webAt is an endpoint of a service that has connections, and one that has none; both are of the service web.
+// webAt is an endpoint of a service that has connections, and one that has none; both are of the
+// service web.
 type webAt struct{ busy, idle netip.AddrPort }
 
 // web gives a table a service, and so many of its connections to the service's second endpoint.
@@ -39,7 +40,8 @@ func web(t testing.TB, d *Table, few, all int) (at webAt) {
 	return at
 }
 
-// TestFind: what is sought is found, in the order of the whole list and by its places, and little else is looked at.
+// TestFind: what is sought is found, in the order of the whole list and by its places, and little
+// else is looked at.
 func TestFind(t *testing.T) {
 	t.Parallel()
 	const all, few = 20_000, 100
@@ -92,7 +94,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// list is what is found by pages of such a size, and is what is meant, without ages: they grow from one list to the next.
+// list is what is found by pages of such a size, and is what is meant, without ages: they grow from
+// one list to the next.
 func (t *Table) list(tb testing.TB, sought lb.Sought, size int, is func(*lb.Connection) bool) (found []lb.Connection) {
 	tb.Helper()
 	for place := 0; ; {

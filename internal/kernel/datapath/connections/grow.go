@@ -6,17 +6,20 @@ import (
 	"time"
 )
 
-// growPeriod is how often the table is looked at. Room is made for what comes within growAhead at the present rate: the kernel
-// takes some 30 ms to make it, and moves some 1,000 entries a millisecond. At most an eighth is added at once, or spareEntries,
-// 13 MB: a burst need not go on, and the table does not shrink.
+// growPeriod is how often the table is looked at. Room is made for what comes within growAhead at
+// the present rate: the kernel takes some 30 ms to make it, and moves some 1,000 entries a
+// millisecond. At most an eighth is added at once, or spareEntries, 13 MB: a burst need not go on,
+// and the table does not shrink.
 const (
 	growPeriod = 50 * time.Millisecond
 	growAhead  = time.Second
 	growAtMost = 8 // one of so many
 )
 
-// growRest is the same while no connection comes, but many are there: 160,000 a second may begin to come meanwhile, and all find room in a table as it
-// is made. While few are there, nobody looks at all (calm.go): to wake up costs more than to look, and a daemon that has nothing to do is to sleep.
+// growRest is the same while no connection comes, but many are there: 160,000 a second may begin to
+// come meanwhile, and all find room in a table as it is made. While few are there, nobody looks at
+// all (calm.go): to wake up costs more than to look, and a daemon that has nothing to do is to
+// sleep.
 const growRest = 100 * time.Millisecond
 
 // growSoon is when it is looked how many come, after the packet path has rung.
@@ -25,8 +28,8 @@ const growSoon = 10 * time.Millisecond
 // growRetry is when it is tried again to make room, if there was no memory for it.
 const growRetry = time.Second
 
-// spareEntries are what may come before the table grows again, or while no process lets it grow. A process that ends takes so
-// long at most to make room for them.
+// spareEntries are what may come before the table grows again, or while no process lets it grow. A
+// process that ends takes so long at most to make room for them.
 const (
 	spareEntries = 65_536
 	spareTime    = 10 * time.Second
@@ -79,7 +82,8 @@ func (t *Table) growEvery(ctx context.Context) {
 	}
 }
 
-// coming is how many entries are prepared for: those that come within growAhead, if as many come as have since a while.
+// coming is how many entries are prepared for: those that come within growAhead, if as many come as
+// have since a while.
 func coming(before, now uint64, since time.Duration) uint64 {
 	if now <= before || since <= 0 {
 		return 0
@@ -87,8 +91,8 @@ func coming(before, now uint64, since time.Duration) uint64 {
 	return min(uint64(float64(now-before)*float64(growAhead)/float64(since)), max(now/growAtMost, spareEntries))
 }
 
-// grow makes room in the table for so many entries, if they would nearly fill it, or goes on with what an earlier process had
-// begun.
+// grow makes room in the table for so many entries, if they would nearly fill it, or goes on with
+// what an earlier process had begun.
 func (t *Table) grow(ctx context.Context, entries uint64) error {
 	t.growing.Lock()
 	defer t.growing.Unlock()
@@ -117,7 +121,8 @@ func (t *Table) grow(ctx context.Context, entries uint64) error {
 	return ctx.Err()
 }
 
-// leaveSpare makes room for what comes until the next process takes over, or as much as it can until ctx ends.
+// leaveSpare makes room for what comes until the next process takes over, or as much as it can
+// until ctx ends.
 func (t *Table) leaveSpare(ctx context.Context) error {
 	entries, err := t.shared.Conntrack.Len()
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"loxilb/internal/kernel/datapath/loader"
 )
 
-// TestGrow: while flows are opened, and packets of those that are open come on another CPU, the table grows from its first
-// size. No flow is lost for an instant: it would be opened again, and counted. Whoever lists the table meanwhile is told what is
-// there.
+// TestGrow: while flows are opened, and packets of those that are open come on another CPU, the
+// table grows from its first size. No flow is lost for an instant: it would be opened again, and
+// counted. Whoever lists the table meanwhile is told what is there.
 func TestGrow(t *testing.T) {
 	t.Parallel()
 	const flows = 60_000

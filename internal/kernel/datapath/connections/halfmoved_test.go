@@ -11,8 +11,9 @@ import (
 	"loxilb/internal/kernel/datapath/testrun"
 )
 
-// TestHalfMoved: a process dies in the middle of a group's move, as it did not get the lock of one bucket; each bucket once. Without
-// another process, all flows are found, end, and open again. The next process finishes the move.
+// TestHalfMoved: a process dies in the middle of a group's move, as it did not get the lock of one
+// bucket; each bucket once. Without another process, all flows are found, end, and open again. The
+// next process finishes the move.
 func TestHalfMoved(t *testing.T) {
 	t.Parallel()
 	const flows = 3000
@@ -102,7 +103,8 @@ func (t *Table) die() {
 	t.still()
 }
 
-// halfMove has the table grow by a group, and gives up in the middle: somebody holds the lock of this bucket there.
+// halfMove has the table grow by a group, and gives up in the middle: somebody holds the lock of
+// this bucket there.
 func (t *Table) halfMove(tb testing.TB, bucket int) {
 	tb.Helper()
 	t.giveUpMove(tb, func(on bool, group int) error { return t.holdBucket(on, group, bucket) })

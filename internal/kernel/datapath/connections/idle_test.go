@@ -10,8 +10,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestIdleEnds: connections that were established, and of which the numbers are known, are kept closed until their ends are told. Others,
-// and those beyond the rate, end in silence.
+// TestIdleEnds: connections that were established, and of which the numbers are known, are kept
+// closed until their ends are told. Others, and those beyond the rate, end in silence.
 func TestIdleEnds(t *testing.T) {
 	t.Parallel()
 	const n, rate = 300, 200

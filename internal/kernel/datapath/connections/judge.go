@@ -13,8 +13,8 @@ const judgeSamples = "loxilb_judge"
 // judgedEndpoints has a bit for each endpoint.
 type judgedEndpoints [bpf.TcSampleLayoutOUTCOME_ROWS / 64]uint64
 
-// JudgeConnections judges the connections that are watched (bpf/open/judge.h): services of endpoints that were
-// judged have news of handshakes.
+// JudgeConnections judges the connections that are watched (bpf/open/judge.h): services of
+// endpoints that were judged have news of handshakes.
 func (t *Table) JudgeConnections() error {
 	t.judging.Lock()
 	defer t.judging.Unlock()

@@ -12,9 +12,10 @@ import (
 	"loxilb/internal/lb"
 )
 
-// EndConnections ends connections that match, rate of them a second, and counts them. Those of TCP whose numbers are known end for both
-// sides, by RSTs; others end here. Those that are closed are left alone. If ctx ends, some may be left: it goes on from the place that it
-// returns, however large the table is; 0 is its beginning.
+// EndConnections ends connections that match, rate of them a second, and counts them. Those of TCP
+// whose numbers are known end for both sides, by RSTs; others end here. Those that are closed are
+// left alone. If ctx ends, some may be left: it goes on from the place that it returns, however
+// large the table is; 0 is its beginning.
 func (t *Table) EndConnections(ctx context.Context, from, rate int, matches func(*lb.Connection) bool) (done lb.Ended, err error) {
 	start, stopped := time.Now(), false
 	next, listed := t.shared.Conntrack.EachFrom(ctx, from, func(k bpf.TcConnectionKey, r bpf.TcConnection) bool {
@@ -60,7 +61,8 @@ func (t *Table) endTCP(e foundEnd, done *lb.Ended) error {
 	return t.endSilently(e.client, e.endpoint, e.word, done)
 }
 
-// endSilently ends the connection of a client's entry, if it is still the one of this endpoint and word.
+// endSilently ends the connection of a client's entry, if it is still the one of this endpoint and
+// word.
 func (t *Table) endSilently(k bpf.TcConnectionKey, endpoint, word uint32, done *lb.Ended) error {
 	key := (*[unsafe.Sizeof(k)]byte)(unsafe.Pointer(&k))[:]
 	there, err := t.programs.run(endSilently, &ebpf.RunOptions{

@@ -11,7 +11,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestEndInPieces: calls that have no time to look at the whole table come to its end, each from where the one before has stopped.
+// TestEndInPieces: calls that have no time to look at the whole table come to its end, each from
+// where the one before has stopped.
 func TestEndInPieces(t *testing.T) {
 	t.Parallel()
 	const n = 300

@@ -99,8 +99,8 @@ func (d *dialer) sweep() {
 	}
 }
 
-// TestLateIdleEnd: a connection that was silent for too long is told of only as long as it is the one: not the next one with its addresses and
-// ports, however long the daemon was halted meanwhile.
+// TestLateIdleEnd: a connection that was silent for too long is told of only as long as it is the
+// one: not the next one with its addresses and ports, however long the daemon was halted meanwhile.
 func TestLateIdleEnd(t *testing.T) {
 	t.Parallel()
 	for _, again := range []bool{false, true} {
@@ -117,7 +117,8 @@ func TestLateIdleEnd(t *testing.T) {
 	}
 }
 
-// TestLateEnd: the same of a connection that a walk has found, or kill ct: it ends neither by RSTs nor in silence.
+// TestLateEnd: the same of a connection that a walk has found, or kill ct: it ends neither by RSTs
+// nor in silence.
 func TestLateEnd(t *testing.T) {
 	t.Parallel()
 	for _, again := range []bool{false, true} {

@@ -15,7 +15,8 @@ var lifetimeNames = map[uint32]string{
 	uint32(bpf.TcLifetimeClassLIFETIME_ICMP): "icmp",
 }
 
-// Lifetimes says how long connections lived that are over, and how many bytes they carried. All protocols are there.
+// Lifetimes says how long connections lived that are over, and how many bytes they carried. All
+// protocols are there.
 func (t *Table) Lifetimes() ([]lb.Lifetimes, error) {
 	list := make([]lb.Lifetimes, len(lifetimeNames))
 	for class, name := range lifetimeNames {

@@ -9,7 +9,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestLifetimesOfMoved: connections whose rows move, as the table grows, keep when they began, and each is counted once.
+// TestLifetimesOfMoved: connections whose rows move, as the table grows, keep when they began, and
+// each is counted once.
 func TestLifetimesOfMoved(t *testing.T) {
 	t.Parallel()
 	const flows, half, life = 60_000, 10_000, 20 * time.Second

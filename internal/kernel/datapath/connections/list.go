@@ -1,5 +1,5 @@
-// Package connections lists the connection table, lets it grow, and sweeps it: connections that are over free their rows in it,
-// and removed endpoints theirs after them.
+// Package connections lists the connection table, lets it grow, and sweeps it: connections that are
+// over free their rows in it, and removed endpoints theirs after them.
 package connections
 
 import (
@@ -11,15 +11,17 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Connections calls yield for each direction of each connection, in no order, until it returns false. The
-// table goes on changing meanwhile: a connection that lives throughout is listed, others may or may not be.
+// Connections calls yield for each direction of each connection, in no order, until it returns
+// false. The table goes on changing meanwhile: a connection that lives throughout is listed, others
+// may or may not be.
 func (t *Table) Connections(ctx context.Context, yield func(lb.Connection) bool) error {
 	_, err := t.ConnectionsFrom(ctx, 0, lb.Sought{}, yield)
 	return err
 }
 
-// ConnectionsFrom is Connections from a place on, of those that are sought and perhaps others. It returns the place where yield has returned false, to
-// begin with that connection again; 0: it has come to the end. Places are the same whatever is sought.
+// ConnectionsFrom is Connections from a place on, of those that are sought and perhaps others. It
+// returns the place where yield has returned false, to begin with that connection again; 0: it has
+// come to the end. Places are the same whatever is sought.
 func (t *Table) ConnectionsFrom(ctx context.Context, from int, sought lb.Sought, yield func(lb.Connection) bool) (next int, err error) {
 	each := t.shared.Conntrack.EachRowFrom
 	if !sought.All() {

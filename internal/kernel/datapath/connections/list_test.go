@@ -13,7 +13,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestListRange: a connection to one port of a range is listed with its own port, and as one of the endpoint that the service has.
+// TestListRange: a connection to one port of a range is listed with its own port, and as one of the
+// endpoint that the service has.
 func TestListRange(t *testing.T) {
 	t.Parallel()
 	d := open(t, loader.Settings{Connections: 1024})
@@ -67,8 +68,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestListAge: each direction has the age of its connection and the time since its last packet, whether
-// the whole table is read or searched.
+// TestListAge: each direction has the age of its connection and the time since its last packet,
+// whether the whole table is read or searched.
 func TestListAge(t *testing.T) {
 	t.Parallel()
 	const age = 100 * time.Hour
@@ -96,7 +97,8 @@ func TestListAge(t *testing.T) {
 	}
 }
 
-// BenchmarkList takes 20 of a million connections that are what somebody looks for: as all of them are, a few and none, by reading the table and by a search.
+// BenchmarkList takes 20 of a million connections that are what somebody looks for: as all of them
+// are, a few and none, by reading the table and by a search.
 func BenchmarkList(b *testing.B) {
 	const all, few, wanted = 1_000_000, 10, 20
 	d := open(b, loader.Settings{Connections: all})

@@ -13,7 +13,8 @@ type Tracked struct {
 	Seq, Ack uint32 // of the next segment
 }
 
-// Lookup finds the connection of packets from one end to the other, whether or not it is past its time.
+// Lookup finds the connection of packets from one end to the other, whether or not it is past its
+// time.
 func (t *Table) Lookup(protocol lb.Protocol, from, to netip.AddrPort) (*Tracked, error) {
 	key := bpf.TcConnectionKey{
 		Saddr: bpf.Addr(from.Addr()), Daddr: bpf.Addr(to.Addr()), Sport: bpf.Port(from.Port()), Dport: bpf.Port(to.Port()), Protocol: uint8(protocol),

@@ -15,8 +15,9 @@ import (
 	"loxilb/internal/kernel/datapath/loader"
 )
 
-// TestAnswerMeetsMove: an endpoint's answer that comes while the client's entry is being moved is repeated, and then both entries
-// know of it: else the connection would stay half-open, however long it is used.
+// TestAnswerMeetsMove: an endpoint's answer that comes while the client's entry is being moved is
+// repeated, and then both entries know of it: else the connection would stay half-open, however
+// long it is used.
 func TestAnswerMeetsMove(t *testing.T) {
 	t.Parallel()
 	const ended = uint8(bpf.TcConnectionTraitCONN_ENDED) // as the old place of an entry is marked

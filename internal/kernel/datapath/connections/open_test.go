@@ -46,7 +46,8 @@ func open(t testing.TB, s loader.Settings) *Table {
 	return table
 }
 
-// still ends that the table grows by itself: rows that move are not to be written by hand, and a list has them twice.
+// still ends that the table grows by itself: rows that move are not to be written by hand, and a
+// list has them twice.
 func (t *Table) still() {
 	t.stop()
 	t.stopped.Wait()

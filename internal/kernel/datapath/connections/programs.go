@@ -26,8 +26,9 @@ const (
 	sendReset     = "loxilb_reset"
 )
 
-// Programs sweep, let the table grow, find connections and end them. A start loads the one that sweeps, as every machine does, and the one that lets the
-// table grow if it may: when it fills there is no time for that. Each other is loaded when it is first run.
+// Programs sweep, let the table grow, find connections and end them. A start loads the one that
+// sweeps, as every machine does, and the one that lets the table grow if it may: when it fills
+// there is no time for that. Each other is loaded when it is first run.
 type Programs struct {
 	shared *loader.Collection
 	maps   map[string]*ebpf.Map // that they share with the programs at the hooks
@@ -96,7 +97,8 @@ func readRing(ring *ebpf.Map) (*ringbuf.Reader, error) {
 	return r, nil
 }
 
-// spec reads the object. It is read again for each program that is loaded later: to keep what was read of it would take megabytes.
+// spec reads the object. It is read again for each program that is loaded later: to keep what was
+// read of it would take megabytes.
 func (p *Programs) spec() (*ebpf.CollectionSpec, error) {
 	spec, err := bpf.LoadSweep()
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"loxilb/internal/kernel/datapath/loader"
 )
 
-// TestProgramsLater: a start with a table that cannot grow loads the program that sweeps alone; each other is loaded once, when it is first run, and works on the same maps.
+// TestProgramsLater: a start with a table that cannot grow loads the program that sweeps alone;
+// each other is loaded once, when it is first run, and works on the same maps.
 func TestProgramsLater(t *testing.T) {
 	t.Parallel()
 	c, err := loader.Open(loader.Settings{Connections: 1024})

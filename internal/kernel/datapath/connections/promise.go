@@ -6,7 +6,8 @@ import (
 	"loxilb/internal/kernel/datapath/loader"
 )
 
-// sweepGrace is how late a sweep may be before packets sweep in its place (bpf/conntrack/reclaim.h).
+// sweepGrace is how late a sweep may be before packets sweep in its place
+// (bpf/conntrack/reclaim.h).
 const sweepGrace = 3 * time.Second
 
 // promise tells the packet path by when the next slice of the sweep comes. A process that is gone

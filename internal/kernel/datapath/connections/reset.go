@@ -10,7 +10,8 @@ import (
 	"loxilb/internal/kernel/datapath/testrun"
 )
 
-// What LoxilbReset returns, when it is not the number of an interface (enum reset_result in bpf/sweep/ends.h).
+// What LoxilbReset returns, when it is not the number of an interface (enum reset_result in
+// bpf/sweep/ends.h).
 const (
 	resetNot  = 0
 	resetSent = 1
@@ -23,7 +24,8 @@ type foundEnd struct {
 }
 
 const (
-	// generation are the bits of an entry's word that another connection with the same addresses and ports has different.
+	// generation are the bits of an entry's word that another connection with the same addresses
+	// and ports has different.
 	generation = uint32(0xff) << 24
 	closed     = uint32(bpf.TcConnectionFlagCONN_RESET)
 )
@@ -31,13 +33,14 @@ const (
 // wordOf is an entry's word, as far as it counts here.
 func wordOf(r *bpf.TcConnection) uint32 { return uint32(r.Generation) << 24 }
 
-// meant is what programs are told of a connection (struct meant of bpf/sweep/ends.h): by now, the keys may be another one's. mask says which bits
-// of its word are still the same if they are not.
+// meant is what programs are told of a connection (struct meant of bpf/sweep/ends.h): by now, the
+// keys may be another one's. mask says which bits of its word are still the same if they are not.
 func meant(endpoint, word, mask uint32) testrun.SKB {
 	return testrun.SKB{CB: [5]uint32{endpoint, word, mask}}
 }
 
-// tell has both ends of a connection told that it is over, by a RST that seems to be the other's, and tells whether both were.
+// tell has both ends of a connection told that it is over, by a RST that seems to be the other's,
+// and tells whether both were.
 func (t *Table) tell(e *foundEnd, mask uint32) (bool, error) {
 	for _, key := range [...]bpf.TcConnectionKey{e.client, e.reply} {
 		if told, err := t.reset(key, meant(e.endpoint, e.word, mask)); err != nil || !told {
@@ -75,7 +78,8 @@ const (
 	flagRST    = 0x04
 )
 
-// resetFrame is a RST with sequence number 0, and all else that it needs. The address that it goes to on the wire is missing.
+// resetFrame is a RST with sequence number 0, and all else that it needs. The address that it goes
+// to on the wire is missing.
 func resetFrame(key bpf.TcConnectionKey) []byte {
 	src, dst := bpf.AddrPort(key.Saddr, key.Sport), bpf.AddrPort(key.Daddr, key.Dport)
 	tcp := make([]byte, tcpBytes)

@@ -33,8 +33,8 @@ const (
 	pause = 500 * time.Microsecond
 )
 
-// Sweep ends the connections of endpoints that are to end by now, and goes through the connection table once: for tests and
-// measurements.
+// Sweep ends the connections of endpoints that are to end by now, and goes through the connection
+// table once: for tests and measurements.
 func (t *Table) Sweep(ctx context.Context) error {
 	if err := t.EndDue(ctx); err != nil {
 		return err
@@ -42,8 +42,8 @@ func (t *Table) Sweep(ctx context.Context) error {
 	return t.sweep(ctx)
 }
 
-// sweep goes through the connection table once and removes what is over. It works in slices and may take a while; concurrent
-// calls queue up.
+// sweep goes through the connection table once and removes what is over. It works in slices and may
+// take a while; concurrent calls queue up.
 func (t *Table) sweep(ctx context.Context) error {
 	t.sweeping.Lock()
 	defer t.sweeping.Unlock()
@@ -74,7 +74,8 @@ func (t *Table) sweep(ctx context.Context) error {
 	})
 }
 
-// forgetClients forgets clients of services that remember them, if their time is over or their endpoint has left.
+// forgetClients forgets clients of services that remember them, if their time is over or their
+// endpoint has left.
 func (t *Table) forgetClients(ctx context.Context) (total, longest time.Duration, err error) {
 	persists := t.tables.Persists()
 	if persists == nil {
@@ -200,9 +201,10 @@ func (t *Table) Swept() SweepStats {
 	return t.swept
 }
 
-// SweepEvery sweeps until ctx ends: every period, but never more often than keeps its cost below one percent of one
-// core. While the table is more than three quarters full, it does not wait for the period, and may cost ten percent; half of a core,
-// up to ten times a second, while there is pressure.
+// SweepEvery sweeps until ctx ends: every period, but never more often than keeps its cost below
+// one percent of one core. While the table is more than three quarters full, it does not wait for
+// the period, and may cost ten percent; half of a core, up to ten times a second, while there is
+// pressure.
 func (t *Table) SweepEvery(ctx context.Context, period time.Duration) {
 	defer t.PromiseSweep(-sweepGrace) // packets go on at once
 	var done time.Time                // when the last sweep ended
@@ -231,7 +233,8 @@ func (t *Table) SweepEvery(ctx context.Context, period time.Duration) {
 	}
 }
 
-// sweepPause is how long to wait after a sweep, and after what time to ask again. What it costs to count connections and to free endpoints counts, too.
+// sweepPause is how long to wait after a sweep, and after what time to ask again. What it costs to
+// count connections and to free endpoints counts, too.
 func (t *Table) sweepPause(period time.Duration) (pause, look time.Duration) {
 	t.sweeping.Lock()
 	cost := t.cost
@@ -258,7 +261,8 @@ func pauseAfter(cost time.Duration, p lb.Pressure, period time.Duration) (pause,
 	return max(100*cost, period), later // a quarter of the table is not filled in that time
 }
 
-// Occupancy is the number of connections in the table, closed ones that are not swept yet included, and how many fit.
+// Occupancy is the number of connections in the table, closed ones that are not swept yet included,
+// and how many fit.
 func (t *Table) Occupancy() (tracked, size uint64) {
 	tracked, err := t.tables.Tracked()
 	if err != nil {
@@ -271,9 +275,9 @@ func (t *Table) Occupancy() (tracked, size uint64) {
 	return tracked, most / conntrack.EntriesPerConnection
 }
 
-// quiesce returns true when all packets are through that were in the programs when it was called. A program runs
-// within one RCU read section, and this barrier waits for a grace period, some 10 ms. False: the kernel does not
-// offer it (nohz_full), time must do.
+// quiesce returns true when all packets are through that were in the programs when it was called. A
+// program runs within one RCU read section, and this barrier waits for a grace period, some 10 ms.
+// False: the kernel does not offer it (nohz_full), time must do.
 func (t *Table) quiesce() bool {
 	if !t.inUse() {
 		return true // no packets but those of tests

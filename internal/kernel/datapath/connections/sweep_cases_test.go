@@ -13,8 +13,8 @@ import (
 	"loxilb/internal/kernel/datapath/testrun"
 )
 
-// TestSweepOrphan: an entry whose other direction is missing goes once it is past its time, and gives a count back only
-// if it is the client's.
+// TestSweepOrphan: an entry whose other direction is missing goes once it is past its time, and
+// gives a count back only if it is the client's.
 func TestSweepOrphan(t *testing.T) {
 	t.Parallel()
 	d := open(t, loader.Settings{Connections: 100})
@@ -56,8 +56,8 @@ func TestSweepOrphan(t *testing.T) {
 	}
 }
 
-// TestSweepUnderPressure: a pass through a table that is more than half full treats all closed connections alike, those too that
-// it meets when it has made room.
+// TestSweepUnderPressure: a pass through a table that is more than half full treats all closed
+// connections alike, those too that it meets when it has made room.
 func TestSweepUnderPressure(t *testing.T) {
 	t.Parallel()
 	const most, closed = 8000, 4400 // 55 percent
@@ -84,8 +84,8 @@ func TestSweepUnderPressure(t *testing.T) {
 	}
 }
 
-// TestSweepPass: a sweep keeps the pressure of its beginning until it is through, and no longer: what
-// closes later would be forgotten early.
+// TestSweepPass: a sweep keeps the pressure of its beginning until it is through, and no longer:
+// what closes later would be forgotten early.
 func TestSweepPass(t *testing.T) {
 	t.Parallel()
 	const most, connections = 8000, 4400
@@ -113,8 +113,9 @@ func TestSweepPass(t *testing.T) {
 	want("at its end", 0)
 }
 
-// TestSweepUnderTraffic: flows that are dead are opened again while sweeps go over them, at the latest by the second
-// packet, should the sweep be removing the flow when the first one comes. The counts of active connections stay those of the table.
+// TestSweepUnderTraffic: flows that are dead are opened again while sweeps go over them, at the
+// latest by the second packet, should the sweep be removing the flow when the first one comes. The
+// counts of active connections stay those of the table.
 func TestSweepUnderTraffic(t *testing.T) {
 	t.Parallel()
 	const flows = 2000

@@ -40,8 +40,8 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestPauseAfter: sweeps take one percent of a core, ten of a table that is nearly full, and half of
-// it under pressure.
+// TestPauseAfter: sweeps take one percent of a core, ten of a table that is nearly full, and half
+// of it under pressure.
 func TestPauseAfter(t *testing.T) {
 	t.Parallel()
 	const ms, period = time.Millisecond, 5 * time.Second

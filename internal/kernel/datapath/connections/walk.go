@@ -19,7 +19,8 @@ import (
 const (
 	// maxFound bounds what a walk brings of an endpoint: 5 MB. The rest is for the next one.
 	maxFound = 65536
-	// walkSlice is how many buckets are walked through before others have the CPU: WALK_SLICE_BUCKETS of bpf/sweep/walk.h.
+	// walkSlice is how many buckets are walked through before others have the CPU:
+	// WALK_SLICE_BUCKETS of bpf/sweep/walk.h.
 	walkSlice = 1024
 )
 
@@ -31,8 +32,8 @@ type walk struct {
 	slice    uint32 // buckets since others had the CPU
 }
 
-// walk finds the connections of these endpoints: where they should be, then, unless all were met, everywhere. Those of TCP are returned by endpoint,
-// others end on the way.
+// walk finds the connections of these endpoints: where they should be, then, unless all were met,
+// everywhere. Those of TCP are returned by endpoint, others end on the way.
 func (t *Table) walk(ctx context.Context, of []tables.End) (map[uint32][]foundEnd, error) {
 	var ending [tables.MaxEndpoints / 64]uint64
 	ids := make([]uint32, len(of))
@@ -105,7 +106,8 @@ func (w *walk) everywhere(ctx context.Context) error {
 	return nil
 }
 
-// buckets walks through the buckets from the first to the one before end, until all connections are met.
+// buckets walks through the buckets from the first to the one before end, until all connections are
+// met.
 func (w *walk) buckets(ctx context.Context, first, end uint32) error {
 	for next := first; next < end && w.met < w.all; {
 		skb := testrun.SKB{Mark: next}

@@ -32,8 +32,8 @@ func own(t testing.TB, d *Table, endpoint uint32, n, of int) {
 	}
 }
 
-// TestWalk finds all connections of the endpoints that it is told, and no others; none are left for a second one: where they should be, and
-// everywhere if they are not there.
+// TestWalk finds all connections of the endpoints that it is told, and no others; none are left for
+// a second one: where they should be, and everywhere if they are not there.
 func TestWalk(t *testing.T) {
 	const all, few, endpoint = 20_000, 100, 7
 	d := open(t, loader.Settings{Connections: 2 * all})
@@ -77,7 +77,8 @@ func walkFinds(t *testing.T, d *Table, endpoint uint32, few int) {
 	}
 }
 
-// TestWalkPastSockets: what an endpoint has of this machine's own sockets is in no table, and nobody looks for it there.
+// TestWalkPastSockets: what an endpoint has of this machine's own sockets is in no table, and
+// nobody looks for it there.
 func TestWalkPastSockets(t *testing.T) {
 	t.Parallel()
 	const all, few, sockets, endpoint = 2_000, 20, 5, 7
@@ -108,8 +109,8 @@ func TestWalkPastSockets(t *testing.T) {
 	}
 }
 
-// BenchmarkEnds finds 10 connections of an endpoint among a million: by a walk in the kernel through all, by reading the table, and where a sweep has seen
-// them.
+// BenchmarkEnds finds 10 connections of an endpoint among a million: by a walk in the kernel
+// through all, by reading the table, and where a sweep has seen them.
 func BenchmarkEnds(b *testing.B) {
 	const all, few, endpoint = 1_000_000, 10, 7
 	d := open(b, loader.Settings{Connections: all})

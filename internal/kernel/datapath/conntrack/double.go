@@ -9,8 +9,8 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// Double stands in for a table: it is as large and as full for the programs, and has the few entries that it is given. All of its groups are the
-// same few buckets.
+// Double stands in for a table: it is as large and as full for the programs, and has the few
+// entries that it is given. All of its groups are the same few buckets.
 type Double struct {
 	outer, state, counts *ebpf.Map
 	group                *ebpf.Map

@@ -17,8 +17,8 @@ type Entry struct {
 	Row bpf.TcConnection
 }
 
-// Fill writes the table anew, with these entries besides those that it has: for tests and measurements, while no packet
-// uses it. Entries replace those with the same key.
+// Fill writes the table anew, with these entries besides those that it has: for tests and
+// measurements, while no packet uses it. Entries replace those with the same key.
 func (t *Table) Fill(entries []Entry) error {
 	return t.rewrite(func(had []Entry) []Entry {
 		is := make(map[bpf.TcConnectionKey]int, len(had))

@@ -7,8 +7,9 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// TestChosenTuples: who chooses tuples without knowing the seeds fills no group before the table is as full as it may be: neither
-// by counting ports or addresses, nor by steps of powers of two, nor by words that cancel each other out.
+// TestChosenTuples: who chooses tuples without knowing the seeds fills no group before the table is
+// as full as it may be: neither by counting ports or addresses, nor by steps of powers of two, nor
+// by words that cancel each other out.
 func TestChosenTuples(t *testing.T) {
 	t.Parallel()
 	const groups, tables = 132, 20

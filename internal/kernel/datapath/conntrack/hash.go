@@ -18,7 +18,8 @@ const (
 	locked     = uint64(1) << 63
 )
 
-// seeds are those of the table's hash: random, so that nobody can choose tuples that share a bucket.
+// seeds are those of the table's hash: random, so that nobody can choose tuples that share a
+// bucket.
 type seeds = [bpf.TcTableLayoutTABLE_SEEDS]uint32
 
 func newSeeds() seeds {

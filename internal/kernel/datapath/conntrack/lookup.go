@@ -6,7 +6,8 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// Lookup finds an entry. While the table grows, it may be in one of two groups, and a miss counts if the size is the same before and after.
+// Lookup finds an entry. While the table grows, it may be in one of two groups, and a miss counts
+// if the size is the same before and after.
 func (t *Table) Lookup(key bpf.TcConnectionKey) (row bpf.TcConnection, found bool, err error) {
 	s, err := t.read()
 	for err == nil {

@@ -11,21 +11,23 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// Each calls yield for each entry until it returns false. The table goes on changing meanwhile: an entry that lives
-// throughout is shown, perhaps twice while the table grows; others may or may not be.
+// Each calls yield for each entry until it returns false. The table goes on changing meanwhile: an
+// entry that lives throughout is shown, perhaps twice while the table grows; others may or may not
+// be.
 func (t *Table) Each(ctx context.Context, yield func(bpf.TcConnectionKey, bpf.TcConnection) bool) error {
 	_, err := t.EachFrom(ctx, 0, yield)
 	return err
 }
 
-// EachFrom is Each from a group on, and returns the one where it stopped, to go on there; 0: it has come to the end.
+// EachFrom is Each from a group on, and returns the one where it stopped, to go on there; 0: it has
+// come to the end.
 func (t *Table) EachFrom(ctx context.Context, group int, yield func(bpf.TcConnectionKey, bpf.TcConnection) bool) (next int, err error) {
 	next, _, err = t.each(ctx, group, 0, func(r *bpf.TcTableRow) bool { return yield(r.Key, r.Connection) })
 	return next, err
 }
 
-// EachRowFrom yields the rows of entries from a row on, until yield returns false. A row is valid until
-// yield returns. The result is the row where it stopped, to begin with it again; 0: the end.
+// EachRowFrom yields the rows of entries from a row on, until yield returns false. A row is valid
+// until yield returns. The result is the row where it stopped, to begin with it again; 0: the end.
 func (t *Table) EachRowFrom(ctx context.Context, row int, yield func(*bpf.TcTableRow) bool) (next int, err error) {
 	group, row, err := t.each(ctx, row/int(rowsPerGroup), row%int(rowsPerGroup), yield)
 	return group*int(rowsPerGroup) + row, err

@@ -11,9 +11,10 @@ import (
 
 const cacheLine = uint32(bpf.TcTableLayoutCACHE_LINE)
 
-// Skew is how many bytes after a map's value a bucket begins, so that what is read together is in as few lines of cache as can
-// be. Where the kernel has the first value of an array is its own matter, and another one with each version. A kernel that does not
-// tell costs a line more at each look-up. A table is adopted only with the skew that it was made with.
+// Skew is how many bytes after a map's value a bucket begins, so that what is read together is in
+// as few lines of cache as can be. Where the kernel has the first value of an array is its own
+// matter, and another one with each version. A kernel that does not tell costs a line more at each
+// look-up. A table is adopted only with the skew that it was made with.
 var Skew = sync.OnceValue(func() uint32 {
 	kernel, err := btf.LoadKernelSpec()
 	if err != nil {

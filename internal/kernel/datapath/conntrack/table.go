@@ -1,5 +1,5 @@
-// Package conntrack is the connection table as user space sees it: its rows, its size, and room for more. What a row, a
-// bucket and a group are is in bpf/table/table.h.
+// Package conntrack is the connection table as user space sees it: its rows, its size, and room for
+// more. What a row, a bucket and a group are is in bpf/table/table.h.
 package conntrack
 
 import (
@@ -24,12 +24,13 @@ const (
 	EntriesPerConnection = uint64(bpf.TcTableLayoutENTRIES_PER_CONNECTION)
 
 	rowsPerGroup = uint64(rowsPerBucket) * uint64(perGroup)
-	// A table grows when it is filled to 72 percent, to 68 percent: a group of 240 rows is then full before its time
-	// once in 10^7.
+	// A table grows when it is filled to 72 percent, to 68 percent: a group of 240 rows is then
+	// full before its time once in 10^7.
 	fullPercent, goalPercent = 72, 68
 	// firstGroups bounds what a table begins with: 32,000 entries.
 	firstGroups = 132
-	// countBatch is how many entries a CPU counts by itself, in a table that is large enough for it not to matter.
+	// countBatch is how many entries a CPU counts by itself, in a table that is large enough for it
+	// not to matter.
 	countBatch, largeTable = 32, 65536
 )
 
@@ -165,7 +166,8 @@ func (t *Table) Use() (entries, most, bytes uint64, err error) {
 	return entries, most, each * uint64(groups), nil
 }
 
-// Count is how many entries the table of these maps has, which need not be one that could be adopted.
+// Count is how many entries the table of these maps has, which need not be one that could be
+// adopted.
 func Count(state, counts *ebpf.Map) (uint64, error) {
 	return (&Table{state: state, counts: counts}).Len()
 }
@@ -179,7 +181,8 @@ func (t *Table) Buckets() (uint32, error) {
 	return uint32(s.inUse()) * perGroup, nil
 }
 
-// Goal is how many groups the table should have for so many entries. Below that it has, or is about to have, groups.
+// Goal is how many groups the table should have for so many entries. Below that it has, or is about
+// to have, groups.
 func (t *Table) Goal(entries uint64) (goal uint32, growing bool, err error) {
 	s, err := t.read()
 	if err != nil {
@@ -209,7 +212,8 @@ func (t *Table) Room() (uint64, error) {
 	return fullPercent * uint64(s.groups()) * rowsPerGroup / 100, nil
 }
 
-// Slack is how many entries the packet path may have that it does not know of, as each CPU counts some for itself.
+// Slack is how many entries the packet path may have that it does not know of, as each CPU counts
+// some for itself.
 func Slack() int64 { return int64(countBatch * runtime.NumCPU()) }
 
 // Extend makes groups until there are so many. The kernel waits 10 ms and more for it.

@@ -19,8 +19,8 @@ const (
 	groupsPerWord = 64
 )
 
-// Whereabouts are the groups of the table that have connections of endpoints, as bpf/table/whereabouts.h has them. Methods are safe for
-// concurrent use.
+// Whereabouts are the groups of the table that have connections of endpoints, as
+// bpf/table/whereabouts.h has them. Methods are safe for concurrent use.
 type Whereabouts struct {
 	memory *ebpf.Memory
 	words  uint32 // of an endpoint, in one edition
@@ -58,8 +58,9 @@ func (w *Whereabouts) write(word uint32, b []byte) error {
 	return nil
 }
 
-// Turn is to be called when the sweep has been through the whole table. Of the two editions, the present one has all connections by then: those that were there, and
-// those that came meanwhile. The other one is emptied, and is written from now on.
+// Turn is to be called when the sweep has been through the whole table. Of the two editions, the
+// present one has all connections by then: those that were there, and those that came meanwhile.
+// The other one is emptied, and is written from now on.
 func (w *Whereabouts) Turn() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -77,8 +78,8 @@ func (w *Whereabouts) Turn() error {
 // other is the edition that is not written.
 func (w *Whereabouts) other() uint32 { return 2*firstWord + endpointRows*w.words - w.present }
 
-// Groups are those that may have connections of these endpoints, in order: of none that is missing was a connection opened, or met by the
-// sweep, since it went through the table twice.
+// Groups are those that may have connections of these endpoints, in order: of none that is missing
+// was a connection opened, or met by the sweep, since it went through the table twice.
 func (w *Whereabouts) Groups(endpoints []uint32) (groups []uint32, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -18,8 +18,8 @@ type Config struct {
 	Port uint16         // of UDP, host byte order
 }
 
-// Decap is the program of endpoints that takes off the outer headers of direct return. Nothing of it is pinned: it is
-// there until Close.
+// Decap is the program of endpoints that takes off the outer headers of direct return. Nothing of
+// it is pinned: it is there until Close.
 type Decap struct {
 	obj      bpf.DecapObjects
 	attached []links.Attachment

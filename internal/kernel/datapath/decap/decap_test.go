@@ -24,8 +24,8 @@ func build(t testing.TB, text string) []byte {
 	return frame
 }
 
-// TestDecap: what leaves is the inner packet, to the byte, but for what congestion has marked on the outer one; what
-// does not come from a load balancer, or is for no VIP, is left as it is.
+// TestDecap: what leaves is the inner packet, to the byte, but for what congestion has marked on
+// the outer one; what does not come from a load balancer, or is for no VIP, is left as it is.
 //
 // V144 endpoints get the inner packet unchanged
 // V145 outer headers of strangers are left to the kernel

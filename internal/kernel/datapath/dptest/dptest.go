@@ -1,4 +1,5 @@
-// Package dptest is what tests of the data path's parts share: pin folders, frames, connections that are there.
+// Package dptest is what tests of the data path's parts share: pin folders, frames, connections
+// that are there.
 package dptest
 
 import (

@@ -35,7 +35,8 @@ func (d *double) meet(n *needs) error {
 	return nil
 }
 
-// add adds the entry of a key, and the one of the other direction. False: there is none, or it is there already.
+// add adds the entry of a key, and the one of the other direction. False: there is none, or it is
+// there already.
 func (d *double) add(n *needs, key bpf.TcConnectionKey) (bool, error) {
 	if n.has(key) {
 		return false, nil
@@ -56,7 +57,8 @@ func (n *needs) has(key bpf.TcConnectionKey) bool {
 	return slices.ContainsFunc(n.entries, func(e conntrack.Entry) bool { return e.Key == key })
 }
 
-// other is the key of the other direction's entry: connection_reverse() of bpf/conntrack/conntrack.h.
+// other is the key of the other direction's entry: connection_reverse() of
+// bpf/conntrack/conntrack.h.
 func other(e *conntrack.Entry) bpf.TcConnectionKey {
 	const icmp, icmp6 = 1, 58
 	key := bpf.TcConnectionKey{Saddr: e.Row.Daddr, Daddr: e.Row.Saddr, Sport: e.Row.Dport, Dport: e.Row.Sport, Protocol: e.Key.Protocol}
@@ -173,7 +175,8 @@ func (d *double) copyLoads(n *needs) error {
 	return nil
 }
 
-// aim has the service's algorithm choose the endpoint that is asked for, where it goes by what packets have changed.
+// aim has the service's algorithm choose the endpoint that is asked for, where it goes by what
+// packets have changed.
 func (d *double) aim(n *needs, state *bpf.TcServiceState) error {
 	if !n.packet.Aim.IsValid() {
 		return nil
@@ -202,7 +205,8 @@ func (d *double) aim(n *needs, state *bpf.TcServiceState) error {
 	return nil
 }
 
-// places are those in the service's table that have the endpoint that is asked for; ids are all of the table.
+// places are those in the service's table that have the endpoint that is asked for; ids are all of
+// the table.
 func (d *double) places(n *needs) (places []int, ids []uint32, err error) {
 	const per = uint32(bpf.TcLimitSLOTS_PER_BLOCK)
 	segments := d.live.Slots.Segments()

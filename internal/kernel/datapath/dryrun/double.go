@@ -12,7 +12,8 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// shared are the maps that only user space writes: what is configured. All others are a dry run's own.
+// shared are the maps that only user space writes: what is configured. All others are a dry run's
+// own.
 func shared() []string {
 	return []string{
 		"services", "vips", "service_ranges", "allowed_sources", "idle_timeouts", "slots", "endpoints", "snat_sources", "bloom_filter", "local_addresses",

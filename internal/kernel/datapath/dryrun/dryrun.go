@@ -1,8 +1,10 @@
-// Package dryrun says what would become of a packet: it runs the program of the data path, loaded a second time, on maps that nobody else
-// has. What is configured it shares with the real one; of what packets change it has a copy, of the rows that this packet would
-// meet. So the answer is the program's own, and no packet, counter or connection of the network is touched.
+// Package dryrun says what would become of a packet: it runs the program of the data path, loaded a
+// second time, on maps that nobody else has. What is configured it shares with the real one; of
+// what packets change it has a copy, of the rows that this packet would meet. So the answer is the
+// program's own, and no packet, counter or connection of the network is touched.
 //
-// Which rows those are, the program says: it runs, what it asked for is copied, and it runs again until it has met nothing that is missing.
+// Which rows those are, the program says: it runs, what it asked for is copied, and it runs again
+// until it has met nothing that is missing.
 package dryrun
 
 import (
@@ -25,8 +27,9 @@ type Packet struct {
 	Mark     uint32 // skb->mark
 	Protocol lb.Protocol
 	From, To netip.AddrPort // of an echo request, the identifier is the port of From
-	// Aim is an endpoint that is to be chosen, if the service's algorithm goes by what packets have changed: its turn has come, it has the
-	// fewest connections, or it is the one that the client had.
+	// Aim is an endpoint that is to be chosen, if the service's algorithm goes by what packets have
+	// changed: its turn has come, it has the fewest connections, or it is the one that the client
+	// had.
 	Aim netip.AddrPort
 }
 

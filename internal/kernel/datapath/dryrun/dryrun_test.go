@@ -22,10 +22,12 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-// A dry run changes no row of any map of the data path, and no packet leaves: not by a mirror either. So it is for packets that open connections of
-// each algorithm and mode, that belong to one, that are challenged, refused, recorded, policed and limited.
+// A dry run changes no row of any map of the data path, and no packet leaves: not by a mirror
+// either. So it is for packets that open connections of each algorithm and mode, that belong to
+// one, that are challenged, refused, recorded, policed and limited.
 //
-// P64 to explain a packet changes no connection, no counter and no other row of the data path, and sends nothing
+// P64 to explain a packet changes no connection, no counter and no other row of the data path, and
+// sends nothing
 func TestChangesNothing(t *testing.T) {
 	t.Parallel()
 	onThread(t, func(l *lab.Lab) error {
@@ -143,7 +145,8 @@ func onThread(t *testing.T, f func(*lab.Lab) error) {
 	}
 }
 
-// left are the packets of TCP and UDP that have left since the last call: the kernel's own neighbour discovery is none.
+// left are the packets of TCP and UDP that have left since the last call: the kernel's own
+// neighbour discovery is none.
 func left(t *testing.T, l *lab.Lab) (n int) {
 	for _, link := range []*lab.Link{l.Client, l.Server} {
 		frames, err := l.Left(link)
@@ -177,7 +180,8 @@ func dump(t *testing.T, l *lab.Lab) map[string]string {
 	return all
 }
 
-// value is a hash of a variable. Of what user space sleeps for only that counts which programs write: it wishes anew every few seconds.
+// value is a hash of a variable. Of what user space sleeps for only that counts which programs
+// write: it wishes anew every few seconds.
 func value(t *testing.T, v *ebpf.Variable) string {
 	bytes := make([]byte, v.Size())
 	if err := v.Get(bytes); err != nil {
@@ -234,7 +238,8 @@ func perCPU(kind ebpf.MapType) bool {
 	return kind == ebpf.PerCPUArray || kind == ebpf.PerCPUHash || kind == ebpf.LRUCPUHash
 }
 
-// While packets flow, dry runs neither lose nor add any: connections, packets and drops are as many as were sent.
+// While packets flow, dry runs neither lose nor add any: connections, packets and drops are as many
+// as were sent.
 func TestUnderTraffic(t *testing.T) {
 	t.Parallel()
 	const sent = 300
@@ -301,7 +306,8 @@ func TestUnderTraffic(t *testing.T) {
 	})
 }
 
-// What a packet meets is as full as it is: a client's limit, a source port that is taken, the next of a round.
+// What a packet meets is as full as it is: a client's limit, a source port that is taken, the next
+// of a round.
 func TestMeetsWhatIsThere(t *testing.T) {
 	t.Parallel()
 	onThread(t, func(l *lab.Lab) error {

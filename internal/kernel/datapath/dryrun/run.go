@@ -11,7 +11,8 @@ import (
 	"loxilb/internal/kernel/datapath/testrun"
 )
 
-// maxRuns bounds how often the program runs until it meets nothing that is missing. A search for a source port meets one more with each run.
+// maxRuns bounds how often the program runs until it meets nothing that is missing. A search for a
+// source port meets one more with each run.
 const maxRuns = 24
 
 // try runs the program until what it has met is there.
@@ -53,7 +54,8 @@ func (r *Runner) try(p *Packet) (*Result, error) {
 	return nil, errors.New("the packet meets connections that change all the time: ask again")
 }
 
-// isEcho tells whether the packet is one of ICMP, which has an identifier in place of a source port, and no other.
+// isEcho tells whether the packet is one of ICMP, which has an identifier in place of a source
+// port, and no other.
 func (p *Packet) isEcho() bool { return p.Protocol == 1 || p.Protocol == 58 }
 
 // did is what a run has done.
@@ -93,7 +95,8 @@ func (d *double) run(n *needs) (*did, error) {
 	return out, err
 }
 
-// opening is what the program has noted of a connection that it looked for an endpoint for. nil: it did not.
+// opening is what the program has noted of a connection that it looked for an endpoint for. nil: it
+// did not.
 func (d *double) opening() (*bpf.TcOpening, error) {
 	var all []bpf.TcOpening
 	if err := d.Maps.Openings.Lookup(uint32(0), &all); err != nil {

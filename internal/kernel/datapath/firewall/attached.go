@@ -17,8 +17,9 @@ type attachments struct {
 	rows   map[uint32]bpf.TcAttachments // by counter, as the map has them
 }
 
-// AttachToRules says what rules have attached, by their identities; those that are not there yet as soon as they are. It returns whether a rule has something
-// that had nothing, or the other way round: then connections are to be judged anew.
+// AttachToRules says what rules have attached, by their identities; those that are not there yet as
+// soon as they are. It returns whether a rule has something that had nothing, or the other way
+// round: then connections are to be judged anew.
 func (f *Firewall) AttachToRules(want map[uint64]bpf.TcAttachments) (changed bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -72,7 +73,8 @@ func (f *Firewall) writeAttached() error {
 	return nil
 }
 
-// adoptAttached reads what an earlier process has attached. It stays until AttachToRules says what is wanted.
+// adoptAttached reads what an earlier process has attached. It stays until AttachToRules says what
+// is wanted.
 func (f *Firewall) adoptAttached() error {
 	f.attached.rows = map[uint32]bpf.TcAttachments{}
 	err := rows.Each(f.shared.Maps.AttachedRules, func(counter uint32, row bpf.TcAttachments) { f.attached.rows[counter] = row })

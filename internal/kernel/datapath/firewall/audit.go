@@ -8,8 +8,9 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Audit compares the rules by which packets are judged, and what they have attached, with what the process has written; with mend, what differs is
-// written again. Rules of an earlier process are not compared: until SetRules, nobody knows them.
+// Audit compares the rules by which packets are judged, and what they have attached, with what the
+// process has written; with mend, what differs is written again. Rules of an earlier process are
+// not compared: until SetRules, nobody knows them.
 func (f *Firewall) Audit(mend bool) []lb.Compared {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -34,7 +35,8 @@ func (f *Firewall) Audit(mend bool) []lb.Compared {
 	return []lb.Compared{rules, attached.Check(mend), audit.Variables(mend, variables...)}
 }
 
-// unequal says in what the set that packets are judged by is another one than was written; empty: in nothing.
+// unequal says in what the set that packets are judged by is another one than was written; empty:
+// in nothing.
 func (f *Firewall) unequal() (string, error) {
 	have, err := f.read()
 	if err != nil {

@@ -1,4 +1,5 @@
-// Package firewall writes the firewall rules, all of them at one stroke, and reads what they have decided about.
+// Package firewall writes the firewall rules, all of them at one stroke, and reads what they have
+// decided about.
 package firewall
 
 import (
@@ -85,8 +86,9 @@ func (f *Firewall) read() (*bpf.TcRuleSet, error) {
 	return set, nil
 }
 
-// SetRules has packets judged by these rules from one packet to the next. Rules that were there before go on counting. sources are the endpoints that
-// stand for the table's sources; then is called after a change.
+// SetRules has packets judged by these rules from one packet to the next. Rules that were there
+// before go on counting. sources are the endpoints that stand for the table's sources; then is
+// called after a change.
 func (f *Firewall) SetRules(t bpf.RuleTable, sources []uint32, then func() error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -175,7 +177,8 @@ func (f *Firewall) clear(id uint32, used bool) error {
 	return nil
 }
 
-// write makes a set and puts it in the place of the one that there is. Packets that look at that one have it to the end.
+// write makes a set and puts it in the place of the one that there is. Packets that look at that
+// one have it to the end.
 func (f *Firewall) write(t *bpf.RuleTable, counters map[uint64]uint32, sources []uint32) error {
 	if len(t.Rules) == 0 {
 		return f.remove()

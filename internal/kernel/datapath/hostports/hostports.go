@@ -1,5 +1,5 @@
-// Package hostports keeps the ports that the kernel gives to this machine's own sockets from connections whose source is an
-// address of this machine (docs/adr/0010-source-ports.md).
+// Package hostports keeps the ports that the kernel gives to this machine's own sockets from
+// connections whose source is an address of this machine (docs/adr/0010-source-ports.md).
 package hostports
 
 import (
@@ -19,11 +19,14 @@ import (
 )
 
 const (
-	// firstPort and spare are SNAT_FIRST_PORT and SNAT_PORTS less SNAT_LIMIT: below the limit, so many ports are free.
+	// firstPort and spare are SNAT_FIRST_PORT and SNAT_PORTS less SNAT_LIMIT: below the limit, so
+	// many ports are free.
 	firstPort, spare = 1024, 512
-	// fewest is how many ports are to be left for connections. If the machine leaves fewer, none is kept from them.
+	// fewest is how many ports are to be left for connections. If the machine leaves fewer, none is
+	// kept from them.
 	fewest = 8192
-	// period is how often the machine's settings are looked at: the kernel tells nobody that they have changed.
+	// period is how often the machine's settings are looked at: the kernel tells nobody that they
+	// have changed.
 	period = 10 * time.Second
 
 	settings = "/proc/sys/net/ipv4/"
@@ -133,7 +136,8 @@ func set(row *bpf.TcHostPorts, first, last string) error {
 	return nil
 }
 
-// AuditHostPorts compares the map with what the process has written there; with mend, it is written again.
+// AuditHostPorts compares the map with what the process has written there; with mend, it is written
+// again.
 func (p *Ports) AuditHostPorts(mend bool) lb.Compared {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestKept: kept are the ports that the kernel gives to sockets by itself: of its range, those that are not reserved.
+// TestKept: kept are the ports that the kernel gives to sockets by itself: of its range, those that
+// are not reserved.
 func TestKept(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -31,7 +32,8 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestTooFew: a machine that has all ports for itself keeps none from connections, as there would be none, and says why. Firewall rules know its ports.
+// TestTooFew: a machine that has all ports for itself keeps none from connections, as there would
+// be none, and says why. Firewall rules know its ports.
 func TestTooFew(t *testing.T) {
 	t.Parallel()
 	row, err := kept("1024\t65535\n", "80,4000-5000\n")

@@ -1,4 +1,5 @@
-// Package hostsockets has this machine's own sockets that speak to a VIP speak to an endpoint, by programs at a cgroup.
+// Package hostsockets has this machine's own sockets that speak to a VIP speak to an endpoint, by
+// programs at a cgroup.
 package hostsockets
 
 import (
@@ -18,8 +19,8 @@ import (
 	"loxilb/internal/kernel/datapath/tables"
 )
 
-// socketHooks are the hooks of the programs of sock.bpf.c, by program. The last is the one that begins to lead
-// sockets elsewhere: by then their answers are understood.
+// socketHooks are the hooks of the programs of sock.bpf.c, by program. The last is the one that
+// begins to lead sockets elsewhere: by then their answers are understood.
 func socketHooks() []struct {
 	program string
 	attach  ebpf.AttachType
@@ -72,9 +73,10 @@ func (s *Sockets) Close() error {
 	return errors.Join(errs...)
 }
 
-// AttachSockets has sockets of this network namespace that connect or send to a VIP speak to an endpoint. It takes the
-// place of the programs that an earlier process left, without a gap. cgroup is a folder of cgroup v2: the sockets of
-// the processes below it are meant; empty: all that this process can see.
+// AttachSockets has sockets of this network namespace that connect or send to a VIP speak to an
+// endpoint. It takes the place of the programs that an earlier process left, without a gap. cgroup
+// is a folder of cgroup v2: the sockets of the processes below it are meant; empty: all that this
+// process can see.
 //
 // It may be tried again after an error.
 func (s *Sockets) AttachSockets(cgroup string) error {
@@ -108,7 +110,8 @@ func (s *Sockets) open() error {
 	return nil
 }
 
-// DetachSockets takes away what an earlier process attached. Sockets that it has counted are recounted, as they are closed.
+// DetachSockets takes away what an earlier process attached. Sockets that it has counted are
+// recounted, as they are closed.
 func (s *Sockets) DetachSockets() error {
 	if !s.shared.Pinned() {
 		return nil
@@ -207,7 +210,8 @@ func (s *Sockets) attach(root *os.File, folder string) error {
 	return nil
 }
 
-// attachOne makes a link, or gives the one that is there the new program, if it is of the same cgroup.
+// attachOne makes a link, or gives the one that is there the new program, if it is of the same
+// cgroup.
 func (s *Sockets) attachOne(root *os.File, at ebpf.AttachType, program *ebpf.Program, pin string) (link.Link, error) {
 	if s.shared.Pinned() {
 		old, err := link.LoadPinnedLink(pin, nil)
@@ -243,7 +247,8 @@ func sameCgroup(l link.Link, root *os.File) bool {
 	return unix.Fstat(int(root.Fd()), &st) == nil && info.Cgroup().CgroupId == st.Ino
 }
 
-// cgroupRoot opens a folder of cgroup v2. The root needs to be mounted nowhere: `ip netns exec` hides where it is.
+// cgroupRoot opens a folder of cgroup v2. The root needs to be mounted nowhere: `ip netns exec`
+// hides where it is.
 func cgroupRoot(path string) (*os.File, error) {
 	if path != "" {
 		f, err := os.Open(path)

@@ -17,7 +17,8 @@ import (
 	"loxilb/internal/kernel/datapath/testrun"
 )
 
-// recountPeriod is how often sockets are counted anew. A system call takes much less from the count to the socket.
+// recountPeriod is how often sockets are counted anew. A system call takes much less from the count
+// to the socket.
 const recountPeriod = 5 * time.Second
 
 // leak is how many flows more are counted than there are, after so many changes of the count.
@@ -26,8 +27,8 @@ type leak struct {
 	changes uint64
 }
 
-// RecountSockets sees to it, until ctx ends, that sockets that were closed while no program was told are not counted: the
-// programs were detached, or at another cgroup.
+// RecountSockets sees to it, until ctx ends, that sockets that were closed while no program was
+// told are not counted: the programs were detached, or at another cgroup.
 func (s *Sockets) RecountSockets(ctx context.Context) {
 	tick := time.NewTicker(recountPeriod)
 	defer tick.Stop()
@@ -43,8 +44,9 @@ func (s *Sockets) RecountSockets(ctx context.Context) {
 	}
 }
 
-// Recount compares the counts with the sockets that there are. What was wrong twice, with no change between, is put right: a
-// socket that is being opened or closed meanwhile is counted a moment before or after it can be seen.
+// Recount compares the counts with the sockets that there are. What was wrong twice, with no change
+// between, is put right: a socket that is being opened or closed meanwhile is counted a moment
+// before or after it can be seen.
 func (s *Sockets) Recount() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +106,8 @@ func (s *Sockets) Flows() (map[uint32]uint64, error) {
 	return flows, err
 }
 
-// OwnSockets are how many flows of this machine's own sockets endpoints have, as their services have them.
+// OwnSockets are how many flows of this machine's own sockets endpoints have, as their services
+// have them.
 func (s *Sockets) OwnSockets() (map[netip.AddrPort]uint64, error) {
 	flows, err := s.Flows()
 	out := map[netip.AddrPort]uint64{}

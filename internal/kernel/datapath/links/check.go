@@ -18,7 +18,8 @@ var (
 	ErrUnpinned = errors.New("is not pinned: it would end with the daemon")
 )
 
-// Check says what is wrong with an attachment at an interface that runs own, or what that gave way to; nil: nothing.
+// Check says what is wrong with an attachment at an interface that runs own, or what that gave way
+// to; nil: nothing.
 func (f Folder) Check(index int, a Attachment, own *ebpf.Program) error {
 	l, ok := a.(attached)
 	if !ok {

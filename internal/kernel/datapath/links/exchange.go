@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Exchange remembers the programs whose place this process has given to its own, so that they can have it back. They stay in the kernel
-// until Keep. The zero value is ready; methods are safe for concurrent use.
+// Exchange remembers the programs whose place this process has given to its own, so that they can
+// have it back. They stay in the kernel until Keep. The zero value is ready; methods are safe for
+// concurrent use.
 type Exchange struct {
 	mu     sync.Mutex
 	places []place
@@ -24,7 +25,8 @@ type place struct {
 	put         func(*ebpf.Program) error
 }
 
-// At has a program take the place of the one with this id, by put. One of the same code is not remembered.
+// At has a program take the place of the one with this id, by put. One of the same code is not
+// remembered.
 func (e *Exchange) At(former ebpf.ProgramID, own *ebpf.Program, put func(*ebpf.Program) error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -44,7 +46,8 @@ func (e *Exchange) At(former ebpf.ProgramID, own *ebpf.Program, put func(*ebpf.P
 	return nil
 }
 
-// Current is what is to be attached in place of a program of this process: itself, or the former one after Back.
+// Current is what is to be attached in place of a program of this process: itself, or the former
+// one after Back.
 func (e *Exchange) Current(own *ebpf.Program) *ebpf.Program {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -70,7 +73,8 @@ func (e *Exchange) Former() []*ebpf.Program {
 	return list
 }
 
-// ErrWatched says that programs of another version may still take the places of those of this process.
+// ErrWatched says that programs of another version may still take the places of those of this
+// process.
 var ErrWatched = errors.New("the programs have just been exchanged for those of this version, and the former ones may come back: try again in 10 seconds")
 
 // Watched is ErrWatched while former programs may come back.
@@ -83,7 +87,8 @@ func (e *Exchange) Watched() error {
 	return nil
 }
 
-// Put has a program of this process take the place of another one of it. A place that is gone is no error.
+// Put has a program of this process take the place of another one of it. A place that is gone is no
+// error.
 func (e *Exchange) Put(p Place, own *ebpf.Program) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -93,7 +98,8 @@ func (e *Exchange) Put(p Place, own *ebpf.Program) error {
 	return nil
 }
 
-// Swap puts the former programs back into their places, or those of this process. A place that is gone is no error.
+// Swap puts the former programs back into their places, or those of this process. A place that is
+// gone is no error.
 func (e *Exchange) Swap(back bool) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package links keeps the links of programs at interfaces: pinned ones outlive the process, and the next one gives them
-// its own program in place, so that no packet passes without.
+// Package links keeps the links of programs at interfaces: pinned ones outlive the process, and the
+// next one gives them its own program in place, so that no packet passes without.
 package links
 
 import (
@@ -63,7 +63,8 @@ func (a attached) Detach() error {
 	return a.Link.Detach()
 }
 
-// Folder has the links of one hook, pinned by the index of their interface. Path empty: nothing is pinned.
+// Folder has the links of one hook, pinned by the index of their interface. Path empty: nothing is
+// pinned.
 type Folder struct {
 	Path     string
 	Log      *slog.Logger
@@ -106,8 +107,8 @@ func (f Folder) Attach(index int, prog *ebpf.Program, attach func(*ebpf.Program)
 
 func (f Folder) pin(index int) string { return filepath.Join(f.Path, strconv.Itoa(index)) }
 
-// adopt replaces the program of a pinned link. Nil: there is none of this interface (an index may have
-// been used before, by an interface that is gone).
+// adopt replaces the program of a pinned link. Nil: there is none of this interface (an index may
+// have been used before, by an interface that is gone).
 func (f Folder) adopt(index int, prog *ebpf.Program) (link.Link, error) {
 	l, err := link.LoadPinnedLink(f.pin(index), nil)
 	if errors.Is(err, os.ErrNotExist) {

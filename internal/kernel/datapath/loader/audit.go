@@ -12,8 +12,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// AuditPins looks whether the maps in use are those that are pinned: else the next daemon would begin without what they hold. With mend, they are
-// pinned again.
+// AuditPins looks whether the maps in use are those that are pinned: else the next daemon would
+// begin without what they hold. With mend, they are pinned again.
 func (c *Collection) AuditPins(mend bool) lb.Compared {
 	out := lb.Compared{Table: "pins"}
 	if !c.Pinned() {

@@ -12,8 +12,8 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// Beside is the program of a collection once more, with some of the collection's maps and others of its own, of which no packet of the
-// network knows.
+// Beside is the program of a collection once more, with some of the collection's maps and others of
+// its own, of which no packet of the network knows.
 type Beside struct {
 	Maps      bpf.TcMaps
 	Variables bpf.TcVariables
@@ -26,8 +26,8 @@ type Beside struct {
 	programs map[string]*ebpf.Program
 }
 
-// Beside makes the maps, but for those that are shared. rows and inner are how many rows some of the others have, or the maps in them. Programs
-// are loaded when they are asked for.
+// Beside makes the maps, but for those that are shared. rows and inner are how many rows some of
+// the others have, or the maps in them. Programs are loaded when they are asked for.
 func (c *Collection) Beside(shared []string, rows, inner map[string]uint32) (*Beside, error) {
 	spec, err := bpf.LoadTc()
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// Now is the packet path's clock, in the kernel's ticks, which user space cannot read: a program of two instructions says what it is.
+// Now is the packet path's clock, in the kernel's ticks, which user space cannot read: a program of
+// two instructions says what it is.
 func Now() (uint32, error) { return clock(0) }
 
 // Ticks is the same clock, all of its bits.
@@ -47,7 +48,8 @@ func clock(from int32) (uint32, error) {
 	return now, nil
 }
 
-// A Clock follows the packet path's clock after it has read it once. Its zero value is ready to use.
+// A Clock follows the packet path's clock after it has read it once. Its zero value is ready to
+// use.
 type Clock struct {
 	mu    sync.Mutex
 	began time.Time // when the packet path's clock was ticks; zero: not read yet

@@ -102,7 +102,8 @@ func (c *Collection) open() error {
 	if err != nil {
 		return fmt.Errorf("load data path: %w", err)
 	}
-	// It is the last map to be made: before that, a start that was killed has done nothing with those that it pinned.
+	// It is the last map to be made: before that, a start that was killed has done nothing with
+	// those that it pinned.
 	c.Fresh = !made
 	if err := errors.Join(c.keepPins(spec), c.openArrays(spec), c.drawSecrets()); err != nil {
 		return fmt.Errorf("load data path: %w", err)
@@ -155,7 +156,8 @@ func (c *Collection) openArrays(spec *ebpf.CollectionSpec) error {
 	return c.tellSize()
 }
 
-// tellSize says so if the connection table that was found takes another number of connections than is asked for.
+// tellSize says so if the connection table that was found takes another number of connections than
+// is asked for.
 func (c *Collection) tellSize() error {
 	entries, err := c.Conntrack.Max()
 	if err != nil {
@@ -180,7 +182,8 @@ func (c *Collection) NewRuleSet() (*ebpf.Map, error) { return ebpf.NewMap(c.rule
 // DropReasons are the names of the reasons why packets are dropped, by index of Maps.Drops.
 func (c *Collection) DropReasons() map[uint32]string { return c.dropReasons }
 
-// LoadFirst loads the program that every machine needs: that of interfaces with a link-layer header.
+// LoadFirst loads the program that every machine needs: that of interfaces with a link-layer
+// header.
 func (c *Collection) LoadFirst(types *btf.Cache) error {
 	p, err := LoadProgram(c.spec, c.all, types, programName(false, false))
 	if err != nil {
@@ -207,8 +210,8 @@ func programName(layer3, egress bool) string {
 	return name
 }
 
-// Program is the one for a hook, loaded when it is first asked for: of an interface with or without (layer3) link-layer
-// header, for what arrives there or what leaves.
+// Program is the one for a hook, loaded when it is first asked for: of an interface with or without
+// (layer3) link-layer header, for what arrives there or what leaves.
 func (c *Collection) Program(layer3, egress bool) (*ebpf.Program, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -224,7 +227,8 @@ func (c *Collection) Program(layer3, egress bool) (*ebpf.Program, error) {
 	return p, nil
 }
 
-// loadLater reads the object anew: to keep what was read of it would take megabytes, and few machines ask for it.
+// loadLater reads the object anew: to keep what was read of it would take megabytes, and few
+// machines ask for it.
 func (c *Collection) loadLater(name string) (*ebpf.Program, error) {
 	spec, err := bpf.LoadTc()
 	if err != nil {

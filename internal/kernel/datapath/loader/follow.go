@@ -11,8 +11,9 @@ import (
 // runtimeSection has the variables that user space changes while programs run.
 const runtimeSection = ".data.runtime"
 
-// Epochs of next hops: programs of an earlier process have a map of ways of their own, and connections hold the index and the epoch alone. So
-// the two never have the same epoch. Connections know 16 bits of it, next_hops knows 32: either half is as far as it gets.
+// Epochs of next hops: programs of an earlier process have a map of ways of their own, and
+// connections hold the index and the epoch alone. So the two never have the same epoch. Connections
+// know 16 bits of it, next_hops knows 32: either half is as far as it gets.
 const (
 	epochVariable = "hop_generation"
 	formerEpoch   = 1<<31 | 1<<15

@@ -16,7 +16,8 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// tellLoss adds to the reason why the pinned maps cannot be adopted what it costs to start without them.
+// tellLoss adds to the reason why the pinned maps cannot be adopted what it costs to start without
+// them.
 func (c *Collection) tellLoss(reason error) error {
 	connections := "the connections that are tracked end"
 	if n, err := c.pinnedConnections(); err == nil {
@@ -41,7 +42,8 @@ func (c *Collection) pinnedConnections() (n uint64, err error) {
 	return n / conntrack.EntriesPerConnection, err
 }
 
-// pinnedServices are those that have connections and how many each has, if that is where this build looks for it.
+// pinnedServices are those that have connections and how many each has, if that is where this build
+// looks for it.
 func (c *Collection) pinnedServices() (text string, err error) {
 	err = c.readPinned([]string{"services", "endpoints", "endpoint_states"}, func(spec *ebpf.CollectionSpec, maps []*ebpf.Map) error {
 		text, err = activeServices(maps[0], rows.NewArray("endpoints", maps[1], spec.Maps["endpoints"].InnerMap),

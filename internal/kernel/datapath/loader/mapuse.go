@@ -14,8 +14,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// MapUses says how much memory maps take, and of hashes, which packets or users fill, how many rows they have. By name; nobody may make
-// segments meanwhile. To count 100,000 rows takes some 30 ms.
+// MapUses says how much memory maps take, and of hashes, which packets or users fill, how many rows
+// they have. By name; nobody may make segments meanwhile. To count 100,000 rows takes some 30 ms.
 func (c *Collection) MapUses() ([]lb.MapUse, error) {
 	segmented := c.segmented()
 	list := make([]lb.MapUse, 0, len(c.all))
@@ -42,7 +42,8 @@ func (c *Collection) MapUses() ([]lb.MapUse, error) {
 	return list, nil
 }
 
-// segmented are the arrays that grow, and the hashes that are made when they are needed, but for the connection table.
+// segmented are the arrays that grow, and the hashes that are made when they are needed, but for
+// the connection table.
 func (c *Collection) segmented() map[string]*rows.Array {
 	return map[string]*rows.Array{
 		"slots": c.Slots, "endpoints": c.Endpoints, "endpoint_states": c.EndpointStates, "endpoint_traffics": c.EndpointTraffics, "handshakes": c.Handshakes,
@@ -66,7 +67,8 @@ func mapUse(m *ebpf.Map) (use lb.MapUse, err error) {
 	return use, err
 }
 
-// segmentUse adds segments, which are all alike, to the map that has them. The only one of a hash says how full that is.
+// segmentUse adds segments, which are all alike, to the map that has them. The only one of a hash
+// says how full that is.
 func segmentUse(outer lb.MapUse, a *rows.Array) (lb.MapUse, error) {
 	if len(a.Segments()) == 0 {
 		return outer, nil

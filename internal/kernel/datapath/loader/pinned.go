@@ -33,8 +33,8 @@ func (s *Settings) MapFolder() string {
 	return pins.Maps(s.PinDir)
 }
 
-// preparePins makes the folders and marks the maps to be pinned by name, which also adopts those that are
-// there. The connection table keeps its size.
+// preparePins makes the folders and marks the maps to be pinned by name, which also adopts those
+// that are there. The connection table keeps its size.
 func (c *Collection) preparePins(spec *ebpf.CollectionSpec) (string, error) {
 	if err := pins.Prepare(c.PinDir); err != nil {
 		return "", err
@@ -128,13 +128,15 @@ func compatible(path string, spec *ebpf.MapSpec) error {
 	return nil
 }
 
-// scratchMaps are those whose content is of one packet, or of one process. They are not pinned: another build may lay them out anew.
-// Ways are of one process since it begins an epoch of its own: connections find theirs again, and no index of the former map is used.
+// scratchMaps are those whose content is of one packet, or of one process. They are not pinned:
+// another build may lay them out anew. Ways are of one process since it begins an epoch of its own:
+// connections find theirs again, and no index of the former map is used.
 func scratchMaps() []string {
 	return []string{"icmp_scratches", "packet_scratches", "openings", "quotes", "rule_scratches", "watchers", "watchers_now", "untold_counts", "whereabouts", "probe_answers", "ways"}
 }
 
-// keepPins has the pin directory know the layouts of its maps, and whether the thread's network namespace lives.
+// keepPins has the pin directory know the layouts of its maps, and whether the thread's network
+// namespace lives.
 func (c *Collection) keepPins(spec *ebpf.CollectionSpec) error {
 	if !c.Pinned() {
 		return nil

@@ -2,7 +2,8 @@ package loader
 
 import "time"
 
-// Timeouts while there is pressure: of half-open connections, closed ones, and source ports at rest.
+// Timeouts while there is pressure: of half-open connections, closed ones, and source ports at
+// rest.
 const (
 	halfOpenPressed = 3 * time.Second
 	closedPressed   = time.Second

@@ -9,8 +9,8 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// A start waits for the kernel's verifier more than for anything else. It works on as many programs at once as there are
-// CPUs, and it is spared those that nothing asks for yet.
+// A start waits for the kernel's verifier more than for anything else. It works on as many programs
+// at once as there are CPUs, and it is spared those that nothing asks for yet.
 
 // MakeMaps makes an object's maps and variables, without its programs.
 func MakeMaps(spec *ebpf.CollectionSpec, opts ebpf.CollectionOptions) (*ebpf.Collection, error) {
@@ -19,7 +19,8 @@ func MakeMaps(spec *ebpf.CollectionSpec, opts ebpf.CollectionOptions) (*ebpf.Col
 	return ebpf.NewCollectionWithOptions(&alone, opts)
 }
 
-// SideBySide returns when all are done. The first is done by the caller's thread, and so in its namespaces.
+// SideBySide returns when all are done. The first is done by the caller's thread, and so in its
+// namespaces.
 func SideBySide(first func() error, others ...func() error) error {
 	var running sync.WaitGroup
 	errs := make([]error, len(others))
@@ -58,7 +59,8 @@ func LoadPrograms(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map) (map[str
 	return loaded, nil
 }
 
-// LoadProgram loads one program of an object whose maps are there; types is a cache of the kernel's, or nil.
+// LoadProgram loads one program of an object whose maps are there; types is a cache of the
+// kernel's, or nil.
 func LoadProgram(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map, types *btf.Cache, name string) (*ebpf.Program, error) {
 	alone := ebpf.CollectionSpec{Maps: spec.Maps, Programs: map[string]*ebpf.ProgramSpec{name: spec.Programs[name]}, Types: spec.Types, ByteOrder: spec.ByteOrder}
 	c, err := ebpf.NewCollectionWithOptions(&alone, ebpf.CollectionOptions{MapReplacements: maps, Cache: types})
@@ -69,8 +71,8 @@ func LoadProgram(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map, types *bt
 	return c.DetachProgram(name), nil
 }
 
-// ShareMaps leaves an object the maps that it shares with others, in the size that they have, and its own. The rest is
-// declared in maps.h, and not used by it.
+// ShareMaps leaves an object the maps that it shares with others, in the size that they have, and
+// its own. The rest is declared in maps.h, and not used by it.
 func ShareMaps(spec *ebpf.CollectionSpec, shared map[string]*ebpf.Map, own ...string) {
 	for name, m := range spec.Maps {
 		if have, ok := shared[name]; ok {

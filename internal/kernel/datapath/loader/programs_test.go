@@ -16,8 +16,9 @@ import (
 	"loxilb/internal/kernel/datapath/pins"
 )
 
-// TestProgramsOnDemand: a start loads the one program that every machine needs; each other is loaded once, when an interface
-// first asks for it, and works on the same maps, those that were pinned too.
+// TestProgramsOnDemand: a start loads the one program that every machine needs; each other is
+// loaded once, when an interface first asks for it, and works on the same maps, those that were
+// pinned too.
 func TestProgramsOnDemand(t *testing.T) {
 	t.Parallel()
 	settings := Settings{Connections: 1024, PinDir: pinDir(t)}
@@ -88,8 +89,8 @@ func askTwice(t *testing.T, c *Collection, layer3, egress bool) {
 	}
 }
 
-// TestTableKeepsItsSize: another size asked for does not cost the connections that there are, and is said, also where it is so
-// small a difference that the table would have as many groups.
+// TestTableKeepsItsSize: another size asked for does not cost the connections that there are, and
+// is said, also where it is so small a difference that the table would have as many groups.
 func TestTableKeepsItsSize(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
@@ -127,7 +128,8 @@ func mapIDs(t *testing.T, maps map[string]*ebpf.Map) (ids []ebpf.MapID) {
 	return ids
 }
 
-// TestLoadProgramsFails: when the kernel refuses one program, the others are given up, and the error names the one.
+// TestLoadProgramsFails: when the kernel refuses one program, the others are given up, and the
+// error names the one.
 //
 // Not parallel: it counts the process's programs.
 func TestLoadProgramsFails(t *testing.T) {

@@ -1,5 +1,6 @@
-// Package loader makes the maps, or adopts those that are pinned, and loads programs over them. Those for the tc hooks
-// and all maps that parts share are a Collection; each part loads what else it needs beside it.
+// Package loader makes the maps, or adopts those that are pinned, and loads programs over them.
+// Those for the tc hooks and all maps that parts share are a Collection; each part loads what else
+// it needs beside it.
 package loader
 
 import (
@@ -39,7 +40,8 @@ func DefaultTimeouts() Timeouts {
 const (
 	// snatRest is how long a source port is not used again after its connection.
 	snatRest = 30 * time.Second
-	// fragmentTimeout is how long the later fragments of a datagram are let through after the first.
+	// fragmentTimeout is how long the later fragments of a datagram are let through after the
+	// first.
 	fragmentTimeout = 30 * time.Second
 	// KnownTime is for how long a client that has shown that it is there is known.
 	KnownTime = 10 * time.Minute
@@ -161,8 +163,8 @@ func jiffiesPerSecond() (uint32, error) {
 	return uint32((time.Second.Nanoseconds() + res.Nano()/2) / res.Nano()), nil
 }
 
-// DefaultConnections sizes the connection table: as many connections as fit into 0.5 % of memory, at least
-// 262,144, to the nearest power of two: machines that differ little have the same.
+// DefaultConnections sizes the connection table: as many connections as fit into 0.5 % of memory,
+// at least 262,144, to the nearest power of two: machines that differ little have the same.
 func DefaultConnections() int {
 	const smallest, bytesEach = 262144, 400 // two entries of 128 bytes, and what the table leaves free
 	var info unix.Sysinfo_t

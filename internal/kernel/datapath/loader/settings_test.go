@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// TestJiffies: a time in ticks is right for as long as a machine is up. The product of both overflows after 106 days.
+// TestJiffies: a time in ticks is right for as long as a machine is up. The product of both
+// overflows after 106 days.
 func TestJiffies(t *testing.T) {
 	t.Parallel()
 	s := Settings{hz: 1000}

@@ -8,7 +8,8 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// LoadTracing loads the program that may take the place of Program's while somebody traces packets (bpf/observe/trace.h). It is the caller's.
+// LoadTracing loads the program that may take the place of Program's while somebody traces packets
+// (bpf/observe/trace.h). It is the caller's.
 func (c *Collection) LoadTracing(layer3, egress bool) (*ebpf.Program, error) {
 	spec, err := bpf.LoadTcTrace()
 	if err != nil {
@@ -17,7 +18,8 @@ func (c *Collection) LoadTracing(layer3, egress bool) (*ebpf.Program, error) {
 	return LoadTwin(spec, c.all, programName(layer3, egress))
 }
 
-// LoadTwin loads a program of an object that is compiled of the same source as another one, with the maps, the variables and the constants of that one.
+// LoadTwin loads a program of an object that is compiled of the same source as another one, with
+// the maps, the variables and the constants of that one.
 func LoadTwin(spec *ebpf.CollectionSpec, all map[string]*ebpf.Map, name string) (*ebpf.Program, error) {
 	ShareMaps(spec, all)
 	p, err := LoadProgram(spec, all, nil, name)

@@ -12,7 +12,8 @@ import (
 	"loxilb/internal/kernel/datapath/pins"
 )
 
-// TestUpgradeOfScratch: a version that pinned its ways, or the room for a packet, and laid them out differently is followed.
+// TestUpgradeOfScratch: a version that pinned its ways, or the room for a packet, and laid them out
+// differently is followed.
 //
 // P29
 func TestUpgradeOfScratch(t *testing.T) {
@@ -55,7 +56,8 @@ func TestUpgradeOfScratch(t *testing.T) {
 	}
 }
 
-// TestABI: what --version says without a kernel is what a daemon says, whatever its settings, with pins or without.
+// TestABI: what --version says without a kernel is what a daemon says, whatever its settings, with
+// pins or without.
 func TestABI(t *testing.T) {
 	t.Parallel()
 	want, err := ABI()
@@ -76,7 +78,8 @@ func TestABI(t *testing.T) {
 	}
 }
 
-// TestSizesOfAttached: what services, sources and interfaces have attached is adopted from versions that had as much room, which the kernel compares.
+// TestSizesOfAttached: what services, sources and interfaces have attached is adopted from versions
+// that had as much room, which the kernel compares.
 func TestSizesOfAttached(t *testing.T) {
 	t.Parallel()
 	spec, err := bpf.LoadTc()
@@ -90,7 +93,8 @@ func TestSizesOfAttached(t *testing.T) {
 	}
 }
 
-// TestFormerEpochs: programs that are back have a map of ways of their own: they never mean an epoch of this process.
+// TestFormerEpochs: programs that are back have a map of ways of their own: they never mean an
+// epoch of this process.
 func TestFormerEpochs(t *testing.T) {
 	t.Parallel()
 	var all [2]*Collection

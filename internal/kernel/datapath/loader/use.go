@@ -8,7 +8,8 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Use is what a program has been used. Runs and Time are counted while kernel.bpf_stats_enabled is 1.
+// Use is what a program has been used. Runs and Time are counted while kernel.bpf_stats_enabled is
+// 1.
 type Use struct {
 	Name         string
 	Instructions uint64 // that the verifier has looked at; 0: the kernel does not tell

@@ -13,11 +13,13 @@ import (
 
 const usualBPFFS = "/sys/fs/bpf"
 
-// Root is where this process finds the BPF file system in which pins survive it. It is mounted if nobody has done so.
+// Root is where this process finds the BPF file system in which pins survive it. It is mounted if
+// nobody has done so.
 //
-// The own mount is taken first. The exception is a mount namespace that is a mere view of the machine's, as
-// `ip netns exec` makes one: what is mounted there alone is gone with the last process in it. Then the machine's mount
-// is taken, through the root directory of a process that has it.
+// The own mount is taken first. The exception is a mount namespace that is a mere view of the
+// machine's, as `ip netns exec` makes one: what is mounted there alone is gone with the last
+// process in it. Then the machine's mount is taken, through the root directory of a process that
+// has it.
 func Root() (string, error) {
 	outer := outerProcess()
 	if isBPFFS(usualBPFFS) && (outer == "" || !isView(outer) || sameDevice(usualBPFFS, outerPath(outer))) {
@@ -81,8 +83,9 @@ func mountOutside(pid string) error {
 	return <-done
 }
 
-// outerProcess is the pid of the oldest process whose mount namespace we may look into, which is the machine's
-// (in a container, the container's): the first process, unless it is out of reach. Empty if that is ours too.
+// outerProcess is the pid of the oldest process whose mount namespace we may look into, which is
+// the machine's (in a container, the container's): the first process, unless it is out of reach.
+// Empty if that is ours too.
 func outerProcess() string {
 	own, err := os.Readlink("/proc/thread-self/ns/mnt")
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// printRoot arranges mounts as a case of TestRoot asks, and says what Root finds, by whose mount it is.
+// printRoot arranges mounts as a case of TestRoot asks, and says what Root finds, by whose mount it
+// is.
 func printRoot() {
 	machine := os.Getenv("LOXILB_TEST_MACHINE") // the machine's BPF file system, or a directory that stands for it
 	err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
@@ -69,7 +70,8 @@ func printRoot() {
 	}
 }
 
-// ownRoot makes a root directory as that of a container: nothing but /proc, which is the machine's, and /sys.
+// ownRoot makes a root directory as that of a container: nothing but /proc, which is the machine's,
+// and /sys.
 func ownRoot() error {
 	root, err := os.MkdirTemp("", "loxilb-root-")
 	if err != nil {
@@ -95,8 +97,8 @@ func ownRoot() error {
 	return errors.Join(os.Chdir("/"), os.Remove(filepath.Join("/old", root)))
 }
 
-// TestRoot: pins go to the own BPF file system where there is one that stays, and to the machine's out of a mount
-// namespace that is a view of it. No program is needed, and none is found by PATH.
+// TestRoot: pins go to the own BPF file system where there is one that stays, and to the machine's
+// out of a mount namespace that is a view of it. No program is needed, and none is found by PATH.
 func TestRoot(t *testing.T) {
 	t.Parallel()
 	machine, err := Root()
@@ -140,7 +142,8 @@ func TestRoot(t *testing.T) {
 	}
 }
 
-// TestRootOfFirst: where nobody has mounted a BPF file system, `ip netns exec` mounts one outside of its own mount namespace.
+// TestRootOfFirst: where nobody has mounted a BPF file system, `ip netns exec` mounts one outside
+// of its own mount namespace.
 func TestRootOfFirst(t *testing.T) {
 	t.Parallel()
 	out, err := process(syscall.CLONE_NEWNS|syscall.CLONE_NEWPID, "LOXILB_TEST_PROCESS=root", "LOXILB_TEST_ROOT=proc sysfs", "LOXILB_TEST_INNER=sysfs")
@@ -152,8 +155,9 @@ func TestRootOfFirst(t *testing.T) {
 	}
 }
 
-// process runs this program again, in namespaces of its own, with an empty PATH, and returns what it prints. The thread stays as long
-// as the process: Linux takes its end for that of the parent, and threads of other tests end.
+// process runs this program again, in namespaces of its own, with an empty PATH, and returns what
+// it prints. The thread stays as long as the process: Linux takes its end for that of the parent,
+// and threads of other tests end.
 func process(flags uintptr, env ...string) (string, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -19,8 +19,9 @@ type Collected struct {
 	Bytes                    uint64 // of the maps, without what is in maps of maps
 }
 
-// Collect removes what is left beside dir of network namespaces that are gone: maps, links and programs at cgroups.
-// A namespace that lives keeps its pins, whether or not a daemon, or anybody, is in it; when it is not sure, it lives.
+// Collect removes what is left beside dir of network namespaces that are gone: maps, links and
+// programs at cgroups. A namespace that lives keeps its pins, whether or not a daemon, or anybody,
+// is in it; when it is not sure, it lives.
 func Collect(dir string) (Collected, error) {
 	c := collector{live: liveCookies}
 	return c.collect(dir)

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// left is what a daemon leaves in a pin directory whose interfaces went before it did: no link at an interface.
+// left is what a daemon leaves in a pin directory whose interfaces went before it did: no link at
+// an interface.
 type left struct {
 	dir  string
 	maps []ebpf.MapID
@@ -56,8 +57,9 @@ func collect(t testing.TB, own string) Collected {
 	return c
 }
 
-// TestCollect: what eight namespaces have left whose interfaces went first is removed: maps, links, and programs at the
-// cgroup. What belongs to a namespace that lives stays, whatever keeps it alive.
+// TestCollect: what eight namespaces have left whose interfaces went first is removed: maps, links,
+// and programs at the cgroup. What belongs to a namespace that lives stays, whatever keeps it
+// alive.
 func TestCollect(t *testing.T) {
 	t.Parallel()
 	parent := scratch(t)
@@ -147,8 +149,8 @@ func TestCollect(t *testing.T) {
 	own.stays(t, "its own")
 }
 
-// TestCollectWithoutWitness: directories of builds that made no witness are told by the cookie in their name, if all
-// namespaces that live can be found.
+// TestCollectWithoutWitness: directories of builds that made no witness are told by the cookie in
+// their name, if all namespaces that live can be found.
 func TestCollectWithoutWitness(t *testing.T) {
 	t.Parallel()
 	parent := scratch(t)
@@ -169,8 +171,8 @@ func TestCollectWithoutWitness(t *testing.T) {
 	alive.stays(t, "of one that lives")
 }
 
-// TestCollectMoved: an interface that went on to another namespace before its own ended, as a network card goes back to
-// the machine, is rid of the program too.
+// TestCollectMoved: an interface that went on to another namespace before its own ended, as a
+// network card goes back to the machine, is rid of the program too.
 func TestCollectMoved(t *testing.T) {
 	t.Parallel()
 	parent := scratch(t)
@@ -225,8 +227,8 @@ func TestCollectMoved(t *testing.T) {
 	}
 }
 
-// TestCollectAttached: a directory without a witness has a link at an interface, so it is of a namespace that lives,
-// whatever its name says.
+// TestCollectAttached: a directory without a witness has a link at an interface, so it is of a
+// namespace that lives, whatever its name says.
 func TestCollectAttached(t *testing.T) {
 	t.Parallel()
 	parent := scratch(t)

@@ -22,8 +22,9 @@ var ErrLayout = errors.New("the pinned maps have another layout")
 // Refuse gives ErrLayout the reason why pinned maps cannot be adopted.
 func Refuse(reason error) error { return fmt.Errorf("%w: %w", ErrLayout, reason) }
 
-// The layout of each pinned map is kept as a hash, in a map that is pinned beside them: the kernel compares sizes only, and
-// two fields that changed places have the same size. It is kept by map, so that one that comes or goes disturbs no other.
+// The layout of each pinned map is kept as a hash, in a map that is pinned beside them: the kernel
+// compares sizes only, and two fields that changed places have the same size. It is kept by map, so
+// that one that comes or goes disturbs no other.
 const (
 	layoutsPin = "layouts"
 	layoutsMax = 1024
@@ -33,8 +34,8 @@ type layoutName [64]byte
 
 type layoutHash [sha256.Size]byte
 
-// CheckLayouts returns ErrLayout if a pinned map has another layout than its spec, and names the maps.
-// A pinned map of which no layout is known is from a build that kept none: its sizes must do.
+// CheckLayouts returns ErrLayout if a pinned map has another layout than its spec, and names the
+// maps. A pinned map of which no layout is known is from a build that kept none: its sizes must do.
 func CheckLayouts(dir string, specs map[string]*ebpf.MapSpec) error {
 	known, err := openLayouts(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -132,7 +133,8 @@ func Hash(specs map[string]*ebpf.MapSpec) string {
 	return fmt.Sprintf("%.8x", h.Sum(nil))
 }
 
-// hashOf is the same for equal layouts, in whatever order and with whatever compiler the object was made.
+// hashOf is the same for equal layouts, in whatever order and with whatever compiler the object was
+// made.
 func hashOf(spec *ebpf.MapSpec) (sum layoutHash) {
 	h := sha256.New()
 	describeMap(h, spec)
@@ -140,7 +142,8 @@ func hashOf(spec *ebpf.MapSpec) (sum layoutHash) {
 	return sum
 }
 
-// describeMap leaves out what the kernel tells of a map, and what may change: flags and how many entries there are.
+// describeMap leaves out what the kernel tells of a map, and what may change: flags and how many
+// entries there are.
 func describeMap(w io.Writer, spec *ebpf.MapSpec) {
 	fmt.Fprintf(w, "map %d key %d ", spec.Type, spec.KeySize)
 	describeType(w, spec.Key)
@@ -152,7 +155,8 @@ func describeMap(w io.Writer, spec *ebpf.MapSpec) {
 	}
 }
 
-// describeType writes names, sizes and offsets of all that is in a type. Names of types are left out: they change nothing.
+// describeType writes names, sizes and offsets of all that is in a type. Names of types are left
+// out: they change nothing.
 func describeType(w io.Writer, t btf.Type) {
 	switch t := btf.UnderlyingType(t).(type) {
 	case nil:

@@ -38,8 +38,9 @@ func pin(t testing.TB, dir string, specs map[string]*ebpf.MapSpec) {
 	}
 }
 
-// TestLayouts: a map whose fields changed places is refused by name, though its size is the same; maps that come, go or
-// grow are not. Pins of a build that kept no layouts are taken by their sizes.
+// TestLayouts: a map whose fields changed places is refused by name, though its size is the same;
+// maps that come, go or grow are not. Pins of a build that kept no layouts are taken by their
+// sizes.
 func TestLayouts(t *testing.T) {
 	t.Parallel()
 	dir := scratch(t)

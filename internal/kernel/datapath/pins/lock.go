@@ -11,7 +11,8 @@ import (
 	"loxilb/internal/host/filelock"
 )
 
-// Lock says that this process alone serves a pin directory. It ends with the process, however that ends.
+// Lock says that this process alone serves a pin directory. It ends with the process, however that
+// ends.
 type Lock struct{ dir *os.File }
 
 // InUseError says that a daemon serves the pin directory.
@@ -45,7 +46,8 @@ func AcquireExisting(dir string) (*Lock, error) {
 	return acquire(dir)
 }
 
-// acquire returns os.ErrNotExist also when the directory was removed, and perhaps made anew, before it was locked.
+// acquire returns os.ErrNotExist also when the directory was removed, and perhaps made anew, before
+// it was locked.
 func acquire(dir string) (*Lock, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -75,8 +77,8 @@ func ownNames(names []string) bool {
 	return !slices.ContainsFunc(names, func(name string) bool { return !slices.Contains(own, name) })
 }
 
-// Lost says whether the directory was removed behind the holder's back, as `loxilb --detach --force` does: what was
-// pinned there is in use no more.
+// Lost says whether the directory was removed behind the holder's back, as `loxilb --detach
+// --force` does: what was pinned there is in use no more.
 func (l *Lock) Lost() bool {
 	var s unix.Stat_t
 	return unix.Fstat(int(l.dir.Fd()), &s) == nil && s.Nlink == 0

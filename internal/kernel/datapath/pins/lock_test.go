@@ -62,7 +62,8 @@ func TestLock(t *testing.T) {
 		t.Errorf("%v does not say %q", err, want)
 	}
 
-	// One that took the directory away serves it from then on, beside whoever has locked what was there.
+	// One that took the directory away serves it from then on, beside whoever has locked what was
+	// there.
 	if err := Remove(dir); err != nil {
 		t.Fatal(err)
 	}

@@ -18,8 +18,9 @@ const initialPIDNamespace = 0xeffffffc
 
 var errPartialView = errors.New("not all processes of the machine are visible")
 
-// liveCookies finds the network namespaces that live: those of threads, those bound to a file, and those that are open. What only
-// a socket keeps alive is not found. It takes milliseconds, more with many processes.
+// liveCookies finds the network namespaces that live: those of threads, those bound to a file, and
+// those that are open. What only a socket keeps alive is not found. It takes milliseconds, more
+// with many processes.
 func liveCookies() (map[uint64]bool, error) {
 	var st unix.Stat_t
 	if err := unix.Stat("/proc/self/ns/pid", &st); err != nil {

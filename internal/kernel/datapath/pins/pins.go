@@ -1,5 +1,5 @@
-// Package pins owns the pin directory: the folder in a BPF file system where maps and links of one network namespace
-// outlive the daemon.
+// Package pins owns the pin directory: the folder in a BPF file system where maps and links of one
+// network namespace outlive the daemon.
 package pins
 
 import (
@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The folders of links below a pin directory. A link is called by the index of its interface, those of Sockets by their program.
+// The folders of links below a pin directory. A link is called by the index of its interface, those
+// of Sockets by their program.
 const (
 	Ingress    = "links"
 	Egress     = "leaving"
@@ -33,8 +34,9 @@ const cookiePrefix = "netns-"
 
 func linkFolders() []string { return []string{Ingress, Egress, XDPNative, XDPGeneric, Sockets} }
 
-// Dir is the pin directory of the current network namespace, as seen from this process. By default (path empty) it
-// is named by the cookie of the namespace. The BPF file system is mounted if nobody has done so.
+// Dir is the pin directory of the current network namespace, as seen from this process. By default
+// (path empty) it is named by the cookie of the namespace. The BPF file system is mounted if nobody
+// has done so.
 func Dir(path string) (string, error) {
 	if path != "" && !below(path, usualBPFFS) {
 		return path, nil
@@ -57,8 +59,8 @@ func below(path, dir string) bool {
 	return len(path) > len(dir) && path[:len(dir)] == dir && path[len(dir)] == '/'
 }
 
-// Cookie identifies the thread's network namespace. No other namespace gets it until the next boot, unlike the
-// inode (Linux 5.14).
+// Cookie identifies the thread's network namespace. No other namespace gets it until the next boot,
+// unlike the inode (Linux 5.14).
 func Cookie() (uint64, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -71,7 +73,8 @@ func Cookie() (uint64, error) {
 // Maps is the folder of the maps, by name.
 func Maps(dir string) string { return filepath.Join(dir, mapsFolder) }
 
-// Prepare makes the folders of maps and of links at the tc hooks, and ends a removal that was killed.
+// Prepare makes the folders of maps and of links at the tc hooks, and ends a removal that was
+// killed.
 func Prepare(dir string) error {
 	if _, err := checkUnshared(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -87,7 +90,8 @@ func Prepare(dir string) error {
 	return nil
 }
 
-// KeepSize gives a map the size that it has when it is pinned already: one of another size would begin empty.
+// KeepSize gives a map the size that it has when it is pinned already: one of another size would
+// begin empty.
 func KeepSize(dir, name string, spec *ebpf.MapSpec) error {
 	pinned, err := ebpf.LoadPinnedMap(filepath.Join(Maps(dir), name), nil)
 	if errors.Is(err, os.ErrNotExist) {
@@ -101,8 +105,8 @@ func KeepSize(dir, name string, spec *ebpf.MapSpec) error {
 	return nil
 }
 
-// Remove detaches all links that are pinned in a pin directory, and removes it with its maps.
-// A directory that loxilb did not make is refused. Killed at any point, Remove leaves all of the maps
+// Remove detaches all links that are pinned in a pin directory, and removes it with its maps. A
+// directory that loxilb did not make is refused. Killed at any point, Remove leaves all of the maps
 // or none, so a start can continue. The witness goes last: Collect finds the rest by it.
 func Remove(dir string) error {
 	if err := Empty(dir); err != nil {
@@ -161,7 +165,8 @@ func RemoveLinks(folder string) error {
 	return nil
 }
 
-// Attached is the index of the interface that a tcx or XDP link is attached to, 0 once that is gone, and the program there.
+// Attached is the index of the interface that a tcx or XDP link is attached to, 0 once that is
+// gone, and the program there.
 func Attached(l link.Link) (index uint32, program ebpf.ProgramID, err error) {
 	info, err := l.Info()
 	if err != nil {

@@ -132,7 +132,8 @@ func program(t testing.TB, kind ebpf.ProgramType, at ebpf.AttachType) *ebpf.Prog
 	return p
 }
 
-// socketLink attaches a program that does nothing to the cgroup that all sockets are in, and pins it.
+// socketLink attaches a program that does nothing to the cgroup that all sockets are in, and pins
+// it.
 func socketLink(t testing.TB, dir string) link.ID {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Join(dir, Sockets), 0o700); err != nil {
@@ -183,7 +184,8 @@ func linkExists(id link.ID) bool {
 	return !errors.Is(err, os.ErrNotExist)
 }
 
-// TestRemovalCutShort: what a removal has left that was killed goes with the next start, and with the next removal.
+// TestRemovalCutShort: what a removal has left that was killed goes with the next start, and with
+// the next removal.
 func TestRemovalCutShort(t *testing.T) {
 	t.Parallel()
 	for name, next := range map[string]func(dir string) error{"start": Prepare, "removal": Remove} {

@@ -9,11 +9,13 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// The witness says whether the network namespace of a pin directory lives: a map of devices that has the namespace's
-// lo. The kernel takes a device out of such maps when it goes, and lo goes with its namespace, never before it.
+// The witness says whether the network namespace of a pin directory lives: a map of devices that
+// has the namespace's lo. The kernel takes a device out of such maps when it goes, and lo goes with
+// its namespace, never before it.
 //
-// The map costs no packet anything and does not keep the namespace alive. Links tell less: tcx and XDP ones may go with their
-// interfaces before the namespace does, and one of lo would see its packets.
+// The map costs no packet anything and does not keep the namespace alive. Links tell less: tcx and
+// XDP ones may go with their interfaces before the namespace does, and one of lo would see its
+// packets.
 const (
 	witnessPin = "witness"
 	loopback   = uint32(1) // the index of lo in every namespace
@@ -49,7 +51,8 @@ func makeWitness(path string) (*ebpf.Map, error) {
 	return m, nil
 }
 
-// askWitness tells whether the namespace of a pin directory lives. os.ErrNotExist: it has no witness.
+// askWitness tells whether the namespace of a pin directory lives. os.ErrNotExist: it has no
+// witness.
 func askWitness(dir string) (lives bool, err error) {
 	m, err := ebpf.LoadPinnedMap(filepath.Join(dir, witnessPin), nil)
 	if err != nil {

@@ -1,5 +1,6 @@
-// Package pressure reads how full the connection table is, and what the packet path does about clients that it does not
-// know: how many it has challenged, and how many it knows (docs/adr/0026-pressure.md).
+// Package pressure reads how full the connection table is, and what the packet path does about
+// clients that it does not know: how many it has challenged, and how many it knows
+// (docs/adr/0026-pressure.md).
 package pressure
 
 import (
@@ -72,7 +73,8 @@ func (m *Meter) Fullness() (p lb.Pressure, err error) {
 	}, nil
 }
 
-// portsShort reports whether packets have found a pool of source ports short lately (bpf/limit/port_pressure.h).
+// portsShort reports whether packets have found a pool of source ports short lately
+// (bpf/limit/port_pressure.h).
 func (m *Meter) portsShort() (bool, error) {
 	var until uint32
 	if err := m.shared.Variables.PortPressureUntil.Get(&until); err != nil || until == 0 {

@@ -22,7 +22,8 @@ import (
 const (
 	// period is how often the ring is read. The packet path wakes nobody.
 	period = 100 * time.Millisecond
-	// ringBytes is the size of the ring: some 500 copies, so 5,000 a second are told, of all rules together.
+	// ringBytes is the size of the ring: some 500 copies, so 5,000 a second are told, of all rules
+	// together.
 	ringBytes = 1 << 18
 	// macs is where a VLAN tag is in a frame.
 	macs = 12
@@ -34,8 +35,9 @@ type Recorder struct{ shared *loader.Collection }
 // New reads nothing yet.
 func New(c *loader.Collection) *Recorder { return &Recorder{c} }
 
-// RecordRules calls yield, often, with copies of the packets that firewall rules record, and with how many there should have been besides since it began, until ctx
-// ends or yield returns false. The copies are valid until yield returns.
+// RecordRules calls yield, often, with copies of the packets that firewall rules record, and with
+// how many there should have been besides since it began, until ctx ends or yield returns false.
+// The copies are valid until yield returns.
 func (r *Recorder) RecordRules(ctx context.Context, yield func([]lb.PacketCopy, lb.Untold) bool) error {
 	const number = uint32(bpf.TcRingRECORDER_RULES)
 	ring, err := ebpf.NewMap(&ebpf.MapSpec{Name: "recorder", Type: ebpf.RingBuf, MaxEntries: ringBytes})

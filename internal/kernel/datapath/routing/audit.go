@@ -6,7 +6,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Audit compares the maps with what the process has written there; with mend, rows that differ are written again.
+// Audit compares the maps with what the process has written there; with mend, rows that differ are
+// written again.
 func (r *Routing) Audit(mend bool) []lb.Compared {
 	r.mu.Lock()
 	defer r.mu.Unlock()

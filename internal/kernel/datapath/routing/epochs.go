@@ -11,10 +11,12 @@ import (
 )
 
 const (
-	// afterRestart is how far a new daemon's generation of routes is from that of the last one, whose programs may still run
-	// for a moment, while the clock advances: the two never mean the same epoch, nor a way in the map of the other.
+	// afterRestart is how far a new daemon's generation of routes is from that of the last one,
+	// whose programs may still run for a moment, while the clock advances: the two never mean the
+	// same epoch, nor a way in the map of the other.
 	afterRestart = uint32(bpf.TcLimitEPOCHS_OF_DAEMON)
-	// neighbourBits are those of a generation of neighbours; the bit above says that a row is being written.
+	// neighbourBits are those of a generation of neighbours; the bit above says that a row is being
+	// written.
 	neighbourBits = 1<<31 - 1
 )
 

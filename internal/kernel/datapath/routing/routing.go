@@ -1,7 +1,9 @@
-// Package routing writes what the packet path must know of the machine's network and cannot ask the kernel: the kinds of
-// interfaces, the default routes, and when next hops that it has cached are stale.
+// Package routing writes what the packet path must know of the machine's network and cannot ask the
+// kernel: the kinds of interfaces, the default routes, and when next hops that it has cached are
+// stale.
 //
-// All methods may be called again, at no cost if nothing has changed. The caller tries again what failed.
+// All methods may be called again, at no cost if nothing has changed. The caller tries again what
+// failed.
 package routing
 
 import (
@@ -41,8 +43,8 @@ type Routing struct {
 	sharing  uint32            // as written last
 }
 
-// Open reads what an earlier process left, and begins a generation of next hops after those of its: connections may know
-// theirs from that time.
+// Open reads what an earlier process left, and begins a generation of next hops after those of its:
+// connections may know theirs from that time.
 func Open(c *loader.Collection) (*Routing, error) {
 	epochs, err := newEpochs(c)
 	if err != nil {
@@ -119,8 +121,8 @@ func (r *Routing) ForgetOtherLinks(keep func(index int) bool) error {
 	return errors.Join(errs...)
 }
 
-// BumpNextHops makes every connection resolve its next hop anew with its next packet: a route, a rule, an address or a
-// link has changed.
+// BumpNextHops makes every connection resolve its next hop anew with its next packet: a route, a
+// rule, an address or a link has changed.
 func (r *Routing) BumpNextHops() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -129,7 +131,8 @@ func (r *Routing) BumpNextHops() error {
 	return r.epochs.write()
 }
 
-// BumpNeighbours makes every next hop ask for its MAC address anew with its next packet: a neighbour has another one.
+// BumpNeighbours makes every next hop ask for its MAC address anew with its next packet: a
+// neighbour has another one.
 func (r *Routing) BumpNeighbours() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -152,8 +155,8 @@ func (r *Routing) Follow(routes, neighbours *ebpf.Variable) error {
 	return r.epochs.write()
 }
 
-// ShareNextHops says whether all packets to an address take the same route. If so, a new connection uses the next hop that another
-// one has found, without a look-up. Call BumpNextHops after it.
+// ShareNextHops says whether all packets to an address take the same route. If so, a new connection
+// uses the next hop that another one has found, without a look-up. Call BumpNextHops after it.
 func (r *Routing) ShareNextHops(shared bool) error {
 	var value uint32
 	if shared {
@@ -168,7 +171,8 @@ func (r *Routing) ShareNextHops(shared bool) error {
 	return nil
 }
 
-// NextHopsFull counts the packets whose next hop found no room among those that are kept. They are looked up one by one.
+// NextHopsFull counts the packets whose next hop found no room among those that are kept. They are
+// looked up one by one.
 func (r *Routing) NextHopsFull() (sum uint64, err error) {
 	var each []uint64
 	if err := r.full.Lookup(uint32(0), &each); err != nil {
@@ -180,8 +184,8 @@ func (r *Routing) NextHopsFull() (sum uint64, err error) {
 	return sum, nil
 }
 
-// SetDefaultRoutes makes these the routes that connections of --egress services are translated on. Only differences are
-// written. What cannot be written is tried again when it is called again.
+// SetDefaultRoutes makes these the routes that connections of --egress services are translated on.
+// Only differences are written. What cannot be written is tried again when it is called again.
 func (r *Routing) SetDefaultRoutes(list []DefaultRoute) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

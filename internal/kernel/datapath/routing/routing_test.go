@@ -27,8 +27,8 @@ func open(t *testing.T) *Routing {
 	return r
 }
 
-// TestDefaultRoutes: only differences are written, what could not be written is tried again, and what is left is what was
-// asked for.
+// TestDefaultRoutes: only differences are written, what could not be written is tried again, and
+// what is left is what was asked for.
 func TestDefaultRoutes(t *testing.T) {
 	t.Parallel()
 	r := open(t)
@@ -101,8 +101,9 @@ func wantRoutes(t *testing.T, r *Routing, list []DefaultRoute) {
 	}
 }
 
-// TestGenerations: what a daemon begins with is none that connections know from the last one, nor from what that one's programs
-// still note; who follows late is told, and a change of neighbours is none of routes.
+// TestGenerations: what a daemon begins with is none that connections know from the last one, nor
+// from what that one's programs still note; who follows late is told, and a change of neighbours is
+// none of routes.
 func TestGenerations(t *testing.T) {
 	t.Parallel()
 	c, err := loader.Open(loader.Settings{Connections: 1024})
@@ -148,7 +149,8 @@ func TestGenerations(t *testing.T) {
 	want(second, "after the last one", routes+1+afterRestart+1, 0)
 }
 
-// TestForgetOtherLinks: what an earlier process has said of interfaces that went while there was none is taken back.
+// TestForgetOtherLinks: what an earlier process has said of interfaces that went while there was
+// none is taken back.
 func TestForgetOtherLinks(t *testing.T) {
 	t.Parallel()
 	r := open(t)

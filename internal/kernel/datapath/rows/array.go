@@ -9,8 +9,9 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Array is an array map in segments of one length, which are made when they are needed and never given back: an array
-// of maps. Methods are not safe for concurrent use, but for those that read while nobody grows it.
+// Array is an array map in segments of one length, which are made when they are needed and never
+// given back: an array of maps. Methods are not safe for concurrent use, but for those that read
+// while nobody grows it.
 type Array struct {
 	name     string
 	outer    *ebpf.Map
@@ -30,7 +31,8 @@ func (a *Array) PerSegment() uint32 { return a.inner.MaxEntries }
 // Segments are the maps of the rows.
 func (a *Array) Segments() []*ebpf.Map { return a.segments }
 
-// Table is the only segment of an array of one: a hash, say, that is made when it is needed. nil: it is not there yet.
+// Table is the only segment of an array of one: a hash, say, that is made when it is needed. nil:
+// it is not there yet.
 func (a *Array) Table() *ebpf.Map {
 	if len(a.segments) == 0 {
 		return nil
@@ -70,9 +72,10 @@ func (a *Array) Adopt() error {
 // runsAtOnce is how many runs the new segments of an array are added in, side by side.
 const runsAtOnce = 16
 
-// Grow gives each of some arrays n segments more, as far as they can have so many. After a segment is added, the kernel
-// waits for a grace period, 10 ms and more. Since Linux 6.8 it does so once for all that one call adds; those before wait
-// for each, so there are several calls, which share the periods: 1,000 segments take 30 ms instead of 1 s.
+// Grow gives each of some arrays n segments more, as far as they can have so many. After a segment
+// is added, the kernel waits for a grace period, 10 ms and more. Since Linux 6.8 it does so once
+// for all that one call adds; those before wait for each, so there are several calls, which share
+// the periods: 1,000 segments take 30 ms instead of 1 s.
 func Grow(n int, arrays ...*Array) error {
 	var growing sync.WaitGroup
 	runs := make([][]*run, len(arrays))
@@ -132,7 +135,8 @@ func (r *run) add() {
 	r.made = r.made[:added]
 }
 
-// take appends what was added, as far as none is missing before it. What comes later is made anew with the next try.
+// take appends what was added, as far as none is missing before it. What comes later is made anew
+// with the next try.
 func (a *Array) take(runs []*run) (failed error) {
 	for _, r := range runs {
 		if failed == nil {
@@ -151,9 +155,10 @@ func closeAll(maps []*ebpf.Map) {
 	}
 }
 
-// Close closes a map whose descriptor others may have next. The library has the collector close what nobody refers to any
-// more, and takes that back with runtime.Cleanup.Stop, which is sure only while the map is reachable: else the number is
-// closed twice, and the second time may be somebody else's.
+// Close closes a map whose descriptor others may have next. The library has the collector close
+// what nobody refers to any more, and takes that back with runtime.Cleanup.Stop, which is sure only
+// while the map is reachable: else the number is closed twice, and the second time may be somebody
+// else's.
 func Close(m *ebpf.Map) error {
 	err := m.Close()
 	runtime.KeepAlive(m)

@@ -50,7 +50,8 @@ func TestGrow(t *testing.T) {
 	}
 }
 
-// TestReleased: segments that are closed are there, go on where they ended, and are found by the next process.
+// TestReleased: segments that are closed are there, go on where they ended, and are found by the
+// next process.
 func TestReleased(t *testing.T) {
 	t.Parallel()
 	const most = 2*releaseEvery + 100
@@ -83,8 +84,8 @@ func TestReleased(t *testing.T) {
 	}
 }
 
-// TestReleasedWithGap: the segments that a killed process has left behind a gap do not count, wherever the gap is. They are made
-// anew, and none is missing then.
+// TestReleasedWithGap: the segments that a killed process has left behind a gap do not count,
+// wherever the gap is. They are made anew, and none is missing then.
 func TestReleasedWithGap(t *testing.T) {
 	t.Parallel()
 	const most = 64

@@ -7,8 +7,8 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Released arrays have more segments than a process may have files open: each is opened when it is read. Methods that take ids of
-// rows are not for these.
+// Released arrays have more segments than a process may have files open: each is opened when it is
+// read. Methods that take ids of rows are not for these.
 
 // releaseEvery bounds how many files are open while segments are added.
 const releaseEvery = 1024
@@ -29,8 +29,9 @@ func (a *Array) GrowReleased(count int) error {
 	return nil
 }
 
-// AdoptReleased counts the segments that an earlier process made, up to the first that is missing: a process that was killed
-// while it added segments side by side has left some behind a gap. They are made anew when they are needed.
+// AdoptReleased counts the segments that an earlier process made, up to the first that is missing:
+// a process that was killed while it added segments side by side has left some behind a gap. They
+// are made anew when they are needed.
 func (a *Array) AdoptReleased() error {
 	for a.released = 0; a.released < a.MaxSegments(); a.released++ {
 		var id ebpf.MapID

@@ -15,8 +15,8 @@ import (
 	"loxilb/internal/kernel/datapath/tables/alloc"
 )
 
-// Open reads back what the maps hold: nothing when they are new, else the rows of an earlier process, whose
-// ids must go on meaning the same. That process may have been killed at any point.
+// Open reads back what the maps hold: nothing when they are new, else the rows of an earlier
+// process, whose ids must go on meaning the same. That process may have been killed at any point.
 func Open(c *loader.Collection) (*Tables, error) {
 	now := time.Now
 	t := &Tables{
@@ -131,8 +131,8 @@ func (t *Tables) adoptEndpoints(byID map[uint32]*service) error {
 	return errors.Join(errs...)
 }
 
-// adoptEndpoint takes the row back as what it was. That of a service which is gone is ending, whether or not the
-// earlier process could still say so.
+// adoptEndpoint takes the row back as what it was. That of a service which is gone is ending,
+// whether or not the earlier process could still say so.
 func (t *Tables) adoptEndpoint(id uint32, row bpf.TcEndpoint, byID map[uint32]*service) error {
 	s, ok := byID[row.Service]
 	if !ok {
@@ -161,8 +161,8 @@ func (t *Tables) adoptEndpoint(id uint32, row bpf.TcEndpoint, byID map[uint32]*s
 	return nil
 }
 
-// adoptCounters gives services what their removed endpoints have counted, and finds rows whose owner is gone and whose
-// counters are still there: they are cleared when they are used again.
+// adoptCounters gives services what their removed endpoints have counted, and finds rows whose
+// owner is gone and whose counters are still there: they are cleared when they are used again.
 func (t *Tables) adoptCounters(byID map[uint32]*service) error {
 	err := t.removed.each(func(id uint32, c counters) {
 		if s := byID[id]; s != nil {

@@ -26,7 +26,8 @@ func rowsOf(d *world) map[string]uint32 {
 	return out
 }
 
-// TestAdopt: a restarted process finds services, endpoints and connections as they were, and knows what is free.
+// TestAdopt: a restarted process finds services, endpoints and connections as they were, and knows
+// what is free.
 //
 // V191 a restart with pinned maps changes nothing for packets
 // P3
@@ -68,8 +69,8 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// TestAdoptHalfDone: what a killed process had begun is finished or undone: the endpoints of a service that it deleted,
-// those of one that it had not made yet, and counts of VIPs.
+// TestAdoptHalfDone: what a killed process had begun is finished or undone: the endpoints of a
+// service that it deleted, those of one that it had not made yet, and counts of VIPs.
 func TestAdoptHalfDone(t *testing.T) {
 	d, err := open(loader.Settings{Connections: 1024, PinDir: dptest.PinDir(t)})
 	if err != nil {
@@ -107,7 +108,8 @@ func TestAdoptHalfDone(t *testing.T) {
 	wantIndex(t, d)
 }
 
-// TestAdoptSecondary: further VIPs outlive a restart, and those that a killed process left behind go.
+// TestAdoptSecondary: further VIPs outlive a restart, and those that a killed process left behind
+// go.
 func TestAdoptSecondary(t *testing.T) {
 	d, err := open(loader.Settings{Connections: 1024, PinDir: dptest.PinDir(t)})
 	if err != nil {
@@ -144,7 +146,8 @@ func TestAdoptSecondary(t *testing.T) {
 	wantEmpty(t, d)
 }
 
-// TestAdoptCounters: a row that an earlier process used and gave up does not hand its counters to the next owner.
+// TestAdoptCounters: a row that an earlier process used and gave up does not hand its counters to
+// the next owner.
 func TestAdoptCounters(t *testing.T) {
 	d, err := open(loader.Settings{Connections: 1024, PinDir: dptest.PinDir(t)})
 	if err != nil {
@@ -181,8 +184,8 @@ func TestAdoptCounters(t *testing.T) {
 	}
 }
 
-// TestAdoptRemovedCounters: what endpoints that are gone have counted stays with their service over a restart, and is not
-// handed to the next service of the same row.
+// TestAdoptRemovedCounters: what endpoints that are gone have counted stays with their service over
+// a restart, and is not handed to the next service of the same row.
 func TestAdoptRemovedCounters(t *testing.T) {
 	d, err := open(loader.Settings{Connections: 1024, PinDir: dptest.PinDir(t)})
 	if err != nil {
@@ -223,8 +226,8 @@ func TestAdoptRemovedCounters(t *testing.T) {
 	}
 }
 
-// TestSameTableStays: a table of slots that holds already what it shall is left where it is, by the same process and by the
-// next one; another order is another table.
+// TestSameTableStays: a table of slots that holds already what it shall is left where it is, by the
+// same process and by the next one; another order is another table.
 func TestSameTableStays(t *testing.T) {
 	t.Parallel()
 	d, err := open(loader.Settings{Connections: 1024, PinDir: dptest.PinDir(t)})

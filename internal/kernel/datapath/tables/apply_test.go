@@ -60,8 +60,8 @@ func (s state) changesTo(next state, everything bool) []Change {
 	return changes
 }
 
-// TestApplyOracle: whatever came before, applying a state leaves what applying it to a new data path leaves; applying it
-// again changes nothing that packets can see. Through restarts, too.
+// TestApplyOracle: whatever came before, applying a state leaves what applying it to a new data
+// path leaves; applying it again changes nothing that packets can see. Through restarts, too.
 func TestApplyOracle(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	fresh := load(t)
@@ -160,8 +160,8 @@ func ids4(d *world) map[byte]uint32 {
 	return out
 }
 
-// TestUpdateKeepsIDs: an endpoint that stays keeps its row, whatever its place; one that is taken out keeps it until its
-// last connection is gone, and gets it back if it comes back before that.
+// TestUpdateKeepsIDs: an endpoint that stays keeps its row, whatever its place; one that is taken
+// out keeps it until its last connection is gone, and gets it back if it comes back before that.
 func TestUpdateKeepsIDs(t *testing.T) {
 	d := load(t)
 	apply(t, d, named(1, 2, 3))
@@ -209,8 +209,8 @@ func setActive(t testing.TB, d *world, id uint32, n uint64) {
 	}
 }
 
-// TestDeleteAndMakeAgain: a service that is deleted and made again is a new one, with counters of its own, while the
-// old one's endpoints still end.
+// TestDeleteAndMakeAgain: a service that is deleted and made again is a new one, with counters of
+// its own, while the old one's endpoints still end.
 func TestDeleteAndMakeAgain(t *testing.T) {
 	d := load(t)
 	apply(t, d, named(1, 2))
@@ -244,8 +244,8 @@ func TestDeleteAndMakeAgain(t *testing.T) {
 	}
 }
 
-// TestFailureChangesNothing: a service that cannot be applied stays as it is, those beside it are applied, and the rows
-// that it was given are freed.
+// TestFailureChangesNothing: a service that cannot be applied stays as it is, those beside it are
+// applied, and the rows that it was given are freed.
 func TestFailureChangesNothing(t *testing.T) {
 	d := load(t)
 	apply(t, d, named(1, 2))

@@ -17,8 +17,9 @@ type attached struct {
 	rows   map[uint32]bpf.TcAttachments           // as the map has them
 }
 
-// AttachToServices says what services have attached, those that are not there yet as soon as they are. It returns whether a service has
-// something that had nothing, or the other way round: then their connections are to look for their next hops.
+// AttachToServices says what services have attached, those that are not there yet as soon as they
+// are. It returns whether a service has something that had nothing, or the other way round: then
+// their connections are to look for their next hops.
 func (t *Tables) AttachToServices(want map[bpf.TcServiceKey]bpf.TcAttachments) (changed bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -74,7 +75,8 @@ func (t *Tables) putAttachments(id uint32, want bpf.TcAttachments) error {
 	return nil
 }
 
-// adoptAttachments reads what an earlier process has attached. It stays until AttachToServices says what is wanted.
+// adoptAttachments reads what an earlier process has attached. It stays until AttachToServices says
+// what is wanted.
 func (t *Tables) adoptAttachments() error {
 	t.attached.rows = map[uint32]bpf.TcAttachments{}
 	err := rows.EachBatch(t.maps.AttachedServices, rows.All, func(ids []uint32, all []bpf.TcAttachments) {

@@ -13,8 +13,9 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Audit compares the maps with what the process has written there; with mend, rows that differ are written again. Each map is compared under the
-// lock, and between two maps changes go on. What the rows of slots are to be, Compare says: it is asked with a service's table.
+// Audit compares the maps with what the process has written there; with mend, rows that differ are
+// written again. Each map is compared under the lock, and between two maps changes go on. What the
+// rows of slots are to be, Compare says: it is asked with a service's table.
 func (t *Tables) Audit(mend bool) (out []lb.Compared) {
 	for _, check := range []func(bool) lb.Compared{
 		t.auditServices, t.auditEndpoints, t.auditVIPs, t.auditRanges, t.auditSources, t.auditSNAT, t.auditEgress, t.auditAttached, t.auditLocal,
@@ -178,7 +179,8 @@ func (t *Tables) serviceName(id uint32) string {
 	return fmt.Sprintf("service number %d, which nobody has", id)
 }
 
-// auditNumbers compares an array by service id. Rows of services that are gone are written when their ids are used again.
+// auditNumbers compares an array by service id. Rows of services that are gone are written when
+// their ids are used again.
 func (t *Tables) auditNumbers(table string, m *ebpf.Map, of func(*service) uint32, mend bool) lb.Compared {
 	want := make(map[uint32]uint32, len(t.services))
 	for _, s := range t.services {
@@ -236,7 +238,8 @@ func (t *Tables) auditVariables(mend bool) lb.Compared {
 	return audit.Variables(mend, list...)
 }
 
-// Compare says in what a service of the data path is not what its table wants, its slots included; nil: in nothing.
+// Compare says in what a service of the data path is not what its table wants, its slots included;
+// nil: in nothing.
 func (t *Tables) Compare(want *bpf.ServiceTable) (differences []string) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

@@ -5,9 +5,10 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// Packets that have no bit in the filter are passed on without a look at services and connections. It has to know all
-// that packets of a service, and of its connections, are addressed to or come from: VIPs with their ports, endpoints with theirs. Of
-// endpoints that open connections, and of the addresses that these get, it has all ports.
+// Packets that have no bit in the filter are passed on without a look at services and connections.
+// It has to know all that packets of a service, and of its connections, are addressed to or come
+// from: VIPs with their ports, endpoints with theirs. Of endpoints that open connections, and of
+// the addresses that these get, it has all ports.
 
 // addToFilter adds what a service will need, before its rows are written.
 func (t *Tables) addToFilter(want *bpf.ServiceTable) {
@@ -26,7 +27,8 @@ func (t *Tables) addToFilter(want *bpf.ServiceTable) {
 	}
 }
 
-// filterKeys are those that the rows need which there are, rows of endpoints that are ending included.
+// filterKeys are those that the rows need which there are, rows of endpoints that are ending
+// included.
 func (t *Tables) filterKeys(add func(bloom.Key)) {
 	for _, s := range t.services {
 		keysOfVIP(s.key, s.portMax, add)
@@ -44,8 +46,8 @@ func (t *Tables) filterKeys(add func(bloom.Key)) {
 	}
 }
 
-// keysOfVIP are those of packets to a service. One of every local address has its ports at every address, a range
-// of ports each of them there, and all ports elsewhere.
+// keysOfVIP are those of packets to a service. One of every local address has its ports at every
+// address, a range of ports each of them there, and all ports elsewhere.
 func keysOfVIP(key bpf.TcServiceKey, last uint16, add func(bloom.Key)) {
 	if !key.Vip.Netip().IsUnspecified() {
 		if last > 0 {
@@ -68,7 +70,8 @@ func keysOfEndpoint(addr bpf.TcIpAddr, port uint16, shift, egress bool, add func
 	}
 }
 
-// keysOfSources are those of answers to what endpoints open, to the VIP or an address of the service's own.
+// keysOfSources are those of answers to what endpoints open, to the VIP or an address of the
+// service's own.
 func keysOfSources(vip bpf.TcIpAddr, pool []bpf.TcIpAddr, add func(bloom.Key)) {
 	add(bloom.AllPorts(vip))
 	for _, a := range pool {
@@ -76,8 +79,8 @@ func keysOfSources(vip bpf.TcIpAddr, pool []bpf.TcIpAddr, add func(bloom.Key)) {
 	}
 }
 
-// BeginSweep is to be called before each sweep: it may have the sweep look at what connections need of the filter. quiesce
-// waits for packets that have found rows which are gone (false: it cannot).
+// BeginSweep is to be called before each sweep: it may have the sweep look at what connections need
+// of the filter. quiesce waits for packets that have found rows which are gone (false: it cannot).
 func (t *Tables) BeginSweep(quiesce func() bool) {
 	t.mu.Lock()
 	started := t.filter.Start(t.filterKeys)

@@ -6,9 +6,10 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Census reads the counters of all endpoints in batches, where ServiceStats makes system calls for each. It calls yield with those of the
-// services that have one of these keys, by the key's place, and returns those of the machine: of every endpoint that there is, or was.
-// yield may not change services, which wait meanwhile: 100,000 endpoints take some 100 ms.
+// Census reads the counters of all endpoints in batches, where ServiceStats makes system calls for
+// each. It calls yield with those of the services that have one of these keys, by the key's place,
+// and returns those of the machine: of every endpoint that there is, or was. yield may not change
+// services, which wait meanwhile: 100,000 endpoints take some 100 ms.
 func (t *Tables) Census(keys []bpf.TcServiceKey, yield func(place int, s *lb.ServiceStats)) (lb.EndpointStats, error) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -54,8 +55,8 @@ func (t *Tables) Census(keys []bpf.TcServiceKey, yield func(place int, s *lb.Ser
 	return sum.stats(), nil
 }
 
-// EachServiceStats calls yield with the counters of the services that have one of these keys, by the key's place: in batches, where these are many of all.
-// yield may not change services.
+// EachServiceStats calls yield with the counters of the services that have one of these keys, by
+// the key's place: in batches, where these are many of all. yield may not change services.
 func (t *Tables) EachServiceStats(keys []bpf.TcServiceKey, yield func(place int, s *lb.ServiceStats)) error {
 	t.mu.RLock()
 	many := len(keys)*fewOfASlice > len(t.services)

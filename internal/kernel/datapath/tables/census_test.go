@@ -28,8 +28,8 @@ func census(t *testing.T, d *world, keys ...bpf.TcServiceKey) (map[int]lb.Servic
 	return out, all
 }
 
-// TestCensus: a census of all services says what each says alone, whichever segment its endpoints are in, and what the machine has counted
-// stays when endpoints, services and the process go.
+// TestCensus: a census of all services says what each says alone, whichever segment its endpoints
+// are in, and what the machine has counted stays when endpoints, services and the process go.
 func TestCensus(t *testing.T) {
 	t.Parallel()
 	d, err := open(loader.Settings{Connections: 1024, PinDir: dptest.PinDir(t)})
@@ -102,7 +102,8 @@ func TestCensus(t *testing.T) {
 	}
 }
 
-// TestFormerRemovedCounters: what an earlier version has counted of removed endpoints is taken over, once.
+// TestFormerRemovedCounters: what an earlier version has counted of removed endpoints is taken
+// over, once.
 func TestFormerRemovedCounters(t *testing.T) {
 	t.Parallel()
 	folder := dptest.PinDir(t)

@@ -10,8 +10,8 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// putLimits writes how many connections a service may have, if it has limits or had some. Clients are counted anew when they had
-// none before.
+// putLimits writes how many connections a service may have, if it has limits or had some. Clients
+// are counted anew when they had none before.
 func (t *Tables) putLimits(s *service, want bpf.Limits, undo *undoLog) error {
 	if !want.Any() && s.row.Flags&serviceLimited == 0 {
 		return nil
@@ -40,7 +40,8 @@ func (t *Tables) putLimits(s *service, want bpf.Limits, undo *undoLog) error {
 	return nil
 }
 
-// adoptConnectionLimits clears the limits of services that are gone or have none: an earlier process was killed before it did.
+// adoptConnectionLimits clears the limits of services that are gone or have none: an earlier
+// process was killed before it did.
 func (t *Tables) adoptConnectionLimits(byID map[uint32]*service) error {
 	m := t.arrays.ServiceLimits.Table()
 	if m == nil {

@@ -10,7 +10,8 @@ import (
 	"loxilb/internal/kernel/datapath/tables/alloc"
 )
 
-// TestLimitsOfNext: a service that gets the number of one that is gone has neither its limits nor the counts of its clients.
+// TestLimitsOfNext: a service that gets the number of one that is gone has neither its limits nor
+// the counts of its clients.
 func TestLimitsOfNext(t *testing.T) {
 	w := load(t)
 	key := bpf.TcServiceKey{Vip: bpf.Addr(netip.MustParseAddr("20.0.0.1")), Port: bpf.Port(uint16(80)), Protocol: 6}
@@ -45,8 +46,8 @@ func TestLimitsOfNext(t *testing.T) {
 	}
 }
 
-// TestLimitsAfterKill: limits that a process left behind, which was killed after it had removed the service, are no longer there for the
-// next service, nor is what they counted.
+// TestLimitsAfterKill: limits that a process left behind, which was killed after it had removed the
+// service, are no longer there for the next service, nor is what they counted.
 func TestLimitsAfterKill(t *testing.T) {
 	w, err := open(loader.Settings{Connections: 1024, PinDir: dptest.PinDir(t)})
 	if err != nil {

@@ -17,8 +17,8 @@ type counters struct {
 	refused refused
 }
 
-// refused counts packets that were refused because of an endpoint. It is not kept of endpoints that are gone: their services
-// have counted the same packets.
+// refused counts packets that were refused because of an endpoint. It is not kept of endpoints that
+// are gone: their services have counted the same packets.
 type refused struct{ ports, tuple uint64 }
 
 func refusedOf(s *bpf.TcEndpointState) refused { return refused{s.SnatPortsExhausted, s.TupleInUse} }
@@ -34,7 +34,8 @@ type live struct {
 	inactive uint64 // closed
 }
 
-// liveOf splits what an endpoint tracks. The two counters are not read at the same instant, so each is bounded by what the other allows.
+// liveOf splits what an endpoint tracks. The two counters are not read at the same instant, so each
+// is bounded by what the other allows.
 func liveOf(s *bpf.TcEndpointState) live {
 	active := min(uint64(max(0, s.Active)), s.Tracked)
 	return live{active: active, inactive: s.Tracked - active}
@@ -145,7 +146,8 @@ func (s *share) add(e *endpoint) {
 	s.weight += uint64(e.weight)
 }
 
-// of is 1 where all is had, and where an earlier process has written the rows, and the service is not applied yet.
+// of is 1 where all is had, and where an earlier process has written the rows, and the service is
+// not applied yet.
 func (s *share) of(tenths bool) float64 {
 	switch {
 	case s.takes == 0:
@@ -158,7 +160,8 @@ func (s *share) of(tenths bool) float64 {
 	return float64(s.takes) / float64(s.weight)
 }
 
-// Tracked is the number of connections of all endpoints, closed ones that are not swept yet included.
+// Tracked is the number of connections of all endpoints, closed ones that are not swept yet
+// included.
 func (t *Tables) Tracked() (sum uint64, err error) {
 	err = t.eachState(func(_ []uint32, rows []bpf.TcEndpointState) {
 		for i := range rows {
@@ -202,7 +205,8 @@ type EndpointSet [MaxEndpoints / 64]uint64
 // fewChosen are asked one by one whether they have had connections.
 const fewChosen = 1024
 
-// WithConnections are the endpoints that are chosen and may have connections, or have had some; nil: there are none.
+// WithConnections are the endpoints that are chosen and may have connections, or have had some;
+// nil: there are none.
 func (t *Tables) WithConnections(chosen func(*Owner) bool) (set *EndpointSet, err error) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

@@ -10,8 +10,9 @@ import (
 	"loxilb/internal/lb"
 )
 
-// EachCount calls yield with what each endpoint has counted that is wanted, by its id, the connections made and those that are in the table. Neither may
-// block. Endpoints that are ending are among them.
+// EachCount calls yield with what each endpoint has counted that is wanted, by its id, the
+// connections made and those that are in the table. Neither may block. Endpoints that are ending
+// are among them.
 func (t *Tables) EachCount(wanted func(id uint32, connections, tracked uint64) bool, yield func(*lb.EndpointCount)) error {
 	var of *service // whose key count has
 	var count lb.EndpointCount
@@ -44,8 +45,9 @@ const (
 	fewOfASlice = 8   // one wanted row of so many is cheaper to read by itself
 )
 
-// countReader reads what endpoints have counted but for handshakes, segment by segment, without making anything new for each: traffic, which has a row
-// for each CPU, in batches where many are wanted, and else by a system call for each. The lock of the tables is held meanwhile.
+// countReader reads what endpoints have counted but for handshakes, segment by segment, without
+// making anything new for each: traffic, which has a row for each CPU, in batches where many are
+// wanted, and else by a system call for each. The lock of the tables is held meanwhile.
 type countReader struct {
 	tables *Tables
 	wanted func(id uint32, state *bpf.TcEndpointState) bool
@@ -147,8 +149,8 @@ func (s *service) userKey() lb.Key {
 	return k
 }
 
-// EachEndpointID calls yield with the id of each row of a service, and which of the user's endpoints it is of: one that is a service has the
-// rows of those behind it.
+// EachEndpointID calls yield with the id of each row of a service, and which of the user's
+// endpoints it is of: one that is a service has the rows of those behind it.
 func (t *Tables) EachEndpointID(key bpf.TcServiceKey, yield func(endpoint int, id uint32)) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

@@ -25,7 +25,8 @@ func counted(t testing.TB, d *world, id uint32, connections, active uint64) {
 	}
 }
 
-// TestEachCount: what is wanted is read, in any segment and of endpoints that are ending, too, under the service's key as users write it.
+// TestEachCount: what is wanted is read, in any segment and of endpoints that are ending, too,
+// under the service's key as users write it.
 func TestEachCount(t *testing.T) {
 	t.Parallel()
 	d := load(t)
@@ -90,7 +91,8 @@ func TestUserKey(t *testing.T) {
 	}
 }
 
-// BenchmarkEachCount reads 100,000 endpoints that all have had connections, and as many that are idle.
+// BenchmarkEachCount reads 100,000 endpoints that all have had connections, and as many that are
+// idle.
 func BenchmarkEachCount(b *testing.B) {
 	d := load(b)
 	apply(b, d, puts(0, 10_000, 10)...)

@@ -10,8 +10,8 @@ import (
 // drains are the endpoints that users drain, by address.
 type drains map[netip.Addr][]lb.Drain
 
-// ends says when connections of an endpoint end that is drained; of two drains, of its address and of its port, the one counts whose
-// deadline is sooner.
+// ends says when connections of an endpoint end that is drained; of two drains, of its address and
+// of its port, the one counts whose deadline is sooner.
 func (d drains) ends(at netip.AddrPort) (soonest bpf.Ends) {
 	for _, drain := range d[at.Addr()] {
 		if drain.Has(at.Addr(), at.Port()) && !drain.Deadline.IsZero() {
@@ -21,8 +21,9 @@ func (d drains) ends(at netip.AddrPort) (soonest bpf.Ends) {
 	return soonest
 }
 
-// SetDrains says which endpoints are drained, and until when. Connections of those that have left their services heed it at once, others
-// too when a drain goes; when one comes, those of a service that has the endpoint do once it leads no new ones there: with its Apply.
+// SetDrains says which endpoints are drained, and until when. Connections of those that have left
+// their services heed it at once, others too when a drain goes; when one comes, those of a service
+// that has the endpoint do once it leads no new ones there: with its Apply.
 func (t *Tables) SetDrains(list []lb.Drain) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -30,8 +30,9 @@ func drained(after time.Duration, w *world, port uint16) lb.Drain {
 	return d
 }
 
-// TestDrains: the deadline of a drain holds for what the endpoint has in its service and for what it had when it left, before the drain or
-// after, over a restart too, until the drain goes; of two drains the sooner one's.
+// TestDrains: the deadline of a drain holds for what the endpoint has in its service and for what
+// it had when it left, before the drain or after, over a restart too, until the drain goes; of two
+// drains the sooner one's.
 func TestDrains(t *testing.T) {
 	d, err := open(loader.Settings{Connections: 1024, PinDir: dptest.PinDir(t)})
 	if err != nil {
@@ -72,7 +73,8 @@ func TestDrains(t *testing.T) {
 	}
 }
 
-// TestUndrainKeepsLeave: what the service says of an endpoint that leaves it holds when its drain is gone.
+// TestUndrainKeepsLeave: what the service says of an endpoint that leaves it holds when its drain
+// is gone.
 func TestUndrainKeepsLeave(t *testing.T) {
 	d, err := open(loader.Settings{Connections: 1024, PinDir: dptest.PinDir(t)})
 	if err != nil {
@@ -93,7 +95,8 @@ func TestUndrainKeepsLeave(t *testing.T) {
 	wantDue(t, d, 1, leaveRate, false)
 }
 
-// TestDownLeaves: connections of an endpoint that is down and leaves its service are its service's to keep, unless they are ending already.
+// TestDownLeaves: connections of an endpoint that is down and leaves its service are its service's
+// to keep, unless they are ending already.
 func TestDownLeaves(t *testing.T) {
 	d := load(t)
 	down := func(at time.Time) func(*bpf.ServiceTable) {

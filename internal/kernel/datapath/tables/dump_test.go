@@ -10,8 +10,9 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// dump writes what packets find in the maps as text, in an order that does not depend on ids: services with their
-// endpoints slot by slot, VIPs, and endpoint rows that no slot leads to, those with a weight of 0 or ending.
+// dump writes what packets find in the maps as text, in an order that does not depend on ids:
+// services with their endpoints slot by slot, VIPs, and endpoint rows that no slot leads to, those
+// with a weight of 0 or ending.
 func dump(t testing.TB, d *world) string {
 	t.Helper()
 	r := readMaps(t, d)

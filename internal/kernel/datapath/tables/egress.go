@@ -12,8 +12,8 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// egress is the right of an endpoint to open connections outwards. An address may be an endpoint of several services
-// of a protocol that give it: the first of them has it until it gives it up.
+// egress is the right of an endpoint to open connections outwards. An address may be an endpoint of
+// several services of a protocol that give it: the first of them has it until it gives it up.
 type egress struct {
 	service *service
 	row     bpf.TcEgressEndpoint

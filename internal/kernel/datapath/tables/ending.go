@@ -7,9 +7,9 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// An endpoint that leaves its service keeps its row, and so its address and its counters, until its last connection
-// is gone; and a deleted service keeps its id as long as it has such endpoints. When TCP connections end that do not by
-// themselves, ends.go says; all others end at once.
+// An endpoint that leaves its service keeps its row, and so its address and its counters, until its
+// last connection is gone; and a deleted service keeps its id as long as it has such endpoints.
+// When TCP connections end that do not by themselves, ends.go says; all others end at once.
 
 // endEndpoints lets rows go once their connections have.
 func (t *Tables) endEndpoints(list []*endpoint, ends bpf.Ends) error {
@@ -30,8 +30,8 @@ func (t *Tables) endEndpoints(list []*endpoint, ends bpf.Ends) error {
 	return t.writeEndpoints(list, endpointRemoved)
 }
 
-// deleteService removes what leads packets to the service first. From then on it is gone: what of the rest cannot be removed
-// is said, and found by the next start.
+// deleteService removes what leads packets to the service first. From then on it is gone: what of
+// the rest cannot be removed is said, and found by the next start.
 func (t *Tables) deleteService(key bpf.TcServiceKey) error {
 	s, ok := t.services[key]
 	if !ok {

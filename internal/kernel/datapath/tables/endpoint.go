@@ -11,7 +11,8 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// putEndpoints gives every endpoint of the table a row: the one it has, one that was ending, or a new one.
+// putEndpoints gives every endpoint of the table a row: the one it has, one that was ending, or a
+// new one.
 func (t *Tables) putEndpoints(s *service, want *bpf.ServiceTable, there bool, undo *undoLog) (order []*endpoint, err error) {
 	have := make(map[netip.AddrPort]*endpoint, len(s.order))
 	for _, e := range s.order {
@@ -46,8 +47,8 @@ func (t *Tables) putEndpoints(s *service, want *bpf.ServiceTable, there bool, un
 	return order, t.writeEndpoints(fresh, 0)
 }
 
-// roomFor is ErrFull if there are not enough rows for all endpoints of the table that are new: then none is taken from
-// others who ask for less.
+// roomFor is ErrFull if there are not enough rows for all endpoints of the table that are new: then
+// none is taken from others who ask for less.
 func (t *Tables) roomFor(s *service, want *bpf.ServiceTable, have map[netip.AddrPort]*endpoint) error {
 	free := t.endpointIDs.Free()
 	if free >= len(want.Endpoints) {
@@ -95,8 +96,8 @@ func (t *Tables) addEndpoint(s *service, at netip.AddrPort, row bpf.EndpointTabl
 	return e, nil
 }
 
-// makeRows makes the rows of an id, if there are none yet: half as many as there are, since the kernel takes as long for some
-// segments as for one.
+// makeRows makes the rows of an id, if there are none yet: half as many as there are, since the
+// kernel takes as long for some segments as for one.
 func (t *Tables) makeRows(id uint32) error {
 	for _, a := range t.endpointRows() {
 		if int(id) >= a.Len() {
@@ -119,8 +120,8 @@ func (t *Tables) endpointRows() []*rows.Array {
 	return []*rows.Array{t.arrays.Endpoints, t.arrays.EndpointStates, t.arrays.EndpointTraffics, t.arrays.Handshakes}
 }
 
-// updateEndpoint says where new connections to an endpoint go, a port for each of the service's ports or all to one, and
-// where they come from. Those that are there keep what they have.
+// updateEndpoint says where new connections to an endpoint go, a port for each of the service's
+// ports or all to one, and where they come from. Those that are there keep what they have.
 func (t *Tables) updateEndpoint(e *endpoint, row bpf.EndpointTable, undo *undoLog) error {
 	was := *e
 	if e.lead(row); *e == was {
@@ -208,9 +209,9 @@ func (t *Tables) replaceOrder(s *service, order []*endpoint, want *bpf.ServiceTa
 	return t.endEndpoints(gone, t.endsOfLeaving(want.Leave))
 }
 
-// putWeights has endpoints take as many new connections as the table says. It follows the service's row, whose slots
-// lead to no endpoint of weight 0 any more: what the rows add is the share of those that are chosen by their load,
-// and that a client does not come back to one that takes none.
+// putWeights has endpoints take as many new connections as the table says. It follows the service's
+// row, whose slots lead to no endpoint of weight 0 any more: what the rows add is the share of
+// those that are chosen by their load, and that a client does not come back to one that takes none.
 func (t *Tables) putWeights(order []*endpoint, want *bpf.ServiceTable, undo *undoLog) error {
 	for i, e := range order {
 		was := e.takes

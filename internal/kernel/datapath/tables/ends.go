@@ -9,7 +9,8 @@ import (
 )
 
 const (
-	// leaveRate is how many TCP connections of an endpoint that has left its service end in a second: their clients dial again.
+	// leaveRate is how many TCP connections of an endpoint that has left its service end in a
+	// second: their clients dial again.
 	leaveRate = 1000
 	// deleteRate is the same where the service is deleted: nobody dials again.
 	deleteRate = lb.EndRateMax
@@ -53,8 +54,9 @@ func (t *Tables) setEnds(id uint32, e endings) {
 	}
 }
 
-// EndsDue lists the endpoints that have connections which are to end by now, and says when the next one is due; zero: none is known.
-// It costs as much as there are endpoints whose connections end at some time.
+// EndsDue lists the endpoints that have connections which are to end by now, and says when the next
+// one is due; zero: none is known. It costs as much as there are endpoints whose connections end at
+// some time.
 func (t *Tables) EndsDue() (due []End, next time.Time, err error) {
 	passed, next := t.endsPassed()
 	t.mu.RLock()
@@ -83,7 +85,8 @@ func (t *Tables) EndsDue() (due []End, next time.Time, err error) {
 	return due, next, nil
 }
 
-// endsPassed are those whose time has come, whether or not there is anything to end, and when that of the next one comes.
+// endsPassed are those whose time has come, whether or not there is anything to end, and when that
+// of the next one comes.
 func (t *Tables) endsPassed() (passed map[uint32]End, next time.Time) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -117,8 +120,9 @@ func (t *Tables) endsOfLeaving(l bpf.Leave) bpf.Ends {
 	return bpf.Ends{At: t.now().Add(l.After), Rate: leaveRate, Why: removedWhy}
 }
 
-// noteEnds says when connections of endpoints end that have left their service. It comes before the rows say that they have left, so
-// that a process that is killed in between leaves nothing in silence.
+// noteEnds says when connections of endpoints end that have left their service. It comes before the
+// rows say that they have left, so that a process that is killed in between leaves nothing in
+// silence.
 func (t *Tables) noteEnds(list []*endpoint, ends bpf.Ends) error {
 	for _, e := range list {
 		if e.service.deleted {
@@ -161,8 +165,8 @@ func (t *Tables) putEnds(order []*endpoint, want *bpf.ServiceTable) error {
 	return nil
 }
 
-// adoptEnds goes on with what an earlier process has begun. Connections of a deleted service end, whether or not that process could
-// still say so.
+// adoptEnds goes on with what an earlier process has begun. Connections of a deleted service end,
+// whether or not that process could still say so.
 func (t *Tables) adoptEnds() error {
 	times, err := t.endTimes.all()
 	if err != nil {

@@ -17,7 +17,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// wantDue compares how many endpoints have connections that end now, and at what pace, and whether others follow.
+// wantDue compares how many endpoints have connections that end now, and at what pace, and whether
+// others follow.
 func wantDue(t *testing.T, d *world, n, rate int, more bool) {
 	t.Helper()
 	due, next, err := d.EndsDue()
@@ -34,8 +35,8 @@ func wantDue(t *testing.T, d *world, n, rate int, more bool) {
 	}
 }
 
-// TestEnds: connections of an endpoint that leaves its service end when the service says, over a restart too, unless it comes back; those
-// of a deleted service end at once.
+// TestEnds: connections of an endpoint that leaves its service end when the service says, over a
+// restart too, unless it comes back; those of a deleted service end at once.
 func TestEnds(t *testing.T) {
 	d, err := open(loader.Settings{Connections: 1024, PinDir: dptest.PinDir(t)})
 	if err != nil {
@@ -80,7 +81,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestEndsOfWallClock: times that an earlier version has stored by the wall's clock, under another pin, are taken over once.
+// TestEndsOfWallClock: times that an earlier version has stored by the wall's clock, under another
+// pin, are taken over once.
 func TestEndsOfWallClock(t *testing.T) {
 	folder := dptest.PinDir(t)
 	if err := os.MkdirAll(folder, 0o700); err != nil {
@@ -113,8 +115,8 @@ func TestEndsOfWallClock(t *testing.T) {
 	}
 }
 
-// TestEndsOfReused: a time that was stored for an endpoint ends nothing of one that has its id by now, as an older process that does not know of
-// these times leaves it.
+// TestEndsOfReused: a time that was stored for an endpoint ends nothing of one that has its id by
+// now, as an older process that does not know of these times leaves it.
 func TestEndsOfReused(t *testing.T) {
 	d, err := open(loader.Settings{Connections: 1024, PinDir: dptest.PinDir(t)})
 	if err != nil {
@@ -168,7 +170,8 @@ func TestEndsOfFlows(t *testing.T) {
 	wantDue(t, d, 1, 0, false)
 }
 
-// TestEndTimes: times are stored by the clock that nobody sets, and none is believed to be further away than a service can have it.
+// TestEndTimes: times are stored by the clock that nobody sets, and none is believed to be further
+// away than a service can have it.
 func TestEndTimes(t *testing.T) {
 	t.Parallel()
 	for at, want := range map[time.Duration]time.Duration{

@@ -17,8 +17,9 @@ import (
 	"loxilb/internal/lb"
 )
 
-// endTimes hold when connections of endpoints end that have left their services, so that a restart goes on with it: a map by
-// endpoint id, pinned beside the others. As removedCounters, packets do not see it, and without pins there is no map.
+// endTimes hold when connections of endpoints end that have left their services, so that a restart
+// goes on with it: a map by endpoint id, pinned beside the others. As removedCounters, packets do
+// not see it, and without pins there is no map.
 type endTimes struct {
 	m   *ebpf.Map
 	has map[uint32]struct{} // ids that have a row
@@ -62,7 +63,8 @@ func openEndTimes(dir string) (endTimes, error) {
 	return t, nil
 }
 
-// convert takes over what an earlier version has pinned. Its pin goes last: a start that is killed before does it again.
+// convert takes over what an earlier version has pinned. Its pin goes last: a start that is killed
+// before does it again.
 func (t endTimes) convert(path string) error {
 	old, err := ebpf.LoadPinnedMap(path, nil)
 	if errors.Is(err, os.ErrNotExist) {

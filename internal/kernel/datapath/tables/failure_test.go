@@ -37,7 +37,8 @@ func rich(n, size int) Change {
 	return Change{Key: t.Key, Table: t}
 }
 
-// contents are all rows of the maps of services that mean something, as text, and what the programs are told.
+// contents are all rows of the maps of services that mean something, as text, and what the programs
+// are told.
 func contents(t testing.TB, d *world) map[string]string {
 	t.Helper()
 	out := map[string]string{"dump": dump(t, d)}
@@ -86,7 +87,8 @@ func contents(t testing.TB, d *world) map[string]string {
 	return out
 }
 
-// fillUp puts a map in the place of another that has its rows and no room for more, and returns what takes that back.
+// fillUp puts a map in the place of another that has its rows and no room for more, and returns
+// what takes that back.
 func fillUp(t testing.TB, place **ebpf.Map) (back func()) {
 	t.Helper()
 	was := *place
@@ -121,10 +123,12 @@ func fillUp(t testing.TB, place **ebpf.Map) (back func()) {
 	}
 }
 
-// TestFullMapChangesNothing: whichever map has no room for what a change needs, the service, and those beside it, are left
-// as they are in every map and in memory; once there is room, the same change is applied, by itself.
+// TestFullMapChangesNothing: whichever map has no room for what a change needs, the service, and
+// those beside it, are left as they are in every map and in memory; once there is room, the same
+// change is applied, by itself.
 //
-// P8 a change for which the data path has no room changes nothing, and is applied by itself once there is room
+// P8 a change for which the data path has no room changes nothing, and is applied by itself once
+// there is room
 func TestFullMapChangesNothing(t *testing.T) {
 	t.Parallel()
 	d, fresh := load(t), load(t)
@@ -179,8 +183,8 @@ func fullMapChangesNothing(t *testing.T, d *world, place **ebpf.Map, change Chan
 	wantIndex(t, d)
 }
 
-// TestFullTakesNothing: a service for whose endpoints there are not enough rows keeps none of them from others that ask for
-// less, and gets them by itself once they are free.
+// TestFullTakesNothing: a service for whose endpoints there are not enough rows keeps none of them
+// from others that ask for less, and gets them by itself once they are free.
 //
 // P8
 func TestFullTakesNothing(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// handshakes reads the counters of handshakes where the packet path has them, without a system call. Any number of goroutines may read
-// while nobody makes segments.
+// handshakes reads the counters of handshakes where the packet path has them, without a system
+// call. Any number of goroutines may read while nobody makes segments.
 type handshakes struct {
 	array *rows.Array
 
@@ -64,7 +64,8 @@ func (h *handshakes) read(id uint32) (out lb.Handshakes, err error) {
 	}, nil
 }
 
-// Handshakes appends the rows of the endpoints of a service, as the data path has them: of an endpoint that is a service, those behind it.
+// Handshakes appends the rows of the endpoints of a service, as the data path has them: of an
+// endpoint that is a service, those behind it.
 func (t *Tables) Handshakes(key bpf.TcServiceKey, out []lb.HandshakeRow) ([]lb.HandshakeRow, error) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -94,7 +95,8 @@ func (h *handshakes) note(key lb.Key) {
 	h.bell.RingHandshake()
 }
 
-// take is what was noted since the last call. all: each service is news, as it is the first call, or the packet path says nothing.
+// take is what was noted since the last call. all: each service is news, as it is the first call,
+// or the packet path says nothing.
 func (h *handshakes) take() (changed map[lb.Key]struct{}, all bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -103,8 +105,9 @@ func (h *handshakes) take() (changed map[lb.Key]struct{}, all bool) {
 	return changed, all
 }
 
-// HandshakeNews calls yield with each service whose endpoints may have counted something, or be others, since the last call, some of them more than
-// once. What it costs depends on them, and hardly on how many services there are.
+// HandshakeNews calls yield with each service whose endpoints may have counted something, or be
+// others, since the last call, some of them more than once. What it costs depends on them, and
+// hardly on how many services there are.
 func (t *Tables) HandshakeNews(yield func(lb.Key)) {
 	changed, all := t.handshakes.take()
 	for key := range changed {
@@ -126,8 +129,8 @@ func (t *Tables) HandshakeNews(yield func(lb.Key)) {
 	})
 }
 
-// AwaitHandshakes returns a channel that becomes ready when HandshakeNews has any; nil: it has some, or
-// cannot signal.
+// AwaitHandshakes returns a channel that becomes ready when HandshakeNews has any; nil: it has
+// some, or cannot signal.
 func (t *Tables) AwaitHandshakes() <-chan struct{} {
 	t.mu.RLock()
 	endpoints := len(t.endpoints)
@@ -154,7 +157,8 @@ func (t *Tables) NoteJudged(ids []uint64) {
 	}
 }
 
-// TryEndpoint has the next new connection of a service go to one of its endpoints that is out of rotation.
+// TryEndpoint has the next new connection of a service go to one of its endpoints that is out of
+// rotation.
 func (t *Tables) TryEndpoint(key bpf.TcServiceKey, at netip.AddrPort) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

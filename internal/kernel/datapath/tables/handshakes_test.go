@@ -7,8 +7,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestHandshakes: the rows of a service's endpoints are read as the packet path has them, whichever segment they are in; a row that is used
-// again begins with nothing.
+// TestHandshakes: the rows of a service's endpoints are read as the packet path has them, whichever
+// segment they are in; a row that is used again begins with nothing.
 func TestHandshakes(t *testing.T) {
 	t.Parallel()
 	d := load(t)

@@ -18,8 +18,8 @@ func (t *Tables) ticks(d time.Duration) uint32 {
 	return t.settings.Jiffies(d)
 }
 
-// putTimeouts says after how long a service's connections are over (0: the protocol's default), and how long its clients are
-// remembered (0: they are forgotten).
+// putTimeouts says after how long a service's connections are over (0: the protocol's default), and
+// how long its clients are remembered (0: they are forgotten).
 func (t *Tables) putTimeouts(s *service, idle, persist uint32, undo *undoLog) error {
 	if persist > 0 {
 		if err := t.arrays.Persists.Make(); err != nil {
@@ -60,8 +60,8 @@ func (t *Tables) Persists() *ebpf.Map {
 	return t.arrays.Persists.Table()
 }
 
-// putMSS limits a service's segments. The count that SYNs look at first goes up before, and down when the change is final
-// (settleMSS).
+// putMSS limits a service's segments. The count that SYNs look at first goes up before, and down
+// when the change is final (settleMSS).
 func (t *Tables) putMSS(s *service, mss uint16, undo *undoLog) error {
 	if mss > 0 && !s.clamped {
 		s.clamped = true

@@ -24,8 +24,8 @@ func limited(n int) Change {
 	return Change{Key: t.Key, Table: t}
 }
 
-// TestNumbersOfKilled: a service whose id had another owner, which a killed process deleted halfway,
-// has no timeouts and no MSS of that owner.
+// TestNumbersOfKilled: a service whose id had another owner, which a killed process deleted
+// halfway, has no timeouts and no MSS of that owner.
 func TestNumbersOfKilled(t *testing.T) {
 	t.Parallel()
 	d, err := open(loader.Settings{Connections: 1024, PinDir: dptest.PinDir(t)})

@@ -16,8 +16,8 @@ const (
 	portBits       = 16
 )
 
-// rangeKeys are the prefixes that make a range of ports: at most 30. All ports are one that is shorter than any other
-// range has, so that they give way to it.
+// rangeKeys are the prefixes that make a range of ports: at most 30. All ports are one that is
+// shorter than any other range has, so that they give way to it.
 func rangeKeys(key bpf.TcServiceKey, last uint16) []bpf.TcRangeKey {
 	if last == 0 {
 		return nil
@@ -73,8 +73,8 @@ func (t *Tables) putRange(s *service, last uint16, undo *undoLog) error {
 	return nil
 }
 
-// adoptRanges mends what an earlier process did not get to: prefixes of services that are gone or have another end
-// now, and those that are missing.
+// adoptRanges mends what an earlier process did not get to: prefixes of services that are gone or
+// have another end now, and those that are missing.
 func (t *Tables) adoptRanges() error {
 	want := t.wantedRanges()
 	var stale []bpf.TcRangeKey

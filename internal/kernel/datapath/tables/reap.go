@@ -13,9 +13,10 @@ import (
 // reapAtOnce is how many rows are freed before others get the lock.
 const reapAtOnce = 256
 
-// Reap frees the rows of endpoints that were taken out of their services and have no connection left. First quiesce waits
-// for packets that may have seen one of them in its service and be about to open a connection (false: it cannot, time must
-// do); after that there are no new ones, and forget makes sure that no client is remembered to belong to one of them.
+// Reap frees the rows of endpoints that were taken out of their services and have no connection
+// left. First quiesce waits for packets that may have seen one of them in its service and be about
+// to open a connection (false: it cannot, time must do); after that there are no new ones, and
+// forget makes sure that no client is remembered to belong to one of them.
 func (t *Tables) Reap(quiesce func() bool, forget func() error) error {
 	before := t.now()
 	ending := t.anyEnding()
@@ -72,7 +73,8 @@ func (t *Tables) idleEnding(before time.Time) (idle []freeable, err error) {
 	return idle, err
 }
 
-// fewEndedBefore lists endpoints that were taken out before a time; false: there are more than a few.
+// fewEndedBefore lists endpoints that were taken out before a time; false: there are more than a
+// few.
 func (t *Tables) fewEndedBefore(before time.Time) (few []uint32, states rows.Array, ok bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -145,7 +147,8 @@ func (t *Tables) reapSome(list []freeable, before time.Time) error {
 	return rows.PutBatch(t.arrays.Endpoints, ids, make([]bpf.TcEndpoint, len(ids)))
 }
 
-// eachState reads the connection counts of all endpoints, ending ones included, and of rows that are free.
+// eachState reads the connection counts of all endpoints, ending ones included, and of rows that
+// are free.
 func (t *Tables) eachState(f func([]uint32, []bpf.TcEndpointState)) error {
 	t.mu.RLock()
 	top, states := int(t.endpointIDs.Top()), *t.arrays.EndpointStates // as it grows meanwhile

@@ -16,13 +16,14 @@ type Refusal struct {
 	Packets uint64
 }
 
-// EachRefusal calls yield with what each service has refused. It reads all services in a few system calls.
+// EachRefusal calls yield with what each service has refused. It reads all services in a few system
+// calls.
 func (t *Tables) EachRefusal(yield func(Refusal)) error {
 	return t.eachRefusing(func(s *service, state *bpf.TcServiceState) { s.refusals(state, yield) })
 }
 
-// EachRefused calls yield with the number of packets that each service has refused, for any reason, of
-// services that have refused any.
+// EachRefused calls yield with the number of packets that each service has refused, for any reason,
+// of services that have refused any.
 func (t *Tables) EachRefused(yield func(key lb.Key, packets uint64)) error {
 	return t.eachRefusing(func(s *service, state *bpf.TcServiceState) {
 		counts := lb.Refusals(state.Refused)
@@ -30,8 +31,8 @@ func (t *Tables) EachRefused(yield func(key lb.Key, packets uint64)) error {
 	})
 }
 
-// eachRefusing calls yield for each service that has refused packets. There are usually few of them, so
-// an index of all services is made only for the first.
+// eachRefusing calls yield for each service that has refused packets. There are usually few of
+// them, so an index of all services is made only for the first.
 func (t *Tables) eachRefusing(yield func(*service, *bpf.TcServiceState)) error {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

@@ -14,12 +14,13 @@ import (
 	"loxilb/internal/lb"
 )
 
-// removedCounters hold what endpoints that are gone have counted, for their services and all together, so that no sum
-// ever goes back, not over a restart either: a map by service id, pinned beside the others. Packets do not see it, so it is
-// not in abi.h. Without pins there is no restart, and no map.
+// removedCounters hold what endpoints that are gone have counted, for their services and all
+// together, so that no sum ever goes back, not over a restart either: a map by service id, pinned
+// beside the others. Packets do not see it, so it is not in abi.h. Without pins there is no
+// restart, and no map.
 //
-// A process that is killed between this map and the endpoint's row counts the endpoint twice: better than never, and
-// nothing but that microsecond is inexact.
+// A process that is killed between this map and the endpoint's row counts the endpoint twice:
+// better than never, and nothing but that microsecond is inexact.
 type removedCounters struct{ m *ebpf.Map }
 
 // allRemoved is the row of all endpoints that are gone, whether or not their services are.
@@ -56,7 +57,8 @@ func openRemoved(dir string) (removedCounters, error) {
 	return r, nil
 }
 
-// convert takes over what an earlier version has pinned. Its pin goes last: a start that is killed before does it again.
+// convert takes over what an earlier version has pinned. Its pin goes last: a start that is killed
+// before does it again.
 func (r removedCounters) convert(path string) error {
 	old, err := ebpf.LoadPinnedMap(path, nil)
 	if errors.Is(err, os.ErrNotExist) {

@@ -8,8 +8,9 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// Connections to which firewall rules give a source are those of a service, as all connections are: it has the source's address, a protocol that no
-// packet has, and one endpoint, by which they are counted. Nobody outside of here sees it.
+// Connections to which firewall rules give a source are those of a service, as all connections are:
+// it has the source's address, a protocol that no packet has, and one endpoint, by which they are
+// counted. Nobody outside of here sees it.
 
 // ofRules tells such a service from those of users.
 func ofRules(key bpf.TcServiceKey) bool { return key.Protocol == 0 }

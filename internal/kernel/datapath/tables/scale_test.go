@@ -54,8 +54,8 @@ func apply(t testing.TB, d *world, changes ...Change) time.Duration {
 	return time.Since(start)
 }
 
-// TestLimits: as many services and endpoints as the limits allow; one more of each is refused and changes
-// nothing; it fits once another is gone.
+// TestLimits: as many services and endpoints as the limits allow; one more of each is refused and
+// changes nothing; it fits once another is gone.
 func TestLimits(t *testing.T) {
 	d := load(t)
 	const most = 4096
@@ -114,8 +114,9 @@ func wantEmpty(t testing.TB, d *world) {
 	}
 }
 
-// TestChangeCostsTheSame: at 10,000 services of 10 endpoints to add, update and delete one takes as long as when there
-// are no others. The two are timed by turns, so that what else runs here slows both.
+// TestChangeCostsTheSame: at 10,000 services of 10 endpoints to add, update and delete one takes as
+// long as when there are no others. The two are timed by turns, so that what else runs here slows
+// both.
 func TestChangeCostsTheSame(t *testing.T) {
 	few, many := load(t), load(t)
 	const n = 10000

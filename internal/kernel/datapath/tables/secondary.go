@@ -10,8 +10,9 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// putSecondary gives a service's further VIPs the row that its own has, and takes it from those that it no longer has.
-// They share all that hangs on the row: endpoints, order, counters. Called after the service's own row is there.
+// putSecondary gives a service's further VIPs the row that its own has, and takes it from those
+// that it no longer has. They share all that hangs on the row: endpoints, order, counters. Called
+// after the service's own row is there.
 func (t *Tables) putSecondary(s *service, vips []bpf.TcIpAddr, undo *undoLog) error {
 	was := s.furtherVIPs()
 	if len(vips)+len(was) == 0 {
@@ -98,7 +99,8 @@ func (t *Tables) dropSecondary(key bpf.TcServiceKey, undo *undoLog) error {
 	return errors.Join(t.countService(key, -1), t.putRange(old, 0, &undoLog{}))
 }
 
-// adoptSecondary takes rows of further VIPs back. Those whose service an earlier process had deleted already go.
+// adoptSecondary takes rows of further VIPs back. Those whose service an earlier process had
+// deleted already go.
 func (t *Tables) adoptSecondary(rows map[bpf.TcServiceKey]bpf.TcService, byID map[uint32]*service) error {
 	for key, row := range rows {
 		s := byID[row.Id]

@@ -20,13 +20,14 @@ type Change struct {
 	Table *bpf.ServiceTable
 }
 
-// Apply makes the tables what the changes say, one after the other and each atomically: a packet sees a service
-// as it was or as it shall be. It returns an error for each change that failed, nil for the others: what failed is as it
-// was, and may be tried again by itself.
+// Apply makes the tables what the changes say, one after the other and each atomically: a packet
+// sees a service as it was or as it shall be. It returns an error for each change that failed, nil
+// for the others: what failed is as it was, and may be tried again by itself.
 //
-// Connections of endpoints that stay are left alone. TCP connections of endpoints that are removed from a service go on
-// until they end by themselves, their UDP flows are ended, and so is all that belongs to a deleted service. Applying the
-// same again changes nothing. Each change costs as much as its own service has endpoints, whatever else there is.
+// Connections of endpoints that stay are left alone. TCP connections of endpoints that are removed
+// from a service go on until they end by themselves, their UDP flows are ended, and so is all that
+// belongs to a deleted service. Applying the same again changes nothing. Each change costs as much
+// as its own service has endpoints, whatever else there is.
 func (t *Tables) Apply(changes []Change) []error {
 	failed := make([]error, len(changes))
 	for i, c := range changes {
@@ -51,9 +52,9 @@ func (t *Tables) applyOne(c Change) error {
 	return err
 }
 
-// Expect makes room for as many services and endpoints, all of it at once: the kernel takes as long for much of it as for little.
-// The caller goes on meanwhile; changes and readers wait. What cannot be made now is made with the change that needs it, which
-// says why not.
+// Expect makes room for as many services and endpoints, all of it at once: the kernel takes as long
+// for much of it as for little. The caller goes on meanwhile; changes and readers wait. What cannot
+// be made now is made with the change that needs it, which says why not.
 func (t *Tables) Expect(services, endpoints int) {
 	t.mu.Lock()
 	segments, slots := t.lackingRows(min(endpoints, MaxEndpoints)), t.slots.Lacking(services, endpoints)
@@ -83,7 +84,8 @@ func (t *Tables) Services() []bpf.TcServiceKey {
 	return keys
 }
 
-// Takes are the weights for new connections of a service's endpoints, as their rows have them; nil: there is no such service.
+// Takes are the weights for new connections of a service's endpoints, as their rows have them; nil:
+// there is no such service.
 func (t *Tables) Takes(key bpf.TcServiceKey) map[netip.AddrPort]uint32 {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -98,8 +100,8 @@ func (t *Tables) Takes(key bpf.TcServiceKey) map[netip.AddrPort]uint32 {
 	return takes
 }
 
-// undoLog is what takes back the steps of a change that failed. A step enters what takes it back before it is done, for it
-// may be half done when it fails.
+// undoLog is what takes back the steps of a change that failed. A step enters what takes it back
+// before it is done, for it may be half done when it fails.
 type undoLog []func() error
 
 func (u *undoLog) add(f func() error) { *u = append(*u, f) }
@@ -113,7 +115,8 @@ func (u undoLog) run() error {
 	return errors.Join(errs...)
 }
 
-// putService makes a service what the table wants: first all steps that can fail, and then what makes them final.
+// putService makes a service what the table wants: first all steps that can fail, and then what
+// makes them final.
 func (t *Tables) putService(want *bpf.ServiceTable) error {
 	var undo undoLog
 	s, order, old, err := t.prepareService(want, &undo)
@@ -193,7 +196,8 @@ func (t *Tables) newService(key bpf.TcServiceKey, undo *undoLog) (*service, erro
 	return s, nil
 }
 
-// putSlots writes the table that connections walk through to where nobody reads yet, unless it is there already.
+// putSlots writes the table that connections walk through to where nobody reads yet, unless it is
+// there already.
 func (t *Tables) putSlots(s *service, want *bpf.ServiceTable, order []*endpoint, undo *undoLog) (alloc.Range, error) {
 	ids := make([]uint32, len(want.Slots))
 	for i, slot := range want.Slots {
@@ -266,8 +270,8 @@ func (t *Tables) putRow(s *service, row bpf.TcService, there bool, undo *undoLog
 	return nil
 }
 
-// expectDirectAnswers has packets looked at as answers of endpoints that answer clients directly, from the first such service on:
-// its connections outlive a change of its mode.
+// expectDirectAnswers has packets looked at as answers of endpoints that answer clients directly,
+// from the first such service on: its connections outlive a change of its mode.
 func (t *Tables) expectDirectAnswers(row bpf.TcService) error {
 	if row.Mode != uint8(bpf.TcServiceModeMODE_DSR) {
 		return nil

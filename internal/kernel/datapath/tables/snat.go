@@ -14,8 +14,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// putSNAT writes a service's own source addresses, before the row that counts them. What is beyond the list stays until
-// trimSNAT.
+// putSNAT writes a service's own source addresses, before the row that counts them. What is beyond
+// the list stays until trimSNAT.
 func (t *Tables) putSNAT(s *service, list []bpf.TcIpAddr, undo *undoLog) error {
 	was := slices.Clone(s.extras().snat)
 	if slices.Equal(was, list) {
@@ -90,8 +90,8 @@ func (t *Tables) SNATUsages() *ebpf.Map {
 	return t.arrays.SNATUsages.Table()
 }
 
-// PortsInUse lists pairs of a source address of ours and an endpoint that have at least so many source ports in use, or at rest: at most so many
-// of them, those with most of all first.
+// PortsInUse lists pairs of a source address of ours and an endpoint that have at least so many
+// source ports in use, or at rest: at most so many of them, those with most of all first.
 func (t *Tables) PortsInUse(least, most int) ([]lb.SourcePorts, error) {
 	table := t.SNATUsages()
 	if table == nil {
@@ -121,7 +121,8 @@ func (t *Tables) PortsInUse(least, most int) ([]lb.SourcePorts, error) {
 	return list, nil
 }
 
-// portsMax is how many source ports of an address there are towards an endpoint: snat_limit() of bpf/open/snat.h.
+// portsMax is how many source ports of an address there are towards an endpoint: snat_limit() of
+// bpf/open/snat.h.
 func (t *Tables) portsMax(source netip.Addr) (int, error) {
 	const most = 64000 // SNAT_LIMIT
 	var local uint8
@@ -142,8 +143,8 @@ func (t *Tables) portsMax(source netip.Addr) (int, error) {
 // retired is SNAT_RETIRED of bpf/abi.h: the row is being removed.
 const retired = 0x80000000
 
-// SourcePorts is how many source ports connections have, or had a moment ago, of one of our addresses towards an
-// endpoint.
+// SourcePorts is how many source ports connections have, or had a moment ago, of one of our
+// addresses towards an endpoint.
 func (t *Tables) SourcePorts(source netip.Addr, endpoint netip.AddrPort, protocol uint8) (uint32, error) {
 	table := t.SNATUsages()
 	if table == nil {

@@ -21,12 +21,14 @@ const (
 	sourcesAtOnce = 4096
 )
 
-// A list changes in this order: what is new is added, the service's row says whether there is a list, what is gone is
-// removed. So a source that is in the old list and in the new one is never refused in between, and one that is in
-// neither is never let in. A list of sources that are denied changes alike.
+// A list changes in this order: what is new is added, the service's row says whether there is a
+// list, what is gone is removed. So a source that is in the old list and in the new one is never
+// refused in between, and one that is in neither is never let in. A list of sources that are denied
+// changes alike.
 //
-// Where both change, the one of the denied is heeded before sources are added to the other, and until those that are gone
-// are removed there: else a source that one list refuses before, and the other afterwards, would be let in between.
+// Where both change, the one of the denied is heeded before sources are added to the other, and
+// until those that are gone are removed there: else a source that one list refuses before, and the
+// other afterwards, would be let in between.
 
 // sourceList is one of a service's two lists.
 type sourceList uint32
@@ -176,8 +178,8 @@ func prefixOf(k bpf.TcSourceKey) netip.Prefix {
 	return netip.PrefixFrom(a, bits)
 }
 
-// adoptSources reads the lists back, and removes those of services that are gone, and those that no packet heeds: an earlier
-// process was about to add or to remove them.
+// adoptSources reads the lists back, and removes those of services that are gone, and those that no
+// packet heeds: an earlier process was about to add or to remove them.
 func (t *Tables) adoptSources() error {
 	byID := make(map[uint32]*service, len(t.services))
 	for _, s := range t.services {

@@ -13,8 +13,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestManySources writes the longest list there may be, exchanges it for another one as long, changes some of it, and takes it
-// away.
+// TestManySources writes the longest list there may be, exchanges it for another one as long,
+// changes some of it, and takes it away.
 func TestManySources(t *testing.T) {
 	d, err := open(loader.Settings{Connections: 1024})
 	if err != nil {
@@ -63,8 +63,8 @@ func TestManySources(t *testing.T) {
 	apply("none")
 }
 
-// TestAdoptSources: of a list that a killed process had begun to add, or not yet removed, nothing is left that might be heeded one day;
-// one that packets heed stays.
+// TestAdoptSources: of a list that a killed process had begun to add, or not yet removed, nothing
+// is left that might be heeded one day; one that packets heed stays.
 func TestAdoptSources(t *testing.T) {
 	d, err := open(loader.Settings{Connections: 1024, PinDir: dptest.PinDir(t)})
 	if err != nil {

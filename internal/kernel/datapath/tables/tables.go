@@ -1,5 +1,5 @@
-// Package tables writes the maps that say what services there are, one service at a time, and knows what is in them. It
-// adopts what an earlier process has pinned.
+// Package tables writes the maps that say what services there are, one service at a time, and knows
+// what is in them. It adopts what an earlier process has pinned.
 package tables
 
 import (
@@ -34,8 +34,8 @@ const (
 	serviceLimited   = uint16(bpf.TcServiceFlagSERVICE_LIMITED)
 )
 
-// ErrFull says that a map has no row left. It may pass: what was removed gives its rows back a moment after its last
-// connection.
+// ErrFull says that a map has no row left. It may pass: what was removed gives its rows back a
+// moment after its last connection.
 var ErrFull = alloc.ErrFull
 
 // Tables is what the process knows of the rows it has written. Methods are safe for concurrent use.

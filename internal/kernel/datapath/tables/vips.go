@@ -10,8 +10,8 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// countService keeps what packets are told of services before they are looked up: by is 1 for one that is added, -1 for
-// one that is removed.
+// countService keeps what packets are told of services before they are looked up: by is 1 for one
+// that is added, -1 for one that is removed.
 func (t *Tables) countService(key bpf.TcServiceKey, by int) error {
 	v := t.count(key, by)
 	if key.Ranged() || key.Mark != 0 {
@@ -78,7 +78,8 @@ func (c counts) write(set map[string]*ebpf.Variable) error {
 	return nil
 }
 
-// AddCounts has another object's variables range_services, marked_services and host_services follow from here on.
+// AddCounts has another object's variables range_services, marked_services and host_services follow
+// from here on.
 func (t *Tables) AddCounts(set map[string]*ebpf.Variable) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -7,7 +7,8 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// LimitPorts gives each pool of an address of this machine n ports. 0: as many as any other pool has.
+// LimitPorts gives each pool of an address of this machine n ports. 0: as many as any other pool
+// has.
 func (r *Runner) LimitPorts(n int) error {
 	return r.shared.Maps.KeptPorts.Put(uint32(0), bpf.TcHostPorts{Limit: uint32(n)})
 }

@@ -1,5 +1,6 @@
-// Package testrun runs the loaded programs on packets without a network (BPF_PROG_TEST_RUN), and has time pass for
-// connections. For tests, benchmarks and explanations: nothing that carries packets needs it.
+// Package testrun runs the loaded programs on packets without a network (BPF_PROG_TEST_RUN), and
+// has time pass for connections. For tests, benchmarks and explanations: nothing that carries
+// packets needs it.
 package testrun
 
 import (
@@ -70,8 +71,8 @@ type Runner struct {
 // New runs those of c and of x.
 func New(c *loader.Collection, x *xdp.XDP) *Runner { return &Runner{c, x} }
 
-// Run runs the loaded program on a packet without a network (BPF_PROG_TEST_RUN): connections are made and
-// counters count, only the packet goes nowhere.
+// Run runs the loaded program on a packet without a network (BPF_PROG_TEST_RUN): connections are
+// made and counters count, only the packet goes nowhere.
 func (r *Runner) Run(in Input) (Output, error) {
 	prog, err := r.shared.Program(in.Layer3, false)
 	if err != nil {
@@ -97,8 +98,9 @@ func (r *Runner) Run(in Input) (Output, error) {
 	return out, nil
 }
 
-// withoutPriorityTag takes a VLAN tag of id 0 off a frame, as the kernel does before the hook and BPF_PROG_TEST_RUN does not: there it is beside
-// the frame, from where the program takes it away or leaves it alone.
+// withoutPriorityTag takes a VLAN tag of id 0 off a frame, as the kernel does before the hook and
+// BPF_PROG_TEST_RUN does not: there it is beside the frame, from where the program takes it away or
+// leaves it alone.
 func withoutPriorityTag(frame []byte) []byte {
 	const at, size, dot1q, dot1ad = 12, 4, 0x8100, 0x88a8
 	if len(frame) < at+size+2 {
@@ -114,7 +116,8 @@ func withoutPriorityTag(frame []byte) []byte {
 // Fill writes connections into the table: one entry for each direction.
 func (r *Runner) Fill(entries []conntrack.Entry) error { return r.shared.Conntrack.Fill(entries) }
 
-// Age makes every connection look as if it had been silent for longer, by that much: tests need not wait.
+// Age makes every connection look as if it had been silent for longer, by that much: tests need not
+// wait.
 func (r *Runner) Age(by time.Duration) error {
 	ticks := r.shared.Jiffies(by)
 	if err := r.shared.Conntrack.Age(ticks); err != nil {

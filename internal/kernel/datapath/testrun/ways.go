@@ -7,7 +7,8 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// MaxWays is how many next hops there is room for; the first row has those that sockets of this machine are.
+// MaxWays is how many next hops there is room for; the first row has those that sockets of this
+// machine are.
 const MaxWays = 1 << 14
 
 // Ways are the rows of next hops that serve any.

@@ -40,9 +40,10 @@ type xdpRun struct {
 	counted counted
 }
 
-// RunWithXDP runs the XDP program on a packet to an interface with that MAC address, takes back what it did to its connection
-// and to counters, and then runs the program at the tc hook as Run does. It is an error if XDP does anything else than that with
-// what it does not pass, or changes what it passes.
+// RunWithXDP runs the XDP program on a packet to an interface with that MAC address, takes back
+// what it did to its connection and to counters, and then runs the program at the tc hook as Run
+// does. It is an error if XDP does anything else than that with what it does not pass, or changes
+// what it passes.
 func (r *Runner) RunWithXDP(in Input, mac [6]byte) (out Output, does XDPDoes, err error) {
 	x, err := r.tryXDP(in, mac)
 	if err != nil {
@@ -174,7 +175,8 @@ func (r *Runner) Connections() (map[bpf.TcConnectionKey]bpf.TcConnection, error)
 	})
 }
 
-// takeBack makes the entries, and the traffic of their endpoints, what they were, and returns those that it found changed.
+// takeBack makes the entries, and the traffic of their endpoints, what they were, and returns those
+// that it found changed.
 func (r *Runner) takeBack(before map[bpf.TcConnectionKey]bpf.TcConnection) (map[bpf.TcConnectionKey]bpf.TcConnection, error) {
 	changed, err := r.Connections()
 	if err != nil {

@@ -1,4 +1,5 @@
-// Package trace shows packets, as they come and as they leave, with what becomes of them (bpf/observe/trace.h).
+// Package trace shows packets, as they come and as they leave, with what becomes of them
+// (bpf/observe/trace.h).
 package trace
 
 import (
@@ -20,7 +21,8 @@ import (
 const (
 	// period is how often a ring is read. The packet path wakes nobody.
 	period = 10 * time.Millisecond
-	// batch is how many packets are handed over at a time: 25,600 a second, which takes a fifth of a CPU. More are lost.
+	// batch is how many packets are handed over at a time: 25,600 a second, which takes a fifth of
+	// a CPU. More are lost.
 	batch = 256
 	// ringBytes is the size of a ring: some 2,300 packets.
 	ringBytes = 1 << 20
@@ -52,8 +54,9 @@ func New(c *loader.Collection, programs ...Programs) *Tracer {
 	return &Tracer{shared: c, programs: programs}
 }
 
-// TracePackets calls yield, often, with packets that the filter takes, and with how many it should have been told of besides since it began, until ctx ends or yield
-// returns false. The packets are valid until yield returns.
+// TracePackets calls yield, often, with packets that the filter takes, and with how many it should
+// have been told of besides since it began, until ctx ends or yield returns false. The packets are
+// valid until yield returns.
 func (t *Tracer) TracePackets(ctx context.Context, f lb.TraceFilter, yield func([]lb.PacketTrace, lb.Untold) bool) (err error) {
 	filter, err := t.filter(&f)
 	if err != nil {
@@ -194,7 +197,8 @@ func (t *Tracer) exchange(on bool) error {
 	return nil
 }
 
-// write writes the filters. As many packets are looked at as the largest share needs; the others leave some of those out.
+// write writes the filters. As many packets are looked at as the largest share needs; the others
+// leave some of those out.
 func (t *Tracer) write() error {
 	largest := slices.Max(t.shares[:])
 	for i := range t.filters {
@@ -208,7 +212,8 @@ func (t *Tracer) write() error {
 	return nil
 }
 
-// live has the programs show packets for a while longer: those that a process which was killed has left behind end that by themselves.
+// live has the programs show packets for a while longer: those that a process which was killed has
+// left behind end that by themselves.
 func (t *Tracer) live() {
 	until := t.ticks + t.shared.Jiffies(time.Since(t.began)+lasting)
 	_ = t.shared.Variables.TraceUntil.Set(until) // memory

@@ -27,8 +27,8 @@ const (
 	unused = time.Minute
 )
 
-// Probes are the programs for such probes. They are at interfaces while there are any, and nothing of them is pinned. Methods are safe for
-// concurrent use.
+// Probes are the programs for such probes. They are at interfaces while there are any, and nothing
+// of them is pinned. Methods are safe for concurrent use.
 type Probes struct {
 	shared *loader.Collection
 	hooks  *attach.Hooks
@@ -52,8 +52,8 @@ type Way struct {
 	Wait   time.Duration // how long an answer may take
 }
 
-// LeadProbe has what a socket sends to an address, by this interface, go to the VIP there, and what comes back from the VIP come from
-// that address. To be called before the socket sends.
+// LeadProbe has what a socket sends to an address, by this interface, go to the VIP there, and what
+// comes back from the VIP come from that address. To be called before the socket sends.
 func (p *Probes) LeadProbe(fd int, out attach.Interface, w Way) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -149,7 +149,8 @@ func (p *Probes) attach(i attach.Interface) error {
 	return nil
 }
 
-// follow attaches them wherever packets of clients come in: answers may come by another interface than the one by which probes leave.
+// follow attaches them wherever packets of clients come in: answers may come by another interface
+// than the one by which probes leave.
 func (p *Probes) follow() {
 	for _, i := range p.hooks.Attached() {
 		if err := p.attach(i); err != nil {
@@ -158,7 +159,8 @@ func (p *Probes) follow() {
 	}
 }
 
-// KeepProbes takes the programs away when there are no probes for them, and forgets interfaces that are gone, until ctx ends.
+// KeepProbes takes the programs away when there are no probes for them, and forgets interfaces that
+// are gone, until ctx ends.
 func (p *Probes) KeepProbes(ctx context.Context) {
 	if err := attach.DetachProbes(p.hooks.Hook()); err != nil {
 		p.shared.Log.Warn("probe programs of an earlier process remain", "error", err)

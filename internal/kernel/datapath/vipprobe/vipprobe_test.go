@@ -60,8 +60,9 @@ func probes(t *testing.T, h attach.Hook) *Probes {
 	return New(c, attach.New(nil, h, nil))
 }
 
-// TestAnswersEnd: what comes from the VIP is an answer to a probe for as long as that waits, at the address that it has left from; anything else is not
-// touched. A minute after the last probe no answer is known.
+// TestAnswersEnd: what comes from the VIP is an answer to a probe for as long as that waits, at the
+// address that it has left from; anything else is not touched. A minute after the last probe no
+// answer is known.
 func TestAnswersEnd(t *testing.T) {
 	p := probes(t, attach.HookTCX)
 	vip, endpoint, own, other := netip.MustParseAddr("20.20.20.1"), netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.254"), netip.MustParseAddr("192.0.2.253")
@@ -107,8 +108,9 @@ func TestAnswersEnd(t *testing.T) {
 	}
 }
 
-// TestAttachedWhileProbing: the programs are at an interface from the first probe on, until there was none for a minute or the process ends, however long one waits, and what
-// a killed one has left goes with the next start.
+// TestAttachedWhileProbing: the programs are at an interface from the first probe on, until there
+// was none for a minute or the process ends, however long one waits, and what a killed one has left
+// goes with the next start.
 func TestAttachedWhileProbing(t *testing.T) {
 	for _, hook := range []attach.Hook{attach.HookTCX, attach.HookClsact} {
 		p := probes(t, hook)

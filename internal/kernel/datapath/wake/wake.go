@@ -1,5 +1,6 @@
-// Package wake has those who wait for the packet path sleep until it wakes them, and tells which endpoints have counted handshakes
-// (bpf/observe/wake.h). A daemon that has nothing to do is not to wake up ten times a second to see so.
+// Package wake has those who wait for the packet path sleep until it wakes them, and tells which
+// endpoints have counted handshakes (bpf/observe/wake.h). A daemon that has nothing to do is not to
+// wake up ten times a second to see so.
 package wake
 
 import (
@@ -128,14 +129,15 @@ func quiet(c chan struct{}) {
 // RingHandshake does what the packet path does when an endpoint has counted a handshake.
 func (b *Bell) RingHandshake() { ring(b.handshake) }
 
-// Deafen says whether programs are at work that ring no bell, of an earlier version. Then nobody may sleep.
+// Deafen says whether programs are at work that ring no bell, of an earlier version. Then nobody
+// may sleep.
 func (b *Bell) Deafen(deaf bool) { b.deaf.Store(deaf) }
 
 // Deaf tells whether that is so.
 func (b *Bell) Deaf() bool { return b.deaf.Load() }
 
-// News calls yield with each endpoint below limit that has counted something of a handshake since the last call. What it has counted until then is
-// there to be read.
+// News calls yield with each endpoint below limit that has counted something of a handshake since
+// the last call. What it has counted until then is there to be read.
 func (b *Bell) News(limit int, yield func(endpoint uint32)) {
 	for i := range b.words(limit) {
 		word := &b.row.Handshakes[i]
@@ -152,7 +154,8 @@ func (b *Bell) words(limit int) int {
 	return min((limit+wordBits-1)/wordBits, len(b.row.Handshakes))
 }
 
-// AwaitHandshake tells when an endpoint below limit counts something of a handshake. nil: one has, or nobody would tell.
+// AwaitHandshake tells when an endpoint below limit counts something of a handshake. nil: one has,
+// or nobody would tell.
 func (b *Bell) AwaitHandshake(limit int) <-chan struct{} {
 	if b.Deaf() {
 		return nil
@@ -196,14 +199,14 @@ func (b *Bell) ForgetOutcomes(endpoint uint32) {
 	}
 }
 
-// Try has the next new connection of a service go to an endpoint (bpf/open/trial.h). Of two services with the
-// same place, the later call counts.
+// Try has the next new connection of a service go to an endpoint (bpf/open/trial.h). Of two
+// services with the same place, the later call counts.
 func (b *Bell) Try(service, endpoint uint32) {
 	atomic.StoreUint64(&b.trials[service%uint32(len(b.trials))], uint64(service)<<32|uint64(endpoint+1))
 }
 
-// AwaitEntries tells when the connection table has about so many entries: it may have some more, as CPUs count for themselves. If it has them
-// already, the next one tells. nil: nobody would tell.
+// AwaitEntries tells when the connection table has about so many entries: it may have some more, as
+// CPUs count for themselves. If it has them already, the next one tells. nil: nobody would tell.
 func (b *Bell) AwaitEntries(n int64) <-chan struct{} {
 	if b.Deaf() {
 		return nil

@@ -1,4 +1,5 @@
-// Package watch tells of connections as they are opened, assured, closing and ended (bpf/observe/event.h).
+// Package watch tells of connections as they are opened, assured, closing and ended
+// (bpf/observe/event.h).
 package watch
 
 import (
@@ -22,8 +23,8 @@ import (
 const (
 	// period is how often a ring is read. The packet path wakes nobody.
 	period = 10 * time.Millisecond
-	// room is for how long a ring takes events at the rate that its watcher has declared, before it is half full and connections are
-	// left out.
+	// room is for how long a ring takes events at the rate that its watcher has declared, before it
+	// is half full and connections are left out.
 	room = 125 * time.Millisecond
 	// batch is how many events are handed over at a time.
 	batch = 256
@@ -51,11 +52,12 @@ func New(c *loader.Collection, services *tables.Tables) *Watchers {
 	return &Watchers{shared: c, tables: services}
 }
 
-// WatchConnections calls yield with what has become of connections, and what was not told since the watch began, until ctx ends or yield returns
-// false. It does so often: with no events, if nothing has happened. The events are valid until yield returns.
+// WatchConnections calls yield with what has become of connections, and what was not told since the
+// watch began, until ctx ends or yield returns false. It does so often: with no events, if nothing
+// has happened. The events are valid until yield returns.
 //
-// As long as less than rate events a second come, and yield takes as many, all are told. Beyond that, all events of some connections
-// are, and none of others.
+// As long as less than rate events a second come, and yield takes as many, all are told. Beyond
+// that, all events of some connections are, and none of others.
 func (w *Watchers) WatchConnections(ctx context.Context, rate int, yield func([]lb.ConnectionEvent, lb.Untold) bool) error {
 	if rate < 1 || rate > RateMax {
 		return fmt.Errorf("a rate of %d events a second is out of range: it is 1 to %d", rate, RateMax)

@@ -46,7 +46,8 @@ func (x *XDP) TryTracing() error {
 	return errors.Join(err, p.Close())
 }
 
-// Trace has a program that shows packets take the place of the other one at every interface, or gives it back. No packet passes without.
+// Trace has a program that shows packets take the place of the other one at every interface, or
+// gives it back. No packet passes without.
 func (x *XDP) Trace(on bool) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -1,6 +1,7 @@
-// Package xdp attaches the XDP program: it stands in front of the one at the tc hook, forwards packets of established
-// connections by itself, and challenges or drops the SYNs of a flood. What it does not take, or where it is not attached, goes the
-// way through tc: that it is missing loses no packet.
+// Package xdp attaches the XDP program: it stands in front of the one at the tc hook, forwards
+// packets of established connections by itself, and challenges or drops the SYNs of a flood. What
+// it does not take, or where it is not attached, goes the way through tc: that it is missing loses
+// no packet.
 package xdp
 
 import (
@@ -43,9 +44,9 @@ func (m Mode) pins() string {
 	return pins.XDPNative
 }
 
-// multiBuffer: drivers refuse a large MTU to a program that does not take frames of several buffers. For one that does,
-// generic mode has Linux copy an sk_buff without the length of its MAC header, and tc, to which it is passed, looks for the IP
-// header in the wrong place (seen on 6.18).
+// multiBuffer: drivers refuse a large MTU to a program that does not take frames of several
+// buffers. For one that does, generic mode has Linux copy an sk_buff without the length of its MAC
+// header, and tc, to which it is passed, looks for the IP header in the wrong place (seen on 6.18).
 func (m Mode) multiBuffer() bool { return m == Native }
 
 func (m Mode) flags() link.XDPAttachFlags {
@@ -69,8 +70,8 @@ const programName = "loxilb_xdp"
 // maxIndex is the highest index of an interface in the program's arrays.
 const maxIndex = 16383
 
-// XDP is the XDP program, loaded when it is first wanted. Its own maps are not pinned: those that a link's program uses
-// stay with it. Methods are safe for concurrent use.
+// XDP is the XDP program, loaded when it is first wanted. Its own maps are not pinned: those that a
+// link's program uses stay with it. Methods are safe for concurrent use.
 type XDP struct {
 	shared   *loader.Collection
 	routing  *routing.Routing
@@ -93,7 +94,8 @@ type attached struct {
 	name string
 }
 
-// Counts has an object's variables follow how many services there are of rare kinds (tables.AddCounts).
+// Counts has an object's variables follow how many services there are of rare kinds
+// (tables.AddCounts).
 type Counts func(variables map[string]*ebpf.Variable) error
 
 // New loads nothing yet. The program is attached in one mode, everywhere; empty: Native.
@@ -104,7 +106,8 @@ func New(c *loader.Collection, r *routing.Routing, counts Counts, mode Mode, e *
 	return &XDP{shared: c, routing: r, counts: counts, mode: mode, exchange: e, attached: map[int]attached{}, described: map[int]Interface{}}
 }
 
-// SetXDP has the XDP program know an interface, and attaches or detaches it there. An error to attach leaves the rest done.
+// SetXDP has the XDP program know an interface, and attaches or detaches it there. An error to
+// attach leaves the rest done.
 func (x *XDP) SetXDP(i Interface) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -137,7 +140,8 @@ func (x *XDP) ForgetXDP(index int) error {
 	return nil
 }
 
-// DetachXDPOrphans detaches the XDP program where this process has not attached it: what an earlier one left.
+// DetachXDPOrphans detaches the XDP program where this process has not attached it: what an earlier
+// one left.
 func (x *XDP) DetachXDPOrphans() error {
 	x.mu.RLock()
 	defer x.mu.RUnlock()

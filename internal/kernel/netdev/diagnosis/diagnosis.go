@@ -1,5 +1,5 @@
-// Package diagnosis says what is wrong in the network around the load balancer: one sentence of what keeps a service from
-// working, and one of what to do.
+// Package diagnosis says what is wrong in the network around the load balancer: one sentence of
+// what keeps a service from working, and one of what to do.
 package diagnosis
 
 import (
@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// every and gap bound how often problems are looked for: at once after a change, but never twice within the gap, as it
-	// costs a walk over all VIPs and endpoints.
+	// every and gap bound how often problems are looked for: at once after a change, but never
+	// twice within the gap, as it costs a walk over all VIPs and endpoints.
 	every = 10 * time.Second
 	gap   = time.Second
 	// Shown bounds the problems of one sort.
 	Shown = 8
 )
 
-// Problem is something outside the load balancer that keeps a service from working. It is an error of what it keeps from
-// being done.
+// Problem is something outside the load balancer that keeps a service from working. It is an error
+// of what it keeps from being done.
 type Problem struct {
 	Kind, Key string // what it is about, as statuses name objects: "endpoint", "31.31.31.1"
 	What      string // what is wrong
@@ -47,7 +47,8 @@ type Doctor struct {
 	known map[Problem]time.Time // present problems, and since when
 }
 
-// New makes a doctor. look returns the present problems; regular is true every 10 s, whatever happens between.
+// New makes a doctor. look returns the present problems; regular is true every 10 s, whatever
+// happens between.
 func New(look func(ctx context.Context, regular bool) []Problem, log *slog.Logger) *Doctor {
 	return &Doctor{look: look, log: log, soon: make(chan struct{}, 1), known: map[Problem]time.Time{}}
 }
@@ -101,7 +102,8 @@ func (d *Doctor) Run(ctx context.Context, tell func(p Problem, gone bool)) {
 	}
 }
 
-// compare takes the problems of now and returns those that are new and those that disappeared, in order.
+// compare takes the problems of now and returns those that are new and those that disappeared, in
+// order.
 func (d *Doctor) compare(now []Problem) (appeared, gone []Problem) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -124,8 +126,8 @@ func (d *Doctor) compare(now []Problem) (appeared, gone []Problem) {
 	return appeared, gone
 }
 
-// Bounded sorts problems of one sort and cuts them short; kind is what they are about, and sort names them. total is how many
-// there are, of which list has the first Shown at least.
+// Bounded sorts problems of one sort and cuts them short; kind is what they are about, and sort
+// names them. total is how many there are, of which list has the first Shown at least.
 func Bounded(list []Problem, total int, kind, sort string) []Problem {
 	slices.SortFunc(list, func(a, b Problem) int { return cmp.Compare(a.What, b.What) })
 	if total <= Shown {

@@ -37,7 +37,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestRegularLook: changes without end, as a next hop makes that is asked for ever, keep nothing from being tried again.
+// TestRegularLook: changes without end, as a next hop makes that is asked for ever, keep nothing
+// from being tried again.
 func TestRegularLook(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

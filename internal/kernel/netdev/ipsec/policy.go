@@ -100,8 +100,9 @@ func everything(forward bool) []Policy {
 	return out
 }
 
-// parse reads a policy. Not ok: no packet that is balanced is asked about it. A policy by mark holds for packets with that mark, and
-// balanced packets are looked up without one; a policy with an interface id is for packets that leave by an xfrm interface.
+// parse reads a policy. Not ok: no packet that is balanced is asked about it. A policy by mark
+// holds for packets with that mark, and balanced packets are looked up without one; a policy with
+// an interface id is for packets that leave by an xfrm interface.
 func parse(body []byte) (p Policy, ok bool) {
 	if len(body) < policyBytes {
 		return Policy{}, false

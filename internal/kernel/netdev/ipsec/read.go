@@ -11,7 +11,8 @@ import (
 	"loxilb/internal/kernel/netdev/netlink"
 )
 
-// Read lists the policies of a namespace that may be about balanced packets, in the order in which the kernel asks them. A kernel without IPsec has none.
+// Read lists the policies of a namespace that may be about balanced packets, in the order in which
+// the kernel asks them. A kernel without IPsec has none.
 func Read(ns *netlink.Namespace) ([]Policy, error) {
 	conn, err := ns.DialIPsec()
 	if errors.Is(err, unix.EPROTONOSUPPORT) {
@@ -41,7 +42,8 @@ func read(conn *netlink.Conn) (list []Policy, err error) {
 	return withDefault(conn, list)
 }
 
-// withDefault adds what holds for packets that no policy is about. Kernels before 5.15 let them leave.
+// withDefault adds what holds for packets that no policy is about. Kernels before 5.15 let them
+// leave.
 func withDefault(conn *netlink.Conn, list []Policy) ([]Policy, error) {
 	answer, err := conn.One(netlink.NewRequest(msgGetDefault, 0, make([]byte, 4)))
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {

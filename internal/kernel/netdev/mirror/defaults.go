@@ -22,9 +22,10 @@ const (
 	nhaGateway    = 6  // NHA_GATEWAY
 )
 
-// defaults are the default routes of the main table. They follow the kernel's messages. The kernel sends none for IPv4 routes
-// that it removes together with their link, their source address or a next hop of `ip nexthop`: those are removed here by the
-// same rules, and where the rules do not decide, all routes are read again.
+// defaults are the default routes of the main table. They follow the kernel's messages. The kernel
+// sends none for IPv4 routes that it removes together with their link, their source address or a
+// next hop of `ip nexthop`: those are removed here by the same rules, and where the rules do not
+// decide, all routes are read again.
 type defaults struct {
 	routes  []defaultRoute
 	objects map[uint32]object // of `ip nexthop`, by id
@@ -57,7 +58,8 @@ func (r defaultRoute) same(o defaultRoute) bool {
 	return r.defaultKey == o.defaultKey && r.kind == o.kind && r.proto == o.proto && r.object == o.object && slices.Equal(r.hops, o.hops)
 }
 
-// aboutDefaults reports whether a message may change the default routes. It must be cheap: a storm has a million messages.
+// aboutDefaults reports whether a message may change the default routes. It must be cheap: a storm
+// has a million messages.
 func aboutDefaults(m netlink.Message) bool {
 	switch m.Type {
 	case unix.RTM_NEWNEXTHOP, unix.RTM_DELNEXTHOP:
@@ -68,7 +70,8 @@ func aboutDefaults(m netlink.Message) bool {
 	return false
 }
 
-// apply follows a message. It returns true if the message does not fit what is known, so that all must be read again.
+// apply follows a message. It returns true if the message does not fit what is known, so that all
+// must be read again.
 func (d *defaults) apply(m netlink.Message) (uncertain bool) {
 	switch m.Type {
 	case unix.RTM_NEWNEXTHOP, unix.RTM_DELNEXTHOP:
@@ -127,8 +130,8 @@ func (d *defaults) removeHops(r defaultRoute) (uncertain bool) {
 	return alike && !found
 }
 
-// replace removes the route that r replaces in the kernel: the first one of the same key. It returns true if there are several,
-// since only the kernel knows their order.
+// replace removes the route that r replaces in the kernel: the first one of the same key. It
+// returns true if there are several, since only the kernel knows their order.
 func (d *defaults) replace(r defaultRoute) (uncertain bool) {
 	before := len(d.routes)
 	d.routes = slices.DeleteFunc(d.routes, func(o defaultRoute) bool { return o.defaultKey == r.defaultKey })
@@ -145,8 +148,8 @@ func (d *defaults) applyObject(m netlink.Message) {
 	d.routes = slices.DeleteFunc(d.routes, func(r defaultRoute) bool { return r.object == id })
 }
 
-// linkDown removes what the kernel removes with a link: next hops of `ip nexthop` if the link has no carrier, and routes if it
-// is down. It returns true if a default route used the link.
+// linkDown removes what the kernel removes with a link: next hops of `ip nexthop` if the link has
+// no carrier, and routes if it is down. It returns true if a default route used the link.
 func (d *defaults) linkDown(link int, down, noCarrier bool) (uncertain bool) {
 	there := func(h Hop) bool { return h.Link == link }
 	uncertain = slices.ContainsFunc(d.list(), there)
@@ -161,8 +164,8 @@ func (d *defaults) linkDown(link int, down, noCarrier bool) (uncertain bool) {
 	return uncertain
 }
 
-// addressGone reports whether the kernel may have removed a route together with an address: the route's source address, or the
-// last address of its link.
+// addressGone reports whether the kernel may have removed a route together with an address: the
+// route's source address, or the last address of its link.
 func (d *defaults) addressGone(a netip.Addr, link int) (uncertain bool) {
 	return slices.ContainsFunc(d.routes, func(r defaultRoute) bool {
 		return r.source == a || slices.ContainsFunc(r.hops, func(h Hop) bool { return h.Link == link })

@@ -23,16 +23,18 @@ type Link struct {
 	Bus    string           // of the device that the link is: "pci", "virtio", ...; empty for links of software alone
 	Master int              // index of the bridge, bond or VRF it belongs to; 0: none
 
-	// PeerIndex is the index of the other end of a veth, or of what a stacked link is on, in the namespace of that
-	// one; 0: none.
+	// PeerIndex is the index of the other end of a veth, or of what a stacked link is on, in the
+	// namespace of that one; 0: none.
 	PeerIndex int
-	// PeerElsewhere says that PeerIndex is in another namespace: for a veth, bpf_redirect_peer is possible.
+	// PeerElsewhere says that PeerIndex is in another namespace: for a veth, bpf_redirect_peer is
+	// possible.
 	PeerElsewhere bool
 
 	Flags uint32 // IFF_*
 
-	// Generation tells links apart that had the same index one after the other: what was attached to one is not attached to
-	// the next. After lost messages it is another one if the link looks like another one.
+	// Generation tells links apart that had the same index one after the other: what was attached
+	// to one is not attached to the next. After lost messages it is another one if the link looks
+	// like another one.
 	Generation uint64
 
 	carrierChanges uint32 // since the link was made
@@ -65,8 +67,9 @@ func (l Link) Resolves() bool {
 	return l.Up && !l.Loopback() && l.Flags&unix.IFF_NOARP == 0 && l.Ethernet()
 }
 
-// looksOther reports whether the link cannot be the one that o was: what never changes in the life of a link has, or its
-// counter runs backwards. A link that got another MAC address is taken for another one, which costs little.
+// looksOther reports whether the link cannot be the one that o was: what never changes in the life
+// of a link has, or its counter runs backwards. A link that got another MAC address is taken for
+// another one, which costs little.
 func (l Link) looksOther(o Link) bool {
 	return l.Type != o.Type || l.Kind != o.Kind || l.Bus != o.Bus || l.PeerIndex != o.PeerIndex || l.PeerElsewhere != o.PeerElsewhere ||
 		!bytes.Equal(l.MAC, o.MAC) || l.carrierChanges < o.carrierChanges
@@ -79,7 +82,8 @@ func (l Link) same(o Link) bool {
 		l.PeerElsewhere == o.PeerElsewhere && l.Generation == o.Generation && (l.Flags^o.Flags)&(unix.IFF_NOARP|unix.IFF_RUNNING) == 0
 }
 
-// parseLink reads an RTM_NEWLINK or RTM_DELLINK. Messages of the bridge family are about a port, not a link.
+// parseLink reads an RTM_NEWLINK or RTM_DELLINK. Messages of the bridge family are about a port,
+// not a link.
 func parseLink(body []byte) (Link, bool) {
 	if len(body) < unix.SizeofIfInfomsg || body[0] != unix.AF_UNSPEC {
 		return Link{}, false

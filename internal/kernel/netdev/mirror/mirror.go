@@ -1,5 +1,6 @@
-// Package mirror is a copy of what the kernel knows of the network of one namespace: links, addresses, connected
-// networks, neighbours and default routes. It reads all of it once, then follows the kernel's messages, and reports each change.
+// Package mirror is a copy of what the kernel knows of the network of one namespace: links,
+// addresses, connected networks, neighbours and default routes. It reads all of it once, then
+// follows the kernel's messages, and reports each change.
 package mirror
 
 import (
@@ -19,14 +20,15 @@ import (
 const (
 	// subscriptionBytes is the receive buffer for what changes: some 10,000 messages.
 	subscriptionBytes = 8 << 20
-	// nap is how long Run waits after it has taken all messages, so that more can gather: to take five at once costs less than
-	// five wake-ups.
+	// nap is how long Run waits after it has taken all messages, so that more can gather: to take
+	// five at once costs less than five wake-ups.
 	nap = 5 * time.Millisecond
 	// resyncShare bounds the part of the time that reading everything takes.
 	resyncShare = 4
 )
 
-// Mirror is the copy. Its methods may be called from any goroutine; they read memory, but for AdvertisedLinks.
+// Mirror is the copy. Its methods may be called from any goroutine; they read memory, but for
+// AdvertisedLinks.
 type Mirror struct {
 	log          *slog.Logger
 	ns           *netlink.Namespace
@@ -86,8 +88,8 @@ func (m *Mirror) subscribe() error {
 // Close ends the subscription.
 func (m *Mirror) Close() error { return errors.Join(m.subscription.Close(), m.conn.Close()) }
 
-// Run follows the kernel until ctx ends. It calls on for each change, from two goroutines. When something fails, it opens the
-// subscription and reads everything again, as often as it takes.
+// Run follows the kernel until ctx ends. It calls on for each change, from two goroutines. When
+// something fails, it opens the subscription and reads everything again, as often as it takes.
 func (m *Mirror) Run(ctx context.Context, on func(Change)) {
 	var surveying sync.WaitGroup
 	defer surveying.Wait()
@@ -118,7 +120,8 @@ func (m *Mirror) Run(ctx context.Context, on func(Change)) {
 // LastError is what keeps the mirror from following the kernel now, and since when; nil: nothing.
 func (m *Mirror) LastError() (since time.Time, err error) { return m.loop.LastError() }
 
-// recover goes on after an overrun or a failure: it reads everything again, and opens the subscription again if it failed.
+// recover goes on after an overrun or a failure: it reads everything again, and opens the
+// subscription again if it failed.
 func (m *Mirror) recover(ctx context.Context, err error) (c Change) {
 	for ctx.Err() == nil {
 		// Under a storm that overruns every time, a fifth of the time goes into reading everything.
@@ -160,8 +163,9 @@ func sleep(ctx context.Context, wait time.Duration) bool {
 	}
 }
 
-// resync reads every table again and says what differs from what was known. Messages that come meanwhile wait in the
-// subscription: they are applied after it, in order, so that each object ends as the last of its messages says.
+// resync reads every table again and says what differs from what was known. Messages that come
+// meanwhile wait in the subscription: they are applied after it, in order, so that each object ends
+// as the last of its messages says.
 func (m *Mirror) resync() (Change, error) {
 	fresh := newTables()
 	if err := m.readAll(fresh); err != nil {
@@ -208,7 +212,8 @@ func (m *Mirror) readAll(into *tables) error {
 	return nil
 }
 
-// AdvertisedLinks asks the kernel for the names of the links that have IPv6 routes by router advertisement.
+// AdvertisedLinks asks the kernel for the names of the links that have IPv6 routes by router
+// advertisement.
 func (m *Mirror) AdvertisedLinks() ([]string, error) {
 	links := map[int]struct{}{}
 	m.mu.Lock()

@@ -26,8 +26,8 @@ import (
 
 const patience = 20 * time.Second
 
-// TestSubscriptionDies: when the kernel no longer tells of changes, or the socket is none any more, that is noticed within seconds, everything is read
-// again, and what changes from then on is heard.
+// TestSubscriptionDies: when the kernel no longer tells of changes, or the socket is none any more,
+// that is noticed within seconds, everything is read again, and what changes from then on is heard.
 func TestSubscriptionDies(t *testing.T) {
 	t.Parallel()
 	for what, kill := range map[string]func(fd int) error{
@@ -163,7 +163,8 @@ func (m *Mirror) content() string {
 	return strings.Join(out, "\n")
 }
 
-// TestSurveyedAgain: what a subscription has missed may make routes depend on more than the destination.
+// TestSurveyedAgain: what a subscription has missed may make routes depend on more than the
+// destination.
 func TestSurveyedAgain(t *testing.T) {
 	t.Parallel()
 	a, _ := labtest.Pair(t)
@@ -189,8 +190,9 @@ func TestSurveyedAgain(t *testing.T) {
 	}
 }
 
-// TestOverrun: a subscription that loses messages all the time ends with what the kernel has, whatever came between. Links
-// and addresses come and go under the same names, so that an old message applied late would show.
+// TestOverrun: a subscription that loses messages all the time ends with what the kernel has,
+// whatever came between. Links and addresses come and go under the same names, so that an old
+// message applied late would show.
 func TestOverrun(t *testing.T) {
 	t.Parallel()
 	a, _ := labtest.Pair(t)
@@ -261,8 +263,8 @@ func TestReopens(t *testing.T) {
 	})
 }
 
-// TestGeneration: a link that was deleted and made again with its index between two looks is another one; one that only
-// changed is not.
+// TestGeneration: a link that was deleted and made again with its index between two looks is
+// another one; one that only changed is not.
 func TestGeneration(t *testing.T) {
 	t.Parallel()
 	a, _ := labtest.Pair(t)
@@ -322,7 +324,8 @@ func kernelDefaults(t *testing.T, h *netnstest.Host) []Hop {
 	return list
 }
 
-// TestDefaultRoutes: each way in which default routes come and go is followed, also those of which the kernel says nothing.
+// TestDefaultRoutes: each way in which default routes come and go is followed, also those of which
+// the kernel says nothing.
 func TestDefaultRoutes(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -370,7 +373,8 @@ func TestDefaultRoutes(t *testing.T) {
 			a, _ := labtest.Pair(t)
 			commands(t, a, "link add x type veth peer name x2")
 			if !strings.Contains(strings.Join(append(c.before, c.change...), " "), "-6") {
-				// The kernel tells that IPv6 addresses go with their link, which would hide that it does not tell of routes.
+				// The kernel tells that IPv6 addresses go with their link, which would hide that it
+				// does not tell of routes.
 				labtest.Run(t, a, "sysctl", "-w", "net.ipv6.conf.x.disable_ipv6=1")
 			}
 			commands(t, a, append([]string{"link set x2 up", "link set x up", "addr add 10.7.0.1/24 dev x"}, c.before...)...)
@@ -416,8 +420,8 @@ func TestDefaultRoutes(t *testing.T) {
 	}
 }
 
-// TestDefaultRoutesAtRandom: after any changes, what the mirror knows is what the kernel has. Surveys are few, and most
-// changes are followed without.
+// TestDefaultRoutesAtRandom: after any changes, what the mirror knows is what the kernel has.
+// Surveys are few, and most changes are followed without.
 func TestDefaultRoutesAtRandom(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())

@@ -35,8 +35,8 @@ func (m *Mirror) Link(index int) Link {
 	return m.tables.links[index]
 }
 
-// OnLink returns the links, without lo, whose connected network contains the address: their neighbours ask for it by
-// ARP or neighbour discovery.
+// OnLink returns the links, without lo, whose connected network contains the address: their
+// neighbours ask for it by ARP or neighbour discovery.
 func (m *Mirror) OnLink(a netip.Addr) []Link {
 	t := m.tables
 	t.mu.RLock()
@@ -53,8 +53,9 @@ func (m *Mirror) OnLink(a netip.Addr) []Link {
 	return out
 }
 
-// NetworkBits is the length of the network that an address of this machine on a link has in common with a neighbour there;
-// 0: they have none. A neighbour that is named by its link-local address is in all networks of the link.
+// NetworkBits is the length of the network that an address of this machine on a link has in common
+// with a neighbour there; 0: they have none. A neighbour that is named by its link-local address is
+// in all networks of the link.
 func (m *Mirror) NetworkBits(own netip.Addr, link int, neighbour netip.Addr) uint8 {
 	m.tables.mu.RLock()
 	defer m.tables.mu.RUnlock()
@@ -79,7 +80,8 @@ func (m *Mirror) IPv4Links() []Link {
 	return slices.Collect(maps.Values(links))
 }
 
-// Addresses lists the addresses of this machine that others can reach, without those that we put there.
+// Addresses lists the addresses of this machine that others can reach, without those that we put
+// there.
 func (m *Mirror) Addresses() []netip.Addr {
 	m.tables.mu.RLock()
 	defer m.tables.mu.RUnlock()
@@ -92,7 +94,8 @@ func (m *Mirror) Addresses() []netip.Addr {
 	return out
 }
 
-// OnlyOurs reports whether an address is on this machine for no other reason than that we put it there.
+// OnlyOurs reports whether an address is on this machine for no other reason than that we put it
+// there.
 func (m *Mirror) OnlyOurs(a netip.Addr) bool {
 	m.tables.mu.RLock()
 	defer m.tables.mu.RUnlock()
@@ -107,7 +110,8 @@ func (m *Mirror) Foreign(a netip.Addr, link int) bool {
 	return slices.ContainsFunc(m.tables.addresses[a], func(p address) bool { return p.link == link && !p.ours })
 }
 
-// Ours lists the addresses that we put there, this process or an earlier one, and the index of the link.
+// Ours lists the addresses that we put there, this process or an earlier one, and the index of the
+// link.
 func (m *Mirror) Ours() iter.Seq2[netip.Addr, int] {
 	return func(yield func(netip.Addr, int) bool) {
 		m.tables.mu.RLock()
@@ -122,7 +126,8 @@ func (m *Mirror) Ours() iter.Seq2[netip.Addr, int] {
 	}
 }
 
-// Holds reports whether an address of ours is, or can be put back, on the link: the link is up, or has it still.
+// Holds reports whether an address of ours is, or can be put back, on the link: the link is up, or
+// has it still.
 func (m *Mirror) Holds(a netip.Addr, link int) bool {
 	m.tables.mu.RLock()
 	defer m.tables.mu.RUnlock()
@@ -161,7 +166,8 @@ func (m *Mirror) Neighbour(h Hop) Neighbour {
 	return Neighbour{Silent: n.silent, Permanent: n.state&unix.NUD_PERMANENT != 0, Managed: n.managed && n.ours}
 }
 
-// Managed lists the next hops that the kernel keeps resolved at our request, of this process or an earlier one.
+// Managed lists the next hops that the kernel keeps resolved at our request, of this process or an
+// earlier one.
 func (m *Mirror) Managed() []Hop {
 	m.tables.mu.RLock()
 	defer m.tables.mu.RUnlock()

@@ -22,21 +22,22 @@ const (
 )
 
 const (
-	// surveyShare bounds the part of the time that surveys take: one of two seconds, of a full Internet table, is followed
-	// by 40 seconds without.
+	// surveyShare bounds the part of the time that surveys take: one of two seconds, of a full
+	// Internet table, is followed by 40 seconds without.
 	surveyShare = 20
 	// maxReplay bounds the changes that are kept while a survey runs.
 	maxReplay = 1 << 14
 )
 
-// routing knows whether the route of a packet depends on more than its destination, and which routes are the default ones.
-// No other route is kept: a full Internet table would be a million of them.
+// routing knows whether the route of a packet depends on more than its destination, and which
+// routes are the default ones. No other route is kept: a full Internet table would be a million of
+// them.
 type routing struct {
 	surveyed bool // all routes and rules were read since the last loss
 	losses   int  // how often messages were lost
-	// sourceDependent is true once a rule was seen that asks for source, protocol or ports, or a route that has a source or
-	// several next hops. It stays true: taking it back would need all routes in memory, and a wrong answer would send packets
-	// the wrong way.
+	// sourceDependent is true once a rule was seen that asks for source, protocol or ports, or a
+	// route that has a source or several next hops. It stays true: taking it back would need all
+	// routes in memory, and a wrong answer would send packets the wrong way.
 	sourceDependent bool
 
 	defaults defaults
@@ -73,8 +74,8 @@ func (r *routing) apply(m netlink.Message) {
 	r.change(func(d *defaults) bool { return d.apply(m) })
 }
 
-// change applies f to the default routes, and, if a survey is running, later to those that it finds. f returns true if all must
-// be read again.
+// change applies f to the default routes, and, if a survey is running, later to those that it
+// finds. f returns true if all must be read again.
 func (r *routing) change(f func(*defaults) (uncertain bool)) {
 	switch {
 	case !r.surveying:
@@ -88,8 +89,8 @@ func (r *routing) change(f func(*defaults) (uncertain bool)) {
 	}
 }
 
-// look sees whether a message makes routes depend on the source. Rules by mark or by interface do not count: the data path
-// asks for all packets without a mark, and as from lo.
+// look sees whether a message makes routes depend on the source. Rules by mark or by interface do
+// not count: the data path asks for all packets without a mark, and as from lo.
 func (r *routing) look(m netlink.Message) {
 	switch m.Type {
 	case unix.RTM_NEWROUTE:
@@ -110,14 +111,16 @@ func hasAttribute(body []byte, header int, types ...uint16) (found bool) {
 	return found
 }
 
-// ByDestination reports whether all packets to an address take the same route, whoever sent them. False until that is known.
+// ByDestination reports whether all packets to an address take the same route, whoever sent them.
+// False until that is known.
 func (m *Mirror) ByDestination() bool {
 	m.tables.mu.RLock()
 	defer m.tables.mu.RUnlock()
 	return m.tables.routing.surveyed && !m.tables.routing.sourceDependent
 }
 
-// DefaultRoutes returns the next hops of the default routes of the main table, in order. Not known: they are being read.
+// DefaultRoutes returns the next hops of the default routes of the main table, in order. Not known:
+// they are being read.
 func (m *Mirror) DefaultRoutes() (list []Hop, known bool) {
 	m.tables.mu.RLock()
 	defer m.tables.mu.RUnlock()
@@ -131,8 +134,8 @@ func (m *Mirror) Surveyed() bool {
 	return m.tables.routing.surveyed && !m.tables.routing.dirty
 }
 
-// survey reads all rules and routes whenever they are not all known. It has a connection and a goroutine of its own, since a
-// full Internet table takes seconds.
+// survey reads all rules and routes whenever they are not all known. It has a connection and a
+// goroutine of its own, since a full Internet table takes seconds.
 func (m *Mirror) survey(ctx context.Context, on func(Change)) {
 	loop := retry.New("rules and routes are known; until then new connections ask the routing table each", m.log)
 	for {

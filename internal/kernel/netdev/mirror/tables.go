@@ -21,8 +21,8 @@ type Hop struct {
 	Via netip.Addr
 }
 
-// neighbour is an entry of the kernel's neighbour table. mac is the last one known: it outlives FAILED and deletion,
-// because next hops cached with it are good until another one is seen.
+// neighbour is an entry of the kernel's neighbour table. mac is the last one known: it outlives
+// FAILED and deletion, because next hops cached with it are good until another one is seen.
 type neighbour struct {
 	mac     string // raw bytes; empty while never resolved
 	state   uint16 // NUD_*; 0: deleted
@@ -163,8 +163,8 @@ func linkEvent(l Link, action event.Action) []event.Body {
 	return []event.Body{l.Event(action)}
 }
 
-// forgetNetworks drops the networks that were connected by a link. The kernel tells that IPv6 routes go, and not that IPv4
-// routes do.
+// forgetNetworks drops the networks that were connected by a link. The kernel tells that IPv6
+// routes go, and not that IPv4 routes do.
 func (t *tables) forgetNetworks(link int, ipv4Only bool) {
 	for n := range t.networks {
 		if n.link == link && (!ipv4Only || n.prefix.Addr().Is4()) {
@@ -273,8 +273,8 @@ func (t *tables) forget(key Hop) {
 	delete(t.neighbours, key)
 }
 
-// boundGone drops what is remembered of deleted neighbours when that grows too long; all next hops are then asked for
-// their MAC addresses again.
+// boundGone drops what is remembered of deleted neighbours when that grows too long; all next hops
+// are then asked for their MAC addresses again.
 func (t *tables) boundGone() Change {
 	if t.gone <= rememberedGone {
 		return Change{}

@@ -15,7 +15,8 @@ import (
 // Kind is what problems of endpoints are about.
 const Kind = "endpoint"
 
-// Problems returns what keeps packets from endpoints: each next hop that does not work once, with the lowest of its endpoints.
+// Problems returns what keeps packets from endpoints: each next hop that does not work once, with
+// the lowest of its endpoints.
 func (k *Keeper) Problems() []diagnosis.Problem {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -47,8 +48,8 @@ func (k *Keeper) Problems() []diagnosis.Problem {
 		diagnosis.Bounded(dead, len(dead), Kind, "next hops that do not work")...)
 }
 
-// RouteError is why there is no route to an endpoint, as the last lookup found: nil if there is one,
-// or if none was looked up yet. The data path drops packets to an endpoint without a route.
+// RouteError is why there is no route to an endpoint, as the last lookup found: nil if there is
+// one, or if none was looked up yet. The data path drops packets to an endpoint without a route.
 func (k *Keeper) RouteError(a netip.Addr) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -58,7 +59,8 @@ func (k *Keeper) RouteError(a netip.Addr) error {
 	return nil
 }
 
-// lowest keeps the lowest of many addresses, as many as are shown: there may be no way to any of 262,144 endpoints.
+// lowest keeps the lowest of many addresses, as many as are shown: there may be no way to any of
+// 262,144 endpoints.
 type lowest struct {
 	addrs []netip.Addr
 	total int

@@ -27,8 +27,8 @@ const (
 	pause = 50 * time.Millisecond
 	// check is how often the neighbours in use are compared with the kernel's table.
 	check = 10 * time.Second
-	// maxManaged bounds the next hops that the kernel keeps resolved: every 5 s it walks all of them with bottom halves
-	// off. Endpoints beyond are resolved by their first packet.
+	// maxManaged bounds the next hops that the kernel keeps resolved: every 5 s it walks all of
+	// them with bottom halves off. Endpoints beyond are resolved by their first packet.
 	maxManaged = 16384
 )
 
@@ -55,11 +55,12 @@ type kernel interface {
 	Close() error
 }
 
-// Keeper keeps the next hops of endpoints resolved. The kernel never sends to them, the data path does, so they would
-// go stale and away. We make them managed neighbours (NTF_EXT_MANAGED), which the kernel resolves and confirms by
-// itself, also after this process ended; NTF_EXT_LEARNED beside it keeps them out of the garbage collector's limits
-// (1,024 neighbours by default). The road not taken, to poke neighbours (NTF_USE) every few seconds, ends with the
-// process. No packet but the kernel's own ARP and neighbour solicitations is sent.
+// Keeper keeps the next hops of endpoints resolved. The kernel never sends to them, the data path
+// does, so they would go stale and away. We make them managed neighbours (NTF_EXT_MANAGED), which
+// the kernel resolves and confirms by itself, also after this process ended; NTF_EXT_LEARNED beside
+// it keeps them out of the garbage collector's limits (1,024 neighbours by default). The road not
+// taken, to poke neighbours (NTF_USE) every few seconds, ends with the process. No packet but the
+// kernel's own ARP and neighbour solicitations is sent.
 type Keeper struct {
 	mirror  *mirror.Mirror
 	changed func() // what Problems returns may have changed
@@ -75,7 +76,8 @@ type Keeper struct {
 	conn   kernel                  // of Run alone
 }
 
-// New makes a keeper of no endpoints yet. changed is called when what Problems returns may have changed.
+// New makes a keeper of no endpoints yet. changed is called when what Problems returns may have
+// changed.
 func New(ns *netlink.Namespace, m *mirror.Mirror, changed func(), log *slog.Logger) (*Keeper, error) {
 	conn, err := ns.Dial()
 	if err != nil {
@@ -98,7 +100,8 @@ func (k *Keeper) Close() error {
 	return k.conn.Close()
 }
 
-// Set makes these the endpoints whose next hops are kept resolved. It returns at once; Run does the work.
+// Set makes these the endpoints whose next hops are kept resolved. It returns at once; Run does the
+// work.
 func (k *Keeper) Set(endpoints iter.Seq[netip.Addr]) {
 	wanted := map[netip.Addr]bool{}
 	k.mu.Lock()
@@ -112,7 +115,8 @@ func (k *Keeper) Set(endpoints iter.Seq[netip.Addr]) {
 	k.Update(wanted)
 }
 
-// Update adds endpoints (true) and takes others away (false). It returns at once; Run does the work.
+// Update adds endpoints (true) and takes others away (false). It returns at once; Run does the
+// work.
 func (k *Keeper) Update(changes map[netip.Addr]bool) {
 	k.mu.Lock()
 	for a, wanted := range changes {
@@ -147,8 +151,9 @@ func (k *Keeper) Check() {
 	}
 }
 
-// Run does the work until ctx ends. Looking everything up again, which costs about 3 us an endpoint, takes at most a
-// twentieth of the time however fast routes change; new endpoints are looked up at once. What fails is tried again.
+// Run does the work until ctx ends. Looking everything up again, which costs about 3 us an
+// endpoint, takes at most a twentieth of the time however fast routes change; new endpoints are
+// looked up at once. What fails is tried again.
 func (k *Keeper) Run(ctx context.Context) {
 	again := time.NewTimer(0)
 	defer again.Stop()
@@ -183,7 +188,8 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// LastError is what keeps next hops from being kept resolved now, and since when; nil: nothing. It may be about one of them.
+// LastError is what keeps next hops from being kept resolved now, and since when; nil: nothing. It
+// may be about one of them.
 func (k *Keeper) LastError() (since time.Time, err error) { return k.loop.LastError() }
 
 func (k *Keeper) isStale() bool {
@@ -240,7 +246,8 @@ func (k *Keeper) findPaths(ctx context.Context) error {
 	return nil
 }
 
-// share finds the path that others have already. There are as many as there are gateways, links and errors.
+// share finds the path that others have already. There are as many as there are gateways, links and
+// errors.
 func (k *Keeper) share(p path) *path {
 	if p.err != nil && !errors.As(p.err, new(unix.Errno)) {
 		return &p // errors of other types may not be compared
@@ -294,8 +301,8 @@ func (k *Keeper) difference() (start, stop []mirror.Hop) {
 	return start, stop
 }
 
-// choose returns all of the hops, or limit of them if they are more: first those that are managed already, since each call would
-// start and stop thousands otherwise.
+// choose returns all of the hops, or limit of them if they are more: first those that are managed
+// already, since each call would start and stop thousands otherwise.
 func choose(hops iter.Seq[mirror.Hop], limit int, managed func(mirror.Hop) bool) map[mirror.Hop]struct{} {
 	chosen := map[mirror.Hop]struct{}{}
 	for h := range hops {

@@ -59,7 +59,8 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestGoesOn: endpoints that could not be looked up are looked up later, and meanwhile the error is known.
+// TestGoesOn: endpoints that could not be looked up are looked up later, and meanwhile the error is
+// known.
 func TestGoesOn(t *testing.T) {
 	t.Parallel()
 	a, _ := labtest.Pair(t)
@@ -106,7 +107,8 @@ func TestGoesOn(t *testing.T) {
 	})
 }
 
-// TestLinkGone: between the end of an interface and the answer which other way there is, the problem has words for that.
+// TestLinkGone: between the end of an interface and the answer which other way there is, the
+// problem has words for that.
 func TestLinkGone(t *testing.T) {
 	t.Parallel()
 	a, _ := labtest.Pair(t)

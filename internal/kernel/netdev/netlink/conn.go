@@ -11,12 +11,14 @@ import (
 )
 
 const (
-	// batchBytes bounds what one sendmsg carries: its acknowledgements have to fit the receive buffer.
+	// batchBytes bounds what one sendmsg carries: its acknowledgements have to fit the receive
+	// buffer.
 	batchBytes = 16 << 10
 	// batchSlice is how many requests are sent before the context is looked at.
 	batchSlice   = 512
 	receiveBytes = 64 << 10
-	// answerTimeout only guards against a wait that would never end: the kernel answers within the send.
+	// answerTimeout only guards against a wait that would never end: the kernel answers within the
+	// send.
 	answerTimeout = 10 * time.Second
 )
 
@@ -26,8 +28,8 @@ var (
 	errNoHost          = errors.New("its route is not one to a single host")
 )
 
-// Conn is a request socket in a namespace. A socket that fails is closed, and the next request opens another one, so
-// that whoever tries again needs no new Conn. Not safe for concurrent use.
+// Conn is a request socket in a namespace. A socket that fails is closed, and the next request
+// opens another one, so that whoever tries again needs no new Conn. Not safe for concurrent use.
 type Conn struct {
 	ns     *Namespace
 	family int
@@ -136,9 +138,10 @@ func (c *Conn) receive(each func(Message) error) error {
 	return nil
 }
 
-// Batch sends all requests, many in one system call, and calls done once for each, in order: with the kernel's verdict
-// and, for a request that fetches something, the answer (valid during the call). The returned error is the socket's or
-// the context's; requests that done was not called for may have been carried out or not.
+// Batch sends all requests, many in one system call, and calls done once for each, in order: with
+// the kernel's verdict and, for a request that fetches something, the answer (valid during the
+// call). The returned error is the socket's or the context's; requests that done was not called for
+// may have been carried out or not.
 func (c *Conn) Batch(ctx context.Context, requests []*Request, done func(i int, answer []byte, err error)) error {
 	for start := 0; start < len(requests); start += batchSlice {
 		if err := ctx.Err(); err != nil {
@@ -177,7 +180,8 @@ func (c *Conn) slice(requests []*Request, start, limit int, done func(int, []byt
 	return nil
 }
 
-// collect receives what the kernel says to the requests, which are those from start on and have numbers from first on.
+// collect receives what the kernel says to the requests, which are those from start on and have
+// numbers from first on.
 func (c *Conn) collect(requests []*Request, start int, first uint32, done func(int, []byte, error)) error {
 	var answer []byte
 	for next := 0; next < len(requests); {
@@ -215,8 +219,8 @@ func (c *Conn) One(r *Request) ([]byte, error) {
 	return out, errors.Join(err, verdict)
 }
 
-// Dump asks for a whole table and calls each for every message of it. A table that changed meanwhile is asked for
-// again, a few times: each may then see an object twice.
+// Dump asks for a whole table and calls each for every message of it. A table that changed
+// meanwhile is asked for again, a few times: each may then see an object twice.
 func (c *Conn) Dump(typ uint16, header []byte, each func(Message)) error {
 	for range 5 {
 		err := c.dumpOnce(NewRequest(typ, unix.NLM_F_DUMP, header), func(m Message) error {
@@ -227,12 +231,13 @@ func (c *Conn) Dump(typ uint16, header []byte, each func(Message)) error {
 			return err
 		}
 	}
-	// What a busy table shows in five dumps is all there; what changed meanwhile is told to the subscribers.
+	// What a busy table shows in five dumps is all there; what changed meanwhile is told to the
+	// subscribers.
 	return nil
 }
 
-// Stream asks for a table and yields each message of it once, until yield returns false, after which
-// the connection is of no further use. An object that changed meanwhile may be missing.
+// Stream asks for a table and yields each message of it once, until yield returns false, after
+// which the connection is of no further use. An object that changed meanwhile may be missing.
 func (c *Conn) Stream(typ uint16, header []byte, yield func(Message) bool) error {
 	err := c.dumpOnce(NewRequest(typ, unix.NLM_F_DUMP, header), func(m Message) error {
 		if !yield(m) {

@@ -1,8 +1,9 @@
-// Package netlink speaks to the kernel of one network namespace: messages, request sockets that send many requests in
-// one system call, dumps of whole tables, and sockets that receive what changes.
+// Package netlink speaks to the kernel of one network namespace: messages, request sockets that
+// send many requests in one system call, dumps of whole tables, and sockets that receive what
+// changes.
 //
-// The netlink libraries at hand know neither IFA_PROTO nor NDA_PROTOCOL, wait for the kernel after each change where
-// 10,000 VIPs want a batch, and end a subscription at its first overrun.
+// The netlink libraries at hand know neither IFA_PROTO nor NDA_PROTOCOL, wait for the kernel after
+// each change where 10,000 VIPs want a batch, and end a subscription at its first overrun.
 package netlink
 
 import (
@@ -13,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OwnProtocol marks every address (IFA_PROTO), route (rtm_protocol) and neighbour (NDA_PROTOCOL) that the load balancer
-// put into the kernel. `ip -d address` shows it as "proto 108". The kernel itself uses 1 to 3, routing daemons numbers
-// above 185.
+// OwnProtocol marks every address (IFA_PROTO), route (rtm_protocol) and neighbour (NDA_PROTOCOL)
+// that the load balancer put into the kernel. `ip -d address` shows it as "proto 108". The kernel
+// itself uses 1 to 3, routing daemons numbers above 185.
 const OwnProtocol = 108
 
 // Numbers of the kernel's uapi that x/sys/unix does not have.
@@ -36,7 +37,8 @@ type Request struct {
 	lookUp bool // the kernel answers it by one message, or by an error
 }
 
-// NewRequest starts a message. typ is RTM_*; flags are NLM_F_*, and NLM_F_REQUEST is added; header is the fixed part.
+// NewRequest starts a message. typ is RTM_*; flags are NLM_F_*, and NLM_F_REQUEST is added; header
+// is the fixed part.
 func NewRequest(typ, flags uint16, header []byte) *Request {
 	b := make([]byte, headerBytes, headerBytes+len(header)+64)
 	binary.NativeEndian.PutUint16(b[4:], typ)
@@ -75,7 +77,8 @@ func (r *Request) seal(seq uint32) []byte {
 	return r.b
 }
 
-// Message is one message of the kernel. Body includes the fixed header of its type, and is valid until the next receive.
+// Message is one message of the kernel. Body includes the fixed header of its type, and is valid
+// until the next receive.
 type Message struct {
 	Type  uint16
 	Flags uint16

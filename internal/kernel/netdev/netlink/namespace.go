@@ -28,8 +28,9 @@ func OpenNamespace(path string) (*Namespace, error) {
 // Close lets the namespace go.
 func (n *Namespace) Close() error { return n.file.Close() }
 
-// Do runs f on a thread that is in the namespace. A thread that is there already runs it at once: entering a namespace
-// needs CAP_SYS_ADMIN, and a daemon that stays in its namespace need not have that.
+// Do runs f on a thread that is in the namespace. A thread that is there already runs it at once:
+// entering a namespace needs CAP_SYS_ADMIN, and a daemon that stays in its namespace need not have
+// that.
 func (n *Namespace) Do(f func() error) error {
 	runtime.LockOSThread()
 	home, err := os.Open("/proc/thread-self/ns/net")
@@ -47,7 +48,8 @@ func (n *Namespace) Do(f func() error) error {
 		return fmt.Errorf("enter network namespace: %w", err)
 	}
 	defer func() {
-		// A thread that cannot go back stays locked: it ends with its goroutine and never serves another one.
+		// A thread that cannot go back stays locked: it ends with its goroutine and never serves
+		// another one.
 		if unix.Setns(int(home.Fd()), unix.CLONE_NEWNET) == nil {
 			runtime.UnlockOSThread()
 		}

@@ -21,7 +21,8 @@ type Route struct {
 	Source  netip.Addr // that packets of this machine itself would have
 }
 
-// ParseRoute reads the body of a route message. Not ok: it is no unicast, local or rejecting route of an IP version.
+// ParseRoute reads the body of a route message. Not ok: it is no unicast, local or rejecting route
+// of an IP version.
 func ParseRoute(body []byte) (rt Route, ok bool) {
 	if len(body) < unix.SizeofRtMsg {
 		return Route{}, false
@@ -61,7 +62,8 @@ func ParseRoute(body []byte) (rt Route, ok bool) {
 	return rt, dst.IsValid() && !uninteresting
 }
 
-// RouteHeader asks a dump for the unicast routes of one origin, so that a full Internet table stays in the kernel.
+// RouteHeader asks a dump for the unicast routes of one origin, so that a full Internet table stays
+// in the kernel.
 func RouteHeader(family, proto byte) []byte {
 	h := Header(family, unix.SizeofRtMsg)
 	h[5], h[7] = proto, unix.RTN_UNICAST
@@ -122,15 +124,15 @@ func parseNextHops(b []byte) (out []NextHop) {
 	return out
 }
 
-// LookUp asks the kernel which route packets to each of the hosts take, and calls each once for every host: with the
-// route, or with why there is none (ENETUNREACH, EHOSTUNREACH, ...). The returned error is the socket's or the
-// context's. It costs 2 to 3 us a host.
+// LookUp asks the kernel which route packets to each of the hosts take, and calls each once for
+// every host: with the route, or with why there is none (ENETUNREACH, EHOSTUNREACH, ...). The
+// returned error is the socket's or the context's. It costs 2 to 3 us a host.
 func (c *Conn) LookUp(ctx context.Context, hosts []netip.Addr, each func(i int, rt Route, err error)) error {
 	return c.lookUp(ctx, hosts, 0, each)
 }
 
-// Match is LookUp for the routes as the routing table has them: Dst is that of the route, and Source is there only if the
-// route itself names one.
+// Match is LookUp for the routes as the routing table has them: Dst is that of the route, and
+// Source is there only if the route itself names one.
 func (c *Conn) Match(ctx context.Context, hosts []netip.Addr, each func(i int, rt Route, err error)) error {
 	return c.lookUp(ctx, hosts, unix.RTM_F_FIB_MATCH, each)
 }

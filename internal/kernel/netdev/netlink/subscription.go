@@ -30,7 +30,8 @@ type Subscription struct {
 	groups []int
 }
 
-// Subscribe receives the groups of rtnetlink (RTNLGRP_*) from now on. bufferBytes is the size of the receive buffer.
+// Subscribe receives the groups of rtnetlink (RTNLGRP_*) from now on. bufferBytes is the size of
+// the receive buffer.
 func (n *Namespace) Subscribe(bufferBytes int, groups ...int) (*Subscription, error) {
 	return n.subscribe(unix.NETLINK_ROUTE, bufferBytes, groups)
 }
@@ -68,8 +69,9 @@ func (n *Namespace) subscribe(family, bufferBytes int, groups []int) (*Subscript
 	return s, nil
 }
 
-// Receive waits for what comes next and calls each for every message that is there; after a while without any it returns, too. ErrOverrun: messages
-// were lost, and more are until Drain was called. Another error: the kernel no longer tells of all groups.
+// Receive waits for what comes next and calls each for every message that is there; after a while
+// without any it returns, too. ErrOverrun: messages were lost, and more are until Drain was called.
+// Another error: the kernel no longer tells of all groups.
 func (s *Subscription) Receive(ctx context.Context, each func(Message)) error {
 	if err := s.file.SetReadDeadline(time.Now().Add(checkEvery)); err != nil {
 		return fmt.Errorf("receive from the kernel: %w", err)
@@ -118,7 +120,8 @@ func (s *Subscription) Receive(ctx context.Context, each func(Message)) error {
 // Socket is the socket itself, for tests.
 func (s *Subscription) Socket() syscall.RawConn { return s.conn }
 
-// check reports whether the kernel still tells of all groups: a socket that hears nothing is as silent as a network where nothing happens.
+// check reports whether the kernel still tells of all groups: a socket that hears nothing is as
+// silent as a network where nothing happens.
 func (s *Subscription) check() error {
 	var failed error
 	err := s.conn.Control(func(fd uintptr) {
@@ -143,8 +146,8 @@ func (s *Subscription) check() error {
 	return nil
 }
 
-// Drain throws away what has come and was not received. After an overrun the kernel tells nothing more until its queue
-// was empty once, so a table has to be read after Drain, not before.
+// Drain throws away what has come and was not received. After an overrun the kernel tells nothing
+// more until its queue was empty once, so a table has to be read after Drain, not before.
 func (s *Subscription) Drain() error {
 	var failed error
 	err := s.conn.Control(func(fd uintptr) {

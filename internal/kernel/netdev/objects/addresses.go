@@ -64,7 +64,8 @@ func (k *Kernel) byLink() (map[int][]netip.Prefix, error) {
 	return out, nil
 }
 
-// Absent says that no interface has the address: it is not local. An IPv6 address is not at first, while the kernel looks for others that have it.
+// Absent says that no interface has the address: it is not local. An IPv6 address is not at first,
+// while the kernel looks for others that have it.
 func (k Addresses) Absent(a netobj.Address) bool {
 	if a.Prefix.Addr().Is6() {
 		return false

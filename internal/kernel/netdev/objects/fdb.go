@@ -10,7 +10,8 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// FDBs is the kind of entries of forwarding tables: of the bridge that the interface is of, or, if it is of none, of its own.
+// FDBs is the kind of entries of forwarding tables: of the bridge that the interface is of, or, if
+// it is of none, of its own.
 type FDBs struct{ *Kernel }
 
 // entry is an entry as the kernel has it.

@@ -14,7 +14,8 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// followBytes is the receive buffer for what changes. Of what is lost nothing is missed: all is looked at again.
+// followBytes is the receive buffer for what changes. Of what is lost nothing is missed: all is
+// looked at again.
 const followBytes = 1 << 20
 
 // Follow calls changed with a kind of which objects may have come or gone, until ctx ends: those of
@@ -74,8 +75,9 @@ func (k *Kernel) follow(ctx context.Context, changed func(kind string, keys []st
 	}
 }
 
-// kindsOf returns the kinds that a message may be about without naming the object. A message about a
-// route names it. The kernel reports no IPv4 route that goes with the last address of an interface.
+// kindsOf returns the kinds that a message may be about without naming the object. A message about
+// a route names it. The kernel reports no IPv4 route that goes with the last address of an
+// interface.
 func kindsOf(m netlink.Message) []string {
 	switch m.Type {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:

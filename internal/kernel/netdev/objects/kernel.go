@@ -1,5 +1,5 @@
-// Package objects makes, shows and takes back what users want of the network besides services: a file for each kind. It remembers in a
-// ledger what it has made, and leaves alone what it has not.
+// Package objects makes, shows and takes back what users want of the network besides services: a
+// file for each kind. It remembers in a ledger what it has made, and leaves alone what it has not.
 package objects
 
 import (
@@ -19,7 +19,8 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// Kernel is the door to the kernel's tables of one namespace. Its methods may be called from any goroutine.
+// Kernel is the door to the kernel's tables of one namespace. Its methods may be called from any
+// goroutine.
 type Kernel struct {
 	ns   *netlink.Namespace
 	nl   *nl.Handle
@@ -79,7 +80,8 @@ func lifeOf(ns *netlink.Namespace) (string, error) {
 	return fmt.Sprintf("%s netns-%d", strings.TrimSpace(string(boot)), cookie), nil
 }
 
-// mac is the address of an interface that is made: the same one when it is made again, so that nobody has to learn it anew.
+// mac is the address of an interface that is made: the same one when it is made again, so that
+// nobody has to learn it anew.
 func (k *Kernel) mac(name string) net.HardwareAddr {
 	sum := sha256.Sum256([]byte(k.life + " " + name))
 	sum[0] = sum[0]&^1 | 2 // of one host, and given out by nobody

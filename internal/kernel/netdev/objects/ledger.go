@@ -17,12 +17,14 @@ import (
 // ledgerFile is in the state directory.
 const ledgerFile = "kernel-objects"
 
-// Ledger is what this load balancer has made of its own, and not found: alone that is taken back by itself. The kernel has no place for
-// such a note at an entry of a forwarding table, or at the member of a bridge.
+// Ledger is what this load balancer has made of its own, and not found: alone that is taken back by
+// itself. The kernel has no place for such a note at an entry of a forwarding table, or at the
+// member of a bridge.
 //
-// An object is noted before it is made, and crossed out after it is gone. A process that dies in between leaves a note of something that
-// is not there, or that is not wanted any more: the next start mends both. The notes of another boot or namespace are about nothing. They
-// need not be on the disk: what they are about does not outlive the machine either.
+// An object is noted before it is made, and crossed out after it is gone. A process that dies in
+// between leaves a note of something that is not there, or that is not wanted any more: the next
+// start mends both. The notes of another boot or namespace are about nothing. They need not be on
+// the disk: what they are about does not outlive the machine either.
 type Ledger struct {
 	mu    sync.Mutex
 	path  string // "": none, for tests
@@ -34,7 +36,8 @@ type Ledger struct {
 
 type ledgerKey struct{ kind, key string }
 
-// line is one line of the file. The first has the life, the others an object that is made, or, without one, is gone.
+// line is one line of the file. The first has the life, the others an object that is made, or,
+// without one, is gone.
 type line struct {
 	Life   string          `json:"life,omitempty"`
 	Kind   string          `json:"kind,omitempty"`
@@ -54,7 +57,8 @@ func (k *Kernel) OpenLedger(dir string) (*Ledger, error) {
 		return nil, fmt.Errorf("read what was made in the kernel: %w", err)
 	}
 	l.read(data)
-	// A disk that cannot be written keeps no daemon from starting: the file is begun by the next note then, or that one fails.
+	// A disk that cannot be written keeps no daemon from starting: the file is begun by the next
+	// note then, or that one fails.
 	_ = l.rewrite()
 	return l, nil
 }
@@ -188,7 +192,8 @@ func (l *Ledger) write(lines []line) error {
 	return nil
 }
 
-// append writes lines at once. What came to the disk in part is taken off again, so that the next line is one.
+// append writes lines at once. What came to the disk in part is taken off again, so that the next
+// line is one.
 func (l *Ledger) append(lines []line) error {
 	if l.file == nil {
 		if err := l.rewrite(); err != nil {

@@ -29,8 +29,8 @@ func openLedger(t *testing.T, dir string) *Ledger {
 	return l
 }
 
-// TestLedger: what is noted and not crossed out is there again, whatever was cut off behind it; of another boot or namespace it is not, and
-// the file does not grow without end.
+// TestLedger: what is noted and not crossed out is there again, whatever was cut off behind it; of
+// another boot or namespace it is not, and the file does not grow without end.
 func TestLedger(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -97,7 +97,8 @@ func TestLedgerFull(t *testing.T) {
 	}
 }
 
-// TestLedgerLater: a ledger that cannot be written when it is opened is begun by its first note, with what is made.
+// TestLedgerLater: a ledger that cannot be written when it is opened is begun by its first note,
+// with what is made.
 func TestLedgerLater(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -126,7 +127,8 @@ func TestLedgerLater(t *testing.T) {
 	}
 }
 
-// TestLedgerHalfWritten: a note that fails in the middle, where nothing can be taken off the file either, does not spoil the next one.
+// TestLedgerHalfWritten: a note that fails in the middle, where nothing can be taken off the file
+// either, does not spoil the next one.
 func TestLedgerHalfWritten(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -33,8 +33,8 @@ func (k Neighbors) Seen() ([]netobj.Neighbor, error) {
 	return k.list(func(n *nl.Neigh) bool { return n.State&(unix.NUD_FAILED|unix.NUD_INCOMPLETE|unix.NUD_NOARP) == 0 })
 }
 
-// Confirmed lists hosts that have answered lately or are being asked. An entry that is stale may be of a
-// host that has left, and a permanent one is what somebody has said.
+// Confirmed lists hosts that have answered lately or are being asked. An entry that is stale may be
+// of a host that has left, and a permanent one is what somebody has said.
 func (k Neighbors) Confirmed() ([]netobj.Neighbor, error) {
 	return k.list(func(n *nl.Neigh) bool { return n.State&(unix.NUD_REACHABLE|unix.NUD_DELAY|unix.NUD_PROBE) != 0 })
 }

@@ -39,7 +39,8 @@ func must[T any](o T, err error) T {
 	return o
 }
 
-// comes makes an object, finds it, refuses it a second time or takes it for the same, and removes it twice.
+// comes makes an object, finds it, refuses it a second time or takes it for the same, and removes
+// it twice.
 func comes[T netobj.Object[T]](t *testing.T, k netobj.Kernel[T], o T) {
 	t.Helper()
 	there := func() bool {
@@ -125,7 +126,8 @@ func TestConfirmedNeighbors(t *testing.T) {
 	}
 }
 
-// TestSeen: what others made is shown, and a route of several ways or of another metric is not taken for one of ours.
+// TestSeen: what others made is shown, and a route of several ways or of another metric is not
+// taken for one of ours.
 func TestSeen(t *testing.T) {
 	t.Parallel()
 	a, _ := labtest.Pair(t)
@@ -162,7 +164,8 @@ func TestSeen(t *testing.T) {
 	}
 }
 
-// TestBridgeKinds: VLANs and their members, tunnels and their peers, and forwarding entries come, are found, and go.
+// TestBridgeKinds: VLANs and their members, tunnels and their peers, and forwarding entries come,
+// are found, and go.
 func TestBridgeKinds(t *testing.T) {
 	t.Parallel()
 	a, _ := labtest.Pair(t)

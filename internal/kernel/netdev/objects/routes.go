@@ -46,7 +46,8 @@ func (k Routes) Among(wanted []netobj.Route) (have map[string][]netobj.Route, se
 	return have, seen, err
 }
 
-// EachSeen yields all ways of all routes of the main table, in the kernel's order, as it reads them.
+// EachSeen yields all ways of all routes of the main table, in the kernel's order, as it reads
+// them.
 func (k Routes) EachSeen(yield func(*netobj.SeenRoute) bool) error {
 	links, err := k.links()
 	if err != nil {
@@ -60,8 +61,8 @@ func (k Routes) EachSeen(yield func(*netobj.SeenRoute) bool) error {
 	})
 }
 
-// each reads the main table by a socket of its own: the kernel leaves the others out, and waits with
-// the rest while yield does. What changes meanwhile may be seen or not.
+// each reads the main table by a socket of its own: the kernel leaves the others out, and waits
+// with the rest while yield does. What changes meanwhile may be seen or not.
 func (k Routes) each(yield func(*way) bool) error {
 	conn, err := k.ns.Dial()
 	if err != nil {
@@ -86,8 +87,9 @@ func (k Routes) each(yield func(*way) bool) error {
 	return nil
 }
 
-// Lookup asks for the routes that packets to some addresses of the network take. It is known if one of
-// them is the one, or a route to a larger network: smaller networks, and routes of a lower metric, hide it.
+// Lookup asks for the routes that packets to some addresses of the network take. It is known if one
+// of them is the one, or a route to a larger network: smaller networks, and routes of a lower
+// metric, hide it.
 func (k Routes) Lookup(r netobj.Route) (have []netobj.Route, known bool) {
 	for _, a := range samplesOf(r.Destination) {
 		if have, known = k.lookUpAt(r, a); known {
@@ -114,9 +116,9 @@ func (k Routes) lookUpAt(r netobj.Route, a netip.Addr) (have []netobj.Route, kno
 	return have, len(list) > 0
 }
 
-// samplesOf are addresses of a network that the routes to smaller networks within may leave out: its
-// first and its last one. All networks together have many of these; addresses that are assigned to
-// nobody (RFC 1112, RFC 4291) are in few.
+// samplesOf are addresses of a network that the routes to smaller networks within may leave out:
+// its first and its last one. All networks together have many of these; addresses that are assigned
+// to nobody (RFC 1112, RFC 4291) are in few.
 func samplesOf(to netip.Prefix) []netip.Addr {
 	if to.Bits() == 0 {
 		if to.Addr().Is4() {
@@ -132,8 +134,8 @@ func samplesOf(to netip.Prefix) []netip.Addr {
 	return []netip.Addr{to.Addr(), a}
 }
 
-// Absent reports whether there is no route to the network: packets to one of its addresses, at least,
-// take another one.
+// Absent reports whether there is no route to the network: packets to one of its addresses, at
+// least, take another one.
 func (k Routes) Absent(r netobj.Route) bool {
 	have, known := k.Lookup(r)
 	return known && len(have) == 0

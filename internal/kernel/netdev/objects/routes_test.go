@@ -14,8 +14,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestRoutesLookup: one route is found without the others, as far as the kernel's choice for its first
-// address shows it.
+// TestRoutesLookup: one route is found without the others, as far as the kernel's choice for its
+// first address shows it.
 func TestRoutesLookup(t *testing.T) {
 	t.Parallel()
 	a, _ := labtest.Pair(t)
@@ -105,7 +105,8 @@ func TestRoutesMany(t *testing.T) {
 	}
 }
 
-// TestRouteTOS: routes to one network come in the kernel's order, the highest TOS first, and say theirs.
+// TestRouteTOS: routes to one network come in the kernel's order, the highest TOS first, and say
+// theirs.
 func TestRouteTOS(t *testing.T) {
 	t.Parallel()
 	a, _ := labtest.Pair(t)

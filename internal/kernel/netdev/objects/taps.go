@@ -45,7 +45,8 @@ const (
 	tunnelTTL           = 64
 )
 
-// Name is the interface's: it says what the tunnel is, so that one that is there is the one that is wanted.
+// Name is the interface's: it says what the tunnel is, so that one that is there is the one that is
+// wanted.
 func (t Tap) Name() string {
 	sum := sha256.Sum256(fmt.Append(nil, t.ERSPAN, t.Remote, t.Source, t.ID))
 	return TapPrefix + hex.EncodeToString(sum[:5])
@@ -94,7 +95,8 @@ func (k *Kernel) makeVXLANTap(t Tap) error {
 	return k.nl.LinkAdd(&nl.Vxlan{LinkAttrs: attrs, VxlanId: int(t.ID), Group: t.Remote.AsSlice(), SrcAddr: t.Source.AsSlice(), Port: vxlanPort, Learning: false, TTL: tunnelTTL})
 }
 
-// makeERSPAN says what `ip link add NAME type erspan local SOURCE remote REMOTE key ID seq erspan_ver 1 erspan ID` does.
+// makeERSPAN says what `ip link add NAME type erspan local SOURCE remote REMOTE key ID seq
+// erspan_ver 1 erspan ID` does.
 func (k *Kernel) makeERSPAN(t Tap) error {
 	conn, err := k.ns.Dial()
 	if err != nil {
@@ -121,7 +123,8 @@ func (t Tap) erspanRequest() *netlink.Request {
 		Attr(unix.IFLA_IFNAME, append([]byte(t.Name()), 0)).Attr32(unix.IFLA_GROUP, tapGroup).Attr(unix.IFLA_LINKINFO, info.Body())
 }
 
-// KeepTaps removes the tunnels that are no longer wanted, whoever made them of those that loxilb makes.
+// KeepTaps removes the tunnels that are no longer wanted, whoever made them of those that loxilb
+// makes.
 func (k *Kernel) KeepTaps(wanted func(name string) bool) error {
 	links, err := k.links()
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestTaps: a tunnel is made once, made again when it is gone, and removed when nobody wants it; tunnels of others stay.
+// TestTaps: a tunnel is made once, made again when it is gone, and removed when nobody wants it;
+// tunnels of others stay.
 func TestTaps(t *testing.T) {
 	t.Parallel()
 	host, err := labtest.New(t).Host("lb")
@@ -47,7 +48,8 @@ func TestTaps(t *testing.T) {
 	}
 }
 
-// TestERSPANRequest: the kernel is asked what `ip link add type erspan local 10.0.0.1 remote 10.0.0.2 key 5 seq ttl 64 erspan_ver 1 erspan 5` asks.
+// TestERSPANRequest: the kernel is asked what `ip link add type erspan local 10.0.0.1 remote
+// 10.0.0.2 key 5 seq ttl 64 erspan_ver 1 erspan 5` asks.
 func TestERSPANRequest(t *testing.T) {
 	t.Parallel()
 	tap := Tap{ERSPAN: true, Remote: netip.MustParseAddr("10.0.0.2"), Source: netip.MustParseAddr("10.0.0.1"), ID: 5}

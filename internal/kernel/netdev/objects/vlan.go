@@ -15,8 +15,8 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// ownGroup is the group of interfaces that are on top of others by loxilb: the one mark that an interface can be made with, so that a process
-// that dies leaves none without.
+// ownGroup is the group of interfaces that are on top of others by loxilb: the one mark that an
+// interface can be made with, so that a process that dies leaves none without.
 const ownGroup = 108
 
 // VLANs is the kind of VLANs.
@@ -170,7 +170,8 @@ func (k VLANMembers) Make(m netobj.VLANMember) error {
 	return nil
 }
 
-// top makes the interface with tags. One that a process left that died before it put it into the bridge is as good.
+// top makes the interface with tags. One that a process left that died before it put it into the
+// bridge is as good.
 func (k VLANMembers) top(m netobj.VLANMember) error {
 	parent, err := k.index(m.Dev)
 	if err != nil {

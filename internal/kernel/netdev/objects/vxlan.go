@@ -19,7 +19,8 @@ const vxlanPort = 4789
 // VXLANs is the kind of tunnels.
 type VXLANs struct{ *Kernel }
 
-// All are the interfaces that are tunnels by their names, and what has such a name and is another thing.
+// All are the interfaces that are tunnels by their names, and what has such a name and is another
+// thing.
 func (k VXLANs) All() (map[string][]netobj.VXLAN, error) {
 	named, links, err := k.numbered("vxlan")
 	out := map[string][]netobj.VXLAN{}
@@ -74,7 +75,8 @@ func (k *Kernel) peersByLink() (map[int][]netip.Addr, error) {
 	return out, err
 }
 
-// Make makes the tunnel, from the first address of the interface below, IPv4 if it has one, and sets it up at once.
+// Make makes the tunnel, from the first address of the interface below, IPv4 if it has one, and
+// sets it up at once.
 func (k VXLANs) Make(v netobj.VXLAN) error {
 	below, err := k.index(v.Dev)
 	if err != nil {

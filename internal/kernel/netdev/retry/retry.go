@@ -1,5 +1,5 @@
-// Package retry keeps a loop going that may fail: it says how long to wait after each failure, tells of failures once, and
-// knows the last one.
+// Package retry keeps a loop going that may fail: it says how long to wait after each failure,
+// tells of failures once, and knows the last one.
 package retry
 
 import (
@@ -34,8 +34,8 @@ func New(does string, log *slog.Logger) *Loop {
 	return &Loop{does: does, log: log, wait: wait}
 }
 
-// Failed notes a failure, and returns how long to wait before the next try. It logs a failure that differs from the one
-// before.
+// Failed notes a failure, and returns how long to wait before the next try. It logs a failure that
+// differs from the one before.
 func (l *Loop) Failed(err error) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,4 +1,5 @@
-// Package session lists the TCP connections that this machine has accepted: those of people and programs that are served by the machine itself.
+// Package session lists the TCP connections that this machine has accepted: those of people and
+// programs that are served by the machine itself.
 package session
 
 import (
@@ -95,7 +96,8 @@ func rank(s Session) int {
 	return 1
 }
 
-// interfaces are the addresses of this machine, with the interface of each; "" for those of lo, to which packets come by any.
+// interfaces are the addresses of this machine, with the interface of each; "" for those of lo, to
+// which packets come by any.
 func interfaces() (map[netip.Addr]string, error) {
 	links, err := net.Interfaces()
 	if err != nil {
@@ -121,7 +123,8 @@ func interfaces() (map[netip.Addr]string, error) {
 	return own, nil
 }
 
-// each reads the lines of /proc/net/tcp or tcp6: number, local and remote address and port, state, and more.
+// each reads the lines of /proc/net/tcp or tcp6: number, local and remote address and port, state,
+// and more.
 func each(f *os.File, yield func(s Session, state string)) error {
 	lines := bufio.NewScanner(f)
 	lines.Scan() // the header

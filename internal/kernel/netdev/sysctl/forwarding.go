@@ -8,11 +8,13 @@ import (
 	"loxilb/internal/kernel/netdev/diagnosis"
 )
 
-// Forward sets net.ipv4.conf.lo.forwarding and its IPv6 twin where they are not: the data path looks routes up
-// as if packets came from lo, so that no real interface need forward. That of lo changes no other interface's; but
-// whoever writes net.ipv4.ip_forward or net.ipv6.conf.all.forwarding writes that of lo, too.
+// Forward sets net.ipv4.conf.lo.forwarding and its IPv6 twin where they are not: the data path
+// looks routes up as if packets came from lo, so that no real interface need forward. That of lo
+// changes no other interface's; but whoever writes net.ipv4.ip_forward or
+// net.ipv6.conf.all.forwarding writes that of lo, too.
 //
-// advertised lists the links that have routes by router advertisement. The problems are those that keep it from being so.
+// advertised lists the links that have routes by router advertisement. The problems are those that
+// keep it from being so.
 func (s Settings) Forward(advertised func() ([]string, error)) []diagnosis.Problem {
 	var problems []diagnosis.Problem
 	for _, family := range []string{"ipv4", "ipv6"} {
@@ -29,7 +31,8 @@ func (s Settings) Forward(advertised func() ([]string, error)) []diagnosis.Probl
 	return problems
 }
 
-// StopForwarding takes back what Forward did: the forwarding of lo becomes that of all interfaces again.
+// StopForwarding takes back what Forward did: the forwarding of lo becomes that of all interfaces
+// again.
 func (s Settings) StopForwarding() error {
 	var errs []error
 	for _, family := range []string{"ipv4", "ipv6"} {
@@ -56,9 +59,10 @@ func (s Settings) forward(family string, advertised func() ([]string, error)) er
 	return s.keepingAdvertisedRoutes(advertised, func() error { return s.set(name, 1) })
 }
 
-// keepingAdvertisedRoutes runs f, which switches some IPv6 forwarding on. The kernel then drops the default routes that
-// router advertisements brought to any interface, unless its accept_ra is 2, and has no IPv6 default route until the
-// next advertisement, minutes later. So those interfaces have accept_ra=2 meanwhile.
+// keepingAdvertisedRoutes runs f, which switches some IPv6 forwarding on. The kernel then drops the
+// default routes that router advertisements brought to any interface, unless its accept_ra is 2,
+// and has no IPv6 default route until the next advertisement, minutes later. So those interfaces
+// have accept_ra=2 meanwhile.
 func (s Settings) keepingAdvertisedRoutes(advertised func() ([]string, error), f func() error) error {
 	links, err := advertised()
 	if err != nil {

@@ -1,4 +1,5 @@
-// Package sysctl reads and writes the kernel's settings of a network namespace, and keeps those that the data path needs.
+// Package sysctl reads and writes the kernel's settings of a network namespace, and keeps those
+// that the data path needs.
 package sysctl
 
 import (
@@ -17,8 +18,8 @@ type Settings struct {
 // New returns the settings of a namespace.
 func New(ns *netlink.Namespace) Settings { return Settings{ns: ns} }
 
-// get reads a number. name is a path below /proc/sys/net, whose content depends on the namespace of the thread that opens
-// it.
+// get reads a number. name is a path below /proc/sys/net, whose content depends on the namespace of
+// the thread that opens it.
 func (s Settings) get(name string) (int, error) {
 	var value int
 	err := s.ns.Do(func() error {

@@ -11,8 +11,8 @@ import (
 
 // Write sets a setting of the thread's network namespace. name is a path below /proc/sys/net.
 //
-// In a container that is not privileged /proc/sys is read-only, whatever the daemon may do: it writes through a /proc of its own then, which is mounted
-// nowhere, as CAP_SYS_ADMIN lets it.
+// In a container that is not privileged /proc/sys is read-only, whatever the daemon may do: it
+// writes through a /proc of its own then, which is mounted nowhere, as CAP_SYS_ADMIN lets it.
 func Write(name string, value int) error {
 	text := []byte(strconv.Itoa(value))
 	err := os.WriteFile("/proc/sys/net/"+name, text, 0o644)

@@ -48,7 +48,8 @@ func (o *Owner) follow(ctx context.Context, c mirror.Change) {
 	o.settle(ctx, look)
 }
 
-// restore puts back what others took from us. What went with its link is forgotten: settle says where it belongs now.
+// restore puts back what others took from us. What went with its link is forgotten: settle says
+// where it belongs now.
 func (o *Owner) restore(ctx context.Context, vips []netip.Addr) error {
 	var steps []step
 	for _, a := range vips {
@@ -64,8 +65,9 @@ func (o *Owner) restore(ctx context.Context, vips []netip.Addr) error {
 	return o.put(ctx, steps)
 }
 
-// lookAgain looks again, three times within a second, at VIPs that came out as somebody else's: the kernel tells that an
-// address is gone a moment before it takes the local route away, and answers route requests meanwhile.
+// lookAgain looks again, three times within a second, at VIPs that came out as somebody else's: the
+// kernel tells that an address is gone a moment before it takes the local route away, and answers
+// route requests meanwhile.
 func (o *Owner) lookAgain(ctx context.Context, vips []netip.Addr, looks int) {
 	others := o.notOurs(vips)
 	if len(others) == 0 || looks == 3 {

@@ -16,17 +16,19 @@ import (
 	"loxilb/internal/kernel/netdev/sysctl"
 )
 
-// addressesOnLo bounds how many VIPs are addresses of lo; more become local routes to lo, which the kernel treats alike
-// (it answers ARP and ping). An address costs the kernel a walk over all others of the link: 10,000 IPv6 addresses took
-// 3.8 s and 10,000 more 15 s, where 65,536 local routes take under 2 s. What people look at (`ip address show lo`,
-// routing daemons that redistribute addresses) is an address as long as that is cheap.
+// addressesOnLo bounds how many VIPs are addresses of lo; more become local routes to lo, which the
+// kernel treats alike (it answers ARP and ping). An address costs the kernel a walk over all others
+// of the link: 10,000 IPv6 addresses took 3.8 s and 10,000 more 15 s, where 65,536 local routes
+// take under 2 s. What people look at (`ip address show lo`, routing daemons that redistribute
+// addresses) is an address as long as that is cheap.
 const addressesOnLo = 1024
 
-// Owner puts VIPs into the kernel: as /32 or /128 on lo and, where the kernel would not answer ARP or neighbour discovery
-// for an address of lo, on the link of the connected network too.
+// Owner puts VIPs into the kernel: as /32 or /128 on lo and, where the kernel would not answer ARP
+// or neighbour discovery for an address of lo, on the link of the connected network too.
 //
-// A VIP that is local without us is left alone. What is ours carries OwnProtocol in the kernel, stays when the process
-// ends, and is found again by the next one. All methods may be called from any goroutine; the cost is in what changes.
+// A VIP that is local without us is left alone. What is ours carries OwnProtocol in the kernel,
+// stays when the process ends, and is found again by the next one. All methods may be called from
+// any goroutine; the cost is in what changes.
 type Owner struct {
 	mirror   *mirror.Mirror
 	settings sysctl.Settings
@@ -57,7 +59,8 @@ type place struct {
 	route bool // a local route instead of an address
 }
 
-// New finds the VIPs that an earlier process left. changed is called when what Problems returns may have changed.
+// New finds the VIPs that an earlier process left. changed is called when what Problems returns may
+// have changed.
 func New(ns *netlink.Namespace, m *mirror.Mirror, settings sysctl.Settings, changed func()) (*Owner, error) {
 	conn, err := ns.Dial()
 	if err != nil {
@@ -83,9 +86,10 @@ func (o *Owner) Close() error {
 	return o.conn.Close()
 }
 
-// Set makes these the VIPs: the ones of before, or of an earlier process, that are not among them are given up. It
-// returns those that failed, and why; nil: none. One that failed is tried again by itself, and by the next Set or Add.
-// Its service may well work without: the data path sees packets before the kernel does.
+// Set makes these the VIPs: the ones of before, or of an earlier process, that are not among them
+// are given up. It returns those that failed, and why; nil: none. One that failed is tried again by
+// itself, and by the next Set or Add. Its service may well work without: the data path sees packets
+// before the kernel does.
 func (o *Owner) Set(ctx context.Context, vips []netip.Addr) map[netip.Addr]error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -119,7 +123,8 @@ func (o *Owner) Add(ctx context.Context, vips ...netip.Addr) map[netip.Addr]erro
 	return o.settle(ctx, vips)
 }
 
-// Remove gives VIPs up, when the last service that uses them is gone. It returns those that are still there, and why.
+// Remove gives VIPs up, when the last service that uses them is gone. It returns those that are
+// still there, and why.
 func (o *Owner) Remove(ctx context.Context, vips ...netip.Addr) map[netip.Addr]error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -71,7 +71,8 @@ func TestLocalWhenAdded(t *testing.T) {
 	}
 }
 
-// TestFailures: a VIP that fails does not fail the others, each has its error, and what failed is owned by trying again.
+// TestFailures: a VIP that fails does not fail the others, each has its error, and what failed is
+// owned by trying again.
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	a, _ := labtest.Pair(t)

@@ -22,8 +22,8 @@ type step struct {
 	place
 }
 
-// put adds each step's VIP to its place, and notes those that fail. One that is there already is ours if it was before.
-// The returned error is about all of them.
+// put adds each step's VIP to its place, and notes those that fail. One that is there already is
+// ours if it was before. The returned error is about all of them.
 func (o *Owner) put(ctx context.Context, steps []step) error {
 	if len(steps) == 0 {
 		return nil
@@ -57,11 +57,12 @@ func (o *Owner) put(ctx context.Context, steps []step) error {
 // localPatience is how long the kernel may take to receive packets for an IPv6 address it has.
 const localPatience = time.Second
 
-// awaitLocal waits until the kernel has local routes for IPv6 addresses. It adds them later than the
-// addresses, in a work queue: within microseconds, or tenths of a second on a busy machine. Until
-// then it uses the address as the source when it asks for a neighbor's MAC, and drops the answer; it
-// asks again after a second. So a VIP must not be announced before. One that never becomes local is
-// not an error here: clients reach it, as the data path sees packets before the kernel does.
+// awaitLocal waits until the kernel has local routes for IPv6 addresses. It adds them later than
+// the addresses, in a work queue: within microseconds, or tenths of a second on a busy machine.
+// Until then it uses the address as the source when it asks for a neighbor's MAC, and drops the
+// answer; it asks again after a second. So a VIP must not be announced before. One that never
+// becomes local is not an error here: clients reach it, as the data path sees packets before the
+// kernel does.
 func (o *Owner) awaitLocal(ctx context.Context, addresses []netip.Addr) error {
 	for end := time.Now().Add(localPatience); len(addresses) > 0 && time.Now().Before(end); {
 		missing, err := o.unowned(ctx, addresses)
@@ -91,8 +92,8 @@ func notAdded(vip netip.Addr, link string, err error) diagnosis.Problem {
 	}
 }
 
-// takeAway removes each step's VIP from its place, and notes those that fail in failed; one that is gone already is fine.
-// The returned error is about all of them.
+// takeAway removes each step's VIP from its place, and notes those that fail in failed; one that is
+// gone already is fine. The returned error is about all of them.
 func (o *Owner) takeAway(ctx context.Context, steps []step, failed map[netip.Addr]error) error {
 	requests := make([]*netlink.Request, len(steps))
 	for i, s := range steps {

@@ -14,8 +14,8 @@ type clock struct{ at time.Time }
 
 func (c *clock) now() time.Time { return c.at }
 
-// TestIDs: random takes and gives against a plain set: no id is out twice, none comes back before its quarantine ends, one
-// that had an owner is said to be used, and no id is lost.
+// TestIDs: random takes and gives against a plain set: no id is out twice, none comes back before
+// its quarantine ends, one that had an owner is said to be used, and no id is lost.
 func TestIDs(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
@@ -70,8 +70,8 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-// TestFreeList: random takes and gives against a map of the places: nothing overlaps, nothing is lost, neighbours are
-// joined, and what fits is found.
+// TestFreeList: random takes and gives against a map of the places: nothing overlaps, nothing is
+// lost, neighbours are joined, and what fits is found.
 func TestFreeList(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())

@@ -13,8 +13,9 @@ type Range struct {
 
 func (r Range) end() uint32 { return r.Offset + r.Count }
 
-// freeList is what is free of the segments. To allocate a range and to release it cost the same however many there are,
-// but for a short search among those of about the right size: no list is walked, for there may be 65,536 services.
+// freeList is what is free of the segments. To allocate a range and to release it cost the same
+// however many there are, but for a short search among those of about the right size: no list is
+// walked, for there may be 65,536 services.
 type freeList struct {
 	starting map[place]*freeRange
 	ending   map[place]*freeRange   // by the place behind the last one

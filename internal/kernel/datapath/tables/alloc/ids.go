@@ -1,4 +1,5 @@
-// Package alloc gives out rows of the maps. What was given back is quarantined before it is given out again.
+// Package alloc gives out rows of the maps. What was given back is quarantined before it is given
+// out again.
 package alloc
 
 import (
@@ -7,12 +8,12 @@ import (
 	"time"
 )
 
-// ErrFull says that a map has no row left. It may pass: what was removed gives its rows back a moment after its last
-// connection.
+// ErrFull says that a map has no row left. It may pass: what was removed gives its rows back a
+// moment after its last connection.
 var ErrFull = errors.New("no row is left in the data path: those of services and endpoints that were removed are free a moment after their last connection")
 
-// IDs gives out indices of an array map, the lowest that were never used first. A freed one is quarantined, so that a
-// packet in flight never finds another owner behind it.
+// IDs gives out indices of an array map, the lowest that were never used first. A freed one is
+// quarantined, so that a packet in flight never finds another owner behind it.
 type IDs struct {
 	limit uint32
 	next  uint32 // all below were given out, or found taken
@@ -77,7 +78,8 @@ func (i *IDs) Take(id uint32) {
 
 func (i *IDs) isTaken(id uint32) bool { return int(id) < len(i.taken) && i.taken[id] }
 
-// TakeFreed marks an id whose owner is gone and whose counters are still there. Only before the first Get.
+// TakeFreed marks an id whose owner is gone and whose counters are still there. Only before the
+// first Get.
 func (i *IDs) TakeFreed(id uint32) {
 	i.Take(id)
 	i.freed = append(i.freed, freedID{id: id, used: true})

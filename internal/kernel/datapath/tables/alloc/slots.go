@@ -16,11 +16,12 @@ const (
 	slotsPerBlock   = uint32(bpf.TcLimitSLOTS_PER_BLOCK)
 )
 
-// Slots gives out ranges of the slots map, and makes segments when they are needed. A freed range is quarantined
-// like a freed id. Ranges begin where a block does, and take it whole.
+// Slots gives out ranges of the slots map, and makes segments when they are needed. A freed range
+// is quarantined like a freed id. Ranges begin where a block does, and take it whole.
 //
-// Why not an inner map for each service: updating an array of maps waits for an RCU grace period, 10 ms and
-// more, for each service (docs/adr/0007-slot-ranges.md); a range costs one system call to fill.
+// Why not an inner map for each service: updating an array of maps waits for an RCU grace period,
+// 10 ms and more, for each service (docs/adr/0007-slot-ranges.md); a range costs one system call to
+// fill.
 type Slots struct {
 	blocks      *rows.Array
 	free        freeList
@@ -40,8 +41,8 @@ func NewSlots(blocks *rows.Array, now Clock) Slots {
 	return Slots{blocks: blocks, free: newFreeList(), now: now, adopted: map[Range]uint64{}, seed: maphash.MakeSeed()}
 }
 
-// Adopt cuts out the ranges in use, and notes what is in them: to read each by itself later takes a system call for each
-// block.
+// Adopt cuts out the ranges in use, and notes what is in them: to read each by itself later takes a
+// system call for each block.
 func (s *Slots) Adopt(used []Range) error {
 	whole := make([]Range, len(used))
 	bySegment := map[uint32][]Range{}
@@ -91,8 +92,8 @@ func (r Range) whole() Range {
 	return r
 }
 
-// Write puts endpoint ids into a range that nobody reads yet, and returns it; or it returns have, if that holds just
-// these ids.
+// Write puts endpoint ids into a range that nobody reads yet, and returns it; or it returns have,
+// if that holds just these ids.
 func (s *Slots) Write(endpoints []uint32, have Range) (Range, error) {
 	if len(endpoints) == 0 {
 		return Range{}, nil
@@ -169,7 +170,8 @@ func (s *Slots) get(count uint32) (Range, error) {
 	return r, nil
 }
 
-// grow adds segments: the more there are, the more at once, since the kernel takes as long for some as for one.
+// grow adds segments: the more there are, the more at once, since the kernel takes as long for some
+// as for one.
 func (s *Slots) grow() error {
 	before := len(s.blocks.Segments())
 	if before == s.blocks.MaxSegments() {
@@ -192,8 +194,8 @@ func (s *Slots) Add(segments int) error {
 	return err
 }
 
-// Lacking is how many segments there are too few for as many services and endpoints, if each endpoint takes one slot: most do,
-// some more.
+// Lacking is how many segments there are too few for as many services and endpoints, if each
+// endpoint takes one slot: most do, some more.
 func (s *Slots) Lacking(services, endpoints int) int {
 	const perSegment = int(SlotsPerSegment)
 	least := max(endpoints, services*int(slotsPerBlock))
