@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -72,26 +73,32 @@ func TestUnservedRests(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		key := lb.Key{Port: 80, Protocol: lb.TCP}
-		now, looks := servicestate.Up, 0
+		var isDown atomic.Bool
+		var looks atomic.Int32
 		hub := event.NewHub()
 		w := newUnservedWatch(func(yield func(lb.Key, uint64, *servicestate.Service)) {
-			looks++
-			yield(key, 7, &servicestate.Service{State: now})
+			looks.Add(1)
+			state := servicestate.Up
+			if isDown.Load() {
+				state = servicestate.Down
+			}
+			yield(key, 7, &servicestate.Service{State: state})
 		}, hub, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		go w.run(ctx)
 		time.Sleep(time.Minute)
-		looks = 0
-		if time.Sleep(time.Hour); looks < 50 || looks > 61 {
-			t.Errorf("%d looks in an hour without events", looks)
+		looks.Store(0)
+		time.Sleep(time.Hour)
+		if n := looks.Load(); n < 50 || n > 61 {
+			t.Errorf("%d looks in an hour without events", n)
 		}
 		hub.Publish(event.Health{State: "down"})
 		time.Sleep(5 * time.Second)
-		now = servicestate.Down // the data path has it later than the event
+		isDown.Store(true) // the data path has it later than the event
 		if time.Sleep(5 * time.Second); hub.Last() != 2 {
 			t.Errorf("%d events after 5 s, want 2", hub.Last())
 		}
-		now = servicestate.Up // of which no event tells
+		isDown.Store(false) // of which no event tells
 		if time.Sleep(90 * time.Second); hub.Last() != 3 {
 			t.Errorf("%d events after 90 s, want 3", hub.Last())
 		}

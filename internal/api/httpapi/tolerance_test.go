@@ -27,7 +27,7 @@ func TestTolerance(t *testing.T) {
 	if got := s.String(); got != "20.20.20.1:2020/tcp mode=default select=rr endpoints=31.31.31.1:5001,32.32.32.1:5001" {
 		t.Errorf("stored: %s", got)
 	}
-	if n := strings.Count(log.String(), "that is not known is passed over"); n != 3 {
+	if n := strings.Count(log.String(), "unknown property ignored because of --compat"); n != 3 {
 		t.Errorf("the log has %d lines: %s", n, log.String())
 	}
 	if w := b.post(strings.Replace(novel, `"a":[1]`, `"a":`, 1)); w.Code != 400 {

@@ -277,5 +277,5 @@ func (h *Health) IPsecRefusal(s *lb.Service, e lb.Endpoint) (r lb.IPsecRefusal, 
 
 // ipsecEvidence is that of an endpoint which a policy refuses.
 func ipsecEvidence(r lb.IPsecRefusal) string {
-	return "an IPsec policy covers the way to it or its answers: " + r.Policy
+	return "an IPsec policy covers packets to it or its answers: " + r.Policy
 }

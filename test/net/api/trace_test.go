@@ -264,7 +264,7 @@ func TestTraceLoss(t *testing.T) {
 		}
 	}
 	p.Signal(syscall.SIGCONT)
-	says(t, p, `\d{4,} events were lost`)
+	says(t, p, `\d{4,} events lost`)
 	r.WantNoDrops()
 }
 

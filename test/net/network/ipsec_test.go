@@ -145,7 +145,7 @@ func ipsecCases() []ipsecCase {
 	}
 }
 
-// TestIPsec: from a second after a policy of IPsec covers the way to an endpoint, or its answers,
+// TestIPsec: from a second after a policy of IPsec covers packets to an endpoint, or its answers,
 // no packet of its connections leaves in clear text; the state names the policy, and the service
 // resumes when the policy is gone.
 func TestIPsec(t *testing.T) {
@@ -187,7 +187,7 @@ func checkIPsec(t *testing.T, six bool) {
 	rig.MustRun(t, r.LB, "ip", "xfrm", "policy", "add", "dir", "out", "src", "20.20.20.9", "dst", endpoint, "action", "block")
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		out, _ := r.Command("explain", "--from", "100.100.100.1", "--to", vip9)
-		if !strings.Contains(out, "an IPsec policy covers the way") {
+		if !strings.Contains(out, "an IPsec policy covers packets to it") {
 			return fmt.Errorf("explain does not name the policy: %s", out)
 		}
 		return nil

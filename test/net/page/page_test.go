@@ -71,7 +71,7 @@ func (s *scene) views() {
 		{"#/service/20.20.20.1:80%2Ftcp", "service", "31.31.31.1:5001", "connection refused", "1 ×", "checked", "Median handshake", "< ", "Configuration"},
 		{"#/connections?service=20.20.20.1:443%2Ftcp&sort=-age", "connections", "Client", "100.100.100.1", "Age"},
 		{"#/clients", "clients", "100.100.100.1", "of 1 client", "100.0 %"},
-		{"#/doctor", "doctor", "17.17.17.1:5001 is down", "What mends it", "checks"},
+		{"#/doctor", "doctor", "17.17.17.1:5001 is down", "Fix:", "checks"},
 		{"#/revisions", "revisions", "Roll back"}, {"#/drops", "drops", "no-endpoint", "What to do"},
 		{"#/events", "events", "health changed"}, {"#/drains", "drains", "32.32.32.1:5001", "ended"},
 		{"#/explain?from=100.100.100.1:40000&to=20.20.20.1:443", "explain", "forwarded", "31.31.31.1:5001"},
@@ -105,7 +105,7 @@ func (s *scene) oddAddresses() {
 	for hash, words := range map[string]string{"#/constructor": "Recent events", "#/service/%": "is not the key of a service", "#/service/1.2.3.4:5%2Ftcp": "does not exist", "#": "Recent events"} {
 		s.view(hash, words)
 	}
-	s.view("#/drops", "Packets that")
+	s.view("#/drops", "Packets dropped")
 	s.ok(s.Eval("document.querySelector('.skip').focus()", nil))
 	s.ok(s.Press("Enter"))
 	s.ok(s.Until("document.activeElement === document.querySelector('main') && document.querySelector('h1').textContent === 'Drops'"))
@@ -123,9 +123,9 @@ func (s *scene) drainByKeyboard() {
 	s.view("#/drains", "32.32.32.1:5001")
 	s.ok(s.Eval("document.querySelector('.card button').focus()", nil))
 	s.ok(s.Press("Enter"))
-	s.shows("It takes new connections again")
+	s.shows("It receives new connections again")
 	s.ok(s.Press("Tab", "Enter"))
-	s.shows("No endpoint is being drained")
+	s.shows("No endpoint is drained")
 	s.view("#/service/20.20.20.1:443%2Ftcp", "31.31.31.1:5001")
 	s.ok(s.Until("document.querySelector('.rows button')"))
 	s.ok(s.Eval("document.querySelector('.rows button').focus()", nil))

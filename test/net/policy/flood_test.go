@@ -179,7 +179,7 @@ func TestFloodTraced(t *testing.T) {
 	if took > floodTime*3/4 {
 		t.Errorf("the daemon took %v of a CPU in %v", took, floodTime)
 	}
-	told("events were lost")
+	told("events lost")
 }
 
 // cpuTime is what a process has had of CPUs.
