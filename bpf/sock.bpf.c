@@ -91,10 +91,10 @@ static __always_inline void sock_write_destination6(struct bpf_sock_addr *ctx,
 	ctx->user_port = p->tuple.dport;
 }
 
-/* bpf_set_retval() with a parameter of 64 bits. Linux 7.3 wants -4095 to 0 in the whole register,
- * and an int is passed with zeros in the upper half. */
-static long (*const sock_set_retval)(__s64 retval) =
-	(void *)BPF_FUNC_set_retval;
+/* bpf_set_retval() with a parameter of 64 bits. Linux 7.3 wants -4095 to 0 in
+ * the whole register, and an int is passed with zeros in the upper half. */
+static long (*const sock_set_retval)(__s64 retval) = (void *)
+	BPF_FUNC_set_retval;
 
 static __always_inline int sock_fail(int err)
 {

@@ -1,0 +1,36 @@
+package metrics
+
+import (
+	"strings"
+	"testing"
+
+	"loxilb/internal/control/store"
+	"loxilb/internal/lb"
+)
+
+// TestRulesBounded: beyond the first 1,000, rules have no series, and those that count first have
+// theirs.
+func TestRulesBounded(t *testing.T) {
+	t.Parallel()
+	m := newMetrics(t, fake{}, Options{})
+	_, _, err := m.store.Commit("test", func(tx *store.Tx) error {
+		for i := range uint16(maxRules + 500) {
+			if err := m.store.Rules.Put(tx, lb.Rule{Preference: 100 + i, RuleVerdict: lb.RuleVerdict{Action: lb.RuleDrop}}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := scrape(t, m)
+	if n := strings.Count(got, "\nloxilb_fw_rule_packets_total{"); n != maxRules {
+		t.Errorf("%d rules have series", n)
+	}
+	for text, want := range map[string]bool{`rule="preference:1599",action="drop"} 1602`: true, `rule="preference:600"`: true, `rule="preference:599"`: false, "loxilb_fw_rules 1503\n": true} {
+		if strings.Contains(got, text) != want {
+			t.Errorf("%s: %v, want %v", text, !want, want)
+		}
+	}
+}
