@@ -80,12 +80,13 @@ static __always_inline bool known_row_is(__u64 row, __u64 hash)
 
 /* Returns for how long a row still holds, in jiffies; 0: it is over. A row is
  * never given more than timeout_known: what says so is of another turn of the
- * clock. */
+ * clock. An empty row would say so, too, before jiffies turn round to 0: they first
+ * do five minutes after the boot. */
 static __always_inline __u32 known_row_left(__u64 row, __u32 now)
 {
 	__u32 left = (__u32)row - now;
 
-	return left <= timeout_known ? left : 0;
+	return row && left <= timeout_known ? left : 0;
 }
 
 static __always_inline bool known_set_has(const struct known_set *set,
