@@ -300,8 +300,8 @@ static __noinline void give_back(const struct packet *p,
 			     state_read(c) | CONN_REPLY_DIRECTION, 0);
 }
 
-/* Asks policies of IPsec about the packets of both directions. TAKEN: one refuses it, and what claim() has done
- * is taken back. */
+/* Asks policies of IPsec about the packets of both directions. TAKEN: one refuses
+ * the connection, and what claim() has done is undone. */
 static __always_inline enum verdict ask_ipsec(ctx_t *ctx, struct packet *p,
 					      struct opening *o)
 {

@@ -6,8 +6,8 @@
  *
  * Policies are asked before a connection finds its next hop: when it opens, and once
  * after each change of policies or routes. They are written as firewall rules are
- * (rule.h), in the kernel's order; the word of the interface says of which direction
- * of xfrm a policy is.
+ * (rule.h), in the kernel's order; the interface word holds the policy's direction
+ * (enum ipsec_direction).
  */
 #ifndef LOXILB_IPSEC_H
 #define LOXILB_IPSEC_H

@@ -9,8 +9,8 @@ import (
 	"loxilb/internal/telemetry/metrics"
 )
 
-// certificates are those that the API and these probes use, as their files have them now: they are
-// read again when they change.
+// certificates lists the certificates of the API and of these probes. A file that has changed is
+// read again.
 func (p *daemon) certificates(probes []metrics.CertificateFile) (list []metrics.Certificate) {
 	add := func(of metrics.CertificateFile, end time.Time, err error) {
 		if err == nil { // else the log has it, and a series would be a lie

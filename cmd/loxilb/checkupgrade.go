@@ -7,8 +7,8 @@ import (
 	"loxilb/internal/kernel/datapath"
 )
 
-// checkUpgrade tells whether a start of this loxilb could take over what is pinned. It changes
-// nothing, and a daemon may run.
+// checkUpgrade reports whether this loxilb could take over the pinned programs and maps. It changes
+// nothing, so a daemon may be running.
 func checkUpgrade(c datapath.Config, out io.Writer) error {
 	if err := tryVectors(func() (*datapath.Datapath, error) { return datapath.Trial(c) }); err != nil {
 		return err

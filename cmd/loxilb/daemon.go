@@ -254,8 +254,8 @@ func (p *daemon) serve(ctx context.Context) error {
 	return err
 }
 
-// attach attaches interfaces once each service, the firewall rules and policies of IPsec were
-// tried: the first packet finds those that work.
+// attach attaches interfaces after a first attempt to apply each service, the firewall rules and
+// the policies of IPsec, so the first packet meets all that could be applied.
 func (p *daemon) attach(ctx context.Context) {
 	for _, idle := range []<-chan struct{}{p.services.Idle(), p.rules.Idle(), p.ipsec.Idle()} {
 		select {
@@ -310,8 +310,8 @@ func (p *daemon) ready() (bool, string) {
 	return true, "ready"
 }
 
-// manager is told how this daemon is. It is alive while whoever asks whether it is ready has an
-// answer, and services can be read.
+// manager returns what reports the daemon's state to the service manager. The daemon is alive while
+// it can answer a readiness check and read services.
 func (p *daemon) manager() serviceManager {
 	return serviceManager{alive: func() { p.ready(); p.state.Snapshot() }, log: p.log}
 }
@@ -351,8 +351,8 @@ func (p *daemon) localAnswers(ctx context.Context) {
 	}
 }
 
-// leadProbe has what a socket sends to an endpoint in mode dsr go to the VIP there. One that is on
-// this machine, or to which there is no route, is asked as any socket asks.
+// leadProbe redirects a probe socket's packets to the VIP at an endpoint in mode dsr. An endpoint
+// on this machine, or without a route, is probed by its own address.
 func (p *daemon) leadProbe(fd int, t health.Target) error {
 	out, ok, err := p.network.Sources().Out(context.Background(), t.Addr)
 	if err != nil || !ok {

@@ -75,7 +75,7 @@ func (b *dropBench) expect(t *testing.T, want ...string) {
 	}
 }
 
-// TestDropsNamed: dropped packets are told with the services that have refused them, or the
+// TestDropsNamed: dropped packets are logged with the services that refused them, or the
 // endpoints without a route. Counters that are read at two times count no packet twice.
 func TestDropsNamed(t *testing.T) {
 	t.Parallel()

@@ -8,16 +8,16 @@ import (
 	systemd "github.com/coreos/go-systemd/v22/daemon"
 )
 
-// serviceManager tells the program that has started this one how it is, by sd_notify(3): systemd,
-// most often. Where there is none, nothing is told.
+// serviceManager reports the daemon's state to the program that started it, usually systemd, by
+// sd_notify(3). Without a manager it does nothing.
 type serviceManager struct {
 	alive func() // returns as long as nothing is stuck
 	log   *slog.Logger
 }
 
-// started tells that packets are balanced, and from then on, twice in each time that the manager
-// waits, that the daemon is alive. What is stuck is silent: the manager ends the daemon then, which
-// writes where each of its threads was, and starts it anew. Packets go on meanwhile.
+// started reports that the daemon is ready, and then, twice per watchdog interval, that it is
+// alive. A stuck daemon stays silent: the manager ends it, with a dump of its goroutines, and
+// starts it again. Packets flow meanwhile.
 func (m serviceManager) started(ctx context.Context) {
 	m.tell(systemd.SdNotifyReady)
 	wait, err := systemd.SdWatchdogEnabled(false)

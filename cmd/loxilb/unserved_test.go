@@ -98,7 +98,7 @@ func TestUnservedRests(t *testing.T) {
 		if time.Sleep(5 * time.Second); hub.Last() != 2 {
 			t.Errorf("%d events after 5 s, want 2", hub.Last())
 		}
-		isDown.Store(false) // of which no event tells
+		isDown.Store(false) // no event reports it
 		if time.Sleep(90 * time.Second); hub.Last() != 3 {
 			t.Errorf("%d events after 90 s, want 3", hub.Last())
 		}

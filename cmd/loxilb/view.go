@@ -98,8 +98,8 @@ func (v view) PolicerStats(name string) lb.PolicerStats {
 	return lb.PolicerStats{Policed: n, Attached: v.attached.PolicerPlaces(name)}
 }
 
-// Sessions are those that could be cut off: at these addresses, or at all. Most VIPs are no
-// addresses of this machine, and connections need not be looked for.
+// Sessions lists the sessions that a change could disconnect: at these addresses, or all. Most VIPs
+// are no addresses of this machine, so most changes need no search.
 func (v view) Sessions(at ...netip.Addr) ([]lb.Session, error) {
 	if own, err := session.Own(at); err != nil || len(at) > 0 && !own {
 		return nil, err

@@ -39,6 +39,9 @@ func samples() []event.Body {
 	}
 }
 
+// unwrap joins the lines of a comment.
+func unwrap(comment string) string { return strings.ReplaceAll(comment, "\n// ", " ") }
+
 // events is the page. What a kind and its actions are, the comments of its type say.
 func events(code string) (string, error) {
 	var b strings.Builder
@@ -48,19 +51,17 @@ func events(code string) (string, error) {
 	if len(bodies) != len(kinds) {
 		return "", fmt.Errorf("there are %d kinds of events, and samples of %d", len(kinds), len(bodies))
 	}
-	code = regexp.MustCompile(`(?m)^(// .*)\n// `).ReplaceAllString(code, "$1 ") // of two lines
 	for i, body := range bodies {
 		if body.Kind() != kinds[i] {
 			return "", fmt.Errorf("sample %d is of kind %s, not %s", i, body.Kind(), kinds[i])
 		}
 		name := strings.TrimPrefix(fmt.Sprintf("%T", body), "event.")
-		what := regexp.MustCompile(`(?m)^// ` + name + ` (?:is|says that|reports that) (.*)\.\ntype ` + name + ` `).FindStringSubmatch(code)
-		acts := regexp.MustCompile(`(?m)^// Act is (.*)\.\nfunc \((?:\w+ )?` + name + `\)`).FindStringSubmatch(code)
+		what := regexp.MustCompile(`(?m)^// ` + name + ` (?:is|says that|reports that) ((?:.|\n// )*)\.\ntype ` + name + ` `).FindStringSubmatch(code)
+		acts := regexp.MustCompile(`(?m)^// Act is ((?:.|\n// )*)\.\nfunc \((?:\w+ )?` + name + `\)`).FindStringSubmatch(code)
 		if what == nil || acts == nil {
 			return "", fmt.Errorf("internal/event/event.go does not say what %s is, and what its actions are", name)
 		}
-		actions := strings.ToLower(acts[1])
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", body.Kind(), what[1], actions, body)
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", body.Kind(), unwrap(what[1]), strings.ToLower(unwrap(acts[1])), body)
 	}
 	b.WriteString(eventsFoot)
 	return b.String(), nil
