@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/lb/netobj"
 )
 
@@ -25,16 +26,16 @@ func (a *API) CreateAddress(w http.ResponseWriter, r *http.Request) {
 func (a *API) DeleteAddress(w http.ResponseWriter, r *http.Request, ip, mask, dev string, params v1.DeleteAddressParams) {
 	o, err := netobj.ParseAddress(dev, ip+"/"+mask)
 	if err != nil {
-		pathProblem(err).write(w)
+		rest.BadRequest(err).Write(w)
 		return
 	}
 	at := o.Prefix.Addr()
 	_, wanted := a.Store.Addresses.Get(a.Store.Snapshot(), o.Key())
 	switch {
 	case !wanted && a.isVIP(o):
-		refuse(http.StatusConflict, "address %s of %s is the VIP of a service: delete the service", at, dev).write(w)
+		rest.Refuse(http.StatusConflict, "address %s of %s is the VIP of a service: delete the service", at, dev).Write(w)
 	case params.Force != "true" && cameTo(r) == at:
-		refuse(http.StatusConflict, "this request came to address %s: without it you may be cut off; loxicmd delete ip --force, or ?force=true, deletes it all the same", at).write(w)
+		rest.Refuse(http.StatusConflict, "this request came to address %s: without it you may be cut off; loxicmd delete ip --force, or ?force=true, deletes it all the same", at).Write(w)
 	default:
 		deleteNet(a, w, r, a.addresses(), o.Key())
 	}
@@ -57,14 +58,14 @@ func cameTo(r *http.Request) netip.Addr {
 func (a *API) GetAddresses(w http.ResponseWriter, _ *http.Request) {
 	seen, err := a.Network.Addresses.Seen()
 	if err != nil {
-		kernelProblem(err).write(w)
+		kernelProblem(err).Write(w)
 		return
 	}
 	out := v1.AddressList{IpAttr: []v1.DeviceAddresses{}}
 	for _, d := range seen {
 		out.IpAttr = append(out.IpAttr, v1.DeviceAddresses{Dev: d.Dev, IpAddress: texts(d.Addresses)})
 	}
-	writeJSON(w, out)
+	rest.JSON(w, out)
 }
 
 func texts[T fmt.Stringer](list []T) []string {

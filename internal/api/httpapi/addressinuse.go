@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
 )
@@ -40,7 +41,7 @@ func (a *API) newVIPs(tx *store.Tx) (list []netip.Addr) {
 
 // addressInUse refuses VIPs that a host in a connected network has: announcing one would take that
 // host off the network.
-func (a *API) addressInUse(vips []netip.Addr) *problem {
+func (a *API) addressInUse(vips []netip.Addr) *rest.Problem {
 	if len(vips) == 0 || a.Network == nil || a.Network.Neighbors == nil {
 		return nil
 	}
@@ -50,7 +51,7 @@ func (a *API) addressInUse(vips []netip.Addr) *problem {
 	}
 	for _, n := range known {
 		if _, is := slices.BinarySearchFunc(vips, n.Addr, netip.Addr.Compare); is && !a.Store.Services.HasVIP(a.Store.Snapshot(), n.Addr) {
-			return refuseField(http.StatusConflict, "externalIP", n.Addr.String(),
+			return rest.RefuseField(http.StatusConflict, "externalIP", n.Addr.String(),
 				"is the address of a live host ("+n.MAC.String()+" on "+n.Dev+"), which would be taken off the network",
 				"an unused address; force=true (loxicmd --force) takes it all the same")
 		}

@@ -19,6 +19,7 @@ import (
 	"loxilb/internal/api/httpapi/drops"
 	"loxilb/internal/api/httpapi/explain"
 	"loxilb/internal/api/httpapi/rates"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/httpapi/summary"
 	"loxilb/internal/api/httpapi/trace"
 	"loxilb/internal/api/page"
@@ -146,33 +147,26 @@ type API struct {
 	summary.Summary
 	explain.Explanations
 	*trace.Trace
-	mux    *http.ServeMux
-	codec  *codec
-	kinds  []objectKind
-	stall  time.Duration // how long a stream of events may be stuck
-	bodies chan struct{} // holds a value for each body that is read
-
-	largeBodies   chan struct{} // likewise
-	waitingBodies chan struct{} // holds a value for each large body that waits
-	closing       context.Context
-	close         context.CancelFunc // ends what does not end by itself
+	mux     *http.ServeMux
+	codec   *codec
+	kinds   []objectKind
+	reader  *rest.Reader
+	streams *rest.Streams
 
 	logins     *access.Limiter
 	origins    origins
-	passedOver passedOver
 	metricsOff atomic.Bool
 	meta       func() ([]byte, error) // metaOfRequests, made once
 
 	started      time.Time
 	walks        chan struct{} // holds a value for each walk through all connections
 	walkWait     time.Duration // walkWait, but in tests
-	walkers      shares        // of walks, running or waiting
-	whole        chan struct{} // holds a value for each answer with everything there is
-	unread       chan struct{} // holds a value for each large answer that is being read
-	followers    shares        // of events
-	watchers     shares        // of connections
-	routeReaders shares        // requests that read the routes of the kernel
-	auditFailed  atomic.Int64  // the minute of which the log says so
+	walkers      *rest.Shares  // of walks, running or waiting
+	whole        rest.WholeAnswers
+	unread       rest.UnreadAnswers
+	watchers     *rest.Shares // of connections
+	routeReaders *rest.Shares // requests that read the routes of the kernel
+	auditFailed  atomic.Int64 // the minute of which the log says so
 }
 
 var _ v1.ServerInterface = (*API)(nil)
@@ -185,9 +179,6 @@ func New(o Options) *API {
 	if o.Observe == nil {
 		o.Observe = func(string, int) {}
 	}
-	if o.BodyWait == 0 {
-		o.BodyWait = bodyWait
-	}
 	if o.Events == nil {
 		o.Events = event.NewHub()
 	}
@@ -196,12 +187,17 @@ func New(o Options) *API {
 	}
 	a := &API{
 		started: time.Now(), walks: make(chan struct{}, wholeWalks), walkWait: walkWait,
-		stall: stallLimit, logins: access.NewLimiter(), meta: sync.OnceValues(metaOfRequests),
+		logins: access.NewLimiter(), meta: sync.OnceValues(metaOfRequests),
 		Options: o, Explanations: explain.Explanations{Explainer: o.Explainer}, Drops: drops.New(o.DataPath), mux: http.NewServeMux(), codec: newCodec(o.Compat),
-		bodies: make(chan struct{}, maxBodies), largeBodies: make(chan struct{}, 1), waitingBodies: make(chan struct{}, maxBodies), unread: make(chan struct{}, maxUnread), whole: make(chan struct{}, maxWhole),
+		unread: rest.NewUnread(), whole: rest.NewWholeAnswers(), streams: rest.NewStreams(o.Access),
 	}
+	var unknown *slog.Logger
+	if o.Compat {
+		unknown = o.Log
+	}
+	a.reader = rest.NewReader(o.BodyWait, unknown)
 	a.Rates = rates.New(rates.Options{
-		Sampler: o.Sampler, Store: o.Store, Health: o.Health, DataPath: o.DataPath, Follow: a.follow,
+		Sampler: o.Sampler, Store: o.Store, Health: o.Health, DataPath: o.DataPath, Follow: a.streams.Follow,
 		Sync: func(now *store.Snapshot, key lb.Key) servicestate.Sync {
 			return servicestate.SyncOf(a.appliedOf(now, key))
 		},
@@ -212,18 +208,16 @@ func New(o Options) *API {
 	}
 	a.Summary = summary.New(o.Store, o.DataPath, o.Sampler, o.Health, o.Statuses, a.entry)
 	a.Trace = trace.New(trace.Options{
-		Tracer: o.DataPath, Store: o.Store, Interfaces: o.Interfaces, Follow: a.follow,
+		Tracer: o.DataPath, Store: o.Store, Interfaces: o.Interfaces, Follow: a.streams.Follow,
 		Broke: func(err error) { a.Log.Error("tracing packets failed", "error", err) },
 	})
-	a.followers.limits, a.watchers.limits, a.walkers.limits = eventStreams(), watches(), wholeWalkers()
-	a.routeReaders.limits = routeReads()
+	a.watchers, a.walkers, a.routeReaders = rest.NewShares(watches()), rest.NewShares(wholeWalkers()), rest.NewShares(routeReads())
 	a.kinds = a.objectKinds()
 	a.metricsOff.Store(o.MetricsOff)
-	a.closing, a.close = context.WithCancel(context.Background())
 	v1.HandlerWithOptions(a, v1.StdHTTPServerOptions{
 		BaseURL:          BaseURL,
 		BaseRouter:       a.mux,
-		ErrorHandlerFunc: func(w http.ResponseWriter, _ *http.Request, err error) { parameterProblem(err).write(w) },
+		ErrorHandlerFunc: func(w http.ResponseWriter, _ *http.Request, err error) { rest.ParameterProblem(err).Write(w) },
 	})
 	registerNotBuilt(a.mux)
 	if !o.NoPage {
@@ -236,4 +230,4 @@ func New(o Options) *API {
 }
 
 // GetVersion answers with the daemon's version.
-func (a *API) GetVersion(w http.ResponseWriter, _ *http.Request) { writeJSON(w, a.Version) }
+func (a *API) GetVersion(w http.ResponseWriter, _ *http.Request) { rest.JSON(w, a.Version) }

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/manifest"
 	"loxilb/internal/control/store"
 )
@@ -50,9 +51,9 @@ func (o *listed) id() store.ID { return store.ID{Kind: o.kind.store, Key: o.key}
 
 // ApplyObjects makes objects of any kinds what a list says, in one transaction.
 func (a *API) ApplyObjects(w http.ResponseWriter, r *http.Request) {
-	req, p := decoded(a, w, r, a.decodeApply)
+	req, p := rest.Decode(a.reader, w, r, a.decodeApply)
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
 	a.transact(w, r, transaction{
@@ -82,7 +83,7 @@ func (a *API) transact(w http.ResponseWriter, r *http.Request, t transaction) {
 			return err
 		})
 		if err != nil {
-			a.commitProblem(err).write(w)
+			a.commitProblem(err).Write(w)
 			return
 		}
 		out := a.result(&t, before, after, changed)
@@ -90,7 +91,7 @@ func (a *API) transact(w http.ResponseWriter, r *http.Request, t transaction) {
 			out.Cuts = append(out.Cuts, s.String())
 		}
 		a.countAffected(r.Context(), &out, before, after, locked)
-		writeJSON(w, out)
+		rest.JSON(w, out)
 		return
 	}
 	by := store.By{Owner: owner, Author: author(r, t.doing)}
@@ -104,10 +105,10 @@ func (a *API) transact(w http.ResponseWriter, r *http.Request, t transaction) {
 		return t.edit(tx)
 	})
 	if err != nil {
-		a.commitProblem(err).write(w)
+		a.commitProblem(err).Write(w)
 		return
 	}
-	principalOf(r).changed(revision, changed)
+	recordChange(r, revision, changed)
 	ctx, cancel := context.WithTimeout(r.Context(), a.ApplyWait)
 	defer cancel()
 	if err := a.waitForAll(ctx, revision, changed); err != nil {
@@ -115,7 +116,7 @@ func (a *API) transact(w http.ResponseWriter, r *http.Request, t transaction) {
 		if undone := a.undoApply(r, &t, revision, p); undone != nil {
 			p = undone
 		}
-		p.write(w)
+		p.Write(w)
 		return
 	}
 	out := a.result(&t, before, a.Store.Snapshot(), changed)
@@ -125,7 +126,7 @@ func (a *API) transact(w http.ResponseWriter, r *http.Request, t transaction) {
 			out.Confirm = &by.Confirm
 		}
 	}
-	writeJSON(w, out)
+	rest.JSON(w, out)
 }
 
 // result is the answer.
@@ -149,8 +150,8 @@ func (a *API) result(t *transaction, before, after *store.Snapshot, changed []st
 	return out
 }
 
-func (a *API) decodeApply(data []byte) (req *application, p *problem) {
-	body, p := decodeBody[v1.ApplyRequest](data)
+func (a *API) decodeApply(data []byte) (req *application, p *rest.Problem) {
+	body, p := rest.Unmarshal[v1.ApplyRequest](data)
 	if p != nil {
 		return nil, p
 	}
@@ -158,17 +159,17 @@ func (a *API) decodeApply(data []byte) (req *application, p *problem) {
 }
 
 // application checks a request.
-func (a *API) application(body *v1.ApplyRequest) (req *application, p *problem) {
+func (a *API) application(body *v1.ApplyRequest) (req *application, p *rest.Problem) {
 	req = &application{remove: body.Remove, dryRun: body.DryRun, force: body.Force, doing: body.Doing}
 	switch {
 	case len(body.Objects) == 0 && len(body.Prune) == 0:
-		return nil, refuseField(http.StatusBadRequest, "objects", "", "is missing or empty", "a list of objects")
+		return nil, rest.RefuseField(http.StatusBadRequest, "objects", "", "is missing or empty", "a list of objects")
 	case body.Confirm < 0 || body.Confirm > maxConfirm:
-		return nil, refuseField(http.StatusBadRequest, "confirm", body.Confirm.String(), "is out of range", "1 to "+strconv.Itoa(maxConfirm)+" seconds, 0 for none")
+		return nil, rest.RefuseField(http.StatusBadRequest, "confirm", body.Confirm.String(), "is out of range", "1 to "+strconv.Itoa(maxConfirm)+" seconds, 0 for none")
 	case body.Remove && len(body.Prune) > 0:
-		return nil, refuse(http.StatusBadRequest, "prune does not go with remove: delete what is not in the list, or what is in it")
+		return nil, rest.Refuse(http.StatusBadRequest, "prune does not go with remove: delete what is not in the list, or what is in it")
 	case utf8.RuneCountInString(body.Doing) > maxDoing:
-		return nil, refuseField(http.StatusBadRequest, "doing", "", "is too long", strconv.Itoa(maxDoing)+" characters")
+		return nil, rest.RefuseField(http.StatusBadRequest, "doing", "", "is too long", strconv.Itoa(maxDoing)+" characters")
 	}
 	req.confirm = time.Duration(body.Confirm) * time.Second
 	if req.doing == "" {
@@ -183,7 +184,7 @@ func (a *API) application(body *v1.ApplyRequest) (req *application, p *problem) 
 		}
 		k := a.kindOf(word)
 		if k == nil {
-			return nil, refuseField(http.StatusBadRequest, "prune", word, "is no kind that this loxilb serves", "")
+			return nil, rest.RefuseField(http.StatusBadRequest, "prune", word, "is no kind that this loxilb serves", "")
 		}
 		req.prune = append(req.prune, k)
 	}
@@ -196,16 +197,16 @@ func (a *API) application(body *v1.ApplyRequest) (req *application, p *problem) 
 }
 
 // readObjects reads a list on all processors.
-func (a *API) readObjects(list []v1.Object, keyOnly bool) ([]listed, *problem) {
+func (a *API) readObjects(list []v1.Object, keyOnly bool) ([]listed, *rest.Problem) {
 	out := make([]listed, len(list))
-	problems := make([]*problem, len(list))
+	problems := make([]*rest.Problem, len(list))
 	var next, wrong atomic.Int64
 	var workers sync.WaitGroup
 	for range min(runtime.GOMAXPROCS(0), len(list)) {
 		workers.Go(func() {
 			for i := int(next.Add(1)) - 1; i < len(list) && wrong.Load() < maxErrors; i = int(next.Add(1)) - 1 {
 				if out[i], problems[i] = a.readObject(&list[i], keyOnly); problems[i] != nil {
-					wrong.Add(int64(max(1, len(problems[i].body.Errors))))
+					wrong.Add(int64(max(1, len(problems[i].Body.Errors))))
 				}
 			}
 		})
@@ -243,7 +244,7 @@ func (a *API) readObjects(list []v1.Object, keyOnly bool) ([]listed, *problem) {
 // lookOutside asks the kinds about what there is besides the store.
 func (a *API) lookOutside(list []listed, all *objectErrors) {
 	made := a.devicesOf(list)
-	asks := map[*objectKind]func(*wanted) (bool, *problem){}
+	asks := map[*objectKind]func(*wanted) (bool, *rest.Problem){}
 	for i := range list {
 		o := &list[i]
 		if all.enough() {
@@ -273,19 +274,19 @@ func valuesOf(list []listed, kind *objectKind) (values []any) {
 	return values
 }
 
-func (a *API) readObject(o *v1.Object, keyOnly bool) (listed, *problem) {
+func (a *API) readObject(o *v1.Object, keyOnly bool) (listed, *rest.Problem) {
 	if o.ApiVersion != "" && o.ApiVersion != manifest.APIVersion {
-		return listed{}, refuseField(http.StatusBadRequest, "apiVersion", o.ApiVersion, "is not known", manifest.APIVersion)
+		return listed{}, rest.RefuseField(http.StatusBadRequest, "apiVersion", o.ApiVersion, "is not known", manifest.APIVersion)
 	}
 	k := a.kindOf(o.Kind)
 	if k == nil {
-		kind := shorten(o.Kind)
-		p := refuse(http.StatusBadRequest, "kind %q is not part of this build", kind)
-		p.body.Field, p.body.Value = "kind", kind
+		kind := rest.Shorten(o.Kind)
+		p := rest.Refuse(http.StatusBadRequest, "kind %q is not part of this build", kind)
+		p.Body.Field, p.Body.Value = "kind", kind
 		return listed{}, p
 	}
 	if len(o.Metadata) > maxMetadata {
-		return listed{}, refuseField(http.StatusBadRequest, "metadata", "", "has "+strconv.Itoa(len(o.Metadata))+" bytes", "at most "+strconv.Itoa(maxMetadata))
+		return listed{}, rest.RefuseField(http.StatusBadRequest, "metadata", "", "has "+strconv.Itoa(len(o.Metadata))+" bytes", "at most "+strconv.Itoa(maxMetadata))
 	}
 	one, p := k.read(o, keyOnly)
 	return listed{one, k, false}, p
@@ -294,12 +295,12 @@ func (a *API) readObject(o *v1.Object, keyOnly bool) (listed, *problem) {
 // objectErrors collects what is wrong with the objects of a list.
 type objectErrors struct{ list []v1.ObjectError }
 
-func (e *objectErrors) add(index int, p *problem) {
-	if len(p.body.Errors) == 0 {
-		e.list = append(e.list, v1.ObjectError{Index: index, Field: p.body.Field, Message: p.body.Message})
+func (e *objectErrors) add(index int, p *rest.Problem) {
+	if len(p.Body.Errors) == 0 {
+		e.list = append(e.list, v1.ObjectError{Index: index, Field: p.Body.Field, Message: p.Body.Message})
 		return
 	}
-	for _, one := range p.body.Errors {
+	for _, one := range p.Body.Errors {
 		one.Index = index
 		e.list = append(e.list, one)
 	}
@@ -307,12 +308,12 @@ func (e *objectErrors) add(index int, p *problem) {
 
 // addError is add for any error, or none.
 func (e *objectErrors) addError(index int, err error) {
-	var p *problem
+	var p *rest.Problem
 	switch {
 	case err == nil:
 		return
 	case !errors.As(err, &p):
-		p = refuse(http.StatusBadRequest, "%v", err)
+		p = rest.Refuse(http.StatusBadRequest, "%v", err)
 	}
 	e.add(index, p)
 }
@@ -321,11 +322,11 @@ func (e *objectErrors) addError(index int, err error) {
 func (e *objectErrors) enough() bool { return len(e.list) >= maxErrors }
 
 // problem is nil when nothing is wrong.
-func (e *objectErrors) problem(of int) *problem {
+func (e *objectErrors) problem(of int) *rest.Problem {
 	if len(e.list) == 0 {
 		return nil
 	}
-	p := refuse(http.StatusBadRequest, "nothing was changed: %s", e.first())
+	p := rest.Refuse(http.StatusBadRequest, "nothing was changed: %s", e.first())
 	if n := len(e.list); n > 1 {
 		count := strconv.Itoa(n)
 		if e.enough() {
@@ -335,9 +336,9 @@ func (e *objectErrors) problem(of int) *problem {
 		if of != 1 {
 			objects = strconv.Itoa(of) + " objects"
 		}
-		p = refuse(http.StatusBadRequest, "nothing was changed: %s errors in %s, the first in %s", count, objects, e.first())
+		p = rest.Refuse(http.StatusBadRequest, "nothing was changed: %s errors in %s, the first in %s", count, objects, e.first())
 	}
-	p.body.Errors = e.list[:min(len(e.list), maxErrors)]
+	p.Body.Errors = e.list[:min(len(e.list), maxErrors)]
 	return p
 }
 

@@ -11,6 +11,7 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/access"
+	"loxilb/internal/api/httpapi/rest"
 )
 
 // loginPath is for those who have no token yet.
@@ -24,20 +25,20 @@ const loginWait = 5 * time.Second
 
 // Login gives a user a token.
 func (a *API) Login(w http.ResponseWriter, r *http.Request) {
-	who := principalOf(r)
-	who.name = unknownUser
+	who := rest.PrincipalOf(r)
+	who.Name = rest.UnknownUser
 	body, p := readLogin(w, r)
 	if p != nil {
-		who.stranger = true
-		p.write(w)
+		who.Stranger = true
+		p.Write(w)
 		return
 	}
 	from, name := sourceAddr(r), body.Username
 	if wait := a.logins.Try(from, name); wait > 0 {
-		who.stranger = true
+		who.Stranger = true
 		seconds := int(math.Ceil(wait.Seconds()))
 		w.Header().Set("Retry-After", strconv.Itoa(seconds))
-		refuse(http.StatusTooManyRequests, "too many failed logins: try again in %d s", seconds).write(w)
+		rest.Refuse(http.StatusTooManyRequests, "too many failed logins: try again in %d s", seconds).Write(w)
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), loginWait)
@@ -47,14 +48,14 @@ func (a *API) Login(w http.ResponseWriter, r *http.Request) {
 		if !errors.Is(err, access.ErrLogin) {
 			a.logins.Untried(from, name) // nobody has looked at the password, or it was right
 		}
-		who.stranger = true
-		accessProblem(err).write(w)
+		who.Stranger = true
+		accessProblem(err).Write(w)
 		return
 	}
 	a.logins.Succeeded(from, name)
-	who.name, who.role, who.user = user.Name, user.Role, user.ID
+	who.Name, who.Role, who.User = user.Name, user.Role, user.ID
 	w.Header().Set("Cache-Control", "no-store")
-	writeJSON(w, v1.LoginToken{Token: token})
+	rest.JSON(w, v1.LoginToken{Token: token})
 }
 
 // maxLogin is how large the body of a login is.
@@ -62,13 +63,13 @@ const maxLogin = 4 << 10
 
 // readLogin takes no turn among requests with a body, nor much memory: strangers are to keep nobody
 // from the API.
-func readLogin(w http.ResponseWriter, r *http.Request) (*v1.User, *problem) {
+func readLogin(w http.ResponseWriter, r *http.Request) (*v1.User, *rest.Problem) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxLogin)
-	data, p := readBody(w, r, nil)
+	data, p := rest.ReadBody(w, r, nil)
 	if p != nil {
 		return nil, p
 	}
-	return decodeBody[v1.User](data)
+	return rest.Unmarshal[v1.User](data)
 }
 
 // sourceAddr is where a request comes from; none by the UNIX socket.
@@ -79,39 +80,39 @@ func sourceAddr(r *http.Request) netip.Addr {
 
 // Logout ends the token that the request has.
 func (a *API) Logout(w http.ResponseWriter, r *http.Request) {
-	token := tokenOf(r)
+	token := rest.TokenOf(r)
 	if _, known := a.Access.Who(token); !known {
-		refuse(http.StatusBadRequest, "the request has no token of a user that could be ended").write(w)
+		rest.Refuse(http.StatusBadRequest, "the request has no token of a user that could be ended").Write(w)
 		return
 	}
 	if err := a.Access.Logout(token); err != nil {
-		accessProblem(err).write(w)
+		accessProblem(err).Write(w)
 		return
 	}
-	writeJSON(w, v1.Message{Message: "User logged out successfully"})
+	rest.JSON(w, v1.Message{Message: "User logged out successfully"})
 }
 
 // GetWhoami answers with who asks, so that a page offers what that may do.
 func (a *API) GetWhoami(w http.ResponseWriter, r *http.Request) {
-	who := principalOf(r)
+	who := rest.PrincipalOf(r)
 	w.Header().Set("Cache-Control", "no-store")
-	if who.role == 0 {
-		writeJSON(w, v1.Whoami{Why: who.why})
+	if who.Role == 0 {
+		rest.JSON(w, v1.Whoami{Why: who.Why})
 		return
 	}
-	writeJSON(w, v1.Whoami{Name: who.name, Role: who.role.String()})
+	rest.JSON(w, v1.Whoami{Name: who.Name, Role: who.Role.String()})
 }
 
 // GetUsers answers with the users, without their passwords; others than admins see themselves.
 func (a *API) GetUsers(w http.ResponseWriter, r *http.Request) {
-	who, out := principalOf(r), []v1.User{}
+	who, out := rest.PrincipalOf(r), []v1.User{}
 	for _, u := range a.Access.List() {
-		if who.role < access.Admin && who.user != u.ID {
+		if who.Role < access.Admin && who.User != u.ID {
 			continue
 		}
 		out = append(out, userAnswer(&u))
 	}
-	writeJSON(w, out)
+	rest.JSON(w, out)
 }
 
 // userAnswer is a user as the contract writes it, without the password.
@@ -127,83 +128,83 @@ func userAnswer(u *access.User) v1.User {
 func (a *API) CreateUser(w http.ResponseWriter, r *http.Request) {
 	body, role, p := a.decodeUser(w, r)
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
 	user, err := a.Access.Add(r.Context(), body.Username, body.Password, role)
 	if err != nil {
-		accessProblem(err).write(w)
+		accessProblem(err).Write(w)
 		return
 	}
-	writeJSON(w, userAnswer(&user))
+	rest.JSON(w, userAnswer(&user))
 }
 
 // UpdateUser changes a user. Others than admins may change their own password.
 func (a *API) UpdateUser(w http.ResponseWriter, r *http.Request, id int64) {
 	body, role, p := a.decodeUser(w, r)
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
 	if body.Role == "" {
 		role = 0 // as it is
 	}
-	who := principalOf(r)
-	if who.role < access.Admin {
-		own := who.user == id && (body.Username == "" || body.Username == who.name) && (role == 0 || role == who.role)
+	who := rest.PrincipalOf(r)
+	if who.Role < access.Admin {
+		own := who.User == id && (body.Username == "" || body.Username == who.Name) && (role == 0 || role == who.Role)
 		if !own {
-			who.stranger = true
-			refuse(http.StatusForbidden, "user %s has the role %s, and may change nothing of users but the own password", who.name, who.role).write(w)
+			who.Stranger = true
+			rest.Refuse(http.StatusForbidden, "user %s has the role %s, and may change nothing of users but the own password", who.Name, who.Role).Write(w)
 			return
 		}
 	}
-	if body.Password != "" && who.user == id {
+	if body.Password != "" && who.User == id {
 		if p := a.checkCurrentPassword(r, who, body.CurrentPassword); p != nil {
-			p.write(w)
+			p.Write(w)
 			return
 		}
 	}
 	if err := a.Access.Update(r.Context(), id, body.Username, body.Password, role); err != nil {
-		accessProblem(err).write(w)
+		accessProblem(err).Write(w)
 		return
 	}
-	writeSuccess(w)
+	rest.Success(w)
 }
 
 // checkCurrentPassword refuses a new password of the user's own account without the current one: a
 // token that was stolen must not lock its owner out. Failures count as failed logins.
-func (a *API) checkCurrentPassword(r *http.Request, who *principal, current string) *problem {
+func (a *API) checkCurrentPassword(r *http.Request, who *rest.Principal, current string) *rest.Problem {
 	const field = "currentPassword"
 	if current == "" {
-		return refuseField(http.StatusForbidden, field, "", "is missing", "your password so far")
+		return rest.RefuseField(http.StatusForbidden, field, "", "is missing", "your password so far")
 	}
 	from := sourceAddr(r)
-	if wait := a.logins.Try(from, who.name); wait > 0 {
-		return refuse(http.StatusTooManyRequests, "too many failed logins: try again in %d s", int(math.Ceil(wait.Seconds())))
+	if wait := a.logins.Try(from, who.Name); wait > 0 {
+		return rest.Refuse(http.StatusTooManyRequests, "too many failed logins: try again in %d s", int(math.Ceil(wait.Seconds())))
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), loginWait)
 	defer cancel()
-	err := a.Access.CheckPassword(ctx, who.user, current)
+	err := a.Access.CheckPassword(ctx, who.User, current)
 	switch {
 	case err == nil:
-		a.logins.Succeeded(from, who.name)
+		a.logins.Succeeded(from, who.Name)
 		return nil
 	case errors.Is(err, access.ErrLogin):
-		who.stranger = true
-		return refuseField(http.StatusForbidden, field, "***", "is wrong", "your password so far")
+		who.Stranger = true
+		return rest.RefuseField(http.StatusForbidden, field, "***", "is wrong", "your password so far")
 	}
-	a.logins.Untried(from, who.name)
+	a.logins.Untried(from, who.Name)
 	return accessProblem(err)
 }
 
-func (a *API) decodeUser(w http.ResponseWriter, r *http.Request) (*v1.User, access.Role, *problem) {
-	body, p := decoded(a, w, r, decodeBody[v1.User])
+func (a *API) decodeUser(w http.ResponseWriter, r *http.Request) (*v1.User, access.Role, *rest.Problem) {
+	body, p := rest.Decode(a.reader, w, r, rest.Unmarshal[v1.User])
 	if p != nil {
 		return nil, 0, p
 	}
 	role, err := access.ParseRole(body.Role)
 	if err != nil {
-		return nil, 0, refuseField(http.StatusBadRequest, "role", body.Role, "is not known", access.Roles)
+		return nil, 0, rest.RefuseField(http.StatusBadRequest, "role", body.Role, "is not known", access.Roles)
 	}
 	return body, role, nil
 }
@@ -211,14 +212,14 @@ func (a *API) decodeUser(w http.ResponseWriter, r *http.Request) (*v1.User, acce
 // DeleteUser takes a user away.
 func (a *API) DeleteUser(w http.ResponseWriter, _ *http.Request, id int64) {
 	if err := a.Access.Delete(id); err != nil {
-		accessProblem(err).write(w)
+		accessProblem(err).Write(w)
 		return
 	}
-	writeSuccess(w)
+	rest.Success(w)
 }
 
 // accessProblem maps refusals to codes.
-func accessProblem(err error) *problem {
+func accessProblem(err error) *rest.Problem {
 	for _, known := range []struct {
 		err  error
 		code int
@@ -230,10 +231,10 @@ func accessProblem(err error) *problem {
 		{access.ErrLimit, http.StatusBadRequest},
 	} {
 		if errors.Is(err, known.err) {
-			return refuse(known.code, "%v", err)
+			return rest.Refuse(known.code, "%v", err)
 		}
 	}
-	return refuse(http.StatusServiceUnavailable, "%v", err)
+	return rest.Refuse(http.StatusServiceUnavailable, "%v", err)
 }
 
 const (
@@ -248,14 +249,14 @@ func (a *API) GetAudit(w http.ResponseWriter, _ *http.Request, params v1.GetAudi
 		limit = defaultAudit
 	}
 	if limit < 1 || limit > maxAudit {
-		refuseField(http.StatusBadRequest, "limit", strconv.Itoa(limit), "is out of range", "1 to "+strconv.Itoa(maxAudit)).write(w)
+		rest.RefuseField(http.StatusBadRequest, "limit", strconv.Itoa(limit), "is out of range", "1 to "+strconv.Itoa(maxAudit)).Write(w)
 		return
 	}
 	out := v1.AuditList{AuditAttr: []v1.AuditEntry{}}
 	if a.Audit != nil {
 		list, err := a.Audit.Last(limit)
 		if err != nil {
-			refuse(http.StatusServiceUnavailable, "%v", err).write(w)
+			rest.Refuse(http.StatusServiceUnavailable, "%v", err).Write(w)
 			return
 		}
 		for _, e := range list {
@@ -265,5 +266,5 @@ func (a *API) GetAudit(w http.ResponseWriter, _ *http.Request, params v1.GetAudi
 			})
 		}
 	}
-	writeJSON(w, out)
+	rest.JSON(w, out)
 }

@@ -18,6 +18,7 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/access"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/httpapi/transport"
 )
 
@@ -299,7 +300,7 @@ func TestAudit(t *testing.T) {
 	var got []string
 	for _, e := range list.AuditAttr {
 		got = append(got, fmt.Sprintf("%s %s %s %d %d %v", e.Who, e.Role, e.Method, e.Result, e.Revision, e.Objects))
-		if e.From == "" || len(e.Path) > maxTold+3 || (e.Result >= 400) != (e.Error != "") {
+		if e.From == "" || len(e.Path) > rest.MaxTold+3 || (e.Result >= 400) != (e.Error != "") {
 			t.Errorf("%+v", e)
 		}
 	}

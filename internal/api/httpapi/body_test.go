@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/httpapi/transport"
 	"loxilb/internal/lb"
 )
@@ -16,10 +17,10 @@ import (
 // What a request says of its length costs nothing before it comes.
 func TestLengthAllocatesNothing(t *testing.T) {
 	r := httptest.NewRequest("POST", "/", strings.NewReader("{}"))
-	r.ContentLength = maxBody
+	r.ContentLength = rest.MaxBody
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	if _, p := readBody(httptest.NewRecorder(), r, nil); p != nil {
+	if _, p := rest.ReadBody(httptest.NewRecorder(), r, nil); p != nil {
 		t.Fatal(p)
 	}
 	runtime.ReadMemStats(&after)
@@ -41,7 +42,7 @@ func TestElementsOfBody(t *testing.T) {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		_, _, p := newCodec(false).decodeServices([]byte(body))
-		if p == nil || p.body.Code != http.StatusRequestEntityTooLarge || !strings.Contains(p.body.Message, "more than the") {
+		if p == nil || p.Body.Code != http.StatusRequestEntityTooLarge || !strings.Contains(p.Body.Message, "more than the") {
 			t.Errorf("%s: %+v", name, p)
 		}
 		runtime.ReadMemStats(&after)
@@ -56,8 +57,8 @@ func TestElementsOfBody(t *testing.T) {
 		`{"lbAttr":[{"endpoints":[` + strings.Repeat("{},", lb.MaxEndpoints) + `{}]}]}`,
 		`{"allowedSources" : [` + strings.Repeat(`{"prefix":"1.2.3.4"},`, lb.MaxSourcesPerService-1) + `{}]}`,
 	} {
-		if o := outlineOf([]byte(body), partSize); o.tooMany() != nil {
-			t.Errorf("%.40s: %s", body, o.tooMany().body.Message)
+		if o := rest.OutlineOf([]byte(body), rest.PartSize); o.TooMany() != nil {
+			t.Errorf("%.40s: %s", body, o.TooMany().Body.Message)
 		}
 	}
 }
@@ -85,7 +86,7 @@ func TestLargeBodiesAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(o *Options) { o.BodyWait = 50 * time.Millisecond })
 	ended := make(chan int, 1)
-	large := strings.Repeat(" ", maxSmall) + demo
+	large := strings.Repeat(" ", rest.MaxSmall) + demo
 	pw := b.postSlowly(t, large, ended)
 	if w := b.post(large); w.Code != 503 || !strings.Contains(problemOf(t, w).Message, "more than 4 MiB") {
 		t.Errorf("a second large one: %d %s", w.Code, w.Body)
@@ -107,14 +108,14 @@ func TestLargeBodiesAtOnce(t *testing.T) {
 func TestLargeBodiesWait(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(o *Options) { o.BodyWait = time.Minute })
-	ended := make(chan int, maxBodies+1)
-	spaces := strings.Repeat(" ", maxSmall)
+	ended := make(chan int, rest.MaxBodies+1)
+	spaces := strings.Repeat(" ", rest.MaxSmall)
 	all := []*io.PipeWriter{b.postSlowly(t, spaces+" ", ended)} // the one that is read
-	for range maxBodies {
+	for range rest.MaxBodies {
 		all = append(all, b.postSlowly(t, spaces, ended))
 	}
 	b.mustPost(demo)
-	for len(b.api.waitingBodies) < maxBodies {
+	for len(b.api.reader.WaitingBodies) < rest.MaxBodies {
 		runtime.Gosched()
 	}
 	if w := b.post(spaces + demo); w.Code != 503 || !strings.Contains(problemOf(t, w).Message, "more than 4 MiB") {
@@ -138,8 +139,8 @@ func TestBodiesAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(o *Options) { o.BodyWait = 50 * time.Millisecond })
 	var slow []*io.PipeWriter
-	ended := make(chan int, maxBodies)
-	for range maxBodies {
+	ended := make(chan int, rest.MaxBodies)
+	for range rest.MaxBodies {
 		slow = append(slow, b.postSlowly(t, "{", ended))
 	}
 	w := b.post(demo)

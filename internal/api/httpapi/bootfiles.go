@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/contract"
 	"loxilb/internal/control/store"
 )
@@ -23,11 +24,11 @@ type bootFile struct {
 	name   string // in the directory
 	list   string // the property with the objects
 	create string // the path of the operation that takes one
-	decode func(a *API, data []byte) (bootPut, *problem)
+	decode func(a *API, data []byte) (bootPut, *rest.Problem)
 }
 
 // bootPut has an object in the store.
-type bootPut func(*store.Tx, *warnings) error
+type bootPut func(*store.Tx, *rest.Warnings) error
 
 // bootFiles are all, in the order in which they are read.
 func bootFiles() []bootFile {
@@ -41,7 +42,7 @@ func bootFiles() []bootFile {
 	}
 }
 
-func (a *API) bootService(data []byte) (bootPut, *problem) {
+func (a *API) bootService(data []byte) (bootPut, *rest.Problem) {
 	list, _, p := a.codec.decodeServices(data)
 	if p != nil {
 		return nil, p
@@ -51,9 +52,9 @@ func (a *API) bootService(data []byte) (bootPut, *problem) {
 			return nil, entryProblem(list[i].at, -1, err)
 		}
 	}
-	return func(tx *store.Tx, notes *warnings) error {
+	return func(tx *store.Tx, notes *rest.Warnings) error {
 		for i := range list {
-			notes.join(&list[i].notes)
+			notes.Join(&list[i].notes)
 			if err := list[i].put(tx, a.Store.Services, a.codec, notes); err != nil {
 				return err
 			}
@@ -62,7 +63,7 @@ func (a *API) bootService(data []byte) (bootPut, *problem) {
 	}, nil
 }
 
-func (a *API) bootEndpoint(data []byte) (bootPut, *problem) {
+func (a *API) bootEndpoint(data []byte) (bootPut, *rest.Problem) {
 	e, p := a.codec.decodeEndpoint(data)
 	if p != nil {
 		return nil, p
@@ -70,15 +71,15 @@ func (a *API) bootEndpoint(data []byte) (bootPut, *problem) {
 	if err := a.probeFiles(&e.Probe); err != nil {
 		return nil, endpointProblem(err)
 	}
-	return func(tx *store.Tx, _ *warnings) error { return a.Store.Endpoints.Put(tx, e) }, nil
+	return func(tx *store.Tx, _ *rest.Warnings) error { return a.Store.Endpoints.Put(tx, e) }, nil
 }
 
-func (a *API) bootRule(data []byte) (bootPut, *problem) {
+func (a *API) bootRule(data []byte) (bootPut, *rest.Problem) {
 	list, _, p := decodeRules(data)
 	if p != nil {
 		return nil, p
 	}
-	return func(tx *store.Tx, _ *warnings) error {
+	return func(tx *store.Tx, _ *rest.Warnings) error {
 		for _, rule := range list {
 			if err := a.Store.Rules.Put(tx, rule); err != nil {
 				return err
@@ -140,8 +141,8 @@ func (a *API) readBootFile(path string, stored time.Time) ([]byte, error) {
 		return nil, err
 	case !info.Mode().IsRegular():
 		return nil, errors.New("it is not a regular file")
-	case info.Size() > maxBody:
-		return nil, fmt.Errorf("it is larger than %d MiB", maxBody>>20)
+	case info.Size() > rest.MaxBody:
+		return nil, fmt.Errorf("it is larger than %d MiB", rest.MaxBody>>20)
 	case !info.ModTime().After(stored):
 		a.Log.Info("boot file is older than what is stored, which counts", "file", path, "changed", info.ModTime(), "stored", stored)
 		return nil, nil
@@ -151,9 +152,9 @@ func (a *API) readBootFile(path string, stored time.Time) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close() //nolint:errcheck // it is only read
-	data, err := io.ReadAll(io.LimitReader(f, maxBody+1))
-	if err == nil && len(data) > maxBody {
-		err = fmt.Errorf("it is larger than %d MiB", maxBody>>20)
+	data, err := io.ReadAll(io.LimitReader(f, rest.MaxBody+1))
+	if err == nil && len(data) > rest.MaxBody {
+		err = fmt.Errorf("it is larger than %d MiB", rest.MaxBody>>20)
 	}
 	return data, err
 }
@@ -169,13 +170,13 @@ func (a *API) bootObjects(path string, f bootFile, data []byte) (list []bootObje
 	}
 	for i, entry := range entries {
 		at := fmt.Sprintf("%s[%d]", f.list, i)
-		var notes warnings
-		put, p := tolerant(a, entry, &notes, func(data []byte) (bootPut, *problem) { return f.decode(a, data) })
+		var notes rest.Warnings
+		put, p := rest.Lenient(a.reader, entry, &notes, func(data []byte) (bootPut, *rest.Problem) { return f.decode(a, data) })
 		if p != nil {
 			a.Log.Error("boot file: an object is refused", "file", path, "at", at, "error", p)
 			continue
 		}
-		for _, note := range notes.list {
+		for _, note := range notes.List {
 			a.Log.Warn("boot file", "file", path, "at", at, "note", note)
 		}
 		list = append(list, bootObject{path, at, put})
@@ -187,7 +188,7 @@ func (a *API) bootObjects(path string, f bootFile, data []byte) (list []bootObje
 func bootEntries(data []byte, name string) (entries []json.RawMessage, err error) {
 	members := map[string]json.RawMessage{}
 	if err := json.Unmarshal(data, &members); err != nil {
-		return nil, decodeProblem(data, err)
+		return nil, rest.DecodeProblem(data, err)
 	}
 	for member, value := range members {
 		if strings.EqualFold(member, name) {
@@ -210,9 +211,9 @@ func (a *API) putBootObjects(by store.By, list []bootObject) (taken int, stored 
 	if len(list) == 0 {
 		return 0, true
 	}
-	var notes warnings
+	var notes rest.Warnings
 	_, _, err := a.Store.CommitBy(by, func(tx *store.Tx) error {
-		notes = warnings{}
+		notes = rest.Warnings{}
 		for _, o := range list {
 			if err := o.put(tx, &notes); err != nil {
 				return err
@@ -221,14 +222,14 @@ func (a *API) putBootObjects(by store.By, list []bootObject) (taken int, stored 
 		return nil
 	})
 	if err == nil {
-		for _, note := range notes.list {
+		for _, note := range notes.List {
 			a.Log.Warn("boot file", "note", note)
 		}
 		return len(list), true
 	}
 	p := a.commitProblem(err)
 	switch {
-	case p.body.Code == http.StatusServiceUnavailable: // none can be stored
+	case p.Body.Code == http.StatusServiceUnavailable: // none can be stored
 		a.Log.Error("boot file: what is in it cannot be stored now, and counts again at the next start", "file", list[0].file, "at", list[0].at, "objects", len(list), "error", p)
 		return 0, false
 	case len(list) == 1:

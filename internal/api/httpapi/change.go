@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/desired"
 	"loxilb/internal/control/status"
 	"loxilb/internal/control/store"
@@ -17,20 +18,20 @@ import (
 // CreateLoadbalancer creates or updates one service, or the many of lbAttr in one transaction.
 func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request, _ v1.CreateLoadbalancerParams) {
 	var bulk bool
-	list, p := decodedTolerantly(a, w, r, func(data []byte) (list []request, p *problem) {
+	list, p := rest.DecodeLenient(a.reader, w, r, func(data []byte) (list []request, p *rest.Problem) {
 		list, bulk, p = a.codec.decodeServices(data)
 		return list, p
 	})
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
-	var notes warnings
+	var notes rest.Warnings
 	for i := range list {
-		notes.join(&list[i].notes)
+		notes.Join(&list[i].notes)
 	}
 	a.commit(w, r, !bulk, func(tx *store.Tx, pre *precondition) error {
-		defer notes.write(w)
+		defer notes.Write(w)
 		if !bulk {
 			if err := pre.check(tx, a.Store.Services, list[0].Key.String()); err != nil {
 				return err
@@ -51,7 +52,7 @@ func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request, _ v1.Cr
 		// sends the whole of what should be, or takes away what is gone.
 		if !bulk && !tx.Changed() && list[0].oper != operDetach {
 			p := a.exists("service", desired.ServiceID(list[0].Key))
-			p.body.Result = existsResult
+			p.Body.Result = existsResult
 			return p
 		}
 		return nil
@@ -59,15 +60,15 @@ func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request, _ v1.Cr
 }
 
 // decodeServices reads and checks a request without looking at the store.
-func (c *codec) decodeServices(data []byte) ([]request, bool, *problem) {
-	o := outlineOf(data, partSize)
-	if p := o.tooMany(); p != nil {
+func (c *codec) decodeServices(data []byte) ([]request, bool, *rest.Problem) {
+	o := rest.OutlineOf(data, rest.PartSize)
+	if p := o.TooMany(); p != nil {
 		return nil, false, p
 	}
 	if list, ok := c.decodeParts(&o); ok {
 		return list, true, nil
 	}
-	req, p := decodeObject[v1.LoadbalanceRequest](data)
+	req, p := rest.UnmarshalObject[v1.LoadbalanceRequest](data)
 	if p != nil {
 		return nil, false, p
 	}
@@ -79,24 +80,27 @@ func (c *codec) decodeServices(data []byte) ([]request, bool, *problem) {
 	return out, bulk, p
 }
 
+// existsResult is what clients of the contract look for when a service exists already.
+const existsResult = "lbrule-exists error"
+
 // exists refuses an object that is there already as it is wanted. Clients of the contract take it
 // for success, so it says what is not.
-func (a *API) exists(what string, id store.ID) *problem {
+func (a *API) exists(what string, id store.ID) *rest.Problem {
 	sentence := fmt.Sprintf("%s %s exists already with the same content", what, id.Key)
 	if s, ok := a.Statuses.Get(status.ID(id)); ok && s.Err != nil {
 		sentence += fmt.Sprintf(", and is not applied yet: %v", s.Err)
 	} else if ok && s.State() != status.Applied {
 		sentence += ", and is not applied yet: the data path is still at work on it"
 	}
-	return refuse(http.StatusConflict, "%s", sentence)
+	return rest.Refuse(http.StatusConflict, "%s", sentence)
 }
 
 // deleteObject deletes an object. One that is gone is as it should be: clients of the contract
 // would try for ever.
-func deleteObject(tx *store.Tx, id store.ID, notes *warnings) error {
+func deleteObject(tx *store.Tx, id store.ID, notes *rest.Warnings) error {
 	err := tx.Delete(id)
 	if errors.Is(err, store.ErrNotFound) {
-		notes.add("%v", err)
+		notes.Add("%v", err)
 		return nil
 	}
 	return err
@@ -104,14 +108,14 @@ func deleteObject(tx *store.Tx, id store.ID, notes *warnings) error {
 
 // DeleteLoadbalancerList deletes the services of a list of keys, all of them or none.
 func (a *API) DeleteLoadbalancerList(w http.ResponseWriter, r *http.Request, params v1.DeleteLoadbalancerListParams) {
-	keys, p := decoded(a, w, r, func(data []byte) ([]lb.Key, *problem) { return a.codec.decodeKeys(data, params.Bgp) })
+	keys, p := rest.Decode(a.reader, w, r, func(data []byte) ([]lb.Key, *rest.Problem) { return a.codec.decodeKeys(data, params.Bgp) })
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
-	var notes warnings
+	var notes rest.Warnings
 	a.commit(w, r, false, func(tx *store.Tx, _ *precondition) error {
-		defer notes.write(w)
+		defer notes.Write(w)
 		for _, k := range keys {
 			if err := a.deleteService(tx, k, &notes); err != nil {
 				return err
@@ -122,13 +126,13 @@ func (a *API) DeleteLoadbalancerList(w http.ResponseWriter, r *http.Request, par
 }
 
 // decodeKeys reads and checks a list of keys without looking at the store.
-func (c *codec) decodeKeys(data []byte, bgp string) ([]lb.Key, *problem) {
-	list, p := decodeBody[v1.ServiceKeyList](data)
+func (c *codec) decodeKeys(data []byte, bgp string) ([]lb.Key, *rest.Problem) {
+	list, p := rest.Unmarshal[v1.ServiceKeyList](data)
 	switch {
 	case p != nil:
 		return nil, p
 	case len(list.LbAttr) == 0:
-		return nil, refuseField(http.StatusBadRequest, "lbAttr", "", "is missing or empty", "a list of keys; DELETE config/loadbalancer/all deletes all services")
+		return nil, rest.RefuseField(http.StatusBadRequest, "lbAttr", "", "is missing or empty", "a list of keys; DELETE config/loadbalancer/all deletes all services")
 	}
 	if p := withdrawal(bgp); p != nil {
 		return nil, p
@@ -141,7 +145,7 @@ func (c *codec) decodeKeys(data []byte, bgp string) ([]lb.Key, *problem) {
 			return nil, p
 		}
 		if j, ok := first[keys[i]]; ok {
-			return nil, refuseField(http.StatusBadRequest, at, keys[i].String(),
+			return nil, rest.RefuseField(http.StatusBadRequest, at, keys[i].String(),
 				fmt.Sprintf("is given twice, in lbAttr[%d] and lbAttr[%d]", j, i), "each service once")
 		}
 		first[keys[i]] = i
@@ -150,14 +154,14 @@ func (c *codec) decodeKeys(data []byte, bgp string) ([]lb.Key, *problem) {
 }
 
 // deleteService deletes a service, or says that it is gone.
-func (a *API) deleteService(tx *store.Tx, k lb.Key, notes *warnings) error {
+func (a *API) deleteService(tx *store.Tx, k lb.Key, notes *rest.Warnings) error {
 	return deleteObject(tx, desired.ServiceID(k), notes)
 }
 
 // withdrawal checks whether the VIP is to be withdrawn from BGP, where it is not.
-func withdrawal(bgp string) *problem {
+func withdrawal(bgp string) *rest.Problem {
 	if _, err := strconv.ParseBool(bgp); bgp != "" && err != nil {
-		return refuseField(http.StatusBadRequest, "bgp", bgp, "is not known", "true or false")
+		return rest.RefuseField(http.StatusBadRequest, "bgp", bgp, "is not known", "true or false")
 	}
 	return nil
 }
@@ -180,9 +184,9 @@ func (a *API) DeleteLoadbalancerByName(w http.ResponseWriter, r *http.Request, n
 	a.commit(w, r, false, func(tx *store.Tx, _ *precondition) error {
 		list := a.Store.Services.ByName(tx, name)
 		if len(list) == 0 {
-			var notes warnings
-			notes.add("no service named %s", lb.Printable(name))
-			notes.write(w)
+			var notes rest.Warnings
+			notes.Add("no service named %s", lb.Printable(name))
+			notes.Write(w)
 		}
 		for i := range list {
 			if err := a.Store.Services.Delete(tx, list[i].Key); err != nil {
@@ -216,15 +220,15 @@ func (a *API) DeleteLoadbalancerHostRange(w http.ResponseWriter, r *http.Request
 func (a *API) deleteKey(w http.ResponseWriter, r *http.Request, path keyPath) {
 	key, p := path.key()
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
 	a.commit(w, r, true, func(tx *store.Tx, pre *precondition) error {
 		if err := pre.check(tx, a.Store.Services, key.String()); err != nil {
 			return err
 		}
-		var notes warnings
-		defer notes.write(w)
+		var notes rest.Warnings
+		defer notes.Write(w)
 		return a.deleteService(tx, key, &notes)
 	})
 }
@@ -232,9 +236,9 @@ func (a *API) deleteKey(w http.ResponseWriter, r *http.Request, path keyPath) {
 // keyPath is a key as the paths of DELETE write it.
 type keyPath struct{ host, ip, port, portMax, proto, bgp, block string }
 
-func (k keyPath) key() (key lb.Key, p *problem) {
+func (k keyPath) key() (key lb.Key, p *rest.Problem) {
 	if k.host != "" && k.host != "any" {
-		return key, notBuilt("hosturl", k.host, noHosts, "any")
+		return key, rest.NotBuilt("hosturl", k.host, noHosts, "any")
 	}
 	if p := withdrawal(k.bgp); p != nil {
 		return key, p
@@ -242,60 +246,41 @@ func (k keyPath) key() (key lb.Key, p *problem) {
 	var err error
 	if k.block != "" {
 		if key.Mark, err = lb.ParseMark(k.block); err != nil {
-			return key, pathProblem(named("block", err))
+			return key, rest.BadRequest(rest.RenameField("block", err))
 		}
 	}
 	if key.VIP, err = lb.ParseAddr("ip_address", k.ip); err != nil {
-		return key, pathProblem(err)
+		return key, rest.BadRequest(err)
 	}
 	if key.Port, err = lb.ParsePort("port", k.port); err != nil {
-		return key, pathProblem(err)
+		return key, rest.BadRequest(err)
 	}
 	if key.Protocol, err = lb.ParseProtocol(k.proto); err != nil {
-		return key, pathProblem(err)
+		return key, rest.BadRequest(err)
 	}
 	if k.portMax != "" {
 		if key.PortMax, err = lb.ParsePort("portmax", k.portMax); err != nil {
-			return key, pathProblem(err)
+			return key, rest.BadRequest(err)
 		}
 	}
 	if err := onePort(&key); err != nil {
-		return key, pathProblem(named("portmax", err))
+		return key, rest.BadRequest(rest.RenameField("portmax", err))
 	}
 	return key, nil
-}
-
-// named is the error under another name of its field.
-func named(field string, err error) error {
-	var fe *lb.FieldError
-	if !errors.As(err, &fe) {
-		return err
-	}
-	c := *fe
-	c.Field = field
-	return &c
-}
-
-func pathProblem(err error) *problem {
-	var fe *lb.FieldError
-	if errors.As(err, &fe) {
-		return fieldProblem(http.StatusBadRequest, fe)
-	}
-	return refuse(http.StatusBadRequest, "%v", err)
 }
 
 // commit makes a change of one object, or of several of any kind, waits until the packets see it,
 // and answers.
 func (a *API) commit(w http.ResponseWriter, r *http.Request, one bool, edit func(*store.Tx, *precondition) error) {
 	if p := a.change(w, r, one, edit); p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
-	writeSuccess(w)
+	rest.Success(w)
 }
 
 // change is commit without the answer, of which it sets the header.
-func (a *API) change(w http.ResponseWriter, r *http.Request, one bool, edit func(*store.Tx, *precondition) error) *problem {
+func (a *API) change(w http.ResponseWriter, r *http.Request, one bool, edit func(*store.Tx, *precondition) error) *rest.Problem {
 	pre, p := preconditionOf(r)
 	if p == nil {
 		p = pre.forOne(one)
@@ -308,7 +293,7 @@ func (a *API) change(w http.ResponseWriter, r *http.Request, one bool, edit func
 	if err != nil {
 		return a.commitProblem(err)
 	}
-	principalOf(r).changed(revision, changed)
+	recordChange(r, revision, changed)
 	ctx, cancel := context.WithTimeout(r.Context(), a.ApplyWait)
 	defer cancel()
 	if err := a.Statuses.Wait(ctx, revision, statusIDs(changed)); err != nil {
@@ -324,8 +309,8 @@ func (a *API) change(w http.ResponseWriter, r *http.Request, one bool, edit func
 func forced(r *http.Request) bool { return r.URL.Query().Get("force") == "true" }
 
 // commitProblem maps the refusals of the store to codes.
-func (a *API) commitProblem(err error) *problem {
-	var own *problem
+func (a *API) commitProblem(err error) *rest.Problem {
+	var own *rest.Problem
 	var fe *lb.FieldError
 	switch {
 	case errors.As(err, &own):
@@ -333,14 +318,14 @@ func (a *API) commitProblem(err error) *problem {
 	case errors.As(err, &fe):
 		return entryProblem("", -1, err)
 	case errors.Is(err, store.ErrNotFound):
-		return refuse(http.StatusNotFound, "%v", err)
+		return rest.Refuse(http.StatusNotFound, "%v", err)
 	case errors.Is(err, store.ErrVersion):
-		return refuse(http.StatusPreconditionFailed, "%v", err)
+		return rest.Refuse(http.StatusPreconditionFailed, "%v", err)
 	case errors.Is(err, store.ErrOwner), errors.Is(err, store.ErrPending):
-		return refuse(http.StatusConflict, "%v", err)
+		return rest.Refuse(http.StatusConflict, "%v", err)
 	case errors.Is(err, store.ErrLimit):
-		return refuse(http.StatusBadRequest, "%v", err)
+		return rest.Refuse(http.StatusBadRequest, "%v", err)
 	}
 	a.Log.Error("commit failed", "error", err)
-	return refuse(http.StatusServiceUnavailable, "the change could not be stored: %v", err)
+	return rest.Refuse(http.StatusServiceUnavailable, "the change could not be stored: %v", err)
 }

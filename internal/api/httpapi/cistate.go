@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
 )
@@ -14,9 +15,9 @@ import (
 // SetInstanceState notes the role of this node for the services of an instance. The same again is
 // no error: who tells it tells it again after each start of either side.
 func (a *API) SetInstanceState(w http.ResponseWriter, r *http.Request) {
-	one, p := decodedTolerantly(a, w, r, decodeInstance)
+	one, p := rest.DecodeLenient(a.reader, w, r, decodeInstance)
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
 	a.commit(w, r, true, func(tx *store.Tx, pre *precondition) error {
@@ -33,39 +34,39 @@ func (a *API) SetInstanceState(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-func decodeInstance(data []byte) (one lb.Instance, p *problem) {
-	body, p := decodeBody[v1.InstanceState](data)
+func decodeInstance(data []byte) (one lb.Instance, p *rest.Problem) {
+	body, p := rest.Unmarshal[v1.InstanceState](data)
 	if p != nil {
 		return one, p
 	}
 	one.Name = cmp.Or(body.Instance, lb.DefaultInstance)
 	var err error
 	if one.Role, err = lb.ParseRole(body.State); err != nil {
-		return one, pathProblem(err)
+		return one, rest.BadRequest(err)
 	}
 	if body.Vip != "" {
 		if one.VIP, err = lb.ParseAddr(lb.FieldInstanceVIP, body.Vip); err != nil {
-			return one, pathProblem(err)
+			return one, rest.BadRequest(err)
 		}
 		if one.VIP.IsUnspecified() {
 			one.VIP = lb.Instance{}.VIP
 		}
 	}
 	if err := one.Validate(); err != nil {
-		return one, pathProblem(err)
+		return one, rest.BadRequest(err)
 	}
 	return one, nil
 }
 
 // GetInstanceStates answers with the roles, that of the default instance included.
 func (a *API) GetInstanceStates(w http.ResponseWriter, r *http.Request) {
-	out := newStream(w, "Attr")
+	out := rest.NewList(w, "Attr")
 	for _, state := range a.instanceStates() {
-		if r.Context().Err() != nil || !out.item(state) {
+		if r.Context().Err() != nil || !out.Item(state) {
 			return
 		}
 	}
-	out.end()
+	out.End()
 }
 
 func (a *API) instanceStates() []v1.InstanceState {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/lb"
 )
 
@@ -35,7 +36,7 @@ func (a *API) GetInteractions(w http.ResponseWriter, r *http.Request) {
 		return true
 	})
 	if err != nil {
-		refuse(http.StatusServiceUnavailable, "the connections can't be read: %v", err).write(w)
+		rest.Refuse(http.StatusServiceUnavailable, "the connections can't be read: %v", err).Write(w)
 		return
 	}
 	out := v1.Interactions{LbRuleInteractionBytes: []v1.Interaction{}, LbRuleInteractionPackets: []v1.Interaction{}}
@@ -48,7 +49,7 @@ func (a *API) GetInteractions(w http.ResponseWriter, r *http.Request) {
 		e.Value = float64(t.Packets)
 		out.LbRuleInteractionPackets = append(out.LbRuleInteractionPackets, e)
 	}
-	writeJSON(w, out)
+	rest.JSON(w, out)
 }
 
 // GetClientRequests answers with how many connections each client has.
@@ -66,8 +67,8 @@ func (a *API) GetClientRequests(w http.ResponseWriter, r *http.Request) {
 		return true
 	})
 	if err != nil {
-		refuse(http.StatusServiceUnavailable, "the connections can't be read: %v", err).write(w)
+		rest.Refuse(http.StatusServiceUnavailable, "the connections can't be read: %v", err).Write(w)
 		return
 	}
-	writeJSON(w, counts)
+	rest.JSON(w, counts)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/servicestate"
 	"loxilb/internal/lb"
 )
@@ -87,7 +88,7 @@ func same(property string) string { return property }
 
 // service turns an entry into a service that passed lb's validation. at is a prefix for the names
 // of properties.
-func (c *codec) service(at string, e *v1.LoadbalanceEntry) (s lb.Service, p *problem) {
+func (c *codec) service(at string, e *v1.LoadbalanceEntry) (s lb.Service, p *rest.Problem) {
 	if p := c.refuseUnavailable(at, e); p != nil {
 		return s, p
 	}
@@ -120,9 +121,9 @@ func (c *codec) service(at string, e *v1.LoadbalanceEntry) (s lb.Service, p *pro
 }
 
 // serviceKey reads a key that stands alone.
-func (c *codec) serviceKey(at string, k *v1.ServiceKey) (lb.Key, *problem) {
+func (c *codec) serviceKey(at string, k *v1.ServiceKey) (lb.Key, *rest.Problem) {
 	if k.Host != "" && k.Host != "any" {
-		return lb.Key{}, notBuilt(at+"host", k.Host, noHosts, "any")
+		return lb.Key{}, rest.NotBuilt(at+"host", k.Host, noHosts, "any")
 	}
 	var s lb.Service
 	err := set(&s, c.keyAlone, k)
@@ -134,7 +135,7 @@ func (c *codec) serviceKey(at string, k *v1.ServiceKey) (lb.Key, *problem) {
 	}
 	var fe *lb.FieldError
 	if errors.As(err, &fe) {
-		return lb.Key{}, fieldProblem(http.StatusBadRequest, renamed(at+keyProperty(propertyOf(fe.Field, -1)), fe))
+		return lb.Key{}, rest.RefuseError(http.StatusBadRequest, rest.Renamed(at+keyProperty(propertyOf(fe.Field, -1)), fe))
 	}
 	return s.Key, nil
 }
@@ -296,16 +297,10 @@ func (c *codec) faulty(s *lb.Service, err error) int {
 
 // entryProblem renames the field of an error into the API's words. endpoint is the index of the
 // endpoint that is at fault, or -1.
-func entryProblem(at string, endpoint int, err error) *problem {
+func entryProblem(at string, endpoint int, err error) *rest.Problem {
 	var fe *lb.FieldError
 	if !errors.As(err, &fe) {
-		return refuse(http.StatusBadRequest, "%s%v", at, err)
+		return rest.Refuse(http.StatusBadRequest, "%s%v", at, err)
 	}
-	return fieldProblem(http.StatusBadRequest, renamed(at+propertyOf(fe.Field, endpoint), fe))
-}
-
-func renamed(field string, fe *lb.FieldError) *lb.FieldError {
-	c := *fe
-	c.Field = field
-	return &c
+	return rest.RefuseError(http.StatusBadRequest, rest.Renamed(at+propertyOf(fe.Field, endpoint), fe))
 }

@@ -186,8 +186,8 @@ func FuzzKeys(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte, bgp string) {
 		keys, p := newCodec(false).decodeKeys(data, bgp)
 		if p != nil {
-			if p.body.Code < 400 || p.body.Message == "" {
-				t.Fatalf("refused with %+v", p.body)
+			if p.Body.Code < 400 || p.Body.Message == "" {
+				t.Fatalf("refused with %+v", p.Body)
 			}
 			return
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/listing"
 	"loxilb/internal/lb"
 )
@@ -25,15 +26,15 @@ func (a *API) GetConnections(w http.ResponseWriter, r *http.Request, params v1.G
 	})
 	var part listing.Window
 	if p == nil {
-		part, p = window(connectionBounds(), params.Offset, params.Limit)
+		part, p = rest.Window(connectionBounds(), params.Offset, params.Limit)
 	}
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
 	order, down, p := connectionOrder(params.Sort)
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
 	sought := f.sought()
@@ -55,7 +56,7 @@ func (a *API) GetConnections(w http.ResponseWriter, r *http.Request, params v1.G
 	for _, c := range list.page() {
 		out.ConnectionAttr = append(out.ConnectionAttr, listedConnection(&c))
 	}
-	writeJSON(w, out)
+	rest.JSON(w, out)
 }
 
 func listedConnection(c *lb.Connection) v1.Connection {
@@ -123,7 +124,7 @@ func connectionOrders() map[string]func(a, b *lb.Connection) int {
 }
 
 // connectionOrder is the one of a word; nil: none.
-func connectionOrder(word string) (order func(a, b *lb.Connection) int, down bool, p *problem) {
+func connectionOrder(word string) (order func(a, b *lb.Connection) int, down bool, p *rest.Problem) {
 	if word == "" {
 		return nil, false, nil
 	}
@@ -131,7 +132,7 @@ func connectionOrder(word string) (order func(a, b *lb.Connection) int, down boo
 	orders := connectionOrders()
 	if order = orders[word]; order == nil {
 		allowed := strings.Join(slices.Sorted(maps.Keys(orders)), ", ")
-		return nil, false, refuseField(http.StatusBadRequest, "sort", word, "is no order", allowed+", - before it")
+		return nil, false, rest.RefuseField(http.StatusBadRequest, "sort", word, "is no order", allowed+", - before it")
 	}
 	return order, down, nil
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/listing"
 	"loxilb/internal/lb"
 )
@@ -22,7 +23,7 @@ func (a *API) GetConntracks(w http.ResponseWriter, r *http.Request, params v1.Ge
 	f, p := a.newFilter(&params)
 	var q *listing.Query
 	if p == nil {
-		q, p = queryOf(connectionFields(), "", params.Selector, params.SortBy, params.Limit, "")
+		q, p = rest.ParseQuery(connectionFields(), "", params.Selector, params.SortBy, params.Limit, "")
 	}
 	var from int
 	if p == nil {
@@ -30,10 +31,10 @@ func (a *API) GetConntracks(w http.ResponseWriter, r *http.Request, params v1.Ge
 	}
 	var part listing.Window
 	if p == nil {
-		part, p = window(listing.Bounds{}, params.Offset, params.Limit)
+		part, p = rest.Window(listing.Bounds{}, params.Offset, params.Limit)
 	}
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
 	matches := func(c *lb.Connection) bool {
@@ -46,7 +47,7 @@ func (a *API) GetConntracks(w http.ResponseWriter, r *http.Request, params v1.Ge
 		e := conntrackOf(c)
 		return q.Where.Matches(func(path string) []string { return connectionFields().Values(&e, path) })
 	}
-	out := newStream(w, "ctAttr")
+	out := rest.NewList(w, "ctAttr")
 	if q.Sort != "" {
 		a.sortedConntracks(r.Context(), w, out, q, f.sought(), matches)
 		return
@@ -57,10 +58,10 @@ func (a *API) GetConntracks(w http.ResponseWriter, r *http.Request, params v1.Ge
 		case !matches(&c):
 		case skip > 0:
 			skip--
-		case part.Limit > 0 && out.count == part.Limit:
+		case part.Limit > 0 && out.Count == part.Limit:
 			return false
 		default:
-			return out.item(conntrackOf(&c))
+			return out.Item(conntrackOf(&c))
 		}
 		return true
 	})
@@ -72,38 +73,38 @@ func (a *API) GetConntracks(w http.ResponseWriter, r *http.Request, params v1.Ge
 }
 
 // endConntracks ends an answer, unless it was not complete.
-func (a *API) endConntracks(w http.ResponseWriter, out *stream, next string, err error) {
+func (a *API) endConntracks(w http.ResponseWriter, out *rest.List, next string, err error) {
 	switch {
-	case out.err != nil: // the client left
-	case err != nil && out.count == 0:
-		refuse(http.StatusServiceUnavailable, "the connections can't be read: %v", err).write(w)
+	case out.Err != nil: // the client left
+	case err != nil && out.Count == 0:
+		rest.Refuse(http.StatusServiceUnavailable, "the connections can't be read: %v", err).Write(w)
 	case err != nil:
 		a.Log.Error("connections could not be read to the end", "error", err)
 	default:
-		out.endPage(next)
+		out.EndPage(next)
 	}
 }
 
 // connectionPlace is where a page begins.
-func connectionPlace(params *v1.GetConntracksParams) (from int, p *problem) {
+func connectionPlace(params *v1.GetConntracksParams) (from int, p *rest.Problem) {
 	switch {
 	case params.SortBy != "" && (params.Limit == 0 || params.Limit > maxSorted):
-		return 0, refuseField(http.StatusBadRequest, "limit", strconv.Itoa(params.Limit), "is no limit for connections that are sorted", "1 to "+strconv.Itoa(maxSorted))
+		return 0, rest.RefuseField(http.StatusBadRequest, "limit", strconv.Itoa(params.Limit), "is no limit for connections that are sorted", "1 to "+strconv.Itoa(maxSorted))
 	case params.SortBy != "" && (params.Continue != "" || params.Offset > 0):
-		return 0, refuse(http.StatusBadRequest, "sortBy has one page: continue and offset do not go with it")
+		return 0, rest.Refuse(http.StatusBadRequest, "sortBy has one page: continue and offset do not go with it")
 	case params.Continue == "":
 		return 0, nil
 	}
 	from, err := strconv.Atoi(params.Continue)
 	if err != nil || from < 1 {
-		return 0, refuseField(http.StatusBadRequest, "continue", params.Continue, "is not where a page has ended", "what the answer before gave")
+		return 0, rest.RefuseField(http.StatusBadRequest, "continue", params.Continue, "is not where a page has ended", "what the answer before gave")
 	}
 	return from, nil
 }
 
 // sortedConntracks answers with the first connections by a property. Never more than twice as many
 // are held.
-func (a *API) sortedConntracks(ctx context.Context, w http.ResponseWriter, out *stream, q *listing.Query, sought lb.Sought, matches func(*lb.Connection) bool) {
+func (a *API) sortedConntracks(ctx context.Context, w http.ResponseWriter, out *rest.List, q *listing.Query, sought lb.Sought, matches func(*lb.Connection) bool) {
 	type row struct {
 		value string
 		entry v1.ConntrackEntry
@@ -131,7 +132,7 @@ func (a *API) sortedConntracks(ctx context.Context, w http.ResponseWriter, out *
 	})
 	trim()
 	for i := range rows {
-		if err != nil || !out.item(rows[i].entry) {
+		if err != nil || !out.Item(rows[i].entry) {
 			break
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/lb"
 )
 
@@ -29,14 +30,14 @@ func (a *API) EndConntracks(w http.ResponseWriter, r *http.Request, params v1.En
 	switch {
 	case p != nil:
 	case (chosen == v1.GetConntracksParams{}) && !params.All:
-		p = refuse(http.StatusBadRequest, "which connections? Give a filter, or all=true")
+		p = rest.Refuse(http.StatusBadRequest, "which connections? Give a filter, or all=true")
 	case params.From < 0:
-		p = refuseField(http.StatusBadRequest, "from", strconv.Itoa(params.From), "is negative", "0 or more")
+		p = rest.RefuseField(http.StatusBadRequest, "from", strconv.Itoa(params.From), "is negative", "0 or more")
 	case params.Rate < 0 || params.Rate > lb.EndRateMax:
-		p = refuseField(http.StatusBadRequest, "rate", strconv.Itoa(params.Rate), "is out of range", fmt.Sprintf("1 to %d, or 0 for %d", lb.EndRateMax, endRate))
+		p = rest.RefuseField(http.StatusBadRequest, "rate", strconv.Itoa(params.Rate), "is out of range", fmt.Sprintf("1 to %d, or 0 for %d", lb.EndRateMax, endRate))
 	}
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
 	if params.Rate == 0 {
@@ -47,8 +48,8 @@ func (a *API) EndConntracks(w http.ResponseWriter, r *http.Request, params v1.En
 	done, err := a.DataPath.EndConnections(ctx, params.From, params.Rate, f.matches)
 	more := errors.Is(err, context.DeadlineExceeded)
 	if err != nil && !more {
-		refuse(http.StatusServiceUnavailable, "connections can't be ended: %v", err).write(w)
+		rest.Refuse(http.StatusServiceUnavailable, "connections can't be ended: %v", err).Write(w)
 		return
 	}
-	writeJSON(w, v1.ConntracksEnded{Told: done.Told, Silent: done.Silent, More: more, Next: done.Next})
+	rest.JSON(w, v1.ConntracksEnded{Told: done.Told, Silent: done.Silent, More: more, Next: done.Next})
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/lb"
 )
 
@@ -22,32 +23,32 @@ type filter struct {
 	vips     []netip.Addr   // of service
 }
 
-func (a *API) newFilter(params *v1.GetConntracksParams) (f filter, p *problem) {
+func (a *API) newFilter(params *v1.GetConntracksParams) (f filter, p *rest.Problem) {
 	f.name = params.ServName
 	var err error
 	if params.State != "" {
 		if f.state, err = lb.ParseConnectionState(params.State); err != nil {
-			return f, pathProblem(err)
+			return f, rest.BadRequest(err)
 		}
 	}
 	if params.Protocol != "" {
 		if f.protocol, err = lb.ParseProtocol(params.Protocol); err != nil {
-			return f, pathProblem(err)
+			return f, rest.BadRequest(err)
 		}
 	}
 	if params.Vip != "" {
 		if f.vip, err = lb.ParseAddr("vip", params.Vip); err != nil {
-			return f, pathProblem(err)
+			return f, rest.BadRequest(err)
 		}
 	}
 	if params.Source != "" {
 		if f.source, err = prefix(params.Source); err != nil {
-			return f, refuseField(http.StatusBadRequest, "source", params.Source, "is neither an address nor a prefix", "IP or IP/LENGTH")
+			return f, rest.RefuseField(http.StatusBadRequest, "source", params.Source, "is neither an address nor a prefix", "IP or IP/LENGTH")
 		}
 	}
 	if params.Endpoint != "" {
 		if f.endpoint, err = endpoint(params.Endpoint); err != nil {
-			return f, refuseField(http.StatusBadRequest, "endpoint", params.Endpoint, "is not an endpoint", "IP or IP:PORT, IPv6 in brackets before a port")
+			return f, rest.RefuseField(http.StatusBadRequest, "endpoint", params.Endpoint, "is not an endpoint", "IP or IP:PORT, IPv6 in brackets before a port")
 		}
 	}
 	if params.Service != "" {
@@ -57,7 +58,7 @@ func (a *API) newFilter(params *v1.GetConntracksParams) (f filter, p *problem) {
 			return f, nil
 		}
 		if err != nil {
-			return f, pathProblem(named("service", err))
+			return f, rest.BadRequest(rest.RenameField("service", err))
 		}
 		f.service, f.vips = &key, []netip.Addr{key.VIP}
 		if s, ok := a.Store.Services.Get(a.Store.Snapshot(), key); ok {

@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	v1 "loxilb/api/v1"
+
+	"loxilb/internal/api/httpapi/rest"
 )
 
 // maxOrigins bounds the list.
@@ -61,55 +63,55 @@ func (o *origins) remove(origin string) bool {
 
 // parseOrigin takes what a browser sends as Origin: a scheme, a host, and a port if it is another
 // one than the scheme's.
-func parseOrigin(text string) (string, *problem) {
+func parseOrigin(text string) (string, *rest.Problem) {
 	text = strings.TrimSuffix(strings.ToLower(strings.TrimSpace(text)), "/")
 	u, err := url.Parse(text)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.Hostname() == "*" || u.Scheme+"://"+u.Host != text {
-		return "", refuseField(http.StatusBadRequest, "cors", text, "is not an origin", "https://NAME[:PORT] or http://NAME[:PORT]")
+		return "", rest.RefuseField(http.StatusBadRequest, "cors", text, "is not an origin", "https://NAME[:PORT] or http://NAME[:PORT]")
 	}
 	return text, nil
 }
 
 // GetCors answers with the origins whose web pages are answered.
 func (a *API) GetCors(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, v1.CorsList{CorsAttr: a.origins.all()})
+	rest.JSON(w, v1.CorsList{CorsAttr: a.origins.all()})
 }
 
 // CreateCors has web pages of further origins answered.
 func (a *API) CreateCors(w http.ResponseWriter, r *http.Request) {
-	entry, p := decodedTolerantly(a, w, r, decodeBody[v1.CorsEntry])
+	entry, p := rest.DecodeLenient(a.reader, w, r, rest.Unmarshal[v1.CorsEntry])
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
 	var list []string
 	for _, text := range entry.Cors {
 		origin, p := parseOrigin(text)
 		if p != nil {
-			p.write(w)
+			p.Write(w)
 			return
 		}
 		list = append(list, origin)
 	}
 	if !a.origins.add(list) {
-		refuse(http.StatusBadRequest, "there would be more than %d origins: delete some before", maxOrigins).write(w)
+		rest.Refuse(http.StatusBadRequest, "there would be more than %d origins: delete some before", maxOrigins).Write(w)
 		return
 	}
-	writeSuccess(w)
+	rest.Success(w)
 }
 
 // DeleteCors has web pages of an origin answered no longer.
 func (a *API) DeleteCors(w http.ResponseWriter, _ *http.Request, text string) {
 	origin, p := parseOrigin(text)
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
 	if !a.origins.remove(origin) {
-		refuseField(http.StatusNotFound, "cors", origin, "is not in the list", "").write(w)
+		rest.RefuseField(http.StatusNotFound, "cors", origin, "is not in the list", "").Write(w)
 		return
 	}
-	writeSuccess(w)
+	rest.Success(w)
 }
 
 // answerOrigin lets pages of an origin in the list read the answer, and answers itself what a

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/lb"
 )
 
@@ -55,36 +56,36 @@ func (a *API) GetFlowCount(w http.ResponseWriter, _ *http.Request) {
 		}
 	})
 	out.InactiveFlowCount = max(0, float64(tracked)-active)
-	writeJSON(w, out)
+	rest.JSON(w, out)
 }
 
 // GetHostCount answers with how many endpoints are up.
 func (a *API) GetHostCount(w http.ResponseWriter, _ *http.Request) {
 	health := a.Health.EndpointCount()
-	writeJSON(w, v1.HostCount{HealthyHostCount: float64(health.Up), UnhealthyHostCount: float64(health.Down)})
+	rest.JSON(w, v1.HostCount{HealthyHostCount: float64(health.Up), UnhealthyHostCount: float64(health.Down)})
 }
 
 // GetRuleCount answers with how many services there are.
 func (a *API) GetRuleCount(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, v1.RuleCount{LbRuleCount: float64(a.Store.Services.Len(a.Store.Snapshot()))})
+	rest.JSON(w, v1.RuleCount{LbRuleCount: float64(a.Store.Services.Len(a.Store.Snapshot()))})
 }
 
 // GetNewFlowCount answers with how many connections were made.
 func (a *API) GetNewFlowCount(w http.ResponseWriter, _ *http.Request) {
 	total, _ := a.byService(func(s *lb.ServiceStats) uint64 { return s.Connections })
-	writeJSON(w, v1.NewFlowCount{NewFlowCount: total})
+	rest.JSON(w, v1.NewFlowCount{NewFlowCount: total})
 }
 
 // GetRequestCount answers with how many connections were made to each service.
 func (a *API) GetRequestCount(w http.ResponseWriter, _ *http.Request) {
 	total, list := a.byService(func(s *lb.ServiceStats) uint64 { return s.Connections })
-	writeJSON(w, v1.RequestCount{TotalRequests: total, TotalRequestsPerService: list})
+	rest.JSON(w, v1.RequestCount{TotalRequests: total, TotalRequestsPerService: list})
 }
 
 // GetErrorCount answers with how many packets each service has refused.
 func (a *API) GetErrorCount(w http.ResponseWriter, _ *http.Request) {
 	total, list := a.byService(func(s *lb.ServiceStats) uint64 { return s.Refusals.Sum() })
-	writeJSON(w, v1.ErrorCount{TotalErrors: total, TotalErrorsPerService: list})
+	rest.JSON(w, v1.ErrorCount{TotalErrors: total, TotalErrorsPerService: list})
 }
 
 // byService counts something of the services, together and by their names.
@@ -120,7 +121,7 @@ func (a *API) GetProcessedTraffic(w http.ResponseWriter, _ *http.Request) {
 			out.ProcessedSctpBytes += n
 		}
 	})
-	writeJSON(w, out)
+	rest.JSON(w, out)
 }
 
 func bytesOf(s *lb.EndpointStats) float64 { return float64(s.In.Bytes + s.Out.Bytes) }
@@ -153,7 +154,7 @@ func (a *API) GetEndpointShares(w http.ResponseWriter, _ *http.Request) {
 			list[i].Ratio = share(list[i].Value, whole)
 		}
 	}
-	writeJSON(w, out)
+	rest.JSON(w, out)
 }
 
 // GetServiceShares answers with the bytes of each service, and what part of all that is.
@@ -169,7 +170,7 @@ func (a *API) GetServiceShares(w http.ResponseWriter, _ *http.Request) {
 		e.Ratio = share(e.Value, whole)
 		out[name] = e
 	}
-	writeJSON(w, out)
+	rest.JSON(w, out)
 }
 
 // GetRuleDrops answers with the packets that firewall rules, and lists of sources, have dropped.
@@ -188,5 +189,5 @@ func (a *API) GetRuleDrops(w http.ResponseWriter, _ *http.Request) {
 		out.TotalFwDrops += n
 		out.TotalFwDropsPerRule = append(out.TotalFwDropsPerRule, v1.RuleDrop{FwRule: reason, Value: n})
 	}
-	writeJSON(w, out)
+	rest.JSON(w, out)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/desired"
 	"loxilb/internal/control/status"
 )
@@ -148,7 +149,7 @@ func TestRefuse(t *testing.T) {
 		{arg(`,"privateIP":"10.1.1"`), "serviceArguments.privateIP", `"10.1.1" is not an IP address`},
 		{strings.TrimSuffix(arg(`,"privateIP":"10.1.1.1"`), "}") + `,"secondaryIPs":[{"secondaryIP":"1.1.1.1"},{"secondaryIP":"1.1.1.2"},{"secondaryIP":"1.1.1.3"}]}`, "serviceArguments.privateIP", `"10.1.1.1" is one address too many beside those of secondaryIPs`},
 		{arg(`,"colour":null,"shape":[{"edges":[0,{"n":1}]}]`), "shape", `there is no property "shape"`},
-		{arg(`,"colour":null` + strings.Repeat(" ", maxUnknown)), "colour", `there is no property "colour"`}, // too long to look at all of them
+		{arg(`,"colour":null` + strings.Repeat(" ", rest.MaxUnknown)), "colour", `there is no property "colour"`}, // too long to look at all of them
 		{ep(`{"endpointIP":"10.0.0.1","targetPort":8080,"weight":1,"wieght":3}`), "wieght", `there is no property "wieght"`},
 		{arg(`,"portMax":70000`), "serviceArguments.portMax", `"70000" is out of range`},
 		{`{"serviceArguments":{"externalIP":"20.20.20.1","port":80,"portMax":90,"protocol":"tcp"},"endpoints":[{"endpointIP":"10.0.0.1","targetPort":8080,"targetPortMax":8089,"weight":1}]}`, "endpoints[0].targetPortMax", `"8089" does not make as many ports as the service has (allowed: 8090, or 0 (all go to port 8080))`},

@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"loxilb/internal/api/httpapi/rest"
 )
 
 func TestDelete(t *testing.T) {
@@ -135,15 +137,15 @@ func TestDeleteList(t *testing.T) {
 	}
 	before := b.store.Snapshot().Revision()
 	gone := ""
-	for i := range 2 * maxWarnings {
+	for i := range 2 * rest.MaxWarnings {
 		gone += `,` + strings.Replace(key, "2020", strconv.Itoa(5000+i), 1)
 	}
 	w := b.call("DELETE", BaseURL+"/config/loadbalancer?bgp=true", `{"lbAttr":[`+key+`,`+other+`,`+ranged+gone+`]}`)
 	if w.Code != 200 {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
-	if got := w.Header().Values("Warning"); len(got) != maxWarnings || got[0] != `299 loxilb "service 20.20.20.1:5000/tcp does not exist"` ||
-		got[maxWarnings-1] != `299 loxilb "and 9 more of the kind"` {
+	if got := w.Header().Values("Warning"); len(got) != rest.MaxWarnings || got[0] != `299 loxilb "service 20.20.20.1:5000/tcp does not exist"` ||
+		got[rest.MaxWarnings-1] != `299 loxilb "and 9 more of the kind"` {
 		t.Errorf("warnings %q", got)
 	}
 	if now := b.store.Snapshot(); b.store.Services.Len(now) != 0 || now.Revision() != before+1 {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/desired"
 	"loxilb/internal/control/servicestate"
 	"loxilb/internal/control/store"
@@ -27,14 +28,14 @@ const (
 
 // DrainEndpoint has an endpoint take no new connections.
 func (a *API) DrainEndpoint(w http.ResponseWriter, r *http.Request) {
-	d, p := decoded(a, w, r, decodeDrain)
+	d, p := rest.Decode(a.reader, w, r, decodeDrain)
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
 	var (
 		unchanged bool
-		notes     warnings
+		notes     rest.Warnings
 	)
 	p = a.change(w, r, true, func(tx *store.Tx, pre *precondition) error {
 		if err := pre.check(tx, a.Store.Drains, d.Key()); err != nil {
@@ -45,36 +46,36 @@ func (a *API) DrainEndpoint(w http.ResponseWriter, r *http.Request) {
 			return err
 		}
 		if !known {
-			return refuseField(http.StatusNotFound, "endpoint", d.Key(), "is no endpoint of any service", "")
+			return rest.RefuseField(http.StatusNotFound, "endpoint", d.Key(), "is no endpoint of any service", "")
 		}
 		if err := a.Store.Drains.Put(tx, d); err != nil {
 			return err
 		}
 		unchanged = !tx.Changed()
-		notes = warnings{} // of the last try
+		notes = rest.Warnings{} // of the last try
 		a.warnOfUnserved(tx, &d, &notes)
 		return nil
 	})
 	if p == nil {
-		notes.write(w)
+		notes.Write(w)
 	}
 	answerChange(w, p, unchanged)
 }
 
 // answerChange answers after a change, which may have been none.
-func answerChange(w http.ResponseWriter, p *problem, unchanged bool) {
+func answerChange(w http.ResponseWriter, p *rest.Problem, unchanged bool) {
 	switch {
 	case p != nil:
-		p.write(w)
+		p.Write(w)
 	case unchanged:
-		writeJSON(w, v1.Result{Result: "Success", Message: "unchanged"})
+		rest.JSON(w, v1.Result{Result: "Success", Message: "unchanged"})
 	default:
-		writeSuccess(w)
+		rest.Success(w)
 	}
 }
 
 // warnOfUnserved names the services that a drain leaves without an endpoint for new connections.
-func (a *API) warnOfUnserved(v store.View, d *lb.Drain, notes *warnings) {
+func (a *API) warnOfUnserved(v store.View, d *lb.Drain, notes *rest.Warnings) {
 	drains := servicestate.DrainsOf(a.Store.Drains.All(v))
 	for s := range a.Store.Services.EachShared(v) {
 		if !slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool { return d.Has(e.Addr, e.Port) }) {
@@ -83,7 +84,7 @@ func (a *API) warnOfUnserved(v store.View, d *lb.Drain, notes *warnings) {
 		stats, _ := a.DataPath.ServiceStats(s.Key)
 		states := servicestate.Of(servicestate.Gather(s, &stats, drains, a.Health), servicestate.Applied)
 		if !slices.ContainsFunc(states.Endpoints, takesOver) {
-			notes.add("service %s has no endpoint left for new connections: %s", s.Key, states.Summary())
+			notes.Add("service %s has no endpoint left for new connections: %s", s.Key, states.Summary())
 		}
 	}
 }
@@ -94,24 +95,24 @@ func takesOver(s servicestate.State) bool {
 	return s == servicestate.Up || s == servicestate.Unprobed || s == servicestate.Standby
 }
 
-func decodeDrain(data []byte) (d lb.Drain, p *problem) {
-	body, p := decodeBody[v1.DrainRequest](data)
+func decodeDrain(data []byte) (d lb.Drain, p *rest.Problem) {
+	body, p := rest.Unmarshal[v1.DrainRequest](data)
 	if p != nil {
 		return d, p
 	}
 	d, err := lb.ParseDrain(body.Endpoint)
 	if err != nil {
-		return d, pathProblem(err)
+		return d, rest.BadRequest(err)
 	}
 	if body.Within < 0 || body.Within > maxWithin {
-		return d, refuseField(http.StatusBadRequest, "within", body.Within.String(), "is out of range", "0 to "+strconv.Itoa(maxWithin)+" seconds")
+		return d, rest.RefuseField(http.StatusBadRequest, "within", body.Within.String(), "is out of range", "0 to "+strconv.Itoa(maxWithin)+" seconds")
 	}
 	if body.Within > 0 {
 		d.Deadline = time.Now().Add(time.Duration(body.Within) * time.Second)
 	}
 	d.Rate = cmp.Or(body.Rate, drainRate)
 	if err := d.Validate(); err != nil {
-		return d, pathProblem(err)
+		return d, rest.BadRequest(err)
 	}
 	return d, nil
 }
@@ -131,7 +132,7 @@ func (a *API) checkDrained(v store.View, d *lb.Drain) (known bool, err error) {
 		}
 	}
 	if known {
-		return true, refuseField(http.StatusBadRequest, "endpoint", d.Key(), "is a service", "the endpoints of that service, or weight 0 for it")
+		return true, rest.RefuseField(http.StatusBadRequest, "endpoint", d.Key(), "is a service", "the endpoints of that service, or weight 0 for it")
 	}
 	return false, nil
 }
@@ -150,7 +151,7 @@ func isService(all desired.ServicesAt, s *lb.Service, e *lb.Endpoint) bool {
 func (a *API) UndrainEndpoint(w http.ResponseWriter, r *http.Request, params v1.UndrainEndpointParams) {
 	d, err := lb.ParseDrain(params.Endpoint)
 	if err != nil {
-		pathProblem(err).write(w)
+		rest.BadRequest(err).Write(w)
 		return
 	}
 	var unchanged bool
@@ -163,9 +164,9 @@ func (a *API) UndrainEndpoint(w http.ResponseWriter, r *http.Request, params v1.
 			return tx.Delete(a.Store.Drains.ID(d.Key()))
 		}
 		unchanged = true
-		var notes warnings
-		notes.add("endpoint %s is not drained: loxicmd get drain shows which are", d.Key())
-		notes.write(w)
+		var notes rest.Warnings
+		notes.Add("endpoint %s is not drained: loxicmd get drain shows which are", d.Key())
+		notes.Write(w)
 		return nil
 	})
 	answerChange(w, p, unchanged)
@@ -176,7 +177,7 @@ func (a *API) GetDrains(w http.ResponseWriter, r *http.Request) {
 	drains := slices.Collect(a.Store.Drains.All(a.Store.Snapshot()))
 	left, sockets, err := a.leftOf(r.Context(), drains)
 	if err != nil {
-		refuse(http.StatusServiceUnavailable, "the connections can't be read: %v", err).write(w)
+		rest.Refuse(http.StatusServiceUnavailable, "the connections can't be read: %v", err).Write(w)
 		return
 	}
 	out := v1.DrainList{DrainAttr: []v1.Drain{}}
@@ -186,7 +187,7 @@ func (a *API) GetDrains(w http.ResponseWriter, r *http.Request) {
 		d.Sockets = sockets[i]
 		out.DrainAttr = append(out.DrainAttr, d)
 	}
-	writeJSON(w, out)
+	rest.JSON(w, out)
 }
 
 // leftOf counts the connections that endpoints have which are drained, and flows of this machine's

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/listing"
 	"loxilb/internal/control/servicestate"
 	"loxilb/internal/control/store"
@@ -21,22 +22,22 @@ const maxUsersShown = 100
 
 // CreateEndpoint has an address probed, or changes how.
 func (a *API) CreateEndpoint(w http.ResponseWriter, r *http.Request) {
-	e, p := decodedTolerantly(a, w, r, a.codec.decodeEndpoint)
+	e, p := rest.DecodeLenient(a.reader, w, r, a.codec.decodeEndpoint)
 	if p == nil {
 		if err := a.probeFiles(&e.Probe); err != nil {
 			p = endpointProblem(err)
 		}
 	}
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
 	putOne(a, w, r, a.Store.Endpoints.Table, "endpoint", e)
 }
 
 // decodeEndpoint reads and checks an endpoint without looking at the store.
-func (c *codec) decodeEndpoint(data []byte) (e lb.EndpointProbe, p *problem) {
-	body, p := decodeBody[v1.EndpointProbe](data)
+func (c *codec) decodeEndpoint(data []byte) (e lb.EndpointProbe, p *rest.Problem) {
+	body, p := rest.Unmarshal[v1.EndpointProbe](data)
 	if p != nil {
 		return e, p
 	}
@@ -44,7 +45,7 @@ func (c *codec) decodeEndpoint(data []byte) (e lb.EndpointProbe, p *problem) {
 }
 
 // probeOf turns what a request says into an endpoint that passed lb's validation.
-func (c *codec) probeOf(body *v1.EndpointProbe) (e lb.EndpointProbe, p *problem) {
+func (c *codec) probeOf(body *v1.EndpointProbe) (e lb.EndpointProbe, p *rest.Problem) {
 	var err error
 	if body.ProbeInterval, err = intervalOf(body.ProbeInterval, body.ProbeDuration); err == nil {
 		err = set(&e, c.probe, body)
@@ -60,10 +61,10 @@ func (c *codec) probeOf(body *v1.EndpointProbe) (e lb.EndpointProbe, p *problem)
 }
 
 // endpointProblem renames the field of an error into the words that the contract has for endpoints.
-func endpointProblem(err error) *problem {
+func endpointProblem(err error) *rest.Problem {
 	var fe *lb.FieldError
 	if !errors.As(err, &fe) {
-		return refuse(http.StatusBadRequest, "%v", err)
+		return rest.Refuse(http.StatusBadRequest, "%v", err)
 	}
 	name := fe.Field
 	if name == fieldPeriod {
@@ -74,14 +75,14 @@ func endpointProblem(err error) *problem {
 			name = f.Property
 		}
 	}
-	return fieldProblem(http.StatusBadRequest, renamed(name, fe))
+	return rest.RefuseError(http.StatusBadRequest, rest.Renamed(name, fe))
 }
 
 // GetEndpoints answers with what is probed: all, or what is asked for.
 func (a *API) GetEndpoints(w http.ResponseWriter, r *http.Request, params v1.GetEndpointsParams) {
-	q, p := queryOf(endpointFields(), params.Name, params.Selector, params.SortBy, params.Limit, params.Continue)
+	q, p := rest.ParseQuery(endpointFields(), params.Name, params.Selector, params.SortBy, params.Limit, params.Continue)
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
 	observed := a.newObservedEndpoints()
@@ -108,7 +109,7 @@ func (a *API) GetEndpoints(w http.ResponseWriter, r *http.Request, params v1.Get
 			return endpointFields().Values(observed.answer(h), path)
 		},
 	}
-	writePage(w, r, "Attr", &list, q, func(h *lb.EndpointHealth) any { return observed.answer(h) })
+	rest.WritePage(w, r, "Attr", &list, q, func(h *lb.EndpointHealth) any { return observed.answer(h) })
 }
 
 // endpointsFor are those that a query may be about: of many, it takes long to say how each is.
@@ -214,7 +215,7 @@ func delay(d time.Duration) string {
 func (a *API) DeleteEndpoint(w http.ResponseWriter, r *http.Request, ip string, params v1.DeleteEndpointParams) {
 	e, err := endpointOf(ip, &params)
 	if err != nil {
-		pathProblem(err).write(w)
+		rest.BadRequest(err).Write(w)
 		return
 	}
 	key := e.Key()
@@ -223,10 +224,10 @@ func (a *API) DeleteEndpoint(w http.ResponseWriter, r *http.Request, ip string, 
 			return err
 		}
 		if old, there := a.Store.Endpoints.Get(tx, key); there && old.Addr != e.Addr {
-			return refuseField(http.StatusNotFound, "ip_address", ip, "is not the address of endpoint "+key, old.Addr.String())
+			return rest.RefuseField(http.StatusNotFound, "ip_address", ip, "is not the address of endpoint "+key, old.Addr.String())
 		}
-		var notes warnings
-		defer func() { notes.write(w) }()
+		var notes rest.Warnings
+		defer func() { notes.Write(w) }()
 		return deleteObject(tx, a.Store.Endpoints.ID(key), &notes)
 	})
 }
@@ -238,7 +239,7 @@ func endpointOf(ip string, params *v1.DeleteEndpointParams) (e lb.EndpointProbe,
 	}
 	e.Name = params.Name
 	if e.Probe.Type, err = lb.ParseProbeType(params.ProbeType); err != nil {
-		return e, named("probe_type", err)
+		return e, rest.RenameField("probe_type", err)
 	}
 	if params.ProbePort != "" {
 		if e.Probe.Port, err = lb.ParsePort("probe_port", params.ProbePort); err != nil {

@@ -254,8 +254,8 @@ func FuzzEndpoint(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body string) {
 		e, p := newCodec(false).decodeEndpoint([]byte(body))
 		if p != nil {
-			if p.body.Code != 400 || p.body.Message == "" {
-				t.Fatalf("refused with %+v", p.body)
+			if p.Body.Code != 400 || p.Body.Message == "" {
+				t.Fatalf("refused with %+v", p.Body)
 			}
 			return
 		}

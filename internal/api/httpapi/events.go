@@ -9,8 +9,7 @@ import (
 	"strings"
 
 	v1 "loxilb/api/v1"
-	"loxilb/internal/api/access"
-	"loxilb/internal/api/httpapi/sse"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/desired"
 	"loxilb/internal/event"
 )
@@ -19,7 +18,7 @@ import (
 func (a *API) GetEvents(w http.ResponseWriter, r *http.Request, params v1.GetEventsParams) {
 	f, p := newEventFilter(&params)
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
 	if params.Limit > 0 || !strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
@@ -28,45 +27,12 @@ func (a *API) GetEvents(w http.ResponseWriter, r *http.Request, params v1.GetEve
 	}
 	after, p := a.lastEventID(r)
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
-	a.follow(w, r, func(ctx context.Context, s *sse.Stream) {
+	a.streams.Follow(w, r, func(ctx context.Context, s *rest.EventStream) {
 		(&eventStream{s}).follow(ctx, a.Events.SubscribeAfter(after, f.kinds...), f)
 	})
-}
-
-// follow answers with a stream of events that tell writes, while the request is served and there
-// are not too many such streams.
-func (a *API) follow(w http.ResponseWriter, r *http.Request, tell func(context.Context, *sse.Stream)) {
-	who := principalOf(r)
-	if p := a.followers.enter(who); p != nil {
-		w.Header().Set("Retry-After", "30")
-		p.write(w)
-		return
-	}
-	defer a.followers.leave(who)
-	ctx, cancel := a.whileServed(r)
-	defer cancel()
-	s := sse.New(w, a.stall)
-	tell(ctx, s)
-	endStream(ctx, s)
-}
-
-// errClosing is why a request that does not end by itself is answered no longer.
-var errClosing = errors.New("loxilb ends")
-
-// whileServed is the time in which a request that does not end by itself is answered: until loxilb
-// ends, or who makes it may do so no longer.
-func (a *API) whileServed(r *http.Request) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(r.Context())
-	stop := context.AfterFunc(a.closing, func() { cancel(errClosing) })
-	done := func() { stop(); cancel(context.Canceled) }
-	if principalOf(r).user == 0 {
-		return ctx, done
-	}
-	good, end := a.Access.While(ctx, tokenOf(r))
-	return good, func() { end(); done() }
 }
 
 type eventFilter struct {
@@ -74,15 +40,15 @@ type eventFilter struct {
 	object string       // "": any
 }
 
-func newEventFilter(params *v1.GetEventsParams) (f eventFilter, p *problem) {
+func newEventFilter(params *v1.GetEventsParams) (f eventFilter, p *rest.Problem) {
 	if params.Limit < 0 {
-		return f, refuseField(http.StatusBadRequest, "limit", strconv.Itoa(params.Limit), "is negative", "0 (no limit) or more")
+		return f, rest.RefuseField(http.StatusBadRequest, "limit", strconv.Itoa(params.Limit), "is negative", "0 (no limit) or more")
 	}
 	if params.Kind != "" {
 		for word := range strings.SplitSeq(params.Kind, ",") {
 			kind := event.Kind(word)
 			if !slices.Contains(event.Kinds(), kind) {
-				return f, refuseField(http.StatusBadRequest, "kind", word, "is no kind of event", eventKinds())
+				return f, rest.RefuseField(http.StatusBadRequest, "kind", word, "is no kind of event", eventKinds())
 			}
 			f.kinds = append(f.kinds, kind)
 		}
@@ -115,7 +81,7 @@ func (f *eventFilter) matches(e *event.Event) bool {
 
 // lastEventID is the event after which to go on: that of the client's, or the last there is. A
 // number that is still to come is one of another life of the daemon: all that is kept is new then.
-func (a *API) lastEventID(r *http.Request) (uint64, *problem) {
+func (a *API) lastEventID(r *http.Request) (uint64, *rest.Problem) {
 	last := a.Events.Last()
 	text := r.Header.Get("Last-Event-ID")
 	if text == "" {
@@ -123,7 +89,7 @@ func (a *API) lastEventID(r *http.Request) (uint64, *problem) {
 	}
 	id, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		return 0, refuseField(http.StatusBadRequest, "Last-Event-ID", text, "is not the number of an event", "the id that an event of this stream had")
+		return 0, rest.RefuseField(http.StatusBadRequest, "Last-Event-ID", text, "is not the number of an event", "the id that an event of this stream had")
 	}
 	if id > last {
 		return 0, nil
@@ -147,13 +113,13 @@ func (a *API) listEvents(w http.ResponseWriter, f eventFilter, limit int) {
 	if limit > 0 && len(list) > limit {
 		list = list[len(list)-limit:]
 	}
-	out := newStream(w, "eventAttr")
+	out := rest.NewList(w, "eventAttr")
 	for i := range list {
-		if !out.item(eventOf(&list[i])) {
+		if !out.Item(eventOf(&list[i])) {
 			return
 		}
 	}
-	out.end()
+	out.End()
 }
 
 func eventOf(e *event.Event) v1.Event {
@@ -162,12 +128,12 @@ func eventOf(e *event.Event) v1.Event {
 
 // eventStream tells what happens. What a client does not read waits in the hub, which all streams
 // share, until newer events take its place.
-type eventStream struct{ *sse.Stream }
+type eventStream struct{ *rest.EventStream }
 
 func (s *eventStream) follow(ctx context.Context, events *event.Subscription, f eventFilter) {
 	s.Flush() // the client learns that it is connected
 	for s.Err() == nil {
-		wait, cancel := context.WithTimeout(ctx, sse.Heartbeat)
+		wait, cancel := context.WithTimeout(ctx, rest.Heartbeat)
 		e, lost, err := events.Next(wait)
 		cancel()
 		switch {
@@ -194,12 +160,4 @@ func (s *eventStream) write(e *event.Event, lost uint64, f eventFilter) {
 	}
 	s.Print("id: %d\n", e.Seq)
 	s.Event(string(e.Kind()), eventOf(e))
-}
-
-// endStream says why there is no more, if that is not the client's doing.
-func endStream(ctx context.Context, s *sse.Stream) {
-	why := context.Cause(ctx)
-	if errors.Is(why, errClosing) || errors.Is(why, access.ErrEnded) {
-		s.End(why.Error())
-	}
 }

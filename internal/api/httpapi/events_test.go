@@ -15,6 +15,7 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/access"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/httpapi/transport"
 	"loxilb/internal/event"
 )
@@ -116,7 +117,7 @@ func (s *streamed) next(t *testing.T) string {
 func serveEvents(t *testing.T, hub *event.Hub) (*bench, *httptest.Server) {
 	b := newBench(t, func(o *Options) { o.Events = hub })
 	server := httptest.NewUnstartedServer(b.api.handler(transport.BySocket))
-	server.Config.RegisterOnShutdown(b.api.close)
+	server.Config.RegisterOnShutdown(b.api.streams.Close)
 	server.Start()
 	t.Cleanup(server.Close)
 	return b, server
@@ -182,7 +183,7 @@ func TestStreamLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close() //nolint:errcheck // of a test
-	for range eventStreams().all - 1 {
+	for range rest.EventStreams().All - 1 {
 		if s := b.events(server, "", ""); s.StatusCode != 200 {
 			t.Fatal(s.Status)
 		}
@@ -211,21 +212,14 @@ func TestStreamLimit(t *testing.T) {
 	}
 }
 
-// count is how many follow.
-func (s *shares) count() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.all
-}
-
 // Users leave streams to others, and to admins; each place is given back.
 func TestStreamsOfUsers(t *testing.T) {
 	t.Parallel()
-	f := shares{limits: eventStreams()}
+	f := rest.Shares{Limits: rest.EventStreams()}
 	role := map[bool]access.Role{false: access.View, true: access.Admin}
 	enter := func(name string, admin bool, times int) (entered int) {
 		for range times {
-			if f.enter(&principal{name: name, role: role[admin]}) == nil {
+			if f.Enter(&rest.Principal{Name: name, Role: role[admin]}) == nil {
 				entered++
 			}
 		}
@@ -240,7 +234,7 @@ func TestStreamsOfUsers(t *testing.T) {
 			t.Errorf("%s has %d streams, want %d", c.name, got, c.want)
 		}
 	}
-	f.leave(&principal{name: "a", role: access.View})
+	f.Leave(&rest.Principal{Name: "a", Role: access.View})
 	if enter("a", false, 2) != 1 || enter("root", true, 1) != 0 {
 		t.Error("a place that was given back is not there once")
 	}
@@ -251,11 +245,11 @@ func TestStuckStream(t *testing.T) {
 	t.Parallel()
 	hub := event.NewHub()
 	b, server := serveEvents(t, hub)
-	b.api.stall = 20 * time.Millisecond
+	b.api.streams.Stall = 20 * time.Millisecond
 	b.events(server, "", "") // nobody reads it
 	long := applied(strings.Repeat("x", 1000))
 	deadline := time.Now().Add(20 * time.Second)
-	for b.api.followers.count() > 0 {
+	for b.api.streams.Followers.Held() > 0 {
 		if time.Now().After(deadline) {
 			t.Fatal("it is still there")
 		}
@@ -273,7 +267,7 @@ func TestStreamOfEndedToken(t *testing.T) {
 	b.fake.watchLasts = true
 	server := httptest.NewServer(b.http)
 	t.Cleanup(server.Close)
-	t.Cleanup(b.api.close) // before it: what is still followed ends
+	t.Cleanup(b.api.streams.Close) // before it: what is still followed ends
 	follow := func(path, token string) <-chan string {
 		req, err := http.NewRequestWithContext(t.Context(), "GET", server.URL+BaseURL+path, nil)
 		if err != nil {
@@ -326,7 +320,7 @@ func TestStreamOfEndedToken(t *testing.T) {
 		t.Errorf("the stream of another user ended: %q", text)
 	default:
 	}
-	b.api.close()
+	b.api.streams.Close()
 	if text := <-stays; !strings.Contains(text, `{"message":"loxilb ends"}`) {
 		t.Errorf("loxilb ends: %q", text)
 	}

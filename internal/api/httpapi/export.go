@@ -15,6 +15,7 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/manifest"
 	"loxilb/internal/control/store"
 )
@@ -43,11 +44,11 @@ func (a *API) ExportConfig(w http.ResponseWriter, _ *http.Request, params v1.Exp
 	}
 	for _, name := range wanted {
 		if !slices.Contains(all, name) {
-			refuseField(http.StatusBadRequest, "components", name, "is not known", strings.Join(all, ", ")).write(w)
+			rest.RefuseField(http.StatusBadRequest, "components", name, "is not known", strings.Join(all, ", ")).Write(w)
 			return
 		}
 	}
-	a.wholly(w, func() any {
+	a.whole.Answer(w, func() any {
 		now, at := a.Store.Snapshot(), time.Now().UTC()
 		out := map[string]any{"timestamp": at.Format(time.RFC3339), "version": a.Version.Version}
 		for _, name := range wanted {
@@ -77,30 +78,30 @@ func (a *API) export(v store.View, kind string) []any {
 func (a *API) ImportConfig(w http.ResponseWriter, r *http.Request, _ v1.ImportConfigParams) {
 	req, p := a.imported(w, r)
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
 	a.transact(w, r, transaction{edit: req.edit, force: forced(r), doing: req.doing, named: req.named})
 }
 
 // imported reads the file of a request.
-func (a *API) imported(w http.ResponseWriter, r *http.Request) (*application, *problem) {
-	turn, p := a.takeBody(r.Context())
+func (a *API) imported(w http.ResponseWriter, r *http.Request) (*application, *rest.Problem) {
+	turn, p := a.reader.TakeBody(r.Context())
 	if p != nil {
 		return nil, p
 	}
-	defer turn.done()
+	defer turn.Done()
 	file, p := formFile(w, r, turn, "configuration")
 	if p != nil {
 		return nil, p
 	}
-	outline := outlineOf(file, partSize)
-	if p := outline.tooMany(); p != nil {
+	outline := rest.OutlineOf(file, rest.PartSize)
+	if p := outline.TooMany(); p != nil {
 		return nil, p
 	}
 	var parts map[string]json.RawMessage
 	if err := json.Unmarshal(file, &parts); err != nil {
-		return nil, refuse(http.StatusBadRequest, "configuration is no JSON object: %v", err)
+		return nil, rest.Refuse(http.StatusBadRequest, "configuration is no JSON object: %v", err)
 	}
 	var body v1.ApplyRequest
 	var places []string // of objects in the file
@@ -111,7 +112,7 @@ func (a *API) imported(w http.ResponseWriter, r *http.Request) (*application, *p
 		}
 		var specs []json.RawMessage
 		if err := json.Unmarshal(part, &specs); err != nil {
-			return nil, refuseField(http.StatusBadRequest, name, "", "is no list", "a list of objects as POST takes them")
+			return nil, rest.RefuseField(http.StatusBadRequest, name, "", "is no list", "a list of objects as POST takes them")
 		}
 		kind := components()[name]
 		for i, spec := range specs {
@@ -121,28 +122,28 @@ func (a *API) imported(w http.ResponseWriter, r *http.Request) (*application, *p
 		body.Prune = append(body.Prune, kind)
 	}
 	if len(body.Prune) == 0 {
-		return nil, refuseField(http.StatusBadRequest, "configuration", "", "has no component", strings.Join(componentNames(), ", "))
+		return nil, rest.RefuseField(http.StatusBadRequest, "configuration", "", "has no component", strings.Join(componentNames(), ", "))
 	}
 	body.Doing = "import"
 	req, p := a.application(&body)
-	if p != nil && len(p.body.Errors) > 0 {
-		first := p.body.Errors[0]
-		p.body.Message = fmt.Sprintf("nothing was changed: %s: %s", places[first.Index], first.Message)
-		if n := len(p.body.Errors); n > 1 {
-			p.body.Message += fmt.Sprintf(" (%d things are wrong in all)", n)
+	if p != nil && len(p.Body.Errors) > 0 {
+		first := p.Body.Errors[0]
+		p.Body.Message = fmt.Sprintf("nothing was changed: %s: %s", places[first.Index], first.Message)
+		if n := len(p.Body.Errors); n > 1 {
+			p.Body.Message += fmt.Sprintf(" (%d things are wrong in all)", n)
 		}
 	}
 	return req, p
 }
 
 // formFile is a field of a form (RFC 7578).
-func formFile(w http.ResponseWriter, r *http.Request, turn *bodyTurn, name string) ([]byte, *problem) {
+func formFile(w http.ResponseWriter, r *http.Request, turn *rest.BodyTurn, name string) ([]byte, *rest.Problem) {
 	ct := r.Header.Get("Content-Type")
 	media, params, err := mime.ParseMediaType(ct)
 	if err != nil || media != "multipart/form-data" || params["boundary"] == "" {
-		return nil, refuseField(http.StatusUnsupportedMediaType, "Content-Type", ct, "is no form", "multipart/form-data with a file in the field "+name)
+		return nil, rest.RefuseField(http.StatusUnsupportedMediaType, "Content-Type", ct, "is no form", "multipart/form-data with a file in the field "+name)
 	}
-	data, p := readAll(w, r, turn)
+	data, p := rest.ReadAll(w, r, turn)
 	if p != nil {
 		return nil, p
 	}
@@ -150,7 +151,7 @@ func formFile(w http.ResponseWriter, r *http.Request, turn *bodyTurn, name strin
 	for {
 		part, err := form.NextPart()
 		if errors.Is(err, io.EOF) {
-			return nil, refuseField(http.StatusBadRequest, name, "", "is missing", "a file of that name in the form")
+			return nil, rest.RefuseField(http.StatusBadRequest, name, "", "is missing", "a file of that name in the form")
 		}
 		if err == nil && part.FormName() != name {
 			continue
@@ -160,7 +161,7 @@ func formFile(w http.ResponseWriter, r *http.Request, turn *bodyTurn, name strin
 			file, err = io.ReadAll(part)
 		}
 		if err != nil {
-			return nil, refuse(http.StatusBadRequest, "the form is broken: %v", err)
+			return nil, rest.Refuse(http.StatusBadRequest, "the form is broken: %v", err)
 		}
 		return file, nil
 	}

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/lb/netobj"
 )
 
@@ -22,7 +23,7 @@ func (a *API) CreateFdb(w http.ResponseWriter, r *http.Request) {
 func (a *API) DeleteFdb(w http.ResponseWriter, r *http.Request, mac, dev string) {
 	o, err := netobj.ParseFDB(mac, dev)
 	if err != nil {
-		pathProblem(err).write(w)
+		rest.BadRequest(err).Write(w)
 		return
 	}
 	deleteNet(a, w, r, a.fdbs(), o.Key())
@@ -32,14 +33,14 @@ func (a *API) DeleteFdb(w http.ResponseWriter, r *http.Request, mac, dev string)
 func (a *API) GetFdbs(w http.ResponseWriter, r *http.Request) {
 	seen, err := a.Network.FDBs.Seen()
 	if err != nil {
-		kernelProblem(err).write(w)
+		kernelProblem(err).Write(w)
 		return
 	}
-	out := newStream(w, "fdbAttr")
+	out := rest.NewList(w, "fdbAttr")
 	for _, f := range seen {
-		if r.Context().Err() != nil || !out.item(&v1.Fdb{Dev: f.Dev, MacAddress: f.MAC.String()}) {
+		if r.Context().Err() != nil || !out.Item(&v1.Fdb{Dev: f.Dev, MacAddress: f.MAC.String()}) {
 			return
 		}
 	}
-	out.end()
+	out.End()
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
 )
@@ -20,12 +21,12 @@ const ruleExists = "fwrule-exists error"
 // CreateFirewallRule creates or changes one rule, or the many of fwAttr in one transaction.
 func (a *API) CreateFirewallRule(w http.ResponseWriter, r *http.Request, _ v1.CreateFirewallRuleParams) {
 	var bulk bool
-	list, p := decodedTolerantly(a, w, r, func(data []byte) (list []lb.Rule, p *problem) {
+	list, p := rest.DecodeLenient(a.reader, w, r, func(data []byte) (list []lb.Rule, p *rest.Problem) {
 		list, bulk, p = decodeRules(data)
 		return list, p
 	})
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
 	a.commit(w, r, !bulk, func(tx *store.Tx, pre *precondition) error {
@@ -41,7 +42,7 @@ func (a *API) CreateFirewallRule(w http.ResponseWriter, r *http.Request, _ v1.Cr
 		}
 		if !bulk && !tx.Changed() {
 			p := a.exists("firewall rule", a.Store.Rules.ID(list[0].Key()))
-			p.body.Result = ruleExists
+			p.Body.Result = ruleExists
 			return p
 		}
 		return nil
@@ -49,8 +50,8 @@ func (a *API) CreateFirewallRule(w http.ResponseWriter, r *http.Request, _ v1.Cr
 }
 
 // decodeRules reads and checks a request without looking at the store.
-func decodeRules(data []byte) (list []lb.Rule, bulk bool, p *problem) {
-	req, p := decodeBody[v1.FirewallRequest](data)
+func decodeRules(data []byte) (list []lb.Rule, bulk bool, p *rest.Problem) {
+	req, p := rest.Unmarshal[v1.FirewallRequest](data)
 	if p != nil {
 		return nil, false, p
 	}
@@ -62,7 +63,7 @@ func decodeRules(data []byte) (list []lb.Rule, bulk bool, p *problem) {
 		return []lb.Rule{rule}, false, nil
 	}
 	if req.RuleArguments != (v1.FirewallArguments{}) || req.Opts != (v1.FirewallOptions{}) {
-		return nil, true, refuse(http.StatusBadRequest, "fwAttr does not go with another property: write either one rule or fwAttr alone")
+		return nil, true, rest.Refuse(http.StatusBadRequest, "fwAttr does not go with another property: write either one rule or fwAttr alone")
 	}
 	first := make(map[string]int, len(req.FwAttr))
 	for i := range req.FwAttr {
@@ -73,7 +74,7 @@ func decodeRules(data []byte) (list []lb.Rule, bulk bool, p *problem) {
 		}
 		key := rule.Key()
 		if j, there := first[key]; there {
-			return nil, true, refuseField(http.StatusBadRequest, at, key, fmt.Sprintf("is given twice, in fwAttr[%d] and %s", j, at), "each rule once")
+			return nil, true, rest.RefuseField(http.StatusBadRequest, at, key, fmt.Sprintf("is given twice, in fwAttr[%d] and %s", j, at), "each rule once")
 		}
 		first[key] = i
 		list = append(list, rule)
@@ -155,19 +156,19 @@ func verdictOf(opts *v1.FirewallOptions) (v lb.RuleVerdict, err error) {
 	return v, err
 }
 
-func ruleProblem(at string, err error) *problem {
+func ruleProblem(at string, err error) *rest.Problem {
 	var fe *lb.FieldError
 	if !errors.As(err, &fe) {
-		return refuse(http.StatusBadRequest, "%v", err)
+		return rest.Refuse(http.StatusBadRequest, "%v", err)
 	}
-	return fieldProblem(http.StatusBadRequest, renamed(at+fe.Field, fe))
+	return rest.RefuseError(http.StatusBadRequest, rest.Renamed(at+fe.Field, fe))
 }
 
 // DeleteFirewallRule deletes the rule of a key. One that is not there is deleted already.
 func (a *API) DeleteFirewallRule(w http.ResponseWriter, r *http.Request, params v1.DeleteFirewallRuleParams) {
 	rule, err := ruleOfQuery(&params)
 	if err != nil {
-		ruleProblem("", err).write(w)
+		ruleProblem("", err).Write(w)
 		return
 	}
 	key := rule.Key()
@@ -175,8 +176,8 @@ func (a *API) DeleteFirewallRule(w http.ResponseWriter, r *http.Request, params 
 		if err := pre.check(tx, a.Store.Rules, key); err != nil {
 			return err
 		}
-		var notes warnings
-		defer func() { notes.write(w) }()
+		var notes rest.Warnings
+		defer func() { notes.Write(w) }()
 		return deleteObject(tx, a.Store.Rules.ID(key), &notes)
 	})
 }
@@ -220,14 +221,14 @@ func (a *API) DeleteFirewallRules(w http.ResponseWriter, r *http.Request) {
 func (a *API) GetFirewallRules(w http.ResponseWriter, r *http.Request) {
 	list := slices.Collect(a.Store.Rules.All(a.Store.Snapshot()))
 	slices.SortFunc(list, func(a, b lb.Rule) int { return lb.CompareRules(&a, &b) })
-	out := newStream(w, "fwAttr")
+	out := rest.NewList(w, "fwAttr")
 	for i := range list {
 		hits, _ := a.DataPath.RuleHits(&list[i])
-		if r.Context().Err() != nil || !out.item(ruleAnswer(&list[i], hits)) {
+		if r.Context().Err() != nil || !out.Item(ruleAnswer(&list[i], hits)) {
 			return
 		}
 	}
-	out.end()
+	out.End()
 }
 
 // ruleAnswer is a rule as the contract writes it, so that it can be sent back as it is.
@@ -264,8 +265,8 @@ func prefixText(p, other netip.Prefix) string {
 }
 
 // readRule reads a rule of a list.
-func readRule(spec []byte) (rule lb.Rule, p *problem) {
-	body, p := strictly[v1.FirewallRule](spec)
+func readRule(spec []byte) (rule lb.Rule, p *rest.Problem) {
+	body, p := rest.UnmarshalStrict[v1.FirewallRule](spec)
 	if p != nil {
 		return rule, p
 	}
@@ -274,10 +275,10 @@ func readRule(spec []byte) (rule lb.Rule, p *problem) {
 		return rule, nil
 	}
 	p = ruleProblem("", err)
-	if _, argument := memberOf(reflect.TypeFor[v1.FirewallArguments](), p.body.Field); argument {
-		p.body.Field = "ruleArguments." + p.body.Field
+	if _, argument := rest.MemberOf(reflect.TypeFor[v1.FirewallArguments](), p.Body.Field); argument {
+		p.Body.Field = "ruleArguments." + p.Body.Field
 	} else {
-		p.body.Field = "opts." + p.body.Field
+		p.Body.Field = "opts." + p.Body.Field
 	}
 	return rule, p
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	v1 "loxilb/api/v1"
+
+	"loxilb/internal/api/httpapi/rest"
 )
 
 // FuzzDecode holds that a body is refused with a sentence, or gives services that validate and come
@@ -29,15 +31,15 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"lbAttr":[{"serviceArguments":{"sel":"\ud800"}}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		list, _, p := newCodec(false).decodeServices(data)
-		o := outlineOf(data, 1)
+		o := rest.OutlineOf(data, 1)
 		if parts, ok := newCodec(false).decodeParts(&o); ok && (p != nil || !slices.EqualFunc(list, parts, sameRequest)) {
 			t.Fatalf("part by part it is %v, and as a whole %v, %v", parts, list, p)
-		} else if !ok && p == nil && len(o.parts) > 1 {
+		} else if !ok && p == nil && len(o.Parts) > 1 {
 			t.Fatalf("refused part by part: %v", list)
 		}
 		if p != nil {
-			if p.body.Code != http.StatusBadRequest || p.body.Message == "" {
-				t.Fatalf("refused with %+v", p.body)
+			if p.Body.Code != http.StatusBadRequest || p.Body.Message == "" {
+				t.Fatalf("refused with %+v", p.Body)
 			}
 			return
 		}

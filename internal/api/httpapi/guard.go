@@ -7,13 +7,14 @@ import (
 	"strings"
 
 	"loxilb/internal/api/access"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/httpapi/transport"
 	"loxilb/internal/api/page"
 )
 
 // Listen opens all sockets, or none and says why.
 func (a *API) Listen(ctx context.Context, l transport.Listen) (*transport.Server, error) {
-	return transport.Open(ctx, l, transport.Parts{Handler: a.handler, Shutdown: a.close, Log: a.Log})
+	return transport.Open(ctx, l, transport.Parts{Handler: a.handler, Shutdown: a.streams.Close, Log: a.Log})
 }
 
 // Handler answers requests that came over TCP on loopback; those of Listen answer all.
@@ -24,24 +25,24 @@ func (a *API) handler(by transport.Way) http.Handler {
 	origin := http.NewCrossOriginProtection()
 	token := sha256.Sum256([]byte(a.Token))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ow := &observed{ResponseWriter: w, code: http.StatusOK, stall: a.stall, unread: a.unread}
-		who := &principal{by: by}
-		r = cleaned(r).WithContext(context.WithValue(r.Context(), principalKey{}, who))
+		ow := rest.NewWriter(w, a.streams.Stall, a.unread)
+		who := &rest.Principal{By: by}
+		r = cleaned(r).WithContext(rest.WithPrincipal(r.Context(), who))
 		defer func() {
-			a.Observe(r.Method, ow.code)
+			a.Observe(r.Method, ow.Code)
 			a.account(r, who, ow)
-			ow.extend() // the server has the rest of the answer
+			ow.Extend() // the server has the rest of the answer
 		}()
 		if a.answerOrigin(ow, r) {
 			return
 		}
 		if p := a.guard(r, who, origin, token); p != nil {
-			who.stranger = true
-			if p.body.Code == http.StatusUnauthorized {
+			who.Stranger = true
+			if p.Body.Code == http.StatusUnauthorized {
 				ow.Header().Set("WWW-Authenticate", "Bearer")
 			}
 			ow.Header().Set("Connection", "close") // who may not use the API keeps nobody from it
-			p.write(ow)
+			p.Write(ow)
 			return
 		}
 		a.route(ow, r)
@@ -50,35 +51,35 @@ func (a *API) handler(by transport.Way) http.Handler {
 
 // guard refuses requests of those who may not use the API, or not for this. How the daemon is,
 // anybody may ask.
-func (a *API) guard(r *http.Request, who *principal, origin *http.CrossOriginProtection, token [sha256.Size]byte) *problem {
+func (a *API) guard(r *http.Request, who *rest.Principal, origin *http.CrossOriginProtection, token [sha256.Size]byte) *rest.Problem {
 	_, pattern := a.mux.Handler(r)
 	method, path, _ := strings.Cut(pattern, " ")
 	path = strings.TrimPrefix(path, BaseURL)
 	switch {
 	case (r.URL.Path == healthPath || r.URL.Path == readyPath) && (r.Method == http.MethodGet || r.Method == http.MethodHead):
 		return nil
-	case page.Serves(r) && who.by == transport.BySocket:
+	case page.Serves(r) && who.By == transport.BySocket:
 		// A name that is made to resolve to where somebody forwards the socket to would be a page
 		// of the same origin, with root's rights.
-		return refuse(http.StatusNotFound, "the page is served over TCP, and not by the UNIX socket")
+		return rest.Refuse(http.StatusNotFound, "the page is served over TCP, and not by the UNIX socket")
 	case page.Serves(r):
 		return nil
 	case (origin.Check(r) != nil || byOtherSite(r)) && !a.origins.has(r.Header.Get("Origin")):
-		return refuse(http.StatusForbidden, "requests of web pages are not answered")
-	case who.by != transport.BySocket && !a.asksToken() && !a.knownHost(r.Host, who.by):
-		return refuseField(http.StatusForbidden, "Host", r.Host, "is not a known name of this machine", "an IP address, localhost or a name of --api-hosts")
+		return rest.Refuse(http.StatusForbidden, "requests of web pages are not answered")
+	case who.By != transport.BySocket && !a.asksToken() && !a.knownHost(r.Host, who.By):
+		return rest.RefuseField(http.StatusForbidden, "Host", r.Host, "is not a known name of this machine", "an IP address, localhost or a name of --api-hosts")
 	case path == loginPath:
 		return nil // who that is, it is to find out
 	}
 	if p := a.identify(r, who, token); p != nil {
 		if path == whoamiPath && method == http.MethodGet {
-			who.why = p.body.Message // that is the answer
+			who.Why = p.Body.Message // that is the answer
 			return nil
 		}
 		return p
 	}
-	if need := access.Needed(method, path); pattern != "" && who.role < need {
-		return refuse(http.StatusForbidden, "user %s has the role %s, and %s %s needs the role %s", who.name, who.role, method, path, need)
+	if need := access.Needed(method, path); pattern != "" && who.Role < need {
+		return rest.Refuse(http.StatusForbidden, "user %s has the role %s, and %s %s needs the role %s", who.Name, who.Role, method, path, need)
 	}
 	return nil
 }
@@ -106,10 +107,10 @@ func (a *API) route(w http.ResponseWriter, r *http.Request) {
 	if probe.code == http.StatusMethodNotAllowed {
 		allow := probe.header.Get("Allow")
 		w.Header().Set("Allow", allow)
-		refuseField(http.StatusMethodNotAllowed, "method", r.Method, "is not for "+r.URL.Path, allow).write(w)
+		rest.RefuseField(http.StatusMethodNotAllowed, "method", r.Method, "is not for "+r.URL.Path, allow).Write(w)
 		return
 	}
-	refuse(http.StatusNotFound, "there is no %s: the API is below %s/", r.URL.Path, BaseURL).write(w)
+	rest.Refuse(http.StatusNotFound, "there is no %s: the API is below %s/", r.URL.Path, BaseURL).Write(w)
 }
 
 // discard keeps the header of an answer only.

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/httpapi/transport"
 )
 
@@ -89,7 +90,7 @@ func TestOtherSites(t *testing.T) {
 func TestTooLarge(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
-	w := b.post(strings.Repeat(" ", maxBody+1))
+	w := b.post(strings.Repeat(" ", rest.MaxBody+1))
 	if e := problemOf(t, w); w.Code != 413 || !strings.Contains(e.Message, "64 MiB") {
 		t.Errorf("%d %+v", w.Code, e)
 	}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/lb"
 )
 
@@ -17,23 +18,23 @@ type agentWord struct {
 	out   bool
 }
 
-func decodeHostState(data []byte) (s agentWord, p *problem) {
-	body, p := decodeBody[v1.EndpointHostState](data)
+func decodeHostState(data []byte) (s agentWord, p *rest.Problem) {
+	body, p := rest.Unmarshal[v1.EndpointHostState](data)
 	if p != nil {
 		return s, p
 	}
 	var err error
 	if s.addr, err = lb.ParseAddr("hostName", body.HostName); err != nil {
-		return s, pathProblem(err)
+		return s, rest.BadRequest(err)
 	}
 	if s.port, err = lb.ParsePort("epPort", strconv.Itoa(body.EpPort)); err != nil {
-		return s, pathProblem(err)
+		return s, rest.BadRequest(err)
 	}
 	if s.probe, err = lb.ParseProbeType(body.EpProto); err != nil {
-		return s, pathProblem(named("epProto", err))
+		return s, rest.BadRequest(rest.RenameField("epProto", err))
 	}
 	if s.out, err = lb.ParseHostState(body.State); err != nil {
-		return s, pathProblem(err)
+		return s, rest.BadRequest(err)
 	}
 	return s, nil
 }
@@ -41,16 +42,16 @@ func decodeHostState(data []byte) (s agentWord, p *problem) {
 // SetEndpointHostState takes an endpoint out as an agent of the user's says, or leaves it to its
 // probe again.
 func (a *API) SetEndpointHostState(w http.ResponseWriter, r *http.Request) {
-	s, p := decodedTolerantly(a, w, r, decodeHostState)
+	s, p := rest.DecodeLenient(a.reader, w, r, decodeHostState)
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
 	if a.Health.SetHostState(s.addr, s.port, s.probe, s.out) == 0 {
-		p := refuse(http.StatusNotFound, "nothing is probed at %s, port %d, by %s: loxicmd get endpoint shows what is", s.addr, s.port, s.probe)
-		p.body.Field, p.body.Value = "hostName", s.addr.String()
-		p.write(w)
+		p := rest.Refuse(http.StatusNotFound, "nothing is probed at %s, port %d, by %s: loxicmd get endpoint shows what is", s.addr, s.port, s.probe)
+		p.Body.Field, p.Body.Value = "hostName", s.addr.String()
+		p.Write(w)
 		return
 	}
-	writeSuccess(w)
+	rest.Success(w)
 }

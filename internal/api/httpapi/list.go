@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/listing"
 	"loxilb/internal/control/servicestate"
 	"loxilb/internal/control/store"
@@ -18,9 +19,9 @@ import (
 
 // GetLoadbalancers answers with services: all, or those that are asked for.
 func (a *API) GetLoadbalancers(w http.ResponseWriter, r *http.Request, params v1.GetLoadbalancersParams) {
-	q, p := queryOf(serviceFields(), params.Name, params.Selector, params.SortBy, params.Limit, params.Continue)
+	q, p := rest.ParseQuery(serviceFields(), params.Name, params.Selector, params.SortBy, params.Limit, params.Continue)
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
 	now := a.Store.Snapshot()
@@ -55,7 +56,7 @@ func (a *API) GetLoadbalancers(w http.ResponseWriter, r *http.Request, params v1
 			return serviceFields().Values(answer(s), path)
 		},
 	}
-	writePage(w, r, "lbAttr", &list, q, func(s *lb.Service) any { return answer(s) })
+	rest.WritePage(w, r, "lbAttr", &list, q, func(s *lb.Service) any { return answer(s) })
 }
 
 // plainFields are the fields of a service that its answer has as they are stored, by their paths.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/netobj"
@@ -175,19 +176,19 @@ func (a *API) commitUnlessLockout(by store.By, edit func(*store.Tx) error) (revi
 }
 
 // lockoutProblem refuses a change that disconnects sessions.
-func (a *API) lockoutProblem(l *lockout) *problem {
+func (a *API) lockoutProblem(l *lockout) *rest.Problem {
 	sessions, err := a.DataPath.Sessions(l.vips...)
 	if err != nil && l.vips != nil {
 		return nil // services must work without the permission to list the machine's connections
 	}
 	if err != nil {
-		return refuse(http.StatusServiceUnavailable, "nobody knows whom this cuts off: %v; force=true (loxicmd --force) does it all the same", err)
+		return rest.Refuse(http.StatusServiceUnavailable, "nobody knows whom this cuts off: %v; force=true (loxicmd --force) does it all the same", err)
 	}
 	if lost := lb.Disconnected(l.before, l.after, sessions); len(lost) > 0 {
-		return refuse(http.StatusConflict, "these rules cut off %s: allow what must go on by a rule of a higher preference, or ask with force=true (loxicmd --force)", lb.SessionNames(lost))
+		return rest.Refuse(http.StatusConflict, "these rules cut off %s: allow what must go on by a rule of a higher preference, or ask with force=true (loxicmd --force)", lb.SessionNames(lost))
 	}
 	if lost, causes := l.orphaned(sessions); len(lost) > 0 {
-		return refuse(http.StatusConflict, "%s cuts off %s: ask with force=true (loxicmd --force) to do it all the same", strings.Join(causes, ", "), lb.SessionNames(lost))
+		return rest.Refuse(http.StatusConflict, "%s cuts off %s: ask with force=true (loxicmd --force) to do it all the same", strings.Join(causes, ", "), lb.SessionNames(lost))
 	}
 	return nil
 }

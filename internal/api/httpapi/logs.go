@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/telemetry/logring"
 )
 
@@ -20,29 +21,29 @@ const (
 func (a *API) GetLogs(w http.ResponseWriter, _ *http.Request, params v1.GetLogsParams) {
 	lines := cmp.Or(params.Lines, defaultLines)
 	if lines < 1 || lines > maxLines {
-		refuseField(http.StatusBadRequest, "lines", strconv.Itoa(lines), "is out of range", "1 to "+strconv.Itoa(maxLines)).write(w)
+		rest.RefuseField(http.StatusBadRequest, "lines", strconv.Itoa(lines), "is out of range", "1 to "+strconv.Itoa(maxLines)).Write(w)
 		return
 	}
 	level, p := levelOf(params.Level)
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
 	page, ok := a.Lines.Read(params.File, params.Cursor, lines, func(line string) bool {
 		return (level == "" || strings.Contains(line, level)) && strings.Contains(line, params.Keyword)
 	})
 	if !ok {
-		noFile(params.File).write(w)
+		noFile(params.File).Write(w)
 		return
 	}
-	writeJSON(w, v1.Logs{
+	rest.JSON(w, v1.Logs{
 		Logs: append([]string{}, page.Lines...), LogFile: cmp.Or(params.File, logring.Current), LogCount: len(page.Lines),
 		TotalSize: page.Total, HasMore: page.More, NextCursor: page.Next, ScannedBytes: page.Scanned,
 	})
 }
 
 // levelOf is how a level stands in a line; nothing for any.
-func levelOf(word string) (string, *problem) {
+func levelOf(word string) (string, *rest.Problem) {
 	switch strings.ToLower(word) {
 	case "":
 		return "", nil
@@ -57,7 +58,7 @@ func levelOf(word string) (string, *problem) {
 	case "error", "critical", "alert", "emergency":
 		return "level=ERROR ", nil
 	}
-	return "", refuseField(http.StatusBadRequest, "level", word, "is not a level", logLevels)
+	return "", rest.RefuseField(http.StatusBadRequest, "level", word, "is not a level", logLevels)
 }
 
 // GetLogArchives answers with the names of the older parts of the log.
@@ -67,14 +68,14 @@ func (a *API) GetLogArchives(w http.ResponseWriter, _ *http.Request) {
 		out.Archives = append(out.Archives, f.Name)
 		out.ArchiveInfo = append(out.ArchiveInfo, v1.LogArchive{Name: f.Name, SizeBytes: f.Size, Modified: f.Modified})
 	}
-	writeJSON(w, out)
+	rest.JSON(w, out)
 }
 
 // GetLogArchive answers with one of them.
 func (a *API) GetLogArchive(w http.ResponseWriter, _ *http.Request, name string) {
 	text, ok := a.Lines.File(name)
 	if !ok {
-		noFile(name).write(w)
+		noFile(name).Write(w)
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -82,6 +83,6 @@ func (a *API) GetLogArchive(w http.ResponseWriter, _ *http.Request, name string)
 	_, _ = io.WriteString(w, text) // the client is gone if this fails
 }
 
-func noFile(name string) *problem {
-	return refuseField(http.StatusNotFound, "file", name, "is no part of the log that is kept", "GET "+BaseURL+"/log-archives names them")
+func noFile(name string) *rest.Problem {
+	return rest.RefuseField(http.StatusNotFound, "file", name, "is no part of the log that is kept", "GET "+BaseURL+"/log-archives names them")
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/host/machine"
 )
 
@@ -14,7 +15,7 @@ import (
 func (a *API) GetProcesses(w http.ResponseWriter, _ *http.Request) {
 	list, err := machine.Processes()
 	if err != nil {
-		refuse(http.StatusServiceUnavailable, "the processes can't be read: %v", err).write(w)
+		rest.Refuse(http.StatusServiceUnavailable, "the processes can't be read: %v", err).Write(w)
 		return
 	}
 	out := v1.ProcessList{ProcessAttr: make([]v1.ProcessInfo, len(list))}
@@ -25,17 +26,17 @@ func (a *API) GetProcesses(w http.ResponseWriter, _ *http.Request) {
 			CPUUsage: percent(p.CPU), MemoryUsage: percent(p.Memory), Time: cpuTime(p.Time), Command: p.Command,
 		}
 	}
-	writeJSON(w, out)
+	rest.JSON(w, out)
 }
 
 // GetDevice answers with what the machine is.
 func (a *API) GetDevice(w http.ResponseWriter, _ *http.Request) {
 	d, err := machine.Describe()
 	if err != nil {
-		refuse(http.StatusServiceUnavailable, "the machine can't be described: %v", err).write(w)
+		rest.Refuse(http.StatusServiceUnavailable, "the machine can't be described: %v", err).Write(w)
 		return
 	}
-	writeJSON(w, v1.DeviceInfo{
+	rest.JSON(w, v1.DeviceInfo{
 		HostName: d.Host, MachineID: d.MachineID, BootID: d.BootID, OS: d.OS, Kernel: d.Kernel, Architecture: d.Architecture,
 		Uptime: d.Uptime.Truncate(time.Second).String(),
 	})
@@ -45,7 +46,7 @@ func (a *API) GetDevice(w http.ResponseWriter, _ *http.Request) {
 func (a *API) GetFilesystems(w http.ResponseWriter, _ *http.Request) {
 	list, err := machine.FileSystems()
 	if err != nil {
-		refuse(http.StatusServiceUnavailable, "the file systems can't be read: %v", err).write(w)
+		rest.Refuse(http.StatusServiceUnavailable, "the file systems can't be read: %v", err).Write(w)
 		return
 	}
 	out := v1.FilesystemList{FilesystemAttr: make([]v1.FilesystemInfo, len(list))}
@@ -58,7 +59,7 @@ func (a *API) GetFilesystems(w http.ResponseWriter, _ *http.Request) {
 		}
 		out.FilesystemAttr[i] = e
 	}
-	writeJSON(w, out)
+	rest.JSON(w, out)
 }
 
 func kibi(bytes uint64) string { return strconv.FormatUint(bytes>>10, 10) }

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/httpapi/transport"
 )
 
@@ -137,12 +138,12 @@ func send(t *testing.T, way, text string) string {
 // thirty times at most, with all that is thrown away meanwhile.
 func TestAllocationsOfWorstBodies(t *testing.T) {
 	for _, name := range []string{"null endpoints", "sources", "long name", "long kind", "many unknown", "metadata"} {
-		text := worstBodies(maxBody / 4)[name]()
+		text := worstBodies(rest.MaxBody / 4)[name]()
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		answer := send(t, "apply", text)
 		runtime.ReadMemStats(&after)
-		if got := (after.TotalAlloc - before.TotalAlloc) >> 20; got > 30*maxBody/4>>20 || answer[0] != '4' {
+		if got := (after.TotalAlloc - before.TotalAlloc) >> 20; got > 30*rest.MaxBody/4>>20 || answer[0] != '4' {
 			t.Errorf("%s: %d MiB, %s", name, got, answer)
 		}
 	}
@@ -155,7 +156,7 @@ const memoryCase = "LOXILB_MEMORY_CASE"
 // TestMemoryOfWorstBodies: whatever is in the largest body that may be, it takes less than 512 MiB.
 func TestMemoryOfWorstBodies(t *testing.T) {
 	if way, name, ok := strings.Cut(os.Getenv(memoryCase), " "); ok {
-		text := worstBodies(maxBody)[name]()
+		text := worstBodies(rest.MaxBody)[name]()
 		before := peakOfProcess(t)
 		answer := send(t, way, text)
 		fmt.Printf("took %d MiB: %s\n", peakOfProcess(t)-before, answer)
@@ -164,7 +165,7 @@ func TestMemoryOfWorstBodies(t *testing.T) {
 	if !*long {
 		t.Skip("-long measures")
 	}
-	for name := range worstBodies(maxBody) {
+	for name := range worstBodies(rest.MaxBody) {
 		for _, way := range []string{"apply", "import"} {
 			cmd := exec.Command(os.Args[0], "-test.run=^TestMemoryOfWorstBodies$", "-test.v")
 			cmd.Env = append(os.Environ(), memoryCase+"="+way+" "+name)

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"loxilb/api"
+	"loxilb/internal/api/httpapi/rest"
 )
 
 // GetMeta answers with what the requests that change something take: by path, the method and its
@@ -16,7 +17,7 @@ import (
 func (a *API) GetMeta(w http.ResponseWriter, _ *http.Request) {
 	out, err := a.meta()
 	if err != nil {
-		refuse(http.StatusInternalServerError, "the description of the API can't be read: %v", err).write(w)
+		rest.Refuse(http.StatusInternalServerError, "the description of the API can't be read: %v", err).Write(w)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")

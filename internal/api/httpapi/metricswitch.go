@@ -4,12 +4,14 @@ import (
 	"net/http"
 
 	v1 "loxilb/api/v1"
+
+	"loxilb/internal/api/httpapi/rest"
 )
 
 // GetMetrics answers in the Prometheus text format.
 func (a *API) GetMetrics(w http.ResponseWriter, r *http.Request) {
 	if a.metricsOff.Load() {
-		refuse(http.StatusServiceUnavailable, "metrics are switched off: POST %s/config/metrics switches them on", BaseURL).write(w)
+		rest.Refuse(http.StatusServiceUnavailable, "metrics are switched off: POST %s/config/metrics switches them on", BaseURL).Write(w)
 		return
 	}
 	a.Metrics.ServeHTTP(w, r)
@@ -17,17 +19,17 @@ func (a *API) GetMetrics(w http.ResponseWriter, r *http.Request) {
 
 // GetMetricsConfig tells whether metrics are served.
 func (a *API) GetMetricsConfig(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, v1.MetricsConfig{Prometheus: !a.metricsOff.Load()})
+	rest.JSON(w, v1.MetricsConfig{Prometheus: !a.metricsOff.Load()})
 }
 
 // EnableMetrics has them served.
 func (a *API) EnableMetrics(w http.ResponseWriter, _ *http.Request) {
 	a.metricsOff.Store(false)
-	writeSuccess(w)
+	rest.Success(w)
 }
 
 // DisableMetrics has none served until the daemon ends.
 func (a *API) DisableMetrics(w http.ResponseWriter, _ *http.Request) {
 	a.metricsOff.Store(true)
-	writeSuccess(w)
+	rest.Success(w)
 }

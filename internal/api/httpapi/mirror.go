@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/lb"
 )
 
@@ -84,13 +85,13 @@ func mirrorWord(field string) string {
 
 // GetMirrors answers with all mirrors.
 func (a *API) GetMirrors(w http.ResponseWriter, r *http.Request) {
-	out := newStream(w, "mirrAttr")
+	out := rest.NewList(w, "mirrAttr")
 	for m := range a.Store.Mirrors.All(a.Store.Snapshot()) {
-		if r.Context().Err() != nil || !out.item(mirrorAnswer(&m, a.DataPath.MirrorStats(m.Name))) {
+		if r.Context().Err() != nil || !out.Item(mirrorAnswer(&m, a.DataPath.MirrorStats(m.Name))) {
 			return
 		}
 	}
-	out.end()
+	out.End()
 }
 
 // mirrorAnswer is a mirror as the contract writes it, so that it can be sent back as it is.

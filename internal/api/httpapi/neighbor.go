@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/lb/netobj"
 )
 
@@ -22,7 +23,7 @@ func (a *API) CreateNeighbor(w http.ResponseWriter, r *http.Request) {
 func (a *API) DeleteNeighbor(w http.ResponseWriter, r *http.Request, ip, dev string) {
 	key, err := netobj.NeighborKey(ip, dev)
 	if err != nil {
-		pathProblem(err).write(w)
+		rest.BadRequest(err).Write(w)
 		return
 	}
 	deleteNet(a, w, r, a.neighbors(), key)
@@ -32,14 +33,14 @@ func (a *API) DeleteNeighbor(w http.ResponseWriter, r *http.Request, ip, dev str
 func (a *API) GetNeighbors(w http.ResponseWriter, r *http.Request) {
 	seen, err := a.Network.Neighbors.Seen()
 	if err != nil {
-		kernelProblem(err).write(w)
+		kernelProblem(err).Write(w)
 		return
 	}
-	out := newStream(w, "neighborAttr")
+	out := rest.NewList(w, "neighborAttr")
 	for _, n := range seen {
-		if r.Context().Err() != nil || !out.item(&v1.Neighbor{IpAddress: n.Addr.String(), Dev: n.Dev, MacAddress: n.MAC.String()}) {
+		if r.Context().Err() != nil || !out.Item(&v1.Neighbor{IpAddress: n.Addr.String(), Dev: n.Dev, MacAddress: n.MAC.String()}) {
 			return
 		}
 	}
-	out.end()
+	out.End()
 }

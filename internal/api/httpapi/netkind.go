@@ -12,6 +12,7 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/manifest"
 	"loxilb/internal/control/status"
 	"loxilb/internal/control/store"
@@ -23,10 +24,10 @@ const lookForDevice = 50 * time.Millisecond
 
 // netObjects is the row of a kind of the kernel's network. What the kernel has already, by somebody
 // else, is left to that.
-func netObjects[T netobj.Object[T]](a *API, name string, table *store.Table[T], k func() netKind[T], read func(o *v1.Object) (T, *problem), show func(*T) any) objectKind {
-	row := objectsOf(name, table, func(o *v1.Object, _ bool) (T, *problem) { return read(o) }, show, pathProblem)
+func netObjects[T netobj.Object[T]](a *API, name string, table *store.Table[T], k func() netKind[T], read func(o *v1.Object) (T, *rest.Problem), show func(*T) any) objectKind {
+	row := objectsOf(name, table, func(o *v1.Object, _ bool) (T, *rest.Problem) { return read(o) }, show, rest.BadRequest)
 	row.kernel = true
-	row.outside = func(made map[string]bool, list []any) func(w *wanted) (there bool, p *problem) {
+	row.outside = func(made map[string]bool, list []any) func(w *wanted) (there bool, p *rest.Problem) {
 		kind := k()
 		now := a.Store.Snapshot()
 		var others []T // that the store lacks
@@ -42,7 +43,7 @@ func netObjects[T netobj.Object[T]](a *API, name string, table *store.Table[T], 
 		if len(others) > 0 {
 			have, _, err = netobj.FindAll(kind.kernel, others)
 		}
-		return func(w *wanted) (bool, *problem) {
+		return func(w *wanted) (bool, *rest.Problem) {
 			o, ok := w.value.(T)
 			if _, stored := table.Get(now, w.key); stored || !ok {
 				return false, nil
@@ -88,7 +89,7 @@ func (a *API) networkObjects() []objectKind {
 }
 
 // readVLAN reads a VLAN of a list: its number may be in the metadata, without a spec.
-func readVLAN(o *v1.Object) (vlan netobj.VLAN, p *problem) {
+func readVLAN(o *v1.Object) (vlan netobj.VLAN, p *rest.Problem) {
 	named := *o
 	if len(o.Spec) == 0 || string(o.Spec) == "{}" {
 		vid, p := numberIn(o, "vid")
@@ -105,7 +106,7 @@ func readVLAN(o *v1.Object) (vlan netobj.VLAN, p *problem) {
 
 // vlanMemberObjects is the row of members of VLANs: metadata say of which.
 func (a *API) vlanMemberObjects() objectKind {
-	row := netObjects(a, manifest.VlanMember, a.Store.Members, a.vlanMembers, func(o *v1.Object) (m netobj.VLANMember, p *problem) {
+	row := netObjects(a, manifest.VlanMember, a.Store.Members, a.vlanMembers, func(o *v1.Object) (m netobj.VLANMember, p *rest.Problem) {
 		vid, p := numberIn(o, "vid")
 		if p != nil {
 			return m, p
@@ -123,7 +124,7 @@ func (a *API) vlanMemberObjects() objectKind {
 
 // vxlanPeerObjects is the row of peers of tunnels: metadata say of which.
 func (a *API) vxlanPeerObjects() objectKind {
-	row := netObjects(a, manifest.VxlanPeer, a.Store.Peers, a.vxlanPeers, func(o *v1.Object) (peer netobj.VXLANPeer, p *problem) {
+	row := netObjects(a, manifest.VxlanPeer, a.Store.Peers, a.vxlanPeers, func(o *v1.Object) (peer netobj.VXLANPeer, p *rest.Problem) {
 		id, p := numberIn(o, "vxlanID")
 		if p != nil {
 			return peer, p
@@ -146,22 +147,22 @@ func showRoute(o *netobj.Route) any {
 }
 
 // numberIn is a number of the metadata.
-func numberIn(o *v1.Object, name string) (string, *problem) {
+func numberIn(o *v1.Object, name string) (string, *rest.Problem) {
 	metadata, p := metadataOf(o)
 	if p != nil {
 		return "", p
 	}
 	n, ok := metadata[name].(float64)
 	if !ok || n != float64(int32(n)) {
-		return "", refuseField(http.StatusBadRequest, "metadata."+name, "", "is missing, or is no number", "")
+		return "", rest.RefuseField(http.StatusBadRequest, "metadata."+name, "", "is missing, or is no number", "")
 	}
 	return strconv.Itoa(int(n)), nil
 }
 
-func metadataOf(o *v1.Object) (metadata map[string]any, p *problem) {
+func metadataOf(o *v1.Object) (metadata map[string]any, p *rest.Problem) {
 	if len(o.Metadata) > 0 {
 		if err := json.Unmarshal(o.Metadata, &metadata); err != nil {
-			return nil, refuseField(http.StatusBadRequest, "metadata", "", "is no object", "")
+			return nil, rest.RefuseField(http.StatusBadRequest, "metadata", "", "is no object", "")
 		}
 	}
 	return metadata, nil
@@ -189,15 +190,15 @@ func (a *API) devicesOf(list []listed) map[string]bool {
 }
 
 // specOf reads an object that its spec says.
-func specOf[S, T any](parse func(*S) (T, error)) func(*v1.Object) (T, *problem) {
-	return func(o *v1.Object) (value T, p *problem) {
-		spec, p := strictly[S](o.Spec)
+func specOf[S, T any](parse func(*S) (T, error)) func(*v1.Object) (T, *rest.Problem) {
+	return func(o *v1.Object) (value T, p *rest.Problem) {
+		spec, p := rest.UnmarshalStrict[S](o.Spec)
 		if p != nil {
 			return value, p
 		}
 		value, err := parse(spec)
 		if err != nil {
-			return value, pathProblem(err)
+			return value, rest.BadRequest(err)
 		}
 		return value, nil
 	}
@@ -206,12 +207,13 @@ func specOf[S, T any](parse func(*S) (T, error)) func(*v1.Object) (T, *problem) 
 // undoApply takes back a whole change of which the kernel refuses objects of its network, and
 // answers why: a file that is refused has changed nothing. Nil: it was something else that failed,
 // which is tried again.
-func (a *API) undoApply(r *http.Request, t *transaction, revision uint64, p *problem) *problem {
+func (a *API) undoApply(r *http.Request, t *transaction, revision uint64, p *rest.Problem) *rest.Problem {
 	var all objectErrors
-	if p.failed == nil || revision == 0 {
+	var refused *unapplied
+	if !errors.As(p, &refused) || revision == 0 {
 		return nil
 	}
-	for _, f := range p.failed.Failures {
+	for _, f := range refused.failed.Failures {
 		if k := a.kindOfID(store.ID(f.ID)); k != nil && k.kernel {
 			index, named := t.named[store.ID(f.ID)]
 			if !named {
@@ -233,10 +235,10 @@ func (a *API) undoApply(r *http.Request, t *transaction, revision uint64, p *pro
 		a.Log.Error("a change that the kernel refused could not be undone", "revision", revision, "error", err)
 		return nil
 	}
-	principalOf(r).changed(undone, changed)
+	recordChange(r, undone, changed)
 	out := all.problem(len(t.named))
 	if len(left) > 0 {
-		out.say(undoneButFor(left) + ": " + all.first())
+		out.Say(undoneButFor(left) + ": " + all.first())
 	}
 	return out
 }

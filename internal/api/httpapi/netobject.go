@@ -7,6 +7,7 @@ import (
 	"slices"
 	"syscall"
 
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/status"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb/netobj"
@@ -45,14 +46,14 @@ func (k netKind[T]) haveOf(key string) (map[string][]T, error) {
 // somebody else, is left to that, and not remembered. What the kernel refuses is forgotten again: a
 // request that is refused has changed nothing.
 func createNet[T netobj.Object[T], Body any](a *API, w http.ResponseWriter, r *http.Request, k netKind[T], parse func(*Body) (T, error)) {
-	o, p := decodedTolerantly(a, w, r, func(data []byte) (o T, p *problem) {
-		body, p := decodeBody[Body](data)
+	o, p := rest.DecodeLenient(a.reader, w, r, func(data []byte) (o T, p *rest.Problem) {
+		body, p := rest.Unmarshal[Body](data)
 		if p != nil {
 			return o, p
 		}
 		o, err := parse(body)
 		if err != nil {
-			return o, pathProblem(err)
+			return o, rest.BadRequest(err)
 		}
 		return o, nil
 	})
@@ -60,7 +61,7 @@ func createNet[T netobj.Object[T], Body any](a *API, w http.ResponseWriter, r *h
 		p = k.putProblem(a, o)
 	}
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
 	id := k.table.ID(o.Key())
@@ -79,18 +80,19 @@ func createNet[T netobj.Object[T], Body any](a *API, w http.ResponseWriter, r *h
 		}
 		return nil
 	})
-	if p != nil && p.failed != nil && created {
-		p = a.undo(r.Context(), id, p)
+	var refused *unapplied
+	if p != nil && created && errors.As(p, &refused) {
+		p = a.undo(r.Context(), id, refused, p)
 	}
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
-	writeSuccess(w)
+	rest.Success(w)
 }
 
 // putProblem refuses what the kernel has already, and what needs an interface that is not there.
-func (k netKind[T]) putProblem(a *API, o T) *problem {
+func (k netKind[T]) putProblem(a *API, o T) *rest.Problem {
 	if _, wanted := k.table.Get(a.Store.Snapshot(), o.Key()); wanted {
 		return nil
 	}
@@ -111,7 +113,7 @@ func (k netKind[T]) putProblem(a *API, o T) *problem {
 
 // metBy tells whether what the kernel has by an object's key is that object, and refuses what is in
 // its way.
-func (k netKind[T]) metBy(o T, there []T) (bool, *problem) {
+func (k netKind[T]) metBy(o T, there []T) (bool, *rest.Problem) {
 	switch {
 	case k.inUse != nil && k.inUse(o):
 		return false, nil
@@ -124,7 +126,7 @@ func (k netKind[T]) metBy(o T, there []T) (bool, *problem) {
 }
 
 // needsDevices refuses what needs interfaces of which one is not there.
-func (a *API) needsDevices(names []string) *problem {
+func (a *API) needsDevices(names []string) *rest.Problem {
 	for _, dev := range names {
 		switch there, err := a.Network.Devices.HasDevice(dev); {
 		case err != nil:
@@ -137,10 +139,10 @@ func (a *API) needsDevices(names []string) *problem {
 }
 
 // undo takes back an object that the kernel did not take, and answers why.
-func (a *API) undo(ctx context.Context, id store.ID, p *problem) *problem {
-	why := p.failed.Failures[0].Err
+func (a *API) undo(ctx context.Context, id store.ID, refused *unapplied, p *rest.Problem) *rest.Problem {
+	why := refused.failed.Failures[0].Err
 	revision, _, err := a.Store.Commit(owner, func(tx *store.Tx) error {
-		if err := tx.Expect(id, p.stored); err != nil {
+		if err := tx.Expect(id, refused.revision); err != nil {
 			return err
 		}
 		return tx.Delete(id)
@@ -163,13 +165,13 @@ func deleteNet[T netobj.Object[T]](a *API, w http.ResponseWriter, r *http.Reques
 	if !ours {
 		p, gone := k.foreignProblem(a, r, key)
 		if p != nil {
-			p.write(w)
+			p.Write(w)
 			return
 		}
 		if gone && !wanted {
-			var notes warnings
-			notes.add("%s does not exist", id)
-			notes.write(w)
+			var notes rest.Warnings
+			notes.Add("%s does not exist", id)
+			notes.Write(w)
 		}
 	}
 	p := a.change(w, r, len(also) == 0, func(tx *store.Tx, pre *precondition) error {
@@ -190,15 +192,15 @@ func deleteNet[T netobj.Object[T]](a *API, w http.ResponseWriter, r *http.Reques
 		p = k.removeForeign(key)
 	}
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
-	writeSuccess(w)
+	rest.Success(w)
 }
 
 // foreignProblem refuses to delete an object that others made and by which sessions arrive. gone
 // reports whether the kernel has nothing by the key.
-func (k netKind[T]) foreignProblem(a *API, r *http.Request, key string) (p *problem, gone bool) {
+func (k netKind[T]) foreignProblem(a *API, r *http.Request, key string) (p *rest.Problem, gone bool) {
 	there, err := k.named(key)
 	if err != nil {
 		return kernelProblem(err), false
@@ -214,7 +216,7 @@ func (k netKind[T]) foreignProblem(a *API, r *http.Request, key string) (p *prob
 }
 
 // removeForeign removes what is left in the kernel by a key: others have made it.
-func (k netKind[T]) removeForeign(key string) *problem {
+func (k netKind[T]) removeForeign(key string) *rest.Problem {
 	left, err := k.named(key)
 	for _, o := range left {
 		if k.inUse != nil && k.inUse(o) {
@@ -229,7 +231,7 @@ func (k netKind[T]) removeForeign(key string) *problem {
 }
 
 // kernelProblem answers what the kernel says.
-func kernelProblem(err error) *problem {
+func kernelProblem(err error) *rest.Problem {
 	code := http.StatusBadRequest
 	var errno syscall.Errno
 	switch {
@@ -242,5 +244,5 @@ func kernelProblem(err error) *problem {
 	case errno == syscall.EEXIST:
 		code = http.StatusConflict
 	}
-	return refuse(code, "%v", err)
+	return rest.Refuse(code, "%v", err)
 }

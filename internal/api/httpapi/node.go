@@ -5,6 +5,7 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/host/machine"
 )
 
@@ -12,10 +13,10 @@ import (
 func (a *API) GetNode(w http.ResponseWriter, _ *http.Request) {
 	d, err := machine.Describe()
 	if err != nil {
-		refuse(http.StatusServiceUnavailable, "the machine can't be described: %v", err).write(w)
+		rest.Refuse(http.StatusServiceUnavailable, "the machine can't be described: %v", err).Write(w)
 		return
 	}
-	writeJSON(w, v1.Node{
+	rest.JSON(w, v1.Node{
 		HostName: d.Host, Version: a.Version.Version, Commit: a.Version.Commit, Kernel: d.Kernel, Namespace: a.Version.Namespace,
 		Started: time.Now().Add(-time.Since(a.started)), Uptime: time.Since(a.started).Seconds(), MachineUptime: d.Uptime.Seconds(),
 		Instances: a.instanceStates(),

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/servicestate"
 	"loxilb/internal/lb"
 )
@@ -14,17 +15,17 @@ const maxGraph = 1000
 
 // GetNodeGraph answers with a graph of the services and their endpoints.
 func (a *API) GetNodeGraph(w http.ResponseWriter, _ *http.Request) {
-	a.wholly(w, func() any { return a.graph(func(*lb.Service) bool { return true }) })
+	a.whole.Answer(w, func() any { return a.graph(func(*lb.Service) bool { return true }) })
 }
 
 // GetServiceNodeGraph answers with a graph of the services of a name, or of the one with a key.
 func (a *API) GetServiceNodeGraph(w http.ResponseWriter, _ *http.Request, service string) {
 	g := a.graph(func(s *lb.Service) bool { return s.Name == service || s.Key.String() == service })
 	if len(g.Nodes) == 0 {
-		refuseField(http.StatusNotFound, "service", service, "is neither the name nor the key of a service", "").write(w)
+		rest.RefuseField(http.StatusNotFound, "service", service, "is neither the name nor the key of a service", "").Write(w)
 		return
 	}
-	writeJSON(w, g)
+	rest.JSON(w, g)
 }
 
 func (a *API) graph(wanted func(*lb.Service) bool) v1.NodeGraph {

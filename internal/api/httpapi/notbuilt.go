@@ -3,6 +3,7 @@ package httpapi
 import (
 	"net/http"
 
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/contract"
 )
 
@@ -15,7 +16,7 @@ func registerNotBuilt(mux *http.ServeMux) {
 			continue
 		}
 		mux.HandleFunc(o.Method+" "+BaseURL+o.Path, func(w http.ResponseWriter, r *http.Request) {
-			refuse(http.StatusNotImplemented, "%s %s: %s", r.Method, r.URL.Path, o.Note).write(w)
+			rest.Refuse(http.StatusNotImplemented, "%s %s: %s", r.Method, r.URL.Path, o.Note).Write(w)
 		})
 	}
 }

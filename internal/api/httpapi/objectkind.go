@@ -1,10 +1,12 @@
 package httpapi
 
 import (
+	"errors"
 	"iter"
 	"slices"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/manifest"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
@@ -17,7 +19,7 @@ type objectKind struct {
 	store string // what the store calls the kind
 	// read makes something of what a request says, without a look at the store. With keyOnly no
 	// more is needed than what names it.
-	read     func(o *v1.Object, keyOnly bool) (wanted, *problem)
+	read     func(o *v1.Object, keyOnly bool) (wanted, *rest.Problem)
 	show     func(v store.View, key string) any // as POST takes it; nil: there is none
 	keys     func(v store.View) iter.Seq[string]
 	metadata func(v store.View, key string) map[string]any // that read needs beside what show says. Optional: nothing.
@@ -30,7 +32,7 @@ type objectKind struct {
 	// objects. It returns a function that reports whether an object is there already, so it is not
 	// ours to keep, and that refuses what cannot be. Optional. made are the interfaces that there
 	// will be.
-	outside func(made map[string]bool, list []any) func(w *wanted) (there bool, p *problem)
+	outside func(made map[string]bool, list []any) func(w *wanted) (there bool, p *rest.Problem)
 	kernel  bool // the kernel has the last word on it
 	// check refuses what cannot be beside the other objects, once all of a list are put. Optional:
 	// nothing.
@@ -56,7 +58,7 @@ func (a *API) objectKinds() []objectKind {
 		a.drainObjects(),
 		objectsOf(manifest.Policy, a.Store.Policers.Table, plain(policies().read), showPolicy, policies().problem),
 		objectsOf(manifest.Mirror, a.Store.Mirrors.Table, plain(mirrors().read), showMirror, mirrors().problem),
-		objectsOf(manifest.Firewall, a.Store.Rules.Table, plain(readRule), showRule, func(err error) *problem { return ruleProblem("", err) }),
+		objectsOf(manifest.Firewall, a.Store.Rules.Table, plain(readRule), showRule, func(err error) *rest.Problem { return ruleProblem("", err) }),
 	}
 	list = append(list, a.networkObjects()...)
 	order := map[string]int{}
@@ -69,20 +71,20 @@ func (a *API) objectKinds() []objectKind {
 
 // objectsOf is the row of a kind whose objects have a table of their own. named puts errors of its
 // validation into the API's words; nil: they are.
-func objectsOf[T any](name string, t *store.Table[T], read func(o *v1.Object, keyOnly bool) (T, *problem), show func(*T) any,
-	named func(error) *problem) objectKind {
+func objectsOf[T any](name string, t *store.Table[T], read func(o *v1.Object, keyOnly bool) (T, *rest.Problem), show func(*T) any,
+	named func(error) *rest.Problem) objectKind {
 	kind, _ := manifest.Find(name)
 	return objectKind{
 		Kind:  kind,
 		store: t.ID("").Kind,
-		read: func(o *v1.Object, keyOnly bool) (wanted, *problem) {
+		read: func(o *v1.Object, keyOnly bool) (wanted, *rest.Problem) {
 			value, p := read(o, keyOnly)
 			if p != nil {
 				return wanted{}, p
 			}
 			return wanted{t.Key(value), value, func(tx *store.Tx) error {
 				err := t.Put(tx, value)
-				if fe := (*lb.FieldError)(nil); named != nil && asError(err, &fe) {
+				if fe := (*lb.FieldError)(nil); named != nil && errors.As(err, &fe) {
 					return named(err)
 				}
 				return err
@@ -108,8 +110,8 @@ func objectsOf[T any](name string, t *store.Table[T], read func(o *v1.Object, ke
 }
 
 // plain reads objects that the spec alone names.
-func plain[T any](read func(spec []byte) (T, *problem)) func(*v1.Object, bool) (T, *problem) {
-	return func(o *v1.Object, _ bool) (T, *problem) { return read(o.Spec) }
+func plain[T any](read func(spec []byte) (T, *rest.Problem)) func(*v1.Object, bool) (T, *rest.Problem) {
+	return func(o *v1.Object, _ bool) (T, *rest.Problem) { return read(o.Spec) }
 }
 
 // kindOf finds the row of a kind by its name or an alias.

@@ -10,14 +10,13 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/manifest"
 	"loxilb/internal/control/desired"
 	"loxilb/internal/control/store"
 	"loxilb/internal/host/monotime"
 	"loxilb/internal/lb"
 )
-
-func asError[T error](err error, target *T) bool { return errors.As(err, target) }
 
 // serviceObjects is the row of services.
 func (a *API) serviceObjects() objectKind {
@@ -81,8 +80,8 @@ func (a *API) serviceConnections(was, is *lb.Service, stays bool) (connections, 
 	return stats.Active, cut
 }
 
-func (a *API) readService(o *v1.Object, keyOnly bool) (wanted, *problem) {
-	e, p := strictly[v1.LoadbalanceEntry](o.Spec)
+func (a *API) readService(o *v1.Object, keyOnly bool) (wanted, *rest.Problem) {
+	e, p := rest.UnmarshalStrict[v1.LoadbalanceEntry](o.Spec)
 	if p != nil {
 		return wanted{}, p
 	}
@@ -105,15 +104,15 @@ func (a *API) readService(o *v1.Object, keyOnly bool) (wanted, *problem) {
 		return wanted{}, p
 	}
 	if r.oper != operReplace {
-		return wanted{}, refuseField(http.StatusBadRequest, "serviceArguments.oper", strconv.Itoa(e.ServiceArguments.Oper), "changes endpoints only", "0 or nothing: files say the whole service")
+		return wanted{}, rest.RefuseField(http.StatusBadRequest, "serviceArguments.oper", strconv.Itoa(e.ServiceArguments.Oper), "changes endpoints only", "0 or nothing: files say the whole service")
 	}
 	if err := a.probeFiles(&r.Probe); err != nil {
 		return wanted{}, entryProblem("", -1, err)
 	}
 	return wanted{r.Key.String(), r.Service, func(tx *store.Tx) error {
-		var notes warnings // the answer says what has changed
+		var notes rest.Warnings // the answer says what has changed
 		err := r.put(tx, a.Store.Services, a.codec, &notes)
-		if fe := (*lb.FieldError)(nil); asError(err, &fe) {
+		if fe := (*lb.FieldError)(nil); errors.As(err, &fe) {
 			return entryProblem("", a.codec.faulty(&r.Service, err), err)
 		}
 		return err
@@ -121,7 +120,7 @@ func (a *API) readService(o *v1.Object, keyOnly bool) (wanted, *problem) {
 }
 
 // nameIn is the name of the metadata, unless there is one.
-func nameIn(o *v1.Object, name *string) *problem {
+func nameIn(o *v1.Object, name *string) *rest.Problem {
 	metadata, p := metadataOf(o)
 	given, there := metadata["name"]
 	text, ok := given.(string)
@@ -129,7 +128,7 @@ func nameIn(o *v1.Object, name *string) *problem {
 	case p != nil || !there || *name != "":
 		return p
 	case !ok:
-		return refuseField(http.StatusBadRequest, "metadata.name", "", "is no text", "")
+		return rest.RefuseField(http.StatusBadRequest, "metadata.name", "", "is no text", "")
 	}
 	*name = text
 	return nil
@@ -147,8 +146,8 @@ func (c *codec) showService(s *lb.Service) *v1.LoadbalanceEntry {
 }
 
 // readEndpoint reads an endpoint of a list.
-func (a *API) readEndpoint(spec []byte) (e lb.EndpointProbe, p *problem) {
-	body, p := strictly[v1.EndpointProbe](spec)
+func (a *API) readEndpoint(spec []byte) (e lb.EndpointProbe, p *rest.Problem) {
+	body, p := rest.UnmarshalStrict[v1.EndpointProbe](spec)
 	if p != nil {
 		return e, p
 	}
@@ -196,7 +195,7 @@ func (a *API) drainObjects() objectKind {
 			out.Deadline = &at
 		}
 		return out
-	}, pathProblem)
+	}, rest.BadRequest)
 	row.check = func(tx *store.Tx, w *wanted) error {
 		d, ok := w.value.(lb.Drain)
 		if _, had := a.Store.Drains.Get(tx.Before(), w.key); had || !ok {
@@ -223,19 +222,19 @@ func (a *API) drainObjects() objectKind {
 	return row
 }
 
-func readDrain(spec []byte) (d lb.Drain, p *problem) {
-	body, p := strictly[drainSpec](spec)
+func readDrain(spec []byte) (d lb.Drain, p *rest.Problem) {
+	body, p := rest.UnmarshalStrict[drainSpec](spec)
 	if p != nil {
 		return d, p
 	}
 	d, err := lb.ParseDrain(body.Endpoint)
 	switch {
 	case err != nil:
-		return d, pathProblem(err)
+		return d, rest.BadRequest(err)
 	case body.Within < 0 || body.Within > maxWithin:
-		return d, refuseField(http.StatusBadRequest, "within", body.Within.String(), "is out of range", "0 to "+strconv.Itoa(maxWithin)+" seconds")
+		return d, rest.RefuseField(http.StatusBadRequest, "within", body.Within.String(), "is out of range", "0 to "+strconv.Itoa(maxWithin)+" seconds")
 	case body.Deadline != nil && time.Until(*body.Deadline) > maxWithin*time.Second:
-		return d, refuseField(http.StatusBadRequest, "deadline", body.Deadline.Format(time.RFC3339), "is out of range", "at most a year from now")
+		return d, rest.RefuseField(http.StatusBadRequest, "deadline", body.Deadline.Format(time.RFC3339), "is out of range", "at most a year from now")
 	case body.Deadline != nil:
 		d.Deadline = monotime.FromWall(*body.Deadline)
 	case body.Within > 0:
@@ -243,7 +242,7 @@ func readDrain(spec []byte) (d lb.Drain, p *problem) {
 	}
 	d.Rate = cmp.Or(body.Rate, drainRate)
 	if err := d.Validate(); err != nil {
-		return d, pathProblem(err)
+		return d, rest.BadRequest(err)
 	}
 	return d, nil
 }
@@ -257,12 +256,12 @@ func (a *API) GetObjects(w http.ResponseWriter, r *http.Request, params v1.GetOb
 		}
 		k := a.kindOf(word)
 		if k == nil {
-			refuseField(http.StatusBadRequest, "kind", word, "is no kind that this loxilb serves", "").write(w)
+			rest.RefuseField(http.StatusBadRequest, "kind", word, "is no kind that this loxilb serves", "").Write(w)
 			return
 		}
 		only[k.Name] = true
 	}
-	out := newStream(w, "objects")
+	out := rest.NewList(w, "objects")
 	now := a.Store.Snapshot()
 	for i := range a.kinds {
 		k := &a.kinds[i]
@@ -277,12 +276,12 @@ func (a *API) GetObjects(w http.ResponseWriter, r *http.Request, params v1.GetOb
 			if k.metadata != nil {
 				one.Metadata = k.metadata(now, key)
 			}
-			if r.Context().Err() != nil || !out.item(one) {
+			if r.Context().Err() != nil || !out.Item(one) {
 				return
 			}
 		}
 	}
-	out.end()
+	out.End()
 }
 
 // objectDocument is an object as apply takes it.

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/event"
 )
 
@@ -17,7 +18,7 @@ import (
 func TestUnread(t *testing.T) {
 	t.Parallel()
 	b, server := serveEvents(t, event.NewHub())
-	b.api.stall = 50 * time.Millisecond
+	b.api.streams.Stall = 50 * time.Millisecond
 	c, err := net.Dial("tcp", server.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +51,7 @@ func TestManyUnread(t *testing.T) {
 	b := newBench(t, nil)
 	size := 0
 	b.api.mux.HandleFunc("GET /sized", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, size)) })
-	for range maxUnread {
+	for range rest.MaxUnread {
 		b.api.unread <- struct{}{}
 	}
 	ask := func(want int) {
@@ -59,12 +60,12 @@ func TestManyUnread(t *testing.T) {
 			t.Errorf("%d bytes: %d, %d bytes", size, w.Code, w.Body.Len())
 		}
 	}
-	size = largeAnswer + 1
+	size = rest.LargeAnswer + 1
 	ask(503)
-	size = largeAnswer
+	size = rest.LargeAnswer
 	ask(200)
 	<-b.api.unread
-	size = 3 * largeAnswer
+	size = 3 * rest.LargeAnswer
 	ask(200)
 	ask(200)
 }
@@ -74,7 +75,7 @@ func TestManyUnread(t *testing.T) {
 func TestWholly(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
-	for range maxWhole {
+	for range rest.MaxWhole {
 		b.api.whole <- struct{}{}
 	}
 	for _, path := range []string{"/config/export", "/nodegraph/all"} {

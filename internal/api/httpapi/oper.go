@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/desired"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
@@ -28,25 +29,25 @@ type request struct {
 	oper oper
 	at   string // prefix of its fields' names
 	// notes are what was made of it that it does not say.
-	notes warnings
+	notes rest.Warnings
 }
 
-func operOf(at string, a *v1.ServiceArguments) (oper, *problem) {
+func operOf(at string, a *v1.ServiceArguments) (oper, *rest.Problem) {
 	switch o := oper(a.Oper); o {
 	case operReplace, operAttach, operDetach:
 		return o, nil
 	}
-	return 0, refuseField(http.StatusBadRequest, at+"serviceArguments.oper", strconv.Itoa(a.Oper), "is not known",
+	return 0, rest.RefuseField(http.StatusBadRequest, at+"serviceArguments.oper", strconv.Itoa(a.Oper), "is not known",
 		"0 (replace the endpoints), 1 (attach) or 2 (detach)")
 }
 
 // put does what is asked for in a transaction.
-func (r *request) put(tx *store.Tx, services *desired.Services, c *codec, notes *warnings) error {
+func (r *request) put(tx *store.Tx, services *desired.Services, c *codec, notes *rest.Warnings) error {
 	s := r.Service
 	old, there := services.Get(tx, s.Key)
 	switch {
 	case r.oper == operDetach && !there:
-		notes.add("service %s does not exist", s.Key)
+		notes.Add("service %s does not exist", s.Key)
 		return nil
 	case r.oper != operReplace && there:
 		r.unlike(&old, c, notes)
@@ -69,19 +70,19 @@ func (r *request) put(tx *store.Tx, services *desired.Services, c *codec, notes 
 // unlike names what is written beside endpoints that are attached or detached, and is neither what
 // the service has nor the default: only the endpoints change. Several controllers may feed one
 // service, each with its own idea of the rest.
-func (r *request) unlike(old *lb.Service, c *codec, notes *warnings) {
+func (r *request) unlike(old *lb.Service, c *codec, notes *rest.Warnings) {
 	for i := range c.fields {
 		f := &c.fields[i]
 		if f.Fixed || f.IsDefault(&r.Service) || f.Same(&r.Service, old) {
 			continue
 		}
-		notes.add("%s stays %s, not %s: oper %d changes the endpoints of service %s only",
+		notes.Add("%s stays %s, not %s: oper %d changes the endpoints of service %s only",
 			r.at+f.Property, f.Show(old), lb.Printable(f.Show(&r.Service)), r.oper, r.Key)
 	}
 }
 
 // endpoints are those of the service once the request is done, in the order that they had.
-func (r *request) endpoints(have []lb.Endpoint, notes *warnings) []lb.Endpoint {
+func (r *request) endpoints(have []lb.Endpoint, notes *rest.Warnings) []lb.Endpoint {
 	at := make(map[netip.AddrPort]int, len(have))
 	for i, e := range have {
 		at[e.AddrPort()] = i
@@ -92,7 +93,7 @@ func (r *request) endpoints(have []lb.Endpoint, notes *warnings) []lb.Endpoint {
 		place, there := at[e.AddrPort()]
 		switch {
 		case r.oper == operDetach && !there:
-			notes.add("%s does not exist: %s is no endpoint of service %s", r.at+propertyOf(lb.FieldEndpoint, i), e.AddrPort(), r.Key)
+			notes.Add("%s does not exist: %s is no endpoint of service %s", r.at+propertyOf(lb.FieldEndpoint, i), e.AddrPort(), r.Key)
 		case r.oper == operDetach:
 			gone[e.AddrPort()] = true
 		case there:

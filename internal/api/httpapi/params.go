@@ -4,6 +4,8 @@ import (
 	"net/http"
 
 	v1 "loxilb/api/v1"
+
+	"loxilb/internal/api/httpapi/rest"
 )
 
 // LogLevel is the level of the daemon's log, by its word.
@@ -16,21 +18,21 @@ const logLevels = "trace, debug, info, notice, warning, error, critical, alert, 
 
 // GetParams answers with the parameters that can be changed.
 func (a *API) GetParams(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, v1.Params{LogLevel: a.LogLevel.String()})
+	rest.JSON(w, v1.Params{LogLevel: a.LogLevel.String()})
 }
 
 // SetParams changes them until the daemon ends.
 func (a *API) SetParams(w http.ResponseWriter, r *http.Request) {
-	params, p := decoded(a, w, r, decodeBody[v1.Params])
+	params, p := rest.Decode(a.reader, w, r, rest.Unmarshal[v1.Params])
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
 	before := a.LogLevel.String()
 	if a.LogLevel.Set(params.LogLevel) != nil {
-		refuseField(http.StatusBadRequest, "logLevel", params.LogLevel, "is not a level", logLevels).write(w)
+		rest.RefuseField(http.StatusBadRequest, "logLevel", params.LogLevel, "is not a level", logLevels).Write(w)
 		return
 	}
 	a.Log.Warn("the level of the log was changed", "before", before, "now", a.LogLevel.String())
-	writeSuccess(w)
+	rest.Success(w)
 }

@@ -10,24 +10,25 @@ import (
 	"sync/atomic"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/lb"
 )
 
 // decodeParts decodes a long list of services on all processors, and part by part, so that not all
 // of it is in memory in two forms. It is false if there is anything to refuse: then the body is
 // decoded as a whole, to say what and where.
-func (c *codec) decodeParts(o *outline) ([]request, bool) {
-	if len(o.parts) < 2 {
+func (c *codec) decodeParts(o *rest.Outline) ([]request, bool) {
+	if len(o.Parts) < 2 {
 		return nil, false
 	}
-	out := make([]request, o.elements+1)
+	out := make([]request, o.Elements+1)
 	var next atomic.Int64
 	var refused atomic.Bool
 	var workers sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), len(o.parts)) {
+	for range min(runtime.GOMAXPROCS(0), len(o.Parts)) {
 		workers.Go(func() {
-			for i := int(next.Add(1)) - 1; i < len(o.parts) && !refused.Load(); i = int(next.Add(1)) - 1 {
-				if !c.decodePart(&o.parts[i], out) {
+			for i := int(next.Add(1)) - 1; i < len(o.Parts) && !refused.Load(); i = int(next.Add(1)) - 1 {
+				if !c.decodePart(&o.Parts[i], out) {
 					refused.Store(true)
 				}
 			}
@@ -45,22 +46,22 @@ func (c *codec) decodeParts(o *outline) ([]request, bool) {
 }
 
 // decodePart puts the services of a part where they belong in the list.
-func (c *codec) decodePart(p *part, out []request) bool {
-	dec := json.NewDecoder(io.MultiReader(strings.NewReader("["), bytes.NewReader(p.data), strings.NewReader("]")))
+func (c *codec) decodePart(p *rest.Part, out []request) bool {
+	dec := json.NewDecoder(io.MultiReader(strings.NewReader("["), bytes.NewReader(p.Data), strings.NewReader("]")))
 	dec.DisallowUnknownFields()
-	entries := make([]v1.LoadbalanceEntry, 0, p.count)
-	if dec.Decode(&entries) != nil || len(entries) != p.count {
+	entries := make([]v1.LoadbalanceEntry, 0, p.Count)
+	if dec.Decode(&entries) != nil || len(entries) != p.Count {
 		return false
 	}
 	if _, err := dec.Token(); err != io.EOF {
 		return false
 	}
 	for i := range entries {
-		r, problem := c.posted(p.first+i, &entries[i])
+		r, problem := c.posted(p.First+i, &entries[i])
 		if problem != nil {
 			return false
 		}
-		out[p.first+i] = r
+		out[p.First+i] = r
 	}
 	return true
 }

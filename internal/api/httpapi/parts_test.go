@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	v1 "loxilb/api/v1"
+
+	"loxilb/internal/api/httpapi/rest"
 )
 
 // longBody is a request with n services of 10 endpoints.
@@ -34,9 +36,9 @@ func TestLongList(t *testing.T) {
 	t.Parallel()
 	const n = 1000
 	body := longBody(n)
-	o := outlineOf(body, partSize)
-	if len(o.parts) < 3 {
-		t.Fatalf("%d parts", len(o.parts))
+	o := rest.OutlineOf(body, rest.PartSize)
+	if len(o.Parts) < 3 {
+		t.Fatalf("%d parts", len(o.Parts))
 	}
 	c := newCodec(false)
 	list, bulk, p := c.decodeServices(body)
@@ -56,7 +58,7 @@ func TestLongList(t *testing.T) {
 		{`"name":"service-900"`, `"name"`}:    `the body is not JSON (line 1, column `,
 	} {
 		bad := strings.Replace(string(body), replaced[0], replaced[1], 1)
-		if _, _, p := c.decodeServices([]byte(bad)); p == nil || !strings.Contains(p.body.Message, want) {
+		if _, _, p := c.decodeServices([]byte(bad)); p == nil || !strings.Contains(p.Body.Message, want) {
 			t.Errorf("%s: %v, want %s", replaced, p, want)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/lb"
 )
 
@@ -81,13 +82,13 @@ func policyWord(field string) string {
 
 // GetPolicies answers with all policers.
 func (a *API) GetPolicies(w http.ResponseWriter, r *http.Request) {
-	out := newStream(w, "polAttr")
+	out := rest.NewList(w, "polAttr")
 	for p := range a.Store.Policers.All(a.Store.Snapshot()) {
-		if r.Context().Err() != nil || !out.item(policyAnswer(&p, a.DataPath.PolicerStats(p.Name))) {
+		if r.Context().Err() != nil || !out.Item(policyAnswer(&p, a.DataPath.PolicerStats(p.Name))) {
 			return
 		}
 	}
-	out.end()
+	out.End()
 }
 
 // policyAnswer is a policer as the contract writes it, so that it can be sent back as it is.

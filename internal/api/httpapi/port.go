@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/status"
 	"loxilb/internal/lb/netobj"
 )
@@ -19,7 +20,7 @@ const interfaceKind = "interface"
 func (a *API) GetPorts(w http.ResponseWriter, _ *http.Request) {
 	ports, err := a.Network.Devices.Ports()
 	if err != nil {
-		kernelProblem(err).write(w)
+		kernelProblem(err).Write(w)
 		return
 	}
 	xdp := map[string]string{}
@@ -34,7 +35,7 @@ func (a *API) GetPorts(w http.ResponseWriter, _ *http.Request) {
 		e.PortSoftwareInformation.Xdp = xdp[e.PortName]
 		out.PortAttr = append(out.PortAttr, e)
 	}
-	writeJSON(w, out)
+	rest.JSON(w, out)
 }
 
 func portAnswer(p *netobj.Port) v1.PortEntry {

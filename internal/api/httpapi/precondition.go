@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/store"
 )
 
@@ -17,33 +18,33 @@ type precondition struct {
 	want   uint64 // 0: none
 }
 
-func preconditionOf(r *http.Request) (c precondition, p *problem) {
+func preconditionOf(r *http.Request) (c precondition, p *rest.Problem) {
 	match, none := r.Header.Get("If-Match"), r.Header.Get("If-None-Match")
 	switch {
 	case match == "" && none == "":
 		return c, nil
 	case match != "" && none != "":
-		return c, refuse(http.StatusBadRequest, "If-Match does not go with If-None-Match: send one of them")
+		return c, rest.Refuse(http.StatusBadRequest, "If-Match does not go with If-None-Match: send one of them")
 	case none == "*":
 		return precondition{given: true, header: "If-None-Match"}, nil
 	case none != "":
-		return c, refuseField(http.StatusBadRequest, "If-None-Match", none, "is no precondition of a change", "*")
+		return c, rest.RefuseField(http.StatusBadRequest, "If-None-Match", none, "is no precondition of a change", "*")
 	case match == "*":
 		return precondition{given: true, header: "If-Match", any: true}, nil
 	}
 	version, err := strconv.ParseUint(strings.Trim(match, `"`), 10, 64)
 	if err != nil || version == 0 {
-		return c, refuseField(http.StatusBadRequest, "If-Match", match, "is not the version of an object", `one version in quotes, as in "42", or *`)
+		return c, rest.RefuseField(http.StatusBadRequest, "If-Match", match, "is not the version of an object", `one version in quotes, as in "42", or *`)
 	}
 	return precondition{given: true, header: "If-Match", want: version}, nil
 }
 
 // forOne refuses a precondition of a request that is about several objects.
-func (c *precondition) forOne(one bool) *problem {
+func (c *precondition) forOne(one bool) *rest.Problem {
 	if !c.given || one {
 		return nil
 	}
-	return refuse(http.StatusBadRequest, "%s is for a request about one object", c.header)
+	return rest.Refuse(http.StatusBadRequest, "%s is for a request about one object", c.header)
 }
 
 // objects are those of one kind: its table.
@@ -61,7 +62,7 @@ func (c *precondition) check(tx *store.Tx, kind objects, key string) error {
 	if c.any {
 		meta, ok := kind.Meta(tx, key)
 		if !ok {
-			return refuse(http.StatusPreconditionFailed, "%s does not exist, and If-Match asks for one", id)
+			return rest.Refuse(http.StatusPreconditionFailed, "%s does not exist, and If-Match asks for one", id)
 		}
 		return tx.Expect(id, meta.Version)
 	}

@@ -5,27 +5,28 @@ import (
 	"net/netip"
 	"slices"
 
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/lb"
 )
 
 // privateIP gives a service the address that stands for its VIP on this machine, in a cloud which
 // translates one into the other: packets come to it, and it is what endpoints see where they see an
 // address of ours. Where the service has a list of those, that is what they see.
-func privateIP(at, text string, s *lb.Service) *problem {
+func privateIP(at, text string, s *lb.Service) *rest.Problem {
 	if text == "" {
 		return nil
 	}
 	const field = "serviceArguments.privateIP"
 	a, err := lb.ParseAddr(at+field, text)
 	if err != nil {
-		return pathProblem(err)
+		return rest.BadRequest(err)
 	}
 	if a == s.VIP || a.IsUnspecified() {
 		return nil
 	}
 	if !s.VIP.IsUnspecified() && a.Is4() == s.VIP.Is4() && !slices.Contains(s.Secondary, a) {
 		if len(s.Secondary) == lb.MaxSecondary {
-			return refuseField(http.StatusBadRequest, at+field, text, "is one address too many beside those of secondaryIPs", "")
+			return rest.RefuseField(http.StatusBadRequest, at+field, text, "is one address too many beside those of secondaryIPs", "")
 		}
 		s.Secondary = append(s.Secondary, a)
 	}

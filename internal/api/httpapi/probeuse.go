@@ -3,6 +3,7 @@ package httpapi
 import (
 	"path/filepath"
 
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/lb"
 )
 
@@ -26,8 +27,8 @@ func (a *API) probeFiles(p *lb.Probe) error {
 }
 
 // ineffective says which settings of a service change nothing as it is.
-func ineffective(s *lb.Service, notes *warnings) {
+func ineffective(s *lb.Service, notes *rest.Warnings) {
 	for _, i := range s.Ineffective() {
-		notes.add("%s has no effect: %s", propertyOf(i.Field, -1), i.Why)
+		notes.Add("%s has no effect: %s", propertyOf(i.Field, -1), i.Why)
 	}
 }

@@ -7,13 +7,14 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
 )
 
 // GetRevisions answers with the revisions that are remembered, the last one first.
 func (a *API) GetRevisions(w http.ResponseWriter, _ *http.Request) {
-	out := newStream(w, "revisionAttr")
+	out := rest.NewList(w, "revisionAttr")
 	for _, r := range a.Store.Revisions() {
 		one := v1.Revision{
 			Revision: r.Number, Time: r.Time, Who: r.Who, From: r.From, Doing: r.Doing,
@@ -22,18 +23,18 @@ func (a *API) GetRevisions(w http.ResponseWriter, _ *http.Request) {
 		if !r.Confirm.IsZero() {
 			one.Confirm = &r.Confirm
 		}
-		if !out.item(one) {
+		if !out.Item(one) {
 			return
 		}
 	}
-	out.end()
+	out.End()
 }
 
 // ConfirmApply has a revision stay.
 func (a *API) ConfirmApply(w http.ResponseWriter, r *http.Request) {
-	body, p := decoded(a, w, r, decodeBody[v1.ConfirmRequest])
+	body, p := rest.Decode(a.reader, w, r, rest.Unmarshal[v1.ConfirmRequest])
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
 	number, err := a.Store.Confirm(body.Revision)
@@ -46,24 +47,24 @@ func (a *API) ConfirmApply(w http.ResponseWriter, r *http.Request) {
 		if undone, ok := a.Store.LastRollback(); ok && errors.Is(err, store.ErrPending) {
 			text += fmt.Sprintf(": the last one that did was rolled back at %s, by revision %d", undone.Time.Format(time.RFC3339), undone.Number)
 		}
-		refuse(code, "%s", text).write(w)
+		rest.Refuse(code, "%s", text).Write(w)
 		return
 	}
 	text := fmt.Sprintf("revision %d confirmed", number)
 	if who := author(r, "").Who; who != "" {
 		text += " by " + who
 	}
-	writeJSON(w, v1.Result{Result: "Success", Message: text})
+	rest.JSON(w, v1.Result{Result: "Success", Message: text})
 }
 
 // RollBack makes all objects what they were at a revision.
 func (a *API) RollBack(w http.ResponseWriter, r *http.Request) {
-	body, p := decoded(a, w, r, decodeBody[v1.RollbackRequest])
+	body, p := rest.Decode(a.reader, w, r, rest.Unmarshal[v1.RollbackRequest])
 	if p == nil && body.Revision == nil {
-		p = refuseField(http.StatusBadRequest, "revision", "", "is missing", "one of GET config/revisions")
+		p = rest.RefuseField(http.StatusBadRequest, "revision", "", "is missing", "one of GET config/revisions")
 	}
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
 	var kept []string
@@ -74,7 +75,7 @@ func (a *API) RollBack(w http.ResponseWriter, r *http.Request) {
 				return isRole(now) || isRole(then) || !body.Managed && (managed(now) || managed(then))
 			})
 			if errors.Is(err, store.ErrForgotten) {
-				return refuse(http.StatusNotFound, "%v", err)
+				return rest.Refuse(http.StatusNotFound, "%v", err)
 			}
 			kept = nil
 			for _, id := range left {

@@ -10,12 +10,18 @@ import (
 	"sync"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/listing"
 	"loxilb/internal/lb/netobj"
 )
 
 func (a *API) routes() netKind[netobj.Route] {
 	return netKind[netobj.Route]{table: a.Store.Routes, kernel: a.Network.Routes, of: netobj.RouteOf}
+}
+
+// routeReads are the requests for routes. Each page of them reads the whole table.
+func routeReads() rest.ShareLimits {
+	return rest.ShareLimits{All: 8, Users: 6, User: 3, Verb: "read routes", Instead: "end one of these requests"}
 }
 
 // CreateRoute adds a route to the main table.
@@ -30,12 +36,12 @@ func (a *API) CreateRoute(w http.ResponseWriter, r *http.Request, _ v1.CreateRou
 func (a *API) DeleteRoute(w http.ResponseWriter, r *http.Request, ip, mask string, _ v1.DeleteRouteParams) {
 	to, err := netobj.ParseDestination(ip + "/" + mask)
 	if err != nil {
-		pathProblem(err).write(w)
+		rest.BadRequest(err).Write(w)
 		return
 	}
 	key, err := a.routeTo(r.Context(), to)
 	if err != nil {
-		kernelProblem(err).write(w)
+		kernelProblem(err).Write(w)
 		return
 	}
 	deleteNet(a, w, r, a.routes(), key)
@@ -68,21 +74,21 @@ func (a *API) routeTo(ctx context.Context, to netip.Prefix) (key string, err err
 
 // GetRoutes answers with the routes of the main table that are asked for. None is held in memory.
 func (a *API) GetRoutes(w http.ResponseWriter, r *http.Request, params v1.GetRoutesParams) {
-	q, p := queryOf(routeFields(), params.Name, params.Selector, "", params.Limit, params.Continue)
+	q, p := rest.ParseQuery(routeFields(), params.Name, params.Selector, "", params.Limit, params.Continue)
 	if p == nil && q.Check() != nil {
-		p = refuse(http.StatusBadRequest, "%v", q.Check())
+		p = rest.Refuse(http.StatusBadRequest, "%v", q.Check())
 	}
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
-	who := principalOf(r)
-	if p := a.routeReaders.enter(who); p != nil {
+	who := rest.PrincipalOf(r)
+	if p := a.routeReaders.Enter(who); p != nil {
 		w.Header().Set("Retry-After", "1")
-		p.write(w)
+		p.Write(w)
 		return
 	}
-	defer a.routeReaders.leave(who)
+	defer a.routeReaders.Leave(who)
 	var failed error
 	list := listing.List[*routeRow]{
 		Rows:   func(yield func(*routeRow) bool) { failed = a.eachRoute(r.Context(), yield) },
@@ -91,19 +97,19 @@ func (a *API) GetRoutes(w http.ResponseWriter, r *http.Request, params v1.GetRou
 		Also:   func(row *routeRow) []string { return []string{row.seen.Destination.String()} },
 		Values: func(row *routeRow, path string) []string { return routeFields().Values(routeAnswer(row.seen), path) },
 	}
-	var out *stream // begins with the first route, as an error before it is an answer of its own
-	begin := func() *stream {
+	var out *rest.List // begins with the first route, as an error before it is an answer of its own
+	begin := func() *rest.List {
 		if out == nil {
-			out = newStream(w, "routeAttr")
+			out = rest.NewList(w, "routeAttr")
 		}
 		return out
 	}
-	next := list.Page(q, func(row *routeRow) bool { return begin().item(routeAnswer(row.seen)) })
+	next := list.Page(q, func(row *routeRow) bool { return begin().Item(routeAnswer(row.seen)) })
 	switch {
 	case failed != nil && out == nil:
-		kernelProblem(failed).write(w)
+		kernelProblem(failed).Write(w)
 	case failed == nil && r.Context().Err() == nil:
-		begin().endPage(next)
+		begin().EndPage(next)
 	}
 }
 

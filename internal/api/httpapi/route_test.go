@@ -8,6 +8,7 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/access"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/lb/netobj"
 )
 
@@ -54,14 +55,14 @@ func TestRoutePages(t *testing.T) {
 func TestRouteReaders(t *testing.T) {
 	t.Parallel()
 	b := newNetBench(t)
-	for range routeReads().all {
-		b.api.routeReaders.add(&principal{role: access.Admin}, 1)
+	for range routeReads().All {
+		_ = b.api.routeReaders.Enter(&rest.Principal{Role: access.Admin})
 	}
 	if got := b.answer("GET", "/config/route/all", ""); !strings.HasPrefix(got, "503 8 clients read routes already") {
 		t.Error(got)
 	}
-	b.api.routeReaders.add(&principal{role: access.Admin}, -1)
-	if got := b.answer("GET", "/config/route/all", ""); !strings.HasPrefix(got, "200") || b.api.routeReaders.count() != routeReads().all-1 {
+	b.api.routeReaders.Leave(&rest.Principal{Role: access.Admin})
+	if got := b.answer("GET", "/config/route/all", ""); !strings.HasPrefix(got, "200") || b.api.routeReaders.Held() != routeReads().All-1 {
 		t.Error(got)
 	}
 }

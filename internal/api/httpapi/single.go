@@ -1,8 +1,10 @@
 package httpapi
 
 import (
+	"errors"
 	"net/http"
 
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
 )
@@ -19,7 +21,7 @@ type single[B any, T interface {
 }
 
 // of is what a body describes, as it is stored.
-func (s single[B, T]) of(body *B, p *problem) (object T, _ *problem) {
+func (s single[B, T]) of(body *B, p *rest.Problem) (object T, _ *rest.Problem) {
 	if p != nil {
 		return object, p
 	}
@@ -35,28 +37,30 @@ func (s single[B, T]) of(body *B, p *problem) (object T, _ *problem) {
 }
 
 // decode reads and checks the body of a request.
-func (s single[B, T]) decode(data []byte) (T, *problem) { return s.of(decodeBody[B](data)) }
+func (s single[B, T]) decode(data []byte) (T, *rest.Problem) { return s.of(rest.Unmarshal[B](data)) }
 
 // read does the same with an object of a list.
-func (s single[B, T]) read(spec []byte) (T, *problem) { return s.of(strictly[B](spec)) }
+func (s single[B, T]) read(spec []byte) (T, *rest.Problem) {
+	return s.of(rest.UnmarshalStrict[B](spec))
+}
 
 // problem renames the field of an error into the contract's words.
-func (s single[B, T]) problem(err error) *problem {
+func (s single[B, T]) problem(err error) *rest.Problem {
 	var fe *lb.FieldError
-	if !asError(err, &fe) {
-		return refuse(http.StatusBadRequest, "%v", err)
+	if !errors.As(err, &fe) {
+		return rest.Refuse(http.StatusBadRequest, "%v", err)
 	}
 	if name := s.words(fe.Field); name != "" {
-		fe = renamed(name, fe)
+		fe = rest.Renamed(name, fe)
 	}
-	return fieldProblem(http.StatusBadRequest, fe)
+	return rest.RefuseError(http.StatusBadRequest, fe)
 }
 
 // create answers a request that makes an object, or changes it.
 func (s single[B, T]) create(a *API, w http.ResponseWriter, r *http.Request, t *store.Table[T]) {
-	object, p := decodedTolerantly(a, w, r, s.decode)
+	object, p := rest.DecodeLenient(a.reader, w, r, s.decode)
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
 	putOne(a, w, r, t, s.word, object)
@@ -85,8 +89,8 @@ func deleteOne[T any](a *API, w http.ResponseWriter, r *http.Request, t *store.T
 		if err := pre.check(tx, t, key); err != nil {
 			return err
 		}
-		var notes warnings
-		defer func() { notes.write(w) }()
+		var notes rest.Warnings
+		defer func() { notes.Write(w) }()
 		return deleteObject(tx, t.ID(key), &notes)
 	})
 }

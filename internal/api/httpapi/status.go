@@ -11,6 +11,7 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/listing"
 	"loxilb/internal/control/desired"
 	"loxilb/internal/control/status"
@@ -32,9 +33,9 @@ type Statuses interface {
 // GetStatuses answers with the statuses of objects, services or not: of all, or of those that are
 // asked for.
 func (a *API) GetStatuses(w http.ResponseWriter, r *http.Request, params v1.GetStatusesParams) {
-	q, p := queryOf(statusFields(), params.Name, params.Selector, params.SortBy, params.Limit, params.Continue)
+	q, p := rest.ParseQuery(statusFields(), params.Name, params.Selector, params.SortBy, params.Limit, params.Continue)
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
 	now := a.Store.Snapshot()
@@ -51,7 +52,7 @@ func (a *API) GetStatuses(w http.ResponseWriter, r *http.Request, params v1.GetS
 		Also:   func(s *status.Status) []string { return []string{s.Key, a.nameOf(now, s.ID)} },
 		Values: func(s *status.Status, path string) []string { return statusFields().Values(statusOf(s), path) },
 	}
-	writePage(w, r, "statusAttr", &list, q, func(s *status.Status) any { return a.statusIn(now, s) })
+	rest.WritePage(w, r, "statusAttr", &list, q, func(s *status.Status) any { return a.statusIn(now, s) })
 }
 
 // statusesFor are those that a query may be about.
@@ -139,22 +140,32 @@ func statusOf(s *status.Status) *v1.Status {
 	return out
 }
 
+// unapplied is a change that is stored, and that the data path or the kernel refused.
+type unapplied struct {
+	revision uint64
+	failed   *status.Error
+}
+
+func (u *unapplied) Error() string { return u.failed.Error() }
+
 // notApplied answers a change that is stored, and that the data path does not have.
-func notApplied(version uint64, err error) *problem {
+func notApplied(version uint64, err error) *rest.Problem {
 	var failed *status.Error
-	var p *problem
+	var p *rest.Problem
 	switch {
 	case errors.As(err, &failed) && len(failed.Failures) > 0:
 		text := fmt.Sprintf("stored as version %d, but the data path could not take it: %v", version, failed)
 		if next := time.Until(failed.Failures[0].Next); next > 0 {
 			text += fmt.Sprintf(": trying again in %s", max(next.Round(time.Second), time.Second))
 		}
-		p = refuse(http.StatusServiceUnavailable, "%s", text)
+		p = rest.Refuse(http.StatusServiceUnavailable, "%s", text)
 	case errors.Is(err, status.ErrWaiting), errors.Is(err, context.DeadlineExceeded):
-		p = refuse(http.StatusServiceUnavailable, "stored as version %d, but the data path does not have it yet: it is still at work on it", version)
+		p = rest.Refuse(http.StatusServiceUnavailable, "stored as version %d, but the data path does not have it yet: it is still at work on it", version)
 	default:
-		p = refuse(http.StatusServiceUnavailable, "stored as version %d, but the data path does not have it yet: %v", version, err)
+		p = rest.Refuse(http.StatusServiceUnavailable, "stored as version %d, but the data path does not have it yet: %v", version, err)
 	}
-	p.stored, p.failed = version, failed
+	if failed != nil {
+		p.Cause = &unapplied{version, failed}
+	}
 	return p
 }

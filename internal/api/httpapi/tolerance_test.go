@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+
+	"loxilb/internal/api/httpapi/rest"
 )
 
 // With --compat what is not known is passed over, and said: to the client each time, in the log
@@ -98,7 +100,7 @@ func TestKnownOnly(t *testing.T) {
 		`{"list":[{"x":1,"b":2},{"b":3,"y":4},{"x":",{"}]}`: `{"list":[{"b":2},{"b":3},{}]}`,
 		"{ \"x\" : 1 ,\n \"A\" : 1 , \"\\u0078\" : 2 }":     "{\n\"A\":1}",
 	} {
-		known, _ := knownOnly[object]([]byte(body))
+		known, _ := rest.KnownOnly[object]([]byte(body))
 		if got := strings.ReplaceAll(string(known), " ", ""); got != want || len(known) != len(body) {
 			t.Errorf("%s: %s, want %s", body, known, want)
 		}

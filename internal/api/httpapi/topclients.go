@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/httpapi/topclients"
 	"loxilb/internal/api/listing"
 	"loxilb/internal/lb"
@@ -21,21 +22,21 @@ const wholeWalks = 2
 const walkWait = 5 * time.Second
 
 // wholeWalkers are the requests that read the whole table or wait for their turn.
-func wholeWalkers() shareLimits {
-	return shareLimits{all: 16, users: 12, user: 4, verb: "read all connections", instead: "ask for an unsorted list"}
+func wholeWalkers() rest.ShareLimits {
+	return rest.ShareLimits{All: 16, Users: 12, User: 4, Verb: "read all connections", Instead: "ask for an unsorted list"}
 }
 
 // walkAll runs a walk through the whole table when its turn comes. The turn ends with the walk,
 // before the answer is written: a slow reader must not hold it. It answers itself if it returns
 // false.
 func (a *API) walkAll(w http.ResponseWriter, r *http.Request, walk func() error) bool {
-	who := principalOf(r)
-	if p := a.walkers.enter(who); p != nil {
+	who := rest.PrincipalOf(r)
+	if p := a.walkers.Enter(who); p != nil {
 		w.Header().Set("Retry-After", "5")
-		p.write(w)
+		p.Write(w)
 		return false
 	}
-	defer a.walkers.leave(who)
+	defer a.walkers.Leave(who)
 	late := time.NewTimer(a.walkWait)
 	defer late.Stop()
 	select {
@@ -45,7 +46,7 @@ func (a *API) walkAll(w http.ResponseWriter, r *http.Request, walk func() error)
 		return false
 	case <-late.C:
 		w.Header().Set("Retry-After", "5")
-		refuse(http.StatusServiceUnavailable, "%d other requests are reading all connections: try again", wholeWalks).write(w)
+		rest.Refuse(http.StatusServiceUnavailable, "%d other requests are reading all connections: try again", wholeWalks).Write(w)
 		return false
 	}
 	return walked(w, walk())
@@ -54,7 +55,7 @@ func (a *API) walkAll(w http.ResponseWriter, r *http.Request, walk func() error)
 // walked answers with the error of a walk, and reports whether there is none.
 func walked(w http.ResponseWriter, err error) bool {
 	if err != nil {
-		refuse(http.StatusServiceUnavailable, "the connections can't be read: %v", err).write(w)
+		rest.Refuse(http.StatusServiceUnavailable, "the connections can't be read: %v", err).Write(w)
 	}
 	return err == nil
 }
@@ -64,12 +65,12 @@ func (a *API) GetClients(w http.ResponseWriter, r *http.Request, params v1.GetCl
 	f, p := a.newFilter(&v1.GetConntracksParams{Service: params.Service, Endpoint: params.Endpoint})
 	var part listing.Window
 	if p == nil {
-		part, p = window(listing.Bounds{Limit: 100, LimitMost: 1000}, 0, params.Limit)
+		part, p = rest.Window(listing.Bounds{Limit: 100, LimitMost: 1000}, 0, params.Limit)
 	}
 	order := topclients.ByConnections
 	if p == nil && params.Sort != "" {
 		if order = topclients.Order(params.Sort); !slices.Contains(topclients.Orders(), order) {
-			p = refuseField(http.StatusBadRequest, "sort", params.Sort, "is no order", "connections, bytes or packets")
+			p = rest.RefuseField(http.StatusBadRequest, "sort", params.Sort, "is no order", "connections, bytes or packets")
 		}
 	}
 	bits4, bits6 := 32, 128
@@ -80,7 +81,7 @@ func (a *API) GetClients(w http.ResponseWriter, r *http.Request, params v1.GetCl
 		p = prefixBits("prefix6", params.Prefix6, &bits6)
 	}
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
 	counter := topclients.New(order, topclients.Most, bits4, bits6)
@@ -94,14 +95,14 @@ func (a *API) GetClients(w http.ResponseWriter, r *http.Request, params v1.GetCl
 		return err
 	})
 	if ok {
-		writeJSON(w, clientList(counter, part.Limit))
+		rest.JSON(w, clientList(counter, part.Limit))
 	}
 }
 
 // prefixBits takes a length of prefixes, up to that of the address that it has so far.
-func prefixBits(name string, given int, bits *int) *problem {
+func prefixBits(name string, given int, bits *int) *rest.Problem {
 	if given < 0 || given > *bits {
-		return refuseField(http.StatusBadRequest, name, strconv.Itoa(given), "is out of range", "1 to "+strconv.Itoa(*bits))
+		return rest.RefuseField(http.StatusBadRequest, name, strconv.Itoa(given), "is out of range", "1 to "+strconv.Itoa(*bits))
 	}
 	if given > 0 {
 		*bits = given

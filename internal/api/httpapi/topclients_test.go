@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"loxilb/internal/api/access"
+
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/httpapi/transport"
 )
 
@@ -75,15 +78,23 @@ func TestWalksAreBounded(t *testing.T) {
 		b.api.walks <- struct{}{}
 	}
 	refused()
-	if b.api.walkers.all != 0 {
-		t.Errorf("%d places are not given back", b.api.walkers.all)
+	if b.api.walkers.Held() != 0 {
+		t.Errorf("%d places are not given back", b.api.walkers.Held())
 	}
 	for range wholeWalks {
 		<-b.api.walks
 	}
-	b.api.walkers.all = wholeWalkers().all
+	admin := &rest.Principal{Role: access.Admin}
+	for range wholeWalkers().All {
+		if p := b.api.walkers.Enter(admin); p != nil {
+			t.Fatal(p)
+		}
+	}
 	refused()
-	b.api.walkers.all, b.api.walkWait = 0, walkWait
+	for range wholeWalkers().All {
+		b.api.walkers.Leave(admin)
+	}
+	b.api.walkWait = walkWait
 	for _, path := range walkPaths() {
 		if w := b.call("GET", path, ""); w.Code != 200 {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)

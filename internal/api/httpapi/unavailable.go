@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	v1 "loxilb/api/v1"
+
+	"loxilb/internal/api/httpapi/rest"
 )
 
 // unavailable is one of the arguments that the contract has and this build does not do.
@@ -33,14 +35,14 @@ func unavailableProperties(entry v1.Properties[v1.LoadbalanceEntry]) []unavailab
 // refuseUnavailable refuses what the contract has and this build does not do. Never ignored in
 // silence: a service that works in another way than it was asked to is worse than one that is
 // refused.
-func (c *codec) refuseUnavailable(at string, e *v1.LoadbalanceEntry) *problem {
+func (c *codec) refuseUnavailable(at string, e *v1.LoadbalanceEntry) *rest.Problem {
 	for i := range c.unavailable {
 		u := &c.unavailable[i]
 		if !u.at.Given(e) {
 			continue
 		}
 		value, _ := u.at.Get(e)
-		return notBuilt(at+"serviceArguments."+u.name, fmt.Sprint(value), u.instead, u.allowed)
+		return rest.NotBuilt(at+"serviceArguments."+u.name, fmt.Sprint(value), u.instead, u.allowed)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/httpapi/transport"
 )
 
@@ -18,13 +19,13 @@ type Users struct {
 }
 
 // admit refuses requests of users who may not use the API, and tells who the others are.
-func (u *Users) admit(r *http.Request) (name string, p *problem) {
+func (u *Users) admit(r *http.Request) (name string, p *rest.Problem) {
 	uid, err := transport.PeerOf(r)
 	if u.Everyone {
 		return accountName(uid, err), nil
 	}
 	if err != nil {
-		return "", refuse(http.StatusForbidden, "the user of this connection can't be told (%v): connect again, or use the UNIX socket", err)
+		return "", rest.Refuse(http.StatusForbidden, "the user of this connection can't be told (%v): connect again, or use the UNIX socket", err)
 	}
 	if uid == 0 || slices.Contains(u.UIDs, uid) {
 		return accountName(uid, nil), nil
@@ -46,7 +47,7 @@ func (u *Users) admit(r *http.Request) (name string, p *problem) {
 // accountName is what the machine calls a user.
 func accountName(uid uint32, err error) string {
 	if err != nil {
-		return unknownUser
+		return rest.UnknownUser
 	}
 	if uid == 0 {
 		return "root" // without a look into a file, as it is nearly always
@@ -63,7 +64,7 @@ func (u *Users) hasGroup(id string) bool {
 	return err == nil && slices.Contains(u.GIDs, uint32(gid))
 }
 
-func notAdmitted(who, name string) *problem {
-	return refuse(http.StatusForbidden, "user %s may not use the API: ask as root, join the group loxilb, "+
+func notAdmitted(who, name string) *rest.Problem {
+	return rest.Refuse(http.StatusForbidden, "user %s may not use the API: ask as root, join the group loxilb, "+
 		"or have the daemon started with --api-users=%s", who, name)
 }

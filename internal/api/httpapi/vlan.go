@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/netobj"
@@ -30,7 +31,7 @@ func (a *API) CreateVlan(w http.ResponseWriter, r *http.Request) {
 func (a *API) DeleteVlan(w http.ResponseWriter, r *http.Request, id string, _ v1.DeleteVlanParams) {
 	o, err := netobj.ParseVLAN("vlan_id", id)
 	if err != nil {
-		pathProblem(err).write(w)
+		rest.BadRequest(err).Write(w)
 		return
 	}
 	deleteNet(a, w, r, a.vlans(), o.Key(), func(tx *store.Tx) error {
@@ -75,12 +76,12 @@ func (a *API) CreateVlanMember(w http.ResponseWriter, r *http.Request, id string
 func (a *API) DeleteVlanMember(w http.ResponseWriter, r *http.Request, id, dev, tagged string) {
 	with, err := strconv.ParseBool(tagged)
 	if err != nil {
-		fieldProblem(http.StatusBadRequest, lb.NewFieldError("tagged", tagged, "is not a choice", "true, false")).write(w)
+		rest.RefuseError(http.StatusBadRequest, lb.NewFieldError("tagged", tagged, "is not a choice", "true, false")).Write(w)
 		return
 	}
 	o, err := netobj.ParseVLANMember(id, dev, with)
 	if err != nil {
-		pathProblem(err).write(w)
+		rest.BadRequest(err).Write(w)
 		return
 	}
 	deleteNet(a, w, r, a.vlanMembers(), o.Key())
@@ -90,7 +91,7 @@ func (a *API) DeleteVlanMember(w http.ResponseWriter, r *http.Request, id, dev, 
 func (a *API) GetVlans(w http.ResponseWriter, _ *http.Request) {
 	seen, err := a.Network.VLANs.Seen()
 	if err != nil {
-		kernelProblem(err).write(w)
+		kernelProblem(err).Write(w)
 		return
 	}
 	out := v1.VlanList{VlanAttr: []v1.VlanEntry{}}
@@ -103,5 +104,5 @@ func (a *API) GetVlans(w http.ResponseWriter, _ *http.Request) {
 		}
 		out.VlanAttr = append(out.VlanAttr, e)
 	}
-	writeJSON(w, out)
+	rest.JSON(w, out)
 }

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb/netobj"
 )
@@ -28,7 +29,7 @@ func (a *API) CreateVxlan(w http.ResponseWriter, r *http.Request) {
 func (a *API) DeleteVxlan(w http.ResponseWriter, r *http.Request, id string, _ v1.DeleteVxlanParams) {
 	n, err := netobj.ParseVXLANID("vxlanID", id)
 	if err != nil {
-		pathProblem(err).write(w)
+		rest.BadRequest(err).Write(w)
 		return
 	}
 	o := netobj.VXLAN{ID: n}
@@ -48,7 +49,7 @@ func (a *API) CreateVxlanPeer(w http.ResponseWriter, r *http.Request, id string)
 func (a *API) DeleteVxlanPeer(w http.ResponseWriter, r *http.Request, id, peer string) {
 	o, err := netobj.ParseVXLANPeer(id, peer)
 	if err != nil {
-		pathProblem(err).write(w)
+		rest.BadRequest(err).Write(w)
 		return
 	}
 	deleteNet(a, w, r, a.vxlanPeers(), o.Key())
@@ -58,12 +59,12 @@ func (a *API) DeleteVxlanPeer(w http.ResponseWriter, r *http.Request, id, peer s
 func (a *API) GetVxlans(w http.ResponseWriter, _ *http.Request) {
 	seen, err := a.Network.VXLANs.Seen()
 	if err != nil {
-		kernelProblem(err).write(w)
+		kernelProblem(err).Write(w)
 		return
 	}
 	out := v1.VxlanList{VxlanAttr: []v1.VxlanEntry{}}
 	for _, v := range seen {
 		out.VxlanAttr = append(out.VxlanAttr, v1.VxlanEntry{VxlanName: v.Name, EpIntf: v.Real, VxlanID: v.ID, PeerIP: texts(v.Peers)})
 	}
-	writeJSON(w, out)
+	rest.JSON(w, out)
 }

@@ -6,19 +6,21 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"loxilb/internal/api/httpapi/rest"
 )
 
 // An edit that runs three times, as that of a change which may cut somebody off does, warns once.
 func TestWarningsOnce(t *testing.T) {
 	t.Parallel()
 	w := httptest.NewRecorder()
-	var shared warnings
+	var shared rest.Warnings
 	for range 3 {
-		shared.add("service %s does not exist", "a")
-		shared.write(w)
-		var own warnings
-		own.add("weight has no effect")
-		own.write(w)
+		shared.Add("service %s does not exist", "a")
+		shared.Write(w)
+		var own rest.Warnings
+		own.Add("weight has no effect")
+		own.Write(w)
 	}
 	if diff := cmp.Diff([]string{`299 loxilb "service a does not exist"`, `299 loxilb "weight has no effect"`}, w.Header().Values("Warning")); diff != "" {
 		t.Error(diff)
@@ -31,14 +33,14 @@ func TestManyWarnings(t *testing.T) {
 	t.Parallel()
 	const many = 200_000
 	begun, w := time.Now(), httptest.NewRecorder()
-	var notes warnings
+	var notes rest.Warnings
 	for range 2 {
 		for i := range many {
-			notes.add("service number %6d has a weight without effect", i)
+			notes.Add("service number %6d has a weight without effect", i)
 		}
 	}
-	notes.write(w)
-	if got := w.Header().Values("Warning"); len(got) != maxWarnings || got[maxWarnings-1] != `299 loxilb "and 199993 more of the kind"` {
+	notes.Write(w)
+	if got := w.Header().Values("Warning"); len(got) != rest.MaxWarnings || got[rest.MaxWarnings-1] != `299 loxilb "and 199993 more of the kind"` {
 		t.Errorf("%q", got)
 	}
 	if took := time.Since(begun); took > 20*time.Second { // each with all would take minutes

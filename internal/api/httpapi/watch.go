@@ -7,7 +7,7 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/access"
-	"loxilb/internal/api/httpapi/sse"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/lb"
 )
 
@@ -21,6 +21,12 @@ const (
 	untoldEvery = time.Second
 )
 
+// watches are the streams of connections. The packet path has four places; one is left for the flow
+// log.
+func watches() rest.ShareLimits {
+	return rest.ShareLimits{All: 3, Users: 2, User: 1, Verb: "watch connections", Instead: "ask for a list"}
+}
+
 // WatchConntracks tells what becomes of connections.
 func (a *API) WatchConntracks(w http.ResponseWriter, r *http.Request, params v1.WatchConntracksParams) {
 	f, p := a.newFilter(&v1.GetConntracksParams{
@@ -30,47 +36,47 @@ func (a *API) WatchConntracks(w http.ResponseWriter, r *http.Request, params v1.
 	if !r.URL.Query().Has("rate") {
 		rate = watchRate
 	}
-	who := principalOf(r)
+	who := rest.PrincipalOf(r)
 	if p == nil {
 		p = checkWatchRate(rate, who)
 	}
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
-	if p := a.watchers.enter(who); p != nil {
+	if p := a.watchers.Enter(who); p != nil {
 		w.Header().Set("Retry-After", "30")
-		p.write(w)
+		p.Write(w)
 		return
 	}
-	defer a.watchers.leave(who)
-	ctx, cancel := a.whileServed(r)
+	defer a.watchers.Leave(who)
+	ctx, cancel := a.streams.WhileServed(r)
 	defer cancel()
-	s := &watchStream{filter: f, Stream: sse.New(w, a.stall), last: time.Now()}
+	s := &watchStream{filter: f, EventStream: rest.NewEventStream(w, a.streams.Stall), last: time.Now()}
 	if err := a.DataPath.WatchConnections(ctx, rate, s.send); err != nil && !s.begun {
 		w.Header().Del("Cache-Control")
 		w.Header().Set("Retry-After", "30")
-		refuse(http.StatusServiceUnavailable, "the connections can't be watched: %v", err).write(w)
+		rest.Refuse(http.StatusServiceUnavailable, "the connections can't be watched: %v", err).Write(w)
 	} else if err != nil {
 		a.Log.Error("watching connections failed", "error", err)
 	} else {
-		endStream(ctx, s.Stream)
+		rest.EndStream(ctx, s.EventStream)
 	}
 }
 
-func checkWatchRate(rate int, who *principal) *problem {
+func checkWatchRate(rate int, who *rest.Principal) *rest.Problem {
 	switch {
 	case rate < 1 || rate > watchRateMax:
-		return refuseField(http.StatusBadRequest, "rate", strconv.Itoa(rate), "is out of range", "1 to "+strconv.Itoa(watchRateMax)+" events a second")
-	case who.role < access.Operate && rate > watchRateView:
-		return refuseField(http.StatusForbidden, "rate", strconv.Itoa(rate), "is more than the role "+who.role.String()+" may ask for", "1 to "+strconv.Itoa(watchRateView)+" events a second")
+		return rest.RefuseField(http.StatusBadRequest, "rate", strconv.Itoa(rate), "is out of range", "1 to "+strconv.Itoa(watchRateMax)+" events a second")
+	case who.Role < access.Operate && rate > watchRateView:
+		return rest.RefuseField(http.StatusForbidden, "rate", strconv.Itoa(rate), "is more than the role "+who.Role.String()+" may ask for", "1 to "+strconv.Itoa(watchRateView)+" events a second")
 	}
 	return nil
 }
 
 // watchStream writes events of connections.
 type watchStream struct {
-	*sse.Stream
+	*rest.EventStream
 	filter   filter
 	begun    bool
 	last     time.Time // when something was written
@@ -93,7 +99,7 @@ func (s *watchStream) send(events []lb.ConnectionEvent, untold lb.Untold) bool {
 		s.untold, s.untoldAt = untold, now
 		wrote = true
 	}
-	if !wrote && now.Sub(s.last) >= sse.Heartbeat {
+	if !wrote && now.Sub(s.last) >= rest.Heartbeat {
 		s.Comment("nothing happened")
 		wrote = true
 	}

@@ -74,16 +74,16 @@ func TestWatchersAreShared(t *testing.T) {
 	}
 	begin := func(user string) {
 		t.Helper()
-		before := b.api.watchers.count()
+		before := b.api.watchers.Held()
 		go b.json(tokens[user], "GET", path, "")
 		labtest.Eventually(t, 10*time.Second, func(context.Context) error {
-			if b.api.watchers.count() == before {
+			if b.api.watchers.Held() == before {
 				return errors.New(user + " does not watch yet")
 			}
 			return nil
 		})
 	}
-	t.Cleanup(b.api.close)
+	t.Cleanup(b.api.streams.Close)
 	refused := func(user string) {
 		t.Helper()
 		if w := b.json(tokens[user], "GET", path, ""); w.Code != 503 || w.Header().Get("Retry-After") == "" {
@@ -96,7 +96,7 @@ func TestWatchersAreShared(t *testing.T) {
 	refused("operate")
 	begin("admin")
 	refused("admin")
-	if n := bpf.TcRing(b.api.watchers.count()); n != bpf.TcRingMAX_WATCHERS-1 {
+	if n := bpf.TcRing(b.api.watchers.Held()); n != bpf.TcRingMAX_WATCHERS-1 {
 		t.Errorf("%d clients watch, and one place is the flow log's", n)
 	}
 }

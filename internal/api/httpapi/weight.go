@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
 )
@@ -20,14 +21,14 @@ type weightChange struct {
 
 // SetEndpointWeight gives an endpoint another weight in the services that have it.
 func (a *API) SetEndpointWeight(w http.ResponseWriter, r *http.Request) {
-	c, p := decoded(a, w, r, decodeWeight)
+	c, p := rest.Decode(a.reader, w, r, decodeWeight)
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
-	var notes warnings
+	var notes rest.Warnings
 	a.commit(w, r, false, func(tx *store.Tx, _ *precondition) error {
-		defer notes.write(w)
+		defer notes.Write(w)
 		found := false
 		for s := range a.Store.Services.All(tx) {
 			if !c.isFor(&s) {
@@ -46,35 +47,35 @@ func (a *API) SetEndpointWeight(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		if !found {
-			return refuseField(http.StatusNotFound, "endpoint", c.endpoint.Key(), "is no endpoint of "+c.whose(), "")
+			return rest.RefuseField(http.StatusNotFound, "endpoint", c.endpoint.Key(), "is no endpoint of "+c.whose(), "")
 		}
 		return nil
 	})
 }
 
-func decodeWeight(data []byte) (c weightChange, p *problem) {
-	body, p := decodeBody[v1.EndpointWeight](data)
+func decodeWeight(data []byte) (c weightChange, p *rest.Problem) {
+	body, p := rest.Unmarshal[v1.EndpointWeight](data)
 	if p != nil {
 		return c, p
 	}
 	var err error
 	if c.endpoint, err = lb.ParseDrain(body.Endpoint); err != nil {
-		return c, pathProblem(err)
+		return c, rest.BadRequest(err)
 	}
 	const allowed = "0 to 65535"
 	switch {
 	case body.Weight == nil:
-		return c, refuseField(http.StatusBadRequest, "weight", "", "is missing", allowed)
+		return c, rest.RefuseField(http.StatusBadRequest, "weight", "", "is missing", allowed)
 	case *body.Weight < 0 || *body.Weight > lb.MaxWeight:
-		return c, refuseField(http.StatusBadRequest, "weight", strconv.Itoa(*body.Weight), "is out of range", allowed)
+		return c, rest.RefuseField(http.StatusBadRequest, "weight", strconv.Itoa(*body.Weight), "is out of range", allowed)
 	case body.Service != "" && body.ServName != "":
-		return c, refuseField(http.StatusBadRequest, "servName", body.ServName, "is given beside a service", "service or servName")
+		return c, rest.RefuseField(http.StatusBadRequest, "servName", body.ServName, "is given beside a service", "service or servName")
 	}
 	c.weight, c.name = uint16(*body.Weight), body.ServName
 	if body.Service != "" {
 		key, err := lb.ParseKey(body.Service)
 		if err != nil {
-			return c, pathProblem(named("service", err))
+			return c, rest.BadRequest(rest.RenameField("service", err))
 		}
 		c.service = &key
 	}

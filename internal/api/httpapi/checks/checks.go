@@ -5,7 +5,7 @@ import (
 	"net/http"
 
 	v1 "loxilb/api/v1"
-	"loxilb/internal/api/httpapi/answer"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/diagnose/doctor"
 	"loxilb/internal/diagnose/verify"
 	"loxilb/internal/lb"
@@ -28,7 +28,7 @@ func (a *API) Repair(w http.ResponseWriter, r *http.Request, p v1.RepairParams) 
 }
 
 func (a *API) verify(w http.ResponseWriter, r *http.Request, o verify.Options) {
-	answer.JSON(w, verified(a.Verifier.Run(r.Context(), o)))
+	rest.JSON(w, verified(a.Verifier.Run(r.Context(), o)))
 }
 
 // byRepair is what mends a row that is not what the daemon has written.
@@ -57,15 +57,15 @@ func verified(r verify.Report) v1.Verified {
 
 // GetDoctor looks for what is wrong with the machine.
 func (a *API) GetDoctor(w http.ResponseWriter, _ *http.Request) {
-	answer.JSON(w, doctor.ToAPI(a.Doctor().Look()))
+	rest.JSON(w, doctor.ToAPI(a.Doctor().Look()))
 }
 
 // FixFinding mends a finding.
 func (a *API) FixFinding(w http.ResponseWriter, _ *http.Request, p v1.FixFindingParams) {
 	done, err := a.Doctor().Mend(p.Finding)
 	if err != nil {
-		answer.Refuse(http.StatusConflict, lb.NewFieldError("finding", p.Finding, "is not mended: "+err.Error(), "the id of a finding that is fixable")).Write(w)
+		rest.RefuseError(http.StatusConflict, lb.NewFieldError("finding", p.Finding, "is not mended: "+err.Error(), "the id of a finding that is fixable")).Write(w)
 		return
 	}
-	answer.JSON(w, v1.Fixed{Done: done})
+	rest.JSON(w, v1.Fixed{Done: done})
 }

@@ -5,7 +5,7 @@ import (
 	"net/http"
 
 	v1 "loxilb/api/v1"
-	"loxilb/internal/api/httpapi/answer"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/kernel/dropreason"
 )
 
@@ -24,5 +24,5 @@ func (d Drops) GetDrops(w http.ResponseWriter, _ *http.Request) {
 	for _, r := range dropreason.All() {
 		out.DropAttr = append(out.DropAttr, v1.Drop{Reason: r.Name, Packets: counted[r.Name], Meaning: r.Meaning, Cause: r.Cause, Remedy: r.Remedy})
 	}
-	answer.JSON(w, out)
+	rest.JSON(w, out)
 }

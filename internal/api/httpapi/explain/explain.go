@@ -9,7 +9,7 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
-	"loxilb/internal/api/httpapi/answer"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/diagnose/explain"
 	"loxilb/internal/lb"
 )
@@ -29,26 +29,26 @@ const patience = 8 * time.Second
 func (a *Explanations) Explain(w http.ResponseWriter, r *http.Request, p v1.ExplainParams) {
 	q, err := question(&p)
 	if err != nil {
-		answer.Refuse(http.StatusBadRequest, err).Write(w)
+		rest.RefuseError(http.StatusBadRequest, err).Write(w)
 		return
 	}
 	if a.Explainer == nil {
-		answer.Refuse(http.StatusServiceUnavailable, errors.New("this server has no data path to ask")).Write(w)
+		rest.RefuseError(http.StatusServiceUnavailable, errors.New("this server has no data path to ask")).Write(w)
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()
 	said, err := a.Explainer.Explain(ctx, q)
 	if fe := (*lb.FieldError)(nil); errors.As(err, &fe) {
-		answer.Refuse(http.StatusBadRequest, err).Write(w)
+		rest.RefuseError(http.StatusBadRequest, err).Write(w)
 		return
 	}
 	if err != nil {
 		w.Header().Set("Retry-After", "1")
-		answer.Refuse(http.StatusServiceUnavailable, err).Write(w)
+		rest.RefuseError(http.StatusServiceUnavailable, err).Write(w)
 		return
 	}
-	answer.JSON(w, explanation(said))
+	rest.JSON(w, explanation(said))
 }
 
 // question reads what is asked: a packet, or a client and an endpoint.

@@ -9,8 +9,7 @@ import (
 	"slices"
 
 	v1 "loxilb/api/v1"
-	"loxilb/internal/api/httpapi/answer"
-	"loxilb/internal/api/httpapi/sse"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/listing"
 	"loxilb/internal/control/desired"
 	"loxilb/internal/control/servicestate"
@@ -57,7 +56,7 @@ type Options struct {
 	// Sync is how far the data path has a service in a snapshot.
 	Sync func(now *store.Snapshot, key lb.Key) servicestate.Sync
 	// Follow answers with a stream of events, which tell writes.
-	Follow func(w http.ResponseWriter, r *http.Request, tell func(context.Context, *sse.Stream))
+	Follow func(w http.ResponseWriter, r *http.Request, tell func(context.Context, *rest.EventStream))
 }
 
 // Rates answers.
@@ -72,7 +71,7 @@ func New(o Options) *Rates { return &Rates{o, make(chan struct{}, manyAtOnce)} }
 // GetRates answers with the rates of all services together.
 func (a *Rates) GetRates(w http.ResponseWriter, _ *http.Request) {
 	t, window := a.o.Sampler.Now()
-	answer.JSON(w, a.total(&t, window))
+	rest.JSON(w, a.total(&t, window))
 }
 
 // inOneWindow calls read until no window ends meanwhile, so the totals and all that read asks the
@@ -95,7 +94,7 @@ func (a *Rates) total(t *rates.Totals, window rates.Window) v1.TotalRates {
 		Connections: t.Tracked, ConnectionsMax: t.Limit, HalfOpen: t.HalfOpen,
 		Services: a.o.Store.Services.Len(now), Endpoints: a.o.Store.Services.Endpoints(now),
 	}
-	out.Handshakes = answer.Handshakes(t.Times)
+	out.Handshakes = rest.Handshakes(t.Times)
 	health := a.o.Health.EndpointCount()
 	out.EndpointsUp, out.EndpointsDown = health.Up, health.Down
 	return out
@@ -129,7 +128,7 @@ const (
 )
 
 // bound keeps updates short. One service may have all of its endpoints in them.
-func (q *query) bound(p *v1.WatchRatesParams) *answer.Refusal {
+func (q *query) bound(p *v1.WatchRatesParams) *rest.Problem {
 	if q.service != nil {
 		return nil
 	}
@@ -139,7 +138,7 @@ func (q *query) bound(p *v1.WatchRatesParams) *answer.Refusal {
 	}
 	var err error
 	if q.window, err = (listing.Bounds{Limit: most, LimitMost: most}).Window(p.Offset, p.Limit); err != nil {
-		return answer.Refuse(http.StatusBadRequest, err)
+		return rest.RefuseError(http.StatusBadRequest, err)
 	}
 	return nil
 }
@@ -154,7 +153,7 @@ func (a *Rates) WatchRates(w http.ResponseWriter, r *http.Request, params v1.Wat
 		no.Write(w)
 		return
 	}
-	a.o.Follow(w, r, func(ctx context.Context, s *sse.Stream) {
+	a.o.Follow(w, r, func(ctx context.Context, s *rest.EventStream) {
 		defer a.o.Sampler.Watch()()
 		for s.Err() == nil {
 			var update v1.RatesUpdate
@@ -174,9 +173,9 @@ func (a *Rates) WatchRates(w http.ResponseWriter, r *http.Request, params v1.Wat
 }
 
 // wait waits for the next window.
-func (a *Rates) wait(ctx context.Context, s *sse.Stream, window rates.Window) {
+func (a *Rates) wait(ctx context.Context, s *rest.EventStream, window rates.Window) {
 	for ctx.Err() == nil && s.Err() == nil {
-		beat, cancel := context.WithTimeout(ctx, sse.Heartbeat)
+		beat, cancel := context.WithTimeout(ctx, rest.Heartbeat)
 		err := a.o.Sampler.Wait(beat, window)
 		cancel()
 		if err == nil {
@@ -191,7 +190,7 @@ func (a *Rates) wait(ctx context.Context, s *sse.Stream, window rates.Window) {
 func (a *Rates) GetRatesHistory(w http.ResponseWriter, _ *http.Request, params v1.GetRatesHistoryParams) {
 	if params.Service == "" {
 		h := a.o.Sampler.History()
-		answer.JSON(w, historyOf(&h.Series, true, h.Drops, "connectionsActive", "halfOpen", "dropped", "challenges", "refused"))
+		rest.JSON(w, historyOf(&h.Series, true, h.Drops, "connectionsActive", "halfOpen", "dropped", "challenges", "refused"))
 		return
 	}
 	key, no := a.service(params.Service)
@@ -200,7 +199,7 @@ func (a *Rates) GetRatesHistory(w http.ResponseWriter, _ *http.Request, params v
 		return
 	}
 	series, kept := a.o.Sampler.ServiceHistory(key)
-	answer.JSON(w, historyOf(&series, kept, nil, "connectionsActive", "refused"))
+	rest.JSON(w, historyOf(&series, kept, nil, "connectionsActive", "refused"))
 }
 
 func historyOf(s *rates.Series, kept bool, drops map[string][]float32, more ...string) v1.RatesHistory {
@@ -214,13 +213,13 @@ func historyOf(s *rates.Series, kept bool, drops map[string][]float32, more ...s
 }
 
 // service is the one with a key.
-func (a *Rates) service(word string) (lb.Key, *answer.Refusal) {
+func (a *Rates) service(word string) (lb.Key, *rest.Problem) {
 	key, err := lb.ParseKey(word)
 	if err != nil {
-		return key, answer.Invalid("service", word, "is not the key of a service", "IP:PORT/PROTOCOL, with IPv6 in brackets, as in 20.20.20.1:2020/tcp")
+		return key, rest.Invalid("service", word, "is not the key of a service", "IP:PORT/PROTOCOL, with IPv6 in brackets, as in 20.20.20.1:2020/tcp")
 	}
 	if _, ok := a.o.Store.Services.Get(a.o.Store.Snapshot(), key); !ok {
-		return key, answer.Missing("service", key.String(), "the key of a service, as loxicmd get lb lists them")
+		return key, rest.Missing("service", key.String(), "the key of a service, as loxicmd get lb lists them")
 	}
 	return key, nil
 }

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
-	"loxilb/internal/api/httpapi/sse"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/desired"
 	"loxilb/internal/control/servicestate"
 	"loxilb/internal/control/store"
@@ -116,8 +116,8 @@ func newRates(t testing.TB, n int) (*Rates, *fake) {
 		Sampler: f, Store: st, Health: health{key(2): true},
 		DataPath: counted{},
 		Sync:     func(*store.Snapshot, lb.Key) servicestate.Sync { return servicestate.Applied },
-		Follow: func(w http.ResponseWriter, r *http.Request, tell func(context.Context, *sse.Stream)) {
-			tell(r.Context(), sse.New(w, time.Second))
+		Follow: func(w http.ResponseWriter, r *http.Request, tell func(context.Context, *rest.EventStream)) {
+			tell(r.Context(), rest.NewEventStream(w, time.Second))
 		},
 	}), f
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	v1 "loxilb/api/v1"
-	"loxilb/internal/api/httpapi/answer"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/listing"
 	"loxilb/internal/control/servicestate"
 	"loxilb/internal/diagnose/rates"
@@ -49,7 +49,7 @@ func orders() []order {
 }
 
 // orderOf is the one with a word; nothing is key.
-func orderOf(word string) (order, *answer.Refusal) {
+func orderOf(word string) (order, *rest.Problem) {
 	var words []string
 	for _, o := range orders() {
 		if o.word == cmp.Or(word, "key") {
@@ -57,14 +57,14 @@ func orderOf(word string) (order, *answer.Refusal) {
 		}
 		words = append(words, o.word)
 	}
-	return order{}, answer.Invalid("sort", word, "is not known", strings.Join(words, ", "))
+	return order{}, rest.Invalid("sort", word, "is not known", strings.Join(words, ", "))
 }
 
-func (a *Rates) newQuery(p v1.GetServiceRatesParams) (q query, no *answer.Refusal) {
+func (a *Rates) newQuery(p v1.GetServiceRatesParams) (q query, no *rest.Problem) {
 	q = query{match: strings.ToLower(p.Match), endpoints: p.Endpoints, counters: p.Counters}
 	var err error
 	if q.window, err = (listing.Bounds{}).Window(p.Offset, p.Limit); err != nil {
-		return q, answer.Refuse(http.StatusBadRequest, err)
+		return q, rest.RefuseError(http.StatusBadRequest, err)
 	}
 	if q.order, no = orderOf(p.Sort); no != nil {
 		return q, no
@@ -115,13 +115,13 @@ func (a *Rates) GetServiceRates(w http.ResponseWriter, _ *http.Request, params v
 			defer func() { <-a.many }()
 		default:
 			w.Header().Set("Retry-After", "1")
-			answer.Refuse(http.StatusServiceUnavailable, errMany).Write(w)
+			rest.RefuseError(http.StatusServiceUnavailable, errMany).Write(w)
 			return
 		}
 	}
 	var list v1.ServiceRatesList
 	a.inOneWindow(func(_ rates.Totals, window rates.Window) { list = a.list(q, window) })
-	answer.JSON(w, list)
+	rest.JSON(w, list)
 }
 
 // list is the services that are asked for, each with what is known of it in the last window.
@@ -202,7 +202,7 @@ func (a *Rates) answer(s *lb.Service, load *rates.Load, stats *lb.ServiceStats, 
 		Service: s.Key.String(), Name: s.Name, Selection: s.Algorithm.String(), EndpointCount: len(s.Endpoints), Active: load.Active, Inactive: stats.Inactive, Refused: stats.Refusals.Sum(), RefusedRate: load.Refused, Rates: ratesOf(&load.Rates),
 		State: string(states.State), EndpointsUp: states.Serving, EndpointsDown: states.Down, EndpointsDrained: states.Drained,
 	}
-	out.Handshakes = answer.Handshakes(load.Now)
+	out.Handshakes = rest.Handshakes(load.Now)
 	if q.counters {
 		out.Counters = countersOf(&stats.EndpointStats)
 	}
@@ -256,7 +256,7 @@ func countersOf(s *lb.EndpointStats) *v1.Counters {
 	return &v1.Counters{
 		Connections: s.Connections, PacketsIn: s.In.Packets, PacketsOut: s.Out.Packets, BytesIn: s.In.Bytes, BytesOut: s.Out.Bytes,
 		RepeatedSyns: s.Handshakes.Repeated, FailedHandshakes: s.Handshakes.Failed(), Unanswered: s.Handshakes.Unanswered(),
-		Attempts: s.Attempts(), RefusedPackets: s.Refusals.Sum(), Refused: s.Refusals.Sum(), RefusedBy: answer.RefusedBy(&s.Refusals),
+		Attempts: s.Attempts(), RefusedPackets: s.Refusals.Sum(), Refused: s.Refusals.Sum(), RefusedBy: rest.RefusedBy(&s.Refusals),
 		Active: s.Active, Inactive: s.Inactive,
 	}
 }

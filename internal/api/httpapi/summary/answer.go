@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	v1 "loxilb/api/v1"
-	"loxilb/internal/api/httpapi/answer"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/listing"
 	"loxilb/internal/control/servicestate"
 	"loxilb/internal/lb"
@@ -24,17 +24,17 @@ type question struct {
 	window listing.Window
 }
 
-func parse(p *v1.GetServiceSummariesParams) (q question, refused *answer.Refusal) {
+func parse(p *v1.GetServiceSummariesParams) (q question, refused *rest.Problem) {
 	q = question{text: strings.ToLower(p.Search)}
 	var err error
 	if q.window, err = bounds().Window(p.Offset, p.Limit); err != nil {
-		return q, answer.Refuse(http.StatusBadRequest, err)
+		return q, rest.RefuseError(http.StatusBadRequest, err)
 	}
 	if q.by, q.down = strings.CutPrefix(p.Sort, "-"); q.by == "" {
 		q.by = "key"
 	}
 	if !slices.Contains(orders(), q.by) {
-		return q, answer.Invalid("sort", p.Sort, "is no order", strings.Join(orders(), ", ")+", - before it")
+		return q, rest.Invalid("sort", p.Sort, "is no order", strings.Join(orders(), ", ")+", - before it")
 	}
 	for word := range strings.SplitSeq(p.State, ",") {
 		switch {
@@ -44,7 +44,7 @@ func parse(p *v1.GetServiceSummariesParams) (q question, refused *answer.Refusal
 		case slices.Contains(states(), servicestate.State(word)):
 			q.states = append(q.states, servicestate.State(word))
 		default:
-			return q, answer.Invalid("state", word, "is no state of a service", "trouble, "+words(states()))
+			return q, rest.Invalid("state", word, "is no state of a service", "trouble, "+words(states()))
 		}
 	}
 	return q, nil
@@ -87,7 +87,7 @@ func (a Summary) GetServiceSummaries(w http.ResponseWriter, _ *http.Request, par
 		}
 		out.ServiceAttr = append(out.ServiceAttr, page[i].ServiceSummary)
 	}
-	answer.JSON(w, out)
+	rest.JSON(w, out)
 }
 
 // evidence is what was seen last of the first endpoint that is down.
@@ -143,13 +143,13 @@ func (a *at) rows(q *question) []row {
 func (a Summary) GetServiceStatus(w http.ResponseWriter, _ *http.Request, params v1.GetServiceStatusParams) {
 	key, err := lb.ParseKey(params.Key)
 	if err != nil {
-		answer.Invalid("key", params.Key, "is not the key of a service", "IP:PORT/PROTOCOL, with IPv6 in brackets, as in 20.20.20.1:2020/tcp").Write(w)
+		rest.Invalid("key", params.Key, "is not the key of a service", "IP:PORT/PROTOCOL, with IPv6 in brackets, as in 20.20.20.1:2020/tcp").Write(w)
 		return
 	}
 	now := a.at(a.store.Snapshot())
 	s, there := a.store.Services.Get(now.now, key)
 	if !there {
-		answer.Missing("key", key.String(), "the key of a service, as loxicmd get lb lists them").Write(w)
+		rest.Missing("key", key.String(), "the key of a service, as loxicmd get lb lists them").Write(w)
 		return
 	}
 	out := v1.ServiceDetail{Service: *a.entry(now.now, &s), Endpoints: []v1.EndpointStatus{}}
@@ -164,10 +164,10 @@ func (a Summary) GetServiceStatus(w http.ResponseWriter, _ *http.Request, params
 			counted = stats.Endpoints[i]
 		}
 		one := now.endpoint(&s, &s.Endpoints[i], states[i], &counted)
-		one.Handshakes = answer.Handshakes(loads[i].Times)
+		one.Handshakes = rest.Handshakes(loads[i].Times)
 		out.Endpoints = append(out.Endpoints, one)
 	}
-	answer.JSON(w, out)
+	rest.JSON(w, out)
 }
 
 func (a *at) endpoint(s *lb.Service, e *lb.Endpoint, state servicestate.State, counted *lb.EndpointStats) v1.EndpointStatus {
@@ -176,7 +176,7 @@ func (a *at) endpoint(s *lb.Service, e *lb.Endpoint, state servicestate.State, c
 		Standby: e.Backup > 0 && !counted.Takes, Drained: a.drains.Has(e.AddrPort()),
 		Connections: counted.Active, Opened: counted.Connections,
 		ActiveConnections: counted.Active, InactiveConnections: counted.Inactive,
-		Attempts: counted.Attempts(), Refused: counted.Refusals.Sum(), RefusedBy: answer.RefusedBy(&counted.Refusals),
+		Attempts: counted.Attempts(), Refused: counted.Refusals.Sum(), RefusedBy: rest.RefusedBy(&counted.Refusals),
 		Failed: counted.Handshakes.Failed(), Unanswered: counted.Handshakes.Unanswered(),
 		PacketsIn: counted.In.Packets, PacketsOut: counted.Out.Packets, BytesIn: counted.In.Bytes, BytesOut: counted.Out.Bytes,
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	v1 "loxilb/api/v1"
-	"loxilb/internal/api/httpapi/answer"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/desired"
 	"loxilb/internal/control/servicestate"
 	"loxilb/internal/control/status"
@@ -91,7 +91,7 @@ func (a *at) summarize(s *lb.Service, stats *lb.ServiceStats) (v1.ServiceSummary
 	out.State, out.Up, out.Down, out.Drained, out.Panic = string(known.State), known.Serving, known.Down, known.Drained, known.Panicking
 	out.Connections, out.Opened = stats.Active, stats.Connections
 	out.ActiveConnections, out.InactiveConnections = stats.Active, stats.Inactive
-	out.Attempts, out.Refused, out.RefusedBy = stats.Attempts(), stats.Refusals.Sum(), answer.RefusedBy(&stats.Refusals)
+	out.Attempts, out.Refused, out.RefusedBy = stats.Attempts(), stats.Refusals.Sum(), rest.RefusedBy(&stats.Refusals)
 	out.Failed, out.Unanswered = stats.Handshakes.Failed(), stats.Handshakes.Unanswered()
 	out.Packets, out.Bytes = stats.In.Packets+stats.Out.Packets, stats.In.Bytes+stats.Out.Bytes
 	return out, known.Endpoints
@@ -128,7 +128,7 @@ func (a *at) each(services []*lb.Service, f func(place int, stats *lb.ServiceSta
 // addRates adds how busy a service is.
 func addRates(out *v1.ServiceSummary, load rates.Load) {
 	out.Rate, out.Traffic = load.Rates[rates.Connections], load.Bytes()
-	out.Handshakes = answer.Handshakes(load.Times)
+	out.Handshakes = rest.Handshakes(load.Times)
 }
 
 // found tells whether a service has the text that is searched for.

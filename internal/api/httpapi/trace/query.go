@@ -11,7 +11,7 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
-	"loxilb/internal/api/httpapi/answer"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/lb"
 )
 
@@ -23,9 +23,9 @@ type query struct {
 	payload bool
 }
 
-func (a *Trace) newQuery(params *v1.TracePacketsParams) (*query, *answer.Refusal) {
+func (a *Trace) newQuery(params *v1.TracePacketsParams) (*query, *rest.Problem) {
 	q := &query{payload: params.Payload}
-	for _, take := range []func(*v1.TracePacketsParams) *answer.Refusal{q.takeHost, q.takeVIP, q.takeProtocol, q.takeOutcome, q.takeBounds} {
+	for _, take := range []func(*v1.TracePacketsParams) *rest.Problem{q.takeHost, q.takeVIP, q.takeProtocol, q.takeOutcome, q.takeBounds} {
 		if no := take(params); no != nil {
 			return nil, no
 		}
@@ -39,7 +39,7 @@ func (a *Trace) newQuery(params *v1.TracePacketsParams) (*query, *answer.Refusal
 	return q, nil
 }
 
-func (q *query) takeHost(params *v1.TracePacketsParams) *answer.Refusal {
+func (q *query) takeHost(params *v1.TracePacketsParams) *rest.Problem {
 	if params.Host != "" {
 		p, err := netip.ParsePrefix(params.Host)
 		if err != nil {
@@ -48,19 +48,19 @@ func (q *query) takeHost(params *v1.TracePacketsParams) *answer.Refusal {
 			p = netip.PrefixFrom(host.WithZone(""), host.BitLen())
 		}
 		if err != nil || !p.IsValid() || p.Addr().Is4In6() {
-			return answer.Invalid("host", params.Host, "is neither an address nor a prefix", "IP or IP/LENGTH")
+			return rest.Invalid("host", params.Host, "is neither an address nor a prefix", "IP or IP/LENGTH")
 		}
 		q.filter.Host = p
 	}
 	if params.Port < 0 || params.Port > math.MaxUint16 {
-		return answer.Invalid("port", strconv.Itoa(params.Port), "is out of range", "1 to 65535")
+		return rest.Invalid("port", strconv.Itoa(params.Port), "is out of range", "1 to 65535")
 	}
 	q.filter.Port = uint16(params.Port)
 	return nil
 }
 
 // takeVIP takes IP or IP:PORT.
-func (q *query) takeVIP(params *v1.TracePacketsParams) *answer.Refusal {
+func (q *query) takeVIP(params *v1.TracePacketsParams) *rest.Problem {
 	if params.Vip == "" {
 		return nil
 	}
@@ -72,13 +72,13 @@ func (q *query) takeVIP(params *v1.TracePacketsParams) *answer.Refusal {
 		}
 	}
 	if err != nil || vip.Zone() != "" || vip.Is4In6() {
-		return answer.Invalid("vip", params.Vip, "is neither an address nor an address with a port", "IP or IP:PORT, with IPv6 in brackets, as in [2001:db8::1]:80")
+		return rest.Invalid("vip", params.Vip, "is neither an address nor an address with a port", "IP or IP:PORT, with IPv6 in brackets, as in [2001:db8::1]:80")
 	}
 	q.filter.VIP = vip
 	return nil
 }
 
-func (q *query) takeProtocol(params *v1.TracePacketsParams) *answer.Refusal {
+func (q *query) takeProtocol(params *v1.TracePacketsParams) *rest.Problem {
 	if params.Protocol == "" {
 		return nil
 	}
@@ -87,13 +87,13 @@ func (q *query) takeProtocol(params *v1.TracePacketsParams) *answer.Refusal {
 		p, err = lb.Protocol(n), nil
 	}
 	if err != nil {
-		return answer.Invalid("protocol", params.Protocol, "is not known", "tcp, udp, icmp, or a number of IANA's")
+		return rest.Invalid("protocol", params.Protocol, "is not known", "tcp, udp, icmp, or a number of IANA's")
 	}
 	q.filter.Protocol = p
 	return nil
 }
 
-func (q *query) takeOutcome(params *v1.TracePacketsParams) *answer.Refusal {
+func (q *query) takeOutcome(params *v1.TracePacketsParams) *rest.Problem {
 	q.filter.Verdict, q.filter.Reason = lb.TraceVerdict(params.Verdict), params.Reason
 	if params.Verdict == "" || q.filter.Verdict.Known() {
 		return nil
@@ -102,29 +102,29 @@ func (q *query) takeOutcome(params *v1.TracePacketsParams) *answer.Refusal {
 	for _, v := range lb.TraceVerdicts() {
 		words = append(words, string(v))
 	}
-	return answer.Invalid("verdict", params.Verdict, "is not known", strings.Join(words, ", "))
+	return rest.Invalid("verdict", params.Verdict, "is not known", strings.Join(words, ", "))
 }
 
-func (q *query) takeBounds(params *v1.TracePacketsParams) *answer.Refusal {
+func (q *query) takeBounds(params *v1.TracePacketsParams) *rest.Problem {
 	percent := float64(cmp.Or(params.Sample, 100))
 	if !(percent >= 1e-5 && percent <= 100) { // NaN, too
-		return answer.Invalid("sample", strconv.FormatFloat(float64(params.Sample), 'g', -1, 32), "is out of range", "0.00001 to 100 percent of the packets")
+		return rest.Invalid("sample", strconv.FormatFloat(float64(params.Sample), 'g', -1, 32), "is out of range", "0.00001 to 100 percent of the packets")
 	}
 	q.filter.Sample = percent / 100
 	q.count = cmp.Or(params.Count, countDefault)
 	if q.count < 1 || q.count > countMost {
-		return answer.Invalid("count", strconv.Itoa(params.Count), "is out of range", "1 to "+strconv.Itoa(countMost)+" packets")
+		return rest.Invalid("count", strconv.Itoa(params.Count), "is out of range", "1 to "+strconv.Itoa(countMost)+" packets")
 	}
 	seconds := cmp.Or(params.Seconds, secondsDefault)
 	if seconds < 1 || seconds > secondsMost {
-		return answer.Invalid("seconds", strconv.Itoa(params.Seconds), "is out of range", "1 to "+strconv.Itoa(secondsMost))
+		return rest.Invalid("seconds", strconv.Itoa(params.Seconds), "is out of range", "1 to "+strconv.Itoa(secondsMost))
 	}
 	q.lasts = time.Duration(seconds) * time.Second
 	return nil
 }
 
 // takeService takes the key of a service, or its name.
-func (a *Trace) takeService(q *query, word string) *answer.Refusal {
+func (a *Trace) takeService(q *query, word string) *rest.Problem {
 	if word == "" {
 		return nil
 	}
@@ -134,7 +134,7 @@ func (a *Trace) takeService(q *query, word string) *answer.Refusal {
 			continue
 		}
 		if q.filter.VIP.IsValid() || q.filter.Protocol != 0 {
-			return answer.Invalid("service", word, "says a VIP and a protocol, and so does the rest of the request", "either")
+			return rest.Invalid("service", word, "says a VIP and a protocol, and so does the rest of the request", "either")
 		}
 		q.filter.Protocol = s.Protocol
 		if !s.VIP.IsUnspecified() {
@@ -145,10 +145,10 @@ func (a *Trace) takeService(q *query, word string) *answer.Refusal {
 		}
 		return nil
 	}
-	return answer.Missing("service", word, "the name or the key of a service, as loxicmd get lb lists them")
+	return rest.Missing("service", word, "the name or the key of a service, as loxicmd get lb lists them")
 }
 
-func (a *Trace) takeInterface(q *query, name string) *answer.Refusal {
+func (a *Trace) takeInterface(q *query, name string) *rest.Problem {
 	if name == "" {
 		return nil
 	}
@@ -159,7 +159,7 @@ func (a *Trace) takeInterface(q *query, name string) *answer.Refusal {
 			return nil
 		}
 	}
-	return answer.Missing("interface", name, strings.Join(slices.Sorted(maps.Values(names)), ", "))
+	return rest.Missing("interface", name, strings.Join(slices.Sorted(maps.Values(names)), ", "))
 }
 
 // name is that of an interface. Those that came since have their number.

@@ -9,8 +9,7 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
-	"loxilb/internal/api/httpapi/answer"
-	"loxilb/internal/api/httpapi/sse"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/desired"
 	"loxilb/internal/lb"
 )
@@ -38,7 +37,7 @@ type Options struct {
 	// Broke is told of a stream that could not go on.
 	Broke func(err error)
 	// Follow answers with a stream of events, which tell writes.
-	Follow func(w http.ResponseWriter, r *http.Request, tell func(context.Context, *sse.Stream))
+	Follow func(w http.ResponseWriter, r *http.Request, tell func(context.Context, *rest.EventStream))
 }
 
 // Trace answers.
@@ -54,19 +53,19 @@ func (a *Trace) TracePackets(w http.ResponseWriter, r *http.Request, params v1.T
 		no.Write(w)
 		return
 	}
-	a.o.Follow(w, r, func(ctx context.Context, s *sse.Stream) {
+	a.o.Follow(w, r, func(ctx context.Context, s *rest.EventStream) {
 		ctx, cancel := context.WithTimeout(ctx, q.lasts)
 		defer cancel()
-		t := &packetStream{Stream: s, query: q, names: a.o.Interfaces(), last: time.Now()}
+		t := &packetStream{EventStream: s, query: q, names: a.o.Interfaces(), last: time.Now()}
 		err := a.o.Tracer.TracePackets(ctx, q.filter, t.send)
 		var field *lb.FieldError
 		switch {
 		case errors.As(err, &field):
-			answer.Refuse(http.StatusBadRequest, field).Write(w)
+			rest.RefuseError(http.StatusBadRequest, field).Write(w)
 		case err != nil && !t.begun:
 			w.Header().Del("Cache-Control")
 			w.Header().Set("Retry-After", "10")
-			answer.Refuse(http.StatusServiceUnavailable, fmt.Errorf("packets can't be traced: %w", err)).Write(w)
+			rest.RefuseError(http.StatusServiceUnavailable, fmt.Errorf("packets can't be traced: %w", err)).Write(w)
 		case err != nil:
 			a.o.Broke(err)
 		case errors.Is(ctx.Err(), context.DeadlineExceeded):
@@ -77,7 +76,7 @@ func (a *Trace) TracePackets(w http.ResponseWriter, r *http.Request, params v1.T
 
 // packetStream writes traced packets.
 type packetStream struct {
-	*sse.Stream
+	*rest.EventStream
 	query          *query
 	names          map[int]string
 	begun          bool
@@ -108,7 +107,7 @@ func (t *packetStream) send(list []lb.PacketTrace, untold lb.Untold) bool {
 		t.End("that many packets were shown: \"count\" asks for more")
 		return false
 	}
-	if !wrote && now.Sub(t.last) >= sse.Heartbeat {
+	if !wrote && now.Sub(t.last) >= rest.Heartbeat {
 		t.Comment("no packet")
 		wrote = true
 	}

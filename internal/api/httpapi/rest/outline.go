@@ -1,4 +1,4 @@
-package httpapi
+package rest
 
 import (
 	"bytes"
@@ -22,43 +22,43 @@ const (
 // endpoints: they are small.
 const prefixList = `"allowedSources"`
 
-// partSize is about how many bytes of a list of services are decoded at once.
-const partSize = 64 << 10
+// PartSize is about how many bytes of a list of services are decoded at once.
+const PartSize = 64 << 10
 
-// outline is what a look at a body finds without decoding it.
-type outline struct {
+// Outline is what a look at a body finds without decoding it.
+type Outline struct {
 	objects  int
-	elements int    // commas in arrays of the body, but for prefixList, or between properties of serviceArguments
+	Elements int    // commas in arrays of the body, but for prefixList, or between properties of serviceArguments
 	inner    int    // commas in arrays within these, but for prefixList
 	prefixes int    // commas in lists of that name
 	members  int    // commas between properties of the body
 	depth    int    // of values in values
-	parts    []part // of the elements of its only member, if that is lbAttr and a list; none: it is something else
+	Parts    []Part // of the elements of its only member, if that is lbAttr and a list; none: it is something else
 }
 
-// part is some of the elements of a list.
-type part struct {
-	data  []byte // with commas between them
-	first int    // index of the first one
-	count int    // how many
+// Part is some of the elements of a list.
+type Part struct {
+	Data  []byte // with commas between them
+	First int    // index of the first one
+	Count int    // how many
 }
 
-// outlineOf looks at a body, valid or not. The list is cut into parts of at least so many bytes. A
+// OutlineOf looks at a body, valid or not. The list is cut into parts of at least so many bytes. A
 // body that is shorter than a part has nothing to cut, and no more elements than there may be.
-func outlineOf(data []byte, partSize int) (o outline) {
+func OutlineOf(data []byte, partSize int) (o Outline) {
 	if len(data) < partSize {
 		return o
 	}
 	depth, list, closed := 0, onlyList(data), false
 	var lists, prefixes uint64 // of what is open, by depth: what is an array, and has prefixes
-	var parts []part
+	var parts []Part
 	var text []byte // the last one, with its quotes: before an array that of its name
 	cut := func(end, elements int) {
-		next := part{data: data[list:end]}
+		next := Part{Data: data[list:end]}
 		if n := len(parts); n > 0 {
-			next.first = parts[n-1].first + parts[n-1].count
+			next.First = parts[n-1].First + parts[n-1].Count
 		}
-		next.count = elements - next.first
+		next.Count = elements - next.First
 		parts, list = append(parts, next), end+1
 	}
 	for i := 0; i < len(data); i++ {
@@ -79,10 +79,10 @@ func outlineOf(data []byte, partSize int) (o outline) {
 			}
 		case '}', ']':
 			if depth--; depth == 1 && list >= 0 && !closed {
-				cut(i, o.elements+1)
+				cut(i, o.Elements+1)
 				closed = true
 				if ends(data[i:]) {
-					o.parts = parts
+					o.Parts = parts
 				}
 			}
 		case ',':
@@ -98,8 +98,8 @@ func outlineOf(data []byte, partSize int) (o outline) {
 			if depth != 2 || prefixes&bit != 0 {
 				continue
 			}
-			if o.elements++; list >= 0 && !closed && i-list >= partSize {
-				cut(i, o.elements)
+			if o.Elements++; list >= 0 && !closed && i-list >= partSize {
+				cut(i, o.Elements)
 			}
 		}
 	}
@@ -150,26 +150,26 @@ func ends(data []byte) bool {
 	return len(bytes.TrimLeft(data, " \t\r\n")) == 0
 }
 
-// tooMany refuses a body of more elements than any request needs, before they are decoded: an empty
+// TooMany refuses a body of more elements than any request needs, before they are decoded: an empty
 // object is three bytes in a body, and some hundred in memory, so that 64 MiB of them would end the
 // daemon.
-func (o *outline) tooMany() *problem {
+func (o *Outline) TooMany() *Problem {
 	for _, c := range []struct {
 		n, most int
 		what    string
 	}{
-		{o.elements, maxElements, "elements in its arrays"},
+		{o.Elements, maxElements, "elements in its arrays"},
 		{o.inner, maxInner, "elements in arrays of its objects"},
 		{o.prefixes, maxPrefixes, "prefixes of sources"},
 		{o.objects, maxObjects, "objects"},
 		{o.members, maxMembers, "properties"},
 	} {
 		if c.n > c.most {
-			return refuse(http.StatusRequestEntityTooLarge, "the body has %d %s, more than the %d that may be: send them in several requests", c.n, c.what, c.most)
+			return Refuse(http.StatusRequestEntityTooLarge, "the body has %d %s, more than the %d that may be: send them in several requests", c.n, c.what, c.most)
 		}
 	}
 	if o.depth > maxNested {
-		return refuse(http.StatusBadRequest, "the body has values in values, %d deep, more than the %d that may be", o.depth, maxNested)
+		return Refuse(http.StatusBadRequest, "the body has values in values, %d deep, more than the %d that may be", o.depth, maxNested)
 	}
 	return nil
 }

@@ -1,5 +1,4 @@
-// Package sse writes server-sent events.
-package sse
+package rest
 
 import (
 	"bufio"
@@ -14,27 +13,27 @@ import (
 // Heartbeat is how long a stream without events is silent at most.
 const Heartbeat = 15 * time.Second
 
-// Stream is a stream of events. A client that does not read for long is cut off.
-type Stream struct {
+// An EventStream writes server-sent events. A client that does not read for long is disconnected.
+type EventStream struct {
 	stall   time.Duration
 	control *http.ResponseController
 	buf     *bufio.Writer
 	err     error
 }
 
-// New begins a stream, in which a client may take stall for each part.
-func New(w http.ResponseWriter, stall time.Duration) *Stream {
+// NewEventStream begins a stream, in which a client may take stall for each part.
+func NewEventStream(w http.ResponseWriter, stall time.Duration) *EventStream {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
-	return &Stream{stall: stall, control: http.NewResponseController(w), buf: bufio.NewWriterSize(w, 4<<10)}
+	return &EventStream{stall: stall, control: http.NewResponseController(w), buf: bufio.NewWriterSize(w, 4<<10)}
 }
 
 // Err is why nothing is written any more: most often, nobody reads.
-func (s *Stream) Err() error { return s.err }
+func (s *EventStream) Err() error { return s.err }
 
 // Print appends text.
-func (s *Stream) Print(format string, args ...any) {
+func (s *EventStream) Print(format string, args ...any) {
 	if s.err == nil {
 		s.extend() // the buffer may be written out now
 		_, s.err = fmt.Fprintf(s.buf, format, args...)
@@ -42,7 +41,7 @@ func (s *Stream) Print(format string, args ...any) {
 }
 
 // Event appends an event whose data is a value in JSON.
-func (s *Stream) Event(name string, v any) {
+func (s *EventStream) Event(name string, v any) {
 	data, err := json.Marshal(v)
 	if err != nil && s.err == nil {
 		s.err = err
@@ -51,19 +50,19 @@ func (s *Stream) Event(name string, v any) {
 }
 
 // Lost appends that so many events were not told.
-func (s *Stream) Lost(n uint64) { s.Print("event: lost\ndata: {\"lost\":%d}\n\n", n) }
+func (s *EventStream) Lost(n uint64) { s.Print("event: lost\ndata: {\"lost\":%d}\n\n", n) }
 
 // End sends why there is no more.
-func (s *Stream) End(why string) {
+func (s *EventStream) End(why string) {
 	s.Event("end", v1.Message{Message: why})
 	s.Flush()
 }
 
 // Comment appends what clients pass over.
-func (s *Stream) Comment(text string) { s.Print(": %s\n\n", text) }
+func (s *EventStream) Comment(text string) { s.Print(": %s\n\n", text) }
 
 // Flush sends what was appended.
-func (s *Stream) Flush() {
+func (s *EventStream) Flush() {
 	if s.err != nil {
 		return
 	}
@@ -74,4 +73,4 @@ func (s *Stream) Flush() {
 }
 
 // extend gives the client time for the next part. Writers of tests have no deadline, and need none.
-func (s *Stream) extend() { _ = s.control.SetWriteDeadline(time.Now().Add(s.stall)) }
+func (s *EventStream) extend() { _ = s.control.SetWriteDeadline(time.Now().Add(s.stall)) }

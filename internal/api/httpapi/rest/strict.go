@@ -1,4 +1,4 @@
-package httpapi
+package rest
 
 import (
 	"bytes"
@@ -12,13 +12,13 @@ import (
 	v1 "loxilb/api/v1"
 )
 
-// strictly reads an object of a list. Where decodeObject says at which place of the body a value is
+// UnmarshalStrict reads an object of a list. Where decodeObject says at which place of the body a value is
 // wrong, this says by what path it is found, as the client may have made the body of something
 // else. Properties that are not known are all named.
-func strictly[T any](spec []byte) (*T, *problem) {
+func UnmarshalStrict[T any](spec []byte) (*T, *Problem) {
 	object := new(T)
 	if len(spec) == 0 || spec[0] != '{' {
-		return nil, refuseField(http.StatusBadRequest, "spec", "", "is missing", "an object: what POST takes")
+		return nil, RefuseField(http.StatusBadRequest, "spec", "", "is missing", "an object: what POST takes")
 	}
 	dec := json.NewDecoder(bytes.NewReader(spec))
 	dec.DisallowUnknownFields()
@@ -29,16 +29,16 @@ func strictly[T any](spec []byte) (*T, *problem) {
 	var kind *json.UnmarshalTypeError
 	if errors.As(err, &kind) {
 		path := pathAt(spec, int(kind.Offset))
-		return nil, refuseField(http.StatusBadRequest, path, kind.Value, "is of the wrong type", kindName(kind))
+		return nil, RefuseField(http.StatusBadRequest, path, kind.Value, "is of the wrong type", kindName(kind))
 	}
 	names := unknownIn(spec, reflect.TypeFor[T](), "", maxNames)
 	if len(names) == 0 {
-		return nil, decodeProblem(spec, err)
+		return nil, DecodeProblem(spec, err)
 	}
-	p := refuse(http.StatusBadRequest, "there is no property %q", names[0])
-	p.body.Field, p.body.Reason = names[0], "is not a property of the API"
+	p := Refuse(http.StatusBadRequest, "there is no property %q", names[0])
+	p.Body.Field, p.Body.Reason = names[0], "is not a property of the API"
 	for _, name := range names {
-		p.body.Errors = append(p.body.Errors, v1.ObjectError{Field: name, Message: fmt.Sprintf("there is no property %q", name)})
+		p.Body.Errors = append(p.Body.Errors, v1.ObjectError{Field: name, Message: fmt.Sprintf("there is no property %q", name)})
 	}
 	return nil, p
 }
@@ -75,8 +75,8 @@ func jsonParts(data []byte, yield func(path string, start int, part []byte) bool
 
 // nameOf is a name of a property without its quotes, or the beginning of a long one.
 func nameOf(quoted []byte) (name string) {
-	if len(quoted) > maxTold {
-		return strings.ToValidUTF8(string(quoted[1:maxTold]), "") + "..."
+	if len(quoted) > MaxTold {
+		return strings.ToValidUTF8(string(quoted[1:MaxTold]), "") + "..."
 	}
 	if json.Unmarshal(quoted, &name) != nil {
 		return string(quoted)
@@ -149,7 +149,7 @@ func unknownIn(data []byte, t reflect.Type, at string, most int) (names []string
 		case t.Kind() == reflect.Slice && path[0] == '[':
 			names = append(names, unknownIn(part, t.Elem(), at+path, most-len(names))...)
 		case t.Kind() == reflect.Struct && path[0] == '.':
-			f, ok := memberOf(t, path[1:])
+			f, ok := MemberOf(t, path[1:])
 			if ok {
 				names = append(names, unknownIn(part, f, strings.TrimPrefix(at+path, "."), most-len(names))...)
 			} else {
@@ -161,7 +161,7 @@ func unknownIn(data []byte, t reflect.Type, at string, most int) (names []string
 	return names
 }
 
-func memberOf(t reflect.Type, name string) (reflect.Type, bool) {
+func MemberOf(t reflect.Type, name string) (reflect.Type, bool) {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); strings.EqualFold(tag, name) {

@@ -1,8 +1,9 @@
-package answer
+package rest
 
 import (
 	v1 "loxilb/api/v1"
 	"loxilb/internal/diagnose/rates"
+	"loxilb/internal/lb"
 )
 
 // Handshakes is how long handshakes took; nil: there were none.
@@ -11,4 +12,13 @@ func Handshakes(t rates.Times) *v1.HandshakeTimes {
 		return nil
 	}
 	return &v1.HandshakeTimes{Count: t.Count, Median: t.Median.Seconds(), P99: t.P99.Seconds()}
+}
+
+// RefusedBy lists what was refused, by reason.
+func RefusedBy(r *lb.Refusals) []v1.RefusedCount {
+	out := []v1.RefusedCount{}
+	r.Each(func(reason lb.RefusalReason, n uint64) {
+		out = append(out, v1.RefusedCount{Reason: reason.String(), Count: n})
+	})
+	return out
 }

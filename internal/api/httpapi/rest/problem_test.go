@@ -1,4 +1,4 @@
-package answer
+package rest
 
 import (
 	"encoding/json"
@@ -27,16 +27,16 @@ func TestRefusal(t *testing.T) {
 	t.Parallel()
 	missing := lb.NotBuilt("protocol", "sctp", "let another one do it", "tcp")
 	for name, tc := range map[string]struct {
-		refusal *Refusal
+		refusal *Problem
 		want    v1.Error
 	}{
-		"sentence": {Refuse(503, errors.New("later")), v1.Error{Code: 503, Message: "later", Result: "later"}},
+		"sentence": {RefuseError(503, errors.New("later")), v1.Error{Code: 503, Message: "later", Result: "later"}},
 		"value": {Invalid("limit", "-1", "is negative", "0 or more"), v1.Error{
 			Code: 400, Message: `limit "-1" is negative (allowed: 0 or more)`, Field: "limit", Value: "-1", Reason: "is negative", Allowed: "0 or more",
 		}},
-		"in another error": {Refuse(409, fmt.Errorf("x: %w", lb.NewFieldError("a", "b", "is c", ""))), v1.Error{Code: 409, Message: `x: a "b" is c`, Field: "a", Value: "b", Reason: "is c"}},
+		"in another error": {RefuseError(409, fmt.Errorf("x: %w", lb.NewFieldError("a", "b", "is c", ""))), v1.Error{Code: 409, Message: `x: a "b" is c`, Field: "a", Value: "b", Reason: "is c"}},
 		"missing":          {Missing("service", "web", ""), v1.Error{Code: 404, Message: `service "web" does not exist`, Field: "service", Value: "web", Reason: "does not exist"}},
-		"not built":        {Refuse(400, missing), v1.Error{Code: 501, Message: missing.Error(), Field: "protocol", Value: "sctp"}},
+		"not built":        {RefuseError(400, missing), v1.Error{Code: 501, Message: missing.Error(), Field: "protocol", Value: "sctp"}},
 	} {
 		w := &account{ResponseRecorder: httptest.NewRecorder()}
 		tc.refusal.Write(w)

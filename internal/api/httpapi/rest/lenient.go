@@ -1,8 +1,9 @@
-package httpapi
+package rest
 
 import (
 	"bytes"
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"reflect"
 	"slices"
@@ -18,41 +19,42 @@ import (
 // requests and files of the contract's clients. Requests that loxilb has of its own are read
 // strictly: a misspelt dry_run or deadline would have them do what they were to keep from.
 
-// maxPassedOver is how many names the log has: they are a client's.
-const maxPassedOver = 100
+// maxIgnored is how many names the log has: they are a client's.
+const maxIgnored = 100
 
-// passedOver are the names of which the log has said that they are not known.
-type passedOver struct {
+// ignored are the properties that were ignored and logged.
+type ignored struct {
+	log   *slog.Logger
 	mu    sync.Mutex
 	names []string
 }
 
-// first tells whether a name is new, and there is room for it.
-func (o *passedOver) first(name string) bool {
+// first reports whether a name is new, and there is room for it.
+func (o *ignored) first(name string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.names) == maxPassedOver || slices.Contains(o.names, name) {
+	if len(o.names) == maxIgnored || slices.Contains(o.names, name) {
 		return false
 	}
 	o.names = append(o.names, name)
 	return true
 }
 
-// decodedTolerantly is decoded for the operations that the contract's clients send.
-func decodedTolerantly[T any](a *API, w http.ResponseWriter, r *http.Request, decode func([]byte) (T, *problem)) (T, *problem) {
-	var notes warnings
-	defer func() { notes.write(w) }()
-	return decoded(a, w, r, func(data []byte) (T, *problem) { return tolerant(a, data, &notes, decode) })
+// DecodeLenient is decoded for the operations that the contract's clients send.
+func DecodeLenient[T any](rd *Reader, w http.ResponseWriter, r *http.Request, decode func([]byte) (T, *Problem)) (T, *Problem) {
+	var notes Warnings
+	defer func() { notes.Write(w) }()
+	return Decode(rd, w, r, func(data []byte) (T, *Problem) { return Lenient(rd, data, &notes, decode) })
 }
 
 // exact are the objects of the contract whose unknown properties are refused all the same: of a
 // firewall rule, they may say which packets are meant, and a rule that does not say it means all.
 var exact = []reflect.Type{reflect.TypeFor[v1.FirewallRequest](), reflect.TypeFor[v1.FirewallRule](), reflect.TypeFor[v1.FirewallArguments]()}
 
-// tolerant decodes a body; like the existing loxilb, if the API is to be like it.
-func tolerant[T any](a *API, data []byte, notes *warnings, decode func([]byte) (T, *problem)) (T, *problem) {
+// Lenient decodes a body; like the existing loxilb, if the API is to be like it.
+func Lenient[T any](rd *Reader, data []byte, notes *Warnings, decode func([]byte) (T, *Problem)) (T, *Problem) {
 	out, p := decode(data)
-	if p == nil || p.known == nil || !a.Compat {
+	if p == nil || p.known == nil || rd.ignored == nil {
 		return out, p
 	}
 	known, names := p.known(data)
@@ -60,18 +62,18 @@ func tolerant[T any](a *API, data []byte, notes *warnings, decode func([]byte) (
 		return out, p
 	}
 	for _, name := range names {
-		notes.add("there is no property %q: it is passed over", name)
-		if a.passedOver.first(name) {
-			a.Log.Warn("unknown property ignored because of --compat", "property", name)
+		notes.Add("there is no property %q: it is passed over", name)
+		if rd.ignored.first(name) {
+			rd.ignored.log.Warn("unknown property ignored because of --compat", "property", name)
 		}
 	}
 	return out, nil
 }
 
-// knownOnly is a body with blanks for the properties that T does not have, which leave all others
+// KnownOnly is a body with blanks for the properties that T does not have, which leave all others
 // where they are, and the names of those of them that say something. The body has been decoded as a
 // T before.
-func knownOnly[T any](data []byte) (known []byte, names []string) {
+func KnownOnly[T any](data []byte) (known []byte, names []string) {
 	known = bytes.Clone(data)
 	blankUnknown(data, known, reflect.TypeFor[T](), "", &names)
 	return known, names
@@ -92,10 +94,10 @@ func blankUnknown(data, known []byte, t reflect.Type, at string, names *[]string
 		case t.Kind() == reflect.Slice && path[0] == '[':
 			blankUnknown(data[start:end], known[start:end], t.Elem(), at, names)
 		case t.Kind() == reflect.Struct && path[0] == '.':
-			if member, ok := memberOf(t, path[1:]); !ok && !slices.Contains(exact, t) {
+			if member, ok := MemberOf(t, path[1:]); !ok && !slices.Contains(exact, t) {
 				blank(known[from:end]) // with the comma before it
 				name := lb.Printable(strings.TrimPrefix(at+path, "."))
-				if saysSomething(part) && !slices.Contains(*names, name) && len(*names) <= maxPassedOver {
+				if saysSomething(part) && !slices.Contains(*names, name) && len(*names) <= maxIgnored {
 					*names = append(*names, name)
 				}
 			} else {

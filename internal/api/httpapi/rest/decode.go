@@ -1,4 +1,4 @@
-package httpapi
+package rest
 
 import (
 	"bytes"
@@ -13,25 +13,25 @@ import (
 	v1 "loxilb/api/v1"
 )
 
-// decodeBody reads an object of the API: property names in any case, none unknown that says
+// Unmarshal reads an object of the API: property names in any case, none unknown that says
 // something.
-func decodeBody[T any](data []byte) (*T, *problem) {
-	o := outlineOf(data, partSize)
-	if p := o.tooMany(); p != nil {
+func Unmarshal[T any](data []byte) (*T, *Problem) {
+	o := OutlineOf(data, PartSize)
+	if p := o.TooMany(); p != nil {
 		return nil, p
 	}
-	return decodeObject[T](data)
+	return UnmarshalObject[T](data)
 }
 
-// decodeObject is decodeBody for who has looked at the outline.
-func decodeObject[T any](data []byte) (*T, *problem) {
+// UnmarshalObject is decodeBody for who has looked at the outline.
+func UnmarshalObject[T any](data []byte) (*T, *Problem) {
 	req, dec, err := decodeJSON[T](data, true)
-	if err != nil && len(data) <= maxUnknown && strings.HasPrefix(err.Error(), unknownField) {
+	if err != nil && len(data) <= MaxUnknown && strings.HasPrefix(err.Error(), unknownField) {
 		var loose *T
 		if loose, dec, err = decodeJSON[T](data, false); err == nil {
 			if name := unknownSaid[T](data); name != "" {
 				p := unknownProblem(name)
-				p.known = knownOnly[T]
+				p.known = KnownOnly[T]
 				return nil, p
 			}
 			req = loose
@@ -43,32 +43,33 @@ func decodeObject[T any](data []byte) (*T, *problem) {
 		}
 		return nil, syntaxProblem(data, dec.InputOffset(), "there is something after the end of the object")
 	}
-	return nil, decodeProblem(data, err)
+	return nil, DecodeProblem(data, err)
 }
 
-func decodeProblem(data []byte, err error) *problem {
+// DecodeProblem refuses a body because of an error of the JSON decoder.
+func DecodeProblem(data []byte, err error) *Problem {
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &syntax):
 		return syntaxProblem(data, syntax.Offset, syntax.Error())
 	case errors.As(err, &kind):
-		p := refuseField(http.StatusBadRequest, fieldOf(kind), kind.Value, "is of the wrong type "+position(data, kind.Offset), kindName(kind))
+		p := RefuseField(http.StatusBadRequest, fieldOf(kind), kind.Value, "is of the wrong type "+position(data, kind.Offset), kindName(kind))
 		return p
 	case errors.Is(err, io.EOF):
-		return refuse(http.StatusBadRequest, "the body is empty: a JSON object is expected")
+		return Refuse(http.StatusBadRequest, "the body is empty: a JSON object is expected")
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return syntaxProblem(data, int64(len(data)), "it ends too early")
 	}
 	if name, ok := strings.CutPrefix(err.Error(), unknownField); ok {
 		return unknownProblem(strings.Trim(name, `"`))
 	}
-	return refuse(http.StatusBadRequest, "the body can't be read: %v", err)
+	return Refuse(http.StatusBadRequest, "the body can't be read: %v", err)
 }
 
-// maxUnknown is how long a body may be whose unknown properties are looked at: all of them would
+// MaxUnknown is how long a body may be whose unknown properties are looked at: all of them would
 // take many seconds. Controllers send a service at a time.
-const maxUnknown = 1 << 20
+const MaxUnknown = 1 << 20
 
 // unknownField begins what the decoder says of a property that it does not know.
 const unknownField = "json: unknown field "
@@ -82,17 +83,17 @@ func decodeJSON[T any](data []byte, strict bool) (*T, *json.Decoder, error) {
 	return req, dec, dec.Decode(req)
 }
 
-func unknownProblem(name string) *problem {
-	name = shorten(name)
-	p := refuse(http.StatusBadRequest, "there is no property %q", name)
-	p.body.Field, p.body.Reason = name, "is not a property of the API"
+func unknownProblem(name string) *Problem {
+	name = Shorten(name)
+	p := Refuse(http.StatusBadRequest, "there is no property %q", name)
+	p.Body.Field, p.Body.Reason = name, "is not a property of the API"
 	return p
 }
 
-func syntaxProblem(data []byte, offset int64, reason string) *problem {
+func syntaxProblem(data []byte, offset int64, reason string) *Problem {
 	reason = strings.TrimPrefix(reason, "json: ")
-	p := refuse(http.StatusBadRequest, "the body is not JSON %s: %s", position(data, offset), reason)
-	p.body.Reason = reason
+	p := Refuse(http.StatusBadRequest, "the body is not JSON %s: %s", position(data, offset), reason)
+	p.Body.Reason = reason
 	return p
 }
 
@@ -128,4 +129,15 @@ func kindName(e *json.UnmarshalTypeError) string {
 	default:
 		return "a whole number"
 	}
+}
+
+// MaxTold is how many bytes of a path, or of a sentence, an entry has.
+const MaxTold = 512
+
+// Shorten cuts a long text of a client.
+func Shorten(s string) string {
+	if len(s) <= MaxTold {
+		return s
+	}
+	return strings.ToValidUTF8(s[:MaxTold], "") + "..."
 }

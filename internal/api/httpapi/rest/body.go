@@ -1,0 +1,172 @@
+// Package rest reads requests of the REST API and writes its answers: JSON in and out, refusals,
+// lists and streams of events, and how much of each is done at once.
+package rest
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"mime"
+	"net/http"
+	"os"
+	"time"
+)
+
+const (
+	// MaxBody holds all the services and endpoints that there may be, indented, with room to spare.
+	MaxBody = 64 << 20
+	// MaxBodies is how many requests are read and decoded at once, over all connections: it bounds
+	// the memory that they take.
+	MaxBodies = 8
+	// MaxSmall is how large a body may be that is decoded beside others: of larger ones, one at a
+	// time is.
+	MaxSmall = 4 << 20
+	// maxTrusted is how much memory a body gets for what the request says of its length alone.
+	maxTrusted = 16 << 10
+	// bodyWait is how long a request waits for its turn.
+	bodyWait = 10 * time.Second
+)
+
+// Reader reads the bodies of requests, a bounded number and size at a time.
+type Reader struct {
+	wait    time.Duration // how long a request with a body waits for its turn
+	ignored *ignored      // nil: unknown properties are refused
+
+	bodies        chan struct{} // holds a value for each body that is read
+	largeBodies   chan struct{} // likewise
+	WaitingBodies chan struct{} // holds a value for each large body that waits
+}
+
+// NewReader makes a reader. wait is how long a request waits for its turn; 0: 10 s. With a log, the
+// reader ignores unknown properties of requests that allow it, and logs them.
+func NewReader(wait time.Duration, unknown *slog.Logger) *Reader {
+	rd := &Reader{
+		wait:   cmp.Or(wait, bodyWait),
+		bodies: make(chan struct{}, MaxBodies), largeBodies: make(chan struct{}, 1), WaitingBodies: make(chan struct{}, MaxBodies),
+	}
+	if unknown != nil {
+		rd.ignored = &ignored{log: unknown}
+	}
+	return rd
+}
+
+// BodyTurn is the right to read a body.
+type BodyTurn struct {
+	reader *Reader
+	ctx    context.Context
+	place  chan struct{} // where it has a place; nil: nowhere
+}
+
+// TakeBody waits until the request may be read.
+func (rd *Reader) TakeBody(ctx context.Context) (*BodyTurn, *Problem) {
+	t := &BodyTurn{reader: rd, ctx: ctx}
+	if !t.take(rd.bodies) {
+		return nil, Refuse(http.StatusServiceUnavailable, "%d other requests with a body are being read: try again", MaxBodies)
+	}
+	return t, nil
+}
+
+func (t *BodyTurn) take(places chan struct{}) bool {
+	wait := time.NewTimer(t.reader.wait)
+	defer wait.Stop()
+	select {
+	case places <- struct{}{}:
+		t.place = places
+		return true
+	case <-t.ctx.Done():
+	case <-wait.C:
+	}
+	return false
+}
+
+// takeLarge waits until no other large body is read. Its place among all is another one's
+// meanwhile, so that small bodies do not wait for large ones. So many wait at most, as what has
+// come of each is in memory.
+func (t *BodyTurn) takeLarge() *Problem {
+	if t == nil { // it has a bound of its own
+		return nil
+	}
+	refused := Refuse(http.StatusServiceUnavailable, "another request with a body of more than %d MiB is being read: try again", MaxSmall>>20)
+	select {
+	case t.reader.WaitingBodies <- struct{}{}:
+		defer func() { <-t.reader.WaitingBodies }()
+	default:
+		return refused
+	}
+	t.Done()
+	if !t.take(t.reader.largeBodies) {
+		return refused
+	}
+	return nil
+}
+
+// Done gives the place to another one.
+func (t *BodyTurn) Done() {
+	if t.place != nil {
+		<-t.place
+		t.place = nil
+	}
+}
+
+// Decode reads the body of a request and makes something of it. It is done with the body when it
+// returns: a request that waits for the data path holds up no other one.
+func Decode[T any](rd *Reader, w http.ResponseWriter, r *http.Request, decode func([]byte) (T, *Problem)) (out T, p *Problem) {
+	turn, p := rd.TakeBody(r.Context())
+	if p != nil {
+		return out, p
+	}
+	defer turn.Done()
+	data, p := ReadBody(w, r, turn)
+	if p != nil {
+		return out, p
+	}
+	return decode(data)
+}
+
+// ReadBody takes the body of a request that says it is JSON, or says nothing.
+func ReadBody(w http.ResponseWriter, r *http.Request, turn *BodyTurn) ([]byte, *Problem) {
+	if ct := r.Header.Get("Content-Type"); ct != "" {
+		if media, _, err := mime.ParseMediaType(ct); err != nil || media != "application/json" {
+			return nil, RefuseField(http.StatusUnsupportedMediaType, "Content-Type", ct, "is not JSON", "application/json")
+		}
+	}
+	return ReadAll(w, r, turn)
+}
+
+// ReadAll takes the body of a request. Memory grows with what has come, not with what the request
+// says will come.
+func ReadAll(w http.ResponseWriter, r *http.Request, turn *BodyTurn) ([]byte, *Problem) {
+	if r.ContentLength > MaxBody {
+		return nil, tooLarge()
+	}
+	buf := bytes.NewBuffer(make([]byte, 0, bytes.MinRead+min(max(0, r.ContentLength), maxTrusted)))
+	body := http.MaxBytesReader(w, r.Body, MaxBody)
+	_, err := buf.ReadFrom(io.LimitReader(body, MaxSmall))
+	if err == nil && buf.Len() == MaxSmall {
+		if p := turn.takeLarge(); p != nil {
+			return nil, p
+		}
+		_, err = buf.ReadFrom(body)
+	}
+	var tooBig *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooBig) && tooBig.Limit < MaxBody:
+		return nil, Refuse(http.StatusRequestEntityTooLarge, "the body is larger than the %d bytes that it may have", tooBig.Limit)
+	case errors.As(err, &tooBig):
+		return nil, tooLarge()
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, Refuse(http.StatusBadRequest, "the body did not come in time: send it without pauses")
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return nil, Refuse(http.StatusBadRequest, "the body is shorter than its Content-Length says: it broke off")
+	case err != nil:
+		return nil, Refuse(http.StatusBadRequest, "the body broke off: %v", err)
+	}
+	return buf.Bytes(), nil
+}
+
+func tooLarge() *Problem {
+	return Refuse(http.StatusRequestEntityTooLarge, "the body is larger than %d MiB: send the services in several requests", MaxBody>>20)
+}

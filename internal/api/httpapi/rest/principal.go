@@ -1,0 +1,51 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"loxilb/internal/api/access"
+	"loxilb/internal/api/httpapi/transport"
+)
+
+// UnknownUser is who is not known.
+const UnknownUser = "-"
+
+// Principal is who makes a request, and what it has done.
+type Principal struct {
+	By       transport.Way
+	Name     string
+	Role     access.Role
+	User     int64  // of access.Users; 0: another one
+	Why      string // it has no role
+	Stranger bool   // was refused for want of a token, or of rights
+
+	Revision uint64
+	Objects  []string
+}
+
+// principalKey is where the context of a request keeps who makes it.
+type principalKey struct{}
+
+// WithPrincipal returns a context that keeps who makes a request.
+func WithPrincipal(ctx context.Context, who *Principal) context.Context {
+	return context.WithValue(ctx, principalKey{}, who)
+}
+
+// PrincipalOf returns who makes a request.
+func PrincipalOf(r *http.Request) *Principal {
+	if p, ok := r.Context().Value(principalKey{}).(*Principal); ok {
+		return p
+	}
+	return &Principal{Name: UnknownUser}
+}
+
+// TokenOf is the token that a request has, with or without the word Bearer before it.
+func TokenOf(r *http.Request) string {
+	given := r.Header.Get("Authorization")
+	if scheme, rest, ok := strings.Cut(given, " "); ok && strings.EqualFold(scheme, "Bearer") {
+		given = strings.TrimSpace(rest)
+	}
+	return given
+}

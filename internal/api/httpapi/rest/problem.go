@@ -1,0 +1,124 @@
+package rest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/lb"
+)
+
+// A Problem is why a request is refused. Its body is the answer.
+type Problem struct {
+	Body  v1.Error
+	Cause error // nil: body says all
+	// known makes a body without the properties that are not known, if one of them is what is
+	// refused.
+	known func([]byte) ([]byte, []string)
+}
+
+func (p *Problem) Error() string { return p.Body.Message }
+
+func (p *Problem) Unwrap() error { return p.Cause }
+
+// Refuse makes a problem of one sentence.
+func Refuse(code int, format string, args ...any) *Problem {
+	s := fmt.Sprintf(format, args...)
+	return &Problem{Body: v1.Error{Code: code, Message: s, Result: s}}
+}
+
+// Say replaces the sentence.
+func (p *Problem) Say(s string) { p.Body.Message, p.Body.Result = s, s }
+
+// RefuseField makes a problem of a value. reason is a predicate: "is zero".
+func RefuseField(code int, field, value, reason, allowed string) *Problem {
+	return RefuseError(code, lb.NewFieldError(field, value, reason, allowed))
+}
+
+// RefuseError makes a problem of an error. An error about a value adds its parts, and is 501 if this
+// build lacks what the value asks for.
+func RefuseError(code int, err error) *Problem {
+	p := &Problem{Body: v1.Error{Code: code, Message: err.Error(), Result: err.Error()}}
+	var field *lb.FieldError
+	if !errors.As(err, &field) {
+		return p
+	}
+	if field.NotBuilt {
+		p.Body.Code = http.StatusNotImplemented
+	}
+	p.Body.Field, p.Body.Value, p.Body.Reason, p.Body.Allowed = field.Field, field.Value, field.Reason, field.Allowed
+	return p
+}
+
+// Invalid refuses a value of the request. reason is a predicate: "is zero".
+func Invalid(field, value, reason, allowed string) *Problem {
+	return RefuseField(http.StatusBadRequest, field, value, reason, allowed)
+}
+
+// Missing refuses a value that names what does not exist.
+func Missing(field, value, allowed string) *Problem {
+	return RefuseField(http.StatusNotFound, field, value, "does not exist", allowed)
+}
+
+// NotBuilt refuses a property of the existing loxilb's API that this build does not implement.
+func NotBuilt(field, value, instead, allowed string) *Problem {
+	return RefuseError(http.StatusNotImplemented, lb.NotBuilt(field, value, instead, allowed))
+}
+
+// Write answers with the problem. A writer with a method Refused is notified of it.
+func (p *Problem) Write(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if notified, ok := w.(interface{ Refused(why string) }); ok {
+		notified.Refused(p.Body.Message)
+	}
+	w.WriteHeader(p.Body.Code)
+	_ = json.NewEncoder(w).Encode(p.Body) // the client is gone if this fails
+}
+
+// ParameterProblem is for what the generated code found in the path or the query.
+func ParameterProblem(err error) *Problem {
+	var format *v1.InvalidParamFormatError
+	if errors.As(err, &format) {
+		p := Refuse(http.StatusBadRequest, "parameter %s is not of its form: %v", format.ParamName, format.Err)
+		p.Body.Field = format.ParamName
+		return p
+	}
+	return Refuse(http.StatusBadRequest, "%v", err)
+}
+
+// JSON answers 200 with a value.
+func JSON(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v) // the client is gone if this fails
+}
+
+// Success answers 200 with the contract's word for it.
+func Success(w http.ResponseWriter) { JSON(w, v1.Result{Result: "Success"}) }
+
+// BadRequest refuses a request because of an error, of which it says the part about a value only.
+func BadRequest(err error) *Problem {
+	var fe *lb.FieldError
+	if errors.As(err, &fe) {
+		return RefuseError(http.StatusBadRequest, fe)
+	}
+	return Refuse(http.StatusBadRequest, "%v", err)
+}
+
+// RenameField is the error under another name of its field.
+func RenameField(field string, err error) error {
+	var fe *lb.FieldError
+	if !errors.As(err, &fe) {
+		return err
+	}
+	return Renamed(field, fe)
+}
+
+// Renamed is the error about a value under another name of its field.
+func Renamed(field string, fe *lb.FieldError) *lb.FieldError {
+	c := *fe
+	c.Field = field
+	return &c
+}

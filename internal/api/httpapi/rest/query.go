@@ -1,0 +1,66 @@
+package rest
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"loxilb/internal/api/listing"
+	"loxilb/internal/lb"
+)
+
+// ParseQuery is what the parameters of a list ask for; fields are those of its objects.
+func ParseQuery(fields *listing.Fields, name, selector, sortBy string, limit int, after string) (*listing.Query, *Problem) {
+	q := &listing.Query{Sort: sortBy, Limit: limit, Continue: after}
+	var err error
+	if name != "" {
+		if q.Names, err = listing.SplitNames(name); err != nil {
+			return nil, Refuse(http.StatusBadRequest, "name: %v", err)
+		}
+		q.Names = slices.DeleteFunc(q.Names, func(s string) bool { return s == "" })
+	}
+	if q.Where, err = listing.ParseSelector(selector); err != nil {
+		return nil, Refuse(http.StatusBadRequest, "%v", err)
+	}
+	if err := q.Where.Resolve(fields, lb.PropertyText); err != nil {
+		return nil, Refuse(http.StatusBadRequest, "selector: %v", err)
+	}
+	if err := q.ResolveSort(fields); err != nil {
+		return nil, Refuse(http.StatusBadRequest, "sortBy: %v", err)
+	}
+	if limit < 0 {
+		return nil, RefuseField(http.StatusBadRequest, "limit", strconv.Itoa(limit), "is negative", "0 (no limit) or more")
+	}
+	return q, nil
+}
+
+// WritePage answers with the rows of a list that are asked for.
+func WritePage[R any](w http.ResponseWriter, r *http.Request, key string, list *listing.List[R], q *listing.Query, answer func(R) any) {
+	if err := q.Check(); err != nil {
+		Refuse(http.StatusBadRequest, "%v", err).Write(w)
+		return
+	}
+	out, rows := NewList(w, key), list.Rows
+	list.Rows = func(yield func(R) bool) {
+		for one := range rows {
+			if r.Context().Err() != nil || !yield(one) { // nobody may be chosen for long
+				return
+			}
+		}
+	}
+	next := list.Page(q, func(row R) bool { return r.Context().Err() == nil && out.Item(answer(row)) })
+	if r.Context().Err() == nil {
+		out.EndPage(next)
+	}
+}
+
+// Window is the part of a list that is asked for.
+func Window(b listing.Bounds, offset, limit int) (listing.Window, *Problem) {
+	part, err := b.Window(offset, limit)
+	var fe *lb.FieldError
+	if errors.As(err, &fe) {
+		return part, RefuseError(http.StatusBadRequest, fe)
+	}
+	return part, nil
+}

@@ -1,0 +1,120 @@
+package rest
+
+import (
+	"errors"
+	"net/http"
+	"time"
+)
+
+// Writer remembers the code of an answer, and why it is a refusal. Who does not read it is cut
+// off.
+type Writer struct {
+	http.ResponseWriter
+	Code  int
+	Why   string
+	stall time.Duration // that a client may take for each part
+	timed bool          // who answers gives the client time itself
+
+	unread UnreadAnswers
+	begun  bool // its code is on the way
+}
+
+// UnreadAnswers holds a value for each large answer that its client has not read.
+type UnreadAnswers chan struct{}
+
+func NewUnread() UnreadAnswers { return make(UnreadAnswers, MaxUnread) }
+
+func NewWriter(w http.ResponseWriter, stall time.Duration, unread UnreadAnswers) *Writer {
+	return &Writer{ResponseWriter: w, Code: http.StatusOK, stall: stall, unread: unread}
+}
+
+// Refused notes why.
+func (o *Writer) Refused(why string) { o.Why = why }
+
+// WriteHeader notes the code.
+func (o *Writer) WriteHeader(code int) {
+	o.Code, o.begun = code, true
+	o.ResponseWriter.WriteHeader(code)
+}
+
+const (
+	// readInTime is how much a client has to read in its time.
+	readInTime = 64 << 10
+	// MaxUnread is how many answers that were made in one piece, of more than largeAnswer bytes,
+	// are in memory until their clients have read them.
+	MaxUnread   = 16
+	LargeAnswer = 1 << 20
+)
+
+// Write writes in parts. A large answer for which there is no place is given up.
+func (o *Writer) Write(b []byte) (n int, err error) {
+	if len(b) > LargeAnswer {
+		select {
+		case o.unread <- struct{}{}:
+			defer func() { <-o.unread }()
+		default:
+			return 0, o.giveUp()
+		}
+	}
+	o.begun = true
+	for {
+		part := b[n:min(len(b), n+readInTime)]
+		if !o.timed {
+			o.Extend()
+		}
+		m, err := o.ResponseWriter.Write(part)
+		if n += m; err != nil || n == len(b) {
+			return n, err
+		}
+	}
+}
+
+// giveUp answers that it cannot be done now, or breaks off, if that is no longer possible.
+func (o *Writer) giveUp() error {
+	if o.begun {
+		panic(http.ErrAbortHandler)
+	}
+	o.Header().Del("Content-Disposition")
+	o.Header().Set("Retry-After", "1")
+	Refuse(http.StatusServiceUnavailable, "%d large answers wait for their clients to read them, and no more can: try again", MaxUnread).Write(o)
+	return errUnread
+}
+
+// errUnread is why an answer was given up.
+var errUnread = errors.New("too many answers wait to be read")
+
+// WholeAnswers holds a value for each answer with everything there is.
+type WholeAnswers chan struct{}
+
+func NewWholeAnswers() WholeAnswers { return make(WholeAnswers, MaxWhole) }
+
+// Answer answers with what is made in one piece, of everything there is: a few at once, since it is
+// large before it is written, too.
+func (places WholeAnswers) Answer(w http.ResponseWriter, body func() any) {
+	select {
+	case places <- struct{}{}:
+		defer func() { <-places }()
+	default:
+		w.Header().Set("Retry-After", "1")
+		Refuse(http.StatusServiceUnavailable, "%d answers with everything there is are being made or read, and no more can: try again", MaxWhole).Write(w)
+		return
+	}
+	JSON(w, body())
+}
+
+// MaxWhole is how many answers with everything there is are made at once.
+const MaxWhole = 4
+
+// SetWriteDeadline is what http.ResponseController calls.
+func (o *Writer) SetWriteDeadline(t time.Time) error {
+	o.timed = true
+	return http.NewResponseController(o.ResponseWriter).SetWriteDeadline(t)
+}
+
+// Extend gives the client time. Writers of tests have no deadline, and need none.
+func (o *Writer) Extend() {
+	_ = http.NewResponseController(o.ResponseWriter).SetWriteDeadline(time.Now().Add(o.stall))
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (o *Writer) Unwrap() http.ResponseWriter { return o.ResponseWriter }
