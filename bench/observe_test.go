@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"loxilb/test/await"
 )
 
 func TestParseMetrics(t *testing.T) {
@@ -67,11 +69,7 @@ func TestWatch(t *testing.T) {
 	for _, o := range []observation{say(200, 30), {}, say(20, 45)} {
 		said <- o
 	}
-	for deadline := time.Now().Add(10 * time.Second); len(said) > 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it does not ask")
-		}
-	}
+	await.True(t, 10*time.Second, "it asks", func() bool { return len(said) == 0 })
 	if !w.lastFull(start).After(start) || !w.lastFull(time.Now().Add(time.Hour)).After(time.Now()) {
 		t.Error("it does not know when the table was full")
 	}

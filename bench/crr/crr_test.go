@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"loxilb/test/await"
 )
 
 // freePort finds a port that nobody listens on.
@@ -23,16 +25,13 @@ func TestExchange(t *testing.T) {
 	for _, keep := range []bool{false, true} {
 		address, s := freePort(t), new(Server)
 		go func() { _ = s.Serve(address, keep) }()
-		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		await.NoError(t, 10*time.Second, func() error {
 			c, err := net.Dial("tcp", address.String())
 			if err == nil {
-				c.Close()
-				break
+				err = c.Close()
 			}
-			if time.Now().After(deadline) {
-				t.Fatal(err)
-			}
-		}
+			return err
+		})
 		_, before := s.Counts()
 		r := Load{Address: address, Streams: 3, Duration: 100 * time.Millisecond, Keep: keep}.Run()
 		exchanges, connections := s.Counts()

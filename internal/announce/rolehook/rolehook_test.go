@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"loxilb/test/await"
 )
 
 // script is a program in a folder that root alone may write.
@@ -89,6 +91,12 @@ func TestNotRun(t *testing.T) {
 	}
 }
 
+// exists waits for a file.
+func exists(t *testing.T, name string) {
+	t.Helper()
+	await.NoError(t, 20*time.Second, func() error { _, err := os.Stat(name); return err })
+}
+
 // A run ends with the daemon, and with it what it has begun.
 func TestEnds(t *testing.T) {
 	t.Parallel()
@@ -98,14 +106,7 @@ func TestEnds(t *testing.T) {
 	done := make(chan struct{})
 	go func() { h.Run(ctx); close(done) }()
 	h.Changed(Change{"a", "MASTER", "0.0.0.0"})
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if _, err := os.Stat(begun); err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("it has not begun")
-		}
-	}
+	exists(t, begun)
 	cancel()
 	select {
 	case <-done:
@@ -155,21 +156,10 @@ func TestBackground(t *testing.T) {
 		if err := os.WriteFile(dir+"/go", []byte("go\n"), 0); err != nil {
 			t.Fatal(err)
 		}
-		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-			if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
-				return
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("what %s left in the background has not come to its end", name)
-			}
-		}
+		exists(t, filepath.Join(dir, name)) // what it has left in the background is at its end
 	}
 	run("a")
-	for deadline := time.Now().Add(20 * time.Second); h.backlog.Load() != 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("its output is still read")
-		}
-	}
+	await.True(t, 20*time.Second, "its output is read", func() bool { return h.backlog.Load() == 0 })
 	h.backlog.Store(maxLeft)
 	run("b")
 	if got := log.String(); strings.Count(got, "role hook was run") != 2 || strings.Count(got, "output=done") != 1 || strings.Contains(got, "failed") {

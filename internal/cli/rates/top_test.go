@@ -19,6 +19,7 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/cli/session"
+	"loxilb/test/await"
 )
 
 // daemon tells rates of so many services, one update for each question and one more for each tick.
@@ -363,11 +364,12 @@ func (p *paper) String() string {
 
 func (p *paper) wait(t *testing.T, text string) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !strings.Contains(p.String(), text); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%q does not appear: %q", text, p.String())
+	await.NoError(t, 10*time.Second, func() error {
+		if !strings.Contains(p.String(), text) {
+			return fmt.Errorf("%q does not appear: %q", text, p.String())
 		}
-	}
+		return nil
+	})
 }
 
 // Numbers are five places long at most, and sparklines as wide as they may be.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -397,27 +398,28 @@ func TestSourcesAreForgotten(t *testing.T) {
 // TestSourceLookupHoldsNobodyUp: a change is applied while sources are looked up again, however
 // long that takes; and a look-up that fails again and again is not tried without pause.
 func TestSourceLookupHoldsNobodyUp(t *testing.T) {
-	t.Parallel()
-	w := newWorld()
-	w.source = netip.MustParseAddr("192.168.1.100")
-	r := newRig(t, w, arm)
-	release := make(chan struct{})
-	r.mu.Lock()
-	before := w.lookups
-	w.lookup = func() error { <-release; return errBroken }
-	r.mu.Unlock()
-	r.services.RoutesChanged()
-	r.eventually("the look-up has begun", func() bool { return w.lookups > before })
-	r.wait(r.put(nat))
-	close(release)
-	r.eventually("its failure is told", func() bool { s := r.status(TaskKind, "source addresses"); return s.State() == status.Failed })
-	r.wait(r.put(nat2))
-	time.Sleep(firstRetry)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if n := w.lookups - before; n > 5 {
-		t.Errorf("%d look-ups", n)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.source = netip.MustParseAddr("192.168.1.100")
+		r := newRig(t, w, arm)
+		release := make(chan struct{})
+		r.mu.Lock()
+		before := w.lookups
+		w.lookup = func() error { <-release; return errBroken }
+		r.mu.Unlock()
+		r.services.RoutesChanged()
+		r.eventually("the look-up has begun", func() bool { return w.lookups > before })
+		r.wait(r.put(nat))
+		close(release)
+		r.eventually("its failure is told", func() bool { s := r.status(TaskKind, "source addresses"); return s.State() == status.Failed })
+		r.wait(r.put(nat2))
+		time.Sleep(firstRetry)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if n := w.lookups - before; n > 5 {
+			t.Errorf("%d look-ups", n)
+		}
+	})
 }
 
 // TestSourceLookupFails: it is the failure of the services that need it, and of no other.
@@ -467,14 +469,15 @@ func TestMisfit(t *testing.T) {
 
 // TestIdle: a loop with nothing to do does nothing.
 func TestIdle(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, newWorld(), web, arm)
-	looks := func() int { return int(r.looks.Load()) }
-	<-r.services.Idle()
-	time.Sleep(50 * time.Millisecond) // what is under way may end
-	before := looks()
-	time.Sleep(200 * time.Millisecond)
-	if n := looks() - before; n > 2 {
-		t.Errorf("it looked for changes %d times in 0.2 s", n)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, newWorld(), web, arm)
+		<-r.services.Idle()
+		synctest.Wait()
+		before := r.looks.Load()
+		time.Sleep(200 * time.Millisecond)
+		synctest.Wait()
+		if n := r.looks.Load() - before; n > 0 {
+			t.Errorf("it looked for changes %d times in 0.2 s", n)
+		}
+	})
 }

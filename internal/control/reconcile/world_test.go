@@ -24,6 +24,7 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/netdev"
 	"loxilb/internal/lb"
+	"loxilb/test/await"
 )
 
 // world is the data path, the addresses, the sources and the endpoints in one, so that the order of
@@ -338,19 +339,11 @@ func (r *rig) wait(c commit) {
 // eventually retries until the condition holds.
 func (r *rig) eventually(what string, holds func() bool) {
 	r.t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
-	for {
+	await.True(r.t, 10*time.Second, what, func() bool {
 		r.mu.Lock()
-		ok := holds()
-		r.mu.Unlock()
-		if ok {
-			return
-		}
-		if time.Now().After(deadline) {
-			r.t.Fatal("not within 10 s: " + what)
-		}
-		time.Sleep(time.Millisecond)
-	}
+		defer r.mu.Unlock()
+		return holds()
+	})
 }
 
 // took returns what happened since the last call.

@@ -3,6 +3,7 @@ package datapath
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/kernel/datapath/watch"
 	"loxilb/internal/lb"
+	"loxilb/test/await"
 )
 
 // watcher is told of connections until done.
@@ -63,15 +65,13 @@ func (w *watcher) soFar() ([]lb.ConnectionEvent, lb.Untold) {
 // not.
 func (w *watcher) wait(t testing.TB, n int) ([]lb.ConnectionEvent, lb.Untold) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		events, untold := w.soFar()
-		if len(events)+int(untold.Sampled+untold.Lost) >= n {
-			return events, untold
+	await.NoError(t, 10*time.Second, func() error {
+		if events, untold := w.soFar(); len(events)+int(untold.Sampled+untold.Lost) < n {
+			return fmt.Errorf("%d events, and %+v not told; want %d", len(events), untold, n)
 		}
-		if time.Now().After(end) {
-			t.Fatalf("%d events, and %+v not told; want %d", len(events), untold, n)
-		}
-	}
+		return nil
+	})
+	return w.soFar()
 }
 
 // TestWatch: a watcher is told what becomes of connections, why they end, and who has closed them.

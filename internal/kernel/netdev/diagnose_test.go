@@ -2,6 +2,7 @@ package netdev
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"loxilb/internal/event"
 	"loxilb/internal/kernel/netdev/diagnosis"
+	"loxilb/test/await"
 )
 
 func TestDiagnose(t *testing.T) {
@@ -47,13 +49,14 @@ func TestDiagnose(t *testing.T) {
 	shows(true, "endpoint 10.1.0.50 is a VIP of this load balancer, and no service is there")
 	shows(false, "endpoint 10.1.0.1 ")
 	shows(true, "10.1.0.77 on eth0, the next hop to endpoint 10.1.0.77, does not answer ARP")
-	for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	await.Steady(t, time.Second, func() error {
 		if !slices.ContainsFunc(n.Diagnose(), func(p diagnosis.Problem) bool {
 			return strings.Contains(p.What, "to endpoint 10.1.0.77, does not answer")
 		}) {
-			t.Fatal("the problem goes and comes while the kernel asks again")
+			return errors.New("the problem goes and comes while the kernel asks again")
 		}
-	}
+		return nil
+	})
 	shows(true, "2001:db8:1::77 on eth0, the next hop to endpoint 2001:db8:1::77, does not answer neighbour discovery")
 	shows(true, "VIP 2001:db8:20::1 cannot be added to lo: IPv6 is switched off there")
 

@@ -205,7 +205,7 @@ func holdTry(address string, n int) {
 		}
 	}
 	fmt.Println("alive", alive)
-	time.Sleep(time.Hour) // until it is stopped
+	select {} // until it is stopped
 }
 
 func dialMany(address string, n int) ([]net.Conn, error) {

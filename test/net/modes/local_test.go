@@ -16,6 +16,7 @@ import (
 
 	"loxilb/test/net/rig"
 	"loxilb/test/netnstest"
+	"loxilb/test/await"
 )
 
 // localFamily is one family of the rig with an endpoint on the load balancer's own host.
@@ -149,19 +150,11 @@ func TestLocalEndpointComesAndGoes(t *testing.T) {
 		t.Errorf("after a restart: %q, %v", got, err)
 	}
 	r.Loxicmd("delete lb %s --tcp=81", rig.VIP4)
-	for deadline := time.Now().Add(30 * time.Second); looks(); time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("what leaves is looked at for good")
-		}
-	}
+	await.True(t, 30*time.Second, "what leaves is left alone", func() bool { return !looks() })
 	r.Loxicmd("create lb %s --tcp=82:7000 --endpoints=31.31.31.99:1", rig.VIP4)
 	if err := r.LB.AddAddress("ep1", rig.Prefix("31.31.31.99/24")); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(rig.Patience); !looks(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("an endpoint whose address comes to the host is not noticed")
-		}
-	}
+	await.True(t, rig.Patience, "an endpoint whose address comes to the host is noticed", looks)
 	r.Sees(r.Client, "tcp", rig.Join(rig.VIP4, 82), "100.100.100.1")
 }

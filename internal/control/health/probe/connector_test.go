@@ -13,6 +13,7 @@ import (
 
 	"loxilb/internal/lb"
 	"loxilb/test/netnstest/labtest"
+	"loxilb/test/await"
 )
 
 func connector(t *testing.T) *Connector {
@@ -89,8 +90,7 @@ func TestConnectorCancel(t *testing.T) {
 		if !c.Cancel(a) || c.Cancel(a) || c.Running() != 0 {
 			t.Error("it is not gone")
 		}
-		time.Sleep(200 * time.Millisecond)
-		c.Collect()
+		await.Steady(t, 2*q.Probe.Timeout, func() error { c.Collect(); return nil })
 	})
 }
 

@@ -12,6 +12,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"loxilb/test/await"
 )
 
 // The main thread never ends: were a test to move it into a namespace, that would live as long.
@@ -94,11 +96,7 @@ func onThread(f func() error) error {
 
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within 20 s: %s", what)
-		}
-	}
+	await.True(t, 20*time.Second, what, ok)
 }
 
 // smallMap is pinned in a directory by that name.
