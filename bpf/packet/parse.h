@@ -217,7 +217,7 @@ static __always_inline enum verdict parse_ipv4(ctx_t *ctx, struct packet *p,
 		return VERDICT_PASS;
 	header = ip->ihl * 4;
 	p->length = bpf_ntohs(ip->tot_len);
-	if (unlikely(!p->length)) /* BIG TCP */
+	if (unlikely(!p->length && ctx_segment(ctx))) /* BIG TCP */
 		p->length = have;
 	if (unlikely(p->length > have || p->length < header))
 		return VERDICT_PASS;
@@ -346,7 +346,8 @@ static __always_inline enum verdict parse_ipv6(ctx_t *ctx, struct packet *p,
 	if (!ip || ip->version != 6)
 		return VERDICT_PASS;
 	p->length = bpf_ntohs(ip->payload_len) + sizeof(*ip);
-	if (unlikely(!ip->payload_len)) /* BIG TCP: a jumbogram (RFC 2675) */
+	/* BIG TCP: a jumbogram (RFC 2675) */
+	if (unlikely(!ip->payload_len && ctx_segment(ctx)))
 		p->length = have;
 	if (unlikely(p->length > have))
 		return VERDICT_PASS;

@@ -60,7 +60,18 @@ static __always_inline bool syn_option_is_harmless(__u8 kind)
 	return kind < 64 && harmless >> kind & 1;
 }
 
-/* Reports whether all options of a SYN are harmless. length: of its TCP header. */
+/* Reports whether an option's length is possible: its kind and its length take two bytes.
+ * What is compared is not the length itself, or the verifier would tell more lengths apart
+ * (verifier: loops). */
+static __always_inline bool syn_option_has_length(__u32 size)
+{
+	size >>= 1;
+	asm volatile("" : "+r"(size));
+	return size;
+}
+
+/* Reports whether all options of a SYN are harmless, and end where the header does. Since
+ * 6.7, Linux drops others when it looks for signatures. length: of the TCP header. */
 static __noinline bool
 syn_options_are_harmless(ctx_t *ctx, const struct packet *p, __u32 length)
 {
@@ -74,15 +85,16 @@ syn_options_are_harmless(ctx_t *ctx, const struct packet *p, __u32 length)
 	    bpf_skb_load_bytes(ctx, p->l4 + sizeof(struct tcphdr), options,
 			       end))
 		return false;
+	/* behind them are zeros: TCP_OPTION_END */
 	for (int i = 0; i < TCP_OPTIONS_LOOKED_AT; i++) {
-		if (at >= end || at >= TCP_OPTIONS_LONGEST ||
-		    options[at] == TCP_OPTION_END)
-			return true;
+		if (at >= TCP_OPTIONS_LONGEST || options[at] == TCP_OPTION_END)
+			return at <= end;
 		if (options[at] == TCP_OPTION_NOP) {
 			at++;
 			continue;
 		}
-		if (!syn_option_is_harmless(options[at]) || !options[at + 1])
+		if (!syn_option_is_harmless(options[at]) ||
+		    !syn_option_has_length(options[at + 1]))
 			return false;
 		at += options[at + 1];
 	}
@@ -90,7 +102,7 @@ syn_options_are_harmless(ctx_t *ctx, const struct packet *p, __u32 length)
 }
 
 /* Reports whether a SYN is certain to reach the endpoint's TCP: it is whole, without data
- * and IP options, with a right checksum. A forged one that the endpoint drops
+ * and IP options, with right checksums. A forged one that the endpoint drops
  * unseen would make it look silent. Global (verifier: globals). */
 __noinline bool syn_is_plain(ctx_t *ctx, struct packet *p)
 {
@@ -105,6 +117,7 @@ __noinline bool syn_is_plain(ctx_t *ctx, struct packet *p)
 	    header !=
 		    (p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) ||
 	    length < sizeof(struct tcphdr) ||
+	    (!p->ipv6 && packet_sum(ctx, p->l3, header) != 0xffff) ||
 	    !syn_options_are_harmless(ctx, p, length))
 		return false;
 	return checksum_is_partial(ctx, p) ||
