@@ -40,7 +40,7 @@ func (p *daemon) doctor(started time.Time) func() *doctor.Machine {
 		p.unserved.each(func(key lb.Key, _ uint64, s *servicestate.Service) {
 			if !s.State.Serves() {
 				f.Unserved = append(f.Unserved, doctor.Unserved{
-					Service: key.String(), State: string(s.State), Endpoints: s.Summary(), Panic: s.State == servicestate.Panic, Drained: s.Drained > 0,
+					Service: key.String(), State: string(s.State), Endpoints: s.Summary(), Receiving: s.Receiving > 0, Drained: s.Drained > 0,
 				})
 			}
 		})

@@ -91,6 +91,7 @@ type Service struct {
 	Panicking int     // endpoints that take new connections although they are reported down
 	Down      int     // endpoints in state Down or Panic
 	Drained   int     // endpoints in state Draining or Drained
+	Receiving int     // endpoints that get new connections, whatever their state
 }
 
 // Up reports whether clients are served, as far as is known.
@@ -106,6 +107,9 @@ func Of(endpoints []Endpoint, sync Sync) Service {
 		count[state]++
 		if e.serves() {
 			out.Serving++
+		}
+		if e.Takes {
+			out.Receiving++
 		}
 	}
 	out.Panicking, out.Down, out.Drained = count[Panic], count[Down]+count[Panic], count[Draining]+count[Drained]

@@ -77,6 +77,19 @@ func one(s State) Endpoint {
 	return e
 }
 
+// TestReceiving: a service that is down may still give new connections to an endpoint.
+func TestReceiving(t *testing.T) {
+	t.Parallel()
+	kept := Endpoint{Weight: 1, Takes: true, Verdict: lb.Verdict{Failing: true}}
+	s := Of([]Endpoint{kept, one(Down)}, Applied)
+	if s.State != Down || s.Serving != 0 || s.Receiving != 1 {
+		t.Errorf("one is kept in rotation: %+v", s)
+	}
+	if s = Of([]Endpoint{one(Down), one(Drained), one(Standby)}, Applied); s.Receiving != 0 {
+		t.Errorf("none receives: %+v", s)
+	}
+}
+
 // TestServiceStates: every pair of endpoints, as a golden.
 func TestServiceStates(t *testing.T) {
 	t.Parallel()

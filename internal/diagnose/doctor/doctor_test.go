@@ -333,13 +333,14 @@ func TestUnservedServices(t *testing.T) {
 	for range 10 {
 		m.Facts.Unserved = append(m.Facts.Unserved, Unserved{Service: "20.20.20.1:80/tcp", State: "down", Endpoints: "2 down"})
 	}
-	m.Facts.Unserved[1] = Unserved{Service: "a", State: "panic", Endpoints: "2 panic", Panic: true}
+	m.Facts.Unserved[1] = Unserved{Service: "a", State: "panic", Endpoints: "2 panic", Receiving: true}
 	m.Facts.Unserved[2] = Unserved{Service: "b", State: "drained", Endpoints: "1 drained", Drained: true}
+	m.Facts.Unserved[3] = Unserved{Service: "c", State: "down", Endpoints: "2 down", Receiving: true}
 	list, err := services(m)
 	if err != nil || len(list) != maxListed+1 || list[maxListed].What != "2 more services serve no clients" {
 		t.Fatalf("%+v, %v", list, err)
 	}
-	for i, want := range []string{"loxicmd describe lb", "are down, so", "loxicmd undrain endpoint"} {
+	for i, want := range []string{"refuses all new clients" + "loxicmd describe lb", "are down, so", "loxicmd undrain endpoint", "are down, so"} {
 		if got := list[i].Why + list[i].Command; !strings.Contains(got, want) {
 			t.Errorf("%+v: no %q", list[i], want)
 		}

@@ -7,7 +7,7 @@ type Unserved struct {
 	Service   string
 	State     string
 	Endpoints string // how many are in which state: "1 down, 2 drained"
-	Panic     bool   // clients are sent to endpoints that are down
+	Receiving bool   // clients are sent to endpoints that are down
 	Drained   bool   // an endpoint is drained, by order or by weight 0
 }
 
@@ -20,7 +20,7 @@ func services(m *Machine) (out []Finding, _ error) {
 			Why:     "no endpoint is available, so the service refuses all new clients",
 			Command: "loxicmd describe lb " + u.Service + " shows why; repair an endpoint, or add one",
 		}
-		if u.Panic {
+		if u.Receiving {
 			f.Why = "all endpoints that receive new connections are down, so most clients fail"
 		}
 		if u.Drained {
