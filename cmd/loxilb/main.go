@@ -79,7 +79,7 @@ func run(ctx context.Context, c *config.Config) error {
 	if c.Detach {
 		return detach(ctx, network, dir, c.Force)
 	}
-	lock, err := takePins(dir, log)
+	lock, err := takePins(ctx, dir, log)
 	if err != nil {
 		return err
 	}

@@ -14,10 +14,34 @@ import (
 	"loxilb/internal/kernel/netdev"
 )
 
+// lockPatience is how long a start waits for the pin directory: a killed daemon holds its lock until
+// the kernel has ended it, and `kill -9` does not wait for that.
+const (
+	lockPatience = 2 * time.Second
+	lockRetry    = 20 * time.Millisecond
+)
+
+// acquirePins locks the pin directory, and waits for a daemon that is ending.
+func acquirePins(ctx context.Context, dir string) (*pins.Lock, error) {
+	ctx, cancel := context.WithTimeout(ctx, lockPatience)
+	defer cancel()
+	for {
+		lock, err := pins.Acquire(dir)
+		if inUse := (*pins.InUseError)(nil); !errors.As(err, &inUse) {
+			return lock, err
+		}
+		select {
+		case <-time.After(lockRetry):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
 // takePins locks the pin directory for this process, and removes what namespaces that are gone have
 // left beside it.
-func takePins(dir string, log *slog.Logger) (*pins.Lock, error) {
-	lock, err := pins.Acquire(dir)
+func takePins(ctx context.Context, dir string, log *slog.Logger) (*pins.Lock, error) {
+	lock, err := acquirePins(ctx, dir)
 	if inUse := (*pins.InUseError)(nil); errors.As(err, &inUse) {
 		return nil, fmt.Errorf("%w; one daemon serves a network namespace: stop that one first", err)
 	}

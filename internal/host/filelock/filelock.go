@@ -26,7 +26,7 @@ const retry = 20 * time.Millisecond
 // HeldError says that another process holds a lock. It is unix.EWOULDBLOCK.
 type HeldError struct {
 	Path string
-	PID  int // 0: of a process that is not visible from here
+	PID  int // 0: it is ending, or not visible from here
 }
 
 func (e *HeldError) Error() string { return e.Path + " is locked by " + e.Holder() }
@@ -34,7 +34,7 @@ func (e *HeldError) Error() string { return e.Path + " is locked by " + e.Holder
 // Holder names the process that holds the lock.
 func (e *HeldError) Holder() string {
 	if e.PID == 0 {
-		return "a process outside of this PID namespace"
+		return "a process that is ending, or outside of this PID namespace"
 	}
 	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", e.PID))
 	if err != nil {
