@@ -11,7 +11,7 @@ import (
 
 	"loxilb/internal/config"
 	"loxilb/internal/kernel/datapath"
-	"loxilb/internal/kernel/datapath/decap"
+	"loxilb/internal/kernel/datapath/attach"
 	"loxilb/internal/telemetry/logs"
 )
 
@@ -19,7 +19,7 @@ import (
 func agent(ctx context.Context, c *config.Agent) (err error) {
 	log, flush := logs.New(slog.LevelInfo, io.Discard, os.Stderr)
 	defer flush()
-	d, err := decap.Load(decap.Config{VIPs: c.VIPs, From: c.From, Port: c.Port})
+	d, err := attach.LoadDecap(attach.DecapConfig{VIPs: c.VIPs, From: c.From, Port: c.Port})
 	if err != nil {
 		return err
 	}

@@ -3,8 +3,8 @@ package datapath
 import (
 	"context"
 
-	"loxilb/internal/kernel/datapath/audit"
 	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/rows"
 	"loxilb/internal/lb"
 )
 
@@ -29,7 +29,7 @@ func (d *Datapath) auditLocal(mend bool) lb.Compared {
 	if d.local {
 		want = 1
 	}
-	return audit.Variables(mend, audit.Variable{Name: "local_endpoints", In: d.collection.Variables.LocalEndpoints, Want: want})
+	return rows.CheckVariables(mend, rows.Variable{Name: "local_endpoints", In: d.collection.Variables.LocalEndpoints, Want: want})
 }
 
 // AuditConnections looks whether connections hang together: the sample of a number, or all.

@@ -9,7 +9,6 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
-	"loxilb/internal/kernel/datapath/bloom"
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/conntrack"
 	"loxilb/internal/kernel/datapath/dptest"
@@ -173,7 +172,7 @@ func emptyProgram(t testing.TB, kind ebpf.ProgramType) *ebpf.Program {
 // that enter it. No service has them, so the filter of addresses lets all packets through.
 func ring(t testing.TB, d *Datapath, n int, v6 bool) func(int) []byte {
 	t.Helper()
-	if _, err := bloom.Open(d.collection.Maps.BloomFilter, false); err != nil {
+	if _, err := rows.OpenFilter(d.collection.Maps.BloomFilter, false); err != nil {
 		t.Fatal(err)
 	}
 	if d.collection.EndpointTraffics.Len() == 0 { // where the packets are counted

@@ -15,24 +15,16 @@ import (
 	"github.com/cilium/ebpf/btf"
 
 	"loxilb/internal/kernel/datapath/attach"
-	"loxilb/internal/kernel/datapath/attached"
 	"loxilb/internal/kernel/datapath/connections"
-	"loxilb/internal/kernel/datapath/drops"
 	"loxilb/internal/kernel/datapath/dryrun"
-	"loxilb/internal/kernel/datapath/firewall"
-	"loxilb/internal/kernel/datapath/hostports"
 	"loxilb/internal/kernel/datapath/hostsockets"
-	"loxilb/internal/kernel/datapath/ipsec"
 	"loxilb/internal/kernel/datapath/loader"
+	"loxilb/internal/kernel/datapath/observe"
 	"loxilb/internal/kernel/datapath/pins"
-	"loxilb/internal/kernel/datapath/pressure"
-	"loxilb/internal/kernel/datapath/record"
+	"loxilb/internal/kernel/datapath/policy"
 	"loxilb/internal/kernel/datapath/routing"
 	"loxilb/internal/kernel/datapath/tables"
 	"loxilb/internal/kernel/datapath/testrun"
-	"loxilb/internal/kernel/datapath/trace"
-	"loxilb/internal/kernel/datapath/vipprobe"
-	"loxilb/internal/kernel/datapath/watch"
 	"loxilb/internal/kernel/datapath/xdp"
 )
 
@@ -61,23 +53,23 @@ const TrialConnections = 1024
 // Datapath is the loaded data path: its parts, side by side. Its methods are safe for concurrent
 // use.
 type Datapath struct {
-	*tables.Tables       // services
-	*connections.Table   // listing and sweeping connections
-	*attach.Hooks        // interfaces
-	*routing.Routing     // next hops and default routes
-	*xdp.XDP             // the program in front
-	*hostsockets.Sockets // this machine's own sockets
-	*hostports.Ports     // their ports
-	*drops.Counters      // packets dropped
-	*watch.Watchers      // who is told of connections
-	*attached.Attached   // policers
-	*pressure.Meter      // how full the connection table is, and who is challenged
-	*vipprobe.Probes     // probes that go to VIPs
-	*record.Recorder     // copies of packets
-	*trace.Tracer        // packets before and after
-	firewall             *firewall.Firewall
-	policies             *ipsec.Policies
-	dry                  *dryrun.Runner
+	*tables.Tables        // services
+	*connections.Table    // listing and sweeping connections
+	*attach.Hooks         // interfaces
+	*routing.Routing      // next hops and default routes
+	*xdp.XDP              // the program in front
+	*hostsockets.Sockets  // this machine's own sockets
+	*hostsockets.Ports    // their ports
+	*observe.DropCounters // packets dropped
+	*observe.Watchers     // who is told of connections
+	*policy.Attached      // policers
+	*observe.Meter        // how full the connection table is, and who is challenged
+	*attach.Probes        // probes that go to VIPs
+	*observe.Recorder     // copies of packets
+	*observe.Tracer       // packets before and after
+	firewall              *policy.Firewall
+	policies              *policy.IPsecPolicies
+	dry                   *dryrun.Runner
 
 	collection *loader.Collection
 	exchange   *exchange
@@ -98,7 +90,7 @@ func Load(cfg Config) (*Datapath, error) {
 	}
 	e := &exchange{began: time.Now()}
 	d := &Datapath{
-		collection: c, exchange: e, Counters: drops.New(c), Meter: pressure.New(c), Ports: hostports.New(c), Hooks: attach.New(c, cfg.Hook, &e.Exchange),
+		collection: c, exchange: e, DropCounters: observe.NewDropCounters(c), Meter: observe.NewMeter(c), Ports: hostsockets.NewPorts(c), Hooks: attach.New(c, cfg.Hook, &e.Exchange),
 	}
 	if err := d.load(cfg); err != nil {
 		return nil, errors.Join(err, d.Close())
@@ -177,13 +169,13 @@ func (d *Datapath) load(cfg Config) error {
 		if d.Routing, err = routing.Open(d.collection); err != nil {
 			return err
 		}
-		if d.firewall, err = firewall.Open(d.collection); err != nil {
+		if d.firewall, err = policy.OpenFirewall(d.collection); err != nil {
 			return err
 		}
-		if d.policies, err = ipsec.Open(d.collection); err != nil {
+		if d.policies, err = policy.OpenIPsec(d.collection); err != nil {
 			return err
 		}
-		d.Attached, err = attached.Open(d.collection, d.Tables, d.firewall, d.BumpNextHops)
+		d.Attached, err = policy.OpenAttached(d.collection, d.Tables, d.firewall, d.BumpNextHops)
 		return err
 	}
 	before, failed := d.Drops()
@@ -198,11 +190,11 @@ func (d *Datapath) load(cfg Config) error {
 		return err
 	}
 	d.XDP = xdp.New(d.collection, d.Routing, d.followCounts, cfg.XDP, &d.exchange.Exchange)
-	d.Watchers = watch.New(d.collection, d.Tables)
-	d.Probes = vipprobe.New(d.collection, d.Hooks)
-	d.Recorder = record.New(d.collection)
+	d.Watchers = observe.NewWatchers(d.collection, d.Tables)
+	d.Probes = attach.NewProbes(d.collection, d.Hooks)
+	d.Recorder = observe.NewRecorder(d.collection)
 	d.dry = dryrun.New(d.collection, d.Tables, d.firewall)
-	d.Tracer = trace.New(d.collection, d.Hooks, d.XDP)
+	d.Tracer = observe.NewTracer(d.collection, d.Hooks, d.XDP)
 	return d.followLocal(d.LocalAnswersWanted())
 }
 

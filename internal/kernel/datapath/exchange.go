@@ -4,13 +4,13 @@ import (
 	"errors"
 	"time"
 
-	"loxilb/internal/kernel/datapath/links"
+	"loxilb/internal/kernel/datapath/attach"
 	"loxilb/internal/kernel/datapath/loader"
 )
 
 // exchange is how the programs of another version were replaced, and can come back.
 type exchange struct {
-	links.Exchange
+	attach.Exchange
 	began     time.Time // when drops were counted first
 	before    map[string]uint64
 	followers *loader.Followers // of the former programs, once they are back

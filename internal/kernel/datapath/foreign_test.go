@@ -5,9 +5,9 @@ import (
 	"slices"
 	"testing"
 
-	"loxilb/internal/kernel/datapath/bloom"
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/dptest"
+	"loxilb/internal/kernel/datapath/rows"
 	"loxilb/internal/kernel/datapath/testrun"
 )
 
@@ -33,17 +33,17 @@ func TestMissingBit(t *testing.T) {
 	frame := ring(t, d, 2, false)(0)
 	src, dst := bpf.Addr(netip.MustParseAddr("10.0.0.1")), bpf.Addr(netip.MustParseAddr("10.0.0.2"))
 	for name, c := range map[string]struct {
-		key  bloom.Key
+		key  rows.FilterKey
 		want testrun.Verdict
 	}{
-		"nothing":                      {bloom.Port(dst, bpf.Port(443)), testrun.Next},
-		"where it goes":                {bloom.Port(dst, bpf.Port(1)), testrun.Redirect},
-		"where it comes from":          {bloom.Port(src, 0), testrun.Redirect},
-		"all ports where it goes":      {bloom.AllPorts(dst), testrun.Redirect},
-		"all ports where it is from":   {bloom.AllPorts(src), testrun.Redirect},
-		"its port at every address":    {bloom.Port(bpf.TcIpAddr{}, bpf.Port(1)), testrun.Redirect},
-		"another port, at every one":   {bloom.Port(bpf.TcIpAddr{}, bpf.Port(443)), testrun.Next},
-		"all ports of another address": {bloom.AllPorts(bpf.Addr(netip.MustParseAddr("10.0.0.3"))), testrun.Next},
+		"nothing":                      {rows.PortKey(dst, bpf.Port(443)), testrun.Next},
+		"where it goes":                {rows.PortKey(dst, bpf.Port(1)), testrun.Redirect},
+		"where it comes from":          {rows.PortKey(src, 0), testrun.Redirect},
+		"all ports where it goes":      {rows.AllPortsKey(dst), testrun.Redirect},
+		"all ports where it is from":   {rows.AllPortsKey(src), testrun.Redirect},
+		"its port at every address":    {rows.PortKey(bpf.TcIpAddr{}, bpf.Port(1)), testrun.Redirect},
+		"another port, at every one":   {rows.PortKey(bpf.TcIpAddr{}, bpf.Port(443)), testrun.Next},
+		"all ports of another address": {rows.AllPortsKey(bpf.Addr(netip.MustParseAddr("10.0.0.3"))), testrun.Next},
 	} {
 		filter := emptyFilter(t, d)
 		filter.Add(c.key)
@@ -54,12 +54,12 @@ func TestMissingBit(t *testing.T) {
 }
 
 // emptyFilter replaces what the filter of addresses has.
-func emptyFilter(t *testing.T, d *Datapath) *bloom.Filter {
+func emptyFilter(t *testing.T, d *Datapath) *rows.Filter {
 	t.Helper()
 	if err := d.collection.Maps.BloomFilter.Put(uint32(0), make([]byte, d.collection.Maps.BloomFilter.ValueSize())); err != nil {
 		t.Fatal(err)
 	}
-	filter, err := bloom.Open(d.collection.Maps.BloomFilter, true)
+	filter, err := rows.OpenFilter(d.collection.Maps.BloomFilter, true)
 	if err != nil {
 		t.Fatal(err)
 	}

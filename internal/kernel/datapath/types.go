@@ -6,7 +6,6 @@ import (
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/kernel/datapath/routing"
 	"loxilb/internal/kernel/datapath/tables"
-	"loxilb/internal/kernel/datapath/vipprobe"
 	"loxilb/internal/kernel/datapath/xdp"
 )
 
@@ -27,7 +26,7 @@ type (
 	// XDPMode is how the XDP program is attached.
 	XDPMode = xdp.Mode
 	// ProbeWay is where the packets of a probe are led.
-	ProbeWay = vipprobe.Way
+	ProbeWay = attach.ProbeWay
 	// SweepStats say what the sweeps have done.
 	SweepStats = connections.SweepStats
 )

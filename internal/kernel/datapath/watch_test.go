@@ -14,7 +14,7 @@ import (
 
 	"loxilb/internal/control/compile"
 	"loxilb/internal/kernel/datapath/dptest"
-	"loxilb/internal/kernel/datapath/watch"
+	"loxilb/internal/kernel/datapath/observe"
 	"loxilb/internal/lb"
 	"loxilb/test/await"
 )
@@ -172,7 +172,7 @@ func TestWatchAll(t *testing.T) {
 	t.Parallel()
 	const flows = 50_000
 	d := loadWatched(t)
-	w := watchConnections(t, d, watch.RateMax)
+	w := watchConnections(t, d, observe.WatchRateMax)
 	start := time.Now()
 	opened := openFlows(t, d, flows)
 	took := time.Since(start)
@@ -212,7 +212,7 @@ func TestWatchers(t *testing.T) {
 	d := loadWatched(t)
 	all := []*watcher{watchConnections(t, d, 1), watchConnections(t, d, 1), watchConnections(t, d, 1), watchConnections(t, d, 1)}
 	none := func([]lb.ConnectionEvent, lb.Untold) bool { return false }
-	if err := d.WatchConnections(t.Context(), 1, none); !errors.Is(err, watch.ErrBusy) {
+	if err := d.WatchConnections(t.Context(), 1, none); !errors.Is(err, observe.ErrTooManyWatchers) {
 		t.Errorf("the fifth: %v", err)
 	}
 	all[1].done()

@@ -1,4 +1,8 @@
-// Package attach puts the programs at the tc hooks of interfaces.
+// Package attach attaches programs to interfaces: those of the packet path to tc hooks (Hooks),
+// those that redirect probes (Probes), and the one that removes tunnel headers (Decap).
+//
+// Pinned links outlive the process. The next process gives them its own programs in place, so no
+// packet passes without one.
 package attach
 
 import (
@@ -9,7 +13,6 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
-	"loxilb/internal/kernel/datapath/links"
 	"loxilb/internal/kernel/datapath/loader"
 )
 
@@ -27,7 +30,7 @@ type Interface struct {
 type Hooks struct {
 	programs *loader.Collection
 	hook     Hook
-	exchange *links.Exchange
+	exchange *Exchange
 
 	mu       sync.RWMutex
 	attached map[int]*attached // by interface index
@@ -39,11 +42,11 @@ type Hooks struct {
 // attached is what is at an interface.
 type attached struct {
 	Interface
-	in, out links.Place // out: nil unless answers of endpoints on this machine are looked at
+	in, out Place // out: nil unless answers of endpoints on this machine are looked at
 }
 
 // New attaches nothing yet.
-func New(c *loader.Collection, h Hook, e *links.Exchange) *Hooks {
+func New(c *loader.Collection, h Hook, e *Exchange) *Hooks {
 	return &Hooks{programs: c, hook: h.resolve(), exchange: e, attached: map[int]*attached{}}
 }
 
@@ -87,12 +90,12 @@ func (h *Hooks) SetEgress(index int, wanted bool) error {
 }
 
 func (h *Hooks) setEgress(a *attached, wanted bool) error {
-	var out links.Place
+	var out Place
 	var err error
 	if wanted {
 		out, err = h.attach(a.Interface, egress)
 	} else {
-		err = links.Remove(a.out)
+		err = Remove(a.out)
 	}
 	if err != nil {
 		return fmt.Errorf("answers of endpoints on this machine, at %s: %w", a.Name, err)
@@ -115,11 +118,11 @@ func (h *Hooks) SetEgressAll(wanted bool) {
 	}
 }
 
-func (h *Hooks) folder(at side) links.Folder {
-	return links.Folder{Path: h.programs.PinFolder(at.pins()), Log: h.programs.Log, Exchange: h.exchange}
+func (h *Hooks) folder(at side) LinkFolder {
+	return LinkFolder{Path: h.programs.PinFolder(at.pins()), Log: h.programs.Log, Exchange: h.exchange}
 }
 
-func (h *Hooks) attach(i Interface, at side) (links.Place, error) {
+func (h *Hooks) attach(i Interface, at side) (Place, error) {
 	prog, err := h.program(i.Layer3, at)
 	if err != nil {
 		return nil, err
@@ -175,7 +178,7 @@ func (h *Hooks) sameCode(id ebpf.ProgramID) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return links.SameCode(p, own)
+	return SameCode(p, own)
 }
 
 // Detach takes the programs away from an interface. One that is gone, or was never attached, is no
@@ -192,7 +195,7 @@ func (h *Hooks) Detach(index int) error {
 			return err
 		}
 	}
-	if err := links.Remove(a.in); err != nil {
+	if err := Remove(a.in); err != nil {
 		return fmt.Errorf("detach interface %d: %w", index, err)
 	}
 	delete(h.attached, index)
@@ -222,9 +225,9 @@ func (h *Hooks) Close() error {
 	defer h.mu.Unlock()
 	errs := []error{h.tracing.close()}
 	for _, a := range h.attached {
-		for _, side := range []links.Place{a.in, a.out} {
+		for _, side := range []Place{a.in, a.out} {
 			if side != nil {
-				errs = append(errs, links.Release(side, h.programs.Pinned()))
+				errs = append(errs, Release(side, h.programs.Pinned()))
 			}
 		}
 	}
@@ -232,13 +235,24 @@ func (h *Hooks) Close() error {
 }
 
 // First puts a program at the interface's ingress, in front of others, until it is detached.
-func First(i Interface, h Hook, prog *ebpf.Program) (links.Attachment, error) {
+func First(i Interface, h Hook, prog *ebpf.Program) (Attachment, error) {
 	if h.resolve() != HookTCX {
-		return balancing.attach(i.Index, ingress, prog, &links.Exchange{})
+		return balancing.attach(i.Index, ingress, prog, &Exchange{})
 	}
 	l, err := link.AttachTCX(link.TCXOptions{Interface: i.Index, Program: prog, Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
 	if err != nil {
 		return nil, err
 	}
-	return links.Unpinned(l), nil
+	return Unpinned(l), nil
+}
+
+// Attached are the interfaces where the programs are.
+func (h *Hooks) Attached() []Interface {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	list := make([]Interface, 0, len(h.attached))
+	for _, a := range h.attached {
+		list = append(list, a.Interface)
+	}
+	return list
 }

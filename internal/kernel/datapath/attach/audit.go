@@ -8,7 +8,6 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 
-	"loxilb/internal/kernel/datapath/links"
 	"loxilb/internal/lb"
 )
 
@@ -47,7 +46,7 @@ func (s side) String() string {
 	return "ingress"
 }
 
-func (a *attached) on(at side) *links.Place {
+func (a *attached) on(at side) *Place {
 	if at == egress {
 		return &a.out
 	}
@@ -66,7 +65,7 @@ func (h *Hooks) fault(a *attached, at side) (fault, err error) {
 	}
 	if h.hook == HookTCX {
 		fault = h.folder(at).Check(a.Index, *a.on(at), prog)
-		if fault == nil || errors.Is(fault, links.ErrDetached) || errors.Is(fault, links.ErrReplaced) || errors.Is(fault, links.ErrUnpinned) {
+		if fault == nil || errors.Is(fault, ErrDetached) || errors.Is(fault, ErrReplaced) || errors.Is(fault, ErrUnpinned) {
 			return fault, nil
 		}
 		return nil, fault
@@ -82,9 +81,9 @@ func (h *Hooks) fault(a *attached, at side) (fault, err error) {
 	id, _ := info.ID()
 	switch {
 	case len(there) == 0:
-		return links.ErrDetached, nil
+		return ErrDetached, nil
 	case !slices.Contains(there, ebpf.ProgramID(id)):
-		return links.ErrReplaced, nil
+		return ErrReplaced, nil
 	}
 	return nil, nil
 }
@@ -95,7 +94,7 @@ func (h *Hooks) mend(a *attached, at side, fault error) error {
 		return err
 	}
 	have := a.on(at)
-	if h.hook == HookTCX && !errors.Is(fault, links.ErrDetached) {
+	if h.hook == HookTCX && !errors.Is(fault, ErrDetached) {
 		return h.folder(at).Mend(a.Index, *have, prog)
 	}
 	if h.hook == HookTCX {

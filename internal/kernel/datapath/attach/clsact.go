@@ -7,8 +7,6 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-
-	"loxilb/internal/kernel/datapath/links"
 )
 
 // filter is one that is known by its name and place, so that a later process finds it.
@@ -45,7 +43,7 @@ func (c clsact) Update(prog *ebpf.Program) error {
 	return nil
 }
 
-func (f filter) attach(index int, at side, prog *ebpf.Program, e *links.Exchange) (links.Place, error) {
+func (f filter) attach(index int, at side, prog *ebpf.Program, e *Exchange) (Place, error) {
 	qdisc := clsactQdisc(index)
 	if err := netlink.QdiscAdd(qdisc); err != nil && !errors.Is(err, unix.EEXIST) {
 		return nil, fmt.Errorf("add clsact: %w", err)

@@ -1,60 +1,263 @@
 package attach
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
-	"loxilb/internal/kernel/datapath/links"
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/loader"
+	"loxilb/internal/lb"
 )
 
+const (
+	// fresh is how long the interfaces that loxilb is attached to are taken to be the same ones.
+	fresh = 100 * time.Millisecond
+	// unused is after which time without probes the programs are taken away.
+	unused = time.Minute
+)
+
+// Probes are the programs that redirect probes of endpoints in mode dsr to the VIP
+// (bpf/probe.bpf.c). They are at interfaces while there are any, and nothing
+// of them is pinned. Methods are safe for concurrent use.
+type Probes struct {
+	shared *loader.Collection
+	hooks  *Hooks
+
+	mu       sync.Mutex
+	objects  *bpf.ProbeObjects  // nil: not loaded yet
+	at       map[int]Attachment // by interface index
+	followed time.Time          // when the interfaces of hooks were looked at
+	used     time.Time          // until when a socket that was led may wait for its answer
+}
+
+// NewProbes attaches nothing yet.
+func NewProbes(c *loader.Collection, h *Hooks) *Probes {
+	return &Probes{shared: c, hooks: h, at: map[int]Attachment{}}
+}
+
+// ProbeWay is where the packets of a probe are led.
+type ProbeWay struct {
+	VIP    netip.Addr
+	Tunnel lb.Tunnel
+	Wait   time.Duration // how long an answer may take
+}
+
+// LeadProbe has what a socket sends to an address, by this interface, go to the VIP there, and what
+// comes back from the VIP come from that address. To be called before the socket sends.
+func (p *Probes) LeadProbe(fd int, out Interface, w ProbeWay) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if ends := now.Add(w.Wait); ends.After(p.used) {
+		p.used = ends
+	}
+	if err := p.load(); err != nil {
+		return err
+	}
+	if err := p.attach(out); err != nil {
+		return err
+	}
+	if now.Sub(p.followed) > fresh {
+		p.followed = now
+		p.follow()
+	}
+	way := bpf.ProbeProbeWay{Vip: bpf.ProbeIpAddr(bpf.Addr(w.VIP)), Tunnel: tunnel(w.Tunnel), Wait: p.shared.Jiffies(w.Wait)}
+	if err := p.objects.ProbeWays.Put(int32(fd), way); err != nil {
+		return fmt.Errorf("lead a probe to %s: %w", w.VIP, err)
+	}
+	return nil
+}
+
+func tunnel(t lb.Tunnel) uint32 {
+	switch t {
+	case lb.TunnelIPIP:
+		return uint32(bpf.ProbeProbeTunnelPROBE_IPIP)
+	case lb.TunnelGUE:
+		return uint32(bpf.ProbeProbeTunnelPROBE_GUE)
+	}
+	return uint32(bpf.ProbeProbeTunnelPROBE_NO_TUNNEL)
+}
+
+func (p *Probes) load() error {
+	if p.objects != nil {
+		return nil
+	}
+	spec, err := bpf.LoadProbe()
+	if err != nil {
+		return fmt.Errorf("read the object of probes: %w", err)
+	}
+	if err := p.makeAnswers(spec.Maps[answers].InnerMap); err != nil {
+		return err
+	}
+	var o bpf.ProbeObjects
+	if err := spec.LoadAndAssign(&o, &ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{answers: p.shared.Maps.ProbeAnswers}}); err != nil {
+		return errors.Join(fmt.Errorf("load the programs of probes: %w", err), p.shared.Maps.ProbeAnswers.Delete(uint32(0)))
+	}
+	p.objects = &o
+	return nil
+}
+
+// answers is the map that the programs share with firewall rules.
+const answers = "probe_answers"
+
+func (p *Probes) makeAnswers(spec *ebpf.MapSpec) error {
+	rows, err := ebpf.NewMap(spec)
+	if err != nil {
+		return fmt.Errorf("make the map of answers to probes: %w", err)
+	}
+	defer rows.Close()
+	if err := p.shared.Maps.ProbeAnswers.Put(uint32(0), rows); err != nil {
+		return fmt.Errorf("make the map of answers to probes: %w", err)
+	}
+	return nil
+}
+
+// unload gives up the programs, and the answers that they know.
+func (p *Probes) unload() error {
+	if p.objects == nil {
+		return nil
+	}
+	o := p.objects
+	p.objects = nil
+	return errors.Join(o.Close(), p.shared.Maps.ProbeAnswers.Delete(uint32(0)))
+}
+
+// attach puts the programs at an interface, once.
+func (p *Probes) attach(i Interface) error {
+	if p.at[i.Index] != nil {
+		return nil
+	}
+	in, out := p.objects.LoxilbProbeIn, p.objects.LoxilbProbeOut
+	if i.Layer3 {
+		in, out = p.objects.LoxilbProbeIn3, p.objects.LoxilbProbeOut3
+	}
+	a, err := attachProbes(i, p.hooks.Hook(), in, out)
+	if err != nil {
+		return fmt.Errorf("attach the programs of probes to %s: %w", i.Name, err)
+	}
+	p.at[i.Index] = a
+	return nil
+}
+
+// follow attaches them wherever packets of clients come in: answers may come by another interface
+// than the one by which probes leave.
+func (p *Probes) follow() {
+	for _, i := range p.hooks.Attached() {
+		if err := p.attach(i); err != nil {
+			p.shared.Log.Debug("answers to probes may be missed", "error", err)
+		}
+	}
+}
+
+// KeepProbes takes the programs away when there are no probes for them, and forgets interfaces that
+// are gone, until ctx ends.
+func (p *Probes) KeepProbes(ctx context.Context) {
+	if err := detachProbes(p.hooks.Hook()); err != nil {
+		p.shared.Log.Warn("probe programs of an earlier process remain", "error", err)
+	}
+	every := time.NewTicker(unused / 4)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-every.C:
+			p.tidy(now)
+		}
+	}
+}
+
+func (p *Probes) tidy(now time.Time) {
+	all, err := net.Interfaces() // at once, and first: meanwhile no probe could start
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for index := range p.at {
+		there := err != nil || isThere(index, all)
+		if there && now.Sub(p.used) < unused {
+			continue
+		}
+		_ = p.detach(index) // one that is gone has no programs
+	}
+	if now.Sub(p.used) < unused {
+		return
+	}
+	if err := p.unload(); err != nil {
+		p.shared.Log.Debug("answers to probes stay known", "error", err)
+	}
+}
+
+// isThere tells whether there is an interface, which may have come since all were listed.
+func isThere(index int, listed []net.Interface) bool {
+	if slices.ContainsFunc(listed, func(i net.Interface) bool { return i.Index == index }) {
+		return true
+	}
+	_, err := net.InterfaceByIndex(index)
+	return err == nil
+}
+
+func (p *Probes) detach(index int) error {
+	a := p.at[index]
+	delete(p.at, index)
+	return errors.Join(a.Detach(), a.Close())
+}
+
+// Close takes the programs away.
+func (p *Probes) Close() error {
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for index := range p.at {
+		_ = p.detach(index) // as above
+	}
+	return p.unload()
+}
+
 // both is what is at the two hooks of an interface.
-type both struct{ in, out links.Attachment }
+type both struct{ in, out Attachment }
 
 func (b both) Detach() error { return errors.Join(b.in.Detach(), b.out.Detach()) }
 func (b both) Close() error  { return errors.Join(b.in.Close(), b.out.Close()) }
 
-// Probes puts the programs of probes at both hooks of an interface, behind others, until they are
-// detached.
-func Probes(i Interface, h Hook, in, out *ebpf.Program) (links.Attachment, error) {
-	a, err := probes(i, h, ingress, in)
+// attachProbes puts the programs of probes at both hooks of an interface, behind others, until they
+// are detached.
+func attachProbes(i Interface, h Hook, in, out *ebpf.Program) (Attachment, error) {
+	a, err := attachProbe(i, h, ingress, in)
 	if err != nil {
 		return nil, err
 	}
-	b, err := probes(i, h, egress, out)
+	b, err := attachProbe(i, h, egress, out)
 	if err != nil {
-		return nil, errors.Join(err, links.Remove(a))
+		return nil, errors.Join(err, Remove(a))
 	}
 	return both{a, b}, nil
 }
 
-func probes(i Interface, h Hook, at side, prog *ebpf.Program) (links.Attachment, error) {
+func attachProbe(i Interface, h Hook, at side, prog *ebpf.Program) (Attachment, error) {
 	if h != HookTCX {
-		return probing.attach(i.Index, at, prog, &links.Exchange{})
+		return probing.attach(i.Index, at, prog, &Exchange{})
 	}
 	l, err := link.AttachTCX(link.TCXOptions{Interface: i.Index, Program: prog, Attach: at.tcx()})
 	if err != nil {
 		return nil, err
 	}
-	return links.Unpinned(l), nil
+	return Unpinned(l), nil
 }
 
-// DetachProbes takes away what a process that was killed has left of them: by tcx nothing.
-func DetachProbes(h Hook) error {
+// detachProbes takes away what a process that was killed has left of them: by tcx nothing.
+func detachProbes(h Hook) error {
 	if h == HookTCX {
 		return nil
 	}
 	return probing.detachAll()
-}
-
-// Attached are the interfaces where the programs are.
-func (h *Hooks) Attached() []Interface {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	list := make([]Interface, 0, len(h.attached))
-	for _, a := range h.attached {
-		list = append(list, a.Interface)
-	}
-	return list
 }

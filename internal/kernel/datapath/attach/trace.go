@@ -4,8 +4,6 @@ import (
 	"errors"
 
 	"github.com/cilium/ebpf"
-
-	"loxilb/internal/kernel/datapath/links"
 )
 
 // tracing has the programs that show packets, of the kinds that were needed so far.
@@ -78,7 +76,7 @@ func (h *Hooks) exchangeAll() error {
 	return errors.Join(errs...)
 }
 
-func (h *Hooks) exchangeAt(layer3 bool, at side, place links.Place) error {
+func (h *Hooks) exchangeAt(layer3 bool, at side, place Place) error {
 	if place == nil {
 		return nil
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"loxilb/internal/kernel/datapath/loader"
-	"loxilb/internal/kernel/datapath/pressure"
+	"loxilb/internal/kernel/datapath/observe"
 	"loxilb/internal/kernel/datapath/tables"
 )
 
@@ -17,7 +17,7 @@ import (
 type Table struct {
 	shared   *loader.Collection
 	tables   *tables.Tables
-	meter    *pressure.Meter
+	meter    *observe.Meter
 	hooks    Hooks
 	sockets  Sockets
 	programs *Programs
@@ -57,7 +57,7 @@ type Sockets interface {
 }
 
 // New lists, sweeps and ends connections, and lets the table grow as it fills until Close.
-func New(c *loader.Collection, services *tables.Tables, m *pressure.Meter, programs *Programs, hooks Hooks, sockets Sockets) *Table {
+func New(c *loader.Collection, services *tables.Tables, m *observe.Meter, programs *Programs, hooks Hooks, sockets Sockets) *Table {
 	t := &Table{shared: c, tables: services, meter: m, programs: programs, hooks: hooks, sockets: sockets, ends: map[uint32]*ending{}, clock: clock{jiffy: c.Jiffy()}}
 	if programs != nil {
 		var ctx context.Context

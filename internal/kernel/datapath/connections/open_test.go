@@ -10,7 +10,7 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/kernel/datapath/loader"
-	"loxilb/internal/kernel/datapath/pressure"
+	"loxilb/internal/kernel/datapath/observe"
 	"loxilb/internal/kernel/datapath/rows"
 	"loxilb/internal/kernel/datapath/tables"
 )
@@ -33,7 +33,7 @@ func open(t testing.TB, s loader.Settings) *Table {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table := New(c, services, pressure.New(c), programs, noHooks{}, ownSockets{})
+	table := New(c, services, observe.NewMeter(c), programs, noHooks{}, ownSockets{})
 	t.Cleanup(func() {
 		if err := table.Close(); err != nil {
 			t.Error(err)

@@ -1,5 +1,6 @@
-// Package hostsockets has this machine's own sockets that speak to a VIP speak to an endpoint, by
-// programs at a cgroup.
+// Package hostsockets connects this machine's own sockets to services: programs at a cgroup
+// redirect sockets from a VIP to an endpoint (Sockets), and connections whose source is an address
+// of this machine avoid the ports of its sockets (Ports, docs/adr/0010-source-ports.md).
 package hostsockets
 
 import (

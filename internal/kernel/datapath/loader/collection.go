@@ -14,7 +14,6 @@ import (
 	"loxilb/internal/kernel/datapath/conntrack"
 	"loxilb/internal/kernel/datapath/pins"
 	"loxilb/internal/kernel/datapath/rows"
-	"loxilb/internal/kernel/datapath/wake"
 )
 
 // Collection is the maps, and the programs for the tc hooks.
@@ -26,7 +25,7 @@ type Collection struct {
 	Slots, Endpoints, EndpointStates, EndpointTraffics, Handshakes *rows.Array
 	Conntrack                                                      *conntrack.Table // the connection table
 	Whereabouts                                                    *conntrack.Whereabouts
-	Bell                                                           *wake.Bell // by which the packet path wakes us
+	Bell                                                           *Bell // by which the packet path wakes us
 	// Hashes that are made when they are needed.
 	SNATUsages, EgressEndpoints, Persists *rows.Array
 	ServiceLimits, LimitedClients         *rows.Array
@@ -95,7 +94,7 @@ func (c *Collection) open() error {
 	if c.Whereabouts, err = conntrack.OpenWhereabouts(c.Maps.Whereabouts); err != nil {
 		return fmt.Errorf("load data path: %w", err)
 	}
-	if c.Bell, err = wake.Open(c.sections(spec), c.Maps.Watchers); err != nil {
+	if c.Bell, err = OpenBell(c.sections(spec), c.Maps.Watchers); err != nil {
 		return fmt.Errorf("load data path: %w", err)
 	}
 	made, err := conntrack.Made(c.Maps.TableStates)
@@ -112,8 +111,8 @@ func (c *Collection) open() error {
 }
 
 // sections are the variables that are read and written as memory.
-func (c *Collection) sections(spec *ebpf.CollectionSpec) wake.Sections {
-	return wake.Sections{
+func (c *Collection) sections(spec *ebpf.CollectionSpec) BellSections {
+	return BellSections{
 		Runtime: c.all[runtimeSection], Wakes: spec.Variables["wakes"].Offset, Trials: spec.Variables["trials"].Offset,
 		Shared: c.all[SharedSection], Outcomes: spec.Variables["outcomes"].Offset,
 	}

@@ -1,12 +1,17 @@
 package loader
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
+
+	"loxilb/internal/kernel/datapath/bpf"
 )
 
 // A start waits for the kernel's verifier more than for anything else. It works on as many programs
@@ -91,3 +96,57 @@ func (c *Collection) Section(name string) *ebpf.Map { return c.all[name] }
 
 // internalMap tells a section of variables (.rodata, .data.x) from a declared map.
 func internalMap(name string) bool { return name[0] == '.' }
+
+// LoadTracing loads the program that may take the place of Program's while somebody traces packets
+// (bpf/observe/trace.h). It is the caller's.
+func (c *Collection) LoadTracing(layer3, egress bool) (*ebpf.Program, error) {
+	spec, err := bpf.LoadTcTrace()
+	if err != nil {
+		return nil, fmt.Errorf("read the object of programs that trace: %w", err)
+	}
+	return LoadTwin(spec, c.all, programName(layer3, egress))
+}
+
+// LoadTwin loads a program of an object that is compiled of the same source as another one, with
+// the maps, the variables and the constants of that one.
+func LoadTwin(spec *ebpf.CollectionSpec, all map[string]*ebpf.Map, name string) (*ebpf.Program, error) {
+	ShareMaps(spec, all)
+	p, err := LoadProgram(spec, all, nil, name)
+	if err != nil {
+		return nil, fmt.Errorf("load a program that traces: %w", err)
+	}
+	return p, nil
+}
+
+// Use is what a program has been used. Runs and Time are counted while kernel.bpf_stats_enabled is
+// 1.
+type Use struct {
+	Name         string
+	Instructions uint64 // that the verifier has looked at; 0: the kernel does not tell
+	Runs         uint64
+	Time         time.Duration
+}
+
+// Uses are those of the programs for the tc hooks, by name. What the kernel does not tell is 0.
+func (c *Collection) Uses() []Use {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := make([]Use, 0, len(c.programs))
+	for name, p := range c.programs {
+		list = append(list, use(name, p))
+	}
+	slices.SortFunc(list, func(a, b Use) int { return cmp.Compare(a.Name, b.Name) })
+	return list
+}
+
+func use(name string, p *ebpf.Program) Use {
+	u := Use{Name: name}
+	if info, err := p.Info(); err == nil {
+		n, _ := info.VerifiedInstructions()
+		u.Instructions = uint64(n)
+	}
+	if s, err := p.Stats(); err == nil {
+		u.Runs, u.Time = s.RunCount, s.Runtime
+	}
+	return u
+}

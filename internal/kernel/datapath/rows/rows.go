@@ -1,4 +1,6 @@
-// Package rows reads maps in whole.
+// Package rows handles rows of the kernel's maps: it reads whole maps, grows arrays (Array),
+// allocates rows (IDs, Slots), compares maps with the rows that they should have (Sheet), and keeps
+// the filter of addresses and ports (Filter). It does not know what services are.
 package rows
 
 import (

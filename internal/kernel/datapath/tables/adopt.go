@@ -8,11 +8,9 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"loxilb/internal/kernel/datapath/bloom"
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/kernel/datapath/rows"
-	"loxilb/internal/kernel/datapath/tables/alloc"
 )
 
 // Open reads back what the maps hold: nothing when they are new, else the rows of an earlier
@@ -26,9 +24,9 @@ func Open(c *loader.Collection) (*Tables, error) {
 		ending:       map[uint32]*endpoint{},
 		ends:         map[uint32]endings{},
 		vips:         map[bpf.TcIpAddr]bpf.TcVip{},
-		serviceIDs:   alloc.NewIDs(uint32(MaxServices), now),
-		endpointIDs:  alloc.NewIDs(uint32(MaxEndpoints), now),
-		slots:        alloc.NewSlots(c.Slots, now),
+		serviceIDs:   rows.NewIDs(uint32(MaxServices), now),
+		endpointIDs:  rows.NewIDs(uint32(MaxEndpoints), now),
+		slots:        rows.NewSlots(c.Slots, now),
 		local:        map[bpf.TcIpAddr]struct{}{},
 		localChanged: make(chan struct{}, 1),
 		handshakes:   handshakes{array: c.Handshakes, bell: c.Bell},
@@ -38,7 +36,7 @@ func Open(c *loader.Collection) (*Tables, error) {
 		}},
 	}
 	var err error
-	if t.filter, err = bloom.Open(c.Maps.BloomFilter, c.Fresh); err != nil {
+	if t.filter, err = rows.OpenFilter(c.Maps.BloomFilter, c.Fresh); err != nil {
 		return nil, err
 	}
 	if err := t.adopt(c); err != nil {
@@ -83,7 +81,7 @@ func (t *Tables) adopt(c *loader.Collection) (err error) {
 
 func (t *Tables) adoptServices() (map[uint32]*service, error) {
 	byID := map[uint32]*service{}
-	var used []alloc.Range
+	var used []rows.Range
 	secondary := map[bpf.TcServiceKey]bpf.TcService{}
 	var errs []error
 	err := rows.EachBatch(t.maps.Services, rows.All, func(keys []bpf.TcServiceKey, rows []bpf.TcService) {

@@ -11,7 +11,7 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/kernel/datapath/loader"
-	"loxilb/internal/kernel/datapath/tables/alloc"
+	"loxilb/internal/kernel/datapath/rows"
 	"loxilb/internal/lb"
 )
 
@@ -236,7 +236,7 @@ func TestSameTableStays(t *testing.T) {
 	}
 	defer func() { d.Close() }()
 	change := puts(1, 2, 40)[0]
-	at := func() alloc.Range {
+	at := func() rows.Range {
 		apply(t, d, change)
 		return d.services[change.Key].slots()
 	}

@@ -14,7 +14,7 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/kernel/datapath/loader"
-	"loxilb/internal/kernel/datapath/tables/alloc"
+	"loxilb/internal/kernel/datapath/rows"
 )
 
 // state is a desired state: tables by key.
@@ -97,8 +97,8 @@ func TestApplyOracle(t *testing.T) {
 			wantIndex(t, d)
 			apply(t, fresh, now.changesTo(state{}, true)...)
 			sweep(t, fresh)
-			skip(fresh, 2*alloc.Quarantine)
-			skip(d, alloc.Quarantine/2)
+			skip(fresh, 2*rows.Quarantine)
+			skip(d, rows.Quarantine/2)
 		}
 		apply(t, d, now.changesTo(state{}, true)...)
 		sweep(t, d)
@@ -194,7 +194,7 @@ func TestUpdateKeepsIDs(t *testing.T) {
 	if got := ids4(d); slices.Contains([]uint32{first[1], first[2], first[3], second[4]}, got[1]) {
 		t.Errorf("the id of a freed row is used again at once: %v", got)
 	}
-	skip(d, 2*alloc.Quarantine)
+	skip(d, 2*rows.Quarantine)
 	apply(t, d, named(2, 1, 9))
 	if got := ids4(d); !slices.Contains([]uint32{first[1], first[3], second[4]}, got[9]) {
 		t.Errorf("freed rows are not used again: %v", got)
@@ -249,7 +249,7 @@ func TestDeleteAndMakeAgain(t *testing.T) {
 func TestFailureChangesNothing(t *testing.T) {
 	d := load(t)
 	apply(t, d, named(1, 2))
-	d.endpointIDs = alloc.NewIDs(4, d.now)
+	d.endpointIDs = rows.NewIDs(4, d.now)
 	for id := range known(d) {
 		d.endpointIDs.Take(id)
 	}
@@ -265,6 +265,6 @@ func TestFailureChangesNothing(t *testing.T) {
 		t.Error(diff)
 	}
 	wantIndex(t, d)
-	skip(d, 2*alloc.Quarantine)
+	skip(d, 2*rows.Quarantine)
 	apply(t, d, named(2, 3, 4))
 }

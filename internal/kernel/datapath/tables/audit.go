@@ -6,8 +6,6 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"loxilb/internal/kernel/datapath/audit"
-	"loxilb/internal/kernel/datapath/bloom"
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/rows"
 	"loxilb/internal/lb"
@@ -47,7 +45,7 @@ func (t *Tables) auditServices(mend bool) lb.Compared {
 		row.Flags |= serviceSecondary
 		want[key] = row
 	}
-	sheet := audit.Sheet[bpf.TcServiceKey, bpf.TcService]{Table: "services", Map: t.maps.Services, Want: want, Name: bpf.TcServiceKey.String}
+	sheet := rows.Sheet[bpf.TcServiceKey, bpf.TcService]{Table: "services", Map: t.maps.Services, Want: want, Name: bpf.TcServiceKey.String}
 	return sheet.Check(mend)
 }
 
@@ -63,7 +61,7 @@ func (t *Tables) auditEndpoints(mend bool) lb.Compared {
 		}
 		want[uint32(id)] = endpointRow(e, flags)
 	}
-	sheet := audit.Sheet[uint32, bpf.TcEndpoint]{
+	sheet := rows.Sheet[uint32, bpf.TcEndpoint]{
 		Table: "endpoints", Want: want,
 		Name: func(id uint32) string {
 			e := t.endpoint(id)
@@ -86,14 +84,14 @@ func (t *Tables) auditEndpoints(mend bool) lb.Compared {
 }
 
 func (t *Tables) auditVIPs(mend bool) lb.Compared {
-	sheet := audit.Sheet[bpf.TcIpAddr, bpf.TcVip]{Table: "vips", Map: t.maps.Vips, Want: t.vips, Name: addrName}
+	sheet := rows.Sheet[bpf.TcIpAddr, bpf.TcVip]{Table: "vips", Map: t.maps.Vips, Want: t.vips, Name: addrName}
 	return sheet.Check(mend)
 }
 
 func addrName(a bpf.TcIpAddr) string { return a.Netip().String() }
 
 func (t *Tables) auditRanges(mend bool) lb.Compared {
-	sheet := audit.Sheet[bpf.TcRangeKey, uint32]{
+	sheet := rows.Sheet[bpf.TcRangeKey, uint32]{
 		Table: "service_ranges", Map: t.maps.ServiceRanges, Want: t.wantedRanges(),
 		Name: func(k bpf.TcRangeKey) string {
 			return fmt.Sprintf("ports from %d on of %s", bpf.Port(k.Port), k.Vip.Netip())
@@ -112,7 +110,7 @@ func (t *Tables) auditSources(mend bool) lb.Compared {
 			}
 		}
 	}
-	sheet := audit.Sheet[bpf.TcSourceKey, uint8]{
+	sheet := rows.Sheet[bpf.TcSourceKey, uint8]{
 		Table: "allowed_sources", Map: t.maps.AllowedSources, Want: want,
 		Name: func(k bpf.TcSourceKey) string {
 			id, _ := listOf(k)
@@ -129,7 +127,7 @@ func (t *Tables) auditSNAT(mend bool) lb.Compared {
 			want[bpf.TcSnatSourceKey{Service: s.id, Place: uint32(place)}] = a
 		}
 	}
-	sheet := audit.Sheet[bpf.TcSnatSourceKey, bpf.TcIpAddr]{
+	sheet := rows.Sheet[bpf.TcSnatSourceKey, bpf.TcIpAddr]{
 		Table: "snat_sources", Map: t.maps.SnatSources, Want: want,
 		Name: func(k bpf.TcSnatSourceKey) string {
 			return fmt.Sprintf("source address %d of %s", k.Place, t.serviceName(k.Service))
@@ -145,7 +143,7 @@ func (t *Tables) auditEgress(mend bool) lb.Compared {
 			want[key] = list[0].row
 		}
 	}
-	sheet := audit.Sheet[bpf.TcEgressKey, bpf.TcEgressEndpoint]{
+	sheet := rows.Sheet[bpf.TcEgressKey, bpf.TcEgressEndpoint]{
 		Table: "egress_endpoints", Map: t.arrays.EgressEndpoints.Table(), Want: want,
 		Name: func(k bpf.TcEgressKey) string { return k.Addr.Netip().String() },
 	}
@@ -153,7 +151,7 @@ func (t *Tables) auditEgress(mend bool) lb.Compared {
 }
 
 func (t *Tables) auditAttached(mend bool) lb.Compared {
-	sheet := audit.Sheet[uint32, bpf.TcAttachments]{
+	sheet := rows.Sheet[uint32, bpf.TcAttachments]{
 		Table: "attached_services", Map: t.maps.AttachedServices, Want: t.attached.rows,
 		Name: func(id uint32) string { return "the row of " + t.serviceName(id) },
 	}
@@ -165,7 +163,7 @@ func (t *Tables) auditLocal(mend bool) lb.Compared {
 	for a := range t.local {
 		want[a] = 1
 	}
-	sheet := audit.Sheet[bpf.TcIpAddr, uint8]{Table: "local_addresses", Map: t.maps.LocalAddresses, Want: want, Name: addrName}
+	sheet := rows.Sheet[bpf.TcIpAddr, uint8]{Table: "local_addresses", Map: t.maps.LocalAddresses, Want: want, Name: addrName}
 	return sheet.Check(mend)
 }
 
@@ -186,7 +184,7 @@ func (t *Tables) auditNumbers(table string, m *ebpf.Map, of func(*service) uint3
 	for _, s := range t.services {
 		want[s.id] = of(s)
 	}
-	sheet := audit.Sheet[uint32, uint32]{
+	sheet := rows.Sheet[uint32, uint32]{
 		Table: table, Map: m, Want: want,
 		Name: func(id uint32) string { return "the row of " + t.serviceName(id) },
 		Each: func(f func(uint32, uint32)) error {
@@ -204,7 +202,7 @@ func (t *Tables) auditNumbers(table string, m *ebpf.Map, of func(*service) uint3
 // auditFilter looks for bits that packets would need: without them they pass by their service.
 func (t *Tables) auditFilter(mend bool) lb.Compared {
 	out := lb.Compared{Table: "bloom_filter"}
-	t.filterKeys(func(k bloom.Key) {
+	t.filterKeys(func(k rows.FilterKey) {
 		out.Rows++
 		if t.filter.Has(k) {
 			return
@@ -220,22 +218,22 @@ func (t *Tables) auditFilter(mend bool) lb.Compared {
 }
 
 func (t *Tables) auditVariables(mend bool) lb.Compared {
-	list := []audit.Variable{
+	list := []rows.Variable{
 		{Name: "mss_services", In: t.vars.MssServices, Want: t.counts.clamped},
 		{Name: "egress_count", In: t.vars.EgressCount, Want: t.egressCount},
 	}
 	for _, s := range t.services {
 		if s.row.Mode == uint8(bpf.TcServiceModeMODE_DSR) {
-			list = append(list, audit.Variable{Name: "direct_answers", In: t.vars.DirectAnswers, Want: 1})
+			list = append(list, rows.Variable{Name: "direct_answers", In: t.vars.DirectAnswers, Want: 1})
 			break
 		}
 	}
 	for _, set := range t.countSets {
 		for name, n := range map[string]uint32{"range_services": t.counts.ranged, "marked_services": t.counts.marked, "host_services": t.counts.hosts} {
-			list = append(list, audit.Variable{Name: name, In: set[name], Want: n})
+			list = append(list, rows.Variable{Name: name, In: set[name], Want: n})
 		}
 	}
-	return audit.Variables(mend, list...)
+	return rows.CheckVariables(mend, list...)
 }
 
 // Compare says in what a service of the data path is not what its table wants, its slots included;
@@ -252,7 +250,7 @@ func (t *Tables) Compare(want *bpf.ServiceTable) (differences []string) {
 	}
 	differences = append(differences, t.unequalSlots(s, want)...)
 	if row := t.rowOf(s, want, s.slots()); row != s.row {
-		differences = append(differences, audit.Unequal(s.row, row))
+		differences = append(differences, rows.Unequal(s.row, row))
 	}
 	for _, one := range []struct {
 		what       string
@@ -293,7 +291,7 @@ func unequalEndpoints(have []*endpoint, want []bpf.EndpointTable) string {
 		w := want[i]
 		w.Weight, w.Ends = 0, bpf.Ends{}
 		if is != w {
-			return fmt.Sprintf("endpoint %s %s", bpf.AddrPort(w.Addr, w.Port), audit.Unequal(is, w))
+			return fmt.Sprintf("endpoint %s %s", bpf.AddrPort(w.Addr, w.Port), rows.Unequal(is, w))
 		}
 	}
 	return ""
@@ -327,5 +325,5 @@ func (t *Tables) unequalLimits(s *service, want bpf.Limits) []string {
 	if s.row.Flags&serviceLimited == 0 && !want.Any() || have == want {
 		return nil
 	}
-	return []string{"has limits of other values: " + audit.Unequal(have, want)}
+	return []string{"has limits of other values: " + rows.Unequal(have, want)}
 }

@@ -1,8 +1,8 @@
 package tables
 
 import (
-	"loxilb/internal/kernel/datapath/bloom"
 	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/rows"
 )
 
 // Packets that have no bit in the filter are passed on without a look at services and connections.
@@ -29,7 +29,7 @@ func (t *Tables) addToFilter(want *bpf.ServiceTable) {
 
 // filterKeys are those that the rows need which there are, rows of endpoints that are ending
 // included.
-func (t *Tables) filterKeys(add func(bloom.Key)) {
+func (t *Tables) filterKeys(add func(rows.FilterKey)) {
 	for _, s := range t.services {
 		keysOfVIP(s.key, s.portMax, add)
 		for _, o := range s.extras().further {
@@ -48,34 +48,34 @@ func (t *Tables) filterKeys(add func(bloom.Key)) {
 
 // keysOfVIP are those of packets to a service. One of every local address has its ports at every
 // address, a range of ports each of them there, and all ports elsewhere.
-func keysOfVIP(key bpf.TcServiceKey, last uint16, add func(bloom.Key)) {
+func keysOfVIP(key bpf.TcServiceKey, last uint16, add func(rows.FilterKey)) {
 	if !key.Vip.Netip().IsUnspecified() {
 		if last > 0 {
-			add(bloom.AllPorts(key.Vip))
+			add(rows.AllPortsKey(key.Vip))
 			return
 		}
-		add(bloom.Port(key.Vip, key.Port))
+		add(rows.PortKey(key.Vip, key.Port))
 		return
 	}
 	for port := uint32(bpf.Port(key.Port)); port <= max(uint32(last), uint32(bpf.Port(key.Port))); port++ {
-		add(bloom.Port(bpf.TcIpAddr{}, bpf.Port(uint16(port))))
+		add(rows.PortKey(bpf.TcIpAddr{}, bpf.Port(uint16(port))))
 	}
 }
 
 // keysOfEndpoint are those of its answers, and of the connections that it opens.
-func keysOfEndpoint(addr bpf.TcIpAddr, port uint16, shift, egress bool, add func(bloom.Key)) {
-	add(bloom.Port(addr, port))
+func keysOfEndpoint(addr bpf.TcIpAddr, port uint16, shift, egress bool, add func(rows.FilterKey)) {
+	add(rows.PortKey(addr, port))
 	if shift || egress {
-		add(bloom.AllPorts(addr))
+		add(rows.AllPortsKey(addr))
 	}
 }
 
 // keysOfSources are those of answers to what endpoints open, to the VIP or an address of the
 // service's own.
-func keysOfSources(vip bpf.TcIpAddr, pool []bpf.TcIpAddr, add func(bloom.Key)) {
-	add(bloom.AllPorts(vip))
+func keysOfSources(vip bpf.TcIpAddr, pool []bpf.TcIpAddr, add func(rows.FilterKey)) {
+	add(rows.AllPortsKey(vip))
 	for _, a := range pool {
-		add(bloom.AllPorts(a))
+		add(rows.AllPortsKey(a))
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/kernel/datapath/loader"
-	"loxilb/internal/kernel/datapath/tables/alloc"
+	"loxilb/internal/kernel/datapath/rows"
 )
 
 // TestLimitsOfNext: a service that gets the number of one that is gone has neither its limits nor
@@ -32,7 +32,7 @@ func TestLimitsOfNext(t *testing.T) {
 	}
 	apply(t, w, Change{Key: key})
 	sweep(t, w)
-	skip(w, alloc.Quarantine)
+	skip(w, rows.Quarantine)
 	apply(t, w, Change{Key: key, Table: &bpf.ServiceTable{Key: key}})
 	if next := w.services[key].id; next != id {
 		t.Fatalf("the next service has number %d; want that of the first, %d", next, id)

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/kernel/datapath/tables/alloc"
+	"loxilb/internal/kernel/datapath/rows"
 )
 
 // rich is service number n with something in each map. A larger size has more of everything.
@@ -191,7 +191,7 @@ func TestFullTakesNothing(t *testing.T) {
 	t.Parallel()
 	d := load(t)
 	apply(t, d, named(1, 2))
-	d.endpointIDs = alloc.NewIDs(5, d.now)
+	d.endpointIDs = rows.NewIDs(5, d.now)
 	for id := range known(d) {
 		d.endpointIDs.Take(id)
 	}
@@ -209,7 +209,7 @@ func TestFullTakesNothing(t *testing.T) {
 	}
 	apply(t, d, named(1))
 	sweep(t, d)
-	skip(d, 2*alloc.Quarantine)
+	skip(d, 2*rows.Quarantine)
 	apply(t, d, many)
 	wantIndex(t, d)
 }

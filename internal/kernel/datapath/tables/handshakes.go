@@ -10,8 +10,8 @@ import (
 	"github.com/cilium/ebpf"
 
 	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/kernel/datapath/rows"
-	"loxilb/internal/kernel/datapath/wake"
 	"loxilb/internal/lb"
 )
 
@@ -20,7 +20,7 @@ import (
 type handshakes struct {
 	array *rows.Array
 
-	bell *wake.Bell
+	bell *loader.Bell
 
 	mu      sync.Mutex
 	mapped  []*ebpf.Memory      // segments

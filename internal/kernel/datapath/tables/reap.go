@@ -7,7 +7,6 @@ import (
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/rows"
-	"loxilb/internal/kernel/datapath/tables/alloc"
 )
 
 // reapAtOnce is how many rows are freed before others get the lock.
@@ -21,7 +20,7 @@ func (t *Tables) Reap(quiesce func() bool, forget func() error) error {
 	before := t.now()
 	ending := t.anyEnding()
 	if ending && !quiesce() {
-		before = before.Add(-alloc.Quarantine)
+		before = before.Add(-rows.Quarantine)
 	}
 	if err := forget(); err != nil || !ending {
 		return err

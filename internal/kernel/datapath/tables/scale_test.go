@@ -11,7 +11,7 @@ import (
 	"unsafe"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/kernel/datapath/tables/alloc"
+	"loxilb/internal/kernel/datapath/rows"
 )
 
 // table makes service number n with that many endpoints of its own, equal weights.
@@ -82,7 +82,7 @@ func TestLimits(t *testing.T) {
 	}
 	apply(t, d, Change{Key: serviceKey(7)})
 	sweep(t, d)
-	skip(d, 2*alloc.Quarantine)
+	skip(d, 2*rows.Quarantine)
 	apply(t, d, change(MaxServices, 4))
 	for i := range all {
 		all[i].Table = nil
@@ -103,11 +103,11 @@ func wantEmpty(t testing.TB, d *world) {
 	if n := len(d.services) + len(known(d)) + len(d.ending) + len(d.vips); n > 0 {
 		t.Errorf("left in the index: %d", n)
 	}
-	skip(d, 2*alloc.Quarantine)
+	skip(d, 2*rows.Quarantine)
 	if !d.slots.Unused() {
 		t.Error("slots are not free")
 	}
-	for what, i := range map[string]*alloc.IDs{"endpoint": &d.endpointIDs, "service": &d.serviceIDs} {
+	for what, i := range map[string]*rows.IDs{"endpoint": &d.endpointIDs, "service": &d.serviceIDs} {
 		if n := i.Taken(); n != 0 {
 			t.Errorf("%d %s ids were not given back", n, what)
 		}

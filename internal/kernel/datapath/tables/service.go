@@ -11,7 +11,6 @@ import (
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/rows"
-	"loxilb/internal/kernel/datapath/tables/alloc"
 )
 
 // Change is a service as it shall be. Table nil: it shall not be.
@@ -137,7 +136,7 @@ func (t *Tables) putService(want *bpf.ServiceTable) error {
 }
 
 // prepareService does the steps that can fail. old is where the service's slots were before.
-func (t *Tables) prepareService(want *bpf.ServiceTable, undo *undoLog) (s *service, order []*endpoint, old alloc.Range, err error) {
+func (t *Tables) prepareService(want *bpf.ServiceTable, undo *undoLog) (s *service, order []*endpoint, old rows.Range, err error) {
 	s, there := t.services[want.Key]
 	if !there {
 		if s, err = t.newService(want.Key, undo); err != nil {
@@ -198,7 +197,7 @@ func (t *Tables) newService(key bpf.TcServiceKey, undo *undoLog) (*service, erro
 
 // putSlots writes the table that connections walk through to where nobody reads yet, unless it is
 // there already.
-func (t *Tables) putSlots(s *service, want *bpf.ServiceTable, order []*endpoint, undo *undoLog) (alloc.Range, error) {
+func (t *Tables) putSlots(s *service, want *bpf.ServiceTable, order []*endpoint, undo *undoLog) (rows.Range, error) {
 	ids := make([]uint32, len(want.Slots))
 	for i, slot := range want.Slots {
 		ids[i] = order[slot].id
@@ -230,7 +229,7 @@ func (t *Tables) putAttributes(s *service, want *bpf.ServiceTable, undo *undoLog
 	return t.putMSS(s, want.MSS, undo)
 }
 
-func (t *Tables) rowOf(s *service, want *bpf.ServiceTable, slots alloc.Range) bpf.TcService {
+func (t *Tables) rowOf(s *service, want *bpf.ServiceTable, slots rows.Range) bpf.TcService {
 	row := bpf.TcService{
 		Id: s.id, SlotCount: slots.Count, SlotSegment: uint16(slots.Segment), SlotOffset: uint16(slots.Offset),
 		Algorithm: want.Algorithm, Mode: want.Mode, SourceCount: uint32(len(want.SNAT)), PersistPrefix: uint32(want.PersistPrefix),

@@ -9,10 +9,9 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"loxilb/internal/kernel/datapath/bloom"
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/loader"
-	"loxilb/internal/kernel/datapath/tables/alloc"
+	"loxilb/internal/kernel/datapath/rows"
 )
 
 // What fits.
@@ -36,7 +35,7 @@ const (
 
 // ErrFull says that a map has no row left. It may pass: what was removed gives its rows back a
 // moment after its last connection.
-var ErrFull = alloc.ErrFull
+var ErrFull = rows.ErrFull
 
 // Tables is what the process knows of the rows it has written. Methods are safe for concurrent use.
 type Tables struct {
@@ -62,14 +61,14 @@ type Tables struct {
 	vips         map[bpf.TcIpAddr]bpf.TcVip
 	counts       counts
 	countSets    []map[string]*ebpf.Variable // where they are written
-	serviceIDs   alloc.IDs
-	endpointIDs  alloc.IDs
-	slots        alloc.Slots
+	serviceIDs   rows.IDs
+	endpointIDs  rows.IDs
+	slots        rows.Slots
 	arrays       *loader.Collection // rows by endpoint id; they grow under mu
 	removed      removedCounters
 	gone         counters // of all endpoints that are gone
 	handshakes   handshakes
-	filter       *bloom.Filter
+	filter       *rows.Filter
 	persisting   bool // some service remembers clients, or did
 	attached     attached
 }
@@ -111,8 +110,8 @@ type service struct { // there are many: 128 bytes
 }
 
 // slots is where the service's table of slots is, as its row says.
-func (s *service) slots() alloc.Range {
-	return alloc.Range{Segment: uint32(s.row.SlotSegment), Offset: uint32(s.row.SlotOffset), Count: s.row.SlotCount}
+func (s *service) slots() rows.Range {
+	return rows.Range{Segment: uint32(s.row.SlotSegment), Offset: uint32(s.row.SlotOffset), Count: s.row.SlotCount}
 }
 
 // extras are what few services have any of.

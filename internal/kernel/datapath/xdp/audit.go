@@ -4,9 +4,8 @@ import (
 	"errors"
 	"fmt"
 
-	"loxilb/internal/kernel/datapath/audit"
+	"loxilb/internal/kernel/datapath/attach"
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/kernel/datapath/links"
 	"loxilb/internal/kernel/datapath/rows"
 	"loxilb/internal/lb"
 )
@@ -26,8 +25,8 @@ func (x *XDP) Audit(mend bool) []lb.Compared {
 		targets[uint32(index)] = i.Target
 	}
 	m := x.programs.Maps["xdp_addresses"]
-	sheet := audit.Sheet[uint32, bpf.XdpLinkAddress]{
-		Table: "xdp_addresses", Map: m, Want: addresses, Name: audit.Number[uint32]("interface"),
+	sheet := rows.Sheet[uint32, bpf.XdpLinkAddress]{
+		Table: "xdp_addresses", Map: m, Want: addresses, Name: rows.Numbered[uint32]("interface"),
 		Each: func(f func(uint32, bpf.XdpLinkAddress)) error {
 			return rows.EachBatch(m, int(m.MaxEntries()), func(ids []uint32, list []bpf.XdpLinkAddress) {
 				for i, id := range ids {
@@ -80,7 +79,7 @@ func (x *XDP) auditLinks(mend bool) lb.Compared {
 		if !mend {
 			continue
 		}
-		if !errors.Is(fault, links.ErrDetached) {
+		if !errors.Is(fault, attach.ErrDetached) {
 			out.Err = errors.Join(out.Err, x.folder(x.mode).Mend(index, a.Place, prog))
 			continue
 		}

@@ -13,8 +13,8 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
+	"loxilb/internal/kernel/datapath/attach"
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/kernel/datapath/links"
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/kernel/datapath/pins"
 	"loxilb/internal/kernel/datapath/routing"
@@ -77,7 +77,7 @@ type XDP struct {
 	routing  *routing.Routing
 	counts   Counts
 	mode     Mode
-	exchange *links.Exchange
+	exchange *attach.Exchange
 
 	mu       sync.RWMutex
 	programs *ebpf.Collection // nil: not in use
@@ -90,7 +90,7 @@ type XDP struct {
 }
 
 type attached struct {
-	links.Place
+	attach.Place
 	name string
 }
 
@@ -99,7 +99,7 @@ type attached struct {
 type Counts func(variables map[string]*ebpf.Variable) error
 
 // New loads nothing yet. The program is attached in one mode, everywhere; empty: Native.
-func New(c *loader.Collection, r *routing.Routing, counts Counts, mode Mode, e *links.Exchange) *XDP {
+func New(c *loader.Collection, r *routing.Routing, counts Counts, mode Mode, e *attach.Exchange) *XDP {
 	if mode == "" {
 		mode = Native
 	}
@@ -191,8 +191,8 @@ func (x *XDP) Program() (*ebpf.Program, error) {
 	return x.programs.Programs[programName], nil
 }
 
-func (x *XDP) folder(m Mode) links.Folder {
-	return links.Folder{Path: x.shared.PinFolder(m.pins()), Log: x.shared.Log, Exchange: x.exchange}
+func (x *XDP) folder(m Mode) attach.LinkFolder {
+	return attach.LinkFolder{Path: x.shared.PinFolder(m.pins()), Log: x.shared.Log, Exchange: x.exchange}
 }
 
 // load loads the program when it is first wanted, or says again why the kernel refused it.
@@ -304,7 +304,7 @@ func (x *XDP) detach(index int) error {
 	if !ok {
 		return nil
 	}
-	if err := links.Remove(a); err != nil {
+	if err := attach.Remove(a); err != nil {
 		return err
 	}
 	delete(x.attached, index)
@@ -320,7 +320,7 @@ func (x *XDP) Close() error {
 	defer x.mu.Unlock()
 	var errs []error
 	for _, a := range x.attached {
-		errs = append(errs, links.Release(a, x.shared.Pinned()))
+		errs = append(errs, attach.Release(a, x.shared.Pinned()))
 	}
 	if x.traced != nil {
 		errs = append(errs, x.traced.Close())

@@ -1,0 +1,93 @@
+package attach
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"loxilb/internal/kernel/datapath/bpf"
+)
+
+// DecapConfig says what a Decap takes the outer headers off.
+type DecapConfig struct {
+	VIPs []netip.Addr   // inner destinations
+	From []netip.Prefix // outer sources
+	Port uint16         // of UDP, host byte order
+}
+
+// Decap is the program of endpoints that takes off the outer headers of direct return. Nothing of
+// it is pinned: it is there until Close.
+type Decap struct {
+	obj      bpf.DecapObjects
+	attached []Attachment
+}
+
+// LoadDecap loads the program.
+func LoadDecap(c DecapConfig) (*Decap, error) {
+	spec, err := bpf.LoadDecap()
+	if err == nil {
+		err = spec.Variables["decap_port"].Set(bpf.Port(c.Port))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("prepare decap: %w", err)
+	}
+	d := &Decap{}
+	if err := spec.LoadAndAssign(&d.obj, nil); err != nil {
+		return nil, fmt.Errorf("load decap: %w", err)
+	}
+	for _, vip := range c.VIPs {
+		if err := d.obj.DecapVips.Put(bpf.Addr(vip), uint8(1)); err != nil {
+			return nil, errors.Join(fmt.Errorf("write VIP %s: %w", vip, err), d.Close())
+		}
+	}
+	for _, p := range c.From {
+		bits := p.Bits()
+		if p.Addr().Is4() {
+			bits += 96
+		}
+		key := bpf.DecapDecapSource{PrefixLength: uint32(bits), Addr: bpf.DecapIpAddr(bpf.Addr(p.Addr()))}
+		if err := d.obj.DecapSources.Put(key, uint8(1)); err != nil {
+			return nil, errors.Join(fmt.Errorf("write source %s: %w", p, err), d.Close())
+		}
+	}
+	return d, nil
+}
+
+// Attach puts the program at the interface's ingress, in front of others.
+func (d *Decap) Attach(i Interface, hook Hook) error {
+	prog := d.obj.LoxilbDecapEther
+	if i.Layer3 {
+		prog = d.obj.LoxilbDecapLayer3
+	}
+	a, err := First(i, hook, prog)
+	if err != nil {
+		return fmt.Errorf("attach %s: %w", i.Name, err)
+	}
+	d.attached = append(d.attached, a)
+	return nil
+}
+
+// Counts are the packets by what became of them: taken, source, vip, congestion, failed.
+func (d *Decap) Counts() (map[string]uint64, error) {
+	names := [...]string{"taken", "source", "vip", "congestion", "failed"}
+	out := make(map[string]uint64, len(names))
+	for i, name := range names {
+		var each []uint64
+		if err := d.obj.DecapCounts.Lookup(uint32(i), &each); err != nil {
+			return nil, fmt.Errorf("read counts: %w", err)
+		}
+		for _, n := range each {
+			out[name] += n
+		}
+	}
+	return out, nil
+}
+
+// Close detaches and unloads the program.
+func (d *Decap) Close() error {
+	var errs []error
+	for _, a := range d.attached {
+		errs = append(errs, Remove(a))
+	}
+	return errors.Join(append(errs, d.obj.Close())...)
+}

@@ -1,0 +1,6 @@
+package attach
+
+import "github.com/cilium/ebpf"
+
+// Ether is the program for interfaces with Ethernet headers.
+func (d *Decap) Ether() *ebpf.Program { return d.obj.LoxilbDecapEther }

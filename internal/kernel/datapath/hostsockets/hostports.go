@@ -1,0 +1,146 @@
+package hostsockets
+
+import (
+	"context"
+	"fmt"
+	"math/bits"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/loader"
+	"loxilb/internal/kernel/datapath/rows"
+	"loxilb/internal/lb"
+)
+
+const (
+	// firstPort and spare are SNAT_FIRST_PORT and SNAT_PORTS less SNAT_LIMIT: below the limit, so
+	// many ports are free.
+	firstPort, spare = 1024, 512
+	// fewest is how many ports are to be left for connections. If the machine leaves fewer, none is
+	// kept from them.
+	fewest = 8192
+	// period is how often the machine's settings are looked at: the kernel tells nobody that they
+	// have changed.
+	period = 10 * time.Second
+
+	settings = "/proc/sys/net/ipv4/"
+)
+
+// Ports tells the packet path which ports the kernel gives to this machine's own sockets.
+type Ports struct {
+	shared *loader.Collection
+
+	mu   sync.Mutex
+	told bpf.TcHostPorts
+}
+
+// NewPorts returns Ports that have reported nothing yet.
+func NewPorts(c *loader.Collection) *Ports { return &Ports{shared: c} }
+
+// KeepHostPorts does so until ctx ends, as the machine's settings change.
+func (p *Ports) KeepHostPorts(ctx context.Context) {
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	var problem string
+	for {
+		err := p.follow()
+		if err != nil && err.Error() != problem {
+			p.shared.Log.Warn("a connection may get a port that a socket of this machine has, too", "error", err)
+		}
+		problem = ""
+		if err != nil {
+			problem = err.Error()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// follow reads the settings, and writes what has changed.
+func (p *Ports) follow() error {
+	ranges, err := os.ReadFile(settings + "ip_local_port_range")
+	if err != nil {
+		return err
+	}
+	reserved, err := os.ReadFile(settings + "ip_local_reserved_ports")
+	if err != nil {
+		return err
+	}
+	row, problem := kept(string(ranges), string(reserved))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if row != p.told {
+		if err := p.shared.Maps.KeptPorts.Put(uint32(0), row); err != nil {
+			return fmt.Errorf("write the ports of this machine: %w", err)
+		}
+		p.told = row
+	}
+	return problem
+}
+
+// kept is the row for the two settings as the kernel writes them.
+func kept(local, reserved string) (row bpf.TcHostPorts, err error) {
+	ends := strings.Fields(local)
+	if len(ends) != 2 {
+		return row, fmt.Errorf("net.ipv4.ip_local_port_range is %q, want two numbers", local)
+	}
+	var all, none bpf.TcHostPorts
+	if err := set(&all, ends[0], ends[1]); err != nil {
+		return row, fmt.Errorf("net.ipv4.ip_local_port_range: %w", err)
+	}
+	for part := range strings.SplitSeq(strings.TrimSpace(reserved), ",") {
+		if part == "" {
+			continue
+		}
+		first, last, isRange := strings.Cut(part, "-")
+		if !isRange {
+			last = first
+		}
+		if err := set(&none, first, last); err != nil {
+			return row, fmt.Errorf("net.ipv4.ip_local_reserved_ports: %w", err)
+		}
+	}
+	left := 0
+	for i := range all.Bits {
+		row.Bits[i] = all.Bits[i] &^ none.Bits[i]
+		if i >= firstPort/64 {
+			left += 64 - bits.OnesCount64(row.Bits[i])
+		}
+	}
+	if left < fewest { // no limit: none is kept from connections; firewall rules ask for the ports all the same
+		return row, fmt.Errorf("net.ipv4.ip_local_port_range leaves %d ports that this machine's sockets do not get, and %d are needed: make it smaller, or reserve some of it by net.ipv4.ip_local_reserved_ports", left, fewest)
+	}
+	row.Limit = uint32(left - spare)
+	return row, nil
+}
+
+// set adds a range of ports.
+func set(row *bpf.TcHostPorts, first, last string) error {
+	from, err1 := strconv.ParseUint(first, 10, 16)
+	to, err2 := strconv.ParseUint(last, 10, 16)
+	if err1 != nil || err2 != nil {
+		return fmt.Errorf("%s-%s is no range of ports", first, last)
+	}
+	for port := from; port <= to; port++ {
+		row.Bits[port/64] |= 1 << (port % 64)
+	}
+	return nil
+}
+
+// AuditHostPorts compares the map with what the process has written there; with mend, it is written
+// again.
+func (p *Ports) AuditHostPorts(mend bool) lb.Compared {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	sheet := rows.Sheet[uint32, bpf.TcHostPorts]{
+		Table: "kept_ports", Map: p.shared.Maps.KeptPorts, Want: map[uint32]bpf.TcHostPorts{0: p.told}, Name: rows.Numbered[uint32]("row"),
+	}
+	return sheet.Check(mend)
+}

@@ -1,0 +1,53 @@
+package hostsockets
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestKept: kept are the ports that the kernel gives to sockets by itself: of its range, those that
+// are not reserved.
+func TestKept(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		local, reserved string
+		limit           uint32
+		kept, free      []uint16
+	}{
+		{"32768\t60999\n", "\n", 64512 - 28232 - 512, []uint16{32768, 50000, 60999}, []uint16{1024, 32767, 61000, 65535}},
+		{"1024\t65535\n", "8080,20000-39999\n", 20001 - 512, []uint16{1024, 8081, 19999, 40000, 65535}, []uint16{8080, 20000, 39999}},
+		{"512\t2047\n", "\n", 64512 - 1024 - 512, []uint16{512, 1024, 2047}, []uint16{2048}},
+	} {
+		row, err := kept(c.local, c.reserved)
+		if err != nil || row.Limit != c.limit {
+			t.Errorf("%q, %q: limit %d, error %v; want %d", c.local, c.reserved, row.Limit, err, c.limit)
+		}
+		for want, ports := range map[uint64][]uint16{1: c.kept, 0: c.free} {
+			for _, port := range ports {
+				if got := row.Bits[port/64] >> (port % 64) & 1; got != want {
+					t.Errorf("%q, %q: port %d is %d, want %d", c.local, c.reserved, port, got, want)
+				}
+			}
+		}
+	}
+}
+
+// TestTooFew: a machine that has all ports for itself keeps none from connections, as there would
+// be none, and says why. Firewall rules know its ports.
+func TestTooFew(t *testing.T) {
+	t.Parallel()
+	row, err := kept("1024\t65535\n", "80,4000-5000\n")
+	if err == nil || !strings.Contains(err.Error(), "leaves 1001 ports") || row.Limit != 0 {
+		t.Errorf("limit %d, error %v", row.Limit, err)
+	}
+	for port, want := range map[uint16]uint64{80: 0, 1023: 0, 4500: 0, 1024: 1, 5001: 1, 65535: 1} {
+		if got := row.Bits[port/64] >> (port % 64) & 1; got != want {
+			t.Errorf("port %d is %d, want %d", port, got, want)
+		}
+	}
+	for _, bad := range [][2]string{{"", ""}, {"1 70000", ""}, {"1 2", "x"}} {
+		if _, err := kept(bad[0], bad[1]); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package observe
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+	"unsafe"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/lb"
+)
+
+// decodeEvent reads an event of the packet path.
+func decodeEvent(record []byte) (*bpf.TcConnectionEvent, error) {
+	e := &bpf.TcConnectionEvent{}
+	if len(record) < int(unsafe.Sizeof(*e)) {
+		return nil, fmt.Errorf("an event has %d bytes, not %d", len(record), unsafe.Sizeof(*e))
+	}
+	copy((*[unsafe.Sizeof(*e)]byte)(unsafe.Pointer(e))[:], record)
+	return e, nil
+}
+
+// describe says it in the user's words.
+func (in *eventInbox) describe(e *bpf.TcConnectionEvent, boot time.Time) lb.ConnectionEvent {
+	out := lb.ConnectionEvent{
+		Time:     boot.Add(time.Duration(e.Time)).Round(0),
+		Act:      act(e.Kind),
+		Protocol: lb.Protocol(e.Protocol),
+		Client:   bpf.AddrPort(e.Client, e.ClientPort),
+		VIP:      bpf.AddrPort(e.Vip, e.VipPort),
+		Source:   bpf.AddrPort(e.Source, e.SourcePort),
+		Endpoint: bpf.AddrPort(e.Peer, e.PeerPort),
+		In:       lb.Traffic{Packets: e.PacketsIn, Bytes: e.BytesIn},
+		Out:      lb.Traffic{Packets: e.PacketsOut, Bytes: e.BytesOut},
+		OneOf:    int(e.Sample),
+	}
+	out.Reason, out.By = ending(e)
+	if o, ok := in.tables.Owner(e.Endpoint); ok {
+		out.Service = o.Service
+		if e.Traits&uint8(bpf.TcConnectionTraitCONN_ONE_WAY) != 0 || out.Endpoint == out.VIP {
+			out.Endpoint = netip.AddrPortFrom(o.Endpoint.Addr(), out.VIP.Port())
+		}
+	}
+	return out
+}
+
+func act(kind uint8) string {
+	switch bpf.TcConnectionEventKind(kind) {
+	case bpf.TcConnectionEventKindEVENT_OPENED:
+		return "opened"
+	case bpf.TcConnectionEventKindEVENT_ASSURED:
+		return "assured"
+	case bpf.TcConnectionEventKindEVENT_CLOSING:
+		return "closing"
+	default:
+		return "ended"
+	}
+}
+
+// ending says why a connection has ended, and who has closed it.
+func ending(e *bpf.TcConnectionEvent) (reason, by string) {
+	has := func(f bpf.TcConnectionFlag) bool { return e.Flags&uint8(f) != 0 }
+	trait := func(t bpf.TcConnectionTrait) bool { return e.Traits&uint8(t) != 0 }
+	client, endpoint := has(bpf.TcConnectionFlagCONN_FIN_CLIENT), has(bpf.TcConnectionFlagCONN_FIN_ENDPOINT)
+	oneWay := trait(bpf.TcConnectionTraitCONN_ONE_WAY)
+	switch {
+	case client && endpoint:
+		by = "both"
+	case client:
+		by = "client"
+	case endpoint:
+		by = "endpoint"
+	}
+	if bpf.TcConnectionEventKind(e.Kind) != bpf.TcConnectionEventKindEVENT_ENDED {
+		return "", by
+	}
+	sentRST := uint8(bpf.TcConnectionTraitCONN_SENT_RST)
+	switch {
+	case has(bpf.TcConnectionFlagCONN_RESET) && e.Traits&e.ReplyTraits&sentRST != 0:
+		return "reset", "both" // a RST of each was seen, if only because the load balancer has told them that it is over
+	case has(bpf.TcConnectionFlagCONN_RESET) && (oneWay || trait(bpf.TcConnectionTraitCONN_SENT_RST)):
+		return "reset", "client"
+	case has(bpf.TcConnectionFlagCONN_RESET):
+		return "reset", "endpoint"
+	case client && (endpoint || oneWay):
+		return "closed", by
+	case bpf.TcConnectionEventCause(e.Cause) == bpf.TcConnectionEventCauseCAUSE_REMOVED:
+		return "removed", by
+	case bpf.TcConnectionEventCause(e.Cause) == bpf.TcConnectionEventCauseCAUSE_REPLACED:
+		return "replaced", by
+	default:
+		return "silent", by
+	}
+}

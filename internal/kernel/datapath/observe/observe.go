@@ -1,0 +1,24 @@
+// Package observe reads what the packet path reports (bpf/observe): drops, connection events, copies
+// of packets for recordings and traces, and how full the connection table is.
+//
+// Each reader polls its ring buffer. The packet path wakes no reader, so that reports cost an
+// established packet nothing.
+package observe
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// macs is the size of both MAC addresses: the offset of a VLAN tag in a frame.
+const macs = 12
+
+// sinceBoot returns the wall clock time at which CLOCK_MONOTONIC was 0.
+func sinceBoot() time.Time {
+	var now unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) != nil {
+		return time.Time{}
+	}
+	return time.Now().Add(-time.Duration(now.Nano()))
+}

@@ -1,0 +1,105 @@
+package observe
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/conntrack"
+	"loxilb/internal/kernel/datapath/loader"
+	"loxilb/internal/kernel/datapath/rows"
+	"loxilb/internal/lb"
+)
+
+// Meter reads how full the connection table is, how many clients the packet path has challenged,
+// and how many it knows (docs/adr/0026-pressure.md).
+type Meter struct {
+	shared *loader.Collection
+	clock  loader.Clock
+}
+
+// NewMeter reads what the programs of a collection count.
+func NewMeter(c *loader.Collection) *Meter { return &Meter{shared: c} }
+
+// Pressure is what is counted of connections now, and of challenges so far.
+func (m *Meter) Pressure() (p lb.Pressure, err error) {
+	if p, err = m.Fullness(); err != nil {
+		return p, err
+	}
+	if p.Challenged, p.Answered, err = m.Challenges(); err != nil {
+		return p, err
+	}
+	p.KnownClients, err = m.known()
+	return p, err
+}
+
+// Challenges are the SYNs that were challenged so far, and the answers to that.
+func (m *Meter) Challenges() (sent, answered uint64, err error) {
+	var each []bpf.TcChallengeCounts
+	if err := m.shared.Maps.Challenges.Lookup(uint32(0), &each); err != nil {
+		return 0, 0, fmt.Errorf("read challenges: %w", err)
+	}
+	for _, n := range each {
+		sent += n.Sent
+		answered += n.Answered
+	}
+	return sent, answered, nil
+}
+
+// Fullness is the part of Pressure that is read with a few look-ups: how full the table is.
+func (m *Meter) Fullness() (p lb.Pressure, err error) {
+	var now bpf.TcHalfOpen
+	var kept []bpf.TcHalfOpenKept
+	entries, err1 := m.shared.Conntrack.Len()
+	most, err2 := m.shared.Conntrack.Max()
+	short, err3 := m.portsShort()
+	err = errors.Join(err1, err2, err3, m.shared.Maps.HalfOpens.Lookup(uint32(0), &now), m.shared.Maps.HalfOpensKept.Lookup(uint32(0), &kept))
+	if err != nil {
+		return p, fmt.Errorf("read how full the connection table is: %w", err)
+	}
+	for _, k := range kept {
+		for class := range now.Of {
+			now.Of[class] += k.Of[class]
+		}
+	}
+	return lb.Pressure{
+		HalfOpenTCP:    max(0, now.Of[bpf.TcHalfOpenClassHALF_OPEN_TCP]),
+		HalfOpenOthers: max(0, now.Of[bpf.TcHalfOpenClassHALF_OPEN_OTHERS]),
+		HalfOpenMax:    int64(most/conntrack.EntriesPerConnection) * int64(m.shared.HalfOpen) / 100,
+		Entries:        int64(entries), EntriesMax: int64(most), PortsShort: short,
+	}, nil
+}
+
+// portsShort reports whether packets have found a pool of source ports short lately
+// (bpf/limit/port_pressure.h).
+func (m *Meter) portsShort() (bool, error) {
+	var until uint32
+	if err := m.shared.Variables.PortPressureUntil.Get(&until); err != nil || until == 0 {
+		return false, err
+	}
+	now, err := m.clock.In(0, &m.shared.Settings)
+	return until-now-1 < m.shared.Jiffies(time.Duration(bpf.TcPortLayoutPORT_PRESSURE_SECONDS)*time.Second), err
+}
+
+// known counts the rows that still hold.
+func (m *Meter) known() (n uint64, err error) {
+	now, err := loader.Now()
+	if err != nil {
+		return 0, err
+	}
+	longest := m.shared.Jiffies(loader.KnownTime)
+	err = rows.EachBatch(m.shared.Maps.KnownClients, rows.All, func(_ []uint32, sets []bpf.TcKnownSet) {
+		for _, set := range sets {
+			for _, row := range set.Rows {
+				if left := uint32(row) - now; row != 0 && left != 0 && left <= longest {
+					n++
+				}
+			}
+		}
+	})
+	if err != nil {
+		return 0, fmt.Errorf("read known clients: %w", err)
+	}
+	return n, nil
+}

@@ -1,0 +1,231 @@
+package observe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/loader"
+	"loxilb/internal/lb"
+)
+
+const (
+	// tracePeriod is how often a ring is read. The packet path wakes nobody.
+	tracePeriod = 10 * time.Millisecond
+	// traceBatch is how many packets are handed over at a time: 25,600 a second, which takes a
+	// fifth of a CPU. More are lost.
+	traceBatch = 256
+	// traceRingBytes is the size of a ring: some 2,300 packets.
+	traceRingBytes = 1 << 20
+	// alive is how often the programs are told that somebody still traces, of lasting.
+	alive   = time.Second
+	lasting = 5 * time.Second
+)
+
+// ErrTooManyTraces says that there are as many traces as there can be.
+var ErrTooManyTraces = fmt.Errorf("%d trace packets already, and no more can", bpf.TcRingMAX_TRACES)
+
+// TracingPrograms are exchanged for those that show packets while somebody traces.
+type TracingPrograms interface{ Trace(on bool) error }
+
+// Tracer shows packets as they arrive and as they leave, and how they were handled
+// (bpf/observe/trace.h), to several callers at once.
+type Tracer struct {
+	shared   *loader.Collection
+	programs []TracingPrograms
+
+	mu      sync.Mutex
+	filters [bpf.TcRingMAX_TRACES]bpf.TcTraceFilter
+	shares  [bpf.TcRingMAX_TRACES]float64 // of the packets, that they look at
+	began   time.Time                     // when the clock was ticks
+	ticks   uint32
+}
+
+// NewTracer shows nothing yet.
+func NewTracer(c *loader.Collection, programs ...TracingPrograms) *Tracer {
+	return &Tracer{shared: c, programs: programs}
+}
+
+// TracePackets calls yield, often, with packets that the filter takes, and with how many it should
+// have been told of besides since it began, until ctx ends or yield returns false. The packets are
+// valid until yield returns.
+func (t *Tracer) TracePackets(ctx context.Context, f lb.TraceFilter, yield func([]lb.PacketTrace, lb.Untold) bool) (err error) {
+	filter, err := t.filter(&f)
+	if err != nil {
+		return err
+	}
+	ring, err := ebpf.NewMap(&ebpf.MapSpec{Name: "trace", Type: ebpf.RingBuf, MaxEntries: traceRingBytes})
+	if err != nil {
+		return fmt.Errorf("make a ring of packets: %w", err)
+	}
+	defer ring.Close()
+	reader, err := ringbuf.NewReader(ring)
+	if err != nil {
+		return fmt.Errorf("read a ring of packets: %w", err)
+	}
+	defer reader.Close()
+	number, err := t.begin(filter, f.Sample, ring)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, t.end(number)) }()
+	keeping, stop := context.WithCancel(ctx)
+	defer stop()
+	go t.keepAlive(keeping) // whatever yield waits for: a client that does not read is told how much it misses
+	return t.follow(ctx, traceInbox{reader: reader, reasons: t.shared.DropReasons()}, number, yield)
+}
+
+func (t *Tracer) follow(ctx context.Context, in traceInbox, number int, yield func([]lb.PacketTrace, lb.Untold) bool) error {
+	before, err := t.untold(number)
+	if err != nil {
+		return err
+	}
+	tick := time.NewTicker(tracePeriod)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		list, err := in.read()
+		if err != nil {
+			return fmt.Errorf("read packets: %w", err)
+		}
+		untold, err := t.untold(number)
+		if err != nil {
+			return err
+		}
+		if !yield(list, lb.Untold{Lost: untold.Lost - before.Lost}) {
+			return nil
+		}
+	}
+}
+
+// keepAlive has the programs go on until ctx ends.
+func (t *Tracer) keepAlive(ctx context.Context) {
+	tick := time.NewTicker(alive)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		t.mu.Lock()
+		t.live()
+		t.mu.Unlock()
+	}
+}
+
+// begin has the programs tell a ring.
+func (t *Tracer) begin(f bpf.TcTraceFilter, share float64, ring *ebpf.Map) (number int, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	number, first := -1, true
+	for i := range t.filters {
+		switch {
+		case t.filters[i].On != 0:
+			first = false
+		case number < 0:
+			number = i
+		}
+	}
+	if number < 0 {
+		return 0, ErrTooManyTraces
+	}
+	if first {
+		if t.ticks, err = loader.Now(); err != nil {
+			return 0, err
+		}
+		t.began = time.Now()
+	}
+	if err := t.shared.Maps.Watchers.Put(ringOf(number), ring); err != nil {
+		return 0, fmt.Errorf("put a ring of packets in its place: %w", err)
+	}
+	t.filters[number], t.shares[number] = f, share
+	t.live()
+	err = t.write()
+	if err == nil && first {
+		err = t.exchange(true)
+	}
+	if err != nil {
+		return 0, errors.Join(err, t.endLocked(number))
+	}
+	return number, nil
+}
+
+// end has them tell it no longer.
+func (t *Tracer) end(number int) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.endLocked(number)
+}
+
+func (t *Tracer) endLocked(number int) error {
+	t.filters[number], t.shares[number] = bpf.TcTraceFilter{}, 0
+	err := t.write()
+	last := true
+	for i := range t.filters {
+		last = last && t.filters[i].On == 0
+	}
+	if last {
+		err = errors.Join(err, t.exchange(false))
+	}
+	return errors.Join(err, t.shared.Maps.Watchers.Delete(ringOf(number)))
+}
+
+func ringOf(number int) uint32 { return uint32(bpf.TcRingFIRST_TRACE) + uint32(number) }
+
+// exchange has the programs that show packets take the place of the others, or gives it back.
+func (t *Tracer) exchange(on bool) error {
+	var errs []error
+	for _, p := range t.programs {
+		errs = append(errs, p.Trace(on))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("exchange the programs for those that show packets: %w", err)
+	}
+	return nil
+}
+
+// write writes the filters. As many packets are looked at as the largest share needs; the others
+// leave some of those out.
+func (t *Tracer) write() error {
+	largest := slices.Max(t.shares[:])
+	for i := range t.filters {
+		t.filters[i].Sample = sampleOf(t.shares[i], largest)
+	}
+	v := &t.shared.Variables
+	err := errors.Join(v.TraceFilters.Set(t.filters), v.TraceTurnMost.Set(turnOf(largest)), v.TraceTurns.Set([bpf.TcTraceLimitTRACE_CPUS]bpf.TcTraceTurn{}))
+	if err != nil {
+		return fmt.Errorf("write what is traced: %w", err)
+	}
+	return nil
+}
+
+// live has the programs show packets for a while longer: those that a process which was killed has
+// left behind end that by themselves.
+func (t *Tracer) live() {
+	until := t.ticks + t.shared.Jiffies(time.Since(t.began)+lasting)
+	_ = t.shared.Variables.TraceUntil.Set(until) // memory
+}
+
+// untold is what all that had this number were not told.
+func (t *Tracer) untold(number int) (sum lb.Untold, err error) {
+	var each []bpf.TcUntold
+	if err := t.shared.Maps.UntoldCounts.Lookup(ringOf(number), &each); err != nil {
+		return sum, fmt.Errorf("count packets that were not told: %w", err)
+	}
+	for _, n := range each {
+		sum.Lost += n.Lost
+	}
+	return sum, nil
+}

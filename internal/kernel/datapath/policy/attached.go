@@ -1,0 +1,272 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/loader"
+	"loxilb/internal/kernel/datapath/rows"
+	"loxilb/internal/lb"
+)
+
+// Services is the part of the data path that knows the ids of services.
+type Services interface {
+	AttachToServices(map[bpf.TcServiceKey]bpf.TcAttachments) (changed bool, err error)
+}
+
+// Rules is the part that knows the counters of firewall rules.
+type Rules interface {
+	AttachToRules(map[uint64]bpf.TcAttachments) (changed bool, err error)
+}
+
+// Attached writes policers and mirrors, and what they are attached to: services, clients, firewall
+// rules and interfaces. Methods are safe for concurrent use.
+type Attached struct {
+	maps     *bpf.TcMaps
+	flows    *ebpf.Variable
+	services Services
+	rules    Rules
+	renew    func() error // has each connection look for its next hop
+
+	mu       sync.Mutex
+	ports    map[uint32]bpf.TcAttachments
+	sources  map[bpf.TcAttachedSource]bpf.TcAttachments
+	policers map[uint64]bpf.TcPolicer // as wanted last
+	mirrors  map[uint64]bpf.TcMirror
+	counted  []*ebpf.Variable  // where it is written whether ports have some
+	stale    bool              // connections are still to look for their next hops
+	names    map[uint64]string // of policers and mirrors, by key: as wanted last
+	inForce  uint32            // as the variable flows_attached has it
+}
+
+// OpenAttached reads what an earlier process has written. It stays in force until SetAttached.
+func OpenAttached(c *loader.Collection, services Services, rules Rules, renew func() error) (*Attached, error) {
+	a := &Attached{
+		maps: &c.Maps, flows: c.Variables.FlowsAttached, services: services, rules: rules, renew: renew,
+		ports: map[uint32]bpf.TcAttachments{}, sources: map[bpf.TcAttachedSource]bpf.TcAttachments{}, policers: map[uint64]bpf.TcPolicer{}, mirrors: map[uint64]bpf.TcMirror{},
+		counted: []*ebpf.Variable{c.Variables.PortsAttached},
+	}
+	if c.Fresh {
+		return a, nil
+	}
+	inForce := 0
+	err := errors.Join(
+		rows.Each(a.maps.AttachedPorts, func(k uint32, v bpf.TcAttachments) { a.ports[k] = v }),
+		rows.Each(a.maps.AttachedSources, func(k bpf.TcAttachedSource, v bpf.TcAttachments) { a.sources[k] = v }),
+		rows.Each(a.maps.AttachedServices, func(uint32, bpf.TcAttachments) { inForce++ }),
+		rows.Each(a.maps.Mirrors, func(k uint64, v bpf.TcMirror) { a.mirrors[k] = v }),
+		rows.Each(a.maps.Policers, func(k uint64, _ bpf.TcPolicer) { a.policers[k] = bpf.TcPolicer{} }),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("read policers: %w", err)
+	}
+	return a, a.writeVariables(inForce + len(a.sources))
+}
+
+// FollowPorts has another object's variable ports_attached follow from here on.
+func (a *Attached) FollowPorts(ports *ebpf.Variable) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.counted = append(a.counted, ports)
+	return ports.Set(uint32(len(a.ports)))
+}
+
+// SetAttached makes it so. Only differences are written; a policer whose rates change goes on with
+// what its buckets hold. What cannot be written is tried again when it is called again. failed has
+// what could not be written.
+func (a *Attached) SetAttached(want *bpf.Attached) (failed bpf.NotAttached, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	failed = bpf.NotAttached{Policers: map[string]error{}, Mirrors: map[string]error{}}
+	a.names = map[uint64]string{}
+	for name, p := range want.Policers {
+		a.names[bpf.NameKey(name)] = name
+		if err := a.putPolicer(bpf.NameKey(name), p); err != nil {
+			failed.Policers[name] = err
+		}
+	}
+	for name, m := range want.Mirrors {
+		a.names[bpf.NameKey(name)] = name
+		if err := a.putMirror(bpf.NameKey(name), m); err != nil {
+			failed.Mirrors[name] = err
+		}
+	}
+	errs := []error{a.writeVariables(len(want.Services) + len(want.Sources))} // before, so that who looks finds it
+	services, err := a.services.AttachToServices(want.Services)
+	rules, unruled := a.rules.AttachToRules(want.Rules)
+	sources, ports := sourceRows(want.Sources), portRows(want.Ports)
+	clients, failing := put(a.maps.AttachedSources, a.sources, sources, "clients")
+	_, failed2 := put(a.maps.AttachedPorts, a.ports, ports, "an interface")
+	errs = append(errs, err, unruled, failing, failed2, a.writeVariables(len(want.Services)+len(a.sources)))
+	if services || rules || clients {
+		a.stale = true
+	}
+	if a.stale {
+		err := a.renew()
+		a.stale = err != nil
+		errs = append(errs, err)
+	}
+	errs = append(errs, drop(a.policers, want.Policers, a.maps.Policers, a.maps.PolicedCounts), drop(a.mirrors, want.Mirrors, a.maps.Mirrors, a.maps.MirroredCounts))
+	return failed, errors.Join(errs...)
+}
+
+// writeVariables tells packets whether they are to look.
+func (a *Attached) writeVariables(flows int) error {
+	a.inForce = uint32(flows)
+	errs := []error{a.flows.Set(a.inForce)}
+	for _, v := range a.counted {
+		errs = append(errs, v.Set(uint32(len(a.ports))))
+	}
+	return errors.Join(errs...)
+}
+
+func portRows(want map[int]bpf.TcAttachments) map[uint32]bpf.TcAttachments {
+	out := map[uint32]bpf.TcAttachments{}
+	for index, row := range want {
+		out[uint32(index)] = row
+	}
+	return out
+}
+
+// put makes the rows of a map those that are wanted. It returns whether one has something that had
+// nothing, or the other way round.
+func put[K comparable](m *ebpf.Map, have, want map[K]bpf.TcAttachments, to string) (changed bool, err error) {
+	var errs []error
+	for k, row := range want {
+		old, had := have[k]
+		if had && old == row {
+			continue
+		}
+		if err := m.Put(k, row); err != nil {
+			if errors.Is(err, unix.E2BIG) || errors.Is(err, unix.ENOSPC) {
+				err = fmt.Errorf("there is room for %d with policers or mirrors (%w)", m.MaxEntries(), err)
+			}
+			errs = append(errs, fmt.Errorf("attach policers and mirrors to %s: %w", to, err))
+			continue
+		}
+		have[k] = row
+		changed = changed || (old == bpf.TcAttachments{}) != (row == bpf.TcAttachments{})
+	}
+	for k := range have {
+		if _, stays := want[k]; stays {
+			continue
+		}
+		if err := m.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			errs = append(errs, fmt.Errorf("take policers and mirrors from %s: %w", to, err))
+			continue
+		}
+		delete(have, k)
+		changed = true
+	}
+	return changed, errors.Join(errs...)
+}
+
+// putPolicer writes a policer, with what its buckets hold if it was there.
+func (a *Attached) putPolicer(key uint64, want bpf.TcPolicer) error {
+	if have, there := a.policers[key]; there && have == want {
+		return nil
+	}
+	row, now := want, clock()
+	row.Empty, row.PeakEmpty, row.Excess = now-want.Burst, now-want.ExcessBurst, int64(want.ExcessBurst)
+	var old bpf.TcPolicer
+	err := a.maps.Policers.Lookup(key, &old)
+	switch {
+	case err == nil && old.Flags == want.Flags:
+		row.Empty, row.PeakEmpty, row.Excess = old.Empty, old.PeakEmpty, old.Excess
+	case err != nil && !errors.Is(err, ebpf.ErrKeyNotExist):
+		return fmt.Errorf("read policer: %w", err)
+	}
+	none := make([]bpf.TcPoliced, ebpf.MustPossibleCPU())
+	if err := a.maps.PolicedCounts.Update(key, none, ebpf.UpdateNoExist); err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
+		return fmt.Errorf("make counters of a policer: %w", err)
+	}
+	if err := a.maps.Policers.Put(key, row); err != nil {
+		return fmt.Errorf("write policer: %w", err)
+	}
+	a.policers[key] = want
+	return nil
+}
+
+// putMirror writes a mirror.
+func (a *Attached) putMirror(key uint64, want bpf.TcMirror) error {
+	if have, there := a.mirrors[key]; there && have == want {
+		return nil
+	}
+	none := make([]bpf.TcMirrored, ebpf.MustPossibleCPU())
+	if err := a.maps.MirroredCounts.Update(key, none, ebpf.UpdateNoExist); err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
+		return fmt.Errorf("make counters of a mirror: %w", err)
+	}
+	if err := a.maps.Mirrors.Put(key, want); err != nil {
+		return fmt.Errorf("write mirror: %w", err)
+	}
+	a.mirrors[key] = want
+	return nil
+}
+
+// drop removes what nobody wants, and nothing refers to any more.
+func drop[Row any](have map[uint64]Row, want map[string]Row, maps ...*ebpf.Map) error {
+	kept := map[uint64]bool{}
+	for name := range want {
+		kept[bpf.NameKey(name)] = true
+	}
+	var errs []error
+	for key := range have {
+		if kept[key] {
+			continue
+		}
+		for _, m := range maps {
+			if err := m.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+				errs = append(errs, fmt.Errorf("remove a policer or mirror: %w", err))
+			}
+		}
+		delete(have, key)
+	}
+	return errors.Join(errs...)
+}
+
+// clock is the packet path's, in its ticks.
+func clock() uint64 {
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // there is such a clock
+	return uint64(now.Nano()) << uint(bpf.TcPolicerLayoutTICK_SHIFT)
+}
+
+// Policed is what a policer has said; nothing of one that is not there.
+func (a *Attached) Policed(name string) (sum lb.Policed, err error) {
+	var each []bpf.TcPoliced
+	if err := a.maps.PolicedCounts.Lookup(bpf.NameKey(name), &each); err != nil {
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			return sum, nil
+		}
+		return sum, fmt.Errorf("read what policer %s has said: %w", name, err)
+	}
+	for _, n := range each {
+		for color := range n.Packets {
+			sum.Packets[color] += n.Packets[color]
+			sum.Bytes[color] += n.Bytes[color]
+		}
+	}
+	return sum, nil
+}
+
+// Mirrored is what a mirror has copied; nothing of one that is not there.
+func (a *Attached) Mirrored(name string) (sum lb.MirrorStats, err error) {
+	var each []bpf.TcMirrored
+	if err := a.maps.MirroredCounts.Lookup(bpf.NameKey(name), &each); err != nil {
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			return sum, nil
+		}
+		return sum, fmt.Errorf("read what mirror %s has copied: %w", name, err)
+	}
+	for _, n := range each {
+		sum.Packets += n.Packets
+		sum.Bytes += n.Bytes
+		sum.Lost += n.Lost
+	}
+	return sum, nil
+}

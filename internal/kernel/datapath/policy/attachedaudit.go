@@ -1,0 +1,48 @@
+package policy
+
+import (
+	"fmt"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/rows"
+	"loxilb/internal/lb"
+)
+
+// Audit compares the maps with what the process has written there; with mend, rows that differ are
+// written again. Of policers it compares what users say, not what their buckets hold.
+func (a *Attached) Audit(mend bool) []lb.Compared {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	policers := rows.Sheet[uint64, bpf.TcPolicer]{
+		Table: "policers", Map: a.maps.Policers, Want: a.policers, Name: a.nameOf,
+		Mask: func(p *bpf.TcPolicer) { p.Empty, p.PeakEmpty, p.Excess = 0, 0, 0 },
+		Put: func(key uint64, want bpf.TcPolicer) error {
+			if want == (bpf.TcPolicer{}) {
+				return a.maps.Policers.Delete(key)
+			}
+			delete(a.policers, key) // it is not what is known of it
+			return a.putPolicer(key, want)
+		},
+	}
+	mirrors := rows.Sheet[uint64, bpf.TcMirror]{Table: "mirrors", Map: a.maps.Mirrors, Want: a.mirrors, Name: a.nameOf}
+	sources := rows.Sheet[bpf.TcAttachedSource, bpf.TcAttachments]{
+		Table: "attached_sources", Map: a.maps.AttachedSources, Want: a.sources,
+		Name: func(k bpf.TcAttachedSource) string {
+			return fmt.Sprintf("%s, %d bits,", k.Addr.Netip(), k.PrefixLength)
+		},
+	}
+	ports := rows.Sheet[uint32, bpf.TcAttachments]{Table: "attached_ports", Map: a.maps.AttachedPorts, Want: a.ports, Name: rows.Numbered[uint32]("interface")}
+	variables := []rows.Variable{{Name: "flows_attached", In: a.flows, Want: a.inForce}}
+	for _, v := range a.counted {
+		variables = append(variables, rows.Variable{Name: "ports_attached", In: v, Want: uint32(len(a.ports))})
+	}
+	return []lb.Compared{policers.Check(mend), mirrors.Check(mend), sources.Check(mend), ports.Check(mend), rows.CheckVariables(mend, variables...)}
+}
+
+// nameOf is the name of a policer or a mirror.
+func (a *Attached) nameOf(key uint64) string {
+	if name, ok := a.names[key]; ok {
+		return name
+	}
+	return fmt.Sprintf("number %d, which nobody wants,", key)
+}

@@ -1,0 +1,290 @@
+// Package policy writes the rules that apply to packets besides their service: firewall rules
+// (Firewall), the kernel's IPsec policies (IPsecPolicies), and policers and mirrors (Attached).
+// Each set of rules is replaced atomically.
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/loader"
+	"loxilb/internal/kernel/datapath/rows"
+	"loxilb/internal/lb"
+)
+
+// Firewall writes the firewall rules and reads their counters. Methods are safe for concurrent use.
+type Firewall struct {
+	shared *loader.Collection
+	cpus   int
+
+	mu       sync.Mutex
+	table    bpf.RuleTable // as written
+	cost     lb.RuleCost   // of table
+	known    bool          // table is what is written: this process has
+	ids      rows.IDs
+	counters map[uint64]uint32 // by rules' identities
+	counts   []*ebpf.Variable  // where programs look for the number of rules
+	sources  []uint32          // endpoints that stand for the table's sources
+	attached attachments
+	old      uint32 // counters below may hold what an earlier process has counted
+}
+
+// OpenFirewall takes over the rules that an earlier process left: its counters go on.
+func OpenFirewall(c *loader.Collection) (*Firewall, error) {
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return nil, fmt.Errorf("count CPUs: %w", err)
+	}
+	f := &Firewall{
+		shared: c, cpus: cpus, ids: rows.NewIDs(uint32(c.RuleHits.MaxSegments())*c.RuleHits.PerSegment(), time.Now),
+		counters: map[uint64]uint32{}, counts: []*ebpf.Variable{c.Variables.RuleCount}, old: uint32(c.RuleHits.Len()),
+	}
+	set, err := f.read()
+	if err != nil {
+		return nil, fmt.Errorf("read firewall rules: %w", err)
+	}
+	if err := f.adoptAttached(); err != nil {
+		return nil, err
+	}
+	if set == nil {
+		return f, nil
+	}
+	for i := range set.Rules[:set.Count] {
+		r := &set.Rules[i]
+		f.counters[r.Identity] = r.Counter
+		f.ids.Take(r.Counter)
+	}
+	return f, errors.Join(f.writeSNAT(set), f.writeCount(set.Count))
+}
+
+// read reads the set that packets are judged by; nil: there is none.
+func (f *Firewall) read() (*bpf.TcRuleSet, error) {
+	var id ebpf.MapID
+	err := f.shared.Maps.RuleSets.Lookup(uint32(0), &id)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	m, err := ebpf.NewMapFromID(id)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	set := &bpf.TcRuleSet{}
+	if err := m.Lookup(uint32(0), set); err != nil {
+		return nil, err
+	}
+	set.Count = min(set.Count, uint32(len(set.Rules)))
+	return set, nil
+}
+
+// SetRules has packets judged by these rules from one packet to the next. Rules that were there
+// before go on counting. sources are the endpoints that stand for the table's sources; then is
+// called after a change.
+func (f *Firewall) SetRules(t bpf.RuleTable, sources []uint32, then func() error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.known && t.Equal(&f.table) && slices.Equal(f.sources, sources) {
+		return nil
+	}
+	f.known = false
+	counters, fresh, err := f.allot(t.Rules)
+	if err == nil {
+		err = f.write(&t, counters, sources)
+	}
+	if err != nil {
+		for _, id := range fresh {
+			f.ids.Put(id, true)
+		}
+		return err
+	}
+	for identity, id := range f.counters {
+		if _, stays := counters[identity]; !stays {
+			f.ids.Put(id, true)
+		}
+	}
+	f.table, f.counters, f.sources, f.cost = t, counters, sources, t.Cost()
+	_, failed := f.attach()
+	if err := errors.Join(failed, then()); err != nil {
+		return err
+	}
+	f.known = true
+	return nil
+}
+
+// CounterSegments is how many segments of counters there are.
+func (f *Firewall) CounterSegments() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.shared.RuleHits.Count()
+}
+
+// RuleOf is the identity of the rule with a counter. False: there is none.
+func (f *Firewall) RuleOf(counter uint32) (identity uint64, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for identity, id := range f.counters {
+		if id == counter {
+			return identity, true
+		}
+	}
+	return 0, false
+}
+
+// allot gives each rule its counter: the one that it has, or another that is zero.
+func (f *Firewall) allot(list []bpf.TcRule) (counters map[uint64]uint32, fresh []uint32, err error) {
+	counters = make(map[uint64]uint32, len(list))
+	for i := range list {
+		identity := list[i].Identity
+		if id, has := f.counters[identity]; has {
+			counters[identity] = id
+			continue
+		}
+		id, used, err := f.ids.Get()
+		if err != nil {
+			return nil, fresh, err
+		}
+		fresh = append(fresh, id)
+		counters[identity] = id
+		if err := f.clear(id, used); err != nil {
+			return nil, fresh, err
+		}
+	}
+	return counters, fresh, nil
+}
+
+// clear makes room for a counter, and has it begin at zero.
+func (f *Firewall) clear(id uint32, used bool) error {
+	hits := f.shared.RuleHits
+	if lacking := int(id/hits.PerSegment()) + 1 - len(hits.Segments()); lacking > 0 {
+		if err := rows.Grow(lacking, hits); err != nil {
+			return fmt.Errorf("make counters of firewall rules: %w", err)
+		}
+	} else if !used && id >= f.old {
+		return nil
+	}
+	if err := hits.Put(id, make([]bpf.TcRuleHit, f.cpus)); err != nil {
+		return fmt.Errorf("clear the counter of a firewall rule: %w", err)
+	}
+	return nil
+}
+
+// write makes a set and puts it in the place of the one that there is. Packets that look at that
+// one have it to the end.
+func (f *Firewall) write(t *bpf.RuleTable, counters map[uint64]uint32, sources []uint32) error {
+	if len(t.Rules) == 0 {
+		return f.remove()
+	}
+	m, err := f.shared.NewRuleSet()
+	if err != nil {
+		return fmt.Errorf("make room for firewall rules: %w", err)
+	}
+	defer m.Close()
+	set := f.set(t, counters, sources)
+	if err := m.Put(uint32(0), set); err != nil {
+		return fmt.Errorf("write firewall rules: %w", err)
+	}
+	if err := f.shared.Maps.RuleSets.Put(uint32(0), uint32(m.FD())); err != nil {
+		return fmt.Errorf("have packets judged by new firewall rules: %w", err)
+	}
+	return errors.Join(f.writeSNAT(set), f.writeCount(set.Count))
+}
+
+// set is what the map holds.
+func (f *Firewall) set(t *bpf.RuleTable, counters map[uint64]uint32, sources []uint32) *bpf.TcRuleSet {
+	set := t.Set()
+	for i := range t.Rules {
+		r := &set.Rules[i]
+		r.Counter = counters[r.Identity]
+		if r.IsSNAT() {
+			r.Target = sources[r.Target]
+		}
+	}
+	return set
+}
+
+// writeSNAT tells the packet path whether any rule gives connections another source.
+func (f *Firewall) writeSNAT(set *bpf.TcRuleSet) error {
+	n := uint32(0)
+	for i := range set.Rules[:set.Count] {
+		if set.Rules[i].IsSNAT() {
+			n++
+		}
+	}
+	if err := f.shared.Variables.SnatRules.Set(n); err != nil {
+		return fmt.Errorf("count firewall rules that give sources: %w", err)
+	}
+	return nil
+}
+
+// remove has packets judged by none.
+func (f *Firewall) remove() error {
+	if err := errors.Join(f.writeCount(0), f.writeSNAT(&bpf.TcRuleSet{})); err != nil {
+		return err
+	}
+	if err := f.shared.Maps.RuleSets.Delete(uint32(0)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("remove firewall rules: %w", err)
+	}
+	return nil
+}
+
+func (f *Firewall) writeCount(n uint32) error {
+	for _, v := range f.counts {
+		if err := v.Set(n); err != nil {
+			return fmt.Errorf("count firewall rules: %w", err)
+		}
+	}
+	return nil
+}
+
+// Count is how many rules there are.
+func (f *Firewall) Count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.counters)
+}
+
+// RuleCost is the most that a packet looks at to find its rule. It is zero until SetRules.
+func (f *Firewall) RuleCost() lb.RuleCost {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.cost
+}
+
+// Follow has another object's variable rule_count say how many there are, now and from here on.
+func (f *Firewall) Follow(count *ebpf.Variable) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := count.Set(uint32(len(f.counters))); err != nil {
+		return fmt.Errorf("count firewall rules: %w", err)
+	}
+	f.counts = append(f.counts, count)
+	return nil
+}
+
+// RuleHits is what a rule has decided about. false: there is no such rule in the data path.
+func (f *Firewall) RuleHits(identity uint64) (sum lb.Traffic, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	id, ok := f.counters[identity]
+	if !ok {
+		return sum, false
+	}
+	hits := make([]bpf.TcRuleHit, f.cpus)
+	if f.shared.RuleHits.Lookup(id, &hits) != nil {
+		return sum, false
+	}
+	for _, h := range hits {
+		sum.Packets += h.Packets
+		sum.Bytes += h.Bytes
+	}
+	return sum, true
+}

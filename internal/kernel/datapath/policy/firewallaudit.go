@@ -1,0 +1,64 @@
+package policy
+
+import (
+	"fmt"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/rows"
+	"loxilb/internal/lb"
+)
+
+// Audit compares the rules by which packets are judged, and what they have attached, with what the
+// process has written; with mend, what differs is written again. Rules of an earlier process are
+// not compared: until SetRules, nobody knows them.
+func (f *Firewall) Audit(mend bool) []lb.Compared {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	rules := lb.Compared{Table: "rule_sets", Rows: len(f.table.Rules)}
+	variables := []rows.Variable{{Name: "rules_attached", In: f.shared.Variables.RulesAttached, Want: uint32(len(f.attached.rows))}}
+	if f.known {
+		if what, err := f.unequal(); err != nil {
+			rules.Err = err
+		} else if what != "" {
+			rules.Differences = append(rules.Differences, lb.Difference{Table: rules.Table, Row: "the set of firewall rules", What: what})
+			if mend {
+				rules.Err = f.write(&f.table, f.counters, f.sources)
+			}
+		}
+		for _, v := range f.counts {
+			variables = append(variables, rows.Variable{Name: "rule_count", In: v, Want: uint32(len(f.table.Rules))})
+		}
+	}
+	attached := rows.Sheet[uint32, bpf.TcAttachments]{
+		Table: "attached_rules", Map: f.shared.Maps.AttachedRules, Want: f.attached.rows, Name: rows.Numbered[uint32]("the rule with counter"),
+	}
+	return []lb.Compared{rules, attached.Check(mend), rows.CheckVariables(mend, variables...)}
+}
+
+// unequal says in what the set that packets are judged by is another one than was written; empty:
+// in nothing.
+func (f *Firewall) unequal() (string, error) {
+	have, err := f.read()
+	if err != nil {
+		return "", fmt.Errorf("read firewall rules: %w", err)
+	}
+	if have == nil || len(f.table.Rules) == 0 {
+		if (have == nil) != (len(f.table.Rules) == 0) {
+			return "is missing, or should not be there", nil
+		}
+		return "", nil
+	}
+	want := f.set(&f.table, f.counters, f.sources)
+	if have.Count != want.Count {
+		return fmt.Sprintf("has %d rules, and should have %d", have.Count, want.Count), nil
+	}
+	for i := range want.Rules[:want.Count] {
+		if have.Rules[i] != want.Rules[i] {
+			return fmt.Sprintf("at place %d %s", i, rows.Unequal(have.Rules[i], want.Rules[i])), nil
+		}
+	}
+	if *have != *want {
+		return "has trees that lead elsewhere", nil
+	}
+	return "", nil
+}

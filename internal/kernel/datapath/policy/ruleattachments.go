@@ -1,0 +1,85 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/rows"
+)
+
+// attachments are what rules have of policers and mirrors.
+type attachments struct {
+	wanted map[uint64]bpf.TcAttachments // by identity, also of rules that are not there; nil: nobody has said yet
+	rows   map[uint32]bpf.TcAttachments // by counter, as the map has them
+}
+
+// AttachToRules says what rules have attached, by their identities; those that are not there yet as
+// soon as they are. It returns whether a rule has something that had nothing, or the other way
+// round: then connections are to be judged anew.
+func (f *Firewall) AttachToRules(want map[uint64]bpf.TcAttachments) (changed bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.attached.wanted = maps.Clone(want)
+	return f.attach()
+}
+
+// attach makes the rows what is wanted.
+func (f *Firewall) attach() (changed bool, err error) {
+	if f.attached.wanted == nil {
+		return false, nil
+	}
+	want := map[uint32]bpf.TcAttachments{}
+	for identity, row := range f.attached.wanted {
+		if counter, there := f.counters[identity]; there {
+			want[counter] = row
+		}
+	}
+	var errs []error
+	for counter, row := range want {
+		old, had := f.attached.rows[counter]
+		if had && old == row {
+			continue
+		}
+		if err := f.shared.Maps.AttachedRules.Put(counter, row); err != nil {
+			errs = append(errs, fmt.Errorf("attach policers and mirrors to a firewall rule: %w", err))
+			continue
+		}
+		f.attached.rows[counter] = row
+		changed = changed || !had
+	}
+	for counter := range f.attached.rows {
+		if _, stays := want[counter]; stays {
+			continue
+		}
+		if err := f.shared.Maps.AttachedRules.Delete(counter); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			errs = append(errs, fmt.Errorf("take policers and mirrors from a firewall rule: %w", err))
+			continue
+		}
+		delete(f.attached.rows, counter)
+		changed = true
+	}
+	return changed, errors.Join(append(errs, f.writeAttached())...)
+}
+
+// writeAttached tells packets whether they are to look.
+func (f *Firewall) writeAttached() error {
+	if err := f.shared.Variables.RulesAttached.Set(uint32(len(f.attached.rows))); err != nil {
+		return fmt.Errorf("count firewall rules that have policers and mirrors: %w", err)
+	}
+	return nil
+}
+
+// adoptAttached reads what an earlier process has attached. It stays until AttachToRules says what
+// is wanted.
+func (f *Firewall) adoptAttached() error {
+	f.attached.rows = map[uint32]bpf.TcAttachments{}
+	err := rows.Each(f.shared.Maps.AttachedRules, func(counter uint32, row bpf.TcAttachments) { f.attached.rows[counter] = row })
+	if err != nil {
+		return fmt.Errorf("read policers and mirrors of firewall rules: %w", err)
+	}
+	return f.writeAttached()
+}

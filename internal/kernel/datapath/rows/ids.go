@@ -1,0 +1,100 @@
+package rows
+
+import (
+	"errors"
+	"sort"
+	"time"
+)
+
+// ErrFull says that a map has no row left. It may pass: what was removed gives its rows back a
+// moment after its last connection.
+var ErrFull = errors.New("no row is left in the data path: those of services and endpoints that were removed are free a moment after their last connection")
+
+// IDs gives out indices of an array map, the lowest that were never used first. A freed one is
+// quarantined, so that a packet in flight never finds another owner behind it.
+type IDs struct {
+	limit uint32
+	next  uint32 // all below were given out, or found taken
+	top   uint32 // none from here on was ever in use
+	freed []freedID
+	taken []bool // found at adoption, by id
+	after int    // how many of taken are from next on
+	now   Clock
+}
+
+type freedID struct {
+	id   uint32
+	used bool // its rows hold counters
+	at   time.Time
+}
+
+// Quarantine is far longer than a packet spends in the program.
+const Quarantine = time.Second
+
+// Clock tells the time.
+type Clock func() time.Time
+
+// NewIDs gives out ids below limit.
+func NewIDs(limit uint32, now Clock) IDs {
+	return IDs{limit: limit, now: now}
+}
+
+// Get returns an id; used tells whether its rows may hold an earlier owner's counters.
+func (i *IDs) Get() (id uint32, used bool, err error) {
+	if len(i.freed) > 0 && i.now().Sub(i.freed[0].at) >= Quarantine {
+		f := i.freed[0]
+		i.freed = i.freed[1:]
+		return f.id, f.used, nil
+	}
+	for i.next < i.limit {
+		id = i.next
+		i.next++
+		if !i.isTaken(id) {
+			i.top = max(i.top, i.next)
+			return id, false, nil
+		}
+		i.after--
+	}
+	return 0, false, ErrFull
+}
+
+// Put takes an id back; used tells whether its rows may hold counters.
+func (i *IDs) Put(id uint32, used bool) { i.freed = append(i.freed, freedID{id, used, i.now()}) }
+
+// Take marks an id as used by somebody found in the maps. Only before the first Get.
+func (i *IDs) Take(id uint32) {
+	if i.isTaken(id) {
+		return
+	}
+	for int(id) >= len(i.taken) {
+		i.taken = append(i.taken, false)
+	}
+	i.taken[id] = true
+	i.after++
+	i.top = max(i.top, id+1)
+}
+
+func (i *IDs) isTaken(id uint32) bool { return int(id) < len(i.taken) && i.taken[id] }
+
+// TakeFreed marks an id whose owner is gone and whose counters are still there. Only before the
+// first Get.
+func (i *IDs) TakeFreed(id uint32) {
+	i.Take(id)
+	i.freed = append(i.freed, freedID{id: id, used: true})
+}
+
+// Free is how many Get has now: what is quarantined is not among them.
+func (i *IDs) Free() int {
+	now := i.now()
+	expired := sort.Search(len(i.freed), func(n int) bool { return now.Sub(i.freed[n].at) < Quarantine })
+	return int(i.limit-i.next) - i.after + expired
+}
+
+// Top is an index that none was ever in use from on.
+func (i *IDs) Top() uint32 { return i.top }
+
+// Taken is how many ids have an owner.
+func (i *IDs) Taken() int { return int(i.next) + i.after - len(i.freed) }
+
+// SetClock is for tests.
+func (i *IDs) SetClock(now Clock) { i.now = now }

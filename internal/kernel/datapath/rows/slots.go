@@ -1,0 +1,233 @@
+package rows
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/maphash"
+	"time"
+
+	"loxilb/internal/kernel/datapath/bpf"
+)
+
+const (
+	// SlotsPerSegment is the length of the longest table.
+	SlotsPerSegment = uint32(bpf.TcLimitSLOTS_PER_SEGMENT)
+	slotsPerBlock   = uint32(bpf.TcLimitSLOTS_PER_BLOCK)
+)
+
+// Slots gives out ranges of the slots map, and makes segments when they are needed. A freed range
+// is quarantined like a freed id. Ranges begin where a block does, and take it whole.
+//
+// Why not an inner map for each service: updating an array of maps waits for an RCU grace period,
+// 10 ms and more, for each service (docs/adr/0007-slot-ranges.md); a range costs one system call to
+// fill.
+type Slots struct {
+	blocks      *Array
+	free        freeList
+	quarantined []quarantinedRange // the longest first
+	now         Clock
+	adopted     map[Range]uint64 // sums of what an earlier process wrote
+	seed        maphash.Seed
+}
+
+type quarantinedRange struct {
+	Range
+	at time.Time
+}
+
+// NewSlots gives out none that is used already: those of an earlier process are for Adopt.
+func NewSlots(blocks *Array, now Clock) Slots {
+	return Slots{blocks: blocks, free: newFreeList(), now: now, adopted: map[Range]uint64{}, seed: maphash.MakeSeed()}
+}
+
+// Adopt cuts out the ranges in use, and notes what is in them: to read each by itself later takes a
+// system call for each block.
+func (s *Slots) Adopt(used []Range) error {
+	whole := make([]Range, len(used))
+	bySegment := map[uint32][]Range{}
+	for i, r := range used {
+		whole[i] = r.whole()
+		bySegment[r.Segment] = append(bySegment[r.Segment], r)
+	}
+	s.free.adopt(len(s.blocks.Segments()), whole)
+	for segment, m := range s.blocks.Segments() {
+		ranges := bySegment[uint32(segment)]
+		if len(ranges) == 0 {
+			continue
+		}
+		ids := make([]uint32, 0, SlotsPerSegment)
+		err := EachBatch(m, All, func(_ []uint32, blocks []bpf.TcSlotBlock) {
+			for i := range blocks {
+				ids = append(ids, blocks[i].Endpoints[:]...)
+			}
+		})
+		if err != nil {
+			return fmt.Errorf("read slots: %w", err)
+		}
+		for _, r := range ranges {
+			if int(r.end()) <= len(ids) {
+				s.adopted[r] = s.sumOf(ids[r.Offset:r.end()])
+			}
+		}
+	}
+	return nil
+}
+
+// sumOf is a hash of endpoint ids, another one in each process.
+func (s *Slots) sumOf(ids []uint32) uint64 {
+	var h maphash.Hash
+	h.SetSeed(s.seed)
+	var word [4]byte
+	for _, id := range ids {
+		binary.NativeEndian.PutUint32(word[:], id)
+		h.Write(word[:]) // never fails
+	}
+	return h.Sum64()
+}
+
+// whole is the range with the rest of its last block.
+func (r Range) whole() Range {
+	r.Count = (r.Count + slotsPerBlock - 1) / slotsPerBlock * slotsPerBlock
+	return r
+}
+
+// Write puts endpoint ids into a range that nobody reads yet, and returns it; or it returns have,
+// if that holds just these ids.
+func (s *Slots) Write(endpoints []uint32, have Range) (Range, error) {
+	if len(endpoints) == 0 {
+		return Range{}, nil
+	}
+	blocks := make([]bpf.TcSlotBlock, (len(endpoints)+int(slotsPerBlock)-1)/int(slotsPerBlock))
+	for i := range blocks {
+		copy(blocks[i].Endpoints[:], endpoints[i*int(slotsPerBlock):])
+	}
+	if int(have.Count) == len(endpoints) && s.holds(have, endpoints, blocks) {
+		return have, nil
+	}
+	r, err := s.get(uint32(len(endpoints)))
+	if err != nil {
+		return Range{}, err
+	}
+	if _, err := s.blocks.Segments()[r.Segment].BatchUpdate(r.keys(len(blocks)), blocks, nil); err != nil {
+		s.Put(r)
+		return Range{}, fmt.Errorf("write slots: %w", err)
+	}
+	return r, nil
+}
+
+// keys are those of a range's blocks in their segment.
+func (r Range) keys(blocks int) []uint32 {
+	keys := make([]uint32, blocks)
+	for i := range keys {
+		keys[i] = r.Offset/slotsPerBlock + uint32(i)
+	}
+	return keys
+}
+
+// holds tells whether a range has just these ids.
+func (s *Slots) holds(r Range, ids []uint32, blocks []bpf.TcSlotBlock) bool {
+	if sum, ok := s.adopted[r]; ok { // good until the range may be written
+		delete(s.adopted, r)
+		return sum == s.sumOf(ids)
+	}
+	var there bpf.TcSlotBlock
+	for i, key := range r.keys(len(blocks)) {
+		if err := s.blocks.Segments()[r.Segment].Lookup(key, &there); err != nil || there != blocks[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// Read are the endpoint ids in a range.
+func (s *Slots) Read(r Range) ([]uint32, error) {
+	if r.Count == 0 {
+		return nil, nil
+	}
+	ids := make([]uint32, 0, r.whole().Count)
+	var block bpf.TcSlotBlock
+	for _, key := range r.keys(int(r.whole().Count / slotsPerBlock)) {
+		if err := s.blocks.Segments()[r.Segment].Lookup(key, &block); err != nil {
+			return nil, fmt.Errorf("read slots: %w", err)
+		}
+		ids = append(ids, block.Endpoints[:]...)
+	}
+	return ids[:r.Count], nil
+}
+
+func (s *Slots) get(count uint32) (Range, error) {
+	s.reclaim()
+	want := Range{Count: count}.whole().Count
+	r, ok := s.free.allocate(want)
+	if !ok {
+		if err := s.grow(); err != nil {
+			return Range{}, err
+		}
+		r, _ = s.free.allocate(want) // a segment holds the longest table
+	}
+	r.Count = count
+	return r, nil
+}
+
+// grow adds segments: the more there are, the more at once, since the kernel takes as long for some
+// as for one.
+func (s *Slots) grow() error {
+	before := len(s.blocks.Segments())
+	if before == s.blocks.MaxSegments() {
+		return fmt.Errorf("%w; all %d segments of slots are in use: weights with a smaller sum need less of them", ErrFull, before)
+	}
+	err := s.Add(1 + before/4)
+	if len(s.blocks.Segments()) > before {
+		return nil
+	}
+	return err
+}
+
+// Add adds segments.
+func (s *Slots) Add(segments int) error {
+	before := len(s.blocks.Segments())
+	err := Grow(segments, s.blocks)
+	for segment := before; segment < len(s.blocks.Segments()); segment++ {
+		s.free.release(Range{uint32(segment), 0, SlotsPerSegment})
+	}
+	return err
+}
+
+// Lacking is how many segments there are too few for as many services and endpoints, if each
+// endpoint takes one slot: most do, some more.
+func (s *Slots) Lacking(services, endpoints int) int {
+	const perSegment = int(SlotsPerSegment)
+	least := max(endpoints, services*int(slotsPerBlock))
+	wanted := min((least+perSegment-1)/perSegment, s.blocks.MaxSegments())
+	return max(0, wanted-len(s.blocks.Segments()))
+}
+
+// Put takes a range back that no row leads to any more.
+func (s *Slots) Put(r Range) {
+	if r.Count > 0 {
+		delete(s.adopted, r)
+		s.quarantined = append(s.quarantined, quarantinedRange{r.whole(), s.now()})
+	}
+}
+
+// reclaim makes ranges free again whose quarantine is over.
+func (s *Slots) reclaim() {
+	for len(s.quarantined) > 0 && s.now().Sub(s.quarantined[0].at) >= Quarantine {
+		s.free.release(s.quarantined[0].Range)
+		s.quarantined = s.quarantined[1:]
+	}
+}
+
+// Unused tells whether every place of every segment is free.
+func (s *Slots) Unused() bool {
+	s.reclaim()
+	for segment := range s.blocks.Segments() {
+		if f, ok := s.free.starting[place{uint32(segment), 0}]; !ok || f.Count != SlotsPerSegment {
+			return false
+		}
+	}
+	return true
+}
+
+// SetClock is for tests.
+func (s *Slots) SetClock(now Clock) { s.now = now }
