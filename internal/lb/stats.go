@@ -2,6 +2,7 @@ package lb
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -97,6 +98,35 @@ type Connection struct {
 	Age      time.Duration // since its first packet; 0: not known
 	Idle     time.Duration // since the last packet of this direction
 }
+
+// VIPAddr is the address that the client talks to: replies carry it once they are translated.
+func (c *Connection) VIPAddr() netip.AddrPort {
+	if c.Reply {
+		return c.NewSrc
+	}
+	return c.Dst
+}
+
+// ClientAddr is the address that the client talks from: replies go there once they are translated.
+func (c *Connection) ClientAddr() netip.AddrPort {
+	if c.Reply {
+		return c.NewDst
+	}
+	return c.Src
+}
+
+// IsAt reports whether the connection is one to the service with this key and these VIPs. It goes by
+// what the client talks to, so it finds connections of endpoints and services that are gone too.
+func (c *Connection) IsAt(k Key, vips []netip.Addr) bool {
+	at := c.VIPAddr()
+	if !k.Protocol.Includes(c.Protocol) || !k.VIP.IsUnspecified() && !slices.Contains(vips, at.Addr()) {
+		return false
+	}
+	return k.Protocol == ICMP || at.Port() >= k.Port && at.Port() <= max(k.Port, k.PortMax)
+}
+
+// Includes reports whether a service or filter of protocol p means packets of protocol q.
+func (p Protocol) Includes(q Protocol) bool { return p == q || p == ICMP && q == ICMPv6 }
 
 // MapUse is what a map of the data path takes.
 type MapUse struct {

@@ -7,23 +7,24 @@ import (
 	"net/netip"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/objects"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/lb/netobj"
 )
 
-func (a *API) addresses() netKind[netobj.Address] {
+func (a *networkAPI) addresses() netKind[netobj.Address] {
 	return netKind[netobj.Address]{table: a.Store.Addresses, kernel: a.Network.Addresses, inUse: a.isVIP}
 }
 
 // CreateAddress gives an interface an address.
-func (a *API) CreateAddress(w http.ResponseWriter, r *http.Request) {
+func (a *networkAPI) CreateAddress(w http.ResponseWriter, r *http.Request) {
 	createNet(a, w, r, a.addresses(), func(body *v1.DeviceAddress) (netobj.Address, error) {
 		return netobj.ParseAddress(body.Dev, body.IpAddress)
 	})
 }
 
 // DeleteAddress takes an address from an interface.
-func (a *API) DeleteAddress(w http.ResponseWriter, r *http.Request, ip, mask, dev string, params v1.DeleteAddressParams) {
+func (a *networkAPI) DeleteAddress(w http.ResponseWriter, r *http.Request, ip, mask, dev string, params v1.DeleteAddressParams) {
 	o, err := netobj.ParseAddress(dev, ip+"/"+mask)
 	if err != nil {
 		rest.BadRequest(err).Write(w)
@@ -42,7 +43,7 @@ func (a *API) DeleteAddress(w http.ResponseWriter, r *http.Request, ip, mask, de
 }
 
 // isVIP tells whether an address is there for a service, and goes with that.
-func (a *API) isVIP(o netobj.Address) bool {
+func (a *networkAPI) isVIP(o netobj.Address) bool {
 	return o.Prefix.IsSingleIP() && a.Store.Services.HasVIP(a.Store.Snapshot(), o.Prefix.Addr()) && !a.Network.Made(netobj.AddressKind, o.Key())
 }
 
@@ -55,10 +56,10 @@ func cameTo(r *http.Request) netip.Addr {
 }
 
 // GetAddresses answers with the addresses of all interfaces.
-func (a *API) GetAddresses(w http.ResponseWriter, _ *http.Request) {
+func (a *networkAPI) GetAddresses(w http.ResponseWriter, _ *http.Request) {
 	seen, err := a.Network.Addresses.Seen()
 	if err != nil {
-		kernelProblem(err).Write(w)
+		objects.KernelProblem(err).Write(w)
 		return
 	}
 	out := v1.AddressList{IpAttr: []v1.DeviceAddresses{}}

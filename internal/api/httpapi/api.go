@@ -9,8 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"sync"
-	"sync/atomic"
+	"slices"
 	"time"
 
 	v1 "loxilb/api/v1"
@@ -18,6 +17,7 @@ import (
 	"loxilb/internal/api/httpapi/checks"
 	"loxilb/internal/api/httpapi/drops"
 	"loxilb/internal/api/httpapi/explain"
+	"loxilb/internal/api/httpapi/objects"
 	"loxilb/internal/api/httpapi/rates"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/httpapi/summary"
@@ -35,10 +35,7 @@ import (
 )
 
 // BaseURL is where the contract lives.
-const BaseURL = "/netlox/v1"
-
-// owner is the name under which the store files what comes from here.
-const owner = "rest"
+const BaseURL = rest.BaseURL
 
 // DataPath is what the API reads from the data path.
 type DataPath interface {
@@ -95,14 +92,11 @@ type Health interface {
 	SetHostState(a netip.Addr, port uint16, t lb.ProbeType, out bool) (found int)
 }
 
-// Dropper tells which connections firewall rules would end.
-type Dropper func([]lb.Rule) func(*lb.Connection) bool
-
 // Options are the parts that the API stands on. All but Explainer, Dropper, Observe, Events, Lines
 // and Ready are needed.
 type Options struct {
 	Store      *desired.State
-	Statuses   Statuses
+	Statuses   objects.Statuses
 	DataPath   DataPath
 	Health     Health
 	Network    *netobj.Network
@@ -110,12 +104,12 @@ type Options struct {
 	Explainer  explain.Explainer             // says what becomes of packets; nil: nobody does
 	Interfaces func() map[int]string         // names, by index
 	XDP        func() map[string]string      // how XDP is attached to interfaces, or why not, by name; nil: nowhere
-	Dropper    Dropper                       // nil: nobody knows what rules end
+	Dropper    objects.Dropper               // nil: nobody knows what rules end
 	Events     *event.Hub                    // nil: one that nothing happens in
 	Metrics    http.Handler                  // answers GET metrics
 	Observe    func(method string, code int) // is told of every answer
 	Token      string                        // asked of every request over TCP; empty: none
-	Users      Users                         // may use loopback without a token
+	Users      Loopback                      // may use loopback without a token
 	Hosts      []string                      // names by which requests without a token may come, in lower case
 	AskTokens  bool                          // of every request over TCP: Token, or one of Access
 	Ready      func() (bool, string)         // whether the start is over, and what GET readyz answers while it is not; nil: it is
@@ -138,9 +132,21 @@ type Options struct {
 // checking has the operations of verify.
 type checking = checks.API
 
+// The areas of the API, by the names that API embeds them under.
+type (
+	objectsAPI = objects.API
+)
+
 // API answers requests.
 type API struct {
-	Options
+	o Options
+	*objectsAPI
+	*servicesAPI
+	*networkAPI
+	*trafficAPI
+	*usersAPI
+	*observationAPI
+	*compatAPI
 	*rates.Rates
 	checking
 	drops.Drops
@@ -148,31 +154,14 @@ type API struct {
 	explain.Explanations
 	*trace.Trace
 	mux     *http.ServeMux
-	codec   *codec
-	kinds   []objectKind
-	reader  *rest.Reader
 	streams *rest.Streams
-
-	logins     *access.Limiter
-	origins    origins
-	metricsOff atomic.Bool
-	meta       func() ([]byte, error) // metaOfRequests, made once
-
-	started      time.Time
-	walks        chan struct{} // holds a value for each walk through all connections
-	walkWait     time.Duration // walkWait, but in tests
-	walkers      *rest.Shares  // of walks, running or waiting
-	whole        rest.WholeAnswers
-	unread       rest.UnreadAnswers
-	watchers     *rest.Shares // of connections
-	routeReaders *rest.Shares // requests that read the routes of the kernel
-	auditFailed  atomic.Int64 // the minute of which the log says so
+	unread  rest.UnreadAnswers
 }
 
 var _ v1.ServerInterface = (*API)(nil)
 
-// New makes an API; Handler and Serve let it answer.
-func New(o Options) *API {
+// withDefaults fills in what is not set.
+func (o *Options) withDefaults() {
 	if o.ApplyWait == 0 {
 		o.ApplyWait = 8 * time.Second // less than the 10 s that loxicmd waits, so that it learns why
 	}
@@ -185,49 +174,89 @@ func New(o Options) *API {
 	if o.Lines == nil {
 		o.Lines = logring.New()
 	}
-	a := &API{
-		started: time.Now(), walks: make(chan struct{}, wholeWalks), walkWait: walkWait,
-		logins: access.NewLimiter(), meta: sync.OnceValues(metaOfRequests),
-		Options: o, Explanations: explain.Explanations{Explainer: o.Explainer}, Drops: drops.New(o.DataPath), mux: http.NewServeMux(), codec: newCodec(o.Compat),
-		unread: rest.NewUnread(), whole: rest.NewWholeAnswers(), streams: rest.NewStreams(o.Access),
+	if o.Doctor == nil {
+		o.Doctor = func() *doctor.Machine { return doctor.Here(doctor.Facts{}) }
 	}
+	o.Verifier = cmp.Or(o.Verifier, verify.New())
+}
+
+// New makes an API; Handler and Serve let it answer.
+func New(o Options) *API {
+	o.withDefaults()
+	a := &API{o: o, mux: http.NewServeMux(), streams: rest.NewStreams(o.Access), unread: rest.NewUnread()}
 	var unknown *slog.Logger
 	if o.Compat {
 		unknown = o.Log
 	}
-	a.reader = rest.NewReader(o.BodyWait, unknown)
+	reader, whole := rest.NewReader(o.BodyWait, unknown), rest.NewWholeAnswers()
+	a.objectsAPI = objects.New(objects.Options{
+		Store: o.Store, Statuses: o.Statuses, DataPath: o.DataPath, Network: o.Network, Reader: reader, Whole: whole, Log: o.Log,
+		Dropper: o.Dropper, ApplyWait: o.ApplyWait, AnyVIP: o.Compat, Version: o.Version.Version,
+		Property: func(field string) string { return propertyOf(field, -1) },
+		Roles:    func() []v1.InstanceState { return a.instanceStates() },
+	})
+	a.servicesAPI = newServicesAPI(servicesOptions{
+		Objects: a.objectsAPI, Store: o.Store, DataPath: o.DataPath, Health: o.Health, Reader: reader, ProbeFiles: o.ProbeFiles, Compat: o.Compat,
+	})
+	a.networkAPI = newNetworkAPI(networkOptions{
+		Objects: a.objectsAPI, Store: o.Store, Statuses: o.Statuses, Network: o.Network, Reader: reader, XDP: o.XDP,
+	})
+	a.trafficAPI = newTrafficAPI(trafficOptions{
+		Objects: a.objectsAPI, Store: o.Store, DataPath: o.DataPath, Reader: reader, Streams: a.streams, Log: o.Log,
+	})
+	a.Register(slices.Concat(a.servicesAPI.objectKinds(), a.trafficAPI.objectKinds(), a.networkAPI.objectKinds())...)
+	a.usersAPI = newUsersAPI(usersOptions{
+		Access: o.Access, Audit: o.Audit, Loopback: o.Users, Token: o.Token, AskTokens: o.AskTokens, Hosts: o.Hosts,
+		Open: []string{healthPath, readyPath}, Pattern: a.pattern, Reader: reader, Log: o.Log,
+	})
+	a.observationAPI = newObservationAPI(observationOptions{
+		Events: o.Events, Metrics: o.Metrics, MetricsOff: o.MetricsOff, Ready: o.Ready, Version: o.Version, Roles: a.instanceStates,
+		Log: o.Log, LogLevel: o.LogLevel, Lines: o.Lines, Reader: reader, Streams: a.streams,
+	})
+	a.compatAPI = newCompatAPI(compatOptions{
+		Objects: a.objectsAPI, Store: o.Store, DataPath: o.DataPath, Health: o.Health, Reader: reader, Whole: whole, Log: o.Log,
+		Read: map[string]func([]byte) (objects.Edit, *rest.Problem){
+			"/config/loadbalancer": a.readBootService, "/config/endpoint": a.readBootEndpoint, "/config/firewall": a.readBootRule,
+		},
+	})
+	a.Explanations, a.Drops = explain.Explanations{Explainer: o.Explainer}, drops.New(o.DataPath)
 	a.Rates = rates.New(rates.Options{
 		Sampler: o.Sampler, Store: o.Store, Health: o.Health, DataPath: o.DataPath, Follow: a.streams.Follow,
 		Sync: func(now *store.Snapshot, key lb.Key) servicestate.Sync {
-			return servicestate.SyncOf(a.appliedOf(now, key))
+			return servicestate.SyncOf(a.AppliedOf(now, key))
 		},
 	})
-	a.checking = checks.API{Verifier: cmp.Or(o.Verifier, verify.New()), Doctor: o.Doctor}
-	if o.Doctor == nil {
-		a.checking.Doctor = func() *doctor.Machine { return doctor.Here(doctor.Facts{}) }
-	}
+	a.checking = checks.API{Verifier: o.Verifier, Doctor: o.Doctor}
 	a.Summary = summary.New(o.Store, o.DataPath, o.Sampler, o.Health, o.Statuses, a.entry)
 	a.Trace = trace.New(trace.Options{
 		Tracer: o.DataPath, Store: o.Store, Interfaces: o.Interfaces, Follow: a.streams.Follow,
-		Broke: func(err error) { a.Log.Error("tracing packets failed", "error", err) },
+		Broke: func(err error) { o.Log.Error("tracing packets failed", "error", err) },
 	})
-	a.watchers, a.walkers, a.routeReaders = rest.NewShares(watches()), rest.NewShares(wholeWalkers()), rest.NewShares(routeReads())
-	a.kinds = a.objectKinds()
-	a.metricsOff.Store(o.MetricsOff)
+	a.handleOperations()
+	return a
+}
+
+// handleOperations tells the router which operation answers which request.
+func (a *API) handleOperations() {
 	v1.HandlerWithOptions(a, v1.StdHTTPServerOptions{
 		BaseURL:          BaseURL,
 		BaseRouter:       a.mux,
 		ErrorHandlerFunc: func(w http.ResponseWriter, _ *http.Request, err error) { rest.ParameterProblem(err).Write(w) },
 	})
 	registerNotBuilt(a.mux)
-	if !o.NoPage {
+	if !a.o.NoPage {
 		page.New().Register(a.mux)
 	}
 	a.mux.HandleFunc("GET /metrics", a.GetMetrics)
 	a.mux.HandleFunc("GET "+healthPath, a.getHealth)
 	a.mux.HandleFunc("GET "+readyPath, a.getReady)
-	return a
+}
+
+// pattern is that of the operation that a request asks for; "": there is none.
+func (a *API) pattern(r *http.Request) string {
+	_, pattern := a.mux.Handler(r)
+	return pattern
 }
 
 // GetVersion answers with the daemon's version.
-func (a *API) GetVersion(w http.ResponseWriter, _ *http.Request) { rest.JSON(w, a.Version) }
+func (a *API) GetVersion(w http.ResponseWriter, _ *http.Request) { rest.JSON(w, a.o.Version) }

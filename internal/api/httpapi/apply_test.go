@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/objects"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
 )
@@ -296,7 +297,7 @@ func TestObjectsRoundTrip(t *testing.T) {
 	t.Parallel()
 	b, other := newBench(t, nil), newBench(t, nil)
 	random := rand.New(rand.NewPCG(3, 4))
-	_, _, err := b.store.Commit(owner, func(tx *store.Tx) error {
+	_, _, err := b.store.Commit(objects.Owner, func(tx *store.Tx) error {
 		for i := range 300 {
 			if err := b.store.Services.Put(tx, randomService(random, i)); err != nil {
 				return err

@@ -24,7 +24,7 @@ const whoamiPath = "/auth/whoami"
 const loginWait = 5 * time.Second
 
 // Login gives a user a token.
-func (a *API) Login(w http.ResponseWriter, r *http.Request) {
+func (a *usersAPI) Login(w http.ResponseWriter, r *http.Request) {
 	who := rest.PrincipalOf(r)
 	who.Name = rest.UnknownUser
 	body, p := readLogin(w, r)
@@ -79,7 +79,7 @@ func sourceAddr(r *http.Request) netip.Addr {
 }
 
 // Logout ends the token that the request has.
-func (a *API) Logout(w http.ResponseWriter, r *http.Request) {
+func (a *usersAPI) Logout(w http.ResponseWriter, r *http.Request) {
 	token := rest.TokenOf(r)
 	if _, known := a.Access.Who(token); !known {
 		rest.Refuse(http.StatusBadRequest, "the request has no token of a user that could be ended").Write(w)
@@ -93,7 +93,7 @@ func (a *API) Logout(w http.ResponseWriter, r *http.Request) {
 }
 
 // GetWhoami answers with who asks, so that a page offers what that may do.
-func (a *API) GetWhoami(w http.ResponseWriter, r *http.Request) {
+func (a *usersAPI) GetWhoami(w http.ResponseWriter, r *http.Request) {
 	who := rest.PrincipalOf(r)
 	w.Header().Set("Cache-Control", "no-store")
 	if who.Role == 0 {
@@ -104,7 +104,7 @@ func (a *API) GetWhoami(w http.ResponseWriter, r *http.Request) {
 }
 
 // GetUsers answers with the users, without their passwords; others than admins see themselves.
-func (a *API) GetUsers(w http.ResponseWriter, r *http.Request) {
+func (a *usersAPI) GetUsers(w http.ResponseWriter, r *http.Request) {
 	who, out := rest.PrincipalOf(r), []v1.User{}
 	for _, u := range a.Access.List() {
 		if who.Role < access.Admin && who.User != u.ID {
@@ -125,7 +125,7 @@ func userAnswer(u *access.User) v1.User {
 }
 
 // CreateUser makes a user.
-func (a *API) CreateUser(w http.ResponseWriter, r *http.Request) {
+func (a *usersAPI) CreateUser(w http.ResponseWriter, r *http.Request) {
 	body, role, p := a.decodeUser(w, r)
 	if p != nil {
 		p.Write(w)
@@ -140,7 +140,7 @@ func (a *API) CreateUser(w http.ResponseWriter, r *http.Request) {
 }
 
 // UpdateUser changes a user. Others than admins may change their own password.
-func (a *API) UpdateUser(w http.ResponseWriter, r *http.Request, id int64) {
+func (a *usersAPI) UpdateUser(w http.ResponseWriter, r *http.Request, id int64) {
 	body, role, p := a.decodeUser(w, r)
 	if p != nil {
 		p.Write(w)
@@ -173,7 +173,7 @@ func (a *API) UpdateUser(w http.ResponseWriter, r *http.Request, id int64) {
 
 // checkCurrentPassword refuses a new password of the user's own account without the current one: a
 // token that was stolen must not lock its owner out. Failures count as failed logins.
-func (a *API) checkCurrentPassword(r *http.Request, who *rest.Principal, current string) *rest.Problem {
+func (a *usersAPI) checkCurrentPassword(r *http.Request, who *rest.Principal, current string) *rest.Problem {
 	const field = "currentPassword"
 	if current == "" {
 		return rest.RefuseField(http.StatusForbidden, field, "", "is missing", "your password so far")
@@ -197,8 +197,8 @@ func (a *API) checkCurrentPassword(r *http.Request, who *rest.Principal, current
 	return accessProblem(err)
 }
 
-func (a *API) decodeUser(w http.ResponseWriter, r *http.Request) (*v1.User, access.Role, *rest.Problem) {
-	body, p := rest.Decode(a.reader, w, r, rest.Unmarshal[v1.User])
+func (a *usersAPI) decodeUser(w http.ResponseWriter, r *http.Request) (*v1.User, access.Role, *rest.Problem) {
+	body, p := rest.Decode(a.Reader, w, r, rest.Unmarshal[v1.User])
 	if p != nil {
 		return nil, 0, p
 	}
@@ -210,7 +210,7 @@ func (a *API) decodeUser(w http.ResponseWriter, r *http.Request) (*v1.User, acce
 }
 
 // DeleteUser takes a user away.
-func (a *API) DeleteUser(w http.ResponseWriter, _ *http.Request, id int64) {
+func (a *usersAPI) DeleteUser(w http.ResponseWriter, _ *http.Request, id int64) {
 	if err := a.Access.Delete(id); err != nil {
 		accessProblem(err).Write(w)
 		return
@@ -243,7 +243,7 @@ const (
 )
 
 // GetAudit answers with the newest entries of the audit log.
-func (a *API) GetAudit(w http.ResponseWriter, _ *http.Request, params v1.GetAuditParams) {
+func (a *usersAPI) GetAudit(w http.ResponseWriter, _ *http.Request, params v1.GetAuditParams) {
 	limit := params.Limit
 	if limit == 0 {
 		limit = defaultAudit

@@ -115,7 +115,7 @@ func TestLargeBodiesWait(t *testing.T) {
 		all = append(all, b.postSlowly(t, spaces, ended))
 	}
 	b.mustPost(demo)
-	for len(b.api.reader.WaitingBodies) < rest.MaxBodies {
+	for len(b.api.objectsAPI.Reader.WaitingBodies) < rest.MaxBodies {
 		runtime.Gosched()
 	}
 	if w := b.post(spaces + demo); w.Code != 503 || !strings.Contains(problemOf(t, w).Message, "more than 4 MiB") {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"loxilb/internal/api/httpapi/objects"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/contract"
 	"loxilb/internal/control/store"
@@ -24,75 +25,24 @@ type bootFile struct {
 	name   string // in the directory
 	list   string // the property with the objects
 	create string // the path of the operation that takes one
-	decode func(a *API, data []byte) (bootPut, *rest.Problem)
 }
-
-// bootPut has an object in the store.
-type bootPut func(*store.Tx, *rest.Warnings) error
 
 // bootFiles are all, in the order in which they are read.
 func bootFiles() []bootFile {
 	return []bootFile{
-		{"EPconfig.txt", "Attr", "/config/endpoint", (*API).bootEndpoint},
-		{"lbconfig.txt", "lbAttr", "/config/loadbalancer", (*API).bootService},
-		{"sessionconfig.txt", "sessionAttr", "/config/session", nil},
-		{"sessionulclconfig.txt", "ulclAttr", "/config/sessionulcl", nil},
-		{"FWconfig.txt", "fwAttr", "/config/firewall", (*API).bootRule},
-		{"BFDconfig.txt", "Attr", "/config/bfd", nil},
+		{"EPconfig.txt", "Attr", "/config/endpoint"},
+		{"lbconfig.txt", "lbAttr", "/config/loadbalancer"},
+		{"sessionconfig.txt", "sessionAttr", "/config/session"},
+		{"sessionulclconfig.txt", "ulclAttr", "/config/sessionulcl"},
+		{"FWconfig.txt", "fwAttr", "/config/firewall"},
+		{"BFDconfig.txt", "Attr", "/config/bfd"},
 	}
-}
-
-func (a *API) bootService(data []byte) (bootPut, *rest.Problem) {
-	list, _, p := a.codec.decodeServices(data)
-	if p != nil {
-		return nil, p
-	}
-	for i := range list {
-		if err := a.probeFiles(&list[i].Probe); err != nil {
-			return nil, entryProblem(list[i].at, -1, err)
-		}
-	}
-	return func(tx *store.Tx, notes *rest.Warnings) error {
-		for i := range list {
-			notes.Join(&list[i].notes)
-			if err := list[i].put(tx, a.Store.Services, a.codec, notes); err != nil {
-				return err
-			}
-		}
-		return nil
-	}, nil
-}
-
-func (a *API) bootEndpoint(data []byte) (bootPut, *rest.Problem) {
-	e, p := a.codec.decodeEndpoint(data)
-	if p != nil {
-		return nil, p
-	}
-	if err := a.probeFiles(&e.Probe); err != nil {
-		return nil, endpointProblem(err)
-	}
-	return func(tx *store.Tx, _ *rest.Warnings) error { return a.Store.Endpoints.Put(tx, e) }, nil
-}
-
-func (a *API) bootRule(data []byte) (bootPut, *rest.Problem) {
-	list, _, p := decodeRules(data)
-	if p != nil {
-		return nil, p
-	}
-	return func(tx *store.Tx, _ *rest.Warnings) error {
-		for _, rule := range list {
-			if err := a.Store.Rules.Put(tx, rule); err != nil {
-				return err
-			}
-		}
-		return nil
-	}, nil
 }
 
 // bootObject is one of a file, and where it stands.
 type bootObject struct {
 	file, at string
-	put      bootPut
+	put      objects.Edit
 }
 
 // TakeBootFiles puts the objects of a directory's files into the store, before anything else runs.
@@ -100,7 +50,7 @@ type bootObject struct {
 // stored: else what was changed since would come undone with each start. What cannot be taken is
 // named in the log, and keeps nothing else away. What nobody could store counts again at the next
 // start.
-func (a *API) TakeBootFiles(dir string, unread *store.Unread) {
+func (a *compatAPI) TakeBootFiles(dir string, unread *store.Unread) {
 	var err error
 	if a.Store.Snapshot().Revision() == 0 {
 		err = unread.All()
@@ -118,7 +68,7 @@ func (a *API) TakeBootFiles(dir string, unread *store.Unread) {
 		}
 		list = append(list, found...)
 	}
-	by := store.By{Owner: owner, Author: store.Author{Who: "loxilb", From: dir, Doing: "boot files"}}
+	by := store.By{Owner: objects.Owner, Author: store.Author{Who: "loxilb", From: dir, Doing: "boot files"}}
 	taken, stored := a.putBootObjects(by, list)
 	if len(list) > 0 {
 		a.Log.Info("boot files read", "dir", dir, "objects", taken)
@@ -132,7 +82,7 @@ func (a *API) TakeBootFiles(dir string, unread *store.Unread) {
 }
 
 // readBootFile is nil for a file that is not there or does not count.
-func (a *API) readBootFile(path string, stored time.Time) ([]byte, error) {
+func (a *compatAPI) readBootFile(path string, stored time.Time) ([]byte, error) {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -160,18 +110,19 @@ func (a *API) readBootFile(path string, stored time.Time) ([]byte, error) {
 }
 
 // bootObjects are those of a file that can be taken as they are; the others it names in the log.
-func (a *API) bootObjects(path string, f bootFile, data []byte) (list []bootObject, err error) {
+func (a *compatAPI) bootObjects(path string, f bootFile, data []byte) (list []bootObject, err error) {
 	entries, err := bootEntries(data, f.list)
 	if err != nil || len(entries) == 0 {
 		return nil, err
 	}
-	if f.decode == nil {
+	read := a.Read[f.create]
+	if read == nil {
 		return nil, errors.New(missing(f.create))
 	}
 	for i, entry := range entries {
 		at := fmt.Sprintf("%s[%d]", f.list, i)
 		var notes rest.Warnings
-		put, p := rest.Lenient(a.reader, entry, &notes, func(data []byte) (bootPut, *rest.Problem) { return f.decode(a, data) })
+		put, p := rest.Lenient(a.Reader, entry, &notes, read)
 		if p != nil {
 			a.Log.Error("boot file: an object is refused", "file", path, "at", at, "error", p)
 			continue
@@ -207,7 +158,7 @@ func missing(path string) string {
 // putBootObjects has objects in the store, all in one transaction if they can be, and returns how
 // many: what the store refuses is found by halves. stored is false if there was no room to store
 // some of them.
-func (a *API) putBootObjects(by store.By, list []bootObject) (taken int, stored bool) {
+func (a *compatAPI) putBootObjects(by store.By, list []bootObject) (taken int, stored bool) {
 	if len(list) == 0 {
 		return 0, true
 	}
@@ -227,7 +178,7 @@ func (a *API) putBootObjects(by store.By, list []bootObject) (taken int, stored 
 		}
 		return len(list), true
 	}
-	p := a.commitProblem(err)
+	p := a.Objects.CommitProblem(err)
 	switch {
 	case p.Body.Code == http.StatusServiceUnavailable: // none can be stored
 		a.Log.Error("boot file: what is in it cannot be stored now, and counts again at the next start", "file", list[0].file, "at", list[0].at, "objects", len(list), "error", p)

@@ -41,10 +41,15 @@ func bootDir(t *testing.T, files ...string) string {
 }
 
 // logged is a bench whose log can be read.
-func logged(t *testing.T) (*bench, *bytes.Buffer) {
+func logged(t *testing.T, changes ...func(*Options)) (*bench, *bytes.Buffer) {
 	t.Helper()
 	var log bytes.Buffer
-	return newBench(t, func(o *Options) { o.Compat, o.Log = true, slog.New(slog.NewTextHandler(&log, nil)) }), &log
+	return newBench(t, func(o *Options) {
+		o.Compat, o.Log = true, slog.New(slog.NewTextHandler(&log, nil))
+		for _, change := range changes {
+			change(o)
+		}
+	}), &log
 }
 
 // unread is what a start compares files with.
@@ -129,9 +134,7 @@ func TestBootFilesWrong(t *testing.T) {
 // What only the store refuses is found, and the rest is taken.
 func TestBootFilesRefusedByStore(t *testing.T) {
 	t.Parallel()
-	b, log := logged(t)
-	var err error
-	b.api.Store, err = desired.Open("", slog.New(slog.DiscardHandler), desired.Admit(func(_, _ desired.ServicesAt, changed []lb.Key) error {
+	full, err := desired.Open("", slog.New(slog.DiscardHandler), desired.Admit(func(_, _ desired.ServicesAt, changed []lb.Key) error {
 		for _, k := range changed {
 			if k.Port == 50 {
 				return fmt.Errorf("%w: no room for port 50", store.ErrLimit)
@@ -142,13 +145,14 @@ func TestBootFilesRefusedByStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer b.api.Store.Close() //nolint:errcheck // it is in memory
+	t.Cleanup(func() { _ = full.Close() })
+	b, log := logged(t, func(o *Options) { o.Store = full })
 	var list []string
 	for port := 1; port <= 100; port++ {
 		list = append(list, fmt.Sprintf(`{"serviceArguments":{"externalIP":"20.20.20.1","port":%d,"protocol":"tcp"},"endpoints":[{"endpointIP":"31.31.31.1","targetPort":80,"weight":1}]}`, port))
 	}
 	b.api.TakeBootFiles(bootDir(t, "lbconfig.txt", `{"lbAttr":[`+strings.Join(list, ",")+`]}`), unread(t, time.Time{}))
-	if n := b.api.Store.Services.Len(b.api.Store.Snapshot()); n != 99 {
+	if n := full.Services.Len(full.Snapshot()); n != 99 {
 		t.Errorf("%d services", n)
 	}
 	if strings.Count(log.String(), "level=ERROR") != 1 || !strings.Contains(log.String(), `at=lbAttr[49] error="`) || !strings.Contains(log.String(), "no room for port 50") {
@@ -214,9 +218,10 @@ func TestBootFilesOfOurs(t *testing.T) {
 // A file of a kind that this build lacks has a sentence to say so, and one that it has is read.
 func TestBootFilesKinds(t *testing.T) {
 	t.Parallel()
+	b := newBench(t, nil)
 	for _, f := range bootFiles() {
 		for _, o := range contract.AllOperations() {
-			if o.Method == "POST" && o.Path == f.create && (o.State == contract.NotThere) != (f.decode == nil) {
+			if o.Method == "POST" && o.Path == f.create && (o.State == contract.NotThere) != (b.api.compatAPI.Read[f.create] == nil) {
 				t.Errorf("%s: %s is %s in the table", f.name, f.create, o.State)
 			}
 		}

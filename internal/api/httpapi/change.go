@@ -1,24 +1,25 @@
 package httpapi
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/objects"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/desired"
-	"loxilb/internal/control/status"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
 )
 
+// existsResult is what clients of the contract look for when a service exists already.
+const existsResult = "lbrule-exists error"
+
 // CreateLoadbalancer creates or updates one service, or the many of lbAttr in one transaction.
-func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request, _ v1.CreateLoadbalancerParams) {
+func (a *servicesAPI) CreateLoadbalancer(w http.ResponseWriter, r *http.Request, _ v1.CreateLoadbalancerParams) {
 	var bulk bool
-	list, p := rest.DecodeLenient(a.reader, w, r, func(data []byte) (list []request, p *rest.Problem) {
+	list, p := rest.DecodeLenient(a.Reader, w, r, func(data []byte) (list []request, p *rest.Problem) {
 		list, bulk, p = a.codec.decodeServices(data)
 		return list, p
 	})
@@ -30,10 +31,10 @@ func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request, _ v1.Cr
 	for i := range list {
 		notes.Join(&list[i].notes)
 	}
-	a.commit(w, r, !bulk, func(tx *store.Tx, pre *precondition) error {
+	a.Objects.Commit(w, r, !bulk, func(tx *store.Tx, pre *objects.Precondition) error {
 		defer notes.Write(w)
 		if !bulk {
-			if err := pre.check(tx, a.Store.Services, list[0].Key.String()); err != nil {
+			if err := pre.Check(tx, a.Store.Services, list[0].Key.String()); err != nil {
 				return err
 			}
 		}
@@ -51,7 +52,7 @@ func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request, _ v1.Cr
 		// The same again is worth an error to whoever creates one service, and nothing to whoever
 		// sends the whole of what should be, or takes away what is gone.
 		if !bulk && !tx.Changed() && list[0].oper != operDetach {
-			p := a.exists("service", desired.ServiceID(list[0].Key))
+			p := a.Objects.Exists("service", desired.ServiceID(list[0].Key))
 			p.Body.Result = existsResult
 			return p
 		}
@@ -80,41 +81,15 @@ func (c *codec) decodeServices(data []byte) ([]request, bool, *rest.Problem) {
 	return out, bulk, p
 }
 
-// existsResult is what clients of the contract look for when a service exists already.
-const existsResult = "lbrule-exists error"
-
-// exists refuses an object that is there already as it is wanted. Clients of the contract take it
-// for success, so it says what is not.
-func (a *API) exists(what string, id store.ID) *rest.Problem {
-	sentence := fmt.Sprintf("%s %s exists already with the same content", what, id.Key)
-	if s, ok := a.Statuses.Get(status.ID(id)); ok && s.Err != nil {
-		sentence += fmt.Sprintf(", and is not applied yet: %v", s.Err)
-	} else if ok && s.State() != status.Applied {
-		sentence += ", and is not applied yet: the data path is still at work on it"
-	}
-	return rest.Refuse(http.StatusConflict, "%s", sentence)
-}
-
-// deleteObject deletes an object. One that is gone is as it should be: clients of the contract
-// would try for ever.
-func deleteObject(tx *store.Tx, id store.ID, notes *rest.Warnings) error {
-	err := tx.Delete(id)
-	if errors.Is(err, store.ErrNotFound) {
-		notes.Add("%v", err)
-		return nil
-	}
-	return err
-}
-
 // DeleteLoadbalancerList deletes the services of a list of keys, all of them or none.
-func (a *API) DeleteLoadbalancerList(w http.ResponseWriter, r *http.Request, params v1.DeleteLoadbalancerListParams) {
-	keys, p := rest.Decode(a.reader, w, r, func(data []byte) ([]lb.Key, *rest.Problem) { return a.codec.decodeKeys(data, params.Bgp) })
+func (a *servicesAPI) DeleteLoadbalancerList(w http.ResponseWriter, r *http.Request, params v1.DeleteLoadbalancerListParams) {
+	keys, p := rest.Decode(a.Reader, w, r, func(data []byte) ([]lb.Key, *rest.Problem) { return a.codec.decodeKeys(data, params.Bgp) })
 	if p != nil {
 		p.Write(w)
 		return
 	}
 	var notes rest.Warnings
-	a.commit(w, r, false, func(tx *store.Tx, _ *precondition) error {
+	a.Objects.Commit(w, r, false, func(tx *store.Tx, _ *objects.Precondition) error {
 		defer notes.Write(w)
 		for _, k := range keys {
 			if err := a.deleteService(tx, k, &notes); err != nil {
@@ -154,8 +129,8 @@ func (c *codec) decodeKeys(data []byte, bgp string) ([]lb.Key, *rest.Problem) {
 }
 
 // deleteService deletes a service, or says that it is gone.
-func (a *API) deleteService(tx *store.Tx, k lb.Key, notes *rest.Warnings) error {
-	return deleteObject(tx, desired.ServiceID(k), notes)
+func (a *servicesAPI) deleteService(tx *store.Tx, k lb.Key, notes *rest.Warnings) error {
+	return objects.DeleteObject(tx, desired.ServiceID(k), notes)
 }
 
 // withdrawal checks whether the VIP is to be withdrawn from BGP, where it is not.
@@ -167,8 +142,8 @@ func withdrawal(bgp string) *rest.Problem {
 }
 
 // DeleteLoadbalancers deletes every service.
-func (a *API) DeleteLoadbalancers(w http.ResponseWriter, r *http.Request) {
-	a.commit(w, r, false, func(tx *store.Tx, _ *precondition) error {
+func (a *servicesAPI) DeleteLoadbalancers(w http.ResponseWriter, r *http.Request) {
+	a.Objects.Commit(w, r, false, func(tx *store.Tx, _ *objects.Precondition) error {
 		for s := range a.Store.Services.All(tx) {
 			if err := a.Store.Services.Delete(tx, s.Key); err != nil {
 				return err
@@ -180,8 +155,8 @@ func (a *API) DeleteLoadbalancers(w http.ResponseWriter, r *http.Request) {
 
 // DeleteLoadbalancerByName deletes all services of a name. One that none has is success, as in the
 // contract.
-func (a *API) DeleteLoadbalancerByName(w http.ResponseWriter, r *http.Request, name string) {
-	a.commit(w, r, false, func(tx *store.Tx, _ *precondition) error {
+func (a *servicesAPI) DeleteLoadbalancerByName(w http.ResponseWriter, r *http.Request, name string) {
+	a.Objects.Commit(w, r, false, func(tx *store.Tx, _ *objects.Precondition) error {
 		list := a.Store.Services.ByName(tx, name)
 		if len(list) == 0 {
 			var notes rest.Warnings
@@ -198,33 +173,33 @@ func (a *API) DeleteLoadbalancerByName(w http.ResponseWriter, r *http.Request, n
 }
 
 // DeleteLoadbalancer deletes a service by its key.
-func (a *API) DeleteLoadbalancer(w http.ResponseWriter, r *http.Request, ip v1.Address, port v1.Port, proto v1.Protocol, params v1.DeleteLoadbalancerParams) {
+func (a *servicesAPI) DeleteLoadbalancer(w http.ResponseWriter, r *http.Request, ip v1.Address, port v1.Port, proto v1.Protocol, params v1.DeleteLoadbalancerParams) {
 	a.deleteKey(w, r, keyPath{ip: ip, port: port, proto: proto, bgp: params.Bgp, block: params.Block})
 }
 
 // DeleteLoadbalancerRange deletes a service of a range of ports.
-func (a *API) DeleteLoadbalancerRange(w http.ResponseWriter, r *http.Request, ip v1.Address, port v1.Port, portMax v1.PortMax, proto v1.Protocol, params v1.DeleteLoadbalancerRangeParams) {
+func (a *servicesAPI) DeleteLoadbalancerRange(w http.ResponseWriter, r *http.Request, ip v1.Address, port v1.Port, portMax v1.PortMax, proto v1.Protocol, params v1.DeleteLoadbalancerRangeParams) {
 	a.deleteKey(w, r, keyPath{ip: ip, port: port, portMax: portMax, proto: proto, bgp: params.Bgp, block: params.Block})
 }
 
 // DeleteLoadbalancerHost deletes a service of a host; "any" is no host.
-func (a *API) DeleteLoadbalancerHost(w http.ResponseWriter, r *http.Request, host v1.HostURL, ip v1.Address, port v1.Port, proto v1.Protocol, params v1.DeleteLoadbalancerHostParams) {
+func (a *servicesAPI) DeleteLoadbalancerHost(w http.ResponseWriter, r *http.Request, host v1.HostURL, ip v1.Address, port v1.Port, proto v1.Protocol, params v1.DeleteLoadbalancerHostParams) {
 	a.deleteKey(w, r, keyPath{host: host, ip: ip, port: port, proto: proto, bgp: params.Bgp, block: params.Block})
 }
 
 // DeleteLoadbalancerHostRange deletes a service of a host and a range of ports.
-func (a *API) DeleteLoadbalancerHostRange(w http.ResponseWriter, r *http.Request, host v1.HostURL, ip v1.Address, port v1.Port, portMax v1.PortMax, proto v1.Protocol, params v1.DeleteLoadbalancerHostRangeParams) {
+func (a *servicesAPI) DeleteLoadbalancerHostRange(w http.ResponseWriter, r *http.Request, host v1.HostURL, ip v1.Address, port v1.Port, portMax v1.PortMax, proto v1.Protocol, params v1.DeleteLoadbalancerHostRangeParams) {
 	a.deleteKey(w, r, keyPath{host: host, ip: ip, port: port, portMax: portMax, proto: proto, bgp: params.Bgp, block: params.Block})
 }
 
-func (a *API) deleteKey(w http.ResponseWriter, r *http.Request, path keyPath) {
+func (a *servicesAPI) deleteKey(w http.ResponseWriter, r *http.Request, path keyPath) {
 	key, p := path.key()
 	if p != nil {
 		p.Write(w)
 		return
 	}
-	a.commit(w, r, true, func(tx *store.Tx, pre *precondition) error {
-		if err := pre.check(tx, a.Store.Services, key.String()); err != nil {
+	a.Objects.Commit(w, r, true, func(tx *store.Tx, pre *objects.Precondition) error {
+		if err := pre.Check(tx, a.Store.Services, key.String()); err != nil {
 			return err
 		}
 		var notes rest.Warnings
@@ -267,65 +242,4 @@ func (k keyPath) key() (key lb.Key, p *rest.Problem) {
 		return key, rest.BadRequest(rest.RenameField("portmax", err))
 	}
 	return key, nil
-}
-
-// commit makes a change of one object, or of several of any kind, waits until the packets see it,
-// and answers.
-func (a *API) commit(w http.ResponseWriter, r *http.Request, one bool, edit func(*store.Tx, *precondition) error) {
-	if p := a.change(w, r, one, edit); p != nil {
-		p.Write(w)
-		return
-	}
-	rest.Success(w)
-}
-
-// change is commit without the answer, of which it sets the header.
-func (a *API) change(w http.ResponseWriter, r *http.Request, one bool, edit func(*store.Tx, *precondition) error) *rest.Problem {
-	pre, p := preconditionOf(r)
-	if p == nil {
-		p = pre.forOne(one)
-	}
-	if p != nil {
-		return p
-	}
-	by := store.By{Owner: owner, Author: author(r, "")}
-	revision, changed, err := a.committer(forced(r))(by, func(tx *store.Tx) error { return edit(tx, &pre) })
-	if err != nil {
-		return a.commitProblem(err)
-	}
-	recordChange(r, revision, changed)
-	ctx, cancel := context.WithTimeout(r.Context(), a.ApplyWait)
-	defer cancel()
-	if err := a.Statuses.Wait(ctx, revision, statusIDs(changed)); err != nil {
-		return notApplied(revision, err)
-	}
-	if one && len(changed) == 1 {
-		w.Header().Set("ETag", strconv.Quote(strconv.FormatUint(revision, 10)))
-	}
-	return nil
-}
-
-// forced tells whether a change is to be made whomever it cuts off.
-func forced(r *http.Request) bool { return r.URL.Query().Get("force") == "true" }
-
-// commitProblem maps the refusals of the store to codes.
-func (a *API) commitProblem(err error) *rest.Problem {
-	var own *rest.Problem
-	var fe *lb.FieldError
-	switch {
-	case errors.As(err, &own):
-		return own
-	case errors.As(err, &fe):
-		return entryProblem("", -1, err)
-	case errors.Is(err, store.ErrNotFound):
-		return rest.Refuse(http.StatusNotFound, "%v", err)
-	case errors.Is(err, store.ErrVersion):
-		return rest.Refuse(http.StatusPreconditionFailed, "%v", err)
-	case errors.Is(err, store.ErrOwner), errors.Is(err, store.ErrPending):
-		return rest.Refuse(http.StatusConflict, "%v", err)
-	case errors.Is(err, store.ErrLimit):
-		return rest.Refuse(http.StatusBadRequest, "%v", err)
-	}
-	a.Log.Error("commit failed", "error", err)
-	return rest.Refuse(http.StatusServiceUnavailable, "the change could not be stored: %v", err)
 }

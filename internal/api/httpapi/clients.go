@@ -22,10 +22,10 @@ const otherClients = "others"
 type interaction struct{ service, client, endpoint string }
 
 // GetInteractions answers with packets and bytes of the connections that there are, by client.
-func (a *API) GetInteractions(w http.ResponseWriter, r *http.Request) {
+func (a *compatAPI) GetInteractions(w http.ResponseWriter, r *http.Request) {
 	groups := map[interaction]lb.Traffic{}
 	err := a.DataPath.Connections(r.Context(), func(c lb.Connection) bool {
-		p := interaction{c.Service, clientOf(&c).Addr().String(), c.Endpoint.Addr().String()}
+		p := interaction{c.Service, c.ClientAddr().Addr().String(), c.Endpoint.Addr().String()}
 		if _, there := groups[p]; !there && len(groups) >= maxGroups {
 			p.client, p.endpoint = otherClients, otherClients
 		}
@@ -53,13 +53,13 @@ func (a *API) GetInteractions(w http.ResponseWriter, r *http.Request) {
 }
 
 // GetClientRequests answers with how many connections each client has.
-func (a *API) GetClientRequests(w http.ResponseWriter, r *http.Request) {
+func (a *compatAPI) GetClientRequests(w http.ResponseWriter, r *http.Request) {
 	counts := map[string]float64{}
 	err := a.DataPath.Connections(r.Context(), func(c lb.Connection) bool {
 		if c.Reply {
 			return true
 		}
-		client := clientOf(&c).Addr().String()
+		client := c.ClientAddr().Addr().String()
 		if _, there := counts[client]; !there && len(counts) >= maxGroups {
 			client = otherClients
 		}

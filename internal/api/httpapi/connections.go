@@ -19,7 +19,7 @@ func connectionBounds() listing.Bounds {
 }
 
 // GetConnections answers with a page of the connections that pass the filters.
-func (a *API) GetConnections(w http.ResponseWriter, r *http.Request, params v1.GetConnectionsParams) {
+func (a *trafficAPI) GetConnections(w http.ResponseWriter, r *http.Request, params v1.GetConnectionsParams) {
 	f, p := a.newFilter(&v1.GetConntracksParams{
 		Protocol: params.Protocol, Vip: params.Vip, ServName: params.ServName, Service: params.Service, Source: params.Source, Endpoint: params.Endpoint,
 		State: params.State,

@@ -19,7 +19,7 @@ import (
 const maxSorted = 10_000
 
 // GetConntracks streams the connections that pass the filters.
-func (a *API) GetConntracks(w http.ResponseWriter, r *http.Request, params v1.GetConntracksParams) {
+func (a *trafficAPI) GetConntracks(w http.ResponseWriter, r *http.Request, params v1.GetConntracksParams) {
 	f, p := a.newFilter(&params)
 	var q *listing.Query
 	if p == nil {
@@ -73,7 +73,7 @@ func (a *API) GetConntracks(w http.ResponseWriter, r *http.Request, params v1.Ge
 }
 
 // endConntracks ends an answer, unless it was not complete.
-func (a *API) endConntracks(w http.ResponseWriter, out *rest.List, next string, err error) {
+func (a *trafficAPI) endConntracks(w http.ResponseWriter, out *rest.List, next string, err error) {
 	switch {
 	case out.Err != nil: // the client left
 	case err != nil && out.Count == 0:
@@ -104,7 +104,7 @@ func connectionPlace(params *v1.GetConntracksParams) (from int, p *rest.Problem)
 
 // sortedConntracks answers with the first connections by a property. Never more than twice as many
 // are held.
-func (a *API) sortedConntracks(ctx context.Context, w http.ResponseWriter, out *rest.List, q *listing.Query, sought lb.Sought, matches func(*lb.Connection) bool) {
+func (a *trafficAPI) sortedConntracks(ctx context.Context, w http.ResponseWriter, out *rest.List, q *listing.Query, sought lb.Sought, matches func(*lb.Connection) bool) {
 	type row struct {
 		value string
 		entry v1.ConntrackEntry

@@ -21,7 +21,7 @@ const (
 )
 
 // EndConntracks ends the connections that pass the filters.
-func (a *API) EndConntracks(w http.ResponseWriter, r *http.Request, params v1.EndConntracksParams) {
+func (a *trafficAPI) EndConntracks(w http.ResponseWriter, r *http.Request, params v1.EndConntracksParams) {
 	chosen := v1.GetConntracksParams{
 		Protocol: params.Protocol, Vip: params.Vip, ServName: params.ServName, Service: params.Service, State: params.State,
 		Source: params.Source, Endpoint: params.Endpoint,

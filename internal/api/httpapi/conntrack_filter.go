@@ -3,7 +3,6 @@ package httpapi
 import (
 	"net/http"
 	"net/netip"
-	"slices"
 	"strings"
 
 	v1 "loxilb/api/v1"
@@ -23,7 +22,7 @@ type filter struct {
 	vips     []netip.Addr   // of service
 }
 
-func (a *API) newFilter(params *v1.GetConntracksParams) (f filter, p *rest.Problem) {
+func (a *trafficAPI) newFilter(params *v1.GetConntracksParams) (f filter, p *rest.Problem) {
 	f.name = params.ServName
 	var err error
 	if params.State != "" {
@@ -87,13 +86,13 @@ func endpoint(text string) (netip.AddrPort, error) {
 }
 
 func (f *filter) matches(c *lb.Connection) bool {
-	return (f.protocol == 0 || sameProtocol(f.protocol, c.Protocol)) &&
-		(!f.vip.IsValid() || f.vip == vipOf(c).Addr()) &&
+	return (f.protocol == 0 || f.protocol.Includes(c.Protocol)) &&
+		(!f.vip.IsValid() || f.vip == c.VIPAddr().Addr()) &&
 		(f.name == "" || f.name == c.Service) &&
 		(f.state == "" || f.state == c.State) &&
-		(!f.source.IsValid() || f.source.Contains(clientOf(c).Addr())) &&
+		(!f.source.IsValid() || f.source.Contains(c.ClientAddr().Addr())) &&
 		(!f.endpoint.IsValid() || f.endpoint.Addr() == c.Endpoint.Addr() && (f.endpoint.Port() == 0 || f.endpoint.Port() == c.Endpoint.Port())) &&
-		(f.service == nil || f.ofService(c))
+		(f.service == nil || c.IsAt(*f.service, f.vips))
 }
 
 // sought is what the data path can leave out others by.
@@ -111,34 +110,4 @@ func (f *filter) sought() lb.Sought {
 		s.Of = func(service string, _ netip.AddrPort) bool { return service == f.name }
 	}
 	return s
-}
-
-func sameProtocol(asked, has lb.Protocol) bool {
-	return asked == has || asked == lb.ICMP && has == lb.ICMPv6
-}
-
-// ofService goes by what the client talks to, so that connections of endpoints and services that
-// are gone are found too.
-func (f *filter) ofService(c *lb.Connection) bool {
-	k, at := f.service, vipOf(c)
-	if !sameProtocol(k.Protocol, c.Protocol) || !k.VIP.IsUnspecified() && !slices.Contains(f.vips, at.Addr()) {
-		return false
-	}
-	return k.Protocol == lb.ICMP || at.Port() >= k.Port && at.Port() <= max(k.Port, k.PortMax)
-}
-
-// vipOf is the address that the client talks to: replies carry it once they are translated.
-func vipOf(c *lb.Connection) netip.AddrPort {
-	if c.Reply {
-		return c.NewSrc
-	}
-	return c.Dst
-}
-
-// clientOf is where the client talks from: replies go there once they are translated.
-func clientOf(c *lb.Connection) netip.AddrPort {
-	if c.Reply {
-		return c.NewDst
-	}
-	return c.Src
 }

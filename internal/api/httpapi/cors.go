@@ -73,13 +73,13 @@ func parseOrigin(text string) (string, *rest.Problem) {
 }
 
 // GetCors answers with the origins whose web pages are answered.
-func (a *API) GetCors(w http.ResponseWriter, _ *http.Request) {
+func (a *usersAPI) GetCors(w http.ResponseWriter, _ *http.Request) {
 	rest.JSON(w, v1.CorsList{CorsAttr: a.origins.all()})
 }
 
 // CreateCors has web pages of further origins answered.
-func (a *API) CreateCors(w http.ResponseWriter, r *http.Request) {
-	entry, p := rest.DecodeLenient(a.reader, w, r, rest.Unmarshal[v1.CorsEntry])
+func (a *usersAPI) CreateCors(w http.ResponseWriter, r *http.Request) {
+	entry, p := rest.DecodeLenient(a.Reader, w, r, rest.Unmarshal[v1.CorsEntry])
 	if p != nil {
 		p.Write(w)
 		return
@@ -101,7 +101,7 @@ func (a *API) CreateCors(w http.ResponseWriter, r *http.Request) {
 }
 
 // DeleteCors has web pages of an origin answered no longer.
-func (a *API) DeleteCors(w http.ResponseWriter, _ *http.Request, text string) {
+func (a *usersAPI) DeleteCors(w http.ResponseWriter, _ *http.Request, text string) {
 	origin, p := parseOrigin(text)
 	if p != nil {
 		p.Write(w)
@@ -116,7 +116,7 @@ func (a *API) DeleteCors(w http.ResponseWriter, _ *http.Request, text string) {
 
 // answerOrigin lets pages of an origin in the list read the answer, and answers itself what a
 // browser asks before it sends a request.
-func (a *API) answerOrigin(w http.ResponseWriter, r *http.Request) (done bool) {
+func (a *usersAPI) answerOrigin(w http.ResponseWriter, r *http.Request) (done bool) {
 	origin := r.Header.Get("Origin")
 	if !a.origins.has(origin) {
 		return false

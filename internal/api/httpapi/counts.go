@@ -16,7 +16,7 @@ import (
 func serviceName(s *lb.Service) string { return cmp.Or(s.Name, s.Key.String()) }
 
 // eachService yields the services with what they have counted.
-func (a *API) eachService(yield func(*lb.Service, *lb.ServiceStats)) {
+func (a *compatAPI) eachService(yield func(*lb.Service, *lb.ServiceStats)) {
 	now := a.Store.Snapshot()
 	var services []*lb.Service
 	var keys []lb.Key
@@ -39,7 +39,7 @@ func (a *API) eachService(yield func(*lb.Service, *lb.ServiceStats)) {
 }
 
 // GetFlowCount answers with how many connections are tracked.
-func (a *API) GetFlowCount(w http.ResponseWriter, _ *http.Request) {
+func (a *compatAPI) GetFlowCount(w http.ResponseWriter, _ *http.Request) {
 	tracked, _ := a.DataPath.Occupancy()
 	out := v1.FlowCount{ActiveConntrackCount: float64(tracked)}
 	var active float64
@@ -60,36 +60,36 @@ func (a *API) GetFlowCount(w http.ResponseWriter, _ *http.Request) {
 }
 
 // GetHostCount answers with how many endpoints are up.
-func (a *API) GetHostCount(w http.ResponseWriter, _ *http.Request) {
+func (a *compatAPI) GetHostCount(w http.ResponseWriter, _ *http.Request) {
 	health := a.Health.EndpointCount()
 	rest.JSON(w, v1.HostCount{HealthyHostCount: float64(health.Up), UnhealthyHostCount: float64(health.Down)})
 }
 
 // GetRuleCount answers with how many services there are.
-func (a *API) GetRuleCount(w http.ResponseWriter, _ *http.Request) {
+func (a *compatAPI) GetRuleCount(w http.ResponseWriter, _ *http.Request) {
 	rest.JSON(w, v1.RuleCount{LbRuleCount: float64(a.Store.Services.Len(a.Store.Snapshot()))})
 }
 
 // GetNewFlowCount answers with how many connections were made.
-func (a *API) GetNewFlowCount(w http.ResponseWriter, _ *http.Request) {
+func (a *compatAPI) GetNewFlowCount(w http.ResponseWriter, _ *http.Request) {
 	total, _ := a.byService(func(s *lb.ServiceStats) uint64 { return s.Connections })
 	rest.JSON(w, v1.NewFlowCount{NewFlowCount: total})
 }
 
 // GetRequestCount answers with how many connections were made to each service.
-func (a *API) GetRequestCount(w http.ResponseWriter, _ *http.Request) {
+func (a *compatAPI) GetRequestCount(w http.ResponseWriter, _ *http.Request) {
 	total, list := a.byService(func(s *lb.ServiceStats) uint64 { return s.Connections })
 	rest.JSON(w, v1.RequestCount{TotalRequests: total, TotalRequestsPerService: list})
 }
 
 // GetErrorCount answers with how many packets each service has refused.
-func (a *API) GetErrorCount(w http.ResponseWriter, _ *http.Request) {
+func (a *compatAPI) GetErrorCount(w http.ResponseWriter, _ *http.Request) {
 	total, list := a.byService(func(s *lb.ServiceStats) uint64 { return s.Refusals.Sum() })
 	rest.JSON(w, v1.ErrorCount{TotalErrors: total, TotalErrorsPerService: list})
 }
 
 // byService counts something of the services, together and by their names.
-func (a *API) byService(count func(*lb.ServiceStats) uint64) (total float64, list []v1.NamedValue) {
+func (a *compatAPI) byService(count func(*lb.ServiceStats) uint64) (total float64, list []v1.NamedValue) {
 	list = []v1.NamedValue{}
 	at := map[string]int{} // services may share a name
 	a.eachService(func(s *lb.Service, stats *lb.ServiceStats) {
@@ -106,7 +106,7 @@ func (a *API) byService(count func(*lb.ServiceStats) uint64) (total float64, lis
 }
 
 // GetProcessedTraffic answers with packets and bytes of both directions.
-func (a *API) GetProcessedTraffic(w http.ResponseWriter, _ *http.Request) {
+func (a *compatAPI) GetProcessedTraffic(w http.ResponseWriter, _ *http.Request) {
 	var out v1.ProcessedTraffic
 	a.eachService(func(s *lb.Service, stats *lb.ServiceStats) {
 		n := bytesOf(&stats.EndpointStats)
@@ -136,7 +136,7 @@ func share(part, whole float64) float64 {
 
 // GetEndpointShares answers with the bytes of each endpoint, and what part of its service's
 // endpoints that is.
-func (a *API) GetEndpointShares(w http.ResponseWriter, _ *http.Request) {
+func (a *compatAPI) GetEndpointShares(w http.ResponseWriter, _ *http.Request) {
 	out := map[string][]v1.EndpointShare{}
 	a.eachService(func(s *lb.Service, stats *lb.ServiceStats) {
 		list := out[serviceName(s)]
@@ -158,7 +158,7 @@ func (a *API) GetEndpointShares(w http.ResponseWriter, _ *http.Request) {
 }
 
 // GetServiceShares answers with the bytes of each service, and what part of all that is.
-func (a *API) GetServiceShares(w http.ResponseWriter, _ *http.Request) {
+func (a *compatAPI) GetServiceShares(w http.ResponseWriter, _ *http.Request) {
 	out, whole := map[string]v1.ServiceShare{}, 0.0
 	a.eachService(func(s *lb.Service, stats *lb.ServiceStats) {
 		e := out[serviceName(s)]
@@ -175,7 +175,7 @@ func (a *API) GetServiceShares(w http.ResponseWriter, _ *http.Request) {
 
 // GetRuleDrops answers with the packets that firewall rules, and lists of sources, have dropped.
 // The total goes on when a rule is deleted.
-func (a *API) GetRuleDrops(w http.ResponseWriter, _ *http.Request) {
+func (a *compatAPI) GetRuleDrops(w http.ResponseWriter, _ *http.Request) {
 	drops := a.DataPath.Drops()
 	out := v1.RuleDrops{TotalFwDrops: float64(drops["rule"]), TotalFwDropsPerRule: []v1.RuleDrop{}}
 	for rule := range a.Store.Rules.All(a.Store.Snapshot()) {

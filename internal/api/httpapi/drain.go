@@ -11,6 +11,7 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/objects"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/desired"
 	"loxilb/internal/control/servicestate"
@@ -27,8 +28,8 @@ const (
 )
 
 // DrainEndpoint has an endpoint take no new connections.
-func (a *API) DrainEndpoint(w http.ResponseWriter, r *http.Request) {
-	d, p := rest.Decode(a.reader, w, r, decodeDrain)
+func (a *servicesAPI) DrainEndpoint(w http.ResponseWriter, r *http.Request) {
+	d, p := rest.Decode(a.Reader, w, r, decodeDrain)
 	if p != nil {
 		p.Write(w)
 		return
@@ -37,8 +38,8 @@ func (a *API) DrainEndpoint(w http.ResponseWriter, r *http.Request) {
 		unchanged bool
 		notes     rest.Warnings
 	)
-	p = a.change(w, r, true, func(tx *store.Tx, pre *precondition) error {
-		if err := pre.check(tx, a.Store.Drains, d.Key()); err != nil {
+	p = a.Objects.Change(w, r, true, func(tx *store.Tx, pre *objects.Precondition) error {
+		if err := pre.Check(tx, a.Store.Drains, d.Key()); err != nil {
 			return err
 		}
 		known, err := a.checkDrained(tx, &d)
@@ -75,7 +76,7 @@ func answerChange(w http.ResponseWriter, p *rest.Problem, unchanged bool) {
 }
 
 // warnOfUnserved names the services that a drain leaves without an endpoint for new connections.
-func (a *API) warnOfUnserved(v store.View, d *lb.Drain, notes *rest.Warnings) {
+func (a *servicesAPI) warnOfUnserved(v store.View, d *lb.Drain, notes *rest.Warnings) {
 	drains := servicestate.DrainsOf(a.Store.Drains.All(v))
 	for s := range a.Store.Services.EachShared(v) {
 		if !slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool { return d.Has(e.Addr, e.Port) }) {
@@ -119,7 +120,7 @@ func decodeDrain(data []byte) (d lb.Drain, p *rest.Problem) {
 
 // checkDrained refuses what is only a service in the place of an endpoint: connections are at the
 // endpoints behind it. known tells whether it is an endpoint of any service.
-func (a *API) checkDrained(v store.View, d *lb.Drain) (known bool, err error) {
+func (a *servicesAPI) checkDrained(v store.View, d *lb.Drain) (known bool, err error) {
 	services := a.Store.Services.At(v)
 	for s := range services.All() {
 		for _, e := range s.Endpoints {
@@ -148,15 +149,15 @@ func isService(all desired.ServicesAt, s *lb.Service, e *lb.Endpoint) bool {
 
 // UndrainEndpoint lets an endpoint take new connections again. An endpoint that is not drained is a
 // success with a warning, as deleting a missing object is: a script may run twice.
-func (a *API) UndrainEndpoint(w http.ResponseWriter, r *http.Request, params v1.UndrainEndpointParams) {
+func (a *servicesAPI) UndrainEndpoint(w http.ResponseWriter, r *http.Request, params v1.UndrainEndpointParams) {
 	d, err := lb.ParseDrain(params.Endpoint)
 	if err != nil {
 		rest.BadRequest(err).Write(w)
 		return
 	}
 	var unchanged bool
-	p := a.change(w, r, true, func(tx *store.Tx, pre *precondition) error {
-		if err := pre.check(tx, a.Store.Drains, d.Key()); err != nil {
+	p := a.Objects.Change(w, r, true, func(tx *store.Tx, pre *objects.Precondition) error {
+		if err := pre.Check(tx, a.Store.Drains, d.Key()); err != nil {
 			return err
 		}
 		if _, drained := a.Store.Drains.Get(tx, d.Key()); drained {
@@ -173,7 +174,7 @@ func (a *API) UndrainEndpoint(w http.ResponseWriter, r *http.Request, params v1.
 }
 
 // GetDrains answers with what is drained, and what that has left.
-func (a *API) GetDrains(w http.ResponseWriter, r *http.Request) {
+func (a *servicesAPI) GetDrains(w http.ResponseWriter, r *http.Request) {
 	drains := slices.Collect(a.Store.Drains.All(a.Store.Snapshot()))
 	left, sockets, err := a.leftOf(r.Context(), drains)
 	if err != nil {
@@ -192,7 +193,7 @@ func (a *API) GetDrains(w http.ResponseWriter, r *http.Request) {
 
 // leftOf counts the connections that endpoints have which are drained, and flows of this machine's
 // own sockets.
-func (a *API) leftOf(ctx context.Context, drains []lb.Drain) (left, sockets []int, err error) {
+func (a *servicesAPI) leftOf(ctx context.Context, drains []lb.Drain) (left, sockets []int, err error) {
 	left, sockets = make([]int, len(drains)), make([]int, len(drains))
 	if len(drains) == 0 {
 		return left, sockets, nil

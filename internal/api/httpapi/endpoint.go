@@ -10,6 +10,7 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/objects"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/listing"
 	"loxilb/internal/control/servicestate"
@@ -21,8 +22,8 @@ import (
 const maxUsersShown = 100
 
 // CreateEndpoint has an address probed, or changes how.
-func (a *API) CreateEndpoint(w http.ResponseWriter, r *http.Request) {
-	e, p := rest.DecodeLenient(a.reader, w, r, a.codec.decodeEndpoint)
+func (a *servicesAPI) CreateEndpoint(w http.ResponseWriter, r *http.Request) {
+	e, p := rest.DecodeLenient(a.Reader, w, r, a.codec.decodeEndpoint)
 	if p == nil {
 		if err := a.probeFiles(&e.Probe); err != nil {
 			p = endpointProblem(err)
@@ -32,7 +33,7 @@ func (a *API) CreateEndpoint(w http.ResponseWriter, r *http.Request) {
 		p.Write(w)
 		return
 	}
-	putOne(a, w, r, a.Store.Endpoints.Table, "endpoint", e)
+	objects.PutOne(a.Objects, w, r, a.Store.Endpoints.Table, "endpoint", e)
 }
 
 // decodeEndpoint reads and checks an endpoint without looking at the store.
@@ -79,7 +80,7 @@ func endpointProblem(err error) *rest.Problem {
 }
 
 // GetEndpoints answers with what is probed: all, or what is asked for.
-func (a *API) GetEndpoints(w http.ResponseWriter, r *http.Request, params v1.GetEndpointsParams) {
+func (a *servicesAPI) GetEndpoints(w http.ResponseWriter, r *http.Request, params v1.GetEndpointsParams) {
 	q, p := rest.ParseQuery(endpointFields(), params.Name, params.Selector, params.SortBy, params.Limit, params.Continue)
 	if p != nil {
 		p.Write(w)
@@ -113,7 +114,7 @@ func (a *API) GetEndpoints(w http.ResponseWriter, r *http.Request, params v1.Get
 }
 
 // endpointsFor are those that a query may be about: of many, it takes long to say how each is.
-func (a *API) endpointsFor(q *listing.Query) iter.Seq[*lb.EndpointHealth] {
+func (a *servicesAPI) endpointsFor(q *listing.Query) iter.Seq[*lb.EndpointHealth] {
 	if names, few := a.endpointNames(q); few {
 		return func(yield func(*lb.EndpointHealth) bool) { a.Health.EndpointsNamed(names, yield) }
 	}
@@ -135,7 +136,7 @@ func (a *API) endpointsFor(q *listing.Query) iter.Seq[*lb.EndpointHealth] {
 // endpointNames are names and addresses of all that a query may be about, if it names them, or
 // their services. What is probed for a service that has another one for an endpoint is not known
 // here.
-func (a *API) endpointNames(q *listing.Query) (names []string, few bool) {
+func (a *servicesAPI) endpointNames(q *listing.Query) (names []string, few bool) {
 	if len(q.Names) > 0 {
 		return q.Names, true
 	}
@@ -212,15 +213,15 @@ func delay(d time.Duration) string {
 }
 
 // DeleteEndpoint deletes an object; what services have probed goes on.
-func (a *API) DeleteEndpoint(w http.ResponseWriter, r *http.Request, ip string, params v1.DeleteEndpointParams) {
+func (a *servicesAPI) DeleteEndpoint(w http.ResponseWriter, r *http.Request, ip string, params v1.DeleteEndpointParams) {
 	e, err := endpointOf(ip, &params)
 	if err != nil {
 		rest.BadRequest(err).Write(w)
 		return
 	}
 	key := e.Key()
-	a.commit(w, r, true, func(tx *store.Tx, pre *precondition) error {
-		if err := pre.check(tx, a.Store.Endpoints, key); err != nil {
+	a.Objects.Commit(w, r, true, func(tx *store.Tx, pre *objects.Precondition) error {
+		if err := pre.Check(tx, a.Store.Endpoints, key); err != nil {
 			return err
 		}
 		if old, there := a.Store.Endpoints.Get(tx, key); there && old.Addr != e.Addr {
@@ -228,7 +229,7 @@ func (a *API) DeleteEndpoint(w http.ResponseWriter, r *http.Request, ip string, 
 		}
 		var notes rest.Warnings
 		defer func() { notes.Write(w) }()
-		return deleteObject(tx, a.Store.Endpoints.ID(key), &notes)
+		return objects.DeleteObject(tx, a.Store.Endpoints.ID(key), &notes)
 	})
 }
 

@@ -13,7 +13,7 @@ import (
 // observedEndpoints finds the state of probed addresses in the services that they are endpoints of.
 // It computes each service once, for one answer.
 type observedEndpoints struct {
-	api    *API
+	api    *servicesAPI
 	now    *store.Snapshot
 	drains servicestate.Drains
 	known  map[lb.Key]observedService
@@ -26,7 +26,7 @@ type observedService struct {
 	at      map[netip.Addr][]int // indexes of endpoints: looking at each for each address costs their square
 }
 
-func (a *API) newObservedEndpoints() *observedEndpoints {
+func (a *servicesAPI) newObservedEndpoints() *observedEndpoints {
 	now := a.Store.Snapshot()
 	return &observedEndpoints{api: a, now: now, drains: servicestate.DrainsOf(a.Store.Drains.All(now)), known: map[lb.Key]observedService{}}
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // GetEvents answers with what happened, or goes on telling what happens.
-func (a *API) GetEvents(w http.ResponseWriter, r *http.Request, params v1.GetEventsParams) {
+func (a *observationAPI) GetEvents(w http.ResponseWriter, r *http.Request, params v1.GetEventsParams) {
 	f, p := newEventFilter(&params)
 	if p != nil {
 		p.Write(w)
@@ -30,7 +30,7 @@ func (a *API) GetEvents(w http.ResponseWriter, r *http.Request, params v1.GetEve
 		p.Write(w)
 		return
 	}
-	a.streams.Follow(w, r, func(ctx context.Context, s *rest.EventStream) {
+	a.Streams.Follow(w, r, func(ctx context.Context, s *rest.EventStream) {
 		(&eventStream{s}).follow(ctx, a.Events.SubscribeAfter(after, f.kinds...), f)
 	})
 }
@@ -81,7 +81,7 @@ func (f *eventFilter) matches(e *event.Event) bool {
 
 // lastEventID is the event after which to go on: that of the client's, or the last there is. A
 // number that is still to come is one of another life of the daemon: all that is kept is new then.
-func (a *API) lastEventID(r *http.Request) (uint64, *rest.Problem) {
+func (a *observationAPI) lastEventID(r *http.Request) (uint64, *rest.Problem) {
 	last := a.Events.Last()
 	text := r.Header.Get("Last-Event-ID")
 	if text == "" {
@@ -98,7 +98,7 @@ func (a *API) lastEventID(r *http.Request) (uint64, *rest.Problem) {
 }
 
 // listEvents answers with the last events of those that are kept; limit 0 is all of them.
-func (a *API) listEvents(w http.ResponseWriter, f eventFilter, limit int) {
+func (a *observationAPI) listEvents(w http.ResponseWriter, f eventFilter, limit int) {
 	all := a.Events.SubscribeAfter(0, f.kinds...)
 	var list []event.Event
 	for newest := a.Events.Last(); ; { // what comes meanwhile is not waited for

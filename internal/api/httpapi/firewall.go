@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/objects"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
@@ -19,9 +20,9 @@ import (
 const ruleExists = "fwrule-exists error"
 
 // CreateFirewallRule creates or changes one rule, or the many of fwAttr in one transaction.
-func (a *API) CreateFirewallRule(w http.ResponseWriter, r *http.Request, _ v1.CreateFirewallRuleParams) {
+func (a *trafficAPI) CreateFirewallRule(w http.ResponseWriter, r *http.Request, _ v1.CreateFirewallRuleParams) {
 	var bulk bool
-	list, p := rest.DecodeLenient(a.reader, w, r, func(data []byte) (list []lb.Rule, p *rest.Problem) {
+	list, p := rest.DecodeLenient(a.Reader, w, r, func(data []byte) (list []lb.Rule, p *rest.Problem) {
 		list, bulk, p = decodeRules(data)
 		return list, p
 	})
@@ -29,10 +30,10 @@ func (a *API) CreateFirewallRule(w http.ResponseWriter, r *http.Request, _ v1.Cr
 		p.Write(w)
 		return
 	}
-	a.commit(w, r, !bulk, func(tx *store.Tx, pre *precondition) error {
+	a.Objects.Commit(w, r, !bulk, func(tx *store.Tx, pre *objects.Precondition) error {
 		for _, rule := range list {
 			if !bulk {
-				if err := pre.check(tx, a.Store.Rules, rule.Key()); err != nil {
+				if err := pre.Check(tx, a.Store.Rules, rule.Key()); err != nil {
 					return err
 				}
 			}
@@ -41,7 +42,7 @@ func (a *API) CreateFirewallRule(w http.ResponseWriter, r *http.Request, _ v1.Cr
 			}
 		}
 		if !bulk && !tx.Changed() {
-			p := a.exists("firewall rule", a.Store.Rules.ID(list[0].Key()))
+			p := a.Objects.Exists("firewall rule", a.Store.Rules.ID(list[0].Key()))
 			p.Body.Result = ruleExists
 			return p
 		}
@@ -165,20 +166,20 @@ func ruleProblem(at string, err error) *rest.Problem {
 }
 
 // DeleteFirewallRule deletes the rule of a key. One that is not there is deleted already.
-func (a *API) DeleteFirewallRule(w http.ResponseWriter, r *http.Request, params v1.DeleteFirewallRuleParams) {
+func (a *trafficAPI) DeleteFirewallRule(w http.ResponseWriter, r *http.Request, params v1.DeleteFirewallRuleParams) {
 	rule, err := ruleOfQuery(&params)
 	if err != nil {
 		ruleProblem("", err).Write(w)
 		return
 	}
 	key := rule.Key()
-	a.commit(w, r, true, func(tx *store.Tx, pre *precondition) error {
-		if err := pre.check(tx, a.Store.Rules, key); err != nil {
+	a.Objects.Commit(w, r, true, func(tx *store.Tx, pre *objects.Precondition) error {
+		if err := pre.Check(tx, a.Store.Rules, key); err != nil {
 			return err
 		}
 		var notes rest.Warnings
 		defer func() { notes.Write(w) }()
-		return deleteObject(tx, a.Store.Rules.ID(key), &notes)
+		return objects.DeleteObject(tx, a.Store.Rules.ID(key), &notes)
 	})
 }
 
@@ -206,8 +207,8 @@ func ruleOfQuery(q *v1.DeleteFirewallRuleParams) (rule lb.Rule, err error) {
 }
 
 // DeleteFirewallRules deletes every rule.
-func (a *API) DeleteFirewallRules(w http.ResponseWriter, r *http.Request) {
-	a.commit(w, r, false, func(tx *store.Tx, _ *precondition) error {
+func (a *trafficAPI) DeleteFirewallRules(w http.ResponseWriter, r *http.Request) {
+	a.Objects.Commit(w, r, false, func(tx *store.Tx, _ *objects.Precondition) error {
 		for rule := range a.Store.Rules.All(tx) {
 			if err := tx.Delete(a.Store.Rules.ID(rule.Key())); err != nil {
 				return err
@@ -218,7 +219,7 @@ func (a *API) DeleteFirewallRules(w http.ResponseWriter, r *http.Request) {
 }
 
 // GetFirewallRules answers with all rules, in the order in which they count.
-func (a *API) GetFirewallRules(w http.ResponseWriter, r *http.Request) {
+func (a *trafficAPI) GetFirewallRules(w http.ResponseWriter, r *http.Request) {
 	list := slices.Collect(a.Store.Rules.All(a.Store.Snapshot()))
 	slices.SortFunc(list, func(a, b lb.Rule) int { return lb.CompareRules(&a, &b) })
 	out := rest.NewList(w, "fwAttr")
@@ -288,4 +289,20 @@ func showRule(r *lb.Rule) any {
 	out := ruleAnswer(r, lb.Traffic{})
 	out.Opts.Counter = ""
 	return out
+}
+
+// readBootRule reads what POST takes of rules.
+func (a *trafficAPI) readBootRule(data []byte) (objects.Edit, *rest.Problem) {
+	list, _, p := decodeRules(data)
+	if p != nil {
+		return nil, p
+	}
+	return func(tx *store.Tx, _ *rest.Warnings) error {
+		for _, rule := range list {
+			if err := a.Store.Rules.Put(tx, rule); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/objects"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
 )
@@ -202,7 +203,7 @@ func TestFirewallAsks(t *testing.T) {
 		t.Fatal(code, text, b.fake.asked.Load())
 	}
 	b.fake.asking = func() {
-		_, _, err := b.store.Commit(owner, func(tx *store.Tx) error {
+		_, _, err := b.store.Commit(objects.Owner, func(tx *store.Tx) error {
 			if _, there := b.store.Rules.Get(tx, "sourceIP:203.0.113.0/24,preference:9"); !there {
 				return nil
 			}

@@ -13,11 +13,13 @@ const (
 )
 
 // getHealth answers 200 while the daemon answers at all.
-func (a *API) getHealth(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") }
+func (a *observationAPI) getHealth(w http.ResponseWriter, _ *http.Request) {
+	writeText(w, http.StatusOK, "ok")
+}
 
 // getReady answers 503 until every service was tried once since the daemon started. Packets of
 // services that the data path kept from an earlier life are balanced all the while.
-func (a *API) getReady(w http.ResponseWriter, _ *http.Request) {
+func (a *observationAPI) getReady(w http.ResponseWriter, _ *http.Request) {
 	if a.Ready != nil {
 		if ready, text := a.Ready(); !ready {
 			writeText(w, http.StatusServiceUnavailable, text)

@@ -41,8 +41,8 @@ func decodeHostState(data []byte) (s agentWord, p *rest.Problem) {
 
 // SetEndpointHostState takes an endpoint out as an agent of the user's says, or leaves it to its
 // probe again.
-func (a *API) SetEndpointHostState(w http.ResponseWriter, r *http.Request) {
-	s, p := rest.DecodeLenient(a.reader, w, r, decodeHostState)
+func (a *servicesAPI) SetEndpointHostState(w http.ResponseWriter, r *http.Request) {
+	s, p := rest.DecodeLenient(a.Reader, w, r, decodeHostState)
 	if p != nil {
 		p.Write(w)
 		return

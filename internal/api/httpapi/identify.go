@@ -17,13 +17,13 @@ const manual = "token"
 // identify finds out who makes a request: by the socket that root and the group may open, by the
 // token of --manualtoken, by that of a user, or by the user of the machine at the other end of
 // loopback. All but those of access.Users are admins, as they were before there were roles.
-func (a *API) identify(r *http.Request, who *rest.Principal, token [sha256.Size]byte) (p *rest.Problem) {
+func (a *usersAPI) identify(r *http.Request, who *rest.Principal) (p *rest.Problem) {
 	if who.By == transport.BySocket {
 		who.Name, who.Role = accountName(transport.PeerOf(r)), access.Admin
 		return nil
 	}
 	given := rest.TokenOf(r)
-	if got := sha256.Sum256([]byte(given)); a.Token != "" && subtle.ConstantTimeCompare(got[:], token[:]) == 1 {
+	if got := sha256.Sum256([]byte(given)); a.Token != "" && subtle.ConstantTimeCompare(got[:], a.token[:]) == 1 {
 		// Digests are compared: neither the token's length nor its beginning shows in the time it
 		// takes.
 		who.Name, who.Role = manual, access.Admin
@@ -40,19 +40,19 @@ func (a *API) identify(r *http.Request, who *rest.Principal, token [sha256.Size]
 	case a.asksToken():
 		return rest.Refuse(http.StatusUnauthorized, "the request has no valid token: send it as Authorization: TOKEN (loxicmd --token), or log in (loxicmd set login)")
 	case who.By == transport.ByLoopback:
-		who.Name, p = a.Users.admit(r)
+		who.Name, p = a.Loopback.admit(r)
 	}
 	who.Role = access.Admin
 	return p
 }
 
 // account writes what a request has changed, or that it was refused, to the audit log.
-func (a *API) account(r *http.Request, who *rest.Principal, answer *rest.Writer) {
+func (a *usersAPI) account(r *http.Request, who *rest.Principal, answer *rest.Writer) {
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions
 	if a.Audit == nil || reads && !who.Stranger {
 		return
 	}
-	if _, pattern := a.mux.Handler(r); pattern == "" && !who.Stranger {
+	if a.Pattern(r) == "" && !who.Stranger {
 		return // nothing is there that it could have changed, and such requests would fill the log
 	}
 	e := access.Entry{

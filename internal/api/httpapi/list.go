@@ -18,7 +18,7 @@ import (
 )
 
 // GetLoadbalancers answers with services: all, or those that are asked for.
-func (a *API) GetLoadbalancers(w http.ResponseWriter, r *http.Request, params v1.GetLoadbalancersParams) {
+func (a *servicesAPI) GetLoadbalancers(w http.ResponseWriter, r *http.Request, params v1.GetLoadbalancersParams) {
 	q, p := rest.ParseQuery(serviceFields(), params.Name, params.Selector, params.SortBy, params.Limit, params.Continue)
 	if p != nil {
 		p.Write(w)
@@ -45,7 +45,7 @@ func (a *API) GetLoadbalancers(w http.ResponseWriter, r *http.Request, params v1
 			case "serviceArguments.port":
 				return []string{strconv.Itoa(int(s.Port))}
 			case "status.state":
-				applied := a.appliedOf(now, s.Key)
+				applied := a.Objects.AppliedOf(now, s.Key)
 				return []string{string(applied.State())}
 			case "status.key":
 				return []string{s.Key.String()}
@@ -102,7 +102,7 @@ func plainEndpoints(s *lb.Service, name string) (values []string, ok bool) {
 
 // servicesNamed are the services of any of these names or keys, in the order of keys; all, if there
 // are none of these.
-func (a *API) servicesNamed(now *store.Snapshot, names []string) iter.Seq[*lb.Service] {
+func (a *servicesAPI) servicesNamed(now *store.Snapshot, names []string) iter.Seq[*lb.Service] {
 	if len(names) == 0 {
 		return a.Store.Services.EachShared(now)
 	}
@@ -127,16 +127,16 @@ var serviceFields = sync.OnceValue(func() *listing.Fields {
 })
 
 // entry is a service as it is in a snapshot, with its counters.
-func (a *API) entry(now *store.Snapshot, s *lb.Service) *v1.LoadbalanceEntry {
+func (a *servicesAPI) entry(now *store.Snapshot, s *lb.Service) *v1.LoadbalanceEntry {
 	return a.entryIn(now, s, servicestate.DrainsOf(a.Store.Drains.All(now)))
 }
 
-func (a *API) entryIn(now *store.Snapshot, s *lb.Service, drains servicestate.Drains) *v1.LoadbalanceEntry {
+func (a *servicesAPI) entryIn(now *store.Snapshot, s *lb.Service, drains servicestate.Drains) *v1.LoadbalanceEntry {
 	stats, _ := a.DataPath.ServiceStats(s.Key)
 	endpoints := servicestate.Gather(s, &stats, drains, a.Health)
-	states := servicestate.Of(endpoints, servicestate.SyncOf(a.appliedOf(now, s.Key)))
+	states := servicestate.Of(endpoints, servicestate.SyncOf(a.Objects.AppliedOf(now, s.Key)))
 	e := a.codec.answer(s, &stats, endpoints, &states)
-	e.Status = a.serviceStatus(now, s.Key)
+	e.Status = a.Objects.ServiceStatus(now, s.Key)
 	return e
 }
 

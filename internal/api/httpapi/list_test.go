@@ -234,8 +234,8 @@ func TestPlainValues(t *testing.T) {
 	b := newBench(t, nil)
 	b.mustPost(strings.Replace(demo, `"protocol"`, `"name":"web","mode":"fullnat","sel":"lc","inactiveTimeOut":60,"refuse":"drop","mss":1200,"maxRate":7,"monitor":true,"probetype":"http","probeInterval":"500ms","slowStart":"30s","block":9,"protocol"`, 1))
 	a := b.api
-	now := a.Store.Snapshot()
-	for s := range a.Store.Services.All(now) {
+	now := b.store.Snapshot()
+	for s := range b.store.Services.All(now) {
 		e := a.entry(now, &s)
 		paths := slices.Collect(maps.Keys(plainFields()))
 		for _, f := range lb.EndpointFields() {

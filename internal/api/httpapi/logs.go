@@ -18,7 +18,7 @@ const (
 )
 
 // GetLogs answers with a page of the log.
-func (a *API) GetLogs(w http.ResponseWriter, _ *http.Request, params v1.GetLogsParams) {
+func (a *observationAPI) GetLogs(w http.ResponseWriter, _ *http.Request, params v1.GetLogsParams) {
 	lines := cmp.Or(params.Lines, defaultLines)
 	if lines < 1 || lines > maxLines {
 		rest.RefuseField(http.StatusBadRequest, "lines", strconv.Itoa(lines), "is out of range", "1 to "+strconv.Itoa(maxLines)).Write(w)
@@ -62,7 +62,7 @@ func levelOf(word string) (string, *rest.Problem) {
 }
 
 // GetLogArchives answers with the names of the older parts of the log.
-func (a *API) GetLogArchives(w http.ResponseWriter, _ *http.Request) {
+func (a *observationAPI) GetLogArchives(w http.ResponseWriter, _ *http.Request) {
 	out := v1.LogArchives{Archives: []string{}, ArchiveInfo: []v1.LogArchive{}}
 	for _, f := range a.Lines.Archives() {
 		out.Archives = append(out.Archives, f.Name)
@@ -72,7 +72,7 @@ func (a *API) GetLogArchives(w http.ResponseWriter, _ *http.Request) {
 }
 
 // GetLogArchive answers with one of them.
-func (a *API) GetLogArchive(w http.ResponseWriter, _ *http.Request, name string) {
+func (a *observationAPI) GetLogArchive(w http.ResponseWriter, _ *http.Request, name string) {
 	text, ok := a.Lines.File(name)
 	if !ok {
 		noFile(name).Write(w)
@@ -84,5 +84,5 @@ func (a *API) GetLogArchive(w http.ResponseWriter, _ *http.Request, name string)
 }
 
 func noFile(name string) *rest.Problem {
-	return rest.RefuseField(http.StatusNotFound, "file", name, "is no part of the log that is kept", "GET "+BaseURL+"/log-archives names them")
+	return rest.RefuseField(http.StatusNotFound, "file", name, "is no part of the log that is kept", "GET "+rest.BaseURL+"/log-archives names them")
 }

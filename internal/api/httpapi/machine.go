@@ -12,7 +12,7 @@ import (
 )
 
 // GetProcesses answers with the processes of the machine.
-func (a *API) GetProcesses(w http.ResponseWriter, _ *http.Request) {
+func (a *observationAPI) GetProcesses(w http.ResponseWriter, _ *http.Request) {
 	list, err := machine.Processes()
 	if err != nil {
 		rest.Refuse(http.StatusServiceUnavailable, "the processes can't be read: %v", err).Write(w)
@@ -30,7 +30,7 @@ func (a *API) GetProcesses(w http.ResponseWriter, _ *http.Request) {
 }
 
 // GetDevice answers with what the machine is.
-func (a *API) GetDevice(w http.ResponseWriter, _ *http.Request) {
+func (a *observationAPI) GetDevice(w http.ResponseWriter, _ *http.Request) {
 	d, err := machine.Describe()
 	if err != nil {
 		rest.Refuse(http.StatusServiceUnavailable, "the machine can't be described: %v", err).Write(w)
@@ -43,7 +43,7 @@ func (a *API) GetDevice(w http.ResponseWriter, _ *http.Request) {
 }
 
 // GetFilesystems answers with the file systems that have a size.
-func (a *API) GetFilesystems(w http.ResponseWriter, _ *http.Request) {
+func (a *observationAPI) GetFilesystems(w http.ResponseWriter, _ *http.Request) {
 	list, err := machine.FileSystems()
 	if err != nil {
 		rest.Refuse(http.StatusServiceUnavailable, "the file systems can't be read: %v", err).Write(w)

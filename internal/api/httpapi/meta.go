@@ -14,7 +14,7 @@ import (
 
 // GetMeta answers with what the requests that change something take: by path, the method and its
 // fields.
-func (a *API) GetMeta(w http.ResponseWriter, _ *http.Request) {
+func (a *compatAPI) GetMeta(w http.ResponseWriter, _ *http.Request) {
 	out, err := a.meta()
 	if err != nil {
 		rest.Refuse(http.StatusInternalServerError, "the description of the API can't be read: %v", err).Write(w)

@@ -7,18 +7,19 @@ import (
 	"strconv"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/objects"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/lb"
 )
 
 // mirrors are how mirrors are asked about.
-func mirrors() single[v1.Mirror, lb.Mirror] {
-	return single[v1.Mirror, lb.Mirror]{word: "mirror", parse: mirrorOf, words: mirrorWord}
+func mirrors() objects.Single[v1.Mirror, lb.Mirror] {
+	return objects.Single[v1.Mirror, lb.Mirror]{Word: "mirror", Parse: mirrorOf, Words: mirrorWord}
 }
 
 // CreateMirror has packets copied, or changes what is.
-func (a *API) CreateMirror(w http.ResponseWriter, r *http.Request) {
-	mirrors().create(a, w, r, a.Store.Mirrors.Table)
+func (a *trafficAPI) CreateMirror(w http.ResponseWriter, r *http.Request) {
+	mirrors().Create(a.Objects, w, r, a.Store.Mirrors.Table)
 }
 
 // showMirror is a mirror as POST takes it.
@@ -84,7 +85,7 @@ func mirrorWord(field string) string {
 }
 
 // GetMirrors answers with all mirrors.
-func (a *API) GetMirrors(w http.ResponseWriter, r *http.Request) {
+func (a *trafficAPI) GetMirrors(w http.ResponseWriter, r *http.Request) {
 	out := rest.NewList(w, "mirrAttr")
 	for m := range a.Store.Mirrors.All(a.Store.Snapshot()) {
 		if r.Context().Err() != nil || !out.Item(mirrorAnswer(&m, a.DataPath.MirrorStats(m.Name))) {
@@ -112,6 +113,6 @@ func mirrorAnswer(m *lb.Mirror, stats lb.MirrorStats) *v1.Mirror {
 }
 
 // DeleteMirror takes a mirror away.
-func (a *API) DeleteMirror(w http.ResponseWriter, r *http.Request, ident string) {
-	deleteOne(a, w, r, a.Store.Mirrors.Table, ident)
+func (a *trafficAPI) DeleteMirror(w http.ResponseWriter, r *http.Request, ident string) {
+	objects.DeleteOne(a.Objects, w, r, a.Store.Mirrors.Table, ident)
 }

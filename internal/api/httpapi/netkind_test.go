@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"loxilb/internal/api/httpapi/objects"
 	"loxilb/internal/control/status"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb/netobj"
@@ -85,7 +86,7 @@ func TestUndoLeavesWhatOthersChanged(t *testing.T) {
 		ID: status.ID{Kind: "route", Key: "10.1.0.0/16"}, Err: fmt.Errorf("the kernel refuses it: %w", unix.EOPNOTSUPP), Next: time.Now(),
 	}}}
 	b.fake.meanwhile = func() {
-		if _, _, err := b.store.Commit(owner, func(tx *store.Tx) error {
+		if _, _, err := b.store.Commit(objects.Owner, func(tx *store.Tx) error {
 			for s := range b.store.Services.All(tx) {
 				s.Endpoints = slices.Clone(s.Endpoints) // they are the store's
 				s.Endpoints[0].Weight = 7

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"syscall"
 
+	"loxilb/internal/api/httpapi/objects"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/status"
 	"loxilb/internal/control/store"
@@ -45,8 +45,8 @@ func (k netKind[T]) haveOf(key string) (map[string][]T, error) {
 // createNet has the kernel have the object that parse makes of a body. What it has already, by
 // somebody else, is left to that, and not remembered. What the kernel refuses is forgotten again: a
 // request that is refused has changed nothing.
-func createNet[T netobj.Object[T], Body any](a *API, w http.ResponseWriter, r *http.Request, k netKind[T], parse func(*Body) (T, error)) {
-	o, p := rest.DecodeLenient(a.reader, w, r, func(data []byte) (o T, p *rest.Problem) {
+func createNet[T netobj.Object[T], Body any](a *networkAPI, w http.ResponseWriter, r *http.Request, k netKind[T], parse func(*Body) (T, error)) {
+	o, p := rest.DecodeLenient(a.Reader, w, r, func(data []byte) (o T, p *rest.Problem) {
 		body, p := rest.Unmarshal[Body](data)
 		if p != nil {
 			return o, p
@@ -66,8 +66,8 @@ func createNet[T netobj.Object[T], Body any](a *API, w http.ResponseWriter, r *h
 	}
 	id := k.table.ID(o.Key())
 	created := false
-	p = a.change(w, r, true, func(tx *store.Tx, pre *precondition) error {
-		if err := pre.check(tx, k.table, o.Key()); err != nil {
+	p = a.Objects.Change(w, r, true, func(tx *store.Tx, pre *objects.Precondition) error {
+		if err := pre.Check(tx, k.table, o.Key()); err != nil {
 			return err
 		}
 		_, had := k.table.Meta(tx, o.Key())
@@ -76,11 +76,11 @@ func createNet[T netobj.Object[T], Body any](a *API, w http.ResponseWriter, r *h
 			return err
 		}
 		if !tx.Changed() {
-			return a.exists(id.Kind, id)
+			return a.Objects.Exists(id.Kind, id)
 		}
 		return nil
 	})
-	var refused *unapplied
+	var refused *objects.Unapplied
 	if p != nil && created && errors.As(p, &refused) {
 		p = a.undo(r.Context(), id, refused, p)
 	}
@@ -92,7 +92,7 @@ func createNet[T netobj.Object[T], Body any](a *API, w http.ResponseWriter, r *h
 }
 
 // putProblem refuses what the kernel has already, and what needs an interface that is not there.
-func (k netKind[T]) putProblem(a *API, o T) *rest.Problem {
+func (k netKind[T]) putProblem(a *networkAPI, o T) *rest.Problem {
 	if _, wanted := k.table.Get(a.Store.Snapshot(), o.Key()); wanted {
 		return nil
 	}
@@ -101,12 +101,12 @@ func (k netKind[T]) putProblem(a *API, o T) *rest.Problem {
 	}
 	there, err := netobj.Find(k.kernel, o)
 	if err != nil {
-		return kernelProblem(err)
+		return objects.KernelProblem(err)
 	}
 	met, p := k.metBy(o, there)
 	if met {
 		id := k.table.ID(o.Key())
-		return a.exists(id.Kind, id)
+		return a.Objects.Exists(id.Kind, id)
 	}
 	return p
 }
@@ -120,29 +120,29 @@ func (k netKind[T]) metBy(o T, there []T) (bool, *rest.Problem) {
 	case slices.ContainsFunc(there, o.MetBy):
 		return true, nil
 	case len(there) > 0:
-		return false, kernelProblem(&netobj.ForeignError{Kind: k.table.ID("").Kind, Has: there[0].String()})
+		return false, objects.KernelProblem(&netobj.ForeignError{Kind: k.table.ID("").Kind, Has: there[0].String()})
 	}
 	return false, nil
 }
 
 // needsDevices refuses what needs interfaces of which one is not there.
-func (a *API) needsDevices(names []string) *rest.Problem {
+func (a *networkAPI) needsDevices(names []string) *rest.Problem {
 	for _, dev := range names {
 		switch there, err := a.Network.Devices.HasDevice(dev); {
 		case err != nil:
-			return kernelProblem(err)
+			return objects.KernelProblem(err)
 		case !there:
-			return kernelProblem(&netobj.NoDeviceError{Name: dev})
+			return objects.KernelProblem(&netobj.NoDeviceError{Name: dev})
 		}
 	}
 	return nil
 }
 
 // undo takes back an object that the kernel did not take, and answers why.
-func (a *API) undo(ctx context.Context, id store.ID, refused *unapplied, p *rest.Problem) *rest.Problem {
-	why := refused.failed.Failures[0].Err
-	revision, _, err := a.Store.Commit(owner, func(tx *store.Tx) error {
-		if err := tx.Expect(id, refused.revision); err != nil {
+func (a *networkAPI) undo(ctx context.Context, id store.ID, refused *objects.Unapplied, p *rest.Problem) *rest.Problem {
+	why := refused.Failed.Failures[0].Err
+	revision, _, err := a.Store.Commit(objects.Owner, func(tx *store.Tx) error {
+		if err := tx.Expect(id, refused.Revision); err != nil {
 			return err
 		}
 		return tx.Delete(id)
@@ -150,15 +150,15 @@ func (a *API) undo(ctx context.Context, id store.ID, refused *unapplied, p *rest
 	if err != nil {
 		return p // somebody else has changed it meanwhile
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.ApplyWait)
+	ctx, cancel := context.WithTimeout(ctx, a.Objects.ApplyWait)
 	defer cancel()
-	_ = a.Statuses.Wait(ctx, revision, []status.ID{status.ID(id)}) // there was nothing to be taken back
-	return kernelProblem(why)
+	_ = a.Objects.Statuses.Wait(ctx, revision, []status.ID{status.ID(id)}) // there was nothing to be taken back
+	return objects.KernelProblem(why)
 }
 
 // deleteNet takes an object back, or, if nobody wants it from us, deletes what the kernel has by
 // the key.
-func deleteNet[T netobj.Object[T]](a *API, w http.ResponseWriter, r *http.Request, k netKind[T], key string, also ...func(*store.Tx) error) {
+func deleteNet[T netobj.Object[T]](a *networkAPI, w http.ResponseWriter, r *http.Request, k netKind[T], key string, also ...func(*store.Tx) error) {
 	id := k.table.ID(key)
 	_, wanted := k.table.Meta(a.Store.Snapshot(), key)
 	ours := wanted && a.Network.Made(id.Kind, key) // and so nothing of others is there
@@ -174,8 +174,8 @@ func deleteNet[T netobj.Object[T]](a *API, w http.ResponseWriter, r *http.Reques
 			notes.Write(w)
 		}
 	}
-	p := a.change(w, r, len(also) == 0, func(tx *store.Tx, pre *precondition) error {
-		if err := pre.check(tx, k.table, key); err != nil {
+	p := a.Objects.Change(w, r, len(also) == 0, func(tx *store.Tx, pre *objects.Precondition) error {
+		if err := pre.Check(tx, k.table, key); err != nil {
 			return err
 		}
 		for _, edit := range also {
@@ -200,19 +200,19 @@ func deleteNet[T netobj.Object[T]](a *API, w http.ResponseWriter, r *http.Reques
 
 // foreignProblem refuses to delete an object that others made and by which sessions arrive. gone
 // reports whether the kernel has nothing by the key.
-func (k netKind[T]) foreignProblem(a *API, r *http.Request, key string) (p *rest.Problem, gone bool) {
+func (k netKind[T]) foreignProblem(a *networkAPI, r *http.Request, key string) (p *rest.Problem, gone bool) {
 	there, err := k.named(key)
 	if err != nil {
-		return kernelProblem(err), false
+		return objects.KernelProblem(err), false
 	}
-	c := &lockout{}
+	var paths []objects.AccessPath
 	for _, o := range there {
-		c.paths = append(c.paths, k.accessPaths("deleting ", o)...)
+		paths = append(paths, a.Objects.AccessPaths("deleting ", k.table.ID("").Kind, o)...)
 	}
-	if forced(r) || len(c.paths) == 0 {
+	if objects.Forced(r) || len(paths) == 0 {
 		return nil, len(there) == 0
 	}
-	return a.lockoutProblem(c), false
+	return a.Objects.RefuseDeletion(paths), false
 }
 
 // removeForeign removes what is left in the kernel by a key: others have made it.
@@ -225,24 +225,7 @@ func (k netKind[T]) removeForeign(key string) *rest.Problem {
 		err = errors.Join(err, k.kernel.Remove(o))
 	}
 	if err != nil {
-		return kernelProblem(err)
+		return objects.KernelProblem(err)
 	}
 	return nil
-}
-
-// kernelProblem answers what the kernel says.
-func kernelProblem(err error) *rest.Problem {
-	code := http.StatusBadRequest
-	var errno syscall.Errno
-	switch {
-	case errors.As(err, new(*netobj.NoDeviceError)):
-		code = http.StatusNotFound
-	case errors.As(err, new(*netobj.ForeignError)):
-		code = http.StatusConflict
-	case !errors.As(err, &errno), errno == syscall.EPERM, errno == syscall.ENOMEM, errno == syscall.ENOBUFS:
-		code = http.StatusServiceUnavailable
-	case errno == syscall.EEXIST:
-		code = http.StatusConflict
-	}
-	return rest.Refuse(code, "%v", err)
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // GetNode answers with which node this is.
-func (a *API) GetNode(w http.ResponseWriter, _ *http.Request) {
+func (a *observationAPI) GetNode(w http.ResponseWriter, _ *http.Request) {
 	d, err := machine.Describe()
 	if err != nil {
 		rest.Refuse(http.StatusServiceUnavailable, "the machine can't be described: %v", err).Write(w)
@@ -19,6 +19,6 @@ func (a *API) GetNode(w http.ResponseWriter, _ *http.Request) {
 	rest.JSON(w, v1.Node{
 		HostName: d.Host, Version: a.Version.Version, Commit: a.Version.Commit, Kernel: d.Kernel, Namespace: a.Version.Namespace,
 		Started: time.Now().Add(-time.Since(a.started)), Uptime: time.Since(a.started).Seconds(), MachineUptime: d.Uptime.Seconds(),
-		Instances: a.instanceStates(),
+		Instances: a.Roles(),
 	})
 }

@@ -14,12 +14,12 @@ import (
 const maxGraph = 1000
 
 // GetNodeGraph answers with a graph of the services and their endpoints.
-func (a *API) GetNodeGraph(w http.ResponseWriter, _ *http.Request) {
-	a.whole.Answer(w, func() any { return a.graph(func(*lb.Service) bool { return true }) })
+func (a *compatAPI) GetNodeGraph(w http.ResponseWriter, _ *http.Request) {
+	a.Whole.Answer(w, func() any { return a.graph(func(*lb.Service) bool { return true }) })
 }
 
 // GetServiceNodeGraph answers with a graph of the services of a name, or of the one with a key.
-func (a *API) GetServiceNodeGraph(w http.ResponseWriter, _ *http.Request, service string) {
+func (a *compatAPI) GetServiceNodeGraph(w http.ResponseWriter, _ *http.Request, service string) {
 	g := a.graph(func(s *lb.Service) bool { return s.Name == service || s.Key.String() == service })
 	if len(g.Nodes) == 0 {
 		rest.RefuseField(http.StatusNotFound, "service", service, "is neither the name nor the key of a service", "").Write(w)
@@ -28,7 +28,7 @@ func (a *API) GetServiceNodeGraph(w http.ResponseWriter, _ *http.Request, servic
 	rest.JSON(w, g)
 }
 
-func (a *API) graph(wanted func(*lb.Service) bool) v1.NodeGraph {
+func (a *compatAPI) graph(wanted func(*lb.Service) bool) v1.NodeGraph {
 	g := v1.NodeGraph{
 		SchemaVersion: 1, Meta: v1.NodeGraphMeta{PreferredVisualisationType: "nodeGraph"}, Nodes: []v1.GraphNode{}, Edges: []v1.GraphEdge{},
 	}

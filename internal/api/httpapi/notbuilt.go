@@ -15,7 +15,7 @@ func registerNotBuilt(mux *http.ServeMux) {
 		if o.State != contract.NotThere {
 			continue
 		}
-		mux.HandleFunc(o.Method+" "+BaseURL+o.Path, func(w http.ResponseWriter, r *http.Request) {
+		mux.HandleFunc(o.Method+" "+rest.BaseURL+o.Path, func(w http.ResponseWriter, r *http.Request) {
 			rest.Refuse(http.StatusNotImplemented, "%s %s: %s", r.Method, r.URL.Path, o.Note).Write(w)
 		})
 	}

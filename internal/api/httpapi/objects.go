@@ -6,10 +6,10 @@ import (
 	"iter"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/objects"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/manifest"
 	"loxilb/internal/control/desired"
@@ -19,7 +19,7 @@ import (
 )
 
 // serviceObjects is the row of services.
-func (a *API) serviceObjects() objectKind {
+func (a *servicesAPI) serviceObjects() objects.Kind {
 	kind, _ := manifest.Find(manifest.Loadbalancer)
 	services := a.Store.Services
 	find := func(v store.View, key string) (lb.Service, bool) {
@@ -29,18 +29,18 @@ func (a *API) serviceObjects() objectKind {
 		}
 		return services.Get(v, k)
 	}
-	return objectKind{
+	return objects.Kind{
 		Kind:  kind,
-		store: desired.ServiceKind,
-		read:  a.readService,
-		show: func(v store.View, key string) any {
+		Store: desired.ServiceKind,
+		Read:  a.readService,
+		Show: func(v store.View, key string) any {
 			s, ok := find(v, key)
 			if !ok {
 				return nil
 			}
 			return a.codec.showService(&s)
 		},
-		keys: func(v store.View) iter.Seq[string] {
+		Keys: func(v store.View) iter.Seq[string] {
 			return func(yield func(string) bool) {
 				for s := range services.All(v) {
 					if !yield(s.Key.String()) {
@@ -49,11 +49,11 @@ func (a *API) serviceObjects() objectKind {
 				}
 			}
 		},
-		managed: func(v store.View, key string) bool {
+		Managed: func(v store.View, key string) bool {
 			s, ok := find(v, key)
 			return ok && s.Managed
 		},
-		live: func(before, after *store.Snapshot, key string) (connections, cut uint64) {
+		Live: func(before, after *store.Snapshot, key string) (connections, cut uint64) {
 			was, there := find(before, key)
 			if !there {
 				return 0, 0
@@ -66,12 +66,12 @@ func (a *API) serviceObjects() objectKind {
 
 // serviceConnections counts the connections of a service, and those at endpoints that a change
 // takes from it.
-func (a *API) serviceConnections(was, is *lb.Service, stays bool) (connections, cut uint64) {
+func (a *servicesAPI) serviceConnections(was, is *lb.Service, stays bool) (connections, cut uint64) {
 	stats, _ := a.DataPath.ServiceStats(was.Key)
 	if !stays {
 		return stats.Active, stats.Active
 	}
-	kept := keptEndpoints(is)
+	kept := objects.KeptEndpoints(is)
 	for i, e := range was.Endpoints {
 		if !kept[lb.Endpoint{Addr: e.Addr, Port: e.Port}] && i < len(stats.Endpoints) {
 			cut += stats.Endpoints[i].Active
@@ -80,10 +80,10 @@ func (a *API) serviceConnections(was, is *lb.Service, stays bool) (connections, 
 	return stats.Active, cut
 }
 
-func (a *API) readService(o *v1.Object, keyOnly bool) (wanted, *rest.Problem) {
+func (a *servicesAPI) readService(o *v1.Object, keyOnly bool) (objects.Wanted, *rest.Problem) {
 	e, p := rest.UnmarshalStrict[v1.LoadbalanceEntry](o.Spec)
 	if p != nil {
-		return wanted{}, p
+		return objects.Wanted{}, p
 	}
 	if keyOnly {
 		var s lb.Service
@@ -92,24 +92,24 @@ func (a *API) readService(o *v1.Object, keyOnly bool) (wanted, *rest.Problem) {
 			err = onePort(&s.Key)
 		}
 		if err != nil {
-			return wanted{}, entryProblem("", -1, err)
+			return objects.Wanted{}, entryProblem("", -1, err)
 		}
-		return wanted{key: s.Key.String()}, nil
+		return objects.Wanted{Key: s.Key.String()}, nil
 	}
 	if p := nameIn(o, &e.ServiceArguments.Name); p != nil {
-		return wanted{}, p
+		return objects.Wanted{}, p
 	}
 	r, p := a.codec.request(notInList, e)
 	if p != nil {
-		return wanted{}, p
+		return objects.Wanted{}, p
 	}
 	if r.oper != operReplace {
-		return wanted{}, rest.RefuseField(http.StatusBadRequest, "serviceArguments.oper", strconv.Itoa(e.ServiceArguments.Oper), "changes endpoints only", "0 or nothing: files say the whole service")
+		return objects.Wanted{}, rest.RefuseField(http.StatusBadRequest, "serviceArguments.oper", strconv.Itoa(e.ServiceArguments.Oper), "changes endpoints only", "0 or nothing: files say the whole service")
 	}
 	if err := a.probeFiles(&r.Probe); err != nil {
-		return wanted{}, entryProblem("", -1, err)
+		return objects.Wanted{}, entryProblem("", -1, err)
 	}
-	return wanted{r.Key.String(), r.Service, func(tx *store.Tx) error {
+	return objects.Wanted{Key: r.Key.String(), Value: r.Service, Put: func(tx *store.Tx) error {
 		var notes rest.Warnings // the answer says what has changed
 		err := r.put(tx, a.Store.Services, a.codec, &notes)
 		if fe := (*lb.FieldError)(nil); errors.As(err, &fe) {
@@ -121,7 +121,7 @@ func (a *API) readService(o *v1.Object, keyOnly bool) (wanted, *rest.Problem) {
 
 // nameIn is the name of the metadata, unless there is one.
 func nameIn(o *v1.Object, name *string) *rest.Problem {
-	metadata, p := metadataOf(o)
+	metadata, p := objects.Metadata(o)
 	given, there := metadata["name"]
 	text, ok := given.(string)
 	switch {
@@ -146,7 +146,7 @@ func (c *codec) showService(s *lb.Service) *v1.LoadbalanceEntry {
 }
 
 // readEndpoint reads an endpoint of a list.
-func (a *API) readEndpoint(spec []byte) (e lb.EndpointProbe, p *rest.Problem) {
+func (a *servicesAPI) readEndpoint(spec []byte) (e lb.EndpointProbe, p *rest.Problem) {
 	body, p := rest.UnmarshalStrict[v1.EndpointProbe](spec)
 	if p != nil {
 		return e, p
@@ -187,8 +187,8 @@ type drainSpec struct {
 }
 
 // drainObjects is the row of drains.
-func (a *API) drainObjects() objectKind {
-	row := objectsOf(manifest.Drain, a.Store.Drains.Table, plain(readDrain), func(d *lb.Drain) any {
+func (a *servicesAPI) drainObjects() objects.Kind {
+	row := objects.KindOf(manifest.Drain, a.Store.Drains.Table, objects.Plain(readDrain), func(d *lb.Drain) any {
 		out := drainSpec{Endpoint: d.Key(), Rate: d.Rate}
 		if !d.Deadline.IsZero() {
 			at := d.Deadline.UTC().Round(time.Millisecond)
@@ -196,15 +196,15 @@ func (a *API) drainObjects() objectKind {
 		}
 		return out
 	}, rest.BadRequest)
-	row.check = func(tx *store.Tx, w *wanted) error {
-		d, ok := w.value.(lb.Drain)
-		if _, had := a.Store.Drains.Get(tx.Before(), w.key); had || !ok {
+	row.Check = func(tx *store.Tx, w *objects.Wanted) error {
+		d, ok := w.Value.(lb.Drain)
+		if _, had := a.Store.Drains.Get(tx.Before(), w.Key); had || !ok {
 			return nil
 		}
 		_, err := a.checkDrained(tx, &d) // services may come later, as of a controller
 		return err
 	}
-	row.live = func(before, _ *store.Snapshot, key string) (connections, _ uint64) {
+	row.Live = func(before, _ *store.Snapshot, key string) (connections, _ uint64) {
 		d, err := lb.ParseDrain(key)
 		if err != nil {
 			return 0, 0
@@ -247,47 +247,36 @@ func readDrain(spec []byte) (d lb.Drain, p *rest.Problem) {
 	return d, nil
 }
 
-// GetObjects answers with all that is wanted, as apply takes it.
-func (a *API) GetObjects(w http.ResponseWriter, r *http.Request, params v1.GetObjectsParams) {
-	only := map[string]bool{}
-	for word := range strings.SplitSeq(params.Kind, ",") {
-		if word == "" {
-			continue
-		}
-		k := a.kindOf(word)
-		if k == nil {
-			rest.RefuseField(http.StatusBadRequest, "kind", word, "is no kind that this loxilb serves", "").Write(w)
-			return
-		}
-		only[k.Name] = true
+// readBootService reads what POST takes of services.
+func (a *servicesAPI) readBootService(data []byte) (objects.Edit, *rest.Problem) {
+	list, _, p := a.codec.decodeServices(data)
+	if p != nil {
+		return nil, p
 	}
-	out := rest.NewList(w, "objects")
-	now := a.Store.Snapshot()
-	for i := range a.kinds {
-		k := &a.kinds[i]
-		if len(only) > 0 && !only[k.Name] {
-			continue
-		}
-		for key := range k.keys(now) {
-			if k.managed != nil && !params.Managed && k.managed(now, key) {
-				continue
-			}
-			one := objectDocument{APIVersion: manifest.APIVersion, Kind: k.Name, Spec: k.show(now, key)}
-			if k.metadata != nil {
-				one.Metadata = k.metadata(now, key)
-			}
-			if r.Context().Err() != nil || !out.Item(one) {
-				return
-			}
+	for i := range list {
+		if err := a.probeFiles(&list[i].Probe); err != nil {
+			return nil, entryProblem(list[i].at, -1, err)
 		}
 	}
-	out.End()
+	return func(tx *store.Tx, notes *rest.Warnings) error {
+		for i := range list {
+			notes.Join(&list[i].notes)
+			if err := list[i].put(tx, a.Store.Services, a.codec, notes); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, nil
 }
 
-// objectDocument is an object as apply takes it.
-type objectDocument struct {
-	APIVersion string         `json:"apiVersion"`
-	Kind       string         `json:"kind"`
-	Metadata   map[string]any `json:"metadata,omitempty"`
-	Spec       any            `json:"spec"`
+// readBootEndpoint reads what POST takes of an endpoint.
+func (a *servicesAPI) readBootEndpoint(data []byte) (objects.Edit, *rest.Problem) {
+	e, p := a.codec.decodeEndpoint(data)
+	if p != nil {
+		return nil, p
+	}
+	if err := a.probeFiles(&e.Probe); err != nil {
+		return nil, endpointProblem(err)
+	}
+	return func(tx *store.Tx, _ *rest.Warnings) error { return a.Store.Endpoints.Put(tx, e) }, nil
 }

@@ -17,13 +17,13 @@ type LogLevel interface {
 const logLevels = "trace, debug, info, notice, warning, error, critical, alert, emergency"
 
 // GetParams answers with the parameters that can be changed.
-func (a *API) GetParams(w http.ResponseWriter, _ *http.Request) {
+func (a *observationAPI) GetParams(w http.ResponseWriter, _ *http.Request) {
 	rest.JSON(w, v1.Params{LogLevel: a.LogLevel.String()})
 }
 
 // SetParams changes them until the daemon ends.
-func (a *API) SetParams(w http.ResponseWriter, r *http.Request) {
-	params, p := rest.Decode(a.reader, w, r, rest.Unmarshal[v1.Params])
+func (a *observationAPI) SetParams(w http.ResponseWriter, r *http.Request) {
+	params, p := rest.Decode(a.Reader, w, r, rest.Unmarshal[v1.Params])
 	if p != nil {
 		p.Write(w)
 		return

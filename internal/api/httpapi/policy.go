@@ -6,18 +6,19 @@ import (
 	"strconv"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/objects"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/lb"
 )
 
 // policies are how policers are asked about.
-func policies() single[v1.Policy, lb.Policer] {
-	return single[v1.Policy, lb.Policer]{word: "policer", parse: policerOf, words: policyWord}
+func policies() objects.Single[v1.Policy, lb.Policer] {
+	return objects.Single[v1.Policy, lb.Policer]{Word: "policer", Parse: policerOf, Words: policyWord}
 }
 
 // CreatePolicy makes a policer, or changes it.
-func (a *API) CreatePolicy(w http.ResponseWriter, r *http.Request) {
-	policies().create(a, w, r, a.Store.Policers.Table)
+func (a *trafficAPI) CreatePolicy(w http.ResponseWriter, r *http.Request) {
+	policies().Create(a.Objects, w, r, a.Store.Policers.Table)
 }
 
 func policerOf(body *v1.Policy) (p lb.Policer, err error) {
@@ -81,7 +82,7 @@ func policyWord(field string) string {
 }
 
 // GetPolicies answers with all policers.
-func (a *API) GetPolicies(w http.ResponseWriter, r *http.Request) {
+func (a *trafficAPI) GetPolicies(w http.ResponseWriter, r *http.Request) {
 	out := rest.NewList(w, "polAttr")
 	for p := range a.Store.Policers.All(a.Store.Snapshot()) {
 		if r.Context().Err() != nil || !out.Item(policyAnswer(&p, a.DataPath.PolicerStats(p.Name))) {
@@ -114,8 +115,8 @@ func policyAnswer(p *lb.Policer, stats lb.PolicerStats) *v1.Policy {
 }
 
 // DeletePolicy takes a policer away.
-func (a *API) DeletePolicy(w http.ResponseWriter, r *http.Request, ident string) {
-	deleteOne(a, w, r, a.Store.Policers.Table, ident)
+func (a *trafficAPI) DeletePolicy(w http.ResponseWriter, r *http.Request, ident string) {
+	objects.DeleteOne(a.Objects, w, r, a.Store.Policers.Table, ident)
 }
 
 // showPolicy is a policer as POST takes it.

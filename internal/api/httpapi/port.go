@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/objects"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/status"
 	"loxilb/internal/lb/netobj"
@@ -17,10 +18,10 @@ const zone = "root"
 const interfaceKind = "interface"
 
 // GetPorts answers with the interfaces of this network namespace.
-func (a *API) GetPorts(w http.ResponseWriter, _ *http.Request) {
+func (a *networkAPI) GetPorts(w http.ResponseWriter, _ *http.Request) {
 	ports, err := a.Network.Devices.Ports()
 	if err != nil {
-		kernelProblem(err).Write(w)
+		objects.KernelProblem(err).Write(w)
 		return
 	}
 	xdp := map[string]string{}

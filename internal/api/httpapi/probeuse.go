@@ -9,7 +9,7 @@ import (
 
 // probeFiles refuses files of a probe that the daemon would not read: what lies elsewhere would
 // look to users like an endpoint that is down.
-func (a *API) probeFiles(p *lb.Probe) error {
+func (a *servicesAPI) probeFiles(p *lb.Probe) error {
 	if a.ProbeFiles == "" {
 		return nil
 	}

@@ -10,12 +10,13 @@ import (
 	"sync"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/objects"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/listing"
 	"loxilb/internal/lb/netobj"
 )
 
-func (a *API) routes() netKind[netobj.Route] {
+func (a *networkAPI) routes() netKind[netobj.Route] {
 	return netKind[netobj.Route]{table: a.Store.Routes, kernel: a.Network.Routes, of: netobj.RouteOf}
 }
 
@@ -25,7 +26,7 @@ func routeReads() rest.ShareLimits {
 }
 
 // CreateRoute adds a route to the main table.
-func (a *API) CreateRoute(w http.ResponseWriter, r *http.Request, _ v1.CreateRouteParams) {
+func (a *networkAPI) CreateRoute(w http.ResponseWriter, r *http.Request, _ v1.CreateRouteParams) {
 	createNet(a, w, r, a.routes(), func(body *v1.Route) (netobj.Route, error) {
 		return netobj.ParseRoute(body.DestinationIPNet, body.Gateway, body.Protocol)
 	})
@@ -33,7 +34,7 @@ func (a *API) CreateRoute(w http.ResponseWriter, r *http.Request, _ v1.CreateRou
 
 // DeleteRoute deletes a route of the main table: of several, the one that users want from us, or
 // else that of the lowest metric.
-func (a *API) DeleteRoute(w http.ResponseWriter, r *http.Request, ip, mask string, _ v1.DeleteRouteParams) {
+func (a *networkAPI) DeleteRoute(w http.ResponseWriter, r *http.Request, ip, mask string, _ v1.DeleteRouteParams) {
 	to, err := netobj.ParseDestination(ip + "/" + mask)
 	if err != nil {
 		rest.BadRequest(err).Write(w)
@@ -41,7 +42,7 @@ func (a *API) DeleteRoute(w http.ResponseWriter, r *http.Request, ip, mask strin
 	}
 	key, err := a.routeTo(r.Context(), to)
 	if err != nil {
-		kernelProblem(err).Write(w)
+		objects.KernelProblem(err).Write(w)
 		return
 	}
 	deleteNet(a, w, r, a.routes(), key)
@@ -49,7 +50,7 @@ func (a *API) DeleteRoute(w http.ResponseWriter, r *http.Request, ip, mask strin
 
 // routeTo is the key of the route to a network that users want from us, or else of the one of the
 // lowest metric.
-func (a *API) routeTo(ctx context.Context, to netip.Prefix) (key string, err error) {
+func (a *networkAPI) routeTo(ctx context.Context, to netip.Prefix) (key string, err error) {
 	usual := netobj.Route{Destination: to}
 	if _, wanted := a.Store.Routes.Get(a.Store.Snapshot(), usual.Key()); wanted {
 		return usual.Key(), nil
@@ -73,7 +74,7 @@ func (a *API) routeTo(ctx context.Context, to netip.Prefix) (key string, err err
 }
 
 // GetRoutes answers with the routes of the main table that are asked for. None is held in memory.
-func (a *API) GetRoutes(w http.ResponseWriter, r *http.Request, params v1.GetRoutesParams) {
+func (a *networkAPI) GetRoutes(w http.ResponseWriter, r *http.Request, params v1.GetRoutesParams) {
 	q, p := rest.ParseQuery(routeFields(), params.Name, params.Selector, "", params.Limit, params.Continue)
 	if p == nil && q.Check() != nil {
 		p = rest.Refuse(http.StatusBadRequest, "%v", q.Check())
@@ -107,7 +108,7 @@ func (a *API) GetRoutes(w http.ResponseWriter, r *http.Request, params v1.GetRou
 	next := list.Page(q, func(row *routeRow) bool { return begin().Item(routeAnswer(row.seen)) })
 	switch {
 	case failed != nil && out == nil:
-		kernelProblem(failed).Write(w)
+		objects.KernelProblem(failed).Write(w)
 	case failed == nil && r.Context().Err() == nil:
 		begin().EndPage(next)
 	}
@@ -177,7 +178,7 @@ func passedRoutes() func(row *routeRow, after string) bool {
 }
 
 // eachRoute yields the main table, as long as somebody reads.
-func (a *API) eachRoute(ctx context.Context, yield func(*routeRow) bool) error {
+func (a *networkAPI) eachRoute(ctx context.Context, yield func(*routeRow) bool) error {
 	var last routePlace
 	return a.Network.Routes.EachSeen(func(s *netobj.SeenRoute) bool {
 		at := routePlace{to: s.Destination, tos: s.TOS, metric: s.Metric}

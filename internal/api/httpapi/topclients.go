@@ -29,7 +29,7 @@ func wholeWalkers() rest.ShareLimits {
 // walkAll runs a walk through the whole table when its turn comes. The turn ends with the walk,
 // before the answer is written: a slow reader must not hold it. It answers itself if it returns
 // false.
-func (a *API) walkAll(w http.ResponseWriter, r *http.Request, walk func() error) bool {
+func (a *trafficAPI) walkAll(w http.ResponseWriter, r *http.Request, walk func() error) bool {
 	who := rest.PrincipalOf(r)
 	if p := a.walkers.Enter(who); p != nil {
 		w.Header().Set("Retry-After", "5")
@@ -61,7 +61,7 @@ func walked(w http.ResponseWriter, err error) bool {
 }
 
 // GetClients answers with the clients that have the most connections or traffic.
-func (a *API) GetClients(w http.ResponseWriter, r *http.Request, params v1.GetClientsParams) {
+func (a *trafficAPI) GetClients(w http.ResponseWriter, r *http.Request, params v1.GetClientsParams) {
 	f, p := a.newFilter(&v1.GetConntracksParams{Service: params.Service, Endpoint: params.Endpoint})
 	var part listing.Window
 	if p == nil {
@@ -88,7 +88,7 @@ func (a *API) GetClients(w http.ResponseWriter, r *http.Request, params v1.GetCl
 	ok := a.walkAll(w, r, func() error {
 		_, err := a.DataPath.ConnectionsFrom(r.Context(), 0, f.sought(), func(c lb.Connection) bool {
 			if f.matches(&c) {
-				counter.Add(clientOf(&c).Addr(), &c)
+				counter.Add(c.ClientAddr().Addr(), &c)
 			}
 			return true
 		})

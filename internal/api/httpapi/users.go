@@ -10,16 +10,16 @@ import (
 	"loxilb/internal/api/httpapi/transport"
 )
 
-// Users says who may use the API over TCP on loopback, besides root. (The UNIX socket goes by its
+// Loopback says which users of this machine may use the API over TCP on loopback, besides root. (The UNIX socket goes by its
 // mode.)
-type Users struct {
+type Loopback struct {
 	Everyone bool // nobody is asked who they are
 	UIDs     []uint32
 	GIDs     []uint32 // by /etc/group and /etc/passwd, as they are at the first request of a connection
 }
 
 // admit refuses requests of users who may not use the API, and tells who the others are.
-func (u *Users) admit(r *http.Request) (name string, p *rest.Problem) {
+func (u *Loopback) admit(r *http.Request) (name string, p *rest.Problem) {
 	uid, err := transport.PeerOf(r)
 	if u.Everyone {
 		return accountName(uid, err), nil
@@ -59,7 +59,7 @@ func accountName(uid uint32, err error) string {
 	return number
 }
 
-func (u *Users) hasGroup(id string) bool {
+func (u *Loopback) hasGroup(id string) bool {
 	gid, err := strconv.ParseUint(id, 10, 32)
 	return err == nil && slices.Contains(u.GIDs, uint32(gid))
 }

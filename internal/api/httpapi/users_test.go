@@ -13,19 +13,19 @@ const nobody = 65534
 func TestUsers(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		users Users
+		users Loopback
 		uid   uint32
 		code  int
 	}{
-		"root":              {Users{}, 0, 200},
-		"nobody":            {Users{}, nobody, 403},
-		"no such account":   {Users{}, 987654, 403},
-		"a user":            {Users{UIDs: []uint32{7, nobody}}, nobody, 200},
-		"another user":      {Users{UIDs: []uint32{7}}, nobody, 403},
-		"a group":           {Users{GIDs: []uint32{nobody}}, nobody, 200},
-		"another group":     {Users{GIDs: []uint32{7}}, nobody, 403},
-		"group, no account": {Users{GIDs: []uint32{nobody}}, 987654, 403},
-		"everyone":          {Users{Everyone: true}, nobody, 200},
+		"root":              {Loopback{}, 0, 200},
+		"nobody":            {Loopback{}, nobody, 403},
+		"no such account":   {Loopback{}, 987654, 403},
+		"a user":            {Loopback{UIDs: []uint32{7, nobody}}, nobody, 200},
+		"another user":      {Loopback{UIDs: []uint32{7}}, nobody, 403},
+		"a group":           {Loopback{GIDs: []uint32{nobody}}, nobody, 200},
+		"another group":     {Loopback{GIDs: []uint32{7}}, nobody, 403},
+		"group, no account": {Loopback{GIDs: []uint32{nobody}}, 987654, 403},
+		"everyone":          {Loopback{Everyone: true}, nobody, 200},
 	} {
 		b := newBench(t, func(o *Options) { o.Users = tc.users })
 		b.peer = func() (uint32, error) { return tc.uid, nil }

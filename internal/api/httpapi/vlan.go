@@ -5,22 +5,23 @@ import (
 	"strconv"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/objects"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/netobj"
 )
 
-func (a *API) vlans() netKind[netobj.VLAN] {
+func (a *networkAPI) vlans() netKind[netobj.VLAN] {
 	return netKind[netobj.VLAN]{table: a.Store.VLANs, kernel: a.Network.VLANs}
 }
 
-func (a *API) vlanMembers() netKind[netobj.VLANMember] {
+func (a *networkAPI) vlanMembers() netKind[netobj.VLANMember] {
 	return netKind[netobj.VLANMember]{table: a.Store.Members, kernel: a.Network.Members}
 }
 
 // CreateVlan makes the bridge of a VLAN.
-func (a *API) CreateVlan(w http.ResponseWriter, r *http.Request) {
+func (a *networkAPI) CreateVlan(w http.ResponseWriter, r *http.Request) {
 	createNet(a, w, r, a.vlans(), func(body *v1.Vlan) (netobj.VLAN, error) {
 		o := netobj.VLAN{ID: body.Vid}
 		return o, o.Validate()
@@ -28,7 +29,7 @@ func (a *API) CreateVlan(w http.ResponseWriter, r *http.Request) {
 }
 
 // DeleteVlan deletes the bridge of a VLAN, and what was asked for in it.
-func (a *API) DeleteVlan(w http.ResponseWriter, r *http.Request, id string, _ v1.DeleteVlanParams) {
+func (a *networkAPI) DeleteVlan(w http.ResponseWriter, r *http.Request, id string, _ v1.DeleteVlanParams) {
 	o, err := netobj.ParseVLAN("vlan_id", id)
 	if err != nil {
 		rest.BadRequest(err).Write(w)
@@ -40,7 +41,7 @@ func (a *API) DeleteVlan(w http.ResponseWriter, r *http.Request, id string, _ v1
 }
 
 // dropDevice forgets what goes with an interface.
-func (a *API) dropDevice(name string) func(*store.Tx) error {
+func (a *networkAPI) dropDevice(name string) func(*store.Tx) error {
 	return func(tx *store.Tx) error {
 		err := deleteThose(tx, a.Store.Addresses, func(o netobj.Address) bool { return o.Dev == name })
 		if err == nil {
@@ -66,14 +67,14 @@ func deleteThose[T netobj.Object[T]](tx *store.Tx, t *store.Table[T], which func
 }
 
 // CreateVlanMember puts an interface into a VLAN.
-func (a *API) CreateVlanMember(w http.ResponseWriter, r *http.Request, id string, _ v1.CreateVlanMemberParams) {
+func (a *networkAPI) CreateVlanMember(w http.ResponseWriter, r *http.Request, id string, _ v1.CreateVlanMemberParams) {
 	createNet(a, w, r, a.vlanMembers(), func(body *v1.VlanMember) (netobj.VLANMember, error) {
 		return netobj.ParseVLANMember(id, body.Dev, body.Tagged)
 	})
 }
 
 // DeleteVlanMember takes an interface out of a VLAN.
-func (a *API) DeleteVlanMember(w http.ResponseWriter, r *http.Request, id, dev, tagged string) {
+func (a *networkAPI) DeleteVlanMember(w http.ResponseWriter, r *http.Request, id, dev, tagged string) {
 	with, err := strconv.ParseBool(tagged)
 	if err != nil {
 		rest.RefuseError(http.StatusBadRequest, lb.NewFieldError("tagged", tagged, "is not a choice", "true, false")).Write(w)
@@ -88,10 +89,10 @@ func (a *API) DeleteVlanMember(w http.ResponseWriter, r *http.Request, id, dev, 
 }
 
 // GetVlans answers with the VLANs and their members.
-func (a *API) GetVlans(w http.ResponseWriter, _ *http.Request) {
+func (a *networkAPI) GetVlans(w http.ResponseWriter, _ *http.Request) {
 	seen, err := a.Network.VLANs.Seen()
 	if err != nil {
-		kernelProblem(err).Write(w)
+		objects.KernelProblem(err).Write(w)
 		return
 	}
 	out := v1.VlanList{VlanAttr: []v1.VlanEntry{}}

@@ -4,21 +4,22 @@ import (
 	"net/http"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/objects"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb/netobj"
 )
 
-func (a *API) vxlans() netKind[netobj.VXLAN] {
+func (a *networkAPI) vxlans() netKind[netobj.VXLAN] {
 	return netKind[netobj.VXLAN]{table: a.Store.VXLANs, kernel: a.Network.VXLANs}
 }
 
-func (a *API) vxlanPeers() netKind[netobj.VXLANPeer] {
+func (a *networkAPI) vxlanPeers() netKind[netobj.VXLANPeer] {
 	return netKind[netobj.VXLANPeer]{table: a.Store.Peers, kernel: a.Network.Peers}
 }
 
 // CreateVxlan makes a tunnel.
-func (a *API) CreateVxlan(w http.ResponseWriter, r *http.Request) {
+func (a *networkAPI) CreateVxlan(w http.ResponseWriter, r *http.Request) {
 	createNet(a, w, r, a.vxlans(), func(body *v1.Vxlan) (netobj.VXLAN, error) {
 		o := netobj.VXLAN{ID: body.VxlanID, Dev: body.EpIntf}
 		return o, o.Validate()
@@ -26,7 +27,7 @@ func (a *API) CreateVxlan(w http.ResponseWriter, r *http.Request) {
 }
 
 // DeleteVxlan deletes a tunnel, and what was asked for in it.
-func (a *API) DeleteVxlan(w http.ResponseWriter, r *http.Request, id string, _ v1.DeleteVxlanParams) {
+func (a *networkAPI) DeleteVxlan(w http.ResponseWriter, r *http.Request, id string, _ v1.DeleteVxlanParams) {
 	n, err := netobj.ParseVXLANID("vxlanID", id)
 	if err != nil {
 		rest.BadRequest(err).Write(w)
@@ -39,14 +40,14 @@ func (a *API) DeleteVxlan(w http.ResponseWriter, r *http.Request, id string, _ v
 }
 
 // CreateVxlanPeer has a tunnel send to a peer.
-func (a *API) CreateVxlanPeer(w http.ResponseWriter, r *http.Request, id string) {
+func (a *networkAPI) CreateVxlanPeer(w http.ResponseWriter, r *http.Request, id string) {
 	createNet(a, w, r, a.vxlanPeers(), func(body *v1.VxlanPeer) (netobj.VXLANPeer, error) {
 		return netobj.ParseVXLANPeer(id, body.PeerIP)
 	})
 }
 
 // DeleteVxlanPeer has a tunnel send to a peer no more.
-func (a *API) DeleteVxlanPeer(w http.ResponseWriter, r *http.Request, id, peer string) {
+func (a *networkAPI) DeleteVxlanPeer(w http.ResponseWriter, r *http.Request, id, peer string) {
 	o, err := netobj.ParseVXLANPeer(id, peer)
 	if err != nil {
 		rest.BadRequest(err).Write(w)
@@ -56,10 +57,10 @@ func (a *API) DeleteVxlanPeer(w http.ResponseWriter, r *http.Request, id, peer s
 }
 
 // GetVxlans answers with the tunnels and their peers.
-func (a *API) GetVxlans(w http.ResponseWriter, _ *http.Request) {
+func (a *networkAPI) GetVxlans(w http.ResponseWriter, _ *http.Request) {
 	seen, err := a.Network.VXLANs.Seen()
 	if err != nil {
-		kernelProblem(err).Write(w)
+		objects.KernelProblem(err).Write(w)
 		return
 	}
 	out := v1.VxlanList{VxlanAttr: []v1.VxlanEntry{}}

@@ -28,7 +28,7 @@ func watches() rest.ShareLimits {
 }
 
 // WatchConntracks tells what becomes of connections.
-func (a *API) WatchConntracks(w http.ResponseWriter, r *http.Request, params v1.WatchConntracksParams) {
+func (a *trafficAPI) WatchConntracks(w http.ResponseWriter, r *http.Request, params v1.WatchConntracksParams) {
 	f, p := a.newFilter(&v1.GetConntracksParams{
 		Protocol: params.Protocol, Vip: params.Vip, ServName: params.ServName, Service: params.Service, Source: params.Source, Endpoint: params.Endpoint,
 	})
@@ -50,9 +50,9 @@ func (a *API) WatchConntracks(w http.ResponseWriter, r *http.Request, params v1.
 		return
 	}
 	defer a.watchers.Leave(who)
-	ctx, cancel := a.streams.WhileServed(r)
+	ctx, cancel := a.Streams.WhileServed(r)
 	defer cancel()
-	s := &watchStream{filter: f, EventStream: rest.NewEventStream(w, a.streams.Stall), last: time.Now()}
+	s := &watchStream{filter: f, EventStream: rest.NewEventStream(w, a.Streams.Stall), last: time.Now()}
 	if err := a.DataPath.WatchConnections(ctx, rate, s.send); err != nil && !s.begun {
 		w.Header().Del("Cache-Control")
 		w.Header().Set("Retry-After", "30")

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/objects"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
@@ -20,14 +21,14 @@ type weightChange struct {
 }
 
 // SetEndpointWeight gives an endpoint another weight in the services that have it.
-func (a *API) SetEndpointWeight(w http.ResponseWriter, r *http.Request) {
-	c, p := rest.Decode(a.reader, w, r, decodeWeight)
+func (a *servicesAPI) SetEndpointWeight(w http.ResponseWriter, r *http.Request) {
+	c, p := rest.Decode(a.Reader, w, r, decodeWeight)
 	if p != nil {
 		p.Write(w)
 		return
 	}
 	var notes rest.Warnings
-	a.commit(w, r, false, func(tx *store.Tx, _ *precondition) error {
+	a.Objects.Commit(w, r, false, func(tx *store.Tx, _ *objects.Precondition) error {
 		defer notes.Write(w)
 		found := false
 		for s := range a.Store.Services.All(tx) {

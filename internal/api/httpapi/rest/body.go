@@ -15,6 +15,9 @@ import (
 	"time"
 )
 
+// BaseURL is where the API lives.
+const BaseURL = "/netlox/v1"
+
 const (
 	// MaxBody holds all the services and endpoints that there may be, indented, with room to spare.
 	MaxBody = 64 << 20

@@ -161,6 +161,7 @@ func unknownIn(data []byte, t reflect.Type, at string, most int) (names []string
 	return names
 }
 
+// MemberOf returns the type of the member of t that JSON calls by a name.
 func MemberOf(t reflect.Type, name string) (reflect.Type, bool) {
 	for i := range t.NumField() {
 		f := t.Field(i)

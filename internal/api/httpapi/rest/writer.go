@@ -22,8 +22,10 @@ type Writer struct {
 // UnreadAnswers holds a value for each large answer that its client has not read.
 type UnreadAnswers chan struct{}
 
+// NewUnread makes places for large answers.
 func NewUnread() UnreadAnswers { return make(UnreadAnswers, MaxUnread) }
 
+// NewWriter makes a writer that gives a client so long for each part of the answer.
 func NewWriter(w http.ResponseWriter, stall time.Duration, unread UnreadAnswers) *Writer {
 	return &Writer{ResponseWriter: w, Code: http.StatusOK, stall: stall, unread: unread}
 }
@@ -42,7 +44,8 @@ const (
 	readInTime = 64 << 10
 	// MaxUnread is how many answers that were made in one piece, of more than largeAnswer bytes,
 	// are in memory until their clients have read them.
-	MaxUnread   = 16
+	MaxUnread = 16
+	// LargeAnswer is the size above which an answer needs a place.
 	LargeAnswer = 1 << 20
 )
 
@@ -86,6 +89,7 @@ var errUnread = errors.New("too many answers wait to be read")
 // WholeAnswers holds a value for each answer with everything there is.
 type WholeAnswers chan struct{}
 
+// NewWholeAnswers makes places for such answers.
 func NewWholeAnswers() WholeAnswers { return make(WholeAnswers, MaxWhole) }
 
 // Answer answers with what is made in one piece, of everything there is: a few at once, since it is

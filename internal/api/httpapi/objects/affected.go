@@ -1,4 +1,4 @@
-package httpapi
+package objects
 
 import (
 	"cmp"
@@ -18,7 +18,8 @@ const affectedTimeout = 3 * time.Second
 // affectedService is a service of a plan, with the endpoints that keep connections and the counts.
 type affectedService struct {
 	change             *v1.Change
-	of                 filter
+	key                lb.Key
+	vips               []netip.Addr
 	kept               map[lb.Endpoint]bool
 	live, disconnected uint64
 }
@@ -70,7 +71,7 @@ func (a *API) affectedServices(changes []v1.Change, before, after *store.Snapsho
 		}
 		was, _ := a.Store.Services.Get(before, key)
 		is, _ := a.Store.Services.Get(after, key)
-		t := &affectedService{change: c, of: filter{service: &key, vips: append([]netip.Addr{key.VIP}, was.Secondary...)}, kept: keptEndpoints(&is)}
+		t := &affectedService{change: c, key: key, vips: append([]netip.Addr{key.VIP}, was.Secondary...), kept: KeptEndpoints(&is)}
 		name := cmp.Or(was.Name, key.String())
 		out[name] = append(out[name], t)
 	}
@@ -79,7 +80,7 @@ func (a *API) affectedServices(changes []v1.Change, before, after *store.Snapsho
 
 // count counts a connection of the service, and whether it loses its endpoint.
 func (t *affectedService) count(n *lb.Connection) {
-	if !t.of.ofService(n) {
+	if !n.IsAt(t.key, t.vips) {
 		return
 	}
 	t.live++
@@ -88,8 +89,8 @@ func (t *affectedService) count(n *lb.Connection) {
 	}
 }
 
-// keptEndpoints returns the endpoints of a service, where connections stay, by address and port.
-func keptEndpoints(s *lb.Service) map[lb.Endpoint]bool {
+// KeptEndpoints returns the endpoints of a service, where connections stay, by address and port.
+func KeptEndpoints(s *lb.Service) map[lb.Endpoint]bool {
 	kept := make(map[lb.Endpoint]bool, len(s.Endpoints))
 	for _, e := range s.Endpoints {
 		kept[lb.Endpoint{Addr: e.Addr, Port: e.Port}] = true

@@ -1,7 +1,8 @@
-package httpapi
+package objects
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -21,20 +22,20 @@ var errNeedsSessions = errors.New("this machine's sessions must be known first")
 // SSH.
 type lockout struct {
 	before, after []lb.Rule // firewall rules; nil: none drops or none changes
-	paths         []accessPath
+	paths         []AccessPath
 	vips          []netip.Addr // not nil: paths are services of these VIPs only
 }
 
-// accessPath is a part of the network by which sessions arrive, and that a change removes or gives
+// AccessPath is a part of the network by which sessions arrive, and that a change removes or gives
 // to a service.
-type accessPath struct {
+type AccessPath struct {
 	change  string // what happens to it, for the error
 	carries func(*lb.Session) bool
 }
 
 func (l *lockout) same(o *lockout) bool {
 	return o != nil && slices.Equal(l.before, o.before) && slices.Equal(l.after, o.after) &&
-		slices.EqualFunc(l.paths, o.paths, func(a, b accessPath) bool { return a.change == b.change })
+		slices.EqualFunc(l.paths, o.paths, func(a, b AccessPath) bool { return a.change == b.change })
 }
 
 // lockoutOf returns nil if a transaction cannot disconnect anyone.
@@ -63,16 +64,16 @@ func (a *API) lockoutOf(tx *store.Tx) *lockout {
 
 // removedPaths returns the parts of the network that a transaction removes. Only those made by
 // loxilb count: others stay.
-func (a *API) removedPaths(tx *store.Tx) []accessPath {
-	var list []accessPath
-	list = append(list, removedPathsOf(a, tx, a.addresses())...)
-	list = append(list, removedPathsOf(a, tx, a.routes())...)
-	list = append(list, removedPathsOf(a, tx, a.vlans())...)
-	list = append(list, removedPathsOf(a, tx, a.vxlans())...)
+func (a *API) removedPaths(tx *store.Tx) []AccessPath {
+	var list []AccessPath
+	list = append(list, removedPathsOf(a, tx, a.Store.Addresses)...)
+	list = append(list, removedPathsOf(a, tx, a.Store.Routes)...)
+	list = append(list, removedPathsOf(a, tx, a.Store.VLANs)...)
+	list = append(list, removedPathsOf(a, tx, a.Store.VXLANs)...)
 	for _, after := range a.Store.Members.Differences(tx) {
 		if after != nil && !after.Tagged { // its addresses no longer receive packets
 			member := *after
-			list = append(list, accessPath{"putting " + member.Dev + " into " + member.Bridge(), func(s *lb.Session) bool { return netobj.DeviceCarries(member.Dev, s) }})
+			list = append(list, AccessPath{"putting " + member.Dev + " into " + member.Bridge(), func(s *lb.Session) bool { return netobj.DeviceCarries(member.Dev, s) }})
 		}
 	}
 	return list
@@ -80,14 +81,14 @@ func (a *API) removedPaths(tx *store.Tx) []accessPath {
 
 // interceptedPaths returns the addresses and ports that new services or VIPs intercept: sockets of
 // this machine no longer receive packets there.
-func (a *API) interceptedPaths(tx *store.Tx) (list []accessPath, vips []netip.Addr) {
+func (a *API) interceptedPaths(tx *store.Tx) (list []AccessPath, vips []netip.Addr) {
 	for before, after := range a.Store.Services.Differences(tx) {
 		if after == nil || after.Protocol != lb.TCP || after.Mark != 0 { // it is unknown which packets have a mark
 			continue
 		}
 		for _, key := range append(after.SecondaryKeys(), after.Key) {
 			if before == nil || key != before.Key && !slices.Contains(before.Secondary, key.VIP) {
-				list, vips = append(list, accessPath{"service " + key.String(), func(s *lb.Session) bool { return s.At(key) }}), append(vips, key.VIP)
+				list, vips = append(list, AccessPath{"service " + key.String(), func(s *lb.Session) bool { return s.At(key) }}), append(vips, key.VIP)
 			}
 		}
 	}
@@ -95,29 +96,29 @@ func (a *API) interceptedPaths(tx *store.Tx) (list []accessPath, vips []netip.Ad
 }
 
 // removedPathsOf returns the removed paths of one kind.
-func removedPathsOf[T netobj.Object[T]](a *API, tx *store.Tx, k netKind[T]) (list []accessPath) {
-	for before, after := range k.table.Differences(tx) {
-		if before == nil || !a.Network.Made(k.table.ID("").Kind, (*before).Key()) {
+func removedPathsOf[T netobj.Object[T]](a *API, tx *store.Tx, t *store.Table[T]) (list []AccessPath) {
+	kind := t.ID("").Kind
+	for before, after := range t.Differences(tx) {
+		if before == nil || !a.Network.Made(kind, (*before).Key()) {
 			continue
 		}
 		verb := "deleting "
 		if after != nil {
 			verb = "changing "
 		}
-		list = append(list, k.accessPaths(verb, *before)...)
+		list = append(list, a.AccessPaths(verb, kind, *before)...)
 	}
 	return list
 }
 
-// accessPaths returns the object as a path by which sessions arrive; none for kinds that carry
-// none.
-func (k netKind[T]) accessPaths(verb string, o T) []accessPath {
+// AccessPaths returns an object of the kernel's network as a path by which sessions arrive; none for
+// kinds that carry none.
+func (a *API) AccessPaths(verb, kind string, o fmt.Stringer) []AccessPath {
 	var carries func(*lb.Session) bool
-	switch o := any(o).(type) {
+	switch o := o.(type) {
 	case netobj.Address:
-		addresses, _ := any(k.kernel).(netobj.Seen[netobj.Address, netobj.DeviceAddresses])
 		seen := sync.OnceValue(func() []netobj.DeviceAddresses {
-			list, _ := addresses.Seen() // unknown addresses make the check stricter
+			list, _ := a.Network.Addresses.Seen() // unknown addresses make the check stricter
 			return list
 		})
 		carries = func(s *lb.Session) bool { return o.Carries(s, seen()) }
@@ -130,7 +131,7 @@ func (k netKind[T]) accessPaths(verb string, o T) []accessPath {
 	default:
 		return nil
 	}
-	return []accessPath{{verb + k.table.ID("").Kind + " " + o.String(), carries}}
+	return []AccessPath{{verb + kind + " " + o.String(), carries}}
 }
 
 // committer returns the function that commits changes. Without force, it refuses changes that
@@ -173,6 +174,11 @@ func (a *API) commitUnlessLockout(by store.By, edit func(*store.Tx) error) (revi
 		}
 		known, checked = found, vips
 	}
+}
+
+// RefuseDeletion refuses a deletion that disconnects sessions which arrive by these paths.
+func (a *API) RefuseDeletion(paths []AccessPath) *rest.Problem {
+	return a.lockoutProblem(&lockout{paths: paths})
 }
 
 // lockoutProblem refuses a change that disconnects sessions.

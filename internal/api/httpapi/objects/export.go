@@ -1,4 +1,4 @@
-package httpapi
+package objects
 
 import (
 	"bytes"
@@ -48,12 +48,12 @@ func (a *API) ExportConfig(w http.ResponseWriter, _ *http.Request, params v1.Exp
 			return
 		}
 	}
-	a.whole.Answer(w, func() any {
+	a.Whole.Answer(w, func() any {
 		now, at := a.Store.Snapshot(), time.Now().UTC()
-		out := map[string]any{"timestamp": at.Format(time.RFC3339), "version": a.Version.Version}
+		out := map[string]any{"timestamp": at.Format(time.RFC3339), "version": a.Version}
 		for _, name := range wanted {
 			if name == clusterComponent {
-				out[name] = a.instanceStates()
+				out[name] = a.Roles()
 			} else {
 				out[name] = a.export(now, components()[name])
 			}
@@ -66,9 +66,9 @@ func (a *API) ExportConfig(w http.ResponseWriter, _ *http.Request, params v1.Exp
 // export is what there is of a kind, but for what a controller manages.
 func (a *API) export(v store.View, kind string) []any {
 	k, list := a.kindOf(kind), []any{}
-	for key := range k.keys(v) {
-		if k.managed == nil || !k.managed(v, key) {
-			list = append(list, k.show(v, key))
+	for key := range k.Keys(v) {
+		if k.Managed == nil || !k.Managed(v, key) {
+			list = append(list, k.Show(v, key))
 		}
 	}
 	return list
@@ -81,12 +81,12 @@ func (a *API) ImportConfig(w http.ResponseWriter, r *http.Request, _ v1.ImportCo
 		p.Write(w)
 		return
 	}
-	a.transact(w, r, transaction{edit: req.edit, force: forced(r), doing: req.doing, named: req.named})
+	a.transact(w, r, transaction{edit: req.edit, force: Forced(r), doing: req.doing, named: req.named})
 }
 
 // imported reads the file of a request.
 func (a *API) imported(w http.ResponseWriter, r *http.Request) (*application, *rest.Problem) {
-	turn, p := a.reader.TakeBody(r.Context())
+	turn, p := a.Reader.TakeBody(r.Context())
 	if p != nil {
 		return nil, p
 	}

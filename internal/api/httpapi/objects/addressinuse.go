@@ -1,4 +1,4 @@
-package httpapi
+package objects
 
 import (
 	"net/http"
@@ -14,7 +14,7 @@ import (
 // choose VIPs by themselves and would repeat a refused request for ever: theirs are left out. So
 // are VIPs that this node does not own: another node has them.
 func (a *API) newVIPs(tx *store.Tx) (list []netip.Addr) {
-	if a.codec.compat {
+	if a.AnyVIP {
 		return nil
 	}
 	var roles map[string]lb.Instance

@@ -1,4 +1,4 @@
-package httpapi
+package objects
 
 import (
 	"context"
@@ -84,15 +84,15 @@ func (a *API) nameOf(now *store.Snapshot, id status.ID) string {
 	return s.Name
 }
 
-// serviceStatus is that of a service in a snapshot.
-func (a *API) serviceStatus(now *store.Snapshot, key lb.Key) *v1.Status {
-	s := a.appliedOf(now, key)
+// ServiceStatus is that of a service in a snapshot.
+func (a *API) ServiceStatus(now *store.Snapshot, key lb.Key) *v1.Status {
+	s := a.AppliedOf(now, key)
 	return a.statusIn(now, &s)
 }
 
-// appliedOf is what the data path has of a service in a snapshot. One that the reconciler has not
+// AppliedOf is what the data path has of a service in a snapshot. One that the reconciler has not
 // come to is pending.
-func (a *API) appliedOf(now *store.Snapshot, key lb.Key) status.Status {
+func (a *API) AppliedOf(now *store.Snapshot, key lb.Key) status.Status {
 	id := desired.ServiceID(key)
 	meta, _ := now.Meta(id)
 	s, ok := a.Statuses.Get(status.ID(id))
@@ -140,13 +140,13 @@ func statusOf(s *status.Status) *v1.Status {
 	return out
 }
 
-// unapplied is a change that is stored, and that the data path or the kernel refused.
-type unapplied struct {
-	revision uint64
-	failed   *status.Error
+// Unapplied is a change that is stored, and that the data path or the kernel refused.
+type Unapplied struct {
+	Revision uint64
+	Failed   *status.Error
 }
 
-func (u *unapplied) Error() string { return u.failed.Error() }
+func (u *Unapplied) Error() string { return u.Failed.Error() }
 
 // notApplied answers a change that is stored, and that the data path does not have.
 func notApplied(version uint64, err error) *rest.Problem {
@@ -165,7 +165,7 @@ func notApplied(version uint64, err error) *rest.Problem {
 		p = rest.Refuse(http.StatusServiceUnavailable, "stored as version %d, but the data path does not have it yet: %v", version, err)
 	}
 	if failed != nil {
-		p.Cause = &unapplied{version, failed}
+		p.Cause = &Unapplied{version, failed}
 	}
 	return p
 }

@@ -1,4 +1,4 @@
-package httpapi
+package objects
 
 import (
 	"errors"
@@ -32,7 +32,7 @@ func (a *API) GetRevisions(w http.ResponseWriter, _ *http.Request) {
 
 // ConfirmApply has a revision stay.
 func (a *API) ConfirmApply(w http.ResponseWriter, r *http.Request) {
-	body, p := rest.Decode(a.reader, w, r, rest.Unmarshal[v1.ConfirmRequest])
+	body, p := rest.Decode(a.Reader, w, r, rest.Unmarshal[v1.ConfirmRequest])
 	if p != nil {
 		p.Write(w)
 		return
@@ -59,7 +59,7 @@ func (a *API) ConfirmApply(w http.ResponseWriter, r *http.Request) {
 
 // RollBack makes all objects what they were at a revision.
 func (a *API) RollBack(w http.ResponseWriter, r *http.Request) {
-	body, p := rest.Decode(a.reader, w, r, rest.Unmarshal[v1.RollbackRequest])
+	body, p := rest.Decode(a.Reader, w, r, rest.Unmarshal[v1.RollbackRequest])
 	if p == nil && body.Revision == nil {
 		p = rest.RefuseField(http.StatusBadRequest, "revision", "", "is missing", "one of GET config/revisions")
 	}

@@ -1,4 +1,4 @@
-package httpapi
+package objects
 
 import (
 	"net/http"
@@ -9,16 +9,16 @@ import (
 	"loxilb/internal/control/store"
 )
 
-// precondition is what a request says about the object that it changes: nothing, its version, that
+// Precondition is what a request says about the object that it changes: nothing, its version, that
 // there is one (If-Match: *), or that there is none (If-None-Match: *).
-type precondition struct {
+type Precondition struct {
 	given  bool
 	header string // by which it was given
 	any    bool   // any version, but one
 	want   uint64 // 0: none
 }
 
-func preconditionOf(r *http.Request) (c precondition, p *rest.Problem) {
+func preconditionOf(r *http.Request) (c Precondition, p *rest.Problem) {
 	match, none := r.Header.Get("If-Match"), r.Header.Get("If-None-Match")
 	switch {
 	case match == "" && none == "":
@@ -26,21 +26,21 @@ func preconditionOf(r *http.Request) (c precondition, p *rest.Problem) {
 	case match != "" && none != "":
 		return c, rest.Refuse(http.StatusBadRequest, "If-Match does not go with If-None-Match: send one of them")
 	case none == "*":
-		return precondition{given: true, header: "If-None-Match"}, nil
+		return Precondition{given: true, header: "If-None-Match"}, nil
 	case none != "":
 		return c, rest.RefuseField(http.StatusBadRequest, "If-None-Match", none, "is no precondition of a change", "*")
 	case match == "*":
-		return precondition{given: true, header: "If-Match", any: true}, nil
+		return Precondition{given: true, header: "If-Match", any: true}, nil
 	}
 	version, err := strconv.ParseUint(strings.Trim(match, `"`), 10, 64)
 	if err != nil || version == 0 {
 		return c, rest.RefuseField(http.StatusBadRequest, "If-Match", match, "is not the version of an object", `one version in quotes, as in "42", or *`)
 	}
-	return precondition{given: true, header: "If-Match", want: version}, nil
+	return Precondition{given: true, header: "If-Match", want: version}, nil
 }
 
 // forOne refuses a precondition of a request that is about several objects.
-func (c *precondition) forOne(one bool) *rest.Problem {
+func (c *Precondition) forOne(one bool) *rest.Problem {
 	if !c.given || one {
 		return nil
 	}
@@ -53,8 +53,8 @@ type objects interface {
 	Meta(v store.View, key string) (store.Meta, bool)
 }
 
-// check compares with what there is by the key, in the transaction that makes the change.
-func (c *precondition) check(tx *store.Tx, kind objects, key string) error {
+// Check compares with what there is by the key, in the transaction that makes the change.
+func (c *Precondition) Check(tx *store.Tx, kind objects, key string) error {
 	if !c.given {
 		return nil
 	}

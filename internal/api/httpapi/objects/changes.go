@@ -1,4 +1,4 @@
-package httpapi
+package objects
 
 import (
 	"encoding/json"
@@ -23,7 +23,7 @@ func (a *API) changes(before, after *store.Snapshot, ids []store.ID, detail bool
 	for i := range a.kinds {
 		k := &a.kinds[i]
 		for _, id := range ids {
-			if id.Kind == k.store {
+			if id.Kind == k.Store {
 				out = append(out, k.change(before, after, id, detail))
 			}
 		}
@@ -48,21 +48,18 @@ func changeOf(before, after *store.Snapshot, id store.ID) string {
 	return "change"
 }
 
-func (k *objectKind) change(before, after *store.Snapshot, id store.ID, detail bool) v1.Change {
+func (k *Kind) change(before, after *store.Snapshot, id store.ID, detail bool) v1.Change {
 	c := v1.Change{Kind: k.Name, Name: id.Key, Action: changeOf(before, after, id)}
 	if !detail {
 		return c
 	}
 	if c.Action == "change" {
-		fields := differences(k.show(before, id.Key), k.show(after, id.Key))
+		fields := differences(k.Show(before, id.Key), k.Show(after, id.Key))
 		c.Fields = fields[:min(len(fields), maxFields)]
 		c.MoreFields = len(fields) - len(c.Fields)
 	}
-	if k.live != nil {
-		c.Connections, c.Cut = k.live(before, after, id.Key)
-	}
-	if k.warn != nil {
-		c.Warning = k.warn(before, after, id.Key)
+	if k.Live != nil {
+		c.Connections, c.Cut = k.Live(before, after, id.Key)
 	}
 	return c
 }

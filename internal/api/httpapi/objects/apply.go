@@ -1,4 +1,4 @@
-package httpapi
+package objects
 
 import (
 	"context"
@@ -20,7 +20,6 @@ import (
 )
 
 const (
-	maxErrors     = 1000 // that are looked for
 	maxMetadata   = 64 << 10
 	maxConfirm    = 86400 // seconds
 	maxDoing      = 200   // characters of what a revision is called
@@ -33,7 +32,7 @@ type application struct {
 	objects []listed
 	named   map[store.ID]int // where objects are in the list, by what the store calls them
 	remove  bool
-	prune   []*objectKind
+	prune   []*Kind
 	dryRun  bool
 	force   bool
 	confirm time.Duration
@@ -42,16 +41,16 @@ type application struct {
 
 // listed is an object of a list.
 type listed struct {
-	wanted
-	kind  *objectKind
+	Wanted
+	kind  *Kind
 	there bool // besides the store: nothing is to be done
 }
 
-func (o *listed) id() store.ID { return store.ID{Kind: o.kind.store, Key: o.key} }
+func (o *listed) id() store.ID { return store.ID{Kind: o.kind.Store, Key: o.Key} }
 
 // ApplyObjects makes objects of any kinds what a list says, in one transaction.
 func (a *API) ApplyObjects(w http.ResponseWriter, r *http.Request) {
-	req, p := rest.Decode(a.reader, w, r, a.decodeApply)
+	req, p := rest.Decode(a.Reader, w, r, a.decodeApply)
 	if p != nil {
 		p.Write(w)
 		return
@@ -77,13 +76,13 @@ type transaction struct {
 func (a *API) transact(w http.ResponseWriter, r *http.Request, t transaction) {
 	if t.dryRun {
 		var locked *lockout
-		before, after, changed, err := a.Store.Preview(store.By{Owner: owner}, func(tx *store.Tx) error {
+		before, after, changed, err := a.Store.Preview(store.By{Owner: Owner}, func(tx *store.Tx) error {
 			err := t.edit(tx)
 			locked = a.lockoutOf(tx)
 			return err
 		})
 		if err != nil {
-			a.commitProblem(err).Write(w)
+			a.CommitProblem(err).Write(w)
 			return
 		}
 		out := a.result(&t, before, after, changed)
@@ -94,7 +93,7 @@ func (a *API) transact(w http.ResponseWriter, r *http.Request, t transaction) {
 		rest.JSON(w, out)
 		return
 	}
-	by := store.By{Owner: owner, Author: author(r, t.doing)}
+	by := store.By{Owner: Owner, Author: author(r, t.doing)}
 	if t.confirm > 0 {
 		by.Confirm = time.Now().Add(t.confirm)
 	}
@@ -105,7 +104,7 @@ func (a *API) transact(w http.ResponseWriter, r *http.Request, t transaction) {
 		return t.edit(tx)
 	})
 	if err != nil {
-		a.commitProblem(err).Write(w)
+		a.CommitProblem(err).Write(w)
 		return
 	}
 	recordChange(r, revision, changed)
@@ -138,7 +137,7 @@ func (a *API) result(t *transaction, before, after *store.Snapshot, changed []st
 		if k == nil || len(t.named) == 0 {
 			continue
 		}
-		if _, named := t.named[store.ID{Kind: k.store, Key: c.Name}]; named {
+		if _, named := t.named[store.ID{Kind: k.Store, Key: c.Name}]; named {
 			out.Unchanged--
 		} else {
 			c.Pruned = true
@@ -244,19 +243,19 @@ func (a *API) readObjects(list []v1.Object, keyOnly bool) ([]listed, *rest.Probl
 // lookOutside asks the kinds about what there is besides the store.
 func (a *API) lookOutside(list []listed, all *objectErrors) {
 	made := a.devicesOf(list)
-	asks := map[*objectKind]func(*wanted) (bool, *rest.Problem){}
+	asks := map[*Kind]func(*Wanted) (bool, *rest.Problem){}
 	for i := range list {
 		o := &list[i]
 		if all.enough() {
 			return
 		}
-		if o.kind.outside == nil {
+		if o.kind.Outside == nil {
 			continue
 		}
 		if asks[o.kind] == nil {
-			asks[o.kind] = o.kind.outside(made, valuesOf(list, o.kind))
+			asks[o.kind] = o.kind.Outside(made, valuesOf(list, o.kind))
 		}
-		there, p := asks[o.kind](&o.wanted)
+		there, p := asks[o.kind](&o.Wanted)
 		if p != nil {
 			all.add(i, p)
 		}
@@ -265,10 +264,10 @@ func (a *API) lookOutside(list []listed, all *objectErrors) {
 }
 
 // valuesOf are the objects of a kind.
-func valuesOf(list []listed, kind *objectKind) (values []any) {
+func valuesOf(list []listed, kind *Kind) (values []any) {
 	for i := range list {
 		if list[i].kind == kind {
-			values = append(values, list[i].value)
+			values = append(values, list[i].Value)
 		}
 	}
 	return values
@@ -288,66 +287,8 @@ func (a *API) readObject(o *v1.Object, keyOnly bool) (listed, *rest.Problem) {
 	if len(o.Metadata) > maxMetadata {
 		return listed{}, rest.RefuseField(http.StatusBadRequest, "metadata", "", "has "+strconv.Itoa(len(o.Metadata))+" bytes", "at most "+strconv.Itoa(maxMetadata))
 	}
-	one, p := k.read(o, keyOnly)
+	one, p := k.Read(o, keyOnly)
 	return listed{one, k, false}, p
-}
-
-// objectErrors collects what is wrong with the objects of a list.
-type objectErrors struct{ list []v1.ObjectError }
-
-func (e *objectErrors) add(index int, p *rest.Problem) {
-	if len(p.Body.Errors) == 0 {
-		e.list = append(e.list, v1.ObjectError{Index: index, Field: p.Body.Field, Message: p.Body.Message})
-		return
-	}
-	for _, one := range p.Body.Errors {
-		one.Index = index
-		e.list = append(e.list, one)
-	}
-}
-
-// addError is add for any error, or none.
-func (e *objectErrors) addError(index int, err error) {
-	var p *rest.Problem
-	switch {
-	case err == nil:
-		return
-	case !errors.As(err, &p):
-		p = rest.Refuse(http.StatusBadRequest, "%v", err)
-	}
-	e.add(index, p)
-}
-
-// enough is true when no more is looked for.
-func (e *objectErrors) enough() bool { return len(e.list) >= maxErrors }
-
-// problem is nil when nothing is wrong.
-func (e *objectErrors) problem(of int) *rest.Problem {
-	if len(e.list) == 0 {
-		return nil
-	}
-	p := rest.Refuse(http.StatusBadRequest, "nothing was changed: %s", e.first())
-	if n := len(e.list); n > 1 {
-		count := strconv.Itoa(n)
-		if e.enough() {
-			count = strconv.Itoa(maxErrors) + " or more"
-		}
-		objects := "1 object"
-		if of != 1 {
-			objects = strconv.Itoa(of) + " objects"
-		}
-		p = rest.Refuse(http.StatusBadRequest, "nothing was changed: %s errors in %s, the first in %s", count, objects, e.first())
-	}
-	p.Body.Errors = e.list[:min(len(e.list), maxErrors)]
-	return p
-}
-
-// first says what is wrong with the first of them.
-func (e *objectErrors) first() string {
-	if e.list[0].Index < 0 {
-		return e.list[0].Message // of what the list does not name
-	}
-	return fmt.Sprintf("objects[%d]: %s", e.list[0].Index, e.list[0].Message)
 }
 
 // edit does what is asked for, as far as it can, and fails with all that it cannot.
@@ -366,7 +307,7 @@ func (req *application) edit(tx *store.Tx) error {
 				err = nil
 			}
 		default:
-			err = o.put(tx)
+			err = o.Put(tx)
 		}
 		all.addError(i, err)
 	}
@@ -376,8 +317,8 @@ func (req *application) edit(tx *store.Tx) error {
 		}
 	}
 	for i := range req.objects {
-		if o := &req.objects[i]; o.kind.check != nil && !req.remove && !all.enough() {
-			all.addError(i, o.kind.check(tx, &o.wanted))
+		if o := &req.objects[i]; o.kind.Check != nil && !req.remove && !all.enough() {
+			all.addError(i, o.kind.Check(tx, &o.Wanted))
 		}
 	}
 	if p := all.problem(len(req.objects)); p != nil {
@@ -388,10 +329,10 @@ func (req *application) edit(tx *store.Tx) error {
 
 // prune deletes what a list does not name, but what controllers manage and what others have
 // written.
-func prune(tx *store.Tx, k *objectKind, named map[store.ID]int) error {
-	for _, key := range slices.Collect(k.keys(tx)) {
-		id := store.ID{Kind: k.store, Key: key}
-		if _, there := named[id]; there || k.managed != nil && k.managed(tx, key) {
+func prune(tx *store.Tx, k *Kind, named map[store.ID]int) error {
+	for _, key := range slices.Collect(k.Keys(tx)) {
+		id := store.ID{Kind: k.Store, Key: key}
+		if _, there := named[id]; there || k.Managed != nil && k.Managed(tx, key) {
 			continue
 		}
 		if err := tx.Delete(id); err != nil && !errors.Is(err, store.ErrOwner) {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/objects"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
@@ -14,14 +15,14 @@ import (
 
 // SetInstanceState notes the role of this node for the services of an instance. The same again is
 // no error: who tells it tells it again after each start of either side.
-func (a *API) SetInstanceState(w http.ResponseWriter, r *http.Request) {
-	one, p := rest.DecodeLenient(a.reader, w, r, decodeInstance)
+func (a *servicesAPI) SetInstanceState(w http.ResponseWriter, r *http.Request) {
+	one, p := rest.DecodeLenient(a.Reader, w, r, decodeInstance)
 	if p != nil {
 		p.Write(w)
 		return
 	}
-	a.commit(w, r, true, func(tx *store.Tx, pre *precondition) error {
-		if err := pre.check(tx, a.Store.Instances, one.Key()); err != nil {
+	a.Objects.Commit(w, r, true, func(tx *store.Tx, pre *objects.Precondition) error {
+		if err := pre.Check(tx, a.Store.Instances, one.Key()); err != nil {
 			return err
 		}
 		if one.Role != lb.RoleUnknown || one.VIP.IsValid() {
@@ -59,7 +60,7 @@ func decodeInstance(data []byte) (one lb.Instance, p *rest.Problem) {
 }
 
 // GetInstanceStates answers with the roles, that of the default instance included.
-func (a *API) GetInstanceStates(w http.ResponseWriter, r *http.Request) {
+func (a *servicesAPI) GetInstanceStates(w http.ResponseWriter, r *http.Request) {
 	out := rest.NewList(w, "Attr")
 	for _, state := range a.instanceStates() {
 		if r.Context().Err() != nil || !out.Item(state) {
@@ -69,7 +70,7 @@ func (a *API) GetInstanceStates(w http.ResponseWriter, r *http.Request) {
 	out.End()
 }
 
-func (a *API) instanceStates() []v1.InstanceState {
+func (a *servicesAPI) instanceStates() []v1.InstanceState {
 	here := a.Store.Instances.Here(a.Store.Snapshot())
 	if _, there := here[lb.DefaultInstance]; !there {
 		here[lb.DefaultInstance] = lb.Instance{Name: lb.DefaultInstance, Role: lb.RoleUnknown}

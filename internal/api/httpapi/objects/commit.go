@@ -1,0 +1,127 @@
+package objects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+
+	"loxilb/internal/api/httpapi/rest"
+	"loxilb/internal/api/httpapi/transport"
+	"loxilb/internal/control/status"
+	"loxilb/internal/control/store"
+	"loxilb/internal/lb"
+)
+
+// An Edit makes objects what a request asks for, and may note warnings.
+type Edit func(*store.Tx, *rest.Warnings) error
+
+// Commit makes a change of one object, or of several of any kind, waits until the packets see it,
+// and answers.
+func (a *API) Commit(w http.ResponseWriter, r *http.Request, one bool, edit func(*store.Tx, *Precondition) error) {
+	if p := a.Change(w, r, one, edit); p != nil {
+		p.Write(w)
+		return
+	}
+	rest.Success(w)
+}
+
+// Change is commit without the answer, of which it sets the header.
+func (a *API) Change(w http.ResponseWriter, r *http.Request, one bool, edit func(*store.Tx, *Precondition) error) *rest.Problem {
+	pre, p := preconditionOf(r)
+	if p == nil {
+		p = pre.forOne(one)
+	}
+	if p != nil {
+		return p
+	}
+	by := store.By{Owner: Owner, Author: author(r, "")}
+	revision, changed, err := a.committer(Forced(r))(by, func(tx *store.Tx) error { return edit(tx, &pre) })
+	if err != nil {
+		return a.CommitProblem(err)
+	}
+	recordChange(r, revision, changed)
+	ctx, cancel := context.WithTimeout(r.Context(), a.ApplyWait)
+	defer cancel()
+	if err := a.Statuses.Wait(ctx, revision, statusIDs(changed)); err != nil {
+		return notApplied(revision, err)
+	}
+	if one && len(changed) == 1 {
+		w.Header().Set("ETag", strconv.Quote(strconv.FormatUint(revision, 10)))
+	}
+	return nil
+}
+
+// Forced tells whether a change is to be made whomever it cuts off.
+func Forced(r *http.Request) bool { return r.URL.Query().Get("force") == "true" }
+
+// Exists refuses an object that is there already as it is wanted. Clients of the contract take it
+// for success, so it says what is not.
+func (a *API) Exists(what string, id store.ID) *rest.Problem {
+	sentence := fmt.Sprintf("%s %s exists already with the same content", what, id.Key)
+	if s, ok := a.Statuses.Get(status.ID(id)); ok && s.Err != nil {
+		sentence += fmt.Sprintf(", and is not applied yet: %v", s.Err)
+	} else if ok && s.State() != status.Applied {
+		sentence += ", and is not applied yet: the data path is still at work on it"
+	}
+	return rest.Refuse(http.StatusConflict, "%s", sentence)
+}
+
+// DeleteObject deletes an object. One that is gone is as it should be: clients of the contract
+// would try for ever.
+func DeleteObject(tx *store.Tx, id store.ID, notes *rest.Warnings) error {
+	err := tx.Delete(id)
+	if errors.Is(err, store.ErrNotFound) {
+		notes.Add("%v", err)
+		return nil
+	}
+	return err
+}
+
+// CommitProblem maps the refusals of the store to codes.
+func (a *API) CommitProblem(err error) *rest.Problem {
+	var own *rest.Problem
+	var fe *lb.FieldError
+	switch {
+	case errors.As(err, &own):
+		return own
+	case errors.As(err, &fe):
+		return rest.RefuseError(http.StatusBadRequest, rest.Renamed(a.Property(fe.Field), fe))
+	case errors.Is(err, store.ErrNotFound):
+		return rest.Refuse(http.StatusNotFound, "%v", err)
+	case errors.Is(err, store.ErrVersion):
+		return rest.Refuse(http.StatusPreconditionFailed, "%v", err)
+	case errors.Is(err, store.ErrOwner), errors.Is(err, store.ErrPending):
+		return rest.Refuse(http.StatusConflict, "%v", err)
+	case errors.Is(err, store.ErrLimit):
+		return rest.Refuse(http.StatusBadRequest, "%v", err)
+	}
+	a.Log.Error("commit failed", "error", err)
+	return rest.Refuse(http.StatusServiceUnavailable, "the change could not be stored: %v", err)
+}
+
+// author says who asks for a change. Without a name of its own the change is named by its objects.
+func author(r *http.Request, doing string) store.Author {
+	who := rest.PrincipalOf(r)
+	by := store.Author{Who: who.Name, From: r.RemoteAddr, Doing: doing}
+	if who.By == transport.BySocket {
+		by.From = "socket"
+	} else if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
+		by.From = host
+	}
+	return by
+}
+
+// maxObjectsTold is how many objects an entry of the audit log names.
+const maxObjectsTold = 8
+
+// recordChange notes what the request has changed, for the audit log.
+func recordChange(r *http.Request, revision uint64, ids []store.ID) {
+	who := rest.PrincipalOf(r)
+	who.Revision = revision
+	for _, id := range ids[:min(len(ids), maxObjectsTold)] {
+		who.Objects = append(who.Objects, id.Kind+" "+id.Key)
+	}
+}

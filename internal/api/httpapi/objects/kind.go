@@ -1,0 +1,161 @@
+package objects
+
+import (
+	"encoding/json"
+	"errors"
+	"iter"
+	"net/http"
+	"slices"
+	"strconv"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
+	"loxilb/internal/api/manifest"
+	"loxilb/internal/control/store"
+	"loxilb/internal/lb"
+)
+
+// A Kind is how requests about several kinds of object (apply, plan, save) deal with one of them.
+type Kind struct {
+	manifest.Kind
+	Store string // what the store calls the kind
+	// Read makes something of what a request says, without a look at the store. With keyOnly no
+	// more is needed than what names it.
+	Read     func(o *v1.Object, keyOnly bool) (Wanted, *rest.Problem)
+	Show     func(v store.View, key string) any // as POST takes it; nil: there is none
+	Keys     func(v store.View) iter.Seq[string]
+	Metadata func(v store.View, key string) map[string]any // that read needs beside what show says. Optional: nothing.
+	// Managed tells whether a controller looks after the object. Optional: it does not.
+	Managed func(v store.View, key string) bool
+	// Live counts connections of an object that changes, and those that lose their service or
+	// endpoint by it. Optional: it has none.
+	Live func(before, after *store.Snapshot, key string) (connections, cut uint64)
+	// Outside looks, once a request, at what there is besides the store by the keys of the list's
+	// objects. It returns a function that reports whether an object is there already, so it is not
+	// ours to keep, and that refuses what cannot be. Optional. made are the interfaces that there
+	// will be.
+	Outside func(made map[string]bool, list []any) func(w *Wanted) (there bool, p *rest.Problem)
+	Kernel  bool // the kernel has the last word on it
+	// Check refuses what cannot be beside the other objects, once all of a list are put. Optional:
+	// nothing.
+	Check func(tx *store.Tx, w *Wanted) error
+}
+
+// Wanted is an object of a list.
+type Wanted struct {
+	Key   string
+	Value any
+	Put   func(tx *store.Tx) error // *problem, or an error of the store
+}
+
+// Register serves these kinds of object, in the order of manifest.Kinds.
+func (a *API) Register(kinds ...Kind) {
+	a.kinds = append(a.kinds, kinds...)
+	order := map[string]int{}
+	for i, k := range manifest.Kinds() {
+		order[k.Name] = i
+	}
+	slices.SortFunc(a.kinds, func(x, y Kind) int { return order[x.Name] - order[y.Name] })
+}
+
+// KindOf is the row of a kind whose objects have a table of their own. named puts errors of its
+// validation into the API's words; nil: they are.
+func KindOf[T any](name string, t *store.Table[T], read func(o *v1.Object, keyOnly bool) (T, *rest.Problem), show func(*T) any,
+	named func(error) *rest.Problem) Kind {
+	kind, _ := manifest.Find(name)
+	return Kind{
+		Kind:  kind,
+		Store: t.ID("").Kind,
+		Read: func(o *v1.Object, keyOnly bool) (Wanted, *rest.Problem) {
+			value, p := read(o, keyOnly)
+			if p != nil {
+				return Wanted{}, p
+			}
+			return Wanted{t.Key(value), value, func(tx *store.Tx) error {
+				err := t.Put(tx, value)
+				if fe := (*lb.FieldError)(nil); named != nil && errors.As(err, &fe) {
+					return named(err)
+				}
+				return err
+			}}, nil
+		},
+		Show: func(v store.View, key string) any {
+			value, ok := t.Get(v, key)
+			if !ok {
+				return nil
+			}
+			return show(&value)
+		},
+		Keys: func(v store.View) iter.Seq[string] {
+			return func(yield func(string) bool) {
+				for value := range t.All(v) {
+					if !yield(t.Key(value)) {
+						return
+					}
+				}
+			}
+		},
+	}
+}
+
+// Plain reads objects that the spec alone names.
+func Plain[T any](read func(spec []byte) (T, *rest.Problem)) func(*v1.Object, bool) (T, *rest.Problem) {
+	return func(o *v1.Object, _ bool) (T, *rest.Problem) { return read(o.Spec) }
+}
+
+// kindOf finds the row of a kind by its name or an alias.
+func (a *API) kindOf(word string) *Kind {
+	k, ok := manifest.Find(word)
+	i := slices.IndexFunc(a.kinds, func(o Kind) bool { return o.Name == k.Name })
+	if !ok || i < 0 {
+		return nil
+	}
+	return &a.kinds[i]
+}
+
+// kindOfID is the row of the kind that the store calls so.
+func (a *API) kindOfID(id store.ID) *Kind {
+	i := slices.IndexFunc(a.kinds, func(o Kind) bool { return o.Store == id.Kind })
+	if i < 0 {
+		return nil
+	}
+	return &a.kinds[i]
+}
+
+// Spec reads an object that its spec says.
+func Spec[S, T any](parse func(*S) (T, error)) func(*v1.Object) (T, *rest.Problem) {
+	return func(o *v1.Object) (value T, p *rest.Problem) {
+		spec, p := rest.UnmarshalStrict[S](o.Spec)
+		if p != nil {
+			return value, p
+		}
+		value, err := parse(spec)
+		if err != nil {
+			return value, rest.BadRequest(err)
+		}
+		return value, nil
+	}
+}
+
+// Number is a number of the metadata.
+func Number(o *v1.Object, name string) (string, *rest.Problem) {
+	metadata, p := Metadata(o)
+	if p != nil {
+		return "", p
+	}
+	n, ok := metadata[name].(float64)
+	if !ok || n != float64(int32(n)) {
+		return "", rest.RefuseField(http.StatusBadRequest, "metadata."+name, "", "is missing, or is no number", "")
+	}
+	return strconv.Itoa(int(n)), nil
+}
+
+// Metadata reads the metadata of an object of a list.
+func Metadata(o *v1.Object) (metadata map[string]any, p *rest.Problem) {
+	if len(o.Metadata) > 0 {
+		if err := json.Unmarshal(o.Metadata, &metadata); err != nil {
+			return nil, rest.RefuseField(http.StatusBadRequest, "metadata", "", "is no object", "")
+		}
+	}
+	return metadata, nil
+}

@@ -1,0 +1,56 @@
+// Package objects changes objects of any kind in one transaction, waits until packets see the change,
+// and answers requests about several kinds: apply, revisions, statuses, files of everything.
+package objects
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
+	"loxilb/internal/control/desired"
+	"loxilb/internal/lb"
+	"loxilb/internal/lb/netobj"
+)
+
+// Owner is the name under which the store files what comes from here.
+const Owner = "rest"
+
+// DataPath is what changes need to know of the data path: whom they disconnect.
+type DataPath interface {
+	// Connections calls yield for each direction of each connection until it returns false.
+	Connections(ctx context.Context, yield func(lb.Connection) bool) error
+	// Sessions are TCP connections that sockets of this machine have accepted from outside.
+	Sessions(at ...netip.Addr) ([]lb.Session, error) // at these addresses; none: at all
+}
+
+// Dropper tells which connections firewall rules would end.
+type Dropper func([]lb.Rule) func(*lb.Connection) bool
+
+// Options are the parts that changes stand on. All but Dropper are needed.
+type Options struct {
+	Store     *desired.State
+	Statuses  Statuses
+	DataPath  DataPath
+	Network   *netobj.Network
+	Reader    *rest.Reader
+	Whole     rest.WholeAnswers
+	Log       *slog.Logger
+	Dropper   Dropper                   // nil: nobody knows what rules end
+	ApplyWait time.Duration             // how long a change waits for the data path
+	AnyVIP    bool                      // VIPs that live hosts have are not refused
+	Version   string                    // of the daemon, for exported files
+	Roles     func() []v1.InstanceState // of this node, likewise
+	Property  func(field string) string // what the API calls a field of a service
+}
+
+// API changes objects of any kind, and answers requests about several kinds.
+type API struct {
+	Options
+	kinds []Kind
+}
+
+// New makes the area; Register adds the kinds of object that it serves.
+func New(o Options) *API { return &API{Options: o} }

@@ -1,0 +1,133 @@
+package objects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"syscall"
+	"time"
+
+	"loxilb/internal/api/httpapi/rest"
+	"loxilb/internal/control/status"
+	"loxilb/internal/control/store"
+	"loxilb/internal/lb/netobj"
+)
+
+// lookForDevice is how often it is looked whether an interface has come.
+const lookForDevice = 50 * time.Millisecond
+
+// undoApply takes back a whole change of which the kernel refuses objects of its network, and
+// answers why: a file that is refused has changed nothing. Nil: it was something else that failed,
+// which is tried again.
+func (a *API) undoApply(r *http.Request, t *transaction, revision uint64, p *rest.Problem) *rest.Problem {
+	var all objectErrors
+	var refused *Unapplied
+	if !errors.As(p, &refused) || revision == 0 {
+		return nil
+	}
+	for _, f := range refused.Failed.Failures {
+		if k := a.kindOfID(store.ID(f.ID)); k != nil && k.Kernel {
+			index, named := t.named[store.ID(f.ID)]
+			if !named {
+				index = -1
+			}
+			all.add(index, KernelProblem(f.Err))
+		}
+	}
+	if len(all.list) == 0 {
+		return nil
+	}
+	by := store.By{Owner: Owner, Author: author(r, fmt.Sprintf("undo of revision %d, which the kernel refused", revision))}
+	var left []store.ID
+	undone, changed, err := a.Store.CommitBy(by, func(tx *store.Tx) (err error) {
+		left, err = tx.Undo(revision)
+		return err
+	})
+	if err != nil {
+		a.Log.Error("a change that the kernel refused could not be undone", "revision", revision, "error", err)
+		return nil
+	}
+	recordChange(r, undone, changed)
+	out := all.problem(len(t.named))
+	if len(left) > 0 {
+		out.Say(undoneButFor(left) + ": " + all.first())
+	}
+	return out
+}
+
+// undoneButFor says what of a change that was undone is still there.
+func undoneButFor(left []store.ID) string {
+	names := make([]string, 0, maxObjectsTold)
+	for _, id := range left[:min(len(left), maxObjectsTold)] {
+		names = append(names, id.String())
+	}
+	text := strings.Join(names, ", ")
+	if more := len(left) - len(names); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return "the change was undone, but for what others have changed since (" + text + ")"
+}
+
+// waitForAll waits until everybody has what was changed. What needs an interface that comes with
+// the change fails until it is there.
+func (a *API) waitForAll(ctx context.Context, revision uint64, changed []store.ID) error {
+	made := a.devicesOf(nil)
+	for {
+		err := a.Statuses.Wait(ctx, revision, statusIDs(changed))
+		var failed *status.Error
+		if !errors.As(err, &failed) || ctx.Err() != nil {
+			return err
+		}
+		for _, f := range failed.Failures {
+			var missing *netobj.NoDeviceError
+			if !errors.As(f.Err, &missing) || !made[missing.Name] {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(lookForDevice):
+		}
+	}
+}
+
+// devicesOf are the interfaces that objects of a list, or those that are stored, have made.
+func (a *API) devicesOf(list []listed) map[string]bool {
+	made := map[string]bool{}
+	now := a.Store.Snapshot()
+	for o := range a.Store.VLANs.All(now) {
+		made[o.Device()] = true
+	}
+	for o := range a.Store.VXLANs.All(now) {
+		made[o.Device()] = true
+	}
+	for i := range list {
+		switch o := list[i].Value.(type) {
+		case netobj.VLAN:
+			made[o.Device()] = true
+		case netobj.VXLAN:
+			made[o.Device()] = true
+		}
+	}
+	return made
+}
+
+// KernelProblem answers what the kernel says.
+func KernelProblem(err error) *rest.Problem {
+	code := http.StatusBadRequest
+	var errno syscall.Errno
+	switch {
+	case errors.As(err, new(*netobj.NoDeviceError)):
+		code = http.StatusNotFound
+	case errors.As(err, new(*netobj.ForeignError)):
+		code = http.StatusConflict
+	case !errors.As(err, &errno), errno == syscall.EPERM, errno == syscall.ENOMEM, errno == syscall.ENOBUFS:
+		code = http.StatusServiceUnavailable
+	case errno == syscall.EEXIST:
+		code = http.StatusConflict
+	}
+	return rest.Refuse(code, "%v", err)
+}
