@@ -67,7 +67,11 @@ func (a *Audit) open() error {
 		return errors.Join(err, f.Close())
 	}
 	a.file, a.size = f, info.Size()
-	return a.endLine()
+	if err := a.endLine(); err != nil { // the next request tries again
+		a.file = nil
+		return errors.Join(fmt.Errorf("end a line of the audit log that was cut: %w", err), f.Close())
+	}
+	return nil
 }
 
 // endLine ends a line that a crash has cut, so that the next one is whole.
@@ -130,12 +134,23 @@ func (a *Audit) Write(e Entry) error {
 	}
 	// One call, so that a process that dies leaves a whole line or none.
 	n, err := a.file.Write(line)
-	a.size += int64(n)
 	if err != nil {
-		return fmt.Errorf("write the audit log: %w", err)
+		return fmt.Errorf("write the audit log: %w", errors.Join(err, a.takeBack(n)))
 	}
+	a.size += int64(n)
 	a.suppressed = 0
 	return nil
+}
+
+// takeBack removes the last n bytes of a line that a full disk has cut: the next line would become
+// part of it. If that fails, the next request opens the file again, which ends the line.
+func (a *Audit) takeBack(n int) error {
+	if n <= 0 || a.file.Truncate(a.size) == nil {
+		return nil
+	}
+	err := a.file.Close()
+	a.file = nil
+	return err
 }
 
 // there tells whether the file still has its name: somebody may have moved or deleted it.

@@ -1,6 +1,8 @@
 package access
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -8,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestAudit(t *testing.T) {
@@ -155,5 +159,64 @@ func TestAuditFails(t *testing.T) {
 	}
 	if list, err := a.Last(10); err != nil || len(list) != 1 || list[0].Path != "after" {
 		t.Errorf("%v %v", list, err)
+	}
+}
+
+// TestAuditFullDisk: a full disk cuts a line. The lines after it stay whole, also after a restart
+// with a full disk.
+func TestAuditFullDisk(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root mounts a small file system")
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", 0, "size=64k"); err != nil {
+		t.Skipf("mount: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	full := Entry{Path: strings.Repeat("x", 300)}
+	fill := func(a *Audit) {
+		t.Helper()
+		for range 1000 {
+			if a.Write(full) != nil {
+				return
+			}
+		}
+		t.Fatal("the disk is not full")
+	}
+	filler := filepath.Join(dir, "filler")
+	if err := os.WriteFile(filler, make([]byte, 32<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	first := NewAudit(dir)
+	fill(first)
+	data, err := os.ReadFile(filepath.Join(dir, auditName))
+	if err != nil || !bytes.HasSuffix(data, []byte("}\n")) {
+		t.Errorf("a line is cut: ...%q, %v", data[max(0, len(data)-20):], err)
+	}
+	// A line that a dying process has cut, and a start without room to end it.
+	torn, err := os.OpenFile(filepath.Join(dir, auditName), os.O_WRONLY|os.O_APPEND, 0)
+	if err == nil {
+		_, _ = torn.Write(bytes.Repeat([]byte("x"), 4096)) // as much as there is room for
+		err = torn.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := NewAudit(dir)
+	if second.Write(full) == nil {
+		t.Fatal("the disk is full, and a line was written")
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Write(Entry{Path: "after"}); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := second.Last(1); err != nil || len(list) != 1 || list[0].Path != "after" {
+		t.Errorf("the line after the cut one is lost: %v, %v", list, err)
+	}
+	if err := errors.Join(first.Close(), second.Close()); err != nil {
+		t.Error(err)
 	}
 }
