@@ -1,5 +1,5 @@
 // Command bench measures loxilb beside its rivals, each set up for real in the standard topology of
-// network namespaces. `make bench` builds and runs it; docs/performance.md says how to read what it
+// network namespaces. `make bench` builds and runs it; docs/benchmark.md says how to read what it
 // prints.
 package main
 
