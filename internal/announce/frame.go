@@ -9,6 +9,9 @@ import (
 )
 
 // frame says to everybody on the link that mac has the address.
+//
+// gopacket's layers would save 6 lines of this file, return an error that cannot happen, and pad
+// ARP to 60 bytes.
 func frame(a netip.Addr, mac net.HardwareAddr) []byte {
 	if a.Is4() {
 		return gratuitousARP(a.As4(), mac)

@@ -53,17 +53,6 @@ type IPsecRefusal struct {
 	Answers bool
 }
 
-// FindIPsecRefusal returns the first policy that refuses packets of a flow, in the kernel's order;
-// one that refuses all of them is preferred. Not ok: none does.
-func FindIPsecRefusal(list []IPsecPolicy, f *IPsecFlow) (found IPsecRefusal, ok bool) {
-	all := IPsecRefusals(list, f)
-	if len(all) == 0 {
-		return found, false
-	}
-	whole := slices.IndexFunc(all, func(r IPsecRefusal) bool { return r.Whole })
-	return all[max(whole, 0)], true
-}
-
 // IPsecRefusals returns the policies that refuse packets of a flow, in the kernel's order.
 func IPsecRefusals(list []IPsecPolicy, f *IPsecFlow) []IPsecRefusal {
 	return append(refusalsOf(list, f, false), refusalsOf(list, f, true)...)

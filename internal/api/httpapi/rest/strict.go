@@ -48,7 +48,8 @@ const maxNames = 100
 
 // jsonParts yields what is in an object (by name) or in a list (by index), and where it begins,
 // until yield is false. The data is JSON: it was read before, as a whole. Nothing is copied, as it
-// may be large and deep.
+// may be large and deep: json.Decoder would copy each part. encoding/json/jsontext does not, but Go
+// 1.26 has it only with GOEXPERIMENT=jsonv2, which replaces encoding/json as well.
 func jsonParts(data []byte, yield func(path string, start int, part []byte) bool) {
 	at := skipSpace(data, 0)
 	if at == len(data) || data[at] != '{' && data[at] != '[' {

@@ -23,6 +23,8 @@ const (
 // that has waited longest without a request makes room: a stranger's idle sockets cannot keep out
 // the health check of the machine. If all have a request at work, the new connection is closed.
 //
+// netutil.LimitListener would have new connections wait behind idle ones instead.
+//
 // The limit of a source makes the source pay for itself: an IPv4 address, an IPv6 network of 64
 // bits, or this machine itself. The places of this machine are its own: health checks (loopback, or
 // by kubelet from the node's address to itself) get in even while others have requests at work in

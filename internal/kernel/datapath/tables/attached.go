@@ -46,13 +46,6 @@ func (t *Tables) AttachToServices(want map[bpf.TcServiceKey]bpf.TcAttachments) (
 	return changed, errors.Join(errs...)
 }
 
-// HasService tells whether the data path has a service.
-func (t *Tables) HasService(key bpf.TcServiceKey) bool {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	return t.services[key] != nil
-}
-
 // putAttachments writes what a service has.
 func (t *Tables) putAttachments(id uint32, want bpf.TcAttachments) error {
 	if t.attached.rows[id] == want {

@@ -51,6 +51,3 @@ func (b *Inbox) Wait(ctx context.Context) bool {
 
 // Pause waits, while changes gather; false: ctx ended.
 func (b *Inbox) Pause(ctx context.Context, pause time.Duration) bool { return sleep(ctx, pause) }
-
-// Pending reports whether something is pending.
-func (b *Inbox) Pending() bool { return len(b.ready) > 0 }

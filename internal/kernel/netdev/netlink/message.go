@@ -2,8 +2,10 @@
 // send many requests in one system call, dumps of whole tables, and sockets that receive what
 // changes.
 //
-// The netlink libraries at hand know neither IFA_PROTO nor NDA_PROTOCOL, wait for the kernel after
-// each change where 10,000 VIPs want a batch, and end a subscription at its first overrun.
+// netdev/objects uses vishvananda/netlink, which does not know IFA_PROTO and NDA_PROTOCOL, waits for
+// the kernel after each request, and ends a subscription at its first overrun. To look up 10,000
+// routes takes 90 ms with this package, 175 to 270 ms with vishvananda/netlink, and 280 ms with
+// mdlayher/netlink, which would save about 300 of the 870 lines for two more modules.
 package netlink
 
 import (
