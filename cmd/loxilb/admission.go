@@ -17,8 +17,7 @@ func openState(dir string, log *slog.Logger) (*desired.State, error) {
 	admission := compile.NewAdmission()
 	state, err := desired.Open(dir, log, desired.Admit(func(before, after desired.ServicesAt, changed []lb.Key) error {
 		err := admission.Check(before, after, changed)
-		var limit *compile.LimitError
-		if errors.As(err, &limit) {
+		if limit, ok := errors.AsType[*compile.LimitError](err); ok {
 			return noRoom{limit}
 		}
 		return err

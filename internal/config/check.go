@@ -220,8 +220,7 @@ func expression(flag, s string) (*regexp.Regexp, error) {
 
 // cause is the reason of a file error without the path, which the sentence names already.
 func cause(err error) string {
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		return pe.Err.Error()
 	}
 	return err.Error()

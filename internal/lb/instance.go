@@ -2,6 +2,7 @@ package lb
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -107,10 +108,8 @@ func (i *Instance) Source(s *Service) netip.Addr {
 	if !i.VIP.IsValid() || s.Mode != ModeFullNAT || len(s.SNAT) > 0 || i.VIP.Is4() != s.VIP.Is4() {
 		return netip.Addr{}
 	}
-	for _, e := range s.Endpoints {
-		if s.Translates(e) {
-			return netip.Addr{}
-		}
+	if slices.ContainsFunc(s.Endpoints, s.Translates) {
+		return netip.Addr{}
 	}
 	return i.VIP
 }

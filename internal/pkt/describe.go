@@ -1,5 +1,7 @@
 package pkt
 
+import "slices"
+
 // Describe writes a packet of which only the beginning may be at hand as a line of the language,
 // for people to read: what is as it mostly is, or follows from the rest, is left out, of TCP also
 // window and options unless all is wanted. length is that of the whole packet; layer3: it begins
@@ -10,7 +12,7 @@ func Describe(begin []byte, length int, layer3, all bool) (line string, data []b
 		frame, frameLength = asFrame(begin), length+ethernetHeader
 	}
 	missing := max(0, frameLength-len(frame))
-	p := Decode(append(frame[:len(frame):len(frame)], letters(missing)...))
+	p := Decode(append(slices.Clip(frame), letters(missing)...))
 	data = p.shorten(missing, all)
 	if layer3 {
 		p.unset(From).unset(To)

@@ -33,7 +33,7 @@ type extension struct {
 
 func parseExt(text string) ([]extension, error) {
 	var chain []extension
-	for _, word := range strings.Split(text, ",") {
+	for word := range strings.SplitSeq(text, ",") {
 		one, times, repeated := strings.Cut(word, "*")
 		n := uint64(1)
 		if repeated {

@@ -2,6 +2,7 @@ package pkt
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 )
 
@@ -12,9 +13,7 @@ import (
 func Match(pattern, packet *Packet, vars Vars) (diff string) {
 	bound := Vars{}
 	if matches(pattern, packet, vars, bound) {
-		for name, n := range bound {
-			vars[name] = n
-		}
+		maps.Copy(vars, bound)
 		return ""
 	}
 	return Diff(pattern, packet, vars)

@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -20,10 +21,10 @@ func Parse(line string) (*Packet, error) {
 		return nil, fmt.Errorf("packet %q: nested more than 4 deep", line)
 	}
 	var p *Packet
-	for i := len(parts) - 1; i >= 0; i-- {
-		outer, err := parsePart(parts[i])
+	for _, part := range slices.Backward(parts) {
+		outer, err := parsePart(part)
 		if err != nil {
-			return nil, fmt.Errorf("packet %q: %w", strings.TrimSpace(parts[i]), err)
+			return nil, fmt.Errorf("packet %q: %w", strings.TrimSpace(part), err)
 		}
 		outer.Inner, p = p, outer
 	}

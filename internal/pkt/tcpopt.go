@@ -24,7 +24,7 @@ func encodeTCPOpt(text string) ([]byte, error) {
 	if text == "" {
 		return nil, nil
 	}
-	for _, word := range strings.Split(text, ",") {
+	for word := range strings.SplitSeq(text, ",") {
 		opt, err := encodeOption(word)
 		if err != nil {
 			return nil, fmt.Errorf("opt %q: %w", word, err)

@@ -23,7 +23,7 @@ type vlanTag struct {
 
 func parseVLAN(text string) ([]vlanTag, error) {
 	var tags []vlanTag
-	for _, word := range strings.Split(text, ",") {
+	for word := range strings.SplitSeq(text, ",") {
 		var tag vlanTag
 		word, tag.ad = strings.CutPrefix(word, "ad:")
 		id, prio, dotted := strings.Cut(word, ".")

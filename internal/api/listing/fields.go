@@ -41,7 +41,7 @@ func (f *Fields) add(prefix string, index []int, t reflect.Type) {
 	for i := range t.NumField() {
 		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
 		if name != "" && name != "-" {
-			f.add(prefix+name+".", append(index[:len(index):len(index)], i), t.Field(i).Type)
+			f.add(prefix+name+".", append(slices.Clip(index), i), t.Field(i).Type)
 		}
 	}
 }
@@ -146,7 +146,7 @@ func collect(v reflect.Value, index []int, out *[]string) {
 
 // text is a value as JSON has it, without quotes.
 func text(v reflect.Value) string {
-	if m, ok := v.Interface().(encoding.TextMarshaler); ok {
+	if m, ok := reflect.TypeAssert[encoding.TextMarshaler](v); ok {
 		if v.IsZero() {
 			return ""
 		}

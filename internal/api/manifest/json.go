@@ -47,8 +47,7 @@ func jsonDocuments(data []byte) (list []value, failed *jsonError) {
 		}
 		if err != nil {
 			offset := int(d.InputOffset())
-			var syntax *json.SyntaxError
-			if errors.As(err, &syntax) {
+			if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 				offset = int(syntax.Offset) - 1
 			}
 			if errors.Is(err, io.ErrUnexpectedEOF) {

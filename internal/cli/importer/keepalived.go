@@ -28,7 +28,7 @@ func blocks(c *collector, text string) []*block {
 		}
 		line = strings.NewReplacer("{", " { ", "}", " } ").Replace(line)
 		b := &block{line: number}
-		for _, word := range strings.Fields(line) {
+		for word := range strings.FieldsSeq(line) {
 			top := stack[len(stack)-1]
 			switch word {
 			case "{":

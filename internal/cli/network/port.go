@@ -83,7 +83,7 @@ func xdpLines(xdp string) (lines []string) {
 	if xdp == "" {
 		return []string{"-"}
 	}
-	for _, word := range strings.Fields(xdp) {
+	for word := range strings.FieldsSeq(xdp) {
 		if last := len(lines) - 1; last >= 0 && len(lines[last])+1+len(word) <= width {
 			lines[last] += " " + word
 		} else {

@@ -190,8 +190,7 @@ func (o *Options) noAnswer(err error) error {
 
 // withoutAddress leaves out of an error what stands in the sentence around it.
 func withoutAddress(err error) error {
-	var op *net.OpError
-	if errors.As(err, &op) {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Err
 	}
 	return err

@@ -55,8 +55,7 @@ func (w *unknownWalk) known(t reflect.Type) {
 
 // member reads the value of a property of an object of type t.
 func (w *unknownWalk) member(t reflect.Type, name string) {
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
 		if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); strings.EqualFold(tag, name) {
 			w.known(f.Type)
 			return

@@ -162,7 +162,7 @@ func Unequal(have, want any) string {
 
 // text is a value, addresses as users write them.
 func text(v reflect.Value) string {
-	if a, ok := v.Interface().(bpf.TcIpAddr); ok {
+	if a, ok := reflect.TypeAssert[bpf.TcIpAddr](v); ok {
 		if a == (bpf.TcIpAddr{}) {
 			return "none"
 		}

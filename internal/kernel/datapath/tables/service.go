@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -108,8 +109,8 @@ func (u *undoLog) add(f func() error) { *u = append(*u, f) }
 // run takes back all steps, the last one first.
 func (u undoLog) run() error {
 	var errs []error
-	for i := len(u) - 1; i >= 0; i-- {
-		errs = append(errs, u[i]())
+	for _, v := range slices.Backward(u) {
+		errs = append(errs, v())
 	}
 	return errors.Join(errs...)
 }
