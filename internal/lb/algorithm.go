@@ -38,8 +38,5 @@ func (a Algorithm) String() string { return wordOf("algorithm", a, algorithms())
 
 // ParseAlgorithm takes the word or the number of the contract; "" is the default.
 func ParseAlgorithm(s string) (Algorithm, error) {
-	if s == "" {
-		return RoundRobin, nil
-	}
 	return parseWordOrNumber(FieldSelect, s, algorithms())
 }

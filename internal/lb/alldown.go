@@ -21,8 +21,5 @@ func (a AllDown) String() string { return wordOf("all down", a, allDowns()) }
 
 // ParseAllDown takes the word; "" is refuse.
 func ParseAllDown(s string) (AllDown, error) {
-	if s == "" {
-		return AllDownRefuse, nil
-	}
 	return parseWord(FieldAllDown, s, allDowns())
 }

@@ -32,9 +32,6 @@ func (c Closing) String() string { return wordOf("closing", c, closings()) }
 
 func parseClosing(field string) func(string) (Closing, error) {
 	return func(s string) (Closing, error) {
-		if s == "" {
-			return ClosingKeep, nil
-		}
 		return parseWord(field, s, closings())
 	}
 }

@@ -36,8 +36,5 @@ func (m Mode) String() string { return wordOf("mode", m, modes()) }
 
 // ParseMode takes the word or the number of the contract; "" is the default.
 func ParseMode(s string) (Mode, error) {
-	if s == "" {
-		return ModeDefault, nil
-	}
 	return parseWordOrNumber(FieldMode, s, modes())
 }

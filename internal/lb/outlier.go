@@ -26,9 +26,6 @@ func (o Outlier) String() string { return wordOf("outlier detection", o, outlier
 
 // ParseOutlier takes the word; "" is auto.
 func ParseOutlier(s string) (Outlier, error) {
-	if s == "" {
-		return OutlierAuto, nil
-	}
 	return parseWord(FieldOutlier, s, outliers())
 }
 

@@ -46,9 +46,6 @@ func (t ProbeType) String() string { return wordOf("probe type", t, probeTypes()
 
 // ParseProbeType takes the word; "" is auto.
 func ParseProbeType(s string) (ProbeType, error) {
-	if s == "" {
-		return ProbeAuto, nil
-	}
 	return parseWord(FieldProbeType, s, probeTypes())
 }
 

@@ -26,9 +26,6 @@ func (r Refusal) String() string { return wordOf("refusal", r, refusals()) }
 
 // ParseRefusal takes the word; "" is reject.
 func ParseRefusal(s string) (Refusal, error) {
-	if s == "" {
-		return RefuseReject, nil
-	}
 	return parseWord(FieldRefuse, s, refusals())
 }
 

@@ -24,9 +24,6 @@ func (p SynProtect) String() string { return wordOf("SYN protection", p, synProt
 
 // ParseSynProtect takes the word; "" is auto.
 func ParseSynProtect(s string) (SynProtect, error) {
-	if s == "" {
-		return SynProtectAuto, nil
-	}
 	return parseWord(FieldSynProtect, s, synProtects())
 }
 

@@ -24,9 +24,6 @@ func (t Tunnel) String() string { return wordOf("tunnel", t, tunnels()) }
 
 // ParseTunnel takes the word; "" is none.
 func ParseTunnel(s string) (Tunnel, error) {
-	if s == "" {
-		return TunnelNone, nil
-	}
 	return parseWord(FieldTunnel, s, tunnels())
 }
 

@@ -40,10 +40,10 @@ func wordOf[T enum](kind string, v T, all []choice[T]) string {
 	return fmt.Sprintf("%s(%d)", kind, uint8(v))
 }
 
-// parseWord finds the value whose word is s.
+// parseWord finds the value whose word is s; "" is the value 0, if it has a word.
 func parseWord[T enum](field, s string, all []choice[T]) (T, error) {
 	for _, c := range all {
-		if s == c.word {
+		if s == c.word || s == "" && c.value == 0 {
 			return c.value, nil
 		}
 	}
