@@ -27,7 +27,7 @@ func (n *node) fold() (endpoints []lb.Endpoint, parents []uint32, whole bool) {
 	for _, g := range groups {
 		for _, sum := range g.sums {
 			if sum > 0 {
-				common = min(maxShare, common/divisor(common, sum)*sum)
+				common = min(maxShare, common/gcd(common, sum)*sum)
 			}
 		}
 	}
@@ -123,7 +123,7 @@ func unit(s *lb.Service, e lb.Endpoint) uint64 {
 func fit(list []shared) {
 	var common, most uint64
 	for _, e := range list {
-		common, most = divisor(e.share, common), max(most, e.share)
+		common, most = gcd(e.share, common), max(most, e.share)
 	}
 	for i := range list {
 		e := &list[i]
@@ -137,12 +137,4 @@ func fit(list []shared) {
 		}
 		e.Weight = uint16(e.share)
 	}
-}
-
-// divisor is the greatest common one; that of 0 and n is n.
-func divisor(a, b uint64) uint64 {
-	for b != 0 {
-		a, b = b, a%b
-	}
-	return a
 }

@@ -102,7 +102,8 @@ func farthest(weights, have []uint32, sum uint64, short bool) int {
 	return best
 }
 
-func gcd(a, b uint32) uint32 {
+// gcd is the greatest common divisor; that of 0 and n is n.
+func gcd[T uint32 | uint64](a, b T) T {
 	for b != 0 {
 		a, b = b, a%b
 	}
