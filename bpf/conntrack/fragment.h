@@ -19,6 +19,7 @@
 #include <linux/errno.h>
 #include "conntrack/conntrack.h"
 #include "conntrack/direct.h"
+#include "packet/clock.h"
 #include "packet/parse.h"
 #include "table/bucket.h"
 
@@ -41,7 +42,7 @@ static __always_inline void fragment_make_key(const struct packet *p,
 static __always_inline bool fragment_expired(const struct fragment *f,
 					     __u32 now)
 {
-	return (__s32)(now - f->since) > (__s32)timeout_fragment;
+	return !jiffies_within(f->since, now, timeout_fragment);
 }
 
 /* The source of datagrams, as the key of its budget: who has an IPv6 address has

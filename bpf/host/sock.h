@@ -16,6 +16,7 @@
 #define LOXILB_SOCK_H
 
 #include <linux/errno.h>
+#include "packet/clock.h"
 #include "packet/parse.h"
 #include "service/persist.h"
 #include "service/select.h"
@@ -249,7 +250,7 @@ static __noinline bool sock_flow_is_valid(const struct sock_flow *f, __u32 now)
 	idle = bpf_map_lookup_elem(&idle_timeouts, &service);
 	if (idle && *idle)
 		limit = *idle;
-	return (__s32)(now - f->seen) <= (__s32)limit;
+	return jiffies_within(f->seen, now, limit);
 }
 
 /* Finds a valid flow to the destination of a datagram. */

@@ -28,6 +28,7 @@
 #include <stdbool.h>
 #include <bpf/bpf_helpers.h>
 #include "maps.h"
+#include "packet/clock.h"
 #include "packet/packet.h"
 #include "path/way.h"
 
@@ -108,7 +109,7 @@ static __always_inline bool way_claim(struct way *w, const struct way_key *key,
 {
 	__u64 claim = way_claim_read(w), next;
 
-	if (claim && (__s32)(now - (__u32)claim) <= (__s32)WAY_KEPT)
+	if (claim && jiffies_within(claim, now, WAY_KEPT))
 		return false;
 	next = ((((claim >> 32) + 1) << 32) & ~WAY_CLAIMED) | now;
 	if (__sync_val_compare_and_swap(&w->claim, claim, next | WAY_CLAIMED) !=

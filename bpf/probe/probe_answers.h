@@ -11,6 +11,7 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include "abi.h"
+#include "packet/clock.h"
 
 /* Whose answer it is, and until when one is waited for. */
 struct probe_answer {
@@ -47,9 +48,6 @@ static __always_inline void *probe_answers_get(void)
 	return bpf_map_lookup_elem(&probe_answers, &zero);
 }
 
-/* By so many at most the CPU that saw the probe is ahead. */
-#define JIFFIES_SKEW 16
-
 /* Returns the row of an answer that a probe still waits for, or NULL. */
 static __always_inline const struct probe_answer *
 probe_answer_find(const struct connection_key *answer, __u32 now)
@@ -58,9 +56,7 @@ probe_answer_find(const struct connection_key *answer, __u32 now)
 	const struct probe_answer *a =
 		rows ? bpf_map_lookup_elem(rows, answer) : NULL;
 
-	return a && now - a->seen + JIFFIES_SKEW <= a->wait + JIFFIES_SKEW ?
-		       a :
-		       NULL;
+	return a && jiffies_within(a->seen, now, a->wait) ? a : NULL;
 }
 
 #endif

@@ -15,6 +15,7 @@
 
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>
+#include "packet/clock.h"
 #include "service/opening.h"
 #include "service/select.h"
 
@@ -41,7 +42,7 @@ static __always_inline bool persist_expired(const struct persist_entry *e,
 	__u32 *timeout = bpf_map_lookup_elem(&persist_timeouts, &service);
 
 	return !timeout || !*timeout ||
-	       (__s32)(now - e->seen) > (__s32)(*timeout + slack);
+	       !jiffies_within(e->seen, now, *timeout + slack);
 }
 
 /* Is the endpoint of the record still the client's? */

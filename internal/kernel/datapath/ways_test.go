@@ -63,9 +63,22 @@ func TestWaysAreShared(t *testing.T) {
 }
 
 // TestWaysFull: while there is no room, packets leave all the same, one look-up each, and are
-// counted. Rows that nobody has confirmed for long serve others.
+// counted. Rows that nobody has confirmed for long serve others, also if the clock has made half a
+// turn since.
 func TestWaysFull(t *testing.T) {
 	t.Parallel()
+	const long = 5 << 13 // of four epochs, and one more
+	for name, age := range map[string]uint32{"long": long, "half a turn": 1<<31 + long} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testWaysFull(t, age)
+		})
+	}
+}
+
+// testWaysFull is TestWaysFull for rows that nobody has confirmed for so many ticks.
+func testWaysFull(t *testing.T, age uint32) {
+	t.Helper()
 	inLab(t, wayService, func(l *lab.Lab) error {
 		run := l.Datapath.TestRun()
 		if err := openWays(l, 0, 1); err != nil {
@@ -92,9 +105,8 @@ func TestWaysFull(t *testing.T) {
 		if err := errors.Join(run.SetWays(all), l.BumpNextHops(), openWays(l, 1, 3), wantFull("at first", 3)); err != nil {
 			return err
 		}
-		const epoch = 1 << 13
 		for i, w := range all {
-			w.Claim = w.Claim>>32<<32 | uint64(uint32(w.Claim)-5*epoch)
+			w.Claim = w.Claim>>32<<32 | uint64(uint32(w.Claim)-age)
 			all[i] = w
 		}
 		if err := errors.Join(run.SetWays(all), openWays(l, 4, 3), openWays(l, 0, 7), wantFull("when rows are old", 3)); err != nil {
