@@ -38,12 +38,13 @@ func TestExchange(t *testing.T) {
 		if r.Errors > 0 || r.Exchanges == 0 || uint64(r.Exchanges) != exchanges {
 			t.Errorf("keep %v: %+v, the server answered %d", keep, r, exchanges)
 		}
-		want := exchanges
+		// The connection that asked whether the server is there may be taken late. On a busy machine, a
+		// stream may not begin before the time is over.
+		fewest, most := exchanges, exchanges+1
 		if keep {
-			want = 3
+			fewest, most = 1, 3+1
 		}
-		// The connection that asked whether the server is there may be taken late.
-		if n := connections - before; n != want && n != want+1 {
+		if n := connections - before; n < fewest || n > most {
 			t.Errorf("keep %v: %d connections for %d exchanges", keep, n, exchanges)
 		}
 		if !(r.Min > 0 && r.Min <= r.P50 && r.P50 <= r.P99 && r.Min <= r.Mean) {
