@@ -143,26 +143,26 @@ func TestLeast(t *testing.T) {
 	}
 }
 
-// TestOpenCost times new connections, each algorithm beside round robin.
-func TestOpenCost(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+// BenchmarkOpen times new connections by each algorithm. `-bench Open -benchtime 20000x` opens as
+// many in each.
+func BenchmarkOpen(b *testing.B) {
 	one := func(int) int { return 1 }
 	for _, c := range []struct {
-		name, algorithm string
-		endpoints       int
+		algorithm string
+		endpoints int
 	}{
-		{"rr", "rr", 3}, {"priority", "priority", 3}, {"hash", "hash", 3}, {"random", "random", 3}, {"persist", "persist", 3},
-		{"lc of 3", "lc", 3}, {"lc of 64", "lc", 64}, {"lc of 90", "lc", 90},
+		{"rr", 3}, {"priority", 3}, {"hash", 3}, {"random", 3}, {"persist", 3}, {"lc", 3}, {"lc", 64}, {"lc", 90},
 	} {
-		o := newOpener(t, "198.18.0.1:80/tcp select="+c.algorithm+" endpoints="+many(c.endpoints, one))
-		var all []time.Duration
-		for i := range 20000 {
-			all = append(all, o.open(i))
-		}
-		slices.Sort(all)
-		t.Logf("%-9s %v (median), %v (best tenth)", c.name, all[len(all)/2], all[len(all)/10])
-		o.d.Close()
+		b.Run(fmt.Sprintf("%s/%d", c.algorithm, c.endpoints), func(b *testing.B) {
+			o := newOpener(b, "198.18.0.1:80/tcp select="+c.algorithm+" endpoints="+many(c.endpoints, one))
+			defer o.d.Close()
+			all := make([]time.Duration, b.N)
+			for i := range all {
+				all[i] = o.open(i)
+			}
+			slices.Sort(all)
+			b.ReportMetric(float64(all[len(all)/2]), "ns/median")
+			b.ReportMetric(float64(all[len(all)/10]), "ns/best-tenth")
+		})
 	}
 }

@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"loxilb/test/await"
 	"loxilb/test/net/rig"
 	"loxilb/test/netnstest"
-	"loxilb/test/await"
 )
 
 // localFamily is one family of the rig with an endpoint on the load balancer's own host.

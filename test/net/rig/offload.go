@@ -14,7 +14,19 @@ import (
 )
 
 // ChecksumErrors is how many TCP segments and UDP datagrams a host has thrown away for their sums.
-func ChecksumErrors(t testing.TB, h *netnstest.Host) (n int) {
+func ChecksumErrors(t testing.TB, h *netnstest.Host) int {
+	t.Helper()
+	return counted(t, h, "InCsumErrors")
+}
+
+// Retransmitted is how many TCP segments a host has sent again.
+func Retransmitted(t testing.TB, h *netnstest.Host) int {
+	t.Helper()
+	return counted(t, h, "RetransSegs") // both versions of IP
+}
+
+// counted adds up the counters of a host's kernel whose names end in this.
+func counted(t testing.TB, h *netnstest.Host, name string) (n int) {
 	t.Helper()
 	err := h.Do(func() error {
 		for _, file := range []string{"/proc/thread-self/net/snmp", "/proc/thread-self/net/snmp6"} {
@@ -22,7 +34,7 @@ func ChecksumErrors(t testing.TB, h *netnstest.Host) (n int) {
 			if err != nil {
 				return err
 			}
-			n += countErrors(string(text))
+			n += addCounters(string(text), name)
 		}
 		return nil
 	})
@@ -32,18 +44,18 @@ func ChecksumErrors(t testing.TB, h *netnstest.Host) (n int) {
 	return n
 }
 
-// countErrors adds up all InCsumErrors. snmp has a line of names before each line of values, snmp6
-// both in one.
-func countErrors(text string) (n int) {
+// addCounters adds up the counters of this name. snmp has a line of names before each line of
+// values, snmp6 both in one.
+func addCounters(text, counter string) (n int) {
 	var names []string
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)
-		if len(fields) == 2 && strings.HasSuffix(fields[0], "InCsumErrors") {
+		if len(fields) == 2 && strings.HasSuffix(fields[0], counter) {
 			v, _ := strconv.Atoi(fields[1])
 			n += v
 		}
 		for i, f := range fields {
-			if i < len(names) && names[i] == "InCsumErrors" {
+			if i < len(names) && names[i] == counter {
 				v, _ := strconv.Atoi(f)
 				n += v
 			}

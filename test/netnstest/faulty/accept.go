@@ -9,7 +9,7 @@ import (
 	"loxilb/test/netnstest"
 )
 
-//go:generate sh -c "GOPACKAGE=faulty go tool bpf2go -tags linux -go-package faulty -target bpfel -cc clang-19 accept accept.bpf.c -- -O2 -g -Wall -Werror -mcpu=v3 -I/usr/include/$(uname -m)-linux-gnu"
+//go:generate ../../../tools/bpf accept accept.bpf.c
 
 // Accept has an interface of a host accept every TCP connection whose SYN comes in there over IPv4,
 // to whatever address and port, without a socket and without more, until it is stopped.

@@ -11,7 +11,7 @@ import (
 	"loxilb/test/netnstest"
 )
 
-//go:generate sh -c "GOPACKAGE=faulty go tool bpf2go -tags linux -go-package faulty -target bpfel -cc clang-19 wire wire.bpf.c -- -O2 -g -Wall -Werror -mcpu=v3 -I/usr/include/$(uname -m)-linux-gnu"
+//go:generate ../../../tools/bpf wire wire.bpf.c
 
 // Faults are how often each thing happens to a packet, between 0 and 1.
 type Faults struct {
