@@ -51,14 +51,14 @@ enum limit {
 enum drop_reason {
 	DROP_NONE, /* not dropped */
 	DROP_NO_ENDPOINT, /* the service has no endpoint that takes new connections */
-	DROP_NO_CONNECTION, /* a TCP segment other than SYN for a service, of no connection in the table */
+	DROP_NO_CONNECTION, /* a TCP segment other than SYN for a service, without a connection in the table */
 	DROP_CONNTRACK_FULL, /* the connection table is full: new connections are refused, established ones go on */
-	DROP_TUPLE_IN_USE, /* a connection with this client address and port goes on at an endpoint that has left its service, or keeps the client from another one */
-	DROP_CONNECTION_RACE, /* another CPU opens, ends or moves the packet's connection at this moment, or holds the lock of its bucket for too long, or the service of a new one is being replaced; the sender repeats */
+	DROP_TUPLE_IN_USE, /* the client's address and port are in use at an endpoint that has left its service, or prevent a connection to another endpoint */
+	DROP_CONNECTION_RACE, /* another CPU is opening, ending or moving the packet's connection, or holds the lock of its bucket for too long, or the service of a new connection is being replaced; the sender repeats the packet */
 	DROP_TTL_EXPIRED, /* TTL or hop limit would reach zero */
 	DROP_MARTIAN_SOURCE, /* the source is loopback, multicast, unspecified or the VIP itself */
 	DROP_MALFORMED, /* a TCP or UDP header that contradicts the packet's length */
-	DROP_FRAGMENT, /* a later fragment to a VIP whose first one has not come by within 30 s before it, or has no connection */
+	DROP_FRAGMENT, /* a later fragment to a VIP whose first fragment did not arrive within the last 30 s, or has no connection */
 	DROP_ROUTING_HEADER, /* an IPv6 routing header of type 0, or with segments left */
 	DROP_UDP_ZERO_CHECKSUM, /* IPv6 UDP without a checksum (RFC 8200 section 8.1), or a fragment of IPv4 UDP without one to an IPv6 endpoint */
 	DROP_NO_ROUTE, /* no route to the endpoint or the client, or the endpoint is a VIP without a service */
@@ -66,30 +66,30 @@ enum drop_reason {
 	DROP_FORWARDING_OFF, /* net.ipv4.conf.lo.forwarding or its IPv6 twin is 0 */
 	DROP_ROUTE_ENCAP, /* the route has a lightweight tunnel, which the data path does not build */
 	DROP_NOT_LINEAR, /* headers could not be read or made writable: out of memory */
-	DROP_SOURCE_NOT_ALLOWED, /* a new connection from a source that the service's list does not have */
+	DROP_SOURCE_NOT_ALLOWED, /* a new connection from a source that is not in the service's list */
 	DROP_SNAT_PORTS_EXHAUSTED, /* every source address has its 64,000 connections with the endpoint, or as many as the machine's own sockets leave */
 	DROP_FRAGMENTS_FULL, /* the first fragment of a datagram from a source that has begun 1,024 others within a second and completed none of them */
 	DROP_FRAGMENT_OVERLAP, /* a fragment that would replace ports or flags of the first one */
 	DROP_TOO_BIG, /* larger than the MTU towards its next hop; the sender is told */
 	DROP_ICMP_MTU, /* an ICMP error about a connection that reports an impossible MTU: below 68 (IPv4) or 1280 (IPv6) */
-	DROP_NOT_TRANSLATABLE, /* client and endpoint are of two IP versions, and the other one has nothing like this packet: a fragment of ICMP or with further extension headers, an ICMP error of another kind */
-	DROP_DSR_ROUTED, /* direct return by MAC address, and the endpoint is behind a router, which would not know whom it is for: --tunnel reaches it */
-	DROP_NO_MEMORY, /* the kernel has no memory at once to count a source port of ours, or to record a datagram in fragments; the sender repeats */
-	DROP_UNKNOWN_SOURCE, /* its service is being protected from made-up sources, and the packet's source has not shown lately that it is there, and cannot be asked by this packet: no SYN, or a fragment of one; or no source port is left but those for sources that have */
-	DROP_HALF_OPEN_FULL, /* as many connections of its service, or of all, are half-open as may be, and the client cannot be challenged, or is known and there are half as many again */
-	DROP_RATE_LIMIT, /* its service, or its client, has opened as many connections in this second as it may */
-	DROP_CONNECTION_LIMIT, /* its service, or its client, has as many open connections as it may */
-	DROP_SOURCE_DENIED, /* its source is in the list of those that may not connect to the service */
+	DROP_NOT_TRANSLATABLE, /* client and endpoint use different IP versions, and the packet has no counterpart in the other one: a fragment of ICMP or with further extension headers, an ICMP error of another kind */
+	DROP_DSR_ROUTED, /* direct return by MAC address to an endpoint behind a router, which cannot tell which endpoint the packet is for: use --tunnel */
+	DROP_NO_MEMORY, /* the kernel could not allocate memory at once to count a source port or to record a fragmented datagram; the sender repeats the packet */
+	DROP_UNKNOWN_SOURCE, /* its service is protected from forged sources, and the packet's source has not recently proven that it exists and cannot be challenged with this packet (not a SYN, or a fragment of one); or the only source ports left are reserved for known clients */
+	DROP_HALF_OPEN_FULL, /* its service, or the machine, has reached its limit of half-open connections, and the client cannot be challenged, or is known and the limit is exceeded by half */
+	DROP_RATE_LIMIT, /* its service or its client has opened as many connections in this second as allowed */
+	DROP_CONNECTION_LIMIT, /* its service or its client has as many open connections as allowed */
+	DROP_SOURCE_DENIED, /* its source is in the service's list of denied sources */
 	DROP_POLICED, /* beyond the rate of the policer of its service, source or port: red (RFC 2697, RFC 2698) */
-	DROP_RULE, /* a firewall rule drops it, or the connection that it belongs to */
-	DROP_EXTENSION_CHAIN, /* while there are firewall rules: the IPv6 extension headers cannot be followed to the packet's protocol, since the chain is cut off, has a fragment within a fragment, or is longer than 16,000 bytes */
-	DROP_IPSEC_POLICY, /* a policy of the kernel's IPsec blocks or encrypts packets of this connection, or their answers; loxilb would send them in clear text */
+	DROP_RULE, /* a firewall rule drops the packet, or the connection that it belongs to */
+	DROP_EXTENSION_CHAIN, /* while there are firewall rules: the IPv6 extension headers cannot be followed to the protocol, because the chain is cut off, has a fragment within a fragment, or is longer than 16,000 bytes */
+	DROP_IPSEC_POLICY, /* a policy of the kernel's IPsec blocks or encrypts packets of this connection or their answers; loxilb would send them in clear text */
 	DROP_REASONS
 };
 _Static_assert((int)DROP_REASONS <= (int)MAX_REASONS, "ABI");
 
-/* Why a packet that looked like ours was left to the kernel. Counted beside the
- * drops. */
+/* Why a packet that looked like ours was left to the kernel. Counted in addition to
+ * the drops. */
 enum pass_reason {
 	PASS_PLAIN, /* not ours; not counted */
 	PASS_EXTENSION_CHAIN, /* its IPv6 extension headers cannot be followed to its protocol, and there are no firewall rules that it could evade (drop reason `extension-chain`) */
@@ -118,10 +118,10 @@ struct connection_key {
 } __attribute__((aligned(8))); /* compared by words of 64 bits */
 _Static_assert(sizeof(struct connection_key) == 40, "ABI");
 
-/* What both directions of a connection have seen. Bits are only ever added,
- * atomically and on both entries, so that no CPU loses another's; but for
- * CONN_RESET, which is taken back when the RST was forged. A connection that
- * serves again (reopen.h) is another one. */
+/* Events that either direction of a connection has seen. Bits are only added,
+ * atomically and in both entries, so no CPU loses another CPU's bits. The exception
+ * is CONN_RESET, which is cleared when the RST was forged. A reopened connection
+ * (reopen.h) is a new one. */
 enum connection_flag {
 	CONN_REPLY_DIRECTION = 0x01, /* of packets from the endpoint */
 	CONN_REPLIED = 0x02, /* the endpoint answered (TCP: SYN+ACK); where
@@ -135,7 +135,7 @@ enum connection_flag {
 	CONN_RESET = 0x80,
 };
 
-/* What a connection is for its whole life, on both entries. */
+/* Properties of a connection that never change, in both entries. */
 enum connection_trait {
 	CONN_SNAT = 1, /* its source is an address and port of ours, counted in
 			* snat_usages */
@@ -146,7 +146,7 @@ enum connection_trait {
 			   * addresses and ports */
 	CONN_ENDED = 8, /* a CPU has ended the connection, and is about to
 			 * delete the entry (conntrack.h) */
-	/* These two come and go, each entry has its own (ct_tcp.h): */
+	/* These two may be set and cleared; each entry has its own (ct_tcp.h): */
 	CONN_SENT_RST = 0x10, /* TCP: a RST of this direction set CONN_RESET */
 	CONN_OTHER_SYN = 0xe0, /* TCP: half of what is known of another SYN of
 			        * the client */
@@ -160,8 +160,8 @@ enum hop_kind {
 	HOP_LOCAL, /* to a socket of this machine */
 };
 
-/* What packets of a direction need besides. What is above HOP_PEER, be it by the
- * kind of the way or by these, is sent by forward_uncommon(): one comparison of
+/* What else packets of a direction need. If the kind of the way is above HOP_PEER or
+ * any of these bits is set, forward_uncommon() sends the packet: one comparison of
  * both keeps all of it off the common path. */
 enum hop_flag {
 	HOP_ATTACHED = 0x08, /* packets are policed or mirrored (attached.h) */
@@ -171,10 +171,9 @@ enum hop_flag {
 	HOP_TUNNELS = 0xc0,
 };
 
-/* One direction of a connection: 80 bytes, which with a key of 40 and a word for
- * the table are two cache lines. One member more would cost every connection a
- * third line, for each direction. What few connections have is in a table of its
- * own. */
+/* One direction of a connection: 80 bytes, which with a key of 40 and a status word
+ * are two cache lines. One more member would cost every connection a third line for
+ * each direction, so rare properties are in tables of their own. */
 struct connection {
 	/* the tuple that packets leave with; reversed, it is the key of the
 	 * other direction's entry */
@@ -185,18 +184,18 @@ struct connection {
 	__u16 address_sum; /* ones' complement: new minus old addresses */
 	__u16 tuple_sum; /* the same, of addresses and ports */
 	__u32 seen; /* jiffies (low 32 bits) of the last packet */
-	__u16 way; /* its next hop: index into ways; valid iff way_epoch is the present one */
+	__u16 way; /* its next hop: index into ways; valid iff way_epoch is the current epoch */
 	__u16 way_epoch;
 	__u64 packets;
 	__u64 bytes; /* of IP packets */
 	__u32 seq_end; /* TCP: highest sequence number sent, plus one */
-	__u32 ack; /* TCP: last acknowledgement sent; at first, the least that acknowledges the other side's SYN */
+	__u32 ack; /* TCP: last acknowledgement sent; initially the lowest number that acknowledges the other side's SYN */
 	__u32 endpoint; /* index into endpoints */
 	/* the state word (state.h): these four, changed by atomics */
 	__u8 flags; /* enum connection_flag */
 	__u8 hop; /* enum hop_flag */
 	__u8 traits; /* enum connection_trait */
-	__u8 generation; /* of both entries; the row's next connection has another one, but for one in 256 */
+	__u8 generation; /* the same in both entries; the row's next connection has another one, except once in 256 */
 };
 _Static_assert(sizeof(struct connection) == 80, "ABI");
 _Static_assert(__builtin_offsetof(struct connection, way) % 4 == 0, "ABI");
@@ -241,7 +240,7 @@ _Static_assert(ROWS_PER_BUCKET < (int)TAG_WORDS * (int)TAGS_PER_WORD,
 /* A row of the connection table. */
 struct table_row {
 	struct connection_key key;
-	__u64 status; /* bit ROW_LIVE_BIT; below it, jiffies when the connection began, 0: not known */
+	__u64 status; /* bit ROW_LIVE_BIT; below it, jiffies when the connection began, 0: unknown */
 	struct connection connection;
 };
 _Static_assert(sizeof(struct table_row) == 128, "ABI");
@@ -252,9 +251,9 @@ struct table_bucket {
 	struct table_row rows[ROWS_PER_BUCKET];
 };
 
-/* A bucket as a map has it: its lines of cache are the processor's if it begins
- * table_skew bytes later, as a map's first value lies anywhere (config.h). A
- * multiple of a line, so that this is so for each. */
+/* A bucket as a map stores it. A map's first value may begin anywhere in a cache
+ * line, so a bucket begins table_skew bytes later, where a line begins (config.h).
+ * The size is a multiple of a line, so this holds for every bucket. */
 enum table_element {
 	TABLE_ELEMENT = (sizeof(struct table_bucket) + 2 * CACHE_LINE - 9) /
 			CACHE_LINE * CACHE_LINE,
@@ -269,7 +268,7 @@ enum whereabouts_layout {
 		8, /* the first word of the first edition, on another line of cache */
 };
 
-/* A pass through the table that packets make (reclaim.h). */
+/* A pass through the table by packets (reclaim.h). */
 struct reclaim_pass {
 	__u32 next; /* bucket, counted through all groups; 0: a pass begins */
 	__u32 began; /* jiffies */
@@ -280,12 +279,12 @@ struct reclaim_pass {
 struct table_state {
 	__u64 size; /* how many groups, three times (table.h) */
 	__u32 seeds[TABLE_SEEDS]; /* of the hash; random */
-	__u32 count_batch; /* how exact entries is: this much for each CPU */
-	__u32 unfinished; /* the group of which the last move was given up halfway, by size, is to be moved again */
+	__u32 count_batch; /* how exact entries is: off by at most this much for each CPU */
+	__u32 unfinished; /* the group whose move was given up halfway, by size, and must be moved again */
 	__s64 entries_max;
 	__u32 skew; /* table_skew when the table was made */
 	__u32 pad;
-	__s64 entries_swept; /* as many as there were when this pass of the sweep began; 0: none goes on */
+	__s64 entries_swept; /* number of entries when this pass of the sweep began; 0: no pass is running */
 	__u64 pad2[6];
 	__s64 entries;
 	__u64 pad3[8];
@@ -303,12 +302,12 @@ enum link_flag {
 	LINK_BRIDGE = 4,
 };
 
-/* What a way is. */
+/* What identifies a way. */
 struct way_key {
 	struct ip_addr gateway; /* or the target itself; :: where no neighbour
 				 * is asked for */
 	__u32 ifindex;
-	__u16 mtu; /* of packets as they arrive: what is added to them is taken off; at most 65,535 */
+	__u16 mtu; /* of packets as they arrive, before anything is added to them; at most 65,535 */
 	__u8 smac[6]; /* of the interface */
 	__u8 kind; /* enum hop_kind */
 	__u8 pad;
@@ -317,12 +316,12 @@ struct way_key {
 _Static_assert(sizeof(struct way_key) == 32, "ABI");
 _Static_assert(__builtin_offsetof(struct way_key, smac[2]) % 4 == 0, "ABI");
 
-/* A next hop, which connections share (way.h). One cache line. */
+/* A way: a next hop, shared by connections (way.h). One cache line. */
 struct way {
 	struct way_key key;
 	__u64 macs; /* the first 8 bytes of frames: the gateway's MAC address, and smac[0] and smac[1] */
-	__u64 claim; /* in the lower half jiffies of the last confirmation; above how often the row was claimed; WAY_CLAIMED */
-	__u32 neighbours; /* generation of neighbours that macs is of, or WAY_IS_WRITTEN */
+	__u64 claim; /* lower half: jiffies of the last confirmation; upper half: how often the row was claimed; WAY_CLAIMED */
+	__u32 neighbours; /* generation of neighbours in which macs was found, or WAY_IS_WRITTEN */
 	__u32 pad[3];
 };
 _Static_assert(sizeof(struct way) == 64, "ABI");
@@ -331,14 +330,14 @@ _Static_assert(sizeof(struct way) == 64, "ABI");
 #define WAY_CLAIMED (1ULL << 63) /* its key is being written */
 #define WAY_IS_WRITTEN (1U << 31) /* no generation */
 
-/* What epochs are made of (epoch.h). */
+/* The generations that epochs are made of (epoch.h). */
 struct hop_generations {
 	__u32 routes;
 	__u32 neighbours;
 };
 _Static_assert(sizeof(struct hop_generations) == 8, "ABI");
 
-/* The way to an address, as it was found last (nexthop_cache.h). */
+/* The way to an address, as last found (nexthop_cache.h). */
 struct next_hop {
 	struct ip_addr target;
 	__u32 epoch; /* as way_epoch in connection, but all 32 bits */
@@ -364,12 +363,12 @@ struct service_key {
 	__be16 port;
 	__u8 protocol; /* IANA; echo requests: ICMP or ICMPv6, port 0 */
 	__u8 kind; /* enum service_kind */
-	__u32 mark; /* of the packet, as the kernel has it; 0: any that no other service wants */
+	__u32 mark; /* the packet's mark; 0: any mark that no other service has */
 };
 _Static_assert(sizeof(struct service_key) == 24, "ABI");
 
-/* A part of a range of ports that is one prefix: all ports that agree with
- * port in the first prefix_length - RANGE_FIXED_BITS bits. */
+/* A part of a port range that is one prefix: all ports that agree with port in the
+ * first prefix_length - RANGE_FIXED_BITS bits. */
 struct range_key {
 	__u32 prefix_length;
 	struct ip_addr vip;
@@ -382,10 +381,10 @@ _Static_assert(sizeof(struct range_key) == 28, "ABI");
 #define RANGE_FIXED_BITS 176
 #define RANGE_BITS 192
 
-/* A prefix of addresses that may open connections of a service, or may not. */
+/* A prefix of addresses that may, or must not, open connections of a service. */
 struct source_key {
 	__u32 prefix_length;
-	__u32 list; /* the service's id; of sources that may not, with SOURCES_DENIED */
+	__u32 list; /* the service's id, with SOURCES_DENIED for denied sources */
 	struct ip_addr addr;
 };
 #define SOURCES_DENIED (1U << 31)
@@ -407,14 +406,15 @@ enum service_flag {
 	SERVICE_EGRESS = 2, /* its endpoints are in egress_endpoints */
 	SERVICE_LIMITED = 4, /* it has a row in limits_by_service */
 	SERVICE_DENIES = 8, /* sources in its second list open none */
-	SERVICE_REFUSE_DROP = 0x10, /* what is refused is not answered */
-	SERVICE_REFUSE_PASS = 0x20, /* ... is left to the kernel */
+	SERVICE_REFUSE_DROP = 0x10, /* refused packets are not answered */
+	SERVICE_REFUSE_PASS = 0x20, /* ... are left to the kernel */
 	SERVICE_TUNNEL_IPIP = 0x400, /* MODE_DSR: with an outer IP header */
 	SERVICE_TUNNEL_GUE = 0x800, /* ... and UDP */
 	SERVICE_SYN_ALWAYS = 0x1000, /* clients that are not known are
 				      * challenged at any time */
-	SERVICE_SYN_OFF = 0x2000, /* ... at no time */
-	SERVICE_SECONDARY = 0x8000, /* of a further VIP; for user space alone */
+	SERVICE_SYN_OFF = 0x2000, /* ... never */
+	SERVICE_SECONDARY =
+		0x8000, /* of a secondary VIP; only for user space */
 };
 
 /* How the endpoint of a new connection is chosen: the numbers of the REST
@@ -426,7 +426,7 @@ enum algorithm {
 	ALGORITHM_PERSIST = 3,
 	ALGORITHM_LC = 4,
 	ALGORITHM_RANDOM =
-		100, /* the contract has it not, and numbers on from 7 */
+		100, /* not in the contract, which has the numbers up to 7 */
 };
 
 /* A service: replaced whole, so an update is atomic. Its slots are
@@ -441,24 +441,24 @@ struct service {
 	__u16 flags; /* enum service_flag */
 	__u32 port_max; /* last port of a range, machine's order; 0: one port */
 	__u32 persist_prefix; /* bits of the 128 of a client's address that count; valid iff ALGORITHM_PERSIST */
-	__u32 source_count; /* of its own source addresses, in snat_sources; 0: the mode's */
+	__u32 source_count; /* number of its own source addresses in snat_sources; 0: the mode's */
 };
 _Static_assert(sizeof(struct service) == 28, "ABI");
 
-/* What there is at an address. */
+/* How many services use an address. */
 struct vip {
-	__u32 services; /* all, those of ranges too */
+	__u32 services; /* all, including those with ranges */
 	__u32 ranges;
 };
 
 /* A token bucket (bucket.h). */
 struct token_bucket {
-	__u32 since; /* jiffies; 0: never */
-	__u32 tokens; /* hz times as many as there are */
-} __attribute__((aligned(8))); /* swapped as a whole */
+	__u32 since; /* jiffies of the last refill; 0: never */
+	__u32 tokens; /* number of tokens, times hz */
+} __attribute__((aligned(8))); /* read and written as one word */
 
-/* The reasons for which services refuse packets that would open connections, as
- * drop_reason has them. */
+/* Why services refuse packets that would open connections. The names are those of
+ * drop_reason. */
 enum refusal {
 	REFUSAL_NO_ENDPOINT,
 	REFUSAL_CONNTRACK_FULL,
@@ -475,42 +475,41 @@ enum refusal {
 	REFUSALS
 };
 
-/* What the data path itself keeps of a service. Rows of this and of the next are
- * whole lines of cache, so that CPUs that open connections of two services
- * or endpoints do not wait for each other. A row begins anywhere in a line: what
- * comes first is what is seldom written. */
+/* State of a service that the packet path keeps. Rows of this and the next struct are
+ * whole cache lines, so that CPUs that open connections of two services or endpoints
+ * do not wait for each other. A row may begin anywhere in a line: the rarely written
+ * members come first. */
 struct service_state {
 	__u64 refused[REFUSALS]; /* packets, by enum refusal */
 	__u64 next; /* round robin: how many connections were opened */
 	__s64 half_open; /* connections that are not assured */
 	struct token_bucket opens; /* while it has limits (limit.h) */
-	__s64 open; /* connections that are not closed, of those that began since some service has limits */
+	__s64 open; /* active connections, of those opened since any service has limits */
 };
 _Static_assert(sizeof(struct service_state) == 2 * CACHE_LINE, "ABI");
 
-/* A client of a service with ALGORITHM_PERSIST: its address, or the first bits
- * of it that count. */
+/* A client of a service with ALGORITHM_PERSIST: the first bits of its address. */
 struct persist_key {
 	struct ip_addr client;
 	__u32 service; /* id */
 };
 _Static_assert(sizeof(struct persist_key) == 20, "ABI");
 
-/* The endpoint of the client's last connection, which the next one gets too. */
+/* The endpoint of the client's last connection; its next one goes there too. */
 struct persist_entry {
 	__u32 endpoint; /* index into endpoints */
 	__u32 seen; /* jiffies of its last new connection */
 };
 _Static_assert(sizeof(struct persist_entry) == 8, "ABI");
 
-/* How many connections there may be of a service, and of each of its clients; 0:
- * any number. Rates are of new ones, a second. */
+/* Limits of a service and of each of its clients; 0: unlimited. Rates are new
+ * connections per second. */
 struct service_limits {
 	__u32 rate;
 	__u32 connections;
 	__u32 client_rate;
 	__u32 client_connections;
-	__u32 client_prefix; /* bits of the 128 of a client's address that count */
+	__u32 client_prefix; /* how many of the 128 bits of a client's address count */
 	__u32 generation; /* of the rows of its clients */
 };
 
@@ -532,11 +531,11 @@ struct limit_row {
 
 enum endpoint_flag {
 	ENDPOINT_IN_USE = 1, /* the index is taken */
-	/* from its service; the row stays until its last connection has ended */
+	/* removed from its service; the row stays until its last connection has ended */
 	ENDPOINT_REMOVED = 4,
 	ENDPOINT_SHIFT = 8, /* port_shift is valid; port is the range's first */
-	/* it is down, and others are not: SYNs that nobody answers leave it, and
-	 * flows of this host's sockets */
+	/* down while others are up: unanswered SYNs and flows of this machine's
+	 * sockets move to another endpoint */
 	ENDPOINT_FAILED = 16,
 };
 
@@ -546,9 +545,9 @@ struct endpoint {
 	__u16 flags; /* enum endpoint_flag */
 	__u32 service; /* index into service_states */
 	__u16 port_shift; /* from the service's port to the endpoint's, machine's order; valid iff ENDPOINT_SHIFT */
-	__u8 source_bits; /* of the 128: so many begin the addresses of the network through which this machine reaches it; source is in it. 0: not known */
-	__u8 addr_bits; /* ... of the network that the endpoint itself is in, as the route to it says. 0: not known */
-	__u32 weight; /* for new connections; 0: it takes none */
+	__u8 source_bits; /* prefix length of the network through which this machine reaches the endpoint, of 128 bits; source is in it. 0: unknown */
+	__u8 addr_bits; /* ... of the network of the endpoint itself, according to the route to it. 0: unknown */
+	__u32 weight; /* for new connections; 0: takes none */
 	struct ip_addr source; /* this machine's address towards it, or :: if
 				* there is none or no mode asks */
 };
@@ -562,10 +561,10 @@ _Static_assert(sizeof(struct slot_block) == 64, "ABI");
 
 struct endpoint_state {
 	__u64 pad;
-	__u64 connections; /* opened, ever */
+	__u64 connections; /* ever opened */
 	__s64 active; /* connections that are not closed */
-	__u64 tracked; /* connections in the table, closed ones too */
-	/* packets that its service refused because of it, by DROP_* */
+	__u64 tracked; /* connections in the table, including closed ones */
+	/* packets that its service refused because of this endpoint, by DROP_* */
 	__u64 snat_ports_exhausted;
 	__u64 tuple_in_use;
 	__u64 pad2[2];
@@ -584,35 +583,36 @@ enum handshake_layout {
 	HANDSHAKE_BUCKETS = 11,
 };
 
-/* What has become of TCP handshakes with an endpoint whose answers are seen
- * (handshake.h). Two lines of cache, of which fast handshakes need the first. */
+/* Outcomes of TCP handshakes with an endpoint whose answers are seen (handshake.h).
+ * Two cache lines, of which fast handshakes need only the first. */
 struct handshake_counts {
 	__u64 opened; /* connections, each by a SYN */
 	__u64 answered
-		[HANDSHAKE_BUCKETS]; /* SYNs, by jiffies until the SYN+ACK: none, and below 1 << i */
-	__u64 repeated; /* SYNs that came again before an answer */
+		[HANDSHAKE_BUCKETS]; /* SYNs, by jiffies until the SYN+ACK: 0, and below 1 << i */
+	__u64 repeated; /* SYNs repeated before an answer */
 	__u64 refused; /* SYNs answered by a RST */
 	__u64 reset; /* connections that a RST ended before the endpoint had sent data */
-	__u64 unreachable; /* ICMP errors that a SYN could not be delivered */
+	__u64 unreachable; /* ICMP errors that report an undeliverable SYN */
 };
 _Static_assert(sizeof(struct handshake_counts) == 2 * CACHE_LINE, "ABI");
 
-/* What has become of connections with an endpoint, beside struct handshake_counts.
+/* Outcomes of connections with an endpoint, in addition to struct handshake_counts.
  * Numbers wrap around. */
 struct endpoint_outcomes {
 	__u32 completed; /* handshakes that clients have completed */
 	__u32 last_client; /* hash of the client that sent the last SYN */
-	__u32 clients; /* SYNs of another client than the SYN before */
+	__u32 clients; /* SYNs whose client differs from that of the SYN before */
 	__u32 served; /* sampled connections in which the endpoint has sent data */
-	/* those in which the client has, and the endpoint none for SAMPLE_STALL seconds:
-	 * only if the client differs from last_stalled */
+	/* sampled connections in which only the client has sent data, and the
+	 * endpoint none for SAMPLE_STALL seconds; counted only if the client differs
+	 * from last_stalled */
 	__u32 stalled;
-	__u32 last_stalled; /* hash of the client of the last one that stalled */
-	/* the same, each client once until the endpoint serves one: where clients choose
-	 * the endpoint, two addresses that take turns are not several clients */
+	__u32 last_stalled; /* hash of the client of the last stalled connection */
+	/* the same, but each client once until the endpoint serves one: where clients
+	 * choose the endpoint, two addresses that alternate are not several clients */
 	__u32 stalled_set; /* a bit for each of them, by the hash */
 	__u16 stalled_clients;
-	__u16 stalled_at; /* seconds, of the last one */
+	__u16 stalled_at; /* seconds, of the last stalled connection */
 };
 _Static_assert(sizeof(struct endpoint_outcomes) == CACHE_LINE / 2, "ABI");
 
@@ -623,30 +623,31 @@ enum sample_layout {
 	SAMPLE_STALL = 3, /* seconds */
 	SAMPLE_QUIET = 2, /* seconds that a client has to send data */
 	SAMPLE_MEMORY =
-		30, /* seconds from one stall to the next that are one run */
+		30, /* stalls less than this many seconds apart are one run */
 	TRIALS = 64, /* a power of two */
-	TRIAL_WAIT = 3, /* seconds that a trial is for known clients alone */
+	TRIAL_WAIT =
+		3, /* for this many seconds, a trial waits for a known client */
 };
 
-/* A connection that has just become assured, and is watched until the endpoint sends
+/* A connection that has just become assured and is watched until the endpoint sends
  * data (sample.h). */
 struct connection_sample {
 	struct connection_key key; /* of the client's entry */
 	__u32 since; /* jiffies; 0: the place is free */
 	__u32 endpoint;
 	__u32 client_first; /* number of the first byte that the client sends */
-	__u32 endpoint_first; /* the same of the endpoint */
+	__u32 endpoint_first; /* the same for the endpoint */
 	__u32 asked; /* jiffies when the client had sent data; 0: not yet */
 	__u32 generation;
 };
 _Static_assert(sizeof(struct connection_sample) == CACHE_LINE, "ABI");
 
-/* What user space sleeps for, and what it looks at when it is awake (wake.h). */
+/* What user space waits for, and what has changed when it wakes (wake.h). */
 struct wake {
-	/* bits of endpoints that have counted any since it looked */
+	/* bits of endpoints with new counts since user space last looked */
 	__u64 handshakes[MAX_ENDPOINTS / 64];
-	__s64 entries; /* it sleeps until the table has so many; WAKE_NEVER: it does not */
-	__u32 handshake; /* it sleeps until an endpoint counts one */
+	__s64 entries; /* wakes when the table has this many entries; WAKE_NEVER: does not wait for that */
+	__u32 handshake; /* wakes when an endpoint counts a handshake */
 	__u32 pad[13];
 };
 _Static_assert(sizeof(struct wake) % CACHE_LINE == 0, "ABI");
@@ -664,10 +665,11 @@ enum wake_reason {
 
 enum lifetime_layout {
 	HISTOGRAM_BUCKETS = 48,
-	LIFE_SHIFT = 20, /* lives are in parts of a second of so many bits */
+	LIFE_SHIFT =
+		20, /* lives are in fixed point with this many fractional bits of a second */
 };
 
-/* The protocols that are told apart. */
+/* The protocols that are counted separately. */
 enum lifetime_class {
 	LIFETIME_TCP,
 	LIFETIME_UDP,
@@ -679,7 +681,7 @@ enum lifetime_class {
 struct histogram {
 	__u64 sum; /* of the values */
 	__u64 buckets
-		[HISTOGRAM_BUCKETS]; /* how many are at most 1 << i, and not in those before; the last one: all others */
+		[HISTOGRAM_BUCKETS]; /* how many values are at most 1 << i and in no bucket before; the last one: all others */
 };
 
 /* How long connections lived, and how many bytes they carried (lifetime.h), per
@@ -687,14 +689,14 @@ struct histogram {
 struct lifetime_counts {
 	struct histogram life; /* of all, 1 << LIFE_SHIFT is a second */
 	struct histogram bytes_in; /* of IP packets, from the client */
-	struct histogram bytes_out; /* of those whose answers are seen */
+	struct histogram bytes_out; /* of connections whose answers are seen */
 };
 
 /*
  * Source addresses and ports of ours
  */
 
-/* A source address of ours towards an endpoint: each pair has its own ports. */
+/* A source address of ours and an endpoint: each pair has its own ports. */
 struct snat_pair {
 	struct ip_addr source;
 	struct ip_addr endpoint;
@@ -708,20 +710,19 @@ _Static_assert(sizeof(struct snat_pair) == 36, "ABI");
 
 enum port_layout {
 	SNAT_RESERVE =
-		8, /* one of so many ports of a pair is for clients that are known */
-	/* longer than the sweep takes to free half-open connections: their timeout under
-	 * pressure, its slack, and the period of the sweep */
+		8, /* one in this many ports of a pair is reserved for known clients */
+	/* longer than the sweep needs to free half-open connections: their timeout
+	 * under pressure, its slack, and the period of the sweep */
 	PORT_PRESSURE_SECONDS = 12,
 	PORT_PRESSURES = 1024, /* a power of two */
 };
 
-/* The ports that sockets of this machine get from the kernel without asking for
- * one. Connections get none of them where the source address is the machine's,
- * unless too few would be left. */
+/* The ports that the kernel assigns to sockets of this machine. Connections do not
+ * use them where the source address is the machine's, unless too few would be left. */
 struct host_ports {
-	__u32 limit; /* of connections of a pair with such an address; 0: too few are left, all may be had */
+	__u32 limit; /* number of ports for a pair with such an address; 0: too few are left, so connections may use all ports */
 	__u32 pad;
-	__u64 bits[1024]; /* port / 64, port % 64: 1 iff it is kept */
+	__u64 bits[1024]; /* port / 64, port % 64: 1 iff the port is reserved */
 };
 
 struct snat_usage {
@@ -755,7 +756,7 @@ _Static_assert(sizeof(struct egress_endpoint) == 28, "ABI");
 
 /* A next hop of a default route. */
 struct default_route {
-	struct ip_addr gateway; /* ::: none, the interface is the way */
+	struct ip_addr gateway; /* ::: none, the route is on-link */
 	__u32 ifindex;
 };
 _Static_assert(sizeof(struct default_route) == 20, "ABI");
@@ -764,8 +765,8 @@ _Static_assert(sizeof(struct default_route) == 20, "ABI");
  * Firewall rules
  */
 
-/* The words of 32 bits, in the machine's order, that packets are matched by. Of
- * an IPv4 address, the last of its four says all. */
+/* The 32-bit words, in the machine's order, that rules match. An IPv4 address needs
+ * only the last of its four words. */
 enum rule_word {
 	RULE_SADDR = 0,
 	RULE_DADDR = 4,
@@ -790,35 +791,33 @@ enum rule_action {
 	RULE_ALLOW,
 	RULE_DROP,
 	RULE_TRAP, /* the kernel gets the packet */
-	RULE_REDIRECT, /* it leaves by another interface, as it is */
-	RULE_SNAT, /* a connection that goes through this machine gets a source of ours */
-	RULE_SNAT_DEFAULT, /* the same, of one that leaves by a default route */
+	RULE_REDIRECT, /* it leaves by another interface, unchanged */
+	RULE_SNAT, /* a connection through this machine gets a source address of ours */
+	RULE_SNAT_DEFAULT, /* the same, if it leaves by a default route */
 
 	RULE_RECORD =
-		0x80, /* beside one of them: copies of the packets are told */
+		0x80, /* in addition to one of them: copies of the packets are recorded */
 };
 
-/* A rule. It matches a packet of whose words each is first, or up to span
- * more. */
+/* A rule. It matches a packet if each of its words is between first and first + span. */
 struct rule {
 	__u32 first[RULE_WORDS];
 	__u32 span[RULE_WORDS];
-	__u64 identity; /* what user space knows it by */
+	__u64 identity; /* identifies the rule in user space */
 	__u32 counter; /* index into rule_hits */
-	__u32 mark; /* that packets get; 0: the one that they have */
-	__u32 target; /* RULE_REDIRECT: the interface's index, or 0; RULE_SNAT: index into endpoints, whose source it is */
+	__u32 mark; /* mark set on packets; 0: unchanged */
+	__u32 target; /* RULE_REDIRECT: the interface's index, or 0; RULE_SNAT: index into endpoints, which has the source address */
 	__u8 action; /* enum rule_action, and RULE_RECORD */
 	__u8 pad[11];
 };
 _Static_assert(sizeof(struct rule) == 2 * CACHE_LINE, "ABI");
 _Static_assert(2 * MAX_RULES <= 0xffff, "way_key has 16 bits for a rule");
 
-/* A node of a tree. Bits of a word of the packet say which of its children,
- * which are in a row, comes next. */
+/* A node of a tree. Bits of a word of the packet number the child that comes next. */
 struct rule_node {
 	__u32 base; /* of its children; of a leaf, of its entries */
 	__u8 shift; /* of the bits, in the word */
-	__u8 bits; /* how many; 0: it is a leaf */
+	__u8 bits; /* how many bits; 0: it is a leaf */
 	__u16 word; /* enum rule_word; of a leaf, how many entries it has */
 };
 _Static_assert(sizeof(struct rule_node) == 8, "ABI");
@@ -834,17 +833,17 @@ struct rule_trees {
 	struct rule_tree tree[RULE_TREES]; /* by their first rules */
 };
 
-/* The directions of policies of IPsec (ipsec.h), in place of an interface. */
+/* The directions of IPsec policies (ipsec.h), in place of an interface. */
 enum ipsec_direction {
-	IPSEC_OUT = 1, /* of packets as they leave */
-	IPSEC_FORWARD, /* of packets as they arrive, to be forwarded: RULE_TRAP wants them decrypted */
+	IPSEC_OUT = 1, /* of outgoing packets */
+	IPSEC_FORWARD, /* of packets to be forwarded: RULE_TRAP requires that they were decrypted */
 };
 
-/* All rules, in the order in which they count, and the trees by which those are
- * found that may match a packet. Replaced as a whole. */
+/* All rules in their order, and the trees that find the candidates for a packet.
+ * Replaced as a whole. */
 struct rule_set {
 	__u32 count;
-	__u32 interfaces; /* rules that ask for one */
+	__u32 interfaces; /* rules that match on an interface */
 	struct rule_trees trees[2]; /* of IPv4, and of IPv6 */
 	struct rule_node nodes[RULE_NODES];
 	__u16 entries[RULE_ENTRIES]; /* of leaves: indices into rules, rising */
@@ -860,7 +859,7 @@ _Static_assert(sizeof(struct rule_set) < 4 << 20,
 enum record_limit {
 	RECORD_BYTES = 472, /* of a packet, from its first header on */
 	RECORD_RATE = 100, /* copies a second of a rule, on each CPU */
-	RECORD_BUDGETS = 256, /* rules that share no rate, as a rule */
+	RECORD_BUDGETS = 256, /* rules rarely share a budget */
 };
 
 enum record_flag {
@@ -872,7 +871,7 @@ enum record_flag {
 struct packet_record {
 	__u64 time; /* ns, CLOCK_MONOTONIC */
 	__u64 of; /* RECORDER_RULES: the identity of the rule */
-	__u32 ifindex; /* by which it has come */
+	__u32 ifindex; /* interface by which it arrived */
 	__u32 length;
 	__u16 captured; /* bytes of data */
 	__u16 vlan_tci;
@@ -893,13 +892,13 @@ enum trace_limit {
 	TRACE_CPUS = 128, /* CPUs that take turns apart from each other */
 	TRACE_IDLE_TURN =
 		1
-		<< 16, /* how many packets are left out at once when nobody traces any more */
+		<< 16, /* number of packets to skip at once when nobody traces any more */
 	TRACE_TURN_SHIFT = 8, /* trace_turn_most is in parts of so many bits */
 };
 
-/* When the next packet of a CPU is looked at. */
+/* When the next packet of a CPU is sampled. */
 struct trace_turn {
-	__u32 left; /* packets, with that one */
+	__u32 left; /* packets, including that one */
 	__u32 random; /* the last number; 0: none yet */
 	__u64 pad[7];
 };
@@ -916,18 +915,18 @@ enum trace_verdict {
 	TRACE_PASS,
 	TRACE_FORWARD,
 	TRACE_DROP,
-	TRACE_ANSWER, /* dropped, and its sender is told */
-	TRACE_CHALLENGE, /* its sender is asked whether it is there */
+	TRACE_ANSWER, /* dropped, and its sender is answered */
+	TRACE_CHALLENGE, /* its sender is challenged */
 };
 
-/* Which packets somebody wants to see: those for which all members say so. */
+/* A trace's filter: packets for which all members match. */
 struct trace_filter {
 	struct ip_addr host; /* an address of the packet, before or after */
 	struct ip_addr host_mask; /* 0: any */
-	struct ip_addr vip; /* where it goes before, or comes from after */
+	struct ip_addr vip; /* its destination before, or its source after */
 	struct ip_addr vip_mask; /* 0: any */
-	__u32 sample; /* of the packets that are looked at: whose random number is at most this */
-	__u32 ifindex; /* by which it comes or leaves; 0: any */
+	__u32 sample; /* of the sampled packets: those whose random number is at most this */
+	__u32 ifindex; /* by which it arrives or leaves; 0: any */
 	__u16 vip_ports[2]; /* of the VIP: from, to */
 	__be16 port; /* any of its ports; 0: any */
 	__u8 protocol; /* 0: any; ICMP: of both IP versions */
@@ -943,11 +942,11 @@ enum trace_flag {
 	TRACE_TAGGED = 2, /* and has a VLAN tag, which is not in data */
 };
 
-/* A packet at one moment, or its beginning. */
+/* A packet, or its beginning, before or after processing. */
 struct packet_view {
 	__u32 length;
-	__u16 captured; /* bytes of data; 0: the packet is gone */
-	__u16 segment; /* of a packet of several: how long each is; else 0 */
+	__u16 captured; /* bytes of data; 0: the packet no longer exists */
+	__u16 segment; /* length of each segment if the packet has several; else 0 */
 	__u16 vlan_tci;
 	__be16 vlan_proto;
 	__u8 flags; /* enum trace_flag */
@@ -955,11 +954,11 @@ struct packet_view {
 	__u8 data[TRACE_BYTES];
 };
 
-/* A packet, and what has become of it. */
+/* A packet and its outcome. */
 struct packet_trace {
 	__u64 time; /* ns, CLOCK_MONOTONIC */
 	__u32 took; /* ns, in the program */
-	__u32 in; /* interface by which it has come */
+	__u32 in; /* interface by which it arrived */
 	__u32 out; /* by which it leaves; 0: it does not, or the kernel decides */
 	__u8 point; /* enum trace_point */
 	__u8 verdict; /* enum trace_verdict */
@@ -970,7 +969,7 @@ struct packet_trace {
 };
 _Static_assert(sizeof(struct packet_trace) == 440, "ABI");
 
-/* Packets that a rule has decided about, per CPU. */
+/* Packets decided by a rule, per CPU. */
 struct rule_hit {
 	__u64 packets;
 	__u64 bytes;
@@ -980,7 +979,7 @@ struct rule_hit {
  * Fragments
  */
 
-/* A datagram of which some fragments are still to come. */
+/* A datagram of which fragments are still missing. */
 struct fragment_key {
 	struct ip_addr saddr;
 	struct ip_addr daddr;
@@ -998,9 +997,9 @@ struct fragment {
 		        * FRAGMENT_PLACES */
 	__u32 received; /* bytes, of all fragments together */
 	__u32 total; /* bytes; 0: the last fragment has not come yet */
-	__u16 unit; /* bytes of the first fragment: so far apart are the places */
+	__u16 unit; /* bytes of the first fragment: offsets are multiples of it */
 	__u8 protocol;
-	__u8 foreign; /* not of a service */
+	__u8 foreign; /* belongs to no service */
 	__u32 pad;
 };
 _Static_assert(sizeof(struct fragment) == 40, "ABI");
@@ -1020,9 +1019,10 @@ enum bloom_layout {
 
 struct bloom {
 	__u64 bits[BLOOM_WORDS];
-	__u64 next[BLOOM_WORDS]; /* what the bits become; valid iff building */
-	__u32 wildcards; /* some stand for all ports of an address, or for a port at every address */
-	__u32 building; /* the sweep adds to next what entries need */
+	__u64 next
+		[BLOOM_WORDS]; /* the filter that is being built; valid iff building */
+	__u32 wildcards; /* number of bits that stand for all ports of an address, or for a port at every address */
+	__u32 building; /* the sweep adds the bits that entries need to next */
 	__u32 next_wildcards;
 	__u32 kept; /* entries for which the sweep added to next */
 };
@@ -1032,18 +1032,18 @@ _Static_assert(sizeof(struct bloom) % 8 == 0, "ABI");
  * Answers
  */
 
-/* The answers whose number is limited. */
+/* Kinds of answers with a rate limit. */
 enum answer_limit {
 	LIMIT_ICMP_ERRORS,
 	LIMIT_RESETS, /* of segments of no connection */
 	ANSWER_LIMITS
 };
 
-/* What a CPU keeps of packets beside the stack. */
+/* What a CPU keeps of packets, to save stack. */
 enum packet_scratch_use {
 	SCRATCH_QUOTE, /* what an ICMP error quotes */
 	SCRATCH_QUOTED, /* the headers of what it quotes, as they are read (icmp.h) */
-	SCRATCH_TRACE, /* struct packet_trace, with what it is chosen by */
+	SCRATCH_TRACE, /* struct packet_trace and the reasons for choosing it */
 	SCRATCHES
 };
 
@@ -1069,17 +1069,17 @@ struct siphash_key {
 };
 
 /*
- * Clients that are challenged and known
+ * Challenged and known clients
  */
 
-/* Random numbers that nobody else may know. */
+/* Random numbers that must stay secret. */
 struct secret_keys {
 	struct siphash_key known;
 	struct siphash_key challenge;
 };
 
-/* Clients that are known, as many as share a value of the hash. A row is 32 bits
- * of the hash, and below them the jiffies when it ends. */
+/* Known clients that share a value of the hash. A row is 32 bits of the hash, and
+ * below them the jiffies when it expires. */
 struct known_set {
 	__u64 rows[KNOWN_WAYS];
 };
@@ -1094,8 +1094,8 @@ struct challenge_counts {
  * Half-open connections
  */
 
-/* Connections that are counted apart, so that a flood of one kind leaves room
- * for the others. */
+/* Classes of connections that are counted separately, so a flood of one kind leaves
+ * room for the others. */
 #define HALF_OPEN_SERVICES 64 /* a power of two */
 
 enum half_open_class {
@@ -1104,17 +1104,18 @@ enum half_open_class {
 	HALF_OPEN_CLASSES
 };
 
-/* How many connections are not assured. Signed: what one CPU has added may be
- * here later than what another has taken away. */
+/* Half-open connections. Signed: additions of one CPU may arrive later than
+ * subtractions of another. */
 struct half_open {
 	__s64 of[HALF_OPEN_CLASSES];
 };
 
-/* What a CPU has not added to that yet, nor to service_state.half_open. */
+/* A CPU's changes that are not yet added to struct half_open and
+ * service_state.half_open. */
 struct half_open_kept {
 	__s64 of[HALF_OPEN_CLASSES];
-	/* by the lower bits of its id: the id, and below it, in 32 bits, how
-	 * many */
+	/* by the lower bits of the service's id: the id, and below it, in 32 bits,
+	 * the change */
 	__u64 services[HALF_OPEN_SERVICES];
 };
 
@@ -1126,13 +1127,12 @@ enum policer_layout {
 	MAX_POLICERS = 8192,
 	MAX_MIRRORS = 1024,
 	MAX_ATTACHED =
-		8192, /* services, sources and ports that have some, each; one source is IPv4's (attached.h) */
+		8192, /* services, sources and ports with attachments, each; one source is IPv4's (attached.h) */
 	TICK_SHIFT =
 		4, /* time is in 16ths of a nanosecond: 18 years are 63 bits */
 	COST_SHIFT =
 		16, /* costs are in ticks, with so many bits of a fraction */
-	MAX_SEGMENTS =
-		2048, /* of a packet that is segmented later, which count */
+	MAX_SEGMENTS = 2048, /* of a segmented packet, as far as they count */
 };
 
 enum policer_flag {
@@ -1141,7 +1141,7 @@ enum policer_flag {
 	POLICER_PACKETS = 4, /* its rates are of packets; else of bytes */
 };
 
-/* What a policer says of a packet. */
+/* A policer's result for a packet. */
 enum color {
 	COLOR_GREEN,
 	COLOR_YELLOW,
@@ -1151,28 +1151,27 @@ enum color {
 
 /* A policer (policer.h): one line of cache. */
 struct policer {
-	__u64 cost; /* of a byte or packet at the committed rate: for so long it takes the rate */
-	__u64 burst; /* ticks that the committed bucket holds; 0: it holds nothing */
-	__u64 peak_cost; /* two rates: the same of the peak rate */
-	__u64 excess_burst; /* of the second bucket, which is that of the peak rate or of the excess */
+	__u64 cost; /* of a byte or packet at the committed rate, in ticks */
+	__u64 burst; /* size of the committed bucket, in ticks; 0: it holds nothing */
+	__u64 peak_cost; /* two rates: the same for the peak rate */
+	__u64 excess_burst; /* of the second bucket: the peak rate's, or the excess bucket */
 	__u64 flags; /* enum policer_flag */
 	/* changed by packets: */
-	__u64 empty; /* ticks when the committed bucket was empty, or will be; long ago: it is full */
-	__u64 peak_empty; /* two rates: the same of the other one */
-	__s64 excess; /* one rate: ticks that the other one holds */
+	__u64 empty; /* ticks when the committed bucket was or will be empty; long ago: it is full */
+	__u64 peak_empty; /* two rates: the same for the second bucket */
+	__s64 excess; /* one rate: contents of the excess bucket, in ticks */
 };
 _Static_assert(sizeof(struct policer) == CACHE_LINE, "ABI");
 
-/* What a policer has said, by enum color, per CPU. Bytes are of IP packets as they
- * are on a wire. */
+/* A policer's results, by enum color, per CPU. Bytes are of IP packets on the wire. */
 struct policed {
 	__u64 packets[COLORS];
 	__u64 bytes[COLORS];
 };
 _Static_assert(sizeof(struct policed) == 48, "ABI");
 
-/* What a service, a source, a rule or a port has: keys of policers and mirrors, of packets
- * towards endpoints and of answers; 0: none. */
+/* Policers and mirrors attached to a service, a source, a rule or a port: keys for
+ * packets towards endpoints and for answers; 0: none. */
 struct attachments {
 	__u64 policers[2];
 	__u64 mirrors[2];
@@ -1182,7 +1181,7 @@ _Static_assert(sizeof(struct attachments) == 32, "ABI");
 /* Where copies of packets go (mirror.h). */
 struct mirror {
 	__u32 ifindex;
-	__u32 one_of; /* so many packets one is copied */
+	__u32 one_of; /* copies one packet of this many */
 	__u32 vlan; /* the tag that copies get; 0: none */
 	__u32 pad;
 };
@@ -1192,7 +1191,7 @@ _Static_assert(sizeof(struct mirror) == 16, "ABI");
 struct mirrored {
 	__u64 packets;
 	__u64 bytes; /* of frames */
-	__u64 lost; /* copies that the interface, or the kernel's memory, did not take */
+	__u64 lost; /* copies lost, for lack of room at the interface or of memory */
 };
 
 /* A prefix of clients' addresses. */
@@ -1206,8 +1205,8 @@ _Static_assert(sizeof(struct attached_source) == 20, "ABI");
  * Events
  */
 
-/* The rings that are told something at once: numbers below MAX_WATCHERS of connections
- * (event.h), the others of packets (record.h, trace.h). */
+/* The ring buffers: numbers below MAX_WATCHERS for connection events (event.h), the
+ * others for packets (record.h, trace.h). */
 enum ring {
 	MAX_WATCHERS = 4,
 	RECORDER_RULES = MAX_WATCHERS, /* of those that firewall rules record */
@@ -1228,28 +1227,28 @@ enum connection_event_kind {
 /* Why a connection has ended, beyond what its flags say. */
 enum connection_event_cause {
 	CAUSE_STATE, /* it was closed or reset, or silent for too long */
-	CAUSE_REMOVED, /* its endpoint was */
-	CAUSE_REPLACED, /* both sides had forgotten it, and began another */
+	CAUSE_REMOVED, /* its endpoint was removed */
+	CAUSE_REPLACED, /* both sides had lost it and started another one */
 };
 
 struct connection_event {
 	__u64 time; /* nanoseconds of CLOCK_MONOTONIC */
-	struct ip_addr client; /* as its packets arrive */
+	struct ip_addr client; /* addresses as its packets arrive */
 	struct ip_addr vip;
-	struct ip_addr source; /* as they leave */
+	struct ip_addr source; /* addresses as they leave */
 	struct ip_addr peer; /* the endpoint; with CONN_ONE_WAY, the VIP */
 	__be16 client_port;
 	__be16 vip_port;
 	__be16 source_port;
 	__be16 peer_port;
 	__u32 endpoint; /* index into endpoints */
-	__u32 sample; /* one connection of so many is told of at present */
+	__u32 sample; /* currently, one connection of this many is reported */
 	__u8 kind; /* enum connection_event_kind */
 	__u8 cause; /* enum connection_event_cause; of EVENT_ENDED */
 	__u8 protocol;
 	__u8 flags; /* enum connection_flag, of EVENT_CLOSING and EVENT_ENDED */
-	__u8 traits; /* enum connection_trait; likewise, of the client's entry */
-	__u8 reply_traits; /* of the other one, if it was at hand */
+	__u8 traits; /* enum connection_trait, of EVENT_CLOSING and EVENT_ENDED, of the client's entry */
+	__u8 reply_traits; /* of the other entry, if it was found */
 	__u8 pad[2];
 	__u64 packets_in; /* since the entries were made */
 	__u64 bytes_in;
@@ -1258,10 +1257,10 @@ struct connection_event {
 };
 _Static_assert(sizeof(struct connection_event) == 128, "ABI");
 
-/* What a watcher was not told. */
+/* Events that a watcher did not get. */
 struct untold {
-	__u64 sampled; /* events of connections that were left out */
-	__u64 lost; /* events for which its ring had no room */
+	__u64 sampled; /* events left out by sampling */
+	__u64 lost; /* events lost because its ring was full */
 };
 
 /*
@@ -1274,13 +1273,13 @@ struct sweep_report {
 	__u64 ended; /* connections removed: expired, or of an endpoint that is gone */
 };
 
-/* A TCP connection that is to end, or was silent for too long: both ends are to be
- * told. */
+/* A TCP connection to end, or that was silent for too long: both ends are to get a
+ * RST. */
 struct found_end {
 	struct connection_key client; /* of its packets as they arrive */
 	struct connection_key reply;
 	__u32 endpoint; /* index into endpoints */
-	__u32 word; /* state of the client's entry: by it, it is known again */
+	__u32 word; /* state word of the client's entry, which identifies the connection later */
 };
 _Static_assert(sizeof(struct found_end) == 88, "ABI");
 
@@ -1290,11 +1289,11 @@ enum find_layout {
 	FIND_FLAGS = 256 / 64, /* words with a bit for each value of flags */
 };
 
-/* Which entries a list may have (find.h). */
+/* Which entries a listing wants (find.h). */
 struct find_filter {
 	struct ip_addr client;
 	struct ip_addr client_mask; /* 0: any */
-	struct ip_addr vip; /* what the client talks to */
+	struct ip_addr vip; /* destination of the client's packets */
 	struct ip_addr vip_mask; /* 0: any */
 	struct ip_addr endpoint;
 	struct ip_addr endpoint_mask; /* 0: any */
@@ -1311,11 +1310,11 @@ struct found_row {
 };
 _Static_assert(sizeof(struct found_row) == 136, "ABI");
 
-/* How many idle connections there were. */
+/* How many idle connections were found. */
 struct idle_report {
-	struct token_bucket more; /* that may follow */
-	__u64 told; /* handed over */
-	__u64 untold; /* ended in silence: too many at once */
+	struct token_bucket more; /* how many more may be handed over */
+	__u64 told; /* handed over, to end by RSTs */
+	__u64 untold; /* ended silently: too many at once */
 };
 
 #endif

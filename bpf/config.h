@@ -30,8 +30,8 @@ const volatile __u32 timeout_snat_rest = 30 * 250;
 const volatile __u32 timeout_udp_unreplied = 30 * 250;
 const volatile __u32 timeout_udp_replied = 300 * 250;
 
-/* How many of a hundred connections that fit may be half-open, of TCP and of all
- * others each; 0: any, and nothing gives way (pressure.h). */
+/* Percentage of the connection table that may be half-open, for TCP and for all
+ * others each; 0: unlimited, and no timeouts shrink (pressure.h). */
 const volatile __u32 half_open_percent = 0;
 
 /* Timeouts while there is pressure (pressure.h). */
@@ -39,43 +39,43 @@ const volatile __u32 timeout_half_open_pressed = 3 * 250;
 const volatile __u32 timeout_closed_pressed = 1 * 250;
 const volatile __u32 timeout_snat_rest_pressed = 3 * 250;
 
-/* For how long a client that has shown that it is there is known. */
+/* How long a client stays known after it has proven that it exists. */
 const volatile __u32 timeout_known = 600 * 250;
 
 /* Read ip_summed where the kernel has the kfunc for it. Off in tests that stand
  * for kernels before 6.2. */
 const volatile __u8 kfuncs = 1;
-/* Key of the hash that chooses a flow's slot. Machines that are to choose the
- * same endpoint for a flow have the same key. */
+/* Key of the hash that chooses a flow's slot. Machines that must choose the same
+ * endpoint for a flow have the same key. */
 const volatile __u64 hash_seed = 0;
 
 const volatile __u32 timeout_fragment = 30 * 250;
 
-/* How many ICMP errors the load balancer may send, for each second and CPU. As
- * many may be sent at once. */
+/* How many ICMP errors the load balancer may send per second and CPU; also the size
+ * of a burst. */
 const volatile __u32 icmp_rate = 1000;
 
-/* How many RSTs it may send to segments of no connection, likewise. Enough to
- * tell the clients of a lost table soon, at 2 % of a CPU. */
+/* How many RSTs it may send to segments without a connection, likewise. Enough to
+ * notify the clients of a lost table soon, at 2 % of a CPU. */
 const volatile __u32 reset_rate = 10000;
 
-/* How many TCP connections a second that were silent for too long end by RSTs to
- * both ends; the others end in silence. idle_ends has room for as many. */
+/* How many TCP connections per second end by RSTs to both ends after being silent for
+ * too long; the others end silently. idle_ends has room for as many. */
 const volatile __u32 idle_rst_rate = 0;
 
 /* Use bpf_redirect_peer where a link allows it. */
 const volatile __u8 redirect_peer = 1;
 
-/* Ask whether IPsec has decrypted a packet: the kernel has IPsec, and a helper that
- * tells. */
+/* Check whether IPsec has decrypted a packet: set if the kernel has IPsec and a
+ * helper to find out. */
 const volatile __u8 sees_ipsec = 0;
 
-/* Ask whether a packet is foreign before its connection is looked up, at all
- * times. On in tests. */
+/* Always check whether a packet is foreign before its connection is looked up. Set in
+ * tests. */
 const volatile __u8 foreign_first = 0;
 
-/* Decide whether a SYN is challenged before its connection is looked up, at all
- * times. On in tests. */
+/* Always decide whether to challenge a SYN before its connection is looked up. Set in
+ * tests. */
 const volatile __u8 challenge_first = 0;
 
 #endif

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * decap.bpf.c - runs at an endpoint: removes the outer header that encap.h
- * adds, before the kernel sees the packet. For kernels without tunnel devices,
- * and for endpoints that should not need one.
+ * decap.bpf.c - runs at an endpoint: removes the outer header that encap.h adds, before
+ * the kernel sees the packet. For kernels without tunnel devices, and for endpoints
+ * that should not need one.
  *
- * It takes a packet iff the outer source is one that load balancers have, the
- * outer destination is this machine, and the inner destination is a VIP: else
- * anybody could send packets past filters in an outer header. All other
- * packets go to the kernel unchanged.
+ * It decapsulates a packet iff the outer source is a load balancer's, the outer
+ * destination is this machine, and the inner destination is a VIP: otherwise anybody
+ * could smuggle packets past filters in an outer header. All other packets go to the
+ * kernel unchanged.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -47,7 +47,7 @@ struct decap_source {
 	struct ip_addr addr;
 };
 
-/* prefix of outer sources -> 1. Written likewise. */
+/* prefix of outer sources -> 1. Written by user before the program is attached. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -57,10 +57,10 @@ struct {
 } decap_sources SEC(".maps");
 
 enum decap_count {
-	DECAP_TAKEN, /* the outer header was taken off */
+	DECAP_TAKEN, /* the outer header was removed */
 	DECAP_SOURCE, /* left to the kernel: the outer source is no load balancer's */
 	DECAP_VIP, /* left to the kernel: the inner destination is no VIP */
-	DECAP_CONGESTION, /* dropped: congestion was met by a sender that does not understand the mark (RFC 6040) */
+	DECAP_CONGESTION, /* dropped: congestion occurred, but the sender does not understand the mark (RFC 6040) */
 	DECAP_FAILED, /* dropped: out of memory */
 	DECAP_COUNTS
 };
@@ -125,7 +125,7 @@ static __always_inline bool outer_ip(ctx_t *ctx, struct outer *o)
 	return true;
 }
 
-/* Does it contain an IP packet, and of which version? */
+/* Reports whether it contains an IP packet, and finds its version. */
 static __always_inline bool outer_holds(ctx_t *ctx, struct outer *o)
 {
 	struct udphdr *udp;
@@ -148,8 +148,8 @@ static __always_inline bool outer_holds(ctx_t *ctx, struct outer *o)
 	return o->inner_ipv6 || *version >> 4 == 4;
 }
 
-/* Is the outer destination this machine? Asked as a route for forwarding: there
- * is none to the machine itself, and none at all on a machine that does not
+/* Reports whether the outer destination is this machine: there is no route for
+ * forwarding to the machine itself, and none at all on a machine that does not
  * forward. */
 static __noinline bool outer_is_local(ctx_t *ctx, const struct outer *o)
 {
@@ -180,8 +180,8 @@ static __always_inline bool ecn_combine(__u8 outer, __u8 *inner)
 	return true;
 }
 
-/* Checks the inner destination and writes the combined ECN field. Returns -1 if
- * the packet must be dropped, 0 if the destination is no VIP, else 1. */
+/* Checks the inner destination and writes the combined ECN field. Returns -1 if the
+ * packet must be dropped, 0 if the destination is no VIP, else 1. */
 static __noinline int inner_admit(ctx_t *ctx, const struct outer *o)
 {
 	struct ip_addr daddr;

@@ -3,7 +3,7 @@
  * maps.h - every map: key -> value, who writes, who reads.
  *
  * "user" is internal/kernel/datapath. Maps are pinned by name, so that a restarted
- * daemon, or a new version of the programs, goes on with the same connections.
+ * daemon, or a new version of the programs, continues with the same connections.
  */
 #ifndef LOXILB_MAPS_H
 #define LOXILB_MAPS_H
@@ -14,9 +14,8 @@
 
 /* group -> buckets -> one direction of a connection each, by the packet tuple
  * (table.h). Written by the packet path (create, touch, delete) and the sweep
- * (delete, move); read by user for listings, who adds groups as the table fills.
- * A full table refuses newcomers and evicts nobody. max_entries is set at
- * load. */
+ * (delete, move); read by user for listings. User adds groups as the table fills. A
+ * full table refuses new connections and evicts none. max_entries is set at load. */
 struct connection_group {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, BUCKETS_PER_GROUP);
@@ -30,8 +29,8 @@ struct {
 	__array(values, struct connection_group);
 } connections SEC(".maps");
 
-/* 0 -> the size of that table, and how many entries it has. Written by user
- * before packets come, and by the packet path. */
+/* 0 -> the size of that table, and its number of entries. Written by user before
+ * packets arrive, and by the packet path. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -50,8 +49,7 @@ struct {
 	__type(value, __u64);
 } whereabouts SEC(".maps");
 
-/* 0 -> entries made less entries removed that table_states has not counted yet,
- * per CPU. */
+/* 0 -> entries added minus entries removed that are not in table_states yet, per CPU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -59,8 +57,8 @@ struct {
 	__type(value, __s64);
 } table_counts SEC(".maps");
 
-/* VIP, port, protocol, kind, mark -> service. Written by user; read for new
- * connections and for packets of none. */
+/* VIP, port, protocol, kind, mark -> service. Written by user; read for packets
+ * without a connection. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -69,9 +67,9 @@ struct {
 	__type(value, struct service);
 } services SEC(".maps");
 
-/* VIP -> how many services it has. Written by user; read for fragments, which
- * have no ports, and, while any service has a range of ports, for packets
- * without a service of their own. */
+/* VIP -> its number of services. Written by user; read for fragments, which have no
+ * ports, and, while any service has a range of ports, for packets without a service
+ * of their own. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -80,9 +78,9 @@ struct {
 	__type(value, struct vip);
 } vips SEC(".maps");
 
-/* VIP, mark, protocol, prefix of ports -> first port of the range, by which
- * services has it: the service is in one place, and replaced whole. Written by
- * user; read for new connections and packets of none, to VIPs with ranges. */
+/* VIP, mark, protocol, prefix of ports -> first port of the range, the key in
+ * services: so the service is in one place, and replaced as a whole. Written by user;
+ * read for packets without a connection, to VIPs with ranges. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -91,9 +89,9 @@ struct {
 	__type(value, __u32); /* machine's order */
 } service_ranges SEC(".maps");
 
-/* service id, prefix of addresses -> 1. Written by user; read for new
- * connections of services that have such a list. There is room for twice as many
- * as may be: what is new comes before what is old goes. */
+/* service id, prefix of addresses -> 1. Written by user; read for new connections of
+ * services with such a list. There is room for twice the limit: new prefixes are
+ * added before old ones are removed. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -119,8 +117,8 @@ struct {
 	__type(value, __u32);
 } idle_timeouts SEC(".maps");
 
-/* Keeps in each object's BTF what rows of inner maps are made of: the compiler
- * leaves it out where nothing but a map in a map names it. */
+/* Keeps the row types of inner maps in each object's BTF: the compiler leaves them
+ * out where only a map in a map uses them. */
 const struct {
 	struct table_bucket connections;
 	struct service_limits limits;
@@ -140,9 +138,9 @@ const struct {
 	struct rule_hit rule_hit;
 } inner_rows = {};
 
-/* segment -> blocks of slots -> endpoint ids. Written by user, which fills blocks
- * that no service points to and then replaces the service. Segments are made
- * when they are needed, here and below: nothing is reserved. */
+/* segment -> blocks of slots -> endpoint ids. Written by user, which fills unused
+ * blocks and then replaces the service. Here and below, segments are made on demand:
+ * nothing is reserved. */
 struct slot_segment {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, SLOTS_PER_SEGMENT / SLOTS_PER_BLOCK);
@@ -156,8 +154,8 @@ struct {
 	__array(values, struct slot_segment);
 } slots SEC(".maps");
 
-/* endpoint id -> where it is. Written by user; read for new connections and by
- * the sweep. */
+/* endpoint id -> its address and properties. Written by user; read for new
+ * connections and by the sweep. */
 struct endpoint_segment {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, ENDPOINTS_PER_SEGMENT);
@@ -171,8 +169,8 @@ struct {
 	__array(values, struct endpoint_segment);
 } endpoints SEC(".maps");
 
-/* endpoint id -> connections made and alive. Written by the packet path and
- * the sweep, atomically, once per connection; read by user. */
+/* endpoint id -> number of connections, opened and active. Written by the packet path
+ * and the sweep, atomically, once per connection; read by user. */
 struct endpoint_state_segment {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, ENDPOINTS_PER_SEGMENT);
@@ -200,9 +198,8 @@ struct {
 	__array(values, struct endpoint_traffic_segment);
 } endpoint_traffics SEC(".maps");
 
-/* endpoint id -> what became of handshakes. Written by the packet path,
- * atomically; read by user as memory, several times a second, which has rows
- * begin at a page, too. */
+/* endpoint id -> outcomes of handshakes. Written by the packet path, atomically; read
+ * by user as memory, several times a second, so rows begin at a page, too. */
 struct handshake_segment {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -217,11 +214,10 @@ struct {
 	__array(values, struct handshake_segment);
 } handshakes SEC(".maps");
 
-/* 0 -> source and endpoint -> how many connections have a port of that pair: one
- * row for each pair in use. Written by the packet path, atomically, once when a
- * connection opens and once when it is removed; those of none are removed by
- * the sweep. The ports themselves are in connections. Made with the first
- * service. */
+/* 0 -> source and endpoint -> number of connections with a port of that pair: one row
+ * for each pair in use. Written by the packet path, atomically, when a connection
+ * opens and when it is removed; the sweep removes zero counts. The ports themselves
+ * are in connections. Made with the first service. */
 struct snat_usage_table {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -236,8 +232,8 @@ struct {
 	__array(values, struct snat_usage_table);
 } snat_usages SEC(".maps");
 
-/* service id, place -> source address, of services that name their own. Written
- * by user before the service that says how many; read for new connections. */
+/* service id, place -> source address, for services with their own list. Written by
+ * user before the service's count of them; read for new connections. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -246,8 +242,8 @@ struct {
 	__type(value, struct ip_addr);
 } snat_sources SEC(".maps");
 
-/* 0 -> which addresses and ports concern us. Written by user, and by the sweep
- * (next); read for packets that have no connection. */
+/* 0 -> the Bloom filter of addresses and ports that concern us. Written by user, and
+ * by the sweep (next); read for packets without a connection. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -257,8 +253,8 @@ struct {
 } bloom_filter SEC(".maps");
 
 /* address of this machine -> 1. Written by user; read for new connections with a
- * source of ours, and, while any service is of every local address, for packets
- * without a service of their own. */
+ * source address of ours, and, while any service is on every local address, for
+ * packets without a service of their own. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -267,8 +263,8 @@ struct {
 	__type(value, __u8);
 } local_addresses SEC(".maps");
 
-/* 0 -> the ports that the kernel gives to this machine's own sockets. Written by
- * user; read for new connections with a source of ours. */
+/* 0 -> the ports that the kernel assigns to this machine's own sockets. Written by
+ * user; read for new connections with a source address of ours. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -276,9 +272,9 @@ struct {
 	__type(value, struct host_ports);
 } kept_ports SEC(".maps");
 
-/* 0 -> address, protocol -> the service by whose address its connections leave.
- * Written by user; read, while there is any, for packets of no connection and
- * no service. Made with the first service that has such endpoints. */
+/* 0 -> address, protocol -> the service whose address its connections leave with.
+ * Written by user; read, while there is any, for packets of no connection and no
+ * service. Made with the first service that has such endpoints. */
 struct egress_table {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -293,8 +289,8 @@ struct {
 	__array(values, struct egress_table);
 } egress_endpoints SEC(".maps");
 
-/* next hop of a default route -> 1. Written by user; read for new connections of
- * such endpoints. */
+/* next hop of a default route -> 1. Written by user; read for new connections of such
+ * endpoints. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -313,9 +309,8 @@ struct {
 	__type(value, __u32);
 } links SEC(".maps");
 
-/* a hash of what it is, or one of the next rows -> a way. Written and read by the
- * packet path. That user space may map it has its rows begin at a page, so that
- * each is one cache line. */
+/* a hash of the way, or one of the next rows -> a way. Written and read by the packet
+ * path. The mmap flag makes rows begin at a page, so that each is one cache line. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -324,8 +319,8 @@ struct {
 	__type(value, struct way);
 } ways SEC(".maps");
 
-/* 0 -> the generations that the programs have (epoch.h). Written and read by
- * user: the next daemon goes on from there. */
+/* 0 -> the generations of the programs (epoch.h). Written and read by user: the next
+ * daemon continues from there. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -333,8 +328,8 @@ struct {
 	__type(value, struct hop_generations);
 } generations SEC(".maps");
 
-/* 0 -> packets that found no row for their way, per CPU. Written by the packet
- * path, read by user. */
+/* 0 -> packets that found no row for their way, per CPU. Written by the packet path,
+ * read by user. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -342,8 +337,7 @@ struct {
 	__type(value, __u64);
 } ways_full SEC(".maps");
 
-/* hash of an address -> the way there, per CPU. Written and read by the packet
- * path. */
+/* hash of an address -> the way to it, per CPU. Written and read by the packet path. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, NEXT_HOPS);
@@ -360,10 +354,9 @@ struct {
 	__type(value, __u32);
 } persist_timeouts SEC(".maps");
 
-/* 0 -> service id, client -> its endpoint. Written by the packet path (create,
- * touch) and the sweep (delete). When it is full, the table of slots alone
- * decides for further clients. Made with the first such service; max_entries
- * is set at load. */
+/* 0 -> service id, client -> its endpoint. Written by the packet path (create, touch)
+ * and the sweep (delete). When it is full, further clients follow the table of slots
+ * alone. Made with the first such service; max_entries is set at load. */
 struct persist_table {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -378,9 +371,9 @@ struct {
 	__array(values, struct persist_table);
 } persists SEC(".maps");
 
-/* 0 -> service id -> how many connections it may have. Written by user; read for
- * new connections of services with limits, and when any connection closes. Made
- * with the first such service. */
+/* 0 -> service id -> its connection limits. Written by user; read for new connections
+ * of services with limits, and when any connection closes. Made with the first such
+ * service. */
 struct limits_table {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, MAX_SERVICES);
@@ -394,9 +387,9 @@ struct {
 	__array(values, struct limits_table);
 } limits_by_service SEC(".maps");
 
-/* 0 -> client of a service with limits -> how many connections it has opened.
- * Written and read by the packet path. When it is full, the client that was heard
- * of least recently is forgotten. Made with the first such service. */
+/* 0 -> client of a service with limits -> its number of open connections. Written and
+ * read by the packet path. When it is full, the least recently used client is
+ * forgotten. Made with the first such service. */
 struct limit_clients {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 131072);
@@ -419,9 +412,9 @@ struct {
 	__type(value, __u32);
 } mss_limits SEC(".maps");
 
-/* addresses and identification of a fragmented datagram -> its ports. Written
- * and read by the packet path. When it is full, the record that was used least
- * recently gives way. */
+/* addresses and identification of a fragmented datagram -> its ports. Written and
+ * read by the packet path. When it is full, the least recently used record is
+ * evicted. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, MAX_FRAGMENTED);
@@ -429,9 +422,8 @@ struct {
 	__type(value, struct fragment);
 } fragments SEC(".maps");
 
-/* source of datagrams in fragments -> how many more it may begin. Written and
- * read by the packet path. A source that gave way to others has all of its
- * budget again. */
+/* source of fragmented datagrams -> how many more it may begin. Written and read by
+ * the packet path. An evicted source has its whole budget again. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, MAX_FRAGMENTED);
@@ -439,8 +431,8 @@ struct {
 	__type(value, struct token_bucket);
 } fragment_sources SEC(".maps");
 
-/* 0 -> the keys of hashes. Written by user, once; read where clients are told
- * apart that are known. */
+/* 0 -> the keys of hashes. Written by user, once; read where known clients are looked
+ * up. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -448,9 +440,9 @@ struct {
 	__type(value, struct secret_keys);
 } secrets SEC(".maps");
 
-/* hash of an address -> whether it is known. Written and read by the packet path.
- * Mapped into memory by nobody: with that flag its rows begin at a page, so that
- * none is in two cache lines. */
+/* hash of an address -> known clients. Written and read by the packet path. Nobody
+ * maps it into memory, but the mmap flag makes its rows begin at a page, so none is
+ * in two cache lines. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -467,8 +459,8 @@ struct {
 	__type(value, struct challenge_counts);
 } challenges SEC(".maps");
 
-/* 0 -> how many connections are half-open. Written by the packet path and the
- * sweep, atomically, once for many; read by both, and by user. */
+/* 0 -> number of half-open connections. Written by the packet path and the sweep,
+ * atomically, in batches; read by both, and by user. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -476,8 +468,8 @@ struct {
 	__type(value, struct half_open);
 } half_opens SEC(".maps");
 
-/* 0 -> what this CPU has not added to them yet. Written atomically, since a packet
- * may interrupt the sweep. */
+/* 0 -> this CPU's changes that are not yet added to half_opens. Written atomically,
+ * since a packet may interrupt the sweep. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -493,7 +485,7 @@ struct {
 	__type(value, struct token_bucket);
 } answer_buckets SEC(".maps");
 
-/* enum packet_scratch_use -> room for that, per CPU. */
+/* enum packet_scratch_use -> scratch memory, per CPU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, SCRATCHES);
@@ -517,8 +509,8 @@ struct {
 	__type(value, __u64);
 } drop_bytes SEC(".maps");
 
-/* enum lifetime_class -> what connections that are over have had, per CPU. Written by
- * the packet path and the sweep, once for each; read by user. */
+/* enum lifetime_class -> lifetimes and bytes of connections that have ended, per CPU.
+ * Written by the packet path and the sweep, once per connection; read by user. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, LIFETIME_CLASSES);
@@ -534,7 +526,7 @@ struct {
 	__type(value, __u64);
 } passes SEC(".maps");
 
-/* 0 -> what the sweep did, per CPU: a slice runs on one of them. */
+/* 0 -> report of the sweep, per CPU: a slice runs on one of them. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -542,8 +534,8 @@ struct {
 	__type(value, struct sweep_report);
 } sweep_reports SEC(".maps");
 
-/* key -> policer. Written by user, and by the packet path for what is policed. The key
- * is a hash of its name, which the next daemon finds again. */
+/* key -> policer. Written by user, and by the packet path for policed packets. The
+ * key is a hash of its name, so the next daemon finds it again. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -552,7 +544,7 @@ struct {
 	__type(value, struct policer);
 } policers SEC(".maps");
 
-/* key of a policer -> what it has said, per CPU. Made and read by user; written by the
+/* key of a policer -> counts by color, per CPU. Made and read by user; written by the
  * packet path. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
@@ -562,8 +554,8 @@ struct {
 	__type(value, struct policed);
 } policed_counts SEC(".maps");
 
-/* key -> mirror, likewise. Written by user; read by the packet path for what is
- * mirrored. */
+/* key -> mirror; the key is a hash, too. Written by user; read by the packet path for
+ * mirrored packets. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -572,8 +564,8 @@ struct {
 	__type(value, struct mirror);
 } mirrors SEC(".maps");
 
-/* key of a mirror -> what it has copied, per CPU. Made and read by user; written by
- * the packet path. */
+/* key of a mirror -> counts of copies, per CPU. Made and read by user; written by the
+ * packet path. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -582,8 +574,8 @@ struct {
 	__type(value, struct mirrored);
 } mirrored_counts SEC(".maps");
 
-/* service id -> its policers and mirrors. Written by user; read when a connection finds
- * its next hop, and for each packet of those that have some. */
+/* service id -> its policers and mirrors. Written by user; read when a connection
+ * finds its next hop, and for each packet of connections with attachments. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -592,7 +584,8 @@ struct {
 	__type(value, struct attachments);
 } attached_services SEC(".maps");
 
-/* prefix of clients' addresses -> the same. */
+/* prefix of clients' addresses -> its policers and mirrors; written and read
+ * likewise. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -601,8 +594,9 @@ struct {
 	__type(value, struct attachments);
 } attached_sources SEC(".maps");
 
-/* counter of a firewall rule -> the same. Written by user; read when a packet or connection is
- * judged, while any rule has some, and for each packet of such connections. */
+/* counter of a firewall rule -> its policers and mirrors. Written by user; read when
+ * rules decide a packet or connection, while any rule has attachments, and for each
+ * packet of such connections. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -611,8 +605,8 @@ struct {
 	__type(value, struct attachments);
 } attached_rules SEC(".maps");
 
-/* interface index -> the same. Written by user; read for each packet while any interface
- * has some. */
+/* interface index -> its policers and mirrors. Written by user; read for each packet
+ * while any interface has attachments. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -630,8 +624,8 @@ struct {
 	__type(value, __u32);
 } watchers_now SEC(".maps");
 
-/* number of a ring -> what its reader is to read. Made by user, with the size that
- * it needs; written by the packet path and the sweep. */
+/* number of a ring -> the ring buffer that its reader reads. Made by user, in the
+ * size that it needs; written by the packet path and the sweep. */
 struct watcher_ring {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 65536);
@@ -643,7 +637,7 @@ struct {
 	__array(values, struct watcher_ring);
 } watchers SEC(".maps");
 
-/* number of a ring -> what it was not told, per CPU, of all that had this
+/* number of a ring -> events left out or lost, per CPU, over all readers of this
  * number. Written by the packet path and the sweep; read by user. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

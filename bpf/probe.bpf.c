@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * probe.bpf.c - leads probes of endpoints that answer clients directly
- * (MODE_DSR) to the VIP.
+ * probe.bpf.c - redirects probes of endpoints that answer clients directly (MODE_DSR)
+ * to the VIP.
  *
- * The socket of a probe is connected to the endpoint's own address, so that the
- * kernel finds the way, the MAC address and the source. On the way out, the
- * VIP takes the place of that address, and the packet gets the outer header
- * that packets of clients get. On the way in, the endpoint's address takes the
- * VIP's place again. docs/adr/0048-probes-to-vips.md has the alternatives.
+ * The socket of a probe is connected to the endpoint's own address, so that the kernel
+ * finds the route, the MAC address and the source. On egress, the VIP replaces that
+ * address, and the packet gets the same outer header as packets of clients. On ingress,
+ * the endpoint's address replaces the VIP again. docs/adr/0048-probes-to-vips.md has
+ * the alternatives.
  *
- * What no socket of this machine has sent costs one comparison.
+ * Packets of no socket of this machine cost one comparison.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -32,15 +32,15 @@ enum probe_tunnel {
 	PROBE_GUE,
 };
 
-/* Where what a socket sends is led. */
+/* Where packets of a probe's socket go. */
 struct probe_way {
 	struct ip_addr vip;
 	__u32 tunnel; /* enum probe_tunnel */
-	__u32 wait; /* jiffies that an answer may take */
+	__u32 wait; /* how long to wait for an answer, in jiffies */
 };
 
-/* socket -> its way. Written by user before the socket sends; the kernel frees
- * it with the socket. */
+/* socket -> the way of its packets. Written by user before the socket sends; the
+ * kernel frees it with the socket. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -48,15 +48,15 @@ struct {
 	__type(value, struct probe_way);
 } probe_ways SEC(".maps");
 
-/* As much of a packet as is needed here. */
+/* The parts of a packet that are needed here. */
 struct headers {
 	struct ip_addr saddr;
 	struct ip_addr daddr;
 	__u32 l3;
-	__u32 l4; /* 0: a later fragment, which has none */
+	__u32 l4; /* 0: a later fragment without a layer 4 header */
 	__u32 check; /* offset of the checksum that covers the addresses; 0: none */
 	__be16 sport; /* of an echo request, its identifier; of a reply 0 */
-	__be16 dport; /* and the other way round */
+	__be16 dport; /* the reverse: of a reply the identifier, of a request 0 */
 	__u8 protocol;
 	__u8 ipv6;
 	__u8 error; /* an ICMP error; there are no ports */
@@ -92,8 +92,7 @@ static __always_inline bool headers_ip(ctx_t *ctx, struct headers *h)
 	return true;
 }
 
-/* Echoes have their identifier where others have the port of the side that
- * asks. */
+/* Reads the identifier of an echo, which stands for the port of the requesting side. */
 static __always_inline void headers_icmp(struct headers *h,
 					 const struct echo_header *echo)
 {
@@ -109,7 +108,7 @@ static __always_inline void headers_icmp(struct headers *h,
 		h->dport = echo->id;
 }
 
-/* Reads the headers at h->l3, of which the caller says the version. */
+/* Reads the headers at h->l3; the caller sets the version. */
 static __noinline bool headers_read(ctx_t *ctx, struct headers *h)
 {
 	__u8 *l4;
@@ -135,8 +134,7 @@ static __noinline bool headers_read(ctx_t *ctx, struct headers *h)
 	return true;
 }
 
-/* Writes another address, at its offset in the IP header; all checksums
- * follow. */
+/* Replaces an address at its offset in the IP header, and corrects all checksums. */
 static __noinline bool address_write(ctx_t *ctx, const struct headers *h,
 				     __u32 off, const struct ip_addr *old,
 				     const struct ip_addr *new)
@@ -154,8 +152,8 @@ static __noinline bool address_write(ctx_t *ctx, const struct headers *h,
 		       !bpf_skb_store_bytes(ctx, off, &new->word[3], 4, 0);
 	if (bpf_skb_store_bytes(ctx, off, new, 16, 0))
 		return false;
-	/* the helper takes the addresses for balanced by a header's sum, which
-	 * IPv6 has not */
+	/* the helper assumes that a header checksum compensates the addresses, but
+	 * IPv6 has none */
 	bpf_csum_update(ctx, delta);
 	return true;
 }
@@ -170,8 +168,8 @@ static __always_inline __u32 daddr_offset(const struct headers *h)
 	return h->l3 + (h->ipv6 ? 24 : 16);
 }
 
-/* Notes by what the answer is known: the port, or the identifier of an echo, is no
- * other probe's. Most packets of a probe find the row there. */
+/* Stores how to recognize the answer: no other probe has its port, or its echo
+ * identifier. Most packets of a probe find the row there. */
 static __always_inline void answer_expect(const struct headers *h,
 					  const struct probe_way *w)
 {
@@ -262,7 +260,7 @@ answer_find(const struct ip_addr *saddr, const struct ip_addr *daddr,
 	return a ? &a->endpoint : NULL;
 }
 
-/* An ICMP error that quotes a probe: the kernel knows the probe by the
+/* Handles an ICMP error that quotes a probe: the kernel knows the probe by the
  * endpoint's address. */
 static __noinline int probe_error(ctx_t *ctx, struct headers *h)
 {
@@ -284,7 +282,8 @@ static __noinline int probe_error(ctx_t *ctx, struct headers *h)
 					16, 0))
 			return TC_SHOT;
 	} else {
-		/* the quoted header's sum balances its address, so ICMP's stays */
+		/* the quoted header's checksum compensates its address, so ICMP's
+		 * stays */
 		if (bpf_l3_csum_replace(ctx, quoted.l3 + 10,
 					quoted.daddr.word[3], endpoint->word[3],
 					4) ||

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * shared.h - the variables that the programs at tc and XDP have in common: one
- * section of one layout, so they stand in one file.
+ * shared.h - the variables that the programs at tc and XDP share: one section with one
+ * layout, so they are in one file.
  */
 #ifndef LOXILB_SHARED_H
 #define LOXILB_SHARED_H
@@ -15,29 +15,28 @@
 #include "packet/address.h"
 #include "packet/packet.h"
 
-/* Challenges (syn_flood.h). What one has challenged, the other takes the answer
- * of. */
+/* Challenges (syn_flood.h). Each program handles answers to challenges of the other. */
 struct surge challenge_surge SEC(".data.shared") = {};
 
-/* What is traced (trace.h). Written by user. */
+/* The filters of tracers (trace.h). Written by user. */
 struct trace_filter trace_filters[MAX_TRACES] SEC(".data.shared") = {};
 
-/* Until when (jiffies) somebody traces: user moves it on as long as somebody does, so
- * that programs which a process that was killed has left behind copy nothing. */
+/* Until when (jiffies) somebody traces: user extends it regularly, so that programs
+ * that a killed process left behind copy nothing. */
 volatile __u32 trace_until SEC(".data.shared") = 0;
 
-/* The most packets from one that is looked at to the next, in parts of a packet: any
- * number up to that is as likely, so that nothing that repeats is always met, or
- * never. */
+/* The largest distance from one sampled packet to the next, in fractions of a packet.
+ * All distances up to it are equally likely, so that periodic packets are neither
+ * always sampled nor never. */
 volatile __u32 trace_turn_most SEC(".data.shared") = 0;
 struct trace_turn trace_turns[TRACE_CPUS] SEC(".data.shared") = {};
 
-/* By endpoint id: what became of connections. Written by the programs at tc and by
- * loxilb_judge, atomically; read by user as memory. In a section, as programs have
- * 64 maps at most. */
+/* By endpoint id: outcomes of connections. Written by the programs at tc and by
+ * loxilb_judge, atomically; read by user as memory. In a section, as programs can
+ * have only 64 maps. */
 struct endpoint_outcomes outcomes[OUTCOME_ROWS] SEC(".data.shared") = {};
 
-/* Connections that are watched (sample.h). Taken by the programs at tc, given back by
+/* Sampled connections (sample.h). Taken by the programs at tc, released by
  * loxilb_judge. */
 struct connection_sample samples[SAMPLES] SEC(".data.shared") = {};
 
@@ -50,7 +49,7 @@ static __always_inline struct endpoint_outcomes *outcomes_find(__u32 endpoint)
 	return &outcomes[endpoint & (OUTCOME_ROWS - 1)];
 }
 
-/* Returns 32 bits that stand for a client: an address, of IPv6 a network of 64 bits. */
+/* Returns 32 bits that identify a client: an address, for IPv6 a network of 64 bits. */
 static __always_inline __u32 client_hash(const struct ip_addr *client)
 {
 	__u64 part = is_mapped_ipv4(client) ? ip_addr_low(client) :
@@ -59,12 +58,12 @@ static __always_inline __u32 client_hash(const struct ip_addr *client)
 	return part * HASH_FACTOR >> 32;
 }
 
-/* By when user space sweeps the connection table again, in jiffies; 0: it has not
- * promised anything. Written by user, and by reclaim.h once the promise is broken. */
+/* When user space sweeps the connection table next, in jiffies; 0: no promise.
+ * Written by user, and by reclaim.h once the promise is broken. */
 volatile __u32 sweep_due SEC(".data.shared") = 0;
 
-/* The longest promise. A due time that is further away is of an earlier turn of the
- * clock. */
+/* The longest promise. A due time that is further away is from before jiffies wrapped
+ * around. */
 #define SWEEP_PROMISE_MOST (1U << 20)
 
 /* Until when source ports are short, in jiffies (port_pressure.h). Written by the
@@ -72,14 +71,14 @@ volatile __u32 sweep_due SEC(".data.shared") = 0;
 volatile __u32 port_pressure_until SEC(".data.shared") = 0;
 
 /* By the lower bits of a service's id: the service, and in the lower half the jiffies
- * until which its clients are challenged. Of two services with one place, the later
- * one counts: snat.h challenges the other one's clients. */
+ * until which its clients are challenged. Of two services that share a place, the
+ * later one counts: snat.h challenges the other one's clients. */
 volatile __u64 port_pressures[PORT_PRESSURES] SEC(".data.shared") = {};
 
-/* How far packets have gone through the table in place of the sweep. */
+/* The pass through the table that packets make in place of the sweep. */
 struct reclaim_pass reclaim_pass SEC(".data.shared") = {};
 
-/* Has user space broken its promise to sweep? */
+/* Reports whether user space has broken its promise to sweep. */
 static __always_inline bool sweep_is_late(__u32 now)
 {
 	__u32 due = sweep_due;

@@ -35,8 +35,8 @@ struct bpf_map;
 /* Cookie of the load balancer's network namespace. */
 const volatile __u64 own_namespace = 0;
 
-/* Reads the destination that the program names into the packet's tuple. Returns
- * false if the socket is of no interest. */
+/* Reads the destination of the system call into the packet's tuple. Returns false if
+ * the socket is of no interest. */
 static __always_inline bool sock_read_destination(struct bpf_sock_addr *ctx,
 						  struct packet *p)
 {
@@ -91,8 +91,8 @@ static __always_inline void sock_write_destination6(struct bpf_sock_addr *ctx,
 	ctx->user_port = p->tuple.dport;
 }
 
-/* bpf_set_retval() with a parameter of 64 bits. Linux 7.3 wants -4095 to 0 in
- * the whole register, and an int is passed with zeros in the upper half. */
+/* bpf_set_retval() with a 64-bit parameter. Linux 7.3 requires -4095 to 0 in the
+ * whole register, and an int is passed with zeros in the upper half. */
 static long (*const sock_set_retval)(__s64 retval) = (void *)
 	BPF_FUNC_set_retval;
 
@@ -107,8 +107,8 @@ static __always_inline int sock_fail(int err)
 	return SOCK_REFUSE;
 }
 
-/* Chooses an endpoint for connect(). The new flow, or none, replaces the flow
- * of an earlier connect(). */
+/* Chooses an endpoint for connect(). The new flow, or none, replaces the flow of an
+ * earlier connect(). */
 static __noinline int sock_connect(struct bpf_sock_addr *ctx, struct packet *p)
 {
 	struct sock_flow flow = {}, old;
@@ -190,7 +190,7 @@ static __noinline void sock_show_vip(struct bpf_sock_addr *ctx,
 		sock_rewrite_to_vip(s, p);
 }
 
-/* Handles system calls that tell a program who its peer is. */
+/* Handles system calls that return the address of the peer. */
 static __always_inline int sock_show_vip4(struct bpf_sock_addr *ctx)
 {
 	struct packet p = {};
@@ -312,7 +312,7 @@ struct bpf_iter__bpf_sk_storage_map {
 	void *value;
 } __attribute__((preserve_access_index));
 
-/* endpoint id -> flows of the sockets that there are. Emptied by user, written by
+/* endpoint id -> flows of the existing sockets. Emptied by user, written by
  * loxilb_find_sockets. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -334,7 +334,7 @@ static __noinline void sock_find(__u32 endpoint, __u32 used)
 		__sync_fetch_and_add(n, 1);
 }
 
-/* Goes through all sockets that speak to a VIP. */
+/* Visits all sockets that use a VIP. */
 SEC("iter/bpf_sk_storage_map")
 int loxilb_find_sockets(struct bpf_iter__bpf_sk_storage_map *ctx)
 {
@@ -348,8 +348,8 @@ int loxilb_find_sockets(struct bpf_iter__bpf_sk_storage_map *ctx)
 	return 0;
 }
 
-/* Counts so many flows (cb[0]) of an endpoint (the mark) no longer: their sockets
- * were closed while nobody was told. User space runs it on an empty packet. */
+/* Stops counting so many flows (cb[0]) of an endpoint (the mark): their sockets were
+ * closed while the hook was not attached. User space runs it on an empty packet. */
 SEC("tc")
 int loxilb_forget_sockets(struct __sk_buff *ctx)
 {

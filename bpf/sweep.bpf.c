@@ -2,10 +2,9 @@
 /*
  * sweep.bpf.c - frees the rows of connections that have ended.
  *
- * User space runs it for one slice of the table after another. So the table is
- * swept inside the kernel, without a system call or a copy for each entry, and
- * nothing waits for longer than a slice takes (docs/adr/0005-sweep.md has the
- * alternatives).
+ * User space runs it for one slice of the table after another. So the table is swept
+ * inside the kernel, without a system call or a copy for each entry, and nothing waits
+ * for longer than a slice takes (docs/adr/0005-sweep.md has the alternatives).
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -23,12 +22,12 @@
 #include "table/grow.h"
 #include "table/rows.h"
 
-/* A slice takes a millisecond or two: so many buckets, or so many connections
- * that are ended. */
+/* A slice takes a millisecond or two: at most this many buckets, or this many ended
+ * connections. */
 #define SWEEP_SLICE_BUCKETS 128
 #define SWEEP_SLICE_ENDED 256
 
-/* How many entries of a hash table are looked at before user space may pause. */
+/* How many entries of a hash table are visited before user space may pause. */
 #define SWEEP_VISITED_PER_MARK 256
 
 /* How many groups are moved at a time, each in 5 to 50 us. */
@@ -49,19 +48,18 @@ struct bpf_iter__bpf_map_elem {
 	void *value;
 } __attribute__((preserve_access_index));
 
-/* Ends the connection of an entry, if it is over. Returns whether it was. */
+/* Ends the connection of an entry if it is over. Returns whether it was. */
 static __always_inline bool sweep_entry(const struct connection_key *key,
 					struct connection *c, __u32 word)
 {
 	__u32 now = (__u32)bpf_jiffies64();
 	bool removable;
 
-	/* most entries have been used lately, or are within the shortest
-	 * timeout of all */
+	/* most entries were used recently, within the shortest timeout of all */
 	if ((__s32)(now - c->seen) <= (__s32)hz)
 		return false;
 	removable = connection_is_removable(c, key->protocol, now, SWEEP_SLACK);
-	/* one whose source port rests is expired before */
+	/* before an entry's source port leaves quarantine, the entry is expired */
 	if (!removable && !(word & STATE_TRAIT(CONN_SNAT)))
 		return false;
 	if (idle_end_applies(key, word) &&
@@ -72,7 +70,8 @@ static __always_inline bool sweep_entry(const struct connection_key *key,
 	return removable && entry_free_expired(key, c, word);
 }
 
-/* Does it for a row of a group. Returns 1 if a connection was ended. Global (verifier: globals). */
+/* Does the same for a row of a group. Returns 1 if a connection was ended. Global
+ * (verifier: globals). */
 __noinline int sweep_row(struct table_row *row, __u32 group)
 {
 	struct connection_key key;
@@ -82,7 +81,7 @@ __noinline int sweep_row(struct table_row *row, __u32 group)
 	key = row->key; /* the row may change hands when the entry is removed */
 	if (sweep_entry(&key, &row->connection, state_read(&row->connection)))
 		return 1;
-	whereabouts_note_entry(&row->connection, group);
+	whereabouts_record_entry(&row->connection, group);
 	bloom_keep(&key);
 	return 0;
 }
@@ -93,9 +92,9 @@ struct sweep_slice {
 	__u32 ended;
 };
 
-/* Begins a pass through the table, or ends it: all of it is swept by the pressure
- * that there was at the beginning. Else the groups that come first would be
- * emptied until the pressure is over, and the others fill. */
+/* Begins or ends a pass through the table: the whole pass uses the pressure at its
+ * beginning. Otherwise the first groups would be emptied until the pressure is over,
+ * and the others fill. */
 static __always_inline void sweep_pass(bool begins)
 {
 	struct table_state *t = table_state_get();
@@ -130,8 +129,8 @@ static long sweep_bucket(__u32 n, struct sweep_slice *s)
 	return 0;
 }
 
-/* Looks at a slice of the table, from the bucket on whose number is the packet's
- * mark, and returns the next one's. User space runs it on an empty packet. */
+/* Sweeps a slice of the table, from the bucket whose number is the packet's mark, and
+ * returns the number of the next bucket. User space runs it on an empty packet. */
 SEC("tc")
 int loxilb_sweep(struct __sk_buff *ctx)
 {
@@ -152,24 +151,24 @@ int loxilb_sweep(struct __sk_buff *ctx)
 	return s.bucket;
 }
 
-/* Looks for connections of endpoints in ending_endpoints in so many buckets (cb[0])
- * of the table, from the one on whose number is the packet's mark, and returns the
- * next one's (walk.h). */
+/* Ends connections of endpoints in ending_endpoints in so many buckets (cb[0]) of the
+ * table, from the bucket whose number is the packet's mark, and returns the number of
+ * the next bucket (walk.h). */
 SEC("tc")
 int loxilb_walk(struct __sk_buff *ctx)
 {
 	return walk_slice(ctx->mark, ctx->cb[0]);
 }
 
-/* Finds the entries that a list may have, in a slice of the table from the row on
- * whose number is the packet's mark, and returns the next one's (find.h). */
+/* Finds the entries that a listing wants, in a slice of the table from the row whose
+ * number is the packet's mark, and returns the number of the next row (find.h). */
 SEC("tc")
 int loxilb_find(struct __sk_buff *ctx)
 {
 	return find_slice(ctx->mark);
 }
 
-/* Judges the connections that are watched (judge.h). */
+/* Judges the sampled connections (judge.h). */
 SEC("tc")
 int loxilb_judge(struct __sk_buff *ctx)
 {
@@ -177,13 +176,12 @@ int loxilb_judge(struct __sk_buff *ctx)
 	return 0;
 }
 
-/* Ends the connection of the entry whose key follows an Ethernet header, in
- * silence, if it is the one that is meant (ends.h). Returns whether it was
- * there. */
+/* Ends silently the connection of the entry whose key follows an Ethernet header, if
+ * it is the intended one (ends.h). Returns whether it existed. */
 SEC("tc")
 int loxilb_end(struct __sk_buff *ctx)
 {
-	const struct meant m = meant_read(ctx);
+	const struct end_target m = end_target_read(ctx);
 	struct connection_key key;
 	struct connection *c;
 	__u32 word;
@@ -194,18 +192,18 @@ int loxilb_end(struct __sk_buff *ctx)
 	if (!c)
 		return 0;
 	word = state_read(c);
-	return is_meant(&m, c, word) &&
+	return is_end_target(&m, c, word) &&
 	       connection_end_by_reply(&key, c, word, PORT_RESTS_FROM_NOW);
 }
 
-/* Sends a RST in the name of one end of a connection, whose addresses and ports it
- * has (ends.h): to the interface on whose number is the packet's mark, as if it
- * arrived there, if the connection is the one that is meant. Without a mark, returns
- * where it would. User space makes it. */
+/* Sends a RST that user space has made in the name of one end of a connection, with
+ * its addresses and ports (ends.h): to the interface whose number is the packet's
+ * mark, as if it arrived there, if the connection is the intended one. Without a
+ * mark, only returns that interface. */
 SEC("tc")
 int loxilb_reset(struct __sk_buff *ctx)
 {
-	const struct meant m = meant_read(ctx);
+	const struct end_target m = end_target_read(ctx);
 	__u32 ifindex = ctx->mark, number;
 	struct connection_key key;
 
@@ -231,10 +229,10 @@ static long grow_once(__u32 n, __u32 *moved)
 	return 0;
 }
 
-/* Lets the table grow by a slice of groups, to the number of groups that the
- * packet's mark says, and returns how many it has moved: none at first, when it
- * says that the table grows. User space runs it on an empty packet until the table
- * has that size, and waits a little when none was moved. */
+/* Grows the table by a slice of groups, to the number of groups in the packet's mark,
+ * and returns how many it has moved: none at first, when it announces the growth.
+ * User space runs it on an empty packet until the table has that size, and waits a
+ * little when none was moved. */
 SEC("tc")
 int loxilb_grow(struct __sk_buff *ctx)
 {
@@ -246,16 +244,15 @@ int loxilb_grow(struct __sk_buff *ctx)
 	groups = size_groups(t->size);
 	if (size_goal(t->size) == groups && ctx->mark > groups) {
 		t->size = size_pack(groups, ctx->mark, groups);
-		return 0; /* look-ups that began before it do not see a move */
+		return 0; /* lookups that began before the announcement would not see a move */
 	}
 	bpf_loop(GROW_SLICE, grow_once, &moved, 0);
 	return moved;
 }
 
-/* Is the client to be forgotten? Yes if it was silent for longer than its
- * service keeps it, or if its endpoint is being removed, whose row is used
- * again soon. Not if the endpoint merely takes no new connections: it may take
- * some again. */
+/* Reports whether the client's record is to be removed: if it was silent for longer
+ * than its service keeps it, or if its endpoint is being removed, whose row is reused
+ * soon. Not if the endpoint merely takes no new connections: it may take some again. */
 static __always_inline bool persist_is_removable(const struct persist_key *key,
 						 const struct persist_entry *e)
 {

@@ -35,8 +35,8 @@
 #define TC_NEXT (-1)
 #define TC_SHOT 2
 
-/* Ends a connection that was silent for a while, if it is expired. Returns
- * whether it was. */
+/* Ends a connection that was silent for a while, if it is expired. Returns whether it
+ * was. */
 static __noinline bool connection_discard_expired(struct packet *p,
 						  struct connection *c)
 {
@@ -67,10 +67,10 @@ connection_update(ctx_t *ctx, struct packet *p, struct connection *c)
 	return udp_update(p, c);
 }
 
-/* Finds the connection of a packet and lets the packet change its state;
- * VERDICT_MISS if there is none. replies: only if the packet is an answer. An
- * entry that has ended may be one that another CPU is moving (grow.h): then it is
- * looked for again, and notes what its old place has missed. */
+/* Finds the connection of a packet and updates its state; VERDICT_MISS if there is
+ * none. replies: only if the packet is an answer. An entry that has ended may be
+ * moving (grow.h): then it is looked up again, and gets the changes that its old
+ * place missed. */
 static __always_inline enum verdict connection_track(ctx_t *ctx,
 						     struct packet *p,
 						     struct connection **found,
@@ -97,8 +97,8 @@ static __always_inline enum verdict connection_track(ctx_t *ctx,
 	return drop(p, DROP_CONNECTION_RACE);
 }
 
-/* Translates and forwards a packet that leaves as most do. Its way first: there
- * is no room on the stack to keep it meanwhile. */
+/* Translates and forwards a packet on the common path. Takes its way first, to save
+ * stack. */
 static __always_inline enum verdict forward_common(ctx_t *ctx, struct packet *p,
 						   struct connection *c,
 						   const struct way *w,
@@ -112,8 +112,8 @@ static __always_inline enum verdict forward_common(ctx_t *ctx, struct packet *p,
 	return translated == VERDICT_CONTINUE ? v : translated;
 }
 
-/* Forwards a packet of a connection whose way is to be looked up, or that does not
- * leave as most do. */
+/* Forwards a packet of a connection off the common path, or whose way must be looked
+ * up. */
 static __always_inline enum verdict forward_others(ctx_t *ctx, struct packet *p,
 						   struct connection *c)
 {
@@ -121,15 +121,16 @@ static __always_inline enum verdict forward_others(ctx_t *ctx, struct packet *p,
 		return drop(p, DROP_RULE);
 	if (ipsec_drops(ctx, p, c))
 		return drop(p, DROP_IPSEC_POLICY);
-	return forward_uncommon(ctx, p, c, next_hop_prepare(ctx, p, c));
+	return forward_uncommon(ctx, p, c, next_hop_resolve(ctx, p, c));
 }
 
-/* Handles a packet of no connection. It may open one; else it is the kernel's. */
+/* Handles a packet without a connection. It may open one; otherwise it is the
+ * kernel's. */
 static __always_inline enum verdict balance_new(ctx_t *ctx, struct packet *p)
 {
 	enum verdict v;
 
-	if (is_foreign_after_all(p))
+	if (is_foreign_after_miss(p))
 		return firewall_judge_foreign(ctx, p);
 	v = connection_open(ctx, p);
 	return unlikely(v == VERDICT_PASS) ? firewall_finish(ctx, p, v) : v;
@@ -146,7 +147,7 @@ static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
 
 	if (unlikely(foreign_are_many(p)) && is_foreign(p))
 		return firewall_judge_foreign(ctx, p);
-	if (unlikely(is_of_syn_flood(p))) {
+	if (unlikely(may_be_syn_flood(p))) {
 		v = syn_flood_answer(ctx, p);
 		if (v != VERDICT_CONTINUE)
 			return v;
@@ -157,7 +158,7 @@ static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
 	if (v != VERDICT_CONTINUE || !c) /* the latter: verifier: null */
 		return v;
 	w = way_of(c);
-	if (likely(l3 && way_takes(p, c, w)))
+	if (likely(l3 && way_is_common(p, c, w)))
 		v = forward_common(ctx, p, c, w, l3);
 	else
 		v = forward_others(ctx, p, c);
@@ -183,7 +184,7 @@ __noinline enum verdict forward_direct_answer(ctx_t *ctx, struct packet *p)
 		return v;
 	if (ipsec_drops(ctx, p, c))
 		return drop(p, DROP_IPSEC_POLICY);
-	v = forward_first(ctx, p, c, next_hop_prepare(ctx, p, c));
+	v = forward_first(ctx, p, c, next_hop_resolve(ctx, p, c));
 	if (is_forwarded(v))
 		count_traffic(p, c);
 	return v;
@@ -198,8 +199,8 @@ related_find_connection(ctx_t *ctx, struct packet *p, struct connection **c)
 				   icmp_translate(ctx, p, c);
 }
 
-/* Forwards a later fragment or an ICMP error through the connection c. The sender of
- * the error may be anybody, so it does not answer for the connection. */
+/* Forwards a later fragment or an ICMP error through the connection c. Anybody may be
+ * the sender of the error, so it is no sign of life of the connection. */
 static __noinline enum verdict related_forward(ctx_t *ctx, struct packet *p,
 					       struct connection *c)
 {
@@ -212,11 +213,11 @@ static __noinline enum verdict related_forward(ctx_t *ctx, struct packet *p,
 	    (unlikely(ipsec_count) && p->icmp_error && ipsec_stops_error(p, c)))
 		return drop(p, DROP_IPSEC_POLICY);
 	if (!p->later_fragment)
-		p->unasked = true;
+		p->rules_skipped = true;
 	else if (unlikely(rule_count) && !p->direct &&
 		 firewall_drops_connection(ctx, p, c))
 		return drop(p, DROP_RULE);
-	hop = next_hop_prepare(ctx, p, c);
+	hop = next_hop_resolve(ctx, p, c);
 	if (hop == VERDICT_ANSWER)
 		return VERDICT_DROP; /* no ICMP error is sent about either (RFC 1122) */
 	if (p->later_fragment)
@@ -227,9 +228,9 @@ static __noinline enum verdict related_forward(ctx_t *ctx, struct packet *p,
 	return v;
 }
 
-/* Handles later fragments and ICMP errors: they belong to a connection, and
- * open none. Global, as answer() is. Its stack frame is small, since the
- * deepest chain of calls has 512 bytes in all. */
+/* Handles later fragments and ICMP errors: they belong to a connection, and open
+ * none. Global, like answer(). Its stack frame is small, since the deepest chain of
+ * calls has 512 bytes in all. */
 __noinline enum verdict forward_related(ctx_t *ctx, struct packet *p)
 {
 	struct connection *c = NULL;
@@ -243,7 +244,7 @@ __noinline enum verdict forward_related(ctx_t *ctx, struct packet *p)
 	return related_forward(ctx, p, c);
 }
 
-/* Returns the code of tc that a verdict means, and counts what is dropped. */
+/* Returns tc's return code for a verdict, and counts drops. */
 static __always_inline int conclude(ctx_t *ctx, struct packet *p,
 				    enum verdict v)
 {
@@ -262,7 +263,7 @@ static __always_inline int conclude(ctx_t *ctx, struct packet *p,
 	}
 }
 
-/* Shows a packet to those who trace it. */
+/* Sends a packet's trace to its tracers. */
 static __always_inline void trace_end(ctx_t *ctx, const struct packet *p,
 				      enum verdict v)
 {
@@ -305,10 +306,10 @@ static __always_inline int handle_ingress(ctx_t *ctx, __u16 l3)
 	} else if (unlikely(rule_count) && v == VERDICT_OTHER) {
 		v = firewall_judge_other(ctx, &p);
 	} else if (unlikely(rule_count) && p.pass == PASS_EXTENSION_CHAIN) {
-		v = firewall_judge_hidden(ctx, &p);
+		v = firewall_judge_unparsed(ctx, &p);
 	}
 	if (unlikely(v == VERDICT_ANSWER)) {
-		trace_became(&p, TRACE_ANSWER);
+		trace_note_outcome(&p, TRACE_ANSWER);
 		v = answer(ctx, &p);
 		if (v == VERDICT_REDIRECT)
 			count_drop(p.drop, p.length);
@@ -316,18 +317,17 @@ static __always_inline int handle_ingress(ctx_t *ctx, __u16 l3)
 	return finish(ctx, &p, v);
 }
 
-/* Handles a packet that leaves: perhaps an answer of an endpoint on this machine.
- * The kernel has routed it already, so it only gets the VIP as its source. A
- * socket has made it, or it has arrived and was forwarded or bridged: netfilter
- * may have led the connection on, and be what answers with the endpoint's
- * address. */
+/* Handles a leaving packet that may be an answer of an endpoint on this machine. The
+ * kernel has routed it already, so it only gets the VIP as its source. It comes from
+ * a socket, or has arrived and was forwarded or bridged: netfilter may have
+ * redirected the connection, and answers with the endpoint's address. */
 static __always_inline enum verdict
 translate_local_reply(ctx_t *ctx, struct packet *p, const __u16 l3)
 {
 	struct connection *c = NULL;
 	enum verdict v;
 
-	if (is_foreign_called(p))
+	if (is_foreign_noinline(p))
 		return VERDICT_PASS;
 	v = connection_track(ctx, p, &c, true);
 	if (v == VERDICT_MISS)
@@ -336,7 +336,7 @@ translate_local_reply(ctx_t *ctx, struct packet *p, const __u16 l3)
 		return v;
 	if (unlikely(ipsec_count) && ipsec_stops_local_reply(p, c))
 		return drop(p, DROP_IPSEC_POLICY);
-	way_forget_if_old(c, p->now); /* the kernel finds it */
+	way_forget_if_old(c, p->now); /* the kernel routes it */
 	v = translate(ctx, p, c, l3);
 	if (v != VERDICT_CONTINUE)
 		return v;
@@ -416,8 +416,8 @@ int loxilb_layer3(struct __sk_buff *ctx)
 	return handle_ingress(ctx, 0);
 }
 
-/* Keeps types of abi.h in the object's BTF, from which the Go types are made:
- * the code uses only the values of enums, and the kernel's memory for events. */
+/* Keeps types of abi.h in the object's BTF, from which the Go types are made: the
+ * code uses only the values of enums, and the kernel's memory for events. */
 const struct {
 	struct connection_event told;
 	struct packet_record record;

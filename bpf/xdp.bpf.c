@@ -2,14 +2,14 @@
 /*
  * xdp.bpf.c - the fast path in front of tc.bpf.c, from driver to driver.
  *
- * It forwards packets of established TCP and UDP connections that leave as
- * plain Ethernet frames. It uses the entries that tc.bpf.c has made, and does
- * what that program would do. Of SYNs it challenges or drops what that program
- * would for sure (xdp_syn.h). All other packets pass on to tc.bpf.c, which
- * alone opens, closes and refuses connections.
+ * It forwards packets of established TCP and UDP connections that leave as plain
+ * Ethernet frames. It uses the entries that tc.bpf.c has made, and does the same as
+ * that program. Of SYNs it challenges or drops those that tc.bpf.c certainly would
+ * (xdp_syn.h). All other packets pass on to tc.bpf.c, which alone opens, closes and
+ * refuses connections.
  *
- * It decides first and changes the packet then: a packet that passes is
- * unchanged, and so is its connection.
+ * It decides before it changes anything: a packet that passes is unchanged, and so is
+ * its connection.
  */
 #define LOXILB_XDP
 
@@ -40,9 +40,8 @@ struct {
 	__type(value, __u64);
 } xdp_forwarded SEC(".maps");
 
-/* Does the packet belong to an established connection, and change no more of it
- * than counters and sequence numbers? An entry that was silent for a while may
- * be expired. */
+/* Reports whether the packet belongs to an established connection and changes only
+ * counters and sequence numbers. An entry that was silent for a while may be expired. */
 static __always_inline bool is_established(const struct packet *p,
 					   const struct connection *c)
 {
@@ -69,7 +68,7 @@ static __always_inline int forward_frame(ctx_t *ctx, struct packet *p,
 	if (parse(ctx, p, l3) != VERDICT_CONTINUE || p->fault)
 		return XDP_PASS;
 	opens = is_opening_syn(p) && l3 == ETH_HLEN;
-	if (unlikely(opens && is_of_syn_flood(p))) {
+	if (unlikely(opens && may_be_syn_flood(p))) {
 		action = syn_flood_challenge(ctx, p);
 		if (action != XDP_PASS)
 			return action;
@@ -80,12 +79,12 @@ static __always_inline int forward_frame(ctx_t *ctx, struct packet *p,
 	if (!is_established(p, c) || may_be_partial(ctx, p))
 		return XDP_PASS;
 	w = way_of(c);
-	if (!way_takes(p, c, w) || !xdp_send_to(w->key.ifindex))
+	if (!way_is_common(p, c, w) || !xdp_send_to(w->key.ifindex))
 		return XDP_PASS;
 
 	c->seen = p->now;
 	if (p->tuple.protocol == IPPROTO_TCP)
-		tcp_note_sequence(p, c);
+		tcp_record_sequence(p, c);
 	/* the tag ends here: the header moves up to the IP header */
 	if (translate(ctx, p, c, l3) != VERDICT_CONTINUE ||
 	    (l3 != ETH_HLEN && bpf_xdp_adjust_head(ctx, l3 - ETH_HLEN)))
@@ -100,7 +99,7 @@ static __always_inline int forward_frame(ctx_t *ctx, struct packet *p,
 	return XDP_REDIRECT;
 }
 
-/* Shows a packet to those who trace it, unless it passes: tc.bpf.c shows it. */
+/* Sends a packet's trace to its tracers, unless it passes: then tc.bpf.c traces it. */
 static __always_inline void trace_end(ctx_t *ctx, const struct packet *p,
 				      int action)
 {
@@ -109,7 +108,7 @@ static __always_inline void trace_end(ctx_t *ctx, const struct packet *p,
 	if (action == XDP_REDIRECT)
 		trace_leave(ctx, TRACE_FORWARD, 0, false);
 	else if (action == XDP_PASS)
-		trace_leave_alone();
+		trace_discard();
 	else
 		trace_leave(ctx, TRACE_DROP, p->drop, false);
 }
@@ -134,8 +133,8 @@ __noinline int handle_tagged(ctx_t *ctx)
 	return handle(ctx, ETH_HLEN + VLAN_HLEN);
 }
 
-/* In native mode it is loaded as a program that accepts frames of several
- * buffers, so that the MTU may be larger than a buffer. Those frames pass. */
+/* In native mode it is loaded as a program that accepts frames of several buffers, so
+ * that the MTU may be larger than a buffer. Those frames pass. */
 SEC("xdp")
 int loxilb_xdp(struct xdp_md *ctx)
 {

@@ -37,8 +37,7 @@
 #include "table/table.h"
 #include "table/table_write.h"
 
-/* Traits of an entry whose reversed key has no entry, or another
- * connection's. */
+/* Traits of an entry whose reverse key has no entry, or that of another connection. */
 #define CONN_SINGLE_ENTRY (CONN_RESTING | CONN_ONE_WAY)
 
 /* Returns the protocol in the other IP version: ICMP and ICMPv6 are two
@@ -50,16 +49,17 @@ static __always_inline __u8 family_protocol(__u8 protocol)
 	return protocol == IPPROTO_ICMPV6 ? IPPROTO_ICMP : protocol;
 }
 
-/* Is this the tuple that the packets of an entry leave with? */
-static __always_inline bool connection_is_of(const struct connection *c,
-					     const struct connection_key *tuple)
+/* Reports whether packets of an entry leave with this tuple. */
+static __always_inline bool
+connection_has_tuple(const struct connection *c,
+		     const struct connection_key *tuple)
 {
 	return c->sport == tuple->sport && c->dport == tuple->dport &&
 	       same_addr(&c->saddr, &tuple->saddr) &&
 	       same_addr(&c->daddr, &tuple->daddr);
 }
 
-/* Is it, reversed? Then the packets of the entry answer those with the tuple. */
+/* Reports whether packets of an entry answer those with this tuple. */
 static __always_inline bool
 connection_answers(const struct connection *c,
 		   const struct connection_key *tuple)
@@ -100,16 +100,16 @@ static __always_inline bool connection_is_closed(__u8 flags)
 	return (flags & CONN_RESET) || (flags & acked) == acked;
 }
 
-/* Reports whether this TCP connection may be closed although nobody has seen it:
- * an endpoint that answers directly closes it out of our sight. */
+/* Reports whether this TCP connection may have closed unseen: an endpoint that
+ * answers clients directly closes it out of our sight. */
 static __always_inline bool connection_may_be_closed(__u32 word)
 {
 	return (word & STATE_TRAIT(CONN_ONE_WAY)) && (word & CONN_FIN_CLIENT);
 }
 
-/* Reports whether a connection counts as active, as far as its client's entry
- * knows. Limits, least connections and drains consider active connections only.
- * Flows of other protocols are active until they end. */
+/* Reports whether a connection counts as active, according to its client's entry.
+ * Limits, least connections and drains consider active connections only. Flows of
+ * other protocols are active until they end. */
 static __always_inline bool connection_is_active(__u32 word)
 {
 	return !connection_is_closed(word) && !connection_may_be_closed(word);
@@ -140,9 +140,9 @@ __noinline __maybe_unused int active_recount(__u32 endpoint,
 	return 0;
 }
 
-/* Does what state_change() does to the client's entry of a connection, and counts
- * the connection again. The endpoint and the client are read before: afterwards the row
- * may be another connection's. */
+/* Changes the client's entry like state_change(), and counts the connection again.
+ * The endpoint and the client are read first: afterwards the row may belong to
+ * another connection. */
 static __always_inline __u32 client_change(struct connection *client,
 					   const struct ip_addr *addr,
 					   __u32 word, __u32 clear, __u32 set)
@@ -155,13 +155,13 @@ static __always_inline __u32 client_change(struct connection *client,
 	return word;
 }
 
-/* Notes events in both entries: the client's first, since it decides. Returns
- * the word that was replaced there: of all who note CONN_ASSURED, one finds it
- * absent, and CONN_ENDED too. The connection becomes assured there. If the client's
- * entry is being moved (grow.h), both are left for when it is found again. */
+/* Records events in both entries, the client's first, since it decides. Returns the
+ * word that was replaced there: of all CPUs that record CONN_ASSURED, exactly one
+ * finds it absent, and the same for CONN_ENDED. If the client's entry is being moved
+ * (grow.h), neither entry changes, and the caller retries when it is found again. */
 static __noinline __maybe_unused __u32
-connection_note_both(struct connection *client, __u32 client_word,
-		     struct connection *reply, __u32 reply_word, __u8 events)
+connection_record_both(struct connection *client, __u32 client_word,
+		       struct connection *reply, __u32 reply_word, __u8 events)
 {
 	if ((client_word & events) != events)
 		client_word = client_change(client, &reply->daddr, client_word,
@@ -171,28 +171,29 @@ connection_note_both(struct connection *client, __u32 client_word,
 	return client_word;
 }
 
-/* Does the same, where c may be either of the two. */
-static __always_inline __u32 connection_note(struct connection *c, __u32 word,
-					     struct connection *peer,
-					     __u32 peer_word, __u8 events)
+/* Does the same; c may be either of the two entries. */
+static __always_inline __u32 connection_record(struct connection *c, __u32 word,
+					       struct connection *peer,
+					       __u32 peer_word, __u8 events)
 {
 	return word & CONN_REPLY_DIRECTION ?
-		       connection_note_both(peer, peer_word, c, word, events) :
-		       connection_note_both(c, word, peer, peer_word, events);
+		       connection_record_both(peer, peer_word, c, word,
+					      events) :
+		       connection_record_both(c, word, peer, peer_word, events);
 }
 
-/* Tells of a connection by a packet of its client. A call, since the stack is
- * short. */
+/* Reports a connection to watchers, for a packet of its client. A call, to save
+ * stack. */
 static __noinline __maybe_unused void
-connection_tell(const struct packet *p, const struct connection *c,
-		enum connection_event_kind kind)
+connection_notify(const struct packet *p, const struct connection *c,
+		  enum connection_event_kind kind)
 {
-	event_tell(&p->tuple, c, NULL, EVENT(kind, 0, p->tuple.protocol, 0));
+	event_notify(&p->tuple, c, NULL, EVENT(kind, 0, p->tuple.protocol, 0));
 }
 
-/* Counts a connection as half-open no longer, if noting these events has made it
- * assured. It was the client's packet. word: what was replaced in the client's
- * entry. Returns whether it has. */
+/* Stops counting a connection as half-open if these events have made it assured. It
+ * was the client's packet. word: what was replaced in the client's entry. Returns
+ * whether it became assured. */
 static __always_inline bool
 connection_is_assured_now(const struct packet *p, const struct connection *c,
 			  __u32 word, __u8 events)
@@ -201,12 +202,12 @@ connection_is_assured_now(const struct packet *p, const struct connection *c,
 		return false;
 	half_open_count(c->endpoint, p->tuple.protocol, -1);
 	if (unlikely(watching))
-		connection_tell(p, c, EVENT_ASSURED);
+		connection_notify(p, c, EVENT_ASSURED);
 	return true;
 }
 
-/* Are c, found by this key, and peer, found by c, the entries of one connection?
- * Not if c was removed meanwhile and its row serves another. */
+/* Reports whether c, found by this key, and peer, found by c, are the entries of one
+ * connection: c may have been removed meanwhile, and its row reused. */
 static __always_inline bool connection_is_pair(const struct connection_key *key,
 					       __u32 word,
 					       const struct connection *peer,
@@ -216,12 +217,13 @@ static __always_inline bool connection_is_pair(const struct connection_key *key,
 	       connection_answers(peer, key);
 }
 
-/* Have both entries kept what a packet has noted in them? AGAIN: perhaps not, as
- * another CPU was moving one (grow.h), which it has done by now. key: of peer. */
+/* Reports whether both entries have kept what a packet has recorded in them. AGAIN:
+ * perhaps not, because another CPU was moving one (grow.h); that is finished by now.
+ * key: of peer. */
 static __always_inline enum verdict
-connection_check_noted(struct packet *p, const struct connection *c,
-		       const struct connection *peer,
-		       const struct connection_key *key)
+connection_check_recorded(struct packet *p, const struct connection *c,
+			  const struct connection *peer,
+			  const struct connection_key *key)
 {
 	if (likely(states_are_of_pair(state_read(c), state_read(peer))))
 		return VERDICT_CONTINUE;
@@ -229,8 +231,8 @@ connection_check_noted(struct packet *p, const struct connection *c,
 				   VERDICT_AGAIN;
 }
 
-/* Has one side of an established connection closed, and the other one not? That one
- * may go on sending for as long as it likes (RFC 9293 section 3.6). */
+/* Reports whether exactly one side of an established connection has closed. The other
+ * may continue to send for as long as it likes (RFC 9293 section 3.6). */
 static __always_inline bool connection_is_half_closed(__u8 flags)
 {
 	const __u8 fins = CONN_FIN_CLIENT | CONN_FIN_ENDPOINT;
@@ -239,9 +241,9 @@ static __always_inline bool connection_is_half_closed(__u8 flags)
 	       (flags & fins) != fins;
 }
 
-/* Returns how long a TCP connection may be silent that has an idle timeout. One that
- * is half-closed has the same, and under pressure that of closing: its client may be
- * gone, and wait for no data. */
+/* Returns how long a TCP connection with an idle timeout may be silent. A half-closed
+ * one has the same timeout, and under pressure that of closing connections: its
+ * client may be gone and wait for no data. */
 static __always_inline __u32 timeout_tcp_idle(__u8 flags, __u32 idle)
 {
 	if (!connection_is_half_closed(flags))
@@ -251,8 +253,8 @@ static __always_inline __u32 timeout_tcp_idle(__u8 flags, __u32 idle)
 		       timeout_by_pressure(idle, timeout_tcp_closing);
 }
 
-/* Returns the timeout of a flow that under pressure has a shorter one: as the table
- * fills, by degrees, and if it has a source port of ours while those are short. */
+/* Returns the timeout of a flow that shrinks under pressure: gradually as the table
+ * fills, and at once if it has a source port of ours while those are short. */
 static __always_inline __u32 flow_timeout_by_pressure(__u32 word, __u32 usual,
 						      __u32 pressed)
 {
@@ -262,10 +264,10 @@ static __always_inline __u32 flow_timeout_by_pressure(__u32 word, __u32 usual,
 	return timeout_by_pressure(usual, pressed);
 }
 
-/* Returns how long a UDP or ICMP flow may be silent. idle: the service's own time, or 0.
- * The long time is for UDP flows whose client sent again after an answer. It
- * shrinks as the table fills, since a forger has as many such flows as endpoints answer
- * him; and wholly where answers are not seen, as he needs none. */
+/* Returns how long a UDP or ICMP flow may be silent. idle: the service's own timeout,
+ * or 0. The long timeout is for UDP flows whose client sent again after an answer. It
+ * shrinks as the table fills, since a forger can open as many such flows as endpoints
+ * answer; where answers are not seen it shrinks at once, since he needs none. */
 static __always_inline __u32 flow_timeout(__u32 word, __u8 protocol, __u32 idle)
 {
 	const __u32 both = CONN_REPLIED | CONN_ASSURED;
@@ -285,7 +287,7 @@ static __always_inline __u32 flow_timeout(__u32 word, __u8 protocol, __u32 idle)
 
 /* Reports whether a connection in this state is half-open and has a source port of ours
  * while those are short. */
-static __always_inline bool port_is_wanted_back(__u32 word)
+static __always_inline bool port_returns_early(__u32 word)
 {
 	return !(word & CONN_ASSURED) && word & STATE_TRAIT(CONN_SNAT) &&
 	       port_pressure_is_on((__u32)bpf_jiffies64());
@@ -302,7 +304,7 @@ __noinline __maybe_unused __u32 connection_timeout(__u32 endpoint, __u32 word,
 
 	if (!(flags & CONN_ASSURED) &&
 	    (pressure_of_half_open(endpoint, protocol) ||
-	     port_is_wanted_back(word)))
+	     port_returns_early(word)))
 		return closed ? timeout_by_pressure(timeout_half_open_pressed,
 						    timeout_closed_pressed) :
 				timeout_half_open_pressed;
@@ -331,8 +333,8 @@ __noinline __maybe_unused __u32 connection_timeout(__u32 endpoint, __u32 word,
 	return flow_timeout(word, protocol, idle ? *idle : 0);
 }
 
-/* Have both directions been silent for longer than limit? The other entry is
- * looked up only if this direction has. */
+/* Reports whether both directions have been silent for longer than limit. The other
+ * entry is looked up only if this direction has. */
 static __always_inline bool connection_is_silent(const struct connection *c,
 						 __u8 protocol, __u32 now,
 						 __s32 limit)
@@ -347,8 +349,8 @@ static __always_inline bool connection_is_silent(const struct connection *c,
 	return !peer || (__s32)(now - peer->seen) > limit;
 }
 
-/* Has the connection been silent for its timeout plus slack? Then no packet
- * belongs to it any more. */
+/* Reports whether the connection has been silent for its timeout plus slack. Then no
+ * packet belongs to it any more. */
 static __always_inline bool connection_is_expired(const struct connection *c,
 						  __u8 protocol, __u32 now,
 						  __u32 slack)
@@ -359,18 +361,18 @@ static __always_inline bool connection_is_expired(const struct connection *c,
 			slack);
 }
 
-/* Returns how long the source port of a connection in this state is in quarantine. A
- * call, since the stack is short. */
+/* Returns the length of the quarantine of the source port of a connection in this
+ * state. A call, to save stack. */
 static __noinline __maybe_unused __u32 port_quarantine(__u32 word)
 {
-	return port_is_wanted_back(word) ?
+	return port_returns_early(word) ?
 		       timeout_snat_rest_pressed :
 		       timeout_by_pressure(timeout_snat_rest,
 					   timeout_snat_rest_pressed);
 }
 
-/* Is the connection expired, and is the quarantine of its source port over?
- * Then it may be removed. */
+/* Reports whether the connection is expired and the quarantine of its source port is
+ * over, so it may be removed. */
 static __always_inline bool connection_is_removable(const struct connection *c,
 						    __u8 protocol, __u32 now,
 						    __u32 slack)
@@ -389,13 +391,13 @@ static __always_inline bool connection_is_removable(const struct connection *c,
 	return connection_is_silent(c, protocol, now, limit + slack);
 }
 
-/* Was the entry just made? The other one may be missing until then. */
+/* Reports whether the entry was just made. The other one may be missing until then. */
 static __always_inline bool connection_is_new(const struct connection *c)
 {
 	return (__s32)((__u32)bpf_jiffies64() - c->seen) <= (__s32)(2 * hz);
 }
 
-/* Is the entry all that is left of a connection? */
+/* Reports whether the entry is all that is left of a connection. */
 static __always_inline bool connection_is_orphan(const struct connection *c,
 						 __u8 protocol)
 {
@@ -403,9 +405,9 @@ static __always_inline bool connection_is_orphan(const struct connection *c,
 	       !connection_peer(c, protocol);
 }
 
-/* May a new connection take the key of this one? Yes if the old one is expired
- * or closed, and its source port, if it is one of ours, has left quarantine or
- * was the same client's; and yes if only one of its entries is left. */
+/* Reports whether a new connection may take the key of this one: if the old one is
+ * expired or closed, and its source port, if it is one of ours, has left quarantine
+ * or was the same client's; or if only one of its entries is left. */
 static __noinline __maybe_unused bool
 connection_is_replaceable(const struct connection *old, const struct packet *p,
 			  __u8 protocol)
@@ -420,8 +422,8 @@ connection_is_replaceable(const struct connection *old, const struct packet *p,
 	       connection_is_expired(old, protocol, p->now, 0);
 }
 
-/* Removes the count of a pair that has no connections. A connection that opens at
- * that moment finds the row retired, and the client repeats its packet. */
+/* Removes the count of a pair without connections. A connection that opens at the
+ * same moment finds the row retired, and the client repeats its packet. */
 static __always_inline void snat_usage_retire(void *usages,
 					      const struct snat_pair *pair,
 					      struct snat_usage *u)
@@ -445,7 +447,7 @@ static __always_inline void snat_usage_add(const struct snat_pair *pair,
 		snat_usage_retire(usages, pair, u);
 }
 
-/* Counts one less, by the key of the reply entry. */
+/* Decrements the count of a pair, given the key of the reply entry. */
 static __noinline void snat_release(const struct connection_key *reply)
 {
 	struct snat_pair pair = {
@@ -466,9 +468,9 @@ static __always_inline void endpoint_untrack(__u32 endpoint)
 		__sync_fetch_and_add(&s->tracked, (__u64)-1);
 }
 
-/* Counts a connection that is about to begin: of its endpoint, half-open, and of its
- * service and client. Called before others can see the connection, so that who
- * assures or ends it finds it counted, and no number goes below zero. */
+/* Counts a connection that is about to begin: for its endpoint, as half-open, and for
+ * its service and client. Called before others can see the connection, so it is
+ * counted before any CPU assures or ends it, and no number drops below zero. */
 static __always_inline void connection_begins(struct endpoint_state *s,
 					      __u32 endpoint,
 					      const struct ip_addr *client,
@@ -479,7 +481,7 @@ static __always_inline void connection_begins(struct endpoint_state *s,
 	active_count(endpoint, client, 1);
 }
 
-/* Counts it no longer. Called by the CPU that has ended the connection, or could not
+/* Stops counting a connection. Called by the CPU that has ended it, or could not
  * begin it. word: the last one of the client's entry; CONN_ASSURED is in it iff the
  * connection became assured. */
 static __noinline __maybe_unused void
@@ -490,12 +492,13 @@ connection_ended(__u32 endpoint, const struct ip_addr *client, __u32 word,
 		half_open_count(endpoint, protocol, -1);
 	if (connection_is_active(word))
 		active_count(endpoint, client, -1);
-	/* last: user space reuses the row of a removed endpoint without any */
+	/* last: user space reuses the row of a removed endpoint when its count is
+	 * zero */
 	endpoint_untrack(endpoint);
 }
 
-/* Begins the next connection in the reply entry, if another CPU was moving it when
- * that began in the client's. */
+/* Begins the next connection in the reply entry, if another CPU was moving that entry
+ * when the connection began in the client's. */
 static __always_inline void reply_succeed(const struct connection_key *key,
 					  __u32 word, __u32 clear, __u32 next)
 {
@@ -512,9 +515,9 @@ static __always_inline void reply_succeed(const struct connection_key *key,
 		state_change(reply, now, clear, next);
 }
 
-/* Ends a connection, and begins the next one, of the next generation, in the same
- * entries, of TCP: it has seen these events already. key: of the reply entry. Whoever
- * calls it has counted the next one. Of two CPUs, one succeeds. */
+/* Ends a TCP connection and begins the next one, of the next generation, in the same
+ * entries; events is what the new one has seen already. key: of the reply entry. The
+ * caller has counted the new connection. Of two CPUs, one succeeds. */
 static __noinline __maybe_unused bool
 connection_succeed(struct connection *client, __u32 word,
 		   const struct connection_key *key, struct connection *reply,
@@ -529,9 +532,9 @@ connection_succeed(struct connection *client, __u32 word,
 		return false;
 	connection_ended(endpoint, &reply->daddr, word, IPPROTO_TCP);
 	if (unlikely(watching))
-		event_tell(NULL, client, reply,
-			   EVENT(EVENT_ENDED, CAUSE_REPLACED, IPPROTO_TCP,
-				 word));
+		event_notify(NULL, client, reply,
+			     EVENT(EVENT_ENDED, CAUSE_REPLACED, IPPROTO_TCP,
+				   word));
 	next |= CONN_REPLY_DIRECTION;
 	now = state_read(reply);
 	if (unlikely(!state_is_same_generation(now, word) ||
@@ -540,15 +543,15 @@ connection_succeed(struct connection *client, __u32 word,
 	return true;
 }
 
-/* What becomes of the source port of a connection that is ended. */
+/* What happens to the source port of a connection that ends. */
 enum port_fate {
 	PORT_IS_FREE,
 	PORT_RESTS, /* for timeout_snat_rest after the last packet */
 	PORT_RESTS_FROM_NOW,
 };
 
-/* Deletes an entry, as entry_remove() does; more: what that is told beside the word.
- * Whoever deletes a reply entry frees its source port. */
+/* Deletes an entry like entry_remove(); more: what to pass to it with the word.
+ * Deleting a reply entry frees its source port. */
 static __always_inline __u64 entry_delete(const struct connection_key *key,
 					  __u32 word, __u64 more)
 {
@@ -560,8 +563,8 @@ static __always_inline __u64 entry_delete(const struct connection_key *key,
 	return removed;
 }
 
-/* Keeps the source port of an ended connection from others: its reply entry
- * stays, and takes no packets. */
+/* Keeps the source port of an ended connection in quarantine: its reply entry stays,
+ * and matches no packets. */
 static __always_inline void reply_rest(const struct connection_key *key,
 				       enum port_fate fate)
 {
@@ -583,9 +586,8 @@ static __always_inline void reply_rest(const struct connection_key *key,
 	}
 }
 
-/* Ends a reply entry that has no client's entry: of a port that has rested, or
- * what is left of a connection. Or deletes what could not be deleted when its
- * connection ended. */
+/* Ends a reply entry without a client's entry: one whose port has rested, or an
+ * orphan. Also deletes an entry that could not be deleted when its connection ended. */
 static __always_inline bool reply_end(const struct connection_key *key,
 				      struct connection *c, __u32 word)
 {
@@ -598,12 +600,12 @@ static __always_inline bool reply_end(const struct connection_key *key,
 	return true;
 }
 
-/* Ends a connection and deletes its entries. Returns whether this CPU has ended
- * it. word: the entry's, read before the connection was found to be over.
+/* Ends a connection and deletes its entries. Returns whether this CPU has ended it.
+ * word: the entry's, read before the connection was found to be over.
  *
- * The client's entry decides who ends it: whoever sets CONN_ENDED there counts
- * the connection no longer, and deletes both entries, the client's last. Nobody
- * else deletes them, so none of another connection is deleted. Global (verifier: globals). */
+ * The client's entry decides: the CPU that sets CONN_ENDED there stops counting the
+ * connection and deletes both entries, the client's last. No other CPU deletes them,
+ * so no entry of another connection is deleted. Global (verifier: globals). */
 __noinline bool connection_end(const struct connection_key *key,
 			       struct connection *c, __u32 word,
 			       enum port_fate fate)
@@ -632,12 +634,12 @@ __noinline bool connection_end(const struct connection_key *key,
 	if (word & STATE_ENDED)
 		return false;
 	if (unlikely(watching))
-		event_tell(client == c ? key : NULL, client,
-			   client == c ? NULL : c,
-			   EVENT(EVENT_ENDED,
-				 fate == PORT_RESTS_FROM_NOW ? CAUSE_REMOVED :
-							       CAUSE_STATE,
-				 key->protocol, word));
+		event_notify(client == c ? key : NULL, client,
+			     client == c ? NULL : c,
+			     EVENT(EVENT_ENDED,
+				   fate == PORT_RESTS_FROM_NOW ? CAUSE_REMOVED :
+								 CAUSE_STATE,
+				   key->protocol, word));
 	connection_ended(client->endpoint,
 			 client == c ? &key->saddr : &other.saddr, word,
 			 key->protocol);
@@ -654,8 +656,8 @@ __noinline bool connection_end(const struct connection_key *key,
 	return true;
 }
 
-/* Does the same by the reply entry, if somebody is to be told what that has
- * counted. */
+/* Does the same by the reply entry, and reports the end to watchers if they need its
+ * counts. */
 static __always_inline bool
 connection_end_by_reply(const struct connection_key *key, struct connection *c,
 			__u32 word, enum port_fate fate)
@@ -673,8 +675,8 @@ connection_end_by_reply(const struct connection_key *key, struct connection *c,
 	return connection_end(&answers, reply, state_read(reply), fate);
 }
 
-/* Returns what becomes of the source port of a connection that a packet has found
- * to be expired or closed. */
+/* Returns what happens to the source port of a connection that a packet found expired
+ * or closed. */
 static __always_inline enum port_fate port_fate(__u32 word)
 {
 	return connection_is_closed(word) ? PORT_RESTS_FROM_NOW : PORT_RESTS;

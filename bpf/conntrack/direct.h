@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * direct.h - answers of endpoints that answer clients directly (MODE_DSR), when
- * their way leads through this machine all the same: it is the endpoints'
- * router. The kernel would drop them, since their source is the VIP, which is
- * an address of this machine. So they are forwarded here, unchanged but for
- * the TTL (docs/adr/0023-direct-answers.md).
+ * direct.h - answers of endpoints that answer clients directly (MODE_DSR), if they
+ * still pass through this machine because it is the endpoints' router. The kernel would
+ * drop them, since their source is the VIP, an address of this machine. So they are
+ * forwarded here, unchanged except for the TTL (docs/adr/0023-direct-answers.md).
  *
- * They have no entry. An entry is made up for each of them, from that of the
- * client's packets; it is never in the table.
+ * They have no entry in the table. A temporary one is derived from the entry of the
+ * client's packets.
  */
 #ifndef LOXILB_DIRECT_H
 #define LOXILB_DIRECT_H
@@ -17,12 +16,13 @@
 #include "service/opening.h"
 #include "table/epoch.h"
 
-/* Has there been a service of MODE_DSR? Else nothing looks for such answers.
- * Connections outlive a change of the mode, so it stays. Written by user. */
+/* Whether there has been a service of MODE_DSR; otherwise nothing looks for such
+ * answers. Connections outlive a change of the mode, so it stays set. Written by
+ * user. */
 volatile __u32 direct_answers SEC(".data.runtime") = 0;
 
-/* Returns the client's entry of the connection that a packet with this tuple
- * answers. The key is in the opening, since the stack has no room for it. */
+/* Returns the client's entry of the connection that a packet with this tuple answers.
+ * The key is in the opening, to save stack. */
 static __noinline __maybe_unused struct connection *
 direct_find(const struct connection_key *answer, __u32 now)
 {
@@ -39,7 +39,7 @@ direct_find(const struct connection_key *answer, __u32 now)
 	c = entry_find(&o->entries.client_key);
 	if (!c || (c->traits & (CONN_ONE_WAY | CONN_ENDED)) != CONN_ONE_WAY)
 		return NULL;
-	/* no other entry of it can have been seen later */
+	/* no other entry of the connection can have been used later */
 	if ((__s32)(now - c->seen) >
 	    (__s32)connection_timeout(c->endpoint, state_read(c),
 				      answer->protocol))
@@ -47,7 +47,7 @@ direct_find(const struct connection_key *answer, __u32 now)
 	return c;
 }
 
-/* Makes up the entry of answers with this tuple, in the opening of this CPU.
+/* Makes the temporary entry of answers with this tuple, in the opening of this CPU.
  * Returns NULL if they answer no connection. */
 static __always_inline struct connection *
 direct_answer_entry(const struct connection_key *answer, __u32 now)
@@ -73,8 +73,7 @@ direct_answer_entry(const struct connection_key *answer, __u32 now)
 	return &o->entries.entry;
 }
 
-/* Returns the entry of a packet, or the one that is made up for a direct
- * answer. */
+/* Returns the entry of a packet, or the temporary one of a direct answer. */
 static __noinline __maybe_unused struct connection *
 entry_or_direct_answer(struct packet *p)
 {

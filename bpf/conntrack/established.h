@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * established.h - what packets of established connections read and change. The
- * XDP program knows no more of states than this.
+ * established.h - what packets of established connections read and change. The XDP
+ * program uses no other part of connection state.
  */
 #ifndef LOXILB_ESTABLISHED_H
 #define LOXILB_ESTABLISHED_H
@@ -23,8 +23,8 @@ static __always_inline bool connection_was_silent(const struct packet *p,
 	return (__s32)(p->now - c->seen) > SILENCE_LIMIT;
 }
 
-/* How far ahead of what was seen of its direction a segment may be, in bytes
- * sent and in bytes acknowledged: what may be lost at once before it gets here.
+/* How far ahead of the numbers seen in its direction a segment may be, in bytes sent
+ * and in bytes acknowledged: the most that may be lost at once before it reaches us.
  * A power of two. */
 #define TCP_MAX_AHEAD (1U << 22)
 
@@ -33,11 +33,11 @@ static __always_inline bool tcp_is_established(__u8 flags)
 	return (flags & ~CONN_REPLY_DIRECTION) == (CONN_REPLIED | CONN_ASSURED);
 }
 
-/* Does a segment go on from what was seen of its direction? One that nobody but
- * the sender can know to fit: both numbers are there or a little ahead, or one
- * is exact (docs/adr/0021-believe-nobody.md). Old segments do not. */
-static __always_inline bool tcp_goes_on(const struct packet *p,
-					const struct connection *c)
+/* Reports whether a segment continues what was seen of its direction, such that only
+ * the real sender could know its numbers: both are exact or a little ahead, or one is
+ * exact (docs/adr/0021-believe-nobody.md). Old segments do not. */
+static __always_inline bool tcp_continues(const struct packet *p,
+					  const struct connection *c)
 {
 	__u32 sent = p->seq_end - c->seq_end, acked = p->ack - c->ack;
 
@@ -46,19 +46,19 @@ static __always_inline bool tcp_goes_on(const struct packet *p,
 	return (!sent && (__s32)acked > 0) || (!acked && (__s32)sent > 0);
 }
 
-/* Notes how far this direction has sent and acknowledged. */
-static __always_inline void tcp_note_sequence(const struct packet *p,
-					      struct connection *c)
+/* Records how far this direction has sent and acknowledged. */
+static __always_inline void tcp_record_sequence(const struct packet *p,
+						struct connection *c)
 {
-	if (likely(p->tcp_flags & TCP_ACK) && tcp_goes_on(p, c)) {
+	if (likely(p->tcp_flags & TCP_ACK) && tcp_continues(p, c)) {
 		c->seq_end = p->seq_end;
 		c->ack = p->ack;
 	}
 }
 
-/* Does a packet other than TCP leave the state as it is? Not the endpoint's
- * first answer, nor what the client sends after it; where answers are not seen,
- * not the client's second packet. */
+/* Reports whether a packet other than TCP leaves the state unchanged. The endpoint's
+ * first answer, and the client's packet after it, do not; where answers are not seen,
+ * the client's second packet does not. */
 static __always_inline bool udp_is_settled(__u32 word)
 {
 	const __u32 done = CONN_REPLIED | CONN_ASSURED;

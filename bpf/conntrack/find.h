@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * find.h - finds the entries of the connection table that a list may have.
+ * find.h - finds the entries of the connection table that a listing wants.
  *
- * Where few of many are wanted, most of the time would go into copies of those that
- * are not. User space goes through the table with this, a slice at a time, and looks
- * at what is handed over: that may be more than is wanted (docs/adr/0055-command-line.md).
+ * To copy all entries, where few are wanted, would take most of the time. User space
+ * runs this over a slice of the table at a time and checks the rows that it hands over:
+ * they may be more than are wanted (docs/adr/0055-command-line.md).
  */
 #ifndef LOXILB_FIND_H
 #define LOXILB_FIND_H
 
 #include "conntrack/conntrack.h"
 
-/* A slice takes a third of a millisecond: so many buckets, or so many entries. */
+/* A slice takes a third of a millisecond: at most this many buckets or entries. */
 #define FIND_SLICE_BUCKETS 1024
 #define FIND_SLICE_FOUND 256
 
-/* Which ones. Written by user before a slice. */
+/* The wanted entries. Written by user before a slice. */
 struct find_filter find_wanted;
 
-/* A bit for each endpoint whose connections they are. Written by user before a
+/* A bit for each endpoint whose connections are wanted. Written by user before a
  * slice. */
 __u64 find_endpoints[MAX_ENDPOINTS / 64];
 
@@ -45,8 +45,8 @@ static __always_inline bool find_flags(__u8 protocol, __u8 flags)
 	return find_wanted.flags[i] >> (flags % 64) & 1;
 }
 
-/* Replies carry what the client knows once they are translated; where there are none, none
- * of the addresses is the endpoint's. */
+/* Compares addresses. Replies have the addresses that the client sees after
+ * translation; a connection without replies has no address of its endpoint. */
 static __always_inline bool find_addresses(const struct table_row *row)
 {
 	const struct connection *c = &row->connection;
@@ -70,8 +70,8 @@ static __always_inline bool find_endpoint(__u32 id)
 	       (id < MAX_ENDPOINTS && find_endpoints[id / 64] >> (id % 64) & 1);
 }
 
-/* Hands a row over, if it is wanted. Returns whether it was, or -1 if there is no room.
- * Global (verifier: globals). */
+/* Hands a row over if it is wanted. Returns whether it was, or -1 if there is no
+ * room. Global (verifier: globals). */
 __noinline int find_row(struct table_row *row, __u32 place)
 {
 	struct found_row *found;
@@ -121,7 +121,7 @@ static long find_bucket(__u32 n, struct find *s)
 	return 0;
 }
 
-/* Goes through a slice of the table from a row on, and returns the next one. */
+/* Searches a slice of the table from a row on, and returns the next row. */
 static __always_inline __u32 find_slice(__u32 row)
 {
 	struct find s = { .row = row };

@@ -2,16 +2,16 @@
 /*
  * fragment.h - fragments of IP packets (RFC 791, RFC 8200 section 4.5).
  *
- * Only the first fragment has ports. It is balanced like any packet, and
- * leaves a record, by which later fragments find its connection. Nothing is
- * reassembled: the receiver still sees gaps and overlaps, and refuses them. A
- * fragment that comes before the first one is dropped, not held: attackers
- * could fill the memory for it, and senders send the first fragment first.
+ * Only the first fragment has ports. It is balanced like any packet, and leaves a
+ * record by which later fragments find its connection. Nothing is reassembled: the
+ * receiver sees gaps and overlaps, and refuses them. A fragment that arrives before the
+ * first one is dropped, not held: attackers could fill the memory for it, and senders
+ * send the first fragment first.
  *
- * A record ends when all bytes have been seen, or after 30 s, or when its place
- * is needed: the map reuses the records that were used least recently. How many
- * a source may begin without completing them is limited, so that one alone does
- * not take the places of others (docs/adr/0022-fragments.md).
+ * A record ends when all bytes have been seen, after 30 s, or when its place is needed:
+ * the map evicts the least recently used records. A source may begin only a limited
+ * number of datagrams without completing them, so that it cannot take all records
+ * (docs/adr/0022-fragments.md).
  */
 #ifndef LOXILB_FRAGMENT_H
 #define LOXILB_FRAGMENT_H
@@ -45,8 +45,7 @@ static __always_inline bool fragment_expired(const struct fragment *f,
 	return !jiffies_within(f->since, now, timeout_fragment);
 }
 
-/* The source of datagrams, as the key of its budget: who has an IPv6 address has
- * a /64 of them. */
+/* Returns the source of datagrams, as the key of its budget: of IPv6, the /64. */
 static __always_inline struct ip_addr fragment_source(const struct packet *p)
 {
 	struct ip_addr source = p->tuple.saddr;
@@ -58,7 +57,7 @@ static __always_inline struct ip_addr fragment_source(const struct packet *p)
 	return source;
 }
 
-/* May the source begin another datagram in fragments? Not inlined, since the
+/* Reports whether the source may begin another fragmented datagram. Not inlined: the
  * stack has no room for both keys at once. */
 static __noinline bool fragment_source_begins(const struct packet *p)
 {
@@ -77,7 +76,7 @@ static __noinline bool fragment_source_begins(const struct packet *p)
 	return true;
 }
 
-/* Gives the source back what a datagram that is complete now has taken. */
+/* Returns the budget of a completed datagram to its source. */
 static __noinline void fragment_source_completes(const struct packet *p)
 {
 	struct ip_addr source = fragment_source(p);
@@ -88,11 +87,10 @@ static __noinline void fragment_source_completes(const struct packet *p)
 		b->tokens += hz;
 }
 
-/* Notes that a fragment has come. Returns false if one at its place has come
- * before. Places are as far apart as the first fragment is long, since all but
- * the last are of one length. Where they are not, or where there are more
- * places than bits, some fragments count as repeated: then the record does not
- * end before its time. */
+/* Records the arrival of a fragment. Returns false if one at its offset has arrived
+ * before. Offsets are multiples of the first fragment's length, since all but the
+ * last have the same length. Otherwise, or if there are more offsets than bits, some
+ * fragments count as repeated, and the record lasts until it expires. */
 static __always_inline bool fragment_is_new(const struct packet *p,
 					    struct fragment *f)
 {
@@ -123,8 +121,8 @@ static __always_inline void fragment_count_bytes(const struct packet *p,
 		fragment_source_completes(p);
 }
 
-/* Records the first fragment of a datagram. foreign: it goes to the kernel, and
- * so do the later ones. */
+/* Records the first fragment of a datagram. foreign: it goes to the kernel, and so do
+ * the later ones. */
 static __noinline enum verdict fragment_record(struct packet *p, bool foreign)
 {
 	struct fragment_key key;
@@ -158,9 +156,9 @@ static __noinline enum verdict fragment_record(struct packet *p, bool foreign)
 	return VERDICT_CONTINUE;
 }
 
-/* Handles a packet in which parsing has found a fault, once it is known to
- * belong to a connection or a service. Returns CONTINUE for a first fragment,
- * after it was recorded. */
+/* Handles a packet in which parsing has found a fault, once it is known to belong to
+ * a connection or a service. Returns CONTINUE for a first fragment, after recording
+ * it. */
 static __noinline enum verdict packet_handle_fault(struct packet *p)
 {
 	if (p->ttl <= 1 &&
@@ -173,13 +171,14 @@ static __noinline enum verdict packet_handle_fault(struct packet *p)
 	return fragment_record(p, false);
 }
 
-/* The same for any packet that is known to belong to us. */
+/* Does the same for any packet that is known to be ours. */
 static __always_inline enum verdict packet_check_fault(struct packet *p)
 {
 	return likely(!p->fault) ? VERDICT_CONTINUE : packet_handle_fault(p);
 }
 
-/* Is the packet addressed to a VIP? The key is copied (verifier: memory). */
+/* Reports whether the packet is addressed to a VIP. The key is copied (verifier:
+ * memory). */
 static __noinline bool is_to_vip(const struct packet *p)
 {
 	struct ip_addr daddr = p->tuple.daddr;
@@ -187,7 +186,7 @@ static __noinline bool is_to_vip(const struct packet *p)
 	return bpf_map_lookup_elem(&vips, &daddr);
 }
 
-/* Finds the connection of a later fragment: CONTINUE, and *c is it. */
+/* Finds the connection of a later fragment, and returns CONTINUE with *c. */
 static __noinline __maybe_unused enum verdict
 fragment_find_connection(struct packet *p, struct connection **c)
 {

@@ -2,16 +2,16 @@
 /*
  * reclaim.h - frees the rows of expired connections when user space does not sweep.
  *
- * User space promises in sweep_due when it sweeps next. While it keeps that, new
- * connections pay one comparison. Once it is late, each packet that may open a
- * connection first visits a few buckets of the table and ends what has expired
- * there. So the table turns over as fast as connections come: the rows that wait to be
- * visited are a small part of it, whatever the rate (docs/adr/0069-reclaim.md). A
+ * User space promises in sweep_due when it sweeps next. While it keeps that promise,
+ * new connections pay one comparison. Once it is late, each packet that may open a
+ * connection first visits a few buckets of the table and ends the connections that have
+ * expired there. So the table turns over as fast as new connections arrive, and only a
+ * small part of it waits to be visited, whatever the rate (docs/adr/0069-reclaim.md). A
  * packet that finds no room visits a few buckets too, without waiting for the promise
  * to lapse.
  *
- * A pass through the table begins at most once a second. That bounds the cost of a
- * flood, and no timeout is shorter.
+ * A pass through the table begins at most once a second, which bounds the cost of a
+ * flood; no timeout is shorter.
  */
 #ifndef LOXILB_RECLAIM_H
 #define LOXILB_RECLAIM_H
@@ -19,9 +19,9 @@
 #include "shared.h"
 #include "conntrack/conntrack.h"
 
-/* How many buckets of 30 rows a packet visits: RECLAIM_BUCKETS, in 2 to 5 us, and one
- * more for each jiffy in which nobody did, up to RECLAIM_MOST. So a table in which few
- * connections are opened is visited within seconds, too. Fewer if RECLAIM_FREED rows
+/* How many buckets of 30 rows a packet visits: RECLAIM_BUCKETS, in 2 to 5 us, plus
+ * one for each jiffy without a visit, up to RECLAIM_MOST. So a table in which few
+ * connections are opened is also visited within seconds. Fewer if RECLAIM_FREED rows
  * had expired, in some 100 us. */
 #define RECLAIM_BUCKETS 2
 #define RECLAIM_MOST 32
@@ -43,7 +43,7 @@ static __always_inline bool entry_free_expired(const struct connection_key *key,
 	return connection_end_by_reply(key, c, word, PORT_IS_FREE);
 }
 
-/* Frees a row if its connection has expired. Returns whether it was. Global
+/* Frees a row if its connection has expired. Returns whether it had. Global
  * (verifier: globals). */
 __noinline int row_reclaim(struct table_row *row)
 {
@@ -53,7 +53,7 @@ __noinline int row_reclaim(struct table_row *row)
 	if (!row || !(row->status & ROW_LIVE)) /* verifier: null */
 		return 0;
 	word = state_read(&row->connection);
-	/* another CPU is deleting it, which may be visiting this bucket too */
+	/* another CPU, which may be visiting this bucket too, is deleting it */
 	if (word & STATE_ENDED && !state_is_left(word))
 		return 0;
 	if ((__s32)(now - row->connection.seen) <= (__s32)hz)
@@ -82,9 +82,9 @@ static __always_inline bool reclaim_take(__u32 *bucket)
 	return true;
 }
 
-/* Ends the pass. A sweep that died halfway has left the pressure of its beginning. A
- * promise that is broken stays so: after 2^32 jiffies, 49 days at 1,000 Hz, its time
- * would be one to come. */
+/* Ends the pass. Resets the pressure that a killed sweep has left. A broken promise
+ * is marked as such: after 2^32 jiffies, 49 days at 1,000 Hz, its time would be in
+ * the future again. */
 static __always_inline void reclaim_end(void)
 {
 	struct table_state *t = table_state_get();
@@ -98,8 +98,8 @@ static __always_inline void reclaim_end(void)
 		t->entries_swept = 0;
 }
 
-/* Visits the next bucket of the table. Returns how many rows of expired connections
- * were there. Global (verifier: globals). */
+/* Visits the next bucket of the table. Returns the number of expired rows in it.
+ * Global (verifier: globals). */
 __noinline int reclaim_bucket(void)
 {
 	struct table_bucket *b;
@@ -123,7 +123,7 @@ __noinline int reclaim_bucket(void)
 	return freed;
 }
 
-/* Returns how many buckets a packet is to visit now. */
+/* Returns how many buckets a packet must visit now. */
 static __always_inline __u32 reclaim_share(__u32 now)
 {
 	__u32 idle = now - *(volatile __u32 *)&reclaim_pass.last;
@@ -134,8 +134,7 @@ static __always_inline __u32 reclaim_share(__u32 now)
 						       RECLAIM_MOST;
 }
 
-/* Visits the next few buckets. Returns how many rows of expired connections were
- * there. */
+/* Visits the next few buckets. Returns the number of expired rows in them. */
 static __always_inline int reclaim_some(__u32 now)
 {
 	__u32 share = reclaim_share(now);

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * bloom.h - which addresses and ports concern us: a Bloom filter with one hash
- * function.
+ * bloom.h - a Bloom filter with one hash function, of the addresses and ports that
+ * concern us.
  *
- * User space sets a bit for each VIP and for each endpoint, with its port. A
- * packet to a VIP has the bit of its destination, one from an endpoint that of
- * its source. A packet with neither is of no connection and of no service
- * (foreign.h). Two pairs of address and port may share a bit: then a packet
- * takes the long way for nothing. Some bits stand for all ports of an address,
- * or for a port at every address; they are looked at while there are any.
+ * User space sets a bit for each VIP and for each endpoint, with its port. A packet to
+ * a VIP has the bit of its destination, one from an endpoint that of its source. A
+ * packet with neither belongs to no connection and no service (foreign.h). Two pairs of
+ * address and port may share a bit: then a packet takes the slow path needlessly. Some
+ * bits stand for all ports of an address, or for a port at every address; they are
+ * checked only while there are any.
  *
- * Bits are set before the rows that they stand for. They are cleared when no
- * row and no entry needs them: user space makes the next filter from its rows,
- * the sweep adds what entries need that have outlived their rows, and the
- * result replaces the first one (docs/adr/0027-bloom-filter.md).
+ * Bits are set before the rows that they stand for. They are cleared when no row and no
+ * entry needs them: user space builds the next filter from its rows, the sweep adds the
+ * bits of entries that have outlived their rows, and the result replaces the first one
+ * (docs/adr/0027-bloom-filter.md).
  */
 #ifndef LOXILB_BLOOM_H
 #define LOXILB_BLOOM_H
@@ -30,11 +30,11 @@ static __always_inline struct bloom *bloom_get(void)
 	return bpf_map_lookup_elem(&bloom_filter, &zero);
 }
 
-/* Two words of an address at once: keys are aligned for it. */
+/* Two words of an address at once: keys are aligned accordingly. */
 typedef __u64 __attribute__((may_alias)) half_addr;
 
-/* Returns the number of the bit for an address and a port. Multiplication
- * spreads the bits below over those above, of which the highest are taken. */
+/* Returns the number of the bit for an address and a port. Multiplication spreads the
+ * lower bits over the higher ones; the highest are used. */
 static __always_inline __u32 bloom_bit(const struct ip_addr *a, __u32 port)
 {
 	const half_addr *half = (const half_addr *)a;
@@ -43,8 +43,8 @@ static __always_inline __u32 bloom_bit(const struct ip_addr *a, __u32 port)
 	       (64 - BLOOM_SHIFT);
 }
 
-/* Returns the bit of an address and a port in the lowest place; what is above
- * has no meaning. */
+/* Returns the bit of an address and a port in the lowest place; the bits above are
+ * undefined. */
 static __always_inline __u64 bloom_word(const __u64 *bits,
 					const struct ip_addr *a, __u32 port)
 {
@@ -53,9 +53,8 @@ static __always_inline __u64 bloom_word(const __u64 *bits,
 	return bits[bit / 64] >> (bit % 64);
 }
 
-/* Is a packet to or from an address and port that the filter has? Without a
- * branch between the two: one that goes either way costs more than a
- * look. */
+/* Reports whether the filter has the packet's source or destination. Without a branch
+ * between the two: a mispredicted branch costs more than a lookup. */
 static __always_inline bool bloom_has(const __u64 *bits,
 				      const struct connection_key *key)
 {
@@ -64,8 +63,8 @@ static __always_inline bool bloom_has(const __u64 *bits,
 	       1;
 }
 
-/* Does a bit that stands for several addresses or ports stand for one of the
- * packet's? */
+/* Reports whether a wildcard bit, for several addresses or ports, stands for one of
+ * the packet's. */
 static __always_inline bool bloom_has_wildcard(const __u64 *bits,
 					       const struct connection_key *key)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * foreign.h - tells packets that are of no connection and of no service, by two
- * bits instead of look-ups in large tables.
+ * foreign.h - recognizes foreign packets, those of no connection and no service, by two
+ * bits instead of lookups in large tables.
  *
- * While foreign packets are many, as on machines that are not balancers alone,
- * they are told before their connection is looked up: three quarters of their
- * time are saved. Else that is asked after the look-up, and packets of
- * connections do not pay for it.
+ * While foreign packets are many, as on machines that are not only load balancers, the
+ * check comes before the connection lookup and saves three quarters of their time.
+ * Otherwise it comes after a failed lookup, so that packets of connections do not pay
+ * for it.
  */
 #ifndef LOXILB_FOREIGN_H
 #define LOXILB_FOREIGN_H
@@ -17,9 +17,9 @@
 #include "filter/surge.h"
 #include "packet/packet.h"
 
-/* The rest of is_foreign(), for packets that have neither of the two bits. One
- * in which parsing has found a fault takes the long way. Global (verifier: globals). */
-__noinline bool is_foreign_indeed(const struct packet *p)
+/* The slow path of is_foreign(), for packets that have neither of the two bits. A
+ * packet with a parsing fault is never foreign here. Global (verifier: globals). */
+__noinline bool is_foreign_slow(const struct packet *p)
 {
 	const struct bloom *b = bloom_get();
 
@@ -27,23 +27,23 @@ __noinline bool is_foreign_indeed(const struct packet *p)
 	       !(b->wildcards && bloom_has_wildcard(b->bits, &p->tuple));
 }
 
-/* Is it certain that the packet is of no connection, and that no service wants
- * it? */
+/* Reports whether the packet certainly belongs to no connection and no service. */
 static __always_inline bool is_foreign(const struct packet *p)
 {
 	const struct bloom *b = bloom_get();
 
 	return b && unlikely(!bloom_has(b->bits, &p->tuple)) &&
-	       is_foreign_indeed(p);
+	       is_foreign_slow(p);
 }
 
-/* The same, where a call may take its time. Global (verifier: globals). */
-__noinline bool is_foreign_called(const struct packet *p)
+/* is_foreign() as a call, where code size matters more than time. Global (verifier:
+ * globals). */
+__noinline bool is_foreign_noinline(const struct packet *p)
 {
 	return p && is_foreign(p);
 }
 
-/* Foreign packets whose connection was looked up. */
+/* Counts foreign packets whose connection was looked up in vain. */
 struct surge foreign_surge SEC(".data.runtime") = {};
 
 static __always_inline bool foreign_are_many(const struct packet *p)
@@ -52,12 +52,12 @@ static __always_inline bool foreign_are_many(const struct packet *p)
 	       !snat_rules;
 }
 
-/* Is a packet foreign whose connection was not found? */
-static __always_inline bool is_foreign_after_all(const struct packet *p)
+/* Reports whether a packet is foreign, after its connection was not found. */
+static __always_inline bool is_foreign_after_miss(const struct packet *p)
 {
-	if (unlikely(snat_rules) || !is_foreign_called(p))
+	if (unlikely(snat_rules) || !is_foreign_noinline(p))
 		return false;
-	surge_note(&foreign_surge, p->now);
+	surge_count(&foreign_surge, p->now);
 	return true;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * rule_count.h - how many firewall rules, and policies of IPsec, there are. Packets
- * pay nothing for them while there are none.
+ * rule_count.h - the number of firewall rules and of IPsec policies. Packets pay
+ * nothing for them while there are none.
  */
 #ifndef LOXILB_RULE_COUNT_H
 #define LOXILB_RULE_COUNT_H
@@ -13,11 +13,11 @@
 /* Written by user, after the rules. */
 volatile __u32 rule_count SEC(".data.runtime") = 0;
 
-/* How many of them give connections another source: then packets of any address
- * may be of a connection (foreign.h). */
+/* How many rules give connections another source: then packets of any address may
+ * belong to a connection (foreign.h). */
 volatile __u32 snat_rules SEC(".data.runtime") = 0;
 
-/* How many policies of IPsec the packet path asks (ipsec.h). Written by user, after
+/* How many IPsec policies the packet path checks (ipsec.h). Written by user, after
  * the policies. */
 volatile __u32 ipsec_count SEC(".data.runtime") = 0;
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * surge.h - tells whether packets of some kind are many at present.
+ * surge.h - detects that packets of some kind are many at present.
  *
- * They are if 64 came within a window of 16 jiffies, some thousand a second, and
- * for the next 1,024 jiffies.
+ * They are many if 64 arrived within a window of 16 jiffies, some thousand per second,
+ * and for the next 1,024 jiffies.
  */
 #ifndef LOXILB_SURGE_H
 #define LOXILB_SURGE_H
@@ -15,23 +15,23 @@
 #define SURGE_PACKETS 64 /* in a window */
 #define SURGE_PERIOD 1024 /* jiffies: 1 to 10 s */
 
-/* CPUs write it without locks: a count that is a little wrong does no harm. They
- * seldom do while there is a surge, as all of them read it. */
+/* CPUs write it without locks: a slightly wrong count does no harm. They rarely write
+ * during a surge, when all of them read it. */
 struct surge {
 	volatile __u32 packets; /* in this window, at most SURGE_PACKETS */
 	volatile __u32 window;
 	volatile __u32 until; /* jiffies */
 };
 
-/* Is there one? What is further away than a period is of another turn of the
- * clock. */
+/* Reports whether there is a surge. A time further away than a period is from before
+ * jiffies wrapped around. */
 static __always_inline bool surge_is_on(const struct surge *s, __u32 now)
 {
 	return s->until - now - 1 < SURGE_PERIOD;
 }
 
-/* Notes a packet of this kind. */
-static __always_inline void surge_note(struct surge *s, __u32 now)
+/* Counts a packet of this kind. */
+static __always_inline void surge_count(struct surge *s, __u32 now)
 {
 	__u32 window = now / SURGE_WINDOW;
 

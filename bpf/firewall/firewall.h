@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * firewall.h - what firewall rules do with packets of no connection: with those
- * that may open one, and with those that are the kernel's; and with connections
- * after the rules have changed.
+ * firewall.h - applies firewall rules to packets without a connection, both those that
+ * may open one and those for the kernel; and to connections after the rules have
+ * changed.
  *
- * The kernel's packets have no state here. So answers to what this machine itself
- * has asked for are told by its sockets, and no rule drops them.
+ * The kernel's packets have no state here. Answers to requests of this machine itself
+ * are recognized by its sockets, and no rule drops them.
  */
 #ifndef LOXILB_FIREWALL_H
 #define LOXILB_FIREWALL_H
@@ -24,7 +24,7 @@
 
 #define SOCKET_LISTENS 10 /* TCP_LISTEN */
 
-/* Fills in the tuple by which sockets are looked for, and returns its size. */
+/* Fills in the tuple for a socket lookup, and returns its size. */
 static __always_inline __u32
 firewall_socket_tuple(struct bpf_sock_tuple *t,
 		      const struct connection_key *key, __be16 sport)
@@ -62,8 +62,8 @@ static __noinline __u32 firewall_tcp_state(ctx_t *ctx,
 	return state;
 }
 
-/* Is it a segment of a connection that this machine has opened? Those that it has
- * accepted are of a port at which it listens. */
+/* Reports whether a segment belongs to a connection that this machine has opened.
+ * Accepted connections use a port at which it listens. */
 static __always_inline bool
 firewall_is_own_tcp(ctx_t *ctx, const struct connection_key *key)
 {
@@ -73,8 +73,8 @@ firewall_is_own_tcp(ctx_t *ctx, const struct connection_key *key)
 	       firewall_tcp_state(ctx, key, 0) != SOCKET_LISTENS;
 }
 
-/* Is it a datagram for a socket that is connected to its sender, or has a port
- * that the kernel gives to who asks for none? */
+/* Reports whether a datagram is for a socket that is connected to its sender, or that
+ * has a port assigned by the kernel. */
 static __noinline bool firewall_is_own_udp(ctx_t *ctx,
 					   const struct connection_key *key)
 {
@@ -99,9 +99,9 @@ static __noinline bool firewall_is_own_udp(ctx_t *ctx,
 	return kept && kept->bits[word] >> port % 64 & 1;
 }
 
-/* Is it an answer to what this machine, or a client of a service in mode dsr, has
- * asked for? */
-static __noinline bool firewall_spares(ctx_t *ctx, const struct packet *p)
+/* Reports whether it is an answer to a request of this machine, or of a client of a
+ * service in mode dsr. */
+static __noinline bool firewall_exempts(ctx_t *ctx, const struct packet *p)
 {
 	struct connection_key key;
 
@@ -118,8 +118,8 @@ static __noinline bool firewall_spares(ctx_t *ctx, const struct packet *p)
 	       firewall_is_own_udp(ctx, &p->tuple);
 }
 
-/* Sends a packet out by another interface. One that has no link-layer header cannot
- * leave where there are some. */
+/* Sends a packet out by another interface. A packet without a link-layer header
+ * cannot leave by an interface that needs one. */
 static __always_inline enum verdict firewall_redirect(struct packet *p,
 						      __u32 ifindex)
 {
@@ -132,7 +132,7 @@ static __always_inline enum verdict firewall_redirect(struct packet *p,
 	return VERDICT_REDIRECT;
 }
 
-/* Notes that the packet is to get another source, if it opens a connection. */
+/* Records that the packet gets another source if it opens a connection. */
 static __always_inline enum verdict firewall_source(const struct rule *r)
 {
 	struct opening *o = opening_get();
@@ -144,9 +144,9 @@ static __always_inline enum verdict firewall_source(const struct rule *r)
 	return VERDICT_CONTINUE;
 }
 
-/* Counts a packet that a rule has decided about, and records it if the rule says so. */
-static __always_inline void firewall_note(ctx_t *ctx, const struct packet *p,
-					  const struct rule *r)
+/* Counts a packet that a rule has decided, and records it if the rule says so. */
+static __always_inline void firewall_record(ctx_t *ctx, const struct packet *p,
+					    const struct rule *r)
 {
 	rule_count_hit(r, p);
 	if (likely(!(r->action & RULE_RECORD)))
@@ -158,9 +158,10 @@ static __always_inline void firewall_note(ctx_t *ctx, const struct packet *p,
 		record_none(RECORDER_RULES);
 }
 
-/* Notes at a packet that the rule about it, or its connection, has policers or mirrors. */
-static __always_inline void firewall_note_attached(struct packet *p,
-						   const struct rule *r)
+/* Records in a packet that the rule that decided it or its connection has policers or
+ * mirrors. */
+static __always_inline void firewall_record_attached(struct packet *p,
+						     const struct rule *r)
 {
 	__u32 counter = r->counter;
 
@@ -169,15 +170,15 @@ static __always_inline void firewall_note_attached(struct packet *p,
 		p->rule = counter + 1;
 }
 
-/* Polices and mirrors a packet that is no connection's, if its rule does. */
+/* Polices and mirrors a packet without a connection, if its rule has attachments. */
 static __always_inline enum verdict
 firewall_finish(ctx_t *ctx, struct packet *p, enum verdict v)
 {
 	return unlikely(p->rule) ? rule_apply(ctx, p, v) : v;
 }
 
-/* Says what becomes of a packet by what a rule says. CONTINUE: it goes on as if there were
- * none. */
+/* Returns the verdict of a rule. CONTINUE: the packet proceeds as if there were no
+ * rule. */
 static __always_inline enum verdict firewall_verdict(struct packet *p,
 						     const struct rule *r)
 {
@@ -196,39 +197,39 @@ static __always_inline enum verdict firewall_verdict(struct packet *p,
 	}
 }
 
-/* Does what a rule says. CONTINUE: the packet goes on as if there were none. */
+/* Applies a rule. CONTINUE: the packet proceeds as if there were no rule. */
 static __noinline enum verdict firewall_apply(ctx_t *ctx, struct packet *p,
 					      const struct rule *r)
 {
 	enum verdict v;
 
-	if (rule_action(r) == RULE_DROP && firewall_spares(ctx, p))
+	if (rule_action(r) == RULE_DROP && firewall_exempts(ctx, p))
 		return VERDICT_CONTINUE;
-	firewall_note(ctx, p, r);
-	firewall_note_attached(p, r);
+	firewall_record(ctx, p, r);
+	firewall_record_attached(p, r);
 	if (r->mark)
 		ctx_set_mark(ctx, r->mark);
 	v = firewall_verdict(p, r);
 	return v == VERDICT_CONTINUE ? v : firewall_finish(ctx, p, v);
 }
 
-/* Asks the rules about a packet of no connection, that has ports if its protocol
- * has some. Global (verifier: globals). */
+/* Finds and applies the rule for a packet without a connection. Its ports are parsed,
+ * if its protocol has any. Global (verifier: globals). */
 __noinline enum verdict firewall_judge(ctx_t *ctx, struct packet *p)
 {
 	const struct rule *r;
 
 	if (!p) /* verifier: null */
 		return VERDICT_DROP;
-	/* a first fragment without its ports, which the kernel would put together
-	 * (RFC 1858) */
+	/* a first fragment without its ports, which the kernel would reassemble (RFC
+	 * 1858) */
 	if (p->fragment && p->fault == DROP_MALFORMED)
 		return drop(p, DROP_MALFORMED);
 	r = rule_of_tuple(&p->tuple, ctx_interface(ctx), p->ipv6);
 	return r ? firewall_apply(ctx, p, r) : VERDICT_CONTINUE;
 }
 
-/* Asks the rules, if there are any, about a packet that is the kernel's. */
+/* Applies the rules, if there are any, to a packet for the kernel. */
 static __always_inline enum verdict firewall_judge_foreign(ctx_t *ctx,
 							   struct packet *p)
 {
@@ -241,8 +242,8 @@ static __always_inline enum verdict firewall_judge_foreign(ctx_t *ctx,
 				       v;
 }
 
-/* The same of one whose protocol has no connections. SCTP has its ports where the
- * others have theirs. Global (verifier: globals). */
+/* The same for a protocol without connections. SCTP has its ports where TCP and UDP
+ * have theirs. Global (verifier: globals). */
 __noinline enum verdict firewall_judge_other(ctx_t *ctx, struct packet *p)
 {
 	const struct rule_set *set = rule_set_get();
@@ -267,10 +268,11 @@ __noinline enum verdict firewall_judge_other(ctx_t *ctx, struct packet *p)
 				       v;
 }
 
-/* Drops a packet whose extension headers hide its protocol and ports: rules about those cannot
- * be asked. A rule about its addresses that drops it has it, counts it and shows it to mirrors.
- * Other rules have no say, as one before them might match. Global (verifier: globals). */
-__noinline enum verdict firewall_judge_hidden(ctx_t *ctx, struct packet *p)
+/* Drops a packet whose extension headers hide its protocol and ports, since rules
+ * about those cannot be checked. If the first rule that matches is about addresses
+ * only and drops it, that rule counts it and mirrors it. Other rules are ignored, as
+ * a hidden match might precede them. Global (verifier: globals). */
+__noinline enum verdict firewall_judge_unparsed(ctx_t *ctx, struct packet *p)
 {
 	const struct rule_set *set = rule_set_get();
 	struct rule_packet *k = rule_packet_get();
@@ -285,9 +287,9 @@ __noinline enum verdict firewall_judge_hidden(ctx_t *ctx, struct packet *p)
 	return drop(p, DROP_EXTENSION_CHAIN);
 }
 
-/* Notes at an answer the rule of its client's packets: that of the way that the last one of
- * them took, unless rules, or routes, have changed since then, or it was more than an epoch
- * ago: then that row may be another's (way_find.h). */
+/* Records in an answer the rule of its client's packets: the rule of the way that the
+ * last of them used. Not if rules or routes have changed since, or it was more than
+ * an epoch ago, when that row may belong to another way (way_find.h). */
 static __noinline void
 firewall_take_rule_of_client(struct packet *p,
 			     const struct connection_key *client)
@@ -302,14 +304,14 @@ firewall_take_rule_of_client(struct packet *p,
 	if (!w)
 		return;
 	p->rule = w->key.rule;
-	p->unasked = false;
+	p->rules_skipped = false;
 }
 
-/* Asks the rules about the connection of a packet, once after they have changed,
- * and whenever its way is of an older epoch: no, if they would drop it. The
- * interface by which a client's packets come is known from those alone. A RST goes
- * through, as it may be the end; if it is not, the next packet is asked about. Global
- * (verifier: globals). */
+/* Reports whether rules drop the packet's connection. Checked once after the rules
+ * have changed, and whenever the connection's way is of an older epoch. Only the
+ * client's packets show by which interface they arrive. A RST passes, as it may end
+ * the connection; if it does not, the next packet is checked. Global (verifier:
+ * globals). */
 __noinline bool firewall_drops_connection(ctx_t *ctx, struct packet *p,
 					  struct connection *c)
 {
@@ -321,14 +323,14 @@ __noinline bool firewall_drops_connection(ctx_t *ctx, struct packet *p,
 		return false;
 	if (way_is_current(c, p->now))
 		return false;
-	p->unasked = true;
+	p->rules_skipped = true;
 	if (p->tcp_flags & TCP_RST)
 		return false;
 	if (c->flags & CONN_REPLY_DIRECTION) {
 		connection_reverse(&client, c, p->tuple.protocol);
 		if (set->interfaces) {
-			p->unasked = rules_attached != 0;
-			if (p->unasked)
+			p->rules_skipped = rules_attached != 0;
+			if (p->rules_skipped)
 				firewall_take_rule_of_client(p, &client);
 			return false;
 		}
@@ -337,13 +339,13 @@ __noinline bool firewall_drops_connection(ctx_t *ctx, struct packet *p,
 	}
 	r = rule_of_tuple(&client, ctx_interface(ctx),
 			  !is_mapped_ipv4(&client.saddr));
-	p->unasked = false;
+	p->rules_skipped = false;
 	if (!r)
 		return false;
-	firewall_note_attached(p, r);
+	firewall_record_attached(p, r);
 	if (rule_action(r) != RULE_DROP)
 		return false;
-	firewall_note(ctx, p, r);
+	firewall_record(ctx, p, r);
 	firewall_finish(ctx, p, VERDICT_DROP);
 	return true;
 }

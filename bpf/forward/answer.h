@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * answer.h - answers the sender of a packet that is dropped.
+ * answer.h - answers the sender of a dropped packet.
  *
- * The packet itself is rewritten into the answer: a RST (RFC 9293 section
- * 3.10.7.1), or an ICMP error that quotes it (RFC 1812, RFC 4443). The answer
- * is routed like any packet to the sender. The number of ICMP errors is limited,
- * since one costs its receiver more than the packet cost its sender. So is that
- * of RSTs to segments of no connection: whoever forges sources could have us
- * send to anybody as many as he likes. They are never larger than the segment.
+ * The packet itself is rewritten into the answer: a RST (RFC 9293 section 3.10.7.1), or
+ * an ICMP error that quotes it (RFC 1812, RFC 4443). The answer is routed to the sender
+ * like any packet. The number of ICMP errors is limited, since one costs its receiver
+ * more than the packet cost its sender. So is the number of RSTs to segments without a
+ * connection: a forger of sources could otherwise direct any number of them at anybody.
+ * Answers are never larger than the segment.
  *
- * This path is slow, so its functions are not inlined, and each has its own
- * stack frame.
+ * This path is slow, so its functions are not inlined, and each has its own stack
+ * frame.
  */
 #ifndef LOXILB_ANSWER_H
 #define LOXILB_ANSWER_H
@@ -34,8 +34,8 @@
 #define BPF_FIB_LOOKUP_SRC (1U << 4) /* 6.7 */
 #endif
 
-/* May another answer of this kind be sent? There is a token bucket for each
- * kind and CPU. */
+/* Reports whether another answer of this kind may be sent. Each kind has a token
+ * bucket per CPU. */
 static __always_inline bool answer_is_within(__u32 kind, __u32 rate, __u32 now)
 {
 	struct token_bucket *b = bpf_map_lookup_elem(&answer_buckets, &kind);
@@ -85,8 +85,8 @@ static __noinline bool answer_ip(ctx_t *ctx, struct packet *p,
 				    BPF_F_RECOMPUTE_CSUM);
 }
 
-/* Rewrites a segment into one that answers it, without options and payload.
- * Its source is the segment's destination. */
+/* Rewrites a segment into its answer, without options and payload. The answer's
+ * source is the segment's destination. */
 static __noinline bool answer_segment(ctx_t *ctx, struct packet *p, __u8 flags,
 				      __u32 seq, __u32 ack)
 {
@@ -201,9 +201,9 @@ static __noinline bool answer_icmp(ctx_t *ctx, struct packet *p,
 	       answer_ip(ctx, p, src, protocol, length);
 }
 
-/* Finds the address that an answer is routed to: the packet's source. But an
- * endpoint that answers clients directly says the VIP, and is found by its own
- * address. */
+/* Finds the address that an answer is routed to: the packet's source, or the
+ * endpoint's own address if an endpoint that answers clients directly has sent the
+ * VIP as its source. */
 static __noinline void answer_target(const struct packet *p, struct ip_addr *to)
 {
 	const struct ip_addr *endpoint;
@@ -218,8 +218,8 @@ static __noinline void answer_target(const struct packet *p, struct ip_addr *to)
 		*to = *endpoint;
 }
 
-/* Looks up the route to the sender. src becomes the machine's address towards
- * the sender if the kernel tells it; else it does not change. */
+/* Looks up the route to the sender. src becomes the machine's address towards the
+ * sender if the kernel returns one; otherwise it does not change. */
 static __noinline int answer_route(ctx_t *ctx, struct packet *p,
 				   struct bpf_fib_lookup *fib,
 				   struct ip_addr *src)
@@ -248,8 +248,8 @@ static __noinline int answer_route(ctx_t *ctx, struct packet *p,
 	return code;
 }
 
-/* Sends the answer, as next_hop_prepare() and forward() send a packet of a
- * connection. */
+/* Sends the answer as a packet of a connection is sent, by next_hop_resolve() and
+ * forward(). */
 static __always_inline enum verdict
 answer_send(ctx_t *ctx, struct packet *p, struct bpf_fib_lookup *fib, int code)
 {
@@ -273,7 +273,7 @@ answer_send(ctx_t *ctx, struct packet *p, struct bpf_fib_lookup *fib, int code)
 	return VERDICT_REDIRECT;
 }
 
-/* Must an answer not leave, as a policy of IPsec says? */
+/* Reports whether an IPsec policy forbids the answer. */
 static __noinline bool answer_is_stopped(const struct packet *p,
 					 const struct ip_addr *src, bool reset)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * forward_uncommon.h - forwards packets that do not leave as most do: without a
- * link-layer header, to a local socket, by a tunnel, as another IP version, or by
- * a way that is left to the kernel.
+ * forward_uncommon.h - forwards packets that leave in unusual ways: without a
+ * link-layer header, to a local socket, through a tunnel, as the other IP version, or
+ * by the kernel.
  */
 #ifndef LOXILB_FORWARD_UNCOMMON_H
 #define LOXILB_FORWARD_UNCOMMON_H
@@ -15,11 +15,12 @@
 #include "translate/family_error.h"
 #include "translate/nat.h"
 
-/* Hands a translated packet up to a socket. A bridge may have shown the packet to
- * netfilter as it came (br_netfilter), and then netfilter does not look at it
- * again, so a rule that leads the endpoint's port elsewhere would not be seen.
- * There the packet arrives once more, as it is now. */
-static __always_inline enum verdict hand_up(ctx_t *ctx, struct packet *p)
+/* Delivers a translated packet to a local socket. If a bridge has shown the packet to
+ * netfilter on arrival (br_netfilter), netfilter does not look at it again, and a
+ * rule that redirects the endpoint's port would be missed. In that case the packet
+ * arrives once more, as it is now. */
+static __always_inline enum verdict deliver_locally(ctx_t *ctx,
+						    struct packet *p)
 {
 	__u32 ifindex = ctx_interface(ctx);
 	__u32 *flags = bpf_map_lookup_elem(&links, &ifindex);
@@ -31,22 +32,22 @@ static __always_inline enum verdict hand_up(ctx_t *ctx, struct packet *p)
 	return VERDICT_REDIRECT;
 }
 
-/* Sends a translated packet by its way. */
+/* Sends a translated packet along its way. */
 static __always_inline enum verdict send_uncommon(ctx_t *ctx, struct packet *p,
 						  const struct way *w)
 {
 	if (w->key.kind == HOP_LOCAL)
-		return hand_up(ctx, p);
+		return deliver_locally(ctx, p);
 	if (w->key.kind != HOP_LAYER3)
 		return forward(ctx, p, w);
-	/* the kernel takes the link-layer header off */
+	/* the kernel removes the link-layer header */
 	trace_out(p, w->key.ifindex);
 	p->action = bpf_redirect(w->key.ifindex, 0);
 	return VERDICT_REDIRECT;
 }
 
-/* Translates and forwards a packet of any kind. hop is what next_hop_prepare()
- * said of it. Global (verifier: globals). */
+/* Translates and forwards a packet of any kind. hop is the result of
+ * next_hop_resolve(). Global (verifier: globals). */
 __noinline enum verdict forward_uncommon(ctx_t *ctx, struct packet *p,
 					 struct connection *c, enum verdict hop)
 {

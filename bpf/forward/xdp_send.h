@@ -23,9 +23,9 @@ struct {
 	__type(value, __u32);
 } xdp_targets SEC(".maps");
 
-/* Can XDP send to an interface? Asked last: this also sets where the frame is
- * redirected to. So is what goes back where it came from: a veth loses in
- * silence what XDP_TX sends while its other end does not take it. */
+/* Reports whether XDP can send to an interface, and sets the redirect target; so it
+ * is checked last. Frames that go back where they came from are redirected, too: a
+ * veth silently loses XDP_TX frames while its other end does not accept them. */
 static __always_inline bool xdp_send_to(__u32 ifindex)
 {
 	return bpf_redirect_map(&xdp_targets, ifindex, XDP_PASS) ==
@@ -46,10 +46,10 @@ static __always_inline __u16 pseudo_header_sum(const struct packet *p)
 	return sum_fold64(sum);
 }
 
-/* May the checksum be left to a device (CHECKSUM_PARTIAL)? A packet that this
- * machine or a guest has made, and that was on no wire yet, may have only the
- * sum of the pseudo header in the field, and XDP is not told. One complete
- * checksum in 65,535 is that number too; tc can tell them apart. */
+/* Reports whether the checksum may be left to a device (CHECKSUM_PARTIAL). A packet
+ * that this machine or a guest has made, and that was on no wire yet, may have only
+ * the pseudo header's sum in the field, and XDP does not get to know. One complete
+ * checksum in 65,535 equals that sum; tc can distinguish them. */
 static __always_inline bool may_be_partial(ctx_t *ctx, const struct packet *p)
 {
 	__u16 *sum = ctx_header(ctx, p->l4 + sum_offset(p->tuple.protocol), 2);

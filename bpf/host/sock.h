@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * sock.h - chooses the endpoint for a socket of this machine that speaks to a
- * VIP.
+ * sock.h - chooses the endpoint for a socket of this machine that connects to a VIP.
  *
- * The socket is connected to the endpoint itself, so its packets need no
- * translation, and no program sees them. The choice is stored with the socket
- * and is freed with it: the socket counts as a connection for as long as it is
- * open.
+ * The socket is connected to the endpoint itself, so its packets need no translation,
+ * and no program sees them. The choice is stored with the socket and freed with it: an
+ * open socket counts as a connection.
  *
- * A datagram socket that names a destination with each packet may have eight
- * flows. The ninth replaces the oldest, whose endpoint is chosen again when it
- * is next named.
+ * A datagram socket that names a destination with each packet may have eight flows. The
+ * ninth replaces the oldest, whose endpoint is chosen again when it is named the next
+ * time.
  */
 #ifndef LOXILB_SOCK_H
 #define LOXILB_SOCK_H
@@ -24,7 +22,7 @@
 
 #define SOCK_FLOWS 8
 
-/* A VIP that the socket speaks to, and the endpoint chosen for it. */
+/* A VIP that the socket uses, and the endpoint chosen for it. */
 struct sock_flow {
 	struct ip_addr vip;
 	struct ip_addr addr; /* of the endpoint */
@@ -32,10 +30,10 @@ struct sock_flow {
 	__be16 port;
 	__u32 endpoint; /* index into endpoints */
 	__u32 seen; /* jiffies */
-	__u32 used; /* all else is valid iff it is set */
+	__u32 used; /* the other members are valid iff it is set */
 };
 
-/* What the choice depends on. */
+/* The inputs of the choice. */
 struct sock_request {
 	__u64 cookie;
 	__u32 mark;
@@ -66,12 +64,12 @@ struct socket_count {
 	__u64 changes;
 };
 
-/* Endpoints of whose connections sockets of this machine can be recounted: a
- * table for all endpoints would take 4 MB of buckets. */
+/* Endpoints for which flows of this machine's sockets can be recounted: a table for
+ * all endpoints would take 4 MB of buckets. */
 #define MAX_SOCKET_ENDPOINTS 16384
 
 /* endpoint id -> its count. Written by the hooks; read by user, which compares it
- * with the sockets that there are, unless it is full. */
+ * with the existing sockets, unless it is full. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -96,8 +94,8 @@ static __always_inline void sock_note_change(__u32 endpoint, __s64 by)
 	__sync_fetch_and_add(&n->changes, 1);
 }
 
-/* Adds to the flows of an endpoint. A socket that is closed leaves nothing in the
- * table, so that all flows are active. */
+/* Adds to the flows of an endpoint. A closed socket leaves nothing in the table, so
+ * all flows are active. */
 static __always_inline void sock_add(struct endpoint_state *s, __s64 by)
 {
 	__sync_fetch_and_add(&s->active, by);
@@ -131,8 +129,8 @@ static __always_inline void sock_uncount(const struct sock_flow *f)
 		sock_uncount_endpoint(f->endpoint);
 }
 
-/* Returns the error of a service that refuses: what the program would see of an
- * endpoint that refuses, or of one that does not answer, but at once. */
+/* Returns the error of a refusing service: the same as for an endpoint that refuses,
+ * or that does not answer, but at once. */
 static __always_inline int sock_refuse_error(const struct service *svc)
 {
 	if (svc->flags & SERVICE_REFUSE_PASS)
@@ -141,9 +139,8 @@ static __always_inline int sock_refuse_error(const struct service *svc)
 }
 
 /* Chooses by the service's algorithm; the socket's cookie stands for a packet's
- * source. System calls may be preempted, and another one may then use the
- * opening too. Any position is valid, so at worst it is not the least loaded
- * one. */
+ * source. System calls may be preempted, and another one may use the opening
+ * meanwhile. Any position is valid, so at worst it is not the least loaded one. */
 static __noinline __u32 *sock_select(struct packet *p,
 				     const struct service *svc, __u64 cookie)
 {
@@ -236,8 +233,8 @@ static __noinline int sock_new_flow(struct packet *p,
 	return err;
 }
 
-/* Is the flow's endpoint still in use and well, and has the flow been used within
- * its timeout? */
+/* Reports whether the flow's endpoint is still in use and up, and the flow has been
+ * used within its timeout. */
 static __noinline bool sock_flow_is_valid(const struct sock_flow *f, __u32 now)
 {
 	__u32 id = f->endpoint, service, *idle, limit = timeout_udp_replied;
@@ -276,8 +273,8 @@ static __noinline bool sock_find_flow(struct sock_flows *s,
 	return found && sock_flow_is_valid(out, p->now);
 }
 
-/* Stores a flow: in the place of one to the same VIP, in an empty place, or in
- * the place of the oldest. Returns what was there. */
+/* Stores a flow: in place of one to the same VIP, in an empty place, or in place of
+ * the oldest. Returns the former content. */
 static __noinline void sock_store_flow(struct sock_flows *s,
 				       const struct sock_flow *flow,
 				       struct sock_flow *old)

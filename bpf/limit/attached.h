@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * attached.h - polices and mirrors packets of some services, clients, firewall
- * rules and interfaces.
+ * attached.h - polices and mirrors packets of some services, clients, firewall rules
+ * and interfaces.
  *
- * An entry of a connection that has something attached has HOP_ATTACHED, by which its packets leave the
- * common path (way.h): all others pay nothing. The bit is put on, or taken off, when the entry looks for its
- * next hop, which each one does once after something was attached (epoch.h). What exactly is attached is looked
- * up for each packet. Which firewall rule has decided about a connection is not: it is part of its way.
+ * An entry of a connection with attachments has HOP_ATTACHED, and its packets leave the
+ * common path (way.h); other connections pay nothing. The bit is set or cleared when
+ * the entry looks up its next hop, which every entry does once after a change of
+ * attachments (epoch.h). The attachments themselves are looked up for each packet,
+ * except for those of the firewall rule that decided the connection, which is part of
+ * its way.
  */
 #ifndef LOXILB_ATTACHED_H
 #define LOXILB_ATTACHED_H
@@ -25,13 +27,14 @@
 #include "table/rows.h"
 #include "table/state.h"
 
-/* Do services or clients have something? Written by user. */
+/* Whether services or clients have attachments. Written by user. */
 volatile __u32 flows_attached SEC(".data.runtime") = 0;
 
-/* Do firewall rules? */
+/* Whether firewall rules have attachments. */
 volatile __u32 rules_attached SEC(".data.runtime") = 0;
 
-/* The drop precedence of assured forwarding (RFC 2597 section 6) is the color that a packet has. */
+/* The drop precedence of assured forwarding (RFC 2597 section 6) is the color of a
+ * packet. */
 #define DSCP_SHIFT 2
 #define AF_CLASS(dscp) ((dscp) >> 3)
 #define AF_PRECEDENCE(dscp) (((dscp) & 7) >> 1)
@@ -64,8 +67,8 @@ static __always_inline enum color color_of(ctx_t *ctx, const struct packet *p)
 	}
 }
 
-/* How much a packet is on a wire. The headers of one that is segmented later are there once
- * for each segment. */
+/* The size of a packet on the wire. If it is segmented later, each segment has the
+ * headers. */
 struct wire_size {
 	__u32 bytes;
 	__u32 packets;
@@ -99,8 +102,8 @@ client_of(const struct packet *p, const struct connection *c)
 	return c->traits & CONN_ONE_WAY ? &c->saddr : &p->tuple.saddr;
 }
 
-/* Returns what a client has. The row of IPv4 may be empty, so that none of IPv6 is
- * found. */
+/* Returns the attachments of a client. The row of IPv4 may be empty, to hide rows of
+ * IPv6. */
 static __always_inline struct attachments *
 source_attachments(const struct ip_addr *client)
 {
@@ -126,7 +129,7 @@ service_attachments(const struct connection *c)
 	return bpf_map_lookup_elem(&attached_services, &service);
 }
 
-/* Returns what the rule has that has decided about a packet or its connection. */
+/* Returns the attachments of the rule that decided the packet or its connection. */
 static __always_inline struct attachments *
 rule_attachments(const struct packet *p)
 {
@@ -138,10 +141,10 @@ rule_attachments(const struct packet *p)
 	return bpf_map_lookup_elem(&attached_rules, &counter);
 }
 
-/* Notes at an entry whether packets of it are policed or mirrored. word: its state. Global
- * (verifier: globals), and returns something for that. */
-__noinline __maybe_unused int attached_note(const struct packet *p,
-					    struct connection *c, __u32 word)
+/* Records in an entry whether its packets are policed or mirrored. word: its state.
+ * Global (verifier: globals), so it returns a value. */
+__noinline __maybe_unused int attached_record(const struct packet *p,
+					      struct connection *c, __u32 word)
 {
 	const __u32 bit = (__u32)HOP_ATTACHED << STATE_HOP_SHIFT;
 	bool has;
@@ -173,7 +176,7 @@ static __always_inline __u64 key_of(const __u64 keys[2], bool reply)
 	return reply ? back : towards;
 }
 
-/* Polices a packet. Returns whether it may pass; *color is what it has then. */
+/* Polices a packet. Returns whether it may pass; *color is its new color. */
 static __always_inline bool police(const struct attachments *a, bool reply,
 				   const struct wire_size *size,
 				   enum color *color)
@@ -186,10 +189,10 @@ static __always_inline bool police(const struct attachments *a, bool reply,
 	return *color != COLOR_RED;
 }
 
-/* Copies and polices a packet of an entry with HOP_ATTACHED, which is as it
- * arrived: copies show also what is dropped. DROP: it is red. held: what is to become
- * of the packet is with the kernel already, which a copy's way would change. ICMP
- * errors pass: they are few, and belong to no rate. Global (verifier: globals). */
+/* Mirrors and polices a packet of an entry with HOP_ATTACHED, unchanged since its
+ * arrival: copies include packets that are dropped. DROP: it is red. held: the kernel
+ * already knows where the packet goes, and mirroring would change that. ICMP errors
+ * pass: they are few, and count for no rate. Global (verifier: globals). */
 __noinline __maybe_unused enum verdict
 attached_apply(ctx_t *ctx, struct packet *p, struct connection *c, bool held)
 {
@@ -222,8 +225,8 @@ attached_apply(ctx_t *ctx, struct packet *p, struct connection *c, bool held)
 	return VERDICT_CONTINUE;
 }
 
-/* Copies and polices a packet of no connection, about which a rule has decided. v: what becomes
- * of it; what is dropped is copied alone. Global (verifier: globals). */
+/* Mirrors and polices a packet without a connection that a rule has decided. v: its
+ * verdict; a dropped packet is only mirrored. Global (verifier: globals). */
 __noinline __maybe_unused enum verdict rule_apply(ctx_t *ctx, struct packet *p,
 						  enum verdict v)
 {
@@ -245,9 +248,9 @@ __noinline __maybe_unused enum verdict rule_apply(ctx_t *ctx, struct packet *p,
 	return police(a, false, &size, &color) ? v : drop(p, DROP_POLICED);
 }
 
-/* Copies and polices a packet that has arrived by an interface, be it ours or not. parsed: what
- * parse() has said of it: PASS for what it does not read to the end. DROP: it is red; what is
- * not IP never is. Global (verifier: globals). */
+/* Mirrors and polices a packet that has arrived at an interface, whether or not it is
+ * ours. parsed: the result of parse(), PASS if it does not parse the packet to the
+ * end. DROP: it is red; a packet other than IP never is. Global (verifier: globals). */
 __noinline __maybe_unused enum verdict port_apply(ctx_t *ctx, struct packet *p,
 						  enum verdict parsed)
 {

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * known.h - clients that have shown that they are where their packets say: the
- * last handshake of theirs that was completed, or challenge that was answered
- * (challenge.h), is not long ago. Under a flood from made-up addresses they are
- * served first.
+ * known.h - known clients: they have recently completed a handshake or answered a
+ * challenge (challenge.h), which proves that they exist at their address. Under a flood
+ * from forged addresses they are served first.
  *
  * A client without TCP that sends again after an answer is known for a quarter of that
- * time, and not for TCP: a forger can do as much, blindly, at the price of a flow that
- * an endpoint answers. Such rows have another hash, and give way first.
+ * time, and not for TCP: a forger can do as much blindly, at the price of a flow that
+ * an endpoint answers. Such rows have another hash, and are replaced first.
  *
- * A client is an address, of IPv6 a network of 64 bits, which one client has as
- * a whole. It is a row of 8 bytes in one of a few places that a keyed hash
- * gives. There is no lock, and nothing to remove: a row that is over is as good
- * as none, and of a full set the one that ends first gives way. A row that two
- * CPUs write at once holds one of the two.
+ * A client is an address, for IPv6 a network of 64 bits, which one client usually has
+ * as a whole. It is a row of 8 bytes in one of a few places that a keyed hash gives.
+ * There is no lock, and nothing to remove: an expired row is as good as none, and in a
+ * full set the row that expires first is replaced. A row that two CPUs write at once
+ * holds one of the two values.
  */
 #ifndef LOXILB_KNOWN_H
 #define LOXILB_KNOWN_H
@@ -35,9 +34,9 @@ static __always_inline struct secret_keys *secrets_get(void)
 	return bpf_map_lookup_elem(&secrets, &zero);
 }
 
-/* Returns the hash of the packet's source: the second half of a mapped IPv4
- * address, the first half of an IPv6 address. Those differ, as no IPv6 network
- * begins with 0:ffff. */
+/* Returns the hash of the packet's source: the second half of a mapped IPv4 address,
+ * the first half of an IPv6 address. They cannot be equal, as no IPv6 network begins
+ * with 0:ffff. */
 static __always_inline __u64 known_hash(const struct packet *p,
 					const struct secret_keys *secret)
 {
@@ -78,11 +77,11 @@ static __always_inline bool known_row_is(__u64 row, __u64 hash)
 	return row >> 32 == hash >> 32;
 }
 
-/* Returns for how long a row still holds, in jiffies; 0: it is over. A row is
- * never given more than timeout_known: what says so is of another turn of the
- * clock. An empty row would say so, too, before jiffies turn round to 0: they first
- * do five minutes after the boot. */
-static __always_inline __u32 known_row_left(__u64 row, __u32 now)
+/* Returns for how many jiffies a row is still valid; 0: it is expired. No row is
+ * valid for longer than timeout_known: one that seems to be is from before jiffies
+ * wrapped around. An empty row would also seem valid shortly before jiffies reach 0,
+ * which they first do five minutes after the boot. */
+static __always_inline __u32 known_row_remaining(__u64 row, __u32 now)
 {
 	__u32 left = (__u32)row - now;
 
@@ -95,14 +94,13 @@ static __always_inline bool known_set_has(const struct known_set *set,
 	for (int i = 0; i < KNOWN_WAYS; i++) {
 		__u64 row = set->rows[i];
 
-		if (known_row_is(row, hash) && known_row_left(row, now))
+		if (known_row_is(row, hash) && known_row_remaining(row, now))
 			return true;
 	}
 	return false;
 }
 
-/* Has the packet's source shown lately that it is there? Global
- * (verifier: globals). */
+/* Reports whether the packet's source is a known client. Global (verifier: globals). */
 __noinline bool source_is_known(struct packet *p)
 {
 	struct known_set *set;
@@ -122,7 +120,7 @@ __noinline bool source_is_known(struct packet *p)
 	return set && known_set_has(set, hash, p->now);
 }
 
-/* Has the set hold a row for so many jiffies. */
+/* Stores a row in the set for this many jiffies. */
 static __always_inline void known_set_put(struct known_set *set, __u64 hash,
 					  __u32 now, __u32 lasts)
 {
@@ -130,7 +128,7 @@ static __always_inline void known_set_put(struct known_set *set, __u64 hash,
 
 	for (int i = 0; i < KNOWN_WAYS; i++) {
 		__u64 row = set->rows[i];
-		__u32 left = known_row_left(row, now);
+		__u32 left = known_row_remaining(row, now);
 
 		if (known_row_is(row, hash))
 			left = 0;
@@ -141,15 +139,15 @@ static __always_inline void known_set_put(struct known_set *set, __u64 hash,
 		if (known_row_is(row, hash))
 			break;
 	}
-	if (least <= lasts) /* else all others last longer */
+	if (least <= lasts) /* otherwise all other rows last longer */
 		set->rows[place % KNOWN_WAYS] =
 			(hash >> 32) << 32 | (__u32)(now + lasts);
 }
 
-/* Notes that the packet's source has just shown that it is there: by a handshake or a
- * challenge, or, without TCP, by what it sends after an answer. Returns whether it
- * could. Global (verifier: globals). */
-__noinline bool source_note_known(struct packet *p)
+/* Marks the packet's source as a known client, after a handshake or a challenge, or,
+ * without TCP, after it has sent again after an answer. Returns whether it could.
+ * Global (verifier: globals). */
+__noinline bool source_mark_known(struct packet *p)
 {
 	__u32 lasts = timeout_known;
 	struct known_set *set;

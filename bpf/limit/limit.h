@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * limit.h - how many connections a service, and each of its clients, may have.
+ * limit.h - limits the connections of a service, and of each of its clients.
  *
- * New connections are limited by token buckets that hold one second's worth; open
- * ones are counted while they are active (conntrack.h). A client is an address, or the first
- * bits of one. Of 131,072 clients the one heard of least recently is forgotten:
- * then it may have more. A count that is not known from the beginning is too
- * low, never too high, and does not go below zero.
+ * New connections are limited by token buckets that hold one second's worth; open ones
+ * are counted while they are active (conntrack.h). A client is an address, or the first
+ * bits of one. The table has room for 131,072 clients; the least recently used one is
+ * forgotten, and may exceed its limit afterwards. A count that began late is too low,
+ * never too high, and does not drop below zero.
  *
- * While no service has limits there is no table of them: that is what a
- * connection looks at when it closes. New connections look at a flag of their
- * service.
+ * While no service has limits there is no table of them, and a closing connection only
+ * finds that out. New connections check a flag of their service.
  */
 #ifndef LOXILB_LIMIT_H
 #define LOXILB_LIMIT_H
@@ -46,15 +45,15 @@ limit_row_find(__u32 service, const struct service_limits *limits,
 	return bpf_map_lookup_elem(rows, &key);
 }
 
-/* Adds to a count that does not go below zero. */
+/* Adds to a count that must not drop below zero. */
 static __always_inline void limit_add(__s64 *open, __s64 by)
 {
 	if (__sync_fetch_and_add(open, by) + by < 0)
 		__sync_fetch_and_add(open, -by);
 }
 
-/* Counts an open connection of an endpoint's service and a client, or counts it no
- * longer. Returns something (verifier: globals). */
+/* Counts an open connection of an endpoint's service and a client, or stops counting
+ * it. Returns a value (verifier: globals). */
 __noinline __maybe_unused int
 limit_count(__u32 endpoint, const struct ip_addr *client, __s32 by)
 {
@@ -68,7 +67,7 @@ limit_count(__u32 endpoint, const struct ip_addr *client, __s32 by)
 	if (likely(!table) || !client)
 		return 0;
 	ep = endpoint_find(endpoint);
-	/* what the endpoint itself opens (egress.h) takes no client's place */
+	/* connections of the endpoint itself (egress.h) count for no client */
 	if (!ep || same_addr(client, &ep->addr))
 		return 0;
 	service = ep->service;
@@ -84,7 +83,7 @@ limit_count(__u32 endpoint, const struct ip_addr *client, __s32 by)
 	return 0;
 }
 
-/* Has a service, or a client of it, as many open connections as it may? */
+/* Reports whether a service or its client has reached its limit of open connections. */
 static __always_inline bool
 limit_service_is_full(const struct service_limits *limits,
 		      const struct service_state *state)
@@ -100,8 +99,8 @@ limit_client_is_full(const struct service_limits *limits,
 	       row->open >= limits->client_connections;
 }
 
-/* Has the service of a new connection, or its client, as many as it may? This
- * says what limit_reason() says first, and changes nothing. */
+/* Reports whether the service of a new connection, or its client, has reached its
+ * limit. Agrees with the first check of limit_reason(), and changes nothing. */
 static __noinline __maybe_unused bool limit_is_full(const struct packet *p,
 						    __u32 service)
 {

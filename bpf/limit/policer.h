@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * policer.h - which packets are green, yellow or red: one rate and two bursts
+ * policer.h - decides which packets are green, yellow or red: one rate and two bursts
  * (RFC 2697), or two rates (RFC 2698).
  *
- * A bucket is one word: the time when it was empty, or will be. What has come since is what is in
- * it, so nobody has to fill it, and a compare-and-swap takes from it: CPUs share it without a
- * lock, and none of them has a share that others lack (docs/adr/0041-policers.md).
+ * A bucket is one word: the time when it was or will be empty. The time since then is
+ * its content, so nobody has to fill it, and a compare-and-swap takes from it: CPUs
+ * share it without a lock, and none holds a share that others lack
+ * (docs/adr/0041-policers.md).
  *
- * A packet that is larger than its bucket passes when the bucket is full, which is in debt then: segments
- * come here joined, and none of them would ever pass.
+ * A packet that is larger than its bucket passes when the bucket is full, and puts it
+ * into debt: segments arrive here joined, and none of them would ever pass otherwise.
  */
 #ifndef LOXILB_POLICER_H
 #define LOXILB_POLICER_H
@@ -28,9 +29,9 @@ static __always_inline __u64 policer_least(__u64 a, __u64 b)
 	return a < b ? a : b;
 }
 
-/* Takes a packet's cost from a bucket, if it is wanted and there is so much. Returns whether it was
- * taken; *over is what the bucket had beyond what it holds. A bucket that has nothing to give is
- * not written: CPUs that refuse a flood do not keep each other from it. */
+/* Takes a packet's cost from a bucket, if wanted and available. Returns whether it
+ * was taken; *over is what the bucket had beyond its size. A bucket with too little
+ * is not written: CPUs that refuse a flood do not contend for it. */
 static __always_inline bool policer_take(__u64 *empty, __u64 now, __u64 cost,
 					 __u64 burst, bool wanted, __u64 *over)
 {
@@ -55,16 +56,16 @@ static __always_inline bool policer_take(__u64 *empty, __u64 now, __u64 cost,
 		    __sync_val_compare_and_swap(empty, found, from) == found)
 			return taken;
 	}
-	/* others take all the time: it is taken for granted that there is so much, and
-	 * what follows pays for it */
+	/* after too many failed swaps, assume that the bucket has enough; later
+	 * packets pay for it */
 	*over = 0;
 	if (wanted)
 		__sync_fetch_and_add(empty, cost);
 	return wanted;
 }
 
-/* Adds to the bucket of the excess what the other one did not hold, and takes a packet's cost from it
- * if that is wanted and there is so much. */
+/* Adds the overflow of the committed bucket to the excess bucket, and takes a
+ * packet's cost from it if wanted and available. */
 static __always_inline bool policer_take_excess(__s64 *excess, __u64 over,
 						__u64 cost, __u64 burst,
 						bool wanted)
@@ -93,8 +94,8 @@ static __always_inline bool policer_take_excess(__s64 *excess, __u64 over,
 	return wanted;
 }
 
-/* Says of what color a packet is that is so many units long, bytes or packets. before: the
- * color that it has already. Global (verifier: globals). */
+/* Returns the color of a packet that has this many units, bytes or packets. before:
+ * the color that it has already. Global (verifier: globals). */
 __noinline __maybe_unused enum color policer_meter(struct policer *m,
 						   __u64 units, __u32 before)
 {
@@ -128,8 +129,8 @@ __noinline __maybe_unused enum color policer_meter(struct policer *m,
 		       COLOR_RED;
 }
 
-/* Asks a policer about a packet, which is so many bytes long on a wire, in so many packets. Counts
- * what it says. Without the policer, which is being taken away, it is green. */
+/* Returns the color of a packet that has this many bytes on the wire, in this many
+ * packets, and counts it. If the policer is just being removed, the packet is green. */
 static __always_inline enum color policer_ask(__u64 key, __u32 bytes,
 					      __u32 packets, __u32 before)
 {
@@ -141,7 +142,7 @@ static __always_inline enum color policer_ask(__u64 key, __u32 bytes,
 		return COLOR_GREEN;
 	color = policer_meter(m, m->flags & POLICER_PACKETS ? packets : bytes,
 			      before);
-	/* the verifier knows the bounds of what was compared, all 64 bits */
+	/* the verifier tracks the bounds only of the full 64 bits that were compared */
 	asm volatile("" : "+r"(color));
 	if (color >= COLORS)
 		return COLOR_RED;

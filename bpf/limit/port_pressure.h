@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * port_pressure.h - whether source ports are short.
+ * port_pressure.h - detects a shortage of source ports.
  *
  * A pool of source ports belongs to one source address and one endpoint (snat.h). Its
- * last eighth is for clients that are known (known.h). A connection that comes when no
- * more is left puts pressure on ports, for PORT_PRESSURE_SECONDS:
+ * last eighth is reserved for known clients (known.h). A connection that arrives when
+ * only the reserve is left puts pressure on ports, for PORT_PRESSURE_SECONDS:
  *
  *	on the service: unknown clients are challenged before anything is looked up
  *	(protect.h)
  *	on the machine: half-open connections give their ports back early (conntrack.h)
  *
- * Pools of several services may be the same, so the second is the machine's
+ * Several services may share a pool, so the second pressure is the machine's
  * (docs/adr/0066-port-pressure.md).
  */
 #ifndef LOXILB_PORT_PRESSURE_H
@@ -20,8 +20,8 @@
 #include "config.h"
 #include "shared.h"
 
-/* Reports whether pressure that lasts until then is on. 0: there was none yet. What is
- * further away is of another turn of the clock. */
+/* Reports whether pressure that lasts until then is on. 0: there was none yet. A time
+ * further away than possible is from before jiffies wrapped around. */
 static __always_inline bool port_pressure_lasts(__u32 until, __u32 now)
 {
 	return until && until - now - 1 < PORT_PRESSURE_SECONDS * hz;
@@ -34,7 +34,7 @@ static __always_inline bool port_pressure_is_on(__u32 now)
 	return port_pressure_lasts(port_pressure_until, now);
 }
 
-/* Reports whether a pool of the service was short of ports lately. */
+/* Reports whether a pool of the service was recently short of ports. */
 static __always_inline bool port_pressure_is_on_service(__u32 service,
 							__u32 now)
 {

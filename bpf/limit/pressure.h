@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * pressure.h - how full the table of connections is, and of what.
+ * pressure.h - measures how full the connection table is, and of what.
  *
- * A connection is half-open until it is assured: TCP when the handshake is
- * complete, all others when the client has sent again after the endpoint's
- * answer. Whoever sends from made-up addresses gets no further. So half-open
- * connections have a share of the table, TCP's and the others' one each, and a
- * service half of that. From a quarter of either on they are forgotten after a short
- * silence (conntrack.h), and when it is used up new clients are challenged or
- * refused (protect.h). So they are while the table has not grown yet.
+ * A connection is half-open until it is assured: TCP when the handshake is complete,
+ * all others when the client has sent again after the endpoint's answer. A sender with
+ * forged addresses never gets that far. So half-open connections have a share of the
+ * table, one for TCP and one for all others, and a service half of that. Beyond a
+ * quarter of either share, half-open connections expire after a short silence
+ * (conntrack.h); when it is used up, new clients are challenged or refused (protect.h).
+ * The same happens while the table has not grown yet.
  *
- * The numbers are of the whole machine. Each CPU keeps back what it has to add,
- * up to table_state.count_batch, so that CPUs seldom share the line: a number
- * may be wrong by as much for each CPU.
+ * The numbers are the whole machine's. Each CPU accumulates up to
+ * table_state.count_batch before it adds to them, so that CPUs seldom write the same
+ * line: a number may be off by that much per CPU.
  */
 #ifndef LOXILB_PRESSURE_H
 #define LOXILB_PRESSURE_H
@@ -46,7 +46,7 @@ static __always_inline enum half_open_class half_open_class_of(__u8 protocol)
 	return protocol == IPPROTO_TCP ? HALF_OPEN_TCP : HALF_OPEN_OTHERS;
 }
 
-/* Adds to a number, by way of what this CPU keeps back of it. */
+/* Adds to a number, through this CPU's accumulated changes. */
 static __always_inline void half_open_add(__s64 *number, __s64 *kept, __s64 by,
 					  __s64 batch)
 {
@@ -70,8 +70,9 @@ static __always_inline void half_open_add_to_service(__u32 service, __s64 by)
 /* How often a swap is tried. It fails when a packet interrupts the sweep. */
 #define HALF_OPEN_ATTEMPTS 4
 
-/* Does the same for a service. It shares the place where a CPU keeps that back
- * with others; who finds another one's there passes that on. */
+/* Does the same for a service. Services share the places for a CPU's accumulated
+ * changes; a CPU that finds another service's change there adds that to its number
+ * first. */
 static __always_inline void half_open_add_by_service(__u64 *kept, __u32 service,
 						     __s32 by, __s32 batch)
 {
@@ -93,8 +94,8 @@ static __always_inline void half_open_add_by_service(__u64 *kept, __u32 service,
 	half_open_add_to_service(service, by);
 }
 
-/* Counts half-open connections, of the machine and of the endpoint's service.
- * Returns something (verifier: globals). */
+/* Counts half-open connections, of the machine and of the endpoint's service. Returns
+ * a value (verifier: globals). */
 __noinline __maybe_unused int half_open_count(__u32 endpoint, __u8 protocol,
 					      __s32 by)
 {
@@ -117,11 +118,11 @@ __noinline __maybe_unused int half_open_count(__u32 endpoint, __u8 protocol,
 	return 0;
 }
 
-/* Do so many entries nearly fill the table: at the size to which it has grown, at
- * 72 percent of which it grows while the daemon is there; or for good? What is
- * left is for clients that are known. Others may have made-up addresses even
- * where connections are assured: who sends twice has some without TCP, or where
- * the endpoint's answers are not seen. */
+/* Reports whether entries nearly fill the table, either at its current size or at its
+ * largest. (While the daemon runs, the table grows when 72 percent are in use.) The
+ * remaining rows are for known clients. Others may have forged addresses even with
+ * assured connections: without TCP, or where the endpoint's answers are not seen,
+ * sending twice is enough. */
 static __always_inline bool table_is_tight(const struct table_state *t)
 {
 	const __s64 rows = BUCKETS_PER_GROUP * ROWS_PER_BUCKET;
@@ -135,8 +136,8 @@ static __always_inline bool table_is_tight(const struct table_state *t)
 #define HALF_OPEN_FULL 8
 #define HALF_OPEN_FULL_FOR_KNOWN 12
 
-/* Are there more half-open connections, of the machine or of a service, than
- * this part of what may be? Global (verifier: globals). */
+/* Reports whether the machine or a service has more half-open connections than this
+ * part of its share. Global (verifier: globals). */
 __noinline __maybe_unused bool half_open_exceeds(__u32 service, __u8 protocol,
 						 __s64 part)
 {
@@ -155,7 +156,7 @@ __noinline __maybe_unused bool half_open_exceeds(__u32 service, __u8 protocol,
 	       state->half_open * 2 * unit >= share;
 }
 
-/* Is there no room for a half-open connection of a client that is not known? */
+/* Reports whether an unknown client's half-open connection has no room. */
 static __noinline __maybe_unused bool half_open_is_full(__u32 service,
 							__u8 protocol)
 {
@@ -165,7 +166,7 @@ static __noinline __maybe_unused bool half_open_is_full(__u32 service,
 	       (half_open_percent && t && table_is_tight(t));
 }
 
-/* Are half-open connections of an endpoint to be forgotten soon? */
+/* Reports whether half-open connections of an endpoint expire early. */
 static __always_inline bool pressure_of_half_open(__u32 endpoint, __u8 protocol)
 {
 	struct endpoint *ep = endpoint_find(endpoint);
@@ -174,8 +175,8 @@ static __always_inline bool pressure_of_half_open(__u32 endpoint, __u8 protocol)
 	       half_open_exceeds(ep->service, protocol, HALF_OPEN_QUARTER);
 }
 
-/* How much closed connections are to give way: not at all while half of the table
- * is free, and wholly from nine sixteenths on. */
+/* How much the timeouts of closed connections shrink: not at all while half of the
+ * table is free, and fully when nine sixteenths are in use. */
 #define PRESSURE_WHOLE 16
 
 static __always_inline __u32 pressure_of_table(void)
@@ -195,9 +196,9 @@ static __always_inline __u32 pressure_of_table(void)
 	return level < PRESSURE_WHOLE ? level : PRESSURE_WHOLE;
 }
 
-/* Returns a timeout between the usual one and that under pressure. It shrinks by
- * degrees: if it were one or the other, the sweep would empty the part of the
- * table where it is when the table is half full, and leave the rest to fill. */
+/* Returns a timeout between the usual one and that under pressure. It shrinks
+ * gradually: with only two values, when the table is half full the sweep would empty
+ * the part of the table that it is visiting, and let the rest fill. */
 static __always_inline __u32 timeout_by_pressure(__u32 usual, __u32 pressed)
 {
 	return usual - (usual - pressed) * pressure_of_table() / PRESSURE_WHOLE;

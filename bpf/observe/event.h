@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * event.h - tells watchers what becomes of connections: opened, assured,
- * closing, ended.
+ * event.h - reports events of connections to watchers: opened, assured, closing, ended.
  *
- * A watcher is a ring buffer, which is there while somebody listens. Without
- * one, a connection pays for a look at one word each time, which is in the cache. A packet never
- * waits: if a watcher falls behind, it gets all events of some connections and
- * none of others, and if its ring is full it loses what comes. Both is counted
+ * A watcher is a ring buffer, which exists while somebody listens. Without one, a
+ * connection pays for reading one cached word per event. A packet never waits: a
+ * watcher that falls behind gets all events of some connections and none of others, and
+ * when its ring is full it loses events. Both are counted
  * (docs/adr/0030-connection-events.md).
  */
 #ifndef LOXILB_EVENT_H
@@ -19,13 +18,13 @@
 #include "table/state.h"
 #include "table/table.h"
 
-/* When its ring is half full, and when three quarters are, a watcher is told of
- * one connection of so many. Powers of two. */
+/* When its ring is half full, and when it is three quarters full, a watcher gets the
+ * events of one connection of this many. Powers of two. */
 #define EVENT_SAMPLE_HALF_FULL 16
 #define EVENT_SAMPLE_NEARLY_FULL 256
 
-/* Does anybody watch? It stands beside what each packet reads anyway. Written by
- * user. The sweep always asks the map. */
+/* Whether there are watchers. Next to memory that each packet reads anyway. Written
+ * by user. The sweep always checks the map. */
 volatile __u32 watching SEC(".data.runtime") = 0;
 
 /* Returns a bit for each watcher. */
@@ -36,7 +35,7 @@ static __always_inline __u32 event_watchers(void)
 	return now ? *(volatile __u32 *)now : 0;
 }
 
-/* Returns of how many connections one is told, as full as a ring is. */
+/* Returns n if a ring as full as this gets the events of one connection of n. */
 static __always_inline __u32 event_sample(void *ring)
 {
 	__u64 used = bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA),
@@ -48,7 +47,7 @@ static __always_inline __u32 event_sample(void *ring)
 				     EVENT_SAMPLE_NEARLY_FULL;
 }
 
-/* Returns the same number for all events of a connection. */
+/* Returns a number that is the same for all events of a connection. */
 static __always_inline __u32 event_hash(const struct connection_key *key,
 					const struct connection *reply)
 {
@@ -62,8 +61,8 @@ static __always_inline __u32 event_hash(const struct connection_key *key,
 	return client * (__u32)(HASH_FACTOR >> 32) >> 24;
 }
 
-/* What is told besides the entries, in one word: the kind, why the connection has
- * ended, the protocol; and the state word of the client's entry. */
+/* The parts of an event that are not in the entries, in one word: the kind, the cause
+ * of the end, the protocol; and the state word of the client's entry. */
 #define EVENT_CAUSE_SHIFT 8
 #define EVENT_PROTOCOL_SHIFT 16
 #define EVENT_STATE_SHIFT 32
@@ -98,12 +97,12 @@ static __always_inline void event_fill(struct connection_event *e,
 	__builtin_memset(e->pad, 0, sizeof(e->pad));
 }
 
-/* Tells one watcher. */
-static __noinline void event_tell_one(__u32 number,
-				      const struct connection_key *key,
-				      const struct connection *client,
-				      const struct connection *reply,
-				      __u64 what)
+/* Sends an event to one watcher. */
+static __noinline void event_notify_one(__u32 number,
+					const struct connection_key *key,
+					const struct connection *client,
+					const struct connection *reply,
+					__u64 what)
 {
 	void *ring = bpf_map_lookup_elem(&watchers, &number);
 	struct untold *n = bpf_map_lookup_elem(&untold_counts, &number);
@@ -135,17 +134,17 @@ static __noinline void event_tell_one(__u32 number,
 	}
 	e->sample = sample;
 	event_fill(e, client, reply, what);
-	/* who reads comes by often enough: to wake it costs more than all
+	/* no wakeup: readers poll often enough, and waking them costs more than all
 	 * this */
 	bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
 }
 
-/* Tells all watchers of a connection, by the entry of its client, and the key of
- * that or the entry of answers. Global (verifier: globals). */
-__noinline __maybe_unused int event_tell(const struct connection_key *key,
-					 const struct connection *client,
-					 const struct connection *reply,
-					 __u64 what)
+/* Sends an event of a connection to all watchers, given the entry of its client, and
+ * the key of that or of the reply entry. Global (verifier: globals). */
+__noinline __maybe_unused int event_notify(const struct connection_key *key,
+					   const struct connection *client,
+					   const struct connection *reply,
+					   __u64 what)
 {
 	__u32 left = event_watchers();
 
@@ -154,7 +153,7 @@ __noinline __maybe_unused int event_tell(const struct connection_key *key,
 	NO_UNROLL
 	for (__u32 i = 0; i < MAX_WATCHERS; i++) {
 		if (left >> i & 1)
-			event_tell_one(i, key, client, reply, what);
+			event_notify_one(i, key, client, reply, what);
 	}
 	return 0;
 }

@@ -3,8 +3,8 @@
  * mirror.h - copies packets to an interface: a port, or the kernel's tunnel to a
  * collector.
  *
- * The original goes on whatever becomes of the copy. A tag for the copy is put beside the
- * packet, not into it, and taken away again: neither can fail
+ * The original proceeds regardless of the copy. A VLAN tag for the copy is set in the
+ * metadata, not in the frame, and removed again: neither can fail
  * (docs/adr/0042-mirrors.md).
  */
 #ifndef LOXILB_MIRROR_H
@@ -18,7 +18,7 @@
 #include "packet/ctx.h"
 #include "packet/packet.h"
 
-/* Sends a copy, with a tag if the packet has none of its own. */
+/* Sends a copy, tagged unless the packet has a tag of its own. */
 static __always_inline long mirror_send(ctx_t *ctx, const struct mirror *m)
 {
 	long failed;
@@ -33,8 +33,8 @@ static __always_inline long mirror_send(ctx_t *ctx, const struct mirror *m)
 	return failed;
 }
 
-/* Copies a packet to a mirror, or one of so many. key 0: there is none. Global (verifier
- * 1), and returns something for that. */
+/* Copies a packet to a mirror, or one packet of several. key 0: no mirror. Global
+ * (verifier: globals), so it returns a value. */
 __noinline __maybe_unused int mirror_copy(ctx_t *ctx, __u64 key)
 {
 	struct mirror *m;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * record.h - tells rings copies of packets, with what becomes of them.
+ * record.h - copies packets to ring buffers, with their outcome.
  *
- * A ring is there while somebody reads it. A packet never waits: a ring that is full
- * takes none, which is counted (docs/adr/0052-records.md).
+ * A ring exists while somebody reads it. A packet never waits: a full ring takes no
+ * copies, which is counted (docs/adr/0052-records.md).
  */
 #ifndef LOXILB_RECORD_H
 #define LOXILB_RECORD_H
@@ -27,8 +27,8 @@ static __always_inline void record_fill(ctx_t *ctx, struct packet_record *r)
 		r->flags |= RECORD_TAGGED;
 }
 
-/* Tells a ring of a packet, if somebody reads it. of: what has the copy made; flags:
- * RECORD_LAYER3 or none. Global (verifier: globals), and returns something for that. */
+/* Copies a packet to a ring, if somebody reads it. of: the source of the record;
+ * flags: RECORD_LAYER3 or none. Global (verifier: globals), so it returns a value. */
 __noinline __maybe_unused int record_packet(ctx_t *ctx, __u32 number, __u64 of,
 					    __u32 verdict, __u32 flags)
 {
@@ -48,12 +48,12 @@ __noinline __maybe_unused int record_packet(ctx_t *ctx, __u32 number, __u64 of,
 	r->verdict = verdict;
 	r->flags = flags;
 	record_fill(ctx, r);
-	/* who reads comes by often enough */
+	/* no wakeup: the reader polls often enough */
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
 	return 0;
 }
 
-/* Notes that a packet is not told to a ring, on purpose. */
+/* Counts a packet that is left out of a ring on purpose. */
 static __always_inline void record_none(__u32 number)
 {
 	struct untold *n = bpf_map_lookup_elem(&untold_counts, &number);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * stats.h - counters. What every packet counts is per CPU: it is exact, and
- * CPUs share no cache line. What a connection counts once is atomic.
+ * stats.h - counters. Counters of packets are per CPU: exact, and CPUs share no cache
+ * line. Counters of connections are atomic.
  */
 #ifndef LOXILB_STATS_H
 #define LOXILB_STATS_H
@@ -30,14 +30,14 @@ static __always_inline void count_traffic(const struct packet *p,
 	}
 }
 
-/* Has a packet with this verdict gone on: to another machine, or to a socket of
- * this one? */
+/* Reports whether a packet with this verdict was forwarded: to another machine, or to
+ * a socket of this one. */
 static __always_inline bool is_forwarded(enum verdict v)
 {
 	return v == VERDICT_REDIRECT || v == VERDICT_PASS;
 }
 
-/* Counts a packet that is translated, and so will be forwarded. */
+/* Counts a packet that is translated and will be forwarded. */
 static __always_inline void count(const struct packet *p, struct connection *c)
 {
 	c->packets++;
@@ -54,7 +54,7 @@ static __always_inline void count_one(void *counters, __u32 i)
 		(*n)++;
 }
 
-/* Counts a packet that is dropped. */
+/* Counts a dropped packet. */
 static __noinline __maybe_unused void count_drop(__u32 reason, __u32 length)
 {
 	__u64 *bytes = bpf_map_lookup_elem(&drop_bytes, &reason);

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * trace.h - shows packets, as they come and as they leave, to those who want to see
- * them.
+ * trace.h - copies packets to tracers, as they arrive and as they leave.
  *
- *	trace_begin	is it one of the sample? Then it is copied as it came
- *	trace_note.h	what becomes of it
- *	trace_end	does anybody want it? Then it is copied as it is, and told
+ *	trace_begin	if the packet is in the sample, copies it as it arrived
+ *	trace_note.h	records its outcome
+ *	trace_end	if it matches a filter, copies it as it leaves, and sends both
  *
- * A packet never waits: a ring that is full takes none, which is counted.
+ * A packet never waits: a full ring takes no traces, which is counted.
  */
 #ifndef LOXILB_TRACE_H
 #define LOXILB_TRACE_H
@@ -40,7 +39,7 @@ static __always_inline struct trace_turn *trace_turns_get(void)
 	return &trace_turns[bpf_get_smp_processor_id() % TRACE_CPUS];
 }
 
-/* Chooses when it is the next packet's turn, and returns a random number. */
+/* Chooses when the next packet is sampled, and returns a random number. */
 static __always_inline __u32 trace_turn_next(void)
 {
 	struct trace_turn *turns = trace_turns_get();
@@ -59,9 +58,9 @@ static __always_inline __u32 trace_turn_next(void)
 	return random;
 }
 
-/* Copies a packet as it came, if it may be one that somebody wants to see: returns
- * who, a bit for each. how: enum trace_point, and TRACE_AT_LAYER3 if it has no
- * link-layer header. Global (verifier: globals). */
+/* Copies a packet as it arrived, if it may match a filter: returns a bit for each
+ * such tracer. how: enum trace_point, and TRACE_AT_LAYER3 if it has no link-layer
+ * header. Global (verifier: globals). */
 #define TRACE_AT_LAYER3 0x100
 __noinline __maybe_unused int trace_come(ctx_t *ctx, __u32 now, __u32 how)
 {
@@ -71,8 +70,8 @@ __noinline __maybe_unused int trace_come(ctx_t *ctx, __u32 now, __u32 how)
 
 	if ((__s32)(trace_until - now) < 0)
 		trace_turns_get()->left = TRACE_IDLE_TURN;
-	/* a program runs inside of another one, if that copies a packet to an
-	 * interface */
+	/* if a program copies a packet to an interface, another program runs inside
+	 * it */
 	if (!s || s->wanted || (__s32)(trace_until - now) < 0)
 		return 0;
 	t = &s->trace;
@@ -88,7 +87,7 @@ __noinline __maybe_unused int trace_come(ctx_t *ctx, __u32 now, __u32 how)
 	return s->wanted;
 }
 
-/* Begins to trace a packet, if it is its turn. */
+/* Begins to trace a packet, if it is sampled. */
 static __always_inline void trace_begin(ctx_t *ctx, struct packet *p, __u32 how)
 {
 	struct trace_turn *turns;
@@ -102,8 +101,8 @@ static __always_inline void trace_begin(ctx_t *ctx, struct packet *p, __u32 how)
 		p->traced = !!trace_come(ctx, p->now, how);
 }
 
-/* Forgets a packet that another program shows. */
-static __always_inline void trace_leave_alone(void)
+/* Discards a packet that another program traces. */
+static __always_inline void trace_discard(void)
 {
 	struct trace_scratch *s = trace_scratch_get();
 
@@ -111,8 +110,8 @@ static __always_inline void trace_leave_alone(void)
 		s->wanted = 0;
 }
 
-/* Says of a packet that came without a link-layer header what it is: it leaves with
- * room for one, which the kernel fills after the program. */
+/* Completes the copy of a packet that arrived without a link-layer header: it leaves
+ * with room for one, which the kernel fills in after the program. */
 static __always_inline void trace_fill_room(struct packet_view *v)
 {
 	__be16 *type = (__be16 *)(v->data + 2 * ETH_ALEN);
@@ -122,22 +121,22 @@ static __always_inline void trace_fill_room(struct packet_view *v)
 						      bpf_htons(ETH_P_IP);
 }
 
-/* Tells one who traces. */
-static __always_inline void trace_tell(const struct packet_trace *t, __u32 i)
+/* Sends a trace to one tracer. */
+static __always_inline void trace_send(const struct packet_trace *t, __u32 i)
 {
 	__u32 number = FIRST_TRACE + i;
 	void *ring = bpf_map_lookup_elem(&watchers, &number);
 	struct untold *n = bpf_map_lookup_elem(&untold_counts, &number);
 
-	/* who reads comes by often enough */
+	/* no wakeup: the reader polls often enough */
 	if (ring && n &&
 	    bpf_ringbuf_output(ring, (void *)t, sizeof(*t), BPF_RB_NO_WAKEUP))
 		n->lost++;
 }
 
-/* Tells of a packet, as it leaves, those who want to see it. what: enum
- * trace_verdict. reasons: enum drop_reason, and enum pass_reason above it.
- * Global (verifier: globals), and returns something for that. */
+/* Sends the trace of a leaving packet to all tracers whose filter matches. what: enum
+ * trace_verdict. reasons: enum drop_reason, and enum pass_reason above it. Global
+ * (verifier: globals), so it returns a value. */
 #define TRACE_PASS_SHIFT 8
 __noinline __maybe_unused int trace_leave(ctx_t *ctx, __u32 what, __u32 reasons,
 					  __u32 layer3)
@@ -150,7 +149,7 @@ __noinline __maybe_unused int trace_leave(ctx_t *ctx, __u32 what, __u32 reasons,
 	t = &s->trace;
 	t->took = bpf_ktime_get_ns() - t->time;
 	t->verdict = what == TRACE_FORWARD && s->became ? s->became : what;
-	/* of others it says what was tried first */
+	/* otherwise reason is left over from an earlier attempt */
 	t->reason = t->verdict == TRACE_DROP || t->verdict == TRACE_ANSWER ?
 			    reasons :
 			    0;
@@ -163,7 +162,7 @@ __noinline __maybe_unused int trace_leave(ctx_t *ctx, __u32 what, __u32 reasons,
 	NO_UNROLL
 	for (__u32 i = 0; i < MAX_TRACES; i++) {
 		if (s->wanted >> i & 1 && trace_wants(&trace_filters[i], s))
-			trace_tell(t, i);
+			trace_send(t, i);
 	}
 	s->wanted = 0;
 	return 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * trace_filter.h - which packets those who trace want to see (trace.h).
+ * trace_filter.h - filters packets for tracers (trace.h).
  */
 #ifndef LOXILB_TRACE_FILTER_H
 #define LOXILB_TRACE_FILTER_H
@@ -39,7 +39,7 @@ static __always_inline void trace_key4(const __u8 *ip, __u32 left,
 	__builtin_memcpy(&key->dport, ip + l4 + 2, 2);
 }
 
-/* The same for IPv6. Of packets with extension headers ports are not known. */
+/* The same for IPv6. Ports behind extension headers are not found. */
 static __always_inline void trace_key6(const __u8 *ip, __u32 left,
 				       struct connection_key *key)
 {
@@ -54,7 +54,7 @@ static __always_inline void trace_key6(const __u8 *ip, __u32 left,
 	__builtin_memcpy(&key->dport, ip + sizeof(*h) + 2, 2);
 }
 
-/* Reads them at an offset, a constant. */
+/* Reads addresses and ports at an offset, a constant. */
 static __always_inline void trace_key_at(const struct packet_view *v,
 					 const __u32 l3,
 					 struct connection_key *key)
@@ -95,7 +95,8 @@ static __always_inline bool trace_protocol(__u8 wanted, __u8 protocol)
 	       (wanted == IPPROTO_ICMP && protocol == IPPROTO_ICMPV6);
 }
 
-/* Returns who may want to see a packet, by what is known as it comes. */
+/* Returns a bit for each tracer that may want the packet, as far as is known when it
+ * arrives. */
 static __always_inline __u32 trace_choose(__u32 random, __u8 protocol)
 {
 	__u32 wanted = 0;
@@ -123,7 +124,7 @@ static __always_inline bool trace_port(const struct trace_filter *f,
 	return key->sport == f->port || key->dport == f->port;
 }
 
-/* Is it the VIP, at one of its ports? */
+/* Reports whether it is the VIP, at one of its ports. */
 static __always_inline bool trace_vip(const struct trace_filter *f,
 				      const struct ip_addr *a, __be16 port)
 {
@@ -133,8 +134,8 @@ static __always_inline bool trace_vip(const struct trace_filter *f,
 	       n >= f->vip_ports[0] && n <= f->vip_ports[1];
 }
 
-/* Does somebody want to see a packet, now that it is known what becomes of it? A
- * packet that is gone has no addresses after. */
+/* Reports whether a packet matches a tracer's filter, now that its outcome is known.
+ * A packet that no longer exists has no addresses afterwards. */
 static __noinline __maybe_unused bool trace_wants(const struct trace_filter *f,
 						  const struct trace_scratch *s)
 {

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * trace_note.h - notes what becomes of a packet that somebody traces (trace.h).
+ * trace_note.h - records the outcome of a traced packet (trace.h).
  *
- * The programs are compiled twice: those with TRACING take the place of the others
- * while somebody traces. In the others nothing of this is left
- * (docs/adr/0058-traces.md).
+ * The programs are compiled twice: those with TRACING replace the others while somebody
+ * traces. In the others, all of this compiles to nothing (docs/adr/0058-traces.md).
  */
 #ifndef LOXILB_TRACE_NOTE_H
 #define LOXILB_TRACE_NOTE_H
@@ -19,12 +18,12 @@
 #define TRACING 0
 #endif
 
-/* What is kept of a packet from its way in to its way out. */
+/* State of a traced packet, from its arrival to its end. */
 struct trace_scratch {
 	struct packet_trace trace;
 	struct connection_key before;
 	struct connection_key after;
-	__u32 wanted; /* by whom: a bit for each; 0: no packet is on its way */
+	__u32 wanted; /* a bit for each tracer; 0: no packet is being traced */
 	__u8 became; /* enum trace_verdict, if the packet's verdict does not say so */
 	__u8 pad[3];
 };
@@ -38,7 +37,7 @@ static __always_inline struct trace_scratch *trace_scratch_get(void)
 	return bpf_map_lookup_elem(&packet_scratches, &use);
 }
 
-/* Notes by which interface a packet leaves. */
+/* Records by which interface a packet leaves. */
 static __always_inline void trace_out(const struct packet *p, __u32 ifindex)
 {
 	struct trace_scratch *s;
@@ -50,9 +49,9 @@ static __always_inline void trace_out(const struct packet *p, __u32 ifindex)
 		s->trace.out = ifindex;
 }
 
-/* Notes what has become of a packet that its verdict does not tell from others. */
-static __always_inline void trace_became(const struct packet *p,
-					 enum trace_verdict what)
+/* Records an outcome of a packet that its verdict does not show. */
+static __always_inline void trace_note_outcome(const struct packet *p,
+					       enum trace_verdict what)
 {
 	struct trace_scratch *s;
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * wake.h - wakes user space, which sleeps while there is nothing to do, and tells it
- * which endpoints have news.
+ * wake.h - wakes user space, which sleeps while there is nothing to do, and shows it
+ * which endpoints have changed.
  *
- * User space says what it sleeps for, looks whether that has come meanwhile, and
- * sleeps. Who brings it takes the wish back and rings: once, however many come.
+ * User space sets what it waits for, checks that it has not happened meanwhile, and
+ * sleeps. The CPU that makes it happen clears that and wakes user space: once, however
+ * often it happens.
  */
 #ifndef LOXILB_WAKE_H
 #define LOXILB_WAKE_H
@@ -18,7 +19,7 @@
 #define WAKE_WORD_BITS 64
 #define WAKE_WORDS (MAX_ENDPOINTS / WAKE_WORD_BITS)
 _Static_assert((WAKE_WORDS & (WAKE_WORDS - 1)) == 0,
-	       "wake_note_handshake() masks with it");
+	       "wake_mark_handshake() masks with it");
 
 /* Written and read by the packet path and, as memory, by user. */
 struct wake wakes SEC(".data.runtime")
@@ -34,9 +35,9 @@ static __always_inline void wake_ring(enum wake_reason why)
 				   BPF_RB_FORCE_WAKEUP);
 }
 
-/* An endpoint has counted something of a handshake. Most often its bit is set
+/* Marks an endpoint that has counted part of a handshake. Usually its bit is set
  * already, and nothing is written. */
-static __always_inline void wake_note_handshake(__u32 endpoint)
+static __always_inline void wake_mark_handshake(__u32 endpoint)
 {
 	const __u64 bit = 1ULL << (endpoint % WAKE_WORD_BITS);
 	__u64 *word =
@@ -51,8 +52,8 @@ static __always_inline void wake_note_handshake(__u32 endpoint)
 	}
 }
 
-/* The table has more entries. */
-static __always_inline void wake_note_entries(void)
+/* Wakes user space if the table has reached the awaited number of entries. */
+static __always_inline void wake_on_entries(void)
 {
 	const struct table_state *t = table_state_get();
 
@@ -62,7 +63,7 @@ static __always_inline void wake_note_entries(void)
 	wake_ring(WAKE_ENTRIES);
 }
 
-/* The table is to be looked at, however few entries it has. */
+/* Wakes user space to check the table, whatever its number of entries. */
 static __always_inline void wake_for_table(void)
 {
 	if (*(volatile __s64 *)&wakes.entries == WAKE_NEVER)

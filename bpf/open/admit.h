@@ -11,8 +11,8 @@
 #include "protect/protect.h"
 #include "service/service.h"
 
-/* Refuses a packet in the way that the service is configured for. p->drop says
- * why, also of one that is left to the kernel. */
+/* Refuses a packet as the service is configured. p->drop has the reason, also for a
+ * packet that is left to the kernel. */
 static __always_inline enum verdict service_refuse(struct packet *p,
 						   const struct service *svc,
 						   enum drop_reason why)
@@ -25,10 +25,10 @@ static __always_inline enum verdict service_refuse(struct packet *p,
 	return drop_and_answer(p, why, ANSWER_REFUSE);
 }
 
-/* May a segment from the middle of a connection open it? Yes where packets go
- * unchanged to the endpoint that their own hash chooses: the table of
- * connections was lost, or was another machine's, and the connection goes on
- * where it was. If it was elsewhere, the endpoint answers with RST. */
+/* Reports whether a segment from the middle of a connection may open it: where
+ * packets go unchanged to the endpoint that their own hash chooses. The connection
+ * table was lost, or was another machine's, and the connection continues at its
+ * endpoint. If it was at another one, the endpoint answers with a RST. */
 static __always_inline bool service_allows_midstream(const struct packet *p,
 						     const struct service *svc)
 {
@@ -36,7 +36,7 @@ static __always_inline bool service_allows_midstream(const struct packet *p,
 	       (p->tcp_flags & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_ACK;
 }
 
-/* Is it a packet that opens connections of the service? */
+/* Checks that the packet can open a connection of the service. */
 static __always_inline enum verdict admit_packet(struct packet *p,
 						 const struct service *svc)
 {
@@ -53,7 +53,7 @@ static __always_inline enum verdict admit_packet(struct packet *p,
 	return VERDICT_CONTINUE;
 }
 
-/* Is its source one that the service is for? */
+/* Checks that the service allows its source. */
 static __always_inline enum verdict admit_source(struct packet *p,
 						 const struct service *svc)
 {
@@ -65,7 +65,7 @@ static __always_inline enum verdict admit_source(struct packet *p,
 	return why ? drop(p, why) : VERDICT_CONTINUE;
 }
 
-/* Have the service and the client as few connections as they must? */
+/* Checks the connection limits of the service and the client. */
 static __always_inline enum verdict admit_by_limits(struct packet *p,
 						    const struct service *svc)
 {
@@ -77,8 +77,8 @@ static __always_inline enum verdict admit_by_limits(struct packet *p,
 	return why ? service_refuse(p, svc, why) : VERDICT_CONTINUE;
 }
 
-/* May the packet open a connection of the service: CONTINUE. CHALLENGE: only if
- * its client is there. */
+/* Checks whether the packet may open a connection of the service. CONTINUE: yes.
+ * CHALLENGE: only if its client exists. */
 static __always_inline enum verdict service_admit(struct packet *p,
 						  const struct service *svc)
 {

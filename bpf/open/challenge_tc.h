@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * challenge_tc.h - sends challenges (challenge.h) from the tc hook: for SYNs that
- * XDP has not seen, or has passed.
+ * challenge_tc.h - sends challenges (challenge.h) from the tc hook: for SYNs that XDP
+ * has not seen, or has passed.
  */
 #ifndef LOXILB_CHALLENGE_TC_H
 #define LOXILB_CHALLENGE_TC_H
@@ -21,7 +21,7 @@ __noinline enum verdict challenge(ctx_t *ctx, struct packet *p)
 
 	if (!p || !n)
 		return VERDICT_DROP;
-	if (p->fragment) /* the rest of it cannot be answered */
+	if (p->fragment) /* later fragments cannot be answered */
 		return drop(p, DROP_UNKNOWN_SOURCE);
 	if (unlikely(ipsec_count) && ipsec_stops_answer(p, IPPROTO_TCP))
 		return drop(p, DROP_IPSEC_POLICY);
@@ -32,15 +32,15 @@ __noinline enum verdict challenge(ctx_t *ctx, struct packet *p)
 	if (!made || (p->l3 && !challenge_macs(ctx)))
 		return drop(p, DROP_NOT_LINEAR);
 	count_challenge(n, p);
-	trace_became(p, TRACE_CHALLENGE);
+	trace_note_outcome(p, TRACE_CHALLENGE);
 	ifindex = ctx_interface(ctx);
 	trace_out(p, ifindex);
 	p->action = bpf_redirect(ifindex, 0);
 	return VERDICT_REDIRECT;
 }
 
-/* Challenges a client. What is left of a closed connection of this tuple goes:
- * the client's answer would be taken for one of it. */
+/* Challenges a client. Removes what is left of a closed connection with this tuple,
+ * which the client's answer would match otherwise. */
 static __noinline enum verdict challenge_client(ctx_t *ctx, struct packet *p)
 {
 	if (p->may_reopen)
@@ -48,8 +48,8 @@ static __noinline enum verdict challenge_client(ctx_t *ctx, struct packet *p)
 	return challenge(ctx, p);
 }
 
-/* Challenges the client of a SYN of a flood, and takes the answer (syn_flood.h).
- * CONTINUE: it is neither. Global (verifier: globals). */
+/* In a flood, challenges the client of a SYN, or handles the answer to a challenge
+ * (syn_flood.h). CONTINUE: the packet is neither. Global (verifier: globals). */
 __noinline enum verdict syn_flood_answer(ctx_t *ctx, struct packet *p)
 {
 	if (!p) /* verifier: null */
@@ -57,7 +57,7 @@ __noinline enum verdict syn_flood_answer(ctx_t *ctx, struct packet *p)
 	if (p->tcp_flags & TCP_RST)
 		return challenge_is_answered(p) ? drop(p, DROP_NONE) :
 						  VERDICT_CONTINUE;
-	return is_opening_syn(p) && is_to_be_challenged(p, ctx_mark(ctx)) ?
+	return is_opening_syn(p) && would_be_challenged(p, ctx_mark(ctx)) ?
 		       challenge(ctx, p) :
 		       VERDICT_CONTINUE;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * claim.h - takes the tuple that an endpoint will answer, by making the entry of
+ * claim.h - reserves the tuple that an endpoint will answer to, by making the entry of
  * its answers.
  *
- * Who makes that entry has the tuple: two clients never share one. The source in
- * it is the client's address and port; or ours (snat.h), where the endpoint would
- * not answer through this machine otherwise. A connection whose endpoint answers
- * its client directly takes nothing, as it has no such entry.
+ * The connection that inserts that entry owns the tuple: two clients never share one.
+ * The source in it is the client's address and port; or ours (snat.h), where the
+ * endpoint would not answer through this machine otherwise. A connection whose endpoint
+ * answers its client directly reserves nothing, as it has no such entry.
  */
 #ifndef LOXILB_CLAIM_H
 #define LOXILB_CLAIM_H
@@ -19,9 +19,8 @@
 #include "service/select.h"
 #include "table/epoch.h"
 
-/* Fills in the keys, and the entry of answers: its key is what the endpoint
- * sends, its tuple what the client expects. The source is the client's as
- * yet. */
+/* Fills in the keys and the entry of answers: its key is what the endpoint sends, its
+ * tuple what the client expects. At this point the source is the client's. */
 static __always_inline void describe_entries(const struct packet *p,
 					     const struct endpoint *ep,
 					     struct opening *o)
@@ -44,7 +43,7 @@ static __always_inline void describe_entries(const struct packet *p,
 	c->sport = p->tuple.dport;
 	c->dport = p->tuple.sport;
 	c->seen = p->now;
-	way_forget(c, p->now); /* none is known yet */
+	way_forget(c, p->now); /* no way is known yet */
 	c->endpoint = o->choice.endpoint;
 	c->ack = p->seq + 1;
 	c->flags = CONN_REPLY_DIRECTION;
@@ -56,16 +55,15 @@ static __always_inline void describe_entries(const struct packet *p,
 	}
 }
 
-/* How many endpoints are on this machine. Packets pay nothing while there is
- * none. Written by user. */
+/* The number of endpoints on this machine. Packets pay nothing while it is 0. Written
+ * by user. */
 volatile __u32 local_endpoints SEC(".data.runtime") = 0;
 
-/* Would the endpoint's answers take another way than through this machine? So
- * it is if the client is in the endpoint's own network, or in the network
- * through which this machine reaches the endpoint: then its router has the
- * client for a neighbour. */
-static __always_inline bool answers_pass_by(const struct endpoint *ep,
-					    const struct ip_addr *client)
+/* Reports whether the endpoint's answers would bypass this machine: if the client is
+ * in the endpoint's own network, or in the network through which this machine reaches
+ * the endpoint, whose router has the client as a neighbour. */
+static __always_inline bool answers_bypass_us(const struct endpoint *ep,
+					      const struct ip_addr *client)
 {
 	if (ep->addr_bits && same_prefix(&ep->addr, client, ep->addr_bits))
 		return true;
@@ -73,11 +71,11 @@ static __always_inline bool answers_pass_by(const struct endpoint *ep,
 	       same_prefix(&ep->source, client, ep->source_bits);
 }
 
-/* Must the endpoint see an address of ours as the source? So the mode may say;
- * and in any mode, if the endpoint would answer past this machine, is the client
- * itself and would answer itself, or is of another IP version. Not if it is on
- * this machine: the kernel drops packets from outside that have an address of the
- * machine as their source. */
+/* Reports whether the endpoint must see an address of ours as the source: if the mode
+ * says so; or in any mode, if the endpoint's answer would bypass this machine, if the
+ * endpoint is the client itself, or if it uses the other IP version. Not if the
+ * endpoint is on this machine: the kernel drops packets from outside whose source is
+ * an address of the machine. */
 static __noinline bool needs_source_of_ours(const struct packet *p,
 					    const struct opening *o,
 					    const struct endpoint *ep)
@@ -86,15 +84,15 @@ static __noinline bool needs_source_of_ours(const struct packet *p,
 		return true;
 	if (o->service.mode == MODE_DEFAULT &&
 	    !same_addr(&ep->addr, &p->tuple.saddr) &&
-	    !answers_pass_by(ep, &p->tuple.saddr))
+	    !answers_bypass_us(ep, &p->tuple.saddr))
 		return false;
 	return !local_endpoints || !is_local_address(&ep->addr);
 }
 
-/* Takes the tuple of the client's own address and port. One of a connection that
- * is over is taken over. TWIN: the very connection that is to be opened has it. TAKEN:
- * the client has a live connection to this endpoint from that port, through another
- * VIP. */
+/* Reserves the tuple with the client's own address and port, and takes over that of a
+ * connection that is over. TWIN: the same connection has it, opened by another CPU.
+ * TAKEN: the client has a live connection to this endpoint from that port, through
+ * another VIP. */
 static __noinline enum verdict claim_source_of_client(struct packet *p,
 						      struct opening *o)
 {
@@ -119,9 +117,9 @@ static __noinline enum verdict claim_source_of_client(struct packet *p,
 	return insert_entry(p, key, &o->entries.entry);
 }
 
-/* Takes a tuple at the endpoint that was chosen. CONTINUE: the entry of answers is
- * made, and o->source is what the endpoint will see. TAKEN: another endpoint may
- * have one. Global (verifier: globals). */
+/* Reserves a tuple at the chosen endpoint. CONTINUE: the entry of answers is made,
+ * and o->source is what the endpoint will see. TAKEN: another endpoint may have a
+ * free one. Global (verifier: globals). */
 __noinline enum verdict claim_at_endpoint(ctx_t *ctx, struct packet *p)
 {
 	struct opening *o = opening_get();

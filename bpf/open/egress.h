@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * egress.h - connections that others open through this machine, and that leave
- * with a source of ours.
+ * egress.h - connections that are opened through this machine and leave with a source
+ * address of ours.
  *
- * A packet opens such a connection if it belongs to no connection and no
- * service, and a firewall rule says so; or if it comes from an endpoint of a
- * service with SERVICE_EGRESS, and leaves by the default route. The connection's
- * "endpoint" is then the packet's destination, and its source address and port
- * are given out as in mode onearm. Replies are found by the entry that this
- * makes.
+ * A packet opens such a connection if it belongs to no connection and no service, and a
+ * firewall rule asks for it; or if it comes from an endpoint of a service with
+ * SERVICE_EGRESS, and leaves by the default route. The connection's "endpoint" is then
+ * the packet's destination, and its source address and port are assigned as in mode
+ * onearm. Its entry of answers finds the replies.
  */
 #ifndef LOXILB_EGRESS_H
 #define LOXILB_EGRESS_H
@@ -22,8 +21,8 @@
 #include "service/opening.h"
 #include "service/service.h"
 
-/* Does the packet leave this machine, by any route or by a default route? Next hops
- * are compared, so another route to the same router counts as well. */
+/* Reports whether the packet leaves this machine, by any route or by a default route.
+ * Compares next hops, so another route to the same router counts as well. */
 static __noinline bool egress_leaves(ctx_t *ctx, const struct packet *p,
 				     bool by_any_route)
 {
@@ -44,12 +43,12 @@ static __noinline bool egress_leaves(ctx_t *ctx, const struct packet *p,
 	if (!same_addr(&route.gateway, &p->tuple.daddr) &&
 	    bpf_map_lookup_elem(&default_routes, &route))
 		return true;
-	/* a default route through an interface alone has no router */
+	/* an on-link default route has no router */
 	__builtin_memset(&route.gateway, 0, sizeof(route.gateway));
 	return bpf_map_lookup_elem(&default_routes, &route);
 }
 
-/* Says in o what open.h has to know of a service and of its endpoint. */
+/* Fills in what open.h needs of a service and of its endpoint. */
 static __always_inline void egress_describe(const struct packet *p,
 					    struct opening *o,
 					    const struct egress_endpoint *by)
@@ -84,8 +83,8 @@ static __noinline bool egress_find_endpoint(const struct packet *p,
 	return true;
 }
 
-/* Finds what a firewall rule has said of the packet. A source of the other IP
- * version is none for it. */
+/* Applies the firewall rule that asked for another source, unless that source is of
+ * the other IP version. */
 static __noinline bool egress_find_rule(const struct packet *p,
 					struct opening *o)
 {
@@ -100,8 +99,8 @@ static __noinline bool egress_find_rule(const struct packet *p,
 	return true;
 }
 
-/* Is it a packet that opens a connection outwards? Then that is of the endpoint's
- * service, or of the rule's. */
+/* Reports whether a packet opens a connection outwards, which then belongs to the
+ * endpoint's service, or to the rule's. */
 static __noinline bool egress_find_service(ctx_t *ctx, const struct packet *p,
 					   struct opening *o)
 {
@@ -117,7 +116,7 @@ static __noinline bool egress_find_service(ctx_t *ctx, const struct packet *p,
 	       egress_leaves(ctx, p, false);
 }
 
-/* May it be opened? */
+/* Checks whether the connection may be opened. */
 static __noinline enum verdict egress_admit(struct packet *p,
 					    const struct service *svc)
 {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * judge.h - judges the connections that are watched (sample.h): has the endpoint sent
- * data, or only the client? User space runs it twice a second while there are
- * handshakes.
+ * judge.h - judges the sampled connections (sample.h): has the endpoint sent data, or
+ * only the client? User space runs it twice a second while there are handshakes.
  */
 #ifndef LOXILB_JUDGE_H
 #define LOXILB_JUDGE_H
@@ -17,7 +16,7 @@ enum judgement {
 	JUDGED_LATER,
 	JUDGED_SERVED,
 	JUDGED_STALLED,
-	JUDGED_NOT, /* it says nothing: nobody has asked, or it is gone */
+	JUDGED_NOT, /* no result: the client has sent nothing, or the connection is gone */
 };
 
 /* Judges a connection whose endpoint has sent no data. sent: bytes of the client. */
@@ -62,7 +61,8 @@ __noinline int judge_sample(struct connection_sample *s)
 	if (!connection_is_pair(&key, word, peer, peer_word))
 		return JUDGED_NOT;
 	answered = peer->seq_end - s->endpoint_first;
-	if (answered > 0) /* a FIN counts: the program has closed it */
+	if (answered >
+	    0) /* a FIN counts: the server has closed the connection */
 		return JUDGED_SERVED;
 	if (word & CONN_RESET) /* by either side: no answer can follow */
 		return JUDGED_NOT;
@@ -70,8 +70,8 @@ __noinline int judge_sample(struct connection_sample *s)
 	return judge_silent(s, c, sent, now);
 }
 
-/* Counts the client of a connection without an answer, if it had none before in this
- * run of them. One judge runs at a time: nothing here is atomic. */
+/* Counts the client of a stalled connection, once per run of stalls. Only one judge
+ * runs at a time: nothing here is atomic. */
 static __always_inline void judge_count_client(struct endpoint_outcomes *row,
 					       __u32 hash)
 {
@@ -87,7 +87,7 @@ static __always_inline void judge_count_client(struct endpoint_outcomes *row,
 	row->stalled_clients++;
 }
 
-/* Counts a connection without an answer, unless its client had the one before, too: one
+/* Counts a stalled connection, unless the stall before had the same client: one
  * client alone takes no endpoint out. */
 static __always_inline void judge_count_stall(struct endpoint_outcomes *row,
 					      const struct ip_addr *client)
@@ -118,7 +118,7 @@ static __always_inline void judge_count(__u32 endpoint, bool served,
 		1ULL << (endpoint % 64);
 }
 
-/* Judges one place. A sample that is being written is judged the next time. */
+/* Judges one sample. A sample that is being written is judged the next time. */
 static long judge_place(__u32 place, void *unused)
 {
 	struct connection_sample *s;

@@ -12,10 +12,10 @@
  *	               open
  *	leave          forwards the packet, or refuses it
  *
- * connection_open(), at the end of the file, is these steps. Each answers with a
- * verdict and fills in its part of struct opening (opening.h). If the client has
- * just closed a connection from the same port, the two entries of that may serve
- * again (reopen.h), in place of claim and enter.
+ * connection_open(), at the end of the file, runs these steps. Each returns a verdict
+ * and fills in its part of struct opening (opening.h). If the client has just closed a
+ * connection from the same port, that connection's two entries may be reopened
+ * (reopen.h) instead of claim and enter.
  */
 #ifndef LOXILB_OPEN_H
 #define LOXILB_OPEN_H
@@ -41,10 +41,10 @@
 #include "service/select.h"
 #include "service/service.h"
 
-/* How many places of the service's table are tried. The next one is, when the
- * client's address and port are in use at the endpoint, because the client
- * reached it through another VIP; or when all of our ports are. After that, the
- * client gets another port (docs/adr/0068-ports-taken.md). */
+/* How many places of the service's table are tried. The next one is tried when the
+ * client's address and port are in use at the endpoint, because the client reached it
+ * through another VIP; or when all of our ports are in use. After that, the client
+ * gets another port (docs/adr/0068-ports-taken.md). */
 #define OPEN_ATTEMPTS 4
 
 /* Leaves a packet without service to the kernel. If it is the first fragment to
@@ -60,8 +60,8 @@ static __noinline enum verdict pass_without_service(struct packet *p)
 		       VERDICT_PASS;
 }
 
-/* Asks the firewall rules, if there are any. One may set the mark by which
- * the service is found. */
+/* Applies the firewall rules, if there are any. One may set the mark that selects the
+ * service. */
 static __always_inline enum verdict judge(ctx_t *ctx, struct packet *p,
 					  struct opening *o)
 {
@@ -71,8 +71,8 @@ static __always_inline enum verdict judge(ctx_t *ctx, struct packet *p,
 	return firewall_judge(ctx, p);
 }
 
-/* Finds the service that the packet is for; or, where it is for none, that by whose
- * address it leaves. PASS: it is for nobody. */
+/* Finds the service that the packet is for, or the service whose address it leaves
+ * with. PASS: neither. */
 static __always_inline enum verdict find_service(ctx_t *ctx, struct packet *p,
 						 struct opening *o)
 {
@@ -87,9 +87,9 @@ static __always_inline enum verdict find_service(ctx_t *ctx, struct packet *p,
 	return pass_without_service(p);
 }
 
-/* May the packet open a connection of the service? Its client may have to show
- * first that it is there (challenge.h): then the packet is the challenge, and
- * leaves, or it answers one, and has done what it is for. */
+/* Checks whether the packet may open a connection of the service. Its client may have
+ * to prove first that it exists (challenge.h): then the packet leaves as the
+ * challenge, or it answers one and has served its purpose. */
 static __always_inline enum verdict admit(ctx_t *ctx, struct packet *p,
 					  struct opening *o)
 {
@@ -111,7 +111,7 @@ static __always_inline enum verdict admit(ctx_t *ctx, struct packet *p,
 	return v == VERDICT_CHALLENGE ? challenge_client(ctx, p) : v;
 }
 
-/* Takes the endpoint at one of the places that are tried. */
+/* Chooses the endpoint at one of the places that are tried. */
 static __always_inline enum verdict choose_at(struct packet *p,
 					      struct opening *o, __u32 attempt)
 {
@@ -123,8 +123,8 @@ static __always_inline enum verdict choose_at(struct packet *p,
 	return VERDICT_CONTINUE;
 }
 
-/* Chooses the endpoint: the one that the client has, or the one at the place that
- * the service's algorithm gives. */
+/* Chooses the endpoint: the one that the client has already, or the one at the place
+ * that the service's algorithm gives. */
 static __always_inline enum verdict choose(struct packet *p, struct opening *o)
 {
 	o->choice.is_held = false;
@@ -141,7 +141,7 @@ static __always_inline enum verdict choose(struct packet *p, struct opening *o)
 	return choose_at(p, o, 0);
 }
 
-/* Does the flow's address and port choose the endpoint, or its client's address? */
+/* Reports whether the flow or its client determines the endpoint. */
 static __always_inline bool selects_by_client(const struct service *svc)
 {
 	return svc->algorithm == ALGORITHM_HASH ||
@@ -158,8 +158,8 @@ claim_at_place(ctx_t *ctx, struct packet *p, struct opening *o, __u32 attempt)
 }
 
 /* Claims a tuple at another endpoint. The loop begins with a constant: Linux 6.1
- * takes a loop from an unknown number for one without an end. A flow that
- * chooses its endpoint stays with the first one. */
+ * takes a loop from an unknown number for an infinite one. A flow that chooses its
+ * endpoint stays with the first one. */
 static __always_inline enum verdict
 claim_elsewhere(ctx_t *ctx, struct packet *p, struct opening *o)
 {
@@ -172,16 +172,18 @@ claim_elsewhere(ctx_t *ctx, struct packet *p, struct opening *o)
 	return v;
 }
 
-/* Was it refused because a pool of source ports has none for it? */
+/* Reports whether a packet was refused because a pool of source ports has none for
+ * it. */
 static __always_inline bool is_refused_for_ports(const struct packet *p)
 {
 	return p->drop == DROP_SNAT_PORTS_EXHAUSTED ||
 	       p->drop == DROP_UNKNOWN_SOURCE;
 }
 
-/* Claims a tuple at the endpoint. If the client's is taken, at another endpoint; else
- * one with the client's address and a port of ours, at the first one. The client that
- * has an endpoint keeps it for its next connection. */
+/* Claims a tuple at the endpoint. If the client's is taken, claims one at another
+ * endpoint; if all are taken, one with the client's address and a port of ours, at
+ * the first endpoint. A client with an endpoint of its own keeps it for its next
+ * connection. */
 static __noinline enum verdict claim(ctx_t *ctx, struct packet *p,
 				     struct opening *o)
 {
@@ -203,7 +205,7 @@ static __noinline enum verdict claim(ctx_t *ctx, struct packet *p,
 	return claim_at_endpoint(ctx, p);
 }
 
-/* Makes the client's entry of that of answers. */
+/* Derives the client's entry from the entry of answers. */
 static __always_inline void describe_client_entry(const struct packet *p,
 						  struct opening *o)
 {
@@ -220,8 +222,8 @@ static __always_inline void describe_client_entry(const struct packet *p,
 	connection_invert_sums(c);
 }
 
-/* Makes the only entry of a connection whose endpoint answers the client
- * directly. Packets keep their addresses and ports. */
+/* Makes the only entry of a connection whose endpoint answers the client directly.
+ * Packets keep their addresses and ports. */
 static __always_inline void describe_single_entry(const struct packet *p,
 						  struct opening *o)
 {
@@ -234,8 +236,8 @@ static __always_inline void describe_single_entry(const struct packet *p,
 	c->dport = p->tuple.dport;
 	c->seq_end = p->seq_end;
 	c->ack = p->ack;
-	/* a segment from the middle of a connection opens it where there is a
-	 * hash (admit.h) */
+	/* a segment from the middle of a connection opens it where a hash chooses the
+	 * endpoint (admit.h) */
 	c->flags = (p->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_ACK ?
 			   CONN_REPLIED :
 			   0;
@@ -245,14 +247,14 @@ static __always_inline void describe_single_entry(const struct packet *p,
 						 0;
 }
 
-/* May an entry that has the client's key, and this word, give way to the new one?
- * CONTINUE: yes, it was left behind; or its connection is closed, and was not found
- * before, as another CPU was moving it (grow.h). DROP: not yet, another CPU is about
- * to delete it. TWIN: no, a copy of the packet has made it on another CPU. TAKEN: no,
- * the client is itself an endpoint, and answers to a source port of ours that rests
- * have this key. */
-static __always_inline enum verdict old_entry_gives_way(struct packet *p,
-							__u32 word)
+/* Decides whether an existing entry with the client's key and this word is replaced.
+ * CONTINUE: yes, it was left behind, or its connection is closed, and was not found
+ * before because another CPU was moving it (grow.h). DROP: not yet, another CPU is
+ * deleting it. TWIN: no, a copy of the packet has made it on another CPU. TAKEN: no,
+ * the client is itself an endpoint, and answers to a source port of ours in
+ * quarantine have this key. */
+static __always_inline enum verdict decide_old_entry(struct packet *p,
+						     __u32 word)
 {
 	if (state_is_left(word))
 		return VERDICT_CONTINUE;
@@ -263,7 +265,7 @@ static __always_inline enum verdict old_entry_gives_way(struct packet *p,
 	return connection_is_closed(word) ? VERDICT_CONTINUE : VERDICT_TWIN;
 }
 
-/* Inserts the client's entry, in place of an old one if that gives way. */
+/* Inserts the client's entry, replacing an old one if that is allowed. */
 static __always_inline enum verdict insert_client_entry(struct packet *p,
 							const struct entries *e)
 {
@@ -278,7 +280,7 @@ static __always_inline enum verdict insert_client_entry(struct packet *p,
 	if (!old)
 		return drop(p, DROP_CONNECTION_RACE);
 	word = state_read(old);
-	v = old_entry_gives_way(p, word);
+	v = decide_old_entry(p, word);
 	if (v != VERDICT_CONTINUE)
 		return v;
 	if (!connection_end(&e->client_key, old, word,
@@ -288,9 +290,9 @@ static __always_inline enum verdict insert_client_entry(struct packet *p,
 	return insert_entry(p, &e->client_key, &e->entry);
 }
 
-/* Takes back what claim() and enter() have done. */
-static __noinline void give_back(const struct packet *p,
-				 const struct opening *o)
+/* Undoes claim() and enter(). */
+static __noinline void undo_opening(const struct packet *p,
+				    const struct opening *o)
 {
 	const struct connection *c = &o->entries.entry;
 
@@ -300,8 +302,8 @@ static __noinline void give_back(const struct packet *p,
 			     state_read(c) | CONN_REPLY_DIRECTION, 0);
 }
 
-/* Asks policies of IPsec about the packets of both directions. TAKEN: one refuses
- * the connection, and what claim() has done is undone. */
+/* Checks the IPsec policies for the packets of both directions. TAKEN: one refuses
+ * the connection, and claim() is undone. */
 static __always_inline enum verdict ask_ipsec(ctx_t *ctx, struct packet *p,
 					      struct opening *o)
 {
@@ -309,7 +311,7 @@ static __always_inline enum verdict ask_ipsec(ctx_t *ctx, struct packet *p,
 
 	if (likely(!ipsec_count))
 		return VERDICT_CONTINUE;
-	ipsec_note_epoch(hop_epoch(p));
+	ipsec_record_epoch(hop_epoch(p));
 	if (!ipsec_stops(ctx, p, c) &&
 	    (c->traits & CONN_ONE_WAY ||
 	     !ipsec_stops_answer(p, p->tuple.protocol)))
@@ -320,9 +322,9 @@ static __always_inline enum verdict ask_ipsec(ctx_t *ctx, struct packet *p,
 	return taken(p, DROP_IPSEC_POLICY);
 }
 
-/* Makes the client's entry, which has the next hop and has counted this packet:
- * so it need not be looked up again. The connection is counted before others can
- * see the entry, and end it. */
+/* Makes the client's entry, with the next hop and this packet already counted, so it
+ * need not be looked up again. The connection is counted before others can see the
+ * entry, and end it. */
 static __noinline enum verdict enter(ctx_t *ctx, struct packet *p,
 				     struct opening *o)
 {
@@ -330,7 +332,7 @@ static __noinline enum verdict enter(ctx_t *ctx, struct packet *p,
 	struct endpoint_state *state = endpoint_state_find(id);
 	enum verdict v;
 
-	if (!state) /* never: the endpoint is there */
+	if (!state) /* never happens: the endpoint exists */
 		return drop(p, DROP_CONNECTION_RACE);
 	if (o->service.mode == MODE_DSR)
 		describe_single_entry(p, o);
@@ -343,29 +345,28 @@ static __noinline enum verdict enter(ctx_t *ctx, struct packet *p,
 	connection_begins(state, id, &p->tuple.saddr, p->tuple.protocol);
 	v = insert_client_entry(p, &o->entries);
 	if (v != VERDICT_CONTINUE) {
-		give_back(p, o);
+		undo_opening(p, o);
 		return v;
 	}
 	__sync_fetch_and_add(&state->connections, 1);
-	wake_note_entries();
+	wake_on_entries();
 	if (is_opening_syn(p) && p->tuple.protocol == IPPROTO_TCP &&
 	    !o->outward.is && o->service.mode != MODE_DSR)
 		handshake_opened(p, id);
 	return VERDICT_OPENED;
 }
 
-/* Says that the connection is open, to those who want to know. */
-static __always_inline void note_opened(const struct packet *p,
-					struct opening *o)
+/* Reports the open connection to watchers. */
+static __always_inline void notify_opened(const struct packet *p,
+					  struct opening *o)
 {
 	if (unlikely(watching))
-		connection_tell(p, &o->entries.entry, EVENT_OPENED);
+		connection_notify(p, &o->entries.entry, EVENT_OPENED);
 	if (o->service.algorithm == ALGORITHM_PERSIST && !o->choice.is_held)
 		persist_store(o, p->now);
 }
 
-/* Takes back that the entry was made with its first packet counted, as that
- * could not be translated. */
+/* Undoes the count of the first packet, which could not be translated. */
 static __noinline void uncount_first_packet(const struct packet *p,
 					    const struct entries *e)
 {
@@ -378,13 +379,13 @@ static __noinline void uncount_first_packet(const struct packet *p,
 }
 
 /* Forwards the packet that has opened the connection. */
-static __always_inline enum verdict leave_first(ctx_t *ctx, struct packet *p,
-						struct opening *o)
+static __always_inline enum verdict
+forward_opening(ctx_t *ctx, struct packet *p, struct opening *o)
 {
 	struct connection *c = &o->entries.entry;
 	enum verdict v;
 
-	note_opened(p, o);
+	notify_opened(p, o);
 	v = forward_first(ctx, p, c, o->hop);
 	if (is_forwarded(v))
 		count_traffic(p, c);
@@ -393,10 +394,9 @@ static __always_inline enum verdict leave_first(ctx_t *ctx, struct packet *p,
 	return v;
 }
 
-/* Forwards a copy of the packet that, on another CPU, has opened the
- * connection. */
-static __always_inline enum verdict leave_second(ctx_t *ctx, struct packet *p,
-						 struct opening *o)
+/* Forwards a packet whose copy, on another CPU, has opened the connection. */
+static __always_inline enum verdict
+forward_duplicate(ctx_t *ctx, struct packet *p, struct opening *o)
 {
 	struct connection *c = entry_find(&o->entries.client_key);
 	enum verdict v;
@@ -405,14 +405,14 @@ static __always_inline enum verdict leave_second(ctx_t *ctx, struct packet *p,
 		return drop(p, DROP_CONNECTION_RACE);
 	if (ipsec_drops(ctx, p, c))
 		return drop(p, DROP_IPSEC_POLICY);
-	v = forward_first(ctx, p, c, next_hop_prepare(ctx, p, c));
+	v = forward_first(ctx, p, c, next_hop_resolve(ctx, p, c));
 	if (is_forwarded(v))
 		count(p, c);
 	return v;
 }
 
-/* Has the packet asked for a connection in vain, or for one that is lost? A RST
- * asks for nothing. */
+/* Reports whether the packet asked in vain for a connection, or for one that is lost.
+ * A RST asks for nothing. */
 static __always_inline bool is_refused(const struct packet *p, enum verdict v)
 {
 	return v != VERDICT_REDIRECT &&
@@ -433,8 +433,8 @@ static __noinline int endpoint_count_refused(__u32 endpoint, __u32 why)
 	return 0;
 }
 
-/* Counts a packet that opens no connection, at its service, and at the endpoint
- * where there was no source port for it. */
+/* Counts a packet that opens no connection, at its service, and at the endpoint if no
+ * source port was left there. */
 static __always_inline enum verdict leave_refused(const struct packet *p,
 						  const struct opening *o,
 						  enum verdict v,
@@ -448,19 +448,19 @@ static __always_inline enum verdict leave_refused(const struct packet *p,
 	return v;
 }
 
-/* Lets the packet go, as the steps before have decided. */
+/* Forwards or refuses the packet, as the steps before have decided. */
 static __noinline enum verdict leave(ctx_t *ctx, struct packet *p,
 				     struct opening *o, enum verdict v)
 {
 	switch (v) {
 	case VERDICT_OPENED:
-		return leave_first(ctx, p, o);
+		return forward_opening(ctx, p, o);
 	case VERDICT_TWIN:
-		return leave_second(ctx, p, o);
+		return forward_duplicate(ctx, p, o);
 	case VERDICT_CHALLENGE:
 		return challenge_client(ctx, p);
 	case VERDICT_TAKEN:
-		/* a source that may be made up is not answered */
+		/* a source that may be forged is not answered */
 		v = p->drop == DROP_UNKNOWN_SOURCE ?
 			    VERDICT_DROP :
 			    service_refuse(p, &o->service, p->drop);

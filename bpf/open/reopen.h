@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * reopen.h - lets the two entries of a closed connection serve again, when the
- * client connects from the same port and gets the same endpoint.
+ * reopen.h - reuses the two entries of a closed connection, when the client connects
+ * from the same port and gets the same endpoint.
  *
- * A client with many short connections uses a port again within a second or
- * two, and closed connections are kept for ten. To remove two entries and to
- * insert the same two again is most of the cost of a new connection. Reopening
- * costs two look-ups, and the next hops are known.
+ * A client with many short connections uses a port again within a second or two, and
+ * closed connections are kept for ten. Removing two entries and inserting the same two
+ * again is most of the cost of a new connection. Reopening costs two lookups, and the
+ * next hops are known.
  *
- * Readers on other CPUs see nothing torn: the translation does not change,
- * only the state starts anew. The sweep does not remove a connection that was
- * alive a moment ago.
+ * Readers on other CPUs see nothing torn: the translation does not change, only the
+ * state restarts. The sweep does not remove a connection that was alive a moment ago.
  */
 #ifndef LOXILB_REOPEN_H
 #define LOXILB_REOPEN_H
@@ -29,15 +28,16 @@ static __always_inline void prepare_first_packet(ctx_t *ctx, struct packet *p,
 						 struct opening *o,
 						 struct connection *c)
 {
-	o->hop = next_hop_prepare(ctx, p, c);
+	o->hop = next_hop_resolve(ctx, p, c);
 	if (o->hop == VERDICT_CONTINUE || o->hop == VERDICT_REDIRECT) {
 		c->packets = 1;
 		c->bytes = p->length;
 	}
 }
 
-/* Are these two the entries that would be made? Not if a source port of ours is in
- * use, which is quarantined first, and not if there is one entry only. */
+/* Reports whether a new connection would make exactly these two entries. Not if a
+ * source port of ours is in use, which is quarantined first, and not if there is only
+ * one entry. */
 static __always_inline bool reopen_matches(const struct connection *c,
 					   __u32 word,
 					   const struct connection *peer,
@@ -65,9 +65,9 @@ static __always_inline void reopen_entry(const struct packet *p,
 	c->bytes = 0;
 }
 
-/* Counts what the connection was that these two entries have had. */
-static __always_inline void count_former(struct connection *c, __u32 word,
-					 struct connection *peer)
+/* Counts the end of the connection that these two entries belonged to. */
+static __always_inline void count_previous(struct connection *c, __u32 word,
+					   struct connection *peer)
 {
 	row_count_end(row_of(peer), word | CONN_REPLY_DIRECTION, 0);
 	row_count_end(row_of(c), word, row_removed(peer->seen));
@@ -77,7 +77,7 @@ static __always_inline void reopen_both(const struct packet *p,
 					struct connection *c,
 					struct connection *peer)
 {
-	row_begins_anew(row_of(c));
+	row_restart(row_of(c));
 	reopen_entry(p, peer, 0, p->seq + 1);
 	reopen_entry(p, c, p->seq_end, 0);
 }
@@ -96,7 +96,7 @@ static __noinline void reopen_moved(const struct packet *p,
 		reopen_both(p, c, peer);
 }
 
-/* Begins the connection anew in these two entries. */
+/* Restarts the connection in these two entries. */
 static __always_inline enum verdict
 reopen_entries(ctx_t *ctx, struct packet *p, struct opening *o,
 	       struct connection *c, __u32 word, struct connection *peer)
@@ -112,7 +112,7 @@ reopen_entries(ctx_t *ctx, struct packet *p, struct opening *o,
 		connection_ended(id, &p->tuple.saddr, 0, IPPROTO_TCP);
 		return drop(p, DROP_CONNECTION_RACE);
 	}
-	count_former(c, word, peer);
+	count_previous(c, word, peer);
 	__sync_fetch_and_add(&state->connections, 1);
 	if (!o->outward.is)
 		handshake_opened(p, id);
@@ -128,7 +128,7 @@ reopen_entries(ctx_t *ctx, struct packet *p, struct opening *o,
 	return VERDICT_OPENED;
 }
 
-/* Reopens the closed connection: OPENED. MISS: it cannot serve again. */
+/* Reopens the closed connection: OPENED. MISS: it cannot be reopened. */
 static __noinline enum verdict reopen_closed(ctx_t *ctx, struct packet *p,
 					     struct opening *o)
 {
@@ -168,8 +168,8 @@ static __noinline void reopen_give_up(const struct connection_key *key)
 		connection_discard(key, c, word);
 }
 
-/* Reopens the closed connection that the packet has met, if there is one and it
- * can serve again: OPENED. Else it is removed: MISS. */
+/* Reopens the closed connection that the packet has met, if it can be reopened:
+ * OPENED. Otherwise removes it: MISS. */
 static __always_inline enum verdict reopen(ctx_t *ctx, struct packet *p,
 					   struct opening *o)
 {
@@ -177,7 +177,7 @@ static __always_inline enum verdict reopen(ctx_t *ctx, struct packet *p,
 
 	if (likely(!p->may_reopen))
 		return VERDICT_MISS;
-	if (unlikely(ipsec_count)) { /* asked in enter() alone */
+	if (unlikely(ipsec_count)) { /* otherwise checked in enter() only */
 		reopen_give_up(&p->tuple);
 		return VERDICT_MISS;
 	}

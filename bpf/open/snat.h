@@ -1,23 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * snat.h - gives a new connection a source address and port of ours.
+ * snat.h - assigns a source address and port of ours to a new connection.
  *
- * The table of connections gives the ports out: a port is free iff the reply
- * entry with it can be inserted. So two connections never share a port,
- * whatever fails, and there is no second table to keep consistent. snat_usages
- * only counts, so that a search without hope is refused at once: below
- * SNAT_LIMIT at least 512 of 64,512 ports are free, and a search with a random
- * stride misses them all once in ten million times. Where the source address is
- * the machine's, ports that the kernel gives to its sockets are not ours, and the
- * limit is lower by as many.
+ * The connection table is the allocator: a port is free iff the reply entry with it can
+ * be inserted. So two connections never share a port, whatever fails, and no second
+ * table must be kept consistent. snat_usages only counts, so that a hopeless search is
+ * refused at once: below SNAT_LIMIT at least 512 of 64,512 ports are free, and a search
+ * with a random stride misses them all once in ten million times. Where the source
+ * address is the machine's, ports that the kernel assigns to its sockets are not ours,
+ * and the limit is lower by their number.
  *
- * These are the pools of source ports. The last eighth of each is for clients that are
- * known: whoever sends from made-up addresses cannot take all ports. A client that is
- * not known is challenged there, or refused if it cannot be (port_pressure.h).
+ * Each pair of source and endpoint is a pool of ports. Its last eighth is reserved for
+ * known clients: a sender with forged addresses cannot take all ports. An unknown
+ * client is challenged there, or refused if it cannot be (port_pressure.h).
  *
  * A port is quarantined after its connection: the reply entry stays for
- * timeout_snat_rest (conntrack.h). docs/adr/0010-source-ports.md has the
- * alternatives.
+ * timeout_snat_rest (conntrack.h). docs/adr/0010-source-ports.md has the alternatives.
  */
 #ifndef LOXILB_SNAT_H
 #define LOXILB_SNAT_H
@@ -38,8 +36,9 @@
 #define SNAT_LIMIT 64000 /* ports in use for each pair */
 #define SNAT_PROBES 2048
 
-/* Is the port one that the kernel gives to sockets of this machine? */
-static __always_inline bool snat_is_kept(const struct opening *o, __u16 port)
+/* Reports whether the kernel assigns the port to sockets of this machine. */
+static __always_inline bool snat_is_host_port(const struct opening *o,
+					      __u16 port)
 {
 	const struct host_ports *kept;
 	__u64 word = port / 64;
@@ -53,8 +52,8 @@ static __always_inline bool snat_is_kept(const struct opening *o, __u16 port)
 	return kept && kept->bits[word] >> port % 64 & 1;
 }
 
-/* Returns how many connections a pair may have. Sets whether ports are kept at
- * its source address: only sockets of this machine could have them. */
+/* Returns how many connections a pair may have. Sets whether ports are reserved at
+ * its source address, for sockets of this machine. */
 static __always_inline __u32 snat_limit(struct opening *o)
 {
 	const struct host_ports *kept = kept_ports_get();
@@ -64,7 +63,7 @@ static __always_inline __u32 snat_limit(struct opening *o)
 	return o->search.keeps_ports && kept ? kept->limit : SNAT_LIMIT;
 }
 
-/* Returns how many connections of a pool are open to clients that are not known. */
+/* Returns how many connections of a pool unknown clients may have. */
 static __always_inline __u32 snat_open_limit(__u32 limit)
 {
 	return half_open_percent ?
@@ -72,12 +71,12 @@ static __always_inline __u32 snat_open_limit(__u32 limit)
 		       limit;
 }
 
-/* Puts pressure on ports. Connections outwards do not have the service's own clients
+/* Puts pressure on ports. For connections outwards, the service's own clients are not
  * challenged. */
 static __always_inline void port_pressure_begin(const struct packet *p,
 						const struct opening *o)
 {
-	/* odd, as 0 is none, and no further than port_pressure_lasts() takes */
+	/* odd, as 0 is none, and within the limit of port_pressure_lasts() */
 	const __u32 until = (p->now + PORT_PRESSURE_SECONDS * hz - 1) | 1;
 	const __u32 id = o->service.id;
 
@@ -89,8 +88,8 @@ static __always_inline void port_pressure_begin(const struct packet *p,
 			(__u64)id << 32 | until;
 }
 
-/* Decides about a connection that would have one of a pool's last ports. CONTINUE: its
- * client is known. TAKEN: it is not, and cannot be challenged. */
+/* Decides about a connection that would get one of a pool's reserved ports. CONTINUE:
+ * its client is known. TAKEN: it is not, and cannot be challenged. */
 static __noinline enum verdict snat_admit_to_reserve(struct packet *p,
 						     const struct opening *o)
 {
@@ -102,7 +101,7 @@ static __noinline enum verdict snat_admit_to_reserve(struct packet *p,
 		       taken(p, DROP_UNKNOWN_SOURCE);
 }
 
-/* Decides by how many connections the pool has. */
+/* Decides by the number of connections of the pool. */
 static __always_inline enum verdict
 snat_admit(struct packet *p, const struct opening *o, __u32 used, __u32 limit)
 {
@@ -118,8 +117,8 @@ snat_admit(struct packet *p, const struct opening *o, __u32 used, __u32 limit)
 		       v;
 }
 
-/* Counts one more connection of the pair, unless the pair has as many as it may
- * have, or as clients that are not known may have. */
+/* Counts one more connection of the pair, unless the pair has reached its limit, or
+ * that of unknown clients. */
 static __always_inline enum verdict
 snat_usage_begin(struct packet *p, const struct opening *o, __u32 limit)
 {
@@ -144,8 +143,8 @@ snat_usage_begin(struct packet *p, const struct opening *o, __u32 limit)
 	return v;
 }
 
-/* Does a socket of this machine expect packets with this key? The machine's own
- * connections to the endpoint, such as probes, must go on. */
+/* Reports whether a socket of this machine expects packets with this key. The
+ * machine's own connections to the endpoint, such as probes, must continue. */
 static __always_inline bool snat_has_local_socket(ctx_t *ctx, struct opening *o)
 {
 	const struct connection_key *key = &o->entries.reply_key;
@@ -178,9 +177,9 @@ static __always_inline bool snat_has_local_socket(ctx_t *ctx, struct opening *o)
 	return true;
 }
 
-/* Takes this port. TAKEN: it is in use, here or by a socket of this machine. If an
- * entry that was made for a socket's port cannot be removed again, the sweep does
- * it, and counts it no longer: so it is counted. */
+/* Reserves this port. TAKEN: it is in use, here or by a socket of this machine. If
+ * the entry for a socket's port cannot be removed again, count it: the sweep removes
+ * it later and decrements the count. */
 static __always_inline enum verdict
 snat_claim_port(ctx_t *ctx, struct packet *p, struct opening *o, __be16 port)
 {
@@ -213,7 +212,7 @@ static long snat_probe(__u32 i, struct snat_search *s)
 					(__u64)i * o->search.probe_stride) %
 					       SNAT_PORTS;
 
-	if (snat_is_kept(o, port))
+	if (snat_is_host_port(o, port))
 		return 0;
 	o->search.verdict = snat_claim_port(s->ctx, s->p, o, bpf_htons(port));
 	return o->search.verdict != VERDICT_TAKEN;
@@ -233,9 +232,9 @@ static __always_inline bool snat_free_port(struct packet *p, struct opening *o)
 	       connection_end(key, old, word, PORT_IS_FREE);
 }
 
-/* Would the client's own port make the key of replies the client's own key?
- * That is so when the client is the endpoint, and its source port is the port
- * that it listens at. */
+/* Reports whether the client's own port would make the key of replies equal to the
+ * client's own key: the client is the endpoint, and its source port is the port that
+ * it listens on. */
 static __always_inline bool
 snat_is_own_reply(const struct packet *p, const struct connection_key *reply)
 {
@@ -246,10 +245,10 @@ snat_is_own_reply(const struct packet *p, const struct connection_key *reply)
 	       same_addr(&own->daddr, &reply->daddr);
 }
 
-/* Takes the client's own port if it is free, else a random free one. A sequence
- * would be slow where connections opened one after the other hold long runs of
- * ports, so the search has a random start and stride. The stride has no common
- * divisor with the number of ports, so no port comes twice. */
+/* Reserves the client's own port if it is free, else a random free one. A sequential
+ * search would be slow where consecutive connections hold long runs of ports, so it
+ * has a random start and stride. The stride is coprime to the number of ports, so no
+ * port comes twice. */
 static __always_inline enum verdict snat_find_port(struct snat_search *s)
 {
 	struct opening *o = s->opening;
@@ -257,7 +256,7 @@ static __always_inline enum verdict snat_find_port(struct snat_search *s)
 	__u16 own = bpf_ntohs(s->p->tuple.sport);
 
 	search->verdict = VERDICT_TAKEN;
-	if (own >= SNAT_FIRST_PORT && !snat_is_kept(o, own) &&
+	if (own >= SNAT_FIRST_PORT && !snat_is_host_port(o, own) &&
 	    !snat_is_own_reply(s->p, &o->entries.reply_key)) {
 		search->first_probe = own - SNAT_FIRST_PORT;
 		bpf_loop(1, snat_probe, s, 0);
@@ -275,9 +274,9 @@ static __always_inline enum verdict snat_find_port(struct snat_search *s)
 		       search->verdict;
 }
 
-/* Is the VIP the source? In mode fullnat, and for a client that is the endpoint
- * itself in mode default. An endpoint of another IP version could not answer
- * it. */
+/* Reports whether the VIP is the source: in mode fullnat, and in mode default for a
+ * client that is the endpoint itself. An endpoint of the other IP version could not
+ * answer it. */
 static __always_inline bool snat_uses_vip(const struct packet *p,
 					  const struct service *svc,
 					  const struct endpoint *ep)
@@ -289,8 +288,8 @@ static __always_inline bool snat_uses_vip(const struct packet *p,
 		same_addr(&ep->addr, &p->tuple.saddr));
 }
 
-/* Chooses a source address: one of the service's own list if it has one, the
- * VIP, or the machine's address towards the endpoint. */
+/* Chooses a source address: one of the service's own list if it has one, the VIP, or
+ * the machine's address towards the endpoint. */
 static __always_inline enum verdict
 snat_choose_address(struct packet *p, const struct service *svc,
 		    const struct endpoint *ep, __u32 place,
@@ -345,9 +344,9 @@ static long snat_try_address(__u32 i, struct snat_search *s)
 	return v != VERDICT_TAKEN;
 }
 
-/* Takes a tuple with a source address and port of ours, and notes both in o.
- * Clients are spread over the service's addresses; an address without free ports
- * is skipped. TAKEN: none has one. CHALLENGE: one has, for clients that are known. */
+/* Reserves a tuple with a source address and port of ours, and stores both in o.
+ * Clients are spread over the service's addresses; an address without free ports is
+ * skipped. TAKEN: no address has a free port. CHALLENGE: one has, for known clients. */
 static __always_inline enum verdict
 claim_source_of_ours(ctx_t *ctx, struct packet *p, const struct endpoint *ep,
 		     struct opening *o)

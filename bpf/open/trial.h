@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * trial.h - sends one new connection to an endpoint that is out of rotation, to see
- * whether it serves again. User space asks for it; the next new connection of a known
- * client (known.h) is the one. A SYN from a made-up address would leave the endpoint out
- * for another ten seconds. If no known client comes for a while, any client is the one:
- * a service may see each client once.
+ * trial.h - sends one new connection to an endpoint that is out of rotation, to test
+ * whether it serves again. User space requests it; the next new connection of a known
+ * client (known.h) is used. A SYN from a forged address would leave the endpoint out
+ * for another ten seconds. If no known client comes for a while, any client is used: a
+ * service may see each client only once.
  */
 #ifndef LOXILB_TRIAL_H
 #define LOXILB_TRIAL_H
@@ -17,15 +17,16 @@
 #include "service/opening.h"
 #include "table/rows.h"
 
-/* By the lower bits of a service's id: the service, and in the lower half the endpoint
- * plus one. 0: none. Written by user; taken by the packet path. */
+/* By the lower bits of a service's id: the service, and in the lower half the
+ * endpoint plus one. 0: none. Written by user; cleared by the packet path. */
 volatile __u64 trials[TRIALS] SEC(".data.runtime") = {};
 
-/* When a client that is not known first met the trial, in jiffies; 0: none has. Cleared
- * when the trial is taken. */
+/* When an unknown client first met the trial, in jiffies; 0: none has. Cleared when
+ * the trial is used. */
 volatile __u32 trial_met[TRIALS] SEC(".data.runtime") = {};
 
-/* May the packet's client take the trial? Not inline: it is rare. */
+/* Reports whether the packet's client may be used for the trial. Not inline: it is
+ * rare. */
 static __noinline bool trial_allows(struct packet *p, __u32 place)
 {
 	volatile __u32 *met = &trial_met[place % TRIALS];
@@ -39,8 +40,8 @@ static __noinline bool trial_allows(struct packet *p, __u32 place)
 	return p->now - since >= TRIAL_WAIT * hz;
 }
 
-/* Chooses the endpoint that one connection is to try, if there is one. The client does
- * not keep it (persist.h). */
+/* Chooses the endpoint under trial, if there is one. The client does not keep it
+ * (persist.h). */
 static __always_inline bool trial_take(struct packet *p, struct opening *o)
 {
 	const __u32 service = o->service.id;

@@ -10,8 +10,7 @@
 #include <bpf/bpf_endian.h>
 #include "abi.h"
 
-/* Returns the mask of a word of an address of which so many bits count, or
- * more. */
+/* Returns the mask for a word of an address, of which this many bits or more count. */
 static __always_inline __be32 prefix_mask(__u32 bits)
 {
 	return bpf_htonl(bits >= 32 ? ~0U : bits ? ~0U << (32 - bits) : 0);
@@ -34,7 +33,7 @@ static __always_inline bool same_addr(const struct ip_addr *a,
 	       a->word[1] == b->word[1] && a->word[0] == b->word[0];
 }
 
-/* Do two addresses begin with the same bits? */
+/* Reports whether two addresses begin with the same bits. */
 static __always_inline bool same_prefix(const struct ip_addr *a,
 					const struct ip_addr *b, __u32 bits)
 {
@@ -52,8 +51,8 @@ static __always_inline bool unspecified(const struct ip_addr *a)
 	return !(a->word[0] | a->word[1] | a->word[2] | a->word[3]);
 }
 
-/* Is it ::ffff:a.b.c.d? That is an IPv4 address in our maps, and no IPv6 packet
- * may carry it. */
+/* Reports whether it is ::ffff:a.b.c.d, an IPv4 address in our maps, which no IPv6
+ * packet may carry. */
 static __always_inline bool is_mapped_ipv4(const struct ip_addr *a)
 {
 	return !a->word[0] && !a->word[1] && a->word[2] == bpf_htonl(0xffff);
@@ -70,7 +69,7 @@ static __always_inline __u64 ip_addr_low(const struct ip_addr *a)
 	return a->word[2] | (__u64)a->word[3] << 32;
 }
 
-/* Is it one of those that a mask leaves? */
+/* Reports whether an address matches a masked one. */
 static __always_inline bool ip_addr_within(const struct ip_addr *a,
 					   const struct ip_addr *of,
 					   const struct ip_addr *mask)

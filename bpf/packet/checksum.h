@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * checksum.h - ones' complement arithmetic (RFC 1071, incremental: RFC 1624): how
- * sums change, and what a connection changes in them. They are in network byte
+ * checksums change, and by how much a connection changes them. They are in network byte
  * order, which does not matter to this arithmetic.
  */
 #ifndef LOXILB_CHECKSUM_H
@@ -37,8 +37,7 @@ static __always_inline __u16 sum_fold64(__u64 sum)
 	return sum_fold(sum);
 }
 
-/* Returns the sum of an address, and what subtracts it from a sum. Not
- * folded. */
+/* Returns the sum of an address, and its complement. Not folded. */
 static __always_inline __u64 address_sum(const struct ip_addr *a)
 {
 	return (__u64)a->word[0] + a->word[1] + a->word[2] + a->word[3];
@@ -68,14 +67,14 @@ static __always_inline __u32 pseudo_sum(const struct ip_addr *src,
 	return bpf_csum_diff(NULL, 0, (void *)dst, sizeof(*dst), sum);
 }
 
-/* Returns by how much a sum changes when a word of it does. */
+/* Returns by how much a sum changes when one of its words changes. */
 static __always_inline __u16 sum_change(__u16 old, __u16 new)
 {
 	return sum_add(~old, new);
 }
 
-/* By how much it changes when a packet is forwarded: by the TTL, or by the hop
- * limit. IPv4's header has a checksum that balances it, IPv6's has none. */
+/* By how much a sum changes when a packet is forwarded: by the TTL, or by the hop
+ * limit. The checksum of IPv4's header compensates it; IPv6 has none. */
 #define TTL_CHANGE ((__u16)~bpf_htons(0x0100))
 #define HOP_LIMIT_CHANGE ((__u16)~bpf_htons(0x0001))
 
@@ -121,7 +120,7 @@ connection_set_sums(struct connection *c, const struct connection_key *key)
 	c->tuple_sum = sum_fold64(sum);
 }
 
-/* Returns what of that is due to the ports. */
+/* Returns the part of that change that is due to the ports. */
 static __always_inline __u16 connection_ports_sum(const struct connection *c)
 {
 	return sum_change(c->address_sum, c->tuple_sum);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * ctx.h - access to the packet, under the same names at the tc hook and at
- * XDP, so that what is built on it exists once. With trace_note.h's, the only #if of all
+ * ctx.h - access to the packet, under the same names at the tc hook and at XDP, so that
+ * code above it exists once. Except for trace_note.h, this is the only #if of all
  * programs.
  */
 #ifndef LOXILB_CTX_H
 #define LOXILB_CTX_H
 
-/* No header is looked for at a larger offset: all bits below it are ones, so it is a mask too. */
+/* No header is looked for at a larger offset: all bits below it are ones, so it is
+ * also a mask. */
 #define CTX_MAX_OFFSET 0x3fff
 
 /* What the layer 4 checksum field holds. The first four are the kernel's values

@@ -35,7 +35,7 @@ static __always_inline void *ctx_header(ctx_t *ctx, __u32 off, __u32 len)
 
 	off &= CTX_MAX_OFFSET; /* a bound that every verifier keeps in sight */
 	header = (void *)(long)ctx->data + off;
-	/* The verifier knows the bounds of the very pointer that was compared:
+	/* The verifier knows the bounds of exactly the pointer that was compared:
 	 * this keeps the compiler from computing it again. */
 	asm volatile("" : "+r"(header));
 	if (likely(header + len <= (void *)(long)ctx->data_end))
@@ -54,8 +54,8 @@ static __always_inline __u32 ctx_length(ctx_t *ctx)
 	return ctx->len;
 }
 
-/* Is the packet addressed to this machine's MAC address, and without a VLAN
- * tag? A VLAN interface removes the tag and shows the packet again. */
+/* Reports whether the packet is addressed to this machine's MAC address and has no
+ * VLAN tag. A VLAN interface removes the tag and shows the packet again. */
 static __always_inline bool ctx_is_for_us(ctx_t *ctx)
 {
 	return ctx->pkt_type == CTX_PACKET_HOST && !ctx->vlan_present;
@@ -65,10 +65,10 @@ static __always_inline bool ctx_is_for_us(ctx_t *ctx)
 #define CTX_TAG_AD 2 /* 802.1ad */
 #define CTX_TAG_PRIORITY_SHIFT 8
 
-/* Takes a priority tag off a packet for this machine, and saves it: where the
- * packet is sent to, the tag means nothing. Returns false if it has none. The
- * kernel has moved the tag from the frame to the metadata before the hook. Not
- * inlined, since few packets have one. */
+/* Removes a priority tag from a packet for this machine, and saves it: it means
+ * nothing where the packet goes. Returns false if there is none. The kernel has moved
+ * the tag from the frame to the metadata before the hook. Not inlined, since few
+ * packets have one. */
 static __noinline bool ctx_take_priority_tag(ctx_t *ctx, __u8 *tag)
 {
 	__u32 tci = ctx->vlan_tci, type = ctx->vlan_proto;
@@ -85,7 +85,7 @@ static __noinline bool ctx_take_priority_tag(ctx_t *ctx, __u8 *tag)
 	return true;
 }
 
-/* Puts it back to a packet that goes to the kernel, as it was. */
+/* Restores the tag of a packet that goes to the kernel. */
 static __noinline __maybe_unused void ctx_put_priority_tag(ctx_t *ctx, __u8 tag)
 {
 	__be16 type = bpf_htons(tag & CTX_TAG_AD ? ETH_P_8021AD : ETH_P_8021Q);
@@ -93,14 +93,14 @@ static __noinline __maybe_unused void ctx_put_priority_tag(ctx_t *ctx, __u8 tag)
 	bpf_skb_vlan_push(ctx, type, (tag & 0xf0) << CTX_TAG_PRIORITY_SHIFT);
 }
 
-/* Has the packet a VLAN tag? */
+/* Reports whether the packet has a VLAN tag. */
 static __always_inline bool ctx_is_tagged(ctx_t *ctx)
 {
 	return ctx->vlan_present;
 }
 
-/* Has a program at ingress redirected the packet, as this one does? Always false
- * before 6.2, as for the checksum. */
+/* Reports whether a program at ingress has redirected the packet, as this one does.
+ * Always false before 6.2, as for the checksum. */
 static __always_inline bool ctx_is_redirected(ctx_t *ctx)
 {
 	struct sk_buff___loxilb *skb;
@@ -130,7 +130,7 @@ static __always_inline long ctx_load(ctx_t *ctx, void *to, __u32 len)
 	return bpf_skb_load_bytes(ctx, 0, to, len);
 }
 
-/* Returns how long each packet is, of several in one; else 0. */
+/* Returns the segment length if several packets travel as one; else 0. */
 static __always_inline __u16 ctx_segment(ctx_t *ctx)
 {
 	return ctx->gso_size;
@@ -160,7 +160,7 @@ static __always_inline __u32 ctx_now(void)
 	return (__u32)bpf_jiffies64();
 }
 
-/* Returns what the checksum field holds. That needs bpf_cast_to_kern_ctx (6.2),
+/* Returns the state of the checksum field. That needs bpf_cast_to_kern_ctx (6.2),
  * which the verifier turns into a load. */
 static __always_inline enum ctx_checksum ctx_checksum_state(ctx_t *ctx)
 {
@@ -172,8 +172,8 @@ static __always_inline enum ctx_checksum ctx_checksum_state(ctx_t *ctx)
 	return BPF_CORE_READ_BITFIELD(skb, ip_summed);
 }
 
-/* CHECKSUM_COMPLETE: adds to skb->csum what changed in the packet and no
- * checksum in it balances. */
+/* CHECKSUM_COMPLETE: adds to skb->csum the changes of the packet that no checksum in
+ * it compensates. */
 static __always_inline void ctx_sum_update(ctx_t *ctx, __u32 delta)
 {
 	bpf_csum_update(ctx, delta);

@@ -24,9 +24,9 @@ struct link_address {
 /* Length of a VLAN tag in a frame, which is between addresses and Ethertype. */
 #define VLAN_HLEN 4
 
-/* interface index -> its MAC address. Written by user; read for every frame, as
- * XDP is not told whom a frame is for. An array, since its look-up is five
- * instructions; interfaces with a higher index have no XDP. */
+/* interface index -> its MAC address. Written by user; read for every frame, since
+ * XDP has no packet type. An array, since its lookup takes five instructions;
+ * interfaces with a higher index have no XDP. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, MAX_LINKS);
@@ -66,8 +66,8 @@ static __always_inline bool ctx_is_for_us(ctx_t *ctx)
 	       to[2] == own[2];
 }
 
-/* Returns the Ethertype, which is in front of the IP header: of a frame with a
- * VLAN tag, l3 says whether that is behind the tag. */
+/* Returns the Ethertype, which is in front of the IP header; of a frame with a VLAN
+ * tag, in front of l3 after the tag. */
 static __always_inline __be16 ctx_ethertype(ctx_t *ctx, __u16 l3)
 {
 	const __be16 *type = ctx_header(ctx, l3 - sizeof(*type), sizeof(*type));
@@ -75,7 +75,7 @@ static __always_inline __be16 ctx_ethertype(ctx_t *ctx, __u16 l3)
 	return type ? *type : 0;
 }
 
-/* Has the frame a priority tag? */
+/* Reports whether the frame has a priority tag. */
 static __always_inline bool ctx_has_priority_tag(ctx_t *ctx)
 {
 	const __be16 *tag = ctx_header(ctx, 2 * ETH_ALEN, VLAN_HLEN);
@@ -86,7 +86,7 @@ static __always_inline bool ctx_has_priority_tag(ctx_t *ctx)
 	       !(tag[1] & bpf_htons(CTX_VLAN_ID));
 }
 
-/* Tags are looked for when nothing else is found (xdp.bpf.c). */
+/* Tags are looked for only when nothing else is found (xdp.bpf.c). */
 static __always_inline bool ctx_take_priority_tag(ctx_t *ctx, __u8 *tag)
 {
 	return false;
@@ -104,13 +104,13 @@ static __always_inline long ctx_load(ctx_t *ctx, void *to, __u32 len)
 	return bpf_xdp_load_bytes(ctx, 0, to, len);
 }
 
-/* A packet of several comes later. */
+/* XDP never sees joined segments. */
 static __always_inline __u16 ctx_segment(ctx_t *ctx)
 {
 	return 0;
 }
 
-/* A VLAN tag is in the frame. */
+/* XDP finds a VLAN tag in the frame, not in metadata. */
 static __always_inline bool ctx_tag(ctx_t *ctx, __u16 *tci, __be16 *type)
 {
 	return false;

@@ -10,8 +10,8 @@
 
 #define ETH_ADDR_LEN 6
 
-/* Writes the MAC addresses of a way into a frame, in two stores. The first has
- * all of the destination, so that it is never half of an old one. */
+/* Writes the MAC addresses of a way into a frame, in two stores. The first has the
+ * whole destination, which is therefore never torn. */
 static __always_inline void macs_write(void *frame, const struct way *w)
 {
 	typedef __u64 __attribute__((may_alias)) start;

@@ -31,8 +31,8 @@ struct icmp_header {
 	__be32 info; /* too big: the MTU (IPv4: in the lower half) */
 };
 
-/* Is it an error? Redirects are left to the kernel: they are about the route,
- * not about the packet. */
+/* Reports whether it is an error. Redirects are left to the kernel: they are about
+ * the route, not about the packet. */
 static __always_inline bool icmp_is_error(bool ipv6, __u8 type)
 {
 	if (ipv6)

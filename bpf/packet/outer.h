@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * outer.h - writes an outer header in front of a packet's own: of IPv4 or IPv6,
- * alone (RFC 2003, RFC 2473, RFC 4213) or with UDP (GUE variant 1, without a
- * header of its own). encap.h says what it is for.
+ * outer.h - writes an outer header in front of a packet's own: IPv4 or IPv6, alone (RFC
+ * 2003, RFC 2473, RFC 4213) or with UDP (GUE variant 1, without a header of its own).
+ * encap.h explains its purpose.
  */
 #ifndef LOXILB_OUTER_H
 #define LOXILB_OUTER_H
@@ -20,7 +20,7 @@
 #define TUNNEL_PREFIX4 0xc6120000 /* 198.18.0.0/15 (RFC 2544) */
 #define TUNNEL_PREFIX6 0x01000000 /* 100::/64 (RFC 6666) */
 
-/* What the outer header takes from the inner packet. */
+/* Properties of the inner packet that the outer header depends on. */
 struct inner {
 	__u64 hash; /* of the connection */
 	__u32 length;
@@ -61,8 +61,8 @@ static __always_inline bool encap_write(ctx_t *ctx, struct packet *p,
 					      sizeof(ethertype), 0);
 }
 
-/* Adds an outer header of IPv4; only GUE has the source, others have one of a
- * prefix that no network has. encap_ipv6() likewise. */
+/* Adds an outer IPv4 header. Only GUE uses the real source; others use an address of
+ * a prefix that no network has. The same for encap_ipv6(). */
 static __noinline bool encap_ipv4(ctx_t *ctx, struct packet *p,
 				  const struct ip_addr *source,
 				  const struct ip_addr *to,

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * packet.h - what is known of the current packet, and the verdicts that stages
- * return.
+ * packet.h - properties of the current packet, and the verdicts that stages return.
  */
 #ifndef LOXILB_PACKET_H
 #define LOXILB_PACKET_H
@@ -13,11 +12,11 @@
 #define __maybe_unused __attribute__((unused)) /* not used by all objects */
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
-/* Unrolled loops keep more on the stack, of which there is little. */
+/* Unrolled loops use more of the small stack. */
 #define NO_UNROLL _Pragma("clang loop unroll(disable)")
 
-/* A stage returns CONTINUE to have the next stage run. Any other verdict goes
- * straight to finish(). */
+/* A stage returns CONTINUE to run the next stage. Any other verdict goes straight to
+ * finish(). */
 enum verdict {
 	VERDICT_CONTINUE,
 	VERDICT_PASS, /* hand it to the kernel, untouched */
@@ -25,13 +24,13 @@ enum verdict {
 	VERDICT_REDIRECT, /* valid iff packet.action holds what the redirect helper returned */
 	VERDICT_ANSWER, /* drop it, and answer its sender; valid iff packet.drop names the reason and packet.action holds the answer */
 	VERDICT_UNCOMMON, /* parse only: an ICMP message or a later fragment, which take another path */
-	VERDICT_OTHER, /* parse only: of a protocol that has no connections; p->tuple has no ports */
+	VERDICT_OTHER, /* parse only: a protocol without connections; p->tuple has no ports */
 	VERDICT_MISS, /* conntrack and reopen only: no live connection */
-	VERDICT_AGAIN, /* conntrack only: an entry was being moved, and is to be looked for again */
-	VERDICT_CHALLENGE, /* admit and claim only: a SYN, whose client is to be asked whether it is there */
+	VERDICT_AGAIN, /* conntrack only: an entry was being moved, and must be looked up again */
+	VERDICT_CHALLENGE, /* admit and claim only: a SYN whose client must be challenged */
 	/* open.h only: */
 	VERDICT_TAKEN, /* the tuple at this endpoint is another connection's, or no source port is free; packet.drop says which */
-	VERDICT_FULL, /* there is no room for the connection; packet.drop says of what */
+	VERDICT_FULL, /* there is no room for the connection; packet.drop says where */
 	VERDICT_TWIN, /* a copy of the packet has opened the connection on another CPU */
 	VERDICT_OPENED, /* the connection is open */
 };
@@ -44,9 +43,9 @@ enum answer {
 };
 #define ANSWER_MTU_SHIFT 8
 
-/* Not cleared as a whole: that took six stores a packet more than setting only
- * what parsing does not set anyway. The order of members lets packet_init()
- * clear with few. */
+/* Not cleared as a whole: that took six stores more per packet than setting only what
+ * parsing does not set anyway. The order of members lets packet_init() clear them
+ * with few stores. */
 struct packet {
 	struct connection_key tuple; /* ports: valid iff !later_fragment */
 	__u32 now; /* jiffies */
@@ -59,23 +58,23 @@ struct packet {
 	__u8 tcp_flags; /* as in the header's 14th byte; 0 iff not TCP */
 	__u8 later_fragment; /* a fragment that is not the first */
 	__u8 echo_reply; /* ICMP: an answer, which never opens a connection */
-	__u8 icmp_error; /* about a connection, and translated already */
-	__u8 fault; /* enum drop_reason: why the packet must not be forwarded as it is; acted upon once it turns out to be ours */
+	__u8 icmp_error; /* an ICMP error about a connection, already translated */
+	__u8 fault; /* enum drop_reason: why the packet must not be forwarded unchanged; acted upon once it turns out to be ours */
 	__u8 pass; /* enum pass_reason */
-	__u8 may_reopen; /* a SYN with the tuple of a closed connection whose entries are still there */
-	__u8 priority_tag; /* a VLAN tag of id 0 that was taken off (ctx_skb.h) */
+	__u8 may_reopen; /* a SYN with the tuple of a closed connection whose entries still exist */
+	__u8 priority_tag; /* a VLAN tag of id 0 that was removed (ctx_skb.h) */
 	__u32 seq; /* host order; valid iff TCP */
 	__u32 ack; /* host order; valid iff TCP with ACK */
 	__u32 seq_end; /* seq + payload + SYN + FIN; valid iff TCP */
 	int action; /* see the verdicts */
 	__u32 fragment_id; /* as in the header; valid iff fragment */
-	__u16 mtu; /* of its way; valid iff next_hop_prepare() has found one */
+	__u16 mtu; /* of its way; valid iff next_hop_resolve() has found one */
 	__u16 rule; /* as in struct way_key; until attached_apply() or rule_apply() */
 	__u8 drop; /* enum drop_reason; see the verdicts */
-	__u8 unasked; /* rule is only what the entry's last packet had, since rules could not be asked about this one */
-	__u8 direct; /* its entry was made up for it (direct.h) */
-	__u8 traced; /* it may be shown to somebody (trace.h) */
-	__u8 plain_syn; /* a SYN that no endpoint drops unseen (redial.h) */
+	__u8 rules_skipped; /* rules could not be checked for this packet, so rule is only that of the entry's last packet */
+	__u8 direct; /* its entry is temporary (direct.h) */
+	__u8 traced; /* a tracer may want it (trace.h) */
+	__u8 plain_syn; /* a SYN that no endpoint drops silently (redial.h) */
 };
 
 static __always_inline void packet_init(struct packet *p, __u32 now, __u16 l3)
@@ -90,9 +89,8 @@ static __always_inline void packet_init(struct packet *p, __u32 now, __u16 l3)
 				 __builtin_offsetof(struct packet, action));
 }
 
-/* Sets the protocol and clears the key's padding in one store of four bytes.
- * The byte order is little endian, as on all machines that this is built
- * for. */
+/* Sets the protocol and clears the key's padding in one store of four bytes, in
+ * little-endian order, as on all supported machines. */
 static __always_inline void packet_set_protocol(struct packet *p, __u8 protocol)
 {
 	__u32 word = protocol;
@@ -108,7 +106,7 @@ static __always_inline void packet_clear_sequence(struct packet *p)
 	p->seq_end = 0;
 }
 
-/* Clears what a packet has whose layer 4 header is read. */
+/* Clears the members of a packet whose layer 4 header is parsed. */
 static __always_inline void packet_clear_ports(struct packet *p)
 {
 	p->tuple.sport = 0;

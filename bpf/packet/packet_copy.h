@@ -7,14 +7,14 @@
 
 #include "packet/ctx.h"
 
-/* Copies len bytes, but not more than most, a constant. Returns how many. */
+/* Copies at most len bytes, and at most the constant most. Returns how many. */
 static __always_inline __u16 packet_copy(ctx_t *ctx, void *to, __u32 len,
 					 const __u32 most)
 {
 	if (len > most)
 		len = most;
-	/* Two comparisons, for the compiler would make one of len - 1, of which Linux 6.1
-	 * learns nothing about len. */
+	/* Two comparisons: the compiler would make one of len - 1, which tells Linux
+	 * 6.1 nothing about len. */
 	asm volatile("" : "+r"(len)); /* verifier: bounds */
 	if ((__s32)len > 0) {
 		asm volatile("" : "+r"(len)); /* verifier: bounds */

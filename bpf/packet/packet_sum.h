@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * packet_sum.h - sums of what is in a packet at the tc hook: for the few packets
- * whose checksum is made anew, not changed by what has changed.
+ * packet_sum.h - sums over bytes of a packet at the tc hook, for the few packets whose
+ * checksum is computed, not adjusted.
  */
 #ifndef LOXILB_PACKET_SUM_H
 #define LOXILB_PACKET_SUM_H
@@ -14,8 +14,9 @@
 
 #define ICMP6_LARGEST 1280 /* RFC 4443 section 3.1 */
 
-/* Is the checksum of this TCP or UDP packet left to the sending device? If the
- * kernel does not show that: the helper changes the field unless it is. */
+/* Reports whether the checksum of this TCP or UDP packet is left to the sending
+ * device, for kernels that do not show that: the helper changes the field unless it
+ * is. */
 static __noinline bool checksum_is_partial(ctx_t *ctx, struct packet *p)
 {
 	enum ctx_checksum state = ctx_checksum_state(ctx);
@@ -35,9 +36,9 @@ static __noinline bool checksum_is_partial(ctx_t *ctx, struct packet *p)
 	return before == after;
 }
 
-/* Returns the sum of length bytes of the packet, at most ICMP6_LARGEST. The
- * memory beyond them is cleared and added too: every kernel's verifier accepts
- * parts of fixed size, and bpf_csum_diff takes at most 512 bytes before 6.14. Global
+/* Returns the sum of length bytes of the packet, at most ICMP6_LARGEST. The memory
+ * beyond them is cleared and added too: every kernel's verifier accepts parts of
+ * fixed size, and bpf_csum_diff takes at most 512 bytes before 6.14. Global
  * (verifier: globals). */
 __noinline __u32 packet_sum(ctx_t *ctx, __u32 from, __u32 length)
 {
@@ -45,7 +46,7 @@ __noinline __u32 packet_sum(ctx_t *ctx, __u32 from, __u32 length)
 	struct packet_scratch *s;
 
 	s = bpf_map_lookup_elem(&packet_scratches, &use);
-	/* 1 to ICMP6_LARGEST, both bounds to be seen (verifier: bounds) */
+	/* 1 to ICMP6_LARGEST, both bounds visible (verifier: bounds) */
 	asm volatile("" : "+r"(last));
 	if (!s || last >= ICMP6_LARGEST)
 		return 0;

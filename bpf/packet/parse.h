@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * parse.h - fills in struct packet from the bytes: Ethernet, IPv4, IPv6 with
- * its extension headers, TCP, UDP, ICMP echo.
+ * parse.h - fills in struct packet from the bytes: Ethernet, IPv4, IPv6 with its
+ * extension headers, TCP, UDP, ICMP echo.
  *
- * Each function checks its own bounds. PASS: the packet cannot be ours (no IP,
- * another protocol, a header that the kernel will refuse anyway). If it might
- * be ours but must not be forwarded, packet.fault has the reason, and the stage
- * that knows whether it is ours acts on that: other packets with a fault are
- * left to the kernel.
+ * Each function checks its own bounds. PASS: the packet cannot be ours (no IP, another
+ * protocol, a header that the kernel will refuse anyway). If it might be ours but must
+ * not be forwarded, packet.fault has the reason. The stage that knows whether it is
+ * ours acts on it; other packets with a fault are left to the kernel.
  */
 #ifndef LOXILB_PARSE_H
 #define LOXILB_PARSE_H
@@ -48,7 +47,7 @@
 #define TCP_RST 0x04
 #define TCP_ACK 0x10
 
-/* Is it a segment that opens connections: a SYN, and nothing else that counts? */
+/* Reports whether a segment opens a connection: a SYN without ACK, RST or FIN. */
 static __always_inline bool is_opening_syn(const struct packet *p)
 {
 	const __u8 opens = TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN;
@@ -71,14 +70,14 @@ struct fragment_header {
 	__be32 id;
 };
 
-/* The same for either protocol. */
+/* Returns the offset for either protocol. */
 static __always_inline __u32 sum_offset(__u8 protocol)
 {
 	return protocol == IPPROTO_UDP ? UDP_SUM_OFFSET : TCP_SUM_OFFSET;
 }
 
-/* Handles a packet that is too short for its header. A first fragment to a VIP
- * that hides its header so is dropped (RFC 3128); other packets are left to the
+/* Handles a packet that is too short for its header. A first fragment to a VIP that
+ * hides its header this way is dropped (RFC 3128); other packets are left to the
  * kernel. */
 static __always_inline enum verdict fragment_tiny(struct packet *p)
 {
@@ -104,9 +103,9 @@ struct echo_header {
 #define ECHO6_REQUEST 128
 #define ECHO6_REPLY 129
 
-/* Parses an echo, the only ICMP that has connections. The identifier stands for
- * the port of the side that asks; the side that answers has none. Not inlined,
- * since few packets are echoes. */
+/* Parses an echo, the only ICMP message with connections. The identifier stands for
+ * the port of the requesting side; the replying side has none. Not inlined, since few
+ * packets are echoes. */
 static __noinline enum verdict parse_echo(ctx_t *ctx, struct packet *p)
 {
 	struct echo_header *echo = ctx_header(ctx, p->l4, sizeof(*echo));
@@ -236,18 +235,18 @@ static __always_inline enum verdict parse_ipv4(ctx_t *ctx, struct packet *p,
 	return parse_l4(ctx, p, p->length - header);
 }
 
-/* Does a header of this type lead to another one that the parser reads? The authentication
- * header ends the chain: what it protects must not be translated, and its receiver drops it
- * unless both have a key. Mobility, HIP and Shim6 headers have no next header that Linux
- * reads. */
+/* Reports whether a header of this type precedes another one that the parser reads.
+ * The authentication header ends the chain: what it protects must not be translated,
+ * and its receiver drops it unless both have a key. Mobility, HIP and Shim6 headers
+ * have no next header that Linux reads. */
 static __always_inline bool is_extension(__u8 type)
 {
 	return type == IPPROTO_HOPOPTS || type == IPPROTO_ROUTING ||
 	       type == IPPROTO_DSTOPTS || type == IPPROTO_FRAGMENT;
 }
 
-/* Reads a fragment header. A fragment within a fragment is not read: what the outer one is part
- * of is known to its receiver only. */
+/* Parses a fragment header. A fragment within a fragment is not parsed: only its
+ * receiver knows what the outer one is part of. */
 static __always_inline enum verdict
 parse_fragment_header(struct packet *p, const struct fragment_header *f)
 {
@@ -263,8 +262,9 @@ parse_fragment_header(struct packet *p, const struct fragment_header *f)
 	return p->later_fragment ? VERDICT_CONTINUE : VERDICT_AGAIN;
 }
 
-/* Reads the header of type p->tuple.protocol at p->l4. AGAIN: it is an extension header, and
- * both are the next header's. CONTINUE: the chain ends here. PASS: it cannot be read. */
+/* Parses the header of type p->tuple.protocol at p->l4. AGAIN: it is an extension
+ * header, and both members now describe the next one. CONTINUE: the chain ends here.
+ * PASS: it cannot be parsed. */
 static __always_inline enum verdict parse_extension(ctx_t *ctx,
 						    struct packet *p)
 {
@@ -305,9 +305,10 @@ __noinline enum verdict parse_extension_run(ctx_t *ctx, struct packet *p)
 	return v;
 }
 
-/* Follows the chain of extension headers from offset p->l4 to its end: CONTINUE, and p->l4 and
- * p->tuple.protocol are those of the last header. PASS: it has no end that can be read. All of p
- * is set before. Global (verifier: globals), since hardly any packet has a chain. */
+/* Follows the chain of extension headers from offset p->l4 to its end: CONTINUE, and
+ * p->l4 and p->tuple.protocol describe the last header. PASS: the chain has no
+ * readable end. All of p is set before. Global (verifier: globals), since hardly any
+ * packet has a chain. */
 __noinline enum verdict parse_extensions(ctx_t *ctx, struct packet *p)
 {
 	enum verdict v = VERDICT_PASS;
@@ -323,8 +324,9 @@ __noinline enum verdict parse_extensions(ctx_t *ctx, struct packet *p)
 	return v == VERDICT_CONTINUE ? v : VERDICT_PASS;
 }
 
-/* Follows the chain of a packet. One that has no end, or that ends beyond the packet, is the
- * kernel's, unless there are firewall rules (firewall.h): it may hide what they are about. */
+/* Follows the chain of a packet. If it has no end, or ends beyond the packet, the
+ * packet is the kernel's, unless there are firewall rules (firewall.h), which it
+ * might evade. */
 static __always_inline enum verdict parse_chain(ctx_t *ctx, struct packet *p,
 						const __u16 l3)
 {
@@ -359,7 +361,7 @@ static __always_inline enum verdict parse_ipv6(ctx_t *ctx, struct packet *p,
 	__builtin_memcpy(&p->tuple.daddr, &ip->daddr, sizeof(struct ip_addr));
 	if (unlikely(is_mapped_ipv4(&p->tuple.daddr))) {
 		packet_clear_ports(p);
-		return VERDICT_OTHER; /* its tuple would be an IPv4 packet's */
+		return VERDICT_OTHER; /* its tuple would equal an IPv4 packet's */
 	}
 	if (unlikely(ip->nexthdr != IPPROTO_TCP &&
 		     ip->nexthdr != IPPROTO_UDP)) {
@@ -370,8 +372,8 @@ static __always_inline enum verdict parse_ipv6(ctx_t *ctx, struct packet *p,
 	return parse_l4(ctx, p, p->length - (p->l4 - l3));
 }
 
-/* Parses a packet whose IP header is at offset l3. That is p->l3 too, but a
- * constant, which saves loads. */
+/* Parses a packet whose IP header is at offset l3. p->l3 has the same value, but a
+ * constant saves loads. */
 static __always_inline enum verdict parse_ip(ctx_t *ctx, struct packet *p,
 					     __u16 l3)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * siphash.h - SipHash-1-3 (Aumasson, Bernstein: "SipHash: a fast short-input
- * PRF", 2012): a hash that nobody can predict who does not have its key. One
- * round for each word and three at the end, as Linux and Rust have it for hash
- * tables; the paper's 2-4 takes nearly twice as long.
+ * siphash.h - SipHash-1-3 (Aumasson, Bernstein: "SipHash: a fast short-input PRF",
+ * 2012): a hash that is unpredictable without its key. One round per word and three at
+ * the end, as in the hash tables of Linux and Rust; the paper's 2-4 takes nearly twice
+ * as long.
  *
- * Input is whole words of 8 bytes, in memory's order, which is little endian.
+ * Input is whole words of 8 bytes, in little-endian order.
  */
 #ifndef LOXILB_SIPHASH_H
 #define LOXILB_SIPHASH_H

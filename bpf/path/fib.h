@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * fib.h - asks the kernel's routing table.
+ * fib.h - queries the kernel's routing table.
  */
 #ifndef LOXILB_FIB_H
 #define LOXILB_FIB_H
@@ -33,8 +33,8 @@ static __always_inline void fib_addresses(struct bpf_fib_lookup *fib, bool ipv6,
 	}
 }
 
-/* Has a look-up found a next hop? FRAG_NEEDED is about that packet only, and a
- * missing neighbour will be found. */
+/* Reports whether a lookup has found a next hop. FRAG_NEEDED is about that packet
+ * only, and a missing neighbour will be resolved. */
 static __always_inline bool fib_found(long code)
 {
 	return code == BPF_FIB_LKUP_RET_SUCCESS ||
@@ -42,7 +42,7 @@ static __always_inline bool fib_found(long code)
 	       code == BPF_FIB_LKUP_RET_FRAG_NEEDED;
 }
 
-/* Drops a packet for which none was found. */
+/* Drops a packet without a next hop, with the reason that the code gives. */
 static __always_inline enum verdict fib_drop(struct packet *p, long code)
 {
 	switch (code) {
@@ -69,8 +69,8 @@ static __always_inline void fib_gateway(const struct bpf_fib_lookup *fib,
 		map_ipv4(gateway, fib->ipv4_dst);
 }
 
-/* Is it an address of this machine? VIPs that only the load balancer has added
- * are not. */
+/* Reports whether it is an address of this machine, except for VIPs that only the
+ * load balancer has added. */
 static __noinline __maybe_unused bool
 is_local_address(const struct ip_addr *target)
 {

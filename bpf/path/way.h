@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * way.h - next hops, which connections refer to.
+ * way.h - next hops, shared by connections.
  *
- * A way is an interface, a gateway, an MTU, and what they make of a frame. There
- * are few, whatever the number of connections. So a connection holds an index,
- * and a neighbour that has another MAC address costs one look-up for each way
- * instead of one for each connection. docs/adr/0029-next-hops.md has the
- * alternatives, way_find.h how rows are made and used again.
+ * A way is an interface, a gateway, an MTU, and the frame header that results from
+ * them. There are few, whatever the number of connections: a connection holds an index,
+ * and when a neighbour changes its MAC address, each way costs one lookup instead of
+ * each connection. docs/adr/0029-next-hops.md has the alternatives; way_find.h
+ * describes how rows are made and reused.
  */
 #ifndef LOXILB_WAY_H
 #define LOXILB_WAY_H
@@ -27,13 +27,13 @@ static __always_inline struct way *way_of(const struct connection *c)
 	return way_row(c->way);
 }
 
-/* Is the MAC address of the present neighbours? */
+/* Reports whether the MAC address is of the current generation of neighbours. */
 static __always_inline bool way_is_fresh(const struct way *w)
 {
 	return *(volatile __u32 *)&w->neighbours == neighbour_generation;
 }
 
-/* Is the connection's way known, with the MAC address that it has now? */
+/* Reports whether the connection's way is known, with its current MAC address. */
 static __always_inline bool next_hop_is_known(const struct packet *p,
 					      const struct connection *c,
 					      const struct way *w)
@@ -41,11 +41,11 @@ static __always_inline bool next_hop_is_known(const struct packet *p,
 	return w && way_is_current(c, p->now) && way_is_fresh(w);
 }
 
-/* Does the packet leave as most do: by a way that is known, as an Ethernet frame
- * that fits the MTU, and nothing more? */
-static __always_inline bool way_takes(const struct packet *p,
-				      const struct connection *c,
-				      const struct way *w)
+/* Reports whether the packet leaves on the common path: by a known way, as an
+ * Ethernet frame that fits the MTU, without further work. */
+static __always_inline bool way_is_common(const struct packet *p,
+					  const struct connection *c,
+					  const struct way *w)
 {
 	return next_hop_is_known(p, c, w) &&
 	       (c->hop | w->key.kind) <= HOP_PEER && p->length <= w->key.mtu;

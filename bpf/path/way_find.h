@@ -2,24 +2,17 @@
 /*
  * way_find.h - finds and makes the rows of ways.
  *
- * What a way is does not change while the row serves it. Only the gateway's MAC
- * address does: it is written in one piece, with two bytes of the source address
- * that do not change, by one CPU at a time, which says of which generation of
- * neighbours it is.
+ * The key of a row does not change while the row is in use. Only the gateway's MAC
+ * address does: it is written in one store, together with two constant bytes of the
+ * source address, by one CPU at a time, which also stores its generation of neighbours.
  *
- * A row that nobody has confirmed for four epochs' time may serve another way.
- * No connection uses it then:
+ * A row that nobody has confirmed for four epochs may be reused for another way. No
+ * connection uses it then:
  *
- * - Who takes a row confirms it, or finds that confirmed within an epoch's time.
- * - A connection, or a row of next_hops, goes by it for the rest of that epoch. Of
- *   the epoch a connection has 16 bits. Between two of its packets lies less
- *   than an epoch's time (else the way is forgotten), in which the daemon makes
- *   some thousand generations at most: the next packet after the epoch's end
- *   finds other bits. A new daemon goes on where the last one was.
- * - So a way that is used was confirmed two epochs' time ago at most. The other
- *   two, 16 s at 1,000 Hz, are for a packet that has begun to use it.
- * - Confirming and claiming are compare-and-swaps of one word, so of two CPUs
- *   that do both at once, one finds that it is too late.
+ * - A user of a row confirms it, or finds that it was confirmed within one epoch.
+ * - A connection, or a row of next_hops, uses it for the rest of that epoch. A connection stores 16 bits of the epoch. Between two of its packets lies less than an epoch (otherwise the way is forgotten), in which the daemon makes some thousand generations at most: the next packet after the epoch's end finds other bits. A new daemon continues where the last one was.
+ * - So a way in use was confirmed two epochs ago at most. The other two, 16 s at 1,000 Hz, are for a packet that has begun to use it.
+ * - Confirming and claiming are compare-and-swaps of one word, so of two CPUs that do both at once, one fails.
  */
 #ifndef LOXILB_WAY_FIND_H
 #define LOXILB_WAY_FIND_H
@@ -32,16 +25,15 @@
 #include "packet/packet.h"
 #include "path/way.h"
 
-/* In so many rows a way is looked for. */
+/* How many rows are searched for a way. */
 #define WAY_PROBES 8
 
-/* For so long nobody claims a row after it was confirmed. */
+/* How long a row cannot be claimed after it was confirmed. */
 #define WAY_KEPT (4 * HOP_EPOCH_JIFFIES)
 
-/* Writes the MAC address of a row, as it was found in a generation of
- * neighbours. Another CPU that writes it at this moment goes first: then the row
- * may not be fresh. Nor is it if a later generation has begun. Within a
- * generation nobody has heard of a change, and the last one wins. */
+/* Writes the MAC address of a row, as found in a generation of neighbours. If another
+ * CPU writes at the same moment, or a later generation has begun, the row may remain
+ * stale. Within a generation no change is known, and the last writer wins. */
 static __always_inline void way_set_macs(struct way *w, __u64 macs,
 					 __u32 neighbours)
 {
@@ -81,14 +73,14 @@ static __always_inline __u32 way_hash(const struct way_key *key)
 	return hash;
 }
 
-/* Reads the word by which rows are confirmed and claimed, before all else of the
- * row. */
+/* Reads the word by which rows are confirmed and claimed, before the rest of the row. */
 static __always_inline __u64 way_claim_read(struct way *w)
 {
 	return __sync_fetch_and_or(&w->claim, 0);
 }
 
-/* Does the row serve this way? Then it does so for WAY_KEPT less an epoch. */
+/* Reports whether the row holds this way. Then it does so for WAY_KEPT minus one
+ * epoch. */
 static __always_inline bool way_confirm(struct way *w,
 					const struct way_key *key, __u32 now)
 {
@@ -100,10 +92,10 @@ static __always_inline bool way_confirm(struct way *w,
 		return true;
 	next = (claim >> 32 << 32) | now;
 	found = __sync_val_compare_and_swap(&w->claim, claim, next);
-	return found >> 32 == claim >> 32; /* else it was claimed */
+	return found >> 32 == claim >> 32; /* otherwise it was claimed */
 }
 
-/* Makes the row serve this way, unless it is in use. */
+/* Claims the row for this way, unless it is in use. */
 static __always_inline bool way_claim(struct way *w, const struct way_key *key,
 				      __u32 now, __u64 macs, __u32 neighbours)
 {
@@ -122,10 +114,10 @@ static __always_inline bool way_claim(struct way *w, const struct way_key *key,
 	return true;
 }
 
-/* Finds the row of a way, or claims one. The MAC address in it becomes this one,
- * see way_set_macs(). Returns 0 if there is no room: then the way is none of
- * those that are kept. Two CPUs may claim a row each for the same way; one of
- * them is no longer confirmed, then. Global (verifier: globals). */
+/* Finds the row of a way, or claims one, and sets its MAC address (see
+ * way_set_macs()). Returns 0 if there is no room: then the way is not stored. Two
+ * CPUs may claim a row each for the same way; then one of the rows is never confirmed
+ * again. Global (verifier: globals). */
 __noinline __u32 way_find(const struct way_key *key, __u32 now, __u64 macs,
 			  __u32 neighbours)
 {
@@ -151,7 +143,7 @@ __noinline __u32 way_find(const struct way_key *key, __u32 now, __u64 macs,
 	return 0;
 }
 
-/* Makes the row of sockets of this machine: each time, since all write the
+/* Makes the row for sockets of this machine: each time, since all CPUs write the
  * same. */
 static __always_inline void way_make_local(__u32 neighbours)
 {

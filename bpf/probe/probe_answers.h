@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * probe_answers.h - tells answers to probes that were led to a VIP
- * (probe.bpf.c), which notes them. No socket of this machine is connected to the
- * VIP, so firewall rules (firewall.h) know them by this alone.
+ * probe_answers.h - recognizes answers to probes that were redirected to a VIP
+ * (probe.bpf.c), which records them. No socket of this machine is connected to the VIP,
+ * so firewall rules (firewall.h) know them only by this.
  */
 #ifndef LOXILB_PROBE_ANSWERS_H
 #define LOXILB_PROBE_ANSWERS_H
@@ -13,15 +13,15 @@
 #include "abi.h"
 #include "packet/clock.h"
 
-/* Whose answer it is, and until when one is waited for. */
+/* The endpoint of an answer, and how long to wait for it. */
 struct probe_answer {
 	struct ip_addr endpoint;
-	__u32 seen; /* when the probe sent last */
-	__u32 wait; /* for how long its answer is one, in jiffies */
+	__u32 seen; /* when the probe last sent */
+	__u32 wait; /* how long to wait, in jiffies */
 };
 
-/* 0 -> answer, as it arrives -> whose it is. Written by probe_out, read by
- * probe_in and by firewall rules. Made with the first such probe, and not pinned. */
+/* 0 -> answer, as it arrives -> its endpoint. Written by probe_out, read by probe_in
+ * and by firewall rules. Made with the first such probe, and not pinned. */
 struct probe_answer_rows {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
@@ -35,7 +35,7 @@ struct {
 	__array(values, struct probe_answer_rows);
 } probe_answers SEC(".maps");
 
-/* Keeps in each object's BTF what rows are made of, as inner_rows in maps.h does. */
+/* Keeps the type of rows in each object's BTF, as inner_rows in maps.h does. */
 const struct {
 	struct connection_key key;
 	struct probe_answer answer;
@@ -48,7 +48,7 @@ static __always_inline void *probe_answers_get(void)
 	return bpf_map_lookup_elem(&probe_answers, &zero);
 }
 
-/* Returns the row of an answer that a probe still waits for, or NULL. */
+/* Returns the row of an expected answer, or NULL. */
 static __always_inline const struct probe_answer *
 probe_answer_find(const struct connection_key *answer, __u32 now)
 {

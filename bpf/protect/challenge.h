@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * challenge.h - asks whether the client of a SYN is there, without keeping
- * anything.
+ * challenge.h - checks that the client of a SYN exists, without keeping state.
  *
- * The SYN goes back as a SYN+ACK that acknowledges a number which the client
- * has not sent. A client that is there answers it with a RST of that very number
- * (RFC 9293 section 3.10.7.3), and sends its SYN again: Linux at once, others
- * when their timer says so. The number is a keyed hash of addresses, ports and
- * the time, so that nobody can send such a RST but who got the SYN+ACK. It makes
- * the client known (known.h), and the next SYN goes to an endpoint.
+ * The SYN is returned as a SYN+ACK that acknowledges a number which the client has not
+ * sent. A real client answers with a RST of exactly that number (RFC 9293 section
+ * 3.10.7.3), and sends its SYN again: Linux at once, others when their timer expires.
+ * The number is a keyed hash of addresses, ports and the time, so only a receiver of
+ * the SYN+ACK can send such a RST. The RST makes the client known (known.h), and its
+ * next SYN goes to an endpoint.
  *
- * The SYN+ACK has the SYN's length and leaves by the interface that the SYN came
- * in by, to whom it came from: no route is looked up. It is sent by XDP
- * (xdp_syn.h) or at the tc hook (challenge_tc.h).
+ * The SYN+ACK has the SYN's length and leaves by the interface at which the SYN
+ * arrived, to the MAC address that it came from: no route is looked up. It is sent by
+ * XDP (xdp_syn.h) or at the tc hook (challenge_tc.h).
  */
 #ifndef LOXILB_CHALLENGE_H
 #define LOXILB_CHALLENGE_H
@@ -24,8 +23,8 @@
 #include "packet/parse.h"
 #include "packet/siphash.h"
 
-/* A number is valid for 16,384 jiffies or less than twice as long: 16 to 330 s,
- * by CONFIG_HZ. What was seen on a wire is worth nothing after that. */
+/* A number is valid for 16,384 jiffies, up to less than twice as long: 16 to 330 s,
+ * by CONFIG_HZ. After that, a number seen on a wire is worthless. */
 #define CHALLENGE_PERIOD_SHIFT 14
 
 #define CHALLENGE_TTL 64
@@ -65,8 +64,8 @@ static __noinline __u32 challenge_number(const struct packet *p, __u32 period)
 	return siphash_end(&s, p->ipv6 ? 40 : 16);
 }
 
-/* Is this the RST with which a client answers its challenge? The top bit does
- * not count (challenge_acknowledgement()). */
+/* Reports whether this is the RST with which a client answers its challenge. The top
+ * bit is ignored (challenge_acknowledgement()). */
 static __noinline bool challenge_is_answered(struct packet *p)
 {
 	__u32 period = p->now >> CHALLENGE_PERIOD_SHIFT;
@@ -75,14 +74,14 @@ static __noinline bool challenge_is_answered(struct packet *p)
 	if (((challenge_number(p, period) ^ p->seq) << 1) &&
 	    ((challenge_number(p, period - 1) ^ p->seq) << 1))
 		return false;
-	source_note_known(p);
+	source_mark_known(p);
 	n = challenge_counts_get();
 	if (n)
 		n->answered++;
 	return true;
 }
 
-/* Does the packet answer a challenge? */
+/* Handles the answer to a challenge, and reports whether it was one. */
 static __always_inline bool challenge_takes_answer(struct packet *p,
 						   const struct service *svc)
 {
@@ -90,8 +89,8 @@ static __always_inline bool challenge_takes_answer(struct packet *p,
 	       !(svc->flags & SERVICE_SYN_OFF) && challenge_is_answered(p);
 }
 
-/* Returns what the SYN+ACK acknowledges: the number, made such that the client
- * has not sent it. */
+/* Returns the acknowledgement of the SYN+ACK: the number, adjusted so that the client
+ * cannot have sent it. */
 static __always_inline __u32 challenge_acknowledgement(const struct packet *p)
 {
 	__u32 number = challenge_number(p, p->now >> CHALLENGE_PERIOD_SHIFT);
@@ -100,8 +99,8 @@ static __always_inline __u32 challenge_acknowledgement(const struct packet *p)
 							number;
 }
 
-/* Turns the TCP header round. Sequence number and window stay: the client looks
- * at the acknowledgement first, and any will do. */
+/* Reverses the TCP header. Sequence number and window stay: the client checks the
+ * acknowledgement first, so any value will do. */
 static __always_inline bool challenge_tcp(ctx_t *ctx, struct packet *p,
 					  __be32 ack)
 {
@@ -127,7 +126,7 @@ static __always_inline bool challenge_tcp(ctx_t *ctx, struct packet *p,
 	return true;
 }
 
-/* Turns the IP header round. Its options or extension headers stay. */
+/* Reverses the IP header. Its options or extension headers stay. */
 static __always_inline bool challenge_ip(ctx_t *ctx, struct packet *p)
 {
 	struct ipv6hdr *ip6;
@@ -138,7 +137,7 @@ static __always_inline bool challenge_ip(ctx_t *ctx, struct packet *p)
 		ip6 = ctx_header(ctx, p->l3, sizeof(*ip6));
 		if (!ip6)
 			return false;
-		/* nothing balances the hop limit in skb->csum */
+		/* no checksum compensates the hop limit in skb->csum */
 		if (ctx_checksum_state(ctx) >= CTX_CHECKSUM_COMPLETE)
 			ctx_sum_update(ctx,
 				       sum_change(bpf_htons(p->ttl),
@@ -171,13 +170,14 @@ static __always_inline bool challenge_macs(ctx_t *ctx)
 	return true;
 }
 
-/* Carries the SYN nothing that would go back? The source may be made up. */
+/* Reports whether the SYN has nothing that must not be reflected, as the source may
+ * be forged. */
 static __always_inline bool challenge_is_plain(const struct packet *p)
 {
 	return p->seq_end - p->seq == 1;
 }
 
-/* Turns a plain SYN into the SYN+ACK, all but MAC addresses. */
+/* Turns a plain SYN into the SYN+ACK, except for the MAC addresses. */
 static __always_inline bool challenge_turn(ctx_t *ctx, struct packet *p,
 					   __u32 ack)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * protect.h - decides whether a client that nobody knows may open a connection.
+ * protect.h - decides whether unknown clients may open connections.
  *
  *	                        room            no room
  *	SYN, known              opens           opens, up to half as many again
@@ -10,9 +10,10 @@
  *	all else, known         opens           opens, up to half as many again
  *	all else, not known     opens           unknown-source
  *
- * Room is for half-open connections (pressure.h). Clients that can be challenged are
- * also while the service is short of source ports (port_pressure.h); snat.h decides
- * about the others, as other pools may have ports for them.
+ * "Room" means room for half-open connections (pressure.h). Clients that can be
+ * challenged are also challenged while the service is short of source ports
+ * (port_pressure.h); snat.h decides about the others, as other pools may have ports for
+ * them.
  */
 #ifndef LOXILB_PROTECT_H
 #define LOXILB_PROTECT_H
@@ -23,7 +24,7 @@
 #include "packet/packet.h"
 #include "packet/parse.h"
 
-/* Decides where there is no room, or where clients are always challenged. */
+/* Decides when there is no room, or when clients are always challenged. */
 static __noinline enum verdict protect_service(struct packet *p,
 					       const struct service *svc)
 {
@@ -46,8 +47,8 @@ static __always_inline bool can_challenge(const struct packet *p,
 	return p->tcp_flags & TCP_SYN && !(svc->flags & SERVICE_SYN_OFF);
 }
 
-/* Is there no room for the packet's connection, or are clients challenged
- * anyway? */
+/* Reports whether there is no room for the packet's connection, or clients are always
+ * challenged. */
 static __always_inline bool is_protected(const struct packet *p,
 					 const struct service *svc)
 {
@@ -58,14 +59,14 @@ static __always_inline bool is_protected(const struct packet *p,
 		 port_pressure_is_on_service(svc->id, p->now)));
 }
 
-/* Was it dropped because there is no room for its connection? */
+/* Reports whether the packet was dropped because there is no room for its connection. */
 static __always_inline bool is_refused_for_room(const struct packet *p)
 {
 	return p->drop == DROP_HALF_OPEN_FULL || p->drop == DROP_UNKNOWN_SOURCE;
 }
 
-/* Returns CONTINUE if the packet may open a connection, CHALLENGE if its client
- * has to show first that it is there. */
+/* Returns CONTINUE if the packet may open a connection, CHALLENGE if its client must
+ * prove first that it exists. */
 static __always_inline enum verdict protect(struct packet *p,
 					    const struct service *svc)
 {

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * syn_flood.h - answers the SYNs of a flood before their connections are looked
- * up.
+ * syn_flood.h - challenges the SYNs of a flood before their connections are looked up.
  *
- * A SYN from a made-up address has no connection, and to find that out takes as
- * long as all else: the line of its tags is in no cache. So while challenges
- * are many, a SYN whose client would be challenged (admit.h) is so at once.
- * That a few of them are of connections does no harm. Their clients answer, and
- * the SYN that they repeat is looked up, as they are known then. And since what
- * answers a challenge may have a connection, it is taken before that is looked up.
+ * A SYN from a forged address has no connection, and finding that out takes as long as
+ * all else: its tags are in no cache. So while challenges are many, a SYN whose client
+ * would be challenged (admit.h) is challenged at once. A few of these SYNs belong to
+ * connections, which does no harm: their clients answer, are known afterwards, and
+ * repeat the SYN, which is then looked up. An answer to a challenge may also have a
+ * connection, so it is handled before that is looked up.
  */
 #ifndef LOXILB_SYN_FLOOD_H
 #define LOXILB_SYN_FLOOD_H
@@ -21,27 +20,27 @@
 #include "protect/protect.h"
 #include "service/service.h"
 
-/* Counts a challenge that is sent. */
+/* Counts a challenge that was sent. */
 static __always_inline void count_challenge(struct challenge_counts *n,
 					    const struct packet *p)
 {
 	n->sent++;
-	surge_note(&challenge_surge, p->now);
+	surge_count(&challenge_surge, p->now);
 }
 
-/* May the packet be part of a flood, or an answer of who was challenged in one?
- * While there are firewall rules or policies of IPsec, they are asked first, in
- * turn. */
-static __always_inline bool is_of_syn_flood(const struct packet *p)
+/* Reports whether the packet may be part of a flood, or the answer of a challenged
+ * client. Not while there are firewall rules or IPsec policies, which must be checked
+ * first. */
+static __always_inline bool may_be_syn_flood(const struct packet *p)
 {
 	return unlikely(p->tcp_flags & (TCP_SYN | TCP_RST)) &&
 	       (challenge_first || surge_is_on(&challenge_surge, p->now)) &&
 	       !p->fault && !rule_count && !ipsec_count;
 }
 
-/* Would the client of a SYN be challenged if that had no connection? What the
- * packet's source and its service's endpoints forbid is refused later. */
-static __always_inline bool is_to_be_challenged(struct packet *p, __u32 mark)
+/* Reports whether the client of a SYN would be challenged if it had no connection.
+ * The packet's source and the state of its endpoints are checked later. */
+static __always_inline bool would_be_challenged(struct packet *p, __u32 mark)
 {
 	const struct service *svc;
 	struct known_set *set;
@@ -50,9 +49,9 @@ static __always_inline bool is_to_be_challenged(struct packet *p, __u32 mark)
 	set = known_set_find(p, &hash);
 	if (!set)
 		return false;
-	/* in no cache: the processor reads it while the service is looked up */
+	/* not cached: the processor reads it while the service is looked up */
 	*(volatile __u64 *)&set->rows[0];
-	/* not copied: a SYN that is challenged in vain comes again */
+	/* not copied: a SYN that is challenged needlessly is sent again */
 	svc = service_find_any(p, mark);
 	return svc && !(svc->flags & SERVICE_SYN_OFF) && svc->slot_count &&
 	       !source_refusal(p, svc) && is_protected(p, svc) &&

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * xdp_syn.h - what XDP does about the SYN of a new connection, and in a flood of
- * any (syn_flood.h): it takes from tc.bpf.c what a flood consists of.
+ * xdp_syn.h - handles the SYN of a new connection in XDP, and in a flood any SYN
+ * (syn_flood.h): it saves tc.bpf.c most packets of a flood.
  *
- *	source that a reply cannot reach, or that a list refuses	drop
+ *	source that a reply cannot reach, or that a list denies		drop
  *	no room for it (protect.h)					drop
- *	its client is to be challenged					challenge
- *	beyond a number of open connections, to be refused in silence	drop
+ *	client must be challenged					challenge
+ *	beyond a limit of open connections, refused silently		drop
  *	all else							pass
  *
- * These are the first decisions of connection_open(), in its order and by the
- * same functions. Nothing is changed before they are made: tc.bpf.c makes all of
- * them anew for a SYN that passes.
+ * These are the first decisions of connection_open(), in its order and by the same
+ * functions. Nothing changes before the decision: tc.bpf.c repeats all of them for a
+ * SYN that passes.
  */
 #ifndef LOXILB_XDP_SYN_H
 #define LOXILB_XDP_SYN_H
@@ -25,7 +25,7 @@
 #include "protect/syn_flood.h"
 #include "service/service.h"
 
-/* Does tc.bpf.c drop the SYN because of its source? */
+/* Returns the verdict of tc.bpf.c on the SYN's source. */
 static __always_inline enum verdict syn_check_source(struct packet *p,
 						     const struct service *svc)
 {
@@ -34,7 +34,7 @@ static __always_inline enum verdict syn_check_source(struct packet *p,
 	return why ? drop(p, why) : VERDICT_CONTINUE;
 }
 
-/* Does it, because there are connections enough? */
+/* Returns the verdict of tc.bpf.c on the limits of connections. */
 static __always_inline enum verdict syn_check_limits(struct packet *p,
 						     const struct service *svc)
 {
@@ -46,8 +46,8 @@ static __always_inline enum verdict syn_check_limits(struct packet *p,
 	return VERDICT_CONTINUE;
 }
 
-/* Decides, and sets the id of the service. CONTINUE: tc.bpf.c is to. XDP is not
- * told of marks, and asks no firewall rule and no policy of IPsec. */
+/* Decides, and sets the id of the service. CONTINUE: left to tc.bpf.c. XDP has no
+ * marks, and checks no firewall rule and no IPsec policy. */
 static __noinline enum verdict syn_decide(struct packet *p, __u32 *service)
 {
 	struct service svc;
@@ -64,7 +64,7 @@ static __noinline enum verdict syn_decide(struct packet *p, __u32 *service)
 	return v == VERDICT_CONTINUE ? syn_check_limits(p, &svc) : v;
 }
 
-/* Challenges the client of a SYN, if the interface sends frames of XDP. */
+/* Challenges the client of a SYN, if XDP can send frames by the interface. */
 static __noinline int syn_challenge(ctx_t *ctx, struct packet *p)
 {
 	struct challenge_counts *n = challenge_counts_get();
@@ -76,12 +76,12 @@ static __noinline int syn_challenge(ctx_t *ctx, struct packet *p)
 	    !challenge_macs(ctx))
 		return XDP_ABORTED; /* never happens: all headers were read before */
 	count_challenge(n, p);
-	trace_became(p, TRACE_CHALLENGE);
+	trace_note_outcome(p, TRACE_CHALLENGE);
 	trace_out(p, ctx->ingress_ifindex);
 	return XDP_REDIRECT;
 }
 
-/* Handles a SYN of no connection. Global (verifier: globals). */
+/* Handles a SYN without a connection. Global (verifier: globals). */
 __noinline int handle_syn(ctx_t *ctx, struct packet *p)
 {
 	__u32 service = 0;
@@ -105,11 +105,11 @@ __noinline int handle_syn(ctx_t *ctx, struct packet *p)
 	}
 }
 
-/* Challenges the client of a SYN of a flood (syn_flood.h). PASS: it is none, or
- * tc.bpf.c is to. Global (verifier: globals). */
+/* Challenges the client of a SYN of a flood (syn_flood.h). PASS: not a flood, or left
+ * to tc.bpf.c. Global (verifier: globals). */
 __noinline int syn_flood_challenge(ctx_t *ctx, struct packet *p)
 {
-	if (!p || marked_services || !is_to_be_challenged(p, 0))
+	if (!p || marked_services || !would_be_challenged(p, 0))
 		return XDP_PASS;
 	return syn_challenge(ctx, p);
 }

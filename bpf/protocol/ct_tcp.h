@@ -35,8 +35,8 @@
 #include "protocol/redial.h"
 #include "protocol/sample.h"
 
-/* Is the number between what the receiver has acknowledged and what the sender
- * has sent? */
+/* Reports whether the number is between what the receiver has acknowledged and what
+ * the sender has sent. */
 static __always_inline bool tcp_in_flight(__u32 number,
 					  const struct connection *sender,
 					  const struct connection *receiver)
@@ -46,9 +46,8 @@ static __always_inline bool tcp_in_flight(__u32 number,
 	return flight < TCP_MAX_AHEAD && number - receiver->ack <= flight;
 }
 
-/* A SYN that is not the one that the connection began with is remembered until
- * the endpoint acknowledges it, as 6 bits of the number that does so: half of
- * them in each entry, 0 for none. */
+/* A later SYN with another number is remembered until the endpoint acknowledges it,
+ * as 6 bits of the expected acknowledgement: half of them in each entry, 0 for none. */
 #define TCP_TAG_BITS 3
 #define TCP_TAG_HALF ((1U << TCP_TAG_BITS) - 1)
 #define TCP_TAG_MOST ((1U << 2 * TCP_TAG_BITS) - 1)
@@ -59,8 +58,8 @@ static __always_inline __u32 tcp_syn_tag(__u32 ack)
 }
 
 static __always_inline void
-tcp_note_other_syn(const struct packet *p, struct connection *client,
-		   __u32 word, struct connection *reply, __u32 reply_word)
+tcp_record_other_syn(const struct packet *p, struct connection *client,
+		     __u32 word, struct connection *reply, __u32 reply_word)
 {
 	__u32 tag = tcp_syn_tag(p->seq + 1);
 
@@ -80,10 +79,10 @@ static __always_inline bool tcp_acknowledges_other_syn(const struct packet *p,
 	return (low | high << TCP_TAG_BITS) == tcp_syn_tag(p->ack);
 }
 
-/* Would the receiver accept this RST (RFC 5961 section 3.2)? It must be at the
- * next byte that the receiver waits for. That is between what the receiver
- * acknowledged last and what was sent last. A RST that answers a SYN must
- * acknowledge that SYN. */
+/* Reports whether the receiver would accept this RST (RFC 5961 section 3.2). Its
+ * number must be the next byte that the receiver expects, which is between its last
+ * acknowledgement and the last byte sent. A RST that answers a SYN must acknowledge
+ * that SYN. */
 static __always_inline bool
 tcp_reset_plausible(const struct packet *p, const struct connection *c,
 		    __u32 word, const struct connection *peer, __u32 peer_word)
@@ -98,7 +97,8 @@ tcp_reset_plausible(const struct packet *p, const struct connection *c,
 	return p->seq == c->seq_end || p->seq + 1 == c->seq_end;
 }
 
-/* Has somebody begun to end the connection, by the client's word? */
+/* Reports whether either side has begun to close the connection, given the client's
+ * word. */
 #define TCP_IS_ENDING \
 	(CONN_RESET | CONN_FIN_CLIENT | CONN_FIN_ENDPOINT | STATE_ENDED)
 
@@ -111,18 +111,17 @@ static __always_inline void tcp_reset(const struct packet *p,
 	c->seen = p->now;
 	if (!(word & STATE_SENT_RST))
 		state_change(c, word, 0, STATE_SENT_RST);
-	peer_word = connection_note(c, word, peer, peer_word, CONN_RESET);
+	peer_word = connection_record(c, word, peer, peer_word, CONN_RESET);
 	if (word & CONN_REPLY_DIRECTION && !(peer_word & TCP_IS_ENDING))
 		handshake_reset(p, c, word);
 }
 
-/* Takes a RST back: its sender goes on, so that it was forged, and the receiver
- * has not believed it. If the other side has sent one too, that one stands. If
- * another CPU changes the peer's state, or has ended the connection, the next
- * segment does it, or none. */
-static __noinline void tcp_take_back_reset(struct connection *c, __u32 word,
-					   struct connection *peer,
-					   __u32 peer_word)
+/* Clears a RST: its sender continues, so the RST was forged, and the receiver has not
+ * believed it. If the other side has sent one too, that one stands. If another CPU
+ * changes the peer's state, or has ended the connection, it is left to the next
+ * segment. */
+static __noinline void tcp_clear_reset(struct connection *c, __u32 word,
+				       struct connection *peer, __u32 peer_word)
 {
 	bool reply = word & CONN_REPLY_DIRECTION;
 	__u32 clear = STATE_SENT_RST;
@@ -144,12 +143,12 @@ static __noinline void tcp_take_back_reset(struct connection *c, __u32 word,
 		client_change(c, &peer->daddr, word, clear, 0);
 }
 
-/* Notes a segment that the endpoint sends before the client has acknowledged one:
- * client->ack is the first number of what the endpoint has sent. If it begins
- * again elsewhere, as with SYN cookies, the last beginning counts. */
-static __always_inline void tcp_note_answer(const struct packet *p,
-					    struct connection *reply,
-					    struct connection *client)
+/* Records a segment that the endpoint sends before the client has acknowledged one:
+ * client->ack becomes the first number that the endpoint has sent. If the endpoint
+ * begins again elsewhere, as with SYN cookies, the last beginning counts. */
+static __always_inline void tcp_record_answer(const struct packet *p,
+					      struct connection *reply,
+					      struct connection *client)
 {
 	__u32 first = p->seq + !!(p->tcp_flags & TCP_SYN);
 
@@ -163,18 +162,18 @@ static __always_inline void tcp_note_answer(const struct packet *p,
 		reply->ack = p->ack;
 }
 
-static __noinline void tcp_tell_anew(const struct connection *client,
-				     const struct connection *reply)
+static __noinline void tcp_notify_restart(const struct connection *client,
+					  const struct connection *reply)
 {
-	event_tell(NULL, client, reply, EVENT(EVENT_OPENED, 0, IPPROTO_TCP, 0));
+	event_notify(NULL, client, reply,
+		     EVENT(EVENT_OPENED, 0, IPPROTO_TCP, 0));
 }
 
-/* Begins the connection anew, of which nothing was known or, as it was live, both
- * sides have forgotten: the endpoint has accepted another SYN of the client. */
-static __noinline void tcp_begin_anew(const struct packet *p,
-				      struct connection *reply, __u32 word,
-				      struct connection *client,
-				      __u32 client_word)
+/* Restarts a connection of which nothing was known, or which both sides have lost
+ * although it seemed alive: the endpoint has accepted another SYN of the client. */
+static __noinline void tcp_restart(const struct packet *p,
+				   struct connection *reply, __u32 word,
+				   struct connection *client, __u32 client_word)
 {
 	if (word & CONN_REPLIED) {
 		/* read once: the row may change hands */
@@ -192,7 +191,7 @@ static __noinline void tcp_begin_anew(const struct packet *p,
 		}
 		__sync_fetch_and_add(&s->connections, 1);
 		if (unlikely(watching))
-			tcp_tell_anew(client, reply);
+			tcp_notify_restart(client, reply);
 	} else {
 		client_word =
 			client_change(client, &reply->daddr, client_word,
@@ -207,7 +206,7 @@ static __noinline void tcp_begin_anew(const struct packet *p,
 	reply->ack = p->ack;
 }
 
-/* Handles a SYN of the client: its first one again, or another one, which the
+/* Handles a SYN of the client: a copy of the first one, or another one, which the
  * endpoint answers with a challenge ACK or accepts. */
 static __always_inline void tcp_client_syn(const struct packet *p,
 					   struct connection *c, __u32 word,
@@ -221,12 +220,12 @@ static __always_inline void tcp_client_syn(const struct packet *p,
 	if (alone && !(word & CONN_REPLIED))
 		handshake_count(c->endpoint, HANDSHAKE(repeated));
 	if (alone && p->seq_end != c->seq_end && p->seq + 1 != reply->ack)
-		tcp_note_other_syn(p, c, word, reply, reply_word);
+		tcp_record_other_syn(p, c, word, reply, reply_word);
 }
 
 /* Handles a SYN of the endpoint. It answers the client if it acknowledges the
- * client's SYN, or crosses it (simultaneous open). If it comes again, because the
- * client is silent, it is no sign of life. */
+ * client's SYN, or crosses it (simultaneous open). A repetition, because the client
+ * is silent, is no sign of life. */
 static __always_inline void tcp_endpoint_syn(const struct packet *p,
 					     struct connection *c, __u32 word,
 					     struct connection *client,
@@ -236,9 +235,9 @@ static __always_inline void tcp_endpoint_syn(const struct packet *p,
 
 	if (!(word & CONN_ASSURED) &&
 	    (!ack || tcp_in_flight(p->ack, client, c))) {
-		tcp_note_answer(p, c, client);
-		client_word = connection_note(c, word, client, client_word,
-					      CONN_REPLIED);
+		tcp_record_answer(p, c, client);
+		client_word = connection_record(c, word, client, client_word,
+						CONN_REPLIED);
 		if (!(client_word & (CONN_REPLIED | STATE_ENDED)))
 			handshake_answered(c, p->now);
 		if (!(word & CONN_REPLIED))
@@ -246,12 +245,12 @@ static __always_inline void tcp_endpoint_syn(const struct packet *p,
 	} else if (ack && p->seq_end != c->seq_end &&
 		   tcp_acknowledges_other_syn(p, word, client_word)) {
 		c->seen = p->now;
-		tcp_begin_anew(p, c, word, client, client_word);
+		tcp_restart(p, c, word, client, client_word);
 	}
 }
 
-/* Does a FIN fit what the other side has sent and acknowledged? Asked where it
- * does not go on from what was seen of its own direction, because a later
+/* Reports whether a FIN fits what the other side has sent and acknowledged. Used
+ * where it does not continue what was seen of its own direction, because a later
  * segment has overtaken it, or some were not seen. Nothing was sent beyond it. */
 static __always_inline bool tcp_fin_fits(const struct packet *p,
 					 const struct connection *c,
@@ -262,14 +261,14 @@ static __always_inline bool tcp_fin_fits(const struct packet *p,
 	       peer->seq_end - p->ack < TCP_MAX_AHEAD;
 }
 
-/* Does a segment complete the handshake? The client's does if it acknowledges
- * what the endpoint has sent; what the endpoint sends is noted. */
+/* Reports whether a segment completes the handshake: the client's does if it
+ * acknowledges what the endpoint has sent. What the endpoint sends is recorded. */
 static __always_inline bool tcp_handshake(const struct packet *p,
 					  struct connection *c, bool reply,
 					  struct connection *peer)
 {
 	if (reply) {
-		tcp_note_answer(p, c, peer);
+		tcp_record_answer(p, c, peer);
 		return false;
 	}
 	if (!tcp_in_flight(p->ack, peer, c))
@@ -279,23 +278,23 @@ static __always_inline bool tcp_handshake(const struct packet *p,
 	return true;
 }
 
-/* Tells who closes a connection, of which events were noted, if that is the first
+/* Reports to watchers that a connection is closing, if these events are its first
  * FIN. word: what was replaced in the client's entry. */
-static __noinline void tcp_tell_closing(const struct connection_key *key,
-					const struct connection *client,
-					const struct connection *reply,
-					__u32 word, __u8 events)
+static __noinline void tcp_notify_closing(const struct connection_key *key,
+					  const struct connection *client,
+					  const struct connection *reply,
+					  __u32 word, __u8 events)
 {
 	const __u8 fins = CONN_FIN_CLIENT | CONN_FIN_ENDPOINT;
 
 	if (!(events & fins) || word & (fins | STATE_ENDED) ||
 	    likely(!watching))
 		return;
-	event_tell(key, client, reply,
-		   EVENT(EVENT_CLOSING, 0, IPPROTO_TCP, word | events));
+	event_notify(key, client, reply,
+		     EVENT(EVENT_CLOSING, 0, IPPROTO_TCP, word | events));
 }
 
-/* Handles a segment with ACK that has no SYN and no RST. */
+/* Handles a segment with ACK but without SYN and RST. */
 static __always_inline void tcp_segment(struct packet *p, struct connection *c,
 					__u32 word, struct connection *peer,
 					__u32 peer_word)
@@ -307,16 +306,17 @@ static __always_inline void tcp_segment(struct packet *p, struct connection *c,
 		if (!(word & CONN_REPLIED))
 			return;
 		if (reply && peer_word & CONN_ASSURED)
-			events = CONN_ASSURED; /* it was being moved then */
+			events =
+				CONN_ASSURED; /* the entry was being moved when it was recorded */
 		else if (tcp_handshake(p, c, reply, peer))
 			events = CONN_ASSURED;
 		else if (!reply)
 			return;
 	}
-	goes_on = tcp_goes_on(p, c);
+	goes_on = tcp_continues(p, c);
 	if (word & STATE_SENT_RST && goes_on &&
 	    (p->seq_end != c->seq_end || p->ack != c->ack))
-		tcp_take_back_reset(c, word, peer, peer_word);
+		tcp_clear_reset(c, word, peer, peer_word);
 	if ((p->tcp_flags & TCP_FIN) && (goes_on || tcp_fin_fits(p, c, peer))) {
 		events |= reply ? CONN_FIN_ENDPOINT : CONN_FIN_CLIENT;
 		c->seq_end = p->seq_end;
@@ -331,31 +331,32 @@ static __always_inline void tcp_segment(struct packet *p, struct connection *c,
 			reply ? CONN_FIN_CLIENT_ACKED : CONN_FIN_ENDPOINT_ACKED;
 	if (!events)
 		return;
-	word = connection_note(c, word, peer, peer_word, events);
-	tcp_tell_closing(NULL, reply ? peer : c, reply ? c : peer, word,
-			 events);
-	/* the ACK that makes a connection assured is the client's, who is there */
+	word = connection_record(c, word, peer, peer_word, events);
+	tcp_notify_closing(NULL, reply ? peer : c, reply ? c : peer, word,
+			   events);
+	/* this ACK makes the connection assured, so its client exists */
 	if (connection_is_assured_now(p, c, word, events)) {
-		source_note_known(p);
+		source_mark_known(p);
 		if (!reply && !handshake_is_outward(peer))
 			handshake_completed(p, c, word);
 	}
 }
 
-/* Handles an ACK where only the client is seen. The first one shows that the
- * endpoint may have answered, the next one, if it goes on from there, that it
- * has. What the endpoint's numbers are is not known. */
+/* Handles an ACK where only the client is seen. The first one shows that the endpoint
+ * may have answered, the next one, if it continues from there, that it has. The
+ * endpoint's numbers are unknown. */
 static __always_inline void tcp_single_segment(const struct packet *p,
 					       struct connection *c, __u32 word)
 {
 	__u32 sent = p->seq_end - c->seq_end, acked = p->ack - c->ack;
-	bool fits = tcp_goes_on(p, c);
+	bool fits = tcp_continues(p, c);
 	__u8 events = CONN_ASSURED;
 
 	if (!(word & CONN_REPLIED)) {
 		fits = sent + TCP_MAX_AHEAD < 2 * TCP_MAX_AHEAD;
 		events = CONN_REPLIED;
-	} else if (p->tcp_flags & TCP_FIN) { /* an ACK may have overtaken it */
+	} else if (p->tcp_flags &
+		   TCP_FIN) { /* an ACK may have overtaken the FIN */
 		fits |= sent < TCP_MAX_AHEAD &&
 			acked + TCP_MAX_AHEAD < 2 * TCP_MAX_AHEAD;
 	}
@@ -373,10 +374,10 @@ static __always_inline void tcp_single_segment(const struct packet *p,
 		return;
 	word = client_change(c, &c->saddr, word, 0, events);
 	connection_is_assured_now(p, c, word, events);
-	tcp_tell_closing(&p->tuple, c, NULL, word, events);
+	tcp_notify_closing(&p->tuple, c, NULL, word, events);
 }
 
-/* Is the endpoint of a connection lost? Global (verifier: globals). */
+/* Reports whether the endpoint of a connection is lost. Global (verifier: globals). */
 __noinline bool tcp_endpoint_is_lost(const struct connection *c)
 {
 	const struct endpoint *ep;
@@ -387,9 +388,9 @@ __noinline bool tcp_endpoint_is_lost(const struct connection *c)
 	return ep && endpoint_is_lost(ep);
 }
 
-/* Is it the first SYN again, of a connection that nobody has answered, and whose
- * endpoint does not take any more? Then it opens one with another endpoint: the
- * client would repeat it for two minutes. */
+/* Reports whether a SYN is a copy of the first one of an unanswered connection whose
+ * endpoint takes no more connections. Then it opens a connection to another endpoint:
+ * otherwise the client would repeat it for two minutes. */
 static __always_inline bool
 tcp_syn_moves(const struct packet *p, const struct connection *c, __u32 word)
 {
@@ -398,7 +399,8 @@ tcp_syn_moves(const struct packet *p, const struct connection *c, __u32 word)
 	       tcp_endpoint_is_lost(c);
 }
 
-/* Does what tcp_transition() does, from the client's segments alone. Global (verifier: globals). */
+/* Does the same as tcp_transition(), from the client's segments alone. Global
+ * (verifier: globals). */
 __noinline enum verdict tcp_single_entry(struct packet *p, struct connection *c)
 {
 	struct connection_key key;
@@ -408,7 +410,7 @@ __noinline enum verdict tcp_single_entry(struct packet *p, struct connection *c)
 	if (!p || !c)
 		return VERDICT_DROP;
 	word = state_read(c);
-	if (!connection_is_of(c, &p->tuple))
+	if (!connection_has_tuple(c, &p->tuple))
 		return drop(p, DROP_CONNECTION_RACE);
 	ahead = p->seq - c->seq_end;
 	if (is_opening_syn(p)) {
@@ -431,9 +433,8 @@ __noinline enum verdict tcp_single_entry(struct packet *p, struct connection *c)
 		}
 		c->seq_end = p->seq_end;
 	} else if (p->tcp_flags & TCP_RST) {
-		/* The byte that the endpoint waits for is not known, but the
-		 * one that the client sends next is. The client's FIN may count
-		 * or not. */
+		/* The next byte that the endpoint expects is unknown, but not the
+		 * next byte that the client sends. The client's FIN may count or not. */
 		if (ahead && ahead != (__u32)-1)
 			return VERDICT_CONTINUE;
 		client_change(c, &c->saddr, word, 0, CONN_RESET);
@@ -441,8 +442,8 @@ __noinline enum verdict tcp_single_entry(struct packet *p, struct connection *c)
 		tcp_single_segment(p, c, word);
 	}
 	c->seen = p->now;
-	/* AGAIN: another CPU was moving it (grow.h), and its row may be
-	 * another connection's by now */
+	/* AGAIN: another CPU was moving the entry (grow.h), and its row may belong to
+	 * another connection by now */
 	return states_are_of_pair(state_read(c), word) ? VERDICT_CONTINUE :
 							 VERDICT_AGAIN;
 }
@@ -502,7 +503,7 @@ __noinline enum verdict tcp_transition(struct packet *p, struct connection *c)
 		}
 		tcp_client_syn(p, c, word, peer, peer_word);
 	}
-	return connection_check_noted(p, c, peer, &key);
+	return connection_check_recorded(p, c, peer, &key);
 }
 
 static __always_inline enum verdict tcp_update(ctx_t *ctx, struct packet *p,
@@ -520,7 +521,7 @@ static __always_inline enum verdict tcp_update(ctx_t *ctx, struct packet *p,
 		return v;
 	}
 	c->seen = p->now;
-	tcp_note_sequence(p, c);
+	tcp_record_sequence(p, c);
 	return VERDICT_CONTINUE;
 }
 

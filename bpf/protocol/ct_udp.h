@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * ct_udp.h - the UDP state of a connection: replied to, or not yet; assured once
- * the client has sent again after that, since it is there then.
+ * ct_udp.h - the UDP state of a connection: replied to, or not yet; assured once the
+ * client has sent again after a reply, which proves that it exists.
  */
 #ifndef LOXILB_CT_UDP_H
 #define LOXILB_CT_UDP_H
@@ -36,16 +36,17 @@ static __noinline enum verdict udp_transition(struct packet *p,
 	if (!connection_is_pair(&p->tuple, word, peer, peer_word))
 		return drop(p, DROP_CONNECTION_RACE);
 	if (word & CONN_REPLY_DIRECTION) {
-		/* it may have been moved when the other became assured */
-		connection_note_both(peer, peer_word, c, word,
-				     CONN_REPLIED | (peer_word & CONN_ASSURED));
+		/* the peer may have been moved while this entry became assured */
+		connection_record_both(peer, peer_word, c, word,
+				       CONN_REPLIED |
+					       (peer_word & CONN_ASSURED));
 	} else {
-		word = connection_note_both(c, word, peer, peer_word,
-					    CONN_ASSURED);
+		word = connection_record_both(c, word, peer, peer_word,
+					      CONN_ASSURED);
 		if (connection_is_assured_now(p, c, word, CONN_ASSURED))
-			source_note_known(p);
+			source_mark_known(p);
 	}
-	return connection_check_noted(p, c, peer, &key);
+	return connection_check_recorded(p, c, peer, &key);
 }
 
 static __always_inline enum verdict udp_update(struct packet *p,

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * handshake.h - counts what becomes of handshakes with each endpoint, from which
- * user space tells endpoints that are dead (docs/adr/0034-passive-health.md).
+ * handshake.h - counts the outcomes of handshakes with each endpoint, from which user
+ * space recognizes dead endpoints (docs/adr/0034-passive-health.md).
  *
- * Packets of established connections never come here. Counted is what nobody
- * can forge who does not see the packets (ct_tcp.h). Connections whose answers are
- * not seen do not count, nor do those that endpoints open outwards.
+ * Packets of established connections pay nothing. Connections whose answers are not
+ * seen do not count, nor do those that endpoints open outwards.
  */
 #ifndef LOXILB_HANDSHAKE_H
 #define LOXILB_HANDSHAKE_H
@@ -21,7 +20,7 @@
 #include "table/state.h"
 
 /* How many endpoints may open connections outwards (egress.h). Packets pay nothing
- * while there is none. Written by user. */
+ * while it is 0. Written by user. */
 volatile __u32 egress_count SEC(".data.runtime") = 0;
 
 #define HANDSHAKES_SHIFT 4
@@ -32,9 +31,9 @@ _Static_assert(sizeof(struct handshake_counts) == HANDSHAKES * sizeof(__u64),
 #define HANDSHAKE(member) \
 	(offsetof(struct handshake_counts, member) / sizeof(__u64))
 
-/* Adds to a counter of an endpoint, and says that there are news. The addition is a
- * barrier since its result is asked for: whoever finds the bit cleared sees the
- * number. Global (verifier: globals). */
+/* Increments a counter of an endpoint, and marks the endpoint as changed. The
+ * addition is a barrier because its result is used: a reader that finds the bit
+ * cleared sees the number. Global (verifier: globals). */
 __noinline __maybe_unused int handshake_count(__u32 endpoint, __u32 counter)
 {
 	__u64 *row = endpoint_row(&handshakes, endpoint), found;
@@ -45,12 +44,12 @@ __noinline __maybe_unused int handshake_count(__u32 endpoint, __u32 counter)
 		return 0;
 	found = __sync_fetch_and_add(row + counter, 1);
 	asm volatile("" : : "r"(found));
-	wake_note_handshake(endpoint);
+	wake_mark_handshake(endpoint);
 	return 0;
 }
 
-/* Has the endpoint opened the connection outwards? Then answers come from
- * somebody else, and go to the endpoint. */
+/* Reports whether the endpoint has opened the connection outwards. Then answers come
+ * from another host, and go to the endpoint. */
 static __always_inline bool handshake_is_outward(const struct connection *reply)
 {
 	const struct endpoint *ep;
@@ -77,15 +76,15 @@ __noinline __maybe_unused int handshake_answered(const struct connection *reply,
 	return handshake_count(reply->endpoint, HANDSHAKE(answered) + bucket);
 }
 
-/* The most bytes that an endpoint sends in so many packets if none of them has
- * data: a SYN+ACK with all usual options, and ACKs with time stamps. */
+/* The most bytes of so many packets of an endpoint if none of them carries data: a
+ * SYN+ACK with all usual options, and ACKs with time stamps. */
 #define HANDSHAKE_BYTES(packets, ipv6) \
 	(8 + ((ipv6) ? 72ULL : 52ULL) * (packets))
 
-/* Counts a RST of the endpoint that ends the connection before the endpoint has
- * sent data. If the client has not acknowledged the SYN+ACK, it may be nobody, of
- * whom the endpoint despairs. word: that of the entry before the RST. Global
- * (verifier: globals). */
+/* Counts a RST of the endpoint that ends the connection before the endpoint has sent
+ * data. Not if the client has not acknowledged the SYN+ACK: it may not exist, and the
+ * endpoint has given up. word: that of the entry before the RST. Global (verifier:
+ * globals). */
 __noinline __maybe_unused int handshake_reset(const struct packet *p,
 					      const struct connection *reply,
 					      __u32 word)

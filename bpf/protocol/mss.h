@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * mss.h - lowers the maximum segment size of a TCP connection (RFC 9293
- * section 3.7.1) where the service limits it.
+ * mss.h - lowers the maximum segment size of a TCP connection (RFC 9293 section 3.7.1)
+ * where the service limits it.
  *
- * Only SYNs are changed, in both directions, and only if they have the option.
- * Without the option the size is 536, which fits.
+ * Only SYNs with the option are changed, in both directions. Without the option the
+ * size is 536, which fits.
  */
 #ifndef LOXILB_MSS_H
 #define LOXILB_MSS_H
@@ -19,8 +19,8 @@
 #define TCP_OPTIONS_LONGEST 40
 #define TCP_OPTIONS_LOOKED_AT 16 /* the option is nearly always the first one */
 
-/* How many services limit the segment size. SYNs pay nothing while none does.
- * Written by user. */
+/* How many services limit the segment size. SYNs pay nothing while it is 0. Written
+ * by user. */
 volatile __u32 mss_services SEC(".data.runtime") = 0;
 
 static __always_inline __u32 mss_limit(const struct connection *c)
@@ -70,7 +70,7 @@ static __always_inline bool mss_applies(const struct packet *p)
 	return mss_services && (p->tcp_flags & TCP_SYN);
 }
 
-/* Lowers the option. The helper knows what the checksum field holds, on every
+/* Lowers the option. The helper handles every state of the checksum field, on every
  * kernel. */
 static __noinline enum verdict mss_clamp(ctx_t *ctx, struct packet *p,
 					 const struct connection *c)
@@ -95,7 +95,7 @@ static __noinline enum verdict mss_clamp(ctx_t *ctx, struct packet *p,
 	new = bpf_htons(limit);
 	__builtin_memcpy(option, &new, 2);
 	delta = sum_change(old, new);
-	if (at & 1) /* the option lies across two words of the sum */
+	if (at & 1) /* the option spans two words of the sum */
 		delta = __builtin_bswap16(delta);
 	if (ctx_sum_replace(ctx, p->l4 + TCP_SUM_OFFSET, 0, delta, 0))
 		return drop(p, DROP_NOT_LINEAR);

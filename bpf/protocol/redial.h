@@ -28,8 +28,8 @@
 #include "table/state.h"
 #include "table/table.h"
 
-/* For how long a lost endpoint must have been silent in a connection until a SYN
- * ends it. */
+/* How long a lost endpoint must have been silent in a connection before a SYN ends
+ * it. */
 #define REDIAL_LOST_SILENCE (3 * hz)
 
 /* How long a SYN waits for its answer, before the next one ends the connection.
@@ -37,13 +37,13 @@
  * challenge ACK for 0.5 s. */
 #define REDIAL_WAIT (hz * 3 / 4)
 
-/* A SYN that was asked longer ago than this is forgotten. */
+/* How long a SYN that waits for its answer is remembered. */
 #define REDIAL_MEMORY (130 * hz)
 
 /* By the hash of the client's tuple: its upper half, and below it the jiffies when a
  * SYN was last forwarded for the endpoint to answer. Two connections that share a
- * word forget each other's. Not a map, as a program may have 64 of those. Written by
- * the packet path. */
+ * word overwrite each other's. Not a map, as a program may have only 64 of those.
+ * Written by the packet path. */
 volatile __u64 redials[MAX_REDIALS] SEC(".data.runtime") = {};
 
 /* A SYN that arrives with a lower TTL might expire before the endpoint. */
@@ -60,9 +60,9 @@ static __always_inline bool syn_option_is_harmless(__u8 kind)
 	return kind < 64 && harmless >> kind & 1;
 }
 
-/* Reports whether an option's length is possible: its kind and its length take two bytes.
- * What is compared is not the length itself, or the verifier would tell more lengths apart
- * (verifier: loops). */
+/* Reports whether an option's length is possible: its kind and its length take two
+ * bytes. The comparison is not of the length itself, or the verifier would track more
+ * lengths separately (verifier: loops). */
 static __always_inline bool syn_option_has_length(__u32 size)
 {
 	size >>= 1;
@@ -101,9 +101,9 @@ syn_options_are_harmless(ctx_t *ctx, const struct packet *p, __u32 length)
 	return false;
 }
 
-/* Reports whether a SYN is certain to reach the endpoint's TCP: it is whole, without data
- * and IP options, with right checksums. A forged one that the endpoint drops
- * unseen would make it look silent. Global (verifier: globals). */
+/* Reports whether a SYN is certain to reach the endpoint's TCP: it is whole, without
+ * data and IP options, with correct checksums. A forged one that the endpoint drops
+ * silently would make the endpoint look dead. Global (verifier: globals). */
 __noinline bool syn_is_plain(ctx_t *ctx, struct packet *p)
 {
 	__u32 header, length;
@@ -133,9 +133,9 @@ static __always_inline bool redial_is_silent_for(const struct packet *p,
 	return (__s32)(p->now - c->seen) >= (__s32)time;
 }
 
-/* Reports whether the endpoint has left an earlier SYN unanswered. Else this SYN
- * may be the one to be answered: not if either side was heard of just now, since
- * the endpoint may then be limiting its challenge ACKs. */
+/* Reports whether the endpoint has left an earlier SYN unanswered. Otherwise this SYN
+ * may become the one to be answered, unless either side sent just now: then the
+ * endpoint may be limiting its challenge ACKs. */
 static __always_inline bool redial_is_unanswered(const struct packet *p,
 						 const struct connection *c,
 						 const struct connection *reply)
@@ -169,9 +169,9 @@ static __always_inline enum verdict redial_refuse(struct packet *p,
 	return drop(p, DROP_TUPLE_IN_USE);
 }
 
-/* Decides about a SYN of the client that is not the first of a connection which
- * the endpoint has answered. reply: the entry of answers; NULL if none are seen, and
- * then the client's own packets stand for them. CONTINUE: the SYN follows the
+/* Decides about a SYN of the client, other than the first, of a connection that the
+ * endpoint has answered. reply: the entry of answers; NULL if answers are not seen,
+ * and the client's own packets stand for them. CONTINUE: the SYN follows the
  * connection. MISS: it opens a new one. Global (verifier: globals). */
 __noinline enum verdict redial(struct packet *p, const struct connection *c,
 			       const struct connection *reply)
@@ -185,7 +185,8 @@ __noinline enum verdict redial(struct packet *p, const struct connection *c,
 	flags = ep ? ep->flags & ENDPOINT_LOST : 0;
 	if (flags && redial_is_silent_for(p, reply ?: c, REDIAL_LOST_SILENCE))
 		return VERDICT_MISS;
-	if (flags & ENDPOINT_REMOVED) /* whose address may be a stranger's */
+	if (flags &
+	    ENDPOINT_REMOVED) /* its address may belong to a stranger by now */
 		return redial_refuse(p, ep->service);
 	if (!reply || !(state_read(reply) & CONN_ASSURED) ||
 	    !redial_is_unanswered(p, c, reply))

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * sample.h - picks connections that have just become assured, to see whether their
+ * sample.h - samples connections that have just become assured, to see whether their
  * endpoint answers (judge.h, docs/adr/0076-servers-that-hang.md).
  *
- * The packet of the client that completes the handshake takes a place, if one of a few
- * is free. Later packets do no more than they did: judge.h compares the numbers that
- * entries have anyway with those that are kept here.
+ * The client's packet that completes the handshake takes a place, if one of a few is
+ * free. Later packets do no additional work: judge.h compares the numbers that entries
+ * have anyway with those that are kept here.
  */
 #ifndef LOXILB_SAMPLE_H
 #define LOXILB_SAMPLE_H
@@ -18,13 +18,13 @@
 #include "packet/packet.h"
 #include "protocol/handshake.h"
 
-/* Returns the place for a client's sample of an endpoint. Each client has one: silent
- * connections of few clients leave places for the others. */
+/* Returns the place for a client's sample of an endpoint. Each client has one place:
+ * silent connections of few clients leave places for others. */
 static __always_inline struct connection_sample *
 sample_place(__u32 endpoint, const struct ip_addr *client)
 {
 	const __u64 hash =
-		client_hash(client); /* its upper bits are the best */
+		client_hash(client); /* its upper bits are mixed best */
 	__u32 place = endpoint * SAMPLES_PER_ENDPOINT +
 		      (hash * SAMPLES_PER_ENDPOINT >> 32);
 
@@ -32,8 +32,8 @@ sample_place(__u32 endpoint, const struct ip_addr *client)
 	return &samples[place % SAMPLES];
 }
 
-/* Takes a place, if it is free, or nobody has judged it for long. Of two CPUs, one
- * gets it. */
+/* Takes a place, if it is free, or was not judged for long. Of two CPUs, one
+ * succeeds. */
 static __always_inline bool sample_claim(struct connection_sample *s, __u32 now)
 {
 	__u32 since = *(volatile __u32 *)&s->since;
@@ -43,7 +43,7 @@ static __always_inline bool sample_claim(struct connection_sample *s, __u32 now)
 	return __sync_val_compare_and_swap(&s->since, since, now ?: 1) == since;
 }
 
-/* Counts a handshake that the client's packet has completed, and watches the
+/* Counts a handshake that the client's packet has completed, and samples the
  * connection if there is room. Global (verifier: globals). */
 __noinline __maybe_unused int
 handshake_completed(const struct packet *p, const struct connection *client,
@@ -58,7 +58,7 @@ handshake_completed(const struct packet *p, const struct connection *client,
 	if (!row)
 		return 0;
 	__sync_fetch_and_add(&row->completed, 1);
-	wake_note_handshake(client->endpoint);
+	wake_mark_handshake(client->endpoint);
 	s = sample_place(client->endpoint, &p->tuple.saddr);
 	if (!sample_claim(s, p->now))
 		return 0;
@@ -81,7 +81,9 @@ __noinline __maybe_unused int handshake_opened(const struct packet *p,
 	if (!p) /* verifier: null */
 		return 0;
 	client = client_hash(&p->tuple.saddr);
-	if (row && row->last_client != client) { /* two CPUs: one may be lost */
+	if (row &&
+	    row->last_client !=
+		    client) { /* of two CPUs' additions, one may be lost */
 		row->last_client = client;
 		row->clients++;
 	}

@@ -17,7 +17,7 @@
 #include "path/fib.h"
 #include "path/way.h"
 
-/* Returns how packets are handed to an interface. */
+/* Returns how packets are sent by an interface. */
 static __always_inline __u8 link_hop_kind(const struct packet *p, __u32 ifindex)
 {
 	__u32 *flags = bpf_map_lookup_elem(&links, &ifindex);
@@ -71,9 +71,9 @@ static __noinline enum verdict redirect_neigh(struct packet *p, __u32 ifindex,
 	return VERDICT_REDIRECT;
 }
 
-/* Sends a packet whose way is not kept: the kernel adds the MAC addresses. A
- * packet without a link-layer header gets room for one first: redirect_neigh()
- * removes it, and silently drops packets that have none. */
+/* Sends a packet without a stored way: the kernel adds the MAC addresses. A packet
+ * without a link-layer header gets room for one first: redirect_neigh() removes it,
+ * and silently drops packets that have none. */
 static __always_inline enum verdict
 send_without_way(ctx_t *ctx, struct packet *p, const struct way_key *way)
 {

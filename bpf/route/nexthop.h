@@ -2,9 +2,9 @@
 /*
  * nexthop.h - finds the next hop of a connection's packets.
  *
- * A next hop that was found is a way (way.h), which the connection refers to
- * until the routes change. Then it is looked for anew: in a cache first, then in
- * the kernel's routing table.
+ * A next hop is stored as a way (way.h), which the connection uses until the routes
+ * change. Then it is looked up again: first in a cache, then in the kernel's routing
+ * table.
  */
 #ifndef LOXILB_NEXTHOP_H
 #define LOXILB_NEXTHOP_H
@@ -43,8 +43,8 @@ static __always_inline long fib_lookup(ctx_t *ctx, const struct packet *p,
 	return bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
 }
 
-/* Returns the MTU of the route, which may be smaller than the interface's. For
- * a look-up that has not returned it. */
+/* Returns the MTU of the route, which may be smaller than the interface's, if the
+ * lookup has not returned it. */
 static __always_inline __u16 route_mtu(ctx_t *ctx, const struct packet *p,
 				       const struct connection *c,
 				       const struct ip_addr *target,
@@ -58,14 +58,13 @@ static __always_inline __u16 route_mtu(ctx_t *ctx, const struct packet *p,
 	return code == BPF_FIB_LKUP_RET_FRAG_NEEDED ? fib->mtu_result : 0xffff;
 }
 
-/* Looks up the next hop, into fib, and the MTU on the way to it. A packet of one
- * byte gets both at once; without a neighbour a second look-up is needed. An MTU
- * of 65,536, which only loopback has, reads as 0. */
-static __always_inline long next_hop_lookup(ctx_t *ctx, const struct packet *p,
-					    const struct connection *c,
-					    const struct ip_addr *target,
-					    struct bpf_fib_lookup *fib,
-					    __u16 *mtu)
+/* Looks up the next hop, into fib, and its MTU. A packet of one byte gets both at
+ * once; without a neighbour a second lookup is needed. An MTU of 65,536, which only
+ * loopback has, reads as 0. */
+static __always_inline long
+next_hop_fib_lookup(ctx_t *ctx, const struct packet *p,
+		    const struct connection *c, const struct ip_addr *target,
+		    struct bpf_fib_lookup *fib, __u16 *mtu)
 {
 	long code;
 
@@ -79,8 +78,7 @@ static __always_inline long next_hop_lookup(ctx_t *ctx, const struct packet *p,
 	return fib_lookup(ctx, p, c, target, fib);
 }
 
-/* Fills in what a look-up has found. way->mtu is the route's when it is
- * called. */
+/* Fills in a way from the result of a lookup. way->mtu is that of the route on entry. */
 static __always_inline void way_describe(const struct packet *p,
 					 const struct connection *c,
 					 const struct ip_addr *target,
@@ -97,41 +95,40 @@ static __always_inline void way_describe(const struct packet *p,
 	__builtin_memcpy(way->smac, fib->smac, sizeof(way->smac));
 }
 
-/* Does the way lead to a router that would bring the packet back? Its
- * destination is still the VIP, if the endpoint answers directly without a
- * tunnel. */
-static __always_inline bool way_leads_astray(const struct connection *c,
-					     const struct ip_addr *target,
-					     const struct way_key *way)
+/* Reports whether the way leads to a router that would send the packet back: its
+ * destination is still the VIP, if the endpoint answers directly without a tunnel. */
+static __always_inline bool way_loops_back(const struct connection *c,
+					   const struct ip_addr *target,
+					   const struct way_key *way)
 {
 	return (c->traits & CONN_ONE_WAY) && !(c->hop & HOP_TUNNELS) &&
 	       way->kind != HOP_LAYER3 && !same_addr(&way->gateway, target);
 }
 
-/* Does the way depend on the target alone? */
-static __always_inline bool next_hop_is_plain(const struct packet *p,
-					      const struct connection *c)
+/* Reports whether the way depends on the target alone. */
+static __always_inline bool next_hop_is_cacheable(const struct packet *p,
+						  const struct connection *c)
 {
 	return !p->rule && !(c->traits & CONN_ONE_WAY) &&
 	       !(c->hop & ~HOP_ATTACHED);
 }
 
-/* Is the target this machine itself, as a look-up says? Then a socket takes the
- * packet. */
-static __always_inline bool next_hop_is_here(const struct connection *c,
-					     const struct ip_addr *target,
-					     long code)
+/* Reports whether a lookup has found the target to be this machine itself. Then a
+ * socket receives the packet. */
+static __always_inline bool next_hop_is_local(const struct connection *c,
+					      const struct ip_addr *target,
+					      long code)
 {
 	return code == BPF_FIB_LKUP_RET_NOT_FWDED &&
 	       !(c->hop & ~HOP_ATTACHED) && is_local_address(target);
 }
 
-/* Notes a way that was found, at the connection and for others. REDIRECT: there
- * are so many ways that the kernel sends the packet. */
+/* Stores a way in the connection and in the cache. REDIRECT: there are too many ways,
+ * so the kernel sends the packet. */
 static __always_inline enum verdict
-next_hop_note(ctx_t *ctx, struct packet *p, struct connection *c,
-	      const struct ip_addr *target, const struct way_key *way,
-	      __u64 macs, __u32 epoch, __u32 neighbours)
+next_hop_record(ctx_t *ctx, struct packet *p, struct connection *c,
+		const struct ip_addr *target, const struct way_key *way,
+		__u64 macs, __u32 epoch, __u32 neighbours)
 {
 	__u32 found = way_find(way, p->now, macs, neighbours);
 
@@ -140,17 +137,17 @@ next_hop_note(ctx_t *ctx, struct packet *p, struct connection *c,
 		return send_without_way(ctx, p, way);
 	}
 	connection_set_way(c, found, epoch);
-	if (next_hop_is_plain(p, c))
+	if (next_hop_is_cacheable(p, c))
 		next_hop_cache_put(target, epoch, found);
 	return VERDICT_CONTINUE;
 }
 
-/* Notes that a socket of this machine takes the connection's packets. way is empty, and
- * the caller's, who has no room for another one (verifier: stack). */
-static __always_inline void next_hop_note_here(const struct packet *p,
-					       struct connection *c,
-					       struct way_key *way, __u32 epoch,
-					       __u32 neighbours)
+/* Records that a socket of this machine receives the connection's packets. way is the
+ * caller's, and empty, since there is no room for another one (verifier: stack). */
+static __always_inline void next_hop_record_local(const struct packet *p,
+						  struct connection *c,
+						  struct way_key *way,
+						  __u32 epoch, __u32 neighbours)
 {
 	__u32 found = WAY_LOCAL;
 
@@ -165,36 +162,37 @@ static __always_inline void next_hop_note_here(const struct packet *p,
 	connection_set_way(c, found, epoch);
 }
 
-/* Asks the kernel for the way to the target. REDIRECT: it knows no neighbour there
- * yet, and sends the packet when it does. */
-static __always_inline enum verdict next_hop_ask(ctx_t *ctx, struct packet *p,
-						 struct connection *c,
-						 const struct ip_addr *target,
-						 __u32 epoch, __u32 neighbours)
+/* Queries the kernel for the way to the target. REDIRECT: the kernel has no neighbour
+ * there yet, and sends the packet when it has. */
+static __always_inline enum verdict
+next_hop_query(ctx_t *ctx, struct packet *p, struct connection *c,
+	       const struct ip_addr *target, __u32 epoch, __u32 neighbours)
 {
 	struct bpf_fib_lookup fib = {};
 	struct way_key way = {};
 	long code;
 
-	code = next_hop_lookup(ctx, p, c, target, &fib, &way.mtu);
-	if (next_hop_is_here(c, target, code)) {
-		next_hop_note_here(p, c, &way, epoch, neighbours);
+	code = next_hop_fib_lookup(ctx, p, c, target, &fib, &way.mtu);
+	if (next_hop_is_local(c, target, code)) {
+		next_hop_record_local(p, c, &way, epoch, neighbours);
 		return VERDICT_CONTINUE;
 	}
 	if (!fib_found(code))
 		return fib_drop(p, code);
 	way_describe(p, c, target, &fib, &way);
-	if (way_leads_astray(c, target, &way))
+	if (way_loops_back(c, target, &way))
 		return drop(p, DROP_DSR_ROUTED);
 	p->mtu = way.mtu;
 	if (code == BPF_FIB_LKUP_RET_NO_NEIGH && way.kind != HOP_LAYER3)
 		return send_without_way(ctx, p, &way);
-	return next_hop_note(ctx, p, c, target, &way,
-			     macs_begin(fib.dmac, fib.smac), epoch, neighbours);
+	return next_hop_record(ctx, p, c, target, &way,
+			       macs_begin(fib.dmac, fib.smac), epoch,
+			       neighbours);
 }
 
-/* Returns the epoch of what is found for a packet: that in which policies of IPsec were asked
- * about it. The current one is read first, as user space writes it last. */
+/* Returns the epoch of the result of a lookup for a packet: that in which IPsec
+ * policies were checked for it. The current epoch is read first, as user space writes
+ * it last. */
 static __always_inline __u32 next_hop_epoch(const struct packet *p)
 {
 	const __u32 epoch = hop_epoch(p);
@@ -202,21 +200,21 @@ static __always_inline __u32 next_hop_epoch(const struct packet *p)
 	return unlikely(ipsec_count) ? ipsec_epoch() : epoch;
 }
 
-/* Does a policy of IPsec refuse a packet whose way is to be looked up? Not asked where the way is
- * found, since the stack has no room there. */
+/* Reports whether an IPsec policy refuses a packet whose way is to be looked up. A
+ * separate step, since the stack has no room during the lookup. */
 static __always_inline bool ipsec_drops(ctx_t *ctx, struct packet *p,
 					const struct connection *c)
 {
 	if (likely(!ipsec_count))
 		return false;
-	ipsec_note_epoch(hop_epoch(p));
+	ipsec_record_epoch(hop_epoch(p));
 	return !next_hop_is_known(p, c, way_of(c)) && ipsec_stops(ctx, p, c);
 }
 
-/* Finds the connection's way and notes it (CONTINUE), or leaves the packet to the
- * kernel (REDIRECT). What is found is of the time before it is asked for. */
-static __always_inline enum verdict next_hop_find(ctx_t *ctx, struct packet *p,
-						  struct connection *c)
+/* Looks up the connection's way and stores it (CONTINUE), or leaves the packet to the
+ * kernel (REDIRECT). The result is of the epoch before the lookup. */
+static __always_inline enum verdict
+next_hop_lookup(ctx_t *ctx, struct packet *p, struct connection *c)
 {
 	const __u32 epoch = next_hop_epoch(p),
 		    neighbours = neighbour_generation;
@@ -224,51 +222,51 @@ static __always_inline enum verdict next_hop_find(ctx_t *ctx, struct packet *p,
 
 	if (!target)
 		return drop(p, DROP_NO_ROUTE);
-	if (next_hop_is_plain(p, c) && next_hop_cache_get(target, epoch, c))
+	if (next_hop_is_cacheable(p, c) && next_hop_cache_get(target, epoch, c))
 		return VERDICT_CONTINUE;
-	return next_hop_ask(ctx, p, c, target, epoch, neighbours);
+	return next_hop_query(ctx, p, c, target, epoch, neighbours);
 }
 
-/* Notes at the packet the rule that has decided about its connection. While the way
- * is of this epoch, it is the way's; and that of the last way is better than none. */
-static __always_inline void next_hop_note_rule(struct packet *p,
-					       const struct connection *c)
+/* Records in the packet the rule that decided its connection: the rule of its way, if
+ * that is of this epoch; otherwise that of the last way, which is better than none. */
+static __always_inline void next_hop_record_rule(struct packet *p,
+						 const struct connection *c)
 {
 	const struct way *w = way_of(c);
 
 	if (way_is_current(c, p->now))
-		p->unasked = false;
-	else if (!p->unasked)
+		p->rules_skipped = false;
+	else if (!p->rules_skipped)
 		return;
 	p->rule = w && way_is_of_daemon(c, p->now) ? w->key.rule : 0;
 }
 
-/* Finds the connection's way if it is not known. If the row serves another
- * connection by now, that one must find its own (state.h); and if rules could not be
- * asked about this packet, the next one must. */
-static __always_inline enum verdict next_hop_renew(ctx_t *ctx, struct packet *p,
-						   struct connection *c)
+/* Looks up the connection's way if it is not known. If the row belongs to another
+ * connection by now, that one must look up its own (state.h); and if rules could not
+ * be checked for this packet, the next packet repeats the lookup. */
+static __always_inline enum verdict
+next_hop_refresh(ctx_t *ctx, struct packet *p, struct connection *c)
 {
 	__u32 word = state_read(c);
 	enum verdict v;
 
-	next_hop_note_rule(p, c);
+	next_hop_record_rule(p, c);
 	if (next_hop_is_known(p, c, way_of(c)))
 		return VERDICT_CONTINUE;
 	if (unlikely(flows_attached || p->rule || c->hop & HOP_ATTACHED))
-		attached_note(p, c, word);
-	v = next_hop_find(ctx, p, c);
-	if (v != VERDICT_CONTINUE || p->unasked || !state_is_current(c, word))
+		attached_record(p, c, word);
+	v = next_hop_lookup(ctx, p, c);
+	if (v != VERDICT_CONTINUE || p->rules_skipped ||
+	    !state_is_current(c, word))
 		way_forget(c, p->now);
 	return v;
 }
 
-/* Takes the connection's way: CONTINUE. REDIRECT: the packet cannot take it as it
- * is, and the kernel sends it: one without a link-layer header towards an
- * Ethernet; or one whose next hop has another MAC address, which another CPU is
- * about to write. */
-static __always_inline enum verdict next_hop_take(ctx_t *ctx, struct packet *p,
-						  const struct connection *c)
+/* Selects the connection's way: CONTINUE. REDIRECT: the kernel must send the packet,
+ * either because it has no link-layer header and the way is an Ethernet; or because
+ * the next hop has another MAC address, which another CPU is about to write. */
+static __always_inline enum verdict next_hop_use(ctx_t *ctx, struct packet *p,
+						 const struct connection *c)
 {
 	const struct way *w = way_of(c);
 
@@ -280,20 +278,20 @@ static __always_inline enum verdict next_hop_take(ctx_t *ctx, struct packet *p,
 	return VERDICT_CONTINUE;
 }
 
-/* Finds the connection's way, and asks whether its MTU allows the packet:
- * CONTINUE. REDIRECT: the kernel finds it, once the packet is translated. Called
- * before the translation, so that an ICMP error quotes the packet that the sender
- * sent. Global (verifier: globals). */
-__noinline enum verdict next_hop_prepare(ctx_t *ctx, struct packet *p,
+/* Finds the connection's way, and checks its MTU: CONTINUE. REDIRECT: the kernel
+ * finds the way, once the packet is translated. Called before the translation, so
+ * that an ICMP error quotes the packet that the sender sent. Global (verifier:
+ * globals). */
+__noinline enum verdict next_hop_resolve(ctx_t *ctx, struct packet *p,
 					 struct connection *c)
 {
 	enum verdict v, fits;
 
 	if (!p || !c) /* verifier: null */
 		return VERDICT_DROP;
-	v = next_hop_renew(ctx, p, c);
+	v = next_hop_refresh(ctx, p, c);
 	if (v == VERDICT_CONTINUE)
-		v = next_hop_take(ctx, p, c);
+		v = next_hop_use(ctx, p, c);
 	if ((v != VERDICT_CONTINUE && v != VERDICT_REDIRECT) ||
 	    p->length <= p->mtu)
 		return v;

@@ -2,16 +2,14 @@
 /*
  * nexthop_cache.h - a cache of ways by destination.
  *
- * A new connection needs the next hop of both directions, and most of them
- * were looked up before: to the same endpoint, to the same client.
- * bpf_fib_lookup takes 500 instructions (IPv6: 1,000), this cache 60. It is
- * used only while user space says that a next hop depends on the destination
- * alone: no rule asks for the source, the protocol or ports, and no route has
- * a source or several next hops.
+ * A new connection needs the next hop of both directions, and most of them were looked
+ * up before: to the same endpoint, to the same client. bpf_fib_lookup takes 500
+ * instructions (IPv6: 1,000), this cache 60. It is used only while user space says that
+ * a next hop depends on the destination alone: no rule matches on the source, the
+ * protocol or ports, and no route has a source or several next hops.
  *
- * The cache is per CPU. An address has one row, which its hash gives; a later
- * address with that hash replaces it. Rows are valid for an epoch, as ways in
- * connections are (epoch.h).
+ * The cache is per CPU. An address has one row, by its hash; a later address with that
+ * hash replaces it. Rows are valid for an epoch, like ways in connections (epoch.h).
  */
 #ifndef LOXILB_NEXTHOP_CACHE_H
 #define LOXILB_NEXTHOP_CACHE_H
@@ -22,7 +20,7 @@
 #include "conntrack/conntrack.h"
 #include "path/way.h"
 
-/* Does the next hop depend on the destination alone? Written by user. */
+/* Whether the next hop depends on the destination alone. Written by user. */
 volatile __u32 next_hops_shared SEC(".data.runtime") = 0;
 
 static __always_inline struct next_hop *
@@ -36,7 +34,7 @@ next_hop_cache_row(const struct ip_addr *target)
 	return bpf_map_lookup_elem(&next_hops, &hash);
 }
 
-/* Notes the way to an address for a connection, if it is cached and fresh. */
+/* Stores the way to an address in a connection, if it is cached and fresh. */
 static __always_inline bool next_hop_cache_get(const struct ip_addr *target,
 					       __u32 epoch,
 					       struct connection *c)

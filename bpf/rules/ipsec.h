@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * ipsec.h - refuses packets that a policy of the kernel's IPsec (xfrm) blocks or
- * encrypts. They leave by a redirect, which passes IPsec by, so they would leave in
- * clear text. docs/adr/0074-ipsec-policies.md has the alternatives.
+ * encrypts: packets that leave by a redirect bypass IPsec, and would leave in clear
+ * text. docs/adr/0074-ipsec-policies.md has the alternatives.
  *
- * Policies are asked before a connection finds its next hop: when it opens, and once
- * after each change of policies or routes. They are written as firewall rules are
- * (rule.h), in the kernel's order; the interface word holds the policy's direction
- * (enum ipsec_direction).
+ * Policies are checked before a connection finds its next hop: when it opens, and once
+ * after each change of policies or routes. They are stored as firewall rules (rule.h),
+ * in the kernel's order; the interface word holds the policy's direction (enum
+ * ipsec_direction).
  */
 #ifndef LOXILB_IPSEC_H
 #define LOXILB_IPSEC_H
@@ -42,9 +42,9 @@ static __always_inline const struct rule_set *ipsec_policies_get(void)
 	return sets ? bpf_map_lookup_elem(sets, &zero) : NULL;
 }
 
-/* Notes the epoch in which policies are asked about a packet. It is kept beside the packet, since
- * the stack has no room. */
-static __always_inline void ipsec_note_epoch(__u32 epoch)
+/* Records the epoch in which policies are checked for a packet. It is stored outside
+ * the packet, to save stack. */
+static __always_inline void ipsec_record_epoch(__u32 epoch)
 {
 	struct rule_scratch *s = rule_scratch_get();
 
@@ -64,8 +64,8 @@ static __always_inline bool ipsec_has_ports(__u8 protocol)
 	return protocol == IPPROTO_TCP || protocol == IPPROTO_UDP;
 }
 
-/* Returns what the first policy of a direction says about packets: enum
- * rule_action. ports: as in the header, the source's below; RULE_NO_PORT: none. */
+/* Returns the action of the first matching policy of a direction: enum rule_action.
+ * ports: as in the header, the source's below; RULE_NO_PORT: none. */
 static __noinline __u32 ipsec_ask(const struct ip_addr *from,
 				  const struct ip_addr *to, __u32 ports,
 				  __u8 protocol, __u32 direction)
@@ -93,7 +93,7 @@ static __always_inline __u32 ipsec_ports(__be16 sport, __be16 dport)
 	return sport | (__u32)dport << 16;
 }
 
-/* Is the packet one that IPsec has decrypted? */
+/* Reports whether IPsec has decrypted the packet. */
 static __always_inline bool ipsec_has_decrypted(ctx_t *ctx)
 {
 	struct bpf_xfrm_state x;
@@ -101,7 +101,7 @@ static __always_inline bool ipsec_has_decrypted(ctx_t *ctx)
 	return sees_ipsec && !bpf_skb_get_xfrm_state(ctx, 0, &x, sizeof(x), 0);
 }
 
-/* Must a packet not arrive as it does, and be forwarded? */
+/* Reports whether a policy forbids that a packet is forwarded as it has arrived. */
 static __noinline bool ipsec_stops_arrival(ctx_t *ctx, const struct packet *p)
 {
 	const struct connection_key *key = &p->tuple;
@@ -122,7 +122,8 @@ static __always_inline __u8 ipsec_protocol(const struct packet *p,
 	return is_mapped_ipv4(&c->daddr) ? IPPROTO_ICMP : IPPROTO_ICMPV6;
 }
 
-/* Must a direction's packets not leave as they are translated? */
+/* Reports whether a policy forbids that a direction's packets leave after
+ * translation. */
 static __noinline bool ipsec_stops_departure(const struct packet *p,
 					     const struct connection *c,
 					     const struct ip_addr *to)
@@ -136,7 +137,8 @@ static __noinline bool ipsec_stops_departure(const struct packet *p,
 		       RULE_DROP;
 }
 
-/* Must answers to the packet not leave? They have its tuple, reversed. */
+/* Reports whether a policy forbids answers to the packet. They have its tuple,
+ * reversed. */
 static __always_inline bool ipsec_stops_answer(const struct packet *p,
 					       __u8 protocol)
 {
@@ -147,8 +149,8 @@ static __always_inline bool ipsec_stops_answer(const struct packet *p,
 			 IPSEC_OUT) == RULE_DROP;
 }
 
-/* Must packets not leave in the tunnel to an endpoint? Without UDP, the source is one
- * of a prefix (outer.h). */
+/* Reports whether a policy forbids packets in the tunnel to an endpoint. Without UDP,
+ * the source is one of a prefix (outer.h). */
 static __noinline bool ipsec_stops_tunnel(const struct packet *p,
 					  const struct connection *c)
 {
@@ -171,7 +173,7 @@ static __noinline bool ipsec_stops_tunnel(const struct packet *p,
 }
 
 /* Returns the address that an entry's packets are routed to, whatever their
- * destination says. NULL: the endpoint is gone. */
+ * destination. NULL: the endpoint no longer exists. */
 static __always_inline const struct ip_addr *
 next_hop_target(const struct connection *c)
 {
@@ -184,8 +186,9 @@ next_hop_target(const struct connection *c)
 	return ep ? &ep->addr : NULL;
 }
 
-/* Must the packets of a connection's direction not leave? What a socket of this machine gets does
- * not. Global (verifier: globals). */
+/* Reports whether a policy forbids that the packets of a connection's direction
+ * leave. Packets to a socket of this machine do not leave. Global (verifier:
+ * globals). */
 __noinline bool ipsec_stops(ctx_t *ctx, const struct packet *p,
 			    const struct connection *c)
 {
@@ -204,8 +207,8 @@ __noinline bool ipsec_stops(ctx_t *ctx, const struct packet *p,
 		(c->hop & HOP_TUNNELS && ipsec_stops_tunnel(p, c)));
 }
 
-/* Must answers of an endpoint on this machine not leave as they are translated? The kernel has
- * asked about them as they were before. Global (verifier: globals). */
+/* Reports whether a policy forbids answers of an endpoint on this machine after
+ * translation. The kernel has checked them before it. Global (verifier: globals). */
 __noinline bool ipsec_stops_local_reply(const struct packet *p,
 					const struct connection *c)
 {
@@ -215,8 +218,9 @@ __noinline bool ipsec_stops_local_reply(const struct packet *p,
 			 ipsec_protocol(p, c), IPSEC_OUT) == RULE_DROP;
 }
 
-/* Must an ICMP error about a connection not leave? It goes where the connection's packets go,
- * from them or from a router. Global (verifier: globals). */
+/* Reports whether a policy forbids an ICMP error about a connection. It goes where
+ * the connection's packets go, from their sender or from a router. Global (verifier:
+ * globals). */
 __noinline bool ipsec_stops_error(const struct packet *p,
 				  const struct connection *c)
 {

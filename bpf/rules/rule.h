@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * rule.h - finds the firewall rule of a packet: of all that match it, the first.
+ * rule.h - finds the first firewall rule that matches a packet.
  *
- * User space makes trees of the rules, of each IP version a few: one of rules
- * with a narrow source and destination, one of those with a narrow source, and
- * so on, so that hardly any rule is in many places of its tree. A node takes some
- * bits of a word of the packet and goes on to the child that they number. A leaf
- * has the rules that can match a packet that gets there, as a rule one to eight,
- * and those are compared. docs/adr/0039-firewall-rules.md has the alternatives.
+ * User space builds a few trees of the rules for each IP version: one of rules with a
+ * narrow source and destination, one of those with a narrow source, and so on, so that
+ * most rules are in few places of their tree. A node takes some bits of a word of the
+ * packet and continues with the child of that number. A leaf has the rules that can
+ * match a packet that gets there, usually one to eight, and those are compared.
+ * docs/adr/0039-firewall-rules.md has the alternatives.
  */
 #ifndef LOXILB_RULE_H
 #define LOXILB_RULE_H
@@ -23,8 +23,8 @@
 #include "table/table.h"
 
 /* 0 -> 0 -> all firewall rules. Replaced as a whole by user; read, while there are
- * rules, for packets of no connection, and for one of each connection after they
- * have changed. */
+ * rules, for packets without a connection, and for one packet of each connection
+ * after a change. */
 struct rule_set_table {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -38,8 +38,8 @@ struct {
 	__array(values, struct rule_set_table);
 } rule_sets SEC(".maps");
 
-/* counter of a rule -> packets that it has decided about, per CPU. Written by the
- * packet path; read by user, and cleared before a new rule gets it. */
+/* counter of a rule -> packets that it has decided, per CPU. Written by the packet
+ * path; read by user, and cleared before a new rule uses it. */
 struct rule_hits_segment {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, RULES_PER_SEGMENT);
@@ -53,27 +53,27 @@ struct {
 	__array(values, struct rule_hits_segment);
 } rule_hits SEC(".maps");
 
-/* The words of a packet. There is room for four more, so that four bits of an
- * index cannot leave it. */
+/* The words of a packet. There is room for four more, so that an index of four bits
+ * stays within it. */
 struct rule_packet {
 	__u32 word[16];
 };
 
-/* How many packets rules have recorded in a second. */
+/* How many packets rules have recorded in the current second. */
 struct record_budget {
 	__u32 second;
 	__u32 taken;
 };
 
-/* What a CPU keeps: the packet that it looks at, for which the stack has no room, and what
- * rules may record. */
+/* A CPU's scratch memory: the packet that it matches, to save stack, and the budgets
+ * of records. */
 struct rule_scratch {
 	struct rule_packet packet;
-	struct record_budget budgets[RECORD_BUDGETS]; /* by counters */
-	__u32 ipsec_epoch; /* in which policies of IPsec were asked about a packet */
+	struct record_budget budgets[RECORD_BUDGETS]; /* by counters of rules */
+	__u32 ipsec_epoch; /* in which IPsec policies were checked for a packet */
 };
 
-/* 0 -> what this CPU keeps. */
+/* 0 -> scratch memory, per CPU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -117,7 +117,8 @@ static __always_inline bool rule_has_word(const struct rule *r,
 	return k->word[i] - r->first[i] <= r->span[i];
 }
 
-/* Does a rule match the packet? What most rules differ in is compared first. */
+/* Reports whether a rule matches the packet. The words that differ most between rules
+ * are compared first. */
 static __always_inline bool rule_matches(const struct rule *r,
 					 const struct rule_packet *k, bool ipv6)
 {
@@ -137,13 +138,13 @@ static __always_inline bool rule_matches(const struct rule *r,
 	return true;
 }
 
-/* A walk through trees. */
+/* The state of a search through trees. */
 struct rule_walk {
 	const struct rule_set *set;
 	const struct rule_packet *packet;
 	__u32 ipv6;
-	__u32 entry; /* of the leaf, the next one */
-	__u32 best; /* the first rule that matches, so far */
+	__u32 entry; /* the next entry of the leaf */
+	__u32 best; /* the first matching rule so far */
 };
 
 /* Looks at an entry of a leaf. The first that matches is the leaf's answer. */
@@ -187,9 +188,9 @@ __noinline __u32 rule_leaf(const struct rule_set *set,
 	return i;
 }
 
-/* Goes through the trees, and returns the number of the first rule that matches, or
- * MAX_RULES. A tree whose first rule comes after one that was found is not gone
- * through. Global (verifier: globals). */
+/* Searches the trees, and returns the number of the first matching rule, or
+ * MAX_RULES. Skips trees whose first rule comes after a match. Global (verifier:
+ * globals). */
 __noinline int rule_search(const struct rule_set *set,
 			   const struct rule_packet *packet, __u32 ipv6)
 {
@@ -235,7 +236,7 @@ static __always_inline void rule_put_address(__u32 *word,
 		word[i] = bpf_ntohl(a->word[i]);
 }
 
-/* Notes what the packet says of itself. Ports are noted apart. */
+/* Fills in the words of a packet from its tuple. Ports are filled in separately. */
 static __always_inline void rule_put_tuple(struct rule_packet *k,
 					   const struct connection_key *tuple,
 					   __u32 ifindex)
@@ -270,7 +271,7 @@ rule_of_tuple(const struct connection_key *tuple, __u32 ifindex, bool ipv6)
 	return rule_find(set, k, ipv6);
 }
 
-/* Returns what a rule does, without what it does besides. */
+/* Returns a rule's action, without its flags. */
 static __always_inline enum rule_action rule_action(const struct rule *r)
 {
 	return r->action & ~RULE_RECORD;
@@ -278,7 +279,7 @@ static __always_inline enum rule_action rule_action(const struct rule *r)
 
 #define NSEC_PER_SEC 1000000000
 
-/* May a rule record one more packet in this second? */
+/* Reports whether a rule may record one more packet in this second. */
 static __always_inline bool rule_may_record(const struct rule *r)
 {
 	__u32 row = r->counter, second = bpf_ktime_get_ns() / NSEC_PER_SEC;
@@ -299,7 +300,7 @@ static __always_inline bool rule_may_record(const struct rule *r)
 	return true;
 }
 
-/* Counts a packet that a rule has decided about. */
+/* Counts a packet that a rule has decided. */
 static __always_inline void rule_count_hit(const struct rule *r,
 					   const struct packet *p)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * opening.h - what the steps of opening a connection (open.h) hand on to each
- * other. It is in a map, since it does not fit the stack (verifier: stack).
+ * opening.h - the data that the steps of opening a connection (open.h) pass on. It is
+ * in a map, since it does not fit the stack (verifier: stack).
  */
 #ifndef LOXILB_OPENING_H
 #define LOXILB_OPENING_H
@@ -16,11 +16,11 @@
 
 /* A connection that an endpoint opens itself (egress.h). */
 struct outward {
-	bool is; /* else the rest is not valid */
+	bool is; /* otherwise the rest is not valid */
 	struct endpoint peer; /* the packet's destination, as an endpoint */
 };
 
-/* The load of an endpoint: its active connections for its weight. */
+/* The load of an endpoint: its active connections relative to its weight. */
 struct load {
 	__u64 active;
 	__u64 weight; /* 0: the endpoint takes no connections */
@@ -28,14 +28,14 @@ struct load {
 
 /* The endpoint. */
 struct choice {
-	__u32 endpoint; /* its id; of an outward connection, of the one that opens it */
+	__u32 endpoint; /* its id; for an outward connection, that of the endpoint that opens it */
 	bool is_held; /* the client has had it before (persist.h) */
-	__u64 place; /* in the service's table, where it was looked for; valid iff an algorithm was asked */
+	__u64 place; /* where in the service's table it was found; valid iff an algorithm chose it */
 	struct persist_key client; /* valid iff ALGORITHM_PERSIST */
 	struct {
 		__u32 place;
 		struct load load;
-	} least; /* the least loaded one so far; valid while lc searches */
+	} least; /* the least loaded one so far; valid during lc's search */
 };
 
 /* What the endpoint sees as the source: the client's address and port, or ours. */
@@ -53,7 +53,7 @@ struct source_search {
 	__u32 first_probe;
 	__u32 probe_stride;
 	__u32 verdict; /* enum verdict: of the last step */
-	bool keeps_ports; /* the address is of this machine, whose sockets have ports that are not ours */
+	bool keeps_ports; /* the address is this machine's, and the kernel reserves some of its ports */
 };
 
 /* The connection's rows of the table. */
@@ -67,7 +67,8 @@ struct opening {
 	/* find_service(): */
 	struct service service; /* a copy: the row may be replaced meanwhile */
 	struct outward outward;
-	/* judge(): */
+	/* the endpoint whose source address a firewall rule gives the packet, plus
+	 * one; 0: none. Valid iff snat_rules */
 	__u32 source_of; /* the endpoint whose source a firewall rule gives the packet, plus one; 0: none. Valid iff snat_rules */
 	bool source_by_default; /* if it leaves by a default route */
 	/* choose(), and claim() where it tries the next one: */
@@ -77,12 +78,12 @@ struct opening {
 	struct source_search search; /* valid inside of claim() only */
 	/* claim() and enter(), or reopen(): */
 	struct entries entries;
-	__u32 hop; /* enum verdict: what next_hop_prepare() said of the packet; filled by enter() or reopen() */
-	/* each opening leaves it to the next one: */
+	__u32 hop; /* enum verdict: the result of next_hop_resolve() for the packet; filled in by enter() or reopen() */
+	/* kept from one opening to the next: */
 	__u8 generation; /* of the last connection that this CPU has opened */
 };
 
-/* 0 -> the connection that this CPU opens. Written and read by the packet path
+/* 0 -> the connection that this CPU is opening. Written and read by the packet path
  * and the socket hooks. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -98,8 +99,8 @@ static __always_inline struct opening *opening_get(void)
 	return bpf_map_lookup_elem(&openings, &zero);
 }
 
-/* Returns the endpoint that was chosen. NULL: it is gone, or its id is another
- * service's by now. */
+/* Returns the chosen endpoint. NULL: it no longer exists, or its id belongs to
+ * another service by now. */
 static __always_inline const struct endpoint *
 opening_endpoint(const struct opening *o)
 {
@@ -110,7 +111,7 @@ opening_endpoint(const struct opening *o)
 	return ep && ep->service == o->service.id ? ep : NULL;
 }
 
-/* What a step answers where another endpoint, or another source, may do. */
+/* A step's verdict where another endpoint, or another source, may succeed. */
 static __always_inline enum verdict taken(struct packet *p,
 					  enum drop_reason why)
 {
@@ -118,14 +119,14 @@ static __always_inline enum verdict taken(struct packet *p,
 	return VERDICT_TAKEN;
 }
 
-/* What a step answers where there is no room for the connection. */
+/* A step's verdict where there is no room for the connection. */
 static __always_inline enum verdict full(struct packet *p, enum drop_reason why)
 {
 	p->drop = why;
 	return VERDICT_FULL;
 }
 
-/* Inserts an entry into the table. TAKEN: its key has one. */
+/* Inserts an entry into the table. TAKEN: its key is in use. */
 static __always_inline enum verdict
 insert_entry(struct packet *p, const struct connection_key *key,
 	     const struct connection *c)

@@ -2,13 +2,13 @@
 /*
  * persist.h - sends a client's connections to the endpoint of its last one.
  *
- * A client is an address, or the first bits of one. Its first connection goes
- * where its hash points in the service's Maglev table, so that two machines
- * agree without asking each other, and so that a full map loses little. After
- * that the map decides: an endpoint that is added gets new clients only. A
- * client is new again when it has opened no connection for the service's
- * timeout; that is exact, whether or not the sweep has come by. A client whose
- * endpoint was removed, or takes no new connections, gets another one at once.
+ * A client is an address, or the first bits of one. Its first connection goes where its
+ * hash points in the service's Maglev table, so that two machines agree without
+ * communicating, and a full map loses little. After that the map decides: an added
+ * endpoint gets new clients only. A client is new again when it has opened no
+ * connection for the service's timeout; that is exact, whether or not the sweep has
+ * run. A client whose endpoint was removed, or takes no new connections, gets another
+ * one at once.
  */
 #ifndef LOXILB_PERSIST_H
 #define LOXILB_PERSIST_H
@@ -34,7 +34,8 @@ static __always_inline __u64 persist_position(const struct persist_key *key)
 	return hash_end(hash_addr(hash_seed, &key->client));
 }
 
-/* Has the client opened no connection for the service's timeout plus slack? */
+/* Reports whether the client has opened no connection for the service's timeout plus
+ * slack. */
 static __always_inline bool persist_expired(const struct persist_entry *e,
 					    __u32 service, __u32 now,
 					    __u32 slack)
@@ -45,7 +46,7 @@ static __always_inline bool persist_expired(const struct persist_entry *e,
 	       !jiffies_within(e->seen, now, *timeout + slack);
 }
 
-/* Is the endpoint of the record still the client's? */
+/* Reports whether the client keeps the endpoint of the record. */
 static __always_inline bool persist_is_valid(const struct persist_entry *e,
 					     __u32 service, __u32 now)
 {
@@ -56,9 +57,8 @@ static __always_inline bool persist_is_valid(const struct persist_entry *e,
 	       !persist_expired(e, service, now, 0);
 }
 
-/* Chooses the endpoint that the client has. The record's time is renewed. At worst
- * its memory belongs to another client by now, and that record is kept a little
- * longer. */
+/* Chooses the client's endpoint and renews the record's time. At worst its memory
+ * belongs to another client by now, and that record is kept a little longer. */
 static __noinline __maybe_unused bool persist_lookup(struct opening *o,
 						     const struct packet *p)
 {

@@ -40,11 +40,10 @@ static __always_inline __u64 select_round_robin(const struct service *svc)
 	return state ? __sync_fetch_and_add(&state->next, 1) : 0;
 }
 
-/* Adds a word to the hash: multiplies it in and folds the upper half down,
- * since the position is a remainder and takes all bits. The hash has a key, so
- * that nobody outside can choose ports that all lead to one endpoint. Words are
- * the packet's bytes as a little-endian machine reads them; the programs are
- * built for no other. */
+/* Adds a word to the hash: multiplies it in and folds the upper half down, since the
+ * position is a remainder and depends on all bits. The hash has a key, so that nobody
+ * outside can choose ports that all lead to one endpoint. Words are the packet's
+ * bytes as a little-endian machine reads them; the programs are built for no other. */
 static __always_inline __u64 hash_word(__u64 hash, __u32 high, __u32 low)
 {
 	hash = (hash ^ ((__u64)high << 32 | low)) * HASH_FACTOR;
@@ -88,15 +87,15 @@ static __always_inline struct load endpoint_load(__u32 id)
 	return load;
 }
 
-/* Is a the better choice? If both are equal, neither is. */
+/* Reports whether a is less loaded. If both are equal, neither is. */
 static __always_inline bool load_is_less(const struct load *a,
 					 const struct load *b)
 {
 	return a->active * b->weight < b->active * a->weight;
 }
 
-/* Searches the slots of a service for the least loaded endpoint. The result is
- * not on the stack (verifier: loops). */
+/* A search through a service's slots for the least loaded endpoint. The result is not
+ * on the stack (verifier: loops). */
 struct least_search {
 	void *table;
 	struct opening *opening;
@@ -121,11 +120,11 @@ static long least_loaded_step(__u32 step, struct least_search *l)
 	return 0;
 }
 
-/* Returns the first position with the least load, from the one behind the last choice:
- * connections that end before the next one begins would all go to one endpoint
- * otherwise. Two CPUs may choose the same one. The load is exact: each connection is counted once when it opens and
- * once when it ends. With bpf_loop, because the verifier took two thirds of its time
- * for 64 unrolled rounds. */
+/* Returns the first position with the least load, starting after the last choice:
+ * otherwise connections that end before the next one begins would all go to one
+ * endpoint. Two CPUs may choose the same one. The load is exact: each connection is
+ * counted once when it opens and once when it ends. With bpf_loop, because the
+ * verifier took two thirds of its time for 64 unrolled rounds. */
 static __noinline __u64 select_least_loaded(struct opening *o)
 {
 	__u32 segment = o->service.slot_segment, id = o->service.id;
@@ -207,7 +206,7 @@ static __always_inline __be16 endpoint_port(const struct packet *p,
 	return ep->port;
 }
 
-/* Is the endpoint of another IP version than the client? */
+/* Reports whether the endpoint and the client use different IP versions. */
 static __always_inline bool family_differs(const struct packet *p,
 					   const struct endpoint *ep)
 {

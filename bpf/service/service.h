@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * service.h - finds the service of a packet, and whether its source may be that
- * of a connection.
+ * service.h - finds the service of a packet, and checks whether its source may open a
+ * connection.
  */
 #ifndef LOXILB_SERVICE_H
 #define LOXILB_SERVICE_H
@@ -14,8 +14,8 @@
 #include "packet/address.h"
 #include "packet/packet.h"
 
-/* How many services have a range of ports, and how many a mark. Packets pay
- * nothing while there are none. Written by user. */
+/* How many services have a range of ports, and how many a mark. Packets pay nothing
+ * while it is 0. Written by user. */
 volatile __u32 range_services SEC(".data.runtime") = 0;
 volatile __u32 marked_services SEC(".data.runtime") = 0;
 
@@ -82,7 +82,7 @@ static __always_inline struct service *service_find(const struct packet *p,
 	return service_find_mark_or_range(p, 0);
 }
 
-/* Does a list of sources have the packet's? */
+/* Reports whether a list of sources contains the packet's source. */
 static __noinline __maybe_unused bool is_source_listed(const struct packet *p,
 						       __u32 list)
 {
@@ -107,9 +107,8 @@ static __always_inline enum drop_reason source_reason(const struct packet *p,
 	return DROP_NONE;
 }
 
-/* How many services are on every local address; their VIP is :: or
- * ::ffff:0.0.0.0. They are looked up last, and packets pay nothing while there
- * are none. Written by user. */
+/* How many services are on every local address; their VIP is :: or ::ffff:0.0.0.0.
+ * They are looked up last, and packets pay nothing while it is 0. Written by user. */
 volatile __u32 host_services SEC(".data.runtime") = 0;
 
 static __noinline struct service *service_find_any_local(struct packet *p,
@@ -129,8 +128,7 @@ static __noinline struct service *service_find_any_local(struct packet *p,
 	return svc;
 }
 
-/* Finds the service that a packet is for, those of all local addresses
- * included. */
+/* Finds the service that a packet is for, including those on all local addresses. */
 static __always_inline struct service *service_find_any(struct packet *p,
 							__u32 mark)
 {
@@ -153,8 +151,8 @@ static __noinline bool service_copy(struct packet *p, __u32 mark,
 	return true;
 }
 
-/* Returns what a service counts a dropped packet as. REFUSALS: as nothing. The
- * sender is a made-up one, or repeats the packet. */
+/* Returns the refusal that a dropped packet counts as. REFUSALS: none, because the
+ * sender is forged, or repeats the packet. */
 static __always_inline enum refusal refusal_of(enum drop_reason why)
 {
 	switch (why) {
@@ -189,9 +187,9 @@ static __always_inline enum refusal refusal_of(enum drop_reason why)
 	}
 }
 
-/* Counts a packet that a service refuses. Atomic, on a line that only refused
- * packets write: rows for each CPU would take half a gigabyte of 64 CPUs. Returns
- * something (verifier: globals). */
+/* Counts a packet that a service refuses. Atomic, on a line that only refused packets
+ * write: per-CPU rows would take half a gigabyte with 64 CPUs. Returns a value
+ * (verifier: globals). */
 static __noinline __maybe_unused int service_count_refused(__u32 service,
 							   __u32 why)
 {
@@ -205,9 +203,8 @@ static __noinline __maybe_unused int service_count_refused(__u32 service,
 	return 0;
 }
 
-/* Is the source one that no reply can reach (RFC 6890, RFC 1122 section
- * 3.2.1.3), or the VIP itself? With the VIP the service would talk to
- * itself. */
+/* Reports whether no reply can reach the source (RFC 6890, RFC 1122 section 3.2.1.3),
+ * or it is the VIP itself, so the service would talk to itself. */
 static __always_inline bool is_martian_source(const struct packet *p)
 {
 	const struct ip_addr *a = &p->tuple.saddr;

@@ -2,16 +2,15 @@
 /*
  * bloom_sweep.h - keeps bits of the next filter that only entries need.
  *
- * A connection may outlive the VIP, the range of ports or the right to open
- * connections that it came by. Its entries say which bits their packets need,
- * and nobody else does.
+ * A connection may outlive the VIP, the range of ports or the right to open connections
+ * that it used. Only its entries show which bits their packets need.
  */
 #ifndef LOXILB_BLOOM_SWEEP_H
 #define LOXILB_BLOOM_SWEEP_H
 
 #include "filter/bloom.h"
 
-/* Adds a bit to the next filter, if today's has it. */
+/* Adds a bit to the next filter, if the current one has it. */
 static __always_inline void bloom_add(struct bloom *b, const struct ip_addr *a,
 				      __u32 port)
 {
@@ -22,8 +21,8 @@ static __always_inline void bloom_add(struct bloom *b, const struct ip_addr *a,
 		b->next[word] |= bit;
 }
 
-/* Sees to it that the next filter knows packets with this key. By which bit
- * today's does is not known: all that may be it are added. */
+/* Ensures that the next filter matches packets with this key. The current filter may
+ * match them by any of several bits: all of those are added. */
 static __noinline void bloom_keep(const struct connection_key *key)
 {
 	struct connection_key k = *key;

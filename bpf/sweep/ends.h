@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * ends.h - tells both ends of a TCP connection that it is over.
+ * ends.h - notifies both ends of a TCP connection that it is over.
  *
- * Each end gets a RST that seems to be the other one's. It comes in by the hook
- * of an interface, like a packet of that end: so it is translated, routed and
- * counted as all of them are, and both entries know of it
- * (docs/adr/0033-ends-of-connections.md).
+ * Each end gets a RST that appears to come from the other one. It enters by the hook of
+ * an interface, like a packet of that end: so it is translated, routed and counted like
+ * any packet, and both entries record it (docs/adr/0033-ends-of-connections.md).
  */
 #ifndef LOXILB_ENDS_H
 #define LOXILB_ENDS_H
@@ -25,7 +24,7 @@ struct {
 	__uint(max_entries, 1 << 17);
 } idle_ends SEC(".maps");
 
-/* 0 -> how many of them there were. Written by the sweep; read by user. */
+/* 0 -> their number. Written by the sweep; read by user. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -33,8 +32,8 @@ struct {
 	__type(value, struct idle_report);
 } idle_reports SEC(".maps");
 
-/* Are the numbers of both directions known? Not of one that the endpoint answers
- * directly, that is half-open, or of which too much was not seen. */
+/* Reports whether the numbers of both directions are known. Not for a connection that
+ * is answered directly, that is half-open, or of which too much was not seen. */
 static __always_inline bool
 ends_are_known(const struct connection_key *key, const struct connection *c,
 	       __u32 word, const struct connection *peer, __u32 peer_word)
@@ -47,7 +46,8 @@ ends_are_known(const struct connection_key *key, const struct connection *c,
 	       peer->seq_end - c->ack < TCP_MAX_AHEAD;
 }
 
-/* May both ends of one more be told? If not, and it ends now, it is counted. */
+/* Reports whether both ends of one more connection may be notified. If not, and it
+ * ends now, it is counted. */
 static __always_inline bool idle_end_allowed(bool ends)
 {
 	struct idle_report *r;
@@ -66,7 +66,8 @@ static __always_inline bool idle_end_allowed(bool ends)
 	return allowed;
 }
 
-/* May both ends of this entry's connection be told, if it is expired? */
+/* Reports whether both ends of this entry's connection may be notified, if it is
+ * expired. */
 static __always_inline bool idle_end_applies(const struct connection_key *key,
 					     __u32 word)
 {
@@ -77,11 +78,11 @@ static __always_inline bool idle_end_applies(const struct connection_key *key,
 	       !(word & (CONN_RESET | STATE_TRAIT(CONN_SINGLE_ENTRY)));
 }
 
-/* Has both ends told of an established or half-closed connection that is expired, and keeps it
- * meanwhile as one that is closed: so the RSTs find it, and what the ends still
- * say about them. False: they are not told. The end is noted before the
- * connection is heard of again: nothing revives one that is expired. ends: it
- * ends now, told or not. */
+/* Hands over an established or half-closed connection that is expired, so user space
+ * sends RSTs to both ends, and keeps it meanwhile as a closed one: so the RSTs, and
+ * the answers to them, find it. Returns false if the ends are not notified. The end
+ * is recorded before any further packet: nothing revives an expired connection. ends:
+ * it ends now in any case. */
 static __noinline bool idle_end(const struct connection_key *key,
 				struct connection *c, __u32 word, bool ends)
 {
@@ -105,7 +106,7 @@ static __noinline bool idle_end(const struct connection_key *key,
 	e->reply = word & CONN_REPLY_DIRECTION ? *key : other;
 	e->endpoint = c->endpoint;
 	e->word = word | CONN_RESET;
-	word = connection_note(c, word, peer, peer_word, CONN_RESET);
+	word = connection_record(c, word, peer, peer_word, CONN_RESET);
 	if (word & STATE_ENDED) { /* a packet has ended it meanwhile */
 		bpf_ringbuf_discard(e, BPF_RB_NO_WAKEUP);
 		return true;
@@ -116,7 +117,7 @@ static __noinline bool idle_end(const struct connection_key *key,
 	return true;
 }
 
-/* What loxilb_reset() returns, when it is not the number of an interface. */
+/* Results of loxilb_reset() other than an interface. */
 enum reset_result {
 	RESET_NOT = 0, /* there is no such connection, or its numbers are not
 			* known */
@@ -124,8 +125,7 @@ enum reset_result {
 	RESET_ANYWHERE = -1, /* it may arrive at any interface */
 };
 
-/* Reads addresses and ports of a RST that user space has made, without
- * options. */
+/* Reads addresses and ports of a RST that user space has made, without options. */
 static __always_inline bool reset_key(struct __sk_buff *ctx,
 				      struct connection_key *key)
 {
@@ -147,34 +147,37 @@ static __always_inline bool reset_key(struct __sk_buff *ctx,
 				   &key->sport, 4);
 }
 
-/* The connection that user space means: what it has found a while ago may be another
- * one by now, with the same addresses and ports. */
-struct meant {
+/* The connection that user space intends to end: the one that it found earlier may
+ * have been replaced by another one with the same addresses and ports. */
+struct end_target {
 	__u32 endpoint;
 	__u32 word; /* of one of its entries, as it was */
-	__u32 mask; /* the bits of it that are to be the same */
+	__u32 mask; /* the bits of it that must be unchanged */
 };
 
-/* Reads it from where user space puts it. */
-static __always_inline struct meant meant_read(const struct __sk_buff *ctx)
+/* Reads it from the packet's control block, where user space puts it. */
+static __always_inline struct end_target
+end_target_read(const struct __sk_buff *ctx)
 {
-	return (struct meant){
+	return (struct end_target){
 		.endpoint = ctx->cb[0],
 		.word = ctx->cb[1],
 		.mask = ctx->cb[2],
 	};
 }
 
-static __always_inline bool is_meant(const struct meant *m,
-				     const struct connection *c, __u32 word)
+static __always_inline bool is_end_target(const struct end_target *m,
+					  const struct connection *c,
+					  __u32 word)
 {
 	return c->endpoint == m->endpoint && !((word ^ m->word) & m->mask);
 }
 
-/* Finds the number that the receiver of a RST waits for: the next one of its
+/* Finds the number that the receiver of a RST expects: the next one of the RST's
  * sender. */
 static __always_inline bool reset_number(const struct connection_key *key,
-					 const struct meant *m, __u32 *number)
+					 const struct end_target *m,
+					 __u32 *number)
 {
 	struct connection *c = entry_find(key), *peer;
 	__u32 word;
@@ -182,7 +185,7 @@ static __always_inline bool reset_number(const struct connection_key *key,
 	if (!c)
 		return false;
 	word = state_read(c);
-	if (!is_meant(m, c, word) || word & STATE_TRAIT(CONN_SINGLE_ENTRY))
+	if (!is_end_target(m, c, word) || word & STATE_TRAIT(CONN_SINGLE_ENTRY))
 		return false;
 	peer = connection_peer(c, IPPROTO_TCP);
 	if (!peer || !ends_are_known(key, c, word, peer, state_read(peer)))
@@ -191,8 +194,8 @@ static __always_inline bool reset_number(const struct connection_key *key,
 	return true;
 }
 
-/* Returns the interface at which packets of a RST's sender arrive: the one by which
- * the sender is reached. */
+/* Returns the interface at which packets of a RST's sender arrive: the one through
+ * which the sender is reached. */
 static __always_inline int reset_arrives(struct __sk_buff *ctx,
 					 const struct connection_key *key)
 {
@@ -206,7 +209,7 @@ static __always_inline int reset_arrives(struct __sk_buff *ctx,
 		       RESET_ANYWHERE;
 }
 
-/* Writes its sequence number, which was 0. */
+/* Writes the sequence number of a RST, which was 0. */
 static __always_inline bool reset_write(struct __sk_buff *ctx, __u32 number)
 {
 	const __u32 tcp = ETH_HLEN + (ctx->protocol == bpf_htons(ETH_P_IPV6) ?

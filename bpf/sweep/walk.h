@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * walk.h - finds the connections of endpoints whose connections end.
+ * walk.h - ends the connections of endpoints.
  *
- * One walk serves any number of endpoints. User space has it look where they have
- * some (whereabouts.h), and stops it when it has met as many connections as they
- * have (docs/adr/0035-open-connections.md).
+ * One walk serves any number of endpoints. User space runs it over the groups with such
+ * connections (whereabouts.h), and stops when it has met as many connections as the
+ * endpoints have (docs/adr/0035-open-connections.md).
  */
 #ifndef LOXILB_WALK_H
 #define LOXILB_WALK_H
@@ -12,11 +12,11 @@
 #include "conntrack/conntrack.h"
 #include "sweep/ends.h"
 
-/* A slice of a walk: so many buckets, or so many connections. */
+/* A slice of a walk: at most this many buckets, or this many connections. */
 #define WALK_SLICE_BUCKETS 1024
 #define WALK_SLICE_FOUND 256
 
-/* A bit for each endpoint: its connections end. Written by user before a walk. */
+/* A bit for each endpoint whose connections end. Written by user before a walk. */
 __u64 ending_endpoints[MAX_ENDPOINTS / 64];
 
 /* How many connections of these endpoints walks have met. Read by user. */
@@ -34,7 +34,7 @@ static __always_inline bool endpoint_is_ending(__u32 id)
 	return id < MAX_ENDPOINTS && ending_endpoints[id / 64] >> (id % 64) & 1;
 }
 
-/* Hands a connection over to user space, which has both ends told. */
+/* Hands a connection over to user space, which notifies both ends. */
 static __always_inline int walk_hand_over(const struct connection_key *key,
 					  const struct connection *c,
 					  __u32 word)
@@ -43,7 +43,7 @@ static __always_inline int walk_hand_over(const struct connection_key *key,
 
 	e = bpf_ringbuf_reserve(&found_ends, sizeof(*e), 0);
 	if (!e)
-		return 0; /* there is room in the next walk */
+		return 0; /* the next walk has room */
 	e->client = *key;
 	connection_reverse(&e->reply, c, key->protocol);
 	e->endpoint = c->endpoint;
@@ -52,8 +52,8 @@ static __always_inline int walk_hand_over(const struct connection_key *key,
 	return 1;
 }
 
-/* Does it for a row of the table: TCP connections are handed over, others end
- * here. Returns 1 if that was one. Global (verifier: globals). */
+/* Does the same for a row of the table: hands over TCP connections, and ends others.
+ * Returns 1 if it ended one. Global (verifier: globals). */
 __noinline int walk_row(struct table_row *row)
 {
 	const __u32 other = CONN_REPLY_DIRECTION | STATE_TRAIT(CONN_RESTING);
@@ -74,7 +74,7 @@ __noinline int walk_row(struct table_row *row)
 	if (key.protocol == IPPROTO_TCP && !connection_is_closed(word))
 		return walk_hand_over(&key, c, word);
 	if (key.protocol == IPPROTO_TCP && word & CONN_ASSURED)
-		return 0; /* it rests, so that answers to the RSTs find it */
+		return 0; /* it is in quarantine, so that answers to the RSTs find it */
 	return connection_end_by_reply(&key, c, word, PORT_RESTS_FROM_NOW);
 }
 
@@ -101,8 +101,8 @@ static long walk_bucket(__u32 n, struct walk *w)
 	return 0;
 }
 
-/* Walks through so many buckets of the table, or a slice if that is less, and returns
- * the one that is next. */
+/* Walks through so many buckets of the table, at most a slice, and returns the next
+ * one. */
 static __always_inline __u32 walk_slice(__u32 bucket, __u32 buckets)
 {
 	struct walk w = { .bucket = bucket };

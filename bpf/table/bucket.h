@@ -9,9 +9,9 @@
 #include "abi.h"
 #include "config.h"
 
-/* Returns for how long tokens have come since the last one was asked for, a second
- * at most: of a bucket of zeros, a second. The last time may be ahead of now: a
- * packet on another CPU began a tick later, and was faster. */
+/* Returns how long tokens have accumulated since the last request, a second at most:
+ * for a zero bucket, a second. The last time may be ahead of now if a packet on
+ * another CPU began a tick later, and was faster. */
 static __always_inline __u32 bucket_advance(struct token_bucket *b, __u32 now)
 {
 	__u32 elapsed = b->since ? now - b->since : hz;
@@ -22,9 +22,8 @@ static __always_inline __u32 bucket_advance(struct token_bucket *b, __u32 now)
 	return elapsed < hz ? elapsed : hz;
 }
 
-/* Takes a token, of which rate come in a second and size are kept at most, both
- * up to a million. Returns whether there was one. A bucket of zeros fills at
- * once. */
+/* Takes a token, of which rate are added per second and at most size are kept, both
+ * up to a million. Returns whether there was one. A zero bucket fills at once. */
 static __always_inline bool bucket_take(struct token_bucket *b, __u32 rate,
 					__u32 size, __u32 now)
 {
@@ -39,10 +38,10 @@ static __always_inline bool bucket_take(struct token_bucket *b, __u32 rate,
 	return true;
 }
 
-/* How often it is tried to take a token before it is taken for granted. */
+/* How many attempts to take a token, before it counts as taken. */
 #define BUCKET_ATTEMPTS 4
 
-/* The same, for a bucket that several CPUs use. */
+/* The same, for a bucket that several CPUs share. */
 static __always_inline bool
 bucket_take_shared(struct token_bucket *b, __u32 rate, __u32 size, __u32 now)
 {
@@ -57,8 +56,8 @@ bucket_take_shared(struct token_bucket *b, __u32 rate, __u32 size, __u32 now)
 		found = *(volatile __u64 *)b;
 		next.word = found;
 		taken = bucket_take(&next.bucket, rate, size, now);
-		/* there is none, and none has come: CPUs that refuse a flood
-		 * do not keep each other from the bucket */
+		/* no token: a bucket that would not change is not written, so CPUs
+		 * that refuse a flood do not contend for it */
 		if (next.word == found)
 			return false;
 		if (__sync_val_compare_and_swap((__u64 *)b, found, next.word) ==

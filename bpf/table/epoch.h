@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * epoch.h - for how long it is known where a connection's packets go.
+ * epoch.h - how long the way of a connection's packets is valid.
  *
  * Each direction of a connection knows its way for one epoch. The epoch is the
- * generation of routes, which user space increases when a route, a rule, an
- * address or a link changes, plus the clock in units of 8,192 jiffies (33 s at
- * 250 Hz). Because of the clock, a machine whose daemon is gone follows such
- * changes too.
+ * generation of routes, which user space increases when a route, a rule, an address or
+ * a link changes, plus the clock in units of 8,192 jiffies (33 s at 250 Hz). Because of
+ * the clock, a machine without its daemon notices such changes too.
  *
- * The MAC addresses of a way are of a generation of neighbours. When only that
- * is older, the way alone is looked up again, by one packet for all of its
- * connections.
+ * The MAC addresses of a way belong to a generation of neighbours. When only that is
+ * outdated, only the way is looked up again, by one packet for all of its connections.
  */
 #ifndef LOXILB_EPOCH_H
 #define LOXILB_EPOCH_H
@@ -23,11 +21,11 @@
 #define HOP_EPOCH_SHIFT 13
 #define HOP_EPOCH_JIFFIES (1U << HOP_EPOCH_SHIFT)
 
-/* The row of what goes to sockets of this machine. No other way gets it. */
+/* The row for sockets of this machine, never used by another way. */
 #define WAY_LOCAL 0
 
-/* Written by user at run time, so in a section of their own. Of neighbours, 31
- * bits count. A new generation of routes is one of neighbours too. */
+/* Written by user at run time, so in a section of their own. Of neighbours, 31 bits
+ * count. A new generation of routes is also one of neighbours. */
 volatile __u32 hop_generation SEC(".data.runtime") = 0;
 volatile __u32 neighbour_generation SEC(".data.runtime") = 0;
 
@@ -44,39 +42,39 @@ static __always_inline __u32 hop_epoch(const struct packet *p)
 	return epoch_at(p->now);
 }
 
-/* Is the connection's way of this epoch? */
+/* Reports whether the connection's way is of this epoch. */
 static __always_inline bool way_is_current(const struct connection *c,
 					   __u32 now)
 {
 	return c->way_epoch == (__u16)epoch_at(now);
 }
 
-/* Was the connection's way found by programs of this daemon, whose map of ways no
- * other has? Of connections that were seen within an epoch's time. */
+/* Reports whether the connection's way was found by programs of this daemon, whose
+ * map of ways is its own. For connections that were used within one epoch. */
 static __always_inline bool way_is_of_daemon(const struct connection *c,
 					     __u32 now)
 {
 	return (__u16)(epoch_at(now) - c->way_epoch) < EPOCHS_OF_DAEMON;
 }
 
-/* Notes the connection's way, in one store: who reads the epoch on another CPU
- * has the way that belongs to it. */
+/* Stores the connection's way, in one store: a reader of the epoch on another CPU
+ * gets the matching way. */
 static __always_inline void connection_set_way(struct connection *c, __u32 way,
 					       __u32 epoch)
 {
 	*(volatile __u32 *)&c->way = way | epoch << 16;
 }
 
-/* Has the connection's way looked up again with the next packet. */
+/* Makes the next packet look up the connection's way again. */
 static __always_inline void way_forget(struct connection *c, __u32 now)
 {
 	c->way_epoch = epoch_at(now) - 1;
 }
 
-/* The same for a direction that was silent for longer than an epoch: else one
- * might come round whose 16 bits are the same, while the way's row serves another
- * (way_find.h). Nor is that row's rule its rule any more. Called before the time of
- * its last packet changes. */
+/* The same for a direction that was silent for longer than an epoch: otherwise a
+ * later epoch may have the same 16 bits, while the way's row belongs to another way
+ * (way_find.h), and its rule no longer applies. Called before the time of the last
+ * packet changes. */
 static __always_inline void way_forget_if_silent(struct connection *c,
 						 __u32 now)
 {

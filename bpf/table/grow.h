@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * grow.h - lets the connection table grow while packets use it.
+ * grow.h - grows the connection table while packets use it.
  *
- * User space makes segments for the new size, which is a few groups more or
- * many. Then groups are moved one by one, the last one first: a row's new
- * place is never below its old one, so what is written into a group comes
- * after what was there has left. How far it has come is in table_state.size,
- * so it goes on where it was if the daemon ends in the middle.
+ * User space makes segments for the new size, which may be any number of groups more.
+ * Then groups are moved one by one, the last one first: a row's new place is never
+ * below its old one, so a group is written only after its own rows have left. The
+ * progress is in table_state.size, so growth continues there if the daemon ends in the
+ * middle.
  *
- * A packet on another CPU may hold an entry that is being moved. Its old place
- * is marked as ended before it is copied, so that no state is set there any
- * more (state.h): the packet finds the entry again, and does there what it has to
- * do. What is written without an atomic is in the copy or is lost: this packet's
- * count and time, and numbers, which its direction's next packet corrects. Who was
- * stopped for longer than a group takes may write those into the row's next entry;
- * that happens to any row whose entry has gone.
+ * A packet on another CPU may hold an entry that is being moved. Its old place is
+ * marked as ended before it is copied, so that no state is set there any more
+ * (state.h): the packet finds the entry again, and repeats its change there. Non-atomic
+ * writes are in the copy or are lost: this packet's count and time, and numbers, which
+ * its direction's next packet corrects. A CPU that was stopped for longer than it takes
+ * to move a group may write those into the row's next entry; that may happen to any row
+ * whose entry was removed.
  */
 #ifndef LOXILB_GROW_H
 #define LOXILB_GROW_H
@@ -22,7 +22,7 @@
 #include "table/state.h"
 #include "table/table_write.h"
 
-/* 0 -> the entry that is moved, per CPU. It does not fit the stack. */
+/* 0 -> the entry that is being moved, per CPU, to save stack. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -34,7 +34,7 @@ struct {
 struct group_move {
 	__u32 group;
 	__u32 goal; /* groups of the new size */
-	bool failed; /* a lock was not to be had: to be tried again */
+	bool failed; /* a lock was not available: try again */
 };
 
 /* Copies a row to its new group. */
@@ -57,7 +57,7 @@ static __always_inline bool row_copy(struct table_row *row, __u32 to,
 	if (err)
 		*(volatile __u32 *)&row->connection.flags = word;
 	else
-		whereabouts_note_entry(copy, to);
+		whereabouts_record_entry(copy, to);
 	bucket_unlock(b);
 	return !err;
 }
@@ -106,8 +106,8 @@ static __always_inline void group_unlock(__u32 group, __u32 buckets)
 	}
 }
 
-/* Locks all buckets of a group. Nobody who has locked a bucket of another group
- * wants one of this. */
+/* Locks all buckets of a group. No CPU that holds a lock in another group wants one
+ * in this group. */
 static __always_inline bool group_lock(__u32 group)
 {
 	NO_UNROLL
@@ -120,8 +120,7 @@ static __always_inline bool group_lock(__u32 group)
 	return true;
 }
 
-/* Moves the next group. Returns false if none is left, or a lock was not to be
- * had. */
+/* Moves the next group. Returns false if none is left, or a lock was not available. */
 static __noinline bool group_move_next(void)
 {
 	struct table_state *t = table_state_get();

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * lifetime.h - counts how long connections lived and how many bytes they carried,
- * when they are over (docs/adr/0063-lifetimes.md).
+ * lifetime.h - counts how long connections lived and how many bytes they carried, when
+ * they end (docs/adr/0063-lifetimes.md).
  *
- * When a connection began is in the word of its row that says that the row is in
- * use, where look-ups ask for one bit: so packets of established connections pay
- * nothing for it, and a row is no longer. What there is to count is at hand when
- * the rows are removed: each direction's bytes by its own row, the life by the
- * client's, which is the last one.
+ * The beginning of a connection is in its row's status word, of which lookups test one
+ * bit: packets of established connections pay nothing, and a row needs no more space.
+ * The rest is at hand when the rows are removed: each direction's bytes in its own row,
+ * the life in the client's, which is the last one.
  */
 #ifndef LOXILB_LIFETIME_H
 #define LOXILB_LIFETIME_H
@@ -21,13 +20,14 @@
 #include "table/state.h"
 #include "table/table.h"
 
-/* What a row's removal is told beside the word of its entry, in place of the word's
- * hop, in one argument, as the stack is short; and what it answers, which goes to that
- * of the connection's other row. */
-#define REMOVE_COUNTS (1U << STATE_HOP_SHIFT) /* it has been a connection's */
+/* What the removal of a row gets in addition to the word of its entry, in place of
+ * the word's hop: one argument, to save stack. And what it returns, which is passed
+ * to the removal of the connection's other row. */
+#define REMOVE_COUNTS (1U << STATE_HOP_SHIFT) /* it belonged to a connection */
 #define REMOVE_OTHER \
-	(2U << STATE_HOP_SHIFT) /* the other row was removed, and */
-#define REMOVE_SEEN_SHIFT 32 /* its direction was heard of then, in jiffies */
+	(2U << STATE_HOP_SHIFT) /* the other row was removed, and ... */
+#define REMOVE_SEEN_SHIFT \
+	32 /* ... its direction was last used then, in jiffies */
 #define REMOVE_WORD(word) ((word) & ~(__u64)STATE_HOP)
 
 static __always_inline __u64 row_removed(__u32 seen)
@@ -35,7 +35,7 @@ static __always_inline __u64 row_removed(__u32 seen)
 	return REMOVE_OTHER | (__u64)seen << REMOVE_SEEN_SHIFT;
 }
 
-/* Returns what says that a row is in use by a connection that begins now: the
+/* Returns the status of a row that is in use by a connection that begins now: the
  * jiffies are below ROW_LIVE for as long as the kernel counts them, and never 0. */
 static __always_inline __u64 row_status_now(void)
 {
@@ -47,8 +47,8 @@ static __always_inline struct table_row *row_of(struct connection *c)
 	return (void *)c - __builtin_offsetof(struct table_row, connection);
 }
 
-/* Has a row's next connection begin now, unless the row is removed at this moment. */
-static __always_inline void row_begins_anew(struct table_row *row)
+/* Marks the beginning of a row's next connection, unless the row is being removed. */
+static __always_inline void row_restart(struct table_row *row)
 {
 	__u64 status = row->status;
 
@@ -93,7 +93,7 @@ static __always_inline struct lifetime_counts *lifetime_counts_of(__u8 protocol)
 	return bpf_map_lookup_elem(&lifetimes, &class);
 }
 
-/* Counts the time from the first packet to the last one. Unknown is that of rows which
+/* Counts the time from the first packet to the last one. It is unknown in rows that
  * an earlier version has made. */
 static __always_inline void count_life(struct lifetime_counts *n,
 				       const struct table_row *row, __u64 what)
@@ -108,14 +108,15 @@ static __always_inline void count_life(struct lifetime_counts *n,
 	    (__s32)((__u32)(what >> REMOVE_SEEN_SHIFT) - last) > 0)
 		last = what >> REMOVE_SEEN_SHIFT;
 	life = now - (__u32)((__u32)now - last) - began;
-	if (life < 0) /* another CPU's jiffies, as the first packet came */
+	if (life <
+	    0) /* the first packet was on a CPU whose jiffies are ahead */
 		life = 0;
 	histogram_add(&n->life, ((__u64)life << LIFE_SHIFT) / hz);
 }
 
-/* Counts what a row has had of its connection, which is over; of TCP, if there was
- * one, as handshakes that came to nothing are counted elsewhere (handshake.h). what: as
- * for the row's removal. */
+/* Counts a row's share of its ended connection; for TCP, only if the handshake was
+ * completed, as failed ones are counted in handshake.h. what: as for the row's
+ * removal. */
 static __always_inline void row_count_end(const struct table_row *row,
 					  __u32 word, __u64 what)
 {

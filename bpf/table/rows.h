@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * rows.h - rows of maps that are made when they are needed: arrays in segments,
- * and hashes as a whole.
+ * rows.h - rows of maps that are made on demand: arrays in segments, and hashes as a
+ * whole.
  *
- * A row costs one array lookup more, which is inlined.
+ * A row costs one additional array lookup, which is inlined.
  */
 #ifndef LOXILB_ROWS_H
 #define LOXILB_ROWS_H
@@ -30,7 +30,8 @@ static __always_inline struct endpoint *endpoint_find(__u32 id)
 
 #define ENDPOINT_LOST (ENDPOINT_REMOVED | ENDPOINT_FAILED)
 
-/* Is it gone from its service, or down where others are well? */
+/* Reports whether an endpoint was removed from its service, or is down while others
+ * are up. */
 static __always_inline bool endpoint_is_lost(const struct endpoint *ep)
 {
 	return ep->flags & ENDPOINT_LOST;
@@ -50,7 +51,7 @@ static __always_inline __u32 *slot_find(void *segment, __u32 slot)
 	return block ? &block->endpoints[slot % SLOTS_PER_BLOCK] : NULL;
 }
 
-/* Returns a hash that is made when it is first needed, or NULL. */
+/* Returns a hash that is made on demand, or NULL. */
 static __always_inline void *lazy_hash_get(void *map)
 {
 	__u32 zero = 0;
@@ -66,7 +67,7 @@ static __always_inline void *lazy_hash_find(void *map, const void *key)
 	return hash ? bpf_map_lookup_elem(hash, key) : NULL;
 }
 
-/* Returns the ports that the kernel gives to sockets of this machine. */
+/* Returns the ports that the kernel assigns to sockets of this machine. */
 static __always_inline const struct host_ports *kept_ports_get(void)
 {
 	__u32 zero = 0;

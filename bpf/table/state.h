@@ -2,15 +2,15 @@
 /*
  * state.h - the state word of an entry: flags, hop, traits and generation.
  *
- * The row of a removed entry may get the next one at once, while a packet on
- * another CPU still holds a pointer to it: no grace period lies between. So what
- * must not go into a stranger's entry is written by a compare-and-swap from a
- * word that was read before: the generation tells the two apart.
+ * The row of a removed entry may get the next entry at once, while a packet on another
+ * CPU still holds a pointer to it: there is no grace period. So anything that must not
+ * reach another connection's entry is written by a compare-and-swap from a word that
+ * was read before: the generation distinguishes the two.
  *
- * A packet reads the word first, and what it decides by afterwards. Then the
- * swap fails if the row changed hands anywhere in between, but for one case in
- * 256: any CPU may have made the next entry, and its number be the same by
- * chance (docs/adr/0003-connection-tracking.md says what that does).
+ * A packet reads the word first, and everything that it decides by afterwards. Then the
+ * swap fails if the row was reused anywhere in between, except once in 256: any CPU may
+ * have made the next entry, with the same number by chance
+ * (docs/adr/0003-connection-tracking.md describes the effect).
  */
 #ifndef LOXILB_STATE_H
 #define LOXILB_STATE_H
@@ -23,7 +23,8 @@
 
 #define STATE_TRAIT(trait) ((__u32)(trait) << STATE_TRAITS_SHIFT)
 #define STATE_ENDED STATE_TRAIT(CONN_ENDED)
-/* It has ended, and nobody is about to delete the entry (entry_mark_left()). */
+/* The connection has ended, and nobody is about to delete the entry
+ * (entry_mark_left()). */
 #define STATE_LEFT (STATE_TRAIT(CONN_ENDED | CONN_RESTING) | CONN_RESET)
 #define STATE_TRAITS STATE_TRAIT(0xff)
 #define STATE_SENT_RST STATE_TRAIT(CONN_SENT_RST)
@@ -32,8 +33,8 @@
 #define STATE_TCP (STATE_SENT_RST | STATE_OTHER_SYN)
 #define STATE_HOP (0xffU << STATE_HOP_SHIFT)
 
-/* How often a swap is tried. It fails when another CPU adds a bit to the same
- * entry at the same moment, and there are few bits to add. */
+/* How often a swap is tried. It fails when another CPU adds a bit to the same entry
+ * at the same moment, and there are few bits to add. */
 #define STATE_ATTEMPTS 4
 
 static __always_inline __u32 state_read(const struct connection *c)
@@ -46,37 +47,38 @@ static __always_inline bool state_is_left(__u32 word)
 	return (word & STATE_LEFT) == STATE_LEFT;
 }
 
-/* Are both words of the same connection? A CPU numbers the connections that it
- * opens from 0 to 255 and over again, so words of two are alike once in 256. */
+/* Reports whether both words are of the same connection. A CPU numbers the
+ * connections that it opens from 0 to 255 and over again, so words of two connections
+ * agree once in 256. */
 static __always_inline bool state_is_same_generation(__u32 a, __u32 b)
 {
 	return !((a ^ b) >> STATE_GENERATION_SHIFT);
 }
 
-/* Are these the words of the two entries of one connection, neither of which has
- * ended or was being moved (grow.h), or is another connection's by now? */
+/* Reports whether these are the words of the two entries of one connection, neither
+ * of which has ended, is being moved (grow.h), or is reused by another connection. */
 static __always_inline bool states_are_of_pair(__u32 a, __u32 b)
 {
 	return !((a | b) & STATE_ENDED) && state_is_same_generation(a, b);
 }
 
-/* Returns the generation that follows, alone in a word. */
+/* Returns the next generation, alone in a word. */
 static __always_inline __u32 state_next_generation(__u32 word)
 {
 	return ((word >> STATE_GENERATION_SHIFT) + 1) << STATE_GENERATION_SHIFT;
 }
 
-/* Is the entry still of the connection of which word was read? Atomic, so that
- * all that was written to the entry before is seen by others before. */
+/* Reports whether the entry still belongs to the connection whose word was read.
+ * Atomic, so that all earlier writes to the entry are visible to others before. */
 static __always_inline bool state_is_current(struct connection *c, __u32 word)
 {
 	return state_is_same_generation(
 		__sync_fetch_and_or((__u32 *)&c->flags, 0), word);
 }
 
-/* Clears and sets bits of an entry, if it is still of the connection of which
- * word was read, and that has not ended. Returns the word that was replaced;
- * with CONN_ENDED: none was. Global (verifier: globals). */
+/* Clears and sets bits of an entry, if it still belongs to the connection whose word
+ * was read, and that has not ended. Returns the word that was replaced; with
+ * CONN_ENDED: none was. Global (verifier: globals). */
 __noinline __maybe_unused __u32 state_change(struct connection *c, __u32 word,
 					     __u32 clear, __u32 set)
 {

@@ -1,42 +1,33 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * table.h - the connection table: a hash table of our own, in arrays. Entries are
- * found here, and inserted and removed in table_write.h.
+ * table.h - the connection table: a hash table of our own, in arrays. Entries are found
+ * here, and inserted and removed in table_write.h.
  *
- * A row is one direction of a connection. A bucket has 30 rows, and begins with
- * a cache line of their tags: 16 bits of each key's hash, 0 for a free row. A
- * look-up reads the row that the hash prefers (its home row), and the tags only
- * if that is another key's. So it waits for memory once or twice, where the
- * kernel's hash table waits three times; and to insert a row allocates nothing.
- * A new connection takes a third of the time, and its end too
- * (docs/adr/0025-connection-table.md).
+ * A row is one direction of a connection. A bucket has 30 rows, and begins with a cache
+ * line of their tags: 16 bits of each key's hash, 0 for a free row. A lookup reads the
+ * row that the hash prefers (its home row), and the tags only if that row has another
+ * key. So it waits for memory once or twice, where the kernel's hash table waits three
+ * times; and inserting a row allocates nothing. Opening a connection takes a third of
+ * the time, and ending it too (docs/adr/0025-connection-table.md).
  *
- * Eight buckets are a group, which is a map of its own: what finds its bucket
- * full goes to another one of its group. Insertion and removal lock the bucket
- * with a bit of its tags, for 100 ns; look-ups take no lock. A program that holds
- * a lock may be interrupted by one that wants it on the same CPU: so nobody waits
- * for ever, and a packet that gives up is dropped, as one that meets another.
+ * Eight buckets are a group, which is a map of its own: a row that finds its bucket
+ * full goes to another bucket of its group. Insertion and removal lock the bucket with
+ * a bit of its tags, for 100 ns; lookups take no lock. A program that holds a lock may
+ * be interrupted by one that wants it on the same CPU: so nobody waits forever, and a
+ * packet that gives up is dropped, like one that loses a race.
  *
- * The table grows while packets go on (grow.h). A key's place among n groups
- * is the hash times n, as a fraction: so places move up by the same factor, and
- * groups can be moved one by one, the last one first.
+ * The table grows while packets use it (grow.h). A key's place among n groups is its
+ * hash, as a fraction, times n: so all places move up by the same factor, and groups
+ * can be moved one by one, the last one first.
  *
- * Order, on machines that reorder what is read and written (arm64). There an
- * atomic that returns what it has found is a full barrier, and any other is none:
+ * Memory order, on machines that reorder accesses (arm64). There an atomic that returns
+ * the old value is a full barrier, and any other is none:
  *
- * - Locks are taken, and given back, by full barriers. Who has one sees all that
- *   was done under it.
- * - A row is written, shown by its status with a full barrier, then by its tag. Who
- *   has its number from the tag reads the row after the tag.
- * - A row is hidden with a full barrier, then its tag is cleared: so nobody hides
- *   the row's next entry, and one that moves is shown in its new place before it is
- *   hidden in the old one.
- * - While the table grows, a look-up has a full barrier between the two places, and
- *   before it takes a miss for one. That it grows is said before groups move.
- * - A look-up of the home row has none, which each packet would pay for. When two
- *   packets of a new connection come at once, the second may meet what the row was
- *   before: it leaves by that translation, and what it notes is refused, as it is of
- *   another generation (state.h).
+ * - Locks are taken and released by full barriers. The holder sees all that was done under the lock.
+ * - A row is written, published by its status with a full barrier, then by its tag. A reader that has its number from the tag reads the row after the tag.
+ * - A row is unpublished with a full barrier, then its tag is cleared: so nobody hides the row's next entry, and a moved row appears in its new place before it disappears from the old one.
+ * - While the table grows, a lookup has a full barrier between the two places, and another before it accepts a miss. The growth is announced before groups move.
+ * - A lookup of the home row has no barrier, which each packet would pay for. When two packets of a new connection arrive at once, the second may see the row's previous content: it leaves by that translation, and its changes are refused, as it has another generation (state.h).
  */
 #ifndef LOXILB_TABLE_H
 #define LOXILB_TABLE_H
@@ -51,9 +42,9 @@
 #include "packet/packet.h"
 #include "table/state.h"
 
-/* A bucket's tags are 32 lanes of 16 bits in 8 words. The last lane is not a
- * row's: it has the bucket's lock, and how many of its keys are in other buckets
- * of the group. */
+/* A bucket's tags are 32 lanes of 16 bits in 8 words. The last lane is not a row's:
+ * it has the bucket's lock, and the number of its keys that are in other buckets of
+ * the group. */
 #define CONTROL_WORD (TAG_WORDS - 1)
 #define CONTROL_LOCKED (1ULL << 63)
 #define CONTROL_SPILLED_ONE (1ULL << SPILLED_SHIFT)
@@ -61,12 +52,12 @@
 
 #define ROW_LIVE (1ULL << ROW_LIVE_BIT)
 
-/* table_state.size: the number of groups, the number to which it grows, and
- * how many of the former have not moved yet. All are the same while the table
- * does not grow. */
+/* table_state.size: the number of groups, the number to which it grows, and how many
+ * of the former have not moved yet. All three are equal while the table does not
+ * grow. */
 #define SIZE_MASK ((1U << SIZE_BITS) - 1)
 
-/* How often a look-up begins anew because the table has grown. */
+/* How often a lookup restarts because the table has grown. */
 #define FIND_ATTEMPTS 3
 
 static __always_inline struct table_state *table_state_get(void)
@@ -81,7 +72,7 @@ static __always_inline __u64 table_size(const struct table_state *t)
 	return *(const volatile __u64 *)&t->size;
 }
 
-/* The same, where the stack has no room for the pointer. */
+/* The same, to save the pointer on the stack. */
 static __always_inline __u64 table_size_now(void)
 {
 	struct table_state *t = table_state_get();
@@ -115,8 +106,7 @@ static __always_inline bool size_grows(__u64 size)
 	return size_groups(size) != size_goal(size);
 }
 
-/* Has all that was read and written before come before what is read and written
- * after. */
+/* Orders all accesses before it before those after it. */
 static __always_inline void table_barrier(struct table_state *t)
 {
 	__s64 found = __sync_fetch_and_add(&t->entries, 0);
@@ -124,9 +114,8 @@ static __always_inline void table_barrier(struct table_state *t)
 	asm volatile("" : : "r"(found));
 }
 
-/* NH, of UMAC (RFC 4418 section 5.2.2): two keys collide with probability
- * 2^-32 for whoever does not know the seeds. The rest spreads the result over
- * all bits. */
+/* NH, of UMAC (RFC 4418 section 5.2.2): without knowledge of the seeds, two keys
+ * collide with probability 2^-32. The rest spreads the result over all bits. */
 static __always_inline __u64 table_hash(const struct table_state *t,
 					const struct connection_key *key)
 {
@@ -143,13 +132,13 @@ static __always_inline __u64 table_hash(const struct table_state *t,
 	return hash ^ hash >> 32;
 }
 
-/* Returns the key's group of so many. */
+/* Returns the key's group among so many groups. */
 static __always_inline __u32 hash_group(__u64 hash, __u32 groups)
 {
 	return (hash >> 32) * groups >> 32;
 }
 
-/* Returns the key's group as the table is now. */
+/* Returns the key's group in the current table. */
 static __always_inline __u32 table_group(__u64 hash, __u64 size)
 {
 	__u32 group = hash_group(hash, size_groups(size));
@@ -164,7 +153,7 @@ static __always_inline __u32 hash_bucket(__u64 hash)
 	return hash >> 32 & (BUCKETS_PER_GROUP - 1);
 }
 
-/* Returns the row that the key has in its bucket if that was free. */
+/* Returns the key's home row: its row in the bucket if that is free. */
 static __always_inline __u32 hash_home(__u64 hash)
 {
 	return ((__u32)hash >> TAG_BITS) * ROWS_PER_BUCKET >> 16;
@@ -185,7 +174,7 @@ static __always_inline struct table_bucket *bucket_get(__u32 group, __u32 i)
 	return element ? element + table_skew : NULL;
 }
 
-/* Returns a row by its number, or NULL if there is none of that number. */
+/* Returns a row by its number, or NULL if there is no such number. */
 static __always_inline struct table_row *bucket_row(struct table_bucket *b,
 						    __u64 i)
 {
@@ -206,8 +195,8 @@ static __always_inline bool same_key(const struct connection_key *a,
 		 (x[4] ^ y[4]));
 }
 
-static __always_inline bool row_is_of(const struct table_row *row,
-				      const struct connection_key *key)
+static __always_inline bool row_has_key(const struct table_row *row,
+					const struct connection_key *key)
 {
 	return row->status & ROW_LIVE && same_key(&row->key, key);
 }
@@ -216,8 +205,8 @@ static __always_inline bool row_is_of(const struct table_row *row,
 #define LANES_LOW 0x0001000100010001ULL
 #define LANES_HIGH 0x8000800080008000ULL
 
-/* Returns the highest bit of the lanes of a word that have this tag; the lowest
- * one is right, of those above it one may be that has another. */
+/* Returns the highest bit of the lanes of a word that have this tag. The lowest match
+ * is exact; one above it may be false. */
 static __always_inline __u64 lanes_match(const struct table_bucket *b,
 					 __u32 word, __u32 tag)
 {
@@ -234,8 +223,8 @@ static __always_inline __u32 lanes_first(__u64 lanes)
 	return (lanes >> 31 & 1) + (lanes >> 47 & 1) * 2 + (lanes >> 63) * 3;
 }
 
-/* Returns the number of the key's row in the bucket, or -ENOENT. Most keys are in
- * the word of their home row, with which it begins. Global (verifier: globals). */
+/* Returns the number of the key's row in the bucket, or -ENOENT. Most keys are in the
+ * word of their home row, which is searched first. Global (verifier: globals). */
 __noinline int bucket_find(struct table_bucket *b,
 			   const struct connection_key *key, __u64 hash)
 {
@@ -245,7 +234,7 @@ __noinline int bucket_find(struct table_bucket *b,
 
 	if (!b || !key) /* verifier: null */
 		return -ENOENT;
-	/* has the processor read the home row and the tags at the same time */
+	/* makes the processor read the home row and the tags at the same time */
 	row = bucket_row(b, hash_home(hash));
 	if (row)
 		*(const volatile __u64 *)&row->status;
@@ -263,13 +252,13 @@ __noinline int bucket_find(struct table_bucket *b,
 			continue; /* to the next lane */
 		i = i * TAGS_PER_WORD + n % TAGS_PER_WORD;
 		row = bucket_row(b, i);
-		if (row && row_is_of(row, key))
+		if (row && row_has_key(row, key))
 			return i;
 	}
 	return -ENOENT;
 }
 
-/* Is the row in use? */
+/* Reports whether the row is in use. */
 static __always_inline bool bucket_has(const struct table_bucket *b, __u32 i)
 {
 	__u64 word = *(const volatile __u64 *)&b
@@ -282,8 +271,8 @@ static __always_inline bool bucket_has(const struct table_bucket *b, __u32 i)
 #define FOUND_ROW_BITS 5
 #define FOUND_ROW_MASK ((1 << FOUND_ROW_BITS) - 1)
 
-/* Finds the key in its own bucket, then, if keys of that have spilled, in the
- * others of the group. Returns where it is, or -ENOENT. */
+/* Finds the key in its own bucket, then, if keys of that bucket have spilled, in the
+ * others of the group. Returns its place, or -ENOENT. */
 static __always_inline int bucket_group_find(struct table_bucket *own,
 					     __u32 group,
 					     const struct connection_key *key,
@@ -320,8 +309,8 @@ group_find(__u32 group, const struct connection_key *key, __u64 hash)
 /* Where a row is: its group, and in the lower bits what group_find() returns. */
 #define FOUND_GROUP_BITS 8
 
-/* Is a key that is not in its bucket in no other? The table was of this size
- * when its bucket was read. */
+/* Reports whether a key that is not in its bucket is in no other. The table had this
+ * size when its bucket was read. */
 static __always_inline bool key_is_absent(const struct table_bucket *own,
 					  __u64 size)
 {
@@ -331,10 +320,10 @@ static __always_inline bool key_is_absent(const struct table_bucket *own,
 	       !size_grows(size) && t && table_size(t) == size;
 }
 
-/* Finds a row that may be in another bucket than its own, or moved at this
- * moment. A move is published before it begins, and copies each row before it
- * frees it: what is not in the old group is in the new one, and a miss counts if
- * the size is the same before and after. */
+/* Finds a row that may be in another bucket than its own, or be moving. A move is
+ * announced before it begins, and copies each row before it frees it: a row that is
+ * not in the old group is in the new one, and a miss counts if the size is the same
+ * before and after. */
 static __always_inline __s64
 row_find_elsewhere(const struct connection_key *key, __u64 hash)
 {
@@ -357,7 +346,7 @@ row_find_elsewhere(const struct connection_key *key, __u64 hash)
 		found = group_find(group, key, hash);
 		if (found >= 0)
 			return (__u64)group << FOUND_GROUP_BITS | found;
-		/* keeps what is computed of it off the stack, which is short */
+		/* keeps intermediate values off the stack */
 		asm volatile("" : "+r"(n));
 		t = table_state_get();
 		if (t && unlikely(size_grows(size)))
@@ -368,8 +357,8 @@ row_find_elsewhere(const struct connection_key *key, __u64 hash)
 	return -ENOENT;
 }
 
-/* Finds a row: in the key's own bucket first. Returns where it is, or -ENOENT.
- * Global (verifier: globals). */
+/* Finds a row, in the key's own bucket first. Returns its place, or -ENOENT. Global
+ * (verifier: globals). */
 __noinline __s64 row_find(const struct connection_key *key)
 {
 	struct table_state *t = table_state_get();
@@ -412,10 +401,10 @@ entry_find(const struct connection_key *key)
 	return row ? &row->connection : NULL;
 }
 
-/* Does the same, where most packets come by. The home row is tried first, unless
- * the packet is one that begins a connection: then there is hardly an entry, and
- * the processor would wait for the row before it waits for the tags. What is not
- * there is looked for with its hash computed anew: the stack is short. */
+/* Does the same for the hot path. The home row is tried first, unless the packet
+ * begins a connection: then there is hardly ever an entry, and the processor would
+ * wait for the row before it waits for the tags. On a miss, recompute the hash
+ * instead of keeping it: the stack is nearly full. */
 static __always_inline struct connection *
 entry_find_established(const struct connection_key *key, bool begins)
 {
@@ -433,7 +422,7 @@ entry_find_established(const struct connection_key *key, bool begins)
 		b = bucket_get(table_group(hash, table_size(t)),
 			       hash_bucket(hash));
 		row = b ? bucket_row(b, hash_home(hash)) : NULL;
-		if (likely(row && row_is_of(row, key)))
+		if (likely(row && row_has_key(row, key)))
 			return &row->connection;
 		i = b ? bucket_find(b, key, hash) : -ENOENT;
 		row = i >= 0 ? bucket_row(b, i) : NULL;

@@ -16,24 +16,25 @@
 #include "table/table.h"
 #include "table/whereabouts.h"
 
-/* A lock is held for longest while a group is moved, 50 us, or while a
- * hypervisor has taken its CPU away. An attempt takes some 200 ns. They are made in
- * rounds, since the verifier follows each of one, and one round alone (verifier: loops). */
+/* A lock is held longest while a group is moved, 50 us, or while a hypervisor has
+ * taken its CPU away. An attempt takes some 200 ns. Attempts are made in rounds,
+ * since the verifier follows each attempt of a round, but only one round (verifier:
+ * loops). */
 #define LOCK_ROUNDS 16
 #define LOCK_ATTEMPTS 128
 #define LOCK_PAUSES 4
 
-/* How often who locks begins anew because the table has grown. */
+/* How often locking restarts because the table has grown. */
 #define KEY_LOCK_ATTEMPTS 4
 
-/* Takes a bucket's lock, if nobody has it. */
+/* Takes a bucket's lock if it is free. */
 static __always_inline bool bucket_try_lock(struct table_bucket *b)
 {
 	return !(__sync_fetch_and_or(&b->tags[CONTROL_WORD], CONTROL_LOCKED) &
 		 CONTROL_LOCKED);
 }
 
-/* Waits for the lock of a bucket for a round. Global (verifier: globals). */
+/* Waits one round for the lock of a bucket. Global (verifier: globals). */
 __noinline int bucket_wait(struct table_bucket *b)
 {
 	if (!b) /* verifier: null */
@@ -41,7 +42,7 @@ __noinline int bucket_wait(struct table_bucket *b)
 	NO_UNROLL
 	for (int i = 0; i < LOCK_ATTEMPTS; i++) {
 		for (int n = 0; n < LOCK_PAUSES; n++)
-			bpf_ktime_get_ns(); /* takes its time */
+			bpf_ktime_get_ns(); /* as a delay */
 		if (bucket_try_lock(b))
 			return 0;
 	}
@@ -59,7 +60,8 @@ static __always_inline bool bucket_lock(struct table_bucket *b)
 	return false;
 }
 
-/* Adds to the word's highest bit: AND is no barrier, and a loop if it is made one. */
+/* Adds to the word's highest bit: AND is no barrier, and becomes a loop if its result
+ * is used. */
 static __always_inline void bucket_unlock(struct table_bucket *b)
 {
 	__u64 found =
@@ -68,9 +70,9 @@ static __always_inline void bucket_unlock(struct table_bucket *b)
 	asm volatile("" : : "r"(found));
 }
 
-/* Counts entries. The shared number is behind by less than count_batch a CPU:
- * a number that all CPUs write would cost each more than the row itself. A packet
- * may interrupt the sweep here, so a CPU's own is atomic too. */
+/* Counts entries. The shared number is behind by less than count_batch per CPU: a
+ * number that all CPUs write would cost each more than the row itself. A packet may
+ * interrupt the sweep here, so a CPU's own number is atomic too. */
 static __always_inline void table_count(__s32 n)
 {
 	struct table_state *t = table_state_get();
@@ -86,9 +88,9 @@ static __always_inline void table_count(__s32 n)
 	__sync_fetch_and_add(&t->entries, sum);
 }
 
-/* Returns a free row of the bucket: the key's home row, else the first of that
- * word or of the next ones, where bucket_find() will look first.
- * ROWS_PER_BUCKET: there is none. */
+/* Returns a free row of the bucket: the key's home row, else the first of that word
+ * or of the next ones, where bucket_find() searches first. ROWS_PER_BUCKET: there is
+ * none. */
 static __always_inline __u32 bucket_free_row(const struct table_bucket *b,
 					     __u64 hash)
 {
@@ -108,7 +110,7 @@ static __always_inline __u32 bucket_free_row(const struct table_bucket *b,
 	return ROWS_PER_BUCKET;
 }
 
-/* Writes a row into a bucket, whose lock is held, and shows it last. */
+/* Writes a row into a locked bucket, and publishes it last. */
 static __always_inline int bucket_put(struct table_bucket *b,
 				      const struct connection_key *key,
 				      __u64 hash, const struct connection *c,
@@ -128,8 +130,8 @@ static __always_inline int bucket_put(struct table_bucket *b,
 	return 0;
 }
 
-/* Frees a row. The lock of its key's own bucket is held, so nobody else frees
- * it, and nobody takes it before its tag is cleared. */
+/* Frees a row. The lock of its key's own bucket is held, so nobody else frees it, and
+ * nobody takes it before its tag is cleared. */
 static __always_inline void bucket_clear(struct table_bucket *b, __u32 i)
 {
 	struct table_row *row = bucket_row(b, i);
@@ -142,7 +144,7 @@ static __always_inline void bucket_clear(struct table_bucket *b, __u32 i)
 }
 
 /* Writes a row into another bucket of the group than its own, which is full and
- * locked. Waits for no lock: another CPU may have the one and want the other. */
+ * locked. Does not wait for locks: two CPUs could wait for each other. */
 static __always_inline int group_spill(struct table_bucket *own, __u32 group,
 				       const struct connection_key *key,
 				       const struct connection *c, __u64 hash,
@@ -165,8 +167,8 @@ static __always_inline int group_spill(struct table_bucket *own, __u32 group,
 	return 0;
 }
 
-/* Writes a row into a group: into its own bucket, which is locked, if there is
- * room. status: with ROW_LIVE. */
+/* Writes a row into a group: into its own bucket, which is locked, if there is room.
+ * status: with ROW_LIVE. */
 static __always_inline int group_put(struct table_bucket *own, __u32 group,
 				     const struct connection_key *key,
 				     const struct connection *c, __u64 hash,
@@ -179,8 +181,8 @@ static __always_inline int group_put(struct table_bucket *own, __u32 group,
 	return group_spill(own, group, key, c, hash, status);
 }
 
-/* Frees a row of a group. The key's own bucket, of this number, is locked; found is
- * group_find()'s. */
+/* Frees a row of a group. The key's own bucket, which has this number, is locked;
+ * found is the result of group_find(). */
 static __always_inline void group_clear(__u32 group, __u32 own, int found)
 {
 	struct table_bucket *b = bucket_get(group, found >> FOUND_ROW_BITS);
@@ -220,8 +222,8 @@ __noinline __maybe_unused int entry_settle(const struct connection_key *key)
 	return 0;
 }
 
-/* Locks the key's bucket in a group. Returns it, or NULL if the lock was not to be
- * had. */
+/* Locks the key's bucket in a group. Returns it, or NULL if the lock was not
+ * available. */
 static __always_inline struct table_bucket *group_lock_key(__u32 group,
 							   __u64 hash)
 {
@@ -230,10 +232,10 @@ static __always_inline struct table_bucket *group_lock_key(__u32 group,
 	return b && bucket_lock(b) ? b : NULL;
 }
 
-/* Locks the key's bucket where the key has its row, or is to have it. Returns it, and
- * its group; NULL: the lock was not to be had. Of the group that is moved next or was
- * moved last, a row is in its old place if a move was given up halfway. Who has locked
- * its bucket there may use it: nobody moves it meanwhile. */
+/* Locks the key's bucket where the key has its row, or will have it. Returns it, and
+ * its group; NULL: the lock was not available. In the group that is moved next or was
+ * moved last, a row is in its old place if a move was given up halfway. The holder of
+ * its lock there may use it: nobody moves it meanwhile. */
 static __always_inline struct table_bucket *
 key_lock(const struct connection_key *key, __u64 hash, __u32 *group)
 {
@@ -264,8 +266,8 @@ key_lock(const struct connection_key *key, __u64 hash, __u32 *group)
 	return NULL;
 }
 
-/* Inserts an entry. Returns -EEXIST if the key has one, -E2BIG if the table is
- * full, -EBUSY if its bucket's lock was not to be had. Global (verifier: globals). */
+/* Inserts an entry. Returns -EEXIST if the key has one, -E2BIG if the table is full,
+ * -EBUSY if its bucket's lock was not available. Global (verifier: globals). */
 __noinline int entry_insert(const struct connection_key *key,
 			    const struct connection *c)
 {
@@ -291,13 +293,13 @@ __noinline int entry_insert(const struct connection_key *key,
 	bucket_unlock(own);
 	if (!err) {
 		table_count(1);
-		whereabouts_note_entry(c, group);
+		whereabouts_record_entry(c, group);
 	}
 	return err;
 }
 
-/* Returns a row of a group that group_find() has found. NULL: the word says that its
- * connection has ended and it has not, so it is the next connection's. */
+/* Returns a row of a group that group_find() has found. NULL: the word has ended and
+ * the row has not, so it belongs to the next connection. */
 static __always_inline struct table_row *group_row_of(__u32 group, int found,
 						      __u32 word)
 {
@@ -310,8 +312,8 @@ static __always_inline struct table_row *group_row_of(__u32 group, int found,
 	return row;
 }
 
-/* Marks an entry that could not be removed: whoever wants its place removes it, or
- * the sweep. */
+/* Marks an entry that could not be removed: the next connection that wants its place
+ * removes it, or the sweep. */
 static __always_inline void entry_mark_left(const struct connection_key *key,
 					    __u64 hash, __u32 word)
 {
@@ -328,10 +330,10 @@ static __always_inline void entry_mark_left(const struct connection_key *key,
 					    now, now | STATE_LEFT);
 }
 
-/* Removes an entry; one that has ended, if its word says so. what: the word, and what
- * else the removal is told (lifetime.h). Returns row_removed(), or 0: the entry is not
- * there; or its bucket's lock was not to be had, and the entry is marked. Global
- * (verifier: globals). */
+/* Removes an entry; if its word has ended, only one that has ended too. what: the word,
+ * and what else the removal needs (lifetime.h). Returns row_removed(), or 0: the entry
+ * does not exist; or its bucket's lock was not available, and the entry is marked.
+ * Global (verifier: globals). */
 __noinline __u64 entry_remove(const struct connection_key *key, __u64 what)
 {
 	struct table_state *t = table_state_get();

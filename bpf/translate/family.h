@@ -46,9 +46,9 @@ static __always_inline void family_ipv6(struct ipv6hdr *ip6,
 	ip6->hop_limit = ip->ttl;
 }
 
-/* Fills in an IPv4 header, but not the addresses and the checksum. length: of
- * the whole packet; the field is 0 if it is too large for it, as the kernel has
- * it for packets that are segmented later. */
+/* Fills in an IPv4 header, but not the addresses and the checksum. length: of the
+ * whole packet; if it is too large, the field is 0, as in the kernel's packets that
+ * are segmented later. */
 static __always_inline void family_ipv4(struct iphdr *ip,
 					const struct ipv6hdr *ip6,
 					__u8 protocol, __u32 length)
@@ -78,15 +78,15 @@ static __always_inline void family_fragment(struct fragment_header *f,
 	f->id = id;
 }
 
-/* Returns the sum of the pseudo header that ICMPv6 has, and ICMP has not. */
+/* Returns the sum of the pseudo header, which ICMPv6 has and ICMP does not. */
 static __noinline __u16 family_pseudo(const struct ip_addr *src,
 				      const struct ip_addr *dst, __u32 length)
 {
 	return sum_fold(pseudo_sum(src, dst, IPPROTO_ICMPV6, length));
 }
 
-/* Makes the packet one of the other IP version, with to bytes instead of from
- * between the link-layer header and what does not change. */
+/* Converts the packet to the other IP version: replaces from bytes after the
+ * link-layer header by to bytes. */
 static __noinline bool family_resize(ctx_t *ctx, struct packet *p, __u32 from,
 				     __u32 to)
 {
@@ -240,8 +240,8 @@ static __noinline enum verdict family_to_ipv6(ctx_t *ctx, struct packet *p,
 		       VERDICT_CONTINUE;
 }
 
-/* Writes an IPv4 header. IPv6 extension headers are not translated (section
- * 5.1); parsing has found those that forbid that. One behind the fragment
+/* Writes an IPv4 header. IPv6 extension headers are not translated (section 5.1);
+ * parsing has refused packets whose headers forbid that. One behind the fragment
  * header would leave a gap in the datagram. */
 static __noinline enum verdict family_to_ipv4(ctx_t *ctx, struct packet *p,
 					      struct connection *c)
@@ -276,8 +276,8 @@ static __noinline enum verdict family_to_ipv4(ctx_t *ctx, struct packet *p,
 	return VERDICT_CONTINUE;
 }
 
-/* Checks the MTU again for a fragment to IPv6: it gets one header more than
- * next_hop_prepare() knows of. */
+/* Checks the MTU again for a fragment to IPv6: it gets one more header than
+ * next_hop_resolve() considered. */
 static __always_inline enum verdict family_fits(struct packet *p)
 {
 	const __u32 more = sizeof(struct fragment_header);
@@ -307,8 +307,8 @@ __noinline enum verdict family_translate(ctx_t *ctx, struct packet *p,
 		if (!p->later_fragment)
 			v = family_l4(ctx, p, c);
 	} else {
-		/* ICMPv6's checksum has the length of the whole, which a
-		 * fragment does not tell */
+		/* ICMPv6's checksum includes the length of the whole datagram, which
+		 * a fragment does not have */
 		v = p->fragment ? drop(p, DROP_NOT_TRANSLATABLE) :
 				  family_echo(ctx, p, c);
 	}

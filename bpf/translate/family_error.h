@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * family_error.h - translates ICMP errors between a client and an endpoint of
- * two IP versions (RFC 7915 sections 4.2 to 4.5 and 5.2 to 5.5): type and code
- * are others, and the quoted packet becomes what its sender sent, in the
- * sender's version.
+ * family_error.h - translates ICMP errors between a client and an endpoint of two IP
+ * versions (RFC 7915 sections 4.2 to 4.5 and 5.2 to 5.5): type and code change, and the
+ * quoted packet becomes what its sender sent, in the sender's version.
  *
- * All bytes from the IP header up to the quoted ports are written anew in one
- * piece, and the checksum changes by the difference of old and new bytes.
+ * All bytes from the IP header up to the quoted ports are rewritten in one piece, and
+ * the checksum changes by the difference of old and new bytes.
  */
 #ifndef LOXILB_FAMILY_ERROR_H
 #define LOXILB_FAMILY_ERROR_H
@@ -37,8 +36,7 @@ static __always_inline __u32 mtu_plateau(__u32 length)
 	return ICMP6_MIN_MTU;
 }
 
-/* Returns the offset in an IPv6 header of the field that is at this offset of
- * an IPv4 header. */
+/* Returns the offset in an IPv6 header of the field at this offset of an IPv4 header. */
 static __always_inline __u32 pointer_to_ipv6(__u32 at)
 {
 	if (at < 2)
@@ -70,8 +68,8 @@ static __always_inline __u32 pointer_to_ipv4(__u32 at)
 	return NO_COUNTERPART;
 }
 
-/* Fills in the header of the other version; to is all zero before. Returns
- * false if the other version has no such error. */
+/* Fills in the header of the other version; to is zero on entry. Returns false if the
+ * other version has no such error. */
 static __noinline bool error_unreach_ipv6(const struct icmp_header *from,
 					  struct icmp_header *to, __u32 length)
 {
@@ -155,7 +153,7 @@ static __always_inline bool error_to_ipv4(const struct icmp_header *from,
 	return from->code <= ICMPV6_PORT_UNREACH;
 }
 
-/* The headers as they are written, in the memory that packet_sum() uses too. */
+/* The headers to be written, in the memory that packet_sum() uses too. */
 struct error_ipv6 {
 	struct ipv6hdr ip;
 	struct icmp_header icmp;
@@ -226,7 +224,7 @@ static __noinline __u16 error_ports(ctx_t *ctx, const struct quote *q,
 	__be16 ports[2] = { c->dport, c->sport };
 	__u32 sum = quote_fix_sum(ctx, q, c);
 
-	/* for a store that does not change skb->csum */
+	/* for the store, which does not change skb->csum */
 	ctx_sum_update(ctx, sum);
 	sum += connection_ports_sum(c);
 	bpf_skb_store_bytes(ctx, q->p.l4, ports, sizeof(ports),

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * icmp.h - translates ICMP errors about packets of a connection (RFC 792, RFC
- * 4443, RFC 5508). An error quotes a packet as it was after translation, and
- * is addressed to that packet's source. Both are translated back, and the
- * error goes to the packet's real sender.
+ * icmp.h - translates ICMP errors about packets of a connection (RFC 792, RFC 4443, RFC
+ * 5508). An error quotes a packet as it was after translation, and is addressed to that
+ * packet's source. Both are translated back, and the error goes to the packet's real
+ * sender.
  *
- * The quoted packet's tuple, reversed, is the key of the other direction's
- * entry, and that entry has just the translation that the quote needs.
+ * The quoted packet's tuple, reversed, is the key of the other direction's entry, and
+ * that entry has exactly the translation that the quote needs.
  *
- * If the translation of that direction changes the source, the error gets the
- * same source: it comes from the endpoint's side, and the receiver knows only
- * the VIP.
+ * If the translation of that direction changes the source, the error gets the same
+ * source: it comes from the endpoint's side, and the receiver knows only the VIP.
  */
 #ifndef LOXILB_ICMP_H
 #define LOXILB_ICMP_H
@@ -27,8 +26,8 @@
 #define ICMP_MIN_MTU 68 /* RFC 791 */
 #define ICMP6_MIN_MTU 1280 /* RFC 8200 section 5 */
 
-/* Does the error report an MTU that no path has? A router that predates RFC
- * 1191 reports 0. */
+/* Reports whether the error reports an MTU that no path has. A router that predates
+ * RFC 1191 reports 0. */
 static __always_inline bool icmp_mtu_is_invalid(const struct packet *p,
 						const struct icmp_header *icmp)
 {
@@ -41,8 +40,8 @@ static __always_inline bool icmp_mtu_is_invalid(const struct packet *p,
 	       icmp->code == ICMP_FRAG_NEEDED && mtu && mtu < ICMP_MIN_MTU;
 }
 
-/* The part of a packet that an error quotes. It is a copy: the verifier would
- * follow two paths at each use of a pointer into the packet. */
+/* The part of a packet that an error quotes. It is a copy: the verifier would follow
+ * two paths at each use of a pointer into the packet. */
 struct quote {
 	struct packet p; /* the tuple is that of replies to the quoted packet */
 	union {
@@ -55,7 +54,7 @@ struct quote {
 _Static_assert(sizeof(struct quote) <= sizeof(struct packet_scratch),
 	       "there is room for it");
 
-/* Returns this CPU's quote, in which nothing is read yet. */
+/* Returns this CPU's quote, not parsed yet. */
 static __always_inline struct quote *quote_get(const struct packet *p)
 {
 	__u32 use = SCRATCH_QUOTED;
@@ -100,8 +99,8 @@ static __always_inline bool quote_ip(ctx_t *ctx, struct quote *q)
 	       !q->p.later_fragment;
 }
 
-/* Reads the identifier of a quoted echo, which stands for the port of the side
- * that asks. Returns false if the quote is an ICMP error. */
+/* Reads the identifier of a quoted echo, which stands for the port of the requesting
+ * side. Returns false if the quote is an ICMP error. */
 static __always_inline bool quote_echo(ctx_t *ctx, struct quote *q)
 {
 	struct echo_header echo;
@@ -155,8 +154,8 @@ static __always_inline __u32 quote_sum_offset(const struct quote *q)
 	}
 }
 
-/* Corrects the quoted packet's checksum, if it is part of the quote. Returns by
- * how much it changed. ICMP's has no addresses in it, ICMPv6's has. */
+/* Corrects the quoted packet's checksum, if it is part of the quote. Returns by how
+ * much it changed. ICMPv6's covers the addresses, ICMP's does not. */
 static __always_inline __u16 quote_fix_sum(ctx_t *ctx, const struct quote *q,
 					   const struct connection *c)
 {
@@ -203,7 +202,7 @@ static __always_inline bool quote_restore(ctx_t *ctx, struct quote *q,
 	} else {
 		q->header.ip.saddr = c->daddr.word[3];
 		q->header.ip.daddr = c->saddr.word[3];
-		/* the header's checksum balances its addresses */
+		/* the header's checksum compensates its addresses */
 		q->header.ip.check =
 			sum_replace(q->header.ip.check, c->address_sum);
 		*delta = sum_add(sum, connection_ports_sum(c));
@@ -246,8 +245,8 @@ icmp_translate_header(ctx_t *ctx, struct packet *p,
 		__builtin_memcpy(&ip6->daddr, &c->daddr,
 				 sizeof(struct ip_addr));
 		ip6->hop_limit--;
-		/* checksums balance all else; does nothing unless skb->csum is
-		 * in use */
+		/* checksums compensate all else; does nothing unless skb->csum is in
+		 * use */
 		ctx_sum_update(ctx, HOP_LIMIT_CHANGE);
 		return true;
 	}
@@ -261,11 +260,11 @@ icmp_translate_header(ctx_t *ctx, struct packet *p,
 	return true;
 }
 
-/* Counts an error that says that a client's SYN could not be delivered to the
+/* Counts an error that reports that a client's SYN could not be delivered to the
  * endpoint. It must quote the SYN's number; c is the entry of answers to it. */
-static __noinline void icmp_note_unreachable(ctx_t *ctx, const struct quote *q,
-					     const struct connection *c,
-					     const struct icmp_header *icmp)
+static __noinline void icmp_count_unreachable(ctx_t *ctx, const struct quote *q,
+					      const struct connection *c,
+					      const struct icmp_header *icmp)
 {
 	const __u32 replied = CONN_REPLY_DIRECTION | CONN_REPLIED;
 	__be32 seq;
@@ -282,9 +281,9 @@ static __noinline void icmp_note_unreachable(ctx_t *ctx, const struct quote *q,
 	handshake_count(c->endpoint, HANDSHAKE(unreachable));
 }
 
-/* Translates an ICMP error. Returns PASS if it is no error, or about no
- * connection; CONTINUE when it is translated, and then *found has its next hop.
- * The packet is not counted. */
+/* Translates an ICMP error. Returns PASS if it is no error, or not about a
+ * connection; CONTINUE when it is translated, and then *found has its next hop. The
+ * packet is not counted. */
 static __noinline enum verdict icmp_translate(ctx_t *ctx, struct packet *p,
 					      struct connection **found)
 {
@@ -297,7 +296,7 @@ static __noinline enum verdict icmp_translate(ctx_t *ctx, struct packet *p,
 	    p->fault == DROP_FRAGMENT || !icmp_is_error(p->ipv6, icmp.type) ||
 	    !quote_read(ctx, q) ||
 	    !same_addr(&q->p.tuple.daddr, &p->tuple.daddr) ||
-	    is_foreign_called(&q->p))
+	    is_foreign_noinline(&q->p))
 		return VERDICT_PASS;
 	c = entry_or_direct_answer(&q->p);
 	if (!c || connection_is_expired(c, q->p.tuple.protocol, p->now, 0))
@@ -308,7 +307,7 @@ static __noinline enum verdict icmp_translate(ctx_t *ctx, struct packet *p,
 		return drop(p, DROP_MARTIAN_SOURCE);
 	if (icmp_mtu_is_invalid(p, &icmp))
 		return drop(p, DROP_ICMP_MTU);
-	icmp_note_unreachable(ctx, q, c, &icmp);
+	icmp_count_unreachable(ctx, q, c, &icmp);
 	/* with HOP_FAMILY, forward_uncommon() translates it */
 	if (!(c->hop & HOP_FAMILY) &&
 	    (!quote_restore(ctx, q, c, &delta) ||

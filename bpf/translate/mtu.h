@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * mtu.h - how long a packet may be, and what becomes of one that is longer.
+ * mtu.h - the largest packet of a way, and the handling of longer ones.
  */
 #ifndef LOXILB_MTU_H
 #define LOXILB_MTU_H
@@ -14,7 +14,7 @@
 /* An IPv6 header is this much longer than an IPv4 header. */
 #define FAMILY_GROWTH 20
 
-/* Does this direction of a connection leave as IPv6? */
+/* Reports whether this direction of a connection leaves as IPv6. */
 static __always_inline bool leaves_as_ipv6(const struct connection *c)
 {
 	return !is_mapped_ipv4(&c->daddr);
@@ -49,8 +49,8 @@ static __always_inline __u16 mtu_before(const struct connection *c,
  * option (RFC 2675). */
 #define JUMBO_HEADER 8
 
-/* Returns the length of the packet, or of each packet that it will be segmented
- * into, except perhaps the last. */
+/* Returns the length of the packet, or of each packet that it will be segmented into,
+ * except perhaps the last. */
 static __always_inline __u32 segment_length(ctx_t *ctx, const struct packet *p)
 {
 	__u32 payload, headers, segment = ctx->gso_size;
@@ -67,10 +67,9 @@ static __always_inline __u32 segment_length(ctx_t *ctx, const struct packet *p)
 	return headers + segment;
 }
 
-/* Handles a packet that is longer than its way's MTU. Returns CONTINUE if it will
- * be segmented and each segment fits. Packets are never fragmented here, even
- * where IPv4 would allow it: senders heed the ICMP error all the same, and send
- * smaller ones. */
+/* Handles a packet that is longer than its way's MTU. Returns CONTINUE if it will be
+ * segmented and each segment fits. Packets are never fragmented here, even where IPv4
+ * would allow it: senders follow the ICMP error anyway, and send smaller packets. */
 static __noinline enum verdict mtu_check(ctx_t *ctx, struct packet *p,
 					 __u16 mtu)
 {

@@ -22,8 +22,8 @@
 #include "packet/checksum.h"
 #include "packet/parse.h"
 
-/* CHECKSUM_COMPLETE: updates skb->csum. In a UDP packet without a checksum (old
- * is 0) nothing balances the ports and addresses. */
+/* CHECKSUM_COMPLETE: updates skb->csum. In a UDP packet without a checksum (old is 0)
+ * nothing compensates the ports and addresses. */
 static __noinline void nat_sum_complete(ctx_t *ctx, struct packet *p,
 					struct connection *c, __u16 old)
 {
@@ -65,7 +65,7 @@ nat_ipv6(ctx_t *ctx, struct packet *p, const struct connection *c, __u16 l3)
 	return VERDICT_CONTINUE;
 }
 
-/* For kernels that do not show ip_summed: two helper calls, which look for
+/* For kernels that do not show ip_summed: two helper calls, which check it
  * themselves. Ports first: that call does not change PARTIAL. */
 static __noinline enum verdict nat_l4_helpers(ctx_t *ctx, struct packet *p,
 					      struct connection *c)
@@ -85,8 +85,8 @@ static __noinline enum verdict nat_l4_helpers(ctx_t *ctx, struct packet *p,
 		return drop(p, DROP_NOT_LINEAR);
 	l4[0] = c->sport;
 	l4[1] = c->dport;
-	/* IPv6: the helper wrongly subtracts the addresses from skb->csum.
-	 * IPv4: nothing balances the ports of UDP without a checksum. */
+	/* IPv6: the helper wrongly subtracts the addresses from skb->csum. IPv4:
+	 * nothing compensates the ports of UDP without a checksum. */
 	if (p->ipv6)
 		ctx_sum_update(ctx, c->address_sum + HOP_LIMIT_CHANGE);
 	else if (is_udp && !((struct udphdr *)l4)->check)
@@ -128,7 +128,7 @@ complete:
 }
 
 /* Translates a later fragment. It has no layer 4 header: nothing but IPv4's own
- * checksum balances the addresses. */
+ * checksum compensates the addresses. */
 static __always_inline enum verdict
 translate_fragment(ctx_t *ctx, struct packet *p, struct connection *c)
 {
@@ -138,8 +138,8 @@ translate_fragment(ctx_t *ctx, struct packet *p, struct connection *c)
 	return nat_ipv6(ctx, p, c, p->l3);
 }
 
-/* Translates an echo. ICMPv6's checksum covers the addresses, ICMP's does not.
- * The identifier stands for the port of the side that asks. */
+/* Translates an echo. ICMPv6's checksum covers the addresses, ICMP's does not. The
+ * identifier stands for the port of the requesting side. */
 static __noinline enum verdict nat_echo(ctx_t *ctx, struct packet *p,
 					struct connection *c)
 {
