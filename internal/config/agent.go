@@ -9,11 +9,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Agent is what `loxilb agent` is asked to do.
+// Agent holds the options of `loxilb agent`.
 type Agent struct {
 	Interfaces []string
 	VIPs       []netip.Addr
-	From       []netip.Prefix // outer sources that are taken
+	From       []netip.Prefix // accepted outer sources
 	Port       uint16         // of GUE
 }
 
@@ -27,7 +27,7 @@ Taken are IPv4 or IPv6 in IPv4 or IPv6 (--tunnel=ipip), and in UDP (--tunnel=gue
 const agentExample = `  loxilb agent --decap --interface=eth0 --vip=20.20.20.1
   loxilb agent --decap --interface=eth0 --vip=20.20.20.1,2001:db8:20::1 --from=31.31.31.254,2001:db8:31::/64`
 
-// TunnelSources are where load balancers say that packets of --tunnel=ipip are from.
+// TunnelSources returns the prefixes of the outer sources of --tunnel=ipip.
 func TunnelSources() []string { return []string{"198.18.0.0/15", "100::/64"} }
 
 // AgentCommand is the subcommand for endpoints; run works until its context ends.

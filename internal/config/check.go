@@ -14,12 +14,12 @@ import (
 	"loxilb/internal/host/apisocket"
 )
 
-// maxHalfOpen is such that half-open connections of both kinds, half as many again of known clients
-// included, leave room.
+// maxHalfOpen is the largest percentage at which half-open connections of both kinds, plus half as
+// many of known clients, leave room.
 const maxHalfOpen = 33
 
-// maxConnections is what the connection table's size has room for (SIZE_BITS in bpf/abi.h),
-// rounded. It is 40 GB of memory.
+// maxConnections is the limit of the connection table's size (SIZE_BITS in bpf/abi.h), rounded. It
+// is 40 GB of memory.
 const maxConnections = 100_000_000
 
 // maxAnnouncements of a VIP take a minute.
@@ -27,13 +27,13 @@ const maxAnnouncements = 30
 
 const maxToken = 4096 // bytes of a token file that are read
 
-// check makes a Config of the flags. name says where a flag's value came from.
+// check makes a Config of the flags. name returns the source of a flag's value.
 func (f *flags) check(name func(flag string) string) (*Config, error) {
 	c := &Config{
 		RedirectPeer: f.redirectPeer, LocalSockets: f.localSockets, Cgroup: f.cgroup, CTMax: f.ctMax, HalfOpen: f.halfOpen, IdleRST: f.idleRST, Page: f.page, HashSeed: f.hashSeed, PinPath: f.pinPath,
 		StateDir: f.stateDir, ProbeFiles: f.probeFiles, RoleHook: f.roleHook, Announcements: f.vipAdvRepeat, Detach: f.detach, Force: f.force, End: f.endConnections, CheckUpgrade: f.checkUpgrade, Attach: Attach(f.attach), XDP: XDP(f.xdp), IPsec: IPsec(f.ipsec),
 	}
-	// these run beside a daemon of the same flags, which writes that file
+	// these run next to a daemon with the same flags, which writes that file
 	if f.cpuProfile != "none" && !f.checkUpgrade && !f.detach {
 		c.CPUProfile = f.cpuProfile
 	}
@@ -180,8 +180,8 @@ func listen(name func(string) string, hostFlag, host, portFlag, port string) (ne
 	return netip.AddrPortFrom(addr, uint16(n)), nil
 }
 
-// readToken takes the first line of a file that only its owner and group can read, unless any will
-// do.
+// readToken reads the first line of a file that only its owner and group can read; with anybody, of
+// any file.
 func readToken(path string, anybody bool) (string, error) {
 	const flag = "--manualtokenvalue"
 	info, err := os.Stat(path)
@@ -206,7 +206,7 @@ func readToken(path string, anybody bool) (string, error) {
 	return token, nil
 }
 
-// expression takes "none" and nothing at all for no expression.
+// expression parses "none" and "" as no expression.
 func expression(flag, s string) (*regexp.Regexp, error) {
 	if s == "" || s == "none" {
 		return nil, nil

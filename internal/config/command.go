@@ -21,14 +21,14 @@ const long = `loxilb balances TCP and UDP connections in the kernel, by eBPF pro
 controlled through a REST API, for which loxicmd is the command line. The programs stay and go on
 balancing when the daemon exits; loxilb --detach takes everything away.`
 
-// failedError marks what failed in contrast to what was written wrong, which is all that cobra
-// refuses.
+// failedError marks a failure, as opposed to a wrong command line, which is the only thing that
+// cobra refuses.
 type failedError struct{ error }
 
 func (e failedError) Unwrap() error { return e.error }
 
-// Command is the daemon's command line: it checks the flags and calls run. version tells what
-// --version prints; lookup reads the environment (os.LookupEnv).
+// Command is the daemon's command line: it checks the flags and calls run. version returns the text
+// of --version; lookup reads the environment (os.LookupEnv).
 func Command(version func() (string, error), lookup func(string) (string, bool), run func(context.Context, *Config) error) *cobra.Command {
 	f := &flags{}
 	var helpAll, showVersion bool
@@ -114,7 +114,7 @@ func Main(ctx context.Context, version func() (string, error), args []string, st
 
 func execute(ctx context.Context, cmd *cobra.Command, args []string, stdout, stderr io.Writer) int {
 	if args == nil {
-		args = []string{} // cobra would take those of the process
+		args = []string{} // otherwise cobra uses the arguments of the process
 	}
 	cmd.SetArgs(args)
 	cmd.SetOut(stdout)

@@ -9,11 +9,11 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// existingRoleHook is what the existing loxilb runs if it is there.
+// existingRoleHook is the hook that the existing loxilb runs if it exists.
 const existingRoleHook = "/opt/loxilb/ka_hook.sh"
 
-// asExisting gives options that were not given the defaults of the existing loxilb, and takes those
-// that are its alone.
+// asExisting sets the defaults of the existing loxilb for options that were not given, and handles
+// its own options.
 func (f *flags) asExisting(fs *pflag.FlagSet) error {
 	for flag, value := range map[string]string{"host": "0.0.0.0", "insecure": "true", "loglevel": "debug"} {
 		if fs.Changed(flag) {
@@ -30,8 +30,8 @@ func (f *flags) asExisting(fs *pflag.FlagSet) error {
 	return nil
 }
 
-// existing is what --compat makes of the rest. Without a data path, as --peer and --proxyonlymode
-// want it, is with programs at no interface.
+// existing applies the rest of --compat. Without a data path, as for --peer and --proxyonlymode, it
+// attaches programs to no interface.
 func (f *flags) existing(c *Config) {
 	if f.compat && f.roleHook == "" {
 		c.RoleHook, c.RoleHookOptional = existingRoleHook, true
@@ -42,8 +42,8 @@ func (f *flags) existing(c *Config) {
 	}
 }
 
-// open says what whoever is not known may do. A server without a token is what the existing loxilb
-// is by default.
+// open describes the permissions of unknown clients. The existing loxilb by default is a server
+// without a token.
 func (a *API) open() string {
 	var list []string
 	for _, at := range []netip.AddrPort{a.Plain, a.TLS} {
@@ -52,7 +52,7 @@ func (a *API) open() string {
 		case !at.IsValid() || asks && (at == a.TLS || at.Addr().IsLoopback()):
 		case asks:
 			list = append(list, fmt.Sprintf("tokens go to %s unencrypted", at))
-		case !a.Insecure: // users of this machine are asked who they are
+		case !a.Insecure: // users of this machine must authenticate
 		case at.Addr().IsLoopback():
 			list = append(list, fmt.Sprintf("every user of this machine can change everything at %s", at))
 		default:

@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// Config is what the daemon was asked to be; every value in it is checked.
+// Config holds the daemon's options, all of them checked.
 type Config struct {
 	API API
 
@@ -20,53 +20,53 @@ type Config struct {
 	Whitelist     *regexp.Regexp // nil: every interface
 	Blacklist     *regexp.Regexp // nil: none; Whitelist overrides it
 	CTMax         uint32         // connections; 0: by the memory of the machine
-	HalfOpen      int            // percent of the table that half-open connections may have; 0: any
+	HalfOpen      int            // percentage of the table for half-open connections; 0: unlimited
 	Page          bool           // is shown to browsers
 	IdleRST       bool           // both ends of an idle TCP connection get a RST
 	HashSeed      uint64         // key of the flow hash
-	PinPath       string         // directory of pinned maps and links; empty: the daemon's own choice
+	PinPath       string         // directory of pinned maps and links; empty: chosen by the daemon
 	StateDir      string         // desired state
 	Announcements int            // of a VIP, when this node begins to own it
 	RoleHook      string         // program that is run when the role of this node changes; empty: none
 	ProbeFiles    string         // directory of the CAs, certificates and keys of probes
 	Metrics       Metrics        // of Prometheus
 	OTLP          OTLP           // collector of metrics and events
-	FlowLog       FlowLog        // what becomes of connections
+	FlowLog       FlowLog        // logs of connections
 	Detach        bool           // remove everything and exit
 	Force         bool           // Detach while a daemon runs, too
 	End           bool           // start without pinned maps of another layout
-	CheckUpgrade  bool           // only tell whether a start could take over
+	CheckUpgrade  bool           // only check whether a start could take over
 	LogLevel      *LogLevel
 	CPUProfile    string // file of a profile; empty: none
 
-	BootFiles        string // directory of lbconfig.txt and its like; empty: none are read
-	Compat           bool   // as the existing loxilb: what it passes over is passed over
+	BootFiles        string // directory of lbconfig.txt and similar files; empty: none are read
+	Compat           bool   // behave as the existing loxilb, including what it ignores
 	RoleHookOptional bool   // RoleHook need not be there
 	MetricsOff       bool   // until a request switches them on
 
-	Notes []string // flags that were given and have no effect, one sentence each: log them at start
-	Open  string   // what --compat leaves open, a sentence: log it as a warning; empty: nothing
+	Notes []string // flags without effect, one sentence each: log them at start
+	Open  string   // permissions that --compat leaves open, a sentence: log it as a warning; empty: none
 }
 
-// FlowLog is where it is written what becomes of connections; the zero value: nowhere.
+// FlowLog is the destination of connection logs; the zero value: none.
 type FlowLog struct {
 	File   string // "-": standard output
-	Size   int64  // bytes of a file
-	Files  int    // that are kept of those that were full
+	Size   int64  // maximum bytes of a file
+	Files  int    // number of full files to keep
 	IPFIX  string // HOST:PORT of a collector
 	Domain uint32 // its observation domain
-	Rate   int    // events a second that are wanted
+	Rate   int    // maximum events per second
 }
 
-// Wanted tells whether it is written anywhere.
+// Wanted reports whether it has a destination.
 func (f FlowLog) Wanted() bool { return f.File != "" || f.IPFIX != "" }
 
-// Metrics says what is shown to Prometheus.
+// Metrics configures the metrics for Prometheus.
 type Metrics struct {
-	Endpoints bool // series of each endpoint, too
+	Endpoints bool // also a series for each endpoint
 }
 
-// API is where and to whom the REST API answers.
+// API configures where the REST API listens and who may use it.
 type API struct {
 	Disabled bool
 	Plain    netip.AddrPort // HTTP
@@ -74,12 +74,12 @@ type API struct {
 	CertFile string
 	KeyFile  string
 	Socket   string   // path of the UNIX socket; empty: none
-	Token    string   // every request over TCP must carry it; empty: none asked
+	Token    string   // required for every request over TCP; empty: none
 	Hosts    []string // DNS names that requests without a token may use, in lower case
-	Users    bool     // every request over TCP must carry Token, or that of a user
-	Insecure bool     // TCP is open to whoever reaches it, users of this machine included
+	Users    bool     // every request over TCP needs Token, or that of a user
+	Insecure bool     // TCP is open to anybody who can reach it, including users of this machine
 	UIDs     []uint32 // may use loopback, besides root
-	GIDs     []uint32 // of groups whose members may
+	GIDs     []uint32 // groups whose members have access
 	Group    int      // may open the UNIX socket, besides root; 0: no group
 }
 
@@ -93,7 +93,7 @@ const (
 	AttachClsact Attach = "clsact"
 )
 
-// IPsec says what becomes of packets of services that policies of the kernel's IPsec block or
+// IPsec is how packets of services are handled that policies of the kernel's IPsec block or
 // encrypt.
 type IPsec string
 
@@ -103,12 +103,12 @@ const (
 	IPsecIgnore IPsec = "ignore" // they are sent, in clear text
 )
 
-// XDP says where the XDP program is attached, in front of the ones at the tc hook.
+// XDP is where the XDP program is attached, in front of the programs at the tc hook.
 type XDP string
 
-// The choices. Auto never costs throughput: it is native, and only at network cards whose driver
-// forwards frames by XDP from the start. A veth or virtio_net would no longer take large segments
-// from its other end, and generic XDP comes after the work that it is to save.
+// The choices. Auto never costs throughput: it is native, and only on network cards whose driver
+// always forwards frames by XDP. A veth or virtio_net would no longer receive large segments from
+// its other end, and generic XDP runs after the work that it is meant to save.
 const (
 	XDPAuto    XDP = "auto"    // by the drivers of network cards where it pays
 	XDPNative  XDP = "native"  // by the driver of every interface

@@ -8,9 +8,9 @@ import (
 	"loxilb/internal/contract"
 )
 
-// contractFlags are those of the contract that this version does not act on. One that would only
-// tune or announce something is taken and noted; one that promises a feature is refused, since a
-// balancer that starts without what it was asked for is worse than one that does not start.
+// contractFlags returns the flags of the contract without effect in this version. A flag that only
+// tunes or announces something is accepted and noted; one that promises a feature is refused, since
+// a load balancer that starts without a requested feature is worse than one that does not start.
 func contractFlags() (list []contract.Flag) {
 	for _, f := range contract.AllFlags() {
 		if f.Inert || f.State == contract.NotThere {
@@ -20,7 +20,7 @@ func contractFlags() (list []contract.Flag) {
 	return list
 }
 
-// registerContract adds the flags, which the help does not show.
+// registerContract adds the flags, hidden from the help.
 func registerContract(fs *pflag.FlagSet) {
 	for _, f := range contractFlags() {
 		usage := "no effect: "
@@ -36,16 +36,16 @@ func registerContract(fs *pflag.FlagSet) {
 	}
 }
 
-// showContract has the help show them all.
+// showContract makes the help show all of them.
 func showContract(fs *pflag.FlagSet) {
 	for _, f := range contractFlags() {
 		fs.Lookup(f.Name).Hidden = false
 	}
 }
 
-// checkContract refuses what promises a feature, and returns a note for each flag that has no
-// effect. A flag that holds its default says nothing, even when it is written. With --compat
-// nothing is refused: manifests start as they are.
+// checkContract refuses flags that promise a feature, and returns a note for each flag without
+// effect. A flag with its default value is ignored, even if it is given. With --compat nothing is
+// refused: manifests start unchanged.
 func checkContract(fs *pflag.FlagSet, compat bool) (notes []string, err error) {
 	for _, f := range contractFlags() {
 		v := fs.Lookup(f.Name).Value.String()

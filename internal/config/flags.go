@@ -9,13 +9,13 @@ import (
 	"loxilb/internal/host/apisocket"
 )
 
-// socketAuto is the --socket that loxicmd finds by itself.
+// socketAuto is the --socket that loxicmd finds automatically.
 const socketAuto = "auto"
 
-// flags holds the flags as they are written, before they are checked.
+// flags holds the flags as given, before they are checked.
 type flags struct {
 	host, tlsHost   string
-	port, tlsPort   string // text, so that the error is ours and the environment shares it
+	port, tlsPort   string // text, so that we report errors, and the environment shares the parser
 	socket          string
 	apiUsers        []string
 	apiHosts        []string
@@ -115,7 +115,7 @@ func (f *flags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.cpuProfile, "cpuprofile", "none", "write a CPU profile to this file until SIGHUP or exit (read it with go tool pprof)")
 }
 
-// fromEnv takes what the environment says for flags that were not given.
+// fromEnv sets flags that were not given from the environment.
 func fromEnv(fs *pflag.FlagSet, lookup func(string) (string, bool)) (map[string]string, error) {
 	origin := make(map[string]string)
 	for _, e := range [...]struct{ name, flag string }{

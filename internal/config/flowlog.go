@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// What flow logs may be asked for.
+// Limits of flow logs.
 const (
 	maxFlowLogMB    = 1 << 20
 	maxFlowLogFiles = 1000

@@ -36,7 +36,7 @@ func (l *LogLevel) Set(word string) error {
 	return nil
 }
 
-// Level is that of lines that are written, and of those above it.
+// Level returns the lowest level that is logged.
 func (l *LogLevel) Level() slog.Level { return l.level.Level() }
 
 // String is the word.

@@ -24,7 +24,7 @@ type OTLP struct {
 	Interval time.Duration     // between exports of metrics
 }
 
-// otlpFlags are as they are written.
+// otlpFlags holds the flags as given.
 type otlpFlags struct {
 	endpoint, headers string
 	ca, cert, key     string
@@ -87,7 +87,8 @@ func (f *otlpFlags) checkFiles() error {
 	return nil
 }
 
-// readHeaders reads lines of NAME: VALUE. Values may be secrets, so nobody else may read them.
+// readHeaders reads lines of NAME: VALUE. Values may be secret, so the file must not be readable by
+// others.
 func readHeaders(path string) (map[string]string, error) {
 	const flag = "--otlp-headers"
 	if path == "" {
@@ -115,7 +116,7 @@ func readHeaders(path string) (map[string]string, error) {
 	return headers, nil
 }
 
-// readTLS is how the collector is known, and we are to it; nil: as the machine has it.
+// readTLS returns how to verify the collector and authenticate to it; nil: the machine's defaults.
 func (f *otlpFlags) readTLS() (*tls.Config, error) {
 	if f.ca == "" && f.cert == "" {
 		return nil, nil
@@ -135,8 +136,8 @@ func (f *otlpFlags) readTLS() (*tls.Config, error) {
 		if _, err := readPair(f.cert, f.key); err != nil {
 			return nil, err
 		}
-		// read again for each connection, of which there are few: certificates are renewed, and a
-		// daemon goes on
+		// read again for each connection, of which there are few: certificates are renewed while
+		// the daemon runs
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return readPair(f.cert, f.key) }
 	}
 	return c, nil

@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// apiGroup is the group whose members may use the API like root, where it exists.
+// apiGroup is the group whose members may use the API like root, if it exists.
 const apiGroup = "loxilb"
 
-// checkUsers finds the numbers of those who may use the API.
+// checkUsers finds the IDs of users and groups with access to the API.
 func (f *flags) checkUsers(api *API) error {
 	gid, err := groupID(apiGroup)
 	if err == nil {
@@ -40,7 +40,7 @@ func (f *flags) checkUsers(api *API) error {
 	return nil
 }
 
-// userID takes a number as it is: containers have users without a name.
+// userID accepts any number: containers have users without a name.
 func userID(name string) (uint32, error) {
 	if n, err := strconv.ParseUint(name, 10, 32); err == nil {
 		return uint32(n), nil

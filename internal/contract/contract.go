@@ -19,11 +19,11 @@ type State uint8
 
 // The states.
 const (
-	Same     State = iota // as it was
-	Better                // as it was, and more or more exact: the note says what
-	Differs               // otherwise: the note says how, and why
+	Same     State = iota // unchanged
+	Better                // unchanged, with additions or more precise; the note has details
+	Differs               // different; the note has the reason
 	NotThere              // refused in one sentence, which is the note
-	Ours                  // not of the contract
+	Ours                  // not part of the contract
 )
 
 // String is the state as users read it.
@@ -31,7 +31,7 @@ func (s State) String() string {
 	return [...]string{"same", "better", "differs", "not there", "ours only"}[s]
 }
 
-// Section is what belongs together.
+// Section is a group of rows.
 type Section[Row any] struct {
 	Title string
 	Rows  []Row
@@ -41,27 +41,27 @@ type Section[Row any] struct {
 type Operation struct {
 	Method, Path string // below /netlox/v1
 	State        State
-	Note         string // NotThere: the sentence of the answer 501: what it is, that it is missing, what to use instead
+	Note         string // NotThere: the sentence of the 501 answer: its name, that it is missing, what to use instead
 }
 
 // Command is one of loxicmd.
 type Command struct {
 	Path    string // "create endpoint"; "" is loxicmd itself
 	Aliases string // with blanks between
-	Flags   string // likewise, as name or name,shorthand
+	Flags   string // by old and canonical names, as name or name,shorthand
 	Columns string // of get, with commas between
 	Wide    string // of get -o wide; "": those of Columns
 	Without string // which of Flags are missing
 	State   State
-	Note    string // NotThere: the sentence that loxicmd says
+	Note    string // NotThere: loxicmd's sentence
 }
 
 // Flag is one of the daemon.
 type Flag struct {
 	Name, Short, Default string // a switch has the default "false"
 	State                State
-	Inert                bool   // taken without effect, and the note is logged: --NAME has no effect: NOTE
-	Compat               bool   // it has its effect with --compat
+	Inert                bool   // accepted without effect, and the note is logged: --NAME has no effect: NOTE
+	Compat               bool   // effective with --compat
 	Note                 string // NotThere: the sentence that refuses it
 }
 
@@ -73,19 +73,19 @@ func each[Row any](sections []Section[Row]) (rows []Row) {
 	return rows
 }
 
-// AllOperations are those of all sections.
+// AllOperations returns the operations of all sections.
 func AllOperations() []Operation { return each(Operations()) }
 
-// AllCommands are those of all sections.
+// AllCommands returns the commands of all sections.
 func AllCommands() []Command { return each(Commands()) }
 
-// AllMetrics are those of all sections.
+// AllMetrics returns the metrics of all sections.
 func AllMetrics() []Metric { return each(Metrics()) }
 
-// AllFlags are those of all sections.
+// AllFlags returns the flags of all sections.
 func AllFlags() []Flag { return each(Flags()) }
 
-// Names are the command's last word and its aliases.
+// Names returns the command's last word and its aliases.
 func (c Command) Names() []string {
 	words := strings.Fields(c.Path)
 	return append(words[max(0, len(words)-1):], strings.Fields(c.Aliases)...)

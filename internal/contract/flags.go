@@ -2,7 +2,7 @@ package contract
 
 import "slices"
 
-// Flags are those of the daemon.
+// Flags returns those of the daemon.
 func Flags() []Section[Flag] {
 	return slices.Concat(listening(), packets(), others(), oursOnly())
 }

@@ -7,7 +7,7 @@ type Metric struct {
 	Note  string // NotThere: why, and where to read it instead
 }
 
-// Metrics are those of the existing loxilb, by the names of before and the canonical ones.
+// Metrics returns the metrics of the existing loxilb, by their old and canonical names.
 func Metrics() []Section[Metric] {
 	const (
 		newFlows = "connections made since the services are there, not those that a sweep of 10 s has found: take its increase"

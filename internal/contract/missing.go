@@ -1,7 +1,7 @@
 package contract
 
-// What whole families of rows say while they are not there: what it is, that it is missing, and
-// what to use instead.
+// Notes for whole families of missing rows: their name, that they are missing, and what to use
+// instead.
 const (
 	noBGP      = "BGP is not part of this build: let FRR or BIRD on this machine announce the VIPs"
 	NoBFD      = "BFD is not part of this build: let keepalived, FRR or whoever chooses the active node tell"

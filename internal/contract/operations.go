@@ -2,12 +2,13 @@ package contract
 
 import "slices"
 
-// Operations are those of the REST API: first what is balanced, then the network, then the daemon.
+// Operations returns those of the REST API: first load balancing, then the network, then the
+// daemon.
 func Operations() []Section[Operation] {
 	return slices.Concat(balancing(), filtering(), network(), clustering(), daemon(), access())
 }
 
-// gone is how every DELETE answers about what is not there.
+// gone is the answer of every DELETE for a missing object.
 const gone = "one that is gone is success, and a header Warning says so"
 
 func balancing() []Section[Operation] {

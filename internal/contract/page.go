@@ -34,8 +34,7 @@ func Page() string {
 	return b.String()
 }
 
-// chapter has a table for each section: rows of different objects do not meet when changes are
-// merged.
+// chapter writes a table for each section, so that changes of different objects do not conflict.
 func chapter[Row any](b *strings.Builder, title string, sections []Section[Row], cells func(Row) (string, State, string)) {
 	fmt.Fprintf(b, "## %s\n", title)
 	for _, s := range sections {

@@ -2,18 +2,17 @@ package contract
 
 import "slices"
 
-// Value is a property of an operation's body, where it is kept in another way than the operation's
-// row says.
+// Value is a property of an operation's body that is kept differently from the operation's row.
 type Value struct {
-	Property string // as JSON, with the value that asks for it
+	Property string // as JSON, with the value that requests it
 	State    State
-	Note     string // NotThere: what the answer 501 says to do instead
+	Note     string // NotThere: the alternative in the 501 answer
 }
 
-// Values are those of the services and their endpoints.
+// Values returns those of services and their endpoints.
 func Values() []Section[Value] { return slices.Concat(serviceValues(), probeValues()) }
 
-// AllValues are those of all sections.
+// AllValues returns the values of all sections.
 func AllValues() []Value { return each(Values()) }
 
 func serviceValues() []Section[Value] {

@@ -1,5 +1,5 @@
-// Package event carries what happens from the parts of the daemon that see it to those that want to
-// know: the reconciler, the announcer, the REST stream.
+// Package event carries events from the parts of the daemon that detect them to their subscribers:
+// the reconciler, the announcer, the REST stream.
 package event
 
 import (
@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Kind is what an event is about, as users write it.
+// Kind is the subject of an event, as users write it.
 type Kind string
 
 // The kinds.
@@ -37,29 +37,29 @@ const (
 	Added   Action = "added"
 	Changed Action = "changed"
 	Removed Action = "removed"
-	Applied Action = "applied" // the data path has the object as users want it
-	Failed  Action = "failed"  // the data path could not take it, or it does not work; it is tried again
-	Solved  Action = "solved"  // what Failed told of is no more
+	Applied Action = "applied" // the data path has the desired version of the object
+	Failed  Action = "failed"  // the object could not be applied, or does not work; it is retried
+	Solved  Action = "solved"  // the problem that Failed reported is over
 	Began   Action = "began"
 	Ended   Action = "ended"
 )
 
-// Body is what an event says: one of the types below.
+// Body is the content of an event: one of the types below.
 type Body interface {
 	Kind() Kind
-	Object() string // what it is about, in words of the user
+	Object() string // the subject, in the user's words
 	Act() Action
 	String() string // one sentence
 }
 
-// Event is one thing that happened.
+// Event is a single event.
 type Event struct {
 	Seq  uint64 // counts from 1 since the daemon started, without gaps
 	Time time.Time
 	Body
 }
 
-// Link is an interface that came, went, was renamed, or changed a member that matters.
+// Link is an interface that appeared, disappeared, was renamed, or changed a relevant property.
 type Link struct {
 	Index  int
 	Name   string
@@ -83,7 +83,7 @@ func (l Link) String() string {
 	return fmt.Sprintf("interface %s (%d) %s: it is %s", l.Name, l.Index, l.Action, l.State)
 }
 
-// Address is an address of this machine that came or went.
+// Address is an address of this machine that was added or removed.
 type Address struct {
 	Addr   netip.Addr
 	Action Action
@@ -100,17 +100,17 @@ func (a Address) Act() Action { return a.Action }
 
 func (a Address) String() string { return fmt.Sprintf("address %s %s", a.Addr, a.Action) }
 
-// Routes says that routes, rules or next hops changed. Storms of them come as a few events.
+// Routes reports that routes, rules or next hops changed. Bursts of changes become a few events.
 type Routes struct {
-	Count      int  // messages of the kernel that this event stands for; 0: unknown, everything was read again
+	Count      int  // kernel messages that this event combines; 0: unknown, everything was read again
 	Defaults   bool // the default routes of the main table are others now
-	Neighbours bool // the routes are what they were: neighbours have other MAC addresses
+	Neighbours bool // only MAC addresses of neighbours changed, not the routes
 }
 
 // Kind is KindRoute.
 func (Routes) Kind() Kind { return KindRoute }
 
-// Object is the same for all: who wants to know which, asks the kernel.
+// Object is the same for all: subscribers query the kernel for details.
 func (Routes) Object() string { return "routes" }
 
 // Act is Changed.
@@ -129,8 +129,7 @@ func (r Routes) String() string {
 	return fmt.Sprintf("routes changed (%d messages of the kernel)", r.Count)
 }
 
-// Neighbour is a neighbour that answers with another MAC address than before, or does not answer
-// any more.
+// Neighbour is a neighbour that has another MAC address than before, or no longer answers.
 type Neighbour struct {
 	Addr   netip.Addr
 	Link   string
@@ -156,7 +155,7 @@ type Health struct {
 	State    string
 	Evidence string   // what was seen: "tcp 31.31.31.1:5001: connection refused, 3 of 3"
 	Name     string   // of the probe, as loxicmd get endpoint has it
-	Services []string // that heed it; the first ones
+	Services []string // services that consider it; the first ones
 	Users    int      // how many do
 }
 
@@ -178,7 +177,7 @@ func (h Health) String() string {
 	return fmt.Sprintf("endpoint %s is %s: %s (%s%s)", h.Object(), h.State, h.Evidence, h.Name, h.of())
 }
 
-// of names the services that heed it.
+// of names the services that consider it.
 func (h Health) of() string {
 	if h.Users == 0 {
 		return ""
@@ -190,11 +189,11 @@ func (h Health) of() string {
 	return of
 }
 
-// Object is an object that the data path now has as users want it, or could not take.
+// Object is an object that was applied, or could not be.
 type Object struct {
 	ObjectKind string // "service"
 	Key        string
-	Version    uint64 // that users want
+	Version    uint64 // the desired version
 	Action     Action // Applied, Failed, Solved, or Removed
 	Error      string // of Failed and Solved
 }
@@ -235,13 +234,13 @@ func (p Pressure) String() string {
 	return fmt.Sprintf("pressure on the connection table %s: %s", p.Action, p.Reason)
 }
 
-// Revision is a change that waits for confirmation, and what becomes of it.
+// Revision is a change that waits for confirmation, and its outcome.
 type Revision struct {
 	Number uint64
 	Action Action    // Began, Ended: it stays, Removed: it was undone
 	Until  time.Time // of Began
-	Doing  string    // likewise: what the change was
-	Who    string    // likewise
+	Doing  string    // of that change, too: its description
+	Who    string    // of that change, too
 }
 
 // Kind is KindRevision.

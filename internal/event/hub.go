@@ -12,15 +12,16 @@ const Kept = 4096
 
 // Hub hands events to subscribers. It keeps the last Kept of them in one ring that all subscribers
 // read: publishing never waits, and costs the same however many listen. A subscriber that falls
-// behind loses the oldest, and is told how many.
+// behind loses the oldest events, and learns how many.
 //
-// The road not taken is a queue for each subscriber: memory for each that stops reading, and a
-// publisher that must choose whom to drop. The zero value is no hub; NewHub makes one.
+// The alternative is a queue for each subscriber: memory for each that stops reading, and a
+// publisher that must choose whose events to drop. The zero value is not usable; NewHub makes a
+// hub.
 type Hub struct {
 	mu      sync.Mutex
 	ring    []Event                         // by Seq modulo Kept
 	last    uint64                          // Seq of the last event; 0: none yet
-	waiting map[*Subscription]chan struct{} // closed when an event comes that is wanted; they have seen all others
+	waiting map[*Subscription]chan struct{} // closed when a matching event arrives; these subscribers have seen all earlier ones
 	now     func() time.Time
 }
 
@@ -29,8 +30,7 @@ func NewHub() *Hub {
 	return &Hub{ring: make([]Event, 0, 64), waiting: map[*Subscription]chan struct{}{}, now: time.Now}
 }
 
-// Publish adds events. A nil hub takes them and forgets them, so that parts can be used without
-// one.
+// Publish adds events. A nil hub discards them, so that parts can be used without one.
 func (h *Hub) Publish(bodies ...Body) {
 	if h == nil || len(bodies) == 0 {
 		return
@@ -50,7 +50,7 @@ func (h *Hub) Publish(bodies ...Body) {
 	}
 }
 
-// wake ends the wait of those who want the event. The others need not look at it.
+// wake ends the wait of subscribers that want the event.
 func (h *Hub) wake(e *Event) {
 	for s, more := range h.waiting {
 		if s.wants(e) {
@@ -69,13 +69,13 @@ func (h *Hub) Last() uint64 {
 	return h.last
 }
 
-// Subscribe returns a reader of the events of some kinds (none given: all) that come from now on.
+// Subscribe returns a reader of future events of some kinds (none given: all).
 func (h *Hub) Subscribe(kinds ...Kind) *Subscription {
 	return h.SubscribeAfter(h.Last(), kinds...)
 }
 
-// SubscribeAfter is Subscribe for the events after the one of number seq, as far as they are kept;
-// 0 gives all that are.
+// SubscribeAfter is Subscribe for the events after number seq, as far as they are kept; 0 means all
+// of them.
 func (h *Hub) SubscribeAfter(seq uint64, kinds ...Kind) *Subscription {
 	return &Subscription{hub: h, seen: seq, kinds: kinds}
 }
@@ -89,7 +89,7 @@ type Subscription struct {
 }
 
 // Next waits for the next event. lost counts events, of any kind, that were overwritten before this
-// subscriber came to them; it is told once. The error is that of ctx.
+// subscriber read them; it is reported once. The error is that of ctx.
 func (s *Subscription) Next(ctx context.Context) (e Event, lost uint64, err error) {
 	for {
 		e, ok, more := s.poll(true)
@@ -108,7 +108,7 @@ func (s *Subscription) Next(ctx context.Context) (e Event, lost uint64, err erro
 	}
 }
 
-// Poll is Next that does not wait: ok is false when there is no event now.
+// Poll is Next without waiting: ok is false if there is no event now.
 func (s *Subscription) Poll() (e Event, lost uint64, ok bool) {
 	e, ok, _ = s.poll(false)
 	if ok {
@@ -117,7 +117,7 @@ func (s *Subscription) Poll() (e Event, lost uint64, ok bool) {
 	return e, lost, ok
 }
 
-// poll finds the next event that is wanted, or, for who is to wait, the channel that tells of more.
+// poll finds the next matching event, or, with wait, returns the channel that signals one.
 func (s *Subscription) poll(wait bool) (e Event, ok bool, more <-chan struct{}) {
 	h := s.hub
 	h.mu.Lock()

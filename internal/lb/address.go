@@ -53,8 +53,9 @@ func addrUse(field string, a netip.Addr) error {
 	return NewFieldError(field, a.String(), reason, "a unicast address that can be routed")
 }
 
-// probeUse refuses what addrUse does, and the metadata services of clouds: a probe with an expected
-// answer could be used to guess the secrets that these give to any asker on the machine.
+// probeUse refuses the same addresses as addrUse, and the metadata services of clouds: they give
+// secrets to any client on the machine, which a probe with an expected answer could be used to
+// guess.
 func probeUse(field string, a netip.Addr) error {
 	if err := addrUse(field, a); err != nil {
 		return err
@@ -113,7 +114,7 @@ func ParsePort(field, s string) (uint16, error) {
 // ParseWeight reads an endpoint's weight.
 func ParseWeight(s string) (uint16, error) { return parseNumber(FieldWeight, s, "0 to 65535") }
 
-// parseNumber takes plain decimal digits without a sign or a leading zero.
+// parseNumber parses plain decimal digits without a sign or a leading zero.
 func parseNumber(field, s, allowed string) (uint16, error) {
 	n, err := strconv.ParseUint(s, 10, 16)
 	switch {

@@ -1,7 +1,7 @@
 package lb
 
 // Algorithm chooses the endpoint of a new connection. The numbers are those of the REST contract,
-// as its Kubernetes client sends them: servers of the contract before n2det had n3 as 6.
+// as kube-loxilb sends them; older servers of the contract had n3 as 6 (now n2det).
 type Algorithm uint8
 
 // The algorithms of the contract.
@@ -14,7 +14,7 @@ const (
 	N2               Algorithm = 5
 	N2Det            Algorithm = 6
 	N3               Algorithm = 7
-	Random           Algorithm = 100 // not in the contract, and out of the way of what it numbers next
+	Random           Algorithm = 100 // not in the contract; far above the numbers that it may assign next
 )
 
 const noNGAP = "NGAP and SCTP are not read, so leave N2 to the AMF's own addresses"
@@ -36,7 +36,7 @@ func algorithms() []choice[Algorithm] {
 // String is the word of the contract.
 func (a Algorithm) String() string { return wordOf("algorithm", a, algorithms()) }
 
-// ParseAlgorithm takes the word or the number of the contract; "" is the default.
+// ParseAlgorithm parses the word or the number of the contract; "" means the default.
 func ParseAlgorithm(s string) (Algorithm, error) {
 	return parseWordOrNumber(FieldSelect, s, algorithms())
 }

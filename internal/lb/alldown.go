@@ -1,6 +1,6 @@
 package lb
 
-// AllDown is what becomes of new connections while no endpoint of a service is up.
+// AllDown is how new connections are handled while no endpoint of a service is up.
 type AllDown uint8
 
 // The choices.
@@ -19,7 +19,7 @@ func allDowns() []choice[AllDown] {
 // String is the word of flags, JSON and text.
 func (a AllDown) String() string { return wordOf("all down", a, allDowns()) }
 
-// ParseAllDown takes the word; "" is refuse.
+// ParseAllDown parses the word; "" means refuse.
 func ParseAllDown(s string) (AllDown, error) {
 	return parseWord(FieldAllDown, s, allDowns())
 }

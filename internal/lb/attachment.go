@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// AttachTo is the kind of thing that a policer or a mirror is attached to, by the contract's
-// numbers; those from AttachSource on are ours.
+// AttachTo is the kind of object that a policer or a mirror is attached to, by the contract's
+// numbers; AttachSource and later are not in the contract.
 type AttachTo uint8
 
-// What they are attached to.
+// The kinds.
 const (
-	AttachPort    AttachTo = 1 // an interface, of which all packets that arrive are meant
-	AttachService AttachTo = 2 // the contract's rule: a service, by its name (of which there may be several) or its key
+	AttachPort    AttachTo = 1 // an interface: all packets that arrive there
+	AttachService AttachTo = 2 // the contract's rule: a service, by its key, or all services of a name
 	AttachSource  AttachTo = 3 // clients, by a prefix of their addresses, of all services
-	AttachRule    AttachTo = 4 // what a firewall rule decides about, by its key
+	AttachRule    AttachTo = 4 // connections and packets that a firewall rule decides, by its key
 )
 
 func attachWords() map[AttachTo]string {
@@ -43,19 +43,19 @@ const (
 	Both    Direction = "both"
 )
 
-// Has tells whether packets of a direction are meant: towards endpoints, or back.
+// Has reports whether it includes packets of a direction: towards endpoints, or back.
 func (d Direction) Has(back bool) bool {
 	return d == Both || (d == Back) == back
 }
 
-// Attachment is what a policer or a mirror is attached to.
+// Attachment is the object that a policer or a mirror is attached to.
 type Attachment struct {
 	To        AttachTo  `json:"to"`
 	Name      string    `json:"name"`
 	Direction Direction `json:"direction,omitempty"`
 }
 
-// Validate refuses what makes no sense.
+// Validate checks all fields.
 func (a Attachment) Validate() error {
 	switch a.Direction {
 	case "", Towards, Back, Both:
@@ -81,7 +81,7 @@ func (a Attachment) Validate() error {
 	return NewFieldError(FieldAttachment, a.To.String(), "is nothing to attach to", "1 (port), 2 (service), 3 (source) or 4 (firewall)")
 }
 
-// validateInterface refuses what the kernel takes for no name of an interface.
+// validateInterface refuses names that the kernel accepts for no interface.
 func validateInterface(name string) error {
 	if name == "" || len(name) > 15 || name == "." || name == ".." || strings.ContainsAny(name, "/: \t\n\x00") {
 		return NewFieldError(FieldTarget, name, "is not the name of an interface", "up to 15 bytes without spaces, slashes and colons")
@@ -101,7 +101,7 @@ func (a Attachment) Service() (name string, key Key, err error) {
 	return a.Name, key, ValidateName(a.Name)
 }
 
-// Prefix is that of clients: an address is one alone.
+// Prefix returns the prefix of clients; an address is a prefix of full length.
 func (a Attachment) Prefix() (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(a.Name)
 	if err != nil {
@@ -130,7 +130,7 @@ func (a Attachment) Rule() (key string, err error) {
 	return rule.Key(), nil
 }
 
-// Normal is the attachment as it is stored: one way to write what is the same.
+// Normal returns the attachment in the one form in which it is stored.
 func (a Attachment) Normal() Attachment {
 	if a.Direction == "" {
 		a.Direction = Towards

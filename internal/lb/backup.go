@@ -12,9 +12,9 @@ const MaxBackup = 9
 // maxPercent is all of a level.
 const maxPercent = 100
 
-// Level is the last level of endpoints that takes new connections: each level from the first one on
-// joins those before it until one has enough. takes are the weights of endpoints for new
-// connections, 0 of those that take none.
+// Level returns the last level of endpoints that takes new connections: levels are added from the
+// first one on until they have enough weight. takes has the weights of endpoints for new
+// connections, 0 for those that take none.
 func (s *Service) Level(takes []uint32) (level uint8) {
 	for _, level = range s.levels() {
 		var has, all uint64
@@ -33,7 +33,7 @@ func (s *Service) Level(takes []uint32) (level uint8) {
 	return level
 }
 
-// levels are those that the service has, in order.
+// levels returns the service's levels in order.
 func (s *Service) levels() []uint8 {
 	list := make([]uint8, len(s.Endpoints))
 	for i, e := range s.Endpoints {
@@ -43,7 +43,7 @@ func (s *Service) levels() []uint8 {
 	return slices.Compact(list)
 }
 
-// cutBackup takes @LEVEL from the end of an endpoint's text.
+// cutBackup cuts @LEVEL from the end of an endpoint's text.
 func cutBackup(text string) (rest string, level uint8, err error) {
 	rest, written, found := strings.Cut(text, "@")
 	if !found {
@@ -58,7 +58,7 @@ func cutBackup(text string) (rest string, level uint8, err error) {
 
 const backupAllowed = "0 (none) to 9"
 
-// backupFields say when backups take connections.
+// backupFields are the fields that define when backups take connections.
 func backupFields() []Field[Service] {
 	return []Field[Service]{{
 		Name: FieldFailover, Text: "failover-below", Record: "failoverBelow", Place: 41, Since: closingFormat,
@@ -83,7 +83,7 @@ func (s *Service) validateBackups() error {
 	return nil
 }
 
-// endpointsFormat is the first format of records that can say what these endpoints are.
+// endpointsFormat returns the first record format that can express these endpoints.
 func endpointsFormat(list []Endpoint) int {
 	if slices.ContainsFunc(list, func(e Endpoint) bool { return e.Backup != 0 }) {
 		return closingFormat

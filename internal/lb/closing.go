@@ -2,7 +2,7 @@ package lb
 
 import "time"
 
-// Closing is what becomes of the open TCP connections of an endpoint that is gone.
+// Closing is how open TCP connections of an endpoint are handled when it is removed or goes down.
 type Closing uint8
 
 // The choices.
@@ -13,7 +13,7 @@ const (
 )
 
 const (
-	// DefaultDrainTime is how long ClosingDrain leaves connections, if the service does not say.
+	// DefaultDrainTime is how long ClosingDrain leaves connections open by default.
 	DefaultDrainTime = time.Minute
 	// MaxDrainTime is the longest.
 	MaxDrainTime = 24 * time.Hour
@@ -50,10 +50,10 @@ func (s *Service) After(c Closing) (time.Duration, bool) {
 	return 0, false
 }
 
-// closingFormat is the first format of records that say what becomes of open connections.
+// closingFormat is the first record format with Closing.
 const closingFormat = 5
 
-// closingFields say what becomes of open connections.
+// closingFields are the fields with a Closing.
 func closingFields() []Field[Service] {
 	const first = 38 // place in a record
 	return []Field[Service]{
@@ -79,7 +79,7 @@ func closingFields() []Field[Service] {
 	}
 }
 
-// validateClosing checks what is to become of open connections.
+// validateClosing checks how open connections are to be closed.
 func (s *Service) validateClosing() error {
 	if err := wordError(FieldOnRemove, s.OnRemove, closings()); err != nil {
 		return err

@@ -2,8 +2,8 @@ package lb
 
 import "strconv"
 
-// ConnectionLimits are how many connections a service and each of its clients may have; 0 is any
-// number. Rates are of new ones a second.
+// ConnectionLimits limit the connections of a service and of each of its clients; 0 means
+// unlimited. Rates are new connections per second.
 type ConnectionLimits struct {
 	MaxRate, MaxConnections       uint32
 	ClientRate, ClientConnections uint32
@@ -15,7 +15,7 @@ func (l ConnectionLimits) Limited() bool {
 	return l.MaxRate|l.MaxConnections|l.ClientRate|l.ClientConnections != 0
 }
 
-// maxRate is such that a bucket of tokens holds a second's worth on every kernel.
+// maxRate is the largest rate of which a token bucket holds one second's worth on every kernel.
 const maxRate = 1_000_000
 
 // maxOpen is more than any table holds.

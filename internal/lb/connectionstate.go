@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// ConnectionStates are the words for what a connection has seen, as the contract has them: of TCP,
-// of UDP and all else that has ports, of echo requests.
+// ConnectionStates returns the contract's words for the states of a connection: of TCP, of UDP and
+// other protocols with ports, of echo requests.
 func ConnectionStates() []string {
 	return []string{"sync-sent", "sync-ack", "est", "fini", "closed-wait", "closed", "udp-uni", "udp-est", "req-sent", "bidir"}
 }
 
-// ParseConnectionState reads one of them, or what conntrack, ss and netstat call the same.
+// ParseConnectionState parses one of them, or the equivalent word of conntrack, ss or netstat.
 func ParseConnectionState(text string) (string, error) {
 	word := strings.ReplaceAll(strings.ToLower(text), "_", "-")
 	switch word {

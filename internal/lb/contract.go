@@ -2,11 +2,11 @@ package lb
 
 import "unicode/utf8"
 
-// contractFormat is the first format of records with what clients of the contract need, and builds
-// before refused: a member, and services that were not allowed.
+// contractFormat is the first record format with two things that clients of the contract need and
+// earlier builds refused: the member bgp, and services that were not allowed.
 const contractFormat = closingFormat + 2
 
-// bgpFields has the one that asks for BGP.
+// bgpFields has the field that requests BGP.
 func bgpFields() []Field[Service] {
 	return []Field[Service]{{
 		Name: FieldBGP, Text: "bgp", Record: "bgp", Place: 44, Since: contractFormat,
@@ -16,7 +16,7 @@ func bgpFields() []Field[Service] {
 	}}
 }
 
-// contractNeeds is the first format of records whose builds take such a service.
+// contractNeeds returns the first record format whose builds accept such a service.
 func (s *Service) contractNeeds() int {
 	later := s.egressByRules() || utf8.RuneCountInString(s.Name) > firstNameLength || s.Mode.TranslatesSource() && !s.Protocol.hasPorts()
 	if s.Mode == ModeFullNAT && len(s.SNAT) == 0 {
@@ -33,13 +33,13 @@ func (s *Service) contractNeeds() int {
 // firstNameLength is how long names could be before.
 const firstNameLength = 128
 
-// Condition is something that users should know of a service that works.
+// Condition is something that users should know about a working service.
 type Condition struct {
-	Type    string // what it is about, in one word
+	Type    string // the subject, in one word
 	Message string // one sentence
 }
 
-// Conditions are those that the service has by what it asks for.
+// Conditions returns the conditions that follow from the service's settings.
 func (s *Service) Conditions() (list []Condition) {
 	if s.BGP {
 		list = append(list, Condition{"BGP", "the VIP is to be advertised by BGP, and is not: BGP is not part of this build"})

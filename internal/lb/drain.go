@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Drain says that an endpoint is to take no new connections of any service. Those that it has go on
-// until the deadline.
+// Drain stops new connections to an endpoint, of any service. Open connections continue until the
+// deadline.
 type Drain struct {
 	Addr     netip.Addr `json:"addr"`
 	Port     uint16     `json:"port,omitempty"`    // 0: all ports of the address
-	Deadline time.Time  `json:"deadline,omitzero"` // when those that are left are ended; zero: never
-	Rate     int        `json:"rate"`              // of them a second
+	Deadline time.Time  `json:"deadline,omitzero"` // when the remaining connections are ended; zero: never
+	Rate     int        `json:"rate"`              // how many of them are ended per second
 }
 
 // Key names it: IP or IP:PORT.
@@ -35,7 +35,7 @@ func ParseDrain(text string) (Drain, error) {
 	return Drain{Addr: a.Unmap()}, nil
 }
 
-// Validate refuses what makes no sense.
+// Validate checks all fields.
 func (d Drain) Validate() error {
 	if !d.Addr.IsValid() {
 		return &FieldError{Field: FieldEndpoint, Reason: "is missing", Allowed: "IP or IP:PORT"}
@@ -46,7 +46,7 @@ func (d Drain) Validate() error {
 	return nil
 }
 
-// Has tells whether it is about this endpoint.
+// Has reports whether the drain is for this endpoint.
 func (d *Drain) Has(addr netip.Addr, port uint16) bool {
 	return d.Addr == addr && (d.Port == 0 || d.Port == port)
 }

@@ -52,13 +52,13 @@ func (s *Service) Ineffective() (list []Ineffective) {
 	return list
 }
 
-// given reports whether a value is set, and none of the defaults.
+// given reports whether a value is set, and is none of the defaults.
 func given[T comparable](value T, defaults ...T) bool {
 	var unset T
 	return value != unset && !slices.Contains(defaults, value)
 }
 
-// weighsApart tells whether endpoints that take connections have different weights.
+// weighsApart reports whether endpoints that take connections have different weights.
 func (s *Service) weighsApart() bool {
 	first := uint16(0)
 	for _, e := range s.Endpoints {

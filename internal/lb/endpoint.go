@@ -9,8 +9,8 @@ import (
 // AddrPort is where the endpoint listens.
 func (e Endpoint) AddrPort() netip.AddrPort { return netip.AddrPortFrom(e.Addr, e.Port) }
 
-// String writes IP:PORT or IP:PORT-PORTMAX, :WEIGHT behind it when the weight is not 1, and @LEVEL
-// when it is a backup; IPv6 in brackets.
+// String writes IP:PORT or IP:PORT-PORTMAX, followed by :WEIGHT if the weight is not 1, and @LEVEL
+// for a backup; IPv6 in brackets.
 func (e Endpoint) String() string {
 	s := e.AddrPort().String()
 	if e.PortMax != 0 {
@@ -25,14 +25,14 @@ func (e Endpoint) String() string {
 	return s
 }
 
-// ParseEndpoint reads what Endpoint.String writes: IP:PORT or IP:PORT:WEIGHT, perhaps with @LEVEL,
-// IPv6 in brackets, weight 1 when not given.
+// ParseEndpoint parses what Endpoint.String writes: IP:PORT or IP:PORT:WEIGHT, optionally with
+// @LEVEL, IPv6 in brackets; the default weight is 1.
 func ParseEndpoint(s string) (Endpoint, error) {
 	e, _, err := parseEndpoint(s)
 	return e, err
 }
 
-// parseEndpoint tells also whether the weight was written.
+// parseEndpoint also reports whether the weight was written.
 func parseEndpoint(s string) (e Endpoint, weighted bool, err error) {
 	text, backup, err := cutBackup(s)
 	if err != nil {

@@ -5,9 +5,8 @@ import (
 	"strings"
 )
 
-// EndpointProbe is how an address is to be probed, whether or not it is an endpoint of a service.
-// Where a service would have it probed by a probe of the same name (NameOfProbe), this one takes
-// its place.
+// EndpointProbe defines how to probe an address, whether or not it is an endpoint of a service. It
+// replaces a service's probe of the same name (NameOfProbe).
 type EndpointProbe struct {
 	Name  string // "": NameOfProbe
 	Addr  netip.Addr
@@ -22,7 +21,7 @@ func (e *EndpointProbe) Key() string {
 	return NameOfProbe(e.Addr, &e.Probe)
 }
 
-// Normal is the same with what it says twice left out, and a ping where nothing is said.
+// Normal returns the probe without redundant members; an empty probe becomes a ping.
 func (e EndpointProbe) Normal() EndpointProbe {
 	if e.Probe.Type == ProbeAuto {
 		e.Probe.Type = ProbePing
@@ -53,7 +52,7 @@ func (e EndpointProbe) Validate() error {
 	return nil
 }
 
-// EndpointProbeFields are its fields, with the properties that the contract has for them.
+// EndpointProbeFields are its fields, with the contract's properties.
 func EndpointProbeFields() []Field[EndpointProbe] {
 	list := []Field[EndpointProbe]{
 		{
@@ -86,8 +85,8 @@ func (e *EndpointProbe) MarshalRecord() ([]byte, error) {
 	return marshalMembers(e, EndpointProbeFields(), nil)
 }
 
-// UnmarshalEndpointProbe reads what MarshalRecord writes, and validates it. It refuses members and
-// words that it does not know.
+// UnmarshalEndpointProbe parses what MarshalRecord writes, and validates it. It refuses unknown
+// members and words.
 func UnmarshalEndpointProbe(data []byte) (e EndpointProbe, err error) {
 	if err := unmarshalMembers(&e, EndpointProbeFields(), data); err != nil {
 		return e, err
@@ -95,8 +94,8 @@ func UnmarshalEndpointProbe(data []byte) (e EndpointProbe, err error) {
 	return e, e.Validate()
 }
 
-// ParseHostState reads the contract's words: whether the endpoint is to take no connections,
-// whatever probes say.
+// ParseHostState parses the contract's words for whether the endpoint is taken out, regardless of
+// probes.
 func ParseHostState(s string) (out bool, err error) {
 	switch strings.ToLower(s) {
 	case "green", "yellow":

@@ -89,18 +89,18 @@ const (
 	FieldSample            = "sample"
 )
 
-// maxShown bounds what of a refused value is shown, in bytes: enough for every value that was meant
-// seriously.
+// maxShown bounds the part of a refused value that is shown, in bytes: enough for every value that
+// was not a mistake.
 const maxShown = 64
 
-// FieldError says which value of a service is refused, why, and what would have been taken. Value
-// is safe to print: at most about 64 bytes, without control characters.
+// FieldError names the refused value of a service, the reason, and the allowed values. Value is
+// safe to print: at most about 64 bytes, without control characters.
 type FieldError struct {
-	Field   string // one of the Field constants, or a caller's own
+	Field   string // one of the Field constants, or the caller's own name
 	Value   string // as the user wrote it, cut and escaped
 	Reason  string // a predicate: "is not an IP address"
 	Allowed string // "" when Reason says it
-	// NotBuilt: there is nothing wrong with the value, but this build does not do what it asks for.
+	// NotBuilt: the value is valid, but this build does not support it.
 	NotBuilt bool
 }
 
@@ -118,18 +118,18 @@ func NewFieldError(field, value, reason, allowed string) *FieldError {
 	return &FieldError{Field: field, Value: printable(value), Reason: reason, Allowed: allowed}
 }
 
-// NotBuilt refuses a value that the contract knows and this build does not. instead is what to do:
-// "let HAProxy do it".
+// NotBuilt refuses a value that the contract has and this build does not support. instead is what
+// to do: "let HAProxy do it".
 func NotBuilt(field, value, instead, allowed string) *FieldError {
 	e := NewFieldError(field, value, "is not part of this build: "+instead, allowed)
 	e.NotBuilt = true
 	return e
 }
 
-// Printable is a user's text such that it can stand in a sentence.
+// Printable returns a user's text in a form that can be part of a sentence.
 func Printable(s string) string { return printable(s) }
 
-// printable cuts a value at maxShown and escapes what would not print, quotes included.
+// printable cuts a value at maxShown and escapes unprintable characters, and quotes.
 func printable(s string) string {
 	kept := shortened(s)
 	cut := ""

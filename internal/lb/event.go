@@ -5,24 +5,24 @@ import (
 	"time"
 )
 
-// ConnectionEvent is what has become of a connection, as `loxicmd get ct -w` shows it.
+// ConnectionEvent is an event of a connection, as `loxicmd get ct -w` shows it.
 type ConnectionEvent struct {
 	Time     time.Time
 	Act      string // opened, assured, closing, ended
 	Protocol Protocol
 	Client   netip.AddrPort
 	VIP      netip.AddrPort
-	Source   netip.AddrPort // that the endpoint sees; the client, unless the mode or the endpoint asks for another
+	Source   netip.AddrPort // as the endpoint sees it; the client, unless the mode or the endpoint requires another address
 	Endpoint netip.AddrPort
-	Service  string  // the service's name, or its key when it has none
+	Service  string  // the service's name, or its key if it has none
 	Reason   string  // why it has ended: closed, reset, silent, removed (its endpoint was), replaced
-	By       string  // who has begun to close it, or has reset it: client, endpoint; of an end after both have closed: both
+	By       string  // which side began to close it, or reset it: client, endpoint; both: an end after both have closed
 	In, Out  Traffic // so far; Out is counted at the end alone
-	OneOf    int     // of so many connections one is told of at present
+	OneOf    int     // currently, one connection of this many is reported
 }
 
-// Untold is what a watcher was not told, since it began.
+// Untold counts events that a watcher did not get since it began.
 type Untold struct {
-	Sampled uint64 // events of connections that were left out, as it fell behind
+	Sampled uint64 // events left out by sampling, as the watcher fell behind
 	Lost    uint64 // events for which there was no room at all
 }

@@ -5,15 +5,14 @@ import (
 	"slices"
 )
 
-// Translates tells whether packets between the VIP's clients and an endpoint change the IP version
-// on their way (NAT64, NAT46). Such an endpoint sees an address of the load balancer, whatever the
-// mode.
+// Translates reports whether packets between the VIP's clients and an endpoint change the IP
+// version (NAT64, NAT46). Such an endpoint sees an address of the load balancer, whatever the mode.
 func (s Service) Translates(e Endpoint) bool {
 	return e.Addr.Is4() != s.VIP.Is4() && s.Tunnel == TunnelNone
 }
 
-// validateFamily checks that there is an address of the endpoint's IP version that it can see its
-// clients at.
+// validateFamily checks that the load balancer has an address of the endpoint's IP version that the
+// endpoint can see as its client.
 func (s Service) validateFamily(e Endpoint) error {
 	sameFamily := func(a netip.Addr) bool { return a.Is4() == e.Addr.Is4() }
 	switch {

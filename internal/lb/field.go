@@ -6,24 +6,24 @@ import (
 	"strings"
 )
 
-// Field is one field of T (a Service or an Endpoint). What it is called, how it is read, written
-// and compared stands here and nowhere else: text, journal, REST, loxicmd, equality and copies go
-// through the lists of KeyFields, Fields and EndpointFields.
+// Field is one field of T (a Service or an Endpoint). It is the only place that defines the field's
+// name, and how it is read, written and compared: text, journal, REST, loxicmd, equality and copies
+// iterate over the lists of KeyFields, Fields and EndpointFields.
 type Field[T any] struct {
 	Name     string // in errors
-	Also     string // another name in errors: that of one value of a list
+	Also     string // another name in errors, for one value of a list
 	Text     string // before the = of Service.String; "" for what stands in the key, or in an endpoint's text
 	Record   string // its member in a record of the journal; "" as above
-	Place    int    // of the member among those of a record, which keep their order
+	Place    int    // position of the member in a record, which never changes
 	Since    int    // the format of records that has it first
 	Property string // where REST has it, from the entry or the endpoint on: serviceArguments.mode
 	Flag     string // of loxicmd create lb; "" for none
 	Help     string // of the flag: one sentence
-	Allowed  string // what an error says would have been taken
-	Always   bool   // written where it is the default, too
-	Required bool   // REST does not take an entry without it
+	Allowed  string // the allowed values, for errors
+	Always   bool   // also written if it has the default
+	Required bool   // REST refuses an entry without it
 	Numbered bool   // REST writes the number of the word
-	Fixed    bool   // an update leaves it as it was when the service was made
+	Fixed    bool   // an update does not change it
 
 	form form[T]
 }
@@ -39,17 +39,16 @@ type form[T any] interface {
 	copy(to, from *T)
 }
 
-// IsDefault tells whether t has the field's default, which nobody needs to write.
+// IsDefault reports whether t has the field's default, which need not be written.
 func (f *Field[T]) IsDefault(t *T) bool { return f.form.zero(t) }
 
-// Same tells whether both have the same value.
+// Same reports whether both have the same value.
 func (f *Field[T]) Same(a, b *T) bool { return f.form.same(a, b) }
 
-// Copy gives to the value of from. They share nothing.
+// Copy copies the value deeply.
 func (f *Field[T]) Copy(to, from *T) { f.form.copy(to, from) }
 
-// Show is the value for people: as text writes it, not much of what is long, and "none" for
-// nothing.
+// Show returns the value for people: as text, shortened if it is long, and "none" if it is empty.
 func (f *Field[T]) Show(t *T) string {
 	if s := f.form.text(t); s != "" {
 		return shortened(s)
@@ -57,7 +56,7 @@ func (f *Field[T]) Show(t *T) string {
 	return "none"
 }
 
-// Value is what REST has in the property: a bool, int, string or []string.
+// Value returns the value of the REST property: a bool, int, string or []string.
 func (f *Field[T]) Value(t *T) any {
 	if n, ok := f.form.(interface{ number(*T) int }); ok && f.Numbered {
 		return n.number(t)
@@ -65,11 +64,10 @@ func (f *Field[T]) Value(t *T) any {
 	return f.form.get(t)
 }
 
-// SetValue is the inverse of Value, and takes what users write.
+// SetValue is the inverse of Value, and accepts what users write.
 func (f *Field[T]) SetValue(t *T, v any) error { return f.form.set(t, f, v) }
 
-// SetFlag takes what a command line has behind the flag; of a list, values with commas between
-// them.
+// SetFlag parses the argument of a command-line flag; list values are separated by commas.
 func (f *Field[T]) SetFlag(t *T, s string) error {
 	if p, ok := f.form.(interface {
 		parseFlag(t *T, f *Field[T], s string) error
@@ -79,27 +77,27 @@ func (f *Field[T]) SetFlag(t *T, s string) error {
 	return f.form.parse(t, f, s)
 }
 
-// IsList tells whether the field holds any number of values.
+// IsList reports whether the field holds any number of values.
 func (f *Field[T]) IsList() bool {
 	var t T
 	_, ok := f.form.get(&t).([]string)
 	return ok
 }
 
-// IsBool tells whether the field is true or false.
+// IsBool reports whether the field is true or false.
 func (f *Field[T]) IsBool() bool {
 	var t T
 	_, ok := f.form.get(&t).(bool)
 	return ok
 }
 
-// IsTime tells whether the field is written as a time with its unit, as 500ms.
+// IsTime reports whether the field is written as a time with its unit, as 500ms.
 func (f *Field[T]) IsTime() bool {
 	_, ok := f.form.(spell[T])
 	return ok
 }
 
-// Choices are the words of the field; none where it is no word.
+// Choices returns the words of the field; none if it is not a word.
 func (f *Field[T]) Choices() []Choice {
 	if c, ok := f.form.(interface{ choices() []Choice }); ok {
 		return c.choices()
@@ -107,7 +105,7 @@ func (f *Field[T]) Choices() []Choice {
 	return nil
 }
 
-// Usage is Help, and what each word does.
+// Usage returns Help, and the meaning of each word.
 func (f *Field[T]) Usage() string {
 	var now, missing []string
 	for _, c := range f.Choices() {
@@ -128,7 +126,7 @@ func (f *Field[T]) Usage() string {
 	return s
 }
 
-// CheckProperty refuses what is no word of a property of services that has words; value is as
+// CheckProperty refuses an unknown word for a property of services that has words; value is as
 // PropertyText writes it.
 func CheckProperty(property, value string) error {
 	for _, f := range slices.Concat(KeyFields(), Fields()) {
@@ -144,9 +142,8 @@ func CheckProperty(property, value string) error {
 	return nil
 }
 
-// PropertyText is what REST has in a property of a service, as text, for a value as the flag of the
-// field takes it: a number for a word, "" for the default. What is no such value, or of no such
-// property, stays as it is.
+// PropertyText converts a flag's value to the text of the REST property: a number for a word, ""
+// for the default. An invalid value, or a value of an unknown property, is returned unchanged.
 func PropertyText(property, value string) string {
 	for _, f := range slices.Concat(KeyFields(), Fields()) {
 		if f.Property != property || f.IsList() {

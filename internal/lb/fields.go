@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Fields are those of a service beside its key, in the order of its text. A new field is a member
-// of Service, a line here, its property in api/openapi.yaml, and what compile makes of it.
+// Fields are the fields of a service except its key, in the order of its text. A new field is a
+// member of Service, a line here, its property in api/openapi.yaml, and its use in compile.
 func Fields() []Field[Service] {
 	return slices.Concat(endpointChoiceFields(), packetFields(), limitFields(), monitorFields(), closingFields(), backupFields(), slowStartFields(), outlierFields(), bgpFields())
 }
 
-// endpointChoiceFields say which connections go to which endpoint.
+// endpointChoiceFields are the fields that choose the endpoint of a connection.
 func endpointChoiceFields() []Field[Service] {
 	return []Field[Service]{
 		{
@@ -71,7 +71,7 @@ func endpointChoiceFields() []Field[Service] {
 	}
 }
 
-// packetFields say what becomes of packets, and whose the service is.
+// packetFields are the fields about handling packets, and about the service's owner.
 func packetFields() []Field[Service] {
 	return []Field[Service]{
 		{
@@ -119,8 +119,7 @@ func packetFields() []Field[Service] {
 	}
 }
 
-// KeyFields are those of a service's key. Text and records have them together, as Key.String writes
-// them.
+// KeyFields are the fields of a service's key. Text and records write them as one, by Key.String.
 func KeyFields() []Field[Service] {
 	return []Field[Service]{
 		{
@@ -147,8 +146,8 @@ func KeyFields() []Field[Service] {
 	}
 }
 
-// EndpointFields are those of an endpoint. Text and records have them together, as Endpoint.String
-// writes them.
+// EndpointFields are the fields of an endpoint. Text and records write them as one, by
+// Endpoint.String.
 func EndpointFields() []Field[Endpoint] {
 	return []Field[Endpoint]{
 		{
@@ -174,14 +173,14 @@ func EndpointFields() []Field[Endpoint] {
 	}
 }
 
-// Schema is the list of fields, made once for whoever reads, writes, copies and compares many
-// services. Any number of goroutines may use it.
+// Schema is the list of fields, made once to read, write, copy and compare many services. It is
+// safe for concurrent use.
 type Schema struct{ fields []Field[Service] }
 
 // NewSchema makes the list.
 func NewSchema() *Schema { return &Schema{Fields()} }
 
-// Equal tells whether both are written the same: nil and empty lists are.
+// Equal reports whether both are written the same; nil and empty lists are equal.
 func (c *Schema) Equal(a, b Service) bool {
 	if a.Key != b.Key {
 		return false

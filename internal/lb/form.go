@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// scalar is what all values have in common that are no list.
+// scalar is the common part of all values other than lists.
 type scalar[T any, V comparable] struct{ at func(*T) *V }
 
 func (s scalar[T, V]) zero(t *T) bool    { return *s.at(t) == *new(V) }
@@ -104,7 +104,7 @@ func (d duration[T]) set(t *T, f *Field[T], v any) error {
 	if !ok {
 		return d.parseFlag(t, f, fmt.Sprint(v))
 	}
-	if n < 0 || n > int(d.max/time.Second) { // compared before it is multiplied: a Duration holds 292 years
+	if n < 0 || n > int(d.max/time.Second) { // compare before the multiplication, which could overflow
 		return NewFieldError(f.Name, strconv.Itoa(n), "is out of range", f.Allowed)
 	}
 	*d.at(t) = time.Duration(n) * time.Second
@@ -135,7 +135,8 @@ func (d duration[T]) parseFlag(t *T, f *Field[T], s string) error {
 	return nil
 }
 
-// durationText writes whole seconds as 300s; what Validate refuses, as Go does.
+// durationText writes whole seconds as 300s, and other durations, which Validate refuses, as Go
+// does.
 func durationText(d time.Duration) string {
 	if d%time.Second == 0 {
 		return strconv.FormatInt(int64(d/time.Second), 10) + "s"
@@ -189,13 +190,13 @@ func (a ip[T]) parse(t *T, f *Field[T], s string) (err error) {
 	return err
 }
 
-// many is a list. Nil and empty are the same to it.
+// many is a list. Nil and empty lists are the same.
 type many[T any, V listed] struct {
 	at   func(*T) *[]V
 	read func(field string, text []string) ([]V, error)
 }
 
-// listed is what a list can have.
+// listed is the constraint for values in lists.
 type listed interface {
 	comparable
 	fmt.Stringer
@@ -234,7 +235,7 @@ func (m many[T, V]) parse(t *T, f *Field[T], s string) error {
 	return m.set(t, f, strings.Split(s, ","))
 }
 
-// parseFlag takes nothing for an empty list, and adds what a flag that stands again has.
+// parseFlag parses "" as an empty list, and appends if the flag is repeated.
 func (m many[T, V]) parseFlag(t *T, f *Field[T], s string) error {
 	if s == "" {
 		return nil
@@ -262,7 +263,7 @@ func parseEndpoints(_ string, text []string) (list []Endpoint, err error) {
 	return list, nil
 }
 
-// parseInt takes plain decimal digits without a leading zero.
+// parseInt parses plain decimal digits without a leading zero.
 func parseInt(field, s, allowed string) (int, error) {
 	n, err := strconv.Atoi(s)
 	switch {

@@ -5,22 +5,22 @@ import (
 	"time"
 )
 
-// HandshakeBuckets is how many there are of the times of handshakes.
+// HandshakeBuckets is the number of buckets of handshake times.
 const HandshakeBuckets = 11
 
-// Handshakes count what has become of TCP handshakes with an endpoint, since it was added: of
-// connections whose answers are seen, which those of mode dsr are not.
+// Handshakes count the outcomes of TCP handshakes with an endpoint since it was added, of
+// connections whose answers are seen; those of mode dsr are not.
 type Handshakes struct {
 	Opened      uint64                   // connections, each by a SYN
 	Answered    [HandshakeBuckets]uint64 // SYNs, by the time from the first one to the SYN+ACK
-	Repeated    uint64                   // SYNs that came again before an answer
+	Repeated    uint64                   // SYNs repeated before an answer
 	Refused     uint64                   // SYNs answered by a RST
 	Reset       uint64                   // connections that a RST of the endpoint ended before it had sent data
-	Unreachable uint64                   // ICMP errors that said that a SYN could not be delivered
+	Unreachable uint64                   // ICMP errors that report an undeliverable SYN
 }
 
-// HandshakeBound is below what time a bucket's handshakes were, where the kernel's clock ticks once
-// a jiffy. The last bucket has none.
+// HandshakeBound returns the upper bound of a bucket's handshake times, for a kernel clock that
+// ticks once per jiffy. The last bucket has none.
 func HandshakeBound(bucket int, jiffy time.Duration) time.Duration { return jiffy << bucket }
 
 // AllAnswered is the number of SYNs that were answered.
@@ -31,17 +31,16 @@ func (h *Handshakes) AllAnswered() (sum uint64) {
 	return sum
 }
 
-// Failed is the number of those that came to nothing, as the endpoint or the network said.
+// Failed returns the number of handshakes that the endpoint or the network has refused.
 func (h *Handshakes) Failed() uint64 { return h.Refused + h.Reset + h.Unreachable }
 
-// Unanswered is the number of SYNs that nobody has answered so far: those that still may be are
-// among them.
+// Unanswered returns the number of SYNs without an answer so far, including recent ones.
 func (h *Handshakes) Unanswered() uint64 {
 	ended := h.AllAnswered() + h.Refused + h.Unreachable
 	return h.Opened - min(h.Opened, ended)
 }
 
-// Add adds those of another endpoint.
+// Add adds the counts of another endpoint.
 func (h *Handshakes) Add(o *Handshakes) {
 	h.Opened += o.Opened
 	for i, n := range o.Answered {
@@ -53,27 +52,27 @@ func (h *Handshakes) Add(o *Handshakes) {
 	h.Unreachable += o.Unreachable
 }
 
-// HandshakeRow is what has been counted of an endpoint of a service. Another ID at the same address
-// is another count.
+// HandshakeRow is the count for an endpoint of a service. Another ID at the same address is another
+// count.
 type HandshakeRow struct {
 	At    netip.AddrPort
 	ID    uint32
-	Idle  bool // its weight is 0, or it is drained: it is to take no connections
-	Off   bool // it takes none now: it is idle, down, or a backup that is not needed
+	Idle  bool // its weight is 0, or it is drained: it must take no connections
+	Off   bool // it currently takes none: it is idle, down, or a backup that is not needed
 	Count Handshakes
 	Outcomes
 }
 
-// Outcomes count what has become of TCP connections with an endpoint, since it was added. Numbers
-// wrap around.
+// Outcomes count the outcomes of TCP connections with an endpoint since it was added. Numbers wrap
+// around.
 type Outcomes struct {
 	Completed uint32 // handshakes that clients have completed
-	Clients   uint32 // SYNs of another client than the SYN before
+	Clients   uint32 // SYNs whose client differs from that of the SYN before
 	Served    uint32 // sampled connections in which the endpoint has sent data
-	// Stalled counts those in which the client has sent data, and the endpoint none for 3 s. A
-	// client counts once in a row.
+	// Stalled counts connections in which the client has sent data, and the endpoint none for 3 s.
+	// Consecutive stalls of one client count once.
 	Stalled uint32
-	// StalledClients counts the clients of those, each once until the endpoint serves a connection,
-	// or none stalls for 30 s. It wraps at 16 bits.
+	// StalledClients counts the clients of stalled connections, each once until the endpoint serves
+	// a connection, or none stalls for 30 s. It wraps at 16 bits.
 	StalledClients uint16
 }

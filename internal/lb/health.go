@@ -2,7 +2,7 @@ package lb
 
 import "time"
 
-// HealthState is what probes have found out about an endpoint.
+// HealthState is the result of an endpoint's probes.
 type HealthState uint8
 
 // The states.
@@ -16,11 +16,11 @@ func (s HealthState) String() string {
 	return [...]string{HealthUnknown: "unknown", HealthUp: "up", HealthDown: "down"}[s]
 }
 
-// Verdict is what is known about the health of an endpoint of a service, by source.
+// Verdict is the health of an endpoint of a service, by source.
 type Verdict struct {
-	Probe   HealthState // what its probe reports; HealthUnknown: it is not probed, or not yet
-	Agent   bool        // an agent of the user's has taken it out
-	Ejected bool        // outlier detection has taken it out
+	Probe   HealthState // reported by its probe; HealthUnknown: it is not probed, or not yet
+	Agent   bool        // taken out by a user's agent
+	Ejected bool        // taken out by outlier detection
 	Failing bool        // all recent handshakes of clients failed
 	Refused bool        // a policy of IPsec refuses all packets to it, or all its answers
 	NoRoute bool        // this machine has no route to it: packets to it are dropped
@@ -38,22 +38,22 @@ type HealthChange struct {
 	Evidence string
 }
 
-// EndpointHealth is what is known of an address that is probed.
+// EndpointHealth is the health of a probed address.
 type EndpointHealth struct {
-	EndpointProbe       // what is asked; all is written out, and no other has its name
-	Object        bool  // users have made an object of it
-	Services      []Key // that heed it, in order
+	EndpointProbe       // the probe, with all defaults filled in; its name is unique
+	Object        bool  // it is an object that a user has created
+	Services      []Key // services that consider it, in order
 	State         HealthState
-	Red           bool // an agent of the user's has taken it out
+	Red           bool // taken out by a user's agent
 	Since         time.Time
 	Checked       time.Time // when the last probe ended
-	Evidence      string    // what was seen last
+	Evidence      string    // the last observation
 	History       []HealthChange
 
 	MinDelay, AvgDelay, MaxDelay time.Duration // of probes that succeeded
 	Failures, Successes          int           // in a row
-	Changes                      uint64        // of the state, since it is probed
-	Downs                        uint64        // how often it has become down since it is probed
+	Changes                      uint64        // changes of the state since probing began
+	Downs                        uint64        // how often it became down since probing began
 	Downtime                     time.Duration // for how long it was down in all
 	Failed                       uint64        // probes that have failed in all
 }

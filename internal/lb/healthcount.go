@@ -2,15 +2,15 @@ package lb
 
 import "net/netip"
 
-// HealthCount counts endpoints by what probes, and handshakes of clients, say of them. One that
-// several call down is down once; one that was out for handshakes, and is not probed, is none that
-// is up.
+// HealthCount counts endpoints by the results of probes and of clients' handshakes. An endpoint
+// that several sources call down counts once; one that was taken out for its handshakes and is not
+// probed does not count as up.
 type HealthCount struct {
 	Up, Down, Unknown int
 	down              map[netip.AddrPort]struct{}
 }
 
-// Add counts what one of them says.
+// Add counts an endpoint.
 func (c *HealthCount) Add(e *EndpointHealth) {
 	switch e.State {
 	case HealthUp:

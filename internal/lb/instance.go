@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Role is what a node is for the services of an instance, by whoever chooses the active node:
-// keepalived, kube-loxilb. The words are those of the contract.
+// Role is the role of a node for the services of an instance, as assigned by keepalived or
+// kube-loxilb. The words are the contract's.
 type Role string
 
 // The roles.
@@ -16,10 +16,10 @@ const (
 	RoleBackup  Role = "BACKUP"
 	RoleFault   Role = "FAULT"
 	RoleStop    Role = "STOP"
-	RoleUnknown Role = "NOT_DEFINED" // nobody chooses: each node acts as if it were alone
+	RoleUnknown Role = "NOT_DEFINED" // nobody assigns roles: each node acts as if it were alone
 )
 
-// ParseRole takes the word in any case.
+// ParseRole parses the word in any case.
 func ParseRole(s string) (Role, error) {
 	all := []string{string(RoleMaster), string(RoleBackup), string(RoleFault), string(RoleStop), string(RoleUnknown)}
 	for _, word := range all {
@@ -30,13 +30,14 @@ func ParseRole(s string) (Role, error) {
 	return "", NewFieldError(FieldRole, s, "is not known", list(all))
 }
 
-// Owns tells whether the node answers for the VIPs.
+// Owns reports whether the node answers for the VIPs.
 func (r Role) Owns() bool { return r == RoleMaster || r == RoleUnknown || r == "" }
 
 // DefaultInstance is the instance of services whose names have none.
 const DefaultInstance = "llb-inst0"
 
-// InstanceKey is the instance that is meant: the contract's examples call the default one default.
+// InstanceKey returns the name of the instance: the contract's examples call the default one
+// "default".
 func InstanceKey(name string) string {
 	if name == "" || name == "default" {
 		return DefaultInstance
@@ -44,7 +45,7 @@ func InstanceKey(name string) string {
 	return name
 }
 
-// Instance is the instance of a service: what stands behind the last colon of its name.
+// Instance returns the instance of a service: the part of its name after the last colon.
 func (s *Service) Instance() string {
 	if i := strings.LastIndexByte(s.Name, ':'); i >= 0 {
 		return InstanceKey(s.Name[i+1:])
@@ -52,8 +53,8 @@ func (s *Service) Instance() string {
 	return DefaultInstance
 }
 
-// OwnAddresses lists the addresses that the owner of the service answers for: its VIPs, and sources
-// of its own choice.
+// OwnAddresses lists the addresses that the owner of the service answers for: its VIPs, and its own
+// source addresses.
 func (s *Service) OwnAddresses() []netip.Addr {
 	var out []netip.Addr
 	if s.VIP.IsValid() && !s.VIP.IsUnspecified() {
@@ -64,16 +65,16 @@ func (s *Service) OwnAddresses() []netip.Addr {
 
 // Instance is the role of this node for the services of an instance.
 type Instance struct {
-	Name  string     `json:"name"` // as it was given
+	Name  string     `json:"name"` // as given
 	Role  Role       `json:"role"`
-	VIP   netip.Addr `json:"vip,omitzero"` // of the cluster: what endpoints see in mode fullnat in place of services' VIPs; invalid: none
-	Place string     `json:"place"`        // where the role was given
+	VIP   netip.Addr `json:"vip,omitzero"` // the cluster's: the source that endpoints see in mode fullnat in place of services' VIPs; invalid: none
+	Place string     `json:"place"`        // where the role was assigned
 }
 
 // Key names it.
 func (i *Instance) Key() string { return InstanceKey(i.Name) }
 
-// Validate refuses what makes no sense.
+// Validate checks all fields.
 func (i *Instance) Validate() error {
 	if err := ValidateName(i.Name); err != nil {
 		fe := *err.(*FieldError) //nolint:errorlint,forcetypeassert // ValidateName makes it
@@ -92,9 +93,9 @@ func (i *Instance) Validate() error {
 	return nil
 }
 
-// At is the instance as it is at a place: a start of the machine, and a network namespace. A master
-// is none elsewhere: while this machine was down another node has become it, and two at once are
-// worse than none until somebody says who it is.
+// At returns the instance at a place, which is a boot of the machine and a network namespace. A
+// master loses its role elsewhere: while this machine was down another node has become master, and
+// two masters are worse than none until the role is assigned again.
 func (i Instance) At(place string) Instance {
 	if i.Role == RoleMaster && i.Place != place {
 		i.Role = RoleBackup
@@ -102,8 +103,8 @@ func (i Instance) At(place string) Instance {
 	return i
 }
 
-// Source is what endpoints of a service of the instance see in mode fullnat instead of its VIP;
-// invalid: the VIP.
+// Source returns the address that endpoints of a service of the instance see in mode fullnat
+// instead of its VIP; invalid: the VIP.
 func (i *Instance) Source(s *Service) netip.Addr {
 	if !i.VIP.IsValid() || s.Mode != ModeFullNAT || len(s.SNAT) > 0 || i.VIP.Is4() != s.VIP.Is4() {
 		return netip.Addr{}

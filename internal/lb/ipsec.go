@@ -8,7 +8,7 @@ import (
 // IPsecPolicy is a policy of the kernel's IPsec. Packets of services bypass IPsec, so packets that
 // a policy blocks or encrypts are refused.
 type IPsecPolicy struct {
-	Forward                       bool // of packets as they arrive, to be forwarded; else of packets that leave
+	Forward                       bool // a policy for arriving packets that are forwarded; otherwise for leaving packets
 	Source, Destination           netip.Prefix
 	SourcePorts, DestinationPorts RulePorts
 	Protocol                      uint8 // IANA; 0: any
@@ -16,14 +16,14 @@ type IPsecPolicy struct {
 	Text                          string // in the words of ip xfrm policy
 }
 
-// IPsecAction is what a policy does with packets.
+// IPsecAction is the action of a policy.
 type IPsecAction uint8
 
 // The actions.
 const (
 	IPsecAllow   IPsecAction = iota
 	IPsecRefuse              // block; of packets that leave also: encrypt or authenticate
-	IPsecDecrypt             // of packets that arrive: they must have come encrypted or authenticated
+	IPsecDecrypt             // for arriving packets: they must be encrypted or authenticated
 )
 
 // IPsecFlow is a set of packets: all from Source to Destination.
@@ -35,7 +35,7 @@ type IPsecFlow struct {
 	Clients                       IPsecSide
 }
 
-// IPsecSide is which addresses of a flow are those of clients.
+// IPsecSide says which addresses of a flow are the clients'.
 type IPsecSide uint8
 
 // The sides.
@@ -49,7 +49,7 @@ const (
 type IPsecRefusal struct {
 	Policy  string
 	Whole   bool
-	Clients netip.Prefix // whose packets, or answers, it refuses, if it does not refuse all; not valid: no addresses tell
+	Clients netip.Prefix // clients whose packets, or answers, it refuses, if it does not refuse all; not valid: addresses do not tell
 	Answers bool
 }
 
@@ -81,8 +81,8 @@ func refusalsOf(list []IPsecPolicy, f *IPsecFlow, forward bool) (out []IPsecRefu
 	return out
 }
 
-// clients are those of a flow that the policy is about; not valid: no addresses tell them from
-// others.
+// clients returns the clients of a flow to which the policy applies; not valid: addresses do not
+// distinguish them.
 func (p *IPsecPolicy) clients(f *IPsecFlow) netip.Prefix {
 	var of netip.Prefix
 	switch f.Clients {
@@ -130,8 +130,8 @@ func (p RulePorts) contain(o RulePorts) bool {
 	return p.Any() || !o.Any() && p.Min <= o.Min && o.Max <= p.Max
 }
 
-// IPsecFlows are the packets of a service to and from an endpoint. source is the address of this
-// machine that the endpoint sees, if the mode translates it; not valid: unknown.
+// IPsecFlows returns the packets of a service to and from an endpoint. source is the address of
+// this machine that the endpoint sees, if the mode translates it; not valid: unknown.
 func (s *Service) IPsecFlows(e Endpoint, source netip.Addr) (flows []IPsecFlow) {
 	endpoint := IPsecFlow{
 		Destination: one(e.Addr), DestinationPorts: portsOf(e.Port, e.PortMax), Protocol: s.protocolOf(e.Addr), Source: all(e.Addr), Clients: IPsecSource,
@@ -151,7 +151,7 @@ func (s *Service) IPsecFlows(e Endpoint, source netip.Addr) (flows []IPsecFlow) 
 	return append(flows, endpoint, arriving, answer)
 }
 
-// tunnels are the outer headers of packets to an endpoint.
+// tunnels returns the outer headers of packets to an endpoint.
 func (s *Service) tunnels(e Endpoint, source netip.Addr) []IPsecFlow {
 	const udp, ipip, ipv6, gue = 17, 4, 41, 6080
 	outer := IPsecFlow{Source: all(e.Addr), Destination: one(e.Addr), Protocol: ipip}

@@ -26,16 +26,16 @@ func (k Key) Compare(o Key) int {
 		cmp.Compare(k.PortMax, o.PortMax), cmp.Compare(k.Mark, o.Mark))
 }
 
-// AllPorts tells whether the service has every port of its VIP: it gives way to every other.
+// AllPorts reports whether the service has every port of its VIP: any other service precedes it.
 func (k Key) AllPorts() bool { return k.Port == 1 && k.PortMax == 65535 }
 
-// Overlaps tells whether both are ranges that share a port, and neither gives way to the other.
+// Overlaps reports whether both are ranges that share a port, and neither precedes the other.
 func (k Key) Overlaps(o Key) bool {
 	return k.PortMax != 0 && o.PortMax != 0 && k.AllPorts() == o.AllPorts() &&
 		k.VIP == o.VIP && k.Protocol == o.Protocol && k.Mark == o.Mark && k.Port <= o.PortMax && o.Port <= k.PortMax
 }
 
-// ParseKey reads what Key.String writes.
+// ParseKey parses what Key.String writes.
 func ParseKey(s string) (Key, error) {
 	const form = "IP:PORT/PROTOCOL or IP:FIRST-LAST/PROTOCOL with IPv6 in brackets, as in 10.0.0.1:80/tcp"
 	at, proto, ok := strings.Cut(s, "/")
@@ -86,8 +86,8 @@ func ParseMark(s string) (uint32, error) {
 	return uint32(n), nil
 }
 
-// splitHost cuts "host:rest" at the first colon, or "[v6]:rest" after the bracket. ok is false when
-// a bracket is open, or holds no IPv6 address, or something else than a colon follows it.
+// splitHost cuts "host:rest" at the first colon, or "[v6]:rest" after the bracket. ok is false if
+// the bracket is not closed, holds no IPv6 address, or is not followed by a colon.
 func splitHost(s string) (host, rest string, ok bool) {
 	if !strings.HasPrefix(s, "[") {
 		host, rest, _ = strings.Cut(s, ":")

@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// MirrorType is how copies are sent, by the contract's numbers; that of VXLAN is ours.
+// MirrorType is how copies are sent, by the contract's numbers; VXLAN is not in the contract.
 type MirrorType uint8
 
 // The types.
@@ -30,7 +30,7 @@ func ParseMirrorType(text string) (MirrorType, error) {
 	return 0, NewFieldError(FieldMirrorType, text, "is not a type of mirror", "0 (span), 1 (rspan), 2 (erspan) or 3 (vxlan)")
 }
 
-// Mirror has packets copied. Those that are dropped later are copied, too.
+// Mirror copies packets, including packets that are dropped later.
 type Mirror struct {
 	Name       string     `json:"name"`
 	Type       MirrorType `json:"type,omitempty"`
@@ -39,11 +39,11 @@ type Mirror struct {
 	Remote     netip.Addr `json:"remote,omitzero"`    // of erspan and vxlan: where copies are sent to,
 	Source     netip.Addr `json:"source,omitzero"`    // ... and from
 	TunnelID   uint32     `json:"tunnelID,omitempty"` // ... the session, or the VNI
-	OneOf      uint32     `json:"oneOf,omitempty"`    // of so many packets one is copied; 0: all
+	OneOf      uint32     `json:"oneOf,omitempty"`    // copies one packet of this many; 0: all
 	Attachment Attachment `json:"attachment"`
 }
 
-// What their numbers may be.
+// Limits of a mirror's numbers.
 const (
 	maxVLAN          = 4094
 	maxERSPANSession = 1023
@@ -51,10 +51,10 @@ const (
 	maxOneOf         = 1_000_000
 )
 
-// Tunneled tells whether copies are sent to an address.
+// Tunneled reports whether copies are sent to an address.
 func (m *Mirror) Tunneled() bool { return m.Type == ERSPAN || m.Type == VXLANMirror }
 
-// Validate refuses what makes no sense.
+// Validate checks all fields.
 func (m Mirror) Validate() error {
 	if err := validateIdent(m.Name); err != nil {
 		return err
@@ -111,7 +111,7 @@ func addressText(a netip.Addr) string {
 	return a.String()
 }
 
-// Normal is the mirror as it is stored: without what its type does not use.
+// Normal returns the mirror as it is stored: without members that its type does not use.
 func (m Mirror) Normal() Mirror {
 	m.Remote, m.Source = m.Remote.Unmap(), m.Source.Unmap()
 	if m.Tunneled() {
@@ -129,7 +129,7 @@ func (m Mirror) Normal() Mirror {
 	return m
 }
 
-// MirrorStats are what is known of a mirror besides what users want.
+// MirrorStats are a mirror's state and counters.
 type MirrorStats struct {
 	Packets, Bytes uint64 // copied
 	Lost           uint64 // copies that the interface, or the kernel's memory, did not take

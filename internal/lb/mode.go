@@ -1,7 +1,7 @@
 package lb
 
-// Mode is how packets are translated on their way to an endpoint. The numbers are those of the REST
-// contract.
+// Mode is how packets are translated on their way to an endpoint. The numbers are the REST
+// contract's.
 type Mode uint8
 
 // The modes of the contract.
@@ -25,7 +25,7 @@ func modes() []choice[Mode] {
 	}
 }
 
-// TranslatesSource tells whether endpoints see an address of the load balancer instead of the
+// TranslatesSource reports whether endpoints see an address of the load balancer instead of the
 // client's.
 func (m Mode) TranslatesSource() bool {
 	return m == ModeOneArm || m == ModeFullNAT || m == ModeHostOneArm
@@ -34,7 +34,7 @@ func (m Mode) TranslatesSource() bool {
 // String is the word of the contract.
 func (m Mode) String() string { return wordOf("mode", m, modes()) }
 
-// ParseMode takes the word or the number of the contract; "" is the default.
+// ParseMode parses the word or the number of the contract; "" means the default.
 func ParseMode(s string) (Mode, error) {
 	return parseWordOrNumber(FieldMode, s, modes())
 }

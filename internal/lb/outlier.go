@@ -2,8 +2,8 @@ package lb
 
 import "slices"
 
-// Outlier is whether a service takes out endpoints with which clients' handshakes fail, by what the
-// data path sees of them.
+// Outlier controls whether a service takes out endpoints with which clients' handshakes fail, as
+// seen by the data path.
 type Outlier uint8
 
 // The choices.
@@ -24,12 +24,12 @@ func outliers() []choice[Outlier] {
 // String is the word of flags, JSON and text.
 func (o Outlier) String() string { return wordOf("outlier detection", o, outliers()) }
 
-// ParseOutlier takes the word; "" is auto.
+// ParseOutlier parses the word; "" means auto.
 func ParseOutlier(s string) (Outlier, error) {
 	return parseWord(FieldOutlier, s, outliers())
 }
 
-// outlierFields has the one that says it. Place and format are the next ones.
+// outlierFields has the field for it. Place and format are the next ones.
 func outlierFields() []Field[Service] {
 	return []Field[Service]{{
 		Name: FieldOutlier, Text: "outlier", Record: "outlier", Place: 43, Since: closingFormat + 1,
@@ -39,8 +39,7 @@ func outlierFields() []Field[Service] {
 	}}
 }
 
-// seesHandshakes tells what keeps the data path from telling by handshakes how endpoints are; "":
-// nothing.
+// seesHandshakes returns why the data path cannot judge endpoints by handshakes; "" if it can.
 func (s *Service) seesHandshakes() (why string) {
 	switch {
 	case s.Protocol != TCP:

@@ -11,7 +11,7 @@ import (
 type Policer struct {
 	Name           string     `json:"name"`
 	OneRate        bool       `json:"oneRate,omitempty"`
-	ColorAware     bool       `json:"colorAware,omitempty"` // a packet is at best what its DSCP says (RFC 2597)
+	ColorAware     bool       `json:"colorAware,omitempty"` // a packet is at best the color of its DSCP (RFC 2597)
 	Committed      Rate       `json:"committed"`
 	Peak           Rate       `json:"peak,omitzero"`            // of two rates
 	CommittedBurst uint64     `json:"committedBurst,omitempty"` // bytes, or packets; 0: of the rate
@@ -27,8 +27,8 @@ func PolicerTypeWord(oneRate bool) string {
 	return "trTCM"
 }
 
-// ParsePolicerType reads the contract's number or the word, and reports whether the policer has one
-// rate.
+// ParsePolicerType parses the contract's number or the word, and reports whether the policer has
+// one rate.
 func ParsePolicerType(text string) (oneRate bool, err error) {
 	switch {
 	case text == "1", strings.EqualFold(text, PolicerTypeWord(true)):
@@ -40,8 +40,7 @@ func ParsePolicerType(text string) (oneRate bool, err error) {
 }
 
 const (
-	// defaultBurst is how long the rate takes for a burst that nobody has given, in a fraction of a
-	// second,
+	// defaultBurst is the time of the default burst at the rate, in a fraction of a second,
 	defaultBurstPerSecond = 10
 	// and how much that is at least: ten packets.
 	minBurstBytes   = 15000
@@ -50,7 +49,7 @@ const (
 	maxBurstSeconds = 24 * 3600
 )
 
-// Bursts are what the buckets hold, in bytes or packets.
+// Bursts returns the sizes of the buckets, in bytes or packets.
 func (p *Policer) Bursts() (committed, excess uint64) {
 	committed = cmp.Or(p.CommittedBurst, defaultBurst(p.Committed))
 	if p.OneRate {
@@ -66,7 +65,7 @@ func defaultBurst(r Rate) uint64 {
 	return max(r.PerSecond/8/defaultBurstPerSecond, minBurstBytes)
 }
 
-// Validate refuses what makes no sense.
+// Validate checks all fields.
 func (p Policer) Validate() error {
 	if err := validateIdent(p.Name); err != nil {
 		return err
@@ -118,7 +117,7 @@ func validateIdent(name string) error {
 	return ValidateName(name)
 }
 
-// Normal is the policer as it is stored: one way to write what is the same.
+// Normal returns the policer in the one form in which it is stored.
 func (p Policer) Normal() Policer {
 	if p.OneRate {
 		p.Peak = Rate{}
@@ -127,12 +126,12 @@ func (p Policer) Normal() Policer {
 	return p
 }
 
-// Policed is what a policer has said, by color: green, yellow, red.
+// Policed counts a policer's results by color: green, yellow, red.
 type Policed struct {
 	Packets, Bytes [3]uint64
 }
 
-// PolicerStats are what is known of a policer besides what users want.
+// PolicerStats are a policer's state and counters.
 type PolicerStats struct {
 	Policed
 	Attached int // services, prefixes or interfaces that have it now

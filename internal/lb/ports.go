@@ -8,7 +8,7 @@ import (
 // PortRange is one port or several in a row, in host byte order.
 type PortRange struct{ First, Last uint16 }
 
-// Max is how a service and an endpoint write the last port: 0 when it is the only one.
+// Max returns the last port as services and endpoints write it: 0 for a single port.
 func (r PortRange) Max() uint16 {
 	if r.First == r.Last {
 		return 0
@@ -25,15 +25,15 @@ func (r PortRange) String() string {
 	return s
 }
 
-// PortPair is one SERVICE:ENDPOINT pair of the command line's --tcp and --udp. Of a service of one
-// port, a range of endpoint ports makes as many endpoints of each address; of a service with a
-// range, each port has its own there.
+// PortPair is one SERVICE:ENDPOINT pair of --tcp and --udp. For a service with one port, a range of
+// endpoint ports makes one endpoint per port at each address; for a service with a range, each port
+// is mapped to its own endpoint port.
 type PortPair struct{ Service, Endpoint PortRange }
 
 // String writes the pair as 2020:5001 or 8080-8090:9080-9090.
 func (p PortPair) String() string { return p.Service.String() + ":" + p.Endpoint.String() }
 
-// Endpoints gives an endpoint of the address the ports of the pair.
+// Endpoints returns endpoints at the address with the ports of the pair.
 func (p PortPair) Endpoints(e Endpoint) []Endpoint {
 	if p.Service.Max() != 0 {
 		e.Port, e.PortMax = p.Endpoint.First, p.Endpoint.Max()
@@ -111,7 +111,7 @@ func ParsePortRange(field, s string) (r PortRange, err error) {
 	return r, nil
 }
 
-// cutRange cuts FIRST-LAST, and leaves a minus sign where it is.
+// cutRange cuts FIRST-LAST, and does not cut at a minus sign.
 func cutRange(s string) (first, last string, ranged bool) {
 	if i := strings.IndexByte(s, '-'); i > 0 {
 		return s[:i], s[i+1:], true

@@ -9,21 +9,21 @@ import (
 	"time"
 )
 
-// ProbeType is what a probe of an endpoint does.
+// ProbeType is the type of a probe.
 type ProbeType uint8
 
-// What a probe asks for.
+// The types.
 const (
-	ProbeAuto  ProbeType = iota // nobody has said: what Service.ProbeOf makes of the protocol
-	ProbeNone                   // nothing: the endpoint is taken to be up
+	ProbeAuto  ProbeType = iota // not specified: Service.ProbeOf derives it from the protocol
+	ProbeNone                   // no probe: the endpoint counts as up
 	ProbePing                   // an answer to ICMP echo
 	ProbeTCP                    // that a connection is accepted; with Request, an answer that has Response in it
 	ProbeUDP                    // an answer that has Response in it; without Response, no ICMP port unreachable
-	ProbeHTTP                   // one of Statuses, and a body that has Response in it
-	ProbeHTTPS                  // the same, by TLS
-	ProbeGRPC                   // SERVING, as grpc.health.v1 says; Request is the name of the service
+	ProbeHTTP                   // a status in Statuses, and a body that contains Response
+	ProbeHTTPS                  // the same over TLS
+	ProbeGRPC                   // SERVING from grpc.health.v1; Request is the name of the service
 	ProbeDNS                    // an answer without error to a query for the name Request; with Response, this address in it
-	ProbeSCTP                   // that an association comes about
+	ProbeSCTP                   // an established association
 )
 
 func probeTypes() []choice[ProbeType] {
@@ -44,16 +44,16 @@ func probeTypes() []choice[ProbeType] {
 // String is the word of flags, JSON and text.
 func (t ProbeType) String() string { return wordOf("probe type", t, probeTypes()) }
 
-// ParseProbeType takes the word; "" is auto.
+// ParseProbeType parses the word; "" means auto.
 func ParseProbeType(s string) (ProbeType, error) {
 	return parseWord(FieldProbeType, s, probeTypes())
 }
 
-// hasPort tells whether the probe is sent to a port.
+// hasPort reports whether the probe is sent to a port.
 func (t ProbeType) hasPort() bool { return t > ProbePing }
 
-// Transport is the type of probes that ask by the same protocol, and nothing above it: an agent
-// that speaks of tcp means http, too.
+// Transport returns the type of the transport alone: an agent's report about tcp applies to http,
+// too.
 func (t ProbeType) Transport() ProbeType {
 	switch t {
 	case ProbeHTTP, ProbeHTTPS, ProbeGRPC:
@@ -64,7 +64,7 @@ func (t ProbeType) Transport() ProbeType {
 	return t
 }
 
-// isHTTP tells whether the probe is a request of HTTP.
+// isHTTP reports whether the probe is an HTTP request.
 func (t ProbeType) isHTTP() bool { return t == ProbeHTTP || t == ProbeHTTPS }
 
 // Probe is how the health of an endpoint is found out by asking it.
@@ -75,14 +75,14 @@ type Probe struct {
 	Response string // bytes that the answer must have in it; empty: any answer
 	Host     string // HTTP: the header; TLS: the name that the certificate must be for; empty: the endpoint's address
 	Statuses []StatusRange
-	// TLS: files of PEM. CA: who may have signed the endpoint's certificate; empty: anybody, as
-	// nothing is verified then. Certificate, Key: what the client shows.
+	// TLS: PEM files. CA: authorities that may have signed the endpoint's certificate; empty: the
+	// certificate is not verified. Certificate, Key: the client's.
 	CA, Certificate, Key string
 
 	Interval time.Duration // between the beginnings of two probes, 100 ms to 24 h; 0: DefaultProbeInterval
 	Timeout  time.Duration // of one, at most Interval; 0: Interval, but no longer than DefaultProbeTimeout
 	Fall     int           // failures in a row that make an endpoint be down, 1 to 100; 0: DefaultProbeFall
-	Rise     int           // successes in a row that make it be up again, 1 to 100; 0: DefaultProbeRise
+	Rise     int           // consecutive successes after which it is up again, 1 to 100; 0: DefaultProbeRise
 }
 
 // StatusRange is a range of HTTP statuses, both ends included.
@@ -96,7 +96,7 @@ func (r StatusRange) String() string {
 	return strconv.Itoa(int(r.First)) + "-" + strconv.Itoa(int(r.Last))
 }
 
-// What a probe's members are when they are not given.
+// Defaults of a probe's members.
 const (
 	DefaultProbeInterval = 2 * time.Second
 	DefaultProbeTimeout  = 2 * time.Second
@@ -104,27 +104,27 @@ const (
 	DefaultProbeRise     = 2
 )
 
-// Monitored tells whether the service heeds the health of its endpoints: because it says so, or by
-// its mode, as in the contract.
+// Monitored reports whether the service considers the health of its endpoints: because it is set,
+// or by its mode, as in the contract.
 func (s *Service) Monitored() bool { return s.asksForProbes() || s.probedByMode() }
 
-// asksForProbes tells whether the service says that its endpoints are to be probed.
+// asksForProbes reports whether the service explicitly has its endpoints probed.
 func (s *Service) asksForProbes() bool { return s.Monitor || s.Probe.Type > ProbeNone }
 
-// probedByMode tells whether nobody has said, and the mode has endpoints probed; which port of all
-// ports would be a guess.
+// probedByMode reports whether probing is not set, but the mode implies it. Not for services of all
+// ports, whose port to probe would be a guess.
 func (s *Service) probedByMode() bool {
 	return s.Probe.Type == ProbeAuto && s.Mode.TranslatesSource() && (s.Probe.Port != 0 || !s.AllPorts())
 }
 
-// Probes tells whether an endpoint is probed for the service. One that nobody may have probed is
-// not, and its service is refused only if it asks.
+// Probes reports whether an endpoint is probed for the service. An endpoint that must not be probed
+// is not, and its service is refused only if it explicitly asks for probes.
 func (s *Service) Probes(e Endpoint) bool {
 	return s.Monitored() && (s.Probe.Type == ProbeNone || !isMetadata(e.Addr))
 }
 
-// ProbeOf is how the service wants an endpoint to be probed, if it is Monitored: nothing is left
-// out.
+// ProbeOf returns the service's probe of an endpoint, if it is Monitored, with all defaults filled
+// in.
 func (s *Service) ProbeOf(e Endpoint) Probe {
 	p := s.Probe
 	p.Type = s.probeType()
@@ -134,7 +134,7 @@ func (s *Service) ProbeOf(e Endpoint) Probe {
 	return p.complete()
 }
 
-// probeType is what is asked for, by name or by protocol.
+// probeType returns the type of the probe, as named or by protocol.
 func (s *Service) probeType() ProbeType {
 	switch {
 	case s.Probe.Type != ProbeAuto:
@@ -158,15 +158,15 @@ func (p Probe) complete() Probe {
 	return p
 }
 
-// Equal tells whether both ask the same in the same way.
+// Equal reports whether both probes are the same.
 func (p *Probe) Equal(o *Probe) bool {
 	return p.Type == o.Type && p.Port == o.Port && p.Request == o.Request && p.Response == o.Response && p.Host == o.Host &&
 		slices.Equal(p.Statuses, o.Statuses) && p.CA == o.CA && p.Certificate == o.Certificate && p.Key == o.Key &&
 		p.Interval == o.Interval && p.Timeout == o.Timeout && p.Fall == o.Fall && p.Rise == o.Rise
 }
 
-// NameOfProbe is what the contract calls a probe of an address: 10.0.0.1_tcp_80. Two probes that
-// differ in something else share it.
+// NameOfProbe returns the contract's name of a probe of an address: 10.0.0.1_tcp_80. Two probes
+// that differ in something else share it.
 func NameOfProbe(a netip.Addr, p *Probe) string {
 	return a.String() + "_" + p.Type.String() + "_" + strconv.Itoa(int(p.Port))
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// monitorFields say whether and how the endpoints of a service are probed.
+// monitorFields are the fields about probing the endpoints of a service.
 func monitorFields() []Field[Service] {
 	const first = 23 // place in a record
 	list := []Field[Service]{
@@ -32,8 +32,7 @@ func monitorFields() []Field[Service] {
 // monitorFormat is the first format of records with probes.
 const monitorFormat = 4
 
-// probeFields are those of a probe that a T has, with the properties that a service's arguments
-// have for them.
+// probeFields are the fields of a T's probe, with the properties of a service's arguments.
 func probeFields[T any](at func(*T) *Probe) []Field[T] {
 	const counts = "0 (the default) to 100"
 	return []Field[T]{
@@ -131,7 +130,7 @@ func (d spell[T]) parse(t *T, f *Field[T], s string) (err error) {
 	return nil
 }
 
-// parseStatuses reads what StatusRange.String writes.
+// parseStatuses parses what StatusRange.String writes.
 func parseStatuses(field string, text []string) (list []StatusRange, err error) {
 	for _, s := range text {
 		first, last, ranged := cutRange(s)

@@ -11,9 +11,9 @@ import (
 	"unicode/utf8"
 )
 
-// What members of a probe may be.
+// Limits of a probe's members.
 const (
-	maxProbeText     = 1024 // bytes of a request, a response or the name of a file
+	maxProbeText     = 1024 // bytes of a request, a response or a file name
 	maxProbeHost     = 253
 	maxProbeStatuses = 16
 	maxProbeCount    = 100
@@ -54,7 +54,7 @@ func (s Service) validateMonitor() error {
 	return nil
 }
 
-// validate checks a probe by itself; what Port 0 means the caller knows.
+// validate checks a probe by itself; the caller knows the meaning of Port 0.
 func (p Probe) validate() error {
 	if err := wordError(FieldProbeType, p.Type, probeTypes()); err != nil {
 		return err
@@ -171,8 +171,8 @@ func (p Probe) validateTLS() error {
 	return nil
 }
 
-// isPath tells whether HTTP can ask for it: a fragment is not sent, and "%" begins the number of a
-// byte.
+// isPath reports whether HTTP can request it: a fragment is not sent, and "%" begins the number of
+// a byte.
 func isPath(s string) bool {
 	if strings.Contains(s, "://") || strings.Contains(s, "#") || !printable7(s) {
 		return false
@@ -181,23 +181,24 @@ func isPath(s string) bool {
 	return err == nil
 }
 
-// notOfHost tells what net/http does not send as part of a host, and "@", which stands before one.
+// notOfHost reports whether net/http refuses the rune in a host; also "@", which would end the user
+// information.
 func notOfHost(r rune) bool {
 	letter := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9'
 	return !letter && !strings.ContainsRune("!$%&()*+,-.:;=[]'_~", r)
 }
 
-// printable7 tells whether there is nothing but visible ASCII in it.
+// printable7 reports whether it has only visible ASCII characters.
 func printable7(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
-// prints tells whether it prints on one line.
+// prints reports whether it prints on one line.
 func prints(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
-// isDomain tells whether it is a name as DNS has them: labels of 1 to 63 letters, digits, - and _.
+// isDomain reports whether it is a valid DNS name: labels of 1 to 63 letters, digits, - and _.
 func isDomain(s string) bool {
 	s = strings.TrimSuffix(s, ".")
 	if len(s) > maxProbeHost {

@@ -10,7 +10,8 @@ const (
 	UDP  Protocol = 17
 	SCTP Protocol = 132
 
-	// ICMPv6 is what packets of ICMP services are with IPv6; services themselves are of ICMP.
+	// ICMPv6 is the protocol of IPv6 packets of ICMP services; services themselves have protocol
+	// ICMP.
 	ICMPv6 Protocol = 58
 )
 
@@ -31,10 +32,10 @@ func (p Protocol) String() string {
 	return wordOf("protocol", p, protocols())
 }
 
-// ParseProtocol takes the word or the IANA number.
+// ParseProtocol parses the word or the IANA number.
 func ParseProtocol(s string) (Protocol, error) {
 	return parseWordOrNumber(FieldProtocol, s, protocols())
 }
 
-// hasPorts tells whether services of this protocol have a port.
+// hasPorts reports whether services of this protocol have a port.
 func (p Protocol) hasPorts() bool { return p != ICMP }

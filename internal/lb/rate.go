@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// What a rate may be, of bits or of packets a second.
+// Limits of a rate, in bits or packets per second.
 const (
 	MinBitRate    = 1_000
 	MaxBitRate    = 1_000_000_000_000
@@ -16,10 +16,10 @@ const (
 // Rate is so much a second. The zero value is none.
 type Rate struct {
 	PerSecond uint64 `json:"perSecond"`
-	Packets   bool   `json:"packets,omitempty"` // else bits
+	Packets   bool   `json:"packets,omitempty"` // otherwise bits
 }
 
-// rateUnits are the words behind a number.
+// rateUnits returns the units that may follow a number.
 func rateUnits() []rateUnit {
 	return []rateUnit{
 		{"gbit", 1e9, false}, {"mbit", 1e6, false}, {"kbit", 1e3, false}, {"bit", 1, false},
@@ -64,7 +64,7 @@ func (r Rate) validate(field, text string) error {
 	return nil
 }
 
-// String writes it as ParseRate reads it: in the largest unit of which it is a whole number.
+// String writes it as ParseRate parses it: in the largest unit of which it is a whole number.
 func (r Rate) String() string {
 	for _, u := range rateUnits() {
 		if size := uint64(u.size); u.packets == r.Packets && r.PerSecond%size == 0 && r.PerSecond > 0 {

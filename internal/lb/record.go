@@ -16,8 +16,8 @@ import (
 //
 // Members that hold the default are left out, so that older builds read what they could say too.
 
-// RecordFormat is the newest format of records that this build reads. A field that comes later
-// takes the next number as its Since: services without it stay readable for older builds.
+// RecordFormat is the newest record format that this build reads. A later field uses the next
+// number as its Since: services without it stay readable for older builds.
 func (c *Schema) RecordFormat() int {
 	format := firstRecordFormat
 	for _, f := range c.fields {
@@ -26,10 +26,10 @@ func (c *Schema) RecordFormat() int {
 	return format
 }
 
-// firstRecordFormat is that of records before formats were counted.
+// firstRecordFormat is the format of records before formats were counted.
 const firstRecordFormat = 2
 
-// MarshalRecord writes a service, and tells the lowest format that can say it.
+// MarshalRecord writes a service, and returns the lowest format that can express it.
 func (c *Schema) MarshalRecord(s Service) (format int, data []byte, err error) {
 	format = firstRecordFormat
 	for i := range c.fields {
@@ -42,8 +42,8 @@ func (c *Schema) MarshalRecord(s Service) (format int, data []byte, err error) {
 	return format, data, err
 }
 
-// marshalMembers writes the fields of t that have another value than their default, behind a first
-// member if there is one.
+// marshalMembers writes the fields of t that differ from their default, after a first member if
+// there is one.
 func marshalMembers[T any](t *T, fields []Field[T], first *member) (data []byte, err error) {
 	members := make([]member, 0, 24)
 	if first != nil {
@@ -65,7 +65,7 @@ func marshalMembers[T any](t *T, fields []Field[T], first *member) (data []byte,
 	return append(data, '}'), nil
 }
 
-// appendJSON writes as json.Marshal does, in a third of the time for what records have: a restart
+// appendJSON writes like json.Marshal, in a third of the time for the values of records: a restart
 // and a snapshot of all services wait for this.
 func appendJSON(b []byte, value any) ([]byte, error) {
 	switch v := value.(type) {
@@ -92,7 +92,7 @@ func appendJSON(b []byte, value any) ([]byte, error) {
 	return append(b, text...), err
 }
 
-// plain tells whether a text stands in JSON as it is.
+// plain reports whether JSON represents a text unescaped.
 func plain(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
@@ -108,9 +108,8 @@ type member struct {
 	place int
 }
 
-// UnmarshalRecord reads what MarshalRecord wrote, and validates it. It refuses what it does not
-// understand, a member or a word that came later, and ignores the member "owner", which older
-// builds wrote.
+// UnmarshalRecord parses what MarshalRecord wrote, and validates it. It refuses unknown members and
+// words, and ignores the member "owner", which older builds wrote.
 func (c *Schema) UnmarshalRecord(format int, data []byte) (Service, error) {
 	if newest := c.RecordFormat(); format > newest {
 		return Service{}, fmt.Errorf("format %d of a service is newer than %d", format, newest)
@@ -126,7 +125,7 @@ func (c *Schema) UnmarshalRecord(format int, data []byte) (Service, error) {
 	return s, s.Validate()
 }
 
-// serviceOf reads the members, and refuses those that it does not know.
+// serviceOf reads the members, and refuses unknown ones.
 func (c *Schema) serviceOf(members map[string]any) (s Service, err error) {
 	key, ok := members["service"].(string)
 	if !ok {
@@ -147,8 +146,8 @@ func unmarshalMembers[T any](t *T, fields []Field[T], data []byte) error {
 	return setMembers(t, fields, members)
 }
 
-// setMembers gives the fields what members say, and refuses members that are neither a field nor
-// one of the others.
+// setMembers sets the fields from members, and refuses members that are neither a field nor one of
+// the others.
 func setMembers[T any](t *T, fields []Field[T], members map[string]any, others ...string) error {
 	left := len(members)
 	for _, name := range others {

@@ -39,7 +39,7 @@ func (r *Refusals) Sum() (sum uint64) {
 	return sum
 }
 
-// Add adds those of another one.
+// Add adds the counts of o.
 func (r *Refusals) Add(o *Refusals) {
 	for i, n := range o {
 		r[i] += n

@@ -2,8 +2,8 @@ package lb
 
 import "strconv"
 
-// Refusal is what becomes of a packet that a service has no use for: a new connection while no
-// endpoint takes any, and a TCP segment of no connection.
+// Refusal is how a service handles a packet that it cannot use: a new connection while no endpoint
+// is available, and a TCP segment without a connection.
 type Refusal uint8
 
 // The refusals.
@@ -24,12 +24,12 @@ func refusals() []choice[Refusal] {
 // String is the word of flags, JSON and text.
 func (r Refusal) String() string { return wordOf("refusal", r, refusals()) }
 
-// ParseRefusal takes the word; "" is reject.
+// ParseRefusal parses the word; "" means reject.
 func ParseRefusal(s string) (Refusal, error) {
 	return parseWord(FieldRefuse, s, refusals())
 }
 
-// The largest TCP segment that a service may ask for: what Linux takes as such.
+// Limits of the largest TCP segment of a service: those of Linux.
 const (
 	minMSS = 88
 	maxMSS = 65495

@@ -7,54 +7,53 @@ import (
 	"strings"
 )
 
-// Rule is a firewall rule: which packets of no connection it is for, and what becomes of them. Of
-// all that match a packet, the first decides (CompareRules). What is not said of a packet matches
-// any.
+// Rule is a firewall rule: a match for packets without a connection, and an action. Of all matching
+// rules, the first decides (CompareRules). An empty member matches any packet.
 type Rule struct {
 	Source, Destination           netip.Prefix // without host bits; not valid: any
 	SourcePorts, DestinationPorts RulePorts
 	Protocol                      uint8  // IANA; 0: any
-	ProtocolMax                   uint8  // last of a range; 0: one
+	ProtocolMax                   uint8  // last of a range; 0: only one
 	Interface                     string // by which packets come; "": any
 	Preference                    uint16 // higher ones come first
 	RuleVerdict
 }
 
-// RuleVerdict is what a rule does.
+// RuleVerdict is the action of a rule.
 type RuleVerdict struct {
 	Action      RuleAction
-	Mark        uint32     // that packets get; 0: the one that they have
+	Mark        uint32     // mark to set on packets; 0: unchanged
 	ToInterface string     // valid iff RuleRedirect
 	ToSource    netip.Addr // valid iff RuleSNAT
-	OnDefault   bool       // RuleSNAT: only of what leaves by a default route
-	Record      bool       // copies of the packets are kept
+	OnDefault   bool       // RuleSNAT: only for packets that leave by a default route
+	Record      bool       // copies of the packets are recorded
 }
 
-// RulePorts are ports from Min to Max. The zero value: any, and packets without ports.
+// RulePorts are ports from Min to Max. The zero value matches any port, and packets without ports.
 type RulePorts struct{ Min, Max uint16 }
 
 // Any reports whether the ports do not matter.
 func (p RulePorts) Any() bool { return p == RulePorts{} }
 
-// ruleActions are the words of all.
+// ruleActions lists the words of all actions.
 const ruleActions = "allow, drop, trap, redirect or snat"
 
-// RuleAction is what becomes of a packet.
+// RuleAction is what happens to a packet.
 type RuleAction uint8
 
 // The actions.
 const (
 	RuleAllow RuleAction = iota // as if there were no rules
 	RuleDrop
-	RuleTrap     // the kernel gets it, whatever services say
-	RuleRedirect // it leaves by another interface, as it is
-	RuleSNAT     // a connection that goes through this machine gets a source of ours
+	RuleTrap     // it goes to the kernel, regardless of services
+	RuleRedirect // it leaves by another interface, unchanged
+	RuleSNAT     // a connection through this machine gets a source address of ours
 )
 
-// RuleCost is the most that one packet can look at to find its firewall rule.
+// RuleCost is the highest cost for a packet to find its firewall rule.
 type RuleCost struct {
 	Nodes int // of search trees
-	Rules int // that are compared
+	Rules int // rules that are compared
 }
 
 // MaxRules is how many firewall rules there may be.
@@ -63,7 +62,7 @@ const MaxRules = 16384
 // maxInterfaceName is the kernel's IFNAMSIZ, less the end of the string.
 const maxInterfaceName = 15
 
-// Fields of rules, in the contract's words.
+// Names of a rule's fields, in the contract's words.
 const (
 	FieldRuleSource             = "sourceIP"
 	FieldRuleDestination        = "destinationIP"
@@ -107,8 +106,8 @@ func ParsePrefix(field, s string) (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
-// Normal is the same rule in the one form that its key has: all addresses of a version are left out
-// where the other side says the version, and a range of one is one.
+// Normal returns the same rule in the one form of its key: all addresses of a version are left out
+// if the other side implies the version, and a range of one is a single value.
 func (r Rule) Normal() Rule {
 	all := func(p netip.Prefix) bool { return p.IsValid() && p.Bits() == 0 }
 	same := r.Source.IsValid() && r.Destination.IsValid() && r.Source.Addr().Is4() == r.Destination.Addr().Is4()
@@ -128,7 +127,7 @@ func (r Rule) Normal() Rule {
 	return r
 }
 
-// normal takes a first port without a last one for that port alone, and all ports for any.
+// normal treats a first port without a last one as that port alone, and all ports as any.
 func (p RulePorts) normal() RulePorts {
 	switch {
 	case p.Max == 0:
@@ -173,7 +172,7 @@ func (r Rule) Validate() error {
 	return r.RuleVerdict.validate()
 }
 
-// hasPorts tells whether a packet of the rule's protocols may have ports.
+// hasPorts reports whether a packet of the rule's protocols may have ports.
 func (r *Rule) hasPorts() bool {
 	if r.Protocol == 0 {
 		return true
@@ -217,7 +216,7 @@ func ValidateInterface(field, name string) error {
 	return nil
 }
 
-// Key is what a rule matches, as --firewallRule writes it: there are no two rules of one key.
+// Key returns the match of a rule as --firewallRule writes it; it is unique.
 func (r Rule) Key() string {
 	var b strings.Builder
 	add := func(name, value string) {
@@ -252,9 +251,8 @@ func (r Rule) Key() string {
 	return b.String()
 }
 
-// CompareRules orders rules as they count: the preferred first; of one preference, the one that
-// says more of addresses, then of ports, of the protocol, of the interface; the rest by what they
-// say.
+// CompareRules orders rules: by preference; then the more specific one first, by addresses, ports,
+// protocol and interface; the rest by value.
 func CompareRules(a, b *Rule) int {
 	return cmp.Or(
 		cmp.Compare(b.Preference, a.Preference), cmp.Compare(b.prefixBits(), a.prefixBits()),
@@ -266,8 +264,8 @@ func CompareRules(a, b *Rule) int {
 	)
 }
 
-// prefixBits is how much a rule says of addresses. What says the version alone says more than
-// nothing.
+// prefixBits returns how specific a rule's addresses are. Restricting the version alone is more
+// specific than nothing.
 func (r *Rule) prefixBits() (n int) {
 	for _, p := range []netip.Prefix{r.Source, r.Destination} {
 		if p.IsValid() {

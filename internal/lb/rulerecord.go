@@ -36,8 +36,8 @@ func (r *Rule) MarshalRecord() ([]byte, error) {
 	})
 }
 
-// UnmarshalRule reads what MarshalRecord writes, and validates it. It refuses members and words
-// that it does not know.
+// UnmarshalRule parses what MarshalRecord writes, and validates it. It refuses unknown members and
+// words.
 func UnmarshalRule(data []byte) (r Rule, err error) {
 	var in ruleRecord
 	d := json.NewDecoder(bytes.NewReader(data))

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// ParseRuleKey reads what a rule matches, as Key and --firewallRule write it:
+// ParseRuleKey parses the match of a rule as Key and --firewallRule write it:
 // sourceIP:10.0.0.0/8,minDestinationPort:80,protocol:6. A value begins after the first colon, so it
-// may be an IPv6 address. A first port alone is that port.
+// may be an IPv6 address. A first port without a last one is a single port.
 func ParseRuleKey(s string) (r Rule, err error) {
 	seen := map[string]bool{}
 	for part := range strings.SplitSeq(s, ",") {
@@ -39,7 +39,7 @@ func RuleKeys() []string {
 	}
 }
 
-// IsRuleKey tells whether a word is one of RuleKeys, in any case.
+// IsRuleKey reports whether a word is one of RuleKeys, in any case.
 func IsRuleKey(name string) bool {
 	_, known := ruleField(name)
 	return known
@@ -91,7 +91,7 @@ func RuleProtocolWord(n uint8) string {
 	return strconv.Itoa(int(n))
 }
 
-// ParseRuleProtocol reads what RuleProtocolWord writes.
+// ParseRuleProtocol parses what RuleProtocolWord writes.
 func ParseRuleProtocol(s string) (uint8, error) { return parseRuleProtocol(FieldRuleProtocol, s) }
 
 // parseRuleProtocol reads a number, or one of the words tcp, udp, sctp, icmp and icmp6.
@@ -108,7 +108,7 @@ func parseRuleProtocol(field, s string) (uint8, error) {
 	return uint8(n), nil
 }
 
-// ParseRule reads a rule as String writes it: its key, its action, and what else it does.
+// ParseRule parses a rule as String writes it: its key, its action, and its other effects.
 func ParseRule(s string) (Rule, error) {
 	words := strings.Fields(s)
 	if len(words) < 2 {
@@ -161,7 +161,7 @@ func ParseRuleAction(s string) (RuleAction, error) {
 // String is the rule on one line.
 func (r Rule) String() string { return r.Key() + " " + r.RuleVerdict.String() }
 
-// String is what the rule does.
+// String writes the rule's action.
 func (v RuleVerdict) String() string {
 	s := v.Action.String()
 	switch v.Action {

@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// SecondaryKeys are what packets to the further VIPs carry.
+// SecondaryKeys returns the keys of the secondary VIPs.
 func (s Service) SecondaryKeys() []Key {
 	keys := make([]Key, len(s.Secondary))
 	for i, a := range s.Secondary {

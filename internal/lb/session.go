@@ -7,14 +7,15 @@ import (
 	"strings"
 )
 
-// Session is a TCP connection that a socket of this machine has accepted: somebody's ssh, say.
+// Session is a TCP connection that a socket of this machine has accepted, such as an
+// administrator's ssh.
 type Session struct {
 	Remote, Local netip.AddrPort
 	Interface     string // by which it comes; "": not known
 
-	// The way of answers, if it is known.
+	// The route of answers, if it is known.
 	Out    string       // the interface by which they leave
-	Route  netip.Prefix // the route by which they do, of the main table
+	Route  netip.Prefix // their route in the main table
 	Metric int          // of the route; 0: the usual one of the family
 }
 
@@ -62,9 +63,8 @@ func SessionNames(sessions []Session) string {
 	return strings.Join(text, ", ")
 }
 
-// changedRules are the rules of only one of two lists. A session that none of them matches is
-// judged as before: one rule more costs a look at each session, not one at each rule for each
-// session.
+// changedRules returns the rules of only one of two lists. A session that none of them matches is
+// judged as before: one more rule costs one comparison per session, not one per session and rule.
 func changedRules(before, after []Rule) (changed []*Rule) {
 	old := make(map[Rule]struct{}, len(before))
 	for i := range before {
@@ -89,7 +89,7 @@ func (s *Session) metBy(rules []*Rule) bool {
 	return slices.ContainsFunc(rules, s.matches)
 }
 
-// inOrder is the rules as they count.
+// inOrder returns the rules in the order of CompareRules.
 func inOrder(list []Rule) []*Rule {
 	ordered := make([]*Rule, len(list))
 	for i := range list {

@@ -2,7 +2,7 @@ package lb
 
 import "time"
 
-// The least and the most that an endpoint that comes may take to have all of its share.
+// Limits of the time that a new endpoint takes to reach its full share.
 const (
 	MinSlowStart = time.Second
 	MaxSlowStart = time.Hour
@@ -24,5 +24,5 @@ func (s *Service) validateSlowStart() error {
 	return nil
 }
 
-// HasBackups tells whether not all endpoints are of one level.
+// HasBackups reports whether the endpoints have several levels.
 func (s *Service) HasBackups() bool { return len(s.levels()) > 1 }

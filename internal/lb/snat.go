@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// validateMode checks what a mode asks of the rest of the service.
+// validateMode checks the mode's requirements on the rest of the service.
 func (s Service) validateMode() error {
 	host := s.Mode == ModeHostOneArm
 	switch {
@@ -22,14 +22,14 @@ func (s Service) validateMode() error {
 	return s.validateSNAT()
 }
 
-// egressByRules tells whether the service is the contract's list of endpoints whose connections
-// outwards get their source from rules of the firewall: it has no address itself that could be the
+// egressByRules reports whether the service is the contract's list of endpoints whose outward
+// connections get their source from firewall rules: it has no address of its own that could be the
 // source.
 func (s Service) egressByRules() bool {
 	return s.Egress && s.Mode == ModeDefault && s.VIP.IsUnspecified()
 }
 
-// GivesSource tells whether connections that its endpoints open outwards leave with an address of
+// GivesSource reports whether connections that its endpoints open outwards leave with an address of
 // the service.
 func (s Service) GivesSource() bool { return s.Egress && !(s.egressByRules() && len(s.SNAT) == 0) }
 

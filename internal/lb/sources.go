@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// parseSources reads prefixes, 10.0.0.0/8 or 2001:db8::/32, and addresses, which are prefixes of
-// one, and brings them into the form of NormalSources. field is the name of one of them.
+// parseSources parses prefixes, 10.0.0.0/8 or 2001:db8::/32, and addresses, which are prefixes of
+// full length, and normalizes them by NormalSources. field is the name of one of them.
 func parseSources(field string, list []string) ([]netip.Prefix, error) {
 	out := make([]netip.Prefix, len(list))
 	for i, s := range list {
@@ -36,8 +36,8 @@ func parseSource(field, s string) (netip.Prefix, error) {
 	return p, addrForm(field, p.Addr())
 }
 
-// NormalSources clears the bits behind each prefix, sorts and leaves out what is given twice. It
-// changes the list.
+// NormalSources clears the bits after each prefix, sorts, and removes duplicates. It changes the
+// list.
 func NormalSources(list []netip.Prefix) []netip.Prefix {
 	for i, p := range list {
 		list[i] = p.Masked()

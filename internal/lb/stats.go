@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Traffic counts packets and bytes. Bytes are those of the IP packet (header included, link layer
-// not), a GSO packet counting as the one packet that it is at the hook.
+// Traffic counts packets and bytes. Bytes are of the IP packet, without the link layer; a GSO
+// packet counts as one packet, as it is at the hook.
 type Traffic struct{ Packets, Bytes uint64 }
 
 // EndpointStats are the counters of one endpoint of one service, since it was added.
@@ -18,26 +18,25 @@ type EndpointStats struct {
 	In          Traffic // client to endpoint
 	Out         Traffic // endpoint to client
 	Takes       bool    // new connections, as its service is applied now
-	Share       float64 // of its weight that it has for them now: less than 1 while it comes slowly, 0 if it takes none
+	Share       float64 // current fraction of its weight for new connections: less than 1 during slow start, 0 if it takes none
 	Handshakes  Handshakes
-	Refusals    Refusals // of an endpoint, those for want of a source port or tuple there
+	Refusals    Refusals // of an endpoint: packets refused for lack of a source port or tuple there
 }
 
-// Attempts is the number of connections made, and of packets that asked for one in vain.
+// Attempts returns the number of opened connections plus refused packets.
 func (s *EndpointStats) Attempts() uint64 { return s.Connections + s.Refusals.Sum() }
 
 // Tracked is the number of connections in the table, active and inactive.
 func (s *EndpointStats) Tracked() uint64 { return s.Active + s.Inactive }
 
-// ServiceStats are the counters of a service. Its sums include endpoints that have been removed
-// since.
+// ServiceStats are the counters of a service. Its sums include endpoints that were removed.
 type ServiceStats struct {
 	EndpointStats
 	Endpoints []EndpointStats // in the order of Service.Endpoints
 }
 
-// EndpointCount is what a row of the data path has counted of an endpoint since it was added to its
-// service. Rows are used again: another service or address under an ID is another count.
+// EndpointCount is what a row of the data path has counted for an endpoint since it was added to
+// its service. Rows are reused: the same ID with another service or address is another count.
 type EndpointCount struct {
 	ID      uint32
 	Service Key
@@ -49,11 +48,11 @@ type EndpointCount struct {
 type Pressure struct {
 	HalfOpenTCP    int64 // connections without a complete handshake
 	HalfOpenOthers int64 // ... of other protocols, whose client has not sent again after an answer
-	HalfOpenMax    int64 // of each, beyond which clients that are not known are challenged or refused; a service may have half of it; 0: any
+	HalfOpenMax    int64 // limit of each, beyond which unknown clients are challenged or refused; a service may have half of it; 0: unlimited
 	Entries        int64 // of the table: two for each connection, one for a source port at rest
 	EntriesMax     int64
 	PortsShort     bool   // a pool of source ports has less than an eighth free, or had lately
-	Challenged     uint64 // SYNs of clients that were not known
+	Challenged     uint64 // SYNs of unknown clients that were challenged
 	Answered       uint64 // challenges
 	KnownClients   uint64 // addresses, of IPv6 networks of 64 bits
 }
@@ -65,11 +64,11 @@ type Urgency int
 const (
 	Calm       Urgency = iota
 	NearlyFull         // more than three quarters of the table are in use
-	Pressed            // half-open connections or closed ones are to give way soon
+	Pressed            // half-open or closed connections will expire early
 )
 
-// Urgency tells from the numbers of the machine. A quarter of a service's share may be used
-// up from an eighth of the machine's on.
+// Urgency is derived from the machine's numbers. A quarter of a service's share may be used up from
+// an eighth of the machine's on.
 func (p *Pressure) Urgency() Urgency {
 	halfOpen := max(p.HalfOpenTCP, p.HalfOpenOthers)
 	switch {
@@ -84,18 +83,18 @@ func (p *Pressure) Urgency() Urgency {
 // Connection is one direction of a tracked connection, as `loxicmd get ct` lists it.
 type Connection struct {
 	Protocol Protocol
-	Src, Dst netip.AddrPort // of the packets as they arrive
+	Src, Dst netip.AddrPort // addresses of the packets as they arrive
 	Reply    bool           // endpoint to client
 	Direct   bool           // the endpoint answers the client directly: there is no other direction
-	NewSrc   netip.AddrPort // of the packets as they leave
+	NewSrc   netip.AddrPort // addresses of the packets as they leave
 	NewDst   netip.AddrPort
 	Endpoint netip.AddrPort
 	Of       netip.AddrPort // the endpoint as its service has it: of a range of ports, the first one
 	Weight   uint16
 	State    string // one of ConnectionStates
 	Traffic  Traffic
-	Service  string        // the service's name, or its key when it has none
-	Age      time.Duration // since its first packet; 0: not known
+	Service  string        // the service's name, or its key if it has none
+	Age      time.Duration // since its first packet; 0: unknown
 	Idle     time.Duration // since the last packet of this direction
 }
 
@@ -115,8 +114,9 @@ func (c *Connection) ClientAddr() netip.AddrPort {
 	return c.Src
 }
 
-// IsAt reports whether the connection is one to the service with this key and these VIPs. It goes by
-// what the client talks to, so it finds connections of endpoints and services that are gone too.
+// IsAt reports whether the connection is one to the service with this key and these VIPs. It
+// compares the client's destination, so it also finds connections of endpoints and services that no
+// longer exist.
 func (c *Connection) IsAt(k Key, vips []netip.Addr) bool {
 	at := c.VIPAddr()
 	if !k.Protocol.Includes(c.Protocol) || !k.VIP.IsUnspecified() && !slices.Contains(vips, at.Addr()) {
@@ -128,12 +128,12 @@ func (c *Connection) IsAt(k Key, vips []netip.Addr) bool {
 // Includes reports whether a service or filter of protocol p means packets of protocol q.
 func (p Protocol) Includes(q Protocol) bool { return p == q || p == ICMP && q == ICMPv6 }
 
-// MapUse is what a map of the data path takes.
+// MapUse is the use of a map of the data path.
 type MapUse struct {
 	Name    string
 	Entries uint64 // rows in use
-	Max     uint64 // that fit; 0: it is not one that packets or users fill
-	Recent  bool   // it is full when it has been used for long: then the row that was used least recently gives way
+	Max     uint64 // capacity; 0: not a map that packets or users fill
+	Recent  bool   // it is usually full after some time: then the least recently used row is evicted
 	Bytes   uint64 // of the kernel's memory
 }
 
@@ -155,7 +155,7 @@ func (h *Histogram) Add(o *Histogram) {
 	}
 }
 
-// Count is how many values there are.
+// Count returns the number of values.
 func (h *Histogram) Count() (n uint64) {
 	for _, one := range h.Buckets {
 		n += one
@@ -167,16 +167,16 @@ func (h *Histogram) Count() (n uint64) {
 // second.
 const LifeUnit = 1.0 / (1 << 20)
 
-// Lifetimes are of the connections of a protocol that are over; of TCP, of those whose handshake
-// was complete.
+// Lifetimes are of a protocol's connections that have ended; of TCP, only of those with a complete
+// handshake.
 type Lifetimes struct {
 	Protocol string    // tcp, udp, sctp, icmp
 	Life     Histogram // from the first packet to the last one, in LifeUnits
 	In, Out  Histogram // bytes of IP packets from the client, and to it, where answers are seen
 }
 
-// SourcePorts is how many ports of a source address of ours connections have, or had a moment ago,
-// towards an endpoint.
+// SourcePorts is how many ports of a source address of ours are in use, or in quarantine, towards
+// an endpoint.
 type SourcePorts struct {
 	Source   netip.Addr
 	Endpoint netip.AddrPort

@@ -20,7 +20,7 @@ func Suggest(text string, words []string) string {
 	return best
 }
 
-// DidYouMean is what an error says behind the reason, "" if no word is alike.
+// DidYouMean returns a suggestion to append to an error, "" if no word is similar.
 func DidYouMean(text string, words []string) string {
 	if w := Suggest(text, words); w != "" && text != "" {
 		return "; did you mean " + w + "?"
@@ -30,7 +30,7 @@ func DidYouMean(text string, words []string) string {
 
 // distance is how many letters have to be inserted, deleted, replaced or swapped with the next one.
 func distance(a, b string) int {
-	if len(a) > 64 || len(b) > 64 { // what is that long is no typing error
+	if len(a) > 64 || len(b) > 64 { // a text this long is no typing error
 		return 1000
 	}
 	row, last := make([]int, len(b)+1), make([]int, len(b)+1)

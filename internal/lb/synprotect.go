@@ -1,7 +1,7 @@
 package lb
 
-// SynProtect is when a service asks clients that it does not know whether they are there, before it
-// opens a connection: against floods of SYNs from made-up addresses.
+// SynProtect is when a service challenges unknown clients before it opens a connection, against SYN
+// floods from forged addresses.
 type SynProtect uint8
 
 // The choices.
@@ -22,7 +22,7 @@ func synProtects() []choice[SynProtect] {
 // String is the word of flags, JSON and text.
 func (p SynProtect) String() string { return wordOf("SYN protection", p, synProtects()) }
 
-// ParseSynProtect takes the word; "" is auto.
+// ParseSynProtect parses the word; "" means auto.
 func ParseSynProtect(s string) (SynProtect, error) {
 	return parseWord(FieldSynProtect, s, synProtects())
 }

@@ -20,7 +20,7 @@ func (s Service) String() string {
 	return b.String()
 }
 
-// quote quotes what would not come back as one word.
+// quote quotes a value that would not be parsed as one word.
 func quote(s string) string {
 	q := strconv.Quote(s)
 	if len(q) == len(s)+2 && !strings.ContainsAny(s, " ") {
@@ -29,10 +29,10 @@ func quote(s string) string {
 	return q
 }
 
-// ParseService reads the line that Service.String writes. The key comes first, then fields in any
-// order, each once; what is not written is zero. Endpoints are IP:PORT or IP:PORT:WEIGHT;
-// weights=5,3,2 gives the weights aside instead. A value with spaces is quoted as in Go. It reads
-// every value of the contract: whether this version does it, Validate says.
+// ParseService parses the line that Service.String writes. The key comes first, then fields in any
+// order, each once; missing fields are zero. Endpoints are IP:PORT or IP:PORT:WEIGHT; alternatively
+// weights=5,3,2 has the weights. A value with spaces is quoted as in Go. It accepts every value of
+// the contract: Validate reports those that this version does not support.
 func ParseService(line string) (Service, error) {
 	fields, err := splitFields(line)
 	if err != nil {
@@ -89,7 +89,7 @@ func (p *serviceParser) field(f string) error {
 	return NewFieldError(FieldService, f, "names no field of a service", list(textNames()))
 }
 
-// textNames are the names that may stand before a =.
+// textNames returns the names that may precede a =.
 func textNames() []string {
 	var names []string
 	for _, f := range Fields() {

@@ -22,7 +22,7 @@ func tunnels() []choice[Tunnel] {
 // String is the word of flags, JSON and text.
 func (t Tunnel) String() string { return wordOf("tunnel", t, tunnels()) }
 
-// ParseTunnel takes the word; "" is none.
+// ParseTunnel parses the word; "" means none.
 func ParseTunnel(s string) (Tunnel, error) {
 	return parseWord(FieldTunnel, s, tunnels())
 }

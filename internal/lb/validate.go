@@ -10,9 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// Validate checks every field of a service as it is to be created or replaced. It returns a
-// *FieldError for the first that is refused. A service that passes can be compiled, whatever else
-// exists; what needs the other services (owners, totals) the store checks.
+// Validate checks every field of a service to be created or replaced. It returns a *FieldError for
+// the first invalid one. A valid service can be compiled, whatever else exists; checks against
+// other services (owners, totals) are the store's.
 func (s Service) Validate() error {
 	if err := s.Key.Validate(); err != nil {
 		return err
@@ -79,7 +79,7 @@ func (k Key) Validate() error {
 	if err := addrForm(FieldVIP, k.VIP); err != nil {
 		return err
 	}
-	if !k.VIP.IsUnspecified() { // what mode that needs, Service.Validate knows
+	if !k.VIP.IsUnspecified() { // Service.Validate checks which mode that needs
 		if err := addrUse(FieldVIP, k.VIP); err != nil {
 			return err
 		}
@@ -122,7 +122,7 @@ func (s Service) validateEndpoints() error {
 
 // repeated finds an endpoint that is given twice.
 func repeated(list []Endpoint) (at netip.AddrPort, twice bool) {
-	const few = 16 // that are compared with each other in less time than a map takes
+	const few = 16 // up to this many, comparing each pair is faster than a map
 	if len(list) <= few {
 		for i, e := range list {
 			for _, o := range list[:i] {
@@ -144,7 +144,7 @@ func repeated(list []Endpoint) (at netip.AddrPort, twice bool) {
 	return at, false
 }
 
-// ValidateEndpoint tells whether the service could have this endpoint.
+// ValidateEndpoint checks whether the service could have this endpoint.
 func (s Service) ValidateEndpoint(e Endpoint) error {
 	if err := addrUse(FieldEndpointAddress, e.Addr); err != nil {
 		return err
@@ -188,8 +188,8 @@ func (s Service) validateEndpointPorts(e Endpoint) error {
 	return nil
 }
 
-// ValidateName checks the name of a service; "" is none. A name goes into a URL path, so it has no
-// slash and is no dot segment, and into tables, so it prints on one line.
+// ValidateName checks the name of a service; "" means none. A name is part of URL paths, so it has
+// no slash and is no dot segment, and of tables, so it prints on one line.
 func ValidateName(name string) error {
 	reason := ""
 	switch {

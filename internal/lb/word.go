@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// enum is an enumeration: people write its words. Its numbers are those of the contract, where that
-// has it.
+// enum is an enumeration: people write its words. Its numbers are the contract's, where that has
+// it.
 type enum interface {
 	~uint8
 	fmt.Stringer
@@ -17,8 +17,9 @@ type enum interface {
 type choice[T enum] struct {
 	value T
 	word  string
-	help  string // what it does, for people who choose
-	// instead is what to do where the contract has it and this build does not; "": it is there
+	help  string // its effect, for people who choose
+	// instead is the alternative to a value of the contract that this build does not support; "":
+	// supported
 	instead string
 }
 
@@ -40,7 +41,7 @@ func wordOf[T enum](kind string, v T, all []choice[T]) string {
 	return fmt.Sprintf("%s(%d)", kind, uint8(v))
 }
 
-// parseWord finds the value whose word is s; "" is the value 0, if it has a word.
+// parseWord finds the value whose word is s; "" means the value 0, if it has a word.
 func parseWord[T enum](field, s string, all []choice[T]) (T, error) {
 	for _, c := range all {
 		if s == c.word || s == "" && c.value == 0 {
@@ -51,8 +52,8 @@ func parseWord[T enum](field, s string, all []choice[T]) (T, error) {
 	return 0, NewFieldError(field, s, "is not known"+DidYouMean(s, known), list(known))
 }
 
-// parseWordOrNumber takes the number too, in its shortest form only: "01" and "+1" stay the typing
-// errors they are.
+// parseWordOrNumber also parses the number, in its shortest form only: "01" and "+1" are typing
+// errors.
 func parseWordOrNumber[T enum](field, s string, all []choice[T]) (T, error) {
 	for _, c := range all {
 		if s == strconv.Itoa(int(c.value)) {
@@ -62,7 +63,8 @@ func parseWordOrNumber[T enum](field, s string, all []choice[T]) (T, error) {
 	return parseWord(field, s, all)
 }
 
-// wordError says why v is not taken: unknown, or not built. It returns nil for one that is there.
+// wordError returns why v is refused: unknown, or not supported. It returns nil for a supported
+// value.
 func wordError[T enum](field string, v T, all []choice[T]) error {
 	i := slices.IndexFunc(all, func(c choice[T]) bool { return c.value == v })
 	if i >= 0 && all[i].instead == "" {
@@ -75,7 +77,7 @@ func wordError[T enum](field string, v T, all []choice[T]) error {
 	return NewFieldError(field, v.String(), "is not known", allowed)
 }
 
-// available are the words that this build has.
+// available returns the words that this build supports.
 func available[T enum](all []choice[T]) (words []string) {
 	for _, c := range all {
 		if c.instead == "" {

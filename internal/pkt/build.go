@@ -16,8 +16,8 @@ const (
 	maxBuilt = 1 << 18 // no field can ask for more
 )
 
-// Build makes the bytes of the packet, from the first of the Ethernet header. Names of ports must
-// be resolved before; one that is not has the port's default.
+// Build returns the bytes of the packet, starting with the Ethernet header. Names of ports must be
+// resolved before; an unresolved one has the port's default.
 func (p *Packet) Build() []byte {
 	if p.Proto == Raw {
 		return []byte(p.Value(Data).Text)
@@ -25,7 +25,7 @@ func (p *Packet) Build() []byte {
 	b := appendMAC(make([]byte, 0, 128), p.Num(To))
 	b = appendMAC(b, p.Num(From))
 	if p.Has(VLAN) {
-		tags, _ := parseVLAN(p.Value(VLAN).Text) // Parse and Decode let nothing else in
+		tags, _ := parseVLAN(p.Value(VLAN).Text) // Parse and Decode accept nothing else
 		b = appendVLAN(b, tags)
 	}
 	b = binary.BigEndian.AppendUint16(b, p.etherType())
@@ -38,7 +38,7 @@ func (p *Packet) Build() []byte {
 	return p.truncate(b)
 }
 
-// Offset is where the transport header, or what takes its place, starts in what Build makes.
+// Offset returns the offset of the transport header, or of its substitute, in Build's result.
 func (p *Packet) Offset() int {
 	if p.Proto == Raw || p.Proto == Eth {
 		return 0
@@ -137,7 +137,7 @@ func (p *Packet) ipv4(upper []byte) []byte {
 func (p *Packet) ipv6(upper []byte) []byte {
 	var chain []extension
 	if p.Has(Ext) {
-		chain, _ = parseExt(p.Value(Ext).Text) // Parse and Decode let nothing else in
+		chain, _ = parseExt(p.Value(Ext).Text) // Parse and Decode accept nothing else
 	}
 	first, ext := encodeExt(chain, p.protocol())
 	b := make([]byte, 40, min(40+len(ext)+len(upper), maxBuilt))
@@ -179,7 +179,7 @@ func (p *Packet) protocol() byte {
 	return protoIPv4
 }
 
-// transport makes what the IP packet carries.
+// transport returns the content of the IP packet.
 func (p *Packet) transport() []byte {
 	switch p.Proto {
 	case TCP:
@@ -195,7 +195,7 @@ func (p *Packet) transport() []byte {
 func (p *Packet) tcp() []byte {
 	var options []byte
 	if p.Has(TCPOptions) {
-		options, _ = encodeTCPOpt(p.Value(TCPOptions).Text) // Parse and Decode let nothing else in
+		options, _ = encodeTCPOpt(p.Value(TCPOptions).Text) // Parse and Decode accept nothing else
 		options = fillTCPOpt(options)
 	}
 	b := make([]byte, 20, 20+len(options))
@@ -235,14 +235,14 @@ func (p *Packet) ports(b []byte) {
 	binary.BigEndian.PutUint16(b[2:], uint16(p.Num(DstPort)))
 }
 
-// finish puts the checksum into a header that is complete but for it.
+// finish fills in the checksum of an otherwise complete header.
 func (p *Packet) finish(b []byte, at int) []byte {
 	v, stated := p.values[Sum]
 	binary.BigEndian.PutUint16(b[at:], p.sums(b).value(v, stated))
 	return b
 }
 
-// sums computes the checksums of a transport header and what it carries, whose own field is zero.
+// sums computes the checksums of a transport header and its content, with a zero checksum field.
 func (p *Packet) sums(b []byte) sums {
 	pseudo := pseudoHeader(p.address(Src), p.address(Dst), p.protocol(), len(b))
 	if p.Proto == ICMP {

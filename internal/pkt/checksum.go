@@ -25,18 +25,18 @@ func fold(acc uint64) uint16 {
 	return uint16(acc)
 }
 
-// pseudoHeader sums what TCP, UDP and ICMPv6 put in front of themselves.
+// pseudoHeader sums the pseudo header of TCP, UDP and ICMPv6.
 func pseudoHeader(src, dst netip.Addr, proto byte, length int) uint64 {
 	acc := sum(sum(0, src.AsSlice()), dst.AsSlice())
 	return acc + uint64(proto) + uint64(length>>16) + uint64(length&0xffff)
 }
 
-// sums are the values that the checksum field of a header may have: which one is a Value of Sum or
-// IPSum.
+// sums are the values that the checksum field of a header may have; a Value of Sum or IPSum selects
+// one.
 type sums struct {
 	right   uint16
 	partial uint16 // the pseudo-header alone, as CHECKSUM_PARTIAL leaves it for the device
-	udp     bool   // 0 says that there is no checksum, a checksum of 0 is sent as 0xffff
+	udp     bool   // 0 means no checksum, and a checksum of 0 is sent as 0xffff
 }
 
 // checksums computes the sums over b, whose own checksum field is zero.
@@ -48,8 +48,8 @@ func checksums(pseudo uint64, b []byte, udp bool) sums {
 	return s
 }
 
-// value returns what goes into the packet for what is stated. A bad sum is the right one plus one
-// (in ones' complement), so that a translation that adjusts sums keeps it exactly as bad.
+// value returns the checksum for a stated value. A bad sum is the right one plus one (in ones'
+// complement), so that a translation that adjusts sums keeps it equally bad.
 func (s sums) value(v Value, stated bool) uint16 {
 	switch {
 	case !stated || v.Text == "right":
@@ -64,8 +64,8 @@ func (s sums) value(v Value, stated bool) uint16 {
 	return uint16(v.Num)
 }
 
-// explain is the reverse of value: what a packet with this sum states; ok is false for the right
-// one. 0 and 0xffff are one number in ones' complement, and a sum that is adjusted may come out as
+// explain is the reverse of value: it returns what a packet with this sum states; ok is false for
+// the right one. 0 and 0xffff are one number in ones' complement, and an adjusted sum may be
 // either.
 func (s sums) explain(got uint16) (v Value, ok bool) {
 	bad := fold(uint64(s.right) + 1)

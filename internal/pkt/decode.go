@@ -6,10 +6,9 @@ import (
 	"net/netip"
 )
 
-// Decode reads the bytes of a frame into the packet that Build makes the same bytes from. It
-// understands as deep as it can: what is malformed beyond the words of the language stays data of
-// the layer before, at worst `raw`. A checksum or a length that is wrong is stated; one that is
-// right is not.
+// Decode parses the bytes of a frame into the packet that Build makes the same bytes from. It
+// decodes as deep as it can: a layer that the language cannot express becomes data of the layer
+// before, at worst `raw`. A wrong checksum or length is stated; a correct one is not.
 func Decode(frame []byte) *Packet {
 	for _, deep := range []depth{toTransport, toIP, toEthernet} {
 		if p := decodeFrame(frame, deep); p != nil && bytes.Equal(p.Build(), frame) {
@@ -19,8 +18,8 @@ func Decode(frame []byte) *Packet {
 	return New(Raw).Set(Data, Value{Text: string(frame)})
 }
 
-// depth is how far a decoder goes; an attempt that does not build the same bytes is repeated less
-// deep.
+// depth is how far a decoder goes; an attempt that does not build the same bytes is repeated with
+// less depth.
 type depth int
 
 const (
@@ -68,7 +67,7 @@ func (p *Packet) setPayload(b []byte) *Packet {
 	return p.Set(Data, Value{Text: string(b)})
 }
 
-// setIf states a number when it is not what follows from the rest.
+// setIf states a number if it does not follow from the rest.
 func (p *Packet) setIf(f Field, got, derived uint64) {
 	if got != derived {
 		p.SetNum(f, got)
@@ -145,7 +144,7 @@ func decodeIPv6(b []byte, deep depth) *Packet {
 	return p
 }
 
-// decodeTransport reads what an IP packet carries.
+// decodeTransport decodes the content of an IP packet.
 func decodeTransport(src, dst netip.Addr, protocol byte, b []byte, deep depth) *Packet {
 	var p *Packet
 	if deep >= toTransport {
@@ -238,8 +237,8 @@ func decodeTunnel(protocol byte, b []byte) *Packet {
 	return p
 }
 
-// decodeInner reads an IP packet inside another; nil if it can't be written. Inner packets in it
-// stay data: nobody looks deeper, and it bounds the work.
+// decodeInner decodes an IP packet inside another; nil if it cannot be written. Its own inner
+// packets stay data: nobody looks deeper, and it bounds the work.
 func decodeInner(b []byte) *Packet {
 	if len(b) < 20 {
 		return nil

@@ -2,10 +2,10 @@ package pkt
 
 import "slices"
 
-// Describe writes a packet of which only the beginning may be at hand as a line of the language,
-// for people to read: what is as it mostly is, or follows from the rest, is left out, of TCP also
-// window and options unless all is wanted. length is that of the whole packet; layer3: it begins
-// with its IP header. Data of which only a part is at hand is not in the line.
+// Describe writes a packet as a line of the language for people to read; begin may be only its
+// beginning. Usual and derived values are left out, for TCP also window and options unless all is
+// set. length is that of the whole packet; layer3: it begins with its IP header. Data of which only
+// a part is given is not in the line.
 func Describe(begin []byte, length int, layer3, all bool) (line string, data []byte) {
 	frame, frameLength := begin, length
 	if layer3 {
@@ -22,7 +22,7 @@ func Describe(begin []byte, length int, layer3, all bool) (line string, data []b
 
 const ethernetHeader = 14
 
-// asFrame puts a link-layer header in front of an IP packet.
+// asFrame prepends a link-layer header to an IP packet.
 func asFrame(ip []byte) []byte {
 	kind := uint16(typeIPv4)
 	if len(ip) > 0 && ip[0]>>4 == 6 {
@@ -36,8 +36,8 @@ func (p *Packet) unset(f Field) *Packet {
 	return p
 }
 
-// shorten takes out what few want to read. missing bytes at the end were made up, so that a
-// checksum over them says nothing, and returns the part of the data that was not.
+// shorten removes rarely wanted fields. missing bytes at the end were made up, so a checksum over
+// them means nothing; it returns the real part of the data.
 func (p *Packet) shorten(missing int, all bool) (part []byte) {
 	if v, stated := p.values[Sum]; missing > 0 || stated && v.Text == "partial" {
 		p.unset(Sum)
@@ -63,7 +63,7 @@ func (p *Packet) shorten(missing int, all bool) (part []byte) {
 	return part
 }
 
-// optional tells whether a field that has its usual value goes without saying.
+// optional reports whether a field with its usual value is left out.
 func (f Field) optional() bool {
 	switch f {
 	case TOS, Flow, Urg, MTU, Pad, IPID, Len:

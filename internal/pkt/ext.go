@@ -24,8 +24,8 @@ const (
 	maxExtensions = 4096 // more of the smallest than the data path can reach
 )
 
-// extension is one header: its type and its bytes, of which the first is set when the chain is put
-// together.
+// extension is one header: its type and its bytes, the first of which is set when the chain is
+// assembled.
 type extension struct {
 	kind byte
 	data []byte
@@ -174,7 +174,7 @@ func formatExt(chain []extension) string {
 	return strings.Join(words, ",")
 }
 
-// encodeExt puts the chain in front of the protocol last; first is what the IPv6 header announces.
+// encodeExt puts the chain in front of the protocol last; first is the IPv6 header's next header.
 func encodeExt(chain []extension, last byte) (first byte, b []byte) {
 	first = last
 	if len(chain) > 0 {
@@ -191,8 +191,8 @@ func encodeExt(chain []extension, last byte) (first byte, b []byte) {
 	return first, b
 }
 
-// cutExt takes extension headers off b. It stops behind a fragment header that is not of a first
-// fragment, and before a header that is cut short.
+// cutExt cuts extension headers off b. It stops after a fragment header of a later fragment, and
+// before a truncated header.
 func cutExt(first byte, b []byte) (chain []extension, next byte, rest []byte) {
 	next = first
 	for len(chain) < 32 && len(b) >= 8 {

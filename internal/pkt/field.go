@@ -7,7 +7,7 @@ type Proto uint8
 const (
 	Raw   Proto = iota // bytes, from the first of the Ethernet header
 	Eth                // a frame that is not IP
-	IP                 // an IP packet that carries something else than the ones below
+	IP                 // an IP packet with other content than the ones below
 	TCP                //
 	UDP                //
 	ICMP               // over IPv4
@@ -69,7 +69,7 @@ const (
 	fields
 )
 
-// kind says how a value is written.
+// kind is how a value is written.
 type kind uint8
 
 const (
@@ -95,8 +95,8 @@ type spec struct {
 	bits    uint   // of a number
 	on      uint   // protocols that have it, one bit each
 	family  uint   // 4, 6, or 0 for both
-	derived bool   // follows from the rest: verified even when a pattern does not state it
-	def     uint64 // what is sent when it is not stated
+	derived bool   // follows from the rest: verified even if a pattern does not state it
+	def     uint64 // sent if it is not stated
 }
 
 const (
@@ -108,8 +108,7 @@ const (
 	onFrame = 1<<Eth | onIP
 )
 
-// spec returns the field's description. It is a function, not a variable, so that nothing can
-// change it.
+// spec returns the field's description. It is a function, not a variable, so that it is constant.
 func (f Field) spec() spec {
 	return [...]spec{
 		Src:        {name: "src", kind: kindAddr, on: onIP},
@@ -189,5 +188,5 @@ const (
 // flagLetters is in the order of the bits.
 const flagLetters = "FSRPAUEC"
 
-// Known reports whether there is such a field: the fields are 0 to the last that is known.
+// Known reports whether there is such a field.
 func (f Field) Known() bool { return f < fields }

@@ -77,7 +77,7 @@ func isEcho(proto Proto, kind uint8) bool {
 	return kind == 0 || kind == 8
 }
 
-// quotes reports whether the message carries the head of the packet that it is about.
+// quotes reports whether the message quotes the head of another packet.
 func quotes(proto Proto, kind uint8) bool {
 	if proto == ICMP6 {
 		return kind < 128

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Match compares a packet with a pattern: every field that the pattern states, and every derived
-// one (checksums, lengths), which must be right when the pattern does not state it. It returns ""
-// when they match and adds what the pattern gives names to to vars; otherwise it returns both,
-// field by field, and leaves vars alone.
+// Match compares a packet with a pattern: every stated field, and every derived one (checksums,
+// lengths), which must be right if the pattern does not state it. It returns "" for a match, and
+// adds the names that the pattern binds to vars; otherwise it returns both, field by field, and
+// leaves vars unchanged.
 func Match(pattern, packet *Packet, vars Vars) (diff string) {
 	bound := Vars{}
 	if matches(pattern, packet, vars, bound) {
@@ -45,7 +45,8 @@ func matches(pattern, packet *Packet, vars, bound Vars) bool {
 	return matches(pattern.Inner, packet.Inner, vars, bound)
 }
 
-// sameField compares one field; what the pattern does not state matches unless it is derived.
+// sameField compares one field; a field that the pattern does not state matches unless it is
+// derived.
 func sameField(f Field, pattern, packet *Packet, vars Vars) bool {
 	want, stated := pattern.values[f]
 	got, has := packet.values[f]
@@ -73,7 +74,7 @@ func sameField(f Field, pattern, packet *Packet, vars Vars) bool {
 	return want == packet.Value(f)
 }
 
-// Diff writes two packets field by field, the fields that differ marked. It is meant for people.
+// Diff writes two packets field by field, and marks the fields that differ. It is meant for people.
 func Diff(want, got *Packet, vars Vars) string {
 	var b strings.Builder
 	for depth := 0; want != nil || got != nil; depth++ {

@@ -7,14 +7,13 @@ import (
 )
 
 // Value is what a packet states about one field. The zero Value is a flag that is present, or the
-// number 0. Exactly the members that the field's kind uses are set, so Values of one field compare
-// with ==.
+// number 0. Only the members of the field's kind are set, so Values of one field compare with ==.
 type Value struct {
 	Num  uint64     // numbers, ports, flags, MAC addresses (48 bits), wrong sums
 	Addr netip.Addr // addresses
 	Text string     // bytes as they are; lists in their canonical form; "right", "bad", "zero", "partial"
-	Bind string     // `* as P`: the name that a match gives to the port, or the sequence number
-	Var  string     // P: what was given that name
+	Bind string     // `* as P`: the name that a match binds to the port or the sequence number
+	Var  string     // P: a bound name
 }
 
 // Packet is one line: the fields that it states. A Packet of Decode states every field that the
@@ -22,7 +21,7 @@ type Value struct {
 type Packet struct {
 	Proto  Proto
 	values map[Field]Value
-	Inner  *Packet // what an ICMP error quotes or an IP tunnel carries; nil without
+	Inner  *Packet // the packet that an ICMP error quotes or an IP tunnel carries; otherwise nil
 }
 
 // New makes a packet that states nothing.
@@ -74,7 +73,7 @@ func (p *Packet) setAddr(addr, port Field, a netip.AddrPort) *Packet {
 	return p.Set(addr, Value{Addr: a.Addr()})
 }
 
-// Is6 reports whether the packet is IPv6: an address says so, or the protocol does.
+// Is6 reports whether the packet is IPv6, by an address or by the protocol.
 func (p *Packet) Is6() bool {
 	for _, f := range []Field{Src, Dst} {
 		if v, ok := p.values[f]; ok && v.Addr.IsValid() {
@@ -136,7 +135,7 @@ func (p *Packet) Merge(change *Packet) *Packet {
 	return out
 }
 
-// Vars are the ports and numbers that patterns have given names to.
+// Vars are the ports and numbers that patterns have bound to names.
 type Vars map[string]uint32
 
 // Resolve returns the packet with the named ports in place of their names.
@@ -163,8 +162,8 @@ func (p *Packet) Resolve(vars Vars) (*Packet, error) {
 	return out, err
 }
 
-// Brief returns the packet without what it states of defaults and of the link layer: short enough
-// for a line that people read.
+// Brief returns the packet without defaults and the link layer: short enough for a line that people
+// read.
 func (p *Packet) Brief() *Packet {
 	out := p.Clone()
 	for q := out; q != nil; q = q.Inner {

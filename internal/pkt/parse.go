@@ -70,7 +70,7 @@ func parsePart(text string) (*Packet, error) {
 	return ps.p, nil
 }
 
-// next takes a word; "" at the end.
+// next reads a word; "" at the end.
 func (ps *parser) next() string {
 	if len(ps.words) == 0 {
 		return ""
@@ -80,7 +80,7 @@ func (ps *parser) next() string {
 	return word
 }
 
-// accept takes the next word if it is this one.
+// accept reads the next word if it is this one.
 func (ps *parser) accept(word string) bool {
 	if len(ps.words) == 0 || ps.words[0] != word {
 		return false
@@ -89,7 +89,7 @@ func (ps *parser) accept(word string) bool {
 	return true
 }
 
-// head reads what comes before the named fields.
+// head reads the part before the named fields.
 func (ps *parser) head() error {
 	switch ps.p.Proto {
 	case Raw:
@@ -189,7 +189,7 @@ func (ps *parser) side(addr, port Field) error {
 	return nil
 }
 
-// bind reads the name that a match gives to what the field has.
+// bind reads the name that a match binds to the field's value.
 func (ps *parser) bind(f Field) error {
 	name := ps.next()
 	if !isName(name) {

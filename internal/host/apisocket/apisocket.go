@@ -1,6 +1,5 @@
-// Package apisocket says where the daemon of a network namespace has the UNIX socket of its API.
-// The daemon listens there and loxicmd looks there, each by the namespace that it is in, so that
-// they cannot miss each other.
+// Package apisocket locates the UNIX socket of the API of a network namespace's daemon. The daemon
+// listens there and loxicmd connects there, each by its own namespace, so they always agree.
 package apisocket
 
 import (
@@ -23,7 +22,7 @@ func Path() (string, error) {
 	return filepath.Join(Dir, fmt.Sprintf("netns-%d.sock", cookie)), nil
 }
 
-// Namespace says in words which network namespace this process is in: "netns-4097 (lb1)".
+// Namespace describes the network namespace of this process: "netns-4097 (lb1)".
 func Namespace() string {
 	cookie, err := Cookie()
 	if err != nil {
@@ -36,8 +35,8 @@ func Namespace() string {
 	return text
 }
 
-// Cookie is the kernel's number for this process's network namespace. No other namespace gets it
-// until the machine starts again.
+// Cookie returns the kernel's number of this process's network namespace. No other namespace gets
+// it until the machine restarts.
 func Cookie() (uint64, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -51,7 +50,7 @@ func Cookie() (uint64, error) {
 	return cookie, nil
 }
 
-// name is what `ip netns` calls this process's network namespace, or "" when it has no name there.
+// name returns the name by which `ip netns` knows this process's network namespace, or "".
 func name() string {
 	const names = "/run/netns"
 	own, err := os.Stat("/proc/thread-self/ns/net")

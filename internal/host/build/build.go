@@ -1,4 +1,4 @@
-// Package build says which build a program is.
+// Package build identifies the build of a program.
 package build
 
 import (
@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Info is what the linker and the compiler know of a program (tools/build).
+// Info is set by the linker and the compiler (tools/build).
 type Info struct {
 	Version   string `json:"version"`
 	Commit    string `json:"commit,omitempty"`     // in full; empty outside of git
@@ -16,12 +16,12 @@ type Info struct {
 	ObjectABI string `json:"objectABI,omitempty"` // the layout of pinned maps; empty for programs without BPF objects
 }
 
-// Of completes what the linker has set.
+// Of completes the values set by the linker.
 func Of(version, commit, date string) Info {
 	return Info{Version: version, Commit: commit, Date: date, Go: fmt.Sprintf("%s %s/%s", runtime.Version(), runtime.GOOS, runtime.GOARCH)}
 }
 
-// Brief is one line: what the contract calls build info.
+// Brief returns one line: the contract's build info.
 func (i Info) Brief() string {
 	if i.Commit == "" {
 		return i.Go
@@ -29,7 +29,7 @@ func (i Info) Brief() string {
 	return fmt.Sprintf("%.12s of %s, %s", i.Commit, i.Date, i.Go)
 }
 
-// Lines is what follows a program's name and version when people ask for it.
+// Lines returns the lines after a program's name and version in --version.
 func (i Info) Lines() string {
 	var b strings.Builder
 	for _, line := range [][2]string{{"commit", i.Commit}, {"commit date", i.Date}, {"Go", i.Go}, {"object ABI", i.ObjectABI}} {

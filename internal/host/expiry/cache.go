@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// mostKnown bounds how many files a cache knows. A full cache is emptied.
+// mostKnown bounds the number of files in a cache. A full cache is emptied.
 const mostKnown = 1000
 
-// Cache knows when the certificates of files end, as long as those are not changed.
+// Cache remembers when the certificates in files expire, as long as the files do not change.
 type Cache struct {
 	mu    sync.Mutex
 	known map[string]known
 }
 
-// known is what a file had, and what it was then.
+// known is the result for a file, and the file's state at that time.
 type known struct {
 	changed time.Time
 	size    int64
@@ -22,8 +22,8 @@ type known struct {
 	err     error
 }
 
-// Of returns what Of says of a file that was changed then and has that size. It is read only if it
-// is another one than before.
+// Of returns the result of the function Of for a file with this time of change and size. The file
+// is read only if either has changed.
 func (c *Cache) Of(file string, changed time.Time, size int64, read func() ([]byte, error)) (time.Time, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

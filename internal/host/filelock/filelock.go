@@ -1,6 +1,6 @@
 // Package filelock takes exclusive locks of files and directories (flock(2)) that other users of
-// the machine cannot take first: anyone who can open a file can lock it, whatever its mode says of
-// writing.
+// the machine cannot take first: anyone who can open a file can lock it, whatever its mode says
+// about writing.
 //
 // The kernel drops a lock when the last copy of its descriptor is closed, so a killed process
 // leaves none.
@@ -20,13 +20,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// retry is how often Wait tries again.
+// retry is how often Wait retries.
 const retry = 20 * time.Millisecond
 
-// HeldError says that another process holds a lock. It is unix.EWOULDBLOCK.
+// HeldError reports that another process holds a lock. It is unix.EWOULDBLOCK.
 type HeldError struct {
 	Path string
-	PID  int // 0: it is ending, or not visible from here
+	PID  int // 0: it is exiting, or not visible from here
 }
 
 func (e *HeldError) Error() string { return e.Path + " is locked by " + e.Holder() }
@@ -46,8 +46,8 @@ func (e *HeldError) Holder() string {
 // Unwrap lets callers test for the errno of flock(2).
 func (e *HeldError) Unwrap() error { return unix.EWOULDBLOCK }
 
-// Open opens a file to lock, which only its owner can open. It creates the file if needed and takes
-// the permissions of others away if it has any.
+// Open opens a file to lock, which only its owner can open. It creates the file if needed, and
+// removes the permissions of others.
 func Open(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -66,7 +66,7 @@ func Open(path string) (*os.File, error) {
 	return f, nil
 }
 
-// SharedError says that others can read a directory, and might need to: it is not the caller's
+// SharedError reports that others can read a directory, and may need to: it is not the caller's
 // alone.
 type SharedError struct{ Path string }
 
@@ -100,7 +100,7 @@ func closeToOthers(dir *os.File, own func(names []string) bool) error {
 	return err
 }
 
-// namesIn lists a directory by a descriptor of its own, whose position others do not share.
+// namesIn lists a directory through its own descriptor, so others' file position does not change.
 func namesIn(dir *os.File) ([]string, error) {
 	again, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()))
 	if err != nil {
@@ -111,8 +111,8 @@ func namesIn(dir *os.File) ([]string, error) {
 }
 
 // TryDir locks a directory without waiting, or returns a *HeldError. It closes the directory to
-// others if all that it holds is the caller's own; else it changes and locks nothing, and returns a
-// *SharedError.
+// others if it holds only the caller's own files; otherwise it changes and locks nothing, and
+// returns a *SharedError.
 func TryDir(dir *os.File, own func(names []string) bool) error {
 	if err := closeToOthers(dir, own); err != nil {
 		if shared := (*SharedError)(nil); errors.As(err, &shared) {

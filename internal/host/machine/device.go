@@ -12,13 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Device is what the machine is.
+// Device describes the machine.
 type Device struct {
 	Host, MachineID, BootID, OS, Kernel, Architecture string
 	Uptime                                            time.Duration
 }
 
-// Describe asks the kernel. What a small image does not have, as /etc/machine-id, is empty.
+// Describe reads the description. Missing parts, such as /etc/machine-id in a small image, are
+// empty.
 func Describe() (Device, error) {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {

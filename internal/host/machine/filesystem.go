@@ -15,9 +15,8 @@ type FileSystem struct {
 	Asked                   bool   // whether the sizes are known
 }
 
-// FileSystems are those with a size, as df has them: what is mounted over another one is shown
-// once, as it is now. One that another machine serves is not asked: where that machine is gone, the
-// question would hang.
+// FileSystems returns those with a size, like df: of several at one mount point, only the topmost.
+// Network file systems are not queried: if their server is gone, the query would hang.
 func FileSystems() ([]FileSystem, error) {
 	mounts, err := procfs.GetMounts()
 	if err != nil {
@@ -46,7 +45,7 @@ func FileSystems() ([]FileSystem, error) {
 	return out, nil
 }
 
-// UsedPercent is that of what users can have, rounded up.
+// UsedPercent returns the used percentage of the space available to users, rounded up.
 func (f *FileSystem) UsedPercent() uint64 {
 	if f.Used+f.Avail == 0 {
 		return 0

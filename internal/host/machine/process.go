@@ -1,4 +1,4 @@
-// Package machine tells facts about the machine: its processes, what it is, its file systems.
+// Package machine reports facts about the machine: its processes, description and file systems.
 package machine
 
 import (
@@ -25,7 +25,7 @@ type Process struct {
 	Command                   string        // its name only: arguments may hold secrets
 }
 
-// Processes are all that /proc shows. One that ends meanwhile is left out.
+// Processes returns all processes in /proc. One that ends meanwhile is left out.
 func Processes() ([]Process, error) {
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {
@@ -101,7 +101,7 @@ func owner(pid int, names map[uint32]string) string {
 	return name
 }
 
-// totalMemory is that of the machine in bytes, 0 if it is not told.
+// totalMemory returns the machine's memory in bytes, 0 if it is unknown.
 func totalMemory(fs procfs.FS) (uint64, error) {
 	m, err := fs.Meminfo()
 	if err != nil || m.MemTotalBytes == nil {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CPUTime is what all CPUs together have spent since the machine began, in ticks.
+// CPUTime is the time of all CPUs together since the machine began, in ticks.
 type CPUTime struct{ Idle, Total uint64 }
 
 // CPUTimes reads it of /proc/stat.
@@ -19,7 +19,7 @@ func CPUTimes() (t CPUTime, err error) {
 	if len(fields) < 9 || fields[0] != "cpu" {
 		return t, errors.New("/proc/stat has no line of all CPUs")
 	}
-	for i, field := range fields[1:9] { // user nice system idle iowait irq softirq steal; what guests had is in user and nice
+	for i, field := range fields[1:9] { // user nice system idle iowait irq softirq steal; user and nice include guests
 		n, err := strconv.ParseUint(field, 10, 64)
 		if err != nil {
 			return t, err
@@ -68,7 +68,7 @@ func DiskUsed(path string) (float64, error) {
 	return 100 * (1 - float64(s.Bavail)/float64(s.Blocks)), nil
 }
 
-// read is empty for what cannot be read.
+// read returns "" for an unreadable file.
 func read(path string) string {
 	data, err := os.ReadFile(path)
 	if err != nil {

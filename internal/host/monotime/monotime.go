@@ -14,7 +14,7 @@ import (
 // smaller one means that it was slewed, which must not move a time that users have named.
 const clockStep = time.Second
 
-// A Stored is a time as it is stored.
+// A Stored is a time in its stored form.
 type Stored struct {
 	At     time.Time     // wall clock
 	Boot   string        // boot ID of the machine that Uptime refers to; "": unknown

@@ -6,8 +6,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// AddressKind is the name of the kind, as messages and journals have it. It is the contract's, and
-// of both families.
+// AddressKind is the name of the kind in messages and journals. It is the contract's name, but
+// includes both families.
 const AddressKind = "ipv4address"
 
 // Address is one of an interface.
@@ -28,7 +28,7 @@ func ParseAddress(dev, prefix string) (a Address, err error) {
 // Key is "10.0.0.1/24 eth0".
 func (a Address) Key() string { return a.Prefix.String() + " " + a.Dev }
 
-// Validate refuses what no interface can have.
+// Validate refuses addresses that no interface can have.
 func (a Address) Validate() error {
 	if !a.Prefix.IsValid() {
 		return lb.NewFieldError("ipAddress", "", "is missing", "as in 10.0.0.1/24 or 2001:db8::1/64")
@@ -45,7 +45,7 @@ func (a Address) Needs() []string { return []string{a.Dev} }
 // MetBy is equality.
 func (a Address) MetBy(have Address) bool { return a == have }
 
-// String tells it from others.
+// String identifies the object.
 func (a Address) String() string {
 	return a.Key()
 }

@@ -7,15 +7,16 @@ import (
 	"loxilb/internal/lb"
 )
 
-// What follows tells whether a session of this machine would end without an object.
+// The following functions report whether a session of this machine would end without an object.
 
-// Carries heeds that networks go with their last address, and secondary IPv4 addresses with the
-// first one of their network. seen are the addresses of all interfaces, in the kernel's order.
+// Carries considers that networks disappear with their last address, and secondary IPv4 addresses
+// with the first one of their network. seen has the addresses of all interfaces, in the kernel's
+// order.
 func (a Address) Carries(s *lb.Session, seen []DeviceAddresses) bool {
 	if s.Local.Addr() == a.Prefix.Addr() {
 		return true
 	}
-	var same []netip.Prefix // of the interface, in the same network
+	var same []netip.Prefix // other addresses of the interface in the same network
 	for _, d := range seen {
 		for _, p := range d.Addresses {
 			if d.Dev == a.Dev && p.Masked() == a.Prefix.Masked() {
@@ -33,5 +34,5 @@ func (a Address) Carries(s *lb.Session, seen []DeviceAddresses) bool {
 // Carries is true if answers take the route, also where another one would do.
 func (r Route) Carries(s *lb.Session) bool { return s.Route == r.Destination && s.Metric == r.Metric }
 
-// DeviceCarries tells it of an interface.
+// DeviceCarries reports the same for an interface.
 func DeviceCarries(name string, s *lb.Session) bool { return s.Interface == name || s.Out == name }

@@ -21,7 +21,7 @@ func ParseFDB(mac, dev string) (f FDB, err error) {
 // Key is "00:11:22:aa:bb:cc eth0".
 func (f FDB) Key() string { return f.MAC.String() + " " + f.Dev }
 
-// Validate refuses what no host has.
+// Validate refuses addresses that no host has.
 func (f FDB) Validate() error {
 	if err := f.MAC.validate("macAddress"); err != nil {
 		return err
@@ -35,7 +35,7 @@ func (f FDB) Needs() []string { return []string{f.Dev} }
 // MetBy is equality.
 func (f FDB) MetBy(have FDB) bool { return f == have }
 
-// String tells it from others.
+// String identifies the object.
 func (f FDB) String() string {
 	return f.Key()
 }

@@ -4,34 +4,35 @@ import "fmt"
 
 // Kernel is the objects of one kind that the kernel has.
 type Kernel[T any] interface {
-	// All are those that the kernel has, by key: what dynamic protocols found out, and forget by
-	// themselves, is not among them.
+	// All returns the kernel's objects, by key, except those of dynamic protocols, which forget
+	// them by themselves.
 	All() (map[string][]T, error)
 	// Make fails if something is in the way. A missing interface is a *NoDeviceError.
 	Make(T) error
-	// Remove does nothing if it is not there.
+	// Remove does nothing if the object does not exist.
 	Remove(T) error
 }
 
-// Absent is a kind of which one object can be looked up. All costs as much as there are.
+// Absent is a kind whose objects can be looked up one by one. The cost of All grows with their
+// number.
 type Absent[T any] interface {
-	// Absent says that nothing is there by the object's key. False: it may be.
+	// Absent reports that nothing exists with the object's key. False: it may exist.
 	Absent(T) bool
 }
 
-// Lookup is a kind of which one object can be read without the others.
+// Lookup is a kind whose objects can be read one by one.
 type Lookup[T any] interface {
-	// Lookup returns what the kernel has by the object's key. Not known: only All says it.
+	// Lookup returns what the kernel has with the object's key. Not known: only All can find out.
 	Lookup(T) (have []T, known bool)
 }
 
-// Among is a kind whose objects in the kernel may be too many to hold.
+// Among is a kind that may have too many objects in the kernel to hold.
 type Among[T any] interface {
-	// Among is All for the keys of these objects. seen is how many there are of the kind.
+	// Among is All for the keys of these objects. seen is the number of objects of the kind.
 	Among(wanted []T) (have map[string][]T, seen int, err error)
 }
 
-// FindAll is what there is by the keys of objects.
+// FindAll returns what exists with the keys of objects.
 func FindAll[T Object[T]](k Kernel[T], wanted []T) (have map[string][]T, seen int, err error) {
 	if some, ok := k.(Among[T]); ok {
 		return some.Among(wanted)
@@ -40,7 +41,7 @@ func FindAll[T Object[T]](k Kernel[T], wanted []T) (have map[string][]T, seen in
 	return have, len(have), err
 }
 
-// Find is what there is by an object's key.
+// Find returns what exists with an object's key.
 func Find[T Object[T]](k Kernel[T], o T) ([]T, error) {
 	if quick, ok := k.(Lookup[T]); ok {
 		if have, known := quick.Lookup(o); known {
@@ -54,7 +55,7 @@ func Find[T Object[T]](k Kernel[T], o T) ([]T, error) {
 	return have[o.Key()], err
 }
 
-// Seen is a kind that is shown otherwise than it is wanted.
+// Seen is a kind whose objects are shown in another form than users create them.
 type Seen[T, S any] interface {
 	Kernel[T]
 	Seen() ([]S, error)
@@ -66,13 +67,13 @@ type Routes interface {
 	EachSeen(yield func(*SeenRoute) bool) error
 }
 
-// Neighbors are the hosts whose MAC addresses are known.
+// Neighbors are the hosts with known MAC addresses.
 type Neighbors interface {
 	Seen[Neighbor, Neighbor]
-	Confirmed() ([]Neighbor, error) // that are there now, as far as the kernel knows
+	Confirmed() ([]Neighbor, error) // those that are reachable, as far as the kernel knows
 }
 
-// Network is the kernel's network: what there is of each kind.
+// Network is the kernel's network: the objects of each kind.
 type Network struct {
 	Devices interface {
 		HasDevice(name string) (bool, error)
@@ -89,17 +90,17 @@ type Network struct {
 	Made      func(kind, key string) bool // whether loxilb has made it, and not found it
 }
 
-// Kinds are the names of all kinds.
+// Kinds returns the names of all kinds.
 func Kinds() []string {
 	return []string{AddressKind, RouteKind, NeighborKind, FDBKind, VLANKind, VLANMemberKind, VXLANKind, VXLANPeerKind}
 }
 
-// NoDeviceError says that there is no interface of a name.
+// NoDeviceError reports that there is no interface of a name.
 type NoDeviceError struct{ Name string }
 
 func (e *NoDeviceError) Error() string { return fmt.Sprintf("there is no interface %s", e.Name) }
 
-// ForeignError says that something that loxilb has not made is in the way.
+// ForeignError reports that the key is in use by something that loxilb has not made.
 type ForeignError struct{ Kind, Has string }
 
 func (e *ForeignError) Error() string {

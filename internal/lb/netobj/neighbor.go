@@ -7,7 +7,7 @@ import (
 // NeighborKind is the name of the kind.
 const NeighborKind = "neighbor"
 
-// Neighbor is the MAC address of a host on a link, as a user says it is.
+// Neighbor is the MAC address of a host on a link, as set by a user.
 type Neighbor struct {
 	Addr netip.Addr `json:"ipAddress"`
 	Dev  string     `json:"dev"`
@@ -38,7 +38,7 @@ func NeighborKey(addr, dev string) (string, error) {
 // Key is "10.0.0.5 eth0".
 func (n Neighbor) Key() string { return n.Addr.String() + " " + n.Dev }
 
-// Validate refuses what no host has.
+// Validate refuses addresses that no host has.
 func (n Neighbor) Validate() error {
 	if err := validateHost("ipAddress", n.Addr); err != nil {
 		return err
@@ -55,7 +55,7 @@ func (n Neighbor) Needs() []string { return []string{n.Dev} }
 // MetBy is equality.
 func (n Neighbor) MetBy(have Neighbor) bool { return n == have }
 
-// String tells it from others.
+// String identifies the object.
 func (n Neighbor) String() string {
 	return n.Key() + " at " + n.MAC.String()
 }

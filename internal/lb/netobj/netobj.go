@@ -1,6 +1,6 @@
-// Package netobj is the objects of the kernel's network that users may want besides services:
-// addresses, routes, neighbours, entries of forwarding tables, VLANs, VXLANs. How they are named,
-// read and checked; it does not know the kernel.
+// Package netobj has the objects of the kernel's network that users may create besides services:
+// addresses, routes, neighbours, entries of forwarding tables, VLANs, VXLANs. It defines how they
+// are named, read and checked, and is independent of the kernel.
 package netobj
 
 import (
@@ -12,21 +12,21 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Object is what the kinds have in common.
+// Object is the common interface of the kinds.
 type Object[T any] interface {
 	comparable
 	Key() string     // as users write it; two objects of a kind never share one
 	Validate() error // *lb.FieldError
 	Needs() []string // the interfaces without which it cannot be
-	// MetBy tells whether what the kernel has by the key is what is wanted, whoever made it.
+	// MetBy reports whether the kernel's object with this key satisfies it, whoever made it.
 	MetBy(have T) bool
-	String() string // what tells it from others of the same key, too
+	String() string // distinguishes it also from others with the same key
 }
 
 // maxName is the longest name of an interface, IFNAMSIZ without the zero behind it.
 const maxName = 15
 
-// ValidateDevice checks the name of an interface as the kernel does.
+// ValidateDevice checks the name of an interface like the kernel.
 func ValidateDevice(field, name string) error {
 	switch {
 	case name == "":

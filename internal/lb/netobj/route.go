@@ -12,7 +12,7 @@ import (
 // RouteKind is the name of the kind.
 const RouteKind = "route"
 
-// Who may have made a route, as the kernel counts them: these two are for administrators.
+// The creator of a route, by the kernel's numbers: these two are for administrators.
 const (
 	ProtocolBoot   = 3
 	ProtocolStatic = 4
@@ -22,11 +22,11 @@ const (
 type Route struct {
 	Destination netip.Prefix `json:"destinationIPNet"`
 	Gateway     netip.Addr   `json:"gateway"`
-	Protocol    int          `json:"protocol,omitempty"` // ProtocolBoot or ProtocolStatic, of those that users want
-	Metric      int          `json:"-"`                  // 0: the usual one of the family, which those that users want have
+	Protocol    int          `json:"protocol,omitempty"` // ProtocolBoot or ProtocolStatic, for routes of users
+	Metric      int          `json:"-"`                  // 0: the default of the family, as for all routes of users
 }
 
-// UsualMetric6 is the metric that the kernel gives an IPv6 route that has none.
+// UsualMetric6 is the kernel's default metric of IPv6 routes.
 const UsualMetric6 = 1024
 
 // MetricOf is the metric of a route as Route has it.
@@ -62,7 +62,7 @@ func ParseDestination(text string) (netip.Prefix, error) {
 	return p.Masked(), err
 }
 
-// Key is the destination, and the metric if it is not the usual one.
+// Key is the destination, and the metric if it is not the default.
 func (r Route) Key() string {
 	if r.Metric == 0 {
 		return r.Destination.String()
@@ -70,7 +70,7 @@ func (r Route) Key() string {
 	return fmt.Sprintf("%s metric %d", r.Destination, r.Metric)
 }
 
-// RouteOf is a route with a key, and nothing else. Not valid: no route has it.
+// RouteOf returns a route with only its key. Not valid: no route has this key.
 func RouteOf(key string) (r Route) {
 	to, metric, _ := strings.Cut(key, " metric ")
 	r.Destination, _ = netip.ParsePrefix(to)
@@ -78,7 +78,7 @@ func RouteOf(key string) (r Route) {
 	return r
 }
 
-// Validate refuses what the kernel would.
+// Validate refuses routes that the kernel would refuse.
 func (r Route) Validate() error {
 	switch {
 	case !r.Destination.IsValid():
@@ -101,13 +101,13 @@ func (r Route) Validate() error {
 // Needs nothing: the kernel finds the interface by the gateway.
 func (r Route) Needs() []string { return nil }
 
-// MetBy does not ask who made it.
+// MetBy ignores who made the route.
 func (r Route) MetBy(have Route) bool {
 	have.Protocol = r.Protocol
 	return r == have
 }
 
-// String tells it from others.
+// String identifies the object.
 func (r Route) String() string {
 	if !r.Gateway.IsValid() {
 		return r.Key()

@@ -2,9 +2,9 @@ package netobj
 
 import "net/netip"
 
-// What the kernel has, as users look at it, whoever made it.
+// The kernel's objects as they are shown to users, whoever made them.
 
-// DeviceAddresses are those of an interface.
+// DeviceAddresses are the addresses of an interface.
 type DeviceAddresses struct {
 	Dev       string
 	Addresses []netip.Prefix
@@ -15,11 +15,10 @@ type DeviceAddresses struct {
 type SeenRoute struct {
 	Route
 	Dev string
-	TOS uint8 // of the packets that it is for; 0: any
+	TOS uint8 // TOS of the packets that use the route; 0: any
 }
 
-// SeenVLAN is a bridge that is a VLAN by its name, with its members. Its traffic is that of the
-// members.
+// SeenVLAN is a bridge named as a VLAN, with its members. Its traffic is that of the members.
 type SeenVLAN struct {
 	ID      int
 	Dev     string
@@ -27,7 +26,7 @@ type SeenVLAN struct {
 	In, Out Traffic
 }
 
-// SeenVXLAN is a tunnel, with the addresses to which it sends what is for everybody.
+// SeenVXLAN is a tunnel, with the addresses to which it sends broadcasts.
 type SeenVXLAN struct {
 	ID         int
 	Name, Real string
@@ -42,19 +41,19 @@ type Port struct {
 	MTU         int
 	Carrier, Up bool
 	Type        PortType
-	Master      string // the bridge or bond that it is of
-	Real        string // the interface that it is on top of
+	Master      string // its bridge or bond
+	Real        string // the interface below it
 	Tunnel      int    // the number of a tunnel
-	VLAN        int    // the VLAN that it is of
+	VLAN        int    // its VLAN
 	Tagged      bool   // with tags
 	Addresses   []netip.Prefix
 	Rx, Tx      Traffic
 }
 
-// Traffic is what an interface has received or sent.
+// Traffic counts what an interface has received or sent.
 type Traffic struct{ Bytes, Packets, Errors uint64 }
 
-// PortType is what an interface is, in the contract's numbers: several of them are added.
+// PortType is the type of an interface, as a sum of the contract's numbers.
 type PortType int
 
 // The types.

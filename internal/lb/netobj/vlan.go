@@ -19,7 +19,7 @@ const maxVLAN = 4094
 // VLAN is a bridge, which is called vlanN.
 type VLAN struct {
 	ID int    `json:"vid"`
-	Is string `json:"-"` // what has its name and is no bridge, in the kernel only
+	Is string `json:"-"` // type of a link with its name that is no bridge, in the kernel only
 }
 
 // ParseVLAN reads the number of a VLAN. field names it in errors.
@@ -43,7 +43,7 @@ func (v VLAN) Key() string { return strconv.Itoa(v.ID) }
 // Device is the bridge: vlan100.
 func (v VLAN) Device() string { return "vlan" + v.Key() }
 
-// Validate refuses numbers that there are not.
+// Validate refuses numbers that no VLAN has.
 func (v VLAN) Validate() error { return checkVLAN("vid", v.ID) }
 
 // Needs nothing.
@@ -52,7 +52,7 @@ func (v VLAN) Needs() []string { return nil }
 // MetBy is equality.
 func (v VLAN) MetBy(have VLAN) bool { return v == have }
 
-// String tells it from others.
+// String identifies the object.
 func (v VLAN) String() string {
 	if v.Is != "" {
 		return fmt.Sprintf("%s (a %s)", v.Device(), v.Is)
@@ -60,8 +60,8 @@ func (v VLAN) String() string {
 	return v.Key()
 }
 
-// VLANMember is an interface in the bridge of a VLAN: itself, or, tagged, by its frames with the
-// VLAN's tag, which come and go by an interface eth0.100 on top of it.
+// VLANMember is an interface in the bridge of a VLAN: the interface itself, or, tagged, an
+// interface eth0.100 on top of it for frames with the VLAN's tag.
 type VLANMember struct {
 	VLAN   int    `json:"vid"`
 	Dev    string `json:"dev"`
@@ -78,7 +78,7 @@ func ParseVLANMember(vid, dev string, tagged bool) (m VLANMember, err error) {
 	return m, m.Validate()
 }
 
-// Key is "100 eth0", and "tagged" behind it for one that is.
+// Key is "100 eth0", followed by "tagged" for a tagged member.
 func (m VLANMember) Key() string {
 	if m.Tagged {
 		return fmt.Sprintf("%d %s tagged", m.VLAN, m.Dev)
@@ -114,11 +114,11 @@ func (m VLANMember) Validate() error {
 	return nil
 }
 
-// Needs are the bridge and the interface.
+// Needs returns the bridge and the interface.
 func (m VLANMember) Needs() []string { return []string{m.Bridge(), m.Dev} }
 
 // MetBy is equality.
 func (m VLANMember) MetBy(have VLANMember) bool { return m == have }
 
-// String tells it from others.
+// String identifies the object.
 func (m VLANMember) String() string { return m.Key() }

@@ -17,11 +17,11 @@ const (
 // maxVXLAN is the highest number of a VXLAN.
 const maxVXLAN = 1<<24 - 1
 
-// VXLAN is a tunnel: an interface vxlanN, whose frames come and go in UDP by another one.
+// VXLAN is a tunnel: an interface vxlanN, whose frames travel in UDP through another interface.
 type VXLAN struct {
 	ID  int    `json:"vxlanID"`
 	Dev string `json:"epIntf"`
-	Is  string `json:"-"` // what has its name and is another thing, in the kernel only
+	Is  string `json:"-"` // type of a link with its name that is no VXLAN, in the kernel only
 }
 
 // ParseVXLAN reads a tunnel in the contract's words.
@@ -55,7 +55,7 @@ func (v VXLAN) Key() string { return strconv.Itoa(v.ID) }
 // Device is the interface: vxlan78.
 func (v VXLAN) Device() string { return "vxlan" + v.Key() }
 
-// Validate refuses numbers that there are not.
+// Validate refuses numbers that no VXLAN has.
 func (v VXLAN) Validate() error {
 	if err := checkVXLAN("vxlanID", v.ID); err != nil {
 		return err
@@ -69,7 +69,7 @@ func (v VXLAN) Needs() []string { return []string{v.Dev} }
 // MetBy is equality.
 func (v VXLAN) MetBy(have VXLAN) bool { return v == have }
 
-// String tells it from others.
+// String identifies the object.
 func (v VXLAN) String() string {
 	if v.Is != "" {
 		return fmt.Sprintf("%s (%s)", v.Device(), v.Is)
@@ -77,8 +77,8 @@ func (v VXLAN) String() string {
 	return v.Key() + " over " + v.Dev
 }
 
-// VXLANPeer is an address to which a tunnel sends what is for everybody, or for a host of which it
-// does not know where it is.
+// VXLANPeer is an address to which a tunnel sends broadcasts, and packets to hosts of unknown
+// location.
 type VXLANPeer struct {
 	ID   int        `json:"vxlanID"`
 	Peer netip.Addr `json:"peerIP"`
@@ -101,7 +101,7 @@ func (p VXLANPeer) Key() string { return fmt.Sprintf("%d %s", p.ID, p.Peer) }
 // Device is the tunnel's interface.
 func (p VXLANPeer) Device() string { return VXLAN{ID: p.ID}.Device() }
 
-// Validate refuses what no host has.
+// Validate refuses addresses that no host has.
 func (p VXLANPeer) Validate() error {
 	if err := checkVXLAN("vxlanID", p.ID); err != nil {
 		return err
@@ -115,5 +115,5 @@ func (p VXLANPeer) Needs() []string { return []string{p.Device()} }
 // MetBy is equality.
 func (p VXLANPeer) MetBy(have VXLANPeer) bool { return p == have }
 
-// String tells it from others.
+// String identifies the object.
 func (p VXLANPeer) String() string { return p.Key() }
