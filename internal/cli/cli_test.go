@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"loxilb/internal/cli"
-	"loxilb/internal/cli/clitest"
 	"loxilb/internal/cli/session"
 	"loxilb/internal/host/build"
+	"loxilb/test/clitest"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"

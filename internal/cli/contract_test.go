@@ -8,9 +8,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"loxilb/internal/cli"
-	"loxilb/internal/cli/clitest"
 	"loxilb/internal/cli/session"
 	"loxilb/internal/contract"
+	"loxilb/test/clitest"
 )
 
 // What the contract's table says of a command is so: it is there or not, by each of its names, with

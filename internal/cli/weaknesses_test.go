@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"loxilb/internal/cli"
-	"loxilb/internal/cli/clitest"
 	"loxilb/internal/cli/session"
+	"loxilb/test/clitest"
 
 	"github.com/spf13/cobra"
 )

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"loxilb/internal/cli/clitest"
+	"loxilb/test/clitest"
 )
 
 // planted has a secret in each form in which the daemon's answers could have one, and a client's

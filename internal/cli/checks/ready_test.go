@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"loxilb/internal/cli/clitest"
 	"loxilb/internal/cli/session"
+	"loxilb/test/clitest"
 )
 
 // TestReady: the exit code says whether packets are balanced, and standard error why not.

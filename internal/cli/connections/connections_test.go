@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"loxilb/internal/cli"
-	"loxilb/internal/cli/clitest"
 	"loxilb/internal/cli/session"
+	"loxilb/test/clitest"
 )
 
 // tableChunk is how many rows come at once, and one more is waited for.

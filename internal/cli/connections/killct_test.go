@@ -6,8 +6,8 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"loxilb/internal/cli/clitest"
 	"loxilb/internal/cli/session"
+	"loxilb/test/clitest"
 )
 
 // TestKillCT: requests go on from where the last one ended, and the totals are of all of them.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"loxilb/internal/cli/clitest"
 	"loxilb/internal/cli/session"
+	"loxilb/test/clitest"
 )
 
 // in is an environment with a file of contexts.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"loxilb/internal/cli/clitest"
 	"loxilb/internal/cli/session"
+	"loxilb/test/clitest"
 
 	"github.com/google/go-cmp/cmp"
 )

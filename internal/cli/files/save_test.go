@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"loxilb/internal/cli/clitest"
 	"loxilb/internal/cli/session"
+	"loxilb/test/clitest"
 )
 
 // TestSave: the contract's files hold what apply takes; the former file is kept, and is what it was

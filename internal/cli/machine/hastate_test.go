@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"loxilb/internal/cli/clitest"
 	"loxilb/internal/cli/session"
+	"loxilb/test/clitest"
 )
 
 func TestHastate(t *testing.T) {

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"loxilb/internal/cli/clitest"
 	"loxilb/internal/cli/session"
+	"loxilb/test/clitest"
 )
 
 // What get prints of the machine, and of the log's level.

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"loxilb/internal/cli/clitest"
 	"loxilb/internal/cli/session"
+	"loxilb/test/clitest"
 )
 
 // TestNetObjectRequests: each command about the kernel's network is one request in the contract's

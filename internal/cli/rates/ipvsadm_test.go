@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"loxilb/internal/cli/clitest"
 	"loxilb/internal/cli/session"
+	"loxilb/test/clitest"
 )
 
 // Services and endpoints are printed in ipvsadm's columns.

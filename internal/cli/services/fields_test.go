@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"loxilb/internal/cli"
-	"loxilb/internal/cli/clitest"
 	"loxilb/internal/cli/session"
 	"loxilb/internal/lb"
+	"loxilb/test/clitest"
 )
 
 // Each flag that a field declares comes out as the field's property, and its help says each word.

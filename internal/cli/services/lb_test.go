@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"loxilb/internal/cli/clitest"
 	"loxilb/internal/cli/session"
+	"loxilb/test/clitest"
 )
 
 // TestGetLB prints testdata/lb.json and empty.json and compares with *.txt beside it, which has the

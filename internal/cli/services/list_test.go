@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"loxilb/internal/cli"
-	"loxilb/internal/cli/clitest"
 	"loxilb/internal/cli/session"
+	"loxilb/test/clitest"
 )
 
 // services is a server of the contract: it has four services, and answers with all of them whatever

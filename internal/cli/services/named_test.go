@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	v1 "loxilb/api/v1"
-	"loxilb/internal/cli/clitest"
+	"loxilb/test/clitest"
 )
 
 // A name with a comma in it is one name, wherever it is written.

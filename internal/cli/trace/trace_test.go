@@ -10,8 +10,8 @@ import (
 
 	"github.com/gopacket/gopacket/pcapgo"
 
-	"loxilb/internal/cli/clitest"
 	"loxilb/internal/pkt"
+	"loxilb/test/clitest"
 )
 
 // event is one of a packet that was forwarded.

@@ -14,9 +14,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"loxilb/internal/control/compile/ruletest"
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/lb"
+	"loxilb/test/ruletest"
 )
 
 func interfaceIndex(name string) (int, bool) {

@@ -13,12 +13,12 @@ import (
 	"time"
 
 	"loxilb/internal/control/compile"
-	"loxilb/internal/control/compile/ruletest"
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/testrun"
 	"loxilb/internal/lb"
 	"loxilb/internal/pkt"
 	"loxilb/test/packet/lab"
+	"loxilb/test/ruletest"
 )
 
 // inEmptyLab runs f in a lab of its own.

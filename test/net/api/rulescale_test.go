@@ -15,10 +15,10 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
-	"loxilb/internal/control/compile/ruletest"
 	"loxilb/internal/lb"
 	"loxilb/test/net/rig"
 	"loxilb/test/netnstest"
+	"loxilb/test/ruletest"
 )
 
 // TestRulesScale: the most firewall rules there may be, as hostile as they come, are in force a
