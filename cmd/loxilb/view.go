@@ -10,11 +10,11 @@ import (
 	"loxilb/internal/control/desired"
 	"loxilb/internal/control/reconcile"
 	"loxilb/internal/control/status"
+	"loxilb/internal/host/machine"
 	"loxilb/internal/kernel/datapath"
 	"loxilb/internal/kernel/datapath/attach"
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/netdev"
-	"loxilb/internal/kernel/netdev/session"
 	"loxilb/internal/lb"
 	"loxilb/internal/telemetry/metrics"
 )
@@ -101,10 +101,10 @@ func (v view) PolicerStats(name string) lb.PolicerStats {
 // Sessions lists the sessions that a change could disconnect: at these addresses, or all. Most VIPs
 // are no addresses of this machine, so most changes need no search.
 func (v view) Sessions(at ...netip.Addr) ([]lb.Session, error) {
-	if own, err := session.Own(at); err != nil || len(at) > 0 && !own {
+	if own, err := machine.HasAddress(at); err != nil || len(at) > 0 && !own {
 		return nil, err
 	}
-	list, err := session.List()
+	list, err := machine.Sessions()
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,8 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"loxilb/internal/host/machine"
 )
 
 // ErrNoPeer says that the kernel does not know whose connection it is.
@@ -44,18 +46,19 @@ func (p *peers) uid(c net.Conn) (uint32, error) {
 	if !remote.IsValid() || !local.IsValid() {
 		return 0, ErrNoPeer
 	}
-	m, err := p.find(remote, local)
+	peer, err := p.find(remote, local)
 	if err != nil {
 		return 0, err
 	}
-	if !m.is(remote, local) || !m.open() {
+	// Where there is no such socket, the kernel answers with one that listens.
+	if peer.Local != remote || peer.Remote != local || !isOpen(&peer) {
 		return 0, ErrNoPeer
 	}
 	// While our end is open no other socket can have become the other end, so what was found is it.
 	if err := stillOpen(c); err != nil {
 		return 0, err
 	}
-	return m.UID, nil
+	return peer.UID, nil
 }
 
 func addrPort(a net.Addr) netip.AddrPort {
@@ -109,7 +112,7 @@ const (
 
 // find asks for the socket with these addresses; without NLM_F_DUMP the kernel looks into its table
 // instead of walking it.
-func (p *peers) find(src, dst netip.AddrPort) (*diagSocket, error) {
+func (p *peers) find(src, dst netip.AddrPort) (found machine.TCPSocket, err error) {
 	r := &diagRequest{Family: unix.AF_INET6, Protocol: unix.IPPROTO_TCP, States: 0xffffffff}
 	if src.Addr().Is4() {
 		r.Family = unix.AF_INET
@@ -127,19 +130,31 @@ func (p *peers) find(src, dst netip.AddrPort) (*diagSocket, error) {
 	case errors.Is(err, syscall.ENOENT), err == nil && len(answers) == 0:
 		return procSocket(src, dst) // there is no such socket, or no sock_diag
 	case err != nil:
-		return nil, fmt.Errorf("the kernel does not tell whose it is: %w", err)
+		return found, fmt.Errorf("the kernel does not tell whose it is: %w", err)
 	}
-	m := &diagSocket{}
-	if _, err := binary.Decode(answers[0], binary.NativeEndian, m); err != nil {
-		return nil, fmt.Errorf("the kernel's answer is not understood: %w", err)
+	var m diagSocket
+	if _, err := binary.Decode(answers[0], binary.NativeEndian, &m); err != nil {
+		return found, fmt.Errorf("the kernel's answer is not understood: %w", err)
 	}
-	return m, nil
+	return machine.TCPSocket{
+		Local: m.address(m.ID.Src, m.ID.Sport), Remote: m.address(m.ID.Dst, m.ID.Dport),
+		State: machine.TCPState(m.State), UID: m.UID, Inode: m.Inode,
+	}, nil
 }
 
-// is tells whether the socket is what was asked for: where there is none, the kernel answers with
-// one that listens.
-func (m *diagSocket) is(src, dst netip.AddrPort) bool {
-	return m.address(m.ID.Src, m.ID.Sport) == src && m.address(m.ID.Dst, m.ID.Dport) == dst
+// procSocket finds a socket in /proc/net, for kernels that have sock_diag as a module which is not
+// there. It reads all TCP sockets of the namespace, some microseconds for each; sock_diag costs the
+// same however many there are.
+func procSocket(src, dst netip.AddrPort) (found machine.TCPSocket, err error) {
+	err = machine.TCPSockets("/proc/self", func(s machine.TCPSocket) {
+		if s.Local == src && s.Remote == dst {
+			found = s
+		}
+	})
+	if err != nil || !found.Local.IsValid() {
+		return found, ErrNoPeer
+	}
+	return found, nil
 }
 
 // address is unmapped: an IPv6 socket may have an IPv4 connection.
@@ -151,20 +166,12 @@ func (m *diagSocket) address(a [16]byte, port [2]byte) netip.AddrPort {
 	return netip.AddrPortFrom(ip, binary.BigEndian.Uint16(port[:]))
 }
 
-// The states of a connection (include/net/tcp_states.h).
-const (
-	tcpEstablished = 1
-	tcpFinWait1    = 4
-	tcpFinWait2    = 5
-	tcpCloseWait   = 8
-)
-
-// open tells whether a process holds the socket. One that was closed has no inode, and the kernel
+// isOpen tells whether a process holds the socket. One that was closed has no inode, and the kernel
 // then shows root for its user, which it need not have been.
-func (m *diagSocket) open() bool {
-	switch m.State {
-	case tcpEstablished, tcpFinWait1, tcpFinWait2:
-		return m.Inode != 0
+func isOpen(s *machine.TCPSocket) bool {
+	switch s.State {
+	case machine.TCPEstablished, machine.TCPFinWait1, machine.TCPFinWait2:
+		return s.Inode != 0
 	}
 	return false
 }
@@ -183,7 +190,10 @@ func stillOpen(c net.Conn) error {
 	var sockErr error
 	if err := raw.Control(func(fd uintptr) {
 		info, sockErr = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
-	}); err != nil || sockErr != nil || info.State != tcpEstablished && info.State != tcpCloseWait {
+	}); err != nil || sockErr != nil {
+		return ErrNoPeer
+	}
+	if s := machine.TCPState(info.State); s != machine.TCPEstablished && s != machine.TCPCloseWait {
 		return ErrNoPeer
 	}
 	return nil

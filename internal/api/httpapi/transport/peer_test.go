@@ -102,7 +102,7 @@ func TestPeerUID(t *testing.T) {
 			}
 			// the same by /proc, where the kernel has no sock_diag
 			remote, local := addrPort(server.RemoteAddr()), addrPort(server.LocalAddr())
-			if m, err := procSocket(remote, local); err != nil || !m.is(remote, local) || !m.open() || int(m.UID) != uid {
+			if m, err := procSocket(remote, local); err != nil || m.Local != remote || m.Remote != local || !isOpen(&m) || int(m.UID) != uid {
 				t.Errorf("%s by /proc: %+v, %v; want %d", name, m, err, uid)
 			}
 		}

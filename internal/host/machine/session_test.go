@@ -1,4 +1,4 @@
-package session
+package machine
 
 import (
 	"net/netip"
@@ -13,22 +13,22 @@ func TestAddress(t *testing.T) {
 		"B80D0120000000000000000001000000:01BB": "[2001:db8::1]:443",
 		"0000000000000000FFFF00000101A8C0:2B67": "192.168.1.1:11111",
 	} {
-		if got, err := address(text); err != nil || got.String() != want {
+		if got, err := parseAddress(text); err != nil || got.String() != want {
 			t.Errorf("%s: %s, %v; want %s", text, got, err, want)
 		}
 	}
 	for _, bad := range []string{"", "0100007F", "01:02", "0100007F:12345", "zz00007F:0016"} {
-		if got, err := address(bad); err == nil {
+		if got, err := parseAddress(bad); err == nil {
 			t.Errorf("%q is read as %s", bad, got)
 		}
 	}
 }
 
-// TestOwn: addresses of the machine, and those that stand for all of them.
-func TestOwn(t *testing.T) {
+// TestHasAddress: addresses of the machine, and those that stand for all of them.
+func TestHasAddress(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]bool{"127.0.0.1": true, "0.0.0.0": true, "::": true, "203.0.113.251": false} {
-		if own, err := Own([]netip.Addr{netip.MustParseAddr("203.0.113.250"), netip.MustParseAddr(text)}); err != nil || own != want {
+		if own, err := HasAddress([]netip.Addr{netip.MustParseAddr("203.0.113.250"), netip.MustParseAddr(text)}); err != nil || own != want {
 			t.Errorf("%s: %v %v, want %v", text, own, err, want)
 		}
 	}

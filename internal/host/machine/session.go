@@ -1,0 +1,104 @@
+package machine
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+)
+
+// Session is a TCP connection that this machine has accepted: of people or programs that are served
+// by the machine itself.
+type Session struct {
+	Remote, Local netip.AddrPort
+	Interface     string // that has the local address; "": lo, to which packets come by any
+}
+
+// maxSessions is how many are listed, those of ssh first.
+const maxSessions = 4096
+
+// Sessions are those of the network namespace of the thread that have come from outside.
+func Sessions() ([]Session, error) {
+	own, err := interfaces()
+	if err != nil {
+		return nil, err
+	}
+	var all []Session
+	listens := map[uint16]bool{}
+	err = TCPSockets("/proc/thread-self", func(s TCPSocket) {
+		switch s.State {
+		case TCPListen:
+			listens[s.Local.Port()] = true
+		case TCPEstablished:
+			all = append(all, Session{Remote: s.Remote, Local: s.Local})
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	all = slices.DeleteFunc(all, func(s Session) bool {
+		_, here := own[s.Remote.Addr()]
+		return here || s.Remote.Addr().IsLoopback() || !listens[s.Local.Port()]
+	})
+	slices.SortFunc(all, func(a, b Session) int { return cmp.Compare(rank(a), rank(b)) })
+	all = all[:min(len(all), maxSessions)]
+	for i := range all {
+		all[i].Interface = own[all[i].Local.Addr()]
+	}
+	return all, nil
+}
+
+// HasAddress reports whether one of these is an address of the network namespace, or stands for all.
+func HasAddress(list []netip.Addr) (bool, error) {
+	if len(list) == 0 || slices.ContainsFunc(list, netip.Addr.IsUnspecified) {
+		return true, nil
+	}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return false, fmt.Errorf("list addresses: %w", err)
+	}
+	wanted := make(map[netip.Addr]bool, len(list))
+	for _, a := range list {
+		wanted[a] = true
+	}
+	return slices.ContainsFunc(addrs, func(a net.Addr) bool {
+		p, err := netip.ParsePrefix(a.String())
+		return err == nil && wanted[p.Addr().Unmap()]
+	}), nil
+}
+
+// rank has ssh come first.
+func rank(s Session) int {
+	if s.Local.Port() == 22 {
+		return 0
+	}
+	return 1
+}
+
+// interfaces are the addresses of this machine, with the interface of each; "" for those of lo, to
+// which packets come by any.
+func interfaces() (map[netip.Addr]string, error) {
+	links, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	own := map[netip.Addr]string{}
+	for _, l := range links {
+		addrs, err := l.Addrs()
+		if err != nil {
+			return nil, fmt.Errorf("list addresses: %w", err)
+		}
+		for _, a := range addrs {
+			p, err := netip.ParsePrefix(a.String())
+			if err != nil {
+				continue
+			}
+			own[p.Addr().Unmap()] = l.Name
+			if l.Flags&net.FlagLoopback != 0 {
+				own[p.Addr().Unmap()] = ""
+			}
+		}
+	}
+	return own, nil
+}
