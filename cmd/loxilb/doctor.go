@@ -91,17 +91,23 @@ func (p *daemon) unprobed() (list []doctor.Unprobed) {
 		if s.Protocol != lb.TCP || s.Mode == lb.ModeDSR || s.PortMax != 0 || s.Port == 0 {
 			continue
 		}
-		stats, known := p.datapath.ServiceStats(compile.Key(s.Key))
-		for n, e := range s.Endpoints {
-			state := servicestate.At(&s, n, &stats, drains, p.health)
-			if state != servicestate.Unprobed || !known || n >= len(stats.Endpoints) {
-				continue
-			}
-			if len(list) == examinedEndpoints {
-				return list
-			}
-			h := &stats.Endpoints[n].Handshakes
-			list = append(list, doctor.Unprobed{At: e.AddrPort(), SYNs: h.Opened + h.Repeated, Answered: h.AllAnswered()})
+		if stats, known := p.datapath.ServiceStats(compile.Key(s.Key)); known {
+			list = append(list, unprobedOf(&s, &stats, drains, p.health)...)
+		}
+		if len(list) >= examinedEndpoints {
+			return list[:examinedEndpoints]
+		}
+	}
+	return list
+}
+
+// unprobedOf returns the endpoints of a service in state unprobed.
+func unprobedOf(s *lb.Service, stats *lb.ServiceStats, drains servicestate.Drains, h servicestate.Health) (list []doctor.Unprobed) {
+	all := servicestate.Gather(s, stats, drains, h)
+	for n := range min(len(all), len(stats.Endpoints)) {
+		if all[n].State() == servicestate.Unprobed {
+			shakes := &stats.Endpoints[n].Handshakes
+			list = append(list, doctor.Unprobed{At: s.Endpoints[n].AddrPort(), SYNs: shakes.Opened + shakes.Repeated, Answered: shakes.AllAnswered()})
 		}
 	}
 	return list

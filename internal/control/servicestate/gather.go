@@ -42,17 +42,6 @@ func Gather(s *lb.Service, stats *lb.ServiceStats, drains Drains, h Health) []En
 	return out
 }
 
-// At computes the state of one endpoint of a service.
-func At(s *lb.Service, i int, stats *lb.ServiceStats, drains Drains, h Health) State {
-	one := *s
-	one.Endpoints = s.Endpoints[i : i+1]
-	counted := lb.ServiceStats{}
-	if i < len(stats.Endpoints) {
-		counted.Endpoints = stats.Endpoints[i : i+1]
-	}
-	return Gather(&one, &counted, drains, h)[0].State()
-}
-
 // SyncOf is how far the data path has a service with this status.
 func SyncOf(s status.Status) Sync {
 	switch s.State() {

@@ -27,7 +27,7 @@ func (i *inquiry) addEndpoint(r *dryrun.Result, s *lb.Service) {
 		return
 	}
 	eligible, ineligible := i.eligible(s)
-	states, _ := i.states(s)
+	states, endpoints := i.states(s)
 	switch {
 	case o.Outwards:
 		return
@@ -46,7 +46,7 @@ func (i *inquiry) addEndpoint(r *dryrun.Result, s *lb.Service) {
 	a.add("endpoint", OK, "%s, one of %d available%s: %s (slot %d of %d)%s", at, len(eligible), ofAll(len(eligible)+len(ineligible)), i.choiceReason(o, at), o.Place+1, o.Slots, retryNote(o, at))
 	for n, e := range s.Endpoints {
 		if e.AddrPort() == at && isDown(states.Endpoints[n]) {
-			a.add("endpoint", Warning, "%s is %s, but still receives connections: %s", at, states.Endpoints[n], i.evidence(e, lb.HealthDown))
+			a.add("endpoint", Warning, "%s is %s, but still receives connections: %s", at, states.Endpoints[n], i.downReason(s, e, endpoints[n]))
 		}
 	}
 	for _, why := range ineligible {
@@ -95,11 +95,17 @@ func (i *inquiry) choiceReason(o *dryrun.Opening, at netip.AddrPort) string {
 	return "by round robin, the next is " + at.String()
 }
 
+// noEvidence describes a state that no probe explains.
+func noEvidence(state lb.HealthState) string {
+	if state == lb.HealthUnknown {
+		return "no probe has been answered yet"
+	}
+	return "it is " + state.String()
+}
+
 // evidence returns what a probe has seen.
 func (i *inquiry) evidence(e lb.Endpoint, state lb.HealthState) (text string) {
-	if text = "it is " + state.String(); state == lb.HealthUnknown {
-		text = "no probe has been answered yet"
-	}
+	text = noEvidence(state)
 	i.Health.EndpointsNamed([]string{e.Addr.String()}, func(h *lb.EndpointHealth) bool {
 		if h.Addr != e.Addr || h.Probe.Port != 0 && h.Probe.Port != e.Port || h.State == lb.HealthUp {
 			return true
@@ -117,13 +123,13 @@ func (i *inquiry) evidence(e lb.Endpoint, state lb.HealthState) (text string) {
 
 // ineligibleNote describes an endpoint that has the connection but gets no new ones.
 func (i *inquiry) ineligibleNote(s *lb.Service, at netip.AddrPort) string {
-	states, endpoints := i.states(s)
+	_, endpoints := i.states(s)
 	for n, e := range s.Endpoints {
 		switch {
 		case e.AddrPort() != at:
 			continue
 		case !endpoints[n].Takes:
-			return "; it receives no new connections: " + i.ineligibleReason(s, n, states.Endpoints[n])
+			return "; it receives no new connections: " + i.ineligibleReason(s, n, endpoints[n])
 		}
 		return ""
 	}

@@ -1,9 +1,12 @@
 package explain
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+
+	"golang.org/x/sys/unix"
 
 	"loxilb/internal/kernel/datapath/dryrun"
 	"loxilb/internal/kernel/netdev"
@@ -69,7 +72,7 @@ func (i *inquiry) addNextHop(r *dryrun.Result, lead *netdev.Leading, target neti
 			a.add("way", Warning, "the kernel's route uses %s now: the connection follows within 33 s", lead.Link.Name)
 		}
 	case lead.Missing != nil:
-		a.add("way", Failed, "no route to %s: %v", target, lead.Missing)
+		a.add("way", Failed, "%s", missingRoute(target, lead.Missing))
 		return
 	case lead.Silent:
 		a.Interface, a.Gateway = lead.Link.Name, via
@@ -85,6 +88,15 @@ func (i *inquiry) addNextHop(r *dryrun.Result, lead *netdev.Leading, target neti
 	if lead.Missing == nil && !lead.Link.Running() {
 		a.add("way", Failed, "%s is down or has no carrier", lead.Link.Name)
 	}
+}
+
+// missingRoute describes why a route lookup failed: a route of type blackhole, for example, is an
+// invalid argument to the kernel.
+func missingRoute(to netip.Addr, err error) string {
+	if errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.EINVAL) {
+		return fmt.Sprintf("the route to %s refuses packets: it is unreachable, prohibit or blackhole", to)
+	}
+	return fmt.Sprintf("no route to %s: %v", to, err)
 }
 
 func resolution(a netip.Addr) string {

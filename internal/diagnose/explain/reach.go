@@ -71,7 +71,7 @@ func (i *inquiry) path(s lb.Service, e lb.Endpoint) (*Answer, error) {
 	states, endpoints := i.states(&s)
 	for n := range s.Endpoints {
 		if s.Endpoints[n] == e && states.State != servicestate.Pending && !endpoints[n].Takes {
-			why := i.ineligibleReason(&s, n, states.Endpoints[n])
+			why := i.ineligibleReason(&s, n, endpoints[n])
 			a.add("service", OK, "%s, mode %s, state %s", s.Key, s.Mode, states.State)
 			a.add("endpoint", Failed, "%s is not available: %s", e.AddrPort(), why)
 			return a.end(Dropped, "does not arrive: %s is not available: %s", e.AddrPort(), why), nil

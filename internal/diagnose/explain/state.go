@@ -22,33 +22,44 @@ func isDown(s servicestate.State) bool { return s == servicestate.Down || s == s
 
 // eligible returns the endpoints that get new connections, and why the others get none.
 func (i *inquiry) eligible(s *lb.Service) (eligible []lb.Endpoint, ineligible []string) {
-	states, endpoints := i.states(s)
+	_, endpoints := i.states(s)
 	for n, e := range s.Endpoints {
 		if endpoints[n].Takes {
 			eligible = append(eligible, e)
 			continue
 		}
-		ineligible = append(ineligible, fmt.Sprintf("%s is not available: %s", e.AddrPort(), i.ineligibleReason(s, n, states.Endpoints[n])))
+		ineligible = append(ineligible, fmt.Sprintf("%s is not available: %s", e.AddrPort(), i.ineligibleReason(s, n, endpoints[n])))
 	}
 	return eligible, ineligible
 }
 
 // ineligibleReason returns why the n-th endpoint gets no new connections: its state and the reason.
-func (i *inquiry) ineligibleReason(s *lb.Service, n int, state servicestate.State) string {
-	e := s.Endpoints[n]
+func (i *inquiry) ineligibleReason(s *lb.Service, n int, known servicestate.Endpoint) string {
+	e, state := s.Endpoints[n], known.State()
 	switch {
 	case (state == servicestate.Draining || state == servicestate.Drained) && e.Weight == 0:
 		return fmt.Sprintf("it is %s: its weight is 0", state)
 	case state == servicestate.Draining, state == servicestate.Drained:
 		return fmt.Sprintf("it is %s (see loxicmd get drain)", state)
-	case isDown(state) && i.refusal(s, e) != "":
-		return i.refusal(s, e)
 	case isDown(state):
-		return i.evidence(e, lb.HealthDown)
+		return i.downReason(s, e, known)
 	case state == servicestate.Standby:
 		return fmt.Sprintf("it is standby: a backup of level %d, while earlier levels are available", e.Backup)
 	}
 	return fmt.Sprintf("it is %s, but not applied to the data path yet, or its slow start begins", state)
+}
+
+// downReason returns why an endpoint is down. An endpoint without a route needs no other evidence,
+// and nobody else may have any.
+func (i *inquiry) downReason(s *lb.Service, e lb.Endpoint, known servicestate.Endpoint) string {
+	if why := i.refusal(s, e); why != "" {
+		return why
+	}
+	why := i.evidence(e, lb.HealthDown)
+	if known.NoRoute && why == noEvidence(lb.HealthDown) {
+		why += ": it has no route, or a route that refuses packets (see loxicmd get status --failed)"
+	}
+	return why
 }
 
 // refusal returns which IPsec policy refuses all packets to an endpoint or its answers; empty if

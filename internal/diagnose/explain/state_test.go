@@ -1,0 +1,63 @@
+package explain
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/control/servicestate"
+	"loxilb/internal/lb"
+)
+
+// silentHealth knows nothing of any endpoint but what probes have seen of one.
+type silentHealth struct{ probed *lb.EndpointHealth }
+
+func (silentHealth) EndpointVerdict(*lb.Service, lb.Endpoint) lb.Verdict { return lb.Verdict{} }
+func (h silentHealth) EndpointsNamed(_ []string, yield func(*lb.EndpointHealth) bool) {
+	if h.probed != nil {
+		yield(h.probed)
+	}
+}
+func (silentHealth) HasAsymmetricReply(netip.AddrPort) bool { return false }
+func (silentHealth) IPsecRefusal(*lb.Service, lb.Endpoint) (lb.IPsecRefusal, bool) {
+	return lb.IPsecRefusal{}, false
+}
+
+// TestDownReason: an endpoint that no probe has seen is down for a reason, too.
+func TestDownReason(t *testing.T) {
+	t.Parallel()
+	e := lb.Endpoint{Addr: netip.MustParseAddr("50.1.1.1"), Port: 80, Weight: 1}
+	s := &lb.Service{Endpoints: []lb.Endpoint{e}}
+	known := servicestate.Endpoint{Weight: 1, Takes: true, Verdict: lb.Verdict{NoRoute: true}}
+	i := &inquiry{Explainer: New(Explainer{Health: silentHealth{}})}
+	if got := i.downReason(s, e, known); !strings.Contains(got, "it has no route") {
+		t.Error(got)
+	}
+	probed := &lb.EndpointHealth{State: lb.HealthDown, Evidence: "connection refused"}
+	probed.Addr = e.Addr
+	i.Health = silentHealth{probed}
+	if got := i.downReason(s, e, known); got != "it is down: connection refused" {
+		t.Error(got)
+	}
+	known.Takes = false
+	if got := i.ineligibleReason(s, 0, known); got != "it is down: connection refused" {
+		t.Error(got)
+	}
+}
+
+// TestMissingRoute: the kernel's error about a blackhole says nothing to an operator.
+func TestMissingRoute(t *testing.T) {
+	t.Parallel()
+	to := netip.MustParseAddr("50.1.1.1")
+	for err, want := range map[error]string{
+		unix.EINVAL:      "the route to 50.1.1.1 refuses packets: it is unreachable, prohibit or blackhole",
+		unix.EACCES:      "the route to 50.1.1.1 refuses packets: it is unreachable, prohibit or blackhole",
+		unix.ENETUNREACH: "no route to 50.1.1.1: network is unreachable",
+	} {
+		if got := missingRoute(to, err); got != want {
+			t.Errorf("%v: %s", err, got)
+		}
+	}
+}
