@@ -14,14 +14,14 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/access"
-	"loxilb/internal/api/httpapi/checks"
-	"loxilb/internal/api/httpapi/drops"
-	"loxilb/internal/api/httpapi/explain"
+	"loxilb/internal/api/httpapi/compat"
+	"loxilb/internal/api/httpapi/network"
 	"loxilb/internal/api/httpapi/objects"
-	"loxilb/internal/api/httpapi/rates"
+	"loxilb/internal/api/httpapi/observation"
 	"loxilb/internal/api/httpapi/rest"
-	"loxilb/internal/api/httpapi/summary"
-	"loxilb/internal/api/httpapi/trace"
+	"loxilb/internal/api/httpapi/services"
+	"loxilb/internal/api/httpapi/traffic"
+	"loxilb/internal/api/httpapi/users"
 	"loxilb/internal/api/page"
 	"loxilb/internal/control/desired"
 	"loxilb/internal/control/servicestate"
@@ -72,7 +72,9 @@ type DataPath interface {
 	// WatchConnections calls yield, often, with what has become of connections, and what was not
 	// told so far, until ctx ends or yield returns false. rate: so many events a second are wanted.
 	WatchConnections(ctx context.Context, rate int, yield func([]lb.ConnectionEvent, lb.Untold) bool) error
-	trace.Tracer
+	// TracePackets calls yield, often, with packets that the filter takes, and with how many it
+	// should have been told of besides since it began, until ctx ends or yield returns false.
+	TracePackets(ctx context.Context, f lb.TraceFilter, yield func([]lb.PacketTrace, lb.Untold) bool) error
 }
 
 // Health tells how endpoints are.
@@ -92,6 +94,9 @@ type Health interface {
 	SetHostState(a netip.Addr, port uint16, t lb.ProbeType, out bool) (found int)
 }
 
+// Loopback says which users of this machine may use the API over TCP on loopback.
+type Loopback = users.Loopback
+
 // Options are the parts that the API stands on. All but Explainer, Dropper, Observe, Events, Lines
 // and Ready are needed.
 type Options struct {
@@ -100,8 +105,8 @@ type Options struct {
 	DataPath   DataPath
 	Health     Health
 	Network    *netobj.Network
-	Sampler    rates.Sampler
-	Explainer  explain.Explainer             // says what becomes of packets; nil: nobody does
+	Sampler    observation.Sampler
+	Explainer  observation.Explainer         // says what becomes of packets; nil: nobody does
 	Interfaces func() map[int]string         // names, by index
 	XDP        func() map[string]string      // how XDP is attached to interfaces, or why not, by name; nil: nowhere
 	Dropper    objects.Dropper               // nil: nobody knows what rules end
@@ -109,13 +114,13 @@ type Options struct {
 	Metrics    http.Handler                  // answers GET metrics
 	Observe    func(method string, code int) // is told of every answer
 	Token      string                        // asked of every request over TCP; empty: none
-	Users      Loopback                      // may use loopback without a token
+	Users      users.Loopback                // may use loopback without a token
 	Hosts      []string                      // names by which requests without a token may come, in lower case
 	AskTokens  bool                          // of every request over TCP: Token, or one of Access
 	Ready      func() (bool, string)         // whether the start is over, and what GET readyz answers while it is not; nil: it is
 	Version    v1.Version
 	Log        *slog.Logger
-	LogLevel   LogLevel
+	LogLevel   observation.LogLevel
 	Access     *access.Users          // by name and password
 	Audit      *access.Audit          // nil: no account is kept
 	Lines      *logring.Ring          // of the log; nil: none are kept
@@ -129,30 +134,27 @@ type Options struct {
 	BodyWait   time.Duration          // how long a request with a body waits for its turn; 0: 10 s
 }
 
-// checking has the operations of verify.
-type checking = checks.API
-
 // The areas of the API, by the names that API embeds them under.
 type (
-	objectsAPI = objects.API
+	Objects     = objects.API
+	Services    = services.API
+	Compat      = compat.API
+	Observation = observation.API
+	Users       = users.API
+	Traffic     = traffic.API
+	Network     = network.API
 )
 
 // API answers requests.
 type API struct {
 	o Options
-	*objectsAPI
-	*servicesAPI
-	*networkAPI
-	*trafficAPI
-	*usersAPI
-	*observationAPI
-	*compatAPI
-	*rates.Rates
-	checking
-	drops.Drops
-	summary.Summary
-	explain.Explanations
-	*trace.Trace
+	*Objects
+	*Services
+	*Network
+	*Traffic
+	*Users
+	*Observation
+	*Compat
 	mux     *http.ServeMux
 	streams *rest.Streams
 	unread  rest.UnreadAnswers
@@ -189,48 +191,40 @@ func New(o Options) *API {
 		unknown = o.Log
 	}
 	reader, whole := rest.NewReader(o.BodyWait, unknown), rest.NewWholeAnswers()
-	a.objectsAPI = objects.New(objects.Options{
+	a.Objects = objects.New(objects.Options{
 		Store: o.Store, Statuses: o.Statuses, DataPath: o.DataPath, Network: o.Network, Reader: reader, Whole: whole, Log: o.Log,
 		Dropper: o.Dropper, ApplyWait: o.ApplyWait, AnyVIP: o.Compat, Version: o.Version.Version,
-		Property: func(field string) string { return propertyOf(field, -1) },
-		Roles:    func() []v1.InstanceState { return a.instanceStates() },
+		Property: func(field string) string { return services.PropertyOf(field, -1) },
+		Roles:    func() []v1.InstanceState { return a.InstanceStates() },
 	})
-	a.servicesAPI = newServicesAPI(servicesOptions{
-		Objects: a.objectsAPI, Store: o.Store, DataPath: o.DataPath, Health: o.Health, Reader: reader, ProbeFiles: o.ProbeFiles, Compat: o.Compat,
+	a.Services = services.New(services.Options{
+		Objects: a.Objects, Store: o.Store, DataPath: o.DataPath, Health: o.Health, Loads: o.Sampler, Reader: reader, ProbeFiles: o.ProbeFiles, Compat: o.Compat,
 	})
-	a.networkAPI = newNetworkAPI(networkOptions{
-		Objects: a.objectsAPI, Store: o.Store, Statuses: o.Statuses, Network: o.Network, Reader: reader, XDP: o.XDP,
+	a.Network = network.New(network.Options{
+		Objects: a.Objects, Store: o.Store, Statuses: o.Statuses, Network: o.Network, Reader: reader, XDP: o.XDP,
 	})
-	a.trafficAPI = newTrafficAPI(trafficOptions{
-		Objects: a.objectsAPI, Store: o.Store, DataPath: o.DataPath, Reader: reader, Streams: a.streams, Log: o.Log,
+	a.Traffic = traffic.New(traffic.Options{
+		Objects: a.Objects, Store: o.Store, DataPath: o.DataPath, Interfaces: o.Interfaces, Reader: reader, Streams: a.streams, Log: o.Log,
 	})
-	a.Register(slices.Concat(a.servicesAPI.objectKinds(), a.trafficAPI.objectKinds(), a.networkAPI.objectKinds())...)
-	a.usersAPI = newUsersAPI(usersOptions{
+	a.Register(slices.Concat(a.Services.ObjectKinds(), a.Traffic.ObjectKinds(), a.Network.ObjectKinds())...)
+	a.Users = users.New(users.Options{
 		Access: o.Access, Audit: o.Audit, Loopback: o.Users, Token: o.Token, AskTokens: o.AskTokens, Hosts: o.Hosts,
-		Open: []string{healthPath, readyPath}, Pattern: a.pattern, Reader: reader, Log: o.Log,
+		Open: []string{observation.HealthPath, observation.ReadyPath}, Pattern: a.pattern, Reader: reader, Log: o.Log,
 	})
-	a.observationAPI = newObservationAPI(observationOptions{
-		Events: o.Events, Metrics: o.Metrics, MetricsOff: o.MetricsOff, Ready: o.Ready, Version: o.Version, Roles: a.instanceStates,
-		Log: o.Log, LogLevel: o.LogLevel, Lines: o.Lines, Reader: reader, Streams: a.streams,
-	})
-	a.compatAPI = newCompatAPI(compatOptions{
-		Objects: a.objectsAPI, Store: o.Store, DataPath: o.DataPath, Health: o.Health, Reader: reader, Whole: whole, Log: o.Log,
-		Read: map[string]func([]byte) (objects.Edit, *rest.Problem){
-			"/config/loadbalancer": a.readBootService, "/config/endpoint": a.readBootEndpoint, "/config/firewall": a.readBootRule,
-		},
-	})
-	a.Explanations, a.Drops = explain.Explanations{Explainer: o.Explainer}, drops.New(o.DataPath)
-	a.Rates = rates.New(rates.Options{
-		Sampler: o.Sampler, Store: o.Store, Health: o.Health, DataPath: o.DataPath, Follow: a.streams.Follow,
+	a.Observation = observation.New(observation.Options{
+		Store: o.Store, DataPath: o.DataPath, Health: o.Health, Sampler: o.Sampler,
 		Sync: func(now *store.Snapshot, key lb.Key) servicestate.Sync {
 			return servicestate.SyncOf(a.AppliedOf(now, key))
 		},
+		Explainer: o.Explainer, Verifier: o.Verifier, Doctor: o.Doctor,
+		Events: o.Events, Metrics: o.Metrics, MetricsOff: o.MetricsOff, Ready: o.Ready, Version: o.Version, Roles: a.InstanceStates,
+		Log: o.Log, LogLevel: o.LogLevel, Lines: o.Lines, Reader: reader, Streams: a.streams,
 	})
-	a.checking = checks.API{Verifier: o.Verifier, Doctor: o.Doctor}
-	a.Summary = summary.New(o.Store, o.DataPath, o.Sampler, o.Health, o.Statuses, a.entry)
-	a.Trace = trace.New(trace.Options{
-		Tracer: o.DataPath, Store: o.Store, Interfaces: o.Interfaces, Follow: a.streams.Follow,
-		Broke: func(err error) { o.Log.Error("tracing packets failed", "error", err) },
+	a.Compat = compat.New(compat.Options{
+		Objects: a.Objects, Store: o.Store, DataPath: o.DataPath, Health: o.Health, Reader: reader, Whole: whole, Log: o.Log,
+		Read: map[string]func([]byte) (objects.Edit, *rest.Problem){
+			"/config/loadbalancer": a.ReadBootService, "/config/endpoint": a.ReadBootEndpoint, "/config/firewall": a.ReadBootRule,
+		},
 	})
 	a.handleOperations()
 	return a
@@ -243,13 +237,13 @@ func (a *API) handleOperations() {
 		BaseRouter:       a.mux,
 		ErrorHandlerFunc: func(w http.ResponseWriter, _ *http.Request, err error) { rest.ParameterProblem(err).Write(w) },
 	})
-	registerNotBuilt(a.mux)
+	compat.RegisterNotBuilt(a.mux)
 	if !a.o.NoPage {
 		page.New().Register(a.mux)
 	}
 	a.mux.HandleFunc("GET /metrics", a.GetMetrics)
-	a.mux.HandleFunc("GET "+healthPath, a.getHealth)
-	a.mux.HandleFunc("GET "+readyPath, a.getReady)
+	a.mux.HandleFunc("GET "+observation.HealthPath, a.GetHealth)
+	a.mux.HandleFunc("GET "+observation.ReadyPath, a.GetReady)
 }
 
 // pattern is that of the operation that a request asks for; "": there is none.

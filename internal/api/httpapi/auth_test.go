@@ -20,6 +20,7 @@ import (
 	"loxilb/internal/api/access"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/httpapi/transport"
+	"loxilb/internal/api/httpapi/users"
 )
 
 const passphrase = "correct horse"
@@ -218,7 +219,7 @@ func TestLoginLimit(t *testing.T) {
 	if w := try("10.0.0.2:9", passphrase); w.Code != 200 {
 		t.Errorf("from elsewhere: %d %s", w.Code, w.Body)
 	}
-	if w := try("10.0.0.3:9", strings.Repeat("x", maxLogin)); w.Code != 413 {
+	if w := try("10.0.0.3:9", strings.Repeat("x", users.MaxLogin)); w.Code != 413 {
 		t.Errorf("a body that is too large: %d %s", w.Code, w.Body)
 	}
 }

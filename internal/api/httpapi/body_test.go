@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"loxilb/internal/api/httpapi/rest"
+	"loxilb/internal/api/httpapi/services"
 	"loxilb/internal/api/httpapi/transport"
 	"loxilb/internal/lb"
 )
@@ -41,7 +42,7 @@ func TestElementsOfBody(t *testing.T) {
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, _, p := newCodec(false).decodeServices([]byte(body))
+		_, _, p := services.NewCodec(false).DecodeServices([]byte(body))
 		if p == nil || p.Body.Code != http.StatusRequestEntityTooLarge || !strings.Contains(p.Body.Message, "more than the") {
 			t.Errorf("%s: %+v", name, p)
 		}
@@ -115,7 +116,7 @@ func TestLargeBodiesWait(t *testing.T) {
 		all = append(all, b.postSlowly(t, spaces, ended))
 	}
 	b.mustPost(demo)
-	for len(b.api.objectsAPI.Reader.WaitingBodies) < rest.MaxBodies {
+	for len(b.api.Objects.Reader.WaitingBodies) < rest.MaxBodies {
 		runtime.Gosched()
 	}
 	if w := b.post(spaces + demo); w.Code != 503 || !strings.Contains(problemOf(t, w).Message, "more than 4 MiB") {

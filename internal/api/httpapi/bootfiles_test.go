@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"loxilb/internal/api/httpapi/compat"
 	"loxilb/internal/contract"
 	"loxilb/internal/control/desired"
 	"loxilb/internal/control/store"
@@ -219,10 +220,10 @@ func TestBootFilesOfOurs(t *testing.T) {
 func TestBootFilesKinds(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
-	for _, f := range bootFiles() {
+	for _, f := range compat.BootFiles() {
 		for _, o := range contract.AllOperations() {
-			if o.Method == "POST" && o.Path == f.create && (o.State == contract.NotThere) != (b.api.compatAPI.Read[f.create] == nil) {
-				t.Errorf("%s: %s is %s in the table", f.name, f.create, o.State)
+			if o.Method == "POST" && o.Path == f.Create && (o.State == contract.NotThere) != (b.api.Compat.Read[f.Create] == nil) {
+				t.Errorf("%s: %s is %s in the table", f.Name, f.Create, o.State)
 			}
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/services"
 	"loxilb/internal/control/servicestate"
 	"loxilb/internal/lb"
 )
@@ -37,8 +38,8 @@ func TestEveryPropertyIsAField(t *testing.T) {
 			known = append(known, f.Property)
 		}
 	}
-	for _, u := range newCodec(false).unavailable {
-		known = append(known, args+u.name)
+	for _, u := range services.NewCodec(false).Unavailable {
+		known = append(known, args+u.Name)
 	}
 	compareNames(t, known, slices.Collect(maps.Keys(v1.PropertiesOf[v1.LoadbalanceEntry]())))
 
@@ -58,7 +59,7 @@ func TestEveryPropertyIsAField(t *testing.T) {
 
 	known = []string{"host"}
 	for _, f := range lb.KeyFields() {
-		known = append(known, keyProperty(f.Property))
+		known = append(known, services.KeyProperty(f.Property))
 	}
 	compareNames(t, known, slices.Collect(maps.Keys(v1.PropertiesOf[v1.ServiceKey]())))
 
@@ -167,13 +168,13 @@ func TestRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, bulk, p := newCodec(false).decodeServices(data)
+		got, bulk, p := services.NewCodec(false).DecodeServices(data)
 		if p != nil || bulk || !got[0].Equal(s) {
 			t.Fatalf("%s\ncame back from %s\nas %v, %v", s, data, got, p)
 		}
 		// What people would write by words is the same too.
 		words := strings.Replace(string(data), `"mode":`+string(data[strings.Index(string(data), `"mode":`)+7]), `"mode":"`+s.Mode.String()+`"`, 1)
-		if got, _, p := newCodec(false).decodeServices([]byte(words)); p != nil || !got[0].Equal(s) {
+		if got, _, p := services.NewCodec(false).DecodeServices([]byte(words)); p != nil || !got[0].Equal(s) {
 			t.Fatalf("%s\ncame back from %s\nas %v, %v", s, words, got, p)
 		}
 	}
@@ -184,7 +185,7 @@ func FuzzKeys(f *testing.F) {
 	f.Add([]byte(`{"lbAttr":[{"externalIP":"20.20.20.1","port":2020,"protocol":"tcp"}]}`), "false")
 	f.Add([]byte(`{"lbAttr":[{"externalIP":"::","port":0,"portMax":-1,"protocol":"icmp","block":7,"host":"x"}]}`), "")
 	f.Fuzz(func(t *testing.T, data []byte, bgp string) {
-		keys, p := newCodec(false).decodeKeys(data, bgp)
+		keys, p := services.NewCodec(false).DecodeKeys(data, bgp)
 		if p != nil {
 			if p.Body.Code < 400 || p.Body.Message == "" {
 				t.Fatalf("refused with %+v", p.Body)
@@ -210,7 +211,7 @@ func TestShare(t *testing.T) {
 	endpoints := servicestate.Gather(&s, stats, nil, &fake{})
 	states := servicestate.Of(endpoints, servicestate.Applied)
 	for i, want := range []int{30, 0, 0} {
-		if got := newCodec(false).answer(&s, stats, endpoints, &states).Endpoints[i].Share; got != want {
+		if got := services.NewCodec(false).Answer(&s, stats, endpoints, &states).Endpoints[i].Share; got != want {
 			t.Errorf("endpoint %d: %d %%, want %d", i, got, want)
 		}
 	}
@@ -220,5 +221,5 @@ func TestShare(t *testing.T) {
 func plainAnswer(s *lb.Service) *v1.LoadbalanceEntry {
 	endpoints := servicestate.Gather(s, &lb.ServiceStats{}, nil, &fake{})
 	states := servicestate.Of(endpoints, servicestate.Applied)
-	return newCodec(false).answer(s, &lb.ServiceStats{}, endpoints, &states)
+	return services.NewCodec(false).Answer(s, &lb.ServiceStats{}, endpoints, &states)
 }

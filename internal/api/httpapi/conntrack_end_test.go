@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"loxilb/internal/api/httpapi/traffic"
 )
 
 // TestEndConntracks: what passes the filters is ended at the rate that is asked for, and nothing
@@ -24,7 +26,7 @@ func TestEndConntracks(t *testing.T) {
 		if diff := cmp.Diff(normal(t, want), normal(t, w.Body.String())); diff != "" {
 			t.Errorf("%q: %s", query, diff)
 		}
-		if rate := map[bool]int{false: endRate, true: 50}[strings.Contains(query, "rate")]; b.fake.endRate != rate {
+		if rate := map[bool]int{false: traffic.EndRate, true: 50}[strings.Contains(query, "rate")]; b.fake.endRate != rate {
 			t.Errorf("%q: %d a second, want %d", query, b.fake.endRate, rate)
 		}
 	}

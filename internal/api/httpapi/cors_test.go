@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	v1 "loxilb/api/v1"
+
+	"loxilb/internal/api/httpapi/users"
 )
 
 // A web page is answered once its origin is in the list, and until it is deleted; a token is asked
@@ -76,13 +78,13 @@ func TestCorsRefused(t *testing.T) {
 		t.Errorf("of what was refused there is %q", list)
 	}
 	var many []string
-	for i := range maxOrigins {
+	for i := range users.MaxOrigins {
 		many = append(many, fmt.Sprintf("http://h%d", i))
 	}
 	if code := post(many...); code != 400 {
-		t.Errorf("%d origins: %d", maxOrigins+1, code)
+		t.Errorf("%d origins: %d", users.MaxOrigins+1, code)
 	}
 	if code := post(many[1:]...); code != 200 {
-		t.Errorf("%d origins: %d", maxOrigins, code)
+		t.Errorf("%d origins: %d", users.MaxOrigins, code)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/compat"
 	"loxilb/internal/lb"
 )
 
@@ -90,15 +91,15 @@ func TestCounts(t *testing.T) {
 func TestClientsBounded(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
-	for i := range maxGroups + 50 {
+	for i := range compat.MaxGroups + 50 {
 		a := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
 		b.fake.connections = append(b.fake.connections, lb.Connection{Src: netip.AddrPortFrom(a, 1), Endpoint: netip.MustParseAddrPort("1.1.1.1:1"), Traffic: lb.Traffic{Packets: 1}})
 	}
 	clients := getAs[map[string]float64](b, "/metrics/reqcountperclient")
-	if len(clients) != maxGroups+1 || clients[otherClients] != 50 {
-		t.Errorf("%d clients, %v others", len(clients), clients[otherClients])
+	if len(clients) != compat.MaxGroups+1 || clients[compat.OtherClients] != 50 {
+		t.Errorf("%d clients, %v others", len(clients), clients[compat.OtherClients])
 	}
-	if got := getAs[v1.Interactions](b, "/metrics/lbprocessedtraffic"); len(got.LbRuleInteractionBytes) != maxGroups+1 {
+	if got := getAs[v1.Interactions](b, "/metrics/lbprocessedtraffic"); len(got.LbRuleInteractionBytes) != compat.MaxGroups+1 {
 		t.Errorf("%d groups", len(got.LbRuleInteractionBytes))
 	}
 	b.fake.connErr = errDataPath

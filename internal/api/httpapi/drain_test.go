@@ -8,6 +8,8 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
+
+	"loxilb/internal/api/httpapi/services"
 )
 
 // TestDrainRequests: what is drained is shown with what it has left and when it is done, until it
@@ -62,7 +64,7 @@ func TestDrainRequests(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 		switch {
-		case within == "" && (d.Rate != drainRate || d.Deadline != nil || d.Done != nil):
+		case within == "" && (d.Rate != services.DrainRate || d.Deadline != nil || d.Done != nil):
 			t.Errorf("without a deadline: %+v", d)
 		case within != "" && (d.Rate != 2 || time.Until(*d.Deadline) > time.Minute || time.Until(*d.Deadline) < time.Minute-10*time.Second || d.Done.Before(d.Deadline.Add(-time.Second))):
 			t.Errorf("in a minute: %+v", d)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"loxilb/internal/api/httpapi/services"
 	"loxilb/internal/lb"
 )
 
@@ -252,7 +253,7 @@ func FuzzEndpoint(f *testing.F) {
 	f.Add(`{"hostName":"2001:db8::1","name":"n","probeType":"https","probePort":443,"probeReq":"x","probeStatuses":["200-299"],"probeInterval":"1.5s","probeCert":"/c","probeKey":"/k"}`)
 	f.Add(`{"HOSTNAME":"1.2.3.4","probeType":"dns","probePort":53,"probeReq":"a.b","probeResp":"::1","probeWait":"10ms"}`)
 	f.Fuzz(func(t *testing.T, body string) {
-		e, p := newCodec(false).decodeEndpoint([]byte(body))
+		e, p := services.NewCodec(false).DecodeEndpoint([]byte(body))
 		if p != nil {
 			if p.Body.Code != 400 || p.Body.Message == "" {
 				t.Fatalf("refused with %+v", p.Body)
@@ -266,11 +267,11 @@ func FuzzEndpoint(f *testing.F) {
 		if again, err := lb.UnmarshalEndpointProbe(data); err != nil || !again.Probe.Equal(&e.Probe) || again.Key() != e.Key() || again.Addr != e.Addr {
 			t.Fatalf("%s came back as %+v, %v", data, again, err)
 		}
-		answer, err := json.Marshal(newCodec(false).endpointAnswer(&lb.EndpointHealth{EndpointProbe: e}))
+		answer, err := json.Marshal(services.NewCodec(false).EndpointAnswer(&lb.EndpointHealth{EndpointProbe: e}))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again, p := newCodec(false).decodeEndpoint(answer); p != nil || !again.Probe.Equal(&e.Probe) || again.Key() != e.Key() {
+		if again, p := services.NewCodec(false).DecodeEndpoint(answer); p != nil || !again.Probe.Equal(&e.Probe) || again.Key() != e.Key() {
 			t.Fatalf("%s was taken as %+v, %v", answer, again, p)
 		}
 	})

@@ -25,13 +25,13 @@ func TestObservedEndpointSteps(t *testing.T) {
 		b := newBench(t, func(o *Options) { o.Compat = compat })
 		b.mustPost(body)
 		b.fake.health = list
-		observed := b.api.newObservedEndpoints()
+		observed := b.api.NewObservedEndpoints()
 		for _, h := range list {
 			want := "up"
 			if compat {
 				want = ""
 			}
-			if got := observed.answer(h).ObservedState; got != want {
+			if got := observed.Answer(h).ObservedState; got != want {
 				t.Fatalf("%s is %q, want %q", h.Addr, got, want)
 			}
 		}
@@ -39,8 +39,8 @@ func TestObservedEndpointSteps(t *testing.T) {
 		if compat {
 			want = 0
 		}
-		if observed.steps != want {
-			t.Errorf("compat %t: %d steps for %d endpoints, want %d", compat, observed.steps, n, want)
+		if observed.Steps != want {
+			t.Errorf("compat %t: %d steps for %d endpoints, want %d", compat, observed.Steps, n, want)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/access"
+	"loxilb/internal/api/httpapi/observation"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/httpapi/transport"
 	"loxilb/internal/event"
@@ -330,7 +331,7 @@ func TestStreamOfEndedToken(t *testing.T) {
 // service.
 func TestEventsOfService(t *testing.T) {
 	t.Parallel()
-	f := eventFilter{object: "service 20.20.20.1:80/tcp"}
+	f := observation.EventFilter{Object: "service 20.20.20.1:80/tcp"}
 	for _, c := range []struct {
 		of   event.Body
 		want bool
@@ -340,7 +341,7 @@ func TestEventsOfService(t *testing.T) {
 		{applied("20.20.20.1:80/tcp"), true},
 		{applied("20.20.20.2:80/tcp"), false},
 	} {
-		if f.matches(&event.Event{Body: c.of}) != c.want {
+		if f.Matches(&event.Event{Body: c.of}) != c.want {
 			t.Errorf("%+v, want %t", c.of, c.want)
 		}
 	}

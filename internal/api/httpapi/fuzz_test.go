@@ -12,6 +12,7 @@ import (
 	v1 "loxilb/api/v1"
 
 	"loxilb/internal/api/httpapi/rest"
+	"loxilb/internal/api/httpapi/services"
 )
 
 // FuzzDecode holds that a body is refused with a sentence, or gives services that validate and come
@@ -30,9 +31,9 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"serviceArguments":{"sel":{}},"endpoints":null,"x":1}`))
 	f.Add([]byte(`{"lbAttr":[{"serviceArguments":{"sel":"\ud800"}}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		list, _, p := newCodec(false).decodeServices(data)
+		list, _, p := services.NewCodec(false).DecodeServices(data)
 		o := rest.OutlineOf(data, 1)
-		if parts, ok := newCodec(false).decodeParts(&o); ok && (p != nil || !slices.EqualFunc(list, parts, sameRequest)) {
+		if parts, ok := services.NewCodec(false).DecodeParts(&o); ok && (p != nil || !slices.EqualFunc(list, parts, sameRequest)) {
 			t.Fatalf("part by part it is %v, and as a whole %v, %v", parts, list, p)
 		} else if !ok && p == nil && len(o.Parts) > 1 {
 			t.Fatalf("refused part by part: %v", list)
@@ -54,7 +55,7 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, _, p := newCodec(false).decodeServices(out)
+		again, _, p := services.NewCodec(false).DecodeServices(out)
 		if p != nil {
 			t.Fatalf("what was taken is refused when it is sent back: %v\n%s", p, out)
 		}
@@ -66,7 +67,9 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-func sameRequest(a, b request) bool { return a.at == b.at && a.oper == b.oper && a.Equal(b.Service) }
+func sameRequest(a, b services.Request) bool {
+	return a.At == b.At && a.Oper == b.Oper && a.Equal(b.Service)
+}
 
 // FuzzPath holds that no path or query brings the server down, and that every refusal is JSON.
 func FuzzPath(f *testing.F) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 
+	"loxilb/internal/api/httpapi/compat"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/httpapi/transport"
 )
@@ -20,16 +21,16 @@ func (a *API) handler(by transport.Way) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ow := rest.NewWriter(w, a.streams.Stall, a.unread)
 		who := &rest.Principal{By: by}
-		r = cleaned(r).WithContext(rest.WithPrincipal(r.Context(), who))
+		r = compat.Cleaned(r).WithContext(rest.WithPrincipal(r.Context(), who))
 		defer func() {
 			a.o.Observe(r.Method, ow.Code)
-			a.account(r, who, ow)
+			a.Account(r, who, ow)
 			ow.Extend() // the server has the rest of the answer
 		}()
-		if a.answerOrigin(ow, r) {
+		if a.AnswerOrigin(ow, r) {
 			return
 		}
-		if p := a.admit(r, who); p != nil {
+		if p := a.Admit(r, who); p != nil {
 			who.Stranger = true
 			if p.Body.Code == http.StatusUnauthorized {
 				ow.Header().Set("WWW-Authenticate", "Bearer")

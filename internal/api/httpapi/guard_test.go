@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"loxilb/internal/api/httpapi/observation"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/httpapi/transport"
 )
@@ -82,7 +83,7 @@ func TestOtherSites(t *testing.T) {
 			t.Errorf("%s: %d, want %d", site, w.Code, code)
 		}
 	}
-	if w := b.call("GET", healthPath, "", "Sec-Fetch-Site", "cross-site"); w.Code != 200 {
+	if w := b.call("GET", observation.HealthPath, "", "Sec-Fetch-Site", "cross-site"); w.Code != 200 {
 		t.Errorf("health: %d", w.Code)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/services"
+	"loxilb/internal/api/httpapi/traffic"
 	"loxilb/internal/lb"
 )
 
@@ -236,14 +238,14 @@ func TestPlainValues(t *testing.T) {
 	a := b.api
 	now := b.store.Snapshot()
 	for s := range b.store.Services.All(now) {
-		e := a.entry(now, &s)
-		paths := slices.Collect(maps.Keys(plainFields()))
+		e := a.Entry(now, &s)
+		paths := slices.Collect(maps.Keys(services.PlainFields()))
 		for _, f := range lb.EndpointFields() {
 			paths = append(paths, "endpoints."+f.Property)
 		}
 		for _, path := range paths {
-			got, _ := plainValue(&s, path)
-			want := serviceFields().Values(e, path)
+			got, _ := services.PlainValue(&s, path)
+			want := services.ServiceFields().Values(e, path)
 			nothing := func(v string) bool { return v == "" || v == "0" || v == "false" }
 			if !slices.Equal(slices.DeleteFunc(got, nothing), slices.DeleteFunc(want, nothing)) {
 				t.Errorf("%s: %q, and the answer has %q", path, got, want)
@@ -318,7 +320,7 @@ func TestAction(t *testing.T) {
 		{lb.Connection{Reply: true, Src: endpoint, Dst: ours, NewSrc: vip, NewDst: client, Endpoint: endpoint, Weight: 1}, "fsnat-20.20.20.1,100.100.100.1:80:w1"},
 		{lb.Connection{Direct: true, Endpoint: endpoint, Weight: 1}, "ddsr-31.31.31.1:8080:w1"},
 	} {
-		if got := action(&tc.c); got != tc.want {
+		if got := traffic.Action(&tc.c); got != tc.want {
 			t.Errorf("%s, want %s", got, tc.want)
 		}
 	}

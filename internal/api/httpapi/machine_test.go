@@ -9,6 +9,8 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
+
+	"loxilb/internal/api/httpapi/observation"
 )
 
 // getAs asks for an object.
@@ -43,12 +45,12 @@ func TestMachine(t *testing.T) {
 func TestUnits(t *testing.T) {
 	t.Parallel()
 	for bytes, want := range map[uint64]string{0: "0", 1023: "1023", 1024: "1.0K", 10 << 10: "10K", 1536 << 20: "1.5G", 1 << 62: "4.0E", ^uint64(0): "16E"} {
-		if got := size(bytes); got != want {
+		if got := observation.Size(bytes); got != want {
 			t.Errorf("%d is %s, want %s", bytes, got, want)
 		}
 	}
 	for d, want := range map[time.Duration]string{0: "0:00.00", 61230 * time.Millisecond: "1:01.23", 100 * time.Hour: "6000:00.00"} {
-		if got := cpuTime(d); got != want {
+		if got := observation.CpuTime(d); got != want {
 			t.Errorf("%s is %s, want %s", d, got, want)
 		}
 	}

@@ -76,14 +76,14 @@ func TestWholly(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	for range rest.MaxWhole {
-		b.api.objectsAPI.Whole <- struct{}{}
+		b.api.Objects.Whole <- struct{}{}
 	}
 	for _, path := range []string{"/config/export", "/nodegraph/all"} {
 		if w := b.call("GET", BaseURL+path, ""); w.Code != 503 {
 			t.Errorf("%s: %d", path, w.Code)
 		}
 	}
-	<-b.api.objectsAPI.Whole
+	<-b.api.Objects.Whole
 	for range 2 {
 		if w := b.call("GET", BaseURL+"/config/export", ""); w.Code != 200 {
 			t.Errorf("%d %s", w.Code, w.Body)

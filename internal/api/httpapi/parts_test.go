@@ -9,6 +9,7 @@ import (
 	v1 "loxilb/api/v1"
 
 	"loxilb/internal/api/httpapi/rest"
+	"loxilb/internal/api/httpapi/services"
 )
 
 // longBody is a request with n services of 10 endpoints.
@@ -40,13 +41,13 @@ func TestLongList(t *testing.T) {
 	if len(o.Parts) < 3 {
 		t.Fatalf("%d parts", len(o.Parts))
 	}
-	c := newCodec(false)
-	list, bulk, p := c.decodeServices(body)
+	c := services.NewCodec(false)
+	list, bulk, p := c.DecodeServices(body)
 	if p != nil || !bulk || len(list) != n {
 		t.Fatalf("%d services, bulk %t, %v", len(list), bulk, p)
 	}
 	for i, r := range list {
-		if r.Name != fmt.Sprintf("service-%d", i) || r.at != fmt.Sprintf("lbAttr[%d].", i) || len(r.Endpoints) != 10 {
+		if r.Name != fmt.Sprintf("service-%d", i) || r.At != fmt.Sprintf("lbAttr[%d].", i) || len(r.Endpoints) != 10 {
 			t.Fatalf("%d is %+v", i, r)
 		}
 	}
@@ -58,7 +59,7 @@ func TestLongList(t *testing.T) {
 		{`"name":"service-900"`, `"name"`}:    `the body is not JSON (line 1, column `,
 	} {
 		bad := strings.Replace(string(body), replaced[0], replaced[1], 1)
-		if _, _, p := c.decodeServices([]byte(bad)); p == nil || !strings.Contains(p.Body.Message, want) {
+		if _, _, p := c.DecodeServices([]byte(bad)); p == nil || !strings.Contains(p.Body.Message, want) {
 			t.Errorf("%s: %v, want %s", replaced, p, want)
 		}
 	}
@@ -67,11 +68,11 @@ func TestLongList(t *testing.T) {
 // What a long request costs before the store sees it.
 func BenchmarkDecode(b *testing.B) {
 	body := longBody(10_000)
-	c := newCodec(false)
+	c := services.NewCodec(false)
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, p := c.decodeServices(body); p != nil {
+		if _, _, p := c.DecodeServices(body); p != nil {
 			b.Fatal(p)
 		}
 	}

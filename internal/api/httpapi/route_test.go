@@ -8,6 +8,7 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/access"
+	"loxilb/internal/api/httpapi/network"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/lb/netobj"
 )
@@ -55,14 +56,14 @@ func TestRoutePages(t *testing.T) {
 func TestRouteReaders(t *testing.T) {
 	t.Parallel()
 	b := newNetBench(t)
-	for range routeReads().All {
-		_ = b.api.routeReaders.Enter(&rest.Principal{Role: access.Admin})
+	for range network.RouteReads().All {
+		_ = b.api.RouteReaders.Enter(&rest.Principal{Role: access.Admin})
 	}
 	if got := b.answer("GET", "/config/route/all", ""); !strings.HasPrefix(got, "503 8 clients read routes already") {
 		t.Error(got)
 	}
-	b.api.routeReaders.Leave(&rest.Principal{Role: access.Admin})
-	if got := b.answer("GET", "/config/route/all", ""); !strings.HasPrefix(got, "200") || b.api.routeReaders.Held() != routeReads().All-1 {
+	b.api.RouteReaders.Leave(&rest.Principal{Role: access.Admin})
+	if got := b.answer("GET", "/config/route/all", ""); !strings.HasPrefix(got, "200") || b.api.RouteReaders.Held() != network.RouteReads().All-1 {
 		t.Error(got)
 	}
 }

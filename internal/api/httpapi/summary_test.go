@@ -11,7 +11,7 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
-	"loxilb/internal/api/httpapi/summary"
+	"loxilb/internal/api/httpapi/traffic"
 	"loxilb/internal/api/httpapi/transport"
 	"loxilb/internal/api/listing"
 	"loxilb/internal/control/desired"
@@ -45,7 +45,7 @@ func TestSummaries(t *testing.T) {
 	key := func(n int) lb.Key {
 		return lb.Key{VIP: netip.AddrFrom4([4]byte{20, 20, 20, byte(n)}), Port: 80, Protocol: lb.TCP}
 	}
-	b.api.Summary = summary.New(b.store, b.fake, busy{key(3): 2, key(4): 7, key(5): 8}, b.fake, b.fake, b.api.entry)
+	b.api.Services.Loads = busy{key(3): 2, key(4): 7, key(5): 8}
 	for i := range 5 {
 		b.mustPost(fmt.Sprintf(`{"serviceArguments":{"externalIP":"20.20.20.%d","port":80,"protocol":"tcp","name":"web-%d","monitor":true},
 			"endpoints":[{"endpointIP":"31.31.31.%d","targetPort":8080,"weight":1},{"endpointIP":"32.32.32.1","targetPort":%d,"weight":1}]}`, i+1, 5-i, i+1, 9000+i))
@@ -201,18 +201,18 @@ func TestConnectionOrder(t *testing.T) {
 // TestConnectionPageBounded: at most twice the rows that can be shown are held.
 func TestConnectionPageBounded(t *testing.T) {
 	t.Parallel()
-	order, down, _ := connectionOrder("-bytes")
-	list := connectionPage{window: listing.Window{Offset: 1_000_000, Limit: 100}, order: order, down: down}
+	order, down, _ := traffic.ConnectionOrder("-bytes")
+	list := traffic.ConnectionPage{Window: listing.Window{Offset: 1_000_000, Limit: 100}, Order: order, Down: down}
 	most := 0
 	for i := range 100_000 {
-		list.add(&lb.Connection{Traffic: lb.Traffic{Bytes: uint64(i)}})
-		most = max(most, len(list.rows))
+		list.Add(&lb.Connection{Traffic: lb.Traffic{Bytes: uint64(i)}})
+		most = max(most, len(list.Rows))
 	}
-	if most > 2*maxSorted || list.total != 100_000 || len(list.page()) != 0 {
-		t.Errorf("%d rows are held, %d counted, %d shown", most, list.total, len(list.page()))
+	if most > 2*traffic.MaxSorted || list.Total != 100_000 || len(list.Page()) != 0 {
+		t.Errorf("%d rows are held, %d counted, %d shown", most, list.Total, len(list.Page()))
 	}
-	list.window.Offset = maxSorted - 1
-	if page := list.page(); len(page) != 1 || page[0].Traffic.Bytes != 90_000 {
+	list.Window.Offset = traffic.MaxSorted - 1
+	if page := list.Page(); len(page) != 1 || page[0].Traffic.Bytes != 90_000 {
 		t.Errorf("the last page: %+v", page)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"loxilb/internal/api/access"
 
 	"loxilb/internal/api/httpapi/rest"
+	"loxilb/internal/api/httpapi/traffic"
 	"loxilb/internal/api/httpapi/transport"
 )
 
@@ -37,7 +38,7 @@ func TestSlowReadersHoldNoWalk(t *testing.T) {
 	b := newBench(t, nil)
 	may, read := context.WithCancel(t.Context())
 	writing, done := make(chan struct{}), make(chan struct{})
-	const slow = 2 * wholeWalks
+	const slow = 2 * traffic.WholeWalks
 	for i := range slow {
 		go func() {
 			defer func() { done <- struct{}{} }()
@@ -65,7 +66,7 @@ func TestSlowReadersHoldNoWalk(t *testing.T) {
 func TestWalksAreBounded(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
-	b.api.walkWait = time.Millisecond
+	b.api.WalkWait = time.Millisecond
 	refused := func() {
 		t.Helper()
 		for _, path := range walkPaths() {
@@ -74,27 +75,27 @@ func TestWalksAreBounded(t *testing.T) {
 			}
 		}
 	}
-	for range wholeWalks {
-		b.api.walks <- struct{}{}
+	for range traffic.WholeWalks {
+		b.api.Walks <- struct{}{}
 	}
 	refused()
-	if b.api.walkers.Held() != 0 {
-		t.Errorf("%d places are not given back", b.api.walkers.Held())
+	if b.api.Walkers.Held() != 0 {
+		t.Errorf("%d places are not given back", b.api.Walkers.Held())
 	}
-	for range wholeWalks {
-		<-b.api.walks
+	for range traffic.WholeWalks {
+		<-b.api.Walks
 	}
 	admin := &rest.Principal{Role: access.Admin}
-	for range wholeWalkers().All {
-		if p := b.api.walkers.Enter(admin); p != nil {
+	for range traffic.WholeWalkers().All {
+		if p := b.api.Walkers.Enter(admin); p != nil {
 			t.Fatal(p)
 		}
 	}
 	refused()
-	for range wholeWalkers().All {
-		b.api.walkers.Leave(admin)
+	for range traffic.WholeWalkers().All {
+		b.api.Walkers.Leave(admin)
 	}
-	b.api.walkWait = walkWait
+	b.api.WalkWait = traffic.WalkWait
 	for _, path := range walkPaths() {
 		if w := b.call("GET", path, ""); w.Code != 200 {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)

@@ -5,7 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"loxilb/internal/api/httpapi/observation"
 	"loxilb/internal/api/httpapi/transport"
+	"loxilb/internal/api/httpapi/users"
 )
 
 const nobody = 65534
@@ -13,19 +15,19 @@ const nobody = 65534
 func TestUsers(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		users Loopback
+		users users.Loopback
 		uid   uint32
 		code  int
 	}{
-		"root":              {Loopback{}, 0, 200},
-		"nobody":            {Loopback{}, nobody, 403},
-		"no such account":   {Loopback{}, 987654, 403},
-		"a user":            {Loopback{UIDs: []uint32{7, nobody}}, nobody, 200},
-		"another user":      {Loopback{UIDs: []uint32{7}}, nobody, 403},
-		"a group":           {Loopback{GIDs: []uint32{nobody}}, nobody, 200},
-		"another group":     {Loopback{GIDs: []uint32{7}}, nobody, 403},
-		"group, no account": {Loopback{GIDs: []uint32{nobody}}, 987654, 403},
-		"everyone":          {Loopback{Everyone: true}, nobody, 200},
+		"root":              {users.Loopback{}, 0, 200},
+		"nobody":            {users.Loopback{}, nobody, 403},
+		"no such account":   {users.Loopback{}, 987654, 403},
+		"a user":            {users.Loopback{UIDs: []uint32{7, nobody}}, nobody, 200},
+		"another user":      {users.Loopback{UIDs: []uint32{7}}, nobody, 403},
+		"a group":           {users.Loopback{GIDs: []uint32{nobody}}, nobody, 200},
+		"another group":     {users.Loopback{GIDs: []uint32{7}}, nobody, 403},
+		"group, no account": {users.Loopback{GIDs: []uint32{nobody}}, 987654, 403},
+		"everyone":          {users.Loopback{Everyone: true}, nobody, 200},
 	} {
 		b := newBench(t, func(o *Options) { o.Users = tc.users })
 		b.peer = func() (uint32, error) { return tc.uid, nil }
@@ -66,8 +68,8 @@ func TestHealth(t *testing.T) {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
 	}
-	want(healthPath, 200, "ok")
-	want(readyPath, 503, how)
+	want(observation.HealthPath, 200, "ok")
+	want(observation.ReadyPath, 503, how)
 	ready = true
-	want(readyPath, 200, "ready")
+	want(observation.ReadyPath, 200, "ready")
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"loxilb/internal/api/access"
+	"loxilb/internal/api/httpapi/traffic"
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/lb"
 	"loxilb/test/netnstest/labtest"
@@ -42,7 +43,7 @@ data: {"sampled":3,"lost":2}
 	if w.Code != 200 || w.Header().Get("Content-Type") != "text/event-stream" || w.Body.String() != want {
 		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
 	}
-	if b.fake.watchRate != watchRate {
+	if b.fake.watchRate != traffic.WatchRate {
 		t.Errorf("asked for %d events a second", b.fake.watchRate)
 	}
 	for query, field := range map[string]string{"?rate=0": "rate", "?rate=1000001": "rate", "?source=x": "source", "?protocol=x": "protocol"} {
@@ -74,10 +75,10 @@ func TestWatchersAreShared(t *testing.T) {
 	}
 	begin := func(user string) {
 		t.Helper()
-		before := b.api.watchers.Held()
+		before := b.api.Watchers.Held()
 		go b.json(tokens[user], "GET", path, "")
 		labtest.Eventually(t, 10*time.Second, func(context.Context) error {
-			if b.api.watchers.Held() == before {
+			if b.api.Watchers.Held() == before {
 				return errors.New(user + " does not watch yet")
 			}
 			return nil
@@ -96,7 +97,7 @@ func TestWatchersAreShared(t *testing.T) {
 	refused("operate")
 	begin("admin")
 	refused("admin")
-	if n := bpf.TcRing(b.api.watchers.Held()); n != bpf.TcRingMAX_WATCHERS-1 {
+	if n := bpf.TcRing(b.api.Watchers.Held()); n != bpf.TcRingMAX_WATCHERS-1 {
 		t.Errorf("%d clients watch, and one place is the flow log's", n)
 	}
 }

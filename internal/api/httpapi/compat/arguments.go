@@ -1,0 +1,74 @@
+package compat
+
+import (
+	"fmt"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
+)
+
+// maxIdle is the longest idle timeout that the contract has, in seconds.
+const maxIdle = 86400
+
+// TakeLiberties replaces arguments that mean nothing with their defaults, as the existing loxilb
+// does; with compat, more of them.
+func TakeLiberties(compat bool, at string, a *v1.ServiceArguments, notes *rest.Warnings) {
+	if a.PortMax > 0 && a.PortMax < a.Port {
+		notes.Add("%sserviceArguments.portMax %d is below port %d: the service has the one port", at, a.PortMax, a.Port)
+		a.PortMax = 0
+	}
+	if compat && a.InactiveTimeOut > maxIdle {
+		notes.Add("%sserviceArguments.inactiveTimeOut %d is above %d seconds: it is the default of the protocol", at, a.InactiveTimeOut, maxIdle)
+		a.InactiveTimeOut = 0
+	}
+}
+
+// unavailable is an argument that the existing loxilb has and this build lacks.
+type unavailable struct {
+	Name    string
+	instead string
+	allowed string
+	at      v1.Property[v1.LoadbalanceEntry]
+}
+
+// noHosts is what to do about services that are chosen by the header Host.
+const noHosts = "HTTP is not read here, so let HAProxy or Envoy at the endpoints choose by host"
+
+// Unavailable are all such arguments.
+type Unavailable []unavailable
+
+// NewUnavailable finds them in the properties of a service.
+func NewUnavailable(entry v1.Properties[v1.LoadbalanceEntry]) Unavailable {
+	list := []unavailable{
+		{Name: "security", instead: "TLS is not ended here, so let the endpoints end it", allowed: "0"},
+		{Name: "snat", instead: "a firewall rule with doSnat translates sources", allowed: "false"},
+		{Name: "host", instead: noHosts, allowed: "none"},
+		{Name: "proxyprotocolv2", instead: "modes default and dsr show endpoints the client's address", allowed: "false"},
+	}
+	for i := range list {
+		list[i].at = entry.Of("serviceArguments." + list[i].Name)
+	}
+	return list
+}
+
+// Refuse refuses a service that has one of them. They are never ignored in silence: a service that
+// works in another way than it was asked to is worse than one that is refused.
+func (list Unavailable) Refuse(at string, e *v1.LoadbalanceEntry) *rest.Problem {
+	for i := range list {
+		u := &list[i]
+		if !u.at.Given(e) {
+			continue
+		}
+		value, _ := u.at.Get(e)
+		return rest.NotBuilt(at+"serviceArguments."+u.Name, fmt.Sprint(value), u.instead, u.allowed)
+	}
+	return nil
+}
+
+// RefuseHost refuses the key of a service that has a host.
+func RefuseHost(field, host string) *rest.Problem {
+	if host == "" || host == "any" {
+		return nil
+	}
+	return rest.NotBuilt(field, host, noHosts, "any")
+}

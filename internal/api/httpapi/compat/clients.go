@@ -1,0 +1,74 @@
+package compat
+
+import (
+	"cmp"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
+	"loxilb/internal/lb"
+)
+
+// MaxGroups bounds the memory that counting by clients takes: who sends from a million addresses is
+// counted as otherClients from there on.
+const MaxGroups = 10000
+
+const OtherClients = "others"
+
+// interaction is a client of a service with one of its endpoints.
+type interaction struct{ service, client, endpoint string }
+
+// GetInteractions answers with packets and bytes of the connections that there are, by client.
+func (a *API) GetInteractions(w http.ResponseWriter, r *http.Request) {
+	groups := map[interaction]lb.Traffic{}
+	err := a.DataPath.Connections(r.Context(), func(c lb.Connection) bool {
+		p := interaction{c.Service, c.ClientAddr().Addr().String(), c.Endpoint.Addr().String()}
+		if _, there := groups[p]; !there && len(groups) >= MaxGroups {
+			p.client, p.endpoint = OtherClients, OtherClients
+		}
+		t := groups[p]
+		t.Packets += c.Traffic.Packets
+		t.Bytes += c.Traffic.Bytes
+		groups[p] = t
+		return true
+	})
+	if err != nil {
+		rest.Refuse(http.StatusServiceUnavailable, "the connections can't be read: %v", err).Write(w)
+		return
+	}
+	out := v1.Interactions{LbRuleInteractionBytes: []v1.Interaction{}, LbRuleInteractionPackets: []v1.Interaction{}}
+	for _, p := range slices.SortedFunc(maps.Keys(groups), func(a, b interaction) int {
+		return cmp.Or(strings.Compare(a.service, b.service), strings.Compare(a.client, b.client), strings.Compare(a.endpoint, b.endpoint))
+	}) {
+		t := groups[p]
+		e := v1.Interaction{Service: p.service, Sip: p.client, Dip: p.endpoint, Value: float64(t.Bytes)}
+		out.LbRuleInteractionBytes = append(out.LbRuleInteractionBytes, e)
+		e.Value = float64(t.Packets)
+		out.LbRuleInteractionPackets = append(out.LbRuleInteractionPackets, e)
+	}
+	rest.JSON(w, out)
+}
+
+// GetClientRequests answers with how many connections each client has.
+func (a *API) GetClientRequests(w http.ResponseWriter, r *http.Request) {
+	counts := map[string]float64{}
+	err := a.DataPath.Connections(r.Context(), func(c lb.Connection) bool {
+		if c.Reply {
+			return true
+		}
+		client := c.ClientAddr().Addr().String()
+		if _, there := counts[client]; !there && len(counts) >= MaxGroups {
+			client = OtherClients
+		}
+		counts[client]++
+		return true
+	})
+	if err != nil {
+		rest.Refuse(http.StatusServiceUnavailable, "the connections can't be read: %v", err).Write(w)
+		return
+	}
+	rest.JSON(w, counts)
+}

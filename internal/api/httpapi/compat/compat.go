@@ -1,0 +1,63 @@
+// Package compat holds what exists only because clients of the existing loxilb expect it: operations,
+// boot files, words of answers, and arguments that are accepted or refused as they expect.
+package compat
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+
+	"loxilb/internal/api/httpapi/objects"
+	"loxilb/internal/api/httpapi/rest"
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/servicestate"
+	"loxilb/internal/lb"
+)
+
+// DataPath is what is counted for the existing loxilb's clients.
+type DataPath interface {
+	// EachServiceStats yields what those of the services that the data path has (by now) have
+	// counted, by their places in the list, in this order.
+	EachServiceStats(keys []lb.Key, yield func(place int, s *lb.ServiceStats))
+	// Occupancy is how many connections are tracked, and how many can be.
+	Occupancy() (connections, limit uint64)
+	// Drops counts packets dropped, by the name of the reason.
+	Drops() map[string]uint64
+	// Connections calls yield for each direction of each connection until it returns false.
+	Connections(ctx context.Context, yield func(lb.Connection) bool) error
+	// RuleHits is what a firewall rule has decided about. false: the data path does not have it
+	// (yet).
+	RuleHits(r *lb.Rule) (lb.Traffic, bool)
+}
+
+// Health tells how endpoints are.
+type Health interface {
+	servicestate.Health
+	// EndpointCount is how what is probed is, in numbers.
+	EndpointCount() lb.HealthCount
+}
+
+// Options are the parts that the area stands on.
+type Options struct {
+	Objects  *objects.API
+	Store    *desired.State
+	DataPath DataPath
+	Health   Health
+	Reader   *rest.Reader
+	Whole    rest.WholeAnswers
+	Log      *slog.Logger
+	// Read has the functions that read objects of boot files, by the path of the operation that
+	// creates such an object.
+	Read map[string]func(data []byte) (objects.Edit, *rest.Problem)
+}
+
+// API answers requests that only clients of the existing loxilb make.
+type API struct {
+	Options
+	meta func() ([]byte, error) // metaOfRequests, made once
+}
+
+// New makes the area.
+func New(o Options) *API {
+	return &API{Options: o, meta: sync.OnceValues(metaOfRequests)}
+}

@@ -1,0 +1,193 @@
+package compat
+
+import (
+	"cmp"
+	"net/http"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
+	"loxilb/internal/lb"
+)
+
+// The counters of the contract as JSON. Nothing is collected between requests: each reads the store
+// and the data path as they are.
+
+// serviceName is the service's name, or its key if it has none.
+func serviceName(s *lb.Service) string { return cmp.Or(s.Name, s.Key.String()) }
+
+// eachService yields the services with what they have counted.
+func (a *API) eachService(yield func(*lb.Service, *lb.ServiceStats)) {
+	now := a.Store.Snapshot()
+	var services []*lb.Service
+	var keys []lb.Key
+	for s := range a.Store.Services.All(now) {
+		shared, _ := a.Store.Services.Shared(now, s.Key)
+		services, keys = append(services, shared), append(keys, s.Key)
+	}
+	next := 0
+	until := func(place int) { // those that the data path does not have
+		for ; next < place; next++ {
+			yield(services[next], &lb.ServiceStats{})
+		}
+	}
+	a.DataPath.EachServiceStats(keys, func(place int, stats *lb.ServiceStats) {
+		until(place)
+		yield(services[place], stats)
+		next = place + 1
+	})
+	until(len(keys))
+}
+
+// GetFlowCount answers with how many connections are tracked.
+func (a *API) GetFlowCount(w http.ResponseWriter, _ *http.Request) {
+	tracked, _ := a.DataPath.Occupancy()
+	out := v1.FlowCount{ActiveConntrackCount: float64(tracked)}
+	var active float64
+	a.eachService(func(s *lb.Service, stats *lb.ServiceStats) {
+		n := float64(stats.Active)
+		active += n
+		switch s.Protocol {
+		case lb.TCP:
+			out.ActiveFlowCountTcp += n
+		case lb.UDP:
+			out.ActiveFlowCountUdp += n
+		case lb.SCTP:
+			out.ActiveFlowCountSctp += n
+		}
+	})
+	out.InactiveFlowCount = max(0, float64(tracked)-active)
+	rest.JSON(w, out)
+}
+
+// GetHostCount answers with how many endpoints are up.
+func (a *API) GetHostCount(w http.ResponseWriter, _ *http.Request) {
+	health := a.Health.EndpointCount()
+	rest.JSON(w, v1.HostCount{HealthyHostCount: float64(health.Up), UnhealthyHostCount: float64(health.Down)})
+}
+
+// GetRuleCount answers with how many services there are.
+func (a *API) GetRuleCount(w http.ResponseWriter, _ *http.Request) {
+	rest.JSON(w, v1.RuleCount{LbRuleCount: float64(a.Store.Services.Len(a.Store.Snapshot()))})
+}
+
+// GetNewFlowCount answers with how many connections were made.
+func (a *API) GetNewFlowCount(w http.ResponseWriter, _ *http.Request) {
+	total, _ := a.byService(func(s *lb.ServiceStats) uint64 { return s.Connections })
+	rest.JSON(w, v1.NewFlowCount{NewFlowCount: total})
+}
+
+// GetRequestCount answers with how many connections were made to each service.
+func (a *API) GetRequestCount(w http.ResponseWriter, _ *http.Request) {
+	total, list := a.byService(func(s *lb.ServiceStats) uint64 { return s.Connections })
+	rest.JSON(w, v1.RequestCount{TotalRequests: total, TotalRequestsPerService: list})
+}
+
+// GetErrorCount answers with how many packets each service has refused.
+func (a *API) GetErrorCount(w http.ResponseWriter, _ *http.Request) {
+	total, list := a.byService(func(s *lb.ServiceStats) uint64 { return s.Refusals.Sum() })
+	rest.JSON(w, v1.ErrorCount{TotalErrors: total, TotalErrorsPerService: list})
+}
+
+// byService counts something of the services, together and by their names.
+func (a *API) byService(count func(*lb.ServiceStats) uint64) (total float64, list []v1.NamedValue) {
+	list = []v1.NamedValue{}
+	at := map[string]int{} // services may share a name
+	a.eachService(func(s *lb.Service, stats *lb.ServiceStats) {
+		n, name := float64(count(stats)), serviceName(s)
+		total += n
+		if i, there := at[name]; there {
+			list[i].Value += n
+			return
+		}
+		at[name] = len(list)
+		list = append(list, v1.NamedValue{Name: name, Value: n})
+	})
+	return total, list
+}
+
+// GetProcessedTraffic answers with packets and bytes of both directions.
+func (a *API) GetProcessedTraffic(w http.ResponseWriter, _ *http.Request) {
+	var out v1.ProcessedTraffic
+	a.eachService(func(s *lb.Service, stats *lb.ServiceStats) {
+		n := bytesOf(&stats.EndpointStats)
+		out.ProcessedBytes += n
+		out.ProcessedPackets += float64(stats.In.Packets + stats.Out.Packets)
+		switch s.Protocol {
+		case lb.TCP:
+			out.ProcessedTcpBytes += n
+		case lb.UDP:
+			out.ProcessedUdpBytes += n
+		case lb.SCTP:
+			out.ProcessedSctpBytes += n
+		}
+	})
+	rest.JSON(w, out)
+}
+
+func bytesOf(s *lb.EndpointStats) float64 { return float64(s.In.Bytes + s.Out.Bytes) }
+
+// share is what percentage of a whole a part is.
+func share(part, whole float64) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return 100 * part / whole
+}
+
+// GetEndpointShares answers with the bytes of each endpoint, and what part of its service's
+// endpoints that is.
+func (a *API) GetEndpointShares(w http.ResponseWriter, _ *http.Request) {
+	out := map[string][]v1.EndpointShare{}
+	a.eachService(func(s *lb.Service, stats *lb.ServiceStats) {
+		list := out[serviceName(s)]
+		for i := range min(len(s.Endpoints), len(stats.Endpoints)) {
+			list = append(list, v1.EndpointShare{Dip: s.Endpoints[i].AddrPort().String(), Value: bytesOf(&stats.Endpoints[i])})
+		}
+		out[serviceName(s)] = list
+	})
+	for _, list := range out {
+		var whole float64
+		for _, e := range list {
+			whole += e.Value
+		}
+		for i := range list {
+			list[i].Ratio = share(list[i].Value, whole)
+		}
+	}
+	rest.JSON(w, out)
+}
+
+// GetServiceShares answers with the bytes of each service, and what part of all that is.
+func (a *API) GetServiceShares(w http.ResponseWriter, _ *http.Request) {
+	out, whole := map[string]v1.ServiceShare{}, 0.0
+	a.eachService(func(s *lb.Service, stats *lb.ServiceStats) {
+		e := out[serviceName(s)]
+		e.Value += bytesOf(&stats.EndpointStats)
+		whole += bytesOf(&stats.EndpointStats)
+		out[serviceName(s)] = e
+	})
+	for name, e := range out {
+		e.Ratio = share(e.Value, whole)
+		out[name] = e
+	}
+	rest.JSON(w, out)
+}
+
+// GetRuleDrops answers with the packets that firewall rules, and lists of sources, have dropped.
+// The total goes on when a rule is deleted.
+func (a *API) GetRuleDrops(w http.ResponseWriter, _ *http.Request) {
+	drops := a.DataPath.Drops()
+	out := v1.RuleDrops{TotalFwDrops: float64(drops["rule"]), TotalFwDropsPerRule: []v1.RuleDrop{}}
+	for rule := range a.Store.Rules.All(a.Store.Snapshot()) {
+		if rule.Action == lb.RuleDrop {
+			hits, _ := a.DataPath.RuleHits(&rule)
+			out.TotalFwDropsPerRule = append(out.TotalFwDropsPerRule, v1.RuleDrop{FwRule: rule.Key(), Value: float64(hits.Packets)})
+		}
+	}
+	for _, reason := range [...]string{"source-not-allowed", "source-denied"} {
+		n := float64(drops[reason])
+		out.TotalFwDrops += n
+		out.TotalFwDropsPerRule = append(out.TotalFwDropsPerRule, v1.RuleDrop{FwRule: reason, Value: n})
+	}
+	rest.JSON(w, out)
+}

@@ -1,0 +1,47 @@
+package compat
+
+import (
+	v1 "loxilb/api/v1"
+	"loxilb/internal/control/servicestate"
+	"loxilb/internal/lb"
+)
+
+// Results of requests that create what exists already: clients look for these words.
+const (
+	ServiceExists = "lbrule-exists error"
+	RuleExists    = "fwrule-exists error"
+)
+
+// EndpointState is the existing loxilb's word for the health of an endpoint of a service, whether or
+// not it is drained.
+func EndpointState(s *lb.Service, e *lb.Endpoint, known *servicestate.Endpoint) string {
+	switch {
+	case known.Down():
+		return "inactive"
+	case s.Probes(*e):
+		return "active" // also before the first answer: it takes connections
+	}
+	return ""
+}
+
+// HostState is the existing loxilb's word for the health of a probed address.
+func HostState(h *lb.EndpointHealth) string {
+	switch {
+	case h.Red:
+		return "red"
+	case h.State == lb.HealthUp:
+		return "ok"
+	case h.State == lb.HealthDown:
+		return "nok"
+	}
+	return "unknown"
+}
+
+// HideNative removes what the existing loxilb's answers lack from a service.
+func HideNative(e *v1.LoadbalanceEntry) {
+	e.ObservedState, e.Refused = "", 0
+	for i := range e.Endpoints {
+		p := &e.Endpoints[i]
+		p.ObservedState, p.ActiveConnections, p.InactiveConnections, p.Refused = "", 0, 0, 0
+	}
+}

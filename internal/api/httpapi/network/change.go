@@ -1,0 +1,231 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+
+	"loxilb/internal/api/httpapi/objects"
+	"loxilb/internal/api/httpapi/rest"
+	"loxilb/internal/control/status"
+	"loxilb/internal/control/store"
+	"loxilb/internal/lb/netobj"
+)
+
+// netKind is a kind of objects of the kernel's network: those that users want, and those that the
+// kernel has.
+type netKind[T netobj.Object[T]] struct {
+	table  *store.Table[T]
+	kernel netobj.Kernel[T]
+	found  func() ([]T, error) // what can be deleted besides All, because the kernel found it out by itself; nil: nothing
+	of     func(key string) T  // an object with the key, where the kernel may have too many to read all; nil: all are read
+	inUse  func(T) bool        // the kernel has it for something else of ours, which may end before; nil: never
+}
+
+// named is what the kernel has by a key.
+func (k netKind[T]) named(key string) ([]T, error) {
+	have, err := k.haveOf(key)
+	if err != nil || len(have[key]) > 0 || k.found == nil {
+		return have[key], err
+	}
+	found, err := k.found()
+	return slices.DeleteFunc(found, func(o T) bool { return o.Key() != key }), err
+}
+
+// haveOf is what the kernel has by the key, among others.
+func (k netKind[T]) haveOf(key string) (map[string][]T, error) {
+	if k.of == nil {
+		return k.kernel.All()
+	}
+	list, err := netobj.Find(k.kernel, k.of(key))
+	return map[string][]T{key: list}, err
+}
+
+// createNet has the kernel have the object that parse makes of a body. What it has already, by
+// somebody else, is left to that, and not remembered. What the kernel refuses is forgotten again: a
+// request that is refused has changed nothing.
+func createNet[T netobj.Object[T], Body any](a *API, w http.ResponseWriter, r *http.Request, k netKind[T], parse func(*Body) (T, error)) {
+	o, p := rest.DecodeLenient(a.Reader, w, r, func(data []byte) (o T, p *rest.Problem) {
+		body, p := rest.Unmarshal[Body](data)
+		if p != nil {
+			return o, p
+		}
+		o, err := parse(body)
+		if err != nil {
+			return o, rest.BadRequest(err)
+		}
+		return o, nil
+	})
+	if p == nil {
+		p = k.putProblem(a, o)
+	}
+	if p != nil {
+		p.Write(w)
+		return
+	}
+	id := k.table.ID(o.Key())
+	created := false
+	p = a.Objects.Change(w, r, true, func(tx *store.Tx, pre *objects.Precondition) error {
+		if err := pre.Check(tx, k.table, o.Key()); err != nil {
+			return err
+		}
+		_, had := k.table.Meta(tx, o.Key())
+		created = !had
+		if err := k.table.Put(tx, o); err != nil {
+			return err
+		}
+		if !tx.Changed() {
+			return a.Objects.Exists(id.Kind, id)
+		}
+		return nil
+	})
+	var refused *objects.Unapplied
+	if p != nil && created && errors.As(p, &refused) {
+		p = a.undo(r.Context(), id, refused, p)
+	}
+	if p != nil {
+		p.Write(w)
+		return
+	}
+	rest.Success(w)
+}
+
+// putProblem refuses what the kernel has already, and what needs an interface that is not there.
+func (k netKind[T]) putProblem(a *API, o T) *rest.Problem {
+	if _, wanted := k.table.Get(a.Store.Snapshot(), o.Key()); wanted {
+		return nil
+	}
+	if p := a.needsDevices(o.Needs()); p != nil {
+		return p
+	}
+	there, err := netobj.Find(k.kernel, o)
+	if err != nil {
+		return objects.KernelProblem(err)
+	}
+	met, p := k.metBy(o, there)
+	if met {
+		id := k.table.ID(o.Key())
+		return a.Objects.Exists(id.Kind, id)
+	}
+	return p
+}
+
+// metBy tells whether what the kernel has by an object's key is that object, and refuses what is in
+// its way.
+func (k netKind[T]) metBy(o T, there []T) (bool, *rest.Problem) {
+	switch {
+	case k.inUse != nil && k.inUse(o):
+		return false, nil
+	case slices.ContainsFunc(there, o.MetBy):
+		return true, nil
+	case len(there) > 0:
+		return false, objects.KernelProblem(&netobj.ForeignError{Kind: k.table.ID("").Kind, Has: there[0].String()})
+	}
+	return false, nil
+}
+
+// needsDevices refuses what needs interfaces of which one is not there.
+func (a *API) needsDevices(names []string) *rest.Problem {
+	for _, dev := range names {
+		switch there, err := a.Network.Devices.HasDevice(dev); {
+		case err != nil:
+			return objects.KernelProblem(err)
+		case !there:
+			return objects.KernelProblem(&netobj.NoDeviceError{Name: dev})
+		}
+	}
+	return nil
+}
+
+// undo takes back an object that the kernel did not take, and answers why.
+func (a *API) undo(ctx context.Context, id store.ID, refused *objects.Unapplied, p *rest.Problem) *rest.Problem {
+	why := refused.Failed.Failures[0].Err
+	revision, _, err := a.Store.Commit(objects.Owner, func(tx *store.Tx) error {
+		if err := tx.Expect(id, refused.Revision); err != nil {
+			return err
+		}
+		return tx.Delete(id)
+	})
+	if err != nil {
+		return p // somebody else has changed it meanwhile
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.Objects.ApplyWait)
+	defer cancel()
+	_ = a.Objects.Statuses.Wait(ctx, revision, []status.ID{status.ID(id)}) // there was nothing to be taken back
+	return objects.KernelProblem(why)
+}
+
+// deleteNet takes an object back, or, if nobody wants it from us, deletes what the kernel has by
+// the key.
+func deleteNet[T netobj.Object[T]](a *API, w http.ResponseWriter, r *http.Request, k netKind[T], key string, also ...func(*store.Tx) error) {
+	id := k.table.ID(key)
+	_, wanted := k.table.Meta(a.Store.Snapshot(), key)
+	ours := wanted && a.Network.Made(id.Kind, key) // and so nothing of others is there
+	if !ours {
+		p, gone := k.foreignProblem(a, r, key)
+		if p != nil {
+			p.Write(w)
+			return
+		}
+		if gone && !wanted {
+			var notes rest.Warnings
+			notes.Add("%s does not exist", id)
+			notes.Write(w)
+		}
+	}
+	p := a.Objects.Change(w, r, len(also) == 0, func(tx *store.Tx, pre *objects.Precondition) error {
+		if err := pre.Check(tx, k.table, key); err != nil {
+			return err
+		}
+		for _, edit := range also {
+			if err := edit(tx); err != nil {
+				return err
+			}
+		}
+		if _, wanted := k.table.Meta(tx, key); !wanted {
+			return nil
+		}
+		return tx.Delete(id)
+	})
+	if p == nil && !ours {
+		p = k.removeForeign(key)
+	}
+	if p != nil {
+		p.Write(w)
+		return
+	}
+	rest.Success(w)
+}
+
+// foreignProblem refuses to delete an object that others made and by which sessions arrive. gone
+// reports whether the kernel has nothing by the key.
+func (k netKind[T]) foreignProblem(a *API, r *http.Request, key string) (p *rest.Problem, gone bool) {
+	there, err := k.named(key)
+	if err != nil {
+		return objects.KernelProblem(err), false
+	}
+	var paths []objects.AccessPath
+	for _, o := range there {
+		paths = append(paths, a.Objects.AccessPaths("deleting ", k.table.ID("").Kind, o)...)
+	}
+	if objects.Forced(r) || len(paths) == 0 {
+		return nil, len(there) == 0
+	}
+	return a.Objects.RefuseDeletion(paths), false
+}
+
+// removeForeign removes what is left in the kernel by a key: others have made it.
+func (k netKind[T]) removeForeign(key string) *rest.Problem {
+	left, err := k.named(key)
+	for _, o := range left {
+		if k.inUse != nil && k.inUse(o) {
+			continue
+		}
+		err = errors.Join(err, k.kernel.Remove(o))
+	}
+	if err != nil {
+		return objects.KernelProblem(err)
+	}
+	return nil
+}

@@ -1,0 +1,137 @@
+package network
+
+import (
+	"encoding/json"
+	"slices"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/objects"
+	"loxilb/internal/api/httpapi/rest"
+	"loxilb/internal/api/manifest"
+	"loxilb/internal/control/store"
+	"loxilb/internal/lb/netobj"
+)
+
+// netObjects is the row of a kind of the kernel's network. What the kernel has already, by somebody
+// else, is left to that.
+func netObjects[T netobj.Object[T]](a *API, name string, table *store.Table[T], k func() netKind[T], read func(o *v1.Object) (T, *rest.Problem), show func(*T) any) objects.Kind {
+	row := objects.KindOf(name, table, func(o *v1.Object, _ bool) (T, *rest.Problem) { return read(o) }, show, rest.BadRequest)
+	row.Kernel = true
+	row.Outside = func(made map[string]bool, list []any) func(w *objects.Wanted) (there bool, p *rest.Problem) {
+		kind := k()
+		now := a.Store.Snapshot()
+		var others []T // that the store lacks
+		for _, value := range list {
+			if o, ok := value.(T); ok {
+				if _, stored := table.Get(now, o.Key()); !stored {
+					others = append(others, o)
+				}
+			}
+		}
+		var have map[string][]T
+		var err error
+		if len(others) > 0 {
+			have, _, err = netobj.FindAll(kind.kernel, others)
+		}
+		return func(w *objects.Wanted) (bool, *rest.Problem) {
+			o, ok := w.Value.(T)
+			if _, stored := table.Get(now, w.Key); stored || !ok {
+				return false, nil
+			}
+			if err != nil {
+				return false, objects.KernelProblem(err)
+			}
+			missing := slices.DeleteFunc(o.Needs(), func(dev string) bool { return made[dev] })
+			if p := a.needsDevices(missing); p != nil {
+				return false, p
+			}
+			return kind.metBy(o, have[w.Key])
+		}
+	}
+	return row
+}
+
+// ObjectKinds are the rows of the kinds of the kernel's network.
+func (a *API) ObjectKinds() []objects.Kind {
+	return []objects.Kind{
+		netObjects(a, manifest.IPaddress, a.Store.Addresses, a.addresses, objects.Spec(func(s *v1.DeviceAddress) (netobj.Address, error) {
+			return netobj.ParseAddress(s.Dev, s.IpAddress)
+		}), func(o *netobj.Address) any { return &v1.DeviceAddress{Dev: o.Dev, IpAddress: o.Prefix.String()} }),
+		netObjects(a, manifest.Route, a.Store.Routes, a.routes, objects.Spec(func(s *v1.Route) (netobj.Route, error) {
+			return netobj.ParseRoute(s.DestinationIPNet, s.Gateway, s.Protocol)
+		}), showRoute),
+		netObjects(a, manifest.Neighbor, a.Store.Neighbors, a.neighbors, objects.Spec(func(s *v1.Neighbor) (netobj.Neighbor, error) {
+			return netobj.ParseNeighbor(s.IpAddress, s.Dev, s.MacAddress)
+		}), func(o *netobj.Neighbor) any {
+			return &v1.Neighbor{IpAddress: o.Addr.String(), Dev: o.Dev, MacAddress: o.MAC.String()}
+		}),
+		netObjects(a, manifest.FDB, a.Store.FDBs, a.fdbs, objects.Spec(func(s *v1.Fdb) (netobj.FDB, error) {
+			return netobj.ParseFDB(s.MacAddress, s.Dev)
+		}), func(o *netobj.FDB) any { return &v1.Fdb{Dev: o.Dev, MacAddress: o.MAC.String()} }),
+		netObjects(a, manifest.Vlan, a.Store.VLANs, a.vlans, readVLAN, func(o *netobj.VLAN) any { return &v1.Vlan{Vid: o.ID} }),
+		netObjects(a, manifest.Vxlan, a.Store.VXLANs, a.vxlans, objects.Spec(func(s *v1.Vxlan) (netobj.VXLAN, error) {
+			o := netobj.VXLAN{ID: s.VxlanID, Dev: s.EpIntf}
+			return o, o.Validate()
+		}), func(o *netobj.VXLAN) any { return &v1.Vxlan{VxlanID: o.ID, EpIntf: o.Dev} }),
+		a.vlanMemberObjects(),
+		a.vxlanPeerObjects(),
+	}
+}
+
+// readVLAN reads a VLAN of a list: its number may be in the metadata, without a spec.
+func readVLAN(o *v1.Object) (vlan netobj.VLAN, p *rest.Problem) {
+	named := *o
+	if len(o.Spec) == 0 || string(o.Spec) == "{}" {
+		vid, p := objects.Number(o, "vid")
+		if p != nil {
+			return vlan, p
+		}
+		named.Spec = json.RawMessage(`{"vid":` + vid + `}`)
+	}
+	return objects.Spec(func(s *v1.Vlan) (netobj.VLAN, error) {
+		o := netobj.VLAN{ID: s.Vid}
+		return o, o.Validate()
+	})(&named)
+}
+
+// vlanMemberObjects is the row of members of VLANs: metadata say of which.
+func (a *API) vlanMemberObjects() objects.Kind {
+	row := netObjects(a, manifest.VlanMember, a.Store.Members, a.vlanMembers, func(o *v1.Object) (m netobj.VLANMember, p *rest.Problem) {
+		vid, p := objects.Number(o, "vid")
+		if p != nil {
+			return m, p
+		}
+		return objects.Spec(func(s *v1.VlanMember) (netobj.VLANMember, error) {
+			return netobj.ParseVLANMember(vid, s.Dev, s.Tagged)
+		})(o)
+	}, func(o *netobj.VLANMember) any { return &v1.VlanMember{Dev: o.Dev, Tagged: o.Tagged} })
+	row.Metadata = func(v store.View, key string) map[string]any {
+		o, _ := a.Store.Members.Get(v, key)
+		return map[string]any{"vid": o.VLAN}
+	}
+	return row
+}
+
+// vxlanPeerObjects is the row of peers of tunnels: metadata say of which.
+func (a *API) vxlanPeerObjects() objects.Kind {
+	row := netObjects(a, manifest.VxlanPeer, a.Store.Peers, a.vxlanPeers, func(o *v1.Object) (peer netobj.VXLANPeer, p *rest.Problem) {
+		id, p := objects.Number(o, "vxlanID")
+		if p != nil {
+			return peer, p
+		}
+		return objects.Spec(func(s *v1.VxlanPeer) (netobj.VXLANPeer, error) { return netobj.ParseVXLANPeer(id, s.PeerIP) })(o)
+	}, func(o *netobj.VXLANPeer) any { return &v1.VxlanPeer{PeerIP: o.Peer.String()} })
+	row.Metadata = func(v store.View, key string) map[string]any {
+		o, _ := a.Store.Peers.Get(v, key)
+		return map[string]any{"vxlanID": o.ID}
+	}
+	return row
+}
+
+func showRoute(o *netobj.Route) any {
+	r := &v1.Route{DestinationIPNet: o.Destination.String(), Gateway: o.Gateway.String()}
+	if o.Protocol == netobj.ProtocolStatic {
+		r.Protocol = "static"
+	}
+	return r
+}

@@ -1,0 +1,37 @@
+// Package network answers requests about the kernel's network: addresses, routes, neighbors, VLANs,
+// tunnels and ports. What users create there is an object of the store as well.
+package network
+
+import (
+	"loxilb/internal/api/httpapi/objects"
+	"loxilb/internal/api/httpapi/rest"
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/status"
+	"loxilb/internal/lb/netobj"
+)
+
+// Statuses tells what is attached to interfaces.
+type Statuses interface {
+	Get(id status.ID) (status.Status, bool)
+}
+
+// Options are the parts that the area stands on. All but XDP are needed.
+type Options struct {
+	Objects  *objects.API
+	Store    *desired.State
+	Statuses Statuses
+	Network  *netobj.Network
+	Reader   *rest.Reader
+	XDP      func() map[string]string // how XDP is attached to interfaces, or why not, by name; nil: nowhere
+}
+
+// API answers requests about the kernel's network.
+type API struct {
+	Options
+	RouteReaders *rest.Shares // requests that read the routes of the kernel
+}
+
+// New makes the area.
+func New(o Options) *API {
+	return &API{Options: o, RouteReaders: rest.NewShares(RouteReads())}
+}

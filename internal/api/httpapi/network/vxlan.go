@@ -1,0 +1,71 @@
+package network
+
+import (
+	"net/http"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/objects"
+	"loxilb/internal/api/httpapi/rest"
+	"loxilb/internal/control/store"
+	"loxilb/internal/lb/netobj"
+)
+
+func (a *API) vxlans() netKind[netobj.VXLAN] {
+	return netKind[netobj.VXLAN]{table: a.Store.VXLANs, kernel: a.Network.VXLANs}
+}
+
+func (a *API) vxlanPeers() netKind[netobj.VXLANPeer] {
+	return netKind[netobj.VXLANPeer]{table: a.Store.Peers, kernel: a.Network.Peers}
+}
+
+// CreateVxlan makes a tunnel.
+func (a *API) CreateVxlan(w http.ResponseWriter, r *http.Request) {
+	createNet(a, w, r, a.vxlans(), func(body *v1.Vxlan) (netobj.VXLAN, error) {
+		o := netobj.VXLAN{ID: body.VxlanID, Dev: body.EpIntf}
+		return o, o.Validate()
+	})
+}
+
+// DeleteVxlan deletes a tunnel, and what was asked for in it.
+func (a *API) DeleteVxlan(w http.ResponseWriter, r *http.Request, id string, _ v1.DeleteVxlanParams) {
+	n, err := netobj.ParseVXLANID("vxlanID", id)
+	if err != nil {
+		rest.BadRequest(err).Write(w)
+		return
+	}
+	o := netobj.VXLAN{ID: n}
+	deleteNet(a, w, r, a.vxlans(), o.Key(), func(tx *store.Tx) error {
+		return deleteThose(tx, a.Store.Peers, func(p netobj.VXLANPeer) bool { return p.ID == n })
+	}, a.dropDevice(o.Device()))
+}
+
+// CreateVxlanPeer has a tunnel send to a peer.
+func (a *API) CreateVxlanPeer(w http.ResponseWriter, r *http.Request, id string) {
+	createNet(a, w, r, a.vxlanPeers(), func(body *v1.VxlanPeer) (netobj.VXLANPeer, error) {
+		return netobj.ParseVXLANPeer(id, body.PeerIP)
+	})
+}
+
+// DeleteVxlanPeer has a tunnel send to a peer no more.
+func (a *API) DeleteVxlanPeer(w http.ResponseWriter, r *http.Request, id, peer string) {
+	o, err := netobj.ParseVXLANPeer(id, peer)
+	if err != nil {
+		rest.BadRequest(err).Write(w)
+		return
+	}
+	deleteNet(a, w, r, a.vxlanPeers(), o.Key())
+}
+
+// GetVxlans answers with the tunnels and their peers.
+func (a *API) GetVxlans(w http.ResponseWriter, _ *http.Request) {
+	seen, err := a.Network.VXLANs.Seen()
+	if err != nil {
+		objects.KernelProblem(err).Write(w)
+		return
+	}
+	out := v1.VxlanList{VxlanAttr: []v1.VxlanEntry{}}
+	for _, v := range seen {
+		out.VxlanAttr = append(out.VxlanAttr, v1.VxlanEntry{VxlanName: v.Name, EpIntf: v.Real, VxlanID: v.ID, PeerIP: texts(v.Peers)})
+	}
+	rest.JSON(w, out)
+}

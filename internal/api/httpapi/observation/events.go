@@ -1,0 +1,163 @@
+package observation
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
+	"loxilb/internal/control/desired"
+	"loxilb/internal/event"
+)
+
+// GetEvents answers with what happened, or goes on telling what happens.
+func (a *API) GetEvents(w http.ResponseWriter, r *http.Request, params v1.GetEventsParams) {
+	f, p := newEventFilter(&params)
+	if p != nil {
+		p.Write(w)
+		return
+	}
+	if params.Limit > 0 || !strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
+		a.listEvents(w, f, params.Limit)
+		return
+	}
+	after, p := a.lastEventID(r)
+	if p != nil {
+		p.Write(w)
+		return
+	}
+	a.Streams.Follow(w, r, func(ctx context.Context, s *rest.EventStream) {
+		(&eventStream{s}).follow(ctx, a.Events.SubscribeAfter(after, f.kinds...), f)
+	})
+}
+
+type EventFilter struct {
+	kinds  []event.Kind // none: all
+	Object string       // "": any
+}
+
+func newEventFilter(params *v1.GetEventsParams) (f EventFilter, p *rest.Problem) {
+	if params.Limit < 0 {
+		return f, rest.RefuseField(http.StatusBadRequest, "limit", strconv.Itoa(params.Limit), "is negative", "0 (no limit) or more")
+	}
+	if params.Kind != "" {
+		for word := range strings.SplitSeq(params.Kind, ",") {
+			kind := event.Kind(word)
+			if !slices.Contains(event.Kinds(), kind) {
+				return f, rest.RefuseField(http.StatusBadRequest, "kind", word, "is no kind of event", eventKinds())
+			}
+			f.kinds = append(f.kinds, kind)
+		}
+	}
+	f.Object = params.Object
+	return f, nil
+}
+
+func eventKinds() string {
+	var b strings.Builder
+	for i, k := range event.Kinds() {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(string(k))
+	}
+	return b.String()
+}
+
+// Matches tells whether somebody wants an event. One of an endpoint's health is one of the services
+// that it names, too.
+func (f *EventFilter) Matches(e *event.Event) bool {
+	if f.Object == "" || f.Object == e.Object() {
+		return true
+	}
+	h, is := e.Body.(event.Health)
+	key, service := strings.CutPrefix(f.Object, desired.ServiceKind+" ")
+	return is && service && slices.Contains(h.Services, key)
+}
+
+// lastEventID is the event after which to go on: that of the client's, or the last there is. A
+// number that is still to come is one of another life of the daemon: all that is kept is new then.
+func (a *API) lastEventID(r *http.Request) (uint64, *rest.Problem) {
+	last := a.Events.Last()
+	text := r.Header.Get("Last-Event-ID")
+	if text == "" {
+		return last, nil
+	}
+	id, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, rest.RefuseField(http.StatusBadRequest, "Last-Event-ID", text, "is not the number of an event", "the id that an event of this stream had")
+	}
+	if id > last {
+		return 0, nil
+	}
+	return id, nil
+}
+
+// listEvents answers with the last events of those that are kept; limit 0 is all of them.
+func (a *API) listEvents(w http.ResponseWriter, f EventFilter, limit int) {
+	all := a.Events.SubscribeAfter(0, f.kinds...)
+	var list []event.Event
+	for newest := a.Events.Last(); ; { // what comes meanwhile is not waited for
+		e, _, ok := all.Poll()
+		if !ok || e.Seq > newest {
+			break
+		}
+		if f.Matches(&e) {
+			list = append(list, e)
+		}
+	}
+	if limit > 0 && len(list) > limit {
+		list = list[len(list)-limit:]
+	}
+	out := rest.NewList(w, "eventAttr")
+	for i := range list {
+		if !out.Item(eventOf(&list[i])) {
+			return
+		}
+	}
+	out.End()
+}
+
+func eventOf(e *event.Event) v1.Event {
+	return v1.Event{Seq: e.Seq, Time: e.Time, Kind: string(e.Kind()), Action: string(e.Act()), Object: e.Object(), Message: e.String()}
+}
+
+// eventStream tells what happens. What a client does not read waits in the hub, which all streams
+// share, until newer events take its place.
+type eventStream struct{ *rest.EventStream }
+
+func (s *eventStream) follow(ctx context.Context, events *event.Subscription, f EventFilter) {
+	s.Flush() // the client learns that it is connected
+	for s.Err() == nil {
+		wait, cancel := context.WithTimeout(ctx, rest.Heartbeat)
+		e, lost, err := events.Next(wait)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, context.DeadlineExceeded):
+			s.Comment("nothing happened")
+			s.Flush()
+			continue
+		}
+		for ok := true; ok && s.Err() == nil; e, lost, ok = events.Poll() {
+			s.write(&e, lost, f)
+		}
+		s.Flush()
+	}
+}
+
+func (s *eventStream) write(e *event.Event, lost uint64, f EventFilter) {
+	if lost > 0 {
+		s.Lost(lost)
+	}
+	if !f.Matches(e) {
+		return
+	}
+	s.Print("id: %d\n", e.Seq)
+	s.Event(string(e.Kind()), eventOf(e))
+}

@@ -1,0 +1,76 @@
+package observation
+
+import (
+	"context"
+	"encoding/json"
+	"net/http/httptest"
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/diagnose/explain"
+)
+
+// asked answers every question alike, and keeps the last one.
+type asked struct {
+	question *explain.Question
+	err      error
+}
+
+func (a *asked) Explain(_ context.Context, q *explain.Question) (*explain.Answer, error) {
+	a.question = q
+	if a.err != nil {
+		return nil, a.err
+	}
+	return &explain.Answer{
+		Question: "tcp", Verdict: explain.Forwarded, Summary: "forwarded", Endpoint: netip.MustParseAddrPort("31.31.31.1:80"),
+		Gateway: netip.MustParseAddr("31.31.31.1"), Steps: []explain.Step{{Stage: "way", State: explain.OK, Text: "leaves"}},
+		Paths: []explain.Answer{{Verdict: explain.Dropped}},
+	}, nil
+}
+
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	a := &asked{}
+	call := func(p v1.ExplainParams) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		(&API{Options: Options{Explainer: a}}).Explain(w, httptest.NewRequest("GET", "/", nil), p)
+		return w
+	}
+	w := call(v1.ExplainParams{From: "1.1.1.1:7", To: "10.0.0.1:80", Proto: "udp", Interface: "eth0", Mark: 3, Length: 100})
+	want := &explain.Question{From: netip.MustParseAddrPort("1.1.1.1:7"), To: netip.MustParseAddrPort("10.0.0.1:80"), Protocol: 17, Interface: "eth0", Mark: 3, Length: 100}
+	if diff := cmp.Diff(want, a.question, cmp.Comparer(func(x, y netip.AddrPort) bool { return x == y })); diff != "" {
+		t.Error(diff)
+	}
+	var got v1.Explanation
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 {
+		t.Fatal(w.Code, err)
+	}
+	if diff := cmp.Diff(v1.Explanation{
+		Question: "tcp", Verdict: "forwarded", Summary: "forwarded", Endpoint: "31.31.31.1:80", Gateway: "31.31.31.1",
+		Steps: []v1.ExplanationStep{{Stage: "way", State: "ok", Text: "leaves"}}, Paths: []v1.Explanation{{Verdict: "dropped", Steps: []v1.ExplanationStep{}}},
+	}, got); diff != "" {
+		t.Error(diff)
+	}
+	if call(v1.ExplainParams{Client: "1.1.1.1", Endpoint: "31.31.31.1"}); !a.question.Reverse || a.question.To.Port() != 0 {
+		t.Errorf("%+v", a.question)
+	}
+
+	for sentence, p := range map[string]v1.ExplainParams{
+		`from "" is missing (allowed: IP or IP:PORT, IPv6 with a port in brackets)`:                    {},
+		`client "1.1.1.1" does not go with from and to (allowed: from and to, or client and endpoint)`: {From: "1.1.1.1", Client: "1.1.1.1"},
+		`endpoint "" is missing (allowed: IP or IP:PORT, IPv6 with a port in brackets)`:                {Client: "1.1.1.1"},
+	} {
+		w := call(p)
+		var e v1.Error
+		if err := json.Unmarshal(w.Body.Bytes(), &e); err != nil || w.Code != 400 || e.Message != sentence {
+			t.Errorf("%+v: %d %s", p, w.Code, w.Body)
+		}
+	}
+	a.err = explain.ErrBusy
+	if w := call(v1.ExplainParams{From: "1.1.1.1", To: "10.0.0.1:80"}); w.Code != 503 || w.Header().Get("Retry-After") == "" {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}

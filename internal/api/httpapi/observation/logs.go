@@ -1,0 +1,88 @@
+package observation
+
+import (
+	"cmp"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
+	"loxilb/internal/telemetry/logring"
+)
+
+const (
+	DefaultLines = 100
+	maxLines     = 10000
+)
+
+// GetLogs answers with a page of the log.
+func (a *API) GetLogs(w http.ResponseWriter, _ *http.Request, params v1.GetLogsParams) {
+	lines := cmp.Or(params.Lines, DefaultLines)
+	if lines < 1 || lines > maxLines {
+		rest.RefuseField(http.StatusBadRequest, "lines", strconv.Itoa(lines), "is out of range", "1 to "+strconv.Itoa(maxLines)).Write(w)
+		return
+	}
+	level, p := levelOf(params.Level)
+	if p != nil {
+		p.Write(w)
+		return
+	}
+	page, ok := a.Lines.Read(params.File, params.Cursor, lines, func(line string) bool {
+		return (level == "" || strings.Contains(line, level)) && strings.Contains(line, params.Keyword)
+	})
+	if !ok {
+		noFile(params.File).Write(w)
+		return
+	}
+	rest.JSON(w, v1.Logs{
+		Logs: append([]string{}, page.Lines...), LogFile: cmp.Or(params.File, logring.Current), LogCount: len(page.Lines),
+		TotalSize: page.Total, HasMore: page.More, NextCursor: page.Next, ScannedBytes: page.Scanned,
+	})
+}
+
+// levelOf is how a level stands in a line; nothing for any.
+func levelOf(word string) (string, *rest.Problem) {
+	switch strings.ToLower(word) {
+	case "":
+		return "", nil
+	case "trace":
+		return "level=DEBUG-4 ", nil
+	case "debug":
+		return "level=DEBUG ", nil
+	case "info", "notice":
+		return "level=INFO ", nil
+	case "warning", "warn":
+		return "level=WARN ", nil
+	case "error", "critical", "alert", "emergency":
+		return "level=ERROR ", nil
+	}
+	return "", rest.RefuseField(http.StatusBadRequest, "level", word, "is not a level", logLevels)
+}
+
+// GetLogArchives answers with the names of the older parts of the log.
+func (a *API) GetLogArchives(w http.ResponseWriter, _ *http.Request) {
+	out := v1.LogArchives{Archives: []string{}, ArchiveInfo: []v1.LogArchive{}}
+	for _, f := range a.Lines.Archives() {
+		out.Archives = append(out.Archives, f.Name)
+		out.ArchiveInfo = append(out.ArchiveInfo, v1.LogArchive{Name: f.Name, SizeBytes: f.Size, Modified: f.Modified})
+	}
+	rest.JSON(w, out)
+}
+
+// GetLogArchive answers with one of them.
+func (a *API) GetLogArchive(w http.ResponseWriter, _ *http.Request, name string) {
+	text, ok := a.Lines.File(name)
+	if !ok {
+		noFile(name).Write(w)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	_, _ = io.WriteString(w, text) // the client is gone if this fails
+}
+
+func noFile(name string) *rest.Problem {
+	return rest.RefuseField(http.StatusNotFound, "file", name, "is no part of the log that is kept", "GET "+rest.BaseURL+"/log-archives names them")
+}

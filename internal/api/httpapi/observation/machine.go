@@ -1,0 +1,86 @@
+package observation
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
+	"loxilb/internal/host/machine"
+)
+
+// GetProcesses answers with the processes of the machine.
+func (a *API) GetProcesses(w http.ResponseWriter, _ *http.Request) {
+	list, err := machine.Processes()
+	if err != nil {
+		rest.Refuse(http.StatusServiceUnavailable, "the processes can't be read: %v", err).Write(w)
+		return
+	}
+	out := v1.ProcessList{ProcessAttr: make([]v1.ProcessInfo, len(list))}
+	for i, p := range list {
+		out.ProcessAttr[i] = v1.ProcessInfo{
+			Pid: strconv.Itoa(p.PID), User: p.User, Priority: strconv.Itoa(p.Priority), Nice: strconv.Itoa(p.Nice),
+			VirtMemory: kibi(p.Virtual), ResidentSize: kibi(p.Resident), SharedMemory: kibi(p.Shared), Status: p.State,
+			CPUUsage: percent(p.CPU), MemoryUsage: percent(p.Memory), Time: CpuTime(p.Time), Command: p.Command,
+		}
+	}
+	rest.JSON(w, out)
+}
+
+// GetDevice answers with what the machine is.
+func (a *API) GetDevice(w http.ResponseWriter, _ *http.Request) {
+	d, err := machine.Describe()
+	if err != nil {
+		rest.Refuse(http.StatusServiceUnavailable, "the machine can't be described: %v", err).Write(w)
+		return
+	}
+	rest.JSON(w, v1.DeviceInfo{
+		HostName: d.Host, MachineID: d.MachineID, BootID: d.BootID, OS: d.OS, Kernel: d.Kernel, Architecture: d.Architecture,
+		Uptime: d.Uptime.Truncate(time.Second).String(),
+	})
+}
+
+// GetFilesystems answers with the file systems that have a size.
+func (a *API) GetFilesystems(w http.ResponseWriter, _ *http.Request) {
+	list, err := machine.FileSystems()
+	if err != nil {
+		rest.Refuse(http.StatusServiceUnavailable, "the file systems can't be read: %v", err).Write(w)
+		return
+	}
+	out := v1.FilesystemList{FilesystemAttr: make([]v1.FilesystemInfo, len(list))}
+	for i := range list {
+		f := &list[i]
+		e := v1.FilesystemInfo{FileSystem: f.Source, Type: f.Type, MountedOn: f.MountedOn, Size: "-", Used: "-", Avail: "-", UsePercent: "-"}
+		if f.Asked {
+			e.Size, e.Used, e.Avail = Size(f.Size), Size(f.Used), Size(f.Avail)
+			e.UsePercent = strconv.FormatUint(f.UsedPercent(), 10) + "%"
+		}
+		out.FilesystemAttr[i] = e
+	}
+	rest.JSON(w, out)
+}
+
+func kibi(bytes uint64) string { return strconv.FormatUint(bytes>>10, 10) }
+func percent(v float64) string { return strconv.FormatFloat(v, 'f', 1, 64) }
+func CpuTime(d time.Duration) string {
+	hundredths := d.Milliseconds() / 10
+	return fmt.Sprintf("%d:%02d.%02d", hundredths/6000, hundredths/100%60, hundredths%100)
+}
+
+// Size is as df -h shows it: one digit behind the point below 10.
+func Size(bytes uint64) string {
+	if bytes < 1024 {
+		return strconv.FormatUint(bytes, 10)
+	}
+	v, unit := float64(bytes), -1
+	for v >= 1024 {
+		v, unit = v/1024, unit+1
+	}
+	digits := 0
+	if v < 10 {
+		digits = 1
+	}
+	return strconv.FormatFloat(v, 'f', digits, 64) + "KMGTPE"[unit:unit+1]
+}

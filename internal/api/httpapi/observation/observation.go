@@ -1,0 +1,76 @@
+// Package observation answers requests about what the daemon and its machine do: events, logs,
+// rates, drops, checks, explanations.
+package observation
+
+import (
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/servicestate"
+	"loxilb/internal/control/store"
+	"loxilb/internal/diagnose/doctor"
+	"loxilb/internal/diagnose/verify"
+	"loxilb/internal/event"
+	"loxilb/internal/lb"
+	"loxilb/internal/telemetry/logring"
+)
+
+// DataPath has counters.
+type DataPath interface {
+	// EachServiceStats yields what those of the services that the data path has (by now) have
+	// counted, by their places in the list, in this order.
+	EachServiceStats(keys []lb.Key, yield func(place int, s *lb.ServiceStats))
+	// Drops counts packets dropped, by the name of the reason.
+	Drops() map[string]uint64
+}
+
+// Health tells how endpoints are.
+type Health interface {
+	servicestate.Health
+	// EndpointCount is how what is probed is, in numbers.
+	EndpointCount() lb.HealthCount
+}
+
+// Options are the parts that the area stands on. All but Explainer and Ready are needed.
+type Options struct {
+	Store    *desired.State
+	DataPath DataPath
+	Health   Health
+	Sampler  Sampler
+	// Sync is how far the data path has a service in a snapshot.
+	Sync       func(now *store.Snapshot, key lb.Key) servicestate.Sync
+	Explainer  Explainer              // says what becomes of packets; nil: nobody does
+	Verifier   *verify.Verifier       // compares what users want with what the kernel has
+	Doctor     func() *doctor.Machine // what is looked at for what is wrong
+	Events     *event.Hub
+	Metrics    http.Handler // answers GET metrics
+	MetricsOff bool         // until a request switches them on
+	Ready      func() (bool, string)
+	Version    v1.Version
+	Roles      func() []v1.InstanceState // of this node
+	Log        *slog.Logger
+	LogLevel   LogLevel
+	Lines      *logring.Ring // of the log
+	Reader     *rest.Reader
+	Streams    *rest.Streams
+}
+
+// API answers requests about what the daemon and its machine do.
+type API struct {
+	Options
+	metricsOff atomic.Bool
+	started    time.Time
+	longRates  chan struct{} // holds a value for each answer with rates that may be large
+}
+
+// New makes the area.
+func New(o Options) *API {
+	a := &API{Options: o, started: time.Now(), longRates: make(chan struct{}, manyAtOnce)}
+	a.metricsOff.Store(o.MetricsOff)
+	return a
+}

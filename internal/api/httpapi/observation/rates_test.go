@@ -1,0 +1,374 @@
+package observation
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"loxilb/internal/api/access"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/servicestate"
+	"loxilb/internal/control/store"
+	"loxilb/internal/diagnose/rates"
+	"loxilb/internal/lb"
+)
+
+// fake knows the rates that a test says, and how endpoints are.
+type fake struct {
+	total    rates.Totals
+	window   rates.Window
+	loads    map[lb.Key]rates.Load
+	watchers int
+	waits    int         // windows to come
+	next     func(*fake) // ends a window while services are read; nil: none ends
+}
+
+func (f *fake) Now() (rates.Totals, rates.Window) { return f.total, f.window }
+func (f *fake) Service(key lb.Key) rates.Load {
+	if next := f.next; next != nil {
+		f.next = nil
+		next(f)
+	}
+	return f.loads[key]
+}
+
+func (f *fake) Endpoints(key lb.Key, n int) []rates.Load {
+	out := make([]rates.Load, n)
+	out[0] = f.loads[key]
+	return out
+}
+
+func (f *fake) History() rates.History {
+	s := rates.Series{Start: time.Unix(0, 0), Step: 5 * time.Second}
+	for i := range 12 {
+		s.Values = append(s.Values, []float32{float32(i), 0})
+	}
+	return rates.History{Series: s, Drops: map[string][]float32{"no-route": {1, 2}}}
+}
+
+func (f *fake) ServiceHistory(lb.Key) (rates.Series, bool) {
+	return rates.Series{Step: time.Minute, Values: [][]float32{{1}, {2}, {3}, {4}, {5}, {6}, {7}, {8}, {9}}}, true
+}
+
+func (f *fake) Watch() (end func()) {
+	f.watchers++
+	return func() { f.watchers-- }
+}
+
+func (f *fake) Wait(ctx context.Context, _ rates.Window) error {
+	if f.waits--; f.waits >= 0 {
+		return nil
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// health is that all endpoints of some services are down, and all others up.
+type health map[lb.Key]bool
+
+func (h health) EndpointVerdict(s *lb.Service, _ lb.Endpoint) lb.Verdict {
+	if h[s.Key] {
+		return lb.Verdict{Probe: lb.HealthDown}
+	}
+	return lb.Verdict{Probe: lb.HealthUp}
+}
+
+func (h health) EndpointCount() lb.HealthCount { return lb.HealthCount{Down: len(h)} }
+
+func key(n int) lb.Key {
+	return lb.Key{VIP: netip.AddrFrom4([4]byte{20, 0, byte(n >> 8), byte(n)}), Port: 80, Protocol: lb.TCP}
+}
+
+// newRates has services 1 to n with two endpoints each, the second down, and n connections a second
+// to service n.
+func newRates(t testing.TB, n int) (*API, *fake) {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	st, err := desired.Open(t.TempDir(), log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fake{loads: map[lb.Key]rates.Load{}, window: rates.Window{End: time.Unix(1e9, 0).UTC(), Length: 5 * time.Second}}
+	_, _, err = st.Commit("test", func(tx *store.Tx) error {
+		for i := 1; i <= n; i++ {
+			f.loads[key(i)] = rates.Load{Rates: rates.Rates{rates.Connections: float32(i), rates.BytesOut: 1000}, Active: uint64(2 * i), Refused: float32(3 * i)}
+			endpoints := []lb.Endpoint{{Addr: netip.MustParseAddr("31.31.31.1"), Port: 8080, Weight: 1}, {Addr: netip.MustParseAddr("31.31.31.2"), Port: 8080, Weight: 2}}
+			if err := st.Services.Put(tx, lb.Service{Key: key(i), Name: fmt.Sprint("Web", n-i), Endpoints: endpoints}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(Options{
+		Sampler: f, Store: st, Health: health{key(2): true},
+		DataPath: counted{},
+		Sync:     func(*store.Snapshot, lb.Key) servicestate.Sync { return servicestate.Applied },
+		Streams:  rest.NewStreams(access.Open(t.TempDir())),
+	}), f
+}
+
+// counted is a data path in which each service but the first, which it has not yet, has counted the
+// same.
+type counted struct{}
+
+func (counted) Drops() map[string]uint64 { return nil }
+
+func (counted) EachServiceStats(keys []lb.Key, yield func(int, *lb.ServiceStats)) {
+	one := lb.EndpointStats{Connections: 7, In: lb.Traffic{Packets: 8, Bytes: 9}, Handshakes: lb.Handshakes{Repeated: 3, Refused: 1, Reset: 1}}
+	all := lb.EndpointStats{Connections: 70, Handshakes: lb.Handshakes{Repeated: 5, Refused: 4}}
+	one.Refusals[lb.TupleInUse] = 1
+	all.Refusals[lb.NoEndpoint], all.Refusals[lb.TupleInUse] = 4, 1
+	for i, k := range keys {
+		if k != key(1) {
+			yield(i, &lb.ServiceStats{EndpointStats: all, Endpoints: []lb.EndpointStats{one}})
+		}
+	}
+}
+
+func services(t testing.TB, a *API, params v1.GetServiceRatesParams) (out v1.ServiceRatesList) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	a.GetServiceRates(w, nil, params)
+	if err := json.Unmarshal(w.Body.Bytes(), &out); err != nil || w.Code != 200 {
+		t.Fatalf("%d %s: %v", w.Code, w.Body, err)
+	}
+	return out
+}
+
+// Services are sorted, filtered and paged by the server, which says how many matched.
+func TestServices(t *testing.T) {
+	t.Parallel()
+	a, _ := newRates(t, 12)
+	for _, tc := range []struct {
+		params  v1.GetServiceRatesParams
+		matched int
+		want    string // last bytes of their addresses
+	}{
+		{v1.GetServiceRatesParams{}, 12, "1 2 3 4 5 6 7 8 9 10 11 12"},
+		{v1.GetServiceRatesParams{Sort: "connections", Limit: 3}, 12, "12 11 10"},
+		{v1.GetServiceRatesParams{Sort: "active", Limit: 3, Offset: 10}, 12, "2 1"},
+		{v1.GetServiceRatesParams{Sort: "name", Limit: 2}, 12, "12 11"},
+		{v1.GetServiceRatesParams{Sort: "down", Limit: 2}, 12, "2 1"},
+		{v1.GetServiceRatesParams{Sort: "bytes", Limit: 2}, 12, "1 2"}, // alike: by key
+		{v1.GetServiceRatesParams{Match: "web1"}, 3, "1 2 11"},         // Web11, Web10, Web1
+		{v1.GetServiceRatesParams{Match: "20.0.0.12:80"}, 1, "12"},
+		{v1.GetServiceRatesParams{Service: "20.0.0.5:80/tcp"}, 1, "5"},
+		{v1.GetServiceRatesParams{Match: "nothing"}, 0, ""},
+		{v1.GetServiceRatesParams{Offset: 100}, 12, ""},
+	} {
+		list := services(t, a, tc.params)
+		var got []string
+		for _, s := range list.Services {
+			got = append(got, strings.TrimSuffix(strings.TrimPrefix(s.Service, "20.0.0."), ":80/tcp"))
+		}
+		if strings.Join(got, " ") != tc.want || list.Matched != tc.matched || list.Seconds != 5 {
+			t.Errorf("%+v: %v, %d matched, want %s, %d", tc.params, got, list.Matched, tc.want, tc.matched)
+		}
+	}
+	for _, tc := range []struct {
+		params v1.GetServiceRatesParams
+		code   int
+		says   string
+	}{
+		{v1.GetServiceRatesParams{Sort: "speed"}, 400, "connections, packets, bytes"},
+		{v1.GetServiceRatesParams{Limit: -1}, 400, "limit"},
+		{v1.GetServiceRatesParams{Offset: -1}, 400, "offset"},
+		{v1.GetServiceRatesParams{Service: "x"}, 400, "service"},
+		{v1.GetServiceRatesParams{Service: "20.0.9.9:80/tcp"}, 404, "does not exist"},
+	} {
+		for _, ask := range []func(w http.ResponseWriter){
+			func(w http.ResponseWriter) { a.GetServiceRates(w, nil, tc.params) },
+			func(w http.ResponseWriter) { a.WatchRates(w, nil, v1.WatchRatesParams(tc.params)) },
+		} {
+			w := httptest.NewRecorder()
+			if ask(w); w.Code != tc.code || !strings.Contains(w.Body.String(), tc.says) {
+				t.Errorf("%+v: %d %s", tc.params, w.Code, w.Body)
+			}
+		}
+	}
+}
+
+// What is known of a service and its endpoints is there if it is asked for; an endpoint that the
+// data path has not yet has counted nothing.
+func TestCounters(t *testing.T) {
+	t.Parallel()
+	a, _ := newRates(t, 2)
+	list := services(t, a, v1.GetServiceRatesParams{Service: "20.0.0.1:80/tcp"})
+	if s := list.Services[0]; s.Counters != nil || s.Endpoints != nil || s.EndpointCount != 2 || s.EndpointsUp != 0 || s.Rates.Connections != 1 || s.Active != 2 || s.RefusedRate != 3 || s.Name != "Web1" {
+		t.Errorf("%+v", s)
+	}
+	list = services(t, a, v1.GetServiceRatesParams{Service: "20.0.0.2:80/tcp", Counters: true, Endpoints: true})
+	s := list.Services[0]
+	want := v1.Counters{
+		Connections: 70, Attempts: 75, RepeatedSyns: 5, FailedHandshakes: 4, RefusedPackets: 5, Refused: 5,
+		RefusedBy: []v1.RefusedCount{{Reason: "no-endpoint", Count: 4}, {Reason: "tuple-in-use", Count: 1}},
+	}
+	if !reflect.DeepEqual(*s.Counters, want) || s.EndpointsDown != 2 || len(s.Endpoints) != 2 {
+		t.Errorf("%+v", s)
+	}
+	first, second := s.Endpoints[0], s.Endpoints[1]
+	if first.Endpoint != "31.31.31.1:8080" || first.State != "down" || first.Rates.Connections != 2 || first.Counters.PacketsIn != 8 || first.Counters.FailedHandshakes != 2 || first.Counters.Attempts != 8 {
+		t.Errorf("%+v", first)
+	}
+	list = services(t, a, v1.GetServiceRatesParams{Service: "20.0.0.2:80/tcp", Endpoints: true, Sort: "active", Limit: 1, Offset: 1})
+	if all := list.Services[0]; all.EndpointCount != 2 || len(all.Endpoints) != 1 || all.Endpoints[0].Endpoint != second.Endpoint {
+		t.Errorf("%+v", all)
+	}
+	if second.Weight != 2 || second.Counters.Attempts+second.Counters.Refused != 0 {
+		t.Errorf("%+v", second)
+	}
+}
+
+// Each service gets its own counters, and one that the data path has not yet has counted nothing.
+func TestCountersOfAll(t *testing.T) {
+	t.Parallel()
+	a, _ := newRates(t, 2)
+	list := services(t, a, v1.GetServiceRatesParams{Counters: true, Endpoints: true}).Services
+	if list[0].Counters.Connections != 0 || list[0].Endpoints[0].Counters == nil || list[1].Counters.Connections != 70 || list[1].Endpoints[0].Counters.Connections != 7 {
+		t.Errorf("%+v, %+v", list[0], list[1])
+	}
+}
+
+// All together, and the last hour.
+func TestTotals(t *testing.T) {
+	t.Parallel()
+	a, f := newRates(t, 3)
+	f.total = rates.Totals{Rates: rates.Rates{rates.PacketsIn: 5}, Refused: 4, Tracked: 6, Limit: 100, Drops: map[string]rates.Drop{"a": {Packets: 9, Rate: 1}, "b": {Packets: 1, Rate: 2}, "c": {}}}
+	w := httptest.NewRecorder()
+	a.GetRates(w, nil)
+	var total v1.TotalRates
+	if err := json.Unmarshal(w.Body.Bytes(), &total); err != nil {
+		t.Fatal(err)
+	}
+	if total.Services != 3 || total.Endpoints != 6 || total.EndpointsDown != 1 || total.Rates.PacketsIn != 5 || total.Connections != 6 || total.RefusedRate != 4 ||
+		len(total.Drops) != 2 || total.Drops[0].Reason != "b" || total.Drops[1].Packets != 9 {
+		t.Errorf("%+v", total)
+	}
+	for service, columns := range map[string][2]float32{"": {7, 11}, "20.0.0.1:80/tcp": {8, 9}} {
+		w = httptest.NewRecorder()
+		a.GetRatesHistory(w, nil, v1.GetRatesHistoryParams{Service: service})
+		var h v1.RatesHistory
+		if err := json.Unmarshal(w.Body.Bytes(), &h); err != nil {
+			t.Fatal(err)
+		}
+		if h.Series["connectionsActive"][0] != columns[0] || h.Series["refused"][0] != columns[1] || !h.Kept || (h.Drops == nil) != (service != "") {
+			t.Errorf("%q: %+v", service, h)
+		}
+	}
+}
+
+// A stream tells each window, and has the sampler read often for as long as it is followed.
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	a, f := newRates(t, 3)
+	f.waits = 2
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	w := httptest.NewRecorder()
+	time.AfterFunc(100*time.Millisecond, cancel)
+	a.WatchRates(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx), v1.WatchRatesParams{Sort: "connections", Limit: 1, Endpoints: true})
+	updates := 0
+	for lines := bufio.NewScanner(w.Body); lines.Scan(); {
+		if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+			var u v1.RatesUpdate
+			if err := json.Unmarshal([]byte(data), &u); err != nil || u.List.Services[0].Service != "20.0.0.3:80/tcp" || len(u.List.Services[0].Endpoints) != 2 || u.Total.Services != 3 {
+				t.Errorf("%v: %s", err, data)
+			}
+			updates++
+		}
+	}
+	if updates != 3 || f.watchers != 0 {
+		t.Errorf("%d updates, want 3; %d still watch", updates, f.watchers)
+	}
+}
+
+// TestOneWindow: an update has the totals of the window that its services are of, and its list the
+// time of that window, also if it ends while they are read.
+func TestOneWindow(t *testing.T) {
+	t.Parallel()
+	a, f := newRates(t, 1)
+	of := func(connections float32) rates.Rates { return rates.Rates{rates.Connections: connections} }
+	f.loads[key(1)], f.total.Rates = rates.Load{Rates: of(1)}, of(1)
+	ends := func(n float32) func(*fake) {
+		return func(f *fake) {
+			f.window = rates.Window{End: time.Unix(1e9+int64(n), 0).UTC(), Length: time.Second}
+			f.loads[key(1)], f.total.Rates = rates.Load{Rates: of(n)}, of(n)
+		}
+	}
+	f.next = ends(2)
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	w := httptest.NewRecorder()
+	a.WatchRates(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx), v1.WatchRatesParams{})
+	_, data, _ := strings.Cut(w.Body.String(), "data: ")
+	var u v1.RatesUpdate
+	if err := json.NewDecoder(strings.NewReader(data)).Decode(&u); err != nil {
+		t.Fatal(err)
+	}
+	if u.Total.Rates.Connections != u.List.Services[0].Rates.Connections || u.Total.Time != u.List.Time {
+		t.Errorf("%v connections a second until %v, and the service has %v until %v",
+			u.Total.Rates.Connections, u.Total.Time, u.List.Services[0].Rates.Connections, u.List.Time)
+	}
+	f.next = ends(3)
+	if list := services(t, a, v1.GetServiceRatesParams{}); list.Services[0].Rates.Connections != 3 || list.Time != f.window.End {
+		t.Errorf("%v connections a second until %v", list.Services[0].Rates.Connections, list.Time)
+	}
+}
+
+// TestBounds: an update has a bounded number of services, and no more than a few large answers are
+// made at once.
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	a, _ := newRates(t, watched+1)
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	for _, c := range []struct {
+		params     v1.WatchRatesParams
+		code, want int
+	}{
+		{v1.WatchRatesParams{}, 200, watched},
+		{v1.WatchRatesParams{Endpoints: true}, 200, watchedWithEndpoints},
+		{v1.WatchRatesParams{Endpoints: true, Limit: 7}, 200, 7},
+		{v1.WatchRatesParams{Endpoints: true, Service: "20.0.0.3:80/tcp"}, 200, 1},
+		{v1.WatchRatesParams{Limit: watched + 1}, 400, 0},
+		{v1.WatchRatesParams{Limit: watchedWithEndpoints + 1, Endpoints: true}, 400, 0},
+	} {
+		w := httptest.NewRecorder()
+		a.WatchRates(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx), c.params)
+		if n := strings.Count(w.Body.String(), `"selection"`); w.Code != c.code || n != c.want {
+			t.Errorf("%+v: %d, %d services, want %d", c.params, w.Code, n, c.want)
+		}
+	}
+	for range manyAtOnce {
+		a.longRates <- struct{}{} // answers that are not read
+	}
+	for limit, code := range map[int]int{0: 503, 101: 503, 100: 200} {
+		w := httptest.NewRecorder()
+		if a.GetServiceRates(w, nil, v1.GetServiceRatesParams{Limit: limit}); w.Code != code {
+			t.Errorf("limit %d: %d %s", limit, w.Code, w.Body)
+		}
+	}
+}
+
+// BenchmarkServices is the answer to top: the first 50 of 10,000 services.
+func BenchmarkServices(b *testing.B) {
+	a, _ := newRates(b, 10_000)
+	for b.Loop() {
+		services(b, a, v1.GetServiceRatesParams{Sort: "connections", Limit: 50})
+	}
+}

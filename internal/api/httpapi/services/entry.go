@@ -1,0 +1,142 @@
+package services
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/compat"
+	"loxilb/internal/api/httpapi/rest"
+	"loxilb/internal/lb"
+)
+
+// entries lists what a request asks for, and tells whether it was written as a list.
+func entries(req *v1.LoadbalanceRequest) (list []v1.LoadbalanceEntry, bulk bool, p *rest.Problem) {
+	if req.LbAttr != nil {
+		if !req.Alone() {
+			return nil, true, rest.Refuse(http.StatusBadRequest, "lbAttr does not go with another property: write either one service or lbAttr alone")
+		}
+		return req.LbAttr, true, nil
+	}
+	if req.ServiceArguments == nil {
+		return nil, false, rest.RefuseField(http.StatusBadRequest, "serviceArguments", "", "is missing", "the arguments of a service, or lbAttr with a list")
+	}
+	return []v1.LoadbalanceEntry{req.Entry()}, false, nil
+}
+
+// services turns all of a request into services. Two that share a key are refused: which of them
+// was meant?
+func (c *codec) services(list []v1.LoadbalanceEntry, bulk bool) ([]Request, *rest.Problem) {
+	out := make([]Request, 0, len(list))
+	seen := make(map[lb.Key]int, len(list))
+	for i := range list {
+		place := i
+		if !bulk {
+			place = notInList
+		}
+		r, p := c.posted(place, &list[i])
+		if p != nil {
+			return nil, p
+		}
+		if first, ok := seen[r.Key]; ok {
+			return nil, rest.RefuseField(http.StatusBadRequest, r.At+"serviceArguments", r.Key.String(),
+				fmt.Sprintf("is given twice, in lbAttr[%d] and lbAttr[%d]", first, i), "each service once")
+		}
+		seen[r.Key] = i
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+// notInList is the place of a service that is in no list.
+const notInList = -1
+
+// posted is request for POST and boot files, which have the contract's liberties.
+func (c *codec) posted(place int, e *v1.LoadbalanceEntry) (Request, *rest.Problem) {
+	var notes rest.Warnings
+	compat.TakeLiberties(c.hideNative, placeOf(place), &e.ServiceArguments, &notes)
+	r, p := c.request(place, e)
+	r.notes = notes
+	return r, p
+}
+
+// placeOf is a prefix for the names of properties of an entry.
+func placeOf(place int) string {
+	if place == notInList {
+		return ""
+	}
+	return "lbAttr[" + strconv.Itoa(place) + "]."
+}
+
+// request turns an entry at a place of lbAttr into what it asks for.
+func (c *codec) request(place int, e *v1.LoadbalanceEntry) (r Request, p *rest.Problem) {
+	r.At = placeOf(place)
+	if r.Service, p = c.service(r.At, e); p != nil {
+		return r, p
+	}
+	r.Oper, p = operOf(r.At, &e.ServiceArguments)
+	return r, p
+}
+
+// probeFiles refuses files of a probe that the daemon would not read: what lies elsewhere would
+// look to users like an endpoint that is down.
+func (a *API) probeFiles(p *lb.Probe) error {
+	if a.ProbeFiles == "" {
+		return nil
+	}
+	for _, f := range [...]struct{ field, name string }{
+		{lb.FieldProbeCA, p.CA}, {lb.FieldProbeCertificate, p.Certificate}, {lb.FieldProbeKey, p.Key},
+	} {
+		if f.name == "" {
+			continue
+		}
+		if below, err := filepath.Rel(a.ProbeFiles, f.name); err != nil || !filepath.IsLocal(below) || below == "." {
+			return lb.NewFieldError(f.field, f.name, "is not below "+a.ProbeFiles+", where files of probes are", "a file below "+a.ProbeFiles)
+		}
+	}
+	return nil
+}
+
+// ineffective says which settings of a service change nothing as it is.
+func ineffective(s *lb.Service, notes *rest.Warnings) {
+	for _, i := range s.Ineffective() {
+		notes.Add("%s has no effect: %s", PropertyOf(i.Field, -1), i.Why)
+	}
+}
+
+// privateIP gives a service the address that stands for its VIP on this machine, in a cloud which
+// translates one into the other: packets come to it, and it is what endpoints see where they see an
+// address of ours. Where the service has a list of those, that is what they see.
+func privateIP(at, text string, s *lb.Service) *rest.Problem {
+	if text == "" {
+		return nil
+	}
+	const field = "serviceArguments.privateIP"
+	a, err := lb.ParseAddr(at+field, text)
+	if err != nil {
+		return rest.BadRequest(err)
+	}
+	if a == s.VIP || a.IsUnspecified() {
+		return nil
+	}
+	if !s.VIP.IsUnspecified() && a.Is4() == s.VIP.Is4() && !slices.Contains(s.Secondary, a) {
+		if len(s.Secondary) == lb.MaxSecondary {
+			return rest.RefuseField(http.StatusBadRequest, at+field, text, "is one address too many beside those of secondaryIPs", "")
+		}
+		s.Secondary = append(s.Secondary, a)
+	}
+	if len(s.SNAT) == 0 && (s.Mode.TranslatesSource() || s.Egress) && hasEndpoint(s, a.Is4()) {
+		s.SNAT = []netip.Addr{a}
+	}
+	return nil
+}
+
+// hasEndpoint tells whether the service has an endpoint of an IP version: others could not answer
+// an address of it.
+func hasEndpoint(s *lb.Service, ipv4 bool) bool {
+	return slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool { return e.Addr.Is4() == ipv4 })
+}

@@ -1,0 +1,88 @@
+package services
+
+import (
+	"cmp"
+	"maps"
+	"net/http"
+	"slices"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/objects"
+	"loxilb/internal/api/httpapi/rest"
+	"loxilb/internal/control/store"
+	"loxilb/internal/lb"
+)
+
+// SetInstanceState notes the role of this node for the services of an instance. The same again is
+// no error: who tells it tells it again after each start of either side.
+func (a *API) SetInstanceState(w http.ResponseWriter, r *http.Request) {
+	one, p := rest.DecodeLenient(a.Reader, w, r, decodeInstance)
+	if p != nil {
+		p.Write(w)
+		return
+	}
+	a.Objects.Commit(w, r, true, func(tx *store.Tx, pre *objects.Precondition) error {
+		if err := pre.Check(tx, a.Store.Instances, one.Key()); err != nil {
+			return err
+		}
+		if one.Role != lb.RoleUnknown || one.VIP.IsValid() {
+			return a.Store.Instances.Put(tx, one)
+		}
+		if _, there := a.Store.Instances.Get(tx, one.Key()); !there {
+			return nil
+		}
+		return tx.Delete(a.Store.Instances.ID(one.Key()))
+	})
+}
+
+func decodeInstance(data []byte) (one lb.Instance, p *rest.Problem) {
+	body, p := rest.Unmarshal[v1.InstanceState](data)
+	if p != nil {
+		return one, p
+	}
+	one.Name = cmp.Or(body.Instance, lb.DefaultInstance)
+	var err error
+	if one.Role, err = lb.ParseRole(body.State); err != nil {
+		return one, rest.BadRequest(err)
+	}
+	if body.Vip != "" {
+		if one.VIP, err = lb.ParseAddr(lb.FieldInstanceVIP, body.Vip); err != nil {
+			return one, rest.BadRequest(err)
+		}
+		if one.VIP.IsUnspecified() {
+			one.VIP = lb.Instance{}.VIP
+		}
+	}
+	if err := one.Validate(); err != nil {
+		return one, rest.BadRequest(err)
+	}
+	return one, nil
+}
+
+// GetInstanceStates answers with the roles, that of the default instance included.
+func (a *API) GetInstanceStates(w http.ResponseWriter, r *http.Request) {
+	out := rest.NewList(w, "Attr")
+	for _, state := range a.InstanceStates() {
+		if r.Context().Err() != nil || !out.Item(state) {
+			return
+		}
+	}
+	out.End()
+}
+
+func (a *API) InstanceStates() []v1.InstanceState {
+	here := a.Store.Instances.Here(a.Store.Snapshot())
+	if _, there := here[lb.DefaultInstance]; !there {
+		here[lb.DefaultInstance] = lb.Instance{Name: lb.DefaultInstance, Role: lb.RoleUnknown}
+	}
+	list := make([]v1.InstanceState, 0, len(here))
+	for _, key := range slices.Sorted(maps.Keys(here)) {
+		one := here[key]
+		state := v1.InstanceState{Instance: one.Name, State: string(one.Role), Vip: "0.0.0.0"}
+		if one.VIP.IsValid() {
+			state.Vip = one.VIP.String()
+		}
+		list = append(list, state)
+	}
+	return list
+}

@@ -1,0 +1,106 @@
+package services
+
+import (
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/store"
+	"loxilb/internal/lb"
+)
+
+// oper says what the endpoints of a request are to those that the service has. The numbers are
+// those of the contract.
+type oper int
+
+const (
+	operReplace oper = 0
+	operAttach  oper = 1 // they are added, or take the weight that is given; a service that does not exist is created
+	operDetach  oper = 2 // they are taken away, and with the last of them the service
+)
+
+// Request is a service as a request writes it.
+type Request struct {
+	lb.Service
+	Oper oper
+	At   string // prefix of its fields' names
+	// notes are what was made of it that it does not say.
+	notes rest.Warnings
+}
+
+func operOf(at string, a *v1.ServiceArguments) (oper, *rest.Problem) {
+	switch o := oper(a.Oper); o {
+	case operReplace, operAttach, operDetach:
+		return o, nil
+	}
+	return 0, rest.RefuseField(http.StatusBadRequest, at+"serviceArguments.oper", strconv.Itoa(a.Oper), "is not known",
+		"0 (replace the endpoints), 1 (attach) or 2 (detach)")
+}
+
+// put does what is asked for in a transaction.
+func (r *Request) put(tx *store.Tx, services *desired.Services, c *codec, notes *rest.Warnings) error {
+	s := r.Service
+	old, there := services.Get(tx, s.Key)
+	switch {
+	case r.Oper == operDetach && !there:
+		notes.Add("service %s does not exist", s.Key)
+		return nil
+	case r.Oper != operReplace && there:
+		r.unlike(&old, c, notes)
+		all := r.endpoints(old.Endpoints, notes)
+		if len(all) == 0 {
+			return services.Delete(tx, s.Key)
+		}
+		s = old
+		s.Endpoints = all
+	case there:
+		for i := range c.fields {
+			if f := &c.fields[i]; f.Fixed {
+				f.Copy(&s, &old)
+			}
+		}
+	}
+	return services.Put(tx, s)
+}
+
+// unlike names what is written beside endpoints that are attached or detached, and is neither what
+// the service has nor the default: only the endpoints change. Several controllers may feed one
+// service, each with its own idea of the rest.
+func (r *Request) unlike(old *lb.Service, c *codec, notes *rest.Warnings) {
+	for i := range c.fields {
+		f := &c.fields[i]
+		if f.Fixed || f.IsDefault(&r.Service) || f.Same(&r.Service, old) {
+			continue
+		}
+		notes.Add("%s stays %s, not %s: oper %d changes the endpoints of service %s only",
+			r.At+f.Property, f.Show(old), lb.Printable(f.Show(&r.Service)), r.Oper, r.Key)
+	}
+}
+
+// endpoints are those of the service once the request is done, in the order that they had.
+func (r *Request) endpoints(have []lb.Endpoint, notes *rest.Warnings) []lb.Endpoint {
+	at := make(map[netip.AddrPort]int, len(have))
+	for i, e := range have {
+		at[e.AddrPort()] = i
+	}
+	out := slices.Clone(have)
+	gone := make(map[netip.AddrPort]bool, len(r.Endpoints))
+	for i, e := range r.Endpoints {
+		place, there := at[e.AddrPort()]
+		switch {
+		case r.Oper == operDetach && !there:
+			notes.Add("%s does not exist: %s is no endpoint of service %s", r.At+PropertyOf(lb.FieldEndpoint, i), e.AddrPort(), r.Key)
+		case r.Oper == operDetach:
+			gone[e.AddrPort()] = true
+		case there:
+			out[place] = e
+		default:
+			out = append(out, e)
+		}
+	}
+	return slices.DeleteFunc(out, func(e lb.Endpoint) bool { return gone[e.AddrPort()] })
+}

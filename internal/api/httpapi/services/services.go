@@ -1,0 +1,78 @@
+// Package services answers requests about services, their endpoints, drains and the roles of this
+// node.
+package services
+
+import (
+	"context"
+	"net/netip"
+
+	"loxilb/internal/api/httpapi/objects"
+	"loxilb/internal/api/httpapi/rest"
+	"loxilb/internal/api/manifest"
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/servicestate"
+	"loxilb/internal/lb"
+)
+
+// DataPath is what the data path knows of services.
+type DataPath interface {
+	// ServiceStats is false for a service that the data path does not have (yet).
+	ServiceStats(key lb.Key) (lb.ServiceStats, bool)
+	// EachServiceStats yields what those of the services that the data path has (by now) have
+	// counted, by their places in the list, in this order.
+	EachServiceStats(keys []lb.Key, yield func(place int, s *lb.ServiceStats))
+	// ConnectionsFrom calls yield for each direction of each connection that is sought, and perhaps
+	// others, from a place on. It returns the place where yield returned false, whose connection is
+	// the next to be yielded; 0: the end.
+	ConnectionsFrom(ctx context.Context, from int, sought lb.Sought, yield func(lb.Connection) bool) (next int, err error)
+	// OwnSockets are how many flows of this machine's own sockets endpoints have, as their services
+	// have them: no connections of the table.
+	OwnSockets() (map[netip.AddrPort]uint64, error)
+}
+
+// Health tells how endpoints are.
+type Health interface {
+	servicestate.Health
+	// EndpointHealth is the evidence for it; false: the service does not consider it, or nothing is
+	// known.
+	EndpointHealth(s *lb.Service, e lb.Endpoint) (lb.EndpointHealth, bool)
+	// EndpointsWhere yields what is probed and has a name and an address that are chosen, by name.
+	EndpointsWhere(chosen func(name string, at netip.Addr) bool, yield func(*lb.EndpointHealth) bool)
+	// EndpointsNamed yields what is probed by these names, or at these addresses, by name.
+	EndpointsNamed(names []string, yield func(*lb.EndpointHealth) bool)
+	// SetHostState takes out what is probed at an address, a port (0: any), by a type
+	// (lb.ProbeAuto: any), or leaves it to its probes. It returns how many that are.
+	SetHostState(a netip.Addr, port uint16, t lb.ProbeType, out bool) (found int)
+}
+
+// Options are the parts that the area stands on.
+type Options struct {
+	Objects    *objects.API
+	Store      *desired.State
+	DataPath   DataPath
+	Health     Health
+	Loads      Loads
+	Reader     *rest.Reader
+	ProbeFiles string // the directory that files of probes are below; empty: any
+	Compat     bool   // answer as the existing loxilb does
+}
+
+// API answers requests about services, endpoints, drains and roles.
+type API struct {
+	Options
+	codec *codec
+}
+
+// New makes the area.
+func New(o Options) *API {
+	return &API{Options: o, codec: NewCodec(o.Compat)}
+}
+
+// ObjectKinds are the kinds of object of this area.
+func (a *API) ObjectKinds() []objects.Kind {
+	return []objects.Kind{
+		a.serviceObjects(),
+		objects.KindOf(manifest.Endpoint, a.Store.Endpoints.Table, objects.Plain(a.readEndpoint), a.codec.showEndpoint, endpointProblem),
+		a.drainObjects(),
+	}
+}

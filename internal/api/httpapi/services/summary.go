@@ -1,0 +1,133 @@
+package services
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
+	"loxilb/internal/control/desired"
+	"loxilb/internal/control/servicestate"
+	"loxilb/internal/control/status"
+	"loxilb/internal/control/store"
+	"loxilb/internal/diagnose/rates"
+	"loxilb/internal/lb"
+)
+
+// Loads are the rates of services, and how many connections they have, as they were read last.
+type Loads interface {
+	Service(key lb.Key) rates.Load
+	// Endpoints are the loads of the endpoints of a service, which has so many.
+	Endpoints(key lb.Key, endpoints int) []rates.Load
+}
+
+// summarizer has the desired state that an answer is about.
+type summarizer struct {
+	*API
+	now    *store.Snapshot
+	drains servicestate.Drains
+}
+
+func (a *API) summarizer(now *store.Snapshot) *summarizer {
+	return &summarizer{API: a, now: now, drains: servicestate.DrainsOf(a.Store.Drains.All(now))}
+}
+
+// of is a service in short, with its counters but without rates.
+func (a *summarizer) of(s *lb.Service, stats *lb.ServiceStats) v1.ServiceSummary {
+	out, _ := a.summarize(s, stats)
+	return out
+}
+
+// summarize is a service in short, and the states of its endpoints.
+func (a *summarizer) summarize(s *lb.Service, stats *lb.ServiceStats) (v1.ServiceSummary, []servicestate.State) {
+	out := v1.ServiceSummary{
+		Key: s.Key.String(), Name: s.Name, Protocol: s.Protocol.String(), Mode: s.Mode.String(), Algorithm: s.Algorithm.String(), Endpoints: len(s.Endpoints),
+	}
+	applied := a.applied(s.Key)
+	if applied.Err != nil {
+		out.Error = applied.Err.Error()
+	}
+	known := servicestate.Of(servicestate.Gather(s, stats, a.drains, a.Health), servicestate.SyncOf(applied))
+	out.State, out.Up, out.Down, out.Drained, out.Panic = string(known.State), known.Serving, known.Down, known.Drained, known.Panicking
+	out.Connections, out.Opened = stats.Active, stats.Connections
+	out.ActiveConnections, out.InactiveConnections = stats.Active, stats.Inactive
+	out.Attempts, out.Refused, out.RefusedBy = stats.Attempts(), stats.Refusals.Sum(), rest.RefusedBy(&stats.Refusals)
+	out.Failed, out.Unanswered = stats.Handshakes.Failed(), stats.Handshakes.Unanswered()
+	out.Packets, out.Bytes = stats.In.Packets+stats.Out.Packets, stats.In.Bytes+stats.Out.Bytes
+	return out, known.Endpoints
+}
+
+func (a *summarizer) applied(key lb.Key) status.Status {
+	id := desired.ServiceID(key)
+	meta, _ := a.now.Meta(id)
+	applied, _ := a.Objects.Statuses.Get(status.ID(id))
+	applied.Desired = max(applied.Desired, meta.Version)
+	return applied
+}
+
+// each calls f with each of the services and what it has counted, in their order.
+func (a *summarizer) each(services []*lb.Service, f func(place int, stats *lb.ServiceStats)) {
+	keys := make([]lb.Key, len(services))
+	for i, s := range services {
+		keys[i] = s.Key
+	}
+	next := 0
+	until := func(place int) { // those that the data path does not have
+		for ; next < place; next++ {
+			f(next, &lb.ServiceStats{})
+		}
+	}
+	a.DataPath.EachServiceStats(keys, func(place int, stats *lb.ServiceStats) {
+		until(place)
+		f(place, stats)
+		next = place + 1
+	})
+	until(len(keys))
+}
+
+// addRates adds how busy a service is.
+func addRates(out *v1.ServiceSummary, load rates.Load) {
+	out.Rate, out.Traffic = load.Rates[rates.Connections], load.Bytes()
+	out.Handshakes = rest.Handshakes(load.Times)
+}
+
+// hasText tells whether a service has the text that is searched for.
+func hasText(s *lb.Service, text string) bool {
+	if text == "" || strings.Contains(strings.ToLower(s.Name), text) || strings.Contains(s.Key.String(), text) {
+		return true
+	}
+	return slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool { return strings.HasPrefix(e.Addr.String(), text) })
+}
+
+// summaryRow is a service that is found.
+type summaryRow struct {
+	service *lb.Service
+	load    rates.Load
+	v1.ServiceSummary
+}
+
+// compareSummaries is how two of them are in order.
+func compareSummaries(by string, a, b *summaryRow) int {
+	switch by {
+	case "name":
+		return cmp.Compare(a.Name, b.Name)
+	case "state":
+		return cmp.Compare(slices.Index(servicestate.ServiceStates(), servicestate.State(a.State)), slices.Index(servicestate.ServiceStates(), servicestate.State(b.State)))
+	case "endpoints":
+		return cmp.Compare(a.Endpoints, b.Endpoints)
+	case "connections":
+		return cmp.Compare(a.load.Active, b.load.Active)
+	case "rate":
+		return cmp.Compare(a.load.Rates[rates.Connections], b.load.Rates[rates.Connections])
+	case "traffic":
+		return cmp.Compare(a.load.Bytes(), b.load.Bytes())
+	case "latency":
+		return cmp.Compare(a.load.Times.P99, b.load.Times.P99)
+	}
+	return 0 // they come in the order of keys
+}
+
+func summaryOrders() []string {
+	return []string{"key", "name", "state", "endpoints", "connections", "rate", "traffic", "latency"}
+}

@@ -1,0 +1,138 @@
+package traffic
+
+import (
+	"cmp"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
+	"loxilb/internal/api/listing"
+	"loxilb/internal/lb"
+)
+
+// connectionBounds are those of the part of all connections that a screen shows.
+func connectionBounds() listing.Bounds {
+	return listing.Bounds{Limit: 100, LimitMost: 1000, OffsetMost: 1_000_000}
+}
+
+// GetConnections answers with a page of the connections that pass the filters.
+func (a *API) GetConnections(w http.ResponseWriter, r *http.Request, params v1.GetConnectionsParams) {
+	f, p := a.newFilter(&v1.GetConntracksParams{
+		Protocol: params.Protocol, Vip: params.Vip, ServName: params.ServName, Service: params.Service, Source: params.Source, Endpoint: params.Endpoint,
+		State: params.State,
+	})
+	var part listing.Window
+	if p == nil {
+		part, p = rest.Window(connectionBounds(), params.Offset, params.Limit)
+	}
+	if p != nil {
+		p.Write(w)
+		return
+	}
+	order, down, p := ConnectionOrder(params.Sort)
+	if p != nil {
+		p.Write(w)
+		return
+	}
+	sought := f.sought()
+	sought.Requests = !sought.All()
+	list := ConnectionPage{Window: part, Order: order, Down: down}
+	walk := func() error {
+		_, err := a.DataPath.ConnectionsFrom(r.Context(), 0, sought, func(c lb.Connection) bool {
+			if !c.Reply && f.matches(&c) {
+				list.Add(&c)
+			}
+			return !params.Uncounted || order != nil || len(list.Rows) < part.Limit
+		})
+		return err
+	}
+	if order != nil && !a.walkAll(w, r, walk) || order == nil && !walked(w, walk()) {
+		return
+	}
+	out := v1.ConnectionList{Total: list.Total, ConnectionAttr: []v1.Connection{}}
+	for _, c := range list.Page() {
+		out.ConnectionAttr = append(out.ConnectionAttr, listedConnection(&c))
+	}
+	rest.JSON(w, out)
+}
+
+func listedConnection(c *lb.Connection) v1.Connection {
+	return v1.Connection{
+		Protocol: c.Protocol.String(), Client: c.Src.String(), Vip: c.Dst.String(), Endpoint: c.Endpoint.String(), State: c.State, ServName: c.Service,
+		PacketsIn: c.Traffic.Packets, BytesIn: c.Traffic.Bytes, Age: c.Age.Seconds(), Idle: c.Idle.Seconds(),
+	}
+}
+
+// ConnectionPage collects a window of connections. With an order it holds at most twice the rows up
+// to the end of the window.
+type ConnectionPage struct {
+	Window listing.Window
+	Order  func(a, b *lb.Connection) int // nil: none
+	Down   bool
+	Rows   []lb.Connection
+	Total  int
+}
+
+func (l *ConnectionPage) Add(c *lb.Connection) {
+	l.Total++
+	if l.Order == nil {
+		if l.Total > l.Window.Offset && len(l.Rows) < l.Window.Limit {
+			l.Rows = append(l.Rows, *c)
+		}
+		return
+	}
+	if l.Rows = append(l.Rows, *c); len(l.Rows) >= 2*min(MaxSorted, l.Window.Offset+l.Window.Limit) {
+		l.trim()
+	}
+}
+
+// trim keeps the first rows of the order, up to the end of the window.
+func (l *ConnectionPage) trim() {
+	slices.SortStableFunc(l.Rows, func(a, b lb.Connection) int {
+		by := l.Order(&a, &b)
+		if l.Down {
+			by = -by
+		}
+		return cmp.Or(by, a.Src.Compare(b.Src), a.Dst.Compare(b.Dst))
+	})
+	l.Rows = l.Rows[:min(len(l.Rows), MaxSorted, l.Window.Offset+l.Window.Limit)]
+}
+
+// Page is what is in the window.
+func (l *ConnectionPage) Page() []lb.Connection {
+	if l.Order == nil {
+		return l.Rows
+	}
+	l.trim()
+	return l.Rows[min(l.Window.Offset, len(l.Rows)):]
+}
+
+func connectionOrders() map[string]func(a, b *lb.Connection) int {
+	return map[string]func(a, b *lb.Connection) int{
+		"client":   func(a, b *lb.Connection) int { return a.Src.Compare(b.Src) },
+		"vip":      func(a, b *lb.Connection) int { return a.Dst.Compare(b.Dst) },
+		"endpoint": func(a, b *lb.Connection) int { return a.Endpoint.Compare(b.Endpoint) },
+		"state":    func(a, b *lb.Connection) int { return cmp.Compare(a.State, b.State) },
+		"age":      func(a, b *lb.Connection) int { return cmp.Compare(a.Age, b.Age) },
+		"idle":     func(a, b *lb.Connection) int { return cmp.Compare(a.Idle, b.Idle) },
+		"packets":  func(a, b *lb.Connection) int { return cmp.Compare(a.Traffic.Packets, b.Traffic.Packets) },
+		"bytes":    func(a, b *lb.Connection) int { return cmp.Compare(a.Traffic.Bytes, b.Traffic.Bytes) },
+	}
+}
+
+// ConnectionOrder is the one of a word; nil: none.
+func ConnectionOrder(word string) (order func(a, b *lb.Connection) int, down bool, p *rest.Problem) {
+	if word == "" {
+		return nil, false, nil
+	}
+	word, down = strings.CutPrefix(word, "-")
+	orders := connectionOrders()
+	if order = orders[word]; order == nil {
+		allowed := strings.Join(slices.Sorted(maps.Keys(orders)), ", ")
+		return nil, false, rest.RefuseField(http.StatusBadRequest, "sort", word, "is no order", allowed+", - before it")
+	}
+	return order, down, nil
+}

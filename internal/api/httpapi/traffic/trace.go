@@ -1,0 +1,114 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
+	"loxilb/internal/lb"
+)
+
+const (
+	traceCount, traceCountMax     = 10_000, 1_000_000
+	traceSeconds, traceSecondsMax = 600, 86_400
+	// lostEvery is how often a client is told at most what it was not told.
+	lostEvery = time.Second
+)
+
+// TracePackets answers with packets, as they come.
+func (a *API) TracePackets(w http.ResponseWriter, r *http.Request, params v1.TracePacketsParams) {
+	q, no := a.newTraceQuery(&params)
+	if no != nil {
+		no.Write(w)
+		return
+	}
+	a.Streams.Follow(w, r, func(ctx context.Context, s *rest.EventStream) {
+		ctx, cancel := context.WithTimeout(ctx, q.lasts)
+		defer cancel()
+		t := &packetStream{EventStream: s, query: q, names: a.Interfaces(), last: time.Now()}
+		err := a.DataPath.TracePackets(ctx, q.filter, t.send)
+		var field *lb.FieldError
+		switch {
+		case errors.As(err, &field):
+			rest.RefuseError(http.StatusBadRequest, field).Write(w)
+		case err != nil && !t.begun:
+			w.Header().Del("Cache-Control")
+			w.Header().Set("Retry-After", "10")
+			rest.RefuseError(http.StatusServiceUnavailable, fmt.Errorf("packets can't be traced: %w", err)).Write(w)
+		case err != nil:
+			a.Log.Error("tracing packets failed", "error", err)
+		case errors.Is(ctx.Err(), context.DeadlineExceeded):
+			t.End("the time is over: \"seconds\" asks for more")
+		}
+	})
+}
+
+// packetStream writes traced packets.
+type packetStream struct {
+	*rest.EventStream
+	query          *traceQuery
+	names          map[int]string
+	begun          bool
+	count          int
+	last           time.Time // when something was written
+	lostReportedAt time.Time // when a loss was last reported
+	lost           uint64
+}
+
+// send writes packets. It returns false when the client has left, or has the count it asked for.
+func (t *packetStream) send(list []lb.PacketTrace, untold lb.Untold) bool {
+	now, wrote := time.Now(), !t.begun
+	t.begun = true
+	for i := range list {
+		if t.count == t.query.count {
+			break
+		}
+		t.write(&list[i])
+		t.count++
+		wrote = true
+	}
+	full := t.count == t.query.count
+	if untold.Lost != t.lost && (full || now.Sub(t.lostReportedAt) >= lostEvery) {
+		t.Lost(untold.Lost - t.lost)
+		t.lost, t.lostReportedAt, wrote = untold.Lost, now, true
+	}
+	if full {
+		t.End("that many packets were shown: \"count\" asks for more")
+		return false
+	}
+	if !wrote && now.Sub(t.last) >= rest.Heartbeat {
+		t.Comment("no packet")
+		wrote = true
+	}
+	if wrote {
+		t.Flush()
+		t.last = now
+	}
+	return t.Err() == nil
+}
+
+func (t *packetStream) write(p *lb.PacketTrace) {
+	out := v1.PacketTrace{
+		Time: p.Time, Took: int(p.Took.Nanoseconds()), Point: p.Point, In: t.name(p.In), Verdict: string(p.Verdict), Reason: p.Reason, Before: t.view(&p.Before),
+	}
+	if p.Out != 0 {
+		out.Out = t.name(p.Out)
+	}
+	if len(p.After.Data) > 0 {
+		after := t.view(&p.After)
+		out.After = &after
+	}
+	t.Event("packet", out)
+}
+
+func (t *packetStream) view(v *lb.PacketView) v1.PacketView {
+	data := v.Data
+	if !t.query.payload {
+		data = data[:headerLength(data, v.Layer3)]
+	}
+	return v1.PacketView{Layer3: v.Layer3, Length: v.Length, Segment: v.Segment, Data: data}
+}

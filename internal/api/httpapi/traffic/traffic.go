@@ -1,0 +1,76 @@
+// Package traffic answers requests about what packets may do and what they do: firewall rules,
+// policers, mirrors, connections, clients and live packets.
+package traffic
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"loxilb/internal/api/httpapi/objects"
+	"loxilb/internal/api/httpapi/rest"
+	"loxilb/internal/api/manifest"
+	"loxilb/internal/control/desired"
+	"loxilb/internal/lb"
+)
+
+// DataPath is what the data path knows of traffic.
+type DataPath interface {
+	// ConnectionsFrom calls yield for each direction of each connection that is sought, and perhaps
+	// others, from a place on. It returns the place where yield returned false, whose connection is
+	// the next to be yielded; 0: the end.
+	ConnectionsFrom(ctx context.Context, from int, sought lb.Sought, yield func(lb.Connection) bool) (next int, err error)
+	// EndConnections ends those that match, rate a second, from a place on. Some may be left when
+	// ctx ends.
+	EndConnections(ctx context.Context, from, rate int, matches func(*lb.Connection) bool) (lb.Ended, error)
+	// WatchConnections calls yield, often, with what has become of connections, and what was not
+	// told so far, until ctx ends or yield returns false. rate: so many events a second are wanted.
+	WatchConnections(ctx context.Context, rate int, yield func([]lb.ConnectionEvent, lb.Untold) bool) error
+	// TracePackets calls yield, often, with packets that the filter takes, and with how many it
+	// should have been told of besides since it began, until ctx ends or yield returns false.
+	TracePackets(ctx context.Context, f lb.TraceFilter, yield func([]lb.PacketTrace, lb.Untold) bool) error
+	// RuleHits is what a firewall rule has decided about. false: the data path does not have it
+	// (yet).
+	RuleHits(r *lb.Rule) (lb.Traffic, bool)
+	// PolicerStats is what a policer has said, and in how many places it is.
+	PolicerStats(name string) lb.PolicerStats
+	// MirrorStats is what a mirror has copied, and in how many places it is.
+	MirrorStats(name string) lb.MirrorStats
+}
+
+// Options are the parts that the area stands on.
+type Options struct {
+	Objects    *objects.API
+	Interfaces func() map[int]string // the names of this network namespace, by index
+	Store      *desired.State
+	DataPath   DataPath
+	Reader     *rest.Reader
+	Streams    *rest.Streams
+	Log        *slog.Logger
+}
+
+// API answers requests about firewall rules, policers, mirrors and connections.
+type API struct {
+	Options
+	Walks    chan struct{} // holds a value for each walk through all connections
+	WalkWait time.Duration // walkWait, but in tests
+	Walkers  *rest.Shares  // of walks, running or waiting
+	Watchers *rest.Shares  // of connections
+}
+
+// New makes the area.
+func New(o Options) *API {
+	return &API{
+		Options: o, Walks: make(chan struct{}, WholeWalks), WalkWait: WalkWait,
+		Walkers: rest.NewShares(WholeWalkers()), Watchers: rest.NewShares(watches()),
+	}
+}
+
+// ObjectKinds are the kinds of object of this area.
+func (a *API) ObjectKinds() []objects.Kind {
+	return []objects.Kind{
+		objects.KindOf(manifest.Policy, a.Store.Policers.Table, objects.Plain(policies().Read), showPolicy, policies().Problem),
+		objects.KindOf(manifest.Mirror, a.Store.Mirrors.Table, objects.Plain(mirrors().Read), showMirror, mirrors().Problem),
+		objects.KindOf(manifest.Firewall, a.Store.Rules.Table, objects.Plain(readRule), showRule, func(err error) *rest.Problem { return ruleProblem("", err) }),
+	}
+}

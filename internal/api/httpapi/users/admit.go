@@ -1,0 +1,57 @@
+package users
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"loxilb/internal/api/access"
+	"loxilb/internal/api/httpapi/rest"
+	"loxilb/internal/api/httpapi/transport"
+	"loxilb/internal/api/page"
+)
+
+// Admit refuses requests of those who may not use the API, or not for this. How the daemon is,
+// anybody may ask.
+func (a *API) Admit(r *http.Request, who *rest.Principal) *rest.Problem {
+	pattern := a.Pattern(r)
+	method, path, _ := strings.Cut(pattern, " ")
+	path = strings.TrimPrefix(path, rest.BaseURL)
+	switch {
+	case slices.Contains(a.Open, r.URL.Path) && (r.Method == http.MethodGet || r.Method == http.MethodHead):
+		return nil
+	case page.Serves(r) && who.By == transport.BySocket:
+		// A name that is made to resolve to where somebody forwards the socket to would be a page
+		// of the same origin, with root's rights.
+		return rest.Refuse(http.StatusNotFound, "the page is served over TCP, and not by the UNIX socket")
+	case page.Serves(r):
+		return nil
+	case (a.crossOrigin.Check(r) != nil || byOtherSite(r)) && !a.origins.has(r.Header.Get("Origin")):
+		return rest.Refuse(http.StatusForbidden, "requests of web pages are not answered")
+	case who.By != transport.BySocket && !a.asksToken() && !a.knownHost(r.Host, who.By):
+		return rest.RefuseField(http.StatusForbidden, "Host", r.Host, "is not a known name of this machine", "an IP address, localhost or a name of --api-hosts")
+	case path == loginPath:
+		return nil // who that is, it is to find out
+	}
+	if p := a.identify(r, who); p != nil {
+		if path == whoamiPath && method == http.MethodGet {
+			who.Why = p.Body.Message // that is the answer
+			return nil
+		}
+		return p
+	}
+	if need := access.Needed(method, path); pattern != "" && who.Role < need {
+		return rest.Refuse(http.StatusForbidden, "user %s has the role %s, and %s %s needs the role %s", who.Name, who.Role, method, path, need)
+	}
+	return nil
+}
+
+// byOtherSite tells whether a page of another site has a browser ask. It does not get to see the
+// answer, but to make some answers takes work.
+func byOtherSite(r *http.Request) bool {
+	site := r.Header.Get("Sec-Fetch-Site")
+	return site == "cross-site" || site == "same-site"
+}
+
+// asksToken tells whether requests over TCP need a token, whoever they are of.
+func (a *API) asksToken() bool { return a.Token != "" || a.AskTokens }

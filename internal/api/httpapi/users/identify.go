@@ -1,0 +1,72 @@
+package users
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"net/http"
+	"time"
+
+	"loxilb/internal/api/access"
+	"loxilb/internal/api/httpapi/rest"
+	"loxilb/internal/api/httpapi/transport"
+)
+
+// manual is who has the token of --manualtoken.
+const manual = "token"
+
+// identify finds out who makes a request: by the socket that root and the group may open, by the
+// token of --manualtoken, by that of a user, or by the user of the machine at the other end of
+// loopback. All but those of access.Users are admins, as they were before there were roles.
+func (a *API) identify(r *http.Request, who *rest.Principal) (p *rest.Problem) {
+	if who.By == transport.BySocket {
+		who.Name, who.Role = accountName(transport.PeerOf(r)), access.Admin
+		return nil
+	}
+	given := rest.TokenOf(r)
+	if got := sha256.Sum256([]byte(given)); a.Token != "" && subtle.ConstantTimeCompare(got[:], a.token[:]) == 1 {
+		// Digests are compared: neither the token's length nor its beginning shows in the time it
+		// takes.
+		who.Name, who.Role = manual, access.Admin
+		return nil
+	}
+	if given != "" {
+		if u, ok := a.Access.Who(given); ok {
+			who.Name, who.Role, who.User = u.Name, u.Role, u.ID
+			return nil
+		}
+	}
+	who.Name = rest.UnknownUser
+	switch {
+	case a.asksToken():
+		return rest.Refuse(http.StatusUnauthorized, "the request has no valid token: send it as Authorization: TOKEN (loxicmd --token), or log in (loxicmd set login)")
+	case who.By == transport.ByLoopback:
+		who.Name, p = a.Loopback.admit(r)
+	}
+	who.Role = access.Admin
+	return p
+}
+
+// Account writes what a request has changed, or that it was refused, to the audit log.
+func (a *API) Account(r *http.Request, who *rest.Principal, answer *rest.Writer) {
+	reads := r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions
+	if a.Audit == nil || reads && !who.Stranger {
+		return
+	}
+	if a.Pattern(r) == "" && !who.Stranger {
+		return // nothing is there that it could have changed, and such requests would fill the log
+	}
+	e := access.Entry{
+		Who: who.Name, Role: who.Role.String(), From: r.RemoteAddr, Method: r.Method, Path: rest.Shorten(r.URL.RequestURI()), Objects: who.Objects,
+		Result: answer.Code, Error: rest.Shorten(answer.Why), Revision: who.Revision, Stranger: who.Stranger,
+	}
+	if who.By == transport.BySocket {
+		e.From = "socket"
+	}
+	if e.Who == "" {
+		e.Who = rest.UnknownUser
+	}
+	err := a.Audit.Write(e)
+	if minute := time.Now().Unix() / 60; err != nil && a.auditFailed.Swap(minute) != minute {
+		a.Log.Error("a request could not be written to the audit log", "error", err, "who", e.Who, "method", e.Method, "path", e.Path, "result", e.Result)
+	}
+}
