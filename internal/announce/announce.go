@@ -20,7 +20,7 @@ const (
 	// burst and pause bound how fast frames leave: about 6,000 a second, for all links together.
 	burst = 64
 	pause = 10 * time.Millisecond
-	// lookEvery is the least time between two looks at all VIPs. A look compares each with the
+	// lookEvery is the least time between two checks of all VIPs. A check compares each with the
 	// connected networks, which costs time with many VIPs.
 	lookEvery = 200 * time.Millisecond
 )
@@ -31,8 +31,8 @@ type Network interface {
 	Do(func() error) error
 }
 
-// Owner is who puts VIPs into the kernel: a *vip.Owner. All methods are idempotent, and return the
-// VIPs that failed.
+// Owner adds VIPs to the kernel: a *vip.Owner. All methods are idempotent, and return the VIPs that
+// failed.
 type Owner interface {
 	Set(ctx context.Context, vips []netip.Addr) map[netip.Addr]error
 	Add(ctx context.Context, vips ...netip.Addr) map[netip.Addr]error
@@ -51,8 +51,8 @@ type Announcer struct {
 
 	mu        sync.Mutex
 	vips      map[netip.Addr]struct{}
-	fresh     map[netip.Addr]struct{} // not looked at yet
-	dirty     bool                    // look at all
+	fresh     map[netip.Addr]struct{} // not checked yet
+	dirty     bool                    // check all
 	announced map[vipLink]string      // MAC under which a VIP was announced, or is about to be
 }
 
@@ -69,8 +69,7 @@ type pendingAnnouncement struct {
 	due time.Time
 }
 
-// New makes an announcer of the VIPs that are given to it for their owner. Each is announced so
-// many times.
+// New makes an announcer for the VIPs that are passed to it. Each is announced this many times.
 func New(n Network, o Owner, times int, log *slog.Logger) *Announcer {
 	return &Announcer{
 		owner: o, network: n, loop: retry.New("VIPs are announced to the neighbours of their links", log),
@@ -82,8 +81,8 @@ func New(n Network, o Owner, times int, log *slog.Logger) *Announcer {
 	}
 }
 
-// delays are those of so many announcements of a VIP: at once, after one second, after three, and
-// every two from there on.
+// delays returns the delays of this many announcements of a VIP: at once, after one second, after
+// three, and every two from there on.
 func delays(times int) []time.Duration {
 	list := make([]time.Duration, times)
 	for i := 1; i < times; i++ {
@@ -92,8 +91,8 @@ func delays(times int) []time.Duration {
 	return list
 }
 
-// Set hands the VIPs to their owner and announces those that are new. One that its owner could not
-// place is announced too: the data path answers for it all the same.
+// Set passes the VIPs to their owner and announces new ones. A VIP that its owner could not add is
+// announced too: the data path answers for it all the same.
 func (a *Announcer) Set(ctx context.Context, vips []netip.Addr) map[netip.Addr]error {
 	failed := a.owner.Set(ctx, vips)
 	a.mu.Lock()
@@ -102,13 +101,13 @@ func (a *Announcer) Set(ctx context.Context, vips []netip.Addr) map[netip.Addr]e
 		next[vip] = struct{}{}
 		a.add(vip)
 	}
-	a.vips, a.dirty = next, true // a look at all forgets those that are gone
+	a.vips, a.dirty = next, true // a check of all forgets removed ones
 	a.mu.Unlock()
 	a.signal()
 	return failed
 }
 
-// Add hands the VIPs to their owner and announces those that are new.
+// Add passes the VIPs to their owner and announces new ones.
 func (a *Announcer) Add(ctx context.Context, vips ...netip.Addr) map[netip.Addr]error {
 	failed := a.owner.Add(ctx, vips...)
 	a.mu.Lock()
@@ -123,14 +122,14 @@ func (a *Announcer) Add(ctx context.Context, vips ...netip.Addr) map[netip.Addr]
 	return failed
 }
 
-// Remove has the owner give the VIPs up; announcements that are still to come are dropped.
+// Remove makes the owner release the VIPs; pending announcements are dropped.
 func (a *Announcer) Remove(ctx context.Context, vips ...netip.Addr) map[netip.Addr]error {
 	a.drop(vips)
 	return a.owner.Remove(ctx, vips...)
 }
 
-// drop forgets VIPs, and where they are announced. Of links whose networks have changed, the next
-// look at all VIPs does.
+// drop forgets VIPs, and where they are announced. If the networks of links have changed, the next
+// check of all VIPs does.
 func (a *Announcer) drop(vips []netip.Addr) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -143,7 +142,7 @@ func (a *Announcer) drop(vips []netip.Addr) {
 	}
 }
 
-// Invalidate says that links or networks may have changed.
+// Invalidate reports that links or networks may have changed.
 func (a *Announcer) Invalidate() {
 	a.mu.Lock()
 	a.dirty = true
@@ -151,8 +150,8 @@ func (a *Announcer) Invalidate() {
 	a.signal()
 }
 
-// add adds a VIP. If it is in no connected network, it has no neighbours to notify; should that
-// change, all VIPs are looked at.
+// add adds a VIP. If it is in no connected network, it has no neighbours to notify; if that
+// changes, all VIPs are checked.
 func (a *Announcer) add(vip netip.Addr) {
 	if _, had := a.vips[vip]; had {
 		return
@@ -170,8 +169,8 @@ func (a *Announcer) signal() {
 	}
 }
 
-// Run announces until ctx ends, and looks again at what may have changed when the hub says that
-// links, addresses or routes have. What fails is tried again.
+// Run announces until ctx ends, and checks again when the hub reports changes of links, addresses
+// or routes. Failures are retried.
 func (a *Announcer) Run(ctx context.Context, hub *event.Hub) {
 	var following sync.WaitGroup
 	defer following.Wait()
@@ -230,7 +229,7 @@ func (a *Announcer) follow(ctx context.Context, hub *event.Hub) {
 	}
 }
 
-// LastError is what keeps VIPs from being announced now, and since when; nil: nothing.
+// LastError returns what currently prevents announcements, and since when; nil: nothing.
 func (a *Announcer) LastError() (since time.Time, err error) { return a.loop.LastError() }
 
 func (a *Announcer) hasBacklog() bool {
@@ -275,7 +274,7 @@ func (a *Announcer) findPending(now time.Time, all bool) []pendingAnnouncement {
 }
 
 // sendDue sends what is due, moves it to the next round, and returns how long to wait. What cannot
-// be sent is forgotten, so that the next look at all VIPs finds it again; others do not wait for
+// be sent is forgotten, so that the next check of all VIPs finds it again; others do not wait for
 // it.
 func (a *Announcer) sendDue(ctx context.Context, s *socket, rounds [][]pendingAnnouncement) (wait time.Duration, failed error) {
 	wait = time.Hour
@@ -309,7 +308,7 @@ func (a *Announcer) sendDue(ctx context.Context, s *socket, rounds [][]pendingAn
 	return wait, failed
 }
 
-// forget has the next look at all VIPs find an announcement again.
+// forget makes the next check of all VIPs find an announcement again.
 func (a *Announcer) forget(p pendingAnnouncement) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// frame says to everybody on the link that mac has the address.
+// frame returns the frame that announces to everybody on the link that mac has the address.
 //
 // gopacket's layers would save 6 lines of this file, return an error that cannot happen, and pad
 // ARP to 60 bytes.
@@ -19,8 +19,8 @@ func frame(a netip.Addr, mac net.HardwareAddr) []byte {
 	return unsolicitedNA(a.As16(), mac)
 }
 
-// gratuitousARP is an ARP announcement (RFC 5227): a request whose sender asks for its own address.
-// The form that replies is the other one in use; Linux, the BSDs and switches take both.
+// gratuitousARP returns an ARP announcement (RFC 5227): a request whose sender asks for its own
+// address. A reply is the other form in use; Linux, the BSDs and switches accept both.
 func gratuitousARP(a [4]byte, mac net.HardwareAddr) []byte {
 	f := make([]byte, 0, 14+28)
 	f = append(f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff)
@@ -31,12 +31,12 @@ func gratuitousARP(a [4]byte, mac net.HardwareAddr) []byte {
 	f = append(f, 6, 4, 0, 1) // lengths of both addresses; a request
 	f = append(f, mac...)
 	f = append(f, a[:]...)
-	f = append(f, 0, 0, 0, 0, 0, 0) // of whom it is not known
+	f = append(f, 0, 0, 0, 0, 0, 0) // its MAC address is unknown
 	return append(f, a[:]...)
 }
 
-// unsolicitedNA is an unsolicited neighbour advertisement (RFC 4861, 7.2.6) from the address itself
-// to all nodes, which overrides what they know.
+// unsolicitedNA returns an unsolicited neighbour advertisement (RFC 4861, 7.2.6) from the address
+// itself to all nodes, which overrides what they know.
 func unsolicitedNA(a [16]byte, mac net.HardwareAddr) []byte {
 	const icmp, length = 14 + 40, 24 + 8
 	allNodes := [16]byte{0: 0xff, 1: 0x02, 15: 0x01}

@@ -8,18 +8,18 @@ import (
 	"sync"
 )
 
-// Shared is an Owner for several who want VIPs: one is given up when nobody wants it any more.
+// Shared is an Owner for several users: a VIP is released when nobody wants it any more.
 type Shared struct {
 	owner Owner
 
-	mu     sync.Mutex // also while the owner works: it is told in the order in which wishes come
+	mu     sync.Mutex // also held while the owner works: it is called in the order of requests
 	wanted []map[netip.Addr]bool
 }
 
-// Share has several use an owner.
+// Share shares an owner among several users.
 func Share(o Owner) *Shared { return &Shared{owner: o} }
 
-// Part is an Owner of one of them.
+// Part returns an Owner for one of them.
 func (s *Shared) Part() Owner {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,7 +32,7 @@ type part struct {
 	i int
 }
 
-// Set has this part want these, and no others.
+// Set makes this part want exactly these.
 func (p *part) Set(ctx context.Context, vips []netip.Addr) map[netip.Addr]error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

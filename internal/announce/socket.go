@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socket sends frames and, as it names no protocol, receives none. One that fails is closed, and
+// socket sends frames and, as it has no protocol, receives none. After a failure it is closed, and
 // the next frame opens another one.
 type socket struct {
 	network Network

@@ -10,7 +10,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Sets are rules, n of each kind: as machines have them, and as they are hard for trees.
+// Sets returns n rules of each kind: typical ones, and ones that are hard for trees.
 func Sets(n int, rng *rand.Rand) map[string][]lb.Rule {
 	address := func(v6 bool) netip.Addr {
 		if v6 {
@@ -70,7 +70,7 @@ func Sets(n int, rng *rand.Rand) map[string][]lb.Rule {
 	}
 }
 
-// Hostile are rules, n of each kind, that are as hard to tell apart as an administrator can make
+// Hostile returns n rules of each kind that are as hard to separate as an administrator can make
 // them: each packet is in the ranges of many of them.
 func Hostile(n int, rng *rand.Rand) map[string][]lb.Rule {
 	broad := func(v6 bool) netip.Prefix {
@@ -133,7 +133,7 @@ func Hostile(n int, rng *rand.Rand) map[string][]lb.Rule {
 	}
 }
 
-// misleading are rules of which those at even distances, as a sample has them, are hosts, and the
+// misleading returns rules of which those at even distances, as in a sample, are hosts, and the
 // others one network.
 func misleading(n int) []lb.Rule {
 	sampled := map[int]bool{}
@@ -225,7 +225,8 @@ func Packet(r *lb.Rule, rng *rand.Rand) bpf.RulePacket {
 	return p
 }
 
-// Matches is what a rule says, word for word. index is the number of an interface.
+// Matches reports whether a rule matches, by its definition. index returns the number of an
+// interface.
 func Matches(r *lb.Rule, p *bpf.RulePacket, index func(string) (int, bool)) bool {
 	in := func(want netip.Prefix, a netip.Addr) bool { return !want.IsValid() || want.Contains(a) }
 	port := func(want lb.RulePorts, n uint16) bool {

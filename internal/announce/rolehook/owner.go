@@ -12,9 +12,9 @@ import (
 // maxLinks is how many symbolic links a path may lead over, as in the kernel.
 const maxLinks = 40
 
-// ownedByRoot is where a file is to be run, without any link in its path. It refuses files that
-// others than root might change, or put another in the place of: they are run as root. So each
-// folder and each link on the way there is looked at.
+// ownedByRoot resolves the path of a file to run, without any link in it. It refuses files that
+// others than root might change or replace: they run as root. So each folder and each link on the
+// path is checked.
 func ownedByRoot(file string) (string, error) {
 	file, err := filepath.Abs(file)
 	if err != nil {
@@ -48,8 +48,8 @@ func ownedByRoot(file string) (string, error) {
 	return at, err
 }
 
-// rootAlone refuses what is not root's, or may be written by others. In a folder that is sticky
-// they may write nothing of root's.
+// rootAlone refuses what is not root's, or is writable by others. In a sticky folder they cannot
+// replace files of root.
 func rootAlone(path string) (fs.FileInfo, error) {
 	info, err := os.Lstat(path)
 	if err != nil {

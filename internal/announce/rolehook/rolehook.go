@@ -19,28 +19,28 @@ import (
 )
 
 const (
-	runTime    = 10 * time.Second // that a run is given
+	runTime    = 10 * time.Second // time limit of a run
 	readTime   = time.Second      // that its last words are waited for
-	maxShown   = 512              // bytes of what it prints that the log has
+	maxShown   = 512              // bytes of its output that are logged
 	maxLeft    = 16               // runs that have left something that may still print
 	maxRefused = 1024             // names that are remembered because they were refused
 )
 
-// Change is what a run is told.
+// Change has the arguments of a run.
 type Change struct{ Instance, State, VIP string }
 
 // Hook runs the program, once at a time.
 type Hook struct {
 	file     string
-	optional bool // that it is not there is no error
+	optional bool // a missing program is no error
 	log      *slog.Logger
 	wake     chan struct{}
 
 	backlog atomic.Int32 // runs that have left something that may still print
 
 	mu      sync.Mutex
-	pending []Change        // the last of each instance, in the order in which they came
-	refused map[string]bool // instances that the program is not told of
+	pending []Change        // the last of each instance, in order of arrival
+	refused map[string]bool // instances for which the program is not run
 }
 
 // New makes a hook that runs a file.
@@ -48,8 +48,8 @@ func New(file string, optional bool, log *slog.Logger) *Hook {
 	return &Hook{file: file, optional: optional, log: log, wake: make(chan struct{}, 1)}
 }
 
-// Changed notes a change, and does not wait for its run. Of several of an instance that wait for
-// their turn the last one counts.
+// Changed records a change, and does not wait for its run. Of several waiting changes of an
+// instance, the last one counts.
 func (h *Hook) Changed(c Change) {
 	if h == nil {
 		return
@@ -68,13 +68,13 @@ func (h *Hook) Changed(c Change) {
 	}
 }
 
-// plain names are safe in whatever a script does with them. Anybody who may set a role chooses
-// them.
+// plain reports whether a name is safe in whatever a script does with it. Anybody who may set a
+// role chooses it.
 func plain(name string) bool {
 	return name != "" && name[0] != '-' && strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == ""
 }
 
-// refuse says once for each name that the program is not run.
+// refuse logs once per name that the program is not run.
 func (h *Hook) refuse(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -130,7 +130,7 @@ func (h *Hook) run(ctx context.Context, c Change) {
 	cmd := exec.CommandContext(ctx, program, c.Instance, c.State, c.VIP)
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // what it has begun, too
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // including its children
 	start := time.Now()
 	words, err := h.start(cmd)
 	if err == nil {
@@ -148,9 +148,9 @@ func (h *Hook) run(ctx context.Context, c Change) {
 	}
 }
 
-// start starts a run, and returns what tells the beginning of what it printed, when the run is
-// over. What a run leaves in the background may go on printing: that is read, and thrown away, for
-// up to maxLeft runs; further ones print to /dev/null.
+// start starts a run, and returns a function that returns the beginning of its output when the run
+// is over. Background processes of a run may continue to print: that is read, and discarded, for up
+// to maxLeft runs; further ones print to /dev/null.
 func (h *Hook) start(cmd *exec.Cmd) (words func() string, err error) {
 	words = func() string { return "" }
 	if h.backlog.Load() >= maxLeft {
@@ -183,7 +183,7 @@ func (h *Hook) start(cmd *exec.Cmd) (words func() string, err error) {
 	}, nil
 }
 
-// drain reads what comes until nobody can write any more.
+// drain reads and discards until there is no writer left.
 func (h *Hook) drain(r *os.File) {
 	defer h.backlog.Add(-1)
 	defer r.Close() //nolint:errcheck // it is only read

@@ -10,8 +10,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Snapshot is the services of one state of the store. Two of them are compared by ==: they are the
-// same only if they have the same services.
+// Snapshot has the services of one state of the store. Two snapshots are equal (==) only if they
+// have the same services.
 type Snapshot interface {
 	Services
 	Get(lb.Key) (lb.Service, bool)
@@ -19,24 +19,24 @@ type Snapshot interface {
 }
 
 // Admission reports whether a state of the store fits into the data path, before it is accepted. It
-// keeps what the services cost, so that a change costs as much as the services that it changes and
-// those that lead to them. It is for one goroutine.
+// caches the cost of services, so that a check costs as much as the changed services and those that
+// lead to them. It is not safe for concurrent use.
 type Admission struct {
 	snapshot Snapshot // that all below is of; nil: none yet
 	total    Cost
 	users    *users
 }
 
-// NewAdmission makes an Admission that knows no snapshot yet: the first check looks at all
-// services.
+// NewAdmission makes an Admission without a snapshot: the first check visits all services.
 func NewAdmission() *Admission { return &Admission{} }
 
-// LimitError says that the data path has no room for a change. It is one sentence.
+// LimitError reports that the data path has no room for a change, in one sentence.
 type LimitError struct{ text string }
 
 func (e *LimitError) Error() string { return e.text }
 
-// Load takes a snapshot as it is, and says which limits it is over: files are read as they are.
+// Load accepts a snapshot as it is, and returns the limits that it exceeds: files are never
+// refused.
 func (a *Admission) Load(s Snapshot) (over []error) {
 	a.snapshot, a.total, a.users = s, Cost{}, newUsers()
 	r := NewResolver(s)
@@ -98,7 +98,7 @@ func (a *Admission) Check(before, after Snapshot, changed []lb.Key) error {
 	return nil
 }
 
-// refuse says who takes most of what is short.
+// refuse names the service that uses most of the exceeded resource.
 func (l *limit) refuse(s Snapshot, n, now int) error {
 	type use struct {
 		key lb.Key

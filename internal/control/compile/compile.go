@@ -1,6 +1,5 @@
-// Package compile turns the desired state of a service, and what health knows of its endpoints,
-// into the tables of the data path. It is pure: the same input gives the same tables, which print
-// as text.
+// Package compile turns the desired state of a service, and the health of its endpoints, into the
+// tables of the data path. It is pure: the same input gives the same tables, which print as text.
 package compile
 
 import (
@@ -10,8 +9,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Key is the map key of a service. Ranges that begin at one port share it: they overlap, so there
-// is but one of them at a time.
+// Key returns the map key of a service. Ranges that begin at one port share it: they overlap, so
+// only one of them exists at a time.
 func Key(k lb.Key) bpf.TcServiceKey {
 	key := bpf.TcServiceKey{Vip: bpf.Addr(k.VIP), Port: bpf.Port(k.Port), Protocol: uint8(k.Protocol), Mark: k.Mark}
 	if k.Protocol == lb.ICMP && k.VIP.Is6() {
@@ -23,10 +22,10 @@ func Key(k lb.Key) bpf.TcServiceKey {
 	return key
 }
 
-// Service compiles one service. up tells whether an endpoint may take new connections; nil means
-// all may. seed is the key of the tables of hash and persist: machines that have it in common
-// choose alike. path returns what is known of the path to an endpoint; nil: nothing. The service
-// must have passed lb.Service.Validate.
+// Service compiles one service. up reports whether an endpoint may take new connections; nil means
+// all may. seed is the key of the tables of hash and persist: machines with the same seed choose
+// the same endpoints. path returns the path to an endpoint, if known; nil: no path is known. The
+// service must have passed lb.Service.Validate.
 func Service(s lb.Service, up func(lb.Endpoint) bool, seed uint64, path func(netip.Addr) Path) bpf.ServiceTable {
 	return Weighted(s, Weights{Takes: EffectiveWeights(&s, up)}, seed, path)
 }
@@ -76,7 +75,7 @@ func Weighted(s lb.Service, w Weights, seed uint64, path func(netip.Addr) Path) 
 	return t
 }
 
-// connectionLimits are as the maps have them.
+// connectionLimits returns the limits in the form of the maps.
 func connectionLimits(s lb.Service) bpf.Limits {
 	l, bits := s.ConnectionLimits, uint32(s.ClientPrefix)
 	switch {

@@ -8,17 +8,17 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Cost is how many rows of the data path's maps a service takes, or all together.
+// Cost is the number of rows in the data path's maps that one service, or all services, need.
 type Cost struct {
 	Services  int // one for each of its VIPs
 	Endpoints int
 	Slots     int
 	Sources   int // prefixes of addresses that may connect
 	Ranges    int // prefixes that its range of ports is made of, for each of its VIPs
-	SNAT      int // source addresses of its own
+	SNAT      int // own source addresses
 }
 
-// CostOf is what a service costs that was resolved.
+// CostOf returns the cost of a resolved service.
 func CostOf(s *lb.Service) Cost {
 	vips := 1 + len(s.Secondary)
 	return Cost{
@@ -73,8 +73,8 @@ func fractionFactor(s *lb.Service) int {
 	return 1
 }
 
-// rangePrefixes is how many prefixes a range of ports is made of: the largest that begin where the
-// one before ends.
+// rangePrefixes returns the number of prefixes of a range of ports: the largest that begin where
+// the previous one ends.
 func rangePrefixes(k lb.Key) (n int) {
 	if k.PortMax == 0 {
 		return 0
@@ -88,15 +88,15 @@ func rangePrefixes(k lb.Key) (n int) {
 	return n
 }
 
-// limit is how much there is of one kind of row.
+// limit is the available number of one kind of row.
 type limit struct {
 	what    string // follows a number
 	allowed int
 	used    func(Cost) int
 }
 
-// limits are those of the maps. A table of slots lies within one segment, so that nearly half of a
-// segment may be left over: half of all slots can always be used.
+// limits returns the limits of the maps. A table of slots lies within one segment, so that nearly
+// half of a segment may be wasted: half of all slots can always be used.
 func limits() []limit {
 	return []limit{
 		{"services, one for each VIP,", int(bpf.TcLimitMAX_SERVICES), func(c Cost) int { return c.Services }},

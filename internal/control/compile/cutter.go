@@ -25,7 +25,7 @@ const (
 // cut names the bits of a word that number the children of a node.
 type cut struct{ word, shift, bits int }
 
-// child is what is known of a word at a child.
+// child returns what is known of a word at a child.
 func (c cut) child(at region, n uint32) region {
 	mask := (uint32(1)<<c.bits - 1) << c.shift
 	return region{known: at.known | mask, value: at.value&^mask | n<<c.shift}
@@ -36,7 +36,7 @@ func (c cut) asksForPorts() bool { return 1<<c.shift == bpf.TcRuleWordRULE_NO_PO
 
 func isPorts(word int) bool { return word == portWords[0] || word == portWords[1] }
 
-// children is what is known of all words at a child.
+// children returns what is known of all words at a child.
 func (c cut) children(at regions, n uint32) regions {
 	at[c.word] = c.child(at[c.word], n)
 	if c.asksForPorts() {
@@ -59,8 +59,8 @@ type cutter struct {
 	count  [1<<mostBits + 1]int32
 }
 
-// choose finds how to split a list. The first cut by ports tells apart packets that have none:
-// their value would keep any range of ports from matching a whole region.
+// choose finds how to split a list. The first cut by ports separates packets without ports: their
+// value would keep any range of ports from matching a whole region.
 func (k *cutter) choose(ids []uint16, at *regions) cut {
 	k.takeSample(ids)
 	c, ok := k.divide(ids, at)
@@ -179,8 +179,8 @@ func (k *cutter) decide(ids []uint16, at *regions) (c cut) {
 	return c
 }
 
-// differ is the highest bit of a word in which rules differ that not all packets of a region match.
-// -1: there is none.
+// differ returns the highest bit of a word in which rules differ that do not match all packets of a
+// region. -1: there is none.
 func (k *cutter) differ(ids []uint16, w int, at region) int {
 	var common, differing uint32
 	first := true
@@ -198,14 +198,14 @@ func (k *cutter) differ(ids []uint16, w int, at region) int {
 	return bits.Len32(differing&^at.known) - 1
 }
 
-// clip is the part of a rule's word that packets of a region may have.
+// clip returns the part of a rule's word that packets of a region may have.
 func (k *cutter) clip(id uint16, w int, at region) (lo, hi uint32) {
 	r := &k.rules[id]
 	return max(r.First[w], at.least()), min(r.First[w]+r.Span[w], at.most())
 }
 
-// places are the children that a range is in: n of them from the first on, and on from 0 after the
-// last.
+// places returns the children that a range is in: n of them from the first on, wrapping around
+// after the last.
 func (c cut) places(lo, hi uint32) (first, n uint32) {
 	mask := uint32(1)<<c.bits - 1
 	first, last := lo>>c.shift, hi>>c.shift
@@ -215,8 +215,8 @@ func (c cut) places(lo, hi uint32) (first, n uint32) {
 	return first & mask, last - first + 1
 }
 
-// weigh estimates how many rules the children have together, and how many a rule shares its child
-// with on the average. Each rule of the sample stands for scale rules.
+// weigh estimates how many rules the children have together, and the average number of rules per
+// child. Each rule of the sample stands for scale rules.
 func (k *cutter) weigh(c cut, scale float64) (all, mean float64) {
 	size := uint32(1) << c.bits
 	count := k.count[:size+1]

@@ -18,9 +18,9 @@ type shared struct {
 	share  uint64
 }
 
-// fold is the endpoints of a service whose inner services are resolved, each address and port once,
-// with the shares of all ways to it. whole is false if there are more than
-// lb.MaxEndpointsPerService, or more ways than maxPaths: what comes after is left out.
+// fold returns the endpoints of a service whose inner services are resolved, each address and port
+// once, with the combined share of all paths to it. whole is false if there are more than
+// lb.MaxEndpointsPerService, or more paths than maxPaths: the rest is left out.
 func (n *node) fold() (endpoints []lb.Endpoint, parents []uint32, whole bool) {
 	groups, whole := n.groups()
 	common := uint64(1)
@@ -62,14 +62,14 @@ func (n *node) fold() (endpoints []lb.Endpoint, parents []uint32, whole bool) {
 	return endpoints, parents, whole
 }
 
-// group is what one endpoint of a service leads to, with the levels of backups that they have
-// there.
+// group has the targets of one endpoint of a service, with their levels of backups.
 type group struct {
 	endpoints []shared
 	sums      [lb.MaxBackup + 1]uint64 // of the shares of each level: backups take none from the endpoints that they wait for
 }
 
-// groups are those of a service's endpoints. false: not all, as there are more than maxPaths ways.
+// groups returns the groups of a service's endpoints. false: not all, as there are more than
+// maxPaths paths.
 func (n *node) groups() (groups []group, whole bool) {
 	groups = make([]group, len(n.service.Endpoints))
 	left := maxPaths
@@ -92,8 +92,8 @@ func (n *node) groups() (groups []group, whole bool) {
 	return groups, true
 }
 
-// through adds the endpoints of an inner service, as packets to e reach them, but for those that
-// the service could not have itself.
+// through adds the endpoints of an inner service, as packets to e reach them, except those that the
+// service could not have itself.
 func (n *node) through(g *group, inner *node, e lb.Endpoint) {
 	for _, b := range inner.resolved.Endpoints {
 		share := unit(&inner.resolved, b)
@@ -110,7 +110,7 @@ func (n *node) through(g *group, inner *node, e lb.Endpoint) {
 	}
 }
 
-// unit is what an endpoint's weight means to its service's algorithm.
+// unit returns the share of an endpoint's weight under its service's algorithm.
 func unit(s *lb.Service, e lb.Endpoint) uint64 {
 	if s.Algorithm == lb.RoundRobin {
 		return uint64(min(e.Weight, 1))
@@ -118,8 +118,8 @@ func unit(s *lb.Service, e lb.Endpoint) uint64 {
 	return uint64(e.Weight)
 }
 
-// fit makes weights of shares: divided by what they have in common and, where they are too large,
-// shrunk, none to 0.
+// fit converts shares to weights: divided by their greatest common divisor and, if they are too
+// large, shrunk, none to 0.
 func fit(list []shared) {
 	var common, most uint64
 	for _, e := range list {

@@ -8,16 +8,15 @@ import (
 	"loxilb/internal/lb"
 )
 
-// mappedBits is how many of the 128 bits of an IPv4 address in the maps are the same in all
-// addresses.
+// mappedBits is the number of constant bits among the 128 of an IPv4 address in the maps.
 const mappedBits = 96
 
 // Path is what the routing table says about the path to an endpoint. The zero value means that
 // nothing is known or that there is no route.
 type Path struct {
 	Source     netip.Addr // this machine's address towards it; invalid: none
-	SourceBits uint8      // length of the network of that address, by which the endpoint is reached; 0: it is in none
-	RouteBits  uint8      // length of the route that leads to the endpoint; 0: the default route
+	SourceBits uint8      // prefix length of that address's network, through which the endpoint is reached; 0: it is in none
+	RouteBits  uint8      // prefix length of the route to the endpoint; 0: the default route
 	Routed     bool       // a router is between, which is reached by its MAC address
 }
 

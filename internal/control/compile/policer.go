@@ -12,7 +12,7 @@ const (
 	costShift = uint(bpf.TcPolicerLayoutCOST_SHIFT)
 )
 
-// Policer makes the row of a policer: rates become the time that a byte or packet takes.
+// Policer makes the row of a policer: rates become the time per byte or packet.
 func Policer(p *lb.Policer) bpf.TcPolicer {
 	committed, excess := p.Bursts()
 	row := bpf.TcPolicer{Cost: cost(p.Committed)}
@@ -33,7 +33,7 @@ func Policer(p *lb.Policer) bpf.TcPolicer {
 	return row
 }
 
-// cost is how long a byte or packet takes at a rate.
+// cost returns the time per byte or packet at a rate.
 func cost(r lb.Rate) uint64 {
 	second := uint64(1e9) << (tickShift + costShift)
 	if !r.Packets {
@@ -42,7 +42,7 @@ func cost(r lb.Rate) uint64 {
 	return (second + r.PerSecond/2) / r.PerSecond
 }
 
-// ticks is how long so many take.
+// ticks returns the time of this many units.
 func ticks(units, cost uint64) uint64 {
 	high, low := bits.Mul64(units, cost)
 	return high<<(64-costShift) | low>>costShift

@@ -12,12 +12,11 @@ const (
 	// MaxDepth is how many services may stand one behind the other as endpoints: a change of the
 	// last one is a change of all.
 	MaxDepth = 64
-	// maxPaths bounds what one service has to look at: the endpoints behind its own, each as often
-	// as ways lead there.
+	// maxPaths bounds the endpoints behind one service, counted once per path to them.
 	maxPaths = 16 * lb.MaxEndpointsPerService
 )
 
-// Services is what a Resolver reads: the services of one snapshot.
+// Services are the services of one snapshot.
 type Services interface {
 	// Reach finds the service that packets of a key find.
 	Reach(lb.Key) (lb.Service, bool)
@@ -27,8 +26,8 @@ type Services interface {
 
 // Resolver replaces endpoints that are services themselves by the endpoints of those, each with its
 // part of the weight, so that a connection is balanced once and translated once. It is for one
-// snapshot and for one goroutine. Each service that is an endpoint is resolved once, however many
-// lead to it.
+// snapshot, and not safe for concurrent use. Each inner service is resolved once, however many
+// services lead to it.
 type Resolver struct {
 	services   Services
 	nodes      map[lb.Key]*node
@@ -45,14 +44,14 @@ type knownVIP struct {
 	has  bool
 }
 
-// node is a service that is an endpoint of others, or has such.
+// node is a service that is an endpoint of others, or has such endpoints.
 type node struct {
 	service   lb.Service
-	inner     []*node // by endpoint; nil: it is no service
+	inner     []*node // by endpoint; nil: not a service
 	component int     // the same for services that lead to each other
 	depth     int     // services behind this one
 	named     bool    // it is an endpoint
-	done      bool    // what follows is valid
+	done      bool    // the following members are valid
 	resolved  lb.Service
 	parents   []uint32
 	err       error
@@ -93,8 +92,8 @@ func (r *Resolver) Resolve(s lb.Service) (resolved lb.Service, parents []uint32,
 	return resolved, parents, err
 }
 
-// backend is the service that packets to an endpoint would find. Their mark is taken for the one
-// that the service asks for.
+// backend returns the service that packets to an endpoint would find, assuming that they have the
+// mark of service s.
 func (r *Resolver) backend(s *lb.Service, e lb.Endpoint) (lb.Service, bool) {
 	b := e.Addr.As16()
 	vip := &r.vips[(int(b[15])|int(b[14])<<8)%vipsKnown]
@@ -107,8 +106,9 @@ func (r *Resolver) backend(s *lb.Service, e lb.Endpoint) (lb.Service, bool) {
 	return r.services.Reach(lb.Key{VIP: e.Addr, Port: e.Port, PortMax: e.PortMax, Protocol: s.Protocol, Mark: s.Mark})
 }
 
-// visit resolves a service and all that it leads to, the innermost first: Tarjan's search for
-// components, with a path of its own, as a list of services may be long.
+// visit resolves a service and all services that it leads to, the innermost first: Tarjan's
+// algorithm for strongly connected components, with an explicit stack, as a chain of services may
+// be long.
 func (r *Resolver) visit(root *node) {
 	type step struct {
 		*node
@@ -150,7 +150,7 @@ func (r *Resolver) visit(root *node) {
 	}
 }
 
-// close resolves the component that begins at first, and takes it from those that are open.
+// close resolves the component that begins at first, and removes it from the open ones.
 func (r *Resolver) close(open []*node, first *node) []*node {
 	i := len(open) - 1
 	for open[i] != first {
@@ -186,7 +186,8 @@ func (r *Resolver) expand(n *node) {
 	}
 }
 
-// settle resolves a service whose inner ones are resolved, but for those that lead back to it.
+// settle resolves a service whose inner services are resolved, except for those that lead back to
+// it.
 func (n *node) settle() {
 	n.done = true
 	n.resolved = n.service

@@ -11,17 +11,17 @@ import (
 	"loxilb/internal/lb"
 )
 
-// noInterface is the index of an interface that is not there: no packet comes by it.
+// noInterface is the index of a missing interface, by which no packet arrives.
 const noInterface = ^uint32(0)
 
-// Rules compiles the firewall rules, which have passed lb.Rule.Validate. index is the number of an
-// interface; false: there is none of that name.
+// Rules compiles the firewall rules, which have passed lb.Rule.Validate. index returns the number
+// of an interface; false: there is none of that name.
 func Rules(list []lb.Rule, index func(name string) (int, bool)) (bpf.RuleTable, error) {
 	t, _, err := compileRules(list, index)
 	return t, err
 }
 
-// compileRules also returns how many steps it took to grow the trees.
+// compileRules also returns the number of steps to build the trees.
 func compileRules(list []lb.Rule, index func(name string) (int, bool)) (t bpf.RuleTable, steps int, err error) {
 	if len(list) > lb.MaxRules {
 		return bpf.RuleTable{}, 0, fmt.Errorf("%d firewall rules are more than %d", len(list), lb.MaxRules)
@@ -46,7 +46,7 @@ func compileRules(list []lb.Rule, index func(name string) (int, bool)) (t bpf.Ru
 
 func asksForIPv6(p netip.Prefix) bool { return p.IsValid() && !p.Addr().Is4() }
 
-// sourceOf is the place of an address among those that connections get as their source.
+// sourceOf returns the place of an address among the source addresses of connections.
 func sourceOf(t *bpf.RuleTable, a netip.Addr) uint32 {
 	i := slices.Index(t.Sources, a)
 	if i < 0 {
@@ -56,7 +56,7 @@ func sourceOf(t *bpf.RuleTable, a netip.Addr) uint32 {
 	return uint32(i)
 }
 
-// RuleIdentity is by which the data path tells rules apart, so that each keeps its counter.
+// RuleIdentity identifies a rule in the data path, so that it keeps its counter.
 func RuleIdentity(r *lb.Rule) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(r.Key()))

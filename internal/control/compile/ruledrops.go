@@ -7,10 +7,10 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Dropper tells which connections firewall rules drop.
+// Dropper finds the connections that firewall rules drop.
 type Dropper struct {
 	table      bpf.RuleTable
-	interfaces []uint32 // that rules ask for, and one that none asks for
+	interfaces []uint32 // that rules match on, and one that no rule matches on
 }
 
 // NewDropper looks through the rules. nil: they drop nothing.
@@ -32,8 +32,8 @@ func NewDropper(t bpf.RuleTable) *Dropper {
 	return d
 }
 
-// Drops reports whether packets of a connection's client are dropped, by whatever interface they
-// come: nobody has noted by which.
+// Drops reports whether packets of a connection's client are dropped, whatever interface they
+// arrive at: that is not stored.
 func (d *Dropper) Drops(c *lb.Connection) bool {
 	p := bpf.RulePacket{Source: c.Src, Destination: c.Dst, Protocol: uint8(c.Protocol), HasPorts: c.Protocol == lb.TCP || c.Protocol == lb.UDP}
 	for _, p.Interface = range d.interfaces {

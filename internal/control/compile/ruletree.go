@@ -6,18 +6,18 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// region is what is known of a word of packets that get to a node: bits of it.
+// region has the known bits of a word of packets that reach a node.
 type region struct{ known, value uint32 }
 
 // least and most are the smallest and the largest word of a region.
 func (r region) least() uint32 { return r.value }
 func (r region) most() uint32  { return r.value | ^r.known }
 
-// regions are those of all words.
+// regions are the regions of all words.
 type regions [bpf.RuleWords]region
 
-// buildTrees makes the trees of a table's rules and returns how many steps that took. ipv6 marks
-// rules for IPv6 alone.
+// buildTrees builds the trees of a table's rules and returns the number of steps. ipv6 marks rules
+// for IPv6 alone.
 func buildTrees(t *bpf.RuleTable, ipv6 []bool) (steps int, err error) {
 	b := newTreeBuilder(t)
 	four, six := groupsOf(t, 0, ipv6), groupsOf(t, 1, ipv6)
@@ -56,11 +56,11 @@ func allRegions(version int) (all regions) {
 	return all
 }
 
-// groupsOf are the rules of an IP version, apart by which of their addresses and ports are narrow:
+// groupsOf groups the rules of an IP version by which of their addresses and ports are narrow:
 // rules that are wide where others are narrow would be in many leaves of one tree.
 func groupsOf(t *bpf.RuleTable, version int, ipv6 []bool) (groups [bpf.TcRuleLimitRULE_TREES][]uint16) {
 	all := allRegions(version)
-	word := [2]int{3, 1}[version] // that narrow prefixes have something of, /16 or /48, beyond the first half of it
+	word := [2]int{3, 1}[version] // a narrow prefix has bits beyond the first half of it, /16 or /48
 	for i := range t.Rules {
 		r := &t.Rules[i]
 		if !meets(r, &all) || r.First[bpf.TcRuleWordRULE_INTERFACE] == noInterface || version == 1 && isIPv4(r) || version == 0 && ipv6[i] {
@@ -84,7 +84,7 @@ func groupsOf(t *bpf.RuleTable, version int, ipv6 []bool) (groups [bpf.TcRuleLim
 	return groups
 }
 
-// isIPv4 reports whether a rule asks for IPv4 addresses, as which no IPv6 packet has any.
+// isIPv4 reports whether a rule matches IPv4 addresses, which no IPv6 packet has.
 func isIPv4(r *bpf.TcRule) bool {
 	for _, w := range []int{int(bpf.TcRuleWordRULE_SADDR), int(bpf.TcRuleWordRULE_DADDR)} {
 		if r.First[w]|r.Span[w]|r.First[w+1]|r.Span[w+1]|r.Span[w+2] == 0 && r.First[w+2] == 0xffff {

@@ -8,11 +8,12 @@ import (
 	"loxilb/internal/lb"
 )
 
-// scan is how many endpoints the data path looks at to find the one with the fewest connections
-// (SELECT_SCAN in bpf/service/select.h); of more it draws two by lot.
+// scan is the number of endpoints up to which the data path compares all of them to find the one
+// with the fewest connections (SELECT_SCAN in bpf/service/select.h); of more, it compares two
+// random ones.
 const scan = 64
 
-// places are the slots of the service's algorithm. An endpoint whose weight is 0 has none.
+// places returns the slots of the service's algorithm. An endpoint of weight 0 has none.
 func places(s lb.Service, w *Weights, seed uint64) []uint32 {
 	switch s.Algorithm {
 	case lb.Hash, lb.Persist:
@@ -34,9 +35,9 @@ func places(s lb.Service, w *Weights, seed uint64) []uint32 {
 	return slots(w.scaled(once))
 }
 
-// nodes are the endpoints by their addresses and ports. weights are those for new connections: an
-// endpoint that takes none for now is down, and its own weight goes on counting for the size of the
-// table.
+// nodes returns the endpoints by their addresses and ports. weights are for new connections: an
+// endpoint that currently takes none is down, and its configured weight still counts for the size
+// of the table.
 func nodes(endpoints []lb.Endpoint, w *Weights) []maglev.Node {
 	nodes := make([]maglev.Node, len(endpoints))
 	for i, e := range endpoints {
@@ -62,8 +63,8 @@ func count(weights []uint32) (n int) {
 	return n
 }
 
-// persist says how long a client's endpoint is kept, and how many bits of its address, as the maps
-// have it, count.
+// persist returns how long a client's endpoint is kept, and how many bits of its address, in the
+// maps' form, count.
 func persist(s lb.Service) (time.Duration, uint8) {
 	timeout, prefix := s.PersistTimeout, s.PersistPrefix
 	if timeout == 0 {

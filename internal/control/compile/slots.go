@@ -5,9 +5,9 @@ package compile
 // in 65,536.
 const maxSlots = 65536
 
-// slots lays the endpoints out so that walking through the table is smooth weighted round robin: in
-// each round an endpoint of weight w comes w times, spread as evenly as the others allow, and in
-// the order of the list where they tie. With equal weights it is the list itself.
+// slots orders the endpoints so that walking through the table is smooth weighted round robin: in
+// each round an endpoint of weight w appears w times, spread as evenly as the others allow, and
+// ties follow the order of the list. With equal weights it is the list itself.
 func slots(weights []uint32) []uint32 {
 	weights, total := scale(weights)
 	out := make([]uint32, 0, total)
@@ -84,7 +84,7 @@ func step(left int) int {
 	return -1
 }
 
-// farthest is the endpoint whose places fall shortest of its share (short), or exceed it most.
+// farthest returns the endpoint whose places fall shortest of its share (short), or exceed it most.
 func farthest(weights, have []uint32, sum uint64, short bool) int {
 	best, bestGap := -1, int64(0)
 	for i, w := range weights {
@@ -102,7 +102,7 @@ func farthest(weights, have []uint32, sum uint64, short bool) int {
 	return best
 }
 
-// gcd is the greatest common divisor; that of 0 and n is n.
+// gcd returns the greatest common divisor; that of 0 and n is n.
 func gcd[T uint32 | uint64](a, b T) T {
 	for b != 0 {
 		a, b = b, a%b

@@ -26,7 +26,7 @@ func smooth(weights []uint32, total int) []uint32 {
 	return out
 }
 
-// due says when an endpoint's next place is: at/(2*weight) of the round.
+// due is the position of an endpoint's next place: at/(2*weight) of the round.
 type due struct {
 	endpoint uint32
 	weight   uint64

@@ -13,22 +13,22 @@ import (
 const (
 	// leafSize is the longest list of rules that is worth no further node.
 	leafSize = 8
-	// buildWork bounds the steps of a build, which take about 0.25 s. A step looks at one rule.
+	// buildWork bounds the steps of a build, which take about 0.25 s. A step processes one rule.
 	buildWork = 16 << 20
 	// overshoot is by how many times a build may exceed the table's entries temporarily: lists that
 	// overlap grow in number before they become shorter.
 	overshoot = 8
 )
 
-// treeBuilder makes all trees of a table together. It splits the longest list first. So it ends
-// after a bounded number of steps whatever the rules, and room goes to where packets would compare
+// treeBuilder builds all trees of a table together. It splits the longest list first, so it ends
+// after a bounded number of steps whatever the rules, and uses the room where packets would compare
 // most.
 type treeBuilder struct {
 	table          *bpf.RuleTable
 	nodes          []treeNode
 	longest        nodeHeap         // nodes that may be split
 	entries        int              // of all lists that are not split; lists of the same rules count once
-	shared         map[uint64]int32 // how many of them there are, by the hashes of their rules
+	shared         map[uint64]int32 // number of identical lists, by the hashes of their rules
 	work           int              // steps so far
 	initialEntries int              // entries before the first split
 	trees          []tree
@@ -53,7 +53,7 @@ type treeNode struct {
 	children int // number of the first one; 0: a leaf
 }
 
-// split remembers what a build was like after a node was split.
+// split records the state of a build after a node was split.
 type split struct{ node, entries int }
 
 func newTreeBuilder(t *bpf.RuleTable) *treeBuilder {
@@ -114,7 +114,7 @@ func (b *treeBuilder) run() {
 	b.undo()
 }
 
-// split gives a node children.
+// split adds children to a node.
 func (b *treeBuilder) split(i int, c cut) {
 	n := b.nodes[i]
 	first := len(b.nodes)
@@ -164,7 +164,7 @@ func (b *treeBuilder) emit() error {
 	return nil
 }
 
-// emitNode writes node i and what is below it to the table, as its node at. Leaves of the same
+// emitNode writes node i and its descendants to the table, as its node at. Leaves with the same
 // rules share their entries.
 func (b *treeBuilder) emitNode(at uint32, i int, leaves map[string]uint32) {
 	n, t := &b.nodes[i], b.table
@@ -195,7 +195,7 @@ func (b *treeBuilder) leaf(ids []uint16, leaves map[string]uint32) uint32 {
 	return base
 }
 
-// nodeHeap orders the nodes that may be split: the longest list first, of those the oldest.
+// nodeHeap orders the nodes that may be split: the longest list first, of equal ones the oldest.
 type nodeHeap struct {
 	b     *treeBuilder
 	nodes []int

@@ -6,12 +6,11 @@ import (
 	"loxilb/internal/lb"
 )
 
-// users are the services that have VIPs of others for endpoints, by these VIPs.
+// users are the services that have VIPs of other services as endpoints, by these VIPs.
 type users struct {
 	byVIP map[netip.Addr]map[lb.Key]struct{}
-	// named counts endpoints by a hash of their address, VIPs or not: most VIPs that come are no
-	// endpoints, and need not be looked for. Two addresses of one hash cost a walk over all
-	// services now and then.
+	// named counts endpoints by a hash of their address, VIPs or not: most new VIPs are no
+	// endpoints, and need no search. A hash collision rarely costs a walk over all services.
 	named map[uint32]uint32
 }
 
@@ -19,7 +18,7 @@ func newUsers() *users {
 	return &users{byVIP: map[netip.Addr]map[lb.Key]struct{}{}, named: map[uint32]uint32{}}
 }
 
-// addrHash is that of FNV-1a.
+// addrHash returns the FNV-1a hash.
 func addrHash(a netip.Addr) uint32 {
 	h := uint32(2166136261)
 	for _, b := range a.As16() {
@@ -63,8 +62,8 @@ func (u *users) remove(service *lb.Service) {
 	}
 }
 
-// appeared lists, for VIPs that a change brings, the services that had them for endpoints already.
-// It costs a walk over all services if an endpoint has such an address.
+// appeared lists, for VIPs that a change adds, the services that had them as endpoints already. It
+// costs a walk over all services if an endpoint has such an address.
 func (u *users) appeared(before, after Snapshot, changed []lb.Key) map[netip.Addr][]lb.Key {
 	var fresh map[netip.Addr][]lb.Key
 	for _, k := range changed {
@@ -94,7 +93,8 @@ func (u *users) appeared(before, after Snapshot, changed []lb.Key) map[netip.Add
 	return fresh
 }
 
-// affected are the changed services and those that lead to one of them, before or after: each once.
+// affected returns the changed services and those that lead to one of them, before or after: each
+// once.
 func (u *users) affected(before, after Snapshot, changed []lb.Key, fresh map[netip.Addr][]lb.Key) []lb.Key {
 	in := make(map[lb.Key]bool, len(changed))
 	keys := make([]lb.Key, 0, len(changed))
@@ -131,7 +131,7 @@ func (u *users) affected(before, after Snapshot, changed []lb.Key, fresh map[net
 	return keys
 }
 
-// move makes what is known of before that of after.
+// move updates the users from before to after.
 func (u *users) move(before, after Snapshot, changed []lb.Key, fresh map[netip.Addr][]lb.Key) {
 	for vip, list := range fresh {
 		for _, k := range list {
@@ -155,7 +155,7 @@ func (u *users) move(before, after Snapshot, changed []lb.Key, fresh map[netip.A
 	}
 }
 
-// vipsOf are a service's VIPs, the further ones too.
+// vipsOf returns a service's VIPs, including secondary ones.
 func vipsOf(s *lb.Service) func(yield func(netip.Addr) bool) {
 	return func(yield func(netip.Addr) bool) {
 		if !yield(s.VIP) {

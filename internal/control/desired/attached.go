@@ -7,10 +7,10 @@ import (
 	"loxilb/internal/lb"
 )
 
-// byTarget finds what is attached to something.
+// byTarget finds the objects attached to a target.
 const byTarget = "target"
 
-// targets are what an attachment is found by: no two of a kind may have one in common.
+// targets returns the keys of an attachment: two objects of a kind must not share one.
 func targets(a lb.Attachment) (list []string) {
 	for _, back := range []bool{false, true} {
 		if a.Direction.Has(back) {
@@ -20,8 +20,7 @@ func targets(a lb.Attachment) (list []string) {
 	return list
 }
 
-// attachedAt finds what is attached to a thing by that name, for packets towards endpoints, or
-// back.
+// attachedAt finds the object attached to a target by name, for packets towards endpoints, or back.
 func attachedAt[T any](t *store.Table[T], now *store.Snapshot, to lb.AttachTo, name string, back bool) (found T, there bool) {
 	for one := range t.Find(now, byTarget, targetOf(to, name, back)) {
 		return one, true

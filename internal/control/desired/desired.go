@@ -1,6 +1,5 @@
-// Package desired is the state that users want: the kinds of object that there are, one file for
-// each. To add one, write its file, with a function that makes its store.Kind, and give its table
-// to Open.
+// Package desired is the state that users want: the kinds of objects, one file for each. To add
+// one, write its file, with a function that makes its store.Kind, and give its table to Open.
 package desired
 
 import (
@@ -31,12 +30,12 @@ type State struct {
 	Instances *Instances
 }
 
-// Admission refuses what a commit would make of the services if the data path could not hold it. An
-// error for want of room is store.ErrLimit. It is called for each commit, one after the other,
-// whatever the commit changes.
+// Admission refuses a commit if the data path could not hold the resulting services. An error for
+// lack of room is store.ErrLimit. It is called for each commit, one after the other, whatever the
+// commit changes.
 type Admission func(before, after ServicesAt, changed []lb.Key) error
 
-// Option changes what Open does.
+// Option is an option of Open.
 type Option func(*options)
 
 type options struct {
@@ -44,11 +43,11 @@ type options struct {
 	place string
 }
 
-// At says where this process is: a start of the machine, and a network namespace. Roles that were
-// given elsewhere are looked at with care (lb.Instance.At).
+// At sets the place of this process: a boot of the machine, and a network namespace. Roles that
+// were assigned elsewhere are reset (lb.Instance.At).
 func At(place string) Option { return func(o *options) { o.place = place } }
 
-// Admit has every commit asked for, after the kinds' own checks.
+// Admit adds a check of every commit, after the kinds' own checks.
 func Admit(admit Admission) Option { return func(o *options) { o.admit = admit } }
 
 // Open reads the desired state in directory dir, as store.Open does.

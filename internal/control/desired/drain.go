@@ -47,10 +47,10 @@ func newDrains() *Drains {
 // deadlineSlack is by how much two readings of one deadline differ at most.
 const deadlineSlack = 10 * time.Millisecond
 
-// sameDeadline compares deadlines as users see them: by the wall's clock. Applying what was
-// exported must be no change: an export rounds, monotonic readings differ by the time at which each
-// was read, and so does the wall's time of a deadline that was stored before that clock was set
-// (monotime.Stored), after each start.
+// sameDeadline compares deadlines by the wall clock, as users see them. Applying an export must
+// change nothing, and an export rounds. Monotonic readings differ by the time at which each was
+// read, and the wall time of a deadline that was stored before the clock was set (monotime.Stored)
+// differs after each start.
 func sameDeadline(a, b time.Time) bool {
 	if a.IsZero() || b.IsZero() {
 		return a.IsZero() && b.IsZero()
@@ -58,8 +58,8 @@ func sameDeadline(a, b time.Time) bool {
 	return a.Round(0).Sub(b.Round(0)).Abs() <= deadlineSlack
 }
 
-// storedDrain is a drain with its deadline by two clocks: the wall clock may have been set when it
-// is read.
+// storedDrain is a drain with its deadline by two clocks: the wall clock may have been set before
+// it is read.
 type storedDrain struct {
 	lb.Drain
 	Boot   string        `json:"boot,omitempty"`
@@ -102,8 +102,8 @@ func (d *Drains) Weigh(snapshot *store.Snapshot, s lb.Service) lb.Service {
 	return s
 }
 
-// DrainedAddr is the address that a drain of this ID is about, whether or not it is there; false:
-// it is of another kind.
+// DrainedAddr returns the address of a drain's ID, whether or not the drain exists; false: an ID of
+// another kind.
 func DrainedAddr(id store.ID) (netip.Addr, bool) {
 	if id.Kind != DrainKind {
 		return netip.Addr{}, false

@@ -12,7 +12,7 @@ import (
 // the services of an instance.
 const InstanceKind = "instance"
 
-// maxInstances bounds them: a change of one looks at all VIPs.
+// maxInstances bounds the number of instances: a change of one visits all VIPs.
 const maxInstances = 1024
 
 // Instances is the table of roles.
@@ -50,7 +50,7 @@ func (i *Instances) Put(tx *store.Tx, one lb.Instance) error {
 	return i.Table.Put(tx, one)
 }
 
-// Here are the instances by key, as they are at this place.
+// Here returns the instances by key, as they are at this place.
 func (i *Instances) Here(v store.View) map[string]lb.Instance {
 	here := make(map[string]lb.Instance)
 	for one := range i.All(v) {

@@ -36,8 +36,7 @@ func newMirrors() *Mirrors {
 	return m
 }
 
-// At is the mirror that is attached to a thing by that name, for packets towards endpoints, or
-// back.
+// At returns the mirror attached to a target by name, for packets towards endpoints, or back.
 func (t *Mirrors) At(now *store.Snapshot, to lb.AttachTo, name string, back bool) (lb.Mirror, bool) {
 	return attachedAt(t.Table, now, to, name, back)
 }

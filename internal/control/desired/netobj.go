@@ -8,8 +8,8 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// maxNetObjects bounds the objects of each kind of the kernel's network: all of a kind are compared
-// with what the kernel has.
+// maxNetObjects bounds the objects of each kind of the kernel's network: they are compared with the
+// kernel's together.
 const maxNetObjects = 65536
 
 // newNetObjects is the table of a kind of objects of the kernel's network.

@@ -10,7 +10,7 @@ import (
 // PolicerKind is the name of the kind, as messages and journals have it.
 const PolicerKind = "policer"
 
-// maxPolicers bounds them, as the contract does.
+// maxPolicers is the contract's limit.
 const maxPolicers = 8192
 
 // Policers is the table of policers.
@@ -36,8 +36,7 @@ func newPolicers() *Policers {
 	return p
 }
 
-// At is the policer that is attached to a thing by that name, for packets towards endpoints, or
-// back.
+// At returns the policer attached to a target by name, for packets towards endpoints, or back.
 func (t *Policers) At(now *store.Snapshot, to lb.AttachTo, name string, back bool) (lb.Policer, bool) {
 	return attachedAt(t.Table, now, to, name, back)
 }

@@ -7,10 +7,10 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Reach finds the service that a packet to k's VIP and port would find, if it carried k's mark: one
-// of the mark before those of any, one of the port before ranges, those before all ports of the
-// VIP. With k.PortMax, the service is a range that has all of these ports. It costs as much as the
-// VIP has ranges.
+// Reach finds the service that a packet to k's VIP and port would find, if it had k's mark:
+// services with the mark come before those without, single ports before ranges, and ranges before
+// all ports of the VIP. With k.PortMax, the service is a range that has all of these ports. The
+// cost grows with the VIP's ranges.
 func (s *Services) Reach(v store.View, k lb.Key) (found lb.Service, ok bool) {
 	rank := 0
 	if k.PortMax == 0 || k.PortMax == k.Port {
@@ -30,7 +30,7 @@ func (s *Services) Reach(v store.View, k lb.Key) (found lb.Service, ok bool) {
 	return found, ok
 }
 
-// reaches says how well a service fits what packets are addressed to; 0: not at all.
+// reaches ranks how well a service fits a packet's destination; 0: not at all.
 func reaches(s, k lb.Key) int {
 	if s.Protocol != k.Protocol || (s.Mark != 0 && s.Mark != k.Mark) ||
 		k.Port < s.Port || max(k.Port, k.PortMax) > max(s.Port, s.PortMax) {

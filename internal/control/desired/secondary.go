@@ -7,8 +7,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// checkOverlap refuses a range of ports that has some of another's. It costs as much as the VIP has
-// ranges, and nothing for a service of one port.
+// checkOverlap refuses a range of ports that overlaps another. The cost grows with the VIP's
+// ranges; a service with one port costs nothing.
 func (s *Services) checkOverlap(v store.View, service *lb.Service) error {
 	k := service.Key
 	if k.PortMax == 0 {
@@ -23,8 +23,8 @@ func (s *Services) checkOverlap(v store.View, service *lb.Service) error {
 	return nil
 }
 
-// checkSecondary refuses a service whose further VIPs have ports that are another's, and one whose
-// own ports are at another's further VIP.
+// checkSecondary refuses a service whose secondary VIPs have ports of another service, and one
+// whose ports are in use at another's secondary VIP.
 func (s *Services) checkSecondary(v store.View, service *lb.Service) error {
 	for _, k := range service.SecondaryKeys() {
 		if _, ok := s.Get(v, k); ok {
@@ -46,8 +46,8 @@ func secondaryTaken(k, other lb.Key) error {
 		"an address on which no other service has these ports, protocol and mark")
 }
 
-// taken finds a service but self that has k at a further VIP, or a range with some of k's ports at
-// any.
+// taken finds another service than self that has k at a secondary VIP, or a range that overlaps k's
+// ports at any VIP.
 func (s *Services) taken(v store.View, k, self lb.Key) (lb.Key, bool) {
 	if k.PortMax == 0 && s.lacks(v, secondaryTotal) {
 		return lb.Key{}, false

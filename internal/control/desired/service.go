@@ -16,9 +16,9 @@ const ServiceKind = "service"
 
 // The indexes of services.
 const (
-	byName      = "name"      // those with a name, which services may share
-	bySecondary = "secondary" // what Services.Sort makes of the keys that services have besides their own
-	byRange     = "range"     // those of ranges of ports, by VIP
+	byName      = "name"      // by name, which services may share
+	bySecondary = "secondary" // the result of Services.Sort for secondary keys
+	byRange     = "range"     // port ranges, by VIP
 )
 
 // The totals of services.
@@ -106,33 +106,32 @@ func ServiceKeys(ids []store.ID) []lb.Key {
 	return keys
 }
 
-// Get finds a service by its key. What it returns shares its parts with the store: don't write to
-// them.
+// Get finds a service by its key. The result shares memory with the store: do not write to it.
 func (s *Services) Get(v store.View, k lb.Key) (lb.Service, bool) {
 	return s.GetSorted(v, sortOf(k))
 }
 
-// Shared is Get without a copy, and the service's version: the service is the store's own, so don't
-// write to it; nil: there is none.
+// Shared is Get without a copy, and returns the service's version: the service is the store's own,
+// so do not write to it; nil: there is none.
 func (s *Services) Shared(v store.View, k lb.Key) (*lb.Service, uint64) {
 	service, meta := s.Table.Shared(v, sortOf(k))
 	return service, meta.Version
 }
 
-// Owner is who wrote a service.
+// Owner returns who wrote a service.
 func (s *Services) Owner(v store.View, k lb.Key) (string, bool) {
 	m, ok := s.Meta(v, k.String())
 	return m.Owner, ok
 }
 
-// Put creates a service, or replaces the one with its key. It refuses a service that does not
-// validate or whose range of ports overlaps with another's (*lb.FieldError), and one that another
-// owner wrote (store.ErrOwner). What depends on the whole is checked at the end of the transaction.
+// Put creates a service, or replaces the one with its key. It refuses an invalid service or one
+// whose range of ports overlaps another's (*lb.FieldError), and one of another owner
+// (store.ErrOwner). Checks of the whole state run at the end of the transaction.
 func (s *Services) Put(tx *store.Tx, one lb.Service) error {
 	if err := s.Table.Put(tx, one); err != nil {
 		return err
 	}
-	return s.checkOverlap(tx, &one) // and again at the end, for an edit that goes on
+	return s.checkOverlap(tx, &one) // and again at the end, since the edit may continue
 }
 
 // Delete removes a service: store.ErrNotFound when there is none, store.ErrOwner when another owner
@@ -195,8 +194,8 @@ func (s *Services) check(before, after *store.Snapshot, changed []store.ID) erro
 	return nil
 }
 
-// checkTotals refuses growth past a limit, and never shrinking: what was allowed once can be
-// mended.
+// checkTotals refuses growth past a limit, but not shrinking: an earlier state over the limit can
+// be repaired.
 func (s *Services) checkTotals(before, after *store.Snapshot) error {
 	for _, t := range [...]total{
 		{"services", s.Len(before), s.Len(after), lb.MaxServices},
@@ -249,7 +248,7 @@ func (s *Services) ranges(v store.View, vip netip.Addr) iter.Seq2[lb.Key, lb.Ser
 	}
 }
 
-// exactly finds the service with just this key, as its own or at a further VIP.
+// exactly finds the service with exactly this key, as its own or at a secondary VIP.
 func (s *Services) exactly(v store.View, k lb.Key) (lb.Service, bool) {
 	if one, ok := s.Get(v, k); ok {
 		return one, true
@@ -263,8 +262,8 @@ func (s *Services) exactly(v store.View, k lb.Key) (lb.Service, bool) {
 	return lb.Service{}, false
 }
 
-// lacks reports whether a total of a snapshot is 0, so that hardly anything is looked up for
-// features that nobody uses. Of a transaction nothing is known.
+// lacks reports whether a total of a snapshot is 0, which saves lookups for unused features. For a
+// transaction it is unknown.
 func (s *Services) lacks(v store.View, total int) bool {
 	at, ok := v.(*store.Snapshot)
 	return ok && s.Total(at, total) == 0
@@ -278,8 +277,8 @@ func sortOfText(key string) (string, bool) {
 	return sortOf(k), true
 }
 
-// sortOf orders as lb.Key.Compare does: family, 16 bytes of address, port, protocol, last port,
-// mark. All are of one length.
+// sortOf orders like lb.Key.Compare: family, 16 bytes of address, port, protocol, last port, mark.
+// All results have the same length.
 func sortOf(k lb.Key) string {
 	vip := k.VIP.As16()
 	b := make([]byte, 0, len(vip)+10)
@@ -291,5 +290,5 @@ func sortOf(k lb.Key) string {
 	return string(binary.BigEndian.AppendUint32(b, k.Mark))
 }
 
-// sortOfVIP begins what sortOf makes of all keys with a VIP.
+// sortOfVIP returns the common prefix of sortOf for all keys with a VIP.
 func sortOfVIP(vip netip.Addr) string { return sortOf(lb.Key{VIP: vip})[:1+16] }

@@ -9,8 +9,7 @@ import (
 // longest is how many characters of a result are kept.
 const longest = 200
 
-// clause makes what an endpoint may have written fit to be shown: one line of printable characters,
-// not a long one.
+// clause makes text of an endpoint fit to be shown: one short line of printable characters.
 func clause(what string) string {
 	if !strings.ContainsFunc(what, notShown) && len(what) <= longest {
 		return what

@@ -9,8 +9,8 @@ import (
 	"loxilb/internal/control/health/probe"
 )
 
-// Handshake connects to an endpoint, and holds the connection for a while, at most timeout all in
-// all. It says what was wrong, "" if nothing; undecided, if that is this machine's fault.
+// Handshake connects to an endpoint, and holds the connection for a while, at most timeout in
+// total. It returns the failure, "" if there was none; undecided: this machine is to blame.
 func Handshake(ctx context.Context, at netip.AddrPort, timeout, hold time.Duration) (failure string, undecided bool) {
 	err := probe.Handshake(ctx, at, timeout, hold)
 	if err == nil {
@@ -19,6 +19,6 @@ func Handshake(ctx context.Context, at netip.AddrPort, timeout, hold time.Durati
 	return clause(err.Error()), ctx.Err() != nil || errors.Is(err, probe.ErrNotAsked)
 }
 
-// MostHandshakes is how many Handshakes may run at a time. Each has two descriptors, and all of
-// them an eighth of those that there may be.
+// MostHandshakes returns how many Handshakes may run at a time. Each has two descriptors, and
+// together they may use an eighth of the process's limit.
 func MostHandshakes() int { return min(1024, descriptors()/16) }

@@ -1,5 +1,4 @@
-// Package health knows which endpoints are up: it asks them, by probes, or is told
-// (docs/health.md).
+// Package health tracks which endpoints are up, by probes and by agents' reports (docs/health.md).
 package health
 
 import (
@@ -13,7 +12,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Target is what is probed.
+// Target is a probed address.
 type Target struct {
 	Addr   netip.Addr
 	Port   uint16
@@ -52,20 +51,20 @@ type Change struct {
 	Evidence string
 }
 
-// Status is what is known of a target.
+// Status is the state of a target.
 type Status struct {
 	State      State
 	Since      time.Time
 	ProbeState State // the state by probes and Override, without Eject
 	ProbeSince time.Time
-	Evidence   string   // a sentence: what was asked, of whom, what came, how often of how often it takes
+	Evidence   string   // a sentence: the probe, its target, the result, and the counts
 	History    []Change // the last ones, oldest first
 	// How long the last successful probes waited for their answer; 0: there was none, or nothing to
 	// wait for.
 	MinDelay, AvgDelay, MaxDelay time.Duration
 	Failures, Successes          int           // in a row
 	First, Last                  time.Time     // when the first and the last probe of these began
-	Fall                         int           // so many failures in a row are sure
+	Fall                         int           // failures in a row that count as down
 	Interval                     time.Duration // between two probes
 	Overridden                   bool          // ProbeState is set by Override
 	Undecided                    bool          // the last probe has ended without an answer to its question
@@ -83,7 +82,7 @@ func (s *Status) Downtime(now time.Time) time.Duration {
 	return s.WasDown
 }
 
-// resolved has no member that something else stands for.
+// resolved returns the target without members that others replace.
 func (t Target) resolved() Target {
 	t.Addr, t.Source = t.Addr.Unmap(), t.Source.Unmap()
 	p := &t.Probe
@@ -99,12 +98,12 @@ func (t Target) resolved() Target {
 	return t
 }
 
-// sameSubject reports whether what is known of one is true of the other.
+// sameSubject reports whether the state of one applies to the other.
 func (t Target) sameSubject(u Target) bool {
 	return t.Addr == u.Addr && t.Port == u.Port && t.Probe.Type == u.Probe.Type && t.VIP == u.VIP
 }
 
-// sameQuestion reports whether the answer to the probe of one is an answer to that of the other.
+// sameQuestion reports whether the probe of one answers that of the other.
 func (t Target) sameQuestion(u Target) bool {
 	for _, x := range []*Target{&t, &u} {
 		x.Probe.Interval, x.Probe.Fall, x.Probe.Rise = 0, 0, 0
@@ -116,7 +115,7 @@ func (t Target) question() probe.Question {
 	return probe.Question{To: t.probeAddr(), From: t.Source, Probe: t.Probe}
 }
 
-// probeAddr is what is asked: the VIP, or the endpoint's own address.
+// probeAddr returns the destination of probes: the VIP, or the endpoint's own address.
 func (t Target) probeAddr() netip.AddrPort {
 	if t.VIP.IsValid() {
 		return netip.AddrPortFrom(t.VIP, t.Port)
@@ -124,7 +123,7 @@ func (t Target) probeAddr() netip.AddrPort {
 	return netip.AddrPortFrom(t.Addr, t.Port)
 }
 
-// subject is what evidence begins with: what is asked of whom.
+// subject returns the beginning of the evidence: probe and target.
 func (t Target) subject() string {
 	at := ""
 	if t.VIP.IsValid() {

@@ -12,55 +12,55 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Config is what a Monitor stands on.
+// Config has the dependencies and options of a Monitor.
 type Config struct {
 	Log *slog.Logger
-	// Changed is called when a target's State is another one, or ProbeState is: by Run alone, one
-	// call at a time and without locks, so it may call the Monitor, and may be slow. A target that
-	// changes several times meanwhile may be told of once; one that is removed, in vain.
+	// Changed is called when a target's State or ProbeState changes: only by Run, one call at a
+	// time and without locks, so it may call the Monitor, and may be slow. Several changes of a
+	// target meanwhile may be one call; a target that was removed may get one, too.
 	Changed func(key string)
 	// Descriptors is how many probes may run at a time; 0: as many as the process may have files,
 	// less an eighth.
 	Descriptors int
 	// Files is the directory that files of probes (CA, certificate, key) are below.
 	Files string
-	// Lead has what a socket sends to a target's Addr go to its VIP; for targets that have one.
+	// Lead redirects packets of a socket from a target's Addr to its VIP; for targets with a VIP.
 	Lead func(fd int, t Target) error
-	// Prober makes what asks, in place of probe.New; for tests.
+	// Prober replaces probe.New, for tests.
 	Prober func(probe.Question) probe.Prober
 }
 
-// atOnce is how many new targets are probed at once. Those beyond it are spread, as are probes that
-// come later.
+// atOnce is how many new targets are probed at once. More are spread over time, as are later
+// probes.
 const atOnce = 32
 
-// Monitor probes targets, and knows their states. Its methods may be called from any goroutine,
-// before and while it runs.
+// Monitor probes targets, and tracks their states. Its methods are safe for concurrent use, before
+// and while it runs.
 type Monitor struct {
 	config   Config
 	sockets  *probe.Sockets
 	shortage shortage
-	wake     chan struct{} // capacity 1: something is to be done sooner than Run knows
+	wake     chan struct{} // capacity 1: something is due earlier than Run expects
 
 	mu      sync.Mutex
 	targets map[string]*target
 	queue   due.Queue[*target]
 	fresh   int // targets that wait for their first probe
 	daily   int // probes a day of all
-	running int // probes that run, given up ones included
-	limit   int // of them
+	running int // running probes, including cancelled ones
+	limit   int // limit of running
 	changed map[string]struct{}
 	notify  chan struct{} // capacity 1: changed has members
 }
 
-// target is one that is probed.
+// target is a probed target.
 type target struct {
 	due.Item // when the next probe is due, or can be tried
 	key      string
 	Target
 	prober probe.Prober
 	phase  time.Time // when the next probe is due, whenever it can be tried
-	first  bool      // it has not been probed
+	first  bool      // not probed yet
 	daily  int       // probes a day
 	run    *run      // the probe that runs
 	verdict
@@ -82,9 +82,8 @@ func New(c Config) *Monitor {
 	return m
 }
 
-// Set adds a target, or changes it in place: its state and history stay. Another address, port or
-// type of probe is another target, of which nothing is known yet; what others say of it (Override,
-// Eject) stays.
+// Set adds a target, or changes it in place: its state and history stay. With another address, port
+// or type of probe its state becomes unknown; reports of others (Override, Eject) stay.
 func (m *Monitor) Set(key string, wanted Target) {
 	wanted = wanted.resolved()
 	now := time.Now()
@@ -122,7 +121,7 @@ func (m *Monitor) Set(key string, wanted Target) {
 	}
 }
 
-// question is what is asked of a target.
+// question returns a target's question.
 func (m *Monitor) question(t Target) probe.Question {
 	q := t.question()
 	if t.VIP.IsValid() && m.config.Lead != nil {
@@ -137,7 +136,7 @@ func (m *Monitor) budget(t *target, daily int) {
 	t.daily = daily
 }
 
-// begin has a target probed.
+// begin schedules the first probe of a target.
 func (m *Monitor) begin(t *target, now time.Time) {
 	if t.Probe.Type == lb.ProbeNone {
 		state := t.state()
@@ -179,7 +178,7 @@ func (m *Monitor) halt(t *target) {
 	}
 }
 
-// push has the target probed at a time.
+// push schedules a probe of the target.
 func (m *Monitor) push(t *target, at time.Time) {
 	next, ok := m.queue.Next()
 	m.queue.Push(t, at)
@@ -198,7 +197,7 @@ func (m *Monitor) Remove(key string) {
 	}
 }
 
-// Status is what is known of a target.
+// Status returns the state of a target.
 func (m *Monitor) Status(key string) (Status, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -211,8 +210,8 @@ func (m *Monitor) Status(key string) (Status, bool) {
 	return s, true
 }
 
-// State is how a target is, and how it is without clients' handshakes: of its Status, which takes
-// ten times as long to say. false: it is not set.
+// State returns a target's state, and its state without clients' handshakes: parts of its Status,
+// which takes ten times as long. false: the target is not set.
 func (m *Monitor) State(key string) (state, probe State, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -235,9 +234,9 @@ func (m *Monitor) Override(key string, s State, evidence string) {
 	}
 }
 
-// Eject says that clients' handshakes with a target fail, and how; "" that they do not. It holds
-// until the next Eject, whatever the target's probes say, but not against an Override. Of a target
-// that is not set it says nothing.
+// Eject reports that clients' handshakes with a target fail, and why; "": they do not. It holds
+// until the next Eject, whatever the target's probes report, but an Override precedes it. It is
+// ignored for an unknown key.
 func (m *Monitor) Eject(key, evidence string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -251,7 +250,7 @@ func (m *Monitor) Eject(key, evidence string) {
 	}
 }
 
-// recordChange announces a target whose state has changed.
+// recordChange reports a change of a target's state.
 func (m *Monitor) recordChange(t *target, before State, now time.Time) {
 	if t.recordState(before, now, t.subject()) {
 		m.announce(t)

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// tick is the least time between two rounds. What is due by then is done in one: to be woken
-	// costs more than a probe.
+	// tick is the least time between two rounds. All work due by then is done in one round: waking
+	// up costs more than a probe.
 	tick = 10 * time.Millisecond
 	// With more than busy probes a day (2,000 a second), rounds are busyTick apart. Two hundred
 	// probes in a row find the code and the kernel's data in the CPU's caches; fifty do not, and
@@ -70,7 +70,7 @@ func (m *Monitor) Run(ctx context.Context) {
 		}
 		r.connector.Collect()
 		r.startDue()
-		r.connector.Collect() // who is near has answered already
+		r.connector.Collect() // nearby endpoints have answered already
 	}
 }
 
@@ -110,7 +110,7 @@ func (r *rounds) stop() {
 	r.sockets.Close()
 }
 
-// idle is how long there is nothing to do.
+// idle returns the time until the next work.
 func (r *rounds) idle() time.Duration {
 	if r.connector.Running() > 0 {
 		return 0
@@ -127,8 +127,8 @@ func (r *rounds) idle() time.Duration {
 	return idle
 }
 
-// startDue starts the probes that are due, those first that have waited longest, as far as a round
-// has time for them.
+// startDue starts the probes that are due, the longest waiting first, as far as a round has time
+// for them.
 func (r *rounds) startDue() {
 	now := time.Now()
 	for n := r.pause() / share; n > 0 && r.startNext(now); n-- {
@@ -152,12 +152,12 @@ func (r *rounds) startNext(now time.Time) bool {
 		r.connector.DropIdle() // another one may need the descriptor
 	}
 	t, _ := r.queue.Pop(now)
-	if t.run != nil { // its time is up: it is about to end
+	if t.run != nil { // it has timed out, and is about to end
 		r.queue.Push(t, now.Add(tick))
 		return true
 	}
-	// The second probe of a target comes at any time within its interval, and the others follow
-	// that one: so those that began together spread, and stay apart.
+	// The second probe of a target comes at a random time within its interval, and later ones
+	// follow that: so targets that began together spread, and stay apart.
 	interval := t.Probe.Interval
 	if t.first {
 		t.first = false
@@ -171,7 +171,7 @@ func (r *rounds) startNext(now time.Time) bool {
 	return true
 }
 
-// start asks.
+// start starts a probe.
 func (r *rounds) start(t *target) {
 	r.running++
 	current := &run{begun: time.Now()}
@@ -205,7 +205,7 @@ func (r *rounds) end(t *target, current *run, a probe.Answer, err error) {
 	r.ended(t, current, a, err)
 }
 
-// ended counts the result, if it is still asked for.
+// ended counts the result, if the question is still the same.
 func (r *rounds) ended(t *target, current *run, a probe.Answer, err error) {
 	r.running--
 	if t.run != current || r.ctx.Err() != nil {
@@ -231,7 +231,7 @@ func (r *rounds) ended(t *target, current *run, a probe.Answer, err error) {
 	r.recordChange(t, state, now)
 }
 
-// plainConnect reports whether a Connector can ask: nothing is sent, nothing is to come.
+// plainConnect reports whether a Connector can do the probe: nothing is sent or received.
 func (t Target) plainConnect() bool {
 	return t.Probe.Type == lb.ProbeTCP && t.Probe.Request == "" && t.Probe.Response == ""
 }

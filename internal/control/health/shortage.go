@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// calm is how long there must have been no want of descriptors until it is told to be over.
+// calm is how long there must have been no lack of descriptors before it is reported to be over.
 const calm = 10 * time.Second
 
 // shortage logs once when probes lack file descriptors, and once when that ends.
@@ -25,7 +25,7 @@ func (s *shortage) hit(now time.Time) {
 	s.hits = now
 }
 
-// lasts reports whether it is told to be there.
+// lasts reports whether it was reported.
 func (s *shortage) lasts() bool { return !s.first.IsZero() }
 
 // check logs the end of a shortage.
@@ -36,8 +36,8 @@ func (s *shortage) check(now time.Time) {
 	}
 }
 
-// descriptors is how many probes may have one: as many as the process may have files, less an
-// eighth for all else.
+// descriptors returns how many probes may have one: the process's limit less an eighth for
+// everything else.
 func descriptors() int {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {

@@ -11,13 +11,13 @@ const (
 	delaysLength  = 16
 )
 
-// verdict is what the results of a target's probes, and the word of others, amount to.
+// verdict combines the results of a target's probes, and the reports of others.
 type verdict struct {
-	probed              State // what the probes say
+	probed              State // result of the probes
 	failures, successes int
 	first, last         time.Time // when the first and the last probe of these began
 	what                string    // the last result
-	of                  int       // so many such results in a row are needed; 0: it does not count
+	of                  int       // results in a row that are needed; 0: it does not count
 	checked             time.Time
 	delays              [delaysLength]time.Duration // of the last successes, in a ring
 	answered            int                         // how many delays were written
@@ -33,11 +33,11 @@ type verdict struct {
 	wasDown time.Duration // for how long it was, before since
 	failed  uint64        // probes, in all
 
-	probeStateSeen State // what probeState was when note was called last
+	probeStateSeen State // the value of probeState in the last call of note
 	notedSince     time.Time
 }
 
-// state is what holds.
+// state returns the resulting state.
 func (v *verdict) state() State {
 	if v.override == Unknown && v.passive != "" {
 		return Down
@@ -45,7 +45,7 @@ func (v *verdict) state() State {
 	return v.probeState()
 }
 
-// probeState is what holds of it without clients' handshakes.
+// probeState returns the state without clients' handshakes.
 func (v *verdict) probeState() State {
 	if v.override != Unknown {
 		return v.override
@@ -53,8 +53,8 @@ func (v *verdict) probeState() State {
 	return v.probed
 }
 
-// success counts a good answer. One makes up what is not known to be up or down, rise ones what is
-// down.
+// success counts a good answer. One answer brings an unknown target up; a target that is down needs
+// rise of them.
 func (v *verdict) success(what string, delay time.Duration, rise int, begun time.Time) {
 	v.failures = 0
 	v.successes++
@@ -87,7 +87,7 @@ func (v *verdict) failure(what string, fall int, begun time.Time) {
 	}
 }
 
-// follow notes when the n-th probe of the same result in a row began.
+// follow records when the n-th probe of the same result in a row began.
 func (v *verdict) follow(n int, begun time.Time) {
 	if n == 1 {
 		v.first = begun
@@ -95,11 +95,11 @@ func (v *verdict) follow(n int, begun time.Time) {
 	v.last = begun
 }
 
-// restart resets the counts, as the probe's question has changed. The state stays until enough of
-// the new answers are there.
+// restart resets the counts, as the probe's question has changed. The state stays until there are
+// enough new answers.
 func (v *verdict) restart() { v.failures, v.successes = 0, 0 }
 
-// evidence is the sentence for it.
+// evidence returns a sentence for it.
 func (v *verdict) evidence(subject string) string {
 	switch {
 	case v.override != Unknown:

@@ -1,7 +1,7 @@
 // Package maglev makes the tables of consistent hashing: a flow's hash, modulo the size of the
-// table, finds its node, and when a node comes or goes hardly any place changes hands but its own.
-// It follows section 3.4 of "Maglev: A Fast and Reliable Software Network Load Balancer" (NSDI
-// 2016), with weights.
+// table, finds its node, and when a node is added or removed, hardly any other place changes. It
+// follows section 3.4 of "Maglev: A Fast and Reliable Software Network Load Balancer" (NSDI 2016),
+// with weights.
 package maglev
 
 import (
@@ -9,21 +9,20 @@ import (
 	"slices"
 )
 
-// Node is what flows are given to.
+// Node is a target of flows.
 type Node struct {
-	Name   string // what it is known by on every machine; no two nodes share one
+	Name   string // its name on every machine; no two nodes share one
 	Weight uint32 // its share of the table; 0: none
-	Down   bool   // it has no places now, and the table keeps the size that it has with it
-	Tenths uint8  // of its share that it has now; the table keeps the size that it has with all of it. 0 in all nodes: all
+	Down   bool   // it has no places now, but still counts for the size of the table
+	Tenths uint8  // current tenths of its share; the table keeps the size for its whole share. 0 in all nodes: the whole share
 }
 
 const (
-	// placesPerNode is how many places a node has at least, on average: with fewer, more places
-	// change hands besides those of the node that comes or goes
-	// (docs/adr/0020-maglev-table-sizes.md).
+	// placesPerNode is the least average number of places per node: with fewer, more places change
+	// besides those of an added or removed node (docs/adr/0020-maglev-table-sizes.md).
 	placesPerNode = 160
-	// placesOfLightest is how many the lightest node has at least: its share is right to within one
-	// of them.
+	// placesOfLightest is the least number of places of the lightest node: its share is exact to
+	// within one of them.
 	placesOfLightest = 16
 )
 
@@ -62,10 +61,10 @@ func Size(nodes []Node) int {
 	return sizes[len(sizes)-1]
 }
 
-// Table gives each of Size(nodes) places to a node: the index into nodes. It depends on the names,
-// the weights and the seed alone, not on the order of the nodes. Every node of a weight has a
-// place, as long as there are places; the shares are those of the weights, to within one place of
-// each. Without any weight the table is empty.
+// Table assigns each of Size(nodes) places to a node: the index into nodes. It depends only on the
+// names, the weights and the seed, not on the order of the nodes. Every node with a weight has a
+// place, as long as there are places; the shares match the weights to within one place each.
+// Without any weight the table is empty.
 func Table(seed uint64, nodes []Node) []uint32 {
 	size := Size(nodes)
 	walks := walksOf(seed, nodes, uint32(size))
@@ -102,7 +101,7 @@ func (w *walk) step(size uint32) {
 	}
 }
 
-// walksOf are those of the nodes that have places, in the order of their names.
+// walksOf returns the walks of the nodes that have places, in the order of their names.
 func walksOf(seed uint64, nodes []Node, size uint32) []walk {
 	walks := make([]walk, 0, len(nodes))
 	partly := slices.ContainsFunc(nodes, func(n Node) bool { return n.Tenths != 0 })
@@ -123,8 +122,8 @@ func walksOf(seed uint64, nodes []Node, size uint32) []walk {
 	return walks
 }
 
-// hash is that of FNV-1a, begun with the seed and mixed at the end, since FNV hardly spreads the
-// last byte.
+// hash is FNV-1a, started with the seed and mixed at the end, since FNV hardly spreads the last
+// byte.
 func hash(seed uint64, name string) uint64 {
 	h := mix(seed) ^ 14695981039346656037
 	for _, c := range []byte(name) {

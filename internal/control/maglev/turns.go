@@ -43,7 +43,8 @@ func (t *turns) add(round int, i int32) {
 	t.last[round] = i
 }
 
-// next is the index of the walk whose turn it is. It may be called as often as the table is large.
+// next returns the index of the walk whose turn it is. It may be called as often as the table is
+// large.
 func (t *turns) next() int {
 	for t.first[t.round] < 0 {
 		t.round++

@@ -19,7 +19,8 @@ const (
 )
 
 // adopted are the services that an earlier process left in the data path. They avoid the endpoints
-// that were down then, until these have been probed again: a start sends nobody to a dead endpoint.
+// that were down then, until these have been probed again: a start sends no client to a dead
+// endpoint.
 type adopted struct {
 	rows  map[bpf.TcServiceKey]bool
 	until time.Time // end of the wait; zero: not begun

@@ -17,8 +17,8 @@ type Attacher interface {
 	SetAttached(*bpf.Attached) (failed bpf.NotAttached, err error)
 }
 
-// Attached makes what all policers and mirrors say together: a service, a prefix, a firewall rule
-// or an interface has one row for what it has of both.
+// Attached combines all policers and mirrors: a service, a prefix, a firewall rule or an interface
+// has one row for both.
 type Attached struct {
 	desired *desired.State
 	table   Attacher
@@ -26,15 +26,15 @@ type Attached struct {
 
 	mu     sync.Mutex
 	places map[uint64]int // by the key of a policer: how many have it
-	copied map[uint64]int // likewise of mirrors
+	copied map[uint64]int // the same for mirrors
 }
 
-// NewAttached stands on the store, the data path, and the interfaces that there are.
+// NewAttached uses the store, the data path, and the present interfaces.
 func NewAttached(s *desired.State, table Attacher, links func() []netdev.Link) *Attached {
 	return &Attached{desired: s, table: table, links: links}
 }
 
-// apply has the data path do what the store says.
+// apply writes the store's state to the data path.
 func (a *Attached) apply(now *store.Snapshot) (failed bpf.NotAttached, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -77,8 +77,8 @@ func tapOf(m *lb.Mirror) netdev.Tap {
 	return netdev.Tap{ERSPAN: m.Type == lb.ERSPAN, Remote: m.Remote, Source: m.Source, ID: m.TunnelID}
 }
 
-// attach enters a key where it belongs, and returns in how many places. What is attached to a
-// service by its key goes before what has its name.
+// attach adds a key to all rows that match an attachment, and returns their number. An attachment
+// to a service by its key precedes one by its name.
 func (a *Attached) attach(all *bpf.Attached, now *store.Snapshot, at lb.Attachment, keys func(*bpf.TcAttachments) *[2]uint64, key uint64) (places int) {
 	enter := func(row bpf.TcAttachments, first bool) bpf.TcAttachments {
 		list := keys(&row)
@@ -139,8 +139,7 @@ func (a *Attached) PolicerPlaces(name string) int {
 	return a.places[bpf.NameKey(name)]
 }
 
-// MirrorPlaces is the same of a mirror, 0 while there is no interface to which copies could be
-// sent.
+// MirrorPlaces returns the same for a mirror, 0 while there is no interface to send copies to.
 func (a *Attached) MirrorPlaces(name string) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -9,13 +9,13 @@ import (
 )
 
 // attachedLoop is the loop of a kind of objects that are attached to services, firewall rules and
-// interfaces: it looks at them again when those come and go.
+// interfaces: it applies them again when those appear or disappear.
 type attachedLoop[T any] struct {
 	*objectLoop[T]
 }
 
-// leftover is the key that has all be looked at: of what an earlier process has left, say. No
-// object has it for its name.
+// leftover is a key that makes the loop apply everything, including what an earlier process has
+// left. No object has it as a name.
 const leftover = ""
 
 func newAttachedLoop[T any](kind string, w Worker[string], s *desired.State, table *store.Table[T], key func(*T) string, o Observers) attachedLoop[T] {
@@ -26,7 +26,7 @@ func newAttachedLoop[T any](kind string, w Worker[string], s *desired.State, tab
 	return l
 }
 
-// feed marks also what a change of services or firewall rules concerns.
+// feed also marks objects that a change of services or firewall rules affects.
 func (l attachedLoop[T]) feed(ctx context.Context) {
 	if _, changed, ok := l.desired.Since(l.seen); ok && l.started {
 		for _, id := range changed {
@@ -39,5 +39,5 @@ func (l attachedLoop[T]) feed(ctx context.Context) {
 	l.objectLoop.feed(ctx)
 }
 
-// LinksChanged says that any interface may have changed.
+// LinksChanged reports that any interface may have changed.
 func (l attachedLoop[T]) LinksChanged() { l.Mark(leftover) }

@@ -14,24 +14,24 @@ import (
 	"loxilb/internal/lb"
 )
 
-// healthArrives is how long it may take until the loop of services is told that an endpoint has
-// become up or down.
+// healthArrives is how long a change of an endpoint's health may take to reach the loop of
+// services.
 const healthArrives = time.Second
 
 // auditBatch is how many services are compared before others have the loop.
 const auditBatch = 64
 
-// Comparer tells in what a service of the data path is not what its table wants.
+// Comparer returns the differences between a service of the data path and its table.
 type Comparer interface {
 	Compare(*bpf.ServiceTable) []string
 }
 
-// Audit compiles the services once more and compares them with what the data path has, slots
-// included; with mend, all are applied again. Those that are to be applied anyway, or whose
-// endpoints come slowly or have become up or down just now, are unsettled.
+// Audit compiles the services again and compares them with the data path, including slots; with
+// mend, all are applied again. Services that are due anyway, in slow start, or whose endpoints have
+// just become up or down, count as unsettled.
 func (s *Services) Audit(ctx context.Context, data Comparer, mend bool) lb.Compared {
 	out := lb.Compared{Table: "services as desired"}
-	have := s.Tables.Services() // before the store is asked: what comes meanwhile is in it
+	have := s.Tables.Services() // before reading the store: any service that is added meanwhile is in the store
 	var keys []lb.Key
 	wanted := map[bpf.TcServiceKey]bool{}
 	for service := range s.Desired.Services.All(s.Desired.Snapshot()) {
@@ -57,7 +57,7 @@ func (s *Services) Audit(ctx context.Context, data Comparer, mend bool) lb.Compa
 		}
 	}
 	if mend {
-		s.Mark(keys...) // those that differ are written, the others cost a look
+		s.Mark(keys...) // those that differ are written, the others cost a comparison
 	}
 	return out
 }
@@ -66,7 +66,7 @@ func (s *Services) Audit(ctx context.Context, data Comparer, mend bool) lb.Compa
 func (s *Services) auditOne(now *store.Snapshot, resolver *compile.Resolver, key lb.Key, data Comparer, out *lb.Compared) {
 	service, version := s.Desired.Services.Shared(now, key)
 	if service == nil {
-		return // it has gone meanwhile
+		return // it was deleted meanwhile
 	}
 	id := status.ID(desired.ServiceID(key))
 	st, known := s.Statuses.Get(id)
@@ -92,7 +92,7 @@ func (s *Services) auditOne(now *store.Snapshot, resolver *compile.Resolver, key
 	}
 }
 
-// AuditStatuses tells which other objects the data path does not have as users want them.
+// AuditStatuses returns which other objects are not applied as users want them.
 func AuditStatuses(statuses *status.Table) lb.Compared {
 	out := lb.Compared{Table: "objects as desired"}
 	for _, kind := range []string{desired.RuleKind, desired.PolicerKind, desired.MirrorKind, InterfaceKind} {

@@ -21,14 +21,14 @@ type ejections struct {
 	watched map[lb.Key]*lb.Service // that consider handshakes
 	changed chan struct{}          // capacity 1: watched has others
 	now     map[netip.AddrPort]*ejection
-	shown   map[netip.AddrPort]bool // that have a target which asks nothing
+	shown   map[netip.AddrPort]bool // those with a target that is not probed
 }
 
 type ejection struct {
 	evidence string
 	since    time.Time
 	kept     bool     // it stays in rotation: too few others are left
-	probes   []string // keys of what services have asked of it
+	probes   []string // keys of services' probes of it
 }
 
 func newEjections() ejections {
@@ -122,7 +122,7 @@ func (p *probes) foundWell(key string, port uint16, since time.Time) bool {
 func (p *probes) eject(at netip.AddrPort, evidence string, kept bool) []lb.Key {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.settleAll() // so that wishes are those of the services that are watched
+	p.settleAll() // so that requests match the watched services
 	e := p.ejections.now[at]
 	if e == nil {
 		e = &ejection{since: time.Now()}
@@ -177,7 +177,7 @@ func keysOf(services []*lb.Service) (keys []lb.Key) {
 	return keys
 }
 
-// silentTarget asks an endpoint nothing.
+// silentTarget returns a target for an endpoint that is not probed.
 func silentTarget(at netip.AddrPort) (name string, t health.Target) {
 	e := lb.EndpointProbe{Addr: at.Addr(), Probe: lb.Probe{Type: lb.ProbeNone, Port: at.Port()}}
 	return e.Key(), health.Target{Addr: e.Addr, Port: at.Port(), Probe: e.Complete()}
@@ -195,7 +195,7 @@ func (p *probes) eachTarget(s *lb.Service, f func(name string, t health.Target))
 	}
 }
 
-// forgetShown forgets endpoints whose target nobody wants any more.
+// forgetShown removes the targets of endpoints that nobody requests any more.
 func (p *probes) forgetShown() {
 	maps.DeleteFunc(p.ejections.shown, func(at netip.AddrPort, _ bool) bool {
 		name, _ := silentTarget(at)

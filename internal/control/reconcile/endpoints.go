@@ -7,7 +7,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// EndpointProbes has addresses probed as users' objects say.
+// EndpointProbes probes addresses as users' objects define.
 type EndpointProbes struct {
 	*objectLoop[lb.EndpointProbe]
 	health *Health
@@ -21,7 +21,7 @@ func NewEndpointProbes(s *desired.State, h *Health, o Observers) *EndpointProbes
 	return p
 }
 
-// Apply has the addresses of these objects probed as they say by now. It never fails.
+// Apply starts, changes and stops the probes of these objects. It never fails.
 func (p *EndpointProbes) Apply(_ context.Context, keys []string) (out []Outcome[string]) {
 	now := p.desired.Snapshot()
 	var moved []lb.Key

@@ -12,14 +12,14 @@ import (
 	"loxilb/internal/lb"
 )
 
-// index has the services that are in the data path, as they are there, and finds them by addresses.
-// The goroutine of the loop alone touches it.
+// index has the services in the data path, as they are there, and finds them by addresses. Only the
+// loop's goroutine uses it.
 type index struct {
 	services map[lb.Key]indexed
 	kept     map[lb.Key]keptService   // addresses that stay owned for services that could not be applied since the start
 	vips     users                    // services that have the address, as VIP or as source
 	named    map[netip.Addr]endpoint  // addresses of endpoints
-	rows     map[bpf.TcServiceKey]int // ranges that have the row: those that begin at one port share it
+	rows     map[bpf.TcServiceKey]int // ranges with this row: those that begin at one port share it
 	notifier *notifier
 	probes   *probes
 }
@@ -38,7 +38,7 @@ func (i *indexed) effective() *lb.Service {
 	return i.service
 }
 
-// endpoint counts the services that name an address for an endpoint, and those whose connections go
+// endpoint counts the services that have an address as an endpoint, and those whose connections go
 // there: not if the endpoint is a service itself.
 type endpoint struct{ named, reached uint32 }
 
@@ -49,20 +49,19 @@ func newIndex(n *notifier, p *probes) *index {
 	}
 }
 
-// get is a service that is in the data path, as users wrote it; nil: there is none.
+// get returns a service that is in the data path, as users wrote it; nil: there is none.
 func (x *index) get(key lb.Key) *lb.Service { return x.services[key].service }
 
 func (x *index) keys() []lb.Key { return slices.Collect(maps.Keys(x.services)) }
 
 func (x *index) allVIPs() []netip.Addr { return slices.Collect(maps.Keys(x.vips)) }
 
-// owned reports whether a service has the address whose instance is one that this node owns the
-// VIPs of.
+// owned reports whether a service has the address, and this node owns the VIPs of its instance.
 func (x *index) owned(a netip.Addr, owns func(instance string) bool) bool {
 	return slices.ContainsFunc(x.vips[a], func(u use) bool { return owns(u.instance) })
 }
 
-// keptService is what is kept of a service that is not in the data path.
+// keptService is kept for a service that is not in the data path.
 type keptService struct {
 	instance string
 	vips     []netip.Addr
@@ -107,7 +106,7 @@ func (x *index) add(i indexed) {
 	x.probes.add(i.effective())
 }
 
-// remove takes a service out, and returns it as it was; without effect if there is none.
+// remove removes a service, and returns it as it was; no effect if there is none.
 func (x *index) remove(key lb.Key) (i indexed) {
 	i = x.services[key]
 	if i.service == nil {
@@ -127,8 +126,8 @@ func (x *index) remove(key lb.Key) (i indexed) {
 	return i
 }
 
-// count adds a service's endpoints, or takes them away (by -1), and notifies of those that
-// connections go to from now on, or not any more.
+// count adds a service's endpoints, or removes them (by -1), and notifies about those that
+// connections begin or cease to go to.
 func (x *index) count(i *indexed, by int32) {
 	for _, e := range i.service.Endpoints {
 		n := x.named[e.Addr]
@@ -153,8 +152,8 @@ func (x *index) setEndpoint(a netip.Addr, n endpoint) {
 	}
 }
 
-// usersOf are the services of whose connections endpoints see one of this machine's addresses, with
-// one of these endpoints.
+// usersOf returns the services with one of these endpoints, whose connections come from one of this
+// machine's addresses.
 func (x *index) usersOf(hosts map[netip.Addr]bool) (keys []lb.Key) {
 	if len(hosts) == 0 {
 		return nil
@@ -167,7 +166,7 @@ func (x *index) usersOf(hosts map[netip.Addr]bool) (keys []lb.Key) {
 	return keys
 }
 
-// withEndpoints are the services with connections to one of these hosts.
+// withEndpoints returns the services with connections to one of these hosts.
 func (x *index) withEndpoints(hosts map[netip.Addr]bool) (keys []lb.Key) {
 	if len(hosts) == 0 {
 		return nil
@@ -180,8 +179,8 @@ func (x *index) withEndpoints(hosts map[netip.Addr]bool) (keys []lb.Key) {
 	return keys
 }
 
-// dependents are the services that have one of these for an endpoint, directly or by way of others.
-// It costs a walk over all services, but only if some endpoint has the VIP of one of them.
+// dependents returns the services that have one of these as an endpoint, directly or through
+// others. It costs a walk over all services, but only if some endpoint has the VIP of one of them.
 func (x *index) dependents(snapshot *store.Snapshot, services *desired.Services, keys []lb.Key) (more []lb.Key) {
 	in := make(map[lb.Key]bool, len(keys))
 	for _, k := range keys {
@@ -204,8 +203,8 @@ func (x *index) dependents(snapshot *store.Snapshot, services *desired.Services,
 	return more
 }
 
-// reached are the VIPs that the services of these keys have or had, and that some service has for
-// an endpoint.
+// reached returns the VIPs that the services of these keys have or had, and that are an endpoint of
+// some service.
 func (x *index) reached(snapshot *store.Snapshot, services *desired.Services, keys []lb.Key) map[netip.Addr]bool {
 	vips := map[netip.Addr]bool{}
 	add := func(list ...netip.Addr) {

@@ -22,41 +22,41 @@ type Hooks interface {
 	ForgetLink(index int) error
 	ForgetOtherLinks(keep func(index int) bool) error
 	Attach(datapath.Interface) error
-	// SetEgress attaches the program of answers that leave, of endpoints on this machine, as far as
-	// there are any.
+	// SetEgress attaches the program for leaving answers of endpoints on this machine, if there are
+	// any.
 	SetEgress(index int) error
 	Detach(index int) error
 	DetachOrphans(keep func(index int) bool) error
 }
 
-// InterfacesConfig is what Interfaces stands on.
+// InterfacesConfig has the dependencies and options of Interfaces.
 type InterfacesConfig struct {
 	Observers
 	Hooks                Hooks
 	Links                func() []netdev.Link
-	Whitelist, Blacklist *regexp.Regexp // as netdev.Select takes them
+	Whitelist, Blacklist *regexp.Regexp // as for netdev.Select
 }
 
-// Interfaces keeps the data path attached to the chosen interfaces, each by itself: one that fails
-// is tried again, and keeps no other waiting.
+// Interfaces keeps the data path attached to the chosen interfaces, each independently: one that
+// fails is retried, and delays no other.
 type Interfaces struct {
 	*Loop[int]
 	InterfacesConfig
 	current    map[int]described // as in the data path
-	orphans    bool              // interfaces that an earlier process attached, and nobody chooses now, may be attached
+	orphans    bool              // interfaces may be attached that an earlier process attached, and that are not chosen now
 	retryTimer *time.Timer       // of the next attempt to detach orphans
 }
 
 // described is an interface as the data path has it.
 type described struct {
 	datapath.Interface
-	set        bool   // SetLink worked for it
-	generation uint64 // of the link: another one has the same index and lost our programs
+	set        bool   // SetLink succeeded
+	generation uint64 // of the link: a later link with the same index lost our programs
 	attached   bool
-	gone       bool // it is no more, and could not be forgotten yet
+	gone       bool // it no longer exists, but could not be forgotten yet
 }
 
-// allInterfaces is the key that stands for all interfaces: the kernel counts them from 1.
+// allInterfaces is the key for all interfaces: the kernel numbers them from 1.
 const allInterfaces = 0
 
 // NewInterfaces makes the loop of the interfaces.
@@ -67,10 +67,10 @@ func NewInterfaces(c InterfacesConfig) *Interfaces {
 	return i
 }
 
-// MarkAll says that any interface may have changed.
+// MarkAll reports that any interface may have changed.
 func (i *Interfaces) MarkAll() { i.Mark(allInterfaces) }
 
-// nameOf is how users know an interface. Loop asks for what Apply has just seen.
+// nameOf returns an interface's name. Loop calls it for interfaces that Apply has just seen.
 func (i *Interfaces) nameOf(index int) string {
 	if k, ok := i.current[index]; ok {
 		return k.Name
@@ -100,7 +100,7 @@ func (i *Interfaces) Apply(_ context.Context, keys []int) (outcomes []Outcome[in
 	return outcomes
 }
 
-// expand puts all interfaces, those that are here and those that were, in the place of everything.
+// expand replaces allInterfaces by all interfaces, present and former.
 func (i *Interfaces) expand(keys []int, present map[int]netdev.Link) []int {
 	var out []int
 	for _, k := range keys {
@@ -118,7 +118,7 @@ func (i *Interfaces) expand(keys []int, present map[int]netdev.Link) []int {
 	return unique(out)
 }
 
-// Describe is a link as the data path knows it.
+// Describe returns a link in the data path's form.
 func Describe(l netdev.Link) datapath.Interface {
 	return datapath.Interface{
 		Index: l.Index, Name: l.Name, Layer3: !l.Ethernet() && len(l.MAC) == 0,
@@ -126,7 +126,7 @@ func Describe(l netdev.Link) datapath.Interface {
 	}
 }
 
-// follow brings an interface into the data path, attached if it is chosen.
+// follow updates an interface in the data path, and attaches it if it is chosen.
 func (i *Interfaces) follow(l netdev.Link, chosen bool) Outcome[int] {
 	o := Outcome[int]{Key: l.Index}
 	if chosen {
@@ -138,7 +138,7 @@ func (i *Interfaces) follow(l netdev.Link, chosen bool) Outcome[int] {
 	}
 	if had && (k.generation != l.Generation || k.gone) {
 		k = described{}
-		o.Err = i.Hooks.Detach(l.Index) // what was attached went with the interface that had the index before
+		o.Err = i.Hooks.Detach(l.Index) // the programs disappeared with the interface that had the index before
 	}
 	if d := Describe(l); !k.set || k.Interface != d {
 		err := i.Hooks.SetLink(d)
@@ -173,8 +173,8 @@ func (i *Interfaces) attach(k *described, wanted bool) error {
 	return nil
 }
 
-// forget takes an interface that is gone out of the data path. One that cannot be has a status with
-// its index from there on: its name may be another's by now.
+// forget removes a missing interface from the data path. If that fails, its status is by index from
+// then on: its name may be another's by now.
 func (i *Interfaces) forget(index int) Outcome[int] {
 	k, had := i.current[index]
 	o := Outcome[int]{Key: index}
@@ -198,8 +198,8 @@ func (i *Interfaces) forget(index int) Outcome[int] {
 	return o
 }
 
-// detachOrphans detaches what an earlier process attached and nobody chooses now, and forgets what
-// is gone, once.
+// detachOrphans detaches interfaces that an earlier process attached and that are not chosen now,
+// and forgets missing ones, once.
 func (i *Interfaces) detachOrphans(present map[int]netdev.Link, chosen map[int]bool) {
 	if !i.orphans {
 		return

@@ -36,7 +36,7 @@ type IPsec struct {
 	desired *desired.State
 	health  *Health
 	ignores bool   // packets that policies refuse are sent, in clear text
-	changed func() // refusals may have changed; nil: nobody wants to know
+	changed func() // called when refusals may have changed; nil: not needed
 	current followedPolicies
 }
 
@@ -48,7 +48,8 @@ func NewIPsec(r PolicyReader, table func(bpf.RuleTable) error, ignores bool, s *
 	return i
 }
 
-// Changed has f called when refusals may have changed. Not while anything runs.
+// Changed sets the function to call when refusals may have changed. It must not be called while
+// anything runs.
 func (i *IPsec) Changed(f func()) { i.changed = f }
 
 // Run follows the policies until ctx ends.
@@ -118,9 +119,9 @@ func (i *IPsec) publish(list []lb.IPsecPolicy) {
 	}
 }
 
-// ipsecPolicies are the kernel's policies in the terms of services. One that also asks for an
-// interface, or for ports that are no range, counts as one without: it refuses too much rather than
-// too little. So one that allows packets does not count at all.
+// ipsecPolicies converts the kernel's policies to the terms of services. A policy that also matches
+// on an interface, or on ports that are no range, counts as one without: it refuses too much rather
+// than too little. For the same reason, one of these that allows packets is ignored.
 func ipsecPolicies(policies []netdev.IPsecPolicy) (list []lb.IPsecPolicy) {
 	for n := range policies {
 		p := &policies[n]
@@ -143,7 +144,7 @@ func ipsecPolicies(policies []netdev.IPsecPolicy) (list []lb.IPsecPolicy) {
 			one.Action = lb.IPsecRefuse
 		}
 		if one.Action != lb.IPsecAllow && one.Protocol != uint8(lb.TCP) && one.Protocol != uint8(lb.UDP) && one.Protocol != 0 {
-			// types and codes, which the data path does not ask for
+			// types and codes, which the data path does not match
 			one.SourcePorts, one.DestinationPorts = lb.RulePorts{}, lb.RulePorts{}
 		}
 		list = append(list, one)
@@ -151,14 +152,14 @@ func ipsecPolicies(policies []netdev.IPsecPolicy) (list []lb.IPsecPolicy) {
 	return list
 }
 
-// policies are what the endpoints of services are checked against.
+// policies are checked against the endpoints of services.
 type policies struct {
 	list  []lb.IPsecPolicy
 	since time.Time
 	local map[netip.Addr]bool // addresses of this machine: packets to these do not leave
 }
 
-// followedPolicies are the policies of the moment.
+// followedPolicies are the current policies.
 type followedPolicies struct {
 	atomic.Pointer[policies]
 	source func(endpoint netip.Addr) netip.Addr // of this machine, as the endpoint sees it
@@ -187,8 +188,8 @@ func (f *followedPolicies) refusals(s *lb.Service, e lb.Endpoint, yield func(lb.
 	}
 }
 
-// refusal is the policy that refuses packets of a service to or from an endpoint, and since when.
-// One that refuses all of them is preferred.
+// refusal returns the policy that refuses packets of a service to or from an endpoint, and since
+// when. One that refuses all of them is preferred.
 func (f *followedPolicies) refusal(s *lb.Service, e lb.Endpoint) (r lb.IPsecRefusal, since time.Time, ok bool) {
 	if !f.any() {
 		return r, since, false
@@ -201,15 +202,15 @@ func (f *followedPolicies) refusal(s *lb.Service, e lb.Endpoint) (r lb.IPsecRefu
 	return r, f.Load().since, ok
 }
 
-// IPsecRefused is an endpoint of a service whose packets a policy of IPsec refuses; of some clients
-// only, it is the first one of all that the policy is about.
+// IPsecRefused is an endpoint of a service whose packets an IPsec policy refuses; if it refuses
+// only some clients, the first endpoint that the policy affects.
 type IPsecRefused struct {
 	Service  lb.Key
 	Endpoint netip.AddrPort
 	lb.IPsecRefusal
 }
 
-// About is the endpoint's address, or the clients whose packets alone are refused.
+// About returns the endpoint's address, or the clients whose packets are refused.
 func (r *IPsecRefused) About() string {
 	if !r.Whole && r.Clients.IsValid() {
 		return r.Clients.String()
@@ -231,8 +232,8 @@ func (r *IPsecRefused) Packets() string {
 	return fmt.Sprintf("some packets of service %s to endpoint %s, or of its answers,", r.Service, r.Endpoint)
 }
 
-// Refused lists the endpoints all of whose packets policies refuse, in the order of services, and
-// each policy that refuses packets of some clients; at most so many.
+// Refused lists the endpoints all of whose packets are refused, in the order of services, and each
+// policy that refuses packets of some clients; at most this many.
 func (i *IPsec) Refused(most int) (list []IPsecRefused) {
 	if !i.current.any() {
 		return nil
@@ -250,8 +251,8 @@ func (i *IPsec) Refused(most int) (list []IPsecRefused) {
 	return list
 }
 
-// untold lists the policies that refuse packets of a service to or from an endpoint: one that
-// refuses all, or else each that refuses some and is not in told yet.
+// unreported lists the policies that refuse packets of a service to or from an endpoint: one that
+// refuses all, or else each that refuses some and was not reported yet.
 func (f *followedPolicies) unreported(s *lb.Service, e lb.Endpoint, told map[lb.IPsecRefusal]bool) (list []lb.IPsecRefusal) {
 	r, _, ok := f.refusal(s, e)
 	switch {
@@ -275,7 +276,7 @@ func (h *Health) IPsecRefusal(s *lb.Service, e lb.Endpoint) (r lb.IPsecRefusal, 
 	return r, ok
 }
 
-// ipsecEvidence is that of an endpoint which a policy refuses.
+// ipsecEvidence returns the evidence for an endpoint that a policy refuses.
 func ipsecEvidence(r lb.IPsecRefusal) string {
 	return "an IPsec policy covers packets to it or its answers: " + r.Policy
 }

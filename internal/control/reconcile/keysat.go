@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// keysAt are the keys of an address: mostly one, and perhaps very many.
+// keysAt are the keys of an address: usually one, possibly many.
 type keysAt map[netip.Addr]*keySet
 
 type keySet struct {
@@ -26,7 +26,7 @@ func (k keysAt) add(a netip.Addr, key string) {
 	}
 }
 
-// remove is without effect if the address has no such key.
+// remove has no effect if the address has no such key.
 func (k keysAt) remove(a netip.Addr, key string) {
 	s := k[a]
 	if s == nil {

@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// firstRetry and lastRetry bound how long an object waits that failed: each wait is half as
-	// long again as the one before, give or take a half, so that objects that fail together are not
-	// tried together for ever.
+	// firstRetry and lastRetry bound the wait before a failed object is retried: each wait is half
+	// as long again as the one before, with a random factor, so that objects that fail together are
+	// not retried together forever.
 	firstRetry = 250 * time.Millisecond
 	lastRetry  = 30 * time.Second
-	// batchSize bounds how many objects one pass takes: what they are compiled to is in memory
-	// together, and a change of one object waits for the pass before it.
+	// batchSize bounds the objects of one pass: their compiled tables are in memory together, and a
+	// change of one object waits for the pass before it.
 	batchSize = 256
 	// longestRest is after how long a change of the network is followed at the latest, in a storm
 	// of changes.
@@ -29,18 +29,17 @@ const (
 	loggedOutcomes = 5
 )
 
-// Outcome is what became of one object in a pass.
+// Outcome is the result for one object in a pass.
 type Outcome[K comparable] struct {
 	Key     K
-	Version uint64 // that was applied, or tried; 0: there is nothing by this key any more
+	Version uint64 // version that was applied, or tried; 0: no object has this key any more
 	Err     error  // nil: the data path has it
 }
 
-// Worker makes objects of one kind what they should be.
+// Worker applies objects of one kind.
 type Worker[K comparable] interface {
-	// Apply makes the objects of these keys what they should be by now, and reports on each of
-	// them. It may report on others that it changed with them. Applying again what is in place
-	// changes nothing.
+	// Apply applies the current state of the objects of these keys, and reports on each of them. It
+	// may report on others that it changed with them. It is idempotent.
 	Apply(ctx context.Context, keys []K) []Outcome[K]
 }
 
@@ -58,12 +57,12 @@ type Loop[K comparable] struct {
 	hub      *event.Hub
 	log      *slog.Logger
 
-	// watch and feed, if set, bring what is due from a source of changes: the goroutine of Run
-	// calls feed before each pass, and wakes up for it when the channel that watch returned before
-	// is closed.
+	// watch and feed, if set, add due keys from a source of changes: the goroutine of Run calls
+	// feed before each pass, and wakes up for it when the channel that watch returned before is
+	// closed.
 	watch func() <-chan struct{}
 	feed  func(context.Context)
-	// share bounds the part of the time that passes take, for work that storms of events ask for:
+	// share bounds the share of time that passes take, for work that bursts of events request:
 	// after each, the loop rests this many times as long, but no longer than longestRest, since a
 	// pass may have waited for a lock. 0: it does not rest.
 	share int
@@ -72,19 +71,19 @@ type Loop[K comparable] struct {
 
 	mu    sync.Mutex
 	dirty map[K]struct{}
-	first []K // dirty keys that somebody waits for, in order of arrival
-	queue []K // the others; what was taken from first meanwhile is not dirty any more
+	first []K // dirty keys with a waiting request, in order of arrival
+	queue []K // the others; keys that were taken from first meanwhile are not dirty any more
 	most  int // that dirty has had since it was made
 	wake  chan struct{}
 	calls chan func() // to be called between passes
 
 	// touched by Run only
 	retries  map[K]*retry
-	starting map[K]struct{} // what was due at the start and was not tried yet; nil: Run has not begun
+	starting map[K]struct{} // due at the start and not tried yet; nil: Run has not begun
 	idle     chan struct{}
 }
 
-// retry is when an object that failed is tried again.
+// retry is when a failed object is retried.
 type retry struct {
 	backoff *backoff.ExponentialBackOff
 	due     time.Time
@@ -97,7 +96,7 @@ func newLoop[K comparable](kind string, name func(K) string, w Worker[K], o Obse
 	}
 }
 
-// Observers are told how far objects got.
+// Observers are notified of the progress of objects.
 type Observers struct {
 	Statuses *status.Table
 	Events   *event.Hub
@@ -107,12 +106,12 @@ type Observers struct {
 // Mark makes objects due now.
 func (l *Loop[K]) Mark(keys ...K) { l.mark(&l.queue, keys) }
 
-// MarkFirst is Mark for objects that somebody waits for: they are taken before all others.
+// MarkFirst is Mark for objects with a waiting request: they precede all others.
 func (l *Loop[K]) MarkFirst(keys ...K) { l.mark(&l.first, keys) }
 
 func (l *Loop[K]) mark(queue *[]K, keys []K) {
 	if len(keys) == 0 {
-		return // feed marks what it finds, and must not wake its own loop when that is nothing
+		return // feed marks its findings, and must not wake its own loop if there are none
 	}
 	l.mu.Lock()
 	for _, k := range keys {
@@ -126,7 +125,7 @@ func (l *Loop[K]) mark(queue *[]K, keys []K) {
 	l.Wake()
 }
 
-// Wake has Run look for what is due.
+// Wake makes Run check for due keys.
 func (l *Loop[K]) Wake() {
 	select {
 	case l.wake <- struct{}{}:
@@ -172,8 +171,8 @@ func (l *Loop[K]) Run(ctx context.Context) {
 	}
 }
 
-// between calls f between two passes, when nothing is half done: what Apply touches, f may read. An
-// error: ctx has ended before.
+// between calls f between two passes, when nothing is half done: f may read all that Apply writes.
+// An error: ctx has ended before.
 func (l *Loop[K]) between(ctx context.Context, f func()) error {
 	done := make(chan struct{})
 	select {
@@ -185,7 +184,7 @@ func (l *Loop[K]) between(ctx context.Context, f func()) error {
 	}
 }
 
-// due reports whether a key is to be applied.
+// due reports whether a key must be applied.
 func (l *Loop[K]) due(k K) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -193,7 +192,7 @@ func (l *Loop[K]) due(k K) bool {
 	return dirty
 }
 
-// begin notes what is due at the start.
+// begin records the keys that are due at the start.
 func (l *Loop[K]) begin() {
 	l.mu.Lock()
 	l.starting = maps.Clone(l.dirty)
@@ -217,7 +216,7 @@ func (l *Loop[K]) markTried(batch []K) {
 	}
 }
 
-// rest waits; what comes meanwhile is due after it.
+// rest waits; keys that are marked meanwhile are due afterwards.
 func (l *Loop[K]) rest(ctx context.Context, d time.Duration) {
 	if d == 0 {
 		return
@@ -228,13 +227,13 @@ func (l *Loop[K]) rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-// take removes a batch of keys that are due: those that were marked, then those whose retry is due.
+// take removes a batch of due keys: those that were marked, then those whose retry is due.
 func (l *Loop[K]) take(now time.Time) []K {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	batch := l.drain(&l.queue, l.drain(&l.first, nil))
 	if len(l.dirty) == 0 && l.most > batchSize {
-		l.dirty, l.most = map[K]struct{}{}, 0 // one that was large keeps its memory
+		l.dirty, l.most = map[K]struct{}{}, 0 // a map that was large keeps its memory
 	}
 	for k, r := range l.retries {
 		if _, marked := l.dirty[k]; !marked && !r.due.After(now) && (l.together || len(batch) < batchSize) {
@@ -288,7 +287,7 @@ func (l *Loop[K]) timer() <-chan time.Time {
 	return time.After(time.Until(next))
 }
 
-// report notes outcomes. Those of a pass that was broken off are none.
+// report records outcomes, unless the pass was interrupted.
 func (l *Loop[K]) report(ctx context.Context, outcomes []Outcome[K]) {
 	if ctx.Err() != nil {
 		return

@@ -8,15 +8,15 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Taps makes tunnels to collectors, and removes those that nobody wants.
+// Taps makes tunnels to collectors, and removes unused ones.
 type Taps interface {
 	MakeTap(netdev.Tap) error
 	KeepTaps(wanted func(name string) bool) error
 }
 
-// Mirrors keeps mirrors where they belong, and the tunnels that they need: one that somebody
-// removes is made again. One whose service or interface is not there waits for it, and is applied
-// meanwhile: that is no failure.
+// Mirrors keeps mirrors attached, with the tunnels that they need: a removed tunnel is made again.
+// A mirror whose service or interface is missing counts as applied, not failed, and is attached
+// when it appears.
 type Mirrors struct {
 	attachedLoop[lb.Mirror]
 	attached *Attached
@@ -30,7 +30,7 @@ func NewMirrors(s *desired.State, a *Attached, taps Taps, o Observers) *Mirrors 
 	return m
 }
 
-// Apply makes all as it should be: that costs little if little has changed.
+// Apply applies all of them: that costs little if little has changed.
 func (m *Mirrors) Apply(_ context.Context, keys []string) (out []Outcome[string]) {
 	now := m.desired.Snapshot()
 	wanted, tunnels := map[string]bool{}, map[string]error{}

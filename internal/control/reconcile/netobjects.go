@@ -17,28 +17,27 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// lookEvery is the least time between two looks at the whole of what the kernel has of a kind.
+// lookEvery is the least time between two complete reads of a kind from the kernel.
 const lookEvery = 500 * time.Millisecond
 
-// mostLookups is how many objects are looked up one by one. Reading a kind as a whole costs less
-// for more of them, unless the kernel has many times as many: a look-up costs about as much as
-// reading readsOfLookup.
+// mostLookups is how many objects are looked up one by one. Reading a whole kind costs less for
+// more of them, unless the kernel has many times as many: a lookup costs about as much as reading
+// readsOfLookup.
 const (
 	mostLookups   = 256
 	readsOfLookup = 5
 )
 
-// Ledger remembers what was made in the kernel, and not found there.
+// Ledger remembers what loxilb has made in the kernel.
 type Ledger interface {
-	Has(kind, key string) []byte // what was made, as JSON; nil: nothing
+	Has(kind, key string) []byte // the object as JSON; nil: not made by loxilb
 	Keys(kind string) []string
 	Note(kind string, objects map[string]any) error
 	Cross(kind string, keys ...string) error
 }
 
-// NetObjects keeps the objects of one kind of the kernel's network as users want them. One that is
-// in the kernel already, by somebody else, is as good, and is left there when nobody wants it any
-// more; one that vanishes is made again.
+// NetObjects keeps the objects of one kind in the kernel's network. An object that somebody else
+// has made counts as applied, and stays when it is deleted here; one that disappears is made again.
 type NetObjects[T netobj.Object[T]] struct {
 	*objectLoop[T]
 	kernel netobj.Kernel[T]
@@ -60,9 +59,8 @@ func NewNetObjects[T netobj.Object[T]](kind string, s *desired.State, table *sto
 	return n
 }
 
-// KernelChanged has what the kernel has compared with what is wanted: objects of these keys, or all
-// if keys is nil. A router's table changes all the time, so keys that nobody wants cost a look-up
-// each.
+// KernelChanged compares the kernel with the wanted objects: those of these keys, or all if keys is
+// nil. A router's table changes all the time, so unknown keys cost only a lookup each.
 func (n *NetObjects[T]) KernelChanged(keys []string) {
 	now := n.desired.Snapshot()
 	news := keys == nil
@@ -100,7 +98,7 @@ func (n *NetObjects[T]) feed(ctx context.Context) {
 	n.look(all, keys)
 }
 
-// look marks objects that are wanted and are not there: of the keys, or all.
+// look marks wanted objects that are missing: of the keys, or all.
 func (n *NetObjects[T]) look(all bool, keys map[string]struct{}) {
 	now := n.desired.Snapshot()
 	var wanted []T
@@ -125,7 +123,7 @@ func (n *NetObjects[T]) look(all bool, keys map[string]struct{}) {
 type reader[T netobj.Object[T]] struct {
 	kernel netobj.Kernel[T]
 	lookUp bool // single objects
-	wanted []T  // that are looked for
+	wanted []T  // the objects to look for
 	seen   *int
 	all    map[string][]T
 }
@@ -136,8 +134,8 @@ func (n *NetObjects[T]) reader(wanted []T) reader[T] {
 	return reader[T]{kernel: n.kernel, lookUp: lookUp, wanted: wanted, seen: &n.seen}
 }
 
-// find returns what the kernel has by an object's key. all: a look-up that finds nothing does not
-// do, since it leaves out what the kernel ignores for the moment, as a route of a link without
+// find returns what the kernel has with an object's key. all: an unsuccessful lookup is not enough,
+// since it leaves out what the kernel ignores for the moment, such as a route of a link without
 // carrier.
 func (r *reader[T]) find(o T, all bool) (have []T, err error) {
 	if quick, ok := r.kernel.(netobj.Lookup[T]); ok && r.lookUp && r.all == nil {
@@ -155,7 +153,7 @@ func (r *reader[T]) find(o T, all bool) (have []T, err error) {
 	return r.all[o.Key()], nil
 }
 
-// pass is what is done with a batch of objects.
+// pass handles a batch of objects.
 type pass[T netobj.Object[T]] struct {
 	*NetObjects[T]
 	reader   reader[T]
@@ -165,8 +163,7 @@ type pass[T netobj.Object[T]] struct {
 	kept     map[string]T // made here before, and not removed by this pass
 }
 
-// Apply makes those of the keys that are wanted, and takes back those that are not and were made
-// here.
+// Apply makes the wanted objects of the keys, and removes unwanted ones that were made here.
 func (n *NetObjects[T]) Apply(_ context.Context, keys []string) []Outcome[string] {
 	out := make([]Outcome[string], len(keys))
 	now := n.desired.Snapshot()
@@ -187,7 +184,7 @@ func (n *NetObjects[T]) Apply(_ context.Context, keys []string) []Outcome[string
 	return out
 }
 
-// plan decides what is to be done with one object.
+// plan decides how to handle one object.
 func (p *pass[T]) plan(now *store.Snapshot, key string) error {
 	want, wanted := p.table.Get(now, key)
 	meta, _ := p.table.Meta(now, key)
@@ -219,8 +216,8 @@ func (p *pass[T]) plan(now *store.Snapshot, key string) error {
 	return nil
 }
 
-// find returns what the kernel has by an object's key. Not all is read for a new object: as a rule
-// there is nothing.
+// find returns what the kernel has with an object's key. For a new object not everything is read:
+// usually there is nothing.
 func (p *pass[T]) find(want T, ours bool) (have []T, err error) {
 	if quick, ok := p.kernel.(netobj.Absent[T]); ok && p.reader.all == nil && !ours && quick.Absent(want) {
 		return nil, nil

@@ -11,11 +11,11 @@ import (
 	"loxilb/internal/kernel/netdev"
 )
 
-// networkShare bounds the part of the time that following addresses and routes takes, however fast
-// they change: a twentieth.
+// networkShare bounds the share of time for following addresses and routes, however fast they
+// change: a twentieth.
 const networkShare = 20
 
-// NetworkPath is what the data path knows of the network besides interfaces. All methods are
+// NetworkPath is the data path's view of the network except for interfaces. All methods are
 // idempotent.
 type NetworkPath interface {
 	ShareNextHops(shared bool) error
@@ -32,8 +32,8 @@ type NetworkView interface {
 	DefaultRoutes() (list []netdev.Hop, known bool)
 }
 
-// Network keeps what the data path knows of the network as the kernel has it: each part is a task,
-// which is tried again when it fails.
+// Network keeps the data path's view of the network in line with the kernel: each part is a task,
+// which is retried when it fails.
 type Network struct {
 	events     *event.Hub
 	nextHops   *Task
@@ -57,7 +57,7 @@ func NewNetwork(p NetworkPath, v NetworkView, o Observers, others func(event.Bod
 		defaults: NewTask("default routes", networkShare, func(context.Context) error {
 			list, known := v.DefaultRoutes()
 			if !known {
-				return nil // an event tells when they are
+				return nil // an event reports when they are
 			}
 			routes := make([]datapath.DefaultRoute, len(list))
 			for i, hop := range list {
@@ -68,7 +68,7 @@ func NewNetwork(p NetworkPath, v NetworkView, o Observers, others func(event.Bod
 	}
 }
 
-// Idle are closed once each part was tried.
+// Idle returns channels that are closed once each part was tried.
 func (n *Network) Idle() []<-chan struct{} {
 	return []<-chan struct{}{n.nextHops.Idle(), n.neighbours.Idle(), n.local.Idle(), n.defaults.Idle()}
 }
@@ -101,8 +101,8 @@ func (n *Network) invalidateAll() {
 	}
 }
 
-// changed makes due what depends on a part of the network. A neighbour that answers with another
-// MAC address comes as event.Routes.
+// changed marks what depends on a part of the network. A neighbour with a new MAC address arrives
+// as event.Routes.
 func (n *Network) changed(b event.Body) {
 	switch b := b.(type) {
 	case event.Routes:

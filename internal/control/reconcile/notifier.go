@@ -9,7 +9,7 @@ import (
 
 // Endpoints is notified of the services' endpoints, to keep the paths to them resolved.
 type Endpoints interface {
-	Update(changes map[netip.Addr]bool) // true: added; false: removed. The map is the caller's again afterwards
+	Update(changes map[netip.Addr]bool) // true: added; false: removed. The caller may reuse the map afterwards
 }
 
 // Endpoints is notified notifyAfter the first change, or later in a storm: the cost of an update
@@ -69,7 +69,7 @@ func (n *notifier) run(ctx context.Context) {
 	}
 }
 
-// take returns what changed since it was called last.
+// take returns the changes since the last call.
 func (n *notifier) take() map[netip.Addr]bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -8,14 +8,14 @@ import (
 	"loxilb/internal/control/store"
 )
 
-// objectLoop is the loop of a kind whose objects are few: it is fed with what changed in the store.
+// objectLoop is the loop of a kind with few objects: it is fed with the changes of the store.
 type objectLoop[T any] struct {
 	*Loop[string]
 	Observers
 	desired *desired.State
 	table   *store.Table[T]
 	key     func(*T) string
-	applied func() []string // of objects, also such that are gone; nil: none outlives its object
+	applied func() []string // applied objects, including deleted ones; nil: none outlives its object
 	seen    uint64          // revision up to which changes are marked
 	started bool
 }
@@ -27,7 +27,7 @@ func newObjectLoop[T any](kind string, w Worker[string], s *desired.State, table
 	return l
 }
 
-// feed marks what changed since the last time: all objects if that is not known.
+// feed marks the changes since the last time: all objects if that is not known.
 func (l *objectLoop[T]) feed(context.Context) {
 	now, changed, ok := l.desired.Since(l.seen)
 	all := !ok || !l.started
@@ -62,6 +62,6 @@ func (l *objectLoop[T]) wantAll(w *status.Writer, now *store.Snapshot) {
 
 func (l *objectLoop[T]) want(w *status.Writer, now *store.Snapshot, key string) {
 	meta, _ := l.table.Meta(now, key)
-	w.Want(status.ID(l.table.ID(key)), meta.Version) // version 0: it is gone
+	w.Want(status.ID(l.table.ID(key)), meta.Version) // version 0: it was deleted
 	l.MarkFirst(key)
 }

@@ -17,16 +17,16 @@ import (
 
 // HandshakeReader reads the data path's counts of handshakes.
 type HandshakeReader interface {
-	// Handshakes appends what was counted of the endpoints of a service.
+	// Handshakes appends the counters of a service's endpoints.
 	Handshakes(key bpf.TcServiceKey, out []lb.HandshakeRow) ([]lb.HandshakeRow, error)
-	// HandshakeNews calls yield with each service whose endpoints may have counted something, or be
-	// others, since the last call.
+	// HandshakeNews calls yield with each service whose endpoints may have counted something, or
+	// have changed, since the last call.
 	HandshakeNews(yield func(lb.Key))
 	// AwaitHandshakes returns a channel that becomes ready when there are any; nil: there are some,
 	// or it cannot signal.
 	AwaitHandshakes() <-chan struct{}
-	// JudgeConnections looks whether endpoints answer the connections that are watched. What it
-	// finds is news.
+	// JudgeConnections checks whether endpoints answer the sampled connections. Its findings are
+	// news.
 	JudgeConnections() error
 	// TryEndpoint sends the next new connection of a service to an endpoint that is out of
 	// rotation.
@@ -75,26 +75,25 @@ type answer struct {
 }
 
 const (
-	// mostReturns is how many endpoints are asked at a time that are out. They have places of their
-	// own, so that they keep none waiting of which it is not known yet: a rack that fails takes
-	// thousands along.
+	// mostReturns is how many ejected endpoints are checked at a time. They have places of their
+	// own, so that they do not delay undecided ones: a failing rack affects thousands.
 	mostReturns = 64
-	// mostRead is of how many endpoints the counters are read at a time: where more have news, all
-	// of them take longer than a Pace.
+	// mostRead is how many endpoints' counters are read at a time: if more have news, all of them
+	// take longer than a Pace.
 	mostRead = 20000
-	// restPace is how often news are looked for while there are none: the data path rings.
+	// restPace is how often to check for news while there are none: the data path signals.
 	restPace = 5 * time.Second
 	// judgePace is how often connections that are watched are judged, and judgeTime how long after
 	// the last news.
 	judgePace, judgeTime = 500 * time.Millisecond, 5 * time.Second
 	// mostIdle is how many services memory is kept for that are read in one turn.
 	mostIdle = 1024
-	// listPause is how many times as long as it takes to list all services there is until the next
-	// time.
+	// listPause is the pause between listings of all services, as a multiple of the time that a
+	// listing takes.
 	listPause = 20
 )
 
-// NewPassive returns a Passive for the services that h knows.
+// NewPassive returns a Passive for the services of h.
 func NewPassive(h *Health, r HandshakeReader) *Passive {
 	suspects := health.MostHandshakes()
 	return &Passive{
@@ -125,8 +124,7 @@ func (p *Passive) Run(ctx context.Context) {
 		case a := <-p.answers:
 			p.handleAnswer(ctx, a)
 		case <-p.news:
-			// as late as a reading is on average that a handshake finds on its way: what has come
-			// just now is not answered yet
+			// half a pace: a handshake that has just begun is not answered yet
 			p.wake(outlier.Pace / 2)
 		case <-turn:
 			p.evaluate(ctx)

@@ -7,8 +7,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Policers keeps policers where they belong. One whose service or interface is not there waits for
-// it, and is applied meanwhile: that is no failure.
+// Policers keeps policers attached. A policer whose service or interface is missing counts as
+// applied, not failed, and is attached when it appears.
 type Policers struct {
 	attachedLoop[lb.Policer]
 	attached *Attached
@@ -21,7 +21,7 @@ func NewPolicers(s *desired.State, a *Attached, o Observers) *Policers {
 	return p
 }
 
-// Apply makes all as it should be: that costs little if little has changed.
+// Apply applies all of them: that costs little if little has changed.
 func (p *Policers) Apply(_ context.Context, keys []string) (out []Outcome[string]) {
 	now := p.desired.Snapshot()
 	failed, err := p.attached.apply(now)

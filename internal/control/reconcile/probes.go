@@ -12,7 +12,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Prober asks addresses how they are: health.Monitor. None of its methods waits for an answer.
+// Prober probes addresses: health.Monitor. None of its methods waits for an answer.
 type Prober interface {
 	Set(key string, t health.Target) // a key that is set already keeps its state
 	Remove(key string)
@@ -22,8 +22,8 @@ type Prober interface {
 	Eject(key, evidence string)
 }
 
-// probes are what is to be probed: what services want, each once however many want it, and what
-// users have made objects of. Its methods may be called from many goroutines.
+// probes are the requested probes: those of services, each once however many request it, and those
+// of users' objects. It is safe for concurrent use.
 type probes struct {
 	prober Prober
 
@@ -35,7 +35,7 @@ type probes struct {
 	byAddr  keysAt            // these keys
 	reports agentReports      // of agents, about these addresses
 
-	portless map[lb.Key]*lb.Service // services whose probe asks an address, and no port
+	portless map[lb.Key]*lb.Service // services whose probe is for an address without a port
 
 	ejections ejections
 	policies  followedPolicies // of IPsec
@@ -58,7 +58,7 @@ type probeGroup struct {
 // probeRequest is a target that a service or an object wants to be probed.
 type probeRequest struct {
 	target health.Target
-	users  map[lb.Key]int // services, and how many endpoints of theirs it stands for
+	users  map[lb.Key]int // services, and for how many of their endpoints
 	key    string         // that the prober has it by, or the object in its place; "": none yet
 }
 
@@ -68,21 +68,21 @@ type located struct {
 	at  netip.Addr
 }
 
-// running is what the prober has by a key.
+// running is a target of the prober.
 type running struct {
 	target   health.Target
-	red      bool      // an agent has taken it out
+	red      bool      // taken out by an agent
 	reported time.Time // of the last reported change
-	changes  uint64    // that were told
+	changes  uint64    // that were reported
 }
 
 func newProbes(p Prober) *probes {
 	return &probes{prober: p, groups: map[string]*probeGroup{}, names: map[string]string{}, byAddr: keysAt{}, reports: agentReports{}, ejections: newEjections(), portless: map[lb.Key]*lb.Service{}}
 }
 
-// targetOf is what a service wants to be asked about an endpoint. Probes leave from the address
-// that the kernel chooses. They go to the endpoint's own address, or in mode dsr to the VIP as
-// packets of clients do; a tunnel of the other IP version has no packets of ours.
+// targetOf returns a service's probe of an endpoint. Probes leave from the address that the kernel
+// chooses. They go to the endpoint's own address, or in mode dsr to the VIP like packets of
+// clients; a tunnel of the other IP version carries no probes.
 func targetOf(s *lb.Service, e lb.Endpoint) (name string, t health.Target) {
 	p := s.ProbeOf(e)
 	t = health.Target{Addr: e.Addr, Port: p.Port, Probe: p}
@@ -125,7 +125,7 @@ func (p *probes) enter(c requestChange, names map[string]struct{}) {
 	})
 }
 
-// at is what there is of a name, made if need be.
+// at returns the group of a name, and makes it if needed.
 func (p *probes) at(name string) *probeGroup {
 	n := p.groups[name]
 	if n == nil {
@@ -189,15 +189,15 @@ func (p *probes) settleAll() {
 	p.forgetShown()
 }
 
-// forgetWords forgets what agents said of addresses that nobody has probed any more: once all names
-// are settled, since a service may have gone from one to another.
+// forgetReports drops agents' reports about addresses that are no longer probed: once all names are
+// settled, since a service may have moved from one to another.
 func (p *probes) forgetReports() {
 	maps.DeleteFunc(p.reports, func(a netip.Addr, _ []agentReport) bool { return p.byAddr[a] == nil })
 }
 
-// settleName has the prober ask what is wanted by a name. A wish that comes takes over the key, and
-// so the state, of one that goes: an endpoint that is down stays so when it is asked in another
-// way. It returns the users of wishes that have another key now.
+// settleName applies the requests of a name to the prober. A new request takes over the key, and so
+// the state, of a former one: an endpoint that is down stays down when its probe changes. It
+// returns the users of requests whose key has changed.
 func (p *probes) settleName(name string, n *probeGroup) (moved []lb.Key) {
 	n.requests = slices.DeleteFunc(n.requests, func(w *probeRequest) bool { return len(w.users) == 0 })
 	want := n.wanted()
@@ -267,7 +267,7 @@ func (p *probes) startProbe(name string, n *probeGroup, w *probeRequest) {
 	}
 }
 
-// wanted are the targets that are asked.
+// wanted returns the requested targets.
 func (n *probeGroup) wanted() []*probeRequest {
 	if n.object != nil {
 		return []*probeRequest{n.object}
@@ -275,7 +275,7 @@ func (n *probeGroup) wanted() []*probeRequest {
 	return n.requests
 }
 
-// key is one for a wish that has none: one that is free, or else a new one. The name itself comes
+// key returns a key for a request without one: a free one, or else a new one. The name itself comes
 // first; others have a slash, which no name of an object has.
 func (n *probeGroup) key(name string, free map[string]bool) string {
 	key := name
@@ -287,8 +287,7 @@ func (n *probeGroup) key(name string, free map[string]bool) string {
 	}
 }
 
-// keyOf is by which key the prober knows what a service has to know of an endpoint; "": it does
-// not.
+// keyOf returns the prober's key for an endpoint of a service; "": there is none.
 func (p *probes) keyOf(s *lb.Service, e lb.Endpoint) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -307,7 +306,7 @@ func (p *probes) keyAt(s *lb.Service, e lb.Endpoint) string {
 	return p.keyOfTarget(name, &target)
 }
 
-// keyOfTarget is by which key the prober knows a target that somebody wants; "": nobody does.
+// keyOfTarget returns the prober's key for a requested target; "": nobody requests it.
 func (p *probes) keyOfTarget(name string, t *health.Target) string {
 	n := p.groups[name]
 	if n == nil {
@@ -335,7 +334,7 @@ func (n *probeGroup) usersOf(key string) (users []lb.Key) {
 	return slices.Compact(users)
 }
 
-// objects are the names of users' objects.
+// objects returns the names of users' objects.
 func (p *probes) objects() (names []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

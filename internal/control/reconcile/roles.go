@@ -11,10 +11,9 @@ import (
 	"loxilb/internal/lb"
 )
 
-// roles are what this node is for the instances of services. A node that is not the master of an
+// roles are this node's roles for the instances of services. A node that is not the master of an
 // instance owns none of its VIPs: it neither answers for them nor announces them. Its data path
-// stays as it is, so that connections which reach it go on. The goroutine of the loop alone touches
-// it.
+// stays unchanged, so that connections which reach it continue. Only the loop's goroutine uses it.
 type roles struct {
 	instances map[string]lb.Instance
 	vips      map[netip.Addr]bool // of clusters, that this node owns
@@ -32,7 +31,7 @@ func (r *roles) set(instances map[string]lb.Instance) {
 
 func (r *roles) owns(instance string) bool { return r.instances[instance].Role.Owns() }
 
-// sourced gives a service the address of the cluster for a source, if its instance has one.
+// sourced sets the cluster's address as a service's source, if its instance has one.
 func (r *roles) sourced(s lb.Service) lb.Service {
 	one, ok := r.instances[s.Instance()]
 	if !ok {
@@ -44,13 +43,13 @@ func (r *roles) sourced(s lb.Service) lb.Service {
 	return s
 }
 
-// owned reports whether an address is to be answered for: it is a service's, or that of the
+// owned reports whether this node answers for an address: it is a service's, or that of the
 // cluster, and its instance is this node's.
 func (s *Services) owned(a netip.Addr) bool {
 	return s.roles.vips[a] || s.index.owned(a, s.roles.owns)
 }
 
-// allOwned are the addresses that are to be answered for.
+// allOwned returns the addresses that this node answers for.
 func (s *Services) allOwned() (list []netip.Addr) {
 	for _, a := range s.index.allVIPs() {
 		if s.index.owned(a, s.roles.owns) {
@@ -60,7 +59,7 @@ func (s *Services) allOwned() (list []netip.Addr) {
 	return slices.AppendSeq(list, maps.Keys(s.roles.vips))
 }
 
-// feedRoles has VIPs owned and given up by the roles of a snapshot.
+// feedRoles acquires and releases VIPs by the roles of a snapshot.
 func (s *Services) feedRoles(ctx context.Context, snapshot *store.Snapshot) {
 	before, now := s.roles.instances, s.Desired.Instances.Here(snapshot)
 	if maps.Equal(before, now) {
@@ -96,7 +95,7 @@ func (s *Services) feedRoles(ctx context.Context, snapshot *store.Snapshot) {
 			continue
 		}
 		for _, a := range i.service.OwnAddresses() {
-			if failed[a] != nil { // it says so, and is tried again
+			if failed[a] != nil { // the owner logs it, and retries
 				s.Mark(key)
 			}
 		}

@@ -17,23 +17,23 @@ import (
 	"loxilb/internal/lb"
 )
 
-// RuleTable is what packets are judged by: the data path.
+// RuleTable is the data path's table of rules.
 type RuleTable interface {
 	SetRules(t bpf.RuleTable) error
 	RuleCount() int // that an earlier process has left, at first
 	EndConnections(ctx context.Context, from, rate int, matches func(*lb.Connection) bool) (lb.Ended, error)
 }
 
-// ruleEndRate is how many connections a second end that rules have come to drop. Their packets are
-// dropped from the first one on.
+// ruleEndRate is how many connections per second end after rules begin to drop them. Their packets
+// are dropped at once.
 const ruleEndRate = 10000
 
-// leftRules stands for the rules that an earlier process has left: they are compiled again even if
-// there are none now.
+// leftRules stands for the rules of an earlier process: rules are compiled again even if there are
+// none now.
 const leftRules = "rules of before"
 
-// Rules has packets judged by the firewall rules. They are compiled together: which rule decides
-// depends on all of them.
+// Rules applies the firewall rules. They are compiled together: which rule decides depends on all
+// of them.
 type Rules struct {
 	*objectLoop[lb.Rule]
 	table RuleTable
@@ -41,13 +41,13 @@ type Rules struct {
 	vips  announce.Owner
 
 	mu    sync.Mutex
-	named map[string]int // interfaces that rules name, and what they were compiled for; 0: it is not there
-	has   []string       // keys of rules that the data path has
+	named map[string]int // interfaces that rules name, and the indices that were compiled; 0: missing
+	has   []string       // keys of the rules in the data path
 
-	judged chan judgement     // capacity 1: what all connections are to be judged by
-	last   bpf.RuleTable      // touched by Apply only, as are those below
-	void   context.CancelFunc // ends the judgement by these rules, when others come
-	owned  []netip.Addr       // sources that the owner was asked for, and has not given up
+	judged chan judgement     // capacity 1: the rules to judge all connections by
+	last   bpf.RuleTable      // used by Apply only, like those below
+	void   context.CancelFunc // cancels the judgement by these rules, when others arrive
+	owned  []netip.Addr       // source addresses that were acquired from the owner, and not released
 }
 
 // judgement ends the connections that rules drop, as long as these are in force.
@@ -67,14 +67,14 @@ func NewRules(s *desired.State, t RuleTable, links func() []netdev.Link, vips an
 	return r
 }
 
-// keys are those of the rules that the data path has.
+// keys returns the keys of the rules in the data path.
 func (r *Rules) keys() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.has
 }
 
-// Apply compiles all rules, whichever of them have changed. They come into effect together, or none
+// Apply compiles all rules, whichever of them have changed. They take effect together, or none
 // does.
 func (r *Rules) Apply(ctx context.Context, keys []string) []Outcome[string] {
 	now := r.desired.Snapshot()
@@ -85,7 +85,7 @@ func (r *Rules) Apply(ctx context.Context, keys []string) []Outcome[string] {
 		r.supersede(table)
 		err = r.table.SetRules(table)
 	}
-	if err == nil { // the packets are judged by them, whatever becomes of addresses
+	if err == nil { // the rules are in force, whatever happens to addresses
 		r.record(list, named)
 		r.judge(ctx, table)
 		err = r.own(ctx, table.Sources)
@@ -109,7 +109,7 @@ func (r *Rules) record(list []lb.Rule, named map[string]int) {
 	r.named, r.has = named, has
 }
 
-// own has the addresses owned that connections get as their source, and no others any more.
+// own acquires the source addresses of connections, and releases all others.
 func (r *Rules) own(ctx context.Context, sources []netip.Addr) error {
 	var errs []error
 	failed := func(failed map[netip.Addr]error, what string) {
@@ -130,7 +130,7 @@ func (r *Rules) own(ctx context.Context, sources []netip.Addr) error {
 	return errors.Join(errs...)
 }
 
-// supersede has no connections end any more by rules that are about to be replaced.
+// supersede stops ending connections by rules that are about to be replaced.
 func (r *Rules) supersede(t bpf.RuleTable) {
 	if !t.Equal(&r.last) {
 		r.void()
@@ -138,7 +138,7 @@ func (r *Rules) supersede(t bpf.RuleTable) {
 	}
 }
 
-// judge has connections end that other rules than before drop.
+// judge ends connections that the new rules drop.
 func (r *Rules) judge(ctx context.Context, t bpf.RuleTable) {
 	if t.Equal(&r.last) {
 		return
@@ -155,7 +155,7 @@ func (r *Rules) judge(ctx context.Context, t bpf.RuleTable) {
 	}
 }
 
-// Dropper tells which connections rules would end, were they in force. Rules that cannot be
+// Dropper finds the connections that rules would end if they were in force. Rules that cannot be
 // compiled end none.
 func (r *Rules) Dropper(list []lb.Rule) func(*lb.Connection) bool {
 	_, index := r.interfaces()
@@ -192,7 +192,8 @@ func (r *Rules) endDropped(ctx context.Context) {
 	}
 }
 
-// interfaces finds the numbers of interfaces, and notes for which names it was asked.
+// interfaces returns a function that finds the indices of interfaces, and records the names it was
+// called with.
 func (r *Rules) interfaces() (named map[string]int, index func(string) (int, bool)) {
 	all := map[string]int{}
 	for _, l := range r.links() {
@@ -214,7 +215,7 @@ func (r *Rules) LinksChanged() {
 	for name, was := range r.named {
 		if now, _ := index(name); now != was {
 			if len(r.has) > 0 {
-				r.Mark(r.has[0]) // all are compiled with it
+				r.Mark(r.has[0]) // this compiles all of them
 			}
 			return
 		}

@@ -24,13 +24,13 @@ import (
 type Tables interface {
 	// Apply returns an error for each change that failed, nil for the others.
 	Apply([]datapath.Change) []error
-	// Expect is told before how many services and endpoints there are to be, so that room is made
-	// for all of them at once.
+	// Expect announces the number of services and endpoints, so that room is made for all of them
+	// at once.
 	Expect(services, endpoints int)
-	// SetDrains says which endpoints are drained: before Apply has them take no new connections.
+	// SetDrains sets the drained endpoints, before Apply stops new connections to them.
 	SetDrains([]lb.Drain)
 	Services() []bpf.TcServiceKey
-	// Takes are the weights for new connections of a service's endpoints; nil: there is no such
+	// Takes returns the weights for new connections of a service's endpoints; nil: there is no such
 	// service.
 	Takes(bpf.TcServiceKey) map[netip.AddrPort]uint32
 }
@@ -43,7 +43,7 @@ type Services struct {
 
 	seen        uint64      // revision up to which changes are marked
 	started     bool        // a first round was begun
-	ended       bool        // the last pass wrote something, and that is still to be told
+	ended       bool        // the last pass wrote something, which was not reported yet
 	orphansDue  time.Time   // when to remove unwanted services of an earlier process; zero: none are left
 	initialized atomic.Bool // the first round is over, so VIPs of an earlier process may be removed
 	adopted     adopted
@@ -58,7 +58,7 @@ type Services struct {
 	dependents dependents
 }
 
-// ServicesConfig is what Services stands on. All members are needed.
+// ServicesConfig has the dependencies of Services. All members are needed.
 type ServicesConfig struct {
 	Observers
 	Desired   *desired.State
@@ -67,9 +67,9 @@ type ServicesConfig struct {
 	Sources   PathFinder
 	Endpoints Endpoints
 	Health    *Health
-	Ended     func()            // called after a pass that may have connections end
-	Role      func(lb.Instance) // called when the role of this node for an instance has changed, at first when it is known
-	Seed      uint64            // key of the tables of hashes
+	Ended     func()            // called after a pass that may end connections
+	Role      func(lb.Instance) // called when this node's role for an instance is known or has changed
+	Seed      uint64            // key of the hash tables
 }
 
 // NewServices makes the loop of the services.
@@ -104,11 +104,11 @@ func (s *Services) Run(ctx context.Context) {
 	s.Loop.Run(ctx)
 }
 
-// RoutesChanged says that routes or addresses have changed, and with them perhaps what endpoints
-// see as source.
+// RoutesChanged reports that routes or addresses have changed, and so perhaps the source addresses
+// that endpoints see.
 func (s *Services) RoutesChanged() { s.sources.routesChanged() }
 
-// Started is how many services are applied of how many there are, while the first round lasts.
+// Started returns how many services of the first round are applied.
 func (s *Services) Started() (done bool, applied, total int) {
 	select {
 	case <-s.Idle():
@@ -119,8 +119,8 @@ func (s *Services) Started() (done bool, applied, total int) {
 	return false, counts[status.Applied], s.Desired.Services.Len(s.Desired.Snapshot())
 }
 
-// feed marks what changed in the store since the last time, and those to whose endpoints the way is
-// another one now.
+// feed marks services that changed in the store since the last time, and those with a new path to
+// an endpoint.
 func (s *Services) feed(ctx context.Context) {
 	if s.ended { // only now: requests have been answered by the pass's report
 		s.ended = false
@@ -167,7 +167,7 @@ func (s *Services) feedChanges(w *status.Writer, snapshot *store.Snapshot, chang
 			keys = append(keys, key)
 		}
 	}
-	// What goes is first: it makes room, in the data path and among ranges of ports.
+	// Deletions first: they make room, in the data path and among ranges of ports.
 	slices.SortStableFunc(keys, func(a, b lb.Key) int { return s.rank(snapshot, a) - s.rank(snapshot, b) })
 	s.MarkFirst(keys...)
 	weighed := s.index.withEndpoints(drained)
@@ -176,7 +176,7 @@ func (s *Services) feedChanges(w *status.Writer, snapshot *store.Snapshot, chang
 	s.Mark(s.index.dependents(snapshot, s.Desired.Services, keys)...)
 }
 
-// rank orders keys: those of services that are gone, then the others.
+// rank orders keys: deleted services, then the others.
 func (s *Services) rank(snapshot *store.Snapshot, key lb.Key) int {
 	if service, _ := s.Desired.Services.Shared(snapshot, key); service != nil {
 		return 1
@@ -184,8 +184,8 @@ func (s *Services) rank(snapshot *store.Snapshot, key lb.Key) int {
 	return 0
 }
 
-// feedAll marks everything, and what the data path has besides: at the start, and when the store no
-// longer knows what changed.
+// feedAll marks everything, including what only the data path has: at the start, and when the store
+// no longer knows what changed.
 func (s *Services) feedAll(w *status.Writer, snapshot *store.Snapshot) {
 	s.orphansDue = time.Now()
 	for _, key := range s.index.keys() {
@@ -207,9 +207,8 @@ func (s *Services) want(w *status.Writer, snapshot *store.Snapshot, key lb.Key) 
 	w.Want(status.ID(desired.ServiceID(key)), version)
 }
 
-// giveUpOthers gives up the VIPs that an earlier process owned and no service has. Those of a
-// service stay that could not be applied: what the data path has of it from the earlier process
-// goes on working.
+// giveUpOthers releases the VIPs that an earlier process owned and no service has. VIPs of a
+// service that could not be applied stay: its version from the earlier process continues to work.
 func (s *Services) giveUpOthers(ctx context.Context, snapshot *store.Snapshot) {
 	there := map[bpf.TcServiceKey]bool{}
 	for _, row := range s.Tables.Services() {
@@ -227,10 +226,10 @@ func (s *Services) giveUpOthers(ctx context.Context, snapshot *store.Snapshot) {
 type item struct {
 	Outcome[lb.Key]
 	before   indexed     // as it was in the data path
-	service  *lb.Service // as users want it; nil: gone
-	resolved lb.Service  // as the data path is to have it: endpoints that are services are replaced by theirs
-	parents  []uint32    // which of the service's endpoints each of these belongs to; nil: no endpoint is a service
-	reason   error       // why the data path is to have less than users want
+	service  *lb.Service // desired; nil: deleted
+	resolved lb.Service  // as the data path will have it: endpoints that are services are replaced by theirs
+	parents  []uint32    // for each endpoint, the service's endpoint that it belongs to; nil: no endpoint is a service
+	reason   error       // why the data path gets less than desired
 }
 
 // Apply brings the services of these keys into the data path as the store has them now.
@@ -239,7 +238,7 @@ func (s *Services) Apply(ctx context.Context, keys []lb.Key) []Outcome[lb.Key] {
 	items := s.read(keys)
 	s.findSources(ctx, items)
 	touched, ended := s.write(ctx, items)
-	s.Health.probes.settle() // what could not be written is probed as before
+	s.Health.probes.settle() // services that could not be written are probed as before
 	s.ownVIPs(ctx, items, touched)
 	s.ended = s.ended || ended
 	s.dependents.applied(keys)
@@ -253,7 +252,7 @@ func (s *Services) Apply(ctx context.Context, keys []lb.Key) []Outcome[lb.Key] {
 	return out
 }
 
-// read finds the services in the store, and what they are with the services behind them.
+// read reads the services from the store, and resolves them.
 func (s *Services) read(keys []lb.Key) []item {
 	snapshot := s.Desired.Snapshot()
 	resolver := compile.NewResolver(s.Desired.Services.At(snapshot))
@@ -269,8 +268,7 @@ func (s *Services) read(keys []lb.Key) []item {
 	return items
 }
 
-// findSources looks up the ways to endpoints, as far as they are not known. Services for which it
-// fails go no further.
+// findSources looks up unknown paths to endpoints. Services for which it fails are not applied.
 func (s *Services) findSources(ctx context.Context, items []item) {
 	var need []netip.Addr
 	for n := range items {
@@ -287,8 +285,8 @@ func (s *Services) findSources(ctx context.Context, items []item) {
 	}
 }
 
-// write makes the tables: first of what goes, to make room. It returns the VIPs of what was and of
-// what is, and whether something was written.
+// write writes the tables: deletions first, to make room. It returns the VIPs before and after, and
+// whether something was written.
 func (s *Services) write(ctx context.Context, items []item) (touched []netip.Addr, ended bool) {
 	var gone, put []*item
 	for n := range items {
@@ -310,8 +308,7 @@ func (s *Services) write(ctx context.Context, items []item) (touched []netip.Add
 	}
 	s.Health.probes.settle() // a state that is handed on is heeded below
 	s.adopted.await(ctx, s.Health.probes, put)
-	// A range of ports that ends elsewhere now takes the row of the one that it replaces, unless
-	// that fails.
+	// A port range with a new end reuses the row of the one that it replaces, unless that fails.
 	replaced := func(i *item) bool { return s.index.hasRow(compile.Key(i.Key)) }
 	var taken []*item
 	gone = slices.DeleteFunc(gone, func(i *item) bool {
@@ -339,8 +336,8 @@ func (s *Services) forgetSources(items []item) {
 	}
 }
 
-// writeTables writes the tables of services, or deletes them. What fails is in the index afterwards
-// as it was before. It returns addresses that nobody keeps any more.
+// writeTables writes the tables of services, or deletes them. The index of a failed service does
+// not change. It returns addresses that no service uses any more.
 func (s *Services) writeTables(items []*item) (released []netip.Addr) {
 	if len(items) == 0 {
 		return nil
@@ -369,14 +366,14 @@ func (s *Services) writeTables(items []*item) (released []netip.Addr) {
 			s.index.add(i.before)
 		}
 		if errors.Is(err, datapath.ErrFull) {
-			err = temporaryError{err} // what was removed gives its rows back in a moment
+			err = temporaryError{err} // removed services release their rows in a moment
 		}
 		i.Err = err
 	}
 	return released
 }
 
-// tableOf is what the data path is to have of a service now.
+// tableOf returns the current table of a service.
 func (s *Services) tableOf(service *lb.Service) bpf.ServiceTable {
 	before := func() map[netip.AddrPort]uint32 { return s.Tables.Takes(compile.Key(service.Key)) }
 	weights := s.slowStart.weights(service, s.Health.probes.up(service), before)
@@ -385,7 +382,7 @@ func (s *Services) tableOf(service *lb.Service) bpf.ServiceTable {
 	return table
 }
 
-// effective is the service as the data path has it once it is applied; nil: gone.
+// effective returns the service as the data path has it once it is applied; nil: deleted.
 func (i *item) effective() *lb.Service {
 	if i.service == nil {
 		return nil
@@ -393,7 +390,7 @@ func (i *item) effective() *lb.Service {
 	return &i.resolved
 }
 
-// indexed is what the index has of the service once it is applied.
+// indexed returns the service's entry in the index once it is applied.
 func (i *item) indexed() indexed {
 	if i.parents == nil {
 		return indexed{service: i.service}
@@ -401,8 +398,8 @@ func (i *item) indexed() indexed {
 	return indexed{service: i.service, resolved: new(i.resolved)}
 }
 
-// ownVIPs has VIPs owned or given up: owned only once a service is there that has it, and given up
-// only after the last one is gone.
+// ownVIPs acquires or releases VIPs: it acquires one only once a service exists that has it, and
+// releases it only after the last one is gone.
 func (s *Services) ownVIPs(ctx context.Context, items []item, touched []netip.Addr) {
 	failed := s.vips.settle(ctx, touched, s.owned)
 	if len(failed) == 0 {
@@ -421,7 +418,7 @@ func (s *Services) ownVIPs(ctx context.Context, items []item, touched []netip.Ad
 	}
 }
 
-// passing is an error that passes by itself: a request waits a little longer.
+// temporaryError is an error that passes by itself: a request waits a little longer.
 type temporaryError struct{ error }
 
 func (temporaryError) Temporary() bool { return true }
@@ -439,7 +436,7 @@ func (s *Services) removeOrphans(snapshot *store.Snapshot) {
 		wanted[compile.Key(service.Key)] = true
 	}
 	for _, key := range s.index.keys() {
-		wanted[compile.Key(key)] = true // its own turn comes
+		wanted[compile.Key(key)] = true // it is applied later
 	}
 	var gone []datapath.Change
 	for _, key := range s.Tables.Services() {

@@ -96,7 +96,7 @@ func (s *sources) find(ctx context.Context, hosts []netip.Addr) error {
 		s.set(a, found[a])
 	}
 	if s.routes != routes {
-		s.task.Mark() // it may have looked before these were known, and these were perhaps looked up before the change
+		s.task.Mark() // it may have run before these were known, and they may have been looked up before the change
 	}
 	return nil
 }
@@ -109,7 +109,7 @@ func (s *sources) set(host netip.Addr, path netdev.Path) {
 	s.known[host] = path
 }
 
-// refresh looks all paths up again. Existing connections keep theirs.
+// refresh looks up all paths again. Existing connections keep theirs.
 func (s *sources) refresh(ctx context.Context) error {
 	s.mu.Lock()
 	hosts := slices.Collect(maps.Keys(s.known))

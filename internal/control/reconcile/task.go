@@ -5,16 +5,15 @@ import "context"
 // TaskKind is the kind of the statuses of tasks.
 const TaskKind = "network"
 
-// Task is something that there is one of, and that can fail and be tried again as objects are: the
-// data path's knowledge of default routes, of this machine's addresses, of next hops.
+// Task is a single piece of work that can fail and be retried like objects: the data path's view of
+// default routes, of this machine's addresses, of next hops.
 type Task struct {
 	*Loop[string]
 	key string
 }
 
-// NewTask makes a task of this name. f does the whole of it each time; doing it again changes
-// nothing. share bounds the part of the time that it takes when it is asked for without pause: 20
-// is a twentieth; 0: all of it.
+// NewTask makes a task of this name. f does all of the work and is idempotent. share bounds the
+// share of time that it takes when it is marked continuously: 20 is a twentieth; 0: all of it.
 func NewTask(name string, share int, f func(context.Context) error, o Observers) *Task {
 	t := &Task{newLoop(TaskKind, func(k string) string { return k }, workerFunc(f), o), name}
 	t.share = share
@@ -27,7 +26,7 @@ func (t *Task) Mark() { t.Loop.Mark(t.key) }
 // workerFunc is a worker of one object.
 type workerFunc func(context.Context) error
 
-// Apply does it once, whatever the keys are.
+// Apply runs it once, whatever the keys are.
 func (f workerFunc) Apply(ctx context.Context, keys []string) []Outcome[string] {
 	out := make([]Outcome[string], len(keys))
 	err := f(ctx)

@@ -11,30 +11,29 @@ import (
 	"loxilb/internal/control/status"
 )
 
-// vipKind is the kind of the statuses of VIPs that could not be given up. One that could not be
-// owned is the failure of its services.
+// vipKind is the kind of the statuses of VIPs that could not be released. If one could not be
+// acquired, its services fail.
 const vipKind = "vip"
 
-// leftoverRetry is how long what an earlier object has left waits until it is tried again: nobody
-// waits for it.
+// leftoverRetry is the wait before releasing leftovers of an earlier object again: no request waits
+// for it.
 const leftoverRetry = time.Second
 
-// vips remembers which addresses the owner was asked for. The goroutine of the loop alone touches
-// it.
+// vips tracks the addresses that were acquired from the owner. Only the loop's goroutine uses it.
 type vips struct {
 	Observers
 	owner    announce.Owner
 	wake     func()
-	owned    map[netip.Addr]bool      // false: the owner failed, and tries again by itself until the address is given up
-	leftover map[netip.Addr]time.Time // given up in vain: when to try again
+	owned    map[netip.Addr]bool      // false: the owner failed, and retries by itself until the address is released
+	leftover map[netip.Addr]time.Time // could not be released: when to retry
 }
 
 func newVIPs(owner announce.Owner, o Observers, wake func()) *vips {
 	return &vips{Observers: o, owner: owner, wake: wake, owned: map[netip.Addr]bool{}, leftover: map[netip.Addr]time.Time{}}
 }
 
-// settle has these addresses owned or given up, as wanted says, and returns which could not be
-// owned.
+// settle acquires or releases these addresses, as wanted reports, and returns those that could not
+// be acquired.
 func (v *vips) settle(ctx context.Context, touched []netip.Addr, wanted func(netip.Addr) bool) map[netip.Addr]error {
 	var add, remove []netip.Addr
 	slices.SortFunc(touched, netip.Addr.Compare)
@@ -62,7 +61,7 @@ func (v *vips) settle(ctx context.Context, touched []netip.Addr, wanted func(net
 	return failed
 }
 
-// exactly gives up what an earlier process has left.
+// exactly releases what an earlier process has left.
 func (v *vips) exactly(ctx context.Context, wanted []netip.Addr) {
 	keep := make(map[netip.Addr]bool, len(wanted))
 	failed := v.owner.Set(ctx, wanted)
@@ -80,7 +79,7 @@ func (v *vips) exactly(ctx context.Context, wanted []netip.Addr) {
 	v.removed(left, failed)
 }
 
-// retry gives up what is due.
+// retry releases what is due.
 func (v *vips) retry(ctx context.Context, wanted func(netip.Addr) bool) {
 	var due []netip.Addr
 	for a, at := range v.leftover {
@@ -93,7 +92,7 @@ func (v *vips) retry(ctx context.Context, wanted func(netip.Addr) bool) {
 	}
 }
 
-// removed notes which addresses were given up, and which are to be tried again.
+// removed records which addresses were released, and which are to be retried.
 func (v *vips) removed(list []netip.Addr, failed map[netip.Addr]error) {
 	for _, a := range list {
 		err := failed[a]

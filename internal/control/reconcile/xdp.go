@@ -22,7 +22,7 @@ type XDPHooks interface {
 	DetachXDPOrphans() error
 }
 
-// XDPMode is how the program is attached where it is.
+// XDPMode returns how the program is attached.
 func XDPMode(c config.XDP) datapath.XDPMode {
 	if c == config.XDPGeneric {
 		return datapath.XDPGeneric
@@ -30,28 +30,28 @@ func XDPMode(c config.XDP) datapath.XDPMode {
 	return datapath.XDPNative
 }
 
-// XDPConfig says where the XDP program is wanted.
+// XDPConfig defines where the XDP program is wanted.
 type XDPConfig struct {
 	Choice               config.XDP
 	Whitelist, Blacklist *regexp.Regexp                             // as those of Interfaces
-	Features             func() (map[int]netdev.XDPFeatures, error) // of all interfaces; nil: the kernel does not tell
+	Features             func() (map[int]netdev.XDPFeatures, error) // of all interfaces; nil: the kernel does not report them
 	HidesTags            func(netdev.Link) bool                     // whether frames arrive without their VLAN tags; nil: all do
 }
 
-// XDP keeps the XDP program attached where it is wanted. Its methods are called by one goroutine.
+// XDP keeps the XDP program attached where it is wanted. It is not safe for concurrent use.
 type XDP struct {
 	XDPConfig
 	hooks   XDPHooks
 	log     *slog.Logger
-	current map[int]datapath.XDPInterface // as they are in the data path
-	links   map[int]uint64                // generations of the links that these were
+	current map[int]datapath.XDPInterface // the interfaces in the data path
+	links   map[int]uint64                // generations of their links
 	refused map[int]string                // where the program is wanted and could not be attached: its name, and why
 	hidden  atomic.Pointer[[]HiddenTags]
 	reports atomic.Pointer[map[string]string]
 	cleaned bool
 }
 
-// NewXDP makes one that has attached nothing yet.
+// NewXDP returns an XDP that has attached nothing yet.
 func NewXDP(h XDPHooks, c XDPConfig, log *slog.Logger) *XDP {
 	x := &XDP{XDPConfig: c, hooks: h, log: log, current: map[int]datapath.XDPInterface{}, links: map[int]uint64{}, refused: map[int]string{}}
 	if x.HidesTags == nil {
@@ -63,7 +63,7 @@ func NewXDP(h XDPHooks, c XDPConfig, log *slog.Logger) *XDP {
 }
 
 // Reports returns, by the names of interfaces where the program is wanted, how it is attached
-// (native, generic), or "off: " and why it is not. It is safe for concurrent use.
+// (native, generic), or "off: " and the reason. It is safe for concurrent use.
 func (x *XDP) Reports() map[string]string { return *x.reports.Load() }
 
 // report updates Reports.
@@ -81,9 +81,9 @@ func (x *XDP) report() {
 	x.reports.Store(&out)
 }
 
-// Sync has the data path's XDP follow the interfaces. The packets of an interface that the program
-// can't be attached to go the way through tc. The error names each of those, unless XDP is only
-// attached where it can be (auto); the next Sync tries again.
+// Sync makes the data path's XDP follow the interfaces. If the program cannot be attached to an
+// interface, its packets are handled by tc alone. The error names each of those, unless XDP is only
+// attached where possible (auto); the next Sync retries.
 func (x *XDP) Sync(links []netdev.Link) error {
 	features, err := x.Features()
 	if err != nil {
@@ -114,8 +114,7 @@ func (x *XDP) Sync(links []netdev.Link) error {
 	return errors.Join(errs...)
 }
 
-// forgetReplaced forgets what was known of links that are gone, where another one has the index
-// now.
+// forgetReplaced forgets links whose index now belongs to another one.
 func (x *XDP) forgetReplaced(links []netdev.Link) (errs []error) {
 	present := make(map[int]uint64, len(links))
 	for _, l := range links {
@@ -129,7 +128,7 @@ func (x *XDP) forgetReplaced(links []netdev.Link) (errs []error) {
 	return errs
 }
 
-// plan says what is wanted of each interface; nothing at all if XDP is wanted nowhere.
+// plan returns the wanted state of each interface; nothing if XDP is not wanted anywhere.
 func (x *XDP) plan(links []netdev.Link, features map[int]netdev.XDPFeatures) map[int]datapath.XDPInterface {
 	plan := map[int]datapath.XDPInterface{}
 	wanted := false
@@ -181,9 +180,9 @@ func (x *XDP) attach(l netdev.Link, can netdev.XDPFeatures) bool {
 	return false
 }
 
-// target reports whether an interface sends frames that are redirected to it. Where the kernel does
-// not tell, a driver that runs programs is taken to do so, but for that of veth, which drops them
-// in silence unless its other end is prepared.
+// target reports whether an interface sends frames that are redirected to it. If the kernel does
+// not report it, a driver that runs programs is assumed to, except that of veth, which drops them
+// silently unless its other end is prepared.
 func (x *XDP) target(l netdev.Link, attached bool, features map[int]netdev.XDPFeatures) bool {
 	switch {
 	case x.Choice == config.XDPGeneric:
@@ -194,8 +193,8 @@ func (x *XDP) target(l netdev.Link, attached bool, features map[int]netdev.XDPFe
 	return features[l.Index]&netdev.XDPTransmit != 0
 }
 
-// set brings an interface into the data path; without the program if that can't be attached. known
-// says that the kernel tells what drivers can do.
+// set adds an interface to the data path; without the program if that cannot be attached. known:
+// the kernel reports what drivers can do.
 func (x *XDP) set(i datapath.XDPInterface, known bool) {
 	old := x.current[i.Index]
 	if old == i {
@@ -220,8 +219,8 @@ func (x *XDP) set(i datapath.XDPInterface, known bool) {
 	}
 }
 
-// refuse notes why the program is not attached. What auto tries is no promise: it is logged, once.
-// What was asked for is the error of Sync.
+// refuse records why the program is not attached. With auto that is only logged, once. If it was
+// asked for explicitly, it is the error of Sync.
 func (x *XDP) refuse(i datapath.XDPInterface, err error) {
 	reason := i.Name + ": " + err.Error()
 	if x.Choice == config.XDPAuto && x.refused[i.Index] != reason {

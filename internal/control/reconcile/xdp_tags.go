@@ -15,7 +15,7 @@ var (
 	errTagsOutOfBand = errors.New("it has VLAN interfaces, and a veth carries their tags beside the frames, where XDP does not see them")
 )
 
-// HiddenTags is an interface where XDP is wanted, and whose driver takes VLAN tags out of the
+// HiddenTags is an interface where XDP is wanted, and whose driver removes VLAN tags from the
 // frames that XDP sees.
 type HiddenTags struct {
 	Interface string
@@ -40,8 +40,8 @@ func (x *XDP) refuseTags(l netdev.Link, hidden, tagged bool) error {
 	return errHidden
 }
 
-// tagged are the interfaces that receive frames of VLANs: those that have VLAN interfaces, and the
-// ports of bonds and bridges that have some.
+// tagged returns the interfaces that receive frames of VLANs: those that have VLAN interfaces, and
+// the ports of bonds and bridges that have some.
 func tagged(links []netdev.Link) map[int]bool {
 	out, byIndex := map[int]bool{}, make(map[int]netdev.Link, len(links))
 	for _, l := range links {

@@ -7,7 +7,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Health reports what is known of an endpoint of a service.
+// Health returns the health of an endpoint of a service.
 type Health interface {
 	EndpointVerdict(s *lb.Service, e lb.Endpoint) lb.Verdict
 }
@@ -29,8 +29,8 @@ func (d Drains) Has(at netip.AddrPort) bool {
 	return len(d) > 0 && (d[at] || d[netip.AddrPortFrom(at.Addr(), 0)])
 }
 
-// Gather collects what the states of a service's endpoints are computed from. stats may have fewer
-// endpoints than the service: the store can be ahead of the data path.
+// Gather collects the input for the states of a service's endpoints. stats may have fewer endpoints
+// than the service: the store can be ahead of the data path.
 func Gather(s *lb.Service, stats *lb.ServiceStats, drains Drains, h Health) []Endpoint {
 	out := make([]Endpoint, len(s.Endpoints))
 	for i, e := range s.Endpoints {

@@ -16,13 +16,14 @@ const (
 	Unprobed State = "unprobed"
 	// Standby: a backup that is not needed now.
 	Standby State = "standby"
-	// Draining: it takes no new connections, by order or by weight 0, and still has open ones.
+	// Draining: it takes no new connections, because of a drain or weight 0, and still has open
+	// ones.
 	Draining State = "draining"
 	// Drained: as Draining, without open connections.
 	Drained State = "drained"
 	// Panic: reported down, yet it takes new connections, because too few others are up.
 	Panic State = "panic"
-	// Down: a probe, an agent, the handshakes of clients or a policy of IPsec show that it does not
+	// Down: a probe, an agent, the handshakes of clients or an IPsec policy show that it does not
 	// serve, or there is no route to it.
 	Down State = "down"
 )
@@ -31,13 +32,13 @@ const (
 const (
 	// Degraded: it serves, and some of its endpoints are down.
 	Degraded State = "degraded"
-	// Pending: the wanted version is not applied yet.
+	// Pending: the desired version is not applied yet.
 	Pending State = "pending"
-	// Failed: the wanted version cannot be applied.
+	// Failed: the desired version cannot be applied.
 	Failed State = "failed"
 )
 
-// Endpoint is what the state of an endpoint of a service is computed from.
+// Endpoint is the input for the state of an endpoint of a service.
 type Endpoint struct {
 	lb.Verdict
 	Weight  uint16
@@ -47,7 +48,7 @@ type Endpoint struct {
 	Open    uint64 // connections that are open
 }
 
-// State is the state of the endpoint. What users ordered comes first: a drained endpoint that also
+// State returns the state of the endpoint. Orders of users come first: a drained endpoint that also
 // fails is expected to.
 func (e Endpoint) State() State {
 	switch {
@@ -73,7 +74,7 @@ func (e Endpoint) serves() bool {
 	return e.Takes && (s == Up || s == Unprobed)
 }
 
-// Sync is how far the data path has the wanted version of a service.
+// Sync is whether the data path has the desired version of a service.
 type Sync uint8
 
 // The values of Sync.

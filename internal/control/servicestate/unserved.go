@@ -6,7 +6,7 @@ import (
 )
 
 // Serves reports whether a service in this state gives new connections to endpoints that are not
-// known to be down. Of a service whose wanted version is not applied, the state says nothing.
+// known to be down. If its desired version is not applied, the state does not tell.
 func (s State) Serves() bool {
 	switch s {
 	case Down, Panic, Draining, Drained:

@@ -1,6 +1,6 @@
-// Package status keeps what is observed of each object: which version of it the data path has, and
-// why not the one that users want. It lives in memory and is rebuilt at each start. Those who apply
-// objects write it; REST, loxicmd and metrics read it.
+// Package status tracks each object: which version of it the data path has, and why not the desired
+// one. It lives in memory and is rebuilt at each start. Reconcilers write it; REST, loxicmd and
+// metrics read it.
 package status
 
 import (
@@ -30,17 +30,17 @@ type State string
 
 // The states.
 const (
-	Pending State = "pending" // it was not tried yet in the version that is wanted
-	Applied State = "applied" // the data path has the version that is wanted
-	Failed  State = "failed"  // it was tried and failed; it is tried again
+	Pending State = "pending" // the desired version was not tried yet
+	Applied State = "applied" // the data path has the desired version
+	Failed  State = "failed"  // it was tried and failed; it is retried
 )
 
-// Status is what is known of one object.
+// Status is the status of one object.
 type Status struct {
 	ID
-	Desired  uint64    // version that users want
+	Desired  uint64    // desired version
 	Applied  uint64    // version that the data path has; 0: none
-	Removed  bool      // users want it gone, and it is not gone yet
+	Removed  bool      // deleted by users, but not removed yet
 	Since    time.Time // when State became what it is
 	Err      error     // of the last try; nil unless Failed
 	Attempts int       // that failed in a row
@@ -58,8 +58,7 @@ func (s *Status) State() State {
 	return Pending
 }
 
-// entry is a Status without what most objects do not have: there may be 65,536 of them, nearly all
-// applied.
+// entry is a Status without rarely used members: there may be 65,536 of them, nearly all applied.
 type entry struct {
 	desired, applied uint64
 	since            int64 // Unix nanoseconds
@@ -70,7 +69,7 @@ type entry struct {
 type failure struct {
 	err      error
 	version  uint64 // that was tried; 0: the removal
-	outdated bool   // users want something else since then, which was not tried yet
+	outdated bool   // a later desired version was not tried yet
 	attempts int
 	next     time.Time
 }
@@ -82,9 +81,9 @@ type Table struct {
 	failed  map[ID]struct{}
 	sources []func() []Status // of statuses that are made when they are read
 	seen    map[string]uint64 // by kind: all changes up to this version are in entries
-	changed chan struct{}     // closed when something is decided; nil: nobody waits
+	changed chan struct{}     // closed when the outcome is known; nil: nobody waits
 	last    time.Time         // when the last object was applied
-	unknown []ID              // that somebody waits for and that had no entry: Seen decides whether they are gone
+	unknown []ID              // waited for, without an entry: Seen decides whether they were deleted
 	now     func() time.Time
 }
 
@@ -101,8 +100,8 @@ func (t *Table) Include(source func() []Status) {
 	t.sources = append(t.sources, source)
 }
 
-// Follow includes the status of something that tries again by itself: lastError says with which
-// error it fails and since when; nil: it works.
+// Follow includes the status of something that retries by itself: lastError returns its current
+// error and since when; nil: it works.
 func (t *Table) Follow(id ID, lastError func() (since time.Time, err error)) {
 	t.Include(func() []Status {
 		s := Status{ID: id, Desired: 1, Applied: 1}
@@ -113,7 +112,7 @@ func (t *Table) Follow(id ID, lastError func() (since time.Time, err error)) {
 	})
 }
 
-// included yields what the sources say.
+// included yields the statuses of the sources of Follow.
 func (t *Table) included(yield func(Status) bool) {
 	for _, source := range t.sources {
 		for _, s := range source() {
@@ -153,8 +152,8 @@ func (t *Table) List(kind string, failedOnly bool) []Status {
 	return t.list(failedOnly, func(id ID) bool { return kind == "" || kind == id.Kind })
 }
 
-// Named returns the statuses of objects with one of these keys, or of kind and key with a space
-// between, ordered as List does.
+// Named returns the statuses of objects with one of these keys, or of "kind key", in the order of
+// List.
 func (t *Table) Named(names []string) []Status {
 	keys, ids := map[string]bool{}, map[ID]bool{}
 	for _, name := range names {
@@ -192,7 +191,7 @@ func (t *Table) list(failedOnly bool, chosen func(ID) bool) (out []Status) {
 	return out
 }
 
-// Counts are the objects by kind and state, for the metrics.
+// Counts returns the number of objects by kind and state, for the metrics.
 func (t *Table) Counts() map[string]map[State]int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -212,7 +211,7 @@ func (t *Table) Counts() map[string]map[State]int {
 	return out
 }
 
-// Error says which objects of a request failed, in whole sentences.
+// Error reports which objects of a request failed, in whole sentences.
 type Error struct{ Failures []Status }
 
 func (e *Error) Error() string {
@@ -241,9 +240,10 @@ func isTemporary(err error) bool {
 // ErrWaiting says that a wait ended before the objects were tried.
 var ErrWaiting = errors.New("it is still at work on it")
 
-// Wait blocks until each of the objects was applied in this version or a later one, or is gone as
-// it should be; *Error says which of them failed. An error that is expected to pass (Temporary) is
-// no failure until ctx ends. When ctx ends first, it returns those failures, or ErrWaiting.
+// Wait blocks until each of the objects was applied in this version or a later one, or was removed
+// if it is deleted; *Error reports which of them failed. An error that is expected to pass
+// (Temporary) is no failure until ctx ends. When ctx ends first, it returns those failures, or
+// ErrWaiting.
 func (t *Table) Wait(ctx context.Context, version uint64, ids []ID) error {
 	w := wait{table: t, version: version, left: ids}
 	for {
@@ -269,15 +269,16 @@ func failed(list []Status) error {
 	return nil
 }
 
-// wait is a call of Wait. It looks no further than to the first object that is not decided, so that
-// of 10,000 each is looked at about once, not all of them after each pass.
+// wait is a call of Wait. It checks only up to the first undecided object, so that each of 10,000
+// objects is checked about once, not all of them after each pass.
 type wait struct {
 	table        *Table
 	version      uint64
-	left, failed []ID // not looked at yet; failed, some of them for moments
+	left, failed []ID // not checked yet; failed, some of them temporarily
 }
 
-// look returns which objects failed, or, if there is something to wait for, what tells of changes.
+// look returns which objects failed, or, if there is something to wait for, a channel that signals
+// changes.
 func (w *wait) look() (failures []Status, changed <-chan struct{}) {
 	t := w.table
 	t.mu.Lock()
@@ -302,7 +303,7 @@ func (w *wait) look() (failures []Status, changed <-chan struct{}) {
 	return failures, nil
 }
 
-// failures are the objects that have failed by now, whatever is still to be waited for.
+// failures returns the objects that have failed so far, even if others are pending.
 func (w *wait) failures() (list []Status) {
 	t := w.table
 	t.mu.Lock()
@@ -340,8 +341,7 @@ func (t *Table) outcome(id ID, version uint64) (done bool, failure *Status) {
 	return e.applied >= version && !e.removed, nil
 }
 
-// decides reports whether it answers a request that made a version, or, if the object is to go,
-// removed it.
+// decides reports whether it answers a request that made a version, or, for a deletion, removed it.
 func (f *failure) decides(version uint64, removed bool) bool {
 	return f.version >= version || removed && f.version == 0 && !f.outdated
 }

@@ -2,8 +2,7 @@ package status
 
 import "time"
 
-// Update writes statuses, many at once: those who wait look again when it is done, not after each
-// of them.
+// Update writes many statuses at once: waiters check again when it is done, not after each of them.
 func (t *Table) Update(write func(*Writer)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -15,13 +14,14 @@ func (t *Table) Update(write func(*Writer)) {
 	}
 }
 
-// Writer writes statuses during a call of Update. The methods of Table by the same names write one.
+// Writer writes statuses during a call of Update. The methods of Table with the same names write
+// one status.
 type Writer struct {
 	table   *Table
 	decided bool // something that others may wait for
 }
 
-// Want notes that an object is wanted in a version, or gone (version 0: what is gone has none).
+// Want records that an object is wanted in a version, or deleted (version 0).
 func (w *Writer) Want(id ID, version uint64) {
 	t := w.table
 	e := t.entries[id]
@@ -46,7 +46,7 @@ func (w *Writer) Want(id ID, version uint64) {
 	}
 }
 
-// Seen notes that Want was called for all changes of a kind up to a version.
+// Seen records that Want was called for all changes of a kind up to a version.
 func (w *Writer) Seen(kind string, version uint64) {
 	t := w.table
 	t.seen[kind] = version
@@ -55,8 +55,8 @@ func (w *Writer) Seen(kind string, version uint64) {
 	}
 }
 
-// Succeeded notes that the data path has the object in a version. What is gone is told to Forget.
-// It returns whether that changed the status.
+// Succeeded records that the data path has the object in a version. For a removed object, call
+// Forget. It returns whether that changed the status.
 func (w *Writer) Succeeded(id ID, version uint64) (changed bool) {
 	t := w.table
 	e := t.entries[id]
@@ -97,8 +97,7 @@ func (w *Writer) Failed(id ID, version uint64, err error, next time.Time) (news 
 	return news
 }
 
-// Forget drops the status of an object that is gone, as users want it. It returns whether there was
-// one.
+// Forget drops the status of a deleted object that was removed. It returns whether there was one.
 func (w *Writer) Forget(id ID) (had bool) {
 	_, had = w.table.entries[id]
 	delete(w.table.entries, id)
@@ -107,7 +106,7 @@ func (w *Writer) Forget(id ID) (had bool) {
 	return had
 }
 
-// LastApplied is when the data path last took an object that it did not have so. Zero: never yet.
+// LastApplied returns when the data path last applied a change. Zero: never.
 func (t *Table) LastApplied() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// errAbandoned is what a request has until it is served: an edit that ends its goroutine ends the
+// errAbandoned is a request's error until it is served: an edit that ends its goroutine ends the
 // batch.
 var errAbandoned = errors.New("the commit was abandoned")
 
-// request is one call of Commit. Whoever gets the writing lock serves all that wait, with one write
-// and one fdatasync: a disk that takes 0.3 ms for it does not limit concurrent callers to 3,000
-// commits a second.
+// request is one call of Commit. The holder of the writing lock serves all waiting requests, with
+// one write and one fdatasync: a disk that takes 0.3 ms for it does not limit concurrent callers to
+// 3,000 commits per second.
 type request struct {
 	By
 	edit     func(*Tx) error
@@ -23,11 +23,11 @@ type request struct {
 	err      error
 }
 
-// By says who commits, and on what terms.
+// By is the author of a commit, and its conditions.
 type By struct {
-	Owner string // of what is put
+	Owner string // of objects that are put
 	Author
-	Confirm time.Time // the change is undone then (by whoever looks at Waiting), unless it is confirmed; zero: it stays
+	Confirm time.Time // the change is rolled back then (by the caller of Waiting), unless it is confirmed; zero: it stays
 }
 
 // Commit runs edit and makes all of its changes, or none if it fails. It returns the revision that
@@ -42,7 +42,7 @@ func (s *Store) Commit(owner string, edit func(*Tx) error) (revision uint64, cha
 	return s.CommitBy(By{Owner: owner}, edit)
 }
 
-// CommitBy is Commit for who says more of who commits, and on what terms.
+// CommitBy is Commit with more about the author, and conditions.
 func (s *Store) CommitBy(by By, edit func(*Tx) error) (revision uint64, changed []ID, err error) {
 	r := &request{By: by, edit: edit, err: errAbandoned}
 	s.queue.Lock()
@@ -136,8 +136,8 @@ func (s *Store) run(r *request, head *Snapshot) (next *Snapshot, c *change, err 
 	return next, c, nil
 }
 
-// Preview runs edit as Commit does, and changes nothing: it returns the state, what it would be,
-// and the objects between which these differ.
+// Preview runs edit like Commit, and changes nothing: it returns the current state, the resulting
+// one, and the objects that differ.
 func (s *Store) Preview(by By, edit func(*Tx) error) (before, after *Snapshot, changed []ID, err error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -149,7 +149,7 @@ func (s *Store) Preview(by By, edit func(*Tx) error) (before, after *Snapshot, c
 	return before, after, changed, err
 }
 
-// protect turns a panic of an edit into its error: it must not fall on the caller whose goroutine
+// protect turns a panic of an edit into its error: it must not affect the caller whose goroutine
 // ran it.
 func (s *Store) protect(tx *Tx, edit func(*Tx) error) (err error) {
 	defer func() {

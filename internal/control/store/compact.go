@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 )
 
-// compactIfDue begins a new journal when the present one has grown, and lets a snapshot be written
-// behind it: that takes time in proportion to the state (30 ms at 10,000 services), which no commit
-// should wait for. It cannot fail: when the disk refuses, the journal goes on growing, and this is
-// tried again when it has doubled.
+// compactIfDue begins a new journal when the current one has grown, and starts to write a snapshot
+// in the background: that takes time in proportion to the state (30 ms at 10,000 services), which
+// no commit should wait for. It cannot fail: if the disk refuses, the journal continues to grow,
+// and this is retried when it has doubled.
 func (d *disk) compactIfDue(head *Snapshot) {
 	if d.size < d.limit || d.unusable {
 		return
@@ -44,10 +44,10 @@ func (d *disk) compact(head *Snapshot) error {
 	return d.removeJournals(func(revision uint64) bool { return revision < head.revision })
 }
 
-// errNotBare is why a snapshot is begun again, in a higher version.
+// errNotBare is why a snapshot is restarted, in a higher version.
 var errNotBare = errors.New("the snapshot has what version 2 cannot say")
 
-// writeSnapshot replaces the snapshot file, in the lowest version that can say all of it.
+// writeSnapshot replaces the snapshot file, in the lowest version that can express all of it.
 func (d *disk) writeSnapshot(head *Snapshot) (version int, err error) {
 	for version = bareVersion; ; version = latestVersion {
 		err = d.replaceFile(snapshotName, func(f file) error { return head.writeTo(f, version) })
@@ -57,7 +57,7 @@ func (d *disk) writeSnapshot(head *Snapshot) (version int, err error) {
 	}
 }
 
-// writeTo writes a snapshot file; with version 2, errNotBare when that cannot say it.
+// writeTo writes a snapshot file; with version 2, errNotBare if that cannot express it.
 func (s *Snapshot) writeTo(f file, version int) error {
 	header := headerRecord{File: "snapshot", Version: version, Revision: s.revision}
 	if version == latestVersion {
@@ -97,7 +97,7 @@ func (s *Snapshot) writeTo(f file, version int) error {
 	return w.Flush()
 }
 
-// all yields every row, by table and in order, and last what is kept.
+// all yields every row, by table and in order, and last the kept records.
 func (s *Snapshot) all() iter.Seq[placed] {
 	return func(yield func(placed) bool) {
 		for place := range s.names {
@@ -118,7 +118,7 @@ func (s *Snapshot) objects() (n int) {
 	return n
 }
 
-// onlyBareKind is false when there is an object of a kind that a file of version 2 cannot have.
+// onlyBareKind is false if there is an object of a kind that a file of version 2 cannot have.
 func (s *Snapshot) onlyBareKind() bool {
 	for place := range s.tables {
 		if s.counts[place].rows > 0 && s.names[place] != s.bareKind {
@@ -128,7 +128,7 @@ func (s *Snapshot) onlyBareKind() bool {
 	return true
 }
 
-// versions are those of all rows, in order; nil: all are of the snapshot's revision.
+// versions returns those of all rows, in order; nil: all are of the snapshot's revision.
 func (s *Snapshot) versions() []uint64 {
 	list := make([]uint64, 0, s.objects())
 	older := false

@@ -48,10 +48,10 @@ type disk struct {
 	size        int64   // of the journal's good part
 	limit       int64   // of size: past it a new journal is due
 	pendingTidy *loader // what Open has read and could not tidy yet; then there is no journal
-	unusable    bool    // the journal may not be appended to: it has what nobody knows, or another may follow it already
+	unusable    bool    // the journal must not be appended to: its content is unknown, or another may follow it already
 
 	background sync.WaitGroup // the snapshot being written, at most one
-	busy       chan struct{}  // holds one token while it is
+	busy       chan struct{}  // holds one token while it is busy
 }
 
 // lockDir opens and locks a directory, making it if needed.
@@ -73,8 +73,8 @@ func lockDir(files fileSystem, path string) (directory, error) {
 	return dir, nil
 }
 
-// makeDir makes a directory and those above it, if they are missing, and returns when their names
-// are on disk: a commit must not be lost with the directory that holds it.
+// makeDir makes a directory and its parents, if they are missing, and returns when their names are
+// on disk: a commit must not be lost with the directory that holds it.
 func makeDir(files fileSystem, path string) error {
 	path = filepath.Clean(path)
 	above := filepath.Dir(path)
@@ -94,8 +94,8 @@ func makeDir(files fileSystem, path string) error {
 			return err
 		}
 	}
-	// What is there may have been made by a start that did not get here. But one that cannot be
-	// synced, as it belongs to others, is as a rule older than that.
+	// An existing directory may have been made by an earlier start that did not get here. But one
+	// that cannot be synced, as it belongs to others, is usually older than that.
 	if err := syncDir(files, above); made {
 		return err
 	}
@@ -108,8 +108,8 @@ func journalName(revision uint64) string {
 
 // append writes commits that follow revision, and returns when they are on disk. After a failure
 // the disk holds none of them, or is found broken and gets a new journal by the next append: a
-// journal is read only up to the revision at which the next one begins, so what a failed write has
-// left there does no harm.
+// journal is read only up to the revision at which the next one begins, so remains of a failed
+// write do no harm.
 func (d *disk) append(revision uint64, commits []*commitRecord) error {
 	if d.pendingTidy != nil {
 		if err := d.tidy(d.pendingTidy); err != nil {
@@ -136,9 +136,8 @@ func (d *disk) append(revision uint64, commits []*commitRecord) error {
 		err = d.journal.Datasync()
 	}
 	if err != nil {
-		// After a failed fdatasync nobody knows which pages are on disk: never append to that file
-		// again. Cutting it only serves a restart that comes before the next commit, so it may fail
-		// too.
+		// After a failed fdatasync it is unknown which pages are on disk: never append to that file
+		// again. Truncating it only helps a restart before the next commit, so it may fail too.
 		d.unusable = true
 		if d.journal.Truncate(d.size) == nil {
 			_ = d.journal.Sync()
@@ -149,9 +148,10 @@ func (d *disk) append(revision uint64, commits []*commitRecord) error {
 	return nil
 }
 
-// newJournal begins the journal that follows revision, and forgets the one before. When it fails,
-// the one before goes on only if the new one has surely not appeared: a start would drop what went
-// into the one before after that. If it may have, the next append begins it again, or refuses.
+// newJournal begins the journal that follows revision, and forgets the one before. If it fails, the
+// previous journal continues only if the new one certainly did not appear: otherwise a start would
+// drop later entries of the previous one. If it may have appeared, the next append begins it again,
+// or refuses.
 func (d *disk) newJournal(revision uint64, version int) error {
 	header, err := encodeLine(headerRecord{File: "journal", Version: version, Revision: revision})
 	if err != nil {
@@ -170,7 +170,7 @@ func (d *disk) newJournal(revision uint64, version int) error {
 		return err
 	}
 	if d.journal != nil {
-		d.journal.Close() // its content is synced, or given up
+		d.journal.Close() // its content is synced, or lost
 	}
 	d.journal, d.version, d.size, d.unusable = f, version, int64(len(header)), false
 	return nil
@@ -185,7 +185,7 @@ func (d *disk) replaceFile(name string, write func(file) error) error {
 	return d.putInPlace(path)
 }
 
-// writeTemp writes the file that putInPlace then gives its name.
+// writeTemp writes the file that putInPlace then renames.
 func (d *disk) writeTemp(path string, write func(file) error) error {
 	f, err := d.files.Create(path + tempSuffix)
 	if err != nil {
@@ -201,10 +201,10 @@ func (d *disk) writeTemp(path string, write func(file) error) error {
 	return nil
 }
 
-// putInPlace renames what writeTemp has written. When it fails, the file may be in place or not.
+// putInPlace renames the file of writeTemp. If it fails, the file may be in place or not.
 func (d *disk) putInPlace(path string) error {
 	if err := d.files.Rename(path+tempSuffix, path); err != nil {
-		_ = d.files.Remove(path + tempSuffix) // it is not there if the rename did happen
+		_ = d.files.Remove(path + tempSuffix) // it does not exist if the rename did happen
 		return err
 	}
 	return d.dir.Sync()
@@ -224,7 +224,7 @@ func (d *disk) journals() ([]uint64, error) {
 	return revisions, err
 }
 
-// removeJournals removes those that drop tells.
+// removeJournals removes those for which drop reports true.
 func (d *disk) removeJournals(drop func(revision uint64) bool) error {
 	revisions, err := d.journals()
 	for _, revision := range revisions {

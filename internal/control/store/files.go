@@ -15,8 +15,8 @@ import (
 	"loxilb/internal/host/filelock"
 )
 
-// fileSystem is all that the store does to a disk, so that tests can let each of it fail. Paths are
-// whole.
+// fileSystem has all operations of the store on a disk, so that tests can make each of them fail.
+// Paths are absolute.
 type fileSystem interface {
 	Stat(path string) (fs.FileInfo, error)
 	Mkdir(path string) error
@@ -79,7 +79,7 @@ func openFile(path string, flags int) (file, error) {
 
 type osFile struct{ *os.File }
 
-// Datasync fails for a file that was deleted meanwhile: what is in it is gone with the process.
+// Datasync fails for a file that was deleted meanwhile: its content disappears with the process.
 func (f osFile) Datasync() error {
 	if err := unix.Fdatasync(int(f.Fd())); err != nil {
 		return err
@@ -125,7 +125,7 @@ func ownNames(names []string) bool {
 	own := func(name string) bool {
 		for _, begin := range []string{
 			journalPrefix, "snapshot.", pastName, lockName, unreadName, // the store's
-			"users.json", "audit.jsonl", "kernel-objects", "records", // beside them
+			"users.json", "audit.jsonl", "kernel-objects", "records", // next to them
 		} {
 			if strings.HasPrefix(name, begin) {
 				return true
@@ -148,7 +148,7 @@ func (d *osDirectory) Unlock() error {
 	return err
 }
 
-// Close closes what is open.
+// Close closes all open files.
 func (d *osDirectory) Close() error {
 	err := d.File.Close()
 	if d.inside != nil {

@@ -2,9 +2,8 @@ package store
 
 import "slices"
 
-// maxHistoryKeys bounds the memory of what changed, in keys of all commits together (60 bytes
-// each). A reader that is further behind than this compares everything, which by then is about as
-// cheap.
+// maxHistoryKeys bounds the memory for changes, in keys of all commits together (60 bytes each). A
+// reader that is further behind compares everything, which by then is about as cheap.
 const maxHistoryKeys = 65536
 
 // history remembers which keys the last commits changed.
@@ -30,7 +29,7 @@ func (h *history) add(revision uint64, keys []ID) {
 	}
 }
 
-// since returns the keys changed after rev, ordered, each once; ok is false when it doesn't know.
+// since returns the keys changed after rev, ordered, each once; ok is false if it is unknown.
 func (h *history) since(rev uint64) (keys []ID, ok bool) {
 	current := h.first + uint64(len(h.commits)) - 1
 	if rev+1 < h.first || rev > current {

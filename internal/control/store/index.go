@@ -9,14 +9,14 @@ import (
 	"k8s.io/utils/third_party/forked/golang/btree"
 )
 
-// sortIndex is the place of the index that each table has: by what Kind.Sort makes of the key.
+// sortIndex is the place of the index that each table has: by the result of Kind.Sort.
 const sortIndex = 0
 
-// treeDegree makes nodes of up to 63 entries: a commit of one object copies one for each level, of
+// treeDegree makes nodes of up to 63 entries: a commit of one object copies one node per level, of
 // which 65,536 objects have three.
 const treeDegree = 32
 
-// tree is an index: a B-tree that costs nothing to copy, and shares with its copy what neither
+// tree is an index: a B-tree that is copied for free, and shares with its copy all that neither
 // changes. Making a copy is for one goroutine at a time, the holder of Store.writing; reading is
 // for all.
 type tree = btree.BTree[entry]
@@ -31,7 +31,7 @@ func newTree() *tree {
 	return btree.New(treeDegree, func(a, b entry) bool { return a.key < b.key })
 }
 
-// data are the indexes of all tables, and of what is kept, which has but one: by place, then by
+// data are the indexes of all tables, and of kept records, which have only one: by place, then by
 // index.
 type data [][]*tree
 
@@ -64,7 +64,7 @@ func (d data) get(place int, sort string) row {
 	return e.row
 }
 
-// set puts a row in place of the one with its sort.
+// set puts a row in place of the one with the same sort.
 func (d data) set(place int, r row, keys func(r row, index int) []string) {
 	sort := r.header().sort
 	old, had := d[place][sortIndex].ReplaceOrInsert(entry{sort, r})
@@ -78,7 +78,7 @@ func (d data) set(place int, r row, keys func(r row, index int) []string) {
 	}
 }
 
-// remove takes the row with a sort out.
+// remove removes the row with a sort.
 func (d data) remove(place int, sort string, keys func(r row, index int) []string) {
 	old, had := d[place][sortIndex].Delete(entry{key: sort})
 	for i, t := range d[place][1:] {
@@ -111,8 +111,8 @@ func firstRow(t *tree, prefix string) row {
 	return nil
 }
 
-// keysOf are the keys of a row in an index of the kind. Each ends with the row's sort, so that no
-// other row has it.
+// keysOf returns the keys of a row in an index of the kind. Each ends with the row's sort, so that
+// no other row has it.
 func (t *Table[T]) keysOf(r row, index int) []string {
 	values := t.kind.Indexes[index].Values(r.(*object[T]).value)
 	keys := make([]string, len(values))
@@ -122,7 +122,7 @@ func (t *Table[T]) keysOf(r row, index int) []string {
 	return keys
 }
 
-// place of an index of the kind among the table's.
+// placeOf returns the place of an index of the kind among the table's.
 func (t *Table[T]) placeOf(index string) int {
 	i := slices.IndexFunc(t.kind.Indexes, func(x Index[T]) bool { return x.Name == index })
 	if i < 0 {

@@ -5,17 +5,17 @@ import (
 	"iter"
 )
 
-// keptTable is the table of what is kept; no kind has this name.
+// keptTable is the table of kept records; no kind has this name.
 const keptTable = "kept records"
 
-// Unknown is a record that this loxilb does not understand: of a kind, a format or with a member
-// that came later. It is kept as it is, written again with every snapshot, and not served, until
-// its owner puts or deletes an object with its kind and key.
+// Unknown is a record that this loxilb does not understand: of a later kind or format, or with a
+// later member. It is kept unchanged, written again with every snapshot, and not served, until its
+// owner puts or deletes an object with its kind and key.
 type Unknown struct {
 	ID
 	Meta
 	Format int
-	Object json.RawMessage // as it was found
+	Object json.RawMessage // as it was read
 	Reason string          // why it is not understood
 }
 
@@ -29,7 +29,7 @@ type keptRow struct {
 
 func keptSort(id ID) string { return id.Kind + "\x00" + id.Key }
 
-// Unknown yields what is kept without being understood, in order of kind and key.
+// Unknown yields the records that are not understood, in order of kind and key.
 func (s *Snapshot) Unknown() iter.Seq[Unknown] {
 	return func(yield func(Unknown) bool) {
 		for r := range s.rows(len(s.tables), sortIndex, "") {

@@ -13,21 +13,21 @@ import (
 // noEnd is the end of the last journal.
 const noEnd = ^uint64(0)
 
-// loader reads a state directory, and changes nothing in it: what is to be done about damage is
-// decided once all files have been seen to be of a version that this code knows.
+// loader reads a state directory, and changes nothing in it: damage is handled once all files are
+// known to be of a supported version.
 type loader struct {
 	disk      *disk
 	tx        *Tx
 	revision  uint64 // that tx has reached
 	head      *Snapshot
-	saved     int // version of the snapshot file, if it was read, without damage
+	saved     int // version of the snapshot file, if it was read without damage
 	replayed  int // commits
-	tornBytes int // bytes of a last line that was never finished
+	tornBytes int // bytes of an incomplete last line
 	damage    []damage
 	setAside  bool // the damaged files were renamed
 }
 
-// damage is one file that holds what it should not, or lacks what it should.
+// damage is one file with unexpected or missing content.
 type damage struct {
 	file   string
 	line   int // the first that is bad: 1 is the header, 0 the whole file
@@ -70,7 +70,7 @@ func (l *loader) seal() *Snapshot {
 			continue
 		}
 		l.tx.count(counts, at.place, r, 1)
-		if r.header().Version == 0 { // the header that had it is lost
+		if r.header().Version == 0 { // the header with it is lost
 			r.header().Version = l.revision
 		}
 	}
@@ -94,7 +94,8 @@ func (l *loader) loadJournals() error {
 		if whole {
 			continue
 		}
-		// A journal is a history: what follows a gap would make a state that never was.
+		// A journal is a history: replaying what follows a gap would make a state that never
+		// existed.
 		for _, later := range journals[i+1:] {
 			l.damaged(journalName(later), 0, errors.New("it follows what was lost"))
 		}
@@ -170,7 +171,7 @@ func (l *loader) loadSnapshot() error {
 	return nil
 }
 
-// loadJournal replays the commits of a journal past those that are there, and up to revision end,
+// loadJournal replays the commits of a journal after those that were read, up to revision end,
 // which the next journal follows. It returns whether it got there.
 func (l *loader) loadJournal(base, end uint64, first bool) (whole bool, err error) {
 	name := journalName(base)
@@ -179,7 +180,7 @@ func (l *loader) loadJournal(base, end uint64, first bool) (whole bool, err erro
 	case err != nil:
 		return false, err
 	case end <= l.revision:
-		return true, nil // the snapshot has all of it; it was to be removed
+		return true, nil // the snapshot has all of it; its removal was interrupted
 	case l.hasDamage(name):
 		return false, nil
 	}
@@ -258,7 +259,7 @@ func (l *loader) put(r *record) error {
 	return err
 }
 
-// replace puts a row in place of all that is there of its object.
+// replace replaces all rows of an object by one.
 func (tx *Tx) replace(p placed) {
 	if p.place == len(tx.base.tables) || tx.keeps > 0 {
 		tx.forget(tx.idOf(p.place, p.row))
@@ -266,14 +267,14 @@ func (tx *Tx) replace(p placed) {
 	tx.set(p.place, p.row)
 }
 
-// forget removes all that is there of an object.
+// forget removes all rows of an object.
 func (tx *Tx) forget(id ID) {
 	if r := find(tx.base, tx, id); r != nil {
 		tx.remove(tx.placeOf(r, id), r)
 	}
 }
 
-// reportUnknown says what is kept without being understood.
+// reportUnknown logs the records that are kept without being understood.
 func reportUnknown(s *Snapshot, log *slog.Logger) {
 	for u := range s.Unknown() {
 		log.Warn("state record kept without being understood: it is not served until a loxilb runs that knows it",

@@ -9,8 +9,8 @@ import (
 )
 
 // openDisk locks, reads and tidies a state directory: it leaves one snapshot and one empty journal.
-// A disk that can't be written (full, read-only) does not keep objects away that could be read:
-// then changes are refused until it can.
+// If the disk cannot be written (full, read-only), readable objects are served all the same, and
+// changes are refused until it can.
 func openDisk(files fileSystem, path string, empty *Snapshot, log *slog.Logger) (*disk, *Snapshot, error) {
 	dir, err := lockDir(files, path)
 	if err != nil {
@@ -32,8 +32,8 @@ func openDisk(files fileSystem, path string, empty *Snapshot, log *slog.Logger) 
 	return d, l.head, nil
 }
 
-// tidy makes a clean directory of what was loaded. Every step leaves one that loads the same:
-// copies are set aside first, and journals go last.
+// tidy makes a clean directory of what was loaded. After every step the directory loads the same:
+// copies are set aside first, and journals are removed last.
 func (d *disk) tidy(l *loader) error {
 	if err := d.setAside(l); err != nil {
 		return err

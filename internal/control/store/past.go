@@ -13,27 +13,26 @@ import (
 	"time"
 )
 
-// pastName is the file of revisions, one on a line, appended before the journal gets their commits.
-// A line that only resolves takes the deadline from an earlier revision. What is lost of the file
-// is lost for going back, and for nothing else: so it does not hold up commits, and earlier
-// versions of loxilb ignore it.
+// pastName is the file of revisions, one per line, appended before the journal gets their commits.
+// A line that only resolves ends the deadline of an earlier revision. If part of the file is lost,
+// only rollbacks to those revisions are: so it does not delay commits, and earlier versions of
+// loxilb ignore it.
 const pastName = "revisions" + fileSuffix
 
-// past is the revisions that are remembered. Store.writing guards it, and Store.view what others
-// read.
+// past has the remembered revisions. Store.writing guards it, and Store.view what others read.
 type past struct {
 	log     *slog.Logger
 	disk    *disk       // nil: memory only
-	file    file        // nil: it is to be written anew with the next commit
+	file    file        // nil: it is rewritten with the next commit
 	size    int64       // of the file's good part
 	good    int64       // size before the batch
 	lines   int         // in the file
-	limit   int64       // of size: past it the file is written anew
-	list    []*Revision // the last ones, without a gap, and before them what waits for confirmation
+	limit   int64       // size at which the file is rewritten
+	list    []*Revision // the last ones, without a gap, and before them those that wait for confirmation
 	pending []*Revision // of the batch that is being committed; they follow list
 }
 
-// remember reads what is known of the revisions up to the present one.
+// remember reads the revisions up to the current one.
 func (s *Store) remember() {
 	p := &past{log: s.log, disk: s.disk}
 	s.past = p
@@ -63,7 +62,7 @@ func (s *Store) remember() {
 	p.trim()
 }
 
-// read takes lines up to the first that is damaged.
+// read reads lines up to the first damaged one.
 func (p *past) read() (list []*Revision, err error) {
 	content, err := p.disk.files.ReadFile(filepath.Join(p.disk.path, pastName))
 	if err != nil {
@@ -88,7 +87,7 @@ func (p *past) read() (list []*Revision, err error) {
 			continue
 		}
 		for n := len(list); n > 0 && list[n-1].Number >= r.Number; n-- {
-			list = list[:n-1] // of a commit that failed, and came again
+			list = list[:n-1] // of a commit that failed, and was repeated
 		}
 		list = append(list, r)
 	}
@@ -106,7 +105,7 @@ func clearDeadline(list []*Revision, number uint64, confirmed bool) {
 	}
 }
 
-// trim forgets what is too much, and what is before a gap.
+// trim forgets revisions beyond the limits, and those before a gap.
 func (p *past) trim() {
 	first, size := lastRun(p.list), 0
 	for i := len(p.list) - 1; i >= first; i-- {
@@ -117,8 +116,8 @@ func (p *past) trim() {
 	p.forget(first)
 }
 
-// forget forgets the first revisions, but what waits for confirmation: undoing that needs none of
-// those after it.
+// forget forgets the first revisions, except those that wait for confirmation: undoing one needs
+// none of those after it.
 func (p *past) forget(first int) {
 	if first == 0 {
 		return
@@ -160,8 +159,8 @@ func (p *past) available(now uint64) string {
 	return strconv.FormatUint(now, 10)
 }
 
-// waiting is the revision that waits for confirmation, those of the batch that is being committed
-// included. The caller holds the writing lock.
+// waiting returns the revision that waits for confirmation, including those of the batch that is
+// being committed. The caller holds the writing lock.
 func (p *past) waiting() *Revision { return cmp.Or(unconfirmed(p.pending), unconfirmed(p.list)) }
 
 func unconfirmed(list []*Revision) *Revision {
@@ -171,9 +170,9 @@ func unconfirmed(list []*Revision) *Revision {
 	return nil
 }
 
-// write has the batch's revisions in the file, before the journal has their commits. The function
-// that it returns waits until they are on disk. What is to be confirmed, and what confirms or
-// undoes that, may not be lost: then it is an error, else a line in the log.
+// write writes the batch's revisions to the file, before the journal has their commits. The
+// returned function waits until they are on disk. Revisions that need confirmation, or that confirm
+// or undo one, must not be lost: a failure is an error for them, otherwise a line in the log.
 func (p *past) write() (wait func() error, err error) {
 	wait = func() error { return nil }
 	if p.disk == nil || len(p.pending) == 0 {
@@ -205,7 +204,7 @@ func (p *past) write() (wait func() error, err error) {
 	return func() error { return <-done }, nil
 }
 
-// unwrite takes what write has written off the file: the journal has not taken its commits.
+// unwrite removes what write has written: the journal has not accepted its commits.
 func (p *past) unwrite() {
 	if p.file == nil {
 		return
@@ -225,7 +224,7 @@ func (p *past) reopenLater(err error) {
 	p.file = nil
 }
 
-// rewrite makes a file of what is remembered.
+// rewrite writes a new file of the remembered revisions.
 func (p *past) rewrite() error {
 	if p.disk.pendingTidy != nil {
 		return errors.New("the state directory cannot be written")
@@ -274,7 +273,7 @@ func (p *past) made() {
 	p.trim()
 }
 
-// Revisions are those that are remembered, the last one first.
+// Revisions returns the remembered revisions, the last one first.
 func (s *Store) Revisions() []Revision {
 	s.view.RLock()
 	defer s.view.RUnlock()
@@ -285,7 +284,7 @@ func (s *Store) Revisions() []Revision {
 	return list
 }
 
-// Waiting is the revision that waits for confirmation, if there is one.
+// Waiting returns the revision that waits for confirmation, if there is one.
 func (s *Store) Waiting() (Revision, bool) {
 	s.view.RLock()
 	defer s.view.RUnlock()
@@ -295,7 +294,8 @@ func (s *Store) Waiting() (Revision, bool) {
 	return Revision{}, false
 }
 
-// Confirm has a revision stay: the one that waits, if number is 0. When it returns that is on disk.
+// Confirm confirms a revision: the one that waits, if number is 0. When it returns, that is on
+// disk.
 func (s *Store) Confirm(number uint64) (uint64, error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()

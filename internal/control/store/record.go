@@ -11,9 +11,9 @@ import (
 	"strconv"
 )
 
-// Versions of files. A file is written in the lowest that can say what it holds, so that an older
-// loxilb reads it if it can; a change to the form of a line takes the next number. A new member of
-// an object does not: it raises the format of its kind (Kind.Format).
+// Versions of files. A file is written in the lowest that can express its content, so that an older
+// loxilb can read it if possible; a change to the form of a line uses the next number. A new member
+// of an object does not: it raises the format of its kind (Kind.Format).
 const (
 	bareVersion   = 2 // objects of one kind, bare (Kind.Bare); 1 has the same form
 	latestVersion = 3 // objects of any kind, each with its format
@@ -49,7 +49,7 @@ type record struct {
 	Kind    string          `json:"kind"`
 	Format  int             `json:"format"`
 	Key     string          `json:"key"`
-	Owner   string          `json:"owner,omitempty"`   // in a snapshot; in a journal where it is another than the commit's
+	Owner   string          `json:"owner,omitempty"`   // in a snapshot; in a journal if it differs from the commit's
 	Version uint64          `json:"version,omitempty"` // in a snapshot; in a journal it is the commit's revision
 	Object  json.RawMessage `json:"object"`
 }
@@ -86,7 +86,7 @@ var errChecksum = errors.New("its checksum does not match")
 
 func castagnoli(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
 
-// appendLine appends a line with its checksum, whose body is what body appends.
+// appendLine appends a line with its checksum; body appends its body.
 func appendLine(b []byte, body func([]byte) []byte) []byte {
 	start := len(b)
 	b = append(b, linePrefix+"00000000"+lineMiddle...)
@@ -105,8 +105,8 @@ func encodeLine(record any) ([]byte, error) {
 	return appendLine(nil, func(b []byte) []byte { return append(b, body...) }), nil
 }
 
-// decodeLine reads a line, its newline included, into record. It takes the one form that appendLine
-// writes.
+// decodeLine decodes a line, including its newline, into record. It accepts only the form that
+// appendLine writes.
 func decodeLine(line []byte, record any) error {
 	body, err := lineBody(line)
 	if err != nil {
@@ -137,7 +137,7 @@ func lineBody(line []byte) ([]byte, error) {
 	return body, nil
 }
 
-// recordOf writes what a transaction did to the snapshot before.
+// recordOf writes the changes of a transaction against the snapshot before.
 func recordOf(l *layout, c *change) (*commitRecord, error) {
 	r := &commitRecord{Revision: c.revision, Owner: c.owner, Put: make([]record, len(c.put))}
 	for i, p := range c.put {
@@ -146,7 +146,7 @@ func recordOf(l *layout, c *change) (*commitRecord, error) {
 			return nil, fmt.Errorf("%s: %w", ID{l.names[p.place], l.tables[p.place].keyOf(p.row)}, err)
 		}
 		if owner := p.row.header().Owner; owner != c.owner {
-			r.Put[i].Owner = owner // of what was restored
+			r.Put[i].Owner = owner // of restored objects
 		}
 	}
 	for _, id := range c.deleted {
@@ -180,8 +180,8 @@ func (r *commitRecord) size() int {
 // bare reports whether a file of version 2 can have the record.
 func (l *layout) bare(r *record) bool { return r.Kind == l.bareKind && r.Format <= bareFormat }
 
-// appendTo appends the commit's line for a journal of a version. Objects are written as they are:
-// through json.Marshal, what is kept would not stay what it was.
+// appendTo appends the commit's line for a journal of a version. Objects are written unchanged:
+// json.Marshal would alter kept records.
 func (r *commitRecord) appendTo(b []byte, version int) []byte {
 	return appendLine(b, func(b []byte) []byte {
 		b = append(b, `{"revision":`...)
@@ -228,8 +228,8 @@ func (r *record) appendTo(b []byte) []byte {
 	return append(b, '}')
 }
 
-// appendBare appends the object as a snapshot of version 2 has it: with a member for its owner,
-// behind its key if that comes first.
+// appendBare appends the object in the form of a snapshot of version 2: with a member for its
+// owner, after its key if that comes first.
 func (r *record) appendBare(b []byte, member string) []byte {
 	head := append(appendQuoted(append(appendQuoted([]byte{'{'}, member), ':'), r.Key), ',')
 	if !bytes.HasPrefix(r.Object, head) {
@@ -256,7 +256,7 @@ func appendQuoted(b []byte, s string) []byte {
 	return append(b, quoted...)
 }
 
-// plain reports whether a text stands in JSON as it is.
+// plain reports whether JSON represents a text unescaped.
 func plain(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
@@ -311,8 +311,8 @@ func (l *layout) decodeObject(line []byte, version int) (r record, err error) {
 	return record{Kind: l.bareKind, Format: bareFormat, Owner: owner, Object: body}, err
 }
 
-// bareOwner is the member "owner" of an object in a snapshot of version 2. It is behind the key as
-// a rule, and then it is read without looking at the rest, which is read as a whole later.
+// bareOwner returns the member "owner" of an object in a snapshot of version 2. It usually follows
+// the key, and then it is read without the rest, which is decoded later.
 func (l *layout) bareOwner(object []byte) (string, error) {
 	rest, ok := bytes.CutPrefix(object, []byte(`{"`+l.bareMember+`":"`))
 	key, rest, closed := bytes.Cut(rest, []byte(`","owner":"`))
@@ -327,7 +327,7 @@ func (l *layout) bareOwner(object []byte) (string, error) {
 	return members.Owner, err
 }
 
-// rowOf is the row of a record: that of its table, or one that keeps it, with the place of it.
+// rowOf returns the row of a record: one of its table, or one that keeps it, with its place.
 func (l *layout) rowOf(r *record) (place int, made row, err error) {
 	if r.Format < 1 || len(r.Object) == 0 {
 		return 0, nil, errors.New("it is not a record of an object")
@@ -353,7 +353,7 @@ func (l *layout) rowOf(r *record) (place int, made row, err error) {
 	return len(l.tables), &keptRow{rowHeader{keptSort(id), Meta{r.Owner, r.Version}}, id, r.Format, object, reason.Error()}, nil
 }
 
-// memberOf is a text in an object of which no more is known.
+// memberOf returns a text in an otherwise unknown object.
 func memberOf(object []byte, name string) (text string, err error) {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(object, &members); err != nil {
@@ -365,7 +365,7 @@ func memberOf(object []byte, name string) (text string, err error) {
 	return text, nil
 }
 
-// cutMember takes a member out of an object, and leaves every other byte.
+// cutMember removes a member of an object, and leaves every other byte.
 func cutMember(object []byte, name string) []byte {
 	d := json.NewDecoder(bytes.NewReader(object))
 	if _, err := d.Token(); err != nil {

@@ -14,7 +14,7 @@ import (
 
 const (
 	maxRevisions = 50
-	maxUndo      = 32 << 20 // bytes of all revisions together, as they are kept
+	maxUndo      = 32 << 20 // bytes of all remembered revisions
 	packFrom     = 4 << 10  // undo longer than this is compressed
 )
 
@@ -25,15 +25,14 @@ var (
 	ErrConfirmed = errors.New("waits for no confirmation")
 )
 
-// Author is who asked for a commit.
+// Author is who requested a commit.
 type Author struct {
 	Who   string `json:"who,omitempty"`   // a user, or the name of a token
 	From  string `json:"from,omitempty"`  // an address, or a socket
-	Doing string `json:"doing,omitempty"` // what the request was, in a few words
+	Doing string `json:"doing,omitempty"` // a short description of the request
 }
 
-// Revision is a commit that is remembered: the last 50 are, or fewer if what they undo takes more
-// than 32 MiB.
+// Revision is a remembered commit: the last 50, or fewer if their undo data takes more than 32 MiB.
 type Revision struct {
 	Number uint64    `json:"revision"`
 	Time   time.Time `json:"time"`
@@ -42,15 +41,15 @@ type Revision struct {
 	Created   int       `json:"created,omitempty"`
 	Changed   int       `json:"changed,omitempty"`
 	Deleted   int       `json:"deleted,omitempty"`
-	Confirm   time.Time `json:"confirm,omitzero"`    // it is undone then, unless it is confirmed
-	Confirmed bool      `json:"confirmed,omitempty"` // somebody confirmed it in time
-	Resolves  uint64    `json:"resolves,omitempty"`  // the revision that waits no more for confirmation since this one
+	Confirm   time.Time `json:"confirm,omitzero"`    // it is rolled back then, unless it is confirmed
+	Confirmed bool      `json:"confirmed,omitempty"` // it was confirmed in time
+	Resolves  uint64    `json:"resolves,omitempty"`  // the revision that this one confirms or rolls back
 
-	Undo   json.RawMessage `json:"undo,omitempty"`   // what the objects were before: a list of records
+	Undo   json.RawMessage `json:"undo,omitempty"`   // the objects before: a list of records
 	Packed []byte          `json:"packed,omitempty"` // the same, compressed
 }
 
-// undoRecord is an object as it was; one that was not there has no format.
+// undoRecord is an object as it was; one that did not exist has no format.
 type undoRecord struct {
 	Kind   string          `json:"kind"`
 	Key    string          `json:"key"`
@@ -62,10 +61,10 @@ type undoRecord struct {
 
 func (u *undoRecord) id() ID { return ID{u.Kind, u.Key} }
 
-// size is what the revision takes of maxUndo.
+// size returns the revision's part of maxUndo.
 func (r *Revision) size() int { return len(r.Undo) + len(r.Packed) + 128 }
 
-// revisionOf is what is remembered of a change.
+// revisionOf returns the revision to remember for a change.
 func revisionOf(l *layout, c *change, by By) (*Revision, error) {
 	r := &Revision{
 		Number: c.revision, Time: time.Now().UTC().Truncate(time.Millisecond), Owner: c.owner, Author: by.Author,
@@ -111,7 +110,7 @@ func revisionOf(l *layout, c *change, by By) (*Revision, error) {
 	return r, nil
 }
 
-// maxDescription bounds what a revision is called, in bytes.
+// maxDescription bounds a revision's description, in bytes.
 const maxDescription = 200
 
 // describe names a change by its objects: "delete service 20.20.20.1:80/tcp", or "create 3
@@ -148,7 +147,7 @@ func describe(list []undoRecord) string {
 	return text[:min(len(text), maxDescription)]
 }
 
-// list reads what the objects were before.
+// list reads the objects before the revision.
 func (r *Revision) list() (list []undoRecord, err error) {
 	data := []byte(r.Undo)
 	if len(r.Packed) > 0 {
@@ -175,8 +174,8 @@ func pack(data []byte) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// Undo makes objects that a revision changed what they were before. Those that somebody has changed
-// since are left, and returned.
+// Undo restores the objects that a revision changed. Those that were changed again since are left,
+// and returned.
 func (tx *Tx) Undo(number uint64) (left []ID, err error) {
 	r := tx.remembered(number)
 	if r == nil {
@@ -204,7 +203,8 @@ func (tx *Tx) Undo(number uint64) (left []ID, err error) {
 }
 
 // RollBackTo restores all objects to a revision, except those that keep reports, which it returns.
-// keep gets the object's value now and then, nil where there is none, or none that is understood.
+// keep gets the object's current and former value, nil if there is none, or none that is
+// understood.
 func (tx *Tx) RollBackTo(number uint64, keep func(now, then any) bool) (kept []ID, err error) {
 	then := map[ID]*undoRecord{}
 	for n := tx.base.revision; n > number; n-- {
@@ -259,7 +259,7 @@ func (tx *Tx) isKept(u *undoRecord, keep func(now, then any) bool) (bool, error)
 	return keep(now, then), nil
 }
 
-// valueOf is the object in a row; nil: there is none, or it is kept without being understood.
+// valueOf returns the object in a row; nil: there is none, or it is not understood.
 func (tx *Tx) valueOf(r row) any {
 	if v, ok := r.(interface{ any() any }); ok {
 		return v.any()
@@ -267,7 +267,7 @@ func (tx *Tx) valueOf(r row) any {
 	return nil
 }
 
-// restore makes an object what it was, whoever owns it.
+// restore restores an object, whoever owns it.
 func (tx *Tx) restore(u *undoRecord) error {
 	if u.Format == 0 {
 		tx.forget(u.id())
@@ -301,7 +301,7 @@ func (tx *Tx) remembered(number uint64) *Revision {
 	return tx.past.find(number)
 }
 
-// available names the revisions in Revisions, which RollBackTo accepts. It also takes the one
+// available names the revisions in Revisions, which RollBackTo accepts. It also accepts the one
 // before the first of them, but that one has no author and no time to show.
 func (tx *Tx) available() string {
 	if tx.past == nil {

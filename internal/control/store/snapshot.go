@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Snapshot is the state at one revision. It is immutable, and shares what did not change with its
+// Snapshot is the state at one revision. It is immutable, and shares unchanged parts with its
 // neighbours.
 type Snapshot struct {
 	*layout
@@ -15,14 +15,14 @@ type Snapshot struct {
 	counts   []count // of tables, and of what is kept
 }
 
-// layout is what all snapshots of a store have.
+// layout is common to all snapshots of a store.
 type layout struct {
 	tables               []AnyTable
 	names                []string // of tables, and of what is kept
 	bareKind, bareMember string   // of the kind with Kind.Bare
 }
 
-// count is what is known of a table without walking it.
+// count has what is known about a table without walking it.
 type count struct {
 	rows   int
 	totals []int
@@ -52,10 +52,10 @@ func emptySnapshot(tables []AnyTable) (*Snapshot, error) {
 // Revision counts the commits that changed something, over restarts too.
 func (s *Snapshot) Revision() uint64 { return s.revision }
 
-// Meta is who wrote an object of any kind, and its version.
+// Meta returns who wrote an object of any kind, and its version.
 func (s *Snapshot) Meta(id ID) (Meta, bool) { return metaOf(find(s, s, id)) }
 
-// find returns the row of an object, or what is kept of it; s has the tables of v.
+// find returns the row of an object, or its kept record; s has the tables of v.
 func find(s *Snapshot, v View, id ID) row {
 	for place, t := range s.tables {
 		if s.names[place] != id.Kind {

@@ -1,7 +1,7 @@
 // Package store keeps desired state: objects of any kind by their keys, and who wrote each. Changes
-// come in transactions, all or nothing, that are on disk before Commit returns; readers take
-// immutable snapshots, and follow the changes between them. What an object is, a Kind says; package
-// desired has those of loxilb.
+// are atomic transactions that are on disk before Commit returns; readers use immutable snapshots,
+// and follow the changes between them. A Kind defines what an object is; package desired has those
+// of loxilb.
 package store
 
 import (
@@ -33,7 +33,7 @@ type Store struct {
 	closed  bool
 	past    *past
 
-	view    sync.RWMutex // guards what follows; held for moments only
+	view    sync.RWMutex // guards the following members; held only briefly
 	head    *Snapshot
 	history history
 	changed chan struct{} // closed when head is replaced
@@ -91,8 +91,8 @@ func (s *Store) Snapshot() *Snapshot {
 	return s.head
 }
 
-// Changed returns a channel that is closed when the state changes from what it is now. Take the
-// channel first and the snapshot after it: so no change falls between.
+// Changed returns a channel that is closed when the state next changes. Take the channel first and
+// the snapshot after it: so no change is missed.
 func (s *Store) Changed() <-chan struct{} {
 	s.view.RLock()
 	defer s.view.RUnlock()

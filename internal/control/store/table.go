@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Table is the objects of one kind. It is made once, given to Open, and then good for every view of
-// that store.
+// Table has the objects of one kind. It is made once, given to Open, and then valid for every view
+// of that store.
 type Table[T any] struct {
 	kind  Kind[T]
 	place int // among the store's tables
@@ -20,11 +20,10 @@ func NewTable[T any](kind Kind[T]) *Table[T] { return &Table[T]{kind: kind} }
 // ID names the object with a key.
 func (t *Table[T]) ID(key string) ID { return ID{t.kind.Name, key} }
 
-// Key is what the store calls an object.
+// Key returns the key of an object.
 func (t *Table[T]) Key(value T) string { return t.kind.Key(value) }
 
-// Get finds an object by its key. What it returns shares its parts with the store: don't write to
-// them.
+// Get finds an object by its key. The result shares memory with the store: do not write to it.
 func (t *Table[T]) Get(v View, key string) (T, bool) {
 	sort, ok := t.sortOf(key)
 	if !ok {
@@ -34,11 +33,11 @@ func (t *Table[T]) Get(v View, key string) (T, bool) {
 	return t.GetSorted(v, sort)
 }
 
-// GetSorted is Get by what Kind.Sort makes of a key, for who has that at hand.
+// GetSorted is Get by the result of Kind.Sort, for callers that have it.
 func (t *Table[T]) GetSorted(v View, sort string) (T, bool) { return t.value(v.row(t.place, sort)) }
 
-// Shared is GetSorted without a copy, and what the store knows besides: the object is the store's
-// own, so don't write to it; nil: there is none. For readers who keep many objects.
+// Shared is GetSorted without a copy, and returns the metadata: the object is the store's own, so
+// do not write to it; nil: there is none. For readers that keep many objects.
 func (t *Table[T]) Shared(v View, sort string) (*T, Meta) {
 	r := v.row(t.place, sort)
 	if r == nil {
@@ -47,7 +46,7 @@ func (t *Table[T]) Shared(v View, sort string) (*T, Meta) {
 	return &r.(*object[T]).value, r.header().Meta
 }
 
-// Meta is who wrote an object, and its version.
+// Meta returns who wrote an object, and its version.
 func (t *Table[T]) Meta(v View, key string) (Meta, bool) {
 	if sort, ok := t.sortOf(key); ok {
 		return metaOf(v.row(t.place, sort))
@@ -70,8 +69,7 @@ func (t *Table[T]) EachShared(v View) iter.Seq[*T] {
 	}
 }
 
-// Prefix yields, in order, the objects for whose keys Kind.Sort gives something that begins with
-// prefix.
+// Prefix yields, in order, the objects whose Kind.Sort begins with prefix.
 func (t *Table[T]) Prefix(v View, prefix string) iter.Seq[T] {
 	return t.values(v.rows(t.place, sortIndex, prefix))
 }
@@ -82,7 +80,7 @@ func (t *Table[T]) Find(v View, index, value string) iter.Seq[T] {
 }
 
 // FindPrefix yields the objects with a value in an index that begins with prefix, in the order of
-// these values. An object with several such values comes several times.
+// these values. An object with several such values is yielded several times.
 func (t *Table[T]) FindPrefix(v View, index, prefix string) iter.Seq[T] {
 	return t.values(v.rows(t.place, t.placeOf(index), prefix))
 }
@@ -95,11 +93,11 @@ func (t *Table[T]) First(v View, prefix string) (T, bool) {
 // Len is the number of objects.
 func (t *Table[T]) Len(s *Snapshot) int { return s.counts[t.place].rows }
 
-// Total is a sum over all objects: that of the i-th function of Kind.Totals.
+// Total returns a sum over all objects: of the i-th function of Kind.Totals.
 func (t *Table[T]) Total(s *Snapshot, i int) int { return s.counts[t.place].totals[i] }
 
-// Put creates an object, or replaces the one with its key. It refuses what Kind.Validate refuses,
-// and an object that another owner put (ErrOwner). Kind.Check is asked when the transaction ends.
+// Put creates an object, or replaces the one with its key. It refuses an object that Kind.Validate
+// refuses, and one that another owner put (ErrOwner). Kind.Check runs when the transaction ends.
 func (t *Table[T]) Put(tx *Tx, value T) error {
 	if t.kind.Validate != nil {
 		if err := t.kind.Validate(value); err != nil {
@@ -132,9 +130,9 @@ func (t *Table[T]) Put(tx *Tx, value T) error {
 // Delete removes an object: ErrNotFound when there is none, ErrOwner when another owner put it.
 func (t *Table[T]) Delete(tx *Tx, key string) error { return tx.Delete(t.ID(key)) }
 
-// Differences yields the objects of this kind that a commit would change by now, in the order of
-// their keys: as they were, and as they are; nil: there was none, or is none. It costs as much as
-// the transaction has touched. The objects are the store's own.
+// Differences yields the objects of this kind that a commit would change so far, in the order of
+// their keys: before and after; nil: there was none, or is none. The cost grows with the
+// transaction. The objects are the store's own.
 func (t *Table[T]) Differences(tx *Tx) iter.Seq2[*T, *T] {
 	var sorts []string
 	for at, after := range tx.touched {
@@ -178,7 +176,7 @@ func metaOf(r row) (Meta, bool) {
 	return r.header().Meta, true
 }
 
-// What follows makes a Table an AnyTable.
+// The following methods implement AnyTable.
 
 func (o *object[T]) any() any { return o.value }
 

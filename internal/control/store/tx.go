@@ -7,17 +7,17 @@ import (
 	"slices"
 )
 
-// Tx is a transaction being edited: it sees its own changes, and nobody else does. It is good
-// during the call of edit only.
+// Tx is a transaction being edited: it sees its own changes, and nobody else does. It is valid only
+// during the call of edit.
 type Tx struct {
 	owner   string
 	base    *Snapshot
-	data    data             // as it is now
-	touched map[position]row // as they are now; nil: deleted
+	data    data             // the current state
+	touched map[position]row // current rows; nil: deleted
 	keeps   int              // at least as many as the rows that are kept without being understood
 
 	past     *past  // nil: nothing is remembered
-	resolves uint64 // the revision that waits no more for confirmation when this is committed
+	resolves uint64 // the revision that no longer waits for confirmation when this is committed
 }
 
 // position is where a row is or could be: by the place of its table and its sort.
@@ -37,8 +37,7 @@ func begin(base *Snapshot, owner string) *Tx {
 	}
 }
 
-// Expect refuses to go on (ErrVersion) unless the object is of this version; 0: unless there is
-// none.
+// Expect fails (ErrVersion) unless the object has this version; 0: unless there is none.
 func (tx *Tx) Expect(id ID, version uint64) error {
 	meta, ok := metaOf(find(tx.base, tx, id))
 	switch {
@@ -52,8 +51,8 @@ func (tx *Tx) Expect(id ID, version uint64) error {
 	return fmt.Errorf("%s %w: it is of version %d, and version %d was expected", id, ErrVersion, meta.Version, version)
 }
 
-// Delete removes an object of any kind, also one that is kept without being understood: ErrNotFound
-// when there is none, ErrOwner when another owner put it.
+// Delete removes an object of any kind, including one that is not understood: ErrNotFound if there
+// is none, ErrOwner if another owner put it.
 func (tx *Tx) Delete(id ID) error {
 	r := find(tx.base, tx, id)
 	if r == nil {
@@ -90,10 +89,10 @@ func (tx *Tx) mayChange(id ID, rows ...row) error {
 	return nil
 }
 
-// revision is what the commit gets, if it changes anything.
+// revision returns the commit's revision, if it changes anything.
 func (tx *Tx) revision() uint64 { return tx.base.revision + 1 }
 
-// kept is what is kept of an object without being understood, nil as a rule.
+// kept returns the kept record of an object that is not understood, usually nil.
 func (tx *Tx) kept(id ID) row {
 	if tx.keeps == 0 {
 		return nil
@@ -108,7 +107,7 @@ func (tx *Tx) placeOf(r row, id ID) int {
 	return slices.Index(tx.base.names, id.Kind)
 }
 
-// row returns what a row is now; nil: there is none.
+// row returns the current row; nil: there is none.
 func (tx *Tx) row(place int, sort string) row {
 	if r, touched := tx.touched[position{place, sort}]; touched {
 		return r
@@ -116,8 +115,8 @@ func (tx *Tx) row(place int, sort string) row {
 	return tx.base.row(place, sort)
 }
 
-// rows yields what there is when the loop begins. What is written after that copies again what it
-// has copied already.
+// rows yields the rows that exist when the loop begins. Later writes copy again what they have
+// copied already.
 func (tx *Tx) rows(place, index int, prefix string) iter.Seq[row] {
 	return func(yield func(row) bool) { rowsOf(tx.data[place][index].Clone(), prefix)(yield) }
 }
@@ -139,8 +138,8 @@ func (tx *Tx) remove(place int, r row) {
 	tx.touched[position{place, r.header().sort}] = nil
 }
 
-// keysOf is AnyTable.keysOf of a table; of what is kept, which has no indexes besides the first, it
-// is not asked.
+// keysOf is AnyTable.keysOf of a table; it is not called for kept records, which have only the
+// first index.
 func (tx *Tx) keysOf(place int) func(r row, index int) []string {
 	if place == len(tx.base.tables) {
 		return nil
@@ -155,7 +154,7 @@ func (tx *Tx) same(at position, before, after row) bool {
 	return tx.base.tables[at.place].same(before, after)
 }
 
-// change is what a transaction did.
+// change is the result of a transaction.
 type change struct {
 	revision uint64
 	owner    string
@@ -181,8 +180,8 @@ type placed struct {
 	row   row
 }
 
-// finish makes the next snapshot. The change is nil, and the snapshot the old one, when all is as
-// it was.
+// finish makes the next snapshot. The change is nil, and the snapshot the old one, if nothing has
+// changed.
 func (tx *Tx) finish() (*Snapshot, *change) {
 	c := &change{revision: tx.revision(), owner: tx.owner, resolves: tx.resolves}
 	counts := tx.base.cloneCounts()
@@ -218,7 +217,7 @@ func (tx *Tx) finish() (*Snapshot, *change) {
 	return tx.seal(c.revision, counts), c
 }
 
-// seal makes the snapshot of what the transaction has done.
+// seal makes the snapshot of the transaction's result.
 func (tx *Tx) seal(revision uint64, counts []count) *Snapshot {
 	next := *tx.base
 	next.revision, next.data, next.counts = revision, tx.data, counts

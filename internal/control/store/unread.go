@@ -9,22 +9,21 @@ import (
 	"time"
 )
 
-// unreadName is there from when a state is opened until files that are newer than it have been
-// read.
+// unreadName exists from when a state is opened until files that are newer than it have been read.
 const unreadName = "unread"
 
-// Unread remembers with which time files are compared that a start reads if they are newer than the
-// state. Opening a state writes to it: a start that ends after that, and before it has read them,
-// would have them look old for ever.
+// Unread remembers the time for comparing files that a start reads if they are newer than the
+// state. Opening a state writes to it: without this, a start that ends after that, and before it
+// has read them, would make them look old forever.
 type Unread struct {
-	Since time.Time // what is newer counts; zero: everything does
+	Since time.Time // newer files count; zero: all files do
 
 	dir  string
 	made bool // by this start
 }
 
-// MarkUnread begins to remember, or goes on with what a start that ended too early has left. Ask
-// before Open. An error says that it is not remembered; Since is good all the same.
+// MarkUnread begins to remember, or continues after a start that ended too early. Call it before
+// Open. An error means that it is not remembered; Since is valid all the same.
 func MarkUnread(dir string) (*Unread, error) {
 	u := &Unread{Since: LastWritten(dir), dir: dir}
 	text, err := os.ReadFile(u.path())
@@ -41,14 +40,14 @@ func MarkUnread(dir string) (*Unread, error) {
 	return u, u.write()
 }
 
-// All has everything count, as nothing was ever stored.
+// All makes all files count, as nothing was ever stored.
 func (u *Unread) All() error {
 	u.Since = time.Time{}
 	return u.write()
 }
 
-// Withdraw forgets what this start has begun to remember, and not what one before it has: the state
-// is not this one's.
+// Withdraw forgets what this start has begun to remember, but not what an earlier one has: the
+// state is not this one's.
 func (u *Unread) Withdraw() error {
 	if !u.made {
 		return nil
@@ -69,7 +68,7 @@ func (u *Unread) Done() error {
 
 func (u *Unread) path() string { return filepath.Join(u.dir, unreadName) }
 
-// write replaces the file, so that a crash leaves the one before or the new one.
+// write replaces the file, so that a crash leaves the old or the new one.
 func (u *Unread) write() error {
 	if u.dir == "" {
 		return nil // the state is in memory

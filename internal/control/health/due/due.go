@@ -1,32 +1,32 @@
-// Package due holds what is to be done later, in the order of its time.
+// Package due is a queue of items, ordered by their time.
 package due
 
 import "time"
 
-// Item is a thing's place in a queue; it is a member of that thing.
+// Item is a value's place in a queue; it is a member of the value.
 type Item struct{ place int } // in the heap, from 1; 0: in no queue
 
-// Queued reports whether the thing is in a queue.
+// Queued reports whether the value is in a queue.
 func (i *Item) Queued() bool { return i.place != 0 }
 
-// Queue is the things, the first one first. T returns its own Item.
+// Queue orders values by time. T returns its own Item.
 //
-// It is a heap, of four branches: thousands of things are moved a second, each of which is
-// elsewhere in memory, and a heap of two moves twice as many.
+// It is a heap with four branches: thousands of values move per second, each elsewhere in memory,
+// and a binary heap moves twice as many.
 type Queue[T interface{ Due() *Item }] struct{ entries []entry[T] }
 
 const branches = 4
 
-// entry has the time beside the thing, so that to compare two needs neither of them.
+// entry has the time next to the value, so a comparison reads neither value.
 type entry[T any] struct {
 	at    time.Time
 	thing T
 }
 
-// Len is how many there are.
+// Len returns the number of values.
 func (q *Queue[T]) Len() int { return len(q.entries) }
 
-// Push adds a thing that is in no queue, or gives one that is in this queue another time.
+// Push adds a value that is in no queue, or changes the time of one that is in this queue.
 func (q *Queue[T]) Push(t T, at time.Time) {
 	i := t.Due().place - 1
 	if i < 0 {
@@ -36,7 +36,7 @@ func (q *Queue[T]) Push(t T, at time.Time) {
 	q.settle(i, entry[T]{at, t})
 }
 
-// Remove takes a thing out, if it is in.
+// Remove removes a value if it is in the queue.
 func (q *Queue[T]) Remove(t T) {
 	i := t.Due().place - 1
 	if i < 0 {
@@ -60,7 +60,7 @@ func (q *Queue[T]) Next() (at time.Time, ok bool) {
 	return q.entries[0].at, true
 }
 
-// Pop takes the first one out, if its time has come.
+// Pop removes the first value if it is due.
 func (q *Queue[T]) Pop(now time.Time) (t T, ok bool) {
 	if at, ok := q.Next(); !ok || at.After(now) {
 		return t, false
@@ -70,7 +70,7 @@ func (q *Queue[T]) Pop(now time.Time) (t T, ok bool) {
 	return t, true
 }
 
-// settle puts an entry where it belongs, in place of whatever is at i.
+// settle puts an entry where it belongs, replacing the one at i.
 func (q *Queue[T]) settle(i int, e entry[T]) {
 	for i > 0 {
 		parent := (i - 1) / branches

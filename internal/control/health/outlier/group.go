@@ -7,28 +7,27 @@ import (
 	"loxilb/internal/lb"
 )
 
-// group is the endpoints of a service. There may be very many: of those that are well, little is
-// kept.
+// group has the endpoints of a service. There may be many: little is kept for healthy ones.
 type group struct {
 	Service
 	seen       bool
 	last       []reading
-	members    []*target               // of which there is something to remember
+	members    []*target               // endpoints with state
 	eligible   int                     // number of endpoints in use: at most half of them are out at a time
 	ineligible map[netip.AddrPort]bool // the others
-	places     []place                 // of those with backups
+	places     []place                 // of services with backups
 	shares     shares
-	completed  uint64 // handshakes with all of them, ever
+	completed  uint64 // completed handshakes with all of them, ever
 }
 
-// place is where an endpoint stands among backups.
+// place is an endpoint's position among backups.
 type place struct {
 	at    netip.AddrPort
 	level uint8
-	off   bool // it takes nothing now
+	off   bool // it currently takes no connections
 }
 
-// reading is what was counted of an endpoint when it was read last.
+// reading has an endpoint's counters when they were last read.
 type reading struct {
 	id     uint32
 	counts [counted]uint32 // modulo 2^32
@@ -39,7 +38,7 @@ type reading struct {
 	answers
 }
 
-// What is counted of SYNs.
+// Outcomes of SYNs.
 const (
 	opened = iota
 	answered
@@ -78,8 +77,8 @@ func newReading(r *lb.HandshakeRow) reading {
 	return reading{id: r.ID, counts: countsOf(r), times: timesOf(&r.Count), usual: unknownUsual, idle: r.Idle}
 }
 
-// update reads anew, and tells what is news. clientsChoose: the client's address decides which
-// endpoint it gets.
+// update reads the counters again, and returns the difference. clientsChoose: the client's address
+// determines its endpoint.
 func (r *reading) update(row *lb.HandshakeRow, number uint32, clientsChoose bool) (news tally, ok bool) {
 	now := countsOf(row)
 	if now == r.counts {
@@ -109,7 +108,7 @@ func (r *reading) update(row *lb.HandshakeRow, number uint32, clientsChoose bool
 	return news, true
 }
 
-// settle moves what is usual by one towards the bucket that most of the latest handshakes were in.
+// settle moves the usual bucket by one towards the bucket of most recent handshakes.
 func (r *reading) settle(h *lb.Handshakes) {
 	now := timesOf(h)
 	var most int8
@@ -129,16 +128,16 @@ func (r *reading) settle(h *lb.Handshakes) {
 	}
 }
 
-// shares are those of failures of a service's endpoints that have had connections lately, as they
-// are when Decide begins: made once for all endpoints that are suspect at the same time.
+// shares are the failure rates of a service's endpoints with recent connections, when Decide
+// begins: computed once for all endpoints that are suspect at the same time.
 type shares struct {
 	number uint32    // of that Decide
-	well   int       // endpoints of which nothing is remembered: they had no failures
+	well   int       // endpoints without state: they had no failures
 	others []float64 // of the others, in order
 }
 
-// medianWithout is the median of the shares of failures of the other endpoints. t is one of those
-// that have had connections.
+// medianWithout returns the median of the failure rates of the other endpoints. t is one of those
+// with connections.
 func (g *group) medianWithout(t *target, number uint32) (float64, bool) {
 	if g.shares.number != number {
 		g.shares = g.sharesOf(number)
@@ -150,7 +149,7 @@ func (g *group) medianWithout(t *target, number uint32) (float64, bool) {
 	}
 	at, _ := slices.BinarySearch(s.others, t.recent.share())
 	n := (all - 1) / 2
-	if n >= s.well+at { // behind its own
+	if n >= s.well+at { // after its own rate
 		n++
 	}
 	if n < s.well {
@@ -182,7 +181,7 @@ func (g *group) sharesOf(number uint32) shares {
 // isLately reports whether a reading was in the window.
 func isLately(active, number uint32) bool { return number-active < uint32(window/Pace) }
 
-// count tells those that are to take new connections from the others.
+// count counts the endpoints that should take new connections.
 func (g *group) count(rows []lb.HandshakeRow) {
 	g.ineligible = map[netip.AddrPort]bool{}
 	for i := range rows {
@@ -193,7 +192,7 @@ func (g *group) count(rows []lb.HandshakeRow) {
 	g.eligible = len(rows) - len(g.ineligible)
 }
 
-// out is how many endpoints are of those that are to take new connections.
+// out returns how many of the eligible endpoints are out.
 func (g *group) out() (n int) {
 	for _, t := range g.members {
 		if t.out && !g.ineligible[t.at] {
@@ -203,7 +202,7 @@ func (g *group) out() (n int) {
 	return n
 }
 
-// place notes which endpoints are to take connections, before others or in their place.
+// place records the order in which endpoints take connections, before or in place of others.
 func (g *group) place(rows []lb.HandshakeRow) {
 	g.places = g.places[:0]
 	for i := range rows {
@@ -213,8 +212,8 @@ func (g *group) place(rows []lb.HandshakeRow) {
 	}
 }
 
-// relieved reports whether backups stand by for an endpoint of a level of which nothing is left:
-// all of it is convicted, or takes nothing.
+// relieved reports whether backups stand by for an endpoint whose whole level is lost: all of it is
+// convicted, or takes nothing.
 func (g *group) relieved(t *target) bool {
 	if g.Levels == nil {
 		return false

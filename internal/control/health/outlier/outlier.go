@@ -18,55 +18,55 @@ const (
 	// streakLength is how many SYNs in a row without success make an endpoint suspect as soon as
 	// they are late.
 	streakLength = 3
-	// late is after which time one SYN does.
+	// late is the time after which a single SYN makes it suspect.
 	late = 300 * time.Millisecond
-	// SYNs are not late before so many times the endpoint's usual handshake, within these bounds;
-	// without any, a guess.
+	// SYNs are late after this multiple of the endpoint's usual handshake time, within these
+	// bounds; if that is unknown, after a guess.
 	usualTimes                           = 8
 	leastPatience, mostPatience          = Pace, 3 * time.Second
 	unknownPatience                      = 2 * Pace
-	suspectAnswer, returnAnswer          = 400 * time.Millisecond, 2 * time.Second // how long an endpoint that is asked has for its answer
-	resetAnswer                          = 300 * time.Millisecond                  // how long a connection of our own is held to see whether it is reset
+	suspectAnswer, returnAnswer          = 400 * time.Millisecond, 2 * time.Second // time that a checked endpoint has to answer
+	resetAnswer                          = 300 * time.Millisecond                  // how long our own connection is held to see whether it is reset
 	askAgain                             = time.Second                             // after an answer
-	window                               = 10 * time.Second                        // after which what shares are made of counts half
+	window                               = 10 * time.Second                        // half-life of the counts that shares are computed from
 	leastFailures                        = 3
 	mostShare, mostAboveMedian           = 0.5, 0.3 // of failures: from there on an endpoint is suspect
 	firstBackOff, longestBackOff         = 5 * time.Second, 5 * time.Minute
-	calm                                 = 2 * time.Minute    // after so long in service, the back-off begins anew
-	minUnansweredSYNs, minUnansweredTime = 3, 2 * time.Second // unanswered, while it answers us: from there on it is reported
+	calm                                 = 2 * time.Minute    // after this long in service, the back-off restarts
+	minUnansweredSYNs, minUnansweredTime = 3, 2 * time.Second // beyond these, SYNs that stay unanswered although it answers us are reported
 )
 
-// Service is one whose endpoints are compared with each other.
+// Service is a service whose endpoints are compared with each other.
 type Service struct {
 	Key    lb.Key
 	Resets bool                     // all connections that are reset, or have no answer, count: clients do not choose the endpoint
 	Levels map[netip.AddrPort]uint8 // of backups; nil: it has none
 }
 
-// Detector has endpoints by their addresses: those of several services are one. Its methods belong
-// to one goroutine.
+// Detector tracks endpoints by their addresses: endpoints of several services are one. It is not
+// safe for concurrent use.
 type Detector struct {
 	jiffy   time.Duration
-	targets map[netip.AddrPort]*target // of which something is to be decided, or remembered
+	targets map[netip.AddrPort]*target // endpoints with decisions to make, or state to keep
 	groups  map[lb.Key]*group
 	reading uint32 // number of the last Decide
 	due     []Action
 }
 
-// Kind is what is to be done.
+// Kind is the kind of an action.
 type Kind int
 
 // The kinds.
 const (
 	Ask             Kind = iota // connect to the endpoint, and report by Answer
-	Eject                       // it gets no new connections, for the reason in Evidence; or that is the reason by now. Kept: it fails, and goes on to get some
-	Return                      // it gets some again, or fails no longer
+	Eject                       // stop new connections to it, for the reason in Evidence; or the reason has changed. Kept: it fails, but keeps getting connections
+	Return                      // resume new connections, or it no longer fails
 	AsymmetricReply             // it answers our own connections and no client's SYN: its answers to clients take another path
-	ReplySeen                   // clients have answers again
+	ReplySeen                   // clients get answers again
 	Try                         // have the next new connection of service Of go to it
 )
 
-// Action is what follows.
+// Action is a decision of the detector.
 type Action struct {
 	Kind     Kind
 	At       netip.AddrPort
@@ -74,8 +74,8 @@ type Action struct {
 	Timeout  time.Duration // of Ask
 	Of       lb.Key        // of Try
 	Kept     bool          // of Eject: too few others are left, so it stays in rotation
-	Again    bool          // of Ask: it is out, and to be asked whether it is well again
-	Hold     time.Duration // of Ask: how long a connection that comes about is held, to see whether it is reset
+	Again    bool          // of Ask: it is out, and to be checked for recovery
+	Hold     time.Duration // of Ask: how long an established connection is held, to see whether it is reset
 }
 
 // New makes one. Times of handshakes are in jiffies.
@@ -83,9 +83,9 @@ func New(jiffy time.Duration) *Detector {
 	return &Detector{jiffy: jiffy, targets: map[netip.AddrPort]*target{}, groups: map[lb.Key]*group{}}
 }
 
-// Watch says which services there are. Endpoints that no service has any more are forgotten; those
-// of them that were out return, with the next Decide. Which endpoints a service has, Observe
-// learns: it is to be called for those that Watch returns, which are new or others than they were.
+// Watch sets the services. Endpoints without a service are forgotten; those of them that were out
+// return with the next Decide. Observe sets the endpoints of a service: the caller must call it for
+// the returned services, which are new or have changed.
 func (d *Detector) Watch(services []Service) (unknown []lb.Key) {
 	for _, g := range d.groups {
 		g.seen = false
@@ -110,17 +110,17 @@ func (d *Detector) Watch(services []Service) (unknown []lb.Key) {
 	return unknown
 }
 
-// Watches reports whether a service is among those that there are.
+// Watches reports whether a service is among those of Watch.
 func (d *Detector) Watches(key lb.Key) bool { return d.groups[key] != nil }
 
-// Slept has so many calls of Decide count that were left out, as nothing had happened.
+// Slept counts calls of Decide that were skipped because nothing had happened.
 func (d *Detector) Slept(calls int) { d.reading += uint32(calls) }
 
-// Idle reports whether nothing is to be decided before the next observation.
+// Idle reports whether there is nothing to decide before the next observation.
 func (d *Detector) Idle() bool { return len(d.targets) == 0 && len(d.due) == 0 }
 
-// part takes a service from the endpoints that are not in its rows. Those that have no other are
-// forgotten.
+// part removes a service from the endpoints that are not in its rows, and forgets endpoints without
+// another service.
 func (d *Detector) part(g *group, rows []lb.HandshakeRow) {
 	if len(g.members) == 0 {
 		return
@@ -148,7 +148,7 @@ func (d *Detector) part(g *group, rows []lb.HandshakeRow) {
 	})
 }
 
-// join has those that are out for other services count here, too.
+// join includes endpoints that are out for other services.
 func (d *Detector) join(g *group, rows []lb.HandshakeRow) {
 	for i := range rows {
 		if t := d.targets[rows[i].At]; t != nil && (t.out || slices.Contains(t.groups, g)) {
@@ -157,7 +157,7 @@ func (d *Detector) join(g *group, rows []lb.HandshakeRow) {
 	}
 }
 
-// Observe counts what has happened with the endpoints of a service since the last call.
+// Observe counts the events with the endpoints of a service since the last call.
 func (d *Detector) Observe(key lb.Key, rows []lb.HandshakeRow) {
 	g := d.groups[key]
 	if g == nil {
@@ -171,7 +171,7 @@ func (d *Detector) Observe(key lb.Key, rows []lb.HandshakeRow) {
 	if !same || idle {
 		g.count(rows)
 	}
-	if !same { // what they have counted so far is not news
+	if !same { // earlier counts are not new
 		g.last = make([]reading, len(rows))
 		for i := range rows {
 			g.last[i] = newReading(&rows[i])
@@ -207,7 +207,7 @@ func (d *Detector) emit(g *group, at netip.AddrPort, row int, news *tally) {
 	t.active, t.usual = d.reading, g.last[row].usual
 }
 
-// Decide says what follows from all that was observed.
+// Decide returns the decisions that follow from the observations.
 func (d *Detector) Decide(now time.Time) []Action {
 	out := d.due
 	d.due = nil
@@ -224,7 +224,7 @@ func (d *Detector) Decide(now time.Time) []Action {
 	return out
 }
 
-// forget forgets endpoints of which there is nothing to remember.
+// forget removes endpoints without state.
 func (d *Detector) forget(now time.Time) {
 	of := map[*group]bool{}
 	for at, t := range d.targets {
@@ -242,8 +242,8 @@ func (d *Detector) forget(now time.Time) {
 	}
 }
 
-// Answer says how an endpoint that was to be asked has answered; nil: well. undecided: it could not
-// be asked.
+// Answer reports how an endpoint has answered a check; "": well. undecided: it could not be
+// checked.
 func (d *Detector) Answer(at netip.AddrPort, failure string, undecided bool, now time.Time) []Action {
 	t := d.targets[at]
 	if t == nil || !t.pending {
@@ -269,9 +269,9 @@ func (d *Detector) Answer(at netip.AddrPort, failure string, undecided bool, now
 	return []Action{a}
 }
 
-// Well says that the service's own probe has found an endpoint well that is out. It comes back,
-// unless it was for connections that it reset, or left without an answer, of which that probe says
-// nothing. One that was kept fails no longer.
+// Well reports that the service's own probe has found an ejected endpoint healthy. It returns,
+// unless it was ejected for connections that it reset or left unanswered, about which the probe
+// says nothing. A kept endpoint no longer fails.
 func (d *Detector) Well(at netip.AddrPort, now time.Time) []Action {
 	t := d.targets[at]
 	if t != nil && t.unserved {
@@ -279,7 +279,7 @@ func (d *Detector) Well(at netip.AddrPort, now time.Time) []Action {
 	}
 	if t != nil && t.kept {
 		t.clearSuspicion()
-		return nil // the next Decide says so
+		return nil // the next Decide returns it
 	}
 	if t == nil || !t.out || t.cause != refusesUs {
 		return nil

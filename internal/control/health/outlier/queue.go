@@ -2,15 +2,15 @@ package outlier
 
 import "net/netip"
 
-// Queue has endpoints that are to be asked, and wait for their turn. Addresses take turns, so that
-// a machine with many endpoints does not keep others waiting; but one of which an endpoint has
-// failed comes first: the others there are likely to have the same fault.
+// Queue has endpoints that wait for a check. Addresses alternate, so that a machine with many
+// endpoints does not delay others; but an address with a failed endpoint comes first: its others
+// probably have the same fault.
 type Queue struct {
 	waiting       map[netip.Addr][]Action
-	first, others []netip.Addr // those that have some waiting, or had
+	first, others []netip.Addr // addresses with waiting endpoints, or that had some
 }
 
-// Push has an endpoint wait.
+// Push adds an endpoint.
 func (q *Queue) Push(a Action) {
 	addr := a.At.Addr()
 	if q.waiting == nil {
@@ -22,7 +22,7 @@ func (q *Queue) Push(a Action) {
 	q.waiting[addr] = append(q.waiting[addr], a)
 }
 
-// Failed says that an endpoint has failed.
+// Failed reports that an endpoint has failed.
 func (q *Queue) Failed(at netip.AddrPort) {
 	if len(q.waiting[at.Addr()]) > 0 {
 		q.first = append(q.first, at.Addr())

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// cause is why an endpoint is out, which decides how it comes back.
+// cause is why an endpoint is out; it determines how the endpoint returns.
 type cause uint8
 
 const (
-	refusesUs     cause = iota // connections of our own fail, too: it comes back when one succeeds
+	refusesUs     cause = iota // our own connections fail, too: it returns when one succeeds
 	resetsClients              // it resets connections of clients
-	answersNobody              // its answers to clients' SYNs never come by, and it accepts our own connections
+	answersNobody              // its answers to clients' SYNs are never seen, but it accepts our own connections
 	neverAnswers               // it accepts connections, and its program sends nothing
 )
 
@@ -24,8 +24,8 @@ const (
 	trialPause = 10 * time.Second
 
 	leastAttempts  = 10 // of clients, without an answer
-	leastChanges   = 2  // of the client from one attempt to the next: there are several
-	severalChanges = 3  // the same, where no sibling tells by its handshakes that there are clients
+	leastChanges   = 2  // changes of the client from one attempt to the next: proof of several clients
+	severalChanges = 3  // the same, if no sibling's handshakes prove that there are clients
 	// attemptMemory is how long after the last attempt it counts that no endpoint answers clients.
 	// The clients may be made up: without new attempts, connections of our own decide.
 	attemptMemory  = time.Minute
@@ -33,7 +33,7 @@ const (
 
 	stallMemory   = 30 * time.Second // connections that stall count if they are no further apart
 	leastStalls   = 5
-	mostUsual     = 0.25 // share of connections without an answer that is too usual to judge by
+	mostUsual     = 0.25 // share of unanswered connections that is too common to judge by
 	mostChance    = 1e-9 // probability of a run of stalls at a healthy endpoint
 	answersHalve  = uint32(10 * time.Second / Pace)
 	answersRecent = uint32(3 * time.Second / Pace)
@@ -44,7 +44,7 @@ const (
 type unanswered struct {
 	attempts, changes uint64
 	begun, last       time.Time
-	siblings          map[*group]uint64 // what group.completed was then
+	siblings          map[*group]uint64 // the value of group.completed then
 	completed         bool              // a handshake, since the last reading
 }
 
@@ -68,8 +68,8 @@ func (u *unanswered) follow(t *target, now time.Time) {
 	u.changes += n.clients
 }
 
-// expire forgets attempts that tell nothing any more: all of them are old, and no sibling has
-// completed a handshake meanwhile, which would show that there are clients.
+// expire forgets attempts that prove nothing any more: all of them are old, and no sibling has
+// completed a handshake meanwhile, which would prove that there are clients.
 func (t *target) expire(now time.Time) {
 	if t.unansweredSYNs > 0 && now.Sub(t.unanswered.last) > attemptMemory {
 		t.unansweredSYNs = 0
@@ -79,10 +79,10 @@ func (t *target) expire(now time.Time) {
 	}
 }
 
-// answersElsewhere says why an endpoint that accepts our own connections is of no use to clients:
+// answersElsewhere returns why an endpoint that accepts our own connections is useless to clients:
 // it has answered none of at least ten attempts of several clients, while its siblings completed
-// theirs. Only completed handshakes of siblings count, which nobody can forge: an endpoint that is
-// well would have had as many of its own, and one is enough to begin again.
+// theirs. Only completed handshakes of siblings count, which cannot be forged: a healthy endpoint
+// would have had as many of its own, and a single one resets the count.
 func (t *target) answersElsewhere(now time.Time) (reason string) {
 	u := &t.unanswered
 	if u.attempts < leastAttempts || u.changes < leastChanges {
@@ -122,8 +122,8 @@ func (t *target) unservedReason(now time.Time) string {
 // stall counts connections in a row in which only the client has sent data.
 type stall struct {
 	stalls uint64 // of services that choose the endpoint themselves
-	// of services whose clients choose it: one client has all of its connections there, so
-	// clients are counted
+	// of services whose clients determine the endpoint: one client has all of its connections
+	// there, so clients are counted
 	chosen, chosenClients uint64
 	last                  time.Time
 	stallReason           string // if it hangs
@@ -141,8 +141,8 @@ func (s *stall) follow(n *tally, now time.Time) {
 	}
 }
 
-// answers is how many sampled connections of an endpoint were served lately, and how many were not.
-// What is older than ten seconds counts half.
+// answers counts recent sampled connections of an endpoint, served and not served. Counts older
+// than ten seconds count half.
 type answers struct {
 	good, bad  float32
 	at         uint32 // number of the reading
@@ -175,7 +175,7 @@ func (a *answers) since(number uint32) answers {
 // little).
 func (a *answers) usual() float64 { return (float64(a.bad) + 0.5) / (float64(a.good+a.bad) + 1) }
 
-// run is how many connections in a row stalled, as far as a service counts them, and how many of
+// run returns the number of stalled connections in a row, as a service counts them, and how many of
 // them are among the service's answers.
 func (s *stall) run(g *group) (counted, all uint64, what string) {
 	if g.Resets {
@@ -184,7 +184,7 @@ func (s *stall) run(g *group) (counted, all uint64, what string) {
 	return s.chosenClients, s.chosen, "clients in a row had connections"
 }
 
-// hangs reports whether so many connections in a row stalled that chance is no explanation, while
+// hangs reports whether so many connections in a row stalled that chance cannot explain it, while
 // most siblings answer.
 func (t *target) hangs(number uint32) bool {
 	if t.out || t.stalls+t.chosenClients < leastStalls {
@@ -211,7 +211,7 @@ func (t *target) hangs(number uint32) bool {
 }
 
 // answersCompared returns the answers of an endpoint and of its siblings. false: most of them have
-// not answered lately, or there is none.
+// not answered recently, or there is none.
 func (g *group) answersCompared(t *target, number uint32) (own, others answers, ok bool) {
 	out := map[int]bool{}
 	for _, m := range g.members {
@@ -245,7 +245,7 @@ func (t *target) servesAgain() bool {
 	return t.out && (t.cause == answersNobody && t.completed || t.cause == neverAnswers && t.served)
 }
 
-// trial has one connection of a client try the endpoint.
+// trial requests a trial of the endpoint with one client's connection.
 func (t *target) trial() (Action, bool) {
 	for _, g := range t.groups {
 		if !g.ineligible[t.at] {

@@ -14,7 +14,7 @@ import (
 type target struct {
 	at     netip.AddrPort
 	groups []*group
-	rows   map[*group]int // which of their rows it is
+	rows   map[*group]int // and its row there
 
 	news   tally // since decide was called
 	recent tally // of the window
@@ -23,10 +23,10 @@ type target struct {
 	usual  int8   // the bucket that most handshakes are in
 
 	streak  uint64    // SYNs since the last one that was answered
-	refused uint64    // of them, those that something came back for
+	refused uint64    // of them, those that were refused
 	since   time.Time // the first of them
 
-	pending bool // it was asked, and has not answered yet
+	pending bool // a check of it is running
 	nextAsk time.Time
 
 	unansweredSYNs     uint64 // of clients, since the last answer, while it accepted our own connections
@@ -37,7 +37,7 @@ type target struct {
 	stall
 
 	held     string // why it was to be taken out, when too many were; "": it was not
-	kept     bool   // it is reported as failing, and stays in rotation
+	kept     bool   // reported as failing, but stays in rotation
 	unserved bool   // that is because none of its clients is served, though it accepts us
 
 	out          bool
@@ -56,7 +56,7 @@ func (t *target) join(g *group, row int) {
 	t.rows[g] = row
 }
 
-// tally is what has become of SYNs.
+// tally counts outcomes of SYNs.
 type tally struct {
 	opened, answered, repeated, refused, unreachable, reset uint64
 	completed, clients, served, stalled                     uint64
@@ -89,8 +89,8 @@ func (a *tally) halve() {
 	}
 }
 
-// failures are those of so many connections. A SYN that comes again is one: its connection has not
-// come about in the second before.
+// failures returns the number of failures. A repeated SYN is one: its connection was not
+// established in the second before.
 func (a *tally) failures() uint64 {
 	return min(a.opened, a.repeated+a.refused+a.unreachable+a.reset)
 }
@@ -110,18 +110,19 @@ func (t *target) patience(jiffy time.Duration) time.Duration {
 	return min(max(usualTimes*lb.HandshakeBound(int(t.usual), jiffy), leastPatience), mostPatience)
 }
 
-// forgettable reports whether there is nothing to decide before the next news, nor to remember.
+// forgettable reports whether there is nothing to decide before the next event, and no state to
+// keep.
 func (t *target) forgettable(now time.Time) bool {
 	return t.streak == 0 && t.stalls+t.chosen == 0 && !t.out && !t.kept && !t.pending && t.recent.failures() == 0 && (t.level == 0 || t.calmedDown(now)) &&
 		(t.unansweredSYNs == 0 || !t.asymmetricReported && now.Sub(t.unansweredSince) > 8*window)
 }
 
-// calmedDown reports whether it was healthy for so long that the back-off begins again.
+// calmedDown reports whether it was healthy for so long that the back-off restarts.
 func (t *target) calmedDown(now time.Time) bool {
 	return now.Sub(t.readmittedAt) > max(calm, 2*backOff(t.level))
 }
 
-// take has the news count.
+// take adds the new counts.
 func (t *target) take(now time.Time) {
 	t.age(now)
 	t.recent.add(&t.news)
@@ -130,7 +131,7 @@ func (t *target) take(now time.Time) {
 	t.news = tally{}
 }
 
-// decide says what follows.
+// decide returns the next action.
 func (t *target) decide(now time.Time, jiffy time.Duration, number uint32) (a Action, ok bool) {
 	switch {
 	case t.asymmetricReported && t.unansweredSYNs == 0:
@@ -160,7 +161,7 @@ func (t *target) decide(now time.Time, jiffy time.Duration, number uint32) (a Ac
 	return a, false
 }
 
-// age has what is old count less.
+// age reduces the weight of old counts.
 func (t *target) age(now time.Time) {
 	if t.aged.IsZero() || now.Sub(t.aged) > 8*window {
 		t.recent, t.aged = tally{}, now
@@ -171,8 +172,8 @@ func (t *target) age(now time.Time) {
 	}
 }
 
-// follow goes on with the streak of SYNs without success. One answer ends it; SYNs of the same
-// moment may have come after that.
+// follow updates the streak of SYNs without success. One answer ends it; SYNs of the same moment
+// may have arrived after that.
 func (t *target) follow(now time.Time) {
 	n := &t.news
 	t.unanswered.follow(t, now)
@@ -196,8 +197,8 @@ func (t *target) silent(now time.Time, jiffy time.Duration) bool {
 	return t.streak > 0 && (t.refused >= streakLength || t.streak >= streakLength && took >= patience || took >= max(late, patience))
 }
 
-// sick reports whether the share of failures of a kind is large, and larger than that of most
-// others of a service.
+// sick reports whether the failure rate of a kind is high, and higher than that of most others of a
+// service.
 func (t *target) sick(number uint32, kind func(*tally) uint64) bool {
 	r := &t.recent
 	if n := kind(r); n < leastFailures || float64(n) < mostShare*float64(r.opened) {
@@ -209,8 +210,8 @@ func (t *target) sick(number uint32, kind func(*tally) uint64) bool {
 	})
 }
 
-// handleAnswer keeps an endpoint in rotation that answered us. If clients' SYNs stay unanswered all
-// the same, it reports that.
+// handleAnswer keeps an endpoint in rotation that answered us. If clients' SYNs still stay
+// unanswered, it reports that.
 func (t *target) handleAnswer(now time.Time) (a Action, ok bool) {
 	if t.streak > 0 && t.refused == 0 && t.held == "" { // while it was held, SYNs met a dead endpoint
 		if t.unansweredSYNs == 0 {
@@ -243,7 +244,7 @@ func (t *target) clearSuspicion() {
 	t.recent = tally{}
 }
 
-// confirmFailure takes a suspect out that has not answered, unless clients had success meanwhile.
+// confirmFailure ejects a suspect that has not answered, unless clients had success meanwhile.
 func (t *target) confirmFailure(failure string, now time.Time) (Action, bool) {
 	n, what := t.streak, "without an answer"
 	took := now.Sub(t.since)
@@ -265,7 +266,7 @@ func (t *target) confirmFailure(failure string, now time.Time) (Action, bool) {
 	return t.keep(reason + check)
 }
 
-// keep reports an endpoint as failing that cannot be taken out, once: nobody is served better
+// keep reports once that a failing endpoint cannot be ejected: nobody would be served better
 // without it.
 func (t *target) keep(reason string) (a Action, ok bool) {
 	if t.held == "" {
@@ -285,7 +286,7 @@ func plural(n uint64, what string) string {
 	return fmt.Sprintf("%d %s", n, what)
 }
 
-// eject takes an endpoint out, if not too many are already.
+// eject ejects an endpoint, if not too many are out already.
 func (t *target) eject(reason string, why cause, now time.Time) (a Action, ok bool) {
 	if !t.canTakeOut() {
 		t.nextAsk = now.Add(askAgain)
@@ -331,7 +332,7 @@ func (t *target) startBackOff(now time.Time) {
 	t.clearSuspicion()
 }
 
-// backOff is how long an endpoint waits that is taken out for the n-th time.
+// backOff returns how long an endpoint waits that is ejected for the n-th time.
 func backOff(n int) time.Duration {
 	return min(firstBackOff<<min(max(n-1, 0), bits.Len64(uint64(longestBackOff/firstBackOff))), longestBackOff)
 }
@@ -362,7 +363,7 @@ func (t *target) handleRetry(failure string, now time.Time) Action {
 	t.startBackOff(now)
 	tries := t.tries
 	if t.cause == refusesUs {
-		tries++ // with the check before it was taken out
+		tries++ // including the check before it was ejected
 	}
 	count := "1 try"
 	if tries > 1 {

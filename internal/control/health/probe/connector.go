@@ -39,25 +39,25 @@ type Connector struct {
 	closed bool
 }
 
-// origin is what sockets have in common that can stand for each other.
+// origin is what interchangeable sockets have in common.
 type origin struct {
 	six  bool
 	from netip.Addr
 }
 
-// mostIdle is how many sockets are kept to be used again.
+// mostIdle is how many sockets are kept for reuse.
 const mostIdle = 1024
 
 // Attempt is a connection on its way.
 type Attempt struct {
-	due.Item // when it is given up
+	due.Item // when it times out
 	question Question
 	fd       int
 	start    time.Time
 	done     func(Answer, error)
 }
 
-// Due is its place among those that are given up.
+// Due returns its place in the queue of timeouts.
 func (a *Attempt) Due() *due.Item { return &a.Item }
 
 // NewConnector makes one.
@@ -90,8 +90,8 @@ func (c *Connector) Start(q Question, done func(Answer, error)) (*Attempt, error
 	return a, nil
 }
 
-// socket is one that is not connected. epoll knows it: of each connection that it makes, it tells
-// once how it went.
+// socket returns an unconnected socket. It is registered with epoll, which reports each of its
+// connections once.
 func (c *Connector) socket(q Question) (fd int, err error) {
 	o := origin{q.target().Addr().Is6(), q.From}
 	if idle := c.idle[o]; len(idle) > 0 && q.Lead == nil {
@@ -136,7 +136,7 @@ func (a *Attempt) connect() error {
 	return nil
 }
 
-// disconnect ends what a socket has begun, by a RST if there was an answer.
+// disconnect ends a socket's connection, by a RST if there was an answer.
 func disconnect(fd int) error {
 	none := unix.RawSockaddr{Family: unix.AF_UNSPEC}
 	if _, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&none)), unsafe.Sizeof(none)); errno != 0 {
@@ -152,14 +152,14 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
 }
 
-// Cancel gives an attempt up; false: it has ended before, and done was called or is about to be.
+// Cancel cancels an attempt; false: it has ended before, and done was called or is about to be.
 func (c *Connector) Cancel(a *Attempt) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.close(a, false)
 }
 
-// close takes an attempt off; its socket is kept if the endpoint has accepted. False: it was off
+// close removes an attempt; its socket is kept if the endpoint has accepted. False: it was removed
 // already.
 func (c *Connector) close(a *Attempt, accepted bool) bool {
 	if c.open[int32(a.fd)] != a {
@@ -177,14 +177,14 @@ func (c *Connector) close(a *Attempt, accepted bool) bool {
 	return true
 }
 
-// Idle is how many sockets are kept to be used again.
+// Idle returns how many sockets are kept for reuse.
 func (c *Connector) Idle() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.idles
 }
 
-// DropIdle gives up one of them.
+// DropIdle closes one of them.
 func (c *Connector) DropIdle() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -198,14 +198,14 @@ func (c *Connector) DropIdle() {
 	}
 }
 
-// Running is how many attempts there are.
+// Running returns the number of attempts.
 func (c *Connector) Running() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.open)
 }
 
-// Collect hands on what has been answered, then who did not answer in time.
+// Collect reports the attempts that were answered, then those that timed out.
 func (c *Connector) Collect() {
 	var events [256]unix.EpollEvent
 	for {
@@ -252,7 +252,8 @@ func (c *Connector) answered(e unix.EpollEvent) {
 	a.done(Answer{What: "accepts connections", Delay: delay}, nil)
 }
 
-// outcome asks the socket how it went. The kernel has measured the delay: collecting may be late.
+// outcome reads the result from the socket. The kernel has measured the delay, so collecting may be
+// late.
 func (a *Attempt) outcome(events uint32) (delay time.Duration, err error) {
 	if events&(unix.EPOLLERR|unix.EPOLLHUP) != 0 {
 		errno, err := unix.GetsockoptInt(a.fd, unix.SOL_SOCKET, unix.SO_ERROR)
@@ -274,7 +275,7 @@ func (a *Attempt) outcome(events uint32) (delay time.Duration, err error) {
 	return time.Duration(info.Rtt) * time.Microsecond, nil
 }
 
-// Close gives all attempts up. None starts any more.
+// Close cancels all attempts, and prevents new ones.
 func (c *Connector) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,27 +10,27 @@ import (
 	"time"
 )
 
-// datagram sends the request by UDP, and waits for a datagram that has the response in it. Without
-// a response, it is content if nobody says until the end that the port is unreachable.
+// datagram sends the request by UDP, and waits for a datagram that contains the response. Without a
+// response, it succeeds unless the port is reported unreachable before the end.
 type datagram struct {
 	q       Question
-	refused *atomic.Pointer[time.Time] // when an ICMP error came last that was believed
+	refused *atomic.Pointer[time.Time] // time of the last ICMP error that was accepted
 }
 
 func newDatagram(q Question) *datagram { return &datagram{q, &atomic.Pointer[time.Time]{}} }
 
 const (
-	// doubt is how long silence says nothing after an ICMP error, at least: hosts send few of them,
-	// Linux about one a second to each peer, so a dead endpoint is silent to most probes that come
-	// more often.
+	// doubt is the least time for which silence means nothing after an ICMP error: hosts send few
+	// of them, Linux about one per second and peer, so a dead endpoint is silent to most probes
+	// that are more frequent.
 	doubt = 10 * time.Second
-	// An ICMP error that proves nothing has to come again, at once, for so many datagrams from
-	// other ports, within this time each. Whoever tries all ports does not meet them.
+	// An ICMP error that proves nothing must be repeated, at once, for this many datagrams from
+	// other ports, within this time each. An attacker that tries all ports does not meet them.
 	confirmations = 2
 	confirmation  = 100 * time.Millisecond
 )
 
-// errUnconfirmed is of ICMP errors that anybody may have made up.
+// errUnconfirmed is the result for ICMP errors that anybody may have forged.
 var errUnconfirmed = fmt.Errorf("an ICMP error came that nothing confirms, which %w", ErrUndecided)
 
 func (d *datagram) Probe(ctx context.Context) (Answer, error) {
@@ -70,15 +70,15 @@ func (d *datagram) Probe(ctx context.Context) (Answer, error) {
 	}
 }
 
-// unreachable says that the endpoint is, and remembers it.
+// unreachable reports the endpoint as unreachable, and remembers it.
 func (d *datagram) unreachable(err error) (Answer, error) {
 	now := time.Now()
 	d.refused.Store(&now)
 	return Answer{}, plain(d.q, err)
 }
 
-// confirmed reports whether datagrams of ours from other ports meet the same as one that got an
-// ICMP error which anybody may have made up.
+// confirmed reports whether datagrams from other ports get the same error as one that got a
+// possibly forged ICMP error.
 func (d *datagram) confirmed(ctx context.Context, i *inquiry) bool {
 	wait := confirmation
 	if end, ok := ctx.Deadline(); ok {
@@ -112,7 +112,7 @@ func (d *datagram) retry(ctx context.Context, wait time.Duration) (proof, hint b
 	return i.proof != nil, errors.Is(err, errHint) && i.hints == 1
 }
 
-// silent says what it means that nothing came back.
+// silent returns the result of a probe without any answer.
 func (d *datagram) silent() (Answer, error) {
 	p := d.q.Probe
 	if wait, refused := max(time.Duration(p.Rise)*p.Interval, doubt), d.refused.Load(); refused != nil && time.Since(*refused) < wait {

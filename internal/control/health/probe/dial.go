@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dial connects; what is done then is the caller's to end with ctx. A TCP connection is reset when
-// it is closed, so that neither side keeps its ports busy for a minute, and brings no more than any
+// dial connects; the caller must end what follows by ctx. A TCP connection is reset when it is
+// closed, so that neither side keeps its port busy for a minute, and delivers no more than any
 // answer needs.
 func dial(ctx context.Context, network string, q Question) (net.Conn, error) {
 	d := net.Dialer{
@@ -33,12 +33,12 @@ func dial(ctx context.Context, network string, q Question) (net.Conn, error) {
 	return c, nil
 }
 
-// mostRead is how many bytes are read of a connection: what is looked through, and what TLS and
-// HTTP/2 put around it.
+// mostRead is how many bytes of a connection are read: those that are searched, and the overhead of
+// TLS and HTTP/2.
 const mostRead = 1 << 20
 
-// bounded is a connection of an endpoint that may send without end what says nothing, as HTTP/2
-// lets it: to read on until the time is over would cost a CPU.
+// bounded is a connection of an endpoint that may send meaningless data without end, as HTTP/2
+// allows: reading until the timeout would cost a CPU.
 type bounded struct {
 	net.Conn
 	left int
@@ -55,7 +55,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// local is the address to leave from, as net wants it; nil: the kernel's choice.
+// local returns the source address in net's form; nil: the kernel's choice.
 func local(network string, from netip.Addr) net.Addr {
 	switch {
 	case !from.IsValid():
@@ -66,7 +66,7 @@ func local(network string, from netip.Addr) net.Addr {
 	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
 }
 
-// control sets what a socket needs before it is bound.
+// control sets the options that a socket needs before it is bound.
 func control(c syscall.RawConn, q Question) (err error) {
 	if e := c.Control(func(fd uintptr) { err = options(int(fd), q) }); e != nil {
 		return e
@@ -98,8 +98,8 @@ func options(fd int, q Question) error {
 // ledSegment is the largest segment that fits any link (RFC 8200) with two outer headers.
 const ledSegment = 1280 - 2*(20+40)
 
-// lead has a socket's packets go to a VIP. Its port is no other socket's: answers from the VIP are
-// told by that alone.
+// lead redirects a socket's packets to a VIP. No other socket has its port: answers from the VIP
+// are recognized by that alone.
 func lead(fd, kind int, q Question) error {
 	if err := q.Lead(fd); err != nil {
 		return fmt.Errorf("%w: %w", ErrNotAsked, err)
@@ -119,14 +119,13 @@ func lead(fd, kind int, q Question) error {
 	return unix.Bind(fd, sockaddr(netip.AddrPortFrom(from, 0)))
 }
 
-// choosePort has the kernel choose the port when it knows the destination, as it does without an
-// address to leave from: sockets that speak to different endpoints may then have the same one.
+// choosePort lets the kernel choose the port once it knows the destination, as it does without a
+// source address: sockets with different endpoints may then share one.
 func choosePort(fd int) error {
 	return unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
 }
 
-// allErrors has a UDP socket learn of the errors that routers report, too, not of the endpoint's
-// alone.
+// allErrors makes a UDP socket receive the errors of routers, too, not only the endpoint's.
 func allErrors(fd int, six bool) error {
 	if six {
 		return unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_RECVERR, 1)

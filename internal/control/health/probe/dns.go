@@ -12,8 +12,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// name asks a DNS server by UDP for the address of a name: an IPv6 address if that is what is to be
-// in the answer.
+// name asks a DNS server by UDP for the address of a name: an IPv6 address if the expected answer
+// is one.
 type name struct{ q Question }
 
 func (n name) Probe(ctx context.Context) (Answer, error) {
@@ -45,8 +45,8 @@ func (n name) Probe(ctx context.Context) (Answer, error) {
 	return a, nil
 }
 
-// exchange sends the query, and waits for its answer. What is none, or answers another one, is not
-// heeded.
+// exchange sends the query, and waits for its answer. It ignores invalid answers, and answers to
+// other queries.
 func exchange(c *dns.Conn, query *dns.Msg) (*dns.Msg, error) {
 	if err := c.WriteMsg(query); err != nil {
 		return nil, err

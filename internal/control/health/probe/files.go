@@ -15,9 +15,9 @@ import (
 	"loxilb/internal/host/expiry"
 )
 
-// Files is the directory that probes have their files from. Whoever may use the API names them, and
-// the daemon reads them as root: so it reads none that lies elsewhere, nothing but regular files,
-// and says of them in evidence only what constant sentences say.
+// Files is the directory of probes' files. API users name them, and the daemon reads them as root:
+// so it reads only regular files in this directory, and evidence about them consists of constant
+// sentences.
 type Files struct {
 	Dir string
 	Log *slog.Logger // learns the rest
@@ -26,7 +26,7 @@ type Files struct {
 // mostFile is how many bytes a file may have.
 const mostFile = 1 << 20
 
-// stamp tells a file from what it was before.
+// stamp identifies a version of a file.
 type stamp struct {
 	changed time.Time
 	size    int64
@@ -66,7 +66,7 @@ func (f Files) read(name string) ([]byte, error) {
 
 var errLarge = fmt.Errorf("has more than %d bytes", mostFile)
 
-// open opens a regular file. What is none does not block: a pipe without a writer, a terminal.
+// open opens a regular file. Other files do not block it: a pipe without a writer, a terminal.
 func (f Files) open(name string) (*os.File, fs.FileInfo, error) {
 	rel, ok := f.inside(name)
 	if !ok {
@@ -95,7 +95,7 @@ func (f Files) open(name string) (*os.File, fs.FileInfo, error) {
 	return file, info, nil
 }
 
-// fileError is why a file cannot be used: what evidence says of it, and what the log does.
+// fileError is why a file cannot be used: the text for the evidence, and for the log.
 type fileError struct {
 	what, file string
 	cause      error
@@ -103,7 +103,7 @@ type fileError struct {
 
 func (e *fileError) Error() string { return ErrNotAsked.Error() + ": " + e.what }
 
-// Unwrap has the cause, too: a want of descriptors is one.
+// Unwrap includes the cause, such as a lack of descriptors.
 func (e *fileError) Unwrap() []error {
 	if e.cause == nil {
 		return []error{ErrNotAsked}
@@ -111,8 +111,7 @@ func (e *fileError) Unwrap() []error {
 	return []error{ErrNotAsked, e.cause}
 }
 
-// Expiry is when the first certificate of a file ends. A file that the cache knows is not read
-// again.
+// Expiry returns when the first certificate of a file expires. A cached file is not read again.
 func (f Files) Expiry(name string, c *expiry.Cache) (time.Time, error) {
 	s, err := f.stamp(name)
 	if err != nil {

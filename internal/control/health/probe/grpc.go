@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// call asks by gRPC, with TLS if files for it are given. Each probe is a connection of its own.
+// call probes by gRPC, over TLS if its files are given. Each probe has its own connection.
 type call struct {
 	q       Question
 	secrets *secrets // nil: no TLS
@@ -69,7 +69,7 @@ func (c call) Probe(ctx context.Context) (Answer, error) {
 	return Answer{What: "SERVING", Delay: time.Since(start)}, nil
 }
 
-// failed reports whether there was no connection, or what the endpoint has answered.
+// failed returns the error of the connection, or the endpoint's answer.
 func (c call) failed(dialed *error, err error) error {
 	if dialed != nil && *dialed != nil {
 		return plain(c.q, *dialed)

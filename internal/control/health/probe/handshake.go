@@ -41,7 +41,7 @@ func Handshake(ctx context.Context, to netip.AddrPort, timeout, hold time.Durati
 func shake(ctx context.Context, q Question, hold time.Duration) error {
 	c, err := dial(ctx, "tcp", q)
 	if hold == 0 && errors.Is(err, syscall.ECONNRESET) {
-		return nil // it has accepted the connection before
+		return nil // it accepted the connection before
 	}
 	if err != nil {
 		return err

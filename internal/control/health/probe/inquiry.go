@@ -20,20 +20,20 @@ import (
 type inquiry struct {
 	*net.UDPConn
 	sent   []byte
-	secret bool // nobody else knows what was sent
+	secret bool // nobody else knows the content
 	buf    [chunk]byte
 
 	proof, hint error // the first of each
 	hints       int
 }
 
-// errHint is of next if there is a hint, and no proof.
+// errHint is returned by next if there is a hint, and no proof.
 var errHint = errors.New("an ICMP error that anybody may have made up")
 
-// secretName begins what is sent where there is no request, for who finds it in a log.
+// secretName begins the datagram if there is no request, to explain it in logs.
 const secretName = "loxilb-probe-"
 
-// send sends a request; an empty one is replaced by a secret that nobody else knows.
+// send sends a request; an empty one is replaced by a secret.
 func (d *datagram) send(ctx context.Context, request string) (*inquiry, error) {
 	c, err := dial(ctx, "udp", d.q)
 	if err != nil {
@@ -55,7 +55,7 @@ func (d *datagram) send(ctx context.Context, request string) (*inquiry, error) {
 	return i, nil
 }
 
-// next waits for an answer, or an error that says something of the endpoint.
+// next waits for an answer, or an error about the endpoint.
 func (i *inquiry) next() ([]byte, error) {
 	for {
 		n, err := i.Read(i.buf[:])
@@ -73,7 +73,7 @@ func (i *inquiry) next() ([]byte, error) {
 	}
 }
 
-// readErrors takes in the ICMP errors that have come; false: there were none.
+// readErrors reads the received ICMP errors; false: there were none.
 func (i *inquiry) readErrors() (some bool) {
 	raw, err := i.SyscallConn()
 	if err != nil {
@@ -95,8 +95,8 @@ func (i *inquiry) readErrors() (some bool) {
 	return some && err == nil
 }
 
-// count judges an ICMP error by what it quotes of the datagram. That it was too long is no news of
-// the endpoint.
+// count judges an ICMP error by what it quotes of the datagram. An error about its size says
+// nothing about the endpoint.
 func (i *inquiry) count(e syscall.Errno, quoted []byte) {
 	n := min(len(quoted), len(i.sent))
 	switch {
@@ -112,7 +112,7 @@ func (i *inquiry) count(e syscall.Errno, quoted []byte) {
 	}
 }
 
-// icmpError is the error that a message of a socket's error queue tells of, if ICMP has brought it.
+// icmpError returns the error of a message in a socket's error queue, if ICMP has reported it.
 func icmpError(control []byte) (syscall.Errno, bool) {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {

@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	most  = 64 << 10 // bytes of an answer that are looked through
+	most  = 64 << 10 // bytes of an answer that are searched
 	chunk = 4 << 10
 )
 
-// look reads an answer until want is in it; an empty want: until anything has come.
+// look reads an answer until it contains want; an empty want: until anything arrives.
 func look(q Question, r io.Reader, want string) error {
 	buf := make([]byte, chunk+len(want))
-	kept, total := 0, 0 // kept: bytes at the beginning that want may begin in
+	kept, total := 0, 0 // kept: bytes at the beginning that may be part of want
 	for {
 		n, err := r.Read(buf[kept : kept+chunk])
 		total += n

@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ping asks by ICMP echo. All probes of an IP version share a socket: one of each probe would see
-// the answers of all. Those that are led to a VIP have one each, since sockets are what is led.
+// ping probes by ICMP echo. All probes of an IP version share a socket: separate sockets would each
+// receive all answers. Probes to a VIP have one socket each, since redirection is per socket.
 type ping struct {
 	q      Question
 	shared *Sockets
@@ -62,7 +62,7 @@ func notOurs(from netip.Addr, sending error) error {
 	return c.Close()
 }
 
-// echoer sends echo requests of one IP version, and hands on what answers them.
+// echoer sends echo requests of one IP version, and delivers their answers.
 type echoer struct {
 	conn *net.IPConn
 	v4   *ipv4.PacketConn // one of these
@@ -81,13 +81,13 @@ type echo struct {
 	received chan time.Time
 }
 
-// pause is after which time a socket that fails is read again.
+// pause is the delay before reading again from a failing socket.
 const pause = 10 * time.Millisecond
 
-// receiveBuffer has room for the answers to some thousand requests that are sent at once.
+// receiveBuffer has room for the answers to some thousand simultaneous requests.
 const receiveBuffer = 4 << 20
 
-// newEchoer has its packets led, if lead is not nil.
+// newEchoer redirects its packets by lead, if that is not nil.
 func newEchoer(six bool, id uint16, lead func(fd int) error) (*echoer, error) {
 	e := &echoer{id: id, waiting: map[uint16]*echo{}}
 	network, address := "ip4:icmp", "0.0.0.0"
@@ -123,8 +123,7 @@ func newEchoer(six bool, id uint16, lead func(fd int) error) (*echoer, error) {
 	return e, nil
 }
 
-// filter has the kernel keep all else from us: other ICMP, and the answers that other processes
-// wait for.
+// filter makes the kernel filter out other ICMP messages, and answers for other processes.
 func (e *echoer) filter() error {
 	keep := []bpf.Instruction{bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(e.id), SkipFalse: 1}, bpf.RetConstant{Val: 1 << 16}, bpf.RetConstant{Val: 0}}
 	if e.v6 != nil {
@@ -167,7 +166,7 @@ func (e *echoer) ask(ctx context.Context, q Question) (time.Duration, error) {
 	}
 }
 
-// enter gives a request a number that no other one has.
+// enter assigns a request a unique number.
 func (e *echoer) enter(w *echo) (number uint16, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -233,7 +232,7 @@ func (e *echoer) receive() {
 	}
 }
 
-// deliver hands a reply to who waits for it: it comes from whom was asked, and brings back the
+// deliver passes a reply to its request: it must come from the probed address, and return the
 // token.
 func (e *echoer) deliver(from netip.Addr, reply *icmp.Echo, came time.Time) {
 	e.mu.Lock()

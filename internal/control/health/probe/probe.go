@@ -1,5 +1,4 @@
-// Package probe asks endpoints whether they are well: one file for each way to ask
-// (docs/health.md).
+// Package probe checks the health of endpoints: one file for each type of probe (docs/health.md).
 package probe
 
 import (
@@ -12,20 +11,20 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Question is what is asked of whom. All members of the probe are given: no defaults are left to be
+// Question is a probe and its target. All members of the probe are set: no defaults are left to be
 // filled in.
 type Question struct {
 	To   netip.AddrPort
 	From netip.Addr // zero: the kernel's choice
-	// In mode dsr, To is a VIP, and the endpoint has another address by which it is found. Lead has
-	// what a socket sends to that one go to the VIP there, and is called before it sends; nil: To
-	// is the endpoint's own.
+	// In mode dsr, To is a VIP, and At is the endpoint's own address, by which it is found. Lead
+	// redirects packets of a socket from that to the VIP, and is called before it sends; nil: To is
+	// the endpoint's own address.
 	At    netip.Addr
 	Lead  func(fd int) error
 	Probe lb.Probe
 }
 
-// target is what a socket is connected to.
+// target returns the address that a socket is connected to.
 func (q Question) target() netip.AddrPort {
 	if q.Lead == nil {
 		return q.To
@@ -33,20 +32,20 @@ func (q Question) target() netip.AddrPort {
 	return netip.AddrPortFrom(q.At, q.To.Port())
 }
 
-// Answer is what came. An error of a Prober instead says what was wrong with it.
+// Answer is a successful result. A Prober returns an error for any other result.
 type Answer struct {
 	What  string        // "status 200"
-	Delay time.Duration // from the question to the answer; 0: there is none to measure
+	Delay time.Duration // from the request to the answer; 0: not measured
 }
 
-// Prober asks one question, again and again.
+// Prober repeats one probe.
 type Prober interface {
-	// Probe asks once, until ctx ends at the latest. An error says nothing about the endpoint if
-	// ErrNotAsked or ErrUndecided is in it.
+	// Probe probes once, until ctx ends at the latest. An error says nothing about the endpoint if
+	// it wraps ErrNotAsked or ErrUndecided.
 	Probe(ctx context.Context) (Answer, error)
 }
 
-// ErrNotAsked is in errors that kept a probe from being sent: what is missing is on this machine.
+// ErrNotAsked is wrapped by errors that prevented a probe: this machine lacks something.
 var ErrNotAsked = errors.New("cannot be asked")
 
 // ErrUndecided is in errors that leave open how the endpoint is.
@@ -71,8 +70,7 @@ func New(q Question, shared *Sockets, files Files) Prober {
 	return unknown{q.Probe.Type}
 }
 
-// Remember has a prober know what another has learnt, which asked the same address and port
-// something else.
+// Remember passes a prober the knowledge of another one for the same address and port.
 func Remember(p, before Prober) {
 	to, udp := p.(*datagram)
 	from, was := before.(*datagram)

@@ -8,19 +8,18 @@ import (
 	"net"
 )
 
-// secrets are the files that TLS needs. They are read again when they change: certificates are
-// renewed.
+// secrets are the files for TLS. They are read again when they change: certificates are renewed.
 type secrets struct {
 	q      Question
 	files  Files
-	read   *tls.Config // made of them
-	stamps [3]stamp    // as they were then
+	read   *tls.Config // made from them
+	stamps [3]stamp    // their versions then
 	logged string      // the last problem that was logged
 }
 
 func newSecrets(q Question, files Files) *secrets { return &secrets{q: q, files: files} }
 
-// config is what TLS is to do. A Prober asks once at a time, and so does this.
+// config returns the TLS configuration. It is not safe for concurrent use, like a Prober.
 func (s *secrets) config() (*tls.Config, error) {
 	c, err := s.current()
 	s.logOnce(err)
@@ -30,7 +29,7 @@ func (s *secrets) config() (*tls.Config, error) {
 	return c.Clone(), nil
 }
 
-// current is what the files say now.
+// current returns the configuration of the current files.
 func (s *secrets) current() (*tls.Config, error) {
 	var stamps [3]stamp
 	p := s.q.Probe
@@ -56,7 +55,7 @@ func (s *secrets) current() (*tls.Config, error) {
 	return s.read, nil
 }
 
-// load reads the files. Without a CA there is nothing that a certificate could be verified by.
+// load reads the files. Without a CA no certificate can be verified.
 func (s *secrets) load() (*tls.Config, error) {
 	p := s.q.Probe
 	c := &tls.Config{ServerName: p.Host, InsecureSkipVerify: p.CA == ""}

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// Sockets is what probers share. They are opened when the first probe needs them.
+// Sockets are shared by probers. They are opened when the first probe needs them.
 type Sockets struct {
 	mu     sync.Mutex
 	echo   [2]*echoer // IPv4, IPv6
@@ -15,13 +15,13 @@ type Sockets struct {
 	led    atomic.Uint32 // how many echoers of their own were led to a VIP
 }
 
-// identifier is one for an echoer whose answers come from a VIP: no client's connection has that as
-// its endpoint.
+// identifier returns one for an echoer whose answers come from a VIP: no client's connection has
+// that as its endpoint.
 func (s *Sockets) identifier() uint16 { return uint16(s.led.Add(1)) }
 
-// ownIdentifier is one that no client's connection has: those whose source is this machine's own
-// address get no port that the kernel gives to sockets, and identifiers of echoes are given out as
-// ports are.
+// ownIdentifier returns one that no client's connection has: connections with this machine's own
+// address as source get no ports that the kernel assigns to sockets, and echo identifiers are
+// assigned like ports.
 func ownIdentifier() (uint16, error) {
 	c, err := net.ListenUDP("udp", nil)
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *Sockets) echoer(six bool) (*echoer, error) {
 	return s.echo[version], nil
 }
 
-// Close closes them. What is asked afterwards fails.
+// Close closes them. Later probes fail.
 func (s *Sockets) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// stream connects by TCP, sends the request, and looks for the response.
+// stream connects by TCP, sends the request, and searches the answer for the response.
 type stream struct{ q Question }
 
 func (s stream) Probe(ctx context.Context) (Answer, error) {
@@ -27,8 +27,7 @@ func (s stream) Probe(ctx context.Context) (Answer, error) {
 	return Answer{What: "answered", Delay: time.Since(start)}, nil
 }
 
-// interrupt ends what waits for a connection when ctx ends, until the function that it returns is
-// called.
+// interrupt ends blocking calls on a connection when ctx ends, until stop is called.
 func interrupt(ctx context.Context, c net.Conn) (stop func() bool) {
 	return context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
 }

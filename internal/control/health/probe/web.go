@@ -14,8 +14,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// web asks by HTTP/1.1, or by TLS and what the endpoint prefers of HTTP/1.1 and HTTP/2. Each probe
-// is a connection of its own: one that is kept would go on to answer when no new one is accepted.
+// web probes by HTTP/1.1, or over TLS by HTTP/1.1 or HTTP/2 as the endpoint prefers. Each probe has
+// its own connection: a kept one would continue to work when no new one is accepted.
 type web struct {
 	q       Question
 	url     string
@@ -31,7 +31,7 @@ func newWeb(q Question, files Files) *web {
 	return w
 }
 
-// How far a probe has come, for its evidence.
+// The progress of a probe, for its evidence.
 const (
 	nothing int32 = iota
 	connected
@@ -67,12 +67,12 @@ func (w *web) Probe(ctx context.Context) (Answer, error) {
 	return a, nil
 }
 
-// errEnded is of an endpoint that takes connections and, by HTTP/2, no request. http.Transport
-// would connect for it again and again, hundreds of times a second.
+// errEnded is returned for an endpoint that accepts connections but, by HTTP/2, no request.
+// http.Transport would reconnect repeatedly, hundreds of times per second.
 var errEnded = errors.New("the endpoint ended the connection before it answered")
 
-// transport connects to the endpoint directly and once, whatever the environment says of proxies,
-// and does no more than it is told: no redirect is followed, nothing is decompressed.
+// transport connects to the endpoint directly and once, regardless of proxies in the environment.
+// It follows no redirect and decompresses nothing.
 func (w *web) transport(stage *atomic.Int32) (*http.Transport, error) {
 	var dialed atomic.Bool
 	t := &http.Transport{
@@ -110,7 +110,7 @@ func (w *web) request(ctx context.Context, stage *atomic.Int32) (*http.Request, 
 	return request, nil
 }
 
-// failed says how far it came.
+// failed describes how far it got.
 func (w *web) failed(stage int32, err error) error {
 	err = plain(w.q, err)
 	switch {
@@ -122,7 +122,7 @@ func (w *web) failed(stage int32, err error) error {
 	return fmt.Errorf("connected, but %w", err)
 }
 
-// good reports whether the status is one of those that are wanted.
+// good reports whether the status is an expected one.
 func (w *web) good(status int) bool {
 	if len(w.q.Probe.Statuses) == 0 {
 		return status == http.StatusOK

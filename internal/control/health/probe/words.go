@@ -41,8 +41,8 @@ func plain(q Question, err error) error {
 	return err
 }
 
-// untrusted says what is wrong with a certificate. One that is too old or too new is only so by the
-// clock of this machine, which may be what is wrong.
+// untrusted returns what is wrong with a certificate. Whether one is expired or not yet valid
+// depends on this machine's clock, which may be wrong.
 func untrusted(err error, now time.Time) error {
 	var invalid x509.CertificateInvalidError
 	if !errors.As(err, &invalid) || invalid.Reason != x509.Expired || invalid.Cert == nil {
@@ -55,7 +55,7 @@ func untrusted(err error, now time.Time) error {
 	return fmt.Errorf("certificate has expired: it ended at %s, and this machine's clock says %s", invalid.Cert.NotAfter.UTC().Format(time.RFC3339), said)
 }
 
-// errLate is in errors that say that the time was over.
+// errLate is wrapped by errors of a timeout.
 var errLate = errors.New("no answer")
 
 func late(q Question) error {
@@ -65,8 +65,9 @@ func late(q Question) error {
 	return fmt.Errorf("%w within %v", errLate, q.Probe.Timeout)
 }
 
-// errnoError tells what this machine lacks, which is no news of the endpoint, from what came from
-// the network: EACCES is one of these, as ICMPv6 has it that somebody there forbids the probe.
+// errnoError separates failures of this machine, which say nothing about the endpoint, from those
+// of the network. EACCES is a network failure, as ICMPv6 reports by it that a host forbids the
+// probe.
 func errnoError(q Question, errno syscall.Errno) error {
 	switch errno {
 	case syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, // descriptors, memory
