@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 type ruleTable struct {
 	begun, broken chan struct{}
 	sets          []int // how many rules it was given each time
+	failing       error // of ending connections, at once; nil: none
 }
 
 func (f *ruleTable) SetRules(t bpf.RuleTable) error {
@@ -33,6 +35,9 @@ func (f *ruleTable) RuleCount() int { return 0 }
 
 func (f *ruleTable) EndConnections(ctx context.Context, _, _ int, _ func(*lb.Connection) bool) (lb.Ended, error) {
 	f.begun <- struct{}{}
+	if f.failing != nil {
+		return lb.Ended{}, f.failing
+	}
 	<-ctx.Done()
 	f.broken <- struct{}{}
 	return lb.Ended{}, ctx.Err()
@@ -143,6 +148,40 @@ func TestRulesEndNothingLater(t *testing.T) {
 	}
 	cancel()
 	soon(t, "the end", ended)
+}
+
+// TestRulesEndingFails: connections that a drop rule could not end are an error of the log.
+func TestRulesEndingFails(t *testing.T) {
+	t.Parallel()
+	r := newRuleRig(t)
+	lines := make(chan string, 9)
+	r.Log = slog.New(slog.NewTextHandler(lineWriter(lines), nil))
+	r.table.failing = errors.New("no memory")
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { r.endDropped(ctx); close(ended) }()
+	if err := r.apply(ctx, "sourceIP:10.0.0.0/8 drop"); err != nil {
+		t.Fatal(err)
+	}
+	soon(t, "the rule ends connections", r.table.begun)
+	select {
+	case line := <-lines:
+		if !strings.Contains(line, "do not end") || !strings.Contains(line, "no memory") {
+			t.Error(line)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the failure is not logged")
+	}
+	cancel()
+	soon(t, "the end", ended)
+}
+
+// lineWriter sends what is logged.
+type lineWriter chan string
+
+func (w lineWriter) Write(line []byte) (int, error) {
+	w <- string(line)
+	return len(line), nil
 }
 
 // TestRulesWithoutAddress: an address that nobody can own is the failure of its rule alone: packets

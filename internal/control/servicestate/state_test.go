@@ -127,3 +127,18 @@ func TestServiceStates(t *testing.T) {
 		t.Errorf("got\n%swant\n%s", b.String(), want)
 	}
 }
+
+// TestSummary: every endpoint is counted, the worst state first.
+func TestSummary(t *testing.T) {
+	t.Parallel()
+	for want, s := range map[string]Service{
+		"no endpoints":             {},
+		"1 down":                   {Endpoints: []State{Down}},
+		"1 down, 2 drained, 1 up":  {Endpoints: []State{Drained, Up, Down, Drained}},
+		"1 panic, 1 standby, 3 up": {Endpoints: []State{Up, Up, Standby, Panic, Up}},
+	} {
+		if got := s.Summary(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

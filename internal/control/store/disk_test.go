@@ -298,3 +298,25 @@ func TestConcurrentCommits(t *testing.T) {
 	closeStore(t, s)
 	wantDump(t, openStore(t, dir).Snapshot(), want)
 }
+
+// TestStartWithoutNews: a start after which nothing needs to be saved leaves the snapshot as it is,
+// so that restarts of a large state cost no writes.
+func TestStartWithoutNews(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	mustCommit(t, s, "test", put(web()))
+	closeStore(t, s)
+	closeStore(t, openStore(t, dir)) // saves what was in the journal
+	path := filepath.Join(dir, "snapshot.jsonl")
+	before, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(files(t, dir), err)
+	}
+	s = openStore(t, dir)
+	defer closeStore(t, s)
+	after, err := os.Stat(path)
+	if err != nil || !os.SameFile(before, after) {
+		t.Errorf("the snapshot was written again: %v", err)
+	}
+}

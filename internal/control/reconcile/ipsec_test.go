@@ -1,0 +1,34 @@
+package reconcile
+
+import (
+	"net/netip"
+	"testing"
+
+	"loxilb/internal/control/store"
+	"loxilb/internal/lb"
+)
+
+// TestIPsecSource: a policy of the source address that endpoints see in mode onearm refuses all
+// packets to the endpoint, which doctor reports as such.
+func TestIPsecSource(t *testing.T) {
+	t.Parallel()
+	r := makeRig(t, newWorld())
+	here, endpoint := netip.MustParseAddr("31.31.31.254"), netip.MustParseAddr("31.31.31.1")
+	r.health.probes.policies.source = func(netip.Addr) netip.Addr { return here }
+	i := NewIPsec(nil, nil, false, r.state, r.health, Observers{Statuses: r.statuses})
+	i.current.Store(&policies{list: []lb.IPsecPolicy{{
+		Source: netip.PrefixFrom(here, 32), Destination: netip.PrefixFrom(endpoint, 32), Action: lb.IPsecRefuse, Text: "block",
+	}}})
+	_, _, err := r.state.Commit("test", func(tx *store.Tx) error {
+		return r.state.Services.Put(tx, lb.Service{
+			Key:  lb.Key{VIP: netip.MustParseAddr("20.20.20.1"), Port: 80, Protocol: lb.TCP},
+			Mode: lb.ModeOneArm, Endpoints: []lb.Endpoint{{Addr: endpoint, Port: 80, Weight: 1}},
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list := i.Refused(10); len(list) != 1 || !list[0].Whole {
+		t.Errorf("%+v", list)
+	}
+}
