@@ -1,7 +1,9 @@
 package files
 
 import (
+	"context"
 	"fmt"
+	"net/http"
 	"strconv"
 	"time"
 
@@ -26,15 +28,9 @@ func confirmCommand(o *session.Options) *cobra.Command {
 				}
 				body.Revision = n
 			}
-			client, err := o.Client()
-			if err != nil {
-				return err
-			}
-			answer, err := o.Answer(client.ConfirmApply(cmd.Context(), body))
-			if err != nil {
-				return err
-			}
-			return o.Done(answer)
+			return o.Change(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+				return c.ConfirmApply(ctx, body)
+			})
 		},
 	}
 }
@@ -104,7 +100,8 @@ func revisions(o *session.Options, cmd *cobra.Command) (list v1.RevisionList, er
 
 func revisionsKind() session.Kind[v1.RevisionList, v1.Revision] {
 	return session.Kind[v1.RevisionList, v1.Revision]{
-		Word: "revisions", Key: "revisionAttr", Object: "", Ask: (*v1.Client).GetRevisions,
+		Word: "revisions", Aliases: []string{"revision", "rev"},
+		Key: "revisionAttr", Object: "", Ask: (*v1.Client).GetRevisions,
 		Items: func(l *v1.RevisionList) *[]v1.Revision { return &l.RevisionAttr },
 		Name:  func(d *v1.Revision) string { return strconv.FormatUint(d.Revision, 10) },
 		Draw: func(list *v1.RevisionList) *session.Table {
@@ -124,8 +121,6 @@ func revisionsKind() session.Kind[v1.RevisionList, v1.Revision] {
 
 func getRevisions(o *session.Options) *cobra.Command {
 	return revisionsKind().Get(o, &cobra.Command{
-		Use:     "revisions",
-		Aliases: []string{"revision", "rev"},
 		Short:   "Show the last 50 changes: who made them, from where, and when",
 		Example: "  loxicmd get revisions",
 	})
@@ -133,8 +128,6 @@ func getRevisions(o *session.Options) *cobra.Command {
 
 func describeRevisions(o *session.Options) *cobra.Command {
 	return revisionsKind().Describe(o, &cobra.Command{
-		Use:     "revisions",
-		Aliases: []string{"revision", "rev"},
 		Short:   "Show a revision in full",
 		Example: "  loxicmd describe revisions",
 	})

@@ -1,6 +1,9 @@
 package machine
 
 import (
+	"context"
+	"net/http"
+
 	"github.com/spf13/cobra"
 
 	v1 "loxilb/api/v1"
@@ -12,7 +15,8 @@ func hastateAliases() []string { return []string{"ha", "HAstate"} }
 
 func hastateKind() session.Kind[v1.InstanceStateList, v1.InstanceState] {
 	return session.Kind[v1.InstanceStateList, v1.InstanceState]{
-		Word: "hastate", Key: "Attr", Object: "instance", Ask: (*v1.Client).GetInstanceStates,
+		Word: "hastate", Aliases: hastateAliases(),
+		Key: "Attr", Object: "instance", Ask: (*v1.Client).GetInstanceStates,
 		Items: func(l *v1.InstanceStateList) *[]v1.InstanceState { return &l.Attr },
 		Name:  func(d *v1.InstanceState) string { return d.Instance },
 		Draw: func(list *v1.InstanceStateList) *session.Table {
@@ -27,8 +31,6 @@ func hastateKind() session.Kind[v1.InstanceStateList, v1.InstanceState] {
 
 func getHastate(o *session.Options) *cobra.Command {
 	return hastateKind().Get(o, &cobra.Command{
-		Use:     "hastate",
-		Aliases: hastateAliases(),
 		Short:   "Show the role of this node in each instance: MASTER, BACKUP, ...",
 		Example: "  loxicmd get hastate",
 	})
@@ -36,8 +38,6 @@ func getHastate(o *session.Options) *cobra.Command {
 
 func describeHastate(o *session.Options) *cobra.Command {
 	return hastateKind().Describe(o, &cobra.Command{
-		Use:     "hastate",
-		Aliases: hastateAliases(),
 		Short:   "Show the role of this node in an instance in full, with its status and events",
 		Example: "  loxicmd describe hastate",
 	})
@@ -61,15 +61,9 @@ func setHastate(o *session.Options) *cobra.Command {
 				return err
 			}
 			state.State = string(role)
-			client, err := o.Client()
-			if err != nil {
-				return err
-			}
-			body, err := o.Answer(client.SetInstanceState(cmd.Context(), state))
-			if err != nil {
-				return err
-			}
-			return o.Done(body)
+			return o.Change(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+				return c.SetInstanceState(ctx, state)
+			})
 		},
 	}
 	fs := cmd.Flags()

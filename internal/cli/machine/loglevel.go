@@ -1,7 +1,9 @@
 package machine
 
 import (
+	"context"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -44,15 +46,9 @@ func setLogLevel(o *session.Options) *cobra.Command {
 			if !slices.Contains(logLevels(), args[0]) {
 				return fmt.Errorf("log level %q is unknown (allowed: %s)", args[0], strings.Join(logLevels(), ", "))
 			}
-			client, err := o.Client()
-			if err != nil {
-				return err
-			}
-			body, err := o.Answer(client.SetParams(cmd.Context(), v1.Params{LogLevel: args[0]}))
-			if err != nil {
-				return err
-			}
-			return o.Done(body)
+			return o.Change(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+				return c.SetParams(ctx, v1.Params{LogLevel: args[0]})
+			})
 		},
 	}
 }

@@ -9,7 +9,8 @@ import (
 
 func processKind() session.Kind[v1.ProcessList, v1.ProcessInfo] {
 	return session.Kind[v1.ProcessList, v1.ProcessInfo]{
-		Word: "process", Key: "processAttr", Object: "", Ask: (*v1.Client).GetProcesses,
+		Word: "process", Aliases: []string{"Process", "processes"},
+		Key: "processAttr", Object: "", Ask: (*v1.Client).GetProcesses,
 		Items: func(l *v1.ProcessList) *[]v1.ProcessInfo { return &l.ProcessAttr },
 		Name:  func(d *v1.ProcessInfo) string { return d.Pid },
 		Also:  func(d *v1.ProcessInfo) []string { return []string{d.Command} },
@@ -25,8 +26,6 @@ func processKind() session.Kind[v1.ProcessList, v1.ProcessInfo] {
 
 func getProcess(o *session.Options) *cobra.Command {
 	return processKind().Get(o, &cobra.Command{
-		Use:     "process",
-		Aliases: []string{"Process", "processes"},
 		Short:   "Show processes of the server's machine, like top",
 		Example: "  loxicmd get process",
 	})
@@ -34,8 +33,6 @@ func getProcess(o *session.Options) *cobra.Command {
 
 func describeProcess(o *session.Options) *cobra.Command {
 	return processKind().Describe(o, &cobra.Command{
-		Use:     "process",
-		Aliases: []string{"Process", "processes"},
 		Short:   "Show a process in full",
 		Example: "  loxicmd describe process",
 	})
@@ -58,7 +55,8 @@ func getDevice(o *session.Options) *cobra.Command {
 
 func filesystemKind() session.Kind[v1.FilesystemList, v1.FilesystemInfo] {
 	return session.Kind[v1.FilesystemList, v1.FilesystemInfo]{
-		Word: "filesystem", Key: "filesystemAttr", Object: "", Ask: (*v1.Client).GetFilesystems,
+		Word: "filesystem", Aliases: []string{"fs"},
+		Key: "filesystemAttr", Object: "", Ask: (*v1.Client).GetFilesystems,
 		Items: func(l *v1.FilesystemList) *[]v1.FilesystemInfo { return &l.FilesystemAttr },
 		Name:  func(d *v1.FilesystemInfo) string { return d.MountedOn },
 		Also:  func(d *v1.FilesystemInfo) []string { return []string{d.FileSystem} },
@@ -74,8 +72,6 @@ func filesystemKind() session.Kind[v1.FilesystemList, v1.FilesystemInfo] {
 
 func getFilesystem(o *session.Options) *cobra.Command {
 	return filesystemKind().Get(o, &cobra.Command{
-		Use:     "filesystem",
-		Aliases: []string{"fs"},
 		Short:   "Show file systems of the server's machine, like df",
 		Example: "  loxicmd get filesystem",
 	})
@@ -83,8 +79,6 @@ func getFilesystem(o *session.Options) *cobra.Command {
 
 func describeFilesystem(o *session.Options) *cobra.Command {
 	return filesystemKind().Describe(o, &cobra.Command{
-		Use:     "filesystem",
-		Aliases: []string{"fs"},
 		Short:   "Show a file system in full",
 		Example: "  loxicmd describe filesystem",
 	})

@@ -28,7 +28,7 @@ func createAddress(o *session.Options) *cobra.Command {
 			if _, err := netobj.ParseAddress(args[1], args[0]); err != nil {
 				return err
 			}
-			return o.Creating(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+			return o.Create(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
 				return c.CreateAddress(ctx, v1.DeviceAddress{IpAddress: args[0], Dev: args[1]})
 			})
 		},
@@ -50,7 +50,7 @@ func deleteAddress(o *session.Options) *cobra.Command {
 			}
 			at := a.Prefix.Addr()
 			params := &v1.DeleteAddressParams{Force: session.ForceText(force)}
-			return o.Deleting(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+			return o.Change(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
 				return c.DeleteAddress(ctx, at.String(), strconv.Itoa(a.Prefix.Bits()), a.Dev, params)
 			})
 		},
@@ -61,7 +61,8 @@ func deleteAddress(o *session.Options) *cobra.Command {
 
 func addressKind(o *session.Options) session.Kind[v1.AddressList, v1.DeviceAddresses] {
 	return session.Kind[v1.AddressList, v1.DeviceAddresses]{
-		Word: "ip", Key: "ipAttr", Object: "ipv4address", Ask: (*v1.Client).GetAddresses,
+		Word: "ip", Aliases: addressAliases(),
+		Key: "ipAttr", Object: "ipv4address", Ask: (*v1.Client).GetAddresses,
 		Items: func(l *v1.AddressList) *[]v1.DeviceAddresses { return &l.IpAttr },
 		Name:  func(d *v1.DeviceAddresses) string { return d.Dev },
 		Also:  func(d *v1.DeviceAddresses) []string { return d.IpAddress },
@@ -71,8 +72,6 @@ func addressKind(o *session.Options) session.Kind[v1.AddressList, v1.DeviceAddre
 
 func getAddress(o *session.Options) *cobra.Command {
 	return addressKind(o).Get(o, &cobra.Command{
-		Use:     "ip",
-		Aliases: addressAliases(),
 		Short:   "Show addresses of all interfaces",
 		Example: "  loxicmd get ip",
 	})
@@ -80,8 +79,6 @@ func getAddress(o *session.Options) *cobra.Command {
 
 func describeAddress(o *session.Options) *cobra.Command {
 	return addressKind(o).Describe(o, &cobra.Command{
-		Use:     "ip",
-		Aliases: addressAliases(),
 		Short:   "Show addresses of an interface in full, with status and events",
 		Example: "  loxicmd describe ip",
 	})

@@ -22,7 +22,7 @@ func createFDB(o *session.Options) *cobra.Command {
 			if _, err := netobj.ParseFDB(args[0], args[1]); err != nil {
 				return err
 			}
-			return o.Creating(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+			return o.Create(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
 				return c.CreateFdb(ctx, v1.Fdb{MacAddress: args[0], Dev: args[1]})
 			})
 		},
@@ -40,7 +40,7 @@ func deleteFDB(o *session.Options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.Deleting(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+			return o.Change(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
 				return c.DeleteFdb(ctx, f.MAC.String(), f.Dev)
 			})
 		},
@@ -65,7 +65,6 @@ func fdbKind() session.Kind[v1.FdbList, v1.Fdb] {
 
 func getFDB(o *session.Options) *cobra.Command {
 	return fdbKind().Get(o, &cobra.Command{
-		Use:     "fdb",
 		Short:   "Show forwarding tables: configured and learned entries",
 		Example: "  loxicmd get fdb",
 	})
@@ -73,8 +72,6 @@ func getFDB(o *session.Options) *cobra.Command {
 
 func describeFDB(o *session.Options) *cobra.Command {
 	return fdbKind().Describe(o, &cobra.Command{
-		Use: "fdb",
-
 		Short:   "Show forwarding entries in full, with status and events",
 		Example: "  loxicmd describe fdb",
 	})

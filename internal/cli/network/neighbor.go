@@ -32,7 +32,7 @@ func createNeighbor(o *session.Options) *cobra.Command {
 			if _, err := netobj.ParseNeighbor(args[0], args[1], mac); err != nil {
 				return err
 			}
-			return o.Creating(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+			return o.Create(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
 				return c.CreateNeighbor(ctx, v1.Neighbor{IpAddress: args[0], Dev: args[1], MacAddress: mac})
 			})
 		},
@@ -52,7 +52,7 @@ func deleteNeighbor(o *session.Options) *cobra.Command {
 			if _, err := netobj.NeighborKey(args[0], args[1]); err != nil {
 				return err
 			}
-			return o.Deleting(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+			return o.Change(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
 				return c.DeleteNeighbor(ctx, args[0], args[1])
 			})
 		},
@@ -61,7 +61,8 @@ func deleteNeighbor(o *session.Options) *cobra.Command {
 
 func neighborKind() session.Kind[v1.NeighborList, v1.Neighbor] {
 	return session.Kind[v1.NeighborList, v1.Neighbor]{
-		Word: "neighbor", Key: "neighborAttr", Object: "neighbor", Ask: (*v1.Client).GetNeighbors,
+		Word: "neighbor", Aliases: neighborAliases(),
+		Key: "neighborAttr", Object: "neighbor", Ask: (*v1.Client).GetNeighbors,
 		Items: func(l *v1.NeighborList) *[]v1.Neighbor { return &l.NeighborAttr },
 		Name:  func(d *v1.Neighbor) string { return d.IpAddress + "@" + d.Dev },
 		Also:  func(d *v1.Neighbor) []string { return []string{d.IpAddress, d.MacAddress} },
@@ -77,8 +78,6 @@ func neighborKind() session.Kind[v1.NeighborList, v1.Neighbor] {
 
 func getNeighbor(o *session.Options) *cobra.Command {
 	return neighborKind().Get(o, &cobra.Command{
-		Use:     "neighbor",
-		Aliases: neighborAliases(),
 		Short:   "Show neighbors with a known MAC address, configured or resolved",
 		Example: "  loxicmd get neighbor",
 	})
@@ -86,8 +85,6 @@ func getNeighbor(o *session.Options) *cobra.Command {
 
 func describeNeighbor(o *session.Options) *cobra.Command {
 	return neighborKind().Describe(o, &cobra.Command{
-		Use:     "neighbor",
-		Aliases: neighborAliases(),
 		Short:   "Show a neighbor in full, with its status and events",
 		Example: "  loxicmd describe neighbor",
 	})

@@ -24,7 +24,6 @@ func portKind(o *session.Options) session.Kind[v1.PortList, v1.PortEntry] {
 
 func getPort(o *session.Options) *cobra.Command {
 	return portKind(o).Get(o, &cobra.Command{
-		Use:     "port",
 		Short:   "Show interfaces; -o wide shows traffic counters",
 		Example: "  loxicmd get port -o wide",
 	})
@@ -32,8 +31,6 @@ func getPort(o *session.Options) *cobra.Command {
 
 func describePort(o *session.Options) *cobra.Command {
 	return portKind(o).Describe(o, &cobra.Command{
-		Use: "port",
-
 		Short:   "Show an interface in full, with its status and events",
 		Example: "  loxicmd describe port",
 	})

@@ -27,7 +27,7 @@ func createRoute(o *session.Options) *cobra.Command {
 			if _, err := netobj.ParseRoute(args[0], args[1], proto); err != nil {
 				return err
 			}
-			return o.Creating(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+			return o.Create(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
 				return c.CreateRoute(ctx, &v1.CreateRouteParams{Force: session.ForceText(force)}, v1.Route{DestinationIPNet: args[0], Gateway: args[1], Protocol: proto})
 			})
 		},
@@ -51,7 +51,7 @@ func deleteRoute(o *session.Options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.Deleting(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+			return o.Change(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
 				return c.DeleteRoute(ctx, to.Addr().String(), strconv.Itoa(to.Bits()), &v1.DeleteRouteParams{Force: session.ForceText(force)})
 			})
 		},
@@ -74,7 +74,6 @@ func routeKind(o *session.Options) session.Kind[v1.RouteList, v1.RouteEntry] {
 
 func getRoute(o *session.Options) *cobra.Command {
 	return routeKind(o).Get(o, &cobra.Command{
-		Use:     "route",
 		Short:   "Show routes of the main table",
 		Example: "  loxicmd get route -o wide",
 	})
@@ -82,8 +81,6 @@ func getRoute(o *session.Options) *cobra.Command {
 
 func describeRoute(o *session.Options) *cobra.Command {
 	return routeKind(o).Describe(o, &cobra.Command{
-		Use: "route",
-
 		Short:   "Show routes to a network in full, with status and events",
 		Example: "  loxicmd describe route",
 	})

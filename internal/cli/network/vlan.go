@@ -29,7 +29,7 @@ func createVLAN(o *session.Options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.Creating(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+			return o.Create(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
 				return c.CreateVlan(ctx, v1.Vlan{Vid: v.ID})
 			})
 		},
@@ -50,7 +50,7 @@ func deleteVLAN(o *session.Options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.Deleting(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+			return o.Change(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
 				return c.DeleteVlan(ctx, v.Key(), &v1.DeleteVlanParams{Force: session.ForceText(force)})
 			})
 		},
@@ -75,7 +75,7 @@ func createVLANMember(o *session.Options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.Creating(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+			return o.Create(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
 				return c.CreateVlanMember(ctx, strconv.Itoa(m.VLAN), &v1.CreateVlanMemberParams{Force: session.ForceText(force)}, v1.VlanMember{Dev: m.Dev, Tagged: tagged})
 			})
 		},
@@ -98,7 +98,7 @@ func deleteVLANMember(o *session.Options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.Deleting(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+			return o.Change(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
 				return c.DeleteVlanMember(ctx, strconv.Itoa(m.VLAN), m.Dev, strconv.FormatBool(tagged))
 			})
 		},
@@ -119,7 +119,6 @@ func vlanKind(o *session.Options) session.Kind[v1.VlanList, v1.VlanEntry] {
 
 func getVLAN(o *session.Options) *cobra.Command {
 	return vlanKind(o).Get(o, &cobra.Command{
-		Use:     "vlan",
 		Short:   "Show VLANs and their members; -o wide shows traffic counters",
 		Example: "  loxicmd get vlan -o wide",
 	})
@@ -127,8 +126,6 @@ func getVLAN(o *session.Options) *cobra.Command {
 
 func describeVLAN(o *session.Options) *cobra.Command {
 	return vlanKind(o).Describe(o, &cobra.Command{
-		Use: "vlan",
-
 		Short:   "Show a VLAN in full, with its status and events",
 		Example: "  loxicmd describe vlan",
 	})

@@ -29,7 +29,7 @@ func createVXLAN(o *session.Options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.Creating(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+			return o.Create(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
 				return c.CreateVxlan(ctx, v1.Vxlan{VxlanID: v.ID, EpIntf: v.Dev})
 			})
 		},
@@ -51,7 +51,7 @@ func deleteVXLAN(o *session.Options) *cobra.Command {
 				return err
 			}
 			v := netobj.VXLAN{ID: id}
-			return o.Deleting(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+			return o.Change(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
 				return c.DeleteVxlan(ctx, v.Key(), &v1.DeleteVxlanParams{Force: session.ForceText(force)})
 			})
 		},
@@ -73,7 +73,7 @@ func createVXLANPeer(o *session.Options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.Creating(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+			return o.Create(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
 				return c.CreateVxlanPeer(ctx, strconv.Itoa(p.ID), v1.VxlanPeer{PeerIP: p.Peer.String()})
 			})
 		},
@@ -92,7 +92,7 @@ func deleteVXLANPeer(o *session.Options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.Deleting(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+			return o.Change(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
 				return c.DeleteVxlanPeer(ctx, strconv.Itoa(p.ID), p.Peer.String())
 			})
 		},
@@ -117,7 +117,6 @@ func vxlanKind() session.Kind[v1.VxlanList, v1.VxlanEntry] {
 
 func getVXLAN(o *session.Options) *cobra.Command {
 	return vxlanKind().Get(o, &cobra.Command{
-		Use:     "vxlan",
 		Short:   "Show VXLAN tunnels and their peers",
 		Example: "  loxicmd get vxlan",
 	})
@@ -125,8 +124,6 @@ func getVXLAN(o *session.Options) *cobra.Command {
 
 func describeVXLAN(o *session.Options) *cobra.Command {
 	return vxlanKind().Describe(o, &cobra.Command{
-		Use: "vxlan",
-
 		Short:   "Show a VXLAN tunnel in full, with its status and events",
 		Example: "  loxicmd describe vxlan",
 	})

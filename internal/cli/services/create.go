@@ -1,8 +1,10 @@
 package services
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
@@ -63,11 +65,9 @@ func createLB(o *session.Options) *cobra.Command {
 			for _, text := range f.doubtful {
 				fmt.Fprintf(o.Env.Stderr, "Warning: %s\n", text)
 			}
-			client, err := o.Client()
-			if err != nil {
-				return err
-			}
-			return o.Created(o.Answer(client.CreateLoadbalancer(cmd.Context(), &v1.CreateLoadbalancerParams{Force: session.ForceText(f.force)}, v1.RequestOf(list))))
+			return o.Create(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+				return c.CreateLoadbalancer(ctx, &v1.CreateLoadbalancerParams{Force: session.ForceText(f.force)}, v1.RequestOf(list))
+			})
 		},
 	}
 	f.register(cmd)

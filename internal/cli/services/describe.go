@@ -19,9 +19,7 @@ import (
 
 func describeLB(o *session.Options) *cobra.Command {
 	return lbKind(o).Describe(o, &cobra.Command{
-		Use:     "lb",
-		Aliases: []string{"loadbalancer", "lbs", "loadbalancers"},
-		Short:   "Show a service in full, with its endpoints, status and events",
+		Short: "Show a service in full, with its endpoints, status and events",
 		Long: "Shows a service in full: one by its key, such as 20.20.20.1:2020/tcp, all services with a name,\n" +
 			"or every service. -o json and -o yaml print the server's object, without the events.",
 		Example: "  loxicmd describe lb 20.20.20.1:2020/tcp\n  loxicmd describe lb web",

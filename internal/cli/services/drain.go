@@ -1,7 +1,9 @@
 package services
 
 import (
+	"context"
 	"fmt"
+	"net/http"
 	"strconv"
 	"time"
 
@@ -35,15 +37,9 @@ func drainEndpoint(o *session.Options) *cobra.Command {
 			if err := session.AtLeast(1, "rate", rate); err != nil {
 				return err
 			}
-			client, err := o.Client()
-			if err != nil {
-				return err
-			}
-			body, err := o.Answer(client.DrainEndpoint(cmd.Context(), v1.DrainRequest{Endpoint: args[0], Within: v1.Seconds(deadline / time.Second), Rate: rate}))
-			if err != nil {
-				return err
-			}
-			return o.Done(body)
+			return o.Change(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+				return c.DrainEndpoint(ctx, v1.DrainRequest{Endpoint: args[0], Within: v1.Seconds(deadline / time.Second), Rate: rate})
+			})
 		},
 	}
 	fs := cmd.Flags()
@@ -64,22 +60,17 @@ func undrainEndpoint(o *session.Options) *cobra.Command {
 			if _, err := lb.ParseDrain(args[0]); err != nil {
 				return err
 			}
-			client, err := o.Client()
-			if err != nil {
-				return err
-			}
-			body, err := o.Answer(client.UndrainEndpoint(cmd.Context(), &v1.UndrainEndpointParams{Endpoint: args[0]}))
-			if err != nil {
-				return err
-			}
-			return o.Done(body)
+			return o.Change(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+				return c.UndrainEndpoint(ctx, &v1.UndrainEndpointParams{Endpoint: args[0]})
+			})
 		},
 	}
 }
 
 func drainKind() session.Kind[v1.DrainList, v1.Drain] {
 	return session.Kind[v1.DrainList, v1.Drain]{
-		Word: "drain", Key: "drainAttr", Object: "drain", Ask: (*v1.Client).GetDrains,
+		Word: "drain", Aliases: []string{"drains"},
+		Key: "drainAttr", Object: "drain", Ask: (*v1.Client).GetDrains,
 		Items: func(l *v1.DrainList) *[]v1.Drain { return &l.DrainAttr },
 		Name:  func(d *v1.Drain) string { return d.Endpoint },
 		Draw: func(list *v1.DrainList) *session.Table {
@@ -94,8 +85,6 @@ func drainKind() session.Kind[v1.DrainList, v1.Drain] {
 
 func getDrain(o *session.Options) *cobra.Command {
 	return drainKind().Get(o, &cobra.Command{
-		Use:     "drain",
-		Aliases: []string{"drains"},
 		Short:   "Show drained endpoints, their remaining connections and deadlines",
 		Example: "  loxicmd get drain",
 	})
@@ -103,8 +92,6 @@ func getDrain(o *session.Options) *cobra.Command {
 
 func describeDrain(o *session.Options) *cobra.Command {
 	return drainKind().Describe(o, &cobra.Command{
-		Use:     "drain",
-		Aliases: []string{"drains"},
 		Short:   "Show a drained endpoint in full, with its status and events",
 		Example: "  loxicmd describe drain",
 	})

@@ -45,11 +45,9 @@ func createEndpoint(o *session.Options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			client, err := o.Client()
-			if err != nil {
-				return err
-			}
-			return o.Created(o.Answer(client.CreateEndpoint(cmd.Context(), e)))
+			return o.Create(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+				return c.CreateEndpoint(ctx, e)
+			})
 		},
 	}
 	f.register(cmd)
@@ -100,16 +98,10 @@ func deleteEndpoint(o *session.Options) *cobra.Command {
 			if _, err := lb.ParseAddr(lb.FieldEndpointAddress, args[0]); err != nil {
 				return err
 			}
-			client, err := o.Client()
-			if err != nil {
-				return err
-			}
 			params.ProbePort = strconv.Itoa(int(port))
-			body, err := o.Answer(client.DeleteEndpoint(cmd.Context(), args[0], params))
-			if err != nil {
-				return err
-			}
-			return o.Done(body)
+			return o.Change(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+				return c.DeleteEndpoint(ctx, args[0], params)
+			})
 		},
 	}
 	fs := cmd.Flags()
@@ -122,7 +114,8 @@ func deleteEndpoint(o *session.Options) *cobra.Command {
 
 func endpointKind(o *session.Options) session.Kind[v1.EndpointProbeList, v1.EndpointProbe] {
 	return session.Kind[v1.EndpointProbeList, v1.EndpointProbe]{
-		Word: "endpoint", Key: "Attr", Hint: ": give its address, or its name such as 10.0.0.1_tcp_8080",
+		Word: "endpoint", Aliases: endpointAliases(),
+		Key: "Attr", Hint: ": give its address, or its name such as 10.0.0.1_tcp_8080",
 		Served: true, Named: []string{"name", "hostName"},
 		Ask: func(c *v1.Client, ctx context.Context, edit ...v1.RequestEditorFn) (*http.Response, error) {
 			return c.GetEndpoints(ctx, &v1.GetEndpointsParams{}, edit...)
@@ -148,8 +141,6 @@ func endpointKind(o *session.Options) session.Kind[v1.EndpointProbeList, v1.Endp
 func getEndpoint(o *session.Options) *cobra.Command {
 	kind := endpointKind(o)
 	cmd := kind.Get(o, &cobra.Command{
-		Use:     "endpoint",
-		Aliases: endpointAliases(),
 		Short:   "Show endpoints and their probe results; -o wide shows the last changes",
 		Example: "  loxicmd get endpoint\n  loxicmd get ep 10.0.0.1 -o wide\n  loxicmd get ep --state=down --sort-by=-since --limit=20\n  loxicmd get ep -o wide --name=10.0.0.1_tcp_8080",
 	})
@@ -161,8 +152,6 @@ func getEndpoint(o *session.Options) *cobra.Command {
 
 func describeEndpoint(o *session.Options) *cobra.Command {
 	return endpointKind(o).Describe(o, &cobra.Command{
-		Use:     "endpoint",
-		Aliases: endpointAliases(),
 		Short:   "Show an endpoint in full, with its probe, services, status and events",
 		Example: "  loxicmd describe endpoint 10.0.0.1",
 	})

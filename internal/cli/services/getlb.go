@@ -16,7 +16,8 @@ import (
 
 func lbKind(o *session.Options) session.Kind[v1.LoadbalanceList, v1.LoadbalanceEntry] {
 	return session.Kind[v1.LoadbalanceList, v1.LoadbalanceEntry]{
-		Word: "lb", Key: "lbAttr", Object: "service", Called: "service", Hint: ": give its name, or its key such as 20.20.20.1:2020/tcp",
+		Word: "lb", Aliases: []string{"loadbalancer", "lbs", "loadbalancers"},
+		Key: "lbAttr", Object: "service", Called: "service", Hint: ": give its name, or its key such as 20.20.20.1:2020/tcp",
 		Served: true, Named: []string{"serviceArguments.name", "status.key"},
 		Ask: func(c *v1.Client, ctx context.Context, edit ...v1.RequestEditorFn) (*http.Response, error) {
 			return c.GetLoadbalancers(ctx, &v1.GetLoadbalancersParams{}, edit...)
@@ -41,9 +42,7 @@ func lbKind(o *session.Options) session.Kind[v1.LoadbalanceList, v1.LoadbalanceE
 func getLB(o *session.Options) *cobra.Command {
 	kind := lbKind(o)
 	cmd := kind.Get(o, &cobra.Command{
-		Use:     "lb",
-		Aliases: []string{"loadbalancer", "lbs", "loadbalancers"},
-		Short:   "Show services; -o wide shows their endpoints, counters and status",
+		Short: "Show services; -o wide shows their endpoints, counters and status",
 		Example: "  loxicmd get lb -o wide\n  loxicmd get lb web\n  loxicmd get lb -l mode=dsr,state!=applied --sort-by=name --limit=20\n" +
 			"  loxicmd get lb -o custom-columns=NAME:.serviceArguments.name,VIP:.serviceArguments.externalIP\n  loxicmd get lb -o yaml >services.yaml",
 	})

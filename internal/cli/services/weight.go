@@ -1,7 +1,9 @@
 package services
 
 import (
+	"context"
 	"errors"
+	"net/http"
 
 	"github.com/spf13/cobra"
 
@@ -28,16 +30,10 @@ func setEndpoint(o *session.Options) *cobra.Command {
 			if !cmd.Flags().Changed("weight") {
 				return errors.New("--weight is missing (allowed: 0 to 65535)")
 			}
-			client, err := o.Client()
-			if err != nil {
-				return err
-			}
 			body.Endpoint, body.Weight = args[0], &weight
-			answer, err := o.Answer(client.SetEndpointWeight(cmd.Context(), body))
-			if err != nil {
-				return err
-			}
-			return o.Done(answer)
+			return o.Change(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+				return c.SetEndpointWeight(ctx, body)
+			})
 		},
 	}
 	fs := cmd.Flags()

@@ -12,17 +12,8 @@ import (
 	v1 "loxilb/api/v1"
 )
 
-// Creating sends a request that creates an object, and prints what came of it.
-func (o *Options) Creating(ctx context.Context, request func(context.Context, *v1.Client) (*http.Response, error)) error {
-	client, err := o.Client()
-	if err != nil {
-		return err
-	}
-	return o.Created(o.Answer(request(ctx, client)))
-}
-
-// Deleting sends a request that deletes an object, and prints what came of it.
-func (o *Options) Deleting(ctx context.Context, request func(context.Context, *v1.Client) (*http.Response, error)) error {
+// Change sends a request that changes something, and prints what came of it.
+func (o *Options) Change(ctx context.Context, request func(context.Context, *v1.Client) (*http.Response, error)) error {
 	client, err := o.Client()
 	if err != nil {
 		return err
@@ -32,6 +23,15 @@ func (o *Options) Deleting(ctx context.Context, request func(context.Context, *v
 		return err
 	}
 	return o.Done(body)
+}
+
+// Create is Change for a request that creates an object.
+func (o *Options) Create(ctx context.Context, request func(context.Context, *v1.Client) (*http.Response, error)) error {
+	client, err := o.Client()
+	if err != nil {
+		return err
+	}
+	return o.Created(o.Answer(request(ctx, client)))
 }
 
 // ForceText is the parameter of a flag.

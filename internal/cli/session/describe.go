@@ -24,11 +24,11 @@ type Line func(name, value string)
 // Describe makes a command that shows objects in full: what they are, how they are, what happened
 // to them.
 func (k Kind[L, T]) Describe(o *Options, cmd *cobra.Command) *cobra.Command {
+	cmd.Use, cmd.Aliases = k.Word+" [NAME...]", k.Aliases
 	f := &listFlags{}
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringVarP(&f.selector, "selector", "l", "", "show only objects whose fields match, as in get")
-	cmd.Use += " [NAME...]"
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.ValidArgsFunction = k.complete(o)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -20,6 +20,7 @@ import (
 // Kind is what loxicmd knows of a kind of objects T that the server lists in an L.
 type Kind[L, T any] struct {
 	Word     string // that get takes, and -o name prints before each name
+	Aliases  []string
 	Key      string // of the list in the answer; "": the answer is the list
 	Ask      func(*v1.Client, context.Context, ...v1.RequestEditorFn) (*http.Response, error)
 	Items    func(*L) *[]T
@@ -53,11 +54,11 @@ type listFlags struct {
 
 // Get makes a command that shows the objects of a kind: all, or those that are named or chosen.
 func (k Kind[L, T]) Get(o *Options, cmd *cobra.Command) *cobra.Command {
+	if cmd.Use == "" {
+		cmd.Use, cmd.Aliases = k.Word+" [NAME...]", k.Aliases
+	}
 	f := &listFlags{}
 	f.register(cmd)
-	if !strings.Contains(cmd.Use, " ") {
-		cmd.Use += " [NAME...]"
-	}
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.ValidArgsFunction = k.complete(o)
 	_ = cmd.RegisterFlagCompletionFunc("sort-by", k.completeFields)

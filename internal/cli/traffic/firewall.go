@@ -1,8 +1,10 @@
 package traffic
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
 
@@ -50,11 +52,9 @@ func createFirewall(o *session.Options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			client, err := o.Client()
-			if err != nil {
-				return err
-			}
-			return o.Created(o.Answer(client.CreateFirewallRule(cmd.Context(), &v1.CreateFirewallRuleParams{Force: session.ForceText(f.force)}, req)))
+			return o.Create(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+				return c.CreateFirewallRule(ctx, &v1.CreateFirewallRuleParams{Force: session.ForceText(f.force)}, req)
+			})
 		},
 	}
 	fs := cmd.Flags()
@@ -197,7 +197,8 @@ func deleteFirewallParams(a *v1.FirewallArguments) *v1.DeleteFirewallRuleParams 
 
 func firewallKind(o *session.Options) session.Kind[v1.FirewallList, v1.FirewallRule] {
 	return session.Kind[v1.FirewallList, v1.FirewallRule]{
-		Word: "firewall", Key: "fwAttr", Object: "firewall", Ask: (*v1.Client).GetFirewallRules,
+		Word: "firewall", Aliases: firewallAliases(),
+		Key: "fwAttr", Object: "firewall", Ask: (*v1.Client).GetFirewallRules,
 		Items: func(l *v1.FirewallList) *[]v1.FirewallRule { return &l.FwAttr },
 		Name:  func(d *v1.FirewallRule) string { return ruleName(&d.RuleArguments) },
 		Also:  func(d *v1.FirewallRule) []string { return []string{strconv.Itoa(d.RuleArguments.Preference)} },
@@ -209,8 +210,6 @@ func firewallKind(o *session.Options) session.Kind[v1.FirewallList, v1.FirewallR
 
 func getFirewall(o *session.Options) *cobra.Command {
 	return firewallKind(o).Get(o, &cobra.Command{
-		Use:     "firewall",
-		Aliases: firewallAliases(),
 		Short:   "Show firewall rules in order of evaluation; -o wide shows their counters",
 		Example: "  loxicmd get firewall\n  loxicmd get fw -o wide",
 	})
@@ -218,8 +217,6 @@ func getFirewall(o *session.Options) *cobra.Command {
 
 func describeFirewall(o *session.Options) *cobra.Command {
 	return firewallKind(o).Describe(o, &cobra.Command{
-		Use:     "firewall",
-		Aliases: firewallAliases(),
 		Short:   "Show a firewall rule in full, with its status and events",
 		Example: "  loxicmd describe firewall",
 	})

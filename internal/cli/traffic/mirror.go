@@ -1,8 +1,10 @@
 package traffic
 
 import (
+	"context"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,11 +40,9 @@ func createMirror(o *session.Options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			client, err := o.Client()
-			if err != nil {
-				return err
-			}
-			return o.Created(o.Answer(client.CreateMirror(cmd.Context(), body)))
+			return o.Create(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+				return c.CreateMirror(ctx, body)
+			})
 		},
 	}
 	fs := cmd.Flags()
@@ -124,22 +124,17 @@ func deleteMirror(o *session.Options) *cobra.Command {
 		Example: "  loxicmd delete mirror mirr-1",
 		Args:    session.Exactly("its name, as in: loxicmd delete mirror mirr-1"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := o.Client()
-			if err != nil {
-				return err
-			}
-			body, err := o.Answer(client.DeleteMirror(cmd.Context(), args[0]))
-			if err != nil {
-				return err
-			}
-			return o.Done(body)
+			return o.Change(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+				return c.DeleteMirror(ctx, args[0])
+			})
 		},
 	}
 }
 
 func mirrorKind(o *session.Options) session.Kind[v1.MirrorList, v1.Mirror] {
 	return session.Kind[v1.MirrorList, v1.Mirror]{
-		Word: "mirror", Key: "mirrAttr", Object: "mirror", Ask: (*v1.Client).GetMirrors,
+		Word: "mirror", Aliases: mirrorAliases(),
+		Key: "mirrAttr", Object: "mirror", Ask: (*v1.Client).GetMirrors,
 		Items: func(l *v1.MirrorList) *[]v1.Mirror { return &l.MirrAttr },
 		Name:  func(d *v1.Mirror) string { return d.MirrorIdent },
 		Draw: func(list *v1.MirrorList) *session.Table {
@@ -150,8 +145,6 @@ func mirrorKind(o *session.Options) session.Kind[v1.MirrorList, v1.Mirror] {
 
 func getMirror(o *session.Options) *cobra.Command {
 	return mirrorKind(o).Get(o, &cobra.Command{
-		Use:     "mirror",
-		Aliases: mirrorAliases(),
 		Short:   "Show mirrors; -o wide shows their counters",
 		Example: "  loxicmd get mirror -o wide",
 	})
@@ -159,8 +152,6 @@ func getMirror(o *session.Options) *cobra.Command {
 
 func describeMirror(o *session.Options) *cobra.Command {
 	return mirrorKind(o).Describe(o, &cobra.Command{
-		Use:     "mirror",
-		Aliases: mirrorAliases(),
 		Short:   "Show a mirror in full, with its status and events",
 		Example: "  loxicmd describe mirror",
 	})

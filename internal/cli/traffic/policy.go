@@ -1,7 +1,9 @@
 package traffic
 
 import (
+	"context"
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
 
@@ -42,11 +44,9 @@ func createPolicy(o *session.Options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			client, err := o.Client()
-			if err != nil {
-				return err
-			}
-			return o.Created(o.Answer(client.CreatePolicy(cmd.Context(), body)))
+			return o.Create(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+				return c.CreatePolicy(ctx, body)
+			})
 		},
 	}
 	fs := cmd.Flags()
@@ -136,22 +136,17 @@ func deletePolicy(o *session.Options) *cobra.Command {
 		Example: "  loxicmd delete policy pol-hs0",
 		Args:    session.Exactly("its name, as in: loxicmd delete policy pol-hs0"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := o.Client()
-			if err != nil {
-				return err
-			}
-			body, err := o.Answer(client.DeletePolicy(cmd.Context(), args[0]))
-			if err != nil {
-				return err
-			}
-			return o.Done(body)
+			return o.Change(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+				return c.DeletePolicy(ctx, args[0])
+			})
 		},
 	}
 }
 
 func policyKind(o *session.Options) session.Kind[v1.PolicyList, v1.Policy] {
 	return session.Kind[v1.PolicyList, v1.Policy]{
-		Word: "policy", Key: "polAttr", Object: "policer", Ask: (*v1.Client).GetPolicies,
+		Word: "policy", Aliases: policyAliases(),
+		Key: "polAttr", Object: "policer", Ask: (*v1.Client).GetPolicies,
 		Items: func(l *v1.PolicyList) *[]v1.Policy { return &l.PolAttr },
 		Name:  func(d *v1.Policy) string { return d.PolicyIdent },
 		Draw: func(list *v1.PolicyList) *session.Table {
@@ -162,8 +157,6 @@ func policyKind(o *session.Options) session.Kind[v1.PolicyList, v1.Policy] {
 
 func getPolicy(o *session.Options) *cobra.Command {
 	return policyKind(o).Get(o, &cobra.Command{
-		Use:     "policy",
-		Aliases: policyAliases(),
 		Short:   "Show policers; -o wide shows their counters",
 		Example: "  loxicmd get policy -o wide",
 	})
@@ -171,8 +164,6 @@ func getPolicy(o *session.Options) *cobra.Command {
 
 func describePolicy(o *session.Options) *cobra.Command {
 	return policyKind(o).Describe(o, &cobra.Command{
-		Use:     "policy",
-		Aliases: policyAliases(),
 		Short:   "Show a policer in full, with its status and events",
 		Example: "  loxicmd describe policy",
 	})

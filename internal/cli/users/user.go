@@ -2,10 +2,12 @@ package users
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"strconv"
 	"strings"
@@ -35,15 +37,9 @@ func createUser(o *session.Options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			client, err := o.Client()
-			if err != nil {
-				return err
-			}
-			body, err := o.Answer(client.CreateUser(cmd.Context(), v1.User{Username: args[0], Password: password, Role: role}))
-			if err != nil {
-				return err
-			}
-			return o.Done(body)
+			return o.Change(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+				return c.CreateUser(ctx, v1.User{Username: args[0], Password: password, Role: role})
+			})
 		},
 	}
 	cmd.Flags().StringVar(&role, "role", "view", "view, operate or admin")
@@ -53,7 +49,8 @@ func createUser(o *session.Options) *cobra.Command {
 
 func userKind() session.Kind[[]v1.User, v1.User] {
 	return session.Kind[[]v1.User, v1.User]{
-		Word: "user", Ask: (*v1.Client).GetUsers,
+		Word: "user", Aliases: userAliases(),
+		Ask:   (*v1.Client).GetUsers,
 		Items: func(l *[]v1.User) *[]v1.User { return l },
 		Name:  func(u *v1.User) string { return u.Username },
 		Also:  func(u *v1.User) []string { return []string{strconv.FormatInt(u.Id, 10)} },
@@ -69,8 +66,6 @@ func userKind() session.Kind[[]v1.User, v1.User] {
 
 func getUser(o *session.Options) *cobra.Command {
 	return userKind().Get(o, &cobra.Command{
-		Use:     "user",
-		Aliases: userAliases(),
 		Short:   "Show API users",
 		Example: "  loxicmd get user\n  loxicmd get user -l role=admin -o name",
 	})
@@ -78,8 +73,6 @@ func getUser(o *session.Options) *cobra.Command {
 
 func describeUser(o *session.Options) *cobra.Command {
 	return userKind().Describe(o, &cobra.Command{
-		Use:     "user",
-		Aliases: userAliases(),
 		Short:   "Show an API user in full",
 		Example: "  loxicmd describe user ann",
 	})
