@@ -67,8 +67,15 @@ func whole(l *lab.Lab, client string, id int) error {
 
 // unfinished sends n first fragments of datagrams whose others never come.
 func unfinished(l *lab.Lab, n int, client func(i int) string) (refused int, err error) {
+	return sendFirst(l, n, func(i int) string {
+		return fmt.Sprintf("udp %s:4000 > 10.0.0.1:53 ipid %d mf len 1472 udplen 3000", client(i), i)
+	})
+}
+
+// sendFirst sends n first fragments, and counts those of sources that have begun too many.
+func sendFirst(l *lab.Lab, n int, fragment func(i int) string) (refused int, err error) {
 	for i := range n {
-		res, err := sendLine(l, fmt.Sprintf("udp %s:4000 > 10.0.0.1:53 ipid %d mf len 1472 udplen 3000", client(i), i))
+		res, err := sendLine(l, fragment(i))
 		switch {
 		case err != nil:
 			return refused, err
@@ -106,7 +113,7 @@ func TestFragmentsOldest(t *testing.T) {
 // other is, neither in what it has begun before nor in what it begins.
 func TestFragmentsOfOneSource(t *testing.T) {
 	t.Parallel()
-	const budget, flood = 1024, 6000
+	const flood = 6000
 	inLab(t, "10.0.0.1:53/udp endpoints=192.168.1.10:5353", func(l *lab.Lab) error {
 		if _, err := unfinished(l, 1, func(int) string { return "1.1.1.1" }); err != nil {
 			return err
@@ -116,8 +123,8 @@ func TestFragmentsOfOneSource(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if most := budget * (int(time.Since(start)/time.Second) + 2); flood-refused < budget || flood-refused > most {
-			return fmt.Errorf("%d datagrams of one source in %v, want %d to %d", flood-refused, time.Since(start), budget, most)
+		if err := wantBudget(flood-refused, time.Since(start)); err != nil {
+			return err
 		}
 		res, err := sendLine(l, "ip 1.1.1.1 > 10.0.0.1 proto 17 ipid 0 frag 1480 len 1520")
 		if err != nil || res.Verdict != "out" {
@@ -125,6 +132,45 @@ func TestFragmentsOfOneSource(t *testing.T) {
 		}
 		return whole(l, "1.1.1.2", 7)
 	})
+}
+
+// TestFragmentsOfOneNetwork: the addresses of a network of 64 bits are one source, and those of the
+// next one are another.
+func TestFragmentsOfOneNetwork(t *testing.T) {
+	t.Parallel()
+	const flood = 6000
+	const service = "[2001:db8::1]:53/udp endpoints=[2001:db8:2::10]:5353"
+	first := func(client string, id int) string {
+		return fmt.Sprintf("udp [%s]:4000 > [2001:db8::1]:53 ext frag:0+:%d len 1440 udplen 3000",
+			client, id)
+	}
+	inLabWith(t, lab.Config{Connections: 16384}, service, func(l *lab.Lab) error {
+		start := time.Now()
+		refused, err := sendFirst(l, flood, func(i int) string {
+			return first(fmt.Sprintf("2001:db8:100:7:%x::%x", 1+i%2000, 1+i/2000), i)
+		})
+		if err != nil {
+			return err
+		}
+		if err := wantBudget(flood-refused, time.Since(start)); err != nil {
+			return err
+		}
+		refused, err = sendFirst(l, 10, func(i int) string { return first("2001:db8:100:8::1", i) })
+		if err == nil && refused > 0 {
+			err = fmt.Errorf("%d of 10 datagrams of the next network are refused", refused)
+		}
+		return err
+	})
+}
+
+// wantBudget checks how many datagrams a source could begin in so much time: FRAGMENTED_PER_SOURCE
+// of bpf/abi.h at once, and as many each second.
+func wantBudget(begun int, within time.Duration) error {
+	const budget = 1024
+	if most := budget * (int(within/time.Second) + 2); begun < budget || begun > most {
+		return fmt.Errorf("%d datagrams of one source in %v, want %d to %d", begun, within, budget, most)
+	}
+	return nil
 }
 
 // TestFragmentsComplete: datagrams that are complete take nothing from their source's budget.
