@@ -113,15 +113,26 @@ static __always_inline enum verdict forward_common(ctx_t *ctx, struct packet *p,
 }
 
 /* Forwards a packet of a connection off the common path, or whose way must be looked
- * up. */
-static __always_inline enum verdict forward_others(ctx_t *ctx, struct packet *p,
-						   struct connection *c)
+ * up, if rules and policies allow it. */
+static __always_inline enum verdict
+forward_if_allowed(ctx_t *ctx, struct packet *p, struct connection *c)
 {
 	if (unlikely(rule_count) && firewall_drops_connection(ctx, p, c))
 		return drop(p, DROP_RULE);
 	if (ipsec_drops(ctx, p, c))
 		return drop(p, DROP_IPSEC_POLICY);
 	return forward_uncommon(ctx, p, c, next_hop_resolve(ctx, p, c));
+}
+
+/* Does that. An endpoint answers no SYN that is dropped here (redial.h). */
+static __always_inline enum verdict forward_others(ctx_t *ctx, struct packet *p,
+						   struct connection *c)
+{
+	enum verdict v = forward_if_allowed(ctx, p, c);
+
+	if (unlikely(p->plain_syn) && !is_forwarded(v))
+		redial_forget(p);
+	return v;
 }
 
 /* Handles a packet without a connection. It may open one; otherwise it is the

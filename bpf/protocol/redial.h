@@ -161,6 +161,22 @@ static __always_inline bool redial_is_unanswered(const struct packet *p,
 	return false;
 }
 
+/* Forgets that a SYN is to be answered: it was not forwarded, so its endpoint has not
+ * heard of it. Global (verifier: globals), and returns something for that. */
+__noinline __maybe_unused int redial_forget(const struct packet *p)
+{
+	const struct table_state *t = table_state_get();
+	__u64 hash, i;
+
+	if (!p || !t) /* verifier: null */
+		return 0;
+	hash = table_hash(t, &p->tuple);
+	i = hash % MAX_REDIALS;
+	if (!((redials[i] ^ hash) >> 32))
+		redials[i] = 0;
+	return 0;
+}
+
 /* Refuses a SYN of a connection with an endpoint that has left its service. */
 static __always_inline enum verdict redial_refuse(struct packet *p,
 						  __u32 service)
