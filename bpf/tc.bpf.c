@@ -124,13 +124,17 @@ forward_if_allowed(ctx_t *ctx, struct packet *p, struct connection *c)
 	return forward_uncommon(ctx, p, c, next_hop_resolve(ctx, p, c));
 }
 
-/* Does that. An endpoint answers no SYN that is dropped here (redial.h). */
+/* Does that. Only SYNs that leave tell something about the endpoint. */
 static __always_inline enum verdict forward_others(ctx_t *ctx, struct packet *p,
 						   struct connection *c)
 {
 	enum verdict v = forward_if_allowed(ctx, p, c);
 
-	if (unlikely(p->plain_syn) && !is_forwarded(v))
+	if (likely(!is_opening_syn(p)))
+		return v;
+	if (is_forwarded(v))
+		handshake_opened_late(p, c);
+	else
 		redial_forget(p);
 	return v;
 }

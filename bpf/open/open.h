@@ -350,9 +350,6 @@ static __noinline enum verdict enter(ctx_t *ctx, struct packet *p,
 	}
 	__sync_fetch_and_add(&state->connections, 1);
 	wake_on_entries();
-	if (is_opening_syn(p) && p->tuple.protocol == IPPROTO_TCP &&
-	    !o->outward.is && o->service.mode != MODE_DSR)
-		handshake_opened(p, id);
 	return VERDICT_OPENED;
 }
 
@@ -378,6 +375,17 @@ static __noinline void uncount_first_packet(const struct packet *p,
 	c->bytes -= p->length;
 }
 
+/* Counts the SYN of a handshake. One that a policer has dropped says nothing about the
+ * endpoint. */
+static __always_inline void
+count_opened(const struct packet *p, const struct opening *o, enum verdict v)
+{
+	if (is_opening_syn(p) && !o->outward.is &&
+	    o->service.mode != MODE_DSR &&
+	    !(v == VERDICT_DROP && p->drop == DROP_POLICED))
+		handshake_opened(p, o->choice.endpoint);
+}
+
 /* Forwards the packet that has opened the connection. */
 static __always_inline enum verdict
 forward_opening(ctx_t *ctx, struct packet *p, struct opening *o)
@@ -391,6 +399,7 @@ forward_opening(ctx_t *ctx, struct packet *p, struct opening *o)
 		count_traffic(p, c);
 	else
 		uncount_first_packet(p, &o->entries);
+	count_opened(p, o, v);
 	return v;
 }
 

@@ -17,8 +17,6 @@
 #include "conntrack/conntrack.h"
 #include "open/claim.h"
 #include "packet/packet.h"
-#include "protocol/handshake.h"
-#include "protocol/sample.h"
 #include "route/nexthop.h"
 #include "service/opening.h"
 
@@ -114,8 +112,6 @@ reopen_entries(ctx_t *ctx, struct packet *p, struct opening *o,
 	}
 	count_previous(c, word, peer);
 	__sync_fetch_and_add(&state->connections, 1);
-	if (!o->outward.is)
-		handshake_opened(p, id);
 	reopen_both(p, c, peer);
 	if (unlikely(!states_are_of_pair(state_read(c), state_read(peer)))) {
 		reopen_moved(p, &o->entries);

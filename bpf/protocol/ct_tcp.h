@@ -217,7 +217,7 @@ static __always_inline void tcp_client_syn(const struct packet *p,
 
 	if (!alone || !(word & CONN_REPLIED))
 		c->seen = p->now;
-	if (alone && !(word & CONN_REPLIED))
+	if (alone && !(word & CONN_REPLIED) && !handshake_is_held_back(c))
 		handshake_count(c->endpoint, HANDSHAKE(repeated));
 	if (alone && p->seq_end != c->seq_end && p->seq + 1 != reply->ack)
 		tcp_record_other_syn(p, c, word, reply, reply_word);

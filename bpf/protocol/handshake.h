@@ -48,6 +48,14 @@ __noinline __maybe_unused int handshake_count(__u32 endpoint, __u32 counter)
 	return 0;
 }
 
+/* Reports whether no SYN of a connection has left yet, since a policer has dropped them:
+ * they say nothing about the endpoint. client: the client's entry. */
+static __always_inline bool
+handshake_is_held_back(const struct connection *client)
+{
+	return !client->packets && client->hop & HOP_ATTACHED;
+}
+
 /* Reports whether the endpoint has opened the connection outwards. Then answers come
  * from another host, and go to the endpoint. */
 static __always_inline bool handshake_is_outward(const struct connection *reply)
