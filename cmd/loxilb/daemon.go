@@ -15,7 +15,6 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/announce"
-	"loxilb/internal/announce/rolehook"
 	"loxilb/internal/api/access"
 	"loxilb/internal/api/httpapi"
 	"loxilb/internal/api/httpapi/transport"
@@ -37,7 +36,7 @@ import (
 	"loxilb/internal/kernel/netdev/diagnosis"
 	"loxilb/internal/lb"
 	"loxilb/internal/telemetry/flowlog"
-	"loxilb/internal/telemetry/logring"
+	"loxilb/internal/telemetry/logs"
 	"loxilb/internal/telemetry/metrics"
 	"loxilb/internal/telemetry/otlp"
 )
@@ -81,19 +80,19 @@ type daemon struct {
 	expiries   expiry.Cache // of files of certificates
 	exchange   *exchangeWatch
 	unserved   *unservedWatch
-	ends       chan struct{}  // capacity 1: connections are to end
-	roleHook   *rolehook.Hook // nil: none
-	otlp       *otlp.Exporter // nil: none
+	ends       chan struct{}      // capacity 1: connections are to end
+	roleHook   *announce.RoleHook // nil: none
+	otlp       *otlp.Exporter     // nil: none
 }
 
 // assemble makes the parts. Nothing runs yet.
-func assemble(c *config.Config, log *slog.Logger, lines *logring.Ring, network *netdev.Net, state *desired.State, d *datapath.Datapath, lock *pins.Lock) (*daemon, error) {
+func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *netdev.Net, state *desired.State, d *datapath.Datapath, lock *pins.Lock) (*daemon, error) {
 	p := &daemon{
 		config: c, log: log, network: network, state: state, datapath: d, hub: event.NewHub(), ends: make(chan struct{}, 1),
 		announcer: announce.New(network, network.VIPs(), c.Announcements, log),
 	}
 	if c.RoleHook != "" {
-		p.roleHook = rolehook.New(c.RoleHook, c.RoleHookOptional, log)
+		p.roleHook = announce.NewRoleHook(c.RoleHook, c.RoleHookOptional, log)
 	}
 	p.pins = &pinWatch{lost: lock.Lost, log: log}
 	p.pressure = &pressureWatch{fullness: d.Fullness, calm: d.Calm, hub: p.hub, log: log}
@@ -375,7 +374,7 @@ func (p *daemon) roleChanged(one lb.Instance) {
 	if one.VIP.IsValid() {
 		vip = one.VIP.String()
 	}
-	p.roleHook.Changed(rolehook.Change{Instance: one.Name, State: string(one.Role), VIP: vip})
+	p.roleHook.Changed(announce.RoleChange{Instance: one.Name, State: string(one.Role), VIP: vip})
 }
 
 // attachSockets has this machine's own sockets reach VIPs, or not.

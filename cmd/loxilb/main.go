@@ -18,7 +18,6 @@ import (
 	"loxilb/internal/kernel/datapath"
 	"loxilb/internal/kernel/datapath/pins"
 	"loxilb/internal/kernel/netdev"
-	"loxilb/internal/telemetry/logring"
 	"loxilb/internal/telemetry/logs"
 )
 
@@ -48,7 +47,7 @@ func tellVersion() (string, error) {
 
 // run opens what the daemon stands on, in the order in which each needs the one before, and serves.
 func run(ctx context.Context, c *config.Config) error {
-	lines := logring.New()
+	lines := logs.NewRing()
 	log, flush := logs.New(c.LogLevel, lines, os.Stderr)
 	defer flush()
 	for _, note := range c.Notes {

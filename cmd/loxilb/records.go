@@ -8,8 +8,8 @@ import (
 	"loxilb/internal/control/compile"
 	"loxilb/internal/kernel/netdev"
 	"loxilb/internal/lb"
+	"loxilb/internal/telemetry/flowlog"
 	"loxilb/internal/telemetry/logs"
-	"loxilb/internal/telemetry/record"
 )
 
 const (
@@ -19,7 +19,7 @@ const (
 
 // record writes what firewall rules record, while there are such, until ctx ends.
 func (p *daemon) record(ctx context.Context) {
-	w := &recordWriter{daemon: p, files: record.In(filepath.Join(p.config.StateDir, "records"))}
+	w := &recordWriter{daemon: p, files: flowlog.RecordIn(filepath.Join(p.config.StateDir, "records"))}
 	for ctx.Err() == nil {
 		changed := p.state.Changed()
 		if w.look(); len(w.rules) > 0 {
@@ -36,7 +36,7 @@ func (p *daemon) record(ctx context.Context) {
 // recordWriter writes while rules record.
 type recordWriter struct {
 	*daemon
-	files  *record.Files
+	files  *flowlog.Recording
 	seen   uint64            // revision that rules are of
 	rules  map[uint64]string // that record, by identity
 	said   lb.Untold         // of what is left out, by the log
@@ -85,14 +85,14 @@ func (w *recordWriter) run(ctx context.Context) {
 
 // named are the copies with the names of rules and interfaces. Those of rules that are gone have
 // none.
-func (w *recordWriter) named(list []lb.PacketCopy) []record.Packet {
+func (w *recordWriter) named(list []lb.PacketCopy) []flowlog.RecordedPacket {
 	if len(list) == 0 {
 		return nil
 	}
 	devices := interfaceNames(w.network)
-	out := make([]record.Packet, len(list))
+	out := make([]flowlog.RecordedPacket, len(list))
 	for i, c := range list {
-		out[i] = record.Packet{PacketCopy: c, Rule: w.rules[c.Rule], Interface: devices[c.Interface]}
+		out[i] = flowlog.RecordedPacket{PacketCopy: c, Rule: w.rules[c.Rule], Interface: devices[c.Interface]}
 	}
 	return out
 }

@@ -7,17 +7,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"loxilb/internal/cli/checks"
 	"loxilb/internal/cli/connections"
-	"loxilb/internal/cli/contexts"
-	"loxilb/internal/cli/explain"
+	"loxilb/internal/cli/diagnose"
 	"loxilb/internal/cli/files"
 	"loxilb/internal/cli/machine"
 	"loxilb/internal/cli/network"
 	"loxilb/internal/cli/rates"
 	"loxilb/internal/cli/services"
 	"loxilb/internal/cli/session"
-	"loxilb/internal/cli/trace"
 	"loxilb/internal/cli/traffic"
 	"loxilb/internal/cli/users"
 	"loxilb/internal/contract"
@@ -30,14 +27,11 @@ func areas() []func(*session.Options) session.Commands {
 		connections.Commands,
 		rates.Commands,
 		traffic.Commands,
-		trace.Commands,
 		network.Commands,
 		files.Commands,
-		contexts.Commands,
 		machine.Commands,
-		explain.Commands,
 		users.Commands,
-		checks.Commands,
+		diagnose.Commands,
 	}
 }
 

@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/lb"
 	"loxilb/internal/pkt"
+	"loxilb/test/dptest"
 	"loxilb/test/packet/lab"
 )
 

@@ -31,7 +31,7 @@ import (
 	"loxilb/internal/event"
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/netobj"
-	"loxilb/internal/telemetry/logring"
+	"loxilb/internal/telemetry/logs"
 )
 
 // BaseURL is where the contract lives.
@@ -123,7 +123,7 @@ type Options struct {
 	LogLevel   observation.LogLevel
 	Access     *access.Users          // by name and password
 	Audit      *access.Audit          // nil: no account is kept
-	Lines      *logring.Ring          // of the log; nil: none are kept
+	Lines      *logs.Ring             // of the log; nil: none are kept
 	MetricsOff bool                   // until a request switches them on
 	Compat     bool                   // what the existing loxilb passes over is passed over
 	NoPage     bool                   // for browsers at /
@@ -174,7 +174,7 @@ func (o *Options) withDefaults() {
 		o.Events = event.NewHub()
 	}
 	if o.Lines == nil {
-		o.Lines = logring.New()
+		o.Lines = logs.NewRing()
 	}
 	if o.Doctor == nil {
 		o.Doctor = func() *doctor.Machine { return doctor.Here(doctor.Facts{}) }

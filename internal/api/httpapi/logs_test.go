@@ -7,12 +7,12 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/httpapi/observation"
-	"loxilb/internal/telemetry/logring"
+	"loxilb/internal/telemetry/logs"
 )
 
 func TestLogs(t *testing.T) {
 	t.Parallel()
-	ring := logring.New()
+	ring := logs.NewRing()
 	b := newBench(t, func(o *Options) { o.Lines = ring })
 	if got := getAs[v1.Logs](b, "/logs"); len(got.Logs) != 0 || got.HasMore {
 		t.Errorf("an empty log: %+v", got)
@@ -22,7 +22,7 @@ func TestLogs(t *testing.T) {
 		fmt.Fprintf(ring, "time=t level=%s msg=\"line %d\"\n", level, i)
 	}
 	first := getAs[v1.Logs](b, "/logs")
-	if len(first.Logs) != observation.DefaultLines || !first.HasMore || first.LogFile != logring.Current || !strings.HasSuffix(first.Logs[0], `"line 0"`) {
+	if len(first.Logs) != observation.DefaultLines || !first.HasMore || first.LogFile != logs.CurrentFile || !strings.HasSuffix(first.Logs[0], `"line 0"`) {
 		t.Errorf("%+v", first)
 	}
 	next := getAs[v1.Logs](b, fmt.Sprintf("/logs?lines=1&cursor=%d", first.NextCursor))

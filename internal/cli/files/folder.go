@@ -8,13 +8,11 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"loxilb/internal/cli/ipconfig"
 )
 
 // replaceFolder writes a folder so that there is always a whole one by its name, and keeps the
 // former one with .bk behind its name.
-func replaceFolder(path string, c ipconfig.Config) error {
+func replaceFolder(path string, c interfaceConfig) error {
 	parent := filepath.Dir(path)
 	next, err := os.MkdirTemp(parent, ".save-*")
 	if err != nil {
@@ -42,7 +40,7 @@ func replaceFolder(path string, c ipconfig.Config) error {
 func backup(path string) string { return path + ".bk" }
 
 // writeFolder fills a folder, and returns when all of it is on the disk.
-func writeFolder(path string, c ipconfig.Config) error {
+func writeFolder(path string, c interfaceConfig) error {
 	for dev, files := range c {
 		below := filepath.Join(path, dev)
 		if err := os.Mkdir(below, 0o700); err != nil {

@@ -9,13 +9,11 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"loxilb/internal/cli/ipconfig"
 )
 
 // saved are the files of a folder that has one line, as replaceFolder takes them.
-func saved(line string) ipconfig.Config {
-	return ipconfig.Config{"eth0": {"type": {line}}}
+func saved(line string) interfaceConfig {
+	return interfaceConfig{"eth0": {"type": {line}}}
 }
 
 // The former configuration is never lost: neither when the backup before it cannot be removed, nor

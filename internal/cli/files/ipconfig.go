@@ -16,7 +16,6 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/manifest"
-	"loxilb/internal/cli/ipconfig"
 	"loxilb/internal/cli/session"
 )
 
@@ -66,7 +65,7 @@ func (f *interfaceFlags) read() ([]manifest.Object, error) {
 	if path == "" {
 		return nil, nil
 	}
-	r := &ipconfig.Reader{}
+	r := &interfaceReader{}
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
@@ -91,12 +90,12 @@ func (f *interfaceFlags) read() ([]manifest.Object, error) {
 
 // readInterfaces reads a folder of folders: first of all interfaces what makes them, then what
 // needs others.
-func readInterfaces(r *ipconfig.Reader, path string) error {
+func readInterfaces(r *interfaceReader, path string) error {
 	entries, err := os.ReadDir(path)
 	if err != nil {
 		return err
 	}
-	for _, name := range ipconfig.Files() {
+	for _, name := range interfaceFiles() {
 		for _, e := range entries {
 			if e.IsDir() {
 				err = errors.Join(err, readPresent(r, filepath.Join(path, e.Name(), name)))
@@ -107,10 +106,10 @@ func readInterfaces(r *ipconfig.Reader, path string) error {
 }
 
 // readInterface reads the folder of an interface.
-func readInterface(r *ipconfig.Reader, path string, routes bool) (err error) {
-	files := ipconfig.Files()
+func readInterface(r *interfaceReader, path string, routes bool) (err error) {
+	files := interfaceFiles()
 	if routes {
-		files = ipconfig.RouteFiles()
+		files = routeFiles()
 	}
 	for _, name := range files {
 		err = errors.Join(err, readPresent(r, filepath.Join(path, name)))
@@ -119,7 +118,7 @@ func readInterface(r *ipconfig.Reader, path string, routes bool) (err error) {
 }
 
 // readPresent reads a file that may be missing.
-func readPresent(r *ipconfig.Reader, path string) error {
+func readPresent(r *interfaceReader, path string) error {
 	err := readLines(r, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -131,7 +130,7 @@ func readPresent(r *ipconfig.Reader, path string) error {
 const maxLines = 1 << 20
 
 // readLines reads a file. A pipe in a folder is none: nobody may be writing to it.
-func readLines(r *ipconfig.Reader, path string) error {
+func readLines(r *interfaceReader, path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
 		return err
@@ -173,7 +172,7 @@ func saveInterfaces(ctx context.Context, o *session.Options, folder string) erro
 }
 
 // interfaces asks the server for what they are configured by.
-func interfaces(ctx context.Context, o *session.Options) (ipconfig.Config, ipconfig.LeftOut, error) {
+func interfaces(ctx context.Context, o *session.Options) (interfaceConfig, interfaceLeftOut, error) {
 	client, err := o.Client()
 	if err != nil {
 		return nil, nil, err
@@ -201,7 +200,7 @@ func interfaces(ctx context.Context, o *session.Options) (ipconfig.Config, ipcon
 	if err != nil {
 		return nil, nil, err
 	}
-	c, left, err := ipconfig.New(addresses.IpAttr, routes.RouteAttr, wanted.Objects)
+	c, left, err := newInterfaceConfig(addresses.IpAttr, routes.RouteAttr, wanted.Objects)
 	if err != nil {
 		return nil, nil, session.Refused("unexpected answer from the server: %w", err)
 	}

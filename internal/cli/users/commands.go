@@ -1,4 +1,5 @@
-// Package users has the commands about users of the API, their tokens, and what they have done.
+// Package users has the commands about users of the API, their tokens and audit log, and about
+// contexts: the servers that loxicmd knows, and its token for each.
 package users
 
 import "loxilb/internal/cli/session"
@@ -6,6 +7,7 @@ import "loxilb/internal/cli/session"
 // Commands are those of this folder, by verb.
 func Commands(o *session.Options) session.Commands {
 	return session.Commands{
+		session.Root:     {configCommand(o)},
 		session.Describe: {describeUser(o)},
 		session.Get:      {getAudit(o), getUser(o)},
 		session.Create:   {createUser(o)},

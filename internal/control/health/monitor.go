@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"loxilb/internal/control/health/due"
 	"loxilb/internal/control/health/probe"
 	"loxilb/internal/lb"
 )
@@ -44,7 +43,7 @@ type Monitor struct {
 
 	mu      sync.Mutex
 	targets map[string]*target
-	queue   due.Queue[*target]
+	queue   probe.Queue[*target]
 	fresh   int // targets that wait for their first probe
 	daily   int // probes a day of all
 	running int // running probes, including cancelled ones
@@ -55,8 +54,8 @@ type Monitor struct {
 
 // target is a probed target.
 type target struct {
-	due.Item // when the next probe is due, or can be tried
-	key      string
+	probe.QueueItem // when the next probe is due, or can be tried
+	key             string
 	Target
 	prober probe.Prober
 	phase  time.Time // when the next probe is due, whenever it can be tried
@@ -67,7 +66,7 @@ type target struct {
 }
 
 // Due is its place in the queue.
-func (t *target) Due() *due.Item { return &t.Item }
+func (t *target) Due() *probe.QueueItem { return &t.QueueItem }
 
 // New makes a Monitor that does nothing until Run.
 func New(c Config) *Monitor {

@@ -14,9 +14,9 @@ import (
 
 	"loxilb/internal/control/compile"
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/kernel/datapath/rows"
 	"loxilb/internal/lb"
+	"loxilb/test/dptest"
 )
 
 // audited is a data path that has rows in each table that user space writes.

@@ -11,8 +11,8 @@ import (
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/conntrack"
-	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/kernel/datapath/rows"
+	"loxilb/test/dptest"
 )
 
 // ringRepeat is how often a packet goes round in one call: every pass takes one from its TTL.

@@ -15,9 +15,9 @@ import (
 	"loxilb/internal/control/compile"
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/connections"
-	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/kernel/datapath/testrun"
 	"loxilb/internal/lb"
+	"loxilb/test/dptest"
 )
 
 var long = flag.Bool("long", false, "stress tests take a minute each")

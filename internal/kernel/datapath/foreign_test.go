@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/kernel/datapath/rows"
 	"loxilb/internal/kernel/datapath/testrun"
+	"loxilb/test/dptest"
 )
 
 // verdictOf is what the program at the tc hook does with a frame.

@@ -10,8 +10,8 @@ import (
 
 	"loxilb/internal/control/compile"
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/lb"
+	"loxilb/test/dptest"
 )
 
 // TestLeftEntries: an entry that could not be removed, as somebody held its lock for too long, does

@@ -10,8 +10,8 @@ import (
 	"github.com/cilium/ebpf"
 
 	"loxilb/internal/control/compile"
-	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/lb"
+	"loxilb/test/dptest"
 )
 
 // TestListsChangeTogether: while both lists of a service are exchanged, a source that may connect

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/lb"
+	"loxilb/test/dptest"
 )
 
 // TestNotedWhileMoved: connections are closed and opened again on a slow CPU, while another one

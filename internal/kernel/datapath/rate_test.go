@@ -10,7 +10,7 @@ import (
 
 	"loxilb/internal/control/compile"
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/kernel/datapath/dptest"
+	"loxilb/test/dptest"
 )
 
 // TestRateAhead: a packet that began a tick before the one that has taken the last token gets none.

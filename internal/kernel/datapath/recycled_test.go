@@ -13,9 +13,9 @@ import (
 
 	"loxilb/internal/control/compile"
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/lb"
+	"loxilb/test/dptest"
 )
 
 // TestRecycledMemory: RSTs come in on a slow CPU, while another one ends their connections and

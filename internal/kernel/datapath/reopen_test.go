@@ -9,7 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"loxilb/internal/control/compile"
-	"loxilb/internal/kernel/datapath/dptest"
+	"loxilb/test/dptest"
 )
 
 // TestReopenTwice: the same SYN comes in on two CPUs at once, from the port of a closed connection:

@@ -11,8 +11,8 @@ import (
 	"github.com/cilium/ebpf/btf"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/kernel/datapath/pins"
+	"loxilb/test/dptest"
 )
 
 // TestAnotherLayout: maps of another version are refused with a sentence that says what mends it,

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"loxilb/internal/control/compile"
-	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/lb"
+	"loxilb/test/dptest"
 )
 
 // opener opens connections of one service by SYNs.

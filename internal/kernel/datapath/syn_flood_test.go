@@ -7,8 +7,8 @@ import (
 	"github.com/cilium/ebpf"
 
 	"loxilb/internal/control/compile"
-	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/lb"
+	"loxilb/test/dptest"
 )
 
 // TestSYNFlood: once challenges are many, a SYN is challenged before its connection is looked up:

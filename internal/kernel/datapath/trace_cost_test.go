@@ -10,8 +10,8 @@ import (
 	"github.com/cilium/ebpf"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/lb"
+	"loxilb/test/dptest"
 )
 
 // costBlock is how often each program is called by turns for one mean: of 60,000 packets 600 are

@@ -11,8 +11,8 @@ import (
 	"github.com/cilium/ebpf"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/lb"
+	"loxilb/test/dptest"
 )
 
 // TestNobodyTraces: programs that nobody traces with have nothing of it in them, not an

@@ -13,10 +13,10 @@ import (
 	"github.com/cilium/ebpf"
 
 	"loxilb/internal/control/compile"
-	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/kernel/datapath/observe"
 	"loxilb/internal/lb"
 	"loxilb/test/await"
+	"loxilb/test/dptest"
 )
 
 // watcher is told of connections until done.

@@ -9,7 +9,7 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/httpapi/rest"
-	"loxilb/internal/telemetry/logring"
+	"loxilb/internal/telemetry/logs"
 )
 
 const (
@@ -37,7 +37,7 @@ func (a *API) GetLogs(w http.ResponseWriter, _ *http.Request, params v1.GetLogsP
 		return
 	}
 	rest.JSON(w, v1.Logs{
-		Logs: append([]string{}, page.Lines...), LogFile: cmp.Or(params.File, logring.Current), LogCount: len(page.Lines),
+		Logs: append([]string{}, page.Lines...), LogFile: cmp.Or(params.File, logs.CurrentFile), LogCount: len(page.Lines),
 		TotalSize: page.Total, HasMore: page.More, NextCursor: page.Next, ScannedBytes: page.Scanned,
 	})
 }

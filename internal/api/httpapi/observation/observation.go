@@ -17,7 +17,7 @@ import (
 	"loxilb/internal/diagnose/verify"
 	"loxilb/internal/event"
 	"loxilb/internal/lb"
-	"loxilb/internal/telemetry/logring"
+	"loxilb/internal/telemetry/logs"
 )
 
 // DataPath has counters.
@@ -55,7 +55,7 @@ type Options struct {
 	Roles      func() []v1.InstanceState // of this node
 	Log        *slog.Logger
 	LogLevel   LogLevel
-	Lines      *logring.Ring // of the log
+	Lines      *logs.Ring // of the log
 	Reader     *rest.Reader
 	Streams    *rest.Streams
 }

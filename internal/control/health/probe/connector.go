@@ -11,8 +11,6 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"loxilb/internal/control/health/due"
 )
 
 // Connector asks whether TCP connections are accepted, of thousands of endpoints at a time, without
@@ -33,7 +31,7 @@ type Connector struct {
 
 	mu     sync.Mutex
 	open   map[int32]*Attempt // by descriptor
-	late   due.Queue[*Attempt]
+	late   Queue[*Attempt]
 	idle   map[origin][]int // descriptors
 	idles  int              // how many
 	closed bool
@@ -50,15 +48,15 @@ const mostIdle = 1024
 
 // Attempt is a connection on its way.
 type Attempt struct {
-	due.Item // when it times out
-	question Question
-	fd       int
-	start    time.Time
-	done     func(Answer, error)
+	QueueItem // when it times out
+	question  Question
+	fd        int
+	start     time.Time
+	done      func(Answer, error)
 }
 
 // Due returns its place in the queue of timeouts.
-func (a *Attempt) Due() *due.Item { return &a.Item }
+func (a *Attempt) Due() *QueueItem { return &a.QueueItem }
 
 // NewConnector makes one.
 func NewConnector() (*Connector, error) {

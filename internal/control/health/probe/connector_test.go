@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"loxilb/internal/lb"
-	"loxilb/test/netnstest/labtest"
 	"loxilb/test/await"
+	"loxilb/test/netnstest/labtest"
 )
 
 func connector(t *testing.T) *Connector {

@@ -14,9 +14,9 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/lb"
+	"loxilb/test/dptest"
 	"loxilb/test/netnstest/labtest"
 )
 

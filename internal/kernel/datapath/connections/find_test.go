@@ -6,10 +6,10 @@ import (
 	"testing"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/kernel/datapath/tables"
 	"loxilb/internal/lb"
+	"loxilb/test/dptest"
 )
 
 // webAt is an endpoint of a service that has connections, and one that has none; both are of the

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/kernel/datapath/loader"
+	"loxilb/test/dptest"
 )
 
 // TestGrow: while flows are opened, and packets of those that are open come on another CPU, the

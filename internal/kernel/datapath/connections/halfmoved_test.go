@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/kernel/datapath/testrun"
+	"loxilb/test/dptest"
 )
 
 // TestHalfMoved: a process dies in the middle of a group's move, as it did not get the lock of one

@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/lb"
+	"loxilb/test/dptest"
 )
 
 // TestIdleEnds: connections that were established, and of which the numbers are known, are kept

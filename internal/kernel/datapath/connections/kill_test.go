@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/lb"
+	"loxilb/test/dptest"
 )
 
 // TestEndInPieces: calls that have no time to look at the whole table come to its end, each from

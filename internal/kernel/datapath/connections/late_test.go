@@ -9,10 +9,10 @@ import (
 	"github.com/cilium/ebpf"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/kernel/datapath/tables"
 	"loxilb/internal/lb"
+	"loxilb/test/dptest"
 )
 
 // askedHooks counts RSTs that are about to be sent, and has no interface for them.

@@ -6,11 +6,11 @@ import (
 	"time"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/kernel/datapath/tables"
 	"loxilb/internal/kernel/datapath/testrun"
 	"loxilb/internal/lb"
+	"loxilb/test/dptest"
 )
 
 // TestListRange: a connection to one port of a range is listed with its own port, and as one of the

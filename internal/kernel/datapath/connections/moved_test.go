@@ -11,8 +11,8 @@ import (
 	"github.com/cilium/ebpf"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/kernel/datapath/loader"
+	"loxilb/test/dptest"
 )
 
 // TestAnswerMeetsMove: an endpoint's answer that comes while the client's entry is being moved is

@@ -8,11 +8,11 @@ import (
 	"github.com/cilium/ebpf"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/kernel/datapath/observe"
 	"loxilb/internal/kernel/datapath/rows"
 	"loxilb/internal/kernel/datapath/tables"
+	"loxilb/test/dptest"
 )
 
 // open loads what a sweep needs.

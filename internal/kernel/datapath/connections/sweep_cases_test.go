@@ -8,9 +8,9 @@ import (
 	"github.com/cilium/ebpf"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/kernel/datapath/testrun"
+	"loxilb/test/dptest"
 )
 
 // TestSweepOrphan: an entry whose other direction is missing goes once it is past its time, and

@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/lb"
+	"loxilb/test/dptest"
 )
 
 // TestSweep: living connections stay, dead ones go, and their count is given back.

@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/kernel/datapath/tables"
 	"loxilb/internal/lb"
+	"loxilb/test/dptest"
 )
 
 // own gives so many connections of a table to an endpoint, spread over the table.

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/kernel/datapath/loader"
+	"loxilb/test/dptest"
 )
 
 // none are services and rules that have nothing.

@@ -12,9 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/kernel/datapath/rows"
+	"loxilb/test/dptest"
 )
 
 // state is a desired state: tables by key.

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/lb"
+	"loxilb/test/dptest"
 )
 
 // census is what Census says of services, by their place, and of the machine.

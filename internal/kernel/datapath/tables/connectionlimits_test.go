@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/kernel/datapath/rows"
+	"loxilb/test/dptest"
 )
 
 // TestLimitsOfNext: a service that gets the number of one that is gone has neither its limits nor

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/lb"
+	"loxilb/test/dptest"
 )
 
 // put makes the service of number 1 over TCP what f leaves of it.

@@ -12,9 +12,9 @@ import (
 
 	"loxilb/internal/host/monotime"
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/lb"
+	"loxilb/test/dptest"
 )
 
 // wantDue compares how many endpoints have connections that end now, and at what pace, and whether

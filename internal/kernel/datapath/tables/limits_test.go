@@ -6,8 +6,8 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/kernel/datapath/loader"
+	"loxilb/test/dptest"
 )
 
 // numbersOf are the maps of numbers by service id.

@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"loxilb/internal/kernel/datapath/bpf"
-	"loxilb/internal/kernel/datapath/dptest"
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/kernel/datapath/rows"
 	"loxilb/internal/lb"
+	"loxilb/test/dptest"
 )
 
 // TestManySources writes the longest list there may be, exchanges it for another one as long,

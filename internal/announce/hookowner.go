@@ -1,0 +1,68 @@
+package announce
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// maxLinks is how many symbolic links a path may lead over, as in the kernel.
+const maxLinks = 40
+
+// ownedByRoot resolves the path of a file to run, without any link in it. It refuses files that
+// others than root might change or replace: they run as root. So each folder and each link on the
+// path is checked.
+func ownedByRoot(file string) (string, error) {
+	file, err := filepath.Abs(file)
+	if err != nil {
+		return "", err
+	}
+	var info fs.FileInfo
+	at, rest, links := "/", strings.Split(file, "/"), 0
+	for len(rest) > 0 && err == nil {
+		next := filepath.Join(at, rest[0]) // of .. the parent: there is no link in at
+		rest = rest[1:]
+		info, err = rootAlone(next)
+		switch {
+		case err != nil:
+		case info.Mode()&fs.ModeSymlink == 0:
+			at = next
+		case links == maxLinks:
+			err = fmt.Errorf("%s leads over more than %d links", file, maxLinks)
+		default:
+			links++
+			var link string
+			link, err = os.Readlink(next)
+			if filepath.IsAbs(link) {
+				at = "/"
+			}
+			rest = append(strings.Split(link, "/"), rest...)
+		}
+	}
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", at)
+	}
+	return at, err
+}
+
+// rootAlone refuses what is not root's, or is writable by others. In a sticky folder they cannot
+// replace files of root.
+func rootAlone(path string) (fs.FileInfo, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return nil, err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	mode := info.Mode()
+	switch {
+	case !ok || st.Uid != 0:
+		return nil, fmt.Errorf("%s is not owned by root", path)
+	case mode&fs.ModeSymlink != 0 || mode.IsDir() && mode&fs.ModeSticky != 0:
+	case mode.Perm()&0o022 != 0:
+		return nil, fmt.Errorf("%s may be written by others than root: chmod go-w %s", path, path)
+	}
+	return info, nil
+}

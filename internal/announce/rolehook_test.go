@@ -1,0 +1,221 @@
+package announce
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"loxilb/test/await"
+)
+
+// script is a program in a folder that root alone may write.
+func script(t *testing.T, mode os.FileMode, text string) string {
+	t.Helper()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "ka_hook.sh")
+	if err := os.WriteFile(file, []byte("#!/bin/sh\n"+text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(file, mode); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// runs has a hook run for changes that came before it could, and returns its log.
+func runs(t *testing.T, file string, optional bool, changes ...RoleChange) string {
+	t.Helper()
+	var log bytes.Buffer
+	h := NewRoleHook(file, optional, slog.New(slog.NewTextHandler(&log, nil)))
+	for _, c := range changes {
+		h.Changed(c)
+	}
+	for {
+		c, ok := h.next()
+		if !ok {
+			return log.String()
+		}
+		h.run(t.Context(), c)
+	}
+}
+
+// The program is told instance, state and VIP, of each instance the last.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	out := filepath.Join(t.TempDir(), "out")
+	file := script(t, 0o755, `echo "$#: $1 $2 $3" >> `+out+"\necho done\n")
+	log := runs(t, file, true, RoleChange{"a", "MASTER", "20.20.20.1"}, RoleChange{"b.C_-9", "FAULT", "0.0.0.0"}, RoleChange{"a", "BACKUP", "20.20.20.1"})
+	got, err := os.ReadFile(out)
+	if want := "3: b.C_-9 FAULT 0.0.0.0\n3: a BACKUP 20.20.20.1\n"; err != nil || string(got) != want {
+		t.Errorf("%q, %v, want %q", got, err, want)
+	}
+	if strings.Count(log, "role hook was run") != 2 || !strings.Contains(log, "output=done") {
+		t.Error(log)
+	}
+}
+
+// What others may write is not run, and how a run has ended is in the log.
+func TestNotRun(t *testing.T) {
+	t.Parallel()
+	loose := script(t, 0o755, "exit 0\n")
+	if err := os.Chmod(filepath.Dir(loose), 0o777); err != nil { //nolint:gosec // that is what is tried
+		t.Fatal(err)
+	}
+	foreign := script(t, 0o755, "exit 0\n")
+	if err := os.Chown(foreign, 65534, 65534); err != nil {
+		t.Skip("only root may give files away")
+	}
+	for file, want := range map[string]string{
+		script(t, 0o777, "exit 0\n"):          "may be written by others than root",
+		loose:                                 "may be written by others than root",
+		foreign:                               "is not owned by root",
+		script(t, 0o755, "echo no; exit 3\n"): "exit status 3",
+		script(t, 0o644, "exit 0\n"):          "permission denied",
+		filepath.Dir(script(t, 0o755, "exit 0\n")):             "is not a regular file",
+		filepath.Join(t.TempDir(), "nothing"):                  "no such file",
+		script(t, 0o755, "head -c 100000 /dev/zero; exit 4\n"): "exit status 4",
+	} {
+		if log := runs(t, file, false, RoleChange{"a", "MASTER", "0.0.0.0"}); !strings.Contains(log, want) || strings.Contains(log, "was run") || len(log) > 4000 {
+			t.Errorf("%s: %s\nwant %s", file, log, want)
+		}
+	}
+	if log := runs(t, filepath.Join(t.TempDir(), "nothing"), true, RoleChange{"a", "MASTER", "0.0.0.0"}); log != "" {
+		t.Errorf("one that need not be there: %s", log)
+	}
+}
+
+// exists waits for a file.
+func exists(t *testing.T, name string) {
+	t.Helper()
+	await.NoError(t, 20*time.Second, func() error { _, err := os.Stat(name); return err })
+}
+
+// A run ends with the daemon, and with it what it has begun.
+func TestEnds(t *testing.T) {
+	t.Parallel()
+	begun := filepath.Join(t.TempDir(), "begun")
+	h := NewRoleHook(script(t, 0o755, "touch "+begun+"; sleep 1000 & sleep 1000\n"), true, slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { h.Run(ctx); close(done) }()
+	h.Changed(RoleChange{"a", "MASTER", "0.0.0.0"})
+	exists(t, begun)
+	cancel()
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		t.Fatal("a run that hangs keeps the daemon from ending")
+	}
+	var none *RoleHook
+	none.Changed(RoleChange{fmt.Sprint(1), "", ""}) // no hook is no error
+}
+
+// A name that a script could take for something else is not given to it, and said once.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	out := filepath.Join(t.TempDir(), "out")
+	file := script(t, 0o755, "echo run >> "+out+"\n")
+	for _, name := range []string{"", "-rf", "a b", "$(id)", "a;b", "../a", "a\nb", "\u00e4", "a\x00"} {
+		log := runs(t, file, false, RoleChange{name, "MASTER", "0.0.0.0"}, RoleChange{name, "BACKUP", "0.0.0.0"})
+		if strings.Count(log, "role hook is not run: the name of the instance") != 1 {
+			t.Errorf("%q: %s", name, log)
+		}
+	}
+	if got, err := os.ReadFile(out); err == nil {
+		t.Errorf("it was run: %s", got)
+	}
+	var many []RoleChange
+	for i := range 3 * maxRefused {
+		many = append(many, RoleChange{fmt.Sprintf("-%d", i), "MASTER", "0.0.0.0"})
+	}
+	if n := strings.Count(runs(t, file, false, many...), "not run"); n != maxRefused {
+		t.Errorf("%d names are logged, and kept", n)
+	}
+}
+
+// What a run leaves in the background is no failure, and may go on printing more than a pipe holds;
+// what of it is read has a bound.
+func TestBackground(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := script(t, 0o755, "(read x < "+dir+"/go; head -c 200000 /dev/zero && echo more && touch "+dir+"/$1) &\necho done\n")
+	if err := syscall.Mkfifo(dir+"/go", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	h := NewRoleHook(file, false, slog.New(slog.NewTextHandler(&log, nil)))
+	run := func(name string) {
+		h.run(t.Context(), RoleChange{name, "MASTER", "0.0.0.0"})
+		if err := os.WriteFile(dir+"/go", []byte("go\n"), 0); err != nil {
+			t.Fatal(err)
+		}
+		exists(t, filepath.Join(dir, name)) // what it has left in the background is at its end
+	}
+	run("a")
+	await.True(t, 20*time.Second, "its output is read", func() bool { return h.backlog.Load() == 0 })
+	h.backlog.Store(maxLeft)
+	run("b")
+	if got := log.String(); strings.Count(got, "role hook was run") != 2 || strings.Count(got, "output=done") != 1 || strings.Contains(got, "failed") {
+		t.Error(got)
+	}
+}
+
+// A link is followed, and every folder and link on the way is looked at.
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	program := script(t, 0o755, "exit 0\n")
+	const nobody = 65534
+	give := func(path string) {
+		t.Helper()
+		if err := os.Lchown(path, nobody, nobody); err != nil {
+			t.Skip("only root may give files away")
+		}
+	}
+	at := func(name string) string { return filepath.Join(dir, name) }
+	for _, name := range []string{"foreign/below", "loose/below", "sticky"} {
+		if err := os.MkdirAll(at(name), 0o755); err != nil { //nolint:gosec // as folders of programs are
+			t.Fatal(err)
+		}
+	}
+	give(at("foreign"))
+	for name, mode := range map[string]os.FileMode{"loose": 0o777, "sticky": 0o777 | os.ModeSticky} {
+		if err := os.Chmod(at(name), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	links := map[string]string{
+		"good": program, "relative": "sticky/../good", "sticky/good": "../relative", "loop": "loop", "foreign/below/link": program, "loose/below/link": program,
+		"chain": "foreign/below/link", "given": program, "gone": "nothing",
+	}
+	for name, target := range links {
+		if err := os.Symlink(target, at(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	give(at("given"))
+	copied := at("foreign/below/hook")
+	if err := os.WriteFile(copied, []byte("#!/bin/sh\n"), 0o755); err != nil { //nolint:gosec // it is a program
+		t.Fatal(err)
+	}
+	for _, name := range []string{"good", "relative", "sticky/good"} {
+		if got, err := ownedByRoot(at(name)); err != nil || got != program {
+			t.Errorf("%s: %s, %v", name, got, err)
+		}
+	}
+	for name, want := range map[string]string{
+		"loop": "leads over more than 40 links", "foreign/below/link": "foreign is not owned by root", "foreign/below/hook": "foreign is not owned by root",
+		"loose/below/link": "loose may be written by others", "chain": "foreign is not owned by root", "given": "given is not owned by root", "gone": "no such file",
+	} {
+		if got, err := ownedByRoot(at(name)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %s, %v, want %s", name, got, err, want)
+		}
+	}
+}

@@ -1,0 +1,195 @@
+package diagnose
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/session"
+	"loxilb/internal/diagnose/doctor"
+)
+
+// exitWrong is how doctor exits when something is wrong for certain.
+const exitWrong = 1
+
+func doctorCommand(o *session.Options) *cobra.Command {
+	var fix, yes bool
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check the machine and its network for problems, and suggest fixes",
+		Long: "Checks the kernel, its settings, interfaces, neighbours, routes, limits, memory and endpoints.\n" +
+			"Endpoints are pinged, and up to 256 of those without a probe are also connected to. Each finding\n" +
+			"shows the problem, how certain it is, why it matters and the command that fixes it. Nothing is\n" +
+			"changed without --fix, which asks before each step.\n\n" +
+			"Without a daemon in this network namespace, loxicmd runs the checks that need none.\n\n" +
+			"Exits with 0 when no finding is certain, 1 otherwise.",
+		Example: "  loxicmd doctor\n  loxicmd doctor --fix\n  loxicmd doctor --fix --yes",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if yes && !fix {
+				return errors.New("--yes needs --fix")
+			}
+			return examine(cmd.Context(), o, fix, yes)
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.BoolVar(&fix, "fix", false, "fix findings where that is safe, asking before each")
+	fs.BoolVarP(&yes, "yes", "y", false, "with --fix: do not ask")
+	return cmd
+}
+
+// patientOf asks a doctor: the daemon's, or one that looks from here.
+type patientOf interface {
+	look(context.Context) (v1.Diagnosis, error)
+	mend(ctx context.Context, id string) ([]string, error)
+}
+
+func examine(ctx context.Context, o *session.Options, fix, yes bool) error {
+	var who patientOf = &remote{o}
+	d, err := who.look(ctx)
+	var failed *session.Failure
+	if errors.As(err, &failed) && failed.Code == session.ExitUnreachable && !o.Elsewhere() {
+		fmt.Fprintln(o.Env.Stderr, "No daemon answers in this network namespace: services, endpoints and VIPs are not checked.")
+		who = local{}
+		d, err = who.look(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	switch {
+	case o.AsIs():
+		body, err := json.Marshal(d)
+		if err == nil {
+			err = o.PrintRaw(body)
+		}
+		if err != nil {
+			return err
+		}
+	default:
+		if err := o.Print(diagnosisText(d)); err != nil {
+			return err
+		}
+	}
+	if fix {
+		if d, err = mendAll(ctx, o, who, d, yes); err != nil {
+			return err
+		}
+	}
+	for _, f := range d.Findings {
+		if f.Sure == string(doctor.Certain) {
+			return session.Exit(exitWrong, nil)
+		}
+	}
+	return nil
+}
+
+// mendAll mends what may be mended, and returns what is left.
+func mendAll(ctx context.Context, o *session.Options, who patientOf, d v1.Diagnosis, yes bool) (v1.Diagnosis, error) {
+	answers := bufio.NewReader(o.Env.Stdin)
+	for _, f := range d.Findings {
+		if !f.Fixable {
+			continue
+		}
+		if !yes {
+			fmt.Fprintf(o.Env.Stderr, "%s\n  %s\nDo it? [y/N] ", f.What, f.Command)
+			answer, _ := answers.ReadString('\n')
+			if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
+				fmt.Fprintln(o.Env.Stderr, "Not changed.")
+				continue
+			}
+		}
+		done, err := who.mend(ctx, f.Id)
+		if err != nil {
+			return d, err
+		}
+		if err := o.Print("Done: " + strings.Join(done, "; ") + "\n"); err != nil {
+			return d, err
+		}
+	}
+	return who.look(ctx)
+}
+
+// remote is the daemon's.
+type remote struct{ o *session.Options }
+
+func (r *remote) look(ctx context.Context) (d v1.Diagnosis, err error) {
+	client, err := r.o.Client()
+	if err != nil {
+		return d, err
+	}
+	body, err := r.o.Answer(client.GetDoctor(ctx))
+	if err != nil {
+		return d, err
+	}
+	return d, session.Decode(body, &d)
+}
+
+func (r *remote) mend(ctx context.Context, id string) ([]string, error) {
+	client, err := r.o.Client()
+	if err != nil {
+		return nil, err
+	}
+	body, err := r.o.Answer(client.FixFinding(ctx, &v1.FixFindingParams{Finding: id}))
+	if err != nil {
+		return nil, err
+	}
+	var fixed v1.Fixed
+	err = session.Decode(body, &fixed)
+	return fixed.Done, err
+}
+
+// local looks by itself.
+type local struct{}
+
+func (local) look(context.Context) (v1.Diagnosis, error) {
+	return doctor.ToAPI(doctor.Here(doctor.Facts{}).Look()), nil
+}
+
+func (local) mend(_ context.Context, id string) ([]string, error) {
+	if os.Geteuid() != 0 {
+		return nil, session.Refused("only root can apply fixes")
+	}
+	done, err := doctor.Here(doctor.Facts{}).Mend(id)
+	if err != nil {
+		return nil, session.Refused("%v", err)
+	}
+	return done, nil
+}
+
+func diagnosisText(d v1.Diagnosis) string {
+	var b strings.Builder
+	for _, f := range d.Findings {
+		fmt.Fprintf(&b, "%-9s%s\n         why: %s\n", f.Sure, f.What, f.Why)
+		switch {
+		case strings.HasPrefix(f.Command, "check "): // nothing is known to mend it
+			fmt.Fprintf(&b, "         %s\n", f.Command)
+		case f.Command != "":
+			fmt.Fprintf(&b, "         fix: %s\n", f.Command)
+		}
+	}
+	unknown := 0
+	for _, c := range d.Checks {
+		if c.Unknown != "" {
+			unknown++
+			fmt.Fprintf(&b, "%-9s%s could not be checked: %s\n", "unknown", c.Name, c.Unknown)
+		}
+	}
+	findings := "findings"
+	if len(d.Findings) == 1 {
+		findings = "finding"
+	}
+	fmt.Fprintf(&b, "%d checks, %d %s", len(d.Checks), len(d.Findings), findings)
+	if unknown > 0 {
+		fmt.Fprintf(&b, ", %d inconclusive", unknown)
+	}
+	b.WriteString("\n")
+	return b.String()
+}

@@ -1,0 +1,70 @@
+package diagnose
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"time"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/pkt"
+)
+
+// lines are what packet scripts say of a packet: `in` and `out`, `pass`, or `drop`; behind # is
+// when, where and how long.
+func lines(p *v1.PacketTrace, wide bool) string {
+	var b strings.Builder
+	verb := "in"
+	switch p.Verdict {
+	case "pass":
+		verb = "pass"
+	case "drop":
+		verb = "drop"
+	}
+	line, data := describe(&p.Before, wide)
+	fmt.Fprintf(&b, "%s %s %s", verb, p.In, line)
+	if p.Reason != "" {
+		fmt.Fprintf(&b, " reason=%s", p.Reason)
+	}
+	fmt.Fprintf(&b, "  # %s", p.Time.Local().Format("15:04:05.000000"))
+	if p.Point != "ingress" {
+		fmt.Fprintf(&b, " %s", p.Point)
+	}
+	took := " " + time.Duration(p.Took).String()
+	if !changed(p) {
+		return b.String() + took + data + "\n"
+	}
+	line, after := describe(p.After, wide)
+	if after == data {
+		after = ""
+	}
+	fmt.Fprintf(&b, "%s\nout %s %s  # %s%s%s\n", data, leaves(p), line, p.Verdict, took, after)
+	return b.String()
+}
+
+// leaves is by which interface.
+func leaves(p *v1.PacketTrace) string {
+	if p.Out == "" {
+		return "kernel"
+	}
+	return p.Out
+}
+
+// changed tells whether there is something to say of the packet as it leaves. What the kernel has
+// is mostly as it came.
+func changed(p *v1.PacketTrace) bool {
+	return p.After != nil && (p.Verdict != "pass" || !bytes.Equal(p.Before.Data, p.After.Data))
+}
+
+// describe writes a packet, and for behind the # the part of its data that is at hand, if that is
+// not all.
+func describe(v *v1.PacketView, wide bool) (line, data string) {
+	line, part := pkt.Describe(v.Data, v.Length, v.Layer3, wide)
+	if v.Segment > 0 {
+		line += fmt.Sprintf(" gso %d", v.Segment)
+	}
+	if len(part) > 0 {
+		data = fmt.Sprintf(" data %x", part)
+	}
+	return line, data
+}

@@ -1,0 +1,161 @@
+package files
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/api/manifest"
+	"loxilb/internal/lb/netobj"
+)
+
+// Who made a route, as the kernel counts: by hand. Those of others come by themselves.
+const (
+	byBoot   = 3
+	byStatic = 4
+)
+
+// interfaceConfig is what interfaces are configured by: the lines of each file, by interface.
+type interfaceConfig map[string]map[string][]string
+
+func (c interfaceConfig) add(dev, file, format string, args ...any) {
+	if c[dev] == nil {
+		c[dev] = map[string][]string{}
+	}
+	c[dev][file] = append(c[dev][file], fmt.Sprintf(format, args...))
+}
+
+// Lines is the number of all lines.
+func (c interfaceConfig) Lines() (n int) {
+	for _, files := range c {
+		for _, lines := range files {
+			n += len(lines)
+		}
+	}
+	return n
+}
+
+// interfaceLeftOut is how many routes made by hand are not saved, by the reason: what stands behind
+// "which".
+type interfaceLeftOut map[string]int
+
+// newInterfaceConfig puts together what is to be saved: addresses, and routes by hand that have a
+// gateway, as the kernel has them; of all else what loxilb was asked for. What the kernel gives by
+// itself is left out: link-local addresses, and the interface lo, which has VIPs.
+func newInterfaceConfig(addresses []v1.DeviceAddresses, routes []v1.RouteEntry, objects []v1.Object) (interfaceConfig, interfaceLeftOut, error) {
+	c, left := interfaceConfig{}, interfaceLeftOut{}
+	for _, d := range addresses {
+		for _, text := range d.IpAddress {
+			p, err := netip.ParsePrefix(text)
+			if err != nil || d.Dev == "lo" || p.Addr().IsLinkLocalUnicast() {
+				continue
+			}
+			c.add(d.Dev, family(p.Addr())+"addr", "ip addr add %s dev %s", p, d.Dev)
+		}
+	}
+	c.routes(routes, left)
+	for i := range objects {
+		if err := c.object(&objects[i]); err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", objects[i].Kind, err)
+		}
+	}
+	for dev := range c {
+		if dev == "" || dev == "." || dev == ".." || strings.ContainsAny(dev, "/\x00") {
+			return nil, nil, fmt.Errorf("%q is not an interface name", dev)
+		}
+	}
+	return c, left, nil
+}
+
+// routes adds those that can be applied again, one of each destination.
+func (c interfaceConfig) routes(routes []v1.RouteEntry, left interfaceLeftOut) {
+	there := map[netip.Prefix]bool{}
+	for i := range routes {
+		e := &routes[i]
+		if e.Dev == "" || e.Gateway == "" || e.Protocol != byBoot && e.Protocol != byStatic {
+			continue
+		}
+		r, why := kept(e)
+		if why == "" && there[r.Destination] {
+			why = "have the destination of another that is saved: one gateway is kept of several"
+		}
+		if why != "" {
+			left[why]++
+			continue
+		}
+		there[r.Destination] = true
+		proto := "boot"
+		if e.Protocol == byStatic {
+			proto = "static"
+		}
+		c.add(e.Dev, family(r.Gateway)+"route", "ip route add %s via %s proto %s", r.Destination, r.Gateway, proto)
+	}
+}
+
+// kept is a route as apply would take it, or why it would not.
+func kept(e *v1.RouteEntry) (r netobj.Route, why string) {
+	r, err := netobj.ParseRoute(e.DestinationIPNet, e.Gateway, "")
+	switch {
+	case e.Metric != 0:
+		why = "have a metric: routes of loxilb's have the usual one"
+	case err == nil:
+	case r.Gateway.Is6() && r.Destination.IsValid() && r.Destination.Addr().Is4():
+		why = "are IPv4 by an IPv6 gateway"
+	case r.Gateway.Is6() && r.Gateway.IsLinkLocalUnicast():
+		why = "have a gateway of the link alone, as fe80::1: routes of loxilb's name no interface"
+	default:
+		why = "are none that loxilb makes"
+	}
+	return r, why
+}
+
+func family(a netip.Addr) string {
+	if a.Is4() {
+		return "ipv4"
+	}
+	return "ipv6"
+}
+
+// object adds what loxilb was asked for.
+func (c interfaceConfig) object(o *v1.Object) error {
+	var spec struct {
+		Dev, IPAddress, MacAddress, EpIntf, PeerIP string
+		Vid, VxlanID                               int
+		Tagged                                     bool
+	}
+	var of struct{ Vid, VxlanID int }
+	if err := json.Unmarshal(o.Spec, &spec); err != nil {
+		return err
+	}
+	if len(o.Metadata) > 0 {
+		if err := json.Unmarshal(o.Metadata, &of); err != nil {
+			return err
+		}
+	}
+	switch o.Kind {
+	case manifest.Vlan:
+		c.add(fmt.Sprintf("vlan%d", spec.Vid), "type", "ip link add name vlan%d type bridge", spec.Vid)
+	case manifest.VlanMember:
+		dev := spec.Dev
+		if spec.Tagged {
+			dev = fmt.Sprintf("%s.%d", spec.Dev, of.Vid)
+			c.add(spec.Dev, "subintf", "ip link add link %s name %s type vlan id %d", spec.Dev, dev, of.Vid)
+		}
+		c.add(spec.Dev, "master", "ip link set dev %s master vlan%d", dev, of.Vid)
+	case manifest.Vxlan:
+		c.add(fmt.Sprintf("vxlan%d", spec.VxlanID), "type", "ip link add name vxlan%d type vxlan id %d dev %s dstport 4789", spec.VxlanID, spec.VxlanID, spec.EpIntf)
+	case manifest.VxlanPeer:
+		c.add(fmt.Sprintf("vxlan%d", of.VxlanID), "vxfdbs", "bridge fdb append 00:00:00:00:00:00 dst %s dev vxlan%d", spec.PeerIP, of.VxlanID)
+	case manifest.Neighbor:
+		a, err := netip.ParseAddr(spec.IPAddress)
+		if err != nil {
+			return err
+		}
+		c.add(spec.Dev, family(a)+"neigh", "ip neigh add %s lladdr %s dev %s nud permanent", a, spec.MacAddress, spec.Dev)
+	case manifest.FDB:
+		c.add(spec.Dev, "l2fdbs", "bridge fdb add %s dev %s", spec.MacAddress, spec.Dev)
+	}
+	return nil
+}

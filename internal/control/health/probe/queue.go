@@ -1,0 +1,105 @@
+package probe
+
+import "time"
+
+// QueueItem is a value's place in a queue; it is a member of the value.
+type QueueItem struct{ place int } // in the heap, from 1; 0: in no queue
+
+// Queued reports whether the value is in a queue.
+func (i *QueueItem) Queued() bool { return i.place != 0 }
+
+// Queue orders values by time. T returns its own QueueItem.
+//
+// It is a heap with four branches: thousands of values move per second, each elsewhere in memory,
+// and a binary heap moves twice as many.
+type Queue[T interface{ Due() *QueueItem }] struct{ entries []entry[T] }
+
+const branches = 4
+
+// entry has the time next to the value, so a comparison reads neither value.
+type entry[T any] struct {
+	at    time.Time
+	thing T
+}
+
+// Len returns the number of values.
+func (q *Queue[T]) Len() int { return len(q.entries) }
+
+// Push adds a value that is in no queue, or changes the time of one that is in this queue.
+func (q *Queue[T]) Push(t T, at time.Time) {
+	i := t.Due().place - 1
+	if i < 0 {
+		i = len(q.entries)
+		q.entries = append(q.entries, entry[T]{})
+	}
+	q.settle(i, entry[T]{at, t})
+}
+
+// Remove removes a value if it is in the queue.
+func (q *Queue[T]) Remove(t T) {
+	i := t.Due().place - 1
+	if i < 0 {
+		return
+	}
+	t.Due().place = 0
+	end := len(q.entries) - 1
+	last := q.entries[end]
+	q.entries[end] = entry[T]{}
+	q.entries = q.entries[:end]
+	if i < end {
+		q.settle(i, last)
+	}
+}
+
+// Next is the time of the first.
+func (q *Queue[T]) Next() (at time.Time, ok bool) {
+	if len(q.entries) == 0 {
+		return time.Time{}, false
+	}
+	return q.entries[0].at, true
+}
+
+// Pop removes the first value if it is due.
+func (q *Queue[T]) Pop(now time.Time) (t T, ok bool) {
+	if at, ok := q.Next(); !ok || at.After(now) {
+		return t, false
+	}
+	t = q.entries[0].thing
+	q.Remove(t)
+	return t, true
+}
+
+// settle puts an entry where it belongs, replacing the one at i.
+func (q *Queue[T]) settle(i int, e entry[T]) {
+	for i > 0 {
+		parent := (i - 1) / branches
+		if !e.at.Before(q.entries[parent].at) {
+			break
+		}
+		q.put(i, q.entries[parent])
+		i = parent
+	}
+	for {
+		first := i*branches + 1
+		if first >= len(q.entries) {
+			break
+		}
+		least := first
+		for child := first + 1; child < min(first+branches, len(q.entries)); child++ {
+			if q.entries[child].at.Before(q.entries[least].at) {
+				least = child
+			}
+		}
+		if !q.entries[least].at.Before(e.at) {
+			break
+		}
+		q.put(i, q.entries[least])
+		i = least
+	}
+	q.put(i, e)
+}
+
+func (q *Queue[T]) put(i int, e entry[T]) {
+	q.entries[i] = e
+	e.thing.Due().place = i + 1
+}

@@ -1,0 +1,217 @@
+package flowlog
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/gopacket/gopacket/pcapgo"
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/lb"
+)
+
+const (
+	mostBytes = 16 << 20 // of a file
+	keep      = 3        // files that were set aside
+	// snapLength is more than the packet path copies, with a VLAN tag.
+	snapLength = 512
+)
+
+// RecordedPacket is a copy with the names of what it is about.
+type RecordedPacket struct {
+	lb.PacketCopy
+	Rule      string // as --firewallRule writes it
+	Interface string
+}
+
+// origin is what a pcapng file calls an interface: here, where packets came from, and the rule.
+type origin struct {
+	rule, device string
+	action       lb.RuleAction
+	layer3       bool
+}
+
+// Recording are firewall.pcapng of a folder and, set aside when that is full, firewall.1.pcapng and
+// so on. Root alone may read them: packets have secrets.
+type Recording struct {
+	dir     string
+	most    int64
+	file    *os.File // nil: none is open
+	written int64
+	good    int64            // of written, up to the last packet that is whole
+	pcapng  *pcapgo.NgWriter // nil: nothing was written to the file
+	origins map[origin]int
+}
+
+// RecordIn is the files of a folder, which are made when the first packet comes.
+func RecordIn(dir string) *Recording { return &Recording{dir: dir, most: mostBytes} }
+
+// Write writes packets.
+func (f *Recording) Write(list []RecordedPacket) error {
+	for i := range list {
+		if err := f.write(&list[i]); err != nil {
+			return errors.Join(err, f.giveUp())
+		}
+	}
+	if f.pcapng == nil {
+		return nil
+	}
+	if err := f.pcapng.Flush(); err != nil {
+		return errors.Join(fmt.Errorf("write a record: %w", err), f.giveUp())
+	}
+	return f.commit()
+}
+
+// commit notes that all that was written is whole. A file gets its name with its first packets:
+// until then nothing is set aside for it.
+func (f *Recording) commit() error {
+	if f.good == 0 && f.written > 0 {
+		if err := f.setAside(); err != nil {
+			return errors.Join(err, f.giveUp())
+		}
+	}
+	f.good = f.written
+	return nil
+}
+
+// giveUp takes off a file what is not whole. One that has packets goes on with a new section; one
+// that has none is begun anew.
+func (f *Recording) giveUp() error {
+	file := f.file
+	if file == nil {
+		return nil
+	}
+	f.written, f.pcapng, f.origins = f.good, nil, map[origin]int{}
+	err := file.Truncate(f.good)
+	if err == nil && f.good > 0 {
+		_, err = file.Seek(f.good, io.SeekStart)
+	}
+	if err == nil && f.good > 0 {
+		return nil
+	}
+	f.file = nil
+	return errors.Join(err, file.Close())
+}
+
+func (f *Recording) write(p *RecordedPacket) error {
+	if f.file != nil && f.written >= f.most {
+		if err := f.Close(); err != nil {
+			return err
+		}
+	}
+	if f.file == nil {
+		if err := f.open(); err != nil {
+			return err
+		}
+	}
+	id, err := f.origin(origin{p.Rule, p.Interface, p.Action, p.Layer3})
+	if err != nil {
+		return fmt.Errorf("write a record: %w", err)
+	}
+	about := gopacket.CaptureInfo{Timestamp: p.Time, CaptureLength: len(p.Data), Length: max(p.Length, len(p.Data)), InterfaceIndex: id}
+	if err := f.pcapng.WritePacket(about, p.Data); err != nil {
+		return fmt.Errorf("write a record: %w", err)
+	}
+	return nil
+}
+
+// origin is the number of an origin in the file.
+func (f *Recording) origin(o origin) (int, error) {
+	if id, there := f.origins[o]; there {
+		return id, nil
+	}
+	about := pcapgo.NgInterface{
+		Name: o.device, Description: "firewall rule, " + o.action.String(), Filter: o.rule, LinkType: layers.LinkTypeEthernet, SnapLength: snapLength, TimestampResolution: 9,
+	}
+	if o.layer3 {
+		about.LinkType = layers.LinkTypeRaw
+	}
+	var id int
+	var err error
+	if f.pcapng == nil {
+		f.pcapng, err = pcapgo.NewNgWriterInterface(counted{f}, about, pcapgo.NgWriterOptions{SectionInfo: pcapgo.NgSectionInfo{Application: "loxilb"}})
+	} else {
+		id, err = f.pcapng.AddInterface(about)
+	}
+	if err == nil {
+		f.origins[o] = id
+	}
+	return id, err
+}
+
+// counted counts what is written.
+type counted struct{ *Recording }
+
+func (c counted) Write(b []byte) (int, error) {
+	n, err := c.file.Write(b)
+	c.written += int64(n)
+	return n, err
+}
+
+// open sets aside what is there, and begins a file.
+func (f *Recording) open() error {
+	if err := os.MkdirAll(f.dir, 0o700); err != nil {
+		return fmt.Errorf("make the folder of records: %w", err)
+	}
+	if err := os.Remove(f.next()); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("begin a record: %w", err)
+	}
+	file, err := os.OpenFile(f.next(), os.O_CREATE|os.O_EXCL|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return fmt.Errorf("begin a record: %w", err)
+	}
+	f.file, f.written, f.good, f.pcapng, f.origins = file, 0, 0, nil, map[origin]int{}
+	return nil
+}
+
+// setAside sets aside what is there, and gives the file that was begun its name.
+func (f *Recording) setAside() error {
+	for n := keep; n >= 1; n-- {
+		if err := os.Rename(f.name(n-1), f.name(n)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("set a record aside: %w", err)
+		}
+	}
+	if err := os.Rename(f.next(), f.name(0)); err != nil {
+		return fmt.Errorf("begin a record: %w", err)
+	}
+	return nil
+}
+
+// next is a file that has no whole packet yet.
+func (f *Recording) next() string { return filepath.Join(f.dir, "firewall.pcapng.tmp") }
+
+func (f *Recording) name(n int) string {
+	if n == 0 {
+		return filepath.Join(f.dir, "firewall.pcapng")
+	}
+	return filepath.Join(f.dir, fmt.Sprintf("firewall.%d.pcapng", n))
+}
+
+// Close ends the file. The next packet begins another one.
+func (f *Recording) Close() error {
+	if f.file == nil {
+		return nil
+	}
+	var err error
+	if f.pcapng != nil {
+		if err = f.pcapng.Flush(); err == nil {
+			err = f.commit()
+		}
+	}
+	if err != nil {
+		err = errors.Join(err, f.giveUp())
+	}
+	if f.file != nil {
+		err = errors.Join(err, f.file.Close())
+	}
+	f.file, f.pcapng = nil, nil
+	if err != nil {
+		return fmt.Errorf("end a record: %w", err)
+	}
+	return nil
+}
