@@ -30,9 +30,8 @@ func (d *traffic) KeepPrograms() error                         { d.kept++; retur
 // TestGoBack: the former programs come back once if drops jump, and go again if that was not for
 // the programs' sake.
 //
-// P28 if drops jump in the first 10 seconds after the programs of another version took their
-// places, the former ones are back within a second, and the daemon says why; if those drop as much,
-// they go again
+// P28 If drops jump in the first 10 seconds after an upgrade, the former programs return within a
+// second, and the daemon says why; if those drop as much, they are replaced again
 func TestGoBack(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -26,8 +26,8 @@ var manifests = []string{
 	"--oauth2 --oauth2provider=google --oauth2google-clientid=x --databasehost=10.0.0.1",
 }
 
-// P52 each command line of the manifests of the existing loxilb starts with --compat, or the
-// environment variable, with the API where it was
+// P52 Each command line in the manifests of the existing loxilb starts with --compat, or its
+// environment variable, with the API at the same place
 func TestManifests(t *testing.T) {
 	t.Parallel()
 	for _, line := range manifests {

@@ -9,14 +9,16 @@ const intro = `<!-- Generated from internal/contract (make generate). Do not edi
 
 # Compatibility
 
-What users of the existing loxilb count on, and how this one keeps it: its REST API below /netlox/v1, its command line loxicmd, its
-daemon's flags. A test holds each row to the router, the commands and the flags.
+How loxilb treats the REST API, the command line and the daemon's flags of the existing loxilb. A test
+compares each row with the router, the commands and the flags.
 
-- same: as it was.
-- better: as it was, and more or more exact.
-- differs: otherwise, and why.
-- not there: refused in one sentence. An operation, or a property's value, answers 501 with it; a flag of the daemon ends the start with it.
-- ours only: not of the existing loxilb.
+| state | meaning |
+|---|---|
+| same | works as before |
+| better | works as before, with more or more exact results |
+| differs | works differently; the note says how and why |
+| not there | refused: an operation or a property's value answers 501, a flag of the daemon ends the start |
+| ours only | the existing loxilb lacks it |
 
 `
 

@@ -22,8 +22,8 @@ const (
 
 // TestContainer runs the image on a host, with pods beside it, and a client elsewhere.
 //
-// P72 the container image runs with a read-only root, by the capabilities that are documented and
-// no others, and its restart under load loses no connection and no request
+// P72 The container image runs with a read-only root and the documented capabilities only, and its
+// restart under load loses no connection and no request
 func TestContainer(t *testing.T) {
 	needImage(t)
 	s := labtest.Standard(t, netnstest.Options{})

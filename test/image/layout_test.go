@@ -77,7 +77,7 @@ func imageOf(t testing.TB, index v1.ImageIndex, arch string) v1.Image {
 // TestSame: a build in another folder, at another time, has the same digest, which is over all that
 // the image has.
 //
-// P71 two builds of a commit make the same container image, by its digest
+// P71 Two builds of a commit make the same container image, by its digest
 func TestSame(t *testing.T) {
 	needImage(t)
 	var digests []v1.Hash

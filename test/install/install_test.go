@@ -38,7 +38,7 @@ func needPackages(t *testing.T) {
 // TestDebian installs the package on Debian 12 and 13, upgrades and downgrades it under load,
 // removes and purges it.
 //
-// P70 an upgrade of the package, or a downgrade, loses no connection, and a purge leaves nothing
+// P70 An upgrade or downgrade of the package loses no connection, and a purge leaves nothing
 func TestDebian(t *testing.T) {
 	needPackages(t)
 	for _, suite := range []string{"bookworm", "trixie"} {

@@ -32,7 +32,7 @@ func (s *stopwatch) lap(step string) {
 // TestStopwatch does what docs/first-service.md says, on Debian 12 and 13 with nothing but what the
 // package depends on: the package comes by HTTP.
 //
-// P73 from nothing to a first answer, and back, takes less than five minutes
+// P73 Installation, a first answer and removal take less than five minutes
 func TestStopwatch(t *testing.T) {
 	needPackages(t)
 	for _, suite := range []string{"bookworm", "trixie"} {

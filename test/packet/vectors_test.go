@@ -165,7 +165,7 @@ func collect(vectors map[int]vector, script, line string) {
 // TestDropReasons fails when a reason to drop is in no script.
 //
 // V196 every drop reason occurs
-// P15 every packet that is dropped is counted by its reason
+// P15 Every dropped packet is counted by its reason
 func TestDropReasons(t *testing.T) {
 	t.Parallel()
 	unreachable := map[string]string{

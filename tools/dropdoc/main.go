@@ -52,10 +52,10 @@ const (
 
 # Why packets are dropped
 
-Every packet that the data path drops has one of these reasons. The name is the label of the metric
-` + "`loxilb_drops_total{reason=...}`" + `, the word in the log, and the enum value in lower case with ` + "`-` for `_`" + `.
-Only packets of a service or of a connection are ever dropped; all others go to the kernel.
-[operations.md](operations.md#packets-are-dropped) tells what to do about them.
+Every dropped packet has one of these reasons: the label of the metric
+` + "`loxilb_drops_total{reason=...}`" + `, and the word in the log. Only packets of a service, of a connection
+or of a firewall rule are dropped; all others go to the kernel.
+[operations.md](operations.md#packets-are-dropped) says what to do.
 
 `
 	passes = `

@@ -112,9 +112,8 @@ const intro = `<!-- Generated from the comments of tests by tools/promisedoc (ma
 
 # What loxilb promises
 
-Each promise is held by the tests that are named with it: one that no test holds any more is not on this page, and
-` + "`make check-generated`" + ` fails until that is meant so. ` + "`make test RUN=NAME`" + ` runs a test; those of
-` + "`make test-long`" + ` do more of the same.
+Each promise has the tests that check it. ` + "`make test RUN=NAME`" + ` runs one;
+` + "`make test-long`" + ` runs longer versions of some.
 
 | | promise | tests |
 |---|---|---|

@@ -13,15 +13,16 @@ const eventsHead = `<!-- Generated from internal/event by tools/refdoc (make gen
 
 # Events
 
-What happens, as ` + "`loxicmd get events`, `GET /netlox/v1/events`" + ` and the page tell it: the last 4,096, and a stream of what comes ([how](looking.md#events)). An event has the members
-` + "`seq`, `time`, `kind`, `action`, `object` and `message`" + `; ` + "`--kind=`" + ` chooses some.
+` + "`loxicmd get events`, `GET /netlox/v1/events`" + ` and the page show the last 4,096 events and stream
+new ones ([how](looking.md#events)). An event has the members
+` + "`seq`, `time`, `kind`, `action`, `object` and `message`; `--kind=`" + ` selects kinds.
 
 | kind | what | action | a message |
 |---|---|---|---|
 `
 
 const eventsFoot = `
-Connections as they come and go are a [stream of their own](looking.md#connections-as-they-come-and-go).
+Connections have [a stream of their own](looking.md#connection-events).
 `
 
 // samples has an event of each kind.

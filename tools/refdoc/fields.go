@@ -13,8 +13,10 @@ const fieldsHead = `<!-- Generated from internal/lb by tools/refdoc (make genera
 
 # Fields of a service
 
-What a service may have: its flag of ` + "`loxicmd create lb`" + `, and its property in JSON and YAML ([configuration.md](configuration.md)). Where nothing is said,
-the default is nothing, 0 or the word in bold. Types and bounds of properties are in [api/openapi.yaml](../api/openapi.yaml), of flags in [man/loxicmd.1](man/loxicmd.1).
+Each field of a service, with its flag of ` + "`loxicmd create lb`" + ` and its property in JSON and YAML
+([configuration.md](configuration.md)). Unless stated, the default is empty, 0, or the word in bold.
+[api/openapi.yaml](../api/openapi.yaml) has types and bounds of properties,
+[man/loxicmd.1](man/loxicmd.1) those of flags.
 `
 
 // schemas are those of the API, of which descriptions are taken where a field has no help, as it
@@ -39,8 +41,8 @@ func fields(openapi string) (string, error) {
 	var b strings.Builder
 	b.WriteString(fieldsHead)
 	b.WriteString("\n## Which packets\n\n" + table(lb.KeyFields(), api))
-	b.WriteString("\n## Endpoints\n\nOf each entry of `endpoints`; on the command line `IP:WEIGHT` or `IP:PORT:WEIGHT`, and `@LEVEL` behind it for a backup.\n\n" + table(lb.EndpointFields(), api))
-	b.WriteString("\n## What becomes of them\n\n" + table(lb.Fields(), api))
+	b.WriteString("\n## Endpoints\n\nFor each entry of `endpoints`; on the command line `IP:WEIGHT` or `IP:PORT:WEIGHT`, followed by `@LEVEL` for a backup.\n\n" + table(lb.EndpointFields(), api))
+	b.WriteString("\n## Settings\n\n" + table(lb.Fields(), api))
 	return b.String(), nil
 }
 

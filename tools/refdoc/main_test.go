@@ -32,7 +32,7 @@ func TestEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	page, err := events(string(code))
-	if err != nil || !strings.Contains(page, "| `link` | an interface that came, went, was renamed, or changed a member that matters | added, changed or removed | interface ep1 (3) changed: it is down |") {
+	if err != nil || !strings.Contains(page, "| `link` | an interface that appeared, disappeared, was renamed, or changed a relevant property | added, changed or removed | interface ep1 (3) changed: it is down |") {
 		t.Errorf("%v:\n%s", err, page)
 	}
 	if _, err := events(strings.Replace(string(code), "// Health is", "// Health has", 1)); err == nil {

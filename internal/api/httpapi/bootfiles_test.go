@@ -69,8 +69,8 @@ func (b *bench) counts() string {
 	return fmt.Sprint(b.store.Services.Len(at), b.store.Endpoints.Len(at), b.store.Rules.Len(at), " revision ", at.Revision())
 }
 
-// P51 files that the existing loxilb saved are taken in one transaction; what this version has not
-// is named, and keeps nothing else away
+// P51 Files that the existing loxilb saved are read in one transaction; unsupported parts are
+// named, and affect nothing else
 func TestBootFiles(t *testing.T) {
 	t.Parallel()
 	b, log := logged(t)

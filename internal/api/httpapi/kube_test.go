@@ -27,9 +27,9 @@ func kube(args string, replaced ...string) string {
 	return strings.NewReplacer(append(replaced, "$ARGS", args)...).Replace(kubeService)
 }
 
-// P48 each request that kube-loxilb makes for a service is answered as it wants it: in each of its
-// modes and with each of its options that need neither a proxy nor SCTP, and again when the service
-// is there already, or gone
+// P48 Each request of kube-loxilb for a service gets the answer that it expects: in each mode and
+// with each option that needs neither a proxy nor SCTP, also when the service exists already or is
+// gone
 func TestKubeServices(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("n", 63) + "_" + strings.Repeat("s", 253) + ":llb-inst0"

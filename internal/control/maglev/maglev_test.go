@@ -166,7 +166,7 @@ func TestSeed(t *testing.T) {
 //
 // V163 at most 2 % of other slots move on average
 //
-// P11 an endpoint that comes or goes changes few choices by hash besides its own
+// P11 An endpoint that is added or removed changes few other choices by hash
 func TestDisruption(t *testing.T) {
 	t.Parallel()
 	const seeds = 20

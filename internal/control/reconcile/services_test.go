@@ -124,7 +124,7 @@ func TestOrphansStay(t *testing.T) {
 // TestBadServiceDisturbsNobody: one that cannot be applied says so itself; requests for others, and
 // for the bad one's removal, are answered at once.
 //
-// P9 a service that cannot be applied holds up no other
+// P9 A service that cannot be applied delays no other
 func TestBadServiceDisturbsNobody(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld())

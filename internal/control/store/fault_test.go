@@ -241,8 +241,8 @@ func TestEveryCallFails(t *testing.T) {
 // The machine is switched off before each call, and within each write: what was confirmed is there
 // after the next start.
 //
-// P5 what was confirmed outlives a crash, a loss of power, a disk that fails, and a full disk, at
-// any moment
+// P5 Confirmed changes survive a crash, a loss of power, a failing disk and a full disk, at any
+// moment
 func TestPowerLossAtEveryCall(t *testing.T) {
 	t.Parallel()
 	x := &trial{t: t, files: newMemFiles()}

@@ -107,7 +107,7 @@ func TestSecondKind(t *testing.T) {
 // What a build does not know, it keeps as it is, whatever it commits meanwhile; a build that knows
 // it has it again, with owner and version.
 //
-// P7 an older loxilb damages nothing that a newer one has stored
+// P7 An older loxilb damages nothing that a newer one has stored
 func TestUnknownIsKept(t *testing.T) {
 	t.Parallel()
 	for _, saved := range []bool{false, true} {

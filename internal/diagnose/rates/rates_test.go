@@ -177,8 +177,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// P58 a rate is never negative and never more than what was counted in its time, whatever restarts,
-// is replaced, goes back or cannot be read
+// P58 A rate is never negative and never higher than the count of its time, whatever restarts, is
+// replaced, decreases or cannot be read
 func TestNeverWrong(t *testing.T) {
 	t.Parallel()
 	b := newBench(row(0, 1, 1e9, 1e15), row(1, 1, 1e9, 1e15))

@@ -221,8 +221,7 @@ func colorOf(t *testing.T, before, after lb.Policed, size int) (color uint32) {
 
 // TestPolicerRates: what passes is the rate, whatever comes, and from however many CPUs.
 //
-// P49 a policer lets its rate pass, exact within 2 %, from 10 kbit/s to 10 Gbit/s, over several
-// CPUs
+// P49 A policer passes its rate, exact within 2 %, from 10 kbit/s to 10 Gbit/s, over several CPUs
 func TestPolicerRates(t *testing.T) { // not parallel: it needs the CPUs
 	for _, c := range []struct {
 		rate lb.Rate

@@ -19,8 +19,8 @@ import (
 // and are left as they are.
 //
 // V192 maps of another layout are refused by name
-// P4 maps of a version with another layout are refused in one sentence that names what would be
-// lost, and left as they are
+// P4 Maps of a version with another layout are refused and left unchanged; the error names what
+// would be lost
 func TestAnotherLayout(t *testing.T) {
 	dir := dptest.PinDir(t)
 	if err := os.MkdirAll(filepath.Join(dir, "maps"), 0o700); err != nil {

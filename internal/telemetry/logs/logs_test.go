@@ -38,7 +38,7 @@ func written(t *testing.T, f *os.File) string {
 // TestFlood: a message has 100 lines a minute at most, with any number of callers. Further lines
 // are counted.
 //
-// P62 nobody floods the log, or forges a line of it
+// P62 Nobody can flood the log, or forge a line of it
 func TestFlood(t *testing.T) {
 	t.Parallel()
 	var memory bytes.Buffer

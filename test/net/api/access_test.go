@@ -66,7 +66,7 @@ const spoof = `{"serviceArguments":{"externalIP":"8.8.8.8","port":53,"protocol":
 
 // Only root changes and sees services, whatever way others try.
 //
-// P17 nobody but root, and whom root has named, changes or sees services
+// P17 Only root, and users whom root has named, change or see services
 func TestAPIUsers(t *testing.T) {
 	t.Parallel()
 	lab := labtest.New(t)

@@ -113,7 +113,7 @@ func attached(t testing.TB, r *rig.Rig) (ids []ebpf.ProgramID) {
 // even if they were killed, the programs are those that were there before, and no packet was lost
 // by that.
 //
-// P68 trace shows packets before and after translation with what became of them, and leaves nothing
+// P68 trace shows packets before and after translation with their verdict, and leaves nothing
 // behind, however it ends
 func TestTrace(t *testing.T) {
 	t.Parallel()

@@ -50,7 +50,7 @@ func bundle(t *testing.T, r *rig.Rig, args ...string) map[string]string {
 // TestBundle: the bundle of a daemon at work has each part, no secret of a service's probe, and no
 // address of a client unless that is asked for.
 //
-// P67 support-bundle has no secret, and no address of a client unless it is asked for
+// P67 A support bundle has no secret, and no address of a client unless asked for
 func TestBundle(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

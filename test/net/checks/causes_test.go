@@ -18,7 +18,7 @@ import (
 // that everything tells of which tells of problems. Once it is mended none of that is said any
 // more.
 //
-// P69 doctor names why clients do not reach an endpoint, as far as that can be told apart from here
+// P69 doctor names why clients do not reach an endpoint, as far as the balancer can tell
 func TestCauses(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

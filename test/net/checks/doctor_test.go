@@ -39,7 +39,7 @@ func findings(t *testing.T, r *rig.Rig) (ids []string) {
 // TestDoctor: in a network where nothing is wrong nothing is found; what is broken is found, with
 // what mends it; --fix mends what is safe, and only when it is said.
 //
-// P63 doctor finds nothing where nothing is wrong, and changes nothing unless it is told to
+// P63 doctor finds nothing where nothing is wrong, and changes nothing unless asked to
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

@@ -26,7 +26,7 @@ func warnings(r *rig.Rig, words string) (list []string) {
 // Both name the service, and together they count each dropped packet. An endpoint whose route
 // refuses packets is named, too.
 //
-// P76 a warning that repeats about a service has one line at once, and then summaries
+// P76 A repeated warning about a service has one line at once, and then summaries
 func TestQuietLog(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

@@ -53,8 +53,8 @@ func damage(t testing.TB, r *rig.Rig, name string) {
 // and while services, rules and endpoints come, go, fall and rise, nothing is found that is not
 // there.
 //
-// P59 verify finds each row that is not what was asked for, repairs it, and raises no alarm while
-// everything changes
+// P59 verify finds each row that differs from the configuration, repairs it, and raises no false
+// alarm while everything changes
 func TestVerify(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

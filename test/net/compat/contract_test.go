@@ -46,7 +46,7 @@ func read(t *testing.T, dir, name string) string {
 	return string(text)
 }
 
-// P53 a script written for the existing loxilb runs unchanged: it sets up services of each kind,
+// P53 A script written for the existing loxilb runs unchanged: it sets up services of each kind,
 // endpoints and firewall rules, shows and saves them, applies what it saved, and deletes all
 func TestContractScript(t *testing.T) {
 	t.Parallel()

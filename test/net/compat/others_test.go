@@ -95,7 +95,7 @@ func (c *counter) attach(h *netnstest.Host, name string, f func(index int) error
 // TestOtherPrograms: programs of others at the same hook see what they should while ours comes, is
 // adopted and goes: one before it all packets, one behind it what it leaves.
 //
-// P34 programs of others at a hook keep working, whatever becomes of ours
+// P34 Programs of others at a hook keep working, whatever happens to loxilb's
 func TestOtherPrograms(t *testing.T) {
 	t.Parallel()
 	for _, hook := range []string{"tcx", "clsact"} {

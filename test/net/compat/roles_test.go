@@ -199,8 +199,8 @@ vrrp_instance pair {
 	return p
 }
 
-// P50 keepalived drives two load balancers: new connections follow its choice of the master within
-// a second, only the master answers for VIPs, and connections that reach the other one go on
+// P50 With keepalived and two load balancers, new connections follow the new master within a
+// second, only the master answers for VIPs, and connections that reach the other one continue
 func TestKeepalived(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, "--vip-adv-repeat=5")

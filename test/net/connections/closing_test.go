@@ -12,8 +12,7 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// P36 who deletes a service cuts no connection in silence: both ends of each are told by a RST that
-// counts
+// P36 Deleting a service ends no connection silently: both ends get a valid RST
 func TestDeleteTells(t *testing.T) {
 	t.Parallel()
 	const each = 20
@@ -34,8 +33,8 @@ func TestDeleteTells(t *testing.T) {
 	stop()
 }
 
-// P37 what becomes of the connections of an endpoint that is taken out is as the service says, over
-// a restart too: they go on, are reset after a while, or at once
+// P37 Connections of a removed endpoint continue, are reset after a while, or at once, as their
+// service is configured, over a restart too
 func TestOnRemove(t *testing.T) {
 	t.Parallel()
 	const all = 30
@@ -82,8 +81,8 @@ func TestOnRemove(t *testing.T) {
 	stop()
 }
 
-// P38 what becomes of the connections of an endpoint that is down is as the service says: they go
-// on, or both ends are told
+// P38 Connections of an endpoint that is down continue, or both ends are notified, as their service
+// is configured
 func TestOnFail(t *testing.T) {
 	t.Parallel()
 	const all = 30

@@ -92,8 +92,8 @@ func TestDrain(t *testing.T) {
 // TestUndrainLeft: the next drain ends all that the endpoint has, in the service that it has left,
 // too.
 //
-// P57 undrain stops a drain for all that the endpoint has, in services that it has left and after a
-// crash of the daemon, too
+// P57 undrain stops a drain for all connections of the endpoint, also in services that it has left
+// and after a crash of the daemon
 func TestUndrainLeft(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

@@ -38,7 +38,7 @@ func wantRefused(r *rig.Rig, network, address string) {
 // TestRefused: who sends to a service without endpoints, or to a port of an endpoint that nobody
 // listens at, learns of it at once.
 //
-// P12 who sends to a service without endpoints is refused at once
+// P12 Clients of a service without endpoints are refused at once
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

@@ -10,8 +10,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// P42 an endpoint that comes back gets a tenth of its share of new connections at first, and all of
-// it after the time that the service says, over a restart too; no connection notices
+// P42 A returning endpoint gets a tenth of its share of new connections at first, and all of it
+// after the configured time, over a restart too; no connection is affected
 func TestSlowStart(t *testing.T) {
 	t.Parallel()
 	const slow = 12 * time.Second

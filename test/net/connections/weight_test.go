@@ -10,8 +10,7 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// P35 a weight that is set changes where new connections go, in the services that are meant, and
-// disturbs none that is there
+// P35 Setting a weight affects new connections of the named services only
 func TestSetWeight(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

@@ -28,7 +28,7 @@ type example struct {
 // way; and where nothing is, it says where the packet goes, which it then does. So it does over
 // IPv6.
 //
-// P66 of a network that is broken, explain names the cause, as far as it shows at the balancer
+// P66 explain names the cause of a broken network, as far as it shows at the balancer
 func TestBrokenNetworks(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

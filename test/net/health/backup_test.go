@@ -31,8 +31,8 @@ func eventuallyServe(r *rig.Rig, address string, want ...string) {
 	})
 }
 
-// P41 backups get new connections only while too little of what they stand in for is up or not
-// drained; connections stay where they are when that changes
+// P41 Backups get new connections only while too few of the endpoints before them are available;
+// connections stay where they are when that changes
 func TestBackups(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

@@ -110,7 +110,7 @@ func faultyServices(r *rig.Rig, protocol string, port int) (at []string) {
 // TestFaultyTransfers: megabytes each way, in each mode, over wires that lose, repeat and delay
 // packets.
 //
-// P23 over links that lose, repeat and reorder packets, transfers are complete and whole, in each
+// P23 Over links that lose, repeat and reorder packets, transfers are complete and intact, in each
 // mode
 func TestFaultyTransfers(t *testing.T) {
 	t.Parallel()
@@ -164,7 +164,7 @@ func isWhole(b []byte) bool {
 // gets it. The balancer changes addresses, ports, sometimes the IP version, and adjusts sums; one
 // that is wrong stays wrong.
 //
-// P24 a packet that is damaged is never made to look whole
+// P24 A damaged packet never gets a valid checksum
 func TestCorruption(t *testing.T) {
 	t.Parallel()
 	w := newWired(t, rig.Options{})
@@ -250,7 +250,7 @@ func (w *wired) converse(address string, datagrams int) {
 // TestPartition: an endpoint cannot be reached for three seconds, with probes that say so and
 // without. Its connections wait, and go on; those of others do not notice.
 //
-// P25 an endpoint that is cut off for some seconds keeps its connections
+// P25 An endpoint that is cut off for some seconds keeps its connections
 func TestPartition(t *testing.T) {
 	t.Parallel()
 	for name, flags := range map[string]string{"alone": " --probetype=none", "probed": " --monitor --probe-interval=200ms"} {
@@ -286,7 +286,7 @@ func TestPartition(t *testing.T) {
 // TestLossyHandshakes: a fifth of the packets is lost each way; every connection comes about all
 // the same, and carries data. Clients that are challenged too.
 //
-// P26 connections come about while a fifth of all packets is lost
+// P26 Connections open while a fifth of all packets is lost
 func TestLossyHandshakes(t *testing.T) {
 	t.Parallel()
 	const connections = 30

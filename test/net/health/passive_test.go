@@ -90,8 +90,8 @@ func wantBriefly(t *testing.T, failed []time.Duration) {
 // TestBlackholed: an endpoint whose host is gone gets no new connection after a second, though
 // nobody probes it; and gets some again when it is back.
 //
-// P43 an endpoint that no longer answers gets no new connection a second after the first one that
-// it left unanswered, without any probe
+// P43 An endpoint that stops answering gets no new connection one second after the first unanswered
+// one, without any probe
 func TestBlackholed(t *testing.T) {
 	t.Parallel()
 	r, _, address := passiveRig(t, "")
@@ -281,8 +281,8 @@ func TestRefusedSYNs(t *testing.T) {
 // TestMostOut: of three endpoints no more than one is taken out; and none while fewer than half
 // would be left.
 //
-// P44 handshakes that fail take out no more than half of a service's endpoints, and none while
-// probes leave fewer than half, but all of a level that backups stand in for
+// P44 Failing handshakes take out at most half of a service's endpoints, and none while probes
+// leave fewer than half; of a level that has backups they may take out all
 func TestMostOut(t *testing.T) {
 	t.Parallel()
 	r, _, address := passiveRig(t, "")
@@ -355,8 +355,8 @@ func TestAllDead(t *testing.T) {
 // that it sends after that is known: in three seconds, the time of its second repetition, and not
 // never. So too if the endpoint is removed.
 //
-// P46 who dials while an endpoint dies is connected to another one, once it is known that nobody
-// answers there
+// P46 A client that connects while an endpoint dies reaches another one, once the endpoint is known
+// not to answer
 func TestSYNAgain(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*wired){
@@ -405,8 +405,7 @@ func endpointsOut(r *rig.Rig) (list []string) {
 // TestForged: SYNs from made-up addresses, with RSTs and ICMP errors that pretend to come from
 // endpoints, take no endpoint out that answers.
 //
-// P45 no packet made up by somebody who does not see those of the endpoints has an endpoint taken
-// out
+// P45 Spoofed packets of a sender that does not see the endpoints' packets take out no endpoint
 func TestForged(t *testing.T) {
 	t.Parallel()
 	r, _, address := passiveRig(t, "")

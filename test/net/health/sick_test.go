@@ -80,7 +80,8 @@ func clients(r *rig.Rig, address, request string, every time.Duration, several i
 // clients take another way, gets no more connections, whatever its probe says; and gets some again
 // when one succeeds.
 //
-// P74 an endpoint whose answers to clients take another way is taken out, whatever its probe says
+// P74 An endpoint whose answers to clients bypass the load balancer is taken out, whatever its
+// probe says
 func TestAnswersElsewhere(t *testing.T) {
 	t.Parallel()
 	r, _, address := passiveRig(t, "--monitor --probe-interval=500ms")
@@ -109,7 +110,7 @@ func TestAnswersElsewhere(t *testing.T) {
 // TestServerHangs: a server that is stopped while its kernel goes on to accept gets no more
 // connections, but for one in ten seconds, and all of them again when it goes on.
 //
-// P75 an endpoint that accepts connections and answers none, while others answer, is taken out
+// P75 An endpoint that accepts connections and answers none, while others answer, is taken out
 // three seconds after the first that had no answer for three seconds
 func TestServerHangs(t *testing.T) {
 	t.Parallel()

@@ -16,7 +16,7 @@ import (
 // TestEndpointChange: endpoints come and go under traffic; connections of those that stay never
 // notice, new ones go to the new set.
 //
-// P10 endpoints that come and go disturb no connection of those that stay
+// P10 Adding and removing endpoints disturbs no connection of the endpoints that stay
 func TestEndpointChange(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -55,8 +55,8 @@ func TestEndpointChange(t *testing.T) {
 // ones come about while it is away, and the next daemon adopts what is pinned and knows its
 // services.
 //
-// P3 a daemon that stops, and another that takes over, change nothing that packets see: maps,
-// links, connections and the next choice of an endpoint stay
+// P3 A stopping daemon and its successor change nothing that packets see: maps, links, connections
+// and the next choice of an endpoint stay
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	for _, attach := range []string{"tcx", "clsact"} {
@@ -157,8 +157,8 @@ func TestParallel(t *testing.T) {
 // TestDamagedState: a daemon whose state file is damaged starts, says so, and keeps the damaged
 // file.
 //
-// P6 a damaged state file keeps no daemon from starting: it is set aside and said, and what is good
-// in it is kept
+// P6 A damaged state file keeps no daemon from starting: it is set aside and reported, and its
+// valid parts are kept
 func TestDamagedState(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

@@ -87,9 +87,9 @@ func (v *victim) confirm(first, n int) (confirmed []string, refused string) {
 // TestNoDescriptors: a daemon without a descriptor to spare says so, and goes on by itself once
 // there are some. What it has confirmed is there.
 //
-// P40 descriptors that are used up, a full or read-only disk, no memory, a daemon that is halted
-// and events of the kernel that are lost cost no connection and nothing that was confirmed; the
-// daemon says what is wrong, and is well again by itself when it is over
+// P40 Exhausted descriptors, a full or read-only disk, no memory, a halted daemon and lost kernel
+// events cost no connection and no confirmed change; the daemon reports the problem and recovers by
+// itself
 func TestNoDescriptors(t *testing.T) {
 	t.Parallel()
 	v := hardship(t)

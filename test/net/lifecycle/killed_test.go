@@ -329,9 +329,8 @@ func (v *victim) wantCounts() {
 // notice nothing, and the next start has all services, connections and counts. `make test-long`
 // kills it before each.
 //
-// P1 while the daemon is killed, before whatever step of its life, no client sees an error, neither
-// over connections that are held nor by new ones; the next start has every service that was
-// confirmed, every connection, and every count
+// P1 No client sees an error while the daemon is killed at any step of its life: held connections
+// and new ones work, and the next start has every confirmed service, connection and count
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	for _, hook := range []string{"tcx", "clsact"} {
@@ -375,7 +374,7 @@ func (v *victim) blame(at int, life steps.Life) {
 // TestKilledFirst: a daemon is killed before some steps of its first start, and of --detach. A
 // start makes good what either has left, and --detach leaves nothing.
 //
-// P2 a start makes good whatever a first start or `loxilb --detach` has left that was killed
+// P2 A start repairs whatever a killed first start or `loxilb --detach` has left
 func TestKilledFirst(t *testing.T) {
 	t.Parallel()
 	for _, hook := range []string{"tcx", "clsact"} {

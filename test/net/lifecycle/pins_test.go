@@ -66,8 +66,7 @@ func mapIDs(t *testing.T, dir string) (ids []ebpf.MapID) {
 // end, is removed at the next start of any daemon; not what a daemon left that was killed in a
 // namespace which lives.
 //
-// P20 a network namespace that ends leaves nothing behind for longer than until the next start of
-// any daemon
+// P20 An ended network namespace leaves nothing behind after the next start of any daemon
 func TestNamespacesThatAreGone(t *testing.T) {
 	t.Parallel()
 	l := labtest.New(t)
@@ -145,7 +144,7 @@ func pinParent(t *testing.T) string {
 // TestOneDaemon: a second daemon with the pins of the first is told which process has them, and
 // --detach is refused while it runs unless forced. A daemon that was killed is in nobody's way.
 //
-// P18 one daemon at a time serves a network namespace; a second one says which process does
+// P18 One daemon at a time serves a network namespace; a second one names the first and exits
 func TestOneDaemon(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

@@ -39,8 +39,7 @@ const (
 // that nobody changes notice nothing, and are counted exactly; afterwards there is no more of
 // anything than there was before.
 //
-// P22 after any amount of change there is no more memory, nor file, map entry or pin in use than
-// before it
+// P22 After any number of changes no more memory, files, map entries or pins are in use than before
 func TestSoak(t *testing.T) {
 	t.Parallel()
 	seconds := flag.Lookup(soakFlag).Value.(flag.Getter).Get().(int)

@@ -24,9 +24,8 @@ const (
 // reset, no byte that takes longer than 50 ms. This machine may be busy: connections beside the
 // balancer, as many, tell.
 //
-// P27 whatever is changed of a service but that an endpoint is removed, its open connections go on
-// without a pause: endpoints that are added, weights, algorithm, mode, timeouts, limits, lists of
-// sources
+// P27 Open connections continue without a pause when endpoints are added, or weights, algorithm,
+// mode, timeouts, limits or lists of sources of their service change
 func TestUndisturbed(t *testing.T) { // not parallel: other tests would be in the way
 	changes := 60
 	if rig.IsLong() {

@@ -105,8 +105,8 @@ func exchangeDaemon(r *rig.Rig, dir string) {
 // TestUpgrade: a version takes over from another one, and that from it, again and again, while
 // clients go on: none notices, and all is counted.
 //
-// P29 an upgrade and a downgrade between versions whose maps have the same layout lose no packet,
-// no connection and no count
+// P29 An upgrade and a downgrade between versions with the same map layout lose no packet,
+// connection or count
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	for _, hook := range []string{"tcx", "clsact"} {

@@ -96,8 +96,8 @@ func (w *rates) want(what string, connections float64) {
 // endpoints are replaced, deleted and made again, and whether the daemon is killed meanwhile:
 // nothing that was counted before is a rate.
 //
-// P65 rates add up to what was counted: nothing twice, nothing negative, and nothing of before the
-// daemon began
+// P65 Rates add up to the counters: nothing is counted twice, nothing is negative, and nothing
+// precedes the daemon's start
 func TestRates(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

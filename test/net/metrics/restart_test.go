@@ -47,10 +47,10 @@ lines:
 	return out
 }
 
-// P61 Counters of packets, bytes, connections and handshakes are exact and never go back: not when
+// P61 Counters of packets, bytes, connections and handshakes are exact and never decrease: not when
 // the daemon is killed and started under load, not for a service when an endpoint leaves it, and
-// not for the machine when a service is deleted. A service, or an endpoint of one, that is made
-// again counts from 0.
+// not for the machine when a service is deleted. A service, or an endpoint of one, that is created
+// again counts from 0
 func TestCountersOverRestart(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

@@ -70,7 +70,7 @@ func probedAtVIP(t testing.TB, o rig.Options) *rig.Rig {
 // that does not have the VIP is not, though its own address answers. A firewall rule that drops all
 // drops no answer.
 //
-// P47 in mode dsr probes take the way of clients' packets, to the VIP
+// P47 In mode dsr probes take the path of clients' packets, to the VIP
 func TestDSRProbes(t *testing.T) {
 	t.Parallel()
 	for _, hook := range []string{"tcx", "clsact"} {

@@ -42,7 +42,7 @@ func TestChoice(t *testing.T) {
 // TestLateInterface: an interface that appears later is taken within a second, one that goes and
 // comes again too.
 //
-// P21 an interface that appears is balanced within a second
+// P21 A new interface is balanced within a second
 func TestLateInterface(t *testing.T) { // not parallel: it has a time to keep
 	r := rig.New(t, rig.Options{})
 	r.ServeNames()
@@ -81,7 +81,7 @@ func TestLateInterface(t *testing.T) { // not parallel: it has a time to keep
 
 // TestDetach: --detach takes programs, pins and owned addresses away, and routing is what it was.
 //
-// P19 `loxilb --detach` takes everything away, and routing is what it was
+// P19 `loxilb --detach` removes everything, and restores the routing
 func TestDetach(t *testing.T) {
 	t.Parallel()
 	for _, attach := range []string{"tcx", "clsact"} {

@@ -157,9 +157,9 @@ func TestAddressOfVIP(t *testing.T) {
 // comes are not taken away, whoever has made them, nor is its port by a service, and the connection
 // is named; with --force they are.
 //
-// P55 no address, network or route by which an ssh session or another connection of the machine
-// comes is taken away, and no service takes its port, without --force, and who would be cut off is
-// named
+// P55 Without --force, no address, network or route that carries an ssh session or another
+// connection of the machine is removed, and no service takes its port; the error names the affected
+// client
 func TestNetObjectsCut(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

@@ -80,7 +80,7 @@ func (w *witness) finish() {
 // TestInterfaceChanges: the interfaces towards clients and endpoints get another name, MTU, MAC
 // address and further IP addresses under open connections.
 //
-// P30 connections go on while an interface changes its name, MTU, MAC address or addresses
+// P30 Connections continue while an interface changes its name, MTU, MAC address or addresses
 func TestInterfaceChanges(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -172,7 +172,7 @@ func viaSecond() []string {
 // TestRouteFailover: the way to an endpoint ends, in each of the ways in which that happens, and
 // another one is there.
 //
-// P31 when the route to an endpoint fails over to another one, its connections go on within a
+// P31 When the route to an endpoint fails over to another one, its connections continue within a
 // second
 func TestRouteFailover(t *testing.T) {
 	t.Parallel()
@@ -199,7 +199,7 @@ func TestRouteFailover(t *testing.T) {
 // TestGatewayMoves: two routers on the balancer's bridge have one address in turns, as by VRRP. The
 // one that has it says so.
 //
-// P32 when a gateway's address moves to another machine, connections that go by it go on within a
+// P32 When a gateway's address moves to another machine, connections through it continue within a
 // second
 func TestGatewayMoves(t *testing.T) {
 	t.Parallel()
@@ -241,7 +241,7 @@ func TestGatewayMoves(t *testing.T) {
 // TestRoutesFlap: 10,000 routes come and go, again and again. Connections go on, and changes are
 // applied as ever.
 //
-// P33 10,000 routes that flap disturb no connection, and hold up no change
+// P33 10,000 flapping routes disturb no connection and delay no change
 func TestRoutesFlap(t *testing.T) {
 	t.Parallel()
 	const routes, rounds = 10000, 3

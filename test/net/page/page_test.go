@@ -16,7 +16,7 @@ import (
 // finds, or an error in its console, in any of four looks.
 //
 // P60 The page works under a Content-Security-Policy that forbids inline code, foreign hosts and
-// HTML made of text, and without a token it shows nothing of the load balancer.
+// HTML made of text, and without a token it shows nothing of the load balancer
 func TestPage(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -36,7 +36,7 @@ const (
 // connections that are established go on, new clients connect, and the table does not fill up; soon
 // afterwards all is as before.
 //
-// P13 under a flood of SYNs established connections go on, and new clients connect
+// P13 During a flood of SYNs established connections continue, and new clients connect
 func TestFlood(t *testing.T) {
 	t.Parallel()
 	const size, established = 16384, 50

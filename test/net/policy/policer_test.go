@@ -80,8 +80,8 @@ func flood(t *testing.T, c net.Conn, while time.Duration) (sent int) {
 // TestRuleAttached: a policer and a mirror are there before their rule is, go with it, and outlive
 // a restart.
 //
-// P56 a policer or mirror of a firewall rule has the packets that the rule decides about, of
-// connections that are there already, too, from their next packet on
+// P56 A policer or mirror of a firewall rule handles the packets that the rule decides about, also
+// of existing connections from their next packet on
 func TestRuleAttached(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

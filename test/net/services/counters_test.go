@@ -15,7 +15,7 @@ import (
 // TestCounters: connections, packets and bytes are exact, per service and per endpoint, in and out.
 //
 // V195 a service counts the sum of its endpoints
-// P14 connections, packets and bytes are counted exactly, by endpoint and by service
+// P14 Connections, packets and bytes are counted exactly, by endpoint and by service
 func TestCounters(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

@@ -80,7 +80,7 @@ func TestSeveralPairs(t *testing.T) {
 // TestOtherTraffic: what is for no service passes: the balancer routes, answers pings and serves
 // its own sockets, also at another port of a VIP that is its own address.
 //
-// P16 packets of no service are left to the kernel as they came
+// P16 Packets of no service go to the kernel unchanged
 func TestOtherTraffic(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Options: netnstest.Options{Forwarding: true}})

@@ -59,8 +59,7 @@ func withoutEnd(f func() error) {
 // TestHTTP2Attacks: whatever an endpoint does by HTTP/2, a probe ends, says why, has connected
 // once, and has not read on and on.
 //
-// P54 whatever an endpoint sends over TCP, a probe of it ends in its time, and has read 1 MiB at
-// most
+// P54 A probe ends in its time and reads 1 MiB at most, whatever the endpoint sends over TCP
 func TestHTTP2Attacks(t *testing.T) {
 	t.Parallel()
 	ca, loopback := newAuthority(t), netip.MustParseAddr("127.0.0.1")

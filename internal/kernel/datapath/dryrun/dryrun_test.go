@@ -26,8 +26,8 @@ import (
 // either. So it is for packets that open connections of each algorithm and mode, that belong to
 // one, that are challenged, refused, recorded, policed and limited.
 //
-// P64 to explain a packet changes no connection, no counter and no other row of the data path, and
-// sends nothing
+// P64 Explaining a packet changes no connection, counter or other row of the data path, and sends
+// nothing
 func TestChangesNothing(t *testing.T) {
 	t.Parallel()
 	onThread(t, func(l *lab.Lab) error {

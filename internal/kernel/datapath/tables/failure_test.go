@@ -127,8 +127,8 @@ func fillUp(t testing.TB, place **ebpf.Map) (back func()) {
 // those beside it, are left as they are in every map and in memory; once there is room, the same
 // change is applied, by itself.
 //
-// P8 a change for which the data path has no room changes nothing, and is applied by itself once
-// there is room
+// P8 A change for which the data path has no room changes nothing, and is applied once there is
+// room
 func TestFullMapChangesNothing(t *testing.T) {
 	t.Parallel()
 	d, fresh := load(t), load(t)
