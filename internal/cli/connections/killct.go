@@ -57,12 +57,8 @@ func killConntracks(o *session.Options, cmd *cobra.Command, params *v1.EndConntr
 	}
 	var sum v1.ConntracksEnded
 	for more := true; more; {
-		body, err := o.Answer(client.EndConntracks(cmd.Context(), params))
+		done, err := session.As[v1.ConntracksEnded](o.Answer(client.EndConntracks(cmd.Context(), params)))
 		if err != nil {
-			return err
-		}
-		var done v1.ConntracksEnded
-		if err := session.Decode(body, &done); err != nil {
 			return err
 		}
 		sum.Told, sum.Silent, more, params.From = sum.Told+done.Told, sum.Silent+done.Silent, done.More, done.Next

@@ -45,12 +45,8 @@ func hasService(ctx context.Context, o *session.Options, client *v1.Client, name
 	if key, err := lb.ParseKey(name); err == nil {
 		name = key.String()
 	}
-	body, err := o.Answer(client.GetLoadbalancers(ctx, &v1.GetLoadbalancersParams{Name: listing.JoinNames([]string{name})}))
+	list, err := session.As[v1.LoadbalanceList](o.Answer(client.GetLoadbalancers(ctx, &v1.GetLoadbalancersParams{Name: listing.JoinNames([]string{name})})))
 	if err != nil {
-		return false, err
-	}
-	var list v1.LoadbalanceList
-	if err := session.Decode(body, &list); err != nil {
 		return false, err
 	}
 	return slices.ContainsFunc(list.LbAttr, func(e v1.LoadbalanceEntry) bool {

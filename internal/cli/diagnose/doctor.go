@@ -125,11 +125,7 @@ func (r *remote) look(ctx context.Context) (d v1.Diagnosis, err error) {
 	if err != nil {
 		return d, err
 	}
-	body, err := r.o.Answer(client.GetDoctor(ctx))
-	if err != nil {
-		return d, err
-	}
-	return d, session.Decode(body, &d)
+	return session.As[v1.Diagnosis](r.o.Answer(client.GetDoctor(ctx)))
 }
 
 func (r *remote) mend(ctx context.Context, id string) ([]string, error) {
@@ -137,12 +133,7 @@ func (r *remote) mend(ctx context.Context, id string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	body, err := r.o.Answer(client.FixFinding(ctx, &v1.FixFindingParams{Finding: id}))
-	if err != nil {
-		return nil, err
-	}
-	var fixed v1.Fixed
-	err = session.Decode(body, &fixed)
+	fixed, err := session.As[v1.Fixed](r.o.Answer(client.FixFinding(ctx, &v1.FixFindingParams{Finding: id})))
 	return fixed.Done, err
 }
 

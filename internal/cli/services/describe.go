@@ -121,12 +121,7 @@ func problems(ctx context.Context, o *session.Options, client *v1.Client, list [
 	if len(list) == 0 || list[0].Status == nil {
 		return nil, nil
 	}
-	body, err := o.Answer(client.GetStatuses(ctx, &v1.GetStatusesParams{Failed: true}))
-	if err != nil {
-		return nil, err
-	}
-	var failed v1.StatusList
-	err = session.Decode(body, &failed)
+	failed, err := session.As[v1.StatusList](o.Answer(client.GetStatuses(ctx, &v1.GetStatusesParams{Failed: true})))
 	return failed.StatusAttr, err
 }
 
@@ -148,12 +143,7 @@ func endpointsDown(ctx context.Context, o *session.Options, client *v1.Client, l
 	if len(names) <= maxNamed {
 		params.Name = strings.Join(names, ",")
 	}
-	body, err := o.Answer(client.GetEndpoints(ctx, params))
-	if err != nil {
-		return nil, err
-	}
-	var all v1.EndpointProbeList
-	err = session.Decode(body, &all)
+	all, err := session.As[v1.EndpointProbeList](o.Answer(client.GetEndpoints(ctx, params)))
 	return slices.DeleteFunc(all.Attr, func(e v1.EndpointProbe) bool { return e.CurrState != "nok" && e.CurrState != "red" }), err
 }
 
@@ -256,12 +246,8 @@ func eventsOf(ctx context.Context, o *session.Options, client *v1.Client, list [
 	if len(list) == 1 {
 		params.Object = objectOf(list[0].Status)
 	}
-	body, err := o.Answer(client.GetEvents(ctx, params))
+	events, err := session.As[v1.EventList](o.Answer(client.GetEvents(ctx, params)))
 	if err != nil {
-		return nil, err
-	}
-	var events v1.EventList
-	if err := session.Decode(body, &events); err != nil {
 		return nil, err
 	}
 	out := map[string][]string{}

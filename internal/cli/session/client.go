@@ -276,6 +276,14 @@ func Decode(body []byte, v any) error {
 	return nil
 }
 
+// As decodes what Answer returns.
+func As[T any](body []byte, err error) (answer T, _ error) {
+	if err == nil {
+		err = Decode(body, &answer)
+	}
+	return answer, err
+}
+
 // Raw is a value as JSON has it, for what prints any of them.
 func Raw(v any) json.RawMessage {
 	b, err := json.Marshal(v)

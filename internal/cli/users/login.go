@@ -60,12 +60,8 @@ func setLogin(o *session.Options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			body, err := o.Answer(client.Login(cmd.Context(), v1.User{Username: name, Password: password}))
+			given, err := session.As[v1.LoginToken](o.Answer(client.Login(cmd.Context(), v1.User{Username: name, Password: password})))
 			if err != nil {
-				return err
-			}
-			var given v1.LoginToken
-			if err := session.Decode(body, &given); err != nil {
 				return err
 			}
 			if given.Token == "" {

@@ -155,12 +155,8 @@ func userID(o *session.Options, cmd *cobra.Command, client *v1.Client, who strin
 	if id, err := strconv.ParseInt(who, 10, 64); err == nil {
 		return id, nil
 	}
-	body, err := o.Answer(client.GetUsers(cmd.Context()))
+	list, err := session.As[[]v1.User](o.Answer(client.GetUsers(cmd.Context())))
 	if err != nil {
-		return 0, err
-	}
-	var list []v1.User
-	if err := session.Decode(body, &list); err != nil {
 		return 0, err
 	}
 	for _, u := range list {

@@ -1,5 +1,7 @@
 // Package otlp sends metrics and events to a collector of OpenTelemetry, by OTLP over HTTP. A
 // collector that is slow, away or wrong costs a bounded queue and one line of the log.
+//
+// It is the only user of 16 of the 47 modules in the daemon, and of 2 of its 43 MB.
 package otlp
 
 import (
