@@ -134,15 +134,15 @@ type Options struct {
 	BodyWait   time.Duration          // how long a request with a body waits for its turn; 0: 10 s
 }
 
-// The areas of the API, by the names that API embeds them under.
+// Objects and its likes are the areas of the API, by the names that API embeds them under.
 type (
 	Objects     = objects.API
 	Services    = services.API
-	Compat      = compat.API
-	Observation = observation.API
-	Users       = users.API
-	Traffic     = traffic.API
 	Network     = network.API
+	Traffic     = traffic.API
+	Users       = users.API
+	Observation = observation.API
+	Compat      = compat.API
 )
 
 // API answers requests.

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"io"
-	"net/http"
 	"net/http/httptest"
 	"runtime"
 	"strings"
@@ -10,59 +9,8 @@ import (
 	"time"
 
 	"loxilb/internal/api/httpapi/rest"
-	"loxilb/internal/api/httpapi/services"
 	"loxilb/internal/api/httpapi/transport"
-	"loxilb/internal/lb"
 )
-
-// What a request says of its length costs nothing before it comes.
-func TestLengthAllocatesNothing(t *testing.T) {
-	r := httptest.NewRequest("POST", "/", strings.NewReader("{}"))
-	r.ContentLength = rest.MaxBody
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	if _, p := rest.ReadBody(httptest.NewRecorder(), r, nil); p != nil {
-		t.Fatal(p)
-	}
-	runtime.ReadMemStats(&after)
-	if got := after.TotalAlloc - before.TotalAlloc; got > 1<<20 {
-		t.Errorf("%d bytes for a body of 2", got)
-	}
-}
-
-// Small elements are large in memory: a body of more than there may be is refused before it is
-// decoded.
-func TestElementsOfBody(t *testing.T) {
-	many := strings.Repeat("{},", 3<<20) + "{}"
-	for name, body := range map[string]string{
-		"services":  `{"lbAttr":[` + many + `]}`,
-		"endpoints": `{"lbAttr":[{"endpoints":[` + many + `]}]}`,
-		"prefixes":  `{"allowedSources":[` + many + `]}`,
-		"behind":    `{"allowedSources":[{}],"lbAttr":[` + strings.Repeat("{},", 1<<18) + `{}]}`,
-	} {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		_, _, p := services.NewCodec(false).DecodeServices([]byte(body))
-		if p == nil || p.Body.Code != http.StatusRequestEntityTooLarge || !strings.Contains(p.Body.Message, "more than the") {
-			t.Errorf("%s: %+v", name, p)
-		}
-		runtime.ReadMemStats(&after)
-		if got := after.TotalAlloc - before.TotalAlloc; got > 10*uint64(len(body)) {
-			t.Errorf("%s: %d bytes for a body of %d", name, got, len(body))
-		}
-	}
-	// What is quoted is no element, and the largest bodies that may be are decoded.
-	for _, body := range []string{
-		`{"serviceArguments":{"name":"` + strings.Repeat(`{},[\"`, 1<<19) + `"}}`,
-		`{"lbAttr":[` + strings.Repeat("{},", lb.MaxServices-1) + `{}]}`,
-		`{"lbAttr":[{"endpoints":[` + strings.Repeat("{},", lb.MaxEndpoints) + `{}]}]}`,
-		`{"allowedSources" : [` + strings.Repeat(`{"prefix":"1.2.3.4"},`, lb.MaxSourcesPerService-1) + `{}]}`,
-	} {
-		if o := rest.OutlineOf([]byte(body), rest.PartSize); o.TooMany() != nil {
-			t.Errorf("%.40s: %s", body, o.TooMany().Body.Message)
-		}
-	}
-}
 
 // postSlowly posts a service whose body begins so, and returns when that much has been read. The
 // status goes to ended once the body has ended.

@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"loxilb/internal/api/httpapi/services"
 	"loxilb/internal/lb"
 )
 
@@ -244,35 +243,4 @@ func TestEndpointHostState(t *testing.T) {
 			t.Errorf("%s: %s\nwant %s", tc.body, w.Body, tc.want)
 		}
 	}
-}
-
-// Whatever is taken is written to the journal and read again as it is, and can be sent back once it
-// was answered.
-func FuzzEndpoint(f *testing.F) {
-	f.Add(`{"hostName":"31.31.31.1","inactiveReTries":2,"probeType":"ping","probeReq":"","probeResp":"","probeDuration":60,"probePort":0}`)
-	f.Add(`{"hostName":"2001:db8::1","name":"n","probeType":"https","probePort":443,"probeReq":"x","probeStatuses":["200-299"],"probeInterval":"1.5s","probeCert":"/c","probeKey":"/k"}`)
-	f.Add(`{"HOSTNAME":"1.2.3.4","probeType":"dns","probePort":53,"probeReq":"a.b","probeResp":"::1","probeWait":"10ms"}`)
-	f.Fuzz(func(t *testing.T, body string) {
-		e, p := services.NewCodec(false).DecodeEndpoint([]byte(body))
-		if p != nil {
-			if p.Body.Code != 400 || p.Body.Message == "" {
-				t.Fatalf("refused with %+v", p.Body)
-			}
-			return
-		}
-		data, err := e.MarshalRecord()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if again, err := lb.UnmarshalEndpointProbe(data); err != nil || !again.Probe.Equal(&e.Probe) || again.Key() != e.Key() || again.Addr != e.Addr {
-			t.Fatalf("%s came back as %+v, %v", data, again, err)
-		}
-		answer, err := json.Marshal(services.NewCodec(false).EndpointAnswer(&lb.EndpointHealth{EndpointProbe: e}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if again, p := services.NewCodec(false).DecodeEndpoint(answer); p != nil || !again.Probe.Equal(&e.Probe) || again.Key() != e.Key() {
-			t.Fatalf("%s was taken as %+v, %v", answer, again, p)
-		}
-	})
 }

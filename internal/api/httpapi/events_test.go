@@ -15,7 +15,6 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/access"
-	"loxilb/internal/api/httpapi/observation"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/httpapi/transport"
 	"loxilb/internal/event"
@@ -213,34 +212,6 @@ func TestStreamLimit(t *testing.T) {
 	}
 }
 
-// Users leave streams to others, and to admins; each place is given back.
-func TestStreamsOfUsers(t *testing.T) {
-	t.Parallel()
-	f := rest.Shares{Limits: rest.EventStreams()}
-	role := map[bool]access.Role{false: access.View, true: access.Admin}
-	enter := func(name string, admin bool, times int) (entered int) {
-		for range times {
-			if f.Enter(&rest.Principal{Name: name, Role: role[admin]}) == nil {
-				entered++
-			}
-		}
-		return entered
-	}
-	for _, c := range []struct {
-		name  string
-		admin bool
-		want  int
-	}{{"a", false, 16}, {"b", false, 16}, {"c", false, 16}, {"d", false, 0}, {"root", true, 16}} {
-		if got := enter(c.name, c.admin, 100); got != c.want {
-			t.Errorf("%s has %d streams, want %d", c.name, got, c.want)
-		}
-	}
-	f.Leave(&rest.Principal{Name: "a", Role: access.View})
-	if enter("a", false, 2) != 1 || enter("root", true, 1) != 0 {
-		t.Error("a place that was given back is not there once")
-	}
-}
-
 // A client that does not read loses its place, also when there is no end of events.
 func TestStuckStream(t *testing.T) {
 	t.Parallel()
@@ -324,25 +295,5 @@ func TestStreamOfEndedToken(t *testing.T) {
 	b.api.streams.Close()
 	if text := <-stays; !strings.Contains(text, `{"message":"loxilb ends"}`) {
 		t.Errorf("loxilb ends: %q", text)
-	}
-}
-
-// TestEventsOfService: those of the health of its endpoints are among them, if they name the
-// service.
-func TestEventsOfService(t *testing.T) {
-	t.Parallel()
-	f := observation.EventFilter{Object: "service 20.20.20.1:80/tcp"}
-	for _, c := range []struct {
-		of   event.Body
-		want bool
-	}{
-		{event.Health{Services: []string{"20.20.20.2:80/tcp", "20.20.20.1:80/tcp"}}, true},
-		{event.Health{Services: []string{"20.20.20.2:80/tcp"}}, false},
-		{applied("20.20.20.1:80/tcp"), true},
-		{applied("20.20.20.2:80/tcp"), false},
-	} {
-		if f.Matches(&event.Event{Body: c.of}) != c.want {
-			t.Errorf("%+v, want %t", c.of, c.want)
-		}
 	}
 }

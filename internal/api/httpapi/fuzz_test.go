@@ -5,71 +5,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
-
-	v1 "loxilb/api/v1"
-
-	"loxilb/internal/api/httpapi/rest"
-	"loxilb/internal/api/httpapi/services"
 )
-
-// FuzzDecode holds that a body is refused with a sentence, or gives services that validate and come
-// back the same from what the API answers about them.
-func FuzzDecode(f *testing.F) {
-	f.Add([]byte(demo))
-	f.Add([]byte(`{"lbAttr":[` + demo + `]}`))
-	other := strings.ReplaceAll(demo, "20.20.20.1", "20.20.20.2")
-	for _, list := range []string{demo + "," + other, demo + "," + demo, demo + ",," + other, demo + "," + other + ",", demo + "]," + other, demo + ",{]," + other, ",", demo + "}," + other} {
-		f.Add([]byte(` { "lbAttr" : [ ` + list + ` ] } `))
-	}
-	f.Add([]byte(`{"lbAttr":[` + demo + `,` + other))
-	f.Add([]byte(`{"lbAttr":[` + demo + `,` + other + `],"lbAttr":[` + demo + `,` + other + `]}`))
-	f.Add([]byte(`{"lbAttr":[` + demo + `,` + other + `]} {}`))
-	f.Add([]byte(`{"serviceArguments":{"externalIP":"2001:db8::1","port":53,"protocol":"udp","sel":"priority","name":"dns"},"endpoints":[{"endpointIP":"2001:db8::2","targetPort":53,"weight":0}]}`))
-	f.Add([]byte(`{"serviceArguments":{"sel":{}},"endpoints":null,"x":1}`))
-	f.Add([]byte(`{"lbAttr":[{"serviceArguments":{"sel":"\ud800"}}]}`))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		list, _, p := services.NewCodec(false).DecodeServices(data)
-		o := rest.OutlineOf(data, 1)
-		if parts, ok := services.NewCodec(false).DecodeParts(&o); ok && (p != nil || !slices.EqualFunc(list, parts, sameRequest)) {
-			t.Fatalf("part by part it is %v, and as a whole %v, %v", parts, list, p)
-		} else if !ok && p == nil && len(o.Parts) > 1 {
-			t.Fatalf("refused part by part: %v", list)
-		}
-		if p != nil {
-			if p.Body.Code != http.StatusBadRequest || p.Body.Message == "" {
-				t.Fatalf("refused with %+v", p.Body)
-			}
-			return
-		}
-		answer := v1.LoadbalanceList{LbAttr: []v1.LoadbalanceEntry{}}
-		for _, s := range list {
-			if err := s.Validate(); err != nil {
-				t.Fatalf("%s: %v", s, err)
-			}
-			answer.LbAttr = append(answer.LbAttr, *plainAnswer(&s.Service))
-		}
-		out, err := json.Marshal(answer)
-		if err != nil {
-			t.Fatal(err)
-		}
-		again, _, p := services.NewCodec(false).DecodeServices(out)
-		if p != nil {
-			t.Fatalf("what was taken is refused when it is sent back: %v\n%s", p, out)
-		}
-		for i := range list {
-			if !list[i].Equal(again[i].Service) {
-				t.Fatalf("%s came back as %s", list[i], again[i])
-			}
-		}
-	})
-}
-
-func sameRequest(a, b services.Request) bool {
-	return a.At == b.At && a.Oper == b.Oper && a.Equal(b.Service)
-}
 
 // FuzzPath holds that no path or query brings the server down, and that every refusal is JSON.
 func FuzzPath(f *testing.F) {

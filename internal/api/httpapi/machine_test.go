@@ -6,11 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"testing"
-	"time"
 
 	v1 "loxilb/api/v1"
-
-	"loxilb/internal/api/httpapi/observation"
 )
 
 // getAs asks for an object.
@@ -39,19 +36,5 @@ func TestMachine(t *testing.T) {
 	disks := getAs[v1.FilesystemList](b, "/status/filesystem").FilesystemAttr
 	if i := slices.IndexFunc(disks, func(f v1.FilesystemInfo) bool { return f.MountedOn == "/" }); i < 0 || disks[i].Size == "" || disks[i].UsePercent == "" {
 		t.Errorf("/ is not there, or not whole: %+v", disks)
-	}
-}
-
-func TestUnits(t *testing.T) {
-	t.Parallel()
-	for bytes, want := range map[uint64]string{0: "0", 1023: "1023", 1024: "1.0K", 10 << 10: "10K", 1536 << 20: "1.5G", 1 << 62: "4.0E", ^uint64(0): "16E"} {
-		if got := observation.Size(bytes); got != want {
-			t.Errorf("%d is %s, want %s", bytes, got, want)
-		}
-	}
-	for d, want := range map[time.Duration]string{0: "0:00.00", 61230 * time.Millisecond: "1:01.23", 100 * time.Hour: "6000:00.00"} {
-		if got := observation.CpuTime(d); got != want {
-			t.Errorf("%s is %s, want %s", d, got, want)
-		}
 	}
 }

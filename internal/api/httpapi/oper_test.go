@@ -129,16 +129,16 @@ func TestAttachKeepsToEndpoints(t *testing.T) {
 		}
 		for _, oper := range []int{1, 2} {
 			b := newBench(t, nil)
-			b.mustPost(asRequest(t, &full, 0))
+			b.mustPost(b.asRequest(&full, 0))
 			two := full.Clone() // so that one is left
 			two.Endpoints = append(two.Endpoints, lb.Endpoint{Addr: netip.MustParseAddr("10.0.0.2"), Port: 80, Weight: 3})
-			b.mustPost(asRequest(t, &two, 0))
+			b.mustPost(b.asRequest(&two, 0))
 			// What stands beside the endpoints is the default of all fields, then all as they are.
 			last := lb.Service{Key: full.Key, Endpoints: two.Endpoints[1:]}
-			b.mustPost(asRequest(t, &last, 2))
+			b.mustPost(b.asRequest(&last, 2))
 			last = full.Clone()
 			last.Endpoints = two.Endpoints[1:]
-			b.mustPost(asRequest(t, &last, 1))
+			b.mustPost(b.asRequest(&last, 1))
 
 			wrong := plain.Clone()
 			change(&wrong)
@@ -147,7 +147,7 @@ func TestAttachKeepsToEndpoints(t *testing.T) {
 			}
 			want, _ := b.store.Services.Get(b.store.Snapshot(), full.Key)
 			want = want.Clone()
-			w := b.post(asRequest(t, &wrong, oper))
+			w := b.post(b.asRequest(&wrong, oper))
 			if text := strings.Join(w.Header().Values("Warning"), "\n"); w.Code != 200 || !strings.Contains(text, f.Property+" stays ") {
 				t.Errorf("%s, oper %d: %d %s: %s", f.Name, oper, w.Code, w.Body, text)
 			}
@@ -185,13 +185,14 @@ func TestAttachNamesTheField(t *testing.T) {
 
 func addrs(text string) []netip.Addr { return []netip.Addr{netip.MustParseAddr(text)} }
 
-func asRequest(t *testing.T, s *lb.Service, oper int) string {
-	t.Helper()
-	e := plainAnswer(s)
+func (b *bench) asRequest(s *lb.Service, oper int) string {
+	b.t.Helper()
+	e := b.api.Entry(b.store.Snapshot(), s)
+	e.Status = nil
 	e.ServiceArguments.Oper = oper
 	out, err := json.Marshal(v1.RequestOf([]v1.LoadbalanceEntry{*e}))
 	if err != nil {
-		t.Fatal(err)
+		b.t.Fatal(err)
 	}
 	return string(out)
 }

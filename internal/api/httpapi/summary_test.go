@@ -11,9 +11,7 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
-	"loxilb/internal/api/httpapi/traffic"
 	"loxilb/internal/api/httpapi/transport"
-	"loxilb/internal/api/listing"
 	"loxilb/internal/control/desired"
 	"loxilb/internal/control/status"
 	"loxilb/internal/diagnose/rates"
@@ -195,25 +193,6 @@ func TestConnectionOrder(t *testing.T) {
 		if !strings.Contains(w.Body.String(), want) || !counted {
 			t.Errorf("%s: %d %s\nwant %s", query, w.Code, w.Body, want)
 		}
-	}
-}
-
-// TestConnectionPageBounded: at most twice the rows that can be shown are held.
-func TestConnectionPageBounded(t *testing.T) {
-	t.Parallel()
-	order, down, _ := traffic.ConnectionOrder("-bytes")
-	list := traffic.ConnectionPage{Window: listing.Window{Offset: 1_000_000, Limit: 100}, Order: order, Down: down}
-	most := 0
-	for i := range 100_000 {
-		list.Add(&lb.Connection{Traffic: lb.Traffic{Bytes: uint64(i)}})
-		most = max(most, len(list.Rows))
-	}
-	if most > 2*traffic.MaxSorted || list.Total != 100_000 || len(list.Page()) != 0 {
-		t.Errorf("%d rows are held, %d counted, %d shown", most, list.Total, len(list.Page()))
-	}
-	list.Window.Offset = traffic.MaxSorted - 1
-	if page := list.Page(); len(page) != 1 || page[0].Traffic.Bytes != 90_000 {
-		t.Errorf("the last page: %+v", page)
 	}
 }
 

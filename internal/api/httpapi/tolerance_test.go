@@ -4,8 +4,6 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
-
-	"loxilb/internal/api/httpapi/rest"
 )
 
 // With --compat what is not known is passed over, and said: to the client each time, in the log
@@ -77,32 +75,5 @@ func TestToleratedNot(t *testing.T) {
 	w := b.call("POST", BaseURL+"/config/firewall", `{"ruleArguments":{"sourceIP":"10.9.0.0/16"},"opts":{"novel":1,"drop":true}}`)
 	if said := w.Header().Get("Warning"); w.Code != 200 || !strings.Contains(said, `\"opts.novel\"`) {
 		t.Errorf("an option that is not known: %d %s, %s", w.Code, w.Body, said)
-	}
-}
-
-// Blanks stand where properties are taken out, and what is left is JSON that says the same.
-func TestKnownOnly(t *testing.T) {
-	t.Parallel()
-	type inner struct {
-		B int `json:"b"`
-	}
-	type object struct {
-		A    int     `json:"a"`
-		List []inner `json:"list"`
-	}
-	for body, want := range map[string]string{
-		`{"a":1}`:                               `{"a":1}`,
-		`{"x":1}`:                               `{}`,
-		`{"x":1,"a":1}`:                         `{"a":1}`,
-		`{"a":1,"x":1}`:                         `{"a":1}`,
-		`{"x":1,"y":{"a":2},"a":1,"z":[1,2]}`:   `{"a":1}`,
-		`{"x":1,"y":2,"a":1,"z":3,"list":null}`: `{"a":1,"list":null}`,
-		`{"list":[{"x":1,"b":2},{"b":3,"y":4},{"x":",{"}]}`: `{"list":[{"b":2},{"b":3},{}]}`,
-		"{ \"x\" : 1 ,\n \"A\" : 1 , \"\\u0078\" : 2 }":     "{\n\"A\":1}",
-	} {
-		known, _ := rest.KnownOnly[object]([]byte(body))
-		if got := strings.ReplaceAll(string(known), " ", ""); got != want || len(known) != len(body) {
-			t.Errorf("%s: %s, want %s", body, known, want)
-		}
 	}
 }

@@ -12,10 +12,11 @@ import (
 	"loxilb/internal/lb"
 )
 
-// MaxGroups bounds the memory that counting by clients takes: who sends from a million addresses is
-// counted as otherClients from there on.
+// MaxGroups bounds the memory that counting by clients takes: the clients beyond it are counted
+// together, as OtherClients.
 const MaxGroups = 10000
 
+// OtherClients is the name of the clients that are not counted one by one.
 const OtherClients = "others"
 
 // interaction is a client of a service with one of its endpoints.

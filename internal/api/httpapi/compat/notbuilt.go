@@ -7,9 +7,8 @@ import (
 	"loxilb/internal/contract"
 )
 
-// RegisterNotBuilt, which panics if the table says so of an operation that is built, has what the
-// contract has and this build does not answered in one sentence, so that clients can tell it from a
-// path that nobody knows.
+// RegisterNotBuilt answers the existing loxilb's operations that this build lacks with one sentence
+// each, so clients can tell them from unknown paths. It panics if an operation is built after all.
 func RegisterNotBuilt(mux *http.ServeMux) {
 	for _, o := range contract.AllOperations() {
 		if o.State != contract.NotThere {

@@ -46,7 +46,7 @@ type Kind struct {
 type Wanted struct {
 	Key   string
 	Value any
-	Put   func(tx *store.Tx) error // *problem, or an error of the store
+	Put   func(tx *store.Tx) error // *rest.Problem, or an error of the store
 }
 
 // Register serves these kinds of object, in the order of manifest.Kinds.

@@ -35,12 +35,12 @@ func (a *API) GetEvents(w http.ResponseWriter, r *http.Request, params v1.GetEve
 	})
 }
 
-type EventFilter struct {
+type eventFilter struct {
 	kinds  []event.Kind // none: all
-	Object string       // "": any
+	object string       // "": any
 }
 
-func newEventFilter(params *v1.GetEventsParams) (f EventFilter, p *rest.Problem) {
+func newEventFilter(params *v1.GetEventsParams) (f eventFilter, p *rest.Problem) {
 	if params.Limit < 0 {
 		return f, rest.RefuseField(http.StatusBadRequest, "limit", strconv.Itoa(params.Limit), "is negative", "0 (no limit) or more")
 	}
@@ -53,7 +53,7 @@ func newEventFilter(params *v1.GetEventsParams) (f EventFilter, p *rest.Problem)
 			f.kinds = append(f.kinds, kind)
 		}
 	}
-	f.Object = params.Object
+	f.object = params.Object
 	return f, nil
 }
 
@@ -68,14 +68,14 @@ func eventKinds() string {
 	return b.String()
 }
 
-// Matches tells whether somebody wants an event. One of an endpoint's health is one of the services
+// matches tells whether somebody wants an event. One of an endpoint's health is one of the services
 // that it names, too.
-func (f *EventFilter) Matches(e *event.Event) bool {
-	if f.Object == "" || f.Object == e.Object() {
+func (f *eventFilter) matches(e *event.Event) bool {
+	if f.object == "" || f.object == e.Object() {
 		return true
 	}
 	h, is := e.Body.(event.Health)
-	key, service := strings.CutPrefix(f.Object, desired.ServiceKind+" ")
+	key, service := strings.CutPrefix(f.object, desired.ServiceKind+" ")
 	return is && service && slices.Contains(h.Services, key)
 }
 
@@ -98,7 +98,7 @@ func (a *API) lastEventID(r *http.Request) (uint64, *rest.Problem) {
 }
 
 // listEvents answers with the last events of those that are kept; limit 0 is all of them.
-func (a *API) listEvents(w http.ResponseWriter, f EventFilter, limit int) {
+func (a *API) listEvents(w http.ResponseWriter, f eventFilter, limit int) {
 	all := a.Events.SubscribeAfter(0, f.kinds...)
 	var list []event.Event
 	for newest := a.Events.Last(); ; { // what comes meanwhile is not waited for
@@ -106,7 +106,7 @@ func (a *API) listEvents(w http.ResponseWriter, f EventFilter, limit int) {
 		if !ok || e.Seq > newest {
 			break
 		}
-		if f.Matches(&e) {
+		if f.matches(&e) {
 			list = append(list, e)
 		}
 	}
@@ -130,7 +130,7 @@ func eventOf(e *event.Event) v1.Event {
 // share, until newer events take its place.
 type eventStream struct{ *rest.EventStream }
 
-func (s *eventStream) follow(ctx context.Context, events *event.Subscription, f EventFilter) {
+func (s *eventStream) follow(ctx context.Context, events *event.Subscription, f eventFilter) {
 	s.Flush() // the client learns that it is connected
 	for s.Err() == nil {
 		wait, cancel := context.WithTimeout(ctx, rest.Heartbeat)
@@ -151,11 +151,11 @@ func (s *eventStream) follow(ctx context.Context, events *event.Subscription, f 
 	}
 }
 
-func (s *eventStream) write(e *event.Event, lost uint64, f EventFilter) {
+func (s *eventStream) write(e *event.Event, lost uint64, f eventFilter) {
 	if lost > 0 {
 		s.Lost(lost)
 	}
-	if !f.Matches(e) {
+	if !f.matches(e) {
 		return
 	}
 	s.Print("id: %d\n", e.Seq)

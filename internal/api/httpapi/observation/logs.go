@@ -13,6 +13,7 @@ import (
 )
 
 const (
+	// DefaultLines is how many lines are answered, if the request does not say.
 	DefaultLines = 100
 	maxLines     = 10000
 )

@@ -31,7 +31,7 @@ func UnmarshalObject[T any](data []byte) (*T, *Problem) {
 		if loose, dec, err = decodeJSON[T](data, false); err == nil {
 			if name := unknownSaid[T](data); name != "" {
 				p := unknownProblem(name)
-				p.known = KnownOnly[T]
+				p.known = knownOnly[T]
 				return nil, p
 			}
 			req = loose

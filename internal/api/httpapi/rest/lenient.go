@@ -70,10 +70,10 @@ func Lenient[T any](rd *Reader, data []byte, notes *Warnings, decode func([]byte
 	return out, nil
 }
 
-// KnownOnly is a body with blanks for the properties that T does not have, which leave all others
+// knownOnly is a body with blanks for the properties that T does not have, which leave all others
 // where they are, and the names of those of them that say something. The body has been decoded as a
 // T before.
-func KnownOnly[T any](data []byte) (known []byte, names []string) {
+func knownOnly[T any](data []byte) (known []byte, names []string) {
 	known = bytes.Clone(data)
 	blankUnknown(data, known, reflect.TypeFor[T](), "", &names)
 	return known, names

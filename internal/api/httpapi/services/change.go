@@ -17,8 +17,8 @@ import (
 // CreateLoadbalancer creates or updates one service, or the many of lbAttr in one transaction.
 func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request, _ v1.CreateLoadbalancerParams) {
 	var bulk bool
-	list, p := rest.DecodeLenient(a.Reader, w, r, func(data []byte) (list []Request, p *rest.Problem) {
-		list, bulk, p = a.codec.DecodeServices(data)
+	list, p := rest.DecodeLenient(a.Reader, w, r, func(data []byte) (list []request, p *rest.Problem) {
+		list, bulk, p = a.codec.decodeServices(data)
 		return list, p
 	})
 	if p != nil {
@@ -38,9 +38,9 @@ func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request, _ v1.Cr
 		}
 		for i := range list {
 			if err := a.probeFiles(&list[i].Probe); err != nil {
-				return entryProblem(list[i].At, -1, err)
+				return entryProblem(list[i].at, -1, err)
 			}
-			if list[i].Oper == operReplace { // others say a part of it
+			if list[i].oper == operReplace { // others say a part of it
 				ineffective(&list[i].Service, &notes)
 			}
 			if err := list[i].put(tx, a.Store.Services, a.codec, &notes); err != nil {
@@ -49,7 +49,7 @@ func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request, _ v1.Cr
 		}
 		// The same again is worth an error to whoever creates one service, and nothing to whoever
 		// sends the whole of what should be, or takes away what is gone.
-		if !bulk && !tx.Changed() && list[0].Oper != operDetach {
+		if !bulk && !tx.Changed() && list[0].oper != operDetach {
 			p := a.Objects.Exists("service", desired.ServiceID(list[0].Key))
 			p.Body.Result = compat.ServiceExists
 			return p
@@ -58,13 +58,13 @@ func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request, _ v1.Cr
 	})
 }
 
-// DecodeServices reads and checks a request without looking at the store.
-func (c *codec) DecodeServices(data []byte) ([]Request, bool, *rest.Problem) {
+// decodeServices reads and checks a request without looking at the store.
+func (c *codec) decodeServices(data []byte) ([]request, bool, *rest.Problem) {
 	o := rest.OutlineOf(data, rest.PartSize)
 	if p := o.TooMany(); p != nil {
 		return nil, false, p
 	}
-	if list, ok := c.DecodeParts(&o); ok {
+	if list, ok := c.decodeParts(&o); ok {
 		return list, true, nil
 	}
 	req, p := rest.UnmarshalObject[v1.LoadbalanceRequest](data)
@@ -81,7 +81,7 @@ func (c *codec) DecodeServices(data []byte) ([]Request, bool, *rest.Problem) {
 
 // DeleteLoadbalancerList deletes the services of a list of keys, all of them or none.
 func (a *API) DeleteLoadbalancerList(w http.ResponseWriter, r *http.Request, params v1.DeleteLoadbalancerListParams) {
-	keys, p := rest.Decode(a.Reader, w, r, func(data []byte) ([]lb.Key, *rest.Problem) { return a.codec.DecodeKeys(data, params.Bgp) })
+	keys, p := rest.Decode(a.Reader, w, r, func(data []byte) ([]lb.Key, *rest.Problem) { return a.codec.decodeKeys(data, params.Bgp) })
 	if p != nil {
 		p.Write(w)
 		return
@@ -98,8 +98,8 @@ func (a *API) DeleteLoadbalancerList(w http.ResponseWriter, r *http.Request, par
 	})
 }
 
-// DecodeKeys reads and checks a list of keys without looking at the store.
-func (c *codec) DecodeKeys(data []byte, bgp string) ([]lb.Key, *rest.Problem) {
+// decodeKeys reads and checks a list of keys without looking at the store.
+func (c *codec) decodeKeys(data []byte, bgp string) ([]lb.Key, *rest.Problem) {
 	list, p := rest.Unmarshal[v1.ServiceKeyList](data)
 	switch {
 	case p != nil:

@@ -26,7 +26,7 @@ type codec struct {
 	fields      []property[lb.Service, v1.LoadbalanceEntry] // without the endpoints, which have fields of their own
 	endpoint    []property[lb.Endpoint, v1.Endpoint]
 	keyAlone    []property[lb.Service, v1.ServiceKey]
-	Unavailable compat.Unavailable
+	unavailable compat.Unavailable
 	hideNative  bool // answer as the existing loxilb does
 }
 
@@ -36,7 +36,7 @@ type property[T, O any] struct {
 	at v1.Property[O]
 }
 
-func NewCodec(hideNative bool) *codec {
+func newCodec(hideNative bool) *codec {
 	entry := v1.PropertiesOf[v1.LoadbalanceEntry]()
 	fields := slices.DeleteFunc(lb.Fields(), func(f lb.Field[lb.Service]) bool { return f.Name == lb.FieldEndpoints })
 	return &codec{
@@ -44,8 +44,8 @@ func NewCodec(hideNative bool) *codec {
 		key:        properties(lb.KeyFields(), entry, same), fields: properties(fields, entry, same),
 		endpoint:    properties(lb.EndpointFields(), v1.PropertiesOf[v1.Endpoint](), same),
 		probe:       properties(lb.EndpointProbeFields(), v1.PropertiesOf[v1.EndpointProbe](), same),
-		keyAlone:    properties(lb.KeyFields(), v1.PropertiesOf[v1.ServiceKey](), KeyProperty),
-		Unavailable: compat.NewUnavailable(entry),
+		keyAlone:    properties(lb.KeyFields(), v1.PropertiesOf[v1.ServiceKey](), keyProperty),
+		unavailable: compat.NewUnavailable(entry),
 	}
 }
 
@@ -90,7 +90,7 @@ func same(property string) string { return property }
 // service turns an entry into a service that passed lb's validation. at is a prefix for the names
 // of properties.
 func (c *codec) service(at string, e *v1.LoadbalanceEntry) (s lb.Service, p *rest.Problem) {
-	if p := c.Unavailable.Refuse(at, e); p != nil {
+	if p := c.unavailable.Refuse(at, e); p != nil {
 		return s, p
 	}
 	err := aliases(&e.ServiceArguments)
@@ -136,13 +136,13 @@ func (c *codec) serviceKey(at string, k *v1.ServiceKey) (lb.Key, *rest.Problem) 
 	}
 	var fe *lb.FieldError
 	if errors.As(err, &fe) {
-		return lb.Key{}, rest.RefuseError(http.StatusBadRequest, rest.Renamed(at+KeyProperty(PropertyOf(fe.Field, -1)), fe))
+		return lb.Key{}, rest.RefuseError(http.StatusBadRequest, rest.Renamed(at+keyProperty(PropertyOf(fe.Field, -1)), fe))
 	}
 	return s.Key, nil
 }
 
-// KeyProperty is what a ServiceKey calls a property of the arguments.
-func KeyProperty(property string) string { return strings.TrimPrefix(property, "serviceArguments.") }
+// keyProperty is what a ServiceKey calls a property of the arguments.
+func keyProperty(property string) string { return strings.TrimPrefix(property, "serviceArguments.") }
 
 // onePort makes 80 of 80-80, and refuses what ends below its first port: a key that means no ports
 // is to mean no service.
@@ -193,9 +193,9 @@ func secondsOf(interval time.Duration) int { return int((interval + time.Second 
 // fieldPeriod is the contract's other name for the interval of probes, which propertyOf knows.
 const fieldPeriod = "probe period"
 
-// Answer is a service as the contract writes it, so it can be sent back as it is. endpoints are
+// answer is a service as the contract writes it, so it can be sent back as it is. endpoints are
 // what is known of its endpoints, states what they amount to.
-func (c *codec) Answer(s *lb.Service, stats *lb.ServiceStats, endpoints []servicestate.Endpoint, states *servicestate.Service) *v1.LoadbalanceEntry {
+func (c *codec) answer(s *lb.Service, stats *lb.ServiceStats, endpoints []servicestate.Endpoint, states *servicestate.Service) *v1.LoadbalanceEntry {
 	e := &v1.LoadbalanceEntry{Endpoints: make([]v1.Endpoint, len(s.Endpoints))}
 	get(e, c.key, s)
 	get(e, c.fields, s)

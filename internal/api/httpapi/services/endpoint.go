@@ -24,7 +24,7 @@ const maxUsersShown = 100
 
 // CreateEndpoint has an address probed, or changes how.
 func (a *API) CreateEndpoint(w http.ResponseWriter, r *http.Request) {
-	e, p := rest.DecodeLenient(a.Reader, w, r, a.codec.DecodeEndpoint)
+	e, p := rest.DecodeLenient(a.Reader, w, r, a.codec.decodeEndpoint)
 	if p == nil {
 		if err := a.probeFiles(&e.Probe); err != nil {
 			p = endpointProblem(err)
@@ -37,8 +37,8 @@ func (a *API) CreateEndpoint(w http.ResponseWriter, r *http.Request) {
 	objects.PutOne(a.Objects, w, r, a.Store.Endpoints.Table, "endpoint", e)
 }
 
-// DecodeEndpoint reads and checks an endpoint without looking at the store.
-func (c *codec) DecodeEndpoint(data []byte) (e lb.EndpointProbe, p *rest.Problem) {
+// decodeEndpoint reads and checks an endpoint without looking at the store.
+func (c *codec) decodeEndpoint(data []byte) (e lb.EndpointProbe, p *rest.Problem) {
 	body, p := rest.Unmarshal[v1.EndpointProbe](data)
 	if p != nil {
 		return e, p
@@ -164,9 +164,9 @@ var endpointFields = sync.OnceValue(func() *listing.Fields {
 	return listing.FieldsOf[v1.EndpointProbe](map[string]string{"state": "currState", "host": "hostName", "service": "services", "port": "probePort"})
 })
 
-// EndpointAnswer is an address that is probed as the contract writes it, so that it can be sent
+// endpointAnswer is an address that is probed as the contract writes it, so that it can be sent
 // back as it is.
-func (c *codec) EndpointAnswer(h *lb.EndpointHealth) *v1.EndpointProbe {
+func (c *codec) endpointAnswer(h *lb.EndpointHealth) *v1.EndpointProbe {
 	e := &v1.EndpointProbe{}
 	get(e, c.probe, &h.EndpointProbe)
 	e.Name = h.Key()

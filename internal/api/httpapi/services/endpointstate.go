@@ -30,6 +30,7 @@ type observedService struct {
 	at      map[netip.Addr][]int // indexes of endpoints: looking at each for each address costs their square
 }
 
+// NewObservedEndpoints looks at the services as they are now.
 func (a *API) NewObservedEndpoints() *observedEndpoints {
 	now := a.Store.Snapshot()
 	return &observedEndpoints{api: a, now: now, drains: servicestate.DrainsOf(a.Store.Drains.All(now)), known: map[lb.Key]observedService{}}
@@ -37,7 +38,7 @@ func (a *API) NewObservedEndpoints() *observedEndpoints {
 
 // Answer is a probed address as the API shows it. The contract's answers have no observed state.
 func (o *observedEndpoints) Answer(h *lb.EndpointHealth) *v1.EndpointProbe {
-	e := o.api.codec.EndpointAnswer(h)
+	e := o.api.codec.endpointAnswer(h)
 	if !o.api.Compat {
 		e.ObservedState = string(o.state(h))
 	}

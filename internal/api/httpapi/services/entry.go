@@ -30,8 +30,8 @@ func entries(req *v1.LoadbalanceRequest) (list []v1.LoadbalanceEntry, bulk bool,
 
 // services turns all of a request into services. Two that share a key are refused: which of them
 // was meant?
-func (c *codec) services(list []v1.LoadbalanceEntry, bulk bool) ([]Request, *rest.Problem) {
-	out := make([]Request, 0, len(list))
+func (c *codec) services(list []v1.LoadbalanceEntry, bulk bool) ([]request, *rest.Problem) {
+	out := make([]request, 0, len(list))
 	seen := make(map[lb.Key]int, len(list))
 	for i := range list {
 		place := i
@@ -43,7 +43,7 @@ func (c *codec) services(list []v1.LoadbalanceEntry, bulk bool) ([]Request, *res
 			return nil, p
 		}
 		if first, ok := seen[r.Key]; ok {
-			return nil, rest.RefuseField(http.StatusBadRequest, r.At+"serviceArguments", r.Key.String(),
+			return nil, rest.RefuseField(http.StatusBadRequest, r.at+"serviceArguments", r.Key.String(),
 				fmt.Sprintf("is given twice, in lbAttr[%d] and lbAttr[%d]", first, i), "each service once")
 		}
 		seen[r.Key] = i
@@ -56,7 +56,7 @@ func (c *codec) services(list []v1.LoadbalanceEntry, bulk bool) ([]Request, *res
 const notInList = -1
 
 // posted is request for POST and boot files, which have the contract's liberties.
-func (c *codec) posted(place int, e *v1.LoadbalanceEntry) (Request, *rest.Problem) {
+func (c *codec) posted(place int, e *v1.LoadbalanceEntry) (request, *rest.Problem) {
 	var notes rest.Warnings
 	compat.TakeLiberties(c.hideNative, placeOf(place), &e.ServiceArguments, &notes)
 	r, p := c.request(place, e)
@@ -73,12 +73,12 @@ func placeOf(place int) string {
 }
 
 // request turns an entry at a place of lbAttr into what it asks for.
-func (c *codec) request(place int, e *v1.LoadbalanceEntry) (r Request, p *rest.Problem) {
-	r.At = placeOf(place)
-	if r.Service, p = c.service(r.At, e); p != nil {
+func (c *codec) request(place int, e *v1.LoadbalanceEntry) (r request, p *rest.Problem) {
+	r.at = placeOf(place)
+	if r.Service, p = c.service(r.at, e); p != nil {
 		return r, p
 	}
-	r.Oper, p = operOf(r.At, &e.ServiceArguments)
+	r.oper, p = operOf(r.at, &e.ServiceArguments)
 	return r, p
 }
 

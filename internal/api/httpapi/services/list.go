@@ -135,7 +135,7 @@ func (a *API) entryIn(now *store.Snapshot, s *lb.Service, drains servicestate.Dr
 	stats, _ := a.DataPath.ServiceStats(s.Key)
 	endpoints := servicestate.Gather(s, &stats, drains, a.Health)
 	states := servicestate.Of(endpoints, servicestate.SyncOf(a.Objects.AppliedOf(now, s.Key)))
-	e := a.codec.Answer(s, &stats, endpoints, &states)
+	e := a.codec.answer(s, &stats, endpoints, &states)
 	e.Status = a.Objects.ServiceStatus(now, s.Key)
 	return e
 }

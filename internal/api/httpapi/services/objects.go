@@ -103,7 +103,7 @@ func (a *API) readService(o *v1.Object, keyOnly bool) (objects.Wanted, *rest.Pro
 	if p != nil {
 		return objects.Wanted{}, p
 	}
-	if r.Oper != operReplace {
+	if r.oper != operReplace {
 		return objects.Wanted{}, rest.RefuseField(http.StatusBadRequest, "serviceArguments.oper", strconv.Itoa(e.ServiceArguments.Oper), "changes endpoints only", "0 or nothing: files say the whole service")
 	}
 	if err := a.probeFiles(&r.Probe); err != nil {
@@ -249,13 +249,13 @@ func readDrain(spec []byte) (d lb.Drain, p *rest.Problem) {
 
 // ReadBootService reads what POST takes of services.
 func (a *API) ReadBootService(data []byte) (objects.Edit, *rest.Problem) {
-	list, _, p := a.codec.DecodeServices(data)
+	list, _, p := a.codec.decodeServices(data)
 	if p != nil {
 		return nil, p
 	}
 	for i := range list {
 		if err := a.probeFiles(&list[i].Probe); err != nil {
-			return nil, entryProblem(list[i].At, -1, err)
+			return nil, entryProblem(list[i].at, -1, err)
 		}
 	}
 	return func(tx *store.Tx, notes *rest.Warnings) error {
@@ -271,7 +271,7 @@ func (a *API) ReadBootService(data []byte) (objects.Edit, *rest.Problem) {
 
 // ReadBootEndpoint reads what POST takes of an endpoint.
 func (a *API) ReadBootEndpoint(data []byte) (objects.Edit, *rest.Problem) {
-	e, p := a.codec.DecodeEndpoint(data)
+	e, p := a.codec.decodeEndpoint(data)
 	if p != nil {
 		return nil, p
 	}

@@ -23,11 +23,11 @@ const (
 	operDetach  oper = 2 // they are taken away, and with the last of them the service
 )
 
-// Request is a service as a request writes it.
-type Request struct {
+// request is a service as a request writes it.
+type request struct {
 	lb.Service
-	Oper oper
-	At   string // prefix of its fields' names
+	oper oper
+	at   string // prefix of its fields' names
 	// notes are what was made of it that it does not say.
 	notes rest.Warnings
 }
@@ -42,14 +42,14 @@ func operOf(at string, a *v1.ServiceArguments) (oper, *rest.Problem) {
 }
 
 // put does what is asked for in a transaction.
-func (r *Request) put(tx *store.Tx, services *desired.Services, c *codec, notes *rest.Warnings) error {
+func (r *request) put(tx *store.Tx, services *desired.Services, c *codec, notes *rest.Warnings) error {
 	s := r.Service
 	old, there := services.Get(tx, s.Key)
 	switch {
-	case r.Oper == operDetach && !there:
+	case r.oper == operDetach && !there:
 		notes.Add("service %s does not exist", s.Key)
 		return nil
-	case r.Oper != operReplace && there:
+	case r.oper != operReplace && there:
 		r.unlike(&old, c, notes)
 		all := r.endpoints(old.Endpoints, notes)
 		if len(all) == 0 {
@@ -70,19 +70,19 @@ func (r *Request) put(tx *store.Tx, services *desired.Services, c *codec, notes 
 // unlike names what is written beside endpoints that are attached or detached, and is neither what
 // the service has nor the default: only the endpoints change. Several controllers may feed one
 // service, each with its own idea of the rest.
-func (r *Request) unlike(old *lb.Service, c *codec, notes *rest.Warnings) {
+func (r *request) unlike(old *lb.Service, c *codec, notes *rest.Warnings) {
 	for i := range c.fields {
 		f := &c.fields[i]
 		if f.Fixed || f.IsDefault(&r.Service) || f.Same(&r.Service, old) {
 			continue
 		}
 		notes.Add("%s stays %s, not %s: oper %d changes the endpoints of service %s only",
-			r.At+f.Property, f.Show(old), lb.Printable(f.Show(&r.Service)), r.Oper, r.Key)
+			r.at+f.Property, f.Show(old), lb.Printable(f.Show(&r.Service)), r.oper, r.Key)
 	}
 }
 
 // endpoints are those of the service once the request is done, in the order that they had.
-func (r *Request) endpoints(have []lb.Endpoint, notes *rest.Warnings) []lb.Endpoint {
+func (r *request) endpoints(have []lb.Endpoint, notes *rest.Warnings) []lb.Endpoint {
 	at := make(map[netip.AddrPort]int, len(have))
 	for i, e := range have {
 		at[e.AddrPort()] = i
@@ -92,9 +92,9 @@ func (r *Request) endpoints(have []lb.Endpoint, notes *rest.Warnings) []lb.Endpo
 	for i, e := range r.Endpoints {
 		place, there := at[e.AddrPort()]
 		switch {
-		case r.Oper == operDetach && !there:
-			notes.Add("%s does not exist: %s is no endpoint of service %s", r.At+PropertyOf(lb.FieldEndpoint, i), e.AddrPort(), r.Key)
-		case r.Oper == operDetach:
+		case r.oper == operDetach && !there:
+			notes.Add("%s does not exist: %s is no endpoint of service %s", r.at+PropertyOf(lb.FieldEndpoint, i), e.AddrPort(), r.Key)
+		case r.oper == operDetach:
 			gone[e.AddrPort()] = true
 		case there:
 			out[place] = e

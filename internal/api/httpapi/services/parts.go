@@ -14,14 +14,14 @@ import (
 	"loxilb/internal/lb"
 )
 
-// DecodeParts decodes a long list of services on all processors, and part by part, so that not all
+// decodeParts decodes a long list of services on all processors, and part by part, so that not all
 // of it is in memory in two forms. It is false if there is anything to refuse: then the body is
 // decoded as a whole, to say what and where.
-func (c *codec) DecodeParts(o *rest.Outline) ([]Request, bool) {
+func (c *codec) decodeParts(o *rest.Outline) ([]request, bool) {
 	if len(o.Parts) < 2 {
 		return nil, false
 	}
-	out := make([]Request, o.Elements+1)
+	out := make([]request, o.Elements+1)
 	var next atomic.Int64
 	var refused atomic.Bool
 	var workers sync.WaitGroup
@@ -46,7 +46,7 @@ func (c *codec) DecodeParts(o *rest.Outline) ([]Request, bool) {
 }
 
 // decodePart puts the services of a part where they belong in the list.
-func (c *codec) decodePart(p *rest.Part, out []Request) bool {
+func (c *codec) decodePart(p *rest.Part, out []request) bool {
 	dec := json.NewDecoder(io.MultiReader(strings.NewReader("["), bytes.NewReader(p.Data), strings.NewReader("]")))
 	dec.DisallowUnknownFields()
 	entries := make([]v1.LoadbalanceEntry, 0, p.Count)

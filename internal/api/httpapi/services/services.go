@@ -65,7 +65,7 @@ type API struct {
 
 // New makes the area.
 func New(o Options) *API {
-	return &API{Options: o, codec: NewCodec(o.Compat)}
+	return &API{Options: o, codec: newCodec(o.Compat)}
 }
 
 // ObjectKinds are the kinds of object of this area.

@@ -32,28 +32,28 @@ func (a *API) GetConnections(w http.ResponseWriter, r *http.Request, params v1.G
 		p.Write(w)
 		return
 	}
-	order, down, p := ConnectionOrder(params.Sort)
+	order, down, p := connectionOrder(params.Sort)
 	if p != nil {
 		p.Write(w)
 		return
 	}
 	sought := f.sought()
 	sought.Requests = !sought.All()
-	list := ConnectionPage{Window: part, Order: order, Down: down}
+	list := connectionPage{window: part, order: order, down: down}
 	walk := func() error {
 		_, err := a.DataPath.ConnectionsFrom(r.Context(), 0, sought, func(c lb.Connection) bool {
 			if !c.Reply && f.matches(&c) {
-				list.Add(&c)
+				list.add(&c)
 			}
-			return !params.Uncounted || order != nil || len(list.Rows) < part.Limit
+			return !params.Uncounted || order != nil || len(list.rows) < part.Limit
 		})
 		return err
 	}
 	if order != nil && !a.walkAll(w, r, walk) || order == nil && !walked(w, walk()) {
 		return
 	}
-	out := v1.ConnectionList{Total: list.Total, ConnectionAttr: []v1.Connection{}}
-	for _, c := range list.Page() {
+	out := v1.ConnectionList{Total: list.total, ConnectionAttr: []v1.Connection{}}
+	for _, c := range list.page() {
 		out.ConnectionAttr = append(out.ConnectionAttr, listedConnection(&c))
 	}
 	rest.JSON(w, out)
@@ -66,48 +66,48 @@ func listedConnection(c *lb.Connection) v1.Connection {
 	}
 }
 
-// ConnectionPage collects a window of connections. With an order it holds at most twice the rows up
+// connectionPage collects a window of connections. With an order it holds at most twice the rows up
 // to the end of the window.
-type ConnectionPage struct {
-	Window listing.Window
-	Order  func(a, b *lb.Connection) int // nil: none
-	Down   bool
-	Rows   []lb.Connection
-	Total  int
+type connectionPage struct {
+	window listing.Window
+	order  func(a, b *lb.Connection) int // nil: none
+	down   bool
+	rows   []lb.Connection
+	total  int
 }
 
-func (l *ConnectionPage) Add(c *lb.Connection) {
-	l.Total++
-	if l.Order == nil {
-		if l.Total > l.Window.Offset && len(l.Rows) < l.Window.Limit {
-			l.Rows = append(l.Rows, *c)
+func (l *connectionPage) add(c *lb.Connection) {
+	l.total++
+	if l.order == nil {
+		if l.total > l.window.Offset && len(l.rows) < l.window.Limit {
+			l.rows = append(l.rows, *c)
 		}
 		return
 	}
-	if l.Rows = append(l.Rows, *c); len(l.Rows) >= 2*min(MaxSorted, l.Window.Offset+l.Window.Limit) {
+	if l.rows = append(l.rows, *c); len(l.rows) >= 2*min(maxSorted, l.window.Offset+l.window.Limit) {
 		l.trim()
 	}
 }
 
 // trim keeps the first rows of the order, up to the end of the window.
-func (l *ConnectionPage) trim() {
-	slices.SortStableFunc(l.Rows, func(a, b lb.Connection) int {
-		by := l.Order(&a, &b)
-		if l.Down {
+func (l *connectionPage) trim() {
+	slices.SortStableFunc(l.rows, func(a, b lb.Connection) int {
+		by := l.order(&a, &b)
+		if l.down {
 			by = -by
 		}
 		return cmp.Or(by, a.Src.Compare(b.Src), a.Dst.Compare(b.Dst))
 	})
-	l.Rows = l.Rows[:min(len(l.Rows), MaxSorted, l.Window.Offset+l.Window.Limit)]
+	l.rows = l.rows[:min(len(l.rows), maxSorted, l.window.Offset+l.window.Limit)]
 }
 
-// Page is what is in the window.
-func (l *ConnectionPage) Page() []lb.Connection {
-	if l.Order == nil {
-		return l.Rows
+// page is what is in the window.
+func (l *connectionPage) page() []lb.Connection {
+	if l.order == nil {
+		return l.rows
 	}
 	l.trim()
-	return l.Rows[min(l.Window.Offset, len(l.Rows)):]
+	return l.rows[min(l.window.Offset, len(l.rows)):]
 }
 
 func connectionOrders() map[string]func(a, b *lb.Connection) int {
@@ -123,8 +123,8 @@ func connectionOrders() map[string]func(a, b *lb.Connection) int {
 	}
 }
 
-// ConnectionOrder is the one of a word; nil: none.
-func ConnectionOrder(word string) (order func(a, b *lb.Connection) int, down bool, p *rest.Problem) {
+// connectionOrder is the one of a word; nil: none.
+func connectionOrder(word string) (order func(a, b *lb.Connection) int, down bool, p *rest.Problem) {
 	if word == "" {
 		return nil, false, nil
 	}

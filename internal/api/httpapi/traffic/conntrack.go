@@ -15,8 +15,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// MaxSorted bounds the connections that are sorted: so many are held in memory, twice.
-const MaxSorted = 10_000
+// maxSorted bounds the connections that are sorted: so many are held in memory, twice.
+const maxSorted = 10_000
 
 // GetConntracks streams the connections that pass the filters.
 func (a *API) GetConntracks(w http.ResponseWriter, r *http.Request, params v1.GetConntracksParams) {
@@ -88,8 +88,8 @@ func (a *API) endConntracks(w http.ResponseWriter, out *rest.List, next string, 
 // connectionPlace is where a page begins.
 func connectionPlace(params *v1.GetConntracksParams) (from int, p *rest.Problem) {
 	switch {
-	case params.SortBy != "" && (params.Limit == 0 || params.Limit > MaxSorted):
-		return 0, rest.RefuseField(http.StatusBadRequest, "limit", strconv.Itoa(params.Limit), "is no limit for connections that are sorted", "1 to "+strconv.Itoa(MaxSorted))
+	case params.SortBy != "" && (params.Limit == 0 || params.Limit > maxSorted):
+		return 0, rest.RefuseField(http.StatusBadRequest, "limit", strconv.Itoa(params.Limit), "is no limit for connections that are sorted", "1 to "+strconv.Itoa(maxSorted))
 	case params.SortBy != "" && (params.Continue != "" || params.Offset > 0):
 		return 0, rest.Refuse(http.StatusBadRequest, "sortBy has one page: continue and offset do not go with it")
 	case params.Continue == "":
@@ -148,15 +148,15 @@ func conntrackOf(c *lb.Connection) v1.ConntrackEntry {
 	return v1.ConntrackEntry{
 		DestinationIP: c.Dst.Addr().String(), DestinationPort: c.Dst.Port(),
 		SourceIP: c.Src.Addr().String(), SourcePort: c.Src.Port(),
-		Protocol: c.Protocol.String(), ConntrackState: c.State, ConntrackAct: Action(c),
+		Protocol: c.Protocol.String(), ConntrackState: c.State, ConntrackAct: action(c),
 		Packets: c.Traffic.Packets, Bytes: c.Traffic.Bytes, ServName: c.Service,
 	}
 }
 
-// Action says what is done to the packets of this direction: dnat and snat with the address that is
+// action says what is done to the packets of this direction: dnat and snat with the address that is
 // new, or fdnat and fsnat with both, where the endpoint sees an address of the load balancer; ddsr
 // where it answers the client directly. The port is that of the endpoint or of the service.
-func Action(c *lb.Connection) string {
+func action(c *lb.Connection) string {
 	weight := ":w" + strconv.Itoa(int(c.Weight))
 	switch {
 	case c.Direct:

@@ -17,7 +17,8 @@ const (
 	// endWork is for how long a request ends connections: less than the 10 s that loxicmd waits for
 	// an answer.
 	endWork = 4 * time.Second
-	EndRate = 1000 // a second, if the request does not say
+	// EndRate is how many connections a second are ended, if the request does not say.
+	EndRate = 1000
 )
 
 // EndConntracks ends the connections that pass the filters.

@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	WatchRate    = 10_000 // events a second, if the client says nothing
+	// WatchRate is how many events a second are sent, if the client does not say.
+	WatchRate    = 10_000
 	watchRateMax = 1_000_000
 	// watchRateView is the highest rate of the role view: a rate reserves memory of the kernel, 34
 	// MB for watchRateMax.

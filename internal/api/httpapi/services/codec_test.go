@@ -1,4 +1,4 @@
-package httpapi
+package services
 
 import (
 	"encoding/json"
@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	v1 "loxilb/api/v1"
-	"loxilb/internal/api/httpapi/services"
 	"loxilb/internal/control/servicestate"
 	"loxilb/internal/lb"
 )
@@ -38,7 +37,7 @@ func TestEveryPropertyIsAField(t *testing.T) {
 			known = append(known, f.Property)
 		}
 	}
-	for _, u := range services.NewCodec(false).Unavailable {
+	for _, u := range newCodec(false).unavailable {
 		known = append(known, args+u.Name)
 	}
 	compareNames(t, known, slices.Collect(maps.Keys(v1.PropertiesOf[v1.LoadbalanceEntry]())))
@@ -59,7 +58,7 @@ func TestEveryPropertyIsAField(t *testing.T) {
 
 	known = []string{"host"}
 	for _, f := range lb.KeyFields() {
-		known = append(known, services.KeyProperty(f.Property))
+		known = append(known, keyProperty(f.Property))
 	}
 	compareNames(t, known, slices.Collect(maps.Keys(v1.PropertiesOf[v1.ServiceKey]())))
 
@@ -76,7 +75,7 @@ func TestEveryPropertyIsAField(t *testing.T) {
 // The description of the API tells of every word, and of its number where it has one.
 func TestDescriptionHasEveryWord(t *testing.T) {
 	t.Parallel()
-	data, err := os.ReadFile("../../../api/openapi.yaml")
+	data, err := os.ReadFile("../../../../api/openapi.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,13 +167,13 @@ func TestRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, bulk, p := services.NewCodec(false).DecodeServices(data)
+		got, bulk, p := newCodec(false).decodeServices(data)
 		if p != nil || bulk || !got[0].Equal(s) {
 			t.Fatalf("%s\ncame back from %s\nas %v, %v", s, data, got, p)
 		}
 		// What people would write by words is the same too.
 		words := strings.Replace(string(data), `"mode":`+string(data[strings.Index(string(data), `"mode":`)+7]), `"mode":"`+s.Mode.String()+`"`, 1)
-		if got, _, p := services.NewCodec(false).DecodeServices([]byte(words)); p != nil || !got[0].Equal(s) {
+		if got, _, p := newCodec(false).decodeServices([]byte(words)); p != nil || !got[0].Equal(s) {
 			t.Fatalf("%s\ncame back from %s\nas %v, %v", s, words, got, p)
 		}
 	}
@@ -185,7 +184,7 @@ func FuzzKeys(f *testing.F) {
 	f.Add([]byte(`{"lbAttr":[{"externalIP":"20.20.20.1","port":2020,"protocol":"tcp"}]}`), "false")
 	f.Add([]byte(`{"lbAttr":[{"externalIP":"::","port":0,"portMax":-1,"protocol":"icmp","block":7,"host":"x"}]}`), "")
 	f.Fuzz(func(t *testing.T, data []byte, bgp string) {
-		keys, p := services.NewCodec(false).DecodeKeys(data, bgp)
+		keys, p := newCodec(false).decodeKeys(data, bgp)
 		if p != nil {
 			if p.Body.Code < 400 || p.Body.Message == "" {
 				t.Fatalf("refused with %+v", p.Body)
@@ -208,10 +207,10 @@ func TestShare(t *testing.T) {
 		t.Fatal(err)
 	}
 	stats := &lb.ServiceStats{Endpoints: []lb.EndpointStats{{Takes: true, Share: 0.3}, {Takes: true, Share: 1}, {}}}
-	endpoints := servicestate.Gather(&s, stats, nil, &fake{})
+	endpoints := servicestate.Gather(&s, stats, nil, noHealth{})
 	states := servicestate.Of(endpoints, servicestate.Applied)
 	for i, want := range []int{30, 0, 0} {
-		if got := services.NewCodec(false).Answer(&s, stats, endpoints, &states).Endpoints[i].Share; got != want {
+		if got := newCodec(false).answer(&s, stats, endpoints, &states).Endpoints[i].Share; got != want {
 			t.Errorf("endpoint %d: %d %%, want %d", i, got, want)
 		}
 	}
@@ -219,7 +218,16 @@ func TestShare(t *testing.T) {
 
 // plainAnswer is a service as the API writes it, of which nothing is counted or known.
 func plainAnswer(s *lb.Service) *v1.LoadbalanceEntry {
-	endpoints := servicestate.Gather(s, &lb.ServiceStats{}, nil, &fake{})
+	endpoints := servicestate.Gather(s, &lb.ServiceStats{}, nil, noHealth{})
 	states := servicestate.Of(endpoints, servicestate.Applied)
-	return services.NewCodec(false).Answer(s, &lb.ServiceStats{}, endpoints, &states)
+	return newCodec(false).answer(s, &lb.ServiceStats{}, endpoints, &states)
 }
+
+// noHealth knows nothing of endpoints.
+type noHealth struct{}
+
+func (noHealth) EndpointVerdict(*lb.Service, lb.Endpoint) lb.Verdict { return lb.Verdict{} }
+
+// demo is the service of the README.
+const demo = `{"serviceArguments":{"externalIP":"20.20.20.1","port":2020,"protocol":"tcp"},
+ "endpoints":[{"endpointIP":"31.31.31.1","targetPort":5001,"weight":1},{"endpointIP":"32.32.32.1","targetPort":5001,"weight":1}]}`

@@ -1,4 +1,4 @@
-package httpapi
+package services
 
 import (
 	"encoding/json"
@@ -9,7 +9,6 @@ import (
 	v1 "loxilb/api/v1"
 
 	"loxilb/internal/api/httpapi/rest"
-	"loxilb/internal/api/httpapi/services"
 )
 
 // longBody is a request with n services of 10 endpoints.
@@ -41,13 +40,13 @@ func TestLongList(t *testing.T) {
 	if len(o.Parts) < 3 {
 		t.Fatalf("%d parts", len(o.Parts))
 	}
-	c := services.NewCodec(false)
-	list, bulk, p := c.DecodeServices(body)
+	c := newCodec(false)
+	list, bulk, p := c.decodeServices(body)
 	if p != nil || !bulk || len(list) != n {
 		t.Fatalf("%d services, bulk %t, %v", len(list), bulk, p)
 	}
 	for i, r := range list {
-		if r.Name != fmt.Sprintf("service-%d", i) || r.At != fmt.Sprintf("lbAttr[%d].", i) || len(r.Endpoints) != 10 {
+		if r.Name != fmt.Sprintf("service-%d", i) || r.at != fmt.Sprintf("lbAttr[%d].", i) || len(r.Endpoints) != 10 {
 			t.Fatalf("%d is %+v", i, r)
 		}
 	}
@@ -59,7 +58,7 @@ func TestLongList(t *testing.T) {
 		{`"name":"service-900"`, `"name"`}:    `the body is not JSON (line 1, column `,
 	} {
 		bad := strings.Replace(string(body), replaced[0], replaced[1], 1)
-		if _, _, p := c.DecodeServices([]byte(bad)); p == nil || !strings.Contains(p.Body.Message, want) {
+		if _, _, p := c.decodeServices([]byte(bad)); p == nil || !strings.Contains(p.Body.Message, want) {
 			t.Errorf("%s: %v, want %s", replaced, p, want)
 		}
 	}
@@ -68,11 +67,11 @@ func TestLongList(t *testing.T) {
 // What a long request costs before the store sees it.
 func BenchmarkDecode(b *testing.B) {
 	body := longBody(10_000)
-	c := services.NewCodec(false)
+	c := newCodec(false)
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, p := c.DecodeServices(body); p != nil {
+		if _, _, p := c.decodeServices(body); p != nil {
 			b.Fatal(p)
 		}
 	}

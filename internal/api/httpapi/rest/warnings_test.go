@@ -1,4 +1,4 @@
-package httpapi
+package rest
 
 import (
 	"net/http/httptest"
@@ -6,19 +6,17 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"loxilb/internal/api/httpapi/rest"
 )
 
 // An edit that runs three times, as that of a change which may cut somebody off does, warns once.
 func TestWarningsOnce(t *testing.T) {
 	t.Parallel()
 	w := httptest.NewRecorder()
-	var shared rest.Warnings
+	var shared Warnings
 	for range 3 {
 		shared.Add("service %s does not exist", "a")
 		shared.Write(w)
-		var own rest.Warnings
+		var own Warnings
 		own.Add("weight has no effect")
 		own.Write(w)
 	}
@@ -33,14 +31,14 @@ func TestManyWarnings(t *testing.T) {
 	t.Parallel()
 	const many = 200_000
 	begun, w := time.Now(), httptest.NewRecorder()
-	var notes rest.Warnings
+	var notes Warnings
 	for range 2 {
 		for i := range many {
 			notes.Add("service number %6d has a weight without effect", i)
 		}
 	}
 	notes.Write(w)
-	if got := w.Header().Values("Warning"); len(got) != rest.MaxWarnings || got[rest.MaxWarnings-1] != `299 loxilb "and 199993 more of the kind"` {
+	if got := w.Header().Values("Warning"); len(got) != MaxWarnings || got[MaxWarnings-1] != `299 loxilb "and 199993 more of the kind"` {
 		t.Errorf("%q", got)
 	}
 	if took := time.Since(begun); took > 20*time.Second { // each with all would take minutes
