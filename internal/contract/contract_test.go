@@ -1,22 +1,9 @@
 package contract
 
 import (
-	"os"
 	"strings"
 	"testing"
 )
-
-// The page is what the table says: make generate.
-func TestPage(t *testing.T) {
-	t.Parallel()
-	page, err := os.ReadFile("../../docs/compatibility.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(page) != Page() {
-		t.Error("docs/compatibility.md is not what the table makes: tools/go generate ./tools/compatdoc")
-	}
-}
 
 // The contract has so many, whatever becomes of them, and each once.
 func TestRows(t *testing.T) {

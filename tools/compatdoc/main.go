@@ -5,8 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-
-	"loxilb/internal/contract"
 )
 
 //go:generate go run . -out ../../docs/compatibility.md
@@ -14,7 +12,7 @@ import (
 func main() {
 	out := flag.String("out", "docs/compatibility.md", "page to write")
 	flag.Parse()
-	if err := os.WriteFile(*out, []byte(contract.Page()), 0o644); err != nil {
+	if err := os.WriteFile(*out, []byte(page()), 0o644); err != nil {
 		fmt.Fprintln(os.Stderr, "compatdoc:", err)
 		os.Exit(1)
 	}

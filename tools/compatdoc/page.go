@@ -1,8 +1,10 @@
-package contract
+package main
 
 import (
 	"fmt"
 	"strings"
+
+	"loxilb/internal/contract"
 )
 
 const intro = `<!-- Generated from internal/contract (make generate). Do not edit. -->
@@ -22,22 +24,22 @@ compares each row with the router, the commands and the flags.
 
 `
 
-// Page is docs/compatibility.md.
-func Page() string {
+// page is docs/compatibility.md.
+func page() string {
 	var b strings.Builder
 	b.WriteString(intro)
-	chapter(&b, "REST API", Operations(), func(o Operation) (string, State, string) {
+	chapter(&b, "REST API", contract.Operations(), func(o contract.Operation) (string, contract.State, string) {
 		return code(o.Method + " " + o.Path), o.State, o.Note
 	})
-	chapter(&b, "Properties", Values(), func(v Value) (string, State, string) { return code(v.Property), v.State, v.Note })
-	chapter(&b, "Metrics", Metrics(), func(m Metric) (string, State, string) { return code(m.Name), m.State, m.Note })
-	chapter(&b, "loxicmd", Commands(), Command.cells)
-	chapter(&b, "The daemon's flags", Flags(), Flag.cells)
+	chapter(&b, "Properties", contract.Values(), func(v contract.Value) (string, contract.State, string) { return code(v.Property), v.State, v.Note })
+	chapter(&b, "Metrics", contract.Metrics(), func(m contract.Metric) (string, contract.State, string) { return code(m.Name), m.State, m.Note })
+	chapter(&b, "loxicmd", contract.Commands(), commandCells)
+	chapter(&b, "The daemon's flags", contract.Flags(), flagCells)
 	return b.String()
 }
 
 // chapter writes a table for each section, so that changes of different objects do not conflict.
-func chapter[Row any](b *strings.Builder, title string, sections []Section[Row], cells func(Row) (string, State, string)) {
+func chapter[Row any](b *strings.Builder, title string, sections []contract.Section[Row], cells func(Row) (string, contract.State, string)) {
 	fmt.Fprintf(b, "## %s\n", title)
 	for _, s := range sections {
 		fmt.Fprintf(b, "\n### %s\n\n| | | |\n|---|---|---|\n", s.Title)
@@ -49,7 +51,7 @@ func chapter[Row any](b *strings.Builder, title string, sections []Section[Row],
 	b.WriteString("\n")
 }
 
-func (c Command) cells() (string, State, string) {
+func commandCells(c contract.Command) (string, contract.State, string) {
 	what := code(strings.TrimSpace("loxicmd " + c.Path))
 	if c.Aliases != "" {
 		what += " (" + strings.Join(strings.Fields(c.Aliases), ", ") + ")"
@@ -65,7 +67,7 @@ func (c Command) cells() (string, State, string) {
 	return what, c.State, note
 }
 
-func (f Flag) cells() (string, State, string) {
+func flagCells(f contract.Flag) (string, contract.State, string) {
 	what := "--" + f.Name
 	if f.Short != "" {
 		what += ", -" + f.Short
