@@ -29,6 +29,10 @@ type ignored struct {
 	names []string
 }
 
+// IsLenient reports whether requests of the existing loxilb's clients may have names that are not
+// known.
+func (rd *Reader) IsLenient() bool { return rd.ignored != nil }
+
 // first reports whether a name is new, and there is room for it.
 func (o *ignored) first(name string) bool {
 	o.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/lb"
@@ -81,12 +82,27 @@ func (p *Problem) Write(w http.ResponseWriter) {
 // ParameterProblem is for what the generated code found in the path or the query.
 func ParameterProblem(err error) *Problem {
 	var format *v1.InvalidParamFormatError
-	if errors.As(err, &format) {
+	var number *strconv.NumError
+	switch {
+	case errors.As(err, &format) && errors.As(format.Err, &number):
+		return Invalid(format.ParamName, number.Num, "is of the wrong type", valuesOf(number))
+	case errors.As(err, &format):
 		p := Refuse(http.StatusBadRequest, "parameter %s is not of its form: %v", format.ParamName, format.Err)
 		p.Body.Field = format.ParamName
 		return p
 	}
 	return Refuse(http.StatusBadRequest, "%v", err)
+}
+
+// valuesOf describes what strconv would have read.
+func valuesOf(e *strconv.NumError) string {
+	switch {
+	case e.Func == "ParseBool":
+		return "true or false"
+	case errors.Is(e, strconv.ErrRange):
+		return "a smaller whole number"
+	}
+	return "a whole number"
 }
 
 // JSON answers 200 with a value.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http/httptest"
+	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -51,5 +52,34 @@ func TestRefusal(t *testing.T) {
 		if diff := cmp.Diff(tc.want, got); diff != "" || w.Code != tc.want.Code || w.why != tc.want.Message {
 			t.Errorf("%s: %d, account %q: %s", name, w.Code, w.why, diff)
 		}
+	}
+}
+
+// TestParameterProblem: a parameter of a wrong type is refused like every other value, without words
+// of the Go library.
+func TestParameterProblem(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string]string{
+		"maybe": `failed "maybe" is of the wrong type (allowed: true or false)`,
+		"":      `failed "" is of the wrong type (allowed: true or false)`,
+	} {
+		_, err := strconv.ParseBool(value)
+		p := ParameterProblem(&v1.InvalidParamFormatError{ParamName: "failed", Err: fmt.Errorf("error binding string parameter: %w", err)})
+		if p.Body.Message != want || p.Body.Code != 400 || p.Body.Field != "failed" || p.Body.Value != value {
+			t.Errorf("%+v", p.Body)
+		}
+	}
+	for value, want := range map[string]string{
+		"1.5":                  `limit "1.5" is of the wrong type (allowed: a whole number)`,
+		"99999999999999999999": `limit "99999999999999999999" is of the wrong type (allowed: a smaller whole number)`,
+	} {
+		_, err := strconv.ParseInt(value, 10, 64)
+		if p := ParameterProblem(&v1.InvalidParamFormatError{ParamName: "limit", Err: err}); p.Body.Message != want {
+			t.Errorf("%+v", p.Body)
+		}
+	}
+	p := ParameterProblem(&v1.InvalidParamFormatError{ParamName: "limit", Err: errors.New("multiple values for single value parameter 'limit'")})
+	if want := "parameter limit is not of its form: multiple values for single value parameter 'limit'"; p.Body.Message != want {
+		t.Error(p.Body.Message)
 	}
 }

@@ -81,6 +81,10 @@ func (c *codec) decodeServices(data []byte) ([]request, bool, *rest.Problem) {
 
 // DeleteLoadbalancerList deletes the services of a list of keys, all of them or none.
 func (a *API) DeleteLoadbalancerList(w http.ResponseWriter, r *http.Request, params v1.DeleteLoadbalancerListParams) {
+	if p := rest.RefuseUnknownParameters(r, params); p != nil {
+		p.Write(w)
+		return
+	}
 	keys, p := rest.Decode(a.Reader, w, r, func(data []byte) ([]lb.Key, *rest.Problem) { return a.codec.decodeKeys(data, params.Bgp) })
 	if p != nil {
 		p.Write(w)
@@ -141,6 +145,10 @@ func withdrawal(bgp string) *rest.Problem {
 
 // DeleteLoadbalancers deletes every service.
 func (a *API) DeleteLoadbalancers(w http.ResponseWriter, r *http.Request) {
+	if p := rest.RefuseUnknownParameters(r, nil); p != nil {
+		p.Write(w)
+		return
+	}
 	a.Objects.Commit(w, r, false, func(tx *store.Tx, _ *objects.Precondition) error {
 		for s := range a.Store.Services.All(tx) {
 			if err := a.Store.Services.Delete(tx, s.Key); err != nil {
@@ -154,6 +162,10 @@ func (a *API) DeleteLoadbalancers(w http.ResponseWriter, r *http.Request) {
 // DeleteLoadbalancerByName deletes all services of a name. One that none has is success, as in the
 // contract.
 func (a *API) DeleteLoadbalancerByName(w http.ResponseWriter, r *http.Request, name string) {
+	if p := rest.RefuseUnknownParameters(r, nil); p != nil {
+		p.Write(w)
+		return
+	}
 	a.Objects.Commit(w, r, false, func(tx *store.Tx, _ *objects.Precondition) error {
 		list := a.Store.Services.ByName(tx, name)
 		if len(list) == 0 {
@@ -192,6 +204,9 @@ func (a *API) DeleteLoadbalancerHostRange(w http.ResponseWriter, r *http.Request
 
 func (a *API) deleteKey(w http.ResponseWriter, r *http.Request, path keyPath) {
 	key, p := path.key()
+	if p == nil && !a.Reader.IsLenient() {
+		p = rest.RefuseUnknownParameters(r, v1.DeleteLoadbalancerParams{})
+	}
 	if p != nil {
 		p.Write(w)
 		return

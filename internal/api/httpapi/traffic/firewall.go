@@ -165,6 +165,10 @@ func ruleProblem(at string, err error) *rest.Problem {
 
 // DeleteFirewallRule deletes the rule of a key. One that is not there is deleted already.
 func (a *API) DeleteFirewallRule(w http.ResponseWriter, r *http.Request, params v1.DeleteFirewallRuleParams) {
+	if p := rest.RefuseUnknownParameters(r, params); p != nil {
+		p.Write(w)
+		return
+	}
 	rule, err := ruleOfQuery(&params)
 	if err != nil {
 		ruleProblem("", err).Write(w)
@@ -206,6 +210,10 @@ func ruleOfQuery(q *v1.DeleteFirewallRuleParams) (rule lb.Rule, err error) {
 
 // DeleteFirewallRules deletes every rule.
 func (a *API) DeleteFirewallRules(w http.ResponseWriter, r *http.Request) {
+	if p := rest.RefuseUnknownParameters(r, nil); p != nil {
+		p.Write(w)
+		return
+	}
 	a.Objects.Commit(w, r, false, func(tx *store.Tx, _ *objects.Precondition) error {
 		for rule := range a.Store.Rules.All(tx) {
 			if err := tx.Delete(a.Store.Rules.ID(rule.Key())); err != nil {

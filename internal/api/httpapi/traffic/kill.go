@@ -23,6 +23,10 @@ const (
 
 // EndConntracks ends the connections that pass the filters.
 func (a *API) EndConntracks(w http.ResponseWriter, r *http.Request, params v1.EndConntracksParams) {
+	if p := rest.RefuseUnknownParameters(r, params); p != nil {
+		p.Write(w)
+		return
+	}
 	chosen := v1.GetConntracksParams{
 		Protocol: params.Protocol, Vip: params.Vip, ServName: params.ServName, Service: params.Service, State: params.State,
 		Source: params.Source, Endpoint: params.Endpoint,
