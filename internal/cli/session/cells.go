@@ -100,3 +100,12 @@ func Wrap(text string, width int) (lines []string) {
 func EventLine(e *v1.Event) string {
 	return fmt.Sprintf("%s  %-9s  %s\n", e.Time.Format(time.RFC3339), e.Kind, e.Message)
 }
+
+// Reasons is why clients were refused, and how often.
+func Reasons(list []v1.RefusedCount) string {
+	words := make([]string, len(list))
+	for i, one := range list {
+		words[i] = fmt.Sprintf("%s %d", OneLine(one.Reason), one.Count)
+	}
+	return strings.Join(words, ", ")
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"loxilb/internal/host/apisocket"
+	"loxilb/internal/host/build"
 )
 
 // Options are the flags of every command.
@@ -101,4 +102,56 @@ func (o *Options) Print(s string) error {
 		return Refused("write the output: %w", err)
 	}
 	return nil
+}
+
+// Exit codes of loxicmd.
+const (
+	ExitOK          = 0
+	ExitRefused     = 1 // the server refused, or its answer was not understood
+	ExitUsage       = 2
+	ExitUnreachable = 3
+	ExitNo          = 4 // of explain: the packet does not get there
+
+	ExitPlanned = 2 // of plan: there is something to do
+)
+
+// Env is what a run of loxicmd reads and writes.
+type Env struct {
+	Build  build.Info // of loxicmd itself
+	Stdin  io.Reader
+	Stdout io.Writer
+	Stderr io.Writer
+
+	Getenv    func(string) string // of its environment
+	TokenFile string              // where a token is kept; empty: where the contract has it
+}
+
+func (e *Env) get(name string) string {
+	if e.Getenv == nil {
+		return ""
+	}
+	return e.Getenv(name)
+}
+
+// Failure is an error with an exit code; any other error is one of usage.
+type Failure struct {
+	Code int
+	err  error
+}
+
+func (f *Failure) Error() string {
+	if f.err == nil {
+		return ""
+	}
+	return f.err.Error()
+}
+
+// Exit ends a command with an exit code of its own; err nil: all was said already.
+func Exit(code int, err error) error { return &Failure{code, err} }
+
+func (f *Failure) Unwrap() error { return f.err }
+
+// Refused is what the server, or the state of things, has against a command.
+func Refused(format string, args ...any) error {
+	return &Failure{ExitRefused, fmt.Errorf(format, args...)}
 }

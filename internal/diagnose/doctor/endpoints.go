@@ -3,6 +3,8 @@ package doctor
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -82,4 +84,94 @@ func (m *Machine) isAwake(a netip.Addr) bool {
 	}
 	list, _ := m.Network.Neighbours()
 	return slices.ContainsFunc(list, func(n Neighbour) bool { return n.Addr == a && n.Valid && !n.Failed })
+}
+
+// minUnansweredSYNs is after how many unanswered SYNs an endpoint that answers this machine is
+// reported.
+const minUnansweredSYNs = 3
+
+// unprobed connects to endpoints of which nobody asks how they are.
+func unprobed(m *Machine) ([]Finding, error) {
+	of := map[netip.AddrPort]Unprobed{} // of all services together
+	for _, u := range m.Facts.Unprobed {
+		of[u.At] = Unprobed{u.At, of[u.At].SYNs + u.SYNs, of[u.At].Answered + u.Answered}
+	}
+	list := slices.SortedFunc(maps.Values(of), func(a, b Unprobed) int { return a.At.Compare(b.At) })
+	out, err := eachOf(list, m.checkUnprobed)
+	if n := len(out) - maxListed; n > 0 {
+		out = append(out[:maxListed:maxListed], Finding{
+			About: "others", Sure: Likely, What: fmt.Sprintf("%d more endpoints have the same problem", n), Why: "connections to them fail", Command: "run loxicmd doctor again after fixing those",
+		})
+	}
+	return out, err
+}
+
+func (m *Machine) checkUnprobed(u Unprobed) (*Finding, error) {
+	f := &Finding{About: u.At.String(), Sure: Likely}
+	refusal := m.Network.Connect(u.At)
+	switch {
+	case refusal != nil:
+		why, err := m.whyNot(u.At.Addr(), refusal.Error())
+		f.What, f.Why, f.Command = fmt.Sprintf("endpoint %s does not accept connections of this machine: %v", u.At, refusal), why, lookThere
+		return f, err
+	case u.SYNs >= minUnansweredSYNs && u.Answered == 0:
+		f.What = fmt.Sprintf("endpoint %s answers this machine, but none of %d SYNs of clients", u.At, u.SYNs)
+		f.Why = "its answers to clients bypass this machine, or its firewall refuses clients"
+		f.Command = fmt.Sprintf("check its route on %s: ip route get CLIENT; it must lead through this machine, or set --mode=onearm or fullnat", u.At.Addr())
+		return f, nil
+	}
+	return nil, nil
+}
+
+// Connect opens a connection, and ends it by a RST. Errors are short.
+func (kernelNetwork) Connect(at netip.AddrPort) error {
+	c, err := net.DialTimeout("tcp", at.String(), patience)
+	var (
+		errno   syscall.Errno
+		timeout net.Error
+	)
+	switch {
+	case err == nil:
+		return errors.Join(c.(*net.TCPConn).SetLinger(0), c.Close())
+	case errors.As(err, &errno):
+		return errno
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return fmt.Errorf("no answer within %v", patience)
+	}
+	return err
+}
+
+// Unserved is a service without an endpoint that takes new connections and is not known to be down.
+type Unserved struct {
+	Service   string
+	State     string
+	Endpoints string // how many are in which state: "1 down, 2 drained"
+	Receiving bool   // clients are sent to endpoints that are down
+	Drained   bool   // an endpoint is drained, by order or by weight 0
+}
+
+// services lists services that serve no clients.
+func services(m *Machine) (out []Finding, _ error) {
+	list := m.Facts.Unserved
+	for _, u := range list[:min(len(list), maxListed)] {
+		f := Finding{
+			About: u.Service, Sure: Certain, What: fmt.Sprintf("service %s is %s: %s", u.Service, u.State, u.Endpoints),
+			Why:     "no endpoint is available, so the service refuses all new clients",
+			Command: "loxicmd describe lb " + u.Service + " shows why; repair an endpoint, or add one",
+		}
+		if u.Receiving {
+			f.Why = "all endpoints that receive new connections are down, so most clients fail"
+		}
+		if u.Drained {
+			f.Command = "loxicmd undrain endpoint IP:PORT (see: loxicmd get drain), raise a weight 0, or add an endpoint"
+		}
+		out = append(out, f)
+	}
+	if n := len(list) - maxListed; n > 0 {
+		out = append(out, Finding{
+			About: "others", Sure: Certain, What: fmt.Sprintf("%d more services serve no clients", n), Why: "their new clients are refused",
+			Command: "loxicmd get lb",
+		})
+	}
+	return out, nil
 }

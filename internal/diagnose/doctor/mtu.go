@@ -1,9 +1,109 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
+	"sync"
 )
+
+// pathMTU looks whether packets as large as the first link takes get to the endpoints and back. A
+// link further on that drops them in silence does not show in any table: small answers come, large
+// ones hang.
+func pathMTU(m *Machine) (out []Finding, err error) {
+	links, err := m.Network.Links()
+	if err != nil {
+		return nil, err
+	}
+	by, largest := map[string]Link{}, 0
+	for _, l := range links {
+		by[l.Name] = l
+		if slices.Contains(m.Facts.Interfaces, l.Name) && !l.Loopback {
+			largest = max(largest, l.MTU)
+		}
+	}
+	var (
+		mu     sync.Mutex
+		narrow = map[narrowPath][]netip.Addr{}
+	)
+	pingEach(m.Facts.Endpoints, func(e Endpoint) {
+		way, failed := m.Network.Route(e.Addr)
+		link := by[way.Link]
+		size := min(link.MTU, largest+e.Overhead)
+		if e.mss() > 0 {
+			size = min(size, e.mss()+60+e.Overhead)
+		}
+		if failed != nil || link.Loopback || size <= smallPing {
+			return // of which next-hops and mtu tell
+		}
+		fits, failed := m.fitting(e.Addr, size)
+		mu.Lock()
+		defer mu.Unlock()
+		if failed != nil {
+			err = failed
+		}
+		if fits > 0 && fits < size {
+			path := narrowPath{fits, size, fits - e.Overhead, e.Direct}
+			narrow[path] = append(narrow[path], e.Addr)
+		}
+	})
+	for path, addrs := range narrow {
+		slices.SortFunc(addrs, netip.Addr.Compare)
+		out = append(out, path.finding(addrs))
+	}
+	slices.SortFunc(out, func(a, b Finding) int { return cmp.Compare(a.About, b.About) })
+	return out, err
+}
+
+// narrowPath is one of which not the whole takes what the first link does.
+type narrowPath struct {
+	fits, size int // bytes of a packet that was answered, and of one that was not
+	inside     int // of a tunnel, bytes of the packets inside that fit
+	direct     bool
+}
+
+func (p narrowPath) finding(addrs []netip.Addr) Finding {
+	text := make([]string, len(addrs))
+	for i, a := range addrs {
+		text[i] = a.String()
+	}
+	return Finding{
+		About: text[0], Sure: Likely,
+		What: fmt.Sprintf("endpoint %s answers pings of %d bytes, but not larger ones of up to %d", names(text), p.fits, p.size),
+		Why:  "a link on the path has a smaller MTU and drops larger packets without an ICMP error: handshakes and small answers pass, large transfers hang",
+		Command: fmt.Sprintf("%s, or give the links on the path an MTU of %d, or let their routers and firewalls pass ICMP",
+			smallerSegments(p.direct, p.inside), p.size),
+	}
+}
+
+// fitting is the largest packet that an endpoint answers, of some sizes up to one; 0: it answers no
+// ping, which tells nothing. A reply may be lost by chance, so what is missed is asked for twice
+// more.
+func (m *Machine) fitting(to netip.Addr, size int) (fits int, err error) {
+	steps := []int{smallPing}
+	for _, s := range []int{576, 1000, 1280, 1340, 1380, 1400, 1420, 1440, 1460, 1480, 1492, 1500, 4000, 8000} {
+		if s < size {
+			steps = append(steps, s)
+		}
+	}
+	steps = append(steps, size)
+	for _, sizes := range [][]int{{smallPing, size}, steps, steps} {
+		answered, err := m.Network.Ping(to, sizes...)
+		if err != nil {
+			return 0, err
+		}
+		for i, ok := range answered {
+			if ok {
+				fits = max(fits, sizes[i])
+			}
+		}
+		if fits == 0 || fits == size {
+			break
+		}
+	}
+	return fits, nil
+}
 
 // mtu looks whether what comes in at its largest gets to the endpoints, with what a tunnel adds.
 func mtu(m *Machine) (out []Finding, err error) {
