@@ -10,7 +10,7 @@ func Commands() []Section[Command] {
 func general() []Section[Command] {
 	return []Section[Command]{
 		{"loxicmd", []Command{
-			{Path: "", Flags: "timeout,t protocol output,o apiserver,s port,p token", State: Better, Note: "--port takes 1 to 65535; --server, --context, --socket, --cacert, --insecure, -o yaml; exit status 1 when the server refuses, with its sentence on standard error"},
+			{Path: "", Flags: "timeout,t protocol output,o apiserver,s port,p token", State: Better, Note: "--port takes 1 to 65535; --server, --context, --socket, --cacert, --insecure, -o yaml; exit status 1 if the server refuses, with its error on standard error"},
 			{Path: "version"},
 			{Path: "options", State: Ours},
 			{Path: "completion bash"},
@@ -45,12 +45,12 @@ func general() []Section[Command] {
 			{Path: "describe filesystem", State: Ours},
 		}},
 		{"Files", []Command{
-			{Path: "apply", Flags: "ip,i per-intf ipv4route,r config-path,c lb,l session ulcl firewall bfd file,f", State: Differs, Note: "all of all files or nothing, several documents, folders, standard input; every error with its line and column; nothing of a service is lost; lines of --ip and --per-intf are read as words, by no shell, and what they make is kept; --prune, --confirm"},
-			{Path: "save", Flags: "all,a ip,i lb,l session ulcl firewall endpoint bfd config-path,c", State: Differs, Note: "services keep all of their fields; files are replaced whole, in a folder that is made; probeDuration is beside the exact probeInterval; --ip writes ipconfig/ without mtu, mode, real, info and members, and with IPv6, and leaves out, in a sentence, routes that apply would refuse; --session, --ulcl and --bfd are refused in a sentence; -f writes everything as YAML"},
+			{Path: "apply", Flags: "ip,i per-intf ipv4route,r config-path,c lb,l session ulcl firewall bfd file,f", State: Differs, Note: "all files or nothing; several documents, folders, standard input; errors have line and column; keeps every property of services; no shell reads lines of --ip and --per-intf, and their objects are kept; --prune, --confirm"},
+			{Path: "save", Flags: "all,a ip,i lb,l session ulcl firewall endpoint bfd config-path,c", State: Differs, Note: "services keep all fields; files are replaced atomically, and the folder is created; probeInterval is exact, next to probeDuration; --ip writes ipconfig/ with IPv6, without mtu, mode, real, info and members, and reports routes that apply would refuse; --session, --ulcl and --bfd are refused; -f writes everything as YAML"},
 			{Path: "import", State: Ours},
 			{Path: "export", State: Ours},
 			{Path: "create", Flags: "", State: Better, Note: "-f takes a file, as apply does"},
-			{Path: "delete", Flags: "file,f", State: Better, Note: "all of all files or nothing, several documents"},
+			{Path: "delete", Flags: "file,f", State: Better, Note: "all files or nothing, several documents"},
 			{Path: "plan", State: Ours},
 			{Path: "confirm", State: Ours},
 			{Path: "rollback", State: Ours},
@@ -62,8 +62,8 @@ func general() []Section[Command] {
 func balancingCommands() []Section[Command] {
 	return []Section[Command]{
 		{"Services", []Command{
-			{Path: "create lb", Flags: "tcp udp sctp icmp mode select endpoints secips sources mark bgp monitor inatimeout name attachEP detachEP security host ppv2en egress", State: Better, Note: "several ports and protocols in one command, all or nothing; unknown words are refused; the server refuses --sctp, --security, --host and --ppv2en, and keeps --bgp without effect; asks for --force where a service would cut your ssh session, the API, or other connections of the machine itself"},
-			{Path: "get loadbalancer", Aliases: "lb lbs loadbalancers", Flags: "servName", Columns: "Ext IP,Port,Proto,Name,Mark,Sel,Mode,# of Endpoints,Timeout,Monitor", Wide: "Ext IP,Sec IPs,Sources,Host,Port,Proto,Name,Mark,Sel,Mode,Endpoint,EPort,Weight,State,Counters", State: Better, Note: "wide has a status; names, selectors, sorting and pages, by the server; -o name, jsonpath and custom-columns; -w, as of all kinds"},
+			{Path: "create lb", Flags: "tcp udp sctp icmp mode select endpoints secips sources mark bgp monitor inatimeout name attachEP detachEP security host ppv2en egress", State: Better, Note: "several ports and protocols in one command, all or nothing; unknown words are refused; the server refuses --sctp, --security, --host and --ppv2en, and keeps --bgp without effect; requires --force if a service would intercept your ssh session, the API, or other connections of the machine itself"},
+			{Path: "get loadbalancer", Aliases: "lb lbs loadbalancers", Flags: "servName", Columns: "Ext IP,Port,Proto,Name,Mark,Sel,Mode,# of Endpoints,Timeout,Monitor", Wide: "Ext IP,Sec IPs,Sources,Host,Port,Proto,Name,Mark,Sel,Mode,Endpoint,EPort,Weight,State,Counters", State: Better, Note: "wide has a status; the server selects, sorts and pages; -o name, jsonpath and custom-columns; -w, for all kinds"},
 			{Path: "delete lb", Flags: "tcp udp sctp icmp bgp mark name host", State: Better, Note: "several ports and VIPs, all or nothing; --all"},
 			{Path: "describe lb", State: Ours},
 			{Path: "stats", State: Ours, Note: "as ipvsadm -Ln --stats"},
@@ -71,8 +71,8 @@ func balancingCommands() []Section[Command] {
 			{Path: "top", State: Ours, Note: "the same each second, full screen"},
 		}},
 		{"Endpoints", []Command{
-			{Path: "create endpoint", Aliases: "ep Endpoint endpoints", Flags: "name desc probetype probereq proberesp probeport period retries", State: Differs, Note: "--period is 2 s and --retries 3 by default, not 60 s and 2: an endpoint that is dead is out after seconds"},
-			{Path: "get endpoint", Aliases: "ep endpoints", Columns: "Host,Name,ptype,port,duration,retries,minDelay,avgDelay,maxDelay,State", State: Better, Note: "since when, and why; wide has what was before"},
+			{Path: "create endpoint", Aliases: "ep Endpoint endpoints", Flags: "name desc probetype probereq proberesp probeport period retries", State: Differs, Note: "--period is 2 s and --retries 3 by default, not 60 s and 2: a dead endpoint is out after seconds"},
+			{Path: "get endpoint", Aliases: "ep endpoints", Columns: "Host,Name,ptype,port,duration,retries,minDelay,avgDelay,maxDelay,State", State: Better, Note: "also since when, and why; wide has the previous states"},
 			{Path: "delete endpoint", Aliases: "ep Endpoint endpoints", Flags: "name probetype probeport"},
 			{Path: "set endpoint", State: Ours},
 			{Path: "drain endpoint", State: Ours},
@@ -80,7 +80,7 @@ func balancingCommands() []Section[Command] {
 			{Path: "get drain", State: Ours},
 		}},
 		{"Connections", []Command{
-			{Path: "get conntrack", Aliases: "ct cts conntracks", Flags: "servName", Columns: "Service Name,destIP,srcIP,dport,sport,proto,ident,state,act,packets,bytes", State: Better, Note: "filters and pages at the server, and prints as it reads; -w follows"},
+			{Path: "get conntrack", Aliases: "ct cts conntracks", Flags: "servName", Columns: "Service Name,destIP,srcIP,dport,sport,proto,ident,state,act,packets,bytes", State: Better, Note: "the server filters and pages; prints while reading; -w follows"},
 			{Path: "kill ct", State: Ours},
 		}},
 	}
@@ -95,7 +95,7 @@ func filteringCommands() []Section[Command] {
 	)
 	return []Section[Command]{
 		{"Firewall rules", []Command{
-			{Path: "create firewall", Aliases: firewall, Flags: "firewallRule allow drop trap redirect snat record setmark egress", State: Differs, Note: "--record writes files that tcpdump reads, as there is no llb0; a value begins after the first colon, so IPv6 addresses can be written; protocols by name, maxProtocol; more than one action is refused"},
+			{Path: "create firewall", Aliases: firewall, Flags: "firewallRule allow drop trap redirect snat record setmark egress", State: Differs, Note: "--record writes files for tcpdump instead of copying to llb0; values may contain colons (IPv6); protocols by name, maxProtocol; more than one action is refused"},
 			{Path: "get firewall", Aliases: firewall, Columns: "Source IP,destination IP,min SPort,max SPort,min DPort,max DPort,protocol,port Name,preference,Option", Wide: "Source IP,destination IP,min SPort,max SPort,min DPort,max DPort,protocol,port Name,preference,Option,Counters"},
 			{Path: "delete firewall", Aliases: firewall, Flags: "firewallRule all", State: Better, Note: "--all"},
 		}},
@@ -105,7 +105,7 @@ func filteringCommands() []Section[Command] {
 			{Path: "delete policy", Aliases: policy},
 		}},
 		{"Mirrors", []Command{
-			{Path: "create mirror", Aliases: mirror, Flags: "mirrorInfo targetObject", State: Better, Note: "ERSPAN, VXLAN, services, clients and firewall rules too; sample; attachment may be spelled so; IPv6 addresses"},
+			{Path: "create mirror", Aliases: mirror, Flags: "mirrorInfo targetObject", State: Better, Note: "ERSPAN, VXLAN, services, clients and firewall rules too; sample; attachment may be spelled correctly; IPv6 addresses"},
 			{Path: "get mirror", Aliases: mirror, State: Better, Note: "-o wide has counters"},
 			{Path: "delete mirror", Aliases: mirror},
 		}},
@@ -127,15 +127,15 @@ func networkCommands() []Section[Command] {
 		}},
 		{"VLANs", []Command{
 			{Path: "create vlan", State: Better, Note: "kept over restarts"},
-			{Path: "get vlan", Columns: "Device Name,Vlan ID,Member", Wide: "Device Name,Vlan ID,Member,Statistics", State: Better, Note: "counters are those of the members"},
-			{Path: "delete vlan", State: Better, Note: "asks for --force where your ssh session, or other connections of the machine itself, come by it"},
-			{Path: "create vlanmember", Aliases: "vlanMember vlan-member vlan_member", Flags: "tagged", State: Better, Note: "kept over restarts; asks for --force where your ssh session, or other connections of the machine itself, come by it"},
+			{Path: "get vlan", Columns: "Device Name,Vlan ID,Member", Wide: "Device Name,Vlan ID,Member,Statistics", State: Better, Note: "the members' counters"},
+			{Path: "delete vlan", State: Better, Note: "requires --force if it carries your ssh session, or other connections of the machine itself"},
+			{Path: "create vlanmember", Aliases: "vlanMember vlan-member vlan_member", Flags: "tagged", State: Better, Note: "kept over restarts; requires --force if it carries your ssh session, or other connections of the machine itself"},
 			{Path: "delete vlanmember", Flags: "tagged"},
 		}},
 		{"VXLAN tunnels", []Command{
 			{Path: "create vxlan", State: Better, Note: "kept over restarts"},
 			{Path: "get vxlan", Columns: "Device Name,Vxlan ID,endpoint interface,Peer IP"},
-			{Path: "delete vxlan", State: Better, Note: "asks for --force where your ssh session, or other connections of the machine itself, come by it"},
+			{Path: "delete vxlan", State: Better, Note: "requires --force if it carries your ssh session, or other connections of the machine itself"},
 			{Path: "create vxlanpeer", Aliases: "vxlanPeer vxlan-peer vxlan_peer", State: Better, Note: "kept over restarts"},
 			{Path: "delete vxlanpeer"},
 		}},
@@ -150,14 +150,14 @@ func networkCommands() []Section[Command] {
 			{Path: "delete neighbor"},
 		}},
 		{"Routes", []Command{
-			{Path: "create route", Flags: "proto", State: Better, Note: "IPv6 too; kept over restarts; again, with another gateway, changes it"},
+			{Path: "create route", Flags: "proto", State: Better, Note: "IPv6 too; kept over restarts; a repetition with another gateway changes it"},
 			{Path: "get route", Columns: "destinationIPNet,gateway,flag", Wide: "destinationIPNet,gateway,flag,HardwareMark,packets,bytes", State: Better, Note: "wide has interface and metric"},
-			{Path: "delete route", State: Better, Note: "asks for --force where your ssh session, or other connections of the machine itself, come by it"},
+			{Path: "delete route", State: Better, Note: "requires --force if it carries your ssh session, or other connections of the machine itself"},
 		}},
 		{"Addresses", []Command{
 			{Path: "create ip", Aliases: "ipv4address ipv4 ipaddress", State: Better, Note: "IPv6 too; kept over restarts"},
 			{Path: "get ip", Aliases: "ipv4address ipv4", Columns: "Device Name,IP Address", Wide: "Device Name,IP Address,Sync", State: Better, Note: "IPv6 addresses too"},
-			{Path: "delete ip", State: Better, Note: "asks for --force where your ssh session, or other connections of the machine itself, come by it"},
+			{Path: "delete ip", State: Better, Note: "requires --force if it carries your ssh session, or other connections of the machine itself"},
 		}},
 	}
 }
@@ -185,15 +185,15 @@ func clusteringCommands() []Section[Command] {
 func daemonCommands() []Section[Command] {
 	return []Section[Command]{
 		{"The machine", []Command{
-			{Path: "get process", Aliases: "Process processes", Columns: "pid,user,priority,nice,virtMemory,residentSize,sharedMemory,status,CPUUsage,MemoryUsage,time,command", State: Better, Note: "the time is shown, which was left out below its heading"},
-			{Path: "get device", Aliases: "devices", Columns: "hostName,machineID,bootID,OS,kernel,architecture,uptime", State: Better, Note: "it was written and could not be called"},
-			{Path: "get filesystem", Aliases: "fs", Columns: "fileSystem,type,size,used,avail,usePercent,mountedOn", State: Better, Note: "likewise"},
+			{Path: "get process", Aliases: "Process processes", Columns: "pid,user,priority,nice,virtMemory,residentSize,sharedMemory,status,CPUUsage,MemoryUsage,time,command", State: Better, Note: "shows the time, which was missing"},
+			{Path: "get device", Aliases: "devices", Columns: "hostName,machineID,bootID,OS,kernel,architecture,uptime", State: Better, Note: "did not work before"},
+			{Path: "get filesystem", Aliases: "fs", Columns: "fileSystem,type,size,used,avail,usePercent,mountedOn", State: Better, Note: "did not work before"},
 		}},
 		{"The daemon", []Command{
 			{Path: "get lbversion", Aliases: "llbversion LBversion LBVersion", Columns: "LoxiLB Version,LoxiLB Build Info", State: Better, Note: "wide has the network namespace and the object ABI"},
 			{Path: "get status", State: Ours},
 			{Path: "get events", State: Ours},
-			{Path: "ready", State: Ours, Note: "by its exit code, for health checks of containers"},
+			{Path: "ready", State: Ours, Note: "exit code for health checks of containers"},
 			{Path: "verify", State: Ours},
 			{Path: "doctor", State: Ours},
 			{Path: "explain", State: Ours, Note: "how a packet would be handled, and why"},
@@ -203,7 +203,7 @@ func daemonCommands() []Section[Command] {
 			{Path: "set log-level", Aliases: "loglevel"},
 		}},
 		{"Users", []Command{
-			{Path: "set login", Flags: "provider", State: Better, Note: "the file with the token is its owner's alone; the provider is none, or manual"},
+			{Path: "set login", Flags: "provider", State: Better, Note: "the token's file is readable by its owner only; the provider is none, or manual"},
 			{Path: "set logout", Flags: "provider", State: Same},
 			{Path: "set refresh", Flags: "provider", State: NotThere, Note: noOAuth},
 			{Path: "create user", State: Ours},

@@ -10,20 +10,20 @@ func Flags() []Section[Flag] {
 func listening() []Section[Flag] {
 	return []Section[Flag]{
 		{"REST API", []Flag{
-			{Name: "host", Default: "0.0.0.0", State: Differs, Note: "127.0.0.1 by default, and others need --insecure: who reaches the API owns the traffic; the same with --compat"},
+			{Name: "host", Default: "0.0.0.0", State: Differs, Note: "127.0.0.1 by default, others need --insecure, as API access controls the traffic; the same with --compat"},
 			{Name: "port", Default: "11111"},
 			{Name: "tls", Default: "false"},
 			{Name: "tls-host", Default: "0.0.0.0", State: Differs, Note: "needs --manualtoken, --userservice, --insecure or --compat"},
 			{Name: "tls-port", Default: "8091"},
-			{Name: "tls-certificate", Default: "/opt/loxilb/cert/server.crt", State: Better, Note: "read again when it changes"},
-			{Name: "tls-key", Default: "/opt/loxilb/cert/server.key", State: Better, Note: "likewise"},
+			{Name: "tls-certificate", Default: "/opt/loxilb/cert/server.crt", State: Better, Note: "reloaded when it changes"},
+			{Name: "tls-key", Default: "/opt/loxilb/cert/server.key", State: Better, Note: "reloaded when it changes"},
 			{Name: "api", Short: "a", Default: "false"},
 			{Name: "version", Short: "v", Default: "false"},
 			{Name: "manualtoken", Default: "false"},
-			{Name: "manualtokenvalue", Default: "/etc/loxilb/manual_token", State: Better, Note: "refused when others can read the file, unless --compat"},
+			{Name: "manualtokenvalue", Default: "/etc/loxilb/manual_token", State: Better, Note: "refused if others can read the file, unless --compat"},
 		}},
 		{"Users", []Flag{
-			{Name: "userservice", Default: "false", State: Better, Note: "no database; the roles view, operate and admin; the contract's viewer is view, and answered as viewer"},
+			{Name: "userservice", Default: "false", State: Better, Note: "no database; roles view, operate and admin; viewer means view, and is returned as viewer"},
 			{Name: "databasehost", Default: "127.0.0.1", State: Differs, Inert: true, Note: noDatabase},
 			{Name: "databaseport", Default: "3306", State: Differs, Inert: true, Note: noDatabase},
 			{Name: "databaseuser", Default: "root", State: Differs, Inert: true, Note: noDatabase},
@@ -62,7 +62,7 @@ func packets() []Section[Flag] {
 		{"Data path", []Flag{
 			{Name: "blacklist", Default: "none"},
 			{Name: "whitelist", Default: "none"},
-			{Name: "localsockpolicy", Default: "false", State: Better, Note: "on by default: own sockets reach VIPs by TCP and UDP, IPv4 and IPv6"},
+			{Name: "localsockpolicy", Default: "false", State: Better, Note: "on by default: local sockets reach VIPs by TCP and UDP, IPv4 and IPv6"},
 			{Name: "egr-hooks", Default: "false", State: Differs, Inert: true, Note: "this machine's own sockets are led to endpoints where they connect (--localsockpolicy)"},
 			{Name: "fallback", Default: "false", State: Better, Inert: true, Note: "packets of no service always go to the kernel"},
 			{Name: "disable-crc32", Default: "false", State: Differs, Inert: true, Note: "it concerns SCTP, which this build does not balance"},

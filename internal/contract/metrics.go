@@ -10,8 +10,8 @@ type Metric struct {
 // Metrics returns the metrics of the existing loxilb, by their old and canonical names.
 func Metrics() []Section[Metric] {
 	const (
-		newFlows = "connections made since the services are there, not those that a sweep of 10 s has found: take its increase"
-		shares   = "of the bytes since the services are there, not of 10 s"
+		newFlows = "connections opened since the services exist, not found by a sweep of 10 s: use its increase"
+		shares   = "of bytes since the services exist, not of 10 s"
 		pairs    = "there is a series of each client and endpoint, of which there are any number: GET /metrics/lbprocessedtraffic has the connections that there are in at most 10,000 groups"
 		clients  = "there is a series of each client, of whom there are any number: GET /metrics/reqcountperclient has at most 10,000"
 		sweeps   = "it counts what sweeps of the connection table find, and there are none here: connections are counted by their packets"
@@ -20,12 +20,12 @@ func Metrics() []Section[Metric] {
 		{"Metrics of GET /metrics with --compat", []Metric{
 			{"loxilb_new_flows", Differs, newFlows},
 			{"new_flow_count", Differs, newFlows},
-			{"inactive_flow_count", Differs, "connections that are tracked and of no service that there is"},
+			{"inactive_flow_count", Differs, "tracked connections whose service no longer exists"},
 			{"total_load_dists_per_service", Differs, shares},
-			{"endpoint_load_dists_per_service", Differs, shares + "; dip has the port, too"},
+			{"endpoint_load_dists_per_service", Differs, shares + "; dip includes the port"},
 			{"loxilb_firewall_rules", Same, ""},
-			{"loxilb_fw_rule_drop_packets_total", Better, "counted by the packets; of the first 1,000 rules"},
-			{"total_fw_drops_per_rule", Better, "counted by the packets; of the first 1,000 rules"},
+			{"loxilb_fw_rule_drop_packets_total", Better, "counted by packets; the first 1,000 rules"},
+			{"total_fw_drops_per_rule", Better, "counted by packets; the first 1,000 rules"},
 			{"loxilb_system_cpu_utilization_percent", Same, "since the scrape before"},
 			{"loxilb_system_memory_utilization_percent", Same, ""},
 			{"loxilb_system_disk_utilization_percent", Same, ""},

@@ -22,7 +22,7 @@ func serviceValues() []Section[Value] {
 	)
 	return []Section[Value]{
 		{"Bodies of any POST or PUT", []Value{
-			{`"novelty":1`, Differs, "a property that nobody knows is refused if it says something; with --compat, in a POST of services, endpoints, endpointhoststate, cistate, policies, mirrors, cors, objects of the network and opts of firewall rules, and in its files, it is passed over, in bodies of up to 1 MiB, and a header Warning and the log name it. Other requests (users, params, lists of keys, config/import and what is ours: apply, rollback, drain, endpointweight ...), and ruleArguments of firewall rules, refuse it with --compat, too"},
+			{`"novelty":1`, Differs, "an unknown property is refused unless it is empty. With --compat it is ignored, with a header Warning and a log line, in files and in POST (bodies up to 1 MiB) of services, endpoints, endpointhoststate, cistate, policies, mirrors, cors, network objects and opts of firewall rules. Other requests (users, params, lists of keys, config/import and loxilb's own: apply, rollback, drain, endpointweight ...), and ruleArguments of firewall rules, always refuse it"},
 		}},
 		{"serviceArguments of POST /config/loadbalancer", []Value{
 			{`"protocol":"sctp"`, NotThere, "IPVS (ipvsadm --sctp-service) balances SCTP"},
@@ -35,11 +35,11 @@ func serviceValues() []Section[Value] {
 			{`"host":"a.example"`, NotThere, "HTTP is not read here, so let HAProxy or Envoy at the endpoints choose by host"},
 			{`"proxyprotocolv2":true`, NotThere, "modes default and dsr show endpoints the client's address"},
 			{`"snat":true`, NotThere, "a firewall rule with doSnat translates sources"},
-			{`"inactiveTimeOut":90000`, Differs, "above 86400 is refused; with --compat, in a POST and in its files, it is the default, and a header Warning or the log says so; apply and config/import refuse it"},
-			{`"inactiveTimeOut":0`, Differs, "is told as 0 by GET, and is the default of the protocol"},
-			{`"privateIP":"20.20.20.9"`, Differs, "is told by GET, among secondaryIPs: packets come to it"},
-			{`"portMax":1`, Better, "below port it is no range in a POST and in its files, and a header Warning or the log says so; what deletes or applies refuses it"},
-			{`"BGP":true`, Differs, "is kept, and a condition of the service says that nothing announces it"},
+			{`"inactiveTimeOut":90000`, Differs, "above 86400 is refused; with --compat, in POST and files, it means the default, with a header Warning or a log line; apply and config/import refuse it"},
+			{`"inactiveTimeOut":0`, Differs, "0 means the protocol's default, and GET returns 0"},
+			{`"privateIP":"20.20.20.9"`, Differs, "GET returns it among secondaryIPs: it receives packets"},
+			{`"portMax":1`, Better, "a value below port means no range in POST and files, with a header Warning or a log line; delete and apply refuse it"},
+			{`"BGP":true`, Differs, "kept without effect; a condition of the service reports it"},
 		}},
 	}
 }
@@ -48,10 +48,10 @@ func probeValues() []Section[Value] {
 	return []Section[Value]{
 		{"Probes, of services and of POST /config/endpoint", []Value{
 			{`"probetype":"sctp"`, NotThere, "ping asks whether the machine is there"},
-			{`"probetype":"http"`, Better, "of services, too, and https, grpc and dns"},
+			{`"probetype":"http"`, Better, "also for services, and https, grpc and dns"},
 			{`"mode":2`, Same, "as modes 1 and 5: endpoints are probed without Monitor, unless probetype is none"},
-			{`"probeTimeout":0`, Differs, "2 s, not 60 s: an endpoint that is dead is out after seconds, with --compat too; give the seconds to ask more rarely"},
-			{`"probeRetries":0`, Differs, "3 failures in a row, not 2, since they come 2 s apart; 2 successes in a row bring an endpoint back, not 1"},
+			{`"probeTimeout":0`, Differs, "default 2 s, not 60 s, with --compat too: a dead endpoint is out after seconds"},
+			{`"probeRetries":0`, Differs, "default 3 failures in a row, not 2, as probes are 2 s apart; an endpoint returns after 2 successes in a row, not 1"},
 		}},
 	}
 }
