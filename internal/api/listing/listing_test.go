@@ -207,3 +207,33 @@ func TestNames(t *testing.T) {
 		}
 	}
 }
+
+// TestQuotesWithin: quotes mean something at the beginning of a value only, and no other quotes do.
+func TestQuotesWithin(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string][]string{
+		`a"b,c"d`:   {`a"b`, `c"d`},
+		"`a,b`":     {"`a", "b`"},
+		`"a,b",c`:   {`"a,b"`, "c"},
+		`x="a,b",c`: {`x="a,b"`, "c"},
+	} {
+		if got := split(text); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
+
+// TestResolveSort: the name of a field becomes its path, in both directions. No field is no error.
+func TestResolveSort(t *testing.T) {
+	t.Parallel()
+	fields := FieldsOf[object](nil)
+	for sort, want := range map[string]string{"": "", "Count": "count", "-args.STATE": "-args.state"} {
+		q := &Query{Sort: sort}
+		if err := q.ResolveSort(fields); err != nil || q.Sort != want {
+			t.Errorf("%q: %q, %v", sort, q.Sort, err)
+		}
+	}
+	if err := (&Query{Sort: "nosuch"}).ResolveSort(fields); err == nil {
+		t.Error("an unknown field is accepted")
+	}
+}

@@ -458,3 +458,30 @@ func TestSysctl(t *testing.T) {
 		}
 	}
 }
+
+// TestQueueMask: the packets of a card with one queue go to all CPUs, the first 32 at most: the
+// kernel takes masks of 32 bits without a comma.
+func TestQueueMask(t *testing.T) {
+	t.Parallel()
+	for online, want := range map[string]string{"0-1": "3", "0-3": "f", "0-31": "ffffffff", "0-63": "ffffffff"} {
+		files, m := healthy()
+		delete(files, "sys/class/net/eth0/queues/rx-1/rps_cpus")
+		files["sys/devices/system/cpu/online"] = online
+		m.at(t, files)
+		list, err := queues(m)
+		if err != nil || len(list) != 1 || list[0].Fix != (write{"sys/class/net/eth0/queues/rx-0/rps_cpus", want}) {
+			t.Errorf("%s: %+v, %v", online, list, err)
+		}
+	}
+}
+
+// TestIPsecIgnored: with --ipsec=ignore packets leave in clear text, and the reason is that flag.
+func TestIPsecIgnored(t *testing.T) {
+	t.Parallel()
+	_, m := healthy()
+	m.Facts.IPsec = []IPsecRefusal{{About: "31.31.31.1", Packets: "packets", Whole: true, Ignored: true}}
+	list, err := ipsec(m)
+	if err != nil || len(list) != 1 || !strings.Contains(list[0].What, "in clear text") || !strings.Contains(list[0].Why, "--ipsec=ignore") {
+		t.Errorf("%+v, %v", list, err)
+	}
+}
