@@ -114,7 +114,7 @@ func Connections(t testing.TB, c *loader.Collection) map[bpf.TcConnectionKey]bpf
 	return out
 }
 
-// Fill puts n connections into the table: established, last seen at the given time in jiffies.
+// Fill adds n connections to the table: established, last seen at the given time in jiffies.
 func Fill(t testing.TB, c *loader.Collection, n int, seen uint32) {
 	t.Helper()
 	flags := uint8(bpf.TcConnectionFlagCONN_REPLIED | bpf.TcConnectionFlagCONN_ASSURED)

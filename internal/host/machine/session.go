@@ -68,7 +68,7 @@ func HasAddress(list []netip.Addr) (bool, error) {
 	}), nil
 }
 
-// rank has ssh come first.
+// rank puts ssh first.
 func rank(s Session) int {
 	if s.Local.Port() == 22 {
 		return 0
@@ -76,8 +76,8 @@ func rank(s Session) int {
 	return 1
 }
 
-// interfaces are the addresses of this machine, with the interface of each; "" for those of lo, to
-// which packets come by any.
+// interfaces returns the addresses of this machine, with the interface of each; "" for those of lo,
+// for which packets arrive at any.
 func interfaces() (map[netip.Addr]string, error) {
 	links, err := net.Interfaces()
 	if err != nil {

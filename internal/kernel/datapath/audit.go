@@ -8,8 +8,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Audit compares all that this process has written into the kernel with what is there; with mend,
-// what differs is written again.
+// Audit compares all that this process has written into the kernel with its present content; with
+// mend, differences are written again.
 func (d *Datapath) Audit(mend bool) []lb.Compared {
 	out := d.Tables.Audit(mend)
 	out = append(out, d.firewall.Audit(mend)...)
@@ -21,7 +21,7 @@ func (d *Datapath) Audit(mend bool) []lb.Compared {
 	return append(out, d.collection.AuditPins(mend))
 }
 
-// auditLocal looks whether the packet path is told of endpoints on this machine.
+// auditLocal checks whether the packet path knows of endpoints on this machine.
 func (d *Datapath) auditLocal(mend bool) lb.Compared {
 	d.localMu.Lock()
 	defer d.localMu.Unlock()
@@ -37,5 +37,5 @@ func (d *Datapath) AuditConnections(ctx context.Context, sample uint64, whole, m
 	return d.Table.Audit(ctx, sample, whole, mend)
 }
 
-// Compare says in what a service of the data path is not what its table wants; nil: in nothing.
+// Compare returns the differences between a service of the data path and its table; nil: none.
 func (d *Datapath) Compare(want *bpf.ServiceTable) []string { return d.Tables.Compare(want) }

@@ -33,21 +33,21 @@ type Config struct {
 	PinDir         string   // in a BPF file system; empty: nothing is pinned, all ends with the process
 	Connections    int      // size of the connection table; 0: by memory (loader.DefaultConnections)
 	Timeouts       Timeouts // zero value: loader.DefaultTimeouts
-	HalfOpen       int      // percent of the table that half-open connections may have, of TCP and of all others each; 0: any
+	HalfOpen       int      // percentage of the table for half-open connections, of TCP and of all others each; 0: unlimited
 	IdleResets     int      // idle TCP connections a second that end by RSTs to both ends; 0: none
 	HashSeed       uint64   // key of the flow hash, as that of the tables
 	NoRedirectPeer bool     // never bpf_redirect_peer
 	NoKfuncs       bool     // as on kernels before 6.2, for tests
 	ResetRate      int      // RSTs to segments of no connection, a second and CPU, for tests; 0: 10,000
-	ForeignFirst   bool     // foreign packets are told before their connection is looked up at all times, for tests
-	ChallengeFirst bool     // SYNs are challenged before their connection is looked up at all times, for tests
+	ForeignFirst   bool     // always check for foreign packets before the connection lookup, for tests
+	ChallengeFirst bool     // always challenge SYNs before the connection lookup, for tests
 	Hook           Hook     // where to attach
 	EndConnections bool     // if the pinned maps have another layout, start without them
 	XDP            XDPMode  // zero value: XDPNative
 	Log            *slog.Logger
 }
 
-// TrialConnections are enough to try packets.
+// TrialConnections is a table size for trying packets.
 const TrialConnections = 1024
 
 // Datapath is the loaded data path: its parts, side by side. Its methods are safe for concurrent
@@ -61,9 +61,9 @@ type Datapath struct {
 	*hostsockets.Sockets  // this machine's own sockets
 	*hostsockets.Ports    // their ports
 	*observe.DropCounters // packets dropped
-	*observe.Watchers     // who is told of connections
+	*observe.Watchers     // events of connections
 	*policy.Attached      // policers
-	*observe.Meter        // how full the connection table is, and who is challenged
+	*observe.Meter        // use of the connection table, and challenged clients
 	*attach.Probes        // probes that go to VIPs
 	*observe.Recorder     // copies of packets
 	*observe.Tracer       // packets before and after
@@ -74,7 +74,7 @@ type Datapath struct {
 	collection *loader.Collection
 	exchange   *exchange
 	localMu    sync.Mutex
-	local      bool // answers of endpoints on this machine are looked at
+	local      bool // answers of endpoints on this machine are handled
 }
 
 // Load loads the programs and makes the maps, or adopts those pinned in cfg.PinDir with all their
@@ -98,11 +98,11 @@ func Load(cfg Config) (*Datapath, error) {
 	return d, nil
 }
 
-// ABI is a hash of the layout of pinned maps: builds that have the same one take over from each
+// ABI returns a hash of the layout of pinned maps: builds with the same hash take over from each
 // other without a loss.
 func ABI() (string, error) { return loader.ABI() }
 
-// ABI is that of the build that runs.
+// ABI returns that of the running build.
 func (d *Datapath) ABI() string { return d.collection.ABI }
 
 func (cfg Config) settings() loader.Settings {
@@ -112,9 +112,9 @@ func (cfg Config) settings() loader.Settings {
 	}
 }
 
-// Trial loads every program of this build over maps of its own, beside what is pinned in
-// cfg.PinDir, and attaches none. The error says if the kernel refuses one, or if Load could not
-// adopt what is pinned.
+// Trial loads every program of this build over its own maps, without touching cfg.PinDir, and
+// attaches none. The error tells if the kernel refuses one, or if Load could not adopt the pinned
+// maps.
 func Trial(cfg Config) (*Datapath, error) {
 	if err := loader.CheckPins(cfg.settings()); err != nil {
 		return nil, err
@@ -198,13 +198,12 @@ func (d *Datapath) load(cfg Config) error {
 	return d.followLocal(d.LocalAnswersWanted())
 }
 
-// followCounts has the variables of the XDP program's object say what those of this process's say.
+// followCounts copies the values of this process's variables to those of the XDP program's object.
 func (d *Datapath) followCounts(variables map[string]*ebpf.Variable) error {
 	return errors.Join(d.Tables.AddCounts(variables), d.Attached.FollowPorts(variables["ports_attached"]), d.firewall.Follow(variables["rule_count"]), d.policies.Follow(variables["ipsec_count"]))
 }
 
-// Close releases the process's hold on the data path. What is pinned goes on working; the rest
-// ends.
+// Close releases the process's hold on the data path. Pinned parts continue to work; the rest ends.
 func (d *Datapath) Close() error {
 	if d.dry != nil {
 		d.dry.Close()
@@ -214,25 +213,25 @@ func (d *Datapath) Close() error {
 	return errors.Join(err, d.collection.Close())
 }
 
-// SetLink says what kind of next hop an interface makes, attached or not. ForgetLink takes it back.
+// SetLink sets the kind of next hop of an interface, attached or not. ForgetLink undoes it.
 func (d *Datapath) SetLink(i Interface) error {
 	return d.Routing.SetLink(i.Index, routing.Link{Peer: i.Peer, Layer3: i.Layer3, Bridge: i.Bridge})
 }
 
-// Jiffy is how long one tick of the clock is by which the packet path measures.
+// Jiffy returns the length of one tick of the packet path's clock.
 func (d *Datapath) Jiffy() time.Duration { return d.collection.Jiffy() }
 
-// Programs are those at the tc hooks, and how much they are used.
+// Programs returns those at the tc hooks, and how much they are used.
 func (d *Datapath) Programs() []loader.Use { return d.collection.Uses() }
 
-// DryRun says what would become of packets.
+// DryRun predicts how packets would be handled.
 func (d *Datapath) DryRun() *dryrun.Runner { return d.dry }
 
 // TestRun runs the programs on packets without a network.
 func (d *Datapath) TestRun() *testrun.Runner { return testrun.New(d.collection, d.XDP) }
 
 // RemovePins removes everything that an earlier Load with this pin directory left attached or
-// pinned. Packets go to the kernel again, and connections are forgotten.
+// pinned. Packets go to the kernel again, and connections are lost.
 func RemovePins(dir string) error {
 	if err := pins.CheckMade(dir); err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	"loxilb/internal/kernel/datapath/loader"
 )
 
-// exchange is how the programs of another version were replaced, and can come back.
+// exchange records how the programs of another version were replaced, to restore them.
 type exchange struct {
 	attach.Exchange
 	began     time.Time // when drops were counted first
@@ -16,17 +16,16 @@ type exchange struct {
 	followers *loader.Followers // of the former programs, once they are back
 }
 
-// DropsBefore are the packets that were dropped, by reason, until a moment before programs of this
-// process were attached.
+// DropsBefore returns the dropped packets, by reason, just before programs of this process were
+// attached.
 func (d *Datapath) DropsBefore() (at time.Time, drops map[string]uint64) {
 	return d.exchange.began, d.exchange.before
 }
 
-// Exchanged tells whether programs of this process took the place of others, which could come back.
+// Exchanged reports whether programs of this process replaced others, which could be restored.
 func (d *Datapath) Exchanged() bool { return len(d.exchange.Former()) > 0 }
 
-// GoBack has the former programs take their places again. FollowFormer is to be called from there
-// on.
+// GoBack restores the former programs. Call FollowFormer from then on.
 func (d *Datapath) GoBack() error {
 	f, err := d.collection.Follow(d.exchange.Former())
 	if err != nil {
@@ -40,10 +39,10 @@ func (d *Datapath) GoBack() error {
 	return d.exchange.Swap(true)
 }
 
-// FollowFormer tells the former programs what this process tells its own.
+// FollowFormer copies the variables of this process's programs to the former ones.
 func (d *Datapath) FollowFormer() error { return d.exchange.followers.Write() }
 
-// GoForward takes GoBack back. The former programs are gone then.
+// GoForward undoes GoBack. The former programs are removed.
 func (d *Datapath) GoForward() error {
 	d.collection.Bell.Deafen(false)
 	return errors.Join(d.exchange.Swap(false), d.exchange.Keep())

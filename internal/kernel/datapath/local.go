@@ -9,25 +9,24 @@ import "net/netip"
 // An interface where that program cannot be attached keeps no service from being applied and no
 // other interface from working: SetEgress says what failed there, and tries again.
 
-// Apply is Tables.Apply, and sees to it that answers are looked at before the first endpoint on
-// this machine gets packets.
+// Apply is Tables.Apply, and makes sure that answers are handled before the first endpoint on this
+// machine gets packets.
 func (d *Datapath) Apply(changes []Change) []error {
 	if d.LocalAnswersWanted(changes...) {
 		d.localMu.Lock()
 		defer d.localMu.Unlock()
-		_ = d.followLocal(true) // SetEgress tries again
+		_ = d.followLocal(true) // SetEgress retries it
 	}
 	return d.Tables.Apply(changes)
 }
 
-// SetLocalAddresses makes these the addresses that services of every local address have. It may be
-// tried again.
+// SetLocalAddresses sets the addresses of services on every local address. It may be retried.
 func (d *Datapath) SetLocalAddresses(list []netip.Addr) error {
 	d.localMu.Lock()
 	defer d.localMu.Unlock()
 	err := d.Tables.SetLocalAddresses(list)
 	if d.LocalAnswersWanted() {
-		_ = d.followLocal(true) // SetEgress tries again
+		_ = d.followLocal(true) // SetEgress retries it
 	}
 	return err
 }
@@ -46,8 +45,8 @@ func (d *Datapath) SetEgress(index int) error {
 	return d.Hooks.SetEgress(index, wanted)
 }
 
-// followLocal attaches the programs everywhere and then tells the packet path, or the other way
-// round, once. To be called with d.localMu locked. An interface that fails is no error here.
+// followLocal attaches the programs everywhere and then informs the packet path, or the reverse,
+// once. The caller holds d.localMu. An interface that fails is no error here.
 func (d *Datapath) followLocal(wanted bool) error {
 	if d.local == wanted {
 		return nil

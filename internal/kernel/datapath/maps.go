@@ -7,7 +7,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// MapUses says what the maps of the data path take, by name.
+// MapUses returns the use of the data path's maps, by name.
 func (d *Datapath) MapUses() (list []lb.MapUse, err error) {
 	err = d.Tables.Steady(func() error {
 		list, err = d.collection.MapUses()

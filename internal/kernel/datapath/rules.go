@@ -5,8 +5,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// SetRules has packets judged by these firewall rules, and each connection once more, with its next
-// packet.
+// SetRules replaces the firewall rules, and has each connection judged again with its next packet.
 func (d *Datapath) SetRules(t bpf.RuleTable) error {
 	sources, err := d.PutRuleSources(t.Sources)
 	if err != nil {
@@ -19,16 +18,16 @@ func (d *Datapath) SetRules(t bpf.RuleTable) error {
 	return d.TrimRuleSources(t.Sources)
 }
 
-// RuleHits is what the rule of an identity has decided about. false: the data path does not have
-// it.
+// RuleHits returns the packets that the rule with an identity has decided. false: the data path
+// does not have it.
 func (d *Datapath) RuleHits(identity uint64) (lb.Traffic, bool) { return d.firewall.RuleHits(identity) }
 
-// RuleCost is the most that a packet looks at to find its rule.
+// RuleCost returns the highest cost of a packet to find its rule.
 func (d *Datapath) RuleCost() lb.RuleCost { return d.firewall.RuleCost() }
 
 // RuleCount is how many firewall rules packets are judged by.
 func (d *Datapath) RuleCount() int { return d.firewall.Count() }
 
-// SetIPsec has connections refused that these policies of the kernel's IPsec block or encrypt, and
+// SetIPsec refuses connections that these policies of the kernel's IPsec block or encrypt, and has
 // each open connection checked again with its next packet.
 func (d *Datapath) SetIPsec(t bpf.RuleTable) error { return d.policies.SetIPsec(t, d.BumpNextHops) }

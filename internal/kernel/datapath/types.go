@@ -9,25 +9,25 @@ import (
 	"loxilb/internal/kernel/datapath/xdp"
 )
 
-// Types of the parts that callers hand over and get.
+// Types of the parts that callers use.
 type (
 	// Timeouts are how long a connection may be silent.
 	Timeouts = loader.Timeouts
-	// Change is a service as it shall be.
+	// Change is the desired state of a service.
 	Change = tables.Change
-	// Interface is what Attach must know of an interface.
+	// Interface describes an interface for Attach.
 	Interface = attach.Interface
 	// Hook is the kind of tc hook.
 	Hook = attach.Hook
 	// DefaultRoute is a next hop of a default route.
 	DefaultRoute = routing.DefaultRoute
-	// XDPInterface is what the XDP program must know of an interface.
+	// XDPInterface describes an interface for the XDP program.
 	XDPInterface = xdp.Interface
 	// XDPMode is how the XDP program is attached.
 	XDPMode = xdp.Mode
 	// ProbeWay is where the packets of a probe are led.
 	ProbeWay = attach.ProbeWay
-	// SweepStats say what the sweeps have done.
+	// SweepStats are the results of sweeps.
 	SweepStats = connections.SweepStats
 )
 
@@ -41,6 +41,6 @@ const (
 	XDPGeneric = xdp.Generic
 )
 
-// ErrFull says that a map has no row left. It may pass: what was removed is free a moment after its
-// last connection.
+// ErrFull reports that a map has no row left. It may be temporary: a removed object releases its
+// rows a moment after its last connection.
 var ErrFull = tables.ErrFull

@@ -1,5 +1,5 @@
-// Package dropreason says why packets are dropped, and what mends it: to whoever asks the API, the
-// page and the command line the same as docs/drop-reasons.md and docs/operations.md.
+// Package dropreason has the reasons why packets are dropped, and their remedies: the same for the
+// API, the page and the command line as in docs/drop-reasons.md and docs/operations.md.
 package dropreason
 
 import "slices"
@@ -12,7 +12,7 @@ type Reason struct {
 	Remedy  string // what to do, as a command where there is one
 }
 
-// All are the reasons that there are, in the order of bpf/abi.h.
+// All returns all reasons, in the order of bpf/abi.h.
 func All() []Reason { return slices.Clone(reasons[:]) }
 
 // Of is the reason of a name.

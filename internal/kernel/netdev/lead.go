@@ -14,11 +14,11 @@ type Leading struct {
 	Link    Link       // by which they leave
 	Gateway netip.Addr // the router; not valid: the host is a neighbour
 	Here    bool       // the host is this machine itself
-	Silent  bool       // the gateway, or the host, was asked for its MAC address and does not answer
+	Silent  bool       // the gateway, or the host, does not answer requests for its MAC address
 	Missing error      // why there is no route; nil: there is one
 }
 
-// Lead asks the kernel for the route to a host, and what is known of the neighbour there.
+// Lead queries the kernel for the route to a host, and the state of the neighbour there.
 func (n *Net) Lead(ctx context.Context, host netip.Addr) (l Leading, err error) {
 	s := n.sources
 	s.mu.Lock()

@@ -11,7 +11,7 @@ import (
 // Link is a network interface as the data path needs to see it.
 type Link = mirror.Link
 
-// Tap is a tunnel by which copies of packets go to a collector.
+// Tap is a tunnel for copies of packets to a collector.
 type Tap = objects.Tap
 
 // Hop is a next hop: an interface, and a gateway or no valid address.
@@ -24,7 +24,7 @@ func Select(links []Link, whitelist, blacklist *regexp.Regexp) []Link {
 	for _, l := range links {
 		switch {
 		case l.Loopback():
-		case strings.HasPrefix(l.Name, objects.TapPrefix): // copies leave there, and nothing comes
+		case strings.HasPrefix(l.Name, objects.TapPrefix): // copies leave there, and nothing arrives
 		case whitelist != nil && !whitelist.MatchString(l.Name):
 		case whitelist == nil && blacklist != nil && blacklist.MatchString(l.Name):
 		default:

@@ -38,7 +38,7 @@ type Net struct {
 	vips       *vip.Owner
 	neighbours *neighbour.Keeper
 	sources    *Sources
-	features   *xdpFeatures // nil: the kernel does not tell
+	features   *xdpFeatures // nil: unknown to the kernel
 	doctor     *diagnosis.Doctor
 	objects    *objects.Kernel
 
@@ -47,8 +47,8 @@ type Net struct {
 	more       func() []diagnosis.Problem // nil: none
 }
 
-// Open takes the network namespace of the calling thread: subscribes, then reads it once, so that
-// Links answers and nothing is missed until Run.
+// Open opens the network namespace of the calling thread: it subscribes, then reads it once, so
+// that Links answers and no change is missed until Run.
 func Open(log *slog.Logger) (*Net, error) { return OpenAt("", log) }
 
 // OpenAt is Open for the namespace at a path, such as /run/netns/NAME.
@@ -85,21 +85,21 @@ func (n *Net) open() (err error) {
 	return err
 }
 
-// Close lets the namespace go; what was put into the kernel stays.
+// Close closes the namespace; what was added to the kernel stays.
 func (n *Net) Close() error {
 	n.objects.Close()
 	return errors.Join(n.vips.Close(), n.sources.close(), n.neighbours.Close(), n.mirror.Close(), n.features.close(), n.ns.Close())
 }
 
-// Prepare sets lo up (the API listens there and VIPs live there, and in a new namespace it is down)
-// and lets packets be forwarded from it, so that the data path may be attached. Run keeps both.
+// Prepare sets lo up (the API listens there, VIPs are there, and in a new namespace it is down) and
+// enables forwarding from it, so that the data path may be attached. Run maintains both.
 func (n *Net) Prepare() error {
 	err := n.vips.Prepare()
 	n.forward()
 	return err
 }
 
-// Remove takes out of the kernel all that this package put there, of this process or an earlier
+// Remove removes everything that this package added to the kernel, in this process or an earlier
 // one: VIPs, managed neighbours, and the forwarding of lo, which becomes that of all interfaces
 // again. Not while Run runs.
 func (n *Net) Remove(ctx context.Context) error {
@@ -110,7 +110,7 @@ func (n *Net) Remove(ctx context.Context) error {
 	return errors.Join(append(errs, n.neighbours.Clear(ctx), n.settings.StopForwarding())...)
 }
 
-// VIPs owns the VIPs that nobody else owns.
+// VIPs returns the owner of the VIPs that nobody else owns.
 func (n *Net) VIPs() *vip.Owner { return n.vips }
 
 // Neighbours keeps the next hops of endpoints resolved.
@@ -119,13 +119,13 @@ func (n *Net) Neighbours() *neighbour.Keeper { return n.neighbours }
 // Sources finds the source addresses that packets of this machine have.
 func (n *Net) Sources() *Sources { return n.sources }
 
-// Objects are what users want of the network besides services.
+// Objects returns the users' objects of the network besides services.
 func (n *Net) Objects() *objects.Kernel { return n.objects }
 
 // Links returns all links by index.
 func (n *Net) Links() []Link { return n.mirror.Links() }
 
-// OnLink returns the links whose connected network contains the address: their neighbours ask for
+// OnLink returns the links whose connected network contains the address: their neighbours resolve
 // it by ARP or neighbour discovery.
 func (n *Net) OnLink(a netip.Addr) []Link { return n.mirror.OnLink(a) }
 
@@ -137,11 +137,11 @@ func (n *Net) Addresses() []netip.Addr { return n.mirror.Addresses() }
 func (n *Net) RoutesByDestination() bool { return n.mirror.ByDestination() }
 
 // DefaultRoutes returns the next hops of the default routes of the main table, in order. Not known:
-// they are being read, and event.Routes tells when they are.
+// they are being read, and event.Routes reports when they are.
 func (n *Net) DefaultRoutes() (list []Hop, known bool) { return n.mirror.DefaultRoutes() }
 
-// IPsecPolicies asks the kernel for the policies of IPsec (xfrm) that may be about balanced
-// packets, in the order in which it asks them.
+// IPsecPolicies queries the kernel for the policies of IPsec (xfrm) that may match balanced
+// packets, in the kernel's order.
 func (n *Net) IPsecPolicies() ([]IPsecPolicy, error) { return ipsec.Read(n.ns) }
 
 // FollowIPsec calls changed whenever these policies may have changed, until ctx ends, and once at
@@ -151,7 +151,7 @@ func (n *Net) FollowIPsec(ctx context.Context, changed func()) { ipsec.Follow(ct
 // Do calls f on a thread in the namespace: sockets that f opens are the namespace's.
 func (n *Net) Do(f func() error) error { return n.ns.Do(f) }
 
-// Diagnose returns what is wrong now, as far as it is known.
+// Diagnose returns the current problems, as far as they are known.
 func (n *Net) Diagnose() []diagnosis.Problem {
 	n.mu.Lock()
 	out := append([]diagnosis.Problem{}, n.forwarding...)
@@ -163,8 +163,8 @@ func (n *Net) Diagnose() []diagnosis.Problem {
 	return out
 }
 
-// Include has what f returns, which others have found, be problems too; not while Run runs. Whoever
-// calls soon has it looked at.
+// Include includes the problems that f returns; not while Run runs. Call soon to have them looked
+// at.
 func (n *Net) Include(f func() []diagnosis.Problem) (soon func()) {
 	n.more = f
 	return n.doctor.Soon
@@ -180,7 +180,7 @@ func (n *Net) look(ctx context.Context, regular bool) []diagnosis.Problem {
 	return n.Diagnose()
 }
 
-// forward has lo forward.
+// forward enables forwarding of lo.
 func (n *Net) forward() {
 	problems := n.settings.Forward(n.mirror.AdvertisedLinks)
 	n.mu.Lock()

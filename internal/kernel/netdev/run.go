@@ -60,8 +60,8 @@ func problemEvent(p diagnosis.Problem, gone bool) event.Object {
 	return event.Object{ObjectKind: p.Kind, Key: p.Key, Action: event.Failed, Error: p.Error()}
 }
 
-// LastError is what keeps the network from being followed now, and since when; nil: nothing. What
-// is known stays as it was.
+// LastError returns what currently prevents the network from being followed, and since when; nil:
+// nothing. The known state stays unchanged.
 func (n *Net) LastError() (since time.Time, err error) { return n.mirror.LastError() }
 
 func (n *Net) publishRoutes(ctx context.Context, in *mirror.Inbox, hub *event.Hub) {

@@ -17,11 +17,11 @@ import (
 // pathsAtOnce is how many paths are looked up before another caller has its turn: some 3 ms.
 const pathsAtOnce = 1024
 
-// Path is what the routing table says about the path to a host.
+// Path is the routing table's path to a host.
 type Path struct {
 	Source     netip.Addr // of this machine's packets to the host
-	SourceBits uint8      // length of the network of Source, if the host or the router to it is in that; else 0
-	RouteBits  uint8      // length of the route to the host; 0: the default route, or SourceBits says it
+	SourceBits uint8      // length of the network of Source, if the host or its router is in it; else 0
+	RouteBits  uint8      // length of the route to the host; 0: the default route, or SourceBits determines it
 	Routed     bool       // a router is between, which is reached by its MAC address
 }
 

@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HidesTags reports whether a link's driver takes VLAN tags out of the frames that it receives, so
-// that XDP sees them without. A veth hands the tag on beside the frame, whatever its offloads say.
-// A driver that cannot be asked is taken to do so.
+// HidesTags reports whether a link's driver removes VLAN tags from received frames, so that XDP
+// does not see them. A veth passes the tag in metadata, whatever its offloads say. A driver that
+// cannot be queried is assumed to.
 func (n *Net) HidesTags(l Link) bool {
 	const (
 		getFlags = 0x25   // ETHTOOL_GFLAGS

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// arrivals are the addresses of interfaces that are up. The kernel lists all interfaces to say it
-// of one, which takes milliseconds where there are a thousand, so it is asked once in arrivalsAge.
+// arrivals caches the addresses of interfaces that are up. To find one, the kernel lists all
+// interfaces, which takes milliseconds with a thousand, so it is queried once per arrivalsAge.
 type arrivals struct {
 	mu   sync.Mutex
 	at   time.Time
@@ -16,7 +16,7 @@ type arrivals struct {
 
 const arrivalsAge = time.Second
 
-// of returns the addresses as they were arrivalsAge ago at most.
+// of returns the addresses, at most arrivalsAge old.
 func (a *arrivals) of(now time.Time) map[int]net.HardwareAddr {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -36,7 +36,7 @@ func (a *arrivals) of(now time.Time) map[int]net.HardwareAddr {
 	return a.macs
 }
 
-// Arrival is the hook at which a packet may seem to arrive: that of the wanted interface, or
+// Arrival returns the hook at which a packet may seem to arrive: that of the wanted interface, or
 // another one if there is none. mac is the interface's own.
 func (h *Hooks) Arrival(wanted int) (ifindex int, mac net.HardwareAddr, ok bool) {
 	up := h.arrivals.of(time.Now())

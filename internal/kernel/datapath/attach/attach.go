@@ -25,7 +25,7 @@ type Interface struct {
 	Bridge bool
 }
 
-// Hooks attaches the programs to interfaces, and knows where they are attached. Methods are safe
+// Hooks attaches the programs to interfaces, and tracks where they are attached. Methods are safe
 // for concurrent use.
 type Hooks struct {
 	programs *loader.Collection
@@ -39,10 +39,10 @@ type Hooks struct {
 	arrivals arrivals
 }
 
-// attached is what is at an interface.
+// attached has the attachments of an interface.
 type attached struct {
 	Interface
-	in, out Place // out: nil unless answers of endpoints on this machine are looked at
+	in, out Place // out: nil unless answers of endpoints on this machine are handled
 }
 
 // New attaches nothing yet.
@@ -53,15 +53,15 @@ func New(c *loader.Collection, h Hook, e *Exchange) *Hooks {
 // Hook is the kind of hook in use.
 func (h *Hooks) Hook() Hook { return h.hook }
 
-// Any tells whether some interface is attached.
+// Any reports whether any interface is attached.
 func (h *Hooks) Any() bool {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	return len(h.attached) > 0
 }
 
-// Attach puts the program at the interface's ingress, or replaces the one that an earlier process
-// left there, without losing a packet. Attaching twice is harmless.
+// Attach attaches the program to the interface's ingress, or replaces the one that an earlier
+// process left there, without losing a packet. It is idempotent.
 func (h *Hooks) Attach(i Interface) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -76,9 +76,9 @@ func (h *Hooks) Attach(i Interface) error {
 	return nil
 }
 
-// SetEgress attaches the egress program to an attached interface, or detaches it. The program sees
-// the answers of endpoints that are on this machine. It may be called again; an interface that is
-// not attached is no error.
+// SetEgress attaches the egress program to an attached interface, or detaches it. The program
+// handles the answers of endpoints on this machine. It is idempotent; an interface that is not
+// attached is no error.
 func (h *Hooks) SetEgress(index int, wanted bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -104,7 +104,7 @@ func (h *Hooks) setEgress(a *attached, wanted bool) error {
 	return nil
 }
 
-// SetEgressAll calls SetEgress for every attached interface. It logs what fails, and goes on.
+// SetEgressAll calls SetEgress for every attached interface. It logs failures, and continues.
 func (h *Hooks) SetEgressAll(wanted bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -143,7 +143,7 @@ func (h *Hooks) attach(i Interface, at side) (Place, error) {
 	return a, h.folder(at).Drop(i.Index)
 }
 
-// Replaces tells whether what arrives somewhere goes through a program of other code than this
+// Replaces reports whether packets at any interface go through a program with other code than this
 // process attaches.
 func (h *Hooks) Replaces() (bool, error) {
 	list, err := h.folder(ingress).Programs()
@@ -162,8 +162,8 @@ func (h *Hooks) Replaces() (bool, error) {
 	return false, nil
 }
 
-// sameCode tells whether the program of the id has the code of the one that this process attaches
-// in its place.
+// sameCode reports whether the program with this id has the code of the one that this process
+// attaches in its place.
 func (h *Hooks) sameCode(id ebpf.ProgramID) (bool, error) {
 	p, err := ebpf.NewProgramFromID(id)
 	if err != nil {
@@ -181,8 +181,8 @@ func (h *Hooks) sameCode(id ebpf.ProgramID) (bool, error) {
 	return SameCode(p, own)
 }
 
-// Detach takes the programs away from an interface. One that is gone, or was never attached, is no
-// error. What failed may be tried again.
+// Detach detaches the programs from an interface. One that is missing, or was never attached, is no
+// error. It may be retried after a failure.
 func (h *Hooks) Detach(index int) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -202,7 +202,7 @@ func (h *Hooks) Detach(index int) error {
 	return nil
 }
 
-// DetachOrphans detaches interfaces for which keep is false, among them those that an earlier
+// DetachOrphans detaches interfaces for which keep is false, including those that an earlier
 // process attached: called once the choice of interfaces is known.
 func (h *Hooks) DetachOrphans(keep func(index int) bool) error {
 	h.mu.RLock()
@@ -216,7 +216,7 @@ func (h *Hooks) DetachOrphans(keep func(index int) bool) error {
 	)
 }
 
-// Close leaves what is pinned where it is, and detaches the rest.
+// Close leaves pinned links attached, and detaches the rest.
 func (h *Hooks) Close() error {
 	if h == nil {
 		return nil
@@ -234,7 +234,7 @@ func (h *Hooks) Close() error {
 	return errors.Join(errs...)
 }
 
-// First puts a program at the interface's ingress, in front of others, until it is detached.
+// First attaches a program to the interface's ingress, in front of others, until it is detached.
 func First(i Interface, h Hook, prog *ebpf.Program) (Attachment, error) {
 	if h.resolve() != HookTCX {
 		return balancing.attach(i.Index, ingress, prog, &Exchange{})
@@ -246,7 +246,7 @@ func First(i Interface, h Hook, prog *ebpf.Program) (Attachment, error) {
 	return Unpinned(l), nil
 }
 
-// Attached are the interfaces where the programs are.
+// Attached returns the interfaces with programs.
 func (h *Hooks) Attached() []Interface {
 	h.mu.RLock()
 	defer h.mu.RUnlock()

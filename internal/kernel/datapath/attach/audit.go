@@ -11,8 +11,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Audit looks whether the programs are where the process has attached them; with mend, those that
-// are not are attached again.
+// Audit checks whether the programs are where the process has attached them; with mend, missing
+// ones are attached again.
 func (h *Hooks) Audit(mend bool) lb.Compared {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -53,7 +53,7 @@ func (a *attached) on(at side) *Place {
 	return &a.in
 }
 
-// fault is what is wrong with an attachment; nil: nothing, or its interface is gone.
+// fault returns what is wrong with an attachment; nil: nothing, or its interface is gone.
 func (h *Hooks) fault(a *attached, at side) (fault, err error) {
 	prog, err := h.program(a.Layer3, at)
 	if err != nil {
@@ -61,7 +61,7 @@ func (h *Hooks) fault(a *attached, at side) (fault, err error) {
 	}
 	l, err := netlink.LinkByIndex(a.Index)
 	if err != nil {
-		return nil, nil //nolint:nilerr // it goes, and the loop of interfaces hears of it
+		return nil, nil //nolint:nilerr // it disappears, and the loop of interfaces is notified
 	}
 	if h.hook == HookTCX {
 		fault = h.folder(at).Check(a.Index, *a.on(at), prog)

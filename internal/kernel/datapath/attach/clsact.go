@@ -9,13 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// filter is one that is known by its name and place, so that a later process finds it.
+// filter is identified by its name and place, so that a later process finds it.
 type filter struct {
 	name     string
 	priority uint16
 }
 
-// The filters of connections, and of probes, which come behind.
+// The filters of connections, and of probes, which come after them.
 var (
 	balancing = filter{"loxilb", 1}
 	probing   = filter{"loxilb-probe", 2}
@@ -33,7 +33,7 @@ type clsact struct {
 func (c clsact) Close() error  { return nil }
 func (c clsact) Detach() error { return c.detach(c.index, c.at) }
 
-// Update has another program take the place of the filter's.
+// Update replaces the filter's program.
 func (c clsact) Update(prog *ebpf.Program) error {
 	filter := c.filter.at(c.index, c.at)
 	filter.Fd = prog.FD()
@@ -80,8 +80,8 @@ func (f filter) at(index int, at side) *netlink.BpfFilter {
 	}
 }
 
-// detach removes the filter from an interface, and the qdisc if nobody else has a filter there. No
-// filter, or no interface, is no error.
+// detach removes the filter from an interface, and the qdisc if nobody else has a filter there. A
+// missing filter or interface is no error.
 func (f filter) detach(index int, at side) error {
 	l, err := netlink.LinkByIndex(index)
 	if err != nil {
@@ -104,7 +104,7 @@ func (f filter) detach(index int, at side) error {
 	return nil
 }
 
-// programs are those of our filters at a hook; an interface without the qdisc has none.
+// programs returns the programs of our filters at a hook; an interface without the qdisc has none.
 func (f filter) programs(l netlink.Link, parent uint32) (list []ebpf.ProgramID, err error) {
 	filters, err := netlink.FilterList(l, parent)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) {
@@ -121,7 +121,7 @@ func (f filter) programs(l netlink.Link, parent uint32) (list []ebpf.ProgramID, 
 	return list, nil
 }
 
-// clsactPrograms are the programs of connections at all interfaces, for what arrives.
+// clsactPrograms returns the ingress programs of connections at all interfaces.
 func clsactPrograms() (all []ebpf.ProgramID, err error) {
 	interfaces, err := netlink.LinkList()
 	if err != nil {
@@ -137,7 +137,7 @@ func clsactPrograms() (all []ebpf.ProgramID, err error) {
 	return all, nil
 }
 
-// DetachClsact removes our filters from every interface of the namespace, as far as that goes.
+// DetachClsact removes our filters from every interface of the namespace, as far as possible.
 func DetachClsact() error { return errors.Join(balancing.detachAll(), probing.detachAll()) }
 
 func (f filter) detachAll() error {

@@ -8,15 +8,15 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// DecapConfig says what a Decap takes the outer headers off.
+// DecapConfig selects the packets that a Decap decapsulates.
 type DecapConfig struct {
 	VIPs []netip.Addr   // inner destinations
 	From []netip.Prefix // outer sources
 	Port uint16         // of UDP, host byte order
 }
 
-// Decap is the program of endpoints that takes off the outer headers of direct return. Nothing of
-// it is pinned: it is there until Close.
+// Decap is the program of endpoints that removes the outer headers of direct return. It is not
+// pinned, and is attached until Close.
 type Decap struct {
 	obj      bpf.DecapObjects
 	attached []Attachment
@@ -53,7 +53,7 @@ func LoadDecap(c DecapConfig) (*Decap, error) {
 	return d, nil
 }
 
-// Attach puts the program at the interface's ingress, in front of others.
+// Attach attaches the program to the interface's ingress, in front of others.
 func (d *Decap) Attach(i Interface, hook Hook) error {
 	prog := d.obj.LoxilbDecapEther
 	if i.Layer3 {
@@ -67,7 +67,7 @@ func (d *Decap) Attach(i Interface, hook Hook) error {
 	return nil
 }
 
-// Counts are the packets by what became of them: taken, source, vip, congestion, failed.
+// Counts returns the number of packets by outcome: taken, source, vip, congestion, failed.
 func (d *Decap) Counts() (map[string]uint64, error) {
 	names := [...]string{"taken", "source", "vip", "congestion", "failed"}
 	out := make(map[string]uint64, len(names))

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Exchange remembers the programs whose place this process has given to its own, so that they can
-// have it back. They stay in the kernel until Keep. The zero value is ready; methods are safe for
+// Exchange remembers the programs that this process has replaced by its own, so that they can be
+// restored. They stay in the kernel until Keep. The zero value is ready; methods are safe for
 // concurrent use.
 type Exchange struct {
 	mu     sync.Mutex
@@ -19,14 +19,13 @@ type Exchange struct {
 	back   bool // the former ones are in their places
 }
 
-// exchanged is where a program took the place of another.
+// exchanged is a place where a program was replaced.
 type exchanged struct {
 	former, own *ebpf.Program
 	put         func(*ebpf.Program) error
 }
 
-// At has a program take the place of the one with this id, by put. One of the same code is not
-// remembered.
+// At replaces the program with this id, by put. One with the same code is not remembered.
 func (e *Exchange) At(former ebpf.ProgramID, own *ebpf.Program, put func(*ebpf.Program) error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -46,8 +45,8 @@ func (e *Exchange) At(former ebpf.ProgramID, own *ebpf.Program, put func(*ebpf.P
 	return nil
 }
 
-// Current is what is to be attached in place of a program of this process: itself, or the former
-// one after Back.
+// Current returns the program to attach for a program of this process: itself, or the former one
+// after Back.
 func (e *Exchange) Current(own *ebpf.Program) *ebpf.Program {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -62,7 +61,7 @@ func (e *Exchange) current(own *ebpf.Program) *ebpf.Program {
 	return e.places[i].former
 }
 
-// Former are the programs that can come back, each once.
+// Former returns the programs that can be restored, each once.
 func (e *Exchange) Former() []*ebpf.Program {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -73,11 +72,10 @@ func (e *Exchange) Former() []*ebpf.Program {
 	return list
 }
 
-// ErrWatched says that programs of another version may still take the places of those of this
-// process.
+// ErrWatched reports that programs of another version may still replace those of this process.
 var ErrWatched = errors.New("the programs have just been exchanged for those of this version, and the former ones may come back: try again in 10 seconds")
 
-// Watched is ErrWatched while former programs may come back.
+// Watched returns ErrWatched while former programs may be restored.
 func (e *Exchange) Watched() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -87,8 +85,7 @@ func (e *Exchange) Watched() error {
 	return nil
 }
 
-// Put has a program of this process take the place of another one of it. A place that is gone is no
-// error.
+// Put replaces one program of this process by another. A missing place is no error.
 func (e *Exchange) Put(p Place, own *ebpf.Program) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -98,8 +95,7 @@ func (e *Exchange) Put(p Place, own *ebpf.Program) error {
 	return nil
 }
 
-// Swap puts the former programs back into their places, or those of this process. A place that is
-// gone is no error.
+// Swap restores the former programs, or those of this process. A missing place is no error.
 func (e *Exchange) Swap(back bool) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -117,7 +113,7 @@ func (e *Exchange) Swap(back bool) error {
 	return errors.Join(errs...)
 }
 
-// isGone tells whether an interface is gone, or was detached.
+// isGone reports whether an interface is gone, or was detached.
 func isGone(err error) bool {
 	return errors.Is(err, unix.ENOLINK) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EBADF)
 }
@@ -134,7 +130,7 @@ func (e *Exchange) Keep() error {
 	return errors.Join(errs...)
 }
 
-// SameCode tells whether two programs have the same instructions, but for constants.
+// SameCode reports whether two programs have the same instructions, except for constants.
 func SameCode(a, b *ebpf.Program) (bool, error) {
 	one, err := a.Info()
 	if err != nil {

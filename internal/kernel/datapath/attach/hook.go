@@ -12,15 +12,14 @@ import (
 type Hook string
 
 // The hooks. tcx (kernel 6.6) attaches and detaches in one system call, keeps other programs, and
-// can be pinned; clsact is what there was before.
+// can be pinned; clsact is its predecessor.
 const (
-	HookAuto   Hook = "auto" // tcx where there is, clsact otherwise
+	HookAuto   Hook = "auto" // tcx if the kernel has it, clsact otherwise
 	HookTCX    Hook = "tcx"
 	HookClsact Hook = "clsact"
 )
 
-// resolve chooses for HookAuto. Asking what is attached at lo is refused where the kernel has no
-// tcx.
+// resolve chooses for HookAuto. A kernel without tcx refuses to list the attachments of lo.
 func (h Hook) resolve() Hook {
 	const lo = 1
 	if h != HookAuto && h != "" {
@@ -36,7 +35,7 @@ func (h Hook) resolve() Hook {
 type side int
 
 const (
-	ingress side = iota // every packet that comes in
+	ingress side = iota // every arriving packet
 	egress              // only while endpoints are on this machine
 )
 

@@ -11,15 +11,15 @@ import (
 	"loxilb/internal/kernel/datapath/pins"
 )
 
-// Faults of an attachment by a link, as Check says them.
+// Faults of an attachment by a link, as Check returns them.
 var (
 	ErrDetached = errors.New("was detached by somebody else: packets pass without it")
 	ErrReplaced = errors.New("runs another program than this daemon's")
 	ErrUnpinned = errors.New("is not pinned: it would end with the daemon")
 )
 
-// Check says what is wrong with an attachment at an interface that runs own, or what that gave way
-// to; nil: nothing.
+// Check returns what is wrong with an attachment at an interface that runs own, or its replacement;
+// nil: nothing.
 func (f LinkFolder) Check(index int, a Attachment, own *ebpf.Program) error {
 	l, ok := a.(linkAttachment)
 	if !ok {
@@ -45,7 +45,7 @@ func (f LinkFolder) Check(index int, a Attachment, own *ebpf.Program) error {
 	return nil
 }
 
-// pinned tells whether the interface's pin is of this link.
+// pinned reports whether the interface's pin is of this link.
 func (f LinkFolder) pinned(index int, l link.Link) bool {
 	there, err := link.LoadPinnedLink(f.pin(index), nil)
 	if err != nil {
@@ -57,7 +57,7 @@ func (f LinkFolder) pinned(index int, l link.Link) bool {
 	return err1 == nil && err2 == nil && one.ID == two.ID
 }
 
-// Mend puts right what Check has found but a detached link, which is to be attached anew.
+// Mend corrects the findings of Check, except for a detached link, which must be attached again.
 func (f LinkFolder) Mend(index int, a Attachment, own *ebpf.Program) error {
 	l, ok := a.(linkAttachment)
 	if !ok {
@@ -73,7 +73,7 @@ func (f LinkFolder) Mend(index int, a Attachment, own *ebpf.Program) error {
 	if err != nil {
 		return fmt.Errorf("read link: %w", err)
 	}
-	again, err := link.NewFromID(info.ID) // the library takes the one that is open for pinned
+	again, err := link.NewFromID(info.ID) // the library considers the open one pinned
 	if err != nil {
 		return fmt.Errorf("open link: %w", err)
 	}
@@ -84,7 +84,7 @@ func (f LinkFolder) Mend(index int, a Attachment, own *ebpf.Program) error {
 	return errors.Join(f.Make(), again.Pin(f.pin(index)))
 }
 
-// Forget lets go of a link that was detached by somebody else, and of its pin.
+// Forget closes a link that was detached by somebody else, and removes its pin.
 func (f LinkFolder) Forget(index int, a Attachment) error {
 	if f.Path != "" {
 		if err := os.Remove(f.pin(index)); err != nil && !errors.Is(err, os.ErrNotExist) {

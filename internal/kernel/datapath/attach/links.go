@@ -26,7 +26,7 @@ type Place interface {
 	Update(*ebpf.Program) error
 }
 
-// Release lets go of an attachment: what is pinned goes on working, the rest is detached.
+// Release closes an attachment: if it is pinned it continues to work, otherwise it is detached.
 func Release(a Attachment, pinned bool) error {
 	if pinned {
 		return a.Close()
@@ -34,7 +34,7 @@ func Release(a Attachment, pinned bool) error {
 	return Remove(a)
 }
 
-// Remove detaches for good. It may be tried again after an error.
+// Remove detaches for good. It may be retried after an error.
 func Remove(a Attachment) error {
 	if err := a.Detach(); err != nil {
 		return err
@@ -51,7 +51,7 @@ type linkAttachment struct {
 	pinned bool
 }
 
-// Detach takes the program off at once; unpinning alone would wait for the last file descriptor.
+// Detach detaches the program at once; unpinning alone would wait for the last file descriptor.
 func (a linkAttachment) Detach() error {
 	if a.pinned {
 		if err := a.Unpin(); err != nil {
@@ -80,7 +80,7 @@ func (f LinkFolder) Make() error {
 	return nil
 }
 
-// Attach gives the program to the interface's pinned link, or has attach make one.
+// Attach updates the program of the interface's pinned link, or calls attach to make one.
 func (f LinkFolder) Attach(index int, prog *ebpf.Program, attach func(*ebpf.Program) (link.Link, error)) (Place, error) {
 	if f.Path == "" {
 		l, err := attach(prog)
@@ -105,8 +105,8 @@ func (f LinkFolder) Attach(index int, prog *ebpf.Program, attach func(*ebpf.Prog
 
 func (f LinkFolder) pin(index int) string { return filepath.Join(f.Path, strconv.Itoa(index)) }
 
-// adopt replaces the program of a pinned link. Nil: there is none of this interface (an index may
-// have been used before, by an interface that is gone).
+// adopt replaces the program of a pinned link. Nil: there is none of this interface (an earlier
+// interface may have had the index).
 func (f LinkFolder) adopt(index int, prog *ebpf.Program) (link.Link, error) {
 	l, err := link.LoadPinnedLink(f.pin(index), nil)
 	if errors.Is(err, os.ErrNotExist) {
@@ -125,7 +125,7 @@ func (f LinkFolder) adopt(index int, prog *ebpf.Program) (link.Link, error) {
 	return nil, errors.Join(l.Unpin(), l.Close())
 }
 
-// Programs are those of the pinned links whose interface is there.
+// Programs returns those of the pinned links whose interface exists.
 func (f LinkFolder) Programs() (list []ebpf.ProgramID, err error) {
 	if f.Path == "" {
 		return nil, nil
@@ -166,7 +166,7 @@ func (f LinkFolder) Drop(index int) error {
 	return linkAttachment{l, true}.Detach()
 }
 
-// DropOthers detaches all pinned links but those of interfaces to keep.
+// DropOthers detaches all pinned links except those of interfaces to keep.
 func (f LinkFolder) DropOthers(keep func(index int) bool) error {
 	if f.Path == "" {
 		return nil

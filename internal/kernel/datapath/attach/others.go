@@ -13,7 +13,7 @@ import (
 // ownPrefix begins the names of our programs.
 const ownPrefix = "loxilb"
 
-// Interfaces are the names of those that are attached.
+// Interfaces returns the names of the attached interfaces.
 func (h *Hooks) Interfaces() (names []string) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -23,8 +23,8 @@ func (h *Hooks) Interfaces() (names []string) {
 	return names
 }
 
-// Others are programs of others at the hooks where packets come in, and whether they see them
-// first. What cannot be read is left out.
+// Others returns other owners' programs at the ingress hooks, and whether they see packets first.
+// Unreadable ones are left out.
 func (h *Hooks) Others() (out []lb.OtherProgram) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()

@@ -19,15 +19,15 @@ import (
 )
 
 const (
-	// fresh is how long the interfaces that loxilb is attached to are taken to be the same ones.
+	// fresh is how long the list of attached interfaces may be reused.
 	fresh = 100 * time.Millisecond
-	// unused is after which time without probes the programs are taken away.
+	// unused is the time without probes after which the programs are detached.
 	unused = time.Minute
 )
 
 // Probes are the programs that redirect probes of endpoints in mode dsr to the VIP
-// (bpf/probe.bpf.c). They are at interfaces while there are any, and nothing
-// of them is pinned. Methods are safe for concurrent use.
+// (bpf/probe.bpf.c). They are attached while there are such probes, and not pinned. Methods are
+// safe for concurrent use.
 type Probes struct {
 	shared *loader.Collection
 	hooks  *Hooks
@@ -35,7 +35,7 @@ type Probes struct {
 	mu       sync.Mutex
 	objects  *bpf.ProbeObjects  // nil: not loaded yet
 	at       map[int]Attachment // by interface index
-	followed time.Time          // when the interfaces of hooks were looked at
+	followed time.Time          // when the interfaces of hooks were last read
 	used     time.Time          // until when a socket that was led may wait for its answer
 }
 
@@ -51,8 +51,8 @@ type ProbeWay struct {
 	Wait   time.Duration // how long an answer may take
 }
 
-// LeadProbe has what a socket sends to an address, by this interface, go to the VIP there, and what
-// comes back from the VIP come from that address. To be called before the socket sends.
+// LeadProbe redirects packets of a socket to an address, by this interface, to the VIP there, and
+// makes answers from the VIP come from that address. Call it before the socket sends.
 func (p *Probes) LeadProbe(fd int, out Interface, w ProbeWay) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -121,7 +121,7 @@ func (p *Probes) makeAnswers(spec *ebpf.MapSpec) error {
 	return nil
 }
 
-// unload gives up the programs, and the answers that they know.
+// unload releases the programs, and the expected answers.
 func (p *Probes) unload() error {
 	if p.objects == nil {
 		return nil
@@ -131,7 +131,7 @@ func (p *Probes) unload() error {
 	return errors.Join(o.Close(), p.shared.Maps.ProbeAnswers.Delete(uint32(0)))
 }
 
-// attach puts the programs at an interface, once.
+// attach attaches the programs to an interface, once.
 func (p *Probes) attach(i Interface) error {
 	if p.at[i.Index] != nil {
 		return nil
@@ -148,7 +148,7 @@ func (p *Probes) attach(i Interface) error {
 	return nil
 }
 
-// follow attaches them wherever packets of clients come in: answers may come by another interface
+// follow attaches them wherever packets of clients arrive: answers may arrive at another interface
 // than the one by which probes leave.
 func (p *Probes) follow() {
 	for _, i := range p.hooks.Attached() {
@@ -158,8 +158,8 @@ func (p *Probes) follow() {
 	}
 }
 
-// KeepProbes takes the programs away when there are no probes for them, and forgets interfaces that
-// are gone, until ctx ends.
+// KeepProbes detaches the programs when there are no probes for them, and forgets missing
+// interfaces, until ctx ends.
 func (p *Probes) KeepProbes(ctx context.Context) {
 	if err := detachProbes(p.hooks.Hook()); err != nil {
 		p.shared.Log.Warn("probe programs of an earlier process remain", "error", err)
@@ -185,7 +185,7 @@ func (p *Probes) tidy(now time.Time) {
 		if there && now.Sub(p.used) < unused {
 			continue
 		}
-		_ = p.detach(index) // one that is gone has no programs
+		_ = p.detach(index) // a missing interface has no programs
 	}
 	if now.Sub(p.used) < unused {
 		return
@@ -195,7 +195,7 @@ func (p *Probes) tidy(now time.Time) {
 	}
 }
 
-// isThere tells whether there is an interface, which may have come since all were listed.
+// isThere reports whether an interface exists, which may be newer than the list.
 func isThere(index int, listed []net.Interface) bool {
 	if slices.ContainsFunc(listed, func(i net.Interface) bool { return i.Index == index }) {
 		return true
@@ -210,7 +210,7 @@ func (p *Probes) detach(index int) error {
 	return errors.Join(a.Detach(), a.Close())
 }
 
-// Close takes the programs away.
+// Close detaches the programs.
 func (p *Probes) Close() error {
 	if p == nil {
 		return nil
@@ -223,14 +223,14 @@ func (p *Probes) Close() error {
 	return p.unload()
 }
 
-// both is what is at the two hooks of an interface.
+// both has the attachments at the two hooks of an interface.
 type both struct{ in, out Attachment }
 
 func (b both) Detach() error { return errors.Join(b.in.Detach(), b.out.Detach()) }
 func (b both) Close() error  { return errors.Join(b.in.Close(), b.out.Close()) }
 
-// attachProbes puts the programs of probes at both hooks of an interface, behind others, until they
-// are detached.
+// attachProbes attaches the programs of probes to both hooks of an interface, after others, until
+// they are detached.
 func attachProbes(i Interface, h Hook, in, out *ebpf.Program) (Attachment, error) {
 	a, err := attachProbe(i, h, ingress, in)
 	if err != nil {
@@ -254,7 +254,7 @@ func attachProbe(i Interface, h Hook, at side, prog *ebpf.Program) (Attachment, 
 	return Unpinned(l), nil
 }
 
-// detachProbes takes away what a process that was killed has left of them: by tcx nothing.
+// detachProbes removes leftovers of a killed process: with tcx there are none.
 func detachProbes(h Hook) error {
 	if h == HookTCX {
 		return nil

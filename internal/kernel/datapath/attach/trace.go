@@ -6,10 +6,10 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// tracing has the programs that show packets, of the kinds that were needed so far.
+// tracing has the tracing programs that were needed so far, by kind.
 type tracing struct{ programs map[hookKind]*ebpf.Program }
 
-// hookKind is what a program is made for.
+// hookKind is the kind of hook of a program.
 type hookKind struct {
 	layer3 bool
 	at     side
@@ -26,7 +26,7 @@ func (t *tracing) close() error {
 	return errors.Join(errs...)
 }
 
-// program is the one to attach.
+// program returns the one to attach.
 func (h *Hooks) program(layer3 bool, at side) (*ebpf.Program, error) {
 	if h.tracing == nil {
 		return h.programs.Program(layer3, at == egress)
@@ -42,8 +42,8 @@ func (h *Hooks) program(layer3 bool, at side) (*ebpf.Program, error) {
 	return p, err
 }
 
-// Trace has programs that show packets take the place of the others at every interface, or gives it
-// back. No packet passes without.
+// Trace replaces the programs at every interface by tracing ones, or restores them. No packet
+// passes without a program.
 func (h *Hooks) Trace(on bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -67,7 +67,7 @@ func (h *Hooks) Trace(on bool) error {
 	return errors.Join(err, h.exchangeAll(), failed.close())
 }
 
-// exchangeAll puts the programs that are to be attached now into all places.
+// exchangeAll attaches the current programs in all places.
 func (h *Hooks) exchangeAll() error {
 	var errs []error
 	for _, a := range h.attached {

@@ -6,9 +6,9 @@ import (
 	"net/netip"
 )
 
-// Attached is what there is of policers and mirrors, and what has them: the rows of maps.
+// Attached has the rows of all policers and mirrors, and of what they are attached to.
 type Attached struct {
-	Policers map[string]TcPolicer // by name; what packets change of them counts for nothing
+	Policers map[string]TcPolicer // by name; members that packets change are ignored
 	Mirrors  map[string]TcMirror  // by name
 	Services map[TcServiceKey]TcAttachments
 	Sources  map[netip.Prefix]TcAttachments
@@ -19,7 +19,7 @@ type Attached struct {
 // NotAttached has what could not be written, by name.
 type NotAttached struct{ Policers, Mirrors map[string]error }
 
-// NameKey is the key by which maps have an object: the next daemon finds it by its name alone.
+// NameKey returns the maps' key of an object, a hash of its name: so the next daemon finds it.
 func NameKey(name string) uint64 {
 	sum := sha256.Sum256([]byte(name))
 	return max(1, binary.LittleEndian.Uint64(sum[:])) // 0 is none

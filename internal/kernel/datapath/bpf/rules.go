@@ -16,14 +16,14 @@ const (
 	RuleDepth = int(TcRuleLimitRULE_DEPTH)
 )
 
-// RuleTable is all firewall rules in the data path's terms: what compile makes and datapath writes,
-// before counters are given out.
+// RuleTable has all firewall rules in the data path's terms: compile makes it and datapath writes
+// it, before counters are assigned.
 type RuleTable struct {
 	Rules   []TcRule // in the order in which they count
 	Nodes   []TcRuleNode
 	Entries []uint16        // of leaves: indices into Rules
 	Trees   [2][]TcRuleTree // of IPv4, and of IPv6
-	Sources []netip.Addr    // that connections get: what targets of rules number, until datapath knows the endpoints that stand for them
+	Sources []netip.Addr    // source addresses of connections: the targets of rules are indices here, until datapath replaces them by the endpoints that stand for them
 }
 
 // Equal reports whether packets fare alike with both.
@@ -32,7 +32,7 @@ func (t *RuleTable) Equal(o *RuleTable) bool {
 		slices.Equal(t.Trees[0], o.Trees[0]) && slices.Equal(t.Trees[1], o.Trees[1])
 }
 
-// Does is what a rule does, without what it does besides.
+// Does returns a rule's action, without its flags.
 func (r *TcRule) Does() TcRuleAction { return TcRuleAction(r.Action &^ uint8(TcRuleActionRULE_RECORD)) }
 
 // IsSNAT reports whether a rule gives connections another source.
@@ -58,7 +58,7 @@ func (t *RuleTable) Set() *TcRuleSet {
 	return set
 }
 
-// RulePacket is what rules are matched by.
+// RulePacket has the properties that rules match.
 type RulePacket struct {
 	Source, Destination netip.AddrPort // ports are valid iff HasPorts
 	HasPorts            bool
@@ -82,7 +82,7 @@ func (p *RulePacket) words() (w [16]uint32) {
 }
 
 // Find is rule_search() of bpf/rules/rule.h: the first rule that matches a packet, and how many
-// nodes and rules were looked at. nil: none.
+// nodes and rules were visited. nil: none.
 func (t *RuleTable) Find(p *RulePacket) (found *TcRule, nodes, rules int) {
 	w := p.words()
 	best := uint16(len(t.Rules))
@@ -123,7 +123,7 @@ func (r *TcRule) matches(w *[16]uint32) bool {
 	return true
 }
 
-// Cost returns the most that a packet of either IP version can look at: the deepest path and the
+// Cost returns the most that a packet of either IP version can visit: the deepest path and the
 // longest list of each tree.
 func (t *RuleTable) Cost() (most lb.RuleCost) {
 	for _, trees := range t.Trees {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// ServiceTable is one service in the data path's terms: what compile makes and datapath writes,
-// before ids are given out.
+// ServiceTable is one service in the data path's terms: compile makes it and datapath writes it,
+// before ids are assigned.
 type ServiceTable struct {
 	Key       TcServiceKey
 	PortMax   uint16        // last port of a range, host byte order; 0: one port
@@ -20,46 +20,46 @@ type ServiceTable struct {
 	Idle      time.Duration // 0: the protocol's default
 	Algorithm uint8         // enum algorithm
 	Mode      uint8         // enum service_mode
-	Flags     uint16        // enum service_flag, but for those that datapath adds itself
+	Flags     uint16        // enum service_flag, except for those that datapath adds itself
 	MSS       uint16        // largest TCP segment; 0: any
 	Limits    Limits        // of connections
-	SNAT      []TcIpAddr    // that sources become, instead of what the mode says
-	Secondary []TcIpAddr    // further VIPs, each with the same row
+	SNAT      []TcIpAddr    // source addresses that replace the mode's
+	Secondary []TcIpAddr    // secondary VIPs, each with the same row
 	Persist   time.Duration // how long a client's endpoint is kept; 0: not ALGORITHM_PERSIST
 	// PersistPrefix is how many of the 128 bits of a client's address count.
 	PersistPrefix uint8
 	Endpoints     []EndpointTable // in the user's order, without duplicates
 	Tenths        bool            // Takes of endpoints is in tenths of their weights
-	Parents       []uint32        // for each of Endpoints the place of the user's endpoint whose counters have it; nil: its own place
+	Parents       []uint32        // for each of Endpoints the index of the user's endpoint that its counters belong to; nil: its own index
 	Denied        []netip.Prefix  // that may not connect, sorted, each once
 	Sources       []netip.Prefix  // that may connect, sorted, each once; none: all
-	Slots         []uint32        // places of the table that connections walk through: indices into Endpoints
-	Leave         Leave           // what becomes of TCP connections of endpoints that the table no longer has
+	Slots         []uint32        // table of the algorithm: indices into Endpoints
+	Leave         Leave           // how TCP connections of removed endpoints end
 }
 
-// Ends says that TCP connections end, for both sides, that an endpoint still has at a time. The
-// zero value: in their own time.
+// Ends is a time when an endpoint's TCP connections are ended, by RSTs to both sides. The zero
+// value: they end by themselves.
 type Ends struct {
 	At   time.Time
-	Rate int    // so many a second
+	Rate int    // connections per second
 	Why  string // for logs
-	// Drain names the drain that says so: endpoints of the same one have its rate together. "":
-	// none does.
+	// Drain names the drain that ends them: endpoints of the same drain share its rate. "": no
+	// drain.
 	Drain string
 }
 
-// Leave says what becomes of TCP connections of endpoints that are taken out of a service. The zero
-// value: they end in their own time.
+// Leave is how TCP connections end whose endpoints are removed from a service. The zero value: by
+// themselves.
 type Leave struct {
 	Ends  bool
 	After time.Duration
 }
 
-// Limits are how many connections a service and each of its clients may have, as limits_by_service
-// has them; 0: any number.
+// Limits are the connection limits of a service and of each of its clients, as limits_by_service
+// has them; 0: unlimited.
 type Limits struct {
 	Rate, Connections, ClientRate, ClientConnections uint32
-	ClientPrefix                                     uint32 // bits of the 128 of an address that make a client
+	ClientPrefix                                     uint32 // number of bits, of the 128 of an address, that identify a client
 }
 
 // Any reports whether anything is limited.
@@ -71,16 +71,16 @@ type EndpointTable struct {
 	Port   uint16   // network byte order, as in the map
 	Shift  bool     // Port is for the service's first port, the next for the next
 	Weight uint16   // for listings
-	Source TcIpAddr // ours towards it; zero: none is known, or the mode does not ask
-	// SourceBits and AddrBits are how long the networks are, in 128 bits, that Source and Addr are
-	// in; clients there are answered past this machine. 0: not known.
+	Source TcIpAddr // our address towards it; zero: unknown, or not needed in the mode
+	// SourceBits and AddrBits are the lengths, in 128 bits, of the networks of Source and Addr;
+	// answers to clients there bypass this machine. 0: unknown.
 	SourceBits, AddrBits uint8
-	Takes                uint32 // weight for new connections: 0 for none, whatever Weight says
-	Ends                 Ends   // of the connections that it has, because it is down; what is drained, the data path is told apart
-	Failed               bool   // it is down, and others are not: SYNs that nobody answers go elsewhere, and flows of this machine's own sockets
+	Takes                uint32 // current weight for new connections: 0 for none, regardless of Weight
+	Ends                 Ends   // of its connections, because it is down; drains are set separately
+	Failed               bool   // down while others are up: unanswered SYNs, and flows of this machine's own sockets, move to another endpoint
 }
 
-// String prints the table as one line for the service, one for each endpoint and one for the slots,
+// String prints the table as one line for the service, one for each endpoint and one for the slots;
 // goldens and debug logs show what the maps will hold.
 func (t ServiceTable) String() string {
 	var b strings.Builder
@@ -122,8 +122,8 @@ func (t ServiceTable) String() string {
 	return b.String()
 }
 
-// writeSlots writes tables that nobody would read as how many slots each endpoint has, and a sum
-// that changes with any slot.
+// writeSlots writes long tables as the number of slots of each endpoint, and a sum that changes
+// with any slot.
 func writeSlots(b *strings.Builder, slots []uint32) {
 	const readable = 256
 	b.WriteString("slots")
@@ -185,10 +185,10 @@ func (k TcServiceKey) String() string {
 	return s
 }
 
-// Ranged tells a service of a range of ports from one of its first port.
+// Ranged distinguishes a service with a range of ports from one with only its first port.
 func (k TcServiceKey) Ranged() bool { return k.Kind == uint8(TcServiceKindSERVICE_RANGE) }
 
-// Addr gives an address the form of the maps: 16 bytes, IPv4 mapped.
+// Addr returns an address in the form of the maps: 16 bytes, IPv4 mapped.
 func Addr(a netip.Addr) TcIpAddr {
 	var out TcIpAddr
 	b := a.As16()
@@ -198,7 +198,7 @@ func Addr(a netip.Addr) TcIpAddr {
 	return out
 }
 
-// Mask has the bits that a prefix demands, of addresses of both IP versions.
+// Mask returns the mask of a prefix, for addresses of both IP versions.
 func Mask(p netip.Prefix) (mask TcIpAddr) {
 	bits := p.Bits()
 	if p.Addr().Is4() {
@@ -214,7 +214,7 @@ func Mask(p netip.Prefix) (mask TcIpAddr) {
 	return mask
 }
 
-// Netip is the inverse of Addr: IPv4 comes out as IPv4.
+// Netip is the inverse of Addr; mapped addresses become IPv4.
 func (a TcIpAddr) Netip() netip.Addr {
 	var b [16]byte
 	for i, w := range a.Word {
@@ -230,7 +230,7 @@ func Port(p uint16) uint16 {
 	return binary.NativeEndian.Uint16(b[:])
 }
 
-// AddrPort reads an address and a port as they are in the maps.
+// AddrPort converts an address and a port from the form of the maps.
 func AddrPort(a TcIpAddr, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(a.Netip(), Port(port))
 }

@@ -9,10 +9,9 @@ import (
 )
 
 const (
-	// auditSample is how many entries are looked at, of a table that has more: some milliseconds of
-	// work.
+	// auditSample is how many entries of a larger table are checked: some milliseconds of work.
 	auditSample = 2048
-	// auditShown bounds what is told.
+	// auditShown bounds the reported differences.
 	auditShown = 100
 	ways       = 1 << 14 // WAYS of bpf/abi.h
 
@@ -62,7 +61,7 @@ func (t *Table) Audit(ctx context.Context, sample uint64, whole, mend bool) lb.C
 		return true
 	}
 	next, err := t.shared.Conntrack.EachFrom(ctx, first, look)
-	if err == nil && next == 0 && first > 0 && out.Err == nil { // it has come to the end: what is before the beginning
+	if err == nil && next == 0 && first > 0 && out.Err == nil { // at the end: continue at the beginning
 		_, err = t.shared.Conntrack.EachFrom(ctx, 0, look)
 	}
 	if out.Err == nil {
@@ -75,8 +74,7 @@ func connectionName(k bpf.TcConnectionKey) string {
 	return fmt.Sprintf("%s %s > %s", lb.Protocol(k.Protocol), bpf.AddrPort(k.Saddr, k.Sport), bpf.AddrPort(k.Daddr, k.Dport))
 }
 
-// fault says what is wrong with an entry, if it is still so when it is looked at once more; empty:
-// nothing.
+// fault returns what is wrong with an entry, if it is still so on a second look; empty: nothing.
 func (t *Table) fault(k bpf.TcConnectionKey, r *bpf.TcConnection) (string, error) {
 	what, err := t.faultOf(k, r)
 	if what == "" || err != nil {

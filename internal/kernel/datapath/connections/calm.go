@@ -8,14 +8,14 @@ import (
 	"loxilb/internal/lb"
 )
 
-// calmLook is how often the table is looked at while it is calm: for what no packet tells.
+// calmLook is how often the table is checked while it is calm: for changes that no packet reports.
 const calmLook = 5 * time.Second
 
-// calm is whether the table is so empty, for its size, that nobody has to look at it before the
-// packet path rings.
+// calm is whether the table is so empty, for its size, that nobody has to check it before the
+// packet path signals.
 type calm struct {
 	mu   sync.Mutex
-	over chan struct{} // closed when it is; nil: it is over
+	over chan struct{} // closed when the calm ends; nil: it is not calm
 }
 
 func (c *calm) begin() {
@@ -35,15 +35,15 @@ func (c *calm) end() {
 	}
 }
 
-// now is nil if the table is to be looked at, else it tells when it is.
+// now returns nil if the table must be checked, otherwise a channel that signals when it must.
 func (c *calm) now() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.over
 }
 
-// Calm tells when the table is to be looked at again: nothing about its size or about half-open
-// connections is worth knowing before. nil: it is to be looked at now and then.
+// Calm returns a channel that signals when the table must be checked again: before that, its size
+// and its half-open connections are uncritical. nil: check it periodically.
 func (t *Table) Calm() <-chan struct{} { return t.calm.now() }
 
 // wakeAt is how many entries the packet path is to ring at. 0: there are too many to sleep, or too
@@ -62,7 +62,8 @@ func wakeAt(p lb.Pressure, room, more uint64, slack int64) int64 {
 	return at
 }
 
-// sleep has the table be calm if it is, and returns what tells that it is no more. nil: it is not.
+// sleep makes the table calm if possible, and returns the channel that signals the end. nil: it is
+// not calm.
 func (t *Table) sleep(more uint64) <-chan struct{} {
 	p, err := t.meter.Fullness()
 	if err != nil || p.PortsShort {

@@ -41,22 +41,22 @@ type Table struct {
 	swept     SweepStats
 }
 
-// Hooks are where packets come in.
+// Hooks are the hooks where packets arrive.
 type Hooks interface {
-	Any() bool // whether there are some
-	// Arrival is the hook of this interface, or another one if that has none: at which packets may
-	// seem to arrive.
+	Any() bool // whether there are any
+	// Arrival returns the hook of this interface, at which packets may seem to arrive, or another
+	// one if it has none.
 	Arrival(wanted int) (ifindex int, mac net.HardwareAddr, ok bool)
 }
 
-// Sockets are this machine's own that speak to endpoints: they are counted as connections, and are
-// in no table.
+// Sockets are this machine's own sockets that use endpoints: they count as connections, and are in
+// no table.
 type Sockets interface {
-	// Flows are how many they have, by endpoint id.
+	// Flows returns their number of flows, by endpoint id.
 	Flows() (map[uint32]uint64, error)
 }
 
-// New lists, sweeps and ends connections, and lets the table grow as it fills until Close.
+// New lists, sweeps and ends connections, and grows the table as it fills until Close.
 func New(c *loader.Collection, services *tables.Tables, m *observe.Meter, programs *Programs, hooks Hooks, sockets Sockets) *Table {
 	t := &Table{shared: c, tables: services, meter: m, programs: programs, hooks: hooks, sockets: sockets, ends: map[uint32]*ending{}, clock: clock{jiffy: c.Jiffy()}}
 	if programs != nil {
@@ -67,10 +67,10 @@ func New(c *loader.Collection, services *tables.Tables, m *observe.Meter, progra
 	return t
 }
 
-// inUse says whether there may be packets in the programs of the tc hooks.
+// inUse reports whether packets may be in the programs of the tc hooks.
 func (t *Table) inUse() bool { return t.hooks.Any() || t.shared.Pinned() }
 
-// Close gives up the programs. If packets go on without the process, it leaves spare room in the
+// Close releases the programs. If packets continue without the process, it leaves spare room in the
 // table.
 func (t *Table) Close() error {
 	if t == nil || t.programs == nil {

@@ -11,25 +11,25 @@ import (
 
 const (
 	// endTick is how often connections end, as many as the rates of their endpoints allow; endTurn
-	// is for how long, until it is looked again whose are to end.
+	// is how often the list of ending endpoints is renewed.
 	endTick = 10 * time.Millisecond
 	endTurn = 100 * time.Millisecond
-	// endsPerTick keeps all endpoints together below what may end in a second.
+	// endsPerTick limits all endpoints together to the maximum rate.
 	endsPerTick = int(lb.EndRateMax * endTick / time.Second)
-	// An endpoint that a walk has found connections of is looked at again after lookAgain, since a
-	// RST may be lost; without, after lookRarely: those that it still has are closed, and wait for
-	// the sweep.
+	// An endpoint for which a walk has found connections is checked again after lookAgain, since a
+	// RST may be lost; otherwise after lookRarely: its remaining connections are closed, and wait
+	// for the sweep.
 	lookAgain  = time.Second
 	lookRarely = 10 * time.Second
 	endsIdle   = time.Minute
 )
 
-// ending is an endpoint whose connections end.
+// ending is an endpoint whose connections are being ended.
 type ending struct {
 	tables.End
 	queue []foundEnd // found, and not ended yet
-	pace  *pace      // its own, or that of a drain
-	look  time.Time  // when the next walk is for it
+	pace  *pace      // its own, or a drain's
+	look  time.Time  // when the next walk includes it
 	done  lb.Ended
 }
 
@@ -39,8 +39,8 @@ type pace struct {
 	taken int // from queues, since then
 }
 
-// EndEvery ends connections of endpoints when their time has come, until ctx ends: what
-// tables.EndsDue says, at its pace. kick says that this may have changed.
+// EndEvery ends connections of endpoints when they are due, until ctx ends: those of
+// tables.EndsDue, at its rate. kick signals changes of these.
 func (t *Table) EndEvery(ctx context.Context, kick <-chan struct{}) {
 	for kicked := true; ; {
 		wait, err := t.endForATurn(ctx, kicked)
@@ -59,7 +59,7 @@ func (t *Table) EndEvery(ctx context.Context, kick <-chan struct{}) {
 	}
 }
 
-// EndDue ends all connections that are to end by now, at once: for tests and measurements.
+// EndDue ends all due connections at once: for tests and measurements.
 func (t *Table) EndDue(ctx context.Context) error {
 	t.walking.Lock()
 	defer t.walking.Unlock()
@@ -128,12 +128,11 @@ func (t *Table) endQueued(e *ending, n int) error {
 	return nil
 }
 
-// findDue finds the connections that are to end by now, by one walk for all endpoints that have
-// some, and returns when it is to look again. Endpoints that have left their services, and have no
-// connection, are freed.
+// findDue finds the connections to end now, by one walk for all endpoints that have some, and
+// returns when to look again. Removed endpoints without a connection are freed.
 func (t *Table) findDue(ctx context.Context, kicked bool) (wait time.Duration, err error) {
 	if kicked && t.tables.Ending() {
-		t.quiesce() // who has seen an endpoint in its service has opened its connection by now
+		t.quiesce() // packets that saw an endpoint in its service have opened their connection by now
 	}
 	due, next, err := t.tables.EndsDue()
 	if err != nil {
@@ -153,7 +152,7 @@ func (t *Table) findDue(ctx context.Context, kicked bool) (wait time.Duration, e
 	return t.untilNext(next), err
 }
 
-// enterDue takes over whose connections end now, and returns those that a walk is for.
+// enterDue adds the endpoints whose connections end now, and returns those that need a walk.
 func (t *Table) enterDue(due []tables.End) (walk []tables.End) {
 	now, before := time.Now(), t.ends
 	t.ends = make(map[uint32]*ending, len(due))
@@ -180,8 +179,8 @@ func (t *Table) enqueue(walk []tables.End, found map[uint32][]foundEnd) {
 	}
 }
 
-// paceOf is the one that endpoints of a drain go by of which some connections are about to end, or
-// a new one.
+// paceOf returns the pace that the endpoints of a drain share while some of their connections
+// remain, or a new one.
 func (t *Table) paceOf(drain string) *pace {
 	for _, e := range t.ends {
 		if drain != "" && e.Drain == drain && len(e.queue) > 0 {
@@ -191,7 +190,7 @@ func (t *Table) paceOf(drain string) *pace {
 	return &pace{began: time.Now()}
 }
 
-// untilNext is how long nothing is to be done, if nothing changes.
+// untilNext returns how long there is nothing to do, if nothing changes.
 func (t *Table) untilNext(next time.Time) time.Duration {
 	wait := endsIdle
 	if !next.IsZero() {

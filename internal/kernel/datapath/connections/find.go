@@ -16,8 +16,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// search goes through the table in the kernel for entries that are wanted. Several may be at work,
-// a slice each in turn.
+// search finds wanted entries of the table in the kernel. Several searches may run, a slice each in
+// turn.
 type search struct {
 	*Table
 	filter    bpf.SweepFindFilter
@@ -31,7 +31,7 @@ type foundRow struct {
 	place uint64
 }
 
-// newSearch is one for what is sought. false: nothing of it can be there.
+// newSearch makes a search. false: nothing can match.
 func (t *Table) newSearch(sought *lb.Sought) (*search, bool, error) {
 	s := &search{Table: t, filter: filterOf(sought)}
 	if sought.Of == nil {
@@ -43,7 +43,7 @@ func (t *Table) newSearch(sought *lb.Sought) (*search, bool, error) {
 	return s, s.endpoints != nil, err
 }
 
-// filterOf is what is sought in the program's terms, but for the endpoints.
+// filterOf converts the search to the program's filter, except for the endpoints.
 func filterOf(sought *lb.Sought) (f bpf.SweepFindFilter) {
 	f.Ports = [2]uint16{0, math.MaxUint16}
 	if sought.Ports != [2]uint16{} {
@@ -73,8 +73,8 @@ func filterOf(sought *lb.Sought) (f bpf.SweepFindFilter) {
 	return f
 }
 
-// each yields what is found from a row on, and returns the row at which yield returned false; 0:
-// the end.
+// each yields the matches from a row on, and returns the row at which yield returned false; 0: the
+// end.
 func (s *search) each(ctx context.Context, from int, yield func(*bpf.TcTableRow) bool) (next int, err error) {
 	if from > math.MaxUint32 {
 		return 0, nil
@@ -98,7 +98,7 @@ func (s *search) each(ctx context.Context, from int, yield func(*bpf.TcTableRow)
 	}
 }
 
-// slice looks for entries from a row on, and returns the next one.
+// slice searches from a row on, and returns the next one.
 func (s *search) slice(row uint32) (next uint32, err error) {
 	s.finding.Lock()
 	defer s.finding.Unlock()

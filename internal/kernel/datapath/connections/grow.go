@@ -22,10 +22,10 @@ const (
 // sleep.
 const growRest = 100 * time.Millisecond
 
-// growSoon is when it is looked how many come, after the packet path has rung.
+// growSoon is when the rate is measured after the packet path has signalled.
 const growSoon = 10 * time.Millisecond
 
-// growRetry is when it is tried again to make room, if there was no memory for it.
+// growRetry is when growing is retried, if there was no memory for it.
 const growRetry = time.Second
 
 // spareEntries are what may come before the table grows again, or while no process lets it grow. A
@@ -35,7 +35,7 @@ const (
 	spareTime    = 10 * time.Second
 )
 
-// growEvery makes room in the table as it fills, until ctx ends. While that is far off, it sleeps.
+// growEvery grows the table as it fills, until ctx ends. While that is far off, it sleeps.
 func (t *Table) growEvery(ctx context.Context) {
 	tick := time.NewTimer(growPeriod)
 	defer tick.Stop()
@@ -56,7 +56,7 @@ func (t *Table) growEvery(ctx context.Context) {
 		if entries <= before {
 			wait = growRest
 		}
-		if !woken { // else they have come in a part of the time, nobody knows which
+		if !woken { // otherwise they arrived in an unknown part of the time
 			more = coming(before, entries, now.Sub(at))
 		}
 		if err == nil {
@@ -82,8 +82,7 @@ func (t *Table) growEvery(ctx context.Context) {
 	}
 }
 
-// coming is how many entries are prepared for: those that come within growAhead, if as many come as
-// have since a while.
+// coming returns the number of entries to prepare for: those within growAhead, at the recent rate.
 func coming(before, now uint64, since time.Duration) uint64 {
 	if now <= before || since <= 0 {
 		return 0
@@ -91,8 +90,8 @@ func coming(before, now uint64, since time.Duration) uint64 {
 	return min(uint64(float64(now-before)*float64(growAhead)/float64(since)), max(now/growAtMost, spareEntries))
 }
 
-// grow makes room in the table for so many entries, if they would nearly fill it, or goes on with
-// what an earlier process had begun.
+// grow grows the table for so many entries, if they would nearly fill it, or continues what an
+// earlier process had begun.
 func (t *Table) grow(ctx context.Context, entries uint64) error {
 	t.growing.Lock()
 	defer t.growing.Unlock()
@@ -116,12 +115,12 @@ func (t *Table) grow(ctx context.Context, entries uint64) error {
 		if time.Since(progress) > growRetry {
 			return fmt.Errorf("move connections: none could be moved for %v: a group of buckets is full, until one of its connections ends", growRetry)
 		}
-		time.Sleep(pause) // none is to be moved yet, or none is left, or another CPU holds a lock
+		time.Sleep(pause) // nothing to move yet, or nothing left, or another CPU holds a lock
 	}
 	return ctx.Err()
 }
 
-// leaveSpare makes room for what comes until the next process takes over, or as much as it can
+// leaveSpare makes room for new connections until the next process takes over, as far as possible
 // until ctx ends.
 func (t *Table) leaveSpare(ctx context.Context) error {
 	entries, err := t.shared.Conntrack.Len()

@@ -10,8 +10,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// tellIdle has both ends told of the connections that the last slice of a sweep has handed over.
-// What fails is logged: they end all the same, in silence.
+// tellIdle sends RSTs to both ends of the connections that the last slice of a sweep has handed
+// over. Failures are logged: these connections end all the same, silently.
 func (t *Table) tellIdle() {
 	if t.shared.IdleResets == 0 {
 		return

@@ -48,7 +48,7 @@ func (t *Table) end(k bpf.TcConnectionKey, r bpf.TcConnection, done *lb.Ended) e
 	return t.endSilently(k, r.Endpoint, wordOf(&r), done)
 }
 
-// endTCP ends a TCP connection: both ends are told, if their numbers are known.
+// endTCP ends a TCP connection: both ends get a RST, if their numbers are known.
 func (t *Table) endTCP(e foundEnd, done *lb.Ended) error {
 	told, err := t.tell(&e, generation)
 	if err != nil {
@@ -61,8 +61,7 @@ func (t *Table) endTCP(e foundEnd, done *lb.Ended) error {
 	return t.endSilently(e.client, e.endpoint, e.word, done)
 }
 
-// endSilently ends the connection of a client's entry, if it is still the one of this endpoint and
-// word.
+// endSilently ends the connection of a client's entry, if it still has this endpoint and word.
 func (t *Table) endSilently(k bpf.TcConnectionKey, endpoint, word uint32, done *lb.Ended) error {
 	key := (*[unsafe.Sizeof(k)]byte)(unsafe.Pointer(&k))[:]
 	there, err := t.programs.run(endSilently, &ebpf.RunOptions{

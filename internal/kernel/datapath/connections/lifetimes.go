@@ -7,7 +7,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// lifetimeNames are the protocols that are told apart, by enum lifetime_class.
+// lifetimeNames are the protocols that are counted separately, by enum lifetime_class.
 var lifetimeNames = map[uint32]string{
 	uint32(bpf.TcLifetimeClassLIFETIME_TCP):  "tcp",
 	uint32(bpf.TcLifetimeClassLIFETIME_UDP):  "udp",
@@ -15,8 +15,8 @@ var lifetimeNames = map[uint32]string{
 	uint32(bpf.TcLifetimeClassLIFETIME_ICMP): "icmp",
 }
 
-// Lifetimes says how long connections lived that are over, and how many bytes they carried. All
-// protocols are there.
+// Lifetimes returns how long ended connections lived, and how many bytes they carried, for all
+// protocols.
 func (t *Table) Lifetimes() ([]lb.Lifetimes, error) {
 	list := make([]lb.Lifetimes, len(lifetimeNames))
 	for class, name := range lifetimeNames {

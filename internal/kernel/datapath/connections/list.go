@@ -12,8 +12,8 @@ import (
 )
 
 // Connections calls yield for each direction of each connection, in no order, until it returns
-// false. The table goes on changing meanwhile: a connection that lives throughout is listed, others
-// may or may not be.
+// false. The table changes meanwhile: a connection that lives throughout is listed, others may or
+// may not be.
 func (t *Table) Connections(ctx context.Context, yield func(lb.Connection) bool) error {
 	_, err := t.ConnectionsFrom(ctx, 0, lb.Sought{}, yield)
 	return err
@@ -45,7 +45,7 @@ func (t *Table) ConnectionsFrom(ctx context.Context, from int, sought lb.Sought,
 	})
 }
 
-// connection describes an entry. False: it is past its time and waits for the sweep.
+// connection describes an entry. False: it is expired and waits for the sweep.
 func (t *Table) connection(k bpf.TcConnectionKey, r bpf.TcConnection) (lb.Connection, bool) {
 	c := lb.Connection{
 		Protocol: lb.Protocol(k.Protocol),
@@ -72,7 +72,7 @@ func (t *Table) connection(k bpf.TcConnectionKey, r bpf.TcConnection) (lb.Connec
 	return c, true
 }
 
-// stateName is the word of the contract for what a connection has seen.
+// stateName returns the contract's word for a connection's events.
 func stateName(protocol, flags uint8) string {
 	has := func(f bpf.TcConnectionFlag) bool { return flags&uint8(f) != 0 }
 	replied := has(bpf.TcConnectionFlagCONN_REPLIED)

@@ -14,7 +14,7 @@ import (
 	"loxilb/internal/kernel/datapath/loader"
 )
 
-// The programs, by what they do.
+// The programs, by purpose.
 const (
 	sweepRows     = "loxilb_sweep"
 	sweepPersists = "loxilb_sweep_persists"
@@ -42,7 +42,7 @@ type Programs struct {
 	findWanted, findEndpoints *ebpf.Variable
 	judged                    *ebpf.Variable
 
-	loading sync.Mutex // while one is loaded, which takes a while; taken before mu
+	loading sync.Mutex // held while one is loaded, which takes a while; taken before mu
 	mu      sync.RWMutex
 	loaded  map[string]*ebpf.Program
 }
@@ -97,8 +97,8 @@ func readRing(ring *ebpf.Map) (*ringbuf.Reader, error) {
 	return r, nil
 }
 
-// spec reads the object. It is read again for each program that is loaded later: to keep what was
-// read of it would take megabytes.
+// spec reads the object. It is read again for each program that is loaded later: keeping it would
+// take megabytes.
 func (p *Programs) spec() (*ebpf.CollectionSpec, error) {
 	spec, err := bpf.LoadSweep()
 	if err != nil {
@@ -108,7 +108,7 @@ func (p *Programs) spec() (*ebpf.CollectionSpec, error) {
 		return nil, err
 	}
 	loader.ShareMaps(spec, p.maps, "moved_entries", "idle_ends", "idle_reports", "found_ends", "found_rows")
-	if err := spec.Variables["watching"].Set(uint32(1)); err != nil { // it asks who watches each time
+	if err := spec.Variables["watching"].Set(uint32(1)); err != nil { // it checks the watchers each time
 		return nil, fmt.Errorf("have the sweep tell watchers: %w", err)
 	}
 	return spec, nil
@@ -126,7 +126,7 @@ func (p *Programs) load(spec *ebpf.CollectionSpec, types *btf.Cache, name string
 	return nil
 }
 
-// Program is the one of that name.
+// Program returns the program of that name.
 func (p *Programs) Program(name string) (*ebpf.Program, error) {
 	if have := p.has(name); have != nil {
 		return have, nil
@@ -143,7 +143,7 @@ func (p *Programs) Program(name string) (*ebpf.Program, error) {
 	return p.has(name), err
 }
 
-// has is a program if it is loaded. It waits for none that is being loaded.
+// has returns a program if it is loaded. It does not wait for one that is being loaded.
 func (p *Programs) has(name string) *ebpf.Program {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -159,7 +159,7 @@ func (p *Programs) all() error {
 	return nil
 }
 
-// LoadPrograms loads those too that a start leaves for later.
+// LoadPrograms also loads those that a start leaves for later.
 func (t *Table) LoadPrograms() error { return t.programs.all() }
 
 // run runs a program on a packet.
@@ -171,7 +171,7 @@ func (p *Programs) run(name string, opts *ebpf.RunOptions) (uint32, error) {
 	return program.Run(opts)
 }
 
-// Close gives them up.
+// Close releases them.
 func (p *Programs) Close() error {
 	var errs []error
 	for _, r := range []*ringbuf.Reader{p.idle, p.found, p.rows} {
@@ -186,7 +186,7 @@ func (p *Programs) Close() error {
 	return errors.Join(errs...)
 }
 
-// sharedMaps are those of the programs at the hooks.
+// sharedMaps returns the maps of the programs at the hooks.
 func sharedMaps(c *loader.Collection) map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{
 		"bloom_filter":       c.Maps.BloomFilter,

@@ -10,8 +10,7 @@ import (
 	"loxilb/internal/kernel/datapath/testrun"
 )
 
-// What LoxilbReset returns, when it is not the number of an interface (enum reset_result in
-// bpf/sweep/ends.h).
+// Results of LoxilbReset other than an interface (enum reset_result in bpf/sweep/ends.h).
 const (
 	resetNot  = 0
 	resetSent = 1
@@ -24,23 +23,24 @@ type foundEnd struct {
 }
 
 const (
-	// generation are the bits of an entry's word that another connection with the same addresses
-	// and ports has different.
+	// generation has the bits of an entry's word that differ for another connection with the same
+	// addresses and ports.
 	generation = uint32(0xff) << 24
 	closed     = uint32(bpf.TcConnectionFlagCONN_RESET)
 )
 
-// wordOf is an entry's word, as far as it counts here.
+// wordOf returns the relevant part of an entry's word.
 func wordOf(r *bpf.TcConnection) uint32 { return uint32(r.Generation) << 24 }
 
-// meant is what programs are told of a connection (struct meant of bpf/sweep/ends.h): by now, the
-// keys may be another one's. mask says which bits of its word are still the same if they are not.
+// meant passes a program the connection to end (struct end_target of bpf/sweep/ends.h): the keys
+// may belong to another one by now. mask has the bits of its word that are unchanged if they do
+// not.
 func meant(endpoint, word, mask uint32) testrun.SKB {
 	return testrun.SKB{CB: [5]uint32{endpoint, word, mask}}
 }
 
-// tell has both ends of a connection told that it is over, by a RST that seems to be the other's,
-// and tells whether both were.
+// tell sends both ends of a connection a RST that appears to come from the other, and reports
+// whether both were sent.
 func (t *Table) tell(e *foundEnd, mask uint32) (bool, error) {
 	for _, key := range [...]bpf.TcConnectionKey{e.client, e.reply} {
 		if told, err := t.reset(key, meant(e.endpoint, e.word, mask)); err != nil || !told {
@@ -50,7 +50,7 @@ func (t *Table) tell(e *foundEnd, mask uint32) (bool, error) {
 	return true, nil
 }
 
-// reset has a RST arrive that seems to come from the sender of packets of this key.
+// reset injects a RST that appears to come from the sender of packets with this key.
 func (t *Table) reset(key bpf.TcConnectionKey, skb testrun.SKB) (bool, error) {
 	frame := resetFrame(key)
 	wanted, err := t.programs.run(sendReset, &ebpf.RunOptions{Data: frame, Context: skb})
@@ -78,8 +78,7 @@ const (
 	flagRST    = 0x04
 )
 
-// resetFrame is a RST with sequence number 0, and all else that it needs. The address that it goes
-// to on the wire is missing.
+// resetFrame returns a RST with sequence number 0, complete except for the destination MAC address.
 func resetFrame(key bpf.TcConnectionKey) []byte {
 	src, dst := bpf.AddrPort(key.Saddr, key.Sport), bpf.AddrPort(key.Daddr, key.Dport)
 	tcp := make([]byte, tcpBytes)

@@ -18,10 +18,10 @@ import (
 	"loxilb/internal/lb"
 )
 
-// SweepStats say what the sweeps have done and what they cost.
+// SweepStats are the results and the cost of sweeps.
 type SweepStats struct {
 	Sweeps  uint64
-	Visited uint64        // entries looked at, all sweeps together
+	Visited uint64        // visited entries, all sweeps together
 	Ended   uint64        // connections removed
 	Last    time.Duration // CPU time of the last sweep
 	Longest time.Duration // CPU time of its longest slice: nothing was kept waiting for longer
@@ -34,8 +34,8 @@ const (
 	pause = 500 * time.Microsecond
 )
 
-// Sweep ends the connections of endpoints that are to end by now, and goes through the connection
-// table once: for tests and measurements.
+// Sweep ends the due connections of endpoints, and sweeps the connection table once: for tests and
+// measurements.
 func (t *Table) Sweep(ctx context.Context) error {
 	if err := t.EndDue(ctx); err != nil {
 		return err
@@ -43,8 +43,8 @@ func (t *Table) Sweep(ctx context.Context) error {
 	return t.sweep(ctx)
 }
 
-// sweep goes through the connection table once and removes what is over. It works in slices and may
-// take a while; concurrent calls queue up.
+// sweep visits the whole connection table once and removes ended connections. It works in slices
+// and may take a while; concurrent calls queue up.
 func (t *Table) sweep(ctx context.Context) error {
 	t.sweeping.Lock()
 	defer t.sweeping.Unlock()
@@ -169,7 +169,7 @@ func readSlices(ctx context.Context, r io.Reader) (total, longest time.Duration,
 	}
 }
 
-// cpuTime is what the thread has used so far, in user space and in the kernel.
+// cpuTime returns the thread's CPU time so far, in user space and in the kernel.
 func cpuTime() time.Duration {
 	var now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now) != nil {
@@ -234,8 +234,8 @@ func (t *Table) SweepEvery(ctx context.Context, period time.Duration) {
 	}
 }
 
-// sweepPause is how long to wait after a sweep, and after what time to ask again. What it costs to
-// count connections and to free endpoints counts, too.
+// sweepPause returns how long to wait after a sweep, and after what time to check again. The cost
+// of counting connections and freeing endpoints is included.
 func (t *Table) sweepPause(period time.Duration) (pause, look time.Duration) {
 	t.sweeping.Lock()
 	cost := t.cost
@@ -276,12 +276,12 @@ func (t *Table) Occupancy() (tracked, size uint64) {
 	return tracked, most / conntrack.EntriesPerConnection
 }
 
-// quiesce returns true when all packets are through that were in the programs when it was called. A
-// program runs within one RCU read section, and this barrier waits for a grace period, some 10 ms.
-// False: the kernel does not offer it (nohz_full), time must do.
+// quiesce returns true when all packets that were in the programs when it was called have left
+// them. A program runs within one RCU read section, and this barrier waits for a grace period, some
+// 10 ms. False: the kernel does not offer it (nohz_full), and the caller must wait long enough.
 func (t *Table) quiesce() bool {
 	if !t.inUse() {
-		return true // no packets but those of tests
+		return true // only packets of tests
 	}
 	const global = 1 // MEMBARRIER_CMD_GLOBAL
 	_, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0)

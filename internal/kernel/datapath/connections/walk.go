@@ -17,14 +17,15 @@ import (
 )
 
 const (
-	// maxFound bounds what a walk brings of an endpoint: 5 MB. The rest is for the next one.
+	// maxFound bounds the connections of an endpoint that a walk returns: 5 MB. The rest is left
+	// for the next one.
 	maxFound = 65536
 	// walkSlice is how many buckets are walked through before others have the CPU:
 	// WALK_SLICE_BUCKETS of bpf/sweep/walk.h.
 	walkSlice = 1024
 )
 
-// walk is one through the connection table, for all endpoints whose connections end now.
+// walk is a walk through the connection table, for all endpoints whose connections end now.
 type walk struct {
 	*Table
 	all, met uint64 // connections that they have, and that were met
@@ -32,8 +33,8 @@ type walk struct {
 	slice    uint32 // buckets since others had the CPU
 }
 
-// walk finds the connections of these endpoints: where they should be, then, unless all were met,
-// everywhere. Those of TCP are returned by endpoint, others end on the way.
+// walk finds the connections of these endpoints: in the groups where they should be, then, unless
+// all were met, everywhere. TCP connections are returned by endpoint, others end during the walk.
 func (t *Table) walk(ctx context.Context, of []tables.End) (map[uint32][]foundEnd, error) {
 	var ending [tables.MaxEndpoints / 64]uint64
 	ids := make([]uint32, len(of))
@@ -60,7 +61,7 @@ func (t *Table) walk(ctx context.Context, of []tables.End) (map[uint32][]foundEn
 	return w.found, w.everywhere(ctx)
 }
 
-// begin forgets what an earlier one has met.
+// begin resets the results of the walk before.
 func (w *walk) begin() error {
 	w.met, w.found = 0, map[uint32][]foundEnd{}
 	if err := w.programs.walkMet.Set(uint64(0)); err != nil {
@@ -106,8 +107,7 @@ func (w *walk) everywhere(ctx context.Context) error {
 	return nil
 }
 
-// buckets walks through the buckets from the first to the one before end, until all connections are
-// met.
+// buckets walks through the buckets from the first up to end, until all connections are met.
 func (w *walk) buckets(ctx context.Context, first, end uint32) error {
 	for next := first; next < end && w.met < w.all; {
 		skb := testrun.SKB{Mark: next}
@@ -134,7 +134,7 @@ func (w *walk) buckets(ctx context.Context, first, end uint32) error {
 	return nil
 }
 
-// readFound takes what a slice of a walk has found.
+// readFound reads the results of a slice.
 func (t *Table) readFound(found map[uint32][]foundEnd) error {
 	var record ringbuf.Record
 	for {

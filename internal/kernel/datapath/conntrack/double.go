@@ -9,7 +9,7 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// Double stands in for a table: it is as large and as full for the programs, and has the few
+// Double stands in for a table: to programs it appears as large and as full, and has the few
 // entries that it is given. All of its groups are the same few buckets.
 type Double struct {
 	outer, state, counts *ebpf.Map
@@ -17,7 +17,7 @@ type Double struct {
 	groups               int // of outer that are there
 }
 
-// NewDouble makes one of three empty maps; inner is what its groups are made by.
+// NewDouble makes one of three empty maps; inner is the spec of its groups.
 func NewDouble(outer, state, counts *ebpf.Map, inner *ebpf.MapSpec) (*Double, error) {
 	group, err := ebpf.NewMap(inner)
 	if err != nil {
@@ -26,10 +26,10 @@ func NewDouble(outer, state, counts *ebpf.Map, inner *ebpf.MapSpec) (*Double, er
 	return &Double{outer: outer, state: state, counts: counts, group: group}, nil
 }
 
-// Close gives it up.
+// Close releases it.
 func (d *Double) Close() error { return d.group.Close() }
 
-// Set has it stand for the table as that is now, with these entries.
+// Set makes it stand for the table's current state, with these entries.
 func (d *Double) Set(of *Table, entries []Entry) error {
 	s, err := of.read()
 	if err != nil {
@@ -59,7 +59,7 @@ func (d *Double) Set(of *Table, entries []Entry) error {
 	return nil
 }
 
-// exact is how many entries a table has, what CPUs keep back included.
+// exact returns the number of a table's entries, including the CPUs' own counts.
 func exact(t *Table) (int64, error) {
 	n, err := t.Len()
 	return int64(n), err
@@ -81,7 +81,7 @@ func (d *Double) extend(groups int) error {
 	return nil
 }
 
-// Entries are those that it has now.
+// Entries returns its current entries.
 func (d *Double) Entries() (entries []Entry, err error) {
 	for i := range perGroup {
 		var e element

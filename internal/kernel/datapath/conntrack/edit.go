@@ -8,14 +8,13 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// Change has edit change entries, of which it returns those that it wants to be written. For tests
-// and measurements: a packet that counts in the same bucket at that moment may be forgotten.
+// Change writes the entries for which edit returns true. For tests and measurements: counts of a
+// packet in the same bucket at that moment may be lost.
 func (t *Table) Change(edit func(bpf.TcConnectionKey, *bpf.TcConnection) bool) error {
 	return t.changeRows(func(row *bpf.TcTableRow) bool { return edit(row.Key, &row.Connection) })
 }
 
-// Age has all connections have begun and been heard of so many jiffies earlier. For tests, as
-// Change.
+// Age makes all connections begin, and be last used, so many jiffies earlier. For tests, as Change.
 func (t *Table) Age(jiffies uint32) error {
 	return t.changeRows(func(row *bpf.TcTableRow) bool {
 		row.Connection.Seen -= jiffies
@@ -47,8 +46,8 @@ func (t *Table) changeRows(edit func(*bpf.TcTableRow) bool) error {
 	return nil
 }
 
-// Hold takes the locks of the chosen buckets, or gives them back, as a program does that holds them
-// for long. For tests, as Change.
+// Hold takes the locks of the chosen buckets, or releases them, like a program that holds them for
+// long. For tests, as Change.
 func (t *Table) Hold(on bool, choose func(group, bucket int, keys []bpf.TcConnectionKey) bool) error {
 	for i := range t.groups.Count() {
 		err := t.editGroup(i, func(number int, b *bpf.TcTableBucket) bool {
@@ -70,7 +69,7 @@ func (t *Table) Hold(on bool, choose func(group, bucket int, keys []bpf.TcConnec
 	return nil
 }
 
-// Crowd takes the free rows of a group, so it has room for no entry, or gives them back. For tests,
+// Crowd takes the free rows of a group, so it has room for no entry, or releases them. For tests,
 // as Change.
 func (t *Table) Crowd(on bool, group int) error {
 	err := t.editGroup(group, func(_ int, b *bpf.TcTableBucket) bool {
@@ -100,8 +99,7 @@ func keysIn(b *bpf.TcTableBucket) (keys []bpf.TcConnectionKey) {
 	return keys
 }
 
-// editGroup has edit change the buckets of a group, of which it returns those that it wants to be
-// written.
+// editGroup writes the buckets of a group for which edit returns true.
 func (t *Table) editGroup(i int, edit func(number int, b *bpf.TcTableBucket) bool) (err error) {
 	group, err := t.groups.Open(i)
 	if err != nil {

@@ -17,8 +17,8 @@ type Entry struct {
 	Row bpf.TcConnection
 }
 
-// Fill writes the table anew, with these entries besides those that it has: for tests and
-// measurements, while no packet uses it. Entries replace those with the same key.
+// Fill rewrites the table with these entries in addition to its own: for tests and measurements,
+// while no packet uses it. Entries replace those with the same key.
 func (t *Table) Fill(entries []Entry) error {
 	return t.rewrite(func(had []Entry) []Entry {
 		is := make(map[bpf.TcConnectionKey]int, len(had))
@@ -36,7 +36,7 @@ func (t *Table) Fill(entries []Entry) error {
 	})
 }
 
-// Remove writes the table anew without these entries; for tests, as Fill.
+// Remove rewrites the table without these entries; for tests, as Fill.
 func (t *Table) Remove(keys ...bpf.TcConnectionKey) error {
 	return t.rewrite(func(had []Entry) []Entry {
 		return slices.DeleteFunc(had, func(e Entry) bool { return slices.Contains(keys, e.Key) })

@@ -18,7 +18,7 @@ const (
 	locked     = uint64(1) << 63
 )
 
-// seeds are those of the table's hash: random, so that nobody can choose tuples that share a
+// seeds are the seeds of the table's hash: random, so that nobody can choose tuples that share a
 // bucket.
 type seeds = [bpf.TcTableLayoutTABLE_SEEDS]uint32
 
@@ -52,7 +52,7 @@ func hash(s *seeds, k *bpf.TcConnectionKey) uint64 {
 	return h ^ h>>32
 }
 
-// groupOf is a key's group in a table of so many that does not grow at the moment.
+// groupOf returns a key's group in a table of so many groups that is not growing.
 func groupOf(h uint64, groups uint32) uint32 { return uint32(h >> 32 * uint64(groups) >> 32) }
 
 func bucketOf(h uint64) uint32 { return uint32(h>>32) % perGroup }

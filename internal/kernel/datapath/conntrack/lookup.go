@@ -49,7 +49,7 @@ func (t *Table) lookUp(s *state, key *bpf.TcConnectionKey) (row bpf.TcConnection
 	return row, false, nil
 }
 
-// Groups is how many groups may have entries.
+// Groups returns how many groups may have entries.
 func (t *Table) Groups() (int, error) {
 	s, err := t.read()
 	if err != nil {

@@ -11,16 +11,15 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// Each calls yield for each entry until it returns false. The table goes on changing meanwhile: an
-// entry that lives throughout is shown, perhaps twice while the table grows; others may or may not
-// be.
+// Each calls yield for each entry until it returns false. The table changes meanwhile: an entry
+// that lives throughout is yielded, perhaps twice while the table grows; others may or may not be.
 func (t *Table) Each(ctx context.Context, yield func(bpf.TcConnectionKey, bpf.TcConnection) bool) error {
 	_, err := t.EachFrom(ctx, 0, yield)
 	return err
 }
 
-// EachFrom is Each from a group on, and returns the one where it stopped, to go on there; 0: it has
-// come to the end.
+// EachFrom is Each from a group on, and returns the group where it stopped, to continue there; 0:
+// the end.
 func (t *Table) EachFrom(ctx context.Context, group int, yield func(bpf.TcConnectionKey, bpf.TcConnection) bool) (next int, err error) {
 	next, _, err = t.each(ctx, group, 0, func(r *bpf.TcTableRow) bool { return yield(r.Key, r.Connection) })
 	return next, err
@@ -33,12 +32,12 @@ func (t *Table) EachRowFrom(ctx context.Context, row int, yield func(*bpf.TcTabl
 	return group*int(rowsPerGroup) + row, err
 }
 
-// each begins with a row of a group, and returns those where it stopped.
+// each begins at a row of a group, and returns where it stopped.
 func (t *Table) each(ctx context.Context, group, skip int, yield func(*bpf.TcTableRow) bool) (next, row int, err error) {
 	keys := make([]uint32, perGroup)
 	buckets := make([]element, perGroup)
 	for i, groups := group, 0; ; i++ {
-		if i >= groups { // entries move to groups that come later
+		if i >= groups { // entries move to later groups
 			s, err := t.read()
 			if err != nil {
 				return i, 0, err
@@ -80,7 +79,7 @@ func (t *Table) readGroup(i int, keys []uint32, buckets []element) (n int, err e
 	return n, err
 }
 
-// Began is the packet path's clock when the connection of a row began. false: that is not known.
+// Began returns the packet path's clock when the connection of a row began. false: unknown.
 func Began(r *bpf.TcTableRow) (ticks uint64, known bool) {
 	ticks = r.Status &^ rowLive
 	return ticks, ticks != 0

@@ -28,10 +28,10 @@ var Skew = sync.OnceValue(func() uint32 {
 	return (cacheLine - value%cacheLine) % cacheLine &^ 7
 })
 
-// element is what a map has for a bucket, in words of 8 bytes.
+// element is a map's value for a bucket, in words of 8 bytes.
 type element [bpf.TcTableElementTABLE_ELEMENT / 8]uint64
 
-// bucketIn is the bucket in what a map has.
+// bucketIn returns the bucket in a map's value.
 func bucketIn(e *element) *bpf.TcTableBucket {
 	return (*bpf.TcTableBucket)(unsafe.Pointer(&e[Skew()/8]))
 }

@@ -24,28 +24,28 @@ const (
 	EntriesPerConnection = uint64(bpf.TcTableLayoutENTRIES_PER_CONNECTION)
 
 	rowsPerGroup = uint64(rowsPerBucket) * uint64(perGroup)
-	// A table grows when it is filled to 72 percent, to 68 percent: a group of 240 rows is then
-	// full before its time once in 10^7.
+	// A table grows when it is 72 percent full, to be 68 percent full: a group of 240 rows is then
+	// full early once in 10^7.
 	fullPercent, goalPercent = 72, 68
-	// firstGroups bounds what a table begins with: 32,000 entries.
+	// firstGroups bounds the initial table: 32,000 entries.
 	firstGroups = 132
-	// countBatch is how many entries a CPU counts by itself, in a table that is large enough for it
-	// not to matter.
+	// countBatch is how many entries a CPU counts by itself, in a table that is large enough for
+	// that not to matter.
 	countBatch, largeTable = 32, 65536
 )
 
-// Groups is how many a table for so many connections can have.
+// Groups returns the maximum number of groups of a table for so many connections.
 func Groups(connections int) uint32 {
 	return groupsFor(uint64(connections) * EntriesPerConnection)
 }
 
-// groupsFor is how many hold so many entries with room to spare.
+// groupsFor returns how many groups hold so many entries with room to spare.
 func groupsFor(entries uint64) uint32 {
 	const perHundred = rowsPerGroup * goalPercent
 	return uint32((100*entries + perHundred - 1) / perHundred)
 }
 
-// Make makes an empty table for so many connections at most.
+// Make makes an empty table for at most so many connections.
 func Make(groups *rows.Array, state, counts *ebpf.Map, connections int) (*Table, error) {
 	t := &Table{groups: groups, state: state, counts: counts}
 	first := min(groups.MaxSegments(), firstGroups)
@@ -65,7 +65,7 @@ func Make(groups *rows.Array, state, counts *ebpf.Map, connections int) (*Table,
 	return t, nil
 }
 
-// Made tells whether an earlier process has made the table.
+// Made reports whether an earlier process has made the table.
 func Made(state *ebpf.Map) (bool, error) {
 	s, err := (&Table{state: state}).read()
 	return err == nil && s.Size != 0, err
@@ -94,7 +94,7 @@ type state bpf.TcTableState
 
 const sizeBits = bpf.TcTableLayoutSIZE_BITS
 
-// pack is the size of a table that does not grow.
+// pack returns the size word of a table that does not grow.
 func pack(groups uint32) uint64 {
 	n := uint64(groups)
 	return n | n<<sizeBits | n<<(2*sizeBits)
@@ -104,7 +104,7 @@ func (s *state) groups() uint32 { return uint32(s.Size & (1<<sizeBits - 1)) }
 
 func (s *state) goal() uint32 { return uint32(s.Size >> sizeBits & (1<<sizeBits - 1)) }
 
-// inUse is how many groups may have entries. All of them are there.
+// inUse returns how many groups may have entries. All of them exist.
 func (s *state) inUse() int { return int(max(s.groups(), s.goal())) }
 
 func (t *Table) read() (*state, error) {
@@ -115,7 +115,7 @@ func (t *Table) read() (*state, error) {
 	return &s, nil
 }
 
-// Max is how many entries the table takes: two for each connection.
+// Max returns the maximum number of entries: two for each connection.
 func (t *Table) Max() (uint64, error) {
 	s, err := t.read()
 	if err != nil {
@@ -124,7 +124,7 @@ func (t *Table) Max() (uint64, error) {
 	return uint64(s.EntriesMax), nil
 }
 
-// Len is how many entries there are.
+// Len returns the number of entries.
 func (t *Table) Len() (uint64, error) {
 	s, err := t.read()
 	if err != nil {
@@ -141,7 +141,7 @@ func (t *Table) Len() (uint64, error) {
 	return uint64(max(0, n)), nil
 }
 
-// Use is how many entries there are, how many there can be, and how much memory the groups take.
+// Use returns the number of entries, their maximum, and the memory of the groups.
 func (t *Table) Use() (entries, most, bytes uint64, err error) {
 	groups, err := t.Groups()
 	if err != nil {
@@ -166,8 +166,7 @@ func (t *Table) Use() (entries, most, bytes uint64, err error) {
 	return entries, most, each * uint64(groups), nil
 }
 
-// Count is how many entries the table of these maps has, which need not be one that could be
-// adopted.
+// Count returns the number of entries in the table of these maps, even if it could not be adopted.
 func Count(state, counts *ebpf.Map) (uint64, error) {
 	return (&Table{state: state, counts: counts}).Len()
 }
@@ -181,8 +180,7 @@ func (t *Table) Buckets() (uint32, error) {
 	return uint32(s.inUse()) * perGroup, nil
 }
 
-// Goal is how many groups the table should have for so many entries. Below that it has, or is about
-// to have, groups.
+// Goal returns how many groups the table should have for so many entries. growing: it has fewer.
 func (t *Table) Goal(entries uint64) (goal uint32, growing bool, err error) {
 	s, err := t.read()
 	if err != nil {
@@ -195,7 +193,7 @@ func (t *Table) Goal(entries uint64) (goal uint32, growing bool, err error) {
 	return goal, goal > s.groups(), nil
 }
 
-// wanted is how many groups a table should have.
+// wanted returns how many groups a table should have.
 func wanted(groups uint32, entries uint64, most uint32) uint32 {
 	if 100*entries < fullPercent*uint64(groups)*rowsPerGroup {
 		return groups
@@ -203,7 +201,7 @@ func wanted(groups uint32, entries uint64, most uint32) uint32 {
 	return max(groups, min(groupsFor(entries), most))
 }
 
-// Room is how many entries the table may have at its present size before it is to grow.
+// Room returns how many entries the table may have before it must grow.
 func (t *Table) Room() (uint64, error) {
 	s, err := t.read()
 	if err != nil {
@@ -212,11 +210,11 @@ func (t *Table) Room() (uint64, error) {
 	return fullPercent * uint64(s.groups()) * rowsPerGroup / 100, nil
 }
 
-// Slack is how many entries the packet path may have that it does not know of, as each CPU counts
-// some for itself.
+// Slack returns how many entries the packet path may have uncounted, as each CPU counts some for
+// itself.
 func Slack() int64 { return int64(countBatch * runtime.NumCPU()) }
 
-// Extend makes groups until there are so many. The kernel waits 10 ms and more for it.
+// Extend makes groups up to this number. The kernel waits 10 ms and more for it.
 func (t *Table) Extend(groups uint32) error {
 	return t.groups.GrowReleased(int(groups))
 }

@@ -19,8 +19,8 @@ const (
 	groupsPerWord = 64
 )
 
-// Whereabouts are the groups of the table that have connections of endpoints, as
-// bpf/table/whereabouts.h has them. Methods are safe for concurrent use.
+// Whereabouts is the location map: which groups of the table have connections of which endpoints
+// (bpf/table/whereabouts.h). Methods are safe for concurrent use.
 type Whereabouts struct {
 	memory *ebpf.Memory
 	words  uint32 // of an endpoint, in one edition
@@ -29,7 +29,7 @@ type Whereabouts struct {
 	present uint32 // the first word of the edition that is written
 }
 
-// WhereaboutsWords is how many the map has for a table of so many groups.
+// WhereaboutsWords returns the map's number of words for a table of so many groups.
 func WhereaboutsWords(groups uint32) uint32 { return firstWord + 2*endpointRows*wordsFor(groups) }
 
 func wordsFor(groups uint32) uint32 { return (groups + groupsPerWord - 1) / groupsPerWord }
@@ -44,7 +44,7 @@ func OpenWhereabouts(m *ebpf.Map) (*Whereabouts, error) {
 	return w, w.show()
 }
 
-// show tells the packet path of the present edition.
+// show sets the packet path's current edition.
 func (w *Whereabouts) show() error {
 	var present [wordBytes]byte
 	binary.NativeEndian.PutUint64(present[:], uint64(w.present)<<32|uint64(w.words))
@@ -58,9 +58,9 @@ func (w *Whereabouts) write(word uint32, b []byte) error {
 	return nil
 }
 
-// Turn is to be called when the sweep has been through the whole table. Of the two editions, the
-// present one has all connections by then: those that were there, and those that came meanwhile.
-// The other one is emptied, and is written from now on.
+// Turn must be called when the sweep has visited the whole table. The current edition has all
+// connections by then: those that existed, and those that were opened meanwhile. The other one is
+// cleared and becomes current.
 func (w *Whereabouts) Turn() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -78,8 +78,8 @@ func (w *Whereabouts) Turn() error {
 // other is the edition that is not written.
 func (w *Whereabouts) other() uint32 { return 2*firstWord + endpointRows*w.words - w.present }
 
-// Groups are those that may have connections of these endpoints, in order: of none that is missing
-// was a connection opened, or met by the sweep, since it went through the table twice.
+// Groups returns the groups that may have connections of these endpoints, in order: in no other
+// group was one opened, or met by the sweep, during its last two passes.
 func (w *Whereabouts) Groups(endpoints []uint32) (groups []uint32, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

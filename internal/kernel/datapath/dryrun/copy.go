@@ -13,15 +13,15 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// needs is what a packet meets of what packets change, so far.
+// needs has what a packet has used so far of the data that packets change.
 type needs struct {
 	packet  *Packet
 	key     bpf.TcConnectionKey
 	entries []conntrack.Entry
 	service *bpf.TcService // the packet's; nil: not known yet, or none
 	pairs   []bpf.TcSnatPair
-	known   bool   // whether its client is known is asked for, and was copied
-	now     uint32 // jiffies, when the last run has looked for an endpoint
+	known   bool   // whether known clients are needed, and were copied
+	now     uint32 // jiffies, when the last run looked for an endpoint
 }
 
 // meet finds the entries of the packet's own connection, and of the one that it answers.
@@ -35,8 +35,8 @@ func (d *double) meet(n *needs) error {
 	return nil
 }
 
-// add adds the entry of a key, and the one of the other direction. False: there is none, or it is
-// there already.
+// add adds the entry of a key, and the one of the other direction. False: there is none, or it was
+// added already.
 func (d *double) add(n *needs, key bpf.TcConnectionKey) (bool, error) {
 	if n.has(key) {
 		return false, nil
@@ -81,7 +81,7 @@ func (d *double) copyWay(i uint16) error {
 	return d.Maps.Ways.Put(uint32(i), w)
 }
 
-// fill has the double have what the packet needs.
+// fill fills the double with what the packet needs.
 func (d *double) fill(n *needs) error {
 	if err := d.connections.Set(d.live.Conntrack, n.entries); err != nil {
 		return err
@@ -101,7 +101,7 @@ func (d *double) fill(n *needs) error {
 	return errors.Join(err, d.Maps.ServiceStates.Put(id, state))
 }
 
-// copied puts the row of a key into a table, if the live one has it.
+// copied copies the row of a key into a table, if the live one has it.
 func copied[K, V any](from, to *ebpf.Map, key K) error {
 	var v V
 	if from == nil {
@@ -153,7 +153,7 @@ func (d *double) copyPairs(n *needs) error {
 	return nil
 }
 
-// copyLoads copies how many connections endpoints have, if the service asks.
+// copyLoads copies the endpoints' numbers of connections, if the service needs them.
 func (d *double) copyLoads(n *needs) error {
 	if bpf.TcAlgorithm(n.service.Algorithm) != bpf.TcAlgorithmALGORITHM_LC {
 		return nil
@@ -175,8 +175,8 @@ func (d *double) copyLoads(n *needs) error {
 	return nil
 }
 
-// aim has the service's algorithm choose the endpoint that is asked for, where it goes by what
-// packets have changed.
+// aim makes the service's algorithm choose the requested endpoint, if it depends on data that
+// packets change.
 func (d *double) aim(n *needs, state *bpf.TcServiceState) error {
 	if !n.packet.Aim.IsValid() {
 		return nil
@@ -205,8 +205,8 @@ func (d *double) aim(n *needs, state *bpf.TcServiceState) error {
 	return nil
 }
 
-// places are those in the service's table that have the endpoint that is asked for; ids are all of
-// the table.
+// places returns the places of the requested endpoint in the service's table; ids are all of the
+// table.
 func (d *double) places(n *needs) (places []int, ids []uint32, err error) {
 	const per = uint32(bpf.TcLimitSLOTS_PER_BLOCK)
 	segments := d.live.Slots.Segments()

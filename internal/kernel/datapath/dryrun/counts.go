@@ -9,7 +9,7 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// counts are what a run counts, of all CPUs.
+// counts are the counters of a run, over all CPUs.
 type counts struct {
 	drops, passes map[uint32]uint64
 	rules         map[uint32]uint64 // by counter
@@ -80,7 +80,7 @@ func (c counts) since(before counts) counts {
 	return counts{drops: more(before.drops, c.drops), passes: more(before.passes, c.passes), rules: more(before.rules, c.rules), challenges: c.challenges - before.challenges}
 }
 
-// more are those that went up, by how much.
+// more returns the increases of counters.
 func more(before, now map[uint32]uint64) map[uint32]uint64 {
 	up := map[uint32]uint64{}
 	for i, n := range now {
@@ -91,7 +91,7 @@ func more(before, now map[uint32]uint64) map[uint32]uint64 {
 	return up
 }
 
-// first is a row that is there.
+// first returns any row.
 func first(rows map[uint32]uint64) (uint32, bool) {
 	for i := range rows {
 		return i, true

@@ -12,8 +12,8 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// shared are the maps that only user space writes: what is configured. All others are a dry run's
-// own.
+// shared returns the maps that only user space writes: the configuration. All others are a dry
+// run's own.
 func shared() []string {
 	return []string{
 		"services", "vips", "service_ranges", "allowed_sources", "idle_timeouts", "slots", "endpoints", "snat_sources", "bloom_filter", "local_addresses",
@@ -22,10 +22,10 @@ func shared() []string {
 	}
 }
 
-// few is how many rows hashes have of which a packet makes one.
+// few is the size of hashes in which a packet makes one row.
 const few = 64
 
-// double is the program, and the maps of its own that it runs on.
+// double is the program, with its own maps.
 type double struct {
 	*loader.Beside
 	live        *loader.Collection
@@ -86,7 +86,7 @@ func (d *double) close() error {
 	return errors.Join(err, d.Beside.Close())
 }
 
-// grow has rows that grow be as many as the data path's.
+// grow grows the rows to the data path's number.
 func (d *double) grow() error {
 	return errors.Join(
 		rows.Grow(max(0, d.live.EndpointStates.Count()-d.states.Count()), d.states),
@@ -97,7 +97,7 @@ func (d *double) grow() error {
 // none is an id that a run has not set.
 const none = ^uint32(0)
 
-// clear has what all runs change be what it is in the data path, or empty.
+// clear resets all that runs change to its value in the data path, or empties it.
 func (d *double) clear() error {
 	if err := errors.Join(d.grow(), d.CopyVariables(d.live)); err != nil {
 		return err
@@ -108,7 +108,7 @@ func (d *double) clear() error {
 	}
 	var open bpf.TcHalfOpen
 	errs := []error{
-		d.Variables.NextHopsShared.Set(uint32(0)), // what was found for another packet may be of another time
+		d.Variables.NextHopsShared.Set(uint32(0)), // results for another packet may be outdated
 		d.Maps.Openings.Put(uint32(0), openings),
 		d.live.Maps.HalfOpens.Lookup(uint32(0), &open),
 		d.Maps.HalfOpens.Put(uint32(0), open),
@@ -121,7 +121,7 @@ func (d *double) clear() error {
 	return nil
 }
 
-// clearHashes forgets what earlier packets have made.
+// clearHashes removes rows of earlier packets.
 func (d *double) clearHashes() error {
 	return errors.Join(emptied[bpf.TcSnatPair, bpf.TcSnatUsage](d.usages.Table()), emptied[bpf.TcPersistKey, bpf.TcPersistEntry](d.persists.Table()), emptied[bpf.TcLimitKey, bpf.TcLimitRow](d.clients.Table()))
 }
@@ -153,12 +153,12 @@ func (d *double) copyPolicers() (err error) {
 	return errors.Join(err, failed)
 }
 
-// known copies which clients are known, as memory: rows are many.
+// known copies the known clients, as memory: rows are many.
 type known struct {
 	live     *ebpf.Map // a descriptor of our own
 	from, to *ebpf.Memory
 	rows     []byte
-	stale    bool // what was copied may no longer be so, or a run has made a client known
+	stale    bool // the copy may be outdated, or a run has made a client known
 }
 
 func openKnown(live, own *ebpf.Map) (k *known, err error) {

@@ -19,7 +19,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Packet is what is tried: a whole frame, to the MAC address of the interface that it comes in by.
+// Packet is the packet to try: a whole frame, to the MAC address of the interface at which it
+// arrives.
 type Packet struct {
 	Frame    []byte
 	Ifindex  int
@@ -27,13 +28,12 @@ type Packet struct {
 	Mark     uint32 // skb->mark
 	Protocol lb.Protocol
 	From, To netip.AddrPort // of an echo request, the identifier is the port of From
-	// Aim is an endpoint that is to be chosen, if the service's algorithm goes by what packets have
-	// changed: its turn has come, it has the fewest connections, or it is the one that the client
-	// had.
+	// Aim is an endpoint to choose, if the service's algorithm depends on data that packets change:
+	// its turn has come, it has the fewest connections, or it is the client's previous one.
 	Aim netip.AddrPort
 }
 
-// keep is how long the second program stays loaded: loading takes a third of a second of a CPU.
+// keep is how long the second program stays loaded: loading takes a third of a second of CPU time.
 const keep = 10 * time.Second
 
 // Runner tries packets. Methods are safe for concurrent use; one packet is tried at a time.
@@ -48,28 +48,28 @@ type Runner struct {
 	closed bool
 }
 
-// Services are what is in the tables.
+// Services are the services in the tables.
 type Services interface {
 	// ServiceOf is the key of the service with an id.
 	ServiceOf(id uint32) (bpf.TcServiceKey, bool)
-	// Steady calls f while no rows are made or given back; f asks nothing of the services.
+	// Steady calls f while no rows are made or released; f must not use the services.
 	Steady(f func() error) error
 }
 
-// Rules are those that packets are judged by.
+// Rules are the firewall rules of packets.
 type Rules interface {
 	// RuleOf is the identity of the rule with a counter.
 	RuleOf(counter uint32) (identity uint64, ok bool)
-	// CounterSegments is how many segments of counters there are.
+	// CounterSegments returns the number of segments of counters.
 	CounterSegments() int
 }
 
-// New tries what the program of c would do. Nothing is loaded yet.
+// New makes a Runner for the program of c. Nothing is loaded yet.
 func New(c *loader.Collection, s Services, r Rules) *Runner {
 	return &Runner{live: c, services: s, rules: r}
 }
 
-// Try says what would become of a packet now.
+// Try predicts how a packet would be handled now.
 func (r *Runner) Try(p *Packet) (*Result, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,7 +88,7 @@ func (r *Runner) Try(p *Packet) (*Result, error) {
 	return r.try(p)
 }
 
-// unload gives the second program up.
+// unload releases the second program.
 func (r *Runner) unload() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,7 +101,7 @@ func (r *Runner) unload() {
 	r.double = nil
 }
 
-// Close gives up what is loaded.
+// Close releases what is loaded.
 func (r *Runner) Close() {
 	r.mu.Lock()
 	r.closed = true

@@ -13,38 +13,38 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Does is what becomes of a packet.
+// Does is the outcome of a packet.
 type Does string
 
-// What may become of it.
+// The outcomes.
 const (
 	Forwards   Does = "forwards"   // it leaves towards an endpoint, or a client
-	Delivers   Does = "delivers"   // translated, it goes to a socket of this machine
-	Passes     Does = "passes"     // it is the kernel's, as it came
-	Answers    Does = "answers"    // it is dropped, and its sender told: Frame is the answer
+	Delivers   Does = "delivers"   // translated and delivered to a socket of this machine
+	Passes     Does = "passes"     // left to the kernel, unchanged
+	Answers    Does = "answers"    // dropped, and its sender answered: Frame is the answer
 	Drops      Does = "drops"      // in silence
-	Challenges Does = "challenges" // its client is asked whether it is there
-	Redirects  Does = "redirects"  // a firewall rule has it leave as it is
+	Challenges Does = "challenges" // its client is challenged
+	Redirects  Does = "redirects"  // a firewall rule redirects it unchanged
 )
 
-// Result is what would become of a packet, and why.
+// Result is the predicted outcome of a packet, and the reasons.
 type Result struct {
 	Does     Does
 	Frame    []byte // as it leaves
 	Reason   string // of a drop, as docs/drop-reasons.md has them
 	Rule     uint64 // the firewall rule that has decided; valid iff HasRule
 	HasRule  bool
-	Existing bool          // it is of a connection that was there before
+	Existing bool          // its connection existed before
 	Ended    bool          // ... and is over with this packet, or was before it: this one opens another
 	Silent   time.Duration // how long its direction had sent nothing; valid iff Existing
 	Entry    *Entry
 	Opening  *Opening // nil: no service was looked for, or none found
-	Way      *Way     // nil: it has none, or the kernel is to find it
+	Way      *Way     // nil: it has none, or the kernel finds it
 }
 
-// Entry is the packet's direction of its connection, as it is after the packet.
+// Entry is the packet's direction of its connection, after the packet.
 type Entry struct {
-	Reply           bool // it is of packets of the endpoint
+	Reply           bool // it is for packets of the endpoint
 	Source, Target  netip.AddrPort
 	Endpoint        netip.AddrPort // as its service has it
 	Service         bpf.TcServiceKey
@@ -52,7 +52,7 @@ type Entry struct {
 	SourceIsOurs    bool // an address and port of this machine's
 	Direct, Tunnels bool // the endpoint answers the client itself; packets have an outer header
 	Family          bool // they leave as packets of the other IP version
-	Attached        bool // policers or mirrors are asked
+	Attached        bool // policers or mirrors are consulted
 }
 
 // Opening is how the packet would open a connection.
@@ -64,11 +64,11 @@ type Opening struct {
 	Chosen    bool
 	Held      bool           // the client had this endpoint before
 	Endpoint  netip.AddrPort // valid iff Chosen
-	Outwards  bool           // it is a connection of an endpoint, or of a rule that gives a source
+	Outwards  bool           // it is an outward connection of an endpoint, or of a rule that gives a source
 	Algorithm bpf.TcAlgorithm
 }
 
-// Way is by what it leaves.
+// Way is its next hop.
 type Way struct {
 	Ifindex int
 	Gateway netip.Addr // or the target itself; not valid: there is no link layer
@@ -76,11 +76,11 @@ type Way struct {
 	MTU     int
 	Local   bool
 	Peer    bool   // straight into the other end of a veth
-	Rule    uint64 // the firewall rule of the connection, of which something is attached; valid iff HasRule
+	Rule    uint64 // the firewall rule of the connection, if it has attachments; valid iff HasRule
 	HasRule bool
 }
 
-// result says in words of its own what the last run did.
+// result describes the outcome of the last run.
 func (r *Runner) result(n *needs, did *did) (*Result, error) {
 	d := r.double
 	out := &Result{Frame: did.frame, Reason: did.reason(d)}
@@ -119,7 +119,7 @@ func (r *Runner) silent(n *needs, e *conntrack.Entry) time.Duration {
 	return 0
 }
 
-// does names what became of the packet.
+// does returns the packet's outcome.
 func does(n *needs, did *did, out *Result) Does {
 	switch {
 	case did.counted.challenges > 0:
@@ -138,7 +138,7 @@ func does(n *needs, did *did, out *Result) Does {
 	return Passes
 }
 
-// ip is a frame without its link-layer header, which a redirect does not change either way.
+// ip returns a frame without its link-layer header, which a redirect leaves unchanged.
 func ip(frame []byte) []byte { return frame[min(len(frame), 14):] }
 
 // opened notes how an endpoint was chosen.
@@ -169,7 +169,7 @@ func (r *Runner) endpoint(id uint32) (row bpf.TcEndpoint, err error) {
 	return row, err
 }
 
-// entered notes what the packet's connection is.
+// entered records the packet's connection.
 func (r *Runner) entered(e *conntrack.Entry, out *Result) error {
 	row := &e.Row
 	has := func(t bpf.TcConnectionTrait) bool { return row.Traits&uint8(t) != 0 }
@@ -198,7 +198,7 @@ const (
 // epochShift is HOP_EPOCH_SHIFT of bpf/table/epoch.h.
 const epochShift = 13
 
-// wayOf notes the next hop of an entry, if it is of the present epoch.
+// wayOf records the next hop of an entry, if it is of the current epoch.
 func (d *double) wayOf(row *bpf.TcConnection, out *Result) error {
 	var generation uint32
 	if err := d.Variables.HopGeneration.Get(&generation); err != nil {

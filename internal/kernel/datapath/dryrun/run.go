@@ -15,7 +15,7 @@ import (
 // source port meets one more with each run.
 const maxRuns = 24
 
-// try runs the program until what it has met is there.
+// try runs the program until all that it needs was copied.
 func (r *Runner) try(p *Packet) (*Result, error) {
 	d := r.double
 	n := &needs{packet: p, key: bpf.TcConnectionKey{
@@ -54,11 +54,11 @@ func (r *Runner) try(p *Packet) (*Result, error) {
 	return nil, errors.New("the packet meets connections that change all the time: ask again")
 }
 
-// isEcho tells whether the packet is one of ICMP, which has an identifier in place of a source
-// port, and no other.
+// isEcho reports whether the packet is an ICMP echo, which has an identifier as its source port,
+// and no other port.
 func (p *Packet) isEcho() bool { return p.Protocol == 1 || p.Protocol == 58 }
 
-// did is what a run has done.
+// did is the result of a run.
 type did struct {
 	verdict testrun.Verdict
 	frame   []byte
@@ -95,8 +95,7 @@ func (d *double) run(n *needs) (*did, error) {
 	return out, err
 }
 
-// opening is what the program has noted of a connection that it looked for an endpoint for. nil: it
-// did not.
+// opening returns the program's data about opening a connection. nil: it did not try.
 func (d *double) opening() (*bpf.TcOpening, error) {
 	var all []bpf.TcOpening
 	if err := d.Maps.Openings.Lookup(uint32(0), &all); err != nil {
@@ -110,7 +109,7 @@ func (d *double) opening() (*bpf.TcOpening, error) {
 	return nil, nil
 }
 
-// missing has what the run has met be copied the next time, and tells whether there is any.
+// missing adds what the run has used but was not copied, and reports whether there is any.
 func (d *double) missing(n *needs, did *did) (missing bool, err error) {
 	if !n.known && (did.counted.challenges > 0 || slices.ContainsFunc([]string{"unknown-source", "half-open-full"}, func(why string) bool { return did.reason(d) == why })) {
 		n.known, missing = true, true

@@ -17,20 +17,20 @@ import (
 )
 
 const (
-	// firstPort and spare are SNAT_FIRST_PORT and SNAT_PORTS less SNAT_LIMIT: below the limit, so
+	// firstPort and spare are SNAT_FIRST_PORT, and SNAT_PORTS minus SNAT_LIMIT: below the limit, so
 	// many ports are free.
 	firstPort, spare = 1024, 512
-	// fewest is how many ports are to be left for connections. If the machine leaves fewer, none is
-	// kept from them.
+	// fewest is how many ports must be left for connections. If the machine leaves fewer, none are
+	// reserved.
 	fewest = 8192
-	// period is how often the machine's settings are looked at: the kernel tells nobody that they
-	// have changed.
+	// period is how often the machine's settings are read: the kernel does not report their
+	// changes.
 	period = 10 * time.Second
 
 	settings = "/proc/sys/net/ipv4/"
 )
 
-// Ports tells the packet path which ports the kernel gives to this machine's own sockets.
+// Ports informs the packet path which ports the kernel assigns to this machine's own sockets.
 type Ports struct {
 	shared *loader.Collection
 
@@ -41,7 +41,7 @@ type Ports struct {
 // NewPorts returns Ports that have reported nothing yet.
 func NewPorts(c *loader.Collection) *Ports { return &Ports{shared: c} }
 
-// KeepHostPorts does so until ctx ends, as the machine's settings change.
+// KeepHostPorts follows the machine's settings until ctx ends.
 func (p *Ports) KeepHostPorts(ctx context.Context) {
 	tick := time.NewTicker(period)
 	defer tick.Stop()
@@ -63,7 +63,7 @@ func (p *Ports) KeepHostPorts(ctx context.Context) {
 	}
 }
 
-// follow reads the settings, and writes what has changed.
+// follow reads the settings, and writes changes.
 func (p *Ports) follow() error {
 	ranges, err := os.ReadFile(settings + "ip_local_port_range")
 	if err != nil {
@@ -114,7 +114,7 @@ func kept(local, reserved string) (row bpf.TcHostPorts, err error) {
 			left += 64 - bits.OnesCount64(row.Bits[i])
 		}
 	}
-	if left < fewest { // no limit: none is kept from connections; firewall rules ask for the ports all the same
+	if left < fewest { // no limit: none are reserved; firewall rules use the ports all the same
 		return row, fmt.Errorf("net.ipv4.ip_local_port_range leaves %d ports that this machine's sockets do not get, and %d are needed: make it smaller, or reserve some of it by net.ipv4.ip_local_reserved_ports", left, fewest)
 	}
 	row.Limit = uint32(left - spare)
@@ -134,7 +134,7 @@ func set(row *bpf.TcHostPorts, first, last string) error {
 	return nil
 }
 
-// AuditHostPorts compares the map with what the process has written there; with mend, it is written
+// AuditHostPorts compares the map with what the process has written; with mend, it is written
 // again.
 func (p *Ports) AuditHostPorts(mend bool) lb.Compared {
 	p.mu.Lock()

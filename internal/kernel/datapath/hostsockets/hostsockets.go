@@ -20,8 +20,8 @@ import (
 	"loxilb/internal/kernel/datapath/tables"
 )
 
-// socketHooks are the hooks of the programs of sock.bpf.c, by program. The last is the one that
-// begins to lead sockets elsewhere: by then their answers are understood.
+// socketHooks returns the hooks of the programs of sock.bpf.c, by program. The last one begins to
+// redirect sockets: by then their answers are understood.
 func socketHooks() []struct {
 	program string
 	attach  ebpf.AttachType
@@ -42,7 +42,7 @@ func socketHooks() []struct {
 	}
 }
 
-// Sockets are the programs that lead this machine's own sockets to endpoints.
+// Sockets are the programs that redirect this machine's own sockets to endpoints.
 type Sockets struct {
 	shared   *loader.Collection
 	tables   *tables.Tables
@@ -61,7 +61,7 @@ func New(c *loader.Collection, services *tables.Tables) *Sockets {
 	return &Sockets{shared: c, tables: services, links: map[string]link.Link{}, leaks: map[uint32]leak{}}
 }
 
-// Close gives up the programs. What is pinned goes on working.
+// Close releases the programs. Pinned ones continue to work.
 func (s *Sockets) Close() error {
 	if s == nil || s.programs == nil {
 		return nil
@@ -111,8 +111,8 @@ func (s *Sockets) open() error {
 	return nil
 }
 
-// DetachSockets takes away what an earlier process attached. Sockets that it has counted are
-// recounted, as they are closed.
+// DetachSockets detaches the programs of an earlier process. Counts of its sockets decrease as they
+// are closed.
 func (s *Sockets) DetachSockets() error {
 	if !s.shared.Pinned() {
 		return nil
@@ -211,8 +211,7 @@ func (s *Sockets) attach(root *os.File, folder string) error {
 	return nil
 }
 
-// attachOne makes a link, or gives the one that is there the new program, if it is of the same
-// cgroup.
+// attachOne makes a link, or updates the program of the existing one, if it is of the same cgroup.
 func (s *Sockets) attachOne(root *os.File, at ebpf.AttachType, program *ebpf.Program, pin string) (link.Link, error) {
 	if s.shared.Pinned() {
 		old, err := link.LoadPinnedLink(pin, nil)
@@ -248,8 +247,8 @@ func sameCgroup(l link.Link, root *os.File) bool {
 	return unix.Fstat(int(root.Fd()), &st) == nil && info.Cgroup().CgroupId == st.Ino
 }
 
-// cgroupRoot opens a folder of cgroup v2. The root needs to be mounted nowhere: `ip netns exec`
-// hides where it is.
+// cgroupRoot opens a folder of cgroup v2. The root need not be mounted: `ip netns exec` hides its
+// place.
 func cgroupRoot(path string) (*os.File, error) {
 	if path != "" {
 		f, err := os.Open(path)

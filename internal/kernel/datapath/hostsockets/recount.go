@@ -17,8 +17,8 @@ import (
 	"loxilb/internal/kernel/datapath/testrun"
 )
 
-// recountPeriod is how often sockets are counted anew. A system call takes much less from the count
-// to the socket.
+// recountPeriod is how often sockets are counted again. A system call takes much less from the
+// count to the socket.
 const recountPeriod = 5 * time.Second
 
 // leak is how many flows more are counted than there are, after so many changes of the count.
@@ -27,8 +27,8 @@ type leak struct {
 	changes uint64
 }
 
-// RecountSockets sees to it, until ctx ends, that sockets that were closed while no program was
-// told are not counted: the programs were detached, or at another cgroup.
+// RecountSockets corrects counts, until ctx ends, of sockets that were closed while no program was
+// notified: the programs were detached, or at another cgroup.
 func (s *Sockets) RecountSockets(ctx context.Context) {
 	tick := time.NewTicker(recountPeriod)
 	defer tick.Stop()
@@ -44,9 +44,9 @@ func (s *Sockets) RecountSockets(ctx context.Context) {
 	}
 }
 
-// Recount compares the counts with the sockets that there are. What was wrong twice, with no change
-// between, is put right: a socket that is being opened or closed meanwhile is counted a moment
-// before or after it can be seen.
+// Recount compares the counts with the existing sockets. A difference that was found twice, with no
+// change in between, is corrected: a socket that is being opened or closed is counted a moment
+// before or after it becomes visible.
 func (s *Sockets) Recount() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,7 +91,7 @@ func (s *Sockets) counts() (map[uint32]bpf.SockSocketCount, error) {
 	return out, nil
 }
 
-// Flows are how many flows sockets have, by endpoint id.
+// Flows returns the sockets' number of flows, by endpoint id.
 func (s *Sockets) Flows() (map[uint32]uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +106,7 @@ func (s *Sockets) Flows() (map[uint32]uint64, error) {
 	return flows, err
 }
 
-// OwnSockets are how many flows of this machine's own sockets endpoints have, as their services
+// OwnSockets returns the number of flows of this machine's own sockets by endpoint, as the services
 // have them.
 func (s *Sockets) OwnSockets() (map[netip.AddrPort]uint64, error) {
 	flows, err := s.Flows()
@@ -155,7 +155,7 @@ func iterate(p *ebpf.Program, m *ebpf.Map) error {
 	return err
 }
 
-// forget has so many flows of an endpoint count no longer.
+// forget stops counting so many flows of an endpoint.
 func (s *Sockets) forget(endpoint uint32, flows int64) error {
 	skb := testrun.SKB{Mark: endpoint}
 	skb.CB[0] = uint32(int32(flows))

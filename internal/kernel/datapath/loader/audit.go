@@ -12,8 +12,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// AuditPins looks whether the maps in use are those that are pinned: else the next daemon would
-// begin without what they hold. With mend, they are pinned again.
+// AuditPins checks whether the maps in use are the pinned ones: otherwise the next daemon would
+// start without their content. With mend, they are pinned again.
 func (c *Collection) AuditPins(mend bool) lb.Compared {
 	out := lb.Compared{Table: "pins"}
 	if !c.Pinned() {
@@ -63,7 +63,7 @@ func isPinned(m *ebpf.Map, path string) (bool, error) {
 }
 
 func pinAgain(m *ebpf.Map, path string) error {
-	again, err := m.Clone() // the library takes m for pinned
+	again, err := m.Clone() // the library considers m pinned
 	if err != nil {
 		return fmt.Errorf("pin a map again: %w", err)
 	}

@@ -38,13 +38,14 @@ type Bell struct {
 	deaf               atomic.Bool
 }
 
-// BellSections are the programs' variables, and where those are that a Bell reads and writes.
+// BellSections are the programs' variables, and the places of those that a Bell reads and writes.
 type BellSections struct {
 	Runtime, Shared         *ebpf.Map
 	Wakes, Trials, Outcomes uint32
 }
 
-// OpenBell listens to the bell of programs with these variables, and these rings. Nobody else does.
+// OpenBell opens the bell of programs with these variables and rings. There must be no other
+// listener.
 func OpenBell(s BellSections, rings *ebpf.Map) (*Bell, error) {
 	memory, err := mapSection(s.Runtime)
 	if err != nil {
@@ -74,7 +75,7 @@ func OpenBell(s BellSections, rings *ebpf.Map) (*Bell, error) {
 		ring:     ring, handshake: make(chan struct{}, 1), entries: make(chan struct{}, 1),
 	}
 	for _, m := range [][]byte{memory, shared} {
-		runtime.AddCleanup(b, func(memory []byte) { _ = unix.Munmap(memory) }, m) // not by Close: somebody may still look
+		runtime.AddCleanup(b, func(memory []byte) { _ = unix.Munmap(memory) }, m) // not in Close: somebody may still read it
 	}
 	atomic.StoreInt64(&b.row.Entries, never)
 	b.listening.Go(b.listen)
@@ -91,7 +92,7 @@ func (b *Bell) Close() error {
 	return err
 }
 
-// listen passes on who is woken.
+// listen dispatches wake-ups.
 func (b *Bell) listen() {
 	var r ringbuf.Record
 	for {
@@ -117,7 +118,7 @@ func ring(c chan struct{}) {
 	}
 }
 
-// quiet takes back what has rung before anybody slept.
+// quiet discards an earlier ring.
 func quiet(c chan struct{}) {
 	select {
 	case <-c:
@@ -125,18 +126,18 @@ func quiet(c chan struct{}) {
 	}
 }
 
-// RingHandshake does what the packet path does when an endpoint has counted a handshake.
+// RingHandshake acts like the packet path when an endpoint has counted a handshake.
 func (b *Bell) RingHandshake() { ring(b.handshake) }
 
-// Deafen says whether programs are at work that ring no bell, of an earlier version. Then nobody
-// may sleep.
+// Deafen sets whether programs of an earlier version are at work that ring no bell. Then nobody may
+// sleep.
 func (b *Bell) Deafen(deaf bool) { b.deaf.Store(deaf) }
 
-// Deaf tells whether that is so.
+// Deaf reports whether that is so.
 func (b *Bell) Deaf() bool { return b.deaf.Load() }
 
-// News calls yield with each endpoint below limit that has counted something of a handshake since
-// the last call. What it has counted until then is there to be read.
+// News calls yield with each endpoint below limit that has counted a handshake event since the last
+// call. Its counts until then are visible.
 func (b *Bell) News(limit int, yield func(endpoint uint32)) {
 	for i := range b.words(limit) {
 		word := &b.row.Handshakes[i]
@@ -153,8 +154,8 @@ func (b *Bell) words(limit int) int {
 	return min((limit+wordBits-1)/wordBits, len(b.row.Handshakes))
 }
 
-// AwaitHandshake tells when an endpoint below limit counts something of a handshake. nil: one has,
-// or nobody would tell.
+// AwaitHandshake returns a channel that signals when an endpoint below limit counts a handshake
+// event. nil: one has already, or there would be no signal.
 func (b *Bell) AwaitHandshake(limit int) <-chan struct{} {
 	if b.Deaf() {
 		return nil
@@ -178,7 +179,7 @@ func mapSection(section *ebpf.Map) ([]byte, error) {
 	return memory, nil
 }
 
-// Outcomes is what has become of connections with an endpoint. Those of high ids have none.
+// Outcomes returns the outcomes of connections with an endpoint. High ids have none.
 func (b *Bell) Outcomes(endpoint uint32) (out lb.Outcomes) {
 	if int(endpoint) >= len(b.outcomes) {
 		return out
@@ -198,14 +199,15 @@ func (b *Bell) ForgetOutcomes(endpoint uint32) {
 	}
 }
 
-// Try has the next new connection of a service go to an endpoint (bpf/open/trial.h). Of two
-// services with the same place, the later call counts.
+// Try requests that the next new connection of a service goes to an endpoint (bpf/open/trial.h). Of
+// two services with the same place, the later call counts.
 func (b *Bell) Try(service, endpoint uint32) {
 	atomic.StoreUint64(&b.trials[service%uint32(len(b.trials))], uint64(service)<<32|uint64(endpoint+1))
 }
 
-// AwaitEntries tells when the connection table has about so many entries: it may have some more, as
-// CPUs count for themselves. If it has them already, the next one tells. nil: nobody would tell.
+// AwaitEntries returns a channel that signals when the connection table has about so many entries:
+// it may have some more, as CPUs count for themselves. If it has them already, the next new one
+// signals. nil: there would be no signal.
 func (b *Bell) AwaitEntries(n int64) <-chan struct{} {
 	if b.Deaf() {
 		return nil

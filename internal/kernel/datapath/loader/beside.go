@@ -12,8 +12,8 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// Beside is the program of a collection once more, with some of the collection's maps and others of
-// its own, of which no packet of the network knows.
+// Beside is a second instance of a collection's program, with some of the collection's maps and
+// others of its own, which no packet of the network uses.
 type Beside struct {
 	Maps      bpf.TcMaps
 	Variables bpf.TcVariables
@@ -26,8 +26,8 @@ type Beside struct {
 	programs map[string]*ebpf.Program
 }
 
-// Beside makes the maps, but for those that are shared. rows and inner are how many rows some of
-// the others have, or the maps in them. Programs are loaded when they are asked for.
+// Beside makes the maps, except for the shared ones. rows and inner are the sizes of some of the
+// others, or of the maps in them. Programs are loaded on demand.
 func (c *Collection) Beside(shared []string, rows, inner map[string]uint32) (*Beside, error) {
 	spec, err := bpf.LoadTc()
 	if err != nil {
@@ -67,10 +67,10 @@ func (c *Collection) Beside(shared []string, rows, inner map[string]uint32) (*Be
 	return b, nil
 }
 
-// Spec is what a map is made by; of one in a map too.
+// Spec returns the spec of a map, including inner maps.
 func (b *Beside) Spec(name string) *ebpf.MapSpec { return b.spec.Maps[name] }
 
-// CopyVariables has variables be what they are in the collection.
+// CopyVariables copies the values of the collection's variables.
 func (b *Beside) CopyVariables(c *Collection) error {
 	for _, name := range []string{runtimeSection, SharedSection} {
 		value, err := c.all[name].LookupBytes(uint32(0))
@@ -84,7 +84,8 @@ func (b *Beside) CopyVariables(c *Collection) error {
 	return nil
 }
 
-// Program is the one for what arrives at interfaces with, or without (layer3), a link-layer header.
+// Program returns the ingress program for interfaces with, or without (layer3), a link-layer
+// header.
 func (b *Beside) Program(layer3 bool) (*ebpf.Program, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -100,7 +101,7 @@ func (b *Beside) Program(layer3 bool) (*ebpf.Program, error) {
 	return p, nil
 }
 
-// Close gives up programs and maps. Those that are shared stay.
+// Close releases programs and maps. Shared ones stay.
 func (b *Beside) Close() error {
 	var errs []error
 	for _, p := range slices.Collect(maps.Values(b.programs)) {

@@ -9,11 +9,11 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// Now is the packet path's clock, in the kernel's ticks, which user space cannot read: a program of
-// two instructions says what it is.
+// Now returns the packet path's clock, in the kernel's ticks, which user space cannot read: a
+// program of two instructions reads it.
 func Now() (uint32, error) { return clock(0) }
 
-// Ticks is the same clock, all of its bits.
+// Ticks returns the same clock with all of its bits.
 func Ticks() (uint64, error) {
 	for {
 		high, err := clock(32)
@@ -63,7 +63,7 @@ func (c *Clock) Started() bool {
 	return !c.began.IsZero()
 }
 
-// In is what the packet path's clock will be in d, or was.
+// In returns the packet path's clock at a time d from now.
 func (c *Clock) In(d time.Duration, s *Settings) (ticks uint32, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -21,11 +21,11 @@ type Collection struct {
 	Settings
 	Maps      bpf.TcMaps
 	Variables bpf.TcVariables
-	// The rows of arrays that grow: blocks of slots, and what there is by endpoint id.
+	// Growing arrays: blocks of slots, and rows by endpoint id.
 	Slots, Endpoints, EndpointStates, EndpointTraffics, Handshakes *rows.Array
 	Conntrack                                                      *conntrack.Table // the connection table
 	Whereabouts                                                    *conntrack.Whereabouts
-	Bell                                                           *Bell // by which the packet path wakes us
+	Bell                                                           *Bell // wakes us from the packet path
 	// Hashes that are made when they are needed.
 	SNATUsages, EgressEndpoints, Persists *rows.Array
 	ServiceLimits, LimitedClients         *rows.Array
@@ -101,8 +101,8 @@ func (c *Collection) open() error {
 	if err != nil {
 		return fmt.Errorf("load data path: %w", err)
 	}
-	// It is the last map to be made: before that, a start that was killed has done nothing with
-	// those that it pinned.
+	// It is the last map to be made: an earlier start that was killed before that did nothing with
+	// the maps that it pinned.
 	c.Fresh = !made
 	if err := errors.Join(c.keepPins(spec), c.openArrays(spec), c.drawSecrets()); err != nil {
 		return fmt.Errorf("load data path: %w", err)
@@ -110,7 +110,7 @@ func (c *Collection) open() error {
 	return nil
 }
 
-// sections are the variables that are read and written as memory.
+// sections returns the variables that are accessed as memory.
 func (c *Collection) sections(spec *ebpf.CollectionSpec) BellSections {
 	return BellSections{
 		Runtime: c.all[runtimeSection], Wakes: spec.Variables["wakes"].Offset, Trials: spec.Variables["trials"].Offset,
@@ -155,8 +155,7 @@ func (c *Collection) openArrays(spec *ebpf.CollectionSpec) error {
 	return c.tellSize()
 }
 
-// tellSize says so if the connection table that was found takes another number of connections than
-// is asked for.
+// tellSize logs that an adopted connection table has another size than requested.
 func (c *Collection) tellSize() error {
 	entries, err := c.Conntrack.Max()
 	if err != nil {
@@ -178,7 +177,7 @@ func (c *Collection) arrays() []*rows.Array {
 // NewRuleSet makes room for a set of firewall rules, or of policies of IPsec.
 func (c *Collection) NewRuleSet() (*ebpf.Map, error) { return ebpf.NewMap(c.ruleSet) }
 
-// DropReasons are the names of the reasons why packets are dropped, by index of Maps.Drops.
+// DropReasons returns the names of the drop reasons, by index of Maps.Drops.
 func (c *Collection) DropReasons() map[uint32]string { return c.dropReasons }
 
 // LoadFirst loads the program that every machine needs: that of interfaces with a link-layer
@@ -194,10 +193,10 @@ func (c *Collection) LoadFirst(types *btf.Cache) error {
 	return nil
 }
 
-// Layer3 is the name of the program for what arrives at interfaces without link-layer header.
+// Layer3 is the name of the ingress program for interfaces without a link-layer header.
 const Layer3 = "loxilb_layer3"
 
-// programName is that of the program for a hook.
+// programName returns the name of the program for a hook.
 func programName(layer3, egress bool) string {
 	name := "loxilb_ether"
 	if layer3 {
@@ -209,8 +208,8 @@ func programName(layer3, egress bool) string {
 	return name
 }
 
-// Program is the one for a hook, loaded when it is first asked for: of an interface with or without
-// (layer3) link-layer header, for what arrives there or what leaves.
+// Program returns the program for a hook, loaded on demand: for interfaces with or without (layer3)
+// a link-layer header, at ingress or egress.
 func (c *Collection) Program(layer3, egress bool) (*ebpf.Program, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -226,8 +225,7 @@ func (c *Collection) Program(layer3, egress bool) (*ebpf.Program, error) {
 	return p, nil
 }
 
-// loadLater reads the object anew: to keep what was read of it would take megabytes, and few
-// machines ask for it.
+// loadLater reads the object again: keeping it would take megabytes, and few machines need it.
 func (c *Collection) loadLater(name string) (*ebpf.Program, error) {
 	spec, err := bpf.LoadTc()
 	if err != nil {
@@ -241,7 +239,7 @@ func (c *Collection) loadLater(name string) (*ebpf.Program, error) {
 	return p, nil
 }
 
-// Close gives up maps and programs. What is pinned stays.
+// Close releases maps and programs. Pinned ones stay.
 func (c *Collection) Close() error {
 	errs := []error{c.Bell.Close()}
 	for _, p := range c.programs {

@@ -11,25 +11,25 @@ import (
 // runtimeSection has the variables that user space changes while programs run.
 const runtimeSection = ".data.runtime"
 
-// Epochs of next hops: programs of an earlier process have a map of ways of their own, and
-// connections hold the index and the epoch alone. So the two never have the same epoch. Connections
-// know 16 bits of it, next_hops knows 32: either half is as far as it gets.
+// Epochs of next hops: programs of an earlier process have their own map of ways, and connections
+// hold only the index and the epoch. So the two processes must never have the same epoch.
+// Connections store 16 bits of it, next_hops 32: the distance is half of the range.
 const (
 	epochVariable = "hop_generation"
 	formerEpoch   = 1<<31 | 1<<15
 )
 
-// Followers are programs of an earlier process, whose variables say what those of this process say.
+// Followers are programs of an earlier process, whose variables follow those of this process.
 type Followers struct{ pairs []pair }
 
-// pair is a variable of this process, and the one of the same name of another.
+// pair is a variable of this process, and the one of the same name in another.
 type pair struct {
 	own, other *ebpf.Variable
-	ahead      uint32  // by which the other's is greater
+	ahead      uint32  // how much greater the other's value is
 	last       *uint32 // that was written; nil: nothing was
 }
 
-// Follow finds the variables of programs. Those that the programs do not know are left out.
+// Follow finds the variables of programs. Unknown ones are left out.
 func (c *Collection) Follow(programs []*ebpf.Program) (*Followers, error) {
 	f := &Followers{}
 	seen := map[ebpf.MapID]bool{}
@@ -84,7 +84,7 @@ func (f *Followers) Write() error {
 	return errors.Join(errs...)
 }
 
-// runtimeVariables are those of a map, if it is a section of them.
+// runtimeVariables returns the variables of a map, if it is a section of them.
 func runtimeVariables(id ebpf.MapID) (map[string]*ebpf.Variable, error) {
 	m, err := ebpf.NewMapFromID(id)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// tellLoss adds to the reason why the pinned maps cannot be adopted what it costs to start without
+// tellLoss adds to the reason why the pinned maps cannot be adopted the cost of a start without
 // them.
 func (c *Collection) tellLoss(reason error) error {
 	connections := "the connections that are tracked end"
@@ -33,7 +33,8 @@ func (c *Collection) tellLoss(reason error) error {
 // lossTold is how many services are named that lose connections.
 const lossTold = 10
 
-// pinnedConnections is how many there are, if their count is where this build looks for it.
+// pinnedConnections returns the number of connections, if their count is where this build expects
+// it.
 func (c *Collection) pinnedConnections() (n uint64, err error) {
 	err = c.readPinned([]string{"table_states", "table_counts"}, func(_ *ebpf.CollectionSpec, maps []*ebpf.Map) error {
 		n, err = conntrack.Count(maps[0], maps[1])
@@ -42,8 +43,8 @@ func (c *Collection) pinnedConnections() (n uint64, err error) {
 	return n / conntrack.EntriesPerConnection, err
 }
 
-// pinnedServices are those that have connections and how many each has, if that is where this build
-// looks for it.
+// pinnedServices returns the services with connections and their numbers, if they are where this
+// build expects them.
 func (c *Collection) pinnedServices() (text string, err error) {
 	err = c.readPinned([]string{"services", "endpoints", "endpoint_states"}, func(spec *ebpf.CollectionSpec, maps []*ebpf.Map) error {
 		text, err = activeServices(maps[0], rows.NewArray("endpoints", maps[1], spec.Maps["endpoints"].InnerMap),
@@ -81,7 +82,7 @@ func (c *Collection) readPinned(names []string, read func(*ebpf.CollectionSpec, 
 	return read(spec, maps)
 }
 
-// activeServices names the services with connections, those with most of them first.
+// activeServices names the services with connections, the largest number first.
 func activeServices(services *ebpf.Map, endpoints, states *rows.Array) (string, error) {
 	defer endpoints.Close()
 	defer states.Close()
@@ -91,7 +92,7 @@ func activeServices(services *ebpf.Map, endpoints, states *rows.Array) (string, 
 	names := map[uint32]string{}
 	err := rows.EachBatch(services, rows.All, func(keys []bpf.TcServiceKey, list []bpf.TcService) {
 		for i, s := range list {
-			if name := keys[i].String(); names[s.Id] == "" || name < names[s.Id] { // one has several rows, if it has several addresses
+			if name := keys[i].String(); names[s.Id] == "" || name < names[s.Id] { // a service with several addresses has several rows
 				names[s.Id] = name
 			}
 		}

@@ -14,8 +14,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// MapUses says how much memory maps take, and of hashes, which packets or users fill, how many rows
-// they have. By name; nobody may make segments meanwhile. To count 100,000 rows takes some 30 ms.
+// MapUses returns the memory of maps, and for hashes that packets or users fill, the number of
+// rows. By name; no segments must be made meanwhile. Counting 100,000 rows takes some 30 ms.
 func (c *Collection) MapUses() ([]lb.MapUse, error) {
 	segmented := c.segmented()
 	list := make([]lb.MapUse, 0, len(c.all))
@@ -42,8 +42,8 @@ func (c *Collection) MapUses() ([]lb.MapUse, error) {
 	return list, nil
 }
 
-// segmented are the arrays that grow, and the hashes that are made when they are needed, but for
-// the connection table.
+// segmented returns the growing arrays, and the hashes that are made on demand, except for the
+// connection table.
 func (c *Collection) segmented() map[string]*rows.Array {
 	return map[string]*rows.Array{
 		"slots": c.Slots, "endpoints": c.Endpoints, "endpoint_states": c.EndpointStates, "endpoint_traffics": c.EndpointTraffics, "handshakes": c.Handshakes,
@@ -52,7 +52,7 @@ func (c *Collection) segmented() map[string]*rows.Array {
 	}
 }
 
-// mapUse is what a map takes by itself.
+// mapUse returns the use of a single map.
 func mapUse(m *ebpf.Map) (use lb.MapUse, err error) {
 	info, err := m.Info()
 	if err != nil {
@@ -67,8 +67,8 @@ func mapUse(m *ebpf.Map) (use lb.MapUse, err error) {
 	return use, err
 }
 
-// segmentUse adds segments, which are all alike, to the map that has them. The only one of a hash
-// says how full that is.
+// segmentUse adds segments, which are all alike, to their outer map. The single segment of a hash
+// determines how full that is.
 func segmentUse(outer lb.MapUse, a *rows.Array) (lb.MapUse, error) {
 	if len(a.Segments()) == 0 {
 		return outer, nil
@@ -78,7 +78,7 @@ func segmentUse(outer lb.MapUse, a *rows.Array) (lb.MapUse, error) {
 	return use, err
 }
 
-// connectionUse adds the groups of the connection table, most of which nobody has open.
+// connectionUse adds the groups of the connection table, most of which are not open.
 func (c *Collection) connectionUse(use *lb.MapUse) error {
 	entries, most, bytes, err := c.Conntrack.Use()
 	if err != nil {
@@ -104,7 +104,7 @@ func countRows(m *ebpf.Map) (n uint64, err error) {
 			read, err = m.BatchLookup(&cursor, keys.Interface(), values.Interface(), nil)
 			n += uint64(read)
 		}
-		if errors.Is(err, unix.ENOSPC) { // a bucket of it holds more than that
+		if errors.Is(err, unix.ENOSPC) { // a bucket of it has more than fits
 			err = nil
 			size *= 2
 		}

@@ -14,7 +14,7 @@ import (
 	"loxilb/internal/kernel/datapath/pins"
 )
 
-// Pinned tells whether maps and links outlive the process.
+// Pinned reports whether maps and links outlive the process.
 func (s *Settings) Pinned() bool { return s.PinDir != "" }
 
 // PinFolder is a folder below PinDir; empty if nothing is pinned.
@@ -33,8 +33,8 @@ func (s *Settings) MapFolder() string {
 	return pins.Maps(s.PinDir)
 }
 
-// preparePins makes the folders and marks the maps to be pinned by name, which also adopts those
-// that are there. The connection table keeps its size.
+// preparePins makes the folders and marks the maps to be pinned by name, which also adopts existing
+// ones. The connection table keeps its size.
 func (c *Collection) preparePins(spec *ebpf.CollectionSpec) (string, error) {
 	if err := pins.Prepare(c.PinDir); err != nil {
 		return "", err
@@ -74,7 +74,7 @@ func (c *Collection) markPinned(spec *ebpf.CollectionSpec) error {
 	return nil
 }
 
-// lasting are the maps that outlive a process, if anything is pinned.
+// lasting returns the maps that outlive a process, if anything is pinned.
 func lasting(spec *ebpf.CollectionSpec) map[string]*ebpf.MapSpec {
 	list := maps.Clone(spec.Maps)
 	maps.DeleteFunc(list, func(name string, _ *ebpf.MapSpec) bool {
@@ -83,7 +83,8 @@ func lasting(spec *ebpf.CollectionSpec) map[string]*ebpf.MapSpec {
 	return list
 }
 
-// ABI is a hash of what builds share by pinned maps: one with the same hash takes over all of them.
+// ABI returns a hash of what builds share by pinned maps: a build with the same hash adopts all of
+// them.
 func ABI() (string, error) {
 	spec, err := bpf.LoadTc()
 	if err != nil {
@@ -92,7 +93,7 @@ func ABI() (string, error) {
 	return pins.Hash(lasting(spec)), nil
 }
 
-// CheckPins tells whether Open could adopt the maps that are pinned, and changes nothing.
+// CheckPins checks whether Open could adopt the pinned maps, and changes nothing.
 func CheckPins(s Settings) error {
 	if err := s.complete(); err != nil {
 		return err
@@ -112,7 +113,7 @@ func CheckPins(s Settings) error {
 	return err
 }
 
-// compatible compares what the kernel knows of a pinned map, if there is one.
+// compatible compares the kernel's description of a pinned map, if it exists.
 func compatible(path string, spec *ebpf.MapSpec) error {
 	m, err := ebpf.LoadPinnedMap(path, nil)
 	if errors.Is(err, os.ErrNotExist) {
@@ -128,14 +129,14 @@ func compatible(path string, spec *ebpf.MapSpec) error {
 	return nil
 }
 
-// scratchMaps are those whose content is of one packet, or of one process. They are not pinned:
-// another build may lay them out anew. Ways are of one process since it begins an epoch of its own:
-// connections find theirs again, and no index of the former map is used.
+// scratchMaps returns the maps whose content belongs to one packet, or to one process. They are not
+// pinned: another build may change their layout. Ways belong to one process since it begins its own
+// epoch: connections look up theirs again, and no index of the former map is used.
 func scratchMaps() []string {
 	return []string{"icmp_scratches", "packet_scratches", "openings", "quotes", "rule_scratches", "watchers", "watchers_now", "untold_counts", "whereabouts", "probe_answers", "ways"}
 }
 
-// keepPins has the pin directory know the layouts of its maps, and whether the thread's network
+// keepPins stores the layouts of the maps in the pin directory, and whether the thread's network
 // namespace lives.
 func (c *Collection) keepPins(spec *ebpf.CollectionSpec) error {
 	if !c.Pinned() {
@@ -144,7 +145,7 @@ func (c *Collection) keepPins(spec *ebpf.CollectionSpec) error {
 	return errors.Join(pins.RecordLayouts(c.PinDir, PinnedByName(spec.Maps)), pins.Witness(c.PinDir))
 }
 
-// PinnedByName are those of an object's maps that are to be pinned.
+// PinnedByName returns those of an object's maps that are to be pinned.
 func PinnedByName(all map[string]*ebpf.MapSpec) map[string]*ebpf.MapSpec {
 	pinned := make(map[string]*ebpf.MapSpec, len(all))
 	for name, m := range all {

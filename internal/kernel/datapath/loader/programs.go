@@ -14,8 +14,8 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// A start waits for the kernel's verifier more than for anything else. It works on as many programs
-// at once as there are CPUs, and it is spared those that nothing asks for yet.
+// A start mostly waits for the kernel's verifier. It verifies as many programs at once as there are
+// CPUs, and programs that are not needed yet are loaded later.
 
 // MakeMaps makes an object's maps and variables, without its programs.
 func MakeMaps(spec *ebpf.CollectionSpec, opts ebpf.CollectionOptions) (*ebpf.Collection, error) {
@@ -37,7 +37,7 @@ func SideBySide(first func() error, others ...func() error) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// LoadPrograms loads the programs of an object whose maps are there: all of them, or none.
+// LoadPrograms loads the programs of an object whose maps exist: all of them, or none.
 func LoadPrograms(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map) (map[string]*ebpf.Program, error) {
 	var (
 		loading sync.WaitGroup
@@ -64,8 +64,8 @@ func LoadPrograms(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map) (map[str
 	return loaded, nil
 }
 
-// LoadProgram loads one program of an object whose maps are there; types is a cache of the
-// kernel's, or nil.
+// LoadProgram loads one program of an object whose maps exist; types is a cache of the kernel's, or
+// nil.
 func LoadProgram(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map, types *btf.Cache, name string) (*ebpf.Program, error) {
 	alone := ebpf.CollectionSpec{Maps: spec.Maps, Programs: map[string]*ebpf.ProgramSpec{name: spec.Programs[name]}, Types: spec.Types, ByteOrder: spec.ByteOrder}
 	c, err := ebpf.NewCollectionWithOptions(&alone, ebpf.CollectionOptions{MapReplacements: maps, Cache: types})
@@ -76,8 +76,8 @@ func LoadProgram(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map, types *bt
 	return c.DetachProgram(name), nil
 }
 
-// ShareMaps leaves an object the maps that it shares with others, in the size that they have, and
-// its own. The rest is declared in maps.h, and not used by it.
+// ShareMaps keeps in an object the maps that it shares with others, in their size, and its own. The
+// rest is declared in maps.h, but unused.
 func ShareMaps(spec *ebpf.CollectionSpec, shared map[string]*ebpf.Map, own ...string) {
 	for name, m := range spec.Maps {
 		if have, ok := shared[name]; ok {
@@ -94,11 +94,11 @@ const SharedSection = ".data.shared"
 // Section is a section of the variables of the programs at the tc hook.
 func (c *Collection) Section(name string) *ebpf.Map { return c.all[name] }
 
-// internalMap tells a section of variables (.rodata, .data.x) from a declared map.
+// internalMap distinguishes a section of variables (.rodata, .data.x) from a declared map.
 func internalMap(name string) bool { return name[0] == '.' }
 
-// LoadTracing loads the program that may take the place of Program's while somebody traces packets
-// (bpf/observe/trace.h). It is the caller's.
+// LoadTracing loads the program that may replace Program's while somebody traces packets
+// (bpf/observe/trace.h). The caller must close it.
 func (c *Collection) LoadTracing(layer3, egress bool) (*ebpf.Program, error) {
 	spec, err := bpf.LoadTcTrace()
 	if err != nil {
@@ -107,8 +107,8 @@ func (c *Collection) LoadTracing(layer3, egress bool) (*ebpf.Program, error) {
 	return LoadTwin(spec, c.all, programName(layer3, egress))
 }
 
-// LoadTwin loads a program of an object that is compiled of the same source as another one, with
-// the maps, the variables and the constants of that one.
+// LoadTwin loads a program of an object that is compiled from the same source as another one, with
+// the other's maps, variables and constants.
 func LoadTwin(spec *ebpf.CollectionSpec, all map[string]*ebpf.Map, name string) (*ebpf.Program, error) {
 	ShareMaps(spec, all)
 	p, err := LoadProgram(spec, all, nil, name)
@@ -118,16 +118,16 @@ func LoadTwin(spec *ebpf.CollectionSpec, all map[string]*ebpf.Map, name string) 
 	return p, nil
 }
 
-// Use is what a program has been used. Runs and Time are counted while kernel.bpf_stats_enabled is
+// Use is how much a program was used. Runs and Time are counted while kernel.bpf_stats_enabled is
 // 1.
 type Use struct {
 	Name         string
-	Instructions uint64 // that the verifier has looked at; 0: the kernel does not tell
+	Instructions uint64 // processed by the verifier; 0: unknown
 	Runs         uint64
 	Time         time.Duration
 }
 
-// Uses are those of the programs for the tc hooks, by name. What the kernel does not tell is 0.
+// Uses returns the use of the programs for the tc hooks, by name. Unknown numbers are 0.
 func (c *Collection) Uses() []Use {
 	c.mu.Lock()
 	defer c.mu.Unlock()

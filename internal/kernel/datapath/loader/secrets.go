@@ -8,7 +8,7 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// drawSecrets gives new maps their keys. Pinned ones keep theirs: by them clients are known.
+// drawSecrets sets the keys of new maps. Pinned maps keep theirs: clients are known by them.
 func (c *Collection) drawSecrets() error {
 	var keys bpf.TcSecretKeys
 	if err := c.Maps.Secrets.Lookup(uint32(0), &keys); err != nil {

@@ -1,6 +1,6 @@
-// Package loader makes the maps, or adopts those that are pinned, and loads programs over them.
-// Those for the tc hooks and all maps that parts share are a Collection; each part loads what else
-// it needs beside it.
+// Package loader makes the maps, or adopts pinned ones, and loads programs over them. A Collection
+// has the programs of the tc hooks and all maps that parts share; each part loads its other
+// programs itself.
 package loader
 
 import (
@@ -19,7 +19,7 @@ import (
 	"loxilb/internal/kernel/datapath/conntrack"
 )
 
-// Timeouts are how long a connection may be silent before it is over, by state.
+// Timeouts are how long a connection may be silent, by state.
 type Timeouts struct {
 	TCPEstablished, TCPSyn, TCPClosing, TCPClosed time.Duration
 	UDPUnreplied, UDPReplied                      time.Duration
@@ -38,28 +38,28 @@ func DefaultTimeouts() Timeouts {
 }
 
 const (
-	// snatRest is how long a source port is not used again after its connection.
+	// snatRest is the quarantine of a source port after its connection.
 	snatRest = 30 * time.Second
 	// fragmentTimeout is how long the later fragments of a datagram are let through after the
 	// first.
 	fragmentTimeout = 30 * time.Second
-	// KnownTime is for how long a client that has shown that it is there is known.
+	// KnownTime is how long a client stays known.
 	KnownTime = 10 * time.Minute
 )
 
-// Settings are what programs and maps are loaded with.
+// Settings are the options of programs and maps.
 type Settings struct {
 	PinDir         string   // in a BPF file system; empty: nothing is pinned, all ends with the process
 	Connections    int      // size of the connection table; 0: by memory (DefaultConnections)
 	Timeouts       Timeouts // zero value: DefaultTimeouts
 	HashSeed       uint64   // key of the flow hash, as that of the tables
-	HalfOpen       int      // percent of the table that half-open connections may have, of TCP and of all others each; 0: any
+	HalfOpen       int      // percentage of the table for half-open connections, of TCP and of all others each; 0: unlimited
 	IdleResets     int      // idle TCP connections a second that end by RSTs to both ends; 0: none
 	NoRedirectPeer bool     // never bpf_redirect_peer
 	NoKfuncs       bool     // as on kernels before 6.2, for tests
-	ResetRate      int      // RSTs to segments of no connection, a second and CPU, for tests; 0: as many as config.h says
-	ForeignFirst   bool     // foreign packets are told before their connection is looked up at all times, for tests
-	ChallengeFirst bool     // SYNs are challenged before their connection is looked up at all times, for tests
+	ResetRate      int      // RSTs to segments without a connection, per second and CPU, for tests; 0: the default of config.h
+	ForeignFirst   bool     // always check for foreign packets before the connection lookup, for tests
+	ChallengeFirst bool     // always challenge SYNs before the connection lookup, for tests
 	Log            *slog.Logger
 
 	hz uint32
@@ -80,7 +80,8 @@ func (s *Settings) complete() (err error) {
 	return err
 }
 
-// seesIPsec reports whether the kernel has the helper that tells packets which IPsec has decrypted.
+// seesIPsec reports whether the kernel has the helper that recognizes packets which IPsec has
+// decrypted.
 var seesIPsec = sync.OnceValue(func() bool {
 	return features.HaveProgramHelper(ebpf.SchedCLS, asm.FnSkbGetXfrmState) == nil
 })
@@ -166,7 +167,7 @@ func jiffiesPerSecond() (uint32, error) {
 // DefaultConnections sizes the connection table: as many connections as fit into 0.5 % of memory,
 // at least 262,144, to the nearest power of two: machines that differ little have the same.
 func DefaultConnections() int {
-	const smallest, bytesEach = 262144, 400 // two entries of 128 bytes, and what the table leaves free
+	const smallest, bytesEach = 262144, 400 // two entries of 128 bytes, plus the table's free space
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) != nil {
 		return smallest
@@ -184,15 +185,14 @@ func nearestPower(n uint64) int {
 	return int(p)
 }
 
-// Timeouts while there is pressure: of half-open connections, closed ones, and source ports at
-// rest.
+// Timeouts under pressure: of half-open connections, closed ones, and source ports in quarantine.
 const (
 	halfOpenPressed = 3 * time.Second
 	closedPressed   = time.Second
 	snatRestPressed = 3 * time.Second
 )
 
-// pressure are the constants of bpf/limit/pressure.h.
+// pressure returns the constants of bpf/limit/pressure.h.
 func (s *Settings) pressure() map[string]any {
 	return map[string]any{
 		"half_open_percent":         uint32(s.HalfOpen),

@@ -14,10 +14,10 @@ type DropCounters struct{ shared *loader.Collection }
 // NewDropCounters reads the counters of a collection.
 func NewDropCounters(c *loader.Collection) *DropCounters { return &DropCounters{c} }
 
-// Drops are the packets dropped so far, by reason; every reason is there.
+// Drops returns the packets dropped so far, by reason, including reasons without any.
 func (d *DropCounters) Drops() (map[string]uint64, error) { return d.read(d.shared.Maps.Drops) }
 
-// DropBytes are the bytes of their IP packets.
+// DropBytes returns the bytes of their IP packets.
 func (d *DropCounters) DropBytes() (map[string]uint64, error) { return d.read(d.shared.Maps.DropBytes) }
 
 func (d *DropCounters) read(m *ebpf.Map) (map[string]uint64, error) {

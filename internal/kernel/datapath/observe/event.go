@@ -20,7 +20,7 @@ func decodeEvent(record []byte) (*bpf.TcConnectionEvent, error) {
 	return e, nil
 }
 
-// describe says it in the user's words.
+// describe converts an event to the user's terms.
 func (in *eventInbox) describe(e *bpf.TcConnectionEvent, boot time.Time) lb.ConnectionEvent {
 	out := lb.ConnectionEvent{
 		Time:     boot.Add(time.Duration(e.Time)).Round(0),
@@ -57,7 +57,7 @@ func act(kind uint8) string {
 	}
 }
 
-// ending says why a connection has ended, and who has closed it.
+// ending returns why a connection has ended, and who has closed it.
 func ending(e *bpf.TcConnectionEvent) (reason, by string) {
 	has := func(f bpf.TcConnectionFlag) bool { return e.Flags&uint8(f) != 0 }
 	trait := func(t bpf.TcConnectionTrait) bool { return e.Traits&uint8(t) != 0 }
@@ -77,7 +77,7 @@ func ending(e *bpf.TcConnectionEvent) (reason, by string) {
 	sentRST := uint8(bpf.TcConnectionTraitCONN_SENT_RST)
 	switch {
 	case has(bpf.TcConnectionFlagCONN_RESET) && e.Traits&e.ReplyTraits&sentRST != 0:
-		return "reset", "both" // a RST of each was seen, if only because the load balancer has told them that it is over
+		return "reset", "both" // a RST of each side was seen, if only because the load balancer has sent both
 	case has(bpf.TcConnectionFlagCONN_RESET) && (oneWay || trait(bpf.TcConnectionTraitCONN_SENT_RST)):
 		return "reset", "client"
 	case has(bpf.TcConnectionFlagCONN_RESET):

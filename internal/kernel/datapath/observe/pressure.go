@@ -19,10 +19,10 @@ type Meter struct {
 	clock  loader.Clock
 }
 
-// NewMeter reads what the programs of a collection count.
+// NewMeter reads the counters of a collection's programs.
 func NewMeter(c *loader.Collection) *Meter { return &Meter{shared: c} }
 
-// Pressure is what is counted of connections now, and of challenges so far.
+// Pressure returns the current numbers of connections, and the challenges so far.
 func (m *Meter) Pressure() (p lb.Pressure, err error) {
 	if p, err = m.Fullness(); err != nil {
 		return p, err
@@ -34,7 +34,7 @@ func (m *Meter) Pressure() (p lb.Pressure, err error) {
 	return p, err
 }
 
-// Challenges are the SYNs that were challenged so far, and the answers to that.
+// Challenges returns the number of challenged SYNs so far, and of answers.
 func (m *Meter) Challenges() (sent, answered uint64, err error) {
 	var each []bpf.TcChallengeCounts
 	if err := m.shared.Maps.Challenges.Lookup(uint32(0), &each); err != nil {
@@ -82,7 +82,7 @@ func (m *Meter) portsShort() (bool, error) {
 	return until-now-1 < m.shared.Jiffies(time.Duration(bpf.TcPortLayoutPORT_PRESSURE_SECONDS)*time.Second), err
 }
 
-// known counts the rows that still hold.
+// known counts the valid rows.
 func (m *Meter) known() (n uint64, err error) {
 	now, err := loader.Now()
 	if err != nil {

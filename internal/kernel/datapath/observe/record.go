@@ -20,8 +20,8 @@ import (
 const (
 	// recordPeriod is how often the ring is read. The packet path wakes nobody.
 	recordPeriod = 100 * time.Millisecond
-	// recordRingBytes is the size of the ring: some 500 copies, so 5,000 a second are told, of all
-	// rules together.
+	// recordRingBytes is the size of the ring: some 500 copies, so 5,000 per second, for all rules
+	// together.
 	recordRingBytes = 1 << 18
 )
 
@@ -76,7 +76,7 @@ func (r *Recorder) RecordRules(ctx context.Context, yield func([]lb.PacketCopy, 
 	}
 }
 
-// untold is what a ring was not told.
+// untold returns what was left out of a ring or lost.
 func (r *Recorder) untold(number uint32) (sum lb.Untold, err error) {
 	var each []bpf.TcUntold
 	if err := r.shared.Maps.UntoldCounts.Lookup(number, &each); err != nil {
@@ -89,7 +89,7 @@ func (r *Recorder) untold(number uint32) (sum lb.Untold, err error) {
 	return sum, nil
 }
 
-// readCopies reads what there is, a ring full at most, and waits for nothing.
+// readCopies reads available copies, a ring full at most, without waiting.
 func readCopies(reader *ringbuf.Reader) (list []lb.PacketCopy, err error) {
 	boot := sinceBoot()
 	reader.SetDeadline(time.Unix(1, 0))

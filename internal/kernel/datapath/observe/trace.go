@@ -19,20 +19,20 @@ import (
 const (
 	// tracePeriod is how often a ring is read. The packet path wakes nobody.
 	tracePeriod = 10 * time.Millisecond
-	// traceBatch is how many packets are handed over at a time: 25,600 a second, which takes a
+	// traceBatch is how many packets are handed over at a time: 25,600 per second, which takes a
 	// fifth of a CPU. More are lost.
 	traceBatch = 256
 	// traceRingBytes is the size of a ring: some 2,300 packets.
 	traceRingBytes = 1 << 20
-	// alive is how often the programs are told that somebody still traces, of lasting.
+	// alive is how often the programs are told that a trace continues, for the time lasting.
 	alive   = time.Second
 	lasting = 5 * time.Second
 )
 
-// ErrTooManyTraces says that there are as many traces as there can be.
+// ErrTooManyTraces reports that the maximum number of traces is running.
 var ErrTooManyTraces = fmt.Errorf("%d trace packets already, and no more can", bpf.TcRingMAX_TRACES)
 
-// TracingPrograms are exchanged for those that show packets while somebody traces.
+// TracingPrograms can be exchanged for tracing ones.
 type TracingPrograms interface{ Trace(on bool) error }
 
 // Tracer shows packets as they arrive and as they leave, and how they were handled
@@ -43,7 +43,7 @@ type Tracer struct {
 
 	mu      sync.Mutex
 	filters [bpf.TcRingMAX_TRACES]bpf.TcTraceFilter
-	shares  [bpf.TcRingMAX_TRACES]float64 // of the packets, that they look at
+	shares  [bpf.TcRingMAX_TRACES]float64 // of the packets, to sample
 	began   time.Time                     // when the clock was ticks
 	ticks   uint32
 }
@@ -78,7 +78,7 @@ func (t *Tracer) TracePackets(ctx context.Context, f lb.TraceFilter, yield func(
 	defer func() { err = errors.Join(err, t.end(number)) }()
 	keeping, stop := context.WithCancel(ctx)
 	defer stop()
-	go t.keepAlive(keeping) // whatever yield waits for: a client that does not read is told how much it misses
+	go t.keepAlive(keeping) // regardless of yield: a client that does not read learns how much it misses
 	return t.follow(ctx, traceInbox{reader: reader, reasons: t.shared.DropReasons()}, number, yield)
 }
 
@@ -109,7 +109,7 @@ func (t *Tracer) follow(ctx context.Context, in traceInbox, number int, yield fu
 	}
 }
 
-// keepAlive has the programs go on until ctx ends.
+// keepAlive keeps the programs tracing until ctx ends.
 func (t *Tracer) keepAlive(ctx context.Context) {
 	tick := time.NewTicker(alive)
 	defer tick.Stop()
@@ -125,7 +125,7 @@ func (t *Tracer) keepAlive(ctx context.Context) {
 	}
 }
 
-// begin has the programs tell a ring.
+// begin makes the programs write to a ring.
 func (t *Tracer) begin(f bpf.TcTraceFilter, share float64, ring *ebpf.Map) (number int, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -162,7 +162,7 @@ func (t *Tracer) begin(f bpf.TcTraceFilter, share float64, ring *ebpf.Map) (numb
 	return number, nil
 }
 
-// end has them tell it no longer.
+// end stops that.
 func (t *Tracer) end(number int) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -184,7 +184,7 @@ func (t *Tracer) endLocked(number int) error {
 
 func ringOf(number int) uint32 { return uint32(bpf.TcRingFIRST_TRACE) + uint32(number) }
 
-// exchange has the programs that show packets take the place of the others, or gives it back.
+// exchange replaces the programs by tracing ones, or restores them.
 func (t *Tracer) exchange(on bool) error {
 	var errs []error
 	for _, p := range t.programs {
@@ -196,8 +196,8 @@ func (t *Tracer) exchange(on bool) error {
 	return nil
 }
 
-// write writes the filters. As many packets are looked at as the largest share needs; the others
-// leave some of those out.
+// write writes the filters. The largest share determines the sampling; the others leave some of
+// these packets out.
 func (t *Tracer) write() error {
 	largest := slices.Max(t.shares[:])
 	for i := range t.filters {
@@ -211,14 +211,14 @@ func (t *Tracer) write() error {
 	return nil
 }
 
-// live has the programs show packets for a while longer: those that a process which was killed has
-// left behind end that by themselves.
+// live makes the programs trace for a while longer: those that a killed process left behind stop by
+// themselves.
 func (t *Tracer) live() {
 	until := t.ticks + t.shared.Jiffies(time.Since(t.began)+lasting)
 	_ = t.shared.Variables.TraceUntil.Set(until) // memory
 }
 
-// untold is what all that had this number were not told.
+// untold returns what was left out or lost, over all traces of this number.
 func (t *Tracer) untold(number int) (sum lb.Untold, err error) {
 	var each []bpf.TcUntold
 	if err := t.shared.Maps.UntoldCounts.Lookup(ringOf(number), &each); err != nil {

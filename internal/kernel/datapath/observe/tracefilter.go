@@ -46,8 +46,7 @@ func (t *Tracer) reason(name string) (uint8, error) {
 	return 0, lb.NewFieldError("reason", name, "is none for which packets are dropped", strings.Join(slices.Sorted(maps.Values(names)), ", "))
 }
 
-// turnOf is the most that there can be from one packet that is looked at to the next: so many that
-// it is 1/share in the mean.
+// turnOf returns the largest distance between sampled packets, so that 1/share is the mean.
 func turnOf(share float64) uint32 {
 	if share <= 0 {
 		return math.MaxUint32
@@ -55,8 +54,8 @@ func turnOf(share float64) uint32 {
 	return uint32(min((2/share-1)*(1<<bpf.TcTraceLimitTRACE_TURN_SHIFT), math.MaxUint32))
 }
 
-// sampleOf is the highest random number of 32 bits with which a packet counts for a share, of those
-// that are looked at for the largest.
+// sampleOf returns the highest 32-bit random number with which a packet counts for a share, among
+// those sampled for the largest one.
 func sampleOf(share, largest float64) uint32 {
 	if share >= largest {
 		return math.MaxUint32

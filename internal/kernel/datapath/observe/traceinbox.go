@@ -20,7 +20,7 @@ type traceInbox struct {
 	reasons map[uint32]string // why packets are dropped
 }
 
-// read reads what there is, a batch at most, and waits for nothing.
+// read reads available traces, a batch at most, without waiting.
 func (in *traceInbox) read() (list []lb.PacketTrace, err error) {
 	boot := sinceBoot()
 	in.reader.SetDeadline(time.Unix(1, 0))
@@ -42,7 +42,7 @@ func (in *traceInbox) read() (list []lb.PacketTrace, err error) {
 	return list, nil
 }
 
-// describe says it in the user's words.
+// describe converts a trace to the user's terms.
 func (in *traceInbox) describe(t *bpf.TcPacketTrace, boot time.Time) lb.PacketTrace {
 	out := lb.PacketTrace{
 		Time: boot.Add(time.Duration(t.Time)).Round(0), Took: time.Duration(t.Took), Point: point(t.Point), In: int(t.In), Out: int(t.Out),

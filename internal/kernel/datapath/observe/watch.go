@@ -21,8 +21,8 @@ import (
 const (
 	// watchPeriod is how often a ring is read. The packet path wakes nobody.
 	watchPeriod = 10 * time.Millisecond
-	// eventRoom is for how long a ring takes events at the rate that its watcher has declared,
-	// before it is half full and connections are left out.
+	// eventRoom is how long a ring takes events at the rate that its watcher has declared, before
+	// it is half full and connections are left out.
 	eventRoom = 125 * time.Millisecond
 	// eventBatch is how many events are handed over at a time.
 	eventBatch = 256
@@ -34,7 +34,7 @@ const (
 // WatchRateMax is the highest rate of events that a watcher may declare.
 const WatchRateMax = 1_000_000
 
-// ErrTooManyWatchers says that there are as many watchers as there can be.
+// ErrTooManyWatchers reports that the maximum number of watchers exists.
 var ErrTooManyWatchers = errors.New("as many watch the connections already as can")
 
 // Watchers report connections as they are opened, assured, closing and ended
@@ -145,7 +145,7 @@ func (w *Watchers) giveBack(number uint32) {
 	w.now &^= 1 << number
 }
 
-// set has the packet path tell a watcher, or no longer.
+// set starts or stops the packet path's reports to a watcher.
 func (w *Watchers) set(number uint32, on bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -166,7 +166,7 @@ func (w *Watchers) set(number uint32, on bool) error {
 	return nil
 }
 
-// untold is what all watchers of this number were not told.
+// untold returns what was left out or lost, over all watchers of this number.
 func (w *Watchers) untold(number uint32) (sum lb.Untold, err error) {
 	var each []bpf.TcUntold
 	if err := w.shared.Maps.UntoldCounts.Lookup(number, &each); err != nil {
@@ -187,7 +187,7 @@ type eventInbox struct {
 	events []lb.ConnectionEvent
 }
 
-// read reads what there is, a batch at most, and waits for nothing.
+// read reads available events, a batch at most, without waiting.
 func (in *eventInbox) read() ([]lb.ConnectionEvent, error) {
 	in.events = in.events[:0]
 	since := sinceBoot()

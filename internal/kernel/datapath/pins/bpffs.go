@@ -46,14 +46,15 @@ func Root() (string, error) {
 
 func outerPath(pid string) string { return filepath.Join("/proc", pid, "root", usualBPFFS) }
 
-// isView: our root directory is that of the process, so we are not in a container of our own.
+// isView reports whether our root directory is that of the process, so we are not in a container of
+// our own.
 func isView(pid string) bool {
 	var ours, theirs unix.Stat_t
 	return unix.Stat("/", &ours) == nil && unix.Stat(filepath.Join("/proc", pid, "root"), &theirs) == nil &&
 		ours.Dev == theirs.Dev && ours.Ino == theirs.Ino
 }
 
-// sameDevice: two paths lead into one file system, however often it is mounted.
+// sameDevice reports whether two paths lead into one file system, however often it is mounted.
 func sameDevice(a, b string) bool {
 	var sa, sb unix.Stat_t
 	return unix.Stat(a, &sa) == nil && unix.Stat(b, &sb) == nil && sa.Dev == sb.Dev
@@ -83,9 +84,9 @@ func mountOutside(pid string) error {
 	return <-done
 }
 
-// outerProcess is the pid of the oldest process whose mount namespace we may look into, which is
-// the machine's (in a container, the container's): the first process, unless it is out of reach.
-// Empty if that is ours too.
+// outerProcess returns the pid of the oldest process whose mount namespace is accessible, which is
+// the machine's (in a container, the container's): the first process, unless it is inaccessible.
+// Empty if that namespace is also ours.
 func outerProcess() string {
 	own, err := os.Readlink("/proc/thread-self/ns/mnt")
 	if err != nil {
@@ -106,7 +107,7 @@ func outerProcess() string {
 	return ""
 }
 
-// processes are the pids, oldest first.
+// processes returns the pids, oldest first.
 func processes() []string {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

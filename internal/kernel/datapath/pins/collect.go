@@ -19,9 +19,9 @@ type Collected struct {
 	Bytes                    uint64 // of the maps, without what is in maps of maps
 }
 
-// Collect removes what is left beside dir of network namespaces that are gone: maps, links and
-// programs at cgroups. A namespace that lives keeps its pins, whether or not a daemon, or anybody,
-// is in it; when it is not sure, it lives.
+// Collect removes leftovers next to dir of network namespaces that no longer exist: maps, links and
+// programs at cgroups. An existing namespace keeps its pins, whether or not a daemon, or anybody,
+// is in it; if in doubt, it exists.
 func Collect(dir string) (Collected, error) {
 	c := collector{live: liveCookies}
 	return c.collect(dir)
@@ -53,7 +53,7 @@ func (c *collector) collect(dir string) (Collected, error) {
 	return done, errors.Join(errs...)
 }
 
-// collector asks for the namespaces that live when it first has to.
+// collector finds the existing namespaces when it first needs them.
 type collector struct {
 	live    func() (map[uint64]bool, error)
 	asked   bool
@@ -61,7 +61,7 @@ type collector struct {
 	err     error
 }
 
-// gone: it is a pin directory whose namespace is no more.
+// gone reports whether it is a pin directory whose namespace no longer exists.
 func (c *collector) gone(dir string) (bool, error) {
 	lives, err := askWitness(dir)
 	if !errors.Is(err, os.ErrNotExist) {
@@ -90,7 +90,7 @@ func (c *collector) gone(dir string) (bool, error) {
 	return c.err == nil && !c.cookies[cookie], c.err
 }
 
-// remove leaves alone what a daemon has locked since.
+// remove leaves it alone if a daemon has locked it since.
 func (c *collector) remove(dir string, done *Collected) error {
 	lock, err := AcquireExisting(dir)
 	if inUse := (*InUseError)(nil); errors.As(err, &inUse) || errors.Is(err, os.ErrNotExist) {
@@ -118,7 +118,7 @@ func (c *collector) remove(dir string, done *Collected) error {
 func hasInterface(dir string) (bool, error) {
 	for _, folder := range linkFolders() {
 		if folder == Sockets {
-			continue // at a cgroup, which knows no network namespace
+			continue // at a cgroup, which has no network namespace
 		}
 		links, err := os.ReadDir(filepath.Join(dir, folder))
 		if errors.Is(err, os.ErrNotExist) {
@@ -145,7 +145,7 @@ func hasInterface(dir string) (bool, error) {
 	return false, nil
 }
 
-// count is what a directory has. It is for the log: what cannot be read does not count.
+// count counts a directory's content. It is for the log: unreadable entries do not count.
 func count(dir string) (c Collected) {
 	_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {

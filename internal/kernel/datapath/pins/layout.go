@@ -16,15 +16,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrLayout says that maps pinned by another build cannot be adopted.
+// ErrLayout reports that maps pinned by another build cannot be adopted.
 var ErrLayout = errors.New("the pinned maps have another layout")
 
-// Refuse gives ErrLayout the reason why pinned maps cannot be adopted.
+// Refuse wraps the reason why pinned maps cannot be adopted in ErrLayout.
 func Refuse(reason error) error { return fmt.Errorf("%w: %w", ErrLayout, reason) }
 
-// The layout of each pinned map is kept as a hash, in a map that is pinned beside them: the kernel
-// compares sizes only, and two fields that changed places have the same size. It is kept by map, so
-// that one that comes or goes disturbs no other.
+// The layout of each pinned map is stored as a hash, in a map that is pinned with them: the kernel
+// compares sizes only, and two fields that changed places have the same size. It is stored by map,
+// so that an added or removed map affects no other.
 const (
 	layoutsPin = "layouts"
 	layoutsMax = 1024
@@ -35,7 +35,8 @@ type layoutName [64]byte
 type layoutHash [sha256.Size]byte
 
 // CheckLayouts returns ErrLayout if a pinned map has another layout than its spec, and names the
-// maps. A pinned map of which no layout is known is from a build that kept none: its sizes must do.
+// maps. A pinned map without a stored layout is from a build that stored none: only sizes are
+// compared.
 func CheckLayouts(dir string, specs map[string]*ebpf.MapSpec) error {
 	known, err := openLayouts(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -133,8 +134,7 @@ func Hash(specs map[string]*ebpf.MapSpec) string {
 	return fmt.Sprintf("%.8x", h.Sum(nil))
 }
 
-// hashOf is the same for equal layouts, in whatever order and with whatever compiler the object was
-// made.
+// hashOf returns the same for equal layouts, regardless of the order and of the compiler.
 func hashOf(spec *ebpf.MapSpec) (sum layoutHash) {
 	h := sha256.New()
 	describeMap(h, spec)
@@ -142,8 +142,8 @@ func hashOf(spec *ebpf.MapSpec) (sum layoutHash) {
 	return sum
 }
 
-// describeMap leaves out what the kernel tells of a map, and what may change: flags and how many
-// entries there are.
+// describeMap leaves out what the kernel reports about a map, and what may change: flags and the
+// number of entries.
 func describeMap(w io.Writer, spec *ebpf.MapSpec) {
 	fmt.Fprintf(w, "map %d key %d ", spec.Type, spec.KeySize)
 	describeType(w, spec.Key)
@@ -176,7 +176,7 @@ func describeType(w io.Writer, t btf.Type) {
 	case *btf.Union:
 		fmt.Fprintf(w, "union%d", t.Size)
 		describeMembers(w, t.Members)
-	default: // a pointer: what it points to is the kernel's
+	default: // a pointer: its target is the kernel's
 		fmt.Fprintf(w, "%T", t)
 	}
 }

@@ -11,11 +11,11 @@ import (
 	"loxilb/internal/host/filelock"
 )
 
-// Lock says that this process alone serves a pin directory. It ends with the process, however that
-// ends.
+// Lock is held by the one process that serves a pin directory. It ends with the process, in any
+// case.
 type Lock struct{ dir *os.File }
 
-// InUseError says that a daemon serves the pin directory.
+// InUseError reports that a daemon serves the pin directory.
 type InUseError struct{ *filelock.HeldError }
 
 func (e *InUseError) Error() string {
@@ -38,7 +38,7 @@ func Acquire(dir string) (*Lock, error) {
 	}
 }
 
-// AcquireExisting is Acquire for a directory that is there: os.ErrNotExist if it is not.
+// AcquireExisting is Acquire for an existing directory: os.ErrNotExist if it does not exist.
 func AcquireExisting(dir string) (*Lock, error) {
 	if err := checkPlace(dir); err != nil {
 		return nil, err
@@ -46,8 +46,8 @@ func AcquireExisting(dir string) (*Lock, error) {
 	return acquire(dir)
 }
 
-// acquire returns os.ErrNotExist also when the directory was removed, and perhaps made anew, before
-// it was locked.
+// acquire returns os.ErrNotExist also when the directory was removed, and perhaps made again,
+// before it was locked.
 func acquire(dir string) (*Lock, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -77,12 +77,12 @@ func ownNames(names []string) bool {
 	return !slices.ContainsFunc(names, func(name string) bool { return !slices.Contains(own, name) })
 }
 
-// Lost says whether the directory was removed behind the holder's back, as `loxilb --detach
-// --force` does: what was pinned there is in use no more.
+// Lost reports whether the directory was removed while locked, as by `loxilb --detach --force`: its
+// pins are no longer in use.
 func (l *Lock) Lost() bool {
 	var s unix.Stat_t
 	return unix.Fstat(int(l.dir.Fd()), &s) == nil && s.Nlink == 0
 }
 
-// Release ends the lock. What is pinned stays.
+// Release ends the lock. Pins stay.
 func (l *Lock) Release() error { return l.dir.Close() }

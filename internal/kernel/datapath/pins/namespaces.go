@@ -18,8 +18,8 @@ const initialPIDNamespace = 0xeffffffc
 
 var errPartialView = errors.New("not all processes of the machine are visible")
 
-// liveCookies finds the network namespaces that live: those of threads, those bound to a file, and
-// those that are open. What only a socket keeps alive is not found. It takes milliseconds, more
+// liveCookies finds the existing network namespaces: those of threads, those bound to a file, and
+// open ones. A namespace that only a socket keeps alive is not found. It takes milliseconds, more
 // with many processes.
 func liveCookies() (map[uint64]bool, error) {
 	var st unix.Stat_t
@@ -32,7 +32,7 @@ func liveCookies() (map[uint64]bool, error) {
 	return visibleCookies()
 }
 
-// visibleCookies are those of namespaces that processes which are visible keep alive.
+// visibleCookies returns those of namespaces that visible processes keep alive.
 func visibleCookies() (map[uint64]bool, error) {
 	f := finder{seen: map[[2]uint64]bool{}, mounts: map[string]bool{}, cookies: map[uint64]bool{}}
 	done := make(chan error)
@@ -50,7 +50,7 @@ func visibleCookies() (map[uint64]bool, error) {
 	return f.cookies, nil
 }
 
-// finder works on a thread of its own, which it moves from namespace to namespace.
+// finder works on its own thread, which it moves from namespace to namespace.
 type finder struct {
 	seen    map[[2]uint64]bool // network namespaces by device and inode
 	mounts  map[string]bool    // mount namespaces
@@ -122,7 +122,7 @@ func (f *finder) bound(proc string) error {
 	return nil
 }
 
-// unescape reads the octal form that mountinfo gives to blanks in a path.
+// unescape decodes the octal escapes of blanks in mountinfo's paths.
 func unescape(path string) string {
 	var out strings.Builder
 	for i := 0; i < len(path); i++ {
@@ -138,7 +138,7 @@ func unescape(path string) string {
 	return out.String()
 }
 
-// visit learns the cookie of a namespace. One that has just gone is no error.
+// visit reads the cookie of a namespace. One that has just ended is no error.
 func (f *finder) visit(path string) error {
 	ns, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENXIO) {
@@ -158,7 +158,7 @@ func (f *finder) visit(path string) error {
 	}
 	err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET)
 	if errors.Is(err, unix.EINVAL) {
-		return nil // another mount covers it: what is seen here is no network namespace
+		return nil // another mount covers it: this is no network namespace
 	}
 	if err != nil {
 		return fmt.Errorf("enter %s: %w", path, err)

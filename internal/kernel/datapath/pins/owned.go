@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// checkPlace refuses a directory outside BPF file systems. One that does not exist is judged by its
-// nearest parent that does.
+// checkPlace refuses a directory outside BPF file systems. If it does not exist, its nearest
+// existing parent counts.
 func checkPlace(dir string) error {
 	at := filepath.Clean(dir)
 	for {

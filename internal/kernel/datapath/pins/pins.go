@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The folders of links below a pin directory. A link is called by the index of its interface, those
+// The folders of links below a pin directory. A link is named by the index of its interface, those
 // of Sockets by their program.
 const (
 	Ingress    = "links"
@@ -26,7 +26,7 @@ const (
 
 const (
 	mapsFolder    = "maps"
-	removedFolder = "removed" // what was mapsFolder, of a removal that has not ended
+	removedFolder = "removed" // the former mapsFolder, of an unfinished removal
 )
 
 // cookiePrefix begins the names of default directories.
@@ -34,9 +34,9 @@ const cookiePrefix = "netns-"
 
 func linkFolders() []string { return []string{Ingress, Egress, XDPNative, XDPGeneric, Sockets} }
 
-// Dir is the pin directory of the current network namespace, as seen from this process. By default
-// (path empty) it is named by the cookie of the namespace. The BPF file system is mounted if nobody
-// has done so.
+// Dir returns the pin directory of the current network namespace, as seen from this process. By
+// default (path empty) it is named by the cookie of the namespace. It mounts the BPF file system if
+// nobody has.
 func Dir(path string) (string, error) {
 	if path != "" && !below(path, usualBPFFS) {
 		return path, nil
@@ -90,8 +90,7 @@ func Prepare(dir string) error {
 	return nil
 }
 
-// KeepSize gives a map the size that it has when it is pinned already: one of another size would
-// begin empty.
+// KeepSize gives a map the size of the pinned one: a map of another size would begin empty.
 func KeepSize(dir, name string, spec *ebpf.MapSpec) error {
 	pinned, err := ebpf.LoadPinnedMap(filepath.Join(Maps(dir), name), nil)
 	if errors.Is(err, os.ErrNotExist) {
@@ -118,7 +117,7 @@ func Remove(dir string) error {
 	return nil
 }
 
-// Empty is Remove for a pin directory that goes on to be used: it stays, and its lock with it.
+// Empty is Remove for a pin directory that stays in use: the directory stays, and its lock with it.
 func Empty(dir string) error {
 	if err := CheckMade(dir); err != nil {
 		return err
@@ -129,7 +128,7 @@ func Empty(dir string) error {
 		}
 	}
 	removed := filepath.Join(dir, removedFolder)
-	err := os.RemoveAll(removed) // of one that was killed
+	err := os.RemoveAll(removed) // of a removal that was killed
 	if err == nil {
 		err = os.Rename(Maps(dir), removed)
 	}

@@ -21,7 +21,7 @@ const (
 	loopback   = uint32(1) // the index of lo in every namespace
 )
 
-// Witness has the pin directory tell for how long the thread's network namespace lives.
+// Witness makes the pin directory record for how long the thread's network namespace exists.
 func Witness(dir string) error {
 	path := filepath.Join(dir, witnessPin)
 	m, err := ebpf.LoadPinnedMap(path, nil)
@@ -51,7 +51,7 @@ func makeWitness(path string) (*ebpf.Map, error) {
 	return m, nil
 }
 
-// askWitness tells whether the namespace of a pin directory lives. os.ErrNotExist: it has no
+// askWitness reports whether the namespace of a pin directory exists. os.ErrNotExist: it has no
 // witness.
 func askWitness(dir string) (lives bool, err error) {
 	m, err := ebpf.LoadPinnedMap(filepath.Join(dir, witnessPin), nil)

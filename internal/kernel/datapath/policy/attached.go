@@ -31,16 +31,16 @@ type Attached struct {
 	flows    *ebpf.Variable
 	services Services
 	rules    Rules
-	renew    func() error // has each connection look for its next hop
+	renew    func() error // makes each connection look up its next hop
 
 	mu       sync.Mutex
 	ports    map[uint32]bpf.TcAttachments
 	sources  map[bpf.TcAttachedSource]bpf.TcAttachments
-	policers map[uint64]bpf.TcPolicer // as wanted last
+	policers map[uint64]bpf.TcPolicer // as last wanted
 	mirrors  map[uint64]bpf.TcMirror
-	counted  []*ebpf.Variable  // where it is written whether ports have some
-	stale    bool              // connections are still to look for their next hops
-	names    map[uint64]string // of policers and mirrors, by key: as wanted last
+	counted  []*ebpf.Variable  // variables that record whether ports have attachments
+	stale    bool              // connections must still look up their next hops
+	names    map[uint64]string // names of policers and mirrors, by key: as last wanted
 	inForce  uint32            // as the variable flows_attached has it
 }
 
@@ -68,7 +68,7 @@ func OpenAttached(c *loader.Collection, services Services, rules Rules, renew fu
 	return a, a.writeVariables(inForce + len(a.sources))
 }
 
-// FollowPorts has another object's variable ports_attached follow from here on.
+// FollowPorts makes another object's variable ports_attached follow from now on.
 func (a *Attached) FollowPorts(ports *ebpf.Variable) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -76,9 +76,9 @@ func (a *Attached) FollowPorts(ports *ebpf.Variable) error {
 	return ports.Set(uint32(len(a.ports)))
 }
 
-// SetAttached makes it so. Only differences are written; a policer whose rates change goes on with
-// what its buckets hold. What cannot be written is tried again when it is called again. failed has
-// what could not be written.
+// SetAttached applies it. Only differences are written; a policer whose rates change keeps the
+// content of its buckets. A failed write is retried by the next call. failed has what could not be
+// written.
 func (a *Attached) SetAttached(want *bpf.Attached) (failed bpf.NotAttached, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -96,7 +96,7 @@ func (a *Attached) SetAttached(want *bpf.Attached) (failed bpf.NotAttached, err 
 			failed.Mirrors[name] = err
 		}
 	}
-	errs := []error{a.writeVariables(len(want.Services) + len(want.Sources))} // before, so that who looks finds it
+	errs := []error{a.writeVariables(len(want.Services) + len(want.Sources))} // before the rows, so that packets look for them
 	services, err := a.services.AttachToServices(want.Services)
 	rules, unruled := a.rules.AttachToRules(want.Rules)
 	sources, ports := sourceRows(want.Sources), portRows(want.Ports)
@@ -115,7 +115,7 @@ func (a *Attached) SetAttached(want *bpf.Attached) (failed bpf.NotAttached, err 
 	return failed, errors.Join(errs...)
 }
 
-// writeVariables tells packets whether they are to look.
+// writeVariables tells packets whether to look for attachments.
 func (a *Attached) writeVariables(flows int) error {
 	a.inForce = uint32(flows)
 	errs := []error{a.flows.Set(a.inForce)}
@@ -133,8 +133,8 @@ func portRows(want map[int]bpf.TcAttachments) map[uint32]bpf.TcAttachments {
 	return out
 }
 
-// put makes the rows of a map those that are wanted. It returns whether one has something that had
-// nothing, or the other way round.
+// put makes the rows of a map the wanted ones. It returns whether a row gained its first attachment
+// or lost its last one.
 func put[K comparable](m *ebpf.Map, have, want map[K]bpf.TcAttachments, to string) (changed bool, err error) {
 	var errs []error
 	for k, row := range want {
@@ -166,7 +166,7 @@ func put[K comparable](m *ebpf.Map, have, want map[K]bpf.TcAttachments, to strin
 	return changed, errors.Join(errs...)
 }
 
-// putPolicer writes a policer, with what its buckets hold if it was there.
+// putPolicer writes a policer, with the content of its buckets if it existed.
 func (a *Attached) putPolicer(key uint64, want bpf.TcPolicer) error {
 	if have, there := a.policers[key]; there && have == want {
 		return nil
@@ -208,7 +208,7 @@ func (a *Attached) putMirror(key uint64, want bpf.TcMirror) error {
 	return nil
 }
 
-// drop removes what nobody wants, and nothing refers to any more.
+// drop removes rows that are unwanted and unreferenced.
 func drop[Row any](have map[uint64]Row, want map[string]Row, maps ...*ebpf.Map) error {
 	kept := map[uint64]bool{}
 	for name := range want {
@@ -236,7 +236,7 @@ func clock() uint64 {
 	return uint64(now.Nano()) << uint(bpf.TcPolicerLayoutTICK_SHIFT)
 }
 
-// Policed is what a policer has said; nothing of one that is not there.
+// Policed returns a policer's counts; zero if it does not exist.
 func (a *Attached) Policed(name string) (sum lb.Policed, err error) {
 	var each []bpf.TcPoliced
 	if err := a.maps.PolicedCounts.Lookup(bpf.NameKey(name), &each); err != nil {
@@ -254,7 +254,7 @@ func (a *Attached) Policed(name string) (sum lb.Policed, err error) {
 	return sum, nil
 }
 
-// Mirrored is what a mirror has copied; nothing of one that is not there.
+// Mirrored returns a mirror's counts; zero if it does not exist.
 func (a *Attached) Mirrored(name string) (sum lb.MirrorStats, err error) {
 	var each []bpf.TcMirrored
 	if err := a.maps.MirroredCounts.Lookup(bpf.NameKey(name), &each); err != nil {

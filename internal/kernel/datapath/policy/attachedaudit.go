@@ -8,8 +8,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Audit compares the maps with what the process has written there; with mend, rows that differ are
-// written again. Of policers it compares what users say, not what their buckets hold.
+// Audit compares the maps with what the process has written; with mend, rows that differ are
+// written again. For policers it compares the settings, not the content of their buckets.
 func (a *Attached) Audit(mend bool) []lb.Compared {
 	a.mu.Lock()
 	defer a.mu.Unlock()

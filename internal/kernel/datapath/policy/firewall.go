@@ -26,16 +26,16 @@ type Firewall struct {
 	mu       sync.Mutex
 	table    bpf.RuleTable // as written
 	cost     lb.RuleCost   // of table
-	known    bool          // table is what is written: this process has
+	known    bool          // table is what this process has written
 	ids      rows.IDs
 	counters map[uint64]uint32 // by rules' identities
-	counts   []*ebpf.Variable  // where programs look for the number of rules
+	counts   []*ebpf.Variable  // the programs' variables for the number of rules
 	sources  []uint32          // endpoints that stand for the table's sources
 	attached attachments
-	old      uint32 // counters below may hold what an earlier process has counted
+	old      uint32 // counters below may hold an earlier process's counts
 }
 
-// OpenFirewall takes over the rules that an earlier process left: its counters go on.
+// OpenFirewall adopts the rules of an earlier process: its counters continue.
 func OpenFirewall(c *loader.Collection) (*Firewall, error) {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
@@ -63,7 +63,7 @@ func OpenFirewall(c *loader.Collection) (*Firewall, error) {
 	return f, errors.Join(f.writeSNAT(set), f.writeCount(set.Count))
 }
 
-// read reads the set that packets are judged by; nil: there is none.
+// read reads the set in force; nil: there is none.
 func (f *Firewall) read() (*bpf.TcRuleSet, error) {
 	var id ebpf.MapID
 	err := f.shared.Maps.RuleSets.Lookup(uint32(0), &id)
@@ -86,9 +86,8 @@ func (f *Firewall) read() (*bpf.TcRuleSet, error) {
 	return set, nil
 }
 
-// SetRules has packets judged by these rules from one packet to the next. Rules that were there
-// before go on counting. sources are the endpoints that stand for the table's sources; then is
-// called after a change.
+// SetRules replaces the rules atomically. Rules that existed before keep their counters. sources
+// are the endpoints that stand for the table's sources; then is called after a change.
 func (f *Firewall) SetRules(t bpf.RuleTable, sources []uint32, then func() error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -120,14 +119,14 @@ func (f *Firewall) SetRules(t bpf.RuleTable, sources []uint32, then func() error
 	return nil
 }
 
-// CounterSegments is how many segments of counters there are.
+// CounterSegments returns the number of segments of counters.
 func (f *Firewall) CounterSegments() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.shared.RuleHits.Count()
 }
 
-// RuleOf is the identity of the rule with a counter. False: there is none.
+// RuleOf returns the identity of the rule with a counter. False: there is none.
 func (f *Firewall) RuleOf(counter uint32) (identity uint64, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -139,7 +138,7 @@ func (f *Firewall) RuleOf(counter uint32) (identity uint64, ok bool) {
 	return 0, false
 }
 
-// allot gives each rule its counter: the one that it has, or another that is zero.
+// allot assigns each rule its counter: its previous one, or another that is zero.
 func (f *Firewall) allot(list []bpf.TcRule) (counters map[uint64]uint32, fresh []uint32, err error) {
 	counters = make(map[uint64]uint32, len(list))
 	for i := range list {
@@ -177,8 +176,8 @@ func (f *Firewall) clear(id uint32, used bool) error {
 	return nil
 }
 
-// write makes a set and puts it in the place of the one that there is. Packets that look at that
-// one have it to the end.
+// write makes a set and replaces the current one. Packets that are using that one keep it to the
+// end.
 func (f *Firewall) write(t *bpf.RuleTable, counters map[uint64]uint32, sources []uint32) error {
 	if len(t.Rules) == 0 {
 		return f.remove()
@@ -198,7 +197,7 @@ func (f *Firewall) write(t *bpf.RuleTable, counters map[uint64]uint32, sources [
 	return errors.Join(f.writeSNAT(set), f.writeCount(set.Count))
 }
 
-// set is what the map holds.
+// set returns the content of the map.
 func (f *Firewall) set(t *bpf.RuleTable, counters map[uint64]uint32, sources []uint32) *bpf.TcRuleSet {
 	set := t.Set()
 	for i := range t.Rules {
@@ -225,7 +224,7 @@ func (f *Firewall) writeSNAT(set *bpf.TcRuleSet) error {
 	return nil
 }
 
-// remove has packets judged by none.
+// remove removes all rules.
 func (f *Firewall) remove() error {
 	if err := errors.Join(f.writeCount(0), f.writeSNAT(&bpf.TcRuleSet{})); err != nil {
 		return err
@@ -245,21 +244,21 @@ func (f *Firewall) writeCount(n uint32) error {
 	return nil
 }
 
-// Count is how many rules there are.
+// Count returns the number of rules.
 func (f *Firewall) Count() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.counters)
 }
 
-// RuleCost is the most that a packet looks at to find its rule. It is zero until SetRules.
+// RuleCost returns the highest cost of a packet to find its rule. It is zero until SetRules.
 func (f *Firewall) RuleCost() lb.RuleCost {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.cost
 }
 
-// Follow has another object's variable rule_count say how many there are, now and from here on.
+// Follow makes another object's variable rule_count follow the number of rules, from now on.
 func (f *Firewall) Follow(count *ebpf.Variable) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -270,7 +269,8 @@ func (f *Firewall) Follow(count *ebpf.Variable) error {
 	return nil
 }
 
-// RuleHits is what a rule has decided about. false: there is no such rule in the data path.
+// RuleHits returns the packets that a rule has decided. false: there is no such rule in the data
+// path.
 func (f *Firewall) RuleHits(identity uint64) (sum lb.Traffic, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

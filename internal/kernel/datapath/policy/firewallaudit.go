@@ -8,9 +8,9 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Audit compares the rules by which packets are judged, and what they have attached, with what the
-// process has written; with mend, what differs is written again. Rules of an earlier process are
-// not compared: until SetRules, nobody knows them.
+// Audit compares the rules in force, and their attachments, with what the process has written; with
+// mend, differences are written again. Rules of an earlier process are not compared: until
+// SetRules, they are unknown.
 func (f *Firewall) Audit(mend bool) []lb.Compared {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -35,8 +35,7 @@ func (f *Firewall) Audit(mend bool) []lb.Compared {
 	return []lb.Compared{rules, attached.Check(mend), rows.CheckVariables(mend, variables...)}
 }
 
-// unequal says in what the set that packets are judged by is another one than was written; empty:
-// in nothing.
+// unequal returns how the set in force differs from the written one; empty: not at all.
 func (f *Firewall) unequal() (string, error) {
 	have, err := f.read()
 	if err != nil {

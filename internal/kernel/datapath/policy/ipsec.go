@@ -20,8 +20,8 @@ type IPsecPolicies struct {
 
 	mu     sync.Mutex
 	table  bpf.RuleTable    // as written
-	known  bool             // table is what is written: this process has
-	counts []*ebpf.Variable // where programs look for the number of policies
+	known  bool             // table is what this process has written
+	counts []*ebpf.Variable // the programs' variables for the number of policies
 }
 
 // OpenIPsec adopts the policies of an earlier process: they hold until SetIPsec.
@@ -97,7 +97,7 @@ func (p *IPsecPolicies) Audit(mend bool) []lb.Compared {
 	return []lb.Compared{out, rows.CheckVariables(mend, counts...)}
 }
 
-// read returns the set that packets are asked about; nil: there is none.
+// read returns the set in force; nil: there is none.
 func (p *IPsecPolicies) read() (*bpf.TcRuleSet, error) {
 	var id ebpf.MapID
 	err := p.collection.Maps.IpsecPolicies.Lookup(uint32(0), &id)

@@ -11,15 +11,15 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// attachments are what rules have of policers and mirrors.
+// attachments are the policers and mirrors of rules.
 type attachments struct {
-	wanted map[uint64]bpf.TcAttachments // by identity, also of rules that are not there; nil: nobody has said yet
+	wanted map[uint64]bpf.TcAttachments // by identity, including missing rules; nil: not set yet
 	rows   map[uint32]bpf.TcAttachments // by counter, as the map has them
 }
 
-// AttachToRules says what rules have attached, by their identities; those that are not there yet as
-// soon as they are. It returns whether a rule has something that had nothing, or the other way
-// round: then connections are to be judged anew.
+// AttachToRules sets the attachments of rules, by their identities; those of missing rules take
+// effect when the rules appear. It returns whether a rule gained its first attachment or lost its
+// last one: then connections must be judged again.
 func (f *Firewall) AttachToRules(want map[uint64]bpf.TcAttachments) (changed bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -27,7 +27,7 @@ func (f *Firewall) AttachToRules(want map[uint64]bpf.TcAttachments) (changed boo
 	return f.attach()
 }
 
-// attach makes the rows what is wanted.
+// attach makes the rows the wanted ones.
 func (f *Firewall) attach() (changed bool, err error) {
 	if f.attached.wanted == nil {
 		return false, nil
@@ -65,7 +65,7 @@ func (f *Firewall) attach() (changed bool, err error) {
 	return changed, errors.Join(append(errs, f.writeAttached())...)
 }
 
-// writeAttached tells packets whether they are to look.
+// writeAttached tells packets whether to look for attachments.
 func (f *Firewall) writeAttached() error {
 	if err := f.shared.Variables.RulesAttached.Set(uint32(len(f.attached.rows))); err != nil {
 		return fmt.Errorf("count firewall rules that have policers and mirrors: %w", err)
@@ -73,8 +73,7 @@ func (f *Firewall) writeAttached() error {
 	return nil
 }
 
-// adoptAttached reads what an earlier process has attached. It stays until AttachToRules says what
-// is wanted.
+// adoptAttached reads the attachments of an earlier process. They stay until AttachToRules.
 func (f *Firewall) adoptAttached() error {
 	f.attached.rows = map[uint32]bpf.TcAttachments{}
 	err := rows.Each(f.shared.Maps.AttachedRules, func(counter uint32, row bpf.TcAttachments) { f.attached.rows[counter] = row })

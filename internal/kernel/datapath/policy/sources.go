@@ -9,9 +9,9 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// sourceRows are the rows of prefixes. A packet finds that of the longest one alone, so each row
-// has what shorter prefixes have where its own has nothing: of policers and mirrors, and of each
-// direction, the longest prefix counts that has some.
+// sourceRows returns the rows of prefixes. A packet finds only the longest matching prefix, so each
+// row inherits attachments of shorter prefixes that it does not have itself: for policers and
+// mirrors, and for each direction, the longest prefix with an attachment counts.
 func sourceRows(want map[netip.Prefix]bpf.TcAttachments) map[bpf.TcAttachedSource]bpf.TcAttachments {
 	full := map[netip.Prefix]bpf.TcAttachments{}
 	for _, p := range slices.SortedFunc(maps.Keys(want), func(a, b netip.Prefix) int { return cmp.Compare(a.Bits(), b.Bits()) }) {
@@ -29,11 +29,11 @@ func sourceRows(want map[netip.Prefix]bpf.TcAttachments) map[bpf.TcAttachedSourc
 	return out
 }
 
-// v4Bits are those of ::ffff:0:0/96, below which maps have IPv4.
+// v4Bits is the length of ::ffff:0:0/96, which has the IPv4 addresses in maps.
 const v4Bits = 96
 
-// endIPv6 keeps clients of IPv4 from rows of IPv6 prefixes that have ::ffff:0:0/96 in them: what is
-// written for IPv6 is not for them.
+// endIPv6 hides rows of IPv6 prefixes that contain ::ffff:0:0/96 from IPv4 clients: attachments of
+// IPv6 prefixes are not for them.
 func endIPv6(out map[bpf.TcAttachedSource]bpf.TcAttachments) {
 	v4 := netip.IPv4Unspecified()
 	for n := range v4Bits {

@@ -6,7 +6,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Audit compares the maps with what the process has written there; with mend, rows that differ are
+// Audit compares the maps with what the process has written; with mend, rows that differ are
 // written again.
 func (r *Routing) Audit(mend bool) []lb.Compared {
 	r.mu.Lock()

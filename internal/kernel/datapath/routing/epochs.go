@@ -15,22 +15,22 @@ const (
 	// whose programs may still run for a moment, while the clock advances: the two never mean the
 	// same epoch, nor a way in the map of the other.
 	afterRestart = uint32(bpf.TcLimitEPOCHS_OF_DAEMON)
-	// neighbourBits are those of a generation of neighbours; the bit above says that a row is being
-	// written.
+	// neighbourBits are the bits of a generation of neighbours; the bit above marks a row that is
+	// being written.
 	neighbourBits = 1<<31 - 1
 )
 
-// generations are variables of an object that has programs.
+// generations are the variables of an object with programs.
 type generations struct{ routes, neighbours *ebpf.Variable }
 
-// epochs are the generations of routes and neighbours, and where they are written.
+// epochs are the generations of routes and neighbours, and the variables that hold them.
 type epochs struct {
 	routes, neighbours uint32
 	kept               *ebpf.Map // for the next daemon
 	written            []generations
 }
 
-// newEpochs goes on where an earlier process ended.
+// newEpochs continues where an earlier process ended.
 func newEpochs(c *loader.Collection) (*epochs, error) {
 	var last bpf.TcHopGenerations
 	if err := c.Maps.Generations.Lookup(uint32(0), &last); err != nil {
@@ -42,7 +42,7 @@ func newEpochs(c *loader.Collection) (*epochs, error) {
 	}, nil
 }
 
-// write tells the programs, and the next daemon before.
+// write writes them for the next daemon, then for the programs.
 func (e *epochs) write() error {
 	e.neighbours &= neighbourBits
 	errs := []error{e.kept.Put(uint32(0), bpf.TcHopGenerations{Routes: e.routes, Neighbours: e.neighbours})}

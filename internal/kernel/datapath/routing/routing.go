@@ -27,11 +27,11 @@ const (
 
 // DefaultRoute is a next hop of a default route.
 type DefaultRoute struct {
-	Gateway   netip.Addr // invalid: none, what leaves by the interface takes that route
+	Gateway   netip.Addr // invalid: none, the route is on-link
 	Interface int        // index
 }
 
-// Routing is what is written. Methods are safe for concurrent use.
+// Routing is the written state. Methods are safe for concurrent use.
 type Routing struct {
 	links, routes, full *ebpf.Map
 	shared              *ebpf.Variable
@@ -43,8 +43,8 @@ type Routing struct {
 	sharing  uint32            // as written last
 }
 
-// Open reads what an earlier process left, and begins a generation of next hops after those of its:
-// connections may know theirs from that time.
+// Open reads what an earlier process left, and begins a later generation of next hops: connections
+// may have theirs from that time.
 func Open(c *loader.Collection) (*Routing, error) {
 	epochs, err := newEpochs(c)
 	if err != nil {
@@ -64,14 +64,14 @@ func Open(c *loader.Collection) (*Routing, error) {
 	return r, r.BumpNextHops()
 }
 
-// Link is what kind of next hop an interface makes.
+// Link is the kind of next hop of an interface.
 type Link struct {
 	Peer   bool // a veth whose other end is in another network namespace
 	Layer3 bool // without link-layer header
 	Bridge bool
 }
 
-// SetLink says what an interface is, attached or not.
+// SetLink sets the kind of an interface, attached or not.
 func (r *Routing) SetLink(index int, l Link) error {
 	var flags uint32
 	if l.Peer {
@@ -92,7 +92,7 @@ func (r *Routing) SetLink(index int, l Link) error {
 	return nil
 }
 
-// ForgetLink takes SetLink back. An unknown index is no error.
+// ForgetLink undoes SetLink. An unknown index is no error.
 func (r *Routing) ForgetLink(index int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -103,7 +103,7 @@ func (r *Routing) ForgetLink(index int) error {
 	return nil
 }
 
-// ForgetOtherLinks takes SetLink back, by whatever process, for all interfaces but those to keep.
+// ForgetOtherLinks undoes SetLink, by any process, for all interfaces except those to keep.
 func (r *Routing) ForgetOtherLinks(keep func(index int) bool) error {
 	var gone []int
 	err := rows.Each(r.links, func(index, _ uint32) {
@@ -121,7 +121,7 @@ func (r *Routing) ForgetOtherLinks(keep func(index int) bool) error {
 	return errors.Join(errs...)
 }
 
-// BumpNextHops makes every connection resolve its next hop anew with its next packet: a route, a
+// BumpNextHops makes every connection resolve its next hop again with its next packet: a route, a
 // rule, an address or a link has changed.
 func (r *Routing) BumpNextHops() error {
 	r.mu.Lock()
@@ -131,7 +131,7 @@ func (r *Routing) BumpNextHops() error {
 	return r.epochs.write()
 }
 
-// BumpNeighbours makes every next hop ask for its MAC address anew with its next packet: a
+// BumpNeighbours makes every next hop resolve its MAC address again with its next packet: a
 // neighbour has another one.
 func (r *Routing) BumpNeighbours() error {
 	r.mu.Lock()
@@ -140,7 +140,7 @@ func (r *Routing) BumpNeighbours() error {
 	return r.epochs.write()
 }
 
-// Generations are the present ones of routes and of neighbours.
+// Generations returns the current ones of routes and of neighbours.
 func (r *Routing) Generations() (routes, neighbours uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -155,8 +155,8 @@ func (r *Routing) Follow(routes, neighbours *ebpf.Variable) error {
 	return r.epochs.write()
 }
 
-// ShareNextHops says whether all packets to an address take the same route. If so, a new connection
-// uses the next hop that another one has found, without a look-up. Call BumpNextHops after it.
+// ShareNextHops sets whether all packets to an address take the same route. If so, a new connection
+// uses the cached next hop of another one, without a lookup. Call BumpNextHops after it.
 func (r *Routing) ShareNextHops(shared bool) error {
 	var value uint32
 	if shared {
@@ -171,8 +171,8 @@ func (r *Routing) ShareNextHops(shared bool) error {
 	return nil
 }
 
-// NextHopsFull counts the packets whose next hop found no room among those that are kept. They are
-// looked up one by one.
+// NextHopsFull counts the packets whose next hop found no room in the table. They are looked up one
+// by one.
 func (r *Routing) NextHopsFull() (sum uint64, err error) {
 	var each []uint64
 	if err := r.full.Lookup(uint32(0), &each); err != nil {
@@ -184,8 +184,8 @@ func (r *Routing) NextHopsFull() (sum uint64, err error) {
 	return sum, nil
 }
 
-// SetDefaultRoutes makes these the routes that connections of --egress services are translated on.
-// Only differences are written. What cannot be written is tried again when it is called again.
+// SetDefaultRoutes sets the routes on which connections of --egress services are translated. Only
+// differences are written. A failed write is retried by the next call.
 func (r *Routing) SetDefaultRoutes(list []DefaultRoute) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,15 +9,15 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Array is an array map in segments of one length, which are made when they are needed and never
-// given back: an array of maps. Methods are not safe for concurrent use, but for those that read
-// while nobody grows it.
+// Array is an array map in segments of one length, which are made on demand and never removed: an
+// array of maps. Methods are not safe for concurrent use, except that several may read while nobody
+// grows it.
 type Array struct {
 	name     string
 	outer    *ebpf.Map
 	inner    *ebpf.MapSpec
-	released int         // segments that are there and not open
-	segments []*ebpf.Map // those after them
+	released int         // segments that exist but are not open
+	segments []*ebpf.Map // the segments after them
 }
 
 // NewArray is the array in an array of maps, so far without segments.
@@ -28,11 +28,11 @@ func NewArray(name string, outer *ebpf.Map, inner *ebpf.MapSpec) *Array {
 // PerSegment is the number of rows of a segment.
 func (a *Array) PerSegment() uint32 { return a.inner.MaxEntries }
 
-// Segments are the maps of the rows.
+// Segments returns the maps of the rows.
 func (a *Array) Segments() []*ebpf.Map { return a.segments }
 
-// Table is the only segment of an array of one: a hash, say, that is made when it is needed. nil:
-// it is not there yet.
+// Table returns the only segment of an array of one, such as a hash that is made on demand. nil:
+// not made yet.
 func (a *Array) Table() *ebpf.Map {
 	if len(a.segments) == 0 {
 		return nil
@@ -40,7 +40,7 @@ func (a *Array) Table() *ebpf.Map {
 	return a.segments[0]
 }
 
-// Make makes the only segment of an array of one, if it is not there yet.
+// Make makes the only segment of an array of one, if it does not exist yet.
 func (a *Array) Make() error {
 	if len(a.segments) > 0 {
 		return nil
@@ -48,7 +48,7 @@ func (a *Array) Make() error {
 	return Grow(1, a)
 }
 
-// Len is how many rows there are now.
+// Len returns the current number of rows.
 func (a *Array) Len() int { return len(a.segments) * int(a.PerSegment()) }
 
 // MaxSegments is how many segments there can be.
@@ -97,11 +97,11 @@ func Grow(n int, arrays ...*Array) error {
 type run struct {
 	array *Array
 	first uint32
-	made  []*ebpf.Map // wanted, then those that were added
+	made  []*ebpf.Map // wanted, then added
 	err   error
 }
 
-// runs splits n segments more, or what is left of them.
+// runs splits n more segments, or what is left of them, among calls.
 func (a *Array) runs(n int) (runs []*run) {
 	first := a.Count()
 	end := min(first+n, a.MaxSegments())
@@ -135,8 +135,8 @@ func (r *run) add() {
 	r.made = r.made[:added]
 }
 
-// take appends what was added, as far as none is missing before it. What comes later is made anew
-// with the next try.
+// take appends the added segments up to the first gap. Later ones are made again by the next
+// attempt.
 func (a *Array) take(runs []*run) (failed error) {
 	for _, r := range runs {
 		if failed == nil {
@@ -233,7 +233,7 @@ func EachOf[V any](a *Array, limit int, f func(ids []uint32, values []V)) error 
 	return nil
 }
 
-// Close gives up the segments.
+// Close releases the segments.
 func (a *Array) Close() {
 	closeAll(a.segments)
 	a.segments = nil

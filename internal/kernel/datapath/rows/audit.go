@@ -12,16 +12,16 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Sheet is a map, and the rows that are to be in it.
+// Sheet is a map, and the rows that it should have.
 type Sheet[K, V comparable] struct {
 	Table string
-	Map   *ebpf.Map // nil: there is none as long as there is no row
+	Map   *ebpf.Map // nil: the map does not exist while there is no row
 	Want  map[K]V
 	Name  func(K) string // of a row, in words
-	Mask  func(*V)       // takes out of a row what packets change; nil: nothing
+	Mask  func(*V)       // clears the members of a row that packets change; nil: none
 	Each  func(func(K, V)) error
 	Put   func(K, V) error // nil: as hashes are written
-	// Others are rows that are not in Want and are left alone; nil: none.
+	// Others reports rows that are not in Want and are left alone; nil: none.
 	Others func(K, V) bool
 }
 
@@ -139,7 +139,7 @@ func CheckVariables(mend bool, list ...Variable) lb.Compared {
 	return out
 }
 
-// Unequal says in what two values differ: of rows, which members.
+// Unequal describes how two values differ: for rows, by members.
 func Unequal(have, want any) string {
 	h, w := reflect.ValueOf(have), reflect.ValueOf(want)
 	if h.Kind() != reflect.Struct || h.Type() == reflect.TypeFor[bpf.TcIpAddr]() {

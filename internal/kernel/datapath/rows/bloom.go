@@ -24,7 +24,7 @@ const (
 	keptAt          = int64(unsafe.Offsetof(bpf.TcBloom{}.Kept))
 )
 
-// allPorts stands in place of a port.
+// allPorts replaces a port.
 const allPorts = uint32(bpf.TcBloomLayoutBLOOM_ALL_PORTS)
 
 // FilterKey is a bit's meaning: packets to or from an address and port, all ports of an address, or
@@ -37,7 +37,7 @@ type FilterKey struct {
 // PortKey is a port, in network byte order, of an address; if that is zero, of every address.
 func PortKey(a bpf.TcIpAddr, port uint16) FilterKey { return FilterKey{a, uint32(port)} }
 
-// AllPortsKey are those of an address.
+// AllPortsKey returns the key of all ports of an address.
 func AllPortsKey(a bpf.TcIpAddr) FilterKey { return FilterKey{a, allPorts} }
 
 func (k FilterKey) wildcard() bool { return k.port == allPorts || k.addr == bpf.TcIpAddr{} }
@@ -87,9 +87,9 @@ type Filter struct {
 	added   []FilterKey // since Start; nil: no filter is being made
 }
 
-// OpenFilter begins with an empty filter if there is no connection yet. Else it lets all packets
-// through until the sweep has said what the connections need: they may be of services that an
-// earlier process has removed, and it may have kept no filter.
+// OpenFilter begins with an empty filter if there is no connection yet. Otherwise it lets all
+// packets through until the sweep has found what the connections need: they may be of services that
+// an earlier process has removed, and it may have kept no filter.
 func OpenFilter(m *ebpf.Map, fresh bool) (*Filter, error) {
 	memory, err := m.Memory()
 	if err != nil {
@@ -103,7 +103,7 @@ func OpenFilter(m *ebpf.Map, fresh bool) (*Filter, error) {
 	return f, nil
 }
 
-// Add is to be called before a row is written that packets are to find by the key.
+// Add must be called before a row is written that packets find by the key.
 func (f *Filter) Add(k FilterKey) {
 	if f.added != nil {
 		f.added = append(f.added, k)
@@ -118,13 +118,13 @@ func (f *Filter) Add(k FilterKey) {
 	}
 }
 
-// Has tells whether packets find the key.
+// Has reports whether packets find the key.
 func (f *Filter) Has(k FilterKey) bool {
 	bit := k.bit()
 	return f.word(bitsAt+int64(bit/64*8))&(1<<(bit%64)) != 0 && (!k.wildcard() || f.flag(wildcardsAt))
 }
 
-// Changed says that rows have gone, and with them perhaps the use of their bits.
+// Changed reports that rows were removed, and perhaps their bits are unused.
 func (f *Filter) Changed() { f.changed = true }
 
 // Start begins to make the next filter, of the keys that rows gives, if the one in force may have
@@ -159,7 +159,7 @@ func (f *Filter) Abort() {
 	f.added, f.changed = nil, true
 }
 
-// Swept says that the sweep has been over the whole table: now the next filter is in force.
+// Swept reports that the sweep has visited the whole table: now the next filter is in force.
 func (f *Filter) Swept() {
 	if f.added == nil {
 		return
@@ -176,7 +176,7 @@ func (f *Filter) Swept() {
 	f.setFlag(wildcardsAt, next.wildcards)
 }
 
-// exceeds tells whether the filter in force has a bit that another lacks.
+// exceeds reports whether the filter in force has a bit that another lacks.
 func (f *Filter) exceeds(other filterSet) bool {
 	for i, word := range f.read(bitsAt) {
 		if word&^other.words[i] != 0 {

@@ -13,9 +13,9 @@ type Range struct {
 
 func (r Range) end() uint32 { return r.Offset + r.Count }
 
-// freeList is what is free of the segments. To allocate a range and to release it cost the same
-// however many there are, but for a short search among those of about the right size: no list is
-// walked, for there may be 65,536 services.
+// freeList has the free ranges of the segments. Allocating and releasing a range costs the same
+// however many there are, except for a short search among those of similar size: no list is walked,
+// for there may be 65,536 services.
 type freeList struct {
 	starting map[place]*freeRange
 	ending   map[place]*freeRange   // by the place behind the last one
@@ -52,7 +52,7 @@ func (l *freeList) allocate(count uint32) (Range, bool) {
 	return Range{f.Segment, f.Offset, count}, true
 }
 
-// find looks among those of about the size first, so that the large ones stay whole.
+// find searches ranges of similar size first, so that large ones stay whole.
 func (l *freeList) find(count uint32) *freeRange {
 	near := bits.Len32(count) - 1
 	if f := l.fitting(near, count, triedInBin); f != nil {
@@ -109,13 +109,13 @@ func (l *freeList) remove(f *freeRange) {
 	delete(l.ending, place{f.Segment, f.end()})
 }
 
-// adopt makes free what the segments have besides the ranges in use.
+// adopt frees all of the segments except for the ranges in use.
 func (l *freeList) adopt(segments int, used []Range) {
 	slices.SortFunc(used, func(a, b Range) int {
 		return cmp.Or(cmp.Compare(a.Segment, b.Segment), cmp.Compare(a.Offset, b.Offset))
 	})
 	for segment := range uint32(segments) {
-		var free uint32 // from here on, as far as known
+		var free uint32 // free from here on, as far as known
 		for len(used) > 0 && used[0].Segment == segment {
 			if used[0].Offset > free {
 				l.insert(Range{segment, free, used[0].Offset - free})

@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// ErrFull says that a map has no row left. It may pass: what was removed gives its rows back a
-// moment after its last connection.
+// ErrFull reports that a map has no row left. It may be temporary: a removed object releases its
+// rows a moment after its last connection.
 var ErrFull = errors.New("no row is left in the data path: those of services and endpoints that were removed are free a moment after their last connection")
 
-// IDs gives out indices of an array map, the lowest that were never used first. A freed one is
-// quarantined, so that a packet in flight never finds another owner behind it.
+// IDs allocates indices of an array map, never used ones first, the lowest first. A freed one is
+// quarantined, so that a packet in flight never finds another owner's row.
 type IDs struct {
 	limit uint32
-	next  uint32 // all below were given out, or found taken
+	next  uint32 // all below were allocated, or found in use
 	top   uint32 // none from here on was ever in use
 	freed []freedID
 	taken []bool // found at adoption, by id
-	after int    // how many of taken are from next on
+	after int    // how many of taken are at or above next
 	now   Clock
 }
 
@@ -31,15 +31,15 @@ type freedID struct {
 // Quarantine is far longer than a packet spends in the program.
 const Quarantine = time.Second
 
-// Clock tells the time.
+// Clock returns the current time.
 type Clock func() time.Time
 
-// NewIDs gives out ids below limit.
+// NewIDs allocates ids below limit.
 func NewIDs(limit uint32, now Clock) IDs {
 	return IDs{limit: limit, now: now}
 }
 
-// Get returns an id; used tells whether its rows may hold an earlier owner's counters.
+// Get returns an id; used reports whether its rows may hold an earlier owner's counters.
 func (i *IDs) Get() (id uint32, used bool, err error) {
 	if len(i.freed) > 0 && i.now().Sub(i.freed[0].at) >= Quarantine {
 		f := i.freed[0]
@@ -58,10 +58,10 @@ func (i *IDs) Get() (id uint32, used bool, err error) {
 	return 0, false, ErrFull
 }
 
-// Put takes an id back; used tells whether its rows may hold counters.
+// Put releases an id; used: its rows may hold counters.
 func (i *IDs) Put(id uint32, used bool) { i.freed = append(i.freed, freedID{id, used, i.now()}) }
 
-// Take marks an id as used by somebody found in the maps. Only before the first Get.
+// Take marks an id whose owner was found in the maps. Only before the first Get.
 func (i *IDs) Take(id uint32) {
 	if i.isTaken(id) {
 		return
@@ -76,14 +76,13 @@ func (i *IDs) Take(id uint32) {
 
 func (i *IDs) isTaken(id uint32) bool { return int(id) < len(i.taken) && i.taken[id] }
 
-// TakeFreed marks an id whose owner is gone and whose counters are still there. Only before the
-// first Get.
+// TakeFreed marks an id without an owner whose counters still exist. Only before the first Get.
 func (i *IDs) TakeFreed(id uint32) {
 	i.Take(id)
 	i.freed = append(i.freed, freedID{id: id, used: true})
 }
 
-// Free is how many Get has now: what is quarantined is not among them.
+// Free returns how many ids Get has now, without those in quarantine.
 func (i *IDs) Free() int {
 	now := i.now()
 	expired := sort.Search(len(i.freed), func(n int) bool { return now.Sub(i.freed[n].at) < Quarantine })
@@ -93,7 +92,7 @@ func (i *IDs) Free() int {
 // Top is an index that none was ever in use from on.
 func (i *IDs) Top() uint32 { return i.top }
 
-// Taken is how many ids have an owner.
+// Taken returns how many ids have an owner.
 func (i *IDs) Taken() int { return int(i.next) + i.after - len(i.freed) }
 
 // SetClock is for tests.

@@ -8,15 +8,15 @@ import (
 )
 
 // Released arrays have more segments than a process may have files open: each is opened when it is
-// read. Methods that take ids of rows are not for these.
+// read. They have no methods that take ids of rows.
 
 // releaseEvery bounds how many files are open while segments are added.
 const releaseEvery = 1024
 
-// Count is how many segments there are, open or not.
+// Count returns the number of segments, open or not.
 func (a *Array) Count() int { return a.released + len(a.segments) }
 
-// GrowReleased adds segments until there are so many, as far as there can be, and closes them.
+// GrowReleased adds segments up to this number, as far as possible, and closes them.
 func (a *Array) GrowReleased(count int) error {
 	for more := count - a.Count(); more > 0; more = count - a.Count() {
 		before := a.Count()
@@ -29,9 +29,9 @@ func (a *Array) GrowReleased(count int) error {
 	return nil
 }
 
-// AdoptReleased counts the segments that an earlier process made, up to the first that is missing:
-// a process that was killed while it added segments side by side has left some behind a gap. They
-// are made anew when they are needed.
+// AdoptReleased counts the segments that an earlier process made, up to the first missing one: a
+// process that was killed while it added segments in parallel has left some after a gap. They are
+// made again on demand.
 func (a *Array) AdoptReleased() error {
 	for a.released = 0; a.released < a.MaxSegments(); a.released++ {
 		var id ebpf.MapID

@@ -10,15 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// IsLast tells the end of a batch lookup from an error.
+// IsLast distinguishes the end of a batch lookup from an error.
 func IsLast(err error) bool { return errors.Is(err, ebpf.ErrKeyNotExist) }
 
 // All is the limit of EachBatch that is none.
 const All = int(^uint(0) >> 1)
 
 // EachBatch reads a map with a few system calls and calls f with its rows, some thousand at a time;
-// of an array the first limit ones. f must not keep them. What changes meanwhile is read as it was
-// or as it is.
+// of an array the first limit ones. f must not keep them. Concurrent changes may or may not be
+// seen.
 func EachBatch[K, V any](m *ebpf.Map, limit int, f func([]K, []V)) error {
 	batch := min(8192, limit)
 	keys, rows := make([]K, batch), make([]V, batch)

@@ -35,13 +35,13 @@ type quarantinedRange struct {
 	at time.Time
 }
 
-// NewSlots gives out none that is used already: those of an earlier process are for Adopt.
+// NewSlots makes an allocator that knows no used ranges: those of an earlier process are for Adopt.
 func NewSlots(blocks *Array, now Clock) Slots {
 	return Slots{blocks: blocks, free: newFreeList(), now: now, adopted: map[Range]uint64{}, seed: maphash.MakeSeed()}
 }
 
-// Adopt cuts out the ranges in use, and notes what is in them: to read each by itself later takes a
-// system call for each block.
+// Adopt removes the ranges in use, and remembers their content: reading each separately later takes
+// a system call for each block.
 func (s *Slots) Adopt(used []Range) error {
 	whole := make([]Range, len(used))
 	bySegment := map[uint32][]Range{}
@@ -91,8 +91,8 @@ func (r Range) whole() Range {
 	return r
 }
 
-// Write puts endpoint ids into a range that nobody reads yet, and returns it; or it returns have,
-// if that holds just these ids.
+// Write writes endpoint ids into an unused range, and returns it; or it returns have, if that holds
+// exactly these ids.
 func (s *Slots) Write(endpoints []uint32, have Range) (Range, error) {
 	if len(endpoints) == 0 {
 		return Range{}, nil
@@ -115,7 +115,7 @@ func (s *Slots) Write(endpoints []uint32, have Range) (Range, error) {
 	return r, nil
 }
 
-// keys are those of a range's blocks in their segment.
+// keys returns the keys of a range's blocks in their segment.
 func (r Range) keys(blocks int) []uint32 {
 	keys := make([]uint32, blocks)
 	for i := range keys {
@@ -124,7 +124,7 @@ func (r Range) keys(blocks int) []uint32 {
 	return keys
 }
 
-// holds tells whether a range has just these ids.
+// holds reports whether a range has exactly these ids.
 func (s *Slots) holds(r Range, ids []uint32, blocks []bpf.TcSlotBlock) bool {
 	if sum, ok := s.adopted[r]; ok { // good until the range may be written
 		delete(s.adopted, r)
@@ -139,7 +139,7 @@ func (s *Slots) holds(r Range, ids []uint32, blocks []bpf.TcSlotBlock) bool {
 	return true
 }
 
-// Read are the endpoint ids in a range.
+// Read returns the endpoint ids in a range.
 func (s *Slots) Read(r Range) ([]uint32, error) {
 	if r.Count == 0 {
 		return nil, nil
@@ -169,8 +169,8 @@ func (s *Slots) get(count uint32) (Range, error) {
 	return r, nil
 }
 
-// grow adds segments: the more there are, the more at once, since the kernel takes as long for some
-// as for one.
+// grow adds segments: the more there are, the more at once, since the kernel takes as long for
+// several as for one.
 func (s *Slots) grow() error {
 	before := len(s.blocks.Segments())
 	if before == s.blocks.MaxSegments() {
@@ -193,8 +193,8 @@ func (s *Slots) Add(segments int) error {
 	return err
 }
 
-// Lacking is how many segments there are too few for as many services and endpoints, if each
-// endpoint takes one slot: most do, some more.
+// Lacking returns how many segments are missing for so many services and endpoints, if each
+// endpoint takes one slot: most do, some take more.
 func (s *Slots) Lacking(services, endpoints int) int {
 	const perSegment = int(SlotsPerSegment)
 	least := max(endpoints, services*int(slotsPerBlock))
@@ -202,7 +202,7 @@ func (s *Slots) Lacking(services, endpoints int) int {
 	return max(0, wanted-len(s.blocks.Segments()))
 }
 
-// Put takes a range back that no row leads to any more.
+// Put releases a range that no row refers to any more.
 func (s *Slots) Put(r Range) {
 	if r.Count > 0 {
 		delete(s.adopted, r)
@@ -210,7 +210,7 @@ func (s *Slots) Put(r Range) {
 	}
 }
 
-// reclaim makes ranges free again whose quarantine is over.
+// reclaim frees ranges whose quarantine is over.
 func (s *Slots) reclaim() {
 	for len(s.quarantined) > 0 && s.now().Sub(s.quarantined[0].at) >= Quarantine {
 		s.free.release(s.quarantined[0].Range)
@@ -218,7 +218,7 @@ func (s *Slots) reclaim() {
 	}
 }
 
-// Unused tells whether every place of every segment is free.
+// Unused reports whether every place of every segment is free.
 func (s *Slots) Unused() bool {
 	s.reclaim()
 	for segment := range s.blocks.Segments() {

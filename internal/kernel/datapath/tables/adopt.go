@@ -13,8 +13,8 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// Open reads back what the maps hold: nothing when they are new, else the rows of an earlier
-// process, whose ids must go on meaning the same. That process may have been killed at any point.
+// Open reads the maps: nothing if they are new, else the rows of an earlier process, whose ids must
+// keep their meaning. That process may have been killed at any point.
 func Open(c *loader.Collection) (*Tables, error) {
 	now := time.Now
 	t := &Tables{
@@ -113,7 +113,7 @@ func (t *Tables) adoptServices() (map[uint32]*service, error) {
 	return byID, errors.Join(append(errs, t.slots.Adopt(used), t.adoptSecondary(secondary, byID))...)
 }
 
-// adoptEndpoints goes through all rows that there are.
+// adoptEndpoints visits all existing rows.
 func (t *Tables) adoptEndpoints(byID map[uint32]*service) error {
 	var errs []error
 	err := rows.EachOf(t.arrays.Endpoints, rows.All, func(ids []uint32, rows []bpf.TcEndpoint) {
@@ -129,8 +129,8 @@ func (t *Tables) adoptEndpoints(byID map[uint32]*service) error {
 	return errors.Join(errs...)
 }
 
-// adoptEndpoint takes the row back as what it was. That of a service which is gone is ending,
-// whether or not the earlier process could still say so.
+// adoptEndpoint adopts a row. If its service is gone, it is ending, whether or not the earlier
+// process could still record that.
 func (t *Tables) adoptEndpoint(id uint32, row bpf.TcEndpoint, byID map[uint32]*service) error {
 	s, ok := byID[row.Service]
 	if !ok {
@@ -159,8 +159,8 @@ func (t *Tables) adoptEndpoint(id uint32, row bpf.TcEndpoint, byID map[uint32]*s
 	return nil
 }
 
-// adoptCounters gives services what their removed endpoints have counted, and finds rows whose
-// owner is gone and whose counters are still there: they are cleared when they are used again.
+// adoptCounters adds the counts of removed endpoints to their services, and finds rows without an
+// owner whose counters still exist: they are cleared when they are reused.
 func (t *Tables) adoptCounters(byID map[uint32]*service) error {
 	err := t.removed.each(func(id uint32, c counters) {
 		if s := byID[id]; s != nil {

@@ -11,15 +11,15 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// attached is what services have of policers and mirrors.
+// attached has the policers and mirrors of services.
 type attached struct {
-	wanted map[bpf.TcServiceKey]bpf.TcAttachments // also of services that are not there
+	wanted map[bpf.TcServiceKey]bpf.TcAttachments // including missing services
 	rows   map[uint32]bpf.TcAttachments           // as the map has them
 }
 
-// AttachToServices says what services have attached, those that are not there yet as soon as they
-// are. It returns whether a service has something that had nothing, or the other way round: then
-// their connections are to look for their next hops.
+// AttachToServices sets the attachments of services; those of missing services take effect when
+// these appear. It returns whether a service gained its first attachment or lost its last one: then
+// their connections must look up their next hops.
 func (t *Tables) AttachToServices(want map[bpf.TcServiceKey]bpf.TcAttachments) (changed bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -46,7 +46,7 @@ func (t *Tables) AttachToServices(want map[bpf.TcServiceKey]bpf.TcAttachments) (
 	return changed, errors.Join(errs...)
 }
 
-// putAttachments writes what a service has.
+// putAttachments writes a service's attachments.
 func (t *Tables) putAttachments(id uint32, want bpf.TcAttachments) error {
 	if t.attached.rows[id] == want {
 		return nil
@@ -68,8 +68,7 @@ func (t *Tables) putAttachments(id uint32, want bpf.TcAttachments) error {
 	return nil
 }
 
-// adoptAttachments reads what an earlier process has attached. It stays until AttachToServices says
-// what is wanted.
+// adoptAttachments reads the attachments of an earlier process. They stay until AttachToServices.
 func (t *Tables) adoptAttachments() error {
 	t.attached.rows = map[uint32]bpf.TcAttachments{}
 	err := rows.EachBatch(t.maps.AttachedServices, rows.All, func(ids []uint32, all []bpf.TcAttachments) {

@@ -11,9 +11,9 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Audit compares the maps with what the process has written there; with mend, rows that differ are
-// written again. Each map is compared under the lock, and between two maps changes go on. What the
-// rows of slots are to be, Compare says: it is asked with a service's table.
+// Audit compares the maps with what the process has written; with mend, rows that differ are
+// written again. Each map is compared under the lock, and between two maps changes continue. The
+// rows of slots are compared by Compare, with a service's table.
 func (t *Tables) Audit(mend bool) (out []lb.Compared) {
 	for _, check := range []func(bool) lb.Compared{
 		t.auditServices, t.auditEndpoints, t.auditVIPs, t.auditRanges, t.auditSources, t.auditSNAT, t.auditEgress, t.auditAttached, t.auditLocal,
@@ -167,7 +167,7 @@ func (t *Tables) auditLocal(mend bool) lb.Compared {
 	return sheet.Check(mend)
 }
 
-// serviceName is that of an id: only of rows that differ.
+// serviceName returns the name of an id's service: only for rows that differ.
 func (t *Tables) serviceName(id uint32) string {
 	for key, s := range t.services {
 		if s.id == id {
@@ -177,8 +177,8 @@ func (t *Tables) serviceName(id uint32) string {
 	return fmt.Sprintf("service number %d, which nobody has", id)
 }
 
-// auditNumbers compares an array by service id. Rows of services that are gone are written when
-// their ids are used again.
+// auditNumbers compares an array by service id. Rows of removed services are written when their ids
+// are reused.
 func (t *Tables) auditNumbers(table string, m *ebpf.Map, of func(*service) uint32, mend bool) lb.Compared {
 	want := make(map[uint32]uint32, len(t.services))
 	for _, s := range t.services {
@@ -199,7 +199,7 @@ func (t *Tables) auditNumbers(table string, m *ebpf.Map, of func(*service) uint3
 	return sheet.Check(mend)
 }
 
-// auditFilter looks for bits that packets would need: without them they pass by their service.
+// auditFilter finds missing bits: packets without them bypass their service.
 func (t *Tables) auditFilter(mend bool) lb.Compared {
 	out := lb.Compared{Table: "bloom_filter"}
 	t.filterKeys(func(k rows.FilterKey) {
@@ -236,8 +236,8 @@ func (t *Tables) auditVariables(mend bool) lb.Compared {
 	return rows.CheckVariables(mend, list...)
 }
 
-// Compare says in what a service of the data path is not what its table wants, its slots included;
-// nil: in nothing.
+// Compare returns the differences between a service of the data path and its table, including its
+// slots; nil: none.
 func (t *Tables) Compare(want *bpf.ServiceTable) (differences []string) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

@@ -10,7 +10,7 @@ import (
 // from: VIPs with their ports, endpoints with theirs. Of endpoints that open connections, and of
 // the addresses that these get, it has all ports.
 
-// addToFilter adds what a service will need, before its rows are written.
+// addToFilter adds the keys that a service will need, before its rows are written.
 func (t *Tables) addToFilter(want *bpf.ServiceTable) {
 	keysOfVIP(want.Key, want.PortMax, t.filter.Add)
 	for _, vip := range want.Secondary {
@@ -27,8 +27,7 @@ func (t *Tables) addToFilter(want *bpf.ServiceTable) {
 	}
 }
 
-// filterKeys are those that the rows need which there are, rows of endpoints that are ending
-// included.
+// filterKeys yields the keys of all existing rows, including endpoints that are ending.
 func (t *Tables) filterKeys(add func(rows.FilterKey)) {
 	for _, s := range t.services {
 		keysOfVIP(s.key, s.portMax, add)
@@ -46,8 +45,8 @@ func (t *Tables) filterKeys(add func(rows.FilterKey)) {
 	}
 }
 
-// keysOfVIP are those of packets to a service. One of every local address has its ports at every
-// address, a range of ports each of them there, and all ports elsewhere.
+// keysOfVIP yields the keys of packets to a service. A service on every local address has its ports
+// at every address, a range of ports each of them there, and all ports elsewhere.
 func keysOfVIP(key bpf.TcServiceKey, last uint16, add func(rows.FilterKey)) {
 	if !key.Vip.Netip().IsUnspecified() {
 		if last > 0 {
@@ -62,7 +61,7 @@ func keysOfVIP(key bpf.TcServiceKey, last uint16, add func(rows.FilterKey)) {
 	}
 }
 
-// keysOfEndpoint are those of its answers, and of the connections that it opens.
+// keysOfEndpoint yields the keys of its answers, and of the connections that it opens.
 func keysOfEndpoint(addr bpf.TcIpAddr, port uint16, shift, egress bool, add func(rows.FilterKey)) {
 	add(rows.PortKey(addr, port))
 	if shift || egress {
@@ -70,8 +69,8 @@ func keysOfEndpoint(addr bpf.TcIpAddr, port uint16, shift, egress bool, add func
 	}
 }
 
-// keysOfSources are those of answers to what endpoints open, to the VIP or an address of the
-// service's own.
+// keysOfSources yields the keys of answers to connections that endpoints open, to the VIP or one of
+// the service's own addresses.
 func keysOfSources(vip bpf.TcIpAddr, pool []bpf.TcIpAddr, add func(rows.FilterKey)) {
 	add(rows.AllPortsKey(vip))
 	for _, a := range pool {
@@ -79,8 +78,8 @@ func keysOfSources(vip bpf.TcIpAddr, pool []bpf.TcIpAddr, add func(rows.FilterKe
 	}
 }
 
-// BeginSweep is to be called before each sweep: it may have the sweep look at what connections need
-// of the filter. quiesce waits for packets that have found rows which are gone (false: it cannot).
+// BeginSweep must be called before each sweep: the sweep may then collect what connections need of
+// the filter. quiesce waits for packets that have found removed rows (false: it cannot).
 func (t *Tables) BeginSweep(quiesce func() bool) {
 	t.mu.Lock()
 	started := t.filter.Start(t.filterKeys)
@@ -92,7 +91,7 @@ func (t *Tables) BeginSweep(quiesce func() bool) {
 	}
 }
 
-// EndSweep is to be called after a sweep that went over the whole table.
+// EndSweep must be called after a sweep that visited the whole table.
 func (t *Tables) EndSweep() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

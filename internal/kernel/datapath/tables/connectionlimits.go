@@ -10,8 +10,8 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// putLimits writes how many connections a service may have, if it has limits or had some. Clients
-// are counted anew when they had none before.
+// putLimits writes the connection limits of a service, if it has or had some. Clients are counted
+// from zero if there were none before.
 func (t *Tables) putLimits(s *service, want bpf.Limits, undo *undoLog) error {
 	if !want.Any() && s.row.Flags&serviceLimited == 0 {
 		return nil

@@ -17,8 +17,8 @@ type counters struct {
 	refused refused
 }
 
-// refused counts packets that were refused because of an endpoint. It is not kept of endpoints that
-// are gone: their services have counted the same packets.
+// refused counts packets that were refused because of an endpoint. It is not kept for removed
+// endpoints: their services have counted the same packets.
 type refused struct{ ports, tuple uint64 }
 
 func refusedOf(s *bpf.TcEndpointState) refused { return refused{s.SnatPortsExhausted, s.TupleInUse} }
@@ -34,8 +34,8 @@ type live struct {
 	inactive uint64 // closed
 }
 
-// liveOf splits what an endpoint tracks. The two counters are not read at the same instant, so each
-// is bounded by what the other allows.
+// liveOf splits an endpoint's tracked connections. The two counters are not read at the same
+// instant, so each is bounded by the other.
 func liveOf(s *bpf.TcEndpointState) live {
 	active := min(uint64(max(0, s.Active)), s.Tracked)
 	return live{active: active, inactive: s.Tracked - active}
@@ -87,7 +87,7 @@ func (c *traffic) addCPUs(perCPU []bpf.TcEndpointTraffic) {
 	}
 }
 
-// ServiceStats reads a service's counters. False: there is no such service in the data path.
+// ServiceStats reads a service's counters. False: the data path does not have the service.
 func (t *Tables) ServiceStats(key bpf.TcServiceKey) (lb.ServiceStats, bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -98,7 +98,7 @@ func (t *Tables) ServiceStats(key bpf.TcServiceKey) (lb.ServiceStats, bool) {
 	return t.serviceStats(s, t.readEndpoint), true
 }
 
-// serviceStats adds up what is read of the service's endpoints.
+// serviceStats adds up the counters of the service's endpoints.
 func (t *Tables) serviceStats(s *service, read func(id uint32) (counters, error)) (stats lb.ServiceStats) {
 	extras := s.extras()
 	sum := extras.removed
@@ -174,21 +174,21 @@ func (t *Tables) Tracked() (sum uint64, err error) {
 	return sum, nil
 }
 
-// EndpointRows is how many endpoints have a row, those that are ending among them.
+// EndpointRows returns how many endpoints have a row, including those that are ending.
 func (t *Tables) EndpointRows() uint64 {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return uint64(t.endpointIDs.Taken())
 }
 
-// Owner is what a listing says of a connection's endpoint.
+// Owner describes a connection's endpoint for listings.
 type Owner struct {
 	Endpoint netip.AddrPort
 	Weight   uint16
 	Service  string // its name, or its key
 }
 
-// Owner is the endpoint of a row. False: there is none any more.
+// Owner returns the endpoint of a row. False: it no longer has one.
 func (t *Tables) Owner(id uint32) (Owner, bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -202,11 +202,11 @@ func (t *Tables) Owner(id uint32) (Owner, bool) {
 // EndpointSet has a bit for each endpoint, by id.
 type EndpointSet [MaxEndpoints / 64]uint64
 
-// fewChosen are asked one by one whether they have had connections.
+// fewChosen is up to how many endpoints are checked one by one for connections.
 const fewChosen = 1024
 
-// WithConnections are the endpoints that are chosen and may have connections, or have had some;
-// nil: there are none.
+// WithConnections returns the chosen endpoints that may have connections, or have had some; nil:
+// none.
 func (t *Tables) WithConnections(chosen func(*Owner) bool) (set *EndpointSet, err error) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -250,7 +250,7 @@ func (s *service) called() string {
 	return s.key.String()
 }
 
-// ServiceOf is the key of the service with an id. False: there is none.
+// ServiceOf returns the key of the service with an id. False: there is none.
 func (t *Tables) ServiceOf(id uint32) (bpf.TcServiceKey, bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -262,7 +262,7 @@ func (t *Tables) ServiceOf(id uint32) (bpf.TcServiceKey, bool) {
 	return bpf.TcServiceKey{}, false
 }
 
-// Steady calls f while no rows are made or given back. f asks nothing of the tables.
+// Steady calls f while no rows are made or released. f must not use the tables.
 func (t *Tables) Steady(f func() error) error {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

@@ -42,7 +42,7 @@ func (t *Tables) EachCount(wanted func(id uint32, connections, tracked uint64) b
 
 const (
 	countBatch  = 256 // rows that are read at once
-	fewOfASlice = 8   // one wanted row of so many is cheaper to read by itself
+	fewOfASlice = 8   // one wanted row in so many is cheaper to read by itself
 )
 
 // countReader reads what endpoints have counted but for handshakes, segment by segment, without
@@ -55,7 +55,7 @@ type countReader struct {
 	cpus   int
 	keys   []uint32
 	perCPU []bpf.TcEndpointTraffic
-	list   []int // rows of the segment that are wanted
+	list   []int // wanted rows of the segment
 	err    error
 }
 
@@ -69,7 +69,7 @@ func (t *Tables) newCountReader(wanted func(uint32, *bpf.TcEndpointState) bool, 
 	return &countReader{tables: t, wanted: wanted, yield: yield, cpus: cpus, keys: make([]uint32, countBatch), perCPU: make([]bpf.TcEndpointTraffic, countBatch*cpus)}, nil
 }
 
-// failure is why not all was read: the error of a row, or else that of the segments.
+// failure returns why not all was read: the error of a row, or else that of the segments.
 func (r *countReader) failure(err error) error {
 	if r.err != nil {
 		err = r.err
@@ -80,7 +80,7 @@ func (r *countReader) failure(err error) error {
 	return nil
 }
 
-// segment reads those that are wanted of the rows of a segment.
+// segment reads the wanted rows of a segment.
 func (r *countReader) segment(ids []uint32, states []bpf.TcEndpointState) {
 	if r.err != nil {
 		return
@@ -107,7 +107,7 @@ func (r *countReader) segment(ids []uint32, states []bpf.TcEndpointState) {
 	}
 }
 
-// batches reads the rows of a segment up to the last one that is wanted.
+// batches reads the rows of a segment up to the last wanted one.
 func (r *countReader) batches(m *ebpf.Map, ids []uint32, states []bpf.TcEndpointState) error {
 	var cursor ebpf.MapBatchCursor
 	last := r.list[len(r.list)-1]
@@ -130,7 +130,7 @@ func (r *countReader) batches(m *ebpf.Map, ids []uint32, states []bpf.TcEndpoint
 	return nil
 }
 
-// tell hands over what an endpoint has counted.
+// tell hands over an endpoint's counts.
 func (r *countReader) tell(id uint32, state *bpf.TcEndpointState, perCPU []bpf.TcEndpointTraffic) error {
 	var sum traffic
 	sum.addCPUs(perCPU)
@@ -149,8 +149,8 @@ func (s *service) userKey() lb.Key {
 	return k
 }
 
-// EachEndpointID calls yield with the id of each row of a service, and which of the user's
-// endpoints it is of: one that is a service has the rows of those behind it.
+// EachEndpointID calls yield with the id of each row of a service, and the user's endpoint that it
+// belongs to: an endpoint that is a service has the rows of its own endpoints.
 func (t *Tables) EachEndpointID(key bpf.TcServiceKey, yield func(endpoint int, id uint32)) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

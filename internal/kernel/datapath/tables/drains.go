@@ -10,8 +10,8 @@ import (
 // drains are the endpoints that users drain, by address.
 type drains map[netip.Addr][]lb.Drain
 
-// ends says when connections of an endpoint end that is drained; of two drains, of its address and
-// of its port, the one counts whose deadline is sooner.
+// ends returns when connections of a drained endpoint end; of two drains, of its address and of its
+// port, the one with the earlier deadline counts.
 func (d drains) ends(at netip.AddrPort) (soonest bpf.Ends) {
 	for _, drain := range d[at.Addr()] {
 		if drain.Has(at.Addr(), at.Port()) && !drain.Deadline.IsZero() {

@@ -12,14 +12,15 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// egress is the right of an endpoint to open connections outwards. An address may be an endpoint of
-// several services of a protocol that give it: the first of them has it until it gives it up.
+// egress is the permission of an endpoint to open connections outwards. An address may be an
+// endpoint of several services of a protocol that grant it: the first of them has it until it gives
+// it up.
 type egress struct {
 	service *service
 	row     bpf.TcEgressEndpoint
 }
 
-// egressClaims are those that the endpoints of a service have by the table, by address.
+// egressClaims returns the claims of a service's endpoints, by address.
 func egressClaims(s *service, want *bpf.ServiceTable, order []*endpoint) map[bpf.TcEgressKey]egress {
 	if want.Flags&serviceEgress == 0 {
 		return nil
@@ -98,7 +99,7 @@ func (t *Tables) dropEgress(key bpf.TcEgressKey, s *service) error {
 	return t.writeEgress(key)
 }
 
-// writeEgress has the first of those that claim an address have it.
+// writeEgress gives an address to its first claim.
 func (t *Tables) writeEgress(key bpf.TcEgressKey) error {
 	list := t.egress[key]
 	if len(list) > 0 {
@@ -134,7 +135,7 @@ func (t *Tables) countEgress() error {
 	return nil
 }
 
-// adoptEgress takes over what an earlier process left, and mends what it did not get to.
+// adoptEgress adopts what an earlier process left, and completes unfinished changes.
 func (t *Tables) adoptEgress() error {
 	have := map[bpf.TcEgressKey]bpf.TcEgressEndpoint{}
 	if table := t.arrays.EgressEndpoints.Table(); table != nil {
@@ -154,7 +155,7 @@ func (t *Tables) adoptEgress() error {
 			claim := &list[len(list)-1]
 			if row, ok := have[key]; ok && row.Service == s.id {
 				claim.row = row
-				list[0], *claim = *claim, list[0] // it has had it
+				list[0], *claim = *claim, list[0] // it had it before
 			}
 			t.egress[key] = list
 		}

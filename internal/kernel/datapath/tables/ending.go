@@ -30,8 +30,8 @@ func (t *Tables) endEndpoints(list []*endpoint, ends bpf.Ends) error {
 	return t.writeEndpoints(list, endpointRemoved)
 }
 
-// deleteService removes what leads packets to the service first. From then on it is gone: what of
-// the rest cannot be removed is said, and found by the next start.
+// deleteService first removes the rows by which packets find the service. From then on it is
+// deleted: rows that cannot be removed are reported, and found by the next start.
 func (t *Tables) deleteService(key bpf.TcServiceKey) error {
 	s, ok := t.services[key]
 	if !ok {
@@ -62,7 +62,7 @@ func (t *Tables) deleteService(key bpf.TcServiceKey) error {
 	return errors.Join(errs...)
 }
 
-// releaseService gives a deleted service's id back when none of its endpoints needs it any more.
+// releaseService releases a deleted service's id when none of its endpoints needs it any more.
 func (t *Tables) releaseService(s *service) {
 	if s.deleted && len(s.ending) == 0 {
 		t.serviceIDs.Put(s.id, true)

@@ -11,8 +11,7 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// putEndpoints gives every endpoint of the table a row: the one it has, one that was ending, or a
-// new one.
+// putEndpoints gives every endpoint of the table a row: its own, one that was ending, or a new one.
 func (t *Tables) putEndpoints(s *service, want *bpf.ServiceTable, there bool, undo *undoLog) (order []*endpoint, err error) {
 	have := make(map[netip.AddrPort]*endpoint, len(s.order))
 	for _, e := range s.order {
@@ -47,8 +46,8 @@ func (t *Tables) putEndpoints(s *service, want *bpf.ServiceTable, there bool, un
 	return order, t.writeEndpoints(fresh, 0)
 }
 
-// roomFor is ErrFull if there are not enough rows for all endpoints of the table that are new: then
-// none is taken from others who ask for less.
+// roomFor returns ErrFull if there are not enough rows for all new endpoints of the table: then it
+// takes none from others that need fewer.
 func (t *Tables) roomFor(s *service, want *bpf.ServiceTable, have map[netip.AddrPort]*endpoint) error {
 	free := t.endpointIDs.Free()
 	if free >= len(want.Endpoints) {
@@ -66,7 +65,7 @@ func (t *Tables) roomFor(s *service, want *bpf.ServiceTable, have map[netip.Addr
 	return nil
 }
 
-// addEndpoint takes an endpoint back that was ending, or makes one. Its row is not written yet.
+// addEndpoint reuses an endpoint that was ending, or makes one. Its row is not written yet.
 func (t *Tables) addEndpoint(s *service, at netip.AddrPort, row bpf.EndpointTable) (*endpoint, error) {
 	if e, ok := s.ending[at]; ok {
 		e.takes = row.Takes
@@ -96,8 +95,8 @@ func (t *Tables) addEndpoint(s *service, at netip.AddrPort, row bpf.EndpointTabl
 	return e, nil
 }
 
-// makeRows makes the rows of an id, if there are none yet: half as many as there are, since the
-// kernel takes as long for some segments as for one.
+// makeRows makes the rows of an id, if needed: half as many as there are, since the kernel takes as
+// long for several segments as for one.
 func (t *Tables) makeRows(id uint32) error {
 	for _, a := range t.endpointRows() {
 		if int(id) >= a.Len() {
@@ -107,7 +106,7 @@ func (t *Tables) makeRows(id uint32) error {
 	return nil
 }
 
-// lackingRows is how many segments of rows there are too few for as many endpoints.
+// lackingRows returns how many segments of rows are missing for so many endpoints.
 func (t *Tables) lackingRows(endpoints int) (segments int) {
 	for _, a := range t.endpointRows() {
 		per := int(a.PerSegment())
@@ -120,8 +119,8 @@ func (t *Tables) endpointRows() []*rows.Array {
 	return []*rows.Array{t.arrays.Endpoints, t.arrays.EndpointStates, t.arrays.EndpointTraffics, t.arrays.Handshakes}
 }
 
-// updateEndpoint says where new connections to an endpoint go, a port for each of the service's
-// ports or all to one, and where they come from. Those that are there keep what they have.
+// updateEndpoint sets where new connections to an endpoint go (one port for each of the service's
+// ports, or one for all) and where they come from. Existing ones are unchanged.
 func (t *Tables) updateEndpoint(e *endpoint, row bpf.EndpointTable, undo *undoLog) error {
 	was := *e
 	if e.lead(row); *e == was {
@@ -134,7 +133,7 @@ func (t *Tables) updateEndpoint(e *endpoint, row bpf.EndpointTable, undo *undoLo
 	return t.writeEndpoint(e)
 }
 
-// lead has the endpoint say where its new connections go and come from.
+// lead sets where the endpoint's new connections go and come from.
 func (e *endpoint) lead(row bpf.EndpointTable) {
 	e.shift, e.failed, e.source, e.sourceBits, e.addrBits = row.Shift, row.Failed, row.Source, row.SourceBits, row.AddrBits
 }

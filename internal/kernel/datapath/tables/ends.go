@@ -9,16 +9,16 @@ import (
 )
 
 const (
-	// leaveRate is how many TCP connections of an endpoint that has left its service end in a
-	// second: their clients dial again.
+	// leaveRate is how many TCP connections of an endpoint that has left its service end per
+	// second: their clients reconnect.
 	leaveRate = 1000
-	// deleteRate is the same where the service is deleted: nobody dials again.
+	// deleteRate is the same if the service is deleted: nobody can reconnect.
 	deleteRate = lb.EndRateMax
 
 	removedWhy = "endpoint removed"
 )
 
-// End is an endpoint whose connections are to end now.
+// End is an endpoint whose connections end now.
 type End struct {
 	bpf.Ends
 	ID      uint32
@@ -26,16 +26,16 @@ type End struct {
 	Addr    netip.AddrPort
 }
 
-// endings say when connections of an endpoint end, and because of what: the soonest counts.
+// endings are when connections of an endpoint end, and why: the earliest counts.
 type endings struct {
-	left    bpf.Ends // it has left its service
-	failed  bpf.Ends // it is down, or was when it left and its connections were ending
+	left    bpf.Ends // because it has left its service
+	failed  bpf.Ends // because it is down, or was down and ending when it left
 	drained bpf.Ends
 }
 
 func (e endings) soonest() bpf.Ends { return sooner(e.stored(), e.drained) }
 
-// stored is what drains do not say: they are stored by themselves.
+// stored returns the end without drains, which are stored separately.
 func (e endings) stored() bpf.Ends { return sooner(e.left, e.failed) }
 
 func sooner(a, b bpf.Ends) bpf.Ends {
@@ -45,7 +45,7 @@ func sooner(a, b bpf.Ends) bpf.Ends {
 	return a
 }
 
-// setEnds keeps those that there are.
+// setEnds stores the ends that are set.
 func (t *Tables) setEnds(id uint32, e endings) {
 	if e.soonest().At.IsZero() {
 		delete(t.ends, id)
@@ -54,9 +54,8 @@ func (t *Tables) setEnds(id uint32, e endings) {
 	}
 }
 
-// EndsDue lists the endpoints that have connections which are to end by now, and says when the next
-// one is due; zero: none is known. It costs as much as there are endpoints whose connections end at
-// some time.
+// EndsDue lists the endpoints with connections to end now, and returns when the next one is due;
+// zero: none is known. The cost grows with the endpoints that have an end.
 func (t *Tables) EndsDue() (due []End, next time.Time, err error) {
 	passed, next := t.endsPassed()
 	t.mu.RLock()
@@ -85,8 +84,8 @@ func (t *Tables) EndsDue() (due []End, next time.Time, err error) {
 	return due, next, nil
 }
 
-// endsPassed are those whose time has come, whether or not there is anything to end, and when that
-// of the next one comes.
+// endsPassed returns those whose time has come, whether or not they have connections, and the time
+// of the next one.
 func (t *Tables) endsPassed() (passed map[uint32]End, next time.Time) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -103,14 +102,14 @@ func (t *Tables) endsPassed() (passed map[uint32]End, next time.Time) {
 	return passed, next
 }
 
-// Ending tells whether an endpoint has left its service, and some connections were left.
+// Ending reports whether a removed endpoint still had connections.
 func (t *Tables) Ending() bool { return t.anyEnding() }
 
 func (t *Tables) endsNow() bpf.Ends {
 	return bpf.Ends{At: t.now(), Rate: deleteRate, Why: "service deleted"}
 }
 
-// endsAtOnce is for all but TCP: flows that nobody ends.
+// endsAtOnce is for all protocols but TCP, whose flows nobody closes.
 func (t *Tables) endsAtOnce() bpf.Ends { return bpf.Ends{At: t.now(), Why: removedWhy} }
 
 func (t *Tables) endsOfLeaving(l bpf.Leave) bpf.Ends {
@@ -120,23 +119,22 @@ func (t *Tables) endsOfLeaving(l bpf.Leave) bpf.Ends {
 	return bpf.Ends{At: t.now().Add(l.After), Rate: leaveRate, Why: removedWhy}
 }
 
-// noteEnds says when connections of endpoints end that have left their service. It comes before the
-// rows say that they have left, so that a process that is killed in between leaves nothing in
-// silence.
+// noteEnds records when connections of removed endpoints end. It precedes the rows' removal flag,
+// so that a process that is killed in between leaves nothing unrecorded.
 func (t *Tables) noteEnds(list []*endpoint, ends bpf.Ends) error {
 	for _, e := range list {
 		if e.service.deleted {
-			t.ends[e.id] = endings{left: ends} // who adopts it knows
+			t.ends[e.id] = endings{left: ends} // whoever adopts it knows
 			continue
 		}
 		own := t.ends[e.id]
 		if own.failed.At.After(t.now()) {
-			own.failed = bpf.Ends{} // it may be well by then, and nobody asks it any more
+			own.failed = bpf.Ends{} // it may be up by then, and is no longer probed
 		}
 		own.drained = t.drains.ends(e.at())
 		if e.service.key.Protocol != uint8(lb.TCP) {
 			own.left = t.endsAtOnce()
-			t.ends[e.id] = own // who adopts it knows
+			t.ends[e.id] = own // whoever adopts it knows
 			continue
 		}
 		own.left = sooner(own.left, ends)
@@ -150,7 +148,7 @@ func (t *Tables) noteEnds(list []*endpoint, ends bpf.Ends) error {
 	return nil
 }
 
-// putEnds says when connections of endpoints end that a service has.
+// putEnds records when connections of a service's endpoints end.
 func (t *Tables) putEnds(order []*endpoint, want *bpf.ServiceTable) error {
 	for i, e := range order {
 		ends := endings{failed: want.Endpoints[i].Ends}
@@ -158,15 +156,15 @@ func (t *Tables) putEnds(order []*endpoint, want *bpf.ServiceTable) error {
 			ends.drained = t.drains.ends(e.at())
 		}
 		t.setEnds(e.id, ends)
-		if err := t.endTimes.forget(e.id); err != nil { // it may have left, and come back
+		if err := t.endTimes.forget(e.id); err != nil { // it may have left, and returned
 			return err
 		}
 	}
 	return nil
 }
 
-// adoptEnds goes on with what an earlier process has begun. Connections of a deleted service end,
-// whether or not that process could still say so.
+// adoptEnds continues what an earlier process has begun. Connections of a deleted service end,
+// whether or not that process could still record that.
 func (t *Tables) adoptEnds() error {
 	times, err := t.endTimes.all()
 	if err != nil {

@@ -37,14 +37,14 @@ func (t endTime) ends() bpf.Ends {
 	return bpf.Ends{At: time.Now().Add(left), Rate: int(t.Rate), Why: removedWhy}
 }
 
-// sum tells an endpoint from others that have had its id.
+// sum distinguishes an endpoint from others that have had its id.
 func (e *endpoint) sum() uint32 {
 	h := fnv.New32a()
 	_, _ = fmt.Fprint(h, e.service.id, e.at())
 	return h.Sum32()
 }
 
-// wallEndTimes is the pin of an earlier version, in whose rows At is by the wall's clock.
+// wallEndTimes is the pin of an earlier version, whose rows have At by the wall clock.
 const wallEndTimes = "end_times"
 
 // openEndTimes opens the map pinned in dir, or makes it.
@@ -63,8 +63,8 @@ func openEndTimes(dir string) (endTimes, error) {
 	return t, nil
 }
 
-// convert takes over what an earlier version has pinned. Its pin goes last: a start that is killed
-// before does it again.
+// convert converts the pin of an earlier version, and removes it last: if a start is killed before,
+// the next one repeats it.
 func (t endTimes) convert(path string) error {
 	old, err := ebpf.LoadPinnedMap(path, nil)
 	if errors.Is(err, os.ErrNotExist) {
@@ -112,7 +112,7 @@ func (t endTimes) forget(id uint32) error {
 	return nil
 }
 
-// all are the times that are stored.
+// all returns the stored times.
 func (t endTimes) all() (map[uint32]endTime, error) {
 	all := map[uint32]endTime{}
 	err := rows.EachBatch(t.m, rows.All, func(ids []uint32, rows []endTime) {

@@ -15,8 +15,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// handshakes reads the counters of handshakes where the packet path has them, without a system
-// call. Any number of goroutines may read while nobody makes segments.
+// handshakes reads the counters of handshakes from the packet path's memory, without a system call.
+// It is safe for concurrent use while nobody makes segments.
 type handshakes struct {
 	array *rows.Array
 
@@ -25,7 +25,7 @@ type handshakes struct {
 	mu      sync.Mutex
 	mapped  []*ebpf.Memory      // segments
 	told    bool                // each service was news once
-	changed map[lb.Key]struct{} // services that were written since news were asked for
+	changed map[lb.Key]struct{} // services that were written since the last call for news
 }
 
 const handshakeBytes = int(unsafe.Sizeof(bpf.TcHandshakeCounts{}))
@@ -64,8 +64,8 @@ func (h *handshakes) read(id uint32) (out lb.Handshakes, err error) {
 	}, nil
 }
 
-// Handshakes appends the rows of the endpoints of a service, as the data path has them: of an
-// endpoint that is a service, those behind it.
+// Handshakes appends the rows of a service's endpoints, as the data path has them: for an endpoint
+// that is a service, the endpoints of that.
 func (t *Tables) Handshakes(key bpf.TcServiceKey, out []lb.HandshakeRow) ([]lb.HandshakeRow, error) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -84,7 +84,7 @@ func (t *Tables) Handshakes(key bpf.TcServiceKey, out []lb.HandshakeRow) ([]lb.H
 	return out, nil
 }
 
-// note has a service be news, as its endpoints may be others.
+// note marks a service as news, as its endpoints may have changed.
 func (h *handshakes) note(key lb.Key) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -95,8 +95,8 @@ func (h *handshakes) note(key lb.Key) {
 	h.bell.RingHandshake()
 }
 
-// take is what was noted since the last call. all: each service is news, as it is the first call,
-// or the packet path says nothing.
+// take returns the marked services since the last call. all: each service is news, as it is the
+// first call, or the packet path does not report.
 func (h *handshakes) take() (changed map[lb.Key]struct{}, all bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -105,9 +105,9 @@ func (h *handshakes) take() (changed map[lb.Key]struct{}, all bool) {
 	return changed, all
 }
 
-// HandshakeNews calls yield with each service whose endpoints may have counted something, or be
-// others, since the last call, some of them more than once. What it costs depends on them, and
-// hardly on how many services there are.
+// HandshakeNews calls yield with each service whose endpoints may have counted something, or have
+// changed, since the last call, some of them more than once. The cost depends on them, and hardly
+// on the number of services.
 func (t *Tables) HandshakeNews(yield func(lb.Key)) {
 	changed, all := t.handshakes.take()
 	for key := range changed {
@@ -144,7 +144,7 @@ func (t *Tables) AwaitHandshakes() <-chan struct{} {
 	return awake
 }
 
-// NoteJudged has the services of endpoints be news. ids has a bit for each endpoint.
+// NoteJudged marks the services of endpoints as news. ids has a bit for each endpoint.
 func (t *Tables) NoteJudged(ids []uint64) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -157,8 +157,8 @@ func (t *Tables) NoteJudged(ids []uint64) {
 	}
 }
 
-// TryEndpoint has the next new connection of a service go to one of its endpoints that is out of
-// rotation.
+// TryEndpoint requests that the next new connection of a service goes to one of its endpoints that
+// is out of rotation.
 func (t *Tables) TryEndpoint(key bpf.TcServiceKey, at netip.AddrPort) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

@@ -10,7 +10,7 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// ticks are what the maps have for a duration: 0 for none.
+// ticks converts a duration to the maps' form: 0 for none.
 func (t *Tables) ticks(d time.Duration) uint32 {
 	if d <= 0 {
 		return 0
@@ -18,8 +18,8 @@ func (t *Tables) ticks(d time.Duration) uint32 {
 	return t.settings.Jiffies(d)
 }
 
-// putTimeouts says after how long a service's connections are over (0: the protocol's default), and
-// how long its clients are remembered (0: they are forgotten).
+// putTimeouts sets a service's idle timeout (0: the protocol's default), and how long its clients
+// are remembered (0: not at all).
 func (t *Tables) putTimeouts(s *service, idle, persist uint32, undo *undoLog) error {
 	if persist > 0 {
 		if err := t.arrays.Persists.Make(); err != nil {
@@ -36,7 +36,7 @@ func (t *Tables) putTimeouts(s *service, idle, persist uint32, undo *undoLog) er
 	return nil
 }
 
-// putNumber writes a row of an array by service id, of which known is what the process knows.
+// putNumber writes a row of an array by service id; known is the process's copy.
 func (t *Tables) putNumber(m *ebpf.Map, id uint32, known *uint32, want uint32, undo *undoLog) error {
 	was := *known
 	if was == want {
@@ -50,7 +50,7 @@ func (t *Tables) putNumber(m *ebpf.Map, id uint32, known *uint32, want uint32, u
 	return m.Put(id, want)
 }
 
-// Persists is the table of clients, if there may be one to forget. nil: there is none.
+// Persists returns the table of clients, if it may have any. nil: there is none.
 func (t *Tables) Persists() *ebpf.Map {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -60,8 +60,8 @@ func (t *Tables) Persists() *ebpf.Map {
 	return t.arrays.Persists.Table()
 }
 
-// putMSS limits a service's segments. The count that SYNs look at first goes up before, and down
-// when the change is final (settleMSS).
+// putMSS limits a service's segments. The count that SYNs check first is incremented before, and
+// decremented when the change is final (settleMSS).
 func (t *Tables) putMSS(s *service, mss uint16, undo *undoLog) error {
 	if mss > 0 && !s.clamped {
 		s.clamped = true
@@ -95,7 +95,7 @@ func (t *Tables) countClamped(by int) error {
 	return nil
 }
 
-// adoptLimits reads what is pinned.
+// adoptLimits reads the pinned limits.
 func (t *Tables) adoptLimits(byID map[uint32]*service) error {
 	read := func(m *ebpf.Map, set func(s *service, n uint32)) error {
 		return rows.EachBatch(m, MaxServices, func(ids, numbers []uint32) {

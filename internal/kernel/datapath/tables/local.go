@@ -11,9 +11,9 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// Endpoints that are on this machine itself answer through its own stack: their packets arrive at
-// no interface. While there are any, also among those that are ending, a second program looks at
-// what leaves.
+// Endpoints on this machine itself answer through its own stack: their packets arrive at no
+// interface. While there are any, including those that are ending, a second program handles leaving
+// packets.
 
 // countLocal notes an endpoint that was added (by is 1) or removed (-1).
 func (t *Tables) countLocal(e *endpoint, by int) {
@@ -55,8 +55,8 @@ func (t *Tables) setLocalCount(n uint32) {
 // received from.
 func (t *Tables) LocalAnswersChanged() <-chan struct{} { return t.localChanged }
 
-// LocalAnswersWanted tells whether endpoints are on this machine, so that what leaves has to be
-// looked at: now, or with these changes.
+// LocalAnswersWanted reports whether endpoints are on this machine, so leaving packets must be
+// handled: now, or with these changes.
 func (t *Tables) LocalAnswersWanted(changes ...Change) bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -76,8 +76,8 @@ func (t *Tables) LocalAnswersWanted(changes ...Change) bool {
 	return false
 }
 
-// SetLocalAnswers tells the packet path whether answers of endpoints on this machine are looked at.
-// The programs that do so are to be there first.
+// SetLocalAnswers tells the packet path whether answers of endpoints on this machine are handled.
+// The programs must be attached first.
 func (t *Tables) SetLocalAnswers(on bool) error {
 	var n uint32
 	if on {
@@ -99,8 +99,8 @@ func (t *Tables) adoptLocal() error {
 	return nil
 }
 
-// SetLocalAddresses makes these the addresses that services of every local address have. What
-// cannot be written is tried again when it is called again.
+// SetLocalAddresses sets the addresses of services on every local address. A failed write is
+// retried by the next call.
 func (t *Tables) SetLocalAddresses(list []netip.Addr) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -16,8 +16,8 @@ const (
 	portBits       = 16
 )
 
-// rangeKeys are the prefixes that make a range of ports: at most 30. All ports are one that is
-// shorter than any other range has, so that they give way to it.
+// rangeKeys returns the prefixes that make a range of ports: at most 30. All ports are one prefix,
+// shorter than any other range has, so that every other range precedes it.
 func rangeKeys(key bpf.TcServiceKey, last uint16) []bpf.TcRangeKey {
 	if last == 0 {
 		return nil
@@ -31,11 +31,11 @@ func rangeKeys(key bpf.TcServiceKey, last uint16) []bpf.TcRangeKey {
 	}
 	first, end := uint32(bpf.Port(key.Port)), uint32(last)+1
 	if first == 1 && last == 65535 {
-		add(0, portBits) // and port 0, which nobody uses
+		add(0, portBits) // including port 0, which nobody uses
 		return keys
 	}
 	for first < end {
-		// the largest block that begins here and does not reach beyond the end
+		// the largest block that begins here and does not exceed the end
 		size := min(bits.TrailingZeros32(first), bits.Len32(end-first)-1)
 		add(first, size)
 		first += 1 << size
@@ -43,7 +43,7 @@ func rangeKeys(key bpf.TcServiceKey, last uint16) []bpf.TcRangeKey {
 	return keys
 }
 
-// putRange makes the service's range end at last, 0 for none. What stays is not touched.
+// putRange makes the service's range end at last, 0 for none. Unchanged prefixes are not written.
 func (t *Tables) putRange(s *service, last uint16, undo *undoLog) error {
 	was := s.portMax
 	if was == last {
@@ -73,8 +73,8 @@ func (t *Tables) putRange(s *service, last uint16, undo *undoLog) error {
 	return nil
 }
 
-// adoptRanges mends what an earlier process did not get to: prefixes of services that are gone or
-// have another end now, and those that are missing.
+// adoptRanges completes unfinished changes of an earlier process: it removes prefixes of services
+// that are gone or have another end, and adds missing ones.
 func (t *Tables) adoptRanges() error {
 	want := t.wantedRanges()
 	var stale []bpf.TcRangeKey
@@ -101,7 +101,7 @@ func (t *Tables) adoptRanges() error {
 	return nil
 }
 
-// wantedRanges are the rows of all services that have ranges.
+// wantedRanges returns the rows of all services with ranges.
 func (t *Tables) wantedRanges() map[bpf.TcRangeKey]uint32 {
 	want := map[bpf.TcRangeKey]uint32{}
 	for _, s := range t.services {

@@ -43,10 +43,11 @@ func (t *Tables) anyEnding() bool {
 	return len(t.ending) > 0
 }
 
-// fewEnding are read one by one: of 100,000 endpoints, that takes less time than to read all.
+// fewEnding is up to how many are read one by one: with 100,000 endpoints, that is faster than
+// reading all.
 const fewEnding = 256
 
-// idleEnding lists endpoints that were taken out before a time and have no connection.
+// idleEnding lists endpoints that were removed before a time and have no connection.
 func (t *Tables) idleEnding(before time.Time) (idle []freeable, err error) {
 	if few, states, ok := t.fewEndedBefore(before); ok {
 		for _, id := range few {
@@ -72,8 +73,7 @@ func (t *Tables) idleEnding(before time.Time) (idle []freeable, err error) {
 	return idle, err
 }
 
-// fewEndedBefore lists endpoints that were taken out before a time; false: there are more than a
-// few.
+// fewEndedBefore lists endpoints that were removed before a time; false: there are more than a few.
 func (t *Tables) fewEndedBefore(before time.Time) (few []uint32, states rows.Array, ok bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -94,7 +94,7 @@ type freeable struct {
 	counted bool // its counters are not all zero
 }
 
-// reapSome frees those that have not been taken back meanwhile.
+// reapSome frees those that were not reused meanwhile.
 func (t *Tables) reapSome(list []freeable, before time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -16,7 +16,7 @@ type Refusal struct {
 	Packets uint64
 }
 
-// EachRefusal calls yield with what each service has refused. It reads all services in a few system
+// EachRefusal calls yield with the refusals of each service. It reads all services in a few system
 // calls.
 func (t *Tables) EachRefusal(yield func(Refusal)) error {
 	return t.eachRefusing(func(s *service, state *bpf.TcServiceState) { s.refusals(state, yield) })

@@ -57,8 +57,8 @@ func openRemoved(dir string) (removedCounters, error) {
 	return r, nil
 }
 
-// convert takes over what an earlier version has pinned. Its pin goes last: a start that is killed
-// before does it again.
+// convert converts the pin of an earlier version, and removes it last: if a start is killed before,
+// the next one repeats it.
 func (r removedCounters) convert(path string) error {
 	old, err := ebpf.LoadPinnedMap(path, nil)
 	if errors.Is(err, os.ErrNotExist) {
@@ -88,7 +88,7 @@ func (r removedRow) counters() counters {
 	return c
 }
 
-// put stores what the removed endpoints of a service, or of all, have counted.
+// put stores the counts of the removed endpoints of a service, or of all.
 func (r removedCounters) put(id uint32, c counters) error {
 	if r.m == nil {
 		return nil

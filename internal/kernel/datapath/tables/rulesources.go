@@ -12,12 +12,12 @@ import (
 // it has the source's address, a protocol that no packet has, and one endpoint, by which they are
 // counted. Nobody outside of here sees it.
 
-// ofRules tells such a service from those of users.
+// ofRules distinguishes such a service from those of users.
 func ofRules(key bpf.TcServiceKey) bool { return key.Protocol == 0 }
 
 func ruleSourceKey(a netip.Addr) bpf.TcServiceKey { return bpf.TcServiceKey{Vip: bpf.Addr(a)} }
 
-// PutRuleSources makes what stands for sources that rules give, and returns the endpoints.
+// PutRuleSources makes services that stand for the sources of rules, and returns the endpoints.
 func (t *Tables) PutRuleSources(list []netip.Addr) (endpoints []uint32, err error) {
 	for _, a := range list {
 		key := ruleSourceKey(a)
@@ -35,7 +35,7 @@ func (t *Tables) PutRuleSources(list []netip.Addr) (endpoints []uint32, err erro
 	return endpoints, nil
 }
 
-// TrimRuleSources removes those that no rule gives any more. Their connections end.
+// TrimRuleSources removes those that no rule uses any more. Their connections end.
 func (t *Tables) TrimRuleSources(keep []netip.Addr) error {
 	t.mu.RLock()
 	var gone []bpf.TcServiceKey

@@ -10,9 +10,9 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// putSecondary gives a service's further VIPs the row that its own has, and takes it from those
-// that it no longer has. They share all that hangs on the row: endpoints, order, counters. Called
-// after the service's own row is there.
+// putSecondary gives a service's secondary VIPs the same row, and removes it from former ones. They
+// share everything that the row refers to: endpoints, order, counters. Called after the service's
+// own row is written.
 func (t *Tables) putSecondary(s *service, vips []bpf.TcIpAddr, undo *undoLog) error {
 	was := s.furtherVIPs()
 	if len(vips)+len(was) == 0 {
@@ -34,7 +34,7 @@ func (t *Tables) putSecondary(s *service, vips []bpf.TcIpAddr, undo *undoLog) er
 	return nil
 }
 
-// furtherVIPs are those that the service has besides its own.
+// furtherVIPs returns the service's secondary VIPs.
 func (s *service) furtherVIPs() []bpf.TcIpAddr {
 	further := s.extras().further
 	vips := make([]bpf.TcIpAddr, len(further))
@@ -81,7 +81,7 @@ func (t *Tables) addSecondary(s *service, vip bpf.TcIpAddr, undo *undoLog) error
 	return t.putRange(extra.further[at], uint16(row.PortMax), undo)
 }
 
-// dropSecondary takes a further VIP from the service that has it; nothing if none has.
+// dropSecondary removes a secondary VIP from its service, if it has one.
 func (t *Tables) dropSecondary(key bpf.TcServiceKey, undo *undoLog) error {
 	s, ok := t.secondary[key]
 	if !ok {
@@ -99,8 +99,7 @@ func (t *Tables) dropSecondary(key bpf.TcServiceKey, undo *undoLog) error {
 	return errors.Join(t.countService(key, -1), t.putRange(old, 0, &undoLog{}))
 }
 
-// adoptSecondary takes rows of further VIPs back. Those whose service an earlier process had
-// deleted already go.
+// adoptSecondary adopts rows of secondary VIPs. Those of deleted services are removed.
 func (t *Tables) adoptSecondary(rows map[bpf.TcServiceKey]bpf.TcService, byID map[uint32]*service) error {
 	for key, row := range rows {
 		s := byID[row.Id]

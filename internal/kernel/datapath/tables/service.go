@@ -14,7 +14,7 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// Change is a service as it shall be. Table nil: it shall not be.
+// Change is the desired state of a service. Table nil: deleted.
 type Change struct {
 	Key   bpf.TcServiceKey
 	Table *bpf.ServiceTable
@@ -71,7 +71,7 @@ func (t *Tables) Expect(services, endpoints int) {
 	}()
 }
 
-// Services lists the keys of the services in the data path, those of firewall rules left out.
+// Services lists the keys of the services in the data path, without those of firewall rules.
 func (t *Tables) Services() []bpf.TcServiceKey {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -84,8 +84,8 @@ func (t *Tables) Services() []bpf.TcServiceKey {
 	return keys
 }
 
-// Takes are the weights for new connections of a service's endpoints, as their rows have them; nil:
-// there is no such service.
+// Takes returns the current weights for new connections of a service's endpoints; nil: there is no
+// such service.
 func (t *Tables) Takes(key bpf.TcServiceKey) map[netip.AddrPort]uint32 {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -100,13 +100,13 @@ func (t *Tables) Takes(key bpf.TcServiceKey) map[netip.AddrPort]uint32 {
 	return takes
 }
 
-// undoLog is what takes back the steps of a change that failed. A step enters what takes it back
-// before it is done, for it may be half done when it fails.
+// undoLog has the functions that undo a failed change. A step adds its undo before it is done, for
+// it may fail halfway.
 type undoLog []func() error
 
 func (u *undoLog) add(f func() error) { *u = append(*u, f) }
 
-// run takes back all steps, the last one first.
+// run undoes all steps, the last one first.
 func (u undoLog) run() error {
 	var errs []error
 	for _, v := range slices.Backward(u) {
@@ -115,8 +115,8 @@ func (u undoLog) run() error {
 	return errors.Join(errs...)
 }
 
-// putService makes a service what the table wants: first all steps that can fail, and then what
-// makes them final.
+// putService applies a table to a service: first all steps that can fail, and then those that make
+// it final.
 func (t *Tables) putService(want *bpf.ServiceTable) error {
 	var undo undoLog
 	s, order, old, err := t.prepareService(want, &undo)
@@ -136,7 +136,7 @@ func (t *Tables) putService(want *bpf.ServiceTable) error {
 	return errors.Join(t.settleMSS(s), t.trimSNAT(s, len(want.SNAT)), t.trimSources(s, want), t.replaceOrder(s, order, want), t.putEnds(order, want))
 }
 
-// prepareService does the steps that can fail. old is where the service's slots were before.
+// prepareService does the steps that can fail. old is the former range of the service's slots.
 func (t *Tables) prepareService(want *bpf.ServiceTable, undo *undoLog) (s *service, order []*endpoint, old rows.Range, err error) {
 	s, there := t.services[want.Key]
 	if !there {
@@ -168,7 +168,7 @@ func (t *Tables) prepareService(want *bpf.ServiceTable, undo *undoLog) (s *servi
 	return s, order, old, nil
 }
 
-// newService gives a service an id.
+// newService assigns a service an id.
 func (t *Tables) newService(key bpf.TcServiceKey, undo *undoLog) (*service, error) {
 	if err := t.arrays.SNATUsages.Make(); err != nil {
 		return nil, err
@@ -196,8 +196,7 @@ func (t *Tables) newService(key bpf.TcServiceKey, undo *undoLog) (*service, erro
 	return s, nil
 }
 
-// putSlots writes the table that connections walk through to where nobody reads yet, unless it is
-// there already.
+// putSlots writes the algorithm's table to an unused range, unless it exists already.
 func (t *Tables) putSlots(s *service, want *bpf.ServiceTable, order []*endpoint, undo *undoLog) (rows.Range, error) {
 	ids := make([]uint32, len(want.Slots))
 	for i, slot := range want.Slots {
@@ -213,7 +212,7 @@ func (t *Tables) putSlots(s *service, want *bpf.ServiceTable, order []*endpoint,
 	return slots, err
 }
 
-// putAttributes writes what the service's row leads to besides its endpoints.
+// putAttributes writes everything that the service's row refers to except its endpoints.
 func (t *Tables) putAttributes(s *service, want *bpf.ServiceTable, undo *undoLog) error {
 	if err := t.putSources(s, want, undo); err != nil {
 		return err
@@ -245,7 +244,7 @@ func (t *Tables) rowOf(s *service, want *bpf.ServiceTable, slots rows.Range) bpf
 	return row
 }
 
-// putRow replaces the row that packets look up, once all that it leads to is there.
+// putRow replaces the row that packets look up, once everything that it refers to is written.
 func (t *Tables) putRow(s *service, row bpf.TcService, there bool, undo *undoLog) error {
 	if !there {
 		if err := t.dropSecondary(s.key, undo); err != nil {
@@ -270,8 +269,8 @@ func (t *Tables) putRow(s *service, row bpf.TcService, there bool, undo *undoLog
 	return nil
 }
 
-// expectDirectAnswers has packets looked at as answers of endpoints that answer clients directly,
-// from the first such service on: its connections outlive a change of its mode.
+// expectDirectAnswers makes the packet path look for answers of endpoints that answer clients
+// directly, from the first such service on: its connections outlive a change of its mode.
 func (t *Tables) expectDirectAnswers(row bpf.TcService) error {
 	if row.Mode != uint8(bpf.TcServiceModeMODE_DSR) {
 		return nil
@@ -297,7 +296,7 @@ func (t *Tables) deleteRow(key bpf.TcServiceKey) error {
 	return nil
 }
 
-// enterService has a new service be known.
+// enterService registers a new service.
 func (t *Tables) enterService(s *service, there bool, undo *undoLog) error {
 	if there {
 		return nil

@@ -14,8 +14,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// putSNAT writes a service's own source addresses, before the row that counts them. What is beyond
-// the list stays until trimSNAT.
+// putSNAT writes a service's own source addresses, before the row with their number. Former ones
+// stay until trimSNAT.
 func (t *Tables) putSNAT(s *service, list []bpf.TcIpAddr, undo *undoLog) error {
 	was := slices.Clone(s.extras().snat)
 	if slices.Equal(was, list) {
@@ -40,7 +40,7 @@ func (t *Tables) putSNAT(s *service, list []bpf.TcIpAddr, undo *undoLog) error {
 	return nil
 }
 
-// trimSNAT removes those that the service has no more.
+// trimSNAT removes former source addresses of the service.
 func (t *Tables) trimSNAT(s *service, keep int) error {
 	for last := len(s.extras().snat) - 1; last >= keep; last-- {
 		if err := t.deleteSNAT(bpf.TcSnatSourceKey{Service: s.id, Place: uint32(last)}); err != nil {
@@ -58,7 +58,7 @@ func (t *Tables) deleteSNAT(key bpf.TcSnatSourceKey) error {
 	return nil
 }
 
-// adoptSNAT reads the addresses back, and removes those of services that are gone.
+// adoptSNAT reads the addresses, and removes those of deleted services.
 func (t *Tables) adoptSNAT(byID map[uint32]*service) error {
 	var orphans []bpf.TcSnatSourceKey
 	err := rows.Each(t.maps.SnatSources, func(k bpf.TcSnatSourceKey, a bpf.TcIpAddr) {
@@ -90,8 +90,8 @@ func (t *Tables) SNATUsages() *ebpf.Map {
 	return t.arrays.SNATUsages.Table()
 }
 
-// PortsInUse lists pairs of a source address of ours and an endpoint that have at least so many
-// source ports in use, or at rest: at most so many of them, those with most of all first.
+// PortsInUse lists pairs of a source address of ours and an endpoint with at least so many source
+// ports in use or in quarantine: at most so many pairs, those with the most ports first.
 func (t *Tables) PortsInUse(least, most int) ([]lb.SourcePorts, error) {
 	table := t.SNATUsages()
 	if table == nil {
@@ -121,7 +121,7 @@ func (t *Tables) PortsInUse(least, most int) ([]lb.SourcePorts, error) {
 	return list, nil
 }
 
-// portsMax is how many source ports of an address there are towards an endpoint: snat_limit() of
+// portsMax returns the number of source ports of an address towards an endpoint: snat_limit() of
 // bpf/open/snat.h.
 func (t *Tables) portsMax(source netip.Addr) (int, error) {
 	const most = 64000 // SNAT_LIMIT

@@ -38,7 +38,7 @@ const (
 	deniedSources  sourceList = 1 << 31 // SOURCES_DENIED
 )
 
-// flag is what the service's row says where packets heed the list.
+// flag is the service's flag that enables the list.
 func (l sourceList) flag() uint16 {
 	if l == deniedSources {
 		return serviceDenies
@@ -46,7 +46,7 @@ func (l sourceList) flag() uint16 {
 	return serviceSources
 }
 
-// of is the list as the process knows it.
+// of returns the process's copy of the list.
 func (l sourceList) of(e *extras) *[]netip.Prefix {
 	if l == deniedSources {
 		return &e.denied
@@ -54,7 +54,7 @@ func (l sourceList) of(e *extras) *[]netip.Prefix {
 	return &e.sources
 }
 
-// addSources adds what the service's list does not have yet.
+// addSources adds the prefixes that the service's list does not have yet.
 func (t *Tables) addSources(s *service, l sourceList, list []netip.Prefix, undo *undoLog) error {
 	extra := s.extras()
 	was := *l.of(&extra)
@@ -78,7 +78,7 @@ func (t *Tables) addSources(s *service, l sourceList, list []netip.Prefix, undo 
 	return nil
 }
 
-// putSources adds what both lists are to have.
+// putSources adds the new prefixes of both lists.
 func (t *Tables) putSources(s *service, want *bpf.ServiceTable, undo *undoLog) error {
 	if err := t.addSources(s, deniedSources, want.Denied, undo); err != nil {
 		return err
@@ -89,7 +89,7 @@ func (t *Tables) putSources(s *service, want *bpf.ServiceTable, undo *undoLog) e
 	return t.addSources(s, allowedSources, want.Sources, undo)
 }
 
-// heedDenied has a service that is there heed the list of the denied, if it has only now got one.
+// heedDenied enables the list of denied sources of an existing service, if it is new.
 func (t *Tables) heedDenied(s *service, undo *undoLog) error {
 	if t.services[s.key] != s || s.row.Flags&serviceDenies != 0 || len(s.extras().denied) == 0 {
 		return nil
@@ -99,7 +99,7 @@ func (t *Tables) heedDenied(s *service, undo *undoLog) error {
 	return t.putRows(s, row, undo)
 }
 
-// trimSources removes what neither list is to have any more.
+// trimSources removes former prefixes of both lists.
 func (t *Tables) trimSources(s *service, want *bpf.ServiceTable) error {
 	if err := t.keepSources(s, allowedSources, want.Sources); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (t *Tables) trimSources(s *service, want *bpf.ServiceTable) error {
 	return t.keepSources(s, deniedSources, want.Denied)
 }
 
-// putRows replaces the row of a service that is there, at all of its VIPs.
+// putRows replaces the row of an existing service, at all of its VIPs.
 func (t *Tables) putRows(s *service, row bpf.TcService, undo *undoLog) error {
 	if err := t.putRow(s, row, true, undo); err != nil {
 		return err
@@ -178,8 +178,8 @@ func prefixOf(k bpf.TcSourceKey) netip.Prefix {
 	return netip.PrefixFrom(a, bits)
 }
 
-// adoptSources reads the lists back, and removes those of services that are gone, and those that no
-// packet heeds: an earlier process was about to add or to remove them.
+// adoptSources reads the lists, and removes those of deleted services and disabled ones: an earlier
+// process was about to add or to remove them.
 func (t *Tables) adoptSources() error {
 	byID := make(map[uint32]*service, len(t.services))
 	for _, s := range t.services {
@@ -206,7 +206,7 @@ func (t *Tables) adoptSources() error {
 	return t.deleteSources(stale)
 }
 
-// without are the prefixes of a that b does not have; both are sorted, and so is it.
+// without returns the prefixes of a that b does not have; all lists are sorted.
 func without(a, b []netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix
 	for _, p := range a {

@@ -1,5 +1,5 @@
-// Package tables writes the maps that say what services there are, one service at a time, and knows
-// what is in them. It adopts what an earlier process has pinned.
+// Package tables writes the maps of services, one service at a time, and tracks their content. It
+// adopts the maps of an earlier process.
 package tables
 
 import (
@@ -14,7 +14,7 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// What fits.
+// Sizes.
 const (
 	MaxServices  = int(bpf.TcLimitMAX_SERVICES)
 	MaxEndpoints = int(bpf.TcLimitMAX_ENDPOINTS)
@@ -33,11 +33,11 @@ const (
 	serviceLimited   = uint16(bpf.TcServiceFlagSERVICE_LIMITED)
 )
 
-// ErrFull says that a map has no row left. It may pass: what was removed gives its rows back a
-// moment after its last connection.
+// ErrFull reports that a map has no row left. It may be temporary: a removed object releases its
+// rows a moment after its last connection.
 var ErrFull = rows.ErrFull
 
-// Tables is what the process knows of the rows it has written. Methods are safe for concurrent use.
+// Tables tracks the rows that the process has written. Methods are safe for concurrent use.
 type Tables struct {
 	settings *loader.Settings
 	maps     *bpf.TcMaps
@@ -48,15 +48,15 @@ type Tables struct {
 	mu           sync.RWMutex
 	services     map[bpf.TcServiceKey]*service
 	secondary    map[bpf.TcServiceKey]*service // by the keys that they have besides their own
-	endpoints    []*endpoint                   // by id, also those that are ending; nil: free
+	endpoints    []*endpoint                   // by id, including those that are ending; nil: free
 	ending       map[uint32]*endpoint          // removed, some connections left
-	ends         map[uint32]endings            // by id, of endpoints whose connections end at some time
+	ends         map[uint32]endings            // by id, of endpoints whose connections have an end
 	drains       drains
-	endTimes     endTimes                     // those of endpoints that are ending
+	endTimes     endTimes                     // of endpoints that are ending
 	local        map[bpf.TcIpAddr]struct{}    // as in local_addresses
-	localCount   uint32                       // endpoints that have one of these addresses
-	localChanged chan struct{}                // capacity 1: there is a first, or no more
-	egress       map[bpf.TcEgressKey][]egress // who claims an address; the first has it
+	localCount   uint32                       // endpoints with one of these addresses
+	localChanged chan struct{}                // capacity 1: there is a first one, or none any more
+	egress       map[bpf.TcEgressKey][]egress // claims of an address; the first one has it
 	egressCount  uint32                       // as written
 	vips         map[bpf.TcIpAddr]bpf.TcVip
 	counts       counts
@@ -73,7 +73,7 @@ type Tables struct {
 	attached     attached
 }
 
-// counts are of services that are rare: while there is none, packets pay nothing for them.
+// counts are of rare kinds of services: while there are none, packets pay nothing for them.
 type counts struct {
 	hosts   uint32 // of every local address
 	clamped uint32 // that limit segments
@@ -81,7 +81,7 @@ type counts struct {
 	marked  uint32 // with a mark
 }
 
-// Close gives up what the process opened. What is pinned stays.
+// Close releases what the process opened. Pins stay.
 func (t *Tables) Close() {
 	if t == nil {
 		return
@@ -92,7 +92,7 @@ func (t *Tables) Close() {
 	t.endTimes.close()
 }
 
-// service is a row of the services map and what hangs on it.
+// service is a row of the services map and what it refers to.
 type service struct { // there are many: 128 bytes
 	key     bpf.TcServiceKey
 	id      uint32
@@ -101,7 +101,7 @@ type service struct { // there are many: 128 bytes
 	persist uint32        // jiffies, as in persist_timeouts
 	mss     uint32        // as in mss_limits
 	portMax uint16        // of its range, as the trie has it
-	clamped bool          // it is counted among those that limit segments
+	clamped bool          // it counts as limiting segments
 	deleted bool
 	name    string
 	order   []*endpoint // as the user wrote them
@@ -109,24 +109,24 @@ type service struct { // there are many: 128 bytes
 	extra   *extras // nil: none; read by extras, written by makeExtras
 }
 
-// slots is where the service's table of slots is, as its row says.
+// slots returns the place of the service's table of slots, from its row.
 func (s *service) slots() rows.Range {
 	return rows.Range{Segment: uint32(s.row.SlotSegment), Offset: uint32(s.row.SlotOffset), Count: s.row.SlotCount}
 }
 
-// extras are what few services have any of.
+// extras are members that few services use.
 type extras struct {
 	sources []netip.Prefix // as the trie has them
 	denied  []netip.Prefix // the same
 	snat    []bpf.TcIpAddr // as in snat_sources
 	parents []uint32       // as in the table
-	further []*service     // the same at further VIPs: of these, key and portMax alone count
+	further []*service     // copies for secondary VIPs: only their key and portMax count
 	claims  map[bpf.TcEgressKey]egress
 	removed counters // of endpoints that are gone
-	tenths  bool     // endpoints' takes are in tenths of their weights
+	tenths  bool     // endpoints' weights are in tenths
 }
 
-// extras are the service's, to be read.
+// extras returns the service's, for reading.
 func (s *service) extras() extras {
 	if s.extra == nil {
 		return extras{}
@@ -134,7 +134,7 @@ func (s *service) extras() extras {
 	return *s.extra
 }
 
-// makeExtras are the service's, to be written.
+// makeExtras returns the service's, for writing.
 func (s *service) makeExtras() *extras {
 	if s.extra == nil {
 		s.extra = &extras{}
@@ -145,9 +145,9 @@ func (s *service) makeExtras() *extras {
 // endpoint is a row of the endpoints map.
 type endpoint struct { // there are many: 64 bytes
 	addr    bpf.TcIpAddr
-	source  bpf.TcIpAddr // ours towards it; zero: none
+	source  bpf.TcIpAddr // our address towards it; zero: none
 	service *service
-	ended   time.Duration // when it was taken out of its service, since the tables were opened
+	ended   time.Duration // when it was removed from its service, since the tables were opened
 	id      uint32
 	takes   uint32 // weight for new connections
 	port    uint16 // as in the row: network byte order
@@ -158,7 +158,7 @@ type endpoint struct { // there are many: 64 bytes
 	sourceBits, addrBits uint8 // as in bpf.EndpointTable
 }
 
-// endpoint is the one with an id. nil: there is none.
+// endpoint returns the endpoint with an id. nil: there is none.
 func (t *Tables) endpoint(id uint32) *endpoint {
 	if int(id) >= len(t.endpoints) {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// countService keeps what packets are told of services before they are looked up: by is 1 for one
-// that is added, -1 for one that is removed.
+// countService updates what packets know about services before they look one up: by is 1 for an
+// added service, -1 for a removed one.
 func (t *Tables) countService(key bpf.TcServiceKey, by int) error {
 	v := t.count(key, by)
 	if key.Ranged() || key.Mark != 0 {
@@ -31,7 +31,7 @@ func (t *Tables) countService(key bpf.TcServiceKey, by int) error {
 	return nil
 }
 
-// count does the sums, and returns those of the VIP.
+// count updates the sums, and returns those of the VIP.
 func (t *Tables) count(key bpf.TcServiceKey, by int) bpf.TcVip {
 	v := t.vips[key.Vip]
 	n := uint32(by) // wraps for -1: subtracts
@@ -59,7 +59,7 @@ func (t *Tables) countHost(key bpf.TcServiceKey, by int) error {
 	return t.writeCounts()
 }
 
-// writeCounts tells the programs of services that are rare.
+// writeCounts writes the programs' counts of rare services.
 func (t *Tables) writeCounts() error {
 	for _, set := range t.countSets {
 		if err := t.counts.write(set); err != nil {
@@ -78,8 +78,8 @@ func (c counts) write(set map[string]*ebpf.Variable) error {
 	return nil
 }
 
-// AddCounts has another object's variables range_services, marked_services and host_services follow
-// from here on.
+// AddCounts makes another object's variables range_services, marked_services and host_services
+// follow from now on.
 func (t *Tables) AddCounts(set map[string]*ebpf.Variable) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// counts are the counters of packets that are dropped or challenged, of each CPU.
+// counts are the counters of dropped or challenged packets, of each CPU.
 type counts struct {
 	drops      map[uint32][]uint64
 	challenges []bpf.TcChallengeCounts
@@ -79,7 +79,7 @@ func (c counts) since(before counts) counted {
 	return n
 }
 
-// restoreCounts makes the counters what they were.
+// restoreCounts resets the counters to their former values.
 func (r *Runner) restoreCounts(before, now counts) error {
 	var errs []error
 	for reason, each := range before.drops {

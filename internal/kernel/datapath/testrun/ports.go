@@ -7,8 +7,7 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// LimitPorts gives each pool of an address of this machine n ports. 0: as many as any other pool
-// has.
+// LimitPorts limits each pool of an address of this machine to n ports. 0: as many as other pools.
 func (r *Runner) LimitPorts(n int) error {
 	return r.shared.Maps.KeptPorts.Put(uint32(0), bpf.TcHostPorts{Limit: uint32(n)})
 }
@@ -20,7 +19,7 @@ func (r *Runner) ForgetPortPressure() error {
 	return errors.Join(v.PortPressureUntil.Set(uint32(0)), v.PortPressures.Set(none))
 }
 
-// agePortPressure has the pressure end earlier.
+// agePortPressure ends the pressure earlier.
 func (r *Runner) agePortPressure(ticks uint32) error {
 	var until uint32
 	var words [bpf.TcPortLayoutPORT_PRESSURES]uint64

@@ -20,10 +20,10 @@ import (
 	"loxilb/internal/kernel/datapath/xdp"
 )
 
-// Verdict is what the program decided.
+// Verdict is the program's decision.
 type Verdict int32
 
-// The verdicts, as tc knows them.
+// The verdicts, as in tc.
 const (
 	Next     Verdict = -1 // on to the next program and the kernel
 	Shot     Verdict = 2
@@ -33,21 +33,21 @@ const (
 // Input is a packet to run the program on.
 type Input struct {
 	Frame   []byte // from the Ethernet header on
-	Ifindex int    // of the interface that it arrives at, in the thread's namespace; its MAC decides whose it is
+	Ifindex int    // of the interface where it arrives, in the thread's namespace; its MAC address decides whose it is
 	Layer3  bool   // run the program of interfaces without link-layer header
 	GSOSize uint32
 	Mark    uint32 // skb->mark
 	Repeat  uint32 // 0: once
 }
 
-// Output is what came out. Frame is the packet as it leaves, or as it is passed on.
+// Output is the result. Frame is the packet as it leaves, or as it is passed on.
 type Output struct {
 	Verdict  Verdict
 	Frame    []byte
 	Duration time.Duration // mean of a run; exact only when Repeat is large, as it includes the system call
 }
 
-// SKB is struct __sk_buff as BPF_PROG_TEST_RUN takes it, up to gso_size.
+// SKB is struct __sk_buff for BPF_PROG_TEST_RUN, up to gso_size.
 type SKB struct {
 	Len, PktType, Mark, QueueMapping, Protocol, VlanPresent, VlanTCI, VlanProto, Priority uint32
 	IngressIfindex, Ifindex, TCIndex                                                      uint32
@@ -68,11 +68,11 @@ type Runner struct {
 	xdp    *xdp.XDP
 }
 
-// New runs those of c and of x.
+// New runs the programs of c and of x.
 func New(c *loader.Collection, x *xdp.XDP) *Runner { return &Runner{c, x} }
 
 // Run runs the loaded program on a packet without a network (BPF_PROG_TEST_RUN): connections are
-// made and counters count, only the packet goes nowhere.
+// made and counters count, but the packet is not sent.
 func (r *Runner) Run(in Input) (Output, error) {
 	prog, err := r.shared.Program(in.Layer3, false)
 	if err != nil {
@@ -98,8 +98,8 @@ func (r *Runner) Run(in Input) (Output, error) {
 	return out, nil
 }
 
-// withoutPriorityTag takes a VLAN tag of id 0 off a frame, as the kernel does before the hook and
-// BPF_PROG_TEST_RUN does not: there it is beside the frame, from where the program takes it away or
+// withoutPriorityTag removes a VLAN tag of id 0 from a frame, as the kernel does before the hook
+// and BPF_PROG_TEST_RUN does not: there it is in metadata, from where the program removes it or
 // leaves it alone.
 func withoutPriorityTag(frame []byte) []byte {
 	const at, size, dot1q, dot1ad = 12, 4, 0x8100, 0x88a8
@@ -116,8 +116,8 @@ func withoutPriorityTag(frame []byte) []byte {
 // Fill writes connections into the table: one entry for each direction.
 func (r *Runner) Fill(entries []conntrack.Entry) error { return r.shared.Conntrack.Fill(entries) }
 
-// Age makes every connection look as if it had been silent for longer, by that much: tests need not
-// wait.
+// Age makes every connection look as if it had been silent for longer by this much, so that tests
+// need not wait.
 func (r *Runner) Age(by time.Duration) error {
 	ticks := r.shared.Jiffies(by)
 	if err := r.shared.Conntrack.Age(ticks); err != nil {
@@ -147,7 +147,7 @@ func (r *Runner) ageRedials(ticks uint32) error {
 	return nil
 }
 
-// ageReclaim has the pass through the table that packets make in place of the sweep begin earlier.
+// ageReclaim makes the packets' pass through the table, in place of the sweep, begin earlier.
 func (r *Runner) ageReclaim(ticks uint32) error {
 	var pass bpf.TcReclaimPass
 	v := r.shared.Variables.ReclaimPass
@@ -159,8 +159,8 @@ func (r *Runner) ageReclaim(ticks uint32) error {
 	return v.Set(pass)
 }
 
-// BreakPromise has the packet path wait for no sweep, as after the daemon was killed so many ticks
-// of the kernel ago.
+// BreakPromise makes the packet path wait for no sweep, as if the daemon had been killed so many
+// ticks of the kernel ago.
 func (r *Runner) BreakPromise(ago uint32) error {
 	now, err := loader.Now()
 	if err != nil {
@@ -179,10 +179,10 @@ func (r *Runner) PromiseAge() (uint32, error) {
 	return now - due, err
 }
 
-// ForgetPromise has it rely on sweeps that come without a promise, as tests do.
+// ForgetPromise makes it rely on sweeps without a promise, as tests run them.
 func (r *Runner) ForgetPromise() error { return r.shared.Variables.SweepDue.Set(uint32(0)) }
 
-// HoldReclaim has packets that find no room free no expired connections for a second.
+// HoldReclaim prevents packets that find no room from freeing expired connections for a second.
 func (r *Runner) HoldReclaim() error {
 	now, err := loader.Now()
 	if err != nil {
@@ -214,7 +214,7 @@ func (r *Runner) ageFragments(ticks uint32) error {
 	return nil
 }
 
-// AgePersists does the same to what is remembered of clients.
+// AgePersists does the same to the records of clients.
 func (r *Runner) AgePersists(by time.Duration) error {
 	ticks := r.shared.Jiffies(by)
 	all := map[bpf.TcPersistKey]bpf.TcPersistEntry{}
@@ -240,12 +240,12 @@ func (r *Runner) AgePersists(by time.Duration) error {
 	return nil
 }
 
-// AgeKnown does the same to what is known of clients.
+// AgeKnown does the same to known clients.
 func (r *Runner) AgeKnown(by time.Duration) error {
 	return r.changeKnown(func(row uint64) uint64 { return row&^(1<<32-1) | uint64(uint32(row)-r.shared.Jiffies(by)) })
 }
 
-// ForgetKnown has no client be known.
+// ForgetKnown forgets all known clients.
 func (r *Runner) ForgetKnown() error { return r.changeKnown(func(uint64) uint64 { return 0 }) }
 
 func (r *Runner) changeKnown(change func(row uint64) uint64) error {
@@ -271,7 +271,7 @@ func (r *Runner) changeKnown(change func(row uint64) uint64) error {
 	return nil
 }
 
-// Secrets are the keys of the packet path's hashes.
+// Secrets returns the keys of the packet path's hashes.
 func (r *Runner) Secrets() (keys bpf.TcSecretKeys, err error) {
 	if err := r.shared.Maps.Secrets.Lookup(uint32(0), &keys); err != nil {
 		return keys, fmt.Errorf("read the keys of challenges: %w", err)

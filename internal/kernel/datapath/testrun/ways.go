@@ -7,11 +7,10 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// MaxWays is how many next hops there is room for; the first row has those that sockets of this
-// machine are.
+// MaxWays is the number of rows for next hops; the first row is for sockets of this machine.
 const MaxWays = 1 << 14
 
-// Ways are the rows of next hops that serve any.
+// Ways returns the rows of next hops in use.
 func (r *Runner) Ways() (map[uint32]bpf.TcWay, error) {
 	all := map[uint32]bpf.TcWay{}
 	err := rows.EachBatch(r.shared.Maps.Ways, MaxWays, func(keys []uint32, ways []bpf.TcWay) {

@@ -20,10 +20,10 @@ const (
 	xdpRedirect = 4
 )
 
-// XDPDoes is what the XDP program does with a packet.
+// XDPDoes is the XDP program's decision about a packet.
 type XDPDoes string
 
-// What it may do.
+// The decisions.
 const (
 	XDPPasses     XDPDoes = "passes"
 	XDPForwards   XDPDoes = "forwards"
@@ -31,7 +31,7 @@ const (
 	XDPDrops      XDPDoes = "drops"
 )
 
-// xdpRun is what the XDP program did to a packet, to the table and to counters.
+// xdpRun is the XDP program's effect on a packet, the table and counters.
 type xdpRun struct {
 	does    XDPDoes
 	frame   []byte
@@ -71,7 +71,7 @@ func (r *Runner) RunWithXDP(in Input, mac [6]byte) (out Output, does XDPDoes, er
 	return out, x.does, x.sameWay(in, out, table)
 }
 
-// XDPDoes runs the XDP program alone, and takes back what it did.
+// XDPDoes runs only the XDP program, and undoes its effects.
 func (r *Runner) XDPDoes(in Input, mac [6]byte) (XDPDoes, error) {
 	x, err := r.tryXDP(in, mac)
 	return x.does, err
@@ -106,7 +106,7 @@ func (r *Runner) tryXDP(in Input, mac [6]byte) (x xdpRun, err error) {
 	return x, err
 }
 
-// doing names what the program did, and checks that it did nothing else.
+// doing returns what the program did, and checks that it did nothing else.
 func (x xdpRun) doing(verdict uint32, frame []byte) (XDPDoes, error) {
 	quiet := len(x.changed) == 0 && bytes.Equal(x.frame, frame)
 	switch {
@@ -122,7 +122,7 @@ func (x xdpRun) doing(verdict uint32, frame []byte) (XDPDoes, error) {
 	return "", fmt.Errorf("XDP returned %d, and had changed %d entries, counted %+v and made\n%x of\n%x", verdict, len(x.changed), x.counted, x.frame, frame)
 }
 
-// sameWay compares what XDP did with what the program at the tc hook did from the same state.
+// sameWay compares the effects of XDP and of the program at the tc hook from the same state.
 func (x xdpRun) sameWay(in Input, out Output, after map[bpf.TcConnectionKey]bpf.TcConnection) error {
 	if x.does == XDPDrops {
 		if out.Verdict != Shot {
@@ -148,7 +148,7 @@ func (x xdpRun) sameWay(in Input, out Output, after map[bpf.TcConnectionKey]bpf.
 	return nil
 }
 
-// runXDP stands in for the interface with lo, whose frames the kernel has the program see.
+// runXDP replaces the interface by lo, whose frames the kernel passes to the program.
 func (r *Runner) runXDP(in Input, mac [6]byte) (frame []byte, verdict uint32, err error) {
 	const lo = 1
 	if err := r.xdp.SetXDP(xdp.Interface{Index: lo, Name: "lo", MAC: mac, Target: true}); err != nil {
@@ -166,7 +166,7 @@ func (r *Runner) runXDP(in Input, mac [6]byte) (frame []byte, verdict uint32, er
 	return opts.DataOut, ret, nil
 }
 
-// Connections are the rows of the table as they are.
+// Connections returns the current rows of the table.
 func (r *Runner) Connections() (map[bpf.TcConnectionKey]bpf.TcConnection, error) {
 	out := map[bpf.TcConnectionKey]bpf.TcConnection{}
 	return out, r.shared.Conntrack.Each(context.Background(), func(key bpf.TcConnectionKey, row bpf.TcConnection) bool {
@@ -175,8 +175,8 @@ func (r *Runner) Connections() (map[bpf.TcConnectionKey]bpf.TcConnection, error)
 	})
 }
 
-// takeBack makes the entries, and the traffic of their endpoints, what they were, and returns those
-// that it found changed.
+// takeBack restores the entries, and the traffic of their endpoints, and returns those that had
+// changed.
 func (r *Runner) takeBack(before map[bpf.TcConnectionKey]bpf.TcConnection) (map[bpf.TcConnectionKey]bpf.TcConnection, error) {
 	changed, err := r.Connections()
 	if err != nil {

@@ -10,9 +10,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Audit compares what the XDP program knows of interfaces, and where it is attached, with what the
-// process has written; with mend, what differs is written again. Without the program there is
-// nothing to compare.
+// Audit compares the XDP program's interfaces and attachments with what the process has written;
+// with mend, differences are written again. Without the program there is nothing to compare.
 func (x *XDP) Audit(mend bool) []lb.Compared {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -40,8 +39,8 @@ func (x *XDP) Audit(mend bool) []lb.Compared {
 	return []lb.Compared{sheet.Check(mend), x.auditTargets(targets, mend), x.auditLinks(mend)}
 }
 
-// auditTargets looks which interfaces the program redirects to: a map of devices tells no more than
-// that.
+// auditTargets checks which interfaces the program redirects to: a map of devices shows no more
+// than that.
 func (x *XDP) auditTargets(want map[uint32]bool, mend bool) lb.Compared {
 	out := lb.Compared{Table: "xdp_targets", Rows: len(want)}
 	m := x.programs.Maps["xdp_targets"]

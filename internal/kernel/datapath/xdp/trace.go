@@ -11,7 +11,7 @@ import (
 	"loxilb/internal/kernel/datapath/loader"
 )
 
-// program is the one to attach.
+// program returns the one to attach.
 func (x *XDP) program() (*ebpf.Program, error) {
 	switch {
 	case !x.tracing:
@@ -35,7 +35,7 @@ func (x *XDP) loadTracing() (*ebpf.Program, error) {
 	return loader.LoadTwin(spec, x.programs.Maps, programName)
 }
 
-// TryTracing tells whether the kernel takes the program that shows packets.
+// TryTracing checks whether the kernel accepts the tracing program.
 func (x *XDP) TryTracing() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -46,8 +46,8 @@ func (x *XDP) TryTracing() error {
 	return errors.Join(err, p.Close())
 }
 
-// Trace has a program that shows packets take the place of the other one at every interface, or
-// gives it back. No packet passes without.
+// Trace replaces the program at every interface by the tracing one, or restores it. No packet
+// passes without a program.
 func (x *XDP) Trace(on bool) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -67,7 +67,7 @@ func (x *XDP) Trace(on bool) error {
 	return err
 }
 
-// exchangeAll puts the program that is to be attached now into all places.
+// exchangeAll attaches the current program in all places.
 func (x *XDP) exchangeAll() error {
 	var errs []error
 	for _, a := range x.attached {

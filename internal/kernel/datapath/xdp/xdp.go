@@ -1,7 +1,7 @@
-// Package xdp attaches the XDP program: it stands in front of the one at the tc hook, forwards
-// packets of established connections by itself, and challenges or drops the SYNs of a flood. What
-// it does not take, or where it is not attached, goes the way through tc: that it is missing loses
-// no packet.
+// Package xdp attaches the XDP program: it runs before the one at the tc hook, forwards packets of
+// established connections by itself, and challenges or drops the SYNs of a flood. All other
+// packets, and those of interfaces without it, are handled at the tc hook: without it no packet is
+// lost.
 package xdp
 
 import (
@@ -36,7 +36,8 @@ func (m Mode) other() Mode {
 	return Generic
 }
 
-// pins is the folder of the pinned links, below the data path's. A link does not tell its mode.
+// pins returns the folder of the pinned links, below the data path's. A link does not reveal its
+// mode.
 func (m Mode) pins() string {
 	if m == Generic {
 		return pins.XDPGeneric
@@ -44,9 +45,10 @@ func (m Mode) pins() string {
 	return pins.XDPNative
 }
 
-// multiBuffer: drivers refuse a large MTU to a program that does not take frames of several
-// buffers. For one that does, generic mode has Linux copy an sk_buff without the length of its MAC
-// header, and tc, to which it is passed, looks for the IP header in the wrong place (seen on 6.18).
+// multiBuffer reports whether to load the program for frames of several buffers: drivers refuse a
+// large MTU to any other. With such a program, generic mode makes Linux copy an sk_buff without the
+// length of its MAC header, and tc, to which it is passed, looks for the IP header in the wrong
+// place (seen on 6.18).
 func (m Mode) multiBuffer() bool { return m == Native }
 
 func (m Mode) flags() link.XDPAttachFlags {
@@ -56,7 +58,7 @@ func (m Mode) flags() link.XDPAttachFlags {
 	return link.XDPDriverMode
 }
 
-// Interface is what the XDP program must know of an interface.
+// Interface describes an interface for the XDP program.
 type Interface struct {
 	Index  int
 	Name   string
@@ -70,8 +72,8 @@ const programName = "loxilb_xdp"
 // maxIndex is the highest index of an interface in the program's arrays.
 const maxIndex = 16383
 
-// XDP is the XDP program, loaded when it is first wanted. Its own maps are not pinned: those that a
-// link's program uses stay with it. Methods are safe for concurrent use.
+// XDP is the XDP program, loaded when it is first wanted. Its own maps are not pinned: the maps of
+// a link's program stay with it. Methods are safe for concurrent use.
 type XDP struct {
 	shared   *loader.Collection
 	routing  *routing.Routing
@@ -86,7 +88,7 @@ type XDP struct {
 	tracing  bool             // somebody traces
 	traced   *ebpf.Program    // that shows packets; nil: not loaded
 
-	described map[int]Interface // as the program knows them
+	described map[int]Interface // as the program has them
 }
 
 type attached struct {
@@ -94,7 +96,7 @@ type attached struct {
 	name string
 }
 
-// Counts has an object's variables follow how many services there are of rare kinds
+// Counts makes an object's variables follow the number of services of rare kinds
 // (tables.AddCounts).
 type Counts func(variables map[string]*ebpf.Variable) error
 
@@ -106,8 +108,8 @@ func New(c *loader.Collection, r *routing.Routing, counts Counts, mode Mode, e *
 	return &XDP{shared: c, routing: r, counts: counts, mode: mode, exchange: e, attached: map[int]attached{}, described: map[int]Interface{}}
 }
 
-// SetXDP has the XDP program know an interface, and attaches or detaches it there. An error to
-// attach leaves the rest done.
+// SetXDP describes an interface to the XDP program, and attaches or detaches it there. If attaching
+// fails, the rest is done.
 func (x *XDP) SetXDP(i Interface) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -126,7 +128,7 @@ func (x *XDP) SetXDP(i Interface) error {
 	return x.attach(i)
 }
 
-// ForgetXDP takes SetXDP back. An interface that is gone, or was never described, is no error.
+// ForgetXDP undoes SetXDP. A missing interface, or one that was never described, is no error.
 func (x *XDP) ForgetXDP(index int) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -140,8 +142,8 @@ func (x *XDP) ForgetXDP(index int) error {
 	return nil
 }
 
-// DetachXDPOrphans detaches the XDP program where this process has not attached it: what an earlier
-// one left.
+// DetachXDPOrphans detaches the XDP program where an earlier process attached it and this one has
+// not.
 func (x *XDP) DetachXDPOrphans() error {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -154,7 +156,7 @@ func (x *XDP) DetachXDPOrphans() error {
 	return errors.Join(errs...)
 }
 
-// XDPInterfaces are the names of the interfaces that the XDP program is attached to.
+// XDPInterfaces returns the names of the interfaces with the XDP program.
 func (x *XDP) XDPInterfaces() (names []string, mode Mode) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -195,7 +197,7 @@ func (x *XDP) folder(m Mode) attach.LinkFolder {
 	return attach.LinkFolder{Path: x.shared.PinFolder(m.pins()), Log: x.shared.Log, Exchange: x.exchange}
 }
 
-// load loads the program when it is first wanted, or says again why the kernel refused it.
+// load loads the program when it is first wanted, or returns again why the kernel refused it.
 func (x *XDP) load() error {
 	if x.programs == nil && x.refused == nil {
 		x.programs, x.refused = x.loadNow()
@@ -288,7 +290,7 @@ func (x *XDP) attach(i Interface) error {
 	return nil
 }
 
-// explain says what the kernel's answer means and what helps.
+// explain adds the meaning of the kernel's error and a remedy.
 func explain(err error) error {
 	switch {
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):

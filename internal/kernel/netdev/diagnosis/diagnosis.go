@@ -1,5 +1,5 @@
-// Package diagnosis says what is wrong in the network around the load balancer: one sentence of
-// what keeps a service from working, and one of what to do.
+// Package diagnosis reports problems in the network around the load balancer: one sentence about
+// what prevents a service from working, and one about what to do.
 package diagnosis
 
 import (
@@ -13,23 +13,23 @@ import (
 )
 
 const (
-	// every and gap bound how often problems are looked for: at once after a change, but never
-	// twice within the gap, as it costs a walk over all VIPs and endpoints.
+	// every and gap bound how often to look for problems: at once after a change, but never twice
+	// within the gap, as it costs a walk over all VIPs and endpoints.
 	every = 10 * time.Second
 	gap   = time.Second
 	// Shown bounds the problems of one sort.
 	Shown = 8
 )
 
-// Problem is something outside the load balancer that keeps a service from working. It is an error
-// of what it keeps from being done.
+// Problem is something outside the load balancer that prevents a service from working. It is the
+// error of what it prevents.
 type Problem struct {
 	Kind, Key string // what it is about, as statuses name objects: "endpoint", "31.31.31.1"
 	What      string // what is wrong
 	Hint      string // what to do
 }
 
-// Known is a problem that there is now.
+// Known is a current problem.
 type Known struct {
 	Problem
 	Since time.Time
@@ -47,13 +47,13 @@ type Doctor struct {
 	known map[Problem]time.Time // present problems, and since when
 }
 
-// New makes a doctor. look returns the present problems; regular is true every 10 s, whatever
+// New makes a doctor. look returns the current problems; regular is true every 10 s, whatever
 // happens between.
 func New(look func(ctx context.Context, regular bool) []Problem, log *slog.Logger) *Doctor {
 	return &Doctor{look: look, log: log, soon: make(chan struct{}, 1), known: map[Problem]time.Time{}}
 }
 
-// Soon has the doctor look soon, as something has changed.
+// Soon makes the doctor look soon, as something has changed.
 func (d *Doctor) Soon() {
 	select {
 	case d.soon <- struct{}{}:
@@ -61,7 +61,7 @@ func (d *Doctor) Soon() {
 	}
 }
 
-// Known are the problems that there were at the last look, in no order.
+// Known returns the problems of the last look, in no order.
 func (d *Doctor) Known() []Known {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -74,7 +74,7 @@ func (d *Doctor) Known() []Known {
 
 // Run looks for problems until ctx ends, and reports each that appears or disappears.
 func (d *Doctor) Run(ctx context.Context, tell func(p Problem, gone bool)) {
-	regular := time.NewTicker(every) // not a timer made anew for each look: a neighbour that is asked for ever would keep it from firing
+	regular := time.NewTicker(every) // not a new timer for each look: an endlessly queried neighbour would keep it from firing
 	defer regular.Stop()
 	for {
 		isRegular := false
@@ -102,7 +102,7 @@ func (d *Doctor) Run(ctx context.Context, tell func(p Problem, gone bool)) {
 	}
 }
 
-// compare takes the problems of now and returns those that are new and those that disappeared, in
+// compare takes the current problems and returns those that are new and those that disappeared, in
 // order.
 func (d *Doctor) compare(now []Problem) (appeared, gone []Problem) {
 	d.mu.Lock()
@@ -126,8 +126,8 @@ func (d *Doctor) compare(now []Problem) (appeared, gone []Problem) {
 	return appeared, gone
 }
 
-// Bounded sorts problems of one sort and cuts them short; kind is what they are about, and sort
-// names them. total is how many there are, of which list has the first Shown at least.
+// Bounded sorts problems of one sort and truncates them; kind is their subject, and sort names
+// them. total is their number; list has at least the first Shown.
 func Bounded(list []Problem, total int, kind, sort string) []Problem {
 	slices.SortFunc(list, func(a, b Problem) int { return cmp.Compare(a.What, b.What) })
 	if total <= Shown {

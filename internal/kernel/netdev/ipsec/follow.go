@@ -24,7 +24,7 @@ const (
 )
 
 // Follow calls changed whenever policies of a namespace may have changed, until ctx ends, and once
-// at its start. It returns at once where the kernel has no IPsec.
+// at its start. It returns at once if the kernel has no IPsec.
 func Follow(ctx context.Context, ns *netlink.Namespace, changed func()) {
 	for ctx.Err() == nil {
 		s, err := ns.SubscribeIPsec(followBuffer, groupExpire, groupPolicy)

@@ -12,7 +12,7 @@ import (
 	"loxilb/internal/kernel/netdev/netlink"
 )
 
-// Numbers of the kernel's uapi (linux/xfrm.h) that x/sys/unix does not have.
+// Constants of linux/xfrm.h that x/sys/unix does not have.
 const (
 	msgNewPolicy  = 0x13
 	msgGetPolicy  = 0x15
@@ -40,16 +40,16 @@ func (p Port) Range() (first, last uint16, ok bool) {
 	return first, last, ^p.Mask&(^p.Mask+1) == 0
 }
 
-// Policy is which packets a policy is about, and whether it lets them leave as they are.
+// Policy is a match for packets, and whether they may leave unprotected.
 type Policy struct {
-	Forward                     bool // a policy of forwarded packets as they arrive; else of packets that leave
+	Forward                     bool // for arriving packets that are forwarded; otherwise for leaving packets
 	Source, Destination         netip.Prefix
 	SourcePort, DestinationPort Port
 	Protocol                    uint8 // 0: any
-	Default                     bool  // it stands for the default of its direction
+	Default                     bool  // the default of its direction
 	Blocks                      bool
 	Protects                    bool // the packets must be encrypted or authenticated
-	Narrow                      bool // it also asks for an interface, or for ports that are no range
+	Narrow                      bool // also matches on an interface, or on ports that are no range
 	priority                    uint32
 }
 
@@ -90,7 +90,7 @@ func (p *Policy) String() string {
 	return b.String()
 }
 
-// everything are the policies that match each packet of either IP version.
+// everything returns policies that match each packet of either IP version.
 func everything(forward bool) []Policy {
 	var out []Policy
 	for _, all := range []string{"0.0.0.0/0", "::/0"} {
@@ -100,9 +100,9 @@ func everything(forward bool) []Policy {
 	return out
 }
 
-// parse reads a policy. Not ok: no packet that is balanced is asked about it. A policy by mark
-// holds for packets with that mark, and balanced packets are looked up without one; a policy with
-// an interface id is for packets that leave by an xfrm interface.
+// parse parses a policy. Not ok: it matches no balanced packet. A policy by mark is for packets
+// with that mark, and balanced packets are looked up without one; a policy with an interface id is
+// for packets that leave by an xfrm interface.
 func parse(body []byte) (p Policy, ok bool) {
 	if len(body) < policyBytes {
 		return Policy{}, false

@@ -11,8 +11,8 @@ import (
 	"loxilb/internal/kernel/netdev/netlink"
 )
 
-// Read lists the policies of a namespace that may be about balanced packets, in the order in which
-// the kernel asks them. A kernel without IPsec has none.
+// Read lists the policies of a namespace that may match balanced packets, in the kernel's order. A
+// kernel without IPsec has none.
 func Read(ns *netlink.Namespace) ([]Policy, error) {
 	conn, err := ns.DialIPsec()
 	if errors.Is(err, unix.EPROTONOSUPPORT) {
@@ -37,12 +37,12 @@ func read(conn *netlink.Conn) (list []Policy, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("list policies of IPsec: %w", err)
 	}
-	slices.Reverse(list) // of one priority the oldest is asked first, which the kernel lists last
+	slices.Reverse(list) // of equal priority the oldest comes first, which the kernel lists last
 	slices.SortStableFunc(list, func(a, b Policy) int { return cmp.Compare(a.priority, b.priority) })
 	return withDefault(conn, list)
 }
 
-// withDefault adds what holds for packets that no policy is about. Kernels before 5.15 let them
+// withDefault adds the default for packets that match no policy. Kernels before 5.15 let them
 // leave.
 func withDefault(conn *netlink.Conn, list []Policy) ([]Policy, error) {
 	answer, err := conn.One(netlink.NewRequest(msgGetDefault, 0, make([]byte, 4)))

@@ -6,22 +6,22 @@ import (
 	"loxilb/internal/event"
 )
 
-// Change says what messages of the kernel changed, for those who act on it.
+// Change is the effect of the kernel's messages, for those who act on it.
 type Change struct {
-	Events    []event.Body // links, addresses and neighbours that came, went or changed
+	Events    []event.Body // links, addresses and neighbours that were added, removed or changed
 	NextHops  bool         // a next hop that was found before may be another one now
 	MACs      bool         // ... or has another MAC address
 	Messages  int          // of the kernel that both stand for
 	Defaults  bool         // the default routes are others now
-	Gone      bool         // a route or an address went: the kernel may tell that a moment before it is so
-	Addresses []netip.Addr // addresses of others that came or went, and ours that went
+	Gone      bool         // a route or an address was removed: the kernel may report that a moment early
+	Addresses []netip.Addr // addresses of others that were added or removed, and ours that were removed
 	Places    bool         // links or connected networks changed: VIPs may belong elsewhere now
-	Loopback  bool         // lo changed: what was on it may be gone
+	Loopback  bool         // lo changed: its addresses may be gone
 	Unmanaged bool         // a neighbour that we had managed is not any more
 	Settings  bool         // settings below /proc/sys/net may have changed
 }
 
-// Merge adds what another change says.
+// Merge adds another change.
 func (c *Change) Merge(o Change) {
 	c.Events = append(c.Events, o.Events...)
 	c.NextHops = c.NextHops || o.NextHops

@@ -8,7 +8,7 @@ import (
 	"loxilb/internal/event"
 )
 
-// takeLinks makes the links those of the fresh tables, and says what differs.
+// takeLinks adopts the links of the fresh tables, and returns the differences.
 func (t *tables) takeLinks(fresh *tables) (events []event.Body) {
 	for i, old := range t.links {
 		if _, ok := fresh.links[i]; !ok {
@@ -34,7 +34,7 @@ func (t *tables) takeLinks(fresh *tables) (events []event.Body) {
 	return events
 }
 
-// compareAddresses says which addresses of others came and went.
+// compareAddresses returns which addresses of others were added and removed.
 func (t *tables) compareAddresses(fresh *tables) (events []event.Body) {
 	foreign := func(places []address) bool {
 		return slices.ContainsFunc(places, func(p address) bool { return !p.ours })

@@ -12,7 +12,7 @@ import (
 	"loxilb/internal/kernel/netdev/netlink"
 )
 
-// Numbers of the kernel's uapi that x/sys/unix does not have.
+// Constants of the kernel's uapi that x/sys/unix does not have.
 const (
 	rtaNextHop    = 30 // RTA_NH_ID
 	nexthopHeader = 8  // struct nhmsg
@@ -31,7 +31,7 @@ type defaults struct {
 	objects map[uint32]object // of `ip nexthop`, by id
 }
 
-// defaultKey tells default routes apart; several may have the same.
+// defaultKey identifies default routes; several may share one.
 type defaultKey struct {
 	family byte
 	tos    byte
@@ -43,8 +43,8 @@ type defaultRoute struct {
 	defaultKey
 	kind   byte // RTN_*
 	proto  byte
-	source netip.Addr // of packets that take it; if that goes, the route does
-	object uint32     // id of the next hop that it refers to; 0: none
+	source netip.Addr // of packets on it; if that is removed, the route is, too
+	object uint32     // id of its next hop object; 0: none
 	hops   []Hop
 }
 
@@ -70,7 +70,7 @@ func aboutDefaults(m netlink.Message) bool {
 	return false
 }
 
-// apply follows a message. It returns true if the message does not fit what is known, so that all
+// apply applies a message. It returns true if the message does not fit the known state, so that all
 // must be read again.
 func (d *defaults) apply(m netlink.Message) (uncertain bool) {
 	switch m.Type {
@@ -90,7 +90,7 @@ func (d *defaults) apply(m netlink.Message) (uncertain bool) {
 		return false
 	case m.Flags&unix.NLM_F_REPLACE != 0:
 		uncertain = d.replace(r)
-	case r.family == unix.AF_INET6: // the routes of the same key that it is now one with
+	case r.family == unix.AF_INET6: // the routes of the same key that it is now merged with
 		d.routes = slices.DeleteFunc(d.routes, func(o defaultRoute) bool {
 			return o.defaultKey == r.defaultKey && len(o.hops) > 0 && !slices.ContainsFunc(o.hops, func(h Hop) bool { return !slices.Contains(r.hops, h) })
 		})
@@ -107,7 +107,7 @@ func (d *defaults) remove(r defaultRoute) (uncertain bool) {
 	return slices.ContainsFunc(d.routes, func(o defaultRoute) bool { return o.defaultKey == r.defaultKey })
 }
 
-// removeHops removes next hops of an IPv6 route: the kernel's message has only those that are gone.
+// removeHops removes next hops of an IPv6 route: the kernel's message has only the removed ones.
 func (d *defaults) removeHops(r defaultRoute) (uncertain bool) {
 	if i := slices.IndexFunc(d.routes, r.same); i >= 0 {
 		d.routes = slices.Delete(d.routes, i, i+1)
@@ -248,7 +248,7 @@ func via(v []byte) netip.Addr {
 	return a
 }
 
-// parseHops reads those of a route that has several.
+// parseHops parses the next hops of a multipath route.
 func parseHops(b []byte) (out []Hop) {
 	for len(b) >= unix.SizeofRtNexthop {
 		size := int(binary.NativeEndian.Uint16(b))

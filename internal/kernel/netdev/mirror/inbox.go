@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Inbox merges changes until somebody takes them. It belongs to one reader.
+// Inbox merges changes until they are taken. It belongs to one reader.
 type Inbox struct {
 	mu      sync.Mutex
 	pending Change

@@ -23,18 +23,18 @@ type Link struct {
 	Bus    string           // of the device that the link is: "pci", "virtio", ...; empty for links of software alone
 	Master int              // index of the bridge, bond or VRF it belongs to; 0: none
 
-	// PeerIndex is the index of the other end of a veth, or of what a stacked link is on, in the
-	// namespace of that one; 0: none.
+	// PeerIndex is the index of the other end of a veth, or of the link below a stacked one, in its
+	// own namespace; 0: none.
 	PeerIndex int
-	// PeerElsewhere says that PeerIndex is in another namespace: for a veth, bpf_redirect_peer is
-	// possible.
+	// PeerElsewhere reports that PeerIndex is in another namespace: for a veth, bpf_redirect_peer
+	// is possible.
 	PeerElsewhere bool
 
 	Flags uint32 // IFF_*
 
-	// Generation tells links apart that had the same index one after the other: what was attached
-	// to one is not attached to the next. After lost messages it is another one if the link looks
-	// like another one.
+	// Generation distinguishes links that had the same index one after the other: an attachment to
+	// one is not an attachment to the next. After lost messages it changes if the link looks
+	// different.
 	Generation uint64
 
 	carrierChanges uint32 // since the link was made
@@ -50,7 +50,7 @@ func (l Link) Ethernet() bool { return l.Type == unix.ARPHRD_ETHER }
 // Running reports whether the link is up and has a carrier.
 func (l Link) Running() bool { return l.Up && l.Flags&unix.IFF_RUNNING != 0 }
 
-// Event tells what happened to the link, and its state.
+// Event returns an event of the link, with its state.
 func (l Link) Event(a event.Action) event.Link {
 	state := "down"
 	switch {
@@ -67,9 +67,9 @@ func (l Link) Resolves() bool {
 	return l.Up && !l.Loopback() && l.Flags&unix.IFF_NOARP == 0 && l.Ethernet()
 }
 
-// looksOther reports whether the link cannot be the one that o was: what never changes in the life
-// of a link has, or its counter runs backwards. A link that got another MAC address is taken for
-// another one, which costs little.
+// looksOther reports whether the link cannot be the one that o was: a constant property has
+// changed, or its counter runs backwards. A link with a new MAC address counts as another one,
+// which costs little.
 func (l Link) looksOther(o Link) bool {
 	return l.Type != o.Type || l.Kind != o.Kind || l.Bus != o.Bus || l.PeerIndex != o.PeerIndex || l.PeerElsewhere != o.PeerElsewhere ||
 		!bytes.Equal(l.MAC, o.MAC) || l.carrierChanges < o.carrierChanges

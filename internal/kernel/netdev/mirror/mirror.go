@@ -1,6 +1,6 @@
-// Package mirror is a copy of what the kernel knows of the network of one namespace: links,
-// addresses, connected networks, neighbours and default routes. It reads all of it once, then
-// follows the kernel's messages, and reports each change.
+// Package mirror is a copy of the kernel's view of the network of one namespace: links, addresses,
+// connected networks, neighbours and default routes. It reads all of it once, then follows the
+// kernel's messages, and reports each change.
 package mirror
 
 import (
@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	// subscriptionBytes is the receive buffer for what changes: some 10,000 messages.
+	// subscriptionBytes is the receive buffer for changes: some 10,000 messages.
 	subscriptionBytes = 8 << 20
-	// nap is how long Run waits after it has taken all messages, so that more can gather: to take
-	// five at once costs less than five wake-ups.
+	// nap is how long Run waits after it has received all messages, so that more can gather: five
+	// at once cost less than five wake-ups.
 	nap = 5 * time.Millisecond
-	// resyncShare bounds the part of the time that reading everything takes.
+	// resyncShare bounds the share of time for reading everything.
 	resyncShare = 4
 )
 
@@ -67,7 +67,7 @@ func (m *Mirror) open() (err error) {
 	return err
 }
 
-// subscribe receives what changes from now on.
+// subscribe subscribes to changes.
 func (m *Mirror) subscribe() error {
 	fresh, err := m.ns.Subscribe(
 		m.bufferBytes,
@@ -88,8 +88,8 @@ func (m *Mirror) subscribe() error {
 // Close ends the subscription.
 func (m *Mirror) Close() error { return errors.Join(m.subscription.Close(), m.conn.Close()) }
 
-// Run follows the kernel until ctx ends. It calls on for each change, from two goroutines. When
-// something fails, it opens the subscription and reads everything again, as often as it takes.
+// Run follows the kernel until ctx ends. It calls on for each change, from two goroutines. After a
+// failure it opens the subscription and reads everything again, as often as needed.
 func (m *Mirror) Run(ctx context.Context, on func(Change)) {
 	var surveying sync.WaitGroup
 	defer surveying.Wait()
@@ -117,10 +117,11 @@ func (m *Mirror) Run(ctx context.Context, on func(Change)) {
 	}
 }
 
-// LastError is what keeps the mirror from following the kernel now, and since when; nil: nothing.
+// LastError returns what currently prevents the mirror from following the kernel, and since when;
+// nil: nothing.
 func (m *Mirror) LastError() (since time.Time, err error) { return m.loop.LastError() }
 
-// recover goes on after an overrun or a failure: it reads everything again, and opens the
+// recover continues after an overrun or a failure: it reads everything again, and opens the
 // subscription again if it failed.
 func (m *Mirror) recover(ctx context.Context, err error) (c Change) {
 	for ctx.Err() == nil {
@@ -163,9 +164,9 @@ func sleep(ctx context.Context, wait time.Duration) bool {
 	}
 }
 
-// resync reads every table again and says what differs from what was known. Messages that come
-// meanwhile wait in the subscription: they are applied after it, in order, so that each object ends
-// as the last of its messages says.
+// resync reads every table again and returns the differences. Messages that arrive meanwhile wait
+// in the subscription: they are applied afterwards, in order, so that each object ends in the state
+// of its last message.
 func (m *Mirror) resync() (Change, error) {
 	fresh := newTables()
 	if err := m.readAll(fresh); err != nil {
@@ -212,7 +213,7 @@ func (m *Mirror) readAll(into *tables) error {
 	return nil
 }
 
-// AdvertisedLinks asks the kernel for the names of the links that have IPv6 routes by router
+// AdvertisedLinks queries the kernel for the names of the links that have IPv6 routes by router
 // advertisement.
 func (m *Mirror) AdvertisedLinks() ([]string, error) {
 	links := map[int]struct{}{}

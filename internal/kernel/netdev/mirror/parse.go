@@ -55,8 +55,8 @@ func parseNeighbour(body []byte) (Hop, neighbour, bool) {
 	return key, n, key.Via.IsValid() && !proxy && n.state&unix.NUD_NOARP == 0 && n.state != 0
 }
 
-// connected reports whether the route is a connected network, in which the link's neighbours ask
-// for addresses.
+// connected reports whether the route is a connected network, in which the link's neighbours
+// resolve addresses.
 func connected(rt netlink.Route) (network, bool) {
 	ok := rt.Kind == unix.RTN_UNICAST && !rt.Gateway.IsValid() && rt.Link != 0 && rt.Dst.Bits() > 0 &&
 		!rt.Dst.IsSingleIP() && !rt.Dst.Addr().IsLinkLocalUnicast() && !rt.Dst.Addr().IsMulticast() &&

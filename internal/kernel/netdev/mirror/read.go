@@ -28,7 +28,7 @@ func (m *Mirror) Loopback() (lo Link, ok bool) {
 	return Link{}, false
 }
 
-// Link returns the link of an index; one of index 0 if there is none.
+// Link returns the link of an index; one with index 0 if there is none.
 func (m *Mirror) Link(index int) Link {
 	m.tables.mu.RLock()
 	defer m.tables.mu.RUnlock()
@@ -36,7 +36,7 @@ func (m *Mirror) Link(index int) Link {
 }
 
 // OnLink returns the links, without lo, whose connected network contains the address: their
-// neighbours ask for it by ARP or neighbour discovery.
+// neighbours resolve it by ARP or neighbour discovery.
 func (m *Mirror) OnLink(a netip.Addr) []Link {
 	t := m.tables
 	t.mu.RLock()
@@ -53,9 +53,9 @@ func (m *Mirror) OnLink(a netip.Addr) []Link {
 	return out
 }
 
-// NetworkBits is the length of the network that an address of this machine on a link has in common
-// with a neighbour there; 0: they have none. A neighbour that is named by its link-local address is
-// in all networks of the link.
+// NetworkBits returns the length of the network that an address of this machine on a link shares
+// with a neighbour there; 0: none. A neighbour with a link-local address is in all networks of the
+// link.
 func (m *Mirror) NetworkBits(own netip.Addr, link int, neighbour netip.Addr) uint8 {
 	m.tables.mu.RLock()
 	defer m.tables.mu.RUnlock()
@@ -80,8 +80,7 @@ func (m *Mirror) IPv4Links() []Link {
 	return slices.Collect(maps.Values(links))
 }
 
-// Addresses lists the addresses of this machine that others can reach, without those that we put
-// there.
+// Addresses lists the addresses of this machine that others can reach, without those that we added.
 func (m *Mirror) Addresses() []netip.Addr {
 	m.tables.mu.RLock()
 	defer m.tables.mu.RUnlock()
@@ -110,7 +109,7 @@ func (m *Mirror) Foreign(a netip.Addr, link int) bool {
 	return slices.ContainsFunc(m.tables.addresses[a], func(p address) bool { return p.link == link && !p.ours })
 }
 
-// Ours lists the addresses that we put there, this process or an earlier one, and the index of the
+// Ours lists the addresses that we added, this process or an earlier one, and the index of the
 // link.
 func (m *Mirror) Ours() iter.Seq2[netip.Addr, int] {
 	return func(yield func(netip.Addr, int) bool) {
@@ -151,10 +150,10 @@ func (m *Mirror) ReserveRoutes(vips []netip.Addr, inUse int) {
 	}
 }
 
-// Neighbour is what is known of a next hop.
+// Neighbour is the state of a next hop.
 type Neighbour struct {
-	Silent    bool // it was asked for, and does not answer
-	Permanent bool // somebody wrote its link-layer address down
+	Silent    bool // it does not answer requests
+	Permanent bool // its link-layer address was set by somebody
 	Managed   bool // the kernel keeps it resolved, at our request
 }
 

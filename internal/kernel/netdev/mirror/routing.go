@@ -29,9 +29,8 @@ const (
 	maxReplay = 1 << 14
 )
 
-// routing knows whether the route of a packet depends on more than its destination, and which
-// routes are the default ones. No other route is kept: a full Internet table would be a million of
-// them.
+// routing tracks whether the route of a packet depends on more than its destination, and the
+// default routes. No other route is kept: a full Internet table would be a million of them.
 type routing struct {
 	surveyed bool // all routes and rules were read since the last loss
 	losses   int  // how often messages were lost
@@ -42,16 +41,16 @@ type routing struct {
 
 	defaults defaults
 	known    bool // defaults were read once
-	dirty    bool // a default route may have gone without a message
+	dirty    bool // a default route may have been removed without a message
 	gaps     int  // how often dirty was set
 
 	surveying bool
-	replay    []func(*defaults) bool // changes that came during the survey; each may be older or newer than what was read
+	replay    []func(*defaults) bool // changes during the survey; each may be older or newer than what was read
 }
 
 func newRouting() routing { return routing{defaults: defaults{objects: map[uint32]object{}}} }
 
-// lose notes that messages were lost, so that all must be read again.
+// lose records that messages were lost, so that all must be read again.
 func (r *routing) lose() {
 	r.surveyed = false
 	r.losses++
@@ -62,7 +61,7 @@ func (r *routing) markDirty() {
 	r.gaps++
 }
 
-// apply takes a message of a route, a rule or a next hop.
+// apply applies a message about a route, a rule or a next hop.
 func (r *routing) apply(m netlink.Message) {
 	r.look(m)
 	if !aboutDefaults(m) {
@@ -74,8 +73,8 @@ func (r *routing) apply(m netlink.Message) {
 	r.change(func(d *defaults) bool { return d.apply(m) })
 }
 
-// change applies f to the default routes, and, if a survey is running, later to those that it
-// finds. f returns true if all must be read again.
+// change applies f to the default routes, and, during a survey, later to those that it finds. f
+// returns true if all must be read again.
 func (r *routing) change(f func(*defaults) (uncertain bool)) {
 	switch {
 	case !r.surveying:
@@ -89,8 +88,8 @@ func (r *routing) change(f func(*defaults) (uncertain bool)) {
 	}
 }
 
-// look sees whether a message makes routes depend on the source. Rules by mark or by interface do
-// not count: the data path asks for all packets without a mark, and as from lo.
+// look checks whether a message makes routes depend on the source. Rules by mark or by interface do
+// not count: the data path looks up all packets without a mark, and as from lo.
 func (r *routing) look(m netlink.Message) {
 	switch m.Type {
 	case unix.RTM_NEWROUTE:
@@ -208,7 +207,7 @@ func (m *Mirror) surveyOnce() (Change, error) {
 	return Change{NextHops: true, Defaults: !knew || !slices.Equal(before, r.defaults.list())}, nil
 }
 
-// read takes all that there is.
+// read reads everything.
 func (r *routing) read(c *netlink.Conn) error {
 	for _, table := range []struct {
 		what   string

@@ -21,14 +21,14 @@ type Hop struct {
 	Via netip.Addr
 }
 
-// neighbour is an entry of the kernel's neighbour table. mac is the last one known: it outlives
-// FAILED and deletion, because next hops cached with it are good until another one is seen.
+// neighbour is an entry of the kernel's neighbour table. mac is the last known one: it outlives
+// FAILED and deletion, because next hops cached with it are valid until another one is seen.
 type neighbour struct {
 	mac     string // raw bytes; empty while never resolved
 	state   uint16 // NUD_*; 0: deleted
-	silent  bool   // it failed, and has not answered since: being asked again is no answer
+	silent  bool   // it failed, and has not answered since: a new request is no answer
 	managed bool   // the kernel keeps it resolved (NTF_EXT_MANAGED)
-	ours    bool   // made or taken by us (NDA_PROTOCOL is OwnProtocol)
+	ours    bool   // added or adopted by us (NDA_PROTOCOL is OwnProtocol)
 }
 
 // address is an address of a link: prefix has the host bits.
@@ -46,7 +46,7 @@ type network struct {
 	metric uint32
 }
 
-// tables are the copies of the kernel's.
+// tables are copies of the kernel's tables.
 type tables struct {
 	mu          sync.RWMutex
 	links       map[int]Link
@@ -70,7 +70,7 @@ func newTables() *tables {
 	}
 }
 
-// apply takes one rtnetlink message into the tables and says what it changed.
+// apply applies one rtnetlink message to the tables and returns what it changed.
 func (t *tables) apply(m netlink.Message) (c Change) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -105,7 +105,7 @@ func (t *tables) applyRouting(m netlink.Message) Change {
 	return Change{NextHops: true, Defaults: t.defaultsDiffer(before)}
 }
 
-// defaultsDiffer is asked after what may have changed the default routes.
+// defaultsDiffer is called after a possible change of the default routes.
 func (t *tables) defaultsDiffer(before []Hop) bool {
 	return t.routing.known && !slices.Equal(before, t.routing.defaults.list())
 }
@@ -163,8 +163,8 @@ func linkEvent(l Link, action event.Action) []event.Body {
 	return []event.Body{l.Event(action)}
 }
 
-// forgetNetworks drops the networks that were connected by a link. The kernel tells that IPv6
-// routes go, and not that IPv4 routes do.
+// forgetNetworks drops the connected networks of a link. The kernel reports the removal of IPv6
+// routes, but not of IPv4 routes.
 func (t *tables) forgetNetworks(link int, ipv4Only bool) {
 	for n := range t.networks {
 		if n.link == link && (!ipv4Only || n.prefix.Addr().Is4()) {
@@ -273,8 +273,8 @@ func (t *tables) forget(key Hop) {
 	delete(t.neighbours, key)
 }
 
-// boundGone drops what is remembered of deleted neighbours when that grows too long; all next hops
-// are then asked for their MAC addresses again.
+// boundGone forgets deleted neighbours when they become too many; then all next hops resolve their
+// MAC addresses again.
 func (t *tables) boundGone() Change {
 	if t.gone <= rememberedGone {
 		return Change{}

@@ -12,10 +12,10 @@ import (
 	"loxilb/internal/kernel/netdev/mirror"
 )
 
-// Kind is what problems of endpoints are about.
+// Kind is the subject of endpoints' problems.
 const Kind = "endpoint"
 
-// Problems returns what keeps packets from endpoints: each next hop that does not work once, with
+// Problems returns what prevents packets from reaching endpoints: each failing next hop once, with
 // the lowest of its endpoints.
 func (k *Keeper) Problems() []diagnosis.Problem {
 	k.mu.Lock()
@@ -48,8 +48,9 @@ func (k *Keeper) Problems() []diagnosis.Problem {
 		diagnosis.Bounded(dead, len(dead), Kind, "next hops that do not work")...)
 }
 
-// RouteError is why there is no route to an endpoint, as the last lookup found: nil if there is
-// one, or if none was looked up yet. The data path drops packets to an endpoint without a route.
+// RouteError returns why there is no route to an endpoint, according to the last lookup: nil if
+// there is one, or if none was looked up yet. The data path drops packets to an endpoint without a
+// route.
 func (k *Keeper) RouteError(a netip.Addr) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -76,7 +77,7 @@ func (l *lowest) add(a netip.Addr) {
 	l.addrs = l.addrs[:min(len(l.addrs), diagnosis.Shown)]
 }
 
-// noRoute says why there is no way to an endpoint; err nil: it is a VIP of ours.
+// noRoute returns why there is no route to an endpoint; err nil: it is a VIP of ours.
 func noRoute(a netip.Addr, err error) diagnosis.Problem {
 	switch {
 	case err == nil:
@@ -108,7 +109,7 @@ func noRoute(a netip.Addr, err error) diagnosis.Problem {
 func (k *Keeper) hopProblem(h mirror.Hop, a netip.Addr) (diagnosis.Problem, bool) {
 	l := k.mirror.Link(h.Link)
 	switch {
-	case l.Index == 0: // until the kernel has been asked for another way
+	case l.Index == 0: // until the kernel has looked up another route
 		return diagnosis.Problem{
 			Kind: Kind, Key: a.String(),
 			What: fmt.Sprintf("the interface that led to endpoint %s is gone", a),

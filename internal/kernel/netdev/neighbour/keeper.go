@@ -22,22 +22,22 @@ import (
 )
 
 const (
-	// slice and pause bound how fast neighbours are asked for: each may become an ARP broadcast.
+	// slice and pause bound how fast neighbours are resolved: each may become an ARP broadcast.
 	slice = 512
 	pause = 50 * time.Millisecond
 	// check is how often the neighbours in use are compared with the kernel's table.
 	check = 10 * time.Second
 	// maxManaged bounds the next hops that the kernel keeps resolved: every 5 s it walks all of
-	// them with bottom halves off. Endpoints beyond are resolved by their first packet.
+	// them with bottom halves off. Further endpoints are resolved by their first packet.
 	maxManaged = 16384
 )
 
-// path is what is known of the way to an endpoint. Endpoints of one way share it.
+// path is the route to an endpoint. Endpoints with the same route share it.
 type path struct {
-	link  int        // by which packets leave, iff err is nil and local is false
+	link  int        // outgoing interface, iff err is nil and local is false
 	via   netip.Addr // the gateway; invalid: the endpoint itself is on the link
 	local bool       // the endpoint is an address of this machine
-	err   error      // why there is no way, from the kernel
+	err   error      // why there is no route, from the kernel
 }
 
 // hop is the next hop to an endpoint with this path.
@@ -48,7 +48,7 @@ func (p *path) hop(endpoint netip.Addr) mirror.Hop {
 	return mirror.Hop{Link: p.link, Via: endpoint}
 }
 
-// kernel is what is asked: a *netlink.Conn.
+// kernel is a *netlink.Conn.
 type kernel interface {
 	LookUp(ctx context.Context, hosts []netip.Addr, each func(i int, rt netlink.Route, err error)) error
 	Batch(ctx context.Context, requests []*netlink.Request, done func(i int, answer []byte, err error)) error
@@ -63,20 +63,20 @@ type kernel interface {
 // kernel's own ARP and neighbour solicitations is sent.
 type Keeper struct {
 	mirror  *mirror.Mirror
-	changed func() // what Problems returns may have changed
+	changed func() // called when the result of Problems may have changed
 	loop    *retry.Loop
-	notify  chan struct{} // capacity 1: there is something to do
+	notify  chan struct{} // capacity 1: there is work
 
 	mu     sync.Mutex
 	paths  map[netip.Addr]*path    // nil: not looked up yet
 	shared map[path]*path          // those of paths
 	lookup map[netip.Addr]struct{} // endpoints to look up now
-	stale  bool                    // routes changed: look all up again, soon
-	spoken bool                    // Set or Update was called: what is ours and unused may go
+	stale  bool                    // routes changed: look all up again soon
+	spoken bool                    // Set or Update was called: unused entries of ours may be removed
 	conn   kernel                  // of Run alone
 }
 
-// New makes a keeper of no endpoints yet. changed is called when what Problems returns may have
+// New makes a keeper without endpoints. changed is called when the result of Problems may have
 // changed.
 func New(ns *netlink.Namespace, m *mirror.Mirror, changed func(), log *slog.Logger) (*Keeper, error) {
 	conn, err := ns.Dial()
@@ -92,7 +92,7 @@ func New(ns *netlink.Namespace, m *mirror.Mirror, changed func(), log *slog.Logg
 	}, nil
 }
 
-// Close closes the socket; the kernel goes on.
+// Close closes the socket; the kernel continues.
 func (k *Keeper) Close() error {
 	if k == nil {
 		return nil
@@ -100,8 +100,7 @@ func (k *Keeper) Close() error {
 	return k.conn.Close()
 }
 
-// Set makes these the endpoints whose next hops are kept resolved. It returns at once; Run does the
-// work.
+// Set sets the endpoints whose next hops are kept resolved. It returns at once; Run does the work.
 func (k *Keeper) Set(endpoints iter.Seq[netip.Addr]) {
 	wanted := map[netip.Addr]bool{}
 	k.mu.Lock()
@@ -115,8 +114,7 @@ func (k *Keeper) Set(endpoints iter.Seq[netip.Addr]) {
 	k.Update(wanted)
 }
 
-// Update adds endpoints (true) and takes others away (false). It returns at once; Run does the
-// work.
+// Update adds endpoints (true) and removes others (false). It returns at once; Run does the work.
 func (k *Keeper) Update(changes map[netip.Addr]bool) {
 	k.mu.Lock()
 	for a, wanted := range changes {
@@ -135,7 +133,7 @@ func (k *Keeper) Update(changes map[netip.Addr]bool) {
 	k.Check()
 }
 
-// Invalidate says that the ways to endpoints may have changed.
+// Invalidate reports that the routes to endpoints may have changed.
 func (k *Keeper) Invalidate() {
 	k.mu.Lock()
 	k.stale = true
@@ -143,7 +141,7 @@ func (k *Keeper) Invalidate() {
 	k.Check()
 }
 
-// Check says that the kernel may no longer keep a next hop resolved.
+// Check reports that the kernel may no longer keep a next hop resolved.
 func (k *Keeper) Check() {
 	select {
 	case k.notify <- struct{}{}:
@@ -151,9 +149,9 @@ func (k *Keeper) Check() {
 	}
 }
 
-// Run does the work until ctx ends. Looking everything up again, which costs about 3 us an
+// Run does the work until ctx ends. Looking everything up again, which costs about 3 us per
 // endpoint, takes at most a twentieth of the time however fast routes change; new endpoints are
-// looked up at once. What fails is tried again.
+// looked up at once. Failures are retried.
 func (k *Keeper) Run(ctx context.Context) {
 	again := time.NewTimer(0)
 	defer again.Stop()
@@ -188,8 +186,8 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// LastError is what keeps next hops from being kept resolved now, and since when; nil: nothing. It
-// may be about one of them.
+// LastError returns what currently prevents next hops from being kept resolved, and since when;
+// nil: nothing. It may concern only one of them.
 func (k *Keeper) LastError() (since time.Time, err error) { return k.loop.LastError() }
 
 func (k *Keeper) isStale() bool {
@@ -220,7 +218,7 @@ func (k *Keeper) work(ctx context.Context) error {
 	return errors.Join(k.manage(ctx, start, true), k.manage(ctx, stop, false))
 }
 
-// findPaths asks the kernel for the way to each endpoint that waits for it.
+// findPaths queries the kernel for the route to each waiting endpoint.
 func (k *Keeper) findPaths(ctx context.Context) error {
 	k.mu.Lock()
 	todo := slices.Collect(maps.Keys(k.lookup))
@@ -246,8 +244,8 @@ func (k *Keeper) findPaths(ctx context.Context) error {
 	return nil
 }
 
-// share finds the path that others have already. There are as many as there are gateways, links and
-// errors.
+// share returns an equal path that others use already. There are as many as there are gateways,
+// links and errors.
 func (k *Keeper) share(p path) *path {
 	if p.err != nil && !errors.As(p.err, new(unix.Errno)) {
 		return &p // errors of other types may not be compared
@@ -270,7 +268,7 @@ func pathOf(rt netlink.Route, err error) path {
 	return path{link: rt.Link, via: rt.Gateway}
 }
 
-// difference says which next hops the kernel shall manage from now on, and which not any more.
+// difference returns which next hops the kernel must begin, and cease, to manage.
 func (k *Keeper) difference() (start, stop []mirror.Hop) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -327,7 +325,7 @@ func choose(hops iter.Seq[mirror.Hop], limit int, managed func(mirror.Hop) bool)
 	return chosen
 }
 
-// manage has the kernel keep neighbours resolved, or leave them to themselves.
+// manage makes the kernel keep neighbours resolved, or stop that.
 func (k *Keeper) manage(ctx context.Context, hops []mirror.Hop, on bool) error {
 	var first error
 	failures := 0

@@ -14,7 +14,7 @@ const (
 	// batchBytes bounds what one sendmsg carries: its acknowledgements have to fit the receive
 	// buffer.
 	batchBytes = 16 << 10
-	// batchSlice is how many requests are sent before the context is looked at.
+	// batchSlice is how many requests are sent before the context is checked.
 	batchSlice   = 512
 	receiveBytes = 64 << 10
 	// answerTimeout only guards against a wait that would never end: the kernel answers within the
@@ -28,8 +28,8 @@ var (
 	errNoHost          = errors.New("its route is not one to a single host")
 )
 
-// Conn is a request socket in a namespace. A socket that fails is closed, and the next request
-// opens another one, so that whoever tries again needs no new Conn. Not safe for concurrent use.
+// Conn is a request socket in a namespace. A failing socket is closed, and the next request opens
+// another one, so that a retry needs no new Conn. Not safe for concurrent use.
 type Conn struct {
 	ns     *Namespace
 	family int
@@ -111,7 +111,7 @@ func (c *Conn) drop() error {
 	return unix.Close(fd)
 }
 
-// fail closes a socket that does not work, and hands its error on.
+// fail closes a failing socket, and returns its error.
 func (c *Conn) fail(err error) error { return errors.Join(err, c.drop()) }
 
 func (c *Conn) send(b []byte) error {
@@ -180,8 +180,7 @@ func (c *Conn) slice(requests []*Request, start, limit int, done func(int, []byt
 	return nil
 }
 
-// collect receives what the kernel says to the requests, which are those from start on and have
-// numbers from first on.
+// collect receives the kernel's answers to the requests, which begin at start and at number first.
 func (c *Conn) collect(requests []*Request, start int, first uint32, done func(int, []byte, error)) error {
 	var answer []byte
 	for next := 0; next < len(requests); {
@@ -219,8 +218,8 @@ func (c *Conn) One(r *Request) ([]byte, error) {
 	return out, errors.Join(err, verdict)
 }
 
-// Dump asks for a whole table and calls each for every message of it. A table that changed
-// meanwhile is asked for again, a few times: each may then see an object twice.
+// Dump requests a whole table and calls each for every message of it. A table that changed
+// meanwhile is requested again, a few times: each may then see an object twice.
 func (c *Conn) Dump(typ uint16, header []byte, each func(Message)) error {
 	for range 5 {
 		err := c.dumpOnce(NewRequest(typ, unix.NLM_F_DUMP, header), func(m Message) error {
@@ -231,13 +230,12 @@ func (c *Conn) Dump(typ uint16, header []byte, each func(Message)) error {
 			return err
 		}
 	}
-	// What a busy table shows in five dumps is all there; what changed meanwhile is told to the
-	// subscribers.
+	// Five dumps of a busy table together have everything; subscribers get the changes.
 	return nil
 }
 
-// Stream asks for a table and yields each message of it once, until yield returns false, after
-// which the connection is of no further use. An object that changed meanwhile may be missing.
+// Stream requests a table and yields each message of it once, until yield returns false, after
+// which the connection cannot be used any more. An object that changed meanwhile may be missing.
 func (c *Conn) Stream(typ uint16, header []byte, yield func(Message) bool) error {
 	err := c.dumpOnce(NewRequest(typ, unix.NLM_F_DUMP, header), func(m Message) error {
 		if !yield(m) {

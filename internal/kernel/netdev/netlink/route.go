@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Route is as much of a route as we look at.
+// Route is the relevant part of a route.
 type Route struct {
 	Dst     netip.Prefix
 	Kind    uint8 // RTN_*
@@ -21,7 +21,7 @@ type Route struct {
 	Source  netip.Addr // that packets of this machine itself would have
 }
 
-// ParseRoute reads the body of a route message. Not ok: it is no unicast, local or rejecting route
+// ParseRoute parses the body of a route message. Not ok: it is no unicast, local or rejecting route
 // of an IP version.
 func ParseRoute(body []byte) (rt Route, ok bool) {
 	if len(body) < unix.SizeofRtMsg {
@@ -62,15 +62,15 @@ func ParseRoute(body []byte) (rt Route, ok bool) {
 	return rt, dst.IsValid() && !uninteresting
 }
 
-// RouteHeader asks a dump for the unicast routes of one origin, so that a full Internet table stays
-// in the kernel.
+// RouteHeader limits a dump to the unicast routes of one origin, so that a full Internet table
+// stays in the kernel.
 func RouteHeader(family, proto byte) []byte {
 	h := Header(family, unix.SizeofRtMsg)
 	h[5], h[7] = proto, unix.RTN_UNICAST
 	return h
 }
 
-// TableHeader asks a dump for the routes of one table.
+// TableHeader limits a dump to the routes of one table.
 func TableHeader(family, table byte) []byte {
 	h := Header(family, unix.SizeofRtMsg)
 	h[4] = table
@@ -83,8 +83,8 @@ type NextHop struct {
 	Gateway netip.Addr
 }
 
-// ParseHops reads the body of a route message of any kind, with all its next hops. Not ok: it is no
-// route of an IP version, or a cached copy of one.
+// ParseHops parses the body of a route message of any kind, with all its next hops. Not ok: it is
+// no route of an IP version, or a cached copy of one.
 func ParseHops(body []byte) (rt Route, hops []NextHop, ok bool) {
 	if len(body) < unix.SizeofRtMsg || binary.NativeEndian.Uint32(body[8:])&unix.RTM_F_CLONED != 0 {
 		return Route{}, nil, false

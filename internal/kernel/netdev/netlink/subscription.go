@@ -15,10 +15,10 @@ import (
 // ReceiveBatch is how many messages Receive takes at most.
 const ReceiveBatch = 1024
 
-// checkEvery is after how long without a message it is asked whether the kernel would still tell.
+// checkEvery is how long without a message before the subscription is verified.
 const checkEvery = 5 * time.Second
 
-// ErrOverrun says that messages were lost: the receive buffer was full.
+// ErrOverrun reports that messages were lost: the receive buffer was full.
 var ErrOverrun = errors.New("messages were lost")
 
 // Subscription receives the kernel's notifications.
@@ -120,8 +120,8 @@ func (s *Subscription) Receive(ctx context.Context, each func(Message)) error {
 // Socket is the socket itself, for tests.
 func (s *Subscription) Socket() syscall.RawConn { return s.conn }
 
-// check reports whether the kernel still tells of all groups: a socket that hears nothing is as
-// silent as a network where nothing happens.
+// check reports whether the kernel still reports all groups: a dead subscription is as silent as a
+// network without changes.
 func (s *Subscription) check() error {
 	var failed error
 	err := s.conn.Control(func(fd uintptr) {
@@ -146,8 +146,8 @@ func (s *Subscription) check() error {
 	return nil
 }
 
-// Drain throws away what has come and was not received. After an overrun the kernel tells nothing
-// more until its queue was empty once, so a table has to be read after Drain, not before.
+// Drain discards received messages. After an overrun the kernel sends nothing more until its queue
+// was empty once, so a table must be read after Drain, not before.
 func (s *Subscription) Drain() error {
 	var failed error
 	err := s.conn.Control(func(fd uintptr) {

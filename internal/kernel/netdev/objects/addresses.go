@@ -16,7 +16,7 @@ import (
 // Addresses is the kind of addresses.
 type Addresses struct{ *Kernel }
 
-// All are those of all interfaces.
+// All returns the addresses of all interfaces.
 func (k Addresses) All() (map[string][]netobj.Address, error) {
 	seen, err := k.Seen()
 	if err != nil {
@@ -32,7 +32,7 @@ func (k Addresses) All() (map[string][]netobj.Address, error) {
 	return out, nil
 }
 
-// Seen are the addresses of each interface that has one, in the order of interfaces.
+// Seen returns the addresses of each interface that has one, in the order of interfaces.
 func (k Addresses) Seen() ([]netobj.DeviceAddresses, error) {
 	links, err := k.links()
 	if err != nil {
@@ -64,8 +64,8 @@ func (k *Kernel) byLink() (map[int][]netip.Prefix, error) {
 	return out, nil
 }
 
-// Absent says that no interface has the address: it is not local. An IPv6 address is not at first,
-// while the kernel looks for others that have it.
+// Absent reports that no interface has the address: it is not local. A new IPv6 address is not
+// local at first, while the kernel checks for duplicates.
 func (k Addresses) Absent(a netobj.Address) bool {
 	if a.Prefix.Addr().Is6() {
 		return false
@@ -74,7 +74,7 @@ func (k Addresses) Absent(a netobj.Address) bool {
 	return unreachable(err) || err == nil && len(ways) > 0 && ways[0].Type != unix.RTN_LOCAL
 }
 
-// Make gives the interface the address.
+// Make adds the address to the interface.
 func (k Addresses) Make(a netobj.Address) error {
 	index, err := k.index(a.Dev)
 	if err != nil {
@@ -86,7 +86,7 @@ func (k Addresses) Make(a netobj.Address) error {
 	return nil
 }
 
-// Remove takes it from the interface.
+// Remove removes it from the interface.
 func (k Addresses) Remove(a netobj.Address) error {
 	index, err := k.index(a.Dev)
 	if err == nil {

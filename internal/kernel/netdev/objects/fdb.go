@@ -10,19 +10,19 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// FDBs is the kind of entries of forwarding tables: of the bridge that the interface is of, or, if
-// it is of none, of its own.
+// FDBs is the kind of entries of forwarding tables: of the interface's bridge, or, without one, of
+// its own.
 type FDBs struct{ *Kernel }
 
 // entry is an entry as the kernel has it.
 type entry struct {
 	netobj.FDB
 	raw    nl.Neigh
-	static bool // it was said
-	right  bool // it is of the table that the interface uses
+	static bool // set by somebody, not learned
+	right  bool // in the table that the interface uses
 }
 
-// All are those that somebody has said, not those that were learned.
+// All returns entries that were set, not those that were learned.
 func (k FDBs) All() (map[string][]netobj.FDB, error) {
 	list, err := k.list()
 	if err != nil {
@@ -37,7 +37,7 @@ func (k FDBs) All() (map[string][]netobj.FDB, error) {
 	return out, nil
 }
 
-// Seen are all, each once, in the kernel's order.
+// Seen returns all entries, each once, in the kernel's order.
 func (k FDBs) Seen() ([]netobj.FDB, error) {
 	list, err := k.list()
 	if err != nil {
@@ -54,7 +54,7 @@ func (k FDBs) Seen() ([]netobj.FDB, error) {
 	return out, nil
 }
 
-// list are the entries of single hosts.
+// list returns the entries of single hosts.
 func (k FDBs) list() ([]entry, error) {
 	links, err := k.links()
 	if err != nil {
@@ -92,7 +92,7 @@ func (k *Kernel) forwarding() ([]nl.Neigh, error) {
 	return list, nil
 }
 
-// Make says where the host is, whatever was learned.
+// Make sets the location of the host, whatever was learned.
 func (k FDBs) Make(f netobj.FDB) error {
 	l, err := k.link(f.Dev)
 	if err != nil {
@@ -110,7 +110,7 @@ func (k FDBs) Make(f netobj.FDB) error {
 	return nil
 }
 
-// Remove takes it out of each table that has it.
+// Remove removes it from each table that has it.
 func (k FDBs) Remove(f netobj.FDB) error {
 	list, err := k.list()
 	if err != nil {

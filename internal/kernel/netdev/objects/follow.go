@@ -14,12 +14,12 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// followBytes is the receive buffer for what changes. Of what is lost nothing is missed: all is
-// looked at again.
+// followBytes is the receive buffer for changes. Lost messages do no harm: everything is compared
+// again.
 const followBytes = 1 << 20
 
-// Follow calls changed with a kind of which objects may have come or gone, until ctx ends: those of
-// the keys, or any if keys is nil. After an error it reports every kind.
+// Follow calls changed with a kind whose objects may have changed, until ctx ends: those of the
+// keys, or any if keys is nil. After an error it reports every kind.
 func (k *Kernel) Follow(ctx context.Context, log *slog.Logger, changed func(kind string, keys []string)) {
 	for ctx.Err() == nil {
 		err := k.follow(ctx, changed)

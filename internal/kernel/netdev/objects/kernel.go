@@ -1,5 +1,5 @@
-// Package objects makes, shows and takes back what users want of the network besides services: a
-// file for each kind. It remembers in a ledger what it has made, and leaves alone what it has not.
+// Package objects makes, shows and removes users' objects of the network besides services: a file
+// for each kind. It remembers in a ledger what it has made, and leaves everything else alone.
 package objects
 
 import (
@@ -24,10 +24,10 @@ import (
 type Kernel struct {
 	ns   *netlink.Namespace
 	nl   *nl.Handle
-	life string // of what is made: this boot, this namespace
+	life string // identifies this boot and this namespace
 
 	mu   sync.Mutex
-	conn *netlink.Conn // for what the library cannot ask
+	conn *netlink.Conn // for requests that the library does not have
 }
 
 // Open opens the door.
@@ -50,7 +50,7 @@ func Open(ns *netlink.Namespace) (*Kernel, error) {
 	return k, nil
 }
 
-// Close closes it; what was made stays.
+// Close closes it; objects stay.
 func (k *Kernel) Close() {
 	if k != nil {
 		k.nl.Close()
@@ -58,7 +58,7 @@ func (k *Kernel) Close() {
 	}
 }
 
-// lifeOf is that of the objects of a namespace.
+// lifeOf identifies the life of a namespace's objects.
 func lifeOf(ns *netlink.Namespace) (string, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -80,11 +80,11 @@ func lifeOf(ns *netlink.Namespace) (string, error) {
 	return fmt.Sprintf("%s netns-%d", strings.TrimSpace(string(boot)), cookie), nil
 }
 
-// mac is the address of an interface that is made: the same one when it is made again, so that
-// nobody has to learn it anew.
+// mac returns the MAC address of an interface to make: the same each time, so that nobody has to
+// learn a new one.
 func (k *Kernel) mac(name string) net.HardwareAddr {
 	sum := sha256.Sum256([]byte(k.life + " " + name))
-	sum[0] = sum[0]&^1 | 2 // of one host, and given out by nobody
+	sum[0] = sum[0]&^1 | 2 // unicast, locally administered
 	return sum[:len(netobj.MAC{})]
 }
 
@@ -113,17 +113,17 @@ func (k *Kernel) index(name string) (int, error) {
 	return l.Attrs().Index, nil
 }
 
-// dump repeats what the kernel says it changed while it was read, a few times.
+// dump repeats a read during which the kernel reports a change, a few times.
 func dump[T any](read func() ([]T, error)) (list []T, err error) {
 	for range 5 {
 		if list, err = read(); !errors.Is(err, nl.ErrDumpInterrupted) {
 			return list, err
 		}
 	}
-	return list, nil // under a storm of changes: what it was in the midst of it
+	return list, nil // during continuous changes: an intermediate state
 }
 
-// links are all interfaces by index.
+// links returns all interfaces by index.
 func (k *Kernel) links() (map[int]nl.Link, error) {
 	list, err := dump(k.nl.LinkList)
 	if err != nil {
@@ -151,7 +151,7 @@ func addrOf(ip net.IP) netip.Addr {
 	return a.Unmap()
 }
 
-// absent has a removal succeed that found nothing.
+// absent treats a removal that found nothing as success.
 func absent(err error, codes ...unix.Errno) error {
 	for _, c := range append(codes, unix.ENODEV) {
 		if errors.Is(err, c) {

@@ -63,7 +63,7 @@ func (k *Kernel) OpenLedger(dir string) (*Ledger, error) {
 	return l, nil
 }
 
-// read takes the lines as far as they are whole.
+// read reads the complete lines.
 func (l *Ledger) read(data []byte) {
 	in := bufio.NewScanner(bytes.NewReader(data))
 	in.Buffer(nil, 1<<20)
@@ -106,7 +106,7 @@ func (l *Ledger) rewrite() error {
 		return errors.Join(err, file.Close())
 	}
 	if l.file != nil {
-		_ = l.file.Close() // the other one has all of it
+		_ = l.file.Close() // the other file has all of it
 	}
 	l.file, l.lines = file, len(lines)
 	return nil
@@ -124,14 +124,14 @@ func encode(lines []line) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Has tells what was made by a key, as JSON; nil: nothing.
+// Has returns what was made with a key, as JSON; nil: nothing.
 func (l *Ledger) Has(kind, key string) []byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.made[ledgerKey{kind, key}]
 }
 
-// Keys are those of all that was made of a kind.
+// Keys returns the keys of all that was made of a kind.
 func (l *Ledger) Keys(kind string) (keys []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -187,13 +187,12 @@ func (l *Ledger) write(lines []line) error {
 		}
 	}
 	if l.path != "" && l.lines > 1000+4*len(l.made) {
-		_ = l.rewrite() // the file that is there has all of it, and goes on growing until this succeeds
+		_ = l.rewrite() // the existing file has all of it, and grows until this succeeds
 	}
 	return nil
 }
 
-// append writes lines at once. What came to the disk in part is taken off again, so that the next
-// line is one.
+// append writes lines at once. Partially written lines are removed again.
 func (l *Ledger) append(lines []line) error {
 	if l.file == nil {
 		if err := l.rewrite(); err != nil {
@@ -210,7 +209,7 @@ func (l *Ledger) append(lines []line) error {
 	}
 	if _, err := l.file.Write(data); err != nil {
 		if l.file.Truncate(before) != nil {
-			_ = l.file.Close() // it may end within a line: the next note begins it anew
+			_ = l.file.Close() // it may end within a line: the next append rewrites it
 			l.file = nil
 		}
 		return err

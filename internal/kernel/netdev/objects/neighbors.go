@@ -15,7 +15,7 @@ import (
 // Neighbors is the kind of neighbours.
 type Neighbors struct{ *Kernel }
 
-// All are those that somebody has said, not those that the kernel found by asking.
+// All returns neighbours that were set, not those that the kernel resolved.
 func (k Neighbors) All() (map[string][]netobj.Neighbor, error) {
 	list, err := k.list(func(n *nl.Neigh) bool { return n.State&unix.NUD_PERMANENT != 0 })
 	if err != nil {
@@ -28,13 +28,13 @@ func (k Neighbors) All() (map[string][]netobj.Neighbor, error) {
 	return out, nil
 }
 
-// Seen are all whose MAC address is known, in the kernel's order.
+// Seen returns all with a known MAC address, in the kernel's order.
 func (k Neighbors) Seen() ([]netobj.Neighbor, error) {
 	return k.list(func(n *nl.Neigh) bool { return n.State&(unix.NUD_FAILED|unix.NUD_INCOMPLETE|unix.NUD_NOARP) == 0 })
 }
 
-// Confirmed lists hosts that have answered lately or are being asked. An entry that is stale may be
-// of a host that has left, and a permanent one is what somebody has said.
+// Confirmed lists hosts that have answered recently or are being probed. A stale entry may be of a
+// host that has left, and a permanent one was set by somebody.
 func (k Neighbors) Confirmed() ([]netobj.Neighbor, error) {
 	return k.list(func(n *nl.Neigh) bool { return n.State&(unix.NUD_REACHABLE|unix.NUD_DELAY|unix.NUD_PROBE) != 0 })
 }
@@ -61,7 +61,7 @@ func (k Neighbors) list(keep func(*nl.Neigh) bool) (out []netobj.Neighbor, err e
 	return slices.Clip(out), nil
 }
 
-// Absent says that nobody has said it.
+// Absent reports that nobody has set it.
 func (k Neighbors) Absent(n netobj.Neighbor) bool {
 	index, err := k.index(n.Dev)
 	if err != nil {
@@ -73,7 +73,7 @@ func (k Neighbors) Absent(n netobj.Neighbor) bool {
 	return errors.Is(err, unix.ENOENT) || err == nil && state&unix.NUD_PERMANENT == 0
 }
 
-// Make says it for good, whatever was found by asking.
+// Make sets it permanently, whatever was resolved.
 func (k Neighbors) Make(n netobj.Neighbor) error {
 	index, err := k.index(n.Dev)
 	if err != nil {

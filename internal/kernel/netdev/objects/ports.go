@@ -12,7 +12,7 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// Ports are all interfaces, by index.
+// Ports returns all interfaces, by index.
 func (k *Kernel) Ports() ([]netobj.Port, error) {
 	links, err := k.links()
 	if err != nil {

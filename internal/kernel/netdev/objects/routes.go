@@ -16,7 +16,7 @@ import (
 // Routes is the kind of routes.
 type Routes struct{ *Kernel }
 
-// All are those of the main table. One with several ways is there once for each.
+// All returns the routes of the main table. A multipath route appears once per path.
 func (k Routes) All() (map[string][]netobj.Route, error) {
 	out := map[string][]netobj.Route{}
 	err := k.each(func(w *way) bool {
@@ -46,7 +46,7 @@ func (k Routes) Among(wanted []netobj.Route) (have map[string][]netobj.Route, se
 	return have, seen, err
 }
 
-// EachSeen yields all ways of all routes of the main table, in the kernel's order, as it reads
+// EachSeen yields all paths of all routes of the main table, in the kernel's order, as it reads
 // them.
 func (k Routes) EachSeen(yield func(*netobj.SeenRoute) bool) error {
 	links, err := k.links()
@@ -61,8 +61,8 @@ func (k Routes) EachSeen(yield func(*netobj.SeenRoute) bool) error {
 	})
 }
 
-// each reads the main table by a socket of its own: the kernel leaves the others out, and waits
-// with the rest while yield does. What changes meanwhile may be seen or not.
+// each reads the main table by its own socket: the kernel leaves the others out, and waits with the
+// rest during yield. Concurrent changes may or may not be seen.
 func (k Routes) each(yield func(*way) bool) error {
 	conn, err := k.ns.Dial()
 	if err != nil {
@@ -87,8 +87,8 @@ func (k Routes) each(yield func(*way) bool) error {
 	return nil
 }
 
-// Lookup asks for the routes that packets to some addresses of the network take. It is known if one
-// of them is the one, or a route to a larger network: smaller networks, and routes of a lower
+// Lookup looks up the routes that packets to some addresses of the network take. It is known if one
+// of them is the route, or a route to a larger network: smaller networks, and routes of a lower
 // metric, hide it.
 func (k Routes) Lookup(r netobj.Route) (have []netobj.Route, known bool) {
 	for _, a := range samplesOf(r.Destination) {
@@ -103,7 +103,7 @@ func (k Routes) Lookup(r netobj.Route) (have []netobj.Route, known bool) {
 func (k Routes) lookUpAt(r netobj.Route, a netip.Addr) (have []netobj.Route, known bool) {
 	list, err := k.match(a)
 	if err != nil {
-		return nil, errors.Is(err, unix.ENETUNREACH) // others are routes that refuse, perhaps to a smaller network
+		return nil, errors.Is(err, unix.ENETUNREACH) // other errors are rejecting routes, perhaps to a smaller network
 	}
 	for _, w := range list {
 		switch {
@@ -116,9 +116,9 @@ func (k Routes) lookUpAt(r netobj.Route, a netip.Addr) (have []netobj.Route, kno
 	return have, len(list) > 0
 }
 
-// samplesOf are addresses of a network that the routes to smaller networks within may leave out:
-// its first and its last one. All networks together have many of these; addresses that are assigned
-// to nobody (RFC 1112, RFC 4291) are in few.
+// samplesOf returns addresses of a network that smaller networks within rarely contain: its first
+// and its last one. Ordinary subnets contain many others; addresses that are never assigned (RFC
+// 1112, RFC 4291) are in few.
 func samplesOf(to netip.Prefix) []netip.Addr {
 	if to.Bits() == 0 {
 		if to.Addr().Is4() {
@@ -162,7 +162,7 @@ type way struct {
 	link int
 }
 
-// waysOf reads the message of a route. None: it is not of the main table, or a copy in a cache.
+// waysOf parses the message of a route. None: it is not of the main table, or a cached copy.
 func waysOf(body []byte) []way {
 	rt, hops, ok := netlink.ParseHops(body)
 	if !ok || rt.Table != unix.RT_TABLE_MAIN {
@@ -191,7 +191,7 @@ func (k Routes) Make(r netobj.Route) error {
 	return fmt.Errorf("the kernel refuses route %s via %s: %w", r.Destination, r.Gateway, err)
 }
 
-// Remove removes it: the one way of several, if it has several.
+// Remove removes it, or one path of a multipath route.
 func (k Routes) Remove(r netobj.Route) error {
 	metric := r.Metric
 	if metric == 0 && r.Destination.Addr().Is6() {

@@ -16,9 +16,9 @@ import (
 	"loxilb/internal/kernel/netdev/netlink"
 )
 
-// Tap is a tunnel by which copies of packets go to a collector.
+// Tap is a tunnel for copies of packets to a collector.
 type Tap struct {
-	ERSPAN         bool // else VXLAN
+	ERSPAN         bool // otherwise VXLAN
 	Remote, Source netip.Addr
 	ID             uint32 // of the session, or the VNI
 }
@@ -45,14 +45,14 @@ const (
 	tunnelTTL           = 64
 )
 
-// Name is the interface's: it says what the tunnel is, so that one that is there is the one that is
-// wanted.
+// Name returns the interface's name: it encodes the tunnel's properties, so an existing one is the
+// wanted one.
 func (t Tap) Name() string {
 	sum := sha256.Sum256(fmt.Append(nil, t.ERSPAN, t.Remote, t.Source, t.ID))
 	return TapPrefix + hex.EncodeToString(sum[:5])
 }
 
-// MakeTap makes the tunnel, if it is not there, and sets it up.
+// MakeTap makes the tunnel, if it does not exist, and sets it up.
 func (k *Kernel) MakeTap(t Tap) error {
 	l, err := k.nl.LinkByName(t.Name())
 	if err == nil && l.Attrs().Flags&net.FlagUp != 0 {
@@ -95,8 +95,8 @@ func (k *Kernel) makeVXLANTap(t Tap) error {
 	return k.nl.LinkAdd(&nl.Vxlan{LinkAttrs: attrs, VxlanId: int(t.ID), Group: t.Remote.AsSlice(), SrcAddr: t.Source.AsSlice(), Port: vxlanPort, Learning: false, TTL: tunnelTTL})
 }
 
-// makeERSPAN says what `ip link add NAME type erspan local SOURCE remote REMOTE key ID seq
-// erspan_ver 1 erspan ID` does.
+// makeERSPAN does the same as `ip link add NAME type erspan local SOURCE remote REMOTE key ID seq
+// erspan_ver 1 erspan ID`.
 func (k *Kernel) makeERSPAN(t Tap) error {
 	conn, err := k.ns.Dial()
 	if err != nil {

@@ -22,7 +22,7 @@ const ownGroup = 108
 // VLANs is the kind of VLANs.
 type VLANs struct{ *Kernel }
 
-// numbered are the interfaces that are called by a word and a number.
+// numbered returns the interfaces named by a word and a number.
 func (k *Kernel) numbered(word string) (map[int]nl.Link, map[int]nl.Link, error) {
 	links, err := k.links()
 	if err != nil {
@@ -38,7 +38,7 @@ func (k *Kernel) numbered(word string) (map[int]nl.Link, map[int]nl.Link, error)
 	return out, links, nil
 }
 
-// All are the bridges that are VLANs by their names, and what has such a name and is no bridge.
+// All returns the bridges that are VLANs by their names, and other links with such a name.
 func (k VLANs) All() (map[string][]netobj.VLAN, error) {
 	named, _, err := k.numbered("vlan")
 	out := map[string][]netobj.VLAN{}
@@ -52,7 +52,7 @@ func (k VLANs) All() (map[string][]netobj.VLAN, error) {
 	return out, err
 }
 
-// Seen are the VLANs with their members, by number.
+// Seen returns the VLANs with their members, by number.
 func (k VLANs) Seen() ([]netobj.SeenVLAN, error) {
 	links, err := k.links()
 	if err != nil {
@@ -127,7 +127,7 @@ func (k *Kernel) removeLink(name, kind string) error {
 // VLANMembers is the kind of members of VLANs.
 type VLANMembers struct{ *Kernel }
 
-// All are the interfaces in bridges that are VLANs.
+// All returns the interfaces in bridges that are VLANs.
 func (k VLANMembers) All() (map[string][]netobj.VLANMember, error) {
 	seen, err := VLANs(k).Seen()
 	out := map[string][]netobj.VLANMember{}
@@ -139,7 +139,7 @@ func (k VLANMembers) All() (map[string][]netobj.VLANMember, error) {
 	return out, err
 }
 
-// Make puts the interface, or one with tags on top of it, into the bridge, and sets it up.
+// Make adds the interface, or one with tags on top of it, to the bridge, and sets it up.
 func (k VLANMembers) Make(m netobj.VLANMember) error {
 	bridge, err := k.index(m.Bridge())
 	if err != nil {
@@ -170,8 +170,8 @@ func (k VLANMembers) Make(m netobj.VLANMember) error {
 	return nil
 }
 
-// top makes the interface with tags. One that a process left that died before it put it into the
-// bridge is as good.
+// top makes the interface with tags, or uses one that a process left when it died before adding it
+// to the bridge.
 func (k VLANMembers) top(m netobj.VLANMember) error {
 	parent, err := k.index(m.Dev)
 	if err != nil {
@@ -193,7 +193,7 @@ func (k VLANMembers) top(m netobj.VLANMember) error {
 	return nil
 }
 
-// Remove takes the interface out of the bridge, and removes one with tags.
+// Remove removes the interface from the bridge, and deletes a tagged one.
 func (k VLANMembers) Remove(m netobj.VLANMember) error {
 	var err error
 	if m.Tagged {

@@ -19,8 +19,7 @@ const vxlanPort = 4789
 // VXLANs is the kind of tunnels.
 type VXLANs struct{ *Kernel }
 
-// All are the interfaces that are tunnels by their names, and what has such a name and is another
-// thing.
+// All returns the interfaces that are tunnels by their names, and other links with such a name.
 func (k VXLANs) All() (map[string][]netobj.VXLAN, error) {
 	named, links, err := k.numbered("vxlan")
 	out := map[string][]netobj.VXLAN{}
@@ -39,7 +38,7 @@ func (k VXLANs) All() (map[string][]netobj.VXLAN, error) {
 	return out, err
 }
 
-// Seen are all tunnels, whatever they are called, by number.
+// Seen returns all tunnels, whatever their names, by number.
 func (k VXLANs) Seen() ([]netobj.SeenVXLAN, error) {
 	links, err := k.links()
 	if err != nil {
@@ -59,7 +58,7 @@ func (k VXLANs) Seen() ([]netobj.SeenVXLAN, error) {
 	return out, nil
 }
 
-// peersByLink are the addresses to which each tunnel sends what is for everybody.
+// peersByLink returns the addresses to which each tunnel sends broadcasts.
 func (k *Kernel) peersByLink() (map[int][]netip.Addr, error) {
 	list, err := k.forwarding()
 	out := map[int][]netip.Addr{}
@@ -123,7 +122,7 @@ func (k VXLANs) Remove(v netobj.VXLAN) error {
 // VXLANPeers is the kind of peers of tunnels.
 type VXLANPeers struct{ *Kernel }
 
-// All are those of interfaces that are tunnels by their names.
+// All returns the peers of interfaces that are tunnels by their names.
 func (k VXLANPeers) All() (map[string][]netobj.VXLANPeer, error) {
 	named, _, err := k.numbered("vxlan")
 	if err != nil {
@@ -147,7 +146,7 @@ func floodEntry(index int, p netobj.VXLANPeer) *nl.Neigh {
 	}
 }
 
-// Make has the tunnel send to the peer, too.
+// Make adds the peer to the tunnel.
 func (k VXLANPeers) Make(p netobj.VXLANPeer) error {
 	index, err := k.index(p.Device())
 	if err != nil {

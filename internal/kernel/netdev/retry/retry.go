@@ -1,5 +1,5 @@
-// Package retry keeps a loop going that may fail: it says how long to wait after each failure,
-// tells of failures once, and knows the last one.
+// Package retry runs a loop that may fail: it determines how long to wait after each failure, logs
+// failures once, and remembers the last one.
 package retry
 
 import (
@@ -16,7 +16,7 @@ const (
 	last  = 30 * time.Second
 )
 
-// Loop is what is known of one loop. Its methods may be called from any goroutine.
+// Loop is the state of one loop. It is safe for concurrent use.
 type Loop struct {
 	does string // what it does, for the log: "VIPs are announced"
 	log  *slog.Logger
@@ -27,15 +27,15 @@ type Loop struct {
 	since time.Time
 }
 
-// New makes a loop that has not failed yet. does is a sentence of what it does.
+// New makes a loop that has not failed yet. does describes it in a sentence.
 func New(does string, log *slog.Logger) *Loop {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval, wait.Multiplier = first, last, 2
 	return &Loop{does: does, log: log, wait: wait}
 }
 
-// Failed notes a failure, and returns how long to wait before the next try. It logs a failure that
-// differs from the one before.
+// Failed records a failure, and returns how long to wait before the next attempt. It logs a failure
+// that differs from the one before.
 func (l *Loop) Failed(err error) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

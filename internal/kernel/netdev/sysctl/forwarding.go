@@ -31,8 +31,7 @@ func (s Settings) Forward(advertised func() ([]string, error)) []diagnosis.Probl
 	return problems
 }
 
-// StopForwarding takes back what Forward did: the forwarding of lo becomes that of all interfaces
-// again.
+// StopForwarding undoes Forward: the forwarding of lo becomes that of all interfaces again.
 func (s Settings) StopForwarding() error {
 	var errs []error
 	for _, family := range []string{"ipv4", "ipv6"} {

@@ -10,7 +10,7 @@ import (
 	"loxilb/internal/kernel/netdev/netlink"
 )
 
-// Settings are those of one namespace.
+// Settings are the settings of one namespace.
 type Settings struct {
 	ns *netlink.Namespace
 }
@@ -37,14 +37,15 @@ func (s Settings) set(name string, value int) error {
 	return s.ns.Do(func() error { return Write(name, value) })
 }
 
-// ARPIgnore is the arp_ignore in force on a link: the larger of its own and that of all.
+// ARPIgnore returns the effective arp_ignore of a link: the larger of its own and that of all.
 func (s Settings) ARPIgnore(link string) int {
 	all, _ := s.get("ipv4/conf/all/arp_ignore")
 	own, _ := s.get("ipv4/conf/" + link + "/arp_ignore")
 	return max(all, own)
 }
 
-// ReversePathFilter is the rp_filter in force on a link: the larger of its own and that of all.
+// ReversePathFilter returns the effective rp_filter of a link: the larger of its own and that of
+// all.
 func (s Settings) ReversePathFilter(link string) int {
 	all, _ := s.get("ipv4/conf/all/rp_filter")
 	own, _ := s.get("ipv4/conf/" + link + "/rp_filter")

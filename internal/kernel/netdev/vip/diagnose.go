@@ -10,10 +10,10 @@ import (
 	"loxilb/internal/kernel/netdev/diagnosis"
 )
 
-// Kind is what problems of VIPs are about.
+// Kind is the subject of VIPs' problems.
 const Kind = "vip"
 
-// Problems returns what keeps VIPs from being found.
+// Problems returns what prevents VIPs from being found.
 func (o *Owner) Problems() []diagnosis.Problem {
 	ignores := o.ignores()
 	o.mu.Lock()

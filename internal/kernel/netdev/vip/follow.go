@@ -10,7 +10,7 @@ import (
 	"loxilb/internal/kernel/netdev/mirror"
 )
 
-// Follow puts VIPs where they belong after a change of the network.
+// Follow moves VIPs to where they belong after a change of the network.
 func (o *Owner) Follow(ctx context.Context, c mirror.Change) {
 	if len(c.Addresses) == 0 && !c.Places && !c.Loopback {
 		return
@@ -48,8 +48,8 @@ func (o *Owner) follow(ctx context.Context, c mirror.Change) {
 	o.settle(ctx, look)
 }
 
-// restore puts back what others took from us. What went with its link is forgotten: settle says
-// where it belongs now.
+// restore adds addresses again that others removed. Those that disappeared with their link are
+// forgotten: settle determines where they belong now.
 func (o *Owner) restore(ctx context.Context, vips []netip.Addr) error {
 	var steps []step
 	for _, a := range vips {
@@ -97,7 +97,7 @@ func (o *Owner) notOurs(list []netip.Addr) []netip.Addr {
 	return out
 }
 
-// Retry tries once more what failed, and what depends on settings that the kernel does not report.
+// Retry retries failures, and work that depends on settings that the kernel does not report.
 func (o *Owner) Retry(ctx context.Context) {
 	now := o.ignores()
 	o.mu.Lock()

@@ -1,4 +1,4 @@
-// Package machine is built where the programs and what they share with user space can be: on
-// little-endian machines of 64 bits. On others its error is the only one that go build has, as
-// nothing that imports it is built then.
+// Package machine is built only on little-endian 64-bit machines, for which the BPF programs and
+// their shared types are made. On others its error is the only one of go build, as its importers
+// are not built.
 package machine

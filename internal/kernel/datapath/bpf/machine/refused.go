@@ -2,5 +2,5 @@
 
 package machine
 
-// The compiler's error has this sentence. Of at most 70 characters, or it has it twice.
+// The compiler's error contains this sentence, twice if it is longer than 70 characters.
 const _ bool = "loxilb is for little-endian 64-bit machines: amd64 and arm64"
