@@ -27,22 +27,22 @@ func Main(ctx context.Context, env session.Env, args []string) int {
 	}
 	var f *session.Failure
 	if errors.As(err, &f) && f.Error() == "" {
-		return f.Code // all was said
+		return f.Code // everything was printed
 	}
 	if errors.As(err, &f) {
 		fmt.Fprintln(env.Stderr, "Error: "+err.Error())
 		if cmd.Name() == files.PlanName {
-			return session.ExitRefused // 2 says that there is something to do
+			return session.ExitRefused // 2 means that there is something to do
 		}
 		return f.Code
 	}
-	// A flag of a command that is not there is found before the command is missed.
+	// An unknown flag is reported before a missing command.
 	if missing := missingCommand(root, args); missing != nil {
 		err = missing
 	}
 	fmt.Fprintln(env.Stderr, "Error: "+err.Error())
 	if cmd.Name() == files.PlanName {
-		return session.ExitRefused // 2 says that there is something to do
+		return session.ExitRefused // 2 means that there is something to do
 	}
 	return session.ExitUsage
 }

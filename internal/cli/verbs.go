@@ -20,7 +20,7 @@ import (
 	"loxilb/internal/contract"
 )
 
-// areas have the commands, each a folder of this package.
+// areas returns the areas of commands, each a folder of this package.
 func areas() []func(*session.Options) session.Commands {
 	return []func(*session.Options) session.Commands{
 		services.Commands,
@@ -35,7 +35,7 @@ func areas() []func(*session.Options) session.Commands {
 	}
 }
 
-// addCommands puts the commands of all areas below their verbs.
+// addCommands adds the commands of all areas to their verbs.
 func addCommands(root *cobra.Command, o *session.Options) {
 	below := map[session.Verb]*cobra.Command{session.Root: root}
 	for name, c := range verbs() {
@@ -91,7 +91,7 @@ func verbs() map[session.Verb]*cobra.Command {
 	}
 }
 
-// missingCommand finds a command of the contract in a command line that this program does not have.
+// missingCommand finds a command of the contract that this program does not have.
 func missingCommand(root *cobra.Command, args []string) error {
 	verbs := root.Commands()
 	for i, word := range args {

@@ -23,7 +23,7 @@ import (
 // Success is the contract's answer to a change.
 const Success = `{"result":"Success"}`
 
-// Result is what a run of loxicmd did.
+// Result is the result of a run of loxicmd.
 type Result struct {
 	Code           int
 	Stdout, Stderr string
@@ -92,7 +92,7 @@ func (s *Server) WithoutToken(args string) []string {
 	return append(strings.Fields(args), "-s", u.Hostname(), "-p", u.Port())
 }
 
-// Lines hands over what is printed as it is printed.
+// Lines passes on lines as they are printed.
 type Lines struct{ Out chan string }
 
 // Write hands it over.
@@ -130,7 +130,7 @@ func Golden(t *testing.T, s *Server, name string, lines ...string) {
 	}
 }
 
-// Answer is what testdata/NAME.json holds.
+// Answer returns the content of testdata/NAME.json.
 func Answer(t testing.TB, name string) string {
 	t.Helper()
 	answer, err := os.ReadFile(filepath.Join("testdata", name+".json"))

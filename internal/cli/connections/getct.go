@@ -14,7 +14,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// chosen is what get ct asks for.
+// chosen has the filters of get ct.
 type chosen struct {
 	filter       connectionFilter
 	offset, rate int
@@ -67,7 +67,7 @@ func getCT(o *session.Options) *cobra.Command {
 	return cmd
 }
 
-// check takes the argument for --source.
+// check handles the argument as --source.
 func (c *chosen) check(args []string) error {
 	if err := session.AtLeast(0, "offset", c.offset); err != nil {
 		return err
@@ -105,7 +105,7 @@ func (c *chosen) kind() session.Kind[v1.ConntrackList, v1.ConntrackEntry] {
 	}
 }
 
-// unsorted has the server sort only what it sends a part of.
+// unsorted asks the server to sort only if it returns a part of the list.
 func unsorted(_ context.Context, r *http.Request) error {
 	if q := r.URL.Query(); q.Get("limit") == "" {
 		q.Del("sortBy")

@@ -46,7 +46,8 @@ func killCT(o *session.Options) *cobra.Command {
 	return cmd
 }
 
-// killConntracks asks again while there may be more, from where the request before ended.
+// killConntracks repeats the request while connections may be left, from where the previous one
+// ended.
 func killConntracks(o *session.Options, cmd *cobra.Command, params *v1.EndConntracksParams) error {
 	if err := session.AtLeast(1, "rate", params.Rate); err != nil {
 		return err

@@ -39,8 +39,8 @@ func (f *connectionFilter) checkService(ctx context.Context, o *session.Options)
 	return nil
 }
 
-// hasService reports whether a service has a name or key. A server that tells no keys might have
-// it.
+// hasService reports whether a service has a name or key. If the server does not return keys, it
+// may have it.
 func hasService(ctx context.Context, o *session.Options, client *v1.Client, name string) (bool, error) {
 	if key, err := lb.ParseKey(name); err == nil {
 		name = key.String()

@@ -12,7 +12,7 @@ import (
 	"loxilb/internal/cli/session"
 )
 
-// watchConntracks prints what becomes of connections until interrupted.
+// watchConntracks prints events of connections until interrupted.
 func watchConntracks(ctx context.Context, o *session.Options, params *v1.WatchConntracksParams) error {
 	return o.Follow(ctx, func(client *v1.Client, asStream v1.RequestEditorFn) (*http.Response, error) {
 		return client.WatchConntracks(ctx, params, asStream)

@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// partBytes and allBytes bound what the archive holds, before it is compressed.
+	// partBytes and allBytes bound the uncompressed content of the archive.
 	partBytes = 4 << 20
 	allBytes  = 64 << 20
-	// partTime is how long a part may take that says nothing else.
+	// partTime is the default time limit of a part.
 	partTime = 15 * time.Second
 )
 
@@ -81,7 +81,7 @@ func (a *archive) collect(ctx context.Context, p *archivePart) (archiveOutcome, 
 	if len(text) == 0 {
 		return one, nil
 	}
-	if room := max(0, min(partBytes, allBytes-a.bytes)); len(text) > room { // before it is searched for secrets, which takes its time; they know of the end
+	if room := max(0, min(partBytes, allBytes-a.bytes)); len(text) > room { // before the search for secrets, which takes time; the text is marked as truncated
 		text, one.Cut = text[:room], true
 	}
 	clean := []byte(a.Scrub.Text(string(text), a.WithAddresses || !p.Clients))

@@ -17,7 +17,7 @@ import (
 	"loxilb/internal/cli/session"
 )
 
-// bundleTime bounds how long a bundle takes in all.
+// bundleTime bounds the total time of a bundle.
 const bundleTime = 4 * time.Minute
 
 func bundleCommand(o *session.Options) *cobra.Command {
@@ -91,8 +91,8 @@ func bundleText(file string, done []archiveOutcome, addresses bool) string {
 	return b.String()
 }
 
-// knownSecrets are those of this machine that can be read: they go by their letters, whatever
-// stands around them.
+// knownSecrets returns the readable secrets of this machine: they are removed literally, wherever
+// they occur.
 func knownSecrets(o *session.Options) (out []string) {
 	for _, path := range []string{o.TokenPath(), "/etc/loxilb/manual_token"} {
 		if b, err := os.ReadFile(filepath.Clean(path)); err == nil && len(b) < 1<<16 {

@@ -19,16 +19,16 @@ import (
 )
 
 const (
-	// answerBytes bounds what is read of an answer, and countedConnections how many connections are
-	// counted.
+	// answerBytes bounds the bytes of an answer that are read, and countedConnections the
+	// connections that are counted.
 	answerBytes        = 16 << 20
 	countedConnections = 20000
 )
 
-// asker asks the daemon for parts of a bundle.
+// asker requests the parts of a bundle from the daemon.
 type asker struct{ o *session.Options }
 
-// parts are what the daemon knows.
+// parts returns the daemon's parts.
 func (a *asker) parts() []archivePart {
 	list := []archivePart{
 		a.part("daemon/version.json", "/version", "versions of the daemon"),
@@ -55,7 +55,7 @@ func (a *asker) parts() []archivePart {
 	for i := range list {
 		switch list[i].Name {
 		case "state/events.json", "state/log.json", "state/metrics.txt", "checks/verify.json", "objects/status.json",
-			"objects/export.json", "objects/services.json", "objects/firewall.json", "objects/revisions.json": // whom they let in, and who has asked
+			"objects/export.json", "objects/services.json", "objects/firewall.json", "objects/revisions.json": // who has access, and who has made requests
 			list[i].Clients = true
 		}
 	}
@@ -67,7 +67,7 @@ func (a *asker) part(name, path, what string) archivePart {
 	return archivePart{Name: name, What: what, Collect: func(ctx context.Context) ([]byte, error) { return a.get(ctx, path) }}
 }
 
-// get asks for a path.
+// get requests a path.
 func (a *asker) get(ctx context.Context, path string) ([]byte, error) {
 	client, err := a.o.Client()
 	if err != nil {
@@ -94,7 +94,7 @@ func (a *asker) get(ctx context.Context, path string) ([]byte, error) {
 	return body, err
 }
 
-// connections are counted, not told.
+// connections counts connections, without listing them.
 func (a *asker) connections(ctx context.Context) ([]byte, error) {
 	body, err := a.get(ctx, fmt.Sprintf("/config/conntrack/all?limit=%d", countedConnections))
 	if err != nil {
@@ -128,7 +128,7 @@ func (a *asker) connections(ctx context.Context) ([]byte, error) {
 	return json.MarshalIndent(out, "", " ")
 }
 
-// doctor is the daemon's, or one that looks from here.
+// doctor returns the daemon's diagnosis, or one made from here.
 func (a *asker) doctor(ctx context.Context) ([]byte, error) {
 	if body, err := a.get(ctx, "/doctor"); err == nil {
 		return body, nil
@@ -136,7 +136,8 @@ func (a *asker) doctor(ctx context.Context) ([]byte, error) {
 	return json.MarshalIndent(doctor.ToAPI(doctor.Here(doctor.Facts{}).Look()), "", " ")
 }
 
-// ownAddresses are those of this machine, of services and of endpoints: they are no clients'.
+// ownAddresses returns the addresses of this machine, of services and of endpoints: they are not
+// clients'.
 func (a *asker) ownAddresses(ctx context.Context) (out []netip.Addr) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

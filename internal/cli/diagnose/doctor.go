@@ -46,7 +46,7 @@ func doctorCommand(o *session.Options) *cobra.Command {
 	return cmd
 }
 
-// patientOf asks a doctor: the daemon's, or one that looks from here.
+// patientOf returns a diagnosis: the daemon's, or one made from here.
 type patientOf interface {
 	look(context.Context) (v1.Diagnosis, error)
 	mend(ctx context.Context, id string) ([]string, error)
@@ -91,7 +91,7 @@ func examine(ctx context.Context, o *session.Options, fix, yes bool) error {
 	return nil
 }
 
-// mendAll mends what may be mended, and returns what is left.
+// mendAll repairs what it may, and returns the remaining findings.
 func mendAll(ctx context.Context, o *session.Options, who patientOf, d v1.Diagnosis, yes bool) (v1.Diagnosis, error) {
 	answers := bufio.NewReader(o.Env.Stdin)
 	for _, f := range d.Findings {
@@ -137,7 +137,7 @@ func (r *remote) mend(ctx context.Context, id string) ([]string, error) {
 	return fixed.Done, err
 }
 
-// local looks by itself.
+// local runs the checks itself.
 type local struct{}
 
 func (local) look(context.Context) (v1.Diagnosis, error) {
@@ -160,7 +160,7 @@ func diagnosisText(d v1.Diagnosis) string {
 	for _, f := range d.Findings {
 		fmt.Fprintf(&b, "%-9s%s\n         why: %s\n", f.Sure, f.What, f.Why)
 		switch {
-		case strings.HasPrefix(f.Command, "check "): // nothing is known to mend it
+		case strings.HasPrefix(f.Command, "check "): // no repair is known
 			fmt.Fprintf(&b, "         %s\n", f.Command)
 		case f.Command != "":
 			fmt.Fprintf(&b, "         fix: %s\n", f.Command)

@@ -86,7 +86,7 @@ func arrives(a *v1.Explanation) bool {
 	return !slices.ContainsFunc(a.Steps, func(s v1.ExplanationStep) bool { return s.State == "failed" })
 }
 
-// mark stands before a step, by its state.
+// mark precedes a step, by its state.
 func mark(state string) string {
 	switch state {
 	case "warning":

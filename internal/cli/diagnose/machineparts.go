@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// machineParts are what the machine tells: files of the kernel, and what programs print that are
-// there.
+// machineParts returns the machine's parts: files of the kernel, and the output of installed
+// programs.
 func machineParts() []archivePart {
 	list := []archivePart{
 		{Name: "machine/kernel.txt", What: "the kernel, its limits and load", Collect: files("/proc/version", "/proc/cmdline", "/proc/loadavg", "/proc/uptime", "/proc/meminfo", "/proc/cpuinfo", "/proc/pressure/cpu", "/proc/pressure/memory")},
@@ -42,7 +42,7 @@ func machineParts() []archivePart {
 	return list
 }
 
-// files are some files, one after the other. Those that are not there are left out.
+// files concatenates files. Missing ones are left out.
 func files(paths ...string) func(context.Context) ([]byte, error) {
 	return func(context.Context) (out []byte, _ error) {
 		for _, path := range paths {
@@ -59,7 +59,7 @@ func files(paths ...string) func(context.Context) ([]byte, error) {
 	}
 }
 
-// command is what a program prints.
+// command returns the output of a program.
 func command(words []string) func(context.Context) ([]byte, error) {
 	return func(ctx context.Context) ([]byte, error) {
 		path, err := exec.LookPath(words[0])
@@ -72,7 +72,7 @@ func command(words []string) func(context.Context) ([]byte, error) {
 	}
 }
 
-// settings are those below /proc/sys/net and some others.
+// settings returns those below /proc/sys/net and some others.
 func settings(ctx context.Context) (out []byte, _ error) {
 	for _, root := range []string{"/proc/sys/net", "/proc/sys/kernel/bpf_stats_enabled", "/proc/sys/kernel/unprivileged_bpf_disabled", "/proc/sys/fs/file-nr"} {
 		_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -107,10 +107,10 @@ func daemons() (ids []string) {
 	return ids
 }
 
-// errNoDaemon says why a part is not there.
+// errNoDaemon explains a missing part.
 var errNoDaemon = errors.New("no loxilb process in this network namespace")
 
-// descriptors are what the kernel tells of the BPF objects that the daemon holds.
+// descriptors returns the kernel's description of the BPF objects that the daemon holds.
 func descriptors(context.Context) (out []byte, _ error) {
 	list := daemons()
 	if len(list) == 0 {

@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// Removed stands in place of a secret, and Masked in place of an address.
+// Removed replaces a secret, and Masked an address.
 const (
 	Removed = "[removed]"
 	Masked  = "[address]"
 )
 
-// secretWord is what names of secrets have in them.
+// secretWord matches part of the names of secrets.
 const secretWord = `(?:token|passw(?:or)?d|passphrase|secret|authorization|cookie|api[-_]?key|private[-_]?key|headers?|credentials?|probe[-_]?req(?:uest)?|probe[-_]?resp(?:onse)?)`
 
-// secrets are what is taken out wherever it is.
+// secrets returns patterns that are replaced everywhere.
 func secrets() []replacement {
 	return []replacement{
 		{regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|\z)`), Removed},
@@ -32,7 +32,7 @@ func secrets() []replacement {
 	}
 }
 
-// hints are words of which a text has one at least if a pattern is to be found in it.
+// hints returns words of which a text must contain at least one to match a pattern.
 func hints(pattern string) []string {
 	switch {
 	case strings.Contains(pattern, secretWord):
@@ -58,7 +58,7 @@ type replacement struct {
 
 // scrubber takes out what is not to be told.
 type scrubber struct {
-	known    []string // secrets that are known by their letters
+	known    []string // literal secrets
 	keep     map[netip.Addr]bool
 	patterns []replacement
 }
@@ -88,7 +88,7 @@ func (s *scrubber) Text(text string, addresses bool) string {
 	lower := strings.ToLower(text)
 	for _, p := range s.patterns {
 		if !slices.ContainsFunc(hints(p.from.String()), func(h string) bool { return strings.Contains(lower, h) }) {
-			continue // most texts have none, and to look for a pattern takes long
+			continue // most texts contain none, and matching a pattern is slow
 		}
 		text = p.from.ReplaceAllString(text, p.to)
 	}

@@ -17,10 +17,10 @@ import (
 	"loxilb/internal/cli/session"
 )
 
-// errEnough ends a trace that has what was asked for.
+// errEnough ends a trace after the requested packets.
 var errEnough = errors.New("enough")
 
-// grace is how much longer the server goes on than it is asked to: loxicmd ends it.
+// grace is how much longer than requested the server traces: loxicmd ends it.
 const grace = 5 * time.Second
 
 type tracer struct {
@@ -86,7 +86,7 @@ func (t *tracer) run(ctx context.Context, words []string) error {
 	if err != nil {
 		return err
 	}
-	// The time begins with the stream: to exchange the programs takes a while.
+	// The time begins with the stream: exchanging the programs takes a while.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	left := t.count
@@ -112,14 +112,14 @@ func (t *tracer) run(ctx context.Context, words []string) error {
 	return errors.Join(err, closeAll())
 }
 
-// shower is what shows packets, and what is to be done at the end.
+// shower returns functions that show packets and finish the output.
 func (t *tracer) shower() (show func(json.RawMessage) error, end func() error, err error) {
 	nothing := func() error { return nil }
 	switch {
 	case t.file == "-":
 		return decoded(newCapture(t.Env.Stdout).write), nothing, nil
 	case t.file != "":
-		// packets are secret
+		// packets are confidential
 		f, err := os.OpenFile(t.file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 		if err != nil {
 			return nil, nil, session.Refused("--write: %w", err)
@@ -143,7 +143,7 @@ func decoded(show func(*v1.PacketTrace) error) func(json.RawMessage) error {
 	}
 }
 
-// percent reads a share, such as 1%.
+// percent parses a share, such as 1%.
 func percent(text string) (float64, error) {
 	number, is := strings.CutSuffix(text, "%")
 	n, err := strconv.ParseFloat(number, 64)

@@ -9,7 +9,7 @@ import (
 	v1 "loxilb/api/v1"
 )
 
-// Numbers of pcapng (draft-ietf-opsawg-pcapng).
+// Constants of pcapng (draft-ietf-opsawg-pcapng).
 const (
 	blockSection, blockInterface, blockPacket = 0x0a0d0d0a, 1, 6
 
@@ -19,8 +19,7 @@ const (
 	inbound, outbound                                                   = 1, 2
 )
 
-// capture writes packets as Wireshark reads them, each as it came and as it left, with what became
-// of it.
+// capture writes packets for Wireshark, each as it arrived and as it left, with its outcome.
 type capture struct {
 	w       io.Writer
 	devices map[device]uint32
@@ -52,7 +51,7 @@ func (c *capture) write(p *v1.PacketTrace) error {
 	return err
 }
 
-// comment is what became of a packet.
+// comment returns the outcome of a packet.
 func comment(p *v1.PacketTrace) string {
 	text := p.Verdict
 	if p.Reason != "" {
@@ -71,7 +70,7 @@ func section(out []byte) []byte {
 	return block(out, blockSection, binary.LittleEndian.AppendUint64(body, ^uint64(0))) // of any length
 }
 
-// packet appends one, and its interface before it, if it is the first of that.
+// packet appends a packet, preceded by its interface, if it is the first of that.
 func (c *capture) packet(out []byte, name string, at time.Time, direction uint32, v *v1.PacketView, text string) []byte {
 	d := device{name, v.Layer3}
 	id, known := c.devices[d]

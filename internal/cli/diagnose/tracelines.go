@@ -10,8 +10,8 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// lines are what packet scripts say of a packet: `in` and `out`, `pass`, or `drop`; behind # is
-// when, where and how long.
+// lines returns a packet in the language of packet scripts: `in` and `out`, `pass`, or `drop`;
+// after # when, where and how long.
 func lines(p *v1.PacketTrace, wide bool) string {
 	var b strings.Builder
 	verb := "in"
@@ -42,7 +42,7 @@ func lines(p *v1.PacketTrace, wide bool) string {
 	return b.String()
 }
 
-// leaves is by which interface.
+// leaves returns the outgoing interface.
 func leaves(p *v1.PacketTrace) string {
 	if p.Out == "" {
 		return "kernel"
@@ -50,14 +50,13 @@ func leaves(p *v1.PacketTrace) string {
 	return p.Out
 }
 
-// changed tells whether there is something to say of the packet as it leaves. What the kernel has
-// is mostly as it came.
+// changed reports whether the leaving packet differs. Packets for the kernel are mostly unchanged.
 func changed(p *v1.PacketTrace) bool {
 	return p.After != nil && (p.Verdict != "pass" || !bytes.Equal(p.Before.Data, p.After.Data))
 }
 
-// describe writes a packet, and for behind the # the part of its data that is at hand, if that is
-// not all.
+// describe returns a packet's line, and for after the # the available part of its data, if that is
+// incomplete.
 func describe(v *v1.PacketView, wide bool) (line, data string) {
 	line, part := pkt.Describe(v.Data, v.Length, v.Layer3, wide)
 	if v.Segment > 0 {

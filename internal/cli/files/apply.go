@@ -17,12 +17,12 @@ import (
 	"loxilb/internal/cli/session"
 )
 
-// fileHelp says what files of objects are.
+// fileHelp describes files of objects.
 const fileHelp = "Files are YAML (any number of documents) or JSON. They contain documents of apiVersion netlox/v1 with\n" +
 	"kind and spec, lists as printed by `loxicmd get -o json` and `loxicmd save`, or single objects as in POST.\n" +
 	"Of a folder, all .yaml, .yml and .json files are read. - is standard input."
 
-// applyFlags are those of apply and plan.
+// applyFlags are the flags of apply and plan.
 type applyFlags struct {
 	files   []string
 	lists   map[string]*string // of the contract: files of one kind each, by flag
@@ -112,7 +112,7 @@ func (f *applyFlags) sources() (list []source) {
 	return list
 }
 
-// all are all that is applied, by what the revision is called.
+// all returns all files to apply, in the order of the revision's description.
 func (f *applyFlags) all() []source {
 	list := f.sources()
 	if path := f.net.path(); path != "" {
@@ -145,7 +145,7 @@ func (f *applyFlags) run(ctx context.Context, o *session.Options, request v1.App
 	return sendObjects(ctx, o, objects, request)
 }
 
-// kindsOf are the kinds of objects, each once.
+// kindsOf returns the kinds of objects, each once.
 func kindsOf(objects []manifest.Object) (list []string) {
 	seen := map[string]bool{}
 	for i := range objects {
@@ -157,7 +157,7 @@ func kindsOf(objects []manifest.Object) (list []string) {
 	return list
 }
 
-// FileFlag gives a verb the flag --file, and sends what it names.
+// FileFlag adds the flag --file to a verb, and sends the files' objects.
 func FileFlag(o *session.Options, cmd *cobra.Command, remove bool) func(*cobra.Command, []string) error {
 	files := cmd.Flags().StringArrayP("file", "f", nil, "file or folder of objects; - is standard input (repeatable)")
 	return func(cmd *cobra.Command, args []string) error {
@@ -176,7 +176,7 @@ func FileFlag(o *session.Options, cmd *cobra.Command, remove bool) func(*cobra.C
 	}
 }
 
-// doing is what the revision is called.
+// doing returns the revision's description.
 func doing(verb string, list []source) string {
 	names := make([]string, len(list))
 	for i, s := range list {
@@ -186,7 +186,7 @@ func doing(verb string, list []source) string {
 	return string(text[:min(len(text), 200)])
 }
 
-// sendObjects has the server apply objects, and prints what came of it.
+// sendObjects applies objects on the server, and prints the result.
 func sendObjects(ctx context.Context, o *session.Options, objects []manifest.Object, request v1.ApplyRequest) error {
 	request.Objects = make([]v1.Object, len(objects))
 	for i := range objects {
@@ -210,7 +210,7 @@ func sendObjects(ctx context.Context, o *session.Options, objects []manifest.Obj
 	return printResult(o, answer, request.DryRun)
 }
 
-// located says for each error of an answer in which file it is, and where.
+// located adds the file and position to each error of an answer.
 func located(objects []manifest.Object, answer []byte, err error) error {
 	var e v1.Error
 	if json.Unmarshal(answer, &e) != nil || len(e.Errors) == 0 {
@@ -234,8 +234,8 @@ func located(objects []manifest.Object, answer []byte, err error) error {
 	return session.Refused("%s:\n%w", head, wrong)
 }
 
-// printConfirmable is printResult of an apply that asked for confirmation. Without a change, there
-// is none to wait for.
+// printConfirmable is printResult for an apply that needs confirmation. Without a change, there is
+// nothing to confirm.
 func printConfirmable(o *session.Options, answer []byte) error {
 	var r v1.ApplyResult
 	if err := session.Decode(answer, &r); err != nil {
@@ -247,7 +247,7 @@ func printConfirmable(o *session.Options, answer []byte) error {
 	return printResult(o, answer, false)
 }
 
-// printResult says in a line what was changed, or as a plan all that would be.
+// printResult prints a summary of the changes, or for a plan all of them.
 func printResult(o *session.Options, answer []byte, plan bool) error {
 	var r v1.ApplyResult
 	if err := session.Decode(answer, &r); err != nil {
@@ -288,7 +288,7 @@ func tally(r *v1.ApplyResult, add, change, remove string) string {
 // PlanName is the command that answers by its exit code.
 const PlanName = "plan"
 
-// ErrPlanned is how plan exits when there is something to do.
+// ErrPlanned is the exit of plan if there is something to do.
 type ErrPlanned struct{}
 
 func (ErrPlanned) Error() string { return "" }
@@ -353,7 +353,7 @@ func planText(r *v1.ApplyResult) string {
 	return b.String() + "\n"
 }
 
-// writeFields writes a line for each property, and one for a whole endpoint that comes or goes.
+// writeFields writes a line for each property, and one for an added or removed endpoint.
 func writeFields(b *strings.Builder, fields []v1.FieldChange) {
 	for len(fields) > 0 {
 		element, n := elementOf(fields[0].Field), 1
@@ -380,7 +380,8 @@ func elementOf(field string) string {
 	return element + "]"
 }
 
-// writeEndpoint says what an endpoint has besides its address and port, which its name tells.
+// writeEndpoint writes the properties of an endpoint except its address and port, which are its
+// name.
 func writeEndpoint(b *strings.Builder, name string, fields []v1.FieldChange) {
 	sign, rest := "+", []string(nil)
 	for _, f := range fields {

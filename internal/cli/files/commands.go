@@ -1,10 +1,10 @@
-// Package files has the commands about files of objects: what is applied from them and saved into
-// them, and the revisions that come of it.
+// Package files has the commands that apply and save files of objects, and those about the
+// resulting revisions.
 package files
 
 import "loxilb/internal/cli/session"
 
-// Commands are those of this folder, by verb.
+// Commands returns the commands of this area, by verb.
 func Commands(o *session.Options) session.Commands {
 	return session.Commands{
 		session.Describe: {describeRevisions(o)},

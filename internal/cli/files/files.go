@@ -14,14 +14,14 @@ import (
 	"loxilb/internal/cli/session"
 )
 
-// maxFile is how many bytes of a file are read: what the server takes in one request.
+// maxFile is how many bytes of a file are read: the server's limit for a request.
 const maxFile = 64 << 20
 
-// source is a file of objects, and what kind those are that do not say it.
+// source is a file of objects, and the default kind of its objects.
 type source struct{ path, assume string }
 
-// readObjects reads files, and those of folders, and names all that is wrong with any of them. "-"
-// is standard input.
+// readObjects reads files and folders, and reports all errors in any of them. "-" is standard
+// input.
 func readObjects(o *session.Options, sources []source) ([]manifest.Object, error) {
 	var objects []manifest.Object
 	var wrong manifest.Errors
@@ -53,8 +53,8 @@ func readObjects(o *session.Options, sources []source) ([]manifest.Object, error
 	return objects, nil
 }
 
-// filesOf are the files that a path names: itself, or those of a folder and of the folders in it
-// that are YAML or JSON, by name.
+// filesOf returns the files of a path: itself, or the YAML and JSON files of a folder and its
+// subfolders, by name.
 func filesOf(path string) (list []string, err error) {
 	info, err := os.Stat(path)
 	if path == "-" || err == nil && !info.IsDir() {
@@ -71,7 +71,7 @@ func filesOf(path string) (list []string, err error) {
 		case d.IsDir() && hidden:
 			return filepath.SkipDir
 		case !d.IsDir() && !hidden && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(at)):
-			if info, err := os.Stat(at); err != nil || !info.Mode().IsRegular() { // nobody may be writing to a pipe
+			if info, err := os.Stat(at); err != nil || !info.Mode().IsRegular() { // a pipe may never have a writer
 				return errors.Join(fmt.Errorf("%s is not a regular file", at), err)
 			}
 			list = append(list, at)

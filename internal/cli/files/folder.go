@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// replaceFolder writes a folder so that there is always a whole one by its name, and keeps the
-// former one with .bk behind its name.
+// replaceFolder replaces a folder so that a complete one always has its name, and keeps the former
+// one as NAME.bk.
 func replaceFolder(path string, c interfaceConfig) error {
 	parent := filepath.Dir(path)
 	next, err := os.MkdirTemp(parent, ".save-*")
@@ -36,10 +36,10 @@ func replaceFolder(path string, c interfaceConfig) error {
 	return nil
 }
 
-// backup is what the former folder is named.
+// backup returns the name of the former folder.
 func backup(path string) string { return path + ".bk" }
 
-// writeFolder fills a folder, and returns when all of it is on the disk.
+// writeFolder fills a folder, and returns when all of it is on disk.
 func writeFolder(path string, c interfaceConfig) error {
 	for dev, files := range c {
 		below := filepath.Join(path, dev)

@@ -19,11 +19,10 @@ import (
 	"loxilb/internal/cli/session"
 )
 
-// ipconfigFolder is the contract's folder of what interfaces are configured by, below that of its
-// files.
+// ipconfigFolder is the contract's folder of interface configurations, below that of its files.
 const ipconfigFolder = "ipconfig"
 
-// interfaceFlags are those of apply for that folder.
+// interfaceFlags are the flags of apply for that folder.
 type interfaceFlags struct {
 	file   string
 	one    string // interface
@@ -51,7 +50,7 @@ func (f *interfaceFlags) check() error {
 	return nil
 }
 
-// path is what is read; "": nothing.
+// path returns the path to read; "": none.
 func (f *interfaceFlags) path() string {
 	if f.one != "" {
 		return filepath.Join(f.folder, f.one)
@@ -88,8 +87,8 @@ func (f *interfaceFlags) read() ([]manifest.Object, error) {
 	return r.Objects, nil
 }
 
-// readInterfaces reads a folder of folders: first of all interfaces what makes them, then what
-// needs others.
+// readInterfaces reads a folder of folders: for all interfaces first the files that make them, then
+// those that depend on others.
 func readInterfaces(r *interfaceReader, path string) error {
 	entries, err := os.ReadDir(path)
 	if err != nil {
@@ -129,7 +128,7 @@ func readPresent(r *interfaceReader, path string) error {
 // maxLines is how large a file of an interface may be.
 const maxLines = 1 << 20
 
-// readLines reads a file. A pipe in a folder is none: nobody may be writing to it.
+// readLines reads a file. It skips pipes, which may never have a writer.
 func readLines(r *interfaceReader, path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -154,8 +153,7 @@ func readLines(r *interfaceReader, path string) error {
 	return nil
 }
 
-// saveInterfaces writes the folder of what interfaces are configured by. The former one stays with
-// .bk behind its name.
+// saveInterfaces writes the folder of interface configurations. The former one is kept as NAME.bk.
 func saveInterfaces(ctx context.Context, o *session.Options, folder string) error {
 	c, left, err := interfaces(ctx, o)
 	if err != nil {
@@ -171,7 +169,7 @@ func saveInterfaces(ctx context.Context, o *session.Options, folder string) erro
 	return o.Print(fmt.Sprintf("success: %d lines of %d interfaces in %s\n", c.Lines(), len(c), path))
 }
 
-// interfaces asks the server for what they are configured by.
+// interfaces requests the interface configurations from the server.
 func interfaces(ctx context.Context, o *session.Options) (interfaceConfig, interfaceLeftOut, error) {
 	client, err := o.Client()
 	if err != nil {

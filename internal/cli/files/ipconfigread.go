@@ -29,11 +29,11 @@ type interfaceReader struct {
 	Wrong   manifest.Errors
 
 	tagged    map[string]tagged     // interfaces that have the frames of a VLAN, by name
-	addresses map[string]netip.Addr // that a tunnel over an interface would come from, by its name
+	addresses map[string]netip.Addr // source address of a tunnel over an interface, by its name
 	locals    []local
 }
 
-// local is an address that a tunnel is to come from.
+// local is a requested source address of a tunnel.
 type local struct {
 	at   manifest.Position
 	dev  string
@@ -50,7 +50,7 @@ const understood = "ip addr|route|neigh add, ip link add type bridge|vlan|vxlan,
 // maxWrong is how many lines are named that are wrong.
 const maxWrong = 1000
 
-// Read takes the lines of a file.
+// Read reads the lines of a file.
 func (r *interfaceReader) Read(file, text string) {
 	number := 0
 	for line := range strings.Lines(text) {
@@ -76,8 +76,8 @@ func (r *interfaceReader) wrong(at manifest.Position, err error) {
 	r.Wrong = append(r.Wrong, manifest.Error{Position: at, Text: err.Error()})
 }
 
-// Finish refuses, after all files, what a line says that the others do not bear out: loxilb chooses
-// the address of a tunnel by itself.
+// Finish refuses, after all files, lines that contradict others: loxilb chooses the address of a
+// tunnel by itself.
 func (r *interfaceReader) Finish() {
 	for _, l := range r.locals {
 		if a, err := netip.ParseAddr(l.text); len(r.Wrong) < maxWrong && (err != nil || r.addresses[l.dev] != a) {
@@ -87,7 +87,7 @@ func (r *interfaceReader) Finish() {
 	r.locals = nil
 }
 
-// object is what a line asks for.
+// object is the object that a line requests.
 type object struct {
 	kind           string
 	metadata, spec map[string]any
@@ -104,7 +104,7 @@ func raw(members map[string]any) json.RawMessage {
 	return data
 }
 
-// line is nil for a line that asks for nothing of its own.
+// line returns nil for a line that requests no object of its own.
 func (r *interfaceReader) line(at manifest.Position, words []string) (*object, error) {
 	if len(words) > 1 && (words[1] == "-4" || words[1] == "-6") {
 		words = slices.Delete(slices.Clone(words), 1, 2)
@@ -130,8 +130,8 @@ func (r *interfaceReader) line(at manifest.Position, words []string) (*object, e
 	return nil, fmt.Errorf("unsupported line %.200q: use %s", what, understood)
 }
 
-// options are the words behind the first one, as names with values. Those that end with ! stand
-// alone.
+// options parses the words after the first one, as names with values. Names that end with ! have no
+// value.
 func options(words []string, names ...string) (map[string]string, error) {
 	out := map[string]string{}
 	for i := 0; i < len(words); i++ {
@@ -154,7 +154,7 @@ func options(words []string, names ...string) (map[string]string, error) {
 	return out, nil
 }
 
-// only refuses a value of an option for which loxilb has one of its own.
+// only refuses a value of an option that loxilb determines itself.
 func only(o map[string]string, name, own string) error {
 	if value, ok := o[name]; ok && !strings.EqualFold(value, own) {
 		return fmt.Errorf("%s %.100q is not supported (allowed: %s)", name, value, own)
@@ -168,7 +168,7 @@ func (r *interfaceReader) address(words []string) (*object, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, _ := netip.ParsePrefix(words[0]) // what is wrong with it the object says
+	p, _ := netip.ParsePrefix(words[0]) // the object reports its errors
 	err = only(o, "scope", "global")
 	for _, name := range []string{"broadcast", "brd"} {
 		if o[name] != "+" && err == nil {
@@ -182,8 +182,8 @@ func (r *interfaceReader) address(words []string) (*object, error) {
 	return &object{manifest.IPaddress, nil, map[string]any{"ipAddress": words[0], "dev": o["dev"]}}, nil
 }
 
-// source notes the address that a tunnel over an interface comes from: the first IPv4 one, or else
-// the first that is not of the link alone.
+// source records the source address of a tunnel over an interface: the first IPv4 one, or else the
+// first that is not link-local.
 func (r *interfaceReader) source(dev string, a netip.Addr) {
 	have := r.addresses[dev]
 	if !a.IsValid() || have.Is4() || have.IsValid() && !a.Is4() || a.Is6() && a.IsLinkLocalUnicast() {
@@ -195,7 +195,7 @@ func (r *interfaceReader) source(dev string, a netip.Addr) {
 	r.addresses[dev] = a
 }
 
-// broadcast is the last address of an IPv4 network, if it has one for that.
+// broadcast returns the last address of an IPv4 network, if it is the broadcast address.
 func broadcast(p netip.Prefix) string {
 	if !p.Addr().Is4() || p.Bits() > 30 {
 		return "none"
@@ -263,7 +263,7 @@ func fdb(words []string) (*object, error) {
 	return &object{manifest.VxlanPeer, map[string]any{"vxlanID": id}, map[string]any{"peerIP": o["dst"]}}, nil
 }
 
-// linkAdd: [link DEV] name NAME type bridge|vlan|vxlan, with what that needs.
+// linkAdd parses [link DEV] name NAME type bridge|vlan|vxlan, and the options of the type.
 func (r *interfaceReader) linkAdd(at manifest.Position, words []string) (*object, error) {
 	if words[0] != "link" && words[0] != "name" && words[0] != "type" {
 		words = append([]string{"name"}, words...)
@@ -317,7 +317,7 @@ func none(o map[string]string, names ...string) error {
 	return nil
 }
 
-// vxlan: its address is looked at when all addresses are known.
+// vxlan parses a tunnel: its address is checked when all addresses are known.
 func (r *interfaceReader) vxlan(at manifest.Position, o map[string]string) (*object, error) {
 	id, err := numberOf(o["name"], "vxlan")
 	if err == nil && o["id"] != strconv.Itoa(id) {
@@ -335,7 +335,7 @@ func (r *interfaceReader) vxlan(at manifest.Position, o map[string]string) (*obj
 	return &object{manifest.Vxlan, nil, map[string]any{"vxlanID": id, "epIntf": o["dev"]}}, nil
 }
 
-// linkSet: DEV master BRIDGE; up asks for nothing.
+// linkSet parses DEV master BRIDGE; up requests nothing.
 func (r *interfaceReader) linkSet(words []string) (*object, error) {
 	if words[0] == "dev" {
 		words = words[1:]
@@ -364,7 +364,7 @@ func (r *interfaceReader) linkSet(words []string) (*object, error) {
 	return &object{manifest.VlanMember, map[string]any{"vid": vid}, spec}, nil
 }
 
-// numberOf is that of vlan100 or vxlan78.
+// numberOf returns the number of vlan100 or vxlan78.
 func numberOf(name, before string) (int, error) {
 	text, ok := strings.CutPrefix(name, before)
 	n, err := strconv.Atoi(text)

@@ -11,7 +11,8 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// Who made a route, as the kernel counts: by hand. Those of others come by themselves.
+// The creator of a route, by the kernel's numbers: administrators. Other routes appear by
+// themselves.
 const (
 	byBoot   = 3
 	byStatic = 4
@@ -69,7 +70,7 @@ func newInterfaceConfig(addresses []v1.DeviceAddresses, routes []v1.RouteEntry, 
 	return c, left, nil
 }
 
-// routes adds those that can be applied again, one of each destination.
+// routes adds those that can be applied again, one per destination.
 func (c interfaceConfig) routes(routes []v1.RouteEntry, left interfaceLeftOut) {
 	there := map[netip.Prefix]bool{}
 	for i := range routes {
@@ -118,7 +119,7 @@ func family(a netip.Addr) string {
 	return "ipv6"
 }
 
-// object adds what loxilb was asked for.
+// object adds an object that loxilb has made.
 func (c interfaceConfig) object(o *v1.Object) error {
 	var spec struct {
 		Dev, IPAddress, MacAddress, EpIntf, PeerIP string

@@ -17,7 +17,7 @@ import (
 	"loxilb/internal/contract"
 )
 
-// savedFiles are the contract's files, and the list that each holds.
+// savedFiles are the contract's files, and the list in each.
 var savedFiles = []struct{ flag, short, kind, file, list, what string }{
 	{"lb", "l", manifest.Loadbalancer, "lbconfig.txt", "lbAttr", "services"},
 	{"endpoint", "", manifest.Endpoint, "EPconfig.txt", "Attr", "endpoints"},
@@ -83,7 +83,7 @@ func saveCommand(o *session.Options) *cobra.Command {
 	return cmd
 }
 
-// objects are those of a kind, or all, as the server would take them again.
+// objects returns the objects of a kind, or all, in the form that the server accepts.
 func objects(o *session.Options, cmd *cobra.Command, kind string) ([]json.RawMessage, error) {
 	client, err := o.Client()
 	if err != nil {
@@ -149,7 +149,7 @@ func saveFile(o *session.Options, path string, content []byte, objects int) erro
 	return o.Print(fmt.Sprintf("success: %s saved to %s\n", session.Count(objects, "object"), path))
 }
 
-// newFile writes a file, for its owner alone, and returns when it is on the disk.
+// newFile writes a file, readable by its owner alone, and returns when it is on disk.
 func newFile(path string, content []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -159,14 +159,14 @@ func newFile(path string, content []byte) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// replaceFile writes a file so that there is always a whole one by its name, and keeps the former
-// one with .bk behind its name.
+// replaceFile replaces a file so that a complete one always has its name, and keeps the former one
+// as NAME.bk.
 func replaceFile(path string, content []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".save-*") // for its owner alone
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) //nolint:errcheck // it has another name by then, or is of no use
+	defer os.Remove(f.Name()) //nolint:errcheck // it was renamed by then, or is useless
 	_, err = f.Write(content)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err

@@ -19,7 +19,7 @@ type worded struct {
 	kind, group, property string
 	renamed               string // what files call it; "": as the contract does
 	word                  func(n int) string
-	number                func(word string) (int, error) // nil: the server takes the word
+	number                func(word string) (int, error) // nil: the server accepts the word
 }
 
 func wordedProperties() []worded {
@@ -47,7 +47,7 @@ func wordedProperties() []worded {
 	}
 }
 
-// numberBy is the number of what parse reads.
+// numberBy adapts parse to return a number.
 func numberBy[T ~uint8](parse func(string) (T, error)) func(string) (int, error) {
 	return func(word string) (int, error) {
 		v, err := parse(word)
@@ -77,8 +77,7 @@ func policerType(word string) (int, error) {
 	return 0, err
 }
 
-// inWords is a document of an object with words for numbers, and without what a service has by
-// default anyway.
+// inWords returns an object's document with words for numbers, and without a service's defaults.
 func inWords(document json.RawMessage) (json.RawMessage, error) {
 	var o struct {
 		APIVersion string          `json:"apiVersion"`
@@ -125,7 +124,8 @@ func addWords(kind string, spec map[string]any) {
 	}
 }
 
-// fieldsInWords has words for numbers in a list of changes, and names properties as files do.
+// fieldsInWords replaces numbers by words in a list of changes, and uses the files' names of
+// properties.
 func fieldsInWords(kind string, fields []v1.FieldChange) []v1.FieldChange {
 	out := slices.Clone(fields)
 	for i := range out {
@@ -141,7 +141,7 @@ func fieldsInWords(kind string, fields []v1.FieldChange) []v1.FieldChange {
 	return out
 }
 
-// wordOf is the word of a number; "": there is none, or the text is a word already.
+// wordOf returns the word for a number; "": there is none, or the text is a word already.
 func (w *worded) wordOf(number string) string {
 	n, err := strconv.ParseUint(number, 10, 8)
 	if err != nil {
@@ -154,7 +154,7 @@ func (w *worded) wordOf(number string) string {
 	return word
 }
 
-// dropDefaults takes out of a service what the API writes though it says nothing.
+// dropDefaults removes defaults from a service, which the API writes.
 func dropDefaults(spec map[string]any) {
 	args, _ := spec["serviceArguments"].(map[string]any)
 	for name, value := range args {
@@ -164,7 +164,7 @@ func dropDefaults(spec map[string]any) {
 	}
 }
 
-// readWords replaces the words of an object by the numbers that the server takes.
+// readWords replaces the words of an object by the numbers that the server accepts.
 func readWords(o *manifest.Object) *manifest.Error {
 	for _, w := range wordedProperties() {
 		if w.kind != o.Kind || w.number == nil {
@@ -172,7 +172,7 @@ func readWords(o *manifest.Object) *manifest.Error {
 		}
 		spec, err := specOf(o.Spec)
 		if err != nil {
-			return nil // the server says what is wrong with it
+			return nil // the server reports the error
 		}
 		group, _ := member(spec, w.group).(map[string]any)
 		word, ok := member(group, w.property).(string)

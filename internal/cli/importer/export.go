@@ -9,8 +9,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// IPVS writes services as `ipvsadm -R` reads them. Notes say what IPVS does not have; their line is
-// that of the service in the text, or that before which it would be.
+// IPVS writes services in the form of `ipvsadm -R`. Notes report what IPVS does not support; their
+// line is that of the service in the text, or the next one.
 func IPVS(services []lb.Service) (text string, notes []Note) {
 	var b strings.Builder
 	line := 0
@@ -56,7 +56,7 @@ func IPVS(services []lb.Service) (text string, notes []Note) {
 	return b.String(), notes
 }
 
-// beyondIPVS says why a service cannot be one of IPVS.
+// beyondIPVS returns why IPVS does not support a service.
 func beyondIPVS(s *lb.Service) string {
 	switch {
 	case s.PortMax != 0:

@@ -28,7 +28,7 @@ func readHAProxy(c *collector, text string) {
 	}
 }
 
-// haproxySection is a frontend, a backend, a listen, or what defaults has for those after it.
+// haproxySection is a frontend, a backend, a listen, or the defaults for those after it.
 type haproxySection struct {
 	kind, name string
 	line       int
@@ -53,7 +53,7 @@ type haproxyReader struct {
 	now      *haproxySection
 }
 
-// silent are keywords that say nothing of which connection goes where.
+// silent are keywords that do not affect the choice of servers.
 var silent = []string{
 	"log", "log-format", "log-tag", "description", "retries", "fullconn", "id", "stats", "monitor-uri", "unique-id-format", "backlog", "http-reuse", "errorfile",
 }
@@ -215,7 +215,7 @@ func (r *haproxyReader) server(number int, s *haproxySection, words []string) {
 	s.pool.Endpoints = append(s.pool.Endpoints, e)
 }
 
-// serverWords reads what stands behind a server's address.
+// serverWords parses the words after a server's address.
 func (r *haproxyReader) serverWords(number int, s *haproxySection, e *lb.Endpoint, words []string) (backup uint8, err error) {
 	next := func(i *int) string {
 		if *i++; *i < len(words) {
@@ -250,7 +250,7 @@ func (r *haproxyReader) serverWords(number int, s *haproxySection, e *lb.Endpoin
 				p.Interval = max(d, 100*time.Millisecond)
 			}
 		case "rise":
-			p.Rise, _ = strconv.Atoi(next(&i)) // what is no number is the default, as haproxy -c refuses it
+			p.Rise, _ = strconv.Atoi(next(&i)) // an invalid number becomes the default, as haproxy -c refuses it
 		case "fall":
 			p.Fall, _ = strconv.Atoi(next(&i))
 		case "port":
@@ -301,7 +301,7 @@ func (r *haproxyReader) services(s *haproxySection) {
 			continue
 		}
 		for i := range one.Endpoints {
-			if e := &one.Endpoints[i]; e.Port == 0 { // the port that the client asked for
+			if e := &one.Endpoints[i]; e.Port == 0 { // the port that the client connected to
 				e.Port, e.PortMax = one.Port, one.PortMax
 			}
 		}

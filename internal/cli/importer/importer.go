@@ -1,5 +1,5 @@
-// Package importer makes services of what other load balancers are configured by, and says of each
-// line that it cannot take over why.
+// Package importer converts configurations of other load balancers to services, and reports for
+// each line that it cannot convert why.
 package importer
 
 import (
@@ -14,19 +14,19 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Result is what a file has.
+// Result is the conversion of a file.
 type Result struct {
 	Services []lb.Service
 	Notes    []Note // in the order of lines
 }
 
-// Note says what of a line was not taken over.
+// Note reports what of a line was not converted.
 type Note struct {
 	Line int
 	Text string
 }
 
-// Formats are the programs whose files are read, by the words that users have for them.
+// Formats returns the programs whose files are read, by their usual names.
 func Formats() []string { return []string{"ipvsadm", "haproxy", "keepalived", "nft"} }
 
 // Read makes services of a file of a format.
@@ -68,7 +68,7 @@ func (c *collector) add(line int, s lb.Service) *found {
 	return f
 }
 
-// result leaves out what could not be a service, and says so.
+// result leaves out invalid services, and reports them.
 func (c *collector) result() *Result {
 	r := &Result{}
 	first := map[lb.Key]int{}
@@ -92,7 +92,7 @@ func (c *collector) result() *Result {
 	return r
 }
 
-// hostPort takes 10.0.0.1:80 or [2001:db8::1]:http apart.
+// hostPort splits 10.0.0.1:80 or [2001:db8::1]:http.
 func hostPort(text, protocol string) (a netip.Addr, port uint16, err error) {
 	host, service, err := net.SplitHostPort(text)
 	if err != nil {
@@ -113,7 +113,7 @@ func address(text string) (netip.Addr, error) {
 	return a.Unmap(), nil
 }
 
-// portOf takes a number, or a name of /etc/services.
+// portOf parses a number, or a name of /etc/services.
 func portOf(text, protocol string) (uint16, error) {
 	if n, err := strconv.ParseUint(text, 10, 16); err == nil {
 		return uint16(n), nil
@@ -134,8 +134,8 @@ func weight(text string) (uint16, error) {
 	return uint16(n), nil
 }
 
-// scheduler is the algorithm that does what one of IPVS does, or comes nearest to it; then why says
-// what is different.
+// scheduler returns the algorithm that is equivalent or nearest to one of IPVS; why explains a
+// difference.
 func scheduler(name string) (a lb.Algorithm, why string) {
 	switch name {
 	case "rr", "":

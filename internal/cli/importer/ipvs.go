@@ -9,7 +9,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// readIPVS reads what `ipvsadm -S -n` prints: a line for each service and each server.
+// readIPVS reads the output of `ipvsadm -S -n`: a line for each service and each server.
 func readIPVS(c *collector, text string) {
 	r := &ipvsReader{collector: c, services: map[string]*found{}, skipped: map[string]bool{}}
 	number := 0
@@ -36,7 +36,7 @@ var ipvsLong = map[string]string{
 	"--u-threshold": "-x", "--l-threshold": "-y", "--ops": "-o", "--sched-flags": "-b", "--ipv6": "-6",
 }
 
-// options takes a line apart; flags without an argument have "".
+// options parses a line; flags without an argument have "".
 func (r *ipvsReader) options(number int, words []string) map[string]string {
 	opts := map[string]string{}
 	for i := 0; i < len(words); i++ {

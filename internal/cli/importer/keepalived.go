@@ -310,7 +310,7 @@ func (v *virtualServer) url(b *block, p *lb.Probe) {
 	}
 }
 
-// probe makes one probe of those that the servers have: a service asks all in one way.
+// probe derives one probe from those of the servers: a service probes all of them alike.
 func (v *virtualServer) probe() {
 	if len(v.checks) == 0 {
 		return

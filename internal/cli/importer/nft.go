@@ -22,7 +22,7 @@ func readNFT(c *collector, text string) {
 	}
 }
 
-// nftStatement is one, with the blocks that it stands in.
+// nftStatement is a statement, with its enclosing blocks.
 type nftStatement struct {
 	line   int
 	blocks []string // "table ip nat", "chain prerouting", "map services"
@@ -32,7 +32,7 @@ type nftStatement struct {
 // nftElement is one of a map: "20.20.20.1 . 80 : 10.0.0.1 . 8080".
 type nftElement struct {
 	line       int
-	key, value []string // with the dots taken out
+	key, value []string // split at the dots
 }
 
 type nftReader struct {
@@ -114,7 +114,7 @@ func commentAt(line string) int {
 	return -1
 }
 
-// element takes the elements of a map: in its block, or by add element.
+// element reads the elements of a map: in its block, or from add element.
 func (r *nftReader) element(s *nftStatement) {
 	open := slices.Index(s.words, "{")
 	if open < 0 {
@@ -134,7 +134,7 @@ func (r *nftReader) element(s *nftStatement) {
 	r.maps[name] = append(r.maps[name], elements...)
 }
 
-// set reads { KEY : VALUE, ... }, and returns what stands behind it.
+// set reads { KEY : VALUE, ... }, and returns the rest.
 func (r *nftReader) set(line int, words []string) (list []nftElement, rest []string) {
 	end := slices.Index(words, "}")
 	if end < 0 {
@@ -154,7 +154,7 @@ func (r *nftReader) set(line int, words []string) (list []nftElement, rest []str
 	return list, words[end+1:]
 }
 
-// dotted takes the parts of a concatenation.
+// dotted splits a concatenation.
 func dotted(text string) []string {
 	parts := strings.Split(strings.TrimSpace(text), " . ")
 	for i := range parts {
@@ -163,7 +163,7 @@ func dotted(text string) []string {
 	return parts
 }
 
-// nftMatch is what a rule says of packets.
+// nftMatch is a rule's match.
 type nftMatch struct {
 	vips  []string
 	ports []string // N or N-M
@@ -235,7 +235,7 @@ func (r *nftReader) match(words []string) (m nftMatch, why string) {
 	return m, ""
 }
 
-// values are a value, or those of a set.
+// values returns a value, or those of a set.
 func (r *nftReader) values(words []string) (list, rest []string) {
 	if len(words) == 0 {
 		return nil, nil
@@ -284,7 +284,7 @@ func (r *nftReader) target(line int, m nftMatch, words []string) (why string) {
 	return r.mapped(m, dotted(key), elements)
 }
 
-// elements are those of a map that is named, or stands here.
+// elements returns those of a map, by name or inline.
 func (r *nftReader) elements(line int, words []string) (list []nftElement, rest []string, why string) {
 	switch {
 	case len(words) == 0:

@@ -13,8 +13,7 @@ import (
 	"loxilb/internal/cli/session"
 )
 
-// logLevels are the contract's words. Servers of the contract say nothing of one that they do not
-// know.
+// logLevels returns the contract's words. Servers of the contract do not report unknown ones.
 func logLevels() []string {
 	return []string{"trace", "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 }

@@ -4,7 +4,7 @@ package network
 
 import "loxilb/internal/cli/session"
 
-// Commands are those of this folder, by verb.
+// Commands returns the commands of this area, by verb.
 func Commands(o *session.Options) session.Commands {
 	return session.Commands{
 		session.Describe: {describeAddress(o), describeFDB(o), describeRoute(o), describeVLAN(o), describeVXLAN(o), describeNeighbor(o), describePort(o)},

@@ -21,8 +21,7 @@ type line struct {
 	rates     *v1.Rates
 }
 
-// lines are what an update has in the list: services, or endpoints of the service that is looked
-// at.
+// lines returns the lines of an update: services, or endpoints of the chosen service.
 func lines(u *v1.RatesUpdate, service string) []line {
 	var out []line
 	if service != "" {
@@ -42,7 +41,7 @@ func lines(u *v1.RatesUpdate, service string) []line {
 	return out
 }
 
-// servingCell is how many endpoints serve of how many; the state of a service of which none does.
+// servingCell returns "N of M" endpoints serving; or the state of a service without a serving one.
 func servingCell(s *v1.ServiceRates) string {
 	up := fmt.Sprintf("%d/%d", s.EndpointsUp, s.EndpointCount)
 	switch {
@@ -58,7 +57,7 @@ func servingCell(s *v1.ServiceRates) string {
 type column struct {
 	title string
 	width int
-	order string // by which the server sorts, if this column is chosen
+	order string // the server's sort order for this column
 	value func(*line) string
 }
 
@@ -85,8 +84,8 @@ func refusedColumn() column {
 	return column{title: "REFUSED", width: 7, value: func(l *line) string { return short(float64(l.refused)) }}
 }
 
-// shown returns the columns for the last update: that of refused clients only if there were any. On
-// a narrow screen it takes the place of repeated SYNs.
+// shown returns the columns for the last update: refused clients only if there were any. On a
+// narrow screen they replace repeated SYNs.
 func (v *view) shown() []column {
 	all := columns()
 	if !v.refusing {
@@ -99,7 +98,7 @@ func (v *view) shown() []column {
 	return append(all, refused)
 }
 
-// layout is how wide what is not of a fixed width is.
+// layout has the widths of flexible columns.
 type layout struct{ key, name, trend int }
 
 const (
@@ -125,7 +124,7 @@ func newLayout(width int, columns []column) layout {
 	return l
 }
 
-// heading is the titles of the columns; the one that is sorted by stands between marks.
+// heading returns the titles of the columns; the sort column is marked.
 func (v *view) heading(l layout) string {
 	first := "SERVICE"
 	if v.service != "" {

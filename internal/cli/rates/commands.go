@@ -1,9 +1,9 @@
-// Package rates has the commands about what is counted: stats, rate, top.
+// Package rates has the commands about counters: stats, rate, top.
 package rates
 
 import "loxilb/internal/cli/session"
 
-// Commands are those of this folder, by verb.
+// Commands returns the commands of this area, by verb.
 func Commands(o *session.Options) session.Commands {
 	return session.Commands{session.Root: {statsCommand(o), rateCommand(o), topCommand(o)}}
 }

@@ -11,10 +11,10 @@ import (
 	"loxilb/internal/cli/session"
 )
 
-// retryAfter is how long a server that does not answer is left alone.
+// retryAfter is the pause before reconnecting to a server.
 const retryAfter = time.Second
 
-// feed has the server tell rates, for one question at a time.
+// feed receives rates from the server, for one query at a time.
 type feed struct {
 	session *session.Options
 	ctx     context.Context //nolint:containedctx // of the whole program
@@ -22,15 +22,14 @@ type feed struct {
 	number  int // of the question
 }
 
-// news is what the server said to a question, or why it said nothing.
+// news is the server's answer to a query, or an error.
 type news struct {
 	number int
 	update *v1.RatesUpdate
 	err    error
 }
 
-// ask begins to tell what the server answers to a question, and gives the one before up. It goes on
-// when the server goes away and comes back.
+// ask starts a query, and cancels the one before. It reconnects when the server comes back.
 func (f *feed) ask(params v1.WatchRatesParams, tell func(news)) {
 	if f.cancel != nil {
 		f.cancel()
@@ -38,7 +37,7 @@ func (f *feed) ask(params v1.WatchRatesParams, tell func(news)) {
 	f.number++
 	number, ctx := f.number, f.ctx
 	ctx, f.cancel = context.WithCancel(ctx)
-	own := *f.session // each question has a connection of its own
+	own := *f.session // each query has its own connection
 	go func() {
 		for ctx.Err() == nil {
 			err := follow(ctx, &own, params, func(u *v1.RatesUpdate) error {
@@ -70,7 +69,7 @@ func follow(ctx context.Context, o *session.Options, params v1.WatchRatesParams,
 	})
 }
 
-// refusal tells whether the server has understood, and does not want to answer.
+// refusal reports whether the server has refused the query.
 func refusal(err error) bool {
 	var f *session.Failure
 	return errors.As(err, &f) && f.Code == session.ExitRefused

@@ -14,11 +14,11 @@ import (
 	"loxilb/internal/lb"
 )
 
-// listing is what stats and rate print, in the columns of ipvsadm -Ln --stats and --rate.
+// listing prints stats and rate, in the columns of ipvsadm -Ln --stats and --rate.
 type listing struct {
 	session  *session.Options
 	columns  []string
-	counters bool // what was counted, and not how fast it grows
+	counters bool // counters, not rates
 	exact    bool
 	params   v1.GetServiceRatesParams
 }
@@ -68,10 +68,10 @@ func (l *listing) command(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// orders are what services can be sorted by.
+// orders are the sort orders of services.
 const orders = "connections, packets, bytes, packetsIn, packetsOut, bytesIn, bytesOut, repeatedSyns, failedHandshakes, active, down"
 
-// checkSort refuses what is none of them. "": the server's.
+// checkSort refuses an unknown order. "": the server's default.
 func checkSort(word string) error {
 	if word != "" && !slices.Contains(strings.Split(orders+", key, name", ", "), word) {
 		return fmt.Errorf("--sort %q is not known%s (allowed: %s, key, name)", word, lb.DidYouMean(word, strings.Split(orders, ", ")), orders)
@@ -105,7 +105,7 @@ func (l *listing) run(cmd *cobra.Command) error {
 	return l.session.Print(l.text(&list))
 }
 
-// noMatch is the error of a service that was asked for and is not there.
+// noMatch returns the error for a service that does not exist.
 func noMatch(match string, matched int) error {
 	if match == "" || matched > 0 {
 		return nil

@@ -15,7 +15,7 @@ func sortKeys() map[string]string {
 	}
 }
 
-// press does what a key is for.
+// press handles a key.
 func (m *model) press(key tea.KeyPressMsg) tea.Cmd {
 	word := key.String()
 	switch {
@@ -49,7 +49,7 @@ func (m *model) press(key tea.KeyPressMsg) tea.Cmd {
 	return nil
 }
 
-// typeFilter takes a key of a filter.
+// typeFilter handles a key while a filter is typed.
 func (m *model) typeFilter(word, text string) {
 	switch word {
 	case "enter":
@@ -92,14 +92,14 @@ func (m *model) back() {
 	}
 }
 
-// leave shows the services again, where they were left.
+// leave returns to the services, at the former position.
 func (m *model) leave() {
 	m.service = ""
 	m.sort, m.offset, m.cursor = m.above.sort, m.above.offset, m.above.cursor
 	m.begin()
 }
 
-// begin asks for another list.
+// begin requests another list.
 func (m *model) begin() {
 	m.trends, m.lost = nil, nil
 	if m.lastUpdate != nil {
@@ -133,7 +133,7 @@ func (m *model) sortBeside(right bool) {
 	m.sortBy(all[at].order)
 }
 
-// move moves the cursor, and asks for what comes into sight.
+// move moves the cursor, and requests lines that become visible.
 func (m *model) move(word string) {
 	at, page := m.offset+m.cursor, m.rows()
 	switch word {

@@ -18,8 +18,8 @@ type model struct {
 	send   func(news)
 	height int
 	match  string
-	offset int // lines of the list before the first one
-	cursor int // line that is chosen, of those that are shown
+	offset int // index of the first visible line
+	cursor int // the selected visible line
 
 	lastUpdate *v1.RatesUpdate // nil: nothing yet
 	lost       error           // why there are no updates now
@@ -32,7 +32,7 @@ type model struct {
 	waiting    bool  // for the answer to a question
 }
 
-// place is where somebody was in a list.
+// place is a position in a list.
 type place struct {
 	sort           string
 	offset, cursor int
@@ -42,7 +42,7 @@ func newModel(f *feed, sort, match string, g glyphs) *model {
 	return &model{view: view{glyphs: g, sort: sort, width: narrow}, feed: f, match: match, height: 24}
 }
 
-// Init asks for the first page.
+// Init requests the first page.
 func (m *model) Init() tea.Cmd {
 	m.ask()
 	return nil
@@ -51,7 +51,7 @@ func (m *model) Init() tea.Cmd {
 // rows is how many lines of the list fit.
 func (m *model) rows() int { return max(1, m.height-8) }
 
-// ask asks for what is to be shown now.
+// ask requests what is to be shown now.
 func (m *model) ask() {
 	params := v1.WatchRatesParams{Sort: m.sort, Match: m.match, Limit: m.rows(), Offset: m.offset}
 	if m.service != "" {
@@ -61,7 +61,7 @@ func (m *model) ask() {
 	m.feed.ask(params, m.send)
 }
 
-// Update takes keys, and what the server tells.
+// Update handles keys, and the server's updates.
 func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
@@ -161,7 +161,7 @@ func (m *model) screen() []string {
 	return append(out, m.keys())
 }
 
-// status says what list this is, or what is wrong.
+// status describes the list, or the error.
 func (m *model) status() string {
 	var text string
 	switch {
@@ -185,10 +185,10 @@ func (m *model) status() string {
 	return text
 }
 
-// oneWord keeps what others write from drawing the screen.
+// oneWord keeps others' text from controlling the screen.
 func oneWord(s string) string {
 	return strings.Map(func(r rune) rune {
-		if !strconv.IsPrint(r) { // controls of 8 bits, too, and what turns the direction of text
+		if !strconv.IsPrint(r) { // including 8-bit controls and changes of text direction
 			return -1
 		}
 		return r

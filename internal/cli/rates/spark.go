@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// glyphs are what a terminal can show.
+// glyphs are the characters that a terminal can show.
 type glyphs struct {
 	bars  []rune // from nothing to all
-	cut   string // for what is left out
+	cut   string // marks an omission
 	up    string
 	down  string
 	enter string

@@ -82,7 +82,7 @@ func (t *topOptions) run(ctx context.Context) error {
 	return m.failed
 }
 
-// terminal is a file that is a terminal; nil: it is none.
+// terminal returns a file that is a terminal; nil: it is none.
 func terminal(f any) *os.File {
 	if file, ok := f.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
 		return file
@@ -90,7 +90,7 @@ func terminal(f any) *os.File {
 	return nil
 }
 
-// localGlyphs are those that the terminal can show, as the environment says.
+// localGlyphs returns those that the terminal can show, according to the environment.
 func localGlyphs(env func(string) string) glyphs {
 	for _, name := range [...]string{"LC_ALL", "LC_CTYPE", "LANG"} {
 		if v := strings.ToLower(env(name)); v != "" {
@@ -103,7 +103,7 @@ func localGlyphs(env func(string) string) glyphs {
 	return asciiGlyphs()
 }
 
-// errEnough ends a stream of which enough was seen.
+// errEnough ends a stream after enough updates.
 var errEnough = errors.New("enough")
 
 // print writes updates below each other.

@@ -9,8 +9,8 @@ import (
 	"loxilb/internal/cli/session"
 )
 
-// SGR codes of what is written otherwise. The terminal's own colors are used, on its own ground,
-// and nothing is told by a color alone.
+// SGR codes of emphasized text. They use the terminal's own colors, and no information is in a
+// color alone.
 const (
 	bold    = "1"
 	reverse = "7"
@@ -48,10 +48,10 @@ func keep(values []float32, v float32) []float32 {
 	return append(values, v)
 }
 
-// remember adds an update to the trends. Lines that are no longer there are forgotten; a window
-// that was told before does not count again.
+// remember adds an update to the trends. Lines that no longer exist are dropped; a repeated window
+// does not count again.
 func (v *view) remember(u *v1.RatesUpdate) {
-	again := u.Total.Time.Equal(v.until) || u.Total.Seconds == 0 // a daemon that has just begun knows nothing yet
+	again := u.Total.Time.Equal(v.until) || u.Total.Seconds == 0 // a daemon that has just started has no rates yet
 	v.until = u.Total.Time
 	r := &u.Total.Rates
 	for i, n := range [...]float32{r.Connections, r.PacketsIn + r.PacketsOut, 8 * r.BytesIn, 8 * r.BytesOut} {
@@ -71,7 +71,7 @@ func (v *view) remember(u *v1.RatesUpdate) {
 	v.trends = now
 }
 
-// heads are the lines about all services together.
+// heads returns the lines about all services together.
 func (v *view) heads(u *v1.RatesUpdate) []string {
 	t := &u.Total
 	used := 0.0
@@ -124,7 +124,7 @@ func drops(t *v1.TotalRates) string {
 	return "drops 0/s"
 }
 
-// of is a line about the service whose endpoints are looked at.
+// of returns a line about the chosen service.
 func (v *view) of(u *v1.RatesUpdate) string {
 	for _, s := range u.List.Services {
 		if s.Service == v.service {

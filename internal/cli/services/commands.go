@@ -3,7 +3,7 @@ package services
 
 import "loxilb/internal/cli/session"
 
-// Commands are those of this folder, by verb.
+// Commands returns the commands of this area, by verb.
 func Commands(o *session.Options) session.Commands {
 	return session.Commands{
 		session.Get:      {getDrain(o), getEndpoint(o), getLB(o)},

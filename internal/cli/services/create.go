@@ -16,7 +16,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// createFlags are the flags of create lb: those of fields, and the rest as they are written.
+// createFlags are the flags of create lb: those of fields, and the rest unparsed.
 type createFlags struct {
 	session.FieldFlags[lb.Service, v1.LoadbalanceEntry]
 	tcp, udp, sctp []string
@@ -27,8 +27,8 @@ type createFlags struct {
 	security, host string
 	ppv2, force    bool
 
-	repeated []string // endpoints that were given before
-	doubtful []string // what endpoints say, and is hardly meant
+	repeated []string // endpoints that were given twice
+	doubtful []string // probable mistakes in endpoints
 }
 
 // mostLikelyWeight is the largest weight of IP:WEIGHT that is hardly a port.
@@ -139,7 +139,7 @@ func (f *createFlags) entries(vip string) ([]v1.LoadbalanceEntry, error) {
 	return list, nil
 }
 
-// allEndpoints are those of --endpoints and of --backup, each once.
+// allEndpoints returns those of --endpoints and of --backup, each once.
 func (f *createFlags) allEndpoints() (all []lb.Endpoint, err error) {
 	if len(f.endpoints)+len(f.backups) == 0 {
 		return nil, errors.New("--endpoints is missing: use IP:WEIGHT, comma-separated")
@@ -171,7 +171,7 @@ func (f *createFlags) allEndpoints() (all []lb.Endpoint, err error) {
 	return all, nil
 }
 
-// shared is what all of the services have.
+// shared returns the common part of all of the services.
 func (f *createFlags) shared(vip string) (v1.LoadbalanceEntry, error) {
 	e := f.Entry()
 	a := &e.ServiceArguments
@@ -194,7 +194,7 @@ func (f *createFlags) shared(vip string) (v1.LoadbalanceEntry, error) {
 	return e, nil
 }
 
-// endpointsOf gives the endpoints the ports of the pair, but those that have their own.
+// endpointsOf sets the ports of the pair on endpoints without ports of their own.
 func endpointsOf(endpoints []lb.Endpoint, p lb.PortPair) []v1.Endpoint {
 	var out []v1.Endpoint
 	for _, given := range endpoints {

@@ -14,7 +14,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// deleteFlags are the flags of delete lb, as they are written.
+// deleteFlags are the flags of delete lb, unparsed.
 type deleteFlags struct {
 	tcp, udp, sctp []string
 	icmp, bgp      bool
@@ -101,7 +101,7 @@ func (f *deleteFlags) run(cmd *cobra.Command, o *session.Options, client *v1.Cli
 	return o.Done(body)
 }
 
-// deleteAll deletes every service, and says how many there were.
+// deleteAll deletes every service, and reports their number.
 func (f *deleteFlags) deleteAll(cmd *cobra.Command, o *session.Options, client *v1.Client) error {
 	answer, err := o.Answer(client.GetLoadbalancers(cmd.Context(), &v1.GetLoadbalancersParams{}))
 	if err != nil {
@@ -122,7 +122,7 @@ func (f *deleteFlags) deleteAll(cmd *cobra.Command, o *session.Options, client *
 	return o.Deleted(body, count, "service")
 }
 
-// keys are the services that are meant: each port of each protocol at each VIP.
+// keys returns the keys of the services: each port of each protocol at each VIP.
 func (f *deleteFlags) keys(vips []string) (list []lb.Key, err error) {
 	for _, vip := range vips {
 		a, err := lb.ParseAddr(lb.FieldVIP, vip)
@@ -148,8 +148,7 @@ func (f *deleteFlags) keys(vips []string) (list []lb.Key, err error) {
 	return list, nil
 }
 
-// request deletes one service as any server of the contract does it, or several in one transaction
-// as ours does.
+// request deletes one service by the contract's request, or several in one transaction by ours.
 func (f *deleteFlags) request(cmd *cobra.Command, client *v1.Client, keys []lb.Key) (*http.Response, error) {
 	bgp := strconv.FormatBool(f.bgp)
 	if len(keys) > 1 {

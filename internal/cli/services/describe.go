@@ -61,7 +61,7 @@ func describeServices(ctx context.Context, o *session.Options, list []v1.Loadbal
 	return texts, nil
 }
 
-// keyOf is the service's key; a server that does not tell it has it made of its parts.
+// keyOf returns the service's key; if the server does not return it, it is composed of its parts.
 func keyOf(e *v1.LoadbalanceEntry) string {
 	if e.Status != nil && e.Status.Key != "" {
 		return e.Status.Key
@@ -71,8 +71,7 @@ func keyOf(e *v1.LoadbalanceEntry) string {
 	return s.Key.String()
 }
 
-// setFields reads what an entry has of the fields. A value of a newer server, that this program
-// does not know, is left out.
+// setFields reads the fields of an entry. It leaves out unknown values of a newer server.
 func setFields(s *lb.Service, fields []lb.Field[lb.Service], e *v1.LoadbalanceEntry) {
 	properties := v1.PropertiesOf[v1.LoadbalanceEntry]()
 	for i := range fields {
@@ -112,11 +111,11 @@ func description(e *v1.LoadbalanceEntry) string {
 	return b.String()
 }
 
-// objectOf is what events call the object.
+// objectOf returns the object's name in events.
 func objectOf(s *v1.Status) string { return s.Kind + " " + s.Key }
 
-// problems are what fails now besides services. A server that tells no status of a service tells of
-// nothing else either.
+// problems returns the current failures besides services. A server that returns no status of a
+// service returns no others either.
 func problems(ctx context.Context, o *session.Options, client *v1.Client, list []v1.LoadbalanceEntry) ([]v1.Status, error) {
 	if len(list) == 0 || list[0].Status == nil {
 		return nil, nil
@@ -125,8 +124,8 @@ func problems(ctx context.Context, o *session.Options, client *v1.Client, list [
 	return failed.StatusAttr, err
 }
 
-// endpointsDown are those of the services that their probes, or agents, say are down; none where no
-// service heeds it.
+// endpointsDown returns those of the services that their probes, or agents, report as down; none
+// where no service considers it.
 func endpointsDown(ctx context.Context, o *session.Options, client *v1.Client, list []v1.LoadbalanceEntry) ([]v1.EndpointProbe, error) {
 	var names []string
 	for i := range list {
@@ -150,7 +149,8 @@ func endpointsDown(ctx context.Context, o *session.Options, client *v1.Client, l
 // maxNamed is how many endpoints a request can name.
 const maxNamed = 100
 
-// problemsOf are what keeps packets from the VIPs and endpoints of a service, a line each.
+// problemsOf returns what prevents packets from reaching the VIPs and endpoints of a service, a
+// line each.
 func problemsOf(e *v1.LoadbalanceEntry, failed []v1.Status, down []v1.EndpointProbe) string {
 	about := map[string]bool{"vip " + e.ServiceArguments.ExternalIP: true}
 	for i := range e.SecondaryIPs {
@@ -173,7 +173,7 @@ func problemsOf(e *v1.LoadbalanceEntry, failed []v1.Status, down []v1.EndpointPr
 			continue // probed in two ways
 		}
 		if slices.ContainsFunc(e.Endpoints, func(p v1.Endpoint) bool { return p.State == "inactive" && p.EndpointIP == d.HostName }) &&
-			(slices.Contains(d.Services, keyOf(e)) || len(d.Services) >= 100) { // of more services not all are told
+			(slices.Contains(d.Services, keyOf(e)) || len(d.Services) >= 100) { // with more services the list is truncated
 			seen[at] = true
 			text += fmt.Sprintf("%s  endpoint %s is %s: %s\n", session.Clock(downSince(d)), at, probeState(d), downEvidence(d))
 		}
@@ -228,7 +228,7 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
-// probedAddress is the address and port that a probe asks; without a port, the address.
+// probedAddress returns the address and port of a probe; without a port, the address.
 func probedAddress(d *v1.EndpointProbe) string {
 	if d.ProbePort == 0 {
 		return d.HostName
@@ -236,8 +236,8 @@ func probedAddress(d *v1.EndpointProbe) string {
 	return net.JoinHostPort(d.HostName, strconv.Itoa(d.ProbePort))
 }
 
-// eventsOf are the last events about each of the services, a line each, by object. A server that
-// tells no status has no events either.
+// eventsOf returns the last events about each of the services, a line each, by object. A server
+// that returns no status has no events either.
 func eventsOf(ctx context.Context, o *session.Options, client *v1.Client, list []v1.LoadbalanceEntry) (map[string][]string, error) {
 	if len(list) == 0 || list[0].Status == nil {
 		return nil, nil
@@ -270,7 +270,7 @@ func eventsOf(ctx context.Context, o *session.Options, client *v1.Client, list [
 	return out, nil
 }
 
-// names tells whether the text of an event has a service's key in it, as a whole.
+// names reports whether the text of an event contains a service's whole key.
 func names(text, key string) bool {
 	return slices.Contains(strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" ,()", r) }), key)
 }

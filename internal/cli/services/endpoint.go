@@ -78,7 +78,7 @@ func (f *endpointFlags) request(ip string) (v1.EndpointProbe, error) {
 	e.HostName, e.ProbeDuration = ip, v1.Seconds(f.period/time.Second)
 	e.Name = cmp.Or(e.Name, f.desc)
 	e.InactiveReTries = cmp.Or(e.InactiveReTries, f.retries)
-	e.ProbeType = cmp.Or(e.ProbeType, lb.ProbePing.String()) // a server of the contract asks for it
+	e.ProbeType = cmp.Or(e.ProbeType, lb.ProbePing.String()) // servers of the contract require it
 	return e, nil
 }
 
@@ -161,7 +161,7 @@ func describeEndpoint(o *session.Options) *cobra.Command {
 func probeState(e *v1.EndpointProbe) string { return cmp.Or(e.ObservedState, e.CurrState) }
 
 // sinceKnown reports whether the server knows since when an endpoint has its state: it knows the
-// time of what probes found, not that of a drain.
+// time of a probe's result, not of a drain.
 func sinceKnown(e *v1.EndpointProbe) bool {
 	return e.ObservedState != "draining" && e.ObservedState != "drained"
 }
@@ -173,8 +173,8 @@ func sinceCell(e *v1.EndpointProbe) string {
 	return session.When(e.Since)
 }
 
-// endpointTable has the contract's columns, and what explains the state behind them. Wide, each has
-// its last changes below it.
+// endpointTable has the contract's columns, and columns that explain the state. Wide, each endpoint
+// is followed by its last changes.
 func endpointTable(list []v1.EndpointProbe, wide bool) *session.Table {
 	header := []string{"Host", "Name", "ptype", "port", "duration", "retries", "minDelay", "avgDelay", "maxDelay", "State", "Since", "Evidence"}
 	if wide {
@@ -216,11 +216,12 @@ func endpointTable(list []v1.EndpointProbe, wide bool) *session.Table {
 	return t
 }
 
-// evidenceCell is what a probe found, without the probe and the address, which other columns have.
+// evidenceCell returns a probe's evidence, without the probe and the address, which other columns
+// have.
 func evidenceCell(e *v1.EndpointProbe, evidence string) string {
 	at := e.ProbeType + " " + net.JoinHostPort(e.HostName, strconv.Itoa(e.ProbePort)) + ": "
 	return cmp.Or(session.OneLine(strings.TrimPrefix(evidence, at)), "-")
 }
 
-// probeCell is the type, and what it asks for.
+// probeCell returns the type, and the request.
 func probeCell(e *v1.EndpointProbe) string { return e.ProbeType + ":" + session.OneLine(e.ProbeReq) }

@@ -81,7 +81,7 @@ func timeoutCell(s v1.Seconds, compat bool) string {
 	return s.String() + "s"
 }
 
-// wideLB gives each endpoint a line; what belongs to the service stands on the first only.
+// wideLB gives each endpoint a line; the service's cells are on the first only.
 func wideLB(list []v1.LoadbalanceEntry, compat bool) *session.Table {
 	header := []string{
 		"Ext IP", "Sec IPs", "Sources", "Host", "Port", "Proto", "Name", "Mark", "Sel", "Mode",
@@ -123,8 +123,8 @@ func wideLB(list []v1.LoadbalanceEntry, compat bool) *session.Table {
 	return t
 }
 
-// connectionCells are the open and closed connections of the endpoint of a line, and who was
-// refused: on the first line by the service, for any reason, on others because of the endpoint.
+// connectionCells adds the open and closed connections of a line's endpoint, and refused clients:
+// on the first line by the service, for any reason, on others because of the endpoint.
 func connectionCells(row []string, e *v1.LoadbalanceEntry, line int) {
 	if line < len(e.Endpoints) {
 		p := &e.Endpoints[line]
@@ -142,8 +142,8 @@ func endpointCells(row []string, a *v1.ServiceArguments, e *v1.Endpoint) {
 	row[3] = stateCell(a, e)
 }
 
-// weightCell is the weight, and behind it the level of a backup, and how much it has of it while it
-// comes slowly.
+// weightCell returns the weight, followed by the level of a backup, and by its current fraction
+// during slow start.
 func weightCell(e *v1.Endpoint) (s string) {
 	if e.Weight != nil {
 		s = strconv.Itoa(*e.Weight)
@@ -157,8 +157,8 @@ func weightCell(e *v1.Endpoint) (s string) {
 	return s
 }
 
-// stateCell is the state of an endpoint as the server computed it. A server that has only the
-// contract's words, active and inactive, tells them also of endpoints that nobody probes.
+// stateCell returns the state of an endpoint as the server computed it. A server with only the
+// contract's words, active and inactive, also returns them for endpoints that are not probed.
 func stateCell(a *v1.ServiceArguments, e *v1.Endpoint) string {
 	switch {
 	case e.ObservedState != "":
@@ -169,12 +169,12 @@ func stateCell(a *v1.ServiceArguments, e *v1.Endpoint) string {
 	return "-"
 }
 
-// monitored tells whether the service heeds the health of its endpoints. Servers of the contract
-// tell a state anyway.
+// monitored reports whether the service considers the health of its endpoints. Servers of the
+// contract return a state anyway.
 func monitored(a *v1.ServiceArguments) bool {
 	var s lb.Service
 	s.Monitor = a.Monitor
-	s.Probe.Type, _ = lb.ParseProbeType(a.Probetype) // one that a newer server knows is not auto either, but what it is
+	s.Probe.Type, _ = lb.ParseProbeType(a.Probetype) // a type that only a newer server knows is not auto either
 	return s.Monitored()
 }
 

@@ -10,10 +10,10 @@ import (
 	"loxilb/internal/cli/session"
 )
 
-// maxRated is of how many services the rates are asked for.
+// maxRated is the maximum number of services whose rates are requested.
 const maxRated = 20
 
-// rated is a table of what there has been a second.
+// rated is a table of rates.
 type rated struct {
 	*session.Table
 	seconds float64
@@ -35,7 +35,7 @@ func (t *rated) add(of string, active uint64, r *v1.Rates) {
 	t.Add(cells...)
 }
 
-// text is the table below what it is; nothing, if it is empty.
+// text returns the title and the table; nothing, if it is empty.
 func (t *rated) text() string {
 	if t.Waiting() == 0 {
 		return ""
@@ -43,7 +43,7 @@ func (t *rated) text() string {
 	return fmt.Sprintf("Rates over the last %.0f s:\n%s", max(1, t.seconds), t.String())
 }
 
-// askRates asks for those of a service and its endpoints; nil: the server does not tell.
+// askRates requests the rates of a service and its endpoints; nil: the server does not support it.
 func askRates(ctx context.Context, o *session.Options, client *v1.Client, key string) (*v1.ServiceRates, float64, error) {
 	list, err := session.As[v1.ServiceRatesList](o.Answer(client.GetServiceRates(ctx, &v1.GetServiceRatesParams{Service: key, Endpoints: true, Counters: true})))
 	if err != nil || len(list.Services) == 0 {
@@ -52,7 +52,7 @@ func askRates(ctx context.Context, o *session.Options, client *v1.Client, key st
 	return &list.Services[0], list.Seconds, nil
 }
 
-// serviceRates are what a service and its endpoints have had a second.
+// serviceRates returns the rates of a service and its endpoints.
 func serviceRates(ctx context.Context, o *session.Options, client *v1.Client, key string) (string, error) {
 	s, seconds, err := askRates(ctx, o, client, key)
 	if err != nil || s == nil {
@@ -67,8 +67,8 @@ func serviceRates(ctx context.Context, o *session.Options, client *v1.Client, ke
 	return connectionsSoFar(s) + t.text(), nil
 }
 
-// connectionsSoFar is a table of what has become of the clients of a service. An older server does
-// not tell.
+// connectionsSoFar returns a table of the outcomes of a service's clients. Older servers do not
+// return it.
 func connectionsSoFar(s *v1.ServiceRates) string {
 	if s.Counters == nil {
 		return ""
@@ -95,7 +95,7 @@ func connectionsSoFar(s *v1.ServiceRates) string {
 	return text
 }
 
-// endpointRates are what an endpoint has had a second from each service that heeds it.
+// endpointRates returns the rates of an endpoint from each service that considers it.
 func endpointRates(ctx context.Context, o *session.Options, e *v1.EndpointProbe) (string, error) {
 	client, err := o.Client()
 	if err != nil {

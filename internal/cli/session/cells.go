@@ -54,7 +54,7 @@ func Moment(t *time.Time) string {
 	return Clock(*t)
 }
 
-// StatusCell says in a cell what the data path has of a service.
+// StatusCell returns a service's status in the data path for a cell.
 func StatusCell(s *v1.Status) string {
 	switch {
 	case s == nil:
@@ -65,7 +65,7 @@ func StatusCell(s *v1.Status) string {
 	return s.State
 }
 
-// OneLine keeps what an endpoint has answered, or a user asks it, from drawing the table.
+// OneLine keeps text of endpoints and users from controlling the table.
 func OneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !strconv.IsPrint(r) {

@@ -47,13 +47,12 @@ func ForceText(force bool) string {
 	return strconv.FormatBool(force)
 }
 
-// ForceFlag is the flag that has it done all the same.
+// ForceFlag adds the flag that overrides a refusal.
 func ForceFlag(cmd *cobra.Command, force *bool) {
 	cmd.Flags().BoolVar(force, "force", false, "proceed even if your own connection uses it")
 }
 
-// Created prints the answer to a request that creates. An object that is there already is no
-// failure.
+// Created prints the answer to a request that creates. An existing identical object is no failure.
 func (o *Options) Created(body []byte, err error) error {
 	if existsAlready(body) {
 		return o.answered(body, "unchanged")
@@ -64,8 +63,7 @@ func (o *Options) Created(body []byte, err error) error {
 	return o.Done(body)
 }
 
-// existsAlready tells whether the answer refuses an object because it is there, with the same
-// content.
+// existsAlready reports whether the answer refuses an object because an identical one exists.
 func existsAlready(body []byte) bool {
 	var e v1.Error
 	return json.Unmarshal(body, &e) == nil && e.Code == http.StatusConflict &&

@@ -24,8 +24,8 @@ import (
 	"loxilb/internal/host/apisocket"
 )
 
-// TokenFile is where the contract's login leaves a token. Anybody can make a file there: only one
-// that belongs to whoever runs loxicmd is read.
+// TokenFile is where the contract's login leaves a token. Anybody can create a file there: it is
+// read only if it belongs to the user of loxicmd.
 const TokenFile = "/tmp/loxilbtoken"
 
 // Client speaks to the server that the flags name.
@@ -54,7 +54,7 @@ func (o *Options) Client() (*v1.Client, error) {
 		}))
 }
 
-// dropEmpty takes out the parameters that ask for nothing.
+// dropEmpty removes empty parameters.
 func dropEmpty(u *url.URL) {
 	q := u.Query()
 	for name := range q {
@@ -66,7 +66,7 @@ func dropEmpty(u *url.URL) {
 }
 
 func (o *Options) tls() (*tls.Config, error) {
-	conf := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: o.insecure} //nolint:gosec // asked for by --insecure
+	conf := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: o.insecure} //nolint:gosec // requested by --insecure
 	if o.cacert == "" {
 		return conf, nil
 	}
@@ -81,8 +81,8 @@ func (o *Options) tls() (*tls.Config, error) {
 	return conf, nil
 }
 
-// dial connects to what was asked for. Where nothing was, it is the daemon of this network
-// namespace: by its socket, or, where it has none or this user may not open it, by the port.
+// dial connects to the requested server. By default it is the daemon of this network namespace: by
+// its socket, or, if that is missing or inaccessible, by the port.
 func (o *Options) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	d := net.Dialer{Timeout: o.wait()}
 	conn, err := o.connect(ctx, &d, network, addr)
@@ -92,7 +92,7 @@ func (o *Options) dial(ctx context.Context, network, addr string) (net.Conn, err
 	return &idleConn{conn, cmp.Or(o.idle, o.wait())}, nil
 }
 
-// Elsewhere tells whether flags or a context name a server: else it is that of this network
+// Elsewhere reports whether flags or a context name a server, instead of the one of this network
 // namespace.
 func (o *Options) Elsewhere() bool {
 	return o.named || o.socket != "" || o.asked() || o.protocol != "http"
@@ -115,7 +115,7 @@ func (o *Options) connect(ctx context.Context, d *net.Dialer, network, addr stri
 // TokenPath is where a token is kept.
 func (o *Options) TokenPath() string { return cmp.Or(o.Env.TokenFile, TokenFile) }
 
-// Token is what requests show; empty: none.
+// Token returns the token of requests; empty: none.
 func (o *Options) Token() string { return o.readToken() }
 
 func (o *Options) readToken() string {
@@ -130,7 +130,7 @@ func (o *Options) readToken() string {
 		return ""
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		_ = os.Chmod(o.TokenPath(), 0o600) // the existing loxicmd lets everybody read it; it is used all the same
+		_ = os.Chmod(o.TokenPath(), 0o600) // the existing loxicmd makes it readable for everybody; it is used all the same
 	}
 	data, err := os.ReadFile(o.TokenPath())
 	if err != nil {
@@ -156,7 +156,7 @@ func (o *Options) Answer(resp *http.Response, err error) ([]byte, error) {
 	return body, Refused("%s", sentence(resp, body))
 }
 
-// warn passes on what the server warns of: header lines as 299 loxilb "text".
+// warn prints the server's warnings: header lines as 299 loxilb "text".
 func (o *Options) warn(resp *http.Response) {
 	for _, line := range resp.Header.Values("Warning") {
 		if _, quoted, ok := strings.Cut(line, ` "`); ok {
@@ -188,7 +188,7 @@ func (o *Options) noAnswer(err error) error {
 	return fmt.Errorf("cannot reach the server at %s: %w%s", at, withoutAddress(ue.Err), o.own)
 }
 
-// withoutAddress leaves out of an error what stands in the sentence around it.
+// withoutAddress removes from an error what the sentence around it repeats.
 func withoutAddress(err error) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Err
@@ -196,7 +196,7 @@ func withoutAddress(err error) error {
 	return err
 }
 
-// sentence is what the server says for people. Servers of the contract say it in result.
+// sentence returns the server's message for people. Servers of the contract have it in result.
 func sentence(resp *http.Response, body []byte) string {
 	var e v1.Error
 	if json.Unmarshal(body, &e) != nil || e.Message+e.Result == "" {
@@ -220,7 +220,7 @@ func errorInside(body []byte) error {
 	return nil
 }
 
-// Done prints the answer of a change: its message if it has one.
+// Done prints the message of the answer to a change, if it has one.
 func (o *Options) Done(body []byte) error {
 	word := "success"
 	var r v1.Result
@@ -230,7 +230,7 @@ func (o *Options) Done(body []byte) error {
 	return o.answered(body, word)
 }
 
-// Deleted is Done with how many objects were deleted. A negative number is not known.
+// Deleted is Done with the number of deleted objects. A negative number is unknown.
 func (o *Options) Deleted(body []byte, count int, what string) error {
 	if count < 0 {
 		return o.Done(body)
@@ -238,7 +238,7 @@ func (o *Options) Deleted(body []byte, count int, what string) error {
 	return o.answered(body, "success: "+Count(count, what)+" deleted")
 }
 
-// answered prints what came of a request in a word, or the answer as it is.
+// answered prints one word, or the answer unchanged.
 func (o *Options) answered(body []byte, word string) error {
 	if o.AsIs() {
 		return o.PrintRaw(body)
@@ -246,10 +246,10 @@ func (o *Options) answered(body []byte, word string) error {
 	return o.Print(word + "\n")
 }
 
-// AsIs tells whether answers are printed as the server has them.
+// AsIs reports whether answers are printed unchanged.
 func (o *Options) AsIs() bool { return o.Output == "json" || o.Output == "yaml" }
 
-// PrintRaw prints a JSON answer as it is, indented, or as YAML.
+// PrintRaw prints a JSON answer unchanged, indented, or as YAML.
 func (o *Options) PrintRaw(body []byte) error {
 	if len(body) == 0 {
 		body = []byte("{}")
@@ -284,11 +284,11 @@ func As[T any](body []byte, err error) (answer T, _ error) {
 	return answer, err
 }
 
-// Raw is a value as JSON has it, for what prints any of them.
+// Raw returns a value as JSON.
 func Raw(v any) json.RawMessage {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // types of the API can be written
+		panic(err) // types of the API can be marshalled
 	}
 	return b
 }

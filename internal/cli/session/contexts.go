@@ -30,7 +30,7 @@ type Context struct {
 	Token    string `json:"token,omitempty"`
 }
 
-// contextsPath is where the file is; "": nobody says where.
+// contextsPath returns the path of the file; "": unknown.
 func (o *Options) contextsPath() string {
 	if path := o.Env.get("LOXICMD_CONFIG"); path != "" {
 		return path
@@ -46,7 +46,7 @@ func (o *Options) contextsPath() string {
 	return filepath.Join(dir, "loxilb", "config.yaml")
 }
 
-// ReadContexts reads the file; one that is not there has none. A file with a token that others may
+// ReadContexts reads the file; a missing one has no contexts. A file with a token that others may
 // read is refused.
 func (o *Options) ReadContexts() (c Contexts, err error) {
 	c.List = []Context{}
@@ -128,12 +128,12 @@ func (o *Options) WriteContexts(c Contexts) error {
 	return nil
 }
 
-// Find is the context of a name, -1 if there is none.
+// Find returns the index of the context of a name, -1 if there is none.
 func (c *Contexts) Find(name string) int {
 	return slices.IndexFunc(c.List, func(one Context) bool { return one.Name == name })
 }
 
-// NoContext says that there is no context of a name.
+// NoContext returns the error that there is no context of a name.
 func (c *Contexts) NoContext(name string) error {
 	if len(c.List) == 0 {
 		return fmt.Errorf("context %q not found, and there is no other: create one with loxicmd config set-context", name)
@@ -151,8 +151,8 @@ type door struct {
 	port                   uint16
 }
 
-// parseServer reads http://HOST:PORT, https://HOST:PORT, HOST:PORT, unix:PATH or a path. Without a
-// port it is the usual one.
+// parseServer parses http://HOST:PORT, https://HOST:PORT, HOST:PORT, unix:PATH or a path. The
+// default is the usual port.
 func parseServer(text string) (d door, err error) {
 	wrong := fmt.Errorf("%q is not a server address (allowed: http://HOST:PORT, https://HOST:PORT, HOST:PORT, unix:PATH)", text)
 	if path, ok := strings.CutPrefix(text, "unix:"); ok || strings.HasPrefix(text, "/") {
@@ -185,7 +185,7 @@ func parseServer(text string) (d door, err error) {
 	return d, nil
 }
 
-// ServerOf is what the flags that name a server say, as a context has it; "": nothing.
+// ServerOf returns the server that the flags name, in a context's form; "": none.
 func (o *Options) ServerOf() string {
 	switch {
 	case o.server != "":
@@ -198,18 +198,18 @@ func (o *Options) ServerOf() string {
 	return ""
 }
 
-// Given are the other flags that a context holds, and whether each was written.
+// Given returns the other flags of a context, and whether each was given.
 func (o *Options) Given() (c Context, cacert, insecure, token bool) {
 	c = Context{CACert: o.cacert, Insecure: o.insecure, Token: o.token}
 	return c, o.flags.Changed("cacert"), o.flags.Changed("insecure"), o.flags.Changed("token")
 }
 
-// asked tells whether a flag of the contract names a server.
+// asked reports whether a flag of the contract names a server.
 func (o *Options) asked() bool {
 	return o.flags.Changed("apiserver") || o.flags.Changed("port") || o.flags.Changed("protocol")
 }
 
-// resolve finds the server: the one that flags name, else that of the context.
+// resolve finds the server: of the flags, else of the context.
 func (o *Options) resolve() error {
 	if o.resolved {
 		return nil
@@ -248,7 +248,7 @@ func (o *Options) resolve() error {
 	return o.enter(one.Server, "context "+name)
 }
 
-// enter takes a server for that which is meant.
+// enter sets the server.
 func (o *Options) enter(server, said string) error {
 	if server == "" {
 		return nil
@@ -261,7 +261,7 @@ func (o *Options) enter(server, said string) error {
 	return nil
 }
 
-// ContextNames are the names that begin so, but for some.
+// ContextNames returns the names with a prefix, except for some.
 func (o *Options) ContextNames(begin string, but ...string) (names []string) {
 	c, err := o.ReadContexts()
 	if err != nil {

@@ -21,8 +21,7 @@ const DescribedEvents = 10
 // Line writes one line of a description.
 type Line func(name, value string)
 
-// Describe makes a command that shows objects in full: what they are, how they are, what happened
-// to them.
+// Describe makes a command that shows objects in full: properties, status and events.
 func (k Kind[L, T]) Describe(o *Options, cmd *cobra.Command) *cobra.Command {
 	cmd.Use, cmd.Aliases = k.Word+" [NAME...]", k.Aliases
 	f := &listFlags{}
@@ -59,8 +58,7 @@ func (k Kind[L, T]) Describe(o *Options, cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// full describes objects of which nothing more is known than the answer says, and their statuses
-// and events.
+// full describes objects by the answer alone, with their statuses and events.
 func (k *Kind[L, T]) full(ctx context.Context, o *Options, list []T, items []json.RawMessage) ([]string, error) {
 	texts := make([]string, len(list))
 	for i := range list {
@@ -89,7 +87,7 @@ func (k *Kind[L, T]) full(ctx context.Context, o *Options, list []T, items []jso
 	return texts, nil
 }
 
-// eventsOf is what events call an object.
+// eventsOf returns an object's names in events.
 func (k *Kind[L, T]) eventsOf(t *T) []string {
 	if k.Events != nil {
 		return k.Events(t)
@@ -154,8 +152,8 @@ func describeList(b *strings.Builder, title, indent string, list []any) {
 	}
 }
 
-// statusAndEvents is the status of an object, and what happened to it, as far as the server tells
-// of these.
+// statusAndEvents returns the status and the events of an object, as far as the server returns
+// these.
 func (o *Options) statusAndEvents(ctx context.Context, kind, key string, objects []string) (string, error) {
 	if len(objects) == 0 {
 		return "", nil
@@ -196,7 +194,7 @@ func (o *Options) statusAndEvents(ctx context.Context, kind, key string, objects
 	return b.String(), nil
 }
 
-// UnlessRefused passes over a refusal: a server of the contract has no such list.
+// UnlessRefused ignores a refusal: a server of the contract has no such list.
 func UnlessRefused(err error) error {
 	var f *Failure
 	if errors.As(err, &f) && f.Code == ExitRefused {
@@ -205,7 +203,7 @@ func UnlessRefused(err error) error {
 	return err
 }
 
-// DescribeStatus writes what the data path has of an object, and why not what is wanted.
+// DescribeStatus writes the status of an object in the data path, and the error.
 func DescribeStatus(line Line, s *v1.Status) {
 	if s == nil {
 		return

@@ -9,8 +9,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// FieldFlags are the flags that the fields of lb declare for a T, which an O of the API holds: what
-// they are called, what they take and what their help is stands there.
+// FieldFlags are the flags that the fields of lb declare for a T, which an O of the API holds: lb
+// defines their names, values and help.
 type FieldFlags[T, O any] struct {
 	object T
 	fields []lb.Field[T] // those with a flag
@@ -21,7 +21,7 @@ func NewFieldFlags[T, O any](fields []lb.Field[T]) FieldFlags[T, O] {
 	return FieldFlags[T, O]{fields: slices.DeleteFunc(fields, func(f lb.Field[T]) bool { return f.Flag == "" })}
 }
 
-// Register gives a command the flags.
+// Register adds the flags to a command.
 func (f *FieldFlags[T, O]) Register(cmd *cobra.Command) {
 	for _, field := range f.fields {
 		flag := cmd.Flags().VarPF(&fieldFlag[T]{field, &f.object}, field.Flag, "", field.Usage())
@@ -40,7 +40,7 @@ func (f *FieldFlags[T, O]) Register(cmd *cobra.Command) {
 	}
 }
 
-// Entry has the properties that the flags give.
+// Entry returns the properties that the flags set.
 func (f *FieldFlags[T, O]) Entry() (e O) {
 	properties := v1.PropertiesOf[O]()
 	for _, field := range f.fields {
@@ -60,7 +60,7 @@ type fieldFlag[T any] struct {
 // Set reads the value.
 func (f *fieldFlag[T]) Set(s string) error { return f.field.SetFlag(f.object, s) }
 
-// String is the value; "" for a default that says nothing.
+// String returns the value; "" for an empty default.
 func (f *fieldFlag[T]) String() string {
 	if f.field.IsDefault(f.object) && len(f.field.Choices()) == 0 {
 		return ""

@@ -12,7 +12,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// FlagError says in words what is wrong with a flag.
+// FlagError explains what is wrong with a flag.
 func FlagError(cmd *cobra.Command, err error) error {
 	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		var names []string

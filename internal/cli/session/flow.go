@@ -11,7 +11,7 @@ import (
 // chunk is how many rows are held to find the widths of columns.
 const chunk = 1000
 
-// stream prints a list as it comes, and holds no more of it than a chunk.
+// stream prints a list as it arrives, holding only a chunk of it.
 func (k *Kind[L, T]) stream(ctx context.Context, o *Options, f *listFlags, q *listing.Query) error {
 	client, err := o.Client()
 	if err != nil {
@@ -39,7 +39,7 @@ func (k *Kind[L, T]) stream(ctx context.Context, o *Options, f *listFlags, q *li
 	return err
 }
 
-// chunks prints names or rows; columns are as wide as they have to be so far.
+// chunks prints names or rows; columns are as wide as needed so far.
 func (k *Kind[L, T]) chunks(o *Options, f *listFlags, resp *http.Response, err error, chosen func(json.RawMessage, *T) (bool, error)) (next string, _ error) {
 	var p page[T]
 	var table *Table

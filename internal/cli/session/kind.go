@@ -17,42 +17,42 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Kind is what loxicmd knows of a kind of objects T that the server lists in an L.
+// Kind describes to loxicmd a kind of objects T that the server lists in an L.
 type Kind[L, T any] struct {
-	Word     string // that get takes, and -o name prints before each name
+	Word     string // for get, and before each name with -o name
 	Aliases  []string
 	Key      string // of the list in the answer; "": the answer is the list
 	Ask      func(*v1.Client, context.Context, ...v1.RequestEditorFn) (*http.Response, error)
 	Items    func(*L) *[]T
-	Name     func(*T) string   // that get takes, and no other object of the kind has
-	Also     func(*T) []string // other names that get takes; nil: none
+	Name     func(*T) string   // for get; unique in the kind
+	Also     func(*T) []string // other names for get; nil: none
 	Draw     func(*L) *Table
 	Fields   map[string]string                            // words for fields, besides their paths
-	Words    map[string][]string                          // what fields may have, by their paths
-	ByServer bool                                         // names mean what the server makes of them
+	Words    map[string][]string                          // allowed values of fields, by their paths
+	ByServer bool                                         // the server matches names
 	Served   bool                                         // the server chooses, sorts and pages
 	Unsorted bool                                         // ... but does not sort
-	Named    []string                                     // paths of fields that hold names; of what is served
+	Named    []string                                     // paths of fields that hold names of served things
 	Object   string                                       // what events and statuses call the kind; "": they know none of it
-	Events   func(*T) []string                            // what events call an object, if it is not that and the name
-	Full     func(context.Context, []T) ([]string, error) // descriptions of objects; nil: what the answer has, status and events
-	Correct  func(*T, map[string]any)                     // changes what a description shows of an answer; nil: nothing
-	More     func(context.Context, *T) (string, error)    // what a description has between answer and status; nil: nothing
+	Events   func(*T) []string                            // the object's names in events, if not the word and the name
+	Full     func(context.Context, []T) ([]string, error) // descriptions of objects; nil: the answer, status and events
+	Correct  func(*T, map[string]any)                     // changes the answer for a description; nil: nothing
+	More     func(context.Context, *T) (string, error)    // part of a description between answer and status; nil: nothing
 	Called   string                                       // what an error calls an object; "": Word
 	Hint     string                                       // how the objects are named, for an error
-	Quiet    func() bool                                  // whether it is no error if an object is not there; nil: it is one
-	Stream   bool                                         // the list may be too large to be held: it is printed as it comes
+	Quiet    func() bool                                  // whether a missing object is no error; nil: it is one
+	Stream   bool                                         // the list may be too large to hold: it is printed as it arrives
 	Watch    func(context.Context) error                  // follows changes, in place of events
 }
 
-// listFlags are those of a command that lists objects.
+// listFlags are the flags of a command that lists objects.
 type listFlags struct {
 	selector, fields, sortBy, after string
 	limit                           int
 	watch, noHeaders                bool
 }
 
-// Get makes a command that shows the objects of a kind: all, or those that are named or chosen.
+// Get makes a command that shows the objects of a kind: all, or those that are named or selected.
 func (k Kind[L, T]) Get(o *Options, cmd *cobra.Command) *cobra.Command {
 	if cmd.Use == "" {
 		cmd.Use, cmd.Aliases = k.Word+" [NAME...]", k.Aliases
@@ -84,8 +84,7 @@ func (k Kind[L, T]) Get(o *Options, cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// Choose gives a get command a flag that chooses by a field, as the selector does; by the name, if
-// there is no path.
+// Choose adds a flag to a get command that selects by a field; by the name, if there is no path.
 func (k Kind[L, T]) Choose(cmd *cobra.Command, flag, help, path string) {
 	value := cmd.Flags().String(flag, "", help)
 	if words := k.Words[path]; len(words) > 0 {
@@ -129,7 +128,7 @@ func (f *listFlags) register(cmd *cobra.Command) {
 
 func (k *Kind[L, T]) fields() *listing.Fields { return listing.FieldsOf[T](k.Fields) }
 
-// query is what flags and arguments ask for.
+// query returns the query of flags and arguments.
 func (k *Kind[L, T]) query(f *listFlags, names []string) (*listing.Query, error) {
 	q := &listing.Query{Names: names, Limit: f.limit, Continue: f.after, Sort: f.sortBy}
 	for flag, text := range map[string]string{"selector": f.selector, "field-selector": f.fields} {
@@ -154,7 +153,7 @@ func (k *Kind[L, T]) query(f *listFlags, names []string) (*listing.Query, error)
 	return q, AtLeast(0, "limit", q.Limit)
 }
 
-// checkWords refuses what a field never has: nothing would be found, for ever.
+// checkWords refuses values that a field never has: nothing would ever be found.
 func (k *Kind[L, T]) checkWords(where listing.Selector) error {
 	for _, r := range where {
 		words := k.Words[r.Field]
@@ -173,16 +172,17 @@ func (k *Kind[L, T]) checkWords(where listing.Selector) error {
 	return nil
 }
 
-// page is what came of a query.
+// page is the result of a query.
 type page[T any] struct {
 	whole []byte            // the answer
-	items []json.RawMessage // what was chosen of it
+	items []json.RawMessage // the selected ones
 	list  []T               // likewise
 	all   bool              // that is all
 	next  string            // where the next page begins
 }
 
-// fetch asks the server, and chooses what it did not choose itself: not every server does.
+// fetch queries the server, and applies the parts of the query that it does not support: not every
+// server does.
 func (k *Kind[L, T]) fetch(ctx context.Context, o *Options, q *listing.Query) (p page[T], err error) {
 	client, err := o.Client()
 	if err != nil {
@@ -253,7 +253,7 @@ func (k *Kind[L, T]) chooser(list []T, index map[string]int) listing.List[int] {
 	}
 }
 
-// missing says which object that was asked for is not there.
+// missing returns the error for a named object that does not exist.
 func (k *Kind[L, T]) missing(p *page[T], q *listing.Query) error {
 	for _, name := range q.Names {
 		if k.ByServer && len(p.list) > 0 {
@@ -270,7 +270,7 @@ func (k *Kind[L, T]) called(t *T, name string) bool {
 	return k.Name(t) == name || k.Also != nil && slices.Contains(k.Also(t), name)
 }
 
-// asking puts a query into a request.
+// asking adds a query to a request.
 func asking(q *listing.Query) v1.RequestEditorFn {
 	return func(_ context.Context, r *http.Request) error {
 		v := r.URL.Query()
@@ -287,7 +287,7 @@ func asking(q *listing.Query) v1.RequestEditorFn {
 	}
 }
 
-// split is the list of an answer, and where the server says that the next page begins.
+// split returns the list of an answer, and where the next page begins.
 func (k *Kind[L, T]) split(body []byte) (items []json.RawMessage, next string, err error) {
 	if k.Key == "" {
 		return items, "", Decode(body, &items)
@@ -305,7 +305,7 @@ func (k *Kind[L, T]) split(body []byte) (items []json.RawMessage, next string, e
 	return items, next, err
 }
 
-// show prints what a query finds.
+// show prints the result of a query.
 func (k *Kind[L, T]) show(ctx context.Context, o *Options, f *listFlags, q *listing.Query) error {
 	if k.Stream && q.Sort == "" && o.format.word != "jsonpath" {
 		return k.stream(ctx, o, f, q)
@@ -324,7 +324,7 @@ func (k *Kind[L, T]) show(ctx context.Context, o *Options, f *listFlags, q *list
 	return nil
 }
 
-// more says how to see the next page.
+// more prints how to see the next page.
 func (o *Options) more(next string) {
 	if next != "" && !o.format.asIs() {
 		fmt.Fprintf(o.Env.Stderr, "More follows: use --continue=%s\n", next)
@@ -370,13 +370,13 @@ func (k *Kind[L, T]) print(o *Options, f *listFlags, p *page[T]) error {
 	return o.Print(t.String())
 }
 
-// cut takes the header off, if nobody wants it.
+// cut removes the header, if it is not wanted.
 func (f *listFlags) cut(t *Table) *Table {
 	t.bare = f.noHeaders
 	return t
 }
 
-// whole is the answer with what was chosen of it.
+// whole returns the answer with the selected objects.
 func (k *Kind[L, T]) whole(p *page[T]) []byte {
 	if p.all && p.next == "" {
 		return p.whole
@@ -394,7 +394,7 @@ func (k *Kind[L, T]) whole(p *page[T]) []byte {
 	return Raw(answer)
 }
 
-// complete is the names of the objects that there are.
+// complete completes the names of existing objects.
 func (k *Kind[L, T]) complete(o *Options) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
 		var names []string
@@ -425,7 +425,7 @@ func (k *Kind[L, T]) complete(o *Options) cobra.CompletionFunc {
 // completed is how many names a shell is offered of a list that may be large.
 const completed = 200
 
-// beginning asks for the objects whose names begin so.
+// beginning returns queries for the objects whose names have a prefix.
 func (k *Kind[L, T]) beginning(begin string) (list []*listing.Query) {
 	if !k.Served {
 		return []*listing.Query{{}}

@@ -32,13 +32,13 @@ type Options struct {
 	insecure  bool
 
 	idle     time.Duration // how long the server may be silent; 0: timeout
-	resolved bool          // whether the server is found that is meant
-	named    bool          // it is one that --server or a context names
+	resolved bool          // whether the server was determined
+	named    bool          // it was named by --server or a context
 	own      string        // why the socket of this network namespace was of no use, if it was tried
 	flags    *pflag.FlagSet
 }
 
-// Register gives the flags to the root of the commands.
+// Register adds the flags to the root command.
 func (o *Options) Register(fs *pflag.FlagSet) {
 	o.flags = fs
 	fs.SortFlags = false
@@ -85,11 +85,11 @@ func (o *Options) Check(cmd *cobra.Command) error {
 
 func (o *Options) wait() time.Duration { return o.timeout }
 
-// Patient has the server take its time for an answer: so long, unless --timeout is longer.
+// Patient extends the time to wait for an answer to d, unless --timeout is longer.
 func (o *Options) Patient(d time.Duration) { o.idle = max(o.wait(), d) }
 
-// Compat reports whether tables have all columns of the existing loxilb, for scripts that take them
-// apart: LOXILB_COMPAT says so, as it does to the daemon.
+// Compat reports whether tables have all columns of the existing loxilb, for scripts that parse
+// them: set by LOXILB_COMPAT, as for the daemon.
 func (o *Options) Compat() bool {
 	text := o.Env.get("LOXILB_COMPAT")
 	on, err := strconv.ParseBool(text)

@@ -17,7 +17,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// format is what --output asks for.
+// format is the format of --output.
 type format struct {
 	word    string // "", wide, json, yaml, name, jsonpath or custom-columns
 	path    *jsonpath.JSONPath
@@ -25,7 +25,7 @@ type format struct {
 	columns []*jsonpath.JSONPath
 }
 
-// formatWords are those that any command takes, and those that commands take which list objects.
+// formatWords are the formats of all commands, and of commands that list objects.
 const (
 	formatWords = "wide, json and yaml"
 	listWords   = "wide, json, yaml, name, jsonpath=TEMPLATE, jsonpath-file=FILE, custom-columns=NAME:PATH,... and custom-columns-file=FILE"
@@ -105,7 +105,7 @@ func (f *format) parseColumns(text string) error {
 	return nil
 }
 
-// parsePath reads a template, or a path without its braces, as kubectl takes it.
+// parsePath parses a template, or a path without its braces, like kubectl.
 func parsePath(text string) (*jsonpath.JSONPath, error) {
 	if !strings.Contains(text, "{") {
 		text = "{." + strings.TrimPrefix(strings.TrimPrefix(text, "$"), ".") + "}"
@@ -117,10 +117,10 @@ func parsePath(text string) (*jsonpath.JSONPath, error) {
 	return p, nil
 }
 
-// asIs tells whether answers are printed as the server has them.
+// asIs reports whether answers are printed unchanged.
 func (f *format) asIs() bool { return f.word == "json" || f.word == "yaml" }
 
-// execute is what the template makes of a value of JSON.
+// execute applies the template to a JSON value.
 func (f *format) execute(document any) (string, error) {
 	var out bytes.Buffer
 	if err := evaluated(func() error { return f.path.Execute(&out, document) }); err != nil {
@@ -129,8 +129,7 @@ func (f *format) execute(document any) (string, error) {
 	return out.String() + "\n", nil
 }
 
-// evaluated says of a template that the library breaks over what it does otherwise: that it is not
-// understood.
+// evaluated turns a panic of the library into an error.
 func evaluated(do func() error) (err error) {
 	defer func() {
 		if why := recover(); why != nil {
@@ -140,7 +139,7 @@ func evaluated(do func() error) (err error) {
 	return do()
 }
 
-// row is what the columns are of an object.
+// row returns the columns of an object.
 func (f *format) row(object any) ([]string, error) {
 	cells := make([]string, len(f.columns))
 	for i, p := range f.columns {
@@ -191,7 +190,7 @@ func cellOf(v any) string {
 	return OneLine(string(Raw(v)))
 }
 
-// documentOf reads JSON so that numbers stay as they are written.
+// documentOf parses JSON so that numbers stay as written.
 func documentOf(data []byte) (v any, err error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
@@ -201,7 +200,7 @@ func documentOf(data []byte) (v any, err error) {
 	return numbers(v), nil
 }
 
-// numbers makes whole numbers of those that are, which paths compare.
+// numbers converts whole numbers, for comparisons in paths.
 func numbers(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

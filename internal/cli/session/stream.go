@@ -19,8 +19,7 @@ import (
 	v1 "loxilb/api/v1"
 )
 
-// idleConn ends a connection on which nothing moves: an answer may be as long as it is, as long as
-// it goes on.
+// idleConn ends an idle connection: an answer may be of any length while it makes progress.
 type idleConn struct {
 	net.Conn
 	limit time.Duration
@@ -32,12 +31,12 @@ func (c *idleConn) Read(b []byte) (int, error) {
 }
 
 func (c *idleConn) Write(b []byte) (int, error) {
-	_ = c.SetDeadline(time.Now().Add(c.limit)) // of reading too: what was sent last is what the server answers to
+	_ = c.SetDeadline(time.Now().Add(c.limit)) // also for reading: the server answers to what was sent last
 	return c.Conn.Write(b)
 }
 
-// EachOf calls f for each item of the list under a key of an answer, as they come, and returns
-// where the next page begins, if the answer says so.
+// EachOf calls f for each item of the list under a key of an answer, as they arrive, and returns
+// where the next page begins, if the answer has it.
 func (o *Options) EachOf(resp *http.Response, err error, key string, f func(json.RawMessage) error) (next string, _ error) {
 	if err != nil {
 		return "", o.unreachable(err)
@@ -107,8 +106,8 @@ func delimiter(dec *json.Decoder, want json.Delim) error {
 	return nil
 }
 
-// otherMember passes over a member, unless it says where the next page begins, or is the refusal
-// that servers of the contract can hide in a success.
+// otherMember skips a member, unless it is the beginning of the next page, or the refusal that
+// servers of the contract can hide in a success.
 func otherMember(dec *json.Decoder, name json.Token, next *string) error {
 	var value json.RawMessage
 	if err := dec.Decode(&value); err != nil {
@@ -124,8 +123,8 @@ func otherMember(dec *json.Decoder, name json.Token, next *string) error {
 	return nil
 }
 
-// PrintList prints those items of the list under a key of an answer that are chosen as they are, as
-// they come; chosen may be nil.
+// PrintList prints the selected items of the list under a key of an answer unchanged, as they
+// arrive; chosen may be nil.
 func (o *Options) PrintList(resp *http.Response, err error, key string, chosen func(json.RawMessage) (bool, error)) error {
 	list := &rawList{o: o, key: key}
 	next, err := o.EachOf(resp, err, key, func(item json.RawMessage) error {
@@ -173,7 +172,7 @@ func (l *rawList) add(item json.RawMessage) error {
 	return l.o.Print(head + out.String())
 }
 
-// end ends the list, and says where the next page begins, if there is one.
+// end ends the list, and adds where the next page begins, if there is one.
 func (l *rawList) end(next string) error {
 	switch {
 	case l.o.Output == "yaml" && l.count == 0:

@@ -18,7 +18,7 @@ type Table struct {
 	width  []int // of the columns, once something was printed
 	bare   bool  // without a header
 
-	optional map[string][]string // by header: what a column may have in all rows to be left out; nothing: anything
+	optional map[string][]string // by header: a column is left out if all cells have one of these values; none: any value
 	renamed  map[string]string   // by header: a better one than the contract's
 }
 
@@ -35,7 +35,7 @@ func NewTable(header ...string) *Table {
 func (t *Table) Add(cells ...string) { t.rows = append(t.rows, cells) }
 
 // AddLines adds an object whose cells have several lines: one row for each, with blanks where a
-// cell has no more.
+// cell has fewer.
 func (t *Table) AddLines(cells ...[]string) {
 	lines := 1
 	for _, c := range cells {
@@ -52,8 +52,8 @@ func (t *Table) AddLines(cells ...[]string) {
 	}
 }
 
-// LeaveOut has a column left out of a compact table whose cells all have one of these values, or
-// are empty. Without a value the column is always left out.
+// LeaveOut leaves a column out of a compact table if all its cells have one of these values, or are
+// empty. Without a value the column is always left out.
 func (t *Table) LeaveOut(column string, values ...string) {
 	if t.optional == nil {
 		t.optional = map[string][]string{}
@@ -61,7 +61,7 @@ func (t *Table) LeaveOut(column string, values ...string) {
 	t.optional[strings.ToUpper(column)] = values
 }
 
-// Rename gives a column of a compact table another header than the contract's.
+// Rename changes the contract's header of a column in a compact table.
 func (t *Table) Rename(column, header string) {
 	if t.renamed == nil {
 		t.renamed = map[string]string{}
@@ -69,7 +69,7 @@ func (t *Table) Rename(column, header string) {
 	t.renamed[strings.ToUpper(column)] = strings.ToUpper(header)
 }
 
-// compact leaves out the columns that say nothing. A table without rows stays as it is.
+// compact leaves out uninformative columns. A table without rows stays unchanged.
 func (t *Table) compact(empty bool) {
 	if len(t.rows) == 0 {
 		return
@@ -100,14 +100,14 @@ func (t *Table) compact(empty bool) {
 	}
 }
 
-// says reports whether a cell of a column has something else than these values.
+// says reports whether a cell of a column has another value than these.
 func (t *Table) says(column int, values []string) bool {
 	return slices.ContainsFunc(t.rows, func(row []string) bool {
 		return column < len(row) && row[column] != "" && !slices.Contains(values, row[column])
 	})
 }
 
-// Columns is how many there are.
+// Columns returns the number of columns.
 func (t *Table) Columns() int { return len(t.header) }
 
 // Waiting is how many rows were added since the last chunk.
@@ -116,8 +116,8 @@ func (t *Table) Waiting() int { return len(t.rows) }
 // String is the whole table.
 func (t *Table) String() string { return t.Chunk() }
 
-// Chunk is what was added since the last chunk, the first one with the header. Columns are as wide
-// as they had to be so far, so a table in several chunks may become wider on its way.
+// Chunk returns the rows added since the last chunk, the first one with the header. Columns are as
+// wide as needed so far, so a table in several chunks may become wider.
 func (t *Table) Chunk() string {
 	first := t.width == nil
 	if first {

@@ -27,10 +27,10 @@ const (
 	Root     Verb = "" // of commands that are a verb themselves
 )
 
-// Commands are what an area of commands brings, by the verb below which each stands.
+// Commands are the commands of an area, by verb.
 type Commands map[Verb][]*cobra.Command
 
-// NoObject refuses the word behind a verb that no subcommand took.
+// NoObject refuses a word after a verb that is no subcommand.
 func NoObject(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

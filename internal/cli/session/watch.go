@@ -16,7 +16,8 @@ import (
 // watchPause is how long changes are gathered before they are shown.
 const watchPause = 200 * time.Millisecond
 
-// watcher shows what changes of a list: it is told of events, and asks for what they are about.
+// watcher shows changes of a list: it receives events, and requests the objects that they are
+// about.
 type watcher[L, T any] struct {
 	kind    *Kind[L, T]
 	options *Options
@@ -25,7 +26,7 @@ type watcher[L, T any] struct {
 	shown   map[string]string // by name: what was last shown
 }
 
-// watch prints what a query finds, and then what changes of it, until interrupted.
+// watch prints the result of a query, and then its changes, until interrupted.
 func (k *Kind[L, T]) watch(ctx context.Context, o *Options, f *listFlags, q *listing.Query) error {
 	switch {
 	case f.limit > 0 || f.after != "" || f.sortBy != "":
@@ -43,7 +44,7 @@ func (k *Kind[L, T]) watch(ctx context.Context, o *Options, f *listFlags, q *lis
 		failed <- o.Follow(ctx, func(client *v1.Client, asStream v1.RequestEditorFn) (*http.Response, error) {
 			resp, err := client.GetEvents(ctx, &v1.GetEventsParams{}, asStream)
 			if err == nil {
-				events <- v1.Event{} // what is there is shown once its changes are told
+				events <- v1.Event{} // current objects are shown once changes are received
 			}
 			return resp, err
 		}, func(item json.RawMessage) error {
@@ -70,7 +71,7 @@ func (k *Kind[L, T]) watch(ctx context.Context, o *Options, f *listFlags, q *lis
 	}
 }
 
-// follow shows what an event, and those that come soon after it, are about.
+// follow shows the objects of an event, and of those soon after it.
 func (w *watcher[L, T]) follow(ctx context.Context, first v1.Event, events <-chan v1.Event) error {
 	names, all := map[string]bool{}, false
 	gather := func(e *v1.Event) {
@@ -114,7 +115,7 @@ func (w *watcher[L, T]) follow(ctx context.Context, first v1.Event, events <-cha
 	return w.show(&p, func(name string) bool { return all || names[name] })
 }
 
-// show prints what is not as it was shown last, and what is gone of that which was asked for.
+// show prints objects that have changed since, and reports queried ones that were deleted.
 func (w *watcher[L, T]) show(p *page[T], asked func(name string) bool) error {
 	k, there := w.kind, map[string]bool{}
 	for i := range p.list {

@@ -1,10 +1,10 @@
-// Package traffic has the commands about what becomes of packets besides balancing: firewall rules,
-// policers, mirrors.
+// Package traffic has the commands about handling of packets besides load balancing: firewall
+// rules, policers, mirrors.
 package traffic
 
 import "loxilb/internal/cli/session"
 
-// Commands are those of this folder, by verb.
+// Commands returns the commands of this area, by verb.
 func Commands(o *session.Options) session.Commands {
 	return session.Commands{
 		session.Describe: {describeFirewall(o), describePolicy(o), describeMirror(o)},

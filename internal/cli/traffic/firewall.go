@@ -159,7 +159,7 @@ func deleteFirewall(o *session.Options) *cobra.Command {
 	return cmd
 }
 
-// deleteAllRules deletes every rule, and says how many there were.
+// deleteAllRules deletes every rule, and reports their number.
 func deleteAllRules(cmd *cobra.Command, o *session.Options, client *v1.Client, all *session.AllFlags) error {
 	answer, err := o.Answer(client.GetFirewallRules(cmd.Context()))
 	if err != nil {
@@ -180,7 +180,7 @@ func deleteAllRules(cmd *cobra.Command, o *session.Options, client *v1.Client, a
 	return o.Deleted(body, count, "firewall rule")
 }
 
-// deleteFirewallParams are the arguments as a query.
+// deleteFirewallParams returns the arguments as a query.
 func deleteFirewallParams(a *v1.FirewallArguments) *v1.DeleteFirewallRuleParams {
 	number := func(n int) string {
 		if n == 0 {
@@ -222,7 +222,7 @@ func describeFirewall(o *session.Options) *cobra.Command {
 	})
 }
 
-// ruleName is a rule as --firewallRule takes it, and as statuses and events call it.
+// ruleName returns a rule as --firewallRule takes it, and as statuses and events name it.
 func ruleName(a *v1.FirewallArguments) string {
 	var parts []string
 	add := func(name, value string) {
@@ -270,7 +270,7 @@ func firewallTable(list []v1.FirewallRule, wide bool) *session.Table {
 	return t
 }
 
-// firewallOption is the contract's cell: the action, and what else becomes of the packet.
+// firewallOption returns the contract's cell: the action and its options.
 func firewallOption(o *v1.FirewallOptions) string {
 	cell := "Allow"
 	switch {

@@ -77,7 +77,7 @@ func mirrorRequest(name string, info, target []string) (body v1.Mirror, err erro
 	})
 }
 
-// wholeKeys puts the key of a firewall rule together again, which the flag's commas have parted.
+// wholeKeys joins the key of a firewall rule again, which the flag's commas have split.
 func wholeKeys(target []string) (out []string) {
 	name := -1
 	for _, pair := range target {
@@ -94,7 +94,7 @@ func wholeKeys(target []string) (out []string) {
 	return out
 }
 
-// setPairs reads KEY:VALUE, of which a value may have colons.
+// setPairs parses KEY:VALUE; a value may have colons.
 func setPairs(flag string, pairs []string, set map[string]func(string) error) error {
 	for _, pair := range pairs {
 		key, value, found := strings.Cut(pair, ":")
@@ -157,7 +157,7 @@ func describeMirror(o *session.Options) *cobra.Command {
 	})
 }
 
-// mirrorTable has what a mirror is on lines of its own, as the contract's.
+// mirrorTable has a mirror's properties on separate lines, like the contract's.
 func mirrorTable(list []v1.Mirror, wide bool) *session.Table {
 	header := []string{"Mirror Name", "Mirror Info", "Attachment", "Object Name"}
 	if wide {

@@ -95,7 +95,7 @@ func (f *policyFlags) request(name string) (body v1.Policy, err error) {
 	return body, err
 }
 
-// setRate sends what is a number of Mbit/s as the contract does, so that any server understands it.
+// setRate sends a number of Mbit/s in the contract's property, so that any server understands it.
 func setRate(flag, text string, unit *string, megabits *float64) error {
 	r, err := lb.ParseRate(flag, text)
 	if err != nil {
@@ -118,7 +118,7 @@ func numberPair(flag, text string) (first, second int64, err error) {
 	return first, second, nil
 }
 
-// splitTarget reads OBJECT:ATTACHMENT, of which the object may have colons.
+// splitTarget parses OBJECT:ATTACHMENT; the object may have colons.
 func splitTarget(flag, text string) (name string, to lb.AttachTo, err error) {
 	i := strings.LastIndexByte(text, ':')
 	if i < 0 {
@@ -169,7 +169,7 @@ func describePolicy(o *session.Options) *cobra.Command {
 	})
 }
 
-// policyTable has the contract's columns; wide, what packets have become stands behind them.
+// policyTable has the contract's columns; wide, followed by counts of packets by color.
 func policyTable(list []v1.Policy, wide bool) *session.Table {
 	header := []string{"Ident", "peakInfoRate", "committedInfoRate"}
 	if wide {

@@ -86,7 +86,7 @@ func useContext(o *session.Options) *cobra.Command {
 	}
 }
 
-// edit changes the file, and says so.
+// edit changes the file, and reports it.
 func edit(o *session.Options, change func(*session.Contexts) error) error {
 	c, err := o.ReadContexts()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"loxilb/internal/contract"
 )
 
-// checkProvider takes the contract's words for who knows the user.
+// checkProvider parses the contract's word for the provider of the user.
 func checkProvider(verb, provider string) error {
 	switch provider {
 	case "", "manual":
@@ -83,8 +83,8 @@ func passwordOf(o *session.Options, file string) (string, error) {
 	return askSecret(o, "Enter Password: ")
 }
 
-// keepToken writes the token into a file that is new, and its owner's alone: one that another user
-// has put there is not written into.
+// keepToken writes the token into a new file, its owner's alone: it does not write into an existing
+// file of another user.
 func keepToken(o *session.Options, token string) error {
 	if err := dropToken(o); err != nil {
 		return err
@@ -129,7 +129,7 @@ func setLogout(o *session.Options) *cobra.Command {
 				if _, err = o.Answer(client.Logout(cmd.Context())); errors.As(err, &unreachable) && unreachable.Code == session.ExitUnreachable {
 					return err
 				}
-				refusal = err // of a token that is over already: it is forgotten all the same
+				refusal = err // of an expired token: it is forgotten all the same
 			}
 			if err := errors.Join(dropToken(o), refusal); err != nil {
 				return err

@@ -167,7 +167,7 @@ func userID(o *session.Options, cmd *cobra.Command, client *v1.Client, who strin
 	return 0, session.Refused("user %q not found", who)
 }
 
-// asksCurrentPassword reports whether a refusal asks a user for the current password.
+// asksCurrentPassword reports whether a refusal asks for the user's current password.
 func asksCurrentPassword(body []byte) bool {
 	var refused v1.Error
 	return json.Unmarshal(body, &refused) == nil && refused.Field == "currentPassword"
@@ -180,7 +180,7 @@ func passwordFrom(o *session.Options, file, question string) (string, error) {
 	return askSecret(o, question)
 }
 
-// newPassword takes the password of a file, or asks for it, twice at a terminal.
+// newPassword reads the password from a file, or asks for it, twice at a terminal.
 func newPassword(o *session.Options, file string) (string, error) {
 	if file != "" {
 		return secretOf(o, file)
@@ -229,7 +229,7 @@ func atTerminal(o *session.Options) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// askSecret asks for something that is not to be seen on a terminal.
+// askSecret asks for a secret without echoing it at a terminal.
 func askSecret(o *session.Options, question string) (string, error) {
 	fmt.Fprint(o.Env.Stderr, question)
 	f, ok := o.Env.Stdin.(*os.File)
@@ -247,7 +247,7 @@ func askSecret(o *session.Options, question string) (string, error) {
 	return string(secret), nil
 }
 
-// ask reads a line, and not a byte more: the next question has the rest.
+// ask reads a line, and not a byte more: the next question reads the rest.
 func ask(o *session.Options) (string, error) {
 	var line []byte
 	for one := make([]byte, 1); len(line) < 64<<10; {

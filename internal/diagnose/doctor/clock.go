@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// clock looks whether somebody sets it, and whether it has jumped.
+// clock checks whether the clock is synchronized, and whether it has jumped.
 func clock(m *Machine) (out []Finding, err error) {
 	if m.Root == "" {
 		var t unix.Timex

@@ -25,8 +25,8 @@ func (m *Machine) cpuCount() (n int) {
 	return n
 }
 
-// cards are those of the interfaces that are hardware, and balanced; without a daemon, all hardware
-// that is up.
+// cards returns the hardware interfaces that are balanced; without a daemon, all hardware
+// interfaces that are up.
 func (m *Machine) cards() ([]Link, error) {
 	links, err := m.Network.Links()
 	if err != nil {
@@ -68,7 +68,7 @@ func queues(m *Machine) (out []Finding, err error) {
 	return out, nil
 }
 
-// interrupts looks whether those of a card's queues go to different CPUs.
+// interrupts checks whether those of a card's queues go to different CPUs.
 func interrupts(m *Machine) (out []Finding, err error) {
 	cpus := m.cpuCount()
 	cards, err := m.cards()

@@ -1,6 +1,6 @@
-// Package doctor looks for what is wrong with the machine and its network: settings of the kernel,
-// interfaces, neighbours, room. Each check is a file. It only looks; what mends a finding is done
-// when somebody asks for it, if it is known to be safe.
+// Package doctor looks for problems of the machine and its network: settings of the kernel,
+// interfaces, neighbours, capacity. Each check is a file. It changes nothing; a safe repair runs
+// only on request.
 package doctor
 
 import (
@@ -17,7 +17,7 @@ import (
 // Sure is how sure a finding is.
 type Sure string
 
-// From what was read and cannot be otherwise, to what depends on what was not looked at.
+// From facts that were read directly, to guesses that depend on what was not checked.
 const (
 	Certain  Sure = "certain"
 	Likely   Sure = "likely"
@@ -30,17 +30,17 @@ func (s Sure) rank() int { return slices.Index([]Sure{Certain, Likely, Possible}
 type Finding struct {
 	Check   string
 	About   string // the interface, the setting, the address
-	What    string // what is wrong
+	What    string // the problem
 	Sure    Sure
 	Why     string // why it matters
-	Command string // what mends it; empty: that depends
-	Fix     Fix    // does what Command does; nil: nothing that is safe without a look
+	Command string // the repair; empty: it depends
+	Fix     Fix    // does the same as Command; nil: there is no safe automatic repair
 }
 
 // ID names a finding among all.
 func (f *Finding) ID() string { return f.Check + ":" + f.About }
 
-// Fix mends, and says what it has done.
+// Fix repairs, and reports what it has done.
 type Fix interface {
 	do(m *Machine) (string, error)
 }
@@ -49,10 +49,10 @@ type Fix interface {
 type Examined struct {
 	Name     string
 	Findings int
-	Unknown  error // why it could not tell; nil: it could
+	Unknown  error // why it could not be checked; nil: it could
 }
 
-// Facts are what the daemon knows; the zero value is that there is none.
+// Facts are the daemon's knowledge; the zero value: there is no daemon.
 type Facts struct {
 	Daemon     bool
 	VIPs       []netip.Addr
@@ -60,10 +60,10 @@ type Facts struct {
 	Down       []Down
 	Unprobed   []Unprobed
 	Unserved   []Unserved
-	Interfaces []string       // whose packets are balanced
+	Interfaces []string       // that are balanced
 	Programs   []Program      // of others, at hooks where the daemon's are
 	IPsec      []IPsecRefusal // by policies of the kernel's IPsec
-	IPsecError error          // why policies are not known
+	IPsecError error          // why policies are unknown
 	Problems   []Problem      // of the network, that the daemon has found
 	HiddenTags []HiddenTags
 	StateDir   string
@@ -75,10 +75,10 @@ type Endpoint struct {
 	Addr     netip.Addr
 	Overhead int  // bytes that a tunnel adds
 	MSS      int  // of --mss; 0: none
-	Direct   bool // its answers do not pass this machine, so --mss does not reach clients
+	Direct   bool // its answers bypass this machine, so --mss does not reach clients
 }
 
-// mss is the largest TCP segment that clients send there; 0: it is not known.
+// mss returns the largest TCP segment that clients send there; 0: unknown.
 func (e Endpoint) mss() int {
 	if e.Direct {
 		return 0
@@ -86,7 +86,7 @@ func (e Endpoint) mss() int {
 	return e.MSS
 }
 
-// smallerSegments is how to have clients send packets of at most so many bytes.
+// smallerSegments returns how to make clients send packets of at most this size.
 func smallerSegments(direct bool, size int) string {
 	const headers = 60 // of IPv6 and TCP
 	if direct {
@@ -95,14 +95,13 @@ func smallerSegments(direct bool, size int) string {
 	return fmt.Sprintf("loxicmd create lb ... --mss=%d (of the services there)", size-headers)
 }
 
-// Down is an endpoint that takes no new connections, and why.
+// Down is an endpoint that takes no new connections, and the reason.
 type Down struct {
 	At       netip.AddrPort
 	Evidence string
 }
 
-// Unprobed is an endpoint of TCP of which nobody asks how it is, and what has become of clients'
-// SYNs.
+// Unprobed is a TCP endpoint that is not probed, and the outcomes of clients' SYNs.
 type Unprobed struct {
 	At             netip.AddrPort
 	SYNs, Answered uint64
@@ -114,10 +113,10 @@ type Program struct {
 	Before                bool // it sees packets first
 }
 
-// Problem is what the daemon has found.
+// Problem is a problem that the daemon has found.
 type Problem struct{ About, What, Hint string }
 
-// Machine is what is looked at.
+// Machine is the machine to examine.
 type Machine struct {
 	Root    string // below which /proc, /sys and /boot are; empty: /
 	Facts   Facts
@@ -127,7 +126,7 @@ type Machine struct {
 // Here is the machine, and the network namespace of the process.
 func Here(f Facts) *Machine { return &Machine{Facts: f, Network: kernelNetwork{}} }
 
-// check looks for one sort of thing.
+// check looks for one kind of problem.
 type check struct {
 	name string
 	look func(*Machine) ([]Finding, error)
@@ -144,7 +143,7 @@ func checks() []check {
 	}
 }
 
-// Look makes all checks. The surest findings come first.
+// Look runs all checks. The surest findings come first.
 func (m *Machine) Look() (findings []Finding, made []Examined) {
 	for _, c := range checks() {
 		list, err := c.look(m)
@@ -158,7 +157,7 @@ func (m *Machine) Look() (findings []Finding, made []Examined) {
 	return findings, made
 }
 
-// Mend does what mends the finding of an id, if it is still there, and says what it has done.
+// Mend repairs the finding of an id, if it still exists, and returns what it has done.
 func (m *Machine) Mend(id string) ([]string, error) {
 	findings, _ := m.Look()
 	for i := range findings {

@@ -14,10 +14,10 @@ import (
 // maxListed is how many endpoints are listed one by one.
 const maxListed = 8
 
-// lookThere is what tells more about an endpoint.
+// lookThere is how to find out more on an endpoint.
 const lookThere = "check on the endpoint: ss -ltnu; nft list ruleset; ip route get CLIENT; tcpdump, whether packets come in and answers leave"
 
-// endpoints tells of those that are down what a ping tells apart.
+// endpoints refines the findings about endpoints that are down by a ping.
 func endpoints(m *Machine) ([]Finding, error) {
 	down := slices.Clone(m.Facts.Down)
 	slices.SortStableFunc(down, func(a, b Down) int { return a.At.Compare(b.At) })
@@ -38,7 +38,7 @@ func endpoints(m *Machine) ([]Finding, error) {
 	return out, err
 }
 
-// eachOf looks at many at a time, and returns what it finds in their order.
+// eachOf runs look on many at a time, and returns the findings in their order.
 func eachOf[T any](list []T, look func(T) (*Finding, error)) (out []Finding, err error) {
 	type result struct {
 		f   *Finding
@@ -57,8 +57,8 @@ func eachOf[T any](list []T, look func(T) (*Finding, error)) (out []Finding, err
 	return out, err
 }
 
-// whyNot says what may be wrong with an endpoint of which that was seen: whether it answers a ping
-// tells it apart.
+// whyNot returns the possible causes of an observation: whether the endpoint answers a ping
+// distinguishes them.
 func (m *Machine) whyNot(a netip.Addr, seen string) (string, error) {
 	if strings.Contains(seen, syscall.ECONNREFUSED.Error()) {
 		return "its machine refuses connections: nothing listens on that port, or a firewall rejects them", nil
@@ -77,7 +77,7 @@ func (m *Machine) whyNot(a netip.Addr, seen string) (string, error) {
 	return text, nil
 }
 
-// isAwake reports whether an address on the same link has told its MAC address.
+// isAwake reports whether an address on the same link has a known MAC address.
 func (m *Machine) isAwake(a netip.Addr) bool {
 	if way, err := m.Network.Route(a); err != nil || way.Via.IsValid() {
 		return false

@@ -20,14 +20,14 @@ func (m *Machine) path(parts ...string) string {
 	return filepath.Join(append([]string{root}, parts...)...)
 }
 
-// read is what a file has, without the end of its line; false: it is not there, as that kernel or
-// network namespace has none.
+// read returns the content of a file, without the final newline; false: it does not exist in that
+// kernel or network namespace.
 func (m *Machine) read(parts ...string) (text string, there bool) {
 	b, err := os.ReadFile(m.path(parts...))
 	return strings.TrimSpace(string(b)), err == nil
 }
 
-// number is what a file has that has a number alone.
+// number returns the content of a file with a single number.
 func (m *Machine) number(parts ...string) (n int64, there bool) {
 	text, ok := m.read(parts...)
 	if !ok {
@@ -48,10 +48,10 @@ func (m *Machine) list(parts ...string) (names []string) {
 // setting is one of the kernel's, by its name as sysctl has it with slashes for dots.
 func (m *Machine) setting(name string) (int64, bool) { return m.number("proc/sys", name) }
 
-// sysctl is a command that sets one, and what does the same.
+// sysctl returns a command that sets one, and the equivalent fix.
 func sysctl(name, value string) (command string, fix Fix) {
 	said := name
-	if !strings.Contains(name, ".") { // with slashes sysctl takes dots for what they are: those of eth0.100
+	if !strings.Contains(name, ".") { // with slashes sysctl leaves dots unchanged, as in eth0.100
 		said = strings.ReplaceAll(name, "/", ".")
 	}
 	return "sysctl -w " + said + "=" + value, write{path: "proc/sys/" + name, value: value}

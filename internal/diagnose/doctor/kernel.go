@@ -30,7 +30,7 @@ func kernel(m *Machine) (out []Finding, err error) {
 	return append(out, missingOptions(m, release)...), nil
 }
 
-// missingOptions are those of the kernel's configuration, if that is there to be read.
+// missingOptions returns those of the kernel's configuration, if that is readable.
 func missingOptions(m *Machine, release string) (out []Finding) {
 	config, ok := m.read("boot", "config-"+release)
 	if !ok {
@@ -68,14 +68,14 @@ func jit(m *Machine) (out []Finding, err error) {
 	return out, nil
 }
 
-// bpffs looks whether what is pinned has a place: below the process's own /sys, or the machine's,
+// bpffs checks whether there is a place for pins: below the process's own /sys, or the machine's,
 // as ip netns exec mounts a /sys that has none.
 func bpffs(m *Machine) ([]Finding, error) {
 	mounts, ok := m.read("proc/self/mounts")
 	if !ok {
 		return nil, errors.New("/proc/self/mounts cannot be read")
 	}
-	for _, process := range []string{"1", "2"} { // of 1 a container's first process, where there is one; 2 is the kernel's
+	for _, process := range []string{"1", "2"} { // 1 is the first process of a container, if it has one; 2 is the kernel's
 		others, _ := m.read("proc", process, "mounts")
 		mounts += "\n" + others
 	}

@@ -122,7 +122,7 @@ func mtu(m *Machine) (out []Finding, err error) {
 	for _, e := range m.Facts.Endpoints {
 		way, err := m.Network.Route(e.Addr)
 		if err != nil {
-			continue // of which next-hops tells
+			continue // reported by next-hops
 		}
 		room := by[way.Link].MTU
 		if way.MTU > 0 {

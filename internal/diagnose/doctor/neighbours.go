@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// nextHops are what the daemon says of the network, and without one neighbours that do not answer.
+// nextHops returns the daemon's network problems, or without a daemon, neighbours that do not
+// answer.
 func nextHops(m *Machine) (out []Finding, err error) {
 	for _, p := range m.Facts.Problems {
 		out = append(out, Finding{
@@ -31,8 +32,8 @@ func nextHops(m *Machine) (out []Finding, err error) {
 	return out, nil
 }
 
-// neighbourTable looks whether there is room for the neighbours: the table is one for all network
-// namespaces.
+// neighbourTable checks whether there is room for the neighbours: all network namespaces share the
+// table.
 func neighbourTable(m *Machine) (out []Finding, err error) {
 	for _, t := range []struct{ family, stat string }{{"ipv4", "arp_cache"}, {"ipv6", "ndisc_cache"}} {
 		limit, ok := m.setting("net/" + t.family + "/neigh/default/gc_thresh3")

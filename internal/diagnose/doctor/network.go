@@ -7,7 +7,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Network is the network namespace that is looked at.
+// Network is the network namespace to examine.
 type Network interface {
 	Links() ([]Link, error)
 	Neighbours() ([]Neighbour, error)
@@ -15,7 +15,8 @@ type Network interface {
 	Route(netip.Addr) (Route, error)
 	Ping(to netip.Addr, sizes ...int) (answered []bool, err error)
 	Connect(at netip.AddrPort) error
-	// Feature reports whether an interface has an offload on; false: it does not tell.
+	// Feature reports whether an interface has an offload on; known is false if it cannot be
+	// queried.
 	Feature(link string, f Feature) (on, known bool)
 	SetFeature(link string, f Feature, on bool) error
 }
@@ -43,7 +44,7 @@ type Neighbour struct {
 // Route is a way.
 type Route struct {
 	Link string
-	MTU  int        // that the route has; 0: that of the interface
+	MTU  int        // of the route; 0: that of the interface
 	Via  netip.Addr // the gateway, if there is one
 }
 

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// offloads looks at what cards do for the kernel.
+// offloads checks the offloads of cards.
 func offloads(m *Machine) (out []Finding, err error) {
 	links, err := m.Network.Links()
 	if err != nil {

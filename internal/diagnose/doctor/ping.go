@@ -21,8 +21,8 @@ import (
 const (
 	// patience is how long an echo reply is waited for.
 	patience = 400 * time.Millisecond
-	// mostPinged is how many endpoints are asked, and pingedAtOnce so many at a time: each takes a
-	// socket, and a second and a half if nothing answers.
+	// mostPinged is how many endpoints are pinged, and pingedAtOnce how many at a time: each takes
+	// a socket, and a second and a half without an answer.
 	mostPinged, pingedAtOnce = 256, 64
 	echoHeaders4             = 20 + 8
 	echoHeaders6             = 40 + 8
@@ -43,8 +43,8 @@ func pingEach[T any](list []T, f func(T)) {
 	asking.Wait()
 }
 
-// Ping sends echo requests, of packets of so many bytes each that no router may fragment, and tells
-// which were answered. What the kernel has learnt of the MTU of the path does not count.
+// Ping sends echo requests, in packets of these sizes that no router may fragment, and reports
+// which were answered. It ignores the path MTU that the kernel has learnt.
 func (kernelNetwork) Ping(to netip.Addr, sizes ...int) (answered []bool, err error) {
 	network, headers, protocol := "ip4:icmp", echoHeaders4, ipv4.ICMPTypeEcho.Protocol()
 	if to.Is6() {
@@ -71,7 +71,7 @@ func (kernelNetwork) Ping(to netip.Addr, sizes ...int) (answered []bool, err err
 		if err != nil {
 			return nil, err
 		}
-		_, _ = conn.WriteTo(packet, &net.IPAddr{IP: to.AsSlice()}) // what cannot be sent is not answered
+		_, _ = conn.WriteTo(packet, &net.IPAddr{IP: to.AsSlice()}) // a packet that cannot be sent is not answered
 	}
 	return replies(conn, to, protocol, token, len(sizes)), nil
 }
@@ -83,14 +83,14 @@ func neverFragment(fd int, six bool) error {
 	return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE)
 }
 
-// filled is so many bytes that begin with a token.
+// filled returns this many bytes, beginning with a token.
 func filled(token uint64, size int) []byte {
 	data := make([]byte, max(size, 8))
 	binary.BigEndian.PutUint64(data, token)
 	return data
 }
 
-// replies waits for those to so many requests. The socket gets what others wait for, too.
+// replies waits for the replies to so many requests. The socket also receives replies to others.
 func replies(conn net.PacketConn, to netip.Addr, protocol int, token uint64, sent int) []bool {
 	answered, left := make([]bool, sent), sent
 	buf := make([]byte, 1<<16)

@@ -4,11 +4,11 @@ import (
 	"fmt"
 )
 
-// otherPrograms looks for those that see packets before the daemon's.
+// otherPrograms looks for programs that see packets before the daemon's.
 func otherPrograms(m *Machine) (out []Finding, err error) {
 	for _, p := range m.Facts.Programs {
 		if !p.Before {
-			continue // what it gets, we have passed on
+			continue // it sees only what we have passed on
 		}
 		out = append(out, Finding{
 			About: p.Interface + "/" + p.Name, What: fmt.Sprintf("program %s runs before loxilb's at %s of %s", p.Name, p.Hook, p.Interface), Sure: Possible,
@@ -18,7 +18,7 @@ func otherPrograms(m *Machine) (out []Finding, err error) {
 	return out, nil
 }
 
-// vips looks whether somebody else has a VIP.
+// vips checks whether another host has a VIP.
 func vips(m *Machine) (out []Finding, err error) {
 	links, err := m.Network.Links()
 	if err != nil {

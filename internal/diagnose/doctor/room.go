@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cgroup looks at the limits of this process.
+// cgroup checks the limits of this process.
 func cgroup(m *Machine) (out []Finding, err error) {
 	text, ok := m.read("proc/self/cgroup")
 	if !ok {

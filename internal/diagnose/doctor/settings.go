@@ -2,8 +2,8 @@ package doctor
 
 import "fmt"
 
-// forwarding looks whether the data path may use the kernel's routes: it asks them as if packets
-// came from lo.
+// forwarding checks whether the data path may use the kernel's routes: it looks them up as if
+// packets came from lo.
 func forwarding(m *Machine) (out []Finding, err error) {
 	if !m.Facts.Daemon {
 		return nil, nil // it sets it when it starts
@@ -23,7 +23,7 @@ func forwarding(m *Machine) (out []Finding, err error) {
 	return out, nil
 }
 
-// reversePath looks for interfaces that drop what would be answered by another one.
+// reversePath looks for interfaces that drop packets whose answers would leave by another one.
 func reversePath(m *Machine) (out []Finding, err error) {
 	links, err := m.Network.Links()
 	if err != nil {
@@ -46,7 +46,7 @@ func reversePath(m *Machine) (out []Finding, err error) {
 	return out, nil
 }
 
-// redirects looks whether the kernel may tell clients to go past this machine.
+// redirects checks whether the kernel may redirect clients past this machine.
 func redirects(m *Machine) (out []Finding, err error) {
 	links, err := m.Network.Links()
 	if err != nil || len(m.Facts.Endpoints) == 0 {
@@ -61,7 +61,7 @@ func redirects(m *Machine) (out []Finding, err error) {
 	all, _ := m.setting("net/ipv4/conf/all/send_redirects")
 	forward, _ := m.setting("net/ipv4/ip_forward")
 	if len(up) != 1 || forward == 0 {
-		return nil, nil // packets leave by another interface than they came by, or the kernel routes none
+		return nil, nil // packets leave by another interface than they arrived at, or the kernel routes none
 	}
 	if own, ok := m.setting("net/ipv4/conf/" + up[0] + "/send_redirects"); !ok || max(all, own) == 0 {
 		return nil, nil

@@ -10,11 +10,11 @@ import (
 	"loxilb/internal/lb"
 )
 
-// place is something that policers and mirrors are attached to, and of which the packet is.
+// place is an object with policers and mirrors to which the packet belongs.
 type place struct {
 	what  string
 	to    lb.AttachTo
-	names []string // the first that has one counts
+	names []string // the first one with an attachment counts
 	back  bool     // the packet is an answer
 }
 
@@ -54,7 +54,7 @@ func (i *inquiry) addPolicers(r *dryrun.Result, policers []string) {
 	}
 }
 
-// of names the one that a place has, and by what.
+// of returns the attachment of a place, and where it was found.
 func (p place) of(find func(name string) (string, bool)) (string, bool) {
 	for _, name := range p.names {
 		if found, there := find(name); there {
@@ -64,7 +64,7 @@ func (p place) of(find func(name string) (string, bool)) (string, bool) {
 	return "", false
 }
 
-// places are those of the packet, in the order in which the program asks about them
+// places returns those of the packet, in the order in which the program checks them
 // (bpf/limit/attached.h).
 func (i *inquiry) places(r *dryrun.Result, s *lb.Service) []place {
 	list := []place{{what: "interface " + i.in.Name, to: lb.AttachPort, names: []string{i.in.Name}}}
@@ -101,8 +101,8 @@ func (i *inquiry) prefixOf(client netip.Addr) (string, bool) {
 	return "", false
 }
 
-// ruleOf is the key of the rule that has decided about the packet, or its connection, if what it
-// has attached sees the packet.
+// ruleOf returns the key of the rule that has decided the packet, or its connection, if its
+// attachments see the packet.
 func (i *inquiry) ruleOf(r *dryrun.Result) (key string, there bool) {
 	id, decided := r.Rule, r.HasRule && (r.Does == dryrun.Passes || r.Does == dryrun.Redirects || r.Reason == "rule")
 	if r.Entry != nil && r.Entry.Attached && r.Way != nil {

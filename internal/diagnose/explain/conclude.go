@@ -8,7 +8,7 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// conclude says what becomes of the packet.
+// conclude returns the outcome of the packet.
 func (i *inquiry) conclude(r *dryrun.Result, s *lb.Service) *Answer {
 	a := &i.answer
 	why := reasonFor(r.Reason, s)
@@ -66,7 +66,7 @@ func (i *inquiry) forwarded(r *dryrun.Result) *Answer {
 	return a.end(Forwarded, "%s, to %s", what, to)
 }
 
-// passed says why the kernel gets the packet.
+// passed explains why the packet is left to the kernel.
 func (i *inquiry) passed(r *dryrun.Result, s *lb.Service) *Answer {
 	a := &i.answer
 	switch {
@@ -85,7 +85,7 @@ func (i *inquiry) passed(r *dryrun.Result, s *lb.Service) *Answer {
 	return a
 }
 
-// answerOf names what the sender is told.
+// answerOf describes the answer to the sender.
 func answerOf(frame []byte) string {
 	p := pkt.Decode(frame)
 	switch p.Proto {

@@ -1,6 +1,6 @@
-// Package explain says what becomes of a packet, and why: what the data path's own program would do
-// with it now (datapath/dryrun), in the words of those who configured it, and beside that what is
-// known of endpoints, next hops and health.
+// Package explain explains how a packet would be handled: it runs the data path's own program
+// (datapath/dryrun), describes the result in the user's terms, and adds the state of endpoints,
+// next hops and health.
 package explain
 
 import (
@@ -19,7 +19,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// DataPath is what is asked of the data path.
+// DataPath is the needed part of the data path.
 type DataPath interface {
 	DryRun() *dryrun.Runner
 	Lookup(protocol lb.Protocol, from, to netip.AddrPort) (*connections.Tracked, error)
@@ -28,7 +28,7 @@ type DataPath interface {
 	XDPInterfaces() (names []string, mode xdp.Mode)
 }
 
-// Health is what is known of endpoints.
+// Health returns the health of endpoints.
 type Health interface {
 	servicestate.Health
 	EndpointsNamed(names []string, yield func(*lb.EndpointHealth) bool)
@@ -45,7 +45,7 @@ type Loads interface {
 	Endpoints(key lb.Key, endpoints int) []rates.Load
 }
 
-// Network is what is asked of the kernel's network.
+// Network is the needed part of the kernel's network.
 type Network interface {
 	Links() []netdev.Link
 	Lead(ctx context.Context, host netip.Addr) (netdev.Leading, error)
@@ -67,16 +67,16 @@ type Explainer struct {
 // one a third of a second.
 const waiting = 16
 
-// ErrBusy says that too many questions wait.
+// ErrBusy reports that too many questions wait.
 var ErrBusy = errors.New("too many explain requests are waiting: try again in a second")
 
-// New answers by these parts.
+// New makes an Explainer of these parts.
 func New(e Explainer) *Explainer {
 	e.turn, e.line = make(chan struct{}, 1), make(chan struct{}, waiting)
 	return &e
 }
 
-// Explain answers a question. *lb.FieldError: it cannot be asked.
+// Explain answers a question. *lb.FieldError: it is invalid.
 func (x *Explainer) Explain(ctx context.Context, q *Question) (*Answer, error) {
 	if err := q.checkLength(); err != nil {
 		return nil, err

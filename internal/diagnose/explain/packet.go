@@ -18,7 +18,7 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// inquiry is a question that is being answered, by one state of what is wanted.
+// inquiry is a question that is being answered, with one state of the store.
 type inquiry struct {
 	*Explainer
 	Question
@@ -26,13 +26,13 @@ type inquiry struct {
 	now      *store.Snapshot
 	services desired.ServicesAt
 
-	in      netdev.Link // by which it comes
-	layer3  bool        // that has no link-layer header
+	in      netdev.Link // where it arrives
+	layer3  bool        // without a link-layer header
 	tracked *connections.Tracked
 	answer  Answer
 }
 
-// packet says what becomes of the packet.
+// packet explains the packet.
 func (i *inquiry) packet() (*Answer, error) {
 	if err := i.checkPacket(); err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func (i *inquiry) packet() (*Answer, error) {
 	return i.describe(r)
 }
 
-// arrive finds out by which interface the packet comes, and whether loxilb sees it there.
+// arrive finds out where the packet arrives, and whether loxilb sees it there.
 func (i *inquiry) arrive() (done bool, err error) {
 	if i.Protocol == lb.ICMP && i.From.Port() == 0 {
 		i.From = netip.AddrPortFrom(i.From.Addr(), 1)
@@ -133,7 +133,7 @@ func (i *inquiry) addArrival(lead *netdev.Leading) bool {
 	return true
 }
 
-// protocol is that of the packet: ICMP has one for each IP version.
+// protocol returns the packet's protocol: ICMP has one for each IP version.
 func (i *inquiry) protocol() lb.Protocol {
 	if i.Protocol == lb.ICMP && i.From.Addr().Is6() {
 		return lb.ICMPv6
@@ -141,8 +141,8 @@ func (i *inquiry) protocol() lb.Protocol {
 	return i.Protocol
 }
 
-// ends are the packet's as the data path has them: an echo request's identifier is the source port,
-// and there is no other.
+// ends returns the packet's ends in the data path's form: an echo request's identifier is the
+// source port, and there is no other.
 func (i *inquiry) ends() (from, to netip.AddrPort) {
 	if i.Protocol == lb.ICMP {
 		return i.From, netip.AddrPortFrom(i.To.Addr(), 0)
@@ -150,7 +150,7 @@ func (i *inquiry) ends() (from, to netip.AddrPort) {
 	return i.From, i.To
 }
 
-// try has the program treat the packet; aim: an endpoint that is to be chosen, if it can be.
+// try runs the program on the packet; aim: an endpoint to choose, if possible.
 func (i *inquiry) try(aim netip.AddrPort) (*dryrun.Result, error) {
 	from, to := i.ends()
 	var err error
@@ -162,8 +162,7 @@ func (i *inquiry) try(aim netip.AddrPort) (*dryrun.Result, error) {
 	})
 }
 
-// frame builds the packet: of a connection that is there the next one, else one that opens a
-// connection.
+// frame builds the packet: the next one of an existing connection, or one that opens a connection.
 func (i *inquiry) frame() []byte {
 	var p *pkt.Packet
 	switch i.protocol() {
@@ -194,7 +193,7 @@ func mac(a net.HardwareAddr) net.HardwareAddr {
 	return a
 }
 
-// segment fills in what TCP would send next.
+// segment fills in the next segment of TCP.
 func (i *inquiry) segment(p *pkt.Packet) {
 	t := i.tracked
 	switch {

@@ -9,7 +9,7 @@ import (
 
 // Question is a packet, or a client and an endpoint.
 type Question struct {
-	From, To  netip.AddrPort // port 0: none was said
+	From, To  netip.AddrPort // port 0: not given
 	Protocol  lb.Protocol    // TCP, UDP or ICMP
 	Interface string         // by which it comes; "": by the route to From
 	Mark      uint32
@@ -17,11 +17,11 @@ type Question struct {
 	Reverse   bool // To is an endpoint: by which services does From reach it?
 }
 
-// anyPort stands for the source port of a client, if none was said.
+// anyPort is the default source port of a client.
 const anyPort = 40000
 
-// Lengths of IP packets that can be asked about: the headers at least, and at most what the kernel
-// runs a program on, which is a page without what the kernel keeps around a packet there.
+// Limits of the length of IP packets: at least the headers, and at most the size for which the
+// kernel runs a program, which is a page minus its overhead.
 const (
 	minLength = 60
 	maxLength = 3500
@@ -43,7 +43,7 @@ func Parse(from, to, protocol, iface string) (*Question, error) {
 	return q, err
 }
 
-// ParseReverse reads the question by which services a client reaches an endpoint.
+// ParseReverse parses the question which services lead a client to an endpoint.
 func ParseReverse(client, endpoint, protocol, iface string) (*Question, error) {
 	q, err := Parse(client, endpoint, protocol, iface)
 	if fe := (*lb.FieldError)(nil); err != nil {
@@ -91,7 +91,7 @@ func trimBrackets(s string) string {
 	return s
 }
 
-// checkLength refuses a length that no packet has, before a packet of it is made.
+// checkLength refuses an impossible length, before a packet of that length is made.
 func (q *Question) checkLength() error {
 	if q.Length != 0 && (q.Length < minLength || q.Length > maxLength) {
 		return lb.NewFieldError("length", strconv.Itoa(q.Length), "is out of range", strconv.Itoa(minLength)+" to "+strconv.Itoa(maxLength))
@@ -99,7 +99,7 @@ func (q *Question) checkLength() error {
 	return nil
 }
 
-// checkPacket refuses what no packet can be.
+// checkPacket refuses an impossible packet.
 func (q *Question) checkPacket() error {
 	switch {
 	case q.Protocol != lb.TCP && q.Protocol != lb.UDP && q.Protocol != lb.ICMP:

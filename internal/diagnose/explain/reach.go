@@ -16,7 +16,7 @@ const maxPaths = 32
 // maxTries is how many source ports are tried until a hash, or chance, chooses the endpoint.
 const maxTries = 512
 
-// reach says by which services a client reaches an endpoint, and why not by the others.
+// reach returns the services by which a client reaches an endpoint, and why the others do not.
 func (i *inquiry) reach() (*Answer, error) {
 	out := &Answer{Question: fmt.Sprintf("does %s reach the endpoint %s?", i.From.Addr(), text(i.To)), Endpoint: i.To}
 	found, reached := 0, 0
@@ -50,7 +50,7 @@ func (i *inquiry) reach() (*Answer, error) {
 	return out.end(Reached, "%s reaches %s by %d of %s, as far as this machine can tell", i.From.Addr(), text(i.To), reached, plural(found, "service")), nil
 }
 
-// text is an address, and the port if there is one.
+// text returns an address, and the port if there is one.
 func text(at netip.AddrPort) string {
 	if at.Port() == 0 {
 		return at.Addr().String()
@@ -58,7 +58,7 @@ func text(at netip.AddrPort) string {
 	return at.String()
 }
 
-// path explains a packet of the client to a service of which it is to reach one endpoint.
+// path explains a packet of the client to a service, towards one of its endpoints.
 func (i *inquiry) path(s lb.Service, e lb.Endpoint) (*Answer, error) {
 	one := &inquiry{Explainer: i.Explainer, ctx: i.ctx, now: i.now, services: i.services, Question: Question{
 		From: i.From, To: netip.AddrPortFrom(s.VIP, s.Port), Protocol: s.Protocol, Interface: i.Interface, Mark: s.Mark, Length: i.Length,
@@ -94,8 +94,8 @@ func (i *inquiry) path(s lb.Service, e lb.Endpoint) (*Answer, error) {
 	return got, nil
 }
 
-// aim tries packets of the client until one is for the endpoint, or for none. Nobody waits longer
-// for that than who asks.
+// aim tries packets of the client until one reaches the endpoint, or none does. The time is
+// bounded.
 func (i *inquiry) aim(s *lb.Service, e lb.Endpoint) (r *dryrun.Result, tries int, err error) {
 	first := i.From.Port()
 	for tries = 1; ; tries++ {
@@ -115,7 +115,7 @@ func (i *inquiry) aim(s *lb.Service, e lb.Endpoint) (r *dryrun.Result, tries int
 	}
 }
 
-// portFrom is a port some places behind another one. Behind the last one are those that clients
+// portFrom returns a port some places after another one, wrapping around to the ports that clients
 // choose first.
 func portFrom(first uint16, places int) uint16 {
 	const lowest, ports = 1024, 1<<16 - 1024

@@ -5,8 +5,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// reasonFor is why the program drops a packet, and what mends it. Where that is up to who has
-// configured it, the words are of the service.
+// reasonFor returns why the program drops a packet, and the remedy. For a configured reason, it
+// describes the service's configuration.
 func reasonFor(name string, s *lb.Service) dropreason.Reason {
 	r, known := dropreason.Of(name)
 	if !known {

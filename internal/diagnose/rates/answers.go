@@ -23,7 +23,7 @@ func (s *Sampler) Service(key lb.Key) Load {
 	return Load{}
 }
 
-// Endpoints are the loads of the endpoints of a service, which has so many.
+// Endpoints returns the loads of the endpoints of a service with this many endpoints.
 func (s *Sampler) Endpoints(key lb.Key, endpoints int) []Load {
 	type row struct {
 		endpoint int
@@ -41,7 +41,7 @@ func (s *Sampler) Endpoints(key lb.Key, endpoints int) []Load {
 		}
 		b.mu.Lock()
 		e := b.row(r.id)
-		if out[r.endpoint].Recent == (Recent{}) { // of a service behind, the first endpoint that tells anything
+		if out[r.endpoint].Recent == (Recent{}) { // of an inner service, the first endpoint with data
 			out[r.endpoint].Recent = e.recent
 		}
 		if out[r.endpoint].Times.Count == 0 {
@@ -106,7 +106,7 @@ func (s *Sampler) watch(more int) {
 	s.watchers += more
 }
 
-// Wait waits for another window than one that was seen.
+// Wait waits for a later window.
 func (s *Sampler) Wait(ctx context.Context, seen Window) error {
 	for {
 		s.mu.RLock()

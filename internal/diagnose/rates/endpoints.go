@@ -8,9 +8,9 @@ import (
 	"loxilb/internal/lb"
 )
 
-// endpoint is what was read last of a row of the data path.
+// endpoint is the last reading of a row of the data path.
 type endpoint struct { // there are many: 184 bytes
-	identity uint64 // of service and address: a row that is used again is another endpoint
+	identity uint64 // of service and address: a reused row is another endpoint
 	last     counts
 	rates    Rates
 	recent   Recent
@@ -31,7 +31,7 @@ type block struct {
 
 func (b *block) row(id uint32) *endpoint { return &b.rows[id%blockRows] }
 
-// identify tells endpoints apart that have had the same row.
+// identify distinguishes endpoints that have had the same row.
 func identify(seed maphash.Seed, c *lb.EndpointCount) uint64 {
 	return maphash.Comparable(seed, struct {
 		service lb.Key

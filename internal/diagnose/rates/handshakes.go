@@ -6,7 +6,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// times counts handshakes by the time that they took, in the data path's buckets.
+// times counts handshakes by duration, in the data path's buckets.
 type times [lb.HandshakeBuckets]uint32
 
 func timesOf(h *lb.Handshakes) (t times) {
@@ -22,7 +22,7 @@ func (t *times) add(o *times) {
 	}
 }
 
-// since is what has been added since an earlier reading.
+// since returns the increase since an earlier reading.
 func (t *times) since(earlier *times) (added times) {
 	for i := range t {
 		added[i] = t[i] - earlier[i]
@@ -30,13 +30,13 @@ func (t *times) since(earlier *times) (added times) {
 	return added
 }
 
-// latest is the times of the latest handshakes, latestMost of them at most: quiet endpoints keep
-// theirs for longer.
+// latest counts the durations of the latest handshakes, latestMost of them at most: quiet endpoints
+// keep theirs for longer.
 type latest [lb.HandshakeBuckets]uint16
 
 const latestMost = 1024
 
-// add counts more handshakes. When there are too many, all of them lose half of their weight.
+// add adds handshakes. Beyond the maximum, all of them lose half of their weight.
 func (l *latest) add(more *times) {
 	var all times
 	for i := range all {
@@ -52,10 +52,10 @@ func (l *latest) add(more *times) {
 	}
 }
 
-// Times says how long handshakes took.
+// Times summarizes the durations of handshakes.
 type Times struct {
-	Count       int           // handshakes; 0: the others are not known
-	Median, P99 time.Duration // below these were half of them, and 99 %
+	Count       int           // handshakes; 0: the others are unknown
+	Median, P99 time.Duration // upper bounds for half of them, and for 99 %
 }
 
 func (l *latest) times(jiffy time.Duration) Times {
@@ -81,7 +81,7 @@ func (t *times) count() (sum uint64) {
 	return sum
 }
 
-// bucket is the one in which a share of the handshakes is reached; -1: there were none.
+// bucket returns the one in which a share of the handshakes is reached; -1: there were none.
 func (t *times) bucket(share float64) int {
 	all, below := t.count(), uint64(0)
 	for i, n := range t {
@@ -92,7 +92,7 @@ func (t *times) bucket(share float64) int {
 	return -1
 }
 
-// timeline keeps how long handshakes took in the last steps of time: their median and 99th
+// timeline keeps the durations of handshakes in the last steps of time: their median and 99th
 // percentile, as a bucket each.
 type timeline struct {
 	step    time.Duration
@@ -138,7 +138,7 @@ func (t *timeline) at(step int64) [2]int8 {
 	return [2]int8{-1, -1}
 }
 
-// fill puts the steps that were kept at a time into a series.
+// fill adds the steps that are kept at a time to a series.
 func (t *timeline) fill(s *Series, now, jiffy time.Duration) {
 	first, last := kept(t.steps(), t.step, now)
 	seconds := func(bucket int8) float32 {

@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// ring is the averages of some values over the last steps of time. Times count from the start of
-// the sampler. The steps that have ended are kept with half the bits of a float32: there are many
-// rings.
+// ring has the averages of some values over the last steps of time. Times count from the start of
+// the sampler. Completed steps are kept with half the bits of a float32: there are many rings.
 type ring struct {
 	step   time.Duration
 	width  int
@@ -88,7 +87,7 @@ type Series struct {
 	Median, P99 []float32
 }
 
-// kept are the steps that a ring of so many steps has of some length at a time.
+// kept returns the steps of a length that a ring has at a time.
 func kept(steps int64, step, now time.Duration) (first, last int64) {
 	last = int64(max(0, now-1) / step)
 	return max(0, last-steps+1), last

@@ -23,32 +23,32 @@ const (
 	PacketsOut           // to clients
 	BytesIn
 	BytesOut
-	RepeatedSYNs     // SYNs that came again before an answer
+	RepeatedSYNs     // SYNs repeated before an answer
 	FailedHandshakes // SYNs that were refused or could not be delivered, and connections that were reset before data
 	quantities
 )
 
-// Rates are quantities a second.
+// Rates are quantities per second.
 type Rates [quantities]float32
 
-// Add adds those of another endpoint.
+// Add adds the rates of another endpoint.
 func (r *Rates) Add(o *Rates) {
 	for q := range r {
 		r[q] += o[q]
 	}
 }
 
-// Packets are those of both directions.
+// Packets returns those of both directions.
 func (r *Rates) Packets() float32 { return r[PacketsIn] + r[PacketsOut] }
 
-// Bytes are those of both directions.
+// Bytes returns those of both directions.
 func (r *Rates) Bytes() float32 { return r[BytesIn] + r[BytesOut] }
 
-// counts are quantities as they are counted.
+// counts are counters of the quantities.
 type counts [quantities]uint64
 
-// since is what has been added since an earlier reading. false: something went back, so that
-// nothing is known.
+// since returns the increase since an earlier reading. false: a counter went back, so the increase
+// is unknown.
 func (c *counts) since(earlier *counts) (added counts, ok bool) {
 	for q := range c {
 		if c[q] < earlier[q] {
@@ -65,7 +65,7 @@ func (c *counts) add(o *counts) {
 	}
 }
 
-// over are the rates of what was added in a time. 0: nothing is known.
+// over returns the rates of an increase over a time. 0: unknown.
 func (c *counts) over(d time.Duration) (r Rates) {
 	if d <= 0 {
 		return r
@@ -95,10 +95,10 @@ type Load struct {
 }
 
 // Recent summarizes recent handshakes with an endpoint: after windows in which most fail only
-// Failed is not 0, after those in which they come about only Made.
+// Failed is not 0, after those in which they succeed only Made.
 type Recent struct{ Made, Failed uint32 }
 
-// follow counts a window, if it tells anything.
+// follow adds a window, if it has any handshakes.
 func (l *Recent) follow(added *counts) {
 	made, failed := added[Connections], added[RepeatedSYNs]+added[FailedHandshakes]
 	switch {
@@ -109,7 +109,8 @@ func (l *Recent) follow(added *counts) {
 	}
 }
 
-// Totals are the rates of all services together, and how the data path is at the end of the window.
+// Totals are the rates of all services together, and the state of the data path at the end of the
+// window.
 type Totals struct {
 	Rates
 	Drops      map[string]Drop // packets dropped, by reason; never changed
@@ -122,7 +123,7 @@ type Totals struct {
 	HalfOpen   uint64          // of TCP and of others
 }
 
-// Drop is what was dropped for a reason.
+// Drop is the rate of drops of a reason.
 type Drop struct {
 	Packets uint64  // so far
 	Rate    float32 // a second

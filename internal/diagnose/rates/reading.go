@@ -11,7 +11,7 @@ import (
 type reading struct {
 	*Sampler
 	length time.Duration // since the one before; 0: it is the first
-	held   *block        // whose lock is held: rows come by ID
+	held   *block        // whose lock is held: rows come in the order of IDs
 	of     *service      // that was counted last
 
 	totals     Totals
@@ -20,7 +20,7 @@ type reading struct {
 	challenged uint64
 }
 
-// count takes what an endpoint has counted.
+// count adds the counters of an endpoint.
 func (r *reading) count(c *lb.EndpointCount) {
 	b := r.block(c.ID)
 	if b == nil {
@@ -66,11 +66,11 @@ func (r *reading) makeBlock(id uint32) *block {
 	return b
 }
 
-// service is what is known of a service, or begins to be.
+// service returns the state of a service, and makes it if needed.
 func (r *reading) service(key lb.Key) *service {
 	one := r.services[key]
 	if one == nil {
-		r.release() // who asks holds one lock at a time, too
+		r.release() // readers hold one lock at a time, too
 		one = &service{key: key}
 		r.mu.Lock()
 		r.services[key] = one
@@ -79,7 +79,7 @@ func (r *reading) service(key lb.Key) *service {
 	return one
 }
 
-// rest reads what there is one of, and compares it with the reading before.
+// rest reads the global counters, and compares them with the reading before.
 func (r *reading) rest() error {
 	t := &r.totals
 	t.Tracked, t.Limit = r.src.Occupancy()
@@ -111,7 +111,7 @@ func (r *reading) readRefused() error {
 	}
 	for key, packets := range refused {
 		before := r.Sampler.refused[key]
-		if !r.whole || packets <= before { // a service that was made again counts from 0
+		if !r.whole || packets <= before { // a service that was created again counts from 0
 			continue
 		}
 		one := r.service(key)
@@ -121,7 +121,7 @@ func (r *reading) readRefused() error {
 	return nil
 }
 
-// rate is that of a counter. One that went back was reset, and its rate is unknown.
+// rate returns the rate of a counter. One that went back was reset, and its rate is unknown.
 func (r *reading) rate(before, now uint64) float32 {
 	if r.length <= 0 || now < before {
 		return 0
@@ -129,7 +129,7 @@ func (r *reading) rate(before, now uint64) float32 {
 	return perSecond(now-before, r.length)
 }
 
-// publish makes what was read the last window, and tells who waits for it.
+// publish makes the reading the last window, and wakes the waiting readers.
 func (r *reading) publish(at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -176,7 +176,7 @@ func (r *reading) publishService(one *service, from time.Duration) {
 	one.added, one.handshakes, one.active, one.refused, one.touched = counts{}, times{}, 0, 0, false
 }
 
-// What is kept of the totals and of a service, beside the rates.
+// Additional values in the history of the totals and of a service.
 const (
 	trackedColumn = int(quantities) + iota
 	halfOpenColumn
@@ -192,7 +192,7 @@ const (
 	serviceWidth
 )
 
-// remember puts the totals into the history.
+// remember adds the totals to the history.
 func (r *reading) remember(from time.Duration) {
 	t := &r.totals
 	r.timeline.add(r.Sampler.read, &r.handshakes)

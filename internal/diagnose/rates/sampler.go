@@ -10,23 +10,23 @@ import (
 	"loxilb/internal/lb"
 )
 
-// How often counters are read, and what that may cost: the share of one processor is 1/rest.
+// How often counters are read, and the cost: the share of one processor is 1/rest.
 const (
 	everyUnwatched, restUnwatched = 5 * time.Second, 200
 	everyWatched, restWatched     = time.Second, 10
 	everyAtMost                   = time.Minute
 )
 
-// What the last hour is kept of.
+// The resolution of the last hour.
 const (
 	totalsStep, totalsSteps   = 5 * time.Second, 720
-	serviceStep, serviceSteps = 15 * time.Second, 240 // an outage of 40 s has a step of its own
+	serviceStep, serviceSteps = 15 * time.Second, 240 // an outage of 40 s has its own step
 	maxHistories              = 10_000                // of services
 )
 
-// Source is what is read.
+// Source is the source of counters.
 type Source interface {
-	// EachCount calls yield with what each endpoint has counted that is wanted. Neither may block.
+	// EachCount calls yield with the counters of each wanted endpoint. Neither may block.
 	EachCount(wanted func(id uint32, connections, tracked uint64) bool, yield func(*lb.EndpointCount)) error
 	// EachEndpointID calls yield with the ID of each row of a service, and which of its endpoints
 	// that is of.
@@ -38,15 +38,15 @@ type Source interface {
 	Drops() map[string]uint64
 	// Occupancy is how many connections are tracked, and how many can be.
 	Occupancy() (connections, limit uint64)
-	// Fullness is how many of them are half-open.
+	// Fullness returns how many of them are half-open.
 	Fullness() (lb.Pressure, error)
-	// Challenges are the SYNs that were challenged so far, and the answers to that.
+	// Challenges returns the number of challenged SYNs so far, and of answers.
 	Challenges() (sent, answered uint64, err error)
 	// Jiffy is the unit of the times of handshakes.
 	Jiffy() time.Duration
 }
 
-// Sampler reads counters again and again.
+// Sampler reads counters periodically.
 type Sampler struct {
 	src   Source
 	log   *slog.Logger
@@ -64,13 +64,13 @@ type Sampler struct {
 	refused    map[lb.Key]uint64 // packets, of services that have refused any
 	pruned     time.Duration
 
-	mu        sync.RWMutex // of what follows, of which the sampler alone changes anything
+	mu        sync.RWMutex // guards the following members, which only the sampler changes
 	window    uint32       // number of the last one, from 1 on
 	last      Window
 	totals    Totals
 	history   *ring
 	timeline  *timeline        // handshakes of all services
-	silence   *ring            // the history of services of which there is none
+	silence   *ring            // the history of services without traffic
 	quiet     *timeline        // of services without a history
 	reasons   map[string]*ring // history of drops
 	blocks    []*block         // endpoints by ID
@@ -118,7 +118,7 @@ func (s *Sampler) Run(ctx context.Context) {
 	}
 }
 
-// rest waits until the next reading is due, after one that began at start and took so long.
+// rest waits until the next reading is due, after one that began at start and took this long.
 func (s *Sampler) rest(ctx context.Context, start time.Time, cost time.Duration) {
 	for {
 		left := s.pause(cost) - s.now().Sub(start)
@@ -134,7 +134,8 @@ func (s *Sampler) rest(ctx context.Context, start time.Time, cost time.Duration)
 	}
 }
 
-// pause is the time from the beginning of a reading that took so long to that of the next one.
+// pause returns the time from the beginning of a reading of this duration to the beginning of the
+// next one.
 func (s *Sampler) pause(cost time.Duration) time.Duration {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -144,8 +145,8 @@ func (s *Sampler) pause(cost time.Duration) time.Duration {
 	return min(max(everyUnwatched, cost*restUnwatched), everyAtMost)
 }
 
-// sample reads all counters once. The lock is not held while the source is asked: it has locks of
-// its own.
+// sample reads all counters once. The lock is not held during calls of the source: it has its own
+// locks.
 func (s *Sampler) sample(at time.Time) {
 	r := reading{Sampler: s, length: at.Sub(s.began) - s.read}
 	if !s.whole {
@@ -161,7 +162,7 @@ func (s *Sampler) sample(at time.Time) {
 			s.log.Error("rates are unknown: counters cannot be read", "error", err)
 		}
 		s.failed = true
-		return // what was added so far is told with the next window
+		return // the increase is part of the next window
 	}
 	s.failed = false
 	r.publish(at)
@@ -177,7 +178,7 @@ func (s *Sampler) wanted(id uint32, connections, tracked uint64) bool {
 	return tracked > 0 || e.active > 0 || connections != e.last[Connections]
 }
 
-// endpoint is the row of an ID, to be read by the sampler only. nil: there is none.
+// endpoint returns the row of an ID, to be read by the sampler only. nil: there is none.
 func (s *Sampler) endpoint(id uint32) *endpoint {
 	if b := s.block(id); b != nil {
 		return b.row(id)
@@ -185,7 +186,7 @@ func (s *Sampler) endpoint(id uint32) *endpoint {
 	return nil
 }
 
-// block is where the row of an ID is. nil: there is none.
+// block returns the block with the row of an ID. nil: there is none.
 func (s *Sampler) block(id uint32) *block {
 	if n := int(id / blockRows); n < len(s.blocks) {
 		return s.blocks[n]
@@ -193,8 +194,7 @@ func (s *Sampler) block(id uint32) *block {
 	return nil
 }
 
-// prune forgets services that the data path has no longer, and those of which there has been
-// nothing for an hour.
+// prune forgets services that the data path no longer has, and those without traffic for an hour.
 func (s *Sampler) prune() {
 	if s.pruned+serviceStep > s.read {
 		return

@@ -16,7 +16,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Source compares a part; with repair, it writes again what differs.
+// Source compares a part; with repair, it writes differences again.
 type Source func(ctx context.Context, o Options) []lb.Compared
 
 // Options say what is compared.
