@@ -20,7 +20,7 @@ type attacker struct {
 	answers *sink
 }
 
-// attackerNetwork is the attacker's link; the balancer's interface to it has its name.
+// attackerNetwork returns the attacker's link; the balancer's interface to it has its name.
 func attackerNetwork() netnstest.Network {
 	return netnstest.Network{
 		Host: "attacker",
@@ -100,7 +100,7 @@ func (r *rig) addClients() error {
 	return nil
 }
 
-// target is where the attacker's packets go.
+// target returns where the attacker's packets go.
 func (a *attacker) target(s service, to netip.AddrPort) (t target, err error) {
 	t = target{address: to, udp: uint16(s.udp)}
 	if t.from, err = a.MAC("eth0"); err != nil {
@@ -110,7 +110,7 @@ func (a *attacker) target(s service, to netip.AddrPort) (t target, err error) {
 	return t, err
 }
 
-// taken is how many packets of the attacker the balancer's interface has taken.
+// taken returns how many packets of the attacker the balancer's interface has taken.
 func (a *attacker) taken() (uint64, error) {
 	link, err := a.rig.LB.Netlink().LinkByName(a.Name)
 	if err != nil {

@@ -33,7 +33,7 @@ const (
 // hundred by the kernel's SYN proxy.
 const servedShare = 0.95
 
-// String is the attempt's line.
+// String returns the attempt's line.
 func (a attempt) String() string {
 	return fmt.Sprintf("%s %d %d %s", a.Kind, a.At.UnixMicro(), a.Took.Microseconds(), a.Result)
 }
@@ -58,7 +58,7 @@ func parseAttempts(text string) (out []attempt, err error) {
 	return out, nil
 }
 
-// between are the attempts of a kind that began in a span.
+// between returns the attempts of a kind that began in a span.
 func between(all []attempt, kind string, from, to time.Time) (out []attempt) {
 	for _, a := range all {
 		if a.Kind == kind && !a.At.Before(from) && a.At.Before(to) {
@@ -107,7 +107,7 @@ func connectsOf(all []attempt) (c connects) {
 	return c
 }
 
-// percent is the share that succeeded.
+// percent returns the share that succeeded.
 func (c connects) percent() float64 {
 	if c.Tried == 0 {
 		return 0
@@ -115,9 +115,9 @@ func (c connects) percent() float64 {
 	return 100 * float64(c.OK) / float64(c.Tried)
 }
 
-// exchangesOf says of exchanges over held connections how many were late, since a packet was lost,
-// and how many broke theirs. An exchange that waits since before the span, or after it, counts by
-// when it began.
+// exchangesOf returns of exchanges over held connections how many were late, since a packet was
+// lost, and how many broke theirs. An exchange that waits since before the span, or after it,
+// counts by when it began.
 func exchangesOf(held []attempt) (late, broken int) {
 	for _, a := range held {
 		switch {
@@ -130,8 +130,8 @@ func exchangesOf(held []attempt) (late, broken int) {
 	return late, broken
 }
 
-// backAfter is when, after the end of a flood, all is as before: the end of the last slot of half a
-// second that began too few connections at once.
+// backAfter returns when, after the end of a flood, all is as before: the end of the last slot of
+// half a second that began too few connections at once.
 func backAfter(all []attempt, end time.Time) (back time.Duration) {
 	const slot = 500 * time.Millisecond
 	tried, made := map[time.Duration]int{}, map[time.Duration]int{}
@@ -153,5 +153,5 @@ func backAfter(all []attempt, end time.Time) (back time.Duration) {
 	return back
 }
 
-// served tells whether enough new connections are made.
+// served reports whether enough new connections are made.
 func (c connects) served() bool { return float64(c.OK) >= servedShare*float64(c.Tried) }

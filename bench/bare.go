@@ -14,10 +14,10 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// bare is the least that a program at the tc hook can do, and so what no load balancer there can do
-// better: the client speaks to the endpoint itself, and each packet is given the MAC addresses of
-// its next hop, which are known beforehand, and put past the queue of the veth. Nothing is looked
-// up, translated, counted or checked.
+// bare returns the least that a program at the tc hook can do, and so what no load balancer there
+// can do better: the client speaks to the endpoint itself, and each packet is given the MAC
+// addresses of its next hop, which are known beforehand, and put past the queue of the veth.
+// Nothing is looked up, translated, counted or checked.
 func bare(_ context.Context, r *rig, s service) (netip.AddrPort, error) {
 	endpoint := r.serving[0]
 	for _, way := range [][2]*netnstest.Host{{r.Client, endpoint}, {endpoint, r.Client}} {

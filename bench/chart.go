@@ -51,7 +51,7 @@ func chart(out io.Writer, r *result) error {
 	return err
 }
 
-// drawn are the works that have a ratio to show.
+// drawn returns the works that have a ratio to show.
 func drawn(r *result) (out []work) {
 	for _, w := range r.works() {
 		if len(r.values(w.name, baseline)) > 0 && !w.less && len(w.columns) == 0 {
@@ -119,7 +119,7 @@ func bar(b *strings.Builder, r *result, w work, contender string, y int, scale f
 		to(ratio.Max)+6, middle+4, label, human(value.Median), html.EscapeString(shortUnit(w.unit)))
 }
 
-// shortUnit is a unit as the chart has room for it.
+// shortUnit returns a unit as the chart has room for it.
 func shortUnit(unit string) string {
 	if _, per, ok := strings.Cut(unit, "/"); ok && !strings.HasPrefix(unit, "Gbit") {
 		return "/" + per

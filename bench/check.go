@@ -38,7 +38,7 @@ func regressions(earlier, now *result) (out []regression) {
 	return out
 }
 
-// compared is how many ratios two results have in common.
+// compared returns how many ratios two results have in common.
 func compared(earlier, now *result) (n int) {
 	for _, w := range now.works() {
 		for _, c := range now.contenders(w.name) {

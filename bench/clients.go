@@ -32,8 +32,8 @@ const knownClients = 100
 func manyV4() netip.Prefix { return netip.MustParsePrefix("10.98.0.0/15") }
 func manyV6() netip.Prefix { return netip.MustParsePrefix("2001:db8:98::/47") }
 
-// clientAddress is the n-th of the known addresses, or of the others. IPv6 clients have a network
-// each.
+// clientAddress returns the n-th of the known addresses, or of the others. IPv6 clients have a
+// network each.
 func clientAddress(v6 bool, kind string, n int) netip.Addr {
 	net := byte(0x98)
 	if kind == attemptFirst {
@@ -45,7 +45,7 @@ func clientAddress(v6 bool, kind string, n int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, net - 0x98 + 98, byte(n >> 8), byte(n)})
 }
 
-// clientAddresses are the first n of the known ones.
+// clientAddresses returns the first n of the known ones.
 func clientAddresses(v6 bool, n int) (out []netip.Addr) {
 	for i := range n {
 		out = append(out, clientAddress(v6, attemptKnown, i))
@@ -67,8 +67,8 @@ type clients struct {
 	wg  sync.WaitGroup
 }
 
-// clientsMain is their program: `bench clients [flags] ADDRESS:PORT` prints a line for each attempt
-// until SIGTERM.
+// clientsMain returns their program: `bench clients [flags] ADDRESS:PORT` prints a line for each
+// attempt until SIGTERM.
 func clientsMain(ctx context.Context, args []string) error {
 	c := clients{out: os.Stdout}
 	flags := flag.NewFlagSet("clients", flag.ContinueOnError)
@@ -213,7 +213,7 @@ func (c *clients) tell(ctx context.Context, kind string, do func() error) error 
 	return err
 }
 
-// resultOf is an error in a word.
+// resultOf returns an error in a word.
 func resultOf(err error) string {
 	var timeout net.Error
 	switch {

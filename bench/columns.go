@@ -63,7 +63,7 @@ func cellOf(s spread, show func(float64) string) string {
 	return show(s.Median)
 }
 
-// floodColumns are those of floods. What broke or was lost is shown as the most of all rounds.
+// floodColumns returns those of floods. What broke or was lost is shown as the most of all rounds.
 func floodColumns(f flood) []column {
 	most := func(name string) func(detailed) string {
 		return func(d detailed) string {
@@ -99,7 +99,7 @@ func backText(seconds float64) string {
 	return fmt.Sprintf("%.1f s", seconds)
 }
 
-// rows are the cells of a work's contenders that have a valid result, the contender first.
+// rows returns the cells of a work's contenders that have a valid result, the contender first.
 func (r *result) rows(w work) (out [][]string) {
 	for _, c := range r.contenders(w.name) {
 		if r.of(w.name, c).Rounds == 0 {
@@ -158,7 +158,7 @@ func columnMarkdown(b *strings.Builder, r *result, w work) {
 	}
 }
 
-// dropped says what a contender dropped, by reason, the most first.
+// dropped returns what a contender dropped, by reason, the most first.
 func (r *result) dropped(work, contender string) string {
 	reasons := map[string]float64{}
 	for _, s := range r.Samples {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// exampleFlood is a result of two rounds of a flood, in which one contender has no table and
+// exampleFlood returns a result of two rounds of a flood, in which one contender has no table and
 // another fails once.
 func exampleFlood() *result {
 	r := example(1)

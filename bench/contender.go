@@ -33,7 +33,7 @@ type setup func(context.Context, *rig, service) (netip.AddrPort, error)
 // errMissing says that this machine has not what a contender needs.
 var errMissing = errors.New("not here")
 
-// contenders is the catalogue, in the order of reports.
+// contenders returns the catalogue, in the order of reports.
 func contenders() []contender {
 	all := []contender{
 		{name: baseline, about: "no load balancer: the client speaks to one endpoint, the balancer's namespace routes", endpoints: 1, routes: true, setup: routing},
@@ -70,8 +70,8 @@ func contenders() []contender {
 	return all
 }
 
-// fairPair is the contender of ours that balances over as many endpoints as another. Three servers
-// on the CPUs of one cost more than any balancer does.
+// fairPair returns the contender of ours that balances over as many endpoints as another. Three
+// servers on the CPUs of one cost more than any balancer does.
 func fairPair(c string) string {
 	if c == baseline || c == "bare" || strings.HasSuffix(c, "-one") {
 		return "loxilb-one"
@@ -79,8 +79,8 @@ func fairPair(c string) string {
 	return "loxilb"
 }
 
-// contendersNamed are those of the catalogue that are named, in its order; all that can run here
-// when none is.
+// contendersNamed returns those of the catalogue that are named, in its order; all that can run
+// here when none is.
 func contendersNamed(names []string) ([]contender, error) {
 	all := contenders()
 	for _, n := range names {
@@ -108,7 +108,7 @@ func loopback(_ context.Context, r *rig, s service) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(s.target)), nil
 }
 
-// endpointAddr is the IPv4 address of a host of the topology.
+// endpointAddr returns the IPv4 address of a host of the topology.
 func endpointAddr(h *netnstest.Host) netip.Addr { return service{}.addressOf(h) }
 
 // ownVIP gives the VIP to the balancer's namespace, for those that need an address of their own.

@@ -64,8 +64,8 @@ func fillBlocks(text, dir, results string) (string, error) {
 	return out, failed
 }
 
-// blockOf is the chart and a table of rates, or the text of other results. Link is how the document
-// calls the path.
+// blockOf returns the chart and a table of rates, or the text of other results. Link is how the
+// document calls the path.
 func blockOf(path, link string) (string, error) {
 	b, err := os.ReadFile(path + ".json")
 	if err != nil {

@@ -20,7 +20,7 @@ const (
 	floodLimit  = 40 * time.Second                // who is not back by then is not waited for
 )
 
-// floodWorks are one for each kind of flood and each family, and load that is honest.
+// floodWorks returns one for each kind of flood and each family, and load that is honest.
 func floodWorks() (out []work) {
 	for _, v6 := range []bool{false, true} {
 		suffix, family := "", "IPv4"
@@ -186,7 +186,8 @@ func (r *rig) served(ctx context.Context, p *netnstest.Process, start time.Time)
 	}
 }
 
-// sample is the share of new connections that were made during the flood, and all else as details.
+// sample returns the share of new connections that were made during the flood, and all else as
+// details.
 func (st floodStory) sample(details map[string]float64) sample {
 	known := connectsOf(between(st.attempts, attemptKnown, st.start, st.end))
 	first := connectsOf(between(st.attempts, attemptFirst, st.start, st.end))

@@ -67,7 +67,7 @@ func floods() []flood {
 	}
 }
 
-// l4 is where the transport header begins.
+// l4 returns where the transport header begins.
 func (t target) l4() int {
 	if t.v6() {
 		return 54
@@ -77,8 +77,8 @@ func (t target) l4() int {
 
 func (t target) v6() bool { return t.address.Addr().Is6() }
 
-// source is the random address, 128.0.0.0/2 or 2a00::/16, at a place where an address begins; what
-// the template has there.
+// source returns the random address, 128.0.0.0/2 or 2a00::/16, at a place where an address begins;
+// what the template has there.
 func (t target) source(at int) (holes []hole, written netip.Addr) {
 	if t.v6() {
 		return []hole{
@@ -89,8 +89,8 @@ func (t target) source(at int) (holes []hole, written netip.Addr) {
 	return []hole{{at: at, size: 4, number: numberAddress, keep: 0x3fffffff, set: 0x80000000}}, netip.IPv4Unspecified()
 }
 
-// packet is a template of one with a random source; more are the holes of the transport header,
-// whose checksum is at sum, or nowhere at 0.
+// packet returns a template of one with a random source; more are the holes of the transport
+// header, whose checksum is at sum, or nowhere at 0.
 func (t target) packet(line string, sum int, more ...hole) template {
 	source, _ := t.source(26)
 	if t.v6() {
@@ -106,7 +106,7 @@ func (t target) packet(line string, sum int, more ...hole) template {
 	return out
 }
 
-// covered are the holes between two places.
+// covered returns the holes between two places.
 func covered(holes []hole, from, to int) (out []hole) {
 	for _, h := range holes {
 		if h.at >= from && h.at < to {
@@ -120,7 +120,7 @@ func (t target) frameLine(protocol string, source, to netip.AddrPort, rest strin
 	return fmt.Sprintf("%s %v > %v %s from %v to %v", protocol, source, to, rest, t.from, t.to)
 }
 
-// written is what templates have in the place of a source.
+// written returns what templates have in the place of a source.
 func (t target) written() netip.AddrPort {
 	_, a := t.source(0)
 	return netip.AddrPortFrom(a, 0)
@@ -129,7 +129,7 @@ func (t target) written() netip.AddrPort {
 // port is a hole for a random port from 32768 on.
 func port(at int) hole { return hole{at: at, size: 2, number: numberPort, keep: 0x7fff, set: 0x8000} }
 
-// tcp is a segment; seq is the hole of its sequence number, if it is not any.
+// tcp returns a segment; seq is the hole of its sequence number, if it is not any.
 func (t target) tcp(flags string, seq *hole) template {
 	l4 := t.l4()
 	if seq == nil {
@@ -155,7 +155,7 @@ func (t target) handshake() []template {
 	}
 }
 
-// datagram is one to a port; 0: any.
+// datagram returns one to a port; 0: any.
 func (t target) datagram(to uint16) template {
 	l4 := t.l4()
 	holes := []hole{port(l4)}
@@ -165,7 +165,7 @@ func (t target) datagram(to uint16) template {
 	return t.packet(t.frameLine("udp", t.written(), netip.AddrPortFrom(t.address.Addr(), to), "len 18"), l4+6, holes...)
 }
 
-// fragment is the first of a datagram to the UDP service. Nobody ever adds up its checksum.
+// fragment returns the first of a datagram to the UDP service. Nobody ever adds up its checksum.
 func (t target) fragment() []template {
 	to := netip.AddrPortFrom(t.address.Addr(), t.udp)
 	if t.v6() {
@@ -200,7 +200,7 @@ func (t target) icmpError() []template {
 	return []template{out}
 }
 
-// frame is the template's bytes, zeros in its holes.
+// frame returns the template's bytes, zeros in its holes.
 func (t template) frame() ([]byte, error) {
 	p, err := pkt.Parse(t.line)
 	if err != nil {

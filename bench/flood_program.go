@@ -145,7 +145,7 @@ func (h hole) width() asm.Size {
 	return asm.Word
 }
 
-// ofMachine is a number in the order of the wire as a little-endian machine has it.
+// ofMachine returns a number in the order of the wire as a little-endian machine has it.
 func (h hole) ofMachine(n uint32) int32 {
 	if h.size == 2 {
 		return int32(bits.ReverseBytes16(uint16(n)))

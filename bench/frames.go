@@ -22,8 +22,8 @@ type flow struct {
 	seq, ack uint32
 }
 
-// frame is a flow's packet: an acknowledgement of TCP without options, or 18 bytes of UDP, with
-// right sums.
+// frame returns a flow's packet: an acknowledgement of TCP without options, or 18 bytes of UDP,
+// with right sums.
 func (f flow) frame(src, dst net.HardwareAddr) (out [frameSize]byte, err error) {
 	line := fmt.Sprintf("udp %v > %v len 18", f.from, f.to)
 	if f.tcp {

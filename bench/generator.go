@@ -48,7 +48,7 @@ func newGenerator(h *netnstest.Host, device string, cpu int, frames [][frameSize
 	return g, nil
 }
 
-// first is a generator of the first n frames of another; it must not outlive that one.
+// first returns a generator of the first n frames of another; it must not outlive that one.
 func (g *generator) first(device string, n int) (*generator, error) {
 	f := &generator{host: g.host, cpu: g.cpu, size: g.size}
 	var err error

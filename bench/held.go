@@ -87,7 +87,7 @@ func (r *rig) makeConnections(g *generator, back *sink) (made, memory sample, er
 	return made, memory, nil
 }
 
-// freeMemory is the memory that nobody uses, in bytes, files' caches apart.
+// freeMemory returns the memory that nobody uses, in bytes, files' caches apart.
 func freeMemory() (sum float64, err error) {
 	text := readFile("/proc/meminfo")
 	for _, name := range []string{"MemFree", "Buffers", "Cached", "SReclaimable"} {

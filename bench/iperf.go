@@ -39,7 +39,7 @@ func (r *rig) serveListening(ctx context.Context, h *netnstest.Host, port int, a
 	})
 }
 
-// listens tells whether some socket of a host listens on a TCP port.
+// listens reports whether some socket of a host listens on a TCP port.
 func listens(h *netnstest.Host, port int) bool {
 	found := false
 	_ = h.Do(func() error {

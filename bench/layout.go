@@ -48,7 +48,7 @@ func layoutNamed(name string, n int) (layout, error) {
 	return l, nil
 }
 
-// of are the CPUs of a host's programs.
+// of returns the CPUs of a host's programs.
 func (l layout) of(r *rig, h *netnstest.Host) []int {
 	switch h {
 	case r.LB:
@@ -95,7 +95,8 @@ func cpuList(cpus []int) string {
 	return strings.Join(out, ",")
 }
 
-// cpuMask is a set of CPUs in the kernel's form: hexadecimal words of 32 bits, commas between them.
+// cpuMask returns a set of CPUs in the kernel's form: hexadecimal words of 32 bits, commas between
+// them.
 func cpuMask(cpus []int) string {
 	set := new(big.Int)
 	for _, c := range cpus {

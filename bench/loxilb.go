@@ -26,7 +26,7 @@ func loxilb(mode string, args ...string) setup {
 	return loxilbOf("", mode, args...)
 }
 
-// loxilbOther is how a change is compared with what was before it: by turns, in one run.
+// loxilbOther returns how a change is compared with what was before it: by turns, in one run.
 func loxilbOther(ctx context.Context, r *rig, s service) (netip.AddrPort, error) {
 	return loxilbOf(os.Getenv("LOXILB_OTHER"), "default")(ctx, r, s)
 }

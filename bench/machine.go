@@ -56,7 +56,7 @@ func describeMachine(commit, clock string) machine {
 	return m
 }
 
-// mitigations are the kernel's defences that are on, and the weaknesses that it has none for.
+// mitigations returns the kernel's defences that are on, and the weaknesses that it has none for.
 func mitigations(dir string) (out []string) {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
@@ -83,7 +83,7 @@ func versions() map[string]string {
 	return out
 }
 
-// offloads are those of a host's interface that decide how large packets are on their way.
+// offloads returns those of a host's interface that decide how large packets are on their way.
 func offloads(h *netnstest.Host, name string) string {
 	text, err := h.Run("ethtool", "-k", name)
 	if err != nil {
@@ -100,7 +100,7 @@ func offloads(h *netnstest.Host, name string) string {
 	return strings.Join(out, ", ")
 }
 
-// field is the value of the first "name: value" line.
+// field returns the value of the first "name: value" line.
 func field(text, name string) string {
 	for s := bufio.NewScanner(strings.NewReader(text)); s.Scan(); {
 		if k, v, ok := strings.Cut(s.Text(), ":"); ok && strings.TrimSpace(k) == name {
@@ -110,7 +110,7 @@ func field(text, name string) string {
 	return ""
 }
 
-// readFile is a file's content, or nothing.
+// readFile returns a file's content, or nothing.
 func readFile(path string) string {
 	b, _ := os.ReadFile(path)
 	return string(b)

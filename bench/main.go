@@ -118,7 +118,7 @@ func parseOptions(args []string) (options, error) {
 	return o, err
 }
 
-// nameOf is how the result's files are called if nobody says.
+// nameOf returns how the result's files are called if nobody says.
 func nameOf(s setting) string {
 	for _, n := range s.Works {
 		if group, _, _ := strings.Cut(n, "-"); group != "flood" {
@@ -134,7 +134,7 @@ func nameOf(s setting) string {
 	return "flood"
 }
 
-// commitHere is the commit of the working directory, if git knows it.
+// commitHere returns the commit of the working directory, if git knows it.
 func commitHere() string {
 	b, _ := exec.Command("git", "describe", "--always", "--dirty", "--exclude=*").Output()
 	return strings.TrimSpace(string(b))

@@ -148,7 +148,7 @@ func noIPVS() error {
 	return needs("ipvsadm")()
 }
 
-// needs tells whether a program is installed.
+// needs reports whether a program is installed.
 func needs(program string) func() error {
 	return func() error {
 		if _, err := exec.LookPath(program); err != nil {

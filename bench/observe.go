@@ -19,7 +19,7 @@ type observation struct {
 	drops       map[string]float64
 }
 
-// percent is how full the table is.
+// percent returns how full the table is.
 func (o observation) percent() float64 {
 	if o.limit == 0 {
 		return 0
@@ -203,7 +203,7 @@ func (w *watch) note(o observation, err error) {
 	}
 }
 
-// lastFull is when the table was last seen full, if after a time; else that time.
+// lastFull returns when the table was last seen full, if after a time; else that time.
 func (w *watch) lastFull(after time.Time) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()

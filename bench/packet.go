@@ -188,7 +188,7 @@ func (res *packetResult) round(l *lab.Lab, p *programs, services, connections, r
 	return l.Sweep()
 }
 
-// in is the path by the clients of a round.
+// in returns the path by the clients of a round.
 func (path path) in(round int) path {
 	number := strings.NewReplacer("ROUND", strconv.Itoa(round))
 	path.before = slices.Clone(path.before)

@@ -14,7 +14,7 @@ type path struct {
 	many   bool     // while many such packets come
 }
 
-// pathServices are those that all paths are measured with, one of each kind.
+// pathServices returns those that all paths are measured with, one of each kind.
 func pathServices() []string {
 	return []string{
 		"10.0.0.1:80/tcp endpoints=192.168.1.10:8080",

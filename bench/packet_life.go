@@ -11,7 +11,7 @@ import (
 // lifeName names the row of a whole connection.
 const lifeName = "life of a connection of 10 packets, IPv4"
 
-// life is a connection from its SYN to the last ACK: a request of 100 bytes and its answer.
+// life returns a connection from its SYN to the last ACK: a request of 100 bytes and its answer.
 func life() []string {
 	const client, vip, endpoint = client4, "10.0.0.1:80", "192.168.1.10:8080"
 	to, back := "client tcp "+client+" > "+vip, "server tcp "+endpoint+" > "+client

@@ -67,7 +67,8 @@ func newEmptyProgram() (*ebpf.Program, error) {
 	})
 }
 
-// programOf is the one of that name among the open files of a process, which is a number or self.
+// programOf returns the one of that name among the open files of a process, which is a number or
+// self.
 func programOf(process string) (*ebpf.Program, error) {
 	files, err := filepath.Glob("/proc/" + process + "/fdinfo/*")
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"text/tabwriter"
 )
 
-// innerSpread is the median, and the 10th and 90th percentile in the place of least and most.
+// innerSpread returns the median, and the 10th and 90th percentile in the place of least and most.
 func innerSpread(values []float64) spread {
 	v := slices.Sorted(slices.Values(values))
 	if len(v) == 0 {
@@ -76,7 +76,7 @@ method   BPF_PROG_TEST_RUN, timed by the kernel (BPF_ENABLE_STATS); look-ups and
 	return b.String()
 }
 
-// instructions are those of the same path in the guest.
+// instructions returns those of the same path in the guest.
 func (res *packetResult) instructions(c pathCost) string {
 	for _, i := range res.Instructions {
 		if i.Path == c.Path && i.Services == c.Services && i.Connections == c.Connections {

@@ -110,7 +110,7 @@ func (r *rig) generate(flows []flow) (*generator, error) {
 	return newGenerator(r.Client, "eth0", r.cpus.generator(), frames)
 }
 
-// generator is the CPU whose work is measured: one of the balancer's.
+// generator returns the CPU whose work is measured: one of the balancer's.
 func (l layout) generator() int {
 	if len(l.lb) > 0 {
 		return l.lb[0]

@@ -43,8 +43,8 @@ func startProgramTime(pid int) (*programTime, error) {
 	return t, nil
 }
 
-// mean is what a packet has cost since the start, beyond an empty program, in nanoseconds; 0: none
-// has come.
+// mean returns what a packet has cost since the start, beyond an empty program, in nanoseconds; 0:
+// none has come.
 func (t *programTime) mean() (ns float64, err error) {
 	if err := runOften(t.empty, make([]byte, 64), 1, emptyRuns); err != nil {
 		return 0, err

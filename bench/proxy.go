@@ -68,12 +68,13 @@ stream {
 	return r.proxy(ctx, s, "nginx", "-e", "stderr", "-p", r.dir, "-c", path)
 }
 
-// proxied are the ports that a proxy balances: of TCP alone.
+// proxied returns the ports that a proxy balances: of TCP alone.
 func (s service) proxied() []balancedPort {
 	return slices.DeleteFunc(s.ports(), func(p balancedPort) bool { return p.protocol != "tcp" })
 }
 
-// streamModule is the file of nginx's stream module where it is one; none where it is built in.
+// streamModule returns the file of nginx's stream module where it is one; none where it is built
+// in.
 func streamModule() string {
 	for _, pattern := range []string{"/usr/lib/nginx/modules/ngx_stream_module.so", "/usr/lib*/nginx/modules/ngx_stream_module.so"} {
 		if found, _ := filepath.Glob(pattern); len(found) > 0 {
@@ -83,7 +84,7 @@ func streamModule() string {
 	return ""
 }
 
-// forBalancer is how many CPUs the balancer may use.
+// forBalancer returns how many CPUs the balancer may use.
 func (l layout) forBalancer() int {
 	if len(l.lb) > 0 {
 		return len(l.lb)

@@ -60,7 +60,7 @@ func qperfRun(test string, parse func(string) (float64, error), exchanged func(v
 	}
 }
 
-// qperfExchanges are those of a latency in microseconds, which is of one way.
+// qperfExchanges returns those of a latency in microseconds, which is of one way.
 func qperfExchanges(value, seconds float64) float64 { return seconds * 1e6 / (2 * value) }
 
 // qperfSegments are those of a bandwidth in Gbit/s.

@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// example is a result of three rounds in which plain routing does base, loxilb base times ratio,
-// and nft fails once.
+// example returns a result of three rounds in which plain routing does base, loxilb base times
+// ratio, and nft fails once.
 func example(ratio float64) *result {
 	r := &result{
 		Name: "example",

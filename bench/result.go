@@ -61,7 +61,7 @@ func parseResult(from string, b []byte) (*result, error) {
 	return r, nil
 }
 
-// values are a contender's, by round, of a work; invalid ones are not among them.
+// values returns a contender's, by round, of a work; invalid ones are not among them.
 func (r *result) values(work, contender string) map[int]float64 {
 	out := map[int]float64{}
 	for _, s := range r.Samples {
@@ -72,7 +72,7 @@ func (r *result) values(work, contender string) map[int]float64 {
 	return out
 }
 
-// of is the spread of a contender's values.
+// of returns the spread of a contender's values.
 func (r *result) of(work, contender string) spread {
 	var all []float64
 	for _, v := range r.values(work, contender) {
@@ -81,7 +81,7 @@ func (r *result) of(work, contender string) spread {
 	return spreadOf(all)
 }
 
-// ratio is the spread of a contender's values divided by another's of the same round.
+// ratio returns the spread of a contender's values divided by another's of the same round.
 func (r *result) ratio(work, contender, to string) spread {
 	var all []float64
 	base := r.values(work, to)
@@ -93,7 +93,7 @@ func (r *result) ratio(work, contender, to string) spread {
 	return spreadOf(all)
 }
 
-// detail is the spread of one of a contender's details.
+// detail returns the spread of one of a contender's details.
 func (r *result) detail(work, contender, name string) spread {
 	var all []float64
 	for _, s := range r.Samples {
@@ -119,7 +119,7 @@ func (r *result) contenders(work string) (out []string) {
 	return out
 }
 
-// invalid are the reasons, each once, for which samples of a contender must not be used.
+// invalid returns the reasons, each once, for which samples of a contender must not be used.
 func (r *result) invalid(work, contender string) (out []string) {
 	for _, s := range r.Samples {
 		if s.Work == work && s.Contender == contender && s.Invalid != "" && !slices.Contains(out, s.Invalid) {

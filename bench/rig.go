@@ -147,7 +147,7 @@ func (r *rig) counts(ctx context.Context) ([]uint64, error) {
 	return out, nil
 }
 
-// retransmissions are those of TCP in all namespaces together.
+// retransmissions returns those of TCP in all namespaces together.
 func (r *rig) retransmissions() (sum uint64, err error) {
 	for _, h := range append(r.Endpoints[:], r.Client, r.LB) {
 		err := h.Do(func() error {

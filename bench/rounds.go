@@ -63,7 +63,7 @@ func names(ws []work, cs []contender) (works, contenders []string) {
 	return works, contenders
 }
 
-// turn is the order of contenders in a round.
+// turn returns the order of contenders in a round.
 func turn(cs []contender, round int) []contender {
 	cs = slices.Clone(cs)
 	if round%2 == 0 {

@@ -13,8 +13,8 @@ import (
 	"loxilb/bench/crr"
 )
 
-// serve is the program of an endpoint: `bench serve http|crr|rr|echo PORT COUNTSPORT`. It tells how
-// much it has answered by HTTP on another port.
+// serve returns the program of an endpoint: `bench serve http|crr|rr|echo PORT COUNTSPORT`. It
+// tells how much it has answered by HTTP on another port.
 func serve(ctx context.Context, args []string) error {
 	if len(args) != 3 {
 		return fmt.Errorf("usage: bench serve http|crr|rr|echo PORT COUNTSPORT")

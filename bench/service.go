@@ -20,8 +20,8 @@ type service struct {
 	serve        func(context.Context, *rig, *netnstest.Host) error
 }
 
-// vip is the address of every service. No interface has it; those contenders that need that put it
-// on lo.
+// vip returns the address of every service. No interface has it; those contenders that need that
+// put it on lo.
 func (s service) vip() netip.Addr {
 	if s.v6 {
 		return netip.MustParseAddr("2001:db8:20::1")
@@ -29,7 +29,7 @@ func (s service) vip() netip.Addr {
 	return netip.MustParseAddr("20.20.20.1")
 }
 
-// address is the VIP with the service's port.
+// address returns the VIP with the service's port.
 func (s service) address() netip.AddrPort { return netip.AddrPortFrom(s.vip(), uint16(s.port)) }
 
 // balancedPort is one that is balanced, of the VIP and of the endpoints.
@@ -38,10 +38,10 @@ type balancedPort struct {
 	port, target int
 }
 
-// at is the port of an endpoint with an address.
+// at returns the port of an endpoint with an address.
 func (p balancedPort) at(a netip.Addr) netip.AddrPort { return netip.AddrPortFrom(a, uint16(p.target)) }
 
-// ports are all that are balanced, the service's own first.
+// ports returns all that are balanced, the service's own first.
 func (s service) ports() []balancedPort {
 	out := []balancedPort{{s.protocol, s.port, s.target}}
 	if s.tcp > 0 {
@@ -53,7 +53,7 @@ func (s service) ports() []balancedPort {
 	return out
 }
 
-// addressOf is the address of a host of the topology, in the service's family.
+// addressOf returns the address of a host of the topology, in the service's family.
 func (s service) addressOf(h *netnstest.Host) netip.Addr {
 	for _, n := range netnstest.StandardNetworks() {
 		if n.Host == h.Name {
@@ -66,7 +66,7 @@ func (s service) addressOf(h *netnstest.Host) netip.Addr {
 	return netip.Addr{}
 }
 
-// addresses are those of the endpoints.
+// addresses returns those of the endpoints.
 func (s service) addresses(r *rig) (out []netip.Addr) {
 	for _, h := range r.serving {
 		out = append(out, s.addressOf(h))
@@ -74,7 +74,7 @@ func (s service) addresses(r *rig) (out []netip.Addr) {
 	return out
 }
 
-// direct is the address of one end of the link that joins an endpoint to the client.
+// direct returns the address of one end of the link that joins an endpoint to the client.
 func (s service) direct(endpoint int, end byte) netip.Prefix {
 	if s.v6 {
 		return netip.PrefixFrom(netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 0, 0x44, 0, byte(endpoint), 15: end}), 64)
@@ -82,8 +82,8 @@ func (s service) direct(endpoint int, end byte) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{44, 44, byte(endpoint), end}), 24)
 }
 
-// clients are the networks that clients of many addresses connect from; all addresses of the second
-// are the client's own.
+// clients returns the networks that clients of many addresses connect from; all addresses of the
+// second are the client's own.
 func (s service) clients() []netip.Prefix {
 	n := netnstest.StandardNetworks()[0]
 	if s.v6 {

@@ -131,7 +131,7 @@ func swap(a, b int16, size asm.Size) asm.Instructions {
 	}
 }
 
-// counted is how many packets came.
+// counted returns how many packets came.
 func (s *sink) counted() (n uint64, err error) {
 	return n, s.count.Lookup(uint32(0), &n)
 }

@@ -8,7 +8,7 @@ type spread struct {
 	Rounds           int
 }
 
-// spreadOf is the spread of values, which need no order; the zero spread of none.
+// spreadOf returns the spread of values, which need no order; the zero spread of none.
 func spreadOf(values []float64) spread {
 	if len(values) == 0 {
 		return spread{}
@@ -21,9 +21,9 @@ func spreadOf(values []float64) spread {
 	return spread{Median: mid, Min: v[0], Max: v[len(v)-1], Rounds: len(v)}
 }
 
-// apart tells whether two spreads differ by more than chance does: each one's median is outside of
-// the other, on one side. Asking that the whole spreads do not touch would let a few noisy rounds
-// hide any loss.
+// apart reports whether two spreads differ by more than chance does: each one's median is outside
+// of the other, on one side. Asking that the whole spreads do not touch would let a few noisy
+// rounds hide any loss.
 func (s spread) apart(o spread) bool {
 	return s.Median < o.Min && o.Median > s.Max || s.Median > o.Max && o.Median < s.Min
 }

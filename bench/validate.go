@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// usedAll says what is wrong when an endpoint answered nothing, or, where each connection has the
-// same work, less than half of what another did.
+// usedAll returns what is wrong when an endpoint answered nothing, or, where each connection has
+// the same work, less than half of what another did.
 func usedAll(counts []uint64, evenly bool) string {
 	if len(counts) == 0 {
 		return ""

@@ -41,7 +41,7 @@ const (
 	againSegments = 5e-3
 )
 
-// works is the catalogue, in the order of reports.
+// works returns the catalogue, in the order of reports.
 func works(s setting) []work {
 	http := service{name: "http", protocol: "tcp", port: 80, target: 5001, serve: serves("http", 5001)}
 	crr := service{name: "crr", protocol: "tcp", port: 81, target: 5003, serve: serves("crr", 5003)}
@@ -83,7 +83,7 @@ func works(s setting) []work {
 	return all
 }
 
-// alone says where a single stream is measured.
+// alone returns where a single stream is measured.
 func alone(s setting) string {
 	if s.Layout == "one" {
 		return ", all on one CPU"
@@ -91,8 +91,8 @@ func alone(s setting) string {
 	return ""
 }
 
-// worksNamed are those that are named, alone or by their group; all when none is. Extras come with
-// their group.
+// worksNamed returns those that are named, alone or by their group; all when none is. Extras come
+// with their group.
 func worksNamed(s setting) ([]work, error) {
 	all := works(s)
 	for _, n := range s.Works {
@@ -105,7 +105,7 @@ func worksNamed(s setting) ([]work, error) {
 	}), nil
 }
 
-// fits tells whether a contender can do a work.
+// fits reports whether a contender can do a work.
 func (w work) fits(c contender) bool {
 	if c.floods && !w.asked {
 		return false

@@ -75,7 +75,7 @@ func missing(cmd *cobra.Command, words []string) string {
 	return ""
 }
 
-// flags are those of a command line that are written out.
+// flags returns those of a command line that are written out.
 func flags(words []string) (list []string) {
 	for _, word := range words {
 		if word == "#" || word == "|" || word == ">" {

@@ -72,7 +72,7 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-// packagesDrawn are the folders of a list in which each level stands two places further to the
+// packagesDrawn returns the folders of a list in which each level stands two places further to the
 // right than the one above it.
 func packagesDrawn(list string) (names []string) {
 	const outermost, step = 6, 2
@@ -88,7 +88,7 @@ func packagesDrawn(list string) (names []string) {
 	return names
 }
 
-// packagesThere are the folders with Go files that are no tests.
+// packagesThere returns the folders with Go files that are no tests.
 func packagesThere(t *testing.T) (names []string) {
 	t.Helper()
 	err := fs.WalkDir(os.DirFS("../internal"), ".", func(name string, d fs.DirEntry, err error) error {

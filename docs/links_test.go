@@ -49,7 +49,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// markdownFiles are those of the repository, from its root on.
+// markdownFiles returns those of the repository, from its root on.
 func markdownFiles(t *testing.T) (files []string) {
 	t.Helper()
 	err := fs.WalkDir(os.DirFS(".."), ".", func(name string, d fs.DirEntry, err error) error {
@@ -69,7 +69,7 @@ func markdownFiles(t *testing.T) (files []string) {
 	return files
 }
 
-// linksOf are the targets in a text that lie in the repository.
+// linksOf returns the targets in a text that lie in the repository.
 func linksOf(text string) (targets []string) {
 	text = regexp.MustCompile("(?ms)^```.*?^```|`[^`\n]*`").ReplaceAllString(text, "")
 	for _, m := range regexp.MustCompile(`\]\(([^)\s]+)\)|src="([^"]+)"`).FindAllStringSubmatch(text, -1) {
@@ -80,7 +80,7 @@ func linksOf(text string) (targets []string) {
 	return targets
 }
 
-// anchorsOf are those that a heading is reached by, as GitHub and GitLab name them.
+// anchorsOf returns those that a heading is reached by, as GitHub and GitLab name them.
 func anchorsOf(t *testing.T, file string) (anchors []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", file))

@@ -49,7 +49,7 @@ func TestSymptoms(t *testing.T) {
 	}
 }
 
-// sources is the code of what users run, with verbs of formats as spaces.
+// sources returns the code of what users run, with verbs of formats as spaces.
 func sources(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder

@@ -30,7 +30,7 @@ type Server struct {
 	exchanges, connections atomic.Uint64
 }
 
-// Counts are the exchanges answered, and the connections taken.
+// Counts returns the exchanges answered, and the connections taken.
 func (s *Server) Counts() (exchanges, connections uint64) {
 	return s.exchanges.Load(), s.connections.Load()
 }

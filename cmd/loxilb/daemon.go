@@ -167,7 +167,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 	return p, nil
 }
 
-// apiVersion is what the API says of the build and the namespace.
+// apiVersion returns what the API says of the build and the namespace.
 func apiVersion(abi string) v1.Version {
 	about := build.Of(version, commit, date)
 	return v1.Version{
@@ -176,7 +176,7 @@ func apiVersion(abi string) v1.Version {
 	}
 }
 
-// newStatuses are the statuses of objects, and of what else may be wrong.
+// newStatuses returns the statuses of objects, and of what else may be wrong.
 func (p *daemon) newStatuses(users *access.Users, start time.Time) *status.Table {
 	statuses := status.NewTable()
 	for key, lastError := range map[string]func() (time.Time, error){
@@ -291,7 +291,7 @@ func (p *daemon) attach(ctx context.Context) {
 	debug.FreeOSMemory() // what loading programs took is not needed again, most of all the types of the kernel
 }
 
-// ready says whether packets are balanced, and how far the start is.
+// ready reports whether packets are balanced, and how far the start is.
 func (p *daemon) ready() (bool, string) {
 	if _, err := p.pins.lastError(); err != nil {
 		return false, err.Error()
@@ -413,13 +413,13 @@ func (p *daemon) listen(ctx context.Context) (*transport.Server, error) {
 	})
 }
 
-// hostname is the machine's; empty if it has none.
+// hostname returns the machine's; empty if it has none.
 func hostname() string {
 	name, _ := os.Hostname()
 	return name
 }
 
-// kernel is the running kernel's release.
+// kernel returns the running kernel's release.
 func kernel() string {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {

@@ -14,7 +14,7 @@ import (
 // examinedEndpoints bounds the endpoints to which ways are looked up.
 const examinedEndpoints = 1000
 
-// doctor is the machine, with what the daemon knows of it.
+// doctor returns the machine, with what the daemon knows of it.
 func (p *daemon) doctor(started time.Time) func() *doctor.Machine {
 	return func() *doctor.Machine {
 		f := doctor.Facts{Daemon: true, Interfaces: p.datapath.Interfaces(), StateDir: p.config.StateDir, Started: started}
@@ -72,7 +72,8 @@ func (p *daemon) refusedByIPsec() (list []doctor.IPsecRefusal, err error) {
 	return list, err
 }
 
-// down are the endpoints that take no new connections, as probes or clients' handshakes have found.
+// down returns the endpoints that take no new connections, as probes or clients' handshakes have
+// found.
 func (p *daemon) down() (list []doctor.Down) {
 	for h := range p.health.Endpoints {
 		if h.State == lb.HealthDown && len(h.Services) > 0 {
@@ -113,7 +114,7 @@ func unprobedOf(s *lb.Service, stats *lb.ServiceStats, drains servicestate.Drain
 	return list
 }
 
-// overhead is what a tunnel adds to a packet: the outer header, and that of UDP.
+// overhead returns what a tunnel adds to a packet: the outer header, and that of UDP.
 func overhead(t lb.Tunnel, to netip.Addr) int {
 	header := 20
 	if to.Is6() {

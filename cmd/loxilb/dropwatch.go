@@ -25,8 +25,8 @@ const (
 	namedFor = 10 * time.Minute
 )
 
-// ownDrops are the reasons that the owner of this machine can do something about. The others are
-// the sender's doing, or configured, and are logged for debugging only.
+// ownDrops returns the reasons that the owner of this machine can do something about. The others
+// are the sender's doing, or configured, and are logged for debugging only.
 func ownDrops() []string {
 	return []string{
 		"no-endpoint", "conntrack-full", "no-route", "route-unreachable", forwardingOff, "route-encap", "tuple-in-use",
@@ -104,7 +104,7 @@ func (w *dropWatch) look() {
 	w.before = now
 }
 
-// newRefusals are what services have refused since the last call, by reason.
+// newRefusals returns what services have refused since the last call, by reason.
 func (w *dropWatch) newRefusals() map[string][]tables.Refusal {
 	out, now := map[string][]tables.Refusal{}, make(map[refusalOf]uint64, len(w.refused))
 	err := w.refusals(func(r tables.Refusal) {
@@ -147,7 +147,7 @@ func (w *dropWatch) tell(reason string, packets uint64, refusals []tables.Refusa
 
 const forwardingOff = "forwarding-off"
 
-// routeDrops are the reasons that lie in the way to an endpoint.
+// routeDrops returns the reasons that lie in the way to an endpoint.
 func routeDrops() []string {
 	return []string{"no-route", "route-unreachable", "route-encap", "dsr-routed"}
 }

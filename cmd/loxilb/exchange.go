@@ -66,7 +66,7 @@ type jump struct {
 	before  float64 // a second
 }
 
-// rate is how many packets a second were dropped.
+// rate returns how many packets a second were dropped.
 func (j *jump) rate() float64 { return float64(j.packets) / j.took.Seconds() }
 
 func (j *jump) String() string {

@@ -37,7 +37,7 @@ func main() {
 	os.Exit(config.Main(ctx, tellVersion, os.Args[1:], os.Stdout, os.Stderr, run, config.AgentCommand(agent)))
 }
 
-// tellVersion is what --version prints.
+// tellVersion returns what --version prints.
 func tellVersion() (string, error) {
 	abi, err := datapath.ABI()
 	about := build.Of(version, commit, date)
@@ -110,7 +110,7 @@ func run(ctx context.Context, c *config.Config) error {
 	return daemon.serve(ctx)
 }
 
-// unreadBootFiles is what boot files are compared with, if they are read.
+// unreadBootFiles returns what boot files are compared with, if they are read.
 func unreadBootFiles(c *config.Config, log *slog.Logger) *store.Unread {
 	if c.BootFiles == "" {
 		return &store.Unread{}
@@ -122,7 +122,7 @@ func unreadBootFiles(c *config.Config, log *slog.Logger) *store.Unread {
 	return unread
 }
 
-// loading is how the data path is loaded.
+// loading returns how the data path is loaded.
 func loading(c *config.Config, dir string, log *slog.Logger) datapath.Config {
 	idleResets := 0
 	if c.IdleRST {

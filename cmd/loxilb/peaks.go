@@ -60,14 +60,14 @@ func (p *peaks) find() {
 	}
 }
 
-// Table is the peak of the connection table.
+// Table returns the peak of the connection table.
 func (p *peaks) Table() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.table
 }
 
-// Service is the peak of a service that has a limit.
+// Service returns the peak of a service that has a limit.
 func (p *peaks) Service(key lb.Key) uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -101,7 +101,7 @@ func presses(p *lb.Pressure, before bool) bool {
 	return p.HalfOpenMax > 0 && (max(p.HalfOpenTCP, p.HalfOpenOthers)*parts >= p.HalfOpenMax*least || p.Entries*20 >= p.EntriesMax*11 || p.PortsShort)
 }
 
-// reason says how full the table is, in words.
+// reason returns how full the table is, in words.
 func reason(p *lb.Pressure) string {
 	ports := ""
 	if p.PortsShort {

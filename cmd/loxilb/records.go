@@ -83,8 +83,8 @@ func (w *recordWriter) run(ctx context.Context) {
 	}
 }
 
-// named are the copies with the names of rules and interfaces. Those of rules that are gone have
-// none.
+// named returns the copies with the names of rules and interfaces. Those of rules that are gone
+// have none.
 func (w *recordWriter) named(list []lb.PacketCopy) []flowlog.RecordedPacket {
 	if len(list) == 0 {
 		return nil
@@ -97,7 +97,7 @@ func (w *recordWriter) named(list []lb.PacketCopy) []flowlog.RecordedPacket {
 	return out
 }
 
-// interfaceNames are those of the interfaces of this network namespace, by index.
+// interfaceNames returns those of the interfaces of this network namespace, by index.
 func interfaceNames(network *netdev.Net) map[int]string {
 	names := map[int]string{}
 	for _, l := range network.Links() {

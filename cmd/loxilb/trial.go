@@ -26,7 +26,7 @@ var errTrialNetwork = errors.New("there is no network to try packets in")
 // left to the kernel as it came.
 type vector struct{ in, out string }
 
-// vectorServices are those that the vectors are of, in the text form of services.
+// vectorServices returns those that the vectors are of, in the text form of services.
 func vectorServices() []string {
 	return []string{
 		"10.0.0.1:80/tcp endpoints=192.0.2.1:8080",
@@ -38,8 +38,8 @@ func vectorServices() []string {
 	}
 }
 
-// vectors are what programs must do right, whatever machine they are on. One goes on where the one
-// before it has ended.
+// vectors returns what programs must do right, whatever machine they are on. One goes on where the
+// one before it has ended.
 func vectors() []vector {
 	return []vector{
 		// of no service

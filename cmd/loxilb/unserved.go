@@ -113,8 +113,8 @@ func (w *unservedWatch) look() {
 	w.told, w.seen = told, seen
 }
 
-// reported is the state as it is reported: empty if the service serves clients. Connections that
-// end make a draining service drained: no news.
+// reported returns the state as it is reported: empty if the service serves clients. Connections
+// that end make a draining service drained: no news.
 func reported(s servicestate.State) servicestate.State {
 	switch {
 	case s.Serves():

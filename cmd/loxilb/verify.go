@@ -28,7 +28,7 @@ func (p *daemon) verifier(statuses *status.Table) *verify.Verifier {
 	)
 }
 
-// starting is what cannot be told as long as the data path is still being filled.
+// starting returns what cannot be told as long as the data path is still being filled.
 func (p *daemon) starting() []lb.Compared {
 	ready, why := p.ready()
 	if ready {

@@ -45,7 +45,7 @@ func (v view) EachServiceStats(keys []lb.Key, yield func(place int, s *lb.Servic
 	}
 }
 
-// compiled are the keys as the data path has them.
+// compiled returns the keys as the data path has them.
 func compiled(keys []lb.Key) []bpf.TcServiceKey {
 	out := make([]bpf.TcServiceKey, len(keys))
 	for i, key := range keys {
@@ -63,13 +63,13 @@ func (v view) SourcePorts(least, most int) []lb.SourcePorts {
 	return list
 }
 
-// Sweeps are those of the connection table.
+// Sweeps returns those of the connection table.
 func (v view) Sweeps() metrics.Sweeps {
 	s := v.Swept()
 	return metrics.Sweeps{Visited: s.Visited, Ended: s.Ended, Last: s.Last}
 }
 
-// Programs are those at the tc hooks.
+// Programs returns those at the tc hooks.
 func (v view) Programs() []metrics.Program {
 	uses := v.Datapath.Programs()
 	list := make([]metrics.Program, len(uses))
@@ -203,8 +203,8 @@ func (v view) Pressure() lb.Pressure {
 	return p
 }
 
-// unknown are the statuses of stored objects that this loxilb does not understand: they are kept,
-// and not served.
+// unknown returns the statuses of stored objects that this loxilb does not understand: they are
+// kept, and not served.
 func unknown(state *desired.State) (list []status.Status) {
 	for u := range state.Snapshot().Unknown() {
 		list = append(list, status.Status{
@@ -215,5 +215,5 @@ func unknown(state *desired.State) (list []status.Status) {
 	return list
 }
 
-// Interfaces are those where the programs are.
+// Interfaces returns those where the programs are.
 func (v view) Interfaces() []attach.Interface { return v.Hooks.Attached() }

@@ -15,7 +15,7 @@ import (
 	"loxilb/test/await"
 )
 
-// script is a program in a folder that root alone may write.
+// script returns a program in a folder that root alone may write.
 func script(t *testing.T, mode os.FileMode, text string) string {
 	t.Helper()
 	dir := t.TempDir()

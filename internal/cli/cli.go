@@ -47,7 +47,7 @@ func Main(ctx context.Context, env session.Env, args []string) int {
 	return session.ExitUsage
 }
 
-// Root is the tree of commands.
+// Root returns the tree of commands.
 func Root(env session.Env) *cobra.Command {
 	o := &session.Options{Env: env}
 	root := &cobra.Command{

@@ -45,7 +45,7 @@ func TestContract(t *testing.T) {
 	walk(root)
 }
 
-// find is the command of a path of names, nil if there is none.
+// find returns the command of a path of names, nil if there is none.
 func find(root *cobra.Command, path []string) *cobra.Command {
 	for _, name := range path {
 		i := slices.IndexFunc(root.Commands(), func(c *cobra.Command) bool { return c.Name() == name || c.HasAlias(name) })

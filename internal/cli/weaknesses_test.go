@@ -82,7 +82,7 @@ func TestEveryCommandSaysWhy(t *testing.T) {
 	}
 }
 
-// examples are the command lines of the help of all commands.
+// examples returns the command lines of the help of all commands.
 func examples(c *cobra.Command) (lines []string) {
 	for line := range strings.Lines(c.Example) {
 		if line = strings.TrimSpace(line); strings.HasPrefix(line, "loxicmd ") {

@@ -30,7 +30,7 @@ const agentExample = `  loxilb agent --decap --interface=eth0 --vip=20.20.20.1
 // TunnelSources returns the prefixes of the outer sources of --tunnel=ipip.
 func TunnelSources() []string { return []string{"198.18.0.0/15", "100::/64"} }
 
-// AgentCommand is the subcommand for endpoints; run works until its context ends.
+// AgentCommand returns the subcommand for endpoints; run works until its context ends.
 func AgentCommand(run func(context.Context, *Agent) error) *cobra.Command {
 	var decap bool
 	var vips, from []string

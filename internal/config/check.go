@@ -218,7 +218,7 @@ func expression(flag, s string) (*regexp.Regexp, error) {
 	return re, nil
 }
 
-// cause is the reason of a file error without the path, which the sentence names already.
+// cause returns the reason of a file error without the path, which the sentence names already.
 func cause(err error) string {
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		return pe.Err.Error()

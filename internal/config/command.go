@@ -27,8 +27,8 @@ type failedError struct{ error }
 
 func (e failedError) Unwrap() error { return e.error }
 
-// Command is the daemon's command line: it checks the flags and calls run. version returns the text
-// of --version; lookup reads the environment (os.LookupEnv).
+// Command returns the daemon's command line: it checks the flags and calls run. version returns the
+// text of --version; lookup reads the environment (os.LookupEnv).
 func Command(version func() (string, error), lookup func(string) (string, bool), run func(context.Context, *Config) error) *cobra.Command {
 	f := &flags{}
 	var helpAll, showVersion bool

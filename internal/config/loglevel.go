@@ -39,7 +39,7 @@ func (l *LogLevel) Set(word string) error {
 // Level returns the lowest level that is logged.
 func (l *LogLevel) Level() slog.Level { return l.level.Level() }
 
-// String is the word.
+// String returns the word.
 func (l *LogLevel) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

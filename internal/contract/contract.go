@@ -26,7 +26,7 @@ const (
 	Ours                  // not part of the contract
 )
 
-// String is the state as users read it.
+// String returns the state as users read it.
 func (s State) String() string {
 	return [...]string{"same", "better", "differs", "not there", "ours only"}[s]
 }
@@ -91,7 +91,7 @@ func (c Command) Names() []string {
 	return append(words[max(0, len(words)-1):], strings.Fields(c.Aliases)...)
 }
 
-// Missing is the sentence about a command that is not there, by its verb and its object.
+// Missing returns the sentence about a command that is not there, by its verb and its object.
 func Missing(verb, object string) (string, bool) {
 	for _, c := range AllCommands() {
 		if c.State == NotThere && strings.HasPrefix(c.Path, verb+" ") && slices.Contains(c.Names(), object) {

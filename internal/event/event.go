@@ -92,7 +92,7 @@ type Address struct {
 // Kind is KindAddress.
 func (Address) Kind() Kind { return KindAddress }
 
-// Object is the address.
+// Object returns the address.
 func (a Address) Object() string { return a.Addr.String() }
 
 // Act is Added or Removed.
@@ -139,7 +139,7 @@ type Neighbour struct {
 // Kind is KindNeighbour.
 func (Neighbour) Kind() Kind { return KindNeighbour }
 
-// Object is the neighbour's address.
+// Object returns the neighbour's address.
 func (n Neighbour) Object() string { return n.Addr.String() }
 
 // Act is Added, Changed or Removed.
@@ -162,7 +162,7 @@ type Health struct {
 // Kind is KindHealth.
 func (Health) Kind() Kind { return KindHealth }
 
-// Object is the endpoint.
+// Object returns the endpoint.
 func (h Health) Object() string {
 	if h.Endpoint.Port() == 0 {
 		return h.Endpoint.Addr().String()
@@ -246,7 +246,7 @@ type Revision struct {
 // Kind is KindRevision.
 func (Revision) Kind() Kind { return KindRevision }
 
-// Object is its number.
+// Object returns its number.
 func (r Revision) Object() string { return fmt.Sprint("revision ", r.Number) }
 
 // Act is Began, Ended or Removed.

@@ -62,7 +62,7 @@ func (h *Hub) wake(e *Event) {
 	}
 }
 
-// Last is the number of the newest event, 0 before the first.
+// Last returns the number of the newest event, 0 before the first.
 func (h *Hub) Last() uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()

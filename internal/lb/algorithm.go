@@ -33,7 +33,7 @@ func algorithms() []choice[Algorithm] {
 	}
 }
 
-// String is the word of the contract.
+// String returns the word of the contract.
 func (a Algorithm) String() string { return wordOf("algorithm", a, algorithms()) }
 
 // ParseAlgorithm parses the word or the number of the contract; "" means the default.

@@ -16,7 +16,7 @@ func allDowns() []choice[AllDown] {
 	}
 }
 
-// String is the word of flags, JSON and text.
+// String returns the word of flags, JSON and text.
 func (a AllDown) String() string { return wordOf("all down", a, allDowns()) }
 
 // ParseAllDown parses the word; "" means refuse.

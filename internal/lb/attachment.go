@@ -89,7 +89,7 @@ func validateInterface(name string) error {
 	return nil
 }
 
-// Service is the name of services, or one's key: a name has no slash.
+// Service returns the name of services, or one's key: a name has no slash.
 func (a Attachment) Service() (name string, key Key, err error) {
 	if strings.Contains(a.Name, "/") {
 		key, err = ParseKey(a.Name)
@@ -118,7 +118,7 @@ func (a Attachment) Prefix() (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
-// Rule is a firewall rule's key, in its normal form.
+// Rule returns a firewall rule's key, in its normal form.
 func (a Attachment) Rule() (key string, err error) {
 	rule, err := ParseRuleKey(a.Name)
 	if err == nil {

@@ -58,7 +58,7 @@ func cutBackup(text string) (rest string, level uint8, err error) {
 
 const backupAllowed = "0 (none) to 9"
 
-// backupFields are the fields that define when backups take connections.
+// backupFields returns the fields that define when backups take connections.
 func backupFields() []Field[Service] {
 	return []Field[Service]{{
 		Name: FieldFailover, Text: "failover-below", Record: "failoverBelow", Place: 41, Since: closingFormat,

@@ -27,7 +27,7 @@ func closings() []choice[Closing] {
 	}
 }
 
-// String is the word of flags, JSON and text.
+// String returns the word of flags, JSON and text.
 func (c Closing) String() string { return wordOf("closing", c, closings()) }
 
 func parseClosing(field string) func(string) (Closing, error) {
@@ -36,7 +36,7 @@ func parseClosing(field string) func(string) (Closing, error) {
 	}
 }
 
-// After is how long connections go on; false: until they end by themselves.
+// After returns how long connections go on; false: until they end by themselves.
 func (s *Service) After(c Closing) (time.Duration, bool) {
 	switch c {
 	case ClosingDrain:
@@ -53,7 +53,7 @@ func (s *Service) After(c Closing) (time.Duration, bool) {
 // closingFormat is the first record format with Closing.
 const closingFormat = 5
 
-// closingFields are the fields with a Closing.
+// closingFields returns the fields with a Closing.
 func closingFields() []Field[Service] {
 	const first = 38 // place in a record
 	return []Field[Service]{

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// AddrPort is where the endpoint listens.
+// AddrPort returns where the endpoint listens.
 func (e Endpoint) AddrPort() netip.AddrPort { return netip.AddrPortFrom(e.Addr, e.Port) }
 
 // String writes IP:PORT or IP:PORT-PORTMAX, followed by :WEIGHT if the weight is not 1, and @LEVEL

@@ -32,7 +32,7 @@ func (e EndpointProbe) Normal() EndpointProbe {
 	return e
 }
 
-// Complete is its probe with every default written out.
+// Complete returns its probe with every default written out.
 func (e *EndpointProbe) Complete() Probe { return e.Probe.complete() }
 
 // Validate checks every field, and returns a *FieldError for the first that is refused.
@@ -52,7 +52,7 @@ func (e EndpointProbe) Validate() error {
 	return nil
 }
 
-// EndpointProbeFields are its fields, with the contract's properties.
+// EndpointProbeFields returns its fields, with the contract's properties.
 func EndpointProbeFields() []Field[EndpointProbe] {
 	list := []Field[EndpointProbe]{
 		{

@@ -104,7 +104,7 @@ type FieldError struct {
 	NotBuilt bool
 }
 
-// Error is one sentence: `port "0" is zero (allowed: 1 to 65535)`.
+// Error returns one sentence: `port "0" is zero (allowed: 1 to 65535)`.
 func (e *FieldError) Error() string {
 	s := e.Field + ` "` + e.Value + `" ` + e.Reason
 	if e.Allowed != "" {

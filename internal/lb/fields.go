@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Fields are the fields of a service except its key, in the order of its text. A new field is a
+// Fields returns the fields of a service except its key, in the order of its text. A new field is a
 // member of Service, a line here, its property in api/openapi.yaml, and its use in compile.
 func Fields() []Field[Service] {
 	return slices.Concat(endpointChoiceFields(), packetFields(), limitFields(), monitorFields(), closingFields(), backupFields(), slowStartFields(), outlierFields(), bgpFields())
 }
 
-// endpointChoiceFields are the fields that choose the endpoint of a connection.
+// endpointChoiceFields returns the fields that choose the endpoint of a connection.
 func endpointChoiceFields() []Field[Service] {
 	return []Field[Service]{
 		{
@@ -71,7 +71,7 @@ func endpointChoiceFields() []Field[Service] {
 	}
 }
 
-// packetFields are the fields about handling packets, and about the service's owner.
+// packetFields returns the fields about handling packets, and about the service's owner.
 func packetFields() []Field[Service] {
 	return []Field[Service]{
 		{
@@ -119,7 +119,8 @@ func packetFields() []Field[Service] {
 	}
 }
 
-// KeyFields are the fields of a service's key. Text and records write them as one, by Key.String.
+// KeyFields returns the fields of a service's key. Text and records write them as one, by
+// Key.String.
 func KeyFields() []Field[Service] {
 	return []Field[Service]{
 		{
@@ -146,7 +147,7 @@ func KeyFields() []Field[Service] {
 	}
 }
 
-// EndpointFields are the fields of an endpoint. Text and records write them as one, by
+// EndpointFields returns the fields of an endpoint. Text and records write them as one, by
 // Endpoint.String.
 func EndpointFields() []Field[Endpoint] {
 	return []Field[Endpoint]{
@@ -193,7 +194,7 @@ func (c *Schema) Equal(a, b Service) bool {
 	return true
 }
 
-// Clone is a copy that shares nothing with s.
+// Clone returns a copy that shares nothing with s.
 func (c *Schema) Clone(s Service) Service {
 	out := Service{Key: s.Key}
 	for i := range c.fields {

@@ -52,7 +52,7 @@ func checkMembers[T any](t *testing.T, fields []Field[T]) {
 	}
 }
 
-// membersOf are the members of a struct, those of a probe in it one by one.
+// membersOf returns the members of a struct, those of a probe in it one by one.
 func membersOf(t reflect.Type) (list []reflect.StructField) {
 	for _, m := range reflect.VisibleFields(t) {
 		switch {

@@ -23,7 +23,7 @@ type Handshakes struct {
 // ticks once per jiffy. The last bucket has none.
 func HandshakeBound(bucket int, jiffy time.Duration) time.Duration { return jiffy << bucket }
 
-// AllAnswered is the number of SYNs that were answered.
+// AllAnswered returns the number of SYNs that were answered.
 func (h *Handshakes) AllAnswered() (sum uint64) {
 	for _, n := range h.Answered {
 		sum += n

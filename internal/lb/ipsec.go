@@ -169,7 +169,7 @@ func (s *Service) tunnels(e Endpoint, source netip.Addr) []IPsecFlow {
 	return []IPsecFlow{outer}
 }
 
-// place is where clients send packets of the service to.
+// place returns where clients send packets of the service to.
 func (s *Service) place() netip.Prefix {
 	if s.VIP.IsUnspecified() {
 		return all(s.VIP)

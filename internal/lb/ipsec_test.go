@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// ipsecPolicyOf is a policy of packets that leave.
+// ipsecPolicyOf returns a policy of packets that leave.
 func ipsecPolicyOf(from, to string, action IPsecAction, port uint16) IPsecPolicy {
 	p := IPsecPolicy{Source: netip.MustParsePrefix(from), Destination: netip.MustParsePrefix(to), Action: action, Text: from + " " + to}
 	if port != 0 {

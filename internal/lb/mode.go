@@ -31,7 +31,7 @@ func (m Mode) TranslatesSource() bool {
 	return m == ModeOneArm || m == ModeFullNAT || m == ModeHostOneArm
 }
 
-// String is the word of the contract.
+// String returns the word of the contract.
 func (m Mode) String() string { return wordOf("mode", m, modes()) }
 
 // ParseMode parses the word or the number of the contract; "" means the default.

@@ -21,7 +21,7 @@ func outliers() []choice[Outlier] {
 	}
 }
 
-// String is the word of flags, JSON and text.
+// String returns the word of flags, JSON and text.
 func (o Outlier) String() string { return wordOf("outlier detection", o, outliers()) }
 
 // ParseOutlier parses the word; "" means auto.

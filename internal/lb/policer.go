@@ -19,7 +19,7 @@ type Policer struct {
 	Attachment     Attachment `json:"attachment"`
 }
 
-// PolicerTypeWord is the name that RFC 2697 and RFC 2698 give the two types.
+// PolicerTypeWord returns the name that RFC 2697 and RFC 2698 give the two types.
 func PolicerTypeWord(oneRate bool) string {
 	if oneRate {
 		return "srTCM"

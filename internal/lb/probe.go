@@ -41,7 +41,7 @@ func probeTypes() []choice[ProbeType] {
 	}
 }
 
-// String is the word of flags, JSON and text.
+// String returns the word of flags, JSON and text.
 func (t ProbeType) String() string { return wordOf("probe type", t, probeTypes()) }
 
 // ParseProbeType parses the word; "" means auto.
@@ -147,7 +147,7 @@ func (s *Service) probeType() ProbeType {
 	return ProbeTCP
 }
 
-// complete is the probe with every default written out.
+// complete returns the probe with every default written out.
 func (p Probe) complete() Probe {
 	p.Interval = cmp.Or(p.Interval, DefaultProbeInterval)
 	p.Timeout = cmp.Or(p.Timeout, min(p.Interval, DefaultProbeTimeout))

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// monitorFields are the fields about probing the endpoints of a service.
+// monitorFields returns the fields about probing the endpoints of a service.
 func monitorFields() []Field[Service] {
 	const first = 23 // place in a record
 	list := []Field[Service]{
@@ -32,7 +32,7 @@ func monitorFields() []Field[Service] {
 // monitorFormat is the first format of records with probes.
 const monitorFormat = 4
 
-// probeFields are the fields of a T's probe, with the properties of a service's arguments.
+// probeFields returns the fields of a T's probe, with the properties of a service's arguments.
 func probeFields[T any](at func(*T) *Probe) []Field[T] {
 	const counts = "0 (the default) to 100"
 	return []Field[T]{

@@ -24,7 +24,7 @@ func protocols() []choice[Protocol] {
 	}
 }
 
-// String is the word of the contract: tcp, udp, sctp or icmp.
+// String returns the word of the contract: tcp, udp, sctp or icmp.
 func (p Protocol) String() string {
 	if p == ICMPv6 {
 		return "icmp6"

@@ -74,7 +74,7 @@ func (r Rate) String() string {
 	return "0"
 }
 
-// Megabits is the rate in the contract's unit; 0 for one of packets.
+// Megabits returns the rate in the contract's unit; 0 for one of packets.
 func (r Rate) Megabits() float64 {
 	if r.Packets {
 		return 0

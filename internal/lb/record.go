@@ -16,7 +16,7 @@ import (
 //
 // Members that hold the default are left out, so that older builds read what they could say too.
 
-// RecordFormat is the newest record format that this build reads. A later field uses the next
+// RecordFormat returns the newest record format that this build reads. A later field uses the next
 // number as its Since: services without it stay readable for older builds.
 func (c *Schema) RecordFormat() int {
 	format := firstRecordFormat
@@ -137,7 +137,7 @@ func (c *Schema) serviceOf(members map[string]any) (s Service, err error) {
 	return s, setMembers(&s, c.fields, members, "service", "owner")
 }
 
-// unmarshalMembers is the inverse of marshalMembers without a first member.
+// unmarshalMembers returns the inverse of marshalMembers without a first member.
 func unmarshalMembers[T any](t *T, fields []Field[T], data []byte) error {
 	var members map[string]any
 	if err := json.Unmarshal(data, &members); err != nil {

@@ -20,7 +20,7 @@ const (
 	RefusalReasons // their number
 )
 
-// String is the reason as drops have it.
+// String returns the reason as drops have it.
 func (r RefusalReason) String() string {
 	return [RefusalReasons]string{
 		"no-endpoint", "conntrack-full", "connection-limit", "rate-limit", "source-not-allowed", "source-denied",
@@ -31,7 +31,7 @@ func (r RefusalReason) String() string {
 // Refusals count refused packets by reason. A client that repeats its SYN counts each time.
 type Refusals [RefusalReasons]uint64
 
-// Sum is the number of all.
+// Sum returns the number of all.
 func (r *Refusals) Sum() (sum uint64) {
 	for _, n := range r {
 		sum += n

@@ -21,7 +21,7 @@ func refusals() []choice[Refusal] {
 	}
 }
 
-// String is the word of flags, JSON and text.
+// String returns the word of flags, JSON and text.
 func (r Refusal) String() string { return wordOf("refusal", r, refusals()) }
 
 // ParseRefusal parses the word; "" means reject.

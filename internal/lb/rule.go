@@ -79,7 +79,7 @@ const (
 	FieldRuleToSource           = "toIP"
 )
 
-// String is the word of the command line.
+// String returns the word of the command line.
 func (a RuleAction) String() string {
 	switch a {
 	case RuleAllow:

@@ -31,7 +31,7 @@ func ParseRuleKey(s string) (r Rule, err error) {
 	return r.Normal(), nil
 }
 
-// RuleKeys are the keys of --firewallRule.
+// RuleKeys returns the keys of --firewallRule.
 func RuleKeys() []string {
 	return []string{
 		FieldRuleSource, FieldRuleDestination, FieldRuleMinSourcePort, FieldRuleMaxSourcePort, FieldRuleMinDestinationPort, FieldRuleMaxDestinationPort,
@@ -81,7 +81,7 @@ func (r *Rule) set(field, value string) (err error) {
 	return err
 }
 
-// RuleProtocolWord is the word of a protocol, or its number.
+// RuleProtocolWord returns the word of a protocol, or its number.
 func RuleProtocolWord(n uint8) string {
 	for _, p := range []Protocol{TCP, UDP, SCTP, ICMP, ICMPv6} {
 		if n == uint8(p) {
@@ -158,7 +158,7 @@ func ParseRuleAction(s string) (RuleAction, error) {
 	return 0, NewFieldError("action", s, "is not known", ruleActions)
 }
 
-// String is the rule on one line.
+// String returns the rule on one line.
 func (r Rule) String() string { return r.Key() + " " + r.RuleVerdict.String() }
 
 // String writes the rule's action.

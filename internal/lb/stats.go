@@ -98,7 +98,7 @@ type Connection struct {
 	Idle     time.Duration // since the last packet of this direction
 }
 
-// VIPAddr is the address that the client talks to: replies carry it once they are translated.
+// VIPAddr returns the address that the client talks to: replies carry it once they are translated.
 func (c *Connection) VIPAddr() netip.AddrPort {
 	if c.Reply {
 		return c.NewSrc
@@ -106,7 +106,8 @@ func (c *Connection) VIPAddr() netip.AddrPort {
 	return c.Dst
 }
 
-// ClientAddr is the address that the client talks from: replies go there once they are translated.
+// ClientAddr returns the address that the client talks from: replies go there once they are
+// translated.
 func (c *Connection) ClientAddr() netip.AddrPort {
 	if c.Reply {
 		return c.NewDst

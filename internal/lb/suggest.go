@@ -2,8 +2,8 @@ package lb
 
 import "strings"
 
-// Suggest is the word that is most like text, or "" if none is alike: at most one letter in three
-// may differ.
+// Suggest returns the word that is most like text, or "" if none is alike: at most one letter in
+// three may differ.
 func Suggest(text string, words []string) string {
 	best, least := "", max(1, len(text)/3)+1
 	text = strings.ToLower(text)
@@ -28,7 +28,8 @@ func DidYouMean(text string, words []string) string {
 	return ""
 }
 
-// distance is how many letters have to be inserted, deleted, replaced or swapped with the next one.
+// distance returns how many letters have to be inserted, deleted, replaced or swapped with the next
+// one.
 func distance(a, b string) int {
 	if len(a) > 64 || len(b) > 64 { // a text this long is no typing error
 		return 1000

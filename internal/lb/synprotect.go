@@ -19,7 +19,7 @@ func synProtects() []choice[SynProtect] {
 	}
 }
 
-// String is the word of flags, JSON and text.
+// String returns the word of flags, JSON and text.
 func (p SynProtect) String() string { return wordOf("SYN protection", p, synProtects()) }
 
 // ParseSynProtect parses the word; "" means auto.

@@ -19,7 +19,7 @@ func tunnels() []choice[Tunnel] {
 	}
 }
 
-// String is the word of flags, JSON and text.
+// String returns the word of flags, JSON and text.
 func (t Tunnel) String() string { return wordOf("tunnel", t, tunnels()) }
 
 // ParseTunnel parses the word; "" means none.

@@ -31,7 +31,7 @@ type Choice struct {
 	Available bool // false: the contract has it, and this version refuses it
 }
 
-// wordOf is the word of v, or kind(N) of a number that is none.
+// wordOf returns the word of v, or kind(N) of a number that is none.
 func wordOf[T enum](kind string, v T, all []choice[T]) string {
 	for _, c := range all {
 		if c.value == v {

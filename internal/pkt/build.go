@@ -89,8 +89,8 @@ func (p *Packet) payload() []byte {
 	return letters(int(p.Num(Len)))
 }
 
-// letters is the payload of a packet that states only its length: abc...zabc... so that a byte at
-// the wrong place is seen.
+// letters returns the payload of a packet that states only its length: abc...zabc... so that a byte
+// at the wrong place is seen.
 func letters(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -158,7 +158,7 @@ func (p *Packet) or(f Field, derived uint64) uint64 {
 	return derived
 }
 
-// protocol is the number in the IP header (or in the last extension header).
+// protocol returns the number in the IP header (or in the last extension header).
 func (p *Packet) protocol() byte {
 	switch p.Proto {
 	case TCP:

@@ -157,7 +157,7 @@ func (f Field) spec() spec {
 	}[min(f, fields)]
 }
 
-// String is the field's name in a line.
+// String returns the field's name in a line.
 func (f Field) String() string { return f.spec().name }
 
 // has reports whether packets of this protocol have the field.

@@ -118,7 +118,7 @@ func diffLayer(b *strings.Builder, want, got *Packet, vars Vars) {
 	}
 }
 
-// cell is the value of a field in a diff, short enough for a line.
+// cell returns the value of a field in a diff, short enough for a line.
 func (p *Packet) cell(f Field) string {
 	v, ok := p.values[f]
 	switch {

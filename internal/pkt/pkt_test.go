@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// lines is one of everything that the language can say; the fuzz targets start from it.
+// lines returns one of everything that the language can say; the fuzz targets start from it.
 func lines() []string {
 	return []string{
 		"tcp 1.1.1.1:4000 > 10.0.0.1:80 S seq 1",

@@ -12,7 +12,7 @@ import (
 //go:embed axe/package.json
 var wantedAxe []byte
 
-// axe is the program that looks for what keeps people from using a page, which tools/axe has
+// axe returns the program that looks for what keeps people from using a page, which tools/axe has
 // fetched.
 func axe() (string, error) {
 	var wanted struct{ Dependencies map[string]string }
@@ -30,8 +30,8 @@ func axe() (string, error) {
 	return string(script), nil
 }
 
-// Barriers are what keeps people from using the page as it is shown: findings of axe-core by the
-// rules of WCAG 2.2 A and AA, and best practice.
+// Barriers returns what keeps people from using the page as it is shown: findings of axe-core by
+// the rules of WCAG 2.2 A and AA, and best practice.
 func (t *Tab) Barriers() ([]string, error) {
 	script, err := axe()
 	if err != nil {

@@ -77,7 +77,7 @@ func (t *Tab) happened(m *message) {
 	t.errors = append(t.errors, said)
 }
 
-// Errors are those that the console has had since it was asked.
+// Errors returns those that the console has had since it was asked.
 func (t *Tab) Errors() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -167,7 +167,7 @@ func (t *Tab) Press(keys ...string) error {
 // Type types text where the focus is.
 func (t *Tab) Type(text string) error { return t.Press(strings.Split(text, "")...) }
 
-// Screenshot is what the window shows.
+// Screenshot returns what the window shows.
 func (t *Tab) Screenshot() (image.Image, []byte, error) {
 	var shot struct{ Data []byte }
 	if err := t.call("Page.captureScreenshot", anything{"format": "png"}, &shot); err != nil {

@@ -125,7 +125,7 @@ func (d *demo) ask(ctx context.Context) error {
 	return nil
 }
 
-// logged is the balancer's log as an error's text.
+// logged returns the balancer's log as an error's text.
 func (d *demo) logged() error {
 	if d.daemon == nil {
 		return nil

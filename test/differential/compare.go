@@ -49,8 +49,8 @@ func compare(q *sequence, ours, kernel []outcome) verdict {
 	return v
 }
 
-// owner is the flow that the step is really of: an endpoint answers the client, and if nothing of
-// the step's own flow has reached it, what it says is of another flow of the same client address
+// owner returns the flow that the step is really of: an endpoint answers the client, and if nothing
+// of the step's own flow has reached it, what it says is of another flow of the same client address
 // and port.
 func (h *happening) owner() flow {
 	own := h.flow
@@ -85,7 +85,7 @@ func (h *happening) same() bool {
 	return slices.Equal(h.lines(h.ours), h.lines(h.kernel))
 }
 
-// lines are the packets that left, as text, normalised.
+// lines returns the packets that left, as text, normalised.
 func (h *happening) lines(o outcome) []string {
 	var all []string
 	for _, s := range o.left {

@@ -17,7 +17,7 @@ type difference struct {
 	ends bool // the two remember different things from then on, so the sequence is compared no further
 }
 
-// differences are all that are intended. Each must occur in the sequences, so that none stays
+// differences returns all that are intended. Each must occur in the sequences, so that none stays
 // behind when the reason for it is gone.
 func differences() []difference {
 	return slices.Concat(segmentDifferences(), endDifferences(), choiceDifferences(), icmpDifferences(), packetDifferences())

@@ -85,8 +85,8 @@ func comparing(p *pair, q, r *sequence) (verdict, error) {
 	return compare(q, ours, kernel), nil
 }
 
-// explain is a failure: the fewest steps that still fail, as a packet script, and what each made of
-// the last.
+// explain returns a failure: the fewest steps that still fail, as a packet script, and what each
+// made of the last.
 func explain(p *pair, q *sequence) string {
 	seed := q.seed
 	q = shrink(p, q)
@@ -132,7 +132,7 @@ func TestSeesDifferences(t *testing.T) {
 	}
 }
 
-// opening is a sequence in which a TCP connection is opened.
+// opening returns a sequence in which a TCP connection is opened.
 func opening() *sequence {
 	for seed := uint64(0); ; seed++ {
 		if q := generate(seed, steps); q.flows[0].vip.Port() == 80 && len(q.services[0].Endpoints) == 2 &&

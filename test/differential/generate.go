@@ -251,8 +251,8 @@ func (g *generator) icmpError(i int) {
 	g.add(s)
 }
 
-// quoted is the packet that an error is about: one to the error's sender, as its IP header and 8
-// bytes at least.
+// quoted returns the packet that an error is about: one to the error's sender, as its IP header and
+// 8 bytes at least.
 func (g *generator) quoted(i int, server bool) *pkt.Packet {
 	t := &g.talks[i]
 	q := pkt.New(g.flows[i].proto).SetNum(pkt.Len, uint64(g.IntN(30)))
@@ -375,7 +375,7 @@ func (g *generator) options(p *pkt.Packet) {
 	}[g.IntN(3)]})
 }
 
-// martian is a source that nobody has.
+// martian returns a source that nobody has.
 func (g *generator) martian(flow int) netip.Addr {
 	if g.v6 {
 		return []netip.Addr{netip.IPv6Loopback(), netip.IPv6LinkLocalAllNodes(), g.flows[flow].vip.Addr()}[g.IntN(3)]

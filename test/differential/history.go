@@ -29,7 +29,7 @@ func (h *happening) bothAnswer() bool {
 	return len(h.ours.left) == 1 && len(h.kernel.left) == 1 && h.ours.leftOnly(h.server) && h.kernel.leftOnly(h.server)
 }
 
-// quotedBytes is how much an ICMP error quotes behind the IP header; -1 for another packet.
+// quotedBytes returns how much an ICMP error quotes behind the IP header; -1 for another packet.
 func (h *happening) quotedBytes() int {
 	if h.packet.Inner == nil {
 		return -1
@@ -57,7 +57,7 @@ func (h *happening) translatedBy(o outcome) bool {
 	return o.leftOnly(!h.server)
 }
 
-// invalidSegment is one of a connection of ours that conntrack would not have: it goes on
+// invalidSegment returns one of a connection of ours that conntrack would not have: it goes on
 // untranslated, or the kernel answers it.
 func (h *happening) invalidSegment() bool {
 	return h.tcp() && h.kernel.invalid && h.translated()
@@ -68,7 +68,7 @@ func (h *happening) opens() bool {
 	return !h.server && h.tcp() && kind(h.packet) == pkt.FlagSYN
 }
 
-// kind is the flags that state machines go by.
+// kind returns the flags that state machines go by.
 func kind(p *pkt.Packet) uint64 {
 	return p.Num(pkt.Flags) & (pkt.FlagSYN | pkt.FlagACK | pkt.FlagFIN | pkt.FlagRST)
 }
@@ -98,7 +98,7 @@ func (h *happening) outOfState() bool {
 	return false
 }
 
-// talk are the steps of the flow since its client's last SYN, that one first.
+// talk returns the steps of the flow since its client's last SYN, that one first.
 func (h *happening) talk() []*happening {
 	var all []*happening
 	for i := len(h.past) - 1; i >= 0; i-- {
@@ -172,7 +172,7 @@ func (h *happening) had(flag uint64) bool {
 	})
 }
 
-// clientHad is the same of another flow of the client's address and port: they share what the
+// clientHad returns the same of another flow of the client's address and port: they share what the
 // endpoint sees.
 func (h *happening) clientHad(flag uint64) bool {
 	return slices.ContainsFunc(h.past, func(g *happening) bool {

@@ -69,7 +69,7 @@ func (k *kernel) load(rules string) error {
 	return nil
 }
 
-// ruleset is the services in the words of nftables.
+// ruleset returns the services in the words of nftables.
 func ruleset(services []lb.Service) string {
 	var dnat, snat strings.Builder
 	for _, s := range services {

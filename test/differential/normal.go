@@ -63,7 +63,7 @@ func renameData(p *pkt.Packet, f pkt.Field, from, to uint16) {
 	p.Set(pkt.Data, pkt.Value{Text: string(data)})
 }
 
-// adjust is a checksum after a word that it covers has changed (RFC 1624).
+// adjust returns a checksum after a word that it covers has changed (RFC 1624).
 func adjust(sum, from, to uint16) uint16 {
 	acc := uint32(^sum) + uint32(^from) + uint32(to)
 	acc = acc>>16 + acc&0xffff

@@ -51,7 +51,7 @@ func (o ours) note(out *outcome) error {
 
 func (o ours) close() error { return o.Lab.Close() }
 
-// vips are the addresses of services: the daemon puts them on lo, as here.
+// vips returns the addresses of services: the daemon puts them on lo, as here.
 func vips(v6 bool) []netip.Addr {
 	if v6 {
 		return []netip.Addr{netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::2")}

@@ -26,7 +26,7 @@ func shrink(p *pair, q *sequence) *sequence {
 	return q
 }
 
-// script is the sequence as a packet script (test/packet), with what ours makes of it.
+// script returns the sequence as a packet script (test/packet), with what ours makes of it.
 func script(n *lab.Network, q *sequence, ours []outcome) string {
 	var b strings.Builder
 	for _, s := range q.services {

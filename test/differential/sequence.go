@@ -45,7 +45,7 @@ type step struct {
 	order  []int       // ... and those that arrive, in this order
 }
 
-// linkName is the interface that it arrives at.
+// linkName returns the interface that it arrives at.
 func (s step) linkName() string {
 	if s.server {
 		return "server"
@@ -76,7 +76,7 @@ func (s step) resolve(f flow, e ends) *pkt.Packet {
 	return p
 }
 
-// arriving are the packets that arrive: p, or its fragments, as the datagram of that number.
+// arriving returns the packets that arrive: p, or its fragments, as the datagram of that number.
 func (s step) arriving(n *lab.Network, p *pkt.Packet, id uint64) []*pkt.Packet {
 	p = n.Arriving(s.link(n), p)
 	if len(s.cuts) == 0 {
@@ -112,8 +112,8 @@ func protocolNumber(p pkt.Proto) uint64 {
 	return map[pkt.Proto]uint64{pkt.TCP: 6, pkt.UDP: 17, pkt.ICMP: 1, pkt.ICMP6: 58}[p]
 }
 
-// first is where a flow goes as long as nobody has seen it leave: a packet from an endpoint that
-// was sent nothing.
+// first returns where a flow goes as long as nobody has seen it leave: a packet from an endpoint
+// that was sent nothing.
 func (q *sequence) first(f flow) ends {
 	for _, s := range q.services {
 		if s.VIP == f.vip.Addr() && s.Port == f.vip.Port() && (s.Protocol == lb.TCP) == (f.proto == pkt.TCP) {
@@ -139,7 +139,7 @@ type outcome struct {
 	invalid bool     // the kernel's: conntrack would not have it
 }
 
-// reason is the first drop that was counted.
+// reason returns the first drop that was counted.
 func (o outcome) reason() string { return cmp.Or(o.reasons...) }
 
 func (o outcome) String() string {

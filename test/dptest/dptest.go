@@ -17,7 +17,7 @@ import (
 	"loxilb/internal/kernel/datapath/pins"
 )
 
-// PinDir is a folder of the test's own in the BPF file system, mounted if need be.
+// PinDir returns a folder of the test's own in the BPF file system, mounted if need be.
 func PinDir(t testing.TB) string {
 	t.Helper()
 	root, err := pins.Root()
@@ -36,7 +36,7 @@ func PinDir(t testing.TB) string {
 	return dir
 }
 
-// TCPFrame is an ACK of 100 bytes of payload, to the MAC of lo.
+// TCPFrame returns an ACK of 100 bytes of payload, to the MAC of lo.
 func TCPFrame(src, dst netip.Addr, sport, dport uint16) []byte {
 	eth := make([]byte, 14)
 	var ip []byte
@@ -62,7 +62,7 @@ func TCPFrame(src, dst netip.Addr, sport, dport uint16) []byte {
 	return append(append(eth, ip...), tcp...)
 }
 
-// Segment is a TCPFrame with these flags and numbers.
+// Segment returns a TCPFrame with these flags and numbers.
 func Segment(src, dst netip.AddrPort, flags byte, seq, ack uint32) []byte {
 	f := TCPFrame(src.Addr(), dst.Addr(), src.Port(), dst.Port())
 	tcp := f[len(f)-120:]
@@ -72,7 +72,7 @@ func Segment(src, dst netip.AddrPort, flags byte, seq, ack uint32) []byte {
 	return f
 }
 
-// Jiffies is the clock of the packet path.
+// Jiffies returns the clock of the packet path.
 func Jiffies(t testing.TB) uint32 {
 	t.Helper()
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
@@ -90,7 +90,7 @@ func Jiffies(t testing.TB) uint32 {
 	return now
 }
 
-// UDPFrame is a datagram of 112 bytes without checksum, to the MAC of lo.
+// UDPFrame returns a datagram of 112 bytes without checksum, to the MAC of lo.
 func UDPFrame(src, dst netip.Addr, sport, dport uint16) []byte {
 	f := TCPFrame(src, dst, sport, dport)
 	f[14+9] = 17

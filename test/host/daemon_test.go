@@ -35,7 +35,7 @@ func (n *network) metric(name string) int {
 	return value
 }
 
-// forwardedByXDP is how many packets XDP has forwarded.
+// forwardedByXDP returns how many packets XDP has forwarded.
 func (n *network) forwardedByXDP() int { return n.metric("loxilb_xdp_forwarded_packets_total") }
 
 // checkForwarded checks that XDP forwards a mode's packets where it should, and only there: frames

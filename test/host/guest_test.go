@@ -29,7 +29,7 @@ type card struct {
 	queues int
 }
 
-// mac is the card's address in the guest. By it the guest finds the card.
+// mac returns the card's address in the guest. By it the guest finds the card.
 func mac(n int) string { return fmt.Sprintf("52:54:00:00:00:%02x", n+1) }
 
 // guest is the virtual machine.

@@ -38,7 +38,7 @@ func (s scenario) String() string {
 	return fmt.Sprintf("%s-%d-offloads-%s-xdp-%s%s", s.topology, s.mtu, s.offloads, s.xdp, s.sockets)
 }
 
-// scenarios are those of a run: each value at least once, or all combinations. The guest's own
+// scenarios returns those of a run: each value at least once, or all combinations. The guest's own
 // sockets do not depend on the others.
 func scenarios() (all []scenario) {
 	if os.Getenv("LOXILB_HOST_MATRIX") == "" {
@@ -145,8 +145,8 @@ func (n *network) compare(routed tally, m mode, family int) {
 	n.t.Errorf("%s: TCP sends more again than with plain routing, %d times", name, tries)
 }
 
-// allowance is how many segments may be sent again: as many as with plain routing, and two in a
-// thousand for the luck of an emulated machine.
+// allowance returns how many segments may be sent again: as many as with plain routing, and two in
+// a thousand for the luck of an emulated machine.
 func allowance(routed, got tally) int {
 	return routed.again*(got.sent+1)/(routed.sent+1) + got.sent/500 + 5
 }

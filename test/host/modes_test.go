@@ -58,7 +58,7 @@ func pick(family int, v4, v6 string) string {
 	return v4
 }
 
-// vip is the address that clients call.
+// vip returns the address that clients call.
 func (m mode) vip(family int) string {
 	if m.name == "hostonearm" { // clients call an address of the guest
 		return pick(family, "10.1.0.254", "fd01::fe")
@@ -67,7 +67,7 @@ func (m mode) vip(family int) string {
 	return fmt.Sprint(pick(family, "20.20.20.", "fd20::"), place+1)
 }
 
-// source is the address that the called host sees.
+// source returns the address that the called host sees.
 func (m mode) source(family int) string {
 	switch m.seen {
 	case "client":
@@ -84,7 +84,7 @@ const (
 	iperfPort = 5201
 )
 
-// httpPort is the port that clients call. Direct replies cannot translate it.
+// httpPort returns the port that clients call. Direct replies cannot translate it.
 func (m mode) httpPort() int {
 	if m.way == direct {
 		return httpPort
@@ -170,7 +170,7 @@ func (n *network) balancedTransfers(m mode, family int) []transfer {
 	return list
 }
 
-// transfers are all between two hosts. The called one sees this source.
+// transfers returns all between two hosts. The called one sees this source.
 func (n *network) transfers(from, to *netnstest.Host, address string, port int, source string) []transfer {
 	url := fmt.Sprintf("http://%s:%d", bracketed(address), port)
 	return []transfer{
@@ -201,7 +201,7 @@ func (n *network) redirect(family int, transfers []transfer) {
 	}
 }
 
-// bracketed is an address as URLs and endpoints have it.
+// bracketed returns an address as URLs and endpoints have it.
 func bracketed(address string) string {
 	if strings.Contains(address, ":") {
 		return "[" + address + "]"

@@ -52,7 +52,7 @@ type tap struct {
 	name string
 }
 
-// cards are those in use.
+// cards returns those in use.
 func (n *network) cards() (list []tap) {
 	for _, s := range n.sides() {
 		list = append(list, tap{s.host, s.card})

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// ownTransfers are those of the guest's own processes.
+// ownTransfers returns those of the guest's own processes.
 func (n *network) ownTransfers(address string, port int, source string) []transfer {
 	url := fmt.Sprintf("http://%s:%d", bracketed(address), port)
 	run := func(args ...string) (string, error) { return n.try("%s", strings.Join(args, " ")) }

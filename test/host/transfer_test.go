@@ -78,7 +78,7 @@ func compareFile(what, path string) error {
 	return err
 }
 
-// difference is the first place where two files differ.
+// difference returns the first place where two files differ.
 func difference(a, b []byte) int {
 	for i := range min(len(a), len(b)) {
 		if a[i] != b[i] {
@@ -159,7 +159,7 @@ func startIperf(h *netnstest.Host) (*netnstest.Process, error) {
 	return p, nil
 }
 
-// checksumErrors is how many packets both sides have thrown away for their sums.
+// checksumErrors returns how many packets both sides have thrown away for their sums.
 func (n *network) checksumErrors() int {
 	return rig.ChecksumErrors(n.t, n.client) + rig.ChecksumErrors(n.t, n.server)
 }

@@ -23,8 +23,8 @@ import (
 
 type object = map[string]any
 
-// capabilities are those that docs/container.md has the container be given: the first column of its
-// table.
+// capabilities returns those that docs/container.md has the container be given: the first column of
+// its table.
 func capabilities(t testing.TB) (list []string) {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/container.md")
@@ -46,7 +46,7 @@ type container struct {
 	process *netnstest.Process
 }
 
-// runc is a command of it, with state of this test alone.
+// runc returns a command of it, with state of this test alone.
 func (c *container) runc(args ...string) *exec.Cmd {
 	return exec.Command("runc", append([]string{"--root", filepath.Join(c.bundle, "state")}, args...)...)
 }

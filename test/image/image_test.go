@@ -108,7 +108,7 @@ type user struct {
 
 func root() user { return user{0, "/sys/fs/bpf"} }
 
-// balancer is the image in a container as docs/container.md has it run, and its health check.
+// balancer returns the image in a container as docs/container.md has it run, and its health check.
 func balancer(t testing.TB, host *netnstest.Host, u user, more ...string) (c *container, check []string) {
 	t.Helper()
 	config, err := imageOf(t, whole(t, layouts()[0]), goArch).ConfigFile()

@@ -23,7 +23,7 @@ import (
 
 const goArch = runtime.GOARCH
 
-// layouts are the folders of two builds, which make test-image makes.
+// layouts returns the folders of two builds, which make test-image makes.
 func layouts() []string {
 	return []string{os.Getenv("LOXILB_IMAGE"), os.Getenv("LOXILB_IMAGE_AGAIN")}
 }
@@ -36,7 +36,7 @@ func needImage(t *testing.T) {
 	t.Parallel()
 }
 
-// whole is the one index of a layout.
+// whole returns the one index of a layout.
 func whole(t testing.TB, dir string) v1.ImageIndex {
 	t.Helper()
 	top, err := layout.ImageIndexFromPath(filepath.Join(dir, "oci"))
@@ -54,7 +54,7 @@ func whole(t testing.TB, dir string) v1.ImageIndex {
 	return index
 }
 
-// imageOf is the one of an architecture.
+// imageOf returns the one of an architecture.
 func imageOf(t testing.TB, index v1.ImageIndex, arch string) v1.Image {
 	t.Helper()
 	m, err := index.IndexManifest()

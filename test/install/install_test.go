@@ -17,8 +17,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// packages is the folder of the packages, old.deb, new.deb and new.rpm, which make test-package
-// makes.
+// packages returns the folder of the packages, old.deb, new.deb and new.rpm, which make
+// test-package makes.
 func packages() string { return os.Getenv("LOXILB_PACKAGES") }
 
 const (

@@ -124,13 +124,13 @@ func (m *machine) loxicmd(line string) string {
 	return m.run(append([]string{"loxicmd"}, strings.Fields(line)...)...)
 }
 
-// property is one of the unit's, as systemd has it.
+// property returns one of the unit's, as systemd has it.
 func (m *machine) property(name string) string {
 	m.t.Helper()
 	return strings.TrimSpace(m.run("systemctl", "show", "--property="+name, "--value", "loxilb"))
 }
 
-// has tells whether there is a file.
+// has reports whether there is a file.
 func (m *machine) has(path string) bool {
 	_, err := m.try("test", "-e", path)
 	return err == nil

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// elsewhere is a script of the package whose files are below a folder, with programs of the test's
-// in front of this machine's.
+// elsewhere returns a script of the package whose files are below a folder, with programs of the
+// test's in front of this machine's.
 func elsewhere(t *testing.T, script, root string, programs map[string]string) *exec.Cmd {
 	t.Helper()
 	text, err := os.ReadFile("../../deploy/package/" + script)

@@ -85,7 +85,7 @@ func first(t *testing.T, s *netnstest.Standard, m *machine) {
 	}
 }
 
-// page is what a browser on the machine gets.
+// page returns what a browser on the machine gets.
 func page(browser *http.Client, path string) (string, error) {
 	answer, err := browser.Get("http://127.0.0.1:11111" + path)
 	if err != nil {

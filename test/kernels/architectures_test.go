@@ -115,7 +115,7 @@ func (c *checker) check(p *listed) error {
 	return err
 }
 
-// Import is what a package that was checked before has.
+// Import returns what a package that was checked before has.
 func (c *checker) Import(path string) (*types.Package, error) {
 	if mapped, ok := c.current.ImportMap[path]; ok {
 		path = mapped

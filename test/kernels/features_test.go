@@ -66,7 +66,7 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-// inGuest tells by what guests have not.
+// inGuest returns by what guests have not.
 func inGuest() bool {
 	_, err := os.Stat("init")
 	return errors.Is(err, fs.ErrNotExist)
@@ -117,7 +117,7 @@ func tellsXDP(t *testing.T) bool {
 	return features != nil
 }
 
-// running is the kernel's series.
+// running returns the kernel's series.
 func running(t *testing.T) [2]int {
 	t.Helper()
 	var name unix.Utsname

@@ -30,7 +30,7 @@ func needHelm(t *testing.T) {
 	t.Parallel()
 }
 
-// render is what helm makes of the chart.
+// render returns what helm makes of the chart.
 func render(t *testing.T, version string, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Getenv("LOXILB_HELM"), append([]string{"template", "loxilb", chart, "--namespace=kube-system", "--kube-version=" + version}, args...)...)

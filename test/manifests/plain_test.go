@@ -54,7 +54,7 @@ type probe struct {
 	}
 }
 
-// plain are the manifests that need no helm, by their file.
+// plain returns the manifests that need no helm, by their file.
 func plain(t *testing.T) map[string]string {
 	t.Helper()
 	list, err := filepath.Glob("../../deploy/kubernetes/*.yaml")
@@ -193,7 +193,8 @@ func wantAccess(t *testing.T, c container, access string) {
 	}
 }
 
-// daemonConfig is what the daemon makes of the container's flags and environment, on that node.
+// daemonConfig returns what the daemon makes of the container's flags and environment, on that
+// node.
 func daemonConfig(t *testing.T, c container, node string) (got *config.Config) {
 	t.Helper()
 	secret := t.TempDir()

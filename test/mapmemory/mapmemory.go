@@ -12,9 +12,9 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Of is what the kernel says that the maps take that a process has open, in bytes, each once, and
-// those that are in its arrays of maps, which are not all open. What goes away meanwhile counts as
-// nothing.
+// Of returns what the kernel says that the maps take that a process has open, in bytes, each once,
+// and those that are in its arrays of maps, which are not all open. What goes away meanwhile counts
+// as nothing.
 func Of(pid int) (sum int) {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
 	if err != nil {
@@ -66,7 +66,7 @@ func read(fdinfo string) (m openMap, ok bool) {
 	return m, ok
 }
 
-// inside is what the maps of an array of maps take that were not seen before.
+// inside returns what the maps of an array of maps take that were not seen before.
 func inside(outer ebpf.MapID, seen map[ebpf.MapID]bool) (sum int) {
 	m, err := ebpf.NewMapFromID(outer)
 	if err != nil {

@@ -47,8 +47,9 @@ func (m *Model) challenge(key tuple) Verdict {
 	return Verdict{Name: "out", Reason: "challenged"}
 }
 
-// protect is what becomes of a packet that would open a connection for which there is no room, or
-// whose client is always challenged; ok: it may open one. A number is noted of who is challenged.
+// protect returns what becomes of a packet that would open a connection for which there is no room,
+// or whose client is always challenged; ok: it may open one. A number is noted of who is
+// challenged.
 func (m *Model) protect(svc *service, key tuple, p *pkt.Packet) (v Verdict, ok bool) {
 	syn := key.proto == lb.TCP && isSYN(p)
 	asked := svc.SynProtect == lb.SynProtectAlways || svc.SynProtect != lb.SynProtectOff && m.now < svc.short
@@ -67,7 +68,8 @@ func (m *Model) protect(svc *service, key tuple, p *pkt.Packet) (v Verdict, ok b
 	return m.challenge(key), false
 }
 
-// inFlood is what becomes of a SYN or a RST before its connection is looked up; ok: that is done.
+// inFlood returns what becomes of a SYN or a RST before its connection is looked up; ok: that is
+// done.
 func (m *Model) inFlood(key tuple, p *pkt.Packet) (v Verdict, ok bool) {
 	if m.answersChallenge(key, p) {
 		return drop("challenge-answered"), true
@@ -91,7 +93,7 @@ func (m *Model) answersChallenge(key tuple, p *pkt.Packet) bool {
 	return true
 }
 
-// challengeOf is what a challenge changes of the SYN that it is about.
+// challengeOf returns what a challenge changes of the SYN that it is about.
 func challengeOf(p *pkt.Packet, number uint64) *pkt.Packet {
 	return pkt.New(pkt.TCP).SetSrc(p.DstAddr()).SetDst(p.SrcAddr()).SetNum(pkt.Flags, pkt.FlagSYN|pkt.FlagACK).
 		SetNum(pkt.Ack, number).SetNum(pkt.TTL, 64)

@@ -9,7 +9,7 @@ import (
 // and so all that is known of a connection is what its client sends. Answers that come here all the
 // same, as this is the endpoint's router, go on as they are.
 
-// directAnswer is what becomes of a packet of no connection and no service: it may be such an
+// directAnswer returns what becomes of a packet of no connection and no service: it may be such an
 // answer.
 func (m *Model) directAnswer(key tuple, p *pkt.Packet, length uint64) Verdict {
 	e, ok := m.table[tuple{key.proto, key.dst, key.src}]
@@ -65,8 +65,8 @@ func (c *connection) segmentOneWay(p *pkt.Packet) bool {
 	return true
 }
 
-// acknowledgeOneWay is an ACK of the client: it takes two of them, the second one going on from the
-// first, for the connection to be open.
+// acknowledgeOneWay returns an ACK of the client: it takes two of them, the second one going on
+// from the first, for the connection to be open.
 func (c *connection) acknowledgeOneWay(p *pkt.Packet) {
 	own, fin := &c.sides[fromClient], p.Num(pkt.Flags)&pkt.FlagFIN != 0
 	end, ack := seqEnd(p), uint32(p.Num(pkt.Ack))

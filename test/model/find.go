@@ -8,8 +8,8 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// tupleOf is what the packet is known by. An echo has its identifier for the port of the side that
-// asks; the side that answers has none.
+// tupleOf returns what the packet is known by. An echo has its identifier for the port of the side
+// that asks; the side that answers has none.
 func tupleOf(p *pkt.Packet) tuple {
 	src, dst, id := p.SrcAddr(), p.DstAddr(), uint16(p.Num(pkt.EchoID))
 	switch p.Proto {
@@ -71,7 +71,7 @@ func (m *Model) findPort(key lb.Key) *service {
 	return best
 }
 
-// own are the load balancer's addresses.
+// own returns the load balancer's addresses.
 func own() []netip.Addr {
 	var all []netip.Addr
 	for _, a := range []string{"198.51.100.254", "192.168.1.254", "2001:db8:1::fe", "2001:db8:2::fe"} {
@@ -97,8 +97,8 @@ func (s *service) denies(a netip.Addr) bool {
 	return slices.ContainsFunc(s.Denied, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// listens is where the endpoint listens for connections to a port of the service: all at one port,
-// or port by port.
+// listens returns where the endpoint listens for connections to a port of the service: all at one
+// port, or port by port.
 func (s *service) listens(e *endpoint, port uint16) netip.AddrPort {
 	i := slices.Index(s.endpoints, e)
 	if s.Endpoints[i].PortMax == 0 {

@@ -60,8 +60,8 @@ func (o Op) Do(m *Model) Verdict {
 	return Verdict{}
 }
 
-// Resolve is the op with the source port that the connection has in this model, and the number of
-// the challenge: which ones are drawn by lot, nobody can tell before.
+// Resolve returns the op with the source port that the connection has in this model, and the number
+// of the challenge: which ones are drawn by lot, nobody can tell before.
 func (o Op) Resolve(m *Model) Op {
 	if o.Answers {
 		o.Packet = o.Packet.Clone().SetNum(pkt.Seq, uint64(m.numbers[tupleOf(o.Packet)]))
@@ -173,7 +173,7 @@ func (g *generator) key() lb.Key {
 	return k
 }
 
-// anyKey is that of a service that there is, now and then, so that its mode changes under its
+// anyKey returns that of a service that there is, now and then, so that its mode changes under its
 // connections; else a new one.
 func (g *generator) anyKey() lb.Key {
 	if keys := g.m.keys(); len(keys) > 0 && g.IntN(3) == 0 {
@@ -182,7 +182,7 @@ func (g *generator) anyKey() lb.Key {
 	return g.key()
 }
 
-// target is where a packet for a service of that key goes.
+// target returns where a packet for a service of that key goes.
 func (g *generator) target(k lb.Key) netip.AddrPort {
 	port := k.Port
 	if k.PortMax != 0 {
@@ -346,7 +346,7 @@ func (g *generator) fromClient() {
 	g.send(linkOf(src.Addr()), p, nil)
 }
 
-// packet is one of the protocol; an echo of this type, the first for IPv4.
+// packet returns one of the protocol; an echo of this type, the first for IPv4.
 func (g *generator) packet(proto lb.Protocol, src, dst netip.AddrPort, echo4, echo6 uint64) *pkt.Packet {
 	var p *pkt.Packet
 	switch {
@@ -457,7 +457,7 @@ func (g *generator) send(link string, p *pkt.Packet, of *tuple) {
 	g.do(Op{Link: link, Packet: p, Of: of})
 }
 
-// linkOf is the interface that an address is behind.
+// linkOf returns the interface that an address is behind.
 func linkOf(a netip.Addr) string {
 	for _, net := range []string{"192.168.1.0/24", "2001:db8:2::/64"} {
 		if netip.MustParsePrefix(net).Contains(a) {

@@ -7,7 +7,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// timeout is how long the connection may be silent.
+// timeout returns how long the connection may be silent.
 func (m *Model) timeout(c *connection) time.Duration {
 	idle := c.service.IdleTimeout
 	switch {

@@ -207,7 +207,7 @@ type Verdict struct {
 	Hop      netip.Addr     // out: to whom
 }
 
-// change is what a packet that goes out is changed to. mac is that of the hop.
+// change returns what a packet that goes out is changed to. mac is that of the hop.
 func (v Verdict) change(p *pkt.Packet, mac net.HardwareAddr) *pkt.Packet {
 	change := pkt.New(p.Proto).SetSrc(v.Src).SetDst(v.Dst)
 	if v.Hop != v.Dst.Addr() {
@@ -223,8 +223,8 @@ func (v Verdict) change(p *pkt.Packet, mac net.HardwareAddr) *pkt.Packet {
 
 func drop(reason string) Verdict { return Verdict{Name: "drop", Reason: reason} }
 
-// answered is a drop of which the sender is told: by ICMP when its time is up, else by a RST or an
-// ICMP error.
+// answered returns a drop of which the sender is told: by ICMP when its time is up, else by a RST
+// or an ICMP error.
 func answered(p *pkt.Packet, reason string) Verdict {
 	v := drop(reason)
 	switch {
@@ -316,7 +316,7 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 	return e.count(uint64(length))
 }
 
-// admit is what becomes of a packet that would open a connection of the service; ok: it may.
+// admit returns what becomes of a packet that would open a connection of the service; ok: it may.
 func (m *Model) admit(svc *service, key tuple, p *pkt.Packet, closed *connection) (v Verdict, ok bool) {
 	if svc.denies(key.src.Addr()) {
 		return svc.drop("source-denied"), false

@@ -373,7 +373,7 @@ func shrink(l *lab.Lab, flood bool, ops []Op) []Op {
 	return ops
 }
 
-// report is a failure as a packet script.
+// report returns a failure as a packet script.
 func report(l *lab.Lab, seed uint64, ops []Op, err error) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d: %v\nas a script, with what the model says:\n\n", seed, err)

@@ -11,7 +11,7 @@ func (s *service) drop(reason string) Verdict {
 	return drop(reason)
 }
 
-// refuse is what the service wants of a packet that it has no use for. A RST asks for nothing.
+// refuse returns what the service wants of a packet that it has no use for. A RST asks for nothing.
 func (s *service) refuse(p *pkt.Packet, reason string) Verdict {
 	if reason != lb.NoConnection.String() || p.Num(pkt.Flags)&pkt.FlagRST == 0 {
 		countRefusal(&s.refusals, reason)

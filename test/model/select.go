@@ -18,7 +18,7 @@ type client struct {
 	seen     time.Duration
 }
 
-// places are what new connections go through: one round, or the table of a hash.
+// places returns what new connections go through: one round, or the table of a hash.
 func places(s lb.Service, endpoints []*endpoint) []*endpoint {
 	if s.Algorithm != lb.Hash && s.Algorithm != lb.Persist {
 		return turns(s, endpoints)
@@ -35,7 +35,7 @@ func places(s lb.Service, endpoints []*endpoint) []*endpoint {
 	return table
 }
 
-// place is where in s.turns a new connection looks first.
+// place returns where in s.turns a new connection looks first.
 func (m *Model) place(s *service, key tuple) uint64 {
 	switch s.Algorithm {
 	case lb.Hash:
@@ -53,8 +53,8 @@ func (m *Model) place(s *service, key tuple) uint64 {
 	return uint64(s.next - 1)
 }
 
-// least is the first place with the fewest connections for its weight, from the one behind the last
-// choice.
+// least returns the first place with the fewest connections for its weight, from the one behind the
+// last choice.
 func (m *Model) least(s *service) uint64 {
 	first, count := uint64(s.next), uint64(len(s.turns))
 	best := first % count
@@ -76,7 +76,7 @@ func (s *service) clientOf(key tuple) netip.Addr {
 	return netip.PrefixFrom(key.src.Addr(), int(s.PersistPrefix)).Masked().Addr()
 }
 
-// remembered is where the client shall go, nil if that is open.
+// remembered returns where the client shall go, nil if that is open.
 func (m *Model) remembered(s *service, key tuple) *endpoint {
 	c, ok := s.clients[s.clientOf(key)]
 	if s.Algorithm != lb.Persist || !ok || m.now-c.seen > s.persistTimeout() {
@@ -104,7 +104,7 @@ func (s *service) persistTimeout() time.Duration {
 	return s.PersistTimeout
 }
 
-// forget is what the sweep does to clients.
+// forget returns what the sweep does to clients.
 func (s *service) forget(now time.Duration) {
 	for a, c := range s.clients {
 		if s.Algorithm != lb.Persist || now-c.seen > s.persistTimeout() || !slices.Contains(s.endpoints, c.endpoint) {

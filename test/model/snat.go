@@ -108,7 +108,7 @@ func lacksPorts(reason string) bool {
 	return reason == "unknown-source" || reason == "snat-ports-exhausted"
 }
 
-// endpointReason is the reason for which an endpoint counts a refusal, if it does.
+// endpointReason returns the reason for which an endpoint counts a refusal, if it does.
 func endpointReason(reason string) string {
 	if reason == "unknown-source" {
 		return ""
@@ -164,7 +164,7 @@ func (m *Model) rest(c *connection, fromNow bool) {
 	c.sides[fromEndpoint].reset, c.resting = true, true
 }
 
-// rested is how long the connection may be silent before its port is another's.
+// rested returns how long the connection may be silent before its port is another's.
 func (m *Model) rested(c *connection) time.Duration {
 	rest := rest
 	if !c.open && c.snat && m.now < m.short {

@@ -6,7 +6,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Stats are the counters of a service.
+// Stats returns the counters of a service.
 func (m *Model) Stats(key lb.Key) (lb.ServiceStats, error) {
 	svc, ok := m.services[key]
 	if !ok {
@@ -38,7 +38,7 @@ func add(a, b lb.EndpointStats) lb.EndpointStats {
 	}
 }
 
-// statsOf are the counters of an endpoint, with the connections that it has in the table.
+// statsOf returns the counters of an endpoint, with the connections that it has in the table.
 func (m *Model) statsOf(e *endpoint) lb.EndpointStats {
 	s := e.stats
 	for _, row := range m.table {

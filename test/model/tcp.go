@@ -15,7 +15,7 @@ func isSYN(p *pkt.Packet) bool {
 	return p.Num(pkt.Flags)&(pkt.FlagSYN|pkt.FlagACK|pkt.FlagRST|pkt.FlagFIN) == pkt.FlagSYN
 }
 
-// seqEnd is the number after the segment's last.
+// seqEnd returns the number after the segment's last.
 func seqEnd(p *pkt.Packet) uint32 {
 	end := uint32(p.Num(pkt.Seq)) + uint32(p.Num(pkt.Len))
 	for _, f := range []uint64{pkt.FlagSYN, pkt.FlagFIN} {
@@ -30,7 +30,7 @@ func (c *connection) closed() bool {
 	return c.sides[0].reset || c.sides[1].reset || c.sides[0].finAcked && c.sides[1].finAcked
 }
 
-// state is the word that listings show.
+// state returns the word that listings show.
 func (c *connection) state() string {
 	fins := 0
 	for _, s := range c.sides {
@@ -61,7 +61,7 @@ func (c *connection) state() string {
 	return "sync-sent"
 }
 
-// begin is the packet that the connection is made by: a SYN, or a segment from its middle.
+// begin returns the packet that the connection is made by: a SYN, or a segment from its middle.
 func (c *connection) begin(p *pkt.Packet) {
 	c.sides[fromClient].end = seqEnd(p)
 	c.sides[fromEndpoint].acked = uint32(p.Num(pkt.Seq)) + 1
@@ -84,7 +84,7 @@ func inFlight(number uint32, sender, receiver side) bool {
 	return flight < window && number-receiver.acked <= flight
 }
 
-// segment is a TCP segment of the connection.
+// segment returns a TCP segment of the connection.
 func (c *connection) segment(p *pkt.Packet, dir direction, now time.Duration) {
 	own, flags := &c.sides[dir], p.Num(pkt.Flags)
 	switch {
@@ -120,8 +120,8 @@ func (c *connection) segment(p *pkt.Packet, dir direction, now time.Duration) {
 	}
 }
 
-// dialAgain is a SYN of the client in a connection that there is: the first one again, or another
-// one.
+// dialAgain returns a SYN of the client in a connection that there is: the first one again, or
+// another one.
 func (c *connection) dialAgain(p *pkt.Packet) {
 	ack := uint32(p.Num(pkt.Seq)) + 1
 	if seqEnd(p) != c.sides[fromClient].end && ack != c.sides[fromEndpoint].acked {
@@ -137,7 +137,8 @@ func (c *connection) acceptsRedial(p *pkt.Packet) bool {
 
 func kept(ack uint32) uint32 { return cmp.Or(ack&63, 63) }
 
-// answer is a SYN of the endpoint. It reports whether it is a sign of life: not if it comes again.
+// answer returns a SYN of the endpoint. It reports whether it is a sign of life: not if it comes
+// again.
 func (c *connection) answer(p *pkt.Packet) (alive bool) {
 	client, own := &c.sides[fromClient], &c.sides[fromEndpoint]
 	seq, ack := uint32(p.Num(pkt.Seq)), uint32(p.Num(pkt.Ack))
@@ -173,7 +174,7 @@ func (c *connection) beginAnswer(p *pkt.Packet, first uint32) {
 	}
 }
 
-// handshake is an ACK before the handshake is complete: the client's completes it if it
+// handshake returns an ACK before the handshake is complete: the client's completes it if it
 // acknowledges what the endpoint has sent.
 func (c *connection) handshake(p *pkt.Packet, dir direction) {
 	own, ack := &c.sides[dir], uint32(p.Num(pkt.Ack))
@@ -190,7 +191,7 @@ func (c *connection) handshake(p *pkt.Packet, dir direction) {
 	c.acknowledge(p, dir)
 }
 
-// acknowledge is a segment with ACK.
+// acknowledge returns a segment with ACK.
 func (c *connection) acknowledge(p *pkt.Packet, dir direction) {
 	own, other, finBefore := &c.sides[dir], &c.sides[1-dir], c.sides[1-dir].fin
 	end, ack := seqEnd(p), uint32(p.Num(pkt.Ack))

@@ -47,7 +47,7 @@ func (h *Host) StartDaemon(ctx context.Context, o DaemonOptions) (*Daemon, error
 	return d, d.Start(ctx)
 }
 
-// PinPath is where a daemon with that directory pins its maps and links.
+// PinPath returns where a daemon with that directory pins its maps and links.
 func PinPath(dir string) string { return filepath.Join(pinsDir, filepath.Base(dir)) }
 
 // Start starts the daemon again, after Stop or Kill, and waits until it answers.
@@ -98,7 +98,7 @@ func (d *Daemon) args() []string {
 	}, d.opts.Args)
 }
 
-// Log is what the daemon of the last Start printed so far.
+// Log returns what the daemon of the last Start printed so far.
 func (d *Daemon) Log() string {
 	if f, ok := d.opts.Output.(*os.File); ok && d.opts.Detach {
 		b, err := os.ReadFile(f.Name())

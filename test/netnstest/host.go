@@ -67,7 +67,7 @@ func (h *Host) prepare() error {
 // Netlink is a netlink handle of the host's namespace.
 func (h *Host) Netlink() *netlink.Handle { return h.nl }
 
-// Path is the file that stands for the host's namespace.
+// Path returns the file that stands for the host's namespace.
 func (h *Host) Path() string { return filepath.Join(netnsDir, h.Namespace) }
 
 // Sysctl sets a kernel setting of the host, its name written with slashes: net/ipv4/ip_forward.

@@ -115,7 +115,7 @@ func (h *Host) AddRoute(to netip.Prefix, via netip.Addr) error {
 	return nil
 }
 
-// MAC is the link-layer address of an interface.
+// MAC returns the link-layer address of an interface.
 func (h *Host) MAC(name string) (net.HardwareAddr, error) {
 	link, err := h.nl.LinkByName(name)
 	if err != nil {

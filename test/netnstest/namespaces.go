@@ -81,7 +81,7 @@ func reap() {
 	}
 }
 
-// ownerIsDead tells whether a name is one of New's and the process in it is gone.
+// ownerIsDead reports whether a name is one of New's and the process in it is gone.
 func ownerIsDead(name string) bool {
 	rest, ok := strings.CutPrefix(name, labPrefix)
 	if !ok {
@@ -141,7 +141,7 @@ func endProcessesOf(namespace string) {
 	}
 }
 
-// sameNamespace tells whether two files stand for the same namespace.
+// sameNamespace reports whether two files stand for the same namespace.
 func sameNamespace(a, b string) bool {
 	var sa, sb unix.Stat_t
 	if unix.Stat(a, &sa) != nil || unix.Stat(b, &sb) != nil {

@@ -97,7 +97,8 @@ func (h *Host) Run(args ...string) (string, error) {
 // Pid is the process's id.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
-// Output is what the process printed so far, both streams together; nothing when it is detached.
+// Output returns what the process printed so far, both streams together; nothing when it is
+// detached.
 func (p *Process) Output() string { return p.output.String() }
 
 // Done is closed when the process has ended.

@@ -86,7 +86,7 @@ func (h *Host) ServeUDPEcho(address string) error {
 	return nil
 }
 
-// HTTPClient is a client whose connections start in the host, a new one for each request.
+// HTTPClient returns a client whose connections start in the host, a new one for each request.
 func (h *Host) HTTPClient(timeout time.Duration) *http.Client {
 	return &http.Client{
 		Timeout:   timeout,

@@ -36,7 +36,7 @@ type Network struct {
 	GW4, GW6 netip.Addr   // of the balancer
 }
 
-// StandardNetworks are the links of the standard topology: the client's, then the endpoints'.
+// StandardNetworks returns the links of the standard topology: the client's, then the endpoints'.
 func StandardNetworks() []Network {
 	network := func(host, v4, gw4, v6, gw6 string) Network {
 		return Network{

@@ -80,7 +80,7 @@ func away(t *testing.T) (err error) {
 	return errors.Join(err, awayCounts(l))
 }
 
-// awayExchanges are the packets of a client with each service: one connection each. What the
+// awayExchanges returns the packets of a client with each service: one connection each. What the
 // endpoint sends has its link.
 func awayExchanges(client netip.Addr) [][]string {
 	return [][]string{

@@ -100,7 +100,7 @@ func periods(t *testing.T, l *lab.Lab, key bpf.TcSiphashKey, client, vip netip.A
 	return err
 }
 
-// challengeNumber is the number of a period.
+// challengeNumber returns the number of a period.
 func challengeNumber(key bpf.TcSiphashKey, client, vip netip.AddrPort, period uint32) uint32 {
 	message := append(client.Addr().AsSlice(), vip.Addr().AsSlice()...)
 	message = binary.BigEndian.AppendUint16(message, client.Port())

@@ -55,7 +55,7 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// hops are the sources and destinations in lines that begin so.
+// hops returns the sources and destinations in lines that begin so.
 func hops(text string, begin ...string) (hops []string) {
 	hop := regexp.MustCompile(`[\da-f.:]+ > [\da-f.:]+`)
 	for line := range strings.Lines(text) {
@@ -67,7 +67,7 @@ func hops(text string, begin ...string) (hops []string) {
 	return hops
 }
 
-// fenced are the blocks of a page that are fenced as a language.
+// fenced returns the blocks of a page that are fenced as a language.
 func fenced(t *testing.T, page, language string) (blocks []string) {
 	t.Helper()
 	text, err := os.ReadFile(page)

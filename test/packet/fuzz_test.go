@@ -36,7 +36,8 @@ func FuzzProgram(f *testing.F) {
 	})
 }
 
-// seedFrame is the packet of a script's line; nil if it has none that the program can be run on.
+// seedFrame returns the packet of a script's line; nil if it has none that the program can be run
+// on.
 func seedFrame(line string) []byte {
 	verb, _ := cutVerb(line)
 	if verb != "in" && verb != "pass" && verb != "drop" {

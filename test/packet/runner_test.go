@@ -90,7 +90,7 @@ func runScripts(t *testing.T, dir string, cfg lab.Config, update bool) {
 	}
 }
 
-// undry are the scripts of which a dry run says nothing, and why.
+// undry returns the scripts of which a dry run says nothing, and why.
 func undry() map[string]string {
 	const live = "its packets go through the kernel"
 	const room = "expired connections make room, and a dry run has a table of its own"

@@ -96,8 +96,8 @@ const leftOutHead = `
 |---|---|
 `
 
-// leftOut is the part about vectors that there is neither a script nor a test for. Each has a line
-// in leftOutFile.
+// leftOut returns the part about vectors that there is neither a script nor a test for. Each has a
+// line in leftOutFile.
 func leftOut(t *testing.T, have map[int]vector) string {
 	t.Helper()
 	text, err := os.ReadFile(leftOutFile)

@@ -49,7 +49,7 @@ func TestRelease(t *testing.T) {
 	wantRefused(t, one)
 }
 
-// tagged is a clone of this repository with one more commit, which has a tag.
+// tagged returns a clone of this repository with one more commit, which has a tag.
 func tagged(t *testing.T) string {
 	t.Helper()
 	dir := clone(t, strings.TrimSpace(run(t, ".", "git", "rev-parse", "--show-toplevel")), "source")

@@ -169,7 +169,7 @@ func distinct(n int, one func(i int) lb.Rule) []lb.Rule {
 	return list
 }
 
-// mixed is a rule of any addresses, protocols and interfaces.
+// mixed returns a rule of any addresses, protocols and interfaces.
 func mixed(rng *rand.Rand, prefix func(v6 bool, least int) netip.Prefix) lb.Rule {
 	v6 := rng.IntN(3) == 0
 	r := lb.Rule{Preference: uint16(rng.IntN(1000))}
@@ -192,7 +192,7 @@ func mixed(rng *rand.Rand, prefix func(v6 bool, least int) netip.Prefix) lb.Rule
 	return r
 }
 
-// Packet is a packet that a rule may match, or nearly so.
+// Packet returns a packet that a rule may match, or nearly so.
 func Packet(r *lb.Rule, rng *rand.Rand) bpf.RulePacket {
 	v6 := r.Source.IsValid() && r.Source.Addr().Is6() || r.Destination.IsValid() && r.Destination.Addr().Is6()
 	if !r.Source.IsValid() && !r.Destination.IsValid() {

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// names are the steps: system calls by which something changes that outlives the process, or that
-// others see. What only reads is none: between two steps a process may be killed anywhere, and
+// names returns the steps: system calls by which something changes that outlives the process, or
+// that others see. What only reads is none: between two steps a process may be killed anywhere, and
 // leaves the same.
 func names() map[uint32]string {
 	return map[uint32]string{
@@ -18,8 +18,8 @@ func names() map[uint32]string {
 	}
 }
 
-// commands are those of bpf(2) that are steps: maps and programs that were only made are gone with
-// the process.
+// commands returns those of bpf(2) that are steps: maps and programs that were only made are gone
+// with the process.
 func commands() map[uint32]string {
 	return map[uint32]string{unix.BPF_MAP_UPDATE_ELEM: "MAP_UPDATE_ELEM", unix.BPF_MAP_DELETE_ELEM: "MAP_DELETE_ELEM",
 		unix.BPF_MAP_LOOKUP_AND_DELETE_ELEM:  "MAP_LOOKUP_AND_DELETE_ELEM",

@@ -36,7 +36,7 @@ func Listen(dir string) (*Watcher, error) {
 // Close ends the Watcher.
 func (w *Watcher) Close() error { return w.listener.Close() }
 
-// Wrap is what goes before the words of a command, so that its steps are followed.
+// Wrap returns what goes before the words of a command, so that its steps are followed.
 func (w *Watcher) Wrap() ([]string, error) {
 	self, err := os.Executable()
 	return []string{self, Arg, w.path}, err
@@ -169,8 +169,8 @@ func release(fd int, id uint64) error {
 	return nil
 }
 
-// nameOf is the name of a step; empty for a write that leaves nothing, such as one that wakes a
-// thread.
+// nameOf returns the name of a step; empty for a write that leaves nothing, such as one that wakes
+// a thread.
 func nameOf(n notice) string {
 	switch n.number {
 	case unix.SYS_BPF:

@@ -47,7 +47,7 @@ func remedies(guide string) map[string]remedy {
 	return out
 }
 
-// plain is a cell without the signs of Markdown.
+// plain returns a cell without the signs of Markdown.
 func plain(cell string) string {
 	cell = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`).ReplaceAllString(strings.TrimSpace(cell), "$1")
 	return strings.ReplaceAll(cell, "`", "")

@@ -89,7 +89,7 @@ func (s *bpfSource) tests(string) []string {
 	return tests
 }
 
-// compile are the arguments of clang: those of tools/bpf.
+// compile returns the arguments of clang: those of tools/bpf.
 func compile(folder string) []string {
 	machine := "x86_64"
 	if out, err := exec.Command("uname", "-m").Output(); err == nil {

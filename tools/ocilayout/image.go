@@ -21,7 +21,7 @@ const (
 	startPatience  = time.Minute
 )
 
-// image is that of one architecture: a layer, and how it is run.
+// image returns that of one architecture: a layer, and how it is run.
 func (r *release) image(arch string) (v1.Image, error) {
 	files, err := r.rootFiles(arch)
 	if err != nil {

@@ -76,12 +76,12 @@ func (r *release) write(out string, architectures []string) error {
 	return r.archive(dir, filepath.Join(out, fmt.Sprintf("loxilb_%s_oci.tar", r.version)))
 }
 
-// tag is the version as tags of images may be.
+// tag returns the version as tags of images may be.
 func (r *release) tag() string { return strings.NewReplacer("+", "-", "~", "-").Replace(r.version) }
 
 func (r *release) name() string { return "localhost/loxilb:" + r.tag() }
 
-// labels are what the image says of itself, by the names of OCI.
+// labels returns what the image says of itself, by the names of OCI.
 func (r *release) labels() map[string]string {
 	const prefix = "org.opencontainers.image."
 	return map[string]string{

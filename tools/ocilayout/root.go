@@ -21,8 +21,8 @@ type file struct {
 	link    string
 }
 
-// rootFiles are all that the image has: programs, and folders for what is mounted there, since its
-// root may be read-only. No shell, no library.
+// rootFiles returns all that the image has: programs, and folders for what is mounted there, since
+// its root may be read-only. No shell, no library.
 func (r *release) rootFiles(arch string) ([]file, error) {
 	list := []file{
 		{path: "etc/passwd", mode: 0o644, content: []byte("root:x:0:0:root:/:/sbin/nologin\n")},

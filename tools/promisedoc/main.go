@@ -119,7 +119,7 @@ Each promise has the tests that check it. ` + "`make test RUN=NAME`" + ` runs on
 |---|---|---|
 `
 
-// page is the whole page. Numbers without a gap show that none was lost unseen.
+// page returns the whole page. Numbers without a gap show that none was lost unseen.
 func (p promises) page() (string, error) {
 	var b strings.Builder
 	b.WriteString(intro)

@@ -27,7 +27,7 @@ type schemas map[string]struct {
 	} `json:"properties"`
 }
 
-// fields is the page.
+// fields returns the page.
 func fields(openapi string) (string, error) {
 	var spec struct {
 		Components struct {
@@ -61,7 +61,7 @@ func table[T any](list []lb.Field[T], api schemas) string {
 	return b.String()
 }
 
-// says is what the API describes a property by.
+// says returns what the API describes a property by.
 func (s schemas) says(property string) string {
 	name, arg, is := strings.Cut(property, ".")
 	for _, schema := range []string{"LoadbalanceEntry", "Endpoint"} {
@@ -77,7 +77,7 @@ func (s schemas) says(property string) string {
 
 func inOneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// meaning is the help of a field, what it takes, and its words.
+// meaning returns the help of a field, what it takes, and its words.
 func meaning[T any](f *lb.Field[T]) string {
 	var parts []string
 	for _, part := range []string{f.Help, f.Allowed} {

@@ -153,7 +153,7 @@ func (a *Audit) takeBack(n int) error {
 	return err
 }
 
-// there tells whether the file still has its name: somebody may have moved or deleted it.
+// there reports whether the file still has its name: somebody may have moved or deleted it.
 func (a *Audit) there() bool {
 	named, err1 := os.Stat(filepath.Join(a.dir, auditName))
 	open, err2 := a.file.Stat()
@@ -185,8 +185,8 @@ func (a *Audit) rotate() error {
 	return errors.Join(err, a.open())
 }
 
-// Last is the newest entries, at most so many, oldest first. A line that a crash has cut is left
-// out.
+// Last returns the newest entries, at most so many, oldest first. A line that a crash has cut is
+// left out.
 func (a *Audit) Last(count int) ([]Entry, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -207,7 +207,7 @@ func (a *Audit) Last(count int) ([]Entry, error) {
 	return out, nil
 }
 
-// parse is the last lines of a file.
+// parse returns the last lines of a file.
 func parse(data []byte, count int) (out []Entry) {
 	for len(data) > 0 && len(out) < count {
 		data = bytes.TrimRight(data, "\n")

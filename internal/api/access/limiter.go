@@ -121,7 +121,7 @@ func (l *Limiter) forgive(p pair, d time.Duration) {
 // deadlines hold, for each key, when its last failure is forgotten.
 type deadlines[K comparable] map[K]time.Time
 
-// wait is how long a key must wait that may have n failures at once.
+// wait returns how long a key must wait that may have n failures at once.
 func (d deadlines[K]) wait(key K, now time.Time, n int) time.Duration {
 	until := d[key]
 	if until.Before(now) {

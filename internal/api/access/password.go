@@ -29,7 +29,7 @@ const (
 
 // hasher hashes one password at a time for strangers, which bounds memory and CPU, and the guesses
 // of a second. Users who are known have a turn of their own besides: strangers could keep them
-// waiting for ever.
+// waiting forever.
 type hasher struct{ turn, ofKnown chan struct{} }
 
 func newHasher() *hasher { return &hasher{make(chan struct{}, 1), make(chan struct{}, 1)} }

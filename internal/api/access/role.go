@@ -18,7 +18,7 @@ const (
 	Admin                   // everything
 )
 
-// String is the role's word.
+// String returns the role's word.
 func (r Role) String() string {
 	switch r {
 	case View:
@@ -47,7 +47,7 @@ func ParseRole(word string) (Role, error) {
 	return 0, fmt.Errorf("role %q is not known (allowed: %s)", word, Roles)
 }
 
-// Needed is the least role that may make a request, by its method and its path below the API's
+// Needed returns the least role that may make a request, by its method and its path below the API's
 // base. What a later kind of path needs is decided by where it is: changes outside of /config are
 // the admin's.
 func Needed(method, path string) Role {

@@ -68,7 +68,7 @@ func Open(dir string) *Users {
 // Err is why the users can't be read.
 func (u *Users) Err() error { return u.broken }
 
-// List is all of them, by number.
+// List returns all of them, by number.
 func (u *Users) List() []User {
 	c := u.content.Load()
 	out := make([]User, len(c.Users))
@@ -208,7 +208,7 @@ func (u *Users) CheckPassword(ctx context.Context, id int64, password string) er
 	return err
 }
 
-// Who is the user that a token was given to.
+// Who returns the user that a token was given to.
 func (u *Users) Who(token string) (User, bool) {
 	c := u.content.Load()
 	if s := c.session(digest(token)); s != nil && u.now().Before(s.Expires) {
@@ -257,8 +257,8 @@ func (u *Users) Logout(token string) error {
 	})
 }
 
-// digest is how a token is kept: it is random, so that nobody can guess what has this digest, and
-// comparing digests tells nothing.
+// digest returns how a token is kept: it is random, so that nobody can guess what has this digest,
+// and comparing digests tells nothing.
 func digest(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:])
@@ -296,7 +296,7 @@ func (c *content) clone() *content {
 	return &out
 }
 
-// session is that of a token, by its digest.
+// session returns that of a token, by its digest.
 func (c *content) session(digest string) *session {
 	i := slices.IndexFunc(c.Sessions, func(s *session) bool { return s.Token == digest })
 	if i < 0 {

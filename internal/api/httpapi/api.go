@@ -246,11 +246,11 @@ func (a *API) handleOperations() {
 	a.mux.HandleFunc("GET "+observation.ReadyPath, a.GetReady)
 }
 
-// pattern is that of the operation that a request asks for; "": there is none.
+// pattern returns that of the operation that a request asks for; "": there is none.
 func (a *API) pattern(r *http.Request) string {
 	_, pattern := a.mux.Handler(r)
 	return pattern
 }
 
-// GetVersion answers with the daemon's version.
+// GetVersion returns the daemon's version.
 func (a *API) GetVersion(w http.ResponseWriter, _ *http.Request) { rest.JSON(w, a.o.Version) }

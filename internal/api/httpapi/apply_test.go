@@ -18,7 +18,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// object is a service as an object of a list: its last byte, and its endpoints.
+// object returns a service as an object of a list: its last byte, and its endpoints.
 func object(n int, rest string, endpoints ...string) string {
 	for i, e := range endpoints {
 		endpoints[i] = `{"endpointIP":"` + e + `","targetPort":80,"weight":1}`

@@ -25,8 +25,8 @@ import (
 
 const passphrase = "correct horse"
 
-// secured is a bench at which every request over TCP needs a token, with a user of each role. It
-// comes from other machines.
+// secured returns a bench at which every request over TCP needs a token, with a user of each role.
+// It comes from other machines.
 func secured(t *testing.T) (b *bench, tokens map[string]string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -41,7 +41,7 @@ func bootDir(t *testing.T, files ...string) string {
 	return dir
 }
 
-// logged is a bench whose log can be read.
+// logged returns a bench whose log can be read.
 func logged(t *testing.T, changes ...func(*Options)) (*bench, *bytes.Buffer) {
 	t.Helper()
 	var log bytes.Buffer
@@ -53,7 +53,7 @@ func logged(t *testing.T, changes ...func(*Options)) (*bench, *bytes.Buffer) {
 	}), &log
 }
 
-// unread is what a start compares files with.
+// unread returns what a start compares files with.
 func unread(t *testing.T, since time.Time) *store.Unread {
 	t.Helper()
 	u, err := store.MarkUnread(t.TempDir())

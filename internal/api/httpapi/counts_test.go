@@ -13,7 +13,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// counted is a bench with two services, one of them without a name.
+// counted returns a bench with two services, one of them without a name.
 func counted(t *testing.T) *bench {
 	t.Helper()
 	b := newBench(t, nil)

@@ -19,7 +19,7 @@ const (
 	statePath     = BaseURL + "/config/endpointhoststate"
 )
 
-// stored are the endpoints that are objects, as journals have them.
+// stored returns the endpoints that are objects, as journals have them.
 func (b *bench) stored() (list []string) {
 	b.t.Helper()
 	for e := range b.store.Endpoints.All(b.store.Snapshot()) {
@@ -151,7 +151,7 @@ func TestDeleteEndpoint(t *testing.T) {
 	}
 }
 
-// health is an endpoint that the fake knows.
+// health returns an endpoint that the fake knows.
 func health(state lb.HealthState, addr string) *lb.EndpointHealth {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	h := &lb.EndpointHealth{

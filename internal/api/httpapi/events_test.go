@@ -89,7 +89,7 @@ func (b *bench) events(server *httptest.Server, query, lastEventID string) *stre
 	return &streamed{resp, bufio.NewScanner(resp.Body)}
 }
 
-// next is the next event: its lines without the JSON.
+// next returns the next event: its lines without the JSON.
 func (s *streamed) next(t *testing.T) string {
 	t.Helper()
 	var out []string

@@ -64,7 +64,7 @@ type fake struct {
 	mirrored    lb.MirrorStats
 }
 
-// EndpointVerdict is that of the first with the endpoint's address and port.
+// EndpointVerdict returns that of the first with the endpoint's address and port.
 func (f *fake) EndpointVerdict(s *lb.Service, e lb.Endpoint) (v lb.Verdict) {
 	for _, h := range f.health {
 		if s.Monitored() && h.Addr == e.Addr && h.Probe.Port == e.Port {

@@ -19,7 +19,7 @@ import (
 
 const firewallPath = BaseURL + "/config/firewall"
 
-// rules are those that are stored, in order.
+// rules returns those that are stored, in order.
 func (b *bench) rules() (list []string) {
 	for r := range b.store.Rules.All(b.store.Snapshot()) {
 		list = append(list, r.String())

@@ -253,7 +253,7 @@ func TestPlainValues(t *testing.T) {
 	}
 }
 
-// addresses are those of the services or endpoints that a list answers with.
+// addresses returns those of the services or endpoints that a list answers with.
 func (b *bench) addresses(t *testing.T, query string) (out []string) {
 	t.Helper()
 	var list struct {

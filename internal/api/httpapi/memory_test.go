@@ -89,7 +89,7 @@ func worstBodies(size filler) map[string]func() string {
 	}
 }
 
-// asImport is a body of objects as a file to import.
+// asImport returns a body of objects as a file to import.
 func asImport(t *testing.T, text string) (body, contentType string) {
 	var b bytes.Buffer
 	form := multipart.NewWriter(&b)
@@ -106,7 +106,7 @@ func asImport(t *testing.T, text string) (body, contentType string) {
 	return b.String(), form.FormDataContentType()
 }
 
-// peakOfProcess is the most memory that this process has had, in MiB.
+// peakOfProcess returns the most memory that this process has had, in MiB.
 func peakOfProcess(t *testing.T) int {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/status")

@@ -166,7 +166,7 @@ func newNetBench(t testing.TB) *netBench {
 	return b
 }
 
-// answer is the code, and what is said.
+// answer returns the code, and what is said.
 func (b *netBench) answer(method, path, body string) string {
 	b.t.Helper()
 	w := b.call(method, BaseURL+path, body)
@@ -424,7 +424,7 @@ func TestNetObjectLists(t *testing.T) {
 	}
 }
 
-// contextAt is the context of a request that came to an address.
+// contextAt returns the context of a request that came to an address.
 func contextAt(r *http.Request, at string) context.Context {
 	return context.WithValue(r.Context(), http.LocalAddrContextKey, net.TCPAddrFromAddrPort(netip.MustParseAddrPort(at)))
 }

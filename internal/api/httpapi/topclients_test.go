@@ -14,7 +14,7 @@ import (
 	"loxilb/internal/api/httpapi/transport"
 )
 
-// walkPaths are the requests that read the whole connection table.
+// walkPaths returns the requests that read the whole connection table.
 func walkPaths() []string {
 	return []string{BaseURL + "/status/clients", BaseURL + "/status/connections?sort=age"}
 }

@@ -46,7 +46,7 @@ func (f *Fields) add(prefix string, index []int, t reflect.Type) {
 	}
 }
 
-// Paths are all of them.
+// Paths returns all of them.
 func (f *Fields) Paths() []string {
 	list := make([]string, len(f.list))
 	for i := range f.list {
@@ -55,8 +55,8 @@ func (f *Fields) Paths() []string {
 	return list
 }
 
-// Find is the path of the field that a user names: by the path, by what it ends with, or by one of
-// the other words. What is in no other object comes before what is.
+// Find returns the path of the field that a user names: by the path, by what it ends with, or by
+// one of the other words. What is in no other object comes before what is.
 func (f *Fields) Find(name string) (string, error) {
 	name = strings.TrimPrefix(strings.Trim(name, "{}"), ".")
 	if path, ok := f.words[strings.ToLower(name)]; ok {
@@ -88,7 +88,7 @@ func (f *Fields) Find(name string) (string, error) {
 	return "", fmt.Errorf("field %q may be any of %s: write which", name, strings.Join(found, ", "))
 }
 
-// names are the shortest names of all fields.
+// names returns the shortest names of all fields.
 func (f *Fields) names() []string {
 	count := map[string]int{}
 	last := func(path string) string { return path[strings.LastIndexByte(path, '.')+1:] }
@@ -110,11 +110,11 @@ func (f *Fields) names() []string {
 	return slices.Compact(list)
 }
 
-// Names are what users may call the fields by.
+// Names returns what users may call the fields by.
 func (f *Fields) Names() []string { return f.names() }
 
-// Values is what an object, a pointer to it, has in the field of a path; of a list, what each of
-// its elements has.
+// Values returns what an object, a pointer to it, has in the field of a path; of a list, what each
+// of its elements has.
 func (f *Fields) Values(object any, path string) (out []string) {
 	i := slices.IndexFunc(f.list, func(one field) bool { return one.path == path })
 	if i < 0 {
@@ -144,7 +144,7 @@ func collect(v reflect.Value, index []int, out *[]string) {
 	*out = append(*out, text(v))
 }
 
-// text is a value as JSON has it, without quotes.
+// text returns a value as JSON has it, without quotes.
 func text(v reflect.Value) string {
 	if m, ok := reflect.TypeAssert[encoding.TextMarshaler](v); ok {
 		if v.IsZero() {

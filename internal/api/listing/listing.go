@@ -102,7 +102,7 @@ func (q *Query) Check() error {
 	return err
 }
 
-// after is where the page before has ended; nil: there was none.
+// after returns where the page before has ended; nil: there was none.
 func (q *Query) after() *place {
 	if p, err := parsePlace(q.Continue); err == nil {
 		return &p
@@ -110,8 +110,8 @@ func (q *Query) after() *place {
 	return nil
 }
 
-// After is the key of the last row of the page before, of a list that is not sorted; "": there was
-// none.
+// After returns the key of the last row of the page before, of a list that is not sorted; "": there
+// was none.
 func (q *Query) After() string {
 	if after := q.after(); after != nil && q.Sort == "" {
 		return after.Key
@@ -225,7 +225,7 @@ func Compare(a, b string) int {
 	return cmp.Compare(len(a), len(b))
 }
 
-// digits is how many s begins with.
+// digits returns how many s begins with.
 func digits(s string) int {
 	n := len(s) - len(strings.TrimLeft(s, "0123456789"))
 	return n

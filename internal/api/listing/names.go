@@ -27,8 +27,8 @@ func SplitNames(text string) (names []string, err error) {
 	return names, nil
 }
 
-// quoted is a name or a value as it stands in a list or a selector: in quotes, if anything in it
-// means something there.
+// quoted returns a name or a value as it stands in a list or a selector: in quotes, if anything in
+// it means something there.
 func quoted(s string) string {
 	if s != strings.TrimSpace(s) || strings.ContainsAny(s, `,()"`) {
 		return strconv.Quote(s)
@@ -68,7 +68,7 @@ func split(text string) (parts []string) {
 	return append(parts, text[begin:])
 }
 
-// begins tells whether a value begins after a text.
+// begins reports whether a value begins after a text.
 func begins(text string) bool {
 	text = strings.TrimRight(text, " ")
 	return text == "" || strings.ContainsRune("=(,", rune(text[len(text)-1]))

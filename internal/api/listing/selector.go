@@ -81,7 +81,7 @@ func parseRequirement(text string) (r Requirement, err error) {
 	return r, nil
 }
 
-// String is what ParseSelector reads.
+// String returns what ParseSelector reads.
 func (s Selector) String() string {
 	parts := make([]string, len(s))
 	for i, r := range s {
@@ -90,7 +90,7 @@ func (s Selector) String() string {
 	return strings.Join(parts, ",")
 }
 
-// String is the requirement as it is written.
+// String returns the requirement as written.
 func (r Requirement) String() string {
 	word := map[bool]string{false: " in (", true: " notin ("}[r.Not]
 	switch {
@@ -104,8 +104,8 @@ func (r Requirement) String() string {
 	return r.Field + word + JoinNames(r.Values) + ")"
 }
 
-// Matches tells whether an object is chosen whose fields hold what values returns: several values,
-// if it is a list.
+// Matches reports whether an object is chosen whose fields hold what values returns: several
+// values, if it is a list.
 func (s Selector) Matches(values func(field string) []string) bool {
 	for i := range s {
 		if !s[i].matches(values(s[i].Field)) {
@@ -125,7 +125,8 @@ func (s Selector) MayMatch(values func(field string) (list []string, known bool)
 	return true
 }
 
-// OneOf are the values of which an object that is chosen has one in a field, if that is asked for.
+// OneOf returns the values of which an object that is chosen has one in a field, if that is asked
+// for.
 func (s Selector) OneOf(field string) (values []string, asked bool) {
 	for i := range s {
 		if r := &s[i]; r.Field == field && !r.Not && !r.Prefix && len(r.Values) > 0 && !slices.ContainsFunc(r.Values, nothing) {
@@ -152,6 +153,6 @@ func (r *Requirement) matches(values []string) bool {
 	return found != r.Not
 }
 
-// nothing tells whether a value is what a field holds that nobody has set: answers leave some of
+// nothing reports whether a value is what a field holds that nobody has set: answers leave some of
 // these out.
 func nothing(v string) bool { return v == "" || v == "0" || v == "false" }

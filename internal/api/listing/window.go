@@ -41,7 +41,7 @@ func span(first, last int) string {
 	return fmt.Sprintf("%d to %d", first, last)
 }
 
-// Cut is the part of a list that is in a window.
+// Cut returns the part of a list that is in a window.
 func Cut[T any](list []T, w Window) []T {
 	list = list[min(w.Offset, len(list)):]
 	if w.Limit > 0 {

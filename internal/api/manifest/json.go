@@ -134,7 +134,7 @@ func (v *jsonValue) json(r *reader) json.RawMessage {
 	return v.raw
 }
 
-// fold is the same for all names that the decoder takes for one property.
+// fold returns the same for all names that the decoder takes for one property.
 func fold(name string) string {
 	return strings.Map(func(r rune) rune {
 		for { // down to the smallest of those that differ by case only

@@ -40,8 +40,8 @@ const (
 	BFD          = "BFD"
 )
 
-// Kinds is the table, in the order in which objects are saved and applied: what others stand on
-// comes first.
+// Kinds returns the table, in the order in which objects are saved and applied: what others stand
+// on comes first.
 func Kinds() []Kind {
 	return []Kind{
 		{Name: Vlan, Bare: true, List: "vlanAttr"},
@@ -64,7 +64,7 @@ func Kinds() []Kind {
 	}
 }
 
-// Find is the kind of a name or an alias, in any case.
+// Find returns the kind of a name or an alias, in any case.
 func Find(word string) (Kind, bool) {
 	for _, k := range Kinds() {
 		if strings.EqualFold(word, k.Name) {

@@ -74,7 +74,7 @@ func Read(file string, data []byte, assume string) ([]Object, Errors) {
 	return r.objects, nil
 }
 
-// documents are the values of a file, JSON if it looks like it, else YAML.
+// documents returns the values of a file, JSON if it looks like it, else YAML.
 func documents(data []byte, r *reader) iter.Seq[value] {
 	start := bytes.TrimLeft(bytes.TrimPrefix(data, []byte("\ufeff")), " \t\r\n")
 	if len(start) == 0 || start[0] != '{' && start[0] != '[' {
@@ -240,7 +240,7 @@ func (r *reader) lists(v value) (found bool) {
 	return found
 }
 
-// other tells whether a list is of another kind that shares its name.
+// other reports whether a list is of another kind that shares its name.
 func (r *reader) other(k Kind, elements []value) bool {
 	if k.Member == "" {
 		return false
@@ -273,7 +273,7 @@ func elementsOf(v value) ([]value, bool) {
 	return v.elements()
 }
 
-// guess is the kind of an object that stands alone, as POST takes it.
+// guess returns the kind of an object that stands alone, as POST takes it.
 func (r *reader) guess(v value) (Kind, bool) {
 	if k, ok := Find(r.assume); ok {
 		return k, true
@@ -298,10 +298,10 @@ func (r *reader) add(k Kind, whole, spec, metadata value) {
 	}
 }
 
-// Position is where the object begins.
+// Position returns where the object begins.
 func (o *Object) Position() Position { return o.Locate("") }
 
-// Locate is where a property of the spec stands, as endpoints[3].weight, or the nearest thing
+// Locate returns where a property of the spec stands, as endpoints[3].weight, or the nearest thing
 // around it that is there. Properties of the metadata begin with "metadata.".
 func (o *Object) Locate(field string) Position {
 	at := o.whole

@@ -35,7 +35,7 @@ func YAML(objects []json.RawMessage) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// nodeOf is the next value of JSON, members in their order.
+// nodeOf returns the next value of JSON, members in their order.
 func nodeOf(d *json.Decoder) (*yaml.Node, error) {
 	token, err := d.Token()
 	if err != nil {

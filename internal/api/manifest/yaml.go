@@ -109,7 +109,7 @@ func syntaxOf(err error) (line int, text string) {
 	return line, err.Error()[len(m[0]):]
 }
 
-// columnOf is where the text of a line begins.
+// columnOf returns where the text of a line begins.
 func columnOf(text []byte, line int) int {
 	for l := range bytes.Lines(text) {
 		if line--; line == 0 {

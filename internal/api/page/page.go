@@ -42,7 +42,7 @@ type file struct {
 // New makes a page. Its files are read when somebody asks for one.
 func New() *Page { return &Page{sync.OnceValue(read)} }
 
-// Serves tells whether a request is for a file of the page, which anybody may have.
+// Serves reports whether a request is for a file of the page, which anybody may have.
 func Serves(r *http.Request) bool {
 	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && (r.URL.Path == "/" || strings.HasPrefix(r.URL.Path, folder))
 }
@@ -53,7 +53,7 @@ func (p *Page) Register(mux *http.ServeMux) {
 	mux.Handle("GET "+folder, p)
 }
 
-// ServeHTTP answers with a file.
+// ServeHTTP returns a file.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", policy)

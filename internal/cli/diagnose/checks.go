@@ -13,7 +13,7 @@ import (
 	"loxilb/internal/cli/session"
 )
 
-// Commands are those of this folder, by verb.
+// Commands returns those of this folder, by verb.
 func Commands(o *session.Options) session.Commands {
 	return session.Commands{session.Root: {
 		readyCommand(o), verifyCommand(o), doctorCommand(o), bundleCommand(o), explainCommand(o), traceCommand(o),

@@ -18,7 +18,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// The exit status says whether the packet gets there, also with -o json.
+// The exit status reports whether the packet gets there, also with -o json.
 func TestExitStatus(t *testing.T) {
 	t.Parallel()
 	const ok, failed = `"steps":[{"stage":"way","state":"warning","text":"x"}]`, `"steps":[{"stage":"mtu","state":"failed","text":"x"}]`

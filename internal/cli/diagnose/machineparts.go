@@ -91,7 +91,7 @@ func settings(ctx context.Context) (out []byte, _ error) {
 	return out, nil
 }
 
-// daemons are the processes called loxilb in this network namespace.
+// daemons returns the processes called loxilb in this network namespace.
 func daemons() (ids []string) {
 	own, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {

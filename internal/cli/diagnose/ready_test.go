@@ -10,7 +10,7 @@ import (
 	"loxilb/test/clitest"
 )
 
-// TestReady: the exit code says whether packets are balanced, and standard error why not.
+// TestReady: the exit code reports whether packets are balanced, and standard error why not.
 func TestReady(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, http.StatusOK, "ready\n")

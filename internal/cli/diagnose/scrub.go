@@ -80,7 +80,7 @@ func newScrubber(known []string, keep []netip.Addr) scrubber {
 // maybeAddress finds all that can be one, an IPv6 address with IPv4 at its end too.
 var maybeAddress = regexp.MustCompile(`[0-9A-Fa-f]*:[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*|\d{1,3}(?:\.\d{1,3}){3}`)
 
-// Text is a text without secrets, and, unless addresses is true, without addresses of clients.
+// Text returns a text without secrets, and, unless addresses is true, without addresses of clients.
 func (s *scrubber) Text(text string, addresses bool) string {
 	for _, k := range s.known {
 		text = strings.ReplaceAll(text, k, Removed)

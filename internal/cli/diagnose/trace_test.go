@@ -14,7 +14,7 @@ import (
 	"loxilb/test/clitest"
 )
 
-// event is one of a packet that was forwarded.
+// event returns one of a packet that was forwarded.
 func event(t testing.TB, before, after string) string {
 	t.Helper()
 	view := func(line string) string {

@@ -371,7 +371,8 @@ func writeFields(b *strings.Builder, fields []v1.FieldChange) {
 	}
 }
 
-// elementOf is the element of a list that a property is of, as endpoints[10.0.0.1 80]; "": none.
+// elementOf returns the element of a list that a property is of, as endpoints[10.0.0.1 80]; "":
+// none.
 func elementOf(field string) string {
 	element, _, found := strings.Cut(field, "].")
 	if !found {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// saved are the files of a folder that has one line, as replaceFolder takes them.
+// saved returns the files of a folder that has one line, as replaceFolder takes them.
 func saved(line string) interfaceConfig {
 	return interfaceConfig{"eth0": {"type": {line}}}
 }

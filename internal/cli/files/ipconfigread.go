@@ -13,7 +13,7 @@ import (
 	"loxilb/internal/api/manifest"
 )
 
-// interfaceFiles are those in the folder of an interface, in the order in which they are read.
+// interfaceFiles returns those in the folder of an interface, in the order in which they are read.
 // Others the existing loxilb writes too (mtu, mode, real, info, members): loxilb keeps none of
 // that.
 func interfaceFiles() []string {

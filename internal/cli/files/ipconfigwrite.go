@@ -28,7 +28,7 @@ func (c interfaceConfig) add(dev, file, format string, args ...any) {
 	c[dev][file] = append(c[dev][file], fmt.Sprintf(format, args...))
 }
 
-// Lines is the number of all lines.
+// Lines returns the number of all lines.
 func (c interfaceConfig) Lines() (n int) {
 	for _, files := range c {
 		for _, lines := range files {
@@ -95,7 +95,7 @@ func (c interfaceConfig) routes(routes []v1.RouteEntry, left interfaceLeftOut) {
 	}
 }
 
-// kept is a route as apply would take it, or why it would not.
+// kept returns a route as apply would take it, or why it would not.
 func kept(e *v1.RouteEntry) (r netobj.Route, why string) {
 	r, err := netobj.ParseRoute(e.DestinationIPNet, e.Gateway, "")
 	switch {

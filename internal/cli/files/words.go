@@ -195,7 +195,7 @@ func readWords(o *manifest.Object) *manifest.Error {
 	return nil
 }
 
-// member is a property by its name, in any case.
+// member returns a property by its name, in any case.
 func member(of map[string]any, name string) any {
 	for n, v := range of {
 		if strings.EqualFold(n, name) {

@@ -108,7 +108,7 @@ func ipvsWay(s *lb.Service) string {
 	return "-m"
 }
 
-// ipvsMask is a netmask for IPv4, a length for IPv6.
+// ipvsMask returns a netmask for IPv4, a length for IPv6.
 func ipvsMask(s *lb.Service) string {
 	if !s.VIP.Is4() {
 		return strconv.Itoa(int(s.PersistPrefix))

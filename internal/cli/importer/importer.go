@@ -125,7 +125,7 @@ func portOf(text, protocol string) (uint16, error) {
 	return uint16(n), nil
 }
 
-// weight is one as other programs have it, which loxilb has too up to 65535.
+// weight returns one as other programs have it, which loxilb has too up to 65535.
 func weight(text string) (uint16, error) {
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {

@@ -82,7 +82,7 @@ func (r *ipvsReader) line(number int, words []string) {
 	r.server(number, f, opts)
 }
 
-// key is the service of a line, and how the line calls it.
+// key returns the service of a line, and how the line calls it.
 func (r *ipvsReader) key(number int, opts map[string]string) (key lb.Key, name string, ok bool) {
 	if mark, fw := opts["-f"]; fw {
 		if !r.skipped[mark] {
@@ -138,7 +138,7 @@ func (r *ipvsReader) service(number int, key lb.Key, name string, opts map[strin
 	r.services[name] = r.add(number, s)
 }
 
-// prefixOf is the length of a netmask, or of a prefix.
+// prefixOf returns the length of a netmask, or of a prefix.
 func prefixOf(mask string) uint8 {
 	if a, err := netip.ParseAddr(mask); err == nil && a.Is4() {
 		bits := 0

@@ -204,7 +204,7 @@ func (v *virtualServer) option(b *block) {
 	}
 }
 
-// endpoint is the address and port of a block whose first word is something else.
+// endpoint returns the address and port of a block whose first word is something else.
 func (v *virtualServer) endpoint(b *block) (e lb.Endpoint, err error) {
 	e.Weight = 1
 	if e.Addr, err = address(b.argument(1)); err != nil {
@@ -247,7 +247,7 @@ func (v *virtualServer) server(b *block) {
 	v.checks = append(v.checks, check)
 }
 
-// check is a probe by a checker of keepalived.
+// check returns a probe by a checker of keepalived.
 func (v *virtualServer) check(b *block) lb.Probe {
 	p := lb.Probe{Type: map[string]lb.ProbeType{
 		"TCP_CHECK": lb.ProbeTCP, "HTTP_GET": lb.ProbeHTTP, "SSL_GET": lb.ProbeHTTPS, "UDP_CHECK": lb.ProbeUDP, "PING_CHECK": lb.ProbePing, "DNS_CHECK": lb.ProbeDNS,

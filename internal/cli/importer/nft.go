@@ -100,7 +100,7 @@ func nftWords(line string) []string {
 	return strings.Fields(strings.NewReplacer("{", " { ", "}", " } ", ",", " , ", ";", " ; ").Replace(line))
 }
 
-// commentAt is where # begins a comment, outside of quotes; -1: nowhere.
+// commentAt returns where # begins a comment, outside of quotes; -1: nowhere.
 func commentAt(line string) int {
 	quoted := false
 	for i, c := range line {
@@ -301,7 +301,7 @@ func (r *nftReader) elements(line int, words []string) (list []nftElement, rest 
 	return list, words[1:], ""
 }
 
-// nftChoice is how an endpoint is chosen by numgen or a hash.
+// nftChoice returns how an endpoint is chosen by numgen or a hash.
 func nftChoice(words []string) (a lb.Algorithm, mod int, ok bool) {
 	i := slices.Index(words, "mod")
 	if i < 0 || i+1 >= len(words) {

@@ -43,7 +43,7 @@ func getStatus(o *session.Options) *cobra.Command {
 	return kind.Get(o, cmd)
 }
 
-// statusKinds are the kinds of objects that have a status.
+// statusKinds returns the kinds of objects that have a status.
 func statusKinds() []string {
 	return []string{
 		"service", "endpoint", "interface", "network", "vip", "setting", "pressure", "programs", "firewall", "policer", "mirror", "drain", "instance",

@@ -74,7 +74,7 @@ func portTable(list *v1.PortList, wide bool) *session.Table {
 	return t
 }
 
-// xdpLines is how XDP is attached, or why not, in a narrow column.
+// xdpLines returns how XDP is attached, or why not, in a narrow column.
 func xdpLines(xdp string) (lines []string) {
 	const width = 40
 	if xdp == "" {
@@ -90,7 +90,7 @@ func xdpLines(xdp string) (lines []string) {
 	return lines
 }
 
-// listed is a line as the contract has it, and one more for each further value.
+// listed returns a line as the contract has it, and one more for each further value.
 func listed(name string, values []string) []string {
 	if len(values) == 0 {
 		return []string{name + " : []"}

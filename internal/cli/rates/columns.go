@@ -79,7 +79,7 @@ func columns() []column {
 	}
 }
 
-// refusedColumn is how many packets of clients were refused so far.
+// refusedColumn returns how many packets of clients were refused so far.
 func refusedColumn() column {
 	return column{title: "REFUSED", width: 7, value: func(l *line) string { return short(float64(l.refused)) }}
 }
@@ -152,7 +152,7 @@ func (v *view) heading(l layout) string {
 	return b.String()
 }
 
-// row is a line of the list.
+// row returns a line of the list.
 func (v *view) row(l layout, one *line, chosen bool) string {
 	var b strings.Builder
 	mark := " "

@@ -113,7 +113,7 @@ func noMatch(match string, matched int) error {
 	return session.Refused("service %q not found: give a key such as 20.20.20.1:2020/tcp, or part of a key or name", match)
 }
 
-// text is the listing. It has three lines of heading, as ipvsadm's has.
+// text returns the listing. It has three lines of heading, as ipvsadm's has.
 func (l *listing) text(list *v1.ServiceRatesList) string {
 	var b strings.Builder
 	if l.counters {
@@ -166,7 +166,7 @@ func (l *listing) numbers(b *strings.Builder, r *v1.Rates, c *v1.Counters) {
 	b.WriteByte('\n')
 }
 
-// large is a number in nine places, as ipvsadm writes it.
+// large returns a number in nine places, as ipvsadm writes it.
 func large(n uint64) string {
 	switch {
 	case n < 1e8:

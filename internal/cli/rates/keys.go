@@ -8,7 +8,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 )
 
-// sortKeys are the keys that choose an order.
+// sortKeys returns the keys that choose an order.
 func sortKeys() map[string]string {
 	return map[string]string{
 		"c": "connections", "p": "packets", "b": "bytes", "a": "active", "s": "repeatedSyns", "f": "failedHandshakes", "d": "down", "n": "name", "1": "key",
@@ -167,7 +167,7 @@ func (m *model) move(word string) {
 	}
 }
 
-// keys is the help line.
+// keys returns the help line.
 func (m *model) keys() string {
 	g := &m.glyphs
 	switch {

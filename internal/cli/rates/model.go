@@ -48,7 +48,7 @@ func (m *model) Init() tea.Cmd {
 	return nil
 }
 
-// rows is how many lines of the list fit.
+// rows returns how many lines of the list fit.
 func (m *model) rows() int { return max(1, m.height-8) }
 
 // ask requests what is to be shown now.
@@ -109,7 +109,7 @@ func (m *model) update(n news) tea.Cmd {
 	return nil
 }
 
-// total is how many lines the whole list has.
+// total returns how many lines the whole list has.
 func (m *model) total() int {
 	if m.lastUpdate == nil {
 		return 0
@@ -135,7 +135,7 @@ func (m *model) View() tea.View {
 	return v
 }
 
-// screen is the lines of the screen.
+// screen returns the lines of the screen.
 func (m *model) screen() []string {
 	if m.help {
 		return m.helpScreen()

@@ -41,7 +41,7 @@ func (g *glyphs) spark(values []float32, width int) string {
 	return b.String()
 }
 
-// short is a number in five places at most: 0.3, 42, 1.2k, 345k, 6.7M.
+// short returns a number in five places at most: 0.3, 42, 1.2k, 345k, 6.7M.
 func short(n float64) string {
 	if n > 0 && n < 9.95 && n != float64(int(n)) {
 		return fmt.Sprintf("%.1f", max(n, 0.1))

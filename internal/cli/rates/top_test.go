@@ -48,7 +48,7 @@ func (d *daemon) leave(away bool) {
 	d.away = away
 }
 
-// asked is the last question.
+// asked returns the last question.
 func (d *daemon) asked() url.Values {
 	d.mu.Lock()
 	defer d.mu.Unlock()

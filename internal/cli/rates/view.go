@@ -105,7 +105,7 @@ func (v *view) heads(u *v1.RatesUpdate) []string {
 	}
 }
 
-// drops is a line about packets that are dropped now, or were.
+// drops returns a line about packets that are dropped now, or were.
 func drops(t *v1.TotalRates) string {
 	var now, before []string
 	for _, d := range t.Drops {

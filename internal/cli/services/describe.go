@@ -81,7 +81,7 @@ func setFields(s *lb.Service, fields []lb.Field[lb.Service], e *v1.LoadbalanceEn
 	}
 }
 
-// description is all that the server has of a service, and its status.
+// description returns all that the server has of a service, and its status.
 func description(e *v1.LoadbalanceEntry) string {
 	var b strings.Builder
 	line := func(name, value string) { fmt.Fprintf(&b, "%-18s %s\n", name+":", value) }
@@ -184,7 +184,7 @@ func problemsOf(e *v1.LoadbalanceEntry, failed []v1.Status, down []v1.EndpointPr
 	return "Problems:\n" + text
 }
 
-// downSince is when an endpoint went down.
+// downSince returns when an endpoint went down.
 func downSince(d *v1.EndpointProbe) time.Time {
 	if n := len(d.History); n > 0 {
 		return d.History[n-1].Time
@@ -192,8 +192,8 @@ func downSince(d *v1.EndpointProbe) time.Time {
 	return d.Since
 }
 
-// downEvidence is the reason for which an endpoint went down, and the result of its last check if
-// that is another: an endpoint without a route may refuse connections by now.
+// downEvidence returns the reason for which an endpoint went down, and the result of its last check
+// if that is another: an endpoint without a route may refuse connections by now.
 func downEvidence(d *v1.EndpointProbe) string {
 	now := session.OneLine(d.Evidence)
 	n := len(d.History)

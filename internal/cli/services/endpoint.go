@@ -157,7 +157,8 @@ func describeEndpoint(o *session.Options) *cobra.Command {
 	})
 }
 
-// probeState is the state of a probed address: the contract's word where the server has no other.
+// probeState returns the state of a probed address: the contract's word where the server has no
+// other.
 func probeState(e *v1.EndpointProbe) string { return cmp.Or(e.ObservedState, e.CurrState) }
 
 // sinceKnown reports whether the server knows since when an endpoint has its state: it knows the

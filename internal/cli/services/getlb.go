@@ -70,7 +70,7 @@ func narrowLB(list []v1.LoadbalanceEntry, compat bool) *session.Table {
 	return t
 }
 
-// timeoutCell is an idle timeout; - is the protocol's default.
+// timeoutCell returns an idle timeout; - is the protocol's default.
 func timeoutCell(s v1.Seconds, compat bool) string {
 	switch {
 	case compat:
@@ -198,7 +198,7 @@ func protocol(a *v1.ServiceArguments) string {
 	return a.Protocol
 }
 
-// algorithm is the word; a server that is newer than this program has its number shown.
+// algorithm returns the word; a server that is newer than this program has its number shown.
 func algorithm(a *v1.ServiceArguments) string {
 	if v, err := lb.ParseAlgorithm(cmp.Or(string(a.Sel), "0")); err == nil {
 		return v.String()

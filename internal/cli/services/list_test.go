@@ -17,8 +17,8 @@ import (
 	"loxilb/test/clitest"
 )
 
-// services is a server of the contract: it has four services, and answers with all of them whatever
-// is asked for.
+// services returns a server of the contract: it has four services, and answers with all of them
+// whatever is asked for.
 func services(t *testing.T) *clitest.Server {
 	t.Helper()
 	var list []string

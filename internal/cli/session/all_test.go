@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminalPair is a terminal, and the side at which somebody types.
+// terminalPair returns a terminal, and the side at which somebody types.
 func terminalPair(t *testing.T) (typed, terminal *os.File) {
 	t.Helper()
 	typed, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)

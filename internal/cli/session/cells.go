@@ -18,7 +18,7 @@ func Version(n uint64) string {
 	return strconv.FormatUint(n, 10)
 }
 
-// Tries is how often it was tried; - for never.
+// Tries returns how often it was tried; - for never.
 func Tries(s *v1.Status) string {
 	if s.Attempts == 0 {
 		return "-"
@@ -26,7 +26,7 @@ func Tries(s *v1.Status) string {
 	return strconv.Itoa(s.Attempts)
 }
 
-// Clock is a time; - for none.
+// Clock returns a time; - for none.
 func Clock(t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -34,7 +34,7 @@ func Clock(t time.Time) string {
 	return t.Format(time.RFC3339)
 }
 
-// When is a time in short, the local one: of today without its date. - is none.
+// When returns a time in short, the local one: of today without its date. - is none.
 func When(t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -46,7 +46,7 @@ func When(t time.Time) string {
 	return t.Format("2006-01-02 15:04")
 }
 
-// Moment is a time; - for none.
+// Moment returns a time; - for none.
 func Moment(t *time.Time) string {
 	if t == nil {
 		return "-"
@@ -96,7 +96,7 @@ func Wrap(text string, width int) (lines []string) {
 	return append(lines, text)
 }
 
-// EventLine is an event in a line.
+// EventLine returns an event in a line.
 func EventLine(e *v1.Event) string {
 	return fmt.Sprintf("%s  %-9s  %s\n", e.Time.Format(time.RFC3339), e.Kind, e.Message)
 }

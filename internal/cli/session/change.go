@@ -39,7 +39,7 @@ func (o *Options) Create(ctx context.Context, request func(context.Context, *v1.
 	return o.Created(o.Answer(request(ctx, client)))
 }
 
-// ForceText is the parameter of a flag.
+// ForceText returns the parameter of a flag.
 func ForceText(force bool) string {
 	if !force {
 		return ""

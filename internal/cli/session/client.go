@@ -112,7 +112,7 @@ func (o *Options) connect(ctx context.Context, d *net.Dialer, network, addr stri
 	return d.DialContext(ctx, network, addr)
 }
 
-// TokenPath is where a token is kept.
+// TokenPath returns where a token is kept.
 func (o *Options) TokenPath() string { return cmp.Or(o.Env.TokenFile, TokenFile) }
 
 // Token returns the token of requests; empty: none.
@@ -167,7 +167,7 @@ func (o *Options) warn(resp *http.Response) {
 	}
 }
 
-// unreachable is the failure of a request that got no answer.
+// unreachable returns the failure of a request that got no answer.
 func (o *Options) unreachable(err error) error {
 	return &Failure{ExitUnreachable, o.noAnswer(err)}
 }

@@ -68,7 +68,7 @@ func (f *fieldFlag[T]) String() string {
 	return f.field.Show(f.object)
 }
 
-// Type is the name of the value in the help.
+// Type returns the name of the value in the help.
 func (f *fieldFlag[T]) Type() string {
 	if len(f.field.Choices()) > 0 {
 		return "word"

@@ -223,7 +223,7 @@ func (k *Kind[L, T]) fetch(ctx context.Context, o *Options, q *listing.Query) (p
 	return p, nil
 }
 
-// chooser is a list of objects, by their places; index has these by name.
+// chooser returns a list of objects, by their places; index has these by name.
 func (k *Kind[L, T]) chooser(list []T, index map[string]int) listing.List[int] {
 	fields := k.fields()
 	return listing.List[int]{

@@ -177,7 +177,7 @@ func (f *format) addRows(t *Table, items []json.RawMessage) error {
 	return nil
 }
 
-// cellOf is a value of JSON in a cell.
+// cellOf returns a value of JSON in a cell.
 func cellOf(v any) string {
 	switch v := v.(type) {
 	case string:

@@ -22,7 +22,7 @@ type Table struct {
 	renamed  map[string]string   // by header: a better one than the contract's
 }
 
-// NewTable is a table of these columns, without a row.
+// NewTable returns a table of these columns, without a row.
 func NewTable(header ...string) *Table {
 	t := &Table{header: make([]string, len(header))}
 	for i, h := range header {
@@ -110,10 +110,10 @@ func (t *Table) says(column int, values []string) bool {
 // Columns returns the number of columns.
 func (t *Table) Columns() int { return len(t.header) }
 
-// Waiting is how many rows were added since the last chunk.
+// Waiting returns how many rows were added since the last chunk.
 func (t *Table) Waiting() int { return len(t.rows) }
 
-// String is the whole table.
+// String returns the whole table.
 func (t *Table) String() string { return t.Chunk() }
 
 // Chunk returns the rows added since the last chunk, the first one with the header. Columns are as

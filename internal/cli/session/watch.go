@@ -161,7 +161,7 @@ func (w *watcher[L, T]) print(name string, rows [][]string, item json.RawMessage
 	return nil
 }
 
-// flush is the rows that wait; the header too, the first time.
+// flush returns the rows that wait; the header too, the first time.
 func (w *watcher[L, T]) flush() string {
 	if word := w.options.format.word; word == "name" || word == "json" {
 		return ""

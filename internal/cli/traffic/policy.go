@@ -190,7 +190,7 @@ func policyTable(list []v1.Policy, wide bool) *session.Table {
 	return t
 }
 
-// rateCell is a number of Mbit/s where that is whole, as in the contract.
+// rateCell returns a number of Mbit/s where that is whole, as in the contract.
 func rateCell(text string, megabits float64) string {
 	if megabits == float64(int64(megabits)) && (megabits > 0 || text == "") {
 		return strconv.FormatInt(int64(megabits), 10)

@@ -12,7 +12,7 @@ import (
 	"loxilb/test/clitest"
 )
 
-// in is an environment with a file of contexts.
+// in returns an environment with a file of contexts.
 func in(path string) session.Env {
 	return session.Env{TokenFile: path + ".token", Getenv: func(name string) string {
 		return map[string]string{"HOME": "/nonexistent", "LOXICMD_CONFIG": path}[name]

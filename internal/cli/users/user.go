@@ -150,7 +150,7 @@ func deleteUser(o *session.Options) *cobra.Command {
 	}
 }
 
-// userID is the number of a user, by the number or the name.
+// userID returns the number of a user, by the number or the name.
 func userID(o *session.Options, cmd *cobra.Command, client *v1.Client, who string) (int64, error) {
 	if id, err := strconv.ParseInt(who, 10, 64); err == nil {
 		return id, nil
@@ -199,7 +199,7 @@ func newPassword(o *session.Options, file string) (string, error) {
 	return password, err
 }
 
-// secretOf is the first line of a file.
+// secretOf returns the first line of a file.
 func secretOf(o *session.Options, path string) (string, error) {
 	in := o.Env.Stdin
 	if path != "-" {

@@ -33,7 +33,7 @@ func newState(list ...lb.Service) *state {
 	return s
 }
 
-// with is the state with these services put, and without those of these keys.
+// with returns the state with these services put, and without those of these keys.
 func (s *state) with(put []lb.Service, deleted ...lb.Key) *state {
 	all := maps.Clone(s.byKey)
 	for _, k := range deleted {
@@ -84,7 +84,7 @@ func parsed(t testing.TB, lines ...string) (list []lb.Service) {
 	return list
 }
 
-// changes are the keys that two states have different services at.
+// changes returns the keys that two states have different services at.
 func changes(before, after *state) (keys []lb.Key) {
 	for k, s := range before.byKey {
 		if now, ok := after.byKey[k]; !ok || !s.Equal(now) {

@@ -41,7 +41,7 @@ func (c *Cost) add(n int, o Cost) {
 	c.SNAT += n * o.SNAT
 }
 
-// slotCount is how many places the service has, without the work of laying them out.
+// slotCount returns how many places the service has, without the work of laying them out.
 func slotCount(s *lb.Service) int {
 	weights := make([]uint32, len(s.Endpoints))
 	for i, e := range s.Endpoints {
@@ -64,7 +64,7 @@ func slotCount(s *lb.Service) int {
 	return up * fractionFactor(s)
 }
 
-// fractionFactor is by how much slow start multiplies the places of a table, which then holds
+// fractionFactor returns by how much slow start multiplies the places of a table, which then holds
 // tenths.
 func fractionFactor(s *lb.Service) int {
 	if s.SlowStart > 0 {

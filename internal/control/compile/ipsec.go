@@ -29,7 +29,8 @@ func IPsec(list []lb.IPsecPolicy) (t bpf.RuleTable, err error) {
 	return t, err
 }
 
-// ipsecRule is a policy in the form of a firewall rule: the direction is in place of the interface.
+// ipsecRule returns a policy in the form of a firewall rule: the direction is in place of the
+// interface.
 func ipsecRule(p *lb.IPsecPolicy) bpf.TcRule {
 	row := rule(&lb.Rule{
 		Source: p.Source, Destination: p.Destination, SourcePorts: p.SourcePorts, DestinationPorts: p.DestinationPorts, Protocol: p.Protocol,

@@ -173,7 +173,7 @@ func vipAt(n int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)})
 }
 
-// at is the service of that number as an endpoint.
+// at returns the service of that number as an endpoint.
 func at(n int) lb.Endpoint { return lb.Endpoint{Addr: vipAt(n), Port: 80, Weight: 1} }
 
 // endpointsAt are n endpoints of group i.

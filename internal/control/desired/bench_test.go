@@ -10,7 +10,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// filled is a store with n services of 10 endpoints (3 past 10,000, for the limit on their sum).
+// filled returns a store with n services of 10 endpoints (3 past 10,000, for the limit on their
+// sum).
 func filled(b *testing.B, dir string, n int) *State {
 	b.Helper()
 	endpoints := 10

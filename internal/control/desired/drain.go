@@ -85,7 +85,7 @@ func decodeDrain(_ int, object []byte) (lb.Drain, error) {
 	return d.Drain, err
 }
 
-// Weigh is the service with weight 0 for endpoints that are drained.
+// Weigh returns the service with weight 0 for endpoints that are drained.
 func (d *Drains) Weigh(snapshot *store.Snapshot, s lb.Service) lb.Service {
 	own := false
 	for drain := range d.All(snapshot) {

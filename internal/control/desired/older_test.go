@@ -49,7 +49,7 @@ type olderCommit struct {
 	Delete   []string       `json:"delete,omitempty"`
 }
 
-// olderBody is the body of a line with its checksum.
+// olderBody returns the body of a line with its checksum.
 func olderBody(t *testing.T, line string) []byte {
 	t.Helper()
 	const start, end = len(`{"crc":"01234567","body":`), len("}\n")
@@ -86,8 +86,8 @@ func olderFile(t *testing.T, dir, name, kind string) (h olderHeader, lines []str
 	return h, lines[1 : len(lines)-1]
 }
 
-// olderLoad is what the older loxilb would have of a directory: services by their keys, each with
-// its owner before it.
+// olderLoad returns what the older loxilb would have of a directory: services by their keys, each
+// with its owner before it.
 func olderLoad(t *testing.T, dir string) (revision uint64, services map[string]string) {
 	t.Helper()
 	services = map[string]string{}

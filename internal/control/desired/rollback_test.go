@@ -138,7 +138,7 @@ func TestUndoneAfterConfirm(t *testing.T) {
 	}
 }
 
-// copyOf is what a process that is killed now leaves.
+// copyOf returns what a process that is killed now leaves.
 func copyOf(t *testing.T, dir string) string {
 	t.Helper()
 	to := t.TempDir()

@@ -85,7 +85,7 @@ func newServices(admit Admission) *Services {
 // ServiceID names a service among objects of all kinds.
 func ServiceID(k lb.Key) store.ID { return store.ID{Kind: ServiceKind, Key: k.String()} }
 
-// ServiceKey is the inverse of ServiceID; false: id is none of a service.
+// ServiceKey returns the inverse of ServiceID; false: id is none of a service.
 func ServiceKey(id store.ID) (lb.Key, bool) {
 	if id.Kind != ServiceKind {
 		return lb.Key{}, false
@@ -94,7 +94,7 @@ func ServiceKey(id store.ID) (lb.Key, bool) {
 	return k, err == nil
 }
 
-// ServiceKeys are the keys of the services among objects, in order.
+// ServiceKeys returns the keys of the services among objects, in order.
 func ServiceKeys(ids []store.ID) []lb.Key {
 	var keys []lb.Key
 	for _, id := range ids {
@@ -147,7 +147,7 @@ func (s *Services) ByName(v store.View, name string) []lb.Service {
 	return slices.Collect(s.Find(v, byName, name))
 }
 
-// Endpoints is the number of endpoints of all services together.
+// Endpoints returns the number of endpoints of all services together.
 func (s *Services) Endpoints(at *store.Snapshot) int { return s.Total(at, endpointTotal) }
 
 // At is the services of one view, for readers that should see no other.

@@ -41,7 +41,7 @@ func service(t testing.TB, line string) lb.Service {
 	return s
 }
 
-// numbered is the i-th service of a big state, with n endpoints.
+// numbered returns the i-th service of a big state, with n endpoints.
 func numbered(i, n int) lb.Service {
 	s := lb.Service{Key: lb.Key{VIP: netip.AddrFrom4([4]byte{20, 0, byte(i >> 8), byte(i)}), Port: 80, Protocol: lb.TCP}}
 	s.Name = fmt.Sprintf("service-%d", i)
@@ -72,7 +72,7 @@ func mustCommit(t testing.TB, s *State, owner string, edit func(*store.Tx) error
 	return revision
 }
 
-// dump is a state as text: what tests compare.
+// dump returns a state as text: what tests compare.
 func dump(s *State) string {
 	var b strings.Builder
 	at := s.Snapshot()

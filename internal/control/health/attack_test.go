@@ -22,7 +22,7 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// files is how many descriptors this process has.
+// files returns how many descriptors this process has.
 func files(t *testing.T) int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
@@ -77,7 +77,7 @@ func deaf(t *testing.T) uint16 {
 	return uint16(port)
 }
 
-// many is an address for each number.
+// many returns an address for each number.
 func many(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, 1, byte(i >> 8), byte(i)}) }
 
 // leavesNothing runs a monitor, and wants no descriptor and no goroutine to be left of it.

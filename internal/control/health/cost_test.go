@@ -46,7 +46,7 @@ func TestServer(t *testing.T) {
 	l.Close()
 }
 
-// used is the CPU time of this process.
+// used returns the CPU time of this process.
 func used(t *testing.T) time.Duration {
 	t.Helper()
 	var u syscall.Rusage
@@ -56,8 +56,8 @@ func used(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// bare is the CPU time of what the kernel does for a probe: half a handshake, with what of both
-// sides is done on this machine, by sockets that are used again, 250 in a row.
+// bare returns the CPU time of what the kernel does for a probe: half a handshake, with what of
+// both sides is done on this machine, by sockets that are used again, 250 in a row.
 func bare(t *testing.T, target func(i int) netip.Addr, port uint16) time.Duration {
 	t.Helper()
 	c, err := probe.NewConnector()

@@ -74,7 +74,7 @@ func (m *Monitor) Run(ctx context.Context) {
 	}
 }
 
-// pause is how long a round waits for the next one, at least.
+// pause returns how long a round waits for the next one, at least.
 func (r *rounds) pause() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -26,10 +26,10 @@ const (
 	placesOfLightest = 16
 )
 
-// Size is how many places the table of these nodes has. Sizes are primes, so that every step is a
-// walk over all places, and each is about twice the one before: only a change that asks for the
-// next one lays the table out anew, and moves nearly every flow. The largest is the largest prime
-// that fits into a segment of the slots map.
+// Size returns how many places the table of these nodes has. Sizes are primes, so that every step
+// is a walk over all places, and each is about twice the one before: only a change that asks for
+// the next one lays the table out anew, and moves nearly every flow. The largest is the largest
+// prime that fits into a segment of the slots map.
 //
 // A single node has one place. Nodes without weight count as nodes, so that a node that is emptied
 // moves no others. What weights ask for goes by the ratio of their sum to the smallest, not by
@@ -132,7 +132,7 @@ func hash(seed uint64, name string) uint64 {
 	return mix(h)
 }
 
-// mix is the last step of SplitMix64: each bit of the result depends on each of x.
+// mix returns the last step of SplitMix64: each bit of the result depends on each of x.
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

@@ -194,7 +194,7 @@ func TestDisruption(t *testing.T) {
 	}
 }
 
-// moved is the share of places that change hands when one node goes down, besides its own.
+// moved returns the share of places that change hands when one node goes down, besides its own.
 func moved(seed uint64, nodes []Node, gone int) float64 {
 	before := Table(seed, nodes)
 	less := slices.Clone(nodes)

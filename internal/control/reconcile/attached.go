@@ -64,7 +64,7 @@ func (a *Attached) apply(now *store.Snapshot) (failed bpf.NotAttached, err error
 	return a.table.SetAttached(all)
 }
 
-// mirrorPort is the interface to which copies are sent.
+// mirrorPort returns the interface to which copies are sent.
 func mirrorPort(m *lb.Mirror) string {
 	if m.Tunneled() {
 		return tapOf(m).Name()
@@ -72,7 +72,7 @@ func mirrorPort(m *lb.Mirror) string {
 	return m.Port
 }
 
-// tapOf is the tunnel of a mirror.
+// tapOf returns the tunnel of a mirror.
 func tapOf(m *lb.Mirror) netdev.Tap {
 	return netdev.Tap{ERSPAN: m.Type == lb.ERSPAN, Remote: m.Remote, Source: m.Source, ID: m.TunnelID}
 }
@@ -132,7 +132,7 @@ func (a *Attached) services(now *store.Snapshot, at lb.Attachment) (keys []lb.Ke
 	return keys
 }
 
-// PolicerPlaces is how many services, prefixes or interfaces have a policer now.
+// PolicerPlaces returns how many services, prefixes or interfaces have a policer now.
 func (a *Attached) PolicerPlaces(name string) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -148,7 +148,7 @@ func (p *probes) eject(at netip.AddrPort, evidence string, kept bool) []lb.Key {
 	return keysOf(users)
 }
 
-// readmit is the end of eject.
+// readmit returns the end of eject.
 func (p *probes) readmit(at netip.AddrPort) []lb.Key {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -82,7 +82,7 @@ func (x *index) keep(s *lb.Service) {
 	}
 }
 
-// release is the end of keep. It returns the addresses that were kept.
+// release returns the end of keep. It returns the addresses that were kept.
 func (x *index) release(key lb.Key) []netip.Addr {
 	kept := x.kept[key]
 	delete(x.kept, key)

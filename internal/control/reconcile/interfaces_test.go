@@ -55,7 +55,7 @@ func (h *hooks) ForgetOtherLinks(keep func(index int) bool) error {
 	return h.note("forget all but %v", kept(keep))
 }
 
-// kept are the indices that are to be kept.
+// kept returns the indices that are to be kept.
 func kept(keep func(index int) bool) []int {
 	list := []int{}
 	for i := range 10 {

@@ -270,7 +270,8 @@ func (f *followedPolicies) unreported(s *lb.Service, e lb.Endpoint, told map[lb.
 	return list
 }
 
-// IPsecRefusal is the policy of IPsec that refuses packets to or from an endpoint of a service.
+// IPsecRefusal returns the policy of IPsec that refuses packets to or from an endpoint of a
+// service.
 func (h *Health) IPsecRefusal(s *lb.Service, e lb.Endpoint) (r lb.IPsecRefusal, ok bool) {
 	r, _, ok = h.probes.policies.refusal(s, e)
 	return r, ok

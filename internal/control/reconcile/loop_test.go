@@ -36,7 +36,7 @@ func (s *scripted) Apply(_ context.Context, keys []int) []Outcome[int] {
 	return out
 }
 
-// tries are the times at which an object was tried.
+// tries returns the times at which an object was tried.
 func (s *scripted) tries(k int) []time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()

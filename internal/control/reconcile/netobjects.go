@@ -225,7 +225,7 @@ func (p *pass[T]) find(want T, ours bool) (have []T, err error) {
 	return p.reader.find(want, ours)
 }
 
-// made is the object that was made here by a key.
+// made returns the object that was made here by a key.
 func (p *pass[T]) made(key string) (o T, ours bool, err error) {
 	data := p.ledger.Has(p.kind, key)
 	if data == nil {

@@ -128,7 +128,7 @@ func (k *routeKernel) set(change func()) {
 	change()
 }
 
-// text is what the kernel has, and what of it was made here.
+// text returns what the kernel has, and what of it was made here.
 func (k *routeKernel) text() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()

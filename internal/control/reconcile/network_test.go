@@ -30,7 +30,7 @@ func (p *path) call(what string) error {
 	return p.broken
 }
 
-// took is how often something was done since it was asked last.
+// took returns how often something was done since it was asked last.
 func (p *path) took(what string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// role says what the node is for an instance, and waits until that holds.
+// role returns what the node is for an instance, and waits until that holds.
 func (r *rig) role(instance string, role lb.Role) {
 	r.t.Helper()
 	r.wait(r.commit(func(tx *store.Tx) error {

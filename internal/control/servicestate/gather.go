@@ -42,7 +42,7 @@ func Gather(s *lb.Service, stats *lb.ServiceStats, drains Drains, h Health) []En
 	return out
 }
 
-// SyncOf is how far the data path has a service with this status.
+// SyncOf returns how far the data path has a service with this status.
 func SyncOf(s status.Status) Sync {
 	switch s.State() {
 	case status.Applied:

@@ -140,12 +140,12 @@ func (s *Service) overall(sync Sync, count map[State]int) State {
 	return Drained
 }
 
-// ServiceStates are the states of services, the worst first.
+// ServiceStates returns the states of services, the worst first.
 func ServiceStates() []State {
 	return []State{Failed, Down, Panic, Degraded, Draining, Drained, Pending, Unprobed, Up}
 }
 
-// EndpointStates are the states of endpoints, the worst first.
+// EndpointStates returns the states of endpoints, the worst first.
 func EndpointStates() []State {
 	return []State{Down, Panic, Draining, Drained, Standby, Unprobed, Up}
 }

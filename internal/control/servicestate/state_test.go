@@ -57,7 +57,7 @@ func TestEndpointStates(t *testing.T) {
 	}
 }
 
-// one is an endpoint in a state.
+// one returns an endpoint in a state.
 func one(s State) Endpoint {
 	e := Endpoint{Weight: 1, Takes: true, Verdict: lb.Verdict{Probe: lb.HealthUp}}
 	switch s {

@@ -47,7 +47,7 @@ type Status struct {
 	Next     time.Time // when the next try is due; zero unless Failed
 }
 
-// State is the status in one word.
+// State returns the status in one word.
 func (s *Status) State() State {
 	switch {
 	case s.Err != nil:
@@ -123,7 +123,7 @@ func (t *Table) included(yield func(Status) bool) {
 	}
 }
 
-// Get is the status of one object.
+// Get returns the status of one object.
 func (t *Table) Get(id ID) (Status, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

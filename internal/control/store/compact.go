@@ -110,7 +110,7 @@ func (s *Snapshot) all() iter.Seq[placed] {
 	}
 }
 
-// objects is the number of all rows.
+// objects returns the number of all rows.
 func (s *Snapshot) objects() (n int) {
 	for _, c := range s.counts {
 		n += c.rows
@@ -143,7 +143,7 @@ func (s *Snapshot) versions() []uint64 {
 	return list
 }
 
-// recordOf is a row as a snapshot file has it.
+// recordOf returns a row as a snapshot file has it.
 func (l *layout) recordOf(p placed) (r record, err error) {
 	if k, ok := p.row.(*keptRow); ok {
 		r = record{Kind: k.Kind, Format: k.format, Key: k.Key, Object: k.object}

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// threeItems is a directory with revisions 1 to 3, an item each: the first in the snapshot if
+// threeItems returns a directory with revisions 1 to 3, an item each: the first in the snapshot if
 // saved, all in the journal if not.
 func threeItems(t *testing.T, saved bool) (dir string, states [4]string) {
 	t.Helper()
@@ -31,7 +31,7 @@ func threeItems(t *testing.T, saved bool) (dir string, states [4]string) {
 	return dir, states
 }
 
-// without is a state that lacks the item of a line.
+// without returns a state that lacks the item of a line.
 func without(state, item string) string {
 	var kept []string
 	for line := range strings.Lines(state) {
@@ -42,7 +42,7 @@ func without(state, item string) string {
 	return strings.Replace(strings.Join(kept, ""), "3 items, 3 parts", "2 items, 2 parts", 1)
 }
 
-// unversioned is a state of revision 3 whose versions are lost with the header that has them.
+// unversioned returns a state of revision 3 whose versions are lost with the header that has them.
 func unversioned(state string) string {
 	return strings.NewReplacer("rest 1:", "rest 3:", "rest 2:", "rest 3:").Replace(state)
 }

@@ -54,7 +54,7 @@ func writeFile(t testing.TB, dir, name, content string) {
 	}
 }
 
-// copyDir is the directory as a crash at this moment would leave it.
+// copyDir returns the directory as a crash at this moment would leave it.
 func copyDir(t testing.TB, dir string) string {
 	t.Helper()
 	c := t.TempDir()

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// recordsOf is a state as its records: all that a file has of it.
+// recordsOf returns a state as its records: all that a file has of it.
 func recordsOf(t testing.TB, s *Snapshot) string {
 	t.Helper()
 	b := fmt.Appendf(nil, "revision %d\n", s.revision)
@@ -40,7 +40,7 @@ func openMem(m *memFiles) (*Store, error) {
 	return open(m, memDir, slog.New(slog.DiscardHandler), []AnyTable{NewTable(itemKind()), NewTable(ruleKind(2))})
 }
 
-// script is the life of a store, with all that it does to its disk: commits, records that need
+// script returns the life of a store, with all that it does to its disk: commits, records that need
 // files of a higher version, compactions, restarts.
 func script() []func(*trial) {
 	edit := func(f func(*Tx) error) func(*trial) { return func(x *trial) { x.commit(f) } }
@@ -150,7 +150,7 @@ func (x *trial) commit(edit func(*Tx) error) {
 	}
 }
 
-// attempt is the state that a commit would make.
+// attempt returns the state that a commit would make.
 func (x *trial) attempt(edit func(*Tx) error) string {
 	x.t.Helper()
 	tx := begin(x.store.Snapshot(), "rest")

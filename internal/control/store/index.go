@@ -103,7 +103,7 @@ func rowsOf(t *tree, prefix string) iter.Seq[row] {
 	}
 }
 
-// firstRow is the first that rowsOf yields; nil: it yields none.
+// firstRow returns the first that rowsOf yields; nil: it yields none.
 func firstRow(t *tree, prefix string) row {
 	for r := range rowsOf(t, prefix) {
 		return r

@@ -244,7 +244,7 @@ func TestRefusedRecordIsKept(t *testing.T) {
 	}
 }
 
-// lines are the lines of a file with these bodies.
+// lines returns the lines of a file with these bodies.
 func lines(t *testing.T, bodies ...string) string {
 	t.Helper()
 	var b []byte

@@ -78,10 +78,10 @@ func closeStore(t testing.TB, s *Store) {
 	}
 }
 
-// items is the table of a view of a store of items.
+// items returns the table of a view of a store of items.
 func items(s *Snapshot) *Table[item] { return s.tables[0].(*Table[item]) }
 
-// numbered is the i-th item of a big state, with n parts.
+// numbered returns the i-th item of a big state, with n parts.
 func numbered(i, n int) item {
 	one := item{Name: fmt.Sprintf("item-%05d", i), Label: fmt.Sprint("label ", i)}
 	for j := range n {
@@ -114,7 +114,7 @@ func mustCommit(t testing.TB, s *Store, owner string, edit func(*Tx) error) uint
 	return revision
 }
 
-// dump is a state as text: what tests compare.
+// dump returns a state as text: what tests compare.
 func dump(s *Snapshot) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "revision %d, %d items, %d parts\n", s.Revision(), items(s).Len(s), items(s).Total(s, 0))

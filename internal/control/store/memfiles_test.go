@@ -109,8 +109,8 @@ func (m *memFiles) node(op, path string) (*inode, error) {
 	return nil, &fs.PathError{Op: op, Path: path, Err: syscall.ENOENT}
 }
 
-// after is the file system as a machine that is switched off now would leave it: with the first
-// entries of the changes that were not synced, and with the data that was not, or without it.
+// after returns the file system as a machine that is switched off now would leave it: with the
+// first entries of the changes that were not synced, and with the data that was not, or without it.
 func (m *memFiles) after(entries int, data bool) *memFiles {
 	out := newMemFiles()
 	tree := maps.Clone(m.durable)
@@ -352,7 +352,7 @@ func (i memInfo) Mode() fs.FileMode {
 	return 0o600
 }
 
-// listing is the names and sizes, for the messages of tests.
+// listing returns the names and sizes, for the messages of tests.
 func (m *memFiles) listing() string {
 	var b strings.Builder
 	for _, path := range slices.SortedFunc(maps.Keys(m.visible), cmp.Compare[string]) {

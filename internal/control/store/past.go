@@ -129,7 +129,7 @@ func (p *past) forget(first int) {
 	p.list = append(kept, p.list[first:]...)
 }
 
-// lastRun is where the last revisions without a gap begin.
+// lastRun returns where the last revisions without a gap begin.
 func lastRun(list []*Revision) int {
 	first := max(len(list)-1, 0)
 	for first > 0 && list[first-1].Number+1 == list[first].Number {

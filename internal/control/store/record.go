@@ -155,7 +155,7 @@ func recordOf(l *layout, c *change) (*commitRecord, error) {
 	return r, nil
 }
 
-// version is the lowest that a file with this commit can have.
+// version returns the lowest that a file with this commit can have.
 func (r *commitRecord) version(l *layout) int {
 	for i := range r.Put {
 		if !l.bare(&r.Put[i]) || r.Put[i].Owner != "" {

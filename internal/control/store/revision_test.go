@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// content is a state as text without its revision and versions, which going back does not bring
-// back.
+// content returns a state as text without its revision and versions, which going back does not
+// bring back.
 func content(s *Snapshot) string {
 	var b strings.Builder
 	for one := range items(s).All(s) {

@@ -16,7 +16,7 @@ type rule struct {
 
 func (r rule) id() ID { return ID{"rule", strconv.Itoa(r.Number)} }
 
-// ruleKind is the kind as a loxilb knows it that reads rules up to a format.
+// ruleKind returns the kind as a loxilb knows it that reads rules up to a format.
 func ruleKind(format int) Kind[rule] {
 	return Kind[rule]{
 		Name: "rule",

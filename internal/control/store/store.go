@@ -84,7 +84,7 @@ func (s *Store) Close() error {
 	return s.disk.close()
 }
 
-// Snapshot is the current state. It costs nothing, and never changes.
+// Snapshot returns the current state. It costs nothing, and never changes.
 func (s *Store) Snapshot() *Snapshot {
 	s.view.RLock()
 	defer s.view.RUnlock()

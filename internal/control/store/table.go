@@ -85,7 +85,7 @@ func (t *Table[T]) FindPrefix(v View, index, prefix string) iter.Seq[T] {
 	return t.values(v.rows(t.place, t.placeOf(index), prefix))
 }
 
-// First is the first that Prefix would yield.
+// First returns the first that Prefix would yield.
 func (t *Table[T]) First(v View, prefix string) (T, bool) {
 	return t.value(v.first(t.place, prefix))
 }

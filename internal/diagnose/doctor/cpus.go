@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// cpuCount is how many are on.
+// cpuCount returns how many are on.
 func (m *Machine) cpuCount() (n int) {
 	text, _ := m.read("sys/devices/system/cpu/online")
 	for part := range strings.SplitSeq(text, ",") {

@@ -67,7 +67,7 @@ var (
 	at5001   = netip.AddrPortFrom(endpoint, 5001)
 )
 
-// healthy is a machine on which nothing is wrong.
+// healthy returns a machine on which nothing is wrong.
 func healthy() (files map[string]string, m *Machine) {
 	files = map[string]string{
 		"proc/sys/kernel/osrelease": "6.8.0", "sys/kernel/btf/vmlinux": "x", "boot/config-6.8.0": "CONFIG_BPF_SYSCALL=y\nCONFIG_BPF_JIT=y\nCONFIG_NET_CLS_ACT=y\nCONFIG_CGROUP_BPF=y",

@@ -55,7 +55,7 @@ func neighbourTable(m *Machine) (out []Finding, err error) {
 	return out, nil
 }
 
-// neighbourEntries is the first word of the second line, in hexadecimal.
+// neighbourEntries returns the first word of the second line, in hexadecimal.
 func (m *Machine) neighbourEntries(stat string) (int64, bool) {
 	text, ok := m.read("proc/net/stat", stat)
 	lines := strings.Split(text, "\n")

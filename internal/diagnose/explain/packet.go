@@ -95,7 +95,7 @@ func nameList(links []netdev.Link) string {
 	return strings.Join(names, ", ")
 }
 
-// line is the packet in the words of packet scripts.
+// line returns the packet in the words of packet scripts.
 func (i *inquiry) line() string {
 	if i.Protocol == lb.ICMP {
 		return fmt.Sprintf("icmp %s > %s echo", i.From.Addr(), i.To.Addr())

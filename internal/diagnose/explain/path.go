@@ -106,7 +106,7 @@ func resolution(a netip.Addr) string {
 	return "neighbour discovery"
 }
 
-// outer is the outer header of a frame in a tunnel.
+// outer returns the outer header of a frame in a tunnel.
 func outer(frame []byte) string {
 	p := pkt.Decode(frame)
 	if p.Proto == pkt.UDP {

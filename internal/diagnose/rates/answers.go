@@ -6,14 +6,14 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Now is the rates of all services together in the last window.
+// Now returns the rates of all services together in the last window.
 func (s *Sampler) Now() (Totals, Window) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.totals, s.last
 }
 
-// Service is the load of a service in the last window.
+// Service returns the load of a service in the last window.
 func (s *Sampler) Service(key lb.Key) Load {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -62,7 +62,7 @@ type History struct {
 	Drops  map[string][]float32
 }
 
-// History is the last hour of all services together.
+// History returns the last hour of all services together.
 func (s *Sampler) History() History {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -74,8 +74,8 @@ func (s *Sampler) History() History {
 	return out
 }
 
-// ServiceHistory is the last hour of a service: its rates, its active connections, refused packets.
-// false: more services had connections than are kept.
+// ServiceHistory returns the last hour of a service: its rates, its active connections, refused
+// packets. false: more services had connections than are kept.
 func (s *Sampler) ServiceHistory(key lb.Key) (Series, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

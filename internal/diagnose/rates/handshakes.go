@@ -127,7 +127,7 @@ func (t *timeline) add(at time.Duration, added *times) {
 
 func (t *times) quantiles() [2]int8 { return [2]int8{int8(t.bucket(0.5)), int8(t.bucket(0.99))} }
 
-// at are the buckets of a step.
+// at returns the buckets of a step.
 func (t *timeline) at(step int64) [2]int8 {
 	switch {
 	case step == t.newest:

@@ -66,7 +66,7 @@ func (r *ring) advance(step int64) {
 	r.newest = step
 }
 
-// at is a value of a step; 0 if the step is not kept.
+// at returns a value of a step; 0 if the step is not kept.
 func (r *ring) at(step int64, column int) float32 {
 	switch {
 	case step == r.newest:
@@ -93,7 +93,7 @@ func kept(steps int64, step, now time.Duration) (first, last int64) {
 	return max(0, last-steps+1), last
 }
 
-// columns are the steps that were kept at a time; began is when the sampler began.
+// columns returns the steps that were kept at a time; began is when the sampler began.
 func (r *ring) columns(began time.Time, now time.Duration) Series {
 	first, last := kept(r.steps(), r.step, now)
 	out := Series{Start: began.Add(time.Duration(first) * r.step), Step: r.step, Values: make([][]float32, r.width)}

@@ -11,7 +11,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// fake shows the rows of each look, the last one for ever. Repair makes it show none.
+// fake shows the rows of each look, the last one forever. Repair makes it show none.
 type fake struct {
 	looks    [][]string
 	settling int // looks at which something is unsettled
@@ -36,7 +36,7 @@ func (f *fake) look(_ context.Context, o Options) []lb.Compared {
 }
 
 // TestLooks: a difference counts if it is there at two looks in a row; what changes is looked at
-// again, not for ever; and what cannot be read is said.
+// again, not forever; and what cannot be read is said.
 func TestLooks(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

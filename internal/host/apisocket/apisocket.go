@@ -13,7 +13,7 @@ import (
 // Dir holds the sockets of all namespaces.
 const Dir = "/run/loxilb"
 
-// Path is the socket for this process's network namespace.
+// Path returns the socket for this process's network namespace.
 func Path() (string, error) {
 	cookie, err := Cookie()
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"loxilb/internal/host/expiry"
 )
 
-// certificate is one that ends at a time.
+// certificate returns one that ends at a time.
 func certificate(t *testing.T, end time.Time) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

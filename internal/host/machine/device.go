@@ -35,7 +35,7 @@ func Describe() (Device, error) {
 	}, nil
 }
 
-// Uptime is how long the machine has been running.
+// Uptime returns how long the machine has been running.
 func Uptime() (time.Duration, error) {
 	text := line("/proc/uptime")
 	first, _, _ := strings.Cut(text, " ")
@@ -46,14 +46,14 @@ func Uptime() (time.Duration, error) {
 	return time.Duration(seconds * float64(time.Second)), nil
 }
 
-// line is the first line of a small file, or nothing.
+// line returns the first line of a small file, or nothing.
 func line(path string) string {
 	data, _ := os.ReadFile(path)
 	first, _, _ := bytes.Cut(data, []byte("\n"))
 	return strings.TrimSpace(string(first))
 }
 
-// system is the name of the distribution.
+// system returns the name of the distribution.
 func system() string {
 	for _, path := range [...]string{"/etc/os-release", "/usr/lib/os-release"} {
 		data, err := os.ReadFile(path)

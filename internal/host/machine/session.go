@@ -18,7 +18,7 @@ type Session struct {
 // maxSessions is how many are listed, those of ssh first.
 const maxSessions = 4096
 
-// Sessions are those of the network namespace of the thread that have come from outside.
+// Sessions returns those of the network namespace of the thread that have come from outside.
 func Sessions() ([]Session, error) {
 	own, err := interfaces()
 	if err != nil {

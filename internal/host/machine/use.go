@@ -31,8 +31,8 @@ func CPUTimes() (t CPUTime, err error) {
 	return t, nil
 }
 
-// BusySince is the percentage of the time since before that CPUs were not idle. false: no time has
-// passed, or the counters went back.
+// BusySince returns the percentage of the time since before that CPUs were not idle. false: no time
+// has passed, or the counters went back.
 func (t CPUTime) BusySince(before CPUTime) (float64, bool) {
 	if t.Total <= before.Total || t.Idle < before.Idle {
 		return 0, false
@@ -40,7 +40,7 @@ func (t CPUTime) BusySince(before CPUTime) (float64, bool) {
 	return 100 * (1 - float64(t.Idle-before.Idle)/float64(t.Total-before.Total)), true
 }
 
-// MemoryUsed is the percentage of the machine's memory that programs could not have.
+// MemoryUsed returns the percentage of the machine's memory that programs could not have.
 func MemoryUsed() (float64, error) {
 	value := map[string]float64{}
 	for line := range strings.Lines(read("/proc/meminfo")) {
@@ -56,7 +56,7 @@ func MemoryUsed() (float64, error) {
 	return 100 * (1 - available/total), nil
 }
 
-// DiskUsed is the percentage of the file system of a path that users cannot have.
+// DiskUsed returns the percentage of the file system of a path that users cannot have.
 func DiskUsed(path string) (float64, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(path, &s); err != nil {

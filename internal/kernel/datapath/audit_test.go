@@ -70,7 +70,7 @@ func newAudited(t *testing.T) *audited {
 	return a
 }
 
-// differences are the tables that differ.
+// differences returns the tables that differ.
 func (a *audited) differences(t *testing.T, mend bool) (tables []string) {
 	t.Helper()
 	for _, c := range a.Audit(mend) {

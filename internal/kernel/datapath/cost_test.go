@@ -125,8 +125,8 @@ func dropped(t testing.TB, d *Datapath) (sum uint64) {
 	return sum
 }
 
-// xdpToLoopback is the XDP program with lo for an interface whose frames it sees, and to which it
-// redirects.
+// xdpToLoopback returns the XDP program with lo for an interface whose frames it sees, and to which
+// it redirects.
 func xdpToLoopback(t testing.TB, d *Datapath) *ebpf.Program {
 	t.Helper()
 	if err := d.SetXDP(XDPInterface{Index: 1, Name: "lo", Target: true}); err != nil {
@@ -139,7 +139,7 @@ func xdpToLoopback(t testing.TB, d *Datapath) *ebpf.Program {
 	return p
 }
 
-// program is the one at the tc hook.
+// program returns the one at the tc hook.
 func program(t testing.TB, d *Datapath) *ebpf.Program {
 	t.Helper()
 	p, err := d.collection.Program(false, false)

@@ -399,7 +399,7 @@ func halfOpenClass(protocol uint8) int {
 	return int(bpf.TcHalfOpenClassHALF_OPEN_OTHERS)
 }
 
-// halfOpen is how many connections are counted as half-open, by class.
+// halfOpen returns how many connections are counted as half-open, by class.
 func (s *stress) halfOpen() [2]int64 {
 	s.t.Helper()
 	var all bpf.TcHalfOpen

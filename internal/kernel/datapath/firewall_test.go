@@ -38,7 +38,7 @@ func inEmptyLab(t testing.TB, f func(*lab.Lab) error) {
 	}
 }
 
-// rulePacket is a packet as text; "": there is no such packet.
+// rulePacket returns a packet as text; "": there is no such packet.
 func rulePacket(p *bpf.RulePacket) string {
 	switch lb.Protocol(p.Protocol) {
 	case lb.TCP:
@@ -97,7 +97,7 @@ func TestRulesByProgram(t *testing.T) {
 	})
 }
 
-// first is the place of the rule that decides; -1: none.
+// first returns the place of the rule that decides; -1: none.
 func first(list []lb.Rule, p *bpf.RulePacket, index func(string) (int, bool)) int {
 	return slices.IndexFunc(list, func(r lb.Rule) bool { return ruletest.Matches(&r, p, index) })
 }

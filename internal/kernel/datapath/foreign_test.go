@@ -11,7 +11,7 @@ import (
 	"loxilb/test/dptest"
 )
 
-// verdictOf is what the program at the tc hook does with a frame.
+// verdictOf returns what the program at the tc hook does with a frame.
 func verdictOf(t *testing.T, d *Datapath, frame []byte) testrun.Verdict {
 	t.Helper()
 	out, err := d.TestRun().Run(testrun.Input{Frame: frame, Ifindex: 1})
@@ -97,7 +97,7 @@ func TestFilterAfterRestart(t *testing.T) {
 	}
 }
 
-// filterIsFull tells whether the filter takes every packet for one that concerns us.
+// filterIsFull reports whether the filter takes every packet for one that concerns us.
 func filterIsFull(t *testing.T, d *Datapath) bool {
 	t.Helper()
 	var filter bpf.TcBloom

@@ -102,7 +102,7 @@ func (s *stream) round() {
 	s.rounds++
 }
 
-// refused is how many packets were, by a list.
+// refused returns how many packets were, by a list.
 func (s *stream) refused() uint64 {
 	s.t.Helper()
 	drops, err := s.d.Drops()

@@ -52,7 +52,7 @@ func (m *marker) pass(t time.Duration) {
 	}
 }
 
-// color is what a packet becomes, and by how much that is so.
+// color returns what a packet becomes, and by how much that is so.
 func (m *marker) color(size float64, before uint32) (color uint32, margin float64) {
 	if !m.aware {
 		before = 0
@@ -81,7 +81,7 @@ func (m *marker) take(size float64, color uint32) {
 	}
 }
 
-// policedPort is a data path with a policer at lo.
+// policedPort returns a data path with a policer at lo.
 func policedPort(t testing.TB, p lb.Policer) *Datapath {
 	t.Helper()
 	d, err := Load(Config{Connections: 1024})
@@ -102,7 +102,7 @@ func policedPort(t testing.TB, p lb.Policer) *Datapath {
 	return d
 }
 
-// datagram is an IPv4 datagram of no service, so many bytes long, with a DSCP.
+// datagram returns an IPv4 datagram of no service, so many bytes long, with a DSCP.
 func datagram(size int, dscp byte) []byte {
 	frame := make([]byte, 14+size)
 	ip := frame[14:]
@@ -204,7 +204,7 @@ func age(t *testing.T, d *Datapath, name string, by time.Duration) {
 	}
 }
 
-// colorOf is the one color that has counted one packet more.
+// colorOf returns the one color that has counted one packet more.
 func colorOf(t *testing.T, before, after lb.Policed, size int) (color uint32) {
 	t.Helper()
 	found := 0
@@ -314,7 +314,7 @@ func untilEmpty(d *Datapath, p *lb.Policer, frame []byte, while time.Duration) (
 	return n, at, errNeverEmpty
 }
 
-// monotonic is the clock of the packet path.
+// monotonic returns the clock of the packet path.
 func monotonic() time.Duration {
 	var now unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // there is such a clock

@@ -62,7 +62,7 @@ func TestRateAtWrap(t *testing.T) {
 	}
 }
 
-// serviceID is the number of the opener's service.
+// serviceID returns the number of the opener's service.
 func serviceID(t testing.TB, o *opener) uint32 {
 	t.Helper()
 	var row bpf.TcService

@@ -142,8 +142,8 @@ func (s *stress) fillBut(free int) {
 	}
 }
 
-// slowProgram is a copy of the program, on the same tables, that takes some 20 us more before the
-// function, of so many arguments, does anything.
+// slowProgram returns a copy of the program, on the same tables, that takes some 20 us more before
+// the function, of so many arguments, does anything.
 func slowProgram(t *testing.T, d *Datapath, function string, arguments asm.Register) *ebpf.Program {
 	t.Helper()
 	return changedProgram(t, d, func(program *ebpf.ProgramSpec) {
@@ -168,7 +168,7 @@ func slowProgram(t *testing.T, d *Datapath, function string, arguments asm.Regis
 	})
 }
 
-// changedProgram is a copy of the program at the tc hook, with the same maps and other
+// changedProgram returns a copy of the program at the tc hook, with the same maps and other
 // instructions.
 func changedProgram(t *testing.T, d *Datapath, change func(*ebpf.ProgramSpec)) *ebpf.Program {
 	t.Helper()

@@ -25,7 +25,7 @@ func (d *Datapath) RuleHits(identity uint64) (lb.Traffic, bool) { return d.firew
 // RuleCost returns the highest cost of a packet to find its rule.
 func (d *Datapath) RuleCost() lb.RuleCost { return d.firewall.RuleCost() }
 
-// RuleCount is how many firewall rules packets are judged by.
+// RuleCount returns how many firewall rules packets are judged by.
 func (d *Datapath) RuleCount() int { return d.firewall.Count() }
 
 // SetIPsec refuses connections that these policies of the kernel's IPsec block or encrypt, and has

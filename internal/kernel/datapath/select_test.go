@@ -54,7 +54,7 @@ func (o *opener) open(i int) time.Duration {
 	return took
 }
 
-// active are the connections of each endpoint.
+// active returns the connections of each endpoint.
 func (o *opener) active() []uint64 {
 	stats, ok := o.d.ServiceStats(compile.Key(o.service.Key))
 	if !ok {

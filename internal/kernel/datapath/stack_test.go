@@ -71,7 +71,7 @@ func functions(program asm.Instructions) callGraph {
 	return graph
 }
 
-// isFunction tells whether something calls the symbol; others are labels.
+// isFunction reports whether something calls the symbol; others are labels.
 func isFunction(program asm.Instructions, symbol string) bool {
 	for i := range program {
 		if program[i].IsFunctionReference() && program[i].Reference() == symbol {
@@ -81,7 +81,7 @@ func isFunction(program asm.Instructions, symbol string) bool {
 	return false
 }
 
-// below is how far below the frame pointer an instruction reaches.
+// below returns how far below the frame pointer an instruction reaches.
 func below(ins *asm.Instruction, addresses *[11]bool) int {
 	class := ins.OpCode.Class()
 	switch {

@@ -103,7 +103,7 @@ func (o *opener) challengeAlways() {
 	}
 }
 
-// challenged is how many challenges were sent.
+// challenged returns how many challenges were sent.
 func challenged(t *testing.T, d *Datapath) uint64 {
 	t.Helper()
 	sent, _, err := d.Challenges()

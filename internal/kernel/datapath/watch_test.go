@@ -54,7 +54,7 @@ func watchConnections(t testing.TB, d *Datapath, rate int) *watcher {
 	return w
 }
 
-// soFar is what it was told, and what not.
+// soFar returns what it was told, and what not.
 func (w *watcher) soFar() ([]lb.ConnectionEvent, lb.Untold) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 
 const wayService = "10.0.0.1:80/tcp endpoints=192.168.1.10:8080,192.168.1.11:8080"
 
-// wayFrame is a SYN of a client of its own.
+// wayFrame returns a SYN of a client of its own.
 func wayFrame(l *lab.Lab, client int) ([]byte, error) {
 	p, err := pkt.Parse(fmt.Sprintf("tcp 1.1.%d.%d:4000 > 10.0.0.1:80 S", client/250, client%250+1))
 	if err != nil {
@@ -169,7 +169,7 @@ func TestWaysAtOnce(t *testing.T) {
 	})
 }
 
-// manyMAC is the endpoint's address after so many changes: it tells if parts are of two.
+// manyMAC returns the endpoint's address after so many changes: it tells if parts are of two.
 func manyMAC(n int) net.HardwareAddr {
 	return net.HardwareAddr{2, byte(n), byte(n >> 8), byte(n), byte(n >> 8), byte(n)}
 }

@@ -11,7 +11,7 @@ import (
 	"net/netip"
 )
 
-// clientGroups are the groups of the table that have clients' entries, by endpoint.
+// clientGroups returns the groups of the table that have clients' entries, by endpoint.
 func clientGroups(t *testing.T, d *Datapath) map[uint32][]uint32 {
 	t.Helper()
 	one, cancel := context.WithCancel(t.Context())

@@ -15,7 +15,7 @@ type Reason struct {
 // All returns all reasons, in the order of bpf/abi.h.
 func All() []Reason { return slices.Clone(reasons[:]) }
 
-// Of is the reason of a name.
+// Of returns the reason of a name.
 func Of(name string) (Reason, bool) {
 	i := slices.IndexFunc(reasons[:], func(r Reason) bool { return r.Name == name })
 	if i < 0 {

@@ -37,5 +37,5 @@ func (n *Net) Lead(ctx context.Context, host netip.Addr) (l Leading, err error) 
 	return l, nil
 }
 
-// ReversePathFilter is the rp_filter in force on a link, of IPv4.
+// ReversePathFilter returns the rp_filter in force on a link, of IPv4.
 func (n *Net) ReversePathFilter(link string) int { return n.settings.ReversePathFilter(link) }

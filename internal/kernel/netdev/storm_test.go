@@ -107,7 +107,7 @@ func storm(t *testing.T, rate int) {
 	}
 }
 
-// cpu is the time that this process has used.
+// cpu returns the time that this process has used.
 func cpu(t *testing.T) time.Duration {
 	t.Helper()
 	var u unix.Rusage

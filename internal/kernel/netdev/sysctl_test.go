@@ -13,7 +13,7 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// forwarding says what forwards in the host: all, lo and eth0, IPv4 then IPv6.
+// forwarding returns what forwards in the host: all, lo and eth0, IPv4 then IPv6.
 func forwarding(t *testing.T, h *netnstest.Host) string {
 	t.Helper()
 	return strings.Join(strings.Fields(run(t, h, "sysctl", "-n",

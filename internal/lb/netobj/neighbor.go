@@ -26,7 +26,7 @@ func ParseNeighbor(addr, dev, mac string) (n Neighbor, err error) {
 	return n, n.Validate()
 }
 
-// NeighborKey is the key of a neighbour.
+// NeighborKey returns the key of a neighbour.
 func NeighborKey(addr, dev string) (string, error) {
 	a, err := parseHost("ip_address", addr)
 	if err != nil {

@@ -29,7 +29,7 @@ type Route struct {
 // UsualMetric6 is the kernel's default metric of IPv6 routes.
 const UsualMetric6 = 1024
 
-// MetricOf is the metric of a route as Route has it.
+// MetricOf returns the metric of a route as Route has it.
 func MetricOf(destination netip.Prefix, metric int) int {
 	if destination.Addr().Is6() && metric == UsualMetric6 {
 		return 0
@@ -62,7 +62,7 @@ func ParseDestination(text string) (netip.Prefix, error) {
 	return p.Masked(), err
 }
 
-// Key is the destination, and the metric if it is not the default.
+// Key returns the destination, and the metric if it is not the default.
 func (r Route) Key() string {
 	if r.Metric == 0 {
 		return r.Destination.String()

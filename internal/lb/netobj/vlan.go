@@ -37,10 +37,10 @@ func checkVLAN(field string, id int) error {
 	return nil
 }
 
-// Key is the number.
+// Key returns the number.
 func (v VLAN) Key() string { return strconv.Itoa(v.ID) }
 
-// Device is the bridge: vlan100.
+// Device returns the bridge: vlan100.
 func (v VLAN) Device() string { return "vlan" + v.Key() }
 
 // Validate refuses numbers that no VLAN has.
@@ -86,10 +86,10 @@ func (m VLANMember) Key() string {
 	return fmt.Sprintf("%d %s", m.VLAN, m.Dev)
 }
 
-// Bridge is the VLAN's.
+// Bridge returns the VLAN's.
 func (m VLANMember) Bridge() string { return VLAN{ID: m.VLAN}.Device() }
 
-// Port is the interface that is in the bridge.
+// Port returns the interface that is in the bridge.
 func (m VLANMember) Port() string {
 	if m.Tagged {
 		return fmt.Sprintf("%s.%d", m.Dev, m.VLAN)

@@ -49,10 +49,10 @@ func checkVXLAN(field string, id int) error {
 	return nil
 }
 
-// Key is the number.
+// Key returns the number.
 func (v VXLAN) Key() string { return strconv.Itoa(v.ID) }
 
-// Device is the interface: vxlan78.
+// Device returns the interface: vxlan78.
 func (v VXLAN) Device() string { return "vxlan" + v.Key() }
 
 // Validate refuses numbers that no VXLAN has.
@@ -98,7 +98,7 @@ func ParseVXLANPeer(id, peer string) (p VXLANPeer, err error) {
 // Key is "78 10.0.0.2".
 func (p VXLANPeer) Key() string { return fmt.Sprintf("%d %s", p.ID, p.Peer) }
 
-// Device is the tunnel's interface.
+// Device returns the tunnel's interface.
 func (p VXLANPeer) Device() string { return VXLAN{ID: p.ID}.Device() }
 
 // Validate refuses addresses that no host has.
@@ -109,7 +109,7 @@ func (p VXLANPeer) Validate() error {
 	return validateHost("peerIP", p.Peer)
 }
 
-// Needs is the tunnel.
+// Needs returns the tunnel.
 func (p VXLANPeer) Needs() []string { return []string{p.Device()} }
 
 // MetBy is equality.

@@ -26,7 +26,7 @@ type File struct {
 	looked time.Time
 }
 
-// NewFile is a file that is opened when the first line comes, and goes on where it ends. It is
+// NewFile returns a file that is opened when the first line comes, and goes on where it ends. It is
 // opened anew if somebody else sets it aside.
 func NewFile(name string, most int64, keep int) *File {
 	return &File{name: filepath.Clean(name), most: most, keep: keep}

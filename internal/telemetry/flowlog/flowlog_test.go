@@ -20,7 +20,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// events are one connection of each pair of families, opened and ended.
+// events returns one connection of each pair of families, opened and ended.
 func events() (list []lb.ConnectionEvent) {
 	four, six := "192.0.2.1:4000", "[2001:db8::1]:4000"
 	for i, families := range [][2]string{{four, "192.168.1.10:8080"}, {six, "[2001:db8:2::10]:8080"}, {six, "192.168.1.10:8080"}, {four, "[2001:db8:2::10]:8080"}} {

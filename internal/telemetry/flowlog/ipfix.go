@@ -74,7 +74,7 @@ const (
 // element is a field of a template. With enterpriseBit in its id, it is of the answers.
 type element struct{ id, length uint16 }
 
-// elements are those of a template, in the order of its records.
+// elements returns those of a template, in the order of its records.
 func elements(template int) []element {
 	address := func(six bool, four, other uint16) element {
 		if six {

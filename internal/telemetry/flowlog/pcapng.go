@@ -120,7 +120,7 @@ func (f *Recording) write(p *RecordedPacket) error {
 	return nil
 }
 
-// origin is the number of an origin in the file.
+// origin returns the number of an origin in the file.
 func (f *Recording) origin(o origin) (int, error) {
 	if id, there := f.origins[o]; there {
 		return id, nil
@@ -182,7 +182,7 @@ func (f *Recording) setAside() error {
 	return nil
 }
 
-// next is a file that has no whole packet yet.
+// next returns a file that has no whole packet yet.
 func (f *Recording) next() string { return filepath.Join(f.dir, "firewall.pcapng.tmp") }
 
 func (f *Recording) name(n int) string {

@@ -50,7 +50,7 @@ func contents(t *testing.T, path string) (packets int, read *pcapgo.NgReader) {
 }
 
 // TestFiles: what is written is read again, with the rule, the interface and the action of each
-// packet, and is there as soon as it is written.
+// packet, and is there as soon as written.
 func TestFiles(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")

@@ -30,7 +30,8 @@ type journal struct {
 	lost  slog.Handler // takes what the journal does not
 }
 
-// openJournal is nil unless standard error is the journal's, as the variable JOURNAL_STREAM says.
+// openJournal returns nil unless standard error is the journal's, as the variable JOURNAL_STREAM
+// says.
 func openJournal(standardError *os.File, stream string, level slog.Leveler, lost slog.Handler) slog.Handler {
 	var s unix.Stat_t
 	if unix.Fstat(int(standardError.Fd()), &s) != nil || stream != fmt.Sprintf("%d:%d", s.Dev, s.Ino) {
@@ -50,7 +51,7 @@ func dialJournal(socket string, level slog.Leveler, lost slog.Handler) slog.Hand
 // Enabled is whether a level is written.
 func (j *journal) Enabled(_ context.Context, l slog.Level) bool { return l >= j.level.Level() }
 
-// WithAttrs is a handler whose lines all have these.
+// WithAttrs returns a handler whose lines all have these.
 func (j *journal) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &journal{j.conn, j.level, slices.Concat(j.attrs, attrs), j.lost.WithAttrs(attrs)}
 }
@@ -80,8 +81,8 @@ func (j *journal) fields(r slog.Record) []byte {
 	return b.Bytes()
 }
 
-// readable is a line as text has it, but for its time and level, which the journal shows itself.
-// What is no plain text in it is quoted.
+// readable returns a line as text has it, but for its time and level, which the journal shows
+// itself. What is no plain text in it is quoted.
 func readable(r slog.Record, attrs []slog.Attr) string {
 	var b bytes.Buffer
 	text := slog.NewTextHandler(&b, &slog.HandlerOptions{Level: r.Level, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
@@ -109,7 +110,8 @@ func field(b *bytes.Buffer, name, value string) {
 	b.WriteString(value + "\n")
 }
 
-// fieldName is the name of an attribute as the journal has names: capitals, digits and underscores.
+// fieldName returns the name of an attribute as the journal has names: capitals, digits and
+// underscores.
 func fieldName(key string) string {
 	return "LOXILB_" + strings.Map(func(c rune) rune {
 		switch {
@@ -122,7 +124,7 @@ func fieldName(key string) string {
 	}, key)
 }
 
-// priority is that of syslog.
+// priority returns that of syslog.
 func priority(l slog.Level) int {
 	switch {
 	case l >= slog.LevelError:

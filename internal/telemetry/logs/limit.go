@@ -62,12 +62,12 @@ func (l *limit) Handle(ctx context.Context, r slog.Record) error {
 	return l.Handler.Handle(ctx, r)
 }
 
-// WithAttrs is a handler whose lines all have these.
+// WithAttrs returns a handler whose lines all have these.
 func (l *limit) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &limit{l.Handler.WithAttrs(attrs), l.shared}
 }
 
-// WithGroup is a handler whose attributes are a group.
+// WithGroup returns a handler whose attributes are a group.
 func (l *limit) WithGroup(name string) slog.Handler {
 	return &limit{l.Handler.WithGroup(name), l.shared}
 }
@@ -79,7 +79,7 @@ func (l *limit) flush() {
 	}
 }
 
-// take says whether a line has room.
+// take reports whether a line has room.
 func (c *counts) take(message string, level slog.Level) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

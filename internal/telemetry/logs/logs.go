@@ -50,7 +50,7 @@ func (h handler) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, out)
 }
 
-// WithAttrs is a handler whose lines all have these.
+// WithAttrs returns a handler whose lines all have these.
 func (h handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	list := make([]slog.Attr, len(attrs))
 	for i, a := range attrs {
@@ -59,7 +59,7 @@ func (h handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return handler{h.Handler.WithAttrs(list)}
 }
 
-// WithGroup is a handler whose attributes are a group.
+// WithGroup returns a handler whose attributes are a group.
 func (h handler) WithGroup(name string) slog.Handler { return handler{h.Handler.WithGroup(name)} }
 
 // cut shortens a value that is too long for a line.
@@ -79,7 +79,7 @@ func cut(a slog.Attr) slog.Attr {
 	return slog.String(a.Key, fmt.Sprintf("%s... (%d bytes)", text[:end], len(text)))
 }
 
-// textOf is a value as a line shows it, but for quotes.
+// textOf returns a value as a line shows it, but for quotes.
 func textOf(v slog.Value) string {
 	if err, ok := v.Any().(error); ok {
 		return err.Error()

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// file is a file that stands for standard error.
+// file returns a file that stands for standard error.
 func file(t *testing.T) *os.File {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "log"))

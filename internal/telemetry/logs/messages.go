@@ -9,7 +9,7 @@ type message struct {
 	hint  string // what to do, in a line; empty: nothing
 }
 
-// hintOf is what to do about a message, or empty.
+// hintOf returns what to do about a message, or empty.
 func hintOf(text string) string {
 	for _, area := range areas() {
 		for _, m := range area.messages {
@@ -27,8 +27,8 @@ type area struct {
 	messages []message
 }
 
-// areas are all messages at levels warning and error: TestMessages compares with the source, and
-// docs/log-messages.md is made of them.
+// areas returns all messages at levels warning and error: TestMessages compares with the source,
+// and docs/log-messages.md is made of them.
 func areas() []area {
 	return []area{
 		{"Endpoints and services", services()},

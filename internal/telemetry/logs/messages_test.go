@@ -53,8 +53,8 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// details are the attributes that say something about the subject of a line, and may differ from
-// line to line.
+// details returns the attributes that say something about the subject of a line, and may differ
+// from line to line.
 func details() []string {
 	return []string{
 		"asked", "before", "beyond_rate", "bytes", "changes", "connections", "count", "endpoints", "entries",
@@ -151,7 +151,7 @@ func literal(x ast.Expr) (string, bool) {
 	return value, err == nil
 }
 
-// document is the page of all messages.
+// document returns the page of all messages.
 func document() string {
 	var b strings.Builder
 	b.WriteString(`<!-- Written from internal/telemetry/logs/messages.go by make update. Do not edit. -->

@@ -25,8 +25,8 @@ const (
 
 func periods() []time.Duration { return []time.Duration{time.Minute, 10 * time.Minute, time.Hour} }
 
-// subjectKeys are the attributes that name what a line is about. TestMessages compares them with
-// the source.
+// subjectKeys returns the attributes that name what a line is about. TestMessages compares them
+// with the source.
 func subjectKeys() []string {
 	return []string{
 		"aside", "at", "dir", "endpoint", "file", "ifindex", "instance", "interface", "key", "kind", "line",
@@ -35,8 +35,8 @@ func subjectKeys() []string {
 	}
 }
 
-// changes are the messages about changes of state: their callers log each change once, and the next
-// one is news.
+// changes returns the messages about changes of state: their callers log each change once, and the
+// next one is news.
 func changes() []string {
 	return []string{
 		"endpoint is down",
@@ -53,7 +53,7 @@ func changes() []string {
 // Count is a number of events since the line before: a summary has the sum of all lines.
 type Count uint64
 
-// LogValue is the number.
+// LogValue returns the number.
 func (c Count) LogValue() slog.Value { return slog.Uint64Value(uint64(c)) }
 
 // repeats writes lines at warning and error, unless they repeat.
@@ -100,7 +100,7 @@ func (r *repeats) Handle(ctx context.Context, line slog.Record) error {
 	return r.Handler.Handle(ctx, line)
 }
 
-// WithAttrs is a handler whose lines all have these.
+// WithAttrs returns a handler whose lines all have these.
 func (r *repeats) WithAttrs(attrs []slog.Attr) slog.Handler {
 	out := &repeats{r.Handler.WithAttrs(attrs), r.shared, r.subject}
 	for _, a := range attrs {
@@ -109,12 +109,12 @@ func (r *repeats) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return out
 }
 
-// WithGroup is a handler whose attributes are a group.
+// WithGroup returns a handler whose attributes are a group.
 func (r *repeats) WithGroup(name string) slog.Handler {
 	return &repeats{r.Handler.WithGroup(name), r.shared, r.subject}
 }
 
-// key is a hash of the message and of what it is about. Two subjects of one hash would share a
+// key returns a hash of the message and of what it is about. Two subjects of one hash would share a
 // summary, which is less bad than to keep all names.
 func (r *repeats) key(line *slog.Record) uint64 {
 	key := r.subject ^ maphash.String(r.shared.seed, line.Message)
@@ -201,8 +201,8 @@ func (s *subjects) end(one *subject) {
 
 func (one *subject) period() time.Duration { return periods()[min(one.summaries, len(periods())-1)] }
 
-// summary is the last line with the number of lines since the written one, and the times of the
-// first and last of these: the trouble may have ended before the summary is written.
+// summary returns the last line with the number of lines since the written one, and the times of
+// the first and last of these: the trouble may have ended before the summary is written.
 func (one *subject) summary(now time.Time) (slog.Record, slog.Handler) {
 	line := slog.NewRecord(now, one.last.Level, one.last.Message, one.last.PC)
 	one.last.Attrs(func(a slog.Attr) bool {

@@ -63,7 +63,7 @@ func (b *bench) warn(message string, args ...any) {
 
 var summaryTimes = regexp.MustCompile(` (first|last)=\S+`)
 
-// lines are those since the last call, without their time and without the times in summaries.
+// lines returns those since the last call, without their time and without the times in summaries.
 func (b *bench) lines() []string {
 	text := strings.TrimSpace(b.out.String())
 	b.out.Reset()

@@ -85,7 +85,7 @@ type FileInfo struct {
 	Modified time.Time
 }
 
-// Archives are the files that are no longer written, oldest first.
+// Archives returns the files that are no longer written, oldest first.
 func (r *Ring) Archives() []FileInfo {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -96,7 +96,7 @@ func (r *Ring) Archives() []FileInfo {
 	return out
 }
 
-// File is the text of a file.
+// File returns the text of a file.
 func (r *Ring) File(name string) (string, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -34,8 +34,8 @@ type Metric struct {
 	When   When
 }
 
-// Catalog is every metric that there is but those of the client library, in the order in which they
-// are written.
+// Catalog returns every metric that there is but those of the client library, in the order in which
+// they are written.
 func Catalog() []Metric {
 	list := requestMetrics()
 	for _, f := range families() {
@@ -50,13 +50,13 @@ type family struct {
 	series func(v *view, out *page)
 }
 
-// families are all of them.
+// families returns all of them.
 func families() []family {
 	return slices.Concat(daemonFamilies(), ownerFamilies(), machineFamilies(), tableFamilies(), mapFamilies(), trafficFamilies(), serviceFamilies(), endpointFamilies(),
 		healthFamilies(), drainFamilies(), ruleFamilies(), contractFamilies(), formerFamilies())
 }
 
-// wanted tells whether a page shows a metric.
+// wanted reports whether a page shows a metric.
 func (o Options) wanted(m *Metric, text bool) bool {
 	switch m.When {
 	case OfEndpoint:

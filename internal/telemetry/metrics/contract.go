@@ -32,7 +32,7 @@ func sum(rows []row) *sums {
 	return s
 }
 
-// named is a family by each of its names.
+// named returns a family by each of its names.
 func named(f family, names ...string) (list []family) {
 	for _, name := range names {
 		f.Name = name
@@ -41,7 +41,7 @@ func named(f family, names ...string) (list []family) {
 	return list
 }
 
-// contractNumber is a number by each of its names.
+// contractNumber returns a number by each of its names.
 func contractNumber(kind Type, help string, value func(v *view, s *sums) float64, names ...string) []family {
 	f := number("", kind, help, func(v *view) float64 { return value(v, sum(v.rows)) })
 	f.When = Contract

@@ -85,7 +85,7 @@ var (
 	bytesScale = scale{exponent: 0, first: 6, last: 40}    // 64 bytes to 1 TiB
 )
 
-// bound is where a bucket ends.
+// bound returns where a bucket ends.
 func (s scale) bound(bucket int) float64 { return math.Ldexp(1, bucket+s.exponent) }
 
 // classic calls f with the classic buckets: where each ends, and how many are below.

@@ -137,7 +137,7 @@ func (m *Metrics) write(w *bufio.Writer, format expfmt.Format) error {
 	return p.err
 }
 
-// Gather is all of it as messages, for exporters.
+// Gather returns all of it as messages, for exporters.
 func (m *Metrics) Gather() ([]*dto.MetricFamily, error) {
 	families, err := m.registry.Gather()
 	return append(families, m.messages()...), err

@@ -45,7 +45,7 @@ func (fake) Endpoints(yield func(*lb.EndpointHealth) bool) {
 	}
 }
 
-// EndpointVerdict is that of the endpoint whose address ends so.
+// EndpointVerdict returns that of the endpoint whose address ends so.
 func (fake) EndpointVerdict(_ *lb.Service, e lb.Endpoint) (v lb.Verdict) {
 	v.Probe = lb.HealthState(e.Addr.As4()[3] % 3)
 	return v

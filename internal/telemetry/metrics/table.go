@@ -172,7 +172,7 @@ func eachHandshakeEvent(h *lb.Handshakes, f func(event string, n uint64)) {
 	f("reset", h.Reset)
 }
 
-// number is a family of one series.
+// number returns a family of one series.
 func number(name string, kind Type, help string, value func(*view) float64) family {
 	return family{Metric{name, kind, nil, help, Always}, func(v *view, p *page) { p.add(value(v)) }}
 }

@@ -24,7 +24,7 @@ type trouble struct {
 // says.
 const maxText = 300
 
-// shortened is an error that is one printable line.
+// shortened returns an error that is one printable line.
 func shortened(err error) error {
 	if err == nil {
 		return nil

@@ -122,7 +122,7 @@ func entriesOf(rules []lb.Rule) []v1.FirewallRule {
 	return out
 }
 
-// peakMemory is the most memory that the daemon has taken, in KiB.
+// peakMemory returns the most memory that the daemon has taken, in KiB.
 func peakMemory(r *rig.Rig) int {
 	r.T.Helper()
 	n, err := strconv.Atoi(strings.TrimSuffix(memoryOf(r, "VmHWM"), " kB"))
@@ -132,7 +132,7 @@ func peakMemory(r *rig.Rig) int {
 	return n
 }
 
-// processorTime is how long the daemon has run.
+// processorTime returns how long the daemon has run.
 func processorTime(t testing.TB, r *rig.Rig) time.Duration {
 	t.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", r.Pid()))

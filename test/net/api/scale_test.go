@@ -74,7 +74,7 @@ func (a *api) answer(method, path string, body []byte) (int, []byte) {
 	return res.StatusCode, answer
 }
 
-// bigVIP is the VIP of service number n.
+// bigVIP returns the VIP of service number n.
 func bigVIP(n int) netip.Addr {
 	return netip.AddrFrom4([4]byte{20, byte(n >> 16), byte(n >> 8), byte(n)})
 }
@@ -104,7 +104,7 @@ func encode(t testing.TB, v any) []byte {
 	return b
 }
 
-// bulk is one request for services from..to-1.
+// bulk returns one request for services from..to-1.
 func bulk(t testing.TB, from, to int) []byte {
 	t.Helper()
 	var list []v1.LoadbalanceEntry
@@ -114,7 +114,7 @@ func bulk(t testing.TB, from, to int) []byte {
 	return encode(t, v1.LoadbalanceRequest{LbAttr: list})
 }
 
-// one is a request for service n alone.
+// one returns a request for service n alone.
 func one(t testing.TB, n int) []byte {
 	t.Helper()
 	e := bigService(n)
@@ -135,7 +135,8 @@ func memoryOf(r *rig.Rig, field string) string {
 	return ""
 }
 
-// mapMemory is the memory of the daemon's maps in the kernel, in KiB, as far as the kernel tells.
+// mapMemory returns the memory of the daemon's maps in the kernel, in KiB, as far as the kernel
+// tells.
 func mapMemory(r *rig.Rig) int { return mapmemory.Of(r.Pid()) >> 10 }
 
 // TestScale: 10,000 services of 10 endpoints come in one request and are balanced when it is

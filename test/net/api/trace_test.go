@@ -45,8 +45,8 @@ func says(t testing.TB, p *netnstest.Process, patterns ...string) {
 	}
 }
 
-// tracedRig is one with a service that answers, and one without endpoints. Checksums are whole, so
-// that XDP may forward.
+// tracedRig returns one with a service that answers, and one without endpoints. Checksums are
+// whole, so that XDP may forward.
 func tracedRig(t testing.TB, args ...string) *rig.Rig {
 	t.Helper()
 	r := rig.New(t, rig.Options{Args: args, Before: func(t testing.TB, s *netnstest.Standard) {
@@ -78,7 +78,7 @@ func refused(r *rig.Rig) {
 	}
 }
 
-// attached are the ids of the programs where clients come in.
+// attached returns the ids of the programs where clients come in.
 func attached(t testing.TB, r *rig.Rig) (ids []ebpf.ProgramID) {
 	t.Helper()
 	err := r.LB.Do(func() error {
@@ -164,7 +164,7 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// tags are the hashes of what programs do: a program that traces has another one.
+// tags returns the hashes of what programs do: a program that traces has another one.
 func tags(t testing.TB, ids []ebpf.ProgramID) (list []string) {
 	t.Helper()
 	for _, id := range ids {

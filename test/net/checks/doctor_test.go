@@ -16,7 +16,7 @@ func ofMachine() []string {
 	return []string{"kernel", "jit", "bpffs", "program-statistics", "neighbour-table", "clock", "cgroup", "memory", "descriptors", "disk", "queues", "interrupts", "governor", "next-hops"}
 }
 
-// findings are the ids of what doctor finds in the network of a rig.
+// findings returns the ids of what doctor finds in the network of a rig.
 func findings(t *testing.T, r *rig.Rig) (ids []string) {
 	t.Helper()
 	out, err := r.Command("doctor", "-o", "json")

@@ -12,7 +12,8 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// warnings are the lines of the daemon's log at the levels warning and error that have these words.
+// warnings returns the lines of the daemon's log at the levels warning and error that have these
+// words.
 func warnings(r *rig.Rig, words string) (list []string) {
 	for line := range strings.Lines(r.Log()) {
 		if (strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR")) && strings.Contains(line, words) {
@@ -75,7 +76,7 @@ func TestQuietLog(t *testing.T) {
 	}
 }
 
-// number is an attribute of a line.
+// number returns an attribute of a line.
 func number(t *testing.T, line, key string) float64 {
 	t.Helper()
 	m := regexp.MustCompile(` ` + key + `=(\d+)`).FindStringSubmatch(line)

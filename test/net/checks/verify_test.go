@@ -17,7 +17,7 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// exitCode is that of a command line.
+// exitCode returns that of a command line.
 func exitCode(t testing.TB, err error) int {
 	t.Helper()
 	var failed *exec.ExitError

@@ -21,7 +21,7 @@ func contract(r *rig.Rig, part, dir string) string {
 	return out
 }
 
-// headers are the columns of the first table of an output, as the contract has them.
+// headers returns the columns of the first table of an output, as the contract has them.
 func headers(t *testing.T, out, first string) []string {
 	t.Helper()
 	for line := range strings.Lines(out) {

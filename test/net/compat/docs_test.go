@@ -45,7 +45,7 @@ type command struct {
 	endpoint bool // it is for an endpoint
 }
 
-// documents are those of the repository that people read.
+// documents returns those of the repository that people read.
 func documents(t *testing.T) []string {
 	t.Helper()
 	list, err := filepath.Glob(filepath.Join(rig.Root, "docs/*.md"))
@@ -193,7 +193,7 @@ func (c command) run(t *testing.T, r *rig.Rig, dir string) {
 	}
 }
 
-// found tells whether an error is an exit code that says that there is something to say.
+// found reports whether an error is an exit code that says that there is something to say.
 func (c command) found(err error) bool {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {

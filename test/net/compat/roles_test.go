@@ -109,7 +109,7 @@ func (p *pair) through(ctx context.Context, from *netnstest.Host, vip string) (n
 	return c, own, err
 }
 
-// seenBy is the end of the address at which the server sees a connection.
+// seenBy returns the end of the address at which the server sees a connection.
 func seenBy(c net.Conn) (string, error) {
 	who, err := rig.Whoami(c)
 	return who[strings.LastIndexAny(who, ".:")+1:], err

@@ -12,7 +12,7 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// connectionsAt are the connections, all of one service, that a server sees at this endpoint's
+// connectionsAt returns the connections, all of one service, that a server sees at this endpoint's
 // address.
 func connectionsAt(r *rig.Rig, endpoint string, all []*net.TCPConn) (here, others []*net.TCPConn) {
 	r.T.Helper()

@@ -94,7 +94,7 @@ func waitFor(t testing.TB, p *netnstest.Process, line string, patience time.Dura
 	})
 }
 
-// holdMain is the helper process: an echo server, or a client that holds many connections.
+// holdMain returns the helper process: an echo server, or a client that holds many connections.
 func holdMain(args []string) int {
 	var err error
 	switch {

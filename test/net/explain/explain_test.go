@@ -103,7 +103,7 @@ func ask(client *http.Client, question string) (a v1.Explanation, err error) {
 	return a, errors.Join(err, json.Unmarshal(body, &a))
 }
 
-// words are all texts of an answer.
+// words returns all texts of an answer.
 func words(a *v1.Explanation) string {
 	var b strings.Builder
 	for _, s := range a.Steps {

@@ -59,7 +59,7 @@ func (w *wired) damage(share float64) {
 	}
 }
 
-// happened is what all wires have done, both directions together.
+// happened returns what all wires have done, both directions together.
 func (w *wired) happened() (sum faulty.Counts) {
 	w.T.Helper()
 	for _, each := range w.wires {
@@ -78,7 +78,7 @@ func (w *wired) happened() (sum faulty.Counts) {
 	return sum
 }
 
-// imperfect is what long ways through the world do to packets.
+// imperfect returns what long ways through the world do to packets.
 func imperfect() faulty.Faults {
 	return faulty.Faults{Lose: 0.01, Repeat: 0.01, Delay: 0.02, By: 3 * time.Millisecond}
 }
@@ -149,7 +149,7 @@ func TestFaultyTransfers(t *testing.T) {
 	}
 }
 
-// sealed is a datagram that says itself whether it is what was sent.
+// sealed returns a datagram that says itself whether it is what was sent.
 func sealed(n uint32) []byte {
 	b := binary.BigEndian.AppendUint32(nil, n)
 	b = append(b, make([]byte, 100)...)

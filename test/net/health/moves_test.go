@@ -88,7 +88,7 @@ func (r *resolver) wantOther(t testing.TB, gone int) (who int) {
 	return who
 }
 
-// TestDNSMoves: resolvers that ask from one port for ever have another server with their next query
+// TestDNSMoves: resolvers that ask from one port forever have another server with their next query
 // when dnsmasq is killed, or taken out of the service, whatever the algorithm and the mode. Those
 // of other servers stay, and nobody comes back.
 //

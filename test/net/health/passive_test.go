@@ -178,8 +178,8 @@ func TestFullBacklog(t *testing.T) {
 	r.EventuallyShows("get ep", "32.32.32.1_none_5001", " down ", "client ", "no answer within")
 }
 
-// stuck is a listener of an endpoint that accepts nothing, with room for as many connections and
-// one.
+// stuck returns a listener of an endpoint that accepts nothing, with room for as many connections
+// and one.
 func stuck(r *rig.Rig, endpoint, backlog int) net.Listener {
 	r.T.Helper()
 	l := rebind(r.T, r.Endpoints[endpoint], ":5001")
@@ -391,7 +391,7 @@ func TestSYNAgain(t *testing.T) {
 	}
 }
 
-// endpointsOut are the addresses of endpoints that are out.
+// endpointsOut returns the addresses of endpoints that are out.
 func endpointsOut(r *rig.Rig) (list []string) {
 	r.T.Helper()
 	for line := range strings.Lines(r.Loxicmd("get ep")) {
@@ -402,7 +402,7 @@ func endpointsOut(r *rig.Rig) (list []string) {
 	return list
 }
 
-// TestForged: SYNs from made-up addresses, with RSTs and ICMP errors that pretend to come from
+// TestForged: SYNs from forged addresses, with RSTs and ICMP errors that pretend to come from
 // endpoints, take no endpoint out that answers.
 //
 // P45 Spoofed packets of a sender that does not see the endpoints' packets take out no endpoint

@@ -83,7 +83,7 @@ func holdBoth(r *rig.Rig, address string) {
 	}
 }
 
-// viewsDiffer says which views do not tell these states of the only service and of its two
+// viewsDiffer returns which views do not tell these states of the only service and of its two
 // endpoints.
 func viewsDiffer(r *rig.Rig, service string, endpoints []string, top string) error {
 	var errs []error

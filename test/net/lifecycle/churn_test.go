@@ -99,7 +99,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// pinnedIDs are the kernel's ids of the rig's pinned maps and links, by file name.
+// pinnedIDs returns the kernel's ids of the rig's pinned maps and links, by file name.
 func pinnedIDs(t *testing.T, r *rig.Rig) map[string]uint32 {
 	t.Helper()
 	ids := map[string]uint32{}

@@ -31,8 +31,8 @@ func (k *keeper) file(name, text string) {
 	}
 }
 
-// live is one life: it takes a boot file that is new, makes and deletes a user, and has a change
-// confirmed. It returns how many of the commands were answered.
+// live returns one life: it takes a boot file that is new, makes and deletes a user, and has a
+// change confirmed. It returns how many of the commands were answered.
 func (k *keeper) live(kill int) (life steps.Life, done int) {
 	k.T.Helper()
 	now := time.Now()

@@ -23,7 +23,7 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// hardship is a victim with clients that must not notice what happens to the daemon.
+// hardship returns a victim with clients that must not notice what happens to the daemon.
 func hardship(t *testing.T) *victim {
 	v := newCrowdedVictim(t, "auto")
 	return v
@@ -219,7 +219,7 @@ func (v *victim) createLarge(port int) error {
 	return nil
 }
 
-// running tells whether the process runs.
+// running reports whether the process runs.
 func running(p *netnstest.Process) bool {
 	select {
 	case <-p.Done():

@@ -60,7 +60,7 @@ func newVictim(t *testing.T, hook string) *victim {
 	return v
 }
 
-// newCrowdedVictim is one with connections that are held, and others that come and go.
+// newCrowdedVictim returns one with connections that are held, and others that come and go.
 func newCrowdedVictim(t *testing.T, hook string) *victim {
 	t.Helper()
 	v := newVictim(t, hook)
@@ -131,8 +131,8 @@ func changes() []change {
 	}
 }
 
-// live is one life of a daemon: it starts, does what there is to do, and ends. It returns what the
-// changed services may be afterwards.
+// live returns one life of a daemon: it starts, does what there is to do, and ends. It returns what
+// the changed services may be afterwards.
 func (v *victim) live(kill int) (steps.Life, []map[int]string) {
 	v.T.Helper()
 	done := 0
@@ -254,7 +254,7 @@ func (v *victim) clean() {
 	})
 }
 
-// changed are the services that are changed: port -> endpoints and weights.
+// changed returns the services that are changed: port -> endpoints and weights.
 func (v *victim) changed() map[int]string {
 	v.T.Helper()
 	resp, err := v.LB.HTTPClient(rig.Patience).Get("http://127.0.0.1:11111/netlox/v1/config/loadbalancer/all")

@@ -26,8 +26,8 @@ func killedObjects() [][3]string {
 	}
 }
 
-// kernelText is what the balancer's kernel has, links without what stands between their names and
-// their masters.
+// kernelText returns what the balancer's kernel has, links without what stands between their names
+// and their masters.
 func kernelText(r *rig.Rig) string {
 	r.T.Helper()
 	text := ""

@@ -17,8 +17,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// lone is a host with one link to another, and a daemon without an API whose pins are beside those
-// of others of the test.
+// lone returns a host with one link to another, and a daemon without an API whose pins are beside
+// those of others of the test.
 func lone(t *testing.T, l *netnstest.Lab, parent, name string) (*netnstest.Host, *netnstest.Daemon) {
 	t.Helper()
 	host, err := l.Host(name)
@@ -39,7 +39,7 @@ func lone(t *testing.T, l *netnstest.Lab, parent, name string) (*netnstest.Host,
 	return host, d
 }
 
-// mapIDs are the maps that are pinned below a directory.
+// mapIDs returns the maps that are pinned below a directory.
 func mapIDs(t *testing.T, dir string) (ids []ebpf.MapID) {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(dir, "maps", "*"))
@@ -130,7 +130,7 @@ func TestNamespacesThatAreGone(t *testing.T) {
 	}
 }
 
-// pinParent is a directory of the test's own in the BPF file system.
+// pinParent returns a directory of the test's own in the BPF file system.
 func pinParent(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/sys/fs/bpf", "loxilb-net-")

@@ -134,7 +134,7 @@ func (s *soak) wantIdleCounts() {
 	}
 }
 
-// done is how often something was done so far.
+// done returns how often something was done so far.
 func (s *soak) done(what string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -81,7 +81,7 @@ func TestSoak(t *testing.T) {
 		s.crowd.Slowest.Round(time.Millisecond), memory>>10, s.memory()>>10, files, s.files())
 }
 
-// comings are all that comes and goes while the daemon runs.
+// comings returns all that comes and goes while the daemon runs.
 func (s *soak) comings() []func() {
 	return []func(){
 		s.changeService, s.changeInterface, s.changeLink, s.connect, s.changeServer, s.visitMortal, s.drain, s.kill, s.idle, s.idle, s.idle,
@@ -106,7 +106,7 @@ func newSoak(t *testing.T) *soak {
 	return s
 }
 
-// upTo is a number below n.
+// upTo returns a number below n.
 func (s *soak) upTo(n int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,7 +210,7 @@ func (s *soak) tidy() {
 	}
 }
 
-// quiet is nil when the connection table has no more than the connections of the crowd.
+// quiet returns nil when the connection table has no more than the connections of the crowd.
 func (s *soak) quiet() error {
 	if n := s.Metric("connections"); n > 0 {
 		return fmt.Errorf("%v connections are in the table", n)
@@ -218,7 +218,7 @@ func (s *soak) quiet() error {
 	return nil
 }
 
-// files is how many files the daemon has open.
+// files returns how many files the daemon has open.
 func (s *soak) files() int {
 	s.T.Helper()
 	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.Pid()))
@@ -235,7 +235,7 @@ func (s *soak) files() int {
 	return n
 }
 
-// memory is how many bytes of memory the daemon has.
+// memory returns how many bytes of memory the daemon has.
 func (s *soak) memory() int {
 	s.T.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", s.Pid()))
@@ -249,7 +249,7 @@ func (s *soak) memory() int {
 	return pages * os.Getpagesize()
 }
 
-// entries is how many entries each pinned hash has, and how many pins there are.
+// entries returns how many entries each pinned hash has, and how many pins there are.
 func (s *soak) entries() map[string]int {
 	s.T.Helper()
 	out := map[string]int{"pins": len(s.Pinned())}
@@ -280,7 +280,7 @@ func keys(m *ebpf.Map) (n int) {
 	return n
 }
 
-// noMore is nil if nothing has more entries than before.
+// noMore returns nil if nothing has more entries than before.
 func noMore(before, now map[string]int) error {
 	var errs []error
 	for name, n := range now {

@@ -68,7 +68,7 @@ func TestUndisturbed(t *testing.T) { // not parallel: other tests would be in th
 	t.Logf("%d changes, %d bytes through the service, the slowest took %v, beside %v", changes, through.Answers(), through.Slowest, beside.Slowest)
 }
 
-// anyService is a command that makes something else of the service. Its three endpoints stay.
+// anyService returns a command that makes something else of the service. Its three endpoints stay.
 func anyService(random *rand.Rand) string {
 	one := func(of ...string) string { return of[random.IntN(len(of))] }
 	weight := func() int { return random.IntN(5) }

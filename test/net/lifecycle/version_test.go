@@ -27,8 +27,8 @@ import (
 // layout.
 const otherFlag = "other"
 
-// otherVersion is a directory with a loxilb whose programs have other code: that of the flag, or
-// the one under test with an instruction that does the same in another way.
+// otherVersion returns a directory with a loxilb whose programs have other code: that of the flag,
+// or the one under test with an instruction that does the same in another way.
 func otherVersion(t *testing.T) string {
 	t.Helper()
 	if dir := flag.Lookup(otherFlag).Value.String(); dir != "" {
@@ -61,8 +61,8 @@ func otherVersion(t *testing.T) string {
 	return dir
 }
 
-// neutralInstruction is where in an object the program for Ethernet sets a register to a number
-// that is not negative, by 32 bits: by 64 it is the same.
+// neutralInstruction returns where in an object the program for Ethernet sets a register to a
+// number that is not negative, by 32 bits: by 64 it is the same.
 func neutralInstruction(t *testing.T, object []byte) int {
 	t.Helper()
 	f, err := elf.NewFile(bytes.NewReader(object))
@@ -213,7 +213,7 @@ func sendDropped(ctx context.Context, r *rig.Rig) {
 	}()
 }
 
-// attachedPrograms are the tags of the programs that packets of the client and of endpoints go
+// attachedPrograms returns the tags of the programs that packets of the client and of endpoints go
 // through, if they are the same.
 func attachedPrograms(r *rig.Rig) (string, error) {
 	r.T.Helper()
@@ -232,7 +232,7 @@ func attachedPrograms(r *rig.Rig) (string, error) {
 	return fmt.Sprint(slices.Sorted(maps.Keys(tags))), nil
 }
 
-// tagOf is the tag of a pinned link's program.
+// tagOf returns the tag of a pinned link's program.
 func tagOf(path string) (string, error) {
 	l, err := link.LoadPinnedLink(path, nil)
 	if err != nil {

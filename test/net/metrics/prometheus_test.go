@@ -70,7 +70,7 @@ func (p *prometheus) get(path string, query url.Values, answer any) error {
 	return json.Unmarshal(all.Data, answer)
 }
 
-// shows is nil if a query has data now.
+// shows returns nil if a query has data now.
 func (p *prometheus) shows(query string) error {
 	var data struct{ Result []json.RawMessage }
 	if err := p.get("query", url.Values{"query": {query}}, &data); err != nil {
@@ -118,7 +118,7 @@ func dashboards(t *testing.T) map[string]dashboard {
 // choices are what a user of the dashboards has chosen.
 var choices = strings.NewReplacer("$__rate_interval", "5s", "$instance", "127.0.0.1:11111", "$service", "20.20.20.1:80/tcp", "$endpoint", "31.31.31.1:5001")
 
-// queries are those of a dashboard's panels, and of what its users choose from.
+// queries returns those of a dashboard's panels, and of what its users choose from.
 func (d dashboard) queries() (list []string) {
 	for _, v := range d.Templating.List {
 		if of, ok := strings.CutPrefix(v.Definition, "label_values("); ok {

@@ -13,7 +13,7 @@ import (
 // ofDaemon begin with the daemon, as what they count is its own.
 var ofDaemon = []string{"go_", "process_", "loxilb_api_", "loxilb_idle_", "loxilb_endpoint_state_changes_total", "loxilb_program_"}
 
-// counters are the series that may only grow, buckets of histograms included.
+// counters returns the series that may only grow, buckets of histograms included.
 func counters(t *testing.T, r *rig.Rig) map[string]float64 {
 	t.Helper()
 	page, err := r.Metrics()

@@ -44,8 +44,8 @@ func serveNginxAtVIPs(t testing.TB, h *netnstest.Host) {
 	}
 }
 
-// probedAtVIP is a rig whose first endpoint serves at the VIPs only, by nginx, and whose second one
-// has forgotten to have them.
+// probedAtVIP returns a rig whose first endpoint serves at the VIPs only, by nginx, and whose
+// second one has forgotten to have them.
 func probedAtVIP(t testing.TB, o rig.Options) *rig.Rig {
 	t.Helper()
 	o.Before = rig.DirectReturn

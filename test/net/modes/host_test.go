@@ -75,7 +75,7 @@ func TestOwnHostOtherFamily(t *testing.T) {
 	}
 }
 
-// peerName is what the kernel says of the other end of a connection.
+// peerName returns what the kernel says of the other end of a connection.
 func peerName(t *testing.T, c net.Conn) string {
 	t.Helper()
 	raw, err := c.(syscall.Conn).SyscallConn()

@@ -56,7 +56,8 @@ func tunnelled(r *rig.Rig, vip, client, endpoint, tunnel string) {
 	}
 }
 
-// outer tells whether a frame is a packet of the client's in the outer header that it should have.
+// outer reports whether a frame is a packet of the client's in the outer header that it should
+// have.
 func outer(frame []byte, client, endpoint, tunnel string) bool {
 	size, proto, version := 34, frame[23], frame[14]>>4
 	if strings.Contains(endpoint, ":") {

@@ -140,8 +140,8 @@ func settled(t testing.TB, h *netnstest.Host) {
 	})
 }
 
-// state is what a host's network is made of: what loxilb may change. Without the length of queues,
-// which the kernel sets when an interface gets its first clsact.
+// state returns what a host's network is made of: what loxilb may change. Without the length of
+// queues, which the kernel sets when an interface gets its first clsact.
 func state(t testing.TB, h *netnstest.Host) string {
 	t.Helper()
 	var all strings.Builder

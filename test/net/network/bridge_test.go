@@ -34,7 +34,7 @@ type cluster struct {
 // The names of the cluster's hosts.
 var clusterHosts = []string{"c11", "c12", "c21", "c22", "node1", "node2", "other"} //nolint:gochecknoglobals // a constant
 
-// clusterAddress is a host's address, in its own network.
+// clusterAddress returns a host's address, in its own network.
 func clusterAddress(name string, six bool) string {
 	at := map[string][2]string{
 		"c11": {"10.1.1.11", "2001:db8:1:1::11"}, "c12": {"10.1.1.12", "2001:db8:1:1::12"},

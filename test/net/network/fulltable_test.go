@@ -162,7 +162,7 @@ func listRoutes(t *testing.T, r *rig.Rig) int64 {
 	return n
 }
 
-// resident is a line of the daemon's /proc/PID/status, in KiB.
+// resident returns a line of the daemon's /proc/PID/status, in KiB.
 func resident(t testing.TB, r *rig.Rig, field string) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.Pid()))
@@ -178,7 +178,7 @@ func resident(t testing.TB, r *rig.Rig, field string) int {
 	return n
 }
 
-// processorTime is how long a process has run.
+// processorTime returns how long a process has run.
 func processorTime(t testing.TB, pid int) time.Duration {
 	t.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

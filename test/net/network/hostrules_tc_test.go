@@ -41,7 +41,7 @@ func TestHostRulesTC(t *testing.T) {
 	}
 }
 
-// tcRule is a filter that drops all packets at an interface's hook.
+// tcRule returns a filter that drops all packets at an interface's hook.
 func tcRule(hook, priority string, applies bool) hostRule {
 	device, _, _ := strings.Cut(hook, " ")
 	return hostRule{

@@ -150,7 +150,7 @@ func TestHostRulesBefore(t *testing.T) {
 	}
 }
 
-// constant is a program that returns a number.
+// constant returns a program that returns a number.
 func constant(t *testing.T, kind ebpf.ProgramType, returns int32) *ebpf.Program {
 	t.Helper()
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{

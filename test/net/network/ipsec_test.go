@@ -250,7 +250,7 @@ func (c *ipsecCase) check(t *testing.T, r *rig.Rig, vip string, args []any, ours
 	d.stop()
 }
 
-// command is what sets the policy up.
+// command returns what sets the policy up.
 func (c *ipsecCase) command(args []any) string {
 	if !strings.Contains(c.do, "%") {
 		return c.do

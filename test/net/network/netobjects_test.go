@@ -194,7 +194,7 @@ func TestNetObjectsCut(t *testing.T) {
 	}
 }
 
-// goesOn tells whether a connection is answered within a second.
+// goesOn reports whether a connection is answered within a second.
 func goesOn(c net.Conn) error {
 	if err := c.SetDeadline(time.Now().Add(time.Second)); err != nil {
 		return err
@@ -206,7 +206,7 @@ func goesOn(c net.Conn) error {
 	return err
 }
 
-// linkOf is the interface of a host that has an address.
+// linkOf returns the interface of a host that has an address.
 func linkOf(t *testing.T, h *netnstest.Host, address string) string {
 	t.Helper()
 	words := strings.Fields(labtest.Run(t, h, "ip", "-o", "address", "show", "to", address))

@@ -109,7 +109,7 @@ func TestInterfaceChanges(t *testing.T) {
 	w.finish()
 }
 
-// detour is a rig with an endpoint behind two routers:
+// detour returns a rig with an endpoint behind two routers:
 //
 //	LB r1 .254 --- 10.52.1.1 r1 .254 --- 10.51.1.1 far 50.50.50.1
 //	   r2 .254 --- 10.52.2.1 r2 .254 --- 10.51.2.1
@@ -159,8 +159,8 @@ func detour(t *testing.T, args ...string) (*rig.Rig, map[string]*netnstest.Host)
 	return r, hosts
 }
 
-// viaFirst are the routes to the endpoint by the first router, viaSecond those that are there for
-// when they are not.
+// viaFirst returns the routes to the endpoint by the first router, viaSecond those that are there
+// for when they are not.
 func viaFirst() []string {
 	return []string{"route add 50.50.50.1/32 via 10.52.1.1 metric 10", "-6 route add 2001:db8:50::1/128 via 2001:db8:52:1::1 metric 10"}
 }

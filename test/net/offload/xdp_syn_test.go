@@ -12,7 +12,7 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// xdpOfDriver is how many frames XDP programs at an interface of the balancer have dropped or
+// xdpOfDriver returns how many frames XDP programs at an interface of the balancer have dropped or
 // redirected, as its driver counts.
 func xdpOfDriver(r *rig.Rig, name, what string) (sum int) {
 	r.T.Helper()

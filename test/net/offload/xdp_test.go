@@ -121,8 +121,8 @@ func wantClosed(r *rig.Rig, n int) {
 	})
 }
 
-// xdpOf is what `ip link` says of the program at an interface of the balancer: xdp, xdpgeneric or
-// nothing.
+// xdpOf returns what `ip link` says of the program at an interface of the balancer: xdp, xdpgeneric
+// or nothing.
 func xdpOf(r *rig.Rig, name string) string {
 	r.T.Helper()
 	out, err := r.LB.Run("ip", "link", "show", name)

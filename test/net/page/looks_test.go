@@ -16,7 +16,7 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// shown are the looks that the documents have pictures of.
+// shown returns the looks that the documents have pictures of.
 func shown() []string {
 	return []string{
 		"overview-desktop", "services-phone", "service-desktop-dark", "drops-phone-dark", "connections-desktop", "explain-drop-desktop",
@@ -96,7 +96,7 @@ func (s *scene) compare(name string) {
 	}
 }
 
-// difference is the mean one of the brightness of blocks, 0 to 1; 1 if the sizes are others.
+// difference returns the mean one of the brightness of blocks, 0 to 1; 1 if the sizes are others.
 func difference(a, b image.Image) float64 {
 	if a.Bounds() != b.Bounds() {
 		return 1
@@ -109,7 +109,7 @@ func difference(a, b image.Image) float64 {
 	return sum / float64(len(x))
 }
 
-// brightness is that of each block.
+// brightness returns that of each block.
 func brightness(m image.Image) (out []float64) {
 	size := m.Bounds().Size()
 	for top := 0; top+block <= size.Y; top += block {

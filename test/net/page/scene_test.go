@@ -129,7 +129,7 @@ func (s *scene) clean(when string) {
 	}
 }
 
-// has tells whether the page has an element.
+// has reports whether the page has an element.
 func (s *scene) has(selector string) (there bool) {
 	s.t.Helper()
 	s.ok(s.Eval(fmt.Sprintf("Boolean(document.querySelector(%q))", selector), &there))

@@ -16,7 +16,7 @@ const (
 	outside6 = "2001:db8:ffff::1"
 )
 
-// newOutside is a rig whose client is the way out, and tells its peers who they are.
+// newOutside returns a rig whose client is the way out, and tells its peers who they are.
 func newOutside(t *testing.T, args ...string) *rig.Rig {
 	t.Helper()
 	r := rig.New(t, rig.Options{Options: netnstest.Options{Forwarding: true}, Args: args, Before: func(t testing.TB, s *netnstest.Standard) {
@@ -69,7 +69,7 @@ func TestEgress(t *testing.T) {
 	}
 }
 
-// sourceIs tells whether a new connection of a host is seen from an address.
+// sourceIs reports whether a new connection of a host is seen from an address.
 func sourceIs(ctx context.Context, from *netnstest.Host, network, address, want string) error {
 	c, err := from.DialContext(ctx, network, address)
 	if err != nil {

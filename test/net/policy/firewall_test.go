@@ -23,7 +23,7 @@ import (
 // shortly is for what does not come.
 const shortly = 500 * time.Millisecond
 
-// reaches tells whether a host can open a connection and gets an answer, all of it shortly.
+// reaches reports whether a host can open a connection and gets an answer, all of it shortly.
 func reaches(ctx context.Context, h *netnstest.Host, network, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, shortly)
 	defer cancel()
@@ -35,7 +35,7 @@ func reaches(ctx context.Context, h *netnstest.Host, network, address string) er
 	return answers(c)
 }
 
-// answers tells whether a connection still is.
+// answers reports whether a connection still is.
 func answers(c net.Conn) error {
 	if err := c.SetDeadline(time.Now().Add(shortly)); err != nil {
 		return err
@@ -220,7 +220,7 @@ func TestFirewallRecords(t *testing.T) {
 	}
 }
 
-// recorded tells whether the first packet of a file is a SYN to an address, by a rule.
+// recorded reports whether the first packet of a file is a SYN to an address, by a rule.
 func recorded(path, rule, to string) error {
 	file, err := os.Open(path)
 	if err != nil {

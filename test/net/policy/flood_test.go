@@ -26,7 +26,7 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// What a flood is like: for how long, and from how many made-up addresses, of each IP version.
+// What a flood is like: for how long, and from how many forged addresses, of each IP version.
 const (
 	floodTime    = 3 * time.Second
 	floodSources = 16384
@@ -182,7 +182,7 @@ func TestFloodTraced(t *testing.T) {
 	told("events lost")
 }
 
-// cpuTime is what a process has had of CPUs.
+// cpuTime returns what a process has had of CPUs.
 func cpuTime(t testing.TB, pid int) time.Duration {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -273,7 +273,7 @@ func floodVIPs(r *rig.Rig, attacker *netnstest.Host) error {
 	})
 }
 
-// floodFrames are the SYNs: of each IP version by turns, all of other addresses.
+// floodFrames returns the SYNs: of each IP version by turns, all of other addresses.
 func floodFrames(r *rig.Rig, attacker *netnstest.Host) (frames [][]byte, err error) {
 	from, err := attacker.MAC("eth0")
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 // slowFloodRate is too few SYNs a second to fill the connection table.
 const slowFloodRate = 2000
 
-// TestPortFlood: SYNs from made-up addresses, more than the pool has source ports, do not take them
+// TestPortFlood: SYNs from forged addresses, more than the pool has source ports, do not take them
 // all, and the ports come back within seconds. Here the load balancer has 8,022 ports towards the
 // endpoint.
 func TestPortFlood(t *testing.T) {
@@ -144,7 +144,7 @@ func slowFlood(r *rig.Rig, attacker *netnstest.Host, syns int) error {
 	})
 }
 
-// floodSYN is one of a flood.
+// floodSYN returns one of a flood.
 func floodSYN(i int) *pkt.Packet {
 	var src [4]byte
 	binary.BigEndian.PutUint32(src[:], 128<<24|uint32(i)<<8|1)

@@ -19,7 +19,7 @@ func Bracket(a string) string {
 	return a
 }
 
-// HostAddress is the address of a host of the standard topology.
+// HostAddress returns the address of a host of the standard topology.
 func HostAddress(h *netnstest.Host, six bool) string {
 	for _, n := range netnstest.StandardNetworks() {
 		switch {
@@ -39,10 +39,10 @@ const (
 	VIP6 = "2001:db8:20::1"
 )
 
-// Endpoints4 is the --endpoints of all three endpoints, with these weights or each with 1.
+// Endpoints4 returns the --endpoints of all three endpoints, with these weights or each with 1.
 func Endpoints4(weights ...int) string { return endpointList(weights, false) }
 
-// Endpoints6 is the same by IPv6.
+// Endpoints6 returns the same by IPv6.
 func Endpoints6(weights ...int) string { return endpointList(weights, true) }
 
 func endpointList(weights []int, six bool) string {
@@ -67,7 +67,7 @@ func Join(host string, port int) string { return net.JoinHostPort(host, fmt.Spri
 // Prefix is netip.MustParsePrefix.
 func Prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
-// HasAddress tells whether an interface of the balancer has an address.
+// HasAddress reports whether an interface of the balancer has an address.
 func (r *Rig) HasAddress(address string) bool {
 	r.T.Helper()
 	addresses, err := r.LB.Netlink().AddrList(nil, netlink.FAMILY_ALL)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// NameHandler answers with the endpoint's name and the address that it sees the request come from.
+// NameHandler returns the endpoint's name and the address that it sees the request come from.
 func NameHandler(name string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		from, _, _ := net.SplitHostPort(r.RemoteAddr)

@@ -45,12 +45,12 @@ type Wait struct {
 	repeated bool // its kernel has sent something again
 }
 
-// Length is how long it took.
+// Length returns how long it took.
 func (w Wait) Length() time.Duration { return w.to.Sub(w.from) }
 
 func (w Wait) overlaps(other Wait) bool { return w.from.Before(other.to) && other.from.Before(w.to) }
 
-// repeats is how many segments were sent again over a connection.
+// repeats returns how many segments were sent again over a connection.
 func repeats(conn net.Conn) (n uint32) {
 	raw, err := conn.(*net.TCPConn).SyscallConn()
 	if err != nil {
@@ -64,7 +64,7 @@ func repeats(conn net.Conn) (n uint32) {
 	return n
 }
 
-// NewCrowd is a crowd of the rig's client, which rests until it is told what to do.
+// NewCrowd returns a crowd of the rig's client, which rests until it is told what to do.
 func NewCrowd(r *Rig) *Crowd {
 	c := &Crowd{t: r.T, client: r.Client, stop: make(chan struct{}), opened: map[string]int{}, bytes: map[string]int{}}
 	r.Lab.Cleanup(func() { _ = c.Finish() })
@@ -166,9 +166,9 @@ func (c *Crowd) noteLate(w Wait) {
 	c.late = append(c.late, w)
 }
 
-// Gaps are the waits of these clients that nobody else explains: longer than that, for something
-// that was lost, while none of the others waited. Without a loss, what a client waits for is a CPU:
-// the balancer keeps no packet.
+// Gaps returns the waits of these clients that nobody else explains: longer than that, for
+// something that was lost, while none of the others waited. Without a loss, what a client waits for
+// is a CPU: the balancer keeps no packet.
 func (c *Crowd) Gaps(longest time.Duration, others *Crowd) (list []Wait) {
 	for _, w := range c.late {
 		if w.Length() > longest && w.repeated && !slices.ContainsFunc(others.late, w.overlaps) {
@@ -178,7 +178,7 @@ func (c *Crowd) Gaps(longest time.Duration, others *Crowd) (list []Wait) {
 	return list
 }
 
-// Failure is the first error that any client has seen.
+// Failure returns the first error that any client has seen.
 func (c *Crowd) Failure() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -208,7 +208,7 @@ func (c *Crowd) Flows() {
 	})
 }
 
-// Answers is how many bytes have come back.
+// Answers returns how many bytes have come back.
 func (c *Crowd) Answers() (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -41,10 +41,10 @@ func Main(m *testing.M) int {
 // binDir names the directory that has loxilb and loxicmd for the tests of this process.
 const binDir = "NETTEST_BIN"
 
-// Bin is where loxilb and loxicmd are.
+// Bin returns where loxilb and loxicmd are.
 func Bin() string { return os.Getenv(binDir) }
 
-// Program is the path of loxilb or loxicmd.
+// Program returns the path of loxilb or loxicmd.
 func Program(name string) string { return filepath.Join(Bin(), name) }
 
 // build brings bin/test up to date, one package after another, and copies from there: what is
@@ -93,7 +93,7 @@ func IsLong() bool { return flag.Lookup(longFlag).Value.String() == "true" }
 // seedFlag repeats what a test of random things has done.
 const seedFlag = "seed"
 
-// Seeded is a source of random numbers, which the test says how to repeat.
+// Seeded returns a source of random numbers, which the test says how to repeat.
 func Seeded(t *testing.T) *rand.Rand {
 	t.Helper()
 	seed := flag.Lookup(seedFlag).Value.(flag.Getter).Get().(uint64)

@@ -14,7 +14,7 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// HostState is an agent's word about what is probed at an address.
+// HostState returns an agent's word about what is probed at an address.
 func (r *Rig) HostState(address, state string) {
 	r.T.Helper()
 	resp, err := r.LB.HTTPClient(Patience).Post("http://127.0.0.1:11111/netlox/v1/config/endpointhoststate", "application/json",
@@ -39,7 +39,8 @@ func (r *Rig) Metrics() (string, error) {
 	return string(body), err
 }
 
-// Metric is the value of a series, found by its name after "loxilb_" and by labels, written as k=v.
+// Metric returns the value of a series, found by its name after "loxilb_" and by labels, written as
+// k=v.
 func (r *Rig) Metric(name string, labels ...string) float64 {
 	r.T.Helper()
 	page, err := r.Metrics()

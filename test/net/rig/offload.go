@@ -13,13 +13,14 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// ChecksumErrors is how many TCP segments and UDP datagrams a host has thrown away for their sums.
+// ChecksumErrors returns how many TCP segments and UDP datagrams a host has thrown away for their
+// sums.
 func ChecksumErrors(t testing.TB, h *netnstest.Host) int {
 	t.Helper()
 	return counted(t, h, "InCsumErrors")
 }
 
-// Retransmitted is how many TCP segments a host has sent again.
+// Retransmitted returns how many TCP segments a host has sent again.
 func Retransmitted(t testing.TB, h *netnstest.Host) int {
 	t.Helper()
 	return counted(t, h, "RetransSegs") // both versions of IP

@@ -49,7 +49,7 @@ func StartTraffic(r *Rig, address string, connections int) *Traffic {
 	return f
 }
 
-// Count is how many lines have come back so far.
+// Count returns how many lines have come back so far.
 func (f *Traffic) Count() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

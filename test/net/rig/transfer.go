@@ -47,7 +47,7 @@ type stream struct {
 	rest  []byte
 }
 
-// NewStream is a stream of that many bytes, another one for each seed.
+// NewStream returns a stream of that many bytes, another one for each seed.
 func NewStream(bytes int64, seed uint64) io.Reader {
 	s := &stream{left: bytes}
 	x := seed | 1
@@ -90,9 +90,9 @@ func DigestOf(r io.Reader) (Digest, error) {
 // reader hides the other methods of a connection, which io.Copy would prefer to its buffer.
 type reader struct{ io.Reader }
 
-// ServeTransfer is the server's side of Transfer: the client sends a stream and finishes sending (a
-// half-close); the server, having seen the end, answers with the digest of what came, sends a
-// stream of its own and closes.
+// ServeTransfer returns the server's side of Transfer: the client sends a stream and finishes
+// sending (a half-close); the server, having seen the end, answers with the digest of what came,
+// sends a stream of its own and closes.
 func ServeTransfer(bytes int64) func(*net.TCPConn) {
 	return func(c *net.TCPConn) {
 		got, err := DigestOf(reader{c})

@@ -110,7 +110,7 @@ func (d *Direction) put() error {
 	return nil
 }
 
-// Counts are what has happened so far.
+// Counts returns what has happened so far.
 func (d *Direction) Counts() (Counts, error) {
 	var c wireCounts
 	if err := d.objects.Counts.Lookup(uint32(0), &c); err != nil {
@@ -119,5 +119,5 @@ func (d *Direction) Counts() (Counts, error) {
 	return Counts{Packets: c.Packets, Lost: c.Lost, Repeated: c.Repeated, Delayed: c.Delayed, Corrupted: c.Corrupted, Cut: c.Cut}, nil
 }
 
-// threshold is how many of 2^32 packets it happens to.
+// threshold returns how many of 2^32 packets it happens to.
 func threshold(share float64) uint64 { return uint64(share * (math.MaxUint32 + 1)) }

@@ -89,7 +89,7 @@ func (w *Wire) Set(f Faults) error { return errors.Join(w.There.Set(f), w.Back.S
 // Cut cuts the wire, or joins it again. Both ends stay up: nobody is told.
 func (w *Wire) Cut(cut bool) error { return errors.Join(w.There.Cut(cut), w.Back.Cut(cut)) }
 
-// index is the number of an interface of the wire.
+// index returns the number of an interface of the wire.
 func index(h *netnstest.Host, name string) (uint32, error) {
 	link, err := h.Netlink().LinkByName(name)
 	if err != nil {

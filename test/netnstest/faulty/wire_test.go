@@ -97,7 +97,7 @@ func (p *pair) send(first, count int) (arrived []int) {
 	}
 }
 
-// number is what the program draws for a packet.
+// number returns what the program draws for a packet.
 func number(seed, packet, what uint64) uint32 {
 	z := seed + (packet*5+what+1)*0x9e3779b97f4a7c15
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9

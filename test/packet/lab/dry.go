@@ -81,7 +81,7 @@ func (f foretold) checkReason(res Result) error {
 	return nil
 }
 
-// blurred is a packet without what the program draws at random: a source port of ours, the
+// blurred returns a packet without what the program draws at random: a source port of ours, the
 // identification of a packet that it writes anew, and sums with those.
 func (f foretold) blurred(frame []byte) *pkt.Packet {
 	p := pkt.Decode(frame)

@@ -57,7 +57,7 @@ func awaitEpoch() error {
 	}
 }
 
-// Jiffies is the clock of the packet path: the kernel's ticks, the lower 32 bits.
+// Jiffies returns the clock of the packet path: the kernel's ticks, the lower 32 bits.
 func Jiffies() (uint32, error) {
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.FnJiffies64.Call(), asm.Return()},

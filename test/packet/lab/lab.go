@@ -314,8 +314,8 @@ func (l *Lab) Counted() (string, error) {
 	return strings.Join(reasons, ","), nil
 }
 
-// counters are the packets dropped, by reason, and beside those the SYNs that were challenged and
-// the answers to that.
+// counters returns the packets dropped, by reason, and beside those the SYNs that were challenged
+// and the answers to that.
 func (l *Lab) counters() (map[string]uint64, error) {
 	all, err := l.Datapath.Drops()
 	if err != nil {
@@ -363,7 +363,7 @@ func (l *Lab) Stats(key lb.Key) (lb.ServiceStats, bool) {
 	return l.Datapath.ServiceStats(compile.Key(key))
 }
 
-// keys are those of all services, in order.
+// keys returns those of all services, in order.
 func (l *Lab) keys() []lb.Key {
 	return slices.SortedFunc(maps.Keys(l.services), lb.Key.Compare)
 }

@@ -66,7 +66,8 @@ func (v virtio) bytes() []byte {
 	return b
 }
 
-// offload is the header for what p says of its way: open checksum, segments, bytes in the head.
+// offload returns the header for what p says of its way: open checksum, segments, bytes in the
+// head.
 func offload(p *pkt.Packet) virtio {
 	var v virtio
 	if p.Value(pkt.Sum).Text == "partial" {

@@ -45,7 +45,7 @@ type Network struct {
 // gateway is the MAC address of the router before the clients.
 func gateway() net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0, 1, 2} }
 
-// routers are the router's addresses.
+// routers returns the router's addresses.
 func routers() []netip.Addr {
 	return []netip.Addr{netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("2001:db8:1::1")}
 }
@@ -107,7 +107,7 @@ func (n *Network) build() (err error) {
 	return nil
 }
 
-// NextHop is the MAC address that a packet to addr leaves through the link with.
+// NextHop returns the MAC address that a packet to addr leaves through the link with.
 func (n *Network) NextHop(l *Link, addr netip.Addr) net.HardwareAddr {
 	if l == n.Client {
 		return gateway()

@@ -24,10 +24,11 @@ func (n *Network) Arriving(l *Link, p *pkt.Packet) *pkt.Packet {
 	return p
 }
 
-// Leaving is the packet p after a translation as pattern says: what pattern does not state is as it
-// came in, but that TTL is one less and the MAC addresses are those of the next hop. got is what
-// really left, from which the ports and numbers that pattern names are taken into vars. A pattern
-// of another protocol than p is the whole packet: something that the kernel sent because of p.
+// Leaving returns the packet p after a translation as pattern says: what pattern does not state is
+// as it came in, but that TTL is one less and the MAC addresses are those of the next hop. got is
+// what really left, from which the ports and numbers that pattern names are taken into vars. A
+// pattern of another protocol than p is the whole packet: something that the kernel sent because of
+// p.
 func (n *Network) Leaving(l *Link, p, pattern, got *pkt.Packet, vars pkt.Vars) (*pkt.Packet, error) {
 	for _, f := range []pkt.Field{pkt.SrcPort, pkt.DstPort, pkt.Seq, pkt.Ack} {
 		if v := pattern.Value(f); v.Bind == "" {
@@ -57,8 +58,8 @@ func renumbered(out, p, change, got *pkt.Packet) *pkt.Packet {
 	return out
 }
 
-// numbered tells whether got became IPv4 on its way, and so has got an identification that p cannot
-// tell.
+// numbered reports whether got became IPv4 on its way, and so has got an identification that p
+// cannot tell.
 func numbered(p, got *pkt.Packet) bool {
 	return got != nil && p.Is6() && got.Has(pkt.IPID) && !got.Is6() && !got.Has(pkt.MF) && !got.Has(pkt.Frag)
 }
@@ -81,8 +82,8 @@ func (n *Network) hop(l *Link, p, out, change *pkt.Packet) *pkt.Packet {
 	return out
 }
 
-// Changes is the pattern that Leaving makes got from: what really left, as short as a script states
-// it.
+// Changes returns the pattern that Leaving makes got from: what really left, as short as a script
+// states it.
 func (n *Network) Changes(p, got *pkt.Packet, l *Link) *pkt.Packet {
 	if got.Proto != p.Proto {
 		if numbered(p, got) {

@@ -10,8 +10,8 @@ import (
 	"loxilb/internal/kernel/datapath"
 )
 
-// way is the way to an endpoint, as the kernel would choose it. A network of the lab is one address
-// of the load balancer's, one route, and one interface.
+// way returns the way to an endpoint, as the kernel would choose it. A network of the lab is one
+// address of the load balancer's, one route, and one interface.
 func (l *Lab) way(endpoint netip.Addr) compile.Path {
 	routes, err := netlink.RouteGet(endpoint.AsSlice())
 	if err != nil || len(routes) == 0 {

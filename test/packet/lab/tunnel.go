@@ -36,7 +36,7 @@ func (l *Lab) makeTunnel(tap objects.Tap) error {
 	return errors.Join(k.MakeTap(tap), ns.Close())
 }
 
-// linkIndex is the number of an interface, a tunnel's too.
+// linkIndex returns the number of an interface, a tunnel's too.
 func (l *Lab) linkIndex(name string) (int, error) {
 	link, err := netlink.LinkByName(name)
 	if err != nil {

@@ -27,7 +27,7 @@ type bootFile struct {
 	Create string // the path of the operation that takes one
 }
 
-// BootFiles are all, in the order in which they are read.
+// BootFiles returns all, in the order in which they are read.
 func BootFiles() []bootFile {
 	return []bootFile{
 		{"EPconfig.txt", "Attr", "/config/endpoint"},
@@ -81,7 +81,7 @@ func (a *API) TakeBootFiles(dir string, unread *store.Unread) {
 	}
 }
 
-// readBootFile is nil for a file that is not there or does not count.
+// readBootFile returns nil for a file that is not there or does not count.
 func (a *API) readBootFile(path string, stored time.Time) ([]byte, error) {
 	info, err := os.Stat(path)
 	switch {
@@ -109,7 +109,8 @@ func (a *API) readBootFile(path string, stored time.Time) ([]byte, error) {
 	return data, err
 }
 
-// bootObjects are those of a file that can be taken as they are; the others it names in the log.
+// bootObjects returns those of a file that can be taken as they are; the others it names in the
+// log.
 func (a *API) bootObjects(path string, f bootFile, data []byte) (list []bootObject, err error) {
 	entries, err := bootEntries(data, f.list)
 	if err != nil || len(entries) == 0 {
@@ -135,7 +136,7 @@ func (a *API) bootObjects(path string, f bootFile, data []byte) (list []bootObje
 	return list, nil
 }
 
-// bootEntries are the objects of a file whose one property is a list of them, or null.
+// bootEntries returns the objects of a file whose one property is a list of them, or null.
 func bootEntries(data []byte, name string) (entries []json.RawMessage, err error) {
 	members := map[string]json.RawMessage{}
 	if err := json.Unmarshal(data, &members); err != nil {
@@ -149,7 +150,7 @@ func bootEntries(data []byte, name string) (entries []json.RawMessage, err error
 	return nil, fmt.Errorf("there is no property %q in it", name)
 }
 
-// missing is why an operation is not there.
+// missing returns why an operation is not there.
 func missing(path string) string {
 	all := contract.AllOperations()
 	return all[slices.IndexFunc(all, func(o contract.Operation) bool { return o.Path == path && o.Method == http.MethodPost })].Note

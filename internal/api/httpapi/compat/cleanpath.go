@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Cleaned is a request without a slash at the end of its path, and without empty elements in it:
-// the existing loxilb answers those, too.
+// Cleaned returns a request without a slash at the end of its path, and without empty elements in
+// it: the existing loxilb answers those, too.
 func Cleaned(r *http.Request) *http.Request {
 	escaped := r.URL.EscapedPath()
 	clean := path.Clean(escaped)

@@ -22,7 +22,7 @@ const OtherClients = "others"
 // interaction is a client of a service with one of its endpoints.
 type interaction struct{ service, client, endpoint string }
 
-// GetInteractions answers with packets and bytes of the connections that there are, by client.
+// GetInteractions returns packets and bytes of the connections that there are, by client.
 func (a *API) GetInteractions(w http.ResponseWriter, r *http.Request) {
 	groups := map[interaction]lb.Traffic{}
 	err := a.DataPath.Connections(r.Context(), func(c lb.Connection) bool {
@@ -53,7 +53,7 @@ func (a *API) GetInteractions(w http.ResponseWriter, r *http.Request) {
 	rest.JSON(w, out)
 }
 
-// GetClientRequests answers with how many connections each client has.
+// GetClientRequests returns how many connections each client has.
 func (a *API) GetClientRequests(w http.ResponseWriter, r *http.Request) {
 	counts := map[string]float64{}
 	err := a.DataPath.Connections(r.Context(), func(c lb.Connection) bool {

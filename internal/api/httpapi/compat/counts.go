@@ -12,7 +12,7 @@ import (
 // The counters of the contract as JSON. Nothing is collected between requests: each reads the store
 // and the data path as they are.
 
-// serviceName is the service's name, or its key if it has none.
+// serviceName returns the service's name, or its key if it has none.
 func serviceName(s *lb.Service) string { return cmp.Or(s.Name, s.Key.String()) }
 
 // eachService yields the services with what they have counted.
@@ -38,7 +38,7 @@ func (a *API) eachService(yield func(*lb.Service, *lb.ServiceStats)) {
 	until(len(keys))
 }
 
-// GetFlowCount answers with how many connections are tracked.
+// GetFlowCount returns how many connections are tracked.
 func (a *API) GetFlowCount(w http.ResponseWriter, _ *http.Request) {
 	tracked, _ := a.DataPath.Occupancy()
 	out := v1.FlowCount{ActiveConntrackCount: float64(tracked)}
@@ -59,30 +59,30 @@ func (a *API) GetFlowCount(w http.ResponseWriter, _ *http.Request) {
 	rest.JSON(w, out)
 }
 
-// GetHostCount answers with how many endpoints are up.
+// GetHostCount returns how many endpoints are up.
 func (a *API) GetHostCount(w http.ResponseWriter, _ *http.Request) {
 	health := a.Health.EndpointCount()
 	rest.JSON(w, v1.HostCount{HealthyHostCount: float64(health.Up), UnhealthyHostCount: float64(health.Down)})
 }
 
-// GetRuleCount answers with how many services there are.
+// GetRuleCount returns how many services there are.
 func (a *API) GetRuleCount(w http.ResponseWriter, _ *http.Request) {
 	rest.JSON(w, v1.RuleCount{LbRuleCount: float64(a.Store.Services.Len(a.Store.Snapshot()))})
 }
 
-// GetNewFlowCount answers with how many connections were made.
+// GetNewFlowCount returns how many connections were made.
 func (a *API) GetNewFlowCount(w http.ResponseWriter, _ *http.Request) {
 	total, _ := a.byService(func(s *lb.ServiceStats) uint64 { return s.Connections })
 	rest.JSON(w, v1.NewFlowCount{NewFlowCount: total})
 }
 
-// GetRequestCount answers with how many connections were made to each service.
+// GetRequestCount returns how many connections were made to each service.
 func (a *API) GetRequestCount(w http.ResponseWriter, _ *http.Request) {
 	total, list := a.byService(func(s *lb.ServiceStats) uint64 { return s.Connections })
 	rest.JSON(w, v1.RequestCount{TotalRequests: total, TotalRequestsPerService: list})
 }
 
-// GetErrorCount answers with how many packets each service has refused.
+// GetErrorCount returns how many packets each service has refused.
 func (a *API) GetErrorCount(w http.ResponseWriter, _ *http.Request) {
 	total, list := a.byService(func(s *lb.ServiceStats) uint64 { return s.Refusals.Sum() })
 	rest.JSON(w, v1.ErrorCount{TotalErrors: total, TotalErrorsPerService: list})
@@ -105,7 +105,7 @@ func (a *API) byService(count func(*lb.ServiceStats) uint64) (total float64, lis
 	return total, list
 }
 
-// GetProcessedTraffic answers with packets and bytes of both directions.
+// GetProcessedTraffic returns packets and bytes of both directions.
 func (a *API) GetProcessedTraffic(w http.ResponseWriter, _ *http.Request) {
 	var out v1.ProcessedTraffic
 	a.eachService(func(s *lb.Service, stats *lb.ServiceStats) {
@@ -126,7 +126,7 @@ func (a *API) GetProcessedTraffic(w http.ResponseWriter, _ *http.Request) {
 
 func bytesOf(s *lb.EndpointStats) float64 { return float64(s.In.Bytes + s.Out.Bytes) }
 
-// share is what percentage of a whole a part is.
+// share returns what percentage of a whole a part is.
 func share(part, whole float64) float64 {
 	if whole == 0 {
 		return 0
@@ -134,8 +134,8 @@ func share(part, whole float64) float64 {
 	return 100 * part / whole
 }
 
-// GetEndpointShares answers with the bytes of each endpoint, and what part of its service's
-// endpoints that is.
+// GetEndpointShares returns the bytes of each endpoint, and what part of its service's endpoints
+// that is.
 func (a *API) GetEndpointShares(w http.ResponseWriter, _ *http.Request) {
 	out := map[string][]v1.EndpointShare{}
 	a.eachService(func(s *lb.Service, stats *lb.ServiceStats) {
@@ -157,7 +157,7 @@ func (a *API) GetEndpointShares(w http.ResponseWriter, _ *http.Request) {
 	rest.JSON(w, out)
 }
 
-// GetServiceShares answers with the bytes of each service, and what part of all that is.
+// GetServiceShares returns the bytes of each service, and what part of all that is.
 func (a *API) GetServiceShares(w http.ResponseWriter, _ *http.Request) {
 	out, whole := map[string]v1.ServiceShare{}, 0.0
 	a.eachService(func(s *lb.Service, stats *lb.ServiceStats) {
@@ -173,8 +173,8 @@ func (a *API) GetServiceShares(w http.ResponseWriter, _ *http.Request) {
 	rest.JSON(w, out)
 }
 
-// GetRuleDrops answers with the packets that firewall rules, and lists of sources, have dropped.
-// The total goes on when a rule is deleted.
+// GetRuleDrops returns the packets that firewall rules, and lists of sources, have dropped. The
+// total goes on when a rule is deleted.
 func (a *API) GetRuleDrops(w http.ResponseWriter, _ *http.Request) {
 	drops := a.DataPath.Drops()
 	out := v1.RuleDrops{TotalFwDrops: float64(drops["rule"]), TotalFwDropsPerRule: []v1.RuleDrop{}}

@@ -12,8 +12,7 @@ import (
 	"loxilb/internal/api/httpapi/rest"
 )
 
-// GetMeta answers with what the requests that change something take: by path, the method and its
-// fields.
+// GetMeta returns what the requests that change something take: by path, the method and its fields.
 func (a *API) GetMeta(w http.ResponseWriter, _ *http.Request) {
 	out, err := a.meta()
 	if err != nil {
@@ -24,7 +23,8 @@ func (a *API) GetMeta(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(out) // the client is gone if this fails
 }
 
-// metaOfRequests is what GetMeta answers. Reading the description takes a CPU tens of milliseconds.
+// metaOfRequests returns what GetMeta answers. Reading the description takes a CPU tens of
+// milliseconds.
 func metaOfRequests() ([]byte, error) {
 	var d description
 	if err := yaml.Unmarshal(api.Spec(), &d); err != nil {
@@ -91,7 +91,7 @@ func (d *description) fieldsOf(op operation) map[string]any {
 // maxDepth ends what refers to itself.
 const maxDepth = 8
 
-// field is an object's fields, or of anything else its type.
+// field returns an object's fields, or of anything else its type.
 func (d *description) field(s schema, required bool, depth int) map[string]any {
 	s = d.resolve(s)
 	if len(s.Properties) > 0 && depth < maxDepth {

@@ -13,12 +13,12 @@ import (
 // it.
 const maxGraph = 1000
 
-// GetNodeGraph answers with a graph of the services and their endpoints.
+// GetNodeGraph returns a graph of the services and their endpoints.
 func (a *API) GetNodeGraph(w http.ResponseWriter, _ *http.Request) {
 	a.Whole.Answer(w, func() any { return a.graph(func(*lb.Service) bool { return true }) })
 }
 
-// GetServiceNodeGraph answers with a graph of the services of a name, or of the one with a key.
+// GetServiceNodeGraph returns a graph of the services of a name, or of the one with a key.
 func (a *API) GetServiceNodeGraph(w http.ResponseWriter, _ *http.Request, service string) {
 	g := a.graph(func(s *lb.Service) bool { return s.Name == service || s.Key.String() == service })
 	if len(g.Nodes) == 0 {
@@ -62,8 +62,8 @@ func (a *API) graph(wanted func(*lb.Service) bool) v1.NodeGraph {
 	return g
 }
 
-// colorOf is the color of an endpoint: green takes new connections, red is down, gray takes none
-// for another reason.
+// colorOf returns the color of an endpoint: green takes new connections, red is down, gray takes
+// none for another reason.
 func colorOf(e *servicestate.Endpoint) string {
 	switch state := e.State(); {
 	case state == servicestate.Down, state == servicestate.Panic:

@@ -12,8 +12,8 @@ const (
 	RuleExists    = "fwrule-exists error"
 )
 
-// EndpointState is the existing loxilb's word for the health of an endpoint of a service, whether or
-// not it is drained.
+// EndpointState returns the existing loxilb's word for the health of an endpoint of a service,
+// whether or not it is drained.
 func EndpointState(s *lb.Service, e *lb.Endpoint, known *servicestate.Endpoint) string {
 	switch {
 	case known.Down():
@@ -24,7 +24,7 @@ func EndpointState(s *lb.Service, e *lb.Endpoint, known *servicestate.Endpoint) 
 	return ""
 }
 
-// HostState is the existing loxilb's word for the health of a probed address.
+// HostState returns the existing loxilb's word for the health of a probed address.
 func HostState(h *lb.EndpointHealth) string {
 	switch {
 	case h.Red:

@@ -42,12 +42,12 @@ func (a *API) DeleteAddress(w http.ResponseWriter, r *http.Request, ip, mask, de
 	}
 }
 
-// isVIP tells whether an address is there for a service, and goes with that.
+// isVIP reports whether an address is there for a service, and goes with that.
 func (a *API) isVIP(o netobj.Address) bool {
 	return o.Prefix.IsSingleIP() && a.Store.Services.HasVIP(a.Store.Snapshot(), o.Prefix.Addr()) && !a.Network.Made(netobj.AddressKind, o.Key())
 }
 
-// cameTo is the address of this machine that a request came to by TCP.
+// cameTo returns the address of this machine that a request came to by TCP.
 func cameTo(r *http.Request) netip.Addr {
 	if at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); ok {
 		return at.AddrPort().Addr().Unmap()
@@ -55,7 +55,7 @@ func cameTo(r *http.Request) netip.Addr {
 	return netip.Addr{}
 }
 
-// GetAddresses answers with the addresses of all interfaces.
+// GetAddresses returns the addresses of all interfaces.
 func (a *API) GetAddresses(w http.ResponseWriter, _ *http.Request) {
 	seen, err := a.Network.Addresses.Seen()
 	if err != nil {

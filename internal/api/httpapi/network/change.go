@@ -23,7 +23,7 @@ type netKind[T netobj.Object[T]] struct {
 	inUse  func(T) bool        // the kernel has it for something else of ours, which may end before; nil: never
 }
 
-// named is what the kernel has by a key.
+// named returns what the kernel has by a key.
 func (k netKind[T]) named(key string) ([]T, error) {
 	have, err := k.haveOf(key)
 	if err != nil || len(have[key]) > 0 || k.found == nil {
@@ -33,7 +33,7 @@ func (k netKind[T]) named(key string) ([]T, error) {
 	return slices.DeleteFunc(found, func(o T) bool { return o.Key() != key }), err
 }
 
-// haveOf is what the kernel has by the key, among others.
+// haveOf returns what the kernel has by the key, among others.
 func (k netKind[T]) haveOf(key string) (map[string][]T, error) {
 	if k.of == nil {
 		return k.kernel.All()
@@ -111,8 +111,8 @@ func (k netKind[T]) putProblem(a *API, o T) *rest.Problem {
 	return p
 }
 
-// metBy tells whether what the kernel has by an object's key is that object, and refuses what is in
-// its way.
+// metBy reports whether what the kernel has by an object's key is that object, and refuses what is
+// in its way.
 func (k netKind[T]) metBy(o T, there []T) (bool, *rest.Problem) {
 	switch {
 	case k.inUse != nil && k.inUse(o):

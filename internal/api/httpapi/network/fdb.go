@@ -13,7 +13,7 @@ func (a *API) fdbs() netKind[netobj.FDB] {
 	return netKind[netobj.FDB]{table: a.Store.FDBs, kernel: a.Network.FDBs, found: a.Network.FDBs.Seen}
 }
 
-// CreateFdb says by which interface a MAC address is reached.
+// CreateFdb returns by which interface a MAC address is reached.
 func (a *API) CreateFdb(w http.ResponseWriter, r *http.Request) {
 	createNet(a, w, r, a.fdbs(), func(body *v1.Fdb) (netobj.FDB, error) {
 		return netobj.ParseFDB(body.MacAddress, body.Dev)
@@ -30,7 +30,7 @@ func (a *API) DeleteFdb(w http.ResponseWriter, r *http.Request, mac, dev string)
 	deleteNet(a, w, r, a.fdbs(), o.Key())
 }
 
-// GetFdbs answers with the forwarding tables.
+// GetFdbs returns the forwarding tables.
 func (a *API) GetFdbs(w http.ResponseWriter, r *http.Request) {
 	seen, err := a.Network.FDBs.Seen()
 	if err != nil {

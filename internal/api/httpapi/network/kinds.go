@@ -51,7 +51,7 @@ func netObjects[T netobj.Object[T]](a *API, name string, table *store.Table[T], 
 	return row
 }
 
-// ObjectKinds are the rows of the kinds of the kernel's network.
+// ObjectKinds returns the rows of the kinds of the kernel's network.
 func (a *API) ObjectKinds() []objects.Kind {
 	return []objects.Kind{
 		netObjects(a, manifest.IPaddress, a.Store.Addresses, a.addresses, objects.Spec(func(s *v1.DeviceAddress) (netobj.Address, error) {
@@ -94,7 +94,7 @@ func readVLAN(o *v1.Object) (vlan netobj.VLAN, p *rest.Problem) {
 	})(&named)
 }
 
-// vlanMemberObjects is the row of members of VLANs: metadata say of which.
+// vlanMemberObjects returns the row of members of VLANs: metadata say of which.
 func (a *API) vlanMemberObjects() objects.Kind {
 	row := netObjects(a, manifest.VlanMember, a.Store.Members, a.vlanMembers, func(o *v1.Object) (m netobj.VLANMember, p *rest.Problem) {
 		vid, p := objects.Number(o, "vid")
@@ -112,7 +112,7 @@ func (a *API) vlanMemberObjects() objects.Kind {
 	return row
 }
 
-// vxlanPeerObjects is the row of peers of tunnels: metadata say of which.
+// vxlanPeerObjects returns the row of peers of tunnels: metadata say of which.
 func (a *API) vxlanPeerObjects() objects.Kind {
 	row := netObjects(a, manifest.VxlanPeer, a.Store.Peers, a.vxlanPeers, func(o *v1.Object) (peer netobj.VXLANPeer, p *rest.Problem) {
 		id, p := objects.Number(o, "vxlanID")

@@ -13,7 +13,7 @@ func (a *API) neighbors() netKind[netobj.Neighbor] {
 	return netKind[netobj.Neighbor]{table: a.Store.Neighbors, kernel: a.Network.Neighbors, found: a.Network.Neighbors.Seen}
 }
 
-// CreateNeighbor says which MAC address a host has.
+// CreateNeighbor returns which MAC address a host has.
 func (a *API) CreateNeighbor(w http.ResponseWriter, r *http.Request) {
 	createNet(a, w, r, a.neighbors(), func(body *v1.Neighbor) (netobj.Neighbor, error) {
 		return netobj.ParseNeighbor(body.IpAddress, body.Dev, body.MacAddress)
@@ -30,7 +30,7 @@ func (a *API) DeleteNeighbor(w http.ResponseWriter, r *http.Request, ip, dev str
 	deleteNet(a, w, r, a.neighbors(), key)
 }
 
-// GetNeighbors answers with all whose MAC address is known.
+// GetNeighbors returns all whose MAC address is known.
 func (a *API) GetNeighbors(w http.ResponseWriter, r *http.Request) {
 	seen, err := a.Network.Neighbors.Seen()
 	if err != nil {

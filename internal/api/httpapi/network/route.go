@@ -20,7 +20,7 @@ func (a *API) routes() netKind[netobj.Route] {
 	return netKind[netobj.Route]{table: a.Store.Routes, kernel: a.Network.Routes, of: netobj.RouteOf}
 }
 
-// RouteReads are the requests for routes. Each page of them reads the whole table.
+// RouteReads returns the requests for routes. Each page of them reads the whole table.
 func RouteReads() rest.ShareLimits {
 	return rest.ShareLimits{All: 8, Users: 6, User: 3, Verb: "read routes", Instead: "end one of these requests"}
 }
@@ -48,8 +48,8 @@ func (a *API) DeleteRoute(w http.ResponseWriter, r *http.Request, ip, mask strin
 	deleteNet(a, w, r, a.routes(), key)
 }
 
-// routeTo is the key of the route to a network that users want from us, or else of the one of the
-// lowest metric.
+// routeTo returns the key of the route to a network that users want from us, or else of the one of
+// the lowest metric.
 func (a *API) routeTo(ctx context.Context, to netip.Prefix) (key string, err error) {
 	usual := netobj.Route{Destination: to}
 	if _, wanted := a.Store.Routes.Get(a.Store.Snapshot(), usual.Key()); wanted {
@@ -73,7 +73,7 @@ func (a *API) routeTo(ctx context.Context, to netip.Prefix) (key string, err err
 	return slices.MinFunc(seen, func(a, b netobj.SeenRoute) int { return cmp.Compare(a.Metric, b.Metric) }).Key(), nil
 }
 
-// GetRoutes answers with the routes of the main table that are asked for. None is held in memory.
+// GetRoutes returns the routes of the main table that are asked for. None is held in memory.
 func (a *API) GetRoutes(w http.ResponseWriter, r *http.Request, params v1.GetRoutesParams) {
 	q, p := rest.ParseQuery(routeFields(), params.Name, params.Selector, "", params.Limit, params.Continue)
 	if p == nil && q.Check() != nil {

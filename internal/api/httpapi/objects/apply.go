@@ -128,7 +128,7 @@ func (a *API) transact(w http.ResponseWriter, r *http.Request, t transaction) {
 	rest.JSON(w, out)
 }
 
-// result is the answer.
+// result returns the answer.
 func (a *API) result(t *transaction, before, after *store.Snapshot, changed []store.ID) v1.ApplyResult {
 	out := v1.ApplyResult{Result: "Success", Changes: a.changes(before, after, changed, t.dryRun), Unchanged: len(t.named)}
 	for i := range out.Changes {
@@ -263,7 +263,7 @@ func (a *API) lookOutside(list []listed, all *objectErrors) {
 	}
 }
 
-// valuesOf are the objects of a kind.
+// valuesOf returns the objects of a kind.
 func valuesOf(list []listed, kind *Kind) (values []any) {
 	for i := range list {
 		if list[i].kind == kind {

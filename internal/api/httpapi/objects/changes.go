@@ -16,8 +16,8 @@ const (
 	maxValue  = 200
 )
 
-// changes says what becomes of objects between two states, in the order in which kinds are applied.
-// With detail it says by what properties, and what connections that touches.
+// changes returns what becomes of objects between two states, in the order in which kinds are
+// applied. With detail it says by what properties, and what connections that touches.
 func (a *API) changes(before, after *store.Snapshot, ids []store.ID, detail bool) []v1.Change {
 	out := []v1.Change{}
 	for i := range a.kinds {
@@ -64,7 +64,7 @@ func (k *Kind) change(before, after *store.Snapshot, id store.ID, detail bool) v
 	return c
 }
 
-// differences are the properties in which two objects differ, by their paths, in order.
+// differences returns the properties in which two objects differ, by their paths, in order.
 func differences(before, after any) []v1.FieldChange {
 	was, is := flattened(before), flattened(after)
 	var list []v1.FieldChange
@@ -82,7 +82,7 @@ func differences(before, after any) []v1.FieldChange {
 	return list
 }
 
-// flattened is an object as paths and values.
+// flattened returns an object as paths and values.
 func flattened(object any) map[string]string {
 	out := map[string]string{}
 	data, err := json.Marshal(object)

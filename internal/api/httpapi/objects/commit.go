@@ -54,7 +54,7 @@ func (a *API) Change(w http.ResponseWriter, r *http.Request, one bool, edit func
 	return nil
 }
 
-// Forced tells whether a change is to be made whomever it cuts off.
+// Forced reports whether a change is to be made whomever it cuts off.
 func Forced(r *http.Request) bool { return r.URL.Query().Get("force") == "true" }
 
 // Exists refuses an object that is there already as it is wanted. Clients of the contract take it
@@ -70,7 +70,7 @@ func (a *API) Exists(what string, id store.ID) *rest.Problem {
 }
 
 // DeleteObject deletes an object. One that is gone is as it should be: clients of the contract
-// would try for ever.
+// would try forever.
 func DeleteObject(tx *store.Tx, id store.ID, notes *rest.Warnings) error {
 	err := tx.Delete(id)
 	if errors.Is(err, store.ErrNotFound) {

@@ -42,7 +42,7 @@ func (e *objectErrors) addError(index int, err error) {
 // enough is true when no more is looked for.
 func (e *objectErrors) enough() bool { return len(e.list) >= maxErrors }
 
-// problem is nil when nothing is wrong.
+// problem returns nil when nothing is wrong.
 func (e *objectErrors) problem(of int) *rest.Problem {
 	if len(e.list) == 0 {
 		return nil
@@ -63,7 +63,7 @@ func (e *objectErrors) problem(of int) *rest.Problem {
 	return p
 }
 
-// first says what is wrong with the first of them.
+// first returns what is wrong with the first of them.
 func (e *objectErrors) first() string {
 	if e.list[0].Index < 0 {
 		return e.list[0].Message // of what the list does not name

@@ -23,7 +23,7 @@ import (
 // clusterComponent holds the roles of the node, which are exported for people to read.
 const clusterComponent = "cluster"
 
-// components are the parts of an exported configuration that are kinds of object.
+// components returns the parts of an exported configuration that are kinds of object.
 func components() map[string]string {
 	return map[string]string{
 		"loadbalancer": manifest.Loadbalancer, "endpoint": manifest.Endpoint, "firewall": manifest.Firewall,
@@ -35,7 +35,7 @@ func componentNames() []string {
 	return slices.Sorted(maps.Keys(components()))
 }
 
-// ExportConfig answers with the configuration as a file.
+// ExportConfig returns the configuration as a file.
 func (a *API) ExportConfig(w http.ResponseWriter, _ *http.Request, params v1.ExportConfigParams) {
 	all := append(componentNames(), clusterComponent)
 	wanted := all
@@ -63,7 +63,7 @@ func (a *API) ExportConfig(w http.ResponseWriter, _ *http.Request, params v1.Exp
 	})
 }
 
-// export is what there is of a kind, but for what a controller manages.
+// export returns what there is of a kind, but for what a controller manages.
 func (a *API) export(v store.View, kind string) []any {
 	k, list := a.kindOf(kind), []any{}
 	for key := range k.Keys(v) {
@@ -136,7 +136,7 @@ func (a *API) imported(w http.ResponseWriter, r *http.Request) (*application, *r
 	return req, p
 }
 
-// formFile is a field of a form (RFC 7578).
+// formFile returns a field of a form (RFC 7578).
 func formFile(w http.ResponseWriter, r *http.Request, turn *rest.BodyTurn, name string) ([]byte, *rest.Problem) {
 	ct := r.Header.Get("Content-Type")
 	media, params, err := mime.ParseMediaType(ct)

@@ -26,7 +26,7 @@ type Kind struct {
 	Show     func(v store.View, key string) any // as POST takes it; nil: there is none
 	Keys     func(v store.View) iter.Seq[string]
 	Metadata func(v store.View, key string) map[string]any // that read needs beside what show says. Optional: nothing.
-	// Managed tells whether a controller looks after the object. Optional: it does not.
+	// Managed reports whether a controller looks after the object. Optional: it does not.
 	Managed func(v store.View, key string) bool
 	// Live counts connections of an object that changes, and those that lose their service or
 	// endpoint by it. Optional: it has none.
@@ -59,8 +59,8 @@ func (a *API) Register(kinds ...Kind) {
 	slices.SortFunc(a.kinds, func(x, y Kind) int { return order[x.Name] - order[y.Name] })
 }
 
-// KindOf is the row of a kind whose objects have a table of their own. named puts errors of its
-// validation into the API's words; nil: they are.
+// KindOf returns the row of a kind whose objects have a table of their own. named puts errors of
+// its validation into the API's words; nil: they are.
 func KindOf[T any](name string, t *store.Table[T], read func(o *v1.Object, keyOnly bool) (T, *rest.Problem), show func(*T) any,
 	named func(error) *rest.Problem) Kind {
 	kind, _ := manifest.Find(name)
@@ -114,7 +114,7 @@ func (a *API) kindOf(word string) *Kind {
 	return &a.kinds[i]
 }
 
-// kindOfID is the row of the kind that the store calls so.
+// kindOfID returns the row of the kind that the store calls so.
 func (a *API) kindOfID(id store.ID) *Kind {
 	i := slices.IndexFunc(a.kinds, func(o Kind) bool { return o.Store == id.Kind })
 	if i < 0 {
@@ -138,7 +138,7 @@ func Spec[S, T any](parse func(*S) (T, error)) func(*v1.Object) (T, *rest.Proble
 	}
 }
 
-// Number is a number of the metadata.
+// Number returns a number of the metadata.
 func Number(o *v1.Object, name string) (string, *rest.Problem) {
 	metadata, p := Metadata(o)
 	if p != nil {
@@ -161,7 +161,7 @@ func Metadata(o *v1.Object) (metadata map[string]any, p *rest.Problem) {
 	return metadata, nil
 }
 
-// GetObjects answers with all that is wanted, as apply takes it.
+// GetObjects returns all that is wanted, as apply takes it.
 func (a *API) GetObjects(w http.ResponseWriter, r *http.Request, params v1.GetObjectsParams) {
 	only := map[string]bool{}
 	for word := range strings.SplitSeq(params.Kind, ",") {

@@ -12,7 +12,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// GetRevisions answers with the revisions that are remembered, the last one first.
+// GetRevisions returns the revisions that are remembered, the last one first.
 func (a *API) GetRevisions(w http.ResponseWriter, _ *http.Request) {
 	out := rest.NewList(w, "revisionAttr")
 	for _, r := range a.Store.Revisions() {
@@ -86,8 +86,8 @@ func (a *API) RollBack(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// isRole tells whether an object is the role of this node: what its peers have been told since, no
-// rollback changes.
+// isRole reports whether an object is the role of this node: what its peers have been told since,
+// no rollback changes.
 func isRole(object any) bool {
 	_, ok := object.(lb.Instance)
 	return ok

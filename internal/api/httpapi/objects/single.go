@@ -20,7 +20,7 @@ type Single[B any, T interface {
 	Words func(field string) string // the contract's, of lb's fields; "": the same
 }
 
-// of is what a body describes, as it is stored.
+// of returns what a body describes, as it is stored.
 func (s Single[B, T]) of(body *B, p *rest.Problem) (object T, _ *rest.Problem) {
 	if p != nil {
 		return object, p

@@ -30,8 +30,8 @@ type Statuses interface {
 	Wait(ctx context.Context, version uint64, ids []status.ID) error
 }
 
-// GetStatuses answers with the statuses of objects, services or not: of all, or of those that are
-// asked for.
+// GetStatuses returns the statuses of objects, services or not: of all, or of those that are asked
+// for.
 func (a *API) GetStatuses(w http.ResponseWriter, r *http.Request, params v1.GetStatusesParams) {
 	q, p := rest.ParseQuery(statusFields(), params.Name, params.Selector, params.SortBy, params.Limit, params.Continue)
 	if p != nil {
@@ -55,7 +55,7 @@ func (a *API) GetStatuses(w http.ResponseWriter, r *http.Request, params v1.GetS
 	rest.WritePage(w, r, "statusAttr", &list, q, func(s *status.Status) any { return a.statusIn(now, s) })
 }
 
-// statusesFor are those that a query may be about.
+// statusesFor returns those that a query may be about.
 func (a *API) statusesFor(now *store.Snapshot, q *listing.Query, params *v1.GetStatusesParams) []status.Status {
 	if len(q.Names) == 0 {
 		return a.Statuses.List(params.Kind, params.Failed)
@@ -74,7 +74,7 @@ func (a *API) statusesFor(now *store.Snapshot, q *listing.Query, params *v1.GetS
 // statusFields are what statuses can be chosen and sorted by.
 var statusFields = sync.OnceValue(func() *listing.Fields { return listing.FieldsOf[v1.Status](nil) })
 
-// nameOf is the name of a service; other objects have none.
+// nameOf returns the name of a service; other objects have none.
 func (a *API) nameOf(now *store.Snapshot, id status.ID) string {
 	key, ok := desired.ServiceKey(store.ID(id))
 	if !ok {
@@ -84,14 +84,14 @@ func (a *API) nameOf(now *store.Snapshot, id status.ID) string {
 	return s.Name
 }
 
-// ServiceStatus is that of a service in a snapshot.
+// ServiceStatus returns that of a service in a snapshot.
 func (a *API) ServiceStatus(now *store.Snapshot, key lb.Key) *v1.Status {
 	s := a.AppliedOf(now, key)
 	return a.statusIn(now, &s)
 }
 
-// AppliedOf is what the data path has of a service in a snapshot. One that the reconciler has not
-// come to is pending.
+// AppliedOf returns what the data path has of a service in a snapshot. One that the reconciler has
+// not come to is pending.
 func (a *API) AppliedOf(now *store.Snapshot, key lb.Key) status.Status {
 	id := desired.ServiceID(key)
 	meta, _ := now.Meta(id)
@@ -105,7 +105,7 @@ func (a *API) AppliedOf(now *store.Snapshot, key lb.Key) status.Status {
 	return s
 }
 
-// statusIn is a status with what is known of its object in a snapshot.
+// statusIn returns a status with what is known of its object in a snapshot.
 func (a *API) statusIn(now *store.Snapshot, s *status.Status) *v1.Status {
 	out := statusOf(s)
 	if key, ok := desired.ServiceKey(store.ID(s.ID)); ok {

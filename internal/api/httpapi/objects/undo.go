@@ -57,7 +57,7 @@ func (a *API) undoApply(r *http.Request, t *transaction, revision uint64, p *res
 	return out
 }
 
-// undoneButFor says what of a change that was undone is still there.
+// undoneButFor returns what of a change that was undone is still there.
 func undoneButFor(left []store.ID) string {
 	names := make([]string, 0, maxObjectsTold)
 	for _, id := range left[:min(len(left), maxObjectsTold)] {
@@ -94,7 +94,7 @@ func (a *API) waitForAll(ctx context.Context, revision uint64, changed []store.I
 	}
 }
 
-// devicesOf are the interfaces that objects of a list, or those that are stored, have made.
+// devicesOf returns the interfaces that objects of a list, or those that are stored, have made.
 func (a *API) devicesOf(list []listed) map[string]bool {
 	made := map[string]bool{}
 	now := a.Store.Snapshot()

@@ -14,7 +14,7 @@ import (
 	"loxilb/internal/event"
 )
 
-// GetEvents answers with what happened, or goes on telling what happens.
+// GetEvents returns what happened, or goes on telling what happens.
 func (a *API) GetEvents(w http.ResponseWriter, r *http.Request, params v1.GetEventsParams) {
 	f, p := newEventFilter(&params)
 	if p != nil {
@@ -68,8 +68,8 @@ func eventKinds() string {
 	return b.String()
 }
 
-// matches tells whether somebody wants an event. One of an endpoint's health is one of the services
-// that it names, too.
+// matches reports whether somebody wants an event. One of an endpoint's health is one of the
+// services that it names, too.
 func (f *eventFilter) matches(e *event.Event) bool {
 	if f.object == "" || f.object == e.Object() {
 		return true
@@ -79,7 +79,7 @@ func (f *eventFilter) matches(e *event.Event) bool {
 	return is && service && slices.Contains(h.Services, key)
 }
 
-// lastEventID is the event after which to go on: that of the client's, or the last there is. A
+// lastEventID returns the event after which to go on: that of the client's, or the last there is. A
 // number that is still to come is one of another life of the daemon: all that is kept is new then.
 func (a *API) lastEventID(r *http.Request) (uint64, *rest.Problem) {
 	last := a.Events.Last()
@@ -97,7 +97,7 @@ func (a *API) lastEventID(r *http.Request) (uint64, *rest.Problem) {
 	return id, nil
 }
 
-// listEvents answers with the last events of those that are kept; limit 0 is all of them.
+// listEvents returns the last events of those that are kept; limit 0 is all of them.
 func (a *API) listEvents(w http.ResponseWriter, f eventFilter, limit int) {
 	all := a.Events.SubscribeAfter(0, f.kinds...)
 	var list []event.Event

@@ -21,7 +21,7 @@ type Explainer interface {
 // patience is how long a request waits for its turn, and its answer.
 const patience = 8 * time.Second
 
-// Explain says what would become of a packet, or by which services a client reaches an endpoint.
+// Explain returns what would become of a packet, or by which services a client reaches an endpoint.
 func (a *API) Explain(w http.ResponseWriter, r *http.Request, p v1.ExplainParams) {
 	q, err := question(&p)
 	if err != nil {
@@ -81,7 +81,7 @@ func explanation(a *explain.Answer) v1.Explanation {
 	return out
 }
 
-// text is an address and a port; "" if there is none.
+// text returns an address and a port; "" if there is none.
 func text(at netip.AddrPort) string {
 	switch {
 	case !at.IsValid():

@@ -16,7 +16,7 @@ type LogLevel interface {
 
 const logLevels = "trace, debug, info, notice, warning, error, critical, alert, emergency"
 
-// GetParams answers with the parameters that can be changed.
+// GetParams returns the parameters that can be changed.
 func (a *API) GetParams(w http.ResponseWriter, _ *http.Request) {
 	rest.JSON(w, v1.Params{LogLevel: a.LogLevel.String()})
 }

@@ -18,7 +18,7 @@ const (
 	maxLines     = 10000
 )
 
-// GetLogs answers with a page of the log.
+// GetLogs returns a page of the log.
 func (a *API) GetLogs(w http.ResponseWriter, _ *http.Request, params v1.GetLogsParams) {
 	lines := cmp.Or(params.Lines, DefaultLines)
 	if lines < 1 || lines > maxLines {
@@ -43,7 +43,7 @@ func (a *API) GetLogs(w http.ResponseWriter, _ *http.Request, params v1.GetLogsP
 	})
 }
 
-// levelOf is how a level stands in a line; nothing for any.
+// levelOf returns how a level stands in a line; nothing for any.
 func levelOf(word string) (string, *rest.Problem) {
 	switch strings.ToLower(word) {
 	case "":
@@ -62,7 +62,7 @@ func levelOf(word string) (string, *rest.Problem) {
 	return "", rest.RefuseField(http.StatusBadRequest, "level", word, "is not a level", logLevels)
 }
 
-// GetLogArchives answers with the names of the older parts of the log.
+// GetLogArchives returns the names of the older parts of the log.
 func (a *API) GetLogArchives(w http.ResponseWriter, _ *http.Request) {
 	out := v1.LogArchives{Archives: []string{}, ArchiveInfo: []v1.LogArchive{}}
 	for _, f := range a.Lines.Archives() {
@@ -72,7 +72,7 @@ func (a *API) GetLogArchives(w http.ResponseWriter, _ *http.Request) {
 	rest.JSON(w, out)
 }
 
-// GetLogArchive answers with one of them.
+// GetLogArchive returns one of them.
 func (a *API) GetLogArchive(w http.ResponseWriter, _ *http.Request, name string) {
 	text, ok := a.Lines.File(name)
 	if !ok {

@@ -11,7 +11,7 @@ import (
 	"loxilb/internal/host/machine"
 )
 
-// GetProcesses answers with the processes of the machine.
+// GetProcesses returns the processes of the machine.
 func (a *API) GetProcesses(w http.ResponseWriter, _ *http.Request) {
 	list, err := machine.Processes()
 	if err != nil {
@@ -29,7 +29,7 @@ func (a *API) GetProcesses(w http.ResponseWriter, _ *http.Request) {
 	rest.JSON(w, out)
 }
 
-// GetDevice answers with what the machine is.
+// GetDevice returns what the machine is.
 func (a *API) GetDevice(w http.ResponseWriter, _ *http.Request) {
 	d, err := machine.Describe()
 	if err != nil {
@@ -42,7 +42,7 @@ func (a *API) GetDevice(w http.ResponseWriter, _ *http.Request) {
 	})
 }
 
-// GetFilesystems answers with the file systems that have a size.
+// GetFilesystems returns the file systems that have a size.
 func (a *API) GetFilesystems(w http.ResponseWriter, _ *http.Request) {
 	list, err := machine.FileSystems()
 	if err != nil {
@@ -69,7 +69,7 @@ func cpuTime(d time.Duration) string {
 	return fmt.Sprintf("%d:%02d.%02d", hundredths/6000, hundredths/100%60, hundredths%100)
 }
 
-// size is as df -h shows it: one digit behind the point below 10.
+// size returns as df -h shows it: one digit behind the point below 10.
 func size(bytes uint64) string {
 	if bytes < 1024 {
 		return strconv.FormatUint(bytes, 10)

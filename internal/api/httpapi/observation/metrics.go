@@ -17,7 +17,7 @@ func (a *API) GetMetrics(w http.ResponseWriter, r *http.Request) {
 	a.Metrics.ServeHTTP(w, r)
 }
 
-// GetMetricsConfig tells whether metrics are served.
+// GetMetricsConfig reports whether metrics are served.
 func (a *API) GetMetricsConfig(w http.ResponseWriter, _ *http.Request) {
 	rest.JSON(w, v1.MetricsConfig{Prometheus: !a.metricsOff.Load()})
 }

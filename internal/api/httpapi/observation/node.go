@@ -9,7 +9,7 @@ import (
 	"loxilb/internal/host/machine"
 )
 
-// GetNode answers with which node this is.
+// GetNode returns which node this is.
 func (a *API) GetNode(w http.ResponseWriter, _ *http.Request) {
 	d, err := machine.Describe()
 	if err != nil {

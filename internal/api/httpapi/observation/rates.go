@@ -28,7 +28,7 @@ type Sampler interface {
 	Wait(ctx context.Context, seen rates.Window) error
 }
 
-// GetRates answers with the rates of all services together.
+// GetRates returns the rates of all services together.
 func (a *API) GetRates(w http.ResponseWriter, _ *http.Request) {
 	t, window := a.Sampler.Now()
 	rest.JSON(w, a.total(&t, window))
@@ -103,7 +103,7 @@ func (q *rateQuery) bound(p *v1.WatchRatesParams) *rest.Problem {
 	return nil
 }
 
-// WatchRates answers with the rates of each window.
+// WatchRates returns the rates of each window.
 func (a *API) WatchRates(w http.ResponseWriter, r *http.Request, params v1.WatchRatesParams) {
 	q, no := a.newRateQuery(v1.GetServiceRatesParams(params))
 	if no == nil {
@@ -146,7 +146,7 @@ func (a *API) wait(ctx context.Context, s *rest.EventStream, window rates.Window
 	}
 }
 
-// GetRatesHistory answers with the rates of the last hour.
+// GetRatesHistory returns the rates of the last hour.
 func (a *API) GetRatesHistory(w http.ResponseWriter, _ *http.Request, params v1.GetRatesHistoryParams) {
 	if params.Service == "" {
 		h := a.Sampler.History()
@@ -172,7 +172,7 @@ func historyOf(s *rates.Series, kept bool, drops map[string][]float32, more ...s
 	return out
 }
 
-// service is the one with a key.
+// service returns the one with a key.
 func (a *API) service(word string) (lb.Key, *rest.Problem) {
 	key, err := lb.ParseKey(word)
 	if err != nil {

@@ -48,7 +48,7 @@ func rateOrders() []rateOrder {
 	}
 }
 
-// rateOrderOf is the one with a word; nothing is key.
+// rateOrderOf returns the one with a word; nothing is key.
 func rateOrderOf(word string) (rateOrder, *rest.Problem) {
 	var words []string
 	for _, o := range rateOrders() {
@@ -93,7 +93,7 @@ type rateRow struct {
 // endpoints each is 20 MB, until its client has read it.
 const manyAtOnce = 4
 
-// isMany tells whether an answer may be large.
+// isMany reports whether an answer may be large.
 func (q *rateQuery) isMany() bool {
 	const few = 100
 	return q.service == nil && (q.window.Limit == 0 || q.window.Limit > few)
@@ -102,7 +102,7 @@ func (q *rateQuery) isMany() bool {
 // errMany refuses another one.
 var errMany = fmt.Errorf("%d long answers of this kind are being read, and no more are made: ask later, or with limit", manyAtOnce)
 
-// GetServiceRates answers with the rates of services.
+// GetServiceRates returns the rates of services.
 func (a *API) GetServiceRates(w http.ResponseWriter, _ *http.Request, params v1.GetServiceRatesParams) {
 	q, no := a.newRateQuery(params)
 	if no != nil {
@@ -124,7 +124,7 @@ func (a *API) GetServiceRates(w http.ResponseWriter, _ *http.Request, params v1.
 	rest.JSON(w, list)
 }
 
-// list is the services that are asked for, each with what is known of it in the last window.
+// list returns the services that are asked for, each with what is known of it in the last window.
 func (a *API) list(q rateQuery, window rates.Window) v1.ServiceRatesList {
 	found := a.find(&q)
 	out := v1.ServiceRatesList{Time: window.End, Seconds: window.Length.Seconds(), Matched: len(found)}
@@ -145,7 +145,7 @@ func (a *API) list(q rateQuery, window rates.Window) v1.ServiceRatesList {
 	return out
 }
 
-// stats are what services have counted.
+// stats returns what services have counted.
 func (a *API) stats(of []*rateRow) []lb.ServiceStats {
 	out := make([]lb.ServiceStats, len(of))
 	keys := make([]lb.Key, len(of))
@@ -156,7 +156,7 @@ func (a *API) stats(of []*rateRow) []lb.ServiceStats {
 	return out
 }
 
-// find is the services that are asked for, in order.
+// find returns the services that are asked for, in order.
 func (a *API) find(q *rateQuery) (found []*rateRow) {
 	now := a.Store.Snapshot()
 	drains := servicestate.DrainsOf(a.Store.Drains.All(now))
@@ -212,8 +212,8 @@ func (a *API) answer(s *lb.Service, load *rates.Load, stats *lb.ServiceStats, st
 	return out
 }
 
-// endpoints are those of a service; of the only one that is asked for, they are in the order that
-// is, and a page of them.
+// endpoints returns those of a service; of the only one that is asked for, they are in the order
+// that is, and a page of them.
 func (a *API) endpoints(s *lb.Service, stats *lb.ServiceStats, states *servicestate.Service, q *rateQuery) []v1.EndpointRates {
 	loads := a.Sampler.Endpoints(s.Key, len(s.Endpoints))
 	places := make([]int, len(s.Endpoints))

@@ -6,7 +6,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Handshakes is how long handshakes took; nil: there were none.
+// Handshakes returns how long handshakes took; nil: there were none.
 func Handshakes(t rates.Times) *v1.HandshakeTimes {
 	if t.Count == 0 {
 		return nil

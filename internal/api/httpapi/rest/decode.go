@@ -97,7 +97,7 @@ func syntaxProblem(data []byte, offset int64, reason string) *Problem {
 	return p
 }
 
-// position says where an offset is, as editors count: the offset is that of the last byte read.
+// position returns where an offset is, as editors count: the offset is that of the last byte read.
 func position(data []byte, offset int64) string {
 	before := data[:max(0, min(offset-1, int64(len(data))))]
 	line := 1 + bytes.Count(before, []byte{'\n'})
@@ -112,7 +112,7 @@ func fieldOf(e *json.UnmarshalTypeError) string {
 	return e.Field
 }
 
-// kindName is what JSON calls the type that was expected.
+// kindName returns what JSON calls the type that was expected.
 func kindName(e *json.UnmarshalTypeError) string {
 	if e.Type == reflect.TypeFor[v1.Seconds]() {
 		return "a number of seconds, or a duration of whole seconds such as 60s or 1m"

@@ -74,9 +74,9 @@ func Lenient[T any](rd *Reader, data []byte, notes *Warnings, decode func([]byte
 	return out, nil
 }
 
-// knownOnly is a body with blanks for the properties that T does not have, which leave all others
-// where they are, and the names of those of them that say something. The body has been decoded as a
-// T before.
+// knownOnly returns a body with blanks for the properties that T does not have, which leave all
+// others where they are, and the names of those of them that say something. The body has been
+// decoded as a T before.
 func knownOnly[T any](data []byte) (known []byte, names []string) {
 	known = bytes.Clone(data)
 	blankUnknown(data, known, reflect.TypeFor[T](), "", &names)
@@ -128,7 +128,8 @@ func blank(text []byte) {
 	}
 }
 
-// saysSomething tells whether a value is more than false, 0, "", null and what holds nothing else.
+// saysSomething reports whether a value is more than false, 0, "", null and what holds nothing
+// else.
 func saysSomething(value []byte) bool {
 	w := &unknownWalk{dec: json.NewDecoder(bytes.NewReader(value))}
 	w.dec.UseNumber()
@@ -194,7 +195,7 @@ func (w *unknownWalk) member(t reflect.Type, name string) {
 	}
 }
 
-// says reads a value that nothing is known of, and tells whether it says something.
+// says reads a value that nothing is known of, and reports whether it says something.
 func (w *unknownWalk) says() (something bool) {
 	token, err := w.dec.Token()
 	if err != nil {

@@ -106,8 +106,8 @@ func OutlineOf(data []byte, partSize int) (o Outline) {
 	return o
 }
 
-// endOfString is where the quote is that ends the string which begins at start; the end of data if
-// there is none.
+// endOfString returns where the quote is that ends the string which begins at start; the end of
+// data if there is none.
 func endOfString(data []byte, start int) int {
 	for end := start; ; {
 		n := bytes.IndexByte(data[end+1:], '"')
@@ -125,7 +125,7 @@ func endOfString(data []byte, start int) int {
 	}
 }
 
-// onlyList is where the elements of a list named lbAttr begin, if the body begins with that.
+// onlyList returns where the elements of a list named lbAttr begin, if the body begins with that.
 func onlyList(data []byte) int {
 	rest := data
 	for _, token := range []string{"{", `"lbAttr"`, ":", "["} {
@@ -138,7 +138,7 @@ func onlyList(data []byte) int {
 	return len(data) - len(rest)
 }
 
-// ends tells whether a list and a body end here.
+// ends reports whether a list and a body end here.
 func ends(data []byte) bool {
 	for _, token := range []string{"]", "}"} {
 		data = bytes.TrimLeft(data, " \t\r\n")

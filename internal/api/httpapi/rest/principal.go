@@ -41,7 +41,7 @@ func PrincipalOf(r *http.Request) *Principal {
 	return &Principal{Name: UnknownUser}
 }
 
-// TokenOf is the token that a request has, with or without the word Bearer before it.
+// TokenOf returns the token that a request has, with or without the word Bearer before it.
 func TokenOf(r *http.Request) string {
 	given := r.Header.Get("Authorization")
 	if scheme, rest, ok := strings.Cut(given, " "); ok && strings.EqualFold(scheme, "Bearer") {

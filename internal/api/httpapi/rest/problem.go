@@ -68,7 +68,7 @@ func NotBuilt(field, value, instead, allowed string) *Problem {
 	return RefuseError(http.StatusNotImplemented, lb.NotBuilt(field, value, instead, allowed))
 }
 
-// Write answers with the problem. A writer with a method Refused is notified of it.
+// Write returns the problem. A writer with a method Refused is notified of it.
 func (p *Problem) Write(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -123,7 +123,7 @@ func BadRequest(err error) *Problem {
 	return Refuse(http.StatusBadRequest, "%v", err)
 }
 
-// RenameField is the error under another name of its field.
+// RenameField returns the error under another name of its field.
 func RenameField(field string, err error) error {
 	var fe *lb.FieldError
 	if !errors.As(err, &fe) {
@@ -132,7 +132,7 @@ func RenameField(field string, err error) error {
 	return Renamed(field, fe)
 }
 
-// Renamed is the error about a value under another name of its field.
+// Renamed returns the error about a value under another name of its field.
 func Renamed(field string, fe *lb.FieldError) *lb.FieldError {
 	c := *fe
 	c.Field = field

@@ -10,7 +10,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// ParseQuery is what the parameters of a list ask for; fields are those of its objects.
+// ParseQuery returns what the parameters of a list ask for; fields are those of its objects.
 func ParseQuery(fields *listing.Fields, name, selector, sortBy string, limit int, after string) (*listing.Query, *Problem) {
 	q := &listing.Query{Sort: sortBy, Limit: limit, Continue: after}
 	var err error
@@ -35,7 +35,7 @@ func ParseQuery(fields *listing.Fields, name, selector, sortBy string, limit int
 	return q, nil
 }
 
-// WritePage answers with the rows of a list that are asked for.
+// WritePage returns the rows of a list that are asked for.
 func WritePage[R any](w http.ResponseWriter, r *http.Request, key string, list *listing.List[R], q *listing.Query, answer func(R) any) {
 	if err := q.Check(); err != nil {
 		Refuse(http.StatusBadRequest, "%v", err).Write(w)
@@ -55,7 +55,7 @@ func WritePage[R any](w http.ResponseWriter, r *http.Request, key string, list *
 	}
 }
 
-// Window is the part of a list that is asked for.
+// Window returns the part of a list that is asked for.
 func Window(b listing.Bounds, offset, limit int) (listing.Window, *Problem) {
 	part, err := b.Window(offset, limit)
 	var fe *lb.FieldError

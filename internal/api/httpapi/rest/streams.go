@@ -25,13 +25,13 @@ func NewStreams(users *access.Users) *Streams {
 	return s
 }
 
-// EventStreams are the streams of events, rates and traces.
+// EventStreams returns the streams of events, rates and traces.
 func EventStreams() ShareLimits {
 	return ShareLimits{All: 64, Users: 48, User: 16, Verb: "follow events", Instead: "ask for a list"}
 }
 
-// Follow answers with a stream of events that tell writes, while the request is served and there
-// are not too many such streams.
+// Follow returns a stream of events that tell writes, while the request is served and there are not
+// too many such streams.
 func (a *Streams) Follow(w http.ResponseWriter, r *http.Request, tell func(context.Context, *EventStream)) {
 	who := PrincipalOf(r)
 	if p := a.Followers.Enter(who); p != nil {

@@ -74,7 +74,7 @@ func jsonParts(data []byte, yield func(path string, start int, part []byte) bool
 	}
 }
 
-// nameOf is a name of a property without its quotes, or the beginning of a long one.
+// nameOf returns a name of a property without its quotes, or the beginning of a long one.
 func nameOf(quoted []byte) (name string) {
 	if len(quoted) > MaxTold {
 		return strings.ToValidUTF8(string(quoted[1:MaxTold]), "") + "..."
@@ -92,7 +92,7 @@ func skipSpace(data []byte, at int) int {
 	return min(at, len(data))
 }
 
-// endOfValue is where a value ends that begins at a place.
+// endOfValue returns where a value ends that begins at a place.
 func endOfValue(data []byte, at int) int {
 	for depth := 0; at < len(data); at++ {
 		switch data[at] {
@@ -117,7 +117,7 @@ func endOfValue(data []byte, at int) int {
 	return len(data)
 }
 
-// pathAt is the path of the value that ends at an offset, or begins just before it.
+// pathAt returns the path of the value that ends at an offset, or begins just before it.
 func pathAt(data []byte, offset int) (path string) {
 	jsonParts(data, func(name string, start int, part []byte) bool {
 		found := start < offset && offset <= start+len(part)
@@ -129,7 +129,7 @@ func pathAt(data []byte, offset int) (path string) {
 	return strings.TrimPrefix(path, ".")
 }
 
-// joined is a path behind another one.
+// joined returns a path behind another one.
 func joined(path string) string {
 	if path == "" || path[0] == '[' {
 		return path

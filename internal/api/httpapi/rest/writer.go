@@ -92,7 +92,7 @@ type WholeAnswers chan struct{}
 // NewWholeAnswers makes places for such answers.
 func NewWholeAnswers() WholeAnswers { return make(WholeAnswers, MaxWhole) }
 
-// Answer answers with what is made in one piece, of everything there is: a few at once, since it is
+// Answer returns what is made in one piece, of everything there is: a few at once, since it is
 // large before it is written, too.
 func (places WholeAnswers) Answer(w http.ResponseWriter, body func() any) {
 	select {
@@ -109,7 +109,7 @@ func (places WholeAnswers) Answer(w http.ResponseWriter, body func() any) {
 // MaxWhole is how many answers with everything there is are made at once.
 const MaxWhole = 4
 
-// SetWriteDeadline is what http.ResponseController calls.
+// SetWriteDeadline returns what http.ResponseController calls.
 func (o *Writer) SetWriteDeadline(t time.Time) error {
 	o.timed = true
 	return http.NewResponseController(o.ResponseWriter).SetWriteDeadline(t)

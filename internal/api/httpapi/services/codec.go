@@ -141,7 +141,7 @@ func (c *codec) serviceKey(at string, k *v1.ServiceKey) (lb.Key, *rest.Problem) 
 	return s.Key, nil
 }
 
-// keyProperty is what a ServiceKey calls a property of the arguments.
+// keyProperty returns what a ServiceKey calls a property of the arguments.
 func keyProperty(property string) string { return strings.TrimPrefix(property, "serviceArguments.") }
 
 // onePort makes 80 of 80-80, and refuses what ends below its first port: a key that means no ports
@@ -175,8 +175,8 @@ func aliases(a *v1.ServiceArguments) error {
 	return err
 }
 
-// intervalOf is the interval of probes, which the contract has in whole seconds and by a name of
-// its own: 0 is none.
+// intervalOf returns the interval of probes, which the contract has in whole seconds and by a name
+// of its own: 0 is none.
 func intervalOf(interval v1.Duration, seconds v1.Seconds) (v1.Duration, error) {
 	switch {
 	case seconds < 0 || seconds > 86400:
@@ -187,14 +187,14 @@ func intervalOf(interval v1.Duration, seconds v1.Seconds) (v1.Duration, error) {
 	return v1.Duration(seconds.String() + "s"), nil
 }
 
-// secondsOf is an interval as the contract has it, beside the exact one: rounded up.
+// secondsOf returns an interval as the contract has it, beside the exact one: rounded up.
 func secondsOf(interval time.Duration) int { return int((interval + time.Second - 1) / time.Second) }
 
 // fieldPeriod is the contract's other name for the interval of probes, which propertyOf knows.
 const fieldPeriod = "probe period"
 
-// answer is a service as the contract writes it, so it can be sent back as it is. endpoints are
-// what is known of its endpoints, states what they amount to.
+// answer returns a service as the contract writes it, so it can be sent back as it is. endpoints
+// are what is known of its endpoints, states what they amount to.
 func (c *codec) answer(s *lb.Service, stats *lb.ServiceStats, endpoints []servicestate.Endpoint, states *servicestate.Service) *v1.LoadbalanceEntry {
 	e := &v1.LoadbalanceEntry{Endpoints: make([]v1.Endpoint, len(s.Endpoints))}
 	get(e, c.key, s)
@@ -224,8 +224,8 @@ func (c *codec) answer(s *lb.Service, stats *lb.ServiceStats, endpoints []servic
 	return e
 }
 
-// PropertyOf is what the API calls a field of lb. endpoint is the index of the one that is meant,
-// or -1.
+// PropertyOf returns what the API calls a field of lb. endpoint is the index of the one that is
+// meant, or -1.
 func PropertyOf(field string, endpoint int) string {
 	if field == fieldPeriod {
 		return "serviceArguments.probeTimeout"

@@ -216,7 +216,7 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// plainAnswer is a service as the API writes it, of which nothing is counted or known.
+// plainAnswer returns a service as the API writes it, of which nothing is counted or known.
 func plainAnswer(s *lb.Service) *v1.LoadbalanceEntry {
 	endpoints := servicestate.Gather(s, &lb.ServiceStats{}, nil, noHealth{})
 	states := servicestate.Of(endpoints, servicestate.Applied)

@@ -119,7 +119,7 @@ func decodeDrain(data []byte) (d lb.Drain, p *rest.Problem) {
 }
 
 // checkDrained refuses what is only a service in the place of an endpoint: connections are at the
-// endpoints behind it. known tells whether it is an endpoint of any service.
+// endpoints behind it. known reports whether it is an endpoint of any service.
 func (a *API) checkDrained(v store.View, d *lb.Drain) (known bool, err error) {
 	services := a.Store.Services.At(v)
 	for s := range services.All() {
@@ -138,7 +138,7 @@ func (a *API) checkDrained(v store.View, d *lb.Drain) (known bool, err error) {
 	return false, nil
 }
 
-// isService tells whether a service's endpoint is another service.
+// isService reports whether a service's endpoint is another service.
 func isService(all desired.ServicesAt, s *lb.Service, e *lb.Endpoint) bool {
 	if !all.HasVIP(e.Addr) {
 		return false
@@ -173,7 +173,7 @@ func (a *API) UndrainEndpoint(w http.ResponseWriter, r *http.Request, params v1.
 	answerChange(w, p, unchanged)
 }
 
-// GetDrains answers with what is drained, and what that has left.
+// GetDrains returns what is drained, and what that has left.
 func (a *API) GetDrains(w http.ResponseWriter, r *http.Request) {
 	drains := slices.Collect(a.Store.Drains.All(a.Store.Snapshot()))
 	left, sockets, err := a.leftOf(r.Context(), drains)

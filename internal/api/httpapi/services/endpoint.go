@@ -80,7 +80,7 @@ func endpointProblem(err error) *rest.Problem {
 	return rest.RefuseError(http.StatusBadRequest, rest.Renamed(name, fe))
 }
 
-// GetEndpoints answers with what is probed: all, or what is asked for.
+// GetEndpoints returns what is probed: all, or what is asked for.
 func (a *API) GetEndpoints(w http.ResponseWriter, r *http.Request, params v1.GetEndpointsParams) {
 	q, p := rest.ParseQuery(endpointFields(), params.Name, params.Selector, params.SortBy, params.Limit, params.Continue)
 	if p != nil {
@@ -114,7 +114,7 @@ func (a *API) GetEndpoints(w http.ResponseWriter, r *http.Request, params v1.Get
 	rest.WritePage(w, r, "Attr", &list, q, func(h *lb.EndpointHealth) any { return observed.Answer(h) })
 }
 
-// endpointsFor are those that a query may be about: of many, it takes long to say how each is.
+// endpointsFor returns those that a query may be about: of many, it takes long to say how each is.
 func (a *API) endpointsFor(q *listing.Query) iter.Seq[*lb.EndpointHealth] {
 	if names, few := a.endpointNames(q); few {
 		return func(yield func(*lb.EndpointHealth) bool) { a.Health.EndpointsNamed(names, yield) }
@@ -164,8 +164,8 @@ var endpointFields = sync.OnceValue(func() *listing.Fields {
 	return listing.FieldsOf[v1.EndpointProbe](map[string]string{"state": "currState", "host": "hostName", "service": "services", "port": "probePort"})
 })
 
-// endpointAnswer is an address that is probed as the contract writes it, so that it can be sent
-// back as it is.
+// endpointAnswer returns an address that is probed as the contract writes it, so that it can be
+// sent back as it is.
 func (c *codec) endpointAnswer(h *lb.EndpointHealth) *v1.EndpointProbe {
 	e := &v1.EndpointProbe{}
 	get(e, c.probe, &h.EndpointProbe)
@@ -183,7 +183,7 @@ func (c *codec) endpointAnswer(h *lb.EndpointHealth) *v1.EndpointProbe {
 	return e
 }
 
-// probeWord is the word for what a probe found, as states of endpoints have it.
+// probeWord returns the word for what a probe found, as states of endpoints have it.
 func probeWord(s lb.HealthState) string {
 	return string(servicestate.Endpoint{Verdict: lb.Verdict{Probe: s}, Weight: 1}.State())
 }
@@ -216,7 +216,7 @@ func (a *API) DeleteEndpoint(w http.ResponseWriter, r *http.Request, ip string, 
 	})
 }
 
-// endpointOf is the object that a path and its parameters name.
+// endpointOf returns the object that a path and its parameters name.
 func endpointOf(ip string, params *v1.DeleteEndpointParams) (e lb.EndpointProbe, err error) {
 	if e.Addr, err = lb.ParseAddr("ip_address", ip); err != nil {
 		return e, err

@@ -36,7 +36,8 @@ func (a *API) NewObservedEndpoints() *observedEndpoints {
 	return &observedEndpoints{api: a, now: now, drains: servicestate.DrainsOf(a.Store.Drains.All(now)), known: map[lb.Key]observedService{}}
 }
 
-// Answer is a probed address as the API shows it. The contract's answers have no observed state.
+// Answer returns a probed address as the API shows it. The contract's answers have no observed
+// state.
 func (o *observedEndpoints) Answer(h *lb.EndpointHealth) *v1.EndpointProbe {
 	e := o.api.codec.endpointAnswer(h)
 	if !o.api.Compat {
@@ -45,9 +46,9 @@ func (o *observedEndpoints) Answer(h *lb.EndpointHealth) *v1.EndpointProbe {
 	return e
 }
 
-// state is the state of a probed address: what needs attention in any of its services comes first,
-// then whether any of them sends it connections. An address of no service has the state of its
-// probe.
+// state returns the state of a probed address: what needs attention in any of its services comes
+// first, then whether any of them sends it connections. An address of no service has the state of
+// its probe.
 func (o *observedEndpoints) state(h *lb.EndpointHealth) servicestate.State {
 	var found []servicestate.State
 	for _, key := range h.Services[:min(len(h.Services), maxUsersShown)] {

@@ -14,7 +14,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// entries lists what a request asks for, and tells whether it was written as a list.
+// entries lists what a request asks for, and reports whether it was written as a list.
 func entries(req *v1.LoadbalanceRequest) (list []v1.LoadbalanceEntry, bulk bool, p *rest.Problem) {
 	if req.LbAttr != nil {
 		if !req.Alone() {
@@ -64,7 +64,7 @@ func (c *codec) posted(place int, e *v1.LoadbalanceEntry) (request, *rest.Proble
 	return r, p
 }
 
-// placeOf is a prefix for the names of properties of an entry.
+// placeOf returns a prefix for the names of properties of an entry.
 func placeOf(place int) string {
 	if place == notInList {
 		return ""
@@ -135,7 +135,7 @@ func privateIP(at, text string, s *lb.Service) *rest.Problem {
 	return nil
 }
 
-// hasEndpoint tells whether the service has an endpoint of an IP version: others could not answer
+// hasEndpoint reports whether the service has an endpoint of an IP version: others could not answer
 // an address of it.
 func hasEndpoint(s *lb.Service, ipv4 bool) bool {
 	return slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool { return e.Addr.Is4() == ipv4 })

@@ -59,7 +59,7 @@ func decodeInstance(data []byte) (one lb.Instance, p *rest.Problem) {
 	return one, nil
 }
 
-// GetInstanceStates answers with the roles, that of the default instance included.
+// GetInstanceStates returns the roles, that of the default instance included.
 func (a *API) GetInstanceStates(w http.ResponseWriter, r *http.Request) {
 	out := rest.NewList(w, "Attr")
 	for _, state := range a.InstanceStates() {

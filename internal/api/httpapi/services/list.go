@@ -17,7 +17,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// GetLoadbalancers answers with services: all, or those that are asked for.
+// GetLoadbalancers returns services: all, or those that are asked for.
 func (a *API) GetLoadbalancers(w http.ResponseWriter, r *http.Request, params v1.GetLoadbalancersParams) {
 	q, p := rest.ParseQuery(ServiceFields(), params.Name, params.Selector, params.SortBy, params.Limit, params.Continue)
 	if p != nil {
@@ -70,8 +70,8 @@ var PlainFields = sync.OnceValue(func() map[string]lb.Field[lb.Service] {
 	return m
 })
 
-// PlainValue is a property of a service without its answer, of which there would be one for each
-// service otherwise.
+// PlainValue returns a property of a service without its answer, of which there would be one for
+// each service otherwise.
 func PlainValue(s *lb.Service, path string) ([]string, bool) {
 	if name, ok := strings.CutPrefix(path, "endpoints."); ok {
 		return plainEndpoints(s, name)
@@ -86,7 +86,7 @@ func PlainValue(s *lb.Service, path string) ([]string, bool) {
 	return []string{fmt.Sprint(f.Value(s))}, true
 }
 
-// plainEndpoints is a property of each endpoint, likewise.
+// plainEndpoints returns a property of each endpoint, likewise.
 func plainEndpoints(s *lb.Service, name string) (values []string, ok bool) {
 	for _, f := range lb.EndpointFields() {
 		if f.Property != name {
@@ -100,8 +100,8 @@ func plainEndpoints(s *lb.Service, name string) (values []string, ok bool) {
 	return nil, false
 }
 
-// servicesNamed are the services of any of these names or keys, in the order of keys; all, if there
-// are none of these.
+// servicesNamed returns the services of any of these names or keys, in the order of keys; all, if
+// there are none of these.
 func (a *API) servicesNamed(now *store.Snapshot, names []string) iter.Seq[*lb.Service] {
 	if len(names) == 0 {
 		return a.Store.Services.EachShared(now)
@@ -126,7 +126,7 @@ var ServiceFields = sync.OnceValue(func() *listing.Fields {
 	return listing.FieldsOf[v1.LoadbalanceEntry](map[string]string{"state": "status.state", "vip": "serviceArguments.externalIP"})
 })
 
-// Entry is a service as it is in a snapshot, with its counters.
+// Entry returns a service as it is in a snapshot, with its counters.
 func (a *API) Entry(now *store.Snapshot, s *lb.Service) *v1.LoadbalanceEntry {
 	return a.entryIn(now, s, servicestate.DrainsOf(a.Store.Drains.All(now)))
 }

@@ -18,7 +18,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// serviceObjects is the row of services.
+// serviceObjects returns the row of services.
 func (a *API) serviceObjects() objects.Kind {
 	kind, _ := manifest.Find(manifest.Loadbalancer)
 	services := a.Store.Services
@@ -119,7 +119,7 @@ func (a *API) readService(o *v1.Object, keyOnly bool) (objects.Wanted, *rest.Pro
 	}}, nil
 }
 
-// nameIn is the name of the metadata, unless there is one.
+// nameIn returns the name of the metadata, unless there is one.
 func nameIn(o *v1.Object, name *string) *rest.Problem {
 	metadata, p := objects.Metadata(o)
 	given, there := metadata["name"]
@@ -134,7 +134,7 @@ func nameIn(o *v1.Object, name *string) *rest.Problem {
 	return nil
 }
 
-// showService is a service as POST takes it, without what changes by itself.
+// showService returns a service as POST takes it, without what changes by itself.
 func (c *codec) showService(s *lb.Service) *v1.LoadbalanceEntry {
 	e := &v1.LoadbalanceEntry{Endpoints: make([]v1.Endpoint, len(s.Endpoints))}
 	get(e, c.key, s)
@@ -160,7 +160,7 @@ func (a *API) readEndpoint(spec []byte) (e lb.EndpointProbe, p *rest.Problem) {
 	return e, nil
 }
 
-// showEndpoint is an endpoint as POST takes it.
+// showEndpoint returns an endpoint as POST takes it.
 func (c *codec) showEndpoint(e *lb.EndpointProbe) any {
 	out := struct {
 		v1.EndpointProbe
@@ -186,7 +186,7 @@ type drainSpec struct {
 	Done        *time.Time `json:"done,omitempty"`
 }
 
-// drainObjects is the row of drains.
+// drainObjects returns the row of drains.
 func (a *API) drainObjects() objects.Kind {
 	row := objects.KindOf(manifest.Drain, a.Store.Drains.Table, objects.Plain(readDrain), func(d *lb.Drain) any {
 		out := drainSpec{Endpoint: d.Key(), Rate: d.Rate}

@@ -81,7 +81,7 @@ func (r *request) unlike(old *lb.Service, c *codec, notes *rest.Warnings) {
 	}
 }
 
-// endpoints are those of the service once the request is done, in the order that they had.
+// endpoints returns those of the service once the request is done, in the order that they had.
 func (r *request) endpoints(have []lb.Endpoint, notes *rest.Warnings) []lb.Endpoint {
 	at := make(map[netip.AddrPort]int, len(have))
 	for i, e := range have {

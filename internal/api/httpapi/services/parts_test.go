@@ -11,7 +11,7 @@ import (
 	"loxilb/internal/api/httpapi/rest"
 )
 
-// longBody is a request with n services of 10 endpoints.
+// longBody returns a request with n services of 10 endpoints.
 func longBody(n int) []byte {
 	var list []v1.LoadbalanceEntry
 	for i := range n {

@@ -68,7 +68,7 @@ func New(o Options) *API {
 	return &API{Options: o, codec: newCodec(o.Compat)}
 }
 
-// ObjectKinds are the kinds of object of this area.
+// ObjectKinds returns the kinds of object of this area.
 func (a *API) ObjectKinds() []objects.Kind {
 	return []objects.Kind{
 		a.serviceObjects(),

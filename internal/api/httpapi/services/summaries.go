@@ -58,15 +58,15 @@ func stateWords(states []servicestate.State) string {
 	return strings.Join(list, ", ")
 }
 
-// needsAll tells whether a page cannot be told without looking at how every service is.
+// needsAll reports whether a page cannot be told without looking at how every service is.
 func (q *summaryQuery) needsAll() bool { return len(q.states) > 0 || q.by == "state" }
 
-// byLoad tells whether the order is that of how busy services are.
+// byLoad reports whether the order is that of how busy services are.
 func (q *summaryQuery) byLoad() bool {
 	return q.by == "connections" || q.by == "rate" || q.by == "traffic" || q.by == "latency"
 }
 
-// GetServiceSummaries answers with a page of services.
+// GetServiceSummaries returns a page of services.
 func (a *API) GetServiceSummaries(w http.ResponseWriter, _ *http.Request, params v1.GetServiceSummariesParams) {
 	q, refused := parseSummaries(&params)
 	if refused != nil {
@@ -90,7 +90,7 @@ func (a *API) GetServiceSummaries(w http.ResponseWriter, _ *http.Request, params
 	rest.JSON(w, out)
 }
 
-// evidence is what was seen last of the first endpoint that is down.
+// evidence returns what was seen last of the first endpoint that is down.
 func (a *API) evidence(s *lb.Service) string {
 	for _, e := range s.Endpoints {
 		if h, known := a.Health.EndpointHealth(s, e); known && h.State == lb.HealthDown {
@@ -108,7 +108,8 @@ func (a *summarizer) summarizeAll(rows []summaryRow) {
 	a.each(services, func(place int, stats *lb.ServiceStats) { rows[place].ServiceSummary = a.of(services[place], stats) })
 }
 
-// rows are the services that are found, in order; how they are is told only where that is needed.
+// rows returns the services that are found, in order; how they are is told only where that is
+// needed.
 func (a *summarizer) rows(q *summaryQuery) []summaryRow {
 	rows := make([]summaryRow, 0, a.Store.Services.Len(a.now))
 	for s := range a.Store.Services.EachShared(a.now) {
@@ -139,7 +140,7 @@ func (a *summarizer) rows(q *summaryQuery) []summaryRow {
 	return rows
 }
 
-// GetServiceStatus answers with one service and its endpoints.
+// GetServiceStatus returns one service and its endpoints.
 func (a *API) GetServiceStatus(w http.ResponseWriter, _ *http.Request, params v1.GetServiceStatusParams) {
 	key, err := lb.ParseKey(params.Key)
 	if err != nil {

@@ -33,13 +33,13 @@ func (a *API) summarizer(now *store.Snapshot) *summarizer {
 	return &summarizer{API: a, now: now, drains: servicestate.DrainsOf(a.Store.Drains.All(now))}
 }
 
-// of is a service in short, with its counters but without rates.
+// of returns a service in short, with its counters but without rates.
 func (a *summarizer) of(s *lb.Service, stats *lb.ServiceStats) v1.ServiceSummary {
 	out, _ := a.summarize(s, stats)
 	return out
 }
 
-// summarize is a service in short, and the states of its endpoints.
+// summarize returns a service in short, and the states of its endpoints.
 func (a *summarizer) summarize(s *lb.Service, stats *lb.ServiceStats) (v1.ServiceSummary, []servicestate.State) {
 	out := v1.ServiceSummary{
 		Key: s.Key.String(), Name: s.Name, Protocol: s.Protocol.String(), Mode: s.Mode.String(), Algorithm: s.Algorithm.String(), Endpoints: len(s.Endpoints),
@@ -92,7 +92,7 @@ func addRates(out *v1.ServiceSummary, load rates.Load) {
 	out.Handshakes = rest.Handshakes(load.Times)
 }
 
-// hasText tells whether a service has the text that is searched for.
+// hasText reports whether a service has the text that is searched for.
 func hasText(s *lb.Service, text string) bool {
 	if text == "" || strings.Contains(strings.ToLower(s.Name), text) || strings.Contains(s.Key.String(), text) {
 		return true
@@ -107,7 +107,7 @@ type summaryRow struct {
 	v1.ServiceSummary
 }
 
-// compareSummaries is how two of them are in order.
+// compareSummaries returns how two of them are in order.
 func compareSummaries(by string, a, b *summaryRow) int {
 	switch by {
 	case "name":

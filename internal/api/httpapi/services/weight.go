@@ -83,7 +83,7 @@ func decodeWeight(data []byte) (c weightChange, p *rest.Problem) {
 	return c, nil
 }
 
-// isFor tells whether a service has the endpoint, and is meant.
+// isFor reports whether a service has the endpoint, and is meant.
 func (c *weightChange) isFor(s *lb.Service) bool {
 	return (c.service == nil || *c.service == s.Key) && (c.name == "" || c.name == s.Name) &&
 		slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool { return c.endpoint.Has(e.Addr, e.Port) })

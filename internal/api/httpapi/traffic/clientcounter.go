@@ -28,7 +28,7 @@ const (
 // clientOrders are all of them.
 func clientOrders() []clientOrder { return []clientOrder{byConnections, byBytes, byPackets} }
 
-// of is what a client has of it.
+// of returns what a client has of it.
 func (o clientOrder) of(u *clientUse) uint64 {
 	switch o {
 	case byBytes:
@@ -127,10 +127,10 @@ func (c *clientCounter) All() clientUse { return c.all }
 // exact.
 func (c *clientCounter) Error() uint64 { return c.error }
 
-// Clients is how many are counted.
+// Clients returns how many are counted.
 func (c *clientCounter) Clients() int { return len(c.clients) }
 
-// Top are the clients with the most, at most so many of them.
+// Top returns the clients with the most, at most so many of them.
 func (c *clientCounter) Top(n int) []clientUse {
 	list := make([]clientUse, 0, len(c.clients))
 	for _, e := range c.clients {

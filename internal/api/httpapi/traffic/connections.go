@@ -13,12 +13,12 @@ import (
 	"loxilb/internal/lb"
 )
 
-// connectionBounds are those of the part of all connections that a screen shows.
+// connectionBounds returns those of the part of all connections that a screen shows.
 func connectionBounds() listing.Bounds {
 	return listing.Bounds{Limit: 100, LimitMost: 1000, OffsetMost: 1_000_000}
 }
 
-// GetConnections answers with a page of the connections that pass the filters.
+// GetConnections returns a page of the connections that pass the filters.
 func (a *API) GetConnections(w http.ResponseWriter, r *http.Request, params v1.GetConnectionsParams) {
 	f, p := a.newFilter(&v1.GetConntracksParams{
 		Protocol: params.Protocol, Vip: params.Vip, ServName: params.ServName, Service: params.Service, Source: params.Source, Endpoint: params.Endpoint,
@@ -101,7 +101,7 @@ func (l *connectionPage) trim() {
 	l.rows = l.rows[:min(len(l.rows), maxSorted, l.window.Offset+l.window.Limit)]
 }
 
-// page is what is in the window.
+// page returns what is in the window.
 func (l *connectionPage) page() []lb.Connection {
 	if l.order == nil {
 		return l.rows
@@ -123,7 +123,7 @@ func connectionOrders() map[string]func(a, b *lb.Connection) int {
 	}
 }
 
-// connectionOrder is the one of a word; nil: none.
+// connectionOrder returns the one of a word; nil: none.
 func connectionOrder(word string) (order func(a, b *lb.Connection) int, down bool, p *rest.Problem) {
 	if word == "" {
 		return nil, false, nil

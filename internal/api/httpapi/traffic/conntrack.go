@@ -85,7 +85,7 @@ func (a *API) endConntracks(w http.ResponseWriter, out *rest.List, next string, 
 	}
 }
 
-// connectionPlace is where a page begins.
+// connectionPlace returns where a page begins.
 func connectionPlace(params *v1.GetConntracksParams) (from int, p *rest.Problem) {
 	switch {
 	case params.SortBy != "" && (params.Limit == 0 || params.Limit > maxSorted):
@@ -102,8 +102,8 @@ func connectionPlace(params *v1.GetConntracksParams) (from int, p *rest.Problem)
 	return from, nil
 }
 
-// sortedConntracks answers with the first connections by a property. Never more than twice as many
-// are held.
+// sortedConntracks returns the first connections by a property. Never more than twice as many are
+// held.
 func (a *API) sortedConntracks(ctx context.Context, w http.ResponseWriter, out *rest.List, q *listing.Query, sought lb.Sought, matches func(*lb.Connection) bool) {
 	type row struct {
 		value string
@@ -153,9 +153,9 @@ func conntrackOf(c *lb.Connection) v1.ConntrackEntry {
 	}
 }
 
-// action says what is done to the packets of this direction: dnat and snat with the address that is
-// new, or fdnat and fsnat with both, where the endpoint sees an address of the load balancer; ddsr
-// where it answers the client directly. The port is that of the endpoint or of the service.
+// action returns what is done to the packets of this direction: dnat and snat with the address that
+// is new, or fdnat and fsnat with both, where the endpoint sees an address of the load balancer;
+// ddsr where it answers the client directly. The port is that of the endpoint or of the service.
 func action(c *lb.Connection) string {
 	weight := ":w" + strconv.Itoa(int(c.Weight))
 	switch {

@@ -95,7 +95,7 @@ func (f *filter) matches(c *lb.Connection) bool {
 		(f.service == nil || c.IsAt(*f.service, f.vips))
 }
 
-// sought is what the data path can leave out others by.
+// sought returns what the data path can leave out others by.
 func (f *filter) sought() lb.Sought {
 	s := lb.Sought{Client: f.source, VIP: f.vip, Endpoint: f.endpoint.Addr(), State: f.state}
 	if k := f.service; k != nil {

@@ -81,7 +81,7 @@ func decodeRules(data []byte) (list []lb.Rule, bulk bool, p *rest.Problem) {
 	return list, true, nil
 }
 
-// ruleOf is the rule that arguments and options describe.
+// ruleOf returns the rule that arguments and options describe.
 func ruleOf(args *v1.FirewallArguments, opts *v1.FirewallOptions) (rule lb.Rule, err error) {
 	if rule, err = ruleKeyOf(args); err != nil {
 		return rule, err
@@ -96,7 +96,7 @@ func ruleOf(args *v1.FirewallArguments, opts *v1.FirewallOptions) (rule lb.Rule,
 	return rule, rule.Validate()
 }
 
-// ruleKeyOf is what the arguments say of packets, in its normal form.
+// ruleKeyOf returns what the arguments say of packets, in its normal form.
 func ruleKeyOf(args *v1.FirewallArguments) (rule lb.Rule, err error) {
 	prefix := func(to *netip.Prefix, field, s string) {
 		if s != "" && err == nil {
@@ -123,7 +123,7 @@ func ruleKeyOf(args *v1.FirewallArguments) (rule lb.Rule, err error) {
 	return rule.Normal(), err
 }
 
-// verdictOf is the one action that the options ask for.
+// verdictOf returns the one action that the options ask for.
 func verdictOf(opts *v1.FirewallOptions) (v lb.RuleVerdict, err error) {
 	chosen := ""
 	for _, o := range []struct {
@@ -185,7 +185,7 @@ func (a *API) DeleteFirewallRule(w http.ResponseWriter, r *http.Request, params 
 	})
 }
 
-// ruleOfQuery is the key that the parameters of DELETE name.
+// ruleOfQuery returns the key that the parameters of DELETE name.
 func ruleOfQuery(q *v1.DeleteFirewallRuleParams) (rule lb.Rule, err error) {
 	args := v1.FirewallArguments{SourceIP: q.SourceIP, DestinationIP: q.DestinationIP, PortName: q.PortName}
 	for _, n := range []struct {
@@ -224,7 +224,7 @@ func (a *API) DeleteFirewallRules(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// GetFirewallRules answers with all rules, in the order in which they count.
+// GetFirewallRules returns all rules, in the order in which they count.
 func (a *API) GetFirewallRules(w http.ResponseWriter, r *http.Request) {
 	list := slices.Collect(a.Store.Rules.All(a.Store.Snapshot()))
 	slices.SortFunc(list, func(a, b lb.Rule) int { return lb.CompareRules(&a, &b) })
@@ -238,7 +238,7 @@ func (a *API) GetFirewallRules(w http.ResponseWriter, r *http.Request) {
 	out.End()
 }
 
-// ruleAnswer is a rule as the contract writes it, so that it can be sent back as it is.
+// ruleAnswer returns a rule as the contract writes it, so that it can be sent back as it is.
 func ruleAnswer(r *lb.Rule, hits lb.Traffic) *v1.FirewallRule {
 	args := v1.FirewallArguments{
 		SourceIP: prefixText(r.Source, r.Destination), DestinationIP: prefixText(r.Destination, r.Source),
@@ -290,7 +290,7 @@ func readRule(spec []byte) (rule lb.Rule, p *rest.Problem) {
 	return rule, p
 }
 
-// showRule is a rule as POST takes it.
+// showRule returns a rule as POST takes it.
 func showRule(r *lb.Rule) any {
 	out := ruleAnswer(r, lb.Traffic{})
 	out.Opts.Counter = ""

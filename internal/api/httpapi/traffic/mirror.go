@@ -12,7 +12,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// mirrors are how mirrors are asked about.
+// mirrors returns how mirrors are asked about.
 func mirrors() objects.Single[v1.Mirror, lb.Mirror] {
 	return objects.Single[v1.Mirror, lb.Mirror]{Word: "mirror", Parse: mirrorOf, Words: mirrorWord}
 }
@@ -22,7 +22,7 @@ func (a *API) CreateMirror(w http.ResponseWriter, r *http.Request) {
 	mirrors().Create(a.Objects, w, r, a.Store.Mirrors.Table)
 }
 
-// showMirror is a mirror as POST takes it.
+// showMirror returns a mirror as POST takes it.
 func showMirror(m *lb.Mirror) any {
 	out := mirrorAnswer(m, lb.MirrorStats{})
 	out.Sync = nil
@@ -84,7 +84,7 @@ func mirrorWord(field string) string {
 	return ""
 }
 
-// GetMirrors answers with all mirrors.
+// GetMirrors returns all mirrors.
 func (a *API) GetMirrors(w http.ResponseWriter, r *http.Request) {
 	out := rest.NewList(w, "mirrAttr")
 	for m := range a.Store.Mirrors.All(a.Store.Snapshot()) {
@@ -95,7 +95,7 @@ func (a *API) GetMirrors(w http.ResponseWriter, r *http.Request) {
 	out.End()
 }
 
-// mirrorAnswer is a mirror as the contract writes it, so that it can be sent back as it is.
+// mirrorAnswer returns a mirror as the contract writes it, so that it can be sent back as it is.
 func mirrorAnswer(m *lb.Mirror, stats lb.MirrorStats) *v1.Mirror {
 	sync := 0
 	if stats.Attached == 0 {

@@ -13,9 +13,9 @@ const (
 	vxlanPort, vxlan                         = 4789, 8
 )
 
-// headerLength is how many bytes of a packet are headers: those of tunnels, of what is in them, and of
-// what an ICMP error quotes included. What is behind them is what people say to each other. Of what
-// is not IP, only the link-layer header is one.
+// headerLength returns how many bytes of a packet are headers: those of tunnels, of what is in
+// them, and of what an ICMP error quotes included. What is behind them is what people say to each
+// other. Of what is not IP, only the link-layer header is one.
 func headerLength(b []byte, layer3 bool) int {
 	at := 0
 	if !layer3 {
@@ -26,7 +26,7 @@ func headerLength(b []byte, layer3 bool) int {
 	return min(len(b), at+network(b[min(len(b), at):], 0))
 }
 
-// link is where the packet begins in a frame; -1: it is none of IP.
+// link returns where the packet begins in a frame; -1: it is none of IP.
 func link(b []byte) int {
 	if len(b) < ethernet {
 		return -1
@@ -45,7 +45,7 @@ func link(b []byte) int {
 // deepest is how many packets may be in each other.
 const deepest = 3
 
-// network is how many bytes of an IP packet are headers.
+// network returns how many bytes of an IP packet are headers.
 func network(b []byte, depth int) int {
 	if len(b) < 20 || depth == deepest {
 		return 0
@@ -60,7 +60,7 @@ func network(b []byte, depth int) int {
 	return size + transport(b[size:], protocol, depth)
 }
 
-// extensions is where the last header of an IPv6 packet ends, and what is behind it.
+// extensions returns where the last header of an IPv6 packet ends, and what is behind it.
 func extensions(b []byte) (size int, protocol byte, fragment bool) {
 	size, protocol = 40, b[6]
 	for len(b) >= size+8 {
@@ -77,7 +77,7 @@ func extensions(b []byte) (size int, protocol byte, fragment bool) {
 	return size, protocol, fragment
 }
 
-// transport is how many bytes of what an IP packet carries are headers.
+// transport returns how many bytes of what an IP packet carries are headers.
 func transport(b []byte, protocol byte, depth int) int {
 	switch protocol {
 	case tcp:
@@ -102,7 +102,7 @@ func transport(b []byte, protocol byte, depth int) int {
 	return 0
 }
 
-// isError tells whether an ICMP message quotes a packet.
+// isError reports whether an ICMP message quotes a packet.
 func isError(protocol, kind byte) bool {
 	if protocol == icmp6 {
 		return kind < 128

@@ -11,7 +11,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// policies are how policers are asked about.
+// policies returns how policers are asked about.
 func policies() objects.Single[v1.Policy, lb.Policer] {
 	return objects.Single[v1.Policy, lb.Policer]{Word: "policer", Parse: policerOf, Words: policyWord}
 }
@@ -45,14 +45,14 @@ func policerOf(body *v1.Policy) (p lb.Policer, err error) {
 	return p, err
 }
 
-// attachmentOf is what a policer or mirror is attached to.
+// attachmentOf returns what a policer or mirror is attached to.
 func attachmentOf(to int, name, direction string) (at lb.Attachment, err error) {
 	at = lb.Attachment{Name: name, Direction: lb.Direction(direction)}
 	at.To, err = lb.ParseAttachTo(strconv.Itoa(to))
 	return at, err
 }
 
-// rateOf is a rate by its text, or by the contract's number of Mbit/s.
+// rateOf returns a rate by its text, or by the contract's number of Mbit/s.
 func rateOf(field, text string, megabits float64) (lb.Rate, error) {
 	if text != "" {
 		return lb.ParseRate(field, text)
@@ -81,7 +81,7 @@ func policyWord(field string) string {
 	return ""
 }
 
-// GetPolicies answers with all policers.
+// GetPolicies returns all policers.
 func (a *API) GetPolicies(w http.ResponseWriter, r *http.Request) {
 	out := rest.NewList(w, "polAttr")
 	for p := range a.Store.Policers.All(a.Store.Snapshot()) {
@@ -92,7 +92,7 @@ func (a *API) GetPolicies(w http.ResponseWriter, r *http.Request) {
 	out.End()
 }
 
-// policyAnswer is a policer as the contract writes it, so that it can be sent back as it is.
+// policyAnswer returns a policer as the contract writes it, so that it can be sent back as it is.
 func policyAnswer(p *lb.Policer, stats lb.PolicerStats) *v1.Policy {
 	committed, excess := p.Bursts()
 	count := func(color int) *v1.PolicyCount {
@@ -119,7 +119,7 @@ func (a *API) DeletePolicy(w http.ResponseWriter, r *http.Request, ident string)
 	objects.DeleteOne(a.Objects, w, r, a.Store.Policers.Table, ident)
 }
 
-// showPolicy is a policer as POST takes it.
+// showPolicy returns a policer as POST takes it.
 func showPolicy(p *lb.Policer) any {
 	out := policyAnswer(p, lb.PolicerStats{})
 	out.Green, out.Yellow, out.Red = nil, nil, nil

@@ -20,7 +20,7 @@ const WholeWalks = 2
 // WalkWait is how long a request waits for its turn to read the whole table.
 const WalkWait = 5 * time.Second
 
-// WholeWalkers are the requests that read the whole table or wait for their turn.
+// WholeWalkers returns the requests that read the whole table or wait for their turn.
 func WholeWalkers() rest.ShareLimits {
 	return rest.ShareLimits{All: 16, Users: 12, User: 4, Verb: "read all connections", Instead: "ask for an unsorted list"}
 }
@@ -51,7 +51,7 @@ func (a *API) walkAll(w http.ResponseWriter, r *http.Request, walk func() error)
 	return walked(w, walk())
 }
 
-// walked answers with the error of a walk, and reports whether there is none.
+// walked returns the error of a walk, and reports whether there is none.
 func walked(w http.ResponseWriter, err error) bool {
 	if err != nil {
 		rest.Refuse(http.StatusServiceUnavailable, "the connections can't be read: %v", err).Write(w)
@@ -59,7 +59,7 @@ func walked(w http.ResponseWriter, err error) bool {
 	return err == nil
 }
 
-// GetClients answers with the clients that have the most connections or traffic.
+// GetClients returns the clients that have the most connections or traffic.
 func (a *API) GetClients(w http.ResponseWriter, r *http.Request, params v1.GetClientsParams) {
 	f, p := a.newFilter(&v1.GetConntracksParams{Service: params.Service, Endpoint: params.Endpoint})
 	var part listing.Window
@@ -124,7 +124,7 @@ func clientList(counter *clientCounter, limit int) v1.ClientList {
 	return out
 }
 
-// clientName is an address, or a prefix that has more than one.
+// clientName returns an address, or a prefix that has more than one.
 func clientName(p netip.Prefix) string {
 	if p.IsSingleIP() {
 		return p.Addr().String()

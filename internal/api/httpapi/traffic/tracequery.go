@@ -162,7 +162,7 @@ func (a *API) takeInterface(q *traceQuery, name string) *rest.Problem {
 	return rest.Missing("interface", name, strings.Join(slices.Sorted(maps.Values(names)), ", "))
 }
 
-// name is that of an interface. Those that came since have their number.
+// name returns that of an interface. Those that came since have their number.
 func (t *packetStream) name(index int) string {
 	return cmp.Or(t.names[index], "if"+strconv.Itoa(index))
 }

@@ -66,7 +66,7 @@ func New(o Options) *API {
 	}
 }
 
-// ObjectKinds are the kinds of object of this area.
+// ObjectKinds returns the kinds of object of this area.
 func (a *API) ObjectKinds() []objects.Kind {
 	return []objects.Kind{
 		objects.KindOf(manifest.Policy, a.Store.Policers.Table, objects.Plain(policies().Read), showPolicy, policies().Problem),

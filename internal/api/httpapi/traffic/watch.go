@@ -22,13 +22,13 @@ const (
 	untoldEvery = time.Second
 )
 
-// watches are the streams of connections. The packet path has four places; one is left for the flow
-// log.
+// watches returns the streams of connections. The packet path has four places; one is left for the
+// flow log.
 func watches() rest.ShareLimits {
 	return rest.ShareLimits{All: 3, Users: 2, User: 1, Verb: "watch connections", Instead: "ask for a list"}
 }
 
-// WatchConntracks tells what becomes of connections.
+// WatchConntracks returns what becomes of connections.
 func (a *API) WatchConntracks(w http.ResponseWriter, r *http.Request, params v1.WatchConntracksParams) {
 	f, p := a.newFilter(&v1.GetConntracksParams{
 		Protocol: params.Protocol, Vip: params.Vip, ServName: params.ServName, Service: params.Service, Source: params.Source, Endpoint: params.Endpoint,
@@ -111,7 +111,7 @@ func (s *watchStream) send(events []lb.ConnectionEvent, untold lb.Untold) bool {
 	return s.Err() == nil
 }
 
-// connectionOf is what the filter knows.
+// connectionOf returns what the filter knows.
 func connectionOf(e *lb.ConnectionEvent) *lb.Connection {
 	return &lb.Connection{Protocol: e.Protocol, Src: e.Client, Dst: e.VIP, Endpoint: e.Endpoint, Service: e.Service}
 }

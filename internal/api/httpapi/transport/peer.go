@@ -40,7 +40,7 @@ func newPeers() (*peers, error) {
 
 func (p *peers) close() { p.handle.Socket.Close() }
 
-// uid is the user of the process at the other end of c, as it was when that socket was made.
+// uid returns the user of the process at the other end of c, as it was when that socket was made.
 func (p *peers) uid(c net.Conn) (uint32, error) {
 	remote, local := addrPort(c.RemoteAddr()), addrPort(c.LocalAddr())
 	if !remote.IsValid() || !local.IsValid() {
@@ -93,7 +93,7 @@ type diagSocket struct {
 	UID, Inode                        uint32
 }
 
-// Len is the size of the request in a message.
+// Len returns the size of the request in a message.
 func (r *diagRequest) Len() int { return binary.Size(r) }
 
 // Serialize writes the request as the kernel reads it.
@@ -166,8 +166,8 @@ func (m *diagSocket) address(a [16]byte, port [2]byte) netip.AddrPort {
 	return netip.AddrPortFrom(ip, binary.BigEndian.Uint16(port[:]))
 }
 
-// isOpen tells whether a process holds the socket. One that was closed has no inode, and the kernel
-// then shows root for its user, which it need not have been.
+// isOpen reports whether a process holds the socket. One that was closed has no inode, and the
+// kernel then shows root for its user, which it need not have been.
 func isOpen(s *machine.TCPSocket) bool {
 	switch s.State {
 	case machine.TCPEstablished, machine.TCPFinWait1, machine.TCPFinWait2:
@@ -214,7 +214,7 @@ func (p *peers) connContext(ctx context.Context, c net.Conn) context.Context {
 	return WithPeer(ctx, sync.OnceValues(func() (uint32, error) { return p.uid(c) }))
 }
 
-// PeerOf is the user at the other end of the connection of a request.
+// PeerOf returns the user at the other end of the connection of a request.
 func PeerOf(r *http.Request) (uint32, error) {
 	if f, ok := r.Context().Value(peerKey{}).(PeerFunc); ok {
 		return f()

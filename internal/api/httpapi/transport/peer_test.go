@@ -26,7 +26,7 @@ func as(uid int, f func()) {
 	<-done
 }
 
-// pair is the server's end of a connection that a user opened, and the client's end.
+// pair returns the server's end of a connection that a user opened, and the client's end.
 func pair(t *testing.T, ln net.Listener, uid int, dial func() (net.Conn, error)) (server, client net.Conn) {
 	t.Helper()
 	var err error

@@ -205,11 +205,11 @@ func withPlace(ctx context.Context, c net.Conn) (context.Context, net.Conn) {
 	}
 }
 
-// thisMachine is the source of connections that this machine makes to itself.
+// thisMachine returns the source of connections that this machine makes to itself.
 func thisMachine() netip.Prefix { return netip.PrefixFrom(netip.IPv6Loopback(), 128) }
 
-// sourceOf is where a connection comes from. The kernel drops packets from elsewhere that have our
-// own address as their source.
+// sourceOf returns where a connection comes from. The kernel drops packets from elsewhere that have
+// our own address as their source.
 func sourceOf(c net.Conn) netip.Prefix {
 	a := addrPort(c.RemoteAddr()).Addr()
 	bits := a.BitLen()

@@ -58,7 +58,7 @@ func Open(ctx context.Context, l Listen, p Parts) (*Server, error) {
 	return s, nil
 }
 
-// listenError says what to do about a port that another process has; flag chooses the port.
+// listenError returns what to do about a port that another process has; flag chooses the port.
 func listenError(at netip.AddrPort, flag string, err error) error {
 	if errors.Is(err, unix.EADDRINUSE) {
 		return fmt.Errorf("listen on %s: another process has this port: stop it (ss -ltnp shows which), or choose another one by %s", at, flag)
@@ -146,7 +146,7 @@ func (s *Server) addTCP(ln net.Listener, at netip.AddrPort, secure *tls.Config) 
 	s.add(ln, wayTo(at))
 }
 
-// Addrs are the addresses that the sockets got.
+// Addrs returns the addresses that the sockets got.
 func (s *Server) Addrs() []net.Addr {
 	var out []net.Addr
 	for _, p := range s.ports {

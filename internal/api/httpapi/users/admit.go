@@ -46,12 +46,12 @@ func (a *API) Admit(r *http.Request, who *rest.Principal) *rest.Problem {
 	return nil
 }
 
-// byOtherSite tells whether a page of another site has a browser ask. It does not get to see the
+// byOtherSite reports whether a page of another site has a browser ask. It does not get to see the
 // answer, but to make some answers takes work.
 func byOtherSite(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return site == "cross-site" || site == "same-site"
 }
 
-// asksToken tells whether requests over TCP need a token, whoever they are of.
+// asksToken reports whether requests over TCP need a token, whoever they are of.
 func (a *API) asksToken() bool { return a.Token != "" || a.AskTokens }

@@ -72,7 +72,7 @@ func parseOrigin(text string) (string, *rest.Problem) {
 	return text, nil
 }
 
-// GetCors answers with the origins whose web pages are answered.
+// GetCors returns the origins whose web pages are answered.
 func (a *API) GetCors(w http.ResponseWriter, _ *http.Request) {
 	rest.JSON(w, v1.CorsList{CorsAttr: a.origins.all()})
 }

@@ -72,7 +72,7 @@ func readLogin(w http.ResponseWriter, r *http.Request) (*v1.User, *rest.Problem)
 	return rest.Unmarshal[v1.User](data)
 }
 
-// sourceAddr is where a request comes from; none by the UNIX socket.
+// sourceAddr returns where a request comes from; none by the UNIX socket.
 func sourceAddr(r *http.Request) netip.Addr {
 	ap, _ := netip.ParseAddrPort(r.RemoteAddr)
 	return ap.Addr()
@@ -92,7 +92,7 @@ func (a *API) Logout(w http.ResponseWriter, r *http.Request) {
 	rest.JSON(w, v1.Message{Message: "User logged out successfully"})
 }
 
-// GetWhoami answers with who asks, so that a page offers what that may do.
+// GetWhoami returns who asks, so that a page offers what that may do.
 func (a *API) GetWhoami(w http.ResponseWriter, r *http.Request) {
 	who := rest.PrincipalOf(r)
 	w.Header().Set("Cache-Control", "no-store")
@@ -103,7 +103,7 @@ func (a *API) GetWhoami(w http.ResponseWriter, r *http.Request) {
 	rest.JSON(w, v1.Whoami{Name: who.Name, Role: who.Role.String()})
 }
 
-// GetUsers answers with the users, without their passwords; others than admins see themselves.
+// GetUsers returns the users, without their passwords; others than admins see themselves.
 func (a *API) GetUsers(w http.ResponseWriter, r *http.Request) {
 	who, out := rest.PrincipalOf(r), []v1.User{}
 	for _, u := range a.Access.List() {
@@ -115,7 +115,7 @@ func (a *API) GetUsers(w http.ResponseWriter, r *http.Request) {
 	rest.JSON(w, out)
 }
 
-// userAnswer is a user as the contract writes it, without the password.
+// userAnswer returns a user as the contract writes it, without the password.
 func userAnswer(u *access.User) v1.User {
 	role := u.Role.String()
 	if u.Role == access.View {
@@ -242,7 +242,7 @@ const (
 	maxAudit     = 10000
 )
 
-// GetAudit answers with the newest entries of the audit log.
+// GetAudit returns the newest entries of the audit log.
 func (a *API) GetAudit(w http.ResponseWriter, _ *http.Request, params v1.GetAuditParams) {
 	limit := params.Limit
 	if limit == 0 {

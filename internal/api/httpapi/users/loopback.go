@@ -44,7 +44,7 @@ func (u *Loopback) admit(r *http.Request) (name string, p *rest.Problem) {
 	return "", notAdmitted(account.Username+" ("+who+")", account.Username)
 }
 
-// accountName is what the machine calls a user.
+// accountName returns what the machine calls a user.
 func accountName(uid uint32, err error) string {
 	if err != nil {
 		return rest.UnknownUser

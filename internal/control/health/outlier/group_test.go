@@ -49,7 +49,7 @@ func TestManyFail(t *testing.T) {
 	}
 }
 
-// threadTime is the CPU time that this thread has had: other tests have the CPUs, too.
+// threadTime returns the CPU time that this thread has had: other tests have the CPUs, too.
 func threadTime(t *testing.T) time.Duration {
 	t.Helper()
 	var now unix.Timespec
@@ -221,7 +221,7 @@ func TestHeldUntilRelieved(t *testing.T) {
 	}
 }
 
-// out are the endpoints that are.
+// out returns the endpoints that are.
 func (r *rig) out() (list []netip.AddrPort) {
 	for at, t := range r.d.targets {
 		if t.out {

@@ -164,7 +164,7 @@ func TestSlow(t *testing.T) {
 }
 
 // TestAcquitted: an endpoint that answers us is not out, whatever clients' SYNs have met: a flood
-// from made-up addresses that lead nowhere, or a firewall that drops those of one client. That
+// from forged addresses that lead nowhere, or a firewall that drops those of one client. That
 // clients have no answer is told once.
 func TestAcquitted(t *testing.T) {
 	t.Parallel()

@@ -29,7 +29,7 @@ func (q *Queue) Failed(at netip.AddrPort) {
 	}
 }
 
-// Pop is the next endpoint.
+// Pop returns the next endpoint.
 func (q *Queue) Pop() (a Action, ok bool) {
 	for len(q.first) > 0 {
 		if a, ok = q.take(q.first[0]); ok {

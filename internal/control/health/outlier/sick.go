@@ -161,7 +161,7 @@ func (a *answers) add(served, stalled uint64, number uint32) {
 	}
 }
 
-// since is a at a later reading.
+// since returns a at a later reading.
 func (a *answers) since(number uint32) answers {
 	out := *a
 	if n := (number - a.at) / answersHalve; n > 0 {

@@ -35,8 +35,7 @@ func (r *rig) ejected(words string) bool {
 
 // TestAnswersElsewhere: an endpoint that accepts our own connections is out when none of its
 // handshakes completes, those of several clients, and its siblings complete theirs. No flood of
-// SYNs from made-up addresses does that to an endpoint with which a handshake succeeds now and
-// then.
+// SYNs from forged addresses does that to an endpoint with which a handshake succeeds now and then.
 func TestAnswersElsewhere(t *testing.T) {
 	t.Parallel()
 	attempt := func(r *rig, i int, n uint64, clients uint32) {

@@ -39,7 +39,7 @@ func frames(c net.Conn, f func(net.Conn, *http2.Framer)) {
 	}
 }
 
-// head is a block of headers: status 200, and names and values.
+// head returns a block of headers: status 200, and names and values.
 func head(more ...string) []byte {
 	var b bytes.Buffer
 	e := hpack.NewEncoder(&b)

@@ -125,10 +125,10 @@ func flood(c net.Conn) {
 	}
 }
 
-// closed is a port where nobody is.
+// closed returns a port where nobody is.
 func closed(loopback netip.Addr) netip.AddrPort { return netip.AddrPortFrom(loopback, 1) }
 
-// deaf is a port that answers no SYN: its backlog is full.
+// deaf returns a port that answers no SYN: its backlog is full.
 func deaf(t *testing.T, loopback netip.Addr) netip.AddrPort {
 	t.Helper()
 	family := unix.AF_INET

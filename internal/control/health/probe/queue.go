@@ -51,7 +51,7 @@ func (q *Queue[T]) Remove(t T) {
 	}
 }
 
-// Next is the time of the first.
+// Next returns the time of the first.
 func (q *Queue[T]) Next() (at time.Time, ok bool) {
 	if len(q.entries) == 0 {
 		return time.Time{}, false

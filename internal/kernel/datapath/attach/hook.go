@@ -53,7 +53,7 @@ func (s side) clsact() uint32 {
 	return netlink.HANDLE_MIN_INGRESS
 }
 
-// pins is the folder of the pinned links, below the data path's.
+// pins returns the folder of the pinned links, below the data path's.
 func (s side) pins() string {
 	if s == egress {
 		return pins.Egress

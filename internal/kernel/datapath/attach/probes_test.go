@@ -43,7 +43,7 @@ func attachedToLo(t *testing.T, h Hook) (n int) {
 	return n
 }
 
-// newProbes are those of a data path without pins.
+// newProbes returns those of a data path without pins.
 func newProbes(t *testing.T, h Hook) *Probes {
 	t.Helper()
 	c, err := loader.Open(loader.Settings{Connections: 1024})

@@ -214,7 +214,7 @@ func Mask(p netip.Prefix) (mask TcIpAddr) {
 	return mask
 }
 
-// Netip is the inverse of Addr; mapped addresses become IPv4.
+// Netip returns the inverse of Addr; mapped addresses become IPv4.
 func (a TcIpAddr) Netip() netip.Addr {
 	var b [16]byte
 	for i, w := range a.Word {

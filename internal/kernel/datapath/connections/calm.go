@@ -46,10 +46,10 @@ func (c *calm) now() <-chan struct{} {
 // and its half-open connections are uncritical. nil: check it periodically.
 func (t *Table) Calm() <-chan struct{} { return t.calm.now() }
 
-// wakeAt is how many entries the packet path is to ring at. 0: there are too many to sleep, or too
-// many come in a second (more). It does not know what CPUs count for themselves (slack). A quarter
-// of what is left until anything is to be done may come before the bell: 160,000 entries a second
-// that begin to come in any moment find room until the table has grown.
+// wakeAt returns how many entries the packet path is to ring at. 0: there are too many to sleep, or
+// too many come in a second (more). It does not know what CPUs count for themselves (slack). A
+// quarter of what is left until anything is to be done may come before the bell: 160,000 entries a
+// second that begin to come in any moment find room until the table has grown.
 func wakeAt(p lb.Pressure, room, more uint64, slack int64) int64 {
 	least := min(int64(room), p.EntriesMax/4)
 	if p.HalfOpenMax > 0 {

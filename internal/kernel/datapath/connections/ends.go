@@ -105,7 +105,7 @@ func (t *Table) queued() bool {
 	return false
 }
 
-// allowed is how many of the queue may end now.
+// allowed returns how many of the queue may end now.
 func (e *ending) allowed() int {
 	return min(len(e.queue), max(1+int(time.Since(e.pace.began)*time.Duration(e.Rate)/time.Second)-e.pace.taken, 0))
 }

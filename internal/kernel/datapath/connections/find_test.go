@@ -94,8 +94,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// list is what is found by pages of such a size, and is what is meant, without ages: they grow from
-// one list to the next.
+// list returns what is found by pages of such a size, and is what is meant, without ages: they grow
+// from one list to the next.
 func (t *Table) list(tb testing.TB, sought lb.Sought, size int, is func(*lb.Connection) bool) (found []lb.Connection) {
 	tb.Helper()
 	for place := 0; ; {

@@ -74,7 +74,7 @@ func (t *Table) endSilently(k bpf.TcConnectionKey, endpoint, word uint32, done *
 	return nil
 }
 
-// replyKey is the key of the other direction's entry, of TCP.
+// replyKey returns the key of the other direction's entry, of TCP.
 func replyKey(k bpf.TcConnectionKey, r *bpf.TcConnection) bpf.TcConnectionKey {
 	k.Saddr, k.Daddr, k.Sport, k.Dport = r.Daddr, r.Saddr, r.Dport, r.Sport
 	return k

@@ -69,7 +69,7 @@ func TestAnswerMeetsMove(t *testing.T) {
 	}
 }
 
-// tcpFlags is the frame with these flags, and an acknowledgement.
+// tcpFlags returns the frame with these flags, and an acknowledgement.
 func tcpFlags(frame []byte, flags byte, ack uint32) []byte {
 	tcp := frame[14+20:]
 	tcp[13] = flags
@@ -89,7 +89,7 @@ func dropped(t *testing.T, c *loader.Collection, reason bpf.TcDropReason) (sum u
 	return sum
 }
 
-// TestSpareGivesUp: a process that is to end does not wait for ever for a table that cannot grow.
+// TestSpareGivesUp: a process that is to end does not wait forever for a table that cannot grow.
 func TestSpareGivesUp(t *testing.T) {
 	t.Parallel()
 	d := open(t, loader.Settings{Connections: 60_000})

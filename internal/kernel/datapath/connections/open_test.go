@@ -53,7 +53,7 @@ func (t *Table) still() {
 	t.stopped.Wait()
 }
 
-// program is the one at the tc hook.
+// program returns the one at the tc hook.
 func (t *Table) program(tb testing.TB) *ebpf.Program {
 	tb.Helper()
 	p, err := t.shared.Program(false, false)

@@ -100,7 +100,7 @@ func resetFrame(key bpf.TcConnectionKey) []byte {
 	return append(frame, tcp...)
 }
 
-// sum is the ones' complement sum of pieces of even length (RFC 1071).
+// sum returns the ones' complement sum of pieces of even length (RFC 1071).
 func sum(pieces ...[]byte) uint16 {
 	var n uint32
 	for _, p := range pieces {

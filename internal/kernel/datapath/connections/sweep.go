@@ -262,8 +262,8 @@ func pauseAfter(cost time.Duration, p lb.Pressure, period time.Duration) (pause,
 	return max(100*cost, period), later // a quarter of the table is not filled in that time
 }
 
-// Occupancy is the number of connections in the table, closed ones that are not swept yet included,
-// and how many fit.
+// Occupancy returns the number of connections in the table, closed ones that are not swept yet
+// included, and how many fit.
 func (t *Table) Occupancy() (tracked, size uint64) {
 	tracked, err := t.tables.Tracked()
 	if err != nil {

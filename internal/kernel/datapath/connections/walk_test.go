@@ -153,7 +153,7 @@ func BenchmarkEnds(b *testing.B) {
 	}
 }
 
-// processTime is the CPU time of the process.
+// processTime returns the CPU time of the process.
 func processTime() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {

@@ -71,7 +71,7 @@ func Made(state *ebpf.Map) (bool, error) {
 	return err == nil && s.Size != 0, err
 }
 
-// Adopt is the table that an earlier process made.
+// Adopt returns the table that an earlier process made.
 func Adopt(groups *rows.Array, state, counts *ebpf.Map) (*Table, error) {
 	t := &Table{groups: groups, state: state, counts: counts}
 	if err := groups.AdoptReleased(); err != nil {
@@ -171,7 +171,7 @@ func Count(state, counts *ebpf.Map) (uint64, error) {
 	return (&Table{state: state, counts: counts}).Len()
 }
 
-// Buckets is how many buckets are in use.
+// Buckets returns how many buckets are in use.
 func (t *Table) Buckets() (uint32, error) {
 	s, err := t.read()
 	if err != nil {

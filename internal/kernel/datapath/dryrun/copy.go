@@ -57,7 +57,7 @@ func (n *needs) has(key bpf.TcConnectionKey) bool {
 	return slices.ContainsFunc(n.entries, func(e conntrack.Entry) bool { return e.Key == key })
 }
 
-// other is the key of the other direction's entry: connection_reverse() of
+// other returns the key of the other direction's entry: connection_reverse() of
 // bpf/conntrack/conntrack.h.
 func other(e *conntrack.Entry) bpf.TcConnectionKey {
 	const icmp, icmp6 = 1, 58
@@ -237,7 +237,7 @@ func (d *double) places(n *needs) (places []int, ids []uint32, err error) {
 	return places, ids, nil
 }
 
-// prefix is the first bits of an address: copy_prefix() of bpf/packet/address.h.
+// prefix returns the first bits of an address: copy_prefix() of bpf/packet/address.h.
 func prefix(a bpf.TcIpAddr, bits uint32) (out bpf.TcIpAddr) {
 	for i, word := range a.Word {
 		of := min(bits, 32)

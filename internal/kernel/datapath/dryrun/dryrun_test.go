@@ -145,7 +145,7 @@ func onThread(t *testing.T, f func(*lab.Lab) error) {
 	}
 }
 
-// left are the packets of TCP and UDP that have left since the last call: the kernel's own
+// left returns the packets of TCP and UDP that have left since the last call: the kernel's own
 // neighbour discovery is none.
 func left(t *testing.T, l *lab.Lab) (n int) {
 	for _, link := range []*lab.Link{l.Client, l.Server} {
@@ -162,7 +162,7 @@ func left(t *testing.T, l *lab.Lab) (n int) {
 	return n
 }
 
-// dump is a hash of all rows of each map of the data path, those of maps in maps too.
+// dump returns a hash of all rows of each map of the data path, those of maps in maps too.
 func dump(t *testing.T, l *lab.Lab) map[string]string {
 	all := map[string]string{}
 	live := l.Datapath.DryRun().Live()
@@ -180,7 +180,7 @@ func dump(t *testing.T, l *lab.Lab) map[string]string {
 	return all
 }
 
-// value is a hash of a variable. Of what user space sleeps for only that counts which programs
+// value returns a hash of a variable. Of what user space sleeps for only that counts which programs
 // write: it wishes anew every few seconds.
 func value(t *testing.T, v *ebpf.Variable) string {
 	bytes := make([]byte, v.Size())

@@ -109,7 +109,7 @@ func (r *Runner) result(n *needs, did *did) (*Result, error) {
 	return out, nil
 }
 
-// silent is how long an entry had seen no packet before this one.
+// silent returns how long an entry had seen no packet before this one.
 func (r *Runner) silent(n *needs, e *conntrack.Entry) time.Duration {
 	for i := range n.entries {
 		if n.entries[i].Key == e.Key {

@@ -85,7 +85,7 @@ func (p *Ports) follow() error {
 	return problem
 }
 
-// kept is the row for the two settings as the kernel writes them.
+// kept returns the row for the two settings as the kernel writes them.
 func kept(local, reserved string) (row bpf.TcHostPorts, err error) {
 	ends := strings.Fields(local)
 	if len(ends) != 2 {

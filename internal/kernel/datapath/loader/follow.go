@@ -118,7 +118,7 @@ func runtimeVariables(id ebpf.MapID) (map[string]*ebpf.Variable, error) {
 	return c.Variables, nil
 }
 
-// sectionOf is the layout of a map that is a section of variables.
+// sectionOf returns the layout of a map that is a section of variables.
 func sectionOf(info *ebpf.MapInfo) (*btf.Datasec, error) {
 	id, ok := info.BTFID()
 	if !ok {

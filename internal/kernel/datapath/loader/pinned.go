@@ -17,7 +17,7 @@ import (
 // Pinned reports whether maps and links outlive the process.
 func (s *Settings) Pinned() bool { return s.PinDir != "" }
 
-// PinFolder is a folder below PinDir; empty if nothing is pinned.
+// PinFolder returns a folder below PinDir; empty if nothing is pinned.
 func (s *Settings) PinFolder(name string) string {
 	if s.PinDir == "" {
 		return ""
@@ -25,7 +25,7 @@ func (s *Settings) PinFolder(name string) string {
 	return filepath.Join(s.PinDir, name)
 }
 
-// MapFolder is where maps are pinned; empty if they are not.
+// MapFolder returns where maps are pinned; empty if they are not.
 func (s *Settings) MapFolder() string {
 	if s.PinDir == "" {
 		return ""

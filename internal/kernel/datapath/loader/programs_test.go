@@ -44,7 +44,7 @@ func TestProgramsOnDemand(t *testing.T) {
 	}
 }
 
-// pinDir is a folder of the test's own in the BPF file system.
+// pinDir returns a folder of the test's own in the BPF file system.
 func pinDir(t *testing.T) string {
 	t.Helper()
 	root, err := pins.Root()

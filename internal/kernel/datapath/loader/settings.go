@@ -93,7 +93,7 @@ func (s *Settings) Jiffies(t time.Duration) uint32 {
 	return uint32(max(1, seconds*hz+rest*hz/time.Second))
 }
 
-// Jiffy is how long one of the kernel's ticks is.
+// Jiffy returns how long one of the kernel's ticks is.
 func (s *Settings) Jiffy() time.Duration { return time.Second / time.Duration(s.hz) }
 
 // Configure sets the load-time constants that an object has, and the sizes of its maps.
@@ -176,7 +176,7 @@ func DefaultConnections() int {
 	return nearestPower(min(max(total/200/bytesEach, smallest), 1<<30))
 }
 
-// nearestPower is the power of two that is the fewest times larger or smaller.
+// nearestPower returns the power of two that is the fewest times larger or smaller.
 func nearestPower(n uint64) int {
 	p := uint64(1) << (bits.Len64(n) - 1)
 	if n*n > 2*p*p {

@@ -47,7 +47,7 @@ func (m *Meter) Challenges() (sent, answered uint64, err error) {
 	return sent, answered, nil
 }
 
-// Fullness is the part of Pressure that is read with a few look-ups: how full the table is.
+// Fullness returns the part of Pressure that is read with a few look-ups: how full the table is.
 func (m *Meter) Fullness() (p lb.Pressure, err error) {
 	var now bpf.TcHalfOpen
 	var kept []bpf.TcHalfOpenKept

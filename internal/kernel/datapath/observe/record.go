@@ -131,7 +131,7 @@ func decodeCopy(sample []byte, boot time.Time) (c lb.PacketCopy, err error) {
 	return c, nil
 }
 
-// actionOf is an action in the user's words.
+// actionOf returns an action in the user's words.
 func actionOf(action uint8) lb.RuleAction {
 	switch bpf.TcRuleAction(action) {
 	case bpf.TcRuleActionRULE_DROP:

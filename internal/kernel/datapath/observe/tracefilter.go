@@ -11,7 +11,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// filter is one in the packet path's terms.
+// filter returns one in the packet path's terms.
 func (t *Tracer) filter(f *lb.TraceFilter) (out bpf.TcTraceFilter, err error) {
 	out = bpf.TcTraceFilter{
 		On: 1, Ifindex: uint32(f.Interface), Port: bpf.Port(f.Port), Protocol: uint8(f.Protocol),
@@ -35,7 +35,7 @@ func (t *Tracer) filter(f *lb.TraceFilter) (out bpf.TcTraceFilter, err error) {
 	return out, err
 }
 
-// reason is the number of a reason for which packets are dropped.
+// reason returns the number of a reason for which packets are dropped.
 func (t *Tracer) reason(name string) (uint8, error) {
 	names := t.shared.DropReasons()
 	for n, have := range names {

@@ -91,7 +91,7 @@ func (w *Watchers) WatchConnections(ctx context.Context, rate int, yield func([]
 	return w.follow(ctx, reader, number, before, yield)
 }
 
-// ringSize is a power of two.
+// ringSize returns a power of two.
 func ringSize(rate int) uint32 {
 	bytes := uint64(rate) * eventSize * uint64(2*eventRoom/time.Millisecond) / 1000
 	return max(eventRingMin, uint32(1)<<bits.Len64(bytes-1))

@@ -13,8 +13,8 @@ import (
 
 const usualBPFFS = "/sys/fs/bpf"
 
-// Root is where this process finds the BPF file system in which pins survive it. It is mounted if
-// nobody has done so.
+// Root returns where this process finds the BPF file system in which pins survive it. It is mounted
+// if nobody has done so.
 //
 // The own mount is taken first. The exception is a mount namespace that is a mere view of the
 // machine's, as `ip netns exec` makes one: what is mounted there alone is gone with the last

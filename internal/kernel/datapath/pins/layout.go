@@ -125,7 +125,7 @@ func keyOf(name string) (key layoutName) {
 	return key
 }
 
-// Hash is one for the layouts of all these maps, in hexadecimal.
+// Hash returns one for the layouts of all these maps, in hexadecimal.
 func Hash(specs map[string]*ebpf.MapSpec) string {
 	h := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(specs)) {

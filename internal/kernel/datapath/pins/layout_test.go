@@ -11,7 +11,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// row is a map whose values have the fields in that order, 4 bytes each.
+// row returns a map whose values have the fields in that order, 4 bytes each.
 func row(fields ...string) *ebpf.MapSpec {
 	number := &btf.Int{Name: "unsigned int", Size: 4}
 	value := &btf.Struct{Name: "row", Size: uint32(4 * len(fields))}

@@ -70,7 +70,7 @@ func Cookie() (uint64, error) {
 	return unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
 }
 
-// Maps is the folder of the maps, by name.
+// Maps returns the folder of the maps, by name.
 func Maps(dir string) string { return filepath.Join(dir, mapsFolder) }
 
 // Prepare makes the folders of maps and of links at the tc hooks, and ends a removal that was
@@ -164,7 +164,7 @@ func RemoveLinks(folder string) error {
 	return nil
 }
 
-// Attached is the index of the interface that a tcx or XDP link is attached to, 0 once that is
+// Attached returns the index of the interface that a tcx or XDP link is attached to, 0 once that is
 // gone, and the program there.
 func Attached(l link.Link) (index uint32, program ebpf.ProgramID, err error) {
 	info, err := l.Info()

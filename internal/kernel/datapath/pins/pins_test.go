@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// scratch is a directory of the test's own in the BPF file system.
+// scratch returns a directory of the test's own in the BPF file system.
 func scratch(t testing.TB) string {
 	t.Helper()
 	root, err := Root()
@@ -52,7 +52,7 @@ func scratch(t testing.TB) string {
 	return dir
 }
 
-// namespace is a new network namespace, which lives until the file is closed.
+// namespace returns a new network namespace, which lives until the file is closed.
 func namespace(t testing.TB) *os.File {
 	t.Helper()
 	var ns *os.File

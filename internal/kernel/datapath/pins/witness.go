@@ -9,7 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// The witness says whether the network namespace of a pin directory lives: a map of devices that
+// The witness reports whether the network namespace of a pin directory lives: a map of devices that
 // has the namespace's lo. The kernel takes a device out of such maps when it goes, and lo goes with
 // its namespace, never before it.
 //

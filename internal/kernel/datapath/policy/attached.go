@@ -229,7 +229,7 @@ func drop[Row any](have map[uint64]Row, want map[string]Row, maps ...*ebpf.Map) 
 	return errors.Join(errs...)
 }
 
-// clock is the packet path's, in its ticks.
+// clock returns the packet path's, in its ticks.
 func clock() uint64 {
 	var now unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // there is such a clock

@@ -39,7 +39,7 @@ func (a *Attached) Audit(mend bool) []lb.Compared {
 	return []lb.Compared{policers.Check(mend), mirrors.Check(mend), sources.Check(mend), ports.Check(mend), rows.CheckVariables(mend, variables...)}
 }
 
-// nameOf is the name of a policer or a mirror.
+// nameOf returns the name of a policer or a mirror.
 func (a *Attached) nameOf(key uint64) string {
 	if name, ok := a.names[key]; ok {
 		return name

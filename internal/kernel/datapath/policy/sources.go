@@ -49,7 +49,7 @@ func endIPv6(out map[bpf.TcAttachedSource]bpf.TcAttachments) {
 	}
 }
 
-// shorter is the longest of the prefixes in which p is.
+// shorter returns the longest of the prefixes in which p is.
 func shorter(rows map[netip.Prefix]bpf.TcAttachments, p netip.Prefix) netip.Prefix {
 	for bits := p.Bits() - 1; bits >= 0; bits-- {
 		q := netip.PrefixFrom(p.Addr(), bits).Masked()

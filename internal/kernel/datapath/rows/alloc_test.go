@@ -137,7 +137,7 @@ func TestFreeList(t *testing.T) {
 	}
 }
 
-// longest is the length of the longest range of places that are not taken.
+// longest returns the length of the longest range of places that are not taken.
 func longest(taken [][]bool) int {
 	best := 0
 	for _, segment := range taken {

@@ -20,7 +20,7 @@ type Array struct {
 	segments []*ebpf.Map // the segments after them
 }
 
-// NewArray is the array in an array of maps, so far without segments.
+// NewArray returns the array in an array of maps, so far without segments.
 func NewArray(name string, outer *ebpf.Map, inner *ebpf.MapSpec) *Array {
 	return &Array{name: name, outer: outer, inner: inner}
 }
@@ -51,7 +51,7 @@ func (a *Array) Make() error {
 // Len returns the current number of rows.
 func (a *Array) Len() int { return len(a.segments) * int(a.PerSegment()) }
 
-// MaxSegments is how many segments there can be.
+// MaxSegments returns how many segments there can be.
 func (a *Array) MaxSegments() int { return int(a.outer.MaxEntries()) }
 
 // Adopt opens the segments that an earlier process made.

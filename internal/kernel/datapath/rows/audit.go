@@ -160,7 +160,7 @@ func Unequal(have, want any) string {
 	return strings.Join(parts, "; ")
 }
 
-// text is a value, addresses as users write them.
+// text returns a value, addresses as users write them.
 func text(v reflect.Value) string {
 	if a, ok := reflect.TypeAssert[bpf.TcIpAddr](v); ok {
 		if a == (bpf.TcIpAddr{}) {

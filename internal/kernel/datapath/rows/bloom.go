@@ -34,7 +34,7 @@ type FilterKey struct {
 	port uint32 // network byte order
 }
 
-// PortKey is a port, in network byte order, of an address; if that is zero, of every address.
+// PortKey returns a port, in network byte order, of an address; if that is zero, of every address.
 func PortKey(a bpf.TcIpAddr, port uint16) FilterKey { return FilterKey{a, uint32(port)} }
 
 // AllPortsKey returns the key of all ports of an address.
@@ -53,7 +53,7 @@ func (k FilterKey) String() string {
 	return fmt.Sprintf("port %d of %s", bpf.Port(uint16(k.port)), addr)
 }
 
-// bit is the number of the key's bit: bloom_bit in bpf/filter/bloom.h.
+// bit returns the number of the key's bit: bloom_bit in bpf/filter/bloom.h.
 func (k FilterKey) bit() uint32 {
 	high := uint64(k.addr.Word[0]) | uint64(k.addr.Word[1])<<32
 	low := uint64(k.addr.Word[2]) | uint64(k.addr.Word[3])<<32

@@ -148,7 +148,7 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// filterShare is the part of the bits that is set: so many of all addresses and ports that are
+// filterShare returns the part of the bits that is set: so many of all addresses and ports that are
 // nobody's are taken for somebody's.
 func filterShare(f *Filter) float64 {
 	n := 0

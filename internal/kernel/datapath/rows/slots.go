@@ -73,7 +73,7 @@ func (s *Slots) Adopt(used []Range) error {
 	return nil
 }
 
-// sumOf is a hash of endpoint ids, another one in each process.
+// sumOf returns a hash of endpoint ids, another one in each process.
 func (s *Slots) sumOf(ids []uint32) uint64 {
 	var h maphash.Hash
 	h.SetSeed(s.seed)
@@ -85,7 +85,7 @@ func (s *Slots) sumOf(ids []uint32) uint64 {
 	return h.Sum64()
 }
 
-// whole is the range with the rest of its last block.
+// whole returns the range with the rest of its last block.
 func (r Range) whole() Range {
 	r.Count = (r.Count + slotsPerBlock - 1) / slotsPerBlock * slotsPerBlock
 	return r

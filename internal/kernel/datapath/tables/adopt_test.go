@@ -15,7 +15,7 @@ import (
 	"loxilb/test/dptest"
 )
 
-// rowsOf says which id each endpoint of each service has.
+// rowsOf returns which id each endpoint of each service has.
 func rowsOf(d *world) map[string]uint32 {
 	out := map[string]uint32{}
 	for id, e := range known(d) {

@@ -44,7 +44,7 @@ func randomState(r *rand.Rand) state {
 	return s
 }
 
-// changesTo are what makes a data path that holds s hold next: rows.All, or what differs.
+// changesTo returns what makes a data path that holds s hold next: rows.All, or what differs.
 func (s state) changesTo(next state, everything bool) []Change {
 	var changes []Change
 	for k := range s {

@@ -17,7 +17,7 @@ import (
 	"loxilb/test/dptest"
 )
 
-// census is what Census says of services, by their place, and of the machine.
+// census returns what Census says of services, by their place, and of the machine.
 func census(t *testing.T, d *world, keys ...bpf.TcServiceKey) (map[int]lb.ServiceStats, lb.EndpointStats) {
 	t.Helper()
 	out := map[int]lb.ServiceStats{}

@@ -160,7 +160,7 @@ func (s *share) of(tenths bool) float64 {
 	return float64(s.takes) / float64(s.weight)
 }
 
-// Tracked is the number of connections of all endpoints, closed ones that are not swept yet
+// Tracked returns the number of connections of all endpoints, closed ones that are not swept yet
 // included.
 func (t *Tables) Tracked() (sum uint64, err error) {
 	err = t.eachState(func(_ []uint32, rows []bpf.TcEndpointState) {
@@ -242,7 +242,7 @@ func (t *Tables) WithConnections(chosen func(*Owner) bool) (set *EndpointSet, er
 	return set, nil
 }
 
-// called is the service's name, or its key.
+// called returns the service's name, or its key.
 func (s *service) called() string {
 	if s.name != "" {
 		return s.name

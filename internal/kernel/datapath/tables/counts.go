@@ -137,7 +137,7 @@ func (r *countReader) tell(id uint32, state *bpf.TcEndpointState, perCPU []bpf.T
 	return r.yield(id, state, sum)
 }
 
-// userKey is the service's key as users write it.
+// userKey returns the service's key as users write it.
 func (s *service) userKey() lb.Key {
 	k := lb.Key{VIP: s.key.Vip.Netip(), Port: bpf.Port(s.key.Port), Protocol: lb.Protocol(s.key.Protocol), Mark: s.key.Mark}
 	if k.Protocol == lb.ICMPv6 {

@@ -21,9 +21,9 @@ func (d drains) ends(at netip.AddrPort) (soonest bpf.Ends) {
 	return soonest
 }
 
-// SetDrains says which endpoints are drained, and until when. Connections of those that have left
-// their services heed it at once, others too when a drain goes; when one comes, those of a service
-// that has the endpoint do once it leads no new ones there: with its Apply.
+// SetDrains returns which endpoints are drained, and until when. Connections of those that have
+// left their services heed it at once, others too when a drain goes; when one comes, those of a
+// service that has the endpoint do once it leads no new ones there: with its Apply.
 func (t *Tables) SetDrains(list []lb.Drain) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -142,7 +142,7 @@ func (t *Tables) writeEndpoint(e *endpoint) error {
 	return t.writeEndpoints([]*endpoint{e}, 0)
 }
 
-// endpointRow is the row of an endpoint as the packet path reads it.
+// endpointRow returns the row of an endpoint as the packet path reads it.
 func endpointRow(e *endpoint, flags uint16) bpf.TcEndpoint {
 	row := bpf.TcEndpoint{
 		Addr: e.addr, Port: e.port, Flags: endpointInUse | flags, Service: e.service.id,

@@ -37,8 +37,8 @@ func rich(n, size int) Change {
 	return Change{Key: t.Key, Table: t}
 }
 
-// contents are all rows of the maps of services that mean something, as text, and what the programs
-// are told.
+// contents returns all rows of the maps of services that mean something, as text, and what the
+// programs are told.
 func contents(t testing.TB, d *world) map[string]string {
 	t.Helper()
 	out := map[string]string{"dump": dump(t, d)}

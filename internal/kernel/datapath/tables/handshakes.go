@@ -30,7 +30,7 @@ type handshakes struct {
 
 const handshakeBytes = int(unsafe.Sizeof(bpf.TcHandshakeCounts{}))
 
-// segment is the memory of one.
+// segment returns the memory of one.
 func (h *handshakes) segment(n int) (*ebpf.Memory, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -48,7 +48,7 @@ func (h *handshakes) segment(n int) (*ebpf.Memory, error) {
 	return h.mapped[n], nil
 }
 
-// read is the row of an endpoint.
+// read returns the row of an endpoint.
 func (h *handshakes) read(id uint32) (out lb.Handshakes, err error) {
 	per := h.array.PerSegment()
 	m, err := h.segment(int(id / per))

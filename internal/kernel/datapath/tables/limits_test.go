@@ -10,7 +10,7 @@ import (
 	"loxilb/test/dptest"
 )
 
-// numbersOf are the maps of numbers by service id.
+// numbersOf returns the maps of numbers by service id.
 func numbersOf(d *world) map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{
 		"idle timeout": d.maps.IdleTimeouts, "persist timeout": d.maps.PersistTimeouts, "MSS": d.maps.MssLimits,

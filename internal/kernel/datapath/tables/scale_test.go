@@ -30,7 +30,7 @@ func table(n, endpoints int) *bpf.ServiceTable {
 	return t
 }
 
-// serviceKey is that of service number n, each at a VIP of its own.
+// serviceKey returns that of service number n, each at a VIP of its own.
 func serviceKey(n int) bpf.TcServiceKey {
 	vip := netip.AddrFrom4([4]byte{20, byte(n >> 16), byte(n >> 8), byte(n)})
 	return bpf.TcServiceKey{Vip: bpf.Addr(vip), Port: bpf.Port(80), Protocol: 6}

@@ -44,7 +44,7 @@ func (s *service) furtherVIPs() []bpf.TcIpAddr {
 	return vips
 }
 
-// keyAt is the service's key at another VIP.
+// keyAt returns the service's key at another VIP.
 func (s *service) keyAt(vip bpf.TcIpAddr) bpf.TcServiceKey {
 	key := s.key
 	key.Vip = vip

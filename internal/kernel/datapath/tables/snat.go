@@ -83,7 +83,7 @@ func (t *Tables) adoptSNAT(byID map[uint32]*service) error {
 	return errors.Join(errs...)
 }
 
-// SNATUsages is the table of source ports. nil: there was no service yet.
+// SNATUsages returns the table of source ports. nil: there was no service yet.
 func (t *Tables) SNATUsages() *ebpf.Map {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -143,7 +143,7 @@ func (t *Tables) portsMax(source netip.Addr) (int, error) {
 // retired is SNAT_RETIRED of bpf/abi.h: the row is being removed.
 const retired = 0x80000000
 
-// SourcePorts is how many source ports connections have, or had a moment ago, of one of our
+// SourcePorts returns how many source ports connections have, or had a moment ago, of one of our
 // addresses towards an endpoint.
 func (t *Tables) SourcePorts(source netip.Addr, endpoint netip.AddrPort, protocol uint8) (uint32, error) {
 	table := t.SNATUsages()

@@ -21,7 +21,7 @@ const (
 	sourcesAtOnce = 4096
 )
 
-// A list changes in this order: what is new is added, the service's row says whether there is a
+// A list changes in this order: what is new is added, the service's row reports whether there is a
 // list, what is gone is removed. So a source that is in the old list and in the new one is never
 // refused in between, and one that is in neither is never let in. A list of sources that are denied
 // changes alike.
@@ -38,7 +38,7 @@ const (
 	deniedSources  sourceList = 1 << 31 // SOURCES_DENIED
 )
 
-// flag is the service's flag that enables the list.
+// flag returns the service's flag that enables the list.
 func (l sourceList) flag() uint16 {
 	if l == deniedSources {
 		return serviceDenies
@@ -163,13 +163,13 @@ func sourceKeys(id uint32, l sourceList, list []netip.Prefix) []bpf.TcSourceKey 
 	return keys
 }
 
-// listOf is the service's id and which of its lists a key is of.
+// listOf returns the service's id and which of its lists a key is of.
 func listOf(k bpf.TcSourceKey) (id uint32, l sourceList) {
 	l = sourceList(k.List) & deniedSources
 	return k.List &^ uint32(l), l
 }
 
-// prefixOf is the inverse of sourceKeys.
+// prefixOf returns the inverse of sourceKeys.
 func prefixOf(k bpf.TcSourceKey) netip.Prefix {
 	a, bits := k.Addr.Netip(), int(k.PrefixLength)-sourceFixedBits
 	if a.Is4() && bits >= mappedBits {

@@ -173,5 +173,5 @@ func (t *Tables) enterEndpoint(e *endpoint) {
 	t.endpoints[e.id] = e
 }
 
-// at is where the endpoint listens.
+// at returns where the endpoint listens.
 func (e *endpoint) at() netip.AddrPort { return bpf.AddrPort(e.addr, e.port) }

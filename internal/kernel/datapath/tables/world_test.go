@@ -75,7 +75,7 @@ func sweep(t testing.TB, w *world) {
 	}
 }
 
-// known are the endpoints in the index, by id.
+// known returns the endpoints in the index, by id.
 func known(w *world) map[uint32]*endpoint {
 	out := map[uint32]*endpoint{}
 	for id, e := range w.endpoints {

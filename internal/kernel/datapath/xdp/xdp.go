@@ -183,7 +183,7 @@ func (x *XDP) XDPForwarded() (sum uint64, err error) {
 	return sum, nil
 }
 
-// Program is the loaded program, for tests that run it on a packet.
+// Program returns the loaded program, for tests that run it on a packet.
 func (x *XDP) Program() (*ebpf.Program, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -37,7 +37,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestRegularLook: changes without end, as a next hop makes that is asked for ever, keep nothing
+// TestRegularLook: changes without end, as a next hop makes that is asked forever, keep nothing
 // from being tried again.
 func TestRegularLook(t *testing.T) {
 	t.Parallel()

@@ -56,7 +56,7 @@ type Policy struct {
 // Refuses reports whether packets must not leave as they are, or, if Forward, not arrive so.
 func (p *Policy) Refuses() bool { return p.Blocks || p.Protects }
 
-// String is the policy in the words of ip xfrm policy.
+// String returns the policy in the words of ip xfrm policy.
 func (p *Policy) String() string {
 	var b strings.Builder
 	direction := "out"

@@ -239,7 +239,7 @@ func parseDefault(body []byte) (r defaultRoute, ok bool) {
 	return r, table == unix.RT_TABLE_MAIN
 }
 
-// via is a gateway of the other family: the family, then the address.
+// via returns a gateway of the other family: the family, then the address.
 func via(v []byte) netip.Addr {
 	if len(v) < 2 {
 		return netip.Addr{}

@@ -137,7 +137,7 @@ func commands(t *testing.T, h *netnstest.Host, lines ...string) {
 	labtest.Run(t, h, "sh", "-ec", "ip "+strings.Join(lines, "\nip "))
 }
 
-// content is what a mirror has, without what the kernel does not tell.
+// content returns what a mirror has, without what the kernel does not tell.
 func (m *Mirror) content() string {
 	t := m.tables
 	t.mu.RLock()

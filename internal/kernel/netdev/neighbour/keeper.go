@@ -40,7 +40,7 @@ type path struct {
 	err   error      // why there is no route, from the kernel
 }
 
-// hop is the next hop to an endpoint with this path.
+// hop returns the next hop to an endpoint with this path.
 func (p *path) hop(endpoint netip.Addr) mirror.Hop {
 	if p.via.IsValid() {
 		return mirror.Hop{Link: p.link, Via: p.via}

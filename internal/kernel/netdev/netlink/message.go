@@ -140,7 +140,7 @@ func Uint32(b []byte) uint32 {
 	return binary.NativeEndian.Uint32(b)
 }
 
-// Family is the address family, AF_INET or AF_INET6.
+// Family returns the address family, AF_INET or AF_INET6.
 func Family(a netip.Addr) byte {
 	if a.Is4() {
 		return unix.AF_INET
@@ -148,7 +148,7 @@ func Family(a netip.Addr) byte {
 	return unix.AF_INET6
 }
 
-// Header is a fixed header of the size that names nothing but a family.
+// Header returns a fixed header of the size that names nothing but a family.
 func Header(family byte, size int) []byte {
 	h := make([]byte, size)
 	h[0] = family

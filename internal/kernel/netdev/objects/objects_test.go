@@ -31,7 +31,7 @@ func kernelOf(t *testing.T, h *netnstest.Host) *Kernel {
 	return k
 }
 
-// must is an object that was read without an error.
+// must returns an object that was read without an error.
 func must[T any](o T, err error) T {
 	if err != nil {
 		panic(err)

@@ -84,7 +84,7 @@ func (k VLANs) Seen() ([]netobj.SeenVLAN, error) {
 	return list, nil
 }
 
-// memberOf is the member that an interface in the bridge of a VLAN is.
+// memberOf returns the member that an interface in the bridge of a VLAN is.
 func memberOf(id int, l nl.Link, links map[int]nl.Link) netobj.VLANMember {
 	if v, ok := l.(*nl.Vlan); ok && v.VlanId == id {
 		m := netobj.VLANMember{VLAN: id, Dev: nameOf(links[v.ParentIndex]), Tagged: true}

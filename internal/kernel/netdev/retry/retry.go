@@ -62,7 +62,7 @@ func (l *Loop) Worked() {
 	l.wait.Reset()
 }
 
-// LastError is the error that the loop fails with now, and since when it fails; nil: it works.
+// LastError returns the error that the loop fails with now, and since when it fails; nil: it works.
 func (l *Loop) LastError() (since time.Time, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

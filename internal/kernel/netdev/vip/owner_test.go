@@ -35,7 +35,7 @@ func (f *flaky) Batch(ctx context.Context, requests []*netlink.Request, done fun
 	})
 }
 
-// testOwner is the owner of VIPs in a namespace.
+// testOwner returns the owner of VIPs in a namespace.
 func testOwner(t *testing.T, path string) *Owner {
 	t.Helper()
 	ns, err := netlink.OpenNamespace(path)

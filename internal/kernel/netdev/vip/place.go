@@ -201,7 +201,7 @@ func (s step) request(add bool) *netlink.Request {
 		Attr32(unix.IFA_FLAGS, unix.IFA_F_NODAD|unix.IFA_F_NOPREFIXROUTE).
 		Attr(netlink.IFAProto, []byte{netlink.OwnProtocol})
 	if s.addr.Is6() {
-		// Valid for ever, preferred never: the IPv6 way not to be chosen as source address.
+		// Valid forever, preferred never: the IPv6 way not to be chosen as source address.
 		life := make([]byte, unix.SizeofIfaCacheinfo)
 		binary.NativeEndian.PutUint32(life[4:], 0xffffffff)
 		r.Attr(unix.IFA_CACHEINFO, life)
