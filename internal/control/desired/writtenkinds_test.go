@@ -1,0 +1,38 @@
+package desired
+
+import (
+	"net/netip"
+	"testing"
+
+	"loxilb/internal/control/store"
+	"loxilb/internal/lb"
+)
+
+// TestWrittenKinds: the written form of the other kinds is a promise, too. The format of an object
+// is the lowest that can express it: an older version ignores objects of a newer one.
+func TestWrittenKinds(t *testing.T) {
+	t.Parallel()
+	dir := stateDir(t)
+	s := open(t, dir)
+	plain, err := lb.ParseRule("sourceIP:10.0.0.0/8 drop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorded := plain
+	recorded.Preference, recorded.Record = 7, true
+	endpoint := netip.MustParseAddr("31.31.31.1")
+	for _, edit := range []func(*store.Tx) error{
+		func(tx *store.Tx) error { return s.Rules.Put(tx, plain) },
+		func(tx *store.Tx) error { return s.Rules.Put(tx, recorded) },
+		func(tx *store.Tx) error {
+			return s.Mirrors.Put(tx, lb.Mirror{Name: "m", Port: "eth1", Attachment: lb.Attachment{To: lb.AttachPort, Name: "eth0"}})
+		},
+		func(tx *store.Tx) error { return s.Drains.Put(tx, lb.Drain{Addr: endpoint, Port: 80, Rate: 200}) },
+		func(tx *store.Tx) error {
+			return s.Endpoints.Put(tx, lb.EndpointProbe{Addr: endpoint, Probe: lb.Probe{Type: lb.ProbePing}})
+		},
+	} {
+		mustCommit(t, s, "rest", edit)
+	}
+	wantFile(t, dir, firstJournal, "kinds.jsonl")
+}
