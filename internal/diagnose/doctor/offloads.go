@@ -1,11 +1,9 @@
 package doctor
 
 import (
-	"errors"
 	"fmt"
-	"unsafe"
 
-	"golang.org/x/sys/unix"
+	"loxilb/internal/host/machine"
 )
 
 // offloads checks the offloads of cards.
@@ -78,56 +76,28 @@ var (
 	rxVLAN     = Feature{Name: "rxvlan", get: 0x25, set: 0x26, flag: 1 << 8}
 )
 
-// ethtoolValue is what those commands read and write.
-type ethtoolValue struct{ command, value uint32 }
-
 func (kernelNetwork) Feature(link string, f Feature) (on, known bool) {
-	v := ethtoolValue{command: f.get}
-	if err := ethtool(link, &v); err != nil {
-		return false, false
-	}
+	value, err := machine.Ethtool(link, f.get, 0)
 	if f.flag != 0 {
-		return v.value&f.flag != 0, true
+		value &= f.flag
 	}
-	return v.value != 0, true
+	return value != 0, err == nil
 }
 
 func (kernelNetwork) SetFeature(link string, f Feature, on bool) error {
-	v := ethtoolValue{command: f.set}
+	var value uint32
 	if f.flag != 0 {
-		now := ethtoolValue{command: f.get}
-		if err := ethtool(link, &now); err != nil {
+		now, err := machine.Ethtool(link, f.get, 0)
+		if err != nil {
 			return err
 		}
-		v.value = now.value &^ f.flag
+		value = now &^ f.flag
 		if on {
-			v.value |= f.flag
+			value |= f.flag
 		}
 	} else if on {
-		v.value = 1
+		value = 1
 	}
-	return ethtool(link, &v)
-}
-
-// ethtool asks an interface's driver.
-func ethtool(link string, v *ethtoolValue) error {
-	if len(link) >= unix.IFNAMSIZ {
-		return errors.New("not an interface name")
-	}
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd) //nolint:errcheck // nothing was written
-	var request struct {
-		name [unix.IFNAMSIZ]byte
-		data unsafe.Pointer
-		rest [16]byte
-	}
-	copy(request.name[:], link)
-	request.data = unsafe.Pointer(v)
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
-		return fmt.Errorf("ethtool %s: %w", link, errno)
-	}
-	return nil
+	_, err := machine.Ethtool(link, f.set, value)
+	return err
 }

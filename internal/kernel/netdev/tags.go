@@ -1,10 +1,6 @@
 package netdev
 
-import (
-	"unsafe"
-
-	"golang.org/x/sys/unix"
-)
+import "loxilb/internal/host/machine"
 
 // HidesTags reports whether a link's driver removes VLAN tags from received frames, so that XDP
 // does not see them. A veth passes the tag in metadata, whatever its offloads say. A driver that
@@ -14,27 +10,13 @@ func (n *Net) HidesTags(l Link) bool {
 		getFlags = 0x25   // ETHTOOL_GFLAGS
 		rxVLAN   = 1 << 8 // ETH_FLAG_RXVLAN
 	)
-	if l.Kind == "veth" || len(l.Name) >= unix.IFNAMSIZ {
+	if l.Kind == "veth" {
 		return true
 	}
-	value := struct{ command, flags uint32 }{command: getFlags}
-	var request struct {
-		name [unix.IFNAMSIZ]byte
-		data unsafe.Pointer
-		rest [16]byte
-	}
-	copy(request.name[:], l.Name)
-	request.data = unsafe.Pointer(&value)
-	err := n.ns.Do(func() error {
-		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(fd) //nolint:errcheck // nothing was written
-		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
-			return errno
-		}
-		return nil
+	var flags uint32
+	err := n.ns.Do(func() (err error) {
+		flags, err = machine.Ethtool(l.Name, getFlags, 0)
+		return err
 	})
-	return err != nil || value.flags&rxVLAN != 0
+	return err != nil || flags&rxVLAN != 0
 }
