@@ -33,6 +33,34 @@ func algorithms() []choice[Algorithm] {
 	}
 }
 
+// Layout is how the endpoints of a service are laid out in the slots that its algorithm chooses
+// from.
+type Layout uint8
+
+// The layouts of slots.
+const (
+	LayoutOnce       Layout = iota // each endpoint once, whatever its weight
+	LayoutWeighted                 // each endpoint as often as its weight
+	LayoutConsistent               // by consistent hashing
+	LayoutCompared                 // few: once, and compared with their weights; many: LayoutWeighted
+)
+
+// Layout returns the layout that the algorithm needs.
+func (a Algorithm) Layout() Layout {
+	switch a {
+	case Hash, Persist:
+		return LayoutConsistent
+	case Priority, Random:
+		return LayoutWeighted
+	case LeastConnections:
+		return LayoutCompared
+	}
+	return LayoutOnce
+}
+
+// VariesByPort reports whether another port of a client may get another endpoint, at any time.
+func (a Algorithm) VariesByPort() bool { return a == Hash || a == Random || a == LeastConnections }
+
 // String returns the word of the contract.
 func (a Algorithm) String() string { return wordOf("algorithm", a, algorithms()) }
 

@@ -43,7 +43,7 @@ func (s *Service) Ineffective() (list []Ineffective) {
 		{s.FailoverBelow > 0 && !s.HasBackups(), FieldFailover, "have no backups among them"},
 		{s.SlowStart > 0 && len(s.Endpoints) < 2, FieldSlowStart, "are fewer than two"},
 		{s.Outlier == OutlierOn && !s.TakesOutliersOut(), FieldOutlier, "are fewer than two"},
-		{s.Algorithm == RoundRobin && s.weighsApart(), FieldWeight, "take turns by rr; select priority for weights"},
+		{s.Algorithm.Layout() == LayoutOnce && s.weighsApart(), FieldWeight, "take turns by rr; select priority for weights"},
 	} {
 		if c.is {
 			list = append(list, Ineffective{c.field, "the endpoints of " + s.Key.String() + " " + c.why})

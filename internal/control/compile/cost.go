@@ -48,16 +48,17 @@ func slotCount(s *lb.Service) int {
 		weights[i] = uint32(e.Weight)
 	}
 	up := count(weights)
+	layout := s.Algorithm.Layout()
 	switch {
 	case up == 0:
 		return 0
-	case s.Algorithm == lb.Hash, s.Algorithm == lb.Persist:
+	case layout == lb.LayoutConsistent:
 		nodes := make([]maglev.Node, len(weights))
 		for i, w := range weights {
 			nodes[i].Weight = w
 		}
 		return maglev.Size(nodes)
-	case s.Algorithm == lb.Priority, s.Algorithm == lb.Random, s.Algorithm == lb.LeastConnections && up > scan:
+	case layout == lb.LayoutWeighted, layout == lb.LayoutCompared && up > scan:
 		_, total := scale(weights)
 		return min(total*fractionFactor(s), maxSlots)
 	}

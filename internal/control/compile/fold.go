@@ -112,7 +112,7 @@ func (n *node) through(g *group, inner *node, e lb.Endpoint) {
 
 // unit returns the share of an endpoint's weight under its service's algorithm.
 func unit(s *lb.Service, e lb.Endpoint) uint64 {
-	if s.Algorithm == lb.RoundRobin {
+	if s.Algorithm.Layout() == lb.LayoutOnce {
 		return uint64(min(e.Weight, 1))
 	}
 	return uint64(e.Weight)

@@ -206,7 +206,7 @@ func (n *node) settle() {
 	}
 	var whole bool
 	n.resolved.Endpoints, n.parents, whole = n.fold()
-	if n.service.Algorithm == lb.RoundRobin {
+	if n.service.Algorithm.Layout() == lb.LayoutOnce {
 		n.resolved.Algorithm = lb.Priority // the order is the same, and shares are weights
 	}
 	switch {

@@ -16,12 +16,13 @@ const scan = 64
 
 // places returns the slots of the service's algorithm. An endpoint of weight 0 has none.
 func places(s lb.Service, w *Weights, seed uint64) []uint32 {
-	switch s.Algorithm {
-	case lb.Hash, lb.Persist:
+	layout := s.Algorithm.Layout()
+	switch layout {
+	case lb.LayoutConsistent:
 		return maglev.Table(seed, nodes(s.Endpoints, w))
-	case lb.Priority, lb.Random:
+	case lb.LayoutWeighted:
 		return slots(w.scaled(w.Takes))
-	case lb.LeastConnections:
+	case lb.LayoutCompared:
 		if count(w.Takes) > scan {
 			return slots(w.scaled(w.Takes))
 		}
@@ -30,7 +31,7 @@ func places(s lb.Service, w *Weights, seed uint64) []uint32 {
 	for i, takes := range w.Takes {
 		once[i] = min(takes, 1)
 	}
-	if s.Algorithm == lb.LeastConnections {
+	if layout == lb.LayoutCompared {
 		return slots(once) // its rows have the weights
 	}
 	return slots(w.scaled(once))

@@ -108,7 +108,7 @@ func (i *inquiry) aim(s *lb.Service, e lb.Endpoint) (r *dryrun.Result, tries int
 		if r.Opening == nil || !r.Opening.Chosen || r.Opening.Endpoint == e.AddrPort() || tries == maxTries || s.Protocol == lb.ICMP {
 			return r, tries, nil
 		}
-		if s.Algorithm != lb.Hash && s.Algorithm != lb.Random && s.Algorithm != lb.LeastConnections {
+		if !s.Algorithm.VariesByPort() {
 			return r, tries, nil
 		}
 		i.From = netip.AddrPortFrom(i.From.Addr(), portFrom(first, tries))

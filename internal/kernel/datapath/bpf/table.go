@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"loxilb/internal/lb"
 )
 
 // ServiceTable is one service in the data path's terms: compile makes it and datapath writes it,
@@ -88,7 +90,7 @@ func (t ServiceTable) String() string {
 	if t.Idle > 0 {
 		idle = t.Idle.String()
 	}
-	fmt.Fprintf(&b, "service %s algorithm=%s slots=%d idle=%s", t.Key, algorithmName(t.Algorithm), len(t.Slots), idle)
+	fmt.Fprintf(&b, "service %s algorithm=%s slots=%d idle=%s", t.Key, lb.Algorithm(t.Algorithm), len(t.Slots), idle)
 	if t.Persist > 0 {
 		fmt.Fprintf(&b, " persist=%s/%d", t.Persist, t.PersistPrefix)
 	}
@@ -144,24 +146,6 @@ func writeSlots(b *strings.Builder, slots []uint32) {
 		fmt.Fprintf(b, " %d:%d", s, have[s])
 	}
 	fmt.Fprintf(b, " crc=%08x\n", sum.Sum32())
-}
-
-func algorithmName(a uint8) string {
-	switch TcAlgorithm(a) {
-	case TcAlgorithmALGORITHM_RR:
-		return "rr"
-	case TcAlgorithmALGORITHM_HASH:
-		return "hash"
-	case TcAlgorithmALGORITHM_PRIORITY:
-		return "priority"
-	case TcAlgorithmALGORITHM_PERSIST:
-		return "persist"
-	case TcAlgorithmALGORITHM_LC:
-		return "lc"
-	case TcAlgorithmALGORITHM_RANDOM:
-		return "random"
-	}
-	return fmt.Sprint(a)
 }
 
 func (k TcServiceKey) String() string {
