@@ -63,7 +63,7 @@ type ApplyResult struct {
 	// Cuts With dryRun: TCP connections of this machine itself that firewall rules would cut.
 	Cuts []string `json:"cuts,omitempty"`
 
-	// Kept What going back has left as it is: managed services.
+	// Kept Objects that the rollback left unchanged: managed services.
 	Kept []string `json:"kept,omitempty"`
 
 	// Result Success.
@@ -105,7 +105,7 @@ type AuditEntry struct {
 	// Unsaid So many refused requests of strangers before this one were not written: more than 30 in a minute are not.
 	Unsaid int `json:"unsaid,omitempty"`
 
-	// Who A user, of the API or of the machine; token is who has that of --manualtoken, - is nobody known.
+	// Who A user, of the API or of the machine; token is the holder of --manualtoken's token, - an unknown caller.
 	Who string `json:"who"`
 }
 
@@ -151,7 +151,7 @@ type ClientList struct {
 	// Connections Of all clients.
 	Connections uint64 `json:"connections"`
 
-	// Error By how much the number by which clients are sorted may be too small; 0: all numbers are exact.
+	// Error How much too small the number that clients are sorted by may be; 0: all numbers are exact.
 	Error uint64 `json:"error"`
 
 	// Packets Of all clients.
@@ -261,11 +261,11 @@ type ConntrackEvent struct {
 	// Client IP:PORT, as here and below.
 	Client string `json:"client"`
 
-	// ClosedBy Of closing and an end: client or endpoint, who has closed or reset it; both of an end, if both have: closing says who was the first. Both are reset when the load balancer has told them that the connection is over.
+	// ClosedBy Of closing and ended: the side that closed or reset it, client or endpoint; both, if both closed it: closing has the first side. Both are reset when the load balancer has told them that the connection is over.
 	ClosedBy string `json:"closedBy,omitempty"`
 	Endpoint string `json:"endpoint"`
 
-	// OneOf Of so many connections one is told of at present; absent: of all.
+	// OneOf Currently, one connection of this many is reported; absent: all are.
 	OneOf int `json:"oneOf,omitempty"`
 
 	// PacketsIn Of an end: from the client.
@@ -305,7 +305,7 @@ type ConntracksEnded struct {
 	// Silent Others.
 	Silent int `json:"silent"`
 
-	// Told TCP connections that ended for both sides.
+	// Told TCP connections of which both sides were reset.
 	Told int `json:"told"`
 }
 
@@ -405,7 +405,7 @@ type DoctorCheck struct {
 	Findings int    `json:"findings"`
 	Name     string `json:"name"`
 
-	// Unknown Why it could not tell.
+	// Unknown Why the check could not run.
 	Unknown string `json:"unknown,omitempty"`
 }
 
@@ -530,7 +530,7 @@ type Endpoint struct {
 	// Refused Packets of clients that were refused because of this endpoint. In requests it is ignored.
 	Refused uint64 `json:"refused,omitempty"`
 
-	// Share Percent of its weight that it has for new connections now, while its slow start goes on; absent: all. In requests it is ignored.
+	// Share Current percentage of its weight for new connections during slow start; absent: all. Ignored in requests.
 	Share int `json:"share,omitempty"`
 
 	// Standby It is a backup that is not needed. In requests it is ignored.
@@ -631,7 +631,7 @@ type EndpointProbe struct {
 	ProbeType string   `json:"probeType,omitempty"`
 	ProbeWait Duration `json:"probeWait,omitempty"`
 
-	// Services Services that heed it, as 20.20.20.1:2020/tcp: at most 100 of them.
+	// Services Services that consider it, as 20.20.20.1:2020/tcp: at most 100 of them.
 	Services []string `json:"services,omitempty"`
 
 	// Since Since when currState is what it is.
@@ -809,7 +809,7 @@ type ErrorCount struct {
 
 // Event defines model for Event.
 type Event struct {
-	// Action added, changed, removed; of objects applied, failed, removed, solved (what failed told of is no more).
+	// Action added, changed, removed; of objects applied, failed, removed, solved (the reported failure is over).
 	Action string `json:"action"`
 
 	// Kind link, address, route, neighbour, health, object, peer, pressure or revision.
@@ -873,7 +873,7 @@ type Explanation struct {
 	// Summary One sentence.
 	Summary string `json:"summary"`
 
-	// Verdict forwarded, local (to a socket of this machine), kernel (left to it), refused (the sender is told), dropped, challenged, redirected (by a firewall rule), sockets (of this machine, which need no packet); of a client and an endpoint reached or unreached.
+	// Verdict forwarded, local (to a socket of this machine), kernel (left to it), refused (the sender is notified), dropped, challenged, redirected (by a firewall rule), sockets (of this machine, which need no packet); of a client and an endpoint reached or unreached.
 	Verdict string `json:"verdict"`
 }
 
@@ -960,7 +960,7 @@ type FirewallArguments struct {
 	MinDestinationPort int `json:"minDestinationPort"`
 	MinSourcePort      int `json:"minSourcePort"`
 
-	// PortName The interface by which packets come.
+	// PortName The interface at which packets arrive.
 	PortName string `json:"portName"`
 
 	// Preference 0 to 65535; higher ones come first.
@@ -990,16 +990,16 @@ type FirewallOptions struct {
 	DoSnat bool `json:"doSnat,omitempty"`
 	Drop   bool `json:"drop,omitempty"`
 
-	// FwMark Mark that the packet gets, by which services with block are found; 0: none.
+	// FwMark Mark set on the packet, which selects services with block; 0: none.
 	FwMark int64 `json:"fwMark"`
 
-	// OnDefault Only of what leaves by a default route.
+	// OnDefault Only for packets that leave by a default route.
 	OnDefault bool `json:"onDefault,omitempty"`
 
 	// Record Copies of the first packets of each second are kept in files that tcpdump reads: records/ of the state directory.
 	Record bool `json:"record,omitempty"`
 
-	// Redirect It leaves by redirectPortName, as it is.
+	// Redirect It leaves by redirectPortName, unchanged.
 	Redirect bool `json:"redirect,omitempty"`
 
 	// RedirectPortName The interface; what should leave by one that is not there is dropped.
@@ -1067,7 +1067,7 @@ type GraphEdge struct {
 
 // GraphNode defines model for GraphNode.
 type GraphNode struct {
-	// Color green, red of what is down, gray of what takes no connections.
+	// Color green; red if it is down; gray if it takes no connections.
 	Color string `json:"color"`
 	Icon  string `json:"icon"`
 	Id    string `json:"id"`
@@ -1103,7 +1103,7 @@ type HostCount struct {
 
 // InstanceState defines model for InstanceState.
 type InstanceState struct {
-	// Instance What stands behind the last colon of services' names; services whose names have none are of llb-inst0, which default and nothing mean, too.
+	// Instance The part of services' names after the last colon; services whose names have no colon belong to llb-inst0, also called default or empty.
 	Instance string `json:"instance"`
 
 	// State MASTER, BACKUP, FAULT, STOP or NOT_DEFINED.
@@ -1258,7 +1258,7 @@ type MirrorInfo struct {
 	// RemoteIP Of ERSPAN and VXLAN: where copies are sent to.
 	RemoteIP string `json:"remoteIP,omitempty"`
 
-	// Sample Of so many packets one is copied, by lot; 0 or 1: all.
+	// Sample One random packet of this many is copied; 0 or 1: all.
 	Sample int `json:"sample,omitempty"`
 
 	// SourceIP Of ERSPAN and VXLAN: where from, an address of this machine.
@@ -1267,7 +1267,7 @@ type MirrorInfo struct {
 	// TunnelID Of ERSPAN the session, 1 to 1023; of VXLAN the VNI.
 	TunnelID int `json:"tunnelID,omitempty"`
 
-	// Type 0: SPAN, to an interface. 1: RSPAN, with a VLAN's tag. 2: ERSPAN, to an address. 3: VXLAN, likewise.
+	// Type 0: SPAN, to an interface. 1: RSPAN, with a VLAN's tag. 2: ERSPAN, to an address. 3: VXLAN, to an address.
 	Type int `json:"type"`
 
 	// Vlan Of RSPAN: 1 to 4094.
@@ -1366,7 +1366,7 @@ type Object struct {
 	// Kind Loadbalancer, Endpoint, Drain ..., or a short word for it, as lb or ep.
 	Kind string `json:"kind"`
 
-	// Metadata What names the object besides its spec: vid, vxlanID, or the name of a service whose spec has none.
+	// Metadata Parts of the object's name outside of its spec: vid, vxlanID, or the name of a service whose spec has none.
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 
 	// Spec What the POST of its kind takes. A Vlan needs none where metadata have its vid.
@@ -1396,7 +1396,7 @@ type PacketTrace struct {
 	After  *PacketView `json:"after,omitempty"`
 	Before PacketView  `json:"before"`
 
-	// In The interface by which it came.
+	// In The interface at which it arrived.
 	In string `json:"in"`
 
 	// Out By which it leaves. Absent: it does not, or the kernel decides.
@@ -1414,7 +1414,7 @@ type PacketTrace struct {
 	// Took Nanoseconds in the program, those for this included.
 	Took int `json:"took"`
 
-	// Verdict pass (the kernel has it), forward, drop, answer (dropped, and its sender is told), challenge.
+	// Verdict pass (the kernel has it), forward, drop, answer (dropped, and its sender is notified), challenge.
 	Verdict string `json:"verdict"`
 }
 
@@ -1474,7 +1474,7 @@ type PolicyInfo struct {
 	// CommittedRate In place of committedInfoRate: a number with bit, kbit, mbit, gbit (1kbit to 1000gbit), pps, kpps or mpps (1pps to 1000mpps).
 	CommittedRate string `json:"committedRate,omitempty"`
 
-	// ExcessBlkSize Burst of the peak rate, 0: likewise; or with one rate the excess burst, 0: twice the other.
+	// ExcessBlkSize Burst of the peak rate, 0: the default, as above; or with one rate the excess burst, 0: twice the other.
 	ExcessBlkSize int64 `json:"excessBlkSize"`
 
 	// PeakInfoRate The same.
@@ -1483,7 +1483,7 @@ type PolicyInfo struct {
 	// PeakRate In place of peakInfoRate; of the same sort as committedRate.
 	PeakRate string `json:"peakRate,omitempty"`
 
-	// Type 0: two rates (RFC 2698); 1: one rate (RFC 2697), of which peakInfoRate is none.
+	// Type 0: two rates (RFC 2698); 1: one rate (RFC 2697), which has no peakInfoRate.
 	Type int `json:"type"`
 }
 
@@ -1662,7 +1662,7 @@ type Rates struct {
 
 // RatesHistory defines model for RatesHistory.
 type RatesHistory struct {
-	// Drops Packets dropped a second, by reason, of reasons of which any was; of all services together only.
+	// Drops Packets dropped per second, by reason, without reasons that have none; only for all services together.
 	Drops map[string][]float32 `json:"drops,omitempty"`
 
 	// Kept false: only the last hours of the first 10000 services with connections are kept, and this one is none of them.
@@ -1890,7 +1890,7 @@ type ServiceArguments struct {
 	// Name Services may share it. At most 384 characters.
 	Name string `json:"name"`
 
-	// OnFail The same (keep, drain or reset) for an endpoint that is down, for as long as it is.
+	// OnFail The same (keep, drain or reset) for an endpoint that is down, as long as it is down.
 	OnFail string `json:"onFail,omitempty"`
 
 	// OnRemove What becomes of the open TCP connections of an endpoint that is taken out of the service. keep (the default): they go on until
@@ -1908,7 +1908,7 @@ type ServiceArguments struct {
 	// default), with any algorithm also for connections that they reset (on), or never (off).
 	Outlier string `json:"outlier,omitempty"`
 
-	// PersistPrefix With sel persist: how many leading bits of an address make the client, such as 64 for the networks of IPv6
+	// PersistPrefix With sel persist: how many leading bits of an address identify the client, such as 64 for the networks of IPv6
 	// clients; 0 is all of them.
 	PersistPrefix int `json:"persistPrefix,omitempty"`
 
@@ -1928,7 +1928,7 @@ type ServiceArguments struct {
 	// snatIPs. The VIP, and 0.0.0.0, ask for nothing.
 	PrivateIP string `json:"privateIP,omitempty"`
 
-	// ProbeCA https, grpc (TLS): file (PEM, on the load balancer) of who may have signed the certificate. Absent: it is not verified.
+	// ProbeCA https, grpc (TLS): PEM file on the load balancer with the accepted certificate authorities. Absent: the certificate is not verified.
 	ProbeCA string `json:"probeCA,omitempty"`
 
 	// ProbeCert https, grpc: file (PEM) of the certificate that the probe shows; with probeKey.
@@ -2005,7 +2005,7 @@ type ServiceArguments struct {
 	// endpoint.
 	SnatIPs []string `json:"snatIPs,omitempty"`
 
-	// SynProtect Of TCP services, when a client that is not known is challenged before it may connect, which keeps made-up source
+	// SynProtect Of TCP services, when an unknown client is challenged before it may connect, which keeps forged source
 	// addresses out: auto (while too many connections are half-open; the default), always or off.
 	SynProtect string `json:"synProtect,omitempty"`
 
@@ -2270,7 +2270,7 @@ type TotalRates struct {
 	// Dropped Packets a second
 	Dropped float32 `json:"dropped"`
 
-	// Drops What was dropped, by reason; those of which none was are not there. The highest rate first.
+	// Drops Dropped packets by reason, without reasons that have none. The highest rate first.
 	Drops []DropRate `json:"drops"`
 
 	// Endpoints Of all services together.
@@ -2310,13 +2310,13 @@ type User struct {
 	// CreatedAt Ignored in requests.
 	CreatedAt string `json:"created_at,omitempty"`
 
-	// CurrentPassword The password so far, which a user who changes the own password must give: a stolen token is not enough. Never told.
+	// CurrentPassword The current password, required from users who change their own password: a stolen token is not enough. Never returned.
 	CurrentPassword string `json:"currentPassword,omitempty"`
 
 	// Id Ignored in requests.
 	Id int64 `json:"id,omitempty"`
 
-	// Password 8 to 128 bytes. Never told.
+	// Password 8 to 128 bytes. Never returned.
 	Password string `json:"password,omitempty"`
 
 	// Role viewer (or view): reads everything but users and the audit log; operate: changes what is balanced, too; admin: everything. Absent is viewer, which is answered for both words.
@@ -2419,7 +2419,7 @@ type VlanStatistic struct {
 
 // Vxlan defines model for Vxlan.
 type Vxlan struct {
-	// EpIntf The interface by which its frames come and go, in UDP.
+	// EpIntf The interface that carries its frames, in UDP.
 	EpIntf string `json:"epIntf"`
 
 	// VxlanID 1 to 16777215.
@@ -2447,7 +2447,7 @@ type VxlanPeer struct {
 
 // Whoami defines model for Whoami.
 type Whoami struct {
-	// Name A user of loxilb or of this machine; token: whoever has that of --manualtoken.
+	// Name A user of loxilb or of this machine; token: the holder of --manualtoken's token.
 	Name string `json:"name"`
 
 	// Role view, operate or admin; empty: none, and the API answers nothing else.
@@ -2589,7 +2589,7 @@ type GetConntracksParams struct {
 	// that comes or goes meanwhile may be missed, or be on two pages.
 	Offset int `form:"offset,omitempty" json:"offset,omitempty"`
 
-	// Selector Only objects whose properties are so: requirements with commas between them, as endpointIP=10.0.0.1, mode!=dsr, state in (a,b),
+	// Selector Only objects that match all requirements, separated by commas, as endpointIP=10.0.0.1, mode!=dsr, state in (a,b),
 	// state notin (a,b), name (there is something in it), !name. A property is named by its path, serviceArguments.mode, or by what that ends with.
 	// Of a list, one element has it. A value with a comma, a parenthesis or a quote in it is in quotes, as in name="a,b". Not of the contract, as the parameters of its name.
 	Selector ListSelector `form:"selector,omitempty" json:"selector,omitempty"`
@@ -2621,7 +2621,7 @@ type WatchConntracksParams struct {
 	// Endpoint Only connections with this endpoint, IP or IP:PORT.
 	Endpoint string `form:"endpoint,omitempty" json:"endpoint,omitempty"`
 
-	// Rate How many events a second of all connections the client wants to be told of, 1 to 1000000; absent is 10000.
+	// Rate Maximum events per second that the client wants, over all connections, 1 to 1000000; default 10000.
 	// What comes faster, or than the client reads, is sampled by connections. The kernel keeps 34 bytes for each.
 	Rate int `form:"rate,omitempty" json:"rate,omitempty"`
 }
@@ -2637,7 +2637,7 @@ type GetEndpointsParams struct {
 	// Name Only the objects of these names or keys, as loxicmd get takes them, with commas between them. One with a comma in it is in quotes, as in "a,b",c.
 	Name ListName `form:"name,omitempty" json:"name,omitempty"`
 
-	// Selector Only objects whose properties are so: requirements with commas between them, as endpointIP=10.0.0.1, mode!=dsr, state in (a,b),
+	// Selector Only objects that match all requirements, separated by commas, as endpointIP=10.0.0.1, mode!=dsr, state in (a,b),
 	// state notin (a,b), name (there is something in it), !name. A property is named by its path, serviceArguments.mode, or by what that ends with.
 	// Of a list, one element has it. A value with a comma, a parenthesis or a quote in it is in quotes, as in name="a,b". Not of the contract, as the parameters of its name.
 	Selector ListSelector `form:"selector,omitempty" json:"selector,omitempty"`
@@ -2727,7 +2727,7 @@ type GetLoadbalancersParams struct {
 	// Name Only the objects of these names or keys, as loxicmd get takes them, with commas between them. One with a comma in it is in quotes, as in "a,b",c.
 	Name ListName `form:"name,omitempty" json:"name,omitempty"`
 
-	// Selector Only objects whose properties are so: requirements with commas between them, as endpointIP=10.0.0.1, mode!=dsr, state in (a,b),
+	// Selector Only objects that match all requirements, separated by commas, as endpointIP=10.0.0.1, mode!=dsr, state in (a,b),
 	// state notin (a,b), name (there is something in it), !name. A property is named by its path, serviceArguments.mode, or by what that ends with.
 	// Of a list, one element has it. A value with a comma, a parenthesis or a quote in it is in quotes, as in name="a,b". Not of the contract, as the parameters of its name.
 	Selector ListSelector `form:"selector,omitempty" json:"selector,omitempty"`
@@ -2798,7 +2798,7 @@ type GetRoutesParams struct {
 	// Name Only the objects of these names or keys, as loxicmd get takes them, with commas between them. One with a comma in it is in quotes, as in "a,b",c.
 	Name ListName `form:"name,omitempty" json:"name,omitempty"`
 
-	// Selector Only objects whose properties are so: requirements with commas between them, as endpointIP=10.0.0.1, mode!=dsr, state in (a,b),
+	// Selector Only objects that match all requirements, separated by commas, as endpointIP=10.0.0.1, mode!=dsr, state in (a,b),
 	// state notin (a,b), name (there is something in it), !name. A property is named by its path, serviceArguments.mode, or by what that ends with.
 	// Of a list, one element has it. A value with a comma, a parenthesis or a quote in it is in quotes, as in name="a,b". Not of the contract, as the parameters of its name.
 	Selector ListSelector `form:"selector,omitempty" json:"selector,omitempty"`
@@ -2966,7 +2966,7 @@ type GetStatusesParams struct {
 	// Failed true leaves out what did not fail.
 	Failed bool `form:"failed,omitempty" json:"failed,omitempty"`
 
-	// Selector Only objects whose properties are so: requirements with commas between them, as endpointIP=10.0.0.1, mode!=dsr, state in (a,b),
+	// Selector Only objects that match all requirements, separated by commas, as endpointIP=10.0.0.1, mode!=dsr, state in (a,b),
 	// state notin (a,b), name (there is something in it), !name. A property is named by its path, serviceArguments.mode, or by what that ends with.
 	// Of a list, one element has it. A value with a comma, a parenthesis or a quote in it is in quotes, as in name="a,b". Not of the contract, as the parameters of its name.
 	Selector ListSelector `form:"selector,omitempty" json:"selector,omitempty"`
@@ -2986,7 +2986,7 @@ type WatchRatesParams struct {
 	// Service Only the service with this key, such as 20.20.20.1:2020/tcp.
 	Service RatesService `form:"service,omitempty" json:"service,omitempty"`
 
-	// Match Only services whose key or name has this text in it.
+	// Match Only services whose key or name contains this text.
 	Match RatesMatch `form:"match,omitempty" json:"match,omitempty"`
 
 	// Sort The largest first, of: connections, packets, bytes, packetsIn, packetsOut, bytesIn, bytesOut, repeatedSyns,
@@ -2997,7 +2997,7 @@ type WatchRatesParams struct {
 	// Limit At most so many services; with service, of its endpoints. 0 or absent is all.
 	Limit RatesLimit `form:"limit,omitempty" json:"limit,omitempty"`
 
-	// Offset The first so many are left out, of what limit counts.
+	// Offset Number of entries to skip, of those that limit counts.
 	Offset RatesOffset `form:"offset,omitempty" json:"offset,omitempty"`
 
 	// Endpoints true adds the endpoints of each service.
@@ -3018,7 +3018,7 @@ type GetServiceRatesParams struct {
 	// Service Only the service with this key, such as 20.20.20.1:2020/tcp.
 	Service RatesService `form:"service,omitempty" json:"service,omitempty"`
 
-	// Match Only services whose key or name has this text in it.
+	// Match Only services whose key or name contains this text.
 	Match RatesMatch `form:"match,omitempty" json:"match,omitempty"`
 
 	// Sort The largest first, of: connections, packets, bytes, packetsIn, packetsOut, bytesIn, bytesOut, repeatedSyns,
@@ -3029,7 +3029,7 @@ type GetServiceRatesParams struct {
 	// Limit At most so many services; with service, of its endpoints. 0 or absent is all.
 	Limit RatesLimit `form:"limit,omitempty" json:"limit,omitempty"`
 
-	// Offset The first so many are left out, of what limit counts.
+	// Offset Number of entries to skip, of those that limit counts.
 	Offset RatesOffset `form:"offset,omitempty" json:"offset,omitempty"`
 
 	// Endpoints true adds the endpoints of each service.
@@ -3047,7 +3047,7 @@ type GetServiceStatusParams struct {
 
 // GetServiceSummariesParams defines parameters for GetServiceSummaries.
 type GetServiceSummariesParams struct {
-	// Search Only services whose key or name has this text, or that have an endpoint at an address which begins so.
+	// Search Only services whose key or name contains this text, or with an endpoint whose address begins with it.
 	Search string `form:"search,omitempty" json:"search,omitempty"`
 
 	// State Only services of these states, several with commas: failed, down, panic, degraded, draining, drained, pending, unprobed, up; trouble is the first six.
@@ -3348,7 +3348,7 @@ type ClientInterface interface {
 
 	// GetWhoami Who makes this request, and what that may do
 	//
-	// Also of whoever may do nothing. Not of the contract.
+	// Also for callers without any permission. Not in the contract.
 	//
 	// Corresponds with GET /auth/whoami (the `GetWhoami` operationId).
 	GetWhoami(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3533,7 +3533,7 @@ type ClientInterface interface {
 
 	// DeleteEndpoint Delete the object by which an address is probed
 	//
-	// What services have probed goes on being probed, as the services say.
+	// Probes of services continue as the services define them.
 	//
 	// Corresponds with DELETE /config/endpoint/epipaddress/{ip_address} (the `DeleteEndpoint` operationId).
 	DeleteEndpoint(ctx context.Context, ipAddress string, params *DeleteEndpointParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4014,7 +4014,7 @@ type ClientInterface interface {
 
 	// CreateVxlanPeerWithBody Have a tunnel send to a peer
 	//
-	// What is for everybody, or for a host of which it does not know where it is.
+	// The tunnel sends broadcasts to it, and packets to hosts of unknown location.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -4023,7 +4023,7 @@ type ClientInterface interface {
 
 	// CreateVxlanPeer Have a tunnel send to a peer
 	//
-	// What is for everybody, or for a host of which it does not know where it is.
+	// The tunnel sends broadcasts to it, and packets to hosts of unknown location.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -4055,7 +4055,7 @@ type ClientInterface interface {
 
 	// GetVlans VLANs with their members
 	//
-	// Bridges that are called vlanN, whoever made them.
+	// Bridges named vlanN, whoever made them.
 	//
 	// Corresponds with GET /config/vlan/all (the `GetVlans` operationId).
 	GetVlans(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4118,7 +4118,7 @@ type ClientInterface interface {
 
 	// Explain What would become of a packet, and why
 	//
-	// Either from and to: a packet. Or client and endpoint: by which services that client reaches that endpoint, and why not by the others;
+	// Either from and to: a packet. Or client and endpoint: the services by which that client reaches that endpoint, and why the others do not lead there;
 	// so it is, too, if to is an endpoint and no VIP. The program of the data path itself is asked, on copies: nothing of the network, no
 	// connection and no counter changes. 503 if too many questions wait. Not of the contract.
 	//
@@ -4344,7 +4344,7 @@ type ClientInterface interface {
 
 	// Repair The same; what differs is applied again
 	//
-	// The answer says of each difference whether it is repaired. Not of the contract.
+	// The answer says for each difference whether it was repaired. Not in the contract.
 	//
 	// Corresponds with POST /verify (the `Repair` operationId).
 	Repair(ctx context.Context, params *RepairParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4533,7 +4533,7 @@ func (c *Client) UpdateUser(ctx context.Context, id int64, body UpdateUserJSONRe
 
 // GetWhoami Who makes this request, and what that may do
 //
-// Also of whoever may do nothing. Not of the contract.
+// Also for callers without any permission. Not in the contract.
 //
 // Corresponds with GET /auth/whoami (the `GetWhoami` operationId).
 func (c *Client) GetWhoami(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4938,7 +4938,7 @@ func (c *Client) GetEndpoints(ctx context.Context, params *GetEndpointsParams, r
 
 // DeleteEndpoint Delete the object by which an address is probed
 //
-// What services have probed goes on being probed, as the services say.
+// Probes of services continue as the services define them.
 //
 // Corresponds with DELETE /config/endpoint/epipaddress/{ip_address} (the `DeleteEndpoint` operationId).
 func (c *Client) DeleteEndpoint(ctx context.Context, ipAddress string, params *DeleteEndpointParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6039,7 +6039,7 @@ func (c *Client) DeleteVxlan(ctx context.Context, vxlanID string, params *Delete
 
 // CreateVxlanPeerWithBody Have a tunnel send to a peer
 //
-// What is for everybody, or for a host of which it does not know where it is.
+// The tunnel sends broadcasts to it, and packets to hosts of unknown location.
 //
 // Takes any type of body and a specified content type.
 //
@@ -6058,7 +6058,7 @@ func (c *Client) CreateVxlanPeerWithBody(ctx context.Context, vxlanID string, co
 
 // CreateVxlanPeer Have a tunnel send to a peer
 //
-// What is for everybody, or for a host of which it does not know where it is.
+// The tunnel sends broadcasts to it, and packets to hosts of unknown location.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -6130,7 +6130,7 @@ func (c *Client) CreateVlan(ctx context.Context, body CreateVlanJSONRequestBody,
 
 // GetVlans VLANs with their members
 //
-// Bridges that are called vlanN, whoever made them.
+// Bridges named vlanN, whoever made them.
 //
 // Corresponds with GET /config/vlan/all (the `GetVlans` operationId).
 func (c *Client) GetVlans(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6273,7 +6273,7 @@ func (c *Client) GetEvents(ctx context.Context, params *GetEventsParams, reqEdit
 
 // Explain What would become of a packet, and why
 //
-// Either from and to: a packet. Or client and endpoint: by which services that client reaches that endpoint, and why not by the others;
+// Either from and to: a packet. Or client and endpoint: the services by which that client reaches that endpoint, and why the others do not lead there;
 // so it is, too, if to is an endpoint and no VIP. The program of the data path itself is asked, on copies: nothing of the network, no
 // connection and no counter changes. 503 if too many questions wait. Not of the contract.
 //
@@ -6859,7 +6859,7 @@ func (c *Client) GetVerify(ctx context.Context, params *GetVerifyParams, reqEdit
 
 // Repair The same; what differs is applied again
 //
-// The answer says of each difference whether it is repaired. Not of the contract.
+// The answer says for each difference whether it was repaired. Not in the contract.
 //
 // Corresponds with POST /verify (the `Repair` operationId).
 func (c *Client) Repair(ctx context.Context, params *RepairParams, reqEditors ...RequestEditorFn) (*http.Response, error) {

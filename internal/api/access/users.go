@@ -29,7 +29,7 @@ var (
 	ErrExists   = errors.New("there is a user of this name")
 	ErrInvalid  = errors.New("is not allowed")
 	ErrLogin    = errors.New("user name or password is wrong") // which of them, nobody is told
-	ErrLimit    = fmt.Errorf("there are %d users, and there can be no more", maxUsers)
+	ErrLimit    = fmt.Errorf("there are %d users already, which is the limit", maxUsers)
 )
 
 // User is one as others see it.

@@ -147,7 +147,7 @@ func TestRefuse(t *testing.T) {
 		{arg(`,"inactiveTimeOut":9223372036854775807`), "serviceArguments.inactiveTimeOut", `is out of range`},
 		{arg(`,"name":"a/b"`), "serviceArguments.name", `has a slash`},
 		{arg(`,"privateIP":"10.1.1"`), "serviceArguments.privateIP", `"10.1.1" is not an IP address`},
-		{strings.TrimSuffix(arg(`,"privateIP":"10.1.1.1"`), "}") + `,"secondaryIPs":[{"secondaryIP":"1.1.1.1"},{"secondaryIP":"1.1.1.2"},{"secondaryIP":"1.1.1.3"}]}`, "serviceArguments.privateIP", `"10.1.1.1" is one address too many beside those of secondaryIPs`},
+		{strings.TrimSuffix(arg(`,"privateIP":"10.1.1.1"`), "}") + `,"secondaryIPs":[{"secondaryIP":"1.1.1.1"},{"secondaryIP":"1.1.1.2"},{"secondaryIP":"1.1.1.3"}]}`, "serviceArguments.privateIP", `"10.1.1.1" is one address too many, together with those of secondaryIPs`},
 		{arg(`,"colour":null,"shape":[{"edges":[0,{"n":1}]}]`), "shape", `there is no property "shape"`},
 		{arg(`,"colour":null` + strings.Repeat(" ", rest.MaxUnknown)), "colour", `there is no property "colour"`}, // too long to look at all of them
 		{ep(`{"endpointIP":"10.0.0.1","targetPort":8080,"weight":1,"wieght":3}`), "wieght", `there is no property "wieght"`},

@@ -125,7 +125,7 @@ func privateIP(at, text string, s *lb.Service) *rest.Problem {
 	}
 	if !s.VIP.IsUnspecified() && a.Is4() == s.VIP.Is4() && !slices.Contains(s.Secondary, a) {
 		if len(s.Secondary) == lb.MaxSecondary {
-			return rest.RefuseField(http.StatusBadRequest, at+field, text, "is one address too many beside those of secondaryIPs", "")
+			return rest.RefuseField(http.StatusBadRequest, at+field, text, "is one address too many, together with those of secondaryIPs", "")
 		}
 		s.Secondary = append(s.Secondary, a)
 	}

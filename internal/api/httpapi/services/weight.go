@@ -70,7 +70,7 @@ func decodeWeight(data []byte) (c weightChange, p *rest.Problem) {
 	case *body.Weight < 0 || *body.Weight > lb.MaxWeight:
 		return c, rest.RefuseField(http.StatusBadRequest, "weight", strconv.Itoa(*body.Weight), "is out of range", allowed)
 	case body.Service != "" && body.ServName != "":
-		return c, rest.RefuseField(http.StatusBadRequest, "servName", body.ServName, "is given beside a service", "service or servName")
+		return c, rest.RefuseField(http.StatusBadRequest, "servName", body.ServName, "cannot be combined with a service", "service or servName")
 	}
 	c.weight, c.name = uint16(*body.Weight), body.ServName
 	if body.Service != "" {

@@ -130,7 +130,7 @@ func (p *peers) find(src, dst netip.AddrPort) (found machine.TCPSocket, err erro
 	case errors.Is(err, syscall.ENOENT), err == nil && len(answers) == 0:
 		return procSocket(src, dst) // there is no such socket, or no sock_diag
 	case err != nil:
-		return found, fmt.Errorf("the kernel does not tell whose it is: %w", err)
+		return found, fmt.Errorf("the kernel does not know its owner: %w", err)
 	}
 	var m diagSocket
 	if _, err := binary.Decode(answers[0], binary.NativeEndian, &m); err != nil {
