@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// Query is what somebody wants of a list.
+// Query selects, sorts and pages a list.
 type Query struct {
 	Names    []string // any of these; none: all
 	Where    Selector

@@ -11,7 +11,7 @@ import (
 type Network interface {
 	Links() ([]Link, error)
 	Neighbours() ([]Neighbour, error)
-	// Route is the way to an address.
+	// Route returns the way to an address.
 	Route(netip.Addr) (Route, error)
 	Ping(to netip.Addr, sizes ...int) (answered []bool, err error)
 	Connect(at netip.AddrPort) error

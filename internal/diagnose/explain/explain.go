@@ -35,8 +35,8 @@ type Health interface {
 	// HasAsymmetricReply reports whether an endpoint accepts connections of this machine, while no
 	// client's SYN is answered through it.
 	HasAsymmetricReply(at netip.AddrPort) bool
-	// IPsecRefusal is the policy of IPsec that refuses packets to an endpoint of a service, or its
-	// answers.
+	// IPsecRefusal returns the policy of IPsec that refuses packets to an endpoint of a service, or
+	// its answers.
 	IPsecRefusal(s *lb.Service, e lb.Endpoint) (lb.IPsecRefusal, bool)
 }
 

@@ -36,13 +36,13 @@ type Source interface {
 	EachRefused(yield func(key lb.Key, packets uint64)) error
 	// Drops counts packets dropped, by the name of the reason.
 	Drops() map[string]uint64
-	// Occupancy is how many connections are tracked, and how many can be.
+	// Occupancy returns how many connections are tracked, and how many can be.
 	Occupancy() (connections, limit uint64)
 	// Fullness returns how many of them are half-open.
 	Fullness() (lb.Pressure, error)
 	// Challenges returns the number of challenged SYNs so far, and of answers.
 	Challenges() (sent, answered uint64, err error)
-	// Jiffy is the unit of the times of handshakes.
+	// Jiffy returns the unit of the times of handshakes.
 	Jiffy() time.Duration
 }
 

@@ -1,6 +1,6 @@
-// Package flowlog writes down what becomes of connections: how they are translated, by whom they
-// are served, and what they have carried. Lines of JSON go to a file of bounded size, and IPFIX to
-// a collector. What could not be written is counted, and said.
+// Package flowlog logs connections: their translation, their endpoints, and their traffic. Lines of
+// JSON go to a file of bounded size, and IPFIX to a collector. Lost events are counted and
+// reported.
 package flowlog
 
 import (
@@ -21,7 +21,7 @@ type Source interface {
 type Sink interface {
 	// Write writes events, and before them how many were not written so far, if that has changed.
 	Write(now time.Time, events []lb.ConnectionEvent, lost uint64) error
-	// Name is where it writes to, for messages.
+	// Name returns where it writes to, for messages.
 	Name() string
 	Close() error
 }

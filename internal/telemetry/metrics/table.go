@@ -15,7 +15,7 @@ const (
 	portsPairs = 100
 )
 
-// tableFamilies are of the connection table, and of what keeps it from being filled.
+// tableFamilies returns the metrics of the connection table, and of its protection.
 func tableFamilies() []family {
 	return []family{
 		number("loxilb_connections", Gauge, "Connections that are tracked now.", func(v *view) float64 { return float64(v.tracked) }),
@@ -87,7 +87,7 @@ func tableFamilies() []family {
 	}
 }
 
-// trafficFamilies are of the whole machine: of all endpoints that there are, or were.
+// trafficFamilies returns the metrics of the whole machine: of all present and former endpoints.
 func trafficFamilies() []family {
 	const of = " of all services, those that are deleted included"
 	list := []family{

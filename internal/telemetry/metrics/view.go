@@ -13,52 +13,52 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Source is what a scrape reads.
+// Source has the data that a scrape reads.
 type Source interface {
-	// Census yields what those of the services that the data path has (by now) have counted, by
-	// their places in the list, and returns what all endpoints have that there are, or were.
+	// Census yields the counters of those services that the data path has, by their places in the
+	// list, and returns the sums of all present and former endpoints.
 	Census(keys []lb.Key, yield func(place int, s *lb.ServiceStats)) lb.EndpointStats
-	// RuleHits is what a firewall rule has decided about. false: the data path does not have it
-	// (yet).
+	// RuleHits returns the packets that a firewall rule has decided. false: the data path does not
+	// have it (yet).
 	RuleHits(r *lb.Rule) (lb.Traffic, bool)
-	// RuleCost is the most that one packet looks at to find its firewall rule.
+	// RuleCost returns the highest cost of a packet to find its firewall rule.
 	RuleCost() lb.RuleCost
-	// Jiffy is how long one tick of the clock is by which handshakes are measured.
+	// Jiffy returns the length of a tick of the clock that measures handshakes.
 	Jiffy() time.Duration
 	// Drops counts packets dropped, by the name of the reason.
 	Drops() map[string]uint64
-	// DropBytes are the bytes of their IP packets.
+	// DropBytes returns the bytes of their IP packets.
 	DropBytes() map[string]uint64
-	// Lifetimes are of connections that are over, by protocol.
+	// Lifetimes returns those of ended connections, by protocol.
 	Lifetimes() []lb.Lifetimes
-	// MapUses says what the maps of the data path take.
+	// MapUses returns the use of the data path's maps.
 	MapUses() []lb.MapUse
-	// Occupancy is how many connections are tracked, and how many can be.
+	// Occupancy returns how many connections are tracked, and how many can be.
 	Occupancy() (connections, limit uint64)
-	// Pressure is how made-up clients are kept out.
+	// Pressure returns the defence against forged clients.
 	Pressure() lb.Pressure
-	// XDP is where the XDP program is attached, how, and how many packets it has forwarded.
+	// XDP returns where the XDP program is attached, how, and how many packets it has forwarded.
 	XDP() (interfaces []string, mode string, forwarded uint64)
 	NextHopsFull() uint64 // packets for which the table of next hops had no room
 	IdleEnds() lb.IdleEnds
-	// SourcePorts are the pairs that have most of the ports of our source addresses in use.
+	// SourcePorts returns the pairs of source address and endpoint with the most ports in use.
 	SourcePorts(least, most int) []lb.SourcePorts
-	// Sweeps is what the sweeps of the connection table have done.
+	// Sweeps returns the results of the sweeps of the connection table.
 	Sweeps() Sweeps
-	// Programs are those at the tc hooks.
+	// Programs returns those at the tc hooks.
 	Programs() []Program
-	// Counts are the objects by kind and state.
+	// Counts returns the objects by kind and state.
 	Counts() map[string]map[status.State]int
-	// LastApplied is when the data path last took an object. Zero: never yet.
+	// LastApplied returns when the data path last applied a change. Zero: never.
 	LastApplied() time.Time
 	servicestate.Health
-	// Endpoints yields all that is probed.
+	// Endpoints yields all probed addresses.
 	Endpoints(yield func(*lb.EndpointHealth) bool)
-	// EndpointCount is how these are, in numbers.
+	// EndpointCount counts them by state.
 	EndpointCount() lb.HealthCount
 }
 
-// Sweeps is what sweeps of the connection table have done, and the CPU time that the last one took.
+// Sweeps are the results of sweeps of the connection table, and the CPU time of the last one.
 type Sweeps struct {
 	Visited, Ended uint64 // entries, connections
 	Last           time.Duration

@@ -16,24 +16,24 @@ import (
 
 // DataPath is what is counted for the existing loxilb's clients.
 type DataPath interface {
-	// EachServiceStats yields what those of the services that the data path has (by now) have
-	// counted, by their places in the list, in this order.
+	// EachServiceStats yields the counters of those services that the data path has, by their
+	// places in the list, in this order.
 	EachServiceStats(keys []lb.Key, yield func(place int, s *lb.ServiceStats))
-	// Occupancy is how many connections are tracked, and how many can be.
+	// Occupancy returns how many connections are tracked, and how many can be.
 	Occupancy() (connections, limit uint64)
 	// Drops counts packets dropped, by the name of the reason.
 	Drops() map[string]uint64
 	// Connections calls yield for each direction of each connection until it returns false.
 	Connections(ctx context.Context, yield func(lb.Connection) bool) error
-	// RuleHits is what a firewall rule has decided about. false: the data path does not have it
-	// (yet).
+	// RuleHits returns the packets that a firewall rule has decided. false: the data path does not
+	// have it (yet).
 	RuleHits(r *lb.Rule) (lb.Traffic, bool)
 }
 
-// Health tells how endpoints are.
+// Health returns the health of endpoints.
 type Health interface {
 	servicestate.Health
-	// EndpointCount is how what is probed is, in numbers.
+	// EndpointCount counts probed addresses by state.
 	EndpointCount() lb.HealthCount
 }
 

@@ -39,14 +39,14 @@ func (a *API) DeleteVxlan(w http.ResponseWriter, r *http.Request, id string, _ v
 	}, a.dropDevice(o.Device()))
 }
 
-// CreateVxlanPeer has a tunnel send to a peer.
+// CreateVxlanPeer adds a peer to a tunnel.
 func (a *API) CreateVxlanPeer(w http.ResponseWriter, r *http.Request, id string) {
 	createNet(a, w, r, a.vxlanPeers(), func(body *v1.VxlanPeer) (netobj.VXLANPeer, error) {
 		return netobj.ParseVXLANPeer(id, body.PeerIP)
 	})
 }
 
-// DeleteVxlanPeer has a tunnel send to a peer no more.
+// DeleteVxlanPeer removes a peer from a tunnel.
 func (a *API) DeleteVxlanPeer(w http.ResponseWriter, r *http.Request, id, peer string) {
 	o, err := netobj.ParseVXLANPeer(id, peer)
 	if err != nil {

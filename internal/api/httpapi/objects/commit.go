@@ -54,11 +54,11 @@ func (a *API) Change(w http.ResponseWriter, r *http.Request, one bool, edit func
 	return nil
 }
 
-// Forced reports whether a change is to be made whomever it cuts off.
+// Forced reports whether a change is made even if it disconnects sessions.
 func Forced(r *http.Request) bool { return r.URL.Query().Get("force") == "true" }
 
-// Exists refuses an object that is there already as it is wanted. Clients of the contract take it
-// for success, so it says what is not.
+// Exists refuses an object that exists already with the same content. Clients of the contract treat
+// that as success.
 func (a *API) Exists(what string, id store.ID) *rest.Problem {
 	sentence := fmt.Sprintf("%s %s exists already with the same content", what, id.Key)
 	if s, ok := a.Statuses.Get(status.ID(id)); ok && s.Err != nil {
@@ -69,8 +69,8 @@ func (a *API) Exists(what string, id store.ID) *rest.Problem {
 	return rest.Refuse(http.StatusConflict, "%s", sentence)
 }
 
-// DeleteObject deletes an object. One that is gone is as it should be: clients of the contract
-// would try forever.
+// DeleteObject deletes an object. Deleting a missing object succeeds: clients of the contract would
+// otherwise retry forever.
 func DeleteObject(tx *store.Tx, id store.ID, notes *rest.Warnings) error {
 	err := tx.Delete(id)
 	if errors.Is(err, store.ErrNotFound) {

@@ -22,7 +22,7 @@ const Owner = "rest"
 type DataPath interface {
 	// Connections calls yield for each direction of each connection until it returns false.
 	Connections(ctx context.Context, yield func(lb.Connection) bool) error
-	// Sessions are TCP connections that sockets of this machine have accepted from outside.
+	// Sessions returns the TCP connections that sockets of this machine have accepted from outside.
 	Sessions(at ...netip.Addr) ([]lb.Session, error) // at these addresses; none: at all
 }
 

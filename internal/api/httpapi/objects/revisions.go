@@ -30,7 +30,7 @@ func (a *API) GetRevisions(w http.ResponseWriter, _ *http.Request) {
 	out.End()
 }
 
-// ConfirmApply has a revision stay.
+// ConfirmApply confirms a revision.
 func (a *API) ConfirmApply(w http.ResponseWriter, r *http.Request) {
 	body, p := rest.Decode(a.Reader, w, r, rest.Unmarshal[v1.ConfirmRequest])
 	if p != nil {
@@ -57,7 +57,7 @@ func (a *API) ConfirmApply(w http.ResponseWriter, r *http.Request) {
 	rest.JSON(w, v1.Result{Result: "Success", Message: text})
 }
 
-// RollBack makes all objects what they were at a revision.
+// RollBack restores all objects to a revision.
 func (a *API) RollBack(w http.ResponseWriter, r *http.Request) {
 	body, p := rest.Decode(a.Reader, w, r, rest.Unmarshal[v1.RollbackRequest])
 	if p == nil && body.Revision == nil {

@@ -23,7 +23,7 @@ import (
 type Statuses interface {
 	Get(id status.ID) (status.Status, bool)
 	List(kind string, failedOnly bool) []status.Status
-	// Named are those of objects with one of these keys, or of kind and key with a space between.
+	// Named returns the statuses of objects with one of these keys, or of "kind key".
 	Named(names []string) []status.Status
 	// Wait blocks until the objects are applied in this version or a later one, or gone as they
 	// should be; *status.Error says which of them failed.

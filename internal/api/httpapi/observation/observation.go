@@ -22,17 +22,17 @@ import (
 
 // DataPath has counters.
 type DataPath interface {
-	// EachServiceStats yields what those of the services that the data path has (by now) have
-	// counted, by their places in the list, in this order.
+	// EachServiceStats yields the counters of those services that the data path has, by their
+	// places in the list, in this order.
 	EachServiceStats(keys []lb.Key, yield func(place int, s *lb.ServiceStats))
 	// Drops counts packets dropped, by the name of the reason.
 	Drops() map[string]uint64
 }
 
-// Health tells how endpoints are.
+// Health returns the health of endpoints.
 type Health interface {
 	servicestate.Health
-	// EndpointCount is how what is probed is, in numbers.
+	// EndpointCount counts probed addresses by state.
 	EndpointCount() lb.HealthCount
 }
 

@@ -17,14 +17,14 @@ import (
 type Sampler interface {
 	Now() (rates.Totals, rates.Window)
 	Service(key lb.Key) rates.Load
-	// Endpoints are the loads of the endpoints of a service, which has so many.
+	// Endpoints returns the loads of the endpoints of a service with this many endpoints.
 	Endpoints(key lb.Key, endpoints int) []rates.Load
 	History() rates.History
-	// ServiceHistory is false if that of the service is not kept.
+	// ServiceHistory returns false if the service has none.
 	ServiceHistory(key lb.Key) (rates.Series, bool)
 	// Watch makes readings more frequent until it is ended.
 	Watch() (end func())
-	// Wait waits for another window than one that was seen.
+	// Wait waits for a later window.
 	Wait(ctx context.Context, seen rates.Window) error
 }
 

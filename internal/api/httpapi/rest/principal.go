@@ -12,7 +12,7 @@ import (
 // UnknownUser is who is not known.
 const UnknownUser = "-"
 
-// Principal is who makes a request, and what it has done.
+// Principal is the caller of a request, and what the request has done.
 type Principal struct {
 	By       transport.Way
 	Name     string
@@ -28,12 +28,12 @@ type Principal struct {
 // principalKey is where the context of a request keeps who makes it.
 type principalKey struct{}
 
-// WithPrincipal returns a context that keeps who makes a request.
+// WithPrincipal returns a context with the caller of a request.
 func WithPrincipal(ctx context.Context, who *Principal) context.Context {
 	return context.WithValue(ctx, principalKey{}, who)
 }
 
-// PrincipalOf returns who makes a request.
+// PrincipalOf returns the caller of a request.
 func PrincipalOf(r *http.Request) *Principal {
 	if p, ok := r.Context().Value(principalKey{}).(*Principal); ok {
 		return p

@@ -15,7 +15,7 @@ type ShareLimits struct {
 	Instead          string // "ask for a list"
 }
 
-// Shares counts what clients hold.
+// Shares counts what clients hold at once.
 type Shares struct {
 	Limits ShareLimits
 

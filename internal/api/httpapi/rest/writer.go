@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Writer remembers the code of an answer, and why it is a refusal. Who does not read it is cut
-// off.
+// Writer remembers the code of an answer, and why it is a refusal. A client that stops reading is
+// disconnected.
 type Writer struct {
 	http.ResponseWriter
 	Code  int

@@ -27,7 +27,7 @@ const (
 	maxWithin = 365 * 24 * 3600
 )
 
-// DrainEndpoint has an endpoint take no new connections.
+// DrainEndpoint stops new connections to an endpoint.
 func (a *API) DrainEndpoint(w http.ResponseWriter, r *http.Request) {
 	d, p := rest.Decode(a.Reader, w, r, decodeDrain)
 	if p != nil {

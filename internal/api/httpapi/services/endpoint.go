@@ -22,7 +22,7 @@ import (
 // maxUsersShown bounds the services that an answer lists for an address that is probed.
 const maxUsersShown = 100
 
-// CreateEndpoint has an address probed, or changes how.
+// CreateEndpoint starts to probe an address, or changes its probe.
 func (a *API) CreateEndpoint(w http.ResponseWriter, r *http.Request) {
 	e, p := rest.DecodeLenient(a.Reader, w, r, a.codec.decodeEndpoint)
 	if p == nil {

@@ -13,8 +13,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// oper says what the endpoints of a request are to those that the service has. The numbers are
-// those of the contract.
+// oper is how the endpoints of a request relate to those of the service. The numbers are the
+// contract's.
 type oper int
 
 const (

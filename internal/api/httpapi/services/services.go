@@ -18,30 +18,30 @@ import (
 type DataPath interface {
 	// ServiceStats is false for a service that the data path does not have (yet).
 	ServiceStats(key lb.Key) (lb.ServiceStats, bool)
-	// EachServiceStats yields what those of the services that the data path has (by now) have
-	// counted, by their places in the list, in this order.
+	// EachServiceStats yields the counters of those services that the data path has, by their
+	// places in the list, in this order.
 	EachServiceStats(keys []lb.Key, yield func(place int, s *lb.ServiceStats))
 	// ConnectionsFrom calls yield for each direction of each connection that is sought, and perhaps
 	// others, from a place on. It returns the place where yield returned false, whose connection is
 	// the next to be yielded; 0: the end.
 	ConnectionsFrom(ctx context.Context, from int, sought lb.Sought, yield func(lb.Connection) bool) (next int, err error)
-	// OwnSockets are how many flows of this machine's own sockets endpoints have, as their services
-	// have them: no connections of the table.
+	// OwnSockets returns the number of flows of this machine's own sockets by endpoint, as the
+	// services have them: they are not in the connection table.
 	OwnSockets() (map[netip.AddrPort]uint64, error)
 }
 
-// Health tells how endpoints are.
+// Health returns the health of endpoints.
 type Health interface {
 	servicestate.Health
-	// EndpointHealth is the evidence for it; false: the service does not consider it, or nothing is
-	// known.
+	// EndpointHealth returns the evidence for it; false: the service does not consider it, or
+	// nothing is known.
 	EndpointHealth(s *lb.Service, e lb.Endpoint) (lb.EndpointHealth, bool)
-	// EndpointsWhere yields what is probed and has a name and an address that are chosen, by name.
+	// EndpointsWhere yields the probed addresses whose name and address are chosen, by name.
 	EndpointsWhere(chosen func(name string, at netip.Addr) bool, yield func(*lb.EndpointHealth) bool)
-	// EndpointsNamed yields what is probed by these names, or at these addresses, by name.
+	// EndpointsNamed yields the probed addresses with these names or addresses, by name.
 	EndpointsNamed(names []string, yield func(*lb.EndpointHealth) bool)
-	// SetHostState takes out what is probed at an address, a port (0: any), by a type
-	// (lb.ProbeAuto: any), or leaves it to its probes. It returns how many that are.
+	// SetHostState takes out the probed endpoints at an address, a port (0: any), and a probe type
+	// (lb.ProbeAuto: any), or leaves them to their probes. It returns their number.
 	SetHostState(a netip.Addr, port uint16, t lb.ProbeType, out bool) (found int)
 }
 

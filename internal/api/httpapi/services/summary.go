@@ -18,7 +18,7 @@ import (
 // Loads are the rates of services, and how many connections they have, as they were read last.
 type Loads interface {
 	Service(key lb.Key) rates.Load
-	// Endpoints are the loads of the endpoints of a service, which has so many.
+	// Endpoints returns the loads of the endpoints of a service with this many endpoints.
 	Endpoints(key lb.Key, endpoints int) []rates.Load
 }
 

@@ -17,7 +17,7 @@ func mirrors() objects.Single[v1.Mirror, lb.Mirror] {
 	return objects.Single[v1.Mirror, lb.Mirror]{Word: "mirror", Parse: mirrorOf, Words: mirrorWord}
 }
 
-// CreateMirror has packets copied, or changes what is.
+// CreateMirror creates or changes a mirror.
 func (a *API) CreateMirror(w http.ResponseWriter, r *http.Request) {
 	mirrors().Create(a.Objects, w, r, a.Store.Mirrors.Table)
 }

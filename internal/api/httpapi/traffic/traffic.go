@@ -20,21 +20,22 @@ type DataPath interface {
 	// others, from a place on. It returns the place where yield returned false, whose connection is
 	// the next to be yielded; 0: the end.
 	ConnectionsFrom(ctx context.Context, from int, sought lb.Sought, yield func(lb.Connection) bool) (next int, err error)
-	// EndConnections ends those that match, rate a second, from a place on. Some may be left when
-	// ctx ends.
+	// EndConnections ends matching connections, at most rate per second, from a place on. Some may
+	// be left when ctx ends.
 	EndConnections(ctx context.Context, from, rate int, matches func(*lb.Connection) bool) (lb.Ended, error)
-	// WatchConnections calls yield, often, with what has become of connections, and what was not
-	// told so far, until ctx ends or yield returns false. rate: so many events a second are wanted.
+	// WatchConnections calls yield frequently with events of connections, and the number left out
+	// so far, until ctx ends or yield returns false. rate is the wanted maximum of events per
+	// second.
 	WatchConnections(ctx context.Context, rate int, yield func([]lb.ConnectionEvent, lb.Untold) bool) error
 	// TracePackets calls yield, often, with packets that the filter takes, and with how many it
 	// should have been told of besides since it began, until ctx ends or yield returns false.
 	TracePackets(ctx context.Context, f lb.TraceFilter, yield func([]lb.PacketTrace, lb.Untold) bool) error
-	// RuleHits is what a firewall rule has decided about. false: the data path does not have it
-	// (yet).
+	// RuleHits returns the packets that a firewall rule has decided. false: the data path does not
+	// have it (yet).
 	RuleHits(r *lb.Rule) (lb.Traffic, bool)
-	// PolicerStats is what a policer has said, and in how many places it is.
+	// PolicerStats returns a policer's counts, and the number of places with it.
 	PolicerStats(name string) lb.PolicerStats
-	// MirrorStats is what a mirror has copied, and in how many places it is.
+	// MirrorStats returns a mirror's counts, and the number of places with it.
 	MirrorStats(name string) lb.MirrorStats
 }
 

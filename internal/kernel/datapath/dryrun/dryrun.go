@@ -50,7 +50,7 @@ type Runner struct {
 
 // Services are the services in the tables.
 type Services interface {
-	// ServiceOf is the key of the service with an id.
+	// ServiceOf returns the key of the service with an id.
 	ServiceOf(id uint32) (bpf.TcServiceKey, bool)
 	// Steady calls f while no rows are made or released; f must not use the services.
 	Steady(f func() error) error
@@ -58,7 +58,7 @@ type Services interface {
 
 // Rules are the firewall rules of packets.
 type Rules interface {
-	// RuleOf is the identity of the rule with a counter.
+	// RuleOf returns the identity of the rule with a counter.
 	RuleOf(counter uint32) (identity uint64, ok bool)
 	// CounterSegments returns the number of segments of counters.
 	CounterSegments() int
