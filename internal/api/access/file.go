@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// fileName is in the state directory. It is not of the store: a rollback of what is balanced must
-// not bring back a user that was deleted, nor an export tell hashes.
+// fileName is in the state directory, not in the store: a rollback must not restore a deleted user,
+// nor an export contain hashes.
 const fileName = "users.json"
 
 const fileFormat = 1
 
-// content is what the file holds.
+// content is the content of the file.
 type content struct {
 	Format   int        `json:"format"`
 	NextID   int64      `json:"nextId"`
@@ -34,7 +34,7 @@ type user struct {
 	Created  time.Time `json:"created"`
 }
 
-// session is a token that was given out.
+// session is an issued token.
 type session struct {
 	Token   string    `json:"token"` // SHA-256, in hexadecimal
 	User    int64     `json:"user"`
@@ -68,7 +68,7 @@ func read(dir string) (*content, error) {
 	return c, nil
 }
 
-// write replaces the file: after a crash at any moment the one before or the new one is there.
+// write replaces the file: after a crash at any moment the old or the new one exists.
 func (c *content) write(dir string) (err error) {
 	data, err := json.MarshalIndent(c, "", " ")
 	if err != nil {

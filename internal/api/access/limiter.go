@@ -93,14 +93,14 @@ func (l *Limiter) Knows(a netip.Addr, user string) bool {
 	return !l.trusted[pairOf(a, user)].Before(l.now())
 }
 
-// Untried takes back a login whose password was not checked.
+// Untried undoes the count of a login whose password was not checked.
 func (l *Limiter) Untried(a netip.Addr, user string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.forgive(pairOf(a, user), failureTime)
 }
 
-// Succeeded takes back the failures of this source for this user.
+// Succeeded forgets the failures of this source for this user.
 func (l *Limiter) Succeeded(a netip.Addr, user string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

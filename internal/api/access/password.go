@@ -34,10 +34,10 @@ type hasher struct{ turn, ofKnown chan struct{} }
 
 func newHasher() *hasher { return &hasher{make(chan struct{}, 1), make(chan struct{}, 1)} }
 
-// errBusy says that others are being checked.
+// errBusy reports that others' passwords are being checked.
 var errBusy = errors.New("other passwords are being checked: try again")
 
-// take waits for a turn, and returns what gives it back.
+// take waits for a turn, and returns a function that ends it.
 func (h *hasher) take(ctx context.Context, known bool) (done func(), err error) {
 	var ofKnown chan struct{} // nil is never ready
 	if known {

@@ -1,5 +1,5 @@
-// Package access keeps who may use the API by a name and a password, what each may do, and an
-// account of what was done.
+// Package access keeps the users of the API with their passwords, their permissions, and a log of
+// what was done.
 package access
 
 import (
@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Role is what a user may do. A higher one may do all that a lower one may.
+// Role is what a user may do. A higher role includes all lower ones.
 type Role int
 
 // The roles.

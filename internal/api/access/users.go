@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// The bounds of what is kept.
+// Limits.
 const (
 	maxUsers    = 1000
 	maxSessions = 16             // of a user; with one more, the oldest ends
@@ -23,7 +23,7 @@ const (
 	lookAgain   = time.Second    // whether a token's time is over: the clock may have been set
 )
 
-// What is refused.
+// The refusals.
 var (
 	ErrNotFound = errors.New("there is no such user")
 	ErrExists   = errors.New("there is a user of this name")
@@ -40,7 +40,7 @@ type User struct {
 	Created time.Time
 }
 
-// Users are those who may use the API by name and password.
+// Users are the users of the API, by name and password.
 type Users struct {
 	dir    string
 	now    func() time.Time
@@ -112,7 +112,7 @@ func (u *Users) Add(ctx context.Context, name, password string, role Role) (User
 	return added, err
 }
 
-// Update changes what is not empty. Another password or role ends the user's sessions.
+// Update changes the non-empty values. Another password or role ends the user's sessions.
 func (u *Users) Update(ctx context.Context, id int64, name, password string, role Role) error {
 	hash := ""
 	if name != "" {
@@ -152,7 +152,7 @@ func (u *Users) Update(ctx context.Context, id int64, name, password string, rol
 	})
 }
 
-// Delete takes a user and its sessions away.
+// Delete deletes a user and its sessions.
 func (u *Users) Delete(id int64) error {
 	return u.change(func(c *content) error {
 		if c.byID(id) == nil {
@@ -164,8 +164,7 @@ func (u *Users) Delete(id int64) error {
 	})
 }
 
-// Login gives a token out. A caller that is known, as it has logged in before, does not wait for
-// strangers.
+// Login issues a token. A known caller, which has logged in before, does not wait for strangers.
 func (u *Users) Login(ctx context.Context, name, password string, known bool) (token string, who User, err error) {
 	kept := ""
 	if one := u.content.Load().byName(name); one != nil {
@@ -327,7 +326,7 @@ func (c *content) endSessions(id int64) {
 	c.Sessions = slices.DeleteFunc(c.Sessions, func(s *session) bool { return s.User == id })
 }
 
-// trimSessions forgets those that are over, and the oldest of a user who has too many.
+// trimSessions forgets expired sessions, and the oldest of a user who has too many.
 func (c *content) trimSessions(id int64, now time.Time) {
 	own := 0
 	for _, s := range c.Sessions {

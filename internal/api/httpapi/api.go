@@ -37,7 +37,7 @@ import (
 // BaseURL is where the contract lives.
 const BaseURL = rest.BaseURL
 
-// DataPath is what the API reads from the data path.
+// DataPath has the parts of the data path that the API reads.
 type DataPath interface {
 	// ServiceStats is false for a service that the data path does not have (yet).
 	ServiceStats(key lb.Key) (lb.ServiceStats, bool)
@@ -98,8 +98,8 @@ type Health interface {
 // Loopback says which users of this machine may use the API over TCP on loopback.
 type Loopback = users.Loopback
 
-// Options are the parts that the API stands on. All but Explainer, Dropper, Observe, Events, Lines
-// and Ready are needed.
+// Options are the dependencies of the API. All but Explainer, Dropper, Observe, Events, Lines and
+// Ready are needed.
 type Options struct {
 	Store      *desired.State
 	Statuses   objects.Statuses

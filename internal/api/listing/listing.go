@@ -1,6 +1,6 @@
-// Package listing chooses, sorts and pages objects of a list, on either side of the API: the
-// daemon, so that nobody reads what he does not want; loxicmd, for what the daemon has in one
-// piece.
+// Package listing selects, sorts and pages objects of a list, on either side of the API: in the
+// daemon, so that clients read only what they want; in loxicmd, for lists that the daemon returns
+// as a whole.
 package listing
 
 import (
@@ -24,17 +24,17 @@ type Query struct {
 	Continue string // where the last page has ended
 }
 
-// List is a list of rows that are made when they are looked at.
+// List is a list of rows that are computed on demand.
 type List[R any] struct {
 	Rows   iter.Seq[R]
-	Key    func(R) string               // what the row is called, and no other
+	Key    func(R) string               // the unique name of the row
 	Order  func(a, b string) int        // of keys, in which Rows has them
 	Passed func(r R, after string) bool // whether a page that ended at the key after had the row; nil: Order says so
 	Also   func(R) []string             // other names; nil: none
 	Values func(R, string) []string     // what a row has in a field
 }
 
-// place is what a continuation holds: the last row of the page before.
+// place is the content of a continuation: the last row of the page before.
 type place struct {
 	Key    string `json:"k"`
 	Sorted string `json:"s,omitempty"`

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// Selector chooses objects by what is in their fields: all of its requirements hold. Without any it
-// chooses everything.
+// Selector selects objects by their fields: all of its requirements must hold. Without any it
+// selects everything.
 type Selector []Requirement
 
 // Requirement is one of them.
 type Requirement struct {
 	Field  string
-	Not    bool     // what it says is not so
-	Prefix bool     // the values are what the field begins with
+	Not    bool     // it must not hold
+	Prefix bool     // the values are prefixes of the field
 	Values []string // one of them is in the field; none: anything is
 }
 

@@ -16,14 +16,14 @@ type Window struct {
 	Limit  int // rows of it; 0: all
 }
 
-// Bounds are those of windows.
+// Bounds are the limits of windows.
 type Bounds struct {
 	Limit      int // if none is given; 0: all
 	LimitMost  int // 0: any
 	OffsetMost int // 0: any
 }
 
-// Window takes an offset and a limit.
+// Window checks an offset and a limit.
 func (b Bounds) Window(offset, limit int) (Window, error) {
 	if offset < 0 || b.OffsetMost > 0 && offset > b.OffsetMost {
 		return Window{}, lb.NewFieldError("offset", strconv.Itoa(offset), "is out of range", span(0, b.OffsetMost))

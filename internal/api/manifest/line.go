@@ -2,7 +2,7 @@ package manifest
 
 import "encoding/json"
 
-// lineValue is an object that a line of another kind of file says: all of it stands there.
+// lineValue is an object from a line of another kind of file: the whole object is there.
 type lineValue struct {
 	jsonValue
 	line int

@@ -29,7 +29,7 @@ type Position struct {
 
 func (p Position) String() string { return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column) }
 
-// Error is what is wrong at a place.
+// Error is an error at a position.
 type Error struct {
 	Position
 	Text string
@@ -37,7 +37,7 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Position.String() + ": " + e.Text }
 
-// Errors are all that is wrong.
+// Errors are all errors of a file.
 type Errors []Error
 
 func (e Errors) Error() string {
@@ -96,7 +96,7 @@ func documents(data []byte, r *reader) iter.Seq[value] {
 	return slices.Values([]value(nil))
 }
 
-// reader collects what is in a file.
+// reader collects the content of a file.
 type reader struct {
 	file    string
 	assume  string
@@ -124,7 +124,7 @@ func (r *reader) wrong(v value, format string, args ...any) {
 	r.failed(line, column, format, args...)
 }
 
-// document takes an object, a list of objects, or an object that holds lists.
+// document reads an object, a list of objects, or an object that holds lists.
 func (r *reader) document(v value, top bool) {
 	if v.null() {
 		return
@@ -159,7 +159,7 @@ func (r *reader) list(elements []value) {
 	}
 }
 
-// typed takes an object that says its kind.
+// typed reads an object with a kind.
 func (r *reader) typed(v, kind value) {
 	word := kind.text()
 	if strings.EqualFold(word, "List") {
@@ -211,7 +211,7 @@ func (r *reader) typed(v, kind value) {
 	r.add(k, v, spec, metadata)
 }
 
-// lists takes an object whose members are lists, as GET answers them; false: it is none.
+// lists reads an object whose members are lists, as GET returns them; false: it is none.
 func (r *reader) lists(v value) (found bool) {
 	for _, name := range v.names() {
 		for _, k := range Kinds() {
@@ -335,7 +335,7 @@ type step struct {
 	index int // -1: it is a member
 }
 
-// steps takes a.b[3].c apart.
+// steps splits a.b[3].c.
 func steps(field string) (list []step) {
 	for part := range strings.SplitSeq(field, ".") {
 		name, rest, _ := strings.Cut(part, "[")

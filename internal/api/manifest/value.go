@@ -11,5 +11,5 @@ type value interface {
 	names() []string                   // of members
 	member(name string) (value, bool)  // in any case
 	elements() (list []value, ok bool) // ok: it is a list
-	json(r *reader) json.RawMessage    // what cannot be said in JSON is noted as an error
+	json(r *reader) json.RawMessage    // a value that JSON cannot represent is recorded as an error
 }

@@ -9,8 +9,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// YAML writes objects, in JSON, as YAML with a document for each, so that Read makes the same of
-// them.
+// YAML writes objects, given in JSON, as a YAML document each, so that Read returns the same
+// objects.
 func YAML(objects []json.RawMessage) ([]byte, error) {
 	var out bytes.Buffer
 	for i, object := range objects {
@@ -68,7 +68,7 @@ func nodeOf(d *json.Decoder) (*yaml.Node, error) {
 	return nil, fmt.Errorf("%v is no value of JSON", token)
 }
 
-// textNode quotes what would be read as something else.
+// textNode quotes text that would be parsed as another type.
 func textNode(s string) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Value: s}
 	for i := range len(s) {

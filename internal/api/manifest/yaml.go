@@ -18,14 +18,14 @@ const (
 	maxNodes = 4 << 20  // values in a file, about: each takes two hundred bytes and more
 )
 
-// yamlValue is a part of a YAML document that begins after so many lines of its file.
+// yamlValue is a part of a YAML document, and the line where the document begins.
 type yamlValue struct {
 	*yaml.Node
 	above int
 }
 
-// yamlDocuments reads the documents of a file each by itself, so that what is wrong in one does not
-// hide what is in another.
+// yamlDocuments parses the documents of a file separately, so that an error in one does not hide
+// the others.
 func yamlDocuments(data []byte, r *reader) iter.Seq[value] {
 	return func(yield func(value) bool) {
 		if n := nodes(data); n > maxNodes {
@@ -96,7 +96,7 @@ func split(data []byte) (parts []yamlPart) {
 
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
-// syntaxOf takes an error of the parser apart.
+// syntaxOf splits an error of the parser.
 func syntaxOf(err error) (line int, text string) {
 	line = 1
 	m := yamlLine.FindStringSubmatch(err.Error())
@@ -208,8 +208,7 @@ func (w *yamlWriter) write(n *yaml.Node, depth int) {
 	}
 }
 
-// mapping writes members in their order, and behind them what is merged into them and is not there
-// already.
+// mapping writes members in their order, followed by merged ones that are not set already.
 func (w *yamlWriter) mapping(n *yaml.Node, depth int) {
 	w.out.WriteByte('{')
 	seen := map[string]bool{}

@@ -23,15 +23,15 @@ var assets embed.FS
 // version of them.
 const folder = "/page/"
 
-// policy lets the page load its own files, and ask its own server; nothing else, and no text
+// policy lets the page load only its own files, and request only its own server; and no text
 // becomes HTML or a program.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; " +
 	"form-action 'self'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// Page answers with its files.
+// Page serves its files.
 type Page struct{ files func() map[string]*file }
 
-// file is one of them, ready to be sent.
+// file is a file, ready to be sent.
 type file struct {
 	kind         string
 	tag          string
@@ -39,7 +39,7 @@ type file struct {
 	plain, small []byte // small: by gzip
 }
 
-// New makes a page. Its files are read when somebody asks for one.
+// New makes a page. Its files are read at the first request.
 func New() *Page { return &Page{sync.OnceValue(read)} }
 
 // Serves reports whether a request is for a file of the page, which anybody may have.
@@ -47,7 +47,7 @@ func Serves(r *http.Request) bool {
 	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && (r.URL.Path == "/" || strings.HasPrefix(r.URL.Path, folder))
 }
 
-// Register has a router answer with the page.
+// Register adds the page to a router.
 func (p *Page) Register(mux *http.ServeMux) {
 	mux.Handle("GET /{$}", p)
 	mux.Handle("GET "+folder, p)

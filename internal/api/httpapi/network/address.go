@@ -16,14 +16,14 @@ func (a *API) addresses() netKind[netobj.Address] {
 	return netKind[netobj.Address]{table: a.Store.Addresses, kernel: a.Network.Addresses, inUse: a.isVIP}
 }
 
-// CreateAddress gives an interface an address.
+// CreateAddress adds an address to an interface.
 func (a *API) CreateAddress(w http.ResponseWriter, r *http.Request) {
 	createNet(a, w, r, a.addresses(), func(body *v1.DeviceAddress) (netobj.Address, error) {
 		return netobj.ParseAddress(body.Dev, body.IpAddress)
 	})
 }
 
-// DeleteAddress takes an address from an interface.
+// DeleteAddress removes an address from an interface.
 func (a *API) DeleteAddress(w http.ResponseWriter, r *http.Request, ip, mask, dev string, params v1.DeleteAddressParams) {
 	o, err := netobj.ParseAddress(dev, ip+"/"+mask)
 	if err != nil {

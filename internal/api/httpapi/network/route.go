@@ -114,7 +114,7 @@ func (a *API) GetRoutes(w http.ResponseWriter, r *http.Request, params v1.GetRou
 	}
 }
 
-// routeFields are what routes can be chosen by.
+// routeFields are the fields to select routes by.
 var routeFields = sync.OnceValue(func() *listing.Fields { return listing.FieldsOf[v1.RouteEntry](nil) })
 
 // routeRow is a way of a route, and its place in the table.

@@ -66,14 +66,14 @@ func deleteThose[T netobj.Object[T]](tx *store.Tx, t *store.Table[T], which func
 	return nil
 }
 
-// CreateVlanMember puts an interface into a VLAN.
+// CreateVlanMember adds an interface to a VLAN.
 func (a *API) CreateVlanMember(w http.ResponseWriter, r *http.Request, id string, _ v1.CreateVlanMemberParams) {
 	createNet(a, w, r, a.vlanMembers(), func(body *v1.VlanMember) (netobj.VLANMember, error) {
 		return netobj.ParseVLANMember(id, body.Dev, body.Tagged)
 	})
 }
 
-// DeleteVlanMember takes an interface out of a VLAN.
+// DeleteVlanMember removes an interface from a VLAN.
 func (a *API) DeleteVlanMember(w http.ResponseWriter, r *http.Request, id, dev, tagged string) {
 	with, err := strconv.ParseBool(tagged)
 	if err != nil {

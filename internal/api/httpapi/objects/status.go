@@ -71,7 +71,7 @@ func (a *API) statusesFor(now *store.Snapshot, q *listing.Query, params *v1.GetS
 	})
 }
 
-// statusFields are what statuses can be chosen and sorted by.
+// statusFields are the fields to select and sort statuses by.
 var statusFields = sync.OnceValue(func() *listing.Fields { return listing.FieldsOf[v1.Status](nil) })
 
 // nameOf returns the name of a service; other objects have none.

@@ -22,13 +22,13 @@ func (a *API) GetMetricsConfig(w http.ResponseWriter, _ *http.Request) {
 	rest.JSON(w, v1.MetricsConfig{Prometheus: !a.metricsOff.Load()})
 }
 
-// EnableMetrics has them served.
+// EnableMetrics enables them.
 func (a *API) EnableMetrics(w http.ResponseWriter, _ *http.Request) {
 	a.metricsOff.Store(false)
 	rest.Success(w)
 }
 
-// DisableMetrics has none served until the daemon ends.
+// DisableMetrics disables them until the daemon ends.
 func (a *API) DisableMetrics(w http.ResponseWriter, _ *http.Request) {
 	a.metricsOff.Store(true)
 	rest.Success(w)

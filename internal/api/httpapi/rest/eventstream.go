@@ -29,7 +29,7 @@ func NewEventStream(w http.ResponseWriter, stall time.Duration) *EventStream {
 	return &EventStream{stall: stall, control: http.NewResponseController(w), buf: bufio.NewWriterSize(w, 4<<10)}
 }
 
-// Err is why nothing is written any more: most often, nobody reads.
+// Err returns why nothing is written any more: most often, the client does not read.
 func (s *EventStream) Err() error { return s.err }
 
 // Print appends text.
@@ -49,16 +49,16 @@ func (s *EventStream) Event(name string, v any) {
 	s.Print("event: %s\ndata: %s\n\n", name, data)
 }
 
-// Lost appends that so many events were not told.
+// Lost appends the number of lost events.
 func (s *EventStream) Lost(n uint64) { s.Print("event: lost\ndata: {\"lost\":%d}\n\n", n) }
 
-// End sends why there is no more.
+// End sends why the stream ends.
 func (s *EventStream) End(why string) {
 	s.Event("end", v1.Message{Message: why})
 	s.Flush()
 }
 
-// Comment appends what clients pass over.
+// Comment appends a comment, which clients ignore.
 func (s *EventStream) Comment(text string) { s.Print(": %s\n\n", text) }
 
 // Flush sends what was appended.

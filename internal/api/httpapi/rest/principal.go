@@ -9,7 +9,7 @@ import (
 	"loxilb/internal/api/httpapi/transport"
 )
 
-// UnknownUser is who is not known.
+// UnknownUser is the name of an unknown caller.
 const UnknownUser = "-"
 
 // Principal is the caller of a request, and what the request has done.

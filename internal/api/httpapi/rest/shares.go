@@ -27,7 +27,7 @@ type Shares struct {
 // NewShares makes shares that nobody holds.
 func NewShares(limits ShareLimits) *Shares { return &Shares{Limits: limits} }
 
-// Enter takes a place, or says why there is none.
+// Enter takes a place, or returns why there is none.
 func (s *Shares) Enter(who *Principal) *Problem {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,7 +45,7 @@ func (s *Shares) Enter(who *Principal) *Problem {
 	return nil
 }
 
-// Leave gives the place back.
+// Leave releases the place.
 func (s *Shares) Leave(who *Principal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

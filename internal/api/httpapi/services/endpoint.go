@@ -46,7 +46,7 @@ func (c *codec) decodeEndpoint(data []byte) (e lb.EndpointProbe, p *rest.Problem
 	return c.probeOf(body)
 }
 
-// probeOf turns what a request says into an endpoint that passed lb's validation.
+// probeOf converts a request to an endpoint that passed lb's validation.
 func (c *codec) probeOf(body *v1.EndpointProbe) (e lb.EndpointProbe, p *rest.Problem) {
 	var err error
 	if body.ProbeInterval, err = intervalOf(body.ProbeInterval, body.ProbeDuration); err == nil {
@@ -134,9 +134,8 @@ func (a *API) endpointsFor(q *listing.Query) iter.Seq[*lb.EndpointHealth] {
 	return func(yield func(*lb.EndpointHealth) bool) { a.Health.EndpointsWhere(chosen, yield) }
 }
 
-// endpointNames are names and addresses of all that a query may be about, if it names them, or
-// their services. What is probed for a service that has another one for an endpoint is not known
-// here.
+// endpointNames returns names and addresses of all endpoints that may match a query, if it names
+// them or their services. Probes for inner services are not known here.
 func (a *API) endpointNames(q *listing.Query) (names []string, few bool) {
 	if len(q.Names) > 0 {
 		return q.Names, true
@@ -159,7 +158,7 @@ func (a *API) endpointNames(q *listing.Query) (names []string, few bool) {
 	return names, asked
 }
 
-// endpointFields are what endpoints can be chosen and sorted by.
+// endpointFields are the fields to select and sort endpoints by.
 var endpointFields = sync.OnceValue(func() *listing.Fields {
 	return listing.FieldsOf[v1.EndpointProbe](map[string]string{"state": "currState", "host": "hostName", "service": "services", "port": "probePort"})
 })
@@ -195,7 +194,7 @@ func delay(d time.Duration) string {
 	return d.Round(time.Microsecond).String()
 }
 
-// DeleteEndpoint deletes an object; what services have probed goes on.
+// DeleteEndpoint deletes an object; probes of services continue.
 func (a *API) DeleteEndpoint(w http.ResponseWriter, r *http.Request, ip string, params v1.DeleteEndpointParams) {
 	e, err := endpointOf(ip, &params)
 	if err != nil {

@@ -92,7 +92,7 @@ func (o *observedEndpoints) of(key lb.Key) observedService {
 	return one
 }
 
-// agentWord is what an agent says of an endpoint.
+// agentWord is an agent's report about an endpoint.
 type agentWord struct {
 	addr  netip.Addr
 	port  uint16       // 0: any
@@ -121,7 +121,7 @@ func decodeHostState(data []byte) (s agentWord, p *rest.Problem) {
 	return s, nil
 }
 
-// SetEndpointHostState takes an endpoint out as an agent of the user's says, or leaves it to its
+// SetEndpointHostState takes an endpoint out on a report of a user's agent, or leaves it to its
 // probe again.
 func (a *API) SetEndpointHostState(w http.ResponseWriter, r *http.Request) {
 	s, p := rest.DecodeLenient(a.Reader, w, r, decodeHostState)

@@ -12,7 +12,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// weightChange is a weight that an endpoint is to have.
+// weightChange is a new weight of an endpoint.
 type weightChange struct {
 	endpoint lb.Drain // its address, and port if one is meant
 	weight   uint16
@@ -20,7 +20,7 @@ type weightChange struct {
 	name     string  // of services; "": of any
 }
 
-// SetEndpointWeight gives an endpoint another weight in the services that have it.
+// SetEndpointWeight changes the weight of an endpoint in its services.
 func (a *API) SetEndpointWeight(w http.ResponseWriter, r *http.Request) {
 	c, p := rest.Decode(a.Reader, w, r, decodeWeight)
 	if p != nil {

@@ -139,7 +139,7 @@ func (a *API) sortedConntracks(ctx context.Context, w http.ResponseWriter, out *
 	a.endConntracks(w, out, "", err)
 }
 
-// connectionFields are what connections can be chosen and sorted by.
+// connectionFields are the fields to select and sort connections by.
 var connectionFields = sync.OnceValue(func() *listing.Fields {
 	return listing.FieldsOf[v1.ConntrackEntry](map[string]string{"state": "conntrackState"})
 })

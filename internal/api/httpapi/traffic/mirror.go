@@ -112,7 +112,7 @@ func mirrorAnswer(m *lb.Mirror, stats lb.MirrorStats) *v1.Mirror {
 	return out
 }
 
-// DeleteMirror takes a mirror away.
+// DeleteMirror deletes a mirror.
 func (a *API) DeleteMirror(w http.ResponseWriter, r *http.Request, ident string) {
 	objects.DeleteOne(a.Objects, w, r, a.Store.Mirrors.Table, ident)
 }

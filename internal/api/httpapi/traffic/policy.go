@@ -114,7 +114,7 @@ func policyAnswer(p *lb.Policer, stats lb.PolicerStats) *v1.Policy {
 	return out
 }
 
-// DeletePolicy takes a policer away.
+// DeletePolicy deletes a policer.
 func (a *API) DeletePolicy(w http.ResponseWriter, r *http.Request, ident string) {
 	objects.DeleteOne(a.Objects, w, r, a.Store.Policers.Table, ident)
 }

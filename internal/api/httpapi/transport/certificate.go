@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// certificate is the server's, read again when its files change. Files that do not fit each other,
-// as while they are being replaced, leave the old one in use, and are said once.
+// certificate is the server's, read again when its files change. Files that do not match, as while
+// they are being replaced, leave the old one in use, and are logged once.
 type certificate struct {
 	certFile, keyFile string
 	log               *slog.Logger
@@ -18,11 +18,11 @@ type certificate struct {
 
 	mu      sync.Mutex
 	current *tls.Certificate
-	seen    [2]fileState // that current, or the last failure, comes of
+	seen    [2]fileState // versions of the files of current, or of the last failure
 	looked  time.Time
 }
 
-// fileState tells two contents of a file apart, also when a name is led to another file (a symbolic
+// fileState distinguishes versions of a file, also when a name refers to another file (a symbolic
 // link, a rename).
 type fileState struct {
 	modified time.Time
@@ -38,7 +38,7 @@ func newCertificate(certFile, keyFile string, log *slog.Logger) (*certificate, e
 	return c, nil
 }
 
-// get is for tls.Config. It looks at the files once a second at most.
+// get is for tls.Config. It checks the files once a second at most.
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	"loxilb/internal/host/machine"
 )
 
-// ErrNoPeer says that the kernel does not know whose connection it is.
+// ErrNoPeer reports that the kernel does not know the owner of a connection.
 var ErrNoPeer = errors.New("its other end is closed, or is not a socket of this network namespace")
 
 // peers tells which user has the other end of a TCP connection of this machine, by sock_diag.
@@ -205,7 +205,7 @@ type peerKey struct{}
 // PeerFunc is looked up at the first request of a connection, and once.
 type PeerFunc func() (uid uint32, err error)
 
-// WithPeer has requests of a connection know how to find the user at its other end.
+// WithPeer lets requests of a connection find the user at its other end.
 func WithPeer(ctx context.Context, f PeerFunc) context.Context {
 	return context.WithValue(ctx, peerKey{}, f)
 }

@@ -43,7 +43,7 @@ func newPlaces(ln net.Listener, most, ofSource int) *places {
 	return &places{Listener: ln, max: most, maxSource: ofSource, sources: map[netip.Prefix]int{}, waiting: list.New()}
 }
 
-// Accept returns the next connection that there is room for.
+// Accept returns the next connection for which there is room.
 func (p *places) Accept() (net.Conn, error) {
 	for {
 		c, err := p.Listener.Accept()
@@ -57,7 +57,7 @@ func (p *places) Accept() (net.Conn, error) {
 	}
 }
 
-// place gives a connection its place, or nil.
+// place returns a connection with a place, or nil.
 func (p *places) place(c net.Conn) *placed {
 	source := sourceOf(c)
 	p.mu.Lock()
@@ -101,7 +101,7 @@ func (p *places) add(c net.Conn, source netip.Prefix) *placed {
 	return w
 }
 
-// remove takes the place of a connection back, once.
+// remove releases the place of a connection, once.
 func (p *places) remove(w *placed) {
 	if w.removed {
 		return
@@ -128,7 +128,7 @@ type placed struct {
 	removed bool
 }
 
-// Close gives the place back.
+// Close releases the place.
 func (w *placed) Close() error {
 	w.places.mu.Lock()
 	w.places.remove(w)
@@ -139,7 +139,7 @@ func (w *placed) Close() error {
 // NetConn returns the connection of the kernel.
 func (w *placed) NetConn() net.Conn { return w.Conn }
 
-// begin notes that a request is at work, end that it is over.
+// begin marks the beginning of a request, end its end.
 func (w *placed) begin() {
 	w.places.mu.Lock()
 	defer w.places.mu.Unlock()

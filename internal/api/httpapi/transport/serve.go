@@ -1,5 +1,5 @@
-// Package transport carries requests to the API and answers back: sockets that are listened at,
-// TLS, who is at the other end, how many connections there may be, and how they end.
+// Package transport carries requests to the API and answers back: listening sockets, TLS, the user
+// at the other end, limits of connections, and their ends.
 package transport
 
 import (
@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Listen says where to answer. What is not valid or empty is not served.
+// Listen defines where to listen. Invalid or empty members are not served.
 type Listen struct {
 	Plain             netip.AddrPort // HTTP
 	TLS               netip.AddrPort // HTTPS
@@ -25,14 +25,14 @@ type Listen struct {
 	SocketGroup       int    // may connect to it, besides root; 0: no group
 }
 
-// Parts are what answers.
+// Parts are the handlers of requests.
 type Parts struct {
 	Handler  func(Way) http.Handler
 	Shutdown func() // has requests end that do not end by themselves
 	Log      *slog.Logger
 }
 
-// Server has the API's sockets open.
+// Server has the API's open sockets.
 type Server struct {
 	parts Parts
 	ports []port
@@ -44,7 +44,7 @@ type port struct {
 	server   *http.Server
 }
 
-// Open opens all sockets, or none and says why.
+// Open opens all sockets, or none and returns the error.
 func Open(ctx context.Context, l Listen, p Parts) (*Server, error) {
 	s := &Server{parts: p}
 	var err error
@@ -113,7 +113,7 @@ func (s *Server) add(ln net.Listener, w Way) {
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    32 << 10,
 		ErrorLog:          slog.NewLogLogger(s.parts.Log.Handler(), slog.LevelDebug),
-		// No WriteTimeout: a long answer is given time as it goes (stream).
+		// No WriteTimeout: a long answer gets more time as it makes progress (stream).
 	}
 	switch w {
 	case ByLoopback, ByNetwork:
@@ -125,7 +125,7 @@ func (s *Server) add(ln net.Listener, w Way) {
 	s.ports = append(s.ports, port{ln, server})
 }
 
-// connContext has requests know the place of their connection and, on loopback, the user at its
+// connContext lets requests find the place of their connection and, on loopback, the user at its
 // other end.
 func (s *Server) connContext(w Way) func(context.Context, net.Conn) context.Context {
 	return func(ctx context.Context, c net.Conn) context.Context {
@@ -137,7 +137,7 @@ func (s *Server) connContext(w Way) func(context.Context, net.Conn) context.Cont
 	}
 }
 
-// addTCP answers at a TCP port; secure, if not nil, says how by TLS.
+// addTCP serves a TCP port; secure, if not nil, configures TLS.
 func (s *Server) addTCP(ln net.Listener, at netip.AddrPort, secure *tls.Config) {
 	ln = newPlaces(ln, maxConns, maxSourceConns)
 	if secure != nil {
@@ -172,7 +172,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	defer cancel()
 	for _, p := range s.ports {
 		if e := p.server.Shutdown(stop); e != nil {
-			_ = p.server.Close() // those that did not end by themselves are cut
+			_ = p.server.Close() // answers that did not end in time are cut off
 		}
 	}
 	s.peers.close()
@@ -181,7 +181,7 @@ func (s *Server) Serve(ctx context.Context) error {
 
 func (s *Server) close() {
 	for _, p := range s.ports {
-		_ = p.listener.Close() // nobody has been answered yet
+		_ = p.listener.Close() // no request was answered yet
 	}
 	s.peers.close()
 }

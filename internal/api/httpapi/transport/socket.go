@@ -22,8 +22,8 @@ const (
 	groupMode = 0o660
 )
 
-// listenUnix takes the place of a socket that nobody answers any more, and of nothing else. Members
-// of the group (0: none) may connect.
+// listenUnix replaces a socket without a listener, and no other file. Members of the group (0:
+// none) may connect.
 func listenUnix(ctx context.Context, path string, group int) (net.Listener, error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -40,8 +40,7 @@ func listenUnix(ctx context.Context, path string, group int) (net.Listener, erro
 	if err := removeStale(ctx, path); err != nil {
 		return nil, err
 	}
-	// The file gets the mode that the socket has when it is bound: there is no moment in which
-	// others can connect.
+	// The file gets the mode of the socket when it is bound: at no moment can others connect.
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var err error
 		return errors.Join(c.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), ownerMode) }), err)
@@ -87,7 +86,7 @@ func removeOrphans(ctx context.Context, dir, own string) {
 		list, _ := filepath.Glob(filepath.Join(dir, pattern)) // the patterns are right
 		for _, path := range list {
 			if path != own {
-				_ = removeStale(ctx, path) // one that answers stays
+				_ = removeStale(ctx, path) // a socket with a listener stays
 			}
 		}
 	}
@@ -107,7 +106,7 @@ func removeStale(ctx context.Context, path string) error {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", path)
 	if err == nil {
-		_ = conn.Close() // it was opened to see whether somebody answers
+		_ = conn.Close() // it was opened to see whether there is a listener
 		return fmt.Errorf("listen on socket %s: another process answers there", path)
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {

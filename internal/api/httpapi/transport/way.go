@@ -1,6 +1,6 @@
 package transport
 
-// Way is how a request came: each way is trusted for another reason.
+// Way is how a request arrived: each way has its own reason for trust.
 type Way int
 
 // The ways.

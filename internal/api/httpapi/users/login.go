@@ -20,7 +20,7 @@ const loginPath = "/auth/login"
 // whoamiPath answers strangers, too: that they are.
 const whoamiPath = "/auth/whoami"
 
-// loginWait is how long a login waits for others, whose passwords are being checked.
+// loginWait is how long a login waits for others whose passwords are being checked.
 const loginWait = 5 * time.Second
 
 // Login gives a user a token.
@@ -209,7 +209,7 @@ func (a *API) decodeUser(w http.ResponseWriter, r *http.Request) (*v1.User, acce
 	return body, role, nil
 }
 
-// DeleteUser takes a user away.
+// DeleteUser deletes a user.
 func (a *API) DeleteUser(w http.ResponseWriter, _ *http.Request, id int64) {
 	if err := a.Access.Delete(id); err != nil {
 		accessProblem(err).Write(w)
