@@ -135,15 +135,22 @@ type Options struct {
 	BodyWait   time.Duration          // how long a request with a body waits for its turn; 0: 10 s
 }
 
-// Objects and its likes are the areas of the API, by the names that API embeds them under.
+// API embeds its areas by these names.
 type (
-	Objects     = objects.API
-	Services    = services.API
-	Network     = network.API
-	Traffic     = traffic.API
-	Users       = users.API
+	// Objects changes objects of any kind.
+	Objects = objects.API
+	// Services is services, endpoints, drains and roles.
+	Services = services.API
+	// Network is the kernel's network.
+	Network = network.API
+	// Traffic is rules, policers, mirrors and connections.
+	Traffic = traffic.API
+	// Users is users and their rights.
+	Users = users.API
+	// Observation is what the daemon and its machine do.
 	Observation = observation.API
-	Compat      = compat.API
+	// Compat is for clients of the existing loxilb only.
+	Compat = compat.API
 )
 
 // API answers requests.

@@ -1,4 +1,4 @@
-package httpapi
+package httpapi_test
 
 import (
 	"net/http/httptest"
@@ -9,7 +9,9 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"loxilb/internal/api/httpapi"
 	"loxilb/internal/contract"
+	"loxilb/test/apitest"
 )
 
 // What the contract's table says of an operation is so: the router has it, or answers 501 with the
@@ -17,18 +19,18 @@ import (
 // not have.
 func TestContract(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, nil)
+	b := apitest.New(t, nil)
 	variable := regexp.MustCompile(`\{[^}]*\}`)
 	inTable := map[string]contract.State{}
 	for _, o := range contract.AllOperations() {
 		inTable[o.Method+" "+variable.ReplaceAllString(o.Path, "{}")] = o.State
-		path := BaseURL + variable.ReplaceAllString(o.Path, "x")
+		path := httpapi.BaseURL + variable.ReplaceAllString(o.Path, "x")
 		if o.State == contract.NotThere {
-			w := b.call(o.Method, path, "{}", "Content-Type", "application/json")
-			if e := problemOf(t, w); w.Code != 501 || !strings.Contains(e.Message, o.Note) {
+			w := b.Call(o.Method, path, "{}", "Content-Type", "application/json")
+			if e := apitest.ProblemOf(t, w); w.Code != 501 || !strings.Contains(e.Message, o.Note) {
 				t.Errorf("%s %s: the table says it is not there, the answer is %d %s", o.Method, o.Path, w.Code, w.Body)
 			}
-		} else if _, pattern := b.api.mux.Handler(httptest.NewRequest(o.Method, path, nil)); pattern == "" {
+		} else if _, pattern := b.API.Mux().Handler(httptest.NewRequest(o.Method, path, nil)); pattern == "" {
 			t.Errorf("%s %s: the table says it is %s, and nobody answers it", o.Method, o.Path, o.State)
 		}
 	}
@@ -60,13 +62,13 @@ func TestContract(t *testing.T) {
 // What the table says of a value that is not there is so.
 func TestContractValues(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, nil)
+	b := apitest.New(t, nil)
 	for _, v := range contract.AllValues() {
-		w := b.post(strings.Replace(demo, `"protocol":"tcp"`, `"protocol":"tcp",`+v.Property, 1))
+		w := b.Post(strings.Replace(apitest.Demo, `"protocol":"tcp"`, `"protocol":"tcp",`+v.Property, 1))
 		switch notThere := v.State == contract.NotThere; {
 		case notThere != (w.Code == 501):
 			t.Errorf("%s: the table says it is %s, the answer is %d %s", v.Property, v.State, w.Code, w.Body)
-		case notThere && !strings.Contains(problemOf(t, w).Message, "is not part of this build: "+v.Note+" (allowed: "):
+		case notThere && !strings.Contains(apitest.ProblemOf(t, w).Message, "is not part of this build: "+v.Note+" (allowed: "):
 			t.Errorf("%s: %s\nwant %s", v.Property, w.Body, v.Note)
 		}
 	}
@@ -76,7 +78,7 @@ func TestContractValues(t *testing.T) {
 // built or not.
 func TestUnknownPaths(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, nil)
+	b := apitest.New(t, nil)
 	for request, want := range map[string]int{
 		"GET /nowhere":                       404,
 		"GET /config/bgp":                    404,
@@ -87,8 +89,8 @@ func TestUnknownPaths(t *testing.T) {
 		"DELETE /config/bgp/neigh/10.0.0.1/": 501,
 	} {
 		method, path, _ := strings.Cut(request, " ")
-		w := b.call(method, BaseURL+path, "")
-		if problemOf(t, w); w.Code != want {
+		w := b.Call(method, httpapi.BaseURL+path, "")
+		if apitest.ProblemOf(t, w); w.Code != want {
 			t.Errorf("%s: %d, want %d", request, w.Code, want)
 		}
 		if (w.Header().Get("Allow") != "") != (want == 405) {
@@ -100,16 +102,16 @@ func TestUnknownPaths(t *testing.T) {
 // Slashes too many are passed over, and not in variables.
 func TestCleanPaths(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, nil)
+	b := apitest.New(t, nil)
 	for _, request := range []string{
 		"GET //version//", "GET /config//loadbalancer/all/", "GET /config/./../version", "DELETE /config/loadbalancer/name/http%3A%2F%2Fa.example/",
 	} {
 		method, path, _ := strings.Cut(request, " ")
-		if w := b.call(method, BaseURL+path, ""); w.Code != 200 {
+		if w := b.Call(method, httpapi.BaseURL+path, ""); w.Code != 200 {
 			t.Errorf("%s: %d %s %s", request, w.Code, w.Header().Get("Location"), w.Body)
 		}
 	}
-	if w := b.call("DELETE", BaseURL+"/config/loadbalancer/name/http%3A%2F%2Fa.example/", ""); !strings.Contains(w.Header().Get("Warning"), "http://a.example") {
+	if w := b.Call("DELETE", httpapi.BaseURL+"/config/loadbalancer/name/http%3A%2F%2Fa.example/", ""); !strings.Contains(w.Header().Get("Warning"), "http://a.example") {
 		t.Errorf("a variable is not as it was sent: %q", w.Header())
 	}
 }

@@ -1,4 +1,4 @@
-package httpapi
+package httpapi_test
 
 import (
 	"encoding/json"
@@ -7,6 +7,9 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"loxilb/internal/api/httpapi"
+	"loxilb/test/apitest"
 )
 
 // FuzzPath holds that no path or query brings the server down, and that every refusal is JSON.
@@ -21,14 +24,14 @@ func FuzzPath(f *testing.F) {
 		f.Add("DELETE", p)
 		f.Add("GET", p)
 	}
-	b := newBench(f, nil)
+	b := apitest.New(f, nil)
 	f.Fuzz(func(t *testing.T, method, path string) {
-		r, err := http.NewRequest(method, "http://127.0.0.1"+BaseURL+path, strings.NewReader(""))
-		if err != nil || !strings.HasPrefix(r.URL.Path, BaseURL) {
+		r, err := http.NewRequest(method, "http://127.0.0.1"+httpapi.BaseURL+path, strings.NewReader(""))
+		if err != nil || !strings.HasPrefix(r.URL.Path, httpapi.BaseURL) {
 			return
 		}
 		w := httptest.NewRecorder()
-		b.http.ServeHTTP(w, r)
+		b.Http.ServeHTTP(w, r)
 		if w.Code >= 400 && !json.Valid(w.Body.Bytes()) {
 			t.Fatalf("%s %s: %d %q", method, path, w.Code, w.Body)
 		}
@@ -42,16 +45,16 @@ func FuzzQuery(f *testing.F) {
 	f.Add("name=web&failed=true&kind=service", "\"2\"")
 	f.Fuzz(func(t *testing.T, query, header string) {
 		values, _ := url.ParseQuery(query) // what of it is one
-		b := newBench(t, nil)
-		b.fake.connections = connections()
-		b.mustPost(demo)
+		b := apitest.New(t, nil)
+		b.Fake.Conns = apitest.Connections()
+		b.MustPost(apitest.Demo)
 		for _, path := range []string{"/config/conntrack/all", "/status/objects", "/events"} {
-			w := b.call("GET", BaseURL+path+"?"+values.Encode(), "", "Last-Event-ID", header)
+			w := b.Call("GET", httpapi.BaseURL+path+"?"+values.Encode(), "", "Last-Event-ID", header)
 			if w.Code != 200 && w.Code != 400 || !json.Valid(w.Body.Bytes()) {
 				t.Fatalf("%s?%s: %d %s", path, query, w.Code, w.Body)
 			}
 		}
-		w := b.call("DELETE", BaseURL+"/config/loadbalancer/externalipaddress/20.20.20.1/port/2020/protocol/tcp", "", "If-Match", header)
+		w := b.Call("DELETE", httpapi.BaseURL+"/config/loadbalancer/externalipaddress/20.20.20.1/port/2020/protocol/tcp", "", "If-Match", header)
 		if w.Code != 200 && w.Code != 400 && w.Code != 412 {
 			t.Fatalf("If-Match %q: %d %s", header, w.Code, w.Body)
 		}

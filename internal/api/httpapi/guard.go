@@ -11,13 +11,11 @@ import (
 
 // Listen opens all sockets, or none and says why.
 func (a *API) Listen(ctx context.Context, l transport.Listen) (*transport.Server, error) {
-	return transport.Open(ctx, l, transport.Parts{Handler: a.handler, Shutdown: a.streams.Close, Log: a.o.Log})
+	return transport.Open(ctx, l, transport.Parts{Handler: a.Handler, Shutdown: a.streams.Close, Log: a.o.Log})
 }
 
-// Handler answers requests that came over TCP on loopback; those of Listen answer all.
-func (a *API) Handler() http.Handler { return a.handler(transport.ByLoopback) }
-
-func (a *API) handler(by transport.Way) http.Handler {
+// Handler answers requests that come by a way. Those of Listen answer all.
+func (a *API) Handler(by transport.Way) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ow := rest.NewWriter(w, a.streams.Stall, a.unread)
 		who := &rest.Principal{By: by}

@@ -1,12 +1,14 @@
-package httpapi
+package httpapi_test
 
 import (
 	"strings"
 	"testing"
 
+	"loxilb/internal/api/httpapi"
 	"loxilb/internal/api/httpapi/observation"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/httpapi/transport"
+	"loxilb/test/apitest"
 )
 
 func TestGuard(t *testing.T) {
@@ -52,9 +54,9 @@ func TestGuard(t *testing.T) {
 		"other scheme, right secret":   {token, transport.ByNetwork, []string{"Authorization", "Basic " + token}, 401},
 		"an empty token is no bypass":  {token, transport.ByNetwork, []string{"Authorization", "Bearer "}, 401},
 	} {
-		b := newBench(t, func(o *Options) { o.Token, o.Hosts = tc.token, []string{"lb.example"} })
-		b.http = b.api.handler(tc.by)
-		w := b.call("POST", BaseURL+"/config/loadbalancer", demo, tc.headers...)
+		b := apitest.New(t, func(o *httpapi.Options) { o.Token, o.Hosts = tc.token, []string{"lb.example"} })
+		b.Http = b.API.Handler(tc.by)
+		w := b.Call("POST", httpapi.BaseURL+"/config/loadbalancer", apitest.Demo, tc.headers...)
 		if w.Code != tc.code {
 			t.Errorf("%s: %d %s, want %d", name, w.Code, w.Body, tc.code)
 		}
@@ -62,10 +64,10 @@ func TestGuard(t *testing.T) {
 			t.Errorf("%s: the connection is closed: %t", name, closes)
 		}
 		if w.Code != 200 {
-			if e := problemOf(t, w); strings.Contains(e.Message, token) {
+			if e := apitest.ProblemOf(t, w); strings.Contains(e.Message, token) {
 				t.Errorf("%s: the answer has the token: %s", name, e.Message)
 			}
-			if n := b.store.Services.Len(b.store.Snapshot()); n != 0 {
+			if n := b.Store.Services.Len(b.Store.Snapshot()); n != 0 {
 				t.Errorf("%s: refused, and left %d services", name, n)
 			}
 		}
@@ -76,23 +78,23 @@ func TestGuard(t *testing.T) {
 // takes work; the page that is ours, and who types an address, may ask.
 func TestOtherSites(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, nil)
-	b.http = b.api.handler(transport.ByLoopback)
+	b := apitest.New(t, nil)
+	b.Http = b.API.Handler(transport.ByLoopback)
 	for site, code := range map[string]int{"cross-site": 403, "same-site": 403, "same-origin": 200, "none": 200} {
-		if w := b.call("GET", BaseURL+"/version", "", "Sec-Fetch-Site", site); w.Code != code {
+		if w := b.Call("GET", httpapi.BaseURL+"/version", "", "Sec-Fetch-Site", site); w.Code != code {
 			t.Errorf("%s: %d, want %d", site, w.Code, code)
 		}
 	}
-	if w := b.call("GET", observation.HealthPath, "", "Sec-Fetch-Site", "cross-site"); w.Code != 200 {
+	if w := b.Call("GET", observation.HealthPath, "", "Sec-Fetch-Site", "cross-site"); w.Code != 200 {
 		t.Errorf("health: %d", w.Code)
 	}
 }
 
 func TestTooLarge(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, nil)
-	w := b.post(strings.Repeat(" ", rest.MaxBody+1))
-	if e := problemOf(t, w); w.Code != 413 || !strings.Contains(e.Message, "64 MiB") {
+	b := apitest.New(t, nil)
+	w := b.Post(strings.Repeat(" ", rest.MaxBody+1))
+	if e := apitest.ProblemOf(t, w); w.Code != 413 || !strings.Contains(e.Message, "64 MiB") {
 		t.Errorf("%d %+v", w.Code, e)
 	}
 }
@@ -100,10 +102,10 @@ func TestTooLarge(t *testing.T) {
 func TestObserve(t *testing.T) {
 	t.Parallel()
 	var got []int
-	b := newBench(t, func(o *Options) { o.Observe = func(_ string, code int) { got = append(got, code) } })
-	b.mustPost(demo)
-	b.post(demo)
-	b.call("GET", "/favicon.ico", "")
+	b := apitest.New(t, func(o *httpapi.Options) { o.Observe = func(_ string, code int) { got = append(got, code) } })
+	b.MustPost(apitest.Demo)
+	b.Post(apitest.Demo)
+	b.Call("GET", "/favicon.ico", "")
 	if len(got) != 3 || got[0] != 200 || got[1] != 409 || got[2] != 404 {
 		t.Errorf("observed %v", got)
 	}

@@ -1,4 +1,4 @@
-package httpapi
+package httpapi_test
 
 import (
 	"bytes"
@@ -14,8 +14,10 @@ import (
 	"strings"
 	"testing"
 
+	"loxilb/internal/api/httpapi"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/httpapi/transport"
+	"loxilb/test/apitest"
 )
 
 // filler makes text of its size: head, parts one behind the other, tail.
@@ -120,17 +122,17 @@ func peakOfProcess(t *testing.T) int {
 
 // send makes a request of a body; the answer is its code and how it begins.
 func send(t *testing.T, way, text string) string {
-	b := newBench(t, nil)
-	path, ct := BaseURL+"/config/apply", "application/json"
+	b := apitest.New(t, nil)
+	path, ct := httpapi.BaseURL+"/config/apply", "application/json"
 	if way == "import" {
 		text, ct = asImport(t, text)
-		path = BaseURL + "/config/import"
+		path = httpapi.BaseURL + "/config/import"
 	}
 	r := httptest.NewRequest("POST", "http://127.0.0.1:11111"+path, strings.NewReader(text))
-	r = r.WithContext(transport.WithPeer(r.Context(), b.peer))
+	r = r.WithContext(transport.WithPeer(r.Context(), b.Peer))
 	r.Header.Set("Content-Type", ct)
 	w := httptest.NewRecorder()
-	b.http.ServeHTTP(w, r)
+	b.Http.ServeHTTP(w, r)
 	return fmt.Sprintf("%d %.120s", w.Code, strings.ReplaceAll(w.Body.String(), "\n", " "))
 }
 

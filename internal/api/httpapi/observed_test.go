@@ -1,4 +1,4 @@
-package httpapi
+package httpapi_test
 
 import (
 	"errors"
@@ -10,15 +10,17 @@ import (
 	"testing"
 	"time"
 
+	"loxilb/internal/api/httpapi"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/event"
+	"loxilb/test/apitest"
 )
 
 // TestUnread: who does not read an answer is cut off.
 func TestUnread(t *testing.T) {
 	t.Parallel()
-	b, server := serveEvents(t, event.NewHub())
-	b.api.streams.Stall = 50 * time.Millisecond
+	b, server := apitest.ServeEvents(t, event.NewHub())
+	b.API.Observation.Streams.Stall = 50 * time.Millisecond
 	c, err := net.Dial("tcp", server.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -26,7 +28,7 @@ func TestUnread(t *testing.T) {
 	defer c.Close() //nolint:errcheck // of a test
 	var answer atomic.Int64
 	done := make(chan error, 1)
-	b.api.mux.HandleFunc("GET /large", func(w http.ResponseWriter, _ *http.Request) {
+	b.API.Mux().HandleFunc("GET /large", func(w http.ResponseWriter, _ *http.Request) {
 		n, err := w.Write(make([]byte, 64<<20)) // no socket has room for it
 		answer.Store(int64(n))
 		done <- err
@@ -48,15 +50,15 @@ func TestUnread(t *testing.T) {
 // ones need no place.
 func TestManyUnread(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, nil)
+	b := apitest.New(t, nil)
 	size := 0
-	b.api.mux.HandleFunc("GET /sized", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, size)) })
+	b.API.Mux().HandleFunc("GET /sized", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, size)) })
 	for range rest.MaxUnread {
-		b.api.unread <- struct{}{}
+		b.API.Unread() <- struct{}{}
 	}
 	ask := func(want int) {
 		t.Helper()
-		if w := b.call("GET", "/sized", ""); w.Code != want || want == 200 && w.Body.Len() != size {
+		if w := b.Call("GET", "/sized", ""); w.Code != want || want == 200 && w.Body.Len() != size {
 			t.Errorf("%d bytes: %d, %d bytes", size, w.Code, w.Body.Len())
 		}
 	}
@@ -64,7 +66,7 @@ func TestManyUnread(t *testing.T) {
 	ask(503)
 	size = rest.LargeAnswer
 	ask(200)
-	<-b.api.unread
+	<-b.API.Unread()
 	size = 3 * rest.LargeAnswer
 	ask(200)
 	ask(200)
@@ -74,18 +76,18 @@ func TestManyUnread(t *testing.T) {
 // they take memory.
 func TestWholly(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, nil)
+	b := apitest.New(t, nil)
 	for range rest.MaxWhole {
-		b.api.Objects.Whole <- struct{}{}
+		b.API.Objects.Whole <- struct{}{}
 	}
 	for _, path := range []string{"/config/export", "/nodegraph/all"} {
-		if w := b.call("GET", BaseURL+path, ""); w.Code != 503 {
+		if w := b.Call("GET", httpapi.BaseURL+path, ""); w.Code != 503 {
 			t.Errorf("%s: %d", path, w.Code)
 		}
 	}
-	<-b.api.Objects.Whole
+	<-b.API.Objects.Whole
 	for range 2 {
-		if w := b.call("GET", BaseURL+"/config/export", ""); w.Code != 200 {
+		if w := b.Call("GET", httpapi.BaseURL+"/config/export", ""); w.Code != 200 {
 			t.Errorf("%d %s", w.Code, w.Body)
 		}
 	}

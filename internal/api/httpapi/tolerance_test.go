@@ -1,9 +1,12 @@
-package httpapi
+package httpapi_test
 
 import (
 	"log/slog"
 	"strings"
 	"testing"
+
+	"loxilb/internal/api/httpapi"
+	"loxilb/test/apitest"
 )
 
 // With --compat what is not known is passed over, and said: to the client each time, in the log
@@ -11,11 +14,11 @@ import (
 func TestTolerance(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
-	b := newBench(t, func(o *Options) { o.Compat, o.Log = true, slog.New(slog.NewTextHandler(&log, nil)) })
+	b := apitest.New(t, func(o *httpapi.Options) { o.Compat, o.Log = true, slog.New(slog.NewTextHandler(&log, nil)) })
 	novel := strings.NewReplacer(`{"serviceArguments":{`, `{"novel":{"a":[1]},"nothing":{},"serviceArguments":{"tls":true,`,
-		`"protocol":"tcp"`, `"protocol":"tcp","inactiveTimeOut":90000`, `"weight":1}`, `"weight":1,"zone":"a","x":0}`).Replace(demo)
+		`"protocol":"tcp"`, `"protocol":"tcp","inactiveTimeOut":90000`, `"weight":1}`, `"weight":1,"zone":"a","x":0}`).Replace(apitest.Demo)
 	for n := range 2 {
-		w := b.post(strings.Replace(novel, "2020", []string{"2020", "2021"}[n], 1))
+		w := b.Post(strings.Replace(novel, "2020", []string{"2020", "2021"}[n], 1))
 		said := strings.Join(w.Header().Values("Warning"), "\n")
 		for _, want := range []string{`\"novel\"`, `\"serviceArguments.tls\"`, `\"endpoints.zone\"`, "inactiveTimeOut 90000 is above 86400 seconds: it is the default"} {
 			if w.Code != 200 || !strings.Contains(said, want) || strings.Contains(said, "nothing") {
@@ -23,19 +26,19 @@ func TestTolerance(t *testing.T) {
 			}
 		}
 	}
-	s, _ := b.store.Services.Get(b.store.Snapshot(), demoKey())
+	s, _ := b.Store.Services.Get(b.Store.Snapshot(), apitest.DemoKey())
 	if got := s.String(); got != "20.20.20.1:2020/tcp mode=default select=rr endpoints=31.31.31.1:5001,32.32.32.1:5001" {
 		t.Errorf("stored: %s", got)
 	}
 	if n := strings.Count(log.String(), "unknown property ignored because of --compat"); n != 3 {
 		t.Errorf("the log has %d lines: %s", n, log.String())
 	}
-	if w := b.post(strings.Replace(novel, `"a":[1]`, `"a":`, 1)); w.Code != 400 {
+	if w := b.Post(strings.Replace(novel, `"a":[1]`, `"a":`, 1)); w.Code != 400 {
 		t.Errorf("no JSON: %d %s", w.Code, w.Body)
 	}
-	strict := newBench(t, nil)
-	for _, body := range []string{novel, strings.Replace(demo, `"protocol"`, `"inactiveTimeOut":90000,"protocol"`, 1)} {
-		if w := strict.post(body); w.Code != 400 {
+	strict := apitest.New(t, nil)
+	for _, body := range []string{novel, strings.Replace(apitest.Demo, `"protocol"`, `"inactiveTimeOut":90000,"protocol"`, 1)} {
+		if w := strict.Post(body); w.Code != 400 {
 			t.Errorf("without --compat: %d %s", w.Code, w.Body)
 		}
 	}
@@ -45,14 +48,14 @@ func TestTolerance(t *testing.T) {
 // too: it is refused, and nothing is done.
 func TestToleratedNot(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, func(o *Options) { o.Compat = true })
-	b.mustPost(demo)
-	before := b.store.Snapshot().Revision()
+	b := apitest.New(t, func(o *httpapi.Options) { o.Compat = true })
+	b.MustPost(apitest.Demo)
+	before := b.Store.Snapshot().Revision()
 	const late = `{"kind":"lb","spec":{"serviceArguments":{"externalIP":"20.20.20.1","port":80,"protocol":"tcp","inactiveTimeOut":90000},
 		"endpoints":[{"endpointIP":"10.0.0.1","targetPort":80,"weight":1}]}}`
 	for _, c := range []struct{ method, path, body, want string }{
-		{"POST", "/config/apply", `{"objects":[` + object(1, "", "10.0.0.1") + `],"dry_run":true}`, `"dry_run"`},
-		{"POST", "/config/apply", `{"objects":[` + object(1, "", "10.0.0.1") + `],"confirms":60}`, `"confirms"`},
+		{"POST", "/config/apply", `{"objects":[` + apitest.Object(1, "", "10.0.0.1") + `],"dry_run":true}`, `"dry_run"`},
+		{"POST", "/config/apply", `{"objects":[` + apitest.Object(1, "", "10.0.0.1") + `],"confirms":60}`, `"confirms"`},
 		{"POST", "/config/apply", `{"objects":[` + late + `]}`, "inactiveTimeOut"},
 		{"POST", "/config/rollback", `{"revision":0,"dry_run":true}`, `"dry_run"`},
 		{"POST", "/config/drain", `{"endpoint":"31.31.31.1:5001","deadline":60}`, `"deadline"`},
@@ -64,15 +67,15 @@ func TestToleratedNot(t *testing.T) {
 		{"POST", "/config/firewall", `{"fwAttr":[{"ruleArguments":{"portname":"eth9","source":"10.0.0.1"},"opts":{"drop":true}}]}`, `"source"`},
 		{"POST", "/config/firewall", `{"arguments":{"portname":"eth9"},"opts":{"drop":true}}`, `"arguments"`},
 	} {
-		w := b.call(c.method, BaseURL+c.path, c.body)
-		if e := problemOf(t, w); w.Code != 400 || !strings.Contains(e.Message, c.want) || w.Header().Get("Warning") != "" {
+		w := b.Call(c.method, httpapi.BaseURL+c.path, c.body)
+		if e := apitest.ProblemOf(t, w); w.Code != 400 || !strings.Contains(e.Message, c.want) || w.Header().Get("Warning") != "" {
 			t.Errorf("%s %s: %d %+v, want %s", c.path, c.body, w.Code, e, c.want)
 		}
 	}
-	if now := b.store.Snapshot().Revision(); now != before {
+	if now := b.Store.Snapshot().Revision(); now != before {
 		t.Errorf("the revision is %d, and was %d", now, before)
 	}
-	w := b.call("POST", BaseURL+"/config/firewall", `{"ruleArguments":{"sourceIP":"10.9.0.0/16"},"opts":{"novel":1,"drop":true}}`)
+	w := b.Call("POST", httpapi.BaseURL+"/config/firewall", `{"ruleArguments":{"sourceIP":"10.9.0.0/16"},"opts":{"novel":1,"drop":true}}`)
 	if said := w.Header().Get("Warning"); w.Code != 200 || !strings.Contains(said, `\"opts.novel\"`) {
 		t.Errorf("an option that is not known: %d %s, %s", w.Code, w.Body, said)
 	}

@@ -4,7 +4,6 @@ import (
 	"net/http"
 
 	v1 "loxilb/api/v1"
-
 	"loxilb/internal/api/httpapi/rest"
 )
 

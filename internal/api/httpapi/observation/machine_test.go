@@ -1,20 +1,30 @@
-package observation
+package observation_test
 
 import (
+	"os"
+	"slices"
+	"strconv"
 	"testing"
-	"time"
+
+	v1 "loxilb/api/v1"
+	"loxilb/test/apitest"
 )
 
-func TestUnits(t *testing.T) {
+func TestMachine(t *testing.T) {
 	t.Parallel()
-	for bytes, want := range map[uint64]string{0: "0", 1023: "1023", 1024: "1.0K", 10 << 10: "10K", 1536 << 20: "1.5G", 1 << 62: "4.0E", ^uint64(0): "16E"} {
-		if got := size(bytes); got != want {
-			t.Errorf("%d is %s, want %s", bytes, got, want)
-		}
+	b := apitest.New(t, nil)
+	own := strconv.Itoa(os.Getpid())
+	list := apitest.GetAs[v1.ProcessList](b, "/status/process").ProcessAttr
+	i := slices.IndexFunc(list, func(p v1.ProcessInfo) bool { return p.Pid == own })
+	if i < 0 || list[i].Command == "" || list[i].User == "" || list[i].ResidentSize == "0" {
+		t.Errorf("this process is not there, or not whole: %d of %d", i, len(list))
 	}
-	for d, want := range map[time.Duration]string{0: "0:00.00", 61230 * time.Millisecond: "1:01.23", 100 * time.Hour: "6000:00.00"} {
-		if got := cpuTime(d); got != want {
-			t.Errorf("%s is %s, want %s", d, got, want)
-		}
+	host, _ := os.Hostname()
+	if d := apitest.GetAs[v1.DeviceInfo](b, "/status/device"); d.HostName != host || d.Kernel == "" || d.Uptime == "" {
+		t.Errorf("%+v", d)
+	}
+	disks := apitest.GetAs[v1.FilesystemList](b, "/status/filesystem").FilesystemAttr
+	if i := slices.IndexFunc(disks, func(f v1.FilesystemInfo) bool { return f.MountedOn == "/" }); i < 0 || disks[i].Size == "" || disks[i].UsePercent == "" {
+		t.Errorf("/ is not there, or not whole: %+v", disks)
 	}
 }

@@ -14,9 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"loxilb/internal/api/access"
-
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/access"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/desired"
 	"loxilb/internal/control/servicestate"

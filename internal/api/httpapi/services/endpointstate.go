@@ -6,9 +6,8 @@ import (
 	"slices"
 	"strconv"
 
-	"loxilb/internal/api/httpapi/rest"
-
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/servicestate"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"

@@ -7,11 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"loxilb/internal/lb"
-
 	v1 "loxilb/api/v1"
-
 	"loxilb/internal/api/httpapi/rest"
+	"loxilb/internal/lb"
 )
 
 // FuzzDecode holds that a body is refused with a sentence, or gives services that validate and come

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	v1 "loxilb/api/v1"
-
 	"loxilb/internal/api/httpapi/rest"
 )
 

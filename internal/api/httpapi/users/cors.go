@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	v1 "loxilb/api/v1"
-
 	"loxilb/internal/api/httpapi/rest"
 )
 

@@ -1,0 +1,75 @@
+package objects_test
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"loxilb/internal/lb/netobj"
+	"loxilb/test/apitest"
+)
+
+// A VIP that a live host in a connected network has is refused, unless force says otherwise or a
+// controller asks.
+func TestVIPOfAnotherHost(t *testing.T) {
+	t.Parallel()
+	b := apitest.NewNet(t)
+	b.Neighbors.Answering = []netobj.Neighbor{{Addr: netip.MustParseAddr("10.0.0.7"), Dev: "eth0", MAC: netobj.MAC{2, 0, 0, 0, 0, 7}}}
+	service := func(vip, more string) string {
+		return `{"serviceArguments":{"externalIP":"` + vip + `","port":80,"protocol":"tcp"` + more + `},"endpoints":[{"endpointIP":"31.31.31.1","targetPort":80,"weight":1}]}`
+	}
+	const path, taken = "/config/loadbalancer", `409 externalIP "10.0.0.7" is the address of a live host (02:00:00:00:00:07 on eth0)`
+	for _, body := range []string{service("10.0.0.7", ""), `{"lbAttr":[` + service("10.0.0.8", "") + `,` + service("10.0.0.7", "") + `]}`} {
+		if got := b.Answer("POST", path, body); !strings.HasPrefix(got, taken) || !strings.Contains(got, "force=true") {
+			t.Errorf("%s: %s", body, got)
+		}
+	}
+	if got := b.Answer("POST", "/config/apply", `{"objects":[{"kind":"Loadbalancer","spec":`+service("10.0.0.7", "")+`}]}`); !strings.HasPrefix(got, taken) {
+		t.Error(got)
+	}
+	if n := b.Store.Services.Len(b.Store.Snapshot()); n != 0 {
+		t.Errorf("%d services are there", n)
+	}
+	for _, c := range [][2]string{
+		{path, service("10.0.0.8", "")},                                               // nobody's
+		{path + "?force=true", service("10.0.0.7", "")},                               // by intent
+		{path, strings.Replace(service("10.0.0.7", ""), `"port":80`, `"port":81`, 1)}, // the VIP is loxilb's by now
+	} {
+		if got := b.Answer("POST", c[0], c[1]); !strings.HasPrefix(got, "200") {
+			t.Errorf("%s %s: %s", c[0], c[1], got)
+		}
+	}
+	controlled := apitest.NewNet(t)
+	controlled.Neighbors.Answering = b.Neighbors.Answering
+	if got := controlled.Answer("POST", path, service("10.0.0.7", `,"managed":true`)); !strings.HasPrefix(got, "200") {
+		t.Error(got)
+	}
+}
+
+// A VIP of an instance that another node is the master of, and an address that no live host is
+// known to have, are taken.
+func TestVIPOfMaster(t *testing.T) {
+	t.Parallel()
+	b := apitest.NewNet(t)
+	host := []netobj.Neighbor{{Addr: netip.MustParseAddr("10.0.0.7"), Dev: "eth0", MAC: netobj.MAC{2, 0, 0, 0, 0, 7}}}
+	service := func(name, port string) string {
+		return `{"serviceArguments":{"externalIP":"10.0.0.7","port":` + port +
+			`,"protocol":"tcp","name":"` + name + `"},"endpoints":[{"endpointIP":"31.31.31.1","targetPort":80,"weight":1}]}`
+	}
+	post := func(path, body, want string) {
+		t.Helper()
+		if got := b.Answer("POST", path, body); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %s", body, got)
+		}
+	}
+	b.Neighbors.Answering = host
+	post("/config/cistate", `{"instance":"mine","state":"MASTER"}`, "200")
+	post("/config/cistate", `{"instance":"theirs","state":"BACKUP"}`, "200")
+	post("/config/loadbalancer", service("a:mine", "80"), "409")
+	post("/config/loadbalancer", service("a", "80"), "409")
+	post("/config/loadbalancer", service("a:theirs", "80"), "200")
+
+	b = apitest.NewNet(t)
+	b.Neighbors.Learned = host // an entry that is stale
+	post("/config/loadbalancer", service("a", "80"), "200")
+}

@@ -1,0 +1,249 @@
+package traffic_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi"
+	"loxilb/internal/api/httpapi/objects"
+	"loxilb/internal/control/store"
+	"loxilb/internal/lb"
+	"loxilb/test/apitest"
+)
+
+const firewallPath = httpapi.BaseURL + "/config/firewall"
+
+// What clients of the contract write is taken; what GET answers can be sent back; the same again is
+// a conflict; DELETE takes the match by query.
+func TestFirewall(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ body, want, query string }{
+		{ // loxicmd of the contract: all of it, always
+			`{"ruleArguments":{"sourceIP":"1.2.3.2/32","destinationIP":"2.3.1.2/32","minSourcePort":0,"maxSourcePort":0,"minDestinationPort":0,"maxDestinationPort":0,"protocol":0,"portName":"","preference":200},` +
+				`"opts":{"allow":true,"fwMark":0}}`,
+			"sourceIP:1.2.3.2/32,destinationIP:2.3.1.2/32,preference:200 allow", "sourceIP=1.2.3.2/32&destinationIP=2.3.1.2/32&preference=200&protocol=0&minSourcePort=0",
+		},
+		{
+			`{"ruleArguments":{"sourceIP":"10.0.0.0/8","destinationIP":"0.0.0.0/0","minDestinationPort":80,"maxDestinationPort":90,"protocol":6,"portName":"hs1"},"opts":{"drop":true}}`,
+			"sourceIP:10.0.0.0/8,minDestinationPort:80,maxDestinationPort:90,protocol:6,portName:hs1 drop",
+			"sourceIP=10.0.0.0/8&minDestinationPort=80&maxDestinationPort=90&protocol=6&portName=hs1",
+		},
+		{`{"ruleArguments":{"sourceIP":"2001:db8::/32"},"opts":{"trap":true,"fwMark":7}}`, "sourceIP:2001:db8::/32 trap mark=7", "sourceIP=2001:db8::/32"},
+		{ // kube-loxilb
+			`{"ruleArguments":{"sourceIP":"10.244.0.0/16"},"opts":{"doSnat":true,"toIP":"20.20.20.1","onDefault":true}}`,
+			"sourceIP:10.244.0.0/16 snat=20.20.20.1 default", "sourceIP=10.244.0.0/16",
+		},
+		{`{"ruleArguments":{"portName":"hs1"},"opts":{"redirect":true,"redirectPortName":"hs2"}}`, "portName:hs1 redirect=hs2", "portName=hs1"},
+		{`{"ruleArguments":{},"opts":{"drop":true}}`, "preference:0 drop", ""},
+		{`{"ruleArguments":{},"opts":{"drop":true,"record":true}}`, "preference:0 drop record", ""},
+	} {
+		b := apitest.New(t, nil)
+		if code, text := b.PostRule(tc.body); code != 200 || strings.TrimSpace(text) != `{"result":"Success"}` {
+			t.Fatalf("%s: %d %s", tc.body, code, text)
+		}
+		if diff := cmp.Diff([]string{tc.want}, b.Rules()); diff != "" {
+			t.Error(diff)
+		}
+		if code, text := b.PostRule(tc.body); code != 409 || !strings.Contains(text, "fwrule-exists") {
+			t.Errorf("again: %d %s", code, text)
+		}
+		var list v1.FirewallList
+		if err := json.Unmarshal(b.Call("GET", firewallPath+"/all", "").Body.Bytes(), &list); err != nil || len(list.FwAttr) != 1 {
+			t.Fatalf("%v %v", list, err)
+		}
+		back, err := json.Marshal(list.FwAttr[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if code, text := b.PostRule(string(back)); code != 409 {
+			t.Errorf("%s: %d %s", back, code, text)
+		}
+		for range 2 { // what is gone is deleted
+			if w := b.Call("DELETE", firewallPath+"?"+tc.query, ""); w.Code != 200 || len(b.Rules()) != 0 {
+				t.Errorf("delete: %d %s: %v", w.Code, w.Body, b.Rules())
+			}
+		}
+	}
+}
+
+// Each bad value is refused in one sentence that names its property, and nothing is changed.
+func TestFirewallRefused(t *testing.T) {
+	t.Parallel()
+	b := apitest.New(t, nil)
+	for _, tc := range []struct{ args, opts, field, want string }{
+		{`"sourceIP":"x"`, ``, "sourceIP", `"x" is not a prefix`},
+		{`"destinationIP":"::ffff:1.2.3.4"`, ``, "destinationIP", `is an IPv4 address written as IPv6`},
+		{`"minSourcePort":-1`, ``, "minSourcePort", `"-1" is out of range (allowed: 0 to 65535)`},
+		{`"maxDestinationPort":65536`, ``, "maxDestinationPort", `"65536" is out of range`},
+		{`"protocol":256`, ``, "protocol", `"256" is out of range (allowed: 0 to 255)`},
+		{`"preference":65536`, ``, "preference", `"65536" is out of range`},
+		{`"portName":"a/b"`, ``, "portName", `"a/b" is not the name of an interface`},
+		{``, `"allow":true,"drop":true`, "drop", `does not go with allow`},
+		{``, `"redirect":true`, "redirectPortName", `is missing`},
+		{``, `"doSnat":true`, "toIP", `is not an IP address`},
+		{``, `"doSnat":true,"toIP":"20.20.20.1","toPort":5`, "toPort", `"5" is a port of our choice`},
+		{`"sourceIP":"10.0.0.0/8"`, `"doSnat":true,"toIP":"2001:db8::1"`, "toIP", `is IPv6, and the rule is for IPv4`},
+		{``, `"fwMark":-1`, "fwMark", `"-1" is out of range`},
+		{``, `"fwMark":4294967296`, "fwMark", `"4294967296" is out of range`},
+	} {
+		body := fmt.Sprintf(`{"ruleArguments":{%s},"opts":{%s}}`, tc.args, tc.opts)
+		w := b.Call("POST", firewallPath, body, "Content-Type", "application/json")
+		if p := apitest.ProblemOf(t, w); w.Code != 400 || p.Field != tc.field || !strings.Contains(p.Message, tc.want) {
+			t.Errorf("%s: %d %+v", body, w.Code, p)
+		}
+		bulk := `{"fwAttr":[{"ruleArguments":{"preference":1},"opts":{}},` + body + `]}`
+		w = b.Call("POST", firewallPath, bulk, "Content-Type", "application/json")
+		if p := apitest.ProblemOf(t, w); w.Code != 400 || p.Field != "fwAttr[1]."+tc.field {
+			t.Errorf("%s: %d %+v", bulk, w.Code, p)
+		}
+	}
+	for _, query := range []string{"sourceIP=x", "preference=x", "protocol=999"} {
+		if w := b.Call("DELETE", firewallPath+"?"+query, ""); w.Code != 400 {
+			t.Errorf("%s: %d %s", query, w.Code, w.Body)
+		}
+	}
+	if list := b.Rules(); len(list) != 0 {
+		t.Errorf("something is stored: %v", list)
+	}
+}
+
+// TestFirewallEnds: a plan counts the connections of services that rules would end, and that those
+// before do not.
+func TestFirewallEnds(t *testing.T) {
+	t.Parallel()
+	dropper := func(rules []lb.Rule) func(*lb.Connection) bool {
+		return func(c *lb.Connection) bool {
+			return slices.ContainsFunc(rules, func(r lb.Rule) bool { return !r.Source.IsValid() || r.Source.Contains(c.Src.Addr()) })
+		}
+	}
+	b := apitest.New(t, func(o *httpapi.Options) { o.Dropper = dropper })
+	live := lb.Connection{Protocol: lb.TCP, Src: netip.MustParseAddrPort("203.0.113.9:5000"), Dst: netip.MustParseAddrPort("20.20.20.1:80"), State: "est"}
+	reply, over, dropped := live, live, live
+	reply.Reply, over.State, dropped.Src = true, "closed", netip.MustParseAddrPort("198.51.100.1:5000")
+	b.Fake.Conns = []lb.Connection{live, live, reply, over, dropped}
+	if code, text := b.PostRule(`{"ruleArguments":{"sourceIP":"198.51.100.0/24","preference":9},"opts":{"drop":true}}`); code != 200 {
+		t.Fatal(code, text)
+	}
+	for body, want := range map[string]string{
+		`{"objects":[{"kind":"Firewall","spec":{"ruleArguments":{},"opts":{"drop":true}}}],"dryRun":true}`:                        `"ruleCut":2`,
+		`{"objects":[{"kind":"Firewall","spec":{"ruleArguments":{"sourceIP":"10.0.0.0/8"},"opts":{"drop":true}}}],"dryRun":true}`: `"unchanged":0}`,
+	} {
+		w := b.Call("POST", httpapi.BaseURL+"/config/apply", body, "Content-Type", "application/json")
+		if w.Code != 200 || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%s: %d %s, want %s", body, w.Code, w.Body, want)
+		}
+	}
+}
+
+// A change that cuts off who is served by the machine itself is refused, and says who; with force
+// it is made.
+func TestFirewallCuts(t *testing.T) {
+	t.Parallel()
+	b := apitest.New(t, nil)
+	b.Fake.Accepted = []lb.Session{{Remote: netip.MustParseAddrPort("203.0.113.9:5000"), Local: netip.MustParseAddrPort("10.0.0.1:22"), Interface: "eth0"}}
+	const all = `{"ruleArguments":{},"opts":{"drop":true}}`
+	if code, text := b.PostRule(all); code != 409 || !strings.Contains(text, "the ssh session from 203.0.113.9:5000 to 10.0.0.1:22") || len(b.Rules()) != 0 {
+		t.Errorf("%d %s %v", code, text, b.Rules())
+	}
+	const list = `{"objects":[{"kind":"Firewall","spec":` + all + `}]`
+	for body, want := range map[string]string{list + `}`: "409 ", list + `,"dryRun":true}`: `200 "cuts":["the ssh session from 203.0.113.9:5000 to 10.0.0.1:22"]`} {
+		w := b.Call("POST", httpapi.BaseURL+"/config/apply", body, "Content-Type", "application/json")
+		if code, text, _ := strings.Cut(want, " "); fmt.Sprint(w.Code) != code || !strings.Contains(w.Body.String(), text) || len(b.Rules()) != 0 {
+			t.Errorf("%s: %d %s", body, w.Code, w.Body)
+		}
+	}
+	for _, body := range []string{`{"ruleArguments":{"sourceIP":"203.0.113.0/24","preference":9},"opts":{"allow":true}}`, all} {
+		if code, text := b.PostRule(body); code != 200 {
+			t.Fatal(code, text)
+		}
+	}
+	const allow = firewallPath + "?sourceIP=203.0.113.0/24&preference=9"
+	if w := b.Call("DELETE", allow, ""); w.Code != 409 || len(b.Rules()) != 2 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if w := b.Call("DELETE", allow+"&force=true", ""); w.Code != 200 || len(b.Rules()) != 1 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if w := b.Call("DELETE", firewallPath+"/all", ""); w.Code != 200 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if w := b.Call("POST", firewallPath+"?force=true", all, "Content-Type", "application/json"); w.Code != 200 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// Whom a change cuts off is found out while nobody waits for the store, and of the rules that there
+// are when it is made. What changes no rule does not ask.
+func TestFirewallAsks(t *testing.T) {
+	t.Parallel()
+	b := apitest.New(t, nil)
+	b.Fake.Accepted = []lb.Session{{Remote: netip.MustParseAddrPort("203.0.113.9:5000"), Local: netip.MustParseAddrPort("10.0.0.1:22"), Interface: "eth0"}}
+	const allow, all = `{"ruleArguments":{"sourceIP":"203.0.113.0/24","preference":9},"opts":{"allow":true}}`, `{"ruleArguments":{},"opts":{"drop":true}}`
+	if code, text := b.PostRule(allow); code != 200 || b.Fake.Asked.Load() != 0 {
+		t.Fatal(code, text, b.Fake.Asked.Load())
+	}
+	b.Fake.Asking = func() {
+		_, _, err := b.Store.Commit(objects.Owner, func(tx *store.Tx) error {
+			if _, there := b.Store.Rules.Get(tx, "sourceIP:203.0.113.0/24,preference:9"); !there {
+				return nil
+			}
+			return b.Store.Rules.Delete(tx, "sourceIP:203.0.113.0/24,preference:9")
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if code, text := b.PostRule(all); code != 409 || b.Fake.Asked.Load() != 2 {
+		t.Errorf("asked %d times: %d %s", b.Fake.Asked.Load(), code, text)
+	}
+	b.Fake.Asking = nil
+	b.Fake.Asked.Store(0)
+	if w := b.Call("POST", firewallPath+"?force=true", all, "Content-Type", "application/json"); w.Code != 200 {
+		t.Fatal(w.Code, w.Body)
+	}
+	for _, dry := range []string{"true", "false"} {
+		body := `{"dryRun":` + dry + `,"objects":[{"kind":"Firewall","spec":` + all + `},{"kind":"Policy","spec":{"policyIdent":"p","policyInfo":{"type":0,"peakInfoRate":100,"committedInfoRate":100},"targetObject":{"polObjName":"eth0","attachment":1}}}]}`
+		if w := b.Call("POST", httpapi.BaseURL+"/config/apply", body, "Content-Type", "application/json"); w.Code != 200 || b.Fake.Asked.Load() != 0 {
+			t.Errorf("asked %d times: %d %s", b.Fake.Asked.Load(), w.Code, w.Body)
+		}
+	}
+}
+
+// Many rules come in one transaction, in the order in which they count they are shown, and all go
+// at once.
+func TestFirewallBulk(t *testing.T) {
+	t.Parallel()
+	b := apitest.New(t, nil)
+	b.Fake.Hits = map[string]lb.Traffic{"preference:0": {Packets: 3, Bytes: 120}}
+	const body = `{"fwAttr":[{"ruleArguments":{},"opts":{"drop":true}},{"ruleArguments":{"preference":5},"opts":{"allow":true}}]}`
+	if code, text := b.PostRule(body); code != 200 {
+		t.Fatal(code, text)
+	}
+	if code, text := b.PostRule(body); code != 200 {
+		t.Errorf("the whole again: %d %s", code, text)
+	}
+	var list v1.FirewallList
+	if err := json.Unmarshal(b.Call("GET", firewallPath+"/all", "").Body.Bytes(), &list); err != nil {
+		t.Fatal(err)
+	}
+	if len(list.FwAttr) != 2 || list.FwAttr[0].RuleArguments.Preference != 5 || list.FwAttr[1].Opts.Counter != "3:120" {
+		t.Errorf("%+v", list)
+	}
+	if code, text := b.PostRule(strings.Replace(body, `"preference":5`, `"preference":0`, 1)); code != 400 || !strings.Contains(text, "is given twice, in fwAttr[0] and fwAttr[1]") {
+		t.Errorf("one twice: %d %s", code, text)
+	}
+	if w := b.Call("DELETE", firewallPath+"/all", ""); w.Code != 200 || len(b.Rules()) != 0 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if w := b.Call("DELETE", firewallPath+"?sourceIP="+url.QueryEscape("10.0.0.0/8"), ""); w.Code != 200 {
+		t.Errorf("one that was never there: %d %s", w.Code, w.Body)
+	}
+}

@@ -1,0 +1,105 @@
+package traffic_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"loxilb/internal/api/access"
+	"loxilb/internal/api/httpapi"
+	"loxilb/internal/api/httpapi/rest"
+	"loxilb/internal/api/httpapi/traffic"
+	"loxilb/internal/api/httpapi/transport"
+	"loxilb/test/apitest"
+)
+
+// walkPaths returns the requests that read the whole connection table.
+func walkPaths() []string {
+	return []string{httpapi.BaseURL + "/status/clients", httpapi.BaseURL + "/status/connections?sort=age"}
+}
+
+// stuckWriter is a client that does not read its answer until it may.
+type stuckWriter struct {
+	*httptest.ResponseRecorder
+	writing chan struct{}
+	may     context.Context
+}
+
+func (w stuckWriter) Write(b []byte) (int, error) {
+	w.writing <- struct{}{}
+	<-w.may.Done()
+	return w.ResponseRecorder.Write(b)
+}
+
+// Clients that do not read their answers do not keep others from the connection table.
+func TestSlowReadersHoldNoWalk(t *testing.T) {
+	t.Parallel()
+	b := apitest.New(t, nil)
+	may, read := context.WithCancel(t.Context())
+	writing, done := make(chan struct{}), make(chan struct{})
+	const slow = 2 * traffic.WholeWalks
+	for i := range slow {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1:11111"+walkPaths()[i%2], nil)
+			w := stuckWriter{httptest.NewRecorder(), writing, may}
+			b.Http.ServeHTTP(w, r.WithContext(transport.WithPeer(r.Context(), b.Peer)))
+			if w.Code != 200 {
+				t.Errorf("%s: %d %s", r.URL, w.Code, w.Body)
+			}
+		}()
+		<-writing
+	}
+	for _, path := range walkPaths() {
+		if w := b.Call("GET", path, ""); w.Code != 200 {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
+	}
+	read()
+	for range slow {
+		<-done
+	}
+}
+
+// A request that does not get its turn in time, or for which the queue is full, is refused.
+func TestWalksAreBounded(t *testing.T) {
+	t.Parallel()
+	b := apitest.New(t, nil)
+	b.API.WalkWait = time.Millisecond
+	refused := func() {
+		t.Helper()
+		for _, path := range walkPaths() {
+			if w := b.Call("GET", path, ""); w.Code != 503 || w.Header().Get("Retry-After") == "" {
+				t.Errorf("%s: %d %s", path, w.Code, w.Body)
+			}
+		}
+	}
+	for range traffic.WholeWalks {
+		b.API.Walks <- struct{}{}
+	}
+	refused()
+	if b.API.Walkers.Held() != 0 {
+		t.Errorf("%d places are not given back", b.API.Walkers.Held())
+	}
+	for range traffic.WholeWalks {
+		<-b.API.Walks
+	}
+	admin := &rest.Principal{Role: access.Admin}
+	for range traffic.WholeWalkers().All {
+		if p := b.API.Walkers.Enter(admin); p != nil {
+			t.Fatal(p)
+		}
+	}
+	refused()
+	for range traffic.WholeWalkers().All {
+		b.API.Walkers.Leave(admin)
+	}
+	b.API.WalkWait = traffic.WalkWait
+	for _, path := range walkPaths() {
+		if w := b.Call("GET", path, ""); w.Code != 200 {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
+	}
+}
