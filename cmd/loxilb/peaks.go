@@ -9,8 +9,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// peaks are the most connections that there were at once since the daemon began, as often as rates
-// are read: of the table, and of the services that have a limit.
+// peaks are the highest numbers of simultaneous connections since the daemon began, sampled with
+// the rates: of the table, and of services with a limit.
 type peaks struct {
 	state *desired.State
 	rates *rates.Sampler
@@ -33,13 +33,13 @@ func (p *peaks) run(ctx context.Context) {
 	}
 }
 
-// note takes a reading.
+// note adds a reading.
 func (p *peaks) note(tracked uint64, active func(lb.Key) uint64) {
 	p.find()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.table = max(p.table, tracked)
-	services := make(map[lb.Key]uint64, len(p.limited)) // without those that are gone
+	services := make(map[lb.Key]uint64, len(p.limited)) // without deleted services
 	for _, key := range p.limited {
 		services[key] = max(p.services[key], active(key))
 	}

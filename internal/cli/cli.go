@@ -76,8 +76,8 @@ func Root(env session.Env) *cobra.Command {
 	return root
 }
 
-// addOptions has help list the flags of all commands in one place, and the help of a command point
-// there.
+// addOptions makes the help list the global flags in one place, and the help of each command refer
+// to it.
 func addOptions(root *cobra.Command) {
 	root.AddCommand(&cobra.Command{
 		Use:     "options",

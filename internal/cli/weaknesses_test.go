@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// What was wrong with the existing loxicmd stays right here.
+// Weaknesses of the existing loxicmd that must not come back.
 
 // A server may have any port.
 func TestHighPort(t *testing.T) {

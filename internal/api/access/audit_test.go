@@ -51,7 +51,7 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// Two files of bounded size are kept, whoever writes at once, and the newest entries are in them.
+// Two files of bounded size are kept, despite concurrent writers, and have the newest entries.
 func TestAuditRotates(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -86,7 +86,7 @@ func TestAuditRotates(t *testing.T) {
 	}
 }
 
-// Strangers cannot have the account of what was done overwritten; how many were not written is.
+// Strangers cannot overwrite the audit log; the number of their unwritten requests is logged.
 func TestAuditOfStrangers(t *testing.T) {
 	t.Parallel()
 	a, now := NewAudit(t.TempDir()), time.Now()
@@ -108,7 +108,8 @@ func TestAuditOfStrangers(t *testing.T) {
 	}
 }
 
-// A viewer, who may change its own password, cannot either; another viewer is told of all the same.
+// Nor can a viewer, who may change its own password; another viewer's changes are logged all the
+// same.
 func TestAuditOfViewers(t *testing.T) {
 	t.Parallel()
 	a := NewAudit(t.TempDir())
@@ -134,7 +135,7 @@ func TestAuditOfViewers(t *testing.T) {
 	}
 }
 
-// What is deleted or can't be written is an error, and is mended by itself.
+// A log that was deleted or cannot be written is an error, and recovers by itself.
 func TestAuditFails(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "d")

@@ -17,8 +17,8 @@ import (
 	"loxilb/test/clitest"
 )
 
-// services returns a server of the contract: it has four services, and answers with all of them
-// whatever is asked for.
+// services returns a server of the contract: it has four services, and returns all of them whatever
+// the request.
 func services(t *testing.T) *clitest.Server {
 	t.Helper()
 	var list []string
@@ -31,7 +31,7 @@ func services(t *testing.T) *clitest.Server {
 	return clitest.NewServer(t, 200, `{"lbAttr":[`+strings.Join(list, ",")+`]}`)
 }
 
-// What is asked for comes out, also of a server that does not choose, sort and cut by itself.
+// The requested objects are shown, also with a server that does not select, sort and page.
 func TestListed(t *testing.T) {
 	t.Parallel()
 	s := services(t)
@@ -77,7 +77,7 @@ func TestListed(t *testing.T) {
 	if got := clitest.Run(t, "", s.At("get lb nope dns")...); got.Code != session.ExitRefused || !strings.Contains(got.Stderr, `service "nope" not found: give its name, or its key`) || got.Stdout != "" {
 		t.Errorf("%+v", got)
 	}
-	// The server is told all of it, so that it need not send more.
+	// The server gets the whole query, so that it need not return more.
 	s.Requests = nil
 	clitest.Run(t, "", s.At("get lb web -l mode=dsr --sort-by=-port --limit=5")...)
 	if len(s.Requests) != 1 || !strings.Contains(s.Requests[0], "limit=5&name=web&selector=serviceArguments.mode+in+%283%29&sortBy=-serviceArguments.port") {
@@ -85,7 +85,7 @@ func TestListed(t *testing.T) {
 	}
 }
 
-// Shells complete names of what there is, fields, and words of flags.
+// Shells complete names of existing objects, fields, and values of flags.
 func TestCompletion(t *testing.T) {
 	t.Parallel()
 	s := services(t)
@@ -106,7 +106,7 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// -w shows what there is, then what an event is about if it has changed, and that it is gone.
+// -w shows existing objects, then the changed objects of events, and deletions.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	var lock sync.Mutex

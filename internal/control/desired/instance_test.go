@@ -8,8 +8,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Roles are kept over a restart; a master that comes up elsewhere, as after a start of the machine,
-// is a backup until it is told again.
+// Roles are kept over a restart; a master that starts elsewhere, as after a reboot, is a backup
+// until its role is set again.
 func TestRolesOverRestarts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -14,7 +14,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Health has endpoints probed, reports changes of their health, and applies the services that
+// Health starts probes of endpoints, reports changes of their health, and applies the services that
 // consider it again.
 type Health struct {
 	Observers
@@ -268,7 +268,7 @@ func (h *Health) EndpointsNamed(names []string, yield func(*lb.EndpointHealth) b
 	}
 }
 
-// health returns what is known by a key.
+// health returns the health of a key.
 func (p *probes) health(key string) (*lb.EndpointHealth, bool) {
 	s, ok := p.prober.Status(key)
 	p.mu.Lock()

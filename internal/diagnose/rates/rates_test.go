@@ -13,7 +13,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// fake is a data path that has counted what a test says.
+// fake is a data path with the counts that a test sets.
 type fake struct {
 	rows       []lb.EndpointCount // in the order of their IDs
 	drops      map[string]uint64
@@ -75,13 +75,13 @@ func newBench(rows ...lb.EndpointCount) *bench {
 	return b
 }
 
-// after has some time pass, and then all counters be read.
+// after advances the time, and then reads all counters.
 func (b *bench) after(d time.Duration) {
 	b.clock = b.clock.Add(d)
 	b.sample(b.clock)
 }
 
-// grow has an endpoint count more.
+// grow increases the counts of an endpoint.
 func (b *bench) grow(i int, connections, bytes uint64) {
 	b.f.rows[i].Connections += connections
 	b.f.rows[i].In.Bytes += bytes

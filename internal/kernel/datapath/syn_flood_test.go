@@ -93,7 +93,7 @@ func TestSYNFloodAtXDP(t *testing.T) {
 	t.Error("among many challenges XDP looks up the SYN of a connection")
 }
 
-// challengeAlways has the service challenge all clients that are not known.
+// challengeAlways makes the service challenge all unknown clients.
 func (o *opener) challengeAlways() {
 	o.t.Helper()
 	o.service.SynProtect = lb.SynProtectAlways

@@ -19,19 +19,18 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Statuses tells what the data path has of each object.
+// Statuses returns the status of each object in the data path.
 type Statuses interface {
 	Get(id status.ID) (status.Status, bool)
 	List(kind string, failedOnly bool) []status.Status
 	// Named returns the statuses of objects with one of these keys, or of "kind key".
 	Named(names []string) []status.Status
-	// Wait blocks until the objects are applied in this version or a later one, or gone as they
-	// should be; *status.Error says which of them failed.
+	// Wait blocks until the objects are applied in this version or a later one, or removed if they
+	// are deleted; *status.Error reports which of them failed.
 	Wait(ctx context.Context, version uint64, ids []status.ID) error
 }
 
-// GetStatuses returns the statuses of objects, services or not: of all, or of those that are asked
-// for.
+// GetStatuses returns the statuses of objects, services or not: of all, or of the requested ones.
 func (a *API) GetStatuses(w http.ResponseWriter, r *http.Request, params v1.GetStatusesParams) {
 	q, p := rest.ParseQuery(statusFields(), params.Name, params.Selector, params.SortBy, params.Limit, params.Continue)
 	if p != nil {
@@ -55,7 +54,7 @@ func (a *API) GetStatuses(w http.ResponseWriter, r *http.Request, params v1.GetS
 	rest.WritePage(w, r, "statusAttr", &list, q, func(s *status.Status) any { return a.statusIn(now, s) })
 }
 
-// statusesFor returns those that a query may be about.
+// statusesFor returns those that may match a query.
 func (a *API) statusesFor(now *store.Snapshot, q *listing.Query, params *v1.GetStatusesParams) []status.Status {
 	if len(q.Names) == 0 {
 		return a.Statuses.List(params.Kind, params.Failed)
@@ -90,8 +89,8 @@ func (a *API) ServiceStatus(now *store.Snapshot, key lb.Key) *v1.Status {
 	return a.statusIn(now, &s)
 }
 
-// AppliedOf returns what the data path has of a service in a snapshot. One that the reconciler has
-// not come to is pending.
+// AppliedOf returns the status of a service in a snapshot. A service that the reconciler has not
+// handled yet is pending.
 func (a *API) AppliedOf(now *store.Snapshot, key lb.Key) status.Status {
 	id := desired.ServiceID(key)
 	meta, _ := now.Meta(id)
@@ -105,7 +104,7 @@ func (a *API) AppliedOf(now *store.Snapshot, key lb.Key) status.Status {
 	return s
 }
 
-// statusIn returns a status with what is known of its object in a snapshot.
+// statusIn returns a status with its object's properties from a snapshot.
 func (a *API) statusIn(now *store.Snapshot, s *status.Status) *v1.Status {
 	out := statusOf(s)
 	if key, ok := desired.ServiceKey(store.ID(s.ID)); ok {
@@ -148,7 +147,7 @@ type Unapplied struct {
 
 func (u *Unapplied) Error() string { return u.Failed.Error() }
 
-// notApplied answers a change that is stored, and that the data path does not have.
+// notApplied answers a change that is stored but not applied.
 func notApplied(version uint64, err error) *rest.Problem {
 	var failed *status.Error
 	var p *rest.Problem

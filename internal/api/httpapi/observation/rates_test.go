@@ -24,7 +24,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// fake knows the rates that a test says, and how endpoints are.
+// fake returns the rates and the health that a test sets.
 type fake struct {
 	total    rates.Totals
 	window   rates.Window
@@ -90,8 +90,8 @@ func key(n int) lb.Key {
 	return lb.Key{VIP: netip.AddrFrom4([4]byte{20, 0, byte(n >> 8), byte(n)}), Port: 80, Protocol: lb.TCP}
 }
 
-// newRates has services 1 to n with two endpoints each, the second down, and n connections a second
-// to service n.
+// newRates makes services 1 to n with two endpoints each, the second down, and n connections per
+// second to service n.
 func newRates(t testing.TB, n int) (*API, *fake) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -121,8 +121,8 @@ func newRates(t testing.TB, n int) (*API, *fake) {
 	}), f
 }
 
-// counted is a data path in which each service but the first, which it has not yet, has counted the
-// same.
+// counted is a data path in which every service has the same counts, except for the first, which it
+// does not have yet.
 type counted struct{}
 
 func (counted) Drops() map[string]uint64 { return nil }

@@ -53,7 +53,7 @@ func (a *API) newFilter(params *v1.GetConntracksParams) (f filter, p *rest.Probl
 	if params.Service != "" {
 		key, err := lb.ParseKey(params.Service)
 		if err != nil && !strings.Contains(params.Service, "/") && f.name == "" {
-			f.name = params.Service // it is no key, which has a protocol
+			f.name = params.Service // it is no key: a key has a protocol
 			return f, nil
 		}
 		if err != nil {
@@ -69,7 +69,7 @@ func (a *API) newFilter(params *v1.GetConntracksParams) (f filter, p *rest.Probl
 
 func prefix(text string) (netip.Prefix, error) {
 	if a, err := netip.ParseAddr(text); err == nil {
-		a = a.Unmap() // connections have no IPv4 address as an IPv6 one
+		a = a.Unmap() // connections never have mapped IPv4 addresses
 		return a.Prefix(a.BitLen())
 	}
 	p, err := netip.ParsePrefix(text)
@@ -95,7 +95,7 @@ func (f *filter) matches(c *lb.Connection) bool {
 		(f.service == nil || c.IsAt(*f.service, f.vips))
 }
 
-// sought returns what the data path can leave out others by.
+// sought returns the filter that the data path can apply.
 func (f *filter) sought() lb.Sought {
 	s := lb.Sought{Client: f.source, VIP: f.vip, Endpoint: f.endpoint.Addr(), State: f.state}
 	if k := f.service; k != nil {

@@ -7,8 +7,8 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// TestSourceRows: of each kind and direction the longest prefix counts that has some, and what is
-// of IPv6 is not of IPv4.
+// TestSourceRows: for each kind and direction the longest prefix with an attachment counts, and
+// attachments of IPv6 do not apply to IPv4.
 func TestSourceRows(t *testing.T) {
 	t.Parallel()
 	row := func(p0, p1, m0, m1 uint64) bpf.TcAttachments {

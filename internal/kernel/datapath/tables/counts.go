@@ -10,11 +10,10 @@ import (
 	"loxilb/internal/lb"
 )
 
-// EachCount calls yield with what each endpoint has counted that is wanted, by its id, the
-// connections made and those that are in the table. Neither may block. Endpoints that are ending
-// are among them.
+// EachCount calls yield with the counters of each wanted endpoint; wanted gets its id, its opened
+// connections and those in the table. Neither may block. Endpoints that are ending are included.
 func (t *Tables) EachCount(wanted func(id uint32, connections, tracked uint64) bool, yield func(*lb.EndpointCount)) error {
-	var of *service // whose key count has
+	var of *service // the service whose key count has
 	var count lb.EndpointCount
 	asked := func(id uint32, state *bpf.TcEndpointState) bool { return wanted(id, state.Connections, state.Tracked) }
 	r, err := t.newCountReader(asked, func(id uint32, state *bpf.TcEndpointState, moved traffic) (err error) {
@@ -45,9 +44,9 @@ const (
 	fewOfASlice = 8   // one wanted row in so many is cheaper to read by itself
 )
 
-// countReader reads what endpoints have counted but for handshakes, segment by segment, without
-// making anything new for each: traffic, which has a row for each CPU, in batches where many are
-// wanted, and else by a system call for each. The lock of the tables is held meanwhile.
+// countReader reads the counters of endpoints except for handshakes, segment by segment, without
+// allocations for each: traffic, which has a row per CPU, in batches where many are wanted, and
+// otherwise by a system call for each. The lock of the tables is held meanwhile.
 type countReader struct {
 	tables *Tables
 	wanted func(id uint32, state *bpf.TcEndpointState) bool

@@ -11,7 +11,7 @@ import (
 	"loxilb/test/dptest"
 )
 
-// put makes the service of number 1 over TCP what f leaves of it.
+// put applies the table of service number 1 over TCP, as changed by f.
 func (w *world) put(t *testing.T, endpoints int, f func(*bpf.ServiceTable)) {
 	t.Helper()
 	table := table(1, endpoints)
@@ -20,7 +20,7 @@ func (w *world) put(t *testing.T, endpoints int, f func(*bpf.ServiceTable)) {
 	apply(t, w, Change{Key: table.Key, Table: table})
 }
 
-// drained are drains of an address of table(), and of one of its ports.
+// drained returns drains of an address of table(), and of one of its ports.
 func drained(after time.Duration, w *world, port uint16) lb.Drain {
 	at := w.endpoint(1).at()
 	d := lb.Drain{Addr: at.Addr(), Rate: 100 + int(port), Deadline: w.now().Add(after)}

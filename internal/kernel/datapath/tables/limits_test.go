@@ -17,7 +17,7 @@ func numbersOf(d *world) map[string]*ebpf.Map {
 	}
 }
 
-// limited is service number n with each of those numbers.
+// limited returns service number n with each of those numbers.
 func limited(n int) Change {
 	t := table(n, 1)
 	t.MSS, t.Idle, t.Persist = 1400, time.Minute, time.Hour
@@ -75,7 +75,7 @@ func TestMSSCount(t *testing.T) {
 	want("the other one deleted", 0)
 }
 
-// wantNumbers wants a service to have all of the numbers, or none.
+// wantNumbers checks that a service has all of the numbers, or none.
 func wantNumbers(t *testing.T, d *world, service int, all bool) {
 	t.Helper()
 	for name, m := range numbersOf(d) {
