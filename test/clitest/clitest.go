@@ -116,7 +116,7 @@ func Golden(t *testing.T, s *Server, name string, lines ...string) {
 		got.WriteString("$ loxicmd " + args + "\n" + r.Stdout + "\n")
 	}
 	path := filepath.Join("testdata", name+".txt")
-	if *update {
+	if *update || os.Getenv("UPDATE") != "" {
 		if err := os.WriteFile(path, []byte(got.String()), 0o644); err != nil {
 			t.Fatal(err)
 		}
