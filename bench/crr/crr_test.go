@@ -38,8 +38,8 @@ func TestExchange(t *testing.T) {
 		if r.Errors > 0 || r.Exchanges == 0 || uint64(r.Exchanges) != exchanges {
 			t.Errorf("keep %v: %+v, the server answered %d", keep, r, exchanges)
 		}
-		// The connection that asked whether the server is there may be taken late. On a busy machine, a
-		// stream may not begin before the time is over.
+		// The connection that asked whether the server is there may be taken late. On a busy
+		// machine, a stream may not begin before the time is over.
 		fewest, most := exchanges, exchanges+1
 		if keep {
 			fewest, most = 1, 3+1

@@ -14,8 +14,8 @@ import (
 	"loxilb/internal/kernel/netdev"
 )
 
-// lockPatience is how long a start waits for the pin directory: a killed daemon holds its lock until
-// the kernel has ended it, and `kill -9` does not wait for that.
+// lockPatience is how long a start waits for the pin directory: a killed daemon holds its lock
+// until the kernel has ended it, and `kill -9` does not wait for that.
 const (
 	lockPatience = 2 * time.Second
 	lockRetry    = 20 * time.Millisecond

@@ -49,7 +49,8 @@ func Sessions() ([]Session, error) {
 	return all, nil
 }
 
-// HasAddress reports whether one of these is an address of the network namespace, or stands for all.
+// HasAddress reports whether one of these is an address of the network namespace, or stands for
+// all.
 func HasAddress(list []netip.Addr) (bool, error) {
 	if len(list) == 0 || slices.ContainsFunc(list, netip.Addr.IsUnspecified) {
 		return true, nil

@@ -42,7 +42,8 @@ func TestSlowStart(t *testing.T) {
 	})
 	r.Loxicmd("undrain endpoint 31.31.31.1")
 	start := time.Now()
-	// atMost holds however busy the machine is: the weight grows with time, beside two that are whole.
+	// atMost holds however busy the machine is: the weight grows with time, beside two that are
+	// whole.
 	atMost := func(when string) {
 		t.Helper()
 		n, grown := share(21), min(1, max(0.1, time.Since(start).Seconds()/slow.Seconds()))

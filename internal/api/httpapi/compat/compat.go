@@ -1,5 +1,6 @@
-// Package compat holds what exists only because clients of the existing loxilb expect it: operations,
-// boot files, words of answers, and arguments that are accepted or refused as they expect.
+// Package compat holds what exists only because clients of the existing loxilb expect it:
+// operations, boot files, words of answers, and arguments that are accepted or refused as they
+// expect.
 package compat
 
 import (

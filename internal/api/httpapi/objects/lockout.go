@@ -111,8 +111,8 @@ func removedPathsOf[T netobj.Object[T]](a *API, tx *store.Tx, t *store.Table[T])
 	return list
 }
 
-// AccessPaths returns an object of the kernel's network as a path by which sessions arrive; none for
-// kinds that carry none.
+// AccessPaths returns an object of the kernel's network as a path by which sessions arrive; none
+// for kinds that carry none.
 func (a *API) AccessPaths(verb, kind string, o fmt.Stringer) []AccessPath {
 	var carries func(*lb.Session) bool
 	switch o := o.(type) {

@@ -1,5 +1,6 @@
-// Package objects changes objects of any kind in one transaction, waits until packets see the change,
-// and answers requests about several kinds: apply, revisions, statuses, files of everything.
+// Package objects changes objects of any kind in one transaction, waits until packets see the
+// change, and answers requests about several kinds: apply, revisions, statuses, files of
+// everything.
 package objects
 
 import (

@@ -38,8 +38,8 @@ func RefuseField(code int, field, value, reason, allowed string) *Problem {
 	return RefuseError(code, lb.NewFieldError(field, value, reason, allowed))
 }
 
-// RefuseError makes a problem of an error. An error about a value adds its parts, and is 501 if this
-// build lacks what the value asks for.
+// RefuseError makes a problem of an error. An error about a value adds its parts, and is 501 if
+// this build lacks what the value asks for.
 func RefuseError(code int, err error) *Problem {
 	p := &Problem{Body: v1.Error{Code: code, Message: err.Error(), Result: err.Error()}}
 	var field *lb.FieldError

@@ -55,8 +55,8 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
-// TestParameterProblem: a parameter of a wrong type is refused like every other value, without words
-// of the Go library.
+// TestParameterProblem: a parameter of a wrong type is refused like every other value, without
+// words of the Go library.
 func TestParameterProblem(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[string]string{

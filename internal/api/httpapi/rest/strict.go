@@ -12,9 +12,9 @@ import (
 	v1 "loxilb/api/v1"
 )
 
-// UnmarshalStrict reads an object of a list. Where decodeObject says at which place of the body a value is
-// wrong, this says by what path it is found, as the client may have made the body of something
-// else. Properties that are not known are all named.
+// UnmarshalStrict reads an object of a list. Where decodeObject says at which place of the body a
+// value is wrong, this says by what path it is found, as the client may have made the body of
+// something else. Properties that are not known are all named.
 func UnmarshalStrict[T any](spec []byte) (*T, *Problem) {
 	object := new(T)
 	if len(spec) == 0 || spec[0] != '{' {

@@ -79,9 +79,9 @@ func TestDeleteRefused(t *testing.T) {
 	}
 }
 
-// TestDeleteMisspelt: a filter of a deletion that is not known is refused: without it, more would be
-// deleted than was meant. Clients of the existing loxilb may add what they like where that decides
-// nothing.
+// TestDeleteMisspelt: a filter of a deletion that is not known is refused: without it, more would
+// be deleted than was meant. Clients of the existing loxilb may add what they like where that
+// decides nothing.
 func TestDeleteMisspelt(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"/config/firewall?sourceIp=10.0.0.0/8", "/config/firewall/all?name=x", "/config/conntrack?source=9.9.9.9&endpont=31.31.31.1"} {

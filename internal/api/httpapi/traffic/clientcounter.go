@@ -42,8 +42,8 @@ func (o clientOrder) of(u *clientUse) uint64 {
 // mostClients is how many clients are counted at a time: 4 MB.
 const mostClients = 1 << 15
 
-// clientCounter adds up connections by client. With more clients than it may hold, it drops the half that
-// has less, and remembers by how much what is left may be too small (Anderson et al., "A
+// clientCounter adds up connections by client. With more clients than it may hold, it drops the
+// half that has less, and remembers by how much what is left may be too small (Anderson et al., "A
 // High-Performance Algorithm for Identifying Frequent Items in Data Streams", 2017). A list of all
 // clients would take 100 MB for a million of them.
 type clientCounter struct {
@@ -63,7 +63,8 @@ type clientEntry struct {
 	share uint64 // of the order, less the discount of each drop
 }
 
-// newClientCounter makes a counter of at most so many clients; so many leading bits of an address make one.
+// newClientCounter makes a counter of at most so many clients; so many leading bits of an address
+// make one.
 func newClientCounter(order clientOrder, most, bits4, bits6 int) *clientCounter {
 	return &clientCounter{order: order, most: most, bits4: bits4, bits6: bits6, clients: map[netip.Prefix]*clientEntry{}}
 }

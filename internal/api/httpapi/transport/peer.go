@@ -26,8 +26,8 @@ var ErrNoPeer = errors.New("its other end is closed, or is not a socket of this 
 // The socket towards the kernel is opened once, in the daemon's own network namespace, and stays
 // there whatever thread uses it later. A look-up costs one message to the kernel and back, some
 // microseconds, however many sockets there are: it asks for one by its addresses and ports.
-// netlink.SocketGet dumps all sockets with these ports and returns the first, whatever its addresses
-// are: it could be another user's.
+// netlink.SocketGet dumps all sockets with these ports and returns the first, whatever its
+// addresses are: it could be another user's.
 type peers struct{ handle *nl.SocketHandle }
 
 func newPeers() (*peers, error) {

@@ -10,8 +10,8 @@ import (
 	"loxilb/internal/api/httpapi/transport"
 )
 
-// Loopback says which users of this machine may use the API over TCP on loopback, besides root. (The UNIX socket goes by its
-// mode.)
+// Loopback says which users of this machine may use the API over TCP on loopback, besides root.
+// (The UNIX socket goes by its mode.)
 type Loopback struct {
 	Everyone bool // nobody is asked who they are
 	UIDs     []uint32

@@ -1,5 +1,5 @@
-// Package users decides who may make a request of the API, keeps the audit log, and answers requests
-// about users.
+// Package users decides who may make a request of the API, keeps the audit log, and answers
+// requests about users.
 package users
 
 import (
