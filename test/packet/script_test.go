@@ -35,6 +35,7 @@ import (
 //	next-hops              what the connections know of routes and neighbours is out of date
 //	next-hops each         no connection uses what another found of the way to an address; "shared" is how scripts begin
 //	next-hops stay         what follows is on one CPU, and at the beginning of an epoch of next hops
+//	neighbours             what the connections know of neighbours alone is out of date
 //	ip ARGUMENTS           the ip command in the load balancer's namespace
 //	sysctl NAME VALUE      a kernel setting there
 //	size N                 connections that the table holds (first line only)
