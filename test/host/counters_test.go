@@ -1,11 +1,10 @@
 package host
 
 import (
-	"errors"
 	"fmt"
-	"os"
-	"strconv"
 	"strings"
+
+	"loxilb/test/net/rig"
 )
 
 // tally is what TCP counts on both sides.
@@ -37,38 +36,16 @@ func (a tally) String() string {
 }
 
 // counters adds up both sides and the guest.
-func (n *network) counters() (sum tally, err error) {
-	all := map[string]int{}
+func (n *network) counters() (tally, error) {
+	all := rig.ParseCounters(n.run("cat /proc/net/snmp /proc/net/netstat"))
 	for _, h := range n.sides() {
-		err = errors.Join(err, h.host.Do(func() error {
-			for _, file := range []string{"snmp", "netstat"} {
-				text, err := os.ReadFile("/proc/thread-self/net/" + file)
-				if err != nil {
-					return err
-				}
-				addCounters(all, string(text))
-			}
-			return nil
-		}))
-	}
-	addCounters(all, n.run("cat /proc/net/snmp /proc/net/netstat"))
-	return tally{sent: all["OutSegs"], again: all["RetransSegs"], why: all}, err
-}
-
-// addCounters reads lines of names, each before a line of values.
-func addCounters(all map[string]int, text string) {
-	var names []string
-	for line := range strings.Lines(text) {
-		fields := strings.Fields(line)
-		if names == nil {
-			names = fields
-			continue
+		counted, err := rig.Counters(h.host, "snmp", "netstat")
+		if err != nil {
+			return tally{}, err
 		}
-		for i, f := range fields {
-			if v, err := strconv.Atoi(f); err == nil {
-				all[names[i]] += v
-			}
+		for name, v := range counted {
+			all[name] += v
 		}
-		names = nil
 	}
+	return tally{sent: all["OutSegs"], again: all["RetransSegs"], why: all}, nil
 }

@@ -5,10 +5,8 @@ package httpapi
 
 import (
 	"cmp"
-	"context"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -37,62 +35,20 @@ import (
 // BaseURL is where the contract lives.
 const BaseURL = rest.BaseURL
 
-// DataPath has the parts of the data path that the API reads.
+// DataPath is what the areas read from the data path.
 type DataPath interface {
-	// ServiceStats is false for a service that the data path does not have (yet).
-	ServiceStats(key lb.Key) (lb.ServiceStats, bool)
-	// EachServiceStats yields the counters of those services that the data path has, by their
-	// places in the list, in this order.
-	EachServiceStats(keys []lb.Key, yield func(place int, s *lb.ServiceStats))
-	// Occupancy returns how many connections are tracked, and how many can be.
-	Occupancy() (connections, limit uint64)
-	// Drops counts packets dropped, by the name of the reason.
-	Drops() map[string]uint64
-	// Connections calls yield for each direction of each connection until it returns false.
-	Connections(ctx context.Context, yield func(lb.Connection) bool) error
-	// ConnectionsFrom is Connections from a place on, of those that are sought and perhaps others.
-	// It returns the place where yield returned false, whose connection is the next to be yielded;
-	// 0: the end.
-	ConnectionsFrom(ctx context.Context, from int, sought lb.Sought, yield func(lb.Connection) bool) (next int, err error)
-	// PolicerStats returns a policer's counts, and the number of places with it.
-	PolicerStats(name string) lb.PolicerStats
-	// MirrorStats returns a mirror's counts, and the number of places with it.
-	MirrorStats(name string) lb.MirrorStats
-	// EndConnections ends matching connections, at most rate per second, from a place on. Some may
-	// be left when ctx ends.
-	EndConnections(ctx context.Context, from, rate int, matches func(*lb.Connection) bool) (lb.Ended, error)
-	// OwnSockets returns the number of flows of this machine's own sockets by endpoint, as the
-	// services have them: they are not in the connection table.
-	OwnSockets() (map[netip.AddrPort]uint64, error)
-	// Sessions returns the TCP connections that sockets of this machine have accepted from outside.
-	Sessions(at ...netip.Addr) ([]lb.Session, error) // at these addresses; none: at all
-	// RuleHits returns the packets that a firewall rule has decided. false: the data path does not
-	// have it (yet).
-	RuleHits(r *lb.Rule) (lb.Traffic, bool)
-	// WatchConnections calls yield frequently with events of connections, and the number left out
-	// so far, until ctx ends or yield returns false. rate is the wanted maximum of events per
-	// second.
-	WatchConnections(ctx context.Context, rate int, yield func([]lb.ConnectionEvent, lb.Untold) bool) error
-	// TracePackets calls yield, often, with packets that the filter takes, and with how many it
-	// should have been told of besides since it began, until ctx ends or yield returns false.
-	TracePackets(ctx context.Context, f lb.TraceFilter, yield func([]lb.PacketTrace, lb.Untold) bool) error
+	objects.DataPath
+	services.DataPath
+	traffic.DataPath
+	observation.DataPath
+	compat.DataPath
 }
 
-// Health returns the health of endpoints.
+// Health is what the areas read from the health of endpoints.
 type Health interface {
-	servicestate.Health
-	// EndpointHealth returns the evidence for it; false: the service does not consider it, or
-	// nothing is known.
-	EndpointHealth(s *lb.Service, e lb.Endpoint) (lb.EndpointHealth, bool)
-	// EndpointsWhere yields the probed addresses whose name and address are chosen, by name.
-	EndpointsWhere(chosen func(name string, at netip.Addr) bool, yield func(*lb.EndpointHealth) bool)
-	// EndpointsNamed yields the probed addresses with these names or addresses, by name.
-	EndpointsNamed(names []string, yield func(*lb.EndpointHealth) bool)
-	// EndpointCount counts probed addresses by state.
-	EndpointCount() lb.HealthCount
-	// SetHostState takes out the probed endpoints at an address, a port (0: any), and a probe type
-	// (lb.ProbeAuto: any), or leaves them to their probes. It returns their number.
-	SetHostState(a netip.Addr, port uint16, t lb.ProbeType, out bool) (found int)
+	services.Health
+	observation.Health
+	compat.Health
 }
 
 // Loopback says which users of this machine may use the API over TCP on loopback.

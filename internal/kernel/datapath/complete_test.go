@@ -136,11 +136,7 @@ func throughTunnel(l *lab.Lab, probe *probe, mac net.HardwareAddr, line string) 
 // waitForFrame waits for the next TCP or UDP packet towards the endpoint: the tunnel hands packets
 // on in an interrupt of its own.
 func waitForFrame(l *lab.Lab) ([]byte, error) {
-	deadline := time.Now().Add(5 * time.Second)
-	for range time.Tick(time.Millisecond) {
-		if time.Now().After(deadline) {
-			break
-		}
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		frames, err := l.Left(l.Server)
 		if err != nil {
 			return nil, err

@@ -114,17 +114,16 @@ func (r *Rig) EventuallyShows(line string, words ...string) {
 // WantActive waits until each endpoint of the service at vip has that many connections.
 func (r *Rig) WantActive(vip string, want ...float64) {
 	r.T.Helper()
-	var got []float64
-	for deadline := time.Now().Add(40 * time.Second); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
-		got = nil
+	labtest.Eventually(r.T, 40*time.Second, func(context.Context) error {
+		var got []float64
 		for _, n := range netnstest.StandardNetworks()[1:] {
 			got = append(got, r.Metric("endpoint_connections_active", "endpoint="+Join(n.V4.Addr().String(), 7), "service="+vip))
 		}
-		if fmt.Sprint(got) == fmt.Sprint(want) {
-			return
+		if !slices.Equal(got, want) {
+			return fmt.Errorf("%s: active connections are %v, want %v", vip, got, want)
 		}
-	}
-	r.T.Fatalf("%s: active connections are %v, want %v", vip, got, want)
+		return nil
+	})
 }
 
 // WantNoDrops fails the test if any packet was dropped.

@@ -26,44 +26,60 @@ func Retransmitted(t testing.TB, h *netnstest.Host) int {
 	return counted(t, h, "RetransSegs") // both versions of IP
 }
 
-// counted adds up the counters of a host's kernel whose names end in this.
+// counted adds up the counters of a host's kernel whose names end in this: those of IPv6 begin with
+// the protocol.
 func counted(t testing.TB, h *netnstest.Host, name string) (n int) {
 	t.Helper()
-	err := h.Do(func() error {
-		for _, file := range []string{"/proc/thread-self/net/snmp", "/proc/thread-self/net/snmp6"} {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				return err
-			}
-			n += addCounters(string(text), name)
-		}
-		return nil
-	})
+	all, err := Counters(h, "snmp", "snmp6")
 	if err != nil {
 		t.Fatal(err)
+	}
+	for k, v := range all {
+		if strings.HasSuffix(k, name) {
+			n += v
+		}
 	}
 	return n
 }
 
-// addCounters adds up the counters of this name. snmp has a line of names before each line of
-// values, snmp6 both in one.
-func addCounters(text, counter string) (n int) {
+// Counters reads files of /proc/net of a host, as ParseCounters does.
+func Counters(h *netnstest.Host, files ...string) (map[string]int, error) {
+	var all strings.Builder
+	err := h.Do(func() error {
+		for _, file := range files {
+			text, err := os.ReadFile("/proc/thread-self/net/" + file)
+			if err != nil {
+				return err
+			}
+			all.Write(text)
+		}
+		return nil
+	})
+	return ParseCounters(all.String()), err
+}
+
+// ParseCounters adds up the counters of each name. snmp and netstat have a line of names before each
+// line of values, snmp6 has both in one line.
+func ParseCounters(text string) map[string]int {
+	all := map[string]int{}
 	var names []string
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)
-		if len(fields) == 2 && strings.HasSuffix(fields[0], counter) {
-			v, _ := strconv.Atoi(fields[1])
-			n += v
-		}
-		for i, f := range fields {
-			if i < len(names) && names[i] == counter {
+		switch {
+		case names != nil:
+			for i, f := range fields[1:] {
 				v, _ := strconv.Atoi(f)
-				n += v
+				all[names[i+1]] += v
 			}
+			names = nil
+		case len(fields) == 2:
+			v, _ := strconv.Atoi(fields[1])
+			all[fields[0]] += v
+		default:
+			names = fields
 		}
-		names = fields
 	}
-	return n
+	return all
 }
 
 // OffloadsOff makes every host sum and cut its packets itself.

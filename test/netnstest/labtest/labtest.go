@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"loxilb/test/await"
 	"loxilb/test/netnstest"
 )
 
@@ -35,20 +36,10 @@ func Standard(t testing.TB, o netnstest.Options) *netnstest.Standard {
 	return s
 }
 
-// Eventually calls f until it returns nil, and fails the test with its last error after patience.
+// Eventually is await.NoError for functions that take a context, which ends after patience.
 func Eventually(t testing.TB, patience time.Duration, f func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	for {
-		err := f(ctx)
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("not after %v: %v", patience, err)
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+	await.NoError(t, patience, func() error { return f(ctx) })
 }
