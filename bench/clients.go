@@ -67,8 +67,8 @@ type clients struct {
 	wg  sync.WaitGroup
 }
 
-// clientsMain returns their program: `bench clients [flags] ADDRESS:PORT` prints a line for each
-// attempt until SIGTERM.
+// clientsMain is the program of the clients: `bench clients [flags] ADDRESS:PORT` prints a line for
+// each attempt until SIGTERM.
 func clientsMain(ctx context.Context, args []string) error {
 	c := clients{out: os.Stdout}
 	flags := flag.NewFlagSet("clients", flag.ContinueOnError)

@@ -127,7 +127,7 @@ func (res *controlResult) starts(ctx context.Context, std *netnstest.Standard, b
 	return d, nil
 }
 
-// memory returns the daemon's own, and that of its maps in the kernel.
+// memory measures the daemon's own memory, and that of its maps in the kernel.
 func (res *controlResult) memory(when string, d *netnstest.Daemon) {
 	status := field(readFile(fmt.Sprintf("/proc/%d/status", d.Pid())), "VmRSS")
 	if kb, err := strconv.ParseFloat(strings.TrimSuffix(status, " kB"), 64); err == nil {

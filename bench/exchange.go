@@ -66,7 +66,7 @@ func parseExchanges(text string, err error) (r crr.Report, _ error) {
 
 func duration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
 
-// crrMain returns the program of the load: `bench crr [flags] ADDRESS:PORT` prints a report as
+// crrMain is the program of the load: `bench crr [flags] ADDRESS:PORT` prints a report as
 // JSON.
 func crrMain(args []string) error {
 	flags := flag.NewFlagSet("crr", flag.ContinueOnError)

@@ -148,7 +148,7 @@ func noIPVS() error {
 	return needs("ipvsadm")()
 }
 
-// needs reports whether a program is installed.
+// needs fails unless a program is installed.
 func needs(program string) func() error {
 	return func() error {
 		if _, err := exec.LookPath(program); err != nil {

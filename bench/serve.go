@@ -13,7 +13,7 @@ import (
 	"loxilb/bench/crr"
 )
 
-// serve returns the program of an endpoint: `bench serve http|crr|rr|echo PORT COUNTSPORT`. It
+// serve is the program of an endpoint: `bench serve http|crr|rr|echo PORT COUNTSPORT`. It
 // tells how much it has answered by HTTP on another port.
 func serve(ctx context.Context, args []string) error {
 	if len(args) != 3 {

@@ -64,7 +64,7 @@ func (f *Field[T]) Value(t *T) any {
 	return f.form.get(t)
 }
 
-// SetValue returns the inverse of Value, and accepts what users write.
+// SetValue is the inverse of Value, and accepts what users write.
 func (f *Field[T]) SetValue(t *T, v any) error { return f.form.set(t, f, v) }
 
 // SetFlag parses the argument of a command-line flag; list values are separated by commas.

@@ -137,7 +137,7 @@ func (c *Schema) serviceOf(members map[string]any) (s Service, err error) {
 	return s, setMembers(&s, c.fields, members, "service", "owner")
 }
 
-// unmarshalMembers returns the inverse of marshalMembers without a first member.
+// unmarshalMembers is the inverse of marshalMembers without a first member.
 func unmarshalMembers[T any](t *T, fields []Field[T], data []byte) error {
 	var members map[string]any
 	if err := json.Unmarshal(data, &members); err != nil {

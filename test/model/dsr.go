@@ -65,7 +65,7 @@ func (c *connection) segmentOneWay(p *pkt.Packet) bool {
 	return true
 }
 
-// acknowledgeOneWay returns an ACK of the client: it takes two of them, the second one going on
+// acknowledgeOneWay follows an ACK of the client: it takes two of them, the second one going on
 // from the first, for the connection to be open.
 func (c *connection) acknowledgeOneWay(p *pkt.Packet) {
 	own, fin := &c.sides[fromClient], p.Num(pkt.Flags)&pkt.FlagFIN != 0

@@ -104,7 +104,7 @@ func (s *service) persistTimeout() time.Duration {
 	return s.PersistTimeout
 }
 
-// forget returns what the sweep does to clients.
+// forget does to clients what the sweep does.
 func (s *service) forget(now time.Duration) {
 	for a, c := range s.clients {
 		if s.Algorithm != lb.Persist || now-c.seen > s.persistTimeout() || !slices.Contains(s.endpoints, c.endpoint) {

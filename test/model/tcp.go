@@ -61,7 +61,7 @@ func (c *connection) state() string {
 	return "sync-sent"
 }
 
-// begin returns the packet that the connection is made by: a SYN, or a segment from its middle.
+// begin follows the packet that opens the connection: a SYN, or a segment from its middle.
 func (c *connection) begin(p *pkt.Packet) {
 	c.sides[fromClient].end = seqEnd(p)
 	c.sides[fromEndpoint].acked = uint32(p.Num(pkt.Seq)) + 1
@@ -84,7 +84,7 @@ func inFlight(number uint32, sender, receiver side) bool {
 	return flight < window && number-receiver.acked <= flight
 }
 
-// segment returns a TCP segment of the connection.
+// segment follows a TCP segment of the connection.
 func (c *connection) segment(p *pkt.Packet, dir direction, now time.Duration) {
 	own, flags := &c.sides[dir], p.Num(pkt.Flags)
 	switch {
@@ -120,7 +120,7 @@ func (c *connection) segment(p *pkt.Packet, dir direction, now time.Duration) {
 	}
 }
 
-// dialAgain returns a SYN of the client in a connection that there is: the first one again, or
+// dialAgain follows a SYN of the client in an existing connection: the first one again, or
 // another one.
 func (c *connection) dialAgain(p *pkt.Packet) {
 	ack := uint32(p.Num(pkt.Seq)) + 1
@@ -174,7 +174,7 @@ func (c *connection) beginAnswer(p *pkt.Packet, first uint32) {
 	}
 }
 
-// handshake returns an ACK before the handshake is complete: the client's completes it if it
+// handshake follows an ACK before the handshake is complete: the client's completes it if it
 // acknowledges what the endpoint has sent.
 func (c *connection) handshake(p *pkt.Packet, dir direction) {
 	own, ack := &c.sides[dir], uint32(p.Num(pkt.Ack))
@@ -191,7 +191,7 @@ func (c *connection) handshake(p *pkt.Packet, dir direction) {
 	c.acknowledge(p, dir)
 }
 
-// acknowledge returns a segment with ACK.
+// acknowledge follows a segment with ACK.
 func (c *connection) acknowledge(p *pkt.Packet, dir direction) {
 	own, other, finBefore := &c.sides[dir], &c.sides[1-dir], c.sides[1-dir].fin
 	end, ack := seqEnd(p), uint32(p.Num(pkt.Ack))

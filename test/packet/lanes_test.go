@@ -47,7 +47,7 @@ func (l *lanes) run(s script) (*rewriter, error) {
 	return r.rewriter, r.err
 }
 
-// serve returns a lane. Its thread is not given back, so that the namespace ends with it.
+// serve runs a lane. Its thread is not given back, so that the namespace ends with it.
 func (l *lanes) serve() {
 	runtime.LockOSThread()
 	var shared *lab.Lab

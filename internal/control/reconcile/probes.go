@@ -100,7 +100,7 @@ func sameTarget(a, b *health.Target) bool {
 // no health.
 func (p *probes) add(s *lb.Service) { p.change(s, 1) }
 
-// remove returns the end of add.
+// remove undoes add.
 func (p *probes) remove(s *lb.Service) { p.change(s, -1) }
 
 func (p *probes) change(s *lb.Service, by int) {

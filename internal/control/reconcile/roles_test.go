@@ -16,7 +16,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// role returns what the node is for an instance, and waits until that holds.
+// role sets the role of the node for an instance, and waits until it is in force.
 func (r *rig) role(instance string, role lb.Role) {
 	r.t.Helper()
 	r.wait(r.commit(func(tx *store.Tx) error {

@@ -14,7 +14,7 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// HostState returns an agent's word about what is probed at an address.
+// HostState reports the state of the probed endpoints at an address, as an agent does.
 func (r *Rig) HostState(address, state string) {
 	r.T.Helper()
 	resp, err := r.LB.HTTPClient(Patience).Post("http://127.0.0.1:11111/netlox/v1/config/endpointhoststate", "application/json",

@@ -58,8 +58,8 @@ func Counters(h *netnstest.Host, files ...string) (map[string]int, error) {
 	return ParseCounters(all.String()), err
 }
 
-// ParseCounters adds up the counters of each name. snmp and netstat have a line of names before each
-// line of values, snmp6 has both in one line.
+// ParseCounters adds up the counters of each name. snmp and netstat have a line of names before
+// each line of values, snmp6 has both in one line.
 func ParseCounters(text string) map[string]int {
 	all := map[string]int{}
 	var names []string

@@ -13,7 +13,7 @@ func (a *API) fdbs() netKind[netobj.FDB] {
 	return netKind[netobj.FDB]{table: a.Store.FDBs, kernel: a.Network.FDBs, found: a.Network.FDBs.Seen}
 }
 
-// CreateFdb returns by which interface a MAC address is reached.
+// CreateFdb sets the interface by which a MAC address is reached.
 func (a *API) CreateFdb(w http.ResponseWriter, r *http.Request) {
 	createNet(a, w, r, a.fdbs(), func(body *v1.Fdb) (netobj.FDB, error) {
 		return netobj.ParseFDB(body.MacAddress, body.Dev)

@@ -13,7 +13,7 @@ func (a *API) neighbors() netKind[netobj.Neighbor] {
 	return netKind[netobj.Neighbor]{table: a.Store.Neighbors, kernel: a.Network.Neighbors, found: a.Network.Neighbors.Seen}
 }
 
-// CreateNeighbor returns which MAC address a host has.
+// CreateNeighbor sets the MAC address of a host.
 func (a *API) CreateNeighbor(w http.ResponseWriter, r *http.Request) {
 	createNet(a, w, r, a.neighbors(), func(body *v1.Neighbor) (netobj.Neighbor, error) {
 		return netobj.ParseNeighbor(body.IpAddress, body.Dev, body.MacAddress)

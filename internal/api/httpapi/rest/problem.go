@@ -68,7 +68,7 @@ func NotBuilt(field, value, instead, allowed string) *Problem {
 	return RefuseError(http.StatusNotImplemented, lb.NotBuilt(field, value, instead, allowed))
 }
 
-// Write returns the problem. A writer with a method Refused is notified of it.
+// Write answers with the problem. A writer with a method Refused is notified of it.
 func (p *Problem) Write(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")

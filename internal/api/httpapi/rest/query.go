@@ -35,7 +35,7 @@ func ParseQuery(fields *listing.Fields, name, selector, sortBy string, limit int
 	return q, nil
 }
 
-// WritePage returns the rows of a list that are asked for.
+// WritePage writes the requested rows of a list.
 func WritePage[R any](w http.ResponseWriter, r *http.Request, key string, list *listing.List[R], q *listing.Query, answer func(R) any) {
 	if err := q.Check(); err != nil {
 		Refuse(http.StatusBadRequest, "%v", err).Write(w)

@@ -109,7 +109,7 @@ func (places WholeAnswers) Answer(w http.ResponseWriter, body func() any) {
 // MaxWhole is how many answers with everything there is are made at once.
 const MaxWhole = 4
 
-// SetWriteDeadline returns what http.ResponseController calls.
+// SetWriteDeadline is called by http.ResponseController.
 func (o *Writer) SetWriteDeadline(t time.Time) error {
 	o.timed = true
 	return http.NewResponseController(o.ResponseWriter).SetWriteDeadline(t)

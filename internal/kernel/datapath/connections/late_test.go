@@ -88,7 +88,7 @@ func (d *dialer) change(f func(*bpf.TcConnection)) {
 	}
 }
 
-// sweep returns what the kernel does of a sweep.
+// sweep does the kernel's part of a sweep.
 func (d *dialer) sweep() {
 	buckets, err := d.shared.Conntrack.Buckets()
 	for next := uint32(0); err == nil && next < buckets; {

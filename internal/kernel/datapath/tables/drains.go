@@ -21,7 +21,7 @@ func (d drains) ends(at netip.AddrPort) (soonest bpf.Ends) {
 	return soonest
 }
 
-// SetDrains returns which endpoints are drained, and until when. Connections of those that have
+// SetDrains sets which endpoints are drained, and until when. Connections of those that have
 // left their services heed it at once, others too when a drain goes; when one comes, those of a
 // service that has the endpoint do once it leads no new ones there: with its Apply.
 func (t *Tables) SetDrains(list []lb.Drain) {

@@ -100,7 +100,7 @@ func (t endTimes) put(e *endpoint, ends bpf.Ends) error {
 	return nil
 }
 
-// forget returns the end of put.
+// forget undoes put.
 func (t endTimes) forget(id uint32) error {
 	if _, has := t.has[id]; !has {
 		return nil
