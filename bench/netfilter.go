@@ -148,7 +148,7 @@ func noIPVS() error {
 	return needs("ipvsadm")()
 }
 
-// needs fails unless a program is installed.
+// needs returns a check that a program is installed.
 func needs(program string) func() error {
 	return func() error {
 		if _, err := exec.LookPath(program); err != nil {

@@ -76,7 +76,7 @@ static __noinline bool fragment_source_begins(const struct packet *p)
 	return true;
 }
 
-/* Returns the budget of a completed datagram to its source. */
+/* Gives the budget of a completed datagram back to its source. */
 static __noinline void fragment_source_completes(const struct packet *p)
 {
 	struct ip_addr source = fragment_source(p);

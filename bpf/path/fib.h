@@ -59,7 +59,7 @@ static __always_inline enum verdict fib_drop(struct packet *p, long code)
 	}
 }
 
-/* Returns the gateway that a look-up has found, or the target itself. */
+/* Stores the gateway that a look-up has found, or the target itself. */
 static __always_inline void fib_gateway(const struct bpf_fib_lookup *fib,
 					struct ip_addr *gateway)
 {
