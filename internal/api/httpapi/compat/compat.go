@@ -17,9 +17,7 @@ import (
 
 // DataPath is what is counted for the existing loxilb's clients.
 type DataPath interface {
-	// EachServiceStats yields the counters of those services that the data path has, by their
-	// places in the list, in this order.
-	EachServiceStats(keys []lb.Key, yield func(place int, s *lb.ServiceStats))
+	rest.ServiceCounters
 	// Occupancy returns how many connections are tracked, and how many can be.
 	Occupancy() (connections, limit uint64)
 	// Drops counts packets dropped, by the name of the reason.

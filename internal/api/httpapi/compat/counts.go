@@ -17,25 +17,11 @@ func serviceName(s *lb.Service) string { return cmp.Or(s.Name, s.Key.String()) }
 
 // eachService yields the services with what they have counted.
 func (a *API) eachService(yield func(*lb.Service, *lb.ServiceStats)) {
-	now := a.Store.Snapshot()
 	var services []*lb.Service
-	var keys []lb.Key
-	for s := range a.Store.Services.All(now) {
-		shared, _ := a.Store.Services.Shared(now, s.Key)
-		services, keys = append(services, shared), append(keys, s.Key)
+	for s := range a.Store.Services.EachShared(a.Store.Snapshot()) {
+		services = append(services, s)
 	}
-	next := 0
-	until := func(place int) { // those that the data path does not have
-		for ; next < place; next++ {
-			yield(services[next], &lb.ServiceStats{})
-		}
-	}
-	a.DataPath.EachServiceStats(keys, func(place int, stats *lb.ServiceStats) {
-		until(place)
-		yield(services[place], stats)
-		next = place + 1
-	})
-	until(len(keys))
+	rest.EachService(a.DataPath, services, func(place int, stats *lb.ServiceStats) { yield(services[place], stats) })
 }
 
 // GetFlowCount returns how many connections are tracked.

@@ -22,9 +22,7 @@ import (
 
 // DataPath has counters.
 type DataPath interface {
-	// EachServiceStats yields the counters of those services that the data path has, by their
-	// places in the list, in this order.
-	EachServiceStats(keys []lb.Key, yield func(place int, s *lb.ServiceStats))
+	rest.ServiceCounters
 	// Drops counts packets dropped, by the name of the reason.
 	Drops() map[string]uint64
 }

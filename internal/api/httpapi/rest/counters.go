@@ -22,3 +22,31 @@ func RefusedBy(r *lb.Refusals) []v1.RefusedCount {
 	})
 	return out
 }
+
+// ServiceCounters is the part of the data path that counts for services.
+type ServiceCounters interface {
+	// EachServiceStats yields the counters of those services that the data path has, by their
+	// places in the list, in this order.
+	EachServiceStats(keys []lb.Key, yield func(place int, s *lb.ServiceStats))
+}
+
+// EachService calls f with the place and the counters of each service, in their order: zero for those
+// that the data path does not have.
+func EachService(d ServiceCounters, services []*lb.Service, f func(place int, stats *lb.ServiceStats)) {
+	keys := make([]lb.Key, len(services))
+	for i, s := range services {
+		keys[i] = s.Key
+	}
+	next := 0
+	missing := func(until int) {
+		for ; next < until; next++ {
+			f(next, &lb.ServiceStats{})
+		}
+	}
+	d.EachServiceStats(keys, func(place int, stats *lb.ServiceStats) {
+		missing(place)
+		f(place, stats)
+		next = place + 1
+	})
+	missing(len(keys))
+}

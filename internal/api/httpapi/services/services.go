@@ -18,9 +18,7 @@ import (
 type DataPath interface {
 	// ServiceStats is false for a service that the data path does not have (yet).
 	ServiceStats(key lb.Key) (lb.ServiceStats, bool)
-	// EachServiceStats yields the counters of those services that the data path has, by their
-	// places in the list, in this order.
-	EachServiceStats(keys []lb.Key, yield func(place int, s *lb.ServiceStats))
+	rest.ServiceCounters
 	// ConnectionsFrom calls yield for each direction of each connection that is sought, and perhaps
 	// others, from a place on. It returns the place where yield returned false, whose connection is
 	// the next to be yielded; 0: the end.

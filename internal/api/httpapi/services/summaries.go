@@ -105,7 +105,7 @@ func (a *summarizer) summarizeAll(rows []summaryRow) {
 	for i := range rows {
 		services[i] = rows[i].service
 	}
-	a.each(services, func(place int, stats *lb.ServiceStats) { rows[place].ServiceSummary = a.of(services[place], stats) })
+	rest.EachService(a.DataPath, services, func(place int, stats *lb.ServiceStats) { rows[place].ServiceSummary = a.of(services[place], stats) })
 }
 
 // rows returns the services that are found, in order; how they are is told only where that is

@@ -66,26 +66,6 @@ func (a *summarizer) applied(key lb.Key) status.Status {
 	return applied
 }
 
-// each calls f with each of the services and what it has counted, in their order.
-func (a *summarizer) each(services []*lb.Service, f func(place int, stats *lb.ServiceStats)) {
-	keys := make([]lb.Key, len(services))
-	for i, s := range services {
-		keys[i] = s.Key
-	}
-	next := 0
-	until := func(place int) { // those that the data path does not have
-		for ; next < place; next++ {
-			f(next, &lb.ServiceStats{})
-		}
-	}
-	a.DataPath.EachServiceStats(keys, func(place int, stats *lb.ServiceStats) {
-		until(place)
-		f(place, stats)
-		next = place + 1
-	})
-	until(len(keys))
-}
-
 // addRates adds how busy a service is.
 func addRates(out *v1.ServiceSummary, load rates.Load) {
 	out.Rate, out.Traffic = load.Rates[rates.Connections], load.Bytes()
