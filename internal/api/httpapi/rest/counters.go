@@ -30,8 +30,8 @@ type ServiceCounters interface {
 	EachServiceStats(keys []lb.Key, yield func(place int, s *lb.ServiceStats))
 }
 
-// EachService calls f with the place and the counters of each service, in their order: zero for those
-// that the data path does not have.
+// EachService calls f with the place and the counters of each service, in their order: zero for
+// those that the data path does not have.
 func EachService(d ServiceCounters, services []*lb.Service, f func(place int, stats *lb.ServiceStats)) {
 	keys := make([]lb.Key, len(services))
 	for i, s := range services {
