@@ -17,6 +17,8 @@ LAYOUT     ?= one
 WRK        ?= -t2 -c100
 NAME       ?=
 export CGO_ENABLED = 0
+# Without it the build cache has another copy of everything for each folder the project is cloned into.
+export GOFLAGS := -trimpath $(GOFLAGS)
 
 .PHONY: help build build-bench demo check test test-long soak package test-package release test-release test-manifests image test-image test-kernels test-arm64 test-host bench bench-check bench-guest bench-packet bench-control bench-docs lint vulnerabilities fmt generate check-generated update fuzz mutate install clean
 
