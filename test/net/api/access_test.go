@@ -35,7 +35,7 @@ func newDaemon(t *testing.T, lab *netnstest.Lab, name string, args ...string) (*
 	return h, d
 }
 
-// startElsewhere starts a daemon that answers where newDaemon would not look.
+// startElsewhere starts a daemon whose API socket is outside the folder that newDaemon uses.
 func startElsewhere(t *testing.T, lab *netnstest.Lab, name string, args ...string) (*netnstest.Host, *netnstest.Process) {
 	t.Helper()
 	h, err := lab.Host(name)
@@ -61,10 +61,10 @@ const (
 	askCode    = "curl -s -o /dev/null -w %{http_code} "
 )
 
-// spoof is a service that leads root's questions to an endpoint of the attacker's.
+// spoof is a service that redirects root's DNS queries to an endpoint of the attacker.
 const spoof = `{"serviceArguments":{"externalIP":"8.8.8.8","port":53,"protocol":"udp"},"endpoints":[{"endpointIP":"10.0.0.1","targetPort":53,"weight":1}]}`
 
-// Only root changes and sees services, whatever way others try.
+// TestAPIUsers checks that only root can change and see services, whichever way others try.
 //
 // P17 Only root, and users whom root has named, change or see services
 func TestAPIUsers(t *testing.T) {
@@ -102,7 +102,7 @@ func TestAPIUsers(t *testing.T) {
 	}
 }
 
-// The same over IPv6.
+// TestAPIUsersIPv6 does the same as TestAPIUsers over IPv6.
 //
 // P17
 func TestAPIUsersIPv6(t *testing.T) {
@@ -120,7 +120,7 @@ func TestAPIUsersIPv6(t *testing.T) {
 	}
 }
 
-// With --insecure every user of the machine may use the port.
+// TestAPIInsecure checks that with --insecure every user of the machine can use the port.
 func TestAPIInsecure(t *testing.T) {
 	t.Parallel()
 	h, _ := newDaemon(t, labtest.New(t), "lb", "--insecure")
@@ -129,8 +129,8 @@ func TestAPIInsecure(t *testing.T) {
 	}
 }
 
-// Each of two daemons in two namespaces has a socket of its own, and loxicmd finds the one where it
-// runs.
+// TestSocketOfNamespace checks that two daemons in two namespaces have a socket each, and that
+// loxicmd finds the socket of its own namespace.
 func TestSocketOfNamespace(t *testing.T) {
 	t.Parallel()
 	lab := labtest.New(t)
@@ -169,7 +169,7 @@ func TestSocketOfNamespace(t *testing.T) {
 	if len(sockets) != 2 {
 		t.Errorf("sockets %v", sockets)
 	}
-	none, err := lab.Host("none") // no daemon: nobody else's answers
+	none, err := lab.Host("none") // no daemon: the daemon of another namespace must not answer
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,8 +179,8 @@ func TestSocketOfNamespace(t *testing.T) {
 	}
 }
 
-// The socket of a daemon that was killed goes when the next one starts, in whatever namespace; one
-// that answers stays.
+// TestOrphanSocket checks that the next daemon to start, in any namespace, removes the socket of a
+// killed daemon, and keeps a socket that answers.
 func TestOrphanSocket(t *testing.T) {
 	t.Parallel()
 	lab := labtest.New(t)
@@ -209,7 +209,8 @@ func TestOrphanSocket(t *testing.T) {
 	}
 }
 
-// Who asks by another user's socket is told which door to take, by the port.
+// TestCommandOfNobody checks that a user who may not use the socket of another user is told to use
+// the port.
 func TestCommandOfNobody(t *testing.T) {
 	t.Parallel()
 	h, _ := newDaemon(t, labtest.New(t), "lb", "--socket=auto")

@@ -13,20 +13,21 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestRoom: thousands of services with tables of hashes are applied and disturb nobody, and what
-// would need more than the data path has is refused by one sentence and changes nothing.
+// TestRoom checks that thousands of services with hash tables are applied without disturbing
+// traffic, and that a request that exceeds the data path's memory is refused with one sentence and
+// changes nothing.
 func TestRoom(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
 	r.ServeNames()
 	a := apiOf(r)
-	// 33.5 MB with two CPUs: 4 are the services' counters of refused clients (adr/0081), 4 the
-	// empty table of when connections of removed endpoints end, 1 the outcomes and samples by which
-	// endpoints are judged; what is per CPU by itself is little
+	// 33.5 MB with two CPUs: 4 for the services' counters of refused clients (adr/0081), 4 for the
+	// empty table of the times when connections of removed endpoints end, and 1 for the outcomes and
+	// samples by which endpoints are judged. Little of it is per CPU.
 	if size := mapMemory(r); size > 35<<10 {
 		t.Errorf("the maps of an idle daemon take %d kB in the kernel, want at most 35 MB", size)
 	}
-	const services = 4200 // once as many as there was room for
+	const services = 4200 // the limit of an earlier version
 	took, _ := a.call("POST", "config/loadbalancer", encode(t, v1.LoadbalanceRequest{LbAttr: mixed(services, 1)}))
 	t.Logf("%d services: %v; memory %s, at most %s; maps %d kB", services, took, memoryOf(r, "VmRSS"), memoryOf(r, "VmHWM"), mapMemory(r))
 	r.Loxicmd("create lb 20.20.20.1 --tcp=80:5001 --endpoints=31.31.31.1:1")
@@ -52,14 +53,15 @@ func TestRoom(t *testing.T) {
 	a.call("DELETE", "config/loadbalancer/all", nil)
 }
 
-// TestAllServices: as many services as there may be, of every algorithm, with three endpoints each.
+// TestAllServices checks that the maximum number of services fits, with every algorithm and three
+// endpoints each.
 func TestAllServices(t *testing.T) {
 	rig.Long(t)
 	r := rig.New(t, rig.Options{})
 	a := apiOf(r)
 	const services, part = 65536, 8192
 	t.Logf("none: memory %s; maps %d kB", memoryOf(r, "VmRSS"), mapMemory(r))
-	for _, sel := range []int{-1, 1} { // of every algorithm, and all with a table of hashes
+	for _, sel := range []int{-1, 1} { // all algorithms in rotation, then all with a hash table
 		var took time.Duration
 		for list := mixed(services, sel); len(list) > 0; list = list[part:] {
 			d, _ := a.call("POST", "config/loadbalancer", encode(t, v1.LoadbalanceRequest{LbAttr: list[:part]}))
@@ -82,7 +84,7 @@ func TestAllServices(t *testing.T) {
 	wantSmall(r)
 }
 
-// wantSmall waits until the daemon has given back what a burst took.
+// wantSmall waits until the daemon has returned the memory that a burst of requests needed.
 func wantSmall(r *rig.Rig) {
 	r.T.Helper()
 	labtest.Eventually(r.T, time.Minute, func(context.Context) error {
@@ -95,7 +97,7 @@ func wantSmall(r *rig.Rig) {
 	r.T.Logf("then: memory %s", memoryOf(r, "VmRSS"))
 }
 
-// mixed are services with three endpoints each, of all algorithms or of one.
+// mixed returns services with three endpoints each, of all algorithms in rotation, or of one.
 func mixed(services, sel int) (list []v1.LoadbalanceEntry) {
 	algorithms := []int{0, 1, 2, 3, 4, 100}
 	for n := range services {

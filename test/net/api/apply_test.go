@@ -14,9 +14,9 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestConfirmKilled: a change that nobody confirms is undone although the daemon was killed before
-// its time; what was confirmed stays. What is saved is applied again without a change, and 10,000
-// services are applied by one request.
+// TestConfirmKilled checks that an unconfirmed change is rolled back although the daemon was killed
+// before its deadline, and that a confirmed one stays. It also checks that applying a saved file
+// again changes nothing, and that one request applies 10,000 services.
 func TestConfirmKilled(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -36,7 +36,7 @@ func TestConfirmKilled(t *testing.T) {
 	r.Loxicmd("apply -f %s --confirm=2s", second)
 	due := time.Now().Add(2 * time.Second)
 	r.Kill()
-	time.Sleep(time.Until(due)) // the deadline passes while nobody is there
+	time.Sleep(time.Until(due)) // the deadline passes while no daemon runs
 	r.Restart()
 	if out := r.Loxicmd("get lb"); !strings.Contains(out, "20.20.20.1") || strings.Contains(out, "20.20.20.2") {
 		t.Errorf("after the start:\n%s", out)
@@ -48,7 +48,7 @@ func TestConfirmKilled(t *testing.T) {
 
 	r.Loxicmd("apply -f %s --confirm=3s", second)
 	r.Kill()
-	r.Restart() // before its time: it is undone later
+	r.Restart() // before the deadline: the rollback follows later
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		if out := r.Loxicmd("get lb"); strings.Contains(out, "20.20.20.2") {
 			return errors.New(out)

@@ -10,8 +10,8 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestSavedIsNoChange: whatever kinds of object there are, applying what was saved changes nothing
-// and makes no revision, and what is saved then is the same, also after a restart.
+// TestSavedIsNoChange checks for all kinds of objects that applying a saved file changes nothing
+// and makes no revision, and that saving again gives the same file, also after a restart.
 func TestSavedIsNoChange(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -46,7 +46,7 @@ func TestSavedIsNoChange(t *testing.T) {
 	saved := save()
 	for _, k := range manifest.Kinds() {
 		switch k.Name {
-		case manifest.Session, manifest.SessionULCL, manifest.BFD: // not served
+		case manifest.Session, manifest.SessionULCL, manifest.BFD: // not supported: answered by 501
 			continue
 		}
 		if !strings.Contains(saved, "kind: "+k.Name+"\n") {

@@ -15,8 +15,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestFlowLog: what a connection becomes is in the file, a line for each event, and so it is after
-// a restart.
+// TestFlowLog checks that the flow log has a line for each event of a connection, also after a
+// restart.
 func TestFlowLog(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "flows")
@@ -33,7 +33,7 @@ func TestFlowLog(t *testing.T) {
 			r.Restart()
 		}
 		var clients []string
-		labtest.Eventually(t, rig.Patience, func(context.Context) error { // the first ones may come before somebody listens
+		labtest.Eventually(t, rig.Patience, func(context.Context) error { // the first ones may come before the receiver listens
 			c := r.Dial(rig.Join(rig.VIP4, 7))
 			clients = append(clients, c.LocalAddr().String())
 			if err := errors.Join(rig.Exchange(c, "hello"), c.Close()); err != nil {

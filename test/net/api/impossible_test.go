@@ -16,9 +16,9 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestImpossibleServices: services in the state directory that the data path cannot have, as an
-// earlier version or another limit let them in, are named with the reason, and keep nobody from
-// starting, being changed, or removing them.
+// TestImpossibleServices checks services in the state directory that the data path cannot hold,
+// such as those of an earlier version or another limit. The daemon reports each with its reason,
+// starts, and lets users change and delete them.
 func TestImpossibleServices(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -60,8 +60,8 @@ func TestImpossibleServices(t *testing.T) {
 	}
 }
 
-// storeRings puts five services into a state directory each of which has the next for its endpoint.
-// No daemon would take them: it checks what it is asked for, and files are read as they are.
+// storeRings puts five services into a state directory that form a ring: each has the next as its
+// endpoint. The API would refuse them; state files are not validated.
 func storeRings(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	state, err := desired.Open(dir, slog.New(slog.DiscardHandler))

@@ -13,11 +13,11 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// lockAll locks each file and folder that it can open, and holds the locks.
+// lockAll locks each file and folder that the user can open, and holds the locks.
 const lockAll = `for path in $(find "$@" 2>/dev/null); do if { exec {fd}<"$path"; } 2>/dev/null && flock -n "$fd"; then echo "locked $path"; fi; done; echo done; exec sleep 600`
 
-// TestLocksOfOthers: another user of the machine, who locks all that it can open of what the daemon
-// uses, does not hold up a start, and can open nothing of the state and of the pins.
+// TestLocksOfOthers checks that another user who locks every file of the daemon that it can open
+// does not delay a start, and cannot open any file of the state or the pins.
 func TestLocksOfOthers(t *testing.T) {
 	t.Parallel()
 	lab := labtest.New(t)

@@ -1,5 +1,5 @@
-// Package api_test is about what users ask of a running daemon and are told by it: who may, how
-// much at once, what is applied, what is logged.
+// Package api_test tests what users of a running daemon's API see: permissions, limits, applied
+// configuration and logs.
 package api_test
 
 import (

@@ -21,9 +21,9 @@ import (
 	"loxilb/test/ruletest"
 )
 
-// TestRulesScale: the most firewall rules there may be, as hostile as they come, are in force a
-// moment after the request, an emergency rule beside them in less than that, and a start with them
-// is quick.
+// TestRulesScale checks that the maximum number of firewall rules, with patterns that are the most
+// expensive to compile, is in force soon after the request. An additional rule takes less time, and
+// so does a start with all rules.
 func TestRulesScale(t *testing.T) {
 	rig.Long(t)
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -41,7 +41,7 @@ func TestRulesScale(t *testing.T) {
 			const client, here = "100.100.100.1", "100.100.100.254:7100"
 			a.rule(t, lb.Rule{Source: netip.MustParsePrefix(client + "/32"), Preference: 65534})
 			idle := peakMemory(r)
-			var took, used [3]time.Duration // by all rules, by one more, by a start
+			var took, used [3]time.Duration // of all rules, of one more, of a start
 			measure := func(i int, f func()) {
 				start, cpu := time.Now(), processorTime(t, r)
 				f()
@@ -75,7 +75,7 @@ func TestRulesScale(t *testing.T) {
 			if more > 300<<10 {
 				t.Errorf("the rules take %d MB", more>>10)
 			}
-			// of CPU: this test may have company
+			// CPU time, as other tests may run at the same time
 			if used[0] > 2*time.Second || used[1] > 300*time.Millisecond || used[2] > 2*time.Second {
 				t.Error("it takes too long")
 			}
@@ -101,7 +101,7 @@ func dialShortly(t *testing.T, h *netnstest.Host, address string) (hangUp func()
 	return func() { _ = c.Close() }, nil
 }
 
-// entriesOf are rules as the API reads them.
+// entriesOf returns rules in the form of the API.
 func entriesOf(rules []lb.Rule) []v1.FirewallRule {
 	out := make([]v1.FirewallRule, len(rules))
 	text := func(p netip.Prefix) string {
@@ -122,7 +122,7 @@ func entriesOf(rules []lb.Rule) []v1.FirewallRule {
 	return out
 }
 
-// peakMemory returns the most memory that the daemon has taken, in KiB.
+// peakMemory returns the daemon's peak memory in KiB.
 func peakMemory(r *rig.Rig) int {
 	r.T.Helper()
 	n, err := strconv.Atoi(strings.TrimSuffix(memoryOf(r, "VmHWM"), " kB"))
@@ -132,7 +132,7 @@ func peakMemory(r *rig.Rig) int {
 	return n
 }
 
-// processorTime returns how long the daemon has run.
+// processorTime returns the CPU time that the daemon has used.
 func processorTime(t testing.TB, r *rig.Rig) time.Duration {
 	t.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", r.Pid()))

@@ -21,13 +21,13 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// big is how many services the tests of scale have, each of bigEndpoints.
+// big is the number of services in the tests of scale, each with bigEndpoints endpoints.
 const (
 	big          = 10000
 	bigEndpoints = 10
 )
 
-// api speaks to a daemon's REST API over one connection.
+// api calls a daemon's REST API over one connection.
 type api struct {
 	t      testing.TB
 	client *http.Client
@@ -42,8 +42,8 @@ func apiOf(r *rig.Rig) *api {
 	}}
 }
 
-// call makes a request, fails the test unless the answer is 200, and returns how long it took and
-// the body.
+// call makes a request, fails the test unless the status is 200, and returns how long the request
+// took and the body.
 func (a *api) call(method, path string, body []byte) (time.Duration, []byte) {
 	a.t.Helper()
 	start := time.Now()
@@ -55,7 +55,7 @@ func (a *api) call(method, path string, body []byte) (time.Duration, []byte) {
 	return took, answer
 }
 
-// answer makes a request, and returns the status and the body of what comes back.
+// answer makes a request, and returns the status and body of the response.
 func (a *api) answer(method, path string, body []byte) (int, []byte) {
 	a.t.Helper()
 	req, err := http.NewRequestWithContext(a.t.Context(), method, "http://127.0.0.1:11111/netlox/v1/"+path, bytes.NewReader(body))
@@ -79,8 +79,8 @@ func bigVIP(n int) netip.Addr {
 	return netip.AddrFrom4([4]byte{20, byte(n >> 16), byte(n >> 8), byte(n)})
 }
 
-// bigService is service number n, port 80. Its first endpoint is that of the topology which answers
-// as ep1.
+// bigService returns service number n, at port 80. Its first endpoint is the topology's endpoint
+// that answers as ep1.
 func bigService(n int) v1.LoadbalanceEntry {
 	e := v1.LoadbalanceEntry{ServiceArguments: v1.ServiceArguments{
 		ExternalIP: bigVIP(n).String(), Port: 80, Protocol: "tcp", Name: "service-" + strconv.Itoa(n),
@@ -104,7 +104,7 @@ func encode(t testing.TB, v any) []byte {
 	return b
 }
 
-// bulk returns one request for services from..to-1.
+// bulk returns one request that creates services from to to-1.
 func bulk(t testing.TB, from, to int) []byte {
 	t.Helper()
 	var list []v1.LoadbalanceEntry
@@ -114,7 +114,7 @@ func bulk(t testing.TB, from, to int) []byte {
 	return encode(t, v1.LoadbalanceRequest{LbAttr: list})
 }
 
-// one returns a request for service n alone.
+// one returns a request that creates service n.
 func one(t testing.TB, n int) []byte {
 	t.Helper()
 	e := bigService(n)
@@ -135,15 +135,15 @@ func memoryOf(r *rig.Rig, field string) string {
 	return ""
 }
 
-// mapMemory returns the memory of the daemon's maps in the kernel, in KiB, as far as the kernel
-// tells.
+// mapMemory returns the memory of the daemon's maps in KiB, as reported by the kernel.
 func mapMemory(r *rig.Rig) int { return mapmemory.Of(r.Pid()) >> 10 }
 
-// TestScale: 10,000 services of 10 endpoints come in one request and are balanced when it is
-// answered; a change beside them takes as long as alone; a restart loses no request. Times are
-// shown and not judged but by comparison, as they depend on what else the machine does.
+// TestScale checks that 10,000 services with 10 endpoints each are balanced as soon as the one
+// request that creates them is answered, that changing one of them takes as long as changing a lone
+// service, and that a restart loses no request. It asserts ratios of times only, and prints the
+// times, which depend on the load of the machine.
 func TestScale(t *testing.T) {
-	args := []string{"--metrics-detail=service"} // as by default
+	args := []string{"--metrics-detail=service"} // the default
 	many, few := rig.New(t, rig.Options{Args: args}), rig.New(t, rig.Options{Args: args})
 	for _, r := range []*rig.Rig{many, few} {
 		r.ServeNames()
@@ -153,7 +153,7 @@ func TestScale(t *testing.T) {
 	body := bulk(t, 0, big)
 	took, _ := a.call("POST", "config/loadbalancer", body)
 	t.Logf("POST of %d services of %d endpoints (%d KiB): %v", big, bigEndpoints, len(body)>>10, took)
-	for _, n := range []int{0, 1, big - 1} { // the first connection of each goes to its first endpoint
+	for _, n := range []int{0, 1, big - 1} { // round robin begins with the first endpoint
 		many.WantAnswers(rig.Join(bigVIP(n).String(), 80), "ep1")
 	}
 	t.Logf("memory then: %s, at most %s; maps in the kernel %d kB", memoryOf(many, "VmRSS"), memoryOf(many, "VmHWM"), mapMemory(many))
@@ -186,7 +186,8 @@ func TestScale(t *testing.T) {
 	t.Logf("memory at the end: %s", memoryOf(many, "VmRSS"))
 }
 
-// compareChanges creates, updates and deletes one service, by turns beside many others and alone.
+// compareChanges creates, updates and deletes one service, alternately among many services and
+// alone.
 func compareChanges(t *testing.T, many, few *api) {
 	t.Helper()
 	const n = big + 1
@@ -226,7 +227,7 @@ func compareChanges(t *testing.T, many, few *api) {
 	}
 }
 
-// oneByOne creates as many services by a request each, one after the other.
+// oneByOne creates the same number of services with one request each.
 func oneByOne(t *testing.T, a *api) {
 	t.Helper()
 	took := make([]time.Duration, big)
@@ -242,8 +243,7 @@ func oneByOne(t *testing.T, a *api) {
 	t.Logf("%d POSTs one after the other: %v; median of the first %d %v, of the last %v", big, total, part, first[part/2], last[part/2])
 }
 
-// restartBig stops the daemon and starts it again while requests are made, each to a service of its
-// own.
+// restartBig restarts the daemon during requests, each of which goes to another service.
 func restartBig(t *testing.T, r *rig.Rig) {
 	t.Helper()
 	stop, done := make(chan struct{}), make(chan int, 1)

@@ -12,7 +12,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// What happens to a service is in its status and among the events, which a client may follow.
+// TestStatusAndEvents checks that changes of a service show in its status and in the stream of
+// events.
 func TestStatusAndEvents(t *testing.T) {
 	t.Parallel()
 	h, d := newDaemon(t, labtest.New(t), "lb")
@@ -32,7 +33,7 @@ func TestStatusAndEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(watch.Stop)
-	// When the stream has begun nobody tells: something happens until it shows.
+	// Nothing shows when the stream has begun: repeat a change until its event arrives.
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		loxicmd("create", "lb", "20.20.20.1", "--tcp=80:80", "--endpoints=10.0.0.1:1")
 		loxicmd("delete", "lb", "20.20.20.1", "--tcp=80")

@@ -23,12 +23,12 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// TestIdleStrangers: sockets that strangers leave idle, of several sources and both IP versions,
-// with half a request or half a TLS handshake, delay no health check of the machine, by whatever
-// address.
+// TestIdleStrangers checks that idle sockets of other hosts do not delay health checks of the API,
+// by any address. The sockets are of several sources and both IP versions, and have sent half a
+// request or half a TLS handshake.
 func TestIdleStrangers(t *testing.T) {
 	t.Parallel()
-	const perSource = 350 // of six sources
+	const perSource = 350 // of each of six sources
 	cert, key := selfSigned(t)
 	r := rig.New(t, rig.Options{Args: []string{
 		"--host=::", "--insecure", "--tls", "--tls-host=::", "--tls-port=8091", "--tls-certificate=" + cert, "--tls-key=" + key,
@@ -46,7 +46,7 @@ func TestIdleStrangers(t *testing.T) {
 		for i := range perSource {
 			to, text := "11111", half[i%len(half)]
 			if i%2 == 1 {
-				to, text = "8091", "\x16\x03\x01\x00\xf0" // the header of a ClientHello that does not come
+				to, text = "8091", "\x16\x03\x01\x00\xf0" // the header of a ClientHello without its body
 			}
 			c := dialFrom(t, r.Client, source, to)
 			if _, err := io.WriteString(c, text); err != nil {
@@ -65,7 +65,7 @@ func TestIdleStrangers(t *testing.T) {
 		}
 		slices.Sort(took)
 		t.Logf("%s: a health check takes %v, at most %v", address, took[len(took)/2], took[len(took)-1])
-		if took[0] > 100*time.Millisecond { // the others may have waited for a processor
+		if took[0] > 100*time.Millisecond { // the slower ones may have waited for a CPU
 			t.Errorf("%s: no health check takes less than %v", address, took[0])
 		}
 	}
@@ -97,7 +97,7 @@ func dialFrom(t *testing.T, h *netnstest.Host, source netip.Addr, port string) (
 	return c
 }
 
-// healthy asks the balancer, at one of its addresses, by a new connection.
+// healthy checks the balancer's health at one of its addresses by a new connection.
 func healthy(t *testing.T, h *netnstest.Host, address string) error {
 	t.Helper()
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -118,7 +118,7 @@ func healthy(t *testing.T, h *netnstest.Host, address string) error {
 	return nil
 }
 
-// selfSigned makes files of a certificate and its key.
+// selfSigned writes files of a self-signed certificate and its key.
 func selfSigned(t *testing.T) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

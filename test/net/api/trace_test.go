@@ -20,7 +20,7 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// trace begins to trace in the balancer's namespace, and waits until it has begun.
+// trace starts a trace in the balancer's namespace, and waits until it runs.
 func trace(t testing.TB, r *rig.Rig, words string) *netnstest.Process {
 	t.Helper()
 	p, err := r.LB.Start(netnstest.Command{Args: append([]string{rig.Program("loxicmd"), "trace"}, strings.Fields(words)...)})
@@ -32,7 +32,7 @@ func trace(t testing.TB, r *rig.Rig, words string) *netnstest.Process {
 	return p
 }
 
-// says waits until a process has said what fits all patterns.
+// says waits until the output of a process matches all patterns.
 func says(t testing.TB, p *netnstest.Process, patterns ...string) {
 	t.Helper()
 	for _, pattern := range patterns {
@@ -45,14 +45,14 @@ func says(t testing.TB, p *netnstest.Process, patterns ...string) {
 	}
 }
 
-// tracedRig returns one with a service that answers, and one without endpoints. Checksums are
-// whole, so that XDP may forward.
+// tracedRig returns a rig with a service that answers, and one without endpoints. Checksums are
+// complete, so XDP can forward.
 func tracedRig(t testing.TB, args ...string) *rig.Rig {
 	t.Helper()
 	r := rig.New(t, rig.Options{Args: args, Before: func(t testing.TB, s *netnstest.Standard) {
 		rig.OffloadsOff(t, s)
 		for _, h := range append([]*netnstest.Host{s.Client}, s.Endpoints[:]...) {
-			rig.MustRun(t, h, "ethtool", "-K", "eth0", "gro", "on") // a veth takes no redirected frames otherwise
+			rig.MustRun(t, h, "ethtool", "-K", "eth0", "gro", "on") // otherwise a veth drops redirected frames
 		}
 	}})
 	rig.ServeSources(r)
@@ -70,7 +70,7 @@ func ask(r *rig.Rig) {
 	_ = c.Close()
 }
 
-// refused asks the service that has no endpoint.
+// refused sends a request to the service without endpoints.
 func refused(r *rig.Rig) {
 	if c, err := r.Client.DialContext(r.T.Context(), "tcp", rig.Join(rig.VIP4, 81)); err == nil {
 		_ = c.Close()
@@ -78,7 +78,7 @@ func refused(r *rig.Rig) {
 	}
 }
 
-// attached returns the ids of the programs where clients come in.
+// attached returns the ids of the programs at the client's interface.
 func attached(t testing.TB, r *rig.Rig) (ids []ebpf.ProgramID) {
 	t.Helper()
 	err := r.LB.Do(func() error {
@@ -108,10 +108,10 @@ func attached(t testing.TB, r *rig.Rig) (ids []ebpf.ProgramID) {
 	return ids
 }
 
-// TestTrace: packets are shown before and after translation, in both directions, with the reason of
-// those that are dropped, to several who ask for different ones, at each hook. When they have left,
-// even if they were killed, the programs are those that were there before, and no packet was lost
-// by that.
+// TestTrace checks that traces at each hook show packets before and after translation, in both
+// directions, with the reason of drops, to several clients with different filters. After the
+// clients disconnect, even if they were killed, the former programs are attached again, and no
+// packet was lost.
 //
 // P68 trace shows packets before and after translation with their verdict, and leaves nothing
 // behind, however it ends
@@ -164,7 +164,8 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// tags returns the hashes of what programs do: a program that traces has another one.
+// tags returns the tags of programs (the kernel's hashes of their code): a program with tracing has
+// another tag.
 func tags(t testing.TB, ids []ebpf.ProgramID) (list []string) {
 	t.Helper()
 	for _, id := range ids {
@@ -182,9 +183,9 @@ func tags(t testing.TB, ids []ebpf.ProgramID) (list []string) {
 	return list
 }
 
-// TestTraceBounds: more than four are refused, and so is what is no filter; a trace ends after what
-// was asked for; a daemon that is killed leaves nothing that the next one does not put right, nor
-// loses a packet.
+// TestTraceBounds checks that a fifth trace and an invalid filter are refused, that a trace ends
+// after the requested number of packets, and that the daemon after a killed one removes its traces
+// without losing a packet.
 func TestTraceBounds(t *testing.T) {
 	t.Parallel()
 	r := tracedRig(t)
@@ -231,7 +232,7 @@ func TestTraceBounds(t *testing.T) {
 		t.Error("programs that trace are there after a restart")
 	}
 	ask(r)
-	// for 10 s, the programs that traced are another version's, and may come back
+	// within 10 s the programs with tracing could be rolled back to
 	labtest.Eventually(t, 3*rig.Patience, func(context.Context) error {
 		_, err := r.Command("trace", "host", "100.100.100.99", "--for=1s")
 		return err
@@ -244,8 +245,8 @@ func TestTraceBounds(t *testing.T) {
 	}
 }
 
-// TestTraceLoss: who does not read holds up nothing, and is told how many packets there was no room
-// for.
+// TestTraceLoss checks that a client that stops reading delays nothing, and is told the number of
+// packets that it missed.
 func TestTraceLoss(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -268,8 +269,8 @@ func TestTraceLoss(t *testing.T) {
 	r.WantNoDrops()
 }
 
-// TestTraceCapture: a capture has both sides, the interfaces by their names, and what became of
-// each packet, as tshark reads it.
+// TestTraceCapture checks with tshark that a capture has both sides, the interfaces' names, and the
+// verdict of each packet.
 func TestTraceCapture(t *testing.T) {
 	t.Parallel()
 	r := tracedRig(t)

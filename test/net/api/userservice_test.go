@@ -12,8 +12,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// Users of the API log in, may do what their roles may, and their tokens outlive a daemon that is
-// killed; root needs none by the socket, and one on loopback.
+// TestUserService checks that users log in and can do what their roles allow, that tokens stay
+// valid after a daemon is killed, and that root needs no token by the socket or on loopback.
 func TestUserService(t *testing.T) {
 	t.Parallel()
 	h, d := newDaemon(t, labtest.New(t), "lb", "--userservice")
@@ -70,7 +70,7 @@ func TestUserService(t *testing.T) {
 	}
 }
 
-// What the daemon has logged can be asked for, and its level changes while it runs.
+// TestLogs checks that the API returns the daemon's log, and changes its level while it runs.
 func TestLogs(t *testing.T) {
 	t.Parallel()
 	_, d := newDaemon(t, labtest.New(t), "lb")

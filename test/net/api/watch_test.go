@@ -11,8 +11,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// Who watches is told of a connection from its first packet to its end, what it counted, and who
-// closed it.
+// TestWatchConnections checks that a watcher is notified of a connection from its first packet to
+// its end, with its counters and the side that closed it.
 func TestWatchConnections(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -31,7 +31,7 @@ func TestWatchConnections(t *testing.T) {
 		}
 		return nil
 	}
-	// When the stream has begun nobody tells: connections are opened until one shows.
+	// Nothing shows when the stream has begun: open connections until one shows.
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		c := r.Dial(rig.Join(rig.VIP4, 80))
 		if _, err := rig.Whoami(c); err != nil {
@@ -48,7 +48,7 @@ func TestWatchConnections(t *testing.T) {
 		`opened   ` + connection + "\n", `assured  ` + connection + "\n", `closing  ` + connection + " by client\n",
 		`ended    ` + connection + `  closed by both  in [4-9] packets, [2-9]\d\d bytes  out [3-9] packets, [1-9]\d\d bytes` + "\n",
 	} {
-		// closed connections of a service that is deleted rest for up to 10 s
+		// closed connections of a deleted service stay in the table for up to 10 s
 		labtest.Eventually(t, 2*rig.Patience, func(context.Context) error { return seen(pattern) })
 	}
 }

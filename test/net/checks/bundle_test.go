@@ -13,7 +13,7 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// bundle writes one and reads it, file by file.
+// bundle writes a support bundle and returns its files by name.
 func bundle(t *testing.T, r *rig.Rig, args ...string) map[string]string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "x.tar.gz")
@@ -24,7 +24,7 @@ func bundle(t *testing.T, r *rig.Rig, args ...string) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close() //nolint:errcheck // it was read
+	defer f.Close() //nolint:errcheck // only read
 	packed, err := gzip.NewReader(f)
 	if err != nil {
 		t.Fatal(err)
@@ -47,8 +47,8 @@ func bundle(t *testing.T, r *rig.Rig, args ...string) map[string]string {
 	}
 }
 
-// TestBundle: the bundle of a daemon at work has each part, no secret of a service's probe, and no
-// address of a client unless that is asked for.
+// TestBundle checks that the bundle of a running daemon has each part, no secret of a service's
+// probe, and no address of a client unless requested.
 //
 // P67 A support bundle has no secret, and no address of a client unless asked for
 func TestBundle(t *testing.T) {

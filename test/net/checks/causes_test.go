@@ -12,11 +12,10 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestCauses: of an endpoint that clients do not reach, or not with large packets, doctor names the
-// cause: a server that is stopped, a firewall that drops in silence, a gateway that is wrong there,
-// a link that drops what is large, answers that take another way. The last of these is a problem
-// that everything tells of which tells of problems. Once it is mended none of that is said any
-// more.
+// TestCauses checks that doctor names the cause when clients do not reach an endpoint, or not with
+// large packets: a stopped server, a firewall that drops silently, a wrong gateway at the endpoint,
+// a link that drops large packets, and replies that bypass the balancer. Each view of problems
+// shows the last of these. After the repair none of them is shown.
 //
 // P69 doctor names why clients do not reach an endpoint, as far as the balancer can tell
 func TestCauses(t *testing.T) {
@@ -24,7 +23,7 @@ func TestCauses(t *testing.T) {
 	r := rig.New(t, rig.Options{})
 	r.ServeNames()
 	second, third := r.Endpoints[1], r.Endpoints[2]
-	// behind a router on which nothing is wrong, with a gateway that is not there
+	// 99.99.99.1 is an address of ep1, which replies from it by a gateway that does not exist
 	rig.MustRun(t, r.LB, "ip", "route", "add", "99.99.99.0/24", "via", "31.31.31.1")
 	rig.MustRun(t, r.Endpoints[0], "ip", "addr", "add", "99.99.99.1/32", "dev", "lo")
 	rig.MustRun(t, r.Endpoints[0], "ip", "route", "add", "default", "via", "31.31.31.99", "table", "7")
@@ -76,7 +75,7 @@ func TestCauses(t *testing.T) {
 	stop()
 }
 
-// dial opens a connection now and then, whether or not it comes about.
+// dial opens connections at intervals, and ignores whether they succeed.
 func dial(r *rig.Rig, address string) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var dialling sync.WaitGroup

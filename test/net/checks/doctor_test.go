@@ -10,13 +10,13 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// ofMachine are checks of what all namespaces of the machine share: on whose machine this runs is
-// not the test's choice.
+// ofMachine returns the checks of what all namespaces of the machine share: their results depend on
+// the machine that runs the test.
 func ofMachine() []string {
 	return []string{"kernel", "jit", "bpffs", "program-statistics", "neighbour-table", "clock", "cgroup", "memory", "descriptors", "disk", "queues", "interrupts", "governor", "next-hops"}
 }
 
-// findings returns the ids of what doctor finds in the network of a rig.
+// findings returns the ids of doctor's findings in the network of a rig.
 func findings(t *testing.T, r *rig.Rig) (ids []string) {
 	t.Helper()
 	out, err := r.Command("doctor", "-o", "json")
@@ -36,8 +36,8 @@ func findings(t *testing.T, r *rig.Rig) (ids []string) {
 	return ids
 }
 
-// TestDoctor: in a network where nothing is wrong nothing is found; what is broken is found, with
-// what mends it; --fix mends what is safe, and only when it is said.
+// TestDoctor checks that doctor finds nothing in a working network, finds each fault with its
+// remedy, and with --fix repairs only what is safe, and only on request.
 //
 // P63 doctor finds nothing where nothing is wrong, and changes nothing unless asked to
 func TestDoctor(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// warnings returns the lines of the daemon's log at the levels warning and error that have these
+// warnings returns the lines of the daemon's log at the levels warning and error that contain
 // words.
 func warnings(r *rig.Rig, words string) (list []string) {
 	for line := range strings.Lines(r.Log()) {
@@ -23,9 +23,9 @@ func warnings(r *rig.Rig, words string) (list []string) {
 	return list
 }
 
-// TestQuietLog: a service that refuses clients each second has one line at once, and a summary.
-// Both name the service, and together they count each dropped packet. An endpoint whose route
-// refuses packets is named, too.
+// TestQuietLog checks that a service that refuses clients each second has one log line at once, and
+// a summary. Both name the service, and their sum is the number of dropped packets. An endpoint
+// whose route refuses packets is named, too.
 //
 // P76 A repeated warning about a service has one line at once, and then summaries
 func TestQuietLog(t *testing.T) {
@@ -37,7 +37,7 @@ func TestQuietLog(t *testing.T) {
 	r.Loxicmd("create lb %s --tcp=81:5001 --endpoints=99.99.99.1:1 --outlier=off", rig.VIP4)
 	r.Loxicmd("drain endpoint 31.31.31.1")
 	const seconds = 6
-	pace := time.NewTicker(100 * time.Millisecond) // of clients, who try again and again
+	pace := time.NewTicker(100 * time.Millisecond) // of clients that retry
 	defer pace.Stop()
 	for end := time.Now().Add(seconds * time.Second); time.Now().Before(end); <-pace.C {
 		for port := 80; port < 82; port++ {
@@ -50,7 +50,7 @@ func TestQuietLog(t *testing.T) {
 		}
 	}
 	total := r.Metric("drops_total", "reason=no-endpoint")
-	r.Stop() // it looks once more, and writes summaries
+	r.Stop() // a last check writes the summaries
 	all := warnings(r, "packets dropped")
 	web, route := warnings(r, "reason=no-endpoint"), warnings(r, "reason=route-unreachable")
 	if len(all) != 4 || len(web) != 2 || len(route) != 2 {
@@ -76,7 +76,7 @@ func TestQuietLog(t *testing.T) {
 	}
 }
 
-// number returns an attribute of a line.
+// number returns a numeric attribute of a log line.
 func number(t *testing.T, line, key string) float64 {
 	t.Helper()
 	m := regexp.MustCompile(` ` + key + `=(\d+)`).FindStringSubmatch(line)

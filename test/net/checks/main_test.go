@@ -1,4 +1,4 @@
-// Package checks_test is about what finds out what is wrong: verify.
+// Package checks_test tests the commands that find faults: doctor, verify, bundle, and the log.
 package checks_test
 
 import (

@@ -17,7 +17,7 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// exitCode returns that of a command line.
+// exitCode returns the exit code of a command.
 func exitCode(t testing.TB, err error) int {
 	t.Helper()
 	var failed *exec.ExitError
@@ -30,7 +30,7 @@ func exitCode(t testing.TB, err error) int {
 	return 0
 }
 
-// damage writes other bytes into the first row of a pinned map.
+// damage overwrites the first row of a pinned map.
 func damage(t testing.TB, r *rig.Rig, name string) {
 	t.Helper()
 	m, err := ebpf.LoadPinnedMap(filepath.Join(netnstest.PinPath(r.Dir()), "maps", name), nil)
@@ -49,9 +49,8 @@ func damage(t testing.TB, r *rig.Rig, name string) {
 	}
 }
 
-// TestVerify: what somebody has damaged in the kernel is found, said in one sentence, and repaired;
-// and while services, rules and endpoints come, go, fall and rise, nothing is found that is not
-// there.
+// TestVerify checks that verify finds damaged map rows, reports each in one sentence, and repairs
+// them. While services, rules and endpoints change, it raises no false alarm.
 //
 // P59 verify finds each row that differs from the configuration, repairs it, and raises no false
 // alarm while everything changes
@@ -96,7 +95,7 @@ func TestVerify(t *testing.T) {
 	verify(0, "--all-connections")
 }
 
-// churn has services, weights and rules come and go until stop.
+// churn creates and deletes services, weights and rules until stop is closed.
 func churn(r *rig.Rig, stop <-chan struct{}) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for {
@@ -118,7 +117,7 @@ func churn(r *rig.Rig, stop <-chan struct{}) {
 	}
 }
 
-// flap has an agent say that an endpoint is down, and up again, until stop.
+// flap reports an endpoint as down and up, as an agent does, until stop is closed.
 func flap(r *rig.Rig, stop <-chan struct{}) {
 	client := r.LB.HTTPClient(rig.Patience)
 	for state := "red"; ; {

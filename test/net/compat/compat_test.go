@@ -12,9 +12,9 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// TestCompat: a manifest's options and a file that the existing loxilb saved are all that the
-// daemon needs. Other machines reach the API, and what is changed by it counts until the file is
-// changed again.
+// TestCompat checks that the options of a manifest and a file saved by the existing loxilb are
+// enough to start the daemon. Other machines reach the API, and its changes stay in effect until
+// the file changes again.
 func TestCompat(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

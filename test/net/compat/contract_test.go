@@ -10,8 +10,8 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// contract runs a part of the script of a user of the existing loxilb, with the loxicmd and the API
-// where it expects them, and returns what it prints.
+// contract runs a part of the script of a user of the existing loxilb, with loxicmd and the API
+// where the script expects them, and returns its output.
 func contract(r *rig.Rig, part, dir string) string {
 	r.T.Helper()
 	out, err := r.LB.Run("env", "LOXILB_COMPAT=1", "PATH="+rig.Bin()+":"+os.Getenv("PATH"), "sh", "testdata/contract.sh", part, dir)
@@ -21,7 +21,7 @@ func contract(r *rig.Rig, part, dir string) string {
 	return out
 }
 
-// headers returns the columns of the first table of an output, as the contract has them.
+// headers returns the columns of the first table of an output.
 func headers(t *testing.T, out, first string) []string {
 	t.Helper()
 	for line := range strings.Lines(out) {
@@ -115,5 +115,5 @@ func TestContractScript(t *testing.T) {
 			t.Errorf("%s, applied and saved, is:\n%s\nwant\n%s", name, after, before)
 		}
 	}
-	contract(r, "restore", dir) // it is there already: a script that runs twice is right
+	contract(r, "restore", dir) // everything exists already: running a script twice must succeed
 }

@@ -17,8 +17,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestDocs runs the commands of the documents, in the order written, each document on a balancer of
-// its own: lines that are indented by four spaces, and blocks fenced as `endpoint` on an endpoint.
+// TestDocs runs the commands of the documents in their order, each document on a balancer of its
+// own: lines that are indented by four spaces, and on an endpoint blocks fenced as `endpoint`.
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	for _, name := range documents(t) {
@@ -33,7 +33,7 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// document is what a document asks its readers to type.
+// document holds the commands that a document asks its readers to type.
 type document struct {
 	name     string
 	text     string
@@ -42,10 +42,10 @@ type document struct {
 
 type command struct {
 	line     string
-	endpoint bool // it is for an endpoint
+	endpoint bool // runs on an endpoint
 }
 
-// documents returns those of the repository that people read.
+// documents returns the names of the repository's documents for users.
 func documents(t *testing.T) []string {
 	t.Helper()
 	list, err := filepath.Glob(filepath.Join(rig.Root, "docs/*.md"))
@@ -59,7 +59,8 @@ func documents(t *testing.T) []string {
 	return names
 }
 
-// readDocument finds the commands of a document, and fails for what no test could run.
+// readDocument finds the commands of a document, and fails the test for a command that it cannot
+// run.
 func readDocument(t *testing.T, name string) document {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(rig.Root, name))
@@ -88,14 +89,14 @@ func readDocument(t *testing.T, name string) document {
 	return d
 }
 
-// runs reports whether a line is a command of a program that the balancer's namespace has. Others
-// (make, apt, systemctl, ssh) have tests of their own.
+// runs reports whether a line is a command of a program in the balancer's namespace. Others (make,
+// apt, systemctl, ssh) have tests of their own.
 func runs(line string) bool {
 	program, _, _ := strings.Cut(line, " ")
 	return slices.Contains([]string{"loxicmd", "curl", "echo", "for", "ip", "nft", "rm", "sysctl", "tcpdump"}, program)
 }
 
-// wantTarget: what `make` is asked for is there.
+// wantTarget fails the test if the Makefile lacks a target of a `make` command.
 func wantTarget(t *testing.T, name, line string) {
 	t.Helper()
 	makefile, err := os.ReadFile(filepath.Join(rig.Root, "Makefile"))
@@ -113,7 +114,7 @@ func wantTarget(t *testing.T, name, line string) {
 
 func (d document) run(t *testing.T) {
 	r := rig.New(t, rig.Options{Before: func(t testing.TB, s *netnstest.Standard) {
-		for _, name := range []string{"eth1", "eth2", "eth3"} { // that documents speak of
+		for _, name := range []string{"eth1", "eth2", "eth3"} { // named in documents
 			rig.MustRun(t, s.LB, "ip", "link", "add", name, "type", "veth", "peer", "name", "peer-"+name)
 		}
 	}})
@@ -127,7 +128,7 @@ func (d document) run(t *testing.T) {
 	}
 }
 
-// prepare makes what a document takes for granted.
+// prepare creates what a document assumes to exist.
 func (d document) prepare(t *testing.T, r *rig.Rig, dir string) {
 	t.Helper()
 	switch d.name {
@@ -144,14 +145,14 @@ func (d document) prepare(t *testing.T, r *rig.Rig, dir string) {
 		if err := os.WriteFile(filepath.Join(dir, "site/web.yaml"), []byte(strings.ReplaceAll("\n"+example, "\n    ", "\n")), 0o644); err != nil {
 			t.Fatal(err)
 		}
-	case "docs/firewall.md": // somebody whose packets are recorded
+	case "docs/firewall.md": // a client whose packets are recorded
 		rig.MustRun(t, r.Client, "ip", "address", "add", "203.0.113.7/32", "dev", "lo")
 		ping, err := r.Client.Start(netnstest.Command{Args: []string{"ping", "-q", "-i", "0.1", "-c", "200", "-I", "203.0.113.7", "100.100.100.254"}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(ping.Stop)
-	case "docs/first-service.md", "docs/hosts.md": // which have namespaces of their own
+	case "docs/first-service.md", "docs/hosts.md": // these create namespaces of their own
 		t.Cleanup(func() {
 			_, _ = r.LB.Run("sh", "-c", fmt.Sprintf("for n in $(ip netns list | grep -o '^%s-[a-z]*[12]'); do ip netns pids $n | xargs -r kill; ip netns delete $n; done", r.LB.Namespace))
 		})
@@ -160,10 +161,10 @@ func (d document) prepare(t *testing.T, r *rig.Rig, dir string) {
 	}
 }
 
-// run runs a command as a reader would, and fails the test if it fails.
+// run runs a command as a reader would, and fails the test if the command fails.
 func (c command) run(t *testing.T, r *rig.Rig, dir string) {
 	t.Helper()
-	host, line := r.LB, strings.NewReplacer( // what is named by its place on a machine is at other places here
+	host, line := r.LB, strings.NewReplacer( // paths of an installed machine become those of the test
 		"/etc/keepalived/keepalived.conf", filepath.Join(dir, "keepalived.conf"),
 		"/var/lib/loxilb/", filepath.Join(r.Dir(), "state")+"/",
 		"/tmp/hello", filepath.Join(dir, "hello"),
@@ -173,14 +174,14 @@ func (c command) run(t *testing.T, r *rig.Rig, dir string) {
 		host = r.Endpoints[0]
 	}
 	switch {
-	case strings.HasPrefix(line, "loxilb agent "): // works until it is stopped
+	case strings.HasPrefix(line, "loxilb agent "): // runs until it is stopped
 		line = "timeout --preserve-status 1 " + line
-	case strings.HasPrefix(line, "tcpdump -nr "): // of what is written a moment later
+	case strings.HasPrefix(line, "tcpdump -nr "): // the file is written with a delay
 		line = "timeout 10 sh -c 'until " + line + "; do sleep 0.1; done'"
 	}
 	shell := fmt.Sprintf("cd %s && PATH=%s:$PATH; %s", dir, rig.Bin(), line)
 	if _, want, prints := strings.Cut(c.line, "# prints: "); prints {
-		labtest.Eventually(t, rig.Patience, func(context.Context) error { // servers, and programs at new interfaces, are there a moment later
+		labtest.Eventually(t, rig.Patience, func(context.Context) error { // servers and programs at new interfaces start with a delay
 			if out, err := host.Run("sh", "-c", shell); err != nil || strings.TrimSpace(out) != want {
 				return errors.Join(err, fmt.Errorf("%s: printed %q", c.line, out))
 			}
@@ -193,7 +194,7 @@ func (c command) run(t *testing.T, r *rig.Rig, dir string) {
 	}
 }
 
-// found reports whether an error is an exit code that says that there is something to say.
+// found reports whether an error is an exit code that means "something was found".
 func (c command) found(err error) bool {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {

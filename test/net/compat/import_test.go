@@ -10,8 +10,9 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestImportPage: of each task that docs/import.md shows side by side, what the other program reads
-// is right to that program, and makes the service that the line below it makes.
+// TestImportPage checks each task in docs/import.md that shows two programs side by side: the other
+// program accepts its configuration, and importing it makes the same service as the loxicmd line
+// below it.
 func TestImportPage(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(rig.Root, "docs/import.md"))
@@ -46,7 +47,7 @@ func TestImportPage(t *testing.T) {
 	}
 }
 
-// isRight asks the program that the file is for; IPVS itself only where its kernel has it.
+// isRight has the file checked by the program that it is for; by IPVS only where the kernel has it.
 func isRight(t *testing.T, r *rig.Rig, format, file string) {
 	t.Helper()
 	check := map[string][]string{"nft": {"nft", "-c", "-f", file}, "haproxy": {"haproxy", "-c", "-f", file}, "keepalived": {"keepalived", "-t", "-f", file}}[format]
@@ -58,7 +59,8 @@ func isRight(t *testing.T, r *rig.Rig, format, file string) {
 	}
 }
 
-// sameService imports a file on an empty balancer, after which the command has nothing to do.
+// sameService imports a file on an empty balancer, and checks that the command then changes
+// nothing.
 func sameService(t *testing.T, r *rig.Rig, format, file, line string) {
 	t.Helper()
 	yaml, err := r.Command("import", "--strict", format, file)

@@ -1,5 +1,5 @@
-// Package compat_test is about what others have written for the existing loxilb and for keepalived,
-// and what our own documents say.
+// Package compat_test tests files and scripts written for the existing loxilb and keepalived, and
+// the commands in our documents.
 package compat_test
 
 import (

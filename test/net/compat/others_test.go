@@ -13,7 +13,7 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// counter is a tc program that counts packets and leaves them to the next one.
+// counter is a tc program that counts packets and passes them to the next program.
 type counter struct {
 	t       testing.TB
 	program *ebpf.Program
@@ -54,7 +54,7 @@ func (c *counter) count() (n uint64) {
 	return n
 }
 
-// attachTCX puts it at an interface's ingress hook, behind what is there.
+// attachTCX attaches the program to an interface's ingress hook, after the programs that are there.
 func (c *counter) attachTCX(h *netnstest.Host, name string) {
 	c.t.Helper()
 	c.attach(h, name, func(index int) error {
@@ -66,7 +66,7 @@ func (c *counter) attachTCX(h *netnstest.Host, name string) {
 	})
 }
 
-// attachFilter puts it into the clsact of an interface, which is there or is made.
+// attachFilter attaches the program to the clsact of an interface, which it creates if needed.
 func (c *counter) attachFilter(h *netnstest.Host, name string, priority uint16) {
 	c.t.Helper()
 	c.attach(h, name, func(index int) error {
@@ -92,8 +92,9 @@ func (c *counter) attach(h *netnstest.Host, name string, f func(index int) error
 	}
 }
 
-// TestOtherPrograms: programs of others at the same hook see what they should while ours comes, is
-// adopted and goes: one before it all packets, one behind it what it leaves.
+// TestOtherPrograms checks that other programs at the same hook see the same packets while loxilb's
+// program is attached, adopted and detached: a program before it sees all packets, and one after it
+// those that it passes on.
 //
 // P34 Programs of others at a hook keep working, whatever happens to loxilb's
 func TestOtherPrograms(t *testing.T) {
@@ -109,7 +110,7 @@ func TestOtherPrograms(t *testing.T) {
 			}})
 			if hook == "tcx" {
 				last.attachTCX(r.LB, "client")
-			} else { // of ours, too: of one priority, the kernel calls what came last
+			} else { // also ours: within a priority, the kernel calls the newest filter first
 				first.attachFilter(r.LB, "client", 1)
 				last.attachFilter(r.LB, "client", 2)
 			}
@@ -124,7 +125,7 @@ func TestOtherPrograms(t *testing.T) {
 				if seen := first.count() - was; balanced && seen < 8 {
 					t.Errorf("the program before ours has seen %d packets of two connections", seen)
 				}
-				if seen := last.count() - wasLast; seen > 4 { // a neighbour asks
+				if seen := last.count() - wasLast; seen > 4 { // some ARP requests
 					t.Errorf("the program behind ours has seen %d packets that were balanced", seen)
 				}
 				was, wasLast = first.count(), last.count()

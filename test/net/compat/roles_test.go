@@ -36,7 +36,7 @@ type pair struct {
 	nodes                  [2]*node
 }
 
-// node is one of the balancers.
+// node is one of the two balancers.
 type node struct {
 	*rig.Rig
 	own string // its address in the server's network, which the server sees
@@ -90,15 +90,15 @@ func newPair(t *testing.T, args ...string) *pair {
 				t.Logf("log of %s:\n%s", name, r.Log())
 			}
 		})
-		r.Loxicmd("set hastate BACKUP --instance=default") // until somebody says who is the master
+		r.Loxicmd("set hastate BACKUP --instance=default") // until keepalived sets the role
 		r.Loxicmd("create lb %s --tcp=80:7000 --endpoints=31.31.31.1:1 --mode=onearm", pairVIP4)
 		r.Loxicmd("create lb %s --tcp=80:7000 --endpoints=[2001:db8:31::1]:1 --mode=onearm --name=web:llb-inst0", pairVIP6)
 	}
 	return p
 }
 
-// through opens a connection to a VIP, and tells the end of the address of the node that it goes
-// through.
+// through opens a connection to a VIP, and returns it with the end of the address of the node that
+// forwards it.
 func (p *pair) through(ctx context.Context, from *netnstest.Host, vip string) (net.Conn, string, error) {
 	c, err := from.DialContext(ctx, "tcp", rig.Join(vip, 80))
 	if err != nil {
@@ -109,13 +109,13 @@ func (p *pair) through(ctx context.Context, from *netnstest.Host, vip string) (n
 	return c, own, err
 }
 
-// seenBy returns the end of the address at which the server sees a connection.
+// seenBy returns the end of the address that the server sees on a connection.
 func seenBy(c net.Conn) (string, error) {
 	who, err := rig.Whoami(c)
 	return who[strings.LastIndexAny(who, ".:")+1:], err
 }
 
-// follows wants new connections to both VIPs to go through a node, within a second.
+// follows checks that new connections to both VIPs go through a node within a second.
 func (p *pair) follows(n *node) {
 	p.t.Helper()
 	for _, vip := range []string{pairVIP4, pairVIP6} {
@@ -134,7 +134,7 @@ func (p *pair) follows(n *node) {
 	}
 }
 
-// owns wants a node to have both VIPs, or neither.
+// owns checks that a node has both VIPs, or neither.
 func (n *node) owns(want bool) {
 	n.T.Helper()
 	for _, vip := range []string{pairVIP4, pairVIP6} {
@@ -156,7 +156,7 @@ func (n *node) becomes(role string) {
 	})
 }
 
-// keepalived starts it on a node, with a notify script.
+// keepalived starts keepalived on a node, with a notify script.
 func (n *node) keepalived(priority int, notify string) *netnstest.Process {
 	n.T.Helper()
 	dir := n.T.TempDir()
@@ -214,7 +214,7 @@ func TestKeepalived(t *testing.T) {
 		t.Errorf("two backups, and .%s answers for %s", own, pairVIP4)
 	}
 
-	// One is told by the command line, the other as the contract's documentation has it.
+	// One node gets its role by the command line, the other as the contract's documentation describes.
 	keeper := a.keepalived(150, rig.Program("loxicmd")+` set hastate "$3"`)
 	b.keepalived(100, `curl -sS -X POST http://127.0.0.1:11111/netlox/v1/config/cistate -H "Content-Type: application/json" `+
 		`-d "{\"instance\":\"default\",\"state\":\"$3\",\"vip\":\"0.0.0.0\"}"`)
@@ -224,8 +224,8 @@ func TestKeepalived(t *testing.T) {
 	a.owns(true)
 	b.owns(false)
 
-	// A router that knows the VIPs by the first one's address alone, as one with static neighbours
-	// does.
+	// A router that knows only the first node's address for the VIPs, such as one with static
+	// neighbours.
 	mac, err := a.LB.MAC("eth0")
 	if err != nil {
 		t.Fatal(err)
@@ -272,8 +272,8 @@ func TestKeepalived(t *testing.T) {
 	}
 }
 
-// TestInstances: a service follows the instance that its name has, and a VIP of two instances stays
-// while one of them owns it.
+// TestInstances checks that a service follows the instance that its name contains, and that a VIP
+// of two instances stays while one of them owns it.
 func TestInstances(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -292,7 +292,7 @@ func TestInstances(t *testing.T) {
 	has(true, true)
 	r.Loxicmd("set hastate FAULT --instance=llb-inst2")
 	has(false, true)
-	r.Sees(r.Client, "tcp", "20.20.20.1:80", "20.20.20.1") // it is routed here all the same
+	r.Sees(r.Client, "tcp", "20.20.20.1:80", "20.20.20.1") // the VIP is still routed here
 	r.Loxicmd("set hastate BACKUP")
 	has(false, false)
 	r.Loxicmd("set ha master --instance=llb-inst1 --vip=20.20.20.77")

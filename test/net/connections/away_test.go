@@ -13,12 +13,13 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// TestAway: after the daemon was killed, every new client of TCP, UDP and ICMP is served, for as
-// many connections as fill a small table ten times over. A later daemon counts what is left.
+// TestAway checks that after a kill of the daemon every new client of TCP, UDP and ICMP is served,
+// for ten times as many connections as a small table holds. A later daemon counts the connections
+// that are left.
 func TestAway(t *testing.T) {
 	t.Parallel()
 	const connections, turnovers, rate = 1024, 10, 250
-	// a service may have half of the share of half-open connections, and these are all half-open
+	// a service may use half of the share for half-open connections, and all of these are half-open
 	// for a second
 	r := rig.New(t, rig.Options{Args: []string{fmt.Sprintf("--ct-max=%d", connections), "--half-open-max=33"}})
 	for _, h := range r.Endpoints {
@@ -69,7 +70,7 @@ func TestAway(t *testing.T) {
 	}
 }
 
-// oneTCP opens a connection, has a line echoed, and closes it.
+// oneTCP opens a connection, exchanges a line with an echo server, and closes the connection.
 func oneTCP(r *rig.Rig, _ int) error {
 	c, err := r.Client.DialContext(r.T.Context(), "tcp", rig.Join(rig.VIP4, 80))
 	if err != nil {
@@ -79,7 +80,7 @@ func oneTCP(r *rig.Rig, _ int) error {
 	return rig.Exchange(c, "hello")
 }
 
-// oneUDP has a datagram echoed.
+// oneUDP exchanges a datagram with an echo server.
 func oneUDP(r *rig.Rig, _ int) error {
 	c, err := r.Client.DialContext(r.T.Context(), "udp", rig.Join(rig.VIP4, 53))
 	if err != nil {
@@ -90,7 +91,7 @@ func oneUDP(r *rig.Rig, _ int) error {
 	return err
 }
 
-// oneEcho sends an echo request of its own identifier, and waits for the reply.
+// oneEcho sends an echo request with an identifier of its own, and waits for the reply.
 func oneEcho(r *rig.Rig, id int) error {
 	c, err := r.Client.DialContext(r.T.Context(), "ip4:icmp", rig.VIP4)
 	if err != nil {
@@ -113,7 +114,7 @@ func oneEcho(r *rig.Rig, id int) error {
 	return last
 }
 
-// awaitEcho reads until the reply comes that ends so.
+// awaitEcho reads until a reply ends with want.
 func awaitEcho(c net.Conn, want []byte) error {
 	if err := c.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
 		return err

@@ -39,7 +39,7 @@ func TestOnRemove(t *testing.T) {
 	t.Parallel()
 	const all = 30
 	r := rig.New(t, rig.Options{})
-	ended := serveEnds(r, 8, 9) // a port for each service: the client may have the same port for two
+	ended := serveEnds(r, 8, 9) // a port for each service, as the client may use one source port for two
 	at := map[string][]*net.TCPConn{}
 	var others []*net.TCPConn
 	for port, flags := range map[int]string{80: "--on-remove=keep", 81: "--on-remove=drain --drain-time=3", 82: "--on-remove=reset"} {

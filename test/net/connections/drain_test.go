@@ -12,8 +12,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// connectionsAt returns the connections, all of one service, that a server sees at this endpoint's
-// address.
+// connectionsAt separates a service's connections into those that the server sees at this
+// endpoint's address, and all others.
 func connectionsAt(r *rig.Rig, endpoint string, all []*net.TCPConn) (here, others []*net.TCPConn) {
 	r.T.Helper()
 	ct := r.Loxicmd("get ct --endpoint=%s --service=%s/tcp", endpoint, all[0].RemoteAddr())
@@ -27,8 +27,9 @@ func connectionsAt(r *rig.Rig, endpoint string, all []*net.TCPConn) (here, other
 	return here, others
 }
 
-// TestDrain: an endpoint that is drained takes no new connections, those that it has go on, over a
-// restart too, and are ended for both sides after the deadline, at the pace. All others go on.
+// TestDrain checks that a drained endpoint gets no new connections and keeps its existing ones,
+// also over a restart. After the deadline they end for both sides at the configured pace. All other
+// connections continue.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	const all, rate = 90, 10
@@ -89,8 +90,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestUndrainLeft: the next drain ends all that the endpoint has, in the service that it has left,
-// too.
+// TestUndrainLeft checks that the next drain ends all of the endpoint's connections, including
+// those of a service that it has left.
 //
 // P57 undrain stops a drain for all connections of the endpoint, also in services that it has left
 // and after a crash of the daemon

@@ -19,7 +19,7 @@ import (
 // ends counts how the connections of the endpoints' servers end.
 type ends struct{ reset, other atomic.Int64 }
 
-// want waits until so many have ended by a RST, and none otherwise.
+// want waits until n connections have ended by a RST, and fails the test if others ended otherwise.
 func (e *ends) want(t *testing.T, n int) {
 	t.Helper()
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
@@ -30,7 +30,7 @@ func (e *ends) want(t *testing.T, n int) {
 	})
 }
 
-// serveEnds has every endpoint send back what it gets on :7 and more ports, and notes how
+// serveEnds starts an echo server at port 7 and more ports of every endpoint, which records how
 // connections end.
 func serveEnds(r *rig.Rig, more ...int) *ends {
 	r.T.Helper()
@@ -64,7 +64,7 @@ func (e *ends) serve(c *net.TCPConn) {
 	}
 }
 
-// open opens connections of the client, each of which has carried a line there and back.
+// open opens connections of the client, and exchanges a line over each.
 func open(r *rig.Rig, address string, n int) []*net.TCPConn {
 	r.T.Helper()
 	all := make([]*net.TCPConn, n)
@@ -77,7 +77,7 @@ func open(r *rig.Rig, address string, n int) []*net.TCPConn {
 	return all
 }
 
-// resetAfter waits until a client is told that its connection is over, and says how long that took.
+// resetAfter waits until a client's connection is reset, and returns how long that took.
 func resetAfter(c *net.TCPConn, patience time.Duration) (time.Duration, error) {
 	start := time.Now()
 	if err := c.SetReadDeadline(start.Add(patience)); err != nil {
@@ -90,7 +90,7 @@ func resetAfter(c *net.TCPConn, patience time.Duration) (time.Duration, error) {
 	return time.Since(start), nil
 }
 
-// allReset waits until all of these clients are told, and returns how long the last one took.
+// allReset waits until all of these clients are reset, and returns how long the last one took.
 func allReset(t *testing.T, all []*net.TCPConn, patience time.Duration) (last time.Duration) {
 	t.Helper()
 	var mu sync.Mutex
@@ -134,8 +134,8 @@ func busy(t *testing.T, all []*net.TCPConn) (stop func()) {
 	return func() { close(done); wg.Wait() }
 }
 
-// endsServices are services of all ways to translate, with echo servers behind them that a client
-// dials at :80 and up. flags are for each.
+// endsServices creates a service for each kind of translation, with echo servers behind, and
+// returns the addresses that a client dials, from port 80 up. flags are appended to each command.
 func endsServices(r *rig.Rig, flags string) []string {
 	r.T.Helper()
 	var addresses []string
@@ -155,8 +155,8 @@ func endsServices(r *rig.Rig, flags string) []string {
 	return addresses
 }
 
-// strictSources has the balancer refuse packets of sources that it would not reach by the interface
-// at which they arrive.
+// strictSources turns on strict reverse path filtering in the balancer: it refuses packets from
+// sources that it would not reach by the interface at which they arrive.
 func strictSources(t testing.TB, s *netnstest.Standard) {
 	t.Helper()
 	if err := s.LB.Sysctl("net/ipv4/conf/all/rp_filter", "1"); err != nil {
@@ -164,8 +164,8 @@ func strictSources(t testing.TB, s *netnstest.Standard) {
 	}
 }
 
-// TestIdleEnds: 100 idle connections of each way to translate end for both sides, soon after their
-// timeout; those that are in use stay.
+// TestIdleEnds checks for each kind of translation that 100 idle connections end for both sides
+// soon after their timeout, and that connections in use stay.
 func TestIdleEnds(t *testing.T) {
 	t.Parallel()
 	const each, timeout = 100, 3 * time.Second

@@ -25,9 +25,9 @@ import (
 // holdArg as the first argument makes this program a helper process.
 const holdArg = "hold-connections"
 
-// TestHold: 30,000 connections are held open at once, and after a restart of the daemon each of
-// them still carries a byte there and back. A process may have 20,000 open files here, so each
-// endpoint is a process, and two are clients.
+// TestHold holds 30,000 connections open at once, and checks that after a restart of the daemon
+// each of them still carries a byte there and back. A process may have 20,000 open files here, so
+// each endpoint is a process, and the clients are two.
 //
 // P3
 func TestHold(t *testing.T) {
@@ -83,18 +83,19 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// waitFor waits until a process has printed a line that starts so.
+// waitFor waits until a process has printed a line with this prefix.
 func waitFor(t testing.TB, p *netnstest.Process, line string, patience time.Duration) {
 	t.Helper()
 	labtest.Eventually(t, patience, func(context.Context) error {
 		if strings.Contains("\n"+p.Output(), "\n"+line) {
-			return nil // whether or not it has ended since
+			return nil // even if it has ended since
 		}
 		return fmt.Errorf("the process has printed %q so far", p.Output())
 	})
 }
 
-// holdMain returns the helper process: an echo server, or a client that holds many connections.
+// holdMain is the main function of the helper process: an echo server, or a client that holds many
+// connections.
 func holdMain(args []string) int {
 	var err error
 	switch {
@@ -121,7 +122,7 @@ func holdMain(args []string) int {
 }
 
 func holdServe(address string) error {
-	// several processes may listen: none has files enough for all connections
+	// several processes may listen, as one may not have enough files for all connections
 	reuse := func(_, _ string, raw syscall.RawConn) (err error) {
 		return errors.Join(raw.Control(func(fd uintptr) {
 			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
@@ -144,7 +145,7 @@ func holdServe(address string) error {
 	}
 }
 
-// holdDial opens n connections, waits for a file to appear, and has a byte echoed over each.
+// holdDial opens n connections, waits for a file to appear, and exchanges a byte over each.
 func holdDial(address string, n int, goFile string) error {
 	connections, err := dialMany(address, n)
 	if err != nil {
@@ -168,8 +169,8 @@ func holdDial(address string, n int, goFile string) error {
 	return err
 }
 
-// holdTry opens n connections and tells how many came about, how many were refused and how long the
-// slowest refusal took; then has a byte echoed over each, and holds them until it is stopped.
+// holdTry opens n connections and prints how many succeeded, how many were refused, and how long
+// the slowest refusal took. It then exchanges a byte over each, and holds them until it is stopped.
 func holdTry(address string, n int) {
 	const workers = 32
 	var mu sync.Mutex

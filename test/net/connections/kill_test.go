@@ -14,8 +14,8 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// killed runs kill ct with these flags, and returns how many connections it says it has ended, and
-// how many ends it has told.
+// killed runs kill ct with these flags, and returns the numbers that it prints: connections ended,
+// and ends notified.
 func killed(r *rig.Rig, flags string) (ended, told int) {
 	r.T.Helper()
 	out := r.Loxicmd("kill ct %s", flags)
@@ -28,8 +28,8 @@ func killed(r *rig.Rig, flags string) (ended, told int) {
 	return ended, told
 }
 
-// TestKill: connections that are chosen end for both sides, at the pace that is wanted, in each way
-// to translate; others go on.
+// TestKill checks for each kind of translation that the selected connections end for both sides at
+// the requested pace, and that others continue.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	const each, rate = 20, 100
@@ -67,7 +67,7 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// TestKillTransfers: transfers at full speed end too, in whichever direction they go.
+// TestKillTransfers checks that transfers at full speed end too, in either direction.
 func TestKillTransfers(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -102,12 +102,12 @@ func TestKillTransfers(t *testing.T) {
 	}
 }
 
-// zeros are as many bytes as anybody wants.
+// zeros is an endless reader of zero bytes.
 type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { return len(b), nil }
 
-// TestKillUDP: a flow that is ended is another one with its next packet.
+// TestKillUDP checks that the next packet of a killed flow starts a new one.
 func TestKillUDP(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

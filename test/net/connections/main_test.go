@@ -1,5 +1,5 @@
-// Package connections_test is about connections from their opening to their end, in numbers, in
-// bulk, and as endpoints drain.
+// Package connections_test tests connections from their opening to their end: many at once, in
+// large transfers, and during a drain.
 package connections_test
 
 import (

@@ -11,10 +11,10 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// TestHeldPorts: of 70,000 connections to one endpoint at once, 64,000 have a source port of the
-// one address that mode onearm is given, and the others are refused at once; two addresses have
-// ports for all. Each connection carries a byte there and back while all others are held. A process
-// may have 20,000 open files here, so both ends are several.
+// TestHeldPorts opens 70,000 connections to one endpoint at once. With one source address in mode
+// onearm, 64,000 get a source port and the others are refused at once; with two addresses all get
+// one. Each connection carries a byte there and back while all others are held. A process may have
+// 20,000 open files here, so both ends are several processes.
 func TestHeldPorts(t *testing.T) {
 	rig.Long(t)
 	const processes, each, limit = 5, 14_000, 64_000
@@ -49,7 +49,7 @@ func TestHeldPorts(t *testing.T) {
 		for _, p := range servers {
 			waitFor(t, p, "listening", rig.Patience)
 		}
-		// every client process has a port of the service to itself, so that client ports suffice
+		// every client process has its own port of the service, so client ports suffice
 		r.Loxicmd("create lb %s --tcp=80-%d:5001 --endpoints=%s:1 %s", c.vip, 80+processes-1, c.endpoint, c.flags)
 		began, before := time.Now(), r.Metric("drops_total", "reason=snat-ports-exhausted")
 		for i := range processes {
@@ -74,7 +74,7 @@ func TestHeldPorts(t *testing.T) {
 		if got := r.Metric("service_connections_active", "service="+fmt.Sprintf("%s:80-%d/tcp", c.vip, 80+processes-1)); got != float64(held) {
 			t.Errorf("%s: %v are active, want %d", c.flags, got, held)
 		}
-		for _, p := range append(clients, servers...) { // their memory is for the next ones
+		for _, p := range append(clients, servers...) { // frees memory for the next ones
 			p.Kill()
 		}
 	}

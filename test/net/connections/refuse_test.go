@@ -35,8 +35,8 @@ func wantRefused(r *rig.Rig, network, address string) {
 	}
 }
 
-// TestRefused: who sends to a service without endpoints, or to a port of an endpoint that nobody
-// listens at, learns of it at once.
+// TestRefused checks that a client of a service without endpoints, or of a closed port of an
+// endpoint, is refused at once.
 //
 // P12 Clients of a service without endpoints are refused at once
 func TestRefused(t *testing.T) {
@@ -56,7 +56,7 @@ func TestRefused(t *testing.T) {
 	r.WantNoAnswer(rig.Join(rig.VIP4, 82))
 }
 
-// TestTimeExceeded: a packet whose TTL ends at the balancer is answered by it.
+// TestTimeExceeded checks that the balancer answers a packet whose TTL ends there.
 func TestTimeExceeded(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -93,7 +93,7 @@ func TestTimeExceeded(t *testing.T) {
 	}
 }
 
-// TestFragments: datagrams larger than a link go through in both directions.
+// TestFragments checks that datagrams larger than a link pass in both directions.
 func TestFragments(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -115,9 +115,9 @@ func TestFragments(t *testing.T) {
 	}
 }
 
-// TestPathMTU: a gibibyte from a network of jumbo frames into ordinary ones, and one each way where
-// the way behind the balancer is narrower than both ends think: they find out by ICMP, or have
-// smaller segments from the beginning.
+// TestPathMTU transfers a gibibyte from a network of jumbo frames into an ordinary one, and one
+// each way over a path that is narrower behind the balancer than both ends assume. They learn of it
+// by ICMP, or use smaller segments from the beginning.
 func TestPathMTU(t *testing.T) {
 	r := rig.New(t, rig.Options{})
 	set := func(h *netnstest.Host, link, mtu string) {
@@ -140,7 +140,7 @@ func TestPathMTU(t *testing.T) {
 		for _, c := range []struct {
 			port  int
 			bytes int64
-			told  bool // the client learns of the bottleneck
+			told  bool // the client is notified of the bottleneck
 		}{{80, 1 << 30, false}, {82, 64 << 20, false}, {81, 1 << 30, true}} {
 			start, before := time.Now(), r.Metric("drops_total", "reason=too-big")
 			if err := rig.SendSummed(r.Dial(rig.Join(f[0], c.port)), c.bytes); err != nil {
@@ -154,8 +154,8 @@ func TestPathMTU(t *testing.T) {
 	}
 }
 
-// TestPathMTUWithoutDF: a sender that does not set DF is told of a narrower way all the same, and
-// heeds it.
+// TestPathMTUWithoutDF checks that a sender that does not set DF is also notified of a narrower
+// path, and sends smaller packets.
 func TestPathMTUWithoutDF(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -179,7 +179,7 @@ func TestPathMTUWithoutDF(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := strings.Repeat("x", 1472)
-	if got, err := rig.Datagram(c, text); err != nil || !strings.HasSuffix(got, text) { // repeats itself
+	if got, err := rig.Datagram(c, text); err != nil || !strings.HasSuffix(got, text) { // the text repeats itself
 		t.Errorf("the sender has not learned: %d bytes, %v", len(got), err)
 	}
 	if r.Metric("drops_total", "reason=too-big") == 0 {

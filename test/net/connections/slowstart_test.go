@@ -23,7 +23,7 @@ func TestSlowStart(t *testing.T) {
 		t.Helper()
 		all := open(r, rig.Join(rig.VIP4, 80), n)
 		here, _ := connectionsAt(r, "31.31.31.1", all)
-		for _, c := range all { // asked often, and files are few
+		for _, c := range all { // polled often, and open files are limited
 			if err := c.Close(); err != nil {
 				t.Fatal(err)
 			}
@@ -42,8 +42,7 @@ func TestSlowStart(t *testing.T) {
 	})
 	r.Loxicmd("undrain endpoint 31.31.31.1")
 	start := time.Now()
-	// atMost holds however busy the machine is: the weight grows with time, beside two that are
-	// whole.
+	// atMost holds on a busy machine too: the weight grows with time, compared with two full weights.
 	atMost := func(when string) {
 		t.Helper()
 		n, grown := share(21), min(1, max(0.1, time.Since(start).Seconds()/slow.Seconds()))

@@ -10,8 +10,8 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestTransfer: a gibibyte each way over one connection, the second way after a half-close of the
-// first.
+// TestTransfer transfers a gibibyte each way over one connection, the second one after a half-close
+// of the first.
 func TestTransfer(t *testing.T) {
 	const gibibyte = 1 << 30
 	r := rig.New(t, rig.Options{})
@@ -31,13 +31,13 @@ func TestTransfer(t *testing.T) {
 	}
 }
 
-// TestHalfClose: after the client has finished sending, the endpoint goes on for as long as it
-// likes, and the other way round.
+// TestHalfClose checks that after the client has finished sending, the endpoint can continue to
+// send for as long as it likes, and the reverse.
 func TestHalfClose(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
 	proceed := make(chan struct{})
-	serverFirst := func(c *net.TCPConn) { // finishes first, and still listens
+	serverFirst := func(c *net.TCPConn) { // closes its sending side first, and still reads
 		if c.CloseWrite() != nil {
 			return
 		}
@@ -46,7 +46,7 @@ func TestHalfClose(t *testing.T) {
 			proceed <- struct{}{}
 		}
 	}
-	clientFirst := func(c *net.TCPConn) { // answers after the client's end
+	clientFirst := func(c *net.TCPConn) { // replies after the client has finished
 		text, err := io.ReadAll(c)
 		if err == nil {
 			<-proceed
@@ -77,7 +77,7 @@ func TestHalfClose(t *testing.T) {
 	if err := c.CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
-	// serverFirst has got the line and lets clientFirst answer.
+	// serverFirst has read the line and lets clientFirst reply.
 	if text, err := io.ReadAll(slow); err != nil || string(text) != "got all" {
 		t.Errorf("after the client's end of sending came %q, %v", text, err)
 	}
