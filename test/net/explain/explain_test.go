@@ -17,15 +17,15 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// example is a question, and what the answer says.
+// example is a question to explain, and texts that the answer must contain.
 type example struct {
 	what, question string
 	shows          []string
 }
 
-// TestBrokenNetworks: explain names what is broken: an endpoint that is stopped, one behind a
-// firewall, a gateway that is not there, an MTU that is too small, and answers that take another
-// way; and where nothing is, it says where the packet goes, which it then does. So it does over
+// TestBrokenNetworks checks that explain names the fault: a stopped endpoint, one behind a
+// firewall, a gateway that does not exist, an MTU that is too small, and replies that take another
+// path. Without a fault it names the endpoint, and the packet then goes there. The same holds over
 // IPv6.
 //
 // P66 explain names the cause of a broken network, as far as it shows at the balancer
@@ -89,7 +89,7 @@ func TestBrokenNetworks(t *testing.T) {
 	r.WantAnswers(rig.Join(rig.VIP6, 80), "ep1")
 }
 
-// ask asks by the REST API: commands are processes, which take longer than answers.
+// ask uses the REST API, as starting loxicmd takes longer than the answer.
 func ask(client *http.Client, question string) (a v1.Explanation, err error) {
 	resp, err := client.Get("http://127.0.0.1:11111/netlox/v1/explain?" + question)
 	if err != nil {
@@ -115,7 +115,7 @@ func words(a *v1.Explanation) string {
 	return b.String() + a.Reason + "\n" + a.Summary + "\n"
 }
 
-// eventually asks until the answer says all.
+// eventually asks until the answer contains all texts.
 func eventually(t *testing.T, r *rig.Rig, c example, before func()) {
 	t.Helper()
 	client := r.LB.HTTPClient(rig.Patience)
@@ -135,8 +135,8 @@ func eventually(t *testing.T, r *rig.Rig, c example, before func()) {
 	})
 }
 
-// manyAtOnce: of a hundred questions at once each is answered, or refused with 503, and the
-// connection that is asked about goes where all of them said, and the command line says.
+// manyAtOnce checks that each of a hundred simultaneous questions is answered, or refused with 503,
+// that all answers agree with the command line, and that the connection goes where they say.
 func manyAtOnce(t *testing.T, r *rig.Rig) {
 	var asking sync.WaitGroup
 	answered := make(chan string, 100)
@@ -168,8 +168,8 @@ func manyAtOnce(t *testing.T, r *rig.Rig) {
 	r.WantAnswers(rig.Join(rig.VIP4, 80), "ep1")
 }
 
-// TestWhatIsMet: explain names the outer header of a tunnel, policers, mirrors and records, and an
-// interface of which loxilb knows nothing.
+// TestWhatIsMet checks that explain names the outer header of a tunnel, policers, mirrors and
+// records, and interfaces that loxilb does not handle.
 func TestWhatIsMet(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Args: []string{"--blacklist=^ep2$"}})
@@ -210,7 +210,7 @@ func TestWhatIsMet(t *testing.T) {
 	ofVLAN(t, r)
 }
 
-// ofVLAN: packets of a VLAN come by its interface, where the kernel has VLANs.
+// ofVLAN checks that packets of a VLAN arrive at its interface, if the kernel supports VLANs.
 func ofVLAN(t *testing.T, r *rig.Rig) {
 	t.Helper()
 	if out, err := r.LB.Run("ip", "link", "add", "link", "client", "name", "client.7", "type", "vlan", "id", "7"); err != nil {

@@ -1,4 +1,4 @@
-// Package explain_test is about explain in networks of which something is broken.
+// Package explain_test tests explain in networks with a fault.
 package explain_test
 
 import (

@@ -10,7 +10,7 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// eventuallyServe waits until new connections go to these servers, each of them, and to no others.
+// eventuallyServe waits until new connections go to each of these servers, and to no others.
 func eventuallyServe(r *rig.Rig, address string, want ...string) {
 	r.T.Helper()
 	labtest.Eventually(r.T, rig.Patience, func(context.Context) error {

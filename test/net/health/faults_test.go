@@ -20,7 +20,7 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// wired is a rig whose links to the balancer are wires that can have faults.
+// wired is a rig whose links to the balancer are wires that can inject faults.
 type wired struct {
 	*rig.Rig
 	wires map[string]*faulty.Wire // by the host at the far end
@@ -38,7 +38,7 @@ func newWired(t testing.TB, o rig.Options) *wired {
 	return w
 }
 
-// faults has every wire have them, in both directions.
+// faults sets the faults of every wire, in both directions.
 func (w *wired) faults(f faulty.Faults) {
 	w.T.Helper()
 	for _, each := range w.wires {
@@ -48,8 +48,8 @@ func (w *wired) faults(f faulty.Faults) {
 	}
 }
 
-// damage has a share of the packets be damaged on their way to the balancer. Not from there, too:
-// two bits can make up for each other in a sum.
+// damage has a share of the packets to the balancer damaged. Packets from it are not: two flipped
+// bits can cancel each other in a checksum.
 func (w *wired) damage(share float64) {
 	w.T.Helper()
 	for _, each := range w.wires {
@@ -59,7 +59,7 @@ func (w *wired) damage(share float64) {
 	}
 }
 
-// happened returns what all wires have done, both directions together.
+// happened returns the counts of all wires, both directions together.
 func (w *wired) happened() (sum faulty.Counts) {
 	w.T.Helper()
 	for _, each := range w.wires {
@@ -78,13 +78,13 @@ func (w *wired) happened() (sum faulty.Counts) {
 	return sum
 }
 
-// imperfect returns what long ways through the world do to packets.
+// imperfect returns the faults of a long path through the Internet.
 func imperfect() faulty.Faults {
 	return faulty.Faults{Lose: 0.01, Repeat: 0.01, Delay: 0.02, By: 3 * time.Millisecond}
 }
 
-// faultyServices makes a service of each mode, and of both IP versions in front of both, and
-// returns where they are.
+// faultyServices creates a service of each mode, of both IP versions and with both at the
+// endpoints, and returns their addresses.
 func faultyServices(r *rig.Rig, protocol string, port int) (at []string) {
 	r.T.Helper()
 	first := 9000
@@ -107,8 +107,8 @@ func faultyServices(r *rig.Rig, protocol string, port int) (at []string) {
 	return at
 }
 
-// TestFaultyTransfers: megabytes each way, in each mode, over wires that lose, repeat and delay
-// packets.
+// TestFaultyTransfers transfers megabytes each way, in each mode, over wires that lose, repeat and
+// delay packets.
 //
 // P23 Over links that lose, repeat and reorder packets, transfers are complete and intact, in each
 // mode
@@ -149,7 +149,7 @@ func TestFaultyTransfers(t *testing.T) {
 	}
 }
 
-// sealed returns a datagram that says itself whether it is what was sent.
+// sealed returns a datagram with a number and a checksum, so its receiver can detect damage.
 func sealed(n uint32) []byte {
 	b := binary.BigEndian.AppendUint32(nil, n)
 	b = append(b, make([]byte, 100)...)
@@ -160,9 +160,9 @@ func isWhole(b []byte) bool {
 	return len(b) > 8 && slices.Equal(b, sealed(binary.BigEndian.Uint32(b)))
 }
 
-// TestCorruption: whatever bit of a packet is turned on its way to the balancer, no application
-// gets it. The balancer changes addresses, ports, sometimes the IP version, and adjusts sums; one
-// that is wrong stays wrong.
+// TestCorruption checks that no application receives a packet of which a bit was flipped on its way
+// to the balancer. The balancer changes addresses, ports and sometimes the IP version, and updates
+// checksums incrementally, so a wrong checksum stays wrong.
 //
 // P24 A damaged packet never gets a valid checksum
 func TestCorruption(t *testing.T) {
@@ -219,15 +219,14 @@ func TestCorruption(t *testing.T) {
 	}
 }
 
-// converse sends sealed datagrams to an address, and fails the test if one comes back that is not
-// whole.
+// converse sends sealed datagrams to an address, and fails the test if a damaged reply arrives.
 func (w *wired) converse(address string, datagrams int) {
 	w.T.Helper()
 	c := rig.DialUDP(w.T, w.Rig, address)
 	came := 0
 	buf := make([]byte, 2048)
 	for n := range datagrams {
-		if _, err := c.Write(sealed(uint32(n))); err != nil { // an ICMP error: a port was damaged
+		if _, err := c.Write(sealed(uint32(n))); err != nil { // an ICMP error, if a port was damaged
 			continue
 		}
 		if err := c.SetReadDeadline(time.Now().Add(2 * time.Millisecond)); err != nil {
@@ -247,8 +246,8 @@ func (w *wired) converse(address string, datagrams int) {
 	}
 }
 
-// TestPartition: an endpoint cannot be reached for three seconds, with probes that say so and
-// without. Its connections wait, and go on; those of others do not notice.
+// TestPartition cuts off an endpoint for three seconds, with and without probes that notice. Its
+// connections wait and continue; those of other endpoints are not affected.
 //
 // P25 An endpoint that is cut off for some seconds keeps its connections
 func TestPartition(t *testing.T) {
@@ -275,7 +274,7 @@ func TestPartition(t *testing.T) {
 			}
 			for _, f := range []*rig.Traffic{four, six} {
 				f.Flows(t, 9)
-				if err := f.Finish(); err != nil { // no connection has waited for longer than patience
+				if err := f.Finish(); err != nil { // fails if a connection waited for longer than patience
 					t.Error(err)
 				}
 			}
@@ -283,8 +282,8 @@ func TestPartition(t *testing.T) {
 	}
 }
 
-// TestLossyHandshakes: a fifth of the packets is lost each way; every connection comes about all
-// the same, and carries data. Clients that are challenged too.
+// TestLossyHandshakes checks that every connection opens and carries data although a fifth of the
+// packets is lost each way, also if the client is challenged.
 //
 // P26 Connections open while a fifth of all packets is lost
 func TestLossyHandshakes(t *testing.T) {
@@ -322,8 +321,8 @@ func TestLossyHandshakes(t *testing.T) {
 	t.Logf("%+v", w.happened())
 }
 
-// TestFaultyCounts: packets that come twice, or again, are no connections of their own, and every
-// connection is known to be over when both sides know it.
+// TestFaultyCounts checks that duplicates and retransmissions do not count as connections, and that
+// every connection that both sides have closed is counted as ended.
 //
 // P14
 func TestFaultyCounts(t *testing.T) {
@@ -353,7 +352,7 @@ func TestFaultyCounts(t *testing.T) {
 	running.Wait()
 	w.faults(faulty.Faults{})
 	for _, address := range at {
-		if strings.HasPrefix(address, "100.") { // the service is of all local addresses
+		if strings.HasPrefix(address, "100.") { // the service with all local addresses
 			address = strings.Replace(address, "100.100.100.254", "0.0.0.0", 1)
 		}
 		if n := w.Metric("service_connections_total", "service="+address+"/tcp"); n != connections {
@@ -370,7 +369,7 @@ func TestFaultyCounts(t *testing.T) {
 	t.Logf("%+v", w.happened())
 }
 
-// patientExchange sends a line and wants it back, after as many losses as a minute has room for.
+// patientExchange sends a line and waits up to a minute for its echo.
 func patientExchange(c net.Conn, line string) error {
 	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		return err

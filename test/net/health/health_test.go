@@ -19,7 +19,7 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// mortal is a server that ends and begins again; connections that it has accepted go on.
+// mortal is a server that stops and starts again; connections that it has accepted continue.
 type mortal struct {
 	t        testing.TB
 	host     *netnstest.Host
@@ -51,8 +51,8 @@ func (m *mortal) stop() {
 	}
 }
 
-// rebind listens on a TCP address that another listener may just have left: a process that another
-// test begins at that moment has a copy of its descriptor, until it runs its program.
+// rebind listens on a TCP address that another listener has just closed. The address may be busy
+// for a moment: a process that another test forks inherits the descriptor until it calls exec.
 func rebind(t testing.TB, h *netnstest.Host, address string) (l net.Listener) {
 	t.Helper()
 	labtest.Eventually(t, rig.Patience, func(context.Context) (err error) {
@@ -62,7 +62,7 @@ func rebind(t testing.TB, h *netnstest.Host, address string) (l net.Listener) {
 	return l
 }
 
-// mortals are servers of all endpoints that answer each line with their name and the line.
+// mortals starts servers in all endpoints that answer each line with their name and the line.
 func mortals(r *rig.Rig) []*mortal {
 	list := make([]*mortal, len(r.Endpoints))
 	for i, h := range r.Endpoints {
@@ -83,7 +83,7 @@ func mortals(r *rig.Rig) []*mortal {
 	return list
 }
 
-// greet opens a connection, and says who is behind it.
+// greet opens a connection, and returns it with the name of the server.
 func greet(r *rig.Rig, address string) (net.Conn, string, error) {
 	ctx, cancel := context.WithTimeout(r.T.Context(), 2*time.Second)
 	defer cancel()
@@ -96,7 +96,7 @@ func greet(r *rig.Rig, address string) (net.Conn, string, error) {
 	return c, who, err
 }
 
-// says asks who is behind a connection.
+// says asks the server of a connection for its name.
 func says(c net.Conn) (string, error) {
 	if err := c.SetDeadline(time.Now().Add(2 * time.Second)); err != nil {
 		return "", err
@@ -110,8 +110,8 @@ func says(c net.Conn) (string, error) {
 	return name, err
 }
 
-// wantServers makes connections, none of which may fail, and wants these servers and no others to
-// get some.
+// wantServers opens connections, none of which may fail, and checks that exactly these servers get
+// some.
 func wantServers(r *rig.Rig, address string, want ...string) {
 	r.T.Helper()
 	seen := map[string]bool{}
@@ -133,8 +133,8 @@ func wantServers(r *rig.Rig, address string, want ...string) {
 	}
 }
 
-// TestHealth: an endpoint that ends gets no new connection after interval x fall, and keeps those
-// that it has; none that is made after that fails. It gets some again when it is back.
+// TestHealth checks that a failed endpoint gets no new connection after interval x fall, keeps its
+// existing ones, and gets new ones again after it returns. No connection fails in between.
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	const interval, fall = 200 * time.Millisecond, 2
@@ -160,7 +160,7 @@ func TestHealth(t *testing.T) {
 	servers[1].stop()
 	start := time.Now()
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
-		for range 3 { // round robin: one of them would be refused
+		for range 3 { // round robin: the failed endpoint would refuse one of three
 			c, _, err := greet(r, address)
 			if err != nil {
 				return err
@@ -200,7 +200,7 @@ func TestHealth(t *testing.T) {
 	})
 	wantServers(r, address, "ep1", "ep2", "ep3")
 
-	// A daemon that is killed and starts again gives nobody to a dead endpoint meanwhile.
+	// A killed and restarted daemon sends no connection to a failed endpoint meanwhile.
 	servers[0].stop()
 	r.EventuallyShows("get lb -o wide", "31.31.31.1", " down ")
 	stop, result := make(chan struct{}), make(chan error)
@@ -233,8 +233,8 @@ func TestHealth(t *testing.T) {
 	wantServers(r, address, "ep2", "ep3")
 }
 
-// TestMonitorInPlace: health is heeded or not, in place; with all endpoints down connections are
-// refused, or go to all.
+// TestMonitorInPlace turns monitoring of a service on and off in place. With all endpoints down,
+// connections are refused, or go to all.
 func TestMonitorInPlace(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -249,7 +249,7 @@ func TestMonitorInPlace(t *testing.T) {
 	if out := r.Loxicmd("get lb -o wide"); strings.Contains(out, "active") {
 		t.Errorf("nobody probes, and there are states: %s", out)
 	}
-	create("--monitor --probeport=9 --probe-interval=100ms") // where nobody listens
+	create("--monitor --probeport=9 --probe-interval=100ms") // a closed port
 	r.EventuallyShows("get ep", "17.17.17.1_tcp_9", " down ")
 	r.EventuallyShows("get lb", " On ")
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
@@ -277,7 +277,7 @@ func TestMonitorInPlace(t *testing.T) {
 	}
 }
 
-// setHostState is an agent's word about what is probed at port 5001 of an address.
+// setHostState sets the state of an address's endpoints at port 5001, as an agent does.
 func setHostState(r *rig.Rig, address, state string) {
 	r.T.Helper()
 	resp, err := r.LB.HTTPClient(rig.Patience).Post("http://127.0.0.1:11111/netlox/v1/config/endpointhoststate", "application/json",
@@ -291,8 +291,8 @@ func setHostState(r *rig.Rig, address, state string) {
 	}
 }
 
-// TestEndpointObject: an object takes the place of a service's probe, and an agent's word that of
-// any.
+// TestEndpointObject checks that an endpoint object replaces a service's probe, and that an agent's
+// report overrides any probe.
 func TestEndpointObject(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -330,12 +330,12 @@ func TestEndpointObject(t *testing.T) {
 	r.EventuallyShows("get ep", "32.32.32.1_tcp_5001", "ping:", " up ")
 	r.Loxicmd("delete endpoint 32.32.32.1 --name=32.32.32.1_tcp_5001")
 	r.EventuallyShows("get ep", "32.32.32.1_tcp_5001", "tcp:", " up ")
-	r.Loxicmd("delete endpoint 32.32.32.1 --name=32.32.32.1_tcp_5001") // what is gone is as it should be
+	r.Loxicmd("delete endpoint 32.32.32.1 --name=32.32.32.1_tcp_5001") // deleting a missing object succeeds
 }
 
-// TestHealthInModes: probes get through where endpoints see an address of the load balancer, beside
-// connections from the same address; also over IPv6 and by HTTP. Modes in which they do have
-// endpoints probed unasked.
+// TestHealthInModes checks that probes succeed in modes in which endpoints see an address of the
+// load balancer, although connections of clients have the same source address; also over IPv6 and
+// with HTTP. These modes probe by default.
 func TestHealthInModes(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -370,7 +370,7 @@ func TestHealthInModes(t *testing.T) {
 	}
 }
 
-// serveNamesAt has every endpoint answer HTTP with its name.
+// serveNamesAt starts an HTTP server in every endpoint that answers with its name.
 func serveNamesAt(r *rig.Rig, address string) {
 	r.T.Helper()
 	for _, h := range r.Endpoints {
@@ -380,7 +380,8 @@ func serveNamesAt(r *rig.Rig, address string) {
 	}
 }
 
-// TestApplyEndpoints: what get endpoint prints can be applied where nothing is left of it.
+// TestApplyEndpoints checks that the output of get endpoint can be applied after all endpoints were
+// deleted.
 func TestApplyEndpoints(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -393,7 +394,7 @@ func TestApplyEndpoints(t *testing.T) {
 	if err := os.WriteFile(file, []byte(before), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r.Loxicmd("apply -f %s", file) // all are there
+	r.Loxicmd("apply -f %s", file) // all exist
 	r.Loxicmd("delete endpoint 31.31.31.1 --name=named --probetype=http --probeport=5001")
 	r.Loxicmd("delete endpoint 32.32.32.1 --probetype=ping")
 	r.Loxicmd("apply -f %s", file)

@@ -1,4 +1,4 @@
-// Package health_test is about which endpoints get connections while servers, hosts and links fail.
+// Package health_test tests which endpoints get connections while servers, hosts and links fail.
 package health_test
 
 import (
@@ -10,7 +10,7 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// serveAs names the server that this program is, when a test starts it as one.
+// serveAs is the environment variable that makes this program a server with a name.
 const serveAs = "HEALTH_TEST_SERVES_AS"
 
 // TestMain builds the programs under test.
@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.Main(m))
 }
 
-// serve answers each connection's first bytes with a name: a process that a test can stop.
+// serve answers each connection's first bytes with a name. It is a process, so a test can stop it.
 func serve(name string) error {
 	l, err := net.Listen("tcp", ":5001")
 	if err != nil {

@@ -21,14 +21,14 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// soon is how long it may take from an endpoint's end until its flows are with others.
+// soon is the time within which flows of a failed endpoint must have moved.
 const soon = time.Second
 
-// algorithms are all ways to choose an endpoint.
+// algorithms returns all load-balancing algorithms.
 func algorithms() []string { return []string{"rr", "hash", "priority", "persist", "lc", "random"} }
 
-// serveDNS starts dnsmasq in an endpoint, which tells the endpoint's number by the address of
-// www.example, 192.0.2.N.
+// serveDNS starts dnsmasq in an endpoint. It answers www.example with 192.0.2.N, where N is the
+// number of the endpoint.
 func serveDNS(t testing.TB, h *netnstest.Host, number int) *netnstest.Process {
 	t.Helper()
 	p, err := h.Start(netnstest.Command{Args: []string{
@@ -41,13 +41,13 @@ func serveDNS(t testing.TB, h *netnstest.Host, number int) *netnstest.Process {
 	return p
 }
 
-// resolver is one socket of the client's that asks a service again and again.
+// resolver is a client that sends all its queries from one socket.
 type resolver struct {
 	what string
 	conn *dns.Conn
 }
 
-// asks returns the number of the endpoint that answers. Nothing is asked twice.
+// asks returns the number of the endpoint that answers. It never repeats a query.
 func (r *resolver) asks() (int, error) {
 	query := new(dns.Msg).SetQuestion("www.example.", dns.TypeA)
 	if err := r.conn.SetDeadline(time.Now().Add(300 * time.Millisecond)); err != nil {
@@ -61,7 +61,7 @@ func (r *resolver) asks() (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		if answer.Id != query.Id { // of a query that was given up
+		if answer.Id != query.Id { // the answer to a query that has timed out
 			continue
 		}
 		for _, record := range answer.Answer {
@@ -73,7 +73,7 @@ func (r *resolver) asks() (int, error) {
 	}
 }
 
-// wantOther waits until an endpoint answers that is not the one that has gone, and returns it.
+// wantOther waits until an endpoint other than gone answers, and returns its number.
 func (r *resolver) wantOther(t testing.TB, gone int) (who int) {
 	t.Helper()
 	labtest.Eventually(t, soon, func(context.Context) (err error) {
@@ -88,9 +88,9 @@ func (r *resolver) wantOther(t testing.TB, gone int) (who int) {
 	return who
 }
 
-// TestDNSMoves: resolvers that ask from one port forever have another server with their next query
-// when dnsmasq is killed, or taken out of the service, whatever the algorithm and the mode. Those
-// of other servers stay, and nobody comes back.
+// TestDNSMoves checks for each algorithm and mode that resolvers with one source port get another
+// server with their next query when dnsmasq is killed or removed from the service. Flows of other
+// servers stay, and none returns.
 //
 // P39
 func TestDNSMoves(t *testing.T) {
@@ -160,18 +160,18 @@ func TestDNSMoves(t *testing.T) {
 	}
 	t.Logf("%d resolvers moved %d times", len(resolvers), moved)
 
-	// dig, from one port, as a resolver with a fixed source port does
+	// dig from one source port, like a resolver that is configured with a fixed one
 	if out := labtest.Run(t, r.Client, "dig", "+short", "+tries=1", "-b", "100.100.100.1#5999", "-p", "5301", "@"+rig.VIP4, "www.example"); !strings.HasPrefix(out, "192.0.2.") {
 		t.Errorf("dig says %q", out)
 	}
 }
 
-// quicServers have every endpoint answer each stream with its name, on port 4433. What one does not
-// know of another's connections it answers by a stateless reset, as servers of one farm do that
-// have a key in common (RFC 9000 section 10.3).
+// quicServers start a server in every endpoint, at port 4433, that answers each stream with its
+// name. A server answers packets of another's connections by a stateless reset, like the servers of
+// a farm that share a key (RFC 9000 section 10.3).
 func quicServers(r *rig.Rig) {
 	r.T.Helper()
-	https := httptest.NewTLSServer(nil) // it has a certificate
+	https := httptest.NewTLSServer(nil) // for its certificate
 	https.Close()
 	config := &tls.Config{Certificates: https.TLS.Certificates, NextProtos: []string{"name"}, MinVersion: tls.VersionTLS13}
 	for _, h := range r.Endpoints {
@@ -209,7 +209,7 @@ func serveQUIC(l *quic.Listener, name string) {
 	}
 }
 
-// quicClient has one socket, and one connection at a time.
+// quicClient has one socket, and at most one connection at a time.
 type quicClient struct {
 	transport *quic.Transport
 	to        net.Addr
@@ -221,7 +221,7 @@ func (c *quicClient) dial(ctx context.Context) (err error) {
 	return err
 }
 
-// ask returns who is behind the connection.
+// ask returns the name of the server.
 func (c *quicClient) ask(ctx context.Context) (string, error) {
 	s, err := c.OpenStreamSync(ctx)
 	if err != nil {
@@ -231,7 +231,7 @@ func (c *quicClient) ask(ctx context.Context) (string, error) {
 	if err := s.SetDeadline(deadline); err != nil {
 		return "", err
 	}
-	if _, err := s.Write(bytes.Repeat([]byte("who are you?"), 20)); err != nil { // a reset is shorter than what it answers
+	if _, err := s.Write(bytes.Repeat([]byte("who are you?"), 20)); err != nil { // a stateless reset is shorter than the packet that it answers
 		return "", err
 	}
 	if err := s.Close(); err != nil {
@@ -241,11 +241,11 @@ func (c *quicClient) ask(ctx context.Context) (string, error) {
 	return string(name), err
 }
 
-// strangers are UDP flows outside of QUIC connections: each server answers their packets by a
-// reset.
+// strangers are UDP flows without a QUIC connection: each server answers their packets by a
+// stateless reset.
 type strangers []net.Conn
 
-// newStrangers opens so many flows that each endpoint has some.
+// newStrangers opens enough flows for each endpoint to get some.
 func newStrangers(t *testing.T, r *rig.Rig, to string) (flows strangers) {
 	t.Helper()
 	for range 6 {
@@ -264,8 +264,8 @@ func flow(c net.Conn) error {
 	return err
 }
 
-// allMoved waits until each flow has an answer. Then the data path has moved the flows of an
-// endpoint that is cut off. Views show the endpoint as down a moment earlier.
+// allMoved waits until each flow gets an answer: then the data path has moved the flows of the
+// endpoint that is cut off. Views show the endpoint as down slightly earlier.
 func (flows strangers) allMoved(t *testing.T) {
 	t.Helper()
 	for _, c := range flows {
@@ -273,9 +273,9 @@ func (flows strangers) allMoved(t *testing.T) {
 	}
 }
 
-// TestQUICMoves: an endpoint is cut off while a QUIC client talks to it. Its next packet reaches
-// another server, which says that it does not know the connection; so the client need not wait
-// until it gives up, and dials again from the same port.
+// TestQUICMoves cuts off an endpoint while a QUIC client uses it. The client's next packet reaches
+// another server, whose stateless reset ends the connection at once, so the client can dial again
+// from the same port without waiting for its timeout.
 //
 // P39
 func TestQUICMoves(t *testing.T) {

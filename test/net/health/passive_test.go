@@ -18,7 +18,7 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// passiveRig has three endpoints of which nobody has probes, and that have answered.
+// passiveRig has three endpoints without probes, which answer.
 func passiveRig(t *testing.T, flags string) (*wired, []*mortal, string) {
 	t.Helper()
 	r := newWired(t, rig.Options{})
@@ -29,8 +29,8 @@ func passiveRig(t *testing.T, flags string) (*wired, []*mortal, string) {
 	return r, servers, address
 }
 
-// knock begins a connection every so often until stop is called, which says when each was begun
-// that has not come about within a second.
+// knock opens connections at this interval until stop is called, which returns the start times of
+// those that were not established within a second.
 func knock(r *rig.Rig, address string, every time.Duration) (stop func() (failed []time.Duration)) {
 	start, done := time.Now(), make(chan struct{})
 	var (
@@ -71,10 +71,10 @@ func knock(r *rig.Rig, address string, every time.Duration) (stop func() (failed
 	}
 }
 
-// passiveSlack is what a busy machine may take longer than is promised.
+// passiveSlack is the delay that a busy machine may add to the promised time.
 const passiveSlack = 500 * time.Millisecond
 
-// wantBriefly wants connections to fail for no longer than a second after the first that did.
+// wantBriefly checks that connections failed for at most a second after the first failure.
 func wantBriefly(t *testing.T, failed []time.Duration) {
 	t.Helper()
 	if len(failed) == 0 {
@@ -87,8 +87,8 @@ func wantBriefly(t *testing.T, failed []time.Duration) {
 	}
 }
 
-// TestBlackholed: an endpoint whose host is gone gets no new connection after a second, though
-// nobody probes it; and gets some again when it is back.
+// TestBlackholed checks that an endpoint whose host is unreachable gets no new connection after a
+// second although it has no probe, and that it gets some again after its return.
 //
 // P43 An endpoint that stops answering gets no new connection one second after the first unanswered
 // one, without any probe
@@ -98,7 +98,7 @@ func TestBlackholed(t *testing.T) {
 	stop := knock(r.Rig, address, 50*time.Millisecond)
 	r.blackhole(1, true)
 	r.EventuallyShows("get lb -o wide", "32.32.32.1", " down ")
-	wantServers(r.Rig, address, "ep1", "ep3") // meanwhile connections that fail are counted
+	wantServers(r.Rig, address, "ep1", "ep3") // counts failures in the meantime
 	wantBriefly(t, stop())
 	for line, words := range map[string][]string{
 		"get ep":                              {"32.32.32.1_none_5001", " down ", "client SYN", " without an answer in "},
@@ -126,7 +126,7 @@ func TestBlackholed(t *testing.T) {
 	wantServers(r.Rig, address, "ep1", "ep2", "ep3")
 }
 
-// blackhole has an endpoint's link lose all packets, or none.
+// blackhole sets whether an endpoint's link loses all packets.
 func (w *wired) blackhole(endpoint int, on bool) {
 	w.T.Helper()
 	var f faulty.Faults
@@ -138,8 +138,8 @@ func (w *wired) blackhole(endpoint int, on bool) {
 	}
 }
 
-// TestFullBacklog: a server that is stopped while clients connect gets no new connection a second
-// after its backlog is full.
+// TestFullBacklog checks that a server that is stopped while clients connect gets no new connection
+// a second after its backlog is full.
 func TestFullBacklog(t *testing.T) {
 	t.Parallel()
 	r, servers, address := passiveRig(t, "")
@@ -154,7 +154,7 @@ func TestFullBacklog(t *testing.T) {
 		defer cancel()
 		c, err := r.Client.DialContext(ctx, "tcp", address)
 		if err == nil {
-			_ = c.Close() // the server's side stays in the backlog
+			_ = c.Close() // the connection stays in the server's backlog
 		}
 		return err
 	}
@@ -166,8 +166,7 @@ func TestFullBacklog(t *testing.T) {
 	for full := time.Now(); time.Since(full) < time.Second+passiveSlack; {
 		_ = connect()
 	}
-	// What fails from here on is of a client that has the port again of a connection that was not
-	// answered.
+	// From here on only clients fail that reuse the port of an unanswered connection.
 	before := opened()
 	for range 300 {
 		_ = connect()
@@ -178,8 +177,8 @@ func TestFullBacklog(t *testing.T) {
 	r.EventuallyShows("get ep", "32.32.32.1_none_5001", " down ", "client ", "no answer within")
 }
 
-// stuck returns a listener of an endpoint that accepts nothing, with room for as many connections
-// and one.
+// stuck returns a listener of an endpoint that accepts nothing, with a backlog of this many
+// connections and one more.
 func stuck(r *rig.Rig, endpoint, backlog int) net.Listener {
 	r.T.Helper()
 	l := rebind(r.T, r.Endpoints[endpoint], ":5001")
@@ -193,8 +192,9 @@ func stuck(r *rig.Rig, endpoint, backlog int) net.Listener {
 	return l
 }
 
-// TestResetsBeforeData: a server that accepts connections and resets them all before it says
-// anything gets no more, and gets some again when it is well; unless the service says otherwise.
+// TestResetsBeforeData checks that a server that accepts all connections and resets them before it
+// sends data gets no more, and gets some again after its recovery, unless the service turns this
+// off.
 func TestResetsBeforeData(t *testing.T) {
 	t.Parallel()
 	r, servers, address := passiveRig(t, "")
@@ -239,13 +239,13 @@ func TestResetsBeforeData(t *testing.T) {
 	}
 }
 
-// TestRefusedSYNs: an endpoint whose port is closed, or to which a router says that there is no
-// way, gets no more connections; and the service's own probe brings it back.
+// TestRefusedSYNs checks that an endpoint with a closed port, or that a router reports as
+// unreachable, gets no more connections, and that the service's own probe brings it back.
 func TestRefusedSYNs(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func(r *wired, m *mortal) (mend func()){
 		"closed": func(_ *wired, m *mortal) func() { m.stop(); return m.start },
-		"unreachable": func(r *wired, _ *mortal) func() { // the host says so of an address that it no longer has
+		"unreachable": func(r *wired, _ *mortal) func() { // the host reports an address that it no longer has
 			run := func(args string) {
 				if _, err := r.Endpoints[1].Run(strings.Fields(args)...); err != nil {
 					r.T.Fatal(err)
@@ -268,7 +268,7 @@ func TestRefusedSYNs(t *testing.T) {
 			stop := knock(r.Rig, address, 50*time.Millisecond)
 			mend := fail(r, servers[1])
 			r.EventuallyShows("get ep", "32.32.32.1_none_5001", " down ", "client ")
-			wantServers(r.Rig, address, "ep1", "ep3") // meanwhile connections that fail are counted
+			wantServers(r.Rig, address, "ep1", "ep3") // counts failures in the meantime
 			wantBriefly(t, stop())
 			wantServers(r.Rig, address, "ep1", "ep3")
 			mend()
@@ -278,7 +278,7 @@ func TestRefusedSYNs(t *testing.T) {
 	}
 }
 
-// TestMostOut: of three endpoints no more than one is taken out; and none while fewer than half
+// TestMostOut checks that at most one of three endpoints is taken out, and none if fewer than half
 // would be left.
 //
 // P44 Failing handshakes take out at most half of a service's endpoints, and none while probes
@@ -290,7 +290,7 @@ func TestMostOut(t *testing.T) {
 	r.blackhole(1, true)
 	stop := knock(r.Rig, address, 100*time.Millisecond)
 	r.EventuallyShows("get ep", "_none_5001", " down ", "client ")
-	for begun := time.Now(); time.Since(begun) < 3*time.Second; { // a second one would be out by then
+	for begun := time.Now(); time.Since(begun) < 3*time.Second; { // long enough for a second one to be taken out
 		if c, _, err := greet(r.Rig, address); err == nil {
 			_ = c.Close()
 		}
@@ -299,7 +299,7 @@ func TestMostOut(t *testing.T) {
 	if n := len(endpointsOut(r.Rig)); n != 1 {
 		t.Errorf("%d endpoints are out: %s", n, r.Loxicmd("get ep"))
 	}
-	// An agent takes out the one that is well: with one of three left, none is out for handshakes.
+	// An agent takes out the healthy endpoint: with one of three left, handshakes take out none.
 	out := endpointsOut(r.Rig)[0]
 	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s --monitor --probe-interval=1h --probe-retries=100", rig.VIP4, rig.Endpoints4())
 	setHostState(r.Rig, "17.17.17.1", "red")
@@ -314,8 +314,9 @@ func TestMostOut(t *testing.T) {
 	})
 }
 
-// TestAllDead: when all servers of a service without probes are dead, every endpoint is reported as
-// down, although one stays in rotation. The same holds for the only endpoint of a service.
+// TestAllDead checks that every endpoint of a service without probes is reported as down when all
+// servers are dead, although one stays in rotation. The same holds for the only endpoint of a
+// service.
 func TestAllDead(t *testing.T) {
 	t.Parallel()
 	for name, endpoints := range map[string][]string{"two": {"31.31.31.1", "32.32.32.1"}, "one": {"31.31.31.1"}} {
@@ -351,9 +352,9 @@ func TestAllDead(t *testing.T) {
 	}
 }
 
-// TestSYNAgain: a client whose SYN has met an endpoint that is gone is connected by the next SYN
-// that it sends after that is known: in three seconds, the time of its second repetition, and not
-// never. So too if the endpoint is removed.
+// TestSYNAgain checks that a client whose SYN was sent to an unreachable endpoint connects with its
+// next SYN after the endpoint is known to be down: three seconds later, at the second
+// retransmission. The same holds if the endpoint is removed.
 //
 // P46 A client that connects while an endpoint dies reaches another one, once the endpoint is known
 // not to answer
@@ -370,7 +371,7 @@ func TestSYNAgain(t *testing.T) {
 			r, _, address := passiveRig(t, map[string]string{"removed": "--outlier=off"}[name])
 			r.blackhole(1, true)
 			failed := make(chan error)
-			for range 6 { // two of them go there
+			for range 6 { // two of them go to the failed endpoint
 				go func() {
 					ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)
 					defer cancel()
@@ -391,7 +392,7 @@ func TestSYNAgain(t *testing.T) {
 	}
 }
 
-// endpointsOut returns the addresses of endpoints that are out.
+// endpointsOut returns the addresses of endpoints that are taken out.
 func endpointsOut(r *rig.Rig) (list []string) {
 	r.T.Helper()
 	for line := range strings.Lines(r.Loxicmd("get ep")) {
@@ -402,8 +403,8 @@ func endpointsOut(r *rig.Rig) (list []string) {
 	return list
 }
 
-// TestForged: SYNs from forged addresses, with RSTs and ICMP errors that pretend to come from
-// endpoints, take no endpoint out that answers.
+// TestForged checks that SYNs from forged addresses, with RSTs and ICMP errors that pretend to come
+// from endpoints, do not take out an endpoint that answers.
 //
 // P45 Spoofed packets of a sender that does not see the endpoints' packets take out no endpoint
 func TestForged(t *testing.T) {
@@ -423,8 +424,8 @@ func TestForged(t *testing.T) {
 	wantServers(r.Rig, address, "ep1", "ep2", "ep3")
 }
 
-// forge sends what one may who does not see answers, from the client's network, for some seconds,
-// at a pace at which nobody is challenged.
+// forge sends for some seconds what an attacker can send who does not see replies, from the
+// client's network, at a rate below that of challenges.
 func (w *wired) forge() error {
 	link, err := w.Client.Netlink().LinkByName("eth0")
 	if err != nil {

@@ -17,11 +17,11 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// several is how many clients there are if a test does not say.
+// several is the default number of clients.
 const several = 8
 
-// clients has the client's host connect to an address from so many addresses of its own, until stop
-// is called. A connection fails when it has no answer to what it has sent within a second.
+// clients opens connections from several addresses of the client's host until stop is called. A
+// connection fails without an answer to its request within a second.
 func clients(r *rig.Rig, address, request string, every time.Duration, several int) (stop func() (failed, done int64)) {
 	r.T.Helper()
 	for i := range several {
@@ -76,9 +76,9 @@ func clients(r *rig.Rig, address, request string, every time.Duration, several i
 	}
 }
 
-// TestAnswersElsewhere: an endpoint that accepts connections of this machine, and whose answers to
-// clients take another way, gets no more connections, whatever its probe says; and gets some again
-// when one succeeds.
+// TestAnswersElsewhere checks that an endpoint that accepts connections of this machine, but whose
+// answers to clients take another path, gets no more connections whatever its probe reports, and
+// gets some again once a connection succeeds.
 //
 // P74 An endpoint whose answers to clients bypass the load balancer is taken out, whatever its
 // probe says
@@ -107,8 +107,8 @@ func TestAnswersElsewhere(t *testing.T) {
 	wantServers(r.Rig, address, "ep1", "ep2", "ep3")
 }
 
-// TestServerHangs: a server that is stopped while its kernel goes on to accept gets no more
-// connections, but for one in ten seconds, and all of them again when it goes on.
+// TestServerHangs checks that a stopped server whose kernel still accepts connections gets only one
+// connection in ten seconds, and all of them again after it continues.
 //
 // P75 An endpoint that accepts connections and answers none, while others answer, is taken out
 // three seconds after the first that had no answer for three seconds
@@ -181,7 +181,7 @@ func checkServerHangs(t *testing.T, sel string, several int) {
 	})
 	failed, done := stop()
 	t.Logf("%d connections failed, %d did not", failed, done)
-	if sel == "rr" { // else each client has its endpoint
+	if sel == "rr" { // with other algorithms each client has its endpoint
 		wantServers(r.Rig, address, "ep1", "ep2", "ep3")
 	}
 }

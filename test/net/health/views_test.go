@@ -16,7 +16,7 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestViewsAgree: each view of a service tells the same states of it and of its endpoints.
+// TestViewsAgree checks that each view shows the same states of a service and its endpoints.
 func TestViewsAgree(t *testing.T) {
 	t.Parallel()
 	r := newWired(t, rig.Options{Args: []string{"--metrics-detail=endpoint"}})
@@ -29,7 +29,7 @@ func TestViewsAgree(t *testing.T) {
 		service string
 		first   string
 		second  string
-		top     string // of the services: how many serve, or the state
+		top     string // in the list of services: how many endpoints serve, or the state
 	}{
 		{"both serve", func() {}, "unprobed", "unprobed", "unprobed", "2/2"},
 		{"one drained", func() { r.Loxicmd("drain endpoint 32.32.32.1") }, "unprobed", "unprobed", "drained", "1/2"},
@@ -83,8 +83,8 @@ func holdBoth(r *rig.Rig, address string) {
 	}
 }
 
-// viewsDiffer returns which views do not tell these states of the only service and of its two
-// endpoints.
+// viewsDiffer returns an error that names the views that do not show these states of the only
+// service and its two endpoints.
 func viewsDiffer(r *rig.Rig, service string, endpoints []string, top string) error {
 	var errs []error
 	want := func(view string, ok bool, got any) {
@@ -96,10 +96,10 @@ func viewsDiffer(r *rig.Rig, service string, endpoints []string, top string) err
 	var one v1.ServiceDetail
 	errs = append(errs, ask(r, "status/service?key="+key, &one))
 	want("/status/service", len(one.Endpoints) == 2 && one.Summary.State == service && one.Endpoints[0].State == endpoints[0] && one.Endpoints[1].State == endpoints[1], one)
-	var short v1.ServiceSummaryList // what the page lists
+	var short v1.ServiceSummaryList // the page's list
 	errs = append(errs, ask(r, "status/services", &short))
 	want("/status/services", len(short.ServiceAttr) == 1 && short.ServiceAttr[0].State == service, short)
-	out, _ := r.Command("explain", "--from", "100.100.100.1:4000", "--to", rig.Join(rig.VIP4, 80)) // an exit code of 1 is an answer
+	out, _ := r.Command("explain", "--from", "100.100.100.1:4000", "--to", rig.Join(rig.VIP4, 80)) // exit code 1 is an answer too
 	for i, at := range []string{"31.31.31.1:5001", "32.32.32.1:5001"} {
 		want("explain", endpoints[i] == "unprobed" || slices.ContainsFunc(strings.Split(out, "\n"), func(line string) bool {
 			return strings.Contains(line, at) && strings.Contains(line, endpoints[i])
@@ -143,7 +143,7 @@ func viewsDiffer(r *rig.Rig, service string, endpoints []string, top string) err
 	return errors.Join(errs...)
 }
 
-// ask reads what the API answers.
+// ask reads a response of the API.
 func ask(r *rig.Rig, path string, out any) error {
 	resp, err := r.LB.HTTPClient(rig.Patience).Get("http://127.0.0.1:11111/netlox/v1/" + path)
 	if err != nil {

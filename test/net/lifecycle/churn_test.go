@@ -13,8 +13,8 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestEndpointChange: endpoints come and go under traffic; connections of those that stay never
-// notice, new ones go to the new set.
+// TestEndpointChange adds and removes endpoints under traffic: connections of those that stay are
+// not affected, and new ones go to the new set.
 //
 // P10 Adding and removing endpoints disturbs no connection of the endpoints that stay
 func TestEndpointChange(t *testing.T) {
@@ -51,9 +51,8 @@ func TestEndpointChange(t *testing.T) {
 	}
 }
 
-// TestRestart: the daemon stops, or is killed, under traffic. Established connections go on, new
-// ones come about while it is away, and the next daemon adopts what is pinned and knows its
-// services.
+// TestRestart stops or kills the daemon under traffic. Established connections continue, new ones
+// open while it is away, and the next daemon adopts the pinned maps and has its services.
 //
 // P3 A stopping daemon and its successor change nothing that packets see: maps, links, connections
 // and the next choice of an endpoint stay
@@ -78,7 +77,7 @@ func TestRestart(t *testing.T) {
 
 				end(r)
 				f.Flows(t, 9)
-				r.WantAnswers(rig.Join(rig.VIP4, 80), "ep3", "ep1") // a new connection without a daemon
+				r.WantAnswers(rig.Join(rig.VIP4, 80), "ep3", "ep1") // new connections without a daemon
 				r.WantAnswers(rig.Join(rig.VIP6, 80), "ep1", "ep2")
 				r.Restart()
 				f.Flows(t, 9)
@@ -127,7 +126,7 @@ func pinnedIDs(t *testing.T, r *rig.Rig) map[string]uint32 {
 	return ids
 }
 
-// TestParallel: a hundred connections at once are shared exactly.
+// TestParallel checks that a hundred simultaneous connections are shared exactly.
 func TestParallel(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -154,8 +153,8 @@ func TestParallel(t *testing.T) {
 	}
 }
 
-// TestDamagedState: a daemon whose state file is damaged starts, says so, and keeps the damaged
-// file.
+// TestDamagedState checks that a daemon with a damaged state file starts, reports the damage, and
+// keeps the file.
 //
 // P6 A damaged state file keeps no daemon from starting: it is set aside and reported, and its
 // valid parts are kept
@@ -175,7 +174,7 @@ func TestDamagedState(t *testing.T) {
 		path := filepath.Join(state, f.Name())
 		if b, err := os.ReadFile(path); err == nil && len(b) > 10 {
 			damaged++
-			copy(b[5:], "#damage#") // not at the end: a torn end is what a crash leaves
+			copy(b[5:], "#damage#") // not at the end, as a crash leaves a torn end
 			if err := os.WriteFile(path, b, 0o600); err != nil {
 				t.Fatal(err)
 			}

@@ -13,11 +13,11 @@ import (
 	"loxilb/test/steps"
 )
 
-// keeper is a daemon whose files are looked at after it was killed: users, revisions and what waits
-// for confirmation, boot files.
+// keeper is a daemon whose files are checked after it was killed: users, revisions and pending
+// confirmations, boot files.
 type keeper struct {
 	*victim
-	dir string // of boot files, and of those of the commands
+	dir string // boot files, and files of the commands
 }
 
 const bootPort, appliedPort = 901, 902
@@ -31,8 +31,8 @@ func (k *keeper) file(name, text string) {
 	}
 }
 
-// live returns one life: it takes a boot file that is new, makes and deletes a user, and has a
-// change confirmed. It returns how many of the commands were answered.
+// live runs one life of the daemon: it reads a new boot file, creates and deletes a user, and
+// confirms a change. It returns how many of the commands were answered.
 func (k *keeper) live(kill int) (life steps.Life, done int) {
 	k.T.Helper()
 	now := time.Now()
@@ -63,7 +63,7 @@ func (k *keeper) live(kill int) (life steps.Life, done int) {
 	return life, done
 }
 
-// recover starts the daemon again, and looks whether its files say what was answered.
+// recover starts the daemon again, and checks that its files have what was answered.
 func (k *keeper) recover(done int) {
 	k.T.Helper()
 	k.Restart()
@@ -74,7 +74,7 @@ func (k *keeper) recover(done int) {
 	if !strings.Contains(services, fmt.Sprint(bootPort)) {
 		k.T.Errorf("the boot file was not read:\n%s", services)
 	}
-	// What was asked for and not answered may be there or not.
+	// What was requested and not answered may be there or not.
 	waits, applied, ann := strings.Contains(revisions, "until "), strings.Contains(services, fmt.Sprint(appliedPort)), strings.Contains(users, "ann")
 	for _, tc := range []struct {
 		what        string
@@ -99,9 +99,9 @@ func (k *keeper) recover(done int) {
 	k.Stop()
 }
 
-// TestKilledFiles: the daemon is killed before steps by which it writes users, revisions and what
-// waits for confirmation, or takes boot files. The next start has all that was answered, and has
-// read the boot files.
+// TestKilledFiles kills the daemon before steps in which it writes users, revisions and pending
+// confirmations, or reads boot files. The next start has everything that was answered, and has read
+// the boot files.
 func TestKilledFiles(t *testing.T) {
 	t.Parallel()
 	k := &keeper{victim: &victim{kills: map[string]int{}}, dir: t.TempDir()}
@@ -120,7 +120,7 @@ func TestKilledFiles(t *testing.T) {
 	if k.wrap, err = k.watcher.Wrap(); err != nil {
 		t.Fatal(err)
 	}
-	k.Loxicmd("create lb 20.20.20.8 --tcp=80:80 --endpoints=31.31.31.1:1") // there is a state already
+	k.Loxicmd("create lb 20.20.20.8 --tcp=80:80 --endpoints=31.31.31.1:1") // there is state already
 	k.Stop()
 	life, done := k.live(0)
 	if k.recover(done); done != 5 || t.Failed() {

@@ -23,13 +23,13 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// hardship returns a victim with clients that must not notice what happens to the daemon.
+// hardship returns a victim whose clients must not notice what happens to the daemon.
 func hardship(t *testing.T) *victim {
 	v := newCrowdedVictim(t, "auto")
 	return v
 }
 
-// wantSaid waits until the daemon has said something in its log.
+// wantSaid waits until the daemon's log contains words.
 func (v *victim) wantSaid(words string) {
 	v.T.Helper()
 	labtest.Eventually(v.T, rig.Patience, func(context.Context) error {
@@ -40,8 +40,8 @@ func (v *victim) wantSaid(words string) {
 	})
 }
 
-// wantWell waits until nothing has failed any more, then has the daemon begin anew: what was
-// confirmed is there, and clients have noticed nothing.
+// wantWell waits until nothing fails any more, then restarts the daemon. What was confirmed must be
+// there, and clients must have noticed nothing.
 func (v *victim) wantWell(confirmed ...string) {
 	v.T.Helper()
 	check := func(context.Context) error {
@@ -66,8 +66,8 @@ func (v *victim) wantWell(confirmed ...string) {
 	}
 }
 
-// confirm tries to create services that take much room, and returns those that were confirmed, and
-// what was said of the others.
+// confirm tries to create large services, and returns those that were confirmed, and the error of
+// the others.
 func (v *victim) confirm(first, n int) (confirmed []string, refused string) {
 	sources := "0.0.0.0/0"
 	for i := range 100 {
@@ -84,8 +84,8 @@ func (v *victim) confirm(first, n int) (confirmed []string, refused string) {
 	return confirmed, refused
 }
 
-// TestNoDescriptors: a daemon without a descriptor to spare says so, and goes on by itself once
-// there are some. What it has confirmed is there.
+// TestNoDescriptors checks that a daemon without free descriptors reports it, recovers by itself
+// once it has some, and keeps what it has confirmed.
 //
 // P40 Exhausted descriptors, a full or read-only disk, no memory, a halted daemon and lost kernel
 // events cost no connection and no confirmed change; the daemon reports the problem and recovers by
@@ -98,7 +98,7 @@ func TestNoDescriptors(t *testing.T) {
 	if err := unix.Prlimit(v.Pid(), unix.RLIMIT_NOFILE, nil, &was); err != nil {
 		t.Fatal(err)
 	}
-	limit := unix.Rlimit{Cur: 3, Max: was.Max} // fewer than it has
+	limit := unix.Rlimit{Cur: 3, Max: was.Max} // fewer than are open
 	if err := unix.Prlimit(v.Pid(), unix.RLIMIT_NOFILE, &limit, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -116,8 +116,8 @@ func TestNoDescriptors(t *testing.T) {
 	v.wantWell(append(append(before, during...), after...)...)
 }
 
-// TestFullDisk: changes for which there is no room on the disk, or that it does not take, are
-// refused and change nothing; there is room, and they are made. A start needs to write nothing.
+// TestFullDisk checks that changes that the disk cannot hold are refused and change nothing, and
+// succeed once there is room. A start needs no write.
 //
 // P40
 func TestFullDisk(t *testing.T) {
@@ -172,8 +172,8 @@ func TestFullDisk(t *testing.T) {
 	v.wantWell(append(append(before, during...), after...)...)
 }
 
-// TestNoMemory: a daemon that gets no more memory is ended by the kernel. Packets need none of its:
-// clients notice nothing, and the next start has all that was confirmed.
+// TestNoMemory checks that clients notice nothing when the kernel kills a daemon that exceeds its
+// memory limit, and that the next start has everything that was confirmed.
 //
 // P40
 func TestNoMemory(t *testing.T) {
@@ -232,7 +232,7 @@ func running(p *netnstest.Process) bool {
 // group is a memory cgroup.
 type group struct{ path, max string }
 
-// memoryGroup makes one, of the version that the machine has. It is mounted for the test alone.
+// memoryGroup creates a memory cgroup, of the machine's version. It is mounted for the test alone.
 func memoryGroup(t *testing.T, dir string) group {
 	t.Helper()
 	root, limit := t.TempDir(), "memory.limit_in_bytes"
@@ -270,9 +270,9 @@ func (g group) limit(t *testing.T, bytes string) {
 	}
 }
 
-// TestHalted: a daemon that was halted, as by a machine that is suspended, takes up where it was:
-// no endpoint is down for it, no idle connection ends early, and it follows what changed meanwhile,
-// though the kernel's messages about it were too many for its socket.
+// TestHalted checks that a daemon that was halted, like that of a suspended machine, continues
+// where it was. No endpoint is reported as down, no idle connection ends early, and the daemon sees
+// what changed meanwhile although its netlink sockets have overflowed.
 //
 // P40
 func TestHalted(t *testing.T) {
@@ -316,7 +316,8 @@ func TestHalted(t *testing.T) {
 	v.wantWell(rig.Join("20.20.20.9", 80))
 }
 
-// wantNeverDown waits until all endpoints were probed after a time: none has been down.
+// wantNeverDown waits until all endpoints were probed after since, and checks that none has been
+// down.
 func (v *victim) wantNeverDown(since time.Time) {
 	v.T.Helper()
 	labtest.Eventually(v.T, rig.Patience, func(context.Context) error {
@@ -344,7 +345,7 @@ func (v *victim) wantNeverDown(since time.Time) {
 	})
 }
 
-// deafen has no netlink socket of a process hear of changes any more.
+// deafen removes the netlink sockets of a process from all their groups.
 func deafen(t testing.TB, pid int) (sockets int) {
 	t.Helper()
 	process, err := unix.PidfdOpen(pid, 0)
@@ -363,12 +364,12 @@ func deafen(t testing.TB, pid int) (sockets int) {
 		}
 		fd, err := unix.PidfdGetfd(process, number, 0)
 		if err != nil {
-			continue // it was closed meanwhile
+			continue // closed meanwhile
 		}
 		if family, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN); err == nil && family == unix.AF_NETLINK {
 			const groups = 36 // of rtnetlink
 			for group := 1; group <= groups; group++ {
-				_ = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_DROP_MEMBERSHIP, group) // most have not joined most
+				_ = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_DROP_MEMBERSHIP, group) // most sockets are not in most groups
 			}
 			sockets++
 		}
@@ -379,8 +380,8 @@ func deafen(t testing.TB, pid int) (sockets int) {
 	return sockets
 }
 
-// TestDeaf: a daemon whose netlink sockets hear nothing any more notices it within seconds, reads
-// the network again, and attaches what has come meanwhile.
+// TestDeaf checks that a daemon whose netlink sockets get no more messages notices within seconds,
+// reads the network again, and attaches to new interfaces.
 //
 // P40
 func TestDeaf(t *testing.T) {

@@ -22,13 +22,13 @@ import (
 	"loxilb/test/steps"
 )
 
-// killFlag has the tests of kills kill at one step.
+// killFlag is the flag that limits tests of kills to one step.
 const killFlag = "kill"
 
 const (
-	heldPort, visitedPort   = 7, 77 // services that nobody changes
+	heldPort, visitedPort   = 7, 77 // ports of services that are not changed
 	heldConnections         = 10
-	changedPort, secondPort = 80, 81 // those that are changed
+	changedPort, secondPort = 80, 81 // ports of services that are changed
 )
 
 // victim is a rig whose daemon is killed, with clients that must not notice.
@@ -37,8 +37,8 @@ type victim struct {
 	crowd   *rig.Crowd
 	watcher *steps.Watcher
 	wrap    []string
-	packets map[int]float64 // that the services had counted last, by port
-	kills   map[string]int  // by what was about to happen
+	packets map[int]float64 // the services' last counts, by port
+	kills   map[string]int  // by the step that was about to happen
 	pins    int             // before the first kill
 }
 
@@ -60,7 +60,7 @@ func newVictim(t *testing.T, hook string) *victim {
 	return v
 }
 
-// newCrowdedVictim returns one with connections that are held, and others that come and go.
+// newCrowdedVictim returns a victim with held connections, and others that come and go.
 func newCrowdedVictim(t *testing.T, hook string) *victim {
 	t.Helper()
 	v := newVictim(t, hook)
@@ -69,8 +69,8 @@ func newCrowdedVictim(t *testing.T, hook string) *victim {
 	return v
 }
 
-// watched runs f while the steps of the daemon, or of the command, that it starts are counted, and
-// kills that before the step of the number (0: never). What f returns is no matter if it was.
+// watched runs f while it counts the steps of the daemon or command that f starts, and kills that
+// process before step number kill (0: never). The result of f is ignored after a kill.
 func (v *victim) watched(kill int, f func() error) steps.Life {
 	v.T.Helper()
 	type result struct {
@@ -99,11 +99,10 @@ func (v *victim) watched(kill int, f func() error) steps.Life {
 	return life.Life
 }
 
-// change is something that a user or the network does, and the services that are changed ones after
-// it.
+// change is what a user or the network changes, and the changed services afterwards.
 type change struct {
 	do    func(*victim) error
-	after map[int]string // port -> endpoints and weights
+	after map[int]string // by port: endpoints and weights
 }
 
 func command(format string, args ...any) func(*victim) error {
@@ -113,7 +112,7 @@ func command(format string, args ...any) func(*victim) error {
 	}
 }
 
-// changes take the data path through all that is done to its tables and hooks.
+// changes covers all that the daemon does to the data path's tables and hooks.
 func changes() []change {
 	one, all := "31.31.31.1@1", "17.17.17.1@3 31.31.31.1@1 32.32.32.1@2"
 	return []change{
@@ -131,8 +130,8 @@ func changes() []change {
 	}
 }
 
-// live returns one life of a daemon: it starts, does what there is to do, and ends. It returns what
-// the changed services may be afterwards.
+// live runs one life of a daemon: it starts, makes all changes, and ends. live also returns the
+// states that the changed services may have afterwards.
 func (v *victim) live(kill int) (steps.Life, []map[int]string) {
 	v.T.Helper()
 	done := 0
@@ -178,7 +177,7 @@ func (v *victim) plug() error {
 	})
 }
 
-// unplug removes it, and waits until nothing is left of it.
+// unplug removes the interface, and waits until nothing is left of it.
 func (v *victim) unplug() error {
 	link, err := v.LB.Netlink().LinkByName(lateInterface)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -193,8 +192,8 @@ func (v *victim) unplug() error {
 	return v.whileAlive(func(status string) bool { return !strings.Contains(status, "| "+lateInterface) })
 }
 
-// whileAlive waits until the status of the interface is so, or the daemon is dead, which is an
-// error.
+// whileAlive waits until so reports true for the interface's status. It returns an error if the
+// daemon dies first.
 func (v *victim) whileAlive(so func(status string) bool) error {
 	var status string
 	for deadline := time.Now().Add(rig.Patience); time.Now().Before(deadline); {
@@ -211,8 +210,8 @@ func (v *victim) whileAlive(so func(status string) bool) error {
 	return fmt.Errorf("the daemon has not followed interface %s in %v: %s", lateInterface, rig.Patience, status)
 }
 
-// recover starts the daemon and looks whether all is there. The services that are changed are one
-// of these.
+// recover starts the daemon and checks that everything is there. The changed services must have one
+// of these states.
 func (v *victim) recover(states []map[int]string) {
 	v.T.Helper()
 	v.Restart()
@@ -237,7 +236,7 @@ func (v *victim) recover(states []map[int]string) {
 	}
 }
 
-// clean has the services that are changed, and the interface, be gone.
+// clean removes the changed services and the interface.
 func (v *victim) clean() {
 	v.T.Helper()
 	for port := range v.changed() {
@@ -254,7 +253,7 @@ func (v *victim) clean() {
 	})
 }
 
-// changed returns the services that are changed: port -> endpoints and weights.
+// changed returns the endpoints and weights of the changed services, by port.
 func (v *victim) changed() map[int]string {
 	v.T.Helper()
 	resp, err := v.LB.HTTPClient(rig.Patience).Get("http://127.0.0.1:11111/netlox/v1/config/loadbalancer/all")
@@ -292,7 +291,7 @@ func (v *victim) changed() map[int]string {
 	return out
 }
 
-// wantNone fails the test if a connection comes about.
+// wantNone fails the test if a connection opens.
 func (v *victim) wantNone(address string) {
 	v.T.Helper()
 	ctx, cancel := context.WithTimeout(v.T.Context(), 50*time.Millisecond)
@@ -303,8 +302,8 @@ func (v *victim) wantNone(address string) {
 	}
 }
 
-// wantCounts: the services have counted each connection of the clients once, no packet less than
-// before, and none was dropped.
+// wantCounts checks that the services have counted each connection of the clients once, that packet
+// counts have not decreased, and that no packet was dropped.
 func (v *victim) wantCounts() {
 	v.T.Helper()
 	v.crowd.AtRest(func(opened map[string]int) {
@@ -325,9 +324,9 @@ func (v *victim) wantCounts() {
 	})
 }
 
-// TestKilled: the daemon is killed before some of its steps, from its start to its end: clients
-// notice nothing, and the next start has all services, connections and counts. `make test-long`
-// kills it before each.
+// TestKilled kills the daemon before some of its steps, from its start to its end. Clients notice
+// nothing, and the next start has all services, connections and counts. `make test-long` kills it
+// before each step.
 //
 // P1 No client sees an error while the daemon is killed at any step of its life: held connections
 // and new ones work, and the next start has every confirmed service, connection and count
@@ -363,7 +362,7 @@ func (v *victim) kill(at int) {
 	v.clean()
 }
 
-// blame names the step if the test has failed.
+// blame logs the step if the test has failed.
 func (v *victim) blame(at int, life steps.Life) {
 	v.T.Helper()
 	if v.T.Failed() {
@@ -371,8 +370,8 @@ func (v *victim) blame(at int, life steps.Life) {
 	}
 }
 
-// TestKilledFirst: a daemon is killed before some steps of its first start, and of --detach. A
-// start makes good what either has left, and --detach leaves nothing.
+// TestKilledFirst kills a daemon before some steps of its first start, and of --detach. A start
+// repairs what either has left, and --detach leaves nothing.
 //
 // P2 A start repairs whatever a killed first start or `loxilb --detach` has left
 func TestKilledFirst(t *testing.T) {
@@ -404,7 +403,7 @@ func TestKilledFirst(t *testing.T) {
 	}
 }
 
-// wantServed: both services work.
+// wantServed checks that both services work.
 func (v *victim) wantServed() {
 	v.T.Helper()
 	if out := v.Loxicmd("get status --failed"); strings.Contains(out, "failed") {
@@ -424,7 +423,7 @@ func (v *victim) wantServed() {
 	}
 }
 
-// wantNothing: nothing of the daemon is left in the kernel.
+// wantNothing checks that nothing of the daemon is left in the kernel.
 func (v *victim) wantNothing() {
 	v.T.Helper()
 	if pins := v.Pinned(); len(pins) > 0 {
@@ -443,7 +442,7 @@ func (v *victim) wantNothing() {
 	}
 }
 
-// killsOf chooses before which of all steps to kill: as many as fit a quick test, all of them in a
+// killsOf returns the steps before which to kill: some of all in a quick test, each of them in a
 // long one, or the one of the flag.
 func killsOf(t *testing.T, all, some int) (list []int) {
 	if at := flag.Lookup(killFlag).Value.(flag.Getter).Get().(int); at != 0 {
@@ -458,7 +457,7 @@ func killsOf(t *testing.T, all, some int) (list []int) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	for i := range some { // one of each stretch, so that no phase is left out
+	for i := range some { // one in each part, so no phase is left out
 		from, to := i*all/some, (i+1)*all/some
 		list = append(list, 1+from+random.IntN(max(to-from, 1)))
 	}

@@ -1,5 +1,5 @@
-// Package lifecycle_test is about the daemon as it starts, restarts, is killed, is upgraded, or
-// runs out of what it needs.
+// Package lifecycle_test tests starts, restarts, kills and upgrades of the daemon, and its behavior
+// without memory, disk space or descriptors.
 package lifecycle_test
 
 import (

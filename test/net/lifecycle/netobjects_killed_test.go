@@ -12,7 +12,7 @@ import (
 	"loxilb/test/steps"
 )
 
-// killedObjects are commands, and what the kernel shows of each.
+// killedObjects returns commands, and the text by which the kernel shows each object.
 func killedObjects() [][3]string {
 	return [][3]string{
 		{"vlan 100", "vlan 100", "vlan100:"},
@@ -26,8 +26,8 @@ func killedObjects() [][3]string {
 	}
 }
 
-// kernelText returns what the balancer's kernel has, links without what stands between their names
-// and their masters.
+// kernelText returns the network objects of the balancer's kernel, without the part of a link
+// between its name and its master.
 func kernelText(r *rig.Rig) string {
 	r.T.Helper()
 	text := ""
@@ -44,9 +44,9 @@ func kernelText(r *rig.Rig) string {
 	return text
 }
 
-// TestKilledObjects: the daemon is killed before steps by which objects of the kernel's network are
-// made and taken back. Afterwards the kernel has those that are wanted, and no other; all of them
-// can be taken back.
+// TestKilledObjects kills the daemon before steps that create and delete objects of the kernel's
+// network. Afterwards the kernel has exactly the configured objects, and all of them can be
+// deleted.
 func TestKilledObjects(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -102,7 +102,7 @@ func TestKilledObjects(t *testing.T) {
 	t.Logf("%d steps of the start, %d in all; killed before %v", started, whole, v.kills)
 }
 
-// mended starts the daemon, and wants the kernel to have what is wanted.
+// mended starts the daemon, and checks that the kernel has the configured objects.
 func (v *victim) mended(when string) {
 	v.T.Helper()
 	v.Restart()
@@ -124,7 +124,7 @@ func (v *victim) mended(when string) {
 	})
 	for i := range killedObjects() {
 		o := killedObjects()[len(killedObjects())-1-i]
-		_, _ = v.Command(append([]string{"delete"}, strings.Fields(o[1])...)...) // of those that are not there it says so
+		_, _ = v.Command(append([]string{"delete"}, strings.Fields(o[1])...)...) // fails for those that do not exist
 	}
 	kernel := kernelText(v.Rig)
 	for _, o := range killedObjects() {

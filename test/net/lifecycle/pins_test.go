@@ -17,8 +17,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// lone returns a host with one link to another, and a daemon without an API whose pins are beside
-// those of others of the test.
+// lone returns a host with one link to another, and a daemon without an API whose pins are in a
+// folder that several daemons of the test share.
 func lone(t *testing.T, l *netnstest.Lab, parent, name string) (*netnstest.Host, *netnstest.Daemon) {
 	t.Helper()
 	host, err := l.Host(name)
@@ -39,7 +39,7 @@ func lone(t *testing.T, l *netnstest.Lab, parent, name string) (*netnstest.Host,
 	return host, d
 }
 
-// mapIDs returns the maps that are pinned below a directory.
+// mapIDs returns the ids of the maps that are pinned below a directory.
 func mapIDs(t *testing.T, dir string) (ids []ebpf.MapID) {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(dir, "maps", "*"))
@@ -62,9 +62,9 @@ func mapIDs(t *testing.T, dir string) (ids []ebpf.MapID) {
 	return ids
 }
 
-// TestNamespacesThatAreGone: what daemons leave whose interfaces and namespaces went, as containers
-// end, is removed at the next start of any daemon; not what a daemon left that was killed in a
-// namespace which lives.
+// TestNamespacesThatAreGone checks that the next start of any daemon removes what earlier daemons
+// left in namespaces that no longer exist, such as those of containers, and keeps what a killed
+// daemon left in a namespace that still exists.
 //
 // P20 An ended network namespace leaves nothing behind after the next start of any daemon
 func TestNamespacesThatAreGone(t *testing.T) {
@@ -89,7 +89,7 @@ func TestNamespacesThatAreGone(t *testing.T) {
 			t.Fatal(err)
 		}
 		labtest.Eventually(t, rig.Patience, func(context.Context) error {
-			if links, err := os.ReadDir(filepath.Join(dir, "links")); err != nil || len(links) > 1 { // lo's may stay
+			if links, err := os.ReadDir(filepath.Join(dir, "links")); err != nil || len(links) > 1 { // that of lo may stay
 				return fmt.Errorf("links %v, %w", links, err)
 			}
 			return nil
@@ -130,7 +130,7 @@ func TestNamespacesThatAreGone(t *testing.T) {
 	}
 }
 
-// pinParent returns a directory of the test's own in the BPF file system.
+// pinParent returns a directory of the test in the BPF file system.
 func pinParent(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/sys/fs/bpf", "loxilb-net-")
@@ -141,8 +141,9 @@ func pinParent(t *testing.T) string {
 	return dir
 }
 
-// TestOneDaemon: a second daemon with the pins of the first is told which process has them, and
-// --detach is refused while it runs unless forced. A daemon that was killed is in nobody's way.
+// TestOneDaemon checks that a second daemon with the same pins fails and names the process of the
+// first, and that --detach is refused during its run unless forced. A killed daemon does not block
+// the next one.
 //
 // P18 One daemon at a time serves a network namespace; a second one names the first and exits
 func TestOneDaemon(t *testing.T) {
@@ -162,7 +163,7 @@ func TestOneDaemon(t *testing.T) {
 	}
 	r.WantAnswers(rig.Join(rig.VIP4, 80), "ep2", "ep3")
 
-	r.Signal(syscall.SIGSTOP) // a daemon that hangs has it all the same
+	r.Signal(syscall.SIGSTOP) // a daemon that hangs still holds the lock
 	if out, err := r.LB.Run(append(args, "--detach")...); err == nil || !strings.Contains(out, want) {
 		t.Errorf("of a daemon that hangs: %v, %q", err, out)
 	}

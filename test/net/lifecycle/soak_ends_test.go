@@ -14,22 +14,24 @@ import (
 )
 
 const (
-	// mortalPort is that of servers that come and go.
+	// mortalPort is the port of servers that come and go.
 	mortalPort = 6000
-	// idleService has connections that are silent until they end.
+	// idleService is a service whose connections are idle until they time out.
 	idleService = "20.20.20.7:7"
 )
 
-// endsServices creates the services whose servers come and go, and whose connections end.
+// endsServices creates the services whose servers come and go, and those whose connections time
+// out.
 func (s *soak) endsServices(lasting string) {
 	s.Loxicmd("create lb 20.20.20.6 --tcp=80:%d --endpoints=%s --monitor --probe-interval=100ms", mortalPort, rig.Endpoints4())
 	s.Loxicmd("create lb 20.20.20.7 --tcp=7:7 --endpoints=%s --inatimeout=1", lasting)
 }
 
-// changeServer has a server of the service that is probed come, be seen, and go.
+// changeServer starts a server of the probed service, waits until it is reported as up, and stops
+// it.
 func (s *soak) changeServer() {
 	l, err := s.Endpoints[s.upTo(len(s.Endpoints))].Listen("tcp", fmt.Sprintf(":%d", mortalPort))
-	if errors.Is(err, syscall.EADDRINUSE) { // connections of the one before are there
+	if errors.Is(err, syscall.EADDRINUSE) { // connections of the previous server exist
 		return
 	}
 	if err != nil {
@@ -59,7 +61,7 @@ func (s *soak) changeServer() {
 // visitMortal opens a connection to the service whose servers come and go.
 func (s *soak) visitMortal() { s.tryOut("20.20.20.6:80", "connections to servers that come and go") }
 
-// tryOut opens a connection that may not come about, and closes it.
+// tryOut opens a connection, which may fail, and closes it.
 func (s *soak) tryOut(address, what string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
@@ -70,25 +72,25 @@ func (s *soak) tryOut(address, what string) {
 	}
 }
 
-// drain drains the endpoint that only services have that are changed, and takes that back.
+// drain drains the endpoint that only changed services have, and undrains it.
 func (s *soak) drain() {
 	if _, err := s.Command("drain", "endpoint", "17.17.17.1", "--deadline=1s"); err == nil {
 		s.count("endpoints drained")
 	}
-	time.Sleep(time.Second) // its deadline is over at times
+	time.Sleep(time.Second) // sometimes after its deadline
 	s.undrain()
 }
 
 func (s *soak) undrain() { _, _ = s.Command("undrain", "endpoint", "17.17.17.1") }
 
-// kill ends the connections of the services that are changed.
+// kill ends the connections of the changed services.
 func (s *soak) kill() {
 	if _, err := s.Command("kill", "ct", "--vip=20.20.20.3"); err == nil {
 		s.count("connections killed")
 	}
 }
 
-// idle has a connection be silent until it ends by a RST.
+// idle waits until the idle timeout ends a connection by a RST.
 func (s *soak) idle() {
 	ctx, cancel := context.WithTimeout(context.Background(), rig.Patience)
 	defer cancel()
@@ -104,7 +106,7 @@ func (s *soak) idle() {
 	s.count(idleOpened)
 	killed := s.done("daemons killed")
 	err = untilReset(conn)
-	if err != nil && s.done("daemons killed") > killed { // between the look that has found it and the RST
+	if err != nil && s.done("daemons killed") > killed { // killed between finding the connection and sending the RST
 		s.count("idle ends that went with a killed daemon")
 		return
 	}
@@ -126,7 +128,7 @@ func untilReset(conn net.Conn) error {
 	return nil
 }
 
-// wantIdleCounts: the service of idle connections has counted what clients have opened.
+// wantIdleCounts checks that the service of idle connections has counted what clients have opened.
 func (s *soak) wantIdleCounts() {
 	s.T.Helper()
 	if got := s.Metric("service_connections_total", "service="+idleService+"/tcp"); int(got) != s.did[idleOpened] {

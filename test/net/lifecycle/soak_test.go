@@ -22,22 +22,20 @@ import (
 )
 
 const (
-	// soakFlag is for how many seconds TestSoak has things come and go.
+	// soakFlag is the flag that sets for how many seconds TestSoak runs.
 	soakFlag = "soak"
-	// churnedPorts are those of services that come and go, from firstChurned on.
+	// churnedPorts is the number of ports of services that come and go, from firstChurned on.
 	firstChurned, churnedPorts = 1000, 20
-	// memoryGrowth is how much more memory a daemon may have after the churn: what it keeps of
-	// events and versions is bounded.
+	// memoryGrowth is how much more memory a daemon may use after the churn: the events and versions
+	// that it keeps are bounded.
 	memoryGrowth = 24 << 20
-	// settling is how long it may take until what is over is forgotten: connections time out,
-	// memory goes back to the kernel.
+	// settling is how long it may take until connections time out and memory returns to the kernel.
 	settling = time.Minute
 )
 
-// TestSoak: services, endpoints, weights, interfaces, links, servers, drains, connections and the
-// daemon itself come and go at once, connections are killed, and idle ones end. Clients of services
-// that nobody changes notice nothing, and are counted exactly; afterwards there is no more of
-// anything than there was before.
+// TestSoak changes services, endpoints, weights, interfaces, links, servers and drains at the same
+// time, restarts the daemon, and ends connections by kills and by idle timeouts. Clients of
+// unchanged services notice nothing and are counted exactly; afterwards nothing has grown.
 //
 // P22 After any number of changes no more memory, files, map entries or pins are in use than before
 func TestSoak(t *testing.T) {
@@ -49,7 +47,7 @@ func TestSoak(t *testing.T) {
 	}
 	half := time.Duration(seconds) * time.Second / 2
 	s := newSoak(t)
-	s.churn(time.Second, s.comings()...) // what is made once
+	s.churn(time.Second, s.comings()...) // first what is created once
 	s.tidy()
 	before := s.entries()
 	labtest.Eventually(t, settling, func(context.Context) error { before = s.entries(); return s.quiet() })
@@ -81,14 +79,14 @@ func TestSoak(t *testing.T) {
 		s.crowd.Slowest.Round(time.Millisecond), memory>>10, s.memory()>>10, files, s.files())
 }
 
-// comings returns all that comes and goes while the daemon runs.
+// comings returns all changes that are made while the daemon runs.
 func (s *soak) comings() []func() {
 	return []func(){
 		s.changeService, s.changeInterface, s.changeLink, s.connect, s.changeServer, s.visitMortal, s.drain, s.kill, s.idle, s.idle, s.idle,
 	}
 }
 
-// soak is a rig in which things come and go.
+// soak is a rig with constant changes.
 type soak struct {
 	*victim
 	mu     sync.Mutex
@@ -97,7 +95,7 @@ type soak struct {
 }
 
 func newSoak(t *testing.T) *soak {
-	two := "31.31.31.1:1,32.32.32.1:1" // the link to the third is down at times
+	two := "31.31.31.1:1,32.32.32.1:1" // the link to the third endpoint is down at times
 	v := newVictim(t, "auto")
 	v.Loxicmd("create lb %s --tcp=%d:7 --endpoints=%s", rig.VIP4, heldPort, two)
 	v.Loxicmd("create lb %s --tcp=%d:7 --endpoints=[2001:db8:31::1]:1,[2001:db8:32::1]:1 --mode=fullnat", rig.VIP6, visitedPort)
@@ -106,7 +104,7 @@ func newSoak(t *testing.T) *soak {
 	return s
 }
 
-// upTo returns a number below n.
+// upTo returns a random number below n.
 func (s *soak) upTo(n int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,7 +117,7 @@ func (s *soak) count(what string) {
 	s.did[what]++
 }
 
-// churn does each of these again and again, side by side.
+// churn repeats each of these functions concurrently for d.
 func (s *soak) churn(d time.Duration, each ...func()) {
 	s.T.Helper()
 	end := time.Now().Add(d)
@@ -137,7 +135,7 @@ func (s *soak) churn(d time.Duration, each ...func()) {
 	}
 }
 
-// changeService adds a service, changes it, or removes it. Nobody may be there to be told.
+// changeService creates, changes or deletes a service. The daemon may be down.
 func (s *soak) changeService() {
 	port := firstChurned + s.upTo(churnedPorts)
 	line := fmt.Sprintf("create lb 20.20.20.3 --tcp=%d:7 --endpoints=%s", port, rig.Endpoints4(1+s.upTo(9), 1+s.upTo(9), s.upTo(2)))
@@ -156,7 +154,7 @@ func (s *soak) changeService() {
 	}
 }
 
-// changeInterface has an interface come and go.
+// changeInterface adds and removes an interface.
 func (s *soak) changeInterface() {
 	for _, args := range [][]string{{"add", "churned", "type", "veth", "peer", "name", "churned-peer"}, {"set", "churned", "up"}, {"del", "churned"}} {
 		if _, err := s.LB.Run(append([]string{"ip", "link"}, args...)...); err != nil {
@@ -176,12 +174,12 @@ func (s *soak) changeLink() {
 	s.count("links down and up")
 }
 
-// connect opens a connection to a service that may or may not be there.
+// connect opens a connection to a service that may or may not exist.
 func (s *soak) connect() {
 	s.tryOut(rig.Join("20.20.20.3", firstChurned+s.upTo(churnedPorts)), "connections to services that are changed")
 }
 
-// changeDaemon ends the daemon, one way or the other, and starts it.
+// changeDaemon stops or kills the daemon, and starts it.
 func (s *soak) changeDaemon() {
 	if s.upTo(2) == 0 {
 		s.Stop()
@@ -197,14 +195,14 @@ func (s *soak) changeDaemon() {
 	}
 }
 
-// tidy removes the services that come and go, and what those that stay have left.
+// tidy deletes the changed services, and what the remaining ones have left.
 func (s *soak) tidy() {
 	s.T.Helper()
 	for port := firstChurned; port < firstChurned+churnedPorts; port++ {
-		_, _ = s.Command("delete", "lb", "20.20.20.3", fmt.Sprintf("--tcp=%d", port)) // it may not be there
+		_, _ = s.Command("delete", "lb", "20.20.20.3", fmt.Sprintf("--tcp=%d", port)) // it may not exist
 	}
 	s.undrain()
-	s.Loxicmd("kill ct --vip=20.20.20.6") // of servers that went
+	s.Loxicmd("kill ct --vip=20.20.20.6") // connections of stopped servers
 	if out := s.Loxicmd("get lb"); strings.Contains(out, "20.20.20.3") {
 		s.T.Errorf("services that were removed:\n%s", out)
 	}
@@ -235,7 +233,7 @@ func (s *soak) files() int {
 	return n
 }
 
-// memory returns how many bytes of memory the daemon has.
+// memory returns how many bytes of memory the daemon uses.
 func (s *soak) memory() int {
 	s.T.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", s.Pid()))
@@ -249,7 +247,7 @@ func (s *soak) memory() int {
 	return pages * os.Getpagesize()
 }
 
-// entries returns how many entries each pinned hash has, and how many pins there are.
+// entries returns the number of entries of each pinned hash, and the number of pins.
 func (s *soak) entries() map[string]int {
 	s.T.Helper()
 	out := map[string]int{"pins": len(s.Pinned())}
@@ -280,7 +278,7 @@ func keys(m *ebpf.Map) (n int) {
 	return n
 }
 
-// noMore returns nil if nothing has more entries than before.
+// noMore returns nil if no count has grown.
 func noMore(before, now map[string]int) error {
 	var errs []error
 	for name, n := range now {

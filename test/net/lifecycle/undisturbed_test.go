@@ -12,21 +12,21 @@ import (
 )
 
 const (
-	// heldThrough is how many connections go through the service that is changed, heldBeside how
-	// many by plain routing to each endpoint.
+	// heldThrough is the number of connections through the changed service, heldBeside the number of
+	// routed connections to each endpoint.
 	heldThrough, heldBeside = 100, 33
 	besidePort              = 8
-	// longestGap is how long a byte may be on its way.
+	// longestGap is the longest time that a byte may take.
 	longestGap = 50 * time.Millisecond
 )
 
-// TestUndisturbed: connections in constant use do not notice what is changed of their service: no
-// reset, no byte that takes longer than 50 ms. This machine may be busy: connections beside the
-// balancer, as many, tell.
+// TestUndisturbed checks that connections in constant use are not affected by changes of their
+// service: no reset, and no byte that takes longer than 50 ms. As the machine may be busy, the same
+// number of connections past the balancer serves as a reference.
 //
 // P27 Open connections continue without a pause when endpoints are added, or weights, algorithm,
 // mode, timeouts, limits or lists of sources of their service change
-func TestUndisturbed(t *testing.T) { // not parallel: other tests would be in the way
+func TestUndisturbed(t *testing.T) { // not parallel: other tests would disturb the timing
 	changes := 60
 	if rig.IsLong() {
 		changes = 500
@@ -68,7 +68,7 @@ func TestUndisturbed(t *testing.T) { // not parallel: other tests would be in th
 	t.Logf("%d changes, %d bytes through the service, the slowest took %v, beside %v", changes, through.Answers(), through.Slowest, beside.Slowest)
 }
 
-// anyService returns a command that makes something else of the service. Its three endpoints stay.
+// anyService returns a command that changes the service at random. Its three endpoints stay.
 func anyService(random *rand.Rand) string {
 	one := func(of ...string) string { return of[random.IntN(len(of))] }
 	weight := func() int { return random.IntN(5) }

@@ -11,9 +11,9 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// TestCheckUpgrade: --check-upgrade reports whether a start could take over, beside a daemon that
-// goes on; a start that could not says what would be lost, by service, and leaves it;
-// --end-connections starts all the same.
+// TestCheckUpgrade checks that --check-upgrade reports whether a start could take over, while a
+// daemon runs. A start that could not take over names what would be lost, by service, and changes
+// nothing; with --end-connections it starts nevertheless.
 //
 // P4
 func TestCheckUpgrade(t *testing.T) {

@@ -23,12 +23,12 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// otherFlag names a directory with loxilb and loxicmd of another version, whose maps have the same
-// layout.
+// otherFlag is the flag that names a directory with loxilb and loxicmd of another version with the
+// same map layout.
 const otherFlag = "other"
 
-// otherVersion returns a directory with a loxilb whose programs have other code: that of the flag,
-// or the one under test with an instruction that does the same in another way.
+// otherVersion returns a directory with a loxilb whose programs have different code: that of the
+// flag, or the one under test after replacing an instruction by an equivalent one.
 func otherVersion(t *testing.T) string {
 	t.Helper()
 	if dir := flag.Lookup(otherFlag).Value.String(); dir != "" {
@@ -61,8 +61,8 @@ func otherVersion(t *testing.T) string {
 	return dir
 }
 
-// neutralInstruction returns where in an object the program for Ethernet sets a register to a
-// number that is not negative, by 32 bits: by 64 it is the same.
+// neutralInstruction returns the offset of an instruction in the program for Ethernet that sets a
+// register to a non-negative 32-bit constant: its 64-bit form has the same effect.
 func neutralInstruction(t *testing.T, object []byte) int {
 	t.Helper()
 	f, err := elf.NewFile(bytes.NewReader(object))
@@ -81,7 +81,7 @@ func neutralInstruction(t *testing.T, object []byte) int {
 		code := object[section.Offset+s.Value:][:s.Size]
 		for i := 0; i < len(code); i += 8 {
 			switch code[i] {
-			case 0x18: // takes two
+			case 0x18: // takes two instructions
 				i += 8
 			case 0xb4:
 				if code[i+7]&0x80 == 0 {
@@ -94,7 +94,7 @@ func neutralInstruction(t *testing.T, object []byte) int {
 	return 0
 }
 
-// exchangeDaemon has the daemon be another version's from here on.
+// exchangeDaemon replaces the daemon by another version's.
 func exchangeDaemon(r *rig.Rig, dir string) {
 	r.T.Helper()
 	r.Stop()
@@ -102,8 +102,8 @@ func exchangeDaemon(r *rig.Rig, dir string) {
 	r.Restart()
 }
 
-// TestUpgrade: a version takes over from another one, and that from it, again and again, while
-// clients go on: none notices, and all is counted.
+// TestUpgrade exchanges two versions repeatedly under traffic: no client notices, and everything is
+// counted.
 //
 // P29 An upgrade and a downgrade between versions with the same map layout lose no packet,
 // connection or count
@@ -133,8 +133,8 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// TestGoBack: drops that jump after an exchange bring the former programs back; they go on with
-// what is changed from there on. If the drops go on, the new ones are there again.
+// TestGoBack checks that a jump in drops after an upgrade brings the former programs back, which
+// apply later changes. If the drops continue, the new programs are attached again.
 //
 // P28
 func TestGoBack(t *testing.T) {
@@ -183,7 +183,7 @@ func TestGoBack(t *testing.T) {
 				}
 				return nil
 			})
-			// what is the first of its kind is told to programs by variables
+			// the first service of this kind sets a variable of the programs
 			v.Loxicmd("create lb 20.20.20.5 --tcp=any:any --endpoints=%s", rig.Endpoints4())
 			labtest.Eventually(t, rig.Patience, func(context.Context) error { _, err := v.Ask(rig.Join("20.20.20.5", 5001)); return err })
 			if err := v.crowd.Finish(); err != nil {
@@ -213,8 +213,8 @@ func sendDropped(ctx context.Context, r *rig.Rig) {
 	}()
 }
 
-// attachedPrograms returns the tags of the programs that packets of the client and of endpoints go
-// through, if they are the same.
+// attachedPrograms returns the tag of the programs at the client's and endpoints' interfaces, if it
+// is the same for all.
 func attachedPrograms(r *rig.Rig) (string, error) {
 	r.T.Helper()
 	tags := map[string]bool{}
@@ -225,7 +225,7 @@ func attachedPrograms(r *rig.Rig) (string, error) {
 	for _, path := range paths {
 		tag, err := tagOf(path)
 		if err != nil {
-			return "", err // while programs are exchanged, one may be gone
+			return "", err // one may be missing during an exchange
 		}
 		tags[tag] = true
 	}

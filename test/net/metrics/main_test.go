@@ -1,5 +1,5 @@
-// Package metrics_test is about metrics: what a scrape shows over the life of a daemon, and that
-// others understand it.
+// Package metrics_test tests metrics: what scrapes show during the life of a daemon, and that other
+// programs understand them.
 package metrics_test
 
 import (

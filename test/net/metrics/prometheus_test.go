@@ -19,14 +19,14 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// prometheus is a real one, beside the daemon that it scrapes.
+// prometheus is a real Prometheus that scrapes the daemon.
 type prometheus struct {
 	r    *rig.Rig
 	port int
 }
 
-// startPrometheus has one look at the daemon once a second, with the rules that are there for
-// users.
+// startPrometheus starts a Prometheus that scrapes the daemon once a second, with the rules of the
+// repository.
 func startPrometheus(t *testing.T, r *rig.Rig, port int, more ...string) *prometheus {
 	t.Helper()
 	rules, err := filepath.Abs(deploy + "/prometheus")
@@ -53,7 +53,7 @@ scrape_configs:
 	return &prometheus{r, port}
 }
 
-// get asks the API of Prometheus.
+// get makes a request to the API of Prometheus.
 func (p *prometheus) get(path string, query url.Values, answer any) error {
 	resp, err := p.r.LB.HTTPClient(rig.Patience).Get(fmt.Sprintf("http://127.0.0.1:%d/api/v1/%s?%s", p.port, path, query.Encode()))
 	if err != nil {
@@ -82,7 +82,7 @@ func (p *prometheus) shows(query string) error {
 	return nil
 }
 
-// dashboard is what is read of a file for Grafana.
+// dashboard holds the used parts of a file for Grafana.
 type dashboard struct {
 	Title, UID, Description string
 	Templating              struct {
@@ -115,10 +115,10 @@ func dashboards(t *testing.T) map[string]dashboard {
 	return list
 }
 
-// choices are what a user of the dashboards has chosen.
+// choices replaces the variables of the dashboards by values that a user could choose.
 var choices = strings.NewReplacer("$__rate_interval", "5s", "$instance", "127.0.0.1:11111", "$service", "20.20.20.1:80/tcp", "$endpoint", "31.31.31.1:5001")
 
-// queries returns those of a dashboard's panels, and of what its users choose from.
+// queries returns the queries of a dashboard's panels and variables.
 func (d dashboard) queries() (list []string) {
 	for _, v := range d.Templating.List {
 		if of, ok := strings.CutPrefix(v.Definition, "label_values("); ok {
@@ -135,9 +135,9 @@ func (d dashboard) queries() (list []string) {
 	return list
 }
 
-// TestPrometheus: a real Prometheus scrapes a real loxilb, and each query of each dashboard shows
-// something; promtool has nothing to say about the metrics, no alert fires that should not, and
-// native histograms arrive where Prometheus takes them.
+// TestPrometheus checks with a real Prometheus that each query of each dashboard has data, that
+// promtool accepts the metrics, that no alert fires, and that native histograms arrive if this
+// Prometheus supports them.
 func TestPrometheus(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -197,8 +197,8 @@ func TestPrometheus(t *testing.T) {
 	}
 }
 
-// TestDashboardsByDefault: with the default detail of metrics each query of each dashboard shows
-// something, but for the dashboard that says that it needs more.
+// TestDashboardsByDefault checks that with the default detail of metrics each query of each
+// dashboard has data, except for the dashboard whose description says that it needs more.
 func TestDashboardsByDefault(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Args: []string{"--metrics-detail=service"}})
@@ -248,9 +248,9 @@ func needsEndpoints(description string) bool {
 	return strings.Contains(description, "Needs --metrics-detail=endpoint")
 }
 
-// TestDetailOfQueries: each query of dashboards and rules is of series that there are. If they are
-// there with --metrics-detail=endpoint alone, the description says so, or the query has something
-// else to show.
+// TestDetailOfQueries checks that queries of dashboards and rules use existing series. If a series
+// exists only with --metrics-detail=endpoint, the description must say so, or the query must have
+// an alternative.
 func TestDetailOfQueries(t *testing.T) {
 	t.Parallel()
 	known := map[string]metrics.When{}

@@ -15,8 +15,8 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// rates adds up what the daemon tells a second, over the windows that it is of: what was counted in
-// all.
+// rates sums up the daemon's rates per second over the windows that they cover: the result is the
+// number of counted events.
 type rates struct {
 	t     *testing.T
 	lines *bufio.Scanner
@@ -38,12 +38,12 @@ func watchRates(t *testing.T, r *rig.Rig) *rates {
 		t.Fatal(resp, err)
 	}
 	w := &rates{t: t, lines: bufio.NewScanner(resp.Body), of: map[string]float64{}, close: func() { cancel(); _ = resp.Body.Close() }}
-	w.next() // the window before
+	w.next() // skips the window before
 	w.sum, w.of = 0, map[string]float64{}
 	return w
 }
 
-// next takes the next window. None is negative, or larger than a laboratory can be.
+// next adds the next window. No rate may be negative, or larger than this network allows.
 func (w *rates) next() {
 	w.t.Helper()
 	for w.lines.Scan() {
@@ -80,21 +80,21 @@ func (w *rates) check(of string, r *v1.Rates) {
 	}
 }
 
-// want waits until so many connections were told of.
+// want waits until the sum has reached this number of connections.
 func (w *rates) want(what string, connections float64) {
 	w.t.Helper()
 	for deadline := time.Now().Add(rig.Patience); w.sum < connections-0.01 && time.Now().Before(deadline); {
 		w.next()
 	}
-	w.next() // and no more
+	w.next() // the sum must not grow further
 	if math.Abs(w.sum-connections) > 0.01 {
 		w.t.Errorf("%s: %.2f connections were told of, want %v", what, w.sum, connections)
 	}
 }
 
-// TestRates: what is told a second adds up to the connections that were made, whatever services and
-// endpoints are replaced, deleted and made again, and whether the daemon is killed meanwhile:
-// nothing that was counted before is a rate.
+// TestRates checks that the rates add up to the connections that were made, although services and
+// endpoints are replaced, deleted and created again, and the daemon is killed meanwhile. Earlier
+// counts must not appear as a rate.
 //
 // P65 Rates add up to the counters: nothing is counted twice, nothing is negative, and nothing
 // precedes the daemon's start
@@ -141,7 +141,7 @@ func TestRates(t *testing.T) {
 			t.Errorf("loxicmd %s shows no service: %s", line, out)
 		}
 	}
-	if out := r.Loxicmd("stats web"); strings.Fields(out[strings.Index(out, "TCP "):])[2] != "33" { // made again after 35, and 20 while nobody looked
+	if out := r.Loxicmd("stats web"); strings.Fields(out[strings.Index(out, "TCP "):])[2] != "33" { // created again after 35, and 20 between two scrapes
 		t.Errorf("33 connections were made to the service: %s", out)
 	}
 }

@@ -10,10 +10,11 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// ofDaemon begin with the daemon, as what they count is its own.
+// ofDaemon are prefixes of the series that begin with each start of the daemon, as they count its
+// own work.
 var ofDaemon = []string{"go_", "process_", "loxilb_api_", "loxilb_idle_", "loxilb_endpoint_state_changes_total", "loxilb_program_"}
 
-// counters returns the series that may only grow, buckets of histograms included.
+// counters returns the series that can only grow, including buckets of histograms.
 func counters(t *testing.T, r *rig.Rig) map[string]float64 {
 	t.Helper()
 	page, err := r.Metrics()
@@ -74,14 +75,14 @@ func TestCountersOverRestart(t *testing.T) {
 	}
 	for range 2 {
 		r.Kill()
-		traffic.Flows(t, connections) // while nobody looks
+		traffic.Flows(t, connections) // while no daemon runs
 		r.Restart()
 		grown("nothing else")
 	}
 	const service = `{service="20.20.20.1:7/tcp"}`
 	fewer, last := rig.Endpoints4()[:strings.LastIndexByte(rig.Endpoints4(), ',')], netnstest.StandardNetworks()[3].V4.Addr()
 	r.Loxicmd(create, fewer)
-	grown(fmt.Sprintf(`endpoint="%s:7"`, last)) // its series are gone, and no other's
+	grown(fmt.Sprintf(`endpoint="%s:7"`, last)) // only its series are gone
 	if err := traffic.Finish(); err != nil {
 		t.Fatal(err)
 	}

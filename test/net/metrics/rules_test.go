@@ -10,12 +10,12 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// deploy is the folder of what users load into Prometheus and Grafana.
+// deploy is the folder of the files that users load into Prometheus and Grafana.
 const deploy = "../../../deploy"
 
-// TestRules: promtool takes the rules, and finds each alert silent where all is well, and firing
-// where its fault is; each says what is wrong in a sentence, and has a section in docs/ that says
-// what to do.
+// TestRules checks with promtool that the rules are valid, and that each alert is silent without
+// its fault and fires with it. Each alert describes the problem in a sentence, and has a section in
+// docs/ that says what to do.
 func TestRules(t *testing.T) {
 	t.Parallel()
 	rules, err := filepath.Glob(deploy + "/prometheus/*.rules.yml")
@@ -54,7 +54,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// alert is a rule that has one.
+// alert is a rule with an alert.
 type alert struct {
 	Alert, Expr         string
 	Annotations, Labels map[string]string

@@ -16,7 +16,7 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// wire is what passes an interface of a host, both ways.
+// wire holds the packets that pass an interface of a host, in both directions.
 type wire struct {
 	file *os.File
 	done chan struct{}
@@ -25,8 +25,8 @@ type wire struct {
 	packets []*pkt.Packet // of TCP or UDP
 }
 
-// listen captures what passes an interface until stop is called. What is sent after it returns is
-// seen.
+// listen captures the packets of an interface until stop is called. It returns when the capture
+// runs.
 func listen(t testing.TB, h *netnstest.Host, link string) *wire {
 	t.Helper()
 	w := &wire{done: make(chan struct{})}
@@ -67,11 +67,11 @@ func (w *wire) read() {
 	}
 }
 
-// stop ends the capture and returns what was seen of packets that belong to one of these addresses,
-// in order, and each pair of addresses once.
+// stop ends the capture and returns each pair of addresses once, in order, of the packets that
+// belong to one of these addresses.
 func (w *wire) stop(t testing.TB, of ...netip.AddrPort) [][2]netip.AddrPort {
 	t.Helper()
-	// what is in the socket's buffer is read before this ends the reader
+	// the reader first reads what is in the socket's buffer
 	if err := w.file.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ http {
 }
 `
 
-// serveNginxAtVIPs has nginx listen at the VIPs of a host, and nowhere else.
+// serveNginxAtVIPs starts nginx at the VIPs of a host, and at no other address.
 func serveNginxAtVIPs(t testing.TB, h *netnstest.Host) {
 	t.Helper()
 	dir := t.TempDir()
@@ -44,8 +44,8 @@ func serveNginxAtVIPs(t testing.TB, h *netnstest.Host) {
 	}
 }
 
-// probedAtVIP returns a rig whose first endpoint serves at the VIPs only, by nginx, and whose
-// second one has forgotten to have them.
+// probedAtVIP returns a rig whose first endpoint serves by nginx at the VIPs only, and whose second
+// one lacks the VIPs.
 func probedAtVIP(t testing.TB, o rig.Options) *rig.Rig {
 	t.Helper()
 	o.Before = rig.DirectReturn
@@ -64,11 +64,11 @@ func probedAtVIP(t testing.TB, o rig.Options) *rig.Rig {
 	return r
 }
 
-// TestDSRProbes: in mode dsr, probes of every kind arrive at the VIP, by the MAC address of the
-// endpoint or in the tunnel that packets of clients take, from this machine's own address, though
-// the VIP is an address of it, too. A server that listens at the VIP alone is well, and an endpoint
-// that does not have the VIP is not, though its own address answers. A firewall rule that drops all
-// drops no answer.
+// TestDSRProbes checks that probes of every kind arrive at the VIP in mode dsr, by the endpoint's
+// MAC address or in the tunnel that clients' packets take. Their source is this machine's own
+// address, although the VIP is an address of it, too. A server that listens only at the VIP is up;
+// an endpoint without the VIP is down although its own address answers. A firewall rule that drops
+// everything does not drop the answers.
 //
 // P47 In mode dsr probes take the path of clients' packets, to the VIP
 func TestDSRProbes(t *testing.T) {
@@ -90,7 +90,8 @@ func TestDSRProbes(t *testing.T) {
 	}
 }
 
-// probesAtVIP has an endpoint that has a VIP asked in every way, and one that has it not.
+// probesAtVIP checks every kind of probe with an endpoint that has the VIP, and with one that lacks
+// it.
 func probesAtVIP(r *rig.Rig, vip, well, without, own, tunnel string) {
 	r.T.Helper()
 	endpoints := rig.Bracket(well) + ":1," + rig.Bracket(without) + ":1"

@@ -60,8 +60,8 @@ func captured(t testing.TB, fd int, what string, want func(frame []byte, p *pkt.
 	t.Errorf("no %s; seen:\n%s", what, strings.Join(seen, "\n"))
 }
 
-// TestDSR: the endpoint sees the client's address and the VIP, and answers by a way that the load
-// balancer is not on, to a client whose socket takes answers from nobody but the VIP.
+// TestDSR checks that the endpoint sees the client's address and the VIP, and replies by a path
+// without the load balancer to a client whose socket accepts replies from the VIP only.
 func TestDSR(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Before: rig.DirectReturn})
@@ -85,7 +85,7 @@ func TestDSR(t *testing.T) {
 				return string(frame[:6]) == string(mac) && p.SrcAddr().String() == c.LocalAddr().String() &&
 					p.DstAddr().String() == c.RemoteAddr().String()
 			})
-			if _, err := rig.Whoami(c); err != nil { // a datagram more, and the flow is established
+			if _, err := rig.Whoami(c); err != nil { // one more datagram establishes the flow
 				t.Error(err)
 			}
 			ct := r.Loxicmd("get ct --proto=%s --vip=%s", network, f.vip)
@@ -96,9 +96,8 @@ func TestDSR(t *testing.T) {
 	}
 }
 
-// TestDSRInLine: client, load balancer and endpoint in one line, so that answers come back through
-// the load balancer. They reach the client, whole, also by a link that takes less than the
-// endpoints send.
+// TestDSRInLine checks that replies that return through the load balancer reach the client, also
+// over a link with a smaller MTU than that of the endpoints.
 func TestDSRInLine(t *testing.T) {
 	t.Parallel()
 	const bytes = 16 << 20
@@ -135,8 +134,8 @@ func TestDSRInLine(t *testing.T) {
 	}
 }
 
-// TestDSRAlgorithms: every algorithm spreads direct connections as it does others, and fewest
-// connections counts them back when they end.
+// TestDSRAlgorithms checks that every algorithm distributes direct connections as it does others,
+// and that least connections decrements its count when they end.
 func TestDSRAlgorithms(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Before: rig.DirectReturn})
@@ -162,8 +161,8 @@ func TestDSRAlgorithms(t *testing.T) {
 	}
 }
 
-// TestDSRTransfer: 64 MiB each way, upwards through the load balancer, in packets as large as the
-// machine makes them.
+// TestDSRTransfer transfers 64 MiB each way, to the endpoint through the load balancer, in packets
+// of the offloads' full size.
 func TestDSRTransfer(t *testing.T) {
 	t.Parallel()
 	const bytes = 64 << 20
@@ -181,7 +180,8 @@ func TestDSRTransfer(t *testing.T) {
 	}
 }
 
-// TestDSRSurvivesRestart: connections go on while the daemon is away, and after it is back.
+// TestDSRSurvivesRestart checks that connections continue while the daemon is down, and after its
+// return.
 func TestDSRSurvivesRestart(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Before: rig.DirectReturn})

@@ -9,8 +9,8 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// crossing are services of one IP version with endpoints of the other: what a client dials, and
-// what its endpoint listens at and sees.
+// crossing returns services of one IP version with endpoints of the other: the address that a
+// client dials, and those that its endpoint listens at and sees.
 func crossing() []struct{ vip, endpoint, towards string } {
 	return []struct{ vip, endpoint, towards string }{
 		{rig.VIP6, "31.31.31.1", "31.31.31.254"},
@@ -18,8 +18,8 @@ func crossing() []struct{ vip, endpoint, towards string } {
 	}
 }
 
-// TestFamilies: clients of one IP version reach endpoints that have the other only, over TCP and
-// UDP, in each mode, and the endpoints see the load balancer's address of their own.
+// TestFamilies checks that clients of one IP version reach endpoints of the other, over TCP and
+// UDP, in each mode, and that the endpoints see the load balancer's address of their version.
 func TestFamilies(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -31,7 +31,7 @@ func TestFamilies(t *testing.T) {
 				{"", f.towards},
 				{"--mode=onearm", f.towards},
 				{"--mode=fullnat --snat=" + own[f.vip], own[f.vip]},
-				{"--mode=fullnat", f.towards}, // there is no VIP of the endpoint's version that it could see
+				{"--mode=fullnat", f.towards}, // the service has no VIP of the endpoint's version
 			} {
 				r.Loxicmd("create lb %s --%s=7000:7000 --endpoints=%s:1 %s", f.vip, network, f.endpoint, m.flags)
 				r.Sees(r.Client, network, rig.Join(f.vip, 7000), m.sees)
@@ -43,7 +43,7 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// TestFamiliesMixed: one service has endpoints of both IP versions, and takes them in turn.
+// TestFamiliesMixed checks that a service with endpoints of both IP versions uses them in turn.
 func TestFamiliesMixed(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -54,8 +54,8 @@ func TestFamiliesMixed(t *testing.T) {
 	}
 }
 
-// TestFamiliesTransfer: 64 MiB each way, whole, in packets of many segments or of one, whoever owes
-// the checksum.
+// TestFamiliesTransfer checks that 64 MiB each way arrive intact, in packets of one or many
+// segments, with complete and with partial checksums.
 func TestFamiliesTransfer(t *testing.T) {
 	t.Parallel()
 	const bytes = 64 << 20
@@ -94,7 +94,8 @@ func TestFamiliesTransfer(t *testing.T) {
 	}
 }
 
-// TestFamiliesEcho: clients of either IP version ping a VIP whose endpoints have the other one.
+// TestFamiliesEcho checks that clients of either IP version can ping a VIP whose endpoints have the
+// other one.
 func TestFamiliesEcho(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -111,8 +112,8 @@ func TestFamiliesEcho(t *testing.T) {
 	}
 }
 
-// TestFamiliesPathMTU: a way that is narrower behind the balancer is found: where the balancer sees
-// it, and where a router further on tells of it in its own IP version.
+// TestFamiliesPathMTU checks that path MTU discovery works behind the balancer: at its own link,
+// and at a router further on that reports it in its own IP version.
 func TestFamiliesPathMTU(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -138,8 +139,8 @@ func TestFamiliesPathMTU(t *testing.T) {
 	}
 }
 
-// farHost makes a host behind the first endpoint, which routes to it through a link that takes 1400
-// bytes; the host does not know.
+// farHost creates a host behind the first endpoint, which routes to it over a link with an MTU of
+// 1400; the host's own link has a larger one.
 func farHost(r *rig.Rig) *netnstest.Host {
 	r.T.Helper()
 	ep := r.Endpoints[0]

@@ -17,10 +17,10 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// ownHost is one family of the rig as a process on the load balancer's host sees it.
+// ownHost holds the addresses of one IP version for a process on the load balancer's host.
 type ownHost struct {
 	vip, any        string
-	endpoints, none string    // --endpoints that take connections, and that take none
+	endpoints, none string    // --endpoints with weight, and all with weight 0
 	towards         [3]string // the host's own addresses towards the endpoints
 }
 
@@ -31,8 +31,8 @@ func ownHosts() []ownHost {
 	}
 }
 
-// TestOwnHost: processes on the load balancer's own host reach VIPs, over TCP and UDP, and see the
-// VIP as their peer; endpoints see the host.
+// TestOwnHost checks that processes on the load balancer's own host reach VIPs over TCP and UDP and
+// see the VIP as their peer, and that endpoints see the host.
 func TestOwnHost(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -56,8 +56,8 @@ func TestOwnHost(t *testing.T) {
 	}
 }
 
-// TestOwnHostOtherFamily: an IPv6 socket of the host that connects reaches IPv4 endpoints behind an
-// IPv6 VIP. An IPv4 socket cannot speak to an IPv6 endpoint, and is told so.
+// TestOwnHostOtherFamily checks that a connected IPv6 socket of the host reaches IPv4 endpoints
+// behind an IPv6 VIP. An IPv4 socket cannot reach an IPv6 endpoint, and gets an error.
 func TestOwnHostOtherFamily(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -75,7 +75,7 @@ func TestOwnHostOtherFamily(t *testing.T) {
 	}
 }
 
-// peerName returns what the kernel says of the other end of a connection.
+// peerName returns the kernel's address of the other end of a connection.
 func peerName(t *testing.T, c net.Conn) string {
 	t.Helper()
 	raw, err := c.(syscall.Conn).SyscallConn()
@@ -96,8 +96,8 @@ func peerName(t *testing.T, c net.Conn) string {
 	return fmt.Sprint(name)
 }
 
-// TestOwnHostDatagrams: a socket that is not connected names the VIP with each datagram, stays with
-// one endpoint, and has its answers from the VIP. Sockets go round.
+// TestOwnHostDatagrams checks that an unconnected socket that sends to the VIP stays with one
+// endpoint, and gets its replies from the VIP. Different sockets get different endpoints.
 func TestOwnHostDatagrams(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -123,9 +123,9 @@ func TestOwnHostDatagrams(t *testing.T) {
 	}
 }
 
-// TestOwnHostDatagramsMove: of a socket that is not connected, the next datagram goes to another
-// endpoint when its own is down, and stays there when that one is back. While no other is up, there
-// is nothing to move to.
+// TestOwnHostDatagramsMove checks that the next datagram of an unconnected socket goes to another
+// endpoint when its own is down, and stays there when that one returns. With no other endpoint up,
+// the socket stays.
 //
 // P39
 func TestOwnHostDatagramsMove(t *testing.T) {
@@ -175,7 +175,7 @@ func TestOwnHostDatagramsMove(t *testing.T) {
 	}
 }
 
-// askDatagram sends one datagram to an address and returns what is answered, and from where.
+// askDatagram sends one datagram to an address, and returns the reply and its source.
 func askDatagram(t *testing.T, p net.PacketConn, to string) (answer, from string) {
 	t.Helper()
 	for range 3 {
@@ -196,8 +196,8 @@ func askDatagram(t *testing.T, p net.PacketConn, to string) (answer, from string
 	return "", ""
 }
 
-// TestOwnHostCounts: the host's connections count until their sockets are closed, and least
-// connections and weights see them.
+// TestOwnHostCounts checks that the host's connections count until their sockets are closed, also
+// for least connections and weights.
 func TestOwnHostCounts(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -245,8 +245,9 @@ func ownDial(r *rig.Rig, address string) net.Conn {
 	return c
 }
 
-// TestOwnHostOutlived: sockets that are closed while no program is told, since the next daemon
-// leaves the host's sockets to the kernel, count no longer; those that are still open count.
+// TestOwnHostOutlived checks that sockets that are closed while no program is attached, since the
+// next daemon leaves the host's sockets to the kernel, are no longer counted, and that open ones
+// are.
 func TestOwnHostOutlived(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -270,8 +271,8 @@ func TestOwnHostOutlived(t *testing.T) {
 	}
 }
 
-// TestOwnHostRefused: a service without an endpoint refuses the host at once, as it would have
-// others refused.
+// TestOwnHostRefused checks that a service without an endpoint refuses the host's connections at
+// once, as it does those of others.
 //
 // P12
 func TestOwnHostRefused(t *testing.T) {
@@ -295,8 +296,9 @@ func TestOwnHostRefused(t *testing.T) {
 	}
 }
 
-// TestOwnHostAlone: other hosts of the machine, and what is no VIP, are left alone. What is
-// attached outlives the daemon, is taken over by the next one, and goes with --detach.
+// TestOwnHostAlone checks that connections of the machine's other namespaces, and those to other
+// addresses than VIPs, are not changed. The programs stay attached after the daemon ends, are
+// adopted by the next one, and are removed by --detach.
 func TestOwnHostAlone(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -321,8 +323,8 @@ func TestOwnHostAlone(t *testing.T) {
 	}
 }
 
-// TestOwnHostSwitchedOff: a daemon with --localsockpolicy=false leaves the host's sockets to the
-// kernel.
+// TestOwnHostSwitchedOff checks that a daemon with --localsockpolicy=false leaves the host's
+// sockets to the kernel.
 func TestOwnHostSwitchedOff(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Args: []string{"--localsockpolicy=false"}})
@@ -336,8 +338,8 @@ func TestOwnHostSwitchedOff(t *testing.T) {
 	})
 }
 
-// TestDrainOwnHost: sockets of the load balancer's own host, which no table has, are shown at an
-// endpoint that is drained, and outlive the deadline.
+// TestDrainOwnHost checks that sockets of the load balancer's own host, which are in no connection
+// table, are shown at a drained endpoint, and continue after the deadline.
 func TestDrainOwnHost(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

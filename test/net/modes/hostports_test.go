@@ -12,9 +12,9 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// TestHostPorts: the load balancer's own sockets speak to an endpoint to which it has connections
-// of clients from the same address. Clients have the very ports that the kernel gives to such
-// sockets, and keep them from none.
+// TestHostPorts checks that the load balancer's own sockets can connect to an endpoint that has
+// clients' connections from the same address. Clients have the ports that the kernel would give to
+// such sockets, and do not block them.
 func TestHostPorts(t *testing.T) {
 	t.Parallel()
 	const connections = 300
@@ -47,7 +47,7 @@ func TestHostPorts(t *testing.T) {
 	}
 }
 
-// seenAs returns the address and port that the endpoint says that it speaks to.
+// seenAs returns the address and port that the endpoint sees of a connection.
 func seenAs(t *testing.T, c net.Conn) string {
 	t.Helper()
 	if err := c.SetDeadline(time.Now().Add(rig.Patience)); err != nil {

@@ -19,7 +19,8 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// localFamily is one family of the rig with an endpoint on the load balancer's own host.
+// localFamily holds the addresses of one IP version with an endpoint on the load balancer's own
+// host.
 type localFamily struct{ vip, endpoint, remote, sees, own string }
 
 func localFamilies() []localFamily {
@@ -29,9 +30,9 @@ func localFamilies() []localFamily {
 	}
 }
 
-// serveOwn has the load balancer's host, and the endpoints, tell their peers who they are. It has
-// many addresses: a server of datagrams must have one of them, as the kernel would answer from that
-// which is nearest to the client.
+// serveOwn starts servers on the load balancer's host and on the endpoints that tell their peers
+// who they are. As the host has several addresses, its UDP server listens at one of them: otherwise
+// the kernel would reply from the address nearest to the client.
 func serveOwn(r *rig.Rig) {
 	r.T.Helper()
 	rig.ServeSources(r)
@@ -41,8 +42,8 @@ func serveOwn(r *rig.Rig) {
 	}
 }
 
-// TestLocalEndpoint: an endpoint may be on the load balancer's own host, alone or among others. It
-// sees the client, whatever the mode, and answers from the VIP.
+// TestLocalEndpoint checks that an endpoint on the load balancer's own host, alone or among others,
+// sees the client's address in every mode, and replies from the VIP.
 func TestLocalEndpoint(t *testing.T) {
 	t.Parallel()
 	for _, hook := range []string{"auto", "clsact"} {
@@ -72,8 +73,8 @@ func TestLocalEndpoint(t *testing.T) {
 	}
 }
 
-// TestLocalEndpointTransfer: a megabyte there and back, in segments as large as the kernel likes to
-// make them; datagrams in fragments; and a port that nobody listens on is told to the client.
+// TestLocalEndpointTransfer transfers a megabyte each way with segmentation offload, and datagrams
+// in fragments. The client is notified of a closed port.
 func TestLocalEndpointTransfer(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -101,7 +102,7 @@ func TestLocalEndpointTransfer(t *testing.T) {
 	}
 }
 
-// roundTrip sends bytes to an echo server and wants them back.
+// roundTrip sends bytes to an echo server and checks their echo.
 func roundTrip(c *net.TCPConn, size int) error {
 	data := make([]byte, size)
 	_, _ = rand.Read(data)
@@ -123,8 +124,9 @@ func roundTrip(c *net.TCPConn, size int) error {
 	return nil
 }
 
-// TestLocalEndpointComesAndGoes: what leaves is looked at only while an endpoint is on the host,
-// whether that comes with a service or with an address, and connections outlive a restart.
+// TestLocalEndpointComesAndGoes checks that outgoing packets are examined only while an endpoint is
+// on the host, whether a service or an address makes it local, and that connections survive a
+// restart.
 func TestLocalEndpointComesAndGoes(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

@@ -1,5 +1,5 @@
-// Package modes_test is about how packets get to endpoints and back, in each mode, as both sides
-// and their wires see them.
+// Package modes_test tests how packets reach endpoints and return in each mode, as both ends and
+// their links see them.
 package modes_test
 
 import (

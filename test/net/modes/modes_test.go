@@ -11,9 +11,9 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestModes: in each mode, over TCP and UDP, IPv4 and IPv6, the endpoint sees the address that it
-// should, and the client, whose socket takes answers from no other address, sees the VIP. The mode
-// changes under the feet of connections, which go on in theirs.
+// TestModes checks for each mode, over TCP and UDP, IPv4 and IPv6, that the endpoint sees the
+// expected address, and that the client, whose socket accepts replies from no other address, sees
+// the VIP. When the service's mode changes, open connections keep theirs.
 func TestModes(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -57,7 +57,7 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// TestHairpin: an endpoint uses the services that it is behind itself.
+// TestHairpin checks that an endpoint can use its own services.
 func TestHairpin(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -77,8 +77,8 @@ func TestHairpin(t *testing.T) {
 	}
 }
 
-// TestSourceFollows: the load balancer's address towards the endpoints changes, and new connections
-// have the new one.
+// TestSourceFollows checks that new connections use the load balancer's new address towards the
+// endpoints after it changes.
 func TestSourceFollows(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

@@ -35,7 +35,7 @@ http {
 `
 
 // servePeers starts nginx (8080), dnsmasq (5053, UDP and TCP) and iperf3 (5201) in a host, and
-// returns the last.
+// returns iperf3.
 func servePeers(t *testing.T, h *netnstest.Host, dir string) (iperf *netnstest.Process) {
 	t.Helper()
 	conf := filepath.Join(dir, "nginx.conf")
@@ -71,8 +71,8 @@ func servePeers(t *testing.T, h *netnstest.Host, dir string) (iperf *netnstest.P
 	return iperf
 }
 
-// awaitIperf waits until an iperf3 server has done with the client before: until then it refuses
-// the next one.
+// awaitIperf waits until an iperf3 server has finished with the previous client: it refuses others
+// until then.
 func awaitIperf(t *testing.T, server *netnstest.Process) {
 	t.Helper()
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
@@ -84,8 +84,8 @@ func awaitIperf(t *testing.T, server *netnstest.Process) {
 	})
 }
 
-// TestPeers: curl and nginx, dig and dnsmasq, iperf3 with itself, in each mode, over IPv4 and IPv6:
-// programs that were not written for this test.
+// TestPeers checks each mode, over IPv4 and IPv6, with common programs: curl and nginx, dig and
+// dnsmasq, and iperf3.
 func TestPeers(t *testing.T) {
 	r := rig.New(t, rig.Options{})
 	iperf := servePeers(t, r.Endpoints[0], t.TempDir())
@@ -108,7 +108,7 @@ func TestPeers(t *testing.T) {
 			{"hostonearm", f.any, f.host, f.towards},
 		} {
 			what := m.mode + " " + m.at
-			// Nothing is asked: iperf3 has its UDP socket only while it serves somebody.
+			// No probe: iperf3 has its UDP socket only while it serves a client.
 			r.Loxicmd("create lb %s --tcp=80:8080,53:5053,5201:5201 --udp=53:5053,5201:5201 --probetype=none --mode=%s --endpoints=%s:1", m.create, m.mode, rig.Bracket(f.endpoint))
 			if got := run(what, "curl", "-sS", "--max-time", "10", "http://"+rig.Join(m.at, 80)+"/who"); !strings.HasPrefix(got, m.sees+" ") {
 				t.Errorf("%s: nginx sees %q, want %s", what, got, m.sees)

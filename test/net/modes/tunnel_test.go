@@ -10,9 +10,9 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestTunnels: IPv4 and IPv6 in IPv4 and IPv6, with and without UDP, for TCP and UDP: the endpoint
-// sees the client's address, the wire an outer header, and megabytes go through though they no
-// longer fit the link as they are.
+// TestTunnels checks tunnels of IPv4 and IPv6 in IPv4 and IPv6, with and without UDP, for TCP and
+// UDP. The endpoint sees the client's address, the link carries an outer header, and megabytes pass
+// although the encapsulated packets exceed the MTU.
 func TestTunnels(t *testing.T) {
 	t.Parallel()
 	const size = 8 << 20
@@ -37,7 +37,7 @@ func TestTunnels(t *testing.T) {
 	}
 }
 
-// tunnelled makes services and wants their packets in outer headers.
+// tunnelled creates services and checks that their packets have outer headers.
 func tunnelled(r *rig.Rig, vip, client, endpoint, tunnel string) {
 	r.T.Helper()
 	wire := capture(r.T, r.Endpoints[0], "eth0")
@@ -56,8 +56,7 @@ func tunnelled(r *rig.Rig, vip, client, endpoint, tunnel string) {
 	}
 }
 
-// outer reports whether a frame is a packet of the client's in the outer header that it should
-// have.
+// outer reports whether a frame is a packet of the client in the expected outer header.
 func outer(frame []byte, client, endpoint, tunnel string) bool {
 	size, proto, version := 34, frame[23], frame[14]>>4
 	if strings.Contains(endpoint, ":") {

@@ -10,10 +10,10 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// TestModesOnTheWire: each mode, over TCP and UDP, IPv4 and IPv6, as it is seen on the wires of
-// both sides: at the client nothing but its own address and the VIP's, at the endpoint nothing but
-// its own and the one that the mode gives the client, all with the client's port, which is none of
-// those that the load balancer's sockets get.
+// TestModesOnTheWire checks each mode, over TCP and UDP, IPv4 and IPv6, on the links of both sides.
+// The client's link has only the client's address and the VIP. The endpoint's link has only the
+// endpoint's address and the one that the mode gives the client, with the client's port, which is
+// never a port of the load balancer's own sockets.
 func TestModesOnTheWire(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Before: func(t testing.TB, s *netnstest.Standard) {

@@ -13,7 +13,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestChoice: --whitelist and --blacklist choose interfaces; what is not chosen is left alone.
+// TestChoice checks that --whitelist and --blacklist select interfaces, and that others are not
+// changed.
 func TestChoice(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -39,11 +40,11 @@ func TestChoice(t *testing.T) {
 	}
 }
 
-// TestLateInterface: an interface that appears later is taken within a second, one that goes and
-// comes again too.
+// TestLateInterface checks that a new interface is attached within a second, also if it is removed
+// and added again.
 //
 // P21 A new interface is balanced within a second
-func TestLateInterface(t *testing.T) { // not parallel: it has a time to keep
+func TestLateInterface(t *testing.T) { // not parallel: it asserts a time
 	r := rig.New(t, rig.Options{})
 	r.ServeNames()
 	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s", rig.VIP4, rig.Endpoints4())
@@ -62,7 +63,7 @@ func TestLateInterface(t *testing.T) { // not parallel: it has a time to keep
 		}
 		start := time.Now()
 		labtest.Eventually(t, time.Second, func(ctx context.Context) error {
-			ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond) // a lost SYN is repeated after a second
+			ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond) // a lost SYN is retransmitted after a second
 			defer cancel()
 			_, err := late.Get(ctx, rig.Join(rig.VIP4, 80))
 			return err
@@ -79,7 +80,8 @@ func TestLateInterface(t *testing.T) { // not parallel: it has a time to keep
 	r.WantAnswers(rig.Join(rig.VIP4, 80), "ep3")
 }
 
-// TestDetach: --detach takes programs, pins and owned addresses away, and routing is what it was.
+// TestDetach checks that --detach removes programs, pins and owned addresses, and restores the
+// routing.
 //
 // P19 `loxilb --detach` removes everything, and restores the routing
 func TestDetach(t *testing.T) {
@@ -120,15 +122,15 @@ func TestDetach(t *testing.T) {
 				t.Errorf("filters are left: %s %v", out, err)
 			}
 			r.WantAnswers("31.31.31.1:5001", "ep1")
-			// And once more, from nothing.
+			// Once more, after nothing is left.
 			r.Restart()
 			r.WantAnswers(rig.Join(rig.VIP4, 80), "ep1", "ep2")
 		})
 	}
 }
 
-// settled waits until the balancer's interfaces have their link-local addresses: the kernel's
-// routes to its addresses come with them.
+// settled waits until the balancer's interfaces have their link-local addresses, because the
+// kernel's routes to its addresses are added at the same time.
 func settled(t testing.TB, h *netnstest.Host) {
 	t.Helper()
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
@@ -140,8 +142,8 @@ func settled(t testing.TB, h *netnstest.Host) {
 	})
 }
 
-// state returns what a host's network is made of: what loxilb may change. Without the length of
-// queues, which the kernel sets when an interface gets its first clsact.
+// state returns what loxilb may change in a host's network. Queue lengths are left out, as the
+// kernel sets them when an interface gets its first clsact.
 func state(t testing.TB, h *netnstest.Host) string {
 	t.Helper()
 	var all strings.Builder

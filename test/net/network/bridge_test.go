@@ -15,15 +15,15 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// cluster is three hosts in one network. Two of them are nodes with two containers on a bridge, and
-// the first node is the load balancer. VIPs are routed to it.
+// cluster is a network of three hosts. Two of them are nodes with two containers on a bridge; the
+// first node is the load balancer. VIPs are routed to it.
 //
 //	c11 10.1.1.11 ─┐                                                  ┌─ 10.1.2.11 c21
 //	               br0 .254  node1 ── 192.168.0.0/24 ── node2  .254 br0
 //	c12 10.1.1.12 ─┘         .1             │           .2            └─ 10.1.2.12 c22
 //	                                        .3 other
 //
-// IPv6 is alike: 2001:db8:1:1::11, 2001:db8:1:2::fe, 2001:db8:c::3.
+// IPv6 has the same layout: 2001:db8:1:1::11, 2001:db8:1:2::fe, 2001:db8:c::3.
 type cluster struct {
 	*netnstest.Lab
 	*netnstest.Daemon
@@ -31,7 +31,7 @@ type cluster struct {
 	hosts map[string]*netnstest.Host
 }
 
-// The names of the cluster's hosts.
+// clusterHosts are the names of the cluster's hosts.
 var clusterHosts = []string{"c11", "c12", "c21", "c22", "node1", "node2", "other"} //nolint:gochecknoglobals // a constant
 
 // clusterAddress returns a host's address, in its own network.
@@ -47,8 +47,8 @@ func clusterAddress(name string, six bool) string {
 	return at[0]
 }
 
-// newCluster builds the cluster, has every host serve its name and its client's address on port 80,
-// and starts loxilb on node1.
+// newCluster builds the cluster, starts a server on port 80 of every host that answers with its
+// name and the client's address, and starts loxilb on node1.
 func newCluster(t *testing.T, args ...string) *cluster {
 	t.Helper()
 	c := &cluster{Lab: labtest.New(t), t: t, hosts: map[string]*netnstest.Host{}}
@@ -119,7 +119,7 @@ func (c *cluster) start(args ...string) {
 	})
 }
 
-// bridge makes a host's bridge br0.
+// bridge creates a host's bridge br0.
 func (c *cluster) bridge(host string, addresses ...string) {
 	c.t.Helper()
 	rig.MustRun(c.t, c.hosts[host], "ip", "link", "add", "br0", "type", "bridge")
@@ -129,8 +129,8 @@ func (c *cluster) bridge(host string, addresses ...string) {
 	}
 }
 
-// plug connects a host to a bridge of another, by a port that has its name. As container runtimes
-// do, it has the port send a frame back where it came from.
+// plug connects a host to a bridge of another by a port with the host's name. As with container
+// runtimes, the port is in hairpin mode: it sends frames back to where they came from.
 func (c *cluster) plug(name, into string, bits int) {
 	c.t.Helper()
 	addresses := []netip.Prefix{rig.Prefix(fmt.Sprintf("%s/%d", clusterAddress(name, false), bits)), rig.Prefix(clusterAddress(name, true) + "/64")}
@@ -152,7 +152,7 @@ func (c *cluster) route(host, to, via string, args ...any) {
 	}
 }
 
-// balance makes a service of one mode on port 80, with this endpoint and these flags.
+// balance creates a service of one mode on port 80, with this endpoint and these flags.
 func (c *cluster) balance(vip, mode string, port int, endpoint string, flags ...string) {
 	c.t.Helper()
 	args := append([]string{"create", "lb", vip, fmt.Sprintf("--tcp=80:%d", port), "--mode=" + mode, "--endpoints=" + endpoint}, flags...)
@@ -161,7 +161,8 @@ func (c *cluster) balance(vip, mode string, port int, endpoint string, flags ...
 	}
 }
 
-// asks has a host ask a VIP, and returns who answers and what that sees.
+// asks sends a request from a host to a VIP, and returns the server's name and the address that the
+// server sees.
 func (c *cluster) asks(host, vip string) (who, sees string) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), 3*time.Second)
@@ -174,8 +175,8 @@ func (c *cluster) asks(host, vip string) (who, sees string) {
 	return who, sees
 }
 
-// sees is the address that an endpoint sees of a client. Not known (""): a socket of the load
-// balancer's own host has whatever address the kernel gives it.
+// clusterSees returns the address that an endpoint sees of a client, or "" if it is not known: a
+// socket of the load balancer's own host has whatever address the kernel gives it.
 func clusterSees(mode, client, endpoint, vip string, six bool) string {
 	ours := [2]string{"192.168.0.1", "2001:db8:c::1"}[index(six)]
 	if endpoint == "c11" || endpoint == "c12" {
@@ -200,10 +201,10 @@ func clusterSees(mode, client, endpoint, vip string, six bool) string {
 	return clusterAddress(client, six)
 }
 
-// TestBridges: every host of the cluster reaches every other, and itself, in each mode that
-// translates, by either IP version. An endpoint sees its client, or the load balancer where it
-// would otherwise answer past it: a container on the client's bridge, a neighbour, one that has the
-// same router.
+// TestBridges checks that every host of the cluster reaches every other, and itself, in each mode
+// that translates, by either IP version. An endpoint sees its client, or the load balancer where
+// its reply would otherwise bypass it: for a container on the client's bridge, a neighbour, or a
+// host with the same router.
 func TestBridges(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -211,7 +212,7 @@ func TestBridges(t *testing.T) {
 		for i, endpoint := range clusterHosts {
 			for _, six := range []bool{false, true} {
 				vip := fmt.Sprintf([2]string{"20.20.20.%d%d", "2001:db8:20::%d%d"}[index(six)], n+1, i)
-				at := netip.AddrPortFrom(netip.MustParseAddr(clusterAddress(endpoint, six)), 1).String() // with the weight
+				at := netip.AddrPortFrom(netip.MustParseAddr(clusterAddress(endpoint, six)), 1).String() // with a weight
 				c.balance(vip, mode, 80, at)
 				for _, client := range clusterHosts {
 					if mode == "default" && answersByItsOwnRoute(client, endpoint) {
@@ -228,8 +229,8 @@ func TestBridges(t *testing.T) {
 	}
 }
 
-// TestBridgesDirect: with direct return a container sees the client on its bridge as it is; one
-// behind the other node is out of reach, and the service says so.
+// TestBridgesDirect checks that with direct return a container sees the client on its bridge
+// unchanged. A container behind the other node cannot be reached, and the service's status says so.
 func TestBridgesDirect(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -245,15 +246,15 @@ func TestBridgesDirect(t *testing.T) {
 	}
 }
 
-// answersByItsOwnRoute: the client's router is the endpoint, or a neighbour of it: whether the
-// endpoint answers through the load balancer is up to its routes, and in this cluster it does not.
+// answersByItsOwnRoute reports whether the client's router is the endpoint or a neighbour of it:
+// its routes decide whether it replies through the load balancer, and in this cluster it does not.
 func answersByItsOwnRoute(client, endpoint string) bool {
 	return slices.Contains([]string{"c21", "c22"}, client) && slices.Contains([]string{"node2", "other"}, endpoint)
 }
 
-// kubeProxy is what it makes of a service with a node port: one of the four containers in turn, and
-// the node as source for clients that are no containers of this node, and for a container that gets
-// itself.
+// kubeProxy holds the rules that kube-proxy creates for a service with a node port: one of the four
+// containers in turn, with the node as source for clients that are not containers of this node, and
+// for a container that reaches itself.
 const kubeProxy = `table ip kubeproxy {
 	chain c11 {
 		ip saddr 10.1.1.11 meta mark set 0x4000
@@ -294,9 +295,9 @@ const kubeProxy = `table ip kubeproxy {
 }
 `
 
-// TestNodePorts: the endpoints are ports of the nodes, the load balancer's own among them, which
-// netfilter leads to containers on either node, as kube-proxy has it do. Every host gets an answer
-// of all four containers, by each node.
+// TestNodePorts checks endpoints that are ports of the nodes, including the load balancer's own.
+// netfilter forwards them to containers on either node, as with kube-proxy. Every host gets answers
+// of all four containers, through each node.
 func TestNodePorts(t *testing.T) {
 	t.Parallel()
 	for _, hook := range []string{"auto", "clsact"} {
@@ -316,7 +317,7 @@ func TestNodePorts(t *testing.T) {
 			for n, mode := range []string{"default", "onearm"} {
 				for k, node := range []string{"node1", "node2"} {
 					vip := fmt.Sprintf("20.20.20.%d%d", n+1, k)
-					c.balance(vip, mode, 30080, clusterAddress(node, false)+":1", "--probetype=none") // probes would take turns, too
+					c.balance(vip, mode, 30080, clusterAddress(node, false)+":1", "--probetype=none") // probes would advance the rotation, too
 					for _, client := range clusterHosts {
 						if mode == "default" && answersByItsOwnRoute(client, node) {
 							continue

@@ -18,8 +18,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestFullTable: on a router whose million routes change a hundred times a second, wanted routes
-// and lists of routes for many viewers cost little.
+// TestFullTable checks that configured routes and lists of routes for many viewers cost little on a
+// router with a million routes of which a hundred change per second.
 func TestFullTable(t *testing.T) {
 	rig.Long(t)
 	const (
@@ -30,9 +30,9 @@ func TestFullTable(t *testing.T) {
 	r := rig.New(t, rig.Options{Before: func(t testing.TB, s *netnstest.Standard) { fillTable(t, s.LB, routes) }})
 	r.Loxicmd("create route 10.8.0.0/16 31.31.31.1")
 	r.Loxicmd("create route 0.0.0.0/0 31.31.31.1")
-	r.Loxicmd("create route 79.0.0.0/9 31.31.31.1") // with smaller networks at its beginning, and none at its end
+	r.Loxicmd("create route 79.0.0.0/9 31.31.31.1") // contains smaller networks at its beginning, and none at its end
 	rest := func() (memory int, cpu time.Duration) {
-		time.Sleep(5 * time.Second) // what it takes at rest is what is measured
+		time.Sleep(5 * time.Second) // measures the idle state
 		before := processorTime(t, r.Pid())
 		time.Sleep(5 * time.Second)
 		return resident(t, r, "VmRSS"), processorTime(t, r.Pid()) - before
@@ -53,7 +53,7 @@ func TestFullTable(t *testing.T) {
 	}
 
 	start, before = time.Now(), processorTime(t, r.Pid())
-	for i := range 20 { // an address that comes or goes has all wanted routes compared
+	for i := range 20 { // adding or removing an address compares all configured routes
 		rig.MustRun(t, r.LB, "ip", "addr", []string{"add", "del"}[i&1], "10.77.0.1/24", "dev", "ep3")
 		time.Sleep(200 * time.Millisecond)
 	}
@@ -90,7 +90,7 @@ func TestFullTable(t *testing.T) {
 	}
 	t.Logf("a page of 1,000: %v", time.Since(start).Round(time.Millisecond))
 	r.Loxicmd("delete route 10.8.0.0/16")
-	r.Loxicmd("delete route 64.0.5.0/24") // of BGP
+	r.Loxicmd("delete route 64.0.5.0/24") // a route of BGP
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		if out, _ := r.LB.Run("ip", "route", "show", "10.8.0.0/16"); out != "" {
 			return fmt.Errorf("it is still there: %s", out)
@@ -102,7 +102,7 @@ func TestFullTable(t *testing.T) {
 	}
 }
 
-// fillTable gives a host routes, as a router has that speaks BGP.
+// fillTable gives a host the routes of a router that speaks BGP.
 func fillTable(t testing.TB, h *netnstest.Host, n int) {
 	t.Helper()
 	var lines strings.Builder
@@ -139,7 +139,7 @@ func changeRoutes(t *testing.T, h *netnstest.Host, d time.Duration) (n int) {
 	return n
 }
 
-// listRoutes lists all routes, and returns how many bytes there are.
+// listRoutes lists all routes, and returns the number of bytes.
 func listRoutes(t *testing.T, r *rig.Rig) int64 {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 		return r.LB.DialContext(ctx, network, address)
@@ -178,7 +178,7 @@ func resident(t testing.TB, r *rig.Rig, field string) int {
 	return n
 }
 
-// processorTime returns how long a process has run.
+// processorTime returns the CPU time that a process has used.
 func processorTime(t testing.TB, pid int) time.Duration {
 	t.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

@@ -10,13 +10,13 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// dropFilter is a tc filter that drops all packets. Kernels have bpf as loxilb needs it, unlike
-// matchall; this program, in the old byte code, returns TC_ACT_SHOT.
+// dropFilter is a tc filter that drops all packets. All supported kernels have cls_bpf, unlike
+// matchall; this program of classic BPF returns TC_ACT_SHOT.
 const dropFilter = "handle 9 bpf da bytecode '1,6 0 0 2'"
 
-// TestHostRulesTC: tc filters of others apply at egress, in front of ours and behind it. At ingress
-// they apply only in front: with clsact by a newer filter of the same priority, with tcx not at
-// all.
+// TestHostRulesTC checks that tc filters of others apply at egress, before and after ours. At
+// ingress they apply only before ours: with clsact as a newer filter of the same priority, with tcx
+// not at all.
 func TestHostRulesTC(t *testing.T) {
 	t.Parallel()
 	for _, attach := range []string{"tcx", "clsact"} {
@@ -52,7 +52,7 @@ func tcRule(hook, priority string, applies bool) hostRule {
 	}
 }
 
-// hasTCX reports whether the kernel has tcx, by asking for the programs at lo.
+// hasTCX reports whether the kernel supports tcx, by a query of the programs at lo.
 func hasTCX() bool {
 	_, err := link.QueryPrograms(link.QueryOptions{Target: 1, Attach: ebpf.AttachTCXIngress})
 	return err == nil

@@ -16,20 +16,19 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// hostRule is a row of the table in docs/hosts.md: something that the host itself is configured
-// with.
+// hostRule is a row of the table in docs/hosts.md: a part of the host's own configuration.
 type hostRule struct {
 	name    string
 	do      string // sets it up, in the balancer's namespace
 	undo    string
-	refused string // new connections of the service fail for this drop reason; empty: they are served as before
-	silent  bool   // they fail, and no counter of ours tells, or another one from one moment to the next
+	refused string // the drop reason of the service's new connections; empty: they are served as before
+	silent  bool   // they fail without a count, or with one that varies
 	doctor  string // the id of what doctor finds; "none": it finds no policy that is about the endpoint; empty: not asked
-	needs   string // a command that fails where the kernel lacks it
+	needs   string // a command that fails if the kernel lacks support
 }
 
-// TestHostRules: which of the host's own rules apply to balanced packets, row by row of
-// docs/hosts.md.
+// TestHostRules checks row by row of docs/hosts.md which of the host's own rules apply to balanced
+// packets.
 func TestHostRules(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Args: []string{"--redirect-peer=false"}})
@@ -74,7 +73,7 @@ func TestHostRules(t *testing.T) {
 			name: "netfilter egress",
 			do:   "nft add table netdev host; nft 'add chain netdev host c { type filter hook egress device ep1 priority 0; policy accept; }'; nft 'add rule netdev host c tcp dport 5001 drop'",
 			undo: "nft delete table netdev host",
-			// kernels without it ask this hook about redirected packets, too
+			// kernels without this feature call the hook for redirected packets, too
 			needs: "grep -aq nf_skip_egress /sys/kernel/btf/vmlinux",
 		},
 		{name: "rule by mark", do: "nft add table inet host; nft 'add chain inet host c { type filter hook prerouting priority -300; }'; nft add rule inet host c meta mark set 7; ip rule add fwmark 7 prohibit", undo: flush + "; ip rule del fwmark 7"},
@@ -104,13 +103,13 @@ func TestHostRules(t *testing.T) {
 	}
 }
 
-// vrf makes one, and needsVRF fails where the kernel has none.
+// vrf creates a VRF, and needsVRF fails if the kernel does not support VRFs.
 const (
 	vrf      = "ip link add vrf7 type vrf table 77; ip link set vrf7 up; "
 	needsVRF = "ip link add probe7 type vrf table 78 && ip link del probe7"
 )
 
-// TestHostRulesBefore: programs of others that come before ours at ingress apply.
+// TestHostRulesBefore checks that programs of others that run before ours at ingress apply.
 func TestHostRulesBefore(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -163,7 +162,8 @@ func constant(t *testing.T, kind ebpf.ProgramType, returns int32) *ebpf.Program 
 	return p
 }
 
-// dropAtEgress drops what leaves by an interface, at each place where packets of the host leave.
+// dropAtEgress returns commands that drop what leaves by an interface, by each egress hook of the
+// host.
 func dropAtEgress() map[string][2]string {
 	return map[string][2]string{
 		"netfilter": {
@@ -175,8 +175,8 @@ func dropAtEgress() map[string][2]string {
 	}
 }
 
-// TestHostRulesRedirectPeer: with --redirect-peer, rules at this machine's end of a veth do not
-// apply, and those of the namespace at its other end do.
+// TestHostRulesRedirectPeer checks that with --redirect-peer rules at this machine's end of a veth
+// do not apply, and those of the namespace at its other end do.
 func TestHostRulesRedirectPeer(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -214,7 +214,8 @@ func TestHostRulesRedirectPeer(t *testing.T) {
 	}
 }
 
-// TestHostRulesXDP: what XDP forwards passes no rule at the interface where it leaves.
+// TestHostRulesXDP checks that packets that XDP forwards pass no rule at the interface where they
+// leave.
 func TestHostRulesXDP(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Args: []string{"--xdp=generic", "--redirect-peer=false"}, Before: rig.OffloadsOff})
@@ -250,7 +251,7 @@ func TestHostRulesXDP(t *testing.T) {
 	}
 }
 
-// check sets a rule up, sees what becomes of new connections, and takes it back.
+// check sets a rule up, checks its effect on new connections, and removes it.
 func (row *hostRule) check(t *testing.T, r *rig.Rig, vip string) {
 	t.Helper()
 	if row.needs != "" {
@@ -267,7 +268,7 @@ func (row *hostRule) check(t *testing.T, r *rig.Rig, vip string) {
 	rig.MustRun(t, r.LB, "sh", "-e", "-c", strings.ReplaceAll(row.do, "; ", "\n"))
 	wanted, unwanted := row.doctor, ""
 	if row.doctor == "none" {
-		// a policy about another endpoint shows that the daemon has read them all
+		// a policy for another endpoint shows that the daemon has read all policies
 		rig.MustRun(t, r.LB, "ip", "xfrm", "policy", "add", "dir", "out", "src", "9.9.7.0/24", "dst", "32.32.32.1", "action", "block")
 		wanted, unwanted = "ipsec:9.9.7.0/24", "ipsec:31.31.31.1"
 	}
@@ -302,7 +303,7 @@ func (row *hostRule) check(t *testing.T, r *rig.Rig, vip string) {
 	rig.MustRun(t, r.LB, "sh", "-e", "-c", strings.ReplaceAll(row.undo, "; ", "\n"))
 }
 
-// served opens a connection of the client and asks for an answer.
+// served opens a connection of the client, and returns an error if it is not answered.
 func served(ctx context.Context, r *rig.Rig, vip string) error {
 	return servedWithin(ctx, r, vip, 500*time.Millisecond)
 }

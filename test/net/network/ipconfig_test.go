@@ -9,8 +9,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestSavedInterfaces: what interfaces are configured by is saved, taken away and applied again
-// from the contract's folders; what others made is left to them.
+// TestSavedInterfaces checks that the configuration of interfaces can be saved, removed and applied
+// again from the existing loxilb's folders, and that the configuration of others is not touched.
 func TestSavedInterfaces(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -34,7 +34,7 @@ func TestSavedInterfaces(t *testing.T) {
 	for _, o := range objects {
 		r.Loxicmd("create %s", o[0])
 	}
-	labtest.Run(t, r.LB, "ip", "route", "add", "10.7.0.0/16", "via", "31.31.31.1") // by somebody else
+	labtest.Run(t, r.LB, "ip", "route", "add", "10.7.0.0/16", "via", "31.31.31.1") // not by loxilb
 	wanted := r.Loxicmd("save -f -")
 	r.Loxicmd("save --ip -c %s", dir)
 	path := filepath.Join(dir, "ipconfig")

@@ -20,8 +20,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// clearText counts the packets of TCP and UDP that a host's eth0 receives and that are for, or of,
-// a set of ports. Those of ESP do not count.
+// clearText counts the TCP and UDP packets that a host's eth0 receives from or for a set of ports.
+// It does not count ESP.
 type clearText struct {
 	file   *os.File
 	frames atomic.Int64
@@ -70,8 +70,8 @@ func (w *clearText) read(counts func(p *pkt.Packet) bool) {
 	}
 }
 
-// dialer is traffic of a client that never rests: new connections, a flow and a connection that go
-// on, whatever becomes of them.
+// dialer is constant traffic of a client: new connections, a flow and an open connection, which
+// continue after errors.
 type dialer struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup
@@ -118,12 +118,12 @@ func (d *dialer) stop() {
 	d.done.Wait()
 }
 
-// ipsecCase is a policy that covers the only endpoint of a service, or its answers.
+// ipsecCase is an IPsec policy that covers the only endpoint of a service, or its replies.
 type ipsecCase struct {
 	name    string
 	do      string // %[1]s: endpoint, %[2]s: VIP, %[3]s: network of the client, %[4]s: all addresses
 	undo    string
-	answers bool   // the policy covers answers to clients, not the way to the endpoint
+	answers bool   // the policy covers replies to clients, not packets to the endpoint
 	partial bool   // the policy covers some clients only: the endpoint is not down
 	text    string // of the finding; %s: network of the client, if partial
 }
@@ -145,9 +145,9 @@ func ipsecCases() []ipsecCase {
 	}
 }
 
-// TestIPsec: from a second after a policy of IPsec covers packets to an endpoint, or its answers,
-// no packet of its connections leaves in clear text; the state names the policy, and the service
-// resumes when the policy is gone.
+// TestIPsec checks that one second after an IPsec policy covers packets to an endpoint, or its
+// replies, no packet of its connections leaves in clear text. The state names the policy, and the
+// service resumes after the policy is deleted.
 func TestIPsec(t *testing.T) {
 	t.Parallel()
 	for _, six := range []bool{false, true} {
@@ -210,9 +210,9 @@ func (c *ipsecCase) check(t *testing.T, r *rig.Rig, vip string, args []any, ours
 	dropped := r.Metric("drops_total", "reason=ipsec-policy")
 	rig.MustRun(t, r.LB, strings.Fields(c.command(args))...)
 	added := time.Now().UnixNano()
-	time.Sleep(time.Second) // the goal
+	time.Sleep(time.Second) // the promised time
 	leaked, told := ours.frames.Load(), theirs.frames.Load()
-	time.Sleep(1500 * time.Millisecond) // for so long nothing may leave
+	time.Sleep(1500 * time.Millisecond) // nothing may leave meanwhile
 	t.Logf("%s: the last packets to the endpoint and the client %v and %v after the policy was added", c.name,
 		time.Duration(ours.lastAt.Load()-added), time.Duration(theirs.lastAt.Load()-added))
 	if n := ours.frames.Load() - leaked; n != 0 && (!c.answers || strings.HasPrefix(c.name, "default")) {
@@ -237,7 +237,7 @@ func (c *ipsecCase) check(t *testing.T, r *rig.Rig, vip string, args []any, ours
 		if out, _ := r.Command("doctor"); strings.Count(out, "are refused") != 1 || !strings.Contains(out, text) {
 			return fmt.Errorf("doctor does not name the policy, or twice: %s", out)
 		}
-		out, _ := r.Command("get", "status", "--failed", "-o", "json") // as the log has them
+		out, _ := r.Command("get", "status", "--failed", "-o", "json") // the same texts as in the log
 		if c.partial && (strings.Count(out, "are refused") != 1 || !strings.Contains(out, text)) {
 			return fmt.Errorf("the problem is not listed once: %s", out)
 		}
@@ -250,12 +250,12 @@ func (c *ipsecCase) check(t *testing.T, r *rig.Rig, vip string, args []any, ours
 	d.stop()
 }
 
-// command returns what sets the policy up.
+// command returns the commands that set the policy up.
 func (c *ipsecCase) command(args []any) string {
 	if !strings.Contains(c.do, "%") {
 		return c.do
 	}
-	all := c.do + "%[1]s%[2]s%[3]s%[4]s" // each argument is used
+	all := c.do + "%[1]s%[2]s%[3]s%[4]s" // uses each argument, as vet wants
 	out := fmt.Sprintf(all, args...)
 	return strings.TrimSuffix(out, fmt.Sprint(args[0])+fmt.Sprint(args[1])+fmt.Sprint(args[2])+fmt.Sprint(args[3]))
 }

@@ -10,7 +10,7 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// tunnelPolicy is a policy of IPsec about packets in an outer header to the endpoint.
+// tunnelPolicy is an IPsec policy for packets with an outer header to the endpoint.
 type tunnelPolicy struct {
 	name      string
 	policy    string // after "ip xfrm policy add dir out"
@@ -30,7 +30,7 @@ func tunnelPolicies() []tunnelPolicy {
 	}
 }
 
-// TestIPsecTunnels: policies are compared with the outer header that packets leave in, too.
+// TestIPsecTunnels checks that policies also apply to the outer header of tunnelled packets.
 func TestIPsecTunnels(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Before: rig.DirectReturn})
@@ -38,7 +38,7 @@ func TestIPsecTunnels(t *testing.T) {
 	for _, p := range tunnelPolicies() {
 		wantTunnels(t, r, p.name+": before it", false, false)
 		rig.MustRun(t, r.LB, "sh", "-c", "ip xfrm policy add dir out "+p.policy)
-		// a policy about another service shows that the daemon has read them all
+		// a policy for another service shows that the daemon has read all policies
 		rig.MustRun(t, r.LB, "ip", "xfrm", "policy", "add", "dir", "out", "dst", "17.17.17.1", "action", "block")
 		r.EventuallyShows("get status --failed -o json", "17.17.17.1")
 		wantTunnels(t, r, p.name, p.ipip, p.gue)
@@ -46,7 +46,7 @@ func TestIPsecTunnels(t *testing.T) {
 	}
 }
 
-// decapsulated makes a service for each tunnel, at the ports 7000 (ipip) and 7001 (gue), and one
+// decapsulated creates a service for each tunnel, at the ports 7000 (ipip) and 7001 (gue), and one
 // without a tunnel to another endpoint.
 func decapsulated(r *rig.Rig) {
 	r.T.Helper()
@@ -60,7 +60,7 @@ func decapsulated(r *rig.Rig) {
 	r.Loxicmd("create lb 20.20.20.9 --tcp=80:5001 --endpoints=17.17.17.1:1")
 }
 
-// wantTunnels wants new connections of each tunnel refused or served.
+// wantTunnels checks whether new connections of each tunnel are served (true) or refused.
 func wantTunnels(t *testing.T, r *rig.Rig, when string, ipip, gue bool) {
 	t.Helper()
 	for _, c := range []struct {

@@ -10,8 +10,9 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// TestLayer3: clients behind an interface without link layer, as tun and WireGuard are, reach
-// endpoints behind Ethernet, known to the kernel or not, and hear from them.
+// TestLayer3 checks that clients behind an interface without a link layer, such as tun or
+// WireGuard, reach endpoints behind Ethernet, whether the kernel has resolved them or not, and get
+// their replies.
 func TestLayer3(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Before: tunPair})
@@ -34,8 +35,8 @@ func TestLayer3(t *testing.T) {
 	}
 }
 
-// tunPair connects the client with the balancer by a pair of tun devices, and leads the client's
-// way to the VIPs there.
+// tunPair connects the client with the balancer by a pair of tun devices, and routes the client's
+// packets for the VIPs there.
 func tunPair(t testing.TB, s *netnstest.Standard) {
 	t.Helper()
 	client, err := s.Client.OpenTun("tun0", unix.IFF_TUN)
@@ -65,7 +66,7 @@ func tunPair(t testing.TB, s *netnstest.Standard) {
 	rig.MustRun(t, s.Client, "ip", "-6", "route", "add", rig.VIP6+"/128", "dev", "tun0")
 }
 
-// carry brings packets from one device to the other until one of them is closed.
+// carry copies packets from one device to the other until one of them is closed.
 func carry(from, to *os.File) {
 	packet := make([]byte, 65536)
 	for {
@@ -73,6 +74,6 @@ func carry(from, to *os.File) {
 		if err != nil {
 			return
 		}
-		_, _ = to.Write(packet[:n]) // a device that is not up yet refuses, as a wire that is not plugged in
+		_, _ = to.Write(packet[:n]) // fails while the device is down, like an unplugged cable
 	}
 }

@@ -1,4 +1,4 @@
-// Package network_test is about the network around the balancer as it changes: interfaces, routes,
+// Package network_test tests how the balancer follows changes of the network: interfaces, routes,
 // neighbours, VIPs, tunnels.
 package network_test
 

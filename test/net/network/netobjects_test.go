@@ -13,7 +13,7 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// eventuallyPrints runs a command in the balancer until it prints a text, or does not any more.
+// eventuallyPrints runs a command in the balancer until it prints a text, or no longer prints it.
 func eventuallyPrints(r *rig.Rig, prints bool, text string, command ...string) {
 	r.T.Helper()
 	labtest.Eventually(r.T, rig.Patience, func(context.Context) error {
@@ -24,7 +24,7 @@ func eventuallyPrints(r *rig.Rig, prints bool, text string, command ...string) {
 	})
 }
 
-// refusal runs the command line and returns the sentence by which it is refused.
+// refusal runs the command line, and returns the error by which it is refused.
 func refusal(r *rig.Rig, line string, args ...any) string {
 	r.T.Helper()
 	line = fmt.Sprintf(line, args...)
@@ -35,9 +35,9 @@ func refusal(r *rig.Rig, line string, args ...any) string {
 	return err.Error()
 }
 
-// TestNetObjects: an address, a route and a neighbour, of both IP versions, come, are shown, come
-// back when somebody takes them away or their interface comes back, survive the daemon, and go;
-// what others made stays until it is deleted by name.
+// TestNetObjects checks that addresses, routes and neighbours of both IP versions can be created,
+// shown and deleted, are restored after someone else removes them or their interface returns, and
+// survive the daemon. Objects of others stay until they are deleted by name.
 func TestNetObjects(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -83,12 +83,12 @@ func TestNetObjects(t *testing.T) {
 	rig.MustRun(t, r.LB, "ip", "route", "flush", "10.8.0.0/16")
 	rig.MustRun(t, r.LB, "ip", "neigh", "del", "31.31.31.77", "dev", eth)
 	present(true)
-	rig.MustRun(t, r.LB, "ip", "link", "set", eth, "down") // which takes routes and IPv6 addresses away
+	rig.MustRun(t, r.LB, "ip", "link", "set", eth, "down") // removes routes and IPv6 addresses
 	rig.MustRun(t, r.LB, "ip", "link", "set", eth, "up")
-	rig.MustRun(t, r.LB, "ip", "address", "add", "2001:db8:31::fe/64", "dev", eth, "nodad") // which is not loxilb's, and the gateway's network
+	rig.MustRun(t, r.LB, "ip", "address", "add", "2001:db8:31::fe/64", "dev", eth, "nodad") // the gateway's network, not an object of loxilb
 	present(true)
 
-	// what others have made
+	// objects of others
 	rig.MustRun(t, r.LB, "ip", "route", "add", "10.7.0.0/16", "via", via)
 	if s := refusal(r, "create route 10.7.0.0/16 31.31.31.2"); !strings.Contains(s, "10.7.0.0/16 via "+via+", which loxilb has not made") {
 		t.Error(s)
@@ -113,7 +113,7 @@ func TestNetObjects(t *testing.T) {
 		t.Errorf("what was refused is kept:\n%s", out)
 	}
 
-	// the daemon dies; what was there stays, what is gone comes back
+	// after a kill of the daemon, existing objects stay and missing ones are restored
 	r.Kill()
 	rig.MustRun(t, r.LB, "ip", "route", "del", "10.8.0.0/16")
 	r.Restart()
@@ -125,13 +125,13 @@ func TestNetObjects(t *testing.T) {
 	eventuallyPrints(r, true, "10.7.0.0/16 via "+via, "ip", "route")
 	r.Loxicmd("delete route 10.7.0.0/16")
 	eventuallyPrints(r, false, "10.7.0.0/16", "ip", "route")
-	// what is gone is as it should be
+	// deleting a missing object succeeds
 	r.Loxicmd("delete ip 10.9.0.1/24 %s", eth)
 	r.Loxicmd("delete route 10.6.0.0/16")
 }
 
-// TestAddressOfVIP: an address that is asked for while a service has it as its VIP stays when the
-// service goes, and the VIP stays when the address is no longer asked for.
+// TestAddressOfVIP checks that a configured address that is also a VIP stays when the service is
+// deleted, and that the VIP stays when the configured address is deleted.
 func TestAddressOfVIP(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -153,9 +153,9 @@ func TestAddressOfVIP(t *testing.T) {
 	has(false)
 }
 
-// TestNetObjectsCut: the address, the network and the route by which a connection of this machine
-// comes are not taken away, whoever has made them, nor is its port by a service, and the connection
-// is named; with --force they are.
+// TestNetObjectsCut checks that the address, the network and the route of a connection to this
+// machine are not removed, whoever created them, and that no service takes its port. The error
+// names the connection; --force overrides.
 //
 // P55 Without --force, no address, network or route that carries an ssh session or another
 // connection of the machine is removed, and no service takes its port; the error names the affected
@@ -164,7 +164,7 @@ func TestNetObjectsCut(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
 	r.ServeSource(r.LB, ":7100", ":7100")
-	// the client speaks from an address that is found by a route of ours
+	// the client's address is reached by a route of ours
 	labtest.Run(t, r.Client, "ip", "address", "add", "10.77.0.1/32", "dev", "lo")
 	labtest.Run(t, r.Client, "ip", "route", "replace", "100.100.100.254/32", "dev", linkOf(t, r.Client, "100.100.100.1"), "src", "10.77.0.1")
 	r.Loxicmd("create route 10.77.0.0/24 100.100.100.1")
@@ -194,7 +194,7 @@ func TestNetObjectsCut(t *testing.T) {
 	}
 }
 
-// goesOn reports whether a connection is answered within a second.
+// goesOn returns an error unless a connection is answered within a second.
 func goesOn(c net.Conn) error {
 	if err := c.SetDeadline(time.Now().Add(time.Second)); err != nil {
 		return err

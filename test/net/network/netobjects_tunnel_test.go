@@ -10,7 +10,7 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// eventuallyAnswers waits until who is asked at an address answers.
+// eventuallyAnswers waits until the server who answers at an address.
 func eventuallyAnswers(r *rig.Rig, address, who string) {
 	r.T.Helper()
 	labtest.Eventually(r.T, rig.Patience, func(context.Context) error {
@@ -22,9 +22,9 @@ func eventuallyAnswers(r *rig.Rig, address, who string) {
 	})
 }
 
-// TestBalanceOverVXLAN: a tunnel that loxicmd has made leads to an endpoint, in modes with and
-// without the client's address, also in the bridge of a VLAN; and again after somebody has deleted
-// it, and after the daemon was killed.
+// TestBalanceOverVXLAN checks that endpoints behind a tunnel of loxicmd are reachable, in modes
+// with and without the client's address, also in the bridge of a VLAN, and again after the tunnel
+// was deleted by someone else or the daemon was killed.
 func TestBalanceOverVXLAN(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -65,7 +65,7 @@ func TestBalanceOverVXLAN(t *testing.T) {
 	r.Restart()
 	balanced()
 
-	// the same in a bridge, which has the address then
+	// the same in a bridge, which then has the address
 	for _, line := range []string{
 		"create vlan 100", "delete ip 10.78.0.254/24 vxlan78", "delete ip 2001:db8:78::fe/64 vxlan78", "create vlanmember 100 vxlan78",
 		"create ip 10.78.0.254/24 vlan100", "create ipv4 2001:db8:78::fe/64 vlan100",
@@ -91,8 +91,8 @@ func TestBalanceOverVXLAN(t *testing.T) {
 	}
 }
 
-// TestBalanceOverVLAN: interfaces of endpoints become members of a VLAN that loxicmd makes, with
-// and without tags where the kernel has them.
+// TestBalanceOverVLAN checks that interfaces of endpoints become members of a VLAN that loxicmd
+// creates, with tags (if the kernel supports them) and without.
 func TestBalanceOverVLAN(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -143,7 +143,7 @@ func TestBalanceOverVLAN(t *testing.T) {
 	eventuallyPrints(r, false, "master", "ip", "link", "show", "ep2")
 }
 
-// taggedMember has the third endpoint speak with tags.
+// taggedMember makes the third endpoint use tags.
 func taggedMember(r *rig.Rig) {
 	r.T.Helper()
 	far := r.Endpoints[2]

@@ -16,10 +16,10 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// failover is how long nothing may come through while the network changes.
+// failover is the longest interruption while the network changes.
 const failover = time.Second
 
-// witness is clients of services, who may not wait for long, and others whose packets take no
+// witness is clients of services that must not wait for long, and others whose packets use no
 // network.
 type witness struct {
 	*rig.Rig
@@ -40,8 +40,7 @@ func newWitness(r *rig.Rig, connections int, addresses ...string) *witness {
 	return w
 }
 
-// change runs commands of `ip` in a host, one after the other, and waits until each connection has
-// come through again.
+// change runs `ip` commands in a host, and waits until each connection has exchanged data again.
 func (w *witness) change(h *netnstest.Host, commands ...string) {
 	w.T.Helper()
 	for _, c := range commands {
@@ -50,8 +49,8 @@ func (w *witness) change(h *netnstest.Host, commands ...string) {
 	w.through.Flows()
 }
 
-// wantUp waits until an interface sends: the kernel drops what it is to send before, an ARP request
-// too.
+// wantUp waits until an interface is up: until then the kernel drops what it would send, including
+// ARP requests.
 func (w *witness) wantUp(h *netnstest.Host, name string) {
 	w.T.Helper()
 	labtest.Eventually(w.T, rig.Patience, func(context.Context) error {
@@ -62,7 +61,7 @@ func (w *witness) wantUp(h *netnstest.Host, name string) {
 	})
 }
 
-// finish fails the test if a connection was lost, or came to a stop for too long.
+// finish fails the test if a connection was lost, or was interrupted for too long.
 func (w *witness) finish() {
 	w.T.Helper()
 	if err := w.through.Finish(); err != nil {
@@ -77,22 +76,22 @@ func (w *witness) finish() {
 	w.T.Logf("%d bytes, the slowest took %v, beside %v", w.through.Answers(), w.through.Slowest, w.beside.Slowest)
 }
 
-// TestInterfaceChanges: the interfaces towards clients and endpoints get another name, MTU, MAC
-// address and further IP addresses under open connections.
+// TestInterfaceChanges changes the name, MTU, MAC address and IP addresses of the interfaces
+// towards clients and endpoints under open connections.
 //
 // P30 Connections continue while an interface changes its name, MTU, MAC address or addresses
 func TestInterfaceChanges(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
 	rig.ServeEcho(r)
-	for _, s := range []string{"net/ipv4/conf/all/arp_notify", "net/ipv6/conf/all/ndisc_notify"} { // neighbours are told of another MAC address
+	for _, s := range []string{"net/ipv4/conf/all/arp_notify", "net/ipv6/conf/all/ndisc_notify"} { // announce a changed MAC address
 		if err := r.LB.Sysctl(s, "1"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	r.Loxicmd("create lb %s --tcp=7:7 --endpoints=31.31.31.1:1", rig.VIP4)
 	r.Loxicmd("create lb %s --tcp=7:7 --endpoints=[2001:db8:31::1]:1 --mode=fullnat", rig.VIP6)
-	r.Loxicmd("create lb 100.100.100.200 --tcp=7:7 --endpoints=31.31.31.1:1 --mode=onearm") // which loxilb tells the network about
+	r.Loxicmd("create lb 100.100.100.200 --tcp=7:7 --endpoints=31.31.31.1:1 --mode=onearm") // its address is announced by loxilb
 	w := newWitness(r, 3, rig.Join(rig.VIP4, 7), rig.Join(rig.VIP6, 7), "100.100.100.200:7")
 	for i, name := range []string{"ep1", "client"} {
 		w.change(r.LB, "link set "+name+" name other")
@@ -114,7 +113,7 @@ func TestInterfaceChanges(t *testing.T) {
 //	LB r1 .254 --- 10.52.1.1 r1 .254 --- 10.51.1.1 far 50.50.50.1
 //	   r2 .254 --- 10.52.2.1 r2 .254 --- 10.51.2.1
 //
-// Answers take the second one.
+// Replies take the second one.
 func detour(t *testing.T, args ...string) (*rig.Rig, map[string]*netnstest.Host) {
 	t.Helper()
 	r := rig.New(t, rig.Options{Args: args})
@@ -159,8 +158,7 @@ func detour(t *testing.T, args ...string) (*rig.Rig, map[string]*netnstest.Host)
 	return r, hosts
 }
 
-// viaFirst returns the routes to the endpoint by the first router, viaSecond those that are there
-// for when they are not.
+// viaFirst returns the routes to the endpoint by the first router, viaSecond the backup routes.
 func viaFirst() []string {
 	return []string{"route add 50.50.50.1/32 via 10.52.1.1 metric 10", "-6 route add 2001:db8:50::1/128 via 2001:db8:52:1::1 metric 10"}
 }
@@ -169,8 +167,8 @@ func viaSecond() []string {
 	return []string{"route add 50.50.50.1/32 via 10.52.2.1 metric 20", "-6 route add 2001:db8:50::1/128 via 2001:db8:52:2::1 metric 20"}
 }
 
-// TestRouteFailover: the way to an endpoint ends, in each of the ways in which that happens, and
-// another one is there.
+// TestRouteFailover removes the path to an endpoint, in each way in which that can happen, while
+// another path exists.
 //
 // P31 When the route to an endpoint fails over to another one, its connections continue within a
 // second
@@ -185,7 +183,7 @@ func TestRouteFailover(t *testing.T) {
 	w := newWitness(r, 5, rig.Join(rig.VIP4, 7), rig.Join(rig.VIP6, 7))
 	withdrawn := []string{"route del 50.50.50.1/32 via 10.52.1.1", "-6 route del 2001:db8:50::1/128 via 2001:db8:52:1::1"}
 	for range 3 {
-		w.change(r.LB, withdrawn...) // as a routing daemon does
+		w.change(r.LB, withdrawn...) // like a routing daemon
 		w.change(r.LB, viaFirst()...)
 		w.change(r.LB, "link set r1 down")
 		w.change(r.LB, "link set r1 up", "-6 address replace 2001:db8:52:1::254/64 dev r1 nodad")
@@ -196,8 +194,8 @@ func TestRouteFailover(t *testing.T) {
 	w.finish()
 }
 
-// TestGatewayMoves: two routers on the balancer's bridge have one address in turns, as by VRRP. The
-// one that has it says so.
+// TestGatewayMoves moves one address between two routers on the balancer's bridge, as VRRP does.
+// The new owner announces it.
 //
 // P32 When a gateway's address moves to another machine, connections through it continue within a
 // second
@@ -226,7 +224,7 @@ func TestGatewayMoves(t *testing.T) {
 	for range 3 {
 		for _, move := range [][2]string{{"r1", "r2"}, {"r2", "r1"}} {
 			down, err := hosts[move[0]].Netlink().LinkByName("vr")
-			if err == nil { // no process in between, that would have to wait for a CPU
+			if err == nil { // in this process: a new one could wait for a CPU
 				err = errors.Join(hosts[move[0]].Netlink().LinkSetDown(down), hosts[move[1]].Up("vr"))
 			}
 			if err != nil {
@@ -238,8 +236,8 @@ func TestGatewayMoves(t *testing.T) {
 	w.finish()
 }
 
-// TestRoutesFlap: 10,000 routes come and go, again and again. Connections go on, and changes are
-// applied as ever.
+// TestRoutesFlap checks that connections continue and changes are applied as usual while 10,000
+// routes come and go.
 //
 // P33 10,000 flapping routes disturb no connection and delay no change
 func TestRoutesFlap(t *testing.T) {

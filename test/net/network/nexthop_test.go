@@ -8,8 +8,8 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// TestInterfaceRemade: the interface towards an endpoint is deleted under an open connection, and
-// another one of its name comes in its place: the connection goes on.
+// TestInterfaceRemade checks that an open connection continues after the interface towards its
+// endpoint is deleted and one with the same name is created.
 func TestInterfaceRemade(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

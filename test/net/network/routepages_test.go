@@ -13,8 +13,8 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestRoutePages: pages of the routes have together what the whole list has, once and in its order,
-// however prefixes contain each other, and also if a route goes at which a page has ended.
+// TestRoutePages checks that the pages of the list of routes together have each route once and in
+// order, also if prefixes contain each other, and if the last route of a page is deleted.
 func TestRoutePages(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -51,7 +51,7 @@ func TestRoutePages(t *testing.T) {
 		if whole[i].DestinationIPNet != "10.1.0.0/16" {
 			continue
 		}
-		page := routesOf(t, r, fmt.Sprintf("?limit=%d", i+2)) // to the second of two ways
+		page := routesOf(t, r, fmt.Sprintf("?limit=%d", i+2)) // up to the second of two next hops
 		rig.MustRun(t, r.LB, "ip", "route", "del", "10.1.0.0/16")
 		rest := routesOf(t, r, "?continue="+url.QueryEscape(page.Continue)).RouteAttr
 		if !slices.Equal(rest, whole[i+2:]) {
@@ -75,7 +75,7 @@ func TestRoutePages(t *testing.T) {
 	}
 }
 
-// routesOf asks for the routes.
+// routesOf requests a list of routes.
 func routesOf(t *testing.T, r *rig.Rig, query string) (list v1.RouteList) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1:11111/netlox/v1/config/route/all"+query, nil)

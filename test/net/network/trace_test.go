@@ -12,8 +12,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestTraceLayer3: packets of interfaces without link layer are shown, and what an endpoint on this
-// machine answers, as it leaves.
+// TestTraceLayer3 checks that trace shows packets of interfaces without a link layer, and replies
+// of an endpoint on this machine as they leave.
 func TestTraceLayer3(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Before: tunPair})
@@ -40,7 +40,7 @@ func TestTraceLayer3(t *testing.T) {
 		`^pass tun0 tcp \[2001:db8:31::fe\]:5001 > \[2001:db8:9::2\]:\d+ SA .* egress\nout kernel tcp \[2001:db8:20::1\]:2021 > \[2001:db8:9::2\]:\d+ SA `)
 }
 
-// startTrace begins to trace in the balancer's namespace.
+// startTrace starts a trace in the balancer's namespace.
 func startTrace(t testing.TB, r *rig.Rig, words string) *netnstest.Process {
 	t.Helper()
 	p, err := r.LB.Start(netnstest.Command{Args: append([]string{rig.Program("loxicmd"), "trace"}, strings.Fields(words)...)})
@@ -52,7 +52,7 @@ func startTrace(t testing.TB, r *rig.Rig, words string) *netnstest.Process {
 	return p
 }
 
-// shows waits until a process has printed what fits all patterns.
+// shows waits until the output of a process matches all patterns.
 func shows(t testing.TB, p *netnstest.Process, patterns ...string) {
 	t.Helper()
 	for _, pattern := range patterns {

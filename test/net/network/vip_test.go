@@ -15,8 +15,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestVIPForms: a VIP works when it is an address of an interface, on loopback, or nobody's: routed
-// here, or within the client's subnet.
+// TestVIPForms checks that a VIP works as an address of an interface, on loopback, and without an
+// interface: routed here, or in the client's subnet.
 func TestVIPForms(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -53,7 +53,7 @@ func TestVIPForms(t *testing.T) {
 	}
 }
 
-// TestSharedVIP: the address of two services goes with the last of them.
+// TestSharedVIP checks that the address of two services is removed with the last of them.
 func TestSharedVIP(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -73,7 +73,8 @@ func TestSharedVIP(t *testing.T) {
 	})
 }
 
-// TestAnnounce: when a VIP appears in a subnet whose hosts believe it elsewhere, they are told.
+// TestAnnounce checks that a new VIP is announced in a subnet whose hosts have another MAC address
+// for it.
 func TestAnnounce(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -113,8 +114,8 @@ func TestAnnounce(t *testing.T) {
 	}
 }
 
-// TestForwardingChanges: somebody switches routing on and off again, which resets it for every
-// interface; what the data path needs of it is mended within a moment.
+// TestForwardingChanges checks that the data path's forwarding settings are restored soon after
+// someone turns routing off and on again, which resets them for every interface.
 func TestForwardingChanges(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -136,7 +137,8 @@ func TestForwardingChanges(t *testing.T) {
 	}
 }
 
-// TestEndpointMoves: an endpoint comes back with another MAC address under a cached next hop.
+// TestEndpointMoves checks that connections follow an endpoint that returns with another MAC
+// address while its next hop is cached.
 func TestEndpointMoves(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Options: netnstest.Options{}})
@@ -154,7 +156,7 @@ func TestEndpointMoves(t *testing.T) {
 	if err := nl.LinkSetHardwareAddr(link, net.HardwareAddr{2, 0, 0, 0, 0, 77}); err != nil {
 		t.Fatal(err)
 	}
-	// As a host that comes up does: it tells its neighbours.
+	// As a host that comes up does, it announces its address.
 	if _, err := r.Endpoints[0].Run("ping", "-c1", "-W2", "31.31.31.254"); err != nil {
 		t.Fatal(err)
 	}

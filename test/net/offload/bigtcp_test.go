@@ -8,11 +8,11 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// bigSegment is how large a packet between devices of this machine may be: more than the length
-// field of IP can say.
+// bigSegment is the size limit of packets between devices of this machine: more than the length
+// field of IP can hold.
 const bigSegment = 185_000
 
-// TestBigTCP: packets of more than 64 KiB pass whole, and none is taken for one that does not fit.
+// TestBigTCP checks that packets of more than 64 KiB pass, and are not treated as too large.
 func TestBigTCP(t *testing.T) {
 	r := rig.New(t, rig.Options{})
 	for h, links := range map[*netnstest.Host][]string{

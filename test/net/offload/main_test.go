@@ -1,5 +1,5 @@
-// Package offload_test is about packets that the kernel has made large, has not summed, or hands to
-// XDP.
+// Package offload_test tests packets of segmentation and checksum offloads, and packets that XDP
+// handles.
 package offload_test
 
 import (

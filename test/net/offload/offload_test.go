@@ -7,15 +7,15 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// TestChecksums: transfers are whole whatever state the checksum of a packet is in when it comes to
+// TestChecksums checks that transfers are intact in whatever state a packet's checksum arrives at
 // the program:
 //
 //	partial   what a local sender leaves to the card (veth as it is)
 //	none      senders that do it themselves: offloads are off everywhere
 //	complete  packets out of a vxlan tunnel with UDP checksums, which the kernel verifies by summing them whole
 //
-// In the last case the sums of the packets on the wire are real ones, so an endpoint verifies what
-// the program made.
+// In the last case the checksums on the wire are complete, so an endpoint verifies those that the
+// program has updated.
 func TestChecksums(t *testing.T) {
 	t.Parallel()
 	const bytes = 32 << 20

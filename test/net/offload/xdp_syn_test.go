@@ -13,7 +13,7 @@ import (
 )
 
 // xdpOfDriver returns how many frames XDP programs at an interface of the balancer have dropped or
-// redirected, as its driver counts.
+// redirected, by the driver's counters.
 func xdpOfDriver(r *rig.Rig, name, what string) (sum int) {
 	r.T.Helper()
 	out, err := r.LB.Run("ethtool", "-S", name)
@@ -34,8 +34,8 @@ func xdpOfDriver(r *rig.Rig, name, what string) (sum int) {
 	return sum
 }
 
-// TestXDPSYN: with the XDP program in front, a client that is not known is challenged and connects,
-// and one that may not is dropped. The XDP program does both, but for a SYN whose checksum is owed,
+// TestXDPSYN checks that with XDP an unknown client is challenged and connects, and that one that
+// is not allowed is dropped. The XDP program does both, except for a SYN with a partial checksum,
 // which the program at the tc hook challenges.
 func TestXDPSYN(t *testing.T) {
 	t.Parallel()

@@ -20,8 +20,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// napi has the other ends of the balancer's veths take frames from XDP: those that are redirected
-// to a veth whose other end has neither GRO nor a program are lost.
+// napi enables GRO at the other ends of the balancer's veths: frames that are redirected to a veth
+// whose other end has neither GRO nor a program are lost.
 func napi(t testing.TB, s *netnstest.Standard) {
 	t.Helper()
 	for _, h := range append([]*netnstest.Host{s.Client}, s.Endpoints[:]...) {
@@ -31,9 +31,8 @@ func napi(t testing.TB, s *netnstest.Standard) {
 	}
 }
 
-// TestXDP: with the XDP program in front, transfers are whole, connections open and close, and
-// nothing is dropped. It forwards nearly all of what comes with whole checksums, and nothing of
-// what senders leave to a card.
+// TestXDP checks that with XDP transfers are intact, connections open and close, and nothing is
+// dropped. XDP forwards nearly all packets with complete checksums, and none with partial ones.
 func TestXDP(t *testing.T) {
 	t.Parallel()
 	const bytes = 10 << 20
@@ -43,7 +42,7 @@ func TestXDP(t *testing.T) {
 	}{
 		{"native", "whole", 0},
 		{"native", "partial", 0},
-		{"native", "whole", 9000}, // data in frames of several buffers, which pass
+		{"native", "whole", 9000}, // frames of several buffers, which XDP passes on
 		{"generic", "whole", 0},
 		{"generic", "partial", 0},
 	} {
@@ -87,7 +86,7 @@ func TestXDP(t *testing.T) {
 	}
 }
 
-// thereAndBack sends a stream to an echo server, and wants it back, whole.
+// thereAndBack sends a stream to an echo server, and checks the echo.
 func thereAndBack(c *net.TCPConn, bytes int64) error {
 	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		return err
@@ -105,8 +104,7 @@ func thereAndBack(c *net.TCPConn, bytes int64) error {
 	return errors.Join(err, <-sent, c.Close())
 }
 
-// wantClosed waits until so many TCP connections have been closed by both sides, and no other is
-// there.
+// wantClosed waits until n TCP connections have been closed by both sides, and no other exists.
 func wantClosed(r *rig.Rig, n int) {
 	r.T.Helper()
 	labtest.Eventually(r.T, rig.Patience, func(context.Context) error {
@@ -121,8 +119,8 @@ func wantClosed(r *rig.Rig, n int) {
 	})
 }
 
-// xdpOf returns what `ip link` says of the program at an interface of the balancer: xdp, xdpgeneric
-// or nothing.
+// xdpOf returns what `ip link` prints for the program at an interface of the balancer: xdp,
+// xdpgeneric or nothing.
 func xdpOf(r *rig.Rig, name string) string {
 	r.T.Helper()
 	out, err := r.LB.Run("ip", "link", "show", name)
@@ -137,8 +135,8 @@ func xdpOf(r *rig.Rig, name string) string {
 	return ""
 }
 
-// TestXDPRestart: a connection in use lives on while the daemon starts anew, with XDP as before, in
-// the other mode, without it, and with it again; and --detach leaves none.
+// TestXDPRestart checks that a connection in use continues while the daemon restarts with XDP as
+// before, in the other mode, without it, and with it again, and that --detach removes XDP.
 func TestXDPRestart(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Args: []string{"--xdp", "native"}, Before: func(t testing.TB, s *netnstest.Standard) {
@@ -180,14 +178,14 @@ func TestXDPRestart(t *testing.T) {
 	}
 }
 
-// TestXDPTarget: frames are redirected to a veth while its other end takes them. When that ends, by
-// its GRO, the connection takes the other way.
+// TestXDPTarget checks that frames are redirected to a veth while its other end accepts them. When
+// its GRO is turned off, the connection uses tc.
 func TestXDPTarget(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Args: []string{"--xdp", "native"}, Before: rig.OffloadsOff})
 	r.ServeEchoes()
 	c := r.Dial(rig.Join(rig.VIP4, 7))
-	// lines sends some and returns how many packets XDP forwarded of them.
+	// lines exchanges some lines, and returns how many of their packets XDP forwarded.
 	lines := func() float64 {
 		before := r.Metric("xdp_forwarded_packets_total")
 		for range 20 {
@@ -215,7 +213,8 @@ func TestXDPTarget(t *testing.T) {
 	}
 }
 
-// TestXDPLate: an interface that appears later gets XDP, and so does one that goes and comes again.
+// TestXDPLate checks that an interface that appears later gets XDP, also if it is removed and added
+// again.
 func TestXDPLate(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Args: []string{"--xdp", "native"}})
@@ -249,8 +248,8 @@ func TestXDPLate(t *testing.T) {
 	}
 }
 
-// TestXDPOfOthers: another's program stays where it is, the log names the interface, and its
-// connections go through tc.
+// TestXDPOfOthers checks that another program's XDP stays, that the log names the interface, and
+// that its connections use tc.
 func TestXDPOfOthers(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Args: []string{"--xdp", "native"}, Before: func(t testing.TB, s *netnstest.Standard) {
@@ -274,7 +273,7 @@ func TestXDPOfOthers(t *testing.T) {
 	}
 }
 
-// otherXDP attaches a program that passes all.
+// otherXDP attaches a program that passes all packets.
 func otherXDP(t testing.TB, h *netnstest.Host, name string) {
 	t.Helper()
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{

@@ -24,13 +24,13 @@ func shown() []string {
 	}
 }
 
-// takeScreenshots has the pictures of the documents made anew.
+// takeScreenshots is the flag that updates the pictures of the documents.
 var takeScreenshots = flag.Bool("screenshots", false, "write the pictures of docs/images")
 
-// pictures is where the documents have theirs.
+// pictures is the folder of the documents' pictures.
 const pictures = rig.Root + "/docs/images"
 
-// look is how somebody sees the page.
+// look is a combination of window size and color scheme.
 type look struct {
 	name          string
 	width, height int
@@ -41,8 +41,8 @@ func allLooks() []look {
 	return []look{{"desktop-dark", 1280, 900, "dark"}, {"phone", 360, 740, "light"}, {"phone-dark", 360, 740, "dark"}, {"desktop", 1280, 900, "light"}}
 }
 
-// looks holds that the view can be used by everybody in each look, says nothing in the console,
-// fits the width, and looks as it did.
+// looks checks that the view in each look is accessible, logs nothing to the console, fits the
+// width, and resembles its picture.
 func (s *scene) looks(view string) {
 	s.t.Helper()
 	for _, l := range allLooks() {
@@ -64,10 +64,10 @@ func (s *scene) looks(view string) {
 
 const (
 	block   = 20   // pixels: numbers, times and fonts differ from run to run
-	likened = 0.04 // of the range of brightness, on the average of all blocks
+	likened = 0.04 // of the range of brightness, averaged over all blocks
 )
 
-// compare holds that a view looks as its picture in the documents, roughly.
+// compare checks that a view roughly resembles its picture in the documents.
 func (s *scene) compare(name string) {
 	s.t.Helper()
 	file := filepath.Join(pictures, "page-"+name+".png")
@@ -96,7 +96,7 @@ func (s *scene) compare(name string) {
 	}
 }
 
-// difference returns the mean one of the brightness of blocks, 0 to 1; 1 if the sizes are others.
+// difference returns the mean difference in brightness of blocks, 0 to 1; 1 if the sizes differ.
 func difference(a, b image.Image) float64 {
 	if a.Bounds() != b.Bounds() {
 		return 1
@@ -109,7 +109,7 @@ func difference(a, b image.Image) float64 {
 	return sum / float64(len(x))
 }
 
-// brightness returns that of each block.
+// brightness returns the brightness of each block.
 func brightness(m image.Image) (out []float64) {
 	size := m.Bounds().Size()
 	for top := 0; top+block <= size.Y; top += block {

@@ -1,4 +1,4 @@
-// Package page_test is about the page that the daemon shows to browsers, in a real one.
+// Package page_test tests the daemon's web page in a real browser.
 package page_test
 
 import (

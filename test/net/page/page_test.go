@@ -11,9 +11,9 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestPage walks through the page as users do: strangers learn nothing, viewers change nothing,
-// names of users stay text, and what happens shows by itself. No view has a barrier that axe-core
-// finds, or an error in its console, in any of four looks.
+// TestPage walks through the page as users do: without a token it shows nothing, viewers cannot
+// change anything, users' names stay text, and changes show without a reload. In each of four
+// looks, no view has an accessibility problem that axe-core finds, or an error in its console.
 //
 // P60 The page works under a Content-Security-Policy that forbids inline code, foreign hosts and
 // HTML made of text, and without a token it shows nothing of the load balancer
@@ -48,7 +48,7 @@ func TestPage(t *testing.T) {
 	s.scale()
 }
 
-// refused holds that a wrong password is answered by a sentence.
+// refused checks that a wrong password is answered by an error message.
 func (s *scene) refused() {
 	s.t.Helper()
 	s.ok(s.Eval("document.querySelector('#name').focus()", nil))
@@ -57,13 +57,13 @@ func (s *scene) refused() {
 	s.ok(s.Type("wrong"))
 	s.ok(s.Press("Enter"))
 	s.shows("password")
-	if len(s.Errors()) == 0 { // of the request that was refused, which Chromium itself reports
+	if len(s.Errors()) == 0 { // Chromium itself logs the refused request
 		s.t.Error("the console keeps nothing")
 	}
 	s.ok(s.Eval("document.querySelector('#name').value = document.querySelector('#password').value = ''", nil))
 }
 
-// views looks at each view.
+// views checks each view.
 func (s *scene) views() {
 	s.t.Helper()
 	for _, v := range [][]string{
@@ -82,8 +82,8 @@ func (s *scene) views() {
 	}
 }
 
-// namesAreText holds that a name which would be a program is shown as it is, and that the browser
-// makes HTML of no text here.
+// namesAreText checks that a name with HTML is shown as text, and that the browser refuses to make
+// HTML of text here.
 func (s *scene) namesAreText() {
 	s.t.Helper()
 	s.asRoot("create lb %s --tcp=8444:5001 --name=%s --endpoints=17.17.17.1:1", rig.VIP4, strings.ReplaceAll(nasty, " ", "_"))
@@ -98,8 +98,8 @@ func (s *scene) namesAreText() {
 	}
 }
 
-// oddAddresses holds that what nobody has linked shows something sensible, and that keys get to the
-// content at once.
+// oddAddresses checks that addresses without a link show something sensible, and that keyboard
+// users reach the content at once.
 func (s *scene) oddAddresses() {
 	s.t.Helper()
 	for hash, words := range map[string]string{"#/constructor": "Recent events", "#/service/%": "is not the key of a service", "#/service/1.2.3.4:5%2Ftcp": "does not exist", "#": "Recent events"} {
@@ -110,14 +110,14 @@ func (s *scene) oddAddresses() {
 	s.ok(s.Press("Enter"))
 	s.ok(s.Until("document.activeElement === document.querySelector('main') && document.querySelector('h1').textContent === 'Drops'"))
 	for _, e := range s.Errors() {
-		// that there are no such services, Chromium reports when it likes
+		// that the services do not exist, Chromium logs at any time
 		if !strings.Contains(e, "=%25") && !strings.Contains(e, "=1.2.3.4%3A5%2Ftcp") {
 			s.t.Errorf("odd addresses, the console says: %.500s", e)
 		}
 	}
 }
 
-// drainByKeyboard ends a drain, and begins one, by keys alone.
+// drainByKeyboard ends a drain and starts one with the keyboard alone.
 func (s *scene) drainByKeyboard() {
 	s.t.Helper()
 	s.view("#/drains", "32.32.32.1:5001")
@@ -142,8 +142,8 @@ func (s *scene) drainByKeyboard() {
 	s.clean("drains")
 }
 
-// sortedByAge holds that an address may have an order, and that a click on a head asks for another
-// one.
+// sortedByAge checks that an address can contain a sort order, and that clicking a column's head
+// changes it.
 func (s *scene) sortedByAge() {
 	s.t.Helper()
 	s.view("#/connections?sort=-age", "100.100.100.1")
@@ -154,7 +154,7 @@ func (s *scene) sortedByAge() {
 	s.clean("sorted")
 }
 
-// rollBack goes back to a revision, after the page has said what that changes.
+// rollBack rolls back to a revision after the page has shown the changes.
 func (s *scene) rollBack() {
 	s.t.Helper()
 	s.asRoot("create lb %s --tcp=9100:5001 --name=mistake --endpoints=31.31.31.1:1", rig.VIP4)
@@ -175,8 +175,7 @@ func (s *scene) rollBack() {
 	s.clean("rollback")
 }
 
-// axes holds that the labels of an axis differ, and say what is at their lines, whatever is the
-// largest value.
+// axes checks that the labels of an axis differ, and match their lines, for any largest value.
 func (s *scene) axes() {
 	s.t.Helper()
 	const script = `(async () => {
@@ -202,8 +201,8 @@ func (s *scene) axes() {
 	}
 }
 
-// files holds that a list becomes a file: a line of heads, a line for each row with numbers that
-// programs read, and no text that a spreadsheet would run.
+// files checks that a list can be saved as a file: a header line, a line for each row with numbers
+// in a form for programs, and no text that a spreadsheet would execute.
 func (s *scene) files() {
 	s.t.Helper()
 	s.asRoot("create lb %s --tcp=9101:5001 --name==cmd,\"x\" --endpoints=31.31.31.1:1", rig.VIP4)
@@ -238,7 +237,7 @@ func (s *scene) files() {
 	s.clean("files")
 }
 
-// liveness holds that what happens shows by itself, and that the page comes back with the daemon.
+// liveness checks that changes show without a reload, and that the page recovers with the daemon.
 func (s *scene) liveness() {
 	s.t.Helper()
 	s.view("#/events", "live")
@@ -255,7 +254,7 @@ func (s *scene) liveness() {
 	s.shows("live")
 	s.view("#/services", "fresh")
 	labtest.Eventually(s.t, rig.Patience, func(context.Context) error {
-		s.Errors() // of requests while nobody answered
+		s.Errors() // of requests without an answer
 		if s.has("#trouble:not([hidden])") {
 			return fmt.Errorf("trouble is still told")
 		}

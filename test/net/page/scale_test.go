@@ -23,7 +23,7 @@ const (
 	manyConnections = 100_000
 )
 
-// crowd gives the load balancer 10,000 services and 100,000 connections.
+// crowd creates 10,000 services and 100,000 connections.
 func (s *scene) crowd() {
 	s.t.Helper()
 	var all v1.LoadbalanceRequest
@@ -51,13 +51,13 @@ func (s *scene) crowd() {
 	s.ok(s.Client.Do(datagrams))
 }
 
-// sinks take datagrams, so that no host says that nobody does.
+// sinks receives datagrams, so no host reports a closed port.
 func sinks() error {
 	_, err := net.ListenPacket("udp4", ":5353")
 	return err
 }
 
-// datagrams sends one from each of many addresses and ports to the service at :53.
+// datagrams sends a datagram from each of many addresses and ports to the service at :53.
 func datagrams() error {
 	to := &unix.SockaddrInet4{Port: 53, Addr: netip.MustParseAddr(rig.VIP4).As4()}
 	for n := range manyConnections {
@@ -74,27 +74,27 @@ func datagrams() error {
 	return nil
 }
 
-// inSight is that a row in the middle of the window has been filled.
+// inSight is true when a row in the middle of the window has its content.
 const inSight = `[...document.querySelectorAll('.rows .row')].some((r) => {
 	const { top, bottom } = r.getBoundingClientRect();
 	return top < innerHeight / 2 && bottom >= innerHeight / 2 && r.firstChild.textContent;
 })`
 
-// Times that users notice.
+// The largest delays that users do not notice.
 const (
 	firstPaint = time.Second
 	reaction   = 100 * time.Millisecond
 )
 
-// scale checks that lists of many rows take no more work than short ones: the first paint, keys,
-// clicks and scrolling. The best of three tries counts.
+// scale checks that lists of many rows need no more time than short ones: for the first paint,
+// keys, clicks and scrolling. The best of three tries counts.
 func (s *scene) scale() {
 	s.t.Helper()
 	s.crowd()
 	s.attempts("first paint of 10,000 services", firstPaint, func() float64 {
 		s.ok(s.Go(base + "?" + fmt.Sprint(time.Now().UnixNano()) + "#/services"))
 		s.shows("Services (10,0")
-		s.ok(s.Until("performance.getEntriesByName('first-contentful-paint').length")) // what is in the document is not painted yet
+		s.ok(s.Until("performance.getEntriesByName('first-contentful-paint').length")) // having the document does not mean that it is painted
 		var ms float64
 		s.ok(s.Eval("performance.getEntriesByName('first-contentful-paint')[0].startTime", &ms))
 		return ms
@@ -114,10 +114,10 @@ func (s *scene) scale() {
 	s.clean("scale")
 }
 
-// until makes a measurement: how long the page's main thread is busy from what a user does to the
-// frame after a condition holds. Time on the clock would measure what else the machine does. The
-// page must not wait for more than two requests, for the two pages of a list that a window may
-// show; tests of the API time those.
+// until returns a measurement: how long the page's main thread is busy from a user's action to the
+// frame after a condition holds. Elapsed time would depend on the load of the machine. The page
+// must not wait for more than two requests, for the two pages of a list that a window can show;
+// tests of the API time those.
 func (s *scene) until(act, condition string) func() float64 {
 	script := fmt.Sprintf(`(async () => {
 		const search = document.querySelector('#search');
@@ -146,7 +146,7 @@ func (s *scene) until(act, condition string) func() float64 {
 	}
 }
 
-// attempts holds that something takes no longer than it may, in one of three tries.
+// attempts checks that the best of three measurements is at most most.
 func (s *scene) attempts(what string, most time.Duration, measure func() float64) {
 	s.t.Helper()
 	best := time.Hour

@@ -14,18 +14,19 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// base is where the page is.
+// base is the address of the page.
 const base = "http://127.0.0.1:11111/"
 
 const password = "correct-horse"
 
-// nasty is a name that would be a program, if the page took names for HTML.
+// nasty is a name that would run a script if the page treated names as HTML.
 const nasty = `<img src=x onerror=document.title='owned'>`
 
-// plotted is for how long there is traffic before pictures are taken: what plots show at least.
+// plotted is how long traffic runs before pictures are taken: the shortest range of plots.
 const plotted = time.Minute
 
-// scene is a load balancer with services in good and bad states, and a browser on its own machine.
+// scene is a load balancer with services in good and bad states, and a browser on a machine of its
+// own.
 type scene struct {
 	*rig.Rig
 	*browser.Tab
@@ -94,7 +95,7 @@ func (s *scene) ok(err error) {
 	}
 }
 
-// shows waits until the page has these words.
+// shows waits until the page contains these words.
 func (s *scene) shows(words ...string) {
 	s.t.Helper()
 	for _, w := range words {
@@ -102,7 +103,7 @@ func (s *scene) shows(words ...string) {
 	}
 }
 
-// view goes to a view and waits for words in it.
+// view opens a view and waits until it contains words.
 func (s *scene) view(hash string, words ...string) {
 	s.t.Helper()
 	s.ok(s.Eval(fmt.Sprintf("location.hash = %q", hash), nil))
@@ -121,7 +122,7 @@ func (s *scene) signIn(user string) {
 	s.shows("Overview", "live")
 }
 
-// clean fails the test if the console says anything.
+// clean fails the test if the console has an entry.
 func (s *scene) clean(when string) {
 	s.t.Helper()
 	for _, e := range s.Errors() {
@@ -136,13 +137,13 @@ func (s *scene) has(selector string) (there bool) {
 	return there
 }
 
-// requests come all the time, so that plots have something to show.
+// requests sends requests all the time, so plots have data.
 func (s *scene) requests() {
 	ctx, stop := context.WithCancel(s.t.Context())
 	s.t.Cleanup(stop)
 	go func() {
 		for n := 0; ctx.Err() == nil; n++ {
-			_, _ = s.Client.Get(ctx, rig.Join(rig.VIP4, 80)) // the daemon is killed in between
+			_, _ = s.Client.Get(ctx, rig.Join(rig.VIP4, 80)) // fails while the daemon is down
 			pause := 20 * time.Millisecond
 			if n/100%2 == 1 {
 				pause = 60 * time.Millisecond
@@ -155,7 +156,7 @@ func (s *scene) requests() {
 	}()
 }
 
-// traffic has some connections, and some packets that are dropped.
+// traffic makes some connections, and some packets that are dropped.
 func (s *scene) traffic() {
 	s.t.Helper()
 	for range 3 {

@@ -7,8 +7,8 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestSynProtectAlways: a client that is not known connects as soon as it has answered a challenge,
-// in every mode and over both IP versions, and from then on at once.
+// TestSynProtectAlways checks in every mode, over both IP versions, that an unknown client connects
+// after answering a challenge, and without one from then on.
 func TestSynProtectAlways(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"default", "onearm", "fullnat", "dsr"} {

@@ -10,13 +10,13 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// The world outside: addresses that only the default route leads to.
+// Addresses that only the default route leads to.
 const (
 	outside4 = "198.51.100.1"
 	outside6 = "2001:db8:ffff::1"
 )
 
-// newOutside returns a rig whose client is the way out, and tells its peers who they are.
+// newOutside returns a rig whose client is the default gateway, and tells its peers who they are.
 func newOutside(t *testing.T, args ...string) *rig.Rig {
 	t.Helper()
 	r := rig.New(t, rig.Options{Options: netnstest.Options{Forwarding: true}, Args: args, Before: func(t testing.TB, s *netnstest.Standard) {
@@ -36,9 +36,9 @@ func newOutside(t *testing.T, args ...string) *rig.Rig {
 	return r
 }
 
-// TestEgress: connections that an endpoint opens by the default route leave with the VIP, or with
-// addresses of the service's choice; those to a network that the load balancer is in, and those of
-// others, keep their source. The service itself goes on.
+// TestEgress checks that connections that an endpoint opens by the default route leave with the
+// VIP, or with addresses of the service's choice. Those to a connected network of the load
+// balancer, and those of other hosts, keep their source. The service itself still works.
 //
 // V136
 func TestEgress(t *testing.T) {
@@ -83,7 +83,8 @@ func sourceIs(ctx context.Context, from *netnstest.Host, network, address, want 
 	return err
 }
 
-// TestEgressFollows: the default route moves, and the daemon is killed and restarted.
+// TestEgressFollows checks that the source follows when the default route changes, and when the
+// daemon is killed and restarted.
 func TestEgressFollows(t *testing.T) {
 	t.Parallel()
 	r := newOutside(t)
@@ -99,21 +100,21 @@ func TestEgressFollows(t *testing.T) {
 	}
 	for _, step := range []struct{ command, want string }{
 		{"ip route replace default via 17.17.17.1", rig.VIP4},
-		{"ip route add " + outside4 + " via 100.100.100.1", "31.31.31.1"}, // no default route leads there any more
+		{"ip route add " + outside4 + " via 100.100.100.1", "31.31.31.1"}, // the default route no longer leads there
 		{"ip route replace default via 100.100.100.1", rig.VIP4},
 	} {
 		if out, err := r.LB.Run("sh", "-c", step.command); err != nil {
 			t.Fatal(out, err)
 		}
 		if step.command == "ip route replace default via 17.17.17.1" {
-			continue // nobody is there
+			continue // not reachable
 		}
 		labtest.Eventually(t, rig.Patience, func(ctx context.Context) error {
 			return sourceIs(ctx, ep1, "tcp", rig.Join(outside4, 7000), step.want)
 		})
 	}
 	r.Loxicmd("create lb 20.20.20.2 --tcp=80:7000 --endpoints=31.31.31.1:1 --egress")
-	r.Sees(ep1, "tcp", rig.Join(outside4, 7000), rig.VIP4) // who came first has it
+	r.Sees(ep1, "tcp", rig.Join(outside4, 7000), rig.VIP4) // the first service has it
 	r.Loxicmd("delete lb %s --tcp=80", rig.VIP4)
 	labtest.Eventually(t, rig.Patience, func(ctx context.Context) error {
 		return sourceIs(ctx, ep1, "tcp", rig.Join(outside4, 7000), "20.20.20.2")

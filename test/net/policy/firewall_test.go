@@ -20,10 +20,10 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// shortly is for what does not come.
+// shortly is how long to wait for what must not arrive.
 const shortly = 500 * time.Millisecond
 
-// reaches reports whether a host can open a connection and gets an answer, all of it shortly.
+// reaches returns nil if a host can open a connection and gets an answer, within shortly.
 func reaches(ctx context.Context, h *netnstest.Host, network, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, shortly)
 	defer cancel()
@@ -35,7 +35,7 @@ func reaches(ctx context.Context, h *netnstest.Host, network, address string) er
 	return answers(c)
 }
 
-// answers reports whether a connection still is.
+// answers returns nil if an open connection still gets answers.
 func answers(c net.Conn) error {
 	if err := c.SetDeadline(time.Now().Add(shortly)); err != nil {
 		return err
@@ -47,8 +47,8 @@ func answers(c net.Conn) error {
 	return err
 }
 
-// TestFirewall: rules decide about connections of services, about those of this machine itself and
-// about what is established, over a kill and a restart of the daemon.
+// TestFirewall checks that rules apply to connections of services, to those of this machine itself
+// and to established ones, also after a kill and a restart of the daemon.
 func TestFirewall(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -103,7 +103,7 @@ func TestFirewall(t *testing.T) {
 				}
 			}
 		}
-		// a default of drop: what this machine asks for is answered, old and new
+		// with a default of drop, replies to this machine's own connections pass, old and new
 		r.Loxicmd("create firewall --firewallRule=preference:0 --drop --force")
 		for _, network := range []string{"tcp", "udp"} {
 			if err := reaches(t.Context(), r.LB, network, rig.Join(f.endpoint, 7000)); err != nil {
@@ -120,8 +120,8 @@ func TestFirewall(t *testing.T) {
 	}
 }
 
-// TestFirewallInterface: a rule by interface heeds the interface of that name, also one that comes
-// later.
+// TestFirewallInterface checks that a rule for an interface applies to the interface of that name,
+// also if that is created later.
 func TestFirewallInterface(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -149,9 +149,9 @@ func TestFirewallInterface(t *testing.T) {
 	labtest.Eventually(t, rig.Patience, func(ctx context.Context) error { return reaches(ctx, r.Client, "tcp", rig.Join(rig.VIP4, 80)) })
 }
 
-// TestFirewallSNAT: connections that go through the load balancer leave with the address of a rule,
-// those to networks that it is in with their own where the rule is for default routes; also over a
-// restart, and not when the rule is gone.
+// TestFirewallSNAT checks that routed connections leave with the address of a rule; if the rule is
+// for default routes, those to connected networks keep their own. The same holds after a restart,
+// and no longer without the rule.
 func TestFirewallSNAT(t *testing.T) {
 	t.Parallel()
 	r := newOutside(t)
@@ -188,8 +188,8 @@ func TestFirewallSNAT(t *testing.T) {
 	}
 }
 
-// TestFirewallRecords: what a rule records is in a file that tcpdump's library reads, soon, with
-// the rule's name, and goes on after a restart; without the rule it ends.
+// TestFirewallRecords checks that the packets that a rule records are soon in a file that libpcap
+// reads, with the rule's name. Recording continues after a restart and ends with the rule.
 func TestFirewallRecords(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -220,7 +220,7 @@ func TestFirewallRecords(t *testing.T) {
 	}
 }
 
-// recorded reports whether the first packet of a file is a SYN to an address, by a rule.
+// recorded reports whether the first packet of a file is a SYN to an address, recorded by a rule.
 func recorded(path, rule, to string) error {
 	file, err := os.Open(path)
 	if err != nil {

@@ -26,15 +26,15 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// What a flood is like: for how long, and from how many forged addresses, of each IP version.
+// The duration of a flood, and its number of forged addresses of each IP version.
 const (
 	floodTime    = 3 * time.Second
 	floodSources = 16384
 )
 
-// TestFlood: while SYNs come from more addresses than the connection table has room for,
-// connections that are established go on, new clients connect, and the table does not fill up; soon
-// afterwards all is as before.
+// TestFlood checks that during a flood of SYNs from more addresses than the connection table can
+// hold, established connections continue, new clients connect, and the table does not fill up. Soon
+// afterwards everything is as before.
 //
 // P13 During a flood of SYNs established connections continue, and new clients connect
 func TestFlood(t *testing.T) {
@@ -124,9 +124,9 @@ func TestFlood(t *testing.T) {
 	})
 }
 
-// TestFloodTraced: while a flood is traced, whole, what there is no room for is lost, and said so;
-// the daemon reads a share of it that takes no CPU for itself, and challenges, the connection
-// table, connections and new clients are as without.
+// TestFloodTraced checks tracing of every packet of a flood: packets that exceed the buffer are
+// lost and counted. The daemon reads only as many as its CPU share allows; challenges, the
+// connection table, connections and new clients are not affected.
 func TestFloodTraced(t *testing.T) {
 	t.Parallel()
 	const size = 16384
@@ -182,14 +182,14 @@ func TestFloodTraced(t *testing.T) {
 	told("events lost")
 }
 
-// cpuTime returns what a process has had of CPUs.
+// cpuTime returns the CPU time that a process has used.
 func cpuTime(t testing.TB, pid int) time.Duration {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		t.Fatal(err)
 	}
-	const user, ticks = 11, 100 // of the fields behind the name; USER_HZ
+	const user, ticks = 11, 100 // index after the process name; USER_HZ
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	var sum int
 	for _, field := range fields[user : user+2] {
@@ -202,7 +202,7 @@ func cpuTime(t testing.TB, pid int) time.Duration {
 	return time.Duration(sum) * time.Second / ticks
 }
 
-// addAttacker joins a host to the balancer, behind which the rest of the world is.
+// addAttacker connects a host to the balancer that routes to the rest of the world.
 func addAttacker(t testing.TB, s *netnstest.Standard) *netnstest.Host {
 	t.Helper()
 	h, err := s.Host("attacker")
@@ -225,8 +225,8 @@ func addAttacker(t testing.TB, s *netnstest.Standard) *netnstest.Host {
 	return h
 }
 
-// connectFrom connects from an address that had no connection yet, has a line echoed, and says how
-// long that took.
+// connectFrom connects from an address without an earlier connection, exchanges a line, and returns
+// how long that took.
 func connectFrom(r *rig.Rig, i int) (time.Duration, error) {
 	began := time.Now()
 	var c net.Conn
@@ -273,7 +273,7 @@ func floodVIPs(r *rig.Rig, attacker *netnstest.Host) error {
 	})
 }
 
-// floodFrames returns the SYNs: of each IP version by turns, all of other addresses.
+// floodFrames returns SYNs, alternately of each IP version, all from different addresses.
 func floodFrames(r *rig.Rig, attacker *netnstest.Host) (frames [][]byte, err error) {
 	from, err := attacker.MAC("eth0")
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package policy_test is about what decides about packets besides services: firewall rules, source
-// addresses, policers, copies, floods.
+// Package policy_test tests decisions about packets besides those of services: firewall rules,
+// source addresses, policers, mirrors, and challenges during floods.
 package policy_test
 
 import (

@@ -10,8 +10,8 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestMirror: copies come to a port, with a VLAN's tag, and by VXLAN, of a flow that is there, in
-// both directions, and every packet is answered all the while.
+// TestMirror checks that copies of an existing flow's packets, in both directions, arrive at a
+// port, with a VLAN's tag, and by VXLAN, and that every packet is answered throughout.
 func TestMirror(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

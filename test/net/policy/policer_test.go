@@ -15,8 +15,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestPolicer: a policer acts on a flow that is there, is there before its service is, holds its
-// rate, outlives a restart, and lets all pass when it is gone.
+// TestPolicer checks that a policer applies to an existing flow, can be created before its service,
+// limits to its rate, survives a restart, and has no effect after it is deleted.
 func TestPolicer(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -60,7 +60,7 @@ func TestPolicer(t *testing.T) {
 	})
 }
 
-// flood sends datagrams of 200 bytes in all for a while, 1,000 a second at most.
+// flood sends datagrams of 200 bytes for a while, at most 1,000 a second.
 func flood(t *testing.T, c net.Conn, while time.Duration) (sent int) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -77,8 +77,8 @@ func flood(t *testing.T, c net.Conn, while time.Duration) (sent int) {
 	}
 }
 
-// TestRuleAttached: a policer and a mirror are there before their rule is, go with it, and outlive
-// a restart.
+// TestRuleAttached checks that a policer and a mirror can be created before their rule, stop
+// applying with it, and survive a restart.
 //
 // P56 A policer or mirror of a firewall rule handles the packets that the rule decides about, also
 // of existing connections from their next packet on

@@ -23,9 +23,9 @@ import (
 // slowFloodRate is too few SYNs a second to fill the connection table.
 const slowFloodRate = 2000
 
-// TestPortFlood: SYNs from forged addresses, more than the pool has source ports, do not take them
-// all, and the ports come back within seconds. Here the load balancer has 8,022 ports towards the
-// endpoint.
+// TestPortFlood checks that more SYNs from forged addresses than the pool has source ports do not
+// use up all ports, and that the ports are free again within seconds. The load balancer has 8,022
+// ports towards the endpoint here.
 func TestPortFlood(t *testing.T) {
 	t.Parallel()
 	r := portFlood(t, "9558 65535", 8800, 10*time.Second)
@@ -38,15 +38,15 @@ func TestPortFlood(t *testing.T) {
 	})
 }
 
-// TestPortFloodDefault: the same with the 35,768 ports that the kernel's defaults leave, and a
-// flood that goes on.
+// TestPortFloodDefault does the same with the 35,768 ports of the kernel's default, during a flood
+// that continues.
 func TestPortFloodDefault(t *testing.T) {
 	rig.Long(t)
 	portFlood(t, "32768 60999", 120_000, 70*time.Second)
 }
 
-// portFlood sends so many SYNs to a service of mode onearm. Every real client has to connect
-// meanwhile, and until d is over.
+// portFlood sends this many SYNs to a service of mode onearm. Every real client has to connect during the
+// flood, and until d is over.
 func portFlood(t *testing.T, hostPorts string, syns int, d time.Duration) *rig.Rig {
 	t.Helper()
 	var attacker *netnstest.Host
@@ -80,7 +80,7 @@ func portFlood(t *testing.T, hostPorts string, syns int, d time.Duration) *rig.R
 	return r
 }
 
-// serveOneArm has one endpoint answer, which sees one address of the load balancer.
+// serveOneArm starts a server on one endpoint, which sees one address of the load balancer.
 func serveOneArm(t *testing.T, r *rig.Rig) {
 	t.Helper()
 	if err := r.Endpoints[0].ServeTCP(":5001", netnstest.Echo); err != nil {
@@ -89,7 +89,7 @@ func serveOneArm(t *testing.T, r *rig.Rig) {
 	r.Loxicmd("create lb %s --tcp=7:5001 --mode=onearm --endpoints=31.31.31.1:1", rig.VIP4)
 }
 
-// connectDuring has a client of a new address connect every 50 ms, and says how long each took.
+// connectDuring connects a client with a new address every 50 ms, and returns how long each took.
 func connectDuring(t *testing.T, r *rig.Rig, d time.Duration) (took []time.Duration) {
 	t.Helper()
 	var running sync.WaitGroup
@@ -113,7 +113,7 @@ func connectDuring(t *testing.T, r *rig.Rig, d time.Duration) (took []time.Durat
 	return took
 }
 
-// slowFlood sends so many SYNs to the VIP, each of another address.
+// slowFlood sends this many SYNs to the VIP, each from another address.
 func slowFlood(r *rig.Rig, attacker *netnstest.Host, syns int) error {
 	from, err1 := attacker.MAC("eth0")
 	to, err2 := r.LB.MAC("attacker")
@@ -144,7 +144,7 @@ func slowFlood(r *rig.Rig, attacker *netnstest.Host, syns int) error {
 	})
 }
 
-// floodSYN returns one of a flood.
+// floodSYN returns SYN number i of a flood.
 func floodSYN(i int) *pkt.Packet {
 	var src [4]byte
 	binary.BigEndian.PutUint32(src[:], 128<<24|uint32(i)<<8|1)

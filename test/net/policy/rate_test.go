@@ -9,10 +9,10 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestRateOfRealTraffic: iperf3 gets 50 Mbit/s within 5 % through a policer by UDP that offers
-// twice as much, of one rate and of two; TCP, which is slowed down by what it loses, gets no more,
-// and does not stall. What has passed is compared with the time between two looks at the policer,
-// so a machine that is busy makes it no faster and no slower.
+// TestRateOfRealTraffic checks that iperf3 gets 50 Mbit/s within 5 % by UDP through a policer with
+// one rate or two while it offers twice as much. TCP, which slows down after losses, gets no more
+// and does not stall. The test compares what has passed with the time between two reads of the
+// policer, so a busy machine does not affect the result.
 func TestRateOfRealTraffic(t *testing.T) {
 	r := rig.New(t, rig.Options{})
 	const byteRate, burst = 50e6 / 8, 625_000
@@ -20,7 +20,7 @@ func TestRateOfRealTraffic(t *testing.T) {
 	for name, kind := range map[string]string{"srTCM": "--rate=0:50 --pol-type=1 --block-size=312500:312500", "trTCM": "--rate=50:20 --block-size=625000:100000"} {
 		for _, c := range []struct {
 			how   []string
-			least float64 // of the rate
+			least float64 // share of the rate
 		}{{[]string{"-u", "-b", "100M", "-l", "1400"}, 0.95}, {nil, 0.2}} {
 			how := c.how
 			r.Loxicmd("create policy %s %s --target=perf:service", name, kind)
@@ -44,7 +44,7 @@ func TestRateOfRealTraffic(t *testing.T) {
 				}
 				sent <- err
 			}()
-			for begin := time.Now(); passed() < 2*burst; { // the burst is over
+			for begin := time.Now(); passed() < 2*burst; { // until the burst is used up
 				if time.Since(begin) > rig.Patience {
 					t.Fatalf("%s %v: nothing passes", name, how)
 				}

@@ -7,14 +7,15 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestVIPOfLiveHost: a VIP that a live host in a connected network has is refused, and the host
-// stays reachable; --force makes the service, and then further ones at the VIP need no force.
+// TestVIPOfLiveHost checks that a VIP that is the address of a live host in a connected network is
+// refused, and that the host stays reachable. --force creates the service; further ones at the VIP
+// need no --force.
 func TestVIPOfLiveHost(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
 	r.ServeNames()
 	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s", rig.VIP4, rig.Endpoints4())
-	r.WantAnswers(rig.VIP4+":80", "ep1") // so its address is known
+	r.WantAnswers(rig.VIP4+":80", "ep1") // so the kernel has resolved its address
 	const create = "create lb 31.31.31.1 --tcp=%s --endpoints=32.32.32.1:1"
 	out, err := r.Command(strings.Fields(strings.ReplaceAll(create, "%s", "90:5001"))...)
 	if err == nil || !strings.Contains(out+err.Error(), `"31.31.31.1" is the address of a live host`) {

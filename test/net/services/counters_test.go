@@ -12,7 +12,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestCounters: connections, packets and bytes are exact, per service and per endpoint, in and out.
+// TestCounters checks that connections, packets and bytes are exact, per service and per endpoint,
+// in and out.
 //
 // V195 a service counts the sum of its endpoints
 // P14 Connections, packets and bytes are counted exactly, by endpoint and by service
@@ -74,7 +75,8 @@ func TestCounters(t *testing.T) {
 	}
 }
 
-// TestNoEndpoint: a service all of whose endpoints have weight 0 refuses, and counts that.
+// TestNoEndpoint checks that a service whose endpoints all have weight 0 refuses connections, and
+// counts them.
 func TestNoEndpoint(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -85,8 +87,8 @@ func TestNoEndpoint(t *testing.T) {
 	}
 }
 
-// TestNoRoute: an endpoint that nothing leads to is told of in the log, and heals when a route
-// appears.
+// TestNoRoute checks that an endpoint without a route is reported in the log, and recovers when a
+// route appears.
 func TestNoRoute(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

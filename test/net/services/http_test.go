@@ -7,8 +7,9 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// TestHTTP: requests to the VIP go round the endpoints in the order written, by both families, both
-// hooks and both MTUs, with and without bpf_redirect_peer; the client's address is kept.
+// TestHTTP checks that requests to the VIP go to the endpoints in the configured order, by both IP
+// versions, hooks and MTUs, with and without bpf_redirect_peer, and that the client's address is
+// kept.
 func TestHTTP(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]rig.Options{
@@ -44,7 +45,7 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// strictReversePath switches strict reverse path filtering on.
+// strictReversePath turns on strict reverse path filtering.
 func strictReversePath(t testing.TB, s *netnstest.Standard) {
 	for _, where := range []string{"all", "default", "client", "ep1", "ep2", "ep3"} {
 		if err := s.LB.Sysctl("net/ipv4/conf/"+where+"/rp_filter", "1"); err != nil {
@@ -53,7 +54,8 @@ func strictReversePath(t testing.TB, s *netnstest.Standard) {
 	}
 }
 
-// TestWeights: 5, 3 and 2 give exactly that in ten connections, smoothly; weight 0 gets none.
+// TestWeights checks that weights 5, 3 and 2 are exact in ten connections, and interleaved; weight
+// 0 gets none.
 func TestWeights(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -66,7 +68,7 @@ func TestWeights(t *testing.T) {
 	r.WantAnswers(rig.VIP4+":81", "ep1", "ep3", "ep1", "ep3")
 }
 
-// TestSeveralPairs: one command makes two services.
+// TestSeveralPairs checks that one command creates two services.
 func TestSeveralPairs(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -77,8 +79,8 @@ func TestSeveralPairs(t *testing.T) {
 	r.WantNoAnswer(rig.VIP4 + ":81")
 }
 
-// TestOtherTraffic: what is for no service passes: the balancer routes, answers pings and serves
-// its own sockets, also at another port of a VIP that is its own address.
+// TestOtherTraffic checks that packets without a service pass: the balancer routes, answers pings,
+// and serves its own sockets, also at another port of a VIP that is its own address.
 //
 // P16 Packets of no service go to the kernel unchanged
 func TestOtherTraffic(t *testing.T) {
@@ -99,7 +101,7 @@ func TestOtherTraffic(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// The endpoints' own connections to the client's network are none of ours either.
+	// Endpoints' own connections to the client's network pass as well.
 	if err := r.Client.ServeHTTP(":80"); err != nil {
 		t.Fatal(err)
 	}

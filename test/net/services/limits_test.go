@@ -12,8 +12,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestLimits: a client has as many connections as it may, one more is refused, also after a
-// restart, until one is closed.
+// TestLimits checks that a client can have as many connections as its limit, and that one more is
+// refused, also after a restart, until one is closed.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

@@ -1,4 +1,4 @@
-// Package services_test is about services: how they are named, how they choose endpoints, what they
+// Package services_test tests services: their names, how they choose endpoints, and what they
 // count.
 package services_test
 

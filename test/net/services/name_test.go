@@ -7,8 +7,8 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestNameOfSeveral: one command makes two services of a name, another deletes both, and a name
-// that none has is warned of.
+// TestNameOfSeveral checks that one command creates two services with a name, that another deletes
+// both, and that a name without a service gives a warning.
 func TestNameOfSeveral(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

@@ -18,7 +18,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestRefusedClients: each view of a service tells how many clients it has refused, and why.
+// TestRefusedClients checks that each view of a service shows how many clients it has refused, and
+// why.
 func TestRefusedClients(t *testing.T) {
 	t.Parallel()
 	const withoutEndpoint, beyondLimit = 200, 64
@@ -72,7 +73,7 @@ func TestRefusedClients(t *testing.T) {
 	}
 }
 
-// refusedInHistory waits until the rates of the last hour have refused clients.
+// refusedInHistory waits until the rates of the last hour contain refused clients.
 func refusedInHistory(r *rig.Rig, path string) {
 	r.T.Helper()
 	labtest.Eventually(r.T, rig.Patience, func(context.Context) error {
@@ -85,7 +86,7 @@ func refusedInHistory(r *rig.Rig, path string) {
 	})
 }
 
-// refuse has clients dial the service, each of which gets a RST.
+// refuse has clients connect to the service, each of which gets a RST.
 func refuse(r *rig.Rig, clients int) {
 	r.T.Helper()
 	for range clients {
@@ -101,7 +102,7 @@ func refuse(r *rig.Rig, clients int) {
 	}
 }
 
-// get reads what the API answers.
+// get reads a response of the API.
 func get(r *rig.Rig, path string, out any) {
 	r.T.Helper()
 	resp, err := r.LB.HTTPClient(rig.Patience).Get("http://127.0.0.1:11111/netlox/v1/" + path)
@@ -121,8 +122,8 @@ func get(r *rig.Rig, path string, out any) {
 	}
 }
 
-// TestActiveAndInactive: connections that have ended are inactive in each view, and count as open
-// in none.
+// TestActiveAndInactive checks that each view shows ended connections as inactive, and none counts
+// them as open.
 func TestActiveAndInactive(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Args: []string{"--metrics-detail=endpoint"}})

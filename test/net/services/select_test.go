@@ -11,8 +11,8 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// TestLeastConnections: the count of connections is exact, and back at zero after FIN, RST and
-// time-out.
+// TestLeastConnections checks that the count of connections is exact, and returns to zero after
+// FIN, RST and time-out.
 //
 // V160
 func TestLeastConnections(t *testing.T) {
@@ -41,10 +41,10 @@ func TestLeastConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.WantActive(service, 0, 0, 0) // two of them without a word: they timed out
+	r.WantActive(service, 0, 0, 0) // two of them have timed out
 }
 
-// TestPersist: a client stays with its endpoint when others are added.
+// TestPersist checks that a client stays with its endpoint when others are added.
 //
 // V167
 func TestPersist(t *testing.T) {
@@ -68,8 +68,8 @@ func TestPersist(t *testing.T) {
 	}
 }
 
-// TestHashAlike: two balancers with the endpoints in another order choose alike, client port by
-// client port.
+// TestHashAlike checks that two balancers with the endpoints in different orders choose the same
+// endpoint for each client port.
 //
 // V164
 func TestHashAlike(t *testing.T) {
@@ -97,7 +97,7 @@ func TestHashAlike(t *testing.T) {
 	t.Log(answers[0])
 }
 
-// fromPort sends a datagram from a port of the client and returns who answered.
+// fromPort sends a datagram from a port of the client and returns the name of the server.
 func fromPort(r *rig.Rig, port int, address string) string {
 	r.T.Helper()
 	c, err := r.Client.ListenPacket("udp4", rig.Join(netnstest.StandardNetworks()[0].V4.Addr().String(), port))
@@ -110,7 +110,7 @@ func fromPort(r *rig.Rig, port int, address string) string {
 		r.T.Fatal(err)
 	}
 	buf := make([]byte, 100)
-	for range 5 { // the first may be lost while neighbours are found
+	for range 5 { // the first may be lost while neighbours are resolved
 		if _, err := c.WriteTo([]byte("x"), to); err != nil {
 			r.T.Fatal(err)
 		}

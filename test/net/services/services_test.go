@@ -9,8 +9,8 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// TestPortRanges: what reaches the endpoints of services with ranges of ports, over a restart of
-// the daemon too.
+// TestPortRanges checks at which ports of the endpoints packets of services with port ranges
+// arrive, also after a restart.
 func TestPortRanges(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -57,8 +57,8 @@ func TestPortRanges(t *testing.T) {
 	wantFrom(r, rig.Join(rig.VIP4, 9002), ":5002")
 }
 
-// TestSources: clients that a list does not have are refused, and lists change under way, without a
-// restart changing anything.
+// TestSources checks that clients outside of a service's list are refused, and that lists can
+// change in operation and survive a restart.
 func TestSources(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -81,7 +81,7 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// wantFrom fails the test unless the next request is answered by a name that ends so.
+// wantFrom fails the test unless the name in the next answer has this suffix.
 func wantFrom(r *rig.Rig, address, suffix string) {
 	r.T.Helper()
 	who, err := r.Ask(address)
@@ -91,8 +91,8 @@ func wantFrom(r *rig.Rig, address, suffix string) {
 	}
 }
 
-// TestEcho: a VIP with an ICMP service is answered by its endpoints, one without by the machine
-// itself.
+// TestEcho checks that endpoints answer pings of a VIP with an ICMP service, and the machine itself
+// those of others.
 func TestEcho(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -114,8 +114,8 @@ func TestEcho(t *testing.T) {
 	}
 }
 
-// TestEchoModes: where the endpoint sees an address of the load balancer, clients that ping with
-// one identifier have one each there.
+// TestEchoModes checks modes in which the endpoint sees an address of the load balancer: clients
+// that ping with the same identifier get different ones there.
 func TestEchoModes(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -123,8 +123,7 @@ func TestEchoModes(t *testing.T) {
 		{rig.VIP4, "0.0.0.0", "100.100.100.254", "31.31.31.1"}, {rig.VIP6, "::", "2001:db8:100::fe", "[2001:db8:31::1]"},
 	} {
 		for _, to := range []struct{ vip, mode, pinged, identifier string }{
-			// With another identifier no connection of the service before is met that has not ended
-			// yet.
+			// Another identifier avoids connections of the previous service that have not ended yet.
 			{f.vip, "onearm", f.vip, "4000"}, {f.vip, "fullnat", f.vip, "4001"}, {f.any, "hostonearm", f.host, "4002"},
 		} {
 			r.Loxicmd("create lb %s --icmp --endpoints=%s:1 --mode=%s", to.vip, f.endpoint, to.mode)
@@ -141,8 +140,8 @@ func TestEchoModes(t *testing.T) {
 	}
 }
 
-// TestSecondary: a service answers at its further VIPs, over TCP and UDP, owns them, counts them as
-// its own, and keeps them over a restart.
+// TestSecondary checks that a service answers at its further VIPs over TCP and UDP, owns and counts
+// them, and keeps them over a restart.
 func TestSecondary(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

@@ -8,8 +8,8 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestUDP: a flow stays with its endpoint, flows go round, and the answers come from the VIP (a
-// connected socket takes no others), whatever their size.
+// TestUDP checks that a flow stays with its endpoint, that new flows use the endpoints in turn, and
+// that replies of any size come from the VIP (a connected socket accepts no others).
 func TestUDP(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -33,7 +33,7 @@ func TestUDP(t *testing.T) {
 	}
 }
 
-// TestUDPManyFlows: each new flow is one step of round robin.
+// TestUDPManyFlows checks that each new flow advances round robin by one.
 func TestUDPManyFlows(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -50,7 +50,7 @@ func TestUDPManyFlows(t *testing.T) {
 		if rest != fmt.Sprint(i) {
 			t.Errorf("flow %d: answer %q", i, got)
 		}
-		counts[name]++ // its socket stays open: the port of a closed one may be drawn again, as the same flow
+		counts[name]++ // the socket stays open: a reused port would be the same flow
 	}
 	for _, h := range r.Endpoints {
 		if counts[h.Name] != 100 {

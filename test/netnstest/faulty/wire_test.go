@@ -16,7 +16,7 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// pair is two hosts that speak IPv4 only, so that the kernel sends nothing of its own that would be
+// pair is two hosts with IPv4 only, so the kernel sends no packets of its own that would be
 // numbered.
 type pair struct {
 	*Wire
@@ -25,7 +25,7 @@ type pair struct {
 	c  net.Conn
 }
 
-const silence = 300 * time.Millisecond // after which no datagram is on its way any more
+const silence = 300 * time.Millisecond // after which no datagram is still in flight
 
 func newPair(t *testing.T, seed uint64) *pair {
 	t.Helper()
@@ -56,7 +56,7 @@ func newPair(t *testing.T, seed uint64) *pair {
 	return p
 }
 
-// set has faults happen from the first to the second.
+// set applies faults between the first host and the second.
 func (p *pair) set(f Faults) {
 	p.t.Helper()
 	if err := p.There.Set(f); err != nil {
@@ -73,7 +73,7 @@ func (p *pair) counts() Counts {
 	return c
 }
 
-// send sends so many datagrams, numbered on from first, and returns the numbers that arrive.
+// send sends count datagrams, numbered from first, and returns the numbers that arrive.
 func (p *pair) send(first, count int) (arrived []int) {
 	p.t.Helper()
 	for i := first; i < first+count; i++ {
@@ -97,7 +97,7 @@ func (p *pair) send(first, count int) (arrived []int) {
 	}
 }
 
-// number returns what the program draws for a packet.
+// number returns the random number of the program for a packet.
 func number(seed, packet, what uint64) uint32 {
 	z := seed + (packet*5+what+1)*0x9e3779b97f4a7c15
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
@@ -105,7 +105,7 @@ func number(seed, packet, what uint64) uint32 {
 	return uint32(z ^ z>>31)
 }
 
-// TestPerfect: a new wire does nothing to packets.
+// TestPerfect checks that a new wire does not change packets.
 func TestPerfect(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1)
@@ -117,8 +117,8 @@ func TestPerfect(t *testing.T) {
 	}
 }
 
-// TestFates: which packets are lost, which come twice and which are late depends on the seed and
-// their numbers alone.
+// TestFates checks that only the seed and packets' numbers determine which packets are lost,
+// duplicated or delayed.
 func TestFates(t *testing.T) {
 	t.Parallel()
 	const packets, share = 200, 0.2
@@ -157,7 +157,8 @@ func TestFates(t *testing.T) {
 	}
 }
 
-// TestCorrupt: a bit is turned, and no checksum: the receiver's kernel takes no such packet.
+// TestCorrupt checks that a bit is flipped but no checksum is updated, so the receiver's kernel
+// drops the packet.
 func TestCorrupt(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1)
@@ -174,7 +175,8 @@ func TestCorrupt(t *testing.T) {
 	}
 }
 
-// TestDelay: a packet comes as late as was said, and those behind it overtake it.
+// TestDelay checks that a packet is delayed by the configured time, and that later packets overtake
+// it.
 func TestDelay(t *testing.T) {
 	t.Parallel()
 	const by = 100 * time.Millisecond
@@ -199,11 +201,12 @@ func TestDelay(t *testing.T) {
 	}
 }
 
-// TestCut: nothing passes a wire that is cut, in either direction; afterwards everything does.
+// TestCut checks that nothing passes a wire that is cut, in either direction, and that everything
+// does afterwards.
 func TestCut(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1)
-	p.send(0, 1) // hosts know each other
+	p.send(0, 1) // the hosts resolve each other
 	if err := p.Cut(true); err != nil {
 		t.Fatal(err)
 	}

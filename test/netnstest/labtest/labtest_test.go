@@ -15,8 +15,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestStandard: every endpoint answers the client by both families once the balancer's namespace
-// routes.
+// TestStandard checks that every endpoint answers the client by both IP versions once the
+// balancer's namespace routes.
 func TestStandard(t *testing.T) {
 	t.Parallel()
 	for _, mtu := range []int{1500, 9000} {
@@ -45,7 +45,7 @@ func TestStandard(t *testing.T) {
 	}
 }
 
-// TestForwardingOff: without routing in the balancer's namespace nothing comes through.
+// TestForwardingOff checks that nothing passes the balancer's namespace without routing.
 func TestForwardingOff(t *testing.T) {
 	t.Parallel()
 	s := labtest.Standard(t, netnstest.Options{})
@@ -61,7 +61,7 @@ func TestForwardingOff(t *testing.T) {
 	}
 }
 
-// TestCloseRemovesEverything: processes and namespaces are gone after Close.
+// TestCloseRemovesEverything checks that processes and namespaces are gone after Close.
 func TestCloseRemovesEverything(t *testing.T) {
 	t.Parallel()
 	l, err := netnstest.New()
@@ -91,7 +91,8 @@ func TestCloseRemovesEverything(t *testing.T) {
 	}
 }
 
-// TestReaper: a lab takes away what a killed process left, and leaves alone what a living one has.
+// TestReaper checks that a lab removes what a killed process left, and keeps what a running one
+// has.
 func TestReaper(t *testing.T) {
 	t.Parallel()
 	living := labtest.New(t)
@@ -99,7 +100,7 @@ func TestReaper(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A process id that was in use a moment ago and no longer is.
+	// A process id that was recently in use.
 	dead := exec.Command("true")
 	if err := dead.Run(); err != nil {
 		t.Fatal(err)

@@ -8,8 +8,8 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// TestProcessOutlivesThreads: a process goes on though threads of this one end, as those of tests
-// do that were in other namespaces.
+// TestProcessOutlivesThreads checks that a process continues when threads of this process end.
+// Tests that entered other namespaces leave such threads.
 func TestProcessOutlivesThreads(t *testing.T) {
 	t.Parallel()
 	h, _ := Pair(t)
@@ -20,7 +20,7 @@ func TestProcessOutlivesThreads(t *testing.T) {
 		}
 		var threads sync.WaitGroup
 		for range 100 {
-			threads.Go(runtime.LockOSThread) // and never unlocked: the thread ends with the goroutine
+			threads.Go(runtime.LockOSThread) // never unlocked, so the thread ends with the goroutine
 		}
 		threads.Wait()
 		select {
