@@ -16,7 +16,7 @@ import (
 func at(ms int) time.Time             { return time.UnixMilli(1_000_000 + int64(ms)) }
 func millis(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
 
-// TestAttempts: what clients print is what is read, without the line that is still being written.
+// TestAttempts checks that the output of clients is parsed, without an incomplete last line.
 func TestAttempts(t *testing.T) {
 	want := []attempt{
 		{attemptHeld, at(0), millis(0.25), attemptOK},
@@ -38,7 +38,8 @@ func TestAttempts(t *testing.T) {
 	}
 }
 
-// TestAtWork: connections that are held are made before, and may take long where SYNs are lost.
+// TestAtWork checks that held connections are opened before the measurement, however long lost SYNs
+// delay them.
 func TestAtWork(t *testing.T) {
 	held := attempt{attemptHeld, at(0), millis(1), attemptOK}
 	if got := atWork([]attempt{held}, at(5000)); got != 0 {
@@ -73,15 +74,15 @@ func TestExchangesOf(t *testing.T) {
 		{attemptHeld, at(1), millis(210), attemptOK},
 		{attemptHeld, at(2), millis(3), "reset"},
 		{attemptHeld, at(3), millis(3), attemptCut},   // the end of the program
-		{attemptHeld, at(4), millis(900), attemptCut}, // still without an answer then
+		{attemptHeld, at(4), millis(900), attemptCut}, // still without an answer at that time
 	})
 	if late != 2 || broken != 1 {
 		t.Errorf("%d late, %d broken", late, broken)
 	}
 }
 
-// TestBackAfter: one failure in many is nobody's fault; many in half a second are, and SYNs that
-// had to be repeated count.
+// TestBackAfter checks that one failure among many connections is ignored, and that many failures
+// in half a second count, as do retransmitted SYNs.
 func TestBackAfter(t *testing.T) {
 	end := at(1000)
 	attempts := func(bad func(ms int) bool, took float64, result string) (all []attempt) {

@@ -6,7 +6,7 @@ import (
 )
 
 // exampleFlood returns a result of two rounds of a flood, in which one contender has no table and
-// another fails once.
+// another one fails once.
 func exampleFlood() *result {
 	r := example(1)
 	r.Name, r.Samples = "flood", nil
@@ -44,7 +44,7 @@ func TestFloodMarkdown(t *testing.T) {
 	golden(t, "flood.md", markdown(exampleFlood()))
 }
 
-// TestFloodsAreAsked: floods are measured when they are named alone, and have a result of their
+// TestFloodsAreAsked checks that floods run only when they are named, and have a result of their
 // own.
 func TestFloodsAreAsked(t *testing.T) {
 	all, err := worksNamed(setting{})

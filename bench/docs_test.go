@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestDocumentsShowResults: the numbers in documents are those of the committed results (make
-// bench-docs).
+// TestDocumentsShowResults checks that the numbers in documents are those of the committed results
+// (make bench-docs).
 func TestDocumentsShowResults(t *testing.T) {
 	for _, path := range []string{"../docs/performance.md"} {
 		b, err := os.ReadFile(path)
@@ -31,7 +31,7 @@ func TestDocumentsShowResults(t *testing.T) {
 	}
 }
 
-// TestMarkdownSaysWhatIsBetter: a latency is in the table, and that less of it is better.
+// TestMarkdownSaysWhatIsBetter checks that a latency is in the table, marked as "less is better".
 func TestMarkdownSaysWhatIsBetter(t *testing.T) {
 	r := example(0.9)
 	for i := range r.Samples {

@@ -21,8 +21,8 @@ func exampleTarget(v6 bool) target {
 	}
 }
 
-// TestFloodFrames runs the generator's program: each frame has right sums and addresses of its own,
-// and goes where it should.
+// TestFloodFrames runs the generator's program, and checks that each frame has correct checksums,
+// its own addresses, and the expected destination.
 func TestFloodFrames(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		for _, f := range floods() {
@@ -35,7 +35,7 @@ func TestFloodFrames(t *testing.T) {
 			seen := map[string]bool{}
 			for i, b := range frames {
 				p := pkt.Decode(b)
-				line, quoted, _ := strings.Cut(p.String(), " / ") // of what is quoted, the IP header alone is made right
+				line, quoted, _ := strings.Cut(p.String(), " / ") // in the quoted packet only the IP checksum is correct
 				if strings.Contains(line, " csum") && f.name != "fragment" || strings.Contains(line+quoted, "ipcsum") {
 					t.Fatalf("%s: a sum is wrong: %s / %s", name, line, quoted)
 				}
@@ -56,7 +56,8 @@ func TestFloodFrames(t *testing.T) {
 	}
 }
 
-// TestStandIn: a SYN of the flood is answered as a listening socket would; packets of others go on.
+// TestStandIn checks that a SYN of the flood is answered as by a listening socket, and that other
+// packets pass.
 func TestStandIn(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		count, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
@@ -106,7 +107,7 @@ func runOn(t *testing.T, p *ebpf.Program, in, out []byte) uint32 {
 	return verdict
 }
 
-// runFlood has the program write n frames.
+// runFlood runs the program until it has written n frames.
 func runFlood(templates []template, n int) (frames [][]byte, err error) {
 	next, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
 	if err != nil {

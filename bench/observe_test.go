@@ -47,8 +47,8 @@ func TestParseConntrackStat(t *testing.T) {
 	}
 }
 
-// TestWatch: the fullest that a table was is kept, only what was dropped meanwhile counts, and a
-// question without an answer is asked again.
+// TestWatch checks that the fullest state of a table is kept, that only drops during the watch
+// count, and that a failed query is repeated.
 func TestWatch(t *testing.T) {
 	said, start := make(chan observation, 8), time.Now()
 	see := func(context.Context, *rig) (observation, error) {

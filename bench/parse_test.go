@@ -74,14 +74,14 @@ func TestParseQperf(t *testing.T) {
 			t.Errorf("%q is a bandwidth: %v", bad, v)
 		}
 	}
-	// a latency is of one way: 10 us make 50,000 exchanges in a second
+	// latencies are one way: 10 us allow 50,000 exchanges per second
 	if got := qperfExchanges(10, 1); got != 50_000 {
 		t.Error(got)
 	}
 }
 
-// TestServicePorts: what has several ports is balanced at all of them by every contender; a proxy
-// knows no UDP.
+// TestServicePorts checks that every contender balances all ports of a work with several, and that
+// a proxy skips UDP.
 func TestServicePorts(t *testing.T) {
 	s := service{protocol: "tcp", port: 80, target: 8080, tcp: 81, udp: 82}
 	rules := nftRules(s, []netip.Addr{netip.MustParseAddr("31.31.31.1"), netip.MustParseAddr("32.32.32.1")})

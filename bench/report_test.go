@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// example returns a result of three rounds in which plain routing does base, loxilb base times
-// ratio, and nft fails once.
+// example returns a result of three rounds, in which plain routing reaches base, loxilb reaches
+// base times ratio, and nft fails once.
 func example(ratio float64) *result {
 	r := &result{
 		Name: "example",
@@ -51,7 +51,7 @@ func TestText(t *testing.T) {
 	golden(t, "example.txt", b.String())
 }
 
-// TestChart: the chart is well-formed, and what it shows is what was measured.
+// TestChart checks that the chart is well-formed, and shows the measured values.
 func TestChart(t *testing.T) {
 	var b strings.Builder
 	if err := chart(&b, example(1.2)); err != nil {
@@ -68,7 +68,7 @@ func TestChart(t *testing.T) {
 	golden(t, "example.svg", b.String())
 }
 
-// golden compares with a file of testdata, which UPDATE=1 writes.
+// golden compares with a file of testdata; UPDATE=1 writes the file.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
@@ -140,7 +140,7 @@ func TestUsedAll(t *testing.T) {
 	for _, c := range []struct {
 		counts []uint64
 		evenly bool
-		want   bool // to be called wrong
+		want   bool // reported as wrong
 	}{
 		{nil, true, false},
 		{[]uint64{5}, true, false},
@@ -155,8 +155,8 @@ func TestUsedAll(t *testing.T) {
 	}
 }
 
-// TestCatalogue: names are unique, groups select their works, unknown names are refused with those
-// that there are.
+// TestCatalogue checks that names are unique, that groups select their works, and that the error
+// for an unknown name lists the known ones.
 func TestCatalogue(t *testing.T) {
 	s := setting{Works: []string{"crr", "rr-1"}}
 	ws, err := worksNamed(s)
@@ -179,7 +179,8 @@ func TestCatalogue(t *testing.T) {
 	}
 }
 
-// TestFrames: what the generator sends is the smallest frame with right sums; flows differ.
+// TestFrames checks that the generator sends frames of minimal size with correct checksums, and
+// that flows differ.
 func TestFrames(t *testing.T) {
 	to := netip.MustParseAddrPort("20.20.20.1:84")
 	flows := append(manyFlows(60_000, to), flow{tcp: true, from: netip.MustParseAddrPort("100.100.100.1:4000"), to: to, seq: 7, ack: 9})

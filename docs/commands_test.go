@@ -14,9 +14,9 @@ import (
 	"loxilb/internal/cli/session"
 )
 
-// TestCommands: each command of loxicmd that documents name, in a sentence or with what it prints,
-// is there, with its flags; so are the flags of loxilb. What stands on a line of its own, TestDocs
-// of test/net/compat runs.
+// TestCommands checks that each command of loxicmd in the documents, in a sentence or with its
+// output, exists with its flags, and so do the flags of loxilb. TestDocs of test/net/compat runs
+// commands on lines of their own.
 func TestCommands(t *testing.T) {
 	t.Parallel()
 	pages, err := os.ReadFile("man/loxilb.8")
@@ -28,7 +28,7 @@ func TestCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list = slices.DeleteFunc(list, func(name string) bool { return name == "compatibility.md" }) // which names what is not there, and has a test of its own
+	list = slices.DeleteFunc(list, func(name string) bool { return name == "compatibility.md" }) // it names missing commands, and has a test of its own
 	commands := 0
 	for _, file := range append(list, "../README.md", "../CONTRIBUTING.md") {
 		text, err := os.ReadFile(file)
@@ -56,11 +56,11 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// missing returns the first word of a command line that is neither a command nor a flag; "" for
-// none. After the command, words are arguments.
+// missing returns the first word of a command line that is neither a command nor a flag, or "".
+// After the command, words are arguments.
 func missing(cmd *cobra.Command, words []string) string {
 	for cmd.HasSubCommands() && len(words) > 0 && regexp.MustCompile(`^[a-z|]+$`).MatchString(words[0]) {
-		name, _, _ := strings.Cut(words[0], "|") // one of several
+		name, _, _ := strings.Cut(words[0], "|") // the first of several alternatives
 		i := slices.IndexFunc(cmd.Commands(), func(c *cobra.Command) bool { return c.Name() == name || c.HasAlias(name) })
 		if i < 0 {
 			return name
@@ -75,7 +75,7 @@ func missing(cmd *cobra.Command, words []string) string {
 	return ""
 }
 
-// flags returns those of a command line that are written out.
+// flags returns the flags of a command line that are written out.
 func flags(words []string) (list []string) {
 	for _, word := range words {
 		if word == "#" || word == "|" || word == ">" {

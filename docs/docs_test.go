@@ -1,4 +1,4 @@
-// Package docs_test holds the documents against what they describe.
+// Package docs_test compares the documents with the code.
 package docs_test
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestMap: architecture.md has a line for each package below internal, and for no other.
+// TestMap checks that architecture.md has a line for each package below internal, and for no other.
 func TestMap(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("architecture.md")
@@ -43,7 +43,8 @@ func TestMap(t *testing.T) {
 	}
 }
 
-// TestIndex: README.md has a line for each document and each decision, these in their order.
+// TestIndex checks that README.md has a line for each document and each decision, the decisions in
+// order.
 func TestIndex(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("README.md")
@@ -72,8 +73,7 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-// packagesDrawn returns the folders of a list in which each level stands two places further to the
-// right than the one above it.
+// packagesDrawn returns the folders of a list in which each level is indented by two more spaces.
 func packagesDrawn(list string) (names []string) {
 	const outermost, step = 6, 2
 	var above []string
@@ -88,7 +88,7 @@ func packagesDrawn(list string) (names []string) {
 	return names
 }
 
-// packagesThere returns the folders with Go files that are no tests.
+// packagesThere returns the folders that contain Go files other than tests.
 func packagesThere(t *testing.T) (names []string) {
 	t.Helper()
 	err := fs.WalkDir(os.DirFS("../internal"), ".", func(name string, d fs.DirEntry, err error) error {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestGlossary: words are in alphabetical order, and each identifier in the third column is in the
-// sources.
+// TestGlossary checks that the words are in alphabetical order, and that each identifier in the
+// third column exists in the sources.
 func TestGlossary(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("glossary.md")
@@ -37,7 +37,7 @@ func TestGlossary(t *testing.T) {
 	}
 }
 
-// identifiers collects the words of the sources that are no tests.
+// identifiers collects the words of the sources, except those of tests.
 func identifiers(t *testing.T) map[string]bool {
 	t.Helper()
 	found, word := map[string]bool{}, regexp.MustCompile(`[A-Za-z_]\w+`)

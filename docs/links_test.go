@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestLinks: what Markdown files of the repository link to there is: files, folders, pictures, and
-// headings of Markdown files.
+// TestLinks checks that the targets of links in the repository's Markdown files exist: files,
+// folders, pictures and headings.
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	links, anchors := 0, map[string][]string{}
@@ -49,7 +49,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// markdownFiles returns those of the repository, from its root on.
+// markdownFiles returns the repository's Markdown files, relative to its root.
 func markdownFiles(t *testing.T) (files []string) {
 	t.Helper()
 	err := fs.WalkDir(os.DirFS(".."), ".", func(name string, d fs.DirEntry, err error) error {
@@ -58,7 +58,7 @@ func markdownFiles(t *testing.T) (files []string) {
 			return err
 		case d.IsDir() && (name == "bin" || name == ".git" || d.Name() == "node_modules"):
 			return fs.SkipDir
-		case path.Ext(name) == ".md" && name != "tools/metricdoc/intro.md": // which becomes part of docs/metrics.md
+		case path.Ext(name) == ".md" && name != "tools/metricdoc/intro.md": // it becomes part of docs/metrics.md
 			files = append(files, name)
 		}
 		return nil
@@ -69,7 +69,7 @@ func markdownFiles(t *testing.T) (files []string) {
 	return files
 }
 
-// linksOf returns the targets in a text that lie in the repository.
+// linksOf returns the targets in a text that are in the repository.
 func linksOf(text string) (targets []string) {
 	text = regexp.MustCompile("(?ms)^```.*?^```|`[^`\n]*`").ReplaceAllString(text, "")
 	for _, m := range regexp.MustCompile(`\]\(([^)\s]+)\)|src="([^"]+)"`).FindAllStringSubmatch(text, -1) {
@@ -80,7 +80,7 @@ func linksOf(text string) (targets []string) {
 	return targets
 }
 
-// anchorsOf returns those that a heading is reached by, as GitHub and GitLab name them.
+// anchorsOf returns the anchors of a file's headings, as GitHub and GitLab name them.
 func anchorsOf(t *testing.T, file string) (anchors []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", file))

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestSymptoms: what troubleshooting.md says that commands and the log say, the code says; `...`
-// stands for what differs.
+// TestSymptoms checks that each message that troubleshooting.md quotes exists in the code; `...`
+// matches any text.
 func TestSymptoms(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("troubleshooting.md")
@@ -49,7 +49,8 @@ func TestSymptoms(t *testing.T) {
 	}
 }
 
-// sources returns the code of what users run, with verbs of formats as spaces.
+// sources returns the code of the programs that users run, with verbs of formats replaced by
+// spaces.
 func sources(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// A time that the contract has as a number may have a unit; answers hold the number.
+// TestSeconds checks that a time that the contract defines as a number can have a unit, and that
+// responses hold the number.
 func TestSeconds(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]Seconds{`60`: 60, `"60"`: 60, `"60s"`: 60, `"1m"`: 60, `"1h30m"`: 5400, `null`: 0, `-1`: -1, `"-1s"`: -1} {

@@ -9,7 +9,7 @@ import (
 	"loxilb/test/await"
 )
 
-// freePort finds a port that nobody listens on.
+// freePort finds a TCP port that is not in use.
 func freePort(t *testing.T) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -20,7 +20,8 @@ func freePort(t *testing.T) netip.AddrPort {
 	return l.Addr().(*net.TCPAddr).AddrPort()
 }
 
-// TestExchange: what the client counts, the server answered; connections are kept or not, as asked.
+// TestExchange checks that the client's counts equal those of the server, and that connections are
+// kept or closed as requested.
 func TestExchange(t *testing.T) {
 	for _, keep := range []bool{false, true} {
 		address, s := freePort(t), new(Server)
@@ -38,8 +39,8 @@ func TestExchange(t *testing.T) {
 		if r.Errors > 0 || r.Exchanges == 0 || uint64(r.Exchanges) != exchanges {
 			t.Errorf("keep %v: %+v, the server answered %d", keep, r, exchanges)
 		}
-		// The connection that asked whether the server is there may be taken late. On a busy
-		// machine, a stream may not begin before the time is over.
+		// The connection that tests whether the server is up may be accepted late. On a busy machine, a
+		// stream may begin only after the end of the measurement.
 		fewest, most := exchanges, exchanges+1
 		if keep {
 			fewest, most = 1, 3+1
@@ -53,7 +54,7 @@ func TestExchange(t *testing.T) {
 	}
 }
 
-// TestNobodyThere: a client that cannot connect ends soon, and says why.
+// TestNobodyThere checks that a client that cannot connect ends soon with an error.
 func TestNobodyThere(t *testing.T) {
 	start := time.Now()
 	r := Load{Address: freePort(t), Streams: 2, Duration: 10 * time.Second}.Run()

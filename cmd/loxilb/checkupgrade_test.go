@@ -7,7 +7,7 @@ import (
 	"loxilb/internal/kernel/datapath"
 )
 
-// TestVectors: programs that are right pass, and packets that do not come out as they should are
+// TestVectors checks that correct programs pass, and that packets with an unexpected result are
 // named.
 //
 // P4

@@ -7,15 +7,16 @@ import (
 	"loxilb/internal/lb"
 )
 
-// ejectedOf takes an endpoint out as handshakes do: never the only one of a service.
+// ejectedOf takes an endpoint out because of failed handshakes, but never the only one of a
+// service.
 type ejectedOf netip.Addr
 
 func (out ejectedOf) EndpointVerdict(s *lb.Service, e lb.Endpoint) lb.Verdict {
 	return lb.Verdict{Ejected: len(s.Endpoints) > 1 && e.Addr == netip.Addr(out)}
 }
 
-// TestUnprobedEndpoints: doctor does not connect to an endpoint that is down already, as handshakes
-// of clients have shown. It reported such an endpoint twice.
+// TestUnprobedEndpoints checks that doctor does not connect to an endpoint that clients' handshakes
+// have already shown to be down. It once reported such an endpoint twice.
 func TestUnprobedEndpoints(t *testing.T) {
 	t.Parallel()
 	first, second := netip.MustParseAddr("31.31.31.1"), netip.MustParseAddr("32.32.32.1")
@@ -25,7 +26,7 @@ func TestUnprobedEndpoints(t *testing.T) {
 	if len(list) != 1 || list[0].At != netip.AddrPortFrom(second, 80) || list[0].SYNs != 7 {
 		t.Errorf("%+v", list)
 	}
-	stats.Endpoints = stats.Endpoints[:1] // the store is ahead of the data path
+	stats.Endpoints = stats.Endpoints[:1] // the data path lags behind the store
 	if list = unprobedOf(s, stats, nil, ejectedOf(first)); len(list) != 0 {
 		t.Errorf("%+v", list)
 	}

@@ -13,7 +13,7 @@ import (
 	"loxilb/internal/kernel/netdev/neighbour"
 )
 
-// TestOwnDrops: each reason that the log warns of is one, and comes with what to do.
+// TestOwnDrops checks that each reason that the log warns about exists, and has a hint what to do.
 func TestOwnDrops(t *testing.T) {
 	t.Parallel()
 	for _, name := range ownDrops() {
@@ -59,7 +59,7 @@ func newDropBench() *dropBench {
 	return b
 }
 
-// expect looks once, and compares the lines but for their hints.
+// expect checks once for drops, and compares the log lines without their hints.
 func (b *dropBench) expect(t *testing.T, want ...string) {
 	t.Helper()
 	b.look()
@@ -75,8 +75,8 @@ func (b *dropBench) expect(t *testing.T, want ...string) {
 	}
 }
 
-// TestDropsNamed: dropped packets are logged with the services that refused them, or the
-// endpoints without a route. Counters that are read at two times count no packet twice.
+// TestDropsNamed checks that dropped packets are logged with the services that refused them, or the
+// endpoints without a route. No packet counts twice although counters are read at different times.
 func TestDropsNamed(t *testing.T) {
 	t.Parallel()
 	b := newDropBench()
@@ -84,7 +84,7 @@ func TestDropsNamed(t *testing.T) {
 	b.services = []tables.Refusal{{Service: "20.20.20.1:80/tcp", Name: "web", Reason: "no-endpoint", Packets: 7}, {Service: "20.20.20.1:81/tcp", Reason: "no-endpoint"}}
 	b.begin()
 	b.expect(t)
-	b.dropped["no-endpoint"], b.services[0].Packets = 9, 10 // one came between
+	b.dropped["no-endpoint"], b.services[0].Packets = 9, 10 // one packet came between the two reads
 	b.expect(t, "service=20.20.20.1:80/tcp name=web reason=no-endpoint packets=3")
 	b.dropped["no-endpoint"] = 10
 	b.expect(t)
@@ -101,8 +101,8 @@ func TestDropsNamed(t *testing.T) {
 	b.expect(t, "interface=lo reason=forwarding-off packets=4")
 }
 
-// TestManyServicesDrop: few services have lines of their own, and go on having them; the others are
-// counted.
+// TestManyServicesDrop checks that a few services have log lines of their own, and keep them; the
+// others are summed up.
 func TestManyServicesDrop(t *testing.T) {
 	t.Parallel()
 	b := newDropBench()

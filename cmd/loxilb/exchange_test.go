@@ -10,7 +10,7 @@ import (
 	"loxilb/internal/event"
 )
 
-// traffic is programs that drop as a test says.
+// traffic simulates programs that drop at the rates of a test.
 type traffic struct {
 	drops               map[string]uint64
 	before              map[string]uint64
@@ -27,15 +27,15 @@ func (d *traffic) FollowFormer() error                         { d.followed++; r
 func (d *traffic) GoForward() error                            { d.forward++; return nil }
 func (d *traffic) KeepPrograms() error                         { d.kept++; return nil }
 
-// TestGoBack: the former programs come back once if drops jump, and go again if that was not for
-// the programs' sake.
+// TestGoBack checks that the former programs return once if drops jump, and leave again if they
+// drop as much.
 //
 // P28 If drops jump in the first 10 seconds after an upgrade, the former programs return within a
 // second, and the daemon says why; if those drop as much, they are replaced again
 func TestGoBack(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		before              int           // drops a second before the exchange
+		before              int           // drops per second before the exchange
 		own, former         int           // after it, and after the former programs are back
 		from                time.Duration // of the first of these
 		back, forward, kept int

@@ -9,8 +9,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestPeaks: the most of all readings counts, of the table and of services with a limit, as long as
-// these are there.
+// TestPeaks checks that peaks are the maxima of all readings, of the table and of services with a
+// limit, and are dropped together with these.
 func TestPeaks(t *testing.T) {
 	t.Parallel()
 	state, err := desired.Open("", slog.New(slog.DiscardHandler))

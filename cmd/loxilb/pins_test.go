@@ -10,8 +10,8 @@ import (
 	"loxilb/internal/kernel/datapath/pins"
 )
 
-// TestLockOfEndingDaemon: a start right after `kill -9` waits for the lock of the ending daemon,
-// and gives up soon when the other one stays.
+// TestLockOfEndingDaemon checks that a start right after `kill -9` waits for the lock of the ending
+// daemon, and gives up soon if that daemon stays.
 func TestLockOfEndingDaemon(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {

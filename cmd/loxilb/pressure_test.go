@@ -10,7 +10,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestPressure has pressure begin, pause and end: one event each, and a status meanwhile.
+// TestPressure checks that pressure that begins, pauses and ends gives one event each, and a status
+// meanwhile.
 func TestPressure(t *testing.T) {
 	w := &pressureWatch{hub: event.NewHub(), log: slog.New(slog.DiscardHandler)}
 	events := w.hub.Subscribe(event.KindPressure)

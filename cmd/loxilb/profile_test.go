@@ -13,7 +13,7 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// A profile is whole once SIGHUP has come, and the process goes on.
+// TestProfile checks that a profile is complete after SIGHUP, and that the process continues.
 func TestProfile(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	path := filepath.Join(t.TempDir(), "profile")

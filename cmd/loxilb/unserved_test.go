@@ -15,8 +15,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestUnserved: a service that stops serving clients has one line and one event, and one more when
-// it serves again. A state that one look finds has none.
+// TestUnserved checks that a service that stops serving clients gives one log line and one event,
+// and another of each when it serves again. A state that only one check finds gives none.
 func TestUnserved(t *testing.T) {
 	t.Parallel()
 	key, err := lb.ParseKey("20.20.20.1:80/tcp")
@@ -60,15 +60,16 @@ func TestUnserved(t *testing.T) {
 	if hub.Last() != 4 {
 		t.Errorf("%d events, want 4", hub.Last())
 	}
-	now = "" // deleted: nothing is kept, and nothing is said
+	now = "" // deleted: nothing is kept or logged
 	log.Reset()
 	if w.look(); log.Len() > 0 || len(w.told)+len(w.seen) > 0 {
 		t.Error(log.String(), w.told, w.seen)
 	}
 }
 
-// TestUnservedRests: without events, the states of services are computed once a minute. After one,
-// a service that serves nobody is reported within 5 s, also if it does so a while after the event.
+// TestUnservedRests checks that without events the states of services are computed once a minute.
+// After an event, a service that serves no clients is reported within 5 s, also if it stops serving
+// a while after the event.
 func TestUnservedRests(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -94,7 +95,7 @@ func TestUnservedRests(t *testing.T) {
 		}
 		hub.Publish(event.Health{State: "down"})
 		time.Sleep(5 * time.Second)
-		isDown.Store(true) // the data path has it later than the event
+		isDown.Store(true) // the data path follows after the event
 		if time.Sleep(5 * time.Second); hub.Last() != 2 {
 			t.Errorf("%d events after 5 s, want 2", hub.Last())
 		}

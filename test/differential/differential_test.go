@@ -10,7 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// options are the flags. The defaults are what `make test` runs, and always the same sequences.
+// options are the flags. The defaults are those of `make test`, with the same sequences in each
+// run.
 type options struct {
 	seed      uint64
 	sequences int
@@ -24,7 +25,7 @@ func flags() options {
 
 const (
 	defaultSequences = 300
-	steps            = 50 // of a sequence
+	steps            = 50 // in a sequence
 	documentation    = "../../docs/differential.md"
 )
 
@@ -76,7 +77,7 @@ func TestDifferential(t *testing.T) {
 	}
 }
 
-// comparing puts ours through q and the kernel through r, and compares.
+// comparing runs q through loxilb and r through the kernel, and compares the results.
 func comparing(p *pair, q, r *sequence) (verdict, error) {
 	ours, kernel, err := p.runTwo(q, r)
 	if err != nil {
@@ -85,8 +86,8 @@ func comparing(p *pair, q, r *sequence) (verdict, error) {
 	return compare(q, ours, kernel), nil
 }
 
-// explain returns a failure: the fewest steps that still fail, as a packet script, and what each
-// made of the last.
+// explain returns a description of a failure: the fewest steps that still fail, as a packet script,
+// and both results of the last step.
 func explain(p *pair, q *sequence) string {
 	seed := q.seed
 	q = shrink(p, q)
@@ -98,8 +99,8 @@ func explain(p *pair, q *sequence) string {
 	return fmt.Sprintf("seed %d, as a script, with what ours does:\n\n%s\n%s", seed, script(p.ours.network, q, ours), v.bad)
 }
 
-// TestSeesDifferences puts both through a service that is not the same for both, and expects to be
-// told.
+// TestSeesDifferences checks that a service that differs between the two is reported as a
+// difference.
 func TestSeesDifferences(t *testing.T) {
 	t.Parallel()
 	p := newPair()
@@ -132,7 +133,7 @@ func TestSeesDifferences(t *testing.T) {
 	}
 }
 
-// opening returns a sequence in which a TCP connection is opened.
+// opening returns a sequence that opens a TCP connection.
 func opening() *sequence {
 	for seed := uint64(0); ; seed++ {
 		if q := generate(seed, steps); q.flows[0].vip.Port() == 80 && len(q.services[0].Endpoints) == 2 &&

@@ -16,7 +16,8 @@ func (n *network) setOffloads(o offloads) {
 	if o != offloadsOff {
 		guest = "on"
 	}
-	// "rx" stays: cards of virtio cannot switch it. A feature that depends on others follows them.
+	// "rx" stays: virtio cards cannot switch it. Dependent features follow the features that they
+	// depend on.
 	const set = "ethtool -K %s tx %s sg %[2]s tso %[2]s gso %[2]s gro %[2]s || true; ethtool -k %[1]s"
 	for _, c := range n.cards() {
 		n.checkOffloads("the guest's "+c.name, guest, n.run(set, c.name, guest))
@@ -24,7 +25,7 @@ func (n *network) setOffloads(o offloads) {
 	}
 }
 
-// checkOffloads reads what ethtool says of a card.
+// checkOffloads compares the features of a card with what ethtool reports.
 func (n *network) checkOffloads(card, want, features string) {
 	n.t.Helper()
 	for _, name := range []string{
@@ -36,8 +37,8 @@ func (n *network) checkOffloads(card, want, features string) {
 	}
 }
 
-// queues counts interrupts of each receive queue of the cards in use: newer drivers tell packets of
-// a queue by netlink alone.
+// queues counts the interrupts of each receive queue of the used cards, as newer drivers report
+// packets per queue by netlink only.
 func (n *network) queues() map[string]int {
 	n.t.Helper()
 	counts := map[string]int{}
@@ -58,8 +59,8 @@ func (n *network) queues() map[string]int {
 	return counts
 }
 
-// checkQueues checks that packets have come in by a queue for each processor. The second card of a
-// bond is idle.
+// checkQueues checks that packets arrived by a queue for each processor. The second card of a bond
+// is idle.
 func (n *network) checkQueues(before map[string]int) {
 	n.t.Helper()
 	const perCard = 2 // the guest has two processors, and uses no more queues
@@ -78,7 +79,7 @@ func (n *network) checkQueues(before map[string]int) {
 	}
 }
 
-// checkFailover has the bond go to its second card.
+// checkFailover makes the bond switch to its second card.
 func (n *network) checkFailover(routed map[int]tally) {
 	n.t.Helper()
 	before := n.received("spare")
@@ -91,7 +92,7 @@ func (n *network) checkFailover(routed map[int]tally) {
 	}
 }
 
-// received counts what a card has received by all queues.
+// received returns the number of packets that a card has received by all queues.
 func (n *network) received(card string) (sum int) {
 	for queue, count := range n.queues() {
 		if strings.HasPrefix(queue, card) {
@@ -115,7 +116,7 @@ func (n *network) watch() (list []*wire) {
 	return list
 }
 
-// unwatch returns what was seen since watch, and checks that it fits the offloads.
+// unwatch returns the counts since watch, and checks that they match the offloads.
 func (n *network) unwatch(name string, tunnel bool, list []*wire) (sum wireCounts) {
 	n.t.Helper()
 	for _, w := range list {

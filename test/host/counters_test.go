@@ -7,16 +7,16 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// tally is what TCP counts on both sides.
+// tally holds TCP's counts of both sides.
 type tally struct {
 	sent  int // segments
-	again int // segments that were sent again
+	again int // retransmitted segments
 	why   map[string]int
 	wireCounts
 }
 
-// whyNames are counters of the kernel that say why segments were sent again, and whether that was
-// needed: a peer that has got a segment twice says so by DSACK.
+// whyNames are counters of the kernel that show why segments were retransmitted, and whether that
+// was necessary: a peer that gets a segment twice reports it by DSACK.
 var whyNames = []string{"TCPTimeouts", "TCPLossProbes", "TCPFastRetrans", "TCPLostRetransmit", "TCPDSACKRecv", "TCPSACKReorder", "TCPOFOQueue", "TCPSpuriousRTOs"}
 
 func (a tally) since(b tally) tally {
@@ -35,7 +35,7 @@ func (a tally) String() string {
 		a.again, a.sent, a.checked, a.partial, a.large, why), " []")
 }
 
-// counters adds up both sides and the guest.
+// counters adds up the counts of both sides and the guest.
 func (n *network) counters() (tally, error) {
 	all := rig.ParseCounters(n.run("cat /proc/net/snmp /proc/net/netstat"))
 	for _, h := range n.sides() {

@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-// setTest has faults be those of another test.
+// setTest makes errors fail another test.
 func (n *network) setTest(t testing.TB) { n.t, n.guest.t = t, t }
 
-// startDaemon starts the load balancer in the guest, without what an earlier one knew, and waits
-// until it is attached.
+// startDaemon starts the load balancer in the guest without earlier state, and waits until it is
+// attached.
 func (n *network) startDaemon(s scenario) {
 	n.t.Helper()
 	n.run(`rm -rf /var/lib/loxilb
@@ -38,8 +38,8 @@ func (n *network) metric(name string) int {
 // forwardedByXDP returns how many packets XDP has forwarded.
 func (n *network) forwardedByXDP() int { return n.metric("loxilb_xdp_forwarded_packets_total") }
 
-// checkForwarded checks that XDP forwards a mode's packets where it should, and only there: frames
-// with tags, tunnels and own sockets are for others.
+// checkForwarded checks that XDP forwards a mode's packets only where it should: tc handles frames
+// with tags, tunnels, and the guest's own sockets.
 func (n *network) checkForwarded(m mode, name string, byXDP int) {
 	n.t.Helper()
 	if n.scenario.xdp == "native" {
@@ -51,7 +51,7 @@ func (n *network) checkForwarded(m mode, name string, byXDP int) {
 	}
 }
 
-// warmUp uses up the buffers that a card has got ready before XDP came: its driver loses large
+// warmUp uses up the buffers that a card prepared before XDP was attached: its driver loses large
 // frames in these.
 func (n *network) warmUp() {
 	n.t.Helper()
@@ -74,7 +74,7 @@ func (n *network) checkDaemon() {
 // xdpForwards reports whether XDP must forward packets.
 func (s scenario) xdpForwards() bool { return s.xdp == "native" && s.topology == plain }
 
-// reset stops the daemon, detaches its programs, and takes the topology back.
+// reset stops the daemon, detaches its programs, and removes the topology.
 func (n *network) reset() {
 	n.t.Helper()
 	if n.t.Failed() {

@@ -29,7 +29,7 @@ type card struct {
 	queues int
 }
 
-// mac returns the card's address in the guest. By it the guest finds the card.
+// mac returns the card's address in the guest, by which the guest finds the card.
 func mac(n int) string { return fmt.Sprintf("52:54:00:00:00:%02x", n+1) }
 
 // guest is the virtual machine.
@@ -41,13 +41,13 @@ type guest struct {
 	taps    []*os.File
 }
 
-// answer is what a command printed, and its exit status.
+// answer is the output and exit status of a command.
 type answer struct {
 	output string
 	status int
 }
 
-// bootPatience is how long the guest may take until it takes commands; commandPatience is for one.
+// bootPatience is the time limit for booting the guest, commandPatience that for one command.
 const (
 	bootPatience    = 5 * time.Minute
 	commandPatience = 5 * time.Minute
@@ -88,13 +88,12 @@ func boot(t testing.TB, cards ...card) *guest {
 	return g
 }
 
-// steer has the taps choose the guest's receive queues by the flow alone, as RSS of network cards
-// does. Without a program, a tap moves a flow to the queue that the guest last sent the flow's
-// other direction on. It learns that only after it has delivered the packet, and the peers here
-// answer within the delivery. So with any translation of addresses, by which the two sides of the
-// guest have different hashes for one connection, connections would change their queues all the
-// time, and lose their order. QEMU takes the program away whenever the guest changes how many
-// queues it uses.
+// steer makes the taps choose the guest's receive queues by the flow alone, as RSS of network cards
+// does. Without a program, a tap assigns a flow to the queue on which the guest last sent the
+// flow's other direction. It learns that only after delivering the packet, and the peers here reply
+// within the delivery. With address translation, the two directions have different hashes, so
+// connections would constantly change queues and lose their order. QEMU detaches the program
+// whenever the guest changes its number of queues.
 func (g *guest) steer() {
 	g.t.Helper()
 	const hash = 68 // struct __sk_buff
@@ -113,7 +112,7 @@ func (g *guest) steer() {
 	}
 }
 
-// start starts QEMU on a thread that stays until its end, as PR_SET_PDEATHSIG demands.
+// start starts QEMU on a thread that lives until its end, as PR_SET_PDEATHSIG requires.
 func (g *guest) start(qemu *exec.Cmd) {
 	g.t.Helper()
 	qemu.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -152,7 +151,7 @@ func (g *guest) start(qemu *exec.Cmd) {
 	})
 }
 
-// read splits what the guest prints into answers until QEMU ends.
+// read splits the guest's output into answers until QEMU ends.
 func (g *guest) read(out io.Reader) {
 	defer close(g.answers)
 	var text strings.Builder

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// scenario is one way in which the guest and its peers are set up.
+// scenario is one configuration of the guest and its peers.
 type scenario struct {
 	topology topology
 	mtu      int
@@ -17,16 +17,16 @@ type scenario struct {
 	sockets  sockets
 }
 
-// offloads says who cuts, joins and sums packets.
+// offloads selects who segments, merges and checksums packets.
 type offloads string
 
 const (
-	offloadsOn  offloads = "on"  // cards, on both sides: segments of up to 64 kB cross
-	offloadsGRO offloads = "gro" // the peers send packets of the MTU, which the guest joins and cuts again
-	offloadsOff offloads = "off" // nobody: packets of the MTU only, whole checksums
+	offloadsOn  offloads = "on"  // the cards of both sides: segments of up to 64 kB pass
+	offloadsGRO offloads = "gro" // the peers send packets of the MTU, which the guest merges and segments again
+	offloadsOff offloads = "off" // no offloads: packets of the MTU with complete checksums
 )
 
-// sockets is the choice of --localsockpolicy, by which processes of the guest reach VIPs.
+// sockets is the value of --localsockpolicy, which decides how processes of the guest reach VIPs.
 type sockets string
 
 const (
@@ -38,8 +38,8 @@ func (s scenario) String() string {
 	return fmt.Sprintf("%s-%d-offloads-%s-xdp-%s%s", s.topology, s.mtu, s.offloads, s.xdp, s.sockets)
 }
 
-// scenarios returns those of a run: each value at least once, or all combinations. The guest's own
-// sockets do not depend on the others.
+// scenarios returns the scenarios of a run: each value at least once, or all combinations. The
+// values for the guest's own sockets are independent of the others.
 func scenarios() (all []scenario) {
 	if os.Getenv("LOXILB_HOST_MATRIX") == "" {
 		return []scenario{
@@ -64,10 +64,10 @@ func scenarios() (all []scenario) {
 	return all
 }
 
-// TestHost: on a machine with cards of several queues, each mode brings files through whole in both
+// TestHost checks on a machine with multi-queue cards that each mode transfers files intact in both
 // directions, over IPv4 and IPv6. The endpoint sees the address that the mode promises, each frame
-// has a right sum, all queues receive, and TCP sends no more again than with plain routing through
-// the same machine.
+// has a correct checksum, all queues receive, and TCP retransmits no more than with plain routing
+// through the same machine.
 func TestHost(t *testing.T) {
 	if os.Getenv("LOXILB_HOST_KERNEL") == "" {
 		t.Skip("make test-host runs it")
@@ -121,8 +121,8 @@ func (n *network) check(t *testing.T, s scenario) {
 	}
 }
 
-// tries is how often a mode may send more again than plain routing: an emulated machine on a busy
-// one loses its turn now and then, and timers of TCP expire.
+// tries is how often a mode may retransmit more than plain routing before the test fails: an
+// emulated machine on a busy one may be paused until timers of TCP expire.
 const tries = 3
 
 // compare makes all transfers through a service of a mode, and compares them with plain routing.
@@ -145,14 +145,14 @@ func (n *network) compare(routed tally, m mode, family int) {
 	n.t.Errorf("%s: TCP sends more again than with plain routing, %d times", name, tries)
 }
 
-// allowance returns how many segments may be sent again: as many as with plain routing, and two in
-// a thousand for the luck of an emulated machine.
+// allowance returns how many segments may be retransmitted: as many as with plain routing, plus two
+// in a thousand for the variance of an emulated machine.
 func allowance(routed, got tally) int {
 	return routed.again*(got.sent+1)/(routed.sent+1) + got.sent/500 + 5
 }
 
-// measure makes transfers, perhaps through a tunnel, whose packets no card cuts, and returns what
-// TCP has counted meanwhile.
+// measure makes transfers, and returns what TCP has counted meanwhile. tunnel means that their
+// packets are encapsulated, which prevents segmentation by cards.
 func (n *network) measure(name string, tunnel bool, transfers []transfer) tally {
 	n.t.Helper()
 	n.steer()

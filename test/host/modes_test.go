@@ -21,18 +21,18 @@ type mode struct {
 	way   way
 }
 
-// way is the way that packets of a mode take.
+// way is the path that packets of a mode take.
 type way int
 
 const (
 	both   way = iota // both directions pass the guest
 	direct            // replies go straight to the client
-	out               // the servers call a host behind the client's side
+	out               // the servers connect to a host behind the client's side
 	own               // the guest's own processes are the clients
 )
 
 // modes are all modes. Plain routing is measured by the same transfers. The last byte of a VIP is
-// the mode's place in this list.
+// the mode's index in this list.
 var modes = []mode{
 	{"default", "", "client", both},
 	{"onearm", "--mode=onearm", "guest", both},
@@ -50,7 +50,7 @@ func (m mode) tunnel() bool { return strings.Contains(m.flags, "--tunnel") }
 // families are the versions of IP.
 var families = []int{4, 6}
 
-// pick returns the value of a version of IP.
+// pick returns the value for an IP version.
 func pick(family int, v4, v6 string) string {
 	if family == 6 {
 		return v6
@@ -58,16 +58,16 @@ func pick(family int, v4, v6 string) string {
 	return v4
 }
 
-// vip returns the address that clients call.
+// vip returns the address that clients connect to.
 func (m mode) vip(family int) string {
-	if m.name == "hostonearm" { // clients call an address of the guest
+	if m.name == "hostonearm" { // clients connect to an address of the guest
 		return pick(family, "10.1.0.254", "fd01::fe")
 	}
 	place := slices.IndexFunc(modes, func(o mode) bool { return o.name == m.name })
 	return fmt.Sprint(pick(family, "20.20.20.", "fd20::"), place+1)
 }
 
-// source returns the address that the called host sees.
+// source returns the client's address as the server sees it.
 func (m mode) source(family int) string {
 	switch m.seen {
 	case "client":
@@ -84,7 +84,7 @@ const (
 	iperfPort = 5201
 )
 
-// httpPort returns the port that clients call. Direct replies cannot translate it.
+// httpPort returns the port that clients connect to. Direct replies cannot translate it.
 func (m mode) httpPort() int {
 	if m.way == direct {
 		return httpPort
@@ -92,8 +92,8 @@ func (m mode) httpPort() int {
 	return 8000
 }
 
-// createServices creates two services of each mode. An iperf3 that serves one test would take a
-// probe for it.
+// createServices creates two services of each mode. They have no probes: an iperf3 that serves one
+// test would take a probe for it.
 func (n *network) createServices() {
 	n.t.Helper()
 	var script strings.Builder
@@ -111,7 +111,7 @@ func (n *network) createServices() {
 				fmt.Sprintf("%d:%d", m.httpPort(), httpPort),
 				fmt.Sprintf("%d:%[1]d --probetype=none", iperfPort),
 			} {
-				// an emulated machine may lose its turn for seconds
+				// an emulated machine may be paused for seconds
 				fmt.Fprintf(&script, "loxicmd --timeout=2m create lb %s --tcp=%s %s --endpoints=%s\n",
 					address, ports, m.flags, strings.Join(endpoints, ","))
 			}
@@ -120,7 +120,7 @@ func (n *network) createServices() {
 	n.run("%s", script.String())
 }
 
-// decapsulate has the server take outer headers off.
+// decapsulate makes the server remove outer headers.
 func (n *network) decapsulate() {
 	n.t.Helper()
 	var vips []string
@@ -142,7 +142,7 @@ func (n *network) decapsulate() {
 	})
 }
 
-// transfer is one kind of transfer. It may be made again.
+// transfer is one kind of transfer, which can be repeated.
 type transfer struct {
 	what string
 	make func() error
@@ -170,7 +170,7 @@ func (n *network) balancedTransfers(m mode, family int) []transfer {
 	return list
 }
 
-// transfers returns all between two hosts. The called one sees this source.
+// transfers returns all transfers between two hosts. The server sees this source.
 func (n *network) transfers(from, to *netnstest.Host, address string, port int, source string) []transfer {
 	url := fmt.Sprintf("http://%s:%d", bracketed(address), port)
 	return []transfer{
@@ -184,8 +184,8 @@ func (n *network) transfers(from, to *netnstest.Host, address string, port int, 
 	}
 }
 
-// redirect has replies take the direct link during transfers. By its route, the server asks for
-// segments that leave room for outer headers.
+// redirect sends replies over the direct link during transfers. The server's route has an MTU that
+// leaves room for outer headers.
 func (n *network) redirect(family int, transfers []transfer) {
 	route := strings.Fields(pick(family, "10.1.0.0/24 via 10.9.0.1", "fd01::/64 via fd09::1"))
 	route = append(route, "advmss", fmt.Sprint(n.scenario.mtu-120))
@@ -201,7 +201,7 @@ func (n *network) redirect(family int, transfers []transfer) {
 	}
 }
 
-// bracketed returns an address as URLs and endpoints have it.
+// bracketed returns an address in the form of URLs and endpoints.
 func bracketed(address string) string {
 	if strings.Contains(address, ":") {
 		return "[" + address + "]"
@@ -209,5 +209,5 @@ func bracketed(address string) string {
 	return address
 }
 
-// sortedKeys lists what a map has, in order.
+// sortedKeys returns the sorted keys of a map.
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

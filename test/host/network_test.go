@@ -15,28 +15,28 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// The network:
+// network is the virtual network:
 //
 //	client 10.1.0.1  --- front, spare [guest] back --- 10.2.0.1, .2, .3 server
 //	       10.9.0.1  --------------- direct ------------- 10.9.0.2
 //
-// Each IPv4 address has an IPv6 one beside it. Replies of mode dsr take the direct link.
+// Each IPv4 address has an IPv6 counterpart. Replies of mode dsr take the direct link.
 type network struct {
 	*guest
 	t              testing.TB
 	scenario       scenario
 	client, server *netnstest.Host
 	loxilb         string // the program
-	dir            string // of the files that the servers have and get
+	dir            string // files that the servers offer and receive
 	tags           []link.Link
 }
 
-// side is what lies behind a card of the guest.
+// side is the network behind a card of the guest.
 type side struct {
 	host         *netnstest.Host
 	v4, v6       string // the network, without the last byte
 	tag4, tag6   int    // of the VLANs in topology trunk
-	card, second string // the second one is for a bond
+	card, second string // second is for a bond
 }
 
 func (n *network) sides() []side {
@@ -46,13 +46,13 @@ func (n *network) sides() []side {
 	}
 }
 
-// tap is the other side of a card of the guest.
+// tap is the other end of a card of the guest.
 type tap struct {
 	host *netnstest.Host
 	name string
 }
 
-// cards returns those in use.
+// cards returns the cards in use.
 func (n *network) cards() (list []tap) {
 	for _, s := range n.sides() {
 		list = append(list, tap{s.host, s.card})
@@ -84,7 +84,7 @@ func newNetwork(t testing.TB) *network {
 	return n
 }
 
-// connect gives both sides their routes, and joins them directly.
+// connect gives both sides their routes, and connects them directly.
 func (n *network) connect(lab *netnstest.Lab) {
 	n.t.Helper()
 	err := lab.Link(
@@ -171,17 +171,17 @@ func prefixes(list ...string) (out []netip.Prefix) {
 	return out
 }
 
-// topology is what the guest's addresses are on.
+// topology is the kind of interfaces that have the guest's addresses.
 type topology string
 
 const (
 	plain  topology = "plain"  // the cards
-	trunk  topology = "trunk"  // VLANs on the cards, whose other sides take no other frames
+	trunk  topology = "trunk"  // VLANs on the cards, whose other ends accept no other frames
 	bond   topology = "bond"   // an active-backup bond of two cards, and a card
 	bridge topology = "bridge" // a bridge on each card
 )
 
-// build sets a topology up on both sides, at this MTU.
+// build creates a topology on both sides, with this MTU.
 func (n *network) build(top topology, mtu int) {
 	n.t.Helper()
 	for _, s := range n.sides() {
@@ -240,7 +240,7 @@ func (n *network) up(s side, own, its, its6 string, cards []string, mtu int) {
 	}
 }
 
-// clear takes a topology back.
+// clear removes a topology.
 func (n *network) clear() {
 	n.t.Helper()
 	for _, l := range n.tags {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// ownTransfers returns those of the guest's own processes.
+// ownTransfers returns the transfers of the guest's own processes.
 func (n *network) ownTransfers(address string, port int, source string) []transfer {
 	url := fmt.Sprintf("http://%s:%d", bracketed(address), port)
 	run := func(args ...string) (string, error) { return n.try("%s", strings.Join(args, " ")) }
@@ -21,7 +21,7 @@ func (n *network) ownTransfers(address string, port int, source string) []transf
 	}
 }
 
-// sees checks the source of a client's connection, as the endpoint sees it.
+// sees checks the source of a client's connection as the endpoint sees it.
 func sees(url, want string, run func(...string) (string, error)) error {
 	out, err := run("curl", "-gsSf", "--max-time", patience, url+"/source")
 	if got := strings.TrimSpace(out); err == nil && got != want {

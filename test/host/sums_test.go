@@ -11,9 +11,9 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// wire checks the frames that leave the guest, as a network card would have to send them. Peers
-// believe a sum that is still to be completed, and so do bridges and other guests: a wrong one is
-// wrong only on a real wire.
+// wire verifies the checksums of frames that leave the guest, as a network card would send them.
+// Peers, bridges and other guests trust a partial checksum without a check, so an error in it would
+// show on a real link only.
 type wire struct {
 	mu sync.Mutex
 	wireCounts
@@ -24,11 +24,11 @@ type wire struct {
 // wireCounts counts frames of TCP and UDP.
 type wireCounts struct {
 	checked int
-	partial int // their sum is still to be completed
-	large   int // they are still to be cut
+	partial int // with a partial checksum
+	large   int // still to be segmented
 }
 
-// maxFaults is how many faults are worth a line each.
+// maxFaults is how many faults are described.
 const maxFaults = 5
 
 // watchWire checks the frames that arrive at an interface of a side until it is stopped.
@@ -54,7 +54,7 @@ func watchWire(h *netnstest.Host, card string) (*wire, error) {
 	return w, nil
 }
 
-// wireSocket receives frames with what the guest has said about their sums.
+// wireSocket receives frames with the guest's information about their checksums.
 func wireSocket(card string) (int, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0) // no frames of other interfaces
 	if err != nil {
@@ -92,7 +92,7 @@ func interfaceIndex(fd int, name string) (int, error) {
 	return int(request.Uint32()), err
 }
 
-// read checks frames until it is stopped and no more wait.
+// read checks frames until it is stopped and none is waiting.
 func (w *wire) read(fd int, stopped <-chan struct{}) {
 	frame := make([]byte, 1<<17)
 	for {
@@ -143,7 +143,7 @@ func (w *wire) fault(text string) {
 	w.faults = append(w.faults, text)
 }
 
-// end returns what was counted, and all faults as an error.
+// end returns the counts, and all faults as an error.
 func (w *wire) end() (wireCounts, error) {
 	w.stop()
 	if len(w.faults) == 0 {
@@ -153,7 +153,7 @@ func (w *wire) end() (wireCounts, error) {
 		strings.Join(w.faults[:min(maxFaults, len(w.faults))], "; "))
 }
 
-// sum is where the innermost transport header of a frame is, and what its sum covers.
+// sum is the position of a frame's innermost transport header, and what its checksum covers.
 type sum struct {
 	protocol  int
 	addresses []byte // of both ends
@@ -171,7 +171,7 @@ func (s sum) String() string {
 	return fmt.Sprintf("protocol %d, addresses %x, %d bytes", s.protocol, s.addresses, s.length)
 }
 
-// findSum finds the transport header of TCP or UDP. It looks into tunnels, but not at fragments.
+// findSum finds the transport header of TCP or UDP, also in tunnels, but not in fragments.
 func findSum(frame []byte) (s sum, ok bool) {
 	if len(frame) < ethernet {
 		return s, false
@@ -184,14 +184,14 @@ func findSum(frame []byte) (s sum, ok bool) {
 		case s.protocol == unix.IPPROTO_IPIP || s.protocol == unix.IPPROTO_IPV6:
 			at = s.start
 		case s.protocol == unix.IPPROTO_UDP && binary.BigEndian.Uint16(frame[s.start+2:]) == guePort:
-			at = s.start + 8 // GUE variant 1 has no header of its own
+			at = s.start + 8 // GUE variant 1 has no header
 		default:
 			return s, s.protocol == unix.IPPROTO_TCP || s.protocol == unix.IPPROTO_UDP
 		}
 	}
 }
 
-// addressed reads the IP header at an offset.
+// addressed parses the IP header at an offset.
 func addressed(frame []byte, at int) (s sum, ok bool) {
 	const shortest = 20 + 8
 	if len(frame) < at+shortest {
@@ -213,13 +213,13 @@ func addressed(frame []byte, at int) (s sum, ok bool) {
 	return s, s.length >= 8 && s.start+s.length <= len(frame)
 }
 
-// right reports whether the sum is that of the pseudo header, if it is still to be completed, and
-// else that of all.
+// right reports whether the checksum is correct: the sum of the pseudo header if it is partial, and
+// otherwise that of everything.
 func (s sum) right(frame []byte, partial bool) bool {
 	pseudo := add(add(0, s.addresses), binary.BigEndian.AppendUint16(nil, uint16(s.protocol))) + uint32(s.length)
 	if !partial {
 		if s.protocol == unix.IPPROTO_UDP && binary.BigEndian.Uint16(frame[s.start+6:]) == 0 {
-			return true // it has none
+			return true // no checksum
 		}
 		return fold(add(fold(pseudo), frame[s.start:s.start+s.length])) == 0xffff
 	}
@@ -230,7 +230,7 @@ func (s sum) right(frame []byte, partial bool) bool {
 	return (fold(pseudo)+0xffff-uint32(binary.BigEndian.Uint16(frame[at:])))%0xffff == 0
 }
 
-// add adds the words of b to a sum, whose carries are not folded.
+// add adds the words of b to a sum without folding carries.
 func add(total uint32, b []byte) uint32 {
 	for len(b) >= 2 {
 		total += uint32(binary.BigEndian.Uint16(b))

@@ -1,7 +1,7 @@
 package host
 
-// checkTags checks where native XDP is once there are VLANs: not at a veth, which carries tags
-// beside the frames, and still at a virtio card, which leaves them in.
+// checkTags checks that native XDP is not used with VLANs at a veth, which carries tags outside of
+// the frames, and is used at a virtio card, which leaves them in the frames.
 func (n *network) checkTags() {
 	n.t.Helper()
 	n.run(`

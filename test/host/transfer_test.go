@@ -16,7 +16,7 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// What is transferred. An emulated machine forwards a few MB/s at worst.
+// Sizes of transfers. An emulated machine forwards a few MB/s at worst.
 const (
 	largeBytes = 2 << 20
 	downloads  = 3
@@ -25,10 +25,10 @@ const (
 	smallPage  = "a small page\n"
 )
 
-// patience is for each transfer.
+// patience is the time limit of each transfer, in seconds.
 const patience = "60"
 
-// content returns the large file, whose parts all differ.
+// content returns the large file, in which no two parts are equal.
 func content() []byte {
 	b := make([]byte, largeBytes)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(b)
@@ -38,7 +38,7 @@ func content() []byte {
 // uploads numbers the files.
 var uploads atomic.Int64
 
-// download has a namespace fetch the large file, several times at once, and compares it.
+// download fetches the large file from a namespace, several times at once, and compares it.
 func (n *network) download(from *netnstest.Host, url string) error {
 	dir, err := os.MkdirTemp(n.dir, "got")
 	if err != nil {
@@ -57,7 +57,7 @@ func (n *network) download(from *netnstest.Host, url string) error {
 	return nil
 }
 
-// upload has a namespace send the large file, and compares what has arrived at the other side.
+// upload sends the large file from a namespace, and compares what has arrived at the other side.
 func (n *network) upload(from, to *netnstest.Host, url string) error {
 	name := fmt.Sprint("upload", uploads.Add(1))
 	_, err := from.Run("curl", "-gsSf", "--max-time", patience, "-T", filepath.Join(n.dir, from.Name, "large"), url+"/"+name)
@@ -68,7 +68,7 @@ func (n *network) upload(from, to *netnstest.Host, url string) error {
 	return errors.Join(compareFile("upload to "+url, got), os.Remove(got))
 }
 
-// compareFile compares a file that has been transferred with the large one.
+// compareFile compares a transferred file with the large file.
 func compareFile(what, path string) error {
 	got, err := os.ReadFile(path)
 	if want := content(); err == nil && !bytes.Equal(got, want) {
@@ -78,7 +78,7 @@ func compareFile(what, path string) error {
 	return err
 }
 
-// difference returns the first place where two files differ.
+// difference returns the first position at which two files differ.
 func difference(a, b []byte) int {
 	for i := range min(len(a), len(b)) {
 		if a[i] != b[i] {
@@ -101,12 +101,12 @@ func (n *network) request(from *netnstest.Host, url string) error {
 	return nil
 }
 
-// iperf has iperf3 send in both directions.
+// iperf runs iperf3 in both directions.
 func (n *network) iperf(from, to *netnstest.Host, address string) error {
 	return eachWay(to, address, from.Run)
 }
 
-// eachWay has iperf3 send to a server that it starts, and then receive from one.
+// eachWay runs iperf3 towards a server that it starts, and then in the reverse direction.
 func eachWay(to *netnstest.Host, address string, run func(...string) (string, error)) error {
 	for _, direction := range []string{"", "--reverse"} {
 		server, err := startIperf(to)
@@ -126,8 +126,8 @@ func eachWay(to *netnstest.Host, address string, run func(...string) (string, er
 	return nil
 }
 
-// checkIperf checks that data has arrived. The receiver counts no longer when the sender is done,
-// and most of it may be in buffers then.
+// checkIperf checks that data has arrived. The receiver stops counting when the sender finishes,
+// and most of the data may be in buffers then.
 func checkIperf(out string) error {
 	var report struct {
 		Error string
@@ -144,8 +144,8 @@ func checkIperf(out string) error {
 	return nil
 }
 
-// startIperf starts a server for one test. One that serves several refuses a test while it ends the
-// one before.
+// startIperf starts a server for one test. A shared server would refuse a test while it ends the
+// previous one.
 func startIperf(h *netnstest.Host) (*netnstest.Process, error) {
 	p, err := h.Start(netnstest.Command{Args: []string{"iperf3", "-s", "-1", "--forceflush"}})
 	if err != nil {
@@ -159,7 +159,7 @@ func startIperf(h *netnstest.Host) (*netnstest.Process, error) {
 	return p, nil
 }
 
-// checksumErrors returns how many packets both sides have thrown away for their sums.
+// checksumErrors returns how many packets both sides have dropped because of their checksums.
 func (n *network) checksumErrors() int {
 	return rig.ChecksumErrors(n.t, n.client) + rig.ChecksumErrors(n.t, n.server)
 }

@@ -18,8 +18,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// browsers ask for pages without a rest: some over a connection that they keep, others over a new
-// one each time. They do not try again what has failed, as libraries do.
+// browsers request pages all the time: some over a kept connection, others over a new one each
+// time. Unlike HTTP libraries, they do not retry.
 type browsers struct {
 	client  *netnstest.Host
 	address string
@@ -34,7 +34,7 @@ type browsers struct {
 
 const pace = 10 * time.Millisecond
 
-// startBrowsers starts some of each kind.
+// startBrowsers starts some browsers of each kind.
 func startBrowsers(t testing.TB, client *netnstest.Host, address string, kept, opening int) *browsers {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -45,7 +45,7 @@ func startBrowsers(t testing.TB, client *netnstest.Host, address string, kept, o
 			t.Fatal(err)
 		}
 		b.wg.Go(func() {
-			defer conn.Close() //nolint:errcheck // all is over
+			defer conn.Close() //nolint:errcheck // at the end
 			b.each(ctx, func() (string, error) { return ask(conn) })
 		})
 	}
@@ -80,7 +80,7 @@ func (b *browsers) each(ctx context.Context, f func() (string, error)) {
 	}
 }
 
-// askOnce asks over a connection that is opened for it.
+// askOnce makes a request over a new connection.
 func (b *browsers) askOnce() (string, error) {
 	conn, err := b.dial()
 	if err != nil {
@@ -90,7 +90,7 @@ func (b *browsers) askOnce() (string, error) {
 	return pod, errors.Join(err, conn.Close())
 }
 
-// ask asks for a page, and returns the pod that it is of.
+// ask requests a page, and returns the name of its pod.
 func ask(conn net.Conn) (string, error) {
 	if err := conn.SetDeadline(time.Now().Add(rig.Patience)); err != nil {
 		return "", err
@@ -128,7 +128,7 @@ func (b *browsers) flows(t testing.TB) {
 	})
 }
 
-// finish ends all, and returns the first error that any has seen.
+// finish stops all browsers, and returns the first error.
 func (b *browsers) finish() error {
 	b.stop()
 	b.wg.Wait()

@@ -23,8 +23,8 @@ import (
 
 type object = map[string]any
 
-// capabilities returns those that docs/container.md has the container be given: the first column of
-// its table.
+// capabilities returns the capabilities that docs/container.md gives the container: the first
+// column of its table.
 func capabilities(t testing.TB) (list []string) {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/container.md")
@@ -37,22 +37,22 @@ func capabilities(t testing.TB) (list []string) {
 	return list
 }
 
-// container is a process with a root of its own, which runc runs in the network of a host.
+// container is a process with its own root file system, which runc runs in the network of a host.
 type container struct {
 	t       testing.TB
 	host    *netnstest.Host
-	bundle  string // folder of runc's
+	bundle  string // runc's bundle folder
 	id      string
 	process *netnstest.Process
 }
 
-// runc returns a command of it, with state of this test alone.
+// runc returns a runc command with state of this test.
 func (c *container) runc(args ...string) *exec.Cmd {
 	return exec.Command("runc", append([]string{"--root", filepath.Join(c.bundle, "state")}, args...)...)
 }
 
-// newContainer makes one. process says what is run in it; mounts are added to those that engines
-// make.
+// newContainer creates a container. process is the process to run; mounts are added to the default
+// mounts of container engines.
 func newContainer(t testing.TB, host *netnstest.Host, bundle, root string, process object, mounts []object) *container {
 	t.Helper()
 	none := []string{}
@@ -93,7 +93,7 @@ func newContainer(t testing.TB, host *netnstest.Host, bundle, root string, proce
 	return c
 }
 
-// start runs it until it ends or the test does.
+// start runs the container until it or the test ends.
 func (c *container) start() {
 	c.t.Helper()
 	var err error
@@ -102,14 +102,14 @@ func (c *container) start() {
 	}
 }
 
-// stop ends it by a signal, as engines do, and waits for its end.
+// stop ends the container by a signal, as engines do, and waits for its end.
 func (c *container) stop(signal syscall.Signal) {
 	c.t.Helper()
 	if out, err := c.runc("kill", c.id, fmt.Sprint(int(signal))).CombinedOutput(); err != nil {
 		c.t.Fatalf("%v: %s", err, out)
 	}
 	<-c.process.Done()
-	_ = c.runc("delete", "--force", c.id).Run() // runc has done so, unless it was killed
+	_ = c.runc("delete", "--force", c.id).Run() // normally deleted already, unless runc was killed
 }
 
 func (c *container) remove() {
@@ -120,7 +120,7 @@ func (c *container) remove() {
 	}
 }
 
-// exec runs a program of the image in it, as health checks and users do.
+// exec runs a program of the image in the container, as health checks and users do.
 func (c *container) exec(args ...string) (string, error) {
 	out, err := c.runc(append([]string{"exec", c.id}, args...)...).CombinedOutput()
 	return string(out), err
@@ -135,7 +135,7 @@ func (c *container) loxicmd(line string) string {
 	return out
 }
 
-// healthy waits until the image's own health check says that it is.
+// healthy waits until the image's own health check succeeds.
 func (c *container) healthy(check []string) {
 	c.t.Helper()
 	labtest.Eventually(c.t, rig.Patience, func(context.Context) error {
@@ -151,12 +151,12 @@ func (c *container) healthy(check []string) {
 	})
 }
 
-// unpack writes the root of this machine's architecture to a folder, as engines do.
+// unpack writes the image's root file system for this architecture to a folder, as engines do.
 func unpack(t testing.TB, dir string) {
 	t.Helper()
 	image := imageOf(t, whole(t, layouts()[0]), goArch)
 	root := mutate.Extract(image)
-	defer root.Close() //nolint:errcheck // it was read
+	defer root.Close() //nolint:errcheck // only read
 	tar := exec.Command("tar", "--extract", "--preserve-permissions", "--numeric-owner", "--directory="+dir)
 	tar.Stdin = root
 	var errs bytes.Buffer

@@ -20,7 +20,7 @@ const (
 	vip6 = "2001:db8:20::1"
 )
 
-// TestContainer runs the image on a host, with pods beside it, and a client elsewhere.
+// TestContainer runs the image on a host with pods, and a client elsewhere.
 //
 // P72 The container image runs with a read-only root and the documented capabilities only, and its
 // restart under load loses no connection and no request
@@ -39,7 +39,7 @@ func TestContainer(t *testing.T) {
 		t.Errorf("what does not work: %s", out)
 	}
 	for _, address := range []string{"31.31.31.1", "32.32.32.1", "17.17.17.1"} {
-		labtest.Eventually(t, rig.Patience, func(context.Context) error { // the pods begin when they do
+		labtest.Eventually(t, rig.Patience, func(context.Context) error { // the pods start with a delay
 			_, err := (&browsers{client: s.LB, address: rig.Join(address, 80)}).askOnce()
 			return err
 		})
@@ -72,8 +72,8 @@ func TestContainer(t *testing.T) {
 	c.detaches(s, root())
 }
 
-// TestAnotherUser runs the image as another user than root, as engines can that give capabilities
-// to such.
+// TestAnotherUser runs the image as a user other than root, with capabilities that engines can give
+// to such users.
 func TestAnotherUser(t *testing.T) {
 	needImage(t)
 	s := labtest.Standard(t, netnstest.Options{})
@@ -92,7 +92,7 @@ func TestAnotherUser(t *testing.T) {
 		t.Errorf("what does not work: %s", out)
 	}
 	for _, address := range []string{vip, vip6} {
-		labtest.Eventually(t, rig.Patience, func(context.Context) error { // the pod begins when it does
+		labtest.Eventually(t, rig.Patience, func(context.Context) error { // the pod starts with a delay
 			_, err := (&browsers{client: s.Client, address: rig.Join(address, 80)}).askOnce()
 			return err
 		})
@@ -100,7 +100,7 @@ func TestAnotherUser(t *testing.T) {
 	c.detaches(s, u)
 }
 
-// user is who runs the image, and where its maps are pinned.
+// user is the user that runs the image, and the folder of its pins.
 type user struct {
 	id   int
 	pins string
@@ -108,7 +108,8 @@ type user struct {
 
 func root() user { return user{0, "/sys/fs/bpf"} }
 
-// balancer returns the image in a container as docs/container.md has it run, and its health check.
+// balancer returns a container of the image that is configured as in docs/container.md, and its
+// health check.
 func balancer(t testing.TB, host *netnstest.Host, u user, more ...string) (c *container, check []string) {
 	t.Helper()
 	config, err := imageOf(t, whole(t, layouts()[0]), goArch).ConfigFile()
@@ -141,12 +142,12 @@ func balancer(t testing.TB, host *netnstest.Host, u user, more ...string) (c *co
 	return c, config.Config.Healthcheck.Test[1:]
 }
 
-// answersPods wants pods of the host to reach the VIP, too.
+// answersPods checks that pods of the host reach the VIP, too.
 func answersPods(t testing.TB, s *netnstest.Standard) {
 	t.Helper()
 	for _, h := range s.Endpoints {
 		b := &browsers{client: h, address: rig.Join(vip, 80)}
-		for range 3 { // one of them is itself
+		for range 3 { // one of them reaches itself
 			if _, err := b.askOnce(); err != nil {
 				t.Errorf("pod %s: %v", h.Name, err)
 			}
@@ -154,7 +155,7 @@ func answersPods(t testing.TB, s *netnstest.Standard) {
 	}
 }
 
-// detaches ends the container, and wants loxilb --detach in another one to leave nothing behind.
+// detaches stops the container, and checks that loxilb --detach in another one leaves nothing.
 func (c *container) detaches(s *netnstest.Standard, u user) {
 	c.t.Helper()
 	c.stop(syscall.SIGTERM)

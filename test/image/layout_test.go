@@ -23,7 +23,7 @@ import (
 
 const goArch = runtime.GOARCH
 
-// layouts returns the folders of two builds, which make test-image makes.
+// layouts returns the folders of the two builds of make test-image.
 func layouts() []string {
 	return []string{os.Getenv("LOXILB_IMAGE"), os.Getenv("LOXILB_IMAGE_AGAIN")}
 }
@@ -36,7 +36,7 @@ func needImage(t *testing.T) {
 	t.Parallel()
 }
 
-// whole returns the one index of a layout.
+// whole returns the only index of a layout.
 func whole(t testing.TB, dir string) v1.ImageIndex {
 	t.Helper()
 	top, err := layout.ImageIndexFromPath(filepath.Join(dir, "oci"))
@@ -54,7 +54,7 @@ func whole(t testing.TB, dir string) v1.ImageIndex {
 	return index
 }
 
-// imageOf returns the one of an architecture.
+// imageOf returns the image for an architecture.
 func imageOf(t testing.TB, index v1.ImageIndex, arch string) v1.Image {
 	t.Helper()
 	m, err := index.IndexManifest()
@@ -74,8 +74,8 @@ func imageOf(t testing.TB, index v1.ImageIndex, arch string) v1.Image {
 	return nil
 }
 
-// TestSame: a build in another folder, at another time, has the same digest, which is over all that
-// the image has.
+// TestSame checks that a build in another folder, at another time, has the same digest, which
+// covers everything in the image.
 //
 // P71 Two builds of a commit make the same container image, by its digest
 func TestSame(t *testing.T) {
@@ -93,7 +93,7 @@ func TestSame(t *testing.T) {
 	}
 }
 
-// TestLayout: the image is as OCI has it, for both architectures, and says what it is.
+// TestLayout checks that the image conforms to OCI for both architectures, and has its labels.
 func TestLayout(t *testing.T) {
 	needImage(t)
 	index := whole(t, layouts()[0])
@@ -116,7 +116,8 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// TestContent: two static programs, and no shell, library or file that somebody else may write.
+// TestContent checks that the image has two static programs, and no shell, library or file that
+// other users can write.
 func TestContent(t *testing.T) {
 	needImage(t)
 	index := whole(t, layouts()[0])
@@ -161,8 +162,8 @@ func TestContent(t *testing.T) {
 	}
 }
 
-// TestBill: the bill of materials lies in the image too, and has what go version -m finds in the
-// programs.
+// TestBill checks that the bill of materials is in the image, and lists what go version -m finds in
+// the programs.
 func TestBill(t *testing.T) {
 	needImage(t)
 	files, err := filepath.Glob(filepath.Join(layouts()[0], "*_linux_"+goArch+".cdx.json"))

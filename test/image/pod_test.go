@@ -9,10 +9,10 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// answerBytes is how long an answer of a pod is: some packets.
+// answerBytes is the length of a pod's response: some packets.
 const answerBytes = 4000
 
-// nginxConfig has each answer begin with the pod's name.
+// nginxConfig makes each response begin with the pod's name.
 const nginxConfig = `daemon off; worker_processes 1; pid /run/nginx.pid; error_log stderr;
 events { worker_connections 1024; }
 http {
@@ -22,8 +22,8 @@ http {
 }
 `
 
-// startPod starts a web server in a container of its own, with a root of its own: Debian's nginx,
-// and a page that says who it is.
+// startPod starts a web server in a container with its own root file system: Debian's nginx, and a
+// page with its name.
 func startPod(t testing.TB, h *netnstest.Host) {
 	t.Helper()
 	bundle := t.TempDir()

@@ -17,14 +17,13 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// packages returns the folder of the packages, old.deb, new.deb and new.rpm, which make
-// test-package makes.
+// packages returns the folder of old.deb, new.deb and new.rpm, which make test-package builds.
 func packages() string { return os.Getenv("LOXILB_PACKAGES") }
 
 const (
 	vip    = "20.20.20.1"
 	unit   = "../../deploy/package/loxilb.service"
-	atMost = 3.0 // that systemd-analyze security may give the unit
+	atMost = 3.0 // highest exposure of the unit by systemd-analyze security
 )
 
 func needPackages(t *testing.T) {
@@ -54,7 +53,8 @@ func TestDebian(t *testing.T) {
 	}
 }
 
-// installs wants the service to run from the installation on, and to be ready when systemd says so.
+// installs checks that the service runs after the installation, and is ready when systemd reports
+// it.
 func (m *machine) installs() {
 	m.t.Helper()
 	before := m.run("find", "/", "-xdev", "-iname", "*loxi*", "-not", "-path", "/proc/*")
@@ -86,8 +86,8 @@ func (m *machine) socket() string {
 	return strings.TrimSpace(m.run("sh", "-c", "ls /run/loxilb/*.sock"))
 }
 
-// keepsConnections has clients talk while the package is upgraded, downgraded, and the daemon gets
-// stuck.
+// keepsConnections checks that clients' connections continue while the package is upgraded and
+// downgraded, and while the daemon hangs.
 func (m *machine) keepsConnections(r *rig.Rig) {
 	m.t.Helper()
 	m.loxicmd("create lb " + vip + " --tcp=2020:7 --endpoints=31.31.31.1:1,32.32.32.1:1,17.17.17.1:1")
@@ -113,12 +113,12 @@ func (m *machine) keepsConnections(r *rig.Rig) {
 	}
 }
 
-// getsStuck stops the daemon's process, and wants systemd to notice and to start it anew.
+// getsStuck stops the daemon's process, and checks that systemd notices and restarts it.
 func (m *machine) getsStuck() {
 	m.t.Helper()
 	m.run("sh", "-c", "mkdir -p /run/systemd/system/loxilb.service.d && printf '[Service]\\nWatchdogSec=1s\\n' >/run/systemd/system/loxilb.service.d/soon.conf && systemctl daemon-reload && systemctl restart loxilb")
 	pid := m.property("MainPID")
-	time.Sleep(2 * time.Second) // the time in which a daemon that does not feed the watchdog would be ended
+	time.Sleep(2 * time.Second) // longer than the watchdog's timeout
 	if now := m.property("MainPID"); now != pid {
 		m.t.Errorf("the watchdog has ended a daemon that was well")
 	}
@@ -133,8 +133,8 @@ func (m *machine) getsStuck() {
 	m.run("systemctl", "daemon-reload")
 }
 
-// removes wants nothing to be attached after a removal, the services to come back with the package,
-// and nothing to be left by a purge.
+// removes checks that nothing is attached after a removal, that services return with the package,
+// and that a purge leaves nothing.
 func (m *machine) removes(r *rig.Rig) {
 	m.t.Helper()
 	m.run("dpkg", "--remove", "loxilb")
@@ -160,7 +160,7 @@ func (m *machine) removes(r *rig.Rig) {
 	}
 }
 
-// TestUnit holds the unit's exposure to what systemd-analyze gives it.
+// TestUnit checks the unit's exposure by systemd-analyze.
 func TestUnit(t *testing.T) {
 	t.Parallel()
 	out, err := exec.Command("systemd-analyze", "security", "--offline=true", "--no-pager", unit).CombinedOutput()
@@ -176,7 +176,7 @@ func TestUnit(t *testing.T) {
 	}
 }
 
-// TestPackageLint: the distributions' own judges find no error.
+// TestPackageLint checks that the distributions' package checkers find no error.
 func TestPackageLint(t *testing.T) {
 	needPackages(t)
 	for _, command := range [][]string{

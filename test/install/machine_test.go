@@ -21,35 +21,35 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// bootPatience is how long a Debian may take to boot, and to end.
+// bootPatience is the time limit for booting a Debian, and for its shutdown.
 const bootPatience = time.Minute
 
-// powerOff is SIGRTMIN+4, by which systemd ends (systemd(1)).
+// powerOff is SIGRTMIN+4, which shuts systemd down (systemd(1)).
 const powerOff = syscall.Signal(34 + 4)
 
-// machine is a Debian that runs, with the network of a host.
+// machine is a running Debian, with the network of a host.
 type machine struct {
 	t    testing.TB
-	root string // of its files, while it runs
-	init int    // process that is 1 in it
+	root string // folder of its files, while it runs
+	init int    // its process 1, as seen from outside
 }
 
-// boot starts a Debian of a suite on top of its debootstrap, which stays as it is.
+// boot starts a Debian of a suite as a layer over its debootstrap, which is not changed.
 func boot(t testing.TB, base string, host *netnstest.Host) *machine {
 	t.Helper()
 	m := &machine{t: t, root: filepath.Join(t.TempDir(), "root")}
 	m.overlay(base)
 	nspawn := exec.Command("systemd-nspawn", "--quiet", "--directory="+m.root, "--boot", "--register=no", "--keep-unit", "--console=pipe", "--machine="+host.Namespace,
 		"--network-namespace-path="+host.Path(), "--capability=all", "--system-call-filter=bpf perf_event_open", "--bind=/sys/fs/bpf", "--bind-ro="+packages())
-	// systemd of Debian 13 boots with cgroup v2 alone; sysctls of the network are as writable as on
-	// a machine
+	// systemd of Debian 13 boots with cgroup v2 only; sysctls of the network are as writable as on a
+	// real machine
 	nspawn.Env = append(os.Environ(), "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1", "SYSTEMD_NSPAWN_API_VFS_WRITABLE=network")
 	nspawn.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	var console bytes.Buffer
 	nspawn.Stdout, nspawn.Stderr = &console, &console
 	started, ended := make(chan error), make(chan struct{})
 	go func() {
-		runtime.LockOSThread() // Linux takes the end of this thread for that of the parent
+		runtime.LockOSThread() // Linux treats the end of this thread as that of the parent
 		defer runtime.UnlockOSThread()
 		started <- nspawn.Start()
 		_ = nspawn.Wait()
@@ -71,12 +71,12 @@ func boot(t testing.TB, base string, host *netnstest.Host) *machine {
 		}
 	})
 	labtest.Eventually(t, bootPatience, func(context.Context) error {
-		// its first child only makes the one that is process 1
+		// its first child only creates process 1
 		children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", nspawn.Process.Pid, nspawn.Process.Pid))
 		if m.init, _ = strconv.Atoi(strings.TrimSpace(string(children))); m.init == 0 {
 			return errors.Join(errors.New("it has no process 1"), err)
 		}
-		// degraded: some unit that has no place in a container has failed
+		// degraded: some unit that does not work in a container has failed
 		if out, err := m.try("systemctl", "is-system-running"); err != nil && strings.TrimSpace(out) != "degraded" {
 			return fmt.Errorf("it does not run: %s", out)
 		}
@@ -85,7 +85,7 @@ func boot(t testing.TB, base string, host *netnstest.Host) *machine {
 	return m
 }
 
-// overlay lays an empty layer over a debootstrap.
+// overlay mounts an empty layer over a debootstrap.
 func (m *machine) overlay(base string) {
 	m.t.Helper()
 	layer, work := filepath.Join(filepath.Dir(m.root), "layer"), filepath.Join(filepath.Dir(m.root), "work")
@@ -124,13 +124,13 @@ func (m *machine) loxicmd(line string) string {
 	return m.run(append([]string{"loxicmd"}, strings.Fields(line)...)...)
 }
 
-// property returns one of the unit's, as systemd has it.
+// property returns a property of the unit, as reported by systemd.
 func (m *machine) property(name string) string {
 	m.t.Helper()
 	return strings.TrimSpace(m.run("systemctl", "show", "--property="+name, "--value", "loxilb"))
 }
 
-// has reports whether there is a file.
+// has reports whether a file exists.
 func (m *machine) has(path string) bool {
 	_, err := m.try("test", "-e", path)
 	return err == nil

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// elsewhere returns a script of the package whose files are below a folder, with programs of the
-// test's in front of this machine's.
+// elsewhere returns a script of the package that works on files below a folder, with programs of
+// the test before this machine's in PATH.
 func elsewhere(t *testing.T, script, root string, programs map[string]string) *exec.Cmd {
 	t.Helper()
 	text, err := os.ReadFile("../../deploy/package/" + script)
@@ -33,8 +33,8 @@ func elsewhere(t *testing.T, script, root string, programs map[string]string) *e
 	return cmd
 }
 
-// TestAsConfigured: what the package's scripts ask of loxilb, they ask with the words that systemd
-// makes of /etc/default/loxilb.
+// TestAsConfigured checks that the package's scripts call loxilb with the words that systemd parses
+// from /etc/default/loxilb.
 func TestAsConfigured(t *testing.T) {
 	t.Parallel()
 	for file, want := range map[string]string{
@@ -61,8 +61,8 @@ func TestAsConfigured(t *testing.T) {
 	}
 }
 
-// TestPurgeOfMount: a state directory that is a file system of its own is emptied, and the purge
-// ends all the same.
+// TestPurgeOfMount checks that a purge empties a state directory that is a mount point, and
+// succeeds.
 func TestPurgeOfMount(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

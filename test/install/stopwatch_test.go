@@ -14,10 +14,10 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// inFiveMinutes is how long it may take from nothing to a service, and back.
+// inFiveMinutes is the time limit from nothing to a service, and back.
 const inFiveMinutes = 5 * time.Minute
 
-// stopwatch tells how long each step took.
+// stopwatch records how long each step took.
 type stopwatch struct {
 	t           *testing.T
 	began, last time.Time
@@ -29,8 +29,8 @@ func (s *stopwatch) lap(step string) {
 	s.last = now
 }
 
-// TestStopwatch does what docs/first-service.md says, on Debian 12 and 13 with nothing but what the
-// package depends on: the package comes by HTTP.
+// TestStopwatch follows docs/first-service.md on Debian 12 and 13 with nothing but the package's
+// dependencies; it gets the package by HTTP.
 //
 // P73 Installation, a first answer and removal take less than five minutes
 func TestStopwatch(t *testing.T) {
@@ -52,7 +52,7 @@ func TestStopwatch(t *testing.T) {
 	}
 }
 
-// first is the first service, from the download of the package to its removal.
+// first creates the first service, from the download of the package to its removal.
 func first(t *testing.T, s *netnstest.Standard, m *machine) {
 	now := time.Now()
 	watch := &stopwatch{t, now, now}
@@ -85,7 +85,7 @@ func first(t *testing.T, s *netnstest.Standard, m *machine) {
 	}
 }
 
-// page returns what a browser on the machine gets.
+// page returns a page as a browser on the machine gets it.
 func page(browser *http.Client, path string) (string, error) {
 	answer, err := browser.Get("http://127.0.0.1:11111" + path)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package kernels checks what the scripts beside it boot: kernels, and architectures.
+// Package kernels checks kernels and architectures; the scripts in this folder boot them.
 package kernels
 
 import (
@@ -23,8 +23,8 @@ func goCommand(arch string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestRefusedMachines: what the compiler says about a machine of the other byte order, or of 32
-// bits, is one sentence, and nothing that depends on the byte order is built before.
+// TestRefusedMachines checks that compiling for a machine with the other byte order or 32 bits
+// fails with one sentence, before anything that depends on the byte order is compiled.
 func TestRefusedMachines(t *testing.T) {
 	t.Parallel()
 	const machine, programs = "loxilb/internal/kernel/datapath/bpf/machine", "loxilb/internal/kernel/datapath/bpf"
@@ -41,8 +41,8 @@ func TestRefusedMachines(t *testing.T) {
 	}
 }
 
-// TestArm64: both programs are right Go for arm64, where fields of the kernel's structs have other
-// types. Checked without being built, which takes minutes.
+// TestArm64 type-checks both programs for arm64, where fields of the kernel's structs have other
+// types. A build would take minutes.
 func TestArm64(t *testing.T) {
 	t.Parallel()
 	c := checker{fset: token.NewFileSet(), packages: map[string]*types.Package{"unsafe": types.Unsafe}}
@@ -56,7 +56,7 @@ func TestArm64(t *testing.T) {
 		t.Fatal(err)
 	}
 	ours := 0
-	for d := json.NewDecoder(out); ; { // what is imported comes first
+	for d := json.NewDecoder(out); ; { // imported packages come first
 		var p listed
 		if err := d.Decode(&p); errors.Is(err, io.EOF) {
 			break
@@ -78,7 +78,7 @@ func TestArm64(t *testing.T) {
 	}
 }
 
-// listed is what go list says of a package.
+// listed holds fields of a package in the output of go list.
 type listed struct {
 	ImportPath, Dir string
 	GoFiles         []string
@@ -88,7 +88,7 @@ type listed struct {
 
 func (p *listed) ours() bool { return p.Module != nil && p.Module.Main }
 
-// checker checks packages in the order in which they import each other.
+// checker type-checks packages in the order of their imports.
 type checker struct {
 	config   types.Config
 	fset     *token.FileSet
@@ -96,7 +96,7 @@ type checker struct {
 	current  *listed
 }
 
-// check checks the types of a package, within functions only if it is ours.
+// check type-checks a package, including bodies of functions only in our own packages.
 func (c *checker) check(p *listed) error {
 	if p.ImportPath == "unsafe" {
 		return nil
@@ -115,7 +115,7 @@ func (c *checker) check(p *listed) error {
 	return err
 }
 
-// Import returns what a package that was checked before has.
+// Import returns a package that was checked before.
 func (c *checker) Import(path string) (*types.Package, error) {
 	if mapped, ok := c.current.ImportMap[path]; ok {
 		path = mapped

@@ -21,8 +21,9 @@ import (
 
 const document = "../../docs/kernels.md"
 
-// TestFeatures: the running kernel has what docs/kernels.md says that its version has. Debian's
-// 6.1, in a guest, lacks what it says, too; other old kernels may have been given what is newer.
+// TestFeatures checks that the running kernel has the features that docs/kernels.md lists for its
+// version. Only Debian's 6.1, in a guest, must also lack the others: distributions add newer
+// features to old kernels.
 func TestFeatures(t *testing.T) {
 	t.Parallel()
 	probes := map[string]func(*testing.T) bool{
@@ -51,7 +52,7 @@ func TestFeatures(t *testing.T) {
 	}
 }
 
-// TestChecks: docs/kernels.md lists what a guest does, by the names that it reports.
+// TestChecks checks that docs/kernels.md lists the checks of a guest, by the names that it reports.
 func TestChecks(t *testing.T) {
 	t.Parallel()
 	var done, listed []string
@@ -66,13 +67,13 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-// inGuest returns by what guests have not.
+// inGuest reports whether this is a guest, by something that guests lack.
 func inGuest() bool {
 	_, err := os.Stat("init")
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// hasTCX asks what is attached at lo.
+// hasTCX reports whether the kernel supports tcx, by a query of the programs at lo.
 func hasTCX(*testing.T) bool {
 	_, err := link.QueryPrograms(link.QueryOptions{Target: 1, Attach: ebpf.AttachTCXIngress})
 	return err == nil
@@ -88,7 +89,7 @@ func hasKfunc(t *testing.T) bool {
 	return types.TypeByName("bpf_cast_to_kern_ctx", &f) == nil
 }
 
-// findsSource looks for the flag among the kernel's constants.
+// findsSource reports whether the kernel has the flag, by its constants.
 func findsSource(t *testing.T) bool {
 	t.Helper()
 	types, err := btf.LoadKernelSpec()

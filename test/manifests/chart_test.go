@@ -19,7 +19,7 @@ import (
 
 const chart = "../../deploy/helm/loxilb"
 
-// Newest and oldest Kubernetes that the chart is for.
+// versions returns the oldest and newest Kubernetes that the chart supports.
 func versions() []string { return []string{"1.30.0", "1.37.0"} }
 
 func needHelm(t *testing.T) {
@@ -30,7 +30,7 @@ func needHelm(t *testing.T) {
 	t.Parallel()
 }
 
-// render returns what helm makes of the chart.
+// render returns the manifests that helm renders from the chart.
 func render(t *testing.T, version string, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Getenv("LOXILB_HELM"), append([]string{"template", "loxilb", chart, "--namespace=kube-system", "--kube-version=" + version}, args...)...)
@@ -41,8 +41,8 @@ func render(t *testing.T, version string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// TestSchemas: what the chart makes of each file of values is what Kubernetes takes, to the last
-// field.
+// TestSchemas checks that the manifests for each file of values satisfy Kubernetes' schemas, with
+// unknown fields refused.
 func TestSchemas(t *testing.T) {
 	needHelm(t)
 	dir := t.TempDir()
@@ -89,8 +89,7 @@ func validate(t *testing.T, schemas, text string) error {
 	return nil
 }
 
-// writeSchemas makes JSON schemas of what Kubernetes says of its objects, by which fields that it
-// does not know are refused.
+// writeSchemas writes JSON schemas of Kubernetes' objects that refuse unknown fields.
 func writeSchemas(t *testing.T, dir string) {
 	t.Helper()
 	text, err := os.ReadFile(os.Getenv("LOXILB_KUBERNETES"))
@@ -128,8 +127,8 @@ func writeSchema(t *testing.T, dir, name string, schema any) {
 	}
 }
 
-// TestGenerated: the manifests for those without helm are what the chart makes; UPDATE=1 makes them
-// so.
+// TestGenerated checks that the manifests without helm are those of the chart; UPDATE=1 writes
+// them.
 func TestGenerated(t *testing.T) {
 	needHelm(t)
 	for _, access := range []string{"open", "token"} {
@@ -143,7 +142,7 @@ func TestGenerated(t *testing.T) {
 	}
 }
 
-// wantFile wants a file to have that text, or writes it.
+// wantFile checks the text of a file, or writes it.
 func wantFile(t *testing.T, path, text string) {
 	t.Helper()
 	if os.Getenv("UPDATE") != "" {
@@ -160,7 +159,7 @@ func wantFile(t *testing.T, path, text string) {
 	}
 }
 
-// TestDocumented: the chart takes the values that docs/kubernetes.md gives it.
+// TestDocumented checks that the chart accepts the values in docs/kubernetes.md.
 func TestDocumented(t *testing.T) {
 	needHelm(t)
 	commands := regexp.MustCompile(`(?m)^helm (?:install|upgrade) .*$`).FindAllString(file(t, "docs/kubernetes.md"), -1)
@@ -168,7 +167,7 @@ func TestDocumented(t *testing.T) {
 		t.Errorf("only %q", commands)
 	}
 	for _, command := range commands {
-		args := []string{"--set=api.access=open"} // an upgrade has it from the installation
+		args := []string{"--set=api.access=open"} // an upgrade inherits it from the installation
 		for _, m := range regexp.MustCompile(`(--set(?:-string)?) (\S+)`).FindAllStringSubmatch(command, -1) {
 			args = append(args, m[1]+"="+m[2])
 		}
@@ -178,7 +177,7 @@ func TestDocumented(t *testing.T) {
 	}
 }
 
-// TestRefused: what the chart cannot be made of is refused by name.
+// TestRefused checks that invalid values are refused by name.
 func TestRefused(t *testing.T) {
 	needHelm(t)
 	for args, want := range map[string]string{
@@ -204,8 +203,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestCompat: requests are taken as the existing loxilb takes them, and yet the API is open to
-// nobody.
+// TestCompat checks that with compat the API accepts the existing loxilb's requests, but is not
+// open to the network.
 func TestCompat(t *testing.T) {
 	needHelm(t)
 	for _, access := range []string{"open", "token", "node"} {
@@ -221,15 +220,15 @@ func TestCompat(t *testing.T) {
 	}
 }
 
-// property is a value, or a group of them, as values.schema.json has it.
+// property is a value, or a group of values, of values.schema.json.
 type property struct {
 	Description          string
 	Properties           map[string]*property
 	AdditionalProperties any
 }
 
-// TestValues: each value has its sentence and its row in docs/kubernetes.md, and values.yaml has
-// each, and no other. UPDATE=1 makes the table.
+// TestValues checks that each value has a description and a row in docs/kubernetes.md, and that
+// values.yaml has each value and no other. UPDATE=1 writes the table.
 func TestValues(t *testing.T) {
 	t.Parallel()
 	var schema property
@@ -251,7 +250,7 @@ func TestValues(t *testing.T) {
 	wantFile(t, "../../docs/kubernetes.md", before+"<!-- values -->\n"+text+"<!-- end of values -->\n"+after)
 }
 
-// table has a row for each value below a place.
+// table returns a row for each value below a place.
 func table(t *testing.T, place string, p *property, values map[string]any) (rows []string) {
 	t.Helper()
 	for _, name := range slices.Sorted(maps.Keys(values)) {

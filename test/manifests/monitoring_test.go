@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// writeOperatorSchemas makes JSON schemas of the Prometheus operator's own definitions of its
-// objects.
+// writeOperatorSchemas writes JSON schemas of the Prometheus operator's objects from its own
+// definitions.
 func writeOperatorSchemas(t *testing.T, dir string) {
 	t.Helper()
 	for file, plural := range map[string]string{"servicemonitor-monitoring-v1": "servicemonitors", "prometheusrule-monitoring-v1": "prometheusrules"} {
@@ -38,8 +38,7 @@ func writeOperatorSchemas(t *testing.T, dir string) {
 	}
 }
 
-// closed has a schema refuse fields that it does not know, as it drops them without a word
-// otherwise.
+// closed makes a schema refuse unknown fields, which the operator would drop silently.
 func closed(schema map[string]any) {
 	if schema["x-kubernetes-int-or-string"] == true {
 		clear(schema)
@@ -62,7 +61,7 @@ func closed(schema map[string]any) {
 	}
 }
 
-// TestRuleCopies: the chart has the rules of deploy/prometheus. UPDATE=1 copies them.
+// TestRuleCopies checks that the chart has the rules of deploy/prometheus. UPDATE=1 copies them.
 func TestRuleCopies(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"alerts.rules.yml", "recording.rules.yml"} {
@@ -70,7 +69,7 @@ func TestRuleCopies(t *testing.T) {
 	}
 }
 
-// monitor is what of a ServiceMonitor or PrometheusRule matters here.
+// monitor holds the checked fields of a ServiceMonitor or PrometheusRule.
 type monitor struct {
 	Kind     string
 	Metadata struct{ Labels map[string]string }
@@ -91,9 +90,9 @@ type monitor struct {
 	}
 }
 
-// TestMonitoring: Prometheus finds the API of each node by the Service, has the token that it
-// needs, and loads the rules of deploy/prometheus with the address of the team's documents. By
-// default there is none of that.
+// TestMonitoring checks that Prometheus finds the API of each node by the Service, has the token
+// that it needs, and loads the rules of deploy/prometheus with the configured address of the
+// documents. By default none of this is created.
 func TestMonitoring(t *testing.T) {
 	needHelm(t)
 	text, err := render(t, versions()[0], "--values="+chart+"/ci/monitoring-values.yaml")
@@ -131,7 +130,7 @@ func TestMonitoring(t *testing.T) {
 	}
 }
 
-// wantRules wants the rules of deploy/prometheus.
+// wantRules checks that these are the rules of deploy/prometheus.
 func wantRules(t *testing.T, rules []monitor) {
 	t.Helper()
 	var have, want []any

@@ -15,7 +15,7 @@ import (
 	"loxilb/internal/config"
 )
 
-// daemonSet is what of one matters here.
+// daemonSet holds the checked fields of a DaemonSet.
 type daemonSet struct {
 	Kind string
 	Spec struct {
@@ -54,7 +54,7 @@ type probe struct {
 	}
 }
 
-// plain returns the manifests that need no helm, by their file.
+// plain returns the manifests that need no helm, by file name.
 func plain(t *testing.T) map[string]string {
 	t.Helper()
 	list, err := filepath.Glob("../../deploy/kubernetes/*.yaml")
@@ -72,7 +72,7 @@ func plain(t *testing.T) map[string]string {
 	return texts
 }
 
-// daemonSetOf finds it among the documents of a text.
+// daemonSetOf returns the DaemonSet among the documents of a text.
 func daemonSetOf(t *testing.T, text string) (d daemonSet) {
 	t.Helper()
 	for document := range strings.SplitSeq(text, "\n---\n") {
@@ -87,7 +87,7 @@ func daemonSetOf(t *testing.T, text string) (d daemonSet) {
 	return d
 }
 
-// TestPlain holds the manifests against the daemon's flags, and against what the container needs.
+// TestPlain compares the manifests with the daemon's flags, and with what the container needs.
 func TestPlain(t *testing.T) {
 	t.Parallel()
 	for name, text := range plain(t) {
@@ -103,8 +103,8 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-// wantRollout: one node after the other, each when packets are balanced, and nothing is evicted
-// before it.
+// wantRollout checks that nodes are updated one after the other, each when packets are balanced,
+// and that other pods are evicted first.
 func wantRollout(t *testing.T, d daemonSet) {
 	t.Helper()
 	pod, update := d.Spec.Template.Spec, d.Spec.UpdateStrategy
@@ -120,8 +120,8 @@ func wantRollout(t *testing.T, d daemonSet) {
 	}
 }
 
-// wantRights: the capabilities of docs/container.md, no others, and those are the unit's, but for
-// the socket's group and what others comprise.
+// wantRights checks that the capabilities are those of docs/container.md, and equal the unit's,
+// except for the socket's group and capabilities that others include.
 func wantRights(t *testing.T, c container) {
 	t.Helper()
 	s := c.SecurityContext
@@ -158,8 +158,8 @@ func file(t *testing.T, name string) string {
 	return string(text)
 }
 
-// wantAccess: the daemon takes its flags, who may use the API is who was chosen, and probes ask
-// where it answers.
+// wantAccess checks that the daemon accepts its flags, that the selected users can use the API, and
+// that probes use an address at which it answers.
 func wantAccess(t *testing.T, c container, access string) {
 	t.Helper()
 	const node = "192.0.2.7"
@@ -185,7 +185,7 @@ func wantAccess(t *testing.T, c container, access string) {
 	for _, p := range []probe{c.ReadinessProbe, c.LivenessProbe} {
 		host := p.HTTPGet.Host
 		if host == "" {
-			host = node // the pod's address is the node's
+			host = node // the pod has the node's address
 		}
 		if host != asked || p.HTTPGet.Port != int(got.API.Plain.Port()) {
 			t.Errorf("asked at %s:%d, and it answers at %s", host, p.HTTPGet.Port, got.API.Plain)
@@ -193,7 +193,7 @@ func wantAccess(t *testing.T, c container, access string) {
 	}
 }
 
-// daemonConfig returns what the daemon makes of the container's flags and environment, on that
+// daemonConfig returns the daemon's configuration for the container's flags and environment on that
 // node.
 func daemonConfig(t *testing.T, c container, node string) (got *config.Config) {
 	t.Helper()

@@ -7,7 +7,7 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// TestOf: maps in an array of maps count whether they are open or not, and once.
+// TestOf checks that maps in an array of maps count once, whether they are open or not.
 func TestOf(t *testing.T) {
 	const rows, size = 1024, 64
 	inner := &ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: size, MaxEntries: rows}

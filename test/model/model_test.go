@@ -31,9 +31,9 @@ func TestMain(m *testing.M) {
 func flagValue[T any](name string) T { return flag.Lookup(name).Value.(flag.Getter).Get().(T) }
 
 // TestModel runs random sequences of packets, time and changes of services through the program and
-// through the model, and compares every packet that comes out, the table of connections and the
-// counters. Each packet runs through the XDP program first, which must do nothing else, and has to
-// get past the filter of addresses before its connection is looked up.
+// the model. It compares every packet that leaves, the table of connections and the counters. Each
+// packet also runs through the XDP program first, which must give the same result, and must pass
+// the address filter before its connection is looked up.
 //
 // V199 random packets compared with a Go model
 func TestModel(t *testing.T) {
@@ -41,7 +41,7 @@ func TestModel(t *testing.T) {
 	runSequences(t, false, flagValue[int]("sequences"))
 }
 
-// TestModelInFlood does the same as if challenges were many: SYNs are challenged before their
+// TestModelInFlood does the same during a simulated flood: SYNs are challenged before their
 // connection is looked up.
 func TestModelInFlood(t *testing.T) {
 	t.Parallel()
@@ -77,9 +77,9 @@ func runSequences(t *testing.T, flood bool, sequences int) {
 	}
 }
 
-// lane runs sequences in a namespace of its own until there are no more, or one fails.
+// lane runs sequences in its own namespace until none is left, or one fails.
 func lane(flood bool, seeds <-chan uint64, failures chan<- string) {
-	runtime.LockOSThread() // for good: the namespace ends with the thread
+	runtime.LockOSThread() // never unlocked: the namespace ends with the thread
 	defer func() { failures <- "" }()
 	l, err := lab.New(lab.Config{XDP: flagValue[bool]("xdp"), ForeignFirst: true, ChallengeFirst: flood, Connections: Connections, HalfOpen: HalfOpen})
 	if err != nil {
@@ -109,7 +109,7 @@ func lane(flood bool, seeds <-chan uint64, failures chan<- string) {
 	}
 }
 
-// countFromHere makes a service with limits, so that open connections are counted from then on.
+// countFromHere creates a service with limits, so open connections are counted from then on.
 func countFromHere(l *lab.Lab) error {
 	s, err := lb.ParseService("10.0.0.1:80/tcp max-connections=1 endpoints=192.168.1.10:80")
 	if err != nil {
@@ -118,12 +118,12 @@ func countFromHere(l *lab.Lab) error {
 	return l.Apply(s)
 }
 
-// slowest is how long a sequence may take: the model's clock stands still meanwhile, and it knows
-// ends no better (Model.Close).
+// slowest is the longest time that a sequence may take: the model's clock stands still meanwhile,
+// and its knowledge of ends is no more precise (Model.Close).
 const slowest = 2 * time.Second
 
-// run runs a sequence through both and returns the first difference. On a machine that is too busy
-// it is tried again, and in the end not judged.
+// run runs a sequence through both, and returns the first difference. If the machine is too busy,
+// it retries, and finally gives no verdict.
 func run(l *lab.Lab, flood bool, ops []Op) error {
 	for range 5 {
 		began := time.Now()
@@ -134,8 +134,8 @@ func run(l *lab.Lab, flood bool, ops []Op) error {
 	return nil
 }
 
-// runOnce stops where a connection is about to end, or the order of a sweep decides, and the model
-// does not know, which only happens to sequences that shrink cut lines from.
+// runOnce stops where a connection is about to end, or where the order of a sweep decides, as the
+// model does not know the result. The latter happens only in sequences that shrink has cut.
 func runOnce(l *lab.Lab, flood bool, ops []Op) error {
 	if err := l.Reset(); err != nil {
 		return err
@@ -152,7 +152,7 @@ func runOnce(l *lab.Lab, flood bool, ops []Op) error {
 		if m.Close() {
 			return nil
 		}
-		if o.Sweep && i%3 == 0 || i == len(ops)-1 { // the table is the dearest to read
+		if o.Sweep && i%3 == 0 || i == len(ops)-1 { // reading the table is the most expensive
 			if err := compareTables(l, m); err != nil {
 				return fmt.Errorf("after line %d: %w", i+1, err)
 			}
@@ -165,8 +165,8 @@ func runOnce(l *lab.Lab, flood bool, ops []Op) error {
 	return err
 }
 
-// step does an op to both. The program goes first: where it draws by lot, the model takes over what
-// it drew.
+// step applies an op to both. The program goes first: where it chooses at random, the model uses
+// the same choice.
 func step(l *lab.Lab, m *Model, o Op) error {
 	if o.Packet == nil {
 		o.Do(m)
@@ -177,7 +177,7 @@ func step(l *lab.Lab, m *Model, o Op) error {
 		return err
 	}
 	p := l.Arriving(link, o.Packet)
-	// Which buckets such a packet visits is not for the model; TestAway is about them.
+	// The model does not simulate which buckets such a packet visits; TestAway tests that.
 	if err := l.Datapath.TestRun().HoldReclaim(); err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ func apply(l *lab.Lab, o Op) error {
 		return l.Apply(*o.Service)
 	case o.Delete != nil:
 		if _, ok := l.Stats(*o.Delete); !ok {
-			return nil // the line that made it was removed by shrinking
+			return nil // shrinking has removed the line that creates it
 		}
 		return l.Delete(*o.Delete)
 	case o.Advance != 0:
@@ -220,7 +220,7 @@ func apply(l *lab.Lab, o Op) error {
 	return nil
 }
 
-// compare compares what became of a packet.
+// compare compares the results for a packet.
 func compare(l *lab.Lab, p *pkt.Packet, want Verdict, res lab.Result) error {
 	if want.Answer != pkt.Raw && res.Verdict == "out" && res.Reason == want.Reason {
 		return compareAnswer(p, want, pkt.Decode(res.Frame))
@@ -259,8 +259,8 @@ func compare(l *lab.Lab, p *pkt.Packet, want Verdict, res lab.Result) error {
 	return nil
 }
 
-// compareAnswer checks what the sender of a dropped packet is told: that it is well formed, and
-// about that packet.
+// compareAnswer checks that the reply to the sender of a dropped packet is well formed, and refers
+// to that packet.
 func compareAnswer(p *pkt.Packet, want Verdict, q *pkt.Packet) error {
 	bad := func(what string) error { return fmt.Errorf("the answer to %s has %s: %s", p, what, q) }
 	switch {
@@ -343,8 +343,8 @@ func compareTables(l *lab.Lab, m *Model) error {
 	return nil
 }
 
-// takeHandshakes takes handshakes out of counters: the model has none, scripts of test/packet do.
-// Here a service has those of its endpoints, and of endpoints that it had.
+// takeHandshakes removes handshakes from counters, as the model has none: scripts of test/packet
+// check them. A service here has the counts of its current and former endpoints.
 func takeHandshakes(s *lb.ServiceStats) error {
 	var sum lb.Handshakes
 	for i := range s.Endpoints {
@@ -359,7 +359,7 @@ func takeHandshakes(s *lb.ServiceStats) error {
 	return nil
 }
 
-// shrink leaves lines out as long as the sequence still fails.
+// shrink removes lines as long as the sequence still fails.
 func shrink(l *lab.Lab, flood bool, ops []Op) []Op {
 	for again := true; again; {
 		again = false
@@ -400,8 +400,8 @@ func report(l *lab.Lab, seed uint64, ops []Op, err error) string {
 	return b.String()
 }
 
-// TestThereAndBack sends packets through a connection and their mirror images back: what comes out
-// is the mirror image of what went in.
+// TestThereAndBack sends packets through a connection, and their mirror images back: each result is
+// the mirror image of what was sent.
 func TestThereAndBack(t *testing.T) {
 	t.Parallel()
 	errs := make(chan error)
@@ -448,7 +448,7 @@ func thereAndBack(seed uint64) (err error) {
 	return nil
 }
 
-// mirror opens a connection, and sends one packet to and fro.
+// mirror opens a connection, and sends one packet in each direction.
 func mirror(l *lab.Lab, r *rand.Rand) error {
 	client := fmt.Sprintf("1.%d.%d.%d:%d", r.IntN(256), r.IntN(256), r.IntN(256), r.IntN(65536))
 	vip := "10.0.0.1"
@@ -489,7 +489,7 @@ func mirror(l *lab.Lab, r *rand.Rand) error {
 	return nil
 }
 
-// reverse exchanges source and destination, and forgets the link layer.
+// reverse swaps source and destination, and removes the link layer.
 func reverse(p *pkt.Packet) *pkt.Packet {
 	return p.Clone().SetSrc(p.DstAddr()).SetDst(p.SrcAddr()).Unset(pkt.From).Unset(pkt.To)
 }

@@ -14,13 +14,13 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-// TestAway: while nobody sweeps, a table of 4,096 entries serves all new clients of TCP, UDP and
-// ICMP, for as many connections as fill it ten times over. Then the counters agree with the table.
+// TestAway checks that without sweeps a table of 4,096 entries serves all new clients of TCP, UDP
+// and ICMP, for ten times as many connections. Then the counters must agree with the table.
 func TestAway(t *testing.T) {
 	t.Parallel()
 	failed := make(chan error)
 	go func() {
-		runtime.LockOSThread() // for good: the namespace ends with the thread
+		runtime.LockOSThread() // never unlocked: the namespace ends with the thread
 		failed <- away(t)
 	}()
 	if err := <-failed; err != nil {
@@ -32,7 +32,7 @@ const (
 	awayConnections = 2048
 	awayTurnovers   = 10
 	awayTicks       = 1 << 31
-	awayEach        = 30 // new flows a second of each protocol, as many as fit the shares of half-open ones
+	awayEach        = 30 // new flows per second and protocol, limited by the shares of half-open ones
 )
 
 func away(t *testing.T) (err error) {
@@ -80,8 +80,8 @@ func away(t *testing.T) (err error) {
 	return errors.Join(err, awayCounts(l))
 }
 
-// awayExchanges returns the packets of a client with each service: one connection each. What the
-// endpoint sends has its link.
+// awayExchanges returns the packets of a client with each service, one connection each. Packets of
+// the endpoint name its link.
 func awayExchanges(client netip.Addr) [][]string {
 	return [][]string{
 		{
@@ -101,7 +101,7 @@ func awayExchanges(client netip.Addr) [][]string {
 	}
 }
 
-// serve sends packets. Each has to leave towards the other side.
+// serve sends packets, each of which must leave towards the other side.
 func serve(l *lab.Lab, packets []string) error {
 	for _, text := range packets {
 		name, rest := cutVerb(text)
@@ -127,8 +127,8 @@ func serve(l *lab.Lab, packets []string) error {
 	return nil
 }
 
-// awayCounts lets all flows expire, has packets of further clients go through the table, and
-// waits until what is counted is what they have opened.
+// awayCounts lets all flows expire, sends packets of further clients through the table, and waits
+// until the counters equal what these have opened.
 func awayCounts(l *lab.Lab) error {
 	const most = 400 // two passes through the table
 	if err := l.Advance(time.Hour); err != nil {

@@ -14,13 +14,13 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-// TestChallengeNumbers: the number of a challenge is the hash of addresses, ports and period, and
-// is good for the period that it was sent in and the next one.
+// TestChallengeNumbers checks that the number of a challenge is the hash of addresses, ports and
+// period, and is valid in its own period and the next one.
 func TestChallengeNumbers(t *testing.T) {
 	t.Parallel()
 	failed := make(chan error)
 	go func() {
-		runtime.LockOSThread() // for good: the namespace ends with the thread
+		runtime.LockOSThread() // never unlocked: the namespace ends with the thread
 		failed <- challengeNumbers(t)
 	}()
 	if err := <-failed; err != nil {
@@ -57,13 +57,13 @@ func challengeNumbers(t *testing.T) error {
 	return nil
 }
 
-// periods answers the challenge of one client by numbers of several periods.
+// periods answers the challenge of one client with numbers of several periods.
 func periods(t *testing.T, l *lab.Lab, key bpf.TcSiphashKey, client, vip netip.AddrPort) error {
 	send := func(flags, seq uint64) (lab.Result, error) {
 		p := pkt.New(pkt.TCP).SetSrc(client).SetDst(vip).SetNum(pkt.Flags, flags).SetNum(pkt.Seq, seq)
 		return l.Send(l.Client, l.Arriving(l.Client, p).Build())
 	}
-	const periodTicks = 1 << 14 // of the clock, as CHALLENGE_PERIOD_SHIFT of bpf/protect/challenge.h
+	const periodTicks = 1 << 14 // clock ticks, 1 << CHALLENGE_PERIOD_SHIFT of bpf/protect/challenge.h
 	for ago, want := range []string{"challenge-answered", "challenge-answered", "no-connection"} {
 		before := dptest.Jiffies(t) / periodTicks
 		number := challengeNumber(key, client, vip, before-uint32(ago))
@@ -71,7 +71,7 @@ func periods(t *testing.T, l *lab.Lab, key bpf.TcSiphashKey, client, vip netip.A
 		if err != nil {
 			return err
 		}
-		if dptest.Jiffies(t)/periodTicks != before { // a new one began: once more
+		if dptest.Jiffies(t)/periodTicks != before { // a new period has begun: retry
 			return periods(t, l, key, client, vip)
 		}
 		if res.Verdict != "drop" || res.Reason != want {
@@ -81,7 +81,7 @@ func periods(t *testing.T, l *lab.Lab, key bpf.TcSiphashKey, client, vip netip.A
 			return err
 		}
 	}
-	// a number that the client has sent would be a right answer to its SYN
+	// a number that the client has sent would be a correct reply to its SYN
 	now := dptest.Jiffies(t) / periodTicks
 	number := challengeNumber(key, client, vip, now)
 	for _, c := range []struct{ seq, want uint32 }{{1000, number}, {number - 1, number ^ 1<<31}, {number, number ^ 1<<31}} {

@@ -33,8 +33,8 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// TestPictures: each picture of a mode has the packets of the script below it, hop by hop, but for
-// what does not pass the load balancer.
+// TestPictures checks that each picture of a mode shows the packets of the script below it, hop by
+// hop, except for packets that bypass the load balancer.
 func TestPictures(t *testing.T) {
 	t.Parallel()
 	const page = "../../docs/modes.md"
@@ -55,7 +55,7 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// hops returns the sources and destinations in lines that begin so.
+// hops returns the sources and destinations in lines with these prefixes.
 func hops(text string, begin ...string) (hops []string) {
 	hop := regexp.MustCompile(`[\da-f.:]+ > [\da-f.:]+`)
 	for line := range strings.Lines(text) {

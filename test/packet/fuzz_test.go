@@ -14,7 +14,7 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-// FuzzProgram runs the program on frames of any bytes. It starts from the packets of all scripts.
+// FuzzProgram runs the program on arbitrary frames. Its seeds are the packets of all scripts.
 func FuzzProgram(f *testing.F) {
 	names := scriptFiles(f, "testdata")
 	for _, name := range names {
@@ -36,8 +36,8 @@ func FuzzProgram(f *testing.F) {
 	})
 }
 
-// seedFrame returns the packet of a script's line; nil if it has none that the program can be run
-// on.
+// seedFrame returns the packet of a script's line, or nil if the line has none or the program
+// cannot run on it.
 func seedFrame(line string) []byte {
 	verb, _ := cutVerb(line)
 	if verb != "in" && verb != "pass" && verb != "drop" {
@@ -62,7 +62,7 @@ func seedFrame(line string) []byte {
 
 // fuzzLane runs jobs in a lab of its own.
 func fuzzLane(jobs <-chan func(*lab.Lab) error, results chan<- error) {
-	runtime.LockOSThread() // for good: the namespace ends with the thread
+	runtime.LockOSThread() // never unlocked: the namespace ends with the thread
 	l, err := lab.New(lab.Config{XDP: true})
 	if err == nil {
 		defer l.Close()
@@ -83,10 +83,9 @@ func fuzzLane(jobs <-chan func(*lab.Lab) error, results chan<- error) {
 	}
 }
 
-// fuzzOne runs one frame and checks what holds for all: a packet that passes is not changed; one
-// that goes out is as long as it was, and its checksums are as right or as wrong as they were. What
-// is counted as dropped and goes out all the same is an answer to its sender, whose own checksums
-// are right.
+// fuzzOne runs one frame and checks what holds for all: a packet that passes is unchanged; one that
+// leaves has the same length, and its checksums are as correct or wrong as before. A packet that is
+// counted as dropped and leaves nevertheless is a reply to its sender, with correct checksums.
 func fuzzOne(l *lab.Lab, frame []byte, server bool) error {
 	link := l.Client
 	if server {
@@ -94,7 +93,7 @@ func fuzzOne(l *lab.Lab, frame []byte, server bool) error {
 	}
 	res, err := l.Send(link, frame)
 	if errors.Is(err, syscall.EINVAL) {
-		return nil // shorter or longer than BPF_PROG_TEST_RUN takes
+		return nil // too short or too long for BPF_PROG_TEST_RUN
 	}
 	if err != nil {
 		return err
@@ -127,7 +126,7 @@ func fuzzOne(l *lab.Lab, frame []byte, server bool) error {
 	return nil
 }
 
-// answerWhole checks the checksums of an answer: none that is shown is wrong.
+// answerWhole checks the checksums of a reply. Decode sets these fields for wrong checksums only.
 func answerWhole(frame []byte) error {
 	out := pkt.Decode(frame)
 	for _, f := range []pkt.Field{pkt.Sum, pkt.IPSum} {

@@ -11,13 +11,13 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-// lanes run scripts side by side. A lane is a thread in a namespace of its own with a lab that
-// serves one script after the other; a script that changes the network or the program's
-// configuration gets a new one.
+// lanes run scripts concurrently. A lane is a thread in its own namespace with a lab that runs one
+// script after the other; a script that changes the network or the program's configuration gets a
+// new lab.
 type lanes struct {
 	cfg    lab.Config
 	jobs   chan job
-	broken atomic.Pointer[error] // why a lab could not be made: none can
+	broken atomic.Pointer[error] // why no lab can be created
 }
 
 type job struct {
@@ -33,7 +33,7 @@ type result struct {
 func newLanes(t *testing.T, cfg lab.Config) *lanes {
 	t.Helper()
 	l := &lanes{cfg: cfg, jobs: make(chan job)}
-	for range 4 { // a lane waits more than it works: for the kernel to free maps and namespaces
+	for range 4 { // lanes mostly wait for the kernel to free maps and namespaces
 		go l.serve()
 	}
 	t.Cleanup(func() { close(l.jobs) })
@@ -47,7 +47,7 @@ func (l *lanes) run(s script) (*rewriter, error) {
 	return r.rewriter, r.err
 }
 
-// serve runs a lane. Its thread is not given back, so that the namespace ends with it.
+// serve runs a lane. It keeps its thread locked, so the namespace ends with it.
 func (l *lanes) serve() {
 	runtime.LockOSThread()
 	var shared *lab.Lab
@@ -75,7 +75,7 @@ func (l *lanes) serve() {
 	}
 }
 
-// newLab fails at once when it has failed before: a program that the verifier refuses takes seconds
+// newLab fails at once after an earlier failure: a program that the verifier refuses takes seconds
 // each time.
 func (l *lanes) newLab(cfg lab.Config) (*lab.Lab, error) {
 	if err := l.broken.Load(); err != nil {
@@ -88,7 +88,7 @@ func (l *lanes) newLab(cfg lab.Config) (*lab.Lab, error) {
 	return made, err
 }
 
-// alone runs a script in a lab that is made for it.
+// alone runs a script in its own lab.
 func (l *lanes) alone(j job) {
 	runtime.LockOSThread()
 	r := &runner{rewriter: &rewriter{}, s: j.script, vars: pkt.Vars{}}
@@ -117,7 +117,7 @@ func (s script) needsOwnLab() bool {
 	return false
 }
 
-// config adds to cfg what the first lines of the script say about its lab.
+// config adds the settings in the first lines of the script to cfg.
 func (s script) config(cfg lab.Config) (lab.Config, error) {
 	for _, line := range s.lines {
 		verb, rest := cutVerb(line)

@@ -18,18 +18,18 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-// mirrored is a packet that arrives, of a service.
+// mirrored is a packet of a service.
 const mirrored = "udp 1.1.1.1:4000 > 10.0.0.1:53 len 30 ttl 9"
 
-// mirrorCase is a mirror, and what precedes its copies of a frame; nil: nothing, or IPv6.
+// mirrorCase is a mirror, and the bytes that precede its copies of a frame; nil: none, or IPv6.
 type mirrorCase struct {
 	name   string
 	mirror lb.Mirror
 	before func(frame []byte) []byte
 }
 
-// TestMirrorFrames: copies are the packet as it has arrived, byte by byte, behind what their type
-// puts before it. Of ERSPAN, where the kernel has it (test/kernels).
+// TestMirrorFrames checks byte by byte that copies are the packet as it arrived, after the headers
+// of their type. It tests ERSPAN if the kernel supports it (test/kernels).
 func TestMirrorFrames(t *testing.T) {
 	t.Parallel()
 	v4, v6 := netip.MustParseAddr("192.168.1.10"), netip.MustParseAddr("2001:db8:2::10")
@@ -44,7 +44,7 @@ func TestMirrorFrames(t *testing.T) {
 	}
 	failed := make(chan error)
 	go func() {
-		runtime.LockOSThread() // for good: the namespace ends with the thread
+		runtime.LockOSThread() // never unlocked: the namespace ends with the thread
 		l, err := mirrorLab()
 		for _, c := range cases {
 			if err != nil {
@@ -71,7 +71,7 @@ func TestMirrorFrames(t *testing.T) {
 	}
 }
 
-// mirrorLab has a service whose packets are mirrored.
+// mirrorLab returns a lab with a service whose packets are mirrored.
 func mirrorLab() (*lab.Lab, error) {
 	l, err := lab.New(lab.Config{})
 	if err != nil {
@@ -84,8 +84,8 @@ func mirrorLab() (*lab.Lab, error) {
 	return l, err
 }
 
-// copiesOf lets two packets arrive and compares what leaves besides them with what should: the
-// second, as the first may have asked for a neighbour.
+// copiesOf sends two packets, and compares the copy of the second with the expected one: during the
+// first the neighbour may not be resolved yet.
 func copiesOf(l *lab.Lab, m lb.Mirror, before func([]byte) []byte) error {
 	m.Name, m.Attachment = "m", lb.Attachment{To: lb.AttachService, Name: "10.0.0.1:53/udp"}
 	if err := l.MirrorTo(m); err != nil {
@@ -106,7 +106,7 @@ func copiesOf(l *lab.Lab, m lb.Mirror, before func([]byte) []byte) error {
 		}
 	}
 	payload := frame[len(frame)-16:]
-	left = slices.DeleteFunc(left, func(f []byte) bool { return !bytes.Contains(f, payload) }) // a tunnel's own groups of IPv6
+	left = slices.DeleteFunc(left, func(f []byte) bool { return !bytes.Contains(f, payload) }) // removes the tunnel's own IPv6 multicast packets
 	original := func(f []byte) bool { return bytes.Contains(f, []byte{192, 168, 1, 11}) && len(f) == len(frame) }
 	if n := len(left); n != 2 || !slices.ContainsFunc(left, original) {
 		return fmt.Errorf("%d frames have left: %x", n, left)
@@ -118,7 +118,7 @@ func copiesOf(l *lab.Lab, m lb.Mirror, before func([]byte) []byte) error {
 	return sameCopy(m, before, frame, left[0])
 }
 
-// sameCopy compares a copy with what it should be.
+// sameCopy compares a copy with the expected one.
 func sameCopy(m lb.Mirror, before func([]byte) []byte, frame, got []byte) error {
 	want := frame
 	switch {
@@ -129,13 +129,13 @@ func sameCopy(m lb.Mirror, before func([]byte) []byte, frame, got []byte) error 
 		if len(got) != len(want) {
 			break
 		}
-		copy(want[18:20], got[18:20]) // the identification is the kernel's choice
+		copy(want[18:20], got[18:20]) // the kernel chooses the identification
 		copy(want[24:26], got[24:26])
 		if m.Type == lb.VXLANMirror {
-			copy(want[34:36], got[34:36]) // ... and so is the port, by a hash of the packet
-			copy(want[40:42], got[40:42]) // its sum is left to the device
+			copy(want[34:36], got[34:36]) // ... and the port, by a hash of the packet
+			copy(want[40:42], got[40:42]) // its checksum is left to the device
 		} else {
-			copy(want[38:42], got[38:42]) // of two copies the second, or the first
+			copy(want[38:42], got[38:42]) // sequence number: the second of two copies, or the first
 			if n := binary.BigEndian.Uint32(got[38:]); n > 2 {
 				return fmt.Errorf("sequence number %d", n)
 			}
@@ -143,17 +143,17 @@ func sameCopy(m lb.Mirror, before func([]byte) []byte, frame, got []byte) error 
 		if sum := headerSum(got[14:34]); sum != 0xffff {
 			return fmt.Errorf("the outer header's checksum is wrong: %x", sum)
 		}
-	case m.Tunneled(): // IPv6: the packet is what the tunnel brings, behind Ethernet, IPv6 and what the type has
+	case m.Tunneled(): // IPv6: the frame follows Ethernet, IPv6 and the type's header
 		head := 14 + 40 + 16
 		if m.Type == lb.ERSPAN {
-			head = len(got) - len(frame) // an option for the tunnel's limit may stand before GRE
+			head = len(got) - len(frame) // an option with the tunnel's encapsulation limit may precede GRE
 		}
 		if len(got) < head || !bytes.Equal(got[12:14], []byte{0x86, 0xdd}) {
 			return fmt.Errorf("not IPv6: %x", got)
 		}
 		if m.Type == lb.ERSPAN {
 			own := slices.Clone(got[head-8 : head])
-			own[2] &= 0x1f // the class of service is read by kernels as if what is copied were IPv6
+			own[2] &= 0x1f // kernels take the class of service from the copied packet as if it were IPv6
 			if !bytes.Equal(own, erspanHeader(m.TunnelID)) {
 				return fmt.Errorf("no ERSPAN before the copy: %x", got)
 			}
@@ -166,31 +166,31 @@ func sameCopy(m lb.Mirror, before func([]byte) []byte, frame, got []byte) error 
 	return nil
 }
 
-// outer4 puts an Ethernet and an IPv4 header before a tunnel's header and a frame.
+// outer4 returns an Ethernet and an IPv4 header, followed by a tunnel's header and a frame.
 func outer4(protocol byte, head, frame []byte) []byte {
 	b := []byte{2, 0, 0, 0, 2, 0x10, 2, 0, 0, 0, 2, 1, 8, 0}
 	ip := []byte{0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol, 0, 0, 192, 168, 1, 254, 192, 168, 1, 10}
 	if protocol == unix.IPPROTO_GRE {
-		ip[6] = 0x40 // not to be divided
+		ip[6] = 0x40 // don't fragment
 	}
 	binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)+len(head)+len(frame)))
 	return slices.Concat(b, ip, head, frame)
 }
 
-// vxlan is UDP and VXLAN (RFC 7348) before a frame.
+// vxlan returns UDP and VXLAN headers (RFC 7348) for a frame.
 func vxlan(frame []byte) []byte {
 	h := []byte{0, 0, 0x12, 0xb5, 0, 0, 0, 0, 8, 0, 0, 0, 0xab, 0xcd, 0xef, 0}
 	binary.BigEndian.PutUint16(h[4:], uint16(len(h)+len(frame)))
 	return h
 }
 
-// erspan is GRE with a sequence number, and ERSPAN type II (draft-foschiano-erspan-03, section
-// 4.2).
+// erspan returns GRE with a sequence number, and an ERSPAN type II header
+// (draft-foschiano-erspan-03, section 4.2).
 func erspan(session uint32) []byte {
 	return append([]byte{0x10, 0, 0x88, 0xbe, 0, 0, 0, 0}, erspanHeader(session)...)
 }
 
-// erspanHeader has version 1, the session, and as its index the session again.
+// erspanHeader has version 1, the session, and the session again as its index.
 func erspanHeader(session uint32) []byte {
 	h := []byte{0x10, 0, 0, 0, 0, 0, 0, 0}
 	binary.BigEndian.PutUint16(h[2:], uint16(session))

@@ -1,7 +1,6 @@
-// Package packet runs the scripts of testdata over the real program: packets go in by
-// BPF_PROG_TEST_RUN, and what comes out is compared byte for byte, checksums included. `go test
-// ./test/packet -update` writes what happened into the scripts; read the difference before you
-// believe it.
+// Package packet runs the scripts of testdata over the real program: packets enter by
+// BPF_PROG_TEST_RUN, and the results are compared byte for byte, checksums included. `go test
+// ./test/packet -update` writes the results into the scripts; review the difference.
 package packet
 
 import (
@@ -24,35 +23,36 @@ import (
 )
 
 func TestScripts(t *testing.T) {
-	if !updating() { // the other tests read what this one writes then
+	if !updating() { // the other tests read the files that this one updates
 		t.Parallel()
 	}
 	runScripts(t, "testdata", lab.Config{}, updating())
 }
 
-// TestScriptsOnOldKernels runs the same scripts, for the same results, over the program as older
-// kernels have it. Each packet has to get past the filter of addresses first: if that lacks a bit,
-// the packet is passed on, and its script fails.
+// TestScriptsOnOldKernels runs the same scripts with the same expectations over the program in its
+// form for older kernels. Each packet must pass the address filter first: if the filter lacks a
+// bit, the packet passes to the kernel, and its script fails.
 func TestScriptsOnOldKernels(t *testing.T) {
 	t.Parallel()
 	runScripts(t, "testdata", lab.Config{OldKernel: true, ForeignFirst: true}, false)
 }
 
-// TestScriptsWithXDP runs them once more, and each packet first through the XDP program: what it
-// forwards must be what the one at the tc hook makes of it, and what it passes as it was.
+// TestScriptsWithXDP runs the scripts with each packet going through the XDP program first: what
+// that forwards must equal the result of the program at the tc hook, and what it passes must be
+// unchanged.
 func TestScriptsWithXDP(t *testing.T) {
 	t.Parallel()
 	runScripts(t, "testdata", lab.Config{XDP: true}, false)
 }
 
-// TestScriptsDry asks a dry run about each packet first: what it says is what becomes of it, with
-// the reason of a drop, and it changes nothing of what comes after.
+// TestScriptsDry makes a dry run of each packet first. It must predict the result, with the reason
+// of a drop, and must not change anything for later packets.
 func TestScriptsDry(t *testing.T) {
 	t.Parallel()
 	runScripts(t, "testdata", lab.Config{Dry: true}, false)
 }
 
-// TestFloodScripts runs scripts as if challenges were many: then SYNs are challenged before their
+// TestFloodScripts runs scripts during a simulated flood: SYNs are challenged before their
 // connection is looked up.
 func TestFloodScripts(t *testing.T) {
 	t.Parallel()
@@ -90,7 +90,7 @@ func runScripts(t *testing.T, dir string, cfg lab.Config, update bool) {
 	}
 }
 
-// undry returns the scripts of which a dry run says nothing, and why.
+// undry returns the scripts that a dry run cannot predict, and why.
 func undry() map[string]string {
 	const live = "its packets go through the kernel"
 	const room = "expired connections make room, and a dry run has a table of its own"
@@ -119,7 +119,7 @@ func readScript(t testing.TB, name string) script {
 	return script{name, strings.Split(strings.TrimRight(string(text), "\n"), "\n")}
 }
 
-// updating reports whether -update was given. The flag is looked up rather than kept in a global.
+// updating reports whether -update was given. It looks the flag up to avoid a global variable.
 func updating() bool { return flag.Lookup("update").Value.String() == "true" }
 
 func TestMain(m *testing.M) {
@@ -127,7 +127,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// runner is a script under way.
+// runner holds the state of a running script.
 type runner struct {
 	*rewriter
 	s    script
@@ -149,7 +149,8 @@ func (r *runner) run() (err error) {
 	return err
 }
 
-// line runs what starts at line i and returns where the script goes on, or the line of the error.
+// line runs the line at index i, and returns the index of the next one, or of the line with an
+// error.
 func (r *runner) line(i int) (next int, err error) {
 	verb, rest := cutVerb(r.s.lines[i])
 	switch verb {
@@ -281,7 +282,7 @@ func (r *runner) command(verb, rest string) error {
 	return fmt.Errorf("%q is not a verb of packet scripts", verb)
 }
 
-// step sends one packet and compares.
+// step sends one packet and compares the result.
 func (r *runner) step(i int) (int, error) {
 	st := cutStep(r.s, i)
 	link, err := r.lab.Link(st.link)
@@ -318,7 +319,7 @@ func (r *runner) send(link *lab.Link, p *pkt.Packet) (lab.Result, error) {
 	return r.lab.Send(link, p.Build())
 }
 
-// happened puts the result into the words of a script.
+// happened returns the result in the words of a script.
 func (r *runner) happened(p *pkt.Packet, res lab.Result) expectation {
 	got := expectation{verb: res.Verdict, reason: res.Reason}
 	if res.Verdict != "out" {
@@ -334,7 +335,7 @@ func (r *runner) happened(p *pkt.Packet, res lab.Result) expectation {
 	return got
 }
 
-// compare returns what is wrong, "" when all is as expected.
+// compare returns the differences from the expectation, or "".
 func (r *runner) compare(st step, p *pkt.Packet, res lab.Result, got expectation) string {
 	switch {
 	case st.want.verb == "":
@@ -354,7 +355,8 @@ func (r *runner) compare(st step, p *pkt.Packet, res lab.Result, got expectation
 	return r.compareFrame(st.want.packet, p, res.Frame)
 }
 
-// compareFrame compares what left with what came in, changed as the script says.
+// compareFrame compares a sent frame with the received packet after the changes that the script
+// lists.
 func (r *runner) compareFrame(line string, p *pkt.Packet, frame []byte) string {
 	pattern, err := pkt.Parse(line)
 	if err != nil {

@@ -5,48 +5,50 @@ import (
 	"strings"
 )
 
-// script is one file of testdata: lines that are run from top to bottom.
+// script is a file of testdata. Its lines run from top to bottom:
 //
-//	service KEY FIELDS     make the service, or update it (lb.ParseService)
-//	delete KEY             delete it
-//	down ADDR:PORT         an endpoint is down in all services; up ADDR:PORT: it is up again
-//	rule KEY ACTION        make the firewall rule, or change what it does (lb.ParseRule)
-//	unrule KEY             delete it
+//	service KEY FIELDS     create or update a service (lb.ParseService)
+//	delete KEY             delete the service
+//	down ADDR:PORT         set an endpoint down in all services; up ADDR:PORT sets it up again
+//	rule KEY ACTION        create a firewall rule, or change its action (lb.ParseRule)
+//	unrule KEY             delete the rule
 //	in LINK PACKET         a packet arrives ...
 //	in LINK PACKET reason=NAME
-//	                       ... is dropped for that reason, and what leaves is the answer to it
-//	out LINK PACKET        ... and leaves: what is not stated is as it came in, TTL one less, MAC addresses of the hop
-//	                       (challenged, challenge-answered: a SYN went back as a question, and the client replied to that)
-//	pass LINK PACKET       a packet arrives and the kernel gets it, not a byte changed
+//	                       ... is dropped for this reason, and the packet that leaves is the reply to it
+//	out LINK PACKET        ... and leaves: fields that are not stated are as they arrived, the TTL is one less,
+//	                       and the MAC addresses are those of the hop (reasons challenged and
+//	                       challenge-answered: the reply to a SYN, and to the client's answer)
+//	pass LINK PACKET       a packet arrives, and passes to the kernel unchanged
 //	drop LINK PACKET reason=NAME
-//	                       a packet arrives and is dropped, and the counter of that reason alone goes up by one
+//	                       a packet arrives and is dropped, and only the counter of this reason grows, by one
 //	xdp forwards|passes|challenges|drops
-//	                       that is what the XDP program, where it runs too, does with the packet above
-//	advance 61s            all connections have been silent for that much longer
+//	                       what the XDP program, if the test runs it, does with the packet above
+//	advance 61s            age all connections by this idle time
 //	policer NAME BURST to KIND TARGET [in|out|both]
-//	                       make a policer of a byte a second, whose bursts are so many bytes each; without BURST and the rest: take it away
+//	                       create a policer of one byte a second with this burst; without arguments: delete it
 //	mirror NAME LINK[:VLAN] to KIND TARGET [in|out|both]
-//	                       have packets copied to a link, with a VLAN's tag; without LINK and the rest: no more
-//	mark N                 from here on, packets carry that mark
-//	away                   the daemon is gone for a while: nobody sweeps
-//	ports N                the machine's addresses have so many source ports each towards an endpoint
-//	                       (only where half-open is given, too)
-//	sweep                  connections that are over are removed
-//	next-hops              what the connections know of routes and neighbours is out of date
-//	next-hops each         no connection uses what another found of the way to an address; "shared" is how scripts begin
-//	next-hops stay         what follows is on one CPU, and at the beginning of an epoch of next hops
-//	neighbours             what the connections know of neighbours alone is out of date
-//	ip ARGUMENTS           the ip command in the load balancer's namespace
-//	sysctl NAME VALUE      a kernel setting there
-//	size N                 connections that the table holds (first line only)
-//	half-open N            percent of the table that half-open connections may have (first line, or after size)
-//	live                   from here on, packets go through the attached program and the kernel (lab.SendLive)
+//	                       copy packets to a link, with a VLAN's tag; without arguments: stop copying
+//	mark N                 set this mark on all following packets
+//	away                   simulate that the daemon is down: nothing sweeps
+//	ports N                give the machine's addresses this many source ports each towards an endpoint
+//	                       (only together with half-open)
+//	sweep                  remove ended connections
+//	next-hops              expire the cached routes and neighbours of connections
+//	next-hops each         connections do not share cached next hops; "shared" is the default
+//	next-hops stay         run what follows on one CPU, at the beginning of an epoch of next hops
+//	neighbours             expire only the cached neighbours of connections
+//	ip ARGUMENTS           run the ip command in the load balancer's namespace
+//	sysctl NAME VALUE      set a kernel parameter there
+//	size N                 size of the connection table (first line only)
+//	half-open N            limit half-open connections to this percentage of the table (first line, or after size)
+//	live                   send all following packets through the attached program and the kernel (lab.SendLive)
 //	conntrack | stats | handshakes | lifetimes | pressure | policers | mirrors | rules
-//	                       the table, the counters of all services, those of handshakes with endpoints, how long connections lived that are over and
-//	                       what they carried, how full the table is, what policers have said, mirrors have copied, or firewall rules have decided about; what is expected follows a line of dashes
-//	                       and ends with an empty line
+//	                       print the connection table, the counters of services, those of handshakes with
+//	                       endpoints, the durations and sizes of ended connections, the use of the table, or
+//	                       the counters of policers, mirrors or firewall rules; the expected output follows
+//	                       a line of dashes and ends with an empty line
 //
-// A comment starts with #; `# V43` says that the step below is that vector of the checklist.
+// A comment starts with #; `# V43` means that the step below is this vector of the checklist.
 type script struct {
 	name  string
 	lines []string
@@ -54,7 +56,7 @@ type script struct {
 
 const dashes = "----"
 
-// rewriter runs a script and writes it anew with what really happened.
+// rewriter runs a script and rewrites it with the actual results.
 type rewriter struct {
 	out      []string
 	failures []string
@@ -66,8 +68,8 @@ func (r *rewriter) fail(line int, format string, args ...any) {
 	r.failures = append(r.failures, fmt.Sprintf("line %d: ", line+1)+fmt.Sprintf(format, args...))
 }
 
-// block compares the lines that follow a conntrack or stats line, from line i on, with what the
-// data path says, and returns where the script goes on.
+// block compares the expected lines from index i on, after a line such as conntrack or stats, with
+// the data path's state, and returns the index after them.
 func (r *rewriter) block(s script, i int, got []string) (next int) {
 	r.keep(s.lines[i], dashes)
 	r.keep(got...)
@@ -94,15 +96,15 @@ func cutVerb(line string) (verb, rest string) {
 	return verb, strings.TrimSpace(rest)
 }
 
-// expectation is what a script says about a packet.
+// expectation is the result that a script expects for a packet.
 type expectation struct {
 	verb   string // out, pass or drop; "" when it does not say
-	link   string // out: through which
-	packet string // out: as what
-	reason string // drop: why
+	link   string // out: where it leaves
+	packet string // out: the packet that leaves
+	reason string // drop: the reason
 }
 
-// step is a packet and what is expected of it: lines first to next-1 of the script.
+// step is a packet and its expected result: lines first to next-1 of the script.
 type step struct {
 	link, packet string
 	first, next  int
@@ -133,7 +135,7 @@ func cutStep(s script, i int) step {
 	return st
 }
 
-// format writes the step with what happened in place of what was expected.
+// format returns the step with the actual result in place of the expected one.
 func (st step) format(got expectation) []string {
 	switch got.verb {
 	case "out":

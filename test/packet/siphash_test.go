@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// siphash is SipHash with c rounds for each word and d at the end, written after the paper and not
-// after bpf/packet/siphash.h.
+// siphash is SipHash with c rounds for each word and d at the end, implemented from the paper
+// independently of bpf/packet/siphash.h.
 func siphash(c, d int, k0, k1 uint64, message []byte) uint64 {
 	v := [4]uint64{k0 ^ 0x736f6d6570736575, k1 ^ 0x646f72616e646f6d, k0 ^ 0x6c7967656e657261, k1 ^ 0x7465646279746573}
 	rounds := func(n int) {
@@ -38,9 +38,9 @@ func siphash(c, d int, k0, k1 uint64, message []byte) uint64 {
 	return v[0] ^ v[1] ^ v[2] ^ v[3]
 }
 
-// The vectors are those of the authors' reference code for 2-4 (github.com/veorq/SipHash), and of
-// Linux for 1-3, whose hsiphash is its lower half (lib/test_siphash.c): key 00 01 .. 0f, message 00
-// 01 .. of that length.
+// TestSipHashVectors checks the vectors of the authors' reference code for 2-4
+// (github.com/veorq/SipHash), and of Linux for 1-3, whose hsiphash is its lower half
+// (lib/test_siphash.c): key 00 01 .. 0f, message 00 01 .. of that length.
 func TestSipHashVectors(t *testing.T) {
 	t.Parallel()
 	message := make([]byte, 64)

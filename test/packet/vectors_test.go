@@ -14,14 +14,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// vectorsFile is made from the scripts and leftOutFile, by `make update`.
+// vectorsFile is generated from the scripts and leftOutFile by `make update`.
 const (
 	vectorsFile = "../../docs/packet-vectors.md"
 	leftOutFile = "testdata/left-out"
-	vectorCount = 200 // of the checklist
+	vectorCount = 200 // in the checklist
 )
 
-// otherTests have the vectors that no script can have.
+// otherTests returns the vectors that scripts cannot express, by their tests.
 func otherTests() []string {
 	return []string{
 		"../../internal/kernel/datapath/complete_test.go", "../../internal/kernel/datapath/attach/decap_test.go", "../../internal/kernel/datapath/fragment_test.go",
@@ -42,7 +42,7 @@ the 200 is missing. A script stands for its IPv6 twin, too.
 |---|---|---|
 `
 
-// vector is a row: what a script says about it first, and all scripts that have it.
+// vector is a row: the first script's words about it, and the names of all scripts that have it.
 type vector struct {
 	what    string
 	scripts []string
@@ -53,7 +53,7 @@ func TestVectors(t *testing.T) {
 	t.Parallel()
 	vectors := map[int]vector{}
 	files := scriptFiles(t, "testdata")
-	slices.SortFunc(files, func(a, b string) int { // a script comes before its IPv6 twin, and words the row
+	slices.SortFunc(files, func(a, b string) int { // a script precedes its IPv6 counterpart, and gives the row its words
 		return strings.Compare(strings.TrimSuffix(a, ".txt"), strings.TrimSuffix(b, ".txt"))
 	})
 	for _, name := range append(files, otherTests()...) {
@@ -96,8 +96,8 @@ const leftOutHead = `
 |---|---|
 `
 
-// leftOut returns the part about vectors that there is neither a script nor a test for. Each has a
-// line in leftOutFile.
+// leftOut returns the section about vectors that have neither a script nor a test. Each has a line
+// in leftOutFile.
 func leftOut(t *testing.T, have map[int]vector) string {
 	t.Helper()
 	text, err := os.ReadFile(leftOutFile)
@@ -140,7 +140,7 @@ func leftOut(t *testing.T, have map[int]vector) string {
 	return rows
 }
 
-// collect notes the vectors that a comment names: `# V4 V5 what it is`.
+// collect records the vectors in a comment: `# V4 V5 description`.
 func collect(vectors map[int]vector, script, line string) {
 	m := regexp.MustCompile(`^(?:#|//)((?: V\d+)+) (.*)$`).FindStringSubmatch(line)
 	if m == nil {
@@ -162,7 +162,7 @@ func collect(vectors map[int]vector, script, line string) {
 	}
 }
 
-// TestDropReasons fails when a reason to drop is in no script.
+// TestDropReasons checks that each drop reason occurs in a script.
 //
 // V196 every drop reason occurs
 // P15 Every dropped packet is counted by its reason

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestRelease: a tag is released in two folders, by users of other habits, on machines of other
-// names: all is there, and the same bytes.
+// TestRelease checks that releases of a tag from two folders, by users with different settings on
+// machines with different names, are complete and have the same bytes.
 func TestRelease(t *testing.T) {
 	if os.Getenv("LOXILB_RELEASE") == "" {
 		t.Skip("make test-release runs it")
@@ -74,8 +74,8 @@ func clone(t *testing.T, source, name string) string {
 	return dir
 }
 
-// wantPrograms unpacks the archives: programs are of their architecture, need no library, say what
-// they are, and are those of the packages.
+// wantPrograms unpacks the archives, and checks that programs have the right architecture, need no
+// library, report their version, and equal those of the packages.
 func wantPrograms(t *testing.T, dir string) {
 	t.Helper()
 	commit := strings.TrimSpace(run(t, dir, "git", "rev-parse", "HEAD"))
@@ -104,7 +104,7 @@ func wantPrograms(t *testing.T, dir string) {
 	}
 }
 
-// wantRefused: what no commit has is in no release.
+// wantRefused checks that a release of uncommitted changes is refused.
 func wantRefused(t *testing.T, dir string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(dir, "new.go"), nil, 0o644); err != nil {

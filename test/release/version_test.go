@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestVersion: packages are compared as versions are meant, one before 1.2.3 being older than that,
-// and other tags are no versions.
+// TestVersion checks that packages sort like versions, with a prerelease of 1.2.3 before 1.2.3, and
+// that other tags are not accepted as versions.
 func TestVersion(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

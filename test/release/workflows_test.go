@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestWorkflows: the actions of others in workflows are named by the digest of a commit, which
-// nobody can move, and make targets are there.
+// TestWorkflows checks that workflows name actions of others by the digest of a commit, which
+// cannot be moved, and that their make targets exist.
 func TestWorkflows(t *testing.T) {
 	t.Parallel()
 	list, err := filepath.Glob("../../.github/workflows/*.yml")

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The page is what the table says: make generate.
+// TestPage checks that the page has the table's content (make generate).
 func TestPage(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/compatibility.md")

@@ -32,8 +32,8 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// A reason that the guide is silent about is an error; what it says is taken without the signs of
-// Markdown.
+// TestSource checks that a reason without a section in the guide is an error, and that the guide's
+// text is used without Markdown.
 func TestSource(t *testing.T) {
 	t.Parallel()
 	const header = "enum drop_reason {\n\tDROP_NONE, /* */\n\tDROP_NO_ROUTE, /* no \"route\" */\n\tDROP_REASONS\n};"

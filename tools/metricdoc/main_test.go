@@ -7,7 +7,7 @@ import (
 	"loxilb/internal/telemetry/metrics"
 )
 
-// TestReference: each metric has its row, once.
+// TestReference checks that each metric has exactly one row.
 func TestReference(t *testing.T) {
 	t.Parallel()
 	list := metrics.Catalog()

@@ -25,7 +25,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// What would hide that a promise has lost its test is refused.
+// TestRefused checks that errors that could hide a promise without a test are refused.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	for source, want := range map[string]string{

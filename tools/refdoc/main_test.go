@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestFields: what users set most is there, with its words.
+// TestFields checks that the fields that users set most are listed with their descriptions.
 func TestFields(t *testing.T) {
 	t.Parallel()
 	openapi, err := os.ReadFile("../../api/openapi.yaml")
@@ -24,7 +24,8 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// TestEvents: each kind has a row; a type without its comment is an error.
+// TestEvents checks that each kind of event has a row, and that a type without a comment is an
+// error.
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	code, err := os.ReadFile("../../internal/event/event.go")

@@ -11,7 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestLinked: each module is in the bill, as what it was replaced by, and Go's library.
+// TestLinked checks that the bill lists each module, replaced ones by their replacement, and Go's
+// library.
 func TestLinked(t *testing.T) {
 	t.Parallel()
 	info, err := debug.ParseBuildInfo("path\tloxilb/cmd/loxilb\nmod\tloxilb\t(devel)\t\ndep\ta.example/one\tv1.0.0\th1:x=\ndep\ta.example/two\tv2.0.0\n=>\tb.example/fork\tv2.0.1\th1:y=\n")
@@ -29,8 +30,7 @@ func TestLinked(t *testing.T) {
 	}
 }
 
-// TestBill: the bill of a program refers to nothing that is not in it, and is the same the second
-// time.
+// TestBill checks that a program's bill refers only to its own parts, and is reproducible.
 func TestBill(t *testing.T) {
 	t.Parallel()
 	path, err := os.Executable()
