@@ -178,7 +178,7 @@ func step(l *lab.Lab, m *Model, o Op) error {
 	}
 	p := l.Arriving(link, o.Packet)
 	// The model does not simulate which buckets such a packet visits; TestAway tests that.
-	if err := l.Datapath.TestRun().HoldReclaim(); err != nil {
+	if err := l.Programs().HoldReclaim(); err != nil {
 		return err
 	}
 	res, err := l.Send(link, p.Build())

@@ -54,7 +54,7 @@ func away(t *testing.T) (err error) {
 			return err
 		}
 	}
-	if err := l.Datapath.TestRun().BreakPromise(awayTicks); err != nil {
+	if err := l.Programs().BreakPromise(awayTicks); err != nil {
 		return err
 	}
 	flows, began := 0, time.Now()
@@ -68,12 +68,12 @@ func away(t *testing.T) (err error) {
 			}
 			flows += 3
 		}
-		if err := l.Datapath.TestRun().Age(time.Second); err != nil {
+		if err := l.Programs().Age(time.Second); err != nil {
 			return err
 		}
 	}
 	t.Logf("%d flows in %v", flows, time.Since(began).Round(time.Millisecond))
-	age, err := l.Datapath.TestRun().PromiseAge()
+	age, err := l.Programs().PromiseAge()
 	if err == nil && age >= awayTicks {
 		err = fmt.Errorf("the promise is %d ticks old: it will seem to be kept when the clock comes round", age)
 	}

@@ -34,7 +34,7 @@ func challengeNumbers(t *testing.T) error {
 		return err
 	}
 	defer l.Close()
-	keys, err := l.Datapath.TestRun().Secrets()
+	keys, err := l.Programs().Secrets()
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func periods(t *testing.T, l *lab.Lab, key bpf.TcSiphashKey, client, vip netip.A
 		if res.Verdict != "drop" || res.Reason != want {
 			return fmt.Errorf("a RST with the number of %d periods ago: %s %s, want %s", ago, res.Verdict, res.Reason, want)
 		}
-		if err := l.Datapath.TestRun().ForgetKnown(); err != nil {
+		if err := l.Programs().ForgetKnown(); err != nil {
 			return err
 		}
 	}

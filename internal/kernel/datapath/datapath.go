@@ -228,7 +228,7 @@ func (d *Datapath) Programs() []loader.Use { return d.collection.Uses() }
 func (d *Datapath) DryRun() *dryrun.Runner { return d.dry }
 
 // TestRun runs the programs on packets without a network.
-func (d *Datapath) TestRun() *testrun.Runner { return testrun.New(d.collection, d.XDP) }
+func (d *Datapath) TestRun() testrun.Runner { return testrun.Runner{Collection: d.collection} }
 
 // RemovePins removes everything that an earlier Load with this pin directory left attached or
 // pinned. Packets go to the kernel again, and connections are lost.

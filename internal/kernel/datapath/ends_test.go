@@ -18,6 +18,7 @@ import (
 	"loxilb/internal/kernel/datapath/testrun"
 	"loxilb/internal/lb"
 	"loxilb/test/dptest"
+	"loxilb/test/dptest/programs"
 )
 
 var long = flag.Bool("long", false, "stress tests take a minute each")
@@ -112,7 +113,7 @@ func TestEndsOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.d.TestRun().Age(time.Minute); err != nil { // source ports rest
+	if err := programs.New(s.d.collection, nil).Age(time.Minute); err != nil { // source ports rest
 		t.Fatal(err)
 	}
 	for range 3 {

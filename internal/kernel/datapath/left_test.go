@@ -12,6 +12,7 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/lb"
 	"loxilb/test/dptest"
+	"loxilb/test/dptest/programs"
 )
 
 // TestLeftEntries: an entry that could not be removed, as somebody held its lock for too long, does
@@ -59,7 +60,7 @@ func leaveEntry(t *testing.T, o *opener, held func(*bpf.TcConnection) bool) {
 	}
 	age := func() {
 		t.Helper()
-		if err := o.d.TestRun().Age(time.Hour); err != nil {
+		if err := programs.New(o.d.collection, nil).Age(time.Hour); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/testrun"
 	"loxilb/internal/pkt"
+	"loxilb/test/dptest/programs"
 	"loxilb/test/packet/lab"
 )
 
@@ -54,7 +55,7 @@ func TestWaysAreShared(t *testing.T) {
 		if err := openWays(l, 0, 400); err != nil {
 			return err
 		}
-		ways, err := l.Datapath.TestRun().Ways()
+		ways, err := l.Programs().Ways()
 		if err == nil && len(ways) != 2 {
 			err = fmt.Errorf("there are %d ways, want 2: %+v", len(ways), ways)
 		}
@@ -80,7 +81,7 @@ func TestWaysFull(t *testing.T) {
 func testWaysFull(t *testing.T, age uint32) {
 	t.Helper()
 	inLab(t, wayService, func(l *lab.Lab) error {
-		run := l.Datapath.TestRun()
+		run := l.Programs()
 		if err := openWays(l, 0, 1); err != nil {
 			return err
 		}
@@ -91,7 +92,7 @@ func testWaysFull(t *testing.T, age uint32) {
 		all := map[uint32]bpf.TcWay{}
 		for _, w := range one {
 			w.Key.Ifindex = 12345 // nobody's
-			for i := range uint32(testrun.MaxWays - 1) {
+			for i := range uint32(programs.MaxWays - 1) {
 				all[1+i] = w
 			}
 		}

@@ -16,6 +16,7 @@ import (
 	"loxilb/internal/kernel/datapath"
 	"loxilb/internal/kernel/datapath/testrun"
 	"loxilb/internal/lb"
+	"loxilb/test/dptest/programs"
 )
 
 // Config says what differs from a lab as scripts expect it.
@@ -53,8 +54,8 @@ type Lab struct {
 
 	dry   bool
 	xdp   bool
-	did   testrun.XDPDoes                 // what the XDP program did with the last packet
-	again func() (testrun.XDPDoes, error) // ... and would now
+	did   programs.XDPDoes                 // what the XDP program did with the last packet
+	again func() (programs.XDPDoes, error) // ... and would now
 }
 
 // New makes the network and loads the data path in it. The calling goroutine has locked its thread
@@ -98,6 +99,11 @@ func (l *Lab) Close() error {
 		err = l.Datapath.Close()
 	}
 	return errors.Join(err, l.Network.Close())
+}
+
+// Programs runs the programs and changes what packets have left.
+func (l *Lab) Programs() *programs.Runner {
+	return programs.New(l.Datapath.TestRun().Collection, l.Datapath.XDP)
 }
 
 // Apply makes a service, or updates it.
@@ -158,7 +164,7 @@ func (l *Lab) Reset() error {
 		}
 	}
 	// source ports rest after their connections were ended
-	if err := errors.Join(l.Sweep(), l.Advance(time.Minute), l.Sweep(), l.Datapath.TestRun().ForgetKnown(), l.Datapath.TestRun().ForgetPromise(), l.Datapath.TestRun().ForgetPortPressure()); err != nil {
+	if err := errors.Join(l.Sweep(), l.Advance(time.Minute), l.Sweep(), l.Programs().ForgetKnown(), l.Programs().ForgetPromise(), l.Programs().ForgetPortPressure()); err != nil {
 		return err
 	}
 	left, err := l.Connections()
@@ -176,7 +182,7 @@ func (l *Lab) Reset() error {
 
 // Advance lets time pass for all connections, and for what is remembered of clients.
 func (l *Lab) Advance(d time.Duration) error {
-	return errors.Join(l.Datapath.TestRun().Age(d), l.Datapath.TestRun().AgePersists(d), l.Datapath.TestRun().AgeKnown(d))
+	return errors.Join(l.Programs().Age(d), l.Programs().AgePersists(d), l.Programs().AgeKnown(d))
 }
 
 // Mark has all packets carry a mark from here on (Send, not SendLive).
@@ -186,11 +192,11 @@ func (l *Lab) Mark(mark uint32) { l.mark = mark }
 func (l *Lab) Sweep() error { return l.Datapath.Sweep(context.Background()) }
 
 // Away has the packet path find that nobody sweeps any longer.
-func (l *Lab) Away() error { return l.Datapath.TestRun().BreakPromise(1) }
+func (l *Lab) Away() error { return l.Programs().BreakPromise(1) }
 
 // LimitPorts gives each pool of source ports of an address of the machine n ports. 0: the usual
 // number.
-func (l *Lab) LimitPorts(n int) error { return l.Datapath.TestRun().LimitPorts(n) }
+func (l *Lab) LimitPorts(n int) error { return l.Programs().LimitPorts(n) }
 
 // BumpNextHops has every connection ask for its next hop again.
 func (l *Lab) BumpNextHops() error { return l.Datapath.BumpNextHops() }
@@ -258,11 +264,11 @@ func (l *Lab) result(link *Link, out testrun.Output) (res Result, err error) {
 
 func (l *Lab) run(link *Link, in testrun.Input) (testrun.Output, error) {
 	if !l.xdp {
-		return l.Datapath.TestRun().Run(in)
+		return l.Programs().Run(in)
 	}
 	mac := [6]byte(link.MAC)
-	out, does, err := l.Datapath.TestRun().RunWithXDP(in, mac)
-	l.did, l.again = does, func() (testrun.XDPDoes, error) { return l.Datapath.TestRun().XDPDoes(in, mac) }
+	out, does, err := l.Programs().RunWithXDP(in, mac)
+	l.did, l.again = does, func() (programs.XDPDoes, error) { return l.Programs().XDPDoes(in, mac) }
 	return out, err
 }
 
@@ -274,7 +280,7 @@ func (l *Lab) CheckXDP(want string) error {
 		return nil
 	}
 	did, err := l.did, error(nil)
-	if want == string(testrun.XDPForwards) && did == testrun.XDPPasses {
+	if want == string(programs.XDPForwards) && did == programs.XDPPasses {
 		did, err = l.again()
 	}
 	if err == nil && string(did) != want {

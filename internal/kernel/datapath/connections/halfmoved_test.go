@@ -7,8 +7,8 @@ import (
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/loader"
-	"loxilb/internal/kernel/datapath/testrun"
 	"loxilb/test/dptest"
+	"loxilb/test/dptest/programs"
 )
 
 // TestHalfMoved: a process dies in the middle of a group's move, as it did not get the lock of one
@@ -35,12 +35,12 @@ func TestHalfMoved(t *testing.T) {
 			d.halfMove(t, int(bucket))
 			sendAll()
 			wantFlows(t, d, flows, flows)
-			if err := testrun.New(d.shared, nil).Age(time.Hour); err != nil {
+			if err := programs.New(d.shared, nil).Age(time.Hour); err != nil {
 				t.Fatal(err)
 			}
 			sendAll()
 			wantFlows(t, d, 2*flows, flows)
-			if err := testrun.New(d.shared, nil).Age(time.Hour); err != nil {
+			if err := programs.New(d.shared, nil).Age(time.Hour); err != nil {
 				t.Fatal(err)
 			}
 			if err := d.Sweep(t.Context()); err != nil {

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"loxilb/internal/kernel/datapath/loader"
-	"loxilb/internal/kernel/datapath/testrun"
 	"loxilb/internal/lb"
+	"loxilb/test/dptest/programs"
 )
 
 // TestLifetimesOfMoved: connections whose rows move, as the table grows, keep when they began, and
@@ -26,7 +26,7 @@ func TestLifetimesOfMoved(t *testing.T) {
 		}
 	}
 	sendAll(half)
-	if err := testrun.New(d.shared, nil).Age(life); err != nil {
+	if err := programs.New(d.shared, nil).Age(life); err != nil {
 		t.Fatal(err)
 	}
 	before, err := d.shared.Conntrack.Buckets()
@@ -41,7 +41,7 @@ func TestLifetimesOfMoved(t *testing.T) {
 	if err != nil || after <= before {
 		t.Fatalf("%d buckets, %d before, %v", after, before, err)
 	}
-	if err := testrun.New(d.shared, nil).Age(time.Hour); err != nil {
+	if err := programs.New(d.shared, nil).Age(time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {

@@ -8,9 +8,9 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/kernel/datapath/tables"
-	"loxilb/internal/kernel/datapath/testrun"
 	"loxilb/internal/lb"
 	"loxilb/test/dptest"
+	"loxilb/test/dptest/programs"
 )
 
 // TestListRange: a connection to one port of a range is listed with its own port, and as one of the
@@ -78,7 +78,7 @@ func TestListAge(t *testing.T) {
 	if err := d.newFlows(t)(0); err != nil {
 		t.Fatal(err)
 	}
-	if err := testrun.New(d.shared, nil).Age(age); err != nil {
+	if err := programs.New(d.shared, nil).Age(age); err != nil {
 		t.Fatal(err)
 	}
 	// Nothing is swept meanwhile, so that the flow is still there.

@@ -9,8 +9,8 @@ import (
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/loader"
-	"loxilb/internal/kernel/datapath/testrun"
 	"loxilb/test/dptest"
+	"loxilb/test/dptest/programs"
 )
 
 // TestSweepOrphan: an entry whose other direction is missing goes once it is past its time, and
@@ -136,7 +136,7 @@ func TestSweepUnderTraffic(t *testing.T) {
 	}
 	send()
 	for range 5 {
-		if err := testrun.New(d.shared, nil).Age(time.Hour); err != nil {
+		if err := programs.New(d.shared, nil).Age(time.Hour); err != nil {
 			t.Fatal(err)
 		}
 		stop := make(chan struct{})

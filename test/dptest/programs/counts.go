@@ -1,4 +1,4 @@
-package testrun
+package programs
 
 import (
 	"errors"
@@ -37,18 +37,18 @@ func (c counted) equal(o counted) bool {
 
 func (r *Runner) counts() (c counts, err error) {
 	c.drops = map[uint32][]uint64{}
-	for reason := range r.shared.DropReasons() {
+	for reason := range r.Collection.DropReasons() {
 		var each []uint64
-		if err := r.shared.Maps.Drops.Lookup(reason, &each); err != nil {
+		if err := r.Collection.Maps.Drops.Lookup(reason, &each); err != nil {
 			return c, fmt.Errorf("read drops: %w", err)
 		}
 		c.drops[reason] = each
 	}
-	if err := r.shared.Maps.Challenges.Lookup(uint32(0), &c.challenges); err != nil {
+	if err := r.Collection.Maps.Challenges.Lookup(uint32(0), &c.challenges); err != nil {
 		return c, fmt.Errorf("read challenges: %w", err)
 	}
 	c.refused = map[uint32]lb.Refusals{}
-	err = rows.EachBatch(r.shared.Maps.ServiceStates, servicesCounted, func(ids []uint32, list []bpf.TcServiceState) {
+	err = rows.EachBatch(r.Collection.Maps.ServiceStates, servicesCounted, func(ids []uint32, list []bpf.TcServiceState) {
 		for i := range list {
 			if list[i].Refused != (lb.Refusals{}) {
 				c.refused[ids[i]] = list[i].Refused
@@ -84,11 +84,11 @@ func (r *Runner) restoreCounts(before, now counts) error {
 	var errs []error
 	for reason, each := range before.drops {
 		if !slices.Equal(each, now.drops[reason]) {
-			errs = append(errs, r.shared.Maps.Drops.Put(reason, each))
+			errs = append(errs, r.Collection.Maps.Drops.Put(reason, each))
 		}
 	}
 	if !slices.Equal(before.challenges, now.challenges) {
-		errs = append(errs, r.shared.Maps.Challenges.Put(uint32(0), before.challenges))
+		errs = append(errs, r.Collection.Maps.Challenges.Put(uint32(0), before.challenges))
 	}
 	for id, all := range now.refused {
 		if all != before.refused[id] {
@@ -100,9 +100,9 @@ func (r *Runner) restoreCounts(before, now counts) error {
 
 func (r *Runner) restoreRefused(id uint32, before lb.Refusals) error {
 	var row bpf.TcServiceState
-	if err := r.shared.Maps.ServiceStates.Lookup(id, &row); err != nil {
+	if err := r.Collection.Maps.ServiceStates.Lookup(id, &row); err != nil {
 		return fmt.Errorf("read the state of a service: %w", err)
 	}
 	row.Refused = before
-	return r.shared.Maps.ServiceStates.Put(id, row)
+	return r.Collection.Maps.ServiceStates.Put(id, row)
 }

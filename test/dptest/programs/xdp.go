@@ -1,4 +1,4 @@
-package testrun
+package programs
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/testrun"
 	"loxilb/internal/kernel/datapath/xdp"
 )
 
@@ -44,10 +45,10 @@ type xdpRun struct {
 // what it did to its connection and to counters, and then runs the program at the tc hook as Run
 // does. It is an error if XDP does anything else than that with what it does not pass, or changes
 // what it passes.
-func (r *Runner) RunWithXDP(in Input, mac [6]byte) (out Output, does XDPDoes, err error) {
+func (r *Runner) RunWithXDP(in testrun.Input, mac [6]byte) (out testrun.Output, does XDPDoes, err error) {
 	x, err := r.tryXDP(in, mac)
 	if err != nil {
-		return Output{}, "", err
+		return testrun.Output{}, "", err
 	}
 	if out, err = r.Run(in); err != nil || x.does == XDPPasses {
 		return out, x.does, err
@@ -72,12 +73,12 @@ func (r *Runner) RunWithXDP(in Input, mac [6]byte) (out Output, does XDPDoes, er
 }
 
 // XDPDoes runs only the XDP program, and undoes its effects.
-func (r *Runner) XDPDoes(in Input, mac [6]byte) (XDPDoes, error) {
+func (r *Runner) XDPDoes(in testrun.Input, mac [6]byte) (XDPDoes, error) {
 	x, err := r.tryXDP(in, mac)
 	return x.does, err
 }
 
-func (r *Runner) tryXDP(in Input, mac [6]byte) (x xdpRun, err error) {
+func (r *Runner) tryXDP(in testrun.Input, mac [6]byte) (x xdpRun, err error) {
 	table, err := r.Connections()
 	if err != nil {
 		return x, err
@@ -123,14 +124,14 @@ func (x xdpRun) doing(verdict uint32, frame []byte) (XDPDoes, error) {
 }
 
 // sameWay compares the effects of XDP and of the program at the tc hook from the same state.
-func (x xdpRun) sameWay(in Input, out Output, after map[bpf.TcConnectionKey]bpf.TcConnection) error {
+func (x xdpRun) sameWay(in testrun.Input, out testrun.Output, after map[bpf.TcConnectionKey]bpf.TcConnection) error {
 	if x.does == XDPDrops {
-		if out.Verdict != Shot {
+		if out.Verdict != testrun.Shot {
 			return fmt.Errorf("XDP drops what tc does not\nof %x\ntc %x, verdict %d", in.Frame, out.Frame, out.Verdict)
 		}
 		return nil
 	}
-	if out.Verdict != Redirect || !bytes.Equal(x.frame, out.Frame) {
+	if out.Verdict != testrun.Redirect || !bytes.Equal(x.frame, out.Frame) {
 		return fmt.Errorf("XDP makes another packet\nof  %x\nxdp %x\ntc  %x, verdict %d", in.Frame, x.frame, out.Frame, out.Verdict)
 	}
 	for key, row := range x.changed {
@@ -149,7 +150,7 @@ func (x xdpRun) sameWay(in Input, out Output, after map[bpf.TcConnectionKey]bpf.
 }
 
 // runXDP replaces the interface by lo, whose frames the kernel passes to the program.
-func (r *Runner) runXDP(in Input, mac [6]byte) (frame []byte, verdict uint32, err error) {
+func (r *Runner) runXDP(in testrun.Input, mac [6]byte) (frame []byte, verdict uint32, err error) {
 	const lo = 1
 	if err := r.xdp.SetXDP(xdp.Interface{Index: lo, Name: "lo", MAC: mac, Target: true}); err != nil {
 		return nil, 0, err
@@ -169,7 +170,7 @@ func (r *Runner) runXDP(in Input, mac [6]byte) (frame []byte, verdict uint32, er
 // Connections returns the current rows of the table.
 func (r *Runner) Connections() (map[bpf.TcConnectionKey]bpf.TcConnection, error) {
 	out := map[bpf.TcConnectionKey]bpf.TcConnection{}
-	return out, r.shared.Conntrack.Each(context.Background(), func(key bpf.TcConnectionKey, row bpf.TcConnection) bool {
+	return out, r.Collection.Conntrack.Each(context.Background(), func(key bpf.TcConnectionKey, row bpf.TcConnection) bool {
 		out[key] = row
 		return true
 	})
@@ -191,7 +192,7 @@ func (r *Runner) takeBack(before map[bpf.TcConnectionKey]bpf.TcConnection) (map[
 		}
 		errs = append(errs, r.takeTrafficBack(was, now))
 	}
-	errs = append(errs, r.shared.Conntrack.Change(func(key bpf.TcConnectionKey, row *bpf.TcConnection) bool {
+	errs = append(errs, r.Collection.Conntrack.Change(func(key bpf.TcConnectionKey, row *bpf.TcConnection) bool {
 		_, ok := changed[key]
 		*row = before[key]
 		return ok
@@ -201,7 +202,7 @@ func (r *Runner) takeBack(before map[bpf.TcConnectionKey]bpf.TcConnection) (map[
 
 func (r *Runner) takeTrafficBack(was, now bpf.TcConnection) error {
 	var each []bpf.TcEndpointTraffic
-	if err := r.shared.EndpointTraffics.Lookup(was.Endpoint, &each); err != nil {
+	if err := r.Collection.EndpointTraffics.Lookup(was.Endpoint, &each); err != nil {
 		return fmt.Errorf("read traffic: %w", err)
 	}
 	packets, size := now.Packets-was.Packets, now.Bytes-was.Bytes
@@ -216,7 +217,7 @@ func (r *Runner) takeTrafficBack(was, now bpf.TcConnection) error {
 			break
 		}
 	}
-	if err := r.shared.EndpointTraffics.Put(was.Endpoint, each); err != nil {
+	if err := r.Collection.EndpointTraffics.Put(was.Endpoint, each); err != nil {
 		return fmt.Errorf("write traffic: %w", err)
 	}
 	return nil

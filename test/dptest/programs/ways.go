@@ -1,4 +1,4 @@
-package testrun
+package programs
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ const MaxWays = 1 << 14
 // Ways returns the rows of next hops in use.
 func (r *Runner) Ways() (map[uint32]bpf.TcWay, error) {
 	all := map[uint32]bpf.TcWay{}
-	err := rows.EachBatch(r.shared.Maps.Ways, MaxWays, func(keys []uint32, ways []bpf.TcWay) {
+	err := rows.EachBatch(r.Collection.Maps.Ways, MaxWays, func(keys []uint32, ways []bpf.TcWay) {
 		for i, w := range ways {
 			if w.Claim != 0 {
 				all[keys[i]] = w
@@ -29,7 +29,7 @@ func (r *Runner) Ways() (map[uint32]bpf.TcWay, error) {
 // SetWays writes rows.
 func (r *Runner) SetWays(ways map[uint32]bpf.TcWay) error {
 	for i, w := range ways {
-		if err := r.shared.Maps.Ways.Put(i, w); err != nil {
+		if err := r.Collection.Maps.Ways.Put(i, w); err != nil {
 			return fmt.Errorf("write way %d: %w", i, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package testrun
+package programs
 
 import (
 	"errors"
@@ -9,13 +9,13 @@ import (
 
 // LimitPorts limits each pool of an address of this machine to n ports. 0: as many as other pools.
 func (r *Runner) LimitPorts(n int) error {
-	return r.shared.Maps.KeptPorts.Put(uint32(0), bpf.TcHostPorts{Limit: uint32(n)})
+	return r.Collection.Maps.KeptPorts.Put(uint32(0), bpf.TcHostPorts{Limit: uint32(n)})
 }
 
 // ForgetPortPressure ends the pressure on source ports: the machine's and that of services.
 func (r *Runner) ForgetPortPressure() error {
 	var none [bpf.TcPortLayoutPORT_PRESSURES]uint64
-	v := &r.shared.Variables
+	v := &r.Collection.Variables
 	return errors.Join(v.PortPressureUntil.Set(uint32(0)), v.PortPressures.Set(none))
 }
 
@@ -23,7 +23,7 @@ func (r *Runner) ForgetPortPressure() error {
 func (r *Runner) agePortPressure(ticks uint32) error {
 	var until uint32
 	var words [bpf.TcPortLayoutPORT_PRESSURES]uint64
-	v := &r.shared.Variables
+	v := &r.Collection.Variables
 	if err := v.PortPressureUntil.Get(&until); err != nil || until == 0 {
 		return err
 	}

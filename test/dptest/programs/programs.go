@@ -1,0 +1,189 @@
+// Package programs runs loaded programs on packets, compares XDP with tc, and changes what programs
+// keep: it has time pass for connections, limits ports and forgets clients.
+package programs
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/loader"
+	"loxilb/internal/kernel/datapath/rows"
+	"loxilb/internal/kernel/datapath/testrun"
+	"loxilb/internal/kernel/datapath/xdp"
+)
+
+// Runner runs programs over the maps of a collection, and changes the rows that packets write.
+type Runner struct {
+	testrun.Runner
+	xdp *xdp.XDP
+}
+
+// New runs the programs of c and of x; nil: XDP is not run.
+func New(c *loader.Collection, x *xdp.XDP) *Runner { return &Runner{testrun.Runner{Collection: c}, x} }
+
+// Age makes every connection look as if it had been silent for longer by this much, so that tests
+// need not wait.
+func (r *Runner) Age(by time.Duration) error {
+	ticks := r.Collection.Jiffies(by)
+	if err := r.Collection.Conntrack.Age(ticks); err != nil {
+		return fmt.Errorf("age connections: %w", err)
+	}
+	if err := r.ageReclaim(ticks); err != nil {
+		return fmt.Errorf("age the pass of packets through the table: %w", err)
+	}
+	return errors.Join(r.ageFragments(ticks), r.ageRedials(ticks), r.agePortPressure(ticks))
+}
+
+// ageRedials ages the SYNs that wait for an answer: the time is the lower half of each word.
+func (r *Runner) ageRedials(ticks uint32) error {
+	var asked [bpf.TcLimitMAX_REDIALS]uint64
+	v := r.Collection.Variables.Redials
+	if err := v.Get(&asked); err != nil {
+		return fmt.Errorf("age redials: %w", err)
+	}
+	for i, word := range asked {
+		if word != 0 {
+			asked[i] = word>>32<<32 | uint64(uint32(word)-ticks)
+		}
+	}
+	if err := v.Set(asked); err != nil {
+		return fmt.Errorf("age redials: %w", err)
+	}
+	return nil
+}
+
+// ageReclaim makes the packets' pass through the table, in place of the sweep, begin earlier.
+func (r *Runner) ageReclaim(ticks uint32) error {
+	var pass bpf.TcReclaimPass
+	v := r.Collection.Variables.ReclaimPass
+	if err := v.Get(&pass); err != nil {
+		return err
+	}
+	pass.Began -= ticks
+	pass.Last -= ticks
+	return v.Set(pass)
+}
+
+// BreakPromise makes the packet path wait for no sweep, as if the daemon had been killed so many
+// ticks of the kernel ago.
+func (r *Runner) BreakPromise(ago uint32) error {
+	now, err := loader.Now()
+	if err != nil {
+		return err
+	}
+	return r.Collection.Variables.SweepDue.Set(max(now-ago, 1))
+}
+
+// PromiseAge returns for how many ticks of the kernel the promise has been broken, modulo 2^32.
+func (r *Runner) PromiseAge() (uint32, error) {
+	var due uint32
+	now, err := loader.Now()
+	if err == nil {
+		err = r.Collection.Variables.SweepDue.Get(&due)
+	}
+	return now - due, err
+}
+
+// ForgetPromise makes it rely on sweeps without a promise, as tests run them.
+func (r *Runner) ForgetPromise() error { return r.Collection.Variables.SweepDue.Set(uint32(0)) }
+
+// HoldReclaim prevents packets that find no room from freeing expired connections for a second.
+func (r *Runner) HoldReclaim() error {
+	now, err := loader.Now()
+	if err != nil {
+		return err
+	}
+	return r.Collection.Variables.ReclaimPass.Set(bpf.TcReclaimPass{Began: now, Last: now})
+}
+
+func (r *Runner) ageFragments(ticks uint32) error {
+	var keys []bpf.TcFragmentKey
+	var key bpf.TcFragmentKey
+	var row bpf.TcFragment
+	all := r.Collection.Maps.Fragments.Iterate()
+	for all.Next(&key, &row) {
+		keys = append(keys, key)
+	}
+	if err := all.Err(); err != nil {
+		return fmt.Errorf("age fragments: %w", err)
+	}
+	for _, key := range keys {
+		if err := r.Collection.Maps.Fragments.Lookup(key, &row); err != nil {
+			return fmt.Errorf("age fragments: %w", err)
+		}
+		row.Since -= ticks
+		if err := r.Collection.Maps.Fragments.Put(key, row); err != nil {
+			return fmt.Errorf("age fragments: %w", err)
+		}
+	}
+	return nil
+}
+
+// AgePersists does the same to the records of clients.
+func (r *Runner) AgePersists(by time.Duration) error {
+	ticks := r.Collection.Jiffies(by)
+	all := map[bpf.TcPersistKey]bpf.TcPersistEntry{}
+	var key bpf.TcPersistKey
+	var row bpf.TcPersistEntry
+	table := r.Collection.Persists.Table()
+	if table == nil {
+		return nil
+	}
+	it := table.Iterate()
+	for it.Next(&key, &row) {
+		all[key] = row
+	}
+	if err := it.Err(); err != nil {
+		return fmt.Errorf("age clients: %w", err)
+	}
+	for key, row := range all {
+		row.Seen -= ticks
+		if err := table.Update(key, row, ebpf.UpdateExist); err != nil {
+			return fmt.Errorf("age clients: %w", err)
+		}
+	}
+	return nil
+}
+
+// AgeKnown does the same to known clients.
+func (r *Runner) AgeKnown(by time.Duration) error {
+	return r.changeKnown(func(row uint64) uint64 { return row&^(1<<32-1) | uint64(uint32(row)-r.Collection.Jiffies(by)) })
+}
+
+// ForgetKnown forgets all known clients.
+func (r *Runner) ForgetKnown() error { return r.changeKnown(func(uint64) uint64 { return 0 }) }
+
+func (r *Runner) changeKnown(change func(row uint64) uint64) error {
+	changed := map[uint32]bpf.TcKnownSet{}
+	err := rows.EachBatch(r.Collection.Maps.KnownClients, rows.All, func(keys []uint32, sets []bpf.TcKnownSet) {
+		for i, set := range sets {
+			for j := range set.Rows {
+				if set.Rows[j] != 0 {
+					set.Rows[j] = change(set.Rows[j])
+					changed[keys[i]] = set
+				}
+			}
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("read known clients: %w", err)
+	}
+	for key, set := range changed {
+		if err := r.Collection.Maps.KnownClients.Put(key, set); err != nil {
+			return fmt.Errorf("change known clients: %w", err)
+		}
+	}
+	return nil
+}
+
+// Secrets returns the keys of the packet path's hashes.
+func (r *Runner) Secrets() (keys bpf.TcSecretKeys, err error) {
+	if err := r.Collection.Maps.Secrets.Lookup(uint32(0), &keys); err != nil {
+		return keys, fmt.Errorf("read the keys of challenges: %w", err)
+	}
+	return keys, nil
+}
