@@ -43,17 +43,17 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// lab is a balancer lb whose eth0 (10.1.0.1/24, 2001:db8:1::1/64) leads to peer's (.2), and an
-// announcer in it.
+// lab is a balancer lb whose eth0 (10.1.0.1/24, 2001:db8:1::1/64) is connected to peer (.2), with
+// an announcer.
 type lab struct {
 	lb, peer *netnstest.Host
 	network  *netdev.Net
 	announce *Announcer
-	frames   chan string  // what peer sees: the VIP that was told, and the MAC
-	broken   *atomic.Bool // no socket can be opened
+	frames   chan string  // the announced VIPs and MACs that peer receives
+	broken   *atomic.Bool // opening a socket fails
 }
 
-// flaky opens no socket as long as it is broken.
+// flaky fails to open sockets while broken is set.
 type flaky struct {
 	*netdev.Net
 	broken atomic.Bool
@@ -84,7 +84,7 @@ func newLab(t *testing.T, delays ...time.Duration) *lab {
 	if err := l.Link(end(out.lb, 1), end(out.peer, 2), 0); err != nil {
 		t.Fatal(err)
 	}
-	for _, h := range []*netnstest.Host{out.lb, out.peer} { // IPv6 is up with its link-local address, not before
+	for _, h := range []*netnstest.Host{out.lb, out.peer} { // IPv6 works only with a link-local address
 		labtest.Eventually(t, patience, func(context.Context) error {
 			routes, err := h.Run("ip", "-6", "route", "show", "table", "local", "dev", "eth0")
 			if err == nil && !strings.Contains(routes, "local fe80::") {
@@ -116,7 +116,7 @@ func newLab(t *testing.T, delays ...time.Duration) *lab {
 	return out
 }
 
-// capture notes the announcements that peer receives.
+// capture records the announcements that peer receives.
 func (l *lab) capture(t *testing.T) {
 	t.Helper()
 	var file *os.File
@@ -149,7 +149,7 @@ func (l *lab) capture(t *testing.T) {
 	})
 }
 
-// told reads an announcement, and nothing else.
+// told parses an announcement, and reports whether the frame is one.
 func told(f []byte) (netip.Addr, net.HardwareAddr, bool) {
 	mac := net.HardwareAddr(append([]byte(nil), f[6:12]...))
 	switch {
@@ -161,7 +161,7 @@ func told(f []byte) (netip.Addr, net.HardwareAddr, bool) {
 	return netip.Addr{}, nil, false
 }
 
-// count takes frames until n of one kind have come, and returns how many of each came.
+// count reads frames until it has n of one kind, and returns the number of each kind.
 func (l *lab) count(t *testing.T, n int, what string) map[string]int {
 	t.Helper()
 	got := map[string]int{}
@@ -195,7 +195,7 @@ func TestAnnounce(t *testing.T) {
 		}
 		return m.String()
 	}
-	// The peer believes that somebody else has the VIPs.
+	// The peer has another MAC for the VIPs.
 	for _, vip := range []string{"10.1.0.50", "2001:db8:1::50"} {
 		if _, err := l.peer.Run("ip", "neigh", "replace", vip, "dev", "eth0", "lladdr", "02:00:00:00:00:99", "nud", "stale"); err != nil {
 			t.Fatal(err)
@@ -215,8 +215,7 @@ func TestAnnounce(t *testing.T) {
 		})
 	}
 
-	// Three times each, and only on the link; the last VIP marks the end, as frames keep their
-	// order.
+	// Three times each, and only on the link. The last VIP marks the end, as frames keep their order.
 	if failed := l.announce.Add(t.Context(), vips("10.1.0.51", "10.1.0.50")...); failed != nil {
 		t.Fatal(failed)
 	}
@@ -234,7 +233,7 @@ func TestAnnounce(t *testing.T) {
 		t.Errorf("announcements (-want +got):\n%s", diff)
 	}
 
-	// Again when the link has another MAC, or comes up.
+	// Again after the link gets another MAC, or comes up.
 	old := mac()
 	if _, err := l.lb.Run("ip", "link", "set", "eth0", "address", "02:00:00:00:00:33"); err != nil {
 		t.Fatal(err)
@@ -265,7 +264,8 @@ func TestAnnounce(t *testing.T) {
 	l.count(t, 3, "10.1.0.50 "+old)
 }
 
-// TestRemovedIsSilent: a VIP that went away before its last announcement is not announced again.
+// TestRemovedIsSilent checks that a VIP that is removed before its last announcement is not
+// announced again.
 func TestRemovedIsSilent(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 0, 300*time.Millisecond)
@@ -288,12 +288,12 @@ func TestRemovedIsSilent(t *testing.T) {
 	}
 }
 
-// TestAddedAgain: a VIP that is removed and added again is new, however soon, and the others are
-// not looked at for that.
+// TestAddedAgain checks that a VIP that is removed and added again counts as new, even at once, and
+// that the others are not examined.
 func TestAddedAgain(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 0)
-	a := New(l.network, l.network.VIPs(), 3, slog.New(slog.NewTextHandler(t.Output(), nil))) // it does not run
+	a := New(l.network, l.network.VIPs(), 3, slog.New(slog.NewTextHandler(t.Output(), nil))) // not started
 	add := func() {
 		t.Helper()
 		if failed := a.Add(t.Context(), vips("10.1.0.50")...); failed != nil {
@@ -313,8 +313,8 @@ func TestAddedAgain(t *testing.T) {
 	add()
 }
 
-// TestGoesOn: VIPs that could not be announced are announced later, and meanwhile the error is
-// known.
+// TestGoesOn checks that VIPs that could not be announced are announced later, and that the error
+// is available meanwhile.
 func TestGoesOn(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 0)

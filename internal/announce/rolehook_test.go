@@ -15,7 +15,7 @@ import (
 	"loxilb/test/await"
 )
 
-// script returns a program in a folder that root alone may write.
+// script returns a program in a folder that only root can write.
 func script(t *testing.T, mode os.FileMode, text string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -29,7 +29,7 @@ func script(t *testing.T, mode os.FileMode, text string) string {
 	return file
 }
 
-// runs has a hook run for changes that came before it could, and returns its log.
+// runs runs a hook for changes that were made before it started, and returns its log.
 func runs(t *testing.T, file string, optional bool, changes ...RoleChange) string {
 	t.Helper()
 	var log bytes.Buffer
@@ -46,7 +46,7 @@ func runs(t *testing.T, file string, optional bool, changes ...RoleChange) strin
 	}
 }
 
-// The program is told instance, state and VIP, of each instance the last.
+// TestRun checks that the program gets instance, state and VIP, the last of each instance.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	out := filepath.Join(t.TempDir(), "out")
@@ -61,11 +61,12 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// What others may write is not run, and how a run has ended is in the log.
+// TestNotRun checks that a program that others can write is not run, and that the exit status of a
+// run is logged.
 func TestNotRun(t *testing.T) {
 	t.Parallel()
 	loose := script(t, 0o755, "exit 0\n")
-	if err := os.Chmod(filepath.Dir(loose), 0o777); err != nil { //nolint:gosec // that is what is tried
+	if err := os.Chmod(filepath.Dir(loose), 0o777); err != nil { //nolint:gosec // the tested case
 		t.Fatal(err)
 	}
 	foreign := script(t, 0o755, "exit 0\n")
@@ -97,7 +98,7 @@ func exists(t *testing.T, name string) {
 	await.NoError(t, 20*time.Second, func() error { _, err := os.Stat(name); return err })
 }
 
-// A run ends with the daemon, and with it what it has begun.
+// TestEnds checks that a run, with its children, ends with the daemon.
 func TestEnds(t *testing.T) {
 	t.Parallel()
 	begun := filepath.Join(t.TempDir(), "begun")
@@ -117,7 +118,8 @@ func TestEnds(t *testing.T) {
 	none.Changed(RoleChange{fmt.Sprint(1), "", ""}) // no hook is no error
 }
 
-// A name that a script could take for something else is not given to it, and said once.
+// TestNames checks that a name with characters that are special to a script is not passed to it,
+// and is logged once.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	out := filepath.Join(t.TempDir(), "out")
@@ -140,8 +142,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// What a run leaves in the background is no failure, and may go on printing more than a pipe holds;
-// what of it is read has a bound.
+// TestBackground checks that a process that a run leaves in the background is no failure, and can
+// print more than a pipe holds. The part that is read is bounded.
 func TestBackground(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -156,7 +158,7 @@ func TestBackground(t *testing.T) {
 		if err := os.WriteFile(dir+"/go", []byte("go\n"), 0); err != nil {
 			t.Fatal(err)
 		}
-		exists(t, filepath.Join(dir, name)) // what it has left in the background is at its end
+		exists(t, filepath.Join(dir, name)) // the background process has finished
 	}
 	run("a")
 	await.True(t, 20*time.Second, "its output is read", func() bool { return h.backlog.Load() == 0 })
@@ -167,7 +169,8 @@ func TestBackground(t *testing.T) {
 	}
 }
 
-// A link is followed, and every folder and link on the way is looked at.
+// TestLinks checks that symbolic links are followed, and that permissions of every folder and link
+// on the way are checked.
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -181,7 +184,7 @@ func TestLinks(t *testing.T) {
 	}
 	at := func(name string) string { return filepath.Join(dir, name) }
 	for _, name := range []string{"foreign/below", "loose/below", "sticky"} {
-		if err := os.MkdirAll(at(name), 0o755); err != nil { //nolint:gosec // as folders of programs are
+		if err := os.MkdirAll(at(name), 0o755); err != nil { //nolint:gosec // the mode of folders for programs
 			t.Fatal(err)
 		}
 	}

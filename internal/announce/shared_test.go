@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// kept is an owner that remembers.
+// kept is an owner that records its addresses.
 type kept map[netip.Addr]bool
 
 func (k kept) Set(_ context.Context, vips []netip.Addr) map[netip.Addr]error {
@@ -29,7 +29,7 @@ func (k kept) Remove(_ context.Context, vips ...netip.Addr) map[netip.Addr]error
 	return nil
 }
 
-// TestShared: an address is owned as long as one of several wants it.
+// TestShared checks that an address is owned as long as one of several users wants it.
 func TestShared(t *testing.T) {
 	t.Parallel()
 	ctx, all := t.Context(), kept{}

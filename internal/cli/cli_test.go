@@ -224,7 +224,7 @@ func TestServerRefuses(t *testing.T) {
 			t.Errorf("%s of something else than JSON: %+v", args, got)
 		}
 	}
-	// Servers of the contract may answer without a body.
+	// Servers of the contract may reply without a body.
 	s := clitest.NewServer(t, 204, "")
 	if got := clitest.Run(t, "", s.At("delete lb --all")...); got != (clitest.Result{Stdout: "success\n"}) {
 		t.Errorf("204: %+v", got)
@@ -235,7 +235,7 @@ func TestServerRefuses(t *testing.T) {
 	}
 }
 
-// What is there already, just so, is no failure.
+// TestUnchanged checks that creating an identical existing object is no failure.
 func TestUnchanged(t *testing.T) {
 	t.Parallel()
 	const body = `{"code":409,"message":"service 1.1.1.1:1/tcp exists already with the same content","result":"lbrule-exists error"}`
@@ -301,7 +301,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// Every help has an example.
+// TestExamples checks that every help text has an example.
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	var walk func(*cobra.Command)
@@ -316,7 +316,7 @@ func TestExamples(t *testing.T) {
 	walk(cli.Root(session.Env{}))
 }
 
-// Every example is a command line that the program understands, of the command that it explains.
+// TestExamplesParse checks that every example parses as a command line of its own command.
 func TestExamplesParse(t *testing.T) {
 	t.Parallel()
 	var walk func(*cobra.Command)
@@ -345,7 +345,7 @@ func TestExamplesParse(t *testing.T) {
 	walk(cli.Root(session.Env{}))
 }
 
-// A flag of the program is in the manual page, and a flag of the page in the program.
+// TestManual checks that the manual page lists exactly the flags of the program.
 func TestManual(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/man/loxicmd.1")
@@ -373,7 +373,8 @@ func TestManual(t *testing.T) {
 	}
 }
 
-// Help lists the flags of all commands once, and the help of each command points there.
+// TestOptions checks that one help page lists the global flags, and that the help of each command
+// refers to it.
 func TestOptions(t *testing.T) {
 	t.Parallel()
 	all := clitest.Run(t, "", "options").Stdout
@@ -393,7 +394,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// A shell is offered only words that this build has.
+// TestCompletedWords checks that shells complete only words that this build supports.
 func TestCompletedWords(t *testing.T) {
 	t.Parallel()
 	for line, absent := range map[string][]string{"create lb --mode=": {"fullproxy"}, "create lb --select=": {"n2", "n3"}, "create lb --probetype=": {"sctp"}} {
@@ -409,7 +410,8 @@ func TestCompletedWords(t *testing.T) {
 	}
 }
 
-// Deleting all says how many there were, and needs no answer in a script.
+// TestDeleteAll checks that deleting all prints their number, and needs no confirmation in a
+// script.
 func TestDeleteAll(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, `{"lbAttr":[{},{}],"fwAttr":[{}],"result":"Success"}`)
@@ -432,7 +434,8 @@ func TestDeleteAll(t *testing.T) {
 	}
 }
 
-// A weight that looks like a port is taken, with a warning that says how a port is written.
+// TestWeightLikeAPort checks that a weight that looks like a port is accepted, with a warning that
+// shows how to write a port.
 func TestWeightLikeAPort(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, clitest.Success)
@@ -447,7 +450,8 @@ func TestWeightLikeAPort(t *testing.T) {
 	}
 }
 
-// A service that is asked for by a name that none has is an error, not an empty table.
+// TestNoSuchService checks that a request for a name without a service is an error, not an empty
+// table.
 func TestNoSuchService(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, `{"matched":0,"seconds":5,"services":[],"time":"2020-01-02T03:04:05Z"}`)

@@ -13,8 +13,8 @@ import (
 	"loxilb/test/clitest"
 )
 
-// What the contract's table says of a command is so: it is there or not, by each of its names, with
-// its flags. And there is none that the table does not have.
+// TestContract checks that the commands and the contract's table agree: each command exists or not,
+// by each of its names, with its flags, and there is none that the table lacks.
 func TestContract(t *testing.T) {
 	t.Parallel()
 	root := cli.Root(session.Env{})
@@ -45,7 +45,7 @@ func TestContract(t *testing.T) {
 	walk(root)
 }
 
-// find returns the command of a path of names, nil if there is none.
+// find returns the command at a path of names, or nil.
 func find(root *cobra.Command, path []string) *cobra.Command {
 	for _, name := range path {
 		i := slices.IndexFunc(root.Commands(), func(c *cobra.Command) bool { return c.Name() == name || c.HasAlias(name) })
@@ -80,7 +80,8 @@ func checkFlags(t *testing.T, row contract.Command, cmd *cobra.Command) {
 	}
 }
 
-// What get prints has the contract's columns, in their order; there may be more.
+// TestContractColumns checks that get prints the contract's columns in their order, possibly with
+// more.
 func TestContractColumns(t *testing.T) {
 	t.Parallel()
 	for _, row := range contract.AllCommands() {
@@ -106,8 +107,8 @@ func TestContractColumns(t *testing.T) {
 	}
 }
 
-// With LOXILB_COMPAT=1 tables of rows have the contract's columns too, and its cells; otherwise
-// those that say nothing are left out.
+// TestCompatColumns checks that with LOXILB_COMPAT=1 tables have the contract's columns and cells,
+// and that meaningless ones are left out otherwise.
 func TestCompatColumns(t *testing.T) {
 	t.Parallel()
 	const services = `{"lbAttr":[{"serviceArguments":{"externalIP":"20.20.20.1","port":80,"protocol":"tcp","sel":0,"mode":0,"inactiveTimeOut":60},` +

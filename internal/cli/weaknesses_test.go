@@ -20,13 +20,13 @@ import (
 
 // Weaknesses of the existing loxicmd that must not come back.
 
-// A server may have any port.
+// TestHighPort checks that a server can have any port.
 func TestHighPort(t *testing.T) {
 	t.Parallel()
 	var listener net.Listener
 	port := 65535
 	for ; listener == nil; port-- {
-		listener, _ = net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port)) // another one is taken if it is in use
+		listener, _ = net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port)) // Listen chooses another port if it is in use
 		if port < 60000 {
 			t.Fatal("no port above 60000 is free")
 		}
@@ -41,8 +41,8 @@ func TestHighPort(t *testing.T) {
 	}
 }
 
-// Every command, as its own examples write it, says why the server refuses, and ends with 1; and
-// with 3 when there is no server. None prints anything else then.
+// TestEveryCommandSaysWhy checks that every command, as in its examples, reports why the server
+// refuses and exits with 1, and with 3 without a server. Nothing else is printed.
 func TestEveryCommandSaysWhy(t *testing.T) {
 	t.Parallel()
 	const why = "the reason why"
@@ -56,11 +56,11 @@ func TestEveryCommandSaysWhy(t *testing.T) {
 	tried := 0
 	for _, line := range examples(cli.Root(session.Env{})) {
 		if strings.ContainsAny(line, "<>|'\"") || strings.Contains(line, "-f ") || strings.Contains(line, "--lb ") || strings.Contains(line, "ipconfig") || strings.Contains(line, "--per-intf") || strings.Contains(line, "--password-file") {
-			continue // what needs a shell, or a file
+			continue // needs a shell, or a file
 		}
 		line = strings.TrimPrefix(line, "loxicmd ")
 		if strings.HasPrefix(line, "version") || line == "options" || strings.HasPrefix(line, "completion") || strings.HasPrefix(line, "set login") || strings.HasPrefix(line, "config ") || strings.Contains(line, "--context=") || strings.HasPrefix(line, "support-bundle") {
-			continue // no server is asked, or another one
+			continue // uses no server, or another one
 		}
 		if line == "set user ann --password" || strings.HasPrefix(line, "create user") {
 			line += " --password-file=" + password
@@ -68,7 +68,7 @@ func TestEveryCommandSaysWhy(t *testing.T) {
 		tried++
 		refused, unreachable := session.ExitRefused, session.ExitUnreachable
 		if strings.HasPrefix(line, "verify") {
-			refused, unreachable = 2, 2 // it could not tell
+			refused, unreachable = 2, 2 // it could not find out
 		}
 		if got := clitest.Run(t, "", s.At(line)...); got.Code != refused || !strings.Contains(got.Stderr, why) || got.Stdout != "" {
 			t.Errorf("loxicmd %s: %+v", line, got)
@@ -95,8 +95,8 @@ func examples(c *cobra.Command) (lines []string) {
 	return lines
 }
 
-// A token that the existing loxicmd has left for everybody to read is its owner's alone from the
-// first use on.
+// TestTokenOfBefore checks that a token file of the existing loxicmd that everyone can read gets
+// its owner's permissions at the first use.
 func TestTokenOfBefore(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "token")
@@ -110,7 +110,7 @@ func TestTokenOfBefore(t *testing.T) {
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", info.Mode(), err)
 	}
-	// One that is not ours, or no file, is not read.
+	// A file of another user, or something other than a file, is not read.
 	link := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(file, link); err != nil {
 		t.Fatal(err)
@@ -120,8 +120,8 @@ func TestTokenOfBefore(t *testing.T) {
 	}
 }
 
-// A server's certificate is checked, by certificates of one's own choice, or not if that is asked
-// for.
+// TestCertificate checks that a server's certificate is verified, against chosen certificates if
+// given, or not at all if requested.
 func TestCertificate(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"version":"1"}`)) }))
@@ -139,7 +139,7 @@ func TestCertificate(t *testing.T) {
 	}
 }
 
-// A file of services comes back as it was read: nothing of a service is lost on the way.
+// TestApplyLosesNothing checks that applying a saved file loses no property of a service.
 func TestApplyLosesNothing(t *testing.T) {
 	t.Parallel()
 	const entry = `{"allowedSources":[{"prefix":"10.0.0.0/8"}],"endpoints":[{"endpointIP":"10.0.0.1","targetPort":80,"weight":7}],"secondaryIPs":[{"secondaryIP":"1.1.1.2"}],` +

@@ -48,8 +48,8 @@ func TestManifests(t *testing.T) {
 	}
 }
 
-// Each flag that is refused is taken, with a sentence; and what the user says counts more than
-// --compat.
+// TestCompat checks that each unsupported flag is accepted with a sentence, and that the user's
+// flags override --compat.
 func TestCompat(t *testing.T) {
 	t.Parallel()
 	for _, f := range contract.AllFlags() {

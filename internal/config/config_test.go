@@ -46,7 +46,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// noGroup leaves out what depends on whether this machine has the group.
+// noGroup ignores fields that depend on whether this machine has the group.
 var noGroup = cmpopts.IgnoreFields(API{}, "GIDs", "Group")
 
 func TestAPIHosts(t *testing.T) {
@@ -85,12 +85,12 @@ func TestAPIUsers(t *testing.T) {
 func logLevel(word string) *LogLevel {
 	l, err := NewLogLevel(word)
 	if err != nil {
-		panic(err) // the test's own word
+		panic(err) // a word of this test
 	}
 	return l
 }
 
-// sameLevel compares by the word and what it means.
+// sameLevel compares levels by word and meaning.
 var sameLevel = cmp.Comparer(func(a, b *LogLevel) bool { return a.String() == b.String() && a.Level() == b.Level() })
 
 func TestFlags(t *testing.T) {
@@ -138,8 +138,8 @@ func TestNoAPI(t *testing.T) {
 	}
 }
 
-// TestBesideADaemon: what packages and users ask beside a daemon takes the flags of that daemon,
-// and does not write over its profile.
+// TestBesideADaemon checks that commands that packages and users run while a daemon runs accept
+// that daemon's flags, and do not overwrite its profile.
 func TestBesideADaemon(t *testing.T) {
 	t.Parallel()
 	for _, flag := range []string{"--check-upgrade", "--detach"} {
@@ -213,7 +213,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Who has users asks everybody who they are, and may be reached by other machines.
+// TestUserService checks that with users every client must log in, and other machines may reach the
+// API.
 func TestUserService(t *testing.T) {
 	t.Parallel()
 	pem := file(t, t.TempDir(), "pem", "x", 0o600)
@@ -238,7 +239,8 @@ func TestInsecure(t *testing.T) {
 	}
 }
 
-// The help shows what works; --help-all shows what is taken besides.
+// TestHelp checks that help shows the flags that have an effect, and --help-all also those that are
+// only accepted.
 func TestHelp(t *testing.T) {
 	t.Parallel()
 	help := func(flag string) string {
@@ -268,7 +270,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// A name of the manual page is a flag, and a flag is in the manual page.
+// TestManual checks that the manual page lists exactly the daemon's flags.
 func TestManual(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/man/loxilb.8")

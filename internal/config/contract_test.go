@@ -9,7 +9,7 @@ import (
 	"loxilb/internal/contract"
 )
 
-// What the contract's table says of a flag is so, and there is none that the table does not have.
+// TestContract checks that the daemon's flags and the contract's table agree in both directions.
 func TestContract(t *testing.T) {
 	t.Parallel()
 	cmd := Command(nil, os.LookupEnv, nil)

@@ -66,8 +66,7 @@ func TestOTLP(t *testing.T) {
 	}
 }
 
-// TestOTLPCertificate: the pair is read again for each connection, so that one that was renewed is
-// used.
+// TestOTLPCertificate checks that the pair is read for each connection, so a renewed one is used.
 func TestOTLPCertificate(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

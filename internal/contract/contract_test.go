@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The contract has so many, whatever becomes of them, and each once.
+// TestRows checks the number of rows of each kind, and that each is unique.
 func TestRows(t *testing.T) {
 	t.Parallel()
 	once := func(kind string, want int, add func(func(key string, s State, note string))) {
@@ -29,7 +29,7 @@ func TestRows(t *testing.T) {
 			t.Errorf("%d rows of %ss, want the contract's %d", contract, kind, want)
 		}
 	}
-	once("operation", 112, // with config/k8smeta, which kube-loxilb asks for
+	once("operation", 112, // with config/k8smeta, which kube-loxilb requests
 		func(add func(string, State, string)) {
 			for _, o := range AllOperations() {
 				add(o.Method+" "+o.Path, o.State, o.Note)
@@ -47,7 +47,7 @@ func TestRows(t *testing.T) {
 	})
 }
 
-// Each value stands once, and says what is so.
+// TestValues checks that each value is listed once, with a description.
 func TestValues(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}

@@ -30,7 +30,7 @@ func TestAudit(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", info.Mode(), err)
 	}
-	// A crash has cut the last line.
+	// A crash has truncated the last line.
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -51,7 +51,8 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// Two files of bounded size are kept, despite concurrent writers, and have the newest entries.
+// TestAuditRotates checks that two files of bounded size are kept in spite of concurrent writers,
+// and have the newest entries.
 func TestAuditRotates(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -86,7 +87,8 @@ func TestAuditRotates(t *testing.T) {
 	}
 }
 
-// Strangers cannot overwrite the audit log; the number of their unwritten requests is logged.
+// TestAuditOfStrangers checks that requests without a token cannot rotate entries out of the audit
+// log; the number of unwritten requests is logged.
 func TestAuditOfStrangers(t *testing.T) {
 	t.Parallel()
 	a, now := NewAudit(t.TempDir()), time.Now()
@@ -108,8 +110,8 @@ func TestAuditOfStrangers(t *testing.T) {
 	}
 }
 
-// Nor can a viewer, who may change its own password; another viewer's changes are logged all the
-// same.
+// TestAuditOfViewers checks the same for a viewer, who may change its own password. Another
+// viewer's changes are still logged.
 func TestAuditOfViewers(t *testing.T) {
 	t.Parallel()
 	a := NewAudit(t.TempDir())
@@ -135,7 +137,8 @@ func TestAuditOfViewers(t *testing.T) {
 	}
 }
 
-// A log that was deleted or cannot be written is an error, and recovers by itself.
+// TestAuditFails checks that a log that was deleted or cannot be written is an error, and recovers
+// by itself.
 func TestAuditFails(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "d")
@@ -163,8 +166,8 @@ func TestAuditFails(t *testing.T) {
 	}
 }
 
-// TestAuditFullDisk: a full disk cuts a line. The lines after it stay whole, also after a restart
-// with a full disk.
+// TestAuditFullDisk checks that a full disk truncates only one line. The lines after it are
+// complete, also after a restart with a full disk.
 func TestAuditFullDisk(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -195,10 +198,10 @@ func TestAuditFullDisk(t *testing.T) {
 	if err != nil || !bytes.HasSuffix(data, []byte("}\n")) {
 		t.Errorf("a line is cut: ...%q, %v", data[max(0, len(data)-20):], err)
 	}
-	// A line that a dying process has cut, and a start without room to end it.
+	// A line that a killed process has truncated, and a start without room to terminate it.
 	torn, err := os.OpenFile(filepath.Join(dir, auditName), os.O_WRONLY|os.O_APPEND, 0)
 	if err == nil {
-		_, _ = torn.Write(bytes.Repeat([]byte("x"), 4096)) // as much as there is room for
+		_, _ = torn.Write(bytes.Repeat([]byte("x"), 4096)) // fills the disk
 		err = torn.Close()
 	}
 	if err != nil {

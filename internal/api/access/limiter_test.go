@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// After five failures a source waits, and others do not; a success forgets them.
+// TestLimiter checks that a source waits after five failures, that others do not, and that a
+// success resets the count.
 func TestLimiter(t *testing.T) {
 	t.Parallel()
 	l, now := NewLimiter(), time.Now()
@@ -54,7 +55,8 @@ func TestLimiter(t *testing.T) {
 	}
 }
 
-// However many sources try, what is remembered is bounded, and tries at once are no way around.
+// TestLimiterBounded checks that memory stays bounded with any number of sources, and that
+// simultaneous attempts are limited, too.
 func TestLimiterBounded(t *testing.T) {
 	t.Parallel()
 	l := NewLimiter()
@@ -82,8 +84,8 @@ func TestLimiterBounded(t *testing.T) {
 	}
 }
 
-// Every method locks the counts: the race detector sees a lock that is missing, and the clock,
-// which is read under the lock, sees it without the detector.
+// TestLimiterLocks checks that every method locks the counts: the race detector finds a missing
+// lock, and without it the clock, which is read under the lock.
 func TestLimiterLocks(t *testing.T) {
 	t.Parallel()
 	l, from := NewLimiter(), netip.MustParseAddr("10.0.0.1")
@@ -99,7 +101,7 @@ func TestLimiterLocks(t *testing.T) {
 		"Untried": func() { l.Untried(from, "admin") }, "Succeeded": func() { l.Succeeded(from, "admin") },
 	} {
 		t.Run(name, func(*testing.T) {
-			l.Try(from, "admin") // something to write, before the goroutines begin
+			l.Try(from, "admin") // creates a count to write before the goroutines start
 			var running sync.WaitGroup
 			for range 4 {
 				running.Go(method)
@@ -109,7 +111,8 @@ func TestLimiterLocks(t *testing.T) {
 	}
 }
 
-// A try that nobody has looked at, as others were busy, is none.
+// TestUntried checks that an attempt that was not evaluated, because the daemon was busy, does not
+// count.
 func TestUntried(t *testing.T) {
 	t.Parallel()
 	l, from := NewLimiter(), netip.MustParseAddr("10.0.0.1")
@@ -127,7 +130,8 @@ func TestUntried(t *testing.T) {
 	}
 }
 
-// A guesser who has an account of its own cannot use it to reset the count of its guesses.
+// TestOwnSuccessForgivesNoGuess checks that an attacker with an account of its own cannot reset the
+// count of its failures by logging in.
 func TestOwnSuccessForgivesNoGuess(t *testing.T) {
 	t.Parallel()
 	l, now, from := NewLimiter(), time.Now(), netip.MustParseAddr("10.0.0.1")
@@ -148,7 +152,8 @@ func TestOwnSuccessForgivesNoGuess(t *testing.T) {
 	}
 }
 
-// Guesses at one user are limited over all sources. The user's own source is not.
+// TestGuessesFromManySources checks that failures for one user are limited over all sources, and
+// that the user's own source is not.
 func TestGuessesFromManySources(t *testing.T) {
 	t.Parallel()
 	l, now, home := NewLimiter(), time.Now(), netip.MustParseAddr("192.0.2.1")

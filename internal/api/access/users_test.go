@@ -32,8 +32,8 @@ func login(t *testing.T, u *Users, name string) string {
 	return token
 }
 
-// Users and their tokens are there after a start; neither a password nor a token is in the file,
-// which is its owner's alone.
+// TestKept checks that users and their tokens are restored by a start, that the file contains
+// neither passwords nor tokens, and that only its owner can read it.
 func TestKept(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -146,7 +146,7 @@ func TestRefused(t *testing.T) {
 	if n := len(u.List()); n != 2 {
 		t.Errorf("%d users", n)
 	}
-	u.hasher.turn <- struct{}{} // a password is being checked, and does not come to an end
+	u.hasher.turn <- struct{}{} // simulates a password check that does not finish
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, _, err := u.Login(ctx, "ann", secret, false); !errors.Is(err, errBusy) {
@@ -162,8 +162,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A file that can't be read leaves nobody in, and stays as it is; a disk that takes nothing changes
-// nothing.
+// TestBadFile checks that a file that can't be read admits no user and is not changed, and that a
+// failing disk changes nothing.
 func TestBadFile(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "{", `{"format":2}`, `{"format":1,"users":[{"id":1,"name":"a","role":"king"}]}`, `{"format":1,"users":[{"id":0,"name":"a","role":"view"}]}`} {
@@ -235,7 +235,7 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// A context lasts as long as a token is good; its time is looked at by the clock that may be set.
+// TestWhile checks that a context ends when its token expires, by the clock that users can set.
 func TestWhile(t *testing.T) {
 	t.Parallel()
 	u := Open(t.TempDir())
@@ -247,7 +247,7 @@ func TestWhile(t *testing.T) {
 		token := login(t, u, "ann")
 		good, cancel := u.While(t.Context(), token)
 		defer cancel()
-		add(t, u, fmt.Sprintf("u%d", len(u.List())), View) // ends nothing
+		add(t, u, fmt.Sprintf("u%d", len(u.List())), View) // does not end the context
 		if good.Err() != nil {
 			t.Fatalf("%s: over at once", what)
 		}
@@ -274,13 +274,13 @@ func TestWhile(t *testing.T) {
 	}
 }
 
-// Whoever asks does not wait for the disk: readers go on while a change is being written.
+// TestReadersDoNotWait checks that readers do not wait while a change is written to the disk.
 func TestReadersDoNotWait(t *testing.T) {
 	t.Parallel()
 	u := Open(t.TempDir())
 	add(t, u, "ann", View)
 	token := login(t, u, "ann")
-	u.writing.Lock() // as a change does while it writes
+	u.writing.Lock() // as during a write
 	defer u.writing.Unlock()
 	if _, ok := u.Who(token); !ok || len(u.List()) != 1 {
 		t.Error("the user is not there")

@@ -12,7 +12,8 @@ import (
 	"loxilb/test/apitest"
 )
 
-// Of large bodies one is read at a time; small ones do not wait for it.
+// TestLargeBodiesAtOnce checks that large bodies are read one at a time, and that small ones do not
+// wait for them.
 func TestLargeBodiesAtOnce(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, func(o *httpapi.Options) { o.BodyWait = 50 * time.Millisecond })
@@ -34,14 +35,14 @@ func TestLargeBodiesAtOnce(t *testing.T) {
 	}
 }
 
-// Large bodies that wait for another one keep small ones from nothing, and no more of them wait
-// than there may be.
+// TestLargeBodiesWait checks that waiting large bodies do not block small ones, and that their
+// number is bounded.
 func TestLargeBodiesWait(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, func(o *httpapi.Options) { o.BodyWait = time.Minute })
 	ended := make(chan int, rest.MaxBodies+1)
 	spaces := strings.Repeat(" ", rest.MaxSmall)
-	all := []*io.PipeWriter{b.PostSlowly(t, spaces+" ", ended)} // the one that is read
+	all := []*io.PipeWriter{b.PostSlowly(t, spaces+" ", ended)} // the one being read
 	for range rest.MaxBodies {
 		all = append(all, b.PostSlowly(t, spaces, ended))
 	}
@@ -65,7 +66,8 @@ func TestLargeBodiesWait(t *testing.T) {
 	}
 }
 
-// So many requests are read at once; the next one waits, and gives up.
+// TestBodiesAtOnce checks that the number of bodies read at once is bounded, and that the next one
+// waits, and gives up.
 func TestBodiesAtOnce(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, func(o *httpapi.Options) { o.BodyWait = 50 * time.Millisecond })

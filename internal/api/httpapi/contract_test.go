@@ -14,9 +14,9 @@ import (
 	"loxilb/test/apitest"
 )
 
-// What the contract's table says of an operation is so: the router has it, or answers 501 with the
-// table's sentence. And api/openapi.yaml, of which the router is made, has none that the table does
-// not have.
+// TestContract checks that the router and the contract's table agree: each operation exists, or is
+// answered by 501 with the table's sentence. api/openapi.yaml, from which the router is generated,
+// has no operation that the table lacks.
 func TestContract(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
@@ -59,7 +59,7 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// What the table says of a value that is not there is so.
+// TestContractValues checks what the table says about unsupported values.
 func TestContractValues(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
@@ -74,8 +74,8 @@ func TestContractValues(t *testing.T) {
 	}
 }
 
-// A path that nobody knows is 404, and one of the contract with another method 405, whether it is
-// built or not.
+// TestUnknownPaths checks that an unknown path gives 404, and a path of the contract with another
+// method 405, whether it is implemented or not.
 func TestUnknownPaths(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
@@ -99,7 +99,7 @@ func TestUnknownPaths(t *testing.T) {
 	}
 }
 
-// Slashes too many are passed over, and not in variables.
+// TestCleanPaths checks that repeated slashes are ignored, except within variables.
 func TestCleanPaths(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)

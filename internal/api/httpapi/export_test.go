@@ -6,8 +6,8 @@ import (
 	"loxilb/internal/api/httpapi/rest"
 )
 
-// Mux is the router, for tests.
+// Mux returns the router, for tests.
 func (a *API) Mux() *http.ServeMux { return a.mux }
 
-// Unread are the places for large answers, for tests.
+// Unread returns the limit on large responses, for tests.
 func (a *API) Unread() rest.UnreadAnswers { return a.unread }

@@ -12,7 +12,7 @@ import (
 	"loxilb/test/apitest"
 )
 
-// FuzzPath holds that no path or query brings the server down, and that every refusal is JSON.
+// FuzzPath checks that no path or query crashes the server, and that every refusal is JSON.
 func FuzzPath(f *testing.F) {
 	for _, p := range []string{
 		"/config/loadbalancer/name/web",
@@ -38,13 +38,13 @@ func FuzzPath(f *testing.F) {
 	})
 }
 
-// Any query is answered, or refused with a sentence.
+// FuzzQuery checks that any query is answered, or refused with a sentence.
 func FuzzQuery(f *testing.F) {
 	f.Add("source=10.0.0.0%2F8&endpoint=%5B%3A%3A1%5D%3A80&service=10.0.0.1%3A80%2Ftcp&limit=1&offset=1", "1")
 	f.Add("kind=link,object&object=x&limit=-1", "18446744073709551615")
 	f.Add("name=web&failed=true&kind=service", "\"2\"")
 	f.Fuzz(func(t *testing.T, query, header string) {
-		values, _ := url.ParseQuery(query) // what of it is one
+		values, _ := url.ParseQuery(query) // the valid part
 		b := apitest.New(t, nil)
 		b.Fake.Conns = apitest.Connections()
 		b.MustPost(apitest.Demo)

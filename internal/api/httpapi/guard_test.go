@@ -74,8 +74,8 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// What a page of another site asks for is not even made, as to trace packets or to explain them
-// takes work; the page that is ours, and who types an address, may ask.
+// TestOtherSites checks that requests from pages of other sites are refused before they run, as
+// some are expensive (trace, explain). Our own page, and addresses typed by users, are allowed.
 func TestOtherSites(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)

@@ -54,7 +54,7 @@ func TestKubeServices(t *testing.T) {
 			if w := call("POST", httpapi.BaseURL+"/config/loadbalancer", tc.body); !apitest.KubeChanged(w) {
 				t.Fatalf("POST %s: %d %s", tc.body, w.Code, w.Body)
 			}
-			// The same again, after a start of kube-loxilb: an error that says "exist" is success.
+			// The same requests after a restart of kube-loxilb: an error with the word "exist" is success.
 			if w := call("POST", httpapi.BaseURL+"/config/loadbalancer", tc.body); !apitest.KubeChanged(w) && !strings.Contains(w.Body.String(), "exist") {
 				t.Errorf("POST again: %d %s", w.Code, w.Body)
 			}
@@ -72,7 +72,7 @@ func TestKubeServices(t *testing.T) {
 			if tc.path == "name" {
 				path = httpapi.BaseURL + "/config/loadbalancer/name/" + s.Name
 			}
-			for range 2 { // the second time it is gone
+			for range 2 { // the second time it no longer exists
 				if w := call("DELETE", path, tc.body); !apitest.KubeChanged(w) {
 					t.Errorf("DELETE %s: %d %s", path, w.Code, w.Body)
 				}
@@ -84,8 +84,8 @@ func TestKubeServices(t *testing.T) {
 	}
 }
 
-// A service that asks for what is not there is refused in a sentence that names it: kube-loxilb
-// says it in the events of the service.
+// TestKubeServicesRefused checks that a service with an unsupported part is refused with a sentence
+// that names it: kube-loxilb shows it in the events of the service.
 func TestKubeServicesRefused(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{
@@ -104,8 +104,8 @@ func TestKubeServicesRefused(t *testing.T) {
 	}
 }
 
-// It lives as long as it answers GET of the base, whatever that says; with or without a slash, and
-// without a token.
+// TestKubeLiveness checks that GET of the base path succeeds, which kube-loxilb uses as its
+// liveness check; with or without a slash, and without a token.
 func TestKubeLiveness(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, func(o *httpapi.Options) { o.Token = "a token" })
@@ -116,8 +116,8 @@ func TestKubeLiveness(t *testing.T) {
 	}
 }
 
-// Egress addresses: a rule is made with all its members, made again after a start of kube-loxilb,
-// and deleted by its source alone, also when it is gone.
+// TestKubeEgress checks egress addresses: a rule is created with all its members, created again
+// after a restart of kube-loxilb, and deleted by its source alone, also if it no longer exists.
 func TestKubeEgress(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
@@ -146,8 +146,8 @@ func TestKubeEgress(t *testing.T) {
 	}
 }
 
-// What there is no BGP for is answered at once, in JSON, and not with success: kube-loxilb logs it,
-// and goes on with its services. Metadata of pods is not taken either.
+// TestKubeWithoutBGP checks that requests for BGP are refused at once, in JSON: kube-loxilb logs
+// that, and continues with its services. Metadata of pods is refused, too.
 func TestKubeWithoutBGP(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
@@ -171,7 +171,8 @@ func TestKubeWithoutBGP(t *testing.T) {
 	}
 }
 
-// What works and is not all that was asked for is a condition of the service, which fails nothing.
+// TestConditions checks that a partially supported request succeeds, and is reported as a condition
+// of the service.
 func TestConditions(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)

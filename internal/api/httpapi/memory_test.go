@@ -20,7 +20,7 @@ import (
 	"loxilb/test/apitest"
 )
 
-// filler makes text of its size: head, parts one behind the other, tail.
+// filler generates text of its size: a head, repeated parts, and a tail.
 type filler int
 
 func (size filler) filled(head, part, separator, tail string) string {
@@ -28,7 +28,7 @@ func (size filler) filled(head, part, separator, tail string) string {
 	return head + strings.Repeat(part+separator, n) + part + tail
 }
 
-// worstBodies are made to take much more than their size.
+// worstBodies returns bodies that need much more memory than their size.
 func worstBodies(size filler) map[string]func() string {
 	const spec = `{"objects":[{"kind":"lb","spec":`
 	service := func(rest string) string {
@@ -91,7 +91,7 @@ func worstBodies(size filler) map[string]func() string {
 	}
 }
 
-// asImport returns a body of objects as a file to import.
+// asImport returns a body of objects in the form of a file to import.
 func asImport(t *testing.T, text string) (body, contentType string) {
 	var b bytes.Buffer
 	form := multipart.NewWriter(&b)
@@ -108,7 +108,7 @@ func asImport(t *testing.T, text string) (body, contentType string) {
 	return b.String(), form.FormDataContentType()
 }
 
-// peakOfProcess returns the most memory that this process has had, in MiB.
+// peakOfProcess returns the peak memory of this process, in MiB.
 func peakOfProcess(t *testing.T) int {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/status")
@@ -120,7 +120,7 @@ func peakOfProcess(t *testing.T) int {
 	return n >> 10
 }
 
-// send makes a request of a body; the answer is its code and how it begins.
+// send sends a body, and returns the status code and the beginning of the response.
 func send(t *testing.T, way, text string) string {
 	b := apitest.New(t, nil)
 	path, ct := httpapi.BaseURL+"/config/apply", "application/json"
@@ -136,8 +136,8 @@ func send(t *testing.T, way, text string) string {
 	return fmt.Sprintf("%d %.120s", w.Code, strings.ReplaceAll(w.Body.String(), "\n", " "))
 }
 
-// TestAllocationsOfWorstBodies: what took a hundred times its size when it was not counted takes
-// thirty times at most, with all that is thrown away meanwhile.
+// TestAllocationsOfWorstBodies checks that bodies that needed a hundred times their size before
+// limits existed need at most thirty times, including garbage.
 func TestAllocationsOfWorstBodies(t *testing.T) {
 	for _, name := range []string{"null endpoints", "sources", "long name", "long kind", "many unknown", "metadata"} {
 		text := worstBodies(rest.MaxBody / 4)[name]()
@@ -155,7 +155,7 @@ var long = flag.Bool("long", false, "measure how much memory the worst bodies ta
 
 const memoryCase = "LOXILB_MEMORY_CASE"
 
-// TestMemoryOfWorstBodies: whatever is in the largest body that may be, it takes less than 512 MiB.
+// TestMemoryOfWorstBodies checks that any body of the largest size needs less than 512 MiB.
 func TestMemoryOfWorstBodies(t *testing.T) {
 	if way, name, ok := strings.Cut(os.Getenv(memoryCase), " "); ok {
 		text := worstBodies(rest.MaxBody)[name]()

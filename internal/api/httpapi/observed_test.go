@@ -16,7 +16,7 @@ import (
 	"loxilb/test/apitest"
 )
 
-// TestUnread: who does not read an answer is cut off.
+// TestUnread checks that a client that does not read its response is disconnected.
 func TestUnread(t *testing.T) {
 	t.Parallel()
 	b, server := apitest.ServeEvents(t, event.NewHub())
@@ -29,7 +29,7 @@ func TestUnread(t *testing.T) {
 	var answer atomic.Int64
 	done := make(chan error, 1)
 	b.API.Mux().HandleFunc("GET /large", func(w http.ResponseWriter, _ *http.Request) {
-		n, err := w.Write(make([]byte, 64<<20)) // no socket has room for it
+		n, err := w.Write(make([]byte, 64<<20)) // more than any socket buffer
 		answer.Store(int64(n))
 		done <- err
 	})
@@ -46,8 +46,8 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// TestManyUnread: so many large answers are in memory at once, whoever reads none of them; small
-// ones need no place.
+// TestManyUnread checks that the number of large responses in memory is bounded although clients do
+// not read them, and that small ones are not limited.
 func TestManyUnread(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
@@ -72,8 +72,8 @@ func TestManyUnread(t *testing.T) {
 	ask(200)
 }
 
-// TestWholly: answers with everything there is are made a few at once; others are refused before
-// they take memory.
+// TestWholly checks that the number of simultaneous complete lists is bounded, and that further
+// ones are refused before they use memory.
 func TestWholly(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)

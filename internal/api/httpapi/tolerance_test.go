@@ -9,8 +9,8 @@ import (
 	"loxilb/test/apitest"
 )
 
-// With --compat what is not known is passed over, and said: to the client each time, in the log
-// once a name. Without, it is refused.
+// TestTolerance checks that with --compat unknown properties are ignored and reported: to the
+// client each time, in the log once per name. Without it, they are refused.
 func TestTolerance(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
@@ -44,8 +44,8 @@ func TestTolerance(t *testing.T) {
 	}
 }
 
-// What a firewall rule matches, and what loxilb's own requests say, is read strictly with --compat,
-// too: it is refused, and nothing is done.
+// TestToleratedNot checks that unknown properties in matches of firewall rules and in loxilb's own
+// requests are refused with --compat, too, and that nothing changes.
 func TestToleratedNot(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, func(o *httpapi.Options) { o.Compat = true })

@@ -53,7 +53,7 @@ func at(all []object, name string) int {
 	return slices.IndexFunc(all, func(o object) bool { return o.Name == name })
 }
 
-// Objects are chosen by what is in their fields, wherever these are.
+// TestSelect checks that objects can be selected by the contents of their fields, at any depth.
 func TestSelect(t *testing.T) {
 	t.Parallel()
 	fields := FieldsOf[object](map[string]string{"n": "name"})
@@ -112,8 +112,8 @@ func page(l *List[*object], q *Query) string {
 	return strings.Join(names, " ")
 }
 
-// Pages follow each other until all was shown once, however they are sorted; an object that goes
-// away between two does not matter.
+// TestPages checks that pages show each object once, in any order, even if an object is deleted
+// between two pages.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	fields := FieldsOf[object](nil)
@@ -151,8 +151,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestOrder: an order in which nothing comes before itself, however addresses and other words are
-// mixed; else pages would leave rows out.
+// TestOrder checks that the order is strict for any mix of addresses and other words: otherwise
+// pages would leave rows out.
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	words := []string{"::2:0", "5x", "1::", "10.0.0.1", "9.9.9.9", "9", "10", "a", "fe80::1", "", "01", "eth10", "eth2", "2001:db8::1", "10.0.0.1:80"}
@@ -170,7 +170,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestSelectorIsBounded: each row is looked at with each requirement.
+// TestSelectorIsBounded checks that the number of requirements is bounded, as each is compared with
+// each row.
 func TestSelectorIsBounded(t *testing.T) {
 	t.Parallel()
 	for text, ok := range map[string]bool{
@@ -183,7 +184,7 @@ func TestSelectorIsBounded(t *testing.T) {
 	}
 }
 
-// Whatever is in a name, it is found by the name, and by no part of it.
+// TestNames checks that any name is found by the whole name, and not by a part of it.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	names := []string{"a,b", "a", "b c", `say "hi"`, `"`, "x)", "(", "a=b", "in (c)", "ü,ö", "!", " spaced ", "a, b"}
@@ -208,7 +209,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestQuotesWithin: quotes mean something at the beginning of a value only, and no other quotes do.
+// TestQuotesWithin checks that quotes are special at the beginning of a value only.
 func TestQuotesWithin(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][]string{
@@ -223,7 +224,8 @@ func TestQuotesWithin(t *testing.T) {
 	}
 }
 
-// TestResolveSort: the name of a field becomes its path, in both directions. No field is no error.
+// TestResolveSort checks that the name of a field becomes its path, in both directions, and that no
+// field is no error.
 func TestResolveSort(t *testing.T) {
 	t.Parallel()
 	fields := FieldsOf[object](nil)

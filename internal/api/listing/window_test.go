@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A window is the part of a list that was asked for, or the start of it, and never beyond its end;
-// what is out of bounds is refused with what is allowed.
+// TestWindow checks that a window is the requested part of a list, never beyond its end, and that
+// the error for an invalid one names the allowed range.
 func TestWindow(t *testing.T) {
 	t.Parallel()
 	bounded := Bounds{Limit: 2, LimitMost: 3, OffsetMost: 9}

@@ -57,7 +57,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// Aliases of aliases make no more than a request may hold.
+// TestAliasBomb checks that nested aliases cannot exceed the limit on a request.
 func TestAliasBomb(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
@@ -70,7 +70,7 @@ func TestAliasBomb(t *testing.T) {
 	}
 }
 
-// FuzzRead holds that any file makes objects in JSON, or is refused with places in it.
+// FuzzRead checks that any file gives objects in JSON, or errors with positions.
 func FuzzRead(f *testing.F) {
 	f.Add("apiVersion: netlox/v1\nkind: lb\nspec: {a: &x [1], b: *x}\n---\n- {hostName: 1}\n")
 	f.Add(`{"lbAttr":[{"a":[1,{"b":null}]}]}`)
@@ -95,8 +95,8 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// What would take gigabytes is refused before it is read; of what is wrong the first thousand
-// things are told, and long texts are cut.
+// TestBounds checks that input that would need gigabytes is refused before it is read, that at most
+// a thousand errors are reported, and that long texts are truncated.
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	const document = "apiVersion: netlox/v1\nkind: lb\nspec: {a: "
@@ -119,8 +119,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// What is said twice, in whatever case, is an error, wherever: one of the two would be lost. A mark
-// of the byte order before a later document is none of its text.
+// TestTwice checks that a duplicate key, in any case and at any depth, is an error, as one of the
+// two values would be lost. A byte order mark before a later document is ignored.
 func TestTwice(t *testing.T) {
 	t.Parallel()
 	const document = "apiVersion: netlox/v1\nkind: lb\nspec: {a: 1}\n"

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestYAML: what is written is read again as it was, whatever the text in it looks like.
+// TestYAML checks that any text is unchanged after writing and reading it.
 func TestYAML(t *testing.T) {
 	t.Parallel()
 	words := []string{

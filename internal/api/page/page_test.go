@@ -26,8 +26,9 @@ func ask(method, path string, headers ...string) *httptest.ResponseRecorder {
 	return w
 }
 
-// Every file that the page names is there, with its kind, kept for good under a name that changes
-// with it, and small if the browser takes that; no file is left that nobody names.
+// TestFiles checks every file that the page refers to: it exists with its content type, is cached
+// without limit under a name that changes with its content, and is compressed if the browser
+// accepts that. No file is unused.
 func TestFiles(t *testing.T) {
 	t.Parallel()
 	index := ask("GET", "/")
@@ -67,8 +68,8 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// Whatever is asked, the answer forbids what the page does not need. A file of another version is
-// not there, and is not kept.
+// TestPolicy checks that every response forbids what the page does not need. A file of another
+// version gives 404, and is not cached.
 func TestPolicy(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]int{"/": 200, "/page/0000000000000000/main.js": 404, "/page/": 404, "/page/%2e%2e/%2e%2e/etc/passwd": 404} {
@@ -88,11 +89,11 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// No file makes HTML of text, or names another host.
+// TestSources checks that no file makes HTML of text, or names another host.
 func TestSources(t *testing.T) {
 	t.Parallel()
 	forbidden := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function|\bhttps?://|style="| on[a-z]+="`)
-	allowed := `http://www.w3.org/2000/svg` // the name of a namespace, which nobody loads
+	allowed := `http://www.w3.org/2000/svg` // the name of an XML namespace, which is not loaded
 	err := filepath.WalkDir("assets", func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err

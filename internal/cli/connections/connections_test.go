@@ -16,7 +16,7 @@ import (
 	"loxilb/test/clitest"
 )
 
-// tableChunk is how many rows come at once, and one more is waited for.
+// tableChunk is the number of rows that are printed at once.
 const tableChunk = 1000
 
 const connection = `{"destinationIP":"20.20.20.1","sourceIP":"10.0.0.1","destinationPort":80,"sourcePort":%d,"protocol":"tcp","ident":"","conntrackState":"est","conntrackAct":"x","packets":1,"bytes":2,"servName":"web"}`
@@ -27,7 +27,8 @@ func TestGetCT(t *testing.T) {
 	clitest.Golden(t, clitest.NewServer(t, 200, clitest.Answer(t, "ct")), "ct", "get ct", "get conntrack -o wide", "get cts -o json", "get ct -o yaml")
 }
 
-// Connections are printed while the server is still at it, however long that takes altogether.
+// TestConntrackStreams checks that connections are printed while the server still sends, however
+// long it takes.
 func TestConntrackStreams(t *testing.T) {
 	t.Parallel()
 	more := make(chan struct{})
@@ -37,7 +38,7 @@ func TestConntrackStreams(t *testing.T) {
 		for i := range tableChunk {
 			fmt.Fprintf(w, connection+",", i)
 		}
-		slow.Do(func() { // longer than the time that silence may last
+		slow.Do(func() { // longer than the timeout of a silent server
 			for i := range 13 {
 				w.(http.Flusher).Flush()
 				time.Sleep(100 * time.Millisecond)
@@ -73,7 +74,8 @@ func TestConntrackStreams(t *testing.T) {
 	}
 }
 
-// An answer that breaks off is said, after what had come.
+// TestConntrackBreaksOff checks that an incomplete response is reported after the rows that
+// arrived.
 func TestConntrackBreaksOff(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, `{"ctAttr":[`+fmt.Sprintf(connection, 1)+",")

@@ -19,7 +19,7 @@ func TestConntrackFilters(t *testing.T) {
 		"get ct --servName=web --vip=20.20.20.1 --proto=tcp --limit=5",
 		"get ct --service=20.20.20.1:80/tcp --state=est --source=10.0.0.0/8 --endpoint=[::1]:80 --offset=7",
 	} {
-		_ = clitest.Run(t, "", s.At(args)...) // the answer is that of connections
+		_ = clitest.Run(t, "", s.At(args)...) // the response does not matter
 	}
 	s.Requests = slices.DeleteFunc(s.Requests, func(r string) bool { return strings.Contains(r, "/loadbalancer/") })
 	want := []string{
@@ -27,7 +27,7 @@ func TestConntrackFilters(t *testing.T) {
 		"GET /netlox/v1/config/conntrack/all?endpoint=%5B%3A%3A1%5D%3A80&offset=7&service=20.20.20.1%3A80%2Ftcp&source=10.0.0.0%2F8&state=est",
 	}
 	for i, r := range s.Requests {
-		// the order of parameters says nothing
+		// the order of parameters does not matter
 		path, query, _ := strings.Cut(r, "?")
 		parts := strings.Split(query, "&")
 		slices.Sort(parts)
@@ -38,7 +38,8 @@ func TestConntrackFilters(t *testing.T) {
 	}
 }
 
-// The name or key of no service is an error, not an empty table, unless connections still have it.
+// TestConnectionsOfNoService checks that the name or key of a missing service is an error, unless
+// connections still have it.
 func TestConnectionsOfNoService(t *testing.T) {
 	t.Parallel()
 	gone := clitest.NewServer(t, 200, `{"ctAttr":[],"lbAttr":[]}`)

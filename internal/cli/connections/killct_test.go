@@ -10,7 +10,8 @@ import (
 	"loxilb/test/clitest"
 )
 
-// TestKillCT: requests go on from where the last one ended, and the totals are of all of them.
+// TestKillCT checks that requests continue where the last one ended, and that the totals cover all
+// of them.
 func TestKillCT(t *testing.T) {
 	t.Parallel()
 	for output, want := range map[string]string{

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestScrub: a secret goes wherever it stands, and what is around it stays; addresses of clients
-// go, others stay.
+// TestScrub checks that secrets are removed wherever they are, without the text around them, and
+// that addresses of clients are removed and others kept.
 func TestScrub(t *testing.T) {
 	t.Parallel()
 	s := newScrubber([]string{"l1teral-token\n", "abc"}, []netip.Addr{netip.MustParseAddr("20.20.20.1"), netip.MustParseAddr("2001:db8::1")})
@@ -80,8 +80,8 @@ func unpack(t *testing.T, archive []byte) (names []string, files map[string]stri
 	}
 }
 
-// TestWrite: the parts are there in order, what fails, hangs or is too long is a line of the
-// manifest, and the same state makes the same archive.
+// TestWrite checks that the parts are in order, that a part that fails, hangs or is too long is a
+// line of the manifest, and that the same state gives the same archive.
 func TestWrite(t *testing.T) {
 	t.Parallel()
 	text := func(s string) func(context.Context) ([]byte, error) {

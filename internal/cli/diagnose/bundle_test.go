@@ -13,21 +13,20 @@ import (
 	"loxilb/test/clitest"
 )
 
-// planted has a secret in each form in which the daemon's answers could have one, and a client's
-// address.
+// planted has a secret in each form that the daemon's responses could have, and a client's address.
 const planted = `{"token":"p1anted","lbAttr":[{"serviceArguments":{"externalIP":"20.20.20.1","port":80,"probereq":"Authorization: p1anted","proberesp":"p1anted"},
 "endpoints":[{"endpointIP":"31.31.31.1"}]}],"otlp":{"headers":{"x-api-key":"p1anted"}},"users":[{"name":"ann","passwordHash":"$2a$10$p1antedp1anted"}],
 "logs":["time=x msg=\"Bearer p1anted-p1anted\" client=7.7.7.7:4000 vip=20.20.20.1 password=p1anted","url https://ann:p1anted@host/"],
 "key":"-----BEGIN PRIVATE KEY-----\np1anted\n-----END PRIVATE KEY-----","literal":"x fr0mfile x","ctAttr":[{"servName":"web","protocol":"tcp","conntrackState":"est","sourceIP":"7.7.7.7"}]}`
 
-// unpack reads a bundle, file by file.
+// unpack returns a bundle's files by name.
 func unpack(t *testing.T, path string) map[string]string {
 	t.Helper()
 	f, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close() //nolint:errcheck // it was read
+	defer f.Close() //nolint:errcheck // only read
 	packed, err := gzip.NewReader(f)
 	if err != nil {
 		t.Fatal(err)
@@ -50,8 +49,8 @@ func unpack(t *testing.T, path string) map[string]string {
 	}
 }
 
-// TestBundle: the bundle has all parts and no secret, wherever one is; its owner alone reads it,
-// and no file is written over.
+// TestBundle checks that the bundle has all parts and no secret, that only its owner can read it,
+// and that no existing file is overwritten.
 func TestBundle(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, planted)

@@ -9,7 +9,7 @@ import (
 	"loxilb/test/clitest"
 )
 
-// What the server says is printed in its order, the verdict last.
+// TestExplain checks that the server's lines are printed in order, with the verdict last.
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"packet", "reverse"} {
@@ -18,7 +18,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// The exit status reports whether the packet gets there, also with -o json.
+// TestExitStatus checks that the exit status reports whether the packet arrives, also with -o json.
 func TestExitStatus(t *testing.T) {
 	t.Parallel()
 	const ok, failed = `"steps":[{"stage":"way","state":"warning","text":"x"}]`, `"steps":[{"stage":"mtu","state":"failed","text":"x"}]`

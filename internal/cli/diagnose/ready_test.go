@@ -10,7 +10,8 @@ import (
 	"loxilb/test/clitest"
 )
 
-// TestReady: the exit code reports whether packets are balanced, and standard error why not.
+// TestReady checks that the exit code reports whether packets are balanced, and that standard error
+// has the reason if not.
 func TestReady(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, http.StatusOK, "ready\n")

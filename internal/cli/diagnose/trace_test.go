@@ -14,7 +14,7 @@ import (
 	"loxilb/test/clitest"
 )
 
-// event returns one of a packet that was forwarded.
+// event returns an event of a forwarded packet.
 func event(t testing.TB, before, after string) string {
 	t.Helper()
 	view := func(line string) string {
@@ -32,8 +32,8 @@ func event(t testing.TB, before, after string) string {
 	return `event: packet` + "\n" + `data: {"time":"2020-01-02T03:04:05.000006Z","took":812,"point":"ingress","in":"client","verdict":"forward","before":` + view(before) + rest + "}\n\n"
 }
 
-// TestTrace: packets are lines of the language of packet scripts, or a capture; what was lost is
-// said; it ends after as many as were asked for.
+// TestTrace checks that packets are printed in the language of packet scripts, or as a capture,
+// that lost ones are reported, and that it ends after the requested number.
 func TestTrace(t *testing.T) {
 	t.Parallel()
 	const syn, out = "tcp 1.1.1.1:4000 > 10.0.0.1:80 S seq 7", "tcp 1.1.1.1:4000 > 192.168.1.10:8080 S seq 7 ttl 63"
@@ -80,7 +80,7 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// TestRefused: what is wrong in a command line is named.
+// TestRefused checks that errors name the wrong part of a command line.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, "")

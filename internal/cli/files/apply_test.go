@@ -28,8 +28,8 @@ const applied = `{"result":"Success","revision":7,"unchanged":1,"changes":[{"kin
 const document = "apiVersion: netlox/v1\nkind: Loadbalancer\nmetadata:\n  name: test\nspec:\n  serviceArguments: {externalIP: 20.20.20.1, port: 2020, protocol: tcp}\n" +
 	"  endpoints:\n  - {endpointIP: 31.31.31.1, targetPort: 5001, weight: 1}\n"
 
-// TestApplyNothingToConfirm: without a change nothing waits for confirmation, and the answer says
-// so.
+// TestApplyNothingToConfirm checks that without a change nothing waits for confirmation, and that
+// the output says so.
 func TestApplyNothingToConfirm(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, `{"result":"Success","revision":7,"unchanged":1,"changes":[]}`)
@@ -91,7 +91,7 @@ func write(t testing.TB, dir, name, content string) string {
 	return path
 }
 
-// Whatever is wrong is said with its file, line and column, all of it at once.
+// TestApplyRefused checks that all errors are reported at once, with file, line and column.
 func TestApplyRefused(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, applied)
@@ -120,7 +120,7 @@ func TestApplyRefused(t *testing.T) {
 	}
 }
 
-// What the server refuses is found in the file again.
+// TestApplyLocates checks that errors of the server are mapped to positions in the file.
 func TestApplyLocates(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 400, `{"code":400,"message":"nothing was changed","result":"x","errors":[`+
@@ -140,7 +140,7 @@ func TestApplyLocates(t *testing.T) {
 	}
 }
 
-// What the server undid, but for what others have changed, is not said to be as it was.
+// TestApplyUndone checks that a rollback that keeps changes of others is not reported as complete.
 func TestApplyUndone(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 400, `{"code":400,"message":"the change was undone, but for what others have changed since (service [::1]:80/tcp): objects[0]: no","result":"x",`+

@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// saved returns the files of a folder that has one line, as replaceFolder takes them.
+// saved returns the files of a folder with one line, for replaceFolder.
 func saved(line string) interfaceConfig {
 	return interfaceConfig{"eth0": {"type": {line}}}
 }
 
-// The former configuration is never lost: neither when the backup before it cannot be removed, nor
-// when it cannot be moved.
+// TestReplaceFolderKeepsTheFormer checks that the former configuration is never lost, even if the
+// previous backup cannot be removed, or the folder cannot be moved.
 func TestReplaceFolderKeepsTheFormer(t *testing.T) {
 	t.Parallel()
-	runtime.LockOSThread() // and never unlocked: the thread has mounts of its own, and ends with the test
+	runtime.LockOSThread() // never unlocked: the thread has its own mounts, and ends with the test
 	if err := unix.Unshare(unix.CLONE_NEWNS); errors.Is(err, unix.EPERM) {
 		t.Skip("only root can mount")
 	} else if err != nil {

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What interfaces are configured by is saved in the contract's folders and applied again, all of
-// it, of one interface, or its routes alone.
+// TestInterfaces checks that the configuration of interfaces is saved in the contract's folders and
+// applied again: of all, of one interface, or only its routes.
 func TestInterfaces(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -87,7 +87,7 @@ func TestInterfaces(t *testing.T) {
 	}
 }
 
-// What cannot be saved is said beside the success.
+// TestInterfacesLeftOut checks that the success message lists what could not be saved.
 func TestInterfacesLeftOut(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -101,8 +101,8 @@ func TestInterfacesLeftOut(t *testing.T) {
 	}
 }
 
-// What makes interfaces is read of all folders first: a member is tagged though the folder of its
-// VLAN interface comes later.
+// TestInterfacesThatNeedOthers checks that folders are read before interfaces are created: a member
+// gets its tag although the folder of its VLAN interface comes later.
 func TestInterfacesThatNeedOthers(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -121,8 +121,8 @@ func TestInterfacesThatNeedOthers(t *testing.T) {
 	}
 }
 
-// A pipe, a folder or a loop of links where a file is expected ends the command, and does not hold
-// it up.
+// TestInterfaceFilesThatAreNone checks that a pipe, a folder or a loop of links in place of a file
+// ends the command with an error, and does not block it.
 func TestInterfaceFilesThatAreNone(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, `{"result":"Success","changes":[]}`)

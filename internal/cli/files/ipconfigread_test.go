@@ -20,8 +20,8 @@ func said(r *interfaceReader) (list []string) {
 	return list
 }
 
-// What is saved is read again as it was; what the kernel, or somebody else's daemon, makes by
-// itself is left out.
+// TestRoundTrip checks that saved configuration is read unchanged, without what the kernel or other
+// daemons create by themselves.
 func TestRoundTrip(t *testing.T) {
 	t.Parallel()
 	objects := []v1.Object{
@@ -66,7 +66,7 @@ func TestRoundTrip(t *testing.T) {
 	got := said(r)
 	slices.Sort(got)
 	slices.Sort(want)
-	if diff := cmp.Diff(want, got); diff != "" || len(r.Wrong) > 0 || c.Lines() != len(want)+1 { // the tagged member takes two lines
+	if diff := cmp.Diff(want, got); diff != "" || len(r.Wrong) > 0 || c.Lines() != len(want)+1 { // the tagged member has two lines
 		t.Errorf("%d lines, wrong %v, %s", c.Lines(), r.Wrong, diff)
 	}
 	for _, dev := range []string{"", ".", "..", "a/b", "/etc"} {
@@ -76,8 +76,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// Routes that apply would refuse are not saved, and counted by the reason; of several gateways of a
-// destination the first that is taken is.
+// TestRoutesLeftOut checks that routes that apply would refuse are not saved, and are counted by
+// reason. Of several gateways for a destination the first accepted one is saved.
 func TestRoutesLeftOut(t *testing.T) {
 	t.Parallel()
 	c, left, err := newInterfaceConfig(nil, []v1.RouteEntry{
@@ -105,8 +105,8 @@ func TestRoutesLeftOut(t *testing.T) {
 	}
 }
 
-// A tunnel comes from the first address of its interface, whether that is read before or after it;
-// a line that names another one is refused.
+// TestTunnelFrom checks that a tunnel's source is the first address of its interface, whichever is
+// read first, and that a line with another source is refused.
 func TestTunnelFrom(t *testing.T) {
 	t.Parallel()
 	const tunnel = "ip link add vxlan7 type vxlan id 7 local %s dev eth0 dstport 4789\n"
@@ -129,7 +129,7 @@ func TestTunnelFrom(t *testing.T) {
 	}
 }
 
-// Lines as people write them are understood; none is ever given to a shell.
+// TestLines checks that hand-written lines are understood, and that none is passed to a shell.
 func TestLines(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
@@ -192,7 +192,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// FuzzRead: no text ends the reader, and what it makes is JSON.
+// FuzzRead checks that no text crashes the reader, and that its output is JSON.
 func FuzzRead(f *testing.F) {
 	f.Add("ip link add link eth1 name eth1.7 type vlan id 7\nip link set eth1.7 master vlan7\nbridge fdb append 0 dst 1 dev vxlan1\nip -6 route add\nip link set dev")
 	f.Fuzz(func(t *testing.T, text string) {

@@ -9,8 +9,8 @@ import (
 	"loxilb/test/clitest"
 )
 
-// TestSave: the contract's files hold what apply takes; the former file is kept, and is what it was
-// if the server refuses.
+// TestSave checks that apply accepts the contract's files, and that the former file is kept,
+// unchanged if the server refuses.
 func TestSave(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -77,8 +77,8 @@ spec:
     protocol: 89
 `
 
-// Files of save have words where the contract has numbers; apply sends the numbers of those that
-// the server does not know.
+// TestSavedWords checks that saved files have words where the contract has numbers, and that apply
+// sends the numbers of words that the server does not know.
 func TestSavedWords(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "all.yaml")
@@ -119,7 +119,8 @@ func TestSavedWords(t *testing.T) {
 	}
 }
 
-// A word that is none is an error with its place, and nothing is sent.
+// TestWrongWords checks that an unknown word is an error with its position, and that nothing is
+// sent.
 func TestWrongWords(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, `{"result":"Success","changes":[]}`)
@@ -129,7 +130,8 @@ func TestWrongWords(t *testing.T) {
 	}
 }
 
-// plan has the words and names of files, no numbers of the contract.
+// TestPlanInWords checks that a plan has the words and names of the files, not the contract's
+// numbers.
 func TestPlanInWords(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, `{"result":"Success","unchanged":0,"changes":[

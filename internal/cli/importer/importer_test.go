@@ -16,8 +16,8 @@ import (
 
 var update = flag.Bool("update", false, "write what is found into testdata")
 
-// files are those of testdata, and what the program that they are for says of them: nothing, if it
-// takes them. IPVS is asked by no program: ipvsadm reads nothing where the kernel has no IPVS.
+// files are the files of testdata, each with the command of its own program that checks it. IPVS has
+// none: ipvsadm reads nothing on a kernel without IPVS.
 var files = map[string]struct {
 	name  string
 	check []string
@@ -48,7 +48,7 @@ func dump(r *Result) string {
 	return b.String()
 }
 
-// What is made of each program's file, and what of it is left out, line by line.
+// TestRead checks the services that each program's file gives, and which lines are left out.
 func TestRead(t *testing.T) {
 	t.Parallel()
 	for format, f := range files {
@@ -71,7 +71,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// The files are ones that the programs take themselves.
+// TestProgramsTakeThem checks that the programs themselves accept the files.
 func TestProgramsTakeThem(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
@@ -98,7 +98,8 @@ func TestProgramsTakeThem(t *testing.T) {
 	}
 }
 
-// What is written for IPVS is read back as it was, where IPVS has all of it.
+// TestIPVSRoundTrip checks that services that are written for IPVS are read back unchanged, if IPVS
+// supports all of them.
 func TestIPVSRoundTrip(t *testing.T) {
 	t.Parallel()
 	var services []lb.Service
@@ -154,7 +155,8 @@ func TestIPVSLeavesOut(t *testing.T) {
 	}
 }
 
-// FuzzRead holds that no file of any format does harm, and that what is made of one is a service.
+// FuzzRead checks that no file of any format crashes the reader, and that its results are valid
+// services.
 func FuzzRead(f *testing.F) {
 	for format, file := range files {
 		f.Add(format, readTestdata(f, file.name))

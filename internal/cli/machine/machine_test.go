@@ -8,7 +8,7 @@ import (
 	"loxilb/test/clitest"
 )
 
-// What get prints of the machine, and of the log's level.
+// TestMachine checks what get prints about the machine, and about the log level.
 func TestMachine(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ args, path, body, want string }{

@@ -28,12 +28,12 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// What chooses is asked of the server.
+// TestFilters checks that filters are sent to the server.
 func TestFilters(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, `{"eventAttr":[],"statusAttr":[]}`)
 	for _, args := range []string{"get events --kind=link,object --limit=3", "get status web --failed --kind=service"} {
-		_ = clitest.Run(t, "", s.At(args)...) // there is no such object
+		_ = clitest.Run(t, "", s.At(args)...) // the server has no such object
 	}
 	if diff := cmp.Diff([]string{
 		"GET /netlox/v1/events?kind=link%2Cobject&limit=3",
@@ -81,7 +81,7 @@ func TestWatchEvents(t *testing.T) {
 	if line := <-out.Out; line != "2020-01-02T03:04:05Z  link       interface eth0 (2) added\n" {
 		t.Errorf("%q", line)
 	}
-	hold <- struct{}{} // the server ends it
+	hold <- struct{}{} // ended by the server
 	if code := <-done; code != session.ExitUnreachable || !strings.Contains(errs.String(), "3 events lost") || !strings.Contains(errs.String(), "the event stream ended: the token has ended\n") {
 		t.Errorf("%d %s", code, errs.String())
 	}
@@ -95,7 +95,7 @@ func TestWatchEvents(t *testing.T) {
 	if line := <-out.Out; !strings.HasPrefix(line, `{"seq":7`) || strings.Count(line, "\n") != 1 {
 		t.Errorf("%q", line)
 	}
-	cancel() // the user does
+	cancel() // ended by the user
 	if code := <-done; code != session.ExitOK {
 		t.Errorf("%d %s", code, errs.String())
 	}

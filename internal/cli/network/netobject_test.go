@@ -8,8 +8,8 @@ import (
 	"loxilb/test/clitest"
 )
 
-// TestNetObjectRequests: each command about the kernel's network is one request in the contract's
-// words, by each of its names.
+// TestNetObjectRequests checks that each command about the kernel's network sends one request in
+// the contract's words, by each of its names.
 func TestNetObjectRequests(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
@@ -47,7 +47,7 @@ func TestNetObjectRequests(t *testing.T) {
 	}
 }
 
-// TestNetObjectMistakes: a wrong command line is one sentence, and no request.
+// TestNetObjectMistakes checks that a wrong command line gives one sentence, and no request.
 func TestNetObjectMistakes(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
@@ -74,7 +74,7 @@ func TestNetObjectMistakes(t *testing.T) {
 	}
 }
 
-// TestNetObjectTables: columns and cells.
+// TestNetObjectTables checks columns and cells.
 func TestNetObjectTables(t *testing.T) {
 	t.Parallel()
 	const port = `{"portAttr":[{"portName":"eth0","portNo":2,"zone":"root","portSoftwareInformation":{"osId":2,"portType":1,"portProp":0,"portActive":true,"bpfLoaded":true},` +

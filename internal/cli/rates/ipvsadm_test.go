@@ -8,7 +8,7 @@ import (
 	"loxilb/test/clitest"
 )
 
-// Services and endpoints are printed in ipvsadm's columns.
+// TestStatsAndRate checks that services and endpoints are printed in ipvsadm's columns.
 func TestStatsAndRate(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, clitest.Answer(t, "services"))
@@ -27,8 +27,8 @@ func TestStatsAndRate(t *testing.T) {
 	}
 }
 
-// For pipes, top prints updates below each other, without styles; flags that make no sense are
-// refused.
+// TestTopPrints checks that top prints consecutive updates without styles to a pipe, and refuses
+// invalid flags.
 func TestTopPrints(t *testing.T) {
 	t.Parallel()
 	update := `{"list":` + clitest.Answer(t, "services") + `,"total":{"time":"2026-11-23T06:31:19Z","seconds":1,"services":9,"drops":[{"reason":"no-route","packets":7,"rate":0}],"rates":{"connections":49.6}}}`

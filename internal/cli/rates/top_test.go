@@ -22,7 +22,8 @@ import (
 	"loxilb/test/await"
 )
 
-// daemon tells rates of so many services, one update for each question and one more for each tick.
+// daemon serves rates of this many services: one update for each request, and one more for each
+// tick.
 type daemon struct {
 	*httptest.Server
 	services int
@@ -48,7 +49,7 @@ func (d *daemon) leave(away bool) {
 	d.away = away
 }
 
-// asked returns the last question.
+// asked returns the query of the last request.
 func (d *daemon) asked() url.Values {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -107,7 +108,7 @@ func (d *daemon) update(q url.Values, end time.Time) *v1.RatesUpdate {
 	return u
 }
 
-// screenBench is top's screen, by hand.
+// screenBench is top's screen, driven by the test.
 type screenBench struct {
 	*model
 	t    *testing.T
@@ -139,7 +140,7 @@ func newScreen(t *testing.T, d *daemon, g glyphs) *screenBench {
 	return b
 }
 
-// hears takes what is told until an answer to the last question has come.
+// hears handles messages until the response to the last request has arrived.
 func (b *screenBench) hears() {
 	b.t.Helper()
 	for {
@@ -154,7 +155,7 @@ func (b *screenBench) hears() {
 	}
 }
 
-// types presses keys, by name or letter, each of which may ask for something.
+// types presses keys, by name or letter, each of which may cause a request.
 func (b *screenBench) types(keys ...string) {
 	b.t.Helper()
 	codes := map[string]rune{
@@ -174,7 +175,7 @@ func (b *screenBench) types(keys ...string) {
 	}
 }
 
-// shows checks that the screen has texts, and is as large as the terminal at most.
+// shows checks that the screen has texts, and fits the terminal.
 func (b *screenBench) shows(texts ...string) {
 	b.t.Helper()
 	lines := strings.Split(b.View().Content, "\n")
@@ -194,8 +195,8 @@ func (b *screenBench) shows(texts ...string) {
 	}
 }
 
-// Keys choose, sort, filter, go further and down to endpoints, in a list of 10,000 services of
-// which the server sends a page.
+// TestTopKeys checks that keys select, sort, filter, page and open endpoints, in a list of 10,000
+// services of which the server sends a page.
 func TestTopKeys(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, 10_000)
@@ -242,9 +243,9 @@ func TestTopKeys(t *testing.T) {
 	}
 }
 
-// A daemon that goes away is told of, and asked again until it is back; a service that goes away
-// takes one back to the services; a first question that nobody answers, or that is refused, ends
-// top.
+// TestTopLosesDaemon checks that top reports a daemon that goes away and retries until it returns,
+// that a deleted service leads back to the list of services, and that top ends if its first request
+// fails.
 func TestTopLosesDaemon(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, 5)
@@ -291,8 +292,8 @@ func TestTopLosesDaemon(t *testing.T) {
 	}
 }
 
-// The screen is never larger than the terminal, whatever that is, and has room for names and trends
-// where there is some.
+// TestTopSizes checks that the screen fits a terminal of any size, and shows names and trends if
+// there is room.
 func TestTopSizes(t *testing.T) {
 	t.Parallel()
 	b := newScreen(t, newDaemon(t, 100), utf8Glyphs())
@@ -313,7 +314,8 @@ func TestTopSizes(t *testing.T) {
 	}
 }
 
-// TestTopProgram: keys of a terminal come to the program, and what it draws to the terminal.
+// TestTopProgram checks that the program gets the terminal's keys, and that the terminal gets its
+// output.
 func TestTopProgram(t *testing.T) {
 	t.Parallel()
 	b := newScreen(t, newDaemon(t, 3), utf8Glyphs())
@@ -372,7 +374,7 @@ func (p *paper) wait(t *testing.T, text string) {
 	})
 }
 
-// Numbers are five places long at most, and sparklines as wide as they may be.
+// TestShort checks that numbers have at most five characters, and that sparklines fit their width.
 func TestShort(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[float64]string{0: "0", 0.04: "0.1", 0.25: "0.2", 9.94: "9.9", 9.96: "10", 42: "42", 9999: "9999", 9999.6: "10k", 12345: "12k", 1.5e6: "1.5M", 999.6e6: "1.0G", 3.2e12: "3.2T", 1e22: "10000E"} {
@@ -389,7 +391,8 @@ func TestShort(t *testing.T) {
 	}
 }
 
-// TestOneWord: nothing that others write moves the cursor, in 7 or 8 bits, or turns text around.
+// TestOneWord checks that text of other sources cannot move the cursor (in 7 or 8 bits) or change
+// the text's direction.
 func TestOneWord(t *testing.T) {
 	t.Parallel()
 	if got := oneWord("a\x1b[31m\u009b2J\u202eb\n\x7fc"); got != "a[31m2Jbc" {

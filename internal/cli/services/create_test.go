@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// FuzzCreate holds that no flag of create lb makes a request that is not meant.
+// FuzzCreate checks that flags of create lb never give an unintended request.
 func FuzzCreate(f *testing.F) {
 	f.Add("20.20.20.1", "2020:5001", "31.31.31.1:1", "rr", "default")
 	f.Add("2001:db8::1", "80:80", "[2001:db8::2]:8080:0", "2", "0")

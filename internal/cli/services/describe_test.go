@@ -9,8 +9,8 @@ import (
 	"loxilb/internal/cli/session"
 )
 
-// TestProblemOfEndpoint: an endpoint that is down is shown with what it went down for, and when,
-// and with the last result if that is another.
+// TestProblemOfEndpoint checks that an endpoint that is down is shown with the reason and the time,
+// and with the last result if that differs.
 func TestProblemOfEndpoint(t *testing.T) {
 	t.Parallel()
 	e := &v1.LoadbalanceEntry{Status: &v1.Status{Key: "20.20.20.1:80/tcp"}, Endpoints: []v1.Endpoint{{EndpointIP: "10.0.0.1", State: "inactive"}}}
@@ -32,7 +32,7 @@ func TestProblemOfEndpoint(t *testing.T) {
 	}
 }
 
-// TestNames: events of health name services, each as a whole.
+// TestNames checks that health events name complete services.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	const text = "endpoint 10.0.0.1:80 is down: refused (10.0.0.1_tcp_80, of 20.20.20.1:80/tcp, [2001:db8::1]:80/tcp and 3 more)"
@@ -43,8 +43,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestWeightCell: behind the weight are the level of a backup, and how much an endpoint has of it
-// while it comes slowly.
+// TestWeightCell checks that the weight is followed by the level of a backup, and by the current
+// share during a slow start.
 func TestWeightCell(t *testing.T) {
 	t.Parallel()
 	for want, e := range map[string]v1.Endpoint{

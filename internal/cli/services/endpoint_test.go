@@ -41,7 +41,7 @@ func TestGetEndpoint(t *testing.T) {
 			t.Errorf("%s:\n%s", tc.args, diff)
 		}
 	}
-	// Wide, the newest change comes first, and services stand below each other.
+	// In wide form, the newest change comes first, and services are listed below each other.
 	wide := strings.Split(clitest.Run(t, "", s.At("get ep -o wide --name=31.31.31.1")...).Stdout, "\n")
 	for i, want := range []string{
 		"| 20.20.20.1:80/tcp | 2026-01-02 03:04 nok: c |", "| 20.20.20.2:80/tcp | 2026-01-02 03:04 nok: b |", "| 2026-01-02 03:04 ok: a |",
@@ -59,7 +59,7 @@ func TestGetEndpoint(t *testing.T) {
 	}
 }
 
-// squeeze makes one space of several, and one dash.
+// squeeze replaces repeated spaces and dashes by one.
 func squeeze(s string) string {
 	for _, twice := range []string{"  ", "--"} {
 		for strings.Contains(s, twice) {

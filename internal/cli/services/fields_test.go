@@ -11,10 +11,11 @@ import (
 	"loxilb/test/clitest"
 )
 
-// Each flag that a field declares comes out as the field's property, and its help says each word.
+// TestFieldFlags checks that each flag of a field sets the field's property, and that its help
+// lists each word.
 func TestFieldFlags(t *testing.T) {
 	t.Parallel()
-	values := map[string][]string{ // what is written, and its property in JSON
+	values := map[string][]string{ // the flag's value, and the property in JSON
 		"mode": {"fullnat", "2"}, "select": {"persist", "3"}, "secips": {"1.1.1.2,1.1.1.3", `[{"secondaryIP":"1.1.1.2"},{"secondaryIP":"1.1.1.3"}]`},
 		"inatimeout": {"60", "60"}, "sources": {"10.0.0.0/8", `[{"prefix":"10.0.0.0/8"}]`}, "persist-timeout": {"7", "7"}, "persist-prefix": {"24", "24"},
 		"snat": {"10.0.0.1,10.0.0.2", `["10.0.0.1","10.0.0.2"]`}, "refuse": {"drop", `"drop"`}, "tunnel": {"gue", `"gue"`}, "mss": {"1200", "1200"},
@@ -67,7 +68,7 @@ func TestFieldFlags(t *testing.T) {
 			}
 		}
 	}
-	// A list may come in pieces.
+	// A list can be split into several flags.
 	s := clitest.NewServer(t, 200, clitest.Success)
 	clitest.Run(t, "", s.At("create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1 --snat=10.0.0.1 --snat=10.0.0.2,10.0.0.3 --egress --name=")...)
 	if len(s.Requests) != 1 || !strings.Contains(s.Requests[0], `"snatIPs":["10.0.0.1","10.0.0.2","10.0.0.3"]`) || !strings.Contains(s.Requests[0], `"egress":true`) {

@@ -54,15 +54,15 @@ func TestDescribe(t *testing.T) {
 	clitest.Golden(t, s, "describe",
 		"describe lb", "describe lb web", "describe lb [2001:db8::9]:53-54/udp/mark=7", "describe lb 10.0.0.1:0/icmp", "describe lb web -o yaml")
 	if diff := cmp.Diff([]string{"", "service 20.20.20.1:2020/tcp", "service [2001:db8::9]:53-54/udp/mark=7"}, asked); diff != "" {
-		t.Error(diff) // one request, however many services; and none of a server that has no status
+		t.Error(diff) // one request for any number of services, and none to a server without status
 	}
 	if r := clitest.Run(t, "", s.At("describe lb none")...); r.Code != session.ExitRefused || !strings.Contains(r.Stderr, `service "none" not found`) || r.Stdout != "" {
 		t.Errorf("%+v", r)
 	}
 }
 
-// What means nothing is passed over, as the existing loxicmd does: a comma too many, an endpoint
-// given twice, an empty mode.
+// TestCreateLeniently checks that meaningless input is ignored, as by the existing loxicmd: an
+// extra comma, a repeated endpoint, an empty mode.
 func TestCreateLeniently(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, clitest.Success)

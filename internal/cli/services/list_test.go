@@ -17,8 +17,7 @@ import (
 	"loxilb/test/clitest"
 )
 
-// services returns a server of the contract: it has four services, and returns all of them whatever
-// the request.
+// services returns a server of the contract, which returns its four services for every request.
 func services(t *testing.T) *clitest.Server {
 	t.Helper()
 	var list []string
@@ -31,7 +30,8 @@ func services(t *testing.T) *clitest.Server {
 	return clitest.NewServer(t, 200, `{"lbAttr":[`+strings.Join(list, ",")+`]}`)
 }
 
-// The requested objects are shown, also with a server that does not select, sort and page.
+// TestListed checks that the requested objects are shown, also with a server that does not filter,
+// sort and page.
 func TestListed(t *testing.T) {
 	t.Parallel()
 	s := services(t)
@@ -56,7 +56,7 @@ func TestListed(t *testing.T) {
 			t.Errorf("%s: %s %s, want %s", args, text, got.Stderr, want)
 		}
 	}
-	// Pages follow each other to the end.
+	// Pages are requested up to the last one.
 	var names []string
 	for next, pages := "", 0; pages == 0 || next != "" && pages < 9; pages++ {
 		got := clitest.Run(t, "", s.At("get lb --limit=3 -o name --continue="+next)...)
@@ -66,7 +66,7 @@ func TestListed(t *testing.T) {
 	if len(names) != 4 || len(slices.Compact(slices.Sorted(slices.Values(names)))) != 4 {
 		t.Errorf("pages: %q", names)
 	}
-	// -o json stays what apply takes.
+	// apply accepts the output of -o json.
 	var list struct {
 		LbAttr   []json.RawMessage
 		Continue string
@@ -77,7 +77,7 @@ func TestListed(t *testing.T) {
 	if got := clitest.Run(t, "", s.At("get lb nope dns")...); got.Code != session.ExitRefused || !strings.Contains(got.Stderr, `service "nope" not found: give its name, or its key`) || got.Stdout != "" {
 		t.Errorf("%+v", got)
 	}
-	// The server gets the whole query, so that it need not return more.
+	// The server gets the whole query, so it can return less.
 	s.Requests = nil
 	clitest.Run(t, "", s.At("get lb web -l mode=dsr --sort-by=-port --limit=5")...)
 	if len(s.Requests) != 1 || !strings.Contains(s.Requests[0], "limit=5&name=web&selector=serviceArguments.mode+in+%283%29&sortBy=-serviceArguments.port") {
@@ -85,7 +85,8 @@ func TestListed(t *testing.T) {
 	}
 }
 
-// Shells complete names of existing objects, fields, and values of flags.
+// TestCompletion checks that shells complete names of existing objects, fields, and values of
+// flags.
 func TestCompletion(t *testing.T) {
 	t.Parallel()
 	s := services(t)
@@ -106,7 +107,8 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// -w shows existing objects, then the changed objects of events, and deletions.
+// TestWatch checks that -w shows existing objects, then the changed objects of events, and
+// deletions.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	var lock sync.Mutex
@@ -152,7 +154,7 @@ func TestWatch(t *testing.T) {
 	lock.Lock()
 	state = "applied"
 	lock.Unlock()
-	more <- "service 30.30.30.1:80/tcp" // another one's is not asked for
+	more <- "service 30.30.30.1:80/tcp" // an event of another service causes no request
 	more <- "service 20.20.20.1:80/tcp"
 	await("applied")
 	lock.Lock()

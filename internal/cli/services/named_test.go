@@ -11,7 +11,7 @@ import (
 	"loxilb/test/clitest"
 )
 
-// A name with a comma in it is one name, wherever it is written.
+// TestNameWithComma checks that a name with a comma is one name in every flag.
 func TestNameWithComma(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, `{"lbAttr":[{"serviceArguments":{"externalIP":"20.20.20.1","port":80,"protocol":"tcp","name":"a,b"},"endpoints":[],"status":{"key":"20.20.20.1:80/tcp","state":"applied"}},
@@ -28,8 +28,8 @@ func TestNameWithComma(t *testing.T) {
 	}
 }
 
-// describe endpoint shows what the endpoint has had a second from each service, and nothing of
-// others.
+// TestRatesOfEndpoint checks that describe endpoint shows the endpoint's rates in each service, and
+// nothing of other endpoints.
 func TestRatesOfEndpoint(t *testing.T) {
 	t.Parallel()
 	s := &clitest.Server{Server: httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -53,7 +53,8 @@ func TestRatesOfEndpoint(t *testing.T) {
 	}
 }
 
-// The time of what a probe found is not that of a drain: neither get nor describe shows it as such.
+// TestSinceOfDrain checks that neither get nor describe shows the time of a probe's result as that
+// of a drain.
 func TestSinceOfDrain(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, `{"Attr":[{"hostName":"31.31.31.1","name":"31.31.31.1_tcp_80","probeType":"tcp","probePort":80,"currState":"ok","observedState":"drained","since":"2020-01-02T03:04:05Z"}]}`)

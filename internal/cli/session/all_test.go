@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminalPair returns a terminal, and the side at which somebody types.
+// terminalPair returns a terminal, and the side at which the user types.
 func terminalPair(t *testing.T) (typed, terminal *os.File) {
 	t.Helper()
 	typed, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -33,7 +33,8 @@ func terminalPair(t *testing.T) (typed, terminal *os.File) {
 	return typed, terminal
 }
 
-// At a terminal it is asked whether all are meant, unless --yes is given; a script is not asked.
+// TestAgreed checks that a confirmation is requested at a terminal unless --yes is given, and never
+// in a script.
 func TestAgreed(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

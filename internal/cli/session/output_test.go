@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestOddTemplates: one that the library of templates breaks over is refused.
+// TestOddTemplates checks that a template on which the template library panics is refused.
 func TestOddTemplates(t *testing.T) {
 	t.Parallel()
 	document, err := documentOf([]byte(`{"a":[1,2]}`))

@@ -7,8 +7,8 @@ import (
 	v1 "loxilb/api/v1"
 )
 
-// TestMirrorFlags: pairs of the contract, in its spelling of attachment and in the right one, and
-// IPv6 addresses.
+// TestMirrorFlags checks the contract's pairs, in its spelling of attachment and in the correct
+// one, and IPv6 addresses.
 func TestMirrorFlags(t *testing.T) {
 	t.Parallel()
 	for _, attachment := range []string{"attachement:1", "attachment:1", "attachment:port"} {
@@ -42,7 +42,7 @@ func TestMirrorFlags(t *testing.T) {
 	}
 }
 
-// TestMirrorTable: what a mirror is stands in lines of its own.
+// TestMirrorTable checks that a mirror's properties are on lines of their own.
 func TestMirrorTable(t *testing.T) {
 	t.Parallel()
 	list := []v1.Mirror{{MirrorIdent: "m", MirrorInfo: v1.MirrorInfo{Type: 1, Port: "hs0", Vlan: 7}, TargetObject: v1.MirrorTarget{Attachment: 1, MirrObjName: "hs1"}}}

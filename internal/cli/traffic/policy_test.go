@@ -6,8 +6,8 @@ import (
 	v1 "loxilb/api/v1"
 )
 
-// TestPolicyFlags: flags of the contract make its request, units go beside it, and what is wrong is
-// said.
+// TestPolicyFlags checks that the contract's flags give its request, that units can be used, and
+// that errors name the wrong part.
 func TestPolicyFlags(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -50,7 +50,7 @@ func TestPolicyFlags(t *testing.T) {
 	}
 }
 
-// TestPolicyTable: the contract's columns, in its unit where that is whole.
+// TestPolicyTable checks the contract's columns, in its unit for whole numbers.
 func TestPolicyTable(t *testing.T) {
 	t.Parallel()
 	list := []v1.Policy{

@@ -19,8 +19,8 @@ func in(path string) session.Env {
 	}}
 }
 
-// A context names a server with all that it takes to reach it; the current one is meant where no
-// flag names another.
+// TestContexts checks that a context has all settings to reach a server, and that the current one
+// is the default.
 func TestContexts(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "a", "config.yaml")
@@ -61,7 +61,7 @@ func TestContexts(t *testing.T) {
 	}
 }
 
-// What is wrong is one sentence, and no request.
+// TestContextsRefused checks that errors are one sentence, without a request.
 func TestContextsRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -72,7 +72,7 @@ func TestContextsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Chmod(open, 0o640); err != nil { // as umask may take bits away
+	if err := os.Chmod(open, 0o640); err != nil { // umask may have cleared bits
 		t.Fatal(err)
 	}
 	for _, tc := range []struct{ file, args, says string }{
@@ -97,7 +97,7 @@ func TestContextsRefused(t *testing.T) {
 			t.Errorf("%s: %+v, want %s", tc.args, got, tc.says)
 		}
 	}
-	// Who names a server needs no file.
+	// An explicit server needs no file.
 	s := clitest.NewServer(t, 200, `{"version":"here"}`)
 	if got := clitest.RunIn(t, in(filepath.Join(dir, "broken")), "", s.WithoutToken("get lbversion")...); got.Code != session.ExitOK {
 		t.Errorf("%+v", got)

@@ -12,12 +12,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Whoever logs in has a token that nobody else can read, which the next command sends, and which
-// logging out takes away.
+// TestLogin checks that a login stores a token that no other user can read, that the next command
+// sends it, and that a logout removes it.
 func TestLogin(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(file, []byte("of before"), 0o644); err != nil { // as the contract's loxicmd has left it
+	if err := os.WriteFile(file, []byte("of before"), 0o644); err != nil { // as the existing loxicmd leaves it
 		t.Fatal(err)
 	}
 	s := clitest.NewServer(t, 200, `{"token":"s3cret-token"}`)
@@ -58,7 +58,7 @@ func TestLogin(t *testing.T) {
 	}
 }
 
-// A file that somebody has put where the token goes is replaced, never written into.
+// TestLoginReplaces checks that an existing file at the token's path is replaced, never written to.
 func TestLoginReplaces(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -16,7 +16,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// state is a snapshot that tests make of others.
+// state is a snapshot that tests derive from others.
 type state struct {
 	byKey map[lb.Key]lb.Service
 	byVIP map[netip.Addr][]lb.Key
@@ -33,7 +33,7 @@ func newState(list ...lb.Service) *state {
 	return s
 }
 
-// with returns the state with these services put, and without those of these keys.
+// with returns the state with these services put, and those with these keys deleted.
 func (s *state) with(put []lb.Service, deleted ...lb.Key) *state {
 	all := maps.Clone(s.byKey)
 	for _, k := range deleted {
@@ -62,7 +62,7 @@ func (s *state) All() iter.Seq[lb.Service] {
 	}
 }
 
-// Reach finds single ports before ranges.
+// Reach prefers single ports to ranges.
 func (s *state) Reach(k lb.Key) (found lb.Service, ok bool) {
 	for _, key := range s.byVIP[k.VIP] {
 		if key.Protocol == k.Protocol && key.Port <= k.Port && max(key.Port, key.PortMax) >= max(k.Port, k.PortMax) && (!ok || key.PortMax == 0) {
@@ -84,7 +84,7 @@ func parsed(t testing.TB, lines ...string) (list []lb.Service) {
 	return list
 }
 
-// changes returns the keys that two states have different services at.
+// changes returns the keys whose services differ between two states.
 func changes(before, after *state) (keys []lb.Key) {
 	for k, s := range before.byKey {
 		if now, ok := after.byKey[k]; !ok || !s.Equal(now) {
@@ -99,9 +99,9 @@ func changes(before, after *state) (keys []lb.Key) {
 	return keys
 }
 
-// TestLimits: for each kind of row, what fits is accepted, and one more is refused by a sentence
-// that says which limit it is, how much there is and who has most; what is refused leaves no trace;
-// what shrinks is accepted.
+// TestLimits checks for each kind of row that what fits is accepted and one more is refused, with a
+// sentence that names the limit, its size and the largest user. A refused change leaves no trace,
+// and shrinking is accepted.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	many := func(n int, line string) (list []lb.Service) {
@@ -185,7 +185,7 @@ func TestLimits(t *testing.T) {
 			if err := a.Check(full, less, []lb.Key{c.there[0].Key}); err != nil {
 				t.Errorf("deleting one: %v", err)
 			}
-			// a file may hold more: it can be mended, piece by piece
+			// a file may exceed the limit, and can be reduced step by step
 			if n := len(a.Load(over)); n != 1 {
 				t.Errorf("%d limits, want 1", n)
 			}
@@ -202,7 +202,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestFoldedGrowth: a service that others lead to grows, and they with it.
+// TestFoldedGrowth checks that the growth of a service counts for the services that have it as an
+// endpoint.
 func TestFoldedGrowth(t *testing.T) {
 	t.Parallel()
 	inner := serviceAt(0, endpointsAt(0, 1024)...)
@@ -232,8 +233,8 @@ func TestFoldedGrowth(t *testing.T) {
 	}
 }
 
-// TestLoops: whatever change closes a loop is refused, and one that leaves things as bad as they
-// were is not.
+// TestLoops checks that a change that closes a loop is refused, and that one that leaves an
+// existing loop is not.
 func TestLoops(t *testing.T) {
 	t.Parallel()
 	const loop = " lead back to the service itself, by way of other services (allowed: endpoints that do not)"
@@ -282,7 +283,7 @@ func TestLoops(t *testing.T) {
 			if err := NewAdmission().Check(before, after, changes(before, after)); err != nil {
 				got = err.Error()
 			}
-			// either service of a loop may be the one that is named
+			// the error may name either service of a loop
 			if got != c.want && (c.want == "" || !strings.HasSuffix(got, loop)) {
 				t.Errorf("%s, want %s", got, c.want)
 			}
@@ -290,8 +291,8 @@ func TestLoops(t *testing.T) {
 	}
 }
 
-// TestAdmissionKeepsCount: after any changes, refused ones among them, what is known is what a
-// first look would find.
+// TestAdmissionKeepsCount checks that after any changes, including refused ones, the counts equal
+// those of a full recount.
 func TestAdmissionKeepsCount(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(7, 8))
@@ -346,8 +347,8 @@ func TestAdmissionKeepsCount(t *testing.T) {
 	}
 }
 
-// TestAdmissionCost: a change is checked at the cost of what it changes, however many other
-// services there are.
+// TestAdmissionCost checks that the cost of checking a change does not depend on the number of
+// other services.
 func TestAdmissionCost(t *testing.T) {
 	t.Parallel()
 	look := func(others int) int {
@@ -371,7 +372,7 @@ func TestAdmissionCost(t *testing.T) {
 	}
 }
 
-// countedSnapshot counts how often it is asked.
+// countedSnapshot counts its calls.
 type countedSnapshot struct {
 	Snapshot
 	n int
@@ -380,7 +381,7 @@ type countedSnapshot struct {
 func (c *countedSnapshot) HasVIP(a netip.Addr) bool          { c.n++; return c.Snapshot.HasVIP(a) }
 func (c *countedSnapshot) Reach(k lb.Key) (lb.Service, bool) { c.n++; return c.Snapshot.Reach(k) }
 func (c *countedSnapshot) Get(k lb.Key) (lb.Service, bool)   { c.n++; return c.Snapshot.Get(k) }
-func (c *countedSnapshot) All() iter.Seq[lb.Service] { // counts each
+func (c *countedSnapshot) All() iter.Seq[lb.Service] { // counts each service
 	return func(yield func(lb.Service) bool) {
 		for s := range c.Snapshot.All() {
 			c.n++
@@ -391,7 +392,7 @@ func (c *countedSnapshot) All() iter.Seq[lb.Service] { // counts each
 	}
 }
 
-// TestCostOf: the slots that a service costs are as many as its table has.
+// TestCostOf checks that a service's cost in slots equals the size of its table.
 func TestCostOf(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))

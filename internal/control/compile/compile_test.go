@@ -13,7 +13,7 @@ import (
 )
 
 // TestGoldens compiles each service of testdata/*.txt and compares with the lines below it.
-// UPDATE=1 writes them anew.
+// UPDATE=1 rewrites them.
 func TestGoldens(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -24,7 +24,8 @@ func TestGoldens(t *testing.T) {
 	}
 }
 
-// golden: lines from "> " on are services, what follows each is its table; "#" begins a comment.
+// golden checks one file: lines that begin with "> " are services, each followed by its table; "#"
+// begins a comment.
 func golden(t *testing.T, file string) {
 	want, err := os.ReadFile(file)
 	if err != nil {
@@ -57,7 +58,7 @@ func golden(t *testing.T, file string) {
 	}
 }
 
-// TestUnhealthy leaves endpoints without places that may not take connections.
+// TestUnhealthy checks that endpoints that are not eligible get no slots.
 func TestUnhealthy(t *testing.T) {
 	s, err := lb.ParseService("10.0.0.1:80/tcp endpoints=10.0.1.1:80,10.0.1.2:80,10.0.1.3:80")
 	if err != nil {
@@ -69,7 +70,8 @@ func TestUnhealthy(t *testing.T) {
 	}
 }
 
-// TestAllDown: while no endpoint is up nobody gets connections, or all who have a weight do.
+// TestAllDown checks that with no endpoint up either none gets connections, or all endpoints with a
+// weight do.
 func TestAllDown(t *testing.T) {
 	const line = "10.0.0.1:80/tcp endpoints=10.0.1.1:80:0,10.0.1.2:80,10.0.1.3:80"
 	down := func(lb.Endpoint) bool { return false }
@@ -88,8 +90,8 @@ func TestAllDown(t *testing.T) {
 	}
 }
 
-// TestDownMovesItsShareAlone: when an endpoint goes down, what hashes to another endpoint stays
-// there, but for the little that Maglev moves; when it comes back, all is as it was.
+// TestDownMovesItsShareAlone checks that when an endpoint goes down, hashes to other endpoints
+// stay, except for the few that Maglev moves, and that its return restores everything.
 func TestDownMovesItsShareAlone(t *testing.T) {
 	s, err := lb.ParseService("10.0.0.1:80/tcp select=hash endpoints=10.0.1.1:80,10.0.1.2:80,10.0.1.3:80,10.0.1.4:80")
 	if err != nil {

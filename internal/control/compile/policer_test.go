@@ -10,8 +10,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestPolicerCost: the cost of a byte or packet is the nearest whole number of ticks. Rounding down
-// instead would let a fast rate exceed what was configured.
+// TestPolicerCost checks that the cost of a byte or packet is rounded to the nearest number of
+// ticks. Rounding down would let a fast rate exceed its configured value.
 func TestPolicerCost(t *testing.T) {
 	t.Parallel()
 	for _, r := range []lb.Rate{
@@ -32,7 +32,7 @@ func TestPolicerCost(t *testing.T) {
 	}
 }
 
-// TestPolicerRow: bursts are in ticks of the rate that fills their bucket.
+// TestPolicerRow checks that bursts are in ticks of the rate that fills their bucket.
 func TestPolicerRow(t *testing.T) {
 	t.Parallel()
 	const mega = 8_000_000 // bits per second: a byte takes a microsecond

@@ -11,7 +11,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// world is the services of a snapshot, by VIP.
+// world holds the services of a snapshot, by VIP.
 type world map[netip.Addr][]lb.Service
 
 func worldOf(t testing.TB, lines ...string) (w world, first lb.Service) {
@@ -43,8 +43,8 @@ func (w world) Reach(k lb.Key) (lb.Service, bool) {
 	return lb.Service{}, false
 }
 
-// TestResolve: the first service of each case is resolved. What comes out is its endpoints with
-// their weights, and which of its own endpoints each is of.
+// TestResolve resolves the first service of each case, and checks the resulting endpoints with
+// their weights, and from which of the service's own endpoints each comes.
 func TestResolve(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ services, want string }{
@@ -139,8 +139,8 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// TestResolveShares: sums that have nothing in common still leave everybody a share close to the
-// right one.
+// TestResolveShares checks that sums without a common divisor still give every endpoint a share
+// close to the exact one.
 func TestResolveShares(t *testing.T) {
 	t.Parallel()
 	w, outer := worldOf(t, "10.0.0.1:80/tcp endpoints=10.0.0.2:80,10.0.0.3:80,10.0.0.4:80")
@@ -164,7 +164,7 @@ func TestResolveShares(t *testing.T) {
 	}
 }
 
-// serviceAt is service number n, at a VIP of its own.
+// serviceAt returns service number n, at a VIP of its own.
 func serviceAt(n int, endpoints ...lb.Endpoint) lb.Service {
 	return lb.Service{Key: lb.Key{VIP: vipAt(n), Port: 80, Protocol: lb.TCP}, Endpoints: endpoints}
 }
@@ -173,10 +173,10 @@ func vipAt(n int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)})
 }
 
-// at returns the service of that number as an endpoint.
+// at returns service number n as an endpoint.
 func at(n int) lb.Endpoint { return lb.Endpoint{Addr: vipAt(n), Port: 80, Weight: 1} }
 
-// endpointsAt are n endpoints of group i.
+// endpointsAt returns n endpoints of group i.
 func endpointsAt(i, n int) []lb.Endpoint {
 	list := make([]lb.Endpoint, n)
 	for j := range list {
@@ -185,12 +185,12 @@ func endpointsAt(i, n int) []lb.Endpoint {
 	return list
 }
 
-// TestResolveLinear: what many ways lead to is looked at once.
+// TestResolveLinear checks that a service that is reachable by many paths is resolved once.
 func TestResolveLinear(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		services  []lb.Service
-		endpoints int    // of the first one
+		endpoints int    // of the first service
 		refused   string // part of the error
 	}{
 		"40 services, two ways from each to the next": {doubled(40), 2, ""},
@@ -218,7 +218,7 @@ func TestResolveLinear(t *testing.T) {
 			for _, s := range c.services {
 				endpoints += len(s.Endpoints)
 			}
-			if most := 4 * endpoints; looked.n > most { // a service that is no endpoint is looked at again by each call
+			if most := 4 * endpoints; looked.n > most { // each call looks up again whether an address is a service
 				t.Errorf("%d look-ups for %d endpoints, want at most %d", looked.n, endpoints, most)
 			}
 			if len(first.Endpoints) != c.endpoints {
@@ -231,7 +231,7 @@ func TestResolveLinear(t *testing.T) {
 	}
 }
 
-// counted counts how often services are looked for.
+// counted counts lookups of services.
 type counted struct {
 	Services
 	n int
@@ -242,7 +242,7 @@ func (c *counted) Reach(k lb.Key) (lb.Service, bool) {
 	return c.Services.Reach(k)
 }
 
-// doubled are services each of which has two ways to the next: at its own VIP, and at a further
+// doubled returns services each of which has two paths to the next one: its own VIP, and a further
 // one.
 func doubled(depth int) (list []lb.Service) {
 	for n := range depth {

@@ -28,7 +28,7 @@ func interfaceIndex(name string) (int, bool) {
 	return i, ok
 }
 
-// TestRulesFind: the trees find the rule that a walk through all of them, in order, finds.
+// TestRulesFind checks that the trees find the same rule as a linear search in order.
 func TestRulesFind(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 9, 300} {
@@ -64,11 +64,11 @@ func TestRulesFind(t *testing.T) {
 	}
 }
 
-// TestRulesSize: thousands of rules of any kind make trees that fit, and of the kinds that machines
-// have such in which few are compared.
+// TestRulesSize checks that trees of thousands of rules of any kind fit, and that realistic rules
+// need few comparisons.
 func TestRulesSize(t *testing.T) {
 	t.Parallel()
-	const n = 3000 // of 10,000, BenchmarkRules tells
+	const n = 3000 // BenchmarkRules measures 10,000
 	rng := rand.New(rand.NewPCG(1, 2))
 	for name, list := range ruletest.Sets(n, rng) {
 		table, err := Rules(list, interfaceIndex)
@@ -94,13 +94,14 @@ func TestRulesSize(t *testing.T) {
 	}
 }
 
-// TestRulesHostile: the most rules that there may be compile in a bounded number of steps and bytes
-// even if nearly every packet is in the ranges of thousands of them, and few are compared.
+// TestRulesHostile checks that the maximum number of rules compiles in a bounded number of steps
+// and bytes, even if nearly every packet is in the ranges of thousands of them, and that few are
+// compared.
 func TestRulesHostile(t *testing.T) {
 	const (
 		mostSteps   = 2 * buildWork // the last split may exceed buildWork
 		mostBytes   = 200 << 20
-		mostRules   = 400 // to one packet in all trees, in the worst place
+		mostRules   = 400 // compared with one packet in all trees, at worst
 		averageCost = 100
 		packets     = 2000
 	)
@@ -137,8 +138,8 @@ func TestRulesHostile(t *testing.T) {
 	}
 }
 
-// TestRulesGoldens compiles the rules of each file, which follow "> ", and compares with the lines
-// below. UPDATE=1 writes them anew.
+// TestRulesGoldens compiles the rules of each file, which begin with "> ", and compares with the
+// lines below. UPDATE=1 rewrites them.
 func TestRulesGoldens(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/firewall/*.txt")
@@ -194,8 +195,8 @@ func BenchmarkRules(b *testing.B) {
 	}
 }
 
-// TestRulesOfIPv6: a rule about any IPv6 address is about no IPv4 one, whose addresses are among
-// those of IPv6 in the maps.
+// TestRulesOfIPv6 checks that a rule for any IPv6 address does not match IPv4 addresses, which are
+// stored among those of IPv6 in the maps.
 func TestRulesOfIPv6(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"sourceIP:::/0 drop", "destinationIP:::/1 drop", "sourceIP:::/80 drop"} {

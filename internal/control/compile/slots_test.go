@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestWeightsExact: in every window of one round each endpoint comes as often as its weight says,
-// wherever the window begins.
+// TestWeightsExact checks that in every window of one round each endpoint occurs as often as its
+// weight, wherever the window begins.
 func TestWeightsExact(t *testing.T) {
 	for _, weights := range [][]uint32{{5, 3, 2}, {1, 1, 1}, {0, 7}, {100, 1}, {6, 4, 2}, {1, 0, 2, 0, 3}, {65535, 1}} {
 		table := slots(weights)
@@ -35,7 +35,8 @@ func TestWeightsExact(t *testing.T) {
 	}
 }
 
-// TestSmooth: no endpoint waits much longer than its even distance, nor comes in bursts.
+// TestSmooth checks that no endpoint waits much longer than its average distance, or comes in
+// bursts.
 func TestSmooth(t *testing.T) {
 	weights := []uint32{5, 3, 2}
 	last, longest := -1, 0
@@ -53,8 +54,8 @@ func TestSmooth(t *testing.T) {
 	}
 }
 
-// TestScale: weights too large for the table keep their share to within one place each, and none is
-// lost.
+// TestScale checks that weights too large for the table keep their share to within one slot each,
+// and that none is lost.
 func TestScale(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 50 {
@@ -92,8 +93,8 @@ func BenchmarkSlots(b *testing.B) {
 	}
 }
 
-// TestHashTablesFit: the tables of as many services as there may be, of three endpoints each, take
-// less than 140 MB.
+// TestHashTablesFit checks that the tables of the maximum number of services, with three endpoints
+// each, use less than 140 MB.
 func TestHashTablesFit(t *testing.T) {
 	t.Parallel()
 	const sample = 64
@@ -106,7 +107,7 @@ func TestHashTablesFit(t *testing.T) {
 	}
 }
 
-// BenchmarkHashTables compiles as many of them as there may be, one after the other.
+// BenchmarkHashTables compiles the tables of the maximum number of services one after the other.
 func BenchmarkHashTables(b *testing.B) {
 	for b.Loop() {
 		for i := range lb.MaxServices {

@@ -8,14 +8,14 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestBackups: in every algorithm, backups have places only while those before them have too
-// little, also with all down and in panic.
+// TestBackups checks for every algorithm that backups have slots only while the levels before them
+// have too few endpoints, also with all down and in panic mode.
 func TestBackups(t *testing.T) {
 	const endpoints = "10.0.1.1:80,10.0.1.2:80,10.0.1.3:80:2@1,10.0.1.4:80@2"
 	for _, tc := range []struct {
 		flags string
-		up    string // a 1 for each endpoint
-		want  []bool // which have places
+		up    string // for each endpoint, 1 if it is up
+		want  []bool // which endpoints have slots
 	}{
 		{"", "1111", []bool{true, true, false, false}},
 		{"", "0111", []bool{false, true, false, false}},
@@ -46,8 +46,8 @@ func TestBackups(t *testing.T) {
 	}
 }
 
-// TestBackupsBehindServices: levels of a service that is an endpoint come after its own, and take
-// nothing of the shares of those that they wait for.
+// TestBackupsBehindServices checks that the levels of a service that is an endpoint come after the
+// outer service's own level, and do not reduce the shares of the levels before them.
 func TestBackupsBehindServices(t *testing.T) {
 	w, first := worldOf(t, "10.0.0.1:80/tcp endpoints=10.0.0.2:80,10.0.1.9:80,10.0.1.8:80@1", "10.0.0.2:80/tcp endpoints=10.0.1.1:80,10.0.1.2:80:7@1")
 	got, _, err := NewResolver(w).Resolve(first)

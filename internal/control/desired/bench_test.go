@@ -56,7 +56,7 @@ func BenchmarkCommit(b *testing.B) {
 	}
 }
 
-// BenchmarkCommitParallel shows what sharing an fdatasync gives.
+// BenchmarkCommitParallel measures the effect of sharing an fdatasync.
 func BenchmarkCommitParallel(b *testing.B) {
 	s := filled(b, b.TempDir(), 10_000)
 	b.SetParallelism(16)
@@ -69,7 +69,7 @@ func BenchmarkCommitParallel(b *testing.B) {
 	})
 }
 
-// BenchmarkBulk is 10,000 services of 10 endpoints in one transaction.
+// BenchmarkBulk commits 10,000 services of 10 endpoints in one transaction.
 func BenchmarkBulk(b *testing.B) {
 	for b.Loop() {
 		filled(b, b.TempDir(), 10_000).Close()

@@ -11,8 +11,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestDrains: what is drained is read back after a restart, and has weight 0 in every service that
-// has it, and nothing else.
+// TestDrains checks that a drain is restored by a restart, and gives the endpoint weight 0 in every
+// service, and changes nothing else.
 func TestDrains(t *testing.T) {
 	t.Parallel()
 	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
@@ -45,7 +45,7 @@ func TestDrains(t *testing.T) {
 	now := s.Snapshot()
 	for _, d := range want {
 		got, ok := s.Drains.Get(now, d.Key())
-		steady := got.Deadline.IsZero() || got.Deadline != got.Deadline.Round(0) // the wall's clock may be set
+		steady := got.Deadline.IsZero() || got.Deadline != got.Deadline.Round(0) // the wall clock may be set
 		if !ok || got.Key() != d.Key() || got.Rate != d.Rate || !got.Deadline.Equal(d.Deadline) || !steady {
 			t.Errorf("%s: %+v, %v", d.Key(), got, ok)
 		}
@@ -67,7 +67,8 @@ func TestDrains(t *testing.T) {
 	}
 }
 
-// TestDrainByUptime: while the machine runs, a stored deadline is no matter of the wall's clock.
+// TestDrainByUptime checks that a stored deadline does not depend on the wall clock until the
+// machine reboots.
 func TestDrainByUptime(t *testing.T) {
 	t.Parallel()
 	deadline := time.Now().Add(time.Minute)
@@ -79,7 +80,7 @@ func TestDrainByUptime(t *testing.T) {
 	if err := json.Unmarshal(object, &stored); err != nil {
 		t.Fatal(err)
 	}
-	stored["deadline"] = deadline.AddDate(50, 0, 0) // as a clock has it that stands 50 years back
+	stored["deadline"] = deadline.AddDate(50, 0, 0) // as if the clock were 50 years slow
 	if object, err = json.Marshal(stored); err != nil {
 		t.Fatal(err)
 	}
@@ -89,8 +90,8 @@ func TestDrainByUptime(t *testing.T) {
 	}
 }
 
-// TestSameDeadline: two readings of a deadline are one, also when they lie on both sides of a
-// millisecond.
+// TestSameDeadline checks that two readings of one deadline are equal, even on both sides of a
+// millisecond boundary.
 func TestSameDeadline(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2030, 1, 2, 3, 4, 5, 499_000, time.UTC)
@@ -98,7 +99,7 @@ func TestSameDeadline(t *testing.T) {
 		a, b time.Time
 		same bool
 	}{
-		{at, at.Add(2 * time.Microsecond), true}, // 0.499 and 0.501 ms, rounded, are two
+		{at, at.Add(2 * time.Microsecond), true}, // 0.499 and 0.501 ms, rounded, would differ
 		{at, at.Round(time.Millisecond), true},
 		{at, at.Add(-time.Second), false},
 		{at, at.Add(time.Second), false},

@@ -19,7 +19,7 @@ func endpoint(i int) lb.EndpointProbe {
 	}
 }
 
-// TestEndpoints: they are stored, found again, and changed by their owner alone.
+// TestEndpoints checks that endpoints are stored and found, and changed only by their owner.
 func TestEndpoints(t *testing.T) {
 	t.Parallel()
 	dir := stateDir(t)
@@ -43,7 +43,7 @@ func TestEndpoints(t *testing.T) {
 	if _, _, err := s.Commit("rest", put(bad)); !errors.As(err, &field) || field.Field != lb.FieldProbePort {
 		t.Errorf("without a port: %v", err)
 	}
-	for range 2 { // from the journal, then from a snapshot
+	for range 2 { // first from the journal, then from a snapshot
 		closeState(t, s)
 		s = open(t, dir)
 		if got, ok := s.Endpoints.Get(s.Snapshot(), "mine"); !ok || got.Name != "mine" || len(got.Probe.Statuses) != 1 || s.Endpoints.Len(s.Snapshot()) != 2 {
@@ -56,8 +56,8 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// TestDowngradeWithoutProbes: once there are no probes any more, the older loxilb reads all again;
-// before, it keeps what it does not know.
+// TestDowngradeWithoutProbes checks that the older loxilb reads everything once no probes are left,
+// and before that keeps what it does not know.
 func TestDowngradeWithoutProbes(t *testing.T) {
 	t.Parallel()
 	dir := stateDir(t)
@@ -87,7 +87,8 @@ func TestDowngradeWithoutProbes(t *testing.T) {
 	}
 }
 
-// TestTooManyEndpoints: their number is bounded; with one less there is room for another.
+// TestTooManyEndpoints checks that their number is bounded, and that deleting one makes room for
+// another.
 func TestTooManyEndpoints(t *testing.T) {
 	t.Parallel()
 	s := open(t, "")

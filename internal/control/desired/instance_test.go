@@ -8,8 +8,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Roles are kept over a restart; a master that starts elsewhere, as after a reboot, is a backup
-// until its role is set again.
+// TestRolesOverRestarts checks that roles survive a restart, and that a master that starts on
+// another machine, or after a reboot, is a backup until its role is set again.
 func TestRolesOverRestarts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -12,8 +12,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// What follows is how the loxilb of commit 9c1cf13 read its files, by which every line with a
-// member more was damage. Files without anything that came later must stay what it reads.
+// What follows is how the loxilb of commit 9c1cf13 read its files. It treated every line with an
+// additional member as damage, so files without newer features must stay readable for it.
 
 type olderHeader struct {
 	File     string `json:"file"`
@@ -72,8 +72,8 @@ func olderDecode(t *testing.T, line string, into any) {
 	}
 }
 
-// olderFile reads a file of a kind: its header, which may have members that are not known, and its
-// other lines.
+// olderFile reads a file of a kind: its header, which may have unknown members, and its other
+// lines.
 func olderFile(t *testing.T, dir, name, kind string) (h olderHeader, lines []string) {
 	t.Helper()
 	lines = strings.SplitAfter(readFile(t, dir, name), "\n")
@@ -86,8 +86,8 @@ func olderFile(t *testing.T, dir, name, kind string) (h olderHeader, lines []str
 	return h, lines[1 : len(lines)-1]
 }
 
-// olderLoad returns what the older loxilb would have of a directory: services by their keys, each
-// with its owner before it.
+// olderLoad returns what the older loxilb would read from a directory: services by their keys, each
+// preceded by its owner.
 func olderLoad(t *testing.T, dir string) (revision uint64, services map[string]string) {
 	t.Helper()
 	services = map[string]string{}
@@ -139,7 +139,7 @@ func olderLoad(t *testing.T, dir string) (revision uint64, services map[string]s
 	return revision, services
 }
 
-// everyField has services with all that there was when records began to have formats.
+// everyField has services with all fields that existed when records began to have formats.
 const everyField = `10.0.0.1:80/tcp mode=default select=rr endpoints=192.168.1.10:8080,192.168.1.11:8080:5 idle=300s managed=true name="a <b> & \"c\" ü"
 10.0.0.1:8080-8090/tcp/mark=7 mode=default select=rr endpoints=192.168.1.10:9080-9090 sources=10.0.0.0/8,192.168.0.0/16
 [2001:db8::1]:53/udp mode=default select=hash endpoints=[2001:db8::2]:53 name="d n s"
@@ -147,7 +147,7 @@ const everyField = `10.0.0.1:80/tcp mode=default select=rr endpoints=192.168.1.1
 10.0.0.5:80/tcp mode=fullnat select=rr endpoints=192.168.1.10:80 snat=10.0.0.6,10.0.0.7
 10.0.0.8:443/tcp mode=onearm select=rr endpoints=192.168.1.10:443 egress=true`
 
-// TestDowngrade: what this loxilb writes, the one of commit 9c1cf13 reads.
+// TestDowngrade checks that the loxilb of commit 9c1cf13 reads what this one writes.
 func TestDowngrade(t *testing.T) {
 	t.Parallel()
 	dir := stateDir(t)
@@ -185,8 +185,8 @@ func TestDowngrade(t *testing.T) {
 	check("in both")
 }
 
-// TestUnknownService: a service with what came later is kept as it is, and not served, until it is
-// put again.
+// TestUnknownService checks that a service with newer fields is kept unchanged, and not served
+// until it is put again.
 func TestUnknownService(t *testing.T) {
 	t.Parallel()
 	dir := stateDir(t)

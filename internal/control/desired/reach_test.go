@@ -7,7 +7,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestReach: the service is the one that the data path would find.
+// TestReach checks that Reach finds the same service as the data path.
 func TestReach(t *testing.T) {
 	t.Parallel()
 	s := open(t, "")
@@ -45,8 +45,8 @@ func TestReach(t *testing.T) {
 	}
 }
 
-// TestSecondary: an address, port, protocol and mark are of one service, as its VIP or as a further
-// one.
+// TestSecondary checks that an address, port, protocol and mark belong to one service, as its VIP
+// or as a further one.
 func TestSecondary(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -74,7 +74,7 @@ func TestSecondary(t *testing.T) {
 	if got, ok := s.Services.Reach(s.Snapshot(), k); !ok || got.Key != a.Key {
 		t.Errorf("%s is reached at %s: %v, %v", a.Key, k, got.Key, ok)
 	}
-	// in one commit, an address may change hands; and what is deleted has none
+	// in one commit, an address can move between services, and a deleted service has none
 	b := service(t, "10.0.0.4:80/tcp secips=10.0.0.3 endpoints=1.1.1.1:1")
 	a.Secondary = a.Secondary[:1]
 	mustCommit(t, s, "rest", put(s, b, a))

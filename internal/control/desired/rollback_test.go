@@ -12,7 +12,7 @@ import (
 	"loxilb/internal/control/store"
 )
 
-// commitWaiting commits a service that is undone at a time unless it is confirmed.
+// commitWaiting commits a service that is rolled back at a time unless it is confirmed.
 func commitWaiting(t *testing.T, s *State, line string, at time.Time) {
 	t.Helper()
 	wanted := service(t, line)
@@ -26,7 +26,7 @@ const (
 	undone = "10.0.0.2:80/tcp mode=default select=rr endpoints=192.168.0.1:80"
 )
 
-// TestGoBackIfDue: a deadline outlives the process that was told of it, also if that was killed:
+// TestGoBackIfDue checks that a deadline survives the process that set it, even if that was killed:
 // nothing is closed here.
 func TestGoBackIfDue(t *testing.T) {
 	t.Parallel()
@@ -46,7 +46,7 @@ func TestGoBackIfDue(t *testing.T) {
 	if _, err := s.Confirm(0); err != nil {
 		t.Fatal(err)
 	}
-	commitWaiting(t, s, kept+" name=x", time.Now().Add(-time.Second)) // as if the machine had been off until now
+	commitWaiting(t, s, kept+" name=x", time.Now().Add(-time.Second)) // as if the machine had been off
 	killed = copyOf(t, dir)
 	again = open(t, killed)
 	again.RollBackIfDue(slog.New(slog.DiscardHandler))
@@ -61,8 +61,8 @@ func TestGoBackIfDue(t *testing.T) {
 	}
 }
 
-// TestGoBackWhenDue: a process that runs undoes it by itself, and not what was confirmed, and tells
-// of each.
+// TestGoBackWhenDue checks that a running process rolls back by itself, except for confirmed
+// changes, and reports each.
 func TestGoBackWhenDue(t *testing.T) {
 	t.Parallel()
 	s := open(t, t.TempDir())
@@ -110,7 +110,7 @@ func TestGoBackWhenDue(t *testing.T) {
 	}
 }
 
-// TestUndoneAfterConfirm: a second confirm after a good one does not hear of an older revision that
+// TestUndoneAfterConfirm checks that a second confirmation does not report an older revision that
 // was rolled back.
 func TestUndoneAfterConfirm(t *testing.T) {
 	t.Parallel()
@@ -130,7 +130,7 @@ func TestUndoneAfterConfirm(t *testing.T) {
 	if r, ok := s.LastRollback(); ok {
 		t.Errorf("revision %d is reported after revision 3 was confirmed", r.Number)
 	}
-	// Another rollback after that is reported again.
+	// A later rollback is reported again.
 	commitWaiting(t, s, undone, time.Now().Add(-time.Second))
 	s.RollBackIfDue(slog.New(slog.DiscardHandler))
 	if r, ok := s.LastRollback(); !ok || r.Number != 5 {
@@ -138,7 +138,7 @@ func TestUndoneAfterConfirm(t *testing.T) {
 	}
 }
 
-// copyOf returns what a process that is killed now leaves.
+// copyOf returns a copy of what a killed process would leave.
 func copyOf(t *testing.T, dir string) string {
 	t.Helper()
 	to := t.TempDir()
@@ -148,8 +148,8 @@ func copyOf(t *testing.T, dir string) string {
 	return to
 }
 
-// TestLeftByAnyClock: a deadline that lies years away, as it does by a clock that is not set yet,
-// is no further than it was at first.
+// TestLeftByAnyClock checks that a deadline years away, as by a clock that is not set yet, is
+// limited to the original time.
 func TestLeftByAnyClock(t *testing.T) {
 	t.Parallel()
 	asked := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)

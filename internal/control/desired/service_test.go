@@ -41,7 +41,7 @@ func service(t testing.TB, line string) lb.Service {
 	return s
 }
 
-// numbered returns the i-th service of a big state, with n endpoints.
+// numbered returns service i of a large state, with n endpoints.
 func numbered(i, n int) lb.Service {
 	s := lb.Service{Key: lb.Key{VIP: netip.AddrFrom4([4]byte{20, 0, byte(i >> 8), byte(i)}), Port: 80, Protocol: lb.TCP}}
 	s.Name = fmt.Sprintf("service-%d", i)
@@ -72,7 +72,7 @@ func mustCommit(t testing.TB, s *State, owner string, edit func(*store.Tx) error
 	return revision
 }
 
-// dump returns a state as text: what tests compare.
+// dump returns a state as text, for comparison.
 func dump(s *State) string {
 	var b strings.Builder
 	at := s.Snapshot()
@@ -94,7 +94,7 @@ func wantDump(t *testing.T, s *State, want string) {
 const (
 	web  = "10.0.0.1:80/tcp mode=default select=rr endpoints=192.168.1.10:8080,192.168.1.11:8080:5 idle=300s managed=true name=web"
 	web2 = "10.0.0.1:80/tcp mode=default select=priority endpoints=192.168.1.10:8080 name=web"
-	// one whose range, mark and sources came with version 2
+	// one with a range, mark and sources, which came with version 2
 	ranged = "10.0.0.1:8080-8090/tcp/mark=7 mode=default select=rr endpoints=192.168.1.10:9080-9090 sources=10.0.0.0/8,192.168.0.0/16"
 	dns    = `[2001:db8::1]:53/udp mode=default select=rr endpoints=[2001:db8::2]:53 name="d n s"`
 )
@@ -108,7 +108,7 @@ func TestCommitAndReopen(t *testing.T) {
 	mustCommit(t, s, "rest", put(s, service(t, web2)))
 	want := "revision 2, 2 services, 2 endpoints\nrest: " + web2 + "\nrest: " + dns + "\n"
 	wantDump(t, s, want)
-	for range 3 { // from the journal, then from a snapshot
+	for range 3 { // first from the journal, then from a snapshot
 		closeState(t, s)
 		s = open(t, dir)
 		wantDump(t, s, want)
@@ -201,7 +201,8 @@ func TestTxSeesItsChanges(t *testing.T) {
 	}
 }
 
-// The ports of an application share its name; one name that begins with another is not that one.
+// TestNamesAreShared checks that the ports of an application share its name, and that a prefix of a
+// name does not match.
 func TestNamesAreShared(t *testing.T) {
 	t.Parallel()
 	s := open(t, t.TempDir())
@@ -286,8 +287,8 @@ func TestLimits(t *testing.T) {
 	})
 }
 
-// TestOverLimit: a state over a limit, which an earlier version allowed, can shrink and change, but
-// not grow.
+// TestOverLimit checks that a state over a limit, which an earlier version allowed, can shrink and
+// change, but not grow.
 func TestOverLimit(t *testing.T) {
 	t.Parallel()
 	const limit = 10

@@ -31,7 +31,8 @@ func writeFile(t testing.TB, dir, name, content string) {
 	}
 }
 
-// wantFile compares a file of dir with its namesake in testdata; UPDATE=1 writes that anew.
+// wantFile compares a file of dir with the file of the same name in testdata; UPDATE=1 rewrites
+// that.
 func wantFile(t *testing.T, dir, name, golden string) {
 	t.Helper()
 	got := readFile(t, dir, name)
@@ -43,7 +44,7 @@ func wantFile(t *testing.T, dir, name, golden string) {
 	}
 }
 
-// stateDir makes a directory that is the daemon's alone: in others a file is the lock.
+// stateDir creates a directory that only the daemon can access: in others the lock is a file.
 func stateDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -53,7 +54,7 @@ func stateDir(t *testing.T) string {
 	return dir
 }
 
-// The written form is a promise: every later version must read it.
+// TestWrittenForm checks the stored form, which every later version must read.
 func TestWrittenForm(t *testing.T) {
 	t.Parallel()
 	dir := stateDir(t)
@@ -70,8 +71,8 @@ func TestWrittenForm(t *testing.T) {
 	}
 }
 
-// What earlier versions of loxilb wrote is read as it was meant: version 1, before there were
-// ranges, marks and sources, and version 2 before objects had versions.
+// TestOlderFiles checks that files of earlier versions of loxilb keep their meaning: version 1,
+// before ranges, marks and sources, and version 2, before objects had versions.
 func TestOlderFiles(t *testing.T) {
 	t.Parallel()
 	first := "rest: " + web + "\n"
@@ -86,7 +87,7 @@ func TestOlderFiles(t *testing.T) {
 		writeFile(t, dir, c.name, readFile(t, "testdata", c.golden))
 		s := open(t, dir)
 		wantDump(t, s, c.want)
-		version := uint64(3) // a snapshot does not say when
+		version := uint64(3) // a snapshot does not contain versions
 		if c.name == firstJournal {
 			version = 1
 		}
@@ -105,7 +106,7 @@ func filesOf(t *testing.T, dir string) []string {
 	var names []string
 	for _, e := range entries {
 		if e.Name() == "revisions.jsonl" {
-			continue // no part of the state
+			continue // not part of the state
 		}
 		names = append(names, e.Name())
 	}

@@ -8,8 +8,9 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestWrittenKinds: the written form of the other kinds is a promise, too. The format of an object
-// is the lowest that can express it: an older version ignores objects of a newer one.
+// TestWrittenKinds checks the stored form of the other kinds, which later versions must read, too.
+// The format of an object is the lowest that can express it: an older version ignores objects of
+// newer formats.
 func TestWrittenKinds(t *testing.T) {
 	t.Parallel()
 	dir := stateDir(t)

@@ -22,7 +22,7 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// files returns how many descriptors this process has.
+// files returns the number of this process's open descriptors.
 func files(t *testing.T) int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
@@ -32,7 +32,7 @@ func files(t *testing.T) int {
 	return len(entries)
 }
 
-// alone runs a test in a process of its own, as what it counts or limits is the process's.
+// alone runs a test in a process of its own, as it counts or limits what belongs to the process.
 func alone(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	const mark = "HEALTH_ALONE"
@@ -48,8 +48,8 @@ func alone(t *testing.T, f func(t *testing.T)) {
 	}
 }
 
-// deaf are ports that answer no SYN: the backlog of their listener, which has all addresses of
-// 127.0.0.0/8, is full.
+// deaf returns a port that answers no SYN: its listener, which has all addresses of 127.0.0.0/8,
+// has a full backlog.
 func deaf(t *testing.T) uint16 {
 	t.Helper()
 	open := func() int {
@@ -77,10 +77,10 @@ func deaf(t *testing.T) uint16 {
 	return uint16(port)
 }
 
-// many returns an address for each number.
+// many returns a different address for each number.
 func many(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, 1, byte(i >> 8), byte(i)}) }
 
-// leavesNothing runs a monitor, and wants no descriptor and no goroutine to be left of it.
+// leavesNothing runs a monitor, and checks that it leaves no descriptor and no goroutine.
 func leavesNothing(t *testing.T, c Config, f func(m *Monitor)) {
 	t.Helper()
 	if c.Log == nil {
@@ -108,8 +108,8 @@ func leavesNothing(t *testing.T, c Config, f func(m *Monitor)) {
 	})
 }
 
-// TestManyDead: 10,000 targets that answer nothing are down, those that do are up meanwhile,
-// nothing is left, and few goroutines do it.
+// TestManyDead checks that 10,000 targets without any answer are down, that those that answer are
+// up meanwhile, that few goroutines are used, and that nothing is left.
 func TestManyDead(t *testing.T) {
 	alone(t, func(t *testing.T) {
 		const targets = 10000
@@ -140,7 +140,8 @@ func TestManyDead(t *testing.T) {
 	})
 }
 
-// TestStopped: a process that is stopped for a while takes no target for down when it goes on.
+// TestStopped checks that a process that is stopped for a while reports no target as down when it
+// continues.
 func TestStopped(t *testing.T) {
 	alone(t, func(t *testing.T) {
 		m := start(t, Config{})
@@ -178,8 +179,8 @@ func TestStopped(t *testing.T) {
 	})
 }
 
-// TestFewDescriptors: with a limit of files that does not do for all, no state is wrong, and the
-// log has one sentence.
+// TestFewDescriptors checks that with too low a limit of files no state is wrong, and that the log
+// has one sentence.
 func TestFewDescriptors(t *testing.T) {
 	alone(t, func(t *testing.T) {
 		var out output
@@ -188,7 +189,7 @@ func TestFewDescriptors(t *testing.T) {
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 			t.Fatal(err)
 		}
-		// As if others had taken most of them: the monitor is wrong in what it may have.
+		// As if others had used most of them: the monitor assumes too many.
 		leavesNothing(t, Config{Descriptors: 1000, Log: slog.New(slog.NewTextHandler(&out, nil))}, func(m *Monitor) {
 			p := lb.Probe{Type: lb.ProbeTCP, Interval: 500 * time.Millisecond, Timeout: 200 * time.Millisecond, Fall: 1}
 			for i := range 300 {
@@ -222,11 +223,11 @@ func TestFewDescriptors(t *testing.T) {
 	})
 }
 
-// TestLeavesNothing: after probes of all types, of endpoints that do all that they can, nothing is
-// left.
+// TestLeavesNothing checks that probes of all types, of endpoints with all kinds of behavior, leave
+// nothing.
 func TestLeavesNothing(t *testing.T) {
 	alone(t, func(t *testing.T) {
-		open := listen(t, "127.0.0.1:0") // it accepts, and is silent
+		open := listen(t, "127.0.0.1:0") // accepts, and never sends
 		l, err := net.Listen("tcp", "[::1]:0")
 		if err != nil {
 			t.Fatal(err)
@@ -259,8 +260,8 @@ func TestLeavesNothing(t *testing.T) {
 	})
 }
 
-// TestStorm: targets come, change and go as fast as they can, from many sides; what is left has the
-// state that it is to have.
+// TestStorm checks that targets that are added, changed and removed concurrently end in the
+// expected state.
 func TestStorm(t *testing.T) {
 	alone(t, func(t *testing.T) {
 		open := listen(t, "127.0.0.1:0")

@@ -22,8 +22,8 @@ import (
 
 var long = flag.Bool("long", false, "measure for half a minute each")
 
-// TestServer is no test: it is the other process of those that measure, which accepts connections
-// until its input ends.
+// TestServer is not a test: it is the server process of those that measure, which accepts
+// connections until its input ends.
 func TestServer(t *testing.T) {
 	if os.Getenv("HEALTH_SERVER") == "" {
 		t.Skip("serves others")
@@ -56,8 +56,8 @@ func used(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// bare returns the CPU time of what the kernel does for a probe: half a handshake, with what of
-// both sides is done on this machine, by sockets that are used again, 250 in a row.
+// bare returns the CPU time of the kernel's part of a probe: half a handshake, with both sides on
+// this machine, by reused sockets, 250 in a row.
 func bare(t *testing.T, target func(i int) netip.Addr, port uint16) time.Duration {
 	t.Helper()
 	c, err := probe.NewConnector()
@@ -82,8 +82,8 @@ func bare(t *testing.T, target func(i int) netip.Addr, port uint16) time.Duratio
 	return (used(t) - before) / (rounds * row)
 }
 
-// TestCost: 10,000 TCP targets, probed every 2 s, cost little more than what the kernel does for
-// them. docs/health.md has the numbers.
+// TestCost checks that 10,000 TCP targets, probed every 2 s, cost little more than the kernel's
+// part. docs/health.md has the numbers.
 func TestCost(t *testing.T) {
 	if !*long {
 		t.Skip("takes half a minute, and CPUs that nobody else needs: make test-long")
@@ -103,9 +103,8 @@ func TestCost(t *testing.T) {
 	cost(t, many, port)
 }
 
-// TestOwnCost: the same, where the endpoints' half is another machine's: they are a program at the
-// other end of the wire, which answers a SYN and no more. So this is what probes cost the machine
-// that sends them.
+// TestOwnCost does the same with the endpoints' part on another machine: a program at the other end
+// of the link, which only answers SYNs. The result is what probes cost the machine that sends them.
 func TestOwnCost(t *testing.T) {
 	if !*long {
 		t.Skip("takes half a minute, and CPUs that nobody else needs: make test-long")

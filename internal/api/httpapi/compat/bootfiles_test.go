@@ -20,7 +20,7 @@ import (
 	"loxilb/test/apitest"
 )
 
-// What `loxicmd save --all` of the existing loxilb writes.
+// Files that `loxicmd save --all` of the existing loxilb writes.
 const (
 	savedLB = `{"lbAttr":[{"endpoints":[{"counter":"0:0","endpointIP":"31.31.31.1","state":"active","targetPort":8080,"weight":1},{"counter":"0:0","endpointIP":"32.32.32.1","state":"active","targetPort":8080,"weight":1}],` +
 		`"secondaryIPs":null,"allowedSources":null,"serviceArguments":{"bgp":false,"block":0,"externalIP":"20.20.20.1","inactiveTimeOut":240,"mode":0,"monitor":true,"name":"web","port":80,"privateIP":"","probeRetries":2,"probeTimeout":60,"probeport":0,"probereq":"","proberesp":"","probetype":"ping","protocol":"tcp","sel":0,"snat":false,"host":"","security":0,"oper":0,"proxyprotocolv2":false,"egress":false}},` +
@@ -31,7 +31,7 @@ const (
 		`{"opts":{"drop":true,"counter":"0:0"},"ruleArguments":{"destinationIP":"0.0.0.0/0","sourceIP":"192.0.2.0/24"}}]}`
 )
 
-// bootDir writes files, by turns of name and text.
+// bootDir writes files, given as alternating names and texts.
 func bootDir(t *testing.T, files ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -43,7 +43,7 @@ func bootDir(t *testing.T, files ...string) string {
 	return dir
 }
 
-// logged is a bench whose log can be read.
+// logged returns a bench, and its log.
 func logged(t *testing.T, changes ...func(*httpapi.Options)) (*apitest.Bench, *bytes.Buffer) {
 	t.Helper()
 	var log bytes.Buffer
@@ -55,7 +55,7 @@ func logged(t *testing.T, changes ...func(*httpapi.Options)) (*apitest.Bench, *b
 	}), &log
 }
 
-// unread returns what a start compares files with.
+// unread returns a mark of the last start: files that changed after since are unread.
 func unread(t *testing.T, since time.Time) *store.Unread {
 	t.Helper()
 	u, err := store.MarkUnread(t.TempDir())
@@ -90,7 +90,7 @@ func TestBootFiles(t *testing.T) {
 	}
 }
 
-// A file that is no such file is named, with what is wrong and where.
+// TestBootFilesWrong checks that a malformed file is named, with the error and its position.
 func TestBootFilesWrong(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -129,7 +129,8 @@ func TestBootFilesWrong(t *testing.T) {
 	}
 }
 
-// What only the store refuses is found, and the rest is taken.
+// TestBootFilesRefusedByStore checks that objects that only the store refuses are reported, and
+// that the others are applied.
 func TestBootFilesRefusedByStore(t *testing.T) {
 	t.Parallel()
 	full, err := desired.Open("", slog.New(slog.DiscardHandler), desired.Admit(func(_, _ desired.ServicesAt, changed []lb.Key) error {
@@ -158,7 +159,8 @@ func TestBootFilesRefusedByStore(t *testing.T) {
 	}
 }
 
-// A file counts if it was changed after the state was stored, or if nothing was ever stored.
+// TestBootFilesAge checks that a file is read if it is newer than the stored state, or if there is
+// none.
 func TestBootFilesAge(t *testing.T) {
 	t.Parallel()
 	b, log := logged(t)
@@ -167,7 +169,7 @@ func TestBootFilesAge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.API.TakeBootFiles(dir, unread(t, info.ModTime().Add(time.Hour))) // the directory was opened once, and holds nothing
+	b.API.TakeBootFiles(dir, unread(t, info.ModTime().Add(time.Hour))) // opens the directory once, without a file to read
 	if got := b.Counts(); got != "0 0 2 revision 1" {
 		t.Fatal(got)
 	}
@@ -184,7 +186,7 @@ func TestBootFilesAge(t *testing.T) {
 	}
 }
 
-// What GET answers, which `loxicmd save` writes, is taken as it is.
+// TestBootFilesOfOurs checks that GET's output, which `loxicmd save` writes, is accepted unchanged.
 func TestBootFilesOfOurs(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
@@ -213,7 +215,8 @@ func TestBootFilesOfOurs(t *testing.T) {
 	}
 }
 
-// A file of a kind that this build lacks has a sentence to say so, and one that it has is read.
+// TestBootFilesKinds checks that a file of an unsupported kind is reported, and that files of
+// supported kinds are read.
 func TestBootFilesKinds(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
@@ -229,8 +232,8 @@ func TestBootFilesKinds(t *testing.T) {
 	}
 }
 
-// What the files have and nobody knows is passed over, as the existing loxilb does: the object is
-// not lost for it.
+// TestBootFilesTolerant checks that unknown properties are ignored, as by the existing loxilb: the
+// object is still created.
 func TestBootFilesTolerant(t *testing.T) {
 	t.Parallel()
 	b, log := logged(t)

@@ -15,7 +15,7 @@ import (
 	"loxilb/test/apitest"
 )
 
-// counted is a bench with two services, one of them without a name.
+// counted returns a bench with two services, one of them without a name.
 func counted(t *testing.T) *apitest.Bench {
 	t.Helper()
 	b := apitest.New(t, nil)
@@ -50,7 +50,7 @@ func counted(t *testing.T) *apitest.Bench {
 	return b
 }
 
-// Services that the data path does not have yet have counted nothing, and are there.
+// TestCountsOfAll checks that services that are not applied yet are listed with zero counts.
 func TestCountsOfAll(t *testing.T) {
 	t.Parallel()
 	b := counted(t)
@@ -89,7 +89,8 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// Nobody makes the daemon hold a group for each of the addresses that he sends from.
+// TestClientsBounded checks that clients' source addresses cannot make the daemon store a group for
+// each of them.
 func TestClientsBounded(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)

@@ -22,8 +22,8 @@ import (
 	"loxilb/test/apitest"
 )
 
-// TestNetObjectRequests: what is created is remembered; what the kernel has by others is refused,
-// and is deleted only by name.
+// TestNetObjectRequests checks that created objects are stored, and that objects of others in the
+// kernel are refused, and deleted only by name.
 func TestNetObjectRequests(t *testing.T) {
 	t.Parallel()
 	b := apitest.NewNet(t)
@@ -65,7 +65,7 @@ func TestNetObjectRequests(t *testing.T) {
 		{"DELETE", "/config/ipv4address/10.0.0.9/24/dev/eth0", "", ok},
 		{"DELETE", "/config/ipv4address/2001:db8::1/64/dev/eth0", "", ok},
 		{"DELETE", "/config/ipv4address/20.20.20.1/32/dev/lo", "", "409 address 20.20.20.1 of lo is the VIP of a service: delete the service"},
-		{"POST", "/config/ipv4address", `{"dev":"lo","ipAddress":"20.20.20.1/32"}`, ok}, // stays when the service goes
+		{"POST", "/config/ipv4address", `{"dev":"lo","ipAddress":"20.20.20.1/32"}`, ok}, // stays when the service is deleted
 		{"POST", "/config/ipv4address", `{"dev":"lo","ipAddress":"20.20.20.1/32"}`, "409 ipv4address 20.20.20.1/32 lo exists already with the same content"},
 		{"DELETE", "/config/ipv4address/20.20.20.1/32/dev/lo", "", ok}, // which the service still has
 		{"DELETE", "/config/ipv4address/20.20.20.1/32/dev/lo", "", "409 address 20.20.20.1 of lo is the VIP of a service: delete the service"},
@@ -89,7 +89,7 @@ func TestNetObjectRequests(t *testing.T) {
 	}
 }
 
-// TestBridgeRequests: VLANs, tunnels and forwarding entries, and what goes with them.
+// TestBridgeRequests checks VLANs, tunnels and forwarding entries, and what is deleted with them.
 func TestBridgeRequests(t *testing.T) {
 	t.Parallel()
 	b := apitest.NewNet(t)
@@ -141,7 +141,8 @@ func TestBridgeRequests(t *testing.T) {
 	}
 }
 
-// TestNetObjectRefusedByKernel: what the kernel refuses is answered by what it says, and forgotten.
+// TestNetObjectRefusedByKernel checks that an object that the kernel refuses is answered with the
+// kernel's error, and is not stored.
 func TestNetObjectRefusedByKernel(t *testing.T) {
 	t.Parallel()
 	b := apitest.NewNet(t)
@@ -168,8 +169,8 @@ func TestNetObjectRefusedByKernel(t *testing.T) {
 	}
 }
 
-// TestOwnAddress: the address that a request came to is not taken away by it, unless that is asked
-// for.
+// TestOwnAddress checks that a request cannot delete the address that it was sent to, unless
+// forced.
 func TestOwnAddress(t *testing.T) {
 	t.Parallel()
 	b := apitest.NewNet(t)
@@ -191,9 +192,9 @@ func TestOwnAddress(t *testing.T) {
 	}
 }
 
-// TestNetObjectsCut: what connections of this machine itself come by is not taken away, and they
-// are named, unless that is asked for; whoever has made it, by its own path or in a list. A plan
-// names them.
+// TestNetObjectsCut checks that objects that carry connections of this machine itself are not
+// deleted unless forced, by their own path or in a list, whoever created them. The error and a plan
+// name the connections.
 func TestNetObjectsCut(t *testing.T) {
 	t.Parallel()
 	b := apitest.NewNet(t)
@@ -232,7 +233,7 @@ func TestNetObjectsCut(t *testing.T) {
 	}
 }
 
-// TestNetObjectLists: the contract's names.
+// TestNetObjectLists checks that lists have the contract's property names.
 func TestNetObjectLists(t *testing.T) {
 	t.Parallel()
 	b := apitest.NewNet(t)
@@ -267,7 +268,7 @@ func TestNetObjectLists(t *testing.T) {
 	}
 }
 
-// contextAt returns the context of a request that came to an address.
+// contextAt returns the context of a request that was received at an address.
 func contextAt(r *http.Request, at string) context.Context {
 	return context.WithValue(r.Context(), http.LocalAddrContextKey, net.TCPAddrFromAddrPort(netip.MustParseAddrPort(at)))
 }

@@ -17,8 +17,8 @@ import (
 	"loxilb/test/apitest"
 )
 
-// TestApplyNetwork: objects of the kernel's network are applied with all others; what the kernel
-// has by others is left to them.
+// TestApplyNetwork checks that objects of the kernel's network are applied together with all
+// others, and that objects of others in the kernel are not touched.
 func TestApplyNetwork(t *testing.T) {
 	t.Parallel()
 	b := apitest.NewNet(t)
@@ -63,7 +63,7 @@ func TestApplyNetwork(t *testing.T) {
 	}
 }
 
-// TestApplyRefusedByKernel: what the kernel refuses takes the whole change back.
+// TestApplyRefusedByKernel checks that an object that the kernel refuses undoes the whole change.
 func TestApplyRefusedByKernel(t *testing.T) {
 	t.Parallel()
 	b := apitest.NewNet(t)
@@ -79,8 +79,8 @@ func TestApplyRefusedByKernel(t *testing.T) {
 	}
 }
 
-// TestUndoLeavesWhatOthersChanged: what somebody has changed before the kernel's refusal is known
-// stays, and the answer says so. The undo is a revision of who asked.
+// TestUndoLeavesWhatOthersChanged checks that changes that others make before the kernel's refusal
+// is known are kept, and that the response says so. The undo is a revision of the requesting user.
 func TestUndoLeavesWhatOthersChanged(t *testing.T) {
 	t.Parallel()
 	b := apitest.NewNet(t)
@@ -90,7 +90,7 @@ func TestUndoLeavesWhatOthersChanged(t *testing.T) {
 	b.Fake.Meanwhile = func() {
 		if _, _, err := b.Store.Commit(objects.Owner, func(tx *store.Tx) error {
 			for s := range b.Store.Services.All(tx) {
-				s.Endpoints = slices.Clone(s.Endpoints) // they are the store's
+				s.Endpoints = slices.Clone(s.Endpoints) // owned by the store
 				s.Endpoints[0].Weight = 7
 				if err := b.Store.Services.Put(tx, s); err != nil {
 					return err
@@ -113,7 +113,7 @@ func TestUndoLeavesWhatOthersChanged(t *testing.T) {
 	}
 }
 
-// TestRollbackKeepsRoles: which node is the master is not what it was, whatever else goes back.
+// TestRollbackKeepsRoles checks that a rollback does not restore which node is the master.
 func TestRollbackKeepsRoles(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)

@@ -14,8 +14,8 @@ import (
 	"loxilb/test/apitest"
 )
 
-// TestRoutePages: pages of one route each show all routes once, in the kernel's order, where routes
-// to one network differ in TOS too.
+// TestRoutePages checks that pages of one route each show all routes once, in the kernel's order,
+// also routes to one network that differ in TOS.
 func TestRoutePages(t *testing.T) {
 	t.Parallel()
 	b := apitest.NewNet(t)
@@ -53,7 +53,8 @@ func TestRoutePages(t *testing.T) {
 	}
 }
 
-// Requests that read the routes of the kernel are bounded, those of one user too.
+// TestRouteReaders checks that the number of requests that read the kernel's routes is bounded,
+// also per user.
 func TestRouteReaders(t *testing.T) {
 	t.Parallel()
 	b := apitest.NewNet(t)
@@ -69,7 +70,7 @@ func TestRouteReaders(t *testing.T) {
 	}
 }
 
-// BenchmarkLastRoutePage is the last page of 100,000 routes.
+// BenchmarkLastRoutePage measures the last page of 100,000 routes.
 func BenchmarkLastRoutePage(b *testing.B) {
 	n := apitest.NewNet(b)
 	for i := range 100_000 {

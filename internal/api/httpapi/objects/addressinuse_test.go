@@ -9,8 +9,8 @@ import (
 	"loxilb/test/apitest"
 )
 
-// A VIP that a live host in a connected network has is refused, unless force says otherwise or a
-// controller asks.
+// TestVIPOfAnotherHost checks that a VIP that is the address of a live host in a connected network
+// is refused, except with force or for a controller.
 func TestVIPOfAnotherHost(t *testing.T) {
 	t.Parallel()
 	b := apitest.NewNet(t)
@@ -31,9 +31,9 @@ func TestVIPOfAnotherHost(t *testing.T) {
 		t.Errorf("%d services are there", n)
 	}
 	for _, c := range [][2]string{
-		{path, service("10.0.0.8", "")},                                               // nobody's
-		{path + "?force=true", service("10.0.0.7", "")},                               // by intent
-		{path, strings.Replace(service("10.0.0.7", ""), `"port":80`, `"port":81`, 1)}, // the VIP is loxilb's by now
+		{path, service("10.0.0.8", "")},                                               // not in use
+		{path + "?force=true", service("10.0.0.7", "")},                               // forced
+		{path, strings.Replace(service("10.0.0.7", ""), `"port":80`, `"port":81`, 1)}, // the VIP is owned by loxilb now
 	} {
 		if got := b.Answer("POST", c[0], c[1]); !strings.HasPrefix(got, "200") {
 			t.Errorf("%s %s: %s", c[0], c[1], got)
@@ -46,8 +46,8 @@ func TestVIPOfAnotherHost(t *testing.T) {
 	}
 }
 
-// A VIP of an instance that another node is the master of, and an address that no live host is
-// known to have, are taken.
+// TestVIPOfMaster checks that a VIP of an instance whose master is another node, and an address
+// without a known live host, are accepted.
 func TestVIPOfMaster(t *testing.T) {
 	t.Parallel()
 	b := apitest.NewNet(t)
@@ -70,6 +70,6 @@ func TestVIPOfMaster(t *testing.T) {
 	post("/config/loadbalancer", service("a:theirs", "80"), "200")
 
 	b = apitest.NewNet(t)
-	b.Neighbors.Learned = host // an entry that is stale
+	b.Neighbors.Learned = host // a stale entry
 	post("/config/loadbalancer", service("a", "80"), "200")
 }

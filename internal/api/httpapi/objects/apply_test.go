@@ -44,8 +44,8 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// TestApplyMetadata: the name of a service and the number of a VLAN may stand in the metadata, as
-// the existing loxilb has them.
+// TestApplyMetadata checks that the name of a service and the number of a VLAN can be in the
+// metadata, as in files of the existing loxilb.
 func TestApplyMetadata(t *testing.T) {
 	t.Parallel()
 	b := apitest.NewNet(t)
@@ -78,7 +78,8 @@ func TestApplyMetadata(t *testing.T) {
 	}
 }
 
-// Nothing is changed by a list of which anything is refused, and all that is wrong is said.
+// TestApplyRefused checks that a list with an invalid object changes nothing, and that all errors
+// are reported.
 func TestApplyRefused(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
@@ -123,7 +124,7 @@ func TestApplyRefused(t *testing.T) {
 			t.Errorf("%s: %d %+v", body, code, e)
 		}
 	}
-	// What shows when it is tried: a range over another one.
+	// Errors that show only during the attempt: a range over another one.
 	over := `{"kind":"lb","spec":{"serviceArguments":{"externalIP":"20.20.20.1","port":70,"portMax":%d,"protocol":"tcp"},"endpoints":[{"endpointIP":"10.0.0.1","targetPort":80,"weight":1}]}}`
 	code, _, e = b.Apply(`{"objects":[` + fmt.Sprintf(over, 90) + "," + good + "," + fmt.Sprintf(over, 91) + `]}`)
 	if code != 400 || len(e.Errors) != 1 || e.Errors[0].Index != 2 || len(b.List()) != 0 {
@@ -157,14 +158,14 @@ func TestPlan(t *testing.T) {
 	if now := b.Store.Snapshot().Revision(); now != before {
 		t.Errorf("revision %d, and was %d", now, before)
 	}
-	// The same, done: the managed one and other kinds stay.
+	// The same, applied: the managed service and other kinds stay.
 	_, r, _ = b.Apply(`{"prune":["all"],"objects":[` + apitest.Object(1, "", "10.0.0.1", "10.0.0.2") + `]}`)
 	if got := apitest.Said(r); got != "remove Loadbalancer 20.20.20.2:80/tcp pruned; remove Loadbalancer 20.20.20.4:80/tcp pruned; 1 unchanged" {
 		t.Error(got)
 	}
 }
 
-// lateConfirm: who confirms too late is told that it was undone, and by which revision.
+// lateConfirm checks that a late confirmation fails with the revision that rolled the change back.
 func lateConfirm(t *testing.T, b *apitest.Bench) {
 	t.Helper()
 	_, r, _ := b.Apply(`{"objects":[` + apitest.Object(9, "", "10.0.0.1") + `],"confirm":1}`)
@@ -176,8 +177,8 @@ func lateConfirm(t *testing.T, b *apitest.Bench) {
 	}
 }
 
-// confirmTwice: a second confirmation after a good one does not report an older revision that was
-// undone.
+// confirmTwice checks that a second confirmation does not report an older revision that was rolled
+// back.
 func confirmTwice(t *testing.T, b *apitest.Bench) {
 	t.Helper()
 	b.Apply(`{"objects":[` + apitest.Object(8, "", "10.0.0.1") + `],"confirm":3600}`)
@@ -236,7 +237,7 @@ func TestConfirmAndRollback(t *testing.T) {
 	if list := b.List(); len(list) != 1 {
 		t.Errorf("%+v", list)
 	}
-	post("/config/rollback", `{"revision":2}`, 200) // going back on going back
+	post("/config/rollback", `{"revision":2}`, 200) // rolls the rollback back
 	if list := b.List(); len(list) != 2 {
 		t.Errorf("%+v", list)
 	}
@@ -246,8 +247,8 @@ func TestConfirmAndRollback(t *testing.T) {
 	}
 }
 
-// TestConfirmTwice: what an earlier change was undone for is no news after a later one was
-// confirmed.
+// TestConfirmTwice checks that a rollback of an earlier change is not reported after a later change
+// was confirmed.
 func TestConfirmTwice(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
@@ -255,7 +256,7 @@ func TestConfirmTwice(t *testing.T) {
 	confirmTwice(t, b)
 }
 
-// What is saved is what apply makes of it: exactly, for random services.
+// TestObjectsRoundTrip checks that apply restores exactly what was saved, for random services.
 func TestObjectsRoundTrip(t *testing.T) {
 	t.Parallel()
 	b, other := apitest.New(t, nil), apitest.New(t, nil)
@@ -284,7 +285,7 @@ func TestObjectsRoundTrip(t *testing.T) {
 	if diff := cmp.Diff(saved, other.Call("GET", httpapi.BaseURL+"/config/objects", "").Body.String()); diff != "" {
 		t.Error(diff)
 	}
-	if !strings.Contains(saved, `"probeDuration":2,"probeInterval":"1.5s"`) { // which the existing loxilb reads
+	if !strings.Contains(saved, `"probeDuration":2,"probeInterval":"1.5s"`) { // the form that the existing loxilb reads
 		t.Error(saved)
 	}
 	schema := lb.NewSchema()
@@ -304,7 +305,7 @@ func TestObjectsRoundTrip(t *testing.T) {
 	}
 }
 
-// randomService has some of what a service may have.
+// randomService returns a service with random fields.
 func randomService(r *rand.Rand, i int) lb.Service {
 	for range 1000 {
 		endpoints := make([]string, 1+r.IntN(5))

@@ -14,18 +14,18 @@ import (
 	"loxilb/test/apitest"
 )
 
-// answered is a change as its client knows it: what it asked for, and which revision that made.
+// answered is a change as its client sees it: the request, and the revision in the response.
 type answered struct {
 	revision uint64
-	after    uint64 // the last revision that had been answered to anybody before it was asked for
+	after    uint64 // the last revision that any client had received before the request
 	weights  map[int]int
 	back     bool
 	to       uint64
 }
 
-// Eight clients apply and go back at once: the revisions that are answered are one after the other,
-// none is answered twice, each comes after those that were answered before it was asked for, and
-// what there is in the end is what they make one after the other.
+// TestConcurrentChanges has eight clients apply changes and roll back at the same time. Their
+// revisions are consecutive and unique, each is later than those that any client had received
+// before the request, and the final state is that of all changes in the order of revisions.
 func TestConcurrentChanges(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
@@ -63,7 +63,7 @@ func TestConcurrentChanges(t *testing.T) {
 					t.Errorf("%s %s: %d %s", path, body, w.Code, w.Body)
 					return
 				}
-				if a.revision = r.Revision; a.revision > 0 { // else it was so already
+				if a.revision = r.Revision; a.revision > 0 { // 0: no change was needed
 					note(a)
 				}
 			}

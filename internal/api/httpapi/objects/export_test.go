@@ -9,8 +9,8 @@ import (
 	"loxilb/test/apitest"
 )
 
-// What is exported and imported is the configuration again, whatever came between; what is not in
-// the file goes.
+// TestExportImport checks that importing an export restores the configuration exactly: objects that
+// are not in the file are deleted.
 func TestExportImport(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
@@ -55,7 +55,7 @@ func TestExportImport(t *testing.T) {
 	}
 }
 
-// A file that is wrong changes nothing, and it is said where.
+// TestImportRefused checks that an invalid file changes nothing, and that the error has a position.
 func TestImportRefused(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)

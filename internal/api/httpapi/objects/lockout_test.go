@@ -12,9 +12,9 @@ import (
 	"loxilb/test/apitest"
 )
 
-// TestServiceCuts: a service at the address and port of a connection of this machine itself is
-// refused, and the connection is named, unless that is asked for; by itself, in a list, and in a
-// file of export. A plan names it. What takes nothing of a connection does not ask.
+// TestServiceCuts checks that a service at the address and port of a connection of this machine is
+// refused with the connection's name, unless forced: alone, in a list, and in an exported file. A
+// plan names the connection. Changes that affect no connection do not read the sockets.
 func TestServiceCuts(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
@@ -37,7 +37,7 @@ func TestServiceCuts(t *testing.T) {
 		{"/config/apply", list + `,"dryRun":true}`, `200 "cuts":["the connection from 203.0.113.9:5000`},
 		{"/config/apply", list + `,"confirm":60}`, "200 "},
 		{"/config/confirm", `{}`, "200 "},
-		{"/config/loadbalancer", service(`"externalIP":"10.0.0.1","port":11111,"protocol":"tcp","name":"n"`), "200 "}, // it is there
+		{"/config/loadbalancer", service(`"externalIP":"10.0.0.1","port":11111,"protocol":"tcp","name":"n"`), "200 "}, // exists already
 		{"/config/loadbalancer?force=true", service(`"externalIP":"10.0.0.1","port":11000,"portMax":12000,"protocol":"tcp"`), "200 "},
 	} {
 		code, text, _ := strings.Cut(c.want, " ")
@@ -47,8 +47,8 @@ func TestServiceCuts(t *testing.T) {
 	}
 }
 
-// TestServiceUnknownCuts: where nobody may look at the machine's connections, services are made;
-// rules are not.
+// TestServiceUnknownCuts checks that services are created, and rules are not, where the machine's
+// connections cannot be read.
 func TestServiceUnknownCuts(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)

@@ -14,7 +14,7 @@ import (
 
 var bad = strings.Replace(apitest.Demo, "2020", "666", 1)
 
-// A request answers for its own objects: another one that failed does not concern it.
+// TestOwnObjects checks that a request reports failures of its own objects only.
 func TestOwnObjects(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
@@ -80,7 +80,7 @@ func TestStatuses(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	}
-	// What GET answers can be sent back, status and all, and is no change.
+	// The output of GET, including its status, can be sent back, and is no change.
 	revision := b.Store.Snapshot().Revision()
 	whole := b.Call("GET", httpapi.BaseURL+"/config/loadbalancer/all", "").Body.String()
 	b.Post(whole)
@@ -96,7 +96,7 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-// A change can be bound to the version that its author saw.
+// TestPrecondition checks that a change can be made conditional on the version that its author saw.
 func TestPrecondition(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
@@ -133,7 +133,7 @@ func TestPrecondition(t *testing.T) {
 	want("changed meanwhile", code, 412, body, "version 2", "version 1")
 	w = b.Call("DELETE", path, "", "If-Match", `"1"`)
 	want("delete of an old version", w.Code, 412, w.Body.String(), "version 2", "version 1")
-	// a version 0 would mean that the object must not exist: that is If-None-Match alone
+	// only If-None-Match can require that the object does not exist: version 0 is invalid
 	absent := strings.Replace(apitest.Demo, "20.20.20.1", "20.20.20.2", 1)
 	for _, c := range []struct{ body, header, value string }{
 		{heaviest, "If-Match", `"1", "2"`},

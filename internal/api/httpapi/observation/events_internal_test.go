@@ -6,8 +6,8 @@ import (
 	"loxilb/internal/event"
 )
 
-// TestEventsOfService: those of the health of its endpoints are among them, if they name the
-// service.
+// TestEventsOfService checks that the events of a service include health events of its endpoints
+// that name the service.
 func TestEventsOfService(t *testing.T) {
 	t.Parallel()
 	f := eventFilter{object: "service 20.20.20.1:80/tcp"}

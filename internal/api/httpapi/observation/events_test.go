@@ -85,7 +85,7 @@ func TestStreamEvents(t *testing.T) {
 	if got := objects.Next(t); got != "id: 4 event: object service mine" {
 		t.Errorf("%q", got)
 	}
-	// A client that comes again gets what it missed; one that knows a number of an earlier daemon
+	// A client that reconnects gets the events that it missed; one with a number of an earlier daemon
 	// gets all.
 	for id, want := range map[string]string{"2": "id: 3 event: object service other", "0": "id: 1 event: object service before", "99": "id: 1 event: object service before"} {
 		if got := b.Events(server, "", id).Next(t); got != want {
@@ -107,8 +107,8 @@ func TestStreamEvents(t *testing.T) {
 	}
 }
 
-// The number of streams is bounded, a place is given back, and a server that ends does not wait for
-// them.
+// TestStreamLimit checks that the number of streams is bounded, that closed ones free their place,
+// and that a stopping server does not wait for streams.
 func TestStreamLimit(t *testing.T) {
 	t.Parallel()
 	b, server := apitest.ServeEvents(t, event.NewHub())
@@ -153,13 +153,14 @@ func TestStreamLimit(t *testing.T) {
 	}
 }
 
-// A client that does not read loses its place, also when there is no end of events.
+// TestStuckStream checks that a client that stops reading is disconnected, also while events
+// continue.
 func TestStuckStream(t *testing.T) {
 	t.Parallel()
 	hub := event.NewHub()
 	b, server := apitest.ServeEvents(t, hub)
 	b.API.Observation.Streams.Stall = 20 * time.Millisecond
-	b.Events(server, "", "") // nobody reads it
+	b.Events(server, "", "") // its client does not read
 	long := applied(strings.Repeat("x", 1000))
 	deadline := time.Now().Add(20 * time.Second)
 	for b.API.Observation.Streams.Followers.Held() > 0 {
@@ -172,15 +173,15 @@ func TestStuckStream(t *testing.T) {
 	}
 }
 
-// A stream ends with the token that it was opened with, and says so; the user's other tokens, and
-// other users, keep theirs.
+// TestStreamOfEndedToken checks that a stream ends with the token that opened it, with a message,
+// and that streams of the user's other tokens and of other users continue.
 func TestStreamOfEndedToken(t *testing.T) {
 	t.Parallel()
 	b, tokens := apitest.Secured(t)
 	b.Fake.WatchLasts = true
 	server := httptest.NewServer(b.Http)
 	t.Cleanup(server.Close)
-	t.Cleanup(b.API.Observation.Streams.Close) // before it: what is still followed ends
+	t.Cleanup(b.API.Observation.Streams.Close) // runs before the server's cleanup, and ends open streams
 	follow := func(path, token string) <-chan string {
 		req, err := http.NewRequestWithContext(t.Context(), "GET", server.URL+httpapi.BaseURL+path, nil)
 		if err != nil {

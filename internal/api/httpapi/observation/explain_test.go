@@ -13,7 +13,7 @@ import (
 	"loxilb/internal/diagnose/explain"
 )
 
-// asked answers every question alike, and keeps the last one.
+// asked gives the same answer to every question, and records the last one.
 type asked struct {
 	question *explain.Question
 	err      error

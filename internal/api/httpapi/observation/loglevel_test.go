@@ -10,7 +10,8 @@ import (
 	"loxilb/test/apitest"
 )
 
-// Each of the contract's words is taken and shown again, and has lines written from its level on.
+// TestParams checks that each of the contract's words is accepted, shown again, and sets the log
+// level.
 func TestParams(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)

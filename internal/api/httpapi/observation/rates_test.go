@@ -24,14 +24,14 @@ import (
 	"loxilb/internal/lb"
 )
 
-// fake returns the rates and the health that a test sets.
+// fake provides the rates and health states that a test sets.
 type fake struct {
 	total    rates.Totals
 	window   rates.Window
 	loads    map[lb.Key]rates.Load
 	watchers int
-	waits    int         // windows to come
-	next     func(*fake) // ends a window while services are read; nil: none ends
+	waits    int         // future windows
+	next     func(*fake) // ends a window while services are read, unless nil
 }
 
 func (f *fake) Now() (rates.Totals, rates.Window) { return f.total, f.window }
@@ -74,7 +74,7 @@ func (f *fake) Wait(ctx context.Context, _ rates.Window) error {
 	return ctx.Err()
 }
 
-// health is that all endpoints of some services are down, and all others up.
+// health reports all endpoints of these services as down, and all others as up.
 type health map[lb.Key]bool
 
 func (h health) EndpointVerdict(s *lb.Service, _ lb.Endpoint) lb.Verdict {
@@ -90,8 +90,8 @@ func key(n int) lb.Key {
 	return lb.Key{VIP: netip.AddrFrom4([4]byte{20, 0, byte(n >> 8), byte(n)}), Port: 80, Protocol: lb.TCP}
 }
 
-// newRates makes services 1 to n with two endpoints each, the second down, and n connections per
-// second to service n.
+// newRates creates services 1 to n with two endpoints each, the second one down. Service i has i
+// connections per second.
 func newRates(t testing.TB, n int) (*API, *fake) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -121,8 +121,8 @@ func newRates(t testing.TB, n int) (*API, *fake) {
 	}), f
 }
 
-// counted is a data path in which every service has the same counts, except for the first, which it
-// does not have yet.
+// counted is a data path in which every service has the same counts, except for the first, which is
+// not applied yet.
 type counted struct{}
 
 func (counted) Drops() map[string]uint64 { return nil }
@@ -149,21 +149,22 @@ func services(t testing.TB, a *API, params v1.GetServiceRatesParams) (out v1.Ser
 	return out
 }
 
-// Services are sorted, filtered and paged by the server, which says how many matched.
+// TestServices checks that the server sorts, filters and pages services, and returns the number of
+// matches.
 func TestServices(t *testing.T) {
 	t.Parallel()
 	a, _ := newRates(t, 12)
 	for _, tc := range []struct {
 		params  v1.GetServiceRatesParams
 		matched int
-		want    string // last bytes of their addresses
+		want    string // last bytes of the expected addresses
 	}{
 		{v1.GetServiceRatesParams{}, 12, "1 2 3 4 5 6 7 8 9 10 11 12"},
 		{v1.GetServiceRatesParams{Sort: "connections", Limit: 3}, 12, "12 11 10"},
 		{v1.GetServiceRatesParams{Sort: "active", Limit: 3, Offset: 10}, 12, "2 1"},
 		{v1.GetServiceRatesParams{Sort: "name", Limit: 2}, 12, "12 11"},
 		{v1.GetServiceRatesParams{Sort: "down", Limit: 2}, 12, "2 1"},
-		{v1.GetServiceRatesParams{Sort: "bytes", Limit: 2}, 12, "1 2"}, // alike: by key
+		{v1.GetServiceRatesParams{Sort: "bytes", Limit: 2}, 12, "1 2"}, // equal: sorted by key
 		{v1.GetServiceRatesParams{Match: "web1"}, 3, "1 2 11"},         // Web11, Web10, Web1
 		{v1.GetServiceRatesParams{Match: "20.0.0.12:80"}, 1, "12"},
 		{v1.GetServiceRatesParams{Service: "20.0.0.5:80/tcp"}, 1, "5"},
@@ -202,8 +203,8 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// What is known of a service and its endpoints is there if it is asked for; an endpoint that the
-// data path has not yet has counted nothing.
+// TestCounters checks that counts of a service and its endpoints are returned on request, and are
+// zero for an endpoint that is not applied yet.
 func TestCounters(t *testing.T) {
 	t.Parallel()
 	a, _ := newRates(t, 2)
@@ -233,7 +234,8 @@ func TestCounters(t *testing.T) {
 	}
 }
 
-// Each service gets its own counters, and one that the data path has not yet has counted nothing.
+// TestCountersOfAll checks that each service gets its own counters, and zero if it is not applied
+// yet.
 func TestCountersOfAll(t *testing.T) {
 	t.Parallel()
 	a, _ := newRates(t, 2)
@@ -243,7 +245,7 @@ func TestCountersOfAll(t *testing.T) {
 	}
 }
 
-// All together, and the last hour.
+// TestTotals checks the sums over all services, and the last hour.
 func TestTotals(t *testing.T) {
 	t.Parallel()
 	a, f := newRates(t, 3)
@@ -271,7 +273,8 @@ func TestTotals(t *testing.T) {
 	}
 }
 
-// A stream tells each window, and has the sampler read often for as long as it is followed.
+// TestWatch checks that a stream sends each window, and that the sampler reads more often while it
+// is open.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	a, f := newRates(t, 3)
@@ -296,8 +299,8 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestOneWindow: an update has the totals of the window that its services are of, and its list the
-// time of that window, also if it ends while they are read.
+// TestOneWindow checks that an update's totals and list belong to the same window as its services,
+// even if the window ends while they are read.
 func TestOneWindow(t *testing.T) {
 	t.Parallel()
 	a, f := newRates(t, 1)
@@ -329,8 +332,8 @@ func TestOneWindow(t *testing.T) {
 	}
 }
 
-// TestBounds: an update has a bounded number of services, and no more than a few large answers are
-// made at once.
+// TestBounds checks that an update has a bounded number of services, and that the number of
+// simultaneous large responses is bounded.
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	a, _ := newRates(t, watched+1)
@@ -354,7 +357,7 @@ func TestBounds(t *testing.T) {
 		}
 	}
 	for range manyAtOnce {
-		a.longRates <- struct{}{} // answers that are not read
+		a.longRates <- struct{}{} // simulates responses that clients do not read
 	}
 	for limit, code := range map[int]int{0: 503, 101: 503, 100: 200} {
 		w := httptest.NewRecorder()
@@ -364,7 +367,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// BenchmarkServices is the answer to top: the first 50 of 10,000 services.
+// BenchmarkServices measures the response to top: the first 50 of 10,000 services.
 func BenchmarkServices(b *testing.B) {
 	a, _ := newRates(b, 10_000)
 	for b.Loop() {

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// What a request says of its length costs nothing before it comes.
+// TestLengthAllocatesNothing checks that a request's Content-Length allocates no memory before the
+// body arrives.
 func TestLengthAllocatesNothing(t *testing.T) {
 	r := httptest.NewRequest("POST", "/", strings.NewReader("{}"))
 	r.ContentLength = MaxBody

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// Blanks stand where properties are taken out, and what is left is JSON that says the same.
+// TestKnownOnly checks that removed properties are replaced by blanks, and that the rest is JSON
+// with the same meaning.
 func TestKnownOnly(t *testing.T) {
 	t.Parallel()
 	type inner struct {

@@ -14,7 +14,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// account is a writer that keeps an account of refusals.
+// account is a response writer that records refusals.
 type account struct {
 	*httptest.ResponseRecorder
 	why string
@@ -22,8 +22,8 @@ type account struct {
 
 func (a *account) Refused(why string) { a.why = why }
 
-// A refusal of a value tells its parts, what this build does not have is 501, and whoever keeps an
-// account learns why.
+// TestRefusal checks that a refused value has all its parts, that an unsupported one gives 501, and
+// that the audit log gets the reason.
 func TestRefusal(t *testing.T) {
 	t.Parallel()
 	missing := lb.NotBuilt("protocol", "sctp", "let another one do it", "tcp")
@@ -46,7 +46,7 @@ func TestRefusal(t *testing.T) {
 			t.Fatal(err)
 		}
 		tc.want.Result = tc.want.Message
-		if name == "not built" { // its words are those of package lb
+		if name == "not built" { // the sentence is that of package lb
 			got.Reason, got.Allowed = "", ""
 		}
 		if diff := cmp.Diff(tc.want, got); diff != "" || w.Code != tc.want.Code || w.why != tc.want.Message {
@@ -55,8 +55,8 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
-// TestParameterProblem: a parameter of a wrong type is refused like every other value, without
-// words of the Go library.
+// TestParameterProblem checks that a parameter of a wrong type is refused like every other value,
+// without the Go library's wording.
 func TestParameterProblem(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[string]string{

@@ -6,7 +6,8 @@ import (
 	"loxilb/internal/api/access"
 )
 
-// Users leave streams to others, and to admins; each place is given back.
+// TestStreamsOfUsers checks that one user leaves streams to others and to admins, and that each
+// closed stream frees its place.
 func TestStreamsOfUsers(t *testing.T) {
 	t.Parallel()
 	f := Shares{Limits: EventStreams()}

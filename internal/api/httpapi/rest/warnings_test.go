@@ -8,7 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// An edit that runs three times, as that of a change which may cut somebody off does, warns once.
+// TestWarningsOnce checks that an edit that runs three times, such as one that checks for a
+// lockout, gives one warning.
 func TestWarningsOnce(t *testing.T) {
 	t.Parallel()
 	w := httptest.NewRecorder()
@@ -25,8 +26,8 @@ func TestWarningsOnce(t *testing.T) {
 	}
 }
 
-// A warning of each of thousands of objects costs no comparison with all others, and the answer
-// names a few.
+// TestManyWarnings checks that thousands of warnings are not compared pairwise, and that the
+// response has only a few.
 func TestManyWarnings(t *testing.T) {
 	t.Parallel()
 	const many = 200_000
@@ -41,7 +42,7 @@ func TestManyWarnings(t *testing.T) {
 	if got := w.Header().Values("Warning"); len(got) != MaxWarnings || got[MaxWarnings-1] != `299 loxilb "and 199993 more of the kind"` {
 		t.Errorf("%q", got)
 	}
-	if took := time.Since(begun); took > 20*time.Second { // each with all would take minutes
+	if took := time.Since(begun); took > 20*time.Second { // pairwise comparison would take minutes
 		t.Errorf("it takes %v", took)
 	}
 }

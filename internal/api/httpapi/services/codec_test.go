@@ -19,8 +19,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Every property of the API is a field of lb, or is refused as not part of this build, or is listed
-// here.
+// TestEveryPropertyIsAField checks that every property of the API is a field of lb, is refused as
+// unsupported, or is listed here.
 func TestEveryPropertyIsAField(t *testing.T) {
 	t.Parallel()
 	const args = "serviceArguments."
@@ -48,7 +48,7 @@ func TestEveryPropertyIsAField(t *testing.T) {
 	}
 	compareNames(t, known, slices.Collect(maps.Keys(v1.PropertiesOf[v1.Endpoint]())))
 
-	known = []string{ // what services share, another name of probeInterval, and what is observed
+	known = []string{ // shared properties, an alias of probeInterval, and observed state
 		"probeDuration", "minDelay", "avgDelay", "maxDelay", "currState", "observedState", "evidence", "object", "services",
 	}
 	for _, f := range lb.EndpointProbeFields() {
@@ -62,7 +62,7 @@ func TestEveryPropertyIsAField(t *testing.T) {
 	}
 	compareNames(t, known, slices.Collect(maps.Keys(v1.PropertiesOf[v1.ServiceKey]())))
 
-	// A request holds whatever an entry does.
+	// A request can have every property of an entry.
 	request, entry := reflect.TypeFor[v1.LoadbalanceRequest](), reflect.TypeFor[v1.LoadbalanceEntry]()
 	for i := range entry.NumField() {
 		f := entry.Field(i)
@@ -72,7 +72,8 @@ func TestEveryPropertyIsAField(t *testing.T) {
 	}
 }
 
-// The description of the API tells of every word, and of its number where it has one.
+// TestDescriptionHasEveryWord checks that the API's description lists every word, with its number
+// if it has one.
 func TestDescriptionHasEveryWord(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("../../../../api/openapi.yaml")
@@ -116,7 +117,7 @@ func compareNames(t *testing.T, fields, properties []string) {
 	}
 }
 
-// A service that is written as JSON and sent back is the same.
+// TestRoundTrip checks that a service that is encoded as JSON and decoded is the same.
 func TestRoundTrip(t *testing.T) {
 	t.Parallel()
 	lines := []string{
@@ -148,7 +149,7 @@ func TestRoundTrip(t *testing.T) {
 		}
 	}
 	r := rand.New(rand.NewPCG(2, 3))
-	for range 500 { // and what is between them
+	for range 500 { // and random ones
 		s, from := all[r.IntN(len(lines))].Clone(), all[r.IntN(len(lines))]
 		for _, f := range append(lb.KeyFields(), lb.Fields()...) {
 			if r.IntN(3) == 0 {
@@ -171,7 +172,7 @@ func TestRoundTrip(t *testing.T) {
 		if p != nil || bulk || !got[0].Equal(s) {
 			t.Fatalf("%s\ncame back from %s\nas %v, %v", s, data, got, p)
 		}
-		// What people would write by words is the same too.
+		// Services in the form that people write them, with words, are the same too.
 		words := strings.Replace(string(data), `"mode":`+string(data[strings.Index(string(data), `"mode":`)+7]), `"mode":"`+s.Mode.String()+`"`, 1)
 		if got, _, p := newCodec(false).decodeServices([]byte(words)); p != nil || !got[0].Equal(s) {
 			t.Fatalf("%s\ncame back from %s\nas %v, %v", s, words, got, p)
@@ -179,7 +180,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// FuzzKeys holds that a list of keys is refused with a sentence, or gives keys that validate.
+// FuzzKeys checks that a list of keys is refused with a sentence, or gives valid keys.
 func FuzzKeys(f *testing.F) {
 	f.Add([]byte(`{"lbAttr":[{"externalIP":"20.20.20.1","port":2020,"protocol":"tcp"}]}`), "false")
 	f.Add([]byte(`{"lbAttr":[{"externalIP":"::","port":0,"portMax":-1,"protocol":"icmp","block":7,"host":"x"}]}`), "")
@@ -199,7 +200,8 @@ func FuzzKeys(f *testing.F) {
 	})
 }
 
-// TestShare: while endpoints come slowly, the answer says how much of their weights they have.
+// TestShare checks that during a slow start the response has the endpoints' current share of their
+// weights.
 func TestShare(t *testing.T) {
 	t.Parallel()
 	s, err := lb.ParseService("20.20.20.1:80/tcp slow-start=60s endpoints=31.31.31.1:80:10,32.32.32.1:80:10,33.33.33.1:80:10")
@@ -216,14 +218,14 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// plainAnswer returns a service as the API writes it, of which nothing is counted or known.
+// plainAnswer returns a service as the API writes it, without counts or observed state.
 func plainAnswer(s *lb.Service) *v1.LoadbalanceEntry {
 	endpoints := servicestate.Gather(s, &lb.ServiceStats{}, nil, noHealth{})
 	states := servicestate.Of(endpoints, servicestate.Applied)
 	return newCodec(false).answer(s, &lb.ServiceStats{}, endpoints, &states)
 }
 
-// noHealth knows nothing of endpoints.
+// noHealth has no health states.
 type noHealth struct{}
 
 func (noHealth) EndpointVerdict(*lb.Service, lb.Endpoint) lb.Verdict { return lb.Verdict{} }

@@ -151,7 +151,7 @@ func TestRefuse(t *testing.T) {
 		{arg(`,"privateIP":"10.1.1"`), "serviceArguments.privateIP", `"10.1.1" is not an IP address`},
 		{strings.TrimSuffix(arg(`,"privateIP":"10.1.1.1"`), "}") + `,"secondaryIPs":[{"secondaryIP":"1.1.1.1"},{"secondaryIP":"1.1.1.2"},{"secondaryIP":"1.1.1.3"}]}`, "serviceArguments.privateIP", `"10.1.1.1" is one address too many, together with those of secondaryIPs`},
 		{arg(`,"colour":null,"shape":[{"edges":[0,{"n":1}]}]`), "shape", `there is no property "shape"`},
-		{arg(`,"colour":null` + strings.Repeat(" ", rest.MaxUnknown)), "colour", `there is no property "colour"`}, // too long to look at all of them
+		{arg(`,"colour":null` + strings.Repeat(" ", rest.MaxUnknown)), "colour", `there is no property "colour"`}, // too long to check all of them
 		{ep(`{"endpointIP":"10.0.0.1","targetPort":8080,"weight":1,"wieght":3}`), "wieght", `there is no property "wieght"`},
 		{arg(`,"portMax":70000`), "serviceArguments.portMax", `"70000" is out of range`},
 		{`{"serviceArguments":{"externalIP":"20.20.20.1","port":80,"portMax":90,"protocol":"tcp"},"endpoints":[{"endpointIP":"10.0.0.1","targetPort":8080,"targetPortMax":8089,"weight":1}]}`, "endpoints[0].targetPortMax", `"8089" does not make as many ports as the service has (allowed: 8090, or 0 (all go to port 8080))`},
@@ -234,14 +234,14 @@ func TestUpdateAndConflict(t *testing.T) {
 	if got, want := s.String(), "20.20.20.1:2020/tcp mode=default select=rr endpoints=31.31.31.1:5001"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	// An update does not make a service managed: the contract.
+	// An update does not mark a service as managed, as in the contract.
 	w = b.Post(strings.Replace(strings.Replace(apitest.Demo, `,{"endpointIP":"32.32.32.1","targetPort":5001,"weight":1}`, ``, 1), `"protocol"`, `"managed":true,"protocol"`, 1))
 	if w.Code != 409 {
 		t.Errorf("managed alone changed: %d %s", w.Code, w.Body)
 	}
 }
 
-// The ports of one application share a name, and go with it.
+// TestNamesAreShared checks that several ports can share a name, and are deleted by it.
 func TestNamesAreShared(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
@@ -272,7 +272,7 @@ func TestBulkIsAllOrNothing(t *testing.T) {
 	if r := b.Store.Snapshot().Revision(); r != 1 {
 		t.Errorf("one request made %d revisions", r)
 	}
-	// What GET answers can be sent back, and is no change.
+	// The output of GET can be sent back, and is no change.
 	w := b.Call("GET", httpapi.BaseURL+"/config/loadbalancer/all", "")
 	b.MustPost(w.Body.String())
 	if r := b.Store.Snapshot().Revision(); r != 1 {
@@ -301,12 +301,12 @@ func TestStoreClosed(t *testing.T) {
 	}
 }
 
-// TestBulkScales: eight times as many services take about eight times as long. Work that grows with
-// the square would take 64 times as long; the bound between has room for a busy machine.
+// TestBulkScales checks that eight times as many services take about eight times as long. Quadratic
+// work would take 64 times as long; the bound in between leaves room for a busy machine.
 func TestBulkScales(t *testing.T) {
 	const few, many = 1000, 8000
 	short, long := bulk(t, few), bulk(t, many)
-	for range 3 { // other programs may have run beside it
+	for range 3 { // other programs may slow a try down
 		if long <= 32*short {
 			break
 		}
@@ -318,7 +318,7 @@ func TestBulkScales(t *testing.T) {
 	}
 }
 
-// bulk posts n services in one request and tells how long that took.
+// bulk posts n services in one request, and returns how long that took.
 func bulk(t *testing.T, n int) time.Duration {
 	t.Helper()
 	b := apitest.New(t, nil)
@@ -347,8 +347,9 @@ func bulk(t *testing.T, n int) time.Duration {
 	return took
 }
 
-// A range that ends below its first port is that port in POST, as in the contract, and the answer
-// says so. What deletes or applies refuses it: such a key names no service, and so deletes none.
+// TestRangeOfOnePort checks that in POST a range that ends below its first port means that port, as
+// in the contract, with a warning. Deleting or applying such a range is refused: the key names no
+// service, so nothing would be deleted.
 func TestRangeOfOnePort(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
@@ -375,8 +376,8 @@ func TestRangeOfOnePort(t *testing.T) {
 	}
 }
 
-// What exists already, and is not applied, says so, and why: clients of the contract take such an
-// answer for success.
+// TestExistsNotApplied checks that the error for an existing service that is not applied says so,
+// with the reason: clients of the contract treat the error as success.
 func TestExistsNotApplied(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)

@@ -79,9 +79,9 @@ func TestDeleteRefused(t *testing.T) {
 	}
 }
 
-// TestDeleteMisspelt: a filter of a deletion that is not known is refused: without it, more would
-// be deleted than was meant. Clients of the existing loxilb may add what they like where that
-// decides nothing.
+// TestDeleteMisspelt checks that a deletion with an unknown filter is refused: ignoring it would
+// delete more than intended. Where it decides nothing, clients of the existing loxilb can add any
+// parameter.
 func TestDeleteMisspelt(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"/config/firewall?sourceIp=10.0.0.0/8", "/config/firewall/all?name=x", "/config/conntrack?source=9.9.9.9&endpont=31.31.31.1"} {
@@ -100,8 +100,8 @@ func TestDeleteMisspelt(t *testing.T) {
 	}
 }
 
-// What is gone is as whoever deletes it wants it: success, as in the contract, and a warning for
-// people.
+// TestDeleteGone checks that deleting a missing service succeeds, as in the contract, with a
+// warning for people.
 func TestDeleteGone(t *testing.T) {
 	t.Parallel()
 	const at = httpapi.BaseURL + "/config/loadbalancer/"
@@ -128,7 +128,7 @@ func TestDeleteGone(t *testing.T) {
 	}
 }
 
-// Several services go in one transaction.
+// TestDeleteList checks that several services are deleted in one transaction.
 func TestDeleteList(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)

@@ -13,13 +13,13 @@ import (
 	"loxilb/test/apitest"
 )
 
-// TestDrainRequests: what is drained is shown with what it has left and when it is done, until it
-// is undrained.
+// TestDrainRequests checks that a drain is shown with its remaining connections and its end until
+// it is undrained.
 func TestDrainRequests(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
 	b.Fake.Conns = apitest.Connections()
-	for i := range b.Fake.Conns[:2] { // of another port of a service with a range, whose endpoint is named by the first
+	for i := range b.Fake.Conns[:2] { // another port of a service with a range, whose endpoint is named by the first port
 		b.Fake.Conns[i].Endpoint = netip.MustParseAddrPort("31.31.31.1:5003")
 	}
 	const path = httpapi.BaseURL + "/config/drain"

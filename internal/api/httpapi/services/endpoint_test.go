@@ -21,17 +21,18 @@ const (
 	statePath     = httpapi.BaseURL + "/config/endpointhoststate"
 )
 
-// What the contract's clients write is taken, and kept as they mean it.
+// TestCreateEndpoint checks that requests of the contract's clients are accepted, and stored with
+// their meaning.
 func TestCreateEndpoint(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ body, want string }{
-		{ // loxicmd of the contract: all of it, always
+		{ // the existing loxicmd sends all properties
 			`{"hostName":"31.31.31.1","name":"31.31.31.1_tcp_8080","inactiveReTries":2,"probeType":"ping","probeReq":"","probeResp":"","probeDuration":60,"probePort":0}`,
 			`{"host":"31.31.31.1","name":"31.31.31.1_tcp_8080","probeType":"ping","probeInterval":"1m0s","probeRetries":2}`,
 		},
 		{`{"hostName":"31.31.31.1"}`, `{"host":"31.31.31.1","probeType":"ping"}`},
 		{`{"hostName":"2001:db8::1","probeType":"http","probePort":80,"probeReq":"health","probeResp":"ok"}`, `{"host":"2001:db8::1","probeType":"http","probePort":80,"probeRequest":"health","probeResponse":"ok"}`},
-		{ // what GET answers
+		{ // the output of GET
 			`{"hostName":"31.31.31.1","name":"31.31.31.1_tcp_80","inactiveReTries":3,"probeType":"tcp","probePort":80,"probeDuration":1,"probeInterval":"500ms","probeRise":2,
 			  "minDelay":"1ms","avgDelay":"1ms","maxDelay":"1ms","currState":"ok","since":"2026-01-01T00:00:00Z","checked":"2026-01-01T00:00:00Z","evidence":"x","object":true,"services":["a"],
 			  "history":[{"time":"2026-01-01T00:00:00Z","from":"unknown","to":"ok","evidence":"x"}]}`,
@@ -51,7 +52,8 @@ func TestCreateEndpoint(t *testing.T) {
 	}
 }
 
-// Each bad value is refused in one sentence that names its property, and nothing is changed.
+// TestEndpointRefused checks that each bad value is refused with one sentence that names its
+// property, and changes nothing.
 func TestEndpointRefused(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ body, field, want string }{
@@ -121,7 +123,7 @@ func TestDeleteEndpoint(t *testing.T) {
 		{"31.31.31.1?name=a%2Fb", 400, `name "a/b" has a slash`},
 		{"fe80::1%25eth0", 400, `ip_address "fe80::1%eth0" has a zone`},
 		{"mine", 400, `ip_address "mine" is not an IP address`},
-		{"31.31.31.1?name=mine&probe_type=ping&probe_port=0", 200, ""}, // loxicmd of the contract: all, always
+		{"31.31.31.1?name=mine&probe_type=ping&probe_port=0", 200, ""}, // the existing loxicmd sends all
 		{"31.31.31.1?probe_type=tcp&probe_port=80", 200, ""},
 		{"31.31.31.1", 200, ""},
 		{"31.31.31.1", 200, "endpoint 31.31.31.1_ping_0 does not exist"},
@@ -140,7 +142,7 @@ func TestDeleteEndpoint(t *testing.T) {
 	}
 }
 
-// health returns an endpoint that the fake knows.
+// health returns the health of an endpoint in the fake.
 func health(state lb.HealthState, addr string) *lb.EndpointHealth {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	h := &lb.EndpointHealth{
@@ -153,7 +155,7 @@ func health(state lb.HealthState, addr string) *lb.EndpointHealth {
 	return h
 }
 
-// The answer has the contract's words, and can be sent back.
+// TestGetEndpoints checks that responses use the contract's words, and can be sent back.
 func TestGetEndpoints(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
@@ -192,7 +194,7 @@ func TestGetEndpoints(t *testing.T) {
 	if want := []string{"inactive", "active"}; !cmp.Equal(states, want) {
 		t.Errorf("endpoints are %q, want %q", states, want)
 	}
-	b.MustPost(apitest.Demo) // monitor is an ordinary field: it can be switched off in place
+	b.MustPost(apitest.Demo) // monitor is an ordinary field: it can be turned off in place
 	if e := b.List()[0]; e.Endpoints[0].State != "" || e.ServiceArguments.Monitor {
 		t.Errorf("not monitored any more: %+v", e)
 	}

@@ -10,8 +10,8 @@ import (
 	"loxilb/test/apitest"
 )
 
-// Finding the states of n endpoints of a service takes a few steps for each, and none for the
-// contract's answers, which have no observed state.
+// TestObservedEndpointSteps checks that finding the states of a service's endpoints takes a few
+// steps for each, and none for the contract's responses, which have no observed state.
 func TestObservedEndpointSteps(t *testing.T) {
 	t.Parallel()
 	const n = 200

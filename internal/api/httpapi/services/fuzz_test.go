@@ -12,8 +12,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// FuzzDecode holds that a body is refused with a sentence, or gives services that validate and come
-// back the same from what the API answers about them.
+// FuzzDecode checks that a body is refused with a sentence, or gives valid services that are
+// decoded unchanged from the API's response.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(demo))
 	f.Add([]byte(`{"lbAttr":[` + demo + `]}`))
@@ -68,8 +68,8 @@ func sameRequest(a, b request) bool {
 	return a.at == b.at && a.oper == b.oper && a.Equal(b.Service)
 }
 
-// Whatever is taken is written to the journal and read again as it is, and can be sent back once it
-// was answered.
+// FuzzEndpoint checks that an accepted endpoint is restored unchanged from the journal, and that
+// the response can be sent back.
 func FuzzEndpoint(f *testing.F) {
 	f.Add(`{"hostName":"31.31.31.1","inactiveReTries":2,"probeType":"ping","probeReq":"","probeResp":"","probeDuration":60,"probePort":0}`)
 	f.Add(`{"hostName":"2001:db8::1","name":"n","probeType":"https","probePort":443,"probeReq":"x","probeStatuses":["200-299"],"probeInterval":"1.5s","probeCert":"/c","probeKey":"/k"}`)

@@ -23,7 +23,7 @@ func TestInstanceStates(t *testing.T) {
 	}
 	const unknown = `{"instance":"llb-inst0","state":"NOT_DEFINED","sync":0,"vip":"0.0.0.0"}`
 	wantStates(unknown)
-	for range 2 { // kube-loxilb tells it again at each start
+	for range 2 { // kube-loxilb sends it again at each start
 		if w := b.Call("POST", at, `{"instance":"default","state":"MASTER","vip":"0.0.0.0"}`, "Content-Type", "application/json"); !apitest.KubeChanged(w) {
 			t.Errorf("%d %s", w.Code, w.Body)
 		}

@@ -75,7 +75,7 @@ func TestConntrack(t *testing.T) {
 		"?state=fini":                             "",
 		"?source=100.100.100.1":                   first + "," + second,
 		"?source=2001:db8::/64":                   third,
-		"?source=31.31.31.1":                      "", // it answers
+		"?source=31.31.31.1":                      "", // it is up
 		"?endpoint=31.31.31.1":                    first + "," + second,
 		"?endpoint=31.31.31.1:5001":               first + "," + second,
 		"?endpoint=31.31.31.1:5002":               "",
@@ -114,7 +114,8 @@ func TestConntrack(t *testing.T) {
 	}
 }
 
-// A page of connections says where the next one begins; the last one does not.
+// TestConntrackPages checks that a page of connections names the start of the next one, and that
+// the last page does not.
 func TestConntrackPages(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
@@ -136,8 +137,7 @@ func TestConntrackPages(t *testing.T) {
 	}
 }
 
-// Services, endpoints and statuses are chosen, sorted and paged, so that nobody reads what he does
-// not want.
+// TestPages checks that services, endpoints and statuses can be filtered, sorted and paged.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
@@ -181,7 +181,7 @@ func TestPages(t *testing.T) {
 			}
 			next = page.Continue
 			if pages == 0 {
-				b.Call("DELETE", httpapi.BaseURL+"/config/loadbalancer/externalipaddress/"+got[1]+"/port/2020/protocol/tcp", "") // the page's last
+				b.Call("DELETE", httpapi.BaseURL+"/config/loadbalancer/externalipaddress/"+got[1]+"/port/2020/protocol/tcp", "") // the last one of the page
 				defer b.MustPost(strings.Replace(apitest.Demo, "20.20.20.1", got[1], 1))
 			}
 		}
@@ -200,7 +200,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// What is read of a stored service without its answer is what the answer has.
+// TestPlainValues checks that values read from a stored service equal those in its response.
 func TestPlainValues(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
@@ -232,7 +232,7 @@ func TestConntrackFails(t *testing.T) {
 	if e := apitest.ProblemOf(t, w); w.Code != 503 || !strings.Contains(e.Message, apitest.ErrDataPath.Error()) {
 		t.Errorf("%d %+v", w.Code, e)
 	}
-	// Once something was sent, the answer must not look whole.
+	// After the first byte was sent, a failing response must not look complete.
 	b.Fake.Conns = apitest.Connections()
 	w = b.Call("GET", httpapi.BaseURL+"/config/conntrack/all", "")
 	if json.Valid(w.Body.Bytes()) {
@@ -254,7 +254,7 @@ func TestVersionAndMetrics(t *testing.T) {
 	}
 }
 
-// Who asks for one endpoint, or some of a service, does not have it said of all how they are.
+// TestFewEndpoints checks that a request for a few endpoints does not compute the states of all.
 func TestFewEndpoints(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)

@@ -26,8 +26,8 @@ func TestAttachDetach(t *testing.T) {
 	for _, step := range []struct {
 		body string
 		code int
-		want string // of the service, or of the message
-		note string // in a warning
+		want string // part of the service, or of the message
+		note string // part of a warning
 	}{
 		{request(`,"oper":2`, "10.0.0.1*1"), 200, "", "service " + key + " does not exist"},
 		{request(`,"oper":1,"sel":2,"name":"web"`, "10.0.0.1*1"), 200, "priority endpoints=10.0.0.1:80 name=web", ""},
@@ -59,8 +59,8 @@ func TestAttachDetach(t *testing.T) {
 	}
 }
 
-// TestAttachKeepsToEndpoints writes each field beside the endpoints to attach: as the service has
-// it, as its default, and as something else, which has no effect, and is warned of.
+// TestAttachKeepsToEndpoints sends each field together with endpoints to attach: as the service has
+// it, as its default, and with another value, which has no effect and gives a warning.
 func TestAttachKeepsToEndpoints(t *testing.T) {
 	t.Parallel()
 	others := map[string]func(*lb.Service){
@@ -129,10 +129,10 @@ func TestAttachKeepsToEndpoints(t *testing.T) {
 		for _, oper := range []int{1, 2} {
 			b := apitest.New(t, nil)
 			b.MustPost(b.AsRequest(&full, 0))
-			two := full.Clone() // so that one is left
+			two := full.Clone() // leaves one
 			two.Endpoints = append(two.Endpoints, lb.Endpoint{Addr: netip.MustParseAddr("10.0.0.2"), Port: 80, Weight: 3})
 			b.MustPost(b.AsRequest(&two, 0))
-			// What stands beside the endpoints is the default of all fields, then all as they are.
+			// The fields besides the endpoints first have their defaults, then the service's values.
 			last := lb.Service{Key: full.Key, Endpoints: two.Endpoints[1:]}
 			b.MustPost(b.AsRequest(&last, 2))
 			last = full.Clone()
@@ -142,7 +142,7 @@ func TestAttachKeepsToEndpoints(t *testing.T) {
 			wrong := plain.Clone()
 			change(&wrong)
 			if oper == 1 {
-				wrong.Endpoints[0].Weight = 9 // so that there is something to do
+				wrong.Endpoints[0].Weight = 9 // makes it a change
 			}
 			want, _ := b.Store.Services.Get(b.Store.Snapshot(), full.Key)
 			want = want.Clone()
@@ -162,7 +162,7 @@ func TestAttachKeepsToEndpoints(t *testing.T) {
 	}
 }
 
-// The field that differs alone is the one that is named.
+// TestAttachNamesTheField checks that a warning names the one field that differs.
 func TestAttachNamesTheField(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{

@@ -10,8 +10,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Small elements are large in memory: a body of more than there may be is refused before it is
-// decoded.
+// TestElementsOfBody checks that a body with too many elements is refused before it is decoded, as
+// small elements use much memory.
 func TestElementsOfBody(t *testing.T) {
 	many := strings.Repeat("{},", 3<<20) + "{}"
 	for name, body := range map[string]string{
@@ -31,7 +31,7 @@ func TestElementsOfBody(t *testing.T) {
 			t.Errorf("%s: %d bytes for a body of %d", name, got, len(body))
 		}
 	}
-	// What is quoted is no element, and the largest bodies that may be are decoded.
+	// Quoted braces are no elements, and bodies of the largest allowed size are decoded.
 	for _, body := range []string{
 		`{"serviceArguments":{"name":"` + strings.Repeat(`{},[\"`, 1<<19) + `"}}`,
 		`{"lbAttr":[` + strings.Repeat("{},", lb.MaxServices-1) + `{}]}`,

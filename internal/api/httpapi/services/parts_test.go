@@ -29,8 +29,8 @@ func longBody(n int) []byte {
 	return body
 }
 
-// A long list is decoded in parts, in its order, and what is wrong in one of them is said as of the
-// whole.
+// TestLongList checks that a long list is decoded in parts, in order, and that errors have their
+// position in the whole.
 func TestLongList(t *testing.T) {
 	t.Parallel()
 	const n = 1000
@@ -63,7 +63,7 @@ func TestLongList(t *testing.T) {
 	}
 }
 
-// What a long request costs before the store sees it.
+// BenchmarkDecode measures what a long request costs before the store sees it.
 func BenchmarkDecode(b *testing.B) {
 	body := longBody(10_000)
 	c := newCodec(false)

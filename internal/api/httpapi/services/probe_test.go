@@ -13,7 +13,8 @@ import (
 
 const probedService = `{"serviceArguments":{"externalIP":"20.20.20.1","port":2020,"protocol":"tcp"%s},"endpoints":[{"endpointIP":"31.31.31.1","targetPort":5001,"weight":1}]}`
 
-// TestProbeFiles: a file that the daemon would not read is refused, wherever a probe names it.
+// TestProbeFiles checks that a file that the daemon would not read is refused wherever a probe
+// names it.
 func TestProbeFiles(t *testing.T) {
 	t.Parallel()
 	for name, below := range map[string]bool{
@@ -40,7 +41,7 @@ func TestProbeFiles(t *testing.T) {
 	}
 }
 
-// TestIdleProbe: who says how endpoints are to be asked, and not that they are, is told.
+// TestIdleProbe checks that fields of a probe without monitoring give a warning.
 func TestIdleProbe(t *testing.T) {
 	t.Parallel()
 	for arguments, told := range map[string]bool{
@@ -57,7 +58,7 @@ func TestIdleProbe(t *testing.T) {
 	}
 }
 
-// TestPanic: an endpoint that is down and takes connections all the same is shown so.
+// TestPanic checks that an endpoint that is down and gets connections in panic mode is shown so.
 func TestPanic(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)

@@ -20,7 +20,7 @@ import (
 	"loxilb/test/apitest"
 )
 
-// busy has services carry so much.
+// busy holds the rates of services.
 type busy map[lb.Key]float32
 
 func (b busy) Service(k lb.Key) (l rates.Load) {
@@ -37,8 +37,8 @@ func (b busy) Endpoints(key lb.Key, endpoints int) []rates.Load {
 	return list
 }
 
-// Services in short are searched, sorted and counted by the server, and the worst is told; one of
-// them tells the evidence of its endpoints.
+// TestSummaries checks that the server searches, sorts and counts summaries of services and returns
+// the worst state, and that the summary of one service has the evidence of its endpoints.
 func TestSummaries(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
@@ -54,8 +54,8 @@ func TestSummaries(t *testing.T) {
 		return &lb.EndpointHealth{EndpointProbe: lb.EndpointProbe{Addr: netip.MustParseAddr(addr), Probe: lb.Probe{Port: port}}, State: state, Evidence: "said " + state.String()}
 	}
 	b.Fake.Health = []*lb.EndpointHealth{
-		health("31.31.31.2", 8080, lb.HealthDown), health("32.32.32.1", 9001, lb.HealthDown), // all of 2
-		health("31.31.31.3", 8080, lb.HealthDown), health("32.32.32.1", 9002, lb.HealthUp), // one of 3
+		health("31.31.31.2", 8080, lb.HealthDown), health("32.32.32.1", 9001, lb.HealthDown), // all of service 2
+		health("31.31.31.3", 8080, lb.HealthDown), health("32.32.32.1", 9002, lb.HealthUp), // one of service 3
 		health("31.31.31.4", 8080, lb.HealthUp), health("31.31.31.5", 8080, lb.HealthUp),
 	}
 	first := b.Fake.Health[2]
@@ -112,7 +112,8 @@ func TestSummaries(t *testing.T) {
 	b.SummaryOfOne()
 }
 
-// Connections are told once each, a page of them, with their number; drops with what mends them.
+// TestConnectionsAndDrops checks that pages list each connection once, with the total number, and
+// drops with their remedies.
 func TestConnectionsAndDrops(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
@@ -141,8 +142,8 @@ func TestConnectionsAndDrops(t *testing.T) {
 	}
 }
 
-// TestConnectionOrder: connections are sorted by any column of a screen, and the answer has a page
-// of them and their number.
+// TestConnectionOrder checks that connections are sorted by any column of a screen, and that the
+// response has one page and the total number.
 func TestConnectionOrder(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
@@ -173,8 +174,8 @@ func TestConnectionOrder(t *testing.T) {
 	}
 }
 
-// TestTopClients: the answer has the clients with the most, of all connections or of one service,
-// and sums.
+// TestTopClients checks that the response has the clients with the most connections, of all
+// services or of one, and sums.
 func TestTopClients(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
@@ -212,7 +213,7 @@ func TestTopClients(t *testing.T) {
 	}
 }
 
-// TestNode: a node tells its name, build, uptime and roles.
+// TestNode checks that a node reports its name, build, uptime and roles.
 func TestNode(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, func(o *httpapi.Options) { o.Version = v1.Version{Version: "1.2.3"} })
@@ -235,7 +236,8 @@ func TestNode(t *testing.T) {
 	}
 }
 
-// The page is for everybody over TCP, for nobody by the socket, and can be switched off.
+// TestPageIsServed checks that the page is public over TCP, not available by the socket, and can be
+// turned off.
 func TestPageIsServed(t *testing.T) {
 	t.Parallel()
 	b, _ := apitest.Secured(t)

@@ -9,8 +9,8 @@ import (
 	"loxilb/test/apitest"
 )
 
-// TestSetWeight: an endpoint has another weight in the services that are meant, and in no others;
-// what makes no sense changes nothing.
+// TestSetWeight checks that a weight changes only in the named services, and that an invalid
+// request changes nothing.
 func TestSetWeight(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)

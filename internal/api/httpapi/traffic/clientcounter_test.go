@@ -14,8 +14,8 @@ func connection(in, out uint64) (request, reply lb.Connection) {
 	return request, reply
 }
 
-// TestExact: with few clients all numbers are exact, in the order that is asked for, by address or
-// by network.
+// TestExact checks that with few clients all numbers are exact, in the requested order, by address
+// or by network.
 func TestExact(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -51,8 +51,8 @@ func TestExact(t *testing.T) {
 	}
 }
 
-// TestBounded: a counter of 1,000 clients finds the 20 largest among a million. Their numbers are
-// too small by at most the error, and the error is small.
+// TestBounded checks that a counter of 1,000 clients finds the 20 largest among a million. Their
+// numbers are too small by at most the error, and the error is small.
 func TestBounded(t *testing.T) {
 	t.Parallel()
 	const clients, most, heavy = 1_000_000, 1000, 20

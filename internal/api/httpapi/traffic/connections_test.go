@@ -7,7 +7,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestConnectionPageBounded: at most twice the rows that can be shown are held.
+// TestConnectionPageBounded checks that memory holds at most twice the rows of a page.
 func TestConnectionPageBounded(t *testing.T) {
 	t.Parallel()
 	order, down, _ := connectionOrder("-bytes")

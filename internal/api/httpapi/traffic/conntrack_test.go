@@ -7,8 +7,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// What is done to packets is told as in the contract: one new address, or both where the endpoint
-// sees one of ours.
+// TestAction checks that the translation is described as in the contract: one new address, or both
+// if the endpoint sees one of ours.
 func TestAction(t *testing.T) {
 	t.Parallel()
 	at := netip.MustParseAddrPort

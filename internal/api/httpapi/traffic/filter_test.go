@@ -13,8 +13,8 @@ import (
 	"loxilb/test/apitest"
 )
 
-// The data path is told what it can leave out, and never leaves out what is asked for: of a service
-// with several VIPs any may be meant.
+// TestSought checks that the data path gets a filter for what it can leave out, which never
+// excludes a requested connection: a service with several VIPs can match at any of them.
 func TestSought(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)

@@ -21,12 +21,12 @@ import (
 
 const firewallPath = httpapi.BaseURL + "/config/firewall"
 
-// What clients of the contract write is taken; what GET answers can be sent back; the same again is
-// a conflict; DELETE takes the match by query.
+// TestFirewall checks that requests of the contract's clients are accepted, that the output of GET
+// can be sent back, that a duplicate is a conflict, and that DELETE takes the match by query.
 func TestFirewall(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ body, want, query string }{
-		{ // loxicmd of the contract: all of it, always
+		{ // the existing loxicmd sends all properties
 			`{"ruleArguments":{"sourceIP":"1.2.3.2/32","destinationIP":"2.3.1.2/32","minSourcePort":0,"maxSourcePort":0,"minDestinationPort":0,"maxDestinationPort":0,"protocol":0,"portName":"","preference":200},` +
 				`"opts":{"allow":true,"fwMark":0}}`,
 			"sourceIP:1.2.3.2/32,destinationIP:2.3.1.2/32,preference:200 allow", "sourceIP=1.2.3.2/32&destinationIP=2.3.1.2/32&preference=200&protocol=0&minSourcePort=0",
@@ -66,7 +66,7 @@ func TestFirewall(t *testing.T) {
 		if code, text := b.PostRule(string(back)); code != 409 {
 			t.Errorf("%s: %d %s", back, code, text)
 		}
-		for range 2 { // what is gone is deleted
+		for range 2 { // deleting a missing rule succeeds
 			if w := b.Call("DELETE", firewallPath+"?"+tc.query, ""); w.Code != 200 || len(b.Rules()) != 0 {
 				t.Errorf("delete: %d %s: %v", w.Code, w.Body, b.Rules())
 			}
@@ -74,7 +74,8 @@ func TestFirewall(t *testing.T) {
 	}
 }
 
-// Each bad value is refused in one sentence that names its property, and nothing is changed.
+// TestFirewallRefused checks that each bad value is refused with one sentence that names its
+// property, and changes nothing.
 func TestFirewallRefused(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
@@ -115,8 +116,8 @@ func TestFirewallRefused(t *testing.T) {
 	}
 }
 
-// TestFirewallEnds: a plan counts the connections of services that rules would end, and that those
-// before do not.
+// TestFirewallEnds checks that a plan counts the connections of services that the new rules would
+// end and the former ones do not.
 func TestFirewallEnds(t *testing.T) {
 	t.Parallel()
 	dropper := func(rules []lb.Rule) func(*lb.Connection) bool {
@@ -143,8 +144,8 @@ func TestFirewallEnds(t *testing.T) {
 	}
 }
 
-// A change that cuts off who is served by the machine itself is refused, and says who; with force
-// it is made.
+// TestFirewallCuts checks that a change that disconnects clients of the machine itself is refused
+// with their names, and is made with force.
 func TestFirewallCuts(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
@@ -180,8 +181,9 @@ func TestFirewallCuts(t *testing.T) {
 	}
 }
 
-// Whom a change cuts off is found out while nobody waits for the store, and of the rules that there
-// are when it is made. What changes no rule does not ask.
+// TestFirewallAsks checks that the affected connections are found without holding the store's lock,
+// and against the rules at the time of the change. Changes that affect no rule do not read the
+// sockets.
 func TestFirewallAsks(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
@@ -217,8 +219,8 @@ func TestFirewallAsks(t *testing.T) {
 	}
 }
 
-// Many rules come in one transaction, in the order in which they count they are shown, and all go
-// at once.
+// TestFirewallBulk checks that many rules are created in one transaction, shown in the order in
+// which they apply, and deleted at once.
 func TestFirewallBulk(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)

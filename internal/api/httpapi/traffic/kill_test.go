@@ -12,8 +12,8 @@ import (
 	"loxilb/test/apitest"
 )
 
-// TestEndConntracks: what passes the filters is ended at the rate that is asked for, and nothing
-// without a filter.
+// TestEndConntracks checks that connections that match the filters are ended at the requested rate,
+// and none without a filter.
 func TestEndConntracks(t *testing.T) {
 	t.Parallel()
 	for query, want := range map[string]string{

@@ -10,8 +10,8 @@ import (
 	"loxilb/test/apitest"
 )
 
-// TestMirrorRequests: a mirror as clients of the contract send it, and as ours do, is shown as it
-// was sent, and can be sent back.
+// TestMirrorRequests checks that a mirror, as sent by the contract's clients and by ours, is shown
+// as it was sent, and can be sent back.
 func TestMirrorRequests(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
@@ -59,7 +59,7 @@ func TestMirrorRequests(t *testing.T) {
 	if w := b.Call("POST", path, string(again)); w.Code != 409 {
 		t.Errorf("what was shown is something else when it is sent back: %d %s", w.Code, w.Body)
 	}
-	for gone := range 2 { // the second time it is
+	for gone := range 2 { // the second time it no longer exists
 		if w := b.Call("DELETE", path+"/ident/tunnel", ""); w.Code != 200 || len(w.Header().Values("Warning")) != gone {
 			t.Errorf("%d %s, %q", w.Code, w.Body, w.Header())
 		}

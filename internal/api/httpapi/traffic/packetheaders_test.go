@@ -6,8 +6,8 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// TestHeaders: what people say to each other is not among the headers, those of tunnels and of
-// quoted packets are.
+// TestHeaders checks that headers, including those of tunnels and quoted packets, are kept, and
+// that payload is not.
 func TestHeaders(t *testing.T) {
 	t.Parallel()
 	for packet, want := range map[string]int{
@@ -32,7 +32,7 @@ func TestHeaders(t *testing.T) {
 		if got := headerLength(frame, false); got != want {
 			t.Errorf("%s: %d bytes, want %d", packet, got, want)
 		}
-		for n := range frame { // cut short anywhere: no more than there is
+		for n := range frame { // truncated anywhere: never longer than the frame
 			if got := headerLength(frame[:n], false); got > n {
 				t.Errorf("%d bytes of %s: %d", n, packet, got)
 			}

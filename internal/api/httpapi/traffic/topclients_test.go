@@ -20,7 +20,7 @@ func walkPaths() []string {
 	return []string{httpapi.BaseURL + "/status/clients", httpapi.BaseURL + "/status/connections?sort=age"}
 }
 
-// stuckWriter is a client that does not read its answer until it may.
+// stuckWriter is a client that does not read its response until it is released.
 type stuckWriter struct {
 	*httptest.ResponseRecorder
 	writing chan struct{}
@@ -33,7 +33,8 @@ func (w stuckWriter) Write(b []byte) (int, error) {
 	return w.ResponseRecorder.Write(b)
 }
 
-// Clients that do not read their answers do not keep others from the connection table.
+// TestSlowReadersHoldNoWalk checks that clients that do not read their responses do not block the
+// connection table for others.
 func TestSlowReadersHoldNoWalk(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
@@ -63,7 +64,8 @@ func TestSlowReadersHoldNoWalk(t *testing.T) {
 	}
 }
 
-// A request that does not get its turn in time, or for which the queue is full, is refused.
+// TestWalksAreBounded checks that a request that waits too long for its turn, or finds the queue
+// full, is refused.
 func TestWalksAreBounded(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)

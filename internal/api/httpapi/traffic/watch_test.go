@@ -17,7 +17,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestWatchConntracks: the stream has what passes the filters, and says what is not in it.
+// TestWatchConntracks checks that the stream has the connections that match the filters, and
+// reports lost ones.
 func TestWatchConntracks(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
@@ -61,8 +62,8 @@ data: {"sampled":3,"lost":2}
 	}
 }
 
-// A viewer cannot take all places of watchers, nor reserve much memory; another viewer and an
-// administrator still can watch.
+// TestWatchersAreShared checks that a viewer cannot take all places of watchers, or reserve much
+// memory: another viewer and an administrator can still watch.
 func TestWatchersAreShared(t *testing.T) {
 	t.Parallel()
 	b, tokens := apitest.Secured(t)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A certificate is used from when its files are replaced; a pair that does not fit leaves the old
-// one, and is said once.
+// TestCertificateIsReadAgain checks that a certificate is used as soon as its files are replaced,
+// and that a pair that does not match leaves the old one, with one log line.
 func TestCertificateIsReadAgain(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -30,7 +30,7 @@ func TestCertificateIsReadAgain(t *testing.T) {
 		}
 		return string(got.Certificate[0])
 	}
-	// Files of one size and moment differ by nothing that stat tells: give each its own time.
+	// Files with the same size and time look equal to stat: give each its own time.
 	replace := func(path string, text []byte, n int) {
 		t.Helper()
 		if err := os.WriteFile(path, text, 0o600); err != nil {

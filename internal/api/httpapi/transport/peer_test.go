@@ -19,7 +19,7 @@ func as(uid int, f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked, so the thread ends with the goroutine
 		_ = syscall.Setfsuid(uid)
 		f()
 	}()
@@ -65,7 +65,7 @@ func listenLoopback(t *testing.T, host string) net.Listener {
 	return ln
 }
 
-// mapped dials an IPv4 address by an IPv6 socket, which Go does not do by itself.
+// mapped connects to an IPv4 address by an IPv6 socket, which Go does not do by itself.
 func mapped(port int) (net.Conn, error) {
 	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -100,7 +100,7 @@ func TestPeerUID(t *testing.T) {
 			if got, err := p.uid(server); err != nil || int(got) != uid {
 				t.Errorf("%s: user %d, %v; want %d", name, got, err, uid)
 			}
-			// the same by /proc, where the kernel has no sock_diag
+			// the same by /proc, for kernels without sock_diag
 			remote, local := addrPort(server.RemoteAddr()), addrPort(server.LocalAddr())
 			if m, err := procSocket(remote, local); err != nil || m.Local != remote || m.Remote != local || !isOpen(&m) || int(m.UID) != uid {
 				t.Errorf("%s by /proc: %+v, %v; want %d", name, m, err, uid)
@@ -109,8 +109,8 @@ func TestPeerUID(t *testing.T) {
 	}
 }
 
-// A socket that its process has closed is shown as root's by the kernel: nobody must become root by
-// leaving early.
+// TestPeerGone checks that a client that closes its socket early is not treated as root: the kernel
+// shows such a socket as root's.
 func TestPeerGone(t *testing.T) {
 	t.Parallel()
 	p := newTestPeers(t)
@@ -126,14 +126,14 @@ func TestPeerGone(t *testing.T) {
 		if err := leave(client.(*net.TCPConn)); err != nil {
 			t.Fatal(err)
 		}
-		deadline := time.Now().Add(100 * time.Millisecond) // in all the states that it goes through
+		deadline := time.Now().Add(100 * time.Millisecond) // through all states of the closing socket
 		for time.Now().Before(deadline) {
 			if uid, err := p.uid(server); !errors.Is(err, ErrNoPeer) {
 				t.Fatalf("%s: user %d, %v", name, uid, err)
 			}
 		}
 	}
-	// Half closed: the process is there and reads.
+	// Half closed: the process still exists and reads.
 	server, client := pair(t, ln, nobody, func() (net.Conn, error) { return net.Dial("tcp", ln.Addr().String()) })
 	if err := client.(*net.TCPConn).CloseWrite(); err != nil {
 		t.Fatal(err)
@@ -143,7 +143,7 @@ func TestPeerGone(t *testing.T) {
 	}
 }
 
-// What the question who somebody is costs each connection.
+// BenchmarkPeerUID measures what finding the user costs each connection.
 func BenchmarkPeerUID(b *testing.B) {
 	p, err := newPeers()
 	if err != nil {

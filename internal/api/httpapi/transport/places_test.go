@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// A dialer makes connections to an address, which end with the test.
+// A dialer opens connections to an address, which end with the test.
 type dialer struct {
 	t  *testing.T
 	to net.Addr
@@ -32,7 +32,7 @@ func (d dialer) dial() net.Conn {
 	return c
 }
 
-// send writes a request, answered reports whether an answer comes.
+// send writes a text to a connection.
 func (d dialer) send(c net.Conn, text string) {
 	d.t.Helper()
 	if _, err := io.WriteString(c, text); err != nil {
@@ -45,7 +45,7 @@ func answered(c net.Conn) bool {
 	return n == 1
 }
 
-// closed reports whether the other end has closed a connection that nothing was sent by.
+// closed reports whether the other end has closed a connection without sending anything.
 func closed(c net.Conn) bool {
 	_, err := c.Read(make([]byte, 1))
 	return err != nil && !errors.Is(err, context.DeadlineExceeded)
@@ -53,8 +53,8 @@ func closed(c net.Conn) bool {
 
 const get = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
-// However many sockets a stranger leaves open without a request, or with half of one, the next
-// connection is answered at once.
+// TestIdleSocketsMakeRoom checks that the next connection is answered at once, however many sockets
+// are open without a request, or with half of one.
 func TestIdleSocketsMakeRoom(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -87,7 +87,8 @@ func TestIdleSocketsMakeRoom(t *testing.T) {
 	}
 }
 
-// Requests at work keep their places: the next connection is closed, and the UNIX socket answers.
+// TestPlacesOfRequestsAtWork checks that running requests keep their places: the next connection is
+// closed, and the UNIX socket answers.
 func TestPlacesOfRequestsAtWork(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -149,7 +150,8 @@ func (c *conn) LocalAddr() net.Addr {
 }
 func (c *conn) Close() error { c.closed = true; return nil }
 
-// A source has a share, others have the rest, and a place that is given back twice is free once.
+// TestShareOfSource checks that a source has a share and others the rest, and that a place that is
+// returned twice is free once.
 func TestShareOfSource(t *testing.T) {
 	t.Parallel()
 	p := newPlaces(nil, 4, 2)

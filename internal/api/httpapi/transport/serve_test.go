@@ -23,7 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// parts answer every request.
+// parts returns handlers that answer every request.
 func parts() Parts {
 	return Parts{
 		Handler:  func(Way) http.Handler { return http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}) },
@@ -112,7 +112,7 @@ func TestListenRefuses(t *testing.T) {
 			t.Errorf("%s: taken", name)
 		}
 	}
-	// What a killed daemon left is taken over.
+	// The socket of a killed daemon is taken over.
 	stale := filepath.Join(dir, "stale")
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: stale})
 	if err != nil {
@@ -137,8 +137,8 @@ func TestListenRefuses(t *testing.T) {
 	}
 }
 
-// No moment after the socket is bound lets others in: the mode it is bound with is the owner's
-// alone.
+// TestSocketIsBornClosed checks that the socket's mode never admits others, even right after bind:
+// it is bound with a mode for its owner only.
 func TestSocketIsBornClosed(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "s")
@@ -164,7 +164,7 @@ func TestSocketIsBornClosed(t *testing.T) {
 	}
 }
 
-// makeCertificate makes one that nobody trusts.
+// makeCertificate makes a self-signed certificate.
 func makeCertificate(t *testing.T, dir string) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -12,8 +12,8 @@ import (
 	"loxilb/test/apitest"
 )
 
-// A web page is answered once its origin is in the list, and until it is deleted; a token is asked
-// of it as of everybody.
+// TestCors checks that a web page gets answers while its origin is in the list, and needs a token
+// like every client.
 func TestCors(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, func(o *httpapi.Options) { o.Token = "s3cret" })
@@ -64,7 +64,7 @@ func TestCors(t *testing.T) {
 	}
 }
 
-// What is no origin, or one too many, is refused, and all of the request with it.
+// TestCorsRefused checks that an invalid origin, or one too many, refuses the whole request.
 func TestCorsRefused(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)

@@ -25,7 +25,7 @@ import (
 	"loxilb/test/apitest"
 )
 
-// Each role may do what it may, and no more; without a token nobody may do anything.
+// TestRoles checks that each role has exactly its rights, and that there are none without a token.
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	b, tokens := apitest.Secured(t)
@@ -75,7 +75,7 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// Anybody may ask who they are, and is told nothing else.
+// TestWhoami checks that every client can ask who it is, and learns nothing else.
 func TestWhoami(t *testing.T) {
 	t.Parallel()
 	b, tokens := apitest.Secured(t)
@@ -95,8 +95,8 @@ func TestWhoami(t *testing.T) {
 	}
 }
 
-// Users are made, shown without their passwords, changed and deleted; users change their own
-// password, and nothing else.
+// TestUserRequests checks that users are created, shown without their passwords, changed and
+// deleted, and that users can change only their own password.
 func TestUserRequests(t *testing.T) {
 	t.Parallel()
 	b, tokens := apitest.Secured(t)
@@ -144,7 +144,7 @@ func TestUserRequests(t *testing.T) {
 		t.Errorf("a refused change ended the token: %d", w.Code)
 	}
 	want(200, view, "PUT /auth/users/1", `{"username":"view","password":"87654321","role":"viewer","currentPassword":"`+apitest.Passphrase+`"}`)
-	want(401, view, "GET /version", "") // another password ends the tokens
+	want(401, view, "GET /version", "") // a changed password ends the tokens
 	b.Login("view", "87654321")
 	operate := tokens["operate"]
 	want(200, admin, "PUT /auth/users/2", `{"role":"view"}`)
@@ -157,8 +157,8 @@ func TestUserRequests(t *testing.T) {
 	want(401, admin, "GET /version", "")
 }
 
-// Who guesses passwords waits, however many requests he sends, and keeps nobody else from logging
-// in.
+// TestLoginLimit checks that a client that guesses passwords must wait, however many requests it
+// sends, and that others can still log in.
 func TestLoginLimit(t *testing.T) {
 	t.Parallel()
 	b, _ := apitest.Secured(t)
@@ -188,8 +188,8 @@ func TestLoginLimit(t *testing.T) {
 	}
 }
 
-// A guesser whose own logins succeed in between, or who guesses the current password by a stolen
-// token, is limited all the same.
+// TestLoginLimitOfGuesserWithAccount checks that a guesser is limited although its own logins
+// succeed in between, or although it guesses the current password with a stolen token.
 func TestLoginLimitOfGuesserWithAccount(t *testing.T) {
 	t.Parallel()
 	b, tokens := apitest.Secured(t)
@@ -216,7 +216,8 @@ func TestLoginLimitOfGuesserWithAccount(t *testing.T) {
 	t.Error("guesses at the current password are not limited")
 }
 
-// A login with the right password that could not be written down is no failure of who asks.
+// TestLoginNotWritten checks that a login with the correct password whose token cannot be stored
+// does not count as a failed attempt.
 func TestLoginNotWritten(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
@@ -247,15 +248,15 @@ func TestLoginNotWritten(t *testing.T) {
 	}
 }
 
-// The account says who has changed what, who was refused, and nothing of passwords.
+// TestAudit checks that the audit log has changes and refusals with their users, and no passwords.
 func TestAudit(t *testing.T) {
 	t.Parallel()
 	b, tokens := apitest.Secured(t)
 	b.Json(tokens["operate"], "POST", "/config/loadbalancer", apitest.Demo)
-	b.Json(tokens["operate"], "POST", "/config/loadbalancer", apitest.Demo) // exists
+	b.Json(tokens["operate"], "POST", "/config/loadbalancer", apitest.Demo) // exists already
 	b.Json(tokens["view"], "DELETE", "/config/loadbalancer/all", "")
 	b.Json("", "GET", "/config/loadbalancer/all?"+strings.Repeat("x", 5000), "")
-	b.Json(tokens["view"], "GET", "/version", "") // changes nothing, and is not there
+	b.Json(tokens["view"], "GET", "/version", "") // changes nothing, and is not logged
 	b.Json("", "POST", "/auth/login", `{"username":"admin","password":"guessed it"}`)
 	w := b.Json(tokens["admin"], "GET", "/audit?limit=5", "")
 	var list v1.AuditList
@@ -281,7 +282,7 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// Root keeps its door: the socket needs no token, and the account knows who came by it.
+// TestSocketIsRoots checks that the socket needs no token, and that the audit log names its user.
 func TestSocketIsRoots(t *testing.T) {
 	t.Parallel()
 	b, _ := apitest.Secured(t)
@@ -317,8 +318,8 @@ func TestSocketIsRoots(t *testing.T) {
 	}
 }
 
-// Without --userservice a token of a user is a way in for those whom the machine's own users do not
-// let in.
+// TestTokenBesideUsers checks that without --userservice a token of a user admits clients that the
+// machine's own users and groups do not admit.
 func TestTokenBesideUsers(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)

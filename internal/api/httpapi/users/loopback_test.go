@@ -55,7 +55,7 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// Whoever watches over the daemon is not asked who they are.
+// TestHealth checks that health checks need no token.
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	how, ready := "starting: 1 of 3 services applied", false
