@@ -130,7 +130,7 @@ func TestOwnCost(t *testing.T) {
 	t.Log(p.Output())
 }
 
-// cost has 10,000 targets probed, and says what that takes.
+// cost has 10,000 targets probed, and logs the CPU time.
 func cost(t *testing.T, target func(i int) netip.Addr, port uint16) {
 	t.Helper()
 	kernel := bare(t, target, port)

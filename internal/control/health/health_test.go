@@ -23,14 +23,14 @@ func TestMain(m *testing.M) { os.Exit(labtest.OwnNetwork(m)) }
 
 const patience = 20 * time.Second
 
-// told counts the changes that somebody is told of.
+// told counts notifications of changes.
 type told struct{ n atomic.Int32 }
 
 func (c *told) changed(string) { c.n.Add(1) }
 
 func (c *told) count() int { return int(c.n.Load()) }
 
-// output is a log that may be read while it is written.
+// output is a log that can be read while it is written.
 type output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -68,7 +68,7 @@ func start(t *testing.T, c Config) *Monitor {
 	return m
 }
 
-// becomes waits for a state, and returns the status that has it.
+// becomes waits for a state, and returns its status.
 func becomes(t *testing.T, m *Monitor, key string, want State) (s Status) {
 	t.Helper()
 	labtest.Eventually(t, patience, func(context.Context) error {
@@ -81,7 +81,7 @@ func becomes(t *testing.T, m *Monitor, key string, want State) (s Status) {
 	return s
 }
 
-// listen opens a TCP socket that accepts connections, in the kernel.
+// listen opens a TCP socket whose connections the kernel accepts.
 func listen(t *testing.T, address string) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", address)
@@ -96,7 +96,7 @@ func at(a netip.AddrPort, p lb.Probe) Target { return Target{Addr: a.Addr(), Por
 
 var errBad = errors.New("bad")
 
-// scripted answers probes as a test says.
+// scripted answers probes by a function of the test.
 type scripted func(context.Context, probe.Question) (probe.Answer, error)
 
 type scriptedProber struct {

@@ -20,12 +20,12 @@ var (
 	two = netip.MustParseAddrPort("[2001:db8::2]:80")
 )
 
-// every probes once a second.
+// every returns a probe with an interval of one second.
 func every(fall, rise int) lb.Probe {
 	return lb.Probe{Type: lb.ProbeHTTP, Interval: time.Second, Timeout: 900 * time.Millisecond, Fall: fall, Rise: rise}
 }
 
-// script answers with what it is set to.
+// script gives the answers that the test sets.
 type script struct {
 	bad    atomic.Bool
 	probes atomic.Int32
@@ -39,7 +39,7 @@ func (s *script) ask(context.Context, probe.Question) (probe.Answer, error) {
 	return probe.Answer{What: "good", Delay: time.Millisecond}, nil
 }
 
-// next waits for the next probe of target a, and returns what is known then.
+// next waits for the next probe of target a, and returns the status at that time.
 func (s *script) next(t *testing.T, m *Monitor) Status {
 	t.Helper()
 	for n := s.probes.Load(); s.probes.Load() == n; {
@@ -53,7 +53,7 @@ func (s *script) next(t *testing.T, m *Monitor) Status {
 	return st
 }
 
-// want compares what matters of a status.
+// want compares a status with the expected state and evidence.
 func want(t *testing.T, s Status, state State, evidence string) {
 	t.Helper()
 	if s.State != state || s.Evidence != evidence {
@@ -61,8 +61,8 @@ func want(t *testing.T, s Status, state State, evidence string) {
 	}
 }
 
-// TestFallRise: one result decides the first state; fall failures and rise successes in a row
-// another one. One success makes the failures before it forgotten.
+// TestFallRise checks that one result decides the first state, and fall failures or rise successes
+// in a row each later one. A success resets the failure count.
 func TestFallRise(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -103,7 +103,7 @@ func TestFallRise(t *testing.T) {
 	})
 }
 
-// TestFirstDown: one failure decides, too.
+// TestFirstDown checks that one failure decides the first state, too.
 func TestFirstDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -118,8 +118,8 @@ func TestFirstDown(t *testing.T) {
 	})
 }
 
-// TestDowntime: how often a target became down is counted, and for how long it was: all of it, the
-// present included.
+// TestDowntime checks that the number of times that a target went down is counted, and the total
+// duration, including the current one.
 func TestDowntime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestDowntime(t *testing.T) {
 	})
 }
 
-// TestHistoryLength: the last changes are kept, the oldest first.
+// TestHistoryLength checks that the last changes are kept, the oldest first.
 func TestHistoryLength(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -169,19 +169,19 @@ func TestHistoryLength(t *testing.T) {
 	})
 }
 
-// TestOverride: what somebody else says holds until he says otherwise. Probes go on, and their
-// state comes back.
+// TestOverride checks that an agent's state holds until the agent withdraws it. Probes continue,
+// and their state returns.
 func TestOverride(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var s script
 		m := start(t, Config{Prober: scripted(s.ask).prober})
-		m.Override("a", Down, "lost") // not known
+		m.Override("a", Down, "lost") // unknown target
 		m.Set("a", at(one, every(1, 1)))
 		want(t, s.next(t, m), Up, "http 192.0.2.1:80: good, 1 of 1")
 		m.Override("a", Down, "agent x: disk full")
 		want(t, s.next(t, m), Down, "agent x: disk full")
-		m.Set("a", at(two, every(1, 1))) // another target, of which the agent says the same
+		m.Set("a", at(two, every(1, 1))) // another target that the agent has reported on
 		want(t, s.next(t, m), Down, "agent x: disk full")
 		m.Override("a", Unknown, "")
 		st, _ := m.Status("a")
@@ -198,14 +198,14 @@ func TestOverride(t *testing.T) {
 	})
 }
 
-// TestEject: handshakes that fail make a target down whatever its probes say, and what they say is
-// known; an agent's word is above both.
+// TestEject checks that failing handshakes make a target down whatever its probes report, that the
+// probes' state stays known, and that an agent's report overrides both.
 func TestEject(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var s script
 		m := start(t, Config{Prober: scripted(s.ask).prober})
-		m.Eject("a", "lost") // not known
+		m.Eject("a", "lost") // unknown target
 		m.Set("a", at(one, every(1, 1)))
 		want(t, s.next(t, m), Up, "http 192.0.2.1:80: good, 1 of 1")
 		m.Eject("a", "passive: 3 SYNs")
@@ -236,8 +236,8 @@ func TestEject(t *testing.T) {
 	})
 }
 
-// TestEjectedAndDown: of a target that is out for handshakes already, and then fails its probes,
-// that is told too, and since when.
+// TestEjectedAndDown checks that a target that is ejected and then also fails its probes reports
+// both, with the times.
 func TestEjectedAndDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -257,15 +257,15 @@ func TestEjectedAndDown(t *testing.T) {
 		if n := changes.count() - before; n != 1 {
 			t.Errorf("told %d times", n)
 		}
-		m.Override("a", Down, "agent x: red") // the same from somebody else
+		m.Override("a", Down, "agent x: red") // the same state from another agent
 		if synctest.Wait(); changes.count()-before != 1 {
 			t.Error("told of no change")
 		}
 	})
 }
 
-// TestInPlace: what is changed in place keeps state and history, but not the count; another address
-// or type begins anew.
+// TestInPlace checks that a changed probe keeps state and history, but not the count of results,
+// and that another address or type starts from nothing.
 func TestInPlace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -308,7 +308,7 @@ func TestInPlace(t *testing.T) {
 	})
 }
 
-// TestSooner: a shorter interval holds at once, not after the longer one.
+// TestSooner checks that a shorter interval takes effect at once, not after the longer one.
 func TestSooner(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -327,8 +327,8 @@ func TestSooner(t *testing.T) {
 	})
 }
 
-// TestOldResult: what a probe brings does not count after its target has become another one, or is
-// gone; and it is ended.
+// TestOldResult checks that the result of a probe is ignored after its target was replaced or
+// removed, and that the probe is canceled.
 func TestOldResult(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -336,7 +336,7 @@ func TestOldResult(t *testing.T) {
 		hangs := func(ctx context.Context, q probe.Question) (probe.Answer, error) {
 			if q.Probe.Request == "/hangs" {
 				<-ctx.Done()
-				time.Sleep(time.Second) // it is slow to end, too
+				time.Sleep(time.Second) // slow to stop, too
 				ended.Add(1)
 				return probe.Answer{}, errBad
 			}
@@ -364,7 +364,7 @@ func TestOldResult(t *testing.T) {
 	})
 }
 
-// TestSlow: targets whose probes never end delay no other.
+// TestSlow checks that targets whose probes never end delay no other.
 func TestSlow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -390,7 +390,8 @@ func TestSlow(t *testing.T) {
 	})
 }
 
-// TestUndecided: what says nothing counts neither way, and does not come between failures.
+// TestUndecided checks that a result without a verdict counts neither way, and does not interrupt a
+// series of failures.
 func TestUndecided(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -422,8 +423,8 @@ func TestUndecided(t *testing.T) {
 	})
 }
 
-// TestEvidence: what endpoints send is shown so that it does no harm to who reads it, and is no
-// longer than a sentence.
+// TestEvidence checks that data of endpoints is escaped for display, and truncated to the length of
+// a sentence.
 func TestEvidence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -443,8 +444,8 @@ func TestEvidence(t *testing.T) {
 	})
 }
 
-// TestSpread: targets that are set together are probed within a second for the first time, and
-// spread over their interval then.
+// TestSpread checks that targets that are set together are first probed within a second, and then
+// spread over their interval.
 func TestSpread(t *testing.T) {
 	t.Parallel()
 	for interval, targets := range map[time.Duration]int32{200 * time.Millisecond: 300, 2 * time.Second: 2000, time.Minute: 2000} {
@@ -476,7 +477,7 @@ func TestSpread(t *testing.T) {
 					for part := range 10 {
 						n := count.Load()
 						time.Sleep(interval / 10)
-						if n = count.Load() - n; n < targets/30 || n > targets/4 { // by lot: of 300, 9 or fewer come once in 200,000 times
+						if n = count.Load() - n; n < targets/30 || n > targets/4 { // random: of 300, 9 or fewer come once in 200,000 runs
 							t.Errorf("%d of %d probes in the %d. tenth of an interval", n, targets, part+1)
 						}
 					}

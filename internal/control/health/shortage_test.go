@@ -14,8 +14,8 @@ import (
 	"loxilb/internal/control/health/probe"
 )
 
-// TestShortage: no more probes run at a time than there may be; the others are late, and none is
-// missing. It is told once, and once when it is over.
+// TestShortage checks that the number of simultaneous probes is bounded, and that the others are
+// late, but not left out. The shortage is reported once, and its end once.
 func TestShortage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -52,8 +52,8 @@ func TestShortage(t *testing.T) {
 	})
 }
 
-// TestNoDescriptor: a probe that got no descriptor says nothing about its target, and is tried
-// again.
+// TestNoDescriptor checks that a probe that got no descriptor gives no verdict about its target,
+// and is retried.
 func TestNoDescriptor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

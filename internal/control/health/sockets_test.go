@@ -8,8 +8,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestTCP: a listening port is up at once, over both IP versions; one that is closed is down at
-// once.
+// TestTCP checks that a listening port is up at once, over both IP versions, and that a closed one
+// is down at once.
 func TestTCP(t *testing.T) {
 	t.Parallel()
 	for _, loopback := range []string{"127.0.0.1", "[::1]"} {
@@ -36,7 +36,7 @@ func TestTCP(t *testing.T) {
 	}
 }
 
-// TestMonotonic: what is planned is planned by a clock that nobody can set.
+// TestMonotonic checks that probes are scheduled by the monotonic clock.
 func TestMonotonic(t *testing.T) {
 	t.Parallel()
 	m := start(t, Config{})
@@ -49,7 +49,7 @@ func TestMonotonic(t *testing.T) {
 		phase := m.targets["a"].phase
 		m.mu.Unlock()
 		for _, when := range []time.Time{phase, s.Checked} {
-			if when.String() == when.Round(0).String() { // Round(0) takes the monotonic clock away
+			if when.String() == when.Round(0).String() { // Round(0) strips the monotonic reading
 				t.Errorf("%v has no monotonic clock", when)
 			}
 		}

@@ -21,15 +21,15 @@ func equal(int) uint32 { return 1 }
 
 func mixed(i int) uint32 { return uint32(1 + i*7%10) }
 
-// TestPaper compares with the pseudo code of the paper, which knows no weights: permutations
-// written out, nodes one after the other.
+// TestPaper compares with the pseudo code of the paper, which has no weights: explicit
+// permutations, and nodes one after the other.
 //
 // V161 equals an independent implementation
 func TestPaper(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{2, 3, 10, 41} {
 		nodes := named(n, equal)
-		slices.SortFunc(nodes, func(a, b Node) int { // the paper takes turns in a fixed order
+		slices.SortFunc(nodes, func(a, b Node) int { // the paper uses a fixed order
 			if a.Name < b.Name {
 				return -1
 			}
@@ -74,7 +74,7 @@ func paper(m int, seed uint64, nodes []Node) []uint32 {
 	}
 }
 
-// TestShares: each node has the share of its weight, to within a place.
+// TestShares checks that each node has the share of its weight, to within a slot.
 //
 // V162 weights
 func TestShares(t *testing.T) {
@@ -103,7 +103,7 @@ func TestShares(t *testing.T) {
 			for i, node := range nodes {
 				due := float64(node.Weight) / sum * float64(len(table))
 				if node.Weight > 0 && due < 1 {
-					light += 1 - due // has a place all the same, at the cost of the others
+					light += 1 - due // still has a slot, at the cost of the others
 				}
 				if got := have[i]; node.Weight == 0 && got != 0 || node.Weight > 0 && (got < 1 || got > due+1.01) {
 					t.Errorf("%s, %d nodes: node %d of weight %d has %.0f places, want %.1f", name, n, i, node.Weight, got, due)
@@ -119,7 +119,7 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// TestOrder: the order of the nodes does not matter.
+// TestOrder checks that the order of the nodes does not matter.
 //
 // V164 the order of endpoints does not matter
 func TestOrder(t *testing.T) {
@@ -142,7 +142,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestSeed: another seed, another table.
+// TestSeed checks that another seed gives another table.
 //
 // V165 the seed changes the table
 func TestSeed(t *testing.T) {
@@ -160,9 +160,9 @@ func TestSeed(t *testing.T) {
 	}
 }
 
-// TestDisruption: when a node goes or comes, its own places change hands, and few others, as long
-// as the table keeps its size. The average is over nodes and seeds; the worst is an unlucky pair of
-// walks.
+// TestDisruption checks that when a node is removed or added, its own slots move, and few others,
+// as long as the table keeps its size. The average is over nodes and seeds; the worst case is an
+// unlucky pair of walks.
 //
 // V163 at most 2 % of other slots move on average
 //
@@ -194,7 +194,7 @@ func TestDisruption(t *testing.T) {
 	}
 }
 
-// moved returns the share of places that change hands when one node goes down, besides its own.
+// moved returns the share of slots that change their node when one node goes down, besides its own.
 func moved(seed uint64, nodes []Node, gone int) float64 {
 	before := Table(seed, nodes)
 	less := slices.Clone(nodes)
@@ -208,8 +208,8 @@ func moved(seed uint64, nodes []Node, gone int) float64 {
 	return float64(n) / float64(len(before))
 }
 
-// TestSize: few sizes, all of them primes; a weight or a node more changes them only where the next
-// one begins, and a node that goes down never.
+// TestSize checks that there are few sizes, all primes, that a weight or node more changes the size
+// only at the boundary between two sizes, and that a node that goes down never does.
 func TestSize(t *testing.T) {
 	t.Parallel()
 	of := func(weights ...uint32) int {
@@ -275,8 +275,8 @@ func TestEmpty(t *testing.T) {
 	}
 }
 
-// TestEvenness: the most loaded of equal nodes has less than 1 % more than its share, in tables of
-// every size but that of more than 655 nodes.
+// TestEvenness checks that the most loaded of equal nodes has less than 1 % more than its share, in
+// tables of every size except that for more than 655 nodes.
 func TestEvenness(t *testing.T) {
 	t.Parallel()
 	worst := 0.0
@@ -294,16 +294,15 @@ func TestEvenness(t *testing.T) {
 	}
 }
 
-// TestSpeed: 1,000 nodes in less than 10 ms on a machine of its own, as BenchmarkTable shows; the
-// test allows for many times that, since other programs run beside it, and sees what takes the
-// square of it.
+// TestSpeed checks for quadratic work. BenchmarkTable shows that 1,000 nodes take less than 10 ms
+// on an idle machine; the test allows many times that, since other programs run at the same time.
 //
 // V166 1,000 endpoints take less than 10 ms
 func TestSpeed(t *testing.T) {
 	for name, weight := range map[string]func(int) uint32{"equal": equal, "mixed": mixed} {
 		nodes := named(1000, weight)
 		best := time.Hour
-		for range 10 { // the best: other programs are running too
+		for range 10 { // the best of ten, as other programs run too
 			start := time.Now()
 			Table(1, nodes)
 			best = min(best, time.Since(start))

@@ -2,5 +2,5 @@
 
 package maglev
 
-// slowdown is what the race detector costs.
+// slowdown is the factor by which the race detector slows code down.
 const slowdown = 10

@@ -14,8 +14,8 @@ type differs struct{}
 
 func (differs) Compare(*bpf.ServiceTable) []string { return []string{"it is another one"} }
 
-// TestAuditUnsettled: a service differs that is not as it should be, unless one of its endpoints
-// has become up or down just now: what health knows is ahead of the loop then.
+// TestAuditUnsettled checks that a service that differs is reported, unless one of its endpoints
+// has just changed its state: health is then ahead of the loop.
 func TestAuditUnsettled(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld(), "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80 probetype=tcp monitor=true", "10.0.0.2:80/tcp endpoints=192.168.1.3:80")

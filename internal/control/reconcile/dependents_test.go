@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestServiceAsEndpoint: a change of a service is one of those that have it for an endpoint, near
-// or far, too. Endpoints are those that packets go to.
+// TestServiceAsEndpoint checks that a change of a service also changes those that have it as an
+// endpoint, directly or indirectly. The resulting endpoints are those that packets go to.
 func TestServiceAsEndpoint(t *testing.T) {
 	t.Parallel()
 	const (
@@ -25,7 +25,7 @@ func TestServiceAsEndpoint(t *testing.T) {
 			return slices.Equal(got, want)
 		})
 	}
-	for _, start := range [][]string{nil, {middle, outer, other}} { // in steps, and at the start
+	for _, start := range [][]string{nil, {middle, outer, other}} { // in steps, and at a start
 		r := newRig(t, newWorld(), start...)
 		r.wait(r.put(middle, outer, other))
 		r.took()

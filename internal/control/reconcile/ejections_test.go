@@ -13,8 +13,8 @@ import (
 
 var ejected = netip.MustParseAddrPort("192.168.1.1:80")
 
-// TestEjected: an endpoint that is out is avoided by all services that heed handshakes, and shown
-// by a target of its own, of these services alone, which goes with the last of them.
+// TestEjected checks that an ejected endpoint is avoided by all services that consider handshakes,
+// and shown by a target that exists only for these services, and is removed with the last of them.
 func TestEjected(t *testing.T) {
 	t.Parallel()
 	const (
@@ -44,7 +44,7 @@ func TestEjected(t *testing.T) {
 	if got := r.health.EndpointVerdict(service(t, off), s.Endpoints[0]); got.Down() {
 		t.Error("a service that is not to heed it does")
 	}
-	// What is applied for another reason goes on to heed it, and a service that comes does.
+	// A service that is applied for another reason still considers it, and so does a new service.
 	r.wait(r.put(plain+" mss=1400", "10.0.0.9:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80"))
 	r.wantEvents("put 10.0.0.1:80/tcp without 192.168.1.1", "put 10.0.0.9:80/tcp without 192.168.1.1", "own [10.0.0.9]")
 	r.wait(r.delete("10.0.0.9:80/tcp"))
@@ -61,8 +61,8 @@ func TestEjected(t *testing.T) {
 	}
 }
 
-// TestPanic: while fewer than half of the endpoints would be left, none is out for handshakes; what
-// probes say holds.
+// TestPanic checks that none is ejected while fewer than half of the endpoints would be left. Probe
+// results still apply.
 func TestPanic(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld(), "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80,192.168.1.3:80,192.168.1.4:80:0 probetype=tcp")
@@ -75,8 +75,8 @@ func TestPanic(t *testing.T) {
 	r.applied("put 10.0.0.1:80/tcp without 192.168.1.1")
 }
 
-// TestPanicWithBackups: a level that is lost as a whole is left while backups are well, whatever
-// share of all endpoints that is.
+// TestPanicWithBackups checks that a level whose endpoints all fail is left while backups are up,
+// whatever its share of all endpoints.
 func TestPanicWithBackups(t *testing.T) {
 	t.Parallel()
 	const list = "192.168.1.1:80,192.168.1.2:80,192.168.1.3:80,192.168.1.4:80@1,192.168.1.5:80@2"
@@ -114,8 +114,8 @@ func TestPanicWithBackups(t *testing.T) {
 	}
 }
 
-// TestRedAfterEjection: an agent's word about an endpoint that nobody probes, and that was out for
-// handshakes, is heeded as of one that is.
+// TestRedAfterEjection checks that an agent's report about an unprobed endpoint that was ejected
+// applies as for a probed one.
 func TestRedAfterEjection(t *testing.T) {
 	t.Parallel()
 	s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80")
@@ -129,7 +129,7 @@ func TestRedAfterEjection(t *testing.T) {
 	if n := h.SetHostState(ejected.Addr(), 0, lb.ProbeAuto, true); n != 1 {
 		t.Fatalf("%d targets", n)
 	}
-	fake.states["192.168.1.1_none_80"] = health.Status{State: health.Down, ProbeState: health.Down, Overridden: true} // as Override makes it
+	fake.states["192.168.1.1_none_80"] = health.Status{State: health.Down, ProbeState: health.Down, Overridden: true} // as set by Override
 	if p.up(s)(s.Endpoints[0]) {
 		t.Error("it takes connections though it is red")
 	}
@@ -138,8 +138,8 @@ func TestRedAfterEjection(t *testing.T) {
 	}
 }
 
-// TestSharedProbe: endpoints that one probe stands for are out, and shown, each by itself; the
-// probe says what it finds.
+// TestSharedProbe checks that endpoints that share a probe are ejected, and shown, separately, and
+// that the probe's state is its own result.
 func TestSharedProbe(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld(), "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.1:81,192.168.1.1:82,192.168.1.1:83 probetype=ping")
@@ -163,7 +163,7 @@ func TestSharedProbe(t *testing.T) {
 	}
 }
 
-// TestNoRoute: an endpoint without a route is down, with that evidence.
+// TestNoRoute checks that an endpoint without a route is down, with this evidence.
 func TestNoRoute(t *testing.T) {
 	t.Parallel()
 	const text = "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80"
@@ -185,8 +185,8 @@ func TestNoRoute(t *testing.T) {
 	}
 }
 
-// TestKept: an endpoint that fails and is kept is reported as down, and goes on to take
-// connections.
+// TestKept checks that a failing endpoint that stays in rotation is reported as down, and still
+// gets connections.
 func TestKept(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
@@ -210,8 +210,8 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestUnheardStaysUp: clients that have no answer of an endpoint are a problem, and alone do not
-// make it down.
+// TestUnheardStaysUp checks that an endpoint whose answers do not reach clients is reported as a
+// problem, and stays up.
 func TestUnheardStaysUp(t *testing.T) {
 	t.Parallel()
 	text := "10.0.0.1:80/tcp endpoints=192.168.1.1:80"

@@ -14,11 +14,11 @@ import (
 	"loxilb/internal/lb"
 )
 
-// outage probes the endpoints of a service, of which some fail for some time.
+// outage probes the endpoints of a service, some of which fail for some time.
 type outage struct {
 	probes  *probes
 	service *lb.Service
-	failing atomic.Pointer[map[string]bool] // addresses
+	failing atomic.Pointer[map[string]bool] // by address
 }
 
 func newOutage(t *testing.T, text string) *outage {
@@ -51,7 +51,7 @@ type asking struct {
 	probe.Question
 }
 
-// Probe waits for an answer if the endpoint fails.
+// Probe blocks until its context ends if the endpoint fails.
 func (a asking) Probe(ctx context.Context) (probe.Answer, error) {
 	if !(*a.failing.Load())[a.To.Addr().String()] {
 		return probe.Answer{What: "good"}, nil
@@ -60,7 +60,7 @@ func (a asking) Probe(ctx context.Context) (probe.Answer, error) {
 	return probe.Answer{}, errors.New("no answer")
 }
 
-// ended tells for so long whose connections end, and when each was first to.
+// ended observes for d whose connections are ended, and returns when each was first.
 func (o *outage) ended(d time.Duration) map[string]time.Duration {
 	ended := map[string]time.Duration{}
 	for start := time.Now(); time.Since(start) < d; time.Sleep(10 * time.Millisecond) {
@@ -82,9 +82,9 @@ func (o *outage) ended(d time.Duration) map[string]time.Duration {
 	return ended
 }
 
-// TestOwnLink: while no endpoint answers, the fault may be this machine's: no connection ends,
-// neither then nor when one after another is up again. An endpoint that fails while another one
-// answers loses its own at once.
+// TestOwnLink checks that no connection ends while no endpoint answers, nor when they return one
+// after the other, as the fault may be this machine's. An endpoint that fails while another one
+// answers loses its connections at once.
 func TestOwnLink(t *testing.T) {
 	t.Parallel()
 	for _, service := range []string{
@@ -111,8 +111,8 @@ func TestOwnLink(t *testing.T) {
 	}
 }
 
-// TestFirstFailure: one failure is enough for new connections to avoid an endpoint of which nothing
-// was known, as after a restart, and not for those that are open to end.
+// TestFirstFailure checks that after a restart one failure is enough for new connections to avoid
+// an endpoint, and not enough to end open ones.
 func TestFirstFailure(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -129,7 +129,7 @@ func TestFirstFailure(t *testing.T) {
 	})
 }
 
-// TestEndsByWord: an agent knows, and says it of an endpoint that answers.
+// TestEndsByWord checks that an agent's report ends connections although the endpoint answers.
 func TestEndsByWord(t *testing.T) {
 	t.Parallel()
 	s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80 monitor=true on-fail=reset")
@@ -144,8 +144,9 @@ func TestEndsByWord(t *testing.T) {
 	}
 }
 
-// TestDrainByWord: what an agent says of a port that the probe does not ask drains connections from
-// then on, however often it is said, and not since when the probe has found the endpoint up.
+// TestDrainByWord checks that an agent's report about a port that the probe does not use ends
+// connections from the time of the first report, and not from when the probe has found the endpoint
+// up.
 func TestDrainByWord(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -167,7 +168,7 @@ func TestDrainByWord(t *testing.T) {
 		}
 		h.SetHostState(e.Addr, e.Port, lb.ProbeTCP, false)
 		h.SetHostState(e.Addr, e.Port, lb.ProbeAuto, true)
-		status.State, status.ProbeState, status.ProbeSince = health.Down, health.Down, said.Add(5*time.Second) // later than the word
+		status.State, status.ProbeState, status.ProbeSince = health.Down, health.Down, said.Add(5*time.Second) // later than the report
 		fake.states[p.keyOf(s, e)] = status
 		f := endDecision{probes: p, service: s}
 		if ends, _ := f.ends(e); !ends.At.Equal(said.Add(63 * time.Second)) {
@@ -176,8 +177,7 @@ func TestDrainByWord(t *testing.T) {
 	})
 }
 
-// TestNoWitness: where no endpoint that serves can answer, failures have to do, and nothing is
-// waited for.
+// TestNoWitness checks that failures count at once if no other endpoint in service could answer.
 func TestNoWitness(t *testing.T) {
 	t.Parallel()
 	s := service(t, "10.0.0.1:80/udp endpoints=192.168.1.1:80,192.168.1.2:80 monitor=true")
@@ -205,8 +205,8 @@ func TestNoWitness(t *testing.T) {
 	}
 }
 
-// TestLookAgain: a service is applied again when more is to be known of its endpoints, once, and
-// not when that is known before.
+// TestLookAgain checks that a service is applied again once when more will be known of its
+// endpoints, and not if that is known earlier.
 func TestLookAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -222,7 +222,7 @@ func TestLookAgain(t *testing.T) {
 	})
 }
 
-// TestPending: the service waits for the next probe while the failure of an endpoint is not
+// TestPending checks that a service waits for the next probe while an endpoint's failure is not
 // confirmed and another one serves.
 func TestPending(t *testing.T) {
 	t.Parallel()

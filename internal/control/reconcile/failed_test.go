@@ -11,9 +11,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestFailedChangeKeepsAddresses: as long as the data path has not taken a change, the addresses of
-// the service stay as they were, as its tables do: those that it had are owned, those that it is to
-// get are not.
+// TestFailedChangeKeepsAddresses checks that until the data path accepts a change, the service's
+// addresses stay as they were, like its tables: the former ones are owned, the new ones are not.
 func TestFailedChangeKeepsAddresses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld(), "10.0.0.1:80/tcp secips=10.0.0.8 endpoints=192.168.1.1:80")
@@ -36,7 +35,7 @@ func TestFailedChangeKeepsAddresses(t *testing.T) {
 	r.eventually("given up", func() bool { return len(r.vips) == 0 })
 }
 
-// TestNewServiceThatFails: nobody is told that the VIP is here.
+// TestNewServiceThatFails checks that the VIP of a new service that fails is not announced.
 func TestNewServiceThatFails(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld())
@@ -51,8 +50,8 @@ func TestNewServiceThatFails(t *testing.T) {
 	}
 }
 
-// TestFailedRange: a range that is gone is gone, also if the one that begins at the same port, and
-// was to take its row, fails.
+// TestFailedRange checks that a deleted range is gone even if the new one that begins at the same
+// port, and would use its row, fails.
 func TestFailedRange(t *testing.T) {
 	t.Parallel()
 	const narrow, wide = "10.0.0.1:80-90/tcp endpoints=192.168.1.1:80", "10.0.0.1:80-99/tcp endpoints=192.168.1.1:80"
@@ -81,8 +80,8 @@ func TestFailedRange(t *testing.T) {
 	r.eventually("the row is there", func() bool { return r.world.services[row] })
 }
 
-// TestAddressOfDeletedService: an owner that failed tries again by itself, so that it is told when
-// nobody wants the address.
+// TestAddressOfDeletedService checks that an owner that failed, and retries by itself, is told when
+// its address is no longer wanted.
 func TestAddressOfDeletedService(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld())
@@ -96,7 +95,8 @@ func TestAddressOfDeletedService(t *testing.T) {
 	}
 }
 
-// TestAddressIsWantedAgain: one that could not be given up is owned again, and its status is gone.
+// TestAddressIsWantedAgain checks that an address that could not be released is owned again, and
+// that its status is gone.
 func TestAddressIsWantedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld(), web)
@@ -111,8 +111,8 @@ func TestAddressIsWantedAgain(t *testing.T) {
 	}
 }
 
-// TestStartKeepsAddresses: the VIP of a service that the data path has from an earlier process
-// stays when the service cannot be applied again, until the service is gone.
+// TestStartKeepsAddresses checks that the VIP of a service in the data path from an earlier process
+// stays until the service is deleted, although the service cannot be applied again.
 func TestStartKeepsAddresses(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -130,7 +130,7 @@ func TestStartKeepsAddresses(t *testing.T) {
 	r.eventually("given up", func() bool { return len(r.vips) == 0 })
 }
 
-// wantVIPs wants just these to be owned.
+// wantVIPs checks that exactly these VIPs are owned.
 func (r *rig) wantVIPs(want ...string) {
 	r.t.Helper()
 	r.mu.Lock()

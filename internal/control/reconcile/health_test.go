@@ -21,14 +21,14 @@ import (
 	"loxilb/internal/lb"
 )
 
-// prober has the states that a test says, and keeps them as health.Monitor does.
+// prober has the states that a test sets, and keeps them like health.Monitor.
 type prober struct {
 	mu      sync.Mutex
 	targets map[string]health.Target
 	states  map[string]health.Status
 	news    []string
 
-	overrides func() // called by Override; nil: nothing
+	overrides func() // called by Override unless nil
 }
 
 func (p *prober) Set(key string, t health.Target) {
@@ -80,7 +80,7 @@ func (p *prober) Eject(key, evidence string) {
 	p.news = append(p.news, fmt.Sprintf("eject %s: %s", key, evidence))
 }
 
-// took returns what was asked of the prober since the last call, in order of keys.
+// took returns the calls of the prober since the last call, sorted by key.
 func (p *prober) took() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,7 +90,7 @@ func (p *prober) took() []string {
 	return out
 }
 
-// becomes gives a target a state, and tells of it.
+// becomes gives a target a state, and notifies the loop.
 func (r *rig) becomes(key string, state health.State) {
 	r.t.Helper()
 	p := r.prober
@@ -114,7 +114,7 @@ func (r *rig) wantAsked(want ...string) {
 	}
 }
 
-// applied waits until the data path was told.
+// applied waits until these changes were written to the data path.
 func (r *rig) applied(want ...string) {
 	r.t.Helper()
 	r.eventually("what was applied is "+strings.Join(want, ", "), func() bool {
@@ -128,8 +128,8 @@ const (
 	monitored2 = "10.0.0.1:443/tcp endpoints=192.168.1.1:80 monitor=true"
 )
 
-// TestTakenToBeUp: that an endpoint which nobody asks is taken to be up is no event; that it is
-// down, and up again, is one each.
+// TestTakenToBeUp checks that the assumption that an unprobed endpoint is up gives no event, and
+// that going down and up gives one each.
 func TestTakenToBeUp(t *testing.T) {
 	t.Parallel()
 	const silent = "192.168.1.1_none_0"
@@ -146,8 +146,8 @@ func TestTakenToBeUp(t *testing.T) {
 	}
 }
 
-// TestHealth: an endpoint that is down takes no new connections, of all services that heed it and
-// of no other; each is probed once.
+// TestHealth checks that an endpoint that is down gets no new connections of services that monitor
+// it, and still gets those of others, and that each endpoint is probed once.
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld(), monitored, monitored2, "10.0.0.2:80/tcp endpoints=192.168.1.1:80")
@@ -170,7 +170,7 @@ func TestHealth(t *testing.T) {
 			t.Errorf("%v is told, want %s", e, want)
 		}
 	}
-	// What is applied for another reason goes on to heed it, and the state stays.
+	// A service that is applied for another reason still considers the state.
 	r.wait(r.put(strings.Replace(monitored, "monitor", "mss=1400 monitor", 1)))
 	r.wantEvents("put 10.0.0.1:80/tcp without 192.168.1.2")
 	r.wantAsked()
@@ -182,15 +182,15 @@ func TestHealth(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	// The last service takes its probes along.
+	// The last service removes its probes.
 	r.wait(r.delete("10.0.0.1:80/tcp"))
 	r.wantAsked("remove 192.168.1.2_tcp_80")
 	r.wait(r.delete("10.0.0.1:443/tcp"))
 	r.wantAsked("remove 192.168.1.1_tcp_80")
 }
 
-// TestMonitorInPlace: probing is switched on and off in place, and asks in another way without
-// forgetting what is known.
+// TestMonitorInPlace checks that monitoring is turned on and off in place, and that another probe
+// keeps the known state.
 func TestMonitorInPlace(t *testing.T) {
 	t.Parallel()
 	const off = "10.0.0.1:80/tcp endpoints=192.168.1.1:80"
@@ -211,7 +211,7 @@ func TestMonitorInPlace(t *testing.T) {
 	r.wantEvents("put 10.0.0.1:80/tcp")
 }
 
-// TestTwoQuestions: services that ask one port different things have probes of their own.
+// TestTwoQuestions checks that services with different probes of one port have probes of their own.
 func TestTwoQuestions(t *testing.T) {
 	t.Parallel()
 	a := "10.0.0.1:80/tcp endpoints=192.168.1.1:80 probetype=http probereq=/a"
@@ -221,13 +221,14 @@ func TestTwoQuestions(t *testing.T) {
 	r.took()
 	r.becomes("192.168.1.1_http_80/2", health.Down)
 	r.applied("put 10.0.0.2:80/tcp without 192.168.1.1")
-	// Of one mind again, they share a probe.
+	// With the same settings again, they share a probe.
 	r.wait(r.put(strings.Replace(b, "/b", "/a", 1)))
 	r.wantAsked("remove 192.168.1.1_http_80/2")
 	r.wantEvents("put 10.0.0.2:80/tcp")
 }
 
-// TestFailedServiceIsProbedAsBefore: what the data path does not take changes no probe for good.
+// TestFailedServiceIsProbedAsBefore checks that a change that the data path refuses does not change
+// probes permanently.
 func TestFailedServiceIsProbedAsBefore(t *testing.T) {
 	t.Parallel()
 	const before = "10.0.0.1:80/tcp endpoints=192.168.1.1:80 monitor=true"
@@ -246,8 +247,8 @@ func TestFailedServiceIsProbedAsBefore(t *testing.T) {
 	}
 }
 
-// TestEndpointObject: an object of the user's takes the place of what services ask by its name, and
-// goes back to it.
+// TestEndpointObject checks that an endpoint object replaces the probe of services by its name, and
+// that its deletion restores it.
 func TestEndpointObject(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld(), monitored, monitored2)
@@ -275,7 +276,7 @@ func TestEndpointObject(t *testing.T) {
 	if s := r.status(desired.EndpointKind, "192.168.1.1_tcp_80"); s.Applied == 0 || s.Applied != s.Desired {
 		t.Errorf("%+v", s)
 	}
-	// One of no service is probed too.
+	// An object without a service is probed too.
 	put(lb.EndpointProbe{Addr: netip.MustParseAddr("192.168.9.9"), Probe: lb.Probe{Type: lb.ProbeTCP, Port: 22}})
 	r.wantAsked("set 192.168.9.9_tcp_22: tcp 192.168.9.9:22 every 2s")
 	if n := r.health.SetHostState(netip.MustParseAddr("192.168.9.9"), 22, lb.ProbeTCP, true); n != 1 {
@@ -307,8 +308,8 @@ func TestEndpointObject(t *testing.T) {
 	}
 }
 
-// TestObjectMovesServices: services that heed another target since an object came, or went, heed
-// its state at once.
+// TestObjectMovesServices checks that services that use another target after an object was created
+// or deleted use its state at once.
 func TestObjectMovesServices(t *testing.T) {
 	t.Parallel()
 	const (
@@ -317,7 +318,7 @@ func TestObjectMovesServices(t *testing.T) {
 		probe = "192.168.1.1_http_80"
 	)
 	r := newRig(t, newWorld(), a)
-	r.wait(r.put(b)) // later, so that it has the second probe
+	r.wait(r.put(b)) // later, so it has the second probe
 	r.took()
 	objects := NewEndpointProbes(r.state, r.health, r.services.Observers)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -333,8 +334,8 @@ func TestObjectMovesServices(t *testing.T) {
 	r.applied("put 10.0.0.2:80/tcp")
 }
 
-// TestAdoptedAvoidsWhatWasDown: what an earlier process left in the data path stays as it is until
-// its endpoints have been probed anew.
+// TestAdoptedAvoidsWhatWasDown checks that the data path of an earlier process is not changed until
+// its endpoints have been probed again.
 func TestAdoptedAvoidsWhatWasDown(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -352,7 +353,7 @@ func TestAdoptedAvoidsWhatWasDown(t *testing.T) {
 	if events := r.took(); !slices.Equal(events[:1], []string{"put 10.0.0.1:443/tcp without 192.168.1.1"}) {
 		t.Errorf("%q", events)
 	}
-	// Later, and where nothing was left, nobody waits.
+	// Later, and without an earlier data path, a service does not wait.
 	start := time.Now()
 	r.wait(r.put(strings.Replace(monitored2, "192.168.1.1", "192.168.1.7", 1), "10.0.0.9:80/tcp endpoints=192.168.1.8:80 monitor=true"))
 	if d := time.Since(start); d > firstProbes/2 {
@@ -360,8 +361,8 @@ func TestAdoptedAvoidsWhatWasDown(t *testing.T) {
 	}
 }
 
-// TestAdoptedIsNotWaitedForLong: an endpoint whose probe does not end holds a start up for a while,
-// and no other after it.
+// TestAdoptedIsNotWaitedForLong checks that an endpoint whose probe does not end delays a start for
+// a while, and no later one.
 func TestAdoptedIsNotWaitedForLong(t *testing.T) {
 	t.Parallel()
 	w := newWorld()

@@ -18,7 +18,7 @@ import (
 	"loxilb/internal/kernel/netdev"
 )
 
-// hooks note what is asked of the data path, in order; those named in broken fail.
+// hooks record the calls of the data path in order; those named in broken fail.
 type hooks struct {
 	events []string
 	broken map[string]bool
@@ -55,7 +55,7 @@ func (h *hooks) ForgetOtherLinks(keep func(index int) bool) error {
 	return h.note("forget all but %v", kept(keep))
 }
 
-// kept returns the indices that are to be kept.
+// kept returns the indices for which keep returns true.
 func kept(keep func(index int) bool) []int {
 	list := []int{}
 	for i := range 10 {
@@ -66,7 +66,7 @@ func kept(keep func(index int) bool) []int {
 	return list
 }
 
-// link makes an interface that is up; by its name it is a veth, a tunnel or plain.
+// link returns an interface that is up; its name decides whether it is a veth, a tunnel or plain.
 func link(index int, name string) netdev.Link {
 	l := netdev.Link{Index: index, Name: name, Kind: "", Up: true, MAC: net.HardwareAddr{2, 0, 0, 0, 0, byte(index)}, Type: 1}
 	switch {
@@ -78,13 +78,14 @@ func link(index int, name string) netdev.Link {
 	return l
 }
 
-// later is another link with the index of this one.
+// later returns another link with the same index.
 func later(l netdev.Link) netdev.Link {
 	l.Generation++
 	return l
 }
 
-// TestOrphansAreTriedOnceASecond: however often interfaces change meanwhile.
+// TestOrphansAreTriedOnceASecond checks that orphans are retried once a second, however often
+// interfaces change.
 func TestOrphansAreTriedOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &hooks{broken: map[string]bool{"detach all but []": true}}

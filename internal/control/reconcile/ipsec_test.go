@@ -8,8 +8,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestIPsecSource: a policy of the source address that endpoints see in mode onearm refuses all
-// packets to the endpoint, which doctor reports as such.
+// TestIPsecSource checks that a policy for the source address that endpoints see in mode onearm
+// refuses all packets to the endpoint, and that doctor reports it.
 func TestIPsecSource(t *testing.T) {
 	t.Parallel()
 	r := makeRig(t, newWorld())

@@ -11,7 +11,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Keys are found by their addresses, however they come and go.
+// TestKeysAt checks that keys are found by their addresses after any additions and removals.
 func TestKeysAt(t *testing.T) {
 	t.Parallel()
 	a, b := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
@@ -40,7 +40,8 @@ func TestKeysAt(t *testing.T) {
 	}
 }
 
-// Endpoints are found by name and address, and listed in order, as services come and go.
+// TestEndpointsFound checks that endpoints are found by name and address, and listed in order,
+// while services change.
 func TestEndpointsFound(t *testing.T) {
 	t.Parallel()
 	web := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80 monitor=true")

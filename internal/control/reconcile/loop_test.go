@@ -16,7 +16,7 @@ import (
 	"loxilb/internal/event"
 )
 
-// scripted is a worker whose objects fail as long as they have an error.
+// scripted is a worker whose objects fail as long as the test sets an error.
 type scripted struct {
 	mu     sync.Mutex
 	broken map[int]error
@@ -57,7 +57,8 @@ func quiet() Observers {
 	return Observers{Statuses: status.NewTable(), Events: event.NewHub(), Log: slog.New(slog.DiscardHandler)}
 }
 
-// An object that fails is tried again by itself, ever more rarely, and keeps no other waiting.
+// TestLoopRetriesWhatFailed checks that a failed object is retried with growing intervals, and
+// delays no other.
 func TestLoopRetriesWhatFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, o := newScripted(), quiet()
@@ -109,8 +110,8 @@ func TestLoopRetriesWhatFailed(t *testing.T) {
 	})
 }
 
-// A change of a broken object is tried at once, and one of another does not wait for the broken
-// one's turn.
+// TestLoopTriesChangesAtOnce checks that a change of a failing object is tried at once, and that
+// one of another object does not wait for the failing one's retry.
 func TestLoopTriesChangesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newScripted()
@@ -136,8 +137,8 @@ func TestLoopTriesChangesAtOnce(t *testing.T) {
 	})
 }
 
-// Passes are bounded, and what is due is done in the order in which it came; Idle says when the
-// first round is over.
+// TestLoopBatches checks that passes are bounded, that due objects are processed in the order of
+// their arrival, and that Idle reports the end of the first round.
 func TestLoopBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newScripted()
@@ -162,7 +163,7 @@ func TestLoopBatches(t *testing.T) {
 	})
 }
 
-// restless is a worker that has always something to do.
+// restless is a worker that always has more work.
 type restless struct{ loop *Loop[int] }
 
 func (r *restless) Apply(_ context.Context, keys []int) (out []Outcome[int]) {
@@ -174,7 +175,8 @@ func (r *restless) Apply(_ context.Context, keys []int) (out []Outcome[int]) {
 	return out
 }
 
-// The first round is over when what was due at the start was tried, although changes go on coming.
+// TestLoopStartEnds checks that the first round ends when everything due at the start was tried,
+// although changes continue.
 func TestLoopStartEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &restless{}
@@ -194,7 +196,8 @@ func TestLoopStartEnds(t *testing.T) {
 	})
 }
 
-// Changes are fed at the start and whenever the watched channel is closed; none is lost in between.
+// TestLoopFeed checks that changes are fed at the start and whenever the watched channel is closed,
+// and that none is lost in between.
 func TestLoopFeed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newScripted()
@@ -225,14 +228,14 @@ func TestLoopFeed(t *testing.T) {
 	})
 }
 
-// A storm of marks takes no more than its share of the time; but nothing is followed later than
-// after the longest rest.
+// TestLoopShare checks that constant marks use no more than the loop's share of the time, and that
+// no change waits longer than the longest pause.
 func TestLoopShare(t *testing.T) {
 	t.Run("quick", func(t *testing.T) { share(t, 50*time.Millisecond, 200) })
 	t.Run("slow", func(t *testing.T) { share(t, 3*time.Second, 42) })
 }
 
-// share runs a task that takes so long for 210 s, and wants that many passes.
+// share runs a task that takes a given time for 210 s, and checks the number of passes.
 func share(t *testing.T, takes time.Duration, want int32) {
 	synctest.Test(t, func(t *testing.T) {
 		var passes atomic.Int32
@@ -255,7 +258,7 @@ func share(t *testing.T, takes time.Duration, want int32) {
 	})
 }
 
-// What somebody waits for is done before what only is due, and once.
+// TestLoopFirst checks that objects that a caller waits for are processed before others, and once.
 func TestLoopFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newScripted()

@@ -25,18 +25,18 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// routeKernel is a kernel with routes, and the ledger.
+// routeKernel is a kernel with routes, and the ledger of those that were made here.
 type routeKernel struct {
 	mu     sync.Mutex
 	routes map[string]netobj.Route
 	notes  map[string][]byte
-	fail   func(netobj.Route) error // of Make
+	fail   func(netobj.Route) error // error of Make
 	made   int
 	read   int // calls of All
 	looks  int // calls of Lookup
 }
 
-// Absent looks one up.
+// Absent looks one route up.
 func (k *routeKernel) Absent(r netobj.Route) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -44,7 +44,7 @@ func (k *routeKernel) Absent(r netobj.Route) bool {
 	return !there
 }
 
-// Lookup reads one.
+// Lookup reads one route.
 func (k *routeKernel) Lookup(r netobj.Route) (have []netobj.Route, known bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -128,7 +128,7 @@ func (k *routeKernel) set(change func()) {
 	change()
 }
 
-// text returns what the kernel has, and what of it was made here.
+// text returns the kernel's routes, and which of them were made here.
 func (k *routeKernel) text() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -148,7 +148,7 @@ func (k *routeKernel) text() string {
 	return strings.Join(out, ", ")
 }
 
-// routeBench has the loop of routes run over a kernel.
+// routeBench runs the loop of routes over a kernel.
 type routeBench struct {
 	t *testing.T
 	*routeKernel
@@ -183,7 +183,7 @@ func route(t *testing.T, to, via string) netobj.Route {
 	return r
 }
 
-// want changes the wanted routes, and waits until that is tried.
+// want changes the configured routes, and waits until the loop has tried them.
 func (b *routeBench) want(edit func(*store.Tx) error) error {
 	b.t.Helper()
 	revision, changed, err := b.state.Commit("test", edit)
@@ -219,8 +219,8 @@ func (b *routeBench) has(want string) {
 	})
 }
 
-// TestNetObjectsOwn: what we make is noted first, replaced, made again when it vanishes, and taken
-// back; what others made is used, and never taken back.
+// TestNetObjectsOwn checks that a route is recorded before it is made, is replaced, made again
+// after it vanishes, and deleted. Routes of others are used, and never deleted.
 func TestNetObjectsOwn(t *testing.T) {
 	t.Parallel()
 	foreign := route(t, "10.9.0.0/16", "10.0.0.9")
@@ -241,7 +241,7 @@ func TestNetObjectsOwn(t *testing.T) {
 	b.has("10.1.0.0/16 via 10.0.0.2 ours, 10.9.0.0/16 via 10.0.0.9")
 	b.set(func() { delete(b.routes, ours.Key()); delete(b.routes, foreign.Key()) })
 	b.loop.KernelChanged(nil)
-	b.has("10.1.0.0/16 via 10.0.0.2 ours, 10.9.0.0/16 via 10.0.0.9 ours") // what another one took away is ours now
+	b.has("10.1.0.0/16 via 10.0.0.2 ours, 10.9.0.0/16 via 10.0.0.9 ours") // a route that someone else has removed is ours now
 	b.set(func() { b.routes[foreign.Key()] = foreign; delete(b.notes, foreign.Key()) })
 	for _, r := range []netobj.Route{ours, foreign} {
 		if err := b.delete(r); err != nil {
@@ -251,8 +251,9 @@ func TestNetObjectsOwn(t *testing.T) {
 	b.has("10.9.0.0/16 via 10.0.0.9")
 }
 
-// TestNetObjectsInTheWay: another route to the same network is left alone, and said; it is made as
-// soon as that is gone. What the kernel refuses is tried again, and not noted meanwhile.
+// TestNetObjectsInTheWay checks that another route to the same network is left alone and reported,
+// and that ours is made after it is gone. A route that the kernel refuses is retried, and not
+// recorded meanwhile.
 func TestNetObjectsInTheWay(t *testing.T) {
 	t.Parallel()
 	foreign := route(t, "10.9.0.0/16", "10.0.0.9")
@@ -278,8 +279,8 @@ func TestNetObjectsInTheWay(t *testing.T) {
 	b.has("10.1.0.0/16 via 10.0.0.1 ours, 10.9.0.0/16 via 10.0.0.1 ours")
 }
 
-// TestNetObjectsCrash: a process died before it removed what was no longer wanted, another before
-// it made what it had noted.
+// TestNetObjectsCrash checks a start after a process that died before it deleted an unwanted route,
+// and after one that died before it made a recorded one.
 func TestNetObjectsCrash(t *testing.T) {
 	t.Parallel()
 	b := newRouteBench(t, func(k *routeKernel) {
@@ -290,9 +291,9 @@ func TestNetObjectsCrash(t *testing.T) {
 	b.has("")
 }
 
-// TestNetObjectsRouter: on a router whose other routes change all the time, a wanted route costs
-// nothing while it is there. If it goes, it is made again, and the whole table is read once at
-// most: a look-up leaves out what the kernel ignores.
+// TestNetObjectsRouter checks that on a router whose other routes change all the time an existing
+// configured route costs nothing. If it vanishes, it is made again, and the whole table is read at
+// most once: a lookup skips routes that the kernel ignores.
 func TestNetObjectsRouter(t *testing.T) {
 	t.Parallel()
 	b := newRouteBench(t, func(*routeKernel) {})
@@ -328,8 +329,8 @@ func TestNetObjectsRouter(t *testing.T) {
 	})
 }
 
-// TestNetObjectsIgnored: a route of ours that the kernel ignores, as its link has no carrier, is
-// there, and stays ours.
+// TestNetObjectsIgnored checks that a route of ours that the kernel ignores, as its link has no
+// carrier, exists and stays ours.
 func TestNetObjectsIgnored(t *testing.T) {
 	t.Parallel()
 	a, peer := labtest.Pair(t)
@@ -377,7 +378,8 @@ func TestNetObjectsIgnored(t *testing.T) {
 	apply("without carrier")
 }
 
-// TestNetObjectsExists: what we made stays ours if the kernel has it, although it was not found.
+// TestNetObjectsExists checks that a route that we made stays ours if the kernel has it although it
+// was not found.
 func TestNetObjectsExists(t *testing.T) {
 	t.Parallel()
 	ours := route(t, "10.1.0.0/16", "10.0.0.1")
@@ -391,8 +393,8 @@ func TestNetObjectsExists(t *testing.T) {
 	}
 }
 
-// TestNetObjectsStorm: what is new costs no look at all that there is; however often the kernel
-// changes, it is not looked at all the time, and nothing is made twice.
+// TestNetObjectsStorm checks that a new route does not cause a full read, that frequent changes of
+// the kernel are read at a bounded rate, and that no route is made twice.
 func TestNetObjectsStorm(t *testing.T) {
 	t.Parallel()
 	b := newRouteBench(t, func(*routeKernel) {})

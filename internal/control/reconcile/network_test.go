@@ -16,7 +16,7 @@ import (
 	"loxilb/internal/kernel/netdev"
 )
 
-// path is the network and what the data path knows of it.
+// path is the network, and what the data path knows of it.
 type path struct {
 	mu     sync.Mutex
 	calls  map[string]int
@@ -30,7 +30,7 @@ func (p *path) call(what string) error {
 	return p.broken
 }
 
-// took returns how often something was done since it was asked last.
+// took returns how often something was done since the last call.
 func (p *path) took(what string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -48,13 +48,13 @@ func (p *path) RoutesByDestination() bool                      { return true }
 func (p *path) Addresses() []netip.Addr                        { return nil }
 func (p *path) DefaultRoutes() ([]netdev.Hop, bool)            { return nil, true }
 
-// TestNetwork: each change of the network brings up to date what depends on it, and what fails is
-// tried again until the data path has it.
+// TestNetwork checks that each change of the network updates what depends on it, and that a failed
+// update is retried until it succeeds.
 func TestNetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, o := &path{calls: map[string]int{}}, quiet()
 		var told []event.Kind
-		var busy sync.Mutex // whoever follows the network is busy while the test holds it
+		var busy sync.Mutex // the follower of the network is busy while the test holds it
 		n := NewNetwork(p, p, o, func(b event.Body) { busy.Lock(); told = append(told, b.Kind()); busy.Unlock() })
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -91,7 +91,7 @@ func TestNetwork(t *testing.T) {
 		busy.Lock()
 		o.Events.Publish(event.Routes{Count: 1})
 		o.Events.Publish(event.Address{Action: event.Added})
-		for range event.Kept + 1 { // nobody sees the one before
+		for range event.Kept + 1 { // the earlier event is lost
 			o.Events.Publish(event.Routes{Count: 1})
 		}
 		busy.Unlock()

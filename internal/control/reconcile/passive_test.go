@@ -16,16 +16,16 @@ import (
 	"loxilb/internal/lb"
 )
 
-// rack counts SYNs to endpoints of many services, none of which its dead hosts answer.
+// rack counts SYNs to endpoints of many services; its dead hosts answer none.
 type rack struct {
 	mu       sync.Mutex
 	services map[bpf.TcServiceKey][]netip.AddrPort
 	dead     map[netip.Addr]bool
 	ids      map[netip.AddrPort]uint32
 	keys     []lb.Key
-	calm     bool // nothing has news
+	calm     bool // nothing new
 	bell     chan struct{}
-	read     int // endpoints
+	read     int // number of endpoints read
 }
 
 func (r *rack) JudgeConnections() error { return nil }
@@ -67,8 +67,8 @@ func (r *rack) AwaitHandshakes() <-chan struct{} {
 	return r.bell
 }
 
-// TestRack: a host, or a rack, that dies with hundreds of endpoints takes no longer to be noticed
-// than one endpoint, also while others that are out are asked in vain whether they are well again.
+// TestRack checks that a host or rack that dies with hundreds of endpoints is noticed as fast as
+// one endpoint, also while others that are out are probed in vain.
 //
 // P43
 func TestRack(t *testing.T) {
@@ -90,7 +90,7 @@ func TestRack(t *testing.T) {
 		}
 		h.probes.settle()
 		p := NewPassive(h, r)
-		p.suspects.most = 1000 // whatever this machine has
+		p.suspects.most = 1000 // independent of this machine
 		p.connect = func(_ context.Context, at netip.AddrPort, timeout, _ time.Duration) (string, bool) {
 			if r.mu.Lock(); !r.dead[at.Addr()] {
 				r.mu.Unlock()
@@ -109,7 +109,7 @@ func TestRack(t *testing.T) {
 			return len(h.probes.ejections.now)
 		}
 		for n, host := range []netip.Addr{early, late} {
-			time.Sleep(time.Duration(5*n) * time.Second) // those of before are asked again by then
+			time.Sleep(time.Duration(5*n) * time.Second) // the earlier ones are probed again by then
 			time.Sleep(time.Second)
 			r.mu.Lock()
 			r.dead[host] = true
@@ -123,9 +123,9 @@ func TestRack(t *testing.T) {
 	})
 }
 
-// TestPassiveSleeps: services are read once, and then when the data path says that they have news:
-// while nothing happens, nothing is read, however many there are, and hardly anybody wakes up. One
-// of which a handshake fails is noticed as soon as ever.
+// TestPassiveSleeps checks that services are read once, and then only when the data path reports
+// news: while nothing happens, nothing is read and the loop rarely wakes up, for any number of
+// services. A failing handshake is noticed as fast as before.
 func TestPassiveSleeps(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

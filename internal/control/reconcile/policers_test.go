@@ -16,7 +16,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// attacherFake keeps what it was told last.
+// attacherFake records its last call.
 type attacherFake struct {
 	last   *bpf.Attached
 	failed bpf.NotAttached
@@ -27,8 +27,8 @@ func (f *attacherFake) SetAttached(all *bpf.Attached) (bpf.NotAttached, error) {
 	return f.failed, nil
 }
 
-// TestPolicers: all policers together make one row for each place, found by names and by keys; what
-// is not there waits, and one that fails hurts no other.
+// TestPolicers checks that all policers together give one row for each place, found by names and by
+// keys, that a missing place waits, and that a failing policer does not affect others.
 func TestPolicers(t *testing.T) {
 	t.Parallel()
 	log := slog.New(slog.DiscardHandler)

@@ -12,7 +12,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// asked are probes of services written as text, without loops.
+// asked returns the probes of services in text form, without loops.
 func asked(t *testing.T, services ...*lb.Service) (*probes, *prober) {
 	t.Helper()
 	fake := &prober{targets: map[string]health.Target{}, states: map[string]health.Status{}}
@@ -34,8 +34,8 @@ func service(t *testing.T, text string) *lb.Service {
 	return &s
 }
 
-// TestObjectMeetsPass: objects that come and go while services are being changed take no probe
-// away, nor what is known by it.
+// TestObjectMeetsPass checks that objects that are created and deleted while services change remove
+// no probe, and none of its state.
 func TestObjectMeetsPass(t *testing.T) {
 	t.Parallel()
 	const name = "192.168.1.1_tcp_80"
@@ -66,8 +66,8 @@ func TestObjectMeetsPass(t *testing.T) {
 	}
 }
 
-// TestWordsInOrder: the prober is told of a word before the next one is noted, so that what is
-// shown is what holds.
+// TestWordsInOrder checks that the prober gets an agent's report before the next one is recorded,
+// so the displayed report is the one in effect.
 func TestWordsInOrder(t *testing.T) {
 	t.Parallel()
 	s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80 monitor=true")
@@ -88,8 +88,8 @@ func TestWordsInOrder(t *testing.T) {
 	}
 }
 
-// TestWordLasts: what an agent says of a host holds for what comes to be probed there later, until
-// nothing is.
+// TestWordLasts checks that an agent's report about a host also applies to later probes there,
+// until there are none.
 func TestWordLasts(t *testing.T) {
 	t.Parallel()
 	const red, green = "down an agent says that it is red", "unknown "
@@ -141,8 +141,8 @@ func TestWordLasts(t *testing.T) {
 	want("nothing was probed there meanwhile")
 }
 
-// TestWordsAreBounded: an agent cannot have more and more words kept, and none is lost that is
-// heeded.
+// TestWordsAreBounded checks that the number of agents' reports that are kept is bounded, and that
+// none in use is lost.
 func TestWordsAreBounded(t *testing.T) {
 	t.Parallel()
 	host := netip.MustParseAddr("192.168.1.1")
@@ -162,8 +162,8 @@ func TestWordsAreBounded(t *testing.T) {
 	}
 }
 
-// TestWordByPort: an agent's word about a port reaches the endpoints of services whose probe asks
-// no port, and no others that it stands for.
+// TestWordByPort checks that an agent's report about a port applies to endpoints at that port of
+// services whose probe uses no port, and not to others that share the probe.
 func TestWordByPort(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"none", "ping"} {

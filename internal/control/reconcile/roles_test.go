@@ -16,7 +16,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// role sets the role of the node for an instance, and waits until it is in force.
+// role sets the node's role for an instance, and waits until it is in effect.
 func (r *rig) role(instance string, role lb.Role) {
 	r.t.Helper()
 	r.wait(r.commit(func(tx *store.Tx) error {
@@ -27,8 +27,8 @@ func (r *rig) role(instance string, role lb.Role) {
 	}))
 }
 
-// A change of role is done when the VIPs are owned, or given up; services stay in the data path as
-// they are.
+// TestRoles checks that a change of role is done when the VIPs are owned or released, and that
+// services in the data path are not changed.
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	const web, both = "10.0.0.1:80/tcp endpoints=10.1.0.1:80", "10.0.0.2:%s/tcp endpoints=10.1.0.1:80 name=x:%s"
@@ -49,10 +49,10 @@ func TestRoles(t *testing.T) {
 	r.role(lb.DefaultInstance, lb.RoleBackup)
 	want(false, true)
 	r.role("one", lb.RoleBackup)
-	want(false, true) // the other instance has it too
+	want(false, true) // the other instance has this VIP too
 	r.role("two", lb.RoleStop)
 	want(false, false)
-	r.wait(r.put("10.0.0.1:81/tcp endpoints=10.1.0.1:80")) // of a backup
+	r.wait(r.put("10.0.0.1:81/tcp endpoints=10.1.0.1:80")) // of an instance in role BACKUP
 	want(false, false)
 	r.role("one", lb.RoleMaster)
 	want(false, true)
@@ -78,8 +78,8 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// A VIP that can't be owned when the node becomes the master is the failure of its services, and
-// tried again.
+// TestRoleWithoutVIP checks that a VIP that can't be owned when the node becomes the master is the
+// failure of its services, and is retried.
 func TestRoleWithoutVIP(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld(), web)
@@ -92,7 +92,7 @@ func TestRoleWithoutVIP(t *testing.T) {
 	r.eventually("owned", func() bool { return r.vips[vip] })
 }
 
-// A role is changed soon, however many instances, VIPs and services there are.
+// TestManyRoles checks that a role changes quickly with any number of instances, VIPs and services.
 func TestManyRoles(t *testing.T) {
 	t.Parallel()
 	const instances, services = 1000, 10000
@@ -127,8 +127,8 @@ func TestManyRoles(t *testing.T) {
 	t.Log(took)
 }
 
-// TestDependents: a role with a source, and a drain, are applied once the services have them, those
-// that are still to come included.
+// TestDependents checks that a role with a source, and a drain, are applied once the services have
+// them, including services that are not applied yet.
 func TestDependents(t *testing.T) {
 	t.Parallel()
 	const services = 3 * batchSize
@@ -175,7 +175,7 @@ func TestDependents(t *testing.T) {
 		w.mu.Unlock()
 		change := r.commit(c.edit)
 		if r.looks.Load() == 0 {
-			r.start() // the first change comes before the services are applied
+			r.start() // the first change precedes the services
 		}
 		r.wait(change)
 		w.mu.Lock()

@@ -19,11 +19,11 @@ import (
 	"loxilb/internal/lb"
 )
 
-// ruleTable has so many connections to end that it ends when it is told to.
+// ruleTable has so many connections to end that it ends them only when the test allows.
 type ruleTable struct {
 	begun, broken chan struct{}
-	sets          []int // how many rules it was given each time
-	failing       error // of ending connections, at once; nil: none
+	sets          []int // the number of rules in each call
+	failing       error // error of ending connections; nil: none
 }
 
 func (f *ruleTable) SetRules(t bpf.RuleTable) error {
@@ -69,7 +69,7 @@ func newRuleRig(t *testing.T) *ruleRig {
 	return r
 }
 
-// apply makes these the rules, and returns what is wrong with that.
+// apply sets these rules, and returns their error.
 func (r *ruleRig) apply(ctx context.Context, rules ...string) error {
 	r.t.Helper()
 	_, _, err := r.desired.Commit("test", func(tx *store.Tx) error {
@@ -104,7 +104,7 @@ func soon(t *testing.T, what string, c <-chan struct{}) {
 	}
 }
 
-// TestRulesTogether: however many rules are due, at a start or by a request, they are compiled
+// TestRulesTogether checks that all rules that are due, at a start or by a request, are compiled
 // once.
 func TestRulesTogether(t *testing.T) {
 	t.Parallel()
@@ -128,7 +128,7 @@ func TestRulesTogether(t *testing.T) {
 	}
 }
 
-// TestRulesEndNothingLater: rules that are no longer in force end no more connections.
+// TestRulesEndNothingLater checks that rules that are no longer in effect end no more connections.
 func TestRulesEndNothingLater(t *testing.T) {
 	t.Parallel()
 	r := newRuleRig(t)
@@ -150,7 +150,8 @@ func TestRulesEndNothingLater(t *testing.T) {
 	soon(t, "the end", ended)
 }
 
-// TestRulesEndingFails: connections that a drop rule could not end are an error of the log.
+// TestRulesEndingFails checks that connections that a drop rule could not end are logged as an
+// error.
 func TestRulesEndingFails(t *testing.T) {
 	t.Parallel()
 	r := newRuleRig(t)
@@ -176,7 +177,7 @@ func TestRulesEndingFails(t *testing.T) {
 	soon(t, "the end", ended)
 }
 
-// lineWriter sends what is logged.
+// lineWriter sends the lines of the log.
 type lineWriter chan string
 
 func (w lineWriter) Write(line []byte) (int, error) {
@@ -184,9 +185,9 @@ func (w lineWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// TestRulesWithoutAddress: an address that nobody can own is the failure of its rule alone: packets
-// are judged by the new rules, and all that depends on these is done. One that could not be given
-// up is tried again.
+// TestRulesWithoutAddress checks that an address that cannot be owned is the failure of its rule
+// only: the new rules apply to packets, and everything that depends on them is done. An address
+// that could not be released is retried.
 func TestRulesWithoutAddress(t *testing.T) {
 	t.Parallel()
 	r := newRuleRig(t)

@@ -31,8 +31,8 @@ const (
 
 var errBroken = errors.New("no memory")
 
-// TestOrder: a VIP is owned after its first service is there, and given up after its last one is
-// gone; what goes makes room for what comes.
+// TestOrder checks that a VIP is owned after its first service is applied, and released after its
+// last one is gone, and that deletions make room for additions.
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld())
@@ -59,8 +59,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestDeletionsFirst: deletions of a large change are in its first batch, whatever their keys,
-// since they make room for the rest.
+// TestDeletionsFirst checks that deletions of a large change are in its first batch, whatever their
+// keys, as they make room for the rest.
 func TestDeletionsFirst(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld())
@@ -82,8 +82,8 @@ func TestDeletionsFirst(t *testing.T) {
 	}
 }
 
-// TestStart: what is in the data path and not in the store is removed first, then all that is
-// stored is applied; last of all the VIPs of an earlier process are given up.
+// TestStart checks that a start removes what is in the data path and not in the store, then applies
+// everything stored, and last releases the VIPs of an earlier process.
 func TestStart(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -103,8 +103,7 @@ func TestStart(t *testing.T) {
 	})
 }
 
-// TestOrphansStay: what an earlier process left and the data path does not give up is no reason to
-// wait for anything.
+// TestOrphansStay checks that rows of an earlier process that cannot be removed delay nothing.
 func TestOrphansStay(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -121,8 +120,8 @@ func TestOrphansStay(t *testing.T) {
 	r.eventually("tried again", func() bool { return len(w.services) == 1 })
 }
 
-// TestBadServiceDisturbsNobody: one that cannot be applied says so itself; requests for others, and
-// for the bad one's removal, are answered at once.
+// TestBadServiceDisturbsNobody checks that a service that cannot be applied reports that itself,
+// and that requests for others, and for its removal, are answered at once.
 //
 // P9 A service that cannot be applied delays no other
 func TestBadServiceDisturbsNobody(t *testing.T) {
@@ -153,7 +152,7 @@ func TestBadServiceDisturbsNobody(t *testing.T) {
 	}
 }
 
-// TestRetry: what failed comes right by itself, at a start as later.
+// TestRetry checks that failures recover by themselves, at a start and later.
 func TestRetry(t *testing.T) {
 	t.Parallel()
 	for _, atStart := range []bool{true, false} {
@@ -184,8 +183,8 @@ func TestRetry(t *testing.T) {
 	}
 }
 
-// TestRetryOfAddresses: a VIP that could not be owned is the failure of its services; one that
-// could not be given up has a status of its own. Both are tried again.
+// TestRetryOfAddresses checks that a VIP that could not be owned is the failure of its services,
+// that one that could not be released has a status of its own, and that both are retried.
 func TestRetryOfAddresses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld())
@@ -208,7 +207,7 @@ func TestRetryOfAddresses(t *testing.T) {
 	r.eventually("forgotten", func() bool { return len(r.statuses.List("", true)) == 0 })
 }
 
-// TestWaitForRoom: a change that finds no rows left waits until there are some.
+// TestWaitForRoom checks that a change that finds no free rows waits until there are some.
 func TestWaitForRoom(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld())
@@ -226,7 +225,7 @@ func TestWaitForRoom(t *testing.T) {
 	r.wantEvents("put 10.0.0.1:80/tcp", "put 10.0.0.1:80/tcp", "own [10.0.0.1]")
 }
 
-// TestWaitEndsWithItsContext: a data path that hangs does not hang requests.
+// TestWaitEndsWithItsContext checks that a data path that hangs does not block requests.
 func TestWaitEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -245,8 +244,8 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	r.wait(c)
 }
 
-// TestEndpointsAreNotified: after a while, once for many changes, and of an address only when no
-// service has it any more.
+// TestEndpointsAreNotified checks that endpoints are notified after a delay, once for many changes,
+// and of an address only when no service has it any more.
 func TestEndpointsAreNotified(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld(), web)
@@ -283,7 +282,7 @@ func words(list []netip.Addr) (out []string) {
 	return out
 }
 
-// TestManyWriters: whatever the order of commits, the end is the store's.
+// TestManyWriters checks that the final state is the store's, whatever the order of commits.
 func TestManyWriters(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -320,13 +319,13 @@ func TestManyWriters(t *testing.T) {
 
 const (
 	arm = "10.0.0.5:80/tcp mode=onearm endpoints=192.168.1.1:80"
-	// To these the way to an endpoint does not matter.
+	// The path to an endpoint does not matter to these services.
 	nat  = "10.0.0.1:80/tcp mode=fullnat endpoints=192.168.1.1:80"
 	nat2 = "10.0.0.2:80/tcp mode=fullnat endpoints=192.168.1.1:80"
 )
 
-// TestSourceMoves: services to whose endpoints the way is another one are applied again, and no
-// other.
+// TestSourceMoves checks that only services with a changed path to their endpoints are applied
+// again.
 func TestSourceMoves(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -341,9 +340,9 @@ func TestSourceMoves(t *testing.T) {
 	r.wantEvents("put 10.0.0.5:80/tcp from 192.168.1.101")
 }
 
-// TestSourceChangesWhileLookedUp: routes change while the first look-up of an endpoint is under
-// way, which has still seen the old ones, and the look-up of all, which does not know that endpoint
-// yet, is over before.
+// TestSourceChangesWhileLookedUp checks a change of routes during the first lookup of an endpoint.
+// This lookup has still seen the former routes, and the lookup of all endpoints, which does not
+// know this one yet, has already finished.
 func TestSourceChangesWhileLookedUp(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -366,8 +365,8 @@ func TestSourceChangesWhileLookedUp(t *testing.T) {
 	r.eventually("the new source", func() bool { return slices.Contains(r.events, "put 10.0.0.5:80/tcp from 192.168.1.101") })
 }
 
-// TestSourceAppears: a change of one service finds that an endpoint can be reached now, and the
-// others that have it follow.
+// TestSourceAppears checks that when a change of one service finds that an endpoint has become
+// reachable, the other services with this endpoint follow.
 func TestSourceAppears(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -380,7 +379,7 @@ func TestSourceAppears(t *testing.T) {
 	r.eventually("the other one follows", func() bool { return slices.Contains(r.events, "put 10.0.0.5:80/tcp from 192.168.1.100") })
 }
 
-// TestSourcesAreForgotten: endpoints that come and go leave nothing behind.
+// TestSourcesAreForgotten checks that endpoints that are added and removed leave nothing behind.
 func TestSourcesAreForgotten(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -395,8 +394,8 @@ func TestSourcesAreForgotten(t *testing.T) {
 	}
 }
 
-// TestSourceLookupHoldsNobodyUp: a change is applied while sources are looked up again, however
-// long that takes; and a look-up that fails again and again is not tried without pause.
+// TestSourceLookupHoldsNobodyUp checks that a change is applied during a lookup of sources, however
+// long that takes, and that a lookup that fails repeatedly is not retried without a pause.
 func TestSourceLookupHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -422,7 +421,8 @@ func TestSourceLookupHoldsNobodyUp(t *testing.T) {
 	})
 }
 
-// TestSourceLookupFails: it is the failure of the services that need it, and of no other.
+// TestSourceLookupFails checks that a failed lookup is the failure of only the services that need
+// it.
 func TestSourceLookupFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -440,8 +440,8 @@ func TestSourceLookupFails(t *testing.T) {
 	r.eventually("applied", func() bool { s := r.status("service", "10.0.0.5:80/tcp"); return s.State() == status.Applied })
 }
 
-// TestMisfit: an endpoint behind a router has a status that says why mode dsr does not get there,
-// until the route or the service is another one. The service is applied.
+// TestMisfit checks that an endpoint behind a router has a status that says why mode dsr cannot
+// reach it, until the route or the service changes. The service is applied.
 func TestMisfit(t *testing.T) {
 	t.Parallel()
 	const direct = "10.0.0.6:80/tcp mode=dsr endpoints=192.168.1.1:80"
@@ -467,7 +467,7 @@ func TestMisfit(t *testing.T) {
 	r.eventually("it is a neighbour now", func() bool { r.services.RoutesChanged(); return !said() })
 }
 
-// TestIdle: a loop with nothing to do does nothing.
+// TestIdle checks that an idle loop does nothing.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, newWorld(), web, arm)

@@ -16,7 +16,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// clockedSlowStart is a slowStart whose clock a test moves; its timers do not fire.
+// clockedSlowStart is a slowStart with the test's clock; its timers do not fire.
 type clockedSlowStart struct {
 	*slowStart
 	t     *testing.T
@@ -52,7 +52,7 @@ func (c *clockedSlowStart) parse(line string) {
 	c.s = s
 }
 
-// want compares the weights, in tenths, with endpoints up as a text says: 1 for each that is.
+// want compares the weights, in tenths; up has a 1 for each endpoint that is up.
 func (c *clockedSlowStart) want(up string, weights ...uint32) {
 	c.t.Helper()
 	w := c.weights(&c.s, func(e lb.Endpoint) bool { return up[e.Addr.As4()[3]-1] == '1' }, func() map[netip.AddrPort]uint32 { return c.rows })
@@ -68,9 +68,9 @@ func (c *clockedSlowStart) want(up string, weights ...uint32) {
 	}
 }
 
-// TestSlowStart: an endpoint that comes back has all of its weight after the time that the service
-// says, in nine steps; a new service, and one whose endpoints come all together, has all of them at
-// once; a restart goes on where it was.
+// TestSlowStart checks that a returning endpoint gets its full weight in nine steps within the
+// service's time. A new service, and one whose endpoints are all added together, has full weights
+// at once. A restart continues where it was.
 func TestSlowStart(t *testing.T) {
 	const line = "20.20.20.1:80/tcp select=priority endpoints=10.0.0.1:80:2,10.0.0.2:80 slow-start=9s"
 	c := newClocked(t, line)
@@ -93,7 +93,7 @@ func TestSlowStart(t *testing.T) {
 	c.want("11", 2, 10)
 	c.clock = c.clock.Add(4 * time.Second)
 	c.want("11", 10, 10)
-	c.slowStart.ramps = map[lb.Key]*ramp{} // another process
+	c.slowStart.ramps = map[lb.Key]*ramp{} // like a new process
 	c.want("11", 10, 10)
 	c.clock = c.clock.Add(time.Second)
 	c.want("11", 12, 10)
@@ -106,8 +106,8 @@ func TestSlowStart(t *testing.T) {
 	c.want("11", 40, 10)
 }
 
-// TestSlowStartPlaces: what an endpoint has of its share holds in every algorithm but lc, whose
-// rows have it; those of hash move no more than that.
+// TestSlowStartPlaces checks that the current share applies in every algorithm except lc, whose
+// rows have it, and that hash moves only as many slots as the change in weight.
 func TestSlowStartPlaces(t *testing.T) {
 	for _, algorithm := range []string{"rr", "priority", "random", "hash", "persist"} {
 		c := newClocked(t, "20.20.20.1:80/tcp slow-start=9s endpoints=10.0.0.1:80,10.0.0.2:80,10.0.0.3:80 select="+algorithm)
@@ -135,8 +135,8 @@ func TestSlowStartPlaces(t *testing.T) {
 	}
 }
 
-// TestSlowBackups: backups go on while all that take over from them come slowly, and what becomes
-// of them is told.
+// TestSlowBackups checks that backups continue while the endpoints that take over from them ramp
+// up, and that their state is reported.
 func TestSlowBackups(t *testing.T) {
 	c := newClocked(t, "20.20.20.1:80/tcp select=priority endpoints=10.0.0.1:80,10.0.0.2:80,10.0.0.3:80@1 slow-start=9s")
 	c.want("111", 10, 10, 0)
@@ -156,8 +156,8 @@ func TestSlowBackups(t *testing.T) {
 	c.want("001", 0, 0, 1)
 }
 
-// TestBackupsAtOnce: without a slow start, backups are left out at once; a service without them is
-// not remembered.
+// TestBackupsAtOnce checks that without a slow start backups are left out at once, and that a
+// service without slow start is not tracked.
 func TestBackupsAtOnce(t *testing.T) {
 	c := newClocked(t, "20.20.20.1:80/tcp endpoints=10.0.0.1:80,10.0.0.3:80@1")
 	c.want("101", 1, 0)
@@ -170,9 +170,9 @@ func TestBackupsAtOnce(t *testing.T) {
 	}
 }
 
-// TestCombinations: whatever comes and goes, at any pace: endpoints that are down, drained, of
-// weight 0 or standing by take nothing, somebody takes connections whenever anybody could, and
-// within the time of a slow start all that take some have all of their share.
+// TestCombinations checks random changes at any pace: endpoints that are down, drained, of weight 0
+// or unused backups get nothing, some endpoint gets connections whenever one could, and within the
+// time of a slow start all that get some have their full share.
 func TestCombinations(t *testing.T) {
 	const line = "20.20.20.1:80/tcp select=priority endpoints=10.0.0.1:80:2,10.0.0.2:80,10.0.0.3:80:3@1,10.0.0.4:80@2 failover-below=40 slow-start=9s"
 	r := rand.New(rand.NewPCG(1, 2))
@@ -189,7 +189,7 @@ func TestCombinations(t *testing.T) {
 			able = able || up[i] && c.s.Endpoints[i].Weight > 0
 		}
 		if r.IntN(20) == 0 {
-			c.ramps = map[lb.Key]*ramp{} // another process
+			c.ramps = map[lb.Key]*ramp{} // like a new process
 		}
 		apply := func() (table bpf.ServiceTable) {
 			w := c.weights(&c.s, func(e lb.Endpoint) bool { return up[e.Addr.As4()[3]-1] }, func() map[netip.AddrPort]uint32 { return c.rows })

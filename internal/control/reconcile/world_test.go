@@ -27,8 +27,8 @@ import (
 	"loxilb/test/await"
 )
 
-// world is the data path, the addresses, the sources and the endpoints in one, so that the order of
-// what happens is seen.
+// world is the data path, the addresses, the sources and the endpoints in one, to record the order
+// of events.
 type world struct {
 	mu       sync.Mutex
 	events   []string
@@ -37,14 +37,14 @@ type world struct {
 	hosts    []netip.Addr
 	notices  int
 	fail     func(event string) error // nil: nothing fails
-	wrote    func(datapath.Change)    // if not nil, is told of services that are written
-	hold     chan struct{}            // if not nil, Apply waits until it is closed
-	source   netip.Addr               // what endpoints see; invalid: no way to them
-	routed   bool                     // a router is before them
+	wrote    func(datapath.Change)    // called with services that are written, unless nil
+	hold     chan struct{}            // Apply waits until it is closed, unless nil
+	source   netip.Addr               // the source that endpoints see; invalid: no route
+	routed   bool                     // endpoints are behind a router
 	lookups  int
 	drains   []lb.Drain
-	told     []string     // of roles
-	lookup   func() error // nil: looking sources up works, at once
+	told     []string     // notifications of roles
+	lookup   func() error // nil: lookups of sources succeed at once
 }
 
 func newWorld() *world {
@@ -122,7 +122,8 @@ func (w *world) Services() []bpf.TcServiceKey {
 	return keys
 }
 
-// addresses is the world as the owner of VIPs; Set would be two methods otherwise.
+// addresses is the world as the owner of VIPs: its method Set would clash with another one of
+// world.
 type addresses struct{ *world }
 
 func failures(vips []netip.Addr, err error) map[netip.Addr]error {
@@ -188,7 +189,7 @@ func (e endpoints) Update(changes map[netip.Addr]bool) {
 	e.notices++
 }
 
-// Ways is the world as the interface of that name.
+// Paths looks up the paths to hosts in the world.
 func (w *world) Paths(_ context.Context, hosts []netip.Addr) (found map[netip.Addr]netdev.Path, missing map[netip.Addr]error, err error) {
 	w.mu.Lock()
 	w.lookups++
@@ -219,16 +220,16 @@ type rig struct {
 	statuses *status.Table
 	hub      *event.Hub
 	swept    chan struct{}
-	looks    atomic.Int32 // of the loop for changes
+	looks    atomic.Int32 // number of the loop's checks for changes
 }
 
-// commit is a change that was made.
+// commit is a committed change.
 type commit struct {
 	revision uint64
 	ids      []status.ID
 }
 
-// newRig starts one with these services, and waits until they are applied.
+// newRig starts a rig with these services, and waits until they are applied.
 func newRig(t testing.TB, w *world, services ...string) *rig {
 	t.Helper()
 	r := makeRig(t, w)
@@ -284,7 +285,7 @@ func (r *rig) commit(edit func(*store.Tx) error) commit {
 	return c
 }
 
-// put stores services written as text.
+// put stores services in text form.
 func (r *rig) put(services ...string) commit {
 	r.t.Helper()
 	return r.commit(func(tx *store.Tx) error {
@@ -328,7 +329,7 @@ func (r *rig) try(c commit) error {
 	return r.statuses.Wait(ctx, c.revision, c.ids)
 }
 
-// wait wants a change to be applied.
+// wait waits until a change is applied.
 func (r *rig) wait(c commit) {
 	r.t.Helper()
 	if err := r.try(c); err != nil {
@@ -346,7 +347,7 @@ func (r *rig) eventually(what string, holds func() bool) {
 	})
 }
 
-// took returns what happened since the last call.
+// took returns the events since the last call.
 func (r *rig) took() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -362,7 +363,7 @@ func (r *rig) wantEvents(want ...string) {
 	}
 }
 
-// breaks has what happens fail from now on when it ends in what; "": nothing fails.
+// breaks makes events that end in what fail from now on; "": none.
 func (r *rig) breaks(what string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

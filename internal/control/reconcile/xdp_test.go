@@ -34,7 +34,7 @@ func card(index int, name, bus string) netdev.Link {
 	return l
 }
 
-// TestXDPChoice: where the program is attached, and where frames may be redirected to.
+// TestXDPChoice checks where the program is attached, and where frames can be redirected to.
 func TestXDPChoice(t *testing.T) {
 	t.Parallel()
 	links := []netdev.Link{
@@ -89,8 +89,8 @@ func TestXDPChoice(t *testing.T) {
 	}
 }
 
-// TestXDPFollows: the program follows the interfaces and what their drivers say; one that refuses
-// it does without and is tried again, and the error names it.
+// TestXDPFollows checks that the program follows the interfaces and their drivers' features.
+// Without support, an interface works without XDP, is retried, and is named in the error.
 func TestXDPFollows(t *testing.T) {
 	t.Parallel()
 	h := &hooks{broken: map[string]bool{}}
@@ -140,7 +140,7 @@ func TestXDPFollows(t *testing.T) {
 	}
 }
 
-// TestXDPTagged: generic XDP stays away from interfaces with VLANs, and says so.
+// TestXDPTagged checks that generic XDP is not attached to interfaces with VLANs, and reports that.
 func TestXDPTagged(t *testing.T) {
 	t.Parallel()
 	h := &hooks{}
@@ -169,9 +169,9 @@ func TestXDPTagged(t *testing.T) {
 	}
 }
 
-// TestXDPHiddenTags: native XDP stays away from interfaces that receive frames of VLANs without
-// their tags, be the VLANs on the interface or on the bond or bridge that it is a port of, and
-// comes when the driver leaves the tags in.
+// TestXDPHiddenTags checks that native XDP is not attached to interfaces that receive frames of
+// VLANs without their tags, whether the VLANs are on the interface or on its bond or bridge, and is
+// attached when the driver leaves the tags in.
 func TestXDPHiddenTags(t *testing.T) {
 	t.Parallel()
 	vlan := func(index int, name string, on int) netdev.Link {
@@ -193,7 +193,7 @@ func TestXDPHiddenTags(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		choice config.XDP
-		hidden string // whose tags are taken out
+		hidden string // interfaces whose driver strips tags
 		want   []string
 	}{
 		"native, all strip": {config.XDPNative, "eth0 eth1 eth2 eth3 bond0 br0 br1 veth0", []string{"eth0", "eth3"}},
@@ -216,7 +216,7 @@ func TestXDPHiddenTags(t *testing.T) {
 			}, slog.New(slog.DiscardHandler))
 			err := x.Sync(links)
 			for _, name := range []string{"eth0", "eth1", "eth2", "eth3", "veth0"} {
-				// auto is for cards alone
+				// auto is for network cards only
 				attached := slices.Contains(h.events, "set "+name+" attach=true target=true")
 				if want := slices.Contains(c.want, name); attached != want {
 					t.Errorf("%s: attached %t, want %t", name, attached, want)

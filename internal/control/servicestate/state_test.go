@@ -9,7 +9,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// combinations calls f with every combination of what the state of an endpoint is computed from.
+// combinations calls f with every combination of the inputs of an endpoint's state.
 func combinations(f func(Endpoint)) {
 	bools := []bool{false, true}
 	for _, probe := range []lb.HealthState{lb.HealthUnknown, lb.HealthUp, lb.HealthDown} {
@@ -27,7 +27,7 @@ func combinations(f func(Endpoint)) {
 	}
 }
 
-// TestEndpointStates: what holds of each word, whatever else is known.
+// TestEndpointStates checks what each state implies, for all inputs.
 func TestEndpointStates(t *testing.T) {
 	t.Parallel()
 	count := map[State]int{}
@@ -77,7 +77,7 @@ func one(s State) Endpoint {
 	return e
 }
 
-// TestReceiving: a service that is down may still give new connections to an endpoint.
+// TestReceiving checks that a service that is down can still give new connections to an endpoint.
 func TestReceiving(t *testing.T) {
 	t.Parallel()
 	kept := Endpoint{Weight: 1, Takes: true, Verdict: lb.Verdict{Failing: true}}
@@ -90,7 +90,7 @@ func TestReceiving(t *testing.T) {
 	}
 }
 
-// TestServiceStates: every pair of endpoints, as a golden.
+// TestServiceStates compares the states of all pairs of endpoints with a golden file.
 func TestServiceStates(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
@@ -128,7 +128,7 @@ func TestServiceStates(t *testing.T) {
 	}
 }
 
-// TestSummary: every endpoint is counted, the worst state first.
+// TestSummary checks that every endpoint is counted, with the worst state first.
 func TestSummary(t *testing.T) {
 	t.Parallel()
 	for want, s := range map[string]Service{

@@ -82,7 +82,7 @@ func TestListAndCounts(t *testing.T) {
 	}
 }
 
-// A request waits for its own objects, in its own version.
+// TestWait checks that a request waits for its own objects, in its own version.
 func TestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := NewTable()
@@ -178,7 +178,8 @@ func TestWait(t *testing.T) {
 	})
 }
 
-// Who waits for many objects is told once for each pass, and looks at each of them about once.
+// TestUpdate checks that a caller that waits for many objects is notified once per pass, and
+// examines each object about once.
 func TestUpdate(t *testing.T) {
 	t.Parallel()
 	table := NewTable()
@@ -232,7 +233,7 @@ func TestUpdate(t *testing.T) {
 		t.Errorf("failed: %v, though it recovered", list)
 	}
 
-	w = wait{table: table, version: 5, left: []ID{service("d"), service("e")}} // made and deleted before anybody saw them
+	w = wait{table: table, version: 5, left: []ID{service("d"), service("e")}} // created and deleted before an update
 	table.Want(service("e"), 4)
 	changed = look(2)
 	table.Seen("service", 4)
@@ -264,7 +265,7 @@ func TestErrorIsShort(t *testing.T) {
 	}
 }
 
-// What tries again by itself is asked when somebody reads.
+// TestFollow checks that objects that retry by themselves are queried at each read.
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	table := NewTable()
@@ -280,7 +281,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// What is included has no say over an object that has a status.
+// TestInclude checks that included statuses do not override an object's own status.
 func TestInclude(t *testing.T) {
 	t.Parallel()
 	table := NewTable()

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// threeItems returns a directory with revisions 1 to 3, an item each: the first in the snapshot if
-// saved, all in the journal if not.
+// threeItems returns a directory with revisions 1 to 3, one item each: the first in the snapshot if
+// saved, and otherwise all in the journal.
 func threeItems(t *testing.T, saved bool) (dir string, states [4]string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -42,7 +42,7 @@ func without(state, item string) string {
 	return strings.Replace(strings.Join(kept, ""), "3 items, 3 parts", "2 items, 2 parts", 1)
 }
 
-// unversioned returns a state of revision 3 whose versions are lost with the header that has them.
+// unversioned returns a state of revision 3 whose versions were lost with the header.
 func unversioned(state string) string {
 	return strings.NewReplacer("rest 1:", "rest 3:", "rest 2:", "rest 3:").Replace(state)
 }
@@ -168,7 +168,7 @@ func TestDamage(t *testing.T) {
 				t.Errorf("%d files set aside", kept)
 			}
 
-			logged.Reset() // the next start finds a clean directory with the same state
+			logged.Reset() // the next start reads a clean directory with the same state
 			s, err = Open(dir, slog.New(slog.NewTextHandler(&logged, nil)), NewTable(itemKind()))
 			if err != nil {
 				t.Fatal(err)
@@ -194,8 +194,8 @@ func asideFiles(t *testing.T, dir string) []string {
 	return names
 }
 
-// After damage in one journal the later ones are history that must not be replayed, and must not be
-// lost.
+// TestDamageBeforeALaterJournal checks that after damage in one journal the later ones are not
+// replayed, and not deleted.
 func TestDamageBeforeALaterJournal(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -233,7 +233,7 @@ func TestNewerVersionIsRefused(t *testing.T) {
 		}
 		writeFile(t, dir, file, string(newer)+"something new\n")
 		if file != snapshotName {
-			flip(t, dir, snapshotName, 2) // even then nothing is touched
+			flip(t, dir, snapshotName, 2) // even then nothing is changed
 		}
 		writeFile(t, dir, snapshotName+tempSuffix, "left over")
 		before := make(map[string]string)

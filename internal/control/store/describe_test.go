@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A revision without a name is called by what it changed.
+// TestDescribe checks that a revision without a name is described by its changes.
 func TestDescribe(t *testing.T) {
 	t.Parallel()
 	created := func(kind, key string) undoRecord { return undoRecord{Kind: kind, Key: key} }

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// files lists a directory by kind: what is made of a name by its time is not shown.
+// files lists a directory by kind, without the part of a name that is a time.
 func files(t testing.TB, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -23,11 +23,11 @@ func files(t testing.TB, dir string) []string {
 	}
 	var names []string
 	for _, e := range entries {
-		if e.Name() == lockName { // of a directory that was there before the store
+		if e.Name() == lockName { // of a directory that existed before the store
 			continue
 		}
 		if e.Name() == pastName {
-			continue // no part of the state
+			continue // not part of the state
 		}
 		name, _, damaged := strings.Cut(e.Name(), ".damaged-")
 		if damaged {
@@ -54,7 +54,7 @@ func writeFile(t testing.TB, dir, name, content string) {
 	}
 }
 
-// copyDir returns the directory as a crash at this moment would leave it.
+// copyDir returns a copy of the directory as a crash at this moment would leave it.
 func copyDir(t testing.TB, dir string) string {
 	t.Helper()
 	c := t.TempDir()
@@ -87,7 +87,8 @@ func TestOpenFailsClearly(t *testing.T) {
 	}
 }
 
-// Every crash while a commit is appended leaves a journal that ends somewhere in its line.
+// TestCrashWhileAppending checks every crash during a commit, which leaves a journal that ends
+// somewhere in the line.
 func TestCrashWhileAppending(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -146,7 +147,7 @@ func TestDiskFailureLeavesTheStateAlone(t *testing.T) {
 	crashed := copyDir(t, dir)
 	wantDump(t, openStore(t, crashed).Snapshot(), before)
 
-	// The disk is well again: commits go on, in a new journal.
+	// The disk works again: commits continue in a new journal.
 	mustCommit(t, s, "rest", put(dns()))
 	after := dump(s.Snapshot())
 	wantDump(t, openStore(t, copyDir(t, dir)).Snapshot(), after)
@@ -154,7 +155,8 @@ func TestDiskFailureLeavesTheStateAlone(t *testing.T) {
 	wantDump(t, openStore(t, dir).Snapshot(), after)
 }
 
-// What a failed append has left, and could not cut, is not read when a newer journal follows.
+// TestLeftoverOfAFailedCommit checks that the remains of a failed append that could not be
+// truncated are not read when a newer journal follows.
 func TestLeftoverOfAFailedCommit(t *testing.T) {
 	t.Parallel()
 	for _, cut := range []int{0, 1, 40} {
@@ -203,7 +205,8 @@ func TestCompaction(t *testing.T) {
 	wantDump(t, openStore(t, dir).Snapshot(), want)
 }
 
-// The steps of a compaction, each with a crash after it, with commits before and after.
+// TestCrashWhileCompacting checks a crash after each step of a compaction, with commits before and
+// after.
 func TestCrashWhileCompacting(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -253,7 +256,7 @@ func TestConcurrentCommits(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := openStore(t, dir)
-	s.disk.limit = 4096 // several compactions meanwhile
+	s.disk.limit = 4096 // causes several compactions
 	const writers, each = 16, 60
 	stop := make(chan struct{})
 	var readers, group sync.WaitGroup
@@ -299,15 +302,15 @@ func TestConcurrentCommits(t *testing.T) {
 	wantDump(t, openStore(t, dir).Snapshot(), want)
 }
 
-// TestStartWithoutNews: a start after which nothing needs to be saved leaves the snapshot as it is,
-// so that restarts of a large state cost no writes.
+// TestStartWithoutNews checks that a start without a change leaves the snapshot as it is, so
+// restarts of a large state cost no writes.
 func TestStartWithoutNews(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	mustCommit(t, s, "test", put(web()))
 	closeStore(t, s)
-	closeStore(t, openStore(t, dir)) // saves what was in the journal
+	closeStore(t, openStore(t, dir)) // writes the journal into a snapshot
 	path := filepath.Join(dir, "snapshot.jsonl")
 	before, err := os.Stat(path)
 	if err != nil {

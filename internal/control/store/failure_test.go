@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// block makes name impossible to write: a directory with something in it stands there.
+// block makes name impossible to write, by a directory with a file in it.
 func block(t *testing.T, dir, name string) (unblock func()) {
 	t.Helper()
 	path := filepath.Join(dir, name)
@@ -27,7 +27,7 @@ func block(t *testing.T, dir, name string) (unblock func()) {
 	}
 }
 
-// syncBuffer takes log lines of several goroutines.
+// syncBuffer collects log lines of several goroutines.
 type syncBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -56,7 +56,7 @@ func openLogged(t *testing.T, dir string) (*Store, *syncBuffer) {
 	return s, logged
 }
 
-// A disk that can't be written at the start keeps nothing away.
+// TestOpenOfAnUnwritableDirectory checks that a start succeeds with a disk that can't be written.
 func TestOpenOfAnUnwritableDirectory(t *testing.T) {
 	t.Parallel()
 	dir, states := threeItems(t, true)
@@ -84,7 +84,7 @@ func TestOpenOfAnUnwritableDirectory(t *testing.T) {
 		t.Errorf("%v set aside", aside)
 	}
 
-	empty := t.TempDir() // but nothing is started on a new directory that does not work
+	empty := t.TempDir() // but a new directory must work
 	block(t, empty, journalName(0)+tempSuffix)
 	if _, err := Open(empty, slog.New(slog.DiscardHandler), NewTable(itemKind())); err == nil {
 		t.Error("an unwritable new directory is taken")
@@ -123,7 +123,8 @@ func TestCompactionFails(t *testing.T) {
 	}
 }
 
-// A file system of 256 KiB, filled by commits: each is either confirmed and kept, or refused.
+// TestFullDisk fills a file system of 256 KiB with commits: each is either confirmed and kept, or
+// refused.
 //
 // P5
 func TestFullDisk(t *testing.T) {
@@ -158,7 +159,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	want := dump(s.Snapshot())
 	closeStore(t, s)
-	s = openStore(t, dir) // starts all the same
+	s = openStore(t, dir) // starts nevertheless
 	wantDump(t, s.Snapshot(), want)
 	for range 2 {
 		if _, _, err := s.Commit("rest", put(numbered(500, 1000))); !errors.Is(err, syscall.ENOSPC) {
@@ -174,7 +175,7 @@ func TestFullDisk(t *testing.T) {
 	wantDump(t, openStore(t, dir).Snapshot(), want)
 }
 
-// An edit that ends its goroutine leaves the store usable.
+// TestEditThatExits checks that the store stays usable after an edit that ends its goroutine.
 func TestEditThatExits(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "")

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// recordsOf returns a state as its records: all that a file has of it.
+// recordsOf returns a state as its records, as in a file.
 func recordsOf(t testing.TB, s *Snapshot) string {
 	t.Helper()
 	b := fmt.Appendf(nil, "revision %d\n", s.revision)
@@ -22,12 +22,12 @@ func recordsOf(t testing.TB, s *Snapshot) string {
 	return string(b)
 }
 
-// trial is a store on files that fail, and what it has confirmed.
+// trial is a store on files that fail, with what it has confirmed.
 type trial struct {
 	t     *testing.T
 	files *memFiles
 	store *Store
-	// confirmed is the state that is surely on disk. A commit that failed may be there too, until
+	// confirmed is the state that is certainly on disk. A commit that failed may be there too, until
 	// another is confirmed: then the state is one of attempts.
 	confirmed string
 	attempts  []string
@@ -40,8 +40,8 @@ func openMem(m *memFiles) (*Store, error) {
 	return open(m, memDir, slog.New(slog.DiscardHandler), []AnyTable{NewTable(itemKind()), NewTable(ruleKind(2))})
 }
 
-// script returns the life of a store, with all that it does to its disk: commits, records that need
-// files of a higher version, compactions, restarts.
+// script returns the life of a store, with everything that it does to its disk: commits, records
+// that need files of a higher version, compactions, restarts.
 func script() []func(*trial) {
 	edit := func(f func(*Tx) error) func(*trial) { return func(x *trial) { x.commit(f) } }
 	compact := func(x *trial) {
@@ -71,7 +71,7 @@ func script() []func(*trial) {
 	}
 }
 
-// deletesOf deletes those that are there: what should have made one may have failed.
+// deletesOf deletes those objects that exist: creating one may have failed.
 func deletesOf(ids ...ID) func(*Tx) error {
 	return func(tx *Tx) error {
 		for _, id := range ids {
@@ -101,13 +101,13 @@ func (x *trial) open() {
 
 func (x *trial) restart() {
 	if x.store != nil {
-		_ = x.store.Close() // whatever it says
+		_ = x.store.Close() // ignores the error
 		x.store = nil
 	}
 	x.open()
 }
 
-// expect fails unless a state is what may be on disk.
+// expect fails the test unless the state is one that may be on disk.
 func (x *trial) expect(state string) {
 	x.t.Helper()
 	if state != x.confirmed && !slices.Contains(x.attempts, state) {
@@ -118,7 +118,7 @@ func (x *trial) expect(state string) {
 
 func (x *trial) commit(edit func(*Tx) error) {
 	x.t.Helper()
-	if x.store == nil { // a start that failed; the disk is well again
+	if x.store == nil { // a failed start; the disk works again
 		if x.open(); x.store == nil {
 			x.t.Fatalf("%s at call %d: it does not start on a disk that is well", x.files.hit, x.files.at)
 		}
@@ -126,8 +126,8 @@ func (x *trial) commit(edit func(*Tx) error) {
 	had, before, attempts := x.files.hit, x.store.Snapshot(), x.attempts
 	x.attempts = append(x.attempts, x.attempt(edit))
 	release := func() {}
-	if x.store.disk.pendingTidy == nil { // else the commit itself writes a snapshot
-		x.files.snapshots.Lock() // until it is known what the commit says
+	if x.store.disk.pendingTidy == nil { // otherwise the commit itself writes a snapshot
+		x.files.snapshots.Lock() // until the commit returns
 		release = x.files.snapshots.Unlock
 	}
 	_, _, err := x.store.Commit("rest", edit)
@@ -144,13 +144,13 @@ func (x *trial) commit(edit func(*Tx) error) {
 	}
 	release()
 	x.store.disk.background.Wait()
-	if x.files.hit != "" && x.losses < 2 { // two commits later all is as if nothing had been
+	if x.files.hit != "" && x.losses < 2 { // two commits later the failure has no more effect
 		x.losses++
 		x.powerLoss()
 	}
 }
 
-// attempt returns the state that a commit would make.
+// attempt returns the state that a commit would give.
 func (x *trial) attempt(edit func(*Tx) error) string {
 	x.t.Helper()
 	tx := begin(x.store.Snapshot(), "rest")
@@ -161,7 +161,7 @@ func (x *trial) attempt(edit func(*Tx) error) string {
 	return recordsOf(x.t, next)
 }
 
-// powerLoss starts stores on all that may be left when the machine is switched off now.
+// powerLoss starts stores on every state of the disk that a power failure now could leave.
 func (x *trial) powerLoss() {
 	x.t.Helper()
 	for entries := range len(x.files.pending) + 1 {
@@ -205,8 +205,8 @@ func (x *trial) run() {
 	_ = x.store.Close()
 }
 
-// Each call that the store makes to its disk fails once, in each way: nothing that was confirmed is
-// lost, and when the disk is well again the next commit is taken.
+// TestEveryCallFails makes each call of the store to its disk fail once, in each way: nothing
+// confirmed is lost, and when the disk works again the next commit succeeds.
 //
 // P5
 func TestEveryCallFails(t *testing.T) {
@@ -238,8 +238,8 @@ func TestEveryCallFails(t *testing.T) {
 	}
 }
 
-// The machine is switched off before each call, and within each write: what was confirmed is there
-// after the next start.
+// TestPowerLossAtEveryCall cuts the power before each call, and within each write: the next start
+// has what was confirmed.
 //
 // P5 Confirmed changes survive a crash, a loss of power, a failing disk and a full disk, at any
 // moment

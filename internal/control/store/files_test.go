@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// What is written to a file that was deleted is lost at the next start, so that it is no success.
+// TestDatasyncOfDeletedFile checks that syncing a deleted file fails, as its contents would be lost
+// at the next start.
 func TestDatasyncOfDeletedFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "journal")

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// openKinds opens a store that knows items, and rules up to a format; 0: it does not know them.
+// openKinds opens a store that knows items, and rules up to a format; 0: no rules.
 func openKinds(t *testing.T, dir string, format int) (*Store, string) {
 	t.Helper()
 	tables := []AnyTable{NewTable(itemKind())}
@@ -26,7 +26,7 @@ func openKinds(t *testing.T, dir string, format int) (*Store, string) {
 	return s, logged.String()
 }
 
-// A kind that was not there before lives its whole life: index, check, owner, version, watch,
+// TestSecondKind checks a new kind through its whole life: index, check, owner, version, watch,
 // restart.
 func TestSecondKind(t *testing.T) {
 	t.Parallel()
@@ -67,7 +67,7 @@ func TestSecondKind(t *testing.T) {
 		}
 	}
 	check()
-	for range 2 { // from the journal, then from a snapshot
+	for range 2 { // first from the journal, then from a snapshot
 		closeStore(t, s)
 		s, _ = openKinds(t, dir, 2)
 		check()
@@ -104,8 +104,8 @@ func TestSecondKind(t *testing.T) {
 	}
 }
 
-// What a build does not know, it keeps as it is, whatever it commits meanwhile; a build that knows
-// it has it again, with owner and version.
+// TestUnknownIsKept checks that a build keeps unknown objects unchanged through all its commits,
+// and that a build that knows them reads them with owner and version.
 //
 // P7 An older loxilb damages nothing that a newer one has stored
 func TestUnknownIsKept(t *testing.T) {
@@ -160,7 +160,7 @@ func TestUnknownIsKept(t *testing.T) {
 	}
 }
 
-// What is kept belongs to its owner, who may replace it or delete it.
+// TestUnknownIsReplaced checks that only its owner can replace or delete an unknown object.
 func TestUnknownIsReplaced(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -186,7 +186,7 @@ func TestUnknownIsReplaced(t *testing.T) {
 		t.Errorf("deleted: %v, %v", changed, err)
 	}
 	closeStore(t, s)
-	s, _ = openKinds(t, dir, 0) // where all that is left is not understood
+	s, _ = openKinds(t, dir, 0) // knows none of the remaining objects
 	if _, _, err := s.Commit("rest", deletes(ID{"rule", "2"})); err != nil {
 		t.Error(err)
 	}
@@ -204,8 +204,8 @@ func TestUnknownIsReplaced(t *testing.T) {
 	}
 }
 
-// A record that is well written, and that its kind refuses, is kept, beside others that are served:
-// in files of version 2 and 3.
+// TestRefusedRecordIsKept checks that a well-formed record that its kind refuses is kept while
+// others are served, in files of version 2 and 3.
 func TestRefusedRecordIsKept(t *testing.T) {
 	t.Parallel()
 	for _, file := range []struct{ name, content string }{
@@ -254,7 +254,8 @@ func lines(t *testing.T, bodies ...string) string {
 	return string(b)
 }
 
-// A file is of version 3 as long as it has something that version 2 cannot say.
+// TestLowestVersion checks that a file has version 3 only while it has something that version 2
+// cannot express.
 func TestLowestVersion(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -303,13 +304,13 @@ func FuzzFiles(f *testing.F) {
 			t.Fatal(err)
 		}
 		l := &loader{tx: begin(empty, "")}
-		// with a right checksum, so that the fuzzer gets past it
+		// with a correct checksum, so the fuzzer gets past it
 		line := appendLine(nil, func(b []byte) []byte { return append(b, body...) })
 		_, _ = decodeHeader(line)
 		_ = l.replay(line, version, 1)
 		if r, err := empty.decodeObject(line, version); err == nil && l.put(&r) == nil {
 			l.head = l.seal()
-			for p := range l.head.all() { // what was read can be written
+			for p := range l.head.all() { // what was read can be written again
 				if _, err := l.head.recordOf(p); err != nil {
 					t.Error(err)
 				}

@@ -12,10 +12,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// item is the kind of object that files of version 2 have, as services are.
+// item is the kind of object in files of version 2, like services.
 type item struct {
 	Name  string   `json:"item"`
-	Owner string   `json:"owner,omitempty"` // the store's, in files of version 2
+	Owner string   `json:"owner,omitempty"` // set by the store, in files of version 2
 	Label string   `json:"label,omitempty"`
 	Parts []string `json:"parts,omitempty"`
 }
@@ -81,7 +81,7 @@ func closeStore(t testing.TB, s *Store) {
 // items returns the table of a view of a store of items.
 func items(s *Snapshot) *Table[item] { return s.tables[0].(*Table[item]) }
 
-// numbered returns the i-th item of a big state, with n parts.
+// numbered returns item i of a large state, with n parts.
 func numbered(i, n int) item {
 	one := item{Name: fmt.Sprintf("item-%05d", i), Label: fmt.Sprint("label ", i)}
 	for j := range n {
@@ -114,7 +114,7 @@ func mustCommit(t testing.TB, s *Store, owner string, edit func(*Tx) error) uint
 	return revision
 }
 
-// dump returns a state as text: what tests compare.
+// dump returns a state as text, for comparison.
 func dump(s *Snapshot) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "revision %d, %d items, %d parts\n", s.Revision(), items(s).Len(s), items(s).Total(s, 0))

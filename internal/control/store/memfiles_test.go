@@ -12,42 +12,42 @@ import (
 	"time"
 )
 
-// memFiles is a file system in memory, with what a power loss leaves apart from what its users see.
-// One of its calls can fail, or be the last.
+// memFiles is a file system in memory that distinguishes what a power loss leaves from what users
+// see. One of its calls can fail, or be the last.
 type memFiles struct {
 	visible map[string]*inode // by path
 	durable map[string]*inode // what a power loss leaves
-	pending []entryChange     // of visible since durable, in order
+	pending []entryChange     // changes of visible since durable, in order
 
-	snapshots sync.Mutex // held to keep snapshots from being written
-	one       sync.Mutex // call at a time
+	snapshots sync.Mutex // held to block writing of snapshots
+	one       sync.Mutex // one call at a time
 
 	calls int
-	at    int                                             // the call that fails, from 0 on; -1: none
-	how   fault                                           // it fails
-	part  int                                             // with tear: what of a write is done: a byte, a half, all but a byte
+	at    int                                             // the index of the call that fails; -1: none
+	how   fault                                           // in which way it fails
+	part  int                                             // with tear: the part of a write that is done: a byte, a half, all but a byte
 	cut   int                                             // that part, in bytes
-	spy   func(op string, size int, do func(n int) error) // is told of each call before it is done
+	spy   func(op string, size int, do func(n int) error) // called before each call
 	hit   string                                          // the call that has failed
-	size  int                                             // of the write that was hit
+	size  int                                             // size of the write that failed
 }
 
 type fault int
 
 const (
-	failBefore fault = iota // an error, and nothing was done
-	failAfter               // an error, and all was done
-	tear                    // an error, and of a write a part was done
+	failBefore fault = iota // an error, nothing done
+	failAfter               // an error, everything done
+	tear                    // an error, part of a write done
 )
 
 type inode struct {
 	dir    bool
 	data   []byte
 	synced []byte // what a power loss leaves
-	lost   [2]int // a part of data that a failed sync has dropped: no later one writes it
+	lost   [2]int // the part of data that a failed sync has dropped: later ones do not write it
 }
 
-// entryChange gives a path an inode; nil: takes it away.
+// entryChange sets a path's inode, or removes the path if it is nil.
 type entryChange struct {
 	path string
 	node *inode
@@ -58,7 +58,7 @@ func newMemFiles() *memFiles {
 	return &memFiles{visible: map[string]*inode{"/": root}, durable: map[string]*inode{"/": root}, at: -1}
 }
 
-// call counts a call, and does it or not.
+// call counts a call, and runs do unless the call fails.
 func (m *memFiles) call(op, path string, size int, do func(n int) error) error {
 	m.one.Lock()
 	defer m.one.Unlock()
@@ -109,8 +109,8 @@ func (m *memFiles) node(op, path string) (*inode, error) {
 	return nil, &fs.PathError{Op: op, Path: path, Err: syscall.ENOENT}
 }
 
-// after returns the file system as a machine that is switched off now would leave it: with the
-// first entries of the changes that were not synced, and with the data that was not, or without it.
+// after returns the file system as a power loss now would leave it: with the first entries of the
+// changes that were not synced, and with or without unsynced data.
 func (m *memFiles) after(entries int, data bool) *memFiles {
 	out := newMemFiles()
 	tree := maps.Clone(m.durable)
@@ -124,7 +124,7 @@ func (m *memFiles) after(entries int, data bool) *memFiles {
 			above = filepath.Dir(above)
 		}
 		if tree[above] == nil {
-			continue // with a directory that did not get there
+			continue // in a directory that was not synced
 		}
 		c := copies[node]
 		if c == nil {
@@ -223,7 +223,7 @@ func (m *memFiles) Rename(from, to string) error {
 		if err != nil {
 			return err
 		}
-		// a rename is on disk as a whole or not at all, so that it is one change
+		// a rename is on disk completely or not at all, so it is one change
 		m.pending = append(m.pending, entryChange{to, n})
 		delete(m.visible, from)
 		m.visible[to] = n
@@ -311,8 +311,7 @@ func (f *memFile) Truncate(size int64) error {
 	})
 }
 
-// Sync that fails has dropped what it did not write, as Linux does: the next one says that all is
-// well.
+// Sync that fails drops what it did not write, as Linux does: the next one reports success.
 func (f *memFile) Sync() error {
 	n := f.node
 	done := false
@@ -352,7 +351,7 @@ func (i memInfo) Mode() fs.FileMode {
 	return 0o600
 }
 
-// listing returns the names and sizes, for the messages of tests.
+// listing returns the names and sizes, for messages of tests.
 func (m *memFiles) listing() string {
 	var b strings.Builder
 	for _, path := range slices.SortedFunc(maps.Keys(m.visible), cmp.Compare[string]) {

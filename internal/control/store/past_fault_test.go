@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// pastTrial is a store with revisions on files that fail, and what it has answered.
+// pastTrial is a store with revisions on files that fail, with its responses.
 type pastTrial struct {
 	t     *testing.T
 	files *memFiles
 	store *Store
-	was   map[uint64]string // what there was at a revision that was confirmed by an answer
-	maybe []uint64          // which revision may wait for confirmation after a crash; 0: none
+	was   map[uint64]string // the state at each revision that a response has confirmed
+	maybe []uint64          // revisions that may wait for confirmation after a crash; 0: none
 }
 
 func (x *pastTrial) open() {
 	if x.store != nil {
-		_ = x.store.Close() // whatever it says
+		_ = x.store.Close() // ignores the error
 	}
 	s, err := openMem(x.files)
 	if err != nil {
@@ -31,8 +31,8 @@ func (x *pastTrial) open() {
 	x.check(s)
 }
 
-// check fails unless a store that was started knows what it must: what waits, and the way back to
-// each revision that it names.
+// check fails the test unless a started store knows which revision waits, and can roll back to each
+// revision that it lists.
 func (x *pastTrial) check(s *Store) {
 	x.t.Helper()
 	w, _ := s.Waiting()
@@ -51,8 +51,8 @@ func (x *pastTrial) check(s *Store) {
 	}
 }
 
-// does makes a change after which one of these revisions waits, if it is made, and one of those
-// before if not.
+// does makes a change. If it succeeds, one of these revisions waits for confirmation, and otherwise
+// one of the previous ones.
 func (x *pastTrial) does(change func(s *Store) error, waits func(s *Store) uint64) {
 	if x.store == nil {
 		x.open()
@@ -119,7 +119,7 @@ func (x *pastTrial) run() {
 	x.open()
 }
 
-// crash starts stores on all that may be left when the machine is switched off now.
+// crash starts stores on every state of the disk that a power failure now could leave.
 func (x *pastTrial) crash() {
 	for entries := range len(x.files.pending) + 1 {
 		for _, data := range []bool{false, true} {
@@ -136,9 +136,9 @@ func (x *pastTrial) crash() {
 	}
 }
 
-// Each call to the disk fails once in each way, and the machine is switched off before each: what
-// waits for confirmation goes on waiting, what was confirmed or undone does not, and going back
-// leads to what was.
+// TestRevisionsWhenCallsFail makes each call to the disk fail once in each way, and cuts the power
+// before each: a change that waits for confirmation still waits, one that was confirmed or rolled
+// back does not, and a rollback restores the former state.
 //
 // P5
 func TestRevisionsWhenCallsFail(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// Random transactions of three owners on few keys, against a plain map; the store is closed,
-// crashed, compacted and reopened in between.
+// TestRandomTransactions compares random transactions of three owners on few keys with a plain map.
+// The store is closed, crashed, compacted and reopened in between.
 func TestRandomTransactions(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
@@ -148,7 +148,7 @@ func (m *model) wantLabels(t *testing.T, s *Snapshot) {
 	}
 }
 
-// dump writes the model as dump writes a snapshot.
+// dump writes the model in the form of a snapshot's dump.
 func (m *model) dump() string {
 	parts := 0
 	for _, e := range m.items {
@@ -163,7 +163,8 @@ func (m *model) dump() string {
 	return b.String()
 }
 
-// A process that is killed while it commits has on disk all that it was told is there.
+// TestKill checks that a process that is killed while it commits has everything on disk that was
+// confirmed.
 //
 // P5
 func TestKill(t *testing.T) {
@@ -184,7 +185,8 @@ func TestKill(t *testing.T) {
 
 const childDir = "LOXILB_STORE_TEST_DIR"
 
-// commitUntilKilled kills a child after some confirmed commits and returns the last one it told.
+// commitUntilKilled kills a child after some confirmed commits, and returns the last one that it
+// confirmed.
 func commitUntilKilled(t *testing.T, dir string) (confirmed uint64) {
 	t.Helper()
 	child := exec.Command(os.Args[0], "-test.run=^TestChild$")

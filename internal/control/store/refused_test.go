@@ -6,12 +6,12 @@ import (
 	"testing"
 )
 
-// A commit that cannot be remembered for a rollback fails as a whole: nothing of it is written to
-// the journal, alone or beside commits that succeed.
+// TestCommitWithoutRevision checks that a commit that cannot be recorded for a rollback fails
+// completely: none of it is written to the journal, alone or together with commits that succeed.
 func TestCommitWithoutRevision(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	unreadable := false // what is there cannot be encoded, as its undo asks for
+	unreadable := false // the existing object cannot be encoded, as its undo requires
 	kind := itemKind()
 	encode := kind.Encode
 	kind.Encode = func(i item) (int, []byte, error) {

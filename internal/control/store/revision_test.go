@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// content returns a state as text without its revision and versions, which going back does not
-// bring back.
+// content returns a state as text without its revision and versions, which a rollback does not
+// restore.
 func content(s *Snapshot) string {
 	var b strings.Builder
 	for one := range items(s).All(s) {
@@ -33,8 +33,8 @@ func goBack(number uint64) func(*Tx) error {
 	}
 }
 
-// Going back to any revision that is remembered makes what there was then, whatever was done since,
-// over restarts too.
+// TestGoBack checks that a rollback to any available revision restores its state, whatever was
+// changed since, also after restarts.
 func TestGoBack(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -62,7 +62,7 @@ func TestGoBack(t *testing.T) {
 					one := numbered(random.IntN(60), random.IntN(4))
 					one.Label = fmt.Sprint(random.IntN(3))
 					if random.IntN(3) == 0 {
-						_ = tx.Delete(one.id()) // what is not there
+						_ = tx.Delete(one.id()) // does not exist
 					} else if err := items(tx.base).Put(tx, one); err != nil {
 						return err
 					}
@@ -89,7 +89,8 @@ func TestGoBack(t *testing.T) {
 	}
 }
 
-// A commit that waits for confirmation can be undone, and what others did meanwhile stays.
+// TestUndo checks that a commit that waits for confirmation can be undone, and that changes that
+// others made meanwhile stay.
 func TestUndo(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -104,11 +105,11 @@ func TestUndo(t *testing.T) {
 	if _, _, err := s.CommitBy(by, put(numbered(2, 1))); !errors.Is(err, ErrPending) {
 		t.Errorf("a second one that waits: %v", err)
 	}
-	mustCommit(t, s, "rest", put(numbered(1, 2))) // somebody else
-	for range 2 * maxRevisions {                  // what waits is not forgotten
+	mustCommit(t, s, "rest", put(numbered(1, 2))) // another author
+	for range 2 * maxRevisions {                  // a waiting revision is not dropped
 		mustCommit(t, s, "kube", put(numbered(3, int(s.Snapshot().Revision()))))
 	}
-	for range 2 { // a restart knows it too
+	for range 2 { // also after a restart
 		w, ok := s.Waiting()
 		if !ok || w.Number != number || !w.Confirm.Equal(deadline) || w.Who != "ann" || w.Created+w.Changed+w.Deleted != 3 {
 			t.Fatalf("%+v %v", w, ok)
@@ -123,7 +124,7 @@ func TestUndo(t *testing.T) {
 	if fmt.Sprint(left) != "[item item-00001]" {
 		t.Errorf("left: %v", left)
 	}
-	for range 2 { // whose they were they are, after a restart, too
+	for range 2 { // the owners are kept, also after a restart
 		got := content(s.Snapshot())
 		for _, one := range []item{web(), dns(), numbered(1, 2)} {
 			if line := fmt.Sprintf("rest: %s %q %q\n", one.Name, one.Label, one.Parts); !strings.Contains(got, line) {
@@ -171,7 +172,7 @@ func TestConfirm(t *testing.T) {
 	}
 }
 
-// What has become of the file costs the way back, and nothing else.
+// TestRevisionsDamaged checks that damage to the file costs only the rollback.
 func TestRevisionsDamaged(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]func(path string) error{
@@ -218,9 +219,9 @@ func TestPreview(t *testing.T) {
 	}
 }
 
-// While a change waits for confirmation others come without end: what one may go back to, and the
-// file, stay as small as ever, and the file is not written anew for each. What waits can be undone
-// all the same.
+// TestRevisionsWhileOneWaits checks that with any number of commits while a change waits for
+// confirmation, the available revisions and the file stay small, and the file is not rewritten for
+// each. The waiting change can still be undone.
 func TestRevisionsWhileOneWaits(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -267,8 +268,8 @@ func TestRevisionsWhileOneWaits(t *testing.T) {
 	}
 }
 
-// What waits for confirmation is undone also after an older loxilb ran, which remembers no
-// revisions; what that one changed stays.
+// TestOlderWhileOneWaits checks that a waiting change is undone also after an older loxilb ran,
+// which has no revisions, and that its changes stay.
 func TestOlderWhileOneWaits(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -303,7 +304,8 @@ func TestOlderWhileOneWaits(t *testing.T) {
 	}
 }
 
-// Whether what waits was confirmed is not known when a line that may say so is damaged: it stays.
+// TestDamagedWhileOneWaits checks that a waiting change stays if a damaged line may have confirmed
+// it.
 func TestDamagedWhileOneWaits(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -329,8 +331,8 @@ func TestDamagedWhileOneWaits(t *testing.T) {
 	}
 }
 
-// A commit that the journal does not take leaves no line behind, which would be taken for that of
-// the next commit if that one's is lost.
+// TestRevisionOfFailedCommit checks that a commit that the journal refuses leaves no line that
+// could be taken for that of the next commit.
 func TestRevisionOfFailedCommit(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -7,16 +7,16 @@ import (
 	"strconv"
 )
 
-// rule is a kind of object that files of version 2 cannot have, kept in the order of its numbers.
+// rule is a kind of object that files of version 2 cannot have, sorted by number.
 type rule struct {
 	Number int    `json:"number"`
 	Item   string `json:"for"`
-	Note   string `json:"note,omitempty"` // came with format 2
+	Note   string `json:"note,omitempty"` // since format 2
 }
 
 func (r rule) id() ID { return ID{"rule", strconv.Itoa(r.Number)} }
 
-// ruleKind returns the kind as a loxilb knows it that reads rules up to a format.
+// ruleKind returns the kind for a loxilb that reads rules up to a format.
 func ruleKind(format int) Kind[rule] {
 	return Kind[rule]{
 		Name: "rule",

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sharedDir makes a directory that others can read, with files.
+// sharedDir creates a directory that others can read, with files.
 func sharedDir(t *testing.T, names ...string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "etc")
@@ -36,8 +36,9 @@ func modeOf(t *testing.T, path string) os.FileMode {
 	return info.Mode().Perm()
 }
 
-// A directory with files of others, such as /etc, keeps its mode: one daemon has it by a file that
-// others cannot lock, and a lock of the directory by others does not matter.
+// TestLockOfSharedDirectory checks that a directory with files of others, such as /etc, keeps its
+// mode: the daemon locks it by a file that others cannot lock, and a lock of the directory by
+// others does not matter.
 func TestLockOfSharedDirectory(t *testing.T) {
 	t.Parallel()
 	for _, names := range [][]string{{"passwd"}, {"passwd", snapshotName}, nil} {
@@ -60,8 +61,8 @@ func TestLockOfSharedDirectory(t *testing.T) {
 		if err := other.Close(); err != nil {
 			t.Error(err)
 		}
-		// The second one might find the directory closed, or with no files of others, and is
-		// refused all the same.
+		// A second daemon could find the directory closed, or without files of others, and is refused
+		// nevertheless.
 		for _, name := range names {
 			if err := os.Remove(filepath.Join(dir, name)); err != nil {
 				t.Fatal(err)
@@ -83,7 +84,8 @@ func TestLockOfSharedDirectory(t *testing.T) {
 	}
 }
 
-// A directory that holds nothing but the daemon's files is closed to others.
+// TestLockClosesOwnDirectory checks that a directory with only the daemon's files is closed to
+// others.
 func TestLockClosesOwnDirectory(t *testing.T) {
 	t.Parallel()
 	dir := sharedDir(t, snapshotName, "users.json", journalName(7), "audit.jsonl.1", "kernel-objects")

@@ -92,7 +92,7 @@ func TestCommitOfNothing(t *testing.T) {
 		}
 		wantDump(t, s.Snapshot(), want)
 	}
-	// what is there and back beside a change keeps its version
+	// an object that a change deletes and creates again keeps its version
 	mustCommit(t, s, "rest", func(tx *Tx) error { return errors.Join(thereAndBack(tx), put(numbered(1, 0))(tx)) })
 	if meta, _ := s.Snapshot().Meta(web().id()); meta != (Meta{"rest", 1}) {
 		t.Errorf("%+v", meta)
@@ -112,7 +112,7 @@ func TestSnapshotsNeverChange(t *testing.T) {
 	}
 	mustCommit(t, s, "rest", deletes(mine.id()))
 	wantDump(t, old, want)
-	for range items(old).All(s.Snapshot()) { // a loop may end early
+	for range items(old).All(s.Snapshot()) { // a loop can end early
 		break
 	}
 }
@@ -164,7 +164,7 @@ func TestHistoryIsBounded(t *testing.T) {
 			t.Errorf("since %d: %v", rev, ok)
 		}
 	}
-	h.add(121, make([]ID, maxHistoryKeys+1)) // too much for it at once
+	h.add(121, make([]ID, maxHistoryKeys+1)) // more than its size at once
 	if _, ok := h.since(120); ok || len(h.commits) != 0 {
 		t.Error("a commit over the bound is remembered")
 	}
@@ -173,11 +173,12 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
-// A transaction that is committed together with others knows what those before it have made.
+// TestBefore checks that a transaction that is committed together with others sees the changes of
+// those before it.
 func TestBefore(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "")
-	s.writing.Lock() // so that both wait, and are served at once
+	s.writing.Lock() // both wait, and are committed together
 	var commits sync.WaitGroup
 	var bases [2]uint64
 	for i := range bases {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A start that opens the state and ends before it has read the files that are newer changes nothing
-// about which are; one that finds the state in use neither.
+// TestUnread checks that neither a start that ends before it has read newer files, nor one that
+// finds the state locked, changes which files count as newer.
 func TestUnread(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
@@ -34,7 +34,7 @@ func TestUnread(t *testing.T) {
 		closeStore(t, s)
 		return u
 	}
-	for i := range 3 { // the first life ends after it has stored something
+	for i := range 3 { // the first run ends after storing something
 		if u := start(); !u.Since.IsZero() {
 			t.Fatalf("start %d: since %v", i, u.Since)
 		}

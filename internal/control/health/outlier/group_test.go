@@ -13,8 +13,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestManyFail: a client that has all of very many endpoints reset its connections costs no more
-// than the reading of their counters.
+// TestManyFail checks that a client that has all of very many endpoints reset its connections costs
+// no more than reading their counters.
 func TestManyFail(t *testing.T) {
 	t.Parallel()
 	const endpoints = 10000
@@ -43,13 +43,13 @@ func TestManyFail(t *testing.T) {
 	if took := threadTime(t) - start; took > 10*Pace {
 		t.Errorf("ten decisions take %s of CPU", took)
 	}
-	d.Observe(web, slices.Clone(rows)[1:]) // the service has another list of endpoints
+	d.Observe(web, slices.Clone(rows)[1:]) // the service's list of endpoints has changed
 	if took := threadTime(t) - start; took > 11*Pace {
 		t.Errorf("another list takes %s of CPU", took)
 	}
 }
 
-// threadTime returns the CPU time that this thread has had: other tests have the CPUs, too.
+// threadTime returns the CPU time of this thread, as other tests use the CPUs, too.
 func threadTime(t *testing.T) time.Duration {
 	t.Helper()
 	var now unix.Timespec
@@ -59,8 +59,8 @@ func threadTime(t *testing.T) time.Duration {
 	return time.Duration(now.Nano())
 }
 
-// TestMedian: endpoints that are out, and get no connections, do not stand for others that are
-// well.
+// TestMedian checks that endpoints that are out, and get no connections, do not count in the median
+// of the others.
 func TestMedian(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 8)
@@ -86,8 +86,8 @@ func TestMedian(t *testing.T) {
 	r.want("out 3 6 of 10 client connections reset before an answer")
 }
 
-// TestIdle: endpoints of weight 0, and those that are drained, are not among those of which half
-// may be out; nor is one of them that is out.
+// TestIdle checks that endpoints of weight 0 and drained ones do not count among those of which
+// half may be out, whether they are out or not.
 func TestIdle(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 4)
@@ -113,7 +113,8 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// TestOutElsewhere: an endpoint that is out for another service counts for one that comes.
+// TestOutElsewhere checks that an endpoint that is out for another service counts as out in a
+// service that adds it.
 func TestOutElsewhere(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)
@@ -134,15 +135,15 @@ func TestOutElsewhere(t *testing.T) {
 	r.want("kept 9 3 client SYNs refused or undeliverable in 0.2 s; loxilb's own check: refused; kept in rotation: too few others are left")
 }
 
-// TestBackupsRelieve: of a level that is dead as a whole all leave while backups behind it are
-// well, and no more than half of all endpoints when none is.
+// TestBackupsRelieve checks that all endpoints of a failed level leave while its backups are up,
+// and at most half of all endpoints if no backup is.
 func TestBackupsRelieve(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		levels []uint8
 		dead   []int
-		off    []int // down for probes
+		off    []int // down by probes
 		out    int
 	}{
 		{"two and a backup", []uint8{0, 0, 1}, []int{0, 1}, nil, 2},
@@ -180,8 +181,8 @@ func TestBackupsRelieve(t *testing.T) {
 	}
 }
 
-// TestHeldUntilRelieved: who was convicted and had to stay leaves at once when the last of its
-// level is convicted, and stays if it has answered since.
+// TestHeldUntilRelieved checks that a convicted endpoint that had to stay leaves at once when the
+// last of its level is convicted, and stays if it has answered since.
 func TestHeldUntilRelieved(t *testing.T) {
 	t.Parallel()
 	for _, well := range []bool{false, true} {
@@ -203,9 +204,9 @@ func TestHeldUntilRelieved(t *testing.T) {
 		r.take([]Action{r.d.targets[at(1)].readmit(r.now), r.d.targets[at(2)].readmit(r.now)})
 		r.serve(1, 1)
 		r.serve(2, 1)
-		r.rows[3].Idle = true // there is no backup for a while
+		r.rows[3].Idle = true // no backup for a while
 		r.tick()
-		convict(1) // two of three are too many
+		convict(1) // exceeds half of three
 		if n := len(r.out()); n != 1 {
 			t.Fatalf("%d are out without backups", n)
 		}
@@ -221,7 +222,7 @@ func TestHeldUntilRelieved(t *testing.T) {
 	}
 }
 
-// out returns the endpoints that are.
+// out returns the endpoints that are out.
 func (r *rig) out() (list []netip.AddrPort) {
 	for at, t := range r.d.targets {
 		if t.out {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestKept: when all endpoints of a service fail, those that stay in rotation are reported as
-// failing, once each, and no longer when one of our own connections succeeds or a client has an
+// TestKept checks that when all endpoints of a service fail, those that stay in rotation are
+// reported as failing, once each, until one of our own connections succeeds or a client gets an
 // answer.
 func TestKept(t *testing.T) {
 	t.Parallel()
@@ -60,15 +60,15 @@ func TestKept(t *testing.T) {
 					back++
 				}
 			}
-			if back != c.kept && back != c.endpoints { // the one that is out is asked, too
+			if back != c.kept && back != c.endpoints { // the endpoint that is out is probed, too
 				t.Errorf("%q", r.news)
 			}
 		})
 	}
 }
 
-// TestKeptLeaves: an endpoint that was kept leaves as soon as others can serve, and one whose
-// service is deleted is reported no longer.
+// TestKeptLeaves checks that a failing endpoint in rotation leaves as soon as others can serve, and
+// that it is no longer reported after its service is deleted.
 func TestKeptLeaves(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 3)
@@ -101,15 +101,15 @@ func TestKeptLeaves(t *testing.T) {
 	}
 }
 
-// TestUnserved: endpoints that accept our own connections are reported as failing when a service
-// answers none of several clients, whatever probes find. SYNs of one client, or of few, do not have
-// that said.
+// TestUnserved checks that endpoints that accept our own connections are reported as failing when a
+// service answers none of several clients, whatever probes find. SYNs of one client, or of few,
+// have no effect.
 func TestUnserved(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name      string
 		endpoints int
-		clients   uint32 // changes of the client
+		clients   uint32 // number of clients
 		siblings  bool   // complete handshakes
 		kept      int
 	}{
@@ -171,8 +171,8 @@ func TestUnserved(t *testing.T) {
 	}
 }
 
-// TestUnservedWhileDead: SYNs that met a dead endpoint are not counted against it once it accepts
-// again.
+// TestUnservedWhileDead checks that SYNs that met a dead endpoint do not count once it accepts
+// connections again.
 func TestUnservedWhileDead(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)
@@ -194,8 +194,8 @@ func TestUnservedWhileDead(t *testing.T) {
 	}
 }
 
-// TestUnservedExpires: attempts of clients that may be made up keep an endpoint down, and its
-// problem listed, only while more of them come. Without any, the detector has nothing left to do.
+// TestUnservedExpires checks that attempts of possibly forged clients keep an endpoint down, and
+// its problem listed, only while more arrive. Without any, the detector becomes idle.
 func TestUnservedExpires(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)

@@ -15,8 +15,8 @@ import (
 
 const jiffy = 4 * time.Millisecond
 
-// rig is a service whose endpoints have the handshakes that a test says, read at the pace of the
-// daemon.
+// rig is a service whose endpoints have the handshakes that a test sets, read at the daemon's
+// interval.
 type rig struct {
 	t     *testing.T
 	d     *Detector
@@ -44,7 +44,7 @@ func at(i int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 80)
 }
 
-// tick has the detector read and decide. What is asked stays unanswered until answer.
+// tick makes the detector read and decide. Its questions stay unanswered until answer.
 func (r *rig) tick() {
 	r.d.Observe(web, r.rows)
 	r.take(r.d.Decide(r.now))
@@ -77,7 +77,7 @@ func (r *rig) note(what string, a Action) {
 	r.news = append(r.news, strings.TrimSpace(fmt.Sprintf("%s %d %s", what, a.At.Addr().As4()[3], a.Evidence)))
 }
 
-// answer answers what is asked of an endpoint; "": well.
+// answer answers the question about an endpoint; "" means that it is well.
 func (r *rig) answer(i int, failure string) {
 	r.t.Helper()
 	if _, ok := r.asks[at(i)]; !ok {
@@ -87,7 +87,7 @@ func (r *rig) answer(i int, failure string) {
 	r.take(r.d.Answer(at(i), failure, false, r.now))
 }
 
-// serve has so many handshakes succeed.
+// serve adds successful handshakes.
 func (r *rig) serve(i int, n uint64) {
 	r.rows[i].Count.Opened += n
 	r.rows[i].Count.Answered[0] += n
@@ -102,7 +102,7 @@ func (r *rig) want(news ...string) {
 	r.news = nil
 }
 
-// until ticks until the first endpoint is asked, and says how long that took.
+// until ticks until the first endpoint is probed, and returns how long that took.
 func (r *rig) until() time.Duration {
 	r.t.Helper()
 	start := r.now
@@ -116,7 +116,8 @@ func (r *rig) until() time.Duration {
 	return 0
 }
 
-// TestSilent: an endpoint that answers no SYNs is asked in time, and is out once that fails, too.
+// TestSilent checks that an endpoint that answers no SYNs is probed in time, and is out once that
+// fails, too.
 func TestSilent(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -147,8 +148,8 @@ func TestSilent(t *testing.T) {
 	}
 }
 
-// TestSlow: an endpoint that is far away, or of which nothing is known, is not asked before its
-// answers are late.
+// TestSlow checks that an endpoint that is far away, or without earlier handshakes, is not probed
+// before its answers are late.
 func TestSlow(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)
@@ -163,9 +164,9 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-// TestAcquitted: an endpoint that answers us is not out, whatever clients' SYNs have met: a flood
-// from forged addresses that lead nowhere, or a firewall that drops those of one client. That
-// clients have no answer is told once.
+// TestAcquitted checks that an endpoint that answers our probe is not taken out, whatever happened
+// to clients' SYNs: a flood from forged addresses without a route, or a firewall that drops those
+// of one client. That clients get no answer is reported once.
 func TestAcquitted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)
@@ -185,7 +186,7 @@ func TestAcquitted(t *testing.T) {
 	}
 }
 
-// TestSuccessMeanwhile: what fails to answer us does not count if clients had success since.
+// TestSuccessMeanwhile checks that a failed probe does not count if clients had success since.
 func TestSuccessMeanwhile(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)
@@ -197,7 +198,7 @@ func TestSuccessMeanwhile(t *testing.T) {
 	r.want()
 }
 
-// TestUndecided: that we cannot ask is no news.
+// TestUndecided checks that an impossible probe gives no verdict.
 func TestUndecided(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)
@@ -211,7 +212,7 @@ func TestUndecided(t *testing.T) {
 	r.want()
 }
 
-// TestRefused: RSTs and ICMP errors in answer to SYNs are heeded at once.
+// TestRefused checks that RSTs and ICMP errors in reply to SYNs count at once.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)
@@ -223,8 +224,8 @@ func TestRefused(t *testing.T) {
 	r.want("out 0 3 client SYNs refused or undeliverable in 0.2 s; loxilb's own check: connection refused")
 }
 
-// TestShare: an endpoint that fails half of its connections, others of the service fewer, is
-// suspect though some succeed.
+// TestShare checks that an endpoint that fails half of its connections is suspect although some
+// succeed, if the service's others fail fewer.
 func TestShare(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 3)
@@ -242,13 +243,13 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// TestResets: connections that are reset before an answer count by their share alone, beside that
-// of the others.
+// TestResets checks that connections that are reset before an answer count only by their share
+// compared with that of the other endpoints.
 func TestResets(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
-		resets [3]uint64 // of 4 connections each
+		resets [3]uint64 // among 4 connections of each endpoint
 		counts bool
 		want   []string
 	}{
@@ -269,14 +270,15 @@ func TestResets(t *testing.T) {
 			r.want(c.want...)
 		})
 	}
-	alone := newRig(t, 3) // others have had no connections to compare with
+	alone := newRig(t, 3) // no connections of other endpoints to compare with
 	alone.serve(0, 4)
 	alone.rows[0].Count.Reset += 4
 	alone.tick()
 	alone.want()
 }
 
-// TestMostOut: no more than half of the endpoints are out; the next one is when there is room.
+// TestMostOut checks that at most half of the endpoints are out, and that the next one leaves when
+// there is room.
 func TestMostOut(t *testing.T) {
 	t.Parallel()
 	for endpoints, most := range map[int]int{1: 0, 2: 1, 3: 1, 4: 2, 10: 5} {
@@ -302,9 +304,9 @@ func TestMostOut(t *testing.T) {
 	}
 }
 
-// TestBackOff: an endpoint that is out is asked after 5 s, 10 s and so on up to five minutes, one
-// connection each; it comes back with the first answer. What fails soon after that waits for
-// longer; after a calm time it begins anew.
+// TestBackOff checks that an endpoint that is out is probed after 5 s, 10 s and so on up to five
+// minutes, with one connection each, and returns with the first answer. If it fails soon after
+// that, the interval continues to grow; after a calm period it starts from the beginning.
 func TestBackOff(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)
@@ -339,7 +341,7 @@ func TestBackOff(t *testing.T) {
 	if d := r.d.targets[at(0)].until.Sub(r.now); d != longestBackOff {
 		t.Errorf("it waits for %s after it failed again", d)
 	}
-	r.take(r.d.Well(at(0), r.now)) // a probe of the service
+	r.take(r.d.Well(at(0), r.now)) // a successful probe of the service
 	r.now = r.now.Add(20 * time.Minute)
 	fail()
 	if d := r.d.targets[at(0)].until.Sub(r.now); d != firstBackOff {
@@ -347,7 +349,8 @@ func TestBackOff(t *testing.T) {
 	}
 }
 
-// TestWell: the service's own probe brings an endpoint back, but not one that resets connections.
+// TestWell checks that a successful probe of the service brings an endpoint back, unless the
+// endpoint resets connections.
 func TestWell(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 4)
@@ -364,14 +367,14 @@ func TestWell(t *testing.T) {
 	r.want()
 	r.take(r.d.Well(at(3), r.now))
 	r.want("back 3")
-	// one that resets is asked by a connection that is held for a while
+	// one that resets connections is tested by a connection that is held for a while
 	if r.until(); r.asks[at(0)].Hold == 0 {
 		t.Error("a connection that is not held shows no reset")
 	}
 }
 
-// TestRows: what is counted in another row, or was cleared, is no news; what goes with its service
-// is forgotten.
+// TestRows checks that counts of another row, and cleared counts, are ignored, and that a deleted
+// service leaves nothing.
 func TestRows(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)
@@ -401,7 +404,7 @@ func TestRows(t *testing.T) {
 	r.want()
 }
 
-// BenchmarkTick: what 10,000 endpoints cost that have connections all the time.
+// BenchmarkTick measures the cost of 10,000 endpoints with constant connections.
 func BenchmarkTick(b *testing.B) {
 	d := New(jiffy)
 	var services []Service
@@ -430,10 +433,10 @@ func BenchmarkTick(b *testing.B) {
 	}
 }
 
-// TestAsymmetricReply: an endpoint that accepts our connections, and leaves SYNs of clients without
-// an answer for seconds, is told of, once, and stays; a SYN that was lost by chance is no such
-// thing, nor is one that something has refused. With the first answer that is over, and so it is
-// when the endpoint is taken out, or removed.
+// TestAsymmetricReply checks that an endpoint that accepts our connections, but leaves SYNs of
+// clients unanswered for seconds, is reported once, and stays. A SYN that was lost by chance or was
+// refused does not count. The report ends with the first answer, or when the endpoint is taken out
+// or removed.
 func TestAsymmetricReply(t *testing.T) {
 	t.Parallel()
 	begin := func(syns int, refuse bool) *rig {

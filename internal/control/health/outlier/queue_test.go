@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestQueue: addresses take turns; those that have failed come first; each that was pushed comes
-// once.
+// TestQueue checks that addresses take turns, that failed ones come first, and that each is
+// returned once.
 func TestQueue(t *testing.T) {
 	t.Parallel()
 	var q Queue
@@ -31,7 +31,7 @@ func TestQueue(t *testing.T) {
 	push("10.0.0.1:1", "10.0.0.1:2", "10.0.0.1:3", "10.0.0.2:1", "10.0.0.3:1", "10.0.0.3:2")
 	pop("10.0.0.1:1", "10.0.0.2:1")
 	q.Failed(netip.MustParseAddrPort("10.0.0.1:1"))
-	q.Failed(netip.MustParseAddrPort("10.0.0.2:1")) // it has no other
+	q.Failed(netip.MustParseAddrPort("10.0.0.2:1")) // the queue has no other
 	q.Failed(netip.MustParseAddrPort("10.0.0.1:1"))
 	pop("10.0.0.1:2", "10.0.0.1:3", "10.0.0.3:1")
 	push("10.0.0.1:4", "10.0.0.4:1")

@@ -10,7 +10,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// until ticks for d. Endpoints accept every connection of our own.
+// pass ticks for d. Endpoints accept every connection of our own.
 func (r *rig) pass(d time.Duration, each func(turn int)) {
 	for turn := range int(d / Pace) {
 		each(turn)
@@ -23,7 +23,8 @@ func (r *rig) pass(d time.Duration, each func(turn int)) {
 	}
 }
 
-// ejected reports whether the first news is that endpoint 0 is out for a reason with these words.
+// ejected reports whether the first news is that endpoint 0 is out for a reason that contains
+// words.
 func (r *rig) ejected(words string) bool {
 	for _, news := range r.news {
 		if strings.HasPrefix(news, "out 0 ") && strings.Contains(news, words) {
@@ -33,9 +34,10 @@ func (r *rig) ejected(words string) bool {
 	return false
 }
 
-// TestAnswersElsewhere: an endpoint that accepts our own connections is out when none of its
-// handshakes completes, those of several clients, and its siblings complete theirs. No flood of
-// SYNs from forged addresses does that to an endpoint with which a handshake succeeds now and then.
+// TestAnswersElsewhere checks that an endpoint that accepts our own connections is taken out when
+// none of its handshakes with several clients completes, while those of the other endpoints do. A
+// flood of SYNs from forged addresses cannot do that to an endpoint that sometimes completes a
+// handshake.
 func TestAnswersElsewhere(t *testing.T) {
 	t.Parallel()
 	attempt := func(r *rig, i int, n uint64, clients uint32) {
@@ -59,7 +61,7 @@ func TestAnswersElsewhere(t *testing.T) {
 		}, true},
 		{"under a flood as well", 3, func(r *rig, _ int) {
 			for i := range 3 {
-				attempt(r, i, 2, 2) // made up
+				attempt(r, i, 2, 2) // forged
 			}
 			attempt(r, 0, 2, 1)
 			r.serve(1, 2)
@@ -79,7 +81,7 @@ func TestAnswersElsewhere(t *testing.T) {
 		{"a flood, and few clients", 3, func(r *rig, turn int) {
 			for i := range 3 {
 				attempt(r, i, 20, 20)
-				if turn%12 == 4*i { // each endpoint in its turn
+				if turn%12 == 4*i { // one endpoint after the other
 					r.serve(i, 1)
 				}
 			}
@@ -122,8 +124,8 @@ func TestAnswersElsewhere(t *testing.T) {
 	}
 }
 
-// TestTrial: an endpoint that is out for clients' sake is tried by one connection in ten seconds,
-// and comes back when that succeeds, whatever probes and our own connections say.
+// TestTrial checks that an endpoint that is out because of clients is tried with one connection in
+// ten seconds, and returns when one succeeds, whatever probes and our own connections find.
 func TestTrial(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 3)
@@ -150,19 +152,19 @@ func TestTrial(t *testing.T) {
 	r.want("back 0")
 }
 
-// sampled is a service whose connections are watched in eight places for each endpoint, as the data
-// path does.
+// sampled is a service whose connections are watched in eight places for each endpoint, as in the
+// data path.
 type sampled struct {
 	*rig
 	places [][]watched
 	rand   *rand.Rand
 }
 
-// watched is a connection: when it is judged, and how.
+// watched is a watched connection: when it is judged, and with which result.
 type watched struct {
 	at     time.Time
 	served bool
-	none   bool // it says nothing
+	none   bool // without a result
 }
 
 func newSampled(t *testing.T, endpoints int, seed uint64) *sampled {
@@ -170,8 +172,8 @@ func newSampled(t *testing.T, endpoints int, seed uint64) *sampled {
 	return &sampled{newRig(t, endpoints), make([][]watched, endpoints), rand.New(rand.NewPCG(seed, 1))}
 }
 
-// connect opens a connection in which the client sends data after asks (-1: never), and the
-// endpoint answers after answers (-1: never), both from now on.
+// connect opens a connection in which the client sends data after asks, and the endpoint replies
+// after answers, both from now on; -1 means never.
 func (s *sampled) connect(i int, asks, answers time.Duration) {
 	s.serve(i, 1)
 	if len(s.places[i]) >= 8 || s.rand.IntN(8) < len(s.places[i]) {
@@ -188,7 +190,7 @@ func (s *sampled) connect(i int, asks, answers time.Duration) {
 	s.places[i] = append(s.places[i], w)
 }
 
-// judge counts what is due, twice a second.
+// judge counts the connections that are due, twice a second.
 func (s *sampled) judge(turn int) {
 	if turn%5 > 0 {
 		return
@@ -210,9 +212,9 @@ func (s *sampled) judge(turn int) {
 	}
 }
 
-// TestHangs: an endpoint that accepts connections and never answers is out within three seconds of
-// the first that had no answer for three seconds, while its siblings answer; and back when it has
-// answered one.
+// TestHangs checks that an endpoint that accepts connections and never answers is out within three
+// seconds of the first that had no answer for three seconds, while the other endpoints answer, and
+// returns after answering one.
 func TestHangs(t *testing.T) {
 	t.Parallel()
 	for _, endpoints := range []int{2, 3, 10} {
@@ -236,7 +238,7 @@ func TestHangs(t *testing.T) {
 			t.Errorf("%d endpoints: %q, %d stalled", endpoints, s.news, s.rows[0].Stalled)
 		}
 		s.news = nil
-		s.pass(time.Minute, func(turn int) { // nothing but trials goes there
+		s.pass(time.Minute, func(turn int) { // the endpoint gets only trials
 			s.connect(1, 0, 0)
 			s.judge(turn)
 		})
@@ -249,7 +251,7 @@ func TestHangs(t *testing.T) {
 	}
 }
 
-// TestAllHang: when all endpoints hang, as with a database behind them, none is out.
+// TestAllHang checks that none is taken out when all endpoints hang, as with a common database.
 func TestAllHang(t *testing.T) {
 	t.Parallel()
 	s := newSampled(t, 4, 3)
@@ -269,9 +271,10 @@ func TestAllHang(t *testing.T) {
 	}
 }
 
-// TestStallsThatClientsChoose: where clients choose the endpoint, several clients without an answer
-// take it out, and no number of connections of one or of few does: these may leave their requests
-// unfinished. Nor does such a service say how often connections of another one stall.
+// TestStallsThatClientsChoose checks services in which clients choose the endpoint. Several clients
+// without an answer take it out, but no number of connections of one or a few does: these could
+// leave requests unfinished on purpose. Such a service is also no reference for stalls of another
+// one.
 func TestStallsThatClientsChoose(t *testing.T) {
 	t.Parallel()
 	other := web
@@ -295,7 +298,7 @@ func TestStallsThatClientsChoose(t *testing.T) {
 		}, false},
 		{"hash, and rr", both, func(rows, others []lb.HandshakeRow, turn int) {
 			stallOf(rows, 4, turn)
-			others[0].Completed++ // it takes part in the other service
+			others[0].Completed++ // it is an endpoint of the other service, too
 			others[1].Served++
 			others[2].Served++
 		}, false},
@@ -331,7 +334,7 @@ func TestStallsThatClientsChoose(t *testing.T) {
 	}
 }
 
-// stallOf has a connection of one of so many clients stall at the first endpoint.
+// stallOf has a connection of one of several clients stall at the first endpoint.
 func stallOf(rows []lb.HandshakeRow, clients, turn int) {
 	rows[0].Stalled++
 	if turn < clients {
@@ -339,8 +342,8 @@ func stallOf(rows []lb.HandshakeRow, clients, turn int) {
 	}
 }
 
-// TestHourOfSilence: an hour of traffic in which endpoints are silent for good reasons takes none
-// out.
+// TestHourOfSilence checks that an hour of traffic in which endpoints are silent for legitimate
+// reasons takes none out.
 func TestHourOfSilence(t *testing.T) {
 	t.Parallel()
 	const never = time.Duration(-1)

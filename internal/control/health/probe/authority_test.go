@@ -24,7 +24,7 @@ type authority struct {
 	file        string
 }
 
-// issued is a certificate with its key, as it is and in files.
+// issued is a certificate with its key, in memory and in files.
 type issued struct {
 	pair             tls.Certificate
 	certificate, key string
@@ -55,7 +55,7 @@ func (a authority) issue(t *testing.T, names ...string) issued {
 	return a.issueFor(t, time.Time{}, time.Now().Add(time.Hour), names...)
 }
 
-// issueFor makes one for a time.
+// issueFor issues a certificate for a period.
 func (a authority) issueFor(t *testing.T, from, until time.Time, names ...string) issued {
 	t.Helper()
 	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: names[0]}, NotBefore: from, NotAfter: until}

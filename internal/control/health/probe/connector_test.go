@@ -26,7 +26,7 @@ func connector(t *testing.T) *Connector {
 	return c
 }
 
-// outcome is how an attempt ended.
+// outcome is the result of an attempt.
 type outcome struct {
 	Answer
 	err error
@@ -52,7 +52,7 @@ func connect(t *testing.T, c *Connector, q Question) (o outcome) {
 	return o
 }
 
-// TestConnector: a port that accepts, one that refuses, one that does not answer.
+// TestConnector checks a port that accepts, one that refuses, and one that does not answer.
 func TestConnector(t *testing.T) {
 	both(t, func(t *testing.T, loopback netip.Addr) {
 		accepted := make(chan net.Conn, 100)
@@ -63,7 +63,7 @@ func TestConnector(t *testing.T) {
 				t.Fatalf("%+v", o)
 			}
 		}
-		if n := len(accepted); n > 25 { // a few if this machine is so busy that nobody collects for 200 ms
+		if n := len(accepted); n > 25 { // a few if this machine is too busy to collect for 200 ms
 			t.Errorf("the endpoint's program has seen %d of 50 connections", n)
 		}
 		if o := connect(t, c, Question{To: closed(loopback)}); o.err == nil || o.err.Error() != "connection refused" {
@@ -78,7 +78,7 @@ func TestConnector(t *testing.T) {
 	})
 }
 
-// TestConnectorCancel: an attempt that is given up has no outcome.
+// TestConnectorCancel checks that a canceled attempt has no outcome.
 func TestConnectorCancel(t *testing.T) {
 	both(t, func(t *testing.T, loopback netip.Addr) {
 		c := connector(t)
@@ -94,8 +94,8 @@ func TestConnectorCancel(t *testing.T) {
 	})
 }
 
-// TestSource: probes leave from the address that they are told to, and what this machine lacks is
-// not the endpoint's fault.
+// TestSource checks that probes leave from the given source address, and that an address that this
+// machine lacks is not counted as a failure of the endpoint.
 func TestSource(t *testing.T) {
 	t.Parallel()
 	from := make(chan string, 1)
@@ -123,7 +123,7 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// TestNoRoute: an endpoint that this machine has no way to is down.
+// TestNoRoute checks that an endpoint without a route is down.
 func TestNoRoute(t *testing.T) {
 	t.Parallel()
 	for _, to := range []string{"192.0.2.1:80", "[2001:db8::1]:80"} {
@@ -138,7 +138,7 @@ func TestNoRoute(t *testing.T) {
 	}
 }
 
-// TestNoTimeWait: neither side is left with a port in TIME_WAIT, whatever is asked.
+// TestNoTimeWait checks that no probe leaves a port in TIME_WAIT at either side.
 func TestNoTimeWait(t *testing.T) {
 	both(t, func(t *testing.T, loopback netip.Addr) {
 		q := Question{Probe: lb.Probe{Type: lb.ProbeTCP, Request: "a", Response: "b"}}
@@ -167,7 +167,8 @@ func TestNoTimeWait(t *testing.T) {
 	})
 }
 
-// TestConnectorAgain: sockets that are used again, many at a time, learn of each connection.
+// TestConnectorAgain checks that reused sockets, many at a time, report each connection's own
+// result.
 func TestConnectorAgain(t *testing.T) {
 	both(t, func(t *testing.T, loopback netip.Addr) {
 		open := serve(t, loopback, hold)
@@ -195,8 +196,8 @@ func TestConnectorAgain(t *testing.T) {
 	})
 }
 
-// TestDropIdle: sockets that are kept can be given up one by one, and what they were kept for works
-// without.
+// TestDropIdle checks that kept sockets can be dropped one by one, and that probes work without
+// them.
 func TestDropIdle(t *testing.T) {
 	both(t, func(t *testing.T, loopback netip.Addr) {
 		open := serve(t, loopback, func(c net.Conn) { c.Close() })

@@ -12,7 +12,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// packets answers datagrams by f; nil: not at all.
+// packets answers datagrams by f, or never if f is nil.
 func packets(t *testing.T, loopback netip.Addr, f func(question []byte) (answers [][]byte)) netip.AddrPort {
 	t.Helper()
 	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(loopback, 0)))
@@ -35,7 +35,8 @@ func packets(t *testing.T, loopback netip.Addr, f func(question []byte) (answers
 	return c.LocalAddr().(*net.UDPAddr).AddrPort()
 }
 
-// TestDatagram: with a response, an answer that has it in it; without, no error.
+// TestDatagram checks that with an expected response an answer must contain it, and that without
+// one any result except an error is success.
 func TestDatagram(t *testing.T) {
 	both(t, func(t *testing.T, loopback netip.Addr) {
 		upper := packets(t, loopback, func(q []byte) [][]byte {
@@ -58,8 +59,8 @@ func TestDatagram(t *testing.T) {
 	})
 }
 
-// TestDatagramDoubt: silence soon after an ICMP error is neither success nor failure, as hosts send
-// few of them. An answer counts at once.
+// TestDatagramDoubt checks that silence soon after an ICMP error is neither success nor failure, as
+// hosts limit these errors. An answer counts at once.
 func TestDatagramDoubt(t *testing.T) {
 	both(t, func(t *testing.T, loopback netip.Addr) {
 		quiet := packets(t, loopback, func([]byte) [][]byte { return nil })
@@ -83,7 +84,7 @@ func TestDatagramDoubt(t *testing.T) {
 			t.Errorf("%+v, %v", a, err)
 		}
 		before := d
-		d = newDatagram(before.q) // it asks something else from here on
+		d = newDatagram(before.q) // another request from here on
 		Remember(d, before)
 		if a, err := asked(quiet); !errors.Is(err, ErrUndecided) {
 			t.Errorf("%+v, %v of another question", a, err)

@@ -11,7 +11,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// records answers queries as DNS servers do; ff makes what is sent of the right answer.
+// records answers queries like a DNS server; f returns what is sent in place of the correct answer.
 func records(t *testing.T, loopback netip.Addr, f func(m *dns.Msg) [][]byte) netip.AddrPort {
 	t.Helper()
 	return packets(t, loopback, func(question []byte) [][]byte {
@@ -43,7 +43,7 @@ func packed(t *testing.T, m *dns.Msg) []byte {
 	return b
 }
 
-// TestDNS: a name that is known, with an address of either version if one is asked for.
+// TestDNS checks names, with an address of either IP version if one is expected.
 func TestDNS(t *testing.T) {
 	both(t, func(t *testing.T, loopback netip.Addr) {
 		server := records(t, loopback, func(m *dns.Msg) [][]byte { return [][]byte{packed(t, m)} })
@@ -67,7 +67,7 @@ func TestDNS(t *testing.T) {
 	})
 }
 
-// TestDNSStrangers: what answers another query, or is no answer, is not heeded.
+// TestDNSStrangers checks that answers to other queries, and invalid ones, are ignored.
 func TestDNSStrangers(t *testing.T) {
 	both(t, func(t *testing.T, loopback netip.Addr) {
 		strange := func(m *dns.Msg) (out [][]byte) {

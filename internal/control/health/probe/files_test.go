@@ -17,10 +17,10 @@ import (
 	"loxilb/internal/lb"
 )
 
-// never ends what reads the wrong file.
+// never is a limit for reading a wrong file: a read that blocks exceeds it.
 const never = 10 * time.Second
 
-// askFiles asks by TLS with files, which must not block.
+// askFiles probes by TLS with files, which must not block.
 func askFiles(t *testing.T, files Files, p lb.Probe) error {
 	t.Helper()
 	p.Type, p.Timeout = lb.ProbeHTTPS, time.Second
@@ -41,8 +41,8 @@ func askFiles(t *testing.T, files Files, p lb.Probe) error {
 	}
 }
 
-// TestFiles: what is not a regular file of PEM below the directory is not used. Evidence has no
-// word of what it is; the log has.
+// TestFiles checks that only regular PEM files below the directory are used. The evidence does not
+// say what a file is; the log does.
 func TestFiles(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
@@ -102,7 +102,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestFilesToldOnce: the log says once what is wrong, and again when that is something else.
+// TestFilesToldOnce checks that the log has an error once, and again when it changes.
 func TestFilesToldOnce(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer

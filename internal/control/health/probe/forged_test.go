@@ -11,8 +11,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// unreachable sends an ICMP error that says that a port of a peer cannot be reached, and quotes so
-// much of a datagram to it.
+// unreachable sends an ICMP error that reports a port as unreachable, and quotes this part of a
+// datagram to it.
 func unreachable(t *testing.T, to, of netip.AddrPort, quoted []byte) {
 	t.Helper()
 	six := to.Addr().Is6()
@@ -52,16 +52,16 @@ func unreachable(t *testing.T, to, of netip.AddrPort, quoted []byte) {
 	}
 }
 
-// TestForged: ICMP errors that anybody can send who knows address and port of an endpoint, and
-// tries all ports of ours, do not have it down: one that quotes too little has to come again, for
-// other ports, and as often as datagrams were sent; what quotes something else is nothing.
+// TestForged checks that ICMP errors of an attacker who knows address and port of an endpoint, and
+// tries all our ports, do not make it down. An error that quotes too little must be repeated for
+// other ports, once for each datagram; one that quotes something else is ignored.
 //
 // P45
 func TestForged(t *testing.T) {
 	both(t, func(t *testing.T, loopback netip.Addr) {
 		for name, c := range map[string]struct {
 			probe lb.Probe
-			forge func(n int, question []byte) [][]byte // what the errors quote that come for the n-th datagram
+			forge func(n int, question []byte) [][]byte // the quotes in the errors for the n-th datagram
 			want  string                                // "": it is well; "?": that is not decided
 		}{
 			"another datagram":     {lb.Probe{}, func(int, []byte) [][]byte { return [][]byte{[]byte("loxilb-probe-guess"), []byte("x")} }, ""},
@@ -105,7 +105,7 @@ func TestForged(t *testing.T) {
 	})
 }
 
-// TestForgedAnswered: an answer counts whatever ICMP errors have come before it.
+// TestForgedAnswered checks that an answer counts after any ICMP errors.
 func TestForgedAnswered(t *testing.T) {
 	both(t, func(t *testing.T, loopback netip.Addr) {
 		l, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(loopback, 0)))

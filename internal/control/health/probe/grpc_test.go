@@ -15,7 +15,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// calls serves grpc.health.v1; nil: serves nothing.
+// calls serves grpc.health.v1, or no service if h is nil.
 func calls(t *testing.T, loopback netip.Addr, h grpc_health_v1.HealthServer, options ...grpc.ServerOption) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", netip.AddrPortFrom(loopback, 0).String())
@@ -31,7 +31,7 @@ func calls(t *testing.T, loopback netip.Addr, h grpc_health_v1.HealthServer, opt
 	return l.Addr().(*net.TCPAddr).AddrPort()
 }
 
-// TestGRPC: the state of the whole server, or of a service.
+// TestGRPC checks the state of the whole server, and of a service.
 func TestGRPC(t *testing.T) {
 	both(t, func(t *testing.T, loopback netip.Addr) {
 		h := health.NewServer()
@@ -56,7 +56,7 @@ func TestGRPC(t *testing.T) {
 	})
 }
 
-// TestGRPCTLS: TLS is spoken when there are files for it.
+// TestGRPCTLS checks that TLS is used if there are files for it.
 func TestGRPCTLS(t *testing.T) {
 	both(t, func(t *testing.T, loopback netip.Addr) {
 		ca, other := newAuthority(t), newAuthority(t)

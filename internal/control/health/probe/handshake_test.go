@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestHandshake: an endpoint that accepts is well; if the connection is held, only if it does not
-// reset it.
+// TestHandshake checks that an endpoint that accepts a connection is up; if the connection is held,
+// only if the endpoint does not reset it.
 func TestHandshake(t *testing.T) {
 	both(t, func(t *testing.T, loopback netip.Addr) {
 		const timeout, hold = 400 * time.Millisecond, 100 * time.Millisecond

@@ -18,7 +18,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// frames speaks HTTP/2, and has f answer the first request of each connection.
+// frames uses HTTP/2, and lets f answer the first request of each connection.
 func frames(c net.Conn, f func(net.Conn, *http2.Framer)) {
 	defer c.Close()
 	if _, err := io.ReadFull(c, make([]byte, len(http2.ClientPreface))); err != nil {
@@ -39,11 +39,11 @@ func frames(c net.Conn, f func(net.Conn, *http2.Framer)) {
 	}
 }
 
-// head returns a block of headers: status 200, and names and values.
+// head returns a header block with status 200, and names and values.
 func head(more ...string) []byte {
 	var b bytes.Buffer
 	e := hpack.NewEncoder(&b)
-	_ = e.WriteField(hpack.HeaderField{Name: ":status", Value: "200"}) // to memory
+	_ = e.WriteField(hpack.HeaderField{Name: ":status", Value: "200"}) // writes to memory
 	for pair := range slices.Chunk(more, 2) {
 		_ = e.WriteField(hpack.HeaderField{Name: pair[0], Value: pair[1]})
 	}
@@ -56,8 +56,8 @@ func withoutEnd(f func() error) {
 	}
 }
 
-// TestHTTP2Attacks: whatever an endpoint does by HTTP/2, a probe ends, says why, has connected
-// once, and has not read on and on.
+// TestHTTP2Attacks checks that a probe ends with a reason, has connected once, and has read a
+// bounded amount, whatever an endpoint does by HTTP/2.
 //
 // P54 A probe ends in its time and reads 1 MiB at most, whatever the endpoint sends over TCP
 func TestHTTP2Attacks(t *testing.T) {
@@ -70,7 +70,7 @@ func TestHTTP2Attacks(t *testing.T) {
 	const endless = "no answer in the first 1048576 bytes"
 	for name, attack := range map[string]struct {
 		f         func(net.Conn, *http2.Framer)
-		web, call string // what is said of it, in part
+		web, call string // part of the evidence
 	}{
 		"silence":          {func(net.Conn, *http2.Framer) {}, "connected, but no answer within 2s", "connected, but no answer within 2s"},
 		"no body":          {func(_ net.Conn, fr *http2.Framer) { _ = headers(fr, head(), true) }, "status 200, but no answer within 2s", "connected, but no answer within 2s"},

@@ -17,7 +17,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestPing: who answers is up, many at a time, from a source address too; who does not is not.
+// TestPing checks that an endpoint that answers is up and another one is not, with many at a time,
+// and with a source address.
 func TestPing(t *testing.T) {
 	both(t, func(t *testing.T, loopback netip.Addr) {
 		var shared Sockets
@@ -44,8 +45,8 @@ func TestPing(t *testing.T) {
 	})
 }
 
-// TestPingIdentifier: the identifier is of the range from which the kernel gives ports to sockets,
-// which connections do not get.
+// TestPingIdentifier checks that the identifier is in the kernel's range of ephemeral ports, which
+// connections do not use.
 func TestPingIdentifier(t *testing.T) {
 	t.Parallel()
 	setting, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
@@ -71,8 +72,8 @@ func TestPingIdentifier(t *testing.T) {
 	}
 }
 
-// TestPingStrangers: what comes from another address, with another id, number or token, or is no
-// echo reply, answers nothing.
+// TestPingStrangers checks that packets from another address, with another id, number or token, or
+// of another type, are ignored.
 func TestPingStrangers(t *testing.T) {
 	both(t, func(t *testing.T, loopback netip.Addr) {
 		e, err := newEchoer(loopback.Is6(), 4711, nil)
@@ -116,14 +117,14 @@ func TestPingStrangers(t *testing.T) {
 			}
 		}
 		token := binary.BigEndian.AppendUint64(nil, 7)
-		reply(e.id, 1, token)                                   // of another address
+		reply(e.id, 1, token)                                   // from another address
 		reply(e.id+1, 2, token)                                 // id
 		reply(e.id, 9, token)                                   // number
 		reply(e.id, 2, binary.BigEndian.AppendUint64(nil, 8))   // token
 		reply(e.id, 2, nil)                                     // none
 		reply(e.id, 2, append([]byte("xxxxxxxxxxx"), token...)) // too long
 		reply(e.id, 3, token)                                   // the only right one
-		reply(e.id, 3, token)                                   // a copy of it
+		reply(e.id, 3, token)                                   // a duplicate
 		select {
 		case <-last.received:
 		case <-time.After(10 * time.Second):
@@ -135,7 +136,7 @@ func TestPingStrangers(t *testing.T) {
 	})
 }
 
-// TestPingSilence: nobody answers.
+// TestPingSilence checks a host that does not answer.
 func TestPingSilence(t *testing.T) {
 	t.Parallel()
 	for _, to := range silent(t) {

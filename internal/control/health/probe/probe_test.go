@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { os.Exit(labtest.OwnNetwork(m)) }
 
 var loopbacks = []string{"127.0.0.1", "::1"}
 
-// temporary are the files of tests.
+// temporary reads the files of tests.
 var temporary = Files{Dir: os.TempDir(), Log: slog.New(slog.DiscardHandler)}
 
 // both runs a test over both IP versions.
@@ -38,7 +38,7 @@ func both(t *testing.T, f func(t *testing.T, loopback netip.Addr)) {
 	}
 }
 
-// ask asks once, as a Monitor would.
+// ask probes once, as a Monitor does.
 func ask(t *testing.T, q Question) (Answer, error) {
 	t.Helper()
 	if q.Probe.Timeout == 0 {
@@ -56,7 +56,7 @@ func ask(t *testing.T, q Question) (Answer, error) {
 	return a, err
 }
 
-// good wants an answer, and how long it took.
+// good checks that a probe succeeds with an answer.
 func good(t *testing.T, q Question, want string) {
 	t.Helper()
 	a, err := ask(t, q)
@@ -65,7 +65,7 @@ func good(t *testing.T, q Question, want string) {
 	}
 }
 
-// bad wants an error in these words.
+// bad checks that a probe fails with this error.
 func bad(t *testing.T, q Question, want string) {
 	t.Helper()
 	a, err := ask(t, q)
@@ -79,7 +79,7 @@ func bad(t *testing.T, q Question, want string) {
 	}
 }
 
-// serve has f talk to each connection, and returns where.
+// serve lets f handle each connection, and returns the address.
 func serve(t *testing.T, loopback netip.Addr, f func(net.Conn)) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", netip.AddrPortFrom(loopback, 0).String())
@@ -105,7 +105,7 @@ func serve(t *testing.T, loopback netip.Addr, f func(net.Conn)) netip.AddrPort {
 // hold keeps a connection open until the other side closes it.
 func hold(c net.Conn) { io.Copy(io.Discard, c) }
 
-// drip sends text byte by byte until the other side has enough.
+// drip sends text byte by byte until the other side closes.
 func drip(c net.Conn, text string) {
 	for i := 0; ; i++ {
 		if _, err := c.Write([]byte{text[i%len(text)]}); err != nil {
@@ -115,7 +115,7 @@ func drip(c net.Conn, text string) {
 	}
 }
 
-// flood sends without end.
+// flood sends data without end.
 func flood(c net.Conn) {
 	block := make([]byte, 1<<20)
 	for {
@@ -125,10 +125,10 @@ func flood(c net.Conn) {
 	}
 }
 
-// closed returns a port where nobody is.
+// closed returns a port without a listener.
 func closed(loopback netip.Addr) netip.AddrPort { return netip.AddrPortFrom(loopback, 1) }
 
-// deaf returns a port that answers no SYN: its backlog is full.
+// deaf returns a port that answers no SYN, as its backlog is full.
 func deaf(t *testing.T, loopback netip.Addr) netip.AddrPort {
 	t.Helper()
 	family := unix.AF_INET
@@ -167,7 +167,7 @@ func deaf(t *testing.T, loopback netip.Addr) netip.AddrPort {
 	return a
 }
 
-// silent are addresses behind a link that brings nothing back.
+// silent returns addresses behind a link from which nothing returns.
 func silent(t *testing.T) (out []netip.AddrPort) {
 	t.Helper()
 	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "silent"}, PeerName: "end"}
@@ -203,13 +203,13 @@ func silent(t *testing.T) (out []netip.AddrPort) {
 	return out
 }
 
-// TestUnknownType: a type that this version does not know says nothing of the endpoint.
+// TestUnknownType checks that an unknown type of probe gives no verdict about the endpoint.
 func TestUnknownType(t *testing.T) {
 	t.Parallel()
 	bad(t, Question{Probe: lb.Probe{Type: lb.ProbeAuto}}, "cannot be asked: no probe of type auto")
 }
 
-// TestStream: what the answer is to have in it is found, wherever in the answer it is.
+// TestStream checks that the expected text is found anywhere in the answer.
 func TestStream(t *testing.T) {
 	both(t, func(t *testing.T, loopback netip.Addr) {
 		q := Question{Probe: lb.Probe{Type: lb.ProbeTCP, Request: "PING\r\n", Response: "PONG"}}
@@ -231,7 +231,7 @@ func TestStream(t *testing.T) {
 	})
 }
 
-// TestBanner: a server that speaks first needs no request.
+// TestBanner checks a server that sends first, without a request.
 func TestBanner(t *testing.T) {
 	both(t, func(t *testing.T, loopback netip.Addr) {
 		q := Question{Probe: lb.Probe{Type: lb.ProbeTCP, Response: "SSH-2.0"}}
@@ -240,7 +240,7 @@ func TestBanner(t *testing.T) {
 	})
 }
 
-// TestStreamAttacks: whatever an endpoint does, a probe ends, and says why.
+// TestStreamAttacks checks that a probe ends with a reason, whatever an endpoint does.
 func TestStreamAttacks(t *testing.T) {
 	both(t, func(t *testing.T, loopback netip.Addr) {
 		for name, attack := range map[string]struct {

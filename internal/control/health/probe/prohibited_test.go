@@ -10,9 +10,9 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestProhibited: that the endpoint, or a router before it, forbids the probe is news of the
-// endpoint, over IPv6 too, where the error is the one that a firewall of this machine could give.
-// It is no news of the endpoint that is asked next.
+// TestProhibited checks that a probe that the endpoint or a router forbids counts as a failure,
+// over IPv6 too, where a firewall of this machine could cause the same error. It does not affect
+// the next endpoint.
 func TestProhibited(t *testing.T) {
 	t.Parallel()
 	const port = 13

@@ -13,7 +13,8 @@ type thing struct {
 
 func (t *thing) Due() *QueueItem { return &t.QueueItem }
 
-// TestQueue: things come in the order of their times, whatever was changed and removed before.
+// TestQueue checks that items are returned in the order of their times after any changes and
+// removals.
 func TestQueue(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1000, 0)

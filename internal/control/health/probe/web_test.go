@@ -17,7 +17,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// site serves HTTP; with a configuration, by TLS.
+// site serves HTTP, or HTTPS with a configuration.
 func site(t *testing.T, loopback netip.Addr, config *tls.Config, f http.HandlerFunc) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", netip.AddrPortFrom(loopback, 0).String())
@@ -36,7 +36,7 @@ func site(t *testing.T, loopback netip.Addr, config *tls.Config, f http.HandlerF
 	return l.Addr().(*net.TCPAddr).AddrPort()
 }
 
-// TestHTTP: path, header, status and body.
+// TestHTTP checks path, header, status and body.
 func TestHTTP(t *testing.T) {
 	both(t, func(t *testing.T, loopback netip.Addr) {
 		var connections atomic.Int32
@@ -78,7 +78,7 @@ func TestHTTP(t *testing.T) {
 	})
 }
 
-// TestHTTPNoProxy: probes go to the endpoint, whatever the environment says.
+// TestHTTPNoProxy checks that probes go to the endpoint even if the environment sets a proxy.
 func TestHTTPNoProxy(t *testing.T) {
 	for _, name := range []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY"} {
 		t.Setenv(name, "http://127.0.0.1:1")
@@ -87,8 +87,8 @@ func TestHTTPNoProxy(t *testing.T) {
 	good(t, Question{To: to, Probe: lb.Probe{Type: lb.ProbeHTTP, Host: "www.example.com"}}, "status 200")
 }
 
-// TestHTTPS: both versions of HTTP; certificates are verified if there is something to verify them
-// by, and shown.
+// TestHTTPS checks both versions of HTTP. Certificates are verified if there is a CA file, and
+// client certificates are presented.
 func TestHTTPS(t *testing.T) {
 	both(t, func(t *testing.T, loopback netip.Addr) {
 		ca, other := newAuthority(t), newAuthority(t)
@@ -119,8 +119,8 @@ func TestHTTPS(t *testing.T) {
 	})
 }
 
-// TestCertificateTime: a certificate that is too old or too new is said to be that, and what the
-// clock says.
+// TestCertificateTime checks that the evidence of an expired certificate, or one that is not valid
+// yet, says so, with the clock's time.
 func TestCertificateTime(t *testing.T) {
 	both(t, func(t *testing.T, loopback netip.Addr) {
 		ca, now := newAuthority(t), time.Now().Truncate(time.Second)
@@ -142,7 +142,7 @@ func TestCertificateTime(t *testing.T) {
 	})
 }
 
-// TestClientCertificate: it is shown, and read again when the file is another one.
+// TestClientCertificate checks that it is presented, and read again after its file changes.
 func TestClientCertificate(t *testing.T) {
 	both(t, func(t *testing.T, loopback netip.Addr) {
 		ca, other := newAuthority(t), newAuthority(t)
@@ -177,14 +177,14 @@ func TestClientCertificate(t *testing.T) {
 	})
 }
 
-// TestHTTPAttacks: whatever an endpoint does, a probe ends, and says why.
+// TestHTTPAttacks checks that a probe ends with a reason, whatever an endpoint does.
 func TestHTTPAttacks(t *testing.T) {
 	both(t, func(t *testing.T, loopback netip.Addr) {
 		head := func(c net.Conn) { c.Read(make([]byte, 4096)) }
 		const begins = "HTTP/1.1 200 OK\r\n"
 		for name, attack := range map[string]struct {
 			f     func(net.Conn)
-			plain string // what is said of it; a suffix
+			plain string // suffix of the evidence
 		}{
 			"silence":          {hold, "connected, but no answer within 500ms"},
 			"head without end": {func(c net.Conn) { head(c); io.WriteString(c, begins+"A: "); flood(c) }, "server response headers exceeded 65536 bytes; aborted"},
