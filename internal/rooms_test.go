@@ -16,7 +16,7 @@ func rooms() []string {
 	return []string{"lb", "host", "event", "pkt", "contract", "config", "kernel", "announce", "control", "diagnose", "telemetry", "api", "cli"}
 }
 
-// TestRooms: imports run downwards from room to room.
+// TestRooms checks that rooms import only rooms below them.
 func TestRooms(t *testing.T) {
 	t.Parallel()
 	found := map[string]bool{}
@@ -39,7 +39,7 @@ func TestRooms(t *testing.T) {
 	}
 }
 
-// checkImports reports each import of a file that leads to a room above its own.
+// checkImports reports each import of a file from a room above its own.
 func checkImports(t *testing.T, path, room string) {
 	t.Helper()
 	level := slices.Index(rooms(), room)

@@ -38,7 +38,8 @@ func TestOrderAndFilter(t *testing.T) {
 	}
 }
 
-// A subscriber that does not read loses the oldest, is told how many, and holds nobody up.
+// TestSlowSubscriber checks that a subscriber that does not read loses the oldest events, gets
+// their number, and delays no other.
 func TestSlowSubscriber(t *testing.T) {
 	t.Parallel()
 	h := NewHub()
@@ -82,7 +83,8 @@ func TestNextWaits(t *testing.T) {
 	}
 }
 
-// Who waits for some kinds is neither woken by the others, nor has lost them.
+// TestWaitersSeeWhatTheyWant checks that a subscriber to some kinds is not woken by the others, and
+// does not count them as lost.
 func TestWaitersSeeWhatTheyWant(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -121,7 +123,7 @@ func TestNilHub(*testing.T) {
 	h.Publish(object("x"))
 }
 
-// Every kind has a body that says so.
+// TestKinds checks that every kind of event has a body of that kind.
 func TestKinds(t *testing.T) {
 	t.Parallel()
 	bodies := map[Kind]Body{}

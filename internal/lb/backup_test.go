@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestLevel: levels join until one has enough.
+// TestLevel checks that levels are added until there are enough endpoints.
 func TestLevel(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -38,7 +38,8 @@ func TestLevel(t *testing.T) {
 	}
 }
 
-// TestBackupText: a level is written and read, and one that there is not is refused by name.
+// TestBackupText checks that a level is written and read, and that an invalid one is refused by
+// name.
 func TestBackupText(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"10.0.0.1:80@1", "10.0.0.1:80:7@9", "[2001:db8::1]:80-90:0@2"} {

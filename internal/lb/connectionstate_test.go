@@ -2,7 +2,7 @@ package lb
 
 import "testing"
 
-// TestConnectionStates: each word means itself, and what other tools call it.
+// TestConnectionStates checks that each word is accepted, and so are the names in other tools.
 func TestConnectionStates(t *testing.T) {
 	t.Parallel()
 	words := map[string]string{

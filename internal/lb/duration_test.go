@@ -21,8 +21,8 @@ func TestParseDuration(t *testing.T) {
 	}
 }
 
-// Durations of services are written alike in flags, in text and in JSON: a number of seconds, or
-// with a unit.
+// TestDurationsOfFields checks that durations have the same form in flags, in text and in JSON: a
+// number of seconds, or a number with a unit.
 func TestDurationsOfFields(t *testing.T) {
 	t.Parallel()
 	for _, f := range Fields() {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestIneffective: settings that change nothing as the service is are named, and no others.
+// TestIneffective checks that exactly those settings are named that have no effect on the service.
 func TestIneffective(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

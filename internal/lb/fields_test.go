@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Every member of a service is a field of the table: setting one alone changes what exactly one
-// field says.
+// TestEveryMemberHasAField checks that setting a member of a service changes the value of exactly
+// one field of the table.
 func TestEveryMemberHasAField(t *testing.T) {
 	t.Parallel()
 	checkMembers[Service](t, append(KeyFields(), Fields()...))
@@ -52,7 +52,7 @@ func checkMembers[T any](t *testing.T, fields []Field[T]) {
 	}
 }
 
-// membersOf returns the members of a struct, those of a probe in it one by one.
+// membersOf returns the members of a struct, and those of a probe in it separately.
 func membersOf(t reflect.Type) (list []reflect.StructField) {
 	for _, m := range reflect.VisibleFields(t) {
 		switch {
@@ -69,7 +69,7 @@ func membersOf(t reflect.Type) (list []reflect.StructField) {
 	return list
 }
 
-// fill gives a member another value than its zero.
+// fill gives a member a value other than its zero.
 func fill(t *testing.T, v reflect.Value) {
 	t.Helper()
 	switch v.Interface().(type) {
@@ -103,7 +103,7 @@ func fill(t *testing.T, v reflect.Value) {
 	}
 }
 
-// Names are given once.
+// TestFieldNames checks that names are unique.
 func TestFieldNames(t *testing.T) {
 	t.Parallel()
 	seen := make(map[string]bool)
@@ -139,7 +139,8 @@ func TestFieldNames(t *testing.T) {
 	}
 }
 
-// randomService has a random value in every field, by the field's own words. It need not validate.
+// randomService returns a service with a random value in every field, from the field's own words.
+// It need not be valid.
 func randomService(r *rand.Rand) Service {
 	pick := func(list ...string) string { return list[r.IntN(len(list))] }
 	addr := func() string { return pick("10.0.0.1", "10.0.0.2", "2001:db8::1", "192.168.7.9") }
@@ -195,7 +196,8 @@ func randomService(r *rand.Rand) Service {
 	return s
 }
 
-// What is written is read the same: by text, by records, and a value at a time as REST has it.
+// TestFieldsRoundTrip checks that fields are read back as they were written: as text, as records,
+// and value by value as in REST.
 func TestFieldsRoundTrip(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 9))
@@ -248,7 +250,7 @@ func TestFieldsRoundTrip(t *testing.T) {
 	}
 }
 
-// A change of any one field makes two services differ.
+// TestEqualSeesEveryField checks that a change of any one field makes two services differ.
 func TestEqualSeesEveryField(t *testing.T) {
 	t.Parallel()
 	base := mustParse(t, "10.0.0.1:80/tcp endpoints=192.168.1.10:8080")

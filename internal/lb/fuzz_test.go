@@ -7,8 +7,8 @@ import (
 	"unicode"
 )
 
-// roundTrip returns what every parser keeps: what is read is written so that it reads back the
-// same, and what is refused is refused by a short, printable sentence.
+// roundTrip checks what holds for every parser: accepted text is written in a form that reads back
+// the same, and refused text gives a short, printable sentence.
 func roundTrip[T any](t *testing.T, in string, parse func(string) (T, error), write func(T) string, same func(a, b T) bool) {
 	t.Helper()
 	v, err := parse(in)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestHealthCount: an endpoint that its probe and clients' handshakes call down is one that is
-// down, and one that is back is not two that are up.
+// TestHealthCount checks that an endpoint that is down by its probe and by clients' handshakes
+// counts once, as does one that is up again.
 func TestHealthCount(t *testing.T) {
 	t.Parallel()
 	row := func(addr string, p ProbeType, s HealthState) *EndpointHealth {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// ipsecPolicyOf returns a policy of packets that leave.
+// ipsecPolicyOf returns a policy for outgoing packets.
 func ipsecPolicyOf(from, to string, action IPsecAction, port uint16) IPsecPolicy {
 	p := IPsecPolicy{Source: netip.MustParsePrefix(from), Destination: netip.MustParsePrefix(to), Action: action, Text: from + " " + to}
 	if port != 0 {
@@ -16,8 +16,8 @@ func ipsecPolicyOf(from, to string, action IPsecAction, port uint16) IPsecPolicy
 	return p
 }
 
-// firstRefusal returns the first policy that refuses packets of a flow, in the kernel's order;
-// one that refuses all of them is preferred. Not ok: none does.
+// firstRefusal returns the first policy that refuses packets of a flow, in the kernel's order, but
+// prefers one that refuses all of them. ok is false if there is none.
 func firstRefusal(list []IPsecPolicy, f *IPsecFlow) (found IPsecRefusal, ok bool) {
 	all := IPsecRefusals(list, f)
 	if len(all) == 0 {
@@ -27,7 +27,7 @@ func firstRefusal(list []IPsecPolicy, f *IPsecFlow) (found IPsecRefusal, ok bool
 	return all[max(whole, 0)], true
 }
 
-// TestIPsecRefusal: which policies refuse all packets of a flow, some, or none.
+// TestIPsecRefusal checks which policies refuse all packets of a flow, some, or none.
 func TestIPsecRefusal(t *testing.T) {
 	t.Parallel()
 	const all, net31, net10 = "0.0.0.0/0", "31.0.0.0/8", "10.0.0.0/8"
@@ -62,7 +62,7 @@ func TestIPsecRefusal(t *testing.T) {
 	}
 }
 
-// TestIPsecFlows: the packets of each mode that policies are asked about.
+// TestIPsecFlows checks which packets of each mode are compared with policies.
 func TestIPsecFlows(t *testing.T) {
 	t.Parallel()
 	endpoint, vip := Endpoint{Addr: netip.MustParseAddr("31.31.31.1"), Port: 8080}, netip.MustParseAddr("20.20.20.1")
@@ -100,8 +100,8 @@ func TestIPsecFlows(t *testing.T) {
 	}
 }
 
-// TestIPsecRefusals: policies that are about some clients name them, all of these policies are
-// found, and each of them is the same for all services.
+// TestIPsecRefusals checks that policies for some clients name them, that all of these policies are
+// found, and that each is the same for all services.
 func TestIPsecRefusals(t *testing.T) {
 	t.Parallel()
 	const all = "0.0.0.0/0"

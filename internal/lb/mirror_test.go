@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// TestMirrorValidate: each type needs what it sends copies by, and what it does not use is not
-// kept.
+// TestMirrorValidate checks that each type requires the fields that it uses, and clears the others.
 func TestMirrorValidate(t *testing.T) {
 	t.Parallel()
 	here, there := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.9")

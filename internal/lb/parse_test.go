@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// parseCase is one text: what it is (written back by String), or the error.
+// parseCase is a text to parse, and the text that String returns, or the error.
 type parseCase struct{ in, want, err string }
 
 func runParse[T any](t *testing.T, parse func(string) (T, error), write func(T) string, cases []parseCase) {
@@ -89,7 +89,7 @@ func TestParseSource(t *testing.T) {
 	t.Parallel()
 	const form = "(allowed: IP/LENGTH or IP)"
 	runParse(t, func(s string) (netip.Prefix, error) { return parseSource("source", s) }, netip.Prefix.String, []parseCase{
-		{in: "10.1.2.3/8", want: "10.1.2.3/8"}, // NormalSources clears the rest
+		{in: "10.1.2.3/8", want: "10.1.2.3/8"}, // NormalSources clears the host bits
 		{in: "10.1.2.3", want: "10.1.2.3/32"},
 		{in: "2001:DB8::", want: "2001:db8::/128"},
 		{in: "::/0", want: "::/0"},

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestRates: what is read is written the same way, and means the same again.
+// TestRates checks that rates are written in a form that reads back the same.
 func TestRates(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -28,7 +28,7 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// TestPolicerValidate: what makes no sense is refused, by the name of its field.
+// TestPolicerValidate checks that invalid values are refused by the name of their field.
 func TestPolicerValidate(t *testing.T) {
 	t.Parallel()
 	good := func() Policer {
@@ -69,7 +69,7 @@ func TestPolicerValidate(t *testing.T) {
 	}
 }
 
-// TestAttachmentNormal: what is the same is written the same way.
+// TestAttachmentNormal checks that equal attachments have the same written form.
 func TestAttachmentNormal(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[Attachment]string{

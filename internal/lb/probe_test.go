@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// What a service has probed, by what it says and by its protocol.
+// TestProbeOf checks which probe a service has, by its fields and its protocol.
 func TestProbeOf(t *testing.T) {
 	t.Parallel()
 	const rest = " endpoints=10.1.0.1:8080"
@@ -65,7 +65,8 @@ func TestProbeOf(t *testing.T) {
 	}
 }
 
-// Each member is refused by its name, in one sentence that says what is allowed.
+// TestProbeRefused checks that each member is refused by its name, in one sentence with the allowed
+// values.
 func TestProbeRefused(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 3<<20)
@@ -147,7 +148,7 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// A change of any one member makes two probes differ.
+// TestProbeEqual checks that a change of any one member makes two probes differ.
 func TestProbeEqual(t *testing.T) {
 	t.Parallel()
 	for _, m := range membersOf(reflect.TypeFor[Probe]()) {
@@ -159,7 +160,8 @@ func TestProbeEqual(t *testing.T) {
 	}
 }
 
-// An object of the user's comes back from its record, and says what is wrong with it.
+// TestEndpointProbe checks that a user's endpoint object is restored from its record, and reports
+// what is wrong with it.
 func TestEndpointProbe(t *testing.T) {
 	t.Parallel()
 	addr := netip.MustParseAddr("2001:db8::1")
@@ -223,7 +225,7 @@ func TestEndpointProbe(t *testing.T) {
 	}
 }
 
-// Each type is read back from its word; nothing is auto.
+// TestProbeTypeWords checks that each type is parsed from its word, and that auto is not a type.
 func TestProbeTypeWords(t *testing.T) {
 	t.Parallel()
 	for _, c := range probeTypes() {
@@ -242,9 +244,9 @@ func TestProbeTypeWords(t *testing.T) {
 	}
 }
 
-// TestProbesOfMetadata: a service that does not ask for probes may have a metadata service as its
-// endpoint, which is not probed then either: what a probe expects as an answer would tell what is
-// there.
+// TestProbesOfMetadata checks that a service without probes can have a cloud's metadata service as
+// its endpoint, which is then not probed by default either: the expected response of a probe could
+// be used to read it.
 func TestProbesOfMetadata(t *testing.T) {
 	t.Parallel()
 	for address, want := range map[string]bool{

@@ -8,7 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Files that builds wrote before records had a table stay readable, and are written the same.
+// TestRecordKeepsItsBytes checks that records of builds before the table of fields stay readable,
+// and are written in the same form.
 func TestRecordKeepsItsBytes(t *testing.T) {
 	t.Parallel()
 	for _, want := range []string{
@@ -37,7 +38,8 @@ func TestRecordKeepsItsBytes(t *testing.T) {
 	}
 }
 
-// What a later build wrote is refused; that an older one wrote the owner is not.
+// TestRecordOfALaterBuild checks that records of a later build are refused, and that the owner in
+// records of an older one is accepted.
 func TestRecordOfALaterBuild(t *testing.T) {
 	t.Parallel()
 	if _, err := NewSchema().UnmarshalRecord(2, []byte(`{"service":"10.0.0.1:80/tcp","owner":"rest","mode":"default","select":"rr","endpoints":["1.1.1.1:1"]}`)); err != nil {
@@ -71,8 +73,8 @@ func TestRecordOfALaterBuild(t *testing.T) {
 	}
 }
 
-// FuzzRecord holds that whatever a journal has is refused, or is a service that is written so that
-// it reads back.
+// FuzzRecord checks that any record is refused, or is a service that is written in a form that
+// reads back.
 func FuzzRecord(f *testing.F) {
 	f.Add([]byte(`{"service":"10.0.0.1:80/tcp","mode":"default","select":"rr","endpoints":["192.168.1.10:8080"],"idle":300,"egress":true}`))
 	f.Add([]byte(`{"service":"10.0.0.1:80/tcp","owner":1,"mode":"","select":"3","endpoints":null,"idle":-1,"persistTimeout":1e18,"sources":[1]}`))

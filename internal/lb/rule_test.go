@@ -47,7 +47,7 @@ func TestParseRule(t *testing.T) {
 	})
 }
 
-// TestRuleRecord: what a journal has is the same rule.
+// TestRuleRecord checks that a record restores the same rule.
 func TestRuleRecord(t *testing.T) {
 	t.Parallel()
 	r, err := ParseRule("sourceIP:10.0.0.0/8,minSourcePort:1,maxSourcePort:5,minDestinationPort:80,protocol:6,portName:eth0,preference:7 allow mark=3")
@@ -72,7 +72,7 @@ func TestRuleRecord(t *testing.T) {
 	}
 }
 
-// TestRuleOrder: the preferred first, then what says more.
+// TestRuleOrder checks the order of rules: by preference, then the more specific first.
 func TestRuleOrder(t *testing.T) {
 	t.Parallel()
 	want := []string{

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// TestCut: a session is cut that was not before, by the rule that decides about it.
+// TestCut checks that exactly those sessions are disconnected that were not before, by the deciding
+// rule.
 func TestCut(t *testing.T) {
 	t.Parallel()
 	session := func(remote, local, device string) Session {
@@ -27,7 +28,7 @@ func TestCut(t *testing.T) {
 		{nil, []string{"sourceIP:203.0.113.9,protocol:17 drop"}, 0},
 		{nil, []string{"sourceIP:203.0.113.9,protocol:1,maxProtocol:17 drop"}, 1},
 		{nil, []string{"minSourcePort:5001,maxSourcePort:6000 drop"}, 0},
-		{nil, []string{"portName:eth0 drop"}, 2}, // of the second one the interface is not known
+		{nil, []string{"portName:eth0 drop"}, 2}, // the interface of the second one is not known
 		{nil, []string{"portName:eth1 drop"}, 1},
 		{nil, []string{"portName:eth1,preference:1 allow", "preference:0 drop"}, 2},
 		{nil, []string{"portName:eth0,preference:1 allow", "preference:0 drop"}, 1},
@@ -53,8 +54,8 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestCutOfMany: the sessions that one more rule cuts off are found at once, with the most rules
-// that there may be and thousands of sessions.
+// TestCutOfMany checks that the sessions that a new rule disconnects are found quickly, with the
+// maximum number of rules and thousands of sessions.
 func TestCutOfMany(t *testing.T) {
 	t.Parallel()
 	before := make([]Rule, MaxRules-1)
@@ -76,7 +77,7 @@ func TestCutOfMany(t *testing.T) {
 			t.Fatal("the rules of before drop a session")
 		}
 	}
-	each := time.Since(begun) // of a twentieth of the sessions by each rule
+	each := time.Since(begun) // the time of a twentieth of the sessions, compared with each rule
 	begun = time.Now()
 	if cut := Disconnected(before, after, sessions); len(cut) != 8 {
 		t.Errorf("%d sessions are cut off, want 8", len(cut))

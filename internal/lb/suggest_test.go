@@ -18,7 +18,8 @@ func TestSuggest(t *testing.T) {
 	}
 }
 
-// A word that is not known is answered by one that is alike, and by words that this build has.
+// TestSuggestedWords checks that the error for an unknown word suggests a similar one, and only
+// words of this build.
 func TestSuggestedWords(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

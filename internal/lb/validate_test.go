@@ -102,7 +102,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// What no text can say, a caller can still build.
+// TestValidateBuiltServices checks services that callers can build, but no text can express.
 func TestValidateBuiltServices(t *testing.T) {
 	t.Parallel()
 	good := mustParse(t, "10.0.0.1:80/tcp endpoints=192.168.1.10:8080")

@@ -5,13 +5,13 @@ import (
 	"testing"
 )
 
-// TestDescribe: of a packet, or of its headers alone, a line says what people want to know; it can
-// be read again.
+// TestDescribe checks that the line for a packet, or for its headers alone, has the important
+// fields, and can be parsed.
 func TestDescribe(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		packet string
-		begin  int // bytes at hand; 0: all
+		begin  int // number of available bytes; 0: all
 		all    bool
 		want   string
 	}{

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// lines returns one of everything that the language can say; the fuzz targets start from it.
+// lines returns an example of everything in the language; the fuzz targets start from it.
 func lines() []string {
 	return []string{
 		"tcp 1.1.1.1:4000 > 10.0.0.1:80 S seq 1",
@@ -109,8 +109,8 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// The bytes are written out by hand from the headers' specifications; the IPv4 checksum is the
-// worked example that everybody uses.
+// TestBuildBytes compares with bytes that were written by hand from the headers' specifications;
+// the IPv4 checksum is the well-known worked example.
 func TestBuildBytes(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
@@ -283,8 +283,8 @@ func TestDiffIsReadable(t *testing.T) {
 	}
 }
 
-// TestBadSumIsOneOfTwoZeros: 0 and 0xffff are one number to a sum, and a translation may write
-// either for a sum that is bad.
+// TestBadSumIsOneOfTwoZeros checks that 0 and 0xffff are equal in a wrong checksum, as a
+// translation may write either.
 func TestBadSumIsOneOfTwoZeros(t *testing.T) {
 	s := sums{right: 0xfffe, partial: 0x1234}
 	for _, got := range []uint16{0, 0xffff} {

@@ -17,16 +17,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fakeNetwork is one in memory.
+// fakeNetwork is a network in memory.
 type fakeNetwork struct {
 	links      []Link
 	neighbours []Neighbour
 	routes     map[netip.Addr]Route
 	features   map[string]bool
-	answers    int        // the largest ping that is answered; 0: none
-	mu         sync.Mutex // pings are sent side by side
-	pings      int        // so many
-	loses      int        // of them, the first ones
+	answers    int        // size of the largest ping that gets an answer; 0: none
+	mu         sync.Mutex // pings are sent concurrently
+	pings      int        // number of pings sent
+	loses      int        // number of pings lost, the first ones
 	refuses    error
 }
 
@@ -67,7 +67,7 @@ var (
 	at5001   = netip.AddrPortFrom(endpoint, 5001)
 )
 
-// healthy returns a machine on which nothing is wrong.
+// healthy returns a machine without faults.
 func healthy() (files map[string]string, m *Machine) {
 	files = map[string]string{
 		"proc/sys/kernel/osrelease": "6.8.0", "sys/kernel/btf/vmlinux": "x", "boot/config-6.8.0": "CONFIG_BPF_SYSCALL=y\nCONFIG_BPF_JIT=y\nCONFIG_NET_CLS_ACT=y\nCONFIG_CGROUP_BPF=y",
@@ -90,7 +90,7 @@ func healthy() (files map[string]string, m *Machine) {
 	}
 }
 
-// at writes the files below a root of the machine's.
+// at writes the files below a root directory of the machine.
 func (m *Machine) at(t *testing.T, files map[string]string) {
 	t.Helper()
 	m.Root = t.TempDir()
@@ -102,9 +102,9 @@ func (m *Machine) at(t *testing.T, files map[string]string) {
 	}
 }
 
-// wrongs are machines on each of which one thing is wrong.
+// wrongs returns machines with one fault each.
 func wrongs() map[string]struct {
-	files map[string]string // in place of those of a healthy one; empty text: the file is not there
+	files map[string]string // replaces files of the healthy machine; empty text: no such file
 	edit  func(*Machine, *fakeNetwork)
 	id    string
 	sure  Sure
@@ -186,7 +186,8 @@ func wrongs() map[string]struct {
 	}
 }
 
-// TestSmallerSegments: where answers do not pass, only the endpoint can ask clients for less.
+// TestSmallerSegments checks that where replies do not pass, the advice is for the endpoint, which
+// alone can ask clients for smaller segments.
 func TestSmallerSegments(t *testing.T) {
 	t.Parallel()
 	_, m := healthy()
@@ -203,8 +204,8 @@ func TestSmallerSegments(t *testing.T) {
 	}
 }
 
-// TestChecks: each check finds what it is for, and nothing else is found; what is mended is not
-// found again; where nothing is wrong nothing is found.
+// TestChecks checks that each check finds its fault and nothing else, that a repaired fault is not
+// found again, and that a healthy machine has no findings.
 func TestChecks(t *testing.T) {
 	t.Parallel()
 	cases := wrongs()
@@ -264,8 +265,8 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-// TestFitting: the largest packet that is answered is found; a reply that was lost by chance is no
-// narrow path, and no reply at all none either.
+// TestFitting checks that the largest packet that gets an answer is found, and that neither a
+// randomly lost reply nor the lack of any reply counts as a narrow path.
 func TestFitting(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ answers, loses, size, fits, pings int }{
@@ -279,8 +280,8 @@ func TestFitting(t *testing.T) {
 	}
 }
 
-// TestMachineMount: where the process's own /sys has no BPF file system, as with ip netns exec,
-// that of the machine counts.
+// TestMachineMount checks that the machine's BPF file system is used if the process's own /sys has
+// none, as with ip netns exec.
 func TestMachineMount(t *testing.T) {
 	t.Parallel()
 	files, m := healthy()
@@ -291,8 +292,8 @@ func TestMachineMount(t *testing.T) {
 	}
 }
 
-// TestManyDown: of many endpoints that are down the first are told, and how many others there are;
-// what a ping says differs.
+// TestManyDown checks that of many endpoints that are down the first are listed, with the number of
+// the others, and with different results of a ping.
 func TestManyDown(t *testing.T) {
 	t.Parallel()
 	_, m := healthy()
@@ -325,8 +326,8 @@ func TestManyDown(t *testing.T) {
 	}
 }
 
-// TestUnservedServices: the finding says how to fix the service, and the number of findings is
-// bounded.
+// TestUnservedServices checks that the finding says how to fix the service, and that the number of
+// findings is bounded.
 func TestUnservedServices(t *testing.T) {
 	t.Parallel()
 	_, m := healthy()
@@ -350,8 +351,8 @@ func TestUnservedServices(t *testing.T) {
 	}
 }
 
-// TestMendUnknown: what is not there, or has no safe way, is refused in one sentence, and changes
-// nothing.
+// TestMendUnknown checks that an unknown check, or one without a safe fix, is refused with one
+// sentence, and changes nothing.
 func TestMendUnknown(t *testing.T) {
 	t.Parallel()
 	files, m := healthy()
@@ -364,14 +365,14 @@ func TestMendUnknown(t *testing.T) {
 	}
 }
 
-// TestNamespace: in a real network namespace, what is wrong there is found, and mended.
+// TestNamespace checks that faults of a real network namespace are found and fixed.
 func TestNamespace(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // for good: the namespace ends with the thread
+		runtime.LockOSThread() // never unlocked: the namespace ends with the thread
 		done <- inNamespace(t)
 	}()
 	if err := <-done; err != nil {
@@ -445,8 +446,8 @@ func inNamespace(t *testing.T) error {
 	return nil
 }
 
-// TestSysctl: the command sets what the fix writes; the name of an interface of a VLAN has a dot,
-// which sysctl takes for a slash.
+// TestSysctl checks that the printed command sets what the fix writes. The interface of a VLAN has
+// a dot in its name, which sysctl would take for a slash.
 func TestSysctl(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
@@ -459,8 +460,8 @@ func TestSysctl(t *testing.T) {
 	}
 }
 
-// TestQueueMask: the packets of a card with one queue go to all CPUs, the first 32 at most: the
-// kernel takes masks of 32 bits without a comma.
+// TestQueueMask checks that the packets of a card with one queue go to all CPUs, but only to the
+// first 32: the kernel accepts masks of 32 bits without a comma.
 func TestQueueMask(t *testing.T) {
 	t.Parallel()
 	for online, want := range map[string]string{"0-1": "3", "0-3": "f", "0-31": "ffffffff", "0-63": "ffffffff"} {
@@ -475,7 +476,8 @@ func TestQueueMask(t *testing.T) {
 	}
 }
 
-// TestIPsecIgnored: with --ipsec=ignore packets leave in clear text, and the reason is that flag.
+// TestIPsecIgnored checks that with --ipsec=ignore packets leave in clear text, and that the flag
+// is named as the reason.
 func TestIPsecIgnored(t *testing.T) {
 	t.Parallel()
 	_, m := healthy()

@@ -11,7 +11,7 @@ import (
 	"loxilb/internal/kernel/netdev"
 )
 
-// quiet is a network of which there is nothing to say.
+// quiet is a network without anything to report.
 type quiet struct{}
 
 func (quiet) Links() []netdev.Link { return nil }
@@ -20,8 +20,8 @@ func (quiet) Lead(context.Context, netip.Addr) (netdev.Leading, error) {
 }
 func (quiet) ReversePathFilter(string) int { return 0 }
 
-// TestRuleGone: a rule that is still in the data path, and that nobody wants any more, decides
-// about the packet, and that is said.
+// TestRuleGone checks that a rule that is still in the data path, but no longer configured, decides
+// about the packet, and is named as such.
 func TestRuleGone(t *testing.T) {
 	t.Parallel()
 	state, err := desired.Open(t.TempDir(), slog.New(slog.DiscardHandler))

@@ -9,7 +9,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// What cannot be asked is refused in one sentence.
+// TestQuestions checks that an invalid question is refused with one sentence.
 func TestQuestions(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ from, to, protocol, want string }{
@@ -48,7 +48,7 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
-// A packet of gigabytes is not made, whichever way it is asked about.
+// TestLengthIsBounded checks that no form of a question builds a packet of gigabytes.
 func TestLengthIsBounded(t *testing.T) {
 	t.Parallel()
 	for _, reverse := range []bool{false, true} {
@@ -59,7 +59,8 @@ func TestLengthIsBounded(t *testing.T) {
 	}
 }
 
-// Who asks is waited for no longer than he waits, and no source port is 0.
+// TestAim checks that the wait for the lock ends with the caller's context, and that no source port
+// is 0.
 func TestAim(t *testing.T) {
 	t.Parallel()
 	gone, leave := context.WithCancel(t.Context())

@@ -11,7 +11,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// silentHealth knows nothing of any endpoint but what probes have seen of one.
+// silentHealth knows only what probes have found about one endpoint.
 type silentHealth struct{ probed *lb.EndpointHealth }
 
 func (silentHealth) EndpointVerdict(*lb.Service, lb.Endpoint) lb.Verdict { return lb.Verdict{} }
@@ -25,7 +25,7 @@ func (silentHealth) IPsecRefusal(*lb.Service, lb.Endpoint) (lb.IPsecRefusal, boo
 	return lb.IPsecRefusal{}, false
 }
 
-// TestDownReason: an endpoint that no probe has seen is down for a reason, too.
+// TestDownReason checks that an endpoint without a probe is down for a reason, too.
 func TestDownReason(t *testing.T) {
 	t.Parallel()
 	e := lb.Endpoint{Addr: netip.MustParseAddr("50.1.1.1"), Port: 80, Weight: 1}
@@ -47,7 +47,8 @@ func TestDownReason(t *testing.T) {
 	}
 }
 
-// TestMissingRoute: the kernel's error about a blackhole says nothing to an operator.
+// TestMissingRoute checks that a blackhole route is described instead of the kernel's error, which
+// does not help an operator.
 func TestMissingRoute(t *testing.T) {
 	t.Parallel()
 	to := netip.MustParseAddr("50.1.1.1")

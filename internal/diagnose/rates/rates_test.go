@@ -19,10 +19,10 @@ type fake struct {
 	drops      map[string]uint64
 	challenged uint64
 	refused    map[lb.Key]uint64
-	err        error // after all rows
-	read       int   // rows
+	err        error // returned after all rows
+	read       int   // number of rows read
 	index      map[lb.Key][]uint32
-	indexed    int // rows
+	indexed    int // number of rows read by index
 }
 
 func (f *fake) EachCount(wanted func(id uint32, connections, active uint64) bool, yield func(*lb.EndpointCount)) error {
@@ -62,7 +62,7 @@ func (f *fake) Fullness() (lb.Pressure, error) {
 func (f *fake) Jiffy() time.Duration                { return 4 * time.Millisecond }
 func (f *fake) Challenges() (uint64, uint64, error) { return f.challenged, 0, nil }
 
-// bench is a sampler over a fake data path, and a clock.
+// bench is a sampler with a fake data path and a clock.
 type bench struct {
 	*Sampler
 	f     *fake
@@ -102,8 +102,8 @@ func row(id uint32, of int, connections, bytes uint64) lb.EndpointCount {
 	return c
 }
 
-// Rates are what was added in the window, of endpoints, services and all together; what earlier
-// processes have counted is none of it.
+// TestRates checks that rates are what was added in the window, for endpoints, services and all
+// together, without what earlier processes have counted.
 func TestRates(t *testing.T) {
 	t.Parallel()
 	b := newBench(row(0, 1, 1e9, 1e15), row(1, 1, 0, 0), row(700, 2, 1e9, 1e15))
@@ -138,9 +138,9 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// TestRefused: refused clients a second are in the load and the history of a service, without a
-// connection too, and in those of all services. Those of earlier processes, and those of a service
-// that is made again, are none.
+// TestRefused checks that the number of refused clients per second is in the load and the history
+// of a service, also without a connection, and in the totals. Counts of earlier processes, and of a
+// service that is created again, are not rates.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	b := newBench(row(0, 1, 0, 0))
@@ -150,9 +150,9 @@ func TestRefused(t *testing.T) {
 	if now, _ := b.Now(); now.Refused != 0 || b.Service(key(1)).Refused != 0 {
 		t.Errorf("what earlier processes have counted is a rate: %+v", now)
 	}
-	b.f.refused[key(1)] += 50 // and has one connection
+	b.f.refused[key(1)] += 50 // with one connection
 	b.f.refused[key(2)] += 100
-	b.f.refused[key(3)] = 20 // its first ones
+	b.f.refused[key(3)] = 20 // its first refusals
 	b.after(5 * time.Second)
 	for n, want := range map[int]float32{1: 10, 2: 20, 3: 4} {
 		if got := b.Service(key(n)).Refused; got != want {
@@ -228,7 +228,8 @@ func TestNeverWrong(t *testing.T) {
 	}
 }
 
-// Idle endpoints are not read, and busy ones are; so it takes long only while it must.
+// TestIdleIsNotRead checks that idle endpoints are not read and busy ones are, so reading takes
+// long only when needed.
 func TestIdleIsNotRead(t *testing.T) {
 	t.Parallel()
 	var rows []lb.EndpointCount
@@ -257,7 +258,8 @@ func TestIdleIsNotRead(t *testing.T) {
 	}
 }
 
-// How often counters are read depends on who watches, and on what it takes.
+// TestPause checks that the interval of reading depends on whether someone watches, and on the time
+// that it takes.
 func TestPause(t *testing.T) {
 	t.Parallel()
 	b := newBench()
@@ -282,7 +284,7 @@ func TestPause(t *testing.T) {
 	check(0, 5*time.Second)
 }
 
-// The last hour is there: averages of each step, whatever the readings' times were.
+// TestHistory checks the averages of each step of the last hour, for any times of reading.
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	b := newBench(row(0, 1, 0, 0))
@@ -329,8 +331,8 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// What is kept is bounded: rows by the data path, services by those that have connections,
-// histories by a number.
+// TestBounded checks that memory is bounded: rows by the data path, services by those with
+// connections, and histories by a limit.
 func TestBounded(t *testing.T) {
 	t.Parallel()
 	if n := unsafe.Sizeof(endpoint{}); n > 184 {
@@ -357,7 +359,7 @@ func TestBounded(t *testing.T) {
 	if _, kept := b.ServiceHistory(key(services - 1)); kept && b.services[key(services-1)].history == nil {
 		t.Error("a history that is not kept is said to be")
 	}
-	b.f.rows = b.f.rows[:services/2] // the others are deleted
+	b.f.rows = b.f.rows[:services/2] // deletes the others
 	b.after(time.Minute)
 	b.after(time.Minute)
 	if len(b.services) != services/2 {
@@ -370,9 +372,9 @@ func TestBounded(t *testing.T) {
 	}
 }
 
-// TestLately: after handshakes that fail it is those that count, after some that come about it is
-// these; some that are lost among many that are not change nothing, nor does silence, and a row
-// that another endpoint gets begins anew.
+// TestLately checks that the recent state is that of the last handshakes, failed or successful,
+// that a few losses among many successes change nothing, nor does silence, and that a row that
+// another endpoint gets starts from nothing.
 func TestLately(t *testing.T) {
 	t.Parallel()
 	type window struct{ made, failed uint64 }
@@ -399,14 +401,13 @@ func TestLately(t *testing.T) {
 	}
 }
 
-// TestOutageIsSeen: the history of a service shows an outage of 40 s as one, wherever it begins,
-// and so do totals: a step of its own has no connection, and the steps before and after it have
-// what they had.
+// TestOutageIsSeen checks that the history of a service, and of the totals, shows an outage of 40
+// s, wherever it begins: one step has no connection, and the steps around it are not affected.
 func TestOutageIsSeen(t *testing.T) {
 	t.Parallel()
 	for begin := 600 * time.Second; begin < 600*time.Second+serviceStep; begin += time.Second {
 		b := newBench(row(0, 1, 0, 0))
-		var next time.Duration // of a reading
+		var next time.Duration // the next reading
 		for at := time.Duration(0); at < 20*time.Minute; at += time.Second {
 			if at == next {
 				b.after(0)
@@ -434,9 +435,9 @@ func TestOutageIsSeen(t *testing.T) {
 	}
 }
 
-// TestHandshakeTimes: endpoints, services and the history know how long the latest handshakes took,
-// in the steps of the data path; no handshake is no time; and another endpoint in a row begins
-// again.
+// TestHandshakeTimes checks that endpoints, services and the history have the durations of the
+// latest handshakes, in the data path's buckets. Without a handshake there is none, and another
+// endpoint in a row starts from nothing.
 func TestHandshakeTimes(t *testing.T) {
 	t.Parallel()
 	b := newBench(row(0, 1, 0, 0), row(1, 1, 0, 0))

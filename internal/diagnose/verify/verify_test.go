@@ -11,10 +11,10 @@ import (
 	"loxilb/internal/lb"
 )
 
-// fake shows the rows of each look, the last one forever. Repair makes it show none.
+// fake returns prepared rows for each pass, the last ones forever. Repair removes them.
 type fake struct {
 	looks    [][]string
-	settling int // looks at which something is unsettled
+	settling int // passes in which something is unsettled
 	err      error
 	repaired bool
 	n        int
@@ -35,8 +35,8 @@ func (f *fake) look(_ context.Context, o Options) []lb.Compared {
 	return []lb.Compared{c, {Table: "vips", Rows: 1}, {Table: "services", Rows: 1}}
 }
 
-// TestLooks: a difference counts if it is there at two looks in a row; what changes is looked at
-// again, not forever; and what cannot be read is said.
+// TestLooks checks that a difference counts if two passes in a row find it, that changing rows are
+// read again for a limited number of times, and that unreadable ones are reported.
 func TestLooks(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -67,8 +67,8 @@ func TestLooks(t *testing.T) {
 	}
 }
 
-// TestSample: all looks of a run are at the same sample, so that what is wrong there is found;
-// another run looks at another one.
+// TestSample checks that all passes of a run use the same sample, so that a difference in it is
+// found, and that another run uses another sample.
 func TestSample(t *testing.T) {
 	t.Parallel()
 	var looked []uint64
@@ -89,7 +89,8 @@ func TestSample(t *testing.T) {
 	}
 }
 
-// TestRepair: what is repaired is said, and the verdict is that of afterwards.
+// TestRepair checks that repaired rows are listed, and that the verdict is that of the state
+// afterwards.
 func TestRepair(t *testing.T) {
 	t.Parallel()
 	f := fake{looks: [][]string{{"a", "b"}}}

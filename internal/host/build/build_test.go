@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestInfo: what is not known is left out, in lines and in short.
+// TestInfo checks that unknown parts are left out, in the long and in the short form.
 func TestInfo(t *testing.T) {
 	t.Parallel()
 	platform := runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH

@@ -15,7 +15,7 @@ import (
 	"loxilb/internal/host/expiry"
 )
 
-// certificate returns one that ends at a time.
+// certificate returns a certificate that ends at a time.
 func certificate(t *testing.T, end time.Time) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -30,7 +30,8 @@ func certificate(t *testing.T, end time.Time) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw})
 }
 
-// TestOf: what ends first counts, wherever it is in the file, and keys beside it do not.
+// TestOf checks that the earliest end in a file counts, at any position, and that keys in the file
+// are ignored.
 func TestOf(t *testing.T) {
 	t.Parallel()
 	soon, late := time.Now().Add(time.Hour).Truncate(time.Second), time.Now().Add(time.Hour*24).Truncate(time.Second)
@@ -47,7 +48,7 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// TestCache: a file is read when it is new or has changed, and when it could not be read before.
+// TestCache checks that a file is read when it is new, has changed, or could not be read before.
 func TestCache(t *testing.T) {
 	t.Parallel()
 	var c expiry.Cache

@@ -22,8 +22,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// holdLock opens a file as anybody would, locks it and holds the lock until its standard input
-// ends.
+// holdLock opens a file like any user, locks it, and holds the lock until its standard input ends.
 func holdLock(path string) {
 	f, err := os.Open(path)
 	if err == nil {
@@ -33,7 +32,7 @@ func holdLock(path string) {
 	_, _ = os.Stdin.Read(make([]byte, 1))
 }
 
-// asNobody runs holdLock as a user without rights, and returns its first line.
+// asNobody runs holdLock as a user without privileges, and returns its first line.
 func asNobody(t *testing.T, path string) (pid int, line string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -44,7 +43,7 @@ func asNobody(t *testing.T, path string) (pid int, line string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	syscall.ForkLock.RLock() // a child of a parallel test that has it open for writing would make it busy
+	syscall.ForkLock.RLock() // a child of a parallel test that inherits it would make it busy
 	err = os.WriteFile(binary, data, 0o755)
 	syscall.ForkLock.RUnlock()
 	if err != nil {
@@ -72,7 +71,7 @@ func asNobody(t *testing.T, path string) (pid int, line string) {
 	return cmd.Process.Pid, strings.TrimSpace(line)
 }
 
-// openDir makes a directory that every user can enter and read.
+// openDir creates a directory that every user can enter and read.
 func openDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "filelock")
@@ -88,7 +87,8 @@ func openDir(t *testing.T) string {
 
 func anyNames([]string) bool { return true }
 
-// A directory that holds what is not the caller's stays open to others, and is not locked.
+// TestSharedDirectoryStays checks that a directory with files of others stays open to them, and is
+// not locked.
 func TestSharedDirectoryStays(t *testing.T) {
 	t.Parallel()
 	dir := openDir(t)
@@ -112,7 +112,7 @@ func TestSharedDirectoryStays(t *testing.T) {
 	}
 }
 
-// Another user cannot lock what this package locks.
+// TestOthersCannotLock checks that another user cannot lock what this package locks.
 func TestOthersCannotLock(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(openDir(t), "lock")
@@ -145,7 +145,8 @@ func TestOthersCannotLock(t *testing.T) {
 	}
 }
 
-// A lock that somebody holds is waited for until the deadline, and its holder is named.
+// TestHolderIsNamed checks that a held lock is awaited until the deadline, and that the error names
+// its holder.
 func TestHolderIsNamed(t *testing.T) {
 	t.Parallel()
 	dir := openDir(t)
@@ -175,7 +176,7 @@ func TestHolderIsNamed(t *testing.T) {
 	}
 }
 
-// A link in place of the lock file is refused.
+// TestOpenFollowsNoLink checks that a symbolic link in place of the lock file is refused.
 func TestOpenFollowsNoLink(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

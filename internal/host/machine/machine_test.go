@@ -71,7 +71,7 @@ func TestUse(t *testing.T) {
 	}{
 		{CPUTime{Idle: 150, Total: 400}, CPUTime{Idle: 100, Total: 200}, 75, true},
 		{CPUTime{Idle: 100, Total: 200}, CPUTime{Idle: 100, Total: 200}, 0, false},
-		{CPUTime{Idle: 90, Total: 300}, CPUTime{Idle: 100, Total: 200}, 0, false}, // a CPU was taken away
+		{CPUTime{Idle: 90, Total: 300}, CPUTime{Idle: 100, Total: 200}, 0, false}, // a CPU was removed
 		{CPUTime{Idle: 10, Total: 20}, CPUTime{Idle: 100, Total: 200}, 0, false},
 	} {
 		if busy, ok := tc.now.BusySince(tc.before); busy != tc.busy || ok != tc.ok {

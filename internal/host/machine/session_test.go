@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestAddress: as the kernel writes them.
+// TestAddress checks addresses in the kernel's notation.
 func TestAddress(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -24,7 +24,7 @@ func TestAddress(t *testing.T) {
 	}
 }
 
-// TestHasAddress: addresses of the machine, and those that stand for all of them.
+// TestHasAddress checks addresses of the machine, and the wildcard addresses.
 func TestHasAddress(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]bool{"127.0.0.1": true, "0.0.0.0": true, "::": true, "203.0.113.251": false} {

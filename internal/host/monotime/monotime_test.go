@@ -14,7 +14,7 @@ func TestStored(t *testing.T) {
 		at := time.Now().Add(left)
 		for _, wrong := range []time.Duration{0, -50 * year, -time.Minute, time.Minute, 10 * year} {
 			m := Of(at)
-			m.At = m.At.Add(wrong) // as the clock was set by that since
+			m.At = m.At.Add(wrong) // as if the clock was set since
 			if got := m.Time(); got.Sub(at).Abs() > time.Second || got == got.Round(0) {
 				t.Errorf("%v from now, while the clock is wrong by %v, became %v from now", left, wrong, time.Until(got))
 			}

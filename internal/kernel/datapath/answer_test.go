@@ -9,7 +9,7 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-// TestICMPRate: ICMP errors are limited, the drops that they report are not.
+// TestICMPRate checks that ICMP errors are limited, and that the drops that they report are not.
 func TestICMPRate(t *testing.T) {
 	t.Parallel()
 	inLab(t, "10.0.0.1:53/udp endpoints=192.168.1.10:5353:0", func(l *lab.Lab) error {
@@ -17,7 +17,7 @@ func TestICMPRate(t *testing.T) {
 	})
 }
 
-// TestResetRate: so are RSTs to segments of no connection.
+// TestResetRate checks that RSTs to segments without a connection are limited, too.
 func TestResetRate(t *testing.T) {
 	t.Parallel()
 	const rate = 100
@@ -26,8 +26,8 @@ func TestResetRate(t *testing.T) {
 	})
 }
 
-// TestResetToSYN: a SYN that is refused is answered each time, whatever floods of other segments
-// there are.
+// TestResetToSYN checks that a refused SYN always gets an answer, during any flood of other
+// segments.
 func TestResetToSYN(t *testing.T) {
 	t.Parallel()
 	inLabWith(t, lab.Config{ResetRate: 1}, "10.0.0.1:80/tcp endpoints=192.168.1.10:8080:0", func(l *lab.Lab) error {
@@ -44,8 +44,8 @@ func TestResetToSYN(t *testing.T) {
 	})
 }
 
-// limited sends packets that are dropped for a reason, and wants no more of them answered than the
-// limit allows: each CPU may send as many at once as in a second.
+// limited sends packets that are dropped for a reason, and checks that at most as many are answered
+// as the limit allows: each CPU may send a second's worth at once.
 func limited(l *lab.Lab, line, reason string, packets, rate int) error {
 	start, answers := time.Now(), 0
 	for range packets {

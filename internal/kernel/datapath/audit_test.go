@@ -19,7 +19,7 @@ import (
 	"loxilb/test/dptest"
 )
 
-// audited is a data path that has rows in each table that user space writes.
+// audited is a data path with rows in each table that user space writes.
 type audited struct {
 	*Datapath
 	port     Interface
@@ -92,7 +92,7 @@ func (a *audited) differences(t *testing.T, mend bool) (tables []string) {
 	return slices.Compact(tables)
 }
 
-// change writes the first row of a map with one bit turned.
+// change flips one bit in the first row of a map.
 func change[K, V any](m *ebpf.Map, turn func(*V)) func() error {
 	return func() error {
 		var key *K
@@ -122,8 +122,8 @@ func remove[K, V any](m *ebpf.Map) func() error {
 	}
 }
 
-// TestAudit: a row that somebody has damaged behind the daemon's back is found, in each table that
-// user space writes, and written again; without damage nothing is found.
+// TestAudit checks that a damaged row of each table that user space writes is found and repaired,
+// and that nothing is found without damage.
 func TestAudit(t *testing.T) {
 	inNamespace(t, func() {
 		a := newAudited(t)
@@ -200,8 +200,8 @@ func TestAudit(t *testing.T) {
 
 func rowName(index int) string { return netip.AddrFrom4([4]byte{0, 0, 0, byte(index)}).String()[6:] }
 
-// damageSlots: slots are compared with what compile makes, and a service that is applied again gets
-// others.
+// damageSlots checks that slots are compared with compile's result, and that applying a service
+// again repairs them.
 func (a *audited) damageSlots(t *testing.T) {
 	t.Helper()
 	var block bpf.TcSlotBlock
@@ -228,8 +228,8 @@ func (a *audited) damageSlots(t *testing.T) {
 	}
 }
 
-// damageConnections: an entry without its other direction, and one of an endpoint that nobody has,
-// are found.
+// damageConnections checks that an entry without its other direction, and one of an unknown
+// endpoint, are found.
 func (a *audited) damageConnections(t *testing.T) {
 	t.Helper()
 	dptest.Fill(t, a.collection, 100, dptest.Jiffies(t))

@@ -20,10 +20,10 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-// TestChecksumComplete sends packets whose sum the device has taken (CHECKSUM_COMPLETE) through the
-// attached program, and checks that the sum is still that of the packet when it leaves. No virtual
-// interface takes such sums; but a packet out of a VXLAN tunnel has one, from the verification of
-// the outer UDP checksum.
+// TestChecksumComplete sends packets with a sum by the device (CHECKSUM_COMPLETE) through the
+// attached program, and checks that the sum still matches the packet when it leaves. Virtual
+// interfaces do not compute such sums, but a packet out of a VXLAN tunnel has one, from the
+// verification of the outer UDP checksum.
 //
 // V77 complete checksum: the device's sum is adjusted
 func TestChecksumComplete(t *testing.T) {
@@ -33,7 +33,7 @@ func TestChecksumComplete(t *testing.T) {
 			t.Parallel()
 			errs := make(chan error)
 			go func() {
-				runtime.LockOSThread() // for good: the namespace ends with the thread
+				runtime.LockOSThread() // never unlocked: the namespace ends with the thread
 				errs <- checksumComplete(cfg)
 			}()
 			if err := <-errs; err != nil {
@@ -88,7 +88,7 @@ func checksumComplete(cfg lab.Config) (err error) {
 	return nil
 }
 
-// addTunnel makes a VXLAN interface and attaches the program to it.
+// addTunnel creates a VXLAN interface and attaches the program to it.
 func addTunnel(l *lab.Lab) (net.HardwareAddr, error) {
 	mac := net.HardwareAddr{2, 0, 0, 0, 3, 1}
 	vxlan := &netlink.Vxlan{
@@ -133,8 +133,8 @@ func throughTunnel(l *lab.Lab, probe *probe, mac net.HardwareAddr, line string) 
 	return probe.check(frame)
 }
 
-// waitForFrame waits for the next TCP or UDP packet towards the endpoint: the tunnel hands packets
-// on in an interrupt of its own.
+// waitForFrame waits for the next TCP or UDP packet towards the endpoint: the tunnel forwards
+// packets in a separate softirq.
 func waitForFrame(l *lab.Lab) ([]byte, error) {
 	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		frames, err := l.Left(l.Server)
@@ -182,7 +182,7 @@ func newProbe(ifindex int) (_ *probe, err error) {
 			asm.Mov.Reg(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, -8),
 			asm.Mov.Imm(asm.R4, 0),
 			asm.FnMapUpdateElem.Call(),
-			asm.Mov.Imm(asm.R0, -1), // on to the device
+			asm.Mov.Imm(asm.R0, -1), // passes to the device
 			asm.Return(),
 		},
 	})

@@ -15,12 +15,12 @@ import (
 	"loxilb/test/dptest"
 )
 
-// ringRepeat is how often a packet goes round in one call: every pass takes one from its TTL.
+// ringRepeat is how often a packet passes the ring in one call: every pass decrements its TTL.
 const ringRepeat = 200
 
-// BenchmarkEstablished times an established packet beside an empty program in the same run. The
-// flows form a ring, each translating into the next, so that a packet that is run again is one of
-// another flow.
+// BenchmarkEstablished measures an established packet next to an empty program in the same run. The
+// flows form a ring, in which each translates into the next, so repeating a packet uses another
+// flow.
 func BenchmarkEstablished(b *testing.B) {
 	empty := emptyProgram(b, ebpf.SchedCLS)
 	for _, c := range rings() {
@@ -45,9 +45,8 @@ func BenchmarkEstablished(b *testing.B) {
 	}
 }
 
-// BenchmarkXDP does the same with the XDP program. The kernel takes long to run one (it writes code
-// for it each time), so that an epoch may end meanwhile: then packets pass, and the ring is made
-// anew.
+// BenchmarkXDP does the same with the XDP program. Starting one takes the kernel long (it generates
+// code each time), so an epoch can end meanwhile: then packets pass, and the ring is created again.
 func BenchmarkXDP(b *testing.B) {
 	empty := emptyProgram(b, ebpf.XDP)
 	for _, c := range rings() {
@@ -78,7 +77,7 @@ func BenchmarkXDP(b *testing.B) {
 	}
 }
 
-// ringSize is a ring to time.
+// ringSize is the size of a ring.
 type ringSize struct {
 	name  string
 	flows int
@@ -92,7 +91,7 @@ func rings() []ringSize {
 func reportOwn(b *testing.B, base, ours []time.Duration) {
 	b.ReportMetric(float64(median(base).Nanoseconds()), "empty-ns")
 	b.ReportMetric(float64((median(ours) - median(base)).Nanoseconds()), "own-ns")
-	b.ReportMetric(0, "ns/op") // of two calls of ringRepeat runs each: says nothing
+	b.ReportMetric(0, "ns/op") // hides the time of the loop, which runs two calls of ringRepeat passes
 }
 
 func forwarded(t testing.TB, d *Datapath) uint64 {
@@ -125,8 +124,7 @@ func dropped(t testing.TB, d *Datapath) (sum uint64) {
 	return sum
 }
 
-// xdpToLoopback returns the XDP program with lo for an interface whose frames it sees, and to which
-// it redirects.
+// xdpToLoopback returns the XDP program, which accepts frames of lo and redirects to it.
 func xdpToLoopback(t testing.TB, d *Datapath) *ebpf.Program {
 	t.Helper()
 	if err := d.SetXDP(XDPInterface{Index: 1, Name: "lo", Target: true}); err != nil {
@@ -139,7 +137,7 @@ func xdpToLoopback(t testing.TB, d *Datapath) *ebpf.Program {
 	return p
 }
 
-// program returns the one at the tc hook.
+// program returns the program at the tc hook.
 func program(t testing.TB, d *Datapath) *ebpf.Program {
 	t.Helper()
 	p, err := d.collection.Program(false, false)
@@ -169,13 +167,13 @@ func emptyProgram(t testing.TB, kind ebpf.ProgramType) *ebpf.Program {
 }
 
 // ring fills the table with n flows, each of which translates into the next, and returns frames
-// that enter it. No service has them, so the filter of addresses lets all packets through.
+// that enter it. As no service has these flows, it also opens the address filter.
 func ring(t testing.TB, d *Datapath, n int, v6 bool) func(int) []byte {
 	t.Helper()
 	if _, err := rows.OpenFilter(d.collection.Maps.BloomFilter, false); err != nil {
 		t.Fatal(err)
 	}
-	if d.collection.EndpointTraffics.Len() == 0 { // where the packets are counted
+	if d.collection.EndpointTraffics.Len() == 0 { // the segment in which packets are counted
 		if err := rows.Grow(1, d.collection.EndpointTraffics); err != nil {
 			t.Fatal(err)
 		}
@@ -201,7 +199,7 @@ func ring(t testing.TB, d *Datapath, n int, v6 bool) func(int) []byte {
 		delta = delta&0xffff + delta>>16
 		row := bpf.TcConnection{
 			Saddr: to.Saddr, Daddr: to.Daddr, Sport: to.Sport, Dport: to.Dport, AddressSum: 0xffff, TupleSum: uint16(delta),
-			Way: way, WayEpoch: uint16(routes + now>>13), Seen: now + 1<<16, // not silent, however long the rest of the ring takes to make
+			Way: way, WayEpoch: uint16(routes + now>>13), Seen: now + 1<<16, // in the future, as creating the rest of the ring takes time
 
 			Flags: uint8(bpf.TcConnectionFlagCONN_REPLIED | bpf.TcConnectionFlagCONN_ASSURED),
 		}

@@ -33,8 +33,7 @@ func segment(src, dst netip.AddrPort, flags byte, seq, ack uint32) []byte {
 	return dptest.Segment(src, dst, flags, seq, ack)
 }
 
-// TestLeftOver: what is left of a connection whose other entry is missing does not keep its tuple
-// from the client.
+// TestLeftOver checks that an entry without its counterpart does not block the client's tuple.
 func TestLeftOver(t *testing.T) {
 	t.Parallel()
 	o := newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:80")
@@ -75,9 +74,9 @@ func TestLeftOver(t *testing.T) {
 }
 
 // TestEndsOnce opens and closes connections on one CPU, while another one removes endpoints and
-// sweeps, packets of connections that are over come in late, and the table grows. In the end each
-// connection that is counted is in the table, with both entries, and each source port too; and
-// nothing is left when all is over.
+// sweeps, late packets of ended connections arrive, and the table grows. In the end every counted
+// connection is in the table with both entries, and so is each source port; after all have ended
+// nothing is left.
 func TestEndsOnce(t *testing.T) {
 	t.Parallel()
 	s := newStress(t)
@@ -108,12 +107,12 @@ func TestEndsOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range 3 { // a walk over a table that changes under it may miss an entry, which the next one finds
+	for range 3 { // a walk may miss an entry of a changing table, which the next one finds
 		if err := s.d.Sweep(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := programs.New(s.d.collection, nil).Age(time.Minute); err != nil { // source ports rest
+	if err := programs.New(s.d.collection, nil).Age(time.Minute); err != nil { // source ports are reserved for a while
 		t.Fatal(err)
 	}
 	for range 3 {
@@ -127,20 +126,20 @@ func TestEndsOnce(t *testing.T) {
 	}
 }
 
-// stress is a data path whose endpoints come and go.
+// stress is a data path whose endpoints change constantly.
 type stress struct {
 	t        *testing.T
 	d        *Datapath
 	program  *ebpf.Program
-	slow     *ebpf.Program // the same, for late packets
+	slow     *ebpf.Program // a slower copy, for late packets
 	walk     *connections.Programs
 	services []lb.Service
 	round    int
-	groups   uint32 // of the table
+	groups   uint32 // number of the table's groups
 }
 
 func newStress(t *testing.T) *stress {
-	d, err := Load(Config{Connections: 16384}) // which has more groups from the start than it is to use
+	d, err := Load(Config{Connections: 16384}) // a size with more groups than the test uses
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,8 +171,8 @@ func newStress(t *testing.T) *stress {
 	return s
 }
 
-// apply makes the services, each with so many endpoints, which go on taking new connections when
-// they are doomed.
+// apply sets the services, with this number of endpoints each. Doomed endpoints still get new
+// connections.
 func (s *stress) apply(endpoints int, doom bpf.Ends) {
 	for _, svc := range s.services {
 		svc.Endpoints = svc.Endpoints[:endpoints]
@@ -189,9 +188,9 @@ func (s *stress) apply(endpoints int, doom bpf.Ends) {
 
 const (
 	stressPorts     = 24
-	stressEndpoints = 64 // more than there are at any time
+	stressEndpoints = 64 // upper bound at any time
 	stressEntries   = 300
-	// The table grows from so many groups to so many.
+	// The table grows from the first number of groups to the second.
 	stressFirstGroups, stressGroups = 1, 132
 )
 
@@ -234,7 +233,7 @@ func (s *stress) sendLate() error {
 	for range 100 {
 		svc := s.services[rand.N(len(s.services))]
 		from, to := s.client(rand.N(stressPorts)), netip.AddrPortFrom(svc.VIP, svc.Port)
-		if rand.N(2) == 0 { // the endpoint
+		if rand.N(2) == 0 { // from the endpoint
 			if svc.Mode != lb.ModeDefault {
 				from = netip.AddrPortFrom(svc.VIP, from.Port())
 			}
@@ -251,8 +250,8 @@ func (s *stress) sendLate() error {
 	return nil
 }
 
-// sweep makes or unmakes endpoints or a service now and then, and sweeps otherwise: without pauses,
-// and all that it sees while endpoints are doomed.
+// sweep occasionally changes the endpoints or deletes a service, and sweeps otherwise: without pauses,
+// and all entries while endpoints are doomed.
 func (s *stress) sweep() error {
 	s.round++
 	switch s.round % 64 {
@@ -271,7 +270,7 @@ func (s *stress) sweep() error {
 	return s.walkTable()
 }
 
-// walkTable sweeps the connections, and does nothing else that a sweep does.
+// walkTable sweeps the connections, without the other tasks of a sweep.
 func (s *stress) walkTable() error {
 	buckets, err := s.d.collection.Conntrack.Buckets()
 	if err != nil {
@@ -293,8 +292,7 @@ func (s *stress) runMarked(name string, mark uint32) (uint32, error) {
 	return p.Run(&ebpf.RunOptions{Data: make([]byte, unix.IFNAMSIZ), Context: testrun.SKB{Mark: mark}})
 }
 
-// shrinkTable gives an empty table fewer groups, and so little room that some connections are
-// refused.
+// shrinkTable reduces the groups of an empty table until some connections are refused.
 func shrinkTable(t *testing.T, d *Datapath) {
 	t.Helper()
 	const bits = bpf.TcTableLayoutSIZE_BITS
@@ -310,7 +308,7 @@ func shrinkTable(t *testing.T, d *Datapath) {
 	}
 }
 
-// grow has the table grow by one group, and waits a little, until it has as many as are made.
+// grow grows the table by one group after a pause, unless it has all of its groups.
 func (s *stress) grow(pause time.Duration) error {
 	time.Sleep(pause)
 	if s.groups == stressGroups {
@@ -400,7 +398,7 @@ func halfOpenClass(protocol uint8) int {
 	return int(bpf.TcHalfOpenClassHALF_OPEN_OTHERS)
 }
 
-// halfOpen returns how many connections are counted as half-open, by class.
+// halfOpen returns the counts of half-open connections, by class.
 func (s *stress) halfOpen() [2]int64 {
 	s.t.Helper()
 	var all bpf.TcHalfOpen
@@ -421,7 +419,7 @@ func (s *stress) halfOpen() [2]int64 {
 }
 
 // isActive reports whether the row of a client's packets is of an open connection: neither reset,
-// nor closed by both sides, nor, where the endpoint answers directly, by the client.
+// nor closed by both sides, or, where the endpoint replies directly, by the client.
 func isActive(row *bpf.TcConnection) bool {
 	const acked = uint8(bpf.TcConnectionFlagCONN_FIN_CLIENT_ACKED | bpf.TcConnectionFlagCONN_FIN_ENDPOINT_ACKED)
 	oneWay := row.Traits&uint8(bpf.TcConnectionTraitCONN_ONE_WAY) != 0

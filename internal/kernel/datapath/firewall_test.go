@@ -26,7 +26,7 @@ func inEmptyLab(t testing.TB, f func(*lab.Lab) error) {
 	t.Helper()
 	errs := make(chan error)
 	go func() {
-		runtime.LockOSThread() // for good: the namespace ends with the thread
+		runtime.LockOSThread() // never unlocked: the namespace ends with the thread
 		l, err := lab.New(lab.Config{})
 		if err == nil {
 			err = errors.Join(f(l), l.Close())
@@ -38,7 +38,7 @@ func inEmptyLab(t testing.TB, f func(*lab.Lab) error) {
 	}
 }
 
-// rulePacket returns a packet as text; "": there is no such packet.
+// rulePacket returns a packet as text, or "" if no such packet exists.
 func rulePacket(p *bpf.RulePacket) string {
 	switch lb.Protocol(p.Protocol) {
 	case lb.TCP:
@@ -53,8 +53,8 @@ func rulePacket(p *bpf.RulePacket) string {
 	return ""
 }
 
-// TestRulesByProgram: the program finds the rule that a walk through all of them, in order, finds,
-// and counts that packet there and nowhere else.
+// TestRulesByProgram checks that the program finds the same rule as a linear search in order, and
+// counts the packet for that rule only.
 func TestRulesByProgram(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 4))
@@ -97,12 +97,12 @@ func TestRulesByProgram(t *testing.T) {
 	})
 }
 
-// first returns the place of the rule that decides; -1: none.
+// first returns the index of the rule that decides, or -1.
 func first(list []lb.Rule, p *bpf.RulePacket, index func(string) (int, bool)) int {
 	return slices.IndexFunc(list, func(r lb.Rule) bool { return ruletest.Matches(&r, p, index) })
 }
 
-// judged sends a packet and compares.
+// judged sends a packet and compares the result.
 func judged(l *lab.Lab, link *lab.Link, text string, by int, list []lb.Rule, want []uint64) error {
 	p, err := pkt.Parse(text)
 	if err != nil {
@@ -125,8 +125,8 @@ func judged(l *lab.Lab, link *lab.Link, text string, by int, list []lb.Rule, wan
 	return nil
 }
 
-// BenchmarkRules times packets of no connection and no service, each of 200, with and without
-// 10,000 rules: what a new connection pays for them.
+// BenchmarkRules measures packets without a connection or service, 200 at a time, with and without
+// 10,000 rules: the cost of the rules for a new connection.
 func BenchmarkRules(b *testing.B) {
 	for _, name := range []string{"hosts", "hosts of one network", "hosts of IPv6", "ports", "mixed", "wide"} {
 		b.Run(name, func(b *testing.B) {
@@ -191,8 +191,8 @@ func BenchmarkRules(b *testing.B) {
 	}
 }
 
-// TestRuleRedirects: a packet leaves by the interface that a rule names, not a byte changed, and is
-// counted.
+// TestRuleRedirects checks that a packet leaves unchanged by the interface that a rule names, and
+// is counted.
 func TestRuleRedirects(t *testing.T) {
 	t.Parallel()
 	inEmptyLab(t, func(l *lab.Lab) error {
@@ -219,8 +219,8 @@ func TestRuleRedirects(t *testing.T) {
 	})
 }
 
-// TestRuleRecords: packets of a rule that records are copied as they came, with what became of
-// them; so many a second, and the others are counted. Those of other rules are not.
+// TestRuleRecords checks that packets of a rule that records are copied as they arrived, with their
+// verdict, at a limited rate, with a count of the others. Packets of other rules are not copied.
 func TestRuleRecords(t *testing.T) {
 	t.Parallel()
 	inEmptyLab(t, func(l *lab.Lab) error {

@@ -21,8 +21,8 @@ func verdictOf(t *testing.T, d *Datapath, frame []byte) testrun.Verdict {
 	return out.Verdict
 }
 
-// TestMissingBit: the filter of addresses decides. A connection of which it has no bit is not
-// found, so that packet scripts and the model fail if it lacks one; either of the two bits will do.
+// TestMissingBit checks that the address filter decides: a connection without its bits is not
+// found, so packet scripts and the model fail if one is missing. Either of the two bits is enough.
 func TestMissingBit(t *testing.T) {
 	t.Parallel()
 	d, err := Load(Config{Connections: 1024, ForeignFirst: true})
@@ -53,7 +53,7 @@ func TestMissingBit(t *testing.T) {
 	}
 }
 
-// emptyFilter replaces what the filter of addresses has.
+// emptyFilter replaces the contents of the address filter by an empty filter.
 func emptyFilter(t *testing.T, d *Datapath) *rows.Filter {
 	t.Helper()
 	if err := d.collection.Maps.BloomFilter.Put(uint32(0), make([]byte, d.collection.Maps.BloomFilter.ValueSize())); err != nil {
@@ -66,8 +66,8 @@ func emptyFilter(t *testing.T, d *Datapath) *rows.Filter {
 	return filter
 }
 
-// TestFilterAfterRestart: connections that an earlier process has left are found at all times, also
-// those of which no row says that they could be there.
+// TestFilterAfterRestart checks that connections of an earlier process are always found, including
+// those that no row refers to.
 func TestFilterAfterRestart(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Connections: 1024, PinDir: dptest.PinDir(t), ForeignFirst: true}
@@ -97,7 +97,7 @@ func TestFilterAfterRestart(t *testing.T) {
 	}
 }
 
-// filterIsFull reports whether the filter takes every packet for one that concerns us.
+// filterIsFull reports whether the filter lets every packet through.
 func filterIsFull(t *testing.T, d *Datapath) bool {
 	t.Helper()
 	var filter bpf.TcBloom

@@ -22,7 +22,7 @@ func inLabWith(t *testing.T, cfg lab.Config, service string, f func(*lab.Lab) er
 	t.Helper()
 	errs := make(chan error)
 	go func() {
-		runtime.LockOSThread() // for good: the namespace ends with the thread
+		runtime.LockOSThread() // never unlocked: the namespace ends with the thread
 		errs <- func() (err error) {
 			l, err := lab.New(cfg)
 			if err != nil {
@@ -52,7 +52,7 @@ func sendLine(l *lab.Lab, line string) (lab.Result, error) {
 	return l.Send(l.Client, l.Arriving(l.Client, p).Build())
 }
 
-// whole sends a datagram in two fragments, and wants both to go on.
+// whole sends a datagram in two fragments, and checks that both are forwarded.
 func whole(l *lab.Lab, client string, id int) error {
 	for _, line := range []string{
 		fmt.Sprintf("udp %s:4000 > 10.0.0.1:53 ipid %d mf len 1472 udplen 3000", client, id),
@@ -65,14 +65,15 @@ func whole(l *lab.Lab, client string, id int) error {
 	return nil
 }
 
-// unfinished sends n first fragments of datagrams whose others never come.
+// unfinished sends n first fragments of datagrams that are never completed.
 func unfinished(l *lab.Lab, n int, client func(i int) string) (refused int, err error) {
 	return sendFirst(l, n, func(i int) string {
 		return fmt.Sprintf("udp %s:4000 > 10.0.0.1:53 ipid %d mf len 1472 udplen 3000", client(i), i)
 	})
 }
 
-// sendFirst sends n first fragments, and counts those of sources that have begun too many.
+// sendFirst sends n first fragments, and counts those of sources that have begun too many
+// datagrams.
 func sendFirst(l *lab.Lab, n int, fragment func(i int) string) (refused int, err error) {
 	for i := range n {
 		res, err := sendLine(l, fragment(i))
@@ -88,7 +89,7 @@ func sendFirst(l *lab.Lab, n int, fragment func(i int) string) (refused int, err
 	return refused, nil
 }
 
-// TestFragmentsOldest has more datagrams under way than are remembered, of many sources.
+// TestFragmentsOldest sends more incomplete datagrams of many sources than the table holds.
 //
 // V122 8,192 datagrams in transit: the next one replaces the oldest
 func TestFragmentsOldest(t *testing.T) {
@@ -109,8 +110,8 @@ func TestFragmentsOldest(t *testing.T) {
 	})
 }
 
-// TestFragmentsOfOneSource has a source begin more datagrams than it may: it is refused, and no
-// other is, neither in what it has begun before nor in what it begins.
+// TestFragmentsOfOneSource begins more datagrams of one source than its limit: only that source is
+// refused, for datagrams begun earlier and later.
 func TestFragmentsOfOneSource(t *testing.T) {
 	t.Parallel()
 	const flood = 6000
@@ -134,8 +135,8 @@ func TestFragmentsOfOneSource(t *testing.T) {
 	})
 }
 
-// TestFragmentsOfOneNetwork: the addresses of a network of 64 bits are one source, and those of the
-// next one are another.
+// TestFragmentsOfOneNetwork checks that the addresses of a 64-bit network are one source, and those
+// of the next network another.
 func TestFragmentsOfOneNetwork(t *testing.T) {
 	t.Parallel()
 	const flood = 6000
@@ -163,8 +164,8 @@ func TestFragmentsOfOneNetwork(t *testing.T) {
 	})
 }
 
-// wantBudget checks how many datagrams a source could begin in so much time: FRAGMENTED_PER_SOURCE
-// of bpf/abi.h at once, and as many each second.
+// wantBudget checks how many datagrams a source could begin within a time: FRAGMENTED_PER_SOURCE of
+// bpf/abi.h at once, and as many each second.
 func wantBudget(begun int, within time.Duration) error {
 	const budget = 1024
 	if most := budget * (int(within/time.Second) + 2); begun < budget || begun > most {
@@ -173,7 +174,7 @@ func wantBudget(begun int, within time.Duration) error {
 	return nil
 }
 
-// TestFragmentsComplete: datagrams that are complete take nothing from their source's budget.
+// TestFragmentsComplete checks that complete datagrams do not count in their source's limit.
 func TestFragmentsComplete(t *testing.T) {
 	t.Parallel()
 	inLab(t, "10.0.0.1:53/udp endpoints=192.168.1.10:5353", func(l *lab.Lab) error {

@@ -45,7 +45,7 @@ func (s *speaker) send(from, to netip.AddrPort, flags byte, seq, ack uint32) {
 	}
 }
 
-// ask completes a handshake, in which the client sends data.
+// ask completes a handshake, and sends data of the client.
 func (s *speaker) ask(client, vip, endpoint netip.AddrPort) {
 	s.t.Helper()
 	const length = 100
@@ -55,12 +55,12 @@ func (s *speaker) ask(client, vip, endpoint netip.AddrPort) {
 	s.send(client, vip, tcpACK, isn+1+2*length, isn+1+length)
 }
 
-// TestStalls: connections without an answer count once for each client in a row, and clients once
-// in all. One client is watched by one connection at a time. A connection that the client has reset
-// does not count.
+// TestStalls checks that connections without an answer count once per client in a row, and each
+// client once in total. One client is watched on one connection at a time. A connection that the
+// client has reset does not count.
 func TestStalls(t *testing.T) {
 	t.Parallel()
-	const several = 20 // connections; at most 8 are watched
+	const several = 20 // number of connections, of which at most 8 are watched
 	s := &speaker{t, newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:80").d}
 	s.add("10.0.0.2:80/tcp endpoints=192.0.2.2:80")
 	s.add("10.0.0.3:80/tcp endpoints=192.0.2.3:80")
@@ -79,7 +79,7 @@ func TestStalls(t *testing.T) {
 	stalled := func(endpoint uint32) uint32 { return s.d.collection.Bell.Outcomes(endpoint).Stalled }
 	clients := func(endpoint uint32) uint16 { return s.d.collection.Bell.Outcomes(endpoint).StalledClients }
 	s.add("10.0.0.4:80/tcp select=hash endpoints=192.0.2.4:80")
-	for round := range 3 { // two clients, and each has a place
+	for round := range 3 { // two clients with a place each
 		for i := range several {
 			s.ask(client(40+2*(i%2), 100*round+i), at("10.0.0.4"), at("192.0.2.4"))
 		}
@@ -114,11 +114,11 @@ func TestStalls(t *testing.T) {
 	}
 }
 
-// TestTrialOfKnownClient: SYNs of unknown clients, which anybody can forge, leave the trial of an
-// endpoint to known clients for 3 s.
+// TestTrialOfKnownClient checks that SYNs of unknown clients, which can be forged, leave the trial
+// of an endpoint to known clients for 3 s.
 func TestTrialOfKnownClient(t *testing.T) {
 	t.Parallel()
-	const out = uint32(1) // the endpoint that has no place in the service's table
+	const out = uint32(1) // the endpoint without a slot in the service's table
 	s := &speaker{t, newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:80,192.0.2.2:80:0").d}
 	vip, endpoint := netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("192.0.2.1:80")
 	ports := uint16(2000)

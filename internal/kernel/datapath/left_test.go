@@ -15,8 +15,8 @@ import (
 	"loxilb/test/dptest/programs"
 )
 
-// TestLeftEntries: an entry that could not be removed, as somebody held its lock for too long, does
-// not keep its client from opening the next connection, nor its source port from coming back.
+// TestLeftEntries checks that an entry that could not be removed, as its lock was held for too
+// long, blocks neither the client's next connection nor the release of its source port.
 func TestLeftEntries(t *testing.T) {
 	t.Parallel()
 	isReply := func(row *bpf.TcConnection) bool {

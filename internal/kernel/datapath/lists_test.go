@@ -14,13 +14,13 @@ import (
 	"loxilb/test/dptest"
 )
 
-// TestListsChangeTogether: while both lists of a service are exchanged, a source that may connect
-// before and afterwards always may, and one that may neither before nor afterwards never may: not
-// even where another list refuses it afterwards than before.
+// TestListsChangeTogether exchanges both lists of a service. A source that is allowed before and
+// afterwards is always allowed, and one that is allowed neither before nor afterwards never is,
+// even if the two lists swap which one refuses it.
 func TestListsChangeTogether(t *testing.T) {
 	t.Parallel()
 	o := newOpener(t, "10.0.0.1:80/tcp secips=10.0.0.2 sources=198.51.100.0/24 endpoints=192.0.2.1:8080")
-	long := []string{"1.0.0.0/8", "198.51.100.0/24"} // the first prefix comes, and the last one goes, long before and after the others
+	long := []string{"1.0.0.0/8", "198.51.100.0/24"} // the first prefix is added long before the others, and the last one is removed long after them
 	for i := range 50_000 {
 		long = append(long, fmt.Sprintf("200.%d.%d.0/24", i>>8, i&0xff))
 	}
@@ -47,7 +47,7 @@ func TestListsChangeTogether(t *testing.T) {
 	}
 }
 
-// parse reads a service of which some text is replaced.
+// parse parses a service after a replacement in its text.
 func parse(t testing.TB, line, from, to string) lb.Service {
 	t.Helper()
 	s, err := lb.ParseService(strings.Replace(line, from, to, 1))
@@ -60,12 +60,12 @@ func parse(t testing.TB, line, from, to string) lb.Service {
 	return s
 }
 
-// stream is of SYNs, each of another connection.
+// stream sends SYNs of different connections.
 type stream struct {
 	t       testing.TB
 	d       *Datapath
 	program *ebpf.Program
-	first   int // port
+	first   int // first port
 	rounds  uint64
 }
 
@@ -102,7 +102,7 @@ func (s *stream) round() {
 	s.rounds++
 }
 
-// refused returns how many packets were, by a list.
+// refused returns how many packets a list has refused.
 func (s *stream) refused() uint64 {
 	s.t.Helper()
 	drops, err := s.d.Drops()

@@ -23,7 +23,7 @@ func inNamespace(t testing.TB, f func()) {
 	t.Helper()
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		defer close(done)
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			done <- err
@@ -36,7 +36,7 @@ func inNamespace(t testing.TB, f func()) {
 	}
 }
 
-// vethPair makes two interfaces in the thread's namespace.
+// vethPair creates two interfaces in the thread's namespace.
 func vethPair(t testing.TB) (pair [2]Interface) {
 	t.Helper()
 	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "v0"}, PeerName: "v1"}); err != nil {
@@ -54,8 +54,8 @@ func vethPair(t testing.TB) (pair [2]Interface) {
 	return pair
 }
 
-// occupy attaches as many programs to what leaves an interface as the kernel allows, and returns
-// what takes them away.
+// occupy attaches as many programs to the egress hook of an interface as the kernel allows, and
+// returns a function that detaches them.
 func occupy(t testing.TB, index int) (free func()) {
 	t.Helper()
 	var links []link.Link
@@ -72,7 +72,7 @@ func occupy(t testing.TB, index int) (free func()) {
 				t.Error(err)
 			}
 		}
-		// A process that another test starts has copies of what is open until it calls exec.
+		// A process that another test starts has copies of open descriptors until it calls exec.
 		labtest.Eventually(t, 10*time.Second, func(context.Context) error {
 			if n := egressPrograms(t, index); n > 0 {
 				return fmt.Errorf("%d programs are left", n)
@@ -92,9 +92,9 @@ func egressPrograms(t testing.TB, index int) int {
 	return len(q.Programs)
 }
 
-// TestEgressOfOneInterface: an interface where answers of endpoints on this machine cannot be
-// looked at fails by itself: the service is applied, other interfaces do their part, and it is
-// tried again alone. Without such endpoints, nothing is left.
+// TestEgressOfOneInterface checks that an interface at which replies of local endpoints cannot be
+// examined fails alone: the service is applied, the other interfaces work, and only this one is
+// retried. Without such endpoints nothing is left attached.
 func TestEgressOfOneInterface(t *testing.T) {
 	t.Parallel()
 	inNamespace(t, func() {
@@ -167,8 +167,8 @@ func TestEgressOfOneInterface(t *testing.T) {
 	})
 }
 
-// wantChanged wants it to be said that what leaves is to be looked at now, or not any more, and the
-// packet path to know what SetEgress and Apply have done so far.
+// wantChanged checks that Changed reports whether egress packets must be examined, and that the
+// packet path has the results of SetEgress and Apply so far.
 func wantChanged(t testing.TB, d *Datapath, wanted bool) {
 	t.Helper()
 	select {
@@ -183,7 +183,7 @@ func wantChanged(t testing.TB, d *Datapath, wanted bool) {
 	if err := d.collection.Variables.LocalEndpoints.Get(&told); err != nil {
 		t.Error(err)
 	}
-	if told != 1 { // the last interface is rid of its program after the packet path is told
+	if told != 1 { // the last program is detached after the packet path is notified
 		t.Errorf("the packet path was told %d", told)
 	}
 }

@@ -7,14 +7,14 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestMapUses: what packets and users fill is counted row by row, in hashes that are made when they
-// are needed too.
+// TestMapUses checks that rows that packets and users fill are counted, also in hashes that are
+// created on demand.
 func TestMapUses(t *testing.T) {
 	t.Parallel()
 	const clients = 100
 	o := newOpener(t, "10.0.0.1:80/tcp select=persist endpoints=192.0.2.1:80,192.0.2.2:80")
 	for i := range clients {
-		o.open(64 * i) // 64 ports make a client
+		o.open(64 * i) // a client has 64 ports
 	}
 	list, err := o.d.MapUses()
 	if err != nil {
@@ -41,7 +41,7 @@ func TestMapUses(t *testing.T) {
 	}
 }
 
-// TestDropBytes: what is dropped counts with its bytes, by the same reason.
+// TestDropBytes checks that dropped packets count with their bytes under the same reason.
 func TestDropBytes(t *testing.T) {
 	t.Parallel()
 	o := newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:80:0")

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestNoMemory: a connection for which the kernel has no memory is not said to have found the table
-// full. No room for the second pair of addresses stands for that.
+// TestNoMemory checks that a connection for which the kernel has no memory is not counted as one
+// that met a full table. The lack of room for the second pair of addresses simulates that.
 func TestNoMemory(t *testing.T) {
 	t.Parallel()
 	o := newOpener(t, "10.0.0.1:80/tcp mode=fullnat endpoints=192.0.2.1:80,192.0.2.2:80")

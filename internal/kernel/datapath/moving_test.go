@@ -12,16 +12,16 @@ import (
 	"loxilb/test/dptest"
 )
 
-// TestNotedWhileMoved: connections are closed and opened again on a slow CPU, while another one
-// moves their entries, of which the table grows. Each RST is noted, and both entries are of the
-// connection that was opened last.
+// TestNotedWhileMoved closes and opens connections on a slow CPU, while another one moves their
+// entries as the table grows. Each RST is recorded, and both entries belong to the connection that
+// was opened last.
 func TestNotedWhileMoved(t *testing.T) {
 	t.Parallel()
 	const clients = 100
 	s := newStress(t)
 	tcp := []lb.Service{s.services[0], s.services[1], s.services[4]} // default, fullnat, dsr
-	// all has every client send a segment, and repeat it if it was lost: the move of its entry may
-	// take too long to wait for.
+	// all sends a segment of every client, and repeats it if it was lost: the packet does not wait
+	// long for the move of its entry.
 	all := func(flags byte, seq uint32) {
 		t.Helper()
 		for i := range uint16(clients) {
@@ -54,7 +54,7 @@ func TestNotedWhileMoved(t *testing.T) {
 		all(tcpSYN, isn)
 		for key, row := range dptest.Connections(t, s.d.collection) {
 			if row.Traits&uint8(bpf.TcConnectionTraitCONN_RESTING) != 0 {
-				continue // a source port that rests
+				continue // a reserved source port
 			}
 			if row.Flags&^uint8(bpf.TcConnectionFlagCONN_REPLY_DIRECTION) != 0 {
 				t.Fatalf("round %d: %v has flags %#x after a SYN", rounds, key, row.Flags)
@@ -72,7 +72,7 @@ func TestNotedWhileMoved(t *testing.T) {
 	s.check()
 }
 
-// races counts packets that met another CPU's work on their entry for too long.
+// races counts packets that another CPU's work on their entry delayed for too long.
 func (s *stress) races() uint64 {
 	s.t.Helper()
 	drops, err := s.d.Drops()

@@ -18,12 +18,12 @@ import (
 	"loxilb/internal/lb"
 )
 
-// marker is RFC 2697 (one rate) and RFC 2698 (two) as they are written: buckets in bytes, or
+// marker implements RFC 2697 (one rate) and RFC 2698 (two rates) literally: buckets in bytes, or
 // packets.
 type marker struct {
 	oneRate, aware bool
-	cir, pir       float64 // a second
-	cbs, ebs       float64 // ebs: pbs of two rates
+	cir, pir       float64 // per second
+	cbs, ebs       float64 // with two rates, ebs is the PBS
 	tc, te         float64
 }
 
@@ -52,7 +52,7 @@ func (m *marker) pass(t time.Duration) {
 	}
 }
 
-// color returns what a packet becomes, and by how much that is so.
+// color returns the color of a packet, and the distance from another result.
 func (m *marker) color(size float64, before uint32) (color uint32, margin float64) {
 	if !m.aware {
 		before = 0
@@ -71,7 +71,7 @@ func (m *marker) color(size float64, before uint32) (color uint32, margin float6
 	return 0, margin
 }
 
-// take takes what a packet of a color costs.
+// take removes the cost of a packet of a color from the buckets.
 func (m *marker) take(size float64, color uint32) {
 	if color == 0 {
 		m.tc -= size
@@ -102,7 +102,7 @@ func policedPort(t testing.TB, p lb.Policer) *Datapath {
 	return d
 }
 
-// datagram returns an IPv4 datagram of no service, so many bytes long, with a DSCP.
+// datagram returns an IPv4 datagram without a service, with this size and DSCP.
 func datagram(size int, dscp byte) []byte {
 	frame := make([]byte, 14+size)
 	ip := frame[14:]
@@ -125,8 +125,8 @@ func policed(t testing.TB, d *Datapath, name string) lb.Policed {
 	return n
 }
 
-// TestPolicerColors: packets get the colors that RFC 2697 and RFC 2698 say, with and without colors
-// of their own.
+// TestPolicerColors checks that packets get the colors of RFC 2697 and RFC 2698, in color-blind and
+// color-aware mode.
 func TestPolicerColors(t *testing.T) {
 	t.Parallel()
 	for name, p := range map[string]lb.Policer{
@@ -145,10 +145,10 @@ func TestPolicerColors(t *testing.T) {
 	}
 }
 
-// followMarker sends packets at random, and lets time pass. What the model finds too close to call,
-// it believes: the clock goes on while a packet is on its way.
+// followMarker sends random packets at random times. Where the model's result is too close to call,
+// it accepts the program's: the clock advances while a packet is on its way.
 func followMarker(t *testing.T, p lb.Policer) {
-	const steps, slack = 1500, 40 // bytes: over 0.1 s of the rates
+	const steps, slack = 1500, 40 // slack in bytes: over 0.1 s of the rates
 	d, m, random := policedPort(t, p), newMarker(&p), rand.New(rand.NewPCG(1, 2))
 	dscp := []byte{10, 12, 14, 0, 46} // AF11, AF12, AF13; none; EF
 	colors := []uint32{0, 1, 2, 0, 0}
@@ -190,7 +190,7 @@ func followMarker(t *testing.T, p lb.Policer) {
 	}
 }
 
-// age has time pass for a policer.
+// age lets time pass for a policer.
 func age(t *testing.T, d *Datapath, name string, by time.Duration) {
 	t.Helper()
 	var row bpf.TcPolicer
@@ -204,7 +204,7 @@ func age(t *testing.T, d *Datapath, name string, by time.Duration) {
 	}
 }
 
-// colorOf returns the one color that has counted one packet more.
+// colorOf returns the one color whose packet count has grown by one.
 func colorOf(t *testing.T, before, after lb.Policed, size int) (color uint32) {
 	t.Helper()
 	found := 0
@@ -219,10 +219,10 @@ func colorOf(t *testing.T, before, after lb.Policed, size int) (color uint32) {
 	return color
 }
 
-// TestPolicerRates: what passes is the rate, whatever comes, and from however many CPUs.
+// TestPolicerRates checks that what passes is the rate, for any traffic from any number of CPUs.
 //
 // P49 A policer passes its rate, exact within 2 %, from 10 kbit/s to 10 Gbit/s, over several CPUs
-func TestPolicerRates(t *testing.T) { // not parallel: it needs the CPUs
+func TestPolicerRates(t *testing.T) { // not parallel: it needs all CPUs
 	for _, c := range []struct {
 		rate lb.Rate
 		size int
@@ -237,7 +237,7 @@ func TestPolicerRates(t *testing.T) { // not parallel: it needs the CPUs
 		{lb.Rate{PerSecond: 500_000, Packets: true}, 100, time.Second / 2},
 	} {
 		t.Run(c.rate.String(), func(t *testing.T) {
-			second := c.rate.PerSecond // what a stop of the machine takes away comes after it
+			second := c.rate.PerSecond // a second's worth makes up for a pause of the machine
 			if !c.rate.Packets {
 				second /= 8
 			}
@@ -261,10 +261,10 @@ func TestPolicerRates(t *testing.T) { // not parallel: it needs the CPUs
 	}
 }
 
-// passes floods the policer from all CPUs, and returns what passes for each that the rate allows,
-// and what was offered.
+// passes floods the policer from all CPUs. It returns the ratio of what passes to what the rate
+// allows, and what was offered.
 func passes(d *Datapath, p *lb.Policer, frame []byte, while time.Duration) (ratio, offered float64, err error) {
-	begin, began, err := untilEmpty(d, p, frame, 0) // the burst passes
+	begin, began, err := untilEmpty(d, p, frame, 0) // uses up the burst
 	if err != nil {
 		return 0, 0, err
 	}
@@ -286,12 +286,11 @@ func passes(d *Datapath, p *lb.Policer, frame []byte, while time.Duration) (rati
 	return (units(&end, 0, 1) - units(&begin, 0, 1)) / allowed, (units(&end, 0, 1, 2) - units(&begin, 0, 1, 2)) / allowed, nil
 }
 
-// errNeverEmpty says that the machine is too slow for a rate.
+// errNeverEmpty means that the machine is too slow for a rate.
 var errNeverEmpty = errors.New("less comes than the policer lets pass")
 
-// untilEmpty floods it for a while, and then on until its bucket is empty. It returns what it has
-// said until when: the bucket itself knows, however long the machine stands still before somebody
-// looks at a clock.
+// untilEmpty floods the policer for a while, and then until its bucket is empty. It returns the
+// counts, and their time by the bucket's own clock, which is exact even if the machine pauses.
 func untilEmpty(d *Datapath, p *lb.Policer, frame []byte, while time.Duration) (n lb.Policed, at time.Duration, err error) {
 	if err := flood(d, frame, while); err != nil {
 		return n, at, err
@@ -317,7 +316,7 @@ func untilEmpty(d *Datapath, p *lb.Policer, frame []byte, while time.Duration) (
 // monotonic returns the clock of the packet path.
 func monotonic() time.Duration {
 	var now unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // there is such a clock
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // never fails
 	return time.Duration(now.Nano())
 }
 

@@ -13,8 +13,8 @@ import (
 	"loxilb/test/dptest"
 )
 
-// TestRateAhead: a packet that began a tick before the one that has taken the last token gets none.
-// Otherwise each tick would fill the bucket as soon as two CPUs have packets of one service.
+// TestRateAhead checks that a packet that started a tick before the one that took the last token
+// gets none. Otherwise each tick would fill the bucket when two CPUs have packets of one service.
 func TestRateAhead(t *testing.T) {
 	t.Parallel()
 	o := newOpener(t, "10.0.0.1:80/tcp max-rate=10 refuse=drop endpoints=192.0.2.1:8080")
@@ -36,8 +36,8 @@ func TestRateAhead(t *testing.T) {
 	}
 }
 
-// TestRateAtWrap: the clock of 32 bits begins anew five minutes after the machine has started, and
-// weeks later; a client that comes then for the first time has tokens.
+// TestRateAtWrap checks that a new client has tokens when the 32-bit clock wraps, five minutes
+// after the machine's start and weeks later.
 func TestRateAtWrap(t *testing.T) {
 	t.Parallel()
 	for _, now := range []int32{-1, 0, 1} {

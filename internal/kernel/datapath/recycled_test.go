@@ -18,8 +18,8 @@ import (
 	"loxilb/test/dptest"
 )
 
-// TestRecycledMemory: RSTs come in on a slow CPU, while another one ends their connections and
-// opens others in their rows, the only ones that are free. Nothing of the RSTs is noted there.
+// TestRecycledMemory receives RSTs on a slow CPU, while another one ends their connections and
+// opens others in their rows, which are the only free ones. The RSTs must not be recorded there.
 func TestRecycledMemory(t *testing.T) {
 	t.Parallel()
 	s := newStress(t)
@@ -73,8 +73,8 @@ func TestRecycledMemory(t *testing.T) {
 	}
 }
 
-// TestCountedFirst: a connection that another CPU closes as soon as it can be seen is counted as
-// open no longer, although the CPU that opens it is slow to count it.
+// TestCountedFirst checks that a connection that another CPU closes as soon as it is visible is not
+// counted as open, although the CPU that opens it counts it late.
 func TestCountedFirst(t *testing.T) {
 	t.Parallel()
 	o := newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:80 max-connections=1000")
@@ -111,10 +111,10 @@ func TestCountedFirst(t *testing.T) {
 	}
 }
 
-// fillerPort is that of a service whose flows stay.
+// fillerPort is the port of a service whose flows stay.
 const fillerPort = 53
 
-// fillBut opens flows until so many rows of the table's first group are free.
+// fillBut opens flows until this number of rows is free in the table's first group.
 func (s *stress) fillBut(free int) {
 	s.t.Helper()
 	filler, err := lb.ParseService("10.0.0.9:53/udp endpoints=192.0.2.9:53")
@@ -132,7 +132,7 @@ func (s *stress) fillBut(free int) {
 	}
 	rows := len(bpf.TcTableBucket{}.Rows) * int(buckets)
 	for i := range uint16(rows-free) / 2 {
-		for _, f := range [][]byte{ // answered, so that it stays
+		for _, f := range [][]byte{ // with a reply, so it stays
 			dptest.UDPFrame(client, filler.VIP, 2000+i, fillerPort), dptest.UDPFrame(endpoint, client, fillerPort, 2000+i),
 		} {
 			if err := s.send(f); err != nil {
@@ -142,8 +142,8 @@ func (s *stress) fillBut(free int) {
 	}
 }
 
-// slowProgram returns a copy of the program, on the same tables, that takes some 20 us more before
-// the function, of so many arguments, does anything.
+// slowProgram returns a copy of the program on the same tables that spends 20 us more before the
+// body of a function with this number of arguments.
 func slowProgram(t *testing.T, d *Datapath, function string, arguments asm.Register) *ebpf.Program {
 	t.Helper()
 	return changedProgram(t, d, func(program *ebpf.ProgramSpec) {
@@ -156,7 +156,7 @@ func slowProgram(t *testing.T, d *Datapath, function string, arguments asm.Regis
 		for i := range arguments {
 			wait = append(wait, asm.Mov.Reg(asm.R6+i, asm.R1+i))
 		}
-		wait[0].Metadata = first.Metadata // it is the function's first instruction now
+		wait[0].Metadata = first.Metadata // now the function's first instruction
 		for range 2000 {
 			wait = append(wait, asm.FnGetPrandomU32.Call())
 		}
@@ -168,7 +168,7 @@ func slowProgram(t *testing.T, d *Datapath, function string, arguments asm.Regis
 	})
 }
 
-// changedProgram returns a copy of the program at the tc hook, with the same maps and other
+// changedProgram returns a copy of the program at the tc hook, with the same maps and changed
 // instructions.
 func changedProgram(t *testing.T, d *Datapath, change func(*ebpf.ProgramSpec)) *ebpf.Program {
 	t.Helper()

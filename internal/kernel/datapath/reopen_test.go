@@ -12,8 +12,8 @@ import (
 	"loxilb/test/dptest"
 )
 
-// TestReopenTwice: the same SYN comes in on two CPUs at once, from the port of a closed connection:
-// it opens one connection.
+// TestReopenTwice checks that the same SYN on two CPUs at the same time, from the port of a closed
+// connection, opens one connection.
 func TestReopenTwice(t *testing.T) {
 	t.Parallel()
 	const clients, rounds = 500, 10
@@ -30,7 +30,7 @@ func TestReopenTwice(t *testing.T) {
 		return nil
 	}
 	syn := func() error { return all(0x02, 1000) }
-	reset := func() error { return all(0x04, 1101) } // what the SYN and its 100 bytes end with
+	reset := func() error { return all(0x04, 1101) } // the sequence number after the SYN and its 100 bytes
 	if err := syn(); err != nil {
 		t.Fatal(err)
 	}

@@ -15,8 +15,8 @@ import (
 	"loxilb/test/dptest"
 )
 
-// TestAnotherLayout: maps of another version are refused with a sentence that says what mends it,
-// and are left as they are.
+// TestAnotherLayout checks that maps of a version with another layout are refused, with a sentence
+// that says how to fix it, and not changed.
 //
 // V192 maps of another layout are refused by name
 // P4 Maps of a version with another layout are refused and left unchanged; the error names what
@@ -54,13 +54,13 @@ func TestAnotherLayout(t *testing.T) {
 	}
 }
 
-// TestChangedLayout: a map of the same size whose fields have changed places is refused by its
-// name, and left as it is. A build that keeps no layouts leaves pins that are adopted.
+// TestChangedLayout checks that a map of the same size whose fields have moved is refused by its
+// name, and not changed. Pins of a build without layouts are adopted.
 //
 // P4
 func TestChangedLayout(t *testing.T) {
 	cfg := Config{Connections: 1024, PinDir: dptest.PinDir(t)}
-	for range 2 { // the layouts are the same again
+	for range 2 { // the second start has the same layouts
 		d, err := Load(cfg)
 		if err != nil {
 			t.Fatal(err)
@@ -91,8 +91,8 @@ func TestChangedLayout(t *testing.T) {
 	}
 }
 
-// TestStartCutShort: a start that was killed before the connection table was made has left maps
-// without anything in them. The next one goes on with them, also if it is to have another size.
+// TestStartCutShort checks a start that was killed before it created the connection table, and so
+// left empty maps. The next start uses them, also with another table size.
 //
 // P2
 func TestStartCutShort(t *testing.T) {
@@ -128,8 +128,8 @@ func TestStartCutShort(t *testing.T) {
 	}
 }
 
-// changeLayout has the pinned endpoints be those of a build in which two of their fields are the
-// other way round.
+// changeLayout makes the pinned endpoints those of a build in which two of their fields are
+// swapped.
 func changeLayout(t *testing.T, dir string) {
 	t.Helper()
 	spec, err := bpf.LoadTc()
@@ -144,8 +144,8 @@ func changeLayout(t *testing.T, dir string) {
 	}
 }
 
-// TestEndConnections: who asks for it starts without maps that cannot be adopted, and keeps those
-// that can.
+// TestEndConnections checks that a start with --end-connections drops maps that cannot be adopted,
+// and keeps the others.
 func TestEndConnections(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Connections: 1024, PinDir: dptest.PinDir(t), EndConnections: true}

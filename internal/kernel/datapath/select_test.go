@@ -54,7 +54,7 @@ func (o *opener) open(i int) time.Duration {
 	return took
 }
 
-// active returns the connections of each endpoint.
+// active returns the number of connections of each endpoint.
 func (o *opener) active() []uint64 {
 	stats, ok := o.d.ServiceStats(compile.Key(o.service.Key))
 	if !ok {
@@ -67,7 +67,7 @@ func (o *opener) active() []uint64 {
 	return out
 }
 
-// many writes n endpoints; weight says what each is worth.
+// many writes n endpoints; weight returns the weight of each.
 func many(n int, weight func(i int) int) string {
 	var list []string
 	for i := range n {
@@ -76,8 +76,8 @@ func many(n int, weight func(i int) int) string {
 	return strings.Join(list, ",")
 }
 
-// TestPowerOfTwo: of more than 64 endpoints, the better of two by lot comes close to the fewest; by
-// weight.
+// TestPowerOfTwo checks that with more than 64 endpoints the better of two random ones comes close
+// to the fewest connections, also by weight.
 //
 // V159 power of two choices: no endpoint is far from its share
 func TestPowerOfTwo(t *testing.T) {
@@ -109,14 +109,15 @@ func TestPowerOfTwo(t *testing.T) {
 	}
 }
 
-// TestShares: hash and random spread connections by weight, within what chance allows.
+// TestShares checks that hash and random distribute connections by weight, within statistical
+// limits.
 func TestShares(t *testing.T) {
 	for _, algorithm := range []string{"hash", "random", "persist"} {
 		o := newOpener(t, "198.18.0.1:80/tcp select="+algorithm+" endpoints=192.0.2.1:80:5,192.0.2.2:80:3,192.0.2.3:80:2,192.0.2.4:80:0")
 		const connections = 10000
 		for i := range connections {
 			if algorithm == "persist" {
-				i *= 64 // another client each
+				i *= 64 // a different client each
 			}
 			o.open(i)
 		}
@@ -130,7 +131,7 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// TestLeast: up to 64 endpoints the counts are as even as can be.
+// TestLeast checks that with up to 64 endpoints the counts are as even as possible.
 func TestLeast(t *testing.T) {
 	o := newOpener(t, "198.18.0.1:80/tcp select=lc endpoints="+many(64, func(int) int { return 1 }))
 	for i := range 640 {
@@ -143,8 +144,8 @@ func TestLeast(t *testing.T) {
 	}
 }
 
-// BenchmarkOpen times new connections by each algorithm. `-bench Open -benchtime 20000x` opens as
-// many in each.
+// BenchmarkOpen measures new connections with each algorithm. `-bench Open -benchtime 20000x` opens
+// the same number in each.
 func BenchmarkOpen(b *testing.B) {
 	one := func(int) int { return 1 }
 	for _, c := range []struct {

@@ -15,12 +15,12 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-// snatLimit is how many connections a source address has with an endpoint.
+// snatLimit is the maximum number of connections of a source address with an endpoint.
 const snatLimit = 64000
 
-// TestSourcePorts opens connections until every port is taken: no two share an address and port,
-// the next one is refused at once, several addresses add up, and when all is over nothing is left
-// of it.
+// TestSourcePorts opens connections until every port is in use. No two share an address and port,
+// the next one is refused at once, several addresses add up, and nothing is left after all have
+// ended.
 //
 // V131 64,000 connections with one endpoint: the next one is refused
 func TestSourcePorts(t *testing.T) {
@@ -36,7 +36,7 @@ func TestSourcePorts(t *testing.T) {
 			t.Parallel()
 			errs := make(chan error)
 			go func() {
-				runtime.LockOSThread() // for good: the namespace ends with the thread
+				runtime.LockOSThread() // never unlocked: the namespace ends with the thread
 				errs <- sourcePorts(t, c.service, c.sources)
 			}()
 			if err := <-errs; err != nil {
@@ -91,7 +91,7 @@ func sourcePorts(t *testing.T, service string, sources int) (err error) {
 	return portsComeBack(l, seen)
 }
 
-// portsComeBack lets all connections end, and looks for what they leave.
+// portsComeBack lets all connections end, and checks that nothing is left.
 func portsComeBack(l *lab.Lab, seen map[netip.AddrPort]bool) error {
 	endpoint := netip.MustParseAddrPort("192.168.1.10:8080")
 	for _, want := range []uint32{snatLimit, 0} {
@@ -102,7 +102,7 @@ func portsComeBack(l *lab.Lab, seen map[netip.AddrPort]bool) error {
 			}
 			break
 		}
-		// a walk over a table that changes under it may miss a row, which the next one finds
+		// a walk may miss a row of a changing table, which the next one finds
 		if err := errors.Join(l.Advance(100*time.Second), l.Sweep(), l.Sweep()); err != nil {
 			return err
 		}
@@ -117,15 +117,15 @@ func portsComeBack(l *lab.Lab, seen map[netip.AddrPort]bool) error {
 	return nil
 }
 
-// opener sends the SYN of client i, and says which address and port the endpoint sees. Every 20,000
-// clients have the ports of those before them.
+// opener sends the SYN of client i, and returns the address and port that the endpoint sees. Every
+// 20,000 clients use the ports of the previous ones again.
 func opener(l *lab.Lab) (func(i int) (netip.AddrPort, bool, error), error) {
 	p, err := pkt.Parse("tcp 1.1.0.0:4000 > 10.0.0.1:80 S")
 	if err != nil {
 		return nil, err
 	}
 	frame := l.Arriving(l.Client, p).Build()
-	const source, port, synFlag = 14 + 12, 14 + 20, 2 // a RST says that it is refused
+	const source, port, synFlag = 14 + 12, 14 + 20, 2 // a RST means that it is refused
 	return func(i int) (netip.AddrPort, bool, error) {
 		frame[source+2] = byte(i / 20000)
 		binary.BigEndian.PutUint16(frame[port:], uint16(2000+i%20000))

@@ -10,15 +10,16 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// The most that the kernel lets a chain of calls have. It counts each frame in steps of 32 bytes;
-// kernels since 6.8 count less, so that a program which loads here may not do so on Linux 6.1.
+// The kernel's limit on a chain of calls. It counts each frame in steps of 32 bytes; kernels since
+// 6.8 count less, so a program that loads here may not load on Linux 6.1.
 const (
 	mostStack  = 512
 	mostFrames = 8
 	stackStep  = 32
 )
 
-// TestStackDepth: no chain of calls takes more stack, or has more frames, than Linux 6.1 allows.
+// TestStackDepth checks that no chain of calls needs more stack, or has more frames, than Linux 6.1
+// allows.
 //
 // V201 the programs fit the stack of every kernel that is supported
 func TestStackDepth(t *testing.T) {
@@ -38,7 +39,7 @@ func TestStackDepth(t *testing.T) {
 	}
 }
 
-// function is what one takes, and which it calls.
+// function holds the stack use of a function, and the functions that it calls.
 type function struct {
 	stack int
 	calls map[string]bool
@@ -46,17 +47,17 @@ type function struct {
 
 type callGraph map[string]*function
 
-// chain is the deepest calls from a function on.
+// chain is the deepest chain of calls from a function.
 type chain struct {
 	stack, frames int
 	path          string
 }
 
-// functions reads which function calls which, and how far below the frame pointer each goes.
+// functions finds which function calls which, and how far below the frame pointer each reaches.
 func functions(program asm.Instructions) callGraph {
 	graph := callGraph{}
 	var f *function
-	var addresses [11]bool // of registers, whether they hold the frame pointer
+	var addresses [11]bool // by register, whether it holds the frame pointer
 	for i := range program {
 		ins := &program[i]
 		if s := ins.Symbol(); s != "" && (f == nil || isFunction(program, s)) {
@@ -71,7 +72,7 @@ func functions(program asm.Instructions) callGraph {
 	return graph
 }
 
-// isFunction reports whether something calls the symbol; others are labels.
+// isFunction reports whether the symbol is called; others are labels.
 func isFunction(program asm.Instructions, symbol string) bool {
 	for i := range program {
 		if program[i].IsFunctionReference() && program[i].Reference() == symbol {

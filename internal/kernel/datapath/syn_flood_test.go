@@ -11,8 +11,9 @@ import (
 	"loxilb/test/dptest"
 )
 
-// TestSYNFlood: once challenges are many, a SYN is challenged before its connection is looked up:
-// so is one that comes again, of a client that nobody knows. Until then it is the connection's.
+// TestSYNFlood checks that during a flood of challenges a SYN is challenged before its connection
+// is looked up, also if it is a retransmission of an unknown client. Otherwise it belongs to the
+// connection.
 func TestSYNFlood(t *testing.T) {
 	t.Parallel()
 	o := newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:8080")
@@ -22,7 +23,7 @@ func TestSYNFlood(t *testing.T) {
 	if n := challenged(t, o.d); n != 0 {
 		t.Fatalf("%d challenges of a SYN that has a connection", n)
 	}
-	// each burst may be cut in two by whatever else this machine does
+	// other work of the machine may split each burst in two
 	for burst := range 50 {
 		for i := range 200 {
 			o.open(1 + 200*burst + i)
@@ -36,8 +37,8 @@ func TestSYNFlood(t *testing.T) {
 	t.Error("among many challenges the SYN of a connection is looked up")
 }
 
-// TestSYNFloodAtXDP: if XDP challenges among many the SYN of a connection, the program at the tc
-// hook takes the answer, which it would else take for the connection's.
+// TestSYNFloodAtXDP checks that if XDP challenges a SYN of a connection during a flood, the program
+// at the tc hook accepts the answer as one to the challenge, not as a packet of the connection.
 func TestSYNFloodAtXDP(t *testing.T) {
 	t.Parallel()
 	o := newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:8080")
@@ -103,7 +104,7 @@ func (o *opener) challengeAlways() {
 	}
 }
 
-// challenged returns how many challenges were sent.
+// challenged returns the number of challenges sent.
 func challenged(t *testing.T, d *Datapath) uint64 {
 	t.Helper()
 	sent, _, err := d.Challenges()

@@ -14,23 +14,24 @@ import (
 	"loxilb/test/dptest"
 )
 
-// costBlock is how often each program is called by turns for one mean: of 60,000 packets 600 are
-// looked at, of a hundred one.
+// costBlock is how often each program runs, alternately, for one mean: of 60,000 packets 600 are
+// compared with the filters, or one in a hundred.
 const costBlock = 300
 
 // costCase is a program, and what is traced meanwhile.
 type costCase struct {
 	name    string
 	program *ebpf.Program
-	share   float64 // of the packets that are looked at
-	shown   bool    // to somebody
+	share   float64 // of the packets that are compared with filters
+	shown   bool    // to a reader
 	turns   [bpf.TcTraceLimitTRACE_CPUS]bpf.TcTraceTurn
-	means   []float64 // ns, of a block each
+	means   []float64 // in ns, one for each block
 }
 
-// BenchmarkTraced times an established packet with the program that is there while nobody traces,
-// and with the one that takes its place then: while no packet's turn comes, and while one of a
-// hundred, or each, is looked at, and is nobody's, or shown. One call by turns; medians of blocks.
+// BenchmarkTraced compares an established packet with the normal program and with the one that
+// replaces it during traces: without a packet being compared with filters, with one in a hundred,
+// and with each, which match no filter or are shown. The calls alternate; the results are medians
+// of blocks.
 func BenchmarkTraced(b *testing.B) {
 	d, err := Load(Config{Connections: 262144})
 	if err != nil {
@@ -64,7 +65,7 @@ func BenchmarkTraced(b *testing.B) {
 				sums[i] += c.timed(b, d, frame(call))
 			}
 		}
-		if dptest.Jiffies(b)>>13 == epoch { // else next hops were looked up again
+		if dptest.Jiffies(b)>>13 == epoch { // otherwise next hops were looked up again
 			for i, c := range cases {
 				c.means = append(c.means, float64(sums[i].Nanoseconds())/costBlock)
 			}
@@ -79,7 +80,7 @@ func BenchmarkTraced(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// timed has the variables be what this one has left, and times a call.
+// timed restores the variables that this case has left, and measures a call.
 func (c *costCase) timed(b *testing.B, d *Datapath, frame []byte) time.Duration {
 	b.Helper()
 	v := &d.collection.Variables
@@ -93,13 +94,13 @@ func (c *costCase) timed(b *testing.B, d *Datapath, frame []byte) time.Duration 
 	if err := v.TraceFilters.Set([bpf.TcRingMAX_TRACES]bpf.TcTraceFilter{filter}); err != nil {
 		b.Fatal(err)
 	}
-	_, _ = v.TraceTurnMost.Set(most), v.TraceTurns.Set(c.turns) // memory
+	_, _ = v.TraceTurnMost.Set(most), v.TraceTurns.Set(c.turns) // memory-mapped, never fails
 	took := timed(b, c.program, frame)
 	_ = v.TraceTurns.Get(&c.turns)
 	return took
 }
 
-// somebodyTraces has somebody read what is shown, until what it returns is called.
+// somebodyTraces reads traced packets until the returned function is called.
 func somebodyTraces(b *testing.B, d *Datapath) (end func()) {
 	b.Helper()
 	ctx, cancel := context.WithCancel(b.Context())

@@ -15,8 +15,7 @@ import (
 	"loxilb/test/dptest"
 )
 
-// TestNobodyTraces: programs that nobody traces with have nothing of it in them, not an
-// instruction.
+// TestNobodyTraces checks that the normal programs contain no instruction for traces.
 func TestNobodyTraces(t *testing.T) {
 	t.Parallel()
 	for _, read := range []func() (*ebpf.CollectionSpec, error){bpf.LoadTc, bpf.LoadXdp} {
@@ -35,8 +34,9 @@ func TestNobodyTraces(t *testing.T) {
 	}
 }
 
-// TestTwins: programs that trace have the variables and constants of the others where those have
-// them, since they share the memory. So have the programs at tc and XDP those that they share.
+// TestTwins checks that programs with tracing have the same variables and constants as the normal
+// ones, at the same offsets, as they share the memory. The same holds for the programs at tc and
+// XDP.
 func TestTwins(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -68,8 +68,8 @@ func TestTwins(t *testing.T) {
 	}
 }
 
-// TestTraceUnread: who does not read for a while is shown what comes meanwhile, as far as there is
-// room, and told of the rest.
+// TestTraceUnread checks that a client that does not read for a while later gets what fits the
+// buffer, and the number of the others.
 func TestTraceUnread(t *testing.T) {
 	t.Parallel()
 	o := newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:8080")
@@ -85,14 +85,14 @@ func TestTraceUnread(t *testing.T) {
 			return
 		}
 		waited = true
-		time.Sleep(7 * time.Second) // longer than what a process that is gone has left goes on
+		time.Sleep(7 * time.Second) // longer than the remains of an ended process last
 		if _, _, err := p.Benchmark(frame, 1, nil); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-// traced runs a frame through a program until it is shown, and returns what was shown first.
+// traced runs a frame through a program until it is shown, and returns the first result.
 func traced(t testing.TB, o *opener, f lb.TraceFilter, run func()) (got lb.PacketTrace) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -112,8 +112,8 @@ func traced(t testing.TB, o *opener, f lb.TraceFilter, run func()) (got lb.Packe
 	return got
 }
 
-// TestTraceProgram: a packet is shown as it came and as it left, with a tag that the kernel keeps
-// beside it, and only to who wants it.
+// TestTraceProgram checks that a packet is shown as it arrived and as it left, with a VLAN tag that
+// the kernel keeps outside of the packet, and only to clients whose filter it matches.
 func TestTraceProgram(t *testing.T) {
 	t.Parallel()
 	o := newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:8080")
@@ -144,8 +144,8 @@ func TestTraceProgram(t *testing.T) {
 	}
 }
 
-// TestTraceSample: of many packets about as many are shown as the sample is, by several shares at
-// once.
+// TestTraceSample checks that about the sampled share of many packets is shown, for several shares
+// at once.
 func TestTraceSample(t *testing.T) {
 	t.Parallel()
 	o := newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:8080")
@@ -184,7 +184,7 @@ func TestTraceSample(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	time.Sleep(50 * time.Millisecond) // several times as long as the rings are read after
+	time.Sleep(50 * time.Millisecond) // several times the interval at which the rings are read
 	cancel()
 	for i, want := range []int{packets * 2 / 100, packets / 200} {
 		if n := <-counts[i]; n < want/2 || n > want*2 {

@@ -18,12 +18,12 @@ import (
 
 var updateBudget = flag.Bool("update-budget", false, "write test/verifier/budget.txt anew")
 
-// budgetFile says what loading each program may cost: how many instructions the verifier of one
-// series of kernels goes through. Its limit is 1,000,000.
+// budgetFile has the cost of loading each program: how many instructions the verifier of one series
+// of kernels processes. Its limit is 1,000,000.
 const budgetFile = "../../../test/verifier/budget.txt"
 
 // TestVerifierBudget fails when a program costs over 5 % more than the file says. Kernels differ in
-// how many of a program's ways they find to be alike, so on others only a multiple of it fails.
+// how many of a program's paths they find equivalent, so on others only a multiple of it fails.
 //
 // V198 the verifier stays within the budget file
 func TestVerifierBudget(t *testing.T) {
@@ -51,7 +51,7 @@ func TestVerifierBudget(t *testing.T) {
 	}
 }
 
-// verifierWork loads every program and returns how many instructions the verifier went through.
+// verifierWork loads every program and returns how many instructions the verifier processed.
 func verifierWork(t *testing.T) map[string]int {
 	t.Helper()
 	work := map[string]int{}

@@ -12,8 +12,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestWake: while nothing happens, no endpoint has news and nobody is woken; a handshake with an
-// endpoint wakes who sleeps, once, and is news of its service alone.
+// TestWake checks that without events no endpoint has news and no waiter is woken, and that a
+// handshake with an endpoint wakes the waiter once, as news of its service only.
 func TestWake(t *testing.T) {
 	t.Parallel()
 	o := newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:80")

@@ -19,7 +19,7 @@ import (
 	"loxilb/test/dptest"
 )
 
-// watcher is told of connections until done.
+// watcher collects events of connections until done.
 type watcher struct {
 	mu     sync.Mutex
 	events []lb.ConnectionEvent
@@ -27,7 +27,7 @@ type watcher struct {
 	done   func()
 }
 
-// watchConnections begins to watch, and waits until it is told.
+// watchConnections starts to watch, and waits until the first event.
 func watchConnections(t testing.TB, d *Datapath, rate int) *watcher {
 	t.Helper()
 	w := &watcher{}
@@ -54,15 +54,15 @@ func watchConnections(t testing.TB, d *Datapath, rate int) *watcher {
 	return w
 }
 
-// soFar returns what it was told, and what not.
+// soFar returns the events so far, and the number of lost ones.
 func (w *watcher) soFar() ([]lb.ConnectionEvent, lb.Untold) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.events), w.untold
 }
 
-// wait waits for so many events, told or not, and returns those that were told, and how many were
-// not.
+// wait waits for n events, received or lost, and returns the received ones, and the number of lost
+// ones.
 func (w *watcher) wait(t testing.TB, n int) ([]lb.ConnectionEvent, lb.Untold) {
 	t.Helper()
 	await.NoError(t, 10*time.Second, func() error {
@@ -74,12 +74,13 @@ func (w *watcher) wait(t testing.TB, n int) ([]lb.ConnectionEvent, lb.Untold) {
 	return w.soFar()
 }
 
-// TestWatch: a watcher is told what becomes of connections, why they end, and who has closed them.
+// TestWatch checks that a watcher is notified of events of connections, why they end, and which
+// side has closed them.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	o := newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:8080")
 	vip, endpoint := netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("192.0.2.1:8080")
-	const length = 100 // of a segment
+	const length = 100 // length of a segment
 	open := func(client netip.AddrPort) [][]byte {
 		return [][]byte{
 			segment(client, vip, tcpSYN, isn, 0),
@@ -118,7 +119,7 @@ func TestWatch(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			client := netip.AddrPortFrom(netip.MustParseAddr("198.51.100.1"), uint16(2000+i))
 			w := watchConnections(t, o.d, 1000)
-			// the SYN of the next connection ends the first
+			// the SYN of the next connection ends the first one
 			frames := append(append(open(client), c.rest(client)...), segment(client, vip, tcpSYN, 1<<30, 0))
 			for _, f := range frames {
 				if _, err := program(t, o.d).Run(&ebpf.RunOptions{Data: f}); err != nil {
@@ -148,7 +149,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestWatchEnds: the sweep tells too.
+// TestWatchEnds checks that the sweep also notifies watchers.
 func TestWatchEnds(t *testing.T) {
 	t.Parallel()
 	o := newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:8080")
@@ -166,7 +167,7 @@ func TestWatchEnds(t *testing.T) {
 	}
 }
 
-// TestWatchAll: of connections at the highest rate at which this machine opens them, no event is
+// TestWatchAll opens connections at the highest rate of this machine, and checks that no event is
 // lost below the rate that the watcher has declared.
 func TestWatchAll(t *testing.T) {
 	t.Parallel()
@@ -187,14 +188,14 @@ func TestWatchAll(t *testing.T) {
 	}
 }
 
-// TestWatchPressure: a watcher that falls behind is told of some connections, and how many events
-// of others there were. Packets do not wait.
+// TestWatchPressure checks that a watcher that falls behind gets some events, and the number of the
+// others. Packets do not wait.
 func TestWatchPressure(t *testing.T) {
 	t.Parallel()
 	const flows = 10_000
 	d := loadWatched(t)
 	w := watchConnections(t, d, 1)
-	w.mu.Lock() // it does not read
+	w.mu.Lock() // stops reading
 	opened := openFlows(t, d, flows)
 	w.mu.Unlock()
 	events, untold := w.wait(t, opened)
@@ -206,7 +207,8 @@ func TestWatchPressure(t *testing.T) {
 	}
 }
 
-// TestWatchers: so many can watch, and no more; a place that is left is free again.
+// TestWatchers checks that the number of watchers is bounded, and that a place is free again after
+// one ends.
 func TestWatchers(t *testing.T) {
 	t.Parallel()
 	d := loadWatched(t)
@@ -230,15 +232,15 @@ func TestWatchers(t *testing.T) {
 	}
 }
 
-// loadWatched has a service of datagrams.
+// loadWatched loads a data path with a service of datagrams.
 func loadWatched(t testing.TB) *Datapath {
 	t.Helper()
 	o := newOpener(t, "10.0.0.1:53/udp endpoints=192.0.2.1:53")
 	return o.d
 }
 
-// openFlows opens flows of clients of their own, and returns how many were opened: some are refused
-// when the table has no time to grow meanwhile.
+// openFlows opens flows of different clients, and returns how many were opened: some are refused if
+// the table has no time to grow.
 func openFlows(t testing.TB, d *Datapath, n int) int {
 	t.Helper()
 	p, vip := program(t, d), netip.MustParseAddr("10.0.0.1")

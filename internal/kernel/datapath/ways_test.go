@@ -30,7 +30,7 @@ func wayFrame(l *lab.Lab, client int) ([]byte, error) {
 	return l.Arriving(l.Client, p).Build(), nil
 }
 
-// openWays opens connections of clients from first on.
+// openWays opens connections of n clients, beginning with first.
 func openWays(l *lab.Lab, first, n int) error {
 	for i := range n {
 		frame, err := wayFrame(l, first+i)
@@ -48,7 +48,7 @@ func openWays(l *lab.Lab, first, n int) error {
 	return nil
 }
 
-// TestWaysAreShared: hundreds of connections to two endpoints have two next hops.
+// TestWaysAreShared checks that hundreds of connections to two endpoints have two next hops.
 func TestWaysAreShared(t *testing.T) {
 	t.Parallel()
 	inLab(t, wayService, func(l *lab.Lab) error {
@@ -63,12 +63,12 @@ func TestWaysAreShared(t *testing.T) {
 	})
 }
 
-// TestWaysFull: while there is no room, packets leave all the same, one look-up each, and are
-// counted. Rows that nobody has confirmed for long serve others, also if the clock has made half a
-// turn since.
+// TestWaysFull checks that packets leave without free rows, with a lookup each, and are counted.
+// Rows that were not confirmed for long are reused, also if the clock has advanced by half of its
+// range since.
 func TestWaysFull(t *testing.T) {
 	t.Parallel()
-	const long = 5 << 13 // of four epochs, and one more
+	const long = 5 << 13 // four epochs and one more
 	for name, age := range map[string]uint32{"long": long, "half a turn": 1<<31 + long} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -77,7 +77,7 @@ func TestWaysFull(t *testing.T) {
 	}
 }
 
-// testWaysFull is TestWaysFull for rows that nobody has confirmed for so many ticks.
+// testWaysFull is TestWaysFull for rows that were last confirmed this number of ticks ago.
 func testWaysFull(t *testing.T, age uint32) {
 	t.Helper()
 	inLab(t, wayService, func(l *lab.Lab) error {
@@ -91,7 +91,7 @@ func testWaysFull(t *testing.T, age uint32) {
 		}
 		all := map[uint32]bpf.TcWay{}
 		for _, w := range one {
-			w.Key.Ifindex = 12345 // nobody's
+			w.Key.Ifindex = 12345 // an unused index
 			for i := range uint32(programs.MaxWays - 1) {
 				all[1+i] = w
 			}
@@ -130,9 +130,9 @@ func testWaysFull(t *testing.T, age uint32) {
 	})
 }
 
-// TestWaysAtOnce: packets on several CPUs, while the endpoint gets another MAC address hundreds of
-// times and routes are news now and then: each frame has one of the addresses, whole, and all have
-// the last one in the end.
+// TestWaysAtOnce sends packets on several CPUs while the endpoint changes its MAC address hundreds
+// of times, and routes change sometimes. Each frame has one complete address, and all have the last
+// one in the end.
 func TestWaysAtOnce(t *testing.T) {
 	t.Parallel()
 	inLab(t, "10.0.0.1:80/tcp endpoints=192.168.1.10:8080", func(l *lab.Lab) error {
@@ -147,7 +147,7 @@ func TestWaysAtOnce(t *testing.T) {
 		var work sync.WaitGroup
 		for w := range workers {
 			work.Go(func() {
-				runtime.LockOSThread() // for good: it stays in the lab's namespace
+				runtime.LockOSThread() // never unlocked: it stays in the lab's namespace
 				if errs[w] = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); errs[w] == nil {
 					errs[w] = sendUntil(l, w*each, each, stop)
 				}
@@ -170,7 +170,8 @@ func TestWaysAtOnce(t *testing.T) {
 	})
 }
 
-// manyMAC returns the endpoint's address after so many changes: it tells if parts are of two.
+// manyMAC returns the endpoint's address after n changes, in which parts of two addresses would
+// show.
 func manyMAC(n int) net.HardwareAddr {
 	return net.HardwareAddr{2, byte(n), byte(n >> 8), byte(n), byte(n >> 8), byte(n)}
 }
@@ -186,7 +187,7 @@ func moveEndpoint(l *lab.Lab, n int) error {
 	return l.BumpNeighbours()
 }
 
-// sendUntil sends packets of some connections over and over again.
+// sendUntil sends packets of some connections repeatedly.
 func sendUntil(l *lab.Lab, first, n int, stop <-chan struct{}) error {
 	for i := 0; ; i++ {
 		select {
@@ -200,7 +201,7 @@ func sendUntil(l *lab.Lab, first, n int, stop <-chan struct{}) error {
 	}
 }
 
-// sendAndCheck sends a packet; want is the change that its frame has to know of, 0: any.
+// sendAndCheck sends a packet; want is the change whose address its frame must have, 0: any.
 func sendAndCheck(l *lab.Lab, client, want int) error {
 	frame, err := wayFrame(l, client)
 	if err != nil {
@@ -215,7 +216,7 @@ func sendAndCheck(l *lab.Lab, client, want int) error {
 	}
 	to, from := net.HardwareAddr(out.Frame[:6]), net.HardwareAddr(out.Frame[6:12])
 	if want == 0 && to.String() == l.Client.MAC.String() {
-		return nil // the kernel is to add the addresses, as another CPU was about to write them
+		return nil // the kernel adds the addresses, as another CPU was writing them
 	}
 	n := int(to[1]) | int(to[2])<<8
 	first := n == 0 && to.String() == "02:00:00:00:02:10"

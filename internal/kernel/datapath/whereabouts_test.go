@@ -15,7 +15,7 @@ import (
 func clientGroups(t *testing.T, d *Datapath) map[uint32][]uint32 {
 	t.Helper()
 	one, cancel := context.WithCancel(t.Context())
-	cancel() // it stops after each group
+	cancel() // stops after each group
 	found := map[uint32]map[uint32]bool{}
 	for group := 0; ; {
 		next, err := d.collection.Conntrack.EachFrom(one, group, func(_ bpf.TcConnectionKey, c bpf.TcConnection) bool {
@@ -39,9 +39,9 @@ func clientGroups(t *testing.T, d *Datapath) map[uint32][]uint32 {
 	return sorted
 }
 
-// TestWhereabouts: where connections of an endpoint are is known from the moment that they open,
-// while the table grows, and when sweeps have looked at them; where there were some, two sweeps
-// later no more.
+// TestWhereabouts checks that the location map knows an endpoint's connections as soon as they
+// open, while the table grows, and after sweeps; two sweeps after the last one has ended a location
+// is removed.
 func TestWhereabouts(t *testing.T) {
 	s := newStress(t)
 	known := func(when string, exactly bool) {

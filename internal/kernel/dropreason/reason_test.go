@@ -7,7 +7,7 @@ import (
 	"loxilb/internal/kernel/dropreason"
 )
 
-// Every reason that the data path knows says what it means, and what to do about it.
+// TestEveryReasonHasARemedy checks that every reason of the data path has a meaning and a remedy.
 func TestEveryReasonHasARemedy(t *testing.T) {
 	t.Parallel()
 	all := dropreason.All()

@@ -16,16 +16,16 @@ import (
 
 const patience = 20 * time.Second
 
-// recorder keeps what Run publishes, as a listener sees it.
+// recorder collects what Run publishes, like a listener.
 type recorder struct {
 	hub    *event.Hub
 	events *event.Subscription
 	mu     sync.Mutex
-	names  map[string]bool // of the links that there are
+	names  map[string]bool // names of the existing links
 	links  int
 	all    []event.Body
-	// of events of routes: how many messages they stand for, and how many said that default routes
-	// are others
+	// of events of routes: how many messages they combine, and how many reported changed default
+	// routes
 	messages, defaults int
 }
 
@@ -34,7 +34,7 @@ func newRecorder() *recorder {
 	return &recorder{hub: hub, events: hub.Subscribe(), names: map[string]bool{}}
 }
 
-// read takes what was published since.
+// read collects what was published since the last call.
 func (r *recorder) read() {
 	for {
 		e, _, ok := r.events.Poll()
@@ -78,9 +78,9 @@ func (r *recorder) routeEvents() (messages, defaults int) {
 	return r.messages, r.defaults
 }
 
-// isNews reports whether something is news for those who know next hops. It then adds a default
-// route, which always is: what comes before that is known by then, and nothing has to be waited
-// for. metric is another one each time.
+// isNews reports whether the effect of something is news for users of next hops. It then adds a
+// default route, which always is news: everything before it has been processed by then, so no wait
+// is needed. metric must differ each time.
 func (r *recorder) isNews(t *testing.T, h *netnstest.Host, metric int, something func()) bool {
 	t.Helper()
 	messages, defaults := r.routeEvents()

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestNeighbours: next hops are resolved although nobody sends to them, stay so when the daemon is
-// gone, and are let go with the last endpoint that uses them.
+// TestNeighbours checks that next hops are resolved without traffic, stay resolved after the daemon
+// ends, and are released with the last endpoint that uses them.
 func TestNeighbours(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)
@@ -38,7 +38,7 @@ func TestNeighbours(t *testing.T) {
 	shows("10.1.0.2", warm)
 	shows("2001:db8:1::2", warm)
 
-	// It comes back after its link went down and up, and after somebody deleted it.
+	// It is restored after its link went down and up, and after it was deleted.
 	run(t, a, "ip", "link", "set", "eth0", "down")
 	run(t, a, "ip", "link", "set", "eth0", "up")
 	run(t, a, "ip", "route", "replace", "10.9.0.0/16", "via", "10.1.0.2")
@@ -46,7 +46,7 @@ func TestNeighbours(t *testing.T) {
 	run(t, a, "ip", "neigh", "del", "10.1.0.2", "dev", "eth0")
 	shows("10.1.0.2", warm)
 
-	// It follows the routes; a neighbour that somebody made permanent is left alone.
+	// It follows the routes; a neighbour that was made permanent by others is left alone.
 	run(t, b, "ip", "addr", "add", "10.1.0.3/24", "dev", "eth0")
 	run(t, a, "ip", "route", "replace", "10.9.0.0/16", "via", "10.1.0.3")
 	shows("10.1.0.3", warm)
@@ -66,8 +66,8 @@ func TestNeighbours(t *testing.T) {
 	shows("10.1.0.2", left)
 }
 
-// TestNeighboursMany: tens of thousands of endpoints behind one gateway are one neighbour, and
-// quick.
+// TestNeighboursMany checks that tens of thousands of endpoints behind one gateway are one
+// neighbour, and take little time.
 func TestNeighboursMany(t *testing.T) {
 	t.Parallel()
 	a, _ := pair(t)
@@ -88,7 +88,8 @@ func TestNeighboursMany(t *testing.T) {
 	})
 }
 
-// TestNeighboursBeyondLimit: more next hops than the kernel's default limit of 1,024 neighbours.
+// TestNeighboursBeyondLimit checks more next hops than the kernel's default limit of 1,024
+// neighbours.
 func TestNeighboursBeyondLimit(t *testing.T) {
 	t.Parallel()
 	a, _ := pair(t)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestRemove: nothing of ours is left, of whichever process it was.
+// TestRemove checks that nothing of any loxilb process is left.
 //
 // P19
 func TestRemove(t *testing.T) {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestRoutesByDestination: what makes a route depend on more than the destination is noticed,
-// whether it was there before or comes later, and what does not is no reason.
+// TestRoutesByDestination checks that settings that make a route depend on more than the
+// destination are noticed, existing and new ones, and that others are not.
 func TestRoutesByDestination(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

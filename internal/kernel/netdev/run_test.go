@@ -40,13 +40,13 @@ func TestWatchLinks(t *testing.T) {
 	step("deleted", func() bool { return !exists("w0") && !exists("v1") }, "ip", "link", "del", "w0")
 }
 
-// TestNextHops: what can change a cached next hop is news, what cannot is not.
+// TestNextHops checks that what can change a cached next hop is reported, and what cannot is not.
 func TestNextHops(t *testing.T) {
 	t.Parallel()
 	a, _ := pair(t)
 	n, r := runHost(t, a)
 	eventually(t, func() error {
-		if !n.mirror.Surveyed() { // its end is news
+		if !n.mirror.Surveyed() { // the end of a survey is news
 			return errors.New("not surveyed")
 		}
 		return nil
@@ -84,7 +84,7 @@ func TestNextHops(t *testing.T) {
 		{"MAC of a link", []string{"ip", "link", "set", "eth0", "addr", "02:00:00:00:00:77"}, true},
 		{"rule", []string{"ip", "rule", "add", "from", "10.9.0.1", "table", "100"}, true},
 	}
-	seen("ip", "link", "set", "lo", "up") // whatever is still settling
+	seen("ip", "link", "set", "lo", "up") // waits for earlier changes
 	for _, s := range steps {
 		if got := seen(s.args...); got != s.news {
 			t.Errorf("%s: next hops may have changed: %v, want %v", s.what, got, s.news)

@@ -7,9 +7,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestPaths: each host has a way or a reason why not. A neighbour is in the network of the source;
-// a host behind a router is in that of its route, and the router in that of the source. The default
-// route says nothing of the host's network.
+// TestPaths checks that each host has a path, or a reason why not. A neighbour is in the source's
+// network. A host behind a router is in the network of its route, and the router is in the source's
+// network. The default route does not define the host's network.
 func TestPaths(t *testing.T) {
 	t.Parallel()
 	a, _ := pair(t)
@@ -53,7 +53,7 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestRoutes: for each host, the route that the table has. Hosts without one, and this machine
+// TestRoutes checks that each host gets its route in the table. Hosts without one, and this machine
 // itself, are left out.
 func TestRoutes(t *testing.T) {
 	t.Parallel()

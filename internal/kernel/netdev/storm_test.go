@@ -15,15 +15,14 @@ import (
 	"loxilb/internal/event"
 )
 
-// stormRoutes and stormSeconds are how many routes there are beside those that flap, and how long
-// they do.
+// stormRoutes is the number of routes besides those that flap, and stormSeconds how long they flap.
 const stormRoutes, stormSeconds = 20000, 3
 
-// TestRouteStorm: routes that flap 100 or 1,000 times a second come as a few events, however many
-// others there are, and the default route among them is known all the time.
+// TestRouteStorm checks that routes that flap 100 or 1,000 times a second give a few events,
+// however many others there are, and that the default route among them is always known.
 func TestRouteStorm(t *testing.T) {
 	t.Parallel()
-	for _, rate := range []int{1000, 100} { // of the latter each one comes alone
+	for _, rate := range []int{1000, 100} { // at 100 a second, each change arrives alone
 		t.Run(fmt.Sprint(rate), func(t *testing.T) {
 			t.Parallel()
 			storm(t, rate)
@@ -31,7 +30,7 @@ func TestRouteStorm(t *testing.T) {
 	}
 }
 
-// storm has routes flap so many times a second.
+// storm makes routes flap at a rate per second.
 func storm(t *testing.T, rate int) {
 	t.Helper()
 	a, _ := pair(t)
@@ -107,7 +106,7 @@ func storm(t *testing.T, rate int) {
 	}
 }
 
-// cpu returns the time that this process has used.
+// cpu returns the CPU time that this process has used.
 func cpu(t *testing.T) time.Duration {
 	t.Helper()
 	var u unix.Rusage

@@ -13,7 +13,7 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// forwarding returns what forwards in the host: all, lo and eth0, IPv4 then IPv6.
+// forwarding returns the host's forwarding settings: of all, lo and eth0, IPv4 then IPv6.
 func forwarding(t *testing.T, h *netnstest.Host) string {
 	t.Helper()
 	return strings.Join(strings.Fields(run(t, h, "sysctl", "-n",
@@ -34,7 +34,7 @@ func TestForwardingFromLo(t *testing.T) {
 			return nil
 		})
 	}
-	is("010010") // of lo alone
+	is("010010") // only that of lo
 	run(t, a, "sysctl", "-w", "net.ipv4.ip_forward=1")
 	is("111010")
 	run(t, a, "sysctl", "-w", "net.ipv4.ip_forward=0")
@@ -45,8 +45,8 @@ func TestForwardingFromLo(t *testing.T) {
 	is("010010")
 }
 
-// TestAdvertisedRouteStays: a machine that has its IPv6 default route by router advertisement keeps
-// it.
+// TestAdvertisedRouteStays checks that a machine with an IPv6 default route from a router
+// advertisement keeps it.
 func TestAdvertisedRouteStays(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)

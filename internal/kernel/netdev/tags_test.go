@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestHidesTags: the offload of a device decides, and a change of it is news; a veth hides tags
-// always.
+// TestHidesTags checks that the offload of a device decides, and that a change of it is news; a
+// veth always hides tags.
 func TestHidesTags(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)

@@ -22,7 +22,7 @@ func ips(s ...string) []netip.Addr {
 	return out
 }
 
-// has says on which links of the host the address is.
+// has returns the links of the host that have the address.
 func has(t *testing.T, h *netnstest.Host, a string) string {
 	t.Helper()
 	var links []string
@@ -68,7 +68,7 @@ func TestVIPPlaces(t *testing.T) {
 	set(t, n, all...)
 	want := map[string]string{
 		"20.20.20.1": "lo", "2001:db8:20::1": "lo",
-		"10.1.0.50": "lo", "2001:db8:1::50": "lo eth0", // ARP answers for lo, neighbour discovery does not
+		"10.1.0.50": "lo", "2001:db8:1::50": "lo eth0", // ARP answers for addresses of lo, neighbour discovery does not
 		"10.1.0.1": "eth0", "2001:db8:1::1": "eth0", // left alone
 		"10.1.0.60": "lo", "2001:db8:1::60": "lo eth0",
 	}
@@ -81,7 +81,7 @@ func TestVIPPlaces(t *testing.T) {
 		t.Error(diff)
 	}
 
-	// A restarted daemon knows its own again, and gives up what is not wanted any more.
+	// A restarted daemon recognizes its addresses, and removes unused ones.
 	if failed := n.VIPs().Add(t.Context(), ips("20.20.20.2")...); failed != nil {
 		t.Fatal(failed)
 	}
@@ -98,8 +98,8 @@ func TestVIPPlaces(t *testing.T) {
 	})
 }
 
-// TestVIPAnswers: the other side finds every VIP, by ARP or neighbour discovery, also when the
-// daemon is gone, and packets of the machine's own never take a VIP as their source.
+// TestVIPAnswers checks that other hosts resolve every VIP by ARP or neighbour discovery, also
+// after the daemon has ended, and that the machine's own packets never have a VIP as their source.
 func TestVIPAnswers(t *testing.T) {
 	t.Parallel()
 	for _, ignore := range []string{"0", "1", "2"} {
@@ -141,7 +141,7 @@ func TestVIPAnswers(t *testing.T) {
 	}
 }
 
-// TestVIPFollows: a VIP goes where it belongs when addresses and links change.
+// TestVIPFollows checks that a VIP moves when addresses and links change.
 func TestVIPFollows(t *testing.T) {
 	t.Parallel()
 	a, _ := pair(t)
@@ -167,7 +167,7 @@ func TestVIPFollows(t *testing.T) {
 	follows(map[string]string{"10.1.0.1": "lo"})
 	run(t, a, "ip", "addr", "flush", "dev", "lo", "to", "20.20.20.1")
 	follows(map[string]string{"20.20.20.1": "lo"})
-	run(t, a, "ip", "link", "set", "eth0", "down") // takes all IPv6 addresses with it
+	run(t, a, "ip", "link", "set", "eth0", "down") // removes all IPv6 addresses
 	run(t, a, "ip", "link", "set", "eth0", "up")
 	run(t, a, "ip", "addr", "replace", "2001:db8:1::1/64", "dev", "eth0", "nodad")
 	follows(map[string]string{"2001:db8:1::50": "lo eth0"})
@@ -178,20 +178,20 @@ func TestVIPFollows(t *testing.T) {
 	follows(map[string]string{"2001:db8:1::50": "lo"})
 }
 
-// TestVIPsAreNoNews: adding and removing VIPs does not make every connection look its next hop up
-// again.
+// TestVIPsAreNoNews checks that adding and removing VIPs does not expire the cached next hops of
+// connections.
 func TestVIPsAreNoNews(t *testing.T) {
 	t.Parallel()
 	a, _ := pair(t)
 	n, r := runHost(t, a)
 	set(t, n, "20.20.20.9")
 	eventually(t, func() error {
-		if !n.mirror.Surveyed() { // its end is news
+		if !n.mirror.Surveyed() { // the end of a survey is news
 			return errors.New("not surveyed")
 		}
 		return nil
 	})
-	r.isNews(t, a, 1, func() {}) // whatever is still settling
+	r.isNews(t, a, 1, func() {}) // waits for earlier changes
 	if r.isNews(t, a, 2, func() {
 		set(t, n, "20.20.20.1", "2001:db8:20::1", "10.1.0.50", "2001:db8:1::50")
 		set(t, n)
@@ -200,7 +200,7 @@ func TestVIPsAreNoNews(t *testing.T) {
 	}
 }
 
-// TestManyVIPs: beside 10,000, a change costs what it changes.
+// TestManyVIPs checks that the cost of a change does not depend on 10,000 other VIPs.
 func TestManyVIPs(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)

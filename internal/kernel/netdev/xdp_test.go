@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestXDPFeatures: what a veth can do follows what its other end does, which is news although the
-// veth itself is as it was.
+// TestXDPFeatures checks that the features of a veth follow those of its other end, whose change is
+// news although the veth itself has not changed.
 func TestXDPFeatures(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)

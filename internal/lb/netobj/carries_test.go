@@ -7,8 +7,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestCarries: a session comes by its address, by the first address of that one's network, by the
-// network or the route to the client, and by interfaces.
+// TestCarries checks which objects a session depends on: its address, the first address of that
+// network, the network or route to the client, and interfaces.
 func TestCarries(t *testing.T) {
 	t.Parallel()
 	prefix := netip.MustParsePrefix
@@ -17,11 +17,11 @@ func TestCarries(t *testing.T) {
 	}
 	seen := []DeviceAddresses{{"eth0", []netip.Prefix{prefix("10.0.0.1/24"), prefix("10.0.0.2/24"), prefix("10.0.0.3/24"), prefix("10.0.0.4/25")}}, {"eth1", []netip.Prefix{prefix("10.0.0.5/24"), prefix("10.0.1.1/24")}}}
 	for text, want := range map[string]bool{
-		"10.0.0.1/24 eth0": true, // the kernel takes the secondary ones with it
+		"10.0.0.1/24 eth0": true, // the kernel removes secondary addresses with it
 		"10.0.0.2/24 eth0": true,
 		"10.0.0.3/24 eth0": false,
 		"10.0.0.4/25 eth0": false,
-		"10.0.0.5/24 eth1": true, // the network of the client goes with it
+		"10.0.0.5/24 eth1": true, // removes the client's network, too
 		"10.0.1.1/24 eth1": false,
 	} {
 		var a Address

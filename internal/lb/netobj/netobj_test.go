@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// parsed is a text by which an object was read, or the error.
+// parsed returns the normal form of an object that was parsed, or the error.
 func parsed[T Object[T]](o T, err error) string {
 	if err != nil {
 		return err.Error()
@@ -13,8 +13,8 @@ func parsed[T Object[T]](o T, err error) string {
 	return o.Key() + " = " + o.String()
 }
 
-// TestParse: each kind reads the contract's words into a key that is one for all spellings, or says
-// in one sentence what is wrong.
+// TestParse checks that each kind parses the contract's words into a key that is the same for all
+// spellings, or gives one sentence as its error.
 func TestParse(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ got, want string }{
@@ -78,7 +78,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestMetBy: who made a route does not matter, its metric does.
+// TestMetBy checks that a route's metric matters, and not who made it.
 func TestMetBy(t *testing.T) {
 	t.Parallel()
 	want, err := ParseRoute("10.1.0.0/16", "10.0.0.1", "static")

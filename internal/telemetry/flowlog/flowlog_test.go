@@ -20,7 +20,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// events returns one connection of each pair of families, opened and ended.
+// events returns the opening and the end of one connection of each pair of IP versions.
 func events() (list []lb.ConnectionEvent) {
 	four, six := "192.0.2.1:4000", "[2001:db8::1]:4000"
 	for i, families := range [][2]string{{four, "192.168.1.10:8080"}, {six, "[2001:db8:2::10]:8080"}, {six, "192.168.1.10:8080"}, {four, "[2001:db8:2::10]:8080"}} {
@@ -43,7 +43,7 @@ func events() (list []lb.ConnectionEvent) {
 	return list
 }
 
-// TestJSON: a line for each event, and one for what was lost, once.
+// TestJSON checks that there is a line for each event, and one with the number of lost events.
 func TestJSON(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -62,8 +62,9 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// TestFile: it never grows beyond its size, as many are kept as should be, lines stay whole, a
-// start goes on, and a file that is set aside by somebody else is begun anew.
+// TestFile checks that the file never exceeds its size, that the right number of old files is kept,
+// that lines are complete, that a start continues the file, and that a file that another program
+// has moved is created again.
 func TestFile(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "flows")
@@ -112,7 +113,7 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// broken refuses for a while.
+// broken fails for a while.
 type broken struct {
 	until int
 	lost  []uint64
@@ -128,7 +129,7 @@ func (b *broken) Write(_ time.Time, _ []lb.ConnectionEvent, lost uint64) error {
 func (*broken) Name() string { return "broken" }
 func (*broken) Close() error { return nil }
 
-// untelling is a source that ends a watch after three batches, of which it did not tell all.
+// untelling is a source that ends a watch after three batches, with some events lost.
 type untelling struct{ watches int }
 
 func (u *untelling) WatchConnections(ctx context.Context, _ int, yield func([]lb.ConnectionEvent, lb.Untold) bool) error {
@@ -142,8 +143,8 @@ func (u *untelling) WatchConnections(ctx context.Context, _ int, yield func([]lb
 	return errors.New("it was broken off")
 }
 
-// TestLost: what a source did not tell and what a sink did not write is counted, over watches, for
-// each sink by itself.
+// TestLost checks that events that a source lost, and those that a sink did not write, are counted
+// over all watches, separately for each sink.
 func TestLost(t *testing.T) {
 	t.Parallel()
 	bad, good, source := &broken{until: 2}, &broken{}, &untelling{}
@@ -159,8 +160,8 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestIPFIX: messages are what RFC 7011 says: each set as long as its header says, templates before
-// data, numbers without a gap, and no message larger than a path takes.
+// TestIPFIX checks messages against RFC 7011: lengths of sets, templates before data, sequence
+// numbers without a gap, and messages that fit the path MTU.
 func TestIPFIX(t *testing.T) {
 	t.Parallel()
 	server, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -193,7 +194,7 @@ func TestIPFIX(t *testing.T) {
 	}
 }
 
-// readSets counts the data records, all of templates that are known.
+// readSets counts the data records, which all must have known templates.
 func readSets(t *testing.T, m []byte, known map[uint16][]element) (records uint32) {
 	t.Helper()
 	for len(m) > 0 {
@@ -230,8 +231,8 @@ func readSets(t *testing.T, m []byte, known map[uint16][]element) (records uint3
 	return records
 }
 
-// TestCollector: nfcapd takes what is sent, and nfdump shows addresses, ports, counters and NAT
-// events.
+// TestCollector checks that nfcapd accepts the messages, and that nfdump shows addresses, ports,
+// counters and NAT events.
 func TestCollector(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -250,7 +251,7 @@ func TestCollector(t *testing.T) {
 	defer x.Close()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for deadline, taken := time.Now().Add(10*time.Second), 0; taken < 3; <-tick.C { // as long as it does not listen, every other one is refused
+	for deadline, taken := time.Now().Add(10*time.Second), 0; taken < 3; <-tick.C { // until it listens, every other message is refused
 		taken++
 		if err := x.Write(time.Now(), events(), 3); err != nil {
 			taken = 0
@@ -278,7 +279,7 @@ func freePort() (string, error) {
 	return port, err
 }
 
-// ended has the collector write its file, and shows it.
+// ended makes the collector write its file, and returns its contents.
 func ended(t *testing.T, collector *exec.Cmd, dir string) string {
 	t.Helper()
 	if err := errors.Join(collector.Process.Signal(os.Interrupt), collector.Wait()); err != nil {

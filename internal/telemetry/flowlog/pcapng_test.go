@@ -22,7 +22,7 @@ func packet(rule string, n int, layer3 bool) RecordedPacket {
 	}}
 }
 
-// contents reads a file as tcpdump would.
+// contents reads a file as tcpdump does.
 func contents(t *testing.T, path string) (packets int, read *pcapgo.NgReader) {
 	t.Helper()
 	file, err := os.Open(path)
@@ -49,8 +49,8 @@ func contents(t *testing.T, path string) (packets int, read *pcapgo.NgReader) {
 	}
 }
 
-// TestFiles: what is written is read again, with the rule, the interface and the action of each
-// packet, and is there as soon as written.
+// TestFiles checks that each packet is in the file as soon as it is written, with its rule,
+// interface and action.
 func TestFiles(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
@@ -81,8 +81,8 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestBounded: files are set aside when they are full, and when a process begins; the oldest ones
-// go.
+// TestBounded checks that files are moved aside when they are full and when a process starts, and
+// that the oldest are deleted.
 func TestBounded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -113,8 +113,8 @@ func TestBounded(t *testing.T) {
 	}
 }
 
-// TestNotWritten: what cannot be written is an error that names the file, and later packets are
-// written again.
+// TestNotWritten checks that the error for a packet that cannot be written names the file, and that
+// later packets are written.
 func TestNotWritten(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
@@ -133,8 +133,8 @@ func TestNotWritten(t *testing.T) {
 	}
 }
 
-// TestFullDisk: a disk that is full, time and again, costs none of the packets that were written,
-// and later ones are written once there is room.
+// TestFullDisk checks that a disk that is repeatedly full loses no packet that was written, and
+// that later ones are written once there is room.
 func TestFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
@@ -147,7 +147,7 @@ func TestFullDisk(t *testing.T) {
 	f := RecordIn(dir)
 	f.most = 16 << 10
 	some := []RecordedPacket{packet("preference:0", 5, false)}
-	for range 4 * 200 { // as many files as are kept
+	for range 4 * 200 { // fills all kept files
 		if err := f.Write(some); err != nil {
 			t.Fatal(err)
 		}

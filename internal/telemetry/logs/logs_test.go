@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// file returns a file that stands for standard error.
+// file returns a file in place of standard error.
 func file(t *testing.T) *os.File {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "log"))
@@ -35,8 +35,8 @@ func written(t *testing.T, f *os.File) string {
 	return string(text)
 }
 
-// TestFlood: a message has 100 lines a minute at most, with any number of callers. Further lines
-// are counted.
+// TestFlood checks that a message gives at most 100 lines a minute, with any number of callers, and
+// that further lines are counted.
 //
 // P62 Nobody can flood the log, or forge a line of it
 func TestFlood(t *testing.T) {
@@ -55,7 +55,7 @@ func TestFlood(t *testing.T) {
 	running.Wait()
 	log.Info("another message")
 	flush()
-	flush() // tells it once
+	flush() // reports the count once
 	lines := strings.Split(strings.TrimSpace(written(t, err)), "\n")
 	if len(lines) != most+2 || memory.Len() != len(written(t, err)) {
 		t.Fatalf("%d lines on standard error, %d bytes in memory and %d there", len(lines), memory.Len(), len(written(t, err)))
@@ -69,7 +69,7 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// ticker is a clock that goes when it is told to.
+// ticker is a clock that the test advances.
 type ticker struct {
 	now time.Time
 	due func()
@@ -77,8 +77,8 @@ type ticker struct {
 
 func (*ticker) Stop() bool { return true }
 
-// TestPeriods: a minute after the first of many lines it is told how many were left out, though no
-// other line comes; then lines have room again.
+// TestPeriods checks that the number of omitted lines is logged a minute after the first, even
+// without a further line, and that lines are logged again afterwards.
 func TestPeriods(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -113,7 +113,7 @@ func TestPeriods(t *testing.T) {
 	}
 }
 
-// forgeries are values that a client or a user may bring into the log.
+// forgeries returns values with which a client or a user could try to forge log lines.
 func forgeries() []string {
 	return []string{
 		"a\ntime=2026-01-01T00:00:00Z level=ERROR msg=forged", "a\r\nmsg=forged", "a\x1b[2J\x1b]0;forged\x07", "a\u202eforged\u2028b", "a\x00\xff\"b\" c=d",
@@ -121,7 +121,7 @@ func forgeries() []string {
 	}
 }
 
-// TestForgedText: a value stays one, in one line, and is no longer than a line has room for.
+// TestForgedText checks that a value stays one value, in one line, and is truncated to a limit.
 func TestForgedText(t *testing.T) {
 	t.Parallel()
 	for _, value := range forgeries() {
@@ -139,8 +139,8 @@ func TestForgedText(t *testing.T) {
 	}
 }
 
-// TestJournal: the journal gets each attribute as a field, whatever is in it, and standard error
-// what the journal does not take.
+// TestJournal checks that the journal gets each attribute as a field, with any contents, and that
+// standard error gets what the journal does not accept.
 func TestJournal(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "journal")
@@ -205,7 +205,8 @@ func parseFields(t *testing.T, b []byte) map[string]string {
 	return fields
 }
 
-// TestNoJournal: standard error is the journal's only if it is the file that systemd has named.
+// TestNoJournal checks that standard error counts as the journal's only if it is the file that
+// systemd has named.
 func TestNoJournal(t *testing.T) {
 	t.Parallel()
 	for _, stream := range []string{"", "1:2", "x"} {

@@ -16,8 +16,8 @@ import (
 
 const page = "../../../docs/log-messages.md"
 
-// TestMessages: each message that warns, or tells of an error, is explained in
-// docs/log-messages.md, with what to do, and no other. UPDATE=1 writes that anew.
+// TestMessages checks that docs/log-messages.md explains exactly the warnings and errors of the
+// program, with what to do. UPDATE=1 rewrites it.
 func TestMessages(t *testing.T) {
 	t.Parallel()
 	used := map[string]string{leftOut: "limit.go"}
@@ -53,8 +53,8 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// details returns the attributes that say something about the subject of a line, and may differ
-// from line to line.
+// details returns the attributes that describe the state of a line's subject, and can differ from
+// line to line.
 func details() []string {
 	return []string{
 		"asked", "before", "beyond_rate", "bytes", "changes", "connections", "count", "endpoints", "entries",
@@ -64,12 +64,12 @@ func details() []string {
 	}
 }
 
-// TestSubjectKeys: each attribute of a warning either names its subject, or is a detail.
+// TestSubjectKeys checks that each attribute of a warning either names its subject, or is a detail.
 func TestSubjectKeys(t *testing.T) {
 	t.Parallel()
 	used := map[string]bool{}
 	each(t, func(_ string, call *ast.CallExpr, method string) {
-		first := 1 // of a line, the message is before it
+		first := 1 // the first attribute: the message precedes it
 		if method == "With" {
 			first = 0
 		}
@@ -96,7 +96,7 @@ func TestSubjectKeys(t *testing.T) {
 	}
 }
 
-// each calls f with the calls by which the program warns, or makes a logger.
+// each calls f with the calls that log a warning or create a logger.
 func each(t *testing.T, f func(path string, call *ast.CallExpr, method string)) {
 	t.Helper()
 	for _, dir := range []string{"../../../internal", "../../../cmd"} {
@@ -127,15 +127,15 @@ func each(t *testing.T, f func(path string, call *ast.CallExpr, method string)) 
 	}
 }
 
-// isLogger reports whether an expression is a logger, by its name: everywhere in the program it is
-// log, or Log.
+// isLogger reports whether an expression is a logger, by its name: all loggers in the program are
+// named log or Log.
 func isLogger(x ast.Expr) bool {
 	switch x := x.(type) {
 	case *ast.Ident:
 		return x.Name == "log"
 	case *ast.SelectorExpr:
 		return x.Sel.Name == "log" || x.Sel.Name == "Log"
-	case *ast.CallExpr: // of With
+	case *ast.CallExpr: // a call of With
 		method, ok := x.Fun.(*ast.SelectorExpr)
 		return ok && isLogger(method.X)
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// bench is a log with a clock that the test moves.
+// bench is a log with a clock that the test advances.
 type bench struct {
 	*repeats
 	out    bytes.Buffer
@@ -23,7 +23,7 @@ type alarm struct {
 	ring func()
 }
 
-// Stop reports whether the alarm was still to ring.
+// Stop reports whether the alarm was still pending.
 func (a *alarm) Stop() bool {
 	pending := a.ring != nil
 	a.ring = nil
@@ -42,7 +42,7 @@ func newBench() *bench {
 	return b
 }
 
-// wait lets time pass. An alarm rings at its time.
+// wait lets time pass, and fires alarms at their time.
 func (b *bench) wait(d time.Duration) {
 	end := b.now.Add(d)
 	for _, one := range b.timers {
@@ -58,12 +58,13 @@ func (b *bench) wait(d time.Duration) {
 func (b *bench) warn(message string, args ...any) {
 	line := slog.NewRecord(b.now, slog.LevelWarn, message, 0)
 	line.Add(args...)
-	_ = b.Handle(nil, line) //nolint:staticcheck // no handler here asks for a context
+	_ = b.Handle(nil, line) //nolint:staticcheck // no handler here uses a context
 }
 
 var summaryTimes = regexp.MustCompile(` (first|last)=\S+`)
 
-// lines returns those since the last call, without their time and without the times in summaries.
+// lines returns the lines since the last call, without their time and without the times in
+// summaries.
 func (b *bench) lines() []string {
 	text := strings.TrimSpace(b.out.String())
 	b.out.Reset()
@@ -85,8 +86,9 @@ func (b *bench) expect(t *testing.T, want ...string) {
 	}
 }
 
-// TestRepeated: a warning that comes each second for two hours has five lines. Each names the
-// service, and together they count all events. After ten minutes without it, it is news.
+// TestRepeated checks that a warning that is repeated each second for two hours gives five lines.
+// Each names the service, and together they count all events. After ten minutes without it, it
+// counts as new.
 func TestRepeated(t *testing.T) {
 	t.Parallel()
 	b := newBench()
@@ -107,9 +109,9 @@ func TestRepeated(t *testing.T) {
 	b.expect(t, `"packets dropped" reason=no-endpoint service=web packets=10`)
 }
 
-// TestSummaryTimes: a summary has the time at which it is written, and says when its first and last
-// line were, as the trouble may be over. The end of the process writes what is pending with the
-// time that has really passed.
+// TestSummaryTimes checks that a summary has the time at which it is written, and those of its
+// first and last line, as the problem may be over. At the end of the process, pending summaries are
+// written with the actual period.
 func TestSummaryTimes(t *testing.T) {
 	t.Parallel()
 	b := newBench()
@@ -128,7 +130,7 @@ func TestSummaryTimes(t *testing.T) {
 	warn()
 	b.wait(3 * time.Second)
 	warn()
-	b.wait(55 * time.Second) // it is over: the summary comes a minute after the first line
+	b.wait(55 * time.Second) // the problem is over: the summary comes a minute after the first line
 	expect("time=" + at(1060) + ` level=WARN msg="sweep failed" repeated=2 first=` + at(1002) + " last=" + at(1005) + " period=1m0s")
 	b.wait(10 * time.Second)
 	warn()
@@ -137,7 +139,7 @@ func TestSummaryTimes(t *testing.T) {
 	expect("time=" + at(1090) + ` level=WARN msg="sweep failed" repeated=1 first=` + at(1070) + " last=" + at(1070) + " period=30s")
 }
 
-// TestRarely: a line whose summary is overdue is written at once, as the summary.
+// TestRarely checks that a line whose summary is overdue is written at once, as the summary.
 func TestRarely(t *testing.T) {
 	t.Parallel()
 	b := newBench()
@@ -150,8 +152,8 @@ func TestRarely(t *testing.T) {
 	b.expect(t, `"sweep failed" error="no memory" repeated=2 period=10m0s`)
 }
 
-// TestSubjects: lines about different subjects are not summed up together, also of several loggers;
-// details do not tell lines apart.
+// TestSubjects checks that lines about different subjects have separate summaries, also with
+// several loggers, and that details do not distinguish lines.
 func TestSubjects(t *testing.T) {
 	t.Parallel()
 	b := newBench()
@@ -169,7 +171,7 @@ func TestSubjects(t *testing.T) {
 	}
 }
 
-// TestChanges: each change of an endpoint's state has its line, until it flaps.
+// TestChanges checks that each change of an endpoint's state has its line, until it flaps.
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	b := newBench()
@@ -184,7 +186,7 @@ func TestChanges(t *testing.T) {
 	b.expect(t, `"endpoint is down" endpoint=31.31.31.1 evidence=refused repeated=90 period=1m0s`)
 }
 
-// TestManySubjects: subjects are forgotten, or take no memory.
+// TestManySubjects checks that the memory for subjects is bounded.
 func TestManySubjects(t *testing.T) {
 	t.Parallel()
 	b := newBench()

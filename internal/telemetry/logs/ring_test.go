@@ -10,7 +10,7 @@ import (
 
 func all(string) bool { return true }
 
-// Pages, one after the other, are the whole log, each line once.
+// TestPages checks that consecutive pages contain the whole log, each line once.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	r := NewRing()
@@ -53,8 +53,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// What is written without an end takes no more memory than the files have, whoever writes and reads
-// at once.
+// TestBounded checks that endless logging uses no more memory than the files have, with concurrent
+// writers and readers.
 func TestBounded(t *testing.T) {
 	t.Parallel()
 	r := NewRing()

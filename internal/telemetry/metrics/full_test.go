@@ -6,7 +6,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// full shows everything that there is to show.
+// full returns options that show everything.
 func full() Options {
 	return Options{
 		Build: Build{Version: "v1", Kernel: "6.18.5", Hook: "tcx"}, Endpoints: true, Compat: true, Peaks: fakePeaks{},

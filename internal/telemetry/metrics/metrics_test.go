@@ -45,7 +45,7 @@ func (fake) Endpoints(yield func(*lb.EndpointHealth) bool) {
 	}
 }
 
-// EndpointVerdict returns that of the endpoint whose address ends so.
+// EndpointVerdict returns the verdict of the endpoint by the suffix of its address.
 func (fake) EndpointVerdict(_ *lb.Service, e lb.Endpoint) (v lb.Verdict) {
 	v.Probe = lb.HealthState(e.Addr.As4()[3] % 3)
 	return v
@@ -186,14 +186,15 @@ func scrape(t *testing.T, m *Metrics) string {
 	t.Helper()
 	var ours strings.Builder
 	for line := range strings.Lines(scrapeAll(t, m)) {
-		if strings.Contains(line, "loxilb_") && !strings.Contains(line, "loxilb_system_") { // the machine is not always as busy
+		if strings.Contains(line, "loxilb_") && !strings.Contains(line, "loxilb_system_") { // the load of the machine varies
 			ours.WriteString(line)
 		}
 	}
 	return ours.String()
 }
 
-// TestScrape: what is shown by default, and all that can be, is well-formed, and as before.
+// TestScrape compares the default output, and the complete one, with golden files, and checks that
+// both are well-formed.
 func TestScrape(t *testing.T) {
 	t.Parallel()
 	for path, o := range map[string]Options{"testdata/scrape.txt": {Build: full().Build}, "testdata/full.txt": full()} {
@@ -213,8 +214,8 @@ func TestScrape(t *testing.T) {
 	}
 }
 
-// TestCatalog: the catalog, from which docs/metrics.md is made, has what is shown, and nothing
-// else, in text as in protobuf.
+// TestCatalog checks that the catalog, from which docs/metrics.md is generated, has exactly the
+// exported metrics, in text and in protobuf.
 func TestCatalog(t *testing.T) {
 	t.Parallel()
 	m := newMetrics(t, fake{}, full())
@@ -260,8 +261,8 @@ func TestCatalog(t *testing.T) {
 	}
 }
 
-// TestNativeHistograms: whoever asks for protobuf gets the times of handshakes in native buckets,
-// too, which hold as many as the classic ones.
+// TestNativeHistograms checks that a scrape by protobuf also has native histograms of handshake
+// times, with the same counts as the classic ones.
 func TestNativeHistograms(t *testing.T) {
 	t.Parallel()
 	m := newMetrics(t, fake{}, Options{})
@@ -292,8 +293,8 @@ func TestNativeHistograms(t *testing.T) {
 			if h.GetSchema() != 0 || count != h.GetSampleCount() || count%5 != 0 || int(h.GetPositiveSpan()[0].GetLength()) != len(h.GetPositiveDelta()) {
 				t.Errorf("%s: %v", f.GetName(), h)
 			}
-			// a tick of 4 ms: what took less is below 2^-8 s, what took one or more and less than
-			// two below 2^-7 s
+			// a tick is 4 ms: less than one is below 2^-8 s, and one or more but less than two is below 2^-7
+			// s
 			if h.GetZeroThreshold() != 1.0/256 || h.GetPositiveSpan()[0].GetOffset() != -7 || h.GetPositiveDelta()[0] != int64(h.GetZeroCount()/3) {
 				t.Errorf("%s: %v", f.GetName(), h)
 			}
@@ -304,7 +305,8 @@ func TestNativeHistograms(t *testing.T) {
 	}
 }
 
-// Dashboards made for either names of the contract read the same.
+// TestLegacyNames checks that dashboards made for either names of the contract show the same
+// values.
 func TestLegacyNames(t *testing.T) {
 	t.Parallel()
 	all := scrapeAll(t, newMetrics(t, fake{}, full()))
@@ -340,7 +342,7 @@ func TestLegacyNames(t *testing.T) {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
-	for _, metric := range contract.AllMetrics() { // as the table says
+	for _, metric := range contract.AllMetrics() { // every metric of the contract's table
 		if got := strings.Contains(all, "# TYPE "+metric.Name+" "); got == (metric.State == contract.NotThere) {
 			t.Errorf("%s is %s, and it is there: %v", metric.Name, metric.State, got)
 		}
@@ -361,7 +363,7 @@ func TestApplySucceeded(t *testing.T) {
 	}
 }
 
-// healthy has no object that failed.
+// healthy has no failed objects.
 type healthy struct{ fake }
 
 func (healthy) Counts() map[string]map[status.State]int {
@@ -398,7 +400,7 @@ func TestTooManyScrapes(t *testing.T) {
 	}
 }
 
-// Names are free text, and a label must stay one.
+// TestStrangeNames checks that any name stays one label value.
 func TestStrangeNames(t *testing.T) {
 	t.Parallel()
 	log := slog.New(slog.DiscardHandler)
@@ -443,8 +445,8 @@ func golden(t *testing.T, path, got string) {
 	}
 }
 
-// TestScales: the native and the classic buckets of what is counted in powers of two have the same
-// values below each bound, and none is lost.
+// TestScales checks that the native and the classic buckets of values counted in powers of two have
+// the same counts below each bound, and that none is lost.
 func TestScales(t *testing.T) {
 	t.Parallel()
 	h := &lb.Histogram{Sum: 12345}

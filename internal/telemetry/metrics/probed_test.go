@@ -12,7 +12,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// walked counts walks through what is probed.
+// walked counts iterations over the probed endpoints.
 type walked struct {
 	fake
 	walks *int
@@ -26,7 +26,8 @@ func (w walked) Endpoints(yield func(*lb.EndpointHealth) bool) {
 	})
 }
 
-// TestOneWalk: a scrape without series of endpoints walks once through all that is probed.
+// TestOneWalk checks that a scrape without series of endpoints iterates once over the probed
+// endpoints.
 func TestOneWalk(t *testing.T) {
 	t.Parallel()
 	log := slog.New(slog.DiscardHandler)

@@ -8,8 +8,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestRulesBounded: beyond the first 1,000, rules have no series, and those that count first have
-// theirs.
+// TestRulesBounded checks that only 1,000 rules have series, and that the first to count packets
+// have them.
 func TestRulesBounded(t *testing.T) {
 	t.Parallel()
 	m := newMetrics(t, fake{}, Options{})

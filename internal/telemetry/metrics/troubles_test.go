@@ -9,8 +9,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestTroubles: the sums of a service count what its endpoints count while they are in it, and
-// never go back.
+// TestTroubles checks that the sums of a service include the counts of its endpoints while they
+// belong to it, and never decrease.
 func TestTroubles(t *testing.T) {
 	t.Parallel()
 	web, other := lb.Key{Port: 80}, lb.Key{Port: 81}

@@ -29,9 +29,9 @@ import (
 // collector receives OTLP over HTTP.
 type collector struct {
 	mu      sync.Mutex
-	answer  int // 200 at first
+	answer  int // the status of responses, initially 200
 	numbers map[string]float64
-	scopes  []string // of what sends: its attributes
+	scopes  []string // the attributes of the sender
 	events  []string
 	headers http.Header
 	asked   int
@@ -108,7 +108,7 @@ func (c *collector) takeEvents(body []byte) error {
 	return nil
 }
 
-// eventually waits until the collector has what is wanted.
+// eventually waits until has returns nil.
 func (c *collector) eventually(t *testing.T, has func() error) {
 	t.Helper()
 	labtest.Eventually(t, 20*time.Second, func(context.Context) error {
@@ -124,7 +124,7 @@ func (c *collector) answers(code int) {
 	c.answer = code
 }
 
-// lockedLog is a log that is read while it is written.
+// lockedLog is a log that can be read while it is written.
 type lockedLog struct {
 	mu sync.Mutex
 	bytes.Buffer
@@ -142,9 +142,9 @@ func (l *lockedLog) text() string {
 	return l.String()
 }
 
-// TestExport: a collector gets metrics and events, with the headers that it wants, by TLS. While it
-// refuses them that is a status, and said once; what happens meanwhile comes later; and the end of
-// the daemon does not wait for it.
+// TestExport checks that a collector gets metrics and events, with the configured headers, by TLS.
+// While it refuses them, a status and one log line say so; events of that time are sent later; and
+// the end of the daemon does not wait for it.
 func TestExport(t *testing.T) {
 	t.Parallel()
 	c := &collector{answer: http.StatusOK, numbers: map[string]float64{}}
@@ -185,7 +185,7 @@ func TestExport(t *testing.T) {
 			return errors.New("no event of " + name)
 		}
 	}
-	labtest.Eventually(t, 20*time.Second, func(context.Context) error { // until it follows events
+	labtest.Eventually(t, 20*time.Second, func(context.Context) error { // until the exporter follows events
 		publish("first")
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -235,8 +235,8 @@ func TestExport(t *testing.T) {
 	}
 }
 
-// TestSilentCollector: one that takes requests and never answers holds up neither events nor the
-// end.
+// TestSilentCollector checks that a collector that accepts requests and never answers delays
+// neither events nor the end.
 func TestSilentCollector(t *testing.T) {
 	t.Parallel()
 	leave := make(chan struct{})
@@ -265,8 +265,8 @@ func TestSilentCollector(t *testing.T) {
 	}
 }
 
-// TestOddCollector: one that sends exports elsewhere is not followed, as it would get the headers
-// there; and of one that answers with megabytes a line is kept.
+// TestOddCollector checks that redirects are not followed, as the other server would get the
+// headers, and that one line is kept of a response of megabytes.
 func TestOddCollector(t *testing.T) {
 	t.Parallel()
 	var led atomic.Int32

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// TestArrivals: the kernel is asked once in a second, however many connections end.
+// TestArrivals checks that the kernel is queried once a second, however many connections end.
 func TestArrivals(t *testing.T) {
 	t.Parallel()
 	const none = -1
 	var a arrivals
 	now := time.Now()
-	a.of(now)[none] = nil // a mark on what was listed
+	a.of(now)[none] = nil // marks the listed result
 	for after, kept := range map[time.Duration]bool{0: true, arrivalsAge - 1: true, arrivalsAge: false} {
 		var again arrivals
 		again.at, again.macs = a.at, a.macs

@@ -13,7 +13,7 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// build makes a frame that is for lo.
+// build returns a frame for lo.
 func build(t testing.TB, text string) []byte {
 	t.Helper()
 	p, err := pkt.Parse(text)
@@ -25,8 +25,8 @@ func build(t testing.TB, text string) []byte {
 	return frame
 }
 
-// TestDecap: what leaves is the inner packet, to the byte, but for what congestion has marked on
-// the outer one; what does not come from a load balancer, or is for no VIP, is left as it is.
+// TestDecap checks that the inner packet leaves unchanged, except for congestion marks of the outer
+// header, and that packets from other sources than load balancers, or for no VIP, are not changed.
 //
 // V144 endpoints get the inner packet unchanged
 // V145 outer headers of strangers are left to the kernel
@@ -56,7 +56,7 @@ func TestDecap(t *testing.T) {
 		what, in, out string // out "": as it came; drop: none
 		count         string
 	}{
-		// the inner packet comes out as it went in
+		// the inner packet leaves as it arrived
 		{"4 in 4", from4 + " / " + inner4, inner4, "taken"},
 		{"4 in 6", "ip 100::1 > ::1 proto 4 / " + inner4, inner4, "taken"},
 		{"6 in 4", "ip 198.19.255.255 > 127.0.0.1 proto 41 / " + inner6, inner6, "taken"},
@@ -65,7 +65,7 @@ func TestDecap(t *testing.T) {
 		{"6 in UDP over 4", inUDP("udp 31.31.31.254:50000 > 127.0.0.1:6080", inner6), inner6, "taken"},
 		{"4 in UDP over 6", inUDP("udp [2001:db8:31::fe]:50000 > [::1]:6080", inner4), inner4, "taken"},
 		{"6 in UDP over 6", inUDP("udp [2001:db8:31::fe]:50000 > [::1]:6080", inner6), inner6, "taken"},
-		// an outer source that is no load balancer's
+		// the outer source is not a load balancer
 		{"stranger", "ip 8.8.8.8 > 127.0.0.1 proto 4 / " + inner4, "", "source"},
 		{"stranger over 6", "ip 2001:db8:32::1 > ::1 proto 41 / " + inner6, "", "source"},
 		{"stranger with UDP", inUDP("udp 31.31.31.253:50000 > 127.0.0.1:6080", inner4), "", "source"},
@@ -74,7 +74,7 @@ func TestDecap(t *testing.T) {
 		{"no tunnel", "tcp 198.18.1.1:4000 > 20.20.20.1:80 S", "", ""},
 
 		{"a fragment", from4 + " ipid 7 mf / " + inner4, "", ""},
-		// congestion on the way (RFC 6040)
+		// congestion on the path (RFC 6040)
 		{"met, capable 0", from4 + " tos 0x3 / " + inner4 + " tos 0xba", inner4 + " tos 0xbb", "taken"},
 		{"met, capable 1", from4 + " tos 0x3 / " + inner4 + " tos 0x1", inner4 + " tos 0x3", "taken"},
 		{"capable 1, capable 0", from4 + " tos 0x1 / " + inner4 + " tos 0x2", inner4 + " tos 0x1", "taken"},

@@ -2,5 +2,5 @@ package attach
 
 import "github.com/cilium/ebpf"
 
-// Ether is the program for interfaces with Ethernet headers.
+// Ether returns the program for interfaces with Ethernet headers.
 func (d *Decap) Ether() *ebpf.Program { return d.obj.LoxilbDecapEther }

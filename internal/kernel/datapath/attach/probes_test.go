@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(labtest.OwnNetwork(m)) }
 
-// attachedToLo counts the programs at both hooks of lo.
+// attachedToLo returns the number of programs at both hooks of lo.
 func attachedToLo(t *testing.T, h Hook) (n int) {
 	t.Helper()
 	lo := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: 1}}
@@ -43,7 +43,7 @@ func attachedToLo(t *testing.T, h Hook) (n int) {
 	return n
 }
 
-// newProbes returns those of a data path without pins.
+// newProbes returns the probes of a data path without pins.
 func newProbes(t *testing.T, h Hook) *Probes {
 	t.Helper()
 	c, err := loader.Open(loader.Settings{Connections: 1024})
@@ -58,9 +58,9 @@ func newProbes(t *testing.T, h Hook) *Probes {
 	return NewProbes(c, New(nil, h, nil))
 }
 
-// TestAnswersEnd: what comes from the VIP is an answer to a probe for as long as that waits, at the
-// address that it has left from; anything else is not touched. A minute after the last probe no
-// answer is known.
+// TestAnswersEnd checks that a packet from the VIP is an answer to a probe only while that waits,
+// at the address that the probe left from, and that other packets are not changed. A minute after
+// the last probe no answer is recognized.
 func TestAnswersEnd(t *testing.T) {
 	p := newProbes(t, HookTCX)
 	vip, endpoint, own, other := netip.MustParseAddr("20.20.20.1"), netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.254"), netip.MustParseAddr("192.0.2.253")
@@ -90,7 +90,7 @@ func TestAnswersEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := vip
-		if int32(ago) < wait && ago != 1<<31 { // the last one was seen by a CPU whose clock is ahead
+		if int32(ago) < wait && ago != 1<<31 { // a CPU whose clock is ahead has seen the last one
 			want = endpoint
 		}
 		if from := arrives(own, port); from != want {
@@ -106,9 +106,9 @@ func TestAnswersEnd(t *testing.T) {
 	}
 }
 
-// TestAttachedWhileProbing: the programs are at an interface from the first probe on, until there
-// was none for a minute or the process ends, however long one waits, and what a killed one has left
-// goes with the next start.
+// TestAttachedWhileProbing checks that the programs are attached from the first probe until a
+// minute after the last one, or until the process ends, whatever a probe waits for, and that the
+// next start removes those of a killed process.
 func TestAttachedWhileProbing(t *testing.T) {
 	for _, hook := range []Hook{HookTCX, HookClsact} {
 		p := newProbes(t, hook)
@@ -153,7 +153,7 @@ func TestAttachedWhileProbing(t *testing.T) {
 	}
 }
 
-// TestRefused: programs that cannot be loaded leave no map of answers.
+// TestRefused checks that programs that cannot be loaded leave no map of answers.
 func TestRefused(t *testing.T) {
 	p := newProbes(t, HookTCX)
 	spec, err := bpf.LoadProbe()
@@ -161,7 +161,7 @@ func TestRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := spec.Maps[answers].Copy()
-	other.MaxEntries++ // another one than the programs have
+	other.MaxEntries++ // a size other than that of the programs
 	m, err := ebpf.NewMap(other)
 	if err != nil {
 		t.Fatal(err)
@@ -181,7 +181,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestCameSince: an interface that came after all were listed is there.
+// TestCameSince checks that an interface that appears after the listing is found.
 func TestCameSince(t *testing.T) {
 	if !isThere(1, nil) || isThere(1<<30, nil) {
 		t.Error("lo is taken to be gone, or one that never was to be there")

@@ -11,8 +11,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestWakeAt: a table is left alone only while it is far from needing work, and the bell rings well
-// before.
+// TestWakeAt checks that a table is left alone only while it is far from needing work, and that the
+// alarm comes early enough.
 func TestWakeAt(t *testing.T) {
 	t.Parallel()
 	table := lb.Pressure{EntriesMax: 1_000_000, HalfOpenMax: 100_000}
@@ -42,8 +42,8 @@ func TestWakeAt(t *testing.T) {
 	}
 }
 
-// TestCalm: an empty table is calm, and stays so with a few connections. It is no longer calm
-// before it must grow.
+// TestCalm checks that an empty table is calm, also with a few connections, and no longer is before
+// it must grow.
 func TestCalm(t *testing.T) {
 	t.Parallel()
 	d := open(t, loader.Settings{Connections: 500_000})

@@ -12,11 +12,10 @@ import (
 	"loxilb/test/dptest"
 )
 
-// webAt is an endpoint of a service that has connections, and one that has none; both are of the
-// service web.
+// webAt is an endpoint of service web with connections, and one without.
 type webAt struct{ busy, idle netip.AddrPort }
 
-// web gives a table a service, and so many of its connections to the service's second endpoint.
+// web creates a service, and connections of which few belong to its second endpoint.
 func web(t testing.TB, d *Table, few, all int) (at webAt) {
 	t.Helper()
 	vip := netip.MustParseAddrPort("20.0.0.9:80")
@@ -40,8 +39,8 @@ func web(t testing.TB, d *Table, few, all int) (at webAt) {
 	return at
 }
 
-// TestFind: what is sought is found, in the order of the whole list and by its places, and little
-// else is looked at.
+// TestFind checks that the search finds the right connections in list order, by their positions,
+// and that it reads little else.
 func TestFind(t *testing.T) {
 	t.Parallel()
 	const all, few = 20_000, 100
@@ -64,7 +63,7 @@ func TestFind(t *testing.T) {
 	for name, c := range map[string]struct {
 		sought lb.Sought
 		is     func(*lb.Connection) bool
-		others int // that are found, too
+		others int // others that are found, too
 	}{
 		"state":         {lb.Sought{State: "fini"}, func(c *lb.Connection) bool { return c.State == "fini" }, 0},
 		"no such state": {lb.Sought{State: "udp-est"}, func(*lb.Connection) bool { return false }, 0},
@@ -94,8 +93,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// list returns what is found by pages of such a size, and is what is meant, without ages: they grow
-// from one list to the next.
+// list returns what pages of a size find, and fails unless that equals the connections for which is
+// returns true. Ages are left out, as they grow from one list to the next.
 func (t *Table) list(tb testing.TB, sought lb.Sought, size int, is func(*lb.Connection) bool) (found []lb.Connection) {
 	tb.Helper()
 	for place := 0; ; {

@@ -10,9 +10,9 @@ import (
 	"loxilb/test/dptest"
 )
 
-// TestGrow: while flows are opened, and packets of those that are open come on another CPU, the
-// table grows from its first size. No flow is lost for an instant: it would be opened again, and
-// counted. Whoever lists the table meanwhile is told what is there.
+// TestGrow grows the table from its first size while flows open, and while packets of open flows
+// arrive on another CPU. No flow is lost for a moment: it would be opened, and counted, again.
+// Lists during the growth are complete.
 func TestGrow(t *testing.T) {
 	t.Parallel()
 	const flows = 60_000
@@ -62,7 +62,7 @@ func TestGrow(t *testing.T) {
 	}
 	close(done)
 	others.Wait()
-	// Who came while the table was full comes again.
+	// Clients that came while the table was full try again.
 	if err := d.grow(t.Context(), 2*flows); err != nil {
 		t.Fatal(err)
 	}

@@ -11,9 +11,9 @@ import (
 	"loxilb/test/dptest/programs"
 )
 
-// TestHalfMoved: a process dies in the middle of a group's move, as it did not get the lock of one
-// bucket; each bucket once. Without another process, all flows are found, end, and open again. The
-// next process finishes the move.
+// TestHalfMoved checks a process that dies in the middle of moving a group, as it did not get the
+// lock of a bucket, for each bucket. Without a process, all flows are found, end, and open again.
+// The next process finishes the move.
 func TestHalfMoved(t *testing.T) {
 	t.Parallel()
 	const flows = 3000
@@ -21,7 +21,7 @@ func TestHalfMoved(t *testing.T) {
 		t.Run(fmt.Sprint(bucket), func(t *testing.T) {
 			t.Parallel()
 			d := open(t, loader.Settings{Connections: 60_000})
-			d.die() // nothing lets the table grow but the test
+			d.die() // only the test grows the table
 			send := d.newFlows(t)
 			sendAll := func() {
 				t.Helper()
@@ -60,8 +60,8 @@ func TestHalfMoved(t *testing.T) {
 	}
 }
 
-// TestMoveGivenUp: a group whose move was given up keeps all of its flows, none of which is opened
-// again or loses a packet, and its move is finished later.
+// TestMoveGivenUp checks that a group whose move was abandoned keeps all of its flows, that none of
+// them opens again or loses a packet, and that the move is finished later.
 func TestMoveGivenUp(t *testing.T) {
 	t.Parallel()
 	const flows = 3000
@@ -98,24 +98,24 @@ func TestMoveGivenUp(t *testing.T) {
 	}
 }
 
-// die ends what a process does for the table, but for what it is asked to.
+// die stops the process's work on the table, except for what the test calls.
 func (t *Table) die() {
 	t.still()
 }
 
-// halfMove has the table grow by a group, and gives up in the middle: somebody holds the lock of
-// this bucket there.
+// halfMove grows the table by a group, and stops in the middle because the lock of this bucket is
+// held.
 func (t *Table) halfMove(tb testing.TB, bucket int) {
 	tb.Helper()
 	t.giveUpMove(tb, func(on bool, group int) error { return t.holdBucket(on, group, bucket) })
 }
 
-// holdBucket takes the lock of a bucket, or gives it back.
+// holdBucket takes or releases the lock of a bucket.
 func (t *Table) holdBucket(on bool, group, bucket int) error {
 	return t.shared.Conntrack.Hold(on, func(g, b int, _ []bpf.TcConnectionKey) bool { return g == group && b == bucket })
 }
 
-// giveUpMove has the table grow by a group, which is obstructed meanwhile.
+// giveUpMove grows the table by a group while obstruct obstructs it.
 func (t *Table) giveUpMove(tb testing.TB, obstruct func(on bool, group int) error) {
 	tb.Helper()
 	goal, _, err := t.shared.Conntrack.Goal(0)
@@ -128,7 +128,7 @@ func (t *Table) giveUpMove(tb testing.TB, obstruct func(on bool, group int) erro
 	if err := obstruct(true, int(goal)); err != nil {
 		tb.Fatal(err)
 	}
-	for range 2 { // the first one says that it grows
+	for range 2 { // the first one reports the growth
 		if _, err := t.runMarked(growTable, goal+1); err != nil {
 			tb.Fatal(err)
 		}
@@ -141,8 +141,8 @@ func (t *Table) giveUpMove(tb testing.TB, obstruct func(on bool, group int) erro
 	}
 }
 
-// wantNoneEnded wants no entry to be marked as the old place of an entry is: no state could be set
-// there, and packets that change it would be dropped.
+// wantNoneEnded checks that no entry is marked as ended, as an old copy is: its state could not be
+// changed, and packets that change it would be dropped.
 func wantNoneEnded(t *testing.T, d *Table) {
 	t.Helper()
 	for key, row := range dptest.Connections(t, d.shared) {
@@ -152,7 +152,7 @@ func wantNoneEnded(t *testing.T, d *Table) {
 	}
 }
 
-// wantFlows compares how many flows were opened, are active and are in the table.
+// wantFlows compares the numbers of flows that were opened, are active, and are in the table.
 func wantFlows(t *testing.T, d *Table, opened, active uint64) {
 	t.Helper()
 	var state bpf.TcEndpointState

@@ -10,8 +10,8 @@ import (
 	"loxilb/test/dptest"
 )
 
-// TestIdleEnds: connections that were established, and of which the numbers are known, are kept
-// closed until their ends are told. Others, and those beyond the rate, end in silence.
+// TestIdleEnds checks that established connections with known sequence numbers stay as closed until
+// their ends are notified. Others, and those beyond the rate, end silently.
 func TestIdleEnds(t *testing.T) {
 	t.Parallel()
 	const n, rate = 300, 200
@@ -30,7 +30,7 @@ func TestIdleEnds(t *testing.T) {
 		name  string
 		flags uint8
 		trait bpf.TcConnectionTrait
-		ahead uint32 // of what the other side has acknowledged
+		ahead uint32 // bytes ahead of the other side's acknowledgement
 		told  bool
 	}{
 		{name: "established", flags: established, told: true},
@@ -59,7 +59,7 @@ func TestIdleEnds(t *testing.T) {
 			if err := d.Sweep(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			var got bpf.SweepIdleReport // of what is to be told
+			var got bpf.SweepIdleReport // connections to notify
 			if err := d.programs.idleReports.Lookup(uint32(0), &got); err != nil {
 				t.Fatal(err)
 			}
@@ -72,7 +72,7 @@ func TestIdleEnds(t *testing.T) {
 				}
 				return
 			}
-			if got.Told < rate || got.Told > rate+rate/4 || got.Told+got.Untold != n { // the sweep takes a moment, too
+			if got.Told < rate || got.Told > rate+rate/4 || got.Told+got.Untold != n { // the sweep takes some time
 				t.Errorf("%+v, want %d told, and all others not", got, rate)
 			}
 			rows := dptest.Connections(t, d.shared)

@@ -11,8 +11,8 @@ import (
 	"loxilb/test/dptest"
 )
 
-// TestEndInPieces: calls that have no time to look at the whole table come to its end, each from
-// where the one before has stopped.
+// TestEndInPieces checks that calls without time for the whole table reach its end, each from where
+// the previous one stopped.
 func TestEndInPieces(t *testing.T) {
 	t.Parallel()
 	const n = 300

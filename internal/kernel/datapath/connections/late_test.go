@@ -28,7 +28,7 @@ func (h *askedHooks) Arrival(wanted int) (int, net.HardwareAddr, bool) {
 	return 0, nil, false
 }
 
-// dialer is a client that connects to a service of one endpoint from the same port, over and over.
+// dialer is a client that repeatedly connects to a service of one endpoint from the same port.
 type dialer struct {
 	*Table
 	t                     *testing.T
@@ -49,7 +49,7 @@ func newDialer(t *testing.T) *dialer {
 	return d
 }
 
-// dial opens a connection whose numbers are known.
+// dial opens a connection with known sequence numbers.
 func (d *dialer) dial() {
 	const syn, ack, payload = 0x02, 0x10, 100
 	d.began += 1 << 20
@@ -72,7 +72,7 @@ func (d *dialer) dial() {
 	}
 }
 
-// age has the connection be silent for a day.
+// age makes the connection idle for a day.
 func (d *dialer) age() {
 	d.change(func(row *bpf.TcConnection) { row.Seen -= d.shared.Jiffies(24 * time.Hour) })
 }
@@ -99,8 +99,9 @@ func (d *dialer) sweep() {
 	}
 }
 
-// TestLateIdleEnd: a connection that was silent for too long is told of only as long as it is the
-// one: not the next one with its addresses and ports, however long the daemon was halted meanwhile.
+// TestLateIdleEnd checks that an idle timeout is notified only to the connection that it belongs
+// to, and not to a later one with the same addresses and ports, however long the daemon was halted
+// meanwhile.
 func TestLateIdleEnd(t *testing.T) {
 	t.Parallel()
 	for _, again := range []bool{false, true} {
@@ -117,8 +118,8 @@ func TestLateIdleEnd(t *testing.T) {
 	}
 }
 
-// TestLateEnd: the same of a connection that a walk has found, or kill ct: it ends neither by RSTs
-// nor in silence.
+// TestLateEnd checks the same for a connection that a walk or kill ct has found: a later one ends
+// neither by RSTs nor silently.
 func TestLateEnd(t *testing.T) {
 	t.Parallel()
 	for _, again := range []bool{false, true} {

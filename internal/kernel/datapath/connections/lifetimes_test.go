@@ -9,8 +9,8 @@ import (
 	"loxilb/test/dptest/programs"
 )
 
-// TestLifetimesOfMoved: connections whose rows move, as the table grows, keep when they began, and
-// each is counted once.
+// TestLifetimesOfMoved checks that connections whose rows move while the table grows keep their
+// start times, and that each is counted once.
 func TestLifetimesOfMoved(t *testing.T) {
 	t.Parallel()
 	const flows, half, life = 60_000, 10_000, 20 * time.Second
@@ -36,7 +36,7 @@ func TestLifetimesOfMoved(t *testing.T) {
 	if err := d.grow(t.Context(), 2*flows); err != nil {
 		t.Fatal(err)
 	}
-	sendAll(half) // the last packet of each
+	sendAll(half) // the last packet of each connection
 	after, err := d.shared.Conntrack.Buckets()
 	if err != nil || after <= before {
 		t.Fatalf("%d buckets, %d before, %v", after, before, err)
@@ -64,7 +64,7 @@ func TestLifetimesOfMoved(t *testing.T) {
 		if one.Out.Buckets[0] != want || one.Out.Sum != 0 {
 			t.Errorf("%s: the endpoint has sent %d bytes", one.Protocol, one.Out.Sum)
 		}
-		// more than that by as long as the test has taken, which is seconds on a busy machine
+		// longer by the duration of the test, which is seconds on a busy machine
 		if mean := float64(one.Life.Sum) * lb.LifeUnit / float64(max(want, 1)); want > 0 && (mean < life.Seconds()-0.1 || mean > 3*life.Seconds()) {
 			t.Errorf("a connection lived %.1f s, want %v", mean, life)
 		}

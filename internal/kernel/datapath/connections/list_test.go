@@ -13,8 +13,8 @@ import (
 	"loxilb/test/dptest/programs"
 )
 
-// TestListRange: a connection to one port of a range is listed with its own port, and as one of the
-// endpoint that the service has.
+// TestListRange checks that a connection to a port of a range is listed with its own port, and with
+// the endpoint as the service has it.
 func TestListRange(t *testing.T) {
 	t.Parallel()
 	d := open(t, loader.Settings{Connections: 1024})
@@ -34,7 +34,8 @@ func TestListRange(t *testing.T) {
 	}
 }
 
-// Pages of connections follow each other, and show each once, while the table is as it is.
+// TestPages checks that pages of connections show each connection once while the table does not
+// change.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	const n, pageSize = 5000, 997
@@ -68,8 +69,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestListAge: each direction has the age of its connection and the time since its last packet,
-// whether the whole table is read or searched.
+// TestListAge checks that each direction has the age of its connection and the time since its last
+// packet, whether the table is read or searched.
 func TestListAge(t *testing.T) {
 	t.Parallel()
 	const age = 100 * time.Hour
@@ -81,7 +82,7 @@ func TestListAge(t *testing.T) {
 	if err := programs.New(d.shared, nil).Age(age); err != nil {
 		t.Fatal(err)
 	}
-	// Nothing is swept meanwhile, so that the flow is still there.
+	// No sweep runs meanwhile, so the flow still exists.
 	for name, sought := range map[string]lb.Sought{"read": {}, "search": {State: "udp-uni"}} {
 		found := 0
 		_, err := d.ConnectionsFrom(t.Context(), 0, sought, func(c lb.Connection) bool {
@@ -97,8 +98,8 @@ func TestListAge(t *testing.T) {
 	}
 }
 
-// BenchmarkList takes 20 of a million connections that are what somebody looks for: as all of them
-// are, a few and none, by reading the table and by a search.
+// BenchmarkList lists 20 matching connections of a million, by reading the table and by a search:
+// when all match, a few, and none.
 func BenchmarkList(b *testing.B) {
 	const all, few, wanted = 1_000_000, 10, 20
 	d := open(b, loader.Settings{Connections: all})

@@ -15,12 +15,12 @@ import (
 	"loxilb/test/dptest"
 )
 
-// TestAnswerMeetsMove: an endpoint's answer that comes while the client's entry is being moved is
-// repeated, and then both entries know of it: else the connection would stay half-open, however
-// long it is used.
+// TestAnswerMeetsMove checks that an endpoint's reply that arrives while the client's entry is
+// moved is retransmitted, and then recorded in both entries: otherwise the connection would stay
+// half-open however long it is used.
 func TestAnswerMeetsMove(t *testing.T) {
 	t.Parallel()
-	const ended = uint8(bpf.TcConnectionTraitCONN_ENDED) // as the old place of an entry is marked
+	const ended = uint8(bpf.TcConnectionTraitCONN_ENDED) // the mark of an old copy of an entry
 	d := open(t, loader.Settings{Connections: 100})
 	client, vip, endpoint := netip.MustParseAddr("10.8.0.1"), netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.1.0.1")
 	d.serve(t, 6, netip.AddrPortFrom(vip, 80), endpoint)
@@ -89,7 +89,8 @@ func dropped(t *testing.T, c *loader.Collection, reason bpf.TcDropReason) (sum u
 	return sum
 }
 
-// TestSpareGivesUp: a process that is to end does not wait forever for a table that cannot grow.
+// TestSpareGivesUp checks that a process that ends does not wait forever for a table that cannot
+// grow.
 func TestSpareGivesUp(t *testing.T) {
 	t.Parallel()
 	d := open(t, loader.Settings{Connections: 60_000})

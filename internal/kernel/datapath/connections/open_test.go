@@ -15,7 +15,7 @@ import (
 	"loxilb/test/dptest"
 )
 
-// open loads what a sweep needs.
+// open loads what sweeps need.
 func open(t testing.TB, s loader.Settings) *Table {
 	t.Helper()
 	c, err := loader.Open(s)
@@ -46,14 +46,14 @@ func open(t testing.TB, s loader.Settings) *Table {
 	return table
 }
 
-// still ends that the table grows by itself: rows that move are not to be written by hand, and a
-// list has them twice.
+// still stops the automatic growth of the table: rows that move must not be written by the test,
+// and would be listed twice.
 func (t *Table) still() {
 	t.stop()
 	t.stopped.Wait()
 }
 
-// program returns the one at the tc hook.
+// program returns the program at the tc hook.
 func (t *Table) program(tb testing.TB) *ebpf.Program {
 	tb.Helper()
 	p, err := t.shared.Program(false, false)
@@ -63,18 +63,18 @@ func (t *Table) program(tb testing.TB) *ebpf.Program {
 	return p
 }
 
-// noHooks are no interfaces.
+// noHooks has no interfaces.
 type noHooks struct{}
 
 func (noHooks) Any() bool                                 { return false }
 func (noHooks) Arrival(int) (int, net.HardwareAddr, bool) { return 0, nil, false }
 
-// ownSockets are flows of this machine's own sockets, by endpoint id.
+// ownSockets holds the number of flows of this machine's own sockets, by endpoint id.
 type ownSockets map[uint32]uint64
 
 func (s ownSockets) Flows() (map[uint32]uint64, error) { return s, nil }
 
-// serve makes a service with these endpoints, all at its port.
+// serve creates a service with these endpoints, all at its port.
 func (t *Table) serve(tb testing.TB, protocol uint8, vip netip.AddrPort, endpoints ...netip.Addr) {
 	tb.Helper()
 	table := bpf.ServiceTable{Key: bpf.TcServiceKey{Vip: bpf.Addr(vip.Addr()), Port: bpf.Port(vip.Port()), Protocol: protocol}}
@@ -87,7 +87,7 @@ func (t *Table) serve(tb testing.TB, protocol uint8, vip netip.AddrPort, endpoin
 	}
 }
 
-// newFlows makes a service, and returns what sends a datagram of a flow to it.
+// newFlows creates a service, and returns a function that sends it a datagram of a flow.
 func (t *Table) newFlows(tb testing.TB) (send func(flow int) error) {
 	tb.Helper()
 	vip := netip.MustParseAddr("10.0.0.1")

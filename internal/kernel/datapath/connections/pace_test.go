@@ -8,7 +8,8 @@ import (
 	"loxilb/internal/kernel/datapath/tables"
 )
 
-// TestPaceOfDrain: endpoints of one drain have its rate together, others each their own.
+// TestPaceOfDrain checks that the endpoints of one drain share its rate, and that others have one
+// each.
 func TestPaceOfDrain(t *testing.T) {
 	t.Parallel()
 	const rate = 10

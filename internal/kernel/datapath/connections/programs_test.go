@@ -9,8 +9,8 @@ import (
 	"loxilb/internal/kernel/datapath/loader"
 )
 
-// TestProgramsLater: a start with a table that cannot grow loads the program that sweeps alone;
-// each other is loaded once, when it is first run, and works on the same maps.
+// TestProgramsLater checks that a start with a table that cannot grow loads only the sweep program,
+// and that each other program is loaded once, at its first use, with the same maps.
 func TestProgramsLater(t *testing.T) {
 	t.Parallel()
 	c, err := loader.Open(loader.Settings{Connections: 1024})
@@ -45,7 +45,8 @@ func TestProgramsLater(t *testing.T) {
 	}
 }
 
-// TestProgramsDoNotWait: a program that is loaded is had while another one is being loaded.
+// TestProgramsDoNotWait checks that a loaded program is available while another one is being
+// loaded.
 func TestProgramsDoNotWait(t *testing.T) {
 	t.Parallel()
 	p := &Programs{loaded: map[string]*ebpf.Program{sweepRows: {}}}

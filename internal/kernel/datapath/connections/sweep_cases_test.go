@@ -13,8 +13,8 @@ import (
 	"loxilb/test/dptest/programs"
 )
 
-// TestSweepOrphan: an entry whose other direction is missing goes once it is past its time, and
-// gives a count back only if it is the client's.
+// TestSweepOrphan checks that an entry without its other direction is removed after its timeout,
+// and decrements a count only if it is the client's.
 func TestSweepOrphan(t *testing.T) {
 	t.Parallel()
 	d := open(t, loader.Settings{Connections: 100})
@@ -56,8 +56,8 @@ func TestSweepOrphan(t *testing.T) {
 	}
 }
 
-// TestSweepUnderPressure: a pass through a table that is more than half full treats all closed
-// connections alike, those too that it meets when it has made room.
+// TestSweepUnderPressure checks that a pass through a table that is more than half full treats all
+// closed connections alike, including those that it reaches after it has made room.
 func TestSweepUnderPressure(t *testing.T) {
 	t.Parallel()
 	const most, closed = 8000, 4400 // 55 percent
@@ -65,7 +65,7 @@ func TestSweepUnderPressure(t *testing.T) {
 	for _, c := range []struct {
 		silent time.Duration
 		ended  uint64
-	}{{2 * time.Second, 0}, {6 * time.Second, closed}} { // the sweep waits two seconds longer
+	}{{2 * time.Second, 0}, {6 * time.Second, closed}} { // two seconds are added to the timeout
 		dptest.Fill(t, d.shared, closed, dptest.Jiffies(t)-d.shared.Jiffies(c.silent))
 		err := d.shared.Conntrack.Change(func(_ bpf.TcConnectionKey, row *bpf.TcConnection) bool {
 			row.Flags |= uint8(bpf.TcConnectionFlagCONN_RESET)
@@ -84,8 +84,8 @@ func TestSweepUnderPressure(t *testing.T) {
 	}
 }
 
-// TestSweepPass: a sweep keeps the pressure of its beginning until it is through, and no longer:
-// what closes later would be forgotten early.
+// TestSweepPass checks that a sweep keeps the pressure of its beginning until it has finished, and
+// no longer: connections that close later would be removed early.
 func TestSweepPass(t *testing.T) {
 	t.Parallel()
 	const most, connections = 8000, 4400
@@ -113,9 +113,9 @@ func TestSweepPass(t *testing.T) {
 	want("at its end", 0)
 }
 
-// TestSweepUnderTraffic: flows that are dead are opened again while sweeps go over them, at the
-// latest by the second packet, should the sweep be removing the flow when the first one comes. The
-// counts of active connections stay those of the table.
+// TestSweepUnderTraffic checks that expired flows open again while sweeps pass over them, at the
+// latest with the second packet, if the sweep is removing the flow when the first one arrives. The
+// counts of active connections stay equal to the table.
 func TestSweepUnderTraffic(t *testing.T) {
 	t.Parallel()
 	const flows = 2000

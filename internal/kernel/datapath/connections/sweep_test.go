@@ -10,7 +10,8 @@ import (
 	"loxilb/test/dptest"
 )
 
-// TestSweep: living connections stay, dead ones go, and their count is given back.
+// TestSweep checks that live connections stay, and that expired ones are removed and their counts
+// decremented.
 func TestSweep(t *testing.T) {
 	d := open(t, loader.Settings{Connections: 2000})
 	now := dptest.Jiffies(t)
@@ -40,8 +41,8 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestPauseAfter: sweeps take one percent of a core, ten of a table that is nearly full, and half
-// of it under pressure.
+// TestPauseAfter checks that sweeps use one percent of a CPU, ten with a table that is nearly full,
+// and half of it under pressure.
 func TestPauseAfter(t *testing.T) {
 	t.Parallel()
 	const ms, period = time.Millisecond, 5 * time.Second
@@ -73,7 +74,7 @@ func TestPauseAfter(t *testing.T) {
 	}
 }
 
-// BenchmarkSweep is a sweep of a million living connections.
+// BenchmarkSweep sweeps a million live connections.
 func BenchmarkSweep(b *testing.B) {
 	const n = 1_000_000
 	d := open(b, loader.Settings{Connections: n})

@@ -13,7 +13,7 @@ import (
 	"loxilb/test/dptest"
 )
 
-// own gives so many connections of a table to an endpoint, spread over the table.
+// own gives n of a table's connections to an endpoint, spread over the table.
 func own(t testing.TB, d *Table, endpoint uint32, n, of int) {
 	t.Helper()
 	seen := 0
@@ -32,12 +32,12 @@ func own(t testing.TB, d *Table, endpoint uint32, n, of int) {
 	}
 }
 
-// TestWalk finds all connections of the endpoints that it is told, and no others; none are left for
-// a second one: where they should be, and everywhere if they are not there.
+// TestWalk checks that a walk finds exactly the connections of the given endpoints, so a second one
+// finds none: at the recorded locations, and in the whole table if they are not there.
 func TestWalk(t *testing.T) {
 	const all, few, endpoint = 20_000, 100, 7
 	d := open(t, loader.Settings{Connections: 2 * all})
-	if err := d.grow(t.Context(), 4*all); err != nil { // what moves while it is walked through is met twice
+	if err := d.grow(t.Context(), 4*all); err != nil { // rows that move during a walk are visited twice
 		t.Fatal(err)
 	}
 	dptest.Fill(t, d.shared, all, dptest.Jiffies(t))
@@ -49,7 +49,7 @@ func TestWalk(t *testing.T) {
 			}
 		}
 		groups, err := d.shared.Whereabouts.Groups([]uint32{endpoint})
-		if err != nil || (len(groups) > 0) != known || len(groups) > 2*few { // as the table grows, a row that is moved is known in both groups
+		if err != nil || (len(groups) > 0) != known || len(groups) > 2*few { // a row that was moved is recorded in both groups
 			t.Errorf("its connections are known to be in %d groups (%v); want some: %t", len(groups), err, known)
 		}
 		walkFinds(t, d, endpoint, few)
@@ -77,8 +77,8 @@ func walkFinds(t *testing.T, d *Table, endpoint uint32, few int) {
 	}
 }
 
-// TestWalkPastSockets: what an endpoint has of this machine's own sockets is in no table, and
-// nobody looks for it there.
+// TestWalkPastSockets checks that an endpoint's connections of this machine's own sockets, which
+// are in no table, are not searched for.
 func TestWalkPastSockets(t *testing.T) {
 	t.Parallel()
 	const all, few, sockets, endpoint = 2_000, 20, 5, 7
@@ -109,8 +109,8 @@ func TestWalkPastSockets(t *testing.T) {
 	}
 }
 
-// BenchmarkEnds finds 10 connections of an endpoint among a million: by a walk in the kernel
-// through all, by reading the table, and where a sweep has seen them.
+// BenchmarkEnds finds 10 connections of an endpoint among a million: by a walk of the kernel
+// through all, by reading the table, and at the locations that a sweep has recorded.
 func BenchmarkEnds(b *testing.B) {
 	const all, few, endpoint = 1_000_000, 10, 7
 	d := open(b, loader.Settings{Connections: all})
@@ -127,7 +127,7 @@ func BenchmarkEnds(b *testing.B) {
 		name string
 		find func() error
 	}{
-		{"everywhere", walk}, // no sweep has seen them
+		{"everywhere", walk}, // no sweep has recorded locations
 		{"read", func() error {
 			_, err := d.EndConnections(b.Context(), 0, 1, func(*lb.Connection) bool { return false })
 			return err

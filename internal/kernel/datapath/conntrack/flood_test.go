@@ -7,9 +7,9 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// TestChosenTuples: who chooses tuples without knowing the seeds fills no group before the table is
-// as full as it may be: neither by counting ports or addresses, nor by steps of powers of two, nor
-// by words that cancel each other out.
+// TestChosenTuples checks that an attacker who chooses tuples without knowing the seeds cannot fill
+// a group before the table reaches its limit: not by sequential ports or addresses, nor by powers
+// of two, nor by words that cancel each other out.
 func TestChosenTuples(t *testing.T) {
 	t.Parallel()
 	const groups, tables = 132, 20
@@ -28,7 +28,7 @@ func TestChosenTuples(t *testing.T) {
 			return v4(random.Uint32()), uint16(random.Uint32())
 		},
 	} {
-		random = rand.New(rand.NewPCG(1, 2)) // the same for each, in whatever order
+		random = rand.New(rand.NewPCG(1, 2)) // the same for each case, in any order
 		refused := 0
 		for range tables {
 			var s seeds

@@ -22,9 +22,9 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-// A dry run changes no row of any map of the data path, and no packet leaves: not by a mirror
-// either. So it is for packets that open connections of each algorithm and mode, that belong to
-// one, that are challenged, refused, recorded, policed and limited.
+// TestChangesNothing checks that a dry run changes no row of any map of the data path and sends no
+// packet, not even by a mirror. It covers packets that open connections with each algorithm and
+// mode, that belong to one, and that are challenged, refused, recorded, policed or limited.
 //
 // P64 Explaining a packet changes no connection, counter or other row of the data path, and sends
 // nothing
@@ -64,7 +64,7 @@ func TestChangesNothing(t *testing.T) {
 	})
 }
 
-// prepare makes services of all kinds, and some connections; it returns packets to ask about.
+// prepare creates services of all kinds, and some connections; it returns packets to ask about.
 func prepare(l *lab.Lab) ([]string, error) {
 	services := []string{
 		"10.0.0.1:80/tcp endpoints=192.168.1.10:8080,192.168.1.11:8080",
@@ -113,7 +113,7 @@ func prepare(l *lab.Lab) ([]string, error) {
 func frame(text string) []byte {
 	p, err := pkt.Parse(text)
 	if err != nil {
-		panic(err) // the test has written it
+		panic(err) // a mistake of the test
 	}
 	return p.Set(pkt.To, pkt.MAC([]byte{2, 0, 0, 0, 1, 1})).Build()
 }
@@ -128,12 +128,12 @@ func try(l *lab.Lab, text string) (*dryrun.Result, error) {
 	return l.Datapath.DryRun().Try(&dryrun.Packet{Frame: f, Ifindex: l.Client.Index, Protocol: protocol, From: p.SrcAddr(), To: p.DstAddr()})
 }
 
-// onThread runs a test in a lab, whose network is that of its thread.
+// onThread runs a test in a lab, which uses the network namespace of its thread.
 func onThread(t *testing.T, f func(*lab.Lab) error) {
 	t.Helper()
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocks
+		runtime.LockOSThread() // never unlocked
 		l, err := lab.New(lab.Config{})
 		if err == nil {
 			err = errors.Join(f(l), l.Close())
@@ -145,8 +145,8 @@ func onThread(t *testing.T, f func(*lab.Lab) error) {
 	}
 }
 
-// left returns the packets of TCP and UDP that have left since the last call: the kernel's own
-// neighbour discovery is none.
+// left returns the number of TCP and UDP packets that have left since the last call, which excludes
+// the kernel's own neighbour discovery.
 func left(t *testing.T, l *lab.Lab) (n int) {
 	for _, link := range []*lab.Link{l.Client, l.Server} {
 		frames, err := l.Left(link)
@@ -162,7 +162,7 @@ func left(t *testing.T, l *lab.Lab) (n int) {
 	return n
 }
 
-// dump returns a hash of all rows of each map of the data path, those of maps in maps too.
+// dump returns a hash of all rows of each map of the data path, including maps in maps.
 func dump(t *testing.T, l *lab.Lab) map[string]string {
 	all := map[string]string{}
 	live := l.Datapath.DryRun().Live()
@@ -180,8 +180,8 @@ func dump(t *testing.T, l *lab.Lab) map[string]string {
 	return all
 }
 
-// value returns a hash of a variable. Of what user space sleeps for only that counts which programs
-// write: it wishes anew every few seconds.
+// value returns a hash of a variable. Of the variable for waking user space, it uses only what
+// programs write: user space updates its part every few seconds.
 func value(t *testing.T, v *ebpf.Variable) string {
 	bytes := make([]byte, v.Size())
 	if err := v.Get(bytes); err != nil {
@@ -238,8 +238,8 @@ func perCPU(kind ebpf.MapType) bool {
 	return kind == ebpf.PerCPUArray || kind == ebpf.PerCPUHash || kind == ebpf.LRUCPUHash
 }
 
-// While packets flow, dry runs neither lose nor add any: connections, packets and drops are as many
-// as were sent.
+// TestUnderTraffic checks that dry runs do not affect packets that flow at the same time: the
+// numbers of connections, packets and drops equal those sent.
 func TestUnderTraffic(t *testing.T) {
 	t.Parallel()
 	const sent = 300
@@ -259,7 +259,7 @@ func TestUnderTraffic(t *testing.T) {
 		failed := make(chan error, 1)
 		begun, stop, asked := make(chan struct{}), make(chan struct{}), 0
 		go func() {
-			runtime.LockOSThread() // and never unlocks: the thread is in the lab's network
+			runtime.LockOSThread() // never unlocked: the thread is in the lab's network
 			failed <- func() error {
 				if err := unix.Setns(int(here.Fd()), unix.CLONE_NEWNET); err != nil {
 					return err
@@ -280,7 +280,7 @@ func TestUnderTraffic(t *testing.T) {
 			}()
 		}()
 		select {
-		case <-begun: // what is loaded is there
+		case <-begun: // everything is loaded
 		case err := <-failed:
 			return err
 		}
@@ -306,8 +306,8 @@ func TestUnderTraffic(t *testing.T) {
 	})
 }
 
-// What a packet meets is as full as it is: a client's limit, a source port that is taken, the next
-// of a round.
+// TestMeetsWhatIsThere checks that a dry run uses the current state: a client's limit, a source
+// port in use, the next endpoint in the rotation.
 func TestMeetsWhatIsThere(t *testing.T) {
 	t.Parallel()
 	onThread(t, func(l *lab.Lab) error {
@@ -315,7 +315,7 @@ func TestMeetsWhatIsThere(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		r, err := try(l, packets[0]) // that has opened a connection by now
+		r, err := try(l, packets[0]) // its connection is open by now
 		if err != nil {
 			return err
 		}

@@ -2,8 +2,8 @@ package dryrun
 
 import "loxilb/internal/kernel/datapath/loader"
 
-// Live is the collection that is not to change.
+// Live returns the live collection, which dry runs must not change.
 func (r *Runner) Live() *loader.Collection { return r.live }
 
-// Unload gives it up, as after a while without questions.
+// Unload unloads the programs, as after some time without questions.
 func (r *Runner) Unload() { r.unload() }

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestKept: kept are the ports that the kernel gives to sockets by itself: of its range, those that
-// are not reserved.
+// TestKept checks that the kept ports are those that the kernel assigns to sockets: its range
+// without reserved ports.
 func TestKept(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -32,8 +32,8 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestTooFew: a machine that has all ports for itself keeps none from connections, as there would
-// be none, and says why. Firewall rules know its ports.
+// TestTooFew checks that a machine whose range is all ports keeps none from connections, as there
+// would be none left, and reports why. Firewall rules have its ports.
 func TestTooFew(t *testing.T) {
 	t.Parallel()
 	row, err := kept("1024\t65535\n", "80,4000-5000\n")

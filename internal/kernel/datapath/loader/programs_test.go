@@ -16,9 +16,9 @@ import (
 	"loxilb/internal/kernel/datapath/pins"
 )
 
-// TestProgramsOnDemand: a start loads the one program that every machine needs; each other is
-// loaded once, when an interface first asks for it, and works on the same maps, those that were
-// pinned too.
+// TestProgramsOnDemand checks that a start loads the one program that every machine needs, and that
+// each other program is loaded once, when an interface first needs it, with the same maps, also if
+// those were pinned.
 func TestProgramsOnDemand(t *testing.T) {
 	t.Parallel()
 	settings := Settings{Connections: 1024, PinDir: pinDir(t)}
@@ -44,7 +44,7 @@ func TestProgramsOnDemand(t *testing.T) {
 	}
 }
 
-// pinDir returns a folder of the test's own in the BPF file system.
+// pinDir returns a folder of the test in the BPF file system.
 func pinDir(t *testing.T) string {
 	t.Helper()
 	root, err := pins.Root()
@@ -63,7 +63,8 @@ func pinDir(t *testing.T) string {
 	return dir
 }
 
-// askTwice asks for the program of a hook, and looks whether its maps are the collection's.
+// askTwice requests the program of a hook twice, and checks that its maps are those of the
+// collection.
 func askTwice(t *testing.T, c *Collection, layer3, egress bool) {
 	t.Helper()
 	first, err := c.Program(layer3, egress)
@@ -89,8 +90,8 @@ func askTwice(t *testing.T, c *Collection, layer3, egress bool) {
 	}
 }
 
-// TestTableKeepsItsSize: another size asked for does not cost the connections that there are, and
-// is said, also where it is so small a difference that the table would have as many groups.
+// TestTableKeepsItsSize checks that requesting another size does not cost existing connections, and
+// is reported, even if the difference is so small that the number of groups would be the same.
 func TestTableKeepsItsSize(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
@@ -128,8 +129,8 @@ func mapIDs(t *testing.T, maps map[string]*ebpf.Map) (ids []ebpf.MapID) {
 	return ids
 }
 
-// TestLoadProgramsFails: when the kernel refuses one program, the others are given up, and the
-// error names the one.
+// TestLoadProgramsFails checks that when the kernel refuses one program, the others are closed, and
+// the error names it.
 //
 // Not parallel: it counts the process's programs.
 func TestLoadProgramsFails(t *testing.T) {
@@ -142,7 +143,7 @@ func TestLoadProgramsFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer made.Close()
-	spec.Programs["loxilb_decap_layer3"].Instructions = asm.Instructions{asm.Return()} // of what, the verifier asks
+	spec.Programs["loxilb_decap_layer3"].Instructions = asm.Instructions{asm.Return()} // without a return value, which the verifier refuses
 	before := openPrograms(t)
 	loaded, err := LoadPrograms(spec, made.Maps)
 	if err == nil || loaded != nil || !strings.Contains(err.Error(), "loxilb_decap_layer3") || strings.Contains(err.Error(), "loxilb_decap_ether") {

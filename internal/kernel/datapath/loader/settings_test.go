@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestJiffies: a time in ticks is right for as long as a machine is up. The product of both
-// overflows after 106 days.
+// TestJiffies checks that a time in ticks is correct for any uptime: the product would overflow
+// after 106 days.
 func TestJiffies(t *testing.T) {
 	t.Parallel()
 	s := Settings{hz: 1000}
@@ -19,7 +19,7 @@ func TestJiffies(t *testing.T) {
 	}
 }
 
-// TestNearestPower: half a step up or down, in ratio.
+// TestNearestPower checks rounding at half a step up or down, by ratio.
 func TestNearestPower(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[uint64]int{

@@ -7,8 +7,8 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// TestOtherSkew: a table whose rows begin elsewhere than this process would look for them is
-// refused, and left as it is.
+// TestOtherSkew checks that a table whose rows begin at another offset than this process expects is
+// refused, and not changed.
 func TestOtherSkew(t *testing.T) {
 	t.Parallel()
 	settings := Settings{Connections: 1024, PinDir: pinDir(t)}

@@ -12,8 +12,8 @@ import (
 	"loxilb/internal/kernel/datapath/pins"
 )
 
-// TestUpgradeOfScratch: a version that pinned its ways, or the room for a packet, and laid them out
-// differently is followed.
+// TestUpgradeOfScratch checks an upgrade from a version with another layout of its pinned ways or
+// packet buffer.
 //
 // P29
 func TestUpgradeOfScratch(t *testing.T) {
@@ -56,8 +56,8 @@ func TestUpgradeOfScratch(t *testing.T) {
 	}
 }
 
-// TestABI: what --version says without a kernel is what a daemon says, whatever its settings, with
-// pins or without.
+// TestABI checks that the ABI of --version, which uses no kernel, is that of a daemon with any
+// settings, with and without pins.
 func TestABI(t *testing.T) {
 	t.Parallel()
 	want, err := ABI()
@@ -78,8 +78,8 @@ func TestABI(t *testing.T) {
 	}
 }
 
-// TestSizesOfAttached: what services, sources and interfaces have attached is adopted from versions
-// that had as much room, which the kernel compares.
+// TestSizesOfAttached checks that the maps of attachments of services, sources and interfaces are
+// adopted from versions with the same sizes, which the kernel compares.
 func TestSizesOfAttached(t *testing.T) {
 	t.Parallel()
 	spec, err := bpf.LoadTc()
@@ -93,8 +93,8 @@ func TestSizesOfAttached(t *testing.T) {
 	}
 }
 
-// TestFormerEpochs: programs that are back have a map of ways of their own: they never mean an
-// epoch of this process.
+// TestFormerEpochs checks that programs that were rolled back to have their own map of ways, and
+// never use an epoch of this process.
 func TestFormerEpochs(t *testing.T) {
 	t.Parallel()
 	var all [2]*Collection

@@ -14,17 +14,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// printRoot arranges mounts as a case of TestRoot asks, and says what Root finds, by whose mount it
-// is.
+// printRoot sets up the mounts of a case of TestRoot, and prints what Root finds, and whose mount
+// that is.
 func printRoot() {
-	machine := os.Getenv("LOXILB_TEST_MACHINE") // the machine's BPF file system, or a directory that stands for it
+	machine := os.Getenv("LOXILB_TEST_MACHINE") // the machine's BPF file system, or a directory in its place
 	err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
 	step := func(f func() error) {
 		if err == nil {
 			err = f()
 		}
 	}
-	bound := -1 // the machine's, before /sys goes
+	bound := -1 // the machine's, before /sys is unmounted
 	step(func() (err error) {
 		if machine == "" {
 			return nil
@@ -45,7 +45,7 @@ func printRoot() {
 			step(func() error { return unix.Mount("bpf", usualBPFFS, "bpf", 0, "") })
 		case "proc":
 			step(func() error { return unix.Mount("proc", "/proc", "proc", 0, "") })
-		case "root": // a root directory of its own, with the machine's below it
+		case "root": // its own root directory, with the machine's below it
 			step(ownRoot)
 		}
 	}
@@ -70,7 +70,7 @@ func printRoot() {
 	}
 }
 
-// ownRoot makes a root directory as that of a container: nothing but /proc, which is the machine's,
+// ownRoot creates a root directory like that of a container: only /proc, which is the machine's,
 // and /sys.
 func ownRoot() error {
 	root, err := os.MkdirTemp("", "loxilb-root-")
@@ -97,8 +97,9 @@ func ownRoot() error {
 	return errors.Join(os.Chdir("/"), os.Remove(filepath.Join("/old", root)))
 }
 
-// TestRoot: pins go to the own BPF file system where there is one that stays, and to the machine's
-// out of a mount namespace that is a view of it. No program is needed, and none is found by PATH.
+// TestRoot checks that pins go to the process's own BPF file system if that is permanent, and to
+// the machine's from a mount namespace that is a view of it. No program is needed, and none is
+// searched in PATH.
 func TestRoot(t *testing.T) {
 	t.Parallel()
 	machine, err := Root()
@@ -142,8 +143,8 @@ func TestRoot(t *testing.T) {
 	}
 }
 
-// TestRootOfFirst: where nobody has mounted a BPF file system, `ip netns exec` mounts one outside
-// of its own mount namespace.
+// TestRootOfFirst checks that `ip netns exec`, without a BPF file system on the machine, mounts one
+// outside of its own mount namespace.
 func TestRootOfFirst(t *testing.T) {
 	t.Parallel()
 	out, err := process(syscall.CLONE_NEWNS|syscall.CLONE_NEWPID, "LOXILB_TEST_PROCESS=root", "LOXILB_TEST_ROOT=proc sysfs", "LOXILB_TEST_INNER=sysfs")
@@ -155,9 +156,9 @@ func TestRootOfFirst(t *testing.T) {
 	}
 }
 
-// process runs this program again, in namespaces of its own, with an empty PATH, and returns what
-// it prints. The thread stays as long as the process: Linux takes its end for that of the parent,
-// and threads of other tests end.
+// process runs this program again in its own namespaces with an empty PATH, and returns its output.
+// The thread stays as long as the process: Linux treats its end as the parent's, and threads of
+// other tests end.
 func process(flags uintptr, env ...string) (string, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// left is what a daemon leaves in a pin directory whose interfaces went before it did: no link at
-// an interface.
+// left is what a daemon leaves in a pin directory when its interfaces are removed before it ends:
+// no link at an interface.
 type left struct {
 	dir  string
 	maps []ebpf.MapID
@@ -33,7 +33,7 @@ func leave(t testing.TB, dir string, ns *os.File, witness bool) left {
 	return l
 }
 
-// stays: all is there.
+// stays checks that everything is still there.
 func (l left) stays(t testing.TB, why string) {
 	t.Helper()
 	if _, err := os.Stat(l.dir); err != nil {
@@ -57,9 +57,9 @@ func collect(t testing.TB, own string) Collected {
 	return c
 }
 
-// TestCollect: what eight namespaces have left whose interfaces went first is removed: maps, links,
-// and programs at the cgroup. What belongs to a namespace that lives stays, whatever keeps it
-// alive.
+// TestCollect checks that what daemons left in eight namespaces whose interfaces were removed first
+// is deleted: maps, links, and programs at the cgroup. What belongs to a live namespace stays,
+// whatever keeps that alive.
 func TestCollect(t *testing.T) {
 	t.Parallel()
 	parent := scratch(t)
@@ -95,7 +95,7 @@ func TestCollect(t *testing.T) {
 	alive["a socket"] = leave(t, at("socket"), ns, true)
 	var socket net.PacketConn
 	inside(t, ns, func() (err error) {
-		socket, err = net.ListenPacket("udp", ":0") //nolint:noctx // it opens at once
+		socket, err = net.ListenPacket("udp", ":0") //nolint:noctx // opens without waiting
 		return err
 	})
 	defer socket.Close()
@@ -134,7 +134,7 @@ func TestCollect(t *testing.T) {
 		t.Error(err)
 	}
 
-	// And when nothing keeps them any more, they go too.
+	// Without anything that keeps them alive, they are deleted, too.
 	unmount()
 	_, _, _ = open.Close(), socket.Close(), lock.Release()
 	eventually(t, "the rest is removed", func() bool {
@@ -149,8 +149,8 @@ func TestCollect(t *testing.T) {
 	own.stays(t, "its own")
 }
 
-// TestCollectWithoutWitness: directories of builds that made no witness are told by the cookie in
-// their name, if all namespaces that live can be found.
+// TestCollectWithoutWitness checks that directories of builds without a witness are recognized by
+// the cookie in their name, if all live namespaces can be found.
 func TestCollectWithoutWitness(t *testing.T) {
 	t.Parallel()
 	parent := scratch(t)
@@ -171,8 +171,8 @@ func TestCollectWithoutWitness(t *testing.T) {
 	alive.stays(t, "of one that lives")
 }
 
-// TestCollectMoved: an interface that went on to another namespace before its own ended, as a
-// network card goes back to the machine, is rid of the program too.
+// TestCollectMoved checks that the program is also detached from an interface that moved to another
+// namespace before its own ended, like a network card that returns to the machine.
 func TestCollectMoved(t *testing.T) {
 	t.Parallel()
 	parent := scratch(t)
@@ -227,8 +227,8 @@ func TestCollectMoved(t *testing.T) {
 	}
 }
 
-// TestCollectAttached: a directory without a witness has a link at an interface, so it is of a
-// namespace that lives, whatever its name says.
+// TestCollectAttached checks that a directory without a witness but with a link at an interface
+// belongs to a live namespace, whatever its name.
 func TestCollectAttached(t *testing.T) {
 	t.Parallel()
 	parent := scratch(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// row returns a map whose values have the fields in that order, 4 bytes each.
+// row returns a map whose values have the fields in this order, 4 bytes each.
 func row(fields ...string) *ebpf.MapSpec {
 	number := &btf.Int{Name: "unsigned int", Size: 4}
 	value := &btf.Struct{Name: "row", Size: uint32(4 * len(fields))}
@@ -23,7 +23,7 @@ func row(fields ...string) *ebpf.MapSpec {
 	}
 }
 
-// pin makes the maps as a build with those specs does.
+// pin creates the maps as a build with these specs does.
 func pin(t testing.TB, dir string, specs map[string]*ebpf.MapSpec) {
 	t.Helper()
 	for name, spec := range specs {
@@ -38,9 +38,9 @@ func pin(t testing.TB, dir string, specs map[string]*ebpf.MapSpec) {
 	}
 }
 
-// TestLayouts: a map whose fields changed places is refused by name, though its size is the same;
-// maps that come, go or grow are not. Pins of a build that kept no layouts are taken by their
-// sizes.
+// TestLayouts checks that a map whose fields have moved is refused by name although its size is the
+// same, and that new, removed and larger maps are not. Pins of a build that kept no layouts are
+// compared by size.
 func TestLayouts(t *testing.T) {
 	t.Parallel()
 	dir := scratch(t)
@@ -73,7 +73,7 @@ func TestLayouts(t *testing.T) {
 		t.Errorf("it does not name the map, or another one: %v", err)
 	}
 
-	// What can be spared is dropped instead.
+	// Expendable maps are dropped instead.
 	if err := DropOtherLayout(dir, "changes", row("bytes", "packets")); err != nil {
 		t.Error(err)
 	}
@@ -87,13 +87,13 @@ func TestLayouts(t *testing.T) {
 		t.Error(err)
 	}
 
-	// A map that is made anew has the layout of its maker.
+	// A map that is created again has the layout of its creator.
 	if err := check(map[string]*ebpf.MapSpec{"changes": row("bytes", "packets")}); err != nil {
 		t.Errorf("a map that is not pinned: %v", err)
 	}
 }
 
-// TestHash: the hash of all tells which map has which layout, in whatever order they come.
+// TestHash checks that the total hash depends on which map has which layout, in any order.
 func TestHash(t *testing.T) {
 	t.Parallel()
 	base := Hash(map[string]*ebpf.MapSpec{"a": row("x"), "b": row("y")})
@@ -109,7 +109,7 @@ func TestHash(t *testing.T) {
 	}
 }
 
-// TestHashOf: the hash tells what moves the bytes of a row, and nothing else.
+// TestHashOf checks that the hash depends on what moves the bytes of a row, and on nothing else.
 func TestHashOf(t *testing.T) {
 	t.Parallel()
 	base := hashOf(row("a", "b"))

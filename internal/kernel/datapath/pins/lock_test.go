@@ -21,7 +21,8 @@ func holdLock() {
 	_, _ = os.Stdin.Read(make([]byte, 1))
 }
 
-// TestLock: one process has a pin directory; another one is told which. Killed, it leaves no lock.
+// TestLock checks that one process holds a pin directory, and that another one gets its name. A
+// killed process leaves no lock.
 func TestLock(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(scratch(t), "a", "b")
@@ -62,8 +63,8 @@ func TestLock(t *testing.T) {
 		t.Errorf("%v does not say %q", err, want)
 	}
 
-	// One that took the directory away serves it from then on, beside whoever has locked what was
-	// there.
+	// A process that removed and recreated the directory holds the new one, whoever holds a lock of
+	// the old one.
 	if err := Remove(dir); err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +85,8 @@ func TestLock(t *testing.T) {
 	}
 }
 
-// A directory that is open to others and holds their pins is refused and not changed.
+// TestSharedPinDirectory checks that a directory that is open to others and has their pins is
+// refused, and not changed.
 func TestSharedPinDirectory(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(scratch(t), "shared")

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkNamespaces is the first process of a PID namespace, so that it may look into all processes.
-// It prints the network namespaces that it keeps alive and does not find, and whether it finds one
+// checkNamespaces is the first process of a PID namespace, so it can examine all processes. It
+// prints the network namespaces that it keeps alive and does not find, and whether it finds one
 // that nothing keeps alive.
 func checkNamespaces() {
 	err := errors.Join(
@@ -76,8 +76,8 @@ func checkNamespaces() {
 	fmt.Println(len(made), "made, not found:", missing, "gone, but found:", found[gone])
 }
 
-// TestVisibleCookies: a namespace is found that only a thread, a bind mount or an open file keeps
-// alive.
+// TestVisibleCookies checks that a namespace is found that only a thread, a bind mount or an open
+// file keeps alive.
 func TestVisibleCookies(t *testing.T) {
 	t.Parallel()
 	out, err := process(syscall.CLONE_NEWNS|syscall.CLONE_NEWPID, "LOXILB_TEST_PROCESS=namespaces")

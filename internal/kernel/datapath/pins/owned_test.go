@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// A directory that loxilb did not make is neither removed nor used: everything in it stays.
+// TestForeignDirectory checks that a directory that loxilb did not create is neither removed nor
+// used, and that its contents stay.
 func TestForeignDirectory(t *testing.T) {
 	t.Parallel()
 	steps := map[string]func(dir string) error{
@@ -18,7 +19,7 @@ func TestForeignDirectory(t *testing.T) {
 	outside, inside := "is not in a BPF file system", "which loxilb did not make"
 	for _, c := range []struct {
 		parent string
-		file   string // below the directory
+		file   string // path below the directory
 		want   string
 		steps  []string
 	}{

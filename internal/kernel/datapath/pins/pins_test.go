@@ -16,10 +16,10 @@ import (
 	"loxilb/test/await"
 )
 
-// The main thread never ends: were a test to move it into a namespace, that would live as long.
+// No test runs on the main thread: a namespace that a test moved it into would never end.
 func init() { runtime.LockOSThread() }
 
-// TestMain lets the test binary be the process that a test needs another one for.
+// TestMain lets the test binary be the second process of some tests.
 func TestMain(m *testing.M) {
 	switch os.Getenv("LOXILB_TEST_PROCESS") {
 	case "lock":
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// scratch returns a directory of the test's own in the BPF file system.
+// scratch returns a directory of the test in the BPF file system.
 func scratch(t testing.TB) string {
 	t.Helper()
 	root, err := Root()
@@ -88,7 +88,7 @@ func inside(t testing.TB, ns *os.File, f func() error) {
 func onThread(f func() error) error {
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		done <- f()
 	}()
 	return <-done
@@ -99,7 +99,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	await.True(t, 20*time.Second, what, ok)
 }
 
-// smallMap is pinned in a directory by that name.
+// smallMap pins a map in a directory under this name.
 func smallMap(t testing.TB, dir, name string) ebpf.MapID {
 	t.Helper()
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: name, Type: ebpf.Array, KeySize: 4, ValueSize: 4096, MaxEntries: 16})
@@ -130,8 +130,7 @@ func program(t testing.TB, kind ebpf.ProgramType, at ebpf.AttachType) *ebpf.Prog
 	return p
 }
 
-// socketLink attaches a program that does nothing to the cgroup that all sockets are in, and pins
-// it.
+// socketLink attaches an empty program to the cgroup of all sockets, and pins the link.
 func socketLink(t testing.TB, dir string) link.ID {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Join(dir, Sockets), 0o700); err != nil {
@@ -182,8 +181,8 @@ func linkExists(id link.ID) bool {
 	return !errors.Is(err, os.ErrNotExist)
 }
 
-// TestRemovalCutShort: what a removal has left that was killed goes with the next start, and with
-// the next removal.
+// TestRemovalCutShort checks that the remains of a killed removal are removed by the next start,
+// and by the next removal.
 func TestRemovalCutShort(t *testing.T) {
 	t.Parallel()
 	for name, next := range map[string]func(dir string) error{"start": Prepare, "removal": Remove} {

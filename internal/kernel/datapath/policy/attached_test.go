@@ -12,7 +12,7 @@ import (
 	"loxilb/test/dptest"
 )
 
-// none are services and rules that have nothing.
+// none has no services and no rules.
 type none struct{}
 
 func (none) AttachToServices(map[bpf.TcServiceKey]bpf.TcAttachments) (bool, error) { return false, nil }
@@ -33,8 +33,8 @@ func open(t *testing.T, dir string) *Attached {
 	return a
 }
 
-// TestKept: a policer that goes on over a restart, or gets another rate, keeps what its buckets
-// hold; what nobody wants any more is removed.
+// TestKept checks that a policer that continues over a restart, or gets another rate, keeps the
+// contents of its buckets, and that an unused one is removed.
 func TestKept(t *testing.T) {
 	t.Parallel()
 	dir := dptest.PinDir(t)
@@ -80,7 +80,7 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestPutFull: what finds no room says how much there is.
+// TestPutFull checks that the error for a full map has its size.
 func TestPutFull(t *testing.T) {
 	t.Parallel()
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 32, MaxEntries: 1, Flags: unix.BPF_F_NO_PREALLOC})

@@ -27,8 +27,8 @@ func open(t *testing.T) *Routing {
 	return r
 }
 
-// TestDefaultRoutes: only differences are written, what could not be written is tried again, and
-// what is left is what was asked for.
+// TestDefaultRoutes checks that only differences are written, that failed writes are retried, and
+// that the final contents are as requested.
 func TestDefaultRoutes(t *testing.T) {
 	t.Parallel()
 	r := open(t)
@@ -41,7 +41,7 @@ func TestDefaultRoutes(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantRoutes(t, r, first)
-	if err := r.routes.Freeze(); err != nil { // from here on, a write fails
+	if err := r.routes.Freeze(); err != nil { // writes fail from here on
 		t.Fatal(err)
 	}
 	if err := r.SetDefaultRoutes(first); err != nil {
@@ -64,7 +64,7 @@ func TestDefaultRoutes(t *testing.T) {
 	wantRoutes(t, r, nil)
 }
 
-// thaw puts a map that can be written in the place of the frozen one.
+// thaw replaces the frozen map by a writable one.
 func thaw(t *testing.T, r *Routing) {
 	t.Helper()
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: r.routes.Type(), KeySize: r.routes.KeySize(), ValueSize: r.routes.ValueSize(), MaxEntries: r.routes.MaxEntries()})
@@ -101,9 +101,9 @@ func wantRoutes(t *testing.T, r *Routing, list []DefaultRoute) {
 	}
 }
 
-// TestGenerations: what a daemon begins with is none that connections know from the last one, nor
-// from what that one's programs still note; who follows late is told, and a change of neighbours is
-// none of routes.
+// TestGenerations checks that a daemon's first generation is new to connections, also to those that
+// programs of the previous daemon still record. A late follower is notified, and a change of
+// neighbours is not one of routes.
 func TestGenerations(t *testing.T) {
 	t.Parallel()
 	c, err := loader.Open(loader.Settings{Connections: 1024})
@@ -149,8 +149,8 @@ func TestGenerations(t *testing.T) {
 	want(second, "after the last one", routes+1+afterRestart+1, 0)
 }
 
-// TestForgetOtherLinks: what an earlier process has said of interfaces that went while there was
-// none is taken back.
+// TestForgetOtherLinks checks that what an earlier process has recorded about interfaces that
+// disappeared while no daemon ran is removed.
 func TestForgetOtherLinks(t *testing.T) {
 	t.Parallel()
 	r := open(t)

@@ -7,13 +7,14 @@ import (
 	"time"
 )
 
-// clock is a time that tests move.
+// clock is a time that tests advance.
 type clock struct{ at time.Time }
 
 func (c *clock) now() time.Time { return c.at }
 
-// TestIDs: random takes and gives against a plain set: no id is out twice, none comes back before
-// its quarantine ends, one that had an owner is said to be used, and no id is lost.
+// TestIDs compares random allocations and releases with a plain set: no id is allocated twice, none
+// is reused before its quarantine ends, one that had an owner is reported as used, and none is
+// lost.
 func TestIDs(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
@@ -68,8 +69,8 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-// TestFreeList: random takes and gives against a map of the places: nothing overlaps, nothing is
-// lost, neighbours are joined, and what fits is found.
+// TestFreeList compares random allocations and releases with a map of the slots: nothing overlaps,
+// nothing is lost, neighbours are merged, and a fitting range is found.
 func TestFreeList(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
@@ -90,7 +91,7 @@ func TestFreeList(t *testing.T) {
 		}
 		l := newFreeList()
 		var out []Range
-		for k := range uint32(segments) { // as found at a start
+		for k := range uint32(segments) { // as at a start
 			for at := uint32(r.IntN(1000)); at < 60000; at += uint32(1 + r.IntN(9000)) {
 				x := Range{k, at, uint32(1 + r.IntN(5000))}
 				out = append(out, x)
@@ -137,7 +138,7 @@ func TestFreeList(t *testing.T) {
 	}
 }
 
-// longest returns the length of the longest range of places that are not taken.
+// longest returns the length of the longest free range.
 func longest(taken [][]bool) int {
 	best := 0
 	for _, segment := range taken {
@@ -152,7 +153,7 @@ func longest(taken [][]bool) int {
 	return best
 }
 
-// TestSlotsQuarantine: a range that was given back is not given out before its quarantine ends.
+// TestSlotsQuarantine checks that a released range is not reused before its quarantine ends.
 func TestSlotsQuarantine(t *testing.T) {
 	t.Parallel()
 	c := &clock{time.Now()}

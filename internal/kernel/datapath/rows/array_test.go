@@ -6,7 +6,7 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// TestGrow: arrays get the segments that they were asked for, in order, and no more than fit.
+// TestGrow checks that arrays get the requested segments in order, and no more than fit.
 func TestGrow(t *testing.T) {
 	t.Parallel()
 	inner := &ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 8}
@@ -50,8 +50,8 @@ func TestGrow(t *testing.T) {
 	}
 }
 
-// TestReleased: segments that are closed are there, go on where they ended, and are found by the
-// next process.
+// TestReleased checks that closed segments still exist, continue with their contents, and are found
+// by the next process.
 func TestReleased(t *testing.T) {
 	t.Parallel()
 	const most = 2*releaseEvery + 100
@@ -84,8 +84,8 @@ func TestReleased(t *testing.T) {
 	}
 }
 
-// TestReleasedWithGap: the segments that a killed process has left behind a gap do not count,
-// wherever the gap is. They are made anew, and none is missing then.
+// TestReleasedWithGap checks that segments of a killed process after a gap are ignored, wherever
+// the gap is. They are created again, and then none is missing.
 func TestReleasedWithGap(t *testing.T) {
 	t.Parallel()
 	const most = 64

@@ -40,8 +40,8 @@ func (f *Filter) has(k FilterKey) bool {
 
 func filterAddr(a string) bpf.TcIpAddr { return bpf.Addr(netip.MustParseAddr(a)) }
 
-// TestNextFilter: a bit goes when no row has it, and neither has an entry; what is added meanwhile
-// is in the next filter too.
+// TestNextFilter checks that a bit is cleared when neither a row nor an entry has it, and that what
+// is added meanwhile is in the next filter, too.
 func TestNextFilter(t *testing.T) {
 	t.Parallel()
 	f := newFilter(t, true)
@@ -79,7 +79,7 @@ func TestNextFilter(t *testing.T) {
 	}
 }
 
-// sweepKeeps is what the sweep does for an entry.
+// sweepKeeps does what the sweep does for an entry.
 func sweepKeeps(f *Filter, k FilterKey) {
 	bit := k.bit()
 	at := nextAt + int64(bit/64*8)
@@ -88,8 +88,8 @@ func sweepKeeps(f *Filter, k FilterKey) {
 	f.setFlag(keptAt, true)
 }
 
-// TestConnectionsBefore: where connections were before the filter, it lets all packets through
-// until a whole sweep has been by.
+// TestConnectionsBefore checks that with connections that are older than the filter it lets all
+// packets through until a whole sweep has finished.
 func TestConnectionsBefore(t *testing.T) {
 	t.Parallel()
 	f := newFilter(t, false)
@@ -109,14 +109,14 @@ func TestConnectionsBefore(t *testing.T) {
 	}
 }
 
-// TestShare: of clusters whose addresses follow one another, and of the most services and endpoints
-// that there can be, no more strangers look like somebody than the share of set bits says.
+// TestShare checks that for clusters with consecutive addresses, and the maximum number of services
+// and endpoints, the rate of false positives is at most the share of set bits.
 func TestShare(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name                string
 		services, endpoints int
-		most                float64 // of addresses and ports of nobody's, in percent
+		most                float64 // rate of false positives, in percent
 	}{
 		{"1,000 services of 5 endpoints", 1000, 5000, 0.2},
 		{"10,000 services of 10 endpoints", 10000, 100000, 2.9},
@@ -148,8 +148,8 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// filterShare returns the part of the bits that is set: so many of all addresses and ports that are
-// nobody's are taken for somebody's.
+// filterShare returns the share of set bits, which is the rate of false positives for random
+// addresses and ports.
 func filterShare(f *Filter) float64 {
 	n := 0
 	for _, word := range f.read(bitsAt) {

@@ -15,7 +15,7 @@ import (
 	"loxilb/test/dptest"
 )
 
-// rowsOf returns which id each endpoint of each service has.
+// rowsOf returns the id of each endpoint of each service.
 func rowsOf(d *world) map[string]uint32 {
 	out := map[string]uint32{}
 	for id, e := range known(d) {
@@ -26,8 +26,8 @@ func rowsOf(d *world) map[string]uint32 {
 	return out
 }
 
-// TestAdopt: a restarted process finds services, endpoints and connections as they were, and knows
-// what is free.
+// TestAdopt checks that a restarted process finds services, endpoints and connections as they were,
+// and which rows are free.
 //
 // V191 a restart with pinned maps changes nothing for packets
 // P3
@@ -39,8 +39,8 @@ func TestAdopt(t *testing.T) {
 	defer func() { d.Close() }()
 	apply(t, d, puts(0, 200, 7)...)
 	apply(t, d, named(1, 2, 3))
-	apply(t, d, named(2, 3))          // one is ending
-	apply(t, d, puts(150, 190, 3)...) // and more
+	apply(t, d, named(2, 3))          // one endpoint is ending
+	apply(t, d, puts(150, 190, 3)...) // and more services
 	for n := 100; n < 120; n++ {
 		apply(t, d, Change{Key: serviceKey(n)})
 	}
@@ -57,7 +57,7 @@ func TestAdopt(t *testing.T) {
 	if entries := len(dptest.Connections(t, d.c)); entries < 1000 {
 		t.Errorf("%d entries of 500 connections are left", entries)
 	}
-	apply(t, d, puts(200, 400, 5)...) // takes nothing that is in use
+	apply(t, d, puts(200, 400, 5)...) // uses no row in use
 	wantIndex(t, d)
 	apply(t, d, puts(0, 400, 4)...)
 	sweep(t, d)
@@ -69,8 +69,8 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// TestAdoptHalfDone: what a killed process had begun is finished or undone: the endpoints of a
-// service that it deleted, those of one that it had not made yet, and counts of VIPs.
+// TestAdoptHalfDone checks that unfinished changes of a killed process are finished or undone: the
+// endpoints of a deleted service, those of one that was not created yet, and counts of VIPs.
 func TestAdoptHalfDone(t *testing.T) {
 	d, err := open(loader.Settings{Connections: 1024, PinDir: dptest.PinDir(t)})
 	if err != nil {
@@ -108,8 +108,8 @@ func TestAdoptHalfDone(t *testing.T) {
 	wantIndex(t, d)
 }
 
-// TestAdoptSecondary: further VIPs outlive a restart, and those that a killed process left behind
-// go.
+// TestAdoptSecondary checks that further VIPs survive a restart, and that remains of a killed
+// process are removed.
 func TestAdoptSecondary(t *testing.T) {
 	d, err := open(loader.Settings{Connections: 1024, PinDir: dptest.PinDir(t)})
 	if err != nil {
@@ -146,8 +146,8 @@ func TestAdoptSecondary(t *testing.T) {
 	wantEmpty(t, d)
 }
 
-// TestAdoptCounters: a row that an earlier process used and gave up does not hand its counters to
-// the next owner.
+// TestAdoptCounters checks that a row that an earlier process has released does not pass its
+// counters on to the next owner.
 func TestAdoptCounters(t *testing.T) {
 	d, err := open(loader.Settings{Connections: 1024, PinDir: dptest.PinDir(t)})
 	if err != nil {
@@ -184,8 +184,8 @@ func TestAdoptCounters(t *testing.T) {
 	}
 }
 
-// TestAdoptRemovedCounters: what endpoints that are gone have counted stays with their service over
-// a restart, and is not handed to the next service of the same row.
+// TestAdoptRemovedCounters checks that counts of removed endpoints stay with their service over a
+// restart, and are not passed on to the next service in the row.
 func TestAdoptRemovedCounters(t *testing.T) {
 	d, err := open(loader.Settings{Connections: 1024, PinDir: dptest.PinDir(t)})
 	if err != nil {
@@ -203,13 +203,13 @@ func TestAdoptRemovedCounters(t *testing.T) {
 	want := uint64(0)
 	for host := byte(1); host < 5; host++ {
 		apply(t, d, named(host))
-		setActive(t, d, ids4(d)[host], 0) // five connections, all of them over
+		setActive(t, d, ids4(d)[host], 0) // five connections, all ended
 		want += 5
 		if host%2 == 0 {
 			d = reload(t, d)
 			apply(t, d, named(host))
 		}
-		sweep(t, d) // removes the one before
+		sweep(t, d) // removes the previous endpoint
 		if n := connections(); n != want {
 			t.Errorf("%d connections are counted, want %d", n, want)
 		}
@@ -226,8 +226,8 @@ func TestAdoptRemovedCounters(t *testing.T) {
 	}
 }
 
-// TestSameTableStays: a table of slots that holds already what it shall is left where it is, by the
-// same process and by the next one; another order is another table.
+// TestSameTableStays checks that a slot table that already has the requested contents is not moved,
+// by the same process or the next one. Another order is another table.
 func TestSameTableStays(t *testing.T) {
 	t.Parallel()
 	d, err := open(loader.Settings{Connections: 1024, PinDir: dptest.PinDir(t)})

@@ -20,7 +20,7 @@ import (
 // state is a desired state: tables by key.
 type state map[bpf.TcServiceKey]*bpf.ServiceTable
 
-// randomState makes a few services out of few keys and endpoints, so that two of them share much.
+// randomState creates a few services out of few keys and endpoints, so two states overlap.
 func randomState(r *rand.Rand) state {
 	s := state{}
 	for n := range 8 {
@@ -44,7 +44,7 @@ func randomState(r *rand.Rand) state {
 	return s
 }
 
-// changesTo returns what makes a data path that holds s hold next: rows.All, or what differs.
+// changesTo returns the changes that turn s into next: of all rows, or of what differs.
 func (s state) changesTo(next state, everything bool) []Change {
 	var changes []Change
 	for k := range s {
@@ -60,8 +60,9 @@ func (s state) changesTo(next state, everything bool) []Change {
 	return changes
 }
 
-// TestApplyOracle: whatever came before, applying a state leaves what applying it to a new data
-// path leaves; applying it again changes nothing that packets can see. Through restarts, too.
+// TestApplyOracle checks that applying a state leaves the same as applying it to a new data path,
+// whatever came before, and that applying it again changes nothing that packets can see, also
+// through restarts.
 func TestApplyOracle(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	fresh := load(t)
@@ -110,7 +111,7 @@ func TestApplyOracle(t *testing.T) {
 	wantEmpty(t, fresh)
 }
 
-// wantIndex compares what the process believes with what is in the maps.
+// wantIndex compares the index in memory with the maps.
 func wantIndex(t testing.TB, d *world) {
 	t.Helper()
 	r := readMaps(t, d)
@@ -141,7 +142,7 @@ func wantIndex(t testing.TB, d *world) {
 	}
 }
 
-// named makes service 1 with these endpoints, one slot each.
+// named creates service 1 with these endpoints, one slot each.
 func named(hosts ...byte) Change {
 	t := &bpf.ServiceTable{Key: serviceKey(1), Name: "web"}
 	for i, host := range hosts {
@@ -160,8 +161,9 @@ func ids4(d *world) map[byte]uint32 {
 	return out
 }
 
-// TestUpdateKeepsIDs: an endpoint that stays keeps its row, whatever its place; one that is taken
-// out keeps it until its last connection is gone, and gets it back if it comes back before that.
+// TestUpdateKeepsIDs checks that an endpoint that stays keeps its row in any order, and that a
+// removed one keeps it until its last connection has ended, and gets it back if it returns before
+// that.
 func TestUpdateKeepsIDs(t *testing.T) {
 	d := load(t)
 	apply(t, d, named(1, 2, 3))
@@ -186,7 +188,7 @@ func TestUpdateKeepsIDs(t *testing.T) {
 	if got := ids4(d); got[2] != first[2] || len(d.ending) != 3 {
 		t.Errorf("it came back as %v", got)
 	}
-	sweep(t, d) // frees the others
+	sweep(t, d) // frees the other rows
 	if diff := cmp.Diff(map[byte]uint32{2: first[2]}, ids4(d)); diff != "" {
 		t.Error(diff)
 	}
@@ -201,7 +203,7 @@ func TestUpdateKeepsIDs(t *testing.T) {
 	}
 }
 
-// setActive has the maps say that an endpoint has connections.
+// setActive sets the number of an endpoint's connections in the maps.
 func setActive(t testing.TB, d *world, id uint32, n uint64) {
 	t.Helper()
 	if err := d.c.EndpointStates.Put(id, bpf.TcEndpointState{Connections: n + 5, Active: int64(n), Tracked: n}); err != nil {
@@ -209,8 +211,8 @@ func setActive(t testing.TB, d *world, id uint32, n uint64) {
 	}
 }
 
-// TestDeleteAndMakeAgain: a service that is deleted and made again is a new one, with counters of
-// its own, while the old one's endpoints still end.
+// TestDeleteAndMakeAgain checks that a service that is deleted and created again is a new one, with
+// its own counters, while endpoints of the old one are still ending.
 func TestDeleteAndMakeAgain(t *testing.T) {
 	d := load(t)
 	apply(t, d, named(1, 2))
@@ -244,8 +246,8 @@ func TestDeleteAndMakeAgain(t *testing.T) {
 	}
 }
 
-// TestFailureChangesNothing: a service that cannot be applied stays as it is, those beside it are
-// applied, and the rows that it was given are freed.
+// TestFailureChangesNothing checks that a service that cannot be applied is not changed, that
+// others are applied, and that its new rows are freed.
 func TestFailureChangesNothing(t *testing.T) {
 	d := load(t)
 	apply(t, d, named(1, 2))

@@ -17,7 +17,7 @@ import (
 	"loxilb/test/dptest"
 )
 
-// census returns what Census says of services, by their place, and of the machine.
+// census returns Census's counts of services, by their index, and of the machine.
 func census(t *testing.T, d *world, keys ...bpf.TcServiceKey) (map[int]lb.ServiceStats, lb.EndpointStats) {
 	t.Helper()
 	out := map[int]lb.ServiceStats{}
@@ -28,8 +28,8 @@ func census(t *testing.T, d *world, keys ...bpf.TcServiceKey) (map[int]lb.Servic
 	return out, all
 }
 
-// TestCensus: a census of all services says what each says alone, whichever segment its endpoints
-// are in, and what the machine has counted stays when endpoints, services and the process go.
+// TestCensus checks that a census of all services equals the counts of each alone, in any segment,
+// and that the machine's counts stay when endpoints, services and the process go.
 func TestCensus(t *testing.T) {
 	t.Parallel()
 	d, err := open(loader.Settings{Connections: 1024, PinDir: dptest.PinDir(t)})
@@ -41,7 +41,7 @@ func TestCensus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const services, endpoints = 500, 10 // more than a segment
+	const services, endpoints = 500, 10 // exceeds a segment
 	apply(t, d, puts(0, services, endpoints)...)
 	used := []uint32{0, 11, services*endpoints - 1}
 	for _, id := range used {
@@ -102,7 +102,7 @@ func TestCensus(t *testing.T) {
 	}
 }
 
-// TestFormerRemovedCounters: what an earlier version has counted of removed endpoints is taken
+// TestFormerRemovedCounters checks that counts of removed endpoints of an earlier version are taken
 // over, once.
 func TestFormerRemovedCounters(t *testing.T) {
 	t.Parallel()
@@ -144,7 +144,7 @@ func BenchmarkCensus(b *testing.B) {
 	d := load(b)
 	const services = 10_000
 	apply(b, d, puts(0, services, 10)...)
-	for segment := range d.c.EndpointStates.Segments() { // a connection in each, so that no traffic is passed over
+	for segment := range d.c.EndpointStates.Segments() { // a connection in each, so no row is skipped
 		if err := d.c.EndpointStates.Put(uint32(segment)*d.c.EndpointStates.PerSegment(), bpf.TcEndpointState{Connections: 7}); err != nil {
 			b.Fatal(err)
 		}

@@ -10,8 +10,8 @@ import (
 	"loxilb/test/dptest"
 )
 
-// TestLimitsOfNext: a service that gets the number of one that is gone has neither its limits nor
-// the counts of its clients.
+// TestLimitsOfNext checks that a service that reuses the number of a deleted one has neither its
+// limits nor the counts of its clients.
 func TestLimitsOfNext(t *testing.T) {
 	w := load(t)
 	key := bpf.TcServiceKey{Vip: bpf.Addr(netip.MustParseAddr("20.0.0.1")), Port: bpf.Port(uint16(80)), Protocol: 6}
@@ -46,8 +46,8 @@ func TestLimitsOfNext(t *testing.T) {
 	}
 }
 
-// TestLimitsAfterKill: limits that a process left behind, which was killed after it had removed the
-// service, are no longer there for the next service, nor is what they counted.
+// TestLimitsAfterKill checks that limits that a killed process left after removing the service, and
+// their counts, do not apply to the next service.
 func TestLimitsAfterKill(t *testing.T) {
 	w, err := open(loader.Settings{Connections: 1024, PinDir: dptest.PinDir(t)})
 	if err != nil {

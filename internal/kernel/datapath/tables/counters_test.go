@@ -2,7 +2,7 @@ package tables
 
 import "testing"
 
-// TestShareOfWeight: an endpoint's share of its weight, by what its rows take, in tenths or whole.
+// TestShareOfWeight checks an endpoint's share of its weight by its rows, in tenths or full.
 func TestShareOfWeight(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

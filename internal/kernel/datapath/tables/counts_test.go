@@ -10,7 +10,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// counted has an endpoint of a service count something on each CPU.
+// counted sets counts of a service's endpoint on each CPU.
 func counted(t testing.TB, d *world, id uint32, connections, active uint64) {
 	t.Helper()
 	perCPU := make([]bpf.TcEndpointTraffic, ebpf.MustPossibleCPU())
@@ -25,12 +25,12 @@ func counted(t testing.TB, d *world, id uint32, connections, active uint64) {
 	}
 }
 
-// TestEachCount: what is wanted is read, in any segment and of endpoints that are ending, too,
-// under the service's key as users write it.
+// TestEachCount checks that the requested counts are read, in any segment, also of ending
+// endpoints, under the service's key as users write it.
 func TestEachCount(t *testing.T) {
 	t.Parallel()
 	d := load(t)
-	apply(t, d, puts(0, 500, 10)...) // more than a segment
+	apply(t, d, puts(0, 500, 10)...) // exceeds a segment
 	var ids []uint32
 	d.EachEndpointID(serviceKey(499), func(i int, id uint32) {
 		if i != len(ids) {
@@ -56,7 +56,7 @@ func TestEachCount(t *testing.T) {
 	if c := got[ids[3]]; len(got) != 2 || c.Service != key || c.Connections != 5 || c.Active != 1 || c.Inactive != 2 || c.In.Packets != cpus || c.Out.Bytes != 2000*cpus {
 		t.Errorf("%+v", got)
 	}
-	const many = 4096 / fewOfASlice * 2 // of the first segment: they are read in batches
+	const many = 4096 / fewOfASlice * 2 // endpoints of the first segment, which are read in batches
 	for id := range uint32(many) {
 		counted(t, d, 2*id, 1, 1)
 	}
@@ -69,7 +69,7 @@ func TestEachCount(t *testing.T) {
 	}
 }
 
-// TestUserKey: the key of a service in the data path is that of the user's service again.
+// TestUserKey checks that the key in the data path converts back to that of the user's service.
 func TestUserKey(t *testing.T) {
 	t.Parallel()
 	v6 := netip.MustParseAddr("2001:db8::1")
@@ -91,8 +91,7 @@ func TestUserKey(t *testing.T) {
 	}
 }
 
-// BenchmarkEachCount reads 100,000 endpoints that all have had connections, and as many that are
-// idle.
+// BenchmarkEachCount reads 100,000 endpoints with connections, and as many idle ones.
 func BenchmarkEachCount(b *testing.B) {
 	d := load(b)
 	apply(b, d, puts(0, 10_000, 10)...)

@@ -11,7 +11,7 @@ import (
 	"loxilb/test/dptest"
 )
 
-// put applies the table of service number 1 over TCP, as changed by f.
+// put applies the table of service number 1 over TCP after a change by f.
 func (w *world) put(t *testing.T, endpoints int, f func(*bpf.ServiceTable)) {
 	t.Helper()
 	table := table(1, endpoints)
@@ -30,9 +30,9 @@ func drained(after time.Duration, w *world, port uint16) lb.Drain {
 	return d
 }
 
-// TestDrains: the deadline of a drain holds for what the endpoint has in its service and for what
-// it had when it left, before the drain or after, over a restart too, until the drain goes; of two
-// drains the sooner one's.
+// TestDrains checks that the deadline of a drain applies to the endpoint's connections in its
+// service, and to those of a service that it left, before the drain or later, also over a restart,
+// until the drain is deleted. Of two drains the earlier deadline applies.
 func TestDrains(t *testing.T) {
 	d, err := open(loader.Settings{Connections: 1024, PinDir: dptest.PinDir(t)})
 	if err != nil {
@@ -45,7 +45,7 @@ func TestDrains(t *testing.T) {
 	later, sooner := drained(2*time.Hour, d, 0), drained(time.Hour, d, 1)
 	both := []lb.Drain{later, sooner}
 	d.SetDrains(both)
-	wantDue(t, d, 0, 0, false) // it takes new connections still
+	wantDue(t, d, 0, 0, false) // still gets new connections
 	d.put(t, 2, idle)
 	wantDue(t, d, 0, 0, true)
 	d.SetDrains(nil)
@@ -73,8 +73,8 @@ func TestDrains(t *testing.T) {
 	}
 }
 
-// TestUndrainKeepsLeave: what the service says of an endpoint that leaves it holds when its drain
-// is gone.
+// TestUndrainKeepsLeave checks that the service's setting for removed endpoints applies after its
+// drain is deleted.
 func TestUndrainKeepsLeave(t *testing.T) {
 	d, err := open(loader.Settings{Connections: 1024, PinDir: dptest.PinDir(t)})
 	if err != nil {
@@ -95,8 +95,8 @@ func TestUndrainKeepsLeave(t *testing.T) {
 	wantDue(t, d, 1, leaveRate, false)
 }
 
-// TestDownLeaves: connections of an endpoint that is down and leaves its service are its service's
-// to keep, unless they are ending already.
+// TestDownLeaves checks that connections of an endpoint that is down and leaves its service
+// continue if the service says so, unless they are already ending.
 func TestDownLeaves(t *testing.T) {
 	d := load(t)
 	down := func(at time.Time) func(*bpf.ServiceTable) {

@@ -10,9 +10,9 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// dump writes what packets find in the maps as text, in an order that does not depend on ids:
-// services with their endpoints slot by slot, VIPs, and endpoint rows that no slot leads to, those
-// with a weight of 0 or ending.
+// dump writes the packets' view of the maps as text, in an order that does not depend on ids:
+// services with their endpoints slot by slot, VIPs, and endpoint rows without a slot, which have
+// weight 0 or are ending.
 func dump(t testing.TB, d *world) string {
 	t.Helper()
 	r := readMaps(t, d)
@@ -50,10 +50,10 @@ func dump(t testing.TB, d *world) string {
 	return strings.Join(lines, "\n")
 }
 
-// mapRows are the maps as they are.
+// mapRows holds the contents of the maps.
 type mapRows struct {
 	services  map[bpf.TcServiceKey]bpf.TcService
-	endpoints map[uint32]bpf.TcEndpoint // in use
+	endpoints map[uint32]bpf.TcEndpoint // those in use
 	vips      map[bpf.TcIpAddr]bpf.TcVip
 	idle      []uint32
 	slots     [][]uint32

@@ -17,7 +17,7 @@ import (
 	"loxilb/test/dptest"
 )
 
-// wantDue compares how many endpoints have connections that end now, and at what pace, and whether
+// wantDue checks how many endpoints have connections that end now, at which pace, and whether
 // others follow.
 func wantDue(t *testing.T, d *world, n, rate int, more bool) {
 	t.Helper()
@@ -35,8 +35,8 @@ func wantDue(t *testing.T, d *world, n, rate int, more bool) {
 	}
 }
 
-// TestEnds: connections of an endpoint that leaves its service end when the service says, over a
-// restart too, unless it comes back; those of a deleted service end at once.
+// TestEnds checks that connections of a removed endpoint end at the service's time, also over a
+// restart, unless it returns, and that those of a deleted service end at once.
 func TestEnds(t *testing.T) {
 	d, err := open(loader.Settings{Connections: 1024, PinDir: dptest.PinDir(t)})
 	if err != nil {
@@ -81,8 +81,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestEndsOfWallClock: times that an earlier version has stored by the wall's clock, under another
-// pin, are taken over once.
+// TestEndsOfWallClock checks that times that an earlier version stored by the wall clock, under
+// another pin, are taken over once.
 func TestEndsOfWallClock(t *testing.T) {
 	folder := dptest.PinDir(t)
 	if err := os.MkdirAll(folder, 0o700); err != nil {
@@ -115,8 +115,8 @@ func TestEndsOfWallClock(t *testing.T) {
 	}
 }
 
-// TestEndsOfReused: a time that was stored for an endpoint ends nothing of one that has its id by
-// now, as an older process that does not know of these times leaves it.
+// TestEndsOfReused checks that a stored time does not apply to another endpoint that reuses the id,
+// as can happen after an older process that does not know these times.
 func TestEndsOfReused(t *testing.T) {
 	d, err := open(loader.Settings{Connections: 1024, PinDir: dptest.PinDir(t)})
 	if err != nil {
@@ -156,7 +156,7 @@ func TestEndsOfReused(t *testing.T) {
 	}
 }
 
-// TestEndsOfFlows: what is not TCP ends at once.
+// TestEndsOfFlows checks that flows other than TCP end at once.
 func TestEndsOfFlows(t *testing.T) {
 	d := load(t)
 	put := func(endpoints int) {
@@ -170,8 +170,8 @@ func TestEndsOfFlows(t *testing.T) {
 	wantDue(t, d, 1, 0, false)
 }
 
-// TestEndTimes: times are stored by the clock that nobody sets, and none is believed to be further
-// away than a service can have it.
+// TestEndTimes checks that times are stored by the monotonic clock, and that none is accepted that
+// is further away than a service can have.
 func TestEndTimes(t *testing.T) {
 	t.Parallel()
 	for at, want := range map[time.Duration]time.Duration{

@@ -14,7 +14,7 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// rich is service number n with something in each map. A larger size has more of everything.
+// rich returns service number n with something in each map. A larger size has more of everything.
 func rich(n, size int) Change {
 	t := table(n, 1+size)
 	t.Key.Kind = uint8(bpf.TcServiceKindSERVICE_RANGE)
@@ -37,8 +37,8 @@ func rich(n, size int) Change {
 	return Change{Key: t.Key, Table: t}
 }
 
-// contents returns all rows of the maps of services that mean something, as text, and what the
-// programs are told.
+// contents returns all rows in use of the services' maps as text, and the variables of the
+// programs.
 func contents(t testing.TB, d *world) map[string]string {
 	t.Helper()
 	out := map[string]string{"dump": dump(t, d)}
@@ -87,8 +87,7 @@ func contents(t testing.TB, d *world) map[string]string {
 	return out
 }
 
-// fillUp puts a map in the place of another that has its rows and no room for more, and returns
-// what takes that back.
+// fillUp replaces a map by a full one with the same rows, and returns a function that restores it.
 func fillUp(t testing.TB, place **ebpf.Map) (back func()) {
 	t.Helper()
 	was := *place
@@ -123,9 +122,9 @@ func fillUp(t testing.TB, place **ebpf.Map) (back func()) {
 	}
 }
 
-// TestFullMapChangesNothing: whichever map has no room for what a change needs, the service, and
-// those beside it, are left as they are in every map and in memory; once there is room, the same
-// change is applied, by itself.
+// TestFullMapChangesNothing checks for each map that if it has no room for a change, the service
+// and all others are unchanged in every map and in memory. Once there is room, the same change
+// succeeds by itself.
 //
 // P8 A change for which the data path has no room changes nothing, and is applied once there is
 // room
@@ -170,7 +169,7 @@ func fullMapChangesNothing(t *testing.T, d *world, place **ebpf.Map, change Chan
 	if err := d.Apply([]Change{change})[0]; !errors.Is(err, ErrFull) {
 		t.Errorf("the error is %v", err)
 	}
-	sweep(t, d) // frees the rows of endpoints that it was given
+	sweep(t, d) // frees the rows that it was given
 	if diff := cmp.Diff(before, contents(t, d)); diff != "" {
 		t.Errorf("a change that failed changed something: -before +after\n%s", diff)
 	}
@@ -183,8 +182,8 @@ func fullMapChangesNothing(t *testing.T, d *world, place **ebpf.Map, change Chan
 	wantIndex(t, d)
 }
 
-// TestFullTakesNothing: a service for whose endpoints there are not enough rows keeps none of them
-// from others that ask for less, and gets them by itself once they are free.
+// TestFullTakesNothing checks that a service that needs more rows than are free blocks none of them
+// for others that need fewer, and gets them by itself once they are free.
 //
 // P8
 func TestFullTakesNothing(t *testing.T) {
@@ -204,7 +203,7 @@ func TestFullTakesNothing(t *testing.T) {
 	apply(t, d, Change{Key: serviceKey(3), Table: table(3, 3)})
 	apply(t, d, Change{Key: serviceKey(3)})
 	sweep(t, d)
-	if err := d.Apply([]Change{many})[0]; !errors.Is(err, ErrFull) { // they are quarantined
+	if err := d.Apply([]Change{many})[0]; !errors.Is(err, ErrFull) { // the rows are quarantined
 		t.Fatalf("the error is %v", err)
 	}
 	apply(t, d, named(1))

@@ -7,12 +7,12 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestHandshakes: the rows of a service's endpoints are read as the packet path has them, whichever
-// segment they are in; a row that is used again begins with nothing.
+// TestHandshakes checks that the rows of a service's endpoints are read as the packet path wrote
+// them, in any segment, and that a reused row starts from zero.
 func TestHandshakes(t *testing.T) {
 	t.Parallel()
 	d := load(t)
-	const services, endpoints = 500, 10 // more than a segment
+	const services, endpoints = 500, 10 // exceeds a segment
 	apply(t, d, puts(0, services, endpoints)...)
 	last := serviceKey(services - 1)
 	rows, err := d.Handshakes(last, nil)

@@ -24,8 +24,8 @@ func limited(n int) Change {
 	return Change{Key: t.Key, Table: t}
 }
 
-// TestNumbersOfKilled: a service whose id had another owner, which a killed process deleted
-// halfway, has no timeouts and no MSS of that owner.
+// TestNumbersOfKilled checks that a service whose id had another owner, which a killed process
+// deleted halfway, has no timeouts and no MSS of that owner.
 func TestNumbersOfKilled(t *testing.T) {
 	t.Parallel()
 	d, err := open(loader.Settings{Connections: 1024, PinDir: dptest.PinDir(t)})
@@ -48,7 +48,7 @@ func TestNumbersOfKilled(t *testing.T) {
 	wantNumbers(t, d, 2, false)
 }
 
-// TestMSSCount: SYNs are looked at as long as a service limits segments, and no longer.
+// TestMSSCount checks that SYNs are examined only while a service limits segments.
 func TestMSSCount(t *testing.T) {
 	t.Parallel()
 	d := load(t)
@@ -89,8 +89,8 @@ func wantNumbers(t *testing.T, d *world, service int, all bool) {
 	}
 }
 
-// TestReapOfTakenBack: an endpoint that its service takes back between the look at its connections
-// and the lock keeps its row, and so does one that leaves once more meanwhile.
+// TestReapOfTakenBack checks that an endpoint keeps its row if its service takes it back between
+// the read of its connections and the lock, or removes it again meanwhile.
 func TestReapOfTakenBack(t *testing.T) {
 	t.Parallel()
 	d := load(t)

@@ -9,8 +9,8 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// TestSetLocalAddresses: what could not be written is tried again by the same call, and endpoints
-// on this machine are known by the addresses that were written.
+// TestSetLocalAddresses checks that a failed write is retried by the same call, and that endpoints
+// on this machine are recognized by the written addresses.
 func TestSetLocalAddresses(t *testing.T) {
 	t.Parallel()
 	d := load(t)

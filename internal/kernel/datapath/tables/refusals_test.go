@@ -7,7 +7,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// EachRefused yields services by their keys, each with the sum of all reasons, and no others.
+// TestEachRefused checks that EachRefused yields exactly the services with refusals by their keys,
+// each with the sum of all reasons.
 func TestEachRefused(t *testing.T) {
 	t.Parallel()
 	d := load(t)
@@ -33,7 +34,7 @@ func TestEachRefused(t *testing.T) {
 	}
 }
 
-// BenchmarkEachRefused reads 10,000 services, of which none has refused anything, or each.
+// BenchmarkEachRefused reads 10,000 services, with and without refusals.
 func BenchmarkEachRefused(b *testing.B) {
 	d := load(b)
 	apply(b, d, puts(0, 10_000, 1)...)

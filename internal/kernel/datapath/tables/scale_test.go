@@ -14,7 +14,7 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// table makes service number n with that many endpoints of its own, equal weights.
+// table returns service number n with this number of its own endpoints, with equal weights.
 func table(n, endpoints int) *bpf.ServiceTable {
 	t := &bpf.ServiceTable{
 		Key:       serviceKey(n),
@@ -30,7 +30,7 @@ func table(n, endpoints int) *bpf.ServiceTable {
 	return t
 }
 
-// serviceKey returns that of service number n, each at a VIP of its own.
+// serviceKey returns the key of service number n, at a VIP of its own.
 func serviceKey(n int) bpf.TcServiceKey {
 	vip := netip.AddrFrom4([4]byte{20, byte(n >> 16), byte(n >> 8), byte(n)})
 	return bpf.TcServiceKey{Vip: bpf.Addr(vip), Port: bpf.Port(80), Protocol: 6}
@@ -54,8 +54,8 @@ func apply(t testing.TB, d *world, changes ...Change) time.Duration {
 	return time.Since(start)
 }
 
-// TestLimits: as many services and endpoints as the limits allow; one more of each is refused and
-// changes nothing; it fits once another is gone.
+// TestLimits checks that the maximum number of services and endpoints fits, that one more of each
+// is refused and changes nothing, and that it fits once another one is deleted.
 func TestLimits(t *testing.T) {
 	d := load(t)
 	const most = 4096
@@ -94,7 +94,7 @@ func TestLimits(t *testing.T) {
 	wantEmpty(t, d)
 }
 
-// wantEmpty: nothing is left, in the maps or in the index.
+// wantEmpty checks that the maps and the index are empty.
 func wantEmpty(t testing.TB, d *world) {
 	t.Helper()
 	if got := dump(t, d); got != "" {
@@ -114,9 +114,9 @@ func wantEmpty(t testing.TB, d *world) {
 	}
 }
 
-// TestChangeCostsTheSame: at 10,000 services of 10 endpoints to add, update and delete one takes as
-// long as when there are no others. The two are timed by turns, so that what else runs here slows
-// both.
+// TestChangeCostsTheSame checks that with 10,000 services of 10 endpoints adding, updating and
+// deleting one takes as long as with no others. The two are measured alternately, so other load
+// slows both.
 func TestChangeCostsTheSame(t *testing.T) {
 	few, many := load(t), load(t)
 	const n = 10000
@@ -151,13 +151,14 @@ func TestChangeCostsTheSame(t *testing.T) {
 	}
 }
 
-// TestExpect: what is expected needs no more room when it comes, and takes no more than it needs.
+// TestExpect checks that expected services need no more room when they are applied, and use only
+// what they need.
 func TestExpect(t *testing.T) {
 	d := load(t)
 	const services, endpoints = 2000, 10
 	d.Expect(services, services*endpoints)
 	made := func() (n []int) {
-		d.mu.Lock() // it waits, as changes do
+		d.mu.Lock() // waits, as for changes
 		defer d.mu.Unlock()
 		for _, a := range append(d.endpointRows(), d.arrays.Slots) {
 			n = append(n, len(a.Segments()))
@@ -172,7 +173,7 @@ func TestExpect(t *testing.T) {
 	if got := made(); !slices.Equal(got, []int{5, 5, 5, 5, 1}) {
 		t.Errorf("segments once they are there: %v", got)
 	}
-	d.Expect(MaxServices+1, 2*MaxEndpoints) // more than there can be
+	d.Expect(MaxServices+1, 2*MaxEndpoints) // beyond the limits
 	if got := made(); !slices.Equal(got, []int{64, 64, 64, 64, 17}) {
 		t.Errorf("segments of more than there can be: %v", got)
 	}
@@ -189,7 +190,7 @@ func median(d []time.Duration) time.Duration {
 	return d[len(d)/2]
 }
 
-// TestSizes: what is kept of each of 65,536 services and 262,144 endpoints is small.
+// TestSizes checks that the memory of each of 65,536 services and 262,144 endpoints is small.
 func TestSizes(t *testing.T) {
 	if n := unsafe.Sizeof(service{}); n > 128 {
 		t.Errorf("a service takes %d bytes", n)

@@ -13,8 +13,8 @@ import (
 	"loxilb/test/dptest"
 )
 
-// TestManySources writes the longest list there may be, exchanges it for another one as long,
-// changes some of it, and takes it away.
+// TestManySources writes the longest allowed list, exchanges it for another one of the same length,
+// changes part of it, and removes it.
 func TestManySources(t *testing.T) {
 	d, err := open(loader.Settings{Connections: 1024})
 	if err != nil {
@@ -63,8 +63,8 @@ func TestManySources(t *testing.T) {
 	apply("none")
 }
 
-// TestAdoptSources: of a list that a killed process had begun to add, or not yet removed, nothing
-// is left that might be heeded one day; one that packets heed stays.
+// TestAdoptSources checks that nothing is left of a list that a killed process had begun to add, or
+// had not removed completely, as it could apply later. A list in use stays.
 func TestAdoptSources(t *testing.T) {
 	d, err := open(loader.Settings{Connections: 1024, PinDir: dptest.PinDir(t)})
 	if err != nil {
@@ -101,7 +101,7 @@ func TestAdoptSources(t *testing.T) {
 	}
 }
 
-// TestRangeKeys: the prefixes of a range have its ports, each once, and no other.
+// TestRangeKeys checks that the prefixes of a range cover its ports, each once, and no other.
 func TestRangeKeys(t *testing.T) {
 	t.Parallel()
 	for _, r := range [][2]uint16{{1, 2}, {8080, 8090}, {1, 65534}, {2, 65535}, {32768, 65535}, {65534, 65535}, {1023, 1025}} {

@@ -8,7 +8,7 @@ import (
 	"loxilb/internal/kernel/datapath/loader"
 )
 
-// world is the tables over maps of their own, without the programs.
+// world is the tables with maps of their own, without the programs.
 type world struct {
 	*Tables
 	c *loader.Collection
@@ -58,7 +58,7 @@ func reload(t testing.TB, w *world) *world {
 	return again
 }
 
-// skip makes the tables' clock run ahead: the quarantine of what was freed is over.
+// skip advances the tables' clock, so the quarantine of freed rows ends.
 func skip(w *world, by time.Duration) {
 	was := w.now
 	w.now = func() time.Time { return was().Add(by) }
@@ -67,7 +67,7 @@ func skip(w *world, by time.Duration) {
 	w.slots.SetClock(w.now)
 }
 
-// sweep frees what has no connection left.
+// sweep frees rows without a connection.
 func sweep(t testing.TB, w *world) {
 	t.Helper()
 	if err := w.Reap(func() bool { return true }, func() error { return nil }); err != nil {

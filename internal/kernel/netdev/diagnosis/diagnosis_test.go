@@ -37,8 +37,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestRegularLook: changes without end, as a next hop makes that is asked forever, keep nothing
-// from being tried again.
+// TestRegularLook checks that endless changes, as of a next hop that never resolves, do not prevent
+// retries.
 func TestRegularLook(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestRegularLook(t *testing.T) {
 			if isRegular {
 				regular++
 			}
-			d.Soon() // there is news by the next look, always
+			d.Soon() // there is always news by the next check
 			return nil
 		}, nil)
 		ctx, cancel := context.WithCancel(t.Context())

@@ -2,7 +2,7 @@ package ipsec
 
 import "testing"
 
-// TestPortRange: which masks of ports make a range.
+// TestPortRange checks which masks of ports form a range.
 func TestPortRange(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -26,8 +26,8 @@ import (
 
 const patience = 20 * time.Second
 
-// TestSubscriptionDies: when the kernel no longer tells of changes, or the socket is none any more,
-// that is noticed within seconds, everything is read again, and what changes from then on is heard.
+// TestSubscriptionDies checks that a subscription without messages, or with a broken socket, is
+// noticed within seconds, that everything is read again, and that later changes are received.
 func TestSubscriptionDies(t *testing.T) {
 	t.Parallel()
 	for what, kill := range map[string]func(fd int) error{
@@ -90,7 +90,7 @@ func openHost(t *testing.T, h *netnstest.Host, bufferBytes int) *Mirror {
 	return m
 }
 
-// follow runs the mirror until the test ends, and returns what gathers the changes.
+// follow runs the mirror until the test ends, and returns the collected changes.
 func follow(t *testing.T, m *Mirror) *gathered {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -121,7 +121,7 @@ func (g *gathered) events() []event.Body {
 	return slices.Clone(g.Events)
 }
 
-// batch runs lines of `ip` in one process, and goes on after those that the kernel refuses.
+// batch runs lines of `ip` in one process, and continues after those that the kernel refuses.
 func batch(t *testing.T, h *netnstest.Host, lines ...string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "batch")
@@ -131,13 +131,13 @@ func batch(t *testing.T, h *netnstest.Host, lines ...string) {
 	_, _ = h.Run("ip", "-force", "-batch", file)
 }
 
-// commands runs lines of `ip`, of which none may fail.
+// commands runs lines of `ip`, none of which may fail.
 func commands(t *testing.T, h *netnstest.Host, lines ...string) {
 	t.Helper()
 	labtest.Run(t, h, "sh", "-ec", "ip "+strings.Join(lines, "\nip "))
 }
 
-// content returns what a mirror has, without what the kernel does not tell.
+// content returns the contents of a mirror, without what the kernel does not report.
 func (m *Mirror) content() string {
 	t := m.tables
 	t.mu.RLock()
@@ -163,8 +163,8 @@ func (m *Mirror) content() string {
 	return strings.Join(out, "\n")
 }
 
-// TestSurveyedAgain: what a subscription has missed may make routes depend on more than the
-// destination.
+// TestSurveyedAgain checks that after a lost message routes count as possibly depending on more
+// than the destination until they were read again.
 func TestSurveyedAgain(t *testing.T) {
 	t.Parallel()
 	a, _ := labtest.Pair(t)
@@ -190,13 +190,13 @@ func TestSurveyedAgain(t *testing.T) {
 	}
 }
 
-// TestOverrun: a subscription that loses messages all the time ends with what the kernel has,
-// whatever came between. Links and addresses come and go under the same names, so that an old
-// message applied late would show.
+// TestOverrun checks that a subscription that constantly loses messages ends with the kernel's
+// state. Links and addresses are removed and added under the same names, so a late old message
+// would show.
 func TestOverrun(t *testing.T) {
 	t.Parallel()
 	a, _ := labtest.Pair(t)
-	m := openHost(t, a, 0) // the smallest buffer that there is: two or three messages
+	m := openHost(t, a, 0) // the smallest buffer: two or three messages
 	g := follow(t, m)
 	for round := range 5 {
 		var lines []string
@@ -232,7 +232,8 @@ func TestOverrun(t *testing.T) {
 	}
 }
 
-// TestReopens: a subscription that dies is opened again, and what came meanwhile is known.
+// TestReopens checks that a failed subscription is opened again, and that changes meanwhile are
+// known.
 func TestReopens(t *testing.T) {
 	t.Parallel()
 	a, _ := labtest.Pair(t)
@@ -263,8 +264,8 @@ func TestReopens(t *testing.T) {
 	})
 }
 
-// TestGeneration: a link that was deleted and made again with its index between two looks is
-// another one; one that only changed is not.
+// TestGeneration checks that a link that was deleted and created again with its index between two
+// reads counts as another one, and that one that only changed does not.
 func TestGeneration(t *testing.T) {
 	t.Parallel()
 	a, _ := labtest.Pair(t)
@@ -292,14 +293,15 @@ func TestGeneration(t *testing.T) {
 		t.Error("a link made again looks like the one before")
 	}
 
-	// Messages are lost: what cannot be the same link is another one, what can be is not.
+	// Messages are lost: a link that cannot be the same counts as another one, and one that can be
+	// does not.
 	if _, err := m.resync(); err != nil {
 		t.Fatal(err)
 	}
 	if l := m.Link(77); l.Generation != second.Generation {
 		t.Errorf("a link that stayed is of generation %d after a resync, was %d", l.Generation, second.Generation)
 	}
-	quiet := openHost(t, a, subscriptionBytes) // nobody follows it
+	quiet := openHost(t, a, subscriptionBytes) // without a follower
 	before := quiet.Link(77)
 	commands(t, a, "link del x", "link add index 77 name x mtu 1403 type veth peer name y")
 	if _, err := quiet.resync(); err != nil {
@@ -310,7 +312,7 @@ func TestGeneration(t *testing.T) {
 	}
 }
 
-// kernelDefaults asks the kernel for what DefaultRoutes says.
+// kernelDefaults asks the kernel for what DefaultRoutes returns.
 func kernelDefaults(t *testing.T, h *netnstest.Host) []Hop {
 	t.Helper()
 	fresh := openHost(t, h, subscriptionBytes)
@@ -324,14 +326,14 @@ func kernelDefaults(t *testing.T, h *netnstest.Host) []Hop {
 	return list
 }
 
-// TestDefaultRoutes: each way in which default routes come and go is followed, also those of which
-// the kernel says nothing.
+// TestDefaultRoutes checks that the mirror follows each way in which default routes change, also
+// those that the kernel does not report.
 func TestDefaultRoutes(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		before []string
 		change []string
-		want   string // by the names of links
+		want   string // names of links
 	}{
 		"added":               {nil, []string{"route add default via 10.1.0.2"}, "eth0 10.1.0.2"},
 		"there before":        {[]string{"route add default via 10.1.0.2"}, nil, "eth0 10.1.0.2"},
@@ -373,8 +375,8 @@ func TestDefaultRoutes(t *testing.T) {
 			a, _ := labtest.Pair(t)
 			commands(t, a, "link add x type veth peer name x2")
 			if !strings.Contains(strings.Join(append(c.before, c.change...), " "), "-6") {
-				// The kernel tells that IPv6 addresses go with their link, which would hide that it
-				// does not tell of routes.
+				// The kernel reports that IPv6 addresses are removed with their link, which would hide that it
+				// does not report routes.
 				labtest.Run(t, a, "sysctl", "-w", "net.ipv6.conf.x.disable_ipv6=1")
 			}
 			commands(t, a, append([]string{"link set x2 up", "link set x up", "addr add 10.7.0.1/24 dev x"}, c.before...)...)
@@ -420,8 +422,8 @@ func TestDefaultRoutes(t *testing.T) {
 	}
 }
 
-// TestDefaultRoutesAtRandom: after any changes, what the mirror knows is what the kernel has.
-// Surveys are few, and most changes are followed without.
+// TestDefaultRoutesAtRandom checks that after random changes the mirror equals the kernel, with few
+// surveys: most changes are followed without one.
 func TestDefaultRoutesAtRandom(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())

@@ -21,7 +21,7 @@ import (
 
 const patience = 20 * time.Second
 
-// flaky fails as long as it is broken.
+// flaky fails while it is broken.
 type flaky struct {
 	kernel
 	broken atomic.Bool
@@ -34,7 +34,8 @@ func (f *flaky) LookUp(ctx context.Context, hosts []netip.Addr, each func(i int,
 	return f.kernel.LookUp(ctx, hosts, each)
 }
 
-// TestChoose: of more next hops than may be managed, those stay that are.
+// TestChoose checks that if there are more next hops than can be managed, those that already are
+// stay.
 func TestChoose(t *testing.T) {
 	t.Parallel()
 	all := map[mirror.Hop]bool{}
@@ -59,8 +60,8 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestGoesOn: endpoints that could not be looked up are looked up later, and meanwhile the error is
-// known.
+// TestGoesOn checks that failed lookups of endpoints are retried, and that the error is available
+// meanwhile.
 func TestGoesOn(t *testing.T) {
 	t.Parallel()
 	a, _ := labtest.Pair(t)
@@ -107,8 +108,8 @@ func TestGoesOn(t *testing.T) {
 	})
 }
 
-// TestLinkGone: between the end of an interface and the answer which other way there is, the
-// problem has words for that.
+// TestLinkGone checks that between the removal of an interface and the answer about another path,
+// the problem has a description.
 func TestLinkGone(t *testing.T) {
 	t.Parallel()
 	a, _ := labtest.Pair(t)

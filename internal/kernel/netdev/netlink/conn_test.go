@@ -12,7 +12,7 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// spoil makes the socket something that is none.
+// spoil replaces the socket by a descriptor that is not a socket.
 func spoil(t *testing.T, c *Conn) {
 	t.Helper()
 	null, err := os.Open(os.DevNull)
@@ -25,7 +25,7 @@ func spoil(t *testing.T, c *Conn) {
 	}
 }
 
-// TestConnReopens: a socket that fails costs one request, not all that follow.
+// TestConnReopens checks that a socket that fails costs one request, not all later ones.
 func TestConnReopens(t *testing.T) {
 	t.Parallel()
 	ns, err := OpenNamespace("")
@@ -59,7 +59,7 @@ func TestConnReopens(t *testing.T) {
 	}
 }
 
-// TestLookUp: what fails for one host fails for it alone.
+// TestLookUp checks that a failure for one host affects only that host.
 func TestLookUp(t *testing.T) {
 	t.Parallel()
 	a, _ := labtest.Pair(t)

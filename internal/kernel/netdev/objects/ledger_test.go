@@ -142,7 +142,7 @@ func TestLedgerHalfWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := good.WriteString(`{"kind":"route","key":"b","obj`); err != nil { // what came to the disk of the next one
+	if _, err := good.WriteString(`{"kind":"route","key":"b","obj`); err != nil { // the part of the next record that reached the disk
 		t.Fatal(err)
 	}
 	l.file = full

@@ -13,7 +13,7 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// kernelOf opens the door of a host.
+// kernelOf opens the network objects of a host.
 func kernelOf(t *testing.T, h *netnstest.Host) *Kernel {
 	t.Helper()
 	ns, err := netlink.OpenNamespace(h.Path())
@@ -39,8 +39,8 @@ func must[T any](o T, err error) T {
 	return o
 }
 
-// comes makes an object, finds it, refuses it a second time or takes it for the same, and removes
-// it twice.
+// comes makes an object, finds it, checks that a second one is refused or accepted as the same, and
+// removes it twice.
 func comes[T netobj.Object[T]](t *testing.T, k netobj.Kernel[T], o T) {
 	t.Helper()
 	there := func() bool {
@@ -81,7 +81,7 @@ func comes[T netobj.Object[T]](t *testing.T, k netobj.Kernel[T], o T) {
 	}
 }
 
-// TestKinds: each kind comes, is found, and goes, of both IP versions.
+// TestKinds checks that each kind can be made, found and removed, of both IP versions.
 func TestKinds(t *testing.T) {
 	t.Parallel()
 	a, _ := labtest.Pair(t)
@@ -110,7 +110,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// Only hosts that answer, or did lately, are taken for hosts that are there.
+// TestConfirmedNeighbors checks that only hosts that answer, or did recently, count as live.
 func TestConfirmedNeighbors(t *testing.T) {
 	t.Parallel()
 	a, _ := labtest.Pair(t)
@@ -126,8 +126,8 @@ func TestConfirmedNeighbors(t *testing.T) {
 	}
 }
 
-// TestSeen: what others made is shown, and a route of several ways or of another metric is not
-// taken for one of ours.
+// TestSeen checks that objects of others are shown, and that a route with several next hops, or
+// with another metric, is not mistaken for ours.
 func TestSeen(t *testing.T) {
 	t.Parallel()
 	a, _ := labtest.Pair(t)
@@ -164,8 +164,8 @@ func TestSeen(t *testing.T) {
 	}
 }
 
-// TestBridgeKinds: VLANs and their members, tunnels and their peers, and forwarding entries come,
-// are found, and go.
+// TestBridgeKinds checks that VLANs and their members, tunnels and their peers, and forwarding
+// entries can be made, found and removed.
 func TestBridgeKinds(t *testing.T) {
 	t.Parallel()
 	a, _ := labtest.Pair(t)
@@ -197,7 +197,7 @@ func TestBridgeKinds(t *testing.T) {
 		comes(t, VLANMembers{k}, tagged)
 	}
 	f := must(netobj.ParseFDB("02:00:00:00:00:99", "port1"))
-	comes(t, FDBs{k}, f) // of its own
+	comes(t, FDBs{k}, f) // an entry of the bridge itself
 	if err := (FDBs{k}).Make(f); err != nil {
 		t.Fatal(err)
 	}

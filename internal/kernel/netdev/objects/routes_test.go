@@ -14,8 +14,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestRoutesLookup: one route is found without the others, as far as the kernel's choice for its
-// first address shows it.
+// TestRoutesLookup checks that one route is found without reading the others, as far as the
+// kernel's choice for its first address shows it.
 func TestRoutesLookup(t *testing.T) {
 	t.Parallel()
 	a, _ := labtest.Pair(t)
@@ -35,10 +35,10 @@ func TestRoutesLookup(t *testing.T) {
 	}{
 		{"10.6.0.0/16", "10.1.0.2", 1, true},
 		{"10.6.0.0/17", "10.1.0.2", 0, true},
-		{"10.7.0.0/16", "10.1.0.2", 0, false},  // one of another metric hides what there may be
+		{"10.7.0.0/16", "10.1.0.2", 0, false},  // one with another metric may hide it
 		{"10.8.0.0/16", "10.1.0.2", 1, true},   // a smaller network has its first address, not its last one
 		{"10.13.0.0/16", "10.1.0.2", 1, true},  // a refusing route has its first address
-		{"10.12.0.0/16", "10.1.0.2", 0, false}, // smaller networks have both
+		{"10.12.0.0/16", "10.1.0.2", 0, false}, // smaller networks have its first and its last address
 		{"0.0.0.0/0", "10.1.0.2", 1, true},
 		{"::/0", "2001:db8:1::2", 1, true},
 		{"128.0.0.0/1", "10.1.0.2", 0, true},
@@ -64,7 +64,8 @@ func TestRoutesLookup(t *testing.T) {
 	}
 }
 
-// TestRoutesMany: a large table is read without being held, and as far as somebody wants it.
+// TestRoutesMany checks that a large table is read without holding it in memory, and only as far as
+// the caller wants.
 func TestRoutesMany(t *testing.T) {
 	t.Parallel()
 	const many = 50_000
@@ -105,8 +106,8 @@ func TestRoutesMany(t *testing.T) {
 	}
 }
 
-// TestRouteTOS: routes to one network come in the kernel's order, the highest TOS first, and say
-// theirs.
+// TestRouteTOS checks that routes to one network come in the kernel's order, the highest TOS first,
+// with their TOS.
 func TestRouteTOS(t *testing.T) {
 	t.Parallel()
 	a, _ := labtest.Pair(t)

@@ -9,8 +9,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestTaps: a tunnel is made once, made again when it is gone, and removed when nobody wants it;
-// tunnels of others stay.
+// TestTaps checks that a tunnel is made once, made again after it is removed by others, and removed
+// when unused, and that tunnels of others stay.
 func TestTaps(t *testing.T) {
 	t.Parallel()
 	host, err := labtest.New(t).Host("lb")
@@ -48,13 +48,13 @@ func TestTaps(t *testing.T) {
 	}
 }
 
-// TestERSPANRequest: the kernel is asked what `ip link add type erspan local 10.0.0.1 remote
-// 10.0.0.2 key 5 seq ttl 64 erspan_ver 1 erspan 5` asks.
+// TestERSPANRequest checks that the request to the kernel is that of `ip link add type erspan local
+// 10.0.0.1 remote 10.0.0.2 key 5 seq ttl 64 erspan_ver 1 erspan 5`.
 func TestERSPANRequest(t *testing.T) {
 	t.Parallel()
 	tap := Tap{ERSPAN: true, Remote: netip.MustParseAddr("10.0.0.2"), Source: netip.MustParseAddr("10.0.0.1"), ID: 5}
 	body := tap.erspanRequest().Body()
-	for _, attributes := range []string{ // as strace shows them
+	for _, attributes := range []string{ // as shown by strace
 		"0a000100" + hex.EncodeToString([]byte("erspan")),
 		"0800040000000005" + "0800050000000005" + "0600020030000000" + "0600030030000000" + "080006000a000001" + "080007000a000002",
 		"0500080040000000", "0500160001000000", "0800150005000000",

@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestReadOnly: settings are written where /proc/sys is read-only, as in containers.
+// TestReadOnly checks that settings can be written where /proc/sys is read-only, as in containers.
 func TestReadOnly(t *testing.T) {
 	t.Parallel()
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocks: the thread ends with its namespaces
+		runtime.LockOSThread() // never unlocked: the thread ends with its namespaces
 		done <- writeReadOnly()
 	}()
 	if err := <-done; err != nil {

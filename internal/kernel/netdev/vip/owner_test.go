@@ -16,7 +16,7 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// flaky fails as a whole if it is broken, and refuses to add or remove one address.
+// flaky fails completely if broken, and refuses to add or remove one address.
 type flaky struct {
 	kernel
 	broken  bool
@@ -54,8 +54,9 @@ func testOwner(t *testing.T, path string) *Owner {
 	return o
 }
 
-// TestLocalWhenAdded: once an IPv6 VIP is added, the kernel receives packets for it. It adds the
-// local route in a work queue, and drops answers to its own questions from the VIP until then.
+// TestLocalWhenAdded checks that the kernel receives packets for an IPv6 VIP as soon as it is
+// added. The kernel adds the local route in a work queue, and drops replies to its own requests
+// from the VIP until then.
 func TestLocalWhenAdded(t *testing.T) {
 	t.Parallel()
 	a, _ := labtest.Pair(t)
@@ -71,8 +72,8 @@ func TestLocalWhenAdded(t *testing.T) {
 	}
 }
 
-// TestFailures: a VIP that fails does not fail the others, each has its error, and what failed is
-// owned by trying again.
+// TestFailures checks that a failing VIP does not affect the others, that each has its error, and
+// that a retry adds it.
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	a, _ := labtest.Pair(t)
@@ -100,7 +101,7 @@ func TestFailures(t *testing.T) {
 	}
 	has(one)
 	f.refused = netip.Addr{}
-	labtest.Run(t, a, "ip", "addr", "del", two.String(), "dev", "lo") // the refusal was a lie
+	labtest.Run(t, a, "ip", "addr", "del", two.String(), "dev", "lo") // the address was removed in spite of the refusal
 	o.Retry(t.Context())
 	has(one, two)
 	if problems := o.Problems(); problems != nil {
