@@ -41,7 +41,7 @@ func (a *API) Handler(by transport.Way) http.Handler {
 	})
 }
 
-// route answers what no handler is for in JSON too.
+// route replies in JSON to requests without a handler, too.
 func (a *API) route(w http.ResponseWriter, r *http.Request) {
 	if a.pattern(r) != "" {
 		a.mux.ServeHTTP(w, r)

@@ -22,7 +22,8 @@ const OtherClients = "others"
 // interaction is a client of a service with one of its endpoints.
 type interaction struct{ service, client, endpoint string }
 
-// GetInteractions returns packets and bytes of the connections that there are, by client.
+// GetInteractions replies with packets and bytes of open connections, by service, client and
+// endpoint.
 func (a *API) GetInteractions(w http.ResponseWriter, r *http.Request) {
 	groups := map[interaction]lb.Traffic{}
 	err := a.DataPath.Connections(r.Context(), func(c lb.Connection) bool {
@@ -53,7 +54,7 @@ func (a *API) GetInteractions(w http.ResponseWriter, r *http.Request) {
 	rest.JSON(w, out)
 }
 
-// GetClientRequests returns how many connections each client has.
+// GetClientRequests replies with the number of connections of each client.
 func (a *API) GetClientRequests(w http.ResponseWriter, r *http.Request) {
 	counts := map[string]float64{}
 	err := a.DataPath.Connections(r.Context(), func(c lb.Connection) bool {

@@ -24,7 +24,7 @@ func (a *API) eachService(yield func(*lb.Service, *lb.ServiceStats)) {
 	rest.EachService(a.DataPath, services, func(place int, stats *lb.ServiceStats) { yield(services[place], stats) })
 }
 
-// GetFlowCount returns how many connections are tracked.
+// GetFlowCount replies with the number of tracked connections.
 func (a *API) GetFlowCount(w http.ResponseWriter, _ *http.Request) {
 	tracked, _ := a.DataPath.Occupancy()
 	out := v1.FlowCount{ActiveConntrackCount: float64(tracked)}
@@ -45,30 +45,30 @@ func (a *API) GetFlowCount(w http.ResponseWriter, _ *http.Request) {
 	rest.JSON(w, out)
 }
 
-// GetHostCount returns how many endpoints are up.
+// GetHostCount replies with the number of endpoints that are up.
 func (a *API) GetHostCount(w http.ResponseWriter, _ *http.Request) {
 	health := a.Health.EndpointCount()
 	rest.JSON(w, v1.HostCount{HealthyHostCount: float64(health.Up), UnhealthyHostCount: float64(health.Down)})
 }
 
-// GetRuleCount returns how many services there are.
+// GetRuleCount replies with the number of services.
 func (a *API) GetRuleCount(w http.ResponseWriter, _ *http.Request) {
 	rest.JSON(w, v1.RuleCount{LbRuleCount: float64(a.Store.Services.Len(a.Store.Snapshot()))})
 }
 
-// GetNewFlowCount returns how many connections were made.
+// GetNewFlowCount replies with the number of connections opened so far.
 func (a *API) GetNewFlowCount(w http.ResponseWriter, _ *http.Request) {
 	total, _ := a.byService(func(s *lb.ServiceStats) uint64 { return s.Connections })
 	rest.JSON(w, v1.NewFlowCount{NewFlowCount: total})
 }
 
-// GetRequestCount returns how many connections were made to each service.
+// GetRequestCount replies with the number of connections of each service so far.
 func (a *API) GetRequestCount(w http.ResponseWriter, _ *http.Request) {
 	total, list := a.byService(func(s *lb.ServiceStats) uint64 { return s.Connections })
 	rest.JSON(w, v1.RequestCount{TotalRequests: total, TotalRequestsPerService: list})
 }
 
-// GetErrorCount returns how many packets each service has refused.
+// GetErrorCount replies with the number of packets that each service has refused.
 func (a *API) GetErrorCount(w http.ResponseWriter, _ *http.Request) {
 	total, list := a.byService(func(s *lb.ServiceStats) uint64 { return s.Refusals.Sum() })
 	rest.JSON(w, v1.ErrorCount{TotalErrors: total, TotalErrorsPerService: list})
@@ -120,8 +120,8 @@ func share(part, whole float64) float64 {
 	return 100 * part / whole
 }
 
-// GetEndpointShares returns the bytes of each endpoint, and what part of its service's endpoints
-// that is.
+// GetEndpointShares replies with the bytes of each endpoint, and their share of all bytes of its
+// service's endpoints.
 func (a *API) GetEndpointShares(w http.ResponseWriter, _ *http.Request) {
 	out := map[string][]v1.EndpointShare{}
 	a.eachService(func(s *lb.Service, stats *lb.ServiceStats) {
@@ -143,7 +143,8 @@ func (a *API) GetEndpointShares(w http.ResponseWriter, _ *http.Request) {
 	rest.JSON(w, out)
 }
 
-// GetServiceShares returns the bytes of each service, and what part of all that is.
+// GetServiceShares replies with the bytes of each service, and their share of the bytes of all
+// services.
 func (a *API) GetServiceShares(w http.ResponseWriter, _ *http.Request) {
 	out, whole := map[string]v1.ServiceShare{}, 0.0
 	a.eachService(func(s *lb.Service, stats *lb.ServiceStats) {
@@ -159,8 +160,8 @@ func (a *API) GetServiceShares(w http.ResponseWriter, _ *http.Request) {
 	rest.JSON(w, out)
 }
 
-// GetRuleDrops returns the packets that firewall rules, and lists of sources, have dropped. The
-// total goes on when a rule is deleted.
+// GetRuleDrops replies with the number of packets that firewall rules and source lists have
+// dropped. The total includes deleted rules.
 func (a *API) GetRuleDrops(w http.ResponseWriter, _ *http.Request) {
 	drops := a.DataPath.Drops()
 	out := v1.RuleDrops{TotalFwDrops: float64(drops["rule"]), TotalFwDropsPerRule: []v1.RuleDrop{}}

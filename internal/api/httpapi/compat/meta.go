@@ -12,7 +12,7 @@ import (
 	"loxilb/internal/api/httpapi/rest"
 )
 
-// GetMeta returns what the requests that change something take: by path, the method and its fields.
+// GetMeta replies with the method and the fields of each request that changes something, by path.
 func (a *API) GetMeta(w http.ResponseWriter, _ *http.Request) {
 	out, err := a.meta()
 	if err != nil {

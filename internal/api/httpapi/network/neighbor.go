@@ -20,7 +20,7 @@ func (a *API) CreateNeighbor(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// DeleteNeighbor leaves a neighbour to be found by asking.
+// DeleteNeighbor deletes a neighbour: the kernel resolves its address by ARP or ND again.
 func (a *API) DeleteNeighbor(w http.ResponseWriter, r *http.Request, ip, dev string) {
 	key, err := netobj.NeighborKey(ip, dev)
 	if err != nil {
@@ -30,7 +30,7 @@ func (a *API) DeleteNeighbor(w http.ResponseWriter, r *http.Request, ip, dev str
 	deleteNet(a, w, r, a.neighbors(), key)
 }
 
-// GetNeighbors returns all whose MAC address is known.
+// GetNeighbors replies with all neighbours whose MAC address is known.
 func (a *API) GetNeighbors(w http.ResponseWriter, r *http.Request) {
 	seen, err := a.Network.Neighbors.Seen()
 	if err != nil {

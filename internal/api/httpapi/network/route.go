@@ -32,8 +32,8 @@ func (a *API) CreateRoute(w http.ResponseWriter, r *http.Request, _ v1.CreateRou
 	})
 }
 
-// DeleteRoute deletes a route of the main table: of several, the one that users want from us, or
-// else that of the lowest metric.
+// DeleteRoute deletes a route of the main table. If several match, it deletes the one that users
+// have configured here, or otherwise the one with the lowest metric.
 func (a *API) DeleteRoute(w http.ResponseWriter, r *http.Request, ip, mask string, _ v1.DeleteRouteParams) {
 	to, err := netobj.ParseDestination(ip + "/" + mask)
 	if err != nil {
@@ -73,7 +73,8 @@ func (a *API) routeTo(ctx context.Context, to netip.Prefix) (key string, err err
 	return slices.MinFunc(seen, func(a, b netobj.SeenRoute) int { return cmp.Compare(a.Metric, b.Metric) }).Key(), nil
 }
 
-// GetRoutes returns the routes of the main table that are asked for. None is held in memory.
+// GetRoutes replies with the requested routes of the main table. It streams them, without holding
+// the table in memory.
 func (a *API) GetRoutes(w http.ResponseWriter, r *http.Request, params v1.GetRoutesParams) {
 	q, p := rest.ParseQuery(routeFields(), params.Name, params.Selector, "", params.Limit, params.Continue)
 	if p == nil && q.Check() != nil {

@@ -20,7 +20,7 @@ func (a *API) vlanMembers() netKind[netobj.VLANMember] {
 	return netKind[netobj.VLANMember]{table: a.Store.Members, kernel: a.Network.Members}
 }
 
-// CreateVlan makes the bridge of a VLAN.
+// CreateVlan creates the bridge of a VLAN.
 func (a *API) CreateVlan(w http.ResponseWriter, r *http.Request) {
 	createNet(a, w, r, a.vlans(), func(body *v1.Vlan) (netobj.VLAN, error) {
 		o := netobj.VLAN{ID: body.Vid}
@@ -28,7 +28,7 @@ func (a *API) CreateVlan(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// DeleteVlan deletes the bridge of a VLAN, and what was asked for in it.
+// DeleteVlan deletes the bridge of a VLAN, and what was configured in it.
 func (a *API) DeleteVlan(w http.ResponseWriter, r *http.Request, id string, _ v1.DeleteVlanParams) {
 	o, err := netobj.ParseVLAN("vlan_id", id)
 	if err != nil {

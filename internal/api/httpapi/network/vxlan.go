@@ -18,7 +18,7 @@ func (a *API) vxlanPeers() netKind[netobj.VXLANPeer] {
 	return netKind[netobj.VXLANPeer]{table: a.Store.Peers, kernel: a.Network.Peers}
 }
 
-// CreateVxlan makes a tunnel.
+// CreateVxlan creates a tunnel.
 func (a *API) CreateVxlan(w http.ResponseWriter, r *http.Request) {
 	createNet(a, w, r, a.vxlans(), func(body *v1.Vxlan) (netobj.VXLAN, error) {
 		o := netobj.VXLAN{ID: body.VxlanID, Dev: body.EpIntf}
@@ -26,7 +26,7 @@ func (a *API) CreateVxlan(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// DeleteVxlan deletes a tunnel, and what was asked for in it.
+// DeleteVxlan deletes a tunnel, and what was configured in it.
 func (a *API) DeleteVxlan(w http.ResponseWriter, r *http.Request, id string, _ v1.DeleteVxlanParams) {
 	n, err := netobj.ParseVXLANID("vxlanID", id)
 	if err != nil {

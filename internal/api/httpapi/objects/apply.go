@@ -48,7 +48,7 @@ type listed struct {
 
 func (o *listed) id() store.ID { return store.ID{Kind: o.kind.Store, Key: o.Key} }
 
-// ApplyObjects makes objects of any kinds what a list says, in one transaction.
+// ApplyObjects applies a list of objects of any kinds in one transaction.
 func (a *API) ApplyObjects(w http.ResponseWriter, r *http.Request) {
 	req, p := rest.Decode(a.Reader, w, r, a.decodeApply)
 	if p != nil {
@@ -71,8 +71,8 @@ type transaction struct {
 	kept    *[]string        // what edit has left as it was; nil: nothing
 }
 
-// transact makes a change, or only says what it would be, waits until the packets see it, and
-// answers.
+// transact makes a change, waits until packets see it, and replies; or it only replies with what
+// the change would be.
 func (a *API) transact(w http.ResponseWriter, r *http.Request, t transaction) {
 	if t.dryRun {
 		var locked *lockout

@@ -18,8 +18,8 @@ import (
 // An Edit makes objects what a request asks for, and may note warnings.
 type Edit func(*store.Tx, *rest.Warnings) error
 
-// Commit makes a change of one object, or of several of any kind, waits until the packets see it,
-// and answers.
+// Commit makes a change of one object, or of several of any kind, waits until packets see it, and
+// replies.
 func (a *API) Commit(w http.ResponseWriter, r *http.Request, one bool, edit func(*store.Tx, *Precondition) error) {
 	if p := a.Change(w, r, one, edit); p != nil {
 		p.Write(w)
@@ -28,7 +28,7 @@ func (a *API) Commit(w http.ResponseWriter, r *http.Request, one bool, edit func
 	rest.Success(w)
 }
 
-// Change is commit without the answer, of which it sets the header.
+// Change is Commit without the reply, of which it sets the header.
 func (a *API) Change(w http.ResponseWriter, r *http.Request, one bool, edit func(*store.Tx, *Precondition) error) *rest.Problem {
 	pre, p := preconditionOf(r)
 	if p == nil {

@@ -74,7 +74,7 @@ func (a *API) export(v store.View, kind string) []any {
 	return list
 }
 
-// ImportConfig has the configuration be what an exported file says.
+// ImportConfig replaces the configuration by that of an exported file.
 func (a *API) ImportConfig(w http.ResponseWriter, r *http.Request, _ v1.ImportConfigParams) {
 	req, p := a.imported(w, r)
 	if p != nil {

@@ -161,7 +161,7 @@ func Metadata(o *v1.Object) (metadata map[string]any, p *rest.Problem) {
 	return metadata, nil
 }
 
-// GetObjects returns all that is wanted, as apply takes it.
+// GetObjects replies with the whole configuration, in the form that apply accepts.
 func (a *API) GetObjects(w http.ResponseWriter, r *http.Request, params v1.GetObjectsParams) {
 	only := map[string]bool{}
 	for word := range strings.SplitSeq(params.Kind, ",") {

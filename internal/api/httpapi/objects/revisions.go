@@ -12,7 +12,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// GetRevisions returns the revisions that are remembered, the last one first.
+// GetRevisions replies with the available revisions, the newest first.
 func (a *API) GetRevisions(w http.ResponseWriter, _ *http.Request) {
 	out := rest.NewList(w, "revisionAttr")
 	for _, r := range a.Store.Revisions() {

@@ -30,7 +30,7 @@ type Statuses interface {
 	Wait(ctx context.Context, version uint64, ids []status.ID) error
 }
 
-// GetStatuses returns the statuses of objects, services or not: of all, or of the requested ones.
+// GetStatuses replies with the statuses of all objects, or of the requested ones.
 func (a *API) GetStatuses(w http.ResponseWriter, r *http.Request, params v1.GetStatusesParams) {
 	q, p := rest.ParseQuery(statusFields(), params.Name, params.Selector, params.SortBy, params.Limit, params.Continue)
 	if p != nil {

@@ -10,12 +10,12 @@ import (
 	"loxilb/internal/lb"
 )
 
-// GetVerify compares what users want with what the kernel has.
+// GetVerify compares the configuration with the kernel.
 func (a *API) GetVerify(w http.ResponseWriter, r *http.Request, p v1.GetVerifyParams) {
 	a.verify(w, r, verify.Options{Whole: p.Whole})
 }
 
-// Repair does the same, and has applied again what differs.
+// Repair does the same, and applies again what differs.
 func (a *API) Repair(w http.ResponseWriter, r *http.Request, p v1.RepairParams) {
 	a.verify(w, r, verify.Options{Whole: p.Whole, Repair: true})
 }
@@ -48,12 +48,12 @@ func verified(r verify.Report) v1.Verified {
 	return out
 }
 
-// GetDoctor looks for what is wrong with the machine.
+// GetDoctor checks the machine for problems.
 func (a *API) GetDoctor(w http.ResponseWriter, _ *http.Request) {
 	rest.JSON(w, doctor.ToAPI(a.Doctor().Look()))
 }
 
-// FixFinding mends a finding.
+// FixFinding fixes a finding.
 func (a *API) FixFinding(w http.ResponseWriter, _ *http.Request, p v1.FixFindingParams) {
 	done, err := a.Doctor().Mend(p.Finding)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"loxilb/internal/kernel/dropreason"
 )
 
-// GetDrops returns every reason.
+// GetDrops replies with every drop reason and its count.
 func (a *API) GetDrops(w http.ResponseWriter, _ *http.Request) {
 	counted, out := a.DataPath.Drops(), v1.DropList{DropAttr: []v1.Drop{}}
 	for _, r := range dropreason.All() {

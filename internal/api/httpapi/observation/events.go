@@ -14,7 +14,7 @@ import (
 	"loxilb/internal/event"
 )
 
-// GetEvents returns what happened, or goes on telling what happens.
+// GetEvents replies with recent events, or streams events as they happen.
 func (a *API) GetEvents(w http.ResponseWriter, r *http.Request, params v1.GetEventsParams) {
 	f, p := newEventFilter(&params)
 	if p != nil {
@@ -97,7 +97,7 @@ func (a *API) lastEventID(r *http.Request) (uint64, *rest.Problem) {
 	return id, nil
 }
 
-// listEvents returns the last events of those that are kept; limit 0 is all of them.
+// listEvents replies with the newest of the recorded events; limit 0 means all of them.
 func (a *API) listEvents(w http.ResponseWriter, f eventFilter, limit int) {
 	all := a.Events.SubscribeAfter(0, f.kinds...)
 	var list []event.Event

@@ -21,7 +21,8 @@ type Explainer interface {
 // patience is how long a request waits for its turn, and its answer.
 const patience = 8 * time.Second
 
-// Explain returns what would become of a packet, or by which services a client reaches an endpoint.
+// Explain replies with how a packet would be handled, or by which services a client reaches an
+// endpoint.
 func (a *API) Explain(w http.ResponseWriter, r *http.Request, p v1.ExplainParams) {
 	q, err := question(&p)
 	if err != nil {

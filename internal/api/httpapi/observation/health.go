@@ -12,13 +12,13 @@ const (
 	ReadyPath  = "/readyz"
 )
 
-// GetHealth answers 200 while the daemon answers at all.
+// GetHealth replies 200 while the daemon answers at all.
 func (a *API) GetHealth(w http.ResponseWriter, _ *http.Request) {
 	writeText(w, http.StatusOK, "ok")
 }
 
-// GetReady answers 503 until every service was tried once since the daemon started. Packets of
-// services that the data path kept from an earlier life are balanced all the while.
+// GetReady replies 503 until every service was tried once since the daemon started. Meanwhile,
+// packets of services that the data path kept from the previous daemon are balanced.
 func (a *API) GetReady(w http.ResponseWriter, _ *http.Request) {
 	if a.Ready != nil {
 		if ready, text := a.Ready(); !ready {

@@ -15,12 +15,12 @@ type LogLevel interface {
 
 const logLevels = "trace, debug, info, notice, warning, error, critical, alert, emergency"
 
-// GetParams returns the parameters that can be changed.
+// GetParams replies with the parameters that can be changed at run time.
 func (a *API) GetParams(w http.ResponseWriter, _ *http.Request) {
 	rest.JSON(w, v1.Params{LogLevel: a.LogLevel.String()})
 }
 
-// SetParams changes them until the daemon ends.
+// SetParams changes parameters until the daemon ends.
 func (a *API) SetParams(w http.ResponseWriter, r *http.Request) {
 	params, p := rest.Decode(a.Reader, w, r, rest.Unmarshal[v1.Params])
 	if p != nil {

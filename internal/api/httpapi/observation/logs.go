@@ -62,7 +62,7 @@ func levelOf(word string) (string, *rest.Problem) {
 	return "", rest.RefuseField(http.StatusBadRequest, "level", word, "is not a level", logLevels)
 }
 
-// GetLogArchives returns the names of the older parts of the log.
+// GetLogArchives replies with the names of the older log files.
 func (a *API) GetLogArchives(w http.ResponseWriter, _ *http.Request) {
 	out := v1.LogArchives{Archives: []string{}, ArchiveInfo: []v1.LogArchive{}}
 	for _, f := range a.Lines.Archives() {
@@ -72,7 +72,7 @@ func (a *API) GetLogArchives(w http.ResponseWriter, _ *http.Request) {
 	rest.JSON(w, out)
 }
 
-// GetLogArchive returns one of them.
+// GetLogArchive replies with an older log file.
 func (a *API) GetLogArchive(w http.ResponseWriter, _ *http.Request, name string) {
 	text, ok := a.Lines.File(name)
 	if !ok {

@@ -29,7 +29,7 @@ func (a *API) GetProcesses(w http.ResponseWriter, _ *http.Request) {
 	rest.JSON(w, out)
 }
 
-// GetDevice returns what the machine is.
+// GetDevice replies with a description of the machine.
 func (a *API) GetDevice(w http.ResponseWriter, _ *http.Request) {
 	d, err := machine.Describe()
 	if err != nil {
@@ -42,7 +42,7 @@ func (a *API) GetDevice(w http.ResponseWriter, _ *http.Request) {
 	})
 }
 
-// GetFilesystems returns the file systems that have a size.
+// GetFilesystems replies with the file systems that have a size.
 func (a *API) GetFilesystems(w http.ResponseWriter, _ *http.Request) {
 	list, err := machine.FileSystems()
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"loxilb/internal/host/machine"
 )
 
-// GetNode returns which node this is.
+// GetNode replies with the name, build, uptime and roles of this node.
 func (a *API) GetNode(w http.ResponseWriter, _ *http.Request) {
 	d, err := machine.Describe()
 	if err != nil {

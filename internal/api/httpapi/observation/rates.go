@@ -103,7 +103,7 @@ func (q *rateQuery) bound(p *v1.WatchRatesParams) *rest.Problem {
 	return nil
 }
 
-// WatchRates returns the rates of each window.
+// WatchRates streams the rates of each window.
 func (a *API) WatchRates(w http.ResponseWriter, r *http.Request, params v1.WatchRatesParams) {
 	q, no := a.newRateQuery(v1.GetServiceRatesParams(params))
 	if no == nil {

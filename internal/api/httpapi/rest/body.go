@@ -129,7 +129,7 @@ func Decode[T any](rd *Reader, w http.ResponseWriter, r *http.Request, decode fu
 	return decode(data)
 }
 
-// ReadBody takes the body of a request that says it is JSON, or says nothing.
+// ReadBody reads the body of a request whose Content-Type is JSON or missing.
 func ReadBody(w http.ResponseWriter, r *http.Request, turn *BodyTurn) ([]byte, *Problem) {
 	if ct := r.Header.Get("Content-Type"); ct != "" {
 		if media, _, err := mime.ParseMediaType(ct); err != nil || media != "application/json" {
@@ -139,8 +139,7 @@ func ReadBody(w http.ResponseWriter, r *http.Request, turn *BodyTurn) ([]byte, *
 	return ReadAll(w, r, turn)
 }
 
-// ReadAll takes the body of a request. Memory grows with what has come, not with what the request
-// says will come.
+// ReadAll reads the body of a request. Memory grows with what has arrived, not with Content-Length.
 func ReadAll(w http.ResponseWriter, r *http.Request, turn *BodyTurn) ([]byte, *Problem) {
 	if r.ContentLength > MaxBody {
 		return nil, tooLarge()

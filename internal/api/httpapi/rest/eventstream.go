@@ -21,7 +21,7 @@ type EventStream struct {
 	err     error
 }
 
-// NewEventStream begins a stream, in which a client may take stall for each part.
+// NewEventStream starts a stream that ends if the client takes longer than stall for a part.
 func NewEventStream(w http.ResponseWriter, stall time.Duration) *EventStream {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")

@@ -23,7 +23,7 @@ type List struct {
 	Err     error
 }
 
-// NewList begins the answer; key is the property that holds the list.
+// NewList starts the response; key is the property that holds the list.
 func NewList(w http.ResponseWriter, key string) *List {
 	w.Header().Set("Content-Type", "application/json")
 	s := &List{control: http.NewResponseController(w), buf: bufio.NewWriterSize(w, 64<<10)}

@@ -68,7 +68,7 @@ func NotBuilt(field, value, instead, allowed string) *Problem {
 	return RefuseError(http.StatusNotImplemented, lb.NotBuilt(field, value, instead, allowed))
 }
 
-// Write answers with the problem. A writer with a method Refused is notified of it.
+// Write replies with the problem. If the writer has a method Refused, Write notifies it.
 func (p *Problem) Write(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -105,13 +105,13 @@ func valuesOf(e *strconv.NumError) string {
 	return "a whole number"
 }
 
-// JSON answers 200 with a value.
+// JSON replies 200 with a value.
 func JSON(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(v) // the client is gone if this fails
 }
 
-// Success answers 200 with the contract's word for it.
+// Success replies 200 with the contract's word for success.
 func Success(w http.ResponseWriter) { JSON(w, v1.Result{Result: "Success"}) }
 
 // BadRequest refuses a request because of an error, of which it says the part about a value only.

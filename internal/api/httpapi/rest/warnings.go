@@ -39,7 +39,7 @@ func (w *Warnings) Join(other *Warnings) {
 	}
 }
 
-// Write puts them into the header of the answer, which has each of them once.
+// Write sets the warnings in the header of the response, each of them once.
 func (w *Warnings) Write(to http.ResponseWriter) {
 	list := w.List
 	if len(list) > MaxWarnings {

@@ -25,7 +25,7 @@ type UnreadAnswers chan struct{}
 // NewUnread makes places for large answers.
 func NewUnread() UnreadAnswers { return make(UnreadAnswers, MaxUnread) }
 
-// NewWriter makes a writer that gives a client so long for each part of the answer.
+// NewWriter returns a writer that gives a client this long for each part of the response.
 func NewWriter(w http.ResponseWriter, stall time.Duration, unread UnreadAnswers) *Writer {
 	return &Writer{ResponseWriter: w, Code: http.StatusOK, stall: stall, unread: unread}
 }
@@ -92,8 +92,8 @@ type WholeAnswers chan struct{}
 // NewWholeAnswers makes places for such answers.
 func NewWholeAnswers() WholeAnswers { return make(WholeAnswers, MaxWhole) }
 
-// Answer returns what is made in one piece, of everything there is: a few at once, since it is
-// large before it is written, too.
+// Answer replies with a complete list that is made in one piece. It limits how many are made at
+// once, since they are large in memory, too.
 func (places WholeAnswers) Answer(w http.ResponseWriter, body func() any) {
 	select {
 	case places <- struct{}{}:

@@ -159,8 +159,8 @@ func (a *API) DeleteLoadbalancers(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// DeleteLoadbalancerByName deletes all services of a name. One that none has is success, as in the
-// contract.
+// DeleteLoadbalancerByName deletes all services with a name. A name without a service is a success,
+// as in the contract.
 func (a *API) DeleteLoadbalancerByName(w http.ResponseWriter, r *http.Request, name string) {
 	if p := rest.RefuseUnknownParameters(r, nil); p != nil {
 		p.Write(w)

@@ -63,7 +63,7 @@ func (a *API) DrainEndpoint(w http.ResponseWriter, r *http.Request) {
 	answerChange(w, p, unchanged)
 }
 
-// answerChange answers after a change, which may have been none.
+// answerChange replies to a request that may have changed nothing.
 func answerChange(w http.ResponseWriter, p *rest.Problem, unchanged bool) {
 	switch {
 	case p != nil:
@@ -147,8 +147,8 @@ func isService(all desired.ServicesAt, s *lb.Service, e *lb.Endpoint) bool {
 	return reached
 }
 
-// UndrainEndpoint lets an endpoint take new connections again. An endpoint that is not drained is a
-// success with a warning, as deleting a missing object is: a script may run twice.
+// UndrainEndpoint lets an endpoint get new connections again. Undraining an endpoint that is not
+// drained succeeds with a warning, like deleting a missing object, so a script may run twice.
 func (a *API) UndrainEndpoint(w http.ResponseWriter, r *http.Request, params v1.UndrainEndpointParams) {
 	d, err := lb.ParseDrain(params.Endpoint)
 	if err != nil {
@@ -173,7 +173,7 @@ func (a *API) UndrainEndpoint(w http.ResponseWriter, r *http.Request, params v1.
 	answerChange(w, p, unchanged)
 }
 
-// GetDrains returns what is drained, and what that has left.
+// GetDrains replies with the drained endpoints, and their remaining connections.
 func (a *API) GetDrains(w http.ResponseWriter, r *http.Request) {
 	drains := slices.Collect(a.Store.Drains.All(a.Store.Snapshot()))
 	left, sockets, err := a.leftOf(r.Context(), drains)

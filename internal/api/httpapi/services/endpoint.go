@@ -80,7 +80,7 @@ func endpointProblem(err error) *rest.Problem {
 	return rest.RefuseError(http.StatusBadRequest, rest.Renamed(name, fe))
 }
 
-// GetEndpoints returns what is probed: all, or what is asked for.
+// GetEndpoints replies with the probed endpoints: all, or the requested ones.
 func (a *API) GetEndpoints(w http.ResponseWriter, r *http.Request, params v1.GetEndpointsParams) {
 	q, p := rest.ParseQuery(endpointFields(), params.Name, params.Selector, params.SortBy, params.Limit, params.Continue)
 	if p != nil {

@@ -120,8 +120,8 @@ func decodeHostState(data []byte) (s agentWord, p *rest.Problem) {
 	return s, nil
 }
 
-// SetEndpointHostState takes an endpoint out on a report of a user's agent, or leaves it to its
-// probe again.
+// SetEndpointHostState sets an endpoint down on a report of a user's agent, or returns it to its
+// probe.
 func (a *API) SetEndpointHostState(w http.ResponseWriter, r *http.Request) {
 	s, p := rest.DecodeLenient(a.Reader, w, r, decodeHostState)
 	if p != nil {

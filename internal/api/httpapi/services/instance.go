@@ -13,8 +13,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// SetInstanceState notes the role of this node for the services of an instance. The same again is
-// no error: who tells it tells it again after each start of either side.
+// SetInstanceState records the role of this node for the services of an instance. Repeating a role
+// is no error: the sender repeats it after each start of either side.
 func (a *API) SetInstanceState(w http.ResponseWriter, r *http.Request) {
 	one, p := rest.DecodeLenient(a.Reader, w, r, decodeInstance)
 	if p != nil {
@@ -59,7 +59,7 @@ func decodeInstance(data []byte) (one lb.Instance, p *rest.Problem) {
 	return one, nil
 }
 
-// GetInstanceStates returns the roles, that of the default instance included.
+// GetInstanceStates replies with the roles of all instances, including the default one.
 func (a *API) GetInstanceStates(w http.ResponseWriter, r *http.Request) {
 	out := rest.NewList(w, "Attr")
 	for _, state := range a.InstanceStates() {

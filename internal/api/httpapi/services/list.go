@@ -17,7 +17,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// GetLoadbalancers returns services: all, or those that are asked for.
+// GetLoadbalancers replies with all services, or the requested ones.
 func (a *API) GetLoadbalancers(w http.ResponseWriter, r *http.Request, params v1.GetLoadbalancersParams) {
 	q, p := rest.ParseQuery(ServiceFields(), params.Name, params.Selector, params.SortBy, params.Limit, params.Continue)
 	if p != nil {

@@ -72,7 +72,7 @@ func (a *API) GetConntracks(w http.ResponseWriter, r *http.Request, params v1.Ge
 	a.endConntracks(w, out, place, err)
 }
 
-// endConntracks ends an answer, unless it was not complete.
+// endConntracks completes a response, or aborts it if the list was incomplete.
 func (a *API) endConntracks(w http.ResponseWriter, out *rest.List, next string, err error) {
 	switch {
 	case out.Err != nil: // the client left

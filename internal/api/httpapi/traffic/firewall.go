@@ -163,7 +163,7 @@ func ruleProblem(at string, err error) *rest.Problem {
 	return rest.RefuseError(http.StatusBadRequest, rest.Renamed(at+fe.Field, fe))
 }
 
-// DeleteFirewallRule deletes the rule of a key. One that is not there is deleted already.
+// DeleteFirewallRule deletes the rule with a key. Deleting a missing rule succeeds.
 func (a *API) DeleteFirewallRule(w http.ResponseWriter, r *http.Request, params v1.DeleteFirewallRuleParams) {
 	if p := rest.RefuseUnknownParameters(r, params); p != nil {
 		p.Write(w)
@@ -224,7 +224,7 @@ func (a *API) DeleteFirewallRules(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// GetFirewallRules returns all rules, in the order in which they count.
+// GetFirewallRules replies with all rules, in the order in which they apply.
 func (a *API) GetFirewallRules(w http.ResponseWriter, r *http.Request) {
 	list := slices.Collect(a.Store.Rules.All(a.Store.Snapshot()))
 	slices.SortFunc(list, func(a, b lb.Rule) int { return lb.CompareRules(&a, &b) })

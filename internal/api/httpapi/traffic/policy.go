@@ -16,7 +16,7 @@ func policies() objects.Single[v1.Policy, lb.Policer] {
 	return objects.Single[v1.Policy, lb.Policer]{Word: "policer", Parse: policerOf, Words: policyWord}
 }
 
-// CreatePolicy makes a policer, or changes it.
+// CreatePolicy creates or changes a policer.
 func (a *API) CreatePolicy(w http.ResponseWriter, r *http.Request) {
 	policies().Create(a.Objects, w, r, a.Store.Policers.Table)
 }

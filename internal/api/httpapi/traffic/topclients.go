@@ -26,8 +26,8 @@ func WholeWalkers() rest.ShareLimits {
 }
 
 // walkAll runs a walk through the whole table when its turn comes. The turn ends with the walk,
-// before the answer is written: a slow reader must not hold it. It answers itself if it returns
-// false.
+// before the response is written, as a slow reader must not hold it. If walkAll returns false, it
+// has replied with an error.
 func (a *API) walkAll(w http.ResponseWriter, r *http.Request, walk func() error) bool {
 	who := rest.PrincipalOf(r)
 	if p := a.Walkers.Enter(who); p != nil {
@@ -51,7 +51,7 @@ func (a *API) walkAll(w http.ResponseWriter, r *http.Request, walk func() error)
 	return walked(w, walk())
 }
 
-// walked returns the error of a walk, and reports whether there is none.
+// walked replies with the error of a walk, and reports whether there was none.
 func walked(w http.ResponseWriter, err error) bool {
 	if err != nil {
 		rest.Refuse(http.StatusServiceUnavailable, "the connections can't be read: %v", err).Write(w)
@@ -59,7 +59,7 @@ func walked(w http.ResponseWriter, err error) bool {
 	return err == nil
 }
 
-// GetClients returns the clients that have the most connections or traffic.
+// GetClients replies with the clients that have the most connections or traffic.
 func (a *API) GetClients(w http.ResponseWriter, r *http.Request, params v1.GetClientsParams) {
 	f, p := a.newFilter(&v1.GetConntracksParams{Service: params.Service, Endpoint: params.Endpoint})
 	var part listing.Window

@@ -19,7 +19,7 @@ const (
 	lostEvery = time.Second
 )
 
-// TracePackets returns packets, as they come.
+// TracePackets streams packets as they are handled.
 func (a *API) TracePackets(w http.ResponseWriter, r *http.Request, params v1.TracePacketsParams) {
 	q, no := a.newTraceQuery(&params)
 	if no != nil {

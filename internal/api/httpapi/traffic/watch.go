@@ -28,7 +28,7 @@ func watches() rest.ShareLimits {
 	return rest.ShareLimits{All: 3, Users: 2, User: 1, Verb: "watch connections", Instead: "ask for a list"}
 }
 
-// WatchConntracks returns what becomes of connections.
+// WatchConntracks streams events of connections.
 func (a *API) WatchConntracks(w http.ResponseWriter, r *http.Request, params v1.WatchConntracksParams) {
 	f, p := a.newFilter(&v1.GetConntracksParams{
 		Protocol: params.Protocol, Vip: params.Vip, ServName: params.ServName, Service: params.Service, Source: params.Source, Endpoint: params.Endpoint,

@@ -71,12 +71,12 @@ func parseOrigin(text string) (string, *rest.Problem) {
 	return text, nil
 }
 
-// GetCors returns the origins whose web pages are answered.
+// GetCors replies with the allowed origins of web pages.
 func (a *API) GetCors(w http.ResponseWriter, _ *http.Request) {
 	rest.JSON(w, v1.CorsList{CorsAttr: a.origins.all()})
 }
 
-// CreateCors has web pages of further origins answered.
+// CreateCors allows further origins of web pages.
 func (a *API) CreateCors(w http.ResponseWriter, r *http.Request) {
 	entry, p := rest.DecodeLenient(a.Reader, w, r, rest.Unmarshal[v1.CorsEntry])
 	if p != nil {
@@ -99,7 +99,7 @@ func (a *API) CreateCors(w http.ResponseWriter, r *http.Request) {
 	rest.Success(w)
 }
 
-// DeleteCors has web pages of an origin answered no longer.
+// DeleteCors removes an origin from the allowed ones.
 func (a *API) DeleteCors(w http.ResponseWriter, _ *http.Request, text string) {
 	origin, p := parseOrigin(text)
 	if p != nil {
@@ -113,8 +113,8 @@ func (a *API) DeleteCors(w http.ResponseWriter, _ *http.Request, text string) {
 	rest.Success(w)
 }
 
-// AnswerOrigin lets pages of an origin in the list read the answer, and answers itself what a
-// browser asks before it sends a request.
+// AnswerOrigin lets pages of an allowed origin read the response, and itself answers preflight
+// requests of browsers.
 func (a *API) AnswerOrigin(w http.ResponseWriter, r *http.Request) (done bool) {
 	origin := r.Header.Get("Origin")
 	if !a.origins.has(origin) {

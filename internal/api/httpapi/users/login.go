@@ -61,8 +61,8 @@ func (a *API) Login(w http.ResponseWriter, r *http.Request) {
 // MaxLogin is how large the body of a login is.
 const MaxLogin = 4 << 10
 
-// readLogin takes no turn among requests with a body, nor much memory: strangers are to keep nobody
-// from the API.
+// readLogin reads a small body without waiting for the turn of large ones: clients without a token
+// must not block the API.
 func readLogin(w http.ResponseWriter, r *http.Request) (*v1.User, *rest.Problem) {
 	r.Body = http.MaxBytesReader(w, r.Body, MaxLogin)
 	data, p := rest.ReadBody(w, r, nil)
@@ -78,7 +78,7 @@ func sourceAddr(r *http.Request) netip.Addr {
 	return ap.Addr()
 }
 
-// Logout ends the token that the request has.
+// Logout revokes the token of the request.
 func (a *API) Logout(w http.ResponseWriter, r *http.Request) {
 	token := rest.TokenOf(r)
 	if _, known := a.Access.Who(token); !known {
@@ -92,7 +92,8 @@ func (a *API) Logout(w http.ResponseWriter, r *http.Request) {
 	rest.JSON(w, v1.Message{Message: "User logged out successfully"})
 }
 
-// GetWhoami returns who asks, so that a page offers what that may do.
+// GetWhoami replies with the user of the request and its rights, so a page can offer what the user
+// may do.
 func (a *API) GetWhoami(w http.ResponseWriter, r *http.Request) {
 	who := rest.PrincipalOf(r)
 	w.Header().Set("Cache-Control", "no-store")
@@ -103,7 +104,8 @@ func (a *API) GetWhoami(w http.ResponseWriter, r *http.Request) {
 	rest.JSON(w, v1.Whoami{Name: who.Name, Role: who.Role.String()})
 }
 
-// GetUsers returns the users, without their passwords; others than admins see themselves.
+// GetUsers replies with the users, without their passwords; users other than admins see only
+// themselves.
 func (a *API) GetUsers(w http.ResponseWriter, r *http.Request) {
 	who, out := rest.PrincipalOf(r), []v1.User{}
 	for _, u := range a.Access.List() {
@@ -124,7 +126,7 @@ func userAnswer(u *access.User) v1.User {
 	return v1.User{Id: u.ID, Username: u.Name, Role: role, CreatedAt: u.Created.Format(time.RFC3339)}
 }
 
-// CreateUser makes a user.
+// CreateUser creates a user.
 func (a *API) CreateUser(w http.ResponseWriter, r *http.Request) {
 	body, role, p := a.decodeUser(w, r)
 	if p != nil {
@@ -139,7 +141,7 @@ func (a *API) CreateUser(w http.ResponseWriter, r *http.Request) {
 	rest.JSON(w, userAnswer(&user))
 }
 
-// UpdateUser changes a user. Others than admins may change their own password.
+// UpdateUser changes a user. Users other than admins can change only their own password.
 func (a *API) UpdateUser(w http.ResponseWriter, r *http.Request, id int64) {
 	body, role, p := a.decodeUser(w, r)
 	if p != nil {
