@@ -39,7 +39,7 @@ func TestApplyNothingToConfirm(t *testing.T) {
 	}
 }
 
-// TestConfirmed: confirm prints which revision was confirmed, and by which user.
+// TestConfirmed checks that confirm prints which revision was confirmed, and by which user.
 func TestConfirmed(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, `{"result":"Success","message":"revision 9 confirmed by root"}`)

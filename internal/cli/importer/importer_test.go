@@ -16,8 +16,8 @@ import (
 
 var update = flag.Bool("update", false, "write what is found into testdata")
 
-// files are the files of testdata, each with the command of its own program that checks it. IPVS has
-// none: ipvsadm reads nothing on a kernel without IPVS.
+// files are the files of testdata, each with the command of its own program that checks it. IPVS
+// has none: ipvsadm reads nothing on a kernel without IPVS.
 var files = map[string]struct {
 	name  string
 	check []string

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestStored: until the machine restarts, a stored time does not depend on the wall clock. After
-// that, only the wall clock is left.
+// TestStored checks that until the machine restarts, a stored time does not depend on the wall
+// clock. After that, only the wall clock is left.
 func TestStored(t *testing.T) {
 	t.Parallel()
 	const year = 365 * 24 * time.Hour
@@ -29,7 +29,8 @@ func TestStored(t *testing.T) {
 	}
 }
 
-// TestFromWall: a time keeps its value and has a monotonic reading, which Round(0) would drop.
+// TestFromWall checks that a time keeps its value and has a monotonic reading, which Round(0) would
+// drop.
 func TestFromWall(t *testing.T) {
 	t.Parallel()
 	for _, stored := range []time.Time{time.Date(2030, 1, 2, 3, 4, 5, 6, time.UTC), time.Now().Add(time.Hour).Round(0).UTC()} {

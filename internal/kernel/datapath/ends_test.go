@@ -250,8 +250,8 @@ func (s *stress) sendLate() error {
 	return nil
 }
 
-// sweep occasionally changes the endpoints or deletes a service, and sweeps otherwise: without pauses,
-// and all entries while endpoints are doomed.
+// sweep occasionally changes the endpoints or deletes a service, and sweeps otherwise: without
+// pauses, and all entries while endpoints are doomed.
 func (s *stress) sweep() error {
 	s.round++
 	switch s.round % 64 {

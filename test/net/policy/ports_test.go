@@ -45,8 +45,8 @@ func TestPortFloodDefault(t *testing.T) {
 	portFlood(t, "32768 60999", 120_000, 70*time.Second)
 }
 
-// portFlood sends this many SYNs to a service of mode onearm. Every real client has to connect during the
-// flood, and until d is over.
+// portFlood sends this many SYNs to a service of mode onearm. Every real client has to connect
+// during the flood, and until d is over.
 func portFlood(t *testing.T, hostPorts string, syns int, d time.Duration) *rig.Rig {
 	t.Helper()
 	var attacker *netnstest.Host

@@ -11,8 +11,8 @@ import (
 
 const sources = "../../../../bpf"
 
-// TestStages: each stage of the packet path includes only headers of stages that bpf/stages.h lists
-// before it, and the list names every folder.
+// TestStages checks that each stage of the packet path includes only headers of stages that
+// bpf/stages.h lists before it, and the list names every folder.
 func TestStages(t *testing.T) {
 	t.Parallel()
 	stages := listedStages(t)

@@ -7,8 +7,8 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// TestSourceRows: for each kind and direction the longest prefix with an attachment counts, and
-// attachments of IPv6 do not apply to IPv4.
+// TestSourceRows checks that for each kind and direction the longest prefix with an attachment
+// counts, and attachments of IPv6 do not apply to IPv4.
 func TestSourceRows(t *testing.T) {
 	t.Parallel()
 	row := func(p0, p1, m0, m1 uint64) bpf.TcAttachments {

@@ -29,8 +29,8 @@ func openLedger(t *testing.T, dir string) *Ledger {
 	return l
 }
 
-// TestLedger: an object that was recorded and not removed is found again, even after a truncated
-// line; not for another boot or namespace. The file does not grow without bound.
+// TestLedger checks that an object that was recorded and not removed is found again, even after a
+// truncated line; not for another boot or namespace. The file does not grow without bound.
 func TestLedger(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -82,7 +82,7 @@ func TestLedger(t *testing.T) {
 	}
 }
 
-// TestLedgerFull: a failed record is an error, and does not count as recorded.
+// TestLedgerFull checks that a failed record is an error, and does not count as recorded.
 func TestLedgerFull(t *testing.T) {
 	t.Parallel()
 	l := openLedger(t, t.TempDir())
@@ -97,8 +97,8 @@ func TestLedgerFull(t *testing.T) {
 	}
 }
 
-// TestLedgerLater: a ledger that could not be written when it was opened begins with its first
-// record, with its content.
+// TestLedgerLater checks that a ledger that could not be written when it was opened begins with its
+// first record, with its content.
 func TestLedgerLater(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -127,8 +127,8 @@ func TestLedgerLater(t *testing.T) {
 	}
 }
 
-// TestLedgerHalfWritten: a partial record that cannot be removed from the file does not spoil the
-// next one.
+// TestLedgerHalfWritten checks that a partial record that cannot be removed from the file does not
+// spoil the next one.
 func TestLedgerHalfWritten(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
