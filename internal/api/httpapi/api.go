@@ -216,5 +216,5 @@ func (a *API) pattern(r *http.Request) string {
 	return pattern
 }
 
-// GetVersion returns the daemon's version.
+// GetVersion replies with the daemon's version.
 func (a *API) GetVersion(w http.ResponseWriter, _ *http.Request) { rest.JSON(w, a.o.Version) }

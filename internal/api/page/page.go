@@ -53,7 +53,7 @@ func (p *Page) Register(mux *http.ServeMux) {
 	mux.Handle("GET "+folder, p)
 }
 
-// ServeHTTP returns a file.
+// ServeHTTP replies with a file.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", policy)

@@ -91,7 +91,7 @@ func (a *API) byService(count func(*lb.ServiceStats) uint64) (total float64, lis
 	return total, list
 }
 
-// GetProcessedTraffic returns packets and bytes of both directions.
+// GetProcessedTraffic replies with packets and bytes of both directions.
 func (a *API) GetProcessedTraffic(w http.ResponseWriter, _ *http.Request) {
 	var out v1.ProcessedTraffic
 	a.eachService(func(s *lb.Service, stats *lb.ServiceStats) {

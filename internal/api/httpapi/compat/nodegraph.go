@@ -13,12 +13,12 @@ import (
 // it.
 const maxGraph = 1000
 
-// GetNodeGraph returns a graph of the services and their endpoints.
+// GetNodeGraph replies with a graph of the services and their endpoints.
 func (a *API) GetNodeGraph(w http.ResponseWriter, _ *http.Request) {
 	a.Whole.Answer(w, func() any { return a.graph(func(*lb.Service) bool { return true }) })
 }
 
-// GetServiceNodeGraph returns a graph of the services of a name, or of the one with a key.
+// GetServiceNodeGraph replies with a graph of the services of a name, or of the one with a key.
 func (a *API) GetServiceNodeGraph(w http.ResponseWriter, _ *http.Request, service string) {
 	g := a.graph(func(s *lb.Service) bool { return s.Name == service || s.Key.String() == service })
 	if len(g.Nodes) == 0 {

@@ -55,7 +55,7 @@ func cameTo(r *http.Request) netip.Addr {
 	return netip.Addr{}
 }
 
-// GetAddresses returns the addresses of all interfaces.
+// GetAddresses replies with the addresses of all interfaces.
 func (a *API) GetAddresses(w http.ResponseWriter, _ *http.Request) {
 	seen, err := a.Network.Addresses.Seen()
 	if err != nil {

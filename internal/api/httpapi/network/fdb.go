@@ -30,7 +30,7 @@ func (a *API) DeleteFdb(w http.ResponseWriter, r *http.Request, mac, dev string)
 	deleteNet(a, w, r, a.fdbs(), o.Key())
 }
 
-// GetFdbs returns the forwarding tables.
+// GetFdbs replies with the forwarding tables.
 func (a *API) GetFdbs(w http.ResponseWriter, r *http.Request) {
 	seen, err := a.Network.FDBs.Seen()
 	if err != nil {

@@ -17,7 +17,7 @@ const zone = "root"
 // interfaceKind is the kind of the statuses of interfaces that the data path is attached to.
 const interfaceKind = "interface"
 
-// GetPorts returns the interfaces of this network namespace.
+// GetPorts replies with the interfaces of this network namespace.
 func (a *API) GetPorts(w http.ResponseWriter, _ *http.Request) {
 	ports, err := a.Network.Devices.Ports()
 	if err != nil {

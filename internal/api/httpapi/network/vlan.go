@@ -88,7 +88,7 @@ func (a *API) DeleteVlanMember(w http.ResponseWriter, r *http.Request, id, dev, 
 	deleteNet(a, w, r, a.vlanMembers(), o.Key())
 }
 
-// GetVlans returns the VLANs and their members.
+// GetVlans replies with the VLANs and their members.
 func (a *API) GetVlans(w http.ResponseWriter, _ *http.Request) {
 	seen, err := a.Network.VLANs.Seen()
 	if err != nil {

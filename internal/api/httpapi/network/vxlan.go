@@ -56,7 +56,7 @@ func (a *API) DeleteVxlanPeer(w http.ResponseWriter, r *http.Request, id, peer s
 	deleteNet(a, w, r, a.vxlanPeers(), o.Key())
 }
 
-// GetVxlans returns the tunnels and their peers.
+// GetVxlans replies with the tunnels and their peers.
 func (a *API) GetVxlans(w http.ResponseWriter, _ *http.Request) {
 	seen, err := a.Network.VXLANs.Seen()
 	if err != nil {

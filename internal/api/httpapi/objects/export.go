@@ -35,7 +35,7 @@ func componentNames() []string {
 	return slices.Sorted(maps.Keys(components()))
 }
 
-// ExportConfig returns the configuration as a file.
+// ExportConfig replies with the configuration as a file.
 func (a *API) ExportConfig(w http.ResponseWriter, _ *http.Request, params v1.ExportConfigParams) {
 	all := append(componentNames(), clusterComponent)
 	wanted := all

@@ -18,7 +18,7 @@ const (
 	maxLines     = 10000
 )
 
-// GetLogs returns a page of the log.
+// GetLogs replies with a page of the log.
 func (a *API) GetLogs(w http.ResponseWriter, _ *http.Request, params v1.GetLogsParams) {
 	lines := cmp.Or(params.Lines, DefaultLines)
 	if lines < 1 || lines > maxLines {

@@ -11,7 +11,7 @@ import (
 	"loxilb/internal/host/machine"
 )
 
-// GetProcesses returns the processes of the machine.
+// GetProcesses replies with the processes of the machine.
 func (a *API) GetProcesses(w http.ResponseWriter, _ *http.Request) {
 	list, err := machine.Processes()
 	if err != nil {

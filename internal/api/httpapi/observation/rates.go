@@ -28,7 +28,7 @@ type Sampler interface {
 	Wait(ctx context.Context, seen rates.Window) error
 }
 
-// GetRates returns the rates of all services together.
+// GetRates replies with the rates of all services together.
 func (a *API) GetRates(w http.ResponseWriter, _ *http.Request) {
 	t, window := a.Sampler.Now()
 	rest.JSON(w, a.total(&t, window))
@@ -146,7 +146,7 @@ func (a *API) wait(ctx context.Context, s *rest.EventStream, window rates.Window
 	}
 }
 
-// GetRatesHistory returns the rates of the last hour.
+// GetRatesHistory replies with the rates of the last hour.
 func (a *API) GetRatesHistory(w http.ResponseWriter, _ *http.Request, params v1.GetRatesHistoryParams) {
 	if params.Service == "" {
 		h := a.Sampler.History()

@@ -102,7 +102,7 @@ func (q *rateQuery) isMany() bool {
 // errMany refuses another one.
 var errMany = fmt.Errorf("%d long answers of this kind are being read, which is the limit: try again later, or with limit", manyAtOnce)
 
-// GetServiceRates returns the rates of services.
+// GetServiceRates replies with the rates of services.
 func (a *API) GetServiceRates(w http.ResponseWriter, _ *http.Request, params v1.GetServiceRatesParams) {
 	q, no := a.newRateQuery(params)
 	if no != nil {

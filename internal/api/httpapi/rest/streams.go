@@ -30,7 +30,7 @@ func EventStreams() ShareLimits {
 	return ShareLimits{All: 64, Users: 48, User: 16, Verb: "follow events", Instead: "ask for a list"}
 }
 
-// Follow replies with a stream of events that write produces, unless there are too many such
+// Follow replies with the stream of events that tell writes, unless there are too many such
 // streams. It returns when the request or the server ends.
 func (a *Streams) Follow(w http.ResponseWriter, r *http.Request, tell func(context.Context, *EventStream)) {
 	who := PrincipalOf(r)

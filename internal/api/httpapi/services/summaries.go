@@ -66,7 +66,7 @@ func (q *summaryQuery) byLoad() bool {
 	return q.by == "connections" || q.by == "rate" || q.by == "traffic" || q.by == "latency"
 }
 
-// GetServiceSummaries returns a page of services.
+// GetServiceSummaries replies with a page of services.
 func (a *API) GetServiceSummaries(w http.ResponseWriter, _ *http.Request, params v1.GetServiceSummariesParams) {
 	q, refused := parseSummaries(&params)
 	if refused != nil {
@@ -140,7 +140,7 @@ func (a *summarizer) rows(q *summaryQuery) []summaryRow {
 	return rows
 }
 
-// GetServiceStatus returns one service and its endpoints.
+// GetServiceStatus replies with one service and its endpoints.
 func (a *API) GetServiceStatus(w http.ResponseWriter, _ *http.Request, params v1.GetServiceStatusParams) {
 	key, err := lb.ParseKey(params.Key)
 	if err != nil {

@@ -18,7 +18,7 @@ func connectionBounds() listing.Bounds {
 	return listing.Bounds{Limit: 100, LimitMost: 1000, OffsetMost: 1_000_000}
 }
 
-// GetConnections returns a page of the connections that pass the filters.
+// GetConnections replies with a page of the connections that pass the filters.
 func (a *API) GetConnections(w http.ResponseWriter, r *http.Request, params v1.GetConnectionsParams) {
 	f, p := a.newFilter(&v1.GetConntracksParams{
 		Protocol: params.Protocol, Vip: params.Vip, ServName: params.ServName, Service: params.Service, Source: params.Source, Endpoint: params.Endpoint,

@@ -84,7 +84,7 @@ func mirrorWord(field string) string {
 	return ""
 }
 
-// GetMirrors returns all mirrors.
+// GetMirrors replies with all mirrors.
 func (a *API) GetMirrors(w http.ResponseWriter, r *http.Request) {
 	out := rest.NewList(w, "mirrAttr")
 	for m := range a.Store.Mirrors.All(a.Store.Snapshot()) {

@@ -81,7 +81,7 @@ func policyWord(field string) string {
 	return ""
 }
 
-// GetPolicies returns all policers.
+// GetPolicies replies with all policers.
 func (a *API) GetPolicies(w http.ResponseWriter, r *http.Request) {
 	out := rest.NewList(w, "polAttr")
 	for p := range a.Store.Policers.All(a.Store.Snapshot()) {

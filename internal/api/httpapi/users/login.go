@@ -244,7 +244,7 @@ const (
 	maxAudit     = 10000
 )
 
-// GetAudit returns the newest entries of the audit log.
+// GetAudit replies with the newest entries of the audit log.
 func (a *API) GetAudit(w http.ResponseWriter, _ *http.Request, params v1.GetAuditParams) {
 	limit := params.Limit
 	if limit == 0 {
