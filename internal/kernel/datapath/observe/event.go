@@ -1,27 +1,15 @@
 package observe
 
 import (
-	"fmt"
 	"net/netip"
 	"time"
-	"unsafe"
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/lb"
 )
 
-// decodeEvent reads an event of the packet path.
-func decodeEvent(record []byte) (*bpf.TcConnectionEvent, error) {
-	e := &bpf.TcConnectionEvent{}
-	if len(record) < int(unsafe.Sizeof(*e)) {
-		return nil, fmt.Errorf("an event has %d bytes, not %d", len(record), unsafe.Sizeof(*e))
-	}
-	copy((*[unsafe.Sizeof(*e)]byte)(unsafe.Pointer(e))[:], record)
-	return e, nil
-}
-
 // describe converts an event to the user's terms.
-func (in *eventInbox) describe(e *bpf.TcConnectionEvent, boot time.Time) lb.ConnectionEvent {
+func (w *Watchers) describe(e *bpf.TcConnectionEvent, boot time.Time) lb.ConnectionEvent {
 	out := lb.ConnectionEvent{
 		Time:     boot.Add(time.Duration(e.Time)).Round(0),
 		Act:      act(e.Kind),
@@ -35,7 +23,7 @@ func (in *eventInbox) describe(e *bpf.TcConnectionEvent, boot time.Time) lb.Conn
 		OneOf:    int(e.Sample),
 	}
 	out.Reason, out.By = ending(e)
-	if o, ok := in.tables.Owner(e.Endpoint); ok {
+	if o, ok := w.tables.Owner(e.Endpoint); ok {
 		out.Service = o.Service
 		if e.Traits&uint8(bpf.TcConnectionTraitCONN_ONE_WAY) != 0 || out.Endpoint == out.VIP {
 			out.Endpoint = netip.AddrPortFrom(o.Endpoint.Addr(), out.VIP.Port())

@@ -11,9 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// macs is the size of both MAC addresses: the offset of a VLAN tag in a frame.
-const macs = 12
-
 // sinceBoot returns the wall clock time at which CLOCK_MONOTONIC was 0.
 func sinceBoot() time.Time {
 	var now unix.Timespec

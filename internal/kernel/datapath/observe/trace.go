@@ -8,9 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/ringbuf"
-
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/loader"
 	"loxilb/internal/lb"
@@ -61,52 +58,24 @@ func (t *Tracer) TracePackets(ctx context.Context, f lb.TraceFilter, yield func(
 	if err != nil {
 		return err
 	}
-	ring, err := ebpf.NewMap(&ebpf.MapSpec{Name: "trace", Type: ebpf.RingBuf, MaxEntries: traceRingBytes})
-	if err != nil {
-		return fmt.Errorf("make a ring of packets: %w", err)
-	}
-	defer ring.Close()
-	reader, err := ringbuf.NewReader(ring)
-	if err != nil {
-		return fmt.Errorf("read a ring of packets: %w", err)
-	}
-	defer reader.Close()
-	number, err := t.begin(filter, f.Sample, ring)
+	r, err := openRing(t.shared, "trace", traceRingBytes)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, t.end(number)) }()
+	defer r.close()
+	number, err := t.begin(filter, f.Sample, r)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, t.end(number, r)) }()
 	keeping, stop := context.WithCancel(ctx)
 	defer stop()
 	go t.keepAlive(keeping) // regardless of yield: a client that does not read learns how much it misses
-	return t.follow(ctx, traceInbox{reader: reader, reasons: t.shared.DropReasons()}, number, yield)
-}
-
-func (t *Tracer) follow(ctx context.Context, in traceInbox, number int, yield func([]lb.PacketTrace, lb.Untold) bool) error {
-	before, err := t.untold(number)
-	if err != nil {
-		return err
-	}
-	tick := time.NewTicker(tracePeriod)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		list, err := in.read()
-		if err != nil {
-			return fmt.Errorf("read packets: %w", err)
-		}
-		untold, err := t.untold(number)
-		if err != nil {
-			return err
-		}
-		if !yield(list, lb.Untold{Lost: untold.Lost - before.Lost}) {
-			return nil
-		}
-	}
+	in := traceInbox{reasons: t.shared.DropReasons()}
+	read := func() ([]lb.PacketTrace, error) { return readRows(r, nil, traceBatch, in.describe) }
+	return follow(ctx, r, tracePeriod, 0, read, func(list []lb.PacketTrace, untold lb.Untold) bool {
+		return yield(list, lb.Untold{Lost: untold.Lost}) // samples leave out the rest
+	})
 }
 
 // keepAlive keeps the programs tracing until ctx ends.
@@ -126,7 +95,7 @@ func (t *Tracer) keepAlive(ctx context.Context) {
 }
 
 // begin makes the programs write to a ring.
-func (t *Tracer) begin(f bpf.TcTraceFilter, share float64, ring *ebpf.Map) (number int, err error) {
+func (t *Tracer) begin(f bpf.TcTraceFilter, share float64, r *ring) (number int, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	number, first := -1, true
@@ -147,8 +116,8 @@ func (t *Tracer) begin(f bpf.TcTraceFilter, share float64, ring *ebpf.Map) (numb
 		}
 		t.began = time.Now()
 	}
-	if err := t.shared.Maps.Watchers.Put(ringOf(number), ring); err != nil {
-		return 0, fmt.Errorf("put a ring of packets in its place: %w", err)
+	if err := r.attach(ringOf(number)); err != nil {
+		return 0, err
 	}
 	t.filters[number], t.shares[number] = f, share
 	t.live()
@@ -157,19 +126,19 @@ func (t *Tracer) begin(f bpf.TcTraceFilter, share float64, ring *ebpf.Map) (numb
 		err = t.exchange(true)
 	}
 	if err != nil {
-		return 0, errors.Join(err, t.endLocked(number))
+		return 0, errors.Join(err, t.endLocked(number, r))
 	}
 	return number, nil
 }
 
 // end stops that.
-func (t *Tracer) end(number int) error {
+func (t *Tracer) end(number int, r *ring) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.endLocked(number)
+	return t.endLocked(number, r)
 }
 
-func (t *Tracer) endLocked(number int) error {
+func (t *Tracer) endLocked(number int, r *ring) error {
 	t.filters[number], t.shares[number] = bpf.TcTraceFilter{}, 0
 	err := t.write()
 	last := true
@@ -179,7 +148,7 @@ func (t *Tracer) endLocked(number int) error {
 	if last {
 		err = errors.Join(err, t.exchange(false))
 	}
-	return errors.Join(err, t.shared.Maps.Watchers.Delete(ringOf(number)))
+	return errors.Join(err, r.detach())
 }
 
 func ringOf(number int) uint32 { return uint32(bpf.TcRingFIRST_TRACE) + uint32(number) }
@@ -216,16 +185,4 @@ func (t *Tracer) write() error {
 func (t *Tracer) live() {
 	until := t.ticks + t.shared.Jiffies(time.Since(t.began)+lasting)
 	_ = t.shared.Variables.TraceUntil.Set(until) // memory
-}
-
-// untold returns what was left out or lost, over all traces of this number.
-func (t *Tracer) untold(number int) (sum lb.Untold, err error) {
-	var each []bpf.TcUntold
-	if err := t.shared.Maps.UntoldCounts.Lookup(ringOf(number), &each); err != nil {
-		return sum, fmt.Errorf("count packets that were not told: %w", err)
-	}
-	for _, n := range each {
-		sum.Lost += n.Lost
-	}
-	return sum, nil
 }

@@ -5,12 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
-	"os"
 	"sync"
 	"time"
-
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/ringbuf"
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/loader"
@@ -66,64 +62,31 @@ func (w *Watchers) WatchConnections(ctx context.Context, rate int, yield func([]
 		return err
 	}
 	defer w.giveBack(number)
-	ring, err := ebpf.NewMap(&ebpf.MapSpec{Name: "watcher", Type: ebpf.RingBuf, MaxEntries: ringSize(rate)})
-	if err != nil {
-		return fmt.Errorf("make a ring of events: %w", err)
-	}
-	defer ring.Close()
-	reader, err := ringbuf.NewReader(ring)
-	if err != nil {
-		return fmt.Errorf("read a ring of events: %w", err)
-	}
-	defer reader.Close()
-	before, err := w.untold(number)
+	r, err := openRing(w.shared, "watcher", ringSize(rate))
 	if err != nil {
 		return err
 	}
-	if err := w.shared.Maps.Watchers.Put(number, ring); err != nil {
-		return fmt.Errorf("put a ring of events in its place: %w", err)
+	defer r.close()
+	if err := r.attach(number); err != nil {
+		return err
 	}
-	defer w.shared.Maps.Watchers.Delete(number) //nolint:errcheck // nothing writes there any more
+	defer r.detach() //nolint:errcheck // nothing writes there any more
 	if err := w.set(number, true); err != nil {
 		return err
 	}
 	defer w.set(number, false) //nolint:errcheck // nothing listens there any more
-	return w.follow(ctx, reader, number, before, yield)
+	var events []lb.ConnectionEvent
+	read := func() (list []lb.ConnectionEvent, err error) {
+		events, err = readRows(r, events[:0], eventBatch, w.describe)
+		return events, err
+	}
+	return follow(ctx, r, watchPeriod, eventBatch, read, yield)
 }
 
 // ringSize returns a power of two.
 func ringSize(rate int) uint32 {
 	bytes := uint64(rate) * eventSize * uint64(2*eventRoom/time.Millisecond) / 1000
 	return max(eventRingMin, uint32(1)<<bits.Len64(bytes-1))
-}
-
-func (w *Watchers) follow(ctx context.Context, reader *ringbuf.Reader, number uint32, before lb.Untold, yield func([]lb.ConnectionEvent, lb.Untold) bool) error {
-	tick := time.NewTicker(watchPeriod)
-	defer tick.Stop()
-	in := eventInbox{reader: reader, tables: w.tables}
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		for more := true; more; {
-			events, err := in.read()
-			if err != nil {
-				return fmt.Errorf("read events: %w", err)
-			}
-			untold, err := w.untold(number)
-			if err != nil {
-				return err
-			}
-			untold.Sampled -= before.Sampled
-			untold.Lost -= before.Lost
-			if !yield(events, untold) {
-				return nil
-			}
-			more = len(events) == eventBatch && ctx.Err() == nil
-		}
-	}
 }
 
 // take finds a number for a watcher.
@@ -164,47 +127,4 @@ func (w *Watchers) set(number uint32, on bool) error {
 		return fmt.Errorf("note that somebody watches: %w", err)
 	}
 	return nil
-}
-
-// untold returns what was left out or lost, over all watchers of this number.
-func (w *Watchers) untold(number uint32) (sum lb.Untold, err error) {
-	var each []bpf.TcUntold
-	if err := w.shared.Maps.UntoldCounts.Lookup(number, &each); err != nil {
-		return sum, fmt.Errorf("read what was not told: %w", err)
-	}
-	for _, n := range each {
-		sum.Sampled += n.Sampled
-		sum.Lost += n.Lost
-	}
-	return sum, nil
-}
-
-// eventInbox reads a ring.
-type eventInbox struct {
-	reader *ringbuf.Reader
-	tables *tables.Tables
-	record ringbuf.Record
-	events []lb.ConnectionEvent
-}
-
-// read reads available events, a batch at most, without waiting.
-func (in *eventInbox) read() ([]lb.ConnectionEvent, error) {
-	in.events = in.events[:0]
-	since := sinceBoot()
-	in.reader.SetDeadline(time.Unix(1, 0))
-	for len(in.events) < eventBatch {
-		err := in.reader.ReadInto(&in.record)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			break
-		}
-		if err != nil {
-			return nil, err
-		}
-		e, err := decodeEvent(in.record.RawSample)
-		if err != nil {
-			return nil, err
-		}
-		in.events = append(in.events, in.describe(e, since))
-	}
-	return in.events, nil
 }

@@ -1,0 +1,138 @@
+package observe
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/loader"
+	"loxilb/internal/lb"
+)
+
+// ring is a ring buffer that the packet path fills under a number. It wakes nobody, so the ring is
+// polled.
+type ring struct {
+	shared *loader.Collection
+	buffer *ebpf.Map
+	reader *ringbuf.Reader
+	number uint32
+	before lb.Untold // of earlier rings with the number
+}
+
+// openRing makes a ring, which is nobody's until attach.
+func openRing(c *loader.Collection, name string, size uint32) (*ring, error) {
+	buffer, err := ebpf.NewMap(&ebpf.MapSpec{Name: name, Type: ebpf.RingBuf, MaxEntries: size})
+	if err != nil {
+		return nil, fmt.Errorf("make ring %s: %w", name, err)
+	}
+	reader, err := ringbuf.NewReader(buffer)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("read ring %s: %w", name, err), buffer.Close())
+	}
+	return &ring{shared: c, buffer: buffer, reader: reader}, nil
+}
+
+// attach makes the packet path write to the ring.
+func (r *ring) attach(number uint32) (err error) {
+	r.number, r.before = number, lb.Untold{}
+	if r.before, err = r.untold(); err != nil {
+		return err
+	}
+	if err := r.shared.Maps.Watchers.Put(number, r.buffer); err != nil {
+		return fmt.Errorf("attach ring %d: %w", number, err)
+	}
+	return nil
+}
+
+// detach undoes attach.
+func (r *ring) detach() error { return r.shared.Maps.Watchers.Delete(r.number) }
+
+func (r *ring) close() {
+	r.reader.Close()
+	r.buffer.Close()
+}
+
+// untold returns what was left out of the ring or lost since it was attached.
+func (r *ring) untold() (sum lb.Untold, err error) {
+	var each []bpf.TcUntold
+	if err := r.shared.Maps.UntoldCounts.Lookup(r.number, &each); err != nil {
+		return sum, fmt.Errorf("count the losses of ring %d: %w", r.number, err)
+	}
+	for _, n := range each {
+		sum.Sampled += n.Sampled
+		sum.Lost += n.Lost
+	}
+	return lb.Untold{Sampled: sum.Sampled - r.before.Sampled, Lost: sum.Lost - r.before.Lost}, nil
+}
+
+// follow reads in each period, and yields what was read with what was left out or lost, until ctx
+// ends or yield returns false. After full rows it reads on at once; 0: it never does.
+func follow[T any](ctx context.Context, r *ring, period time.Duration, full int, read func() ([]T, error), yield func([]T, lb.Untold) bool) error {
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		for more := true; more; {
+			list, err := read()
+			if err != nil {
+				return err
+			}
+			untold, err := r.untold()
+			if err != nil {
+				return err
+			}
+			if !yield(list, untold) {
+				return nil
+			}
+			more = full > 0 && len(list) == full && ctx.Err() == nil
+		}
+	}
+}
+
+// readRows appends available rows to list, up to most, without waiting. boot is the time at which
+// the clock of the packet path was 0.
+func readRows[Row, T any](r *ring, list []T, most int, describe func(row *Row, boot time.Time) T) ([]T, error) {
+	boot := sinceBoot()
+	r.reader.SetDeadline(time.Unix(1, 0))
+	var record ringbuf.Record
+	for len(list) < most {
+		err := r.reader.ReadInto(&record)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read ring %d: %w", r.number, err)
+		}
+		row := new(Row)
+		size := int(unsafe.Sizeof(*row))
+		if len(record.RawSample) < size {
+			return nil, fmt.Errorf("read ring %d: a row has %d bytes, not %d", r.number, len(record.RawSample), size)
+		}
+		copy(unsafe.Slice((*byte)(unsafe.Pointer(row)), size), record.RawSample)
+		list = append(list, describe(row, boot))
+	}
+	return list, nil
+}
+
+// withTag returns a frame with its VLAN tag where the frame had it; the kernel keeps the tag apart.
+func withTag(frame []byte, protocol, tci uint16) []byte {
+	const macs = 12 // the size of both addresses
+	if len(frame) < macs {
+		return frame
+	}
+	tagged := make([]byte, 0, len(frame)+4)
+	tagged = binary.NativeEndian.AppendUint16(append(tagged, frame[:macs]...), protocol)
+	return append(binary.BigEndian.AppendUint16(tagged, tci), frame[macs:]...)
+}
