@@ -136,34 +136,14 @@ func portRows(want map[int]bpf.TcAttachments) map[uint32]bpf.TcAttachments {
 // put makes the rows of a map the wanted ones. It returns whether a row gained its first attachment
 // or lost its last one.
 func put[K comparable](m *ebpf.Map, have, want map[K]bpf.TcAttachments, to string) (changed bool, err error) {
-	var errs []error
-	for k, row := range want {
-		old, had := have[k]
-		if had && old == row {
-			continue
-		}
-		if err := m.Put(k, row); err != nil {
-			if errors.Is(err, unix.E2BIG) || errors.Is(err, unix.ENOSPC) {
-				err = fmt.Errorf("there is room for %d with policers or mirrors (%w)", m.MaxEntries(), err)
-			}
-			errs = append(errs, fmt.Errorf("attach policers and mirrors to %s: %w", to, err))
-			continue
-		}
-		have[k] = row
-		changed = changed || (old == bpf.TcAttachments{}) != (row == bpf.TcAttachments{})
+	changed, err = rows.Sync(m, have, want)
+	if errors.Is(err, unix.E2BIG) || errors.Is(err, unix.ENOSPC) {
+		err = fmt.Errorf("there is room for %d with policers or mirrors (%w)", m.MaxEntries(), err)
 	}
-	for k := range have {
-		if _, stays := want[k]; stays {
-			continue
-		}
-		if err := m.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			errs = append(errs, fmt.Errorf("take policers and mirrors from %s: %w", to, err))
-			continue
-		}
-		delete(have, k)
-		changed = true
+	if err != nil {
+		err = fmt.Errorf("attach policers and mirrors to %s: %w", to, err)
 	}
-	return changed, errors.Join(errs...)
+	return changed, err
 }
 
 // putPolicer writes a policer, with the content of its buckets if it existed.
@@ -220,7 +200,7 @@ func drop[Row any](have map[uint64]Row, want map[string]Row, maps ...*ebpf.Map) 
 			continue
 		}
 		for _, m := range maps {
-			if err := m.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			if err := rows.Delete(m, key); err != nil {
 				errs = append(errs, fmt.Errorf("remove a policer or mirror: %w", err))
 			}
 		}

@@ -229,7 +229,7 @@ func (f *Firewall) remove() error {
 	if err := errors.Join(f.writeCount(0), f.writeSNAT(&bpf.TcRuleSet{})); err != nil {
 		return err
 	}
-	if err := f.shared.Maps.RuleSets.Delete(uint32(0)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	if err := rows.Delete(f.shared.Maps.RuleSets, uint32(0)); err != nil {
 		return fmt.Errorf("remove firewall rules: %w", err)
 	}
 	return nil

@@ -142,7 +142,7 @@ func (p *IPsecPolicies) remove() error {
 	if err := p.writeCount(0); err != nil {
 		return err
 	}
-	if err := p.collection.Maps.IpsecPolicies.Delete(uint32(0)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	if err := rows.Delete(p.collection.Maps.IpsecPolicies, uint32(0)); err != nil {
 		return fmt.Errorf("remove policies of IPsec: %w", err)
 	}
 	return nil

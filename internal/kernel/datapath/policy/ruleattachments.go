@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"maps"
 
-	"github.com/cilium/ebpf"
-
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/rows"
 )
@@ -38,31 +36,8 @@ func (f *Firewall) attach() (changed bool, err error) {
 			want[counter] = row
 		}
 	}
-	var errs []error
-	for counter, row := range want {
-		old, had := f.attached.rows[counter]
-		if had && old == row {
-			continue
-		}
-		if err := f.shared.Maps.AttachedRules.Put(counter, row); err != nil {
-			errs = append(errs, fmt.Errorf("attach policers and mirrors to a firewall rule: %w", err))
-			continue
-		}
-		f.attached.rows[counter] = row
-		changed = changed || !had
-	}
-	for counter := range f.attached.rows {
-		if _, stays := want[counter]; stays {
-			continue
-		}
-		if err := f.shared.Maps.AttachedRules.Delete(counter); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			errs = append(errs, fmt.Errorf("take policers and mirrors from a firewall rule: %w", err))
-			continue
-		}
-		delete(f.attached.rows, counter)
-		changed = true
-	}
-	return changed, errors.Join(append(errs, f.writeAttached())...)
+	changed, err = put(f.shared.Maps.AttachedRules, f.attached.rows, want, "a firewall rule")
+	return changed, errors.Join(err, f.writeAttached())
 }
 
 // writeAttached tells packets whether to look for attachments.
@@ -75,9 +50,8 @@ func (f *Firewall) writeAttached() error {
 
 // adoptAttached reads the attachments of an earlier process. They stay until AttachToRules.
 func (f *Firewall) adoptAttached() error {
-	f.attached.rows = map[uint32]bpf.TcAttachments{}
-	err := rows.Each(f.shared.Maps.AttachedRules, func(counter uint32, row bpf.TcAttachments) { f.attached.rows[counter] = row })
-	if err != nil {
+	var err error
+	if f.attached.rows, err = rows.Read[uint32, bpf.TcAttachments](f.shared.Maps.AttachedRules); err != nil {
 		return fmt.Errorf("read policers and mirrors of firewall rules: %w", err)
 	}
 	return f.writeAttached()

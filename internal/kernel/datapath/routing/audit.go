@@ -12,12 +12,8 @@ func (r *Routing) Audit(mend bool) []lb.Compared {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	links := rows.Sheet[uint32, uint32]{Table: "links", Map: r.links, Want: r.kinds, Name: rows.Numbered[uint32]("interface")}
-	want := make(map[bpf.TcDefaultRoute]uint8, len(r.defaults))
-	for route := range r.defaults {
-		want[route] = 1
-	}
 	routes := rows.Sheet[bpf.TcDefaultRoute, uint8]{
-		Table: "default_routes", Map: r.routes, Want: want, Name: func(d bpf.TcDefaultRoute) string { return "the one by " + d.Gateway.Netip().String() },
+		Table: "default_routes", Map: r.routes, Want: r.defaults, Name: func(d bpf.TcDefaultRoute) string { return "the one by " + d.Gateway.Netip().String() },
 	}
 	generations := rows.Sheet[uint32, bpf.TcHopGenerations]{
 		Table: "generations", Map: r.epochs.kept, Want: map[uint32]bpf.TcHopGenerations{0: {Routes: r.epochs.routes, Neighbours: r.epochs.neighbours}},

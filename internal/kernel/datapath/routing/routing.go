@@ -38,7 +38,7 @@ type Routing struct {
 
 	mu       sync.Mutex
 	epochs   *epochs
-	defaults map[bpf.TcDefaultRoute]bool
+	defaults map[bpf.TcDefaultRoute]uint8
 	kinds    map[uint32]uint32 // of interfaces, by index, as this process has written them
 	sharing  uint32            // as written last
 }
@@ -52,12 +52,12 @@ func Open(c *loader.Collection) (*Routing, error) {
 	}
 	r := &Routing{
 		links: c.Maps.Links, routes: c.Maps.DefaultRoutes, shared: c.Variables.NextHopsShared,
-		full: c.Maps.WaysFull, epochs: epochs, defaults: map[bpf.TcDefaultRoute]bool{}, kinds: map[uint32]uint32{},
+		full: c.Maps.WaysFull, epochs: epochs, kinds: map[uint32]uint32{},
 	}
 	if err := r.shared.Get(&r.sharing); err != nil {
 		return nil, fmt.Errorf("read whether next hops are shared: %w", err)
 	}
-	err = rows.Each(r.routes, func(k bpf.TcDefaultRoute, _ uint8) { r.defaults[k] = true })
+	r.defaults, err = rows.Read[bpf.TcDefaultRoute, uint8](r.routes)
 	if err != nil {
 		return nil, fmt.Errorf("read default routes: %w", err)
 	}
@@ -96,7 +96,7 @@ func (r *Routing) SetLink(index int, l Link) error {
 func (r *Routing) ForgetLink(index int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.links.Delete(uint32(index)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	if err := rows.Delete(r.links, uint32(index)); err != nil {
 		return fmt.Errorf("forget interface %d: %w", index, err)
 	}
 	delete(r.kinds, uint32(index))
@@ -189,32 +189,16 @@ func (r *Routing) NextHopsFull() (sum uint64, err error) {
 func (r *Routing) SetDefaultRoutes(list []DefaultRoute) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	want := make(map[bpf.TcDefaultRoute]bool, len(list))
-	var errs []error
+	want := make(map[bpf.TcDefaultRoute]uint8, len(list))
 	for _, d := range list {
 		key := bpf.TcDefaultRoute{Ifindex: uint32(d.Interface)}
 		if d.Gateway.IsValid() {
 			key.Gateway = bpf.Addr(d.Gateway)
 		}
-		want[key] = true
-		if r.defaults[key] {
-			continue
-		}
-		if err := r.routes.Put(key, uint8(1)); err != nil {
-			errs = append(errs, fmt.Errorf("write default route by %s: %w", d.Gateway, err))
-			continue
-		}
-		r.defaults[key] = true
+		want[key] = 1
 	}
-	for key := range r.defaults {
-		if want[key] {
-			continue
-		}
-		if err := r.routes.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			errs = append(errs, fmt.Errorf("delete default route: %w", err))
-			continue
-		}
-		delete(r.defaults, key)
+	if _, err := rows.Sync(r.routes, r.defaults, want); err != nil {
+		return fmt.Errorf("write default routes: %w", err)
 	}
-	return errors.Join(errs...)
+	return nil
 }

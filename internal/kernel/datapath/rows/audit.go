@@ -102,7 +102,7 @@ func (s *Sheet[K, V]) mend(wrong, stale map[K]bool) error {
 		if s.Put != nil {
 			var none V
 			errs = append(errs, put(k, none))
-		} else if err := s.Map.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		} else if err := Delete(s.Map, k); err != nil {
 			errs = append(errs, err)
 		}
 	}

@@ -1,11 +1,8 @@
 package tables
 
 import (
-	"errors"
 	"fmt"
 	"maps"
-
-	"github.com/cilium/ebpf"
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/rows"
@@ -24,26 +21,17 @@ func (t *Tables) AttachToServices(want map[bpf.TcServiceKey]bpf.TcAttachments) (
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.attached.wanted = maps.Clone(want)
-	rows := map[uint32]bpf.TcAttachments{}
+	byID := map[uint32]bpf.TcAttachments{}
 	for key, a := range want {
 		if s := t.services[key]; s != nil {
-			rows[s.id] = a
+			byID[s.id] = a
 		}
 	}
-	var errs []error
-	for id := range t.attached.rows {
-		if _, stays := rows[id]; !stays {
-			changed = true
-			errs = append(errs, t.putAttachments(id, bpf.TcAttachments{}))
-		}
+	changed, err = rows.Sync(t.maps.AttachedServices, t.attached.rows, byID)
+	if err != nil {
+		err = fmt.Errorf("attach policers and mirrors to services: %w", full(err))
 	}
-	for id, a := range rows {
-		if _, had := t.attached.rows[id]; !had {
-			changed = true
-		}
-		errs = append(errs, t.putAttachments(id, a))
-	}
-	return changed, errors.Join(errs...)
+	return changed, err
 }
 
 // putAttachments writes a service's attachments.
@@ -52,7 +40,7 @@ func (t *Tables) putAttachments(id uint32, want bpf.TcAttachments) error {
 		return nil
 	}
 	if want == (bpf.TcAttachments{}) {
-		if err := t.maps.AttachedServices.Delete(id); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		if err := rows.Delete(t.maps.AttachedServices, id); err != nil {
 			return fmt.Errorf("take policers and mirrors from a service: %w", err)
 		}
 		delete(t.attached.rows, id)
@@ -61,22 +49,14 @@ func (t *Tables) putAttachments(id uint32, want bpf.TcAttachments) error {
 	if err := t.maps.AttachedServices.Put(id, want); err != nil {
 		return fmt.Errorf("attach policers and mirrors to a service: %w", full(err))
 	}
-	if t.attached.rows == nil {
-		t.attached.rows = map[uint32]bpf.TcAttachments{}
-	}
 	t.attached.rows[id] = want
 	return nil
 }
 
 // adoptAttachments reads the attachments of an earlier process. They stay until AttachToServices.
 func (t *Tables) adoptAttachments() error {
-	t.attached.rows = map[uint32]bpf.TcAttachments{}
-	err := rows.EachBatch(t.maps.AttachedServices, rows.All, func(ids []uint32, all []bpf.TcAttachments) {
-		for i, id := range ids {
-			t.attached.rows[id] = all[i]
-		}
-	})
-	if err != nil {
+	var err error
+	if t.attached.rows, err = rows.Read[uint32, bpf.TcAttachments](t.maps.AttachedServices); err != nil {
 		return fmt.Errorf("read policers and mirrors of services: %w", err)
 	}
 	return nil

@@ -159,11 +159,7 @@ func (t *Tables) auditAttached(mend bool) lb.Compared {
 }
 
 func (t *Tables) auditLocal(mend bool) lb.Compared {
-	want := make(map[bpf.TcIpAddr]uint8, len(t.local))
-	for a := range t.local {
-		want[a] = 1
-	}
-	sheet := rows.Sheet[bpf.TcIpAddr, uint8]{Table: "local_addresses", Map: t.maps.LocalAddresses, Want: want, Name: addrName}
+	sheet := rows.Sheet[bpf.TcIpAddr, uint8]{Table: "local_addresses", Map: t.maps.LocalAddresses, Want: t.local, Name: addrName}
 	return sheet.Check(mend)
 }
 

@@ -6,8 +6,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/cilium/ebpf"
-
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/rows"
 )
@@ -116,7 +114,7 @@ func (t *Tables) writeEgress(key bpf.TcEgressKey) error {
 	if table == nil {
 		return nil
 	}
-	if err := table.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	if err := rows.Delete(table, key); err != nil {
 		return fmt.Errorf("delete egress endpoint: %w", err)
 	}
 	return nil

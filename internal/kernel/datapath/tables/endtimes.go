@@ -106,7 +106,7 @@ func (t endTimes) forget(id uint32) error {
 		return nil
 	}
 	delete(t.has, id)
-	if err := t.m.Delete(id); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	if err := rows.Delete(t.m, id); err != nil {
 		return fmt.Errorf("forget when connections end: %w", err)
 	}
 	return nil

@@ -1,11 +1,8 @@
 package tables
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
-
-	"github.com/cilium/ebpf"
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/rows"
@@ -91,8 +88,8 @@ func (t *Tables) SetLocalAnswers(on bool) error {
 
 // adoptLocal reads what an earlier process left.
 func (t *Tables) adoptLocal() error {
-	err := rows.Each(t.maps.LocalAddresses, func(key bpf.TcIpAddr, _ uint8) { t.local[key] = struct{}{} })
-	if err != nil {
+	var err error
+	if t.local, err = rows.Read[bpf.TcIpAddr, uint8](t.maps.LocalAddresses); err != nil {
 		return fmt.Errorf("read local addresses: %w", err)
 	}
 	t.recountLocal()
@@ -104,30 +101,14 @@ func (t *Tables) adoptLocal() error {
 func (t *Tables) SetLocalAddresses(list []netip.Addr) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	want := make(map[bpf.TcIpAddr]struct{}, len(list))
-	var errs []error
+	want := make(map[bpf.TcIpAddr]uint8, len(list))
 	for _, a := range list {
-		key := bpf.Addr(a)
-		want[key] = struct{}{}
-		if _, ok := t.local[key]; ok {
-			continue
-		}
-		if err := t.maps.LocalAddresses.Put(key, uint8(1)); err != nil {
-			errs = append(errs, fmt.Errorf("write local address %s: %w", a, err))
-			continue
-		}
-		t.local[key] = struct{}{}
+		want[bpf.Addr(a)] = 1
 	}
-	for key := range t.local {
-		if _, ok := want[key]; ok {
-			continue
-		}
-		if err := t.maps.LocalAddresses.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			errs = append(errs, fmt.Errorf("delete local address %s: %w", key.Netip(), err))
-			continue
-		}
-		delete(t.local, key)
-	}
+	_, err := rows.Sync(t.maps.LocalAddresses, t.local, want)
 	t.recountLocal()
-	return errors.Join(errs...)
+	if err != nil {
+		return fmt.Errorf("write local addresses: %w", err)
+	}
+	return nil
 }

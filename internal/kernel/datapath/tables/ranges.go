@@ -1,11 +1,8 @@
 package tables
 
 import (
-	"errors"
 	"fmt"
 	"math/bits"
-
-	"github.com/cilium/ebpf"
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/rows"
@@ -66,7 +63,7 @@ func (t *Tables) putRange(s *service, last uint16, undo *undoLog) error {
 		if stay[k] {
 			continue
 		}
-		if err := t.maps.ServiceRanges.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		if err := rows.Delete(t.maps.ServiceRanges, k); err != nil {
 			return fmt.Errorf("delete range of ports: %w", err)
 		}
 	}
@@ -76,27 +73,12 @@ func (t *Tables) putRange(s *service, last uint16, undo *undoLog) error {
 // adoptRanges completes unfinished changes of an earlier process: it removes prefixes of services
 // that are gone or have another end, and adds missing ones.
 func (t *Tables) adoptRanges() error {
-	want := t.wantedRanges()
-	var stale []bpf.TcRangeKey
-	err := rows.Each(t.maps.ServiceRanges, func(k bpf.TcRangeKey, first uint32) {
-		if have, ok := want[k]; !ok {
-			stale = append(stale, k)
-		} else if have == first {
-			delete(want, k)
-		}
-	})
+	have, err := rows.Read[bpf.TcRangeKey, uint32](t.maps.ServiceRanges)
 	if err != nil {
 		return fmt.Errorf("read ranges of ports: %w", err)
 	}
-	for _, k := range stale {
-		if err := t.maps.ServiceRanges.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return fmt.Errorf("delete range of ports: %w", err)
-		}
-	}
-	for k, first := range want {
-		if err := t.maps.ServiceRanges.Put(k, first); err != nil {
-			return fmt.Errorf("write range of ports: %w", err)
-		}
+	if _, err := rows.Sync(t.maps.ServiceRanges, have, t.wantedRanges()); err != nil {
+		return fmt.Errorf("write ranges of ports: %w", err)
 	}
 	return nil
 }

@@ -94,7 +94,7 @@ func (r removedCounters) put(id uint32, c counters) error {
 		return nil
 	}
 	if c == (counters{}) {
-		if err := r.m.Delete(id); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		if err := rows.Delete(r.m, id); err != nil {
 			return fmt.Errorf("drop counters of removed endpoints: %w", err)
 		}
 		return nil

@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/cilium/ebpf"
-
 	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/kernel/datapath/rows"
 )
 
 // putSecondary gives a service's secondary VIPs the same row, and removes it from former ones. They
@@ -100,11 +99,11 @@ func (t *Tables) dropSecondary(key bpf.TcServiceKey, undo *undoLog) error {
 }
 
 // adoptSecondary adopts rows of secondary VIPs. Those of deleted services are removed.
-func (t *Tables) adoptSecondary(rows map[bpf.TcServiceKey]bpf.TcService, byID map[uint32]*service) error {
-	for key, row := range rows {
+func (t *Tables) adoptSecondary(found map[bpf.TcServiceKey]bpf.TcService, byID map[uint32]*service) error {
+	for key, row := range found {
 		s := byID[row.Id]
 		if s == nil || s.key.Port != key.Port || s.key.Kind != key.Kind || s.key.Protocol != key.Protocol || s.key.Mark != key.Mark {
-			if err := t.maps.Services.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			if err := rows.Delete(t.maps.Services, key); err != nil {
 				return fmt.Errorf("delete service: %w", err)
 			}
 			continue

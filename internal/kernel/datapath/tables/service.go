@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"loxilb/internal/kernel/datapath/bpf"
@@ -290,7 +289,7 @@ func full(err error) error {
 }
 
 func (t *Tables) deleteRow(key bpf.TcServiceKey) error {
-	if err := t.maps.Services.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	if err := rows.Delete(t.maps.Services, key); err != nil {
 		return fmt.Errorf("delete service: %w", err)
 	}
 	return nil

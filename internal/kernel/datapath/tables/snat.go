@@ -52,7 +52,7 @@ func (t *Tables) trimSNAT(s *service, keep int) error {
 }
 
 func (t *Tables) deleteSNAT(key bpf.TcSnatSourceKey) error {
-	if err := t.maps.SnatSources.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	if err := rows.Delete(t.maps.SnatSources, key); err != nil {
 		return fmt.Errorf("delete source address: %w", err)
 	}
 	return nil

@@ -53,7 +53,7 @@ type Tables struct {
 	ends         map[uint32]endings            // by id, of endpoints whose connections have an end
 	drains       drains
 	endTimes     endTimes                     // of endpoints that are ending
-	local        map[bpf.TcIpAddr]struct{}    // as in local_addresses
+	local        map[bpf.TcIpAddr]uint8       // as in local_addresses
 	localCount   uint32                       // endpoints with one of these addresses
 	localChanged chan struct{}                // capacity 1: there is a first one, or none any more
 	egress       map[bpf.TcEgressKey][]egress // claims of an address; the first one has it

@@ -1,7 +1,6 @@
 package tables
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/cilium/ebpf"
@@ -20,7 +19,7 @@ func (t *Tables) countService(key bpf.TcServiceKey, by int) error {
 		}
 	}
 	if v.Services == 0 {
-		if err := t.maps.Vips.Delete(key.Vip); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		if err := rows.Delete(t.maps.Vips, key.Vip); err != nil {
 			return fmt.Errorf("delete VIP: %w", err)
 		}
 		return nil
@@ -92,32 +91,12 @@ func (t *Tables) AddCounts(set map[string]*ebpf.Variable) error {
 
 // adoptVIPs mends the counts that an earlier process did not get to.
 func (t *Tables) adoptVIPs() error {
-	stale := map[bpf.TcIpAddr]bool{}
-	missing := make(map[bpf.TcIpAddr]bool, len(t.vips))
-	for vip := range t.vips {
-		missing[vip] = true
-	}
-	err := rows.EachBatch(t.maps.Vips, rows.All, func(keys []bpf.TcIpAddr, counts []bpf.TcVip) {
-		for i, vip := range keys {
-			if t.vips[vip] == counts[i] {
-				delete(missing, vip)
-			} else if t.vips[vip].Services == 0 {
-				stale[vip] = true
-			}
-		}
-	})
+	have, err := rows.Read[bpf.TcIpAddr, bpf.TcVip](t.maps.Vips)
 	if err != nil {
 		return fmt.Errorf("read VIPs: %w", err)
 	}
-	for vip := range stale {
-		if err := t.maps.Vips.Delete(vip); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return fmt.Errorf("delete VIP: %w", err)
-		}
-	}
-	for vip := range missing {
-		if err := t.maps.Vips.Put(vip, t.vips[vip]); err != nil {
-			return fmt.Errorf("write VIP: %w", err)
-		}
+	if _, err := rows.Sync(t.maps.Vips, have, t.vips); err != nil {
+		return fmt.Errorf("write VIPs: %w", err)
 	}
 	return nil
 }
