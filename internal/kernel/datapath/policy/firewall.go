@@ -24,12 +24,12 @@ type Firewall struct {
 	cpus   int
 
 	mu       sync.Mutex
+	inForce  ruleSet
 	table    bpf.RuleTable // as written
 	cost     lb.RuleCost   // of table
 	known    bool          // table is what this process has written
 	ids      rows.IDs
 	counters map[uint64]uint32 // by rules' identities
-	counts   []*ebpf.Variable  // the programs' variables for the number of rules
 	sources  []uint32          // endpoints that stand for the table's sources
 	attached attachments
 	old      uint32 // counters below may hold an earlier process's counts
@@ -43,9 +43,9 @@ func OpenFirewall(c *loader.Collection) (*Firewall, error) {
 	}
 	f := &Firewall{
 		shared: c, cpus: cpus, ids: rows.NewIDs(uint32(c.RuleHits.MaxSegments())*c.RuleHits.PerSegment(), time.Now),
-		counters: map[uint64]uint32{}, counts: []*ebpf.Variable{c.Variables.RuleCount}, old: uint32(c.RuleHits.Len()),
+		counters: map[uint64]uint32{}, inForce: ruleSet{c, c.Maps.RuleSets, []*ebpf.Variable{c.Variables.RuleCount}}, old: uint32(c.RuleHits.Len()),
 	}
-	set, err := f.read()
+	set, err := f.inForce.read()
 	if err != nil {
 		return nil, fmt.Errorf("read firewall rules: %w", err)
 	}
@@ -60,30 +60,7 @@ func OpenFirewall(c *loader.Collection) (*Firewall, error) {
 		f.counters[r.Identity] = r.Counter
 		f.ids.Take(r.Counter)
 	}
-	return f, errors.Join(f.writeSNAT(set), f.writeCount(set.Count))
-}
-
-// read reads the set in force; nil: there is none.
-func (f *Firewall) read() (*bpf.TcRuleSet, error) {
-	var id ebpf.MapID
-	err := f.shared.Maps.RuleSets.Lookup(uint32(0), &id)
-	if errors.Is(err, ebpf.ErrKeyNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	m, err := ebpf.NewMapFromID(id)
-	if err != nil {
-		return nil, err
-	}
-	defer m.Close()
-	set := &bpf.TcRuleSet{}
-	if err := m.Lookup(uint32(0), set); err != nil {
-		return nil, err
-	}
-	set.Count = min(set.Count, uint32(len(set.Rules)))
-	return set, nil
+	return f, f.writeCounts(set)
 }
 
 // SetRules replaces the rules atomically. Rules that existed before keep their counters. sources
@@ -176,25 +153,13 @@ func (f *Firewall) clear(id uint32, used bool) error {
 	return nil
 }
 
-// write makes a set and replaces the current one. Packets that are using that one keep it to the
-// end.
+// write replaces the rules in force.
 func (f *Firewall) write(t *bpf.RuleTable, counters map[uint64]uint32, sources []uint32) error {
-	if len(t.Rules) == 0 {
-		return f.remove()
-	}
-	m, err := f.shared.NewRuleSet()
-	if err != nil {
-		return fmt.Errorf("make room for firewall rules: %w", err)
-	}
-	defer m.Close()
 	set := f.set(t, counters, sources)
-	if err := m.Put(uint32(0), set); err != nil {
+	if err := f.inForce.replace(set, func() error { return f.writeCounts(set) }); err != nil {
 		return fmt.Errorf("write firewall rules: %w", err)
 	}
-	if err := f.shared.Maps.RuleSets.Put(uint32(0), uint32(m.FD())); err != nil {
-		return fmt.Errorf("have packets judged by new firewall rules: %w", err)
-	}
-	return errors.Join(f.writeSNAT(set), f.writeCount(set.Count))
+	return nil
 }
 
 // set returns the content of the map.
@@ -210,8 +175,9 @@ func (f *Firewall) set(t *bpf.RuleTable, counters map[uint64]uint32, sources []u
 	return set
 }
 
-// writeSNAT tells the packet path whether any rule gives connections another source.
-func (f *Firewall) writeSNAT(set *bpf.TcRuleSet) error {
+// writeCounts tells the packet path how many rules there are, and how many give connections another
+// source.
+func (f *Firewall) writeCounts(set *bpf.TcRuleSet) error {
 	n := uint32(0)
 	for i := range set.Rules[:set.Count] {
 		if set.Rules[i].IsSNAT() {
@@ -221,27 +187,7 @@ func (f *Firewall) writeSNAT(set *bpf.TcRuleSet) error {
 	if err := f.shared.Variables.SnatRules.Set(n); err != nil {
 		return fmt.Errorf("count firewall rules that give sources: %w", err)
 	}
-	return nil
-}
-
-// remove removes all rules.
-func (f *Firewall) remove() error {
-	if err := errors.Join(f.writeCount(0), f.writeSNAT(&bpf.TcRuleSet{})); err != nil {
-		return err
-	}
-	if err := rows.Delete(f.shared.Maps.RuleSets, uint32(0)); err != nil {
-		return fmt.Errorf("remove firewall rules: %w", err)
-	}
-	return nil
-}
-
-func (f *Firewall) writeCount(n uint32) error {
-	for _, v := range f.counts {
-		if err := v.Set(n); err != nil {
-			return fmt.Errorf("count firewall rules: %w", err)
-		}
-	}
-	return nil
+	return f.inForce.writeCount(set.Count)
 }
 
 // Count returns the number of rules.
@@ -262,11 +208,7 @@ func (f *Firewall) RuleCost() lb.RuleCost {
 func (f *Firewall) Follow(count *ebpf.Variable) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := count.Set(uint32(len(f.counters))); err != nil {
-		return fmt.Errorf("count firewall rules: %w", err)
-	}
-	f.counts = append(f.counts, count)
-	return nil
+	return f.inForce.follow(count, uint32(len(f.counters)))
 }
 
 // RuleHits returns the packets that a rule has decided. false: there is no such rule in the data

@@ -25,7 +25,7 @@ func (f *Firewall) Audit(mend bool) []lb.Compared {
 				rules.Err = f.write(&f.table, f.counters, f.sources)
 			}
 		}
-		for _, v := range f.counts {
+		for _, v := range f.inForce.counts {
 			variables = append(variables, rows.Variable{Name: "rule_count", In: v, Want: uint32(len(f.table.Rules))})
 		}
 	}
@@ -37,7 +37,7 @@ func (f *Firewall) Audit(mend bool) []lb.Compared {
 
 // unequal returns how the set in force differs from the written one; empty: not at all.
 func (f *Firewall) unequal() (string, error) {
-	have, err := f.read()
+	have, err := f.inForce.read()
 	if err != nil {
 		return "", fmt.Errorf("read firewall rules: %w", err)
 	}
