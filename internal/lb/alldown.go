@@ -18,8 +18,3 @@ func allDowns() []choice[AllDown] {
 
 // String returns the word of flags, JSON and text.
 func (a AllDown) String() string { return wordOf("all down", a, allDowns()) }
-
-// ParseAllDown parses the word; "" means refuse.
-func ParseAllDown(s string) (AllDown, error) {
-	return parseWord(FieldAllDown, s, allDowns())
-}

@@ -30,12 +30,6 @@ func closings() []choice[Closing] {
 // String returns the word of flags, JSON and text.
 func (c Closing) String() string { return wordOf("closing", c, closings()) }
 
-func parseClosing(field string) func(string) (Closing, error) {
-	return func(s string) (Closing, error) {
-		return parseWord(field, s, closings())
-	}
-}
-
 // After returns how long connections go on; false: until they end by themselves.
 func (s *Service) After(c Closing) (time.Duration, bool) {
 	switch c {
@@ -61,13 +55,13 @@ func closingFields() []Field[Service] {
 			Name: FieldOnRemove, Text: "on-remove", Record: "onRemove", Place: first, Since: closingFormat,
 			Property: "serviceArguments.onRemove", Flag: "on-remove",
 			Help: "how to treat TCP connections of an endpoint that is removed from the service",
-			form: wordOfField(func(s *Service) *Closing { return &s.OnRemove }, parseClosing(FieldOnRemove), closings),
+			form: wordOfField(func(s *Service) *Closing { return &s.OnRemove }, closings),
 		},
 		{
 			Name: FieldOnFail, Text: "on-fail", Record: "onFail", Place: first + 1, Since: closingFormat,
 			Property: "serviceArguments.onFail", Flag: "on-fail",
 			Help: "how to treat TCP connections of an endpoint that is down",
-			form: wordOfField(func(s *Service) *Closing { return &s.OnFail }, parseClosing(FieldOnFail), closings),
+			form: wordOfField(func(s *Service) *Closing { return &s.OnFail }, closings),
 		},
 		{
 			Name: FieldDrainTime, Text: "drain-time", Record: "drainTime", Place: first + 2, Since: closingFormat,

@@ -18,12 +18,12 @@ func endpointChoiceFields() []Field[Service] {
 		{
 			Name: FieldMode, Text: "mode", Record: "mode", Place: 2, Property: "serviceArguments.mode", Flag: "mode",
 			Help: "how to translate packets", Always: true, Numbered: true,
-			form: wordOfField(func(s *Service) *Mode { return &s.Mode }, ParseMode, modes),
+			form: wordOrNumber(func(s *Service) *Mode { return &s.Mode }, modes),
 		},
 		{
 			Name: FieldSelect, Text: "select", Record: "select", Place: 3, Property: "serviceArguments.sel", Flag: "select",
 			Help: "how to choose the endpoint of a new connection", Always: true, Numbered: true,
-			form: wordOfField(func(s *Service) *Algorithm { return &s.Algorithm }, ParseAlgorithm, algorithms),
+			form: wordOrNumber(func(s *Service) *Algorithm { return &s.Algorithm }, algorithms),
 		},
 		{
 			Name: FieldEndpoints, Also: FieldEndpoint, Text: "endpoints", Record: "endpoints", Place: 4, Property: "endpoints",
@@ -83,18 +83,18 @@ func packetFields() []Field[Service] {
 		{
 			Name: FieldRefuse, Text: "refuse", Record: "refuse", Place: 5, Property: "serviceArguments.refuse", Flag: "refuse",
 			Help: "how to answer new connections when no endpoint is available, and TCP segments of no connection",
-			form: wordOfField(func(s *Service) *Refusal { return &s.Refuse }, ParseRefusal, refusals),
+			form: wordOfField(func(s *Service) *Refusal { return &s.Refuse }, refusals),
 		},
 		{
 			Name: FieldSynProtect, Text: "syn-protect", Record: "synProtect", Place: 16, Since: 3,
 			Property: "serviceArguments.synProtect", Flag: "syn-protect",
 			Help: "when to challenge unknown TCP clients before they can connect",
-			form: wordOfField(func(s *Service) *SynProtect { return &s.SynProtect }, ParseSynProtect, synProtects),
+			form: wordOfField(func(s *Service) *SynProtect { return &s.SynProtect }, synProtects),
 		},
 		{
 			Name: FieldTunnel, Text: "tunnel", Record: "tunnel", Place: 6, Property: "serviceArguments.tunnel", Flag: "tunnel",
 			Help: "with --mode=dsr: how packets reach the endpoints",
-			form: wordOfField(func(s *Service) *Tunnel { return &s.Tunnel }, ParseTunnel, tunnels),
+			form: wordOfField(func(s *Service) *Tunnel { return &s.Tunnel }, tunnels),
 		},
 		{
 			Name: FieldMSS, Text: "mss", Record: "mss", Place: 7, Property: "serviceArguments.mss", Flag: "mss",
@@ -142,7 +142,7 @@ func KeyFields() []Field[Service] {
 		},
 		{
 			Name: FieldProtocol, Property: "serviceArguments.protocol", Required: true,
-			form: wordOfField(func(s *Service) *Protocol { return &s.Protocol }, ParseProtocol, protocols),
+			form: wordOrNumber(func(s *Service) *Protocol { return &s.Protocol }, protocols),
 		},
 	}
 }

@@ -21,20 +21,25 @@ func (s scalar[T, V]) copy(to, from *T)  { *s.at(to) = *s.at(from) }
 // word is a value of an enumeration.
 type word[T any, V enum] struct {
 	scalar[T, V]
-	read func(string) (V, error)
 	all  func() []choice[V]
+	read func(field, s string, all []choice[V]) (V, error)
 }
 
-func wordOfField[T any, V enum](at func(*T) *V, read func(string) (V, error), all func() []choice[V]) form[T] {
-	return word[T, V]{scalar[T, V]{at}, read, all}
+func wordOfField[T any, V enum](at func(*T) *V, all func() []choice[V]) form[T] {
+	return word[T, V]{scalar[T, V]{at}, all, parseWord[V]}
+}
+
+// wordOrNumber is a value of one of the contract's enumerations, which people also write as numbers.
+func wordOrNumber[T any, V enum](at func(*T) *V, all func() []choice[V]) form[T] {
+	return word[T, V]{scalar[T, V]{at}, all, parseWordOrNumber[V]}
 }
 
 func (w word[T, V]) get(t *T) any                       { return (*w.at(t)).String() }
 func (w word[T, V]) number(t *T) int                    { return int(*w.at(t)) }
 func (w word[T, V]) set(t *T, f *Field[T], v any) error { return w.parse(t, f, v.(string)) }
 func (w word[T, V]) text(t *T) string                   { return (*w.at(t)).String() }
-func (w word[T, V]) parse(t *T, _ *Field[T], s string) (err error) {
-	*w.at(t), err = w.read(s)
+func (w word[T, V]) parse(t *T, f *Field[T], s string) (err error) {
+	*w.at(t), err = w.read(f.Name, s, w.all())
 	return err
 }
 

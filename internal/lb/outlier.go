@@ -24,18 +24,13 @@ func outliers() []choice[Outlier] {
 // String returns the word of flags, JSON and text.
 func (o Outlier) String() string { return wordOf("outlier detection", o, outliers()) }
 
-// ParseOutlier parses the word; "" means auto.
-func ParseOutlier(s string) (Outlier, error) {
-	return parseWord(FieldOutlier, s, outliers())
-}
-
 // outlierFields has the field for it. Place and format are the next ones.
 func outlierFields() []Field[Service] {
 	return []Field[Service]{{
 		Name: FieldOutlier, Text: "outlier", Record: "outlier", Place: 43, Since: closingFormat + 1,
 		Property: "serviceArguments.outlier", Flag: "outlier",
 		Help: "eject endpoints temporarily when client handshakes with them fail, even without probes",
-		form: wordOfField(func(s *Service) *Outlier { return &s.Outlier }, ParseOutlier, outliers),
+		form: wordOfField(func(s *Service) *Outlier { return &s.Outlier }, outliers),
 	}}
 }
 

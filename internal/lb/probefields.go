@@ -19,7 +19,7 @@ func monitorFields() []Field[Service] {
 			Name: FieldAllDown, Text: "all-down", Record: "allDown", Place: first + 1, Since: monitorFormat,
 			Property: "serviceArguments.allDown", Flag: "all-down",
 			Help: "how to treat new connections while no endpoint is up",
-			form: wordOfField(func(s *Service) *AllDown { return &s.AllDown }, ParseAllDown, allDowns),
+			form: wordOfField(func(s *Service) *AllDown { return &s.AllDown }, allDowns),
 		},
 	}
 	for i, f := range probeFields(func(s *Service) *Probe { return &s.Probe }) {
@@ -39,7 +39,7 @@ func probeFields[T any](at func(*T) *Probe) []Field[T] {
 		{
 			Name: FieldProbeType, Text: "probetype", Record: "probeType", Property: "probetype", Flag: "probetype",
 			Help: "what a probe checks",
-			form: wordOfField(func(t *T) *ProbeType { return &at(t).Type }, ParseProbeType, probeTypes),
+			form: wordOfField(func(t *T) *ProbeType { return &at(t).Type }, probeTypes),
 		},
 		{
 			Name: FieldProbePort, Text: "probeport", Record: "probePort", Property: "probeport", Flag: "probeport",

@@ -24,11 +24,6 @@ func refusals() []choice[Refusal] {
 // String returns the word of flags, JSON and text.
 func (r Refusal) String() string { return wordOf("refusal", r, refusals()) }
 
-// ParseRefusal parses the word; "" means reject.
-func ParseRefusal(s string) (Refusal, error) {
-	return parseWord(FieldRefuse, s, refusals())
-}
-
 // Limits of the largest TCP segment of a service: those of Linux.
 const (
 	minMSS = 88

@@ -22,11 +22,6 @@ func synProtects() []choice[SynProtect] {
 // String returns the word of flags, JSON and text.
 func (p SynProtect) String() string { return wordOf("SYN protection", p, synProtects()) }
 
-// ParseSynProtect parses the word; "" means auto.
-func ParseSynProtect(s string) (SynProtect, error) {
-	return parseWord(FieldSynProtect, s, synProtects())
-}
-
 func (s Service) validateSynProtect() error {
 	if err := wordError(FieldSynProtect, s.SynProtect, synProtects()); err != nil {
 		return err

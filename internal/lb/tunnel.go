@@ -22,11 +22,6 @@ func tunnels() []choice[Tunnel] {
 // String returns the word of flags, JSON and text.
 func (t Tunnel) String() string { return wordOf("tunnel", t, tunnels()) }
 
-// ParseTunnel parses the word; "" means none.
-func ParseTunnel(s string) (Tunnel, error) {
-	return parseWord(FieldTunnel, s, tunnels())
-}
-
 func (s Service) validateTunnel() error {
 	if err := wordError(FieldTunnel, s.Tunnel, tunnels()); err != nil {
 		return err
