@@ -51,7 +51,7 @@ func getCT(o *session.Options) *cobra.Command {
 		params.Rate = c.rate
 		return watchConntracks(ctx, o, &params)
 	}
-	kind.Get(o, cmd)
+	kind.GetWith(o, cmd)
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := c.check(args); err != nil {

@@ -7,8 +7,8 @@ import "loxilb/internal/cli/session"
 // Commands returns the commands of this area, by verb.
 func Commands(o *session.Options) session.Commands {
 	return session.Commands{
-		session.Describe: {describeRevisions(o)},
-		session.Get:      {getRevisions(o)},
+		session.Describe: {revisionsKind().Describe(o)},
+		session.Get:      {revisionsKind().Get(o)},
 		session.Root: {
 			applyCommand(o),
 			planCommand(o),

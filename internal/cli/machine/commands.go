@@ -7,14 +7,14 @@ import "loxilb/internal/cli/session"
 // Commands returns the commands of this area, by verb.
 func Commands(o *session.Options) session.Commands {
 	return session.Commands{
-		session.Describe: {describeHastate(o), describeProcess(o), describeFilesystem(o)},
+		session.Describe: {hastateKind().Describe(o), processKind().Describe(o), filesystemKind().Describe(o)},
 		session.Get: {
 			getEvents(o),
-			getHastate(o),
+			hastateKind().Get(o),
 			getLogLevel(o),
-			getProcess(o),
+			processKind().Get(o),
 			getDevice(o),
-			getFilesystem(o),
+			filesystemKind().Get(o),
 			getStatus(o),
 			getVersion(o),
 		},

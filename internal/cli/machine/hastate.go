@@ -16,7 +16,9 @@ func hastateAliases() []string { return []string{"ha", "HAstate"} }
 func hastateKind() session.Kind[v1.InstanceStateList, v1.InstanceState] {
 	return session.Kind[v1.InstanceStateList, v1.InstanceState]{
 		Word: "hastate", Aliases: hastateAliases(),
-		Key: "Attr", Object: "instance", Ask: (*v1.Client).GetInstanceStates,
+		Shows:     session.Help{Short: "Show the role of this node in each instance: MASTER, BACKUP, ...", Example: "  loxicmd get hastate"},
+		Describes: session.Help{Short: "Show the role of this node in an instance in full, with its status and events", Example: "  loxicmd describe hastate"},
+		Key:       "Attr", Object: "instance", Ask: (*v1.Client).GetInstanceStates,
 		Items: func(l *v1.InstanceStateList) *[]v1.InstanceState { return &l.Attr },
 		Name:  func(d *v1.InstanceState) string { return d.Instance },
 		Draw: func(list *v1.InstanceStateList) *session.Table {
@@ -27,20 +29,6 @@ func hastateKind() session.Kind[v1.InstanceStateList, v1.InstanceState] {
 			return t
 		},
 	}
-}
-
-func getHastate(o *session.Options) *cobra.Command {
-	return hastateKind().Get(o, &cobra.Command{
-		Short:   "Show the role of this node in each instance: MASTER, BACKUP, ...",
-		Example: "  loxicmd get hastate",
-	})
-}
-
-func describeHastate(o *session.Options) *cobra.Command {
-	return hastateKind().Describe(o, &cobra.Command{
-		Short:   "Show the role of this node in an instance in full, with its status and events",
-		Example: "  loxicmd describe hastate",
-	})
 }
 
 func setHastate(o *session.Options) *cobra.Command {

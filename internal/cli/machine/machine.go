@@ -10,7 +10,9 @@ import (
 func processKind() session.Kind[v1.ProcessList, v1.ProcessInfo] {
 	return session.Kind[v1.ProcessList, v1.ProcessInfo]{
 		Word: "process", Aliases: []string{"Process", "processes"},
-		Key: "processAttr", Object: "", Ask: (*v1.Client).GetProcesses,
+		Shows:     session.Help{Short: "Show processes of the server's machine, like top", Example: "  loxicmd get process"},
+		Describes: session.Help{Short: "Show a process in full", Example: "  loxicmd describe process"},
+		Key:       "processAttr", Object: "", Ask: (*v1.Client).GetProcesses,
 		Items: func(l *v1.ProcessList) *[]v1.ProcessInfo { return &l.ProcessAttr },
 		Name:  func(d *v1.ProcessInfo) string { return d.Pid },
 		Also:  func(d *v1.ProcessInfo) []string { return []string{d.Command} },
@@ -22,20 +24,6 @@ func processKind() session.Kind[v1.ProcessList, v1.ProcessInfo] {
 			return t
 		},
 	}
-}
-
-func getProcess(o *session.Options) *cobra.Command {
-	return processKind().Get(o, &cobra.Command{
-		Short:   "Show processes of the server's machine, like top",
-		Example: "  loxicmd get process",
-	})
-}
-
-func describeProcess(o *session.Options) *cobra.Command {
-	return processKind().Describe(o, &cobra.Command{
-		Short:   "Show a process in full",
-		Example: "  loxicmd describe process",
-	})
 }
 
 func getDevice(o *session.Options) *cobra.Command {
@@ -56,7 +44,9 @@ func getDevice(o *session.Options) *cobra.Command {
 func filesystemKind() session.Kind[v1.FilesystemList, v1.FilesystemInfo] {
 	return session.Kind[v1.FilesystemList, v1.FilesystemInfo]{
 		Word: "filesystem", Aliases: []string{"fs"},
-		Key: "filesystemAttr", Object: "", Ask: (*v1.Client).GetFilesystems,
+		Shows:     session.Help{Short: "Show file systems of the server's machine, like df", Example: "  loxicmd get filesystem"},
+		Describes: session.Help{Short: "Show a file system in full", Example: "  loxicmd describe filesystem"},
+		Key:       "filesystemAttr", Object: "", Ask: (*v1.Client).GetFilesystems,
 		Items: func(l *v1.FilesystemList) *[]v1.FilesystemInfo { return &l.FilesystemAttr },
 		Name:  func(d *v1.FilesystemInfo) string { return d.MountedOn },
 		Also:  func(d *v1.FilesystemInfo) []string { return []string{d.FileSystem} },
@@ -68,18 +58,4 @@ func filesystemKind() session.Kind[v1.FilesystemList, v1.FilesystemInfo] {
 			return t
 		},
 	}
-}
-
-func getFilesystem(o *session.Options) *cobra.Command {
-	return filesystemKind().Get(o, &cobra.Command{
-		Short:   "Show file systems of the server's machine, like df",
-		Example: "  loxicmd get filesystem",
-	})
-}
-
-func describeFilesystem(o *session.Options) *cobra.Command {
-	return filesystemKind().Describe(o, &cobra.Command{
-		Short:   "Show a file system in full",
-		Example: "  loxicmd describe filesystem",
-	})
 }

@@ -40,7 +40,7 @@ func getStatus(o *session.Options) *cobra.Command {
 	fs.BoolVar(&params.Failed, "failed", false, "show only failed objects")
 	fs.StringVar(&params.Kind, "kind", "", "show only objects of this kind, such as service, endpoint, interface, network, vip, firewall or route")
 	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(statusKinds(), cobra.ShellCompDirectiveNoFileComp)) // the flag is there
-	return kind.Get(o, cmd)
+	return kind.GetWith(o, cmd)
 }
 
 // statusKinds returns the kinds of objects that have a status.

@@ -62,26 +62,14 @@ func deleteAddress(o *session.Options) *cobra.Command {
 func addressKind(o *session.Options) session.Kind[v1.AddressList, v1.DeviceAddresses] {
 	return session.Kind[v1.AddressList, v1.DeviceAddresses]{
 		Word: "ip", Aliases: addressAliases(),
-		Key: "ipAttr", Object: "ipv4address", Ask: (*v1.Client).GetAddresses,
+		Shows:     session.Help{Short: "Show addresses of all interfaces", Example: "  loxicmd get ip"},
+		Describes: session.Help{Short: "Show addresses of an interface in full, with status and events", Example: "  loxicmd describe ip"},
+		Key:       "ipAttr", Object: "ipv4address", Ask: (*v1.Client).GetAddresses,
 		Items: func(l *v1.AddressList) *[]v1.DeviceAddresses { return &l.IpAttr },
 		Name:  func(d *v1.DeviceAddresses) string { return d.Dev },
 		Also:  func(d *v1.DeviceAddresses) []string { return d.IpAddress },
 		Draw:  func(list *v1.AddressList) *session.Table { return addressTable(list, o.Output == "wide") },
 	}
-}
-
-func getAddress(o *session.Options) *cobra.Command {
-	return addressKind(o).Get(o, &cobra.Command{
-		Short:   "Show addresses of all interfaces",
-		Example: "  loxicmd get ip",
-	})
-}
-
-func describeAddress(o *session.Options) *cobra.Command {
-	return addressKind(o).Describe(o, &cobra.Command{
-		Short:   "Show addresses of an interface in full, with status and events",
-		Example: "  loxicmd describe ip",
-	})
 }
 
 func addressTable(list *v1.AddressList, wide bool) *session.Table {

@@ -7,8 +7,24 @@ import "loxilb/internal/cli/session"
 // Commands returns the commands of this area, by verb.
 func Commands(o *session.Options) session.Commands {
 	return session.Commands{
-		session.Describe: {describeAddress(o), describeFDB(o), describeRoute(o), describeVLAN(o), describeVXLAN(o), describeNeighbor(o), describePort(o)},
-		session.Get:      {getAddress(o), getFDB(o), getNeighbor(o), getPort(o), getRoute(o), getVLAN(o), getVXLAN(o)},
+		session.Describe: {
+			addressKind(o).Describe(o),
+			fdbKind().Describe(o),
+			routeKind(o).Describe(o),
+			vlanKind(o).Describe(o),
+			vxlanKind().Describe(o),
+			neighborKind().Describe(o),
+			portKind(o).Describe(o),
+		},
+		session.Get: {
+			addressKind(o).Get(o),
+			fdbKind().Get(o),
+			neighborKind().Get(o),
+			portKind(o).Get(o),
+			routeKind(o).Get(o),
+			vlanKind(o).Get(o),
+			vxlanKind().Get(o),
+		},
 		session.Create: {
 			createAddress(o),
 			createFDB(o),

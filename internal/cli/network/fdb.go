@@ -50,9 +50,11 @@ func deleteFDB(o *session.Options) *cobra.Command {
 func fdbKind() session.Kind[v1.FdbList, v1.Fdb] {
 	return session.Kind[v1.FdbList, v1.Fdb]{
 		Word: "fdb", Key: "fdbAttr", Object: "fdb", Ask: (*v1.Client).GetFdbs,
-		Items: func(l *v1.FdbList) *[]v1.Fdb { return &l.FdbAttr },
-		Name:  func(d *v1.Fdb) string { return d.MacAddress + "@" + d.Dev },
-		Also:  func(d *v1.Fdb) []string { return []string{d.MacAddress, d.Dev} },
+		Shows:     session.Help{Short: "Show forwarding tables: configured and learned entries", Example: "  loxicmd get fdb"},
+		Describes: session.Help{Short: "Show forwarding entries in full, with status and events", Example: "  loxicmd describe fdb"},
+		Items:     func(l *v1.FdbList) *[]v1.Fdb { return &l.FdbAttr },
+		Name:      func(d *v1.Fdb) string { return d.MacAddress + "@" + d.Dev },
+		Also:      func(d *v1.Fdb) []string { return []string{d.MacAddress, d.Dev} },
 		Draw: func(list *v1.FdbList) *session.Table {
 			t := session.NewTable("Device Name", "MAC Address")
 			for _, f := range list.FdbAttr {
@@ -61,18 +63,4 @@ func fdbKind() session.Kind[v1.FdbList, v1.Fdb] {
 			return t
 		},
 	}
-}
-
-func getFDB(o *session.Options) *cobra.Command {
-	return fdbKind().Get(o, &cobra.Command{
-		Short:   "Show forwarding tables: configured and learned entries",
-		Example: "  loxicmd get fdb",
-	})
-}
-
-func describeFDB(o *session.Options) *cobra.Command {
-	return fdbKind().Describe(o, &cobra.Command{
-		Short:   "Show forwarding entries in full, with status and events",
-		Example: "  loxicmd describe fdb",
-	})
 }

@@ -62,7 +62,9 @@ func deleteNeighbor(o *session.Options) *cobra.Command {
 func neighborKind() session.Kind[v1.NeighborList, v1.Neighbor] {
 	return session.Kind[v1.NeighborList, v1.Neighbor]{
 		Word: "neighbor", Aliases: neighborAliases(),
-		Key: "neighborAttr", Object: "neighbor", Ask: (*v1.Client).GetNeighbors,
+		Shows:     session.Help{Short: "Show neighbors with a known MAC address, configured or resolved", Example: "  loxicmd get neighbor"},
+		Describes: session.Help{Short: "Show a neighbor in full, with its status and events", Example: "  loxicmd describe neighbor"},
+		Key:       "neighborAttr", Object: "neighbor", Ask: (*v1.Client).GetNeighbors,
 		Items: func(l *v1.NeighborList) *[]v1.Neighbor { return &l.NeighborAttr },
 		Name:  func(d *v1.Neighbor) string { return d.IpAddress + "@" + d.Dev },
 		Also:  func(d *v1.Neighbor) []string { return []string{d.IpAddress, d.MacAddress} },
@@ -74,18 +76,4 @@ func neighborKind() session.Kind[v1.NeighborList, v1.Neighbor] {
 			return t
 		},
 	}
-}
-
-func getNeighbor(o *session.Options) *cobra.Command {
-	return neighborKind().Get(o, &cobra.Command{
-		Short:   "Show neighbors with a known MAC address, configured or resolved",
-		Example: "  loxicmd get neighbor",
-	})
-}
-
-func describeNeighbor(o *session.Options) *cobra.Command {
-	return neighborKind().Describe(o, &cobra.Command{
-		Short:   "Show a neighbor in full, with its status and events",
-		Example: "  loxicmd describe neighbor",
-	})
 }

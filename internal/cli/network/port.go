@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	v1 "loxilb/api/v1"
 	"loxilb/internal/cli/session"
 )
@@ -15,25 +13,13 @@ import (
 func portKind(o *session.Options) session.Kind[v1.PortList, v1.PortEntry] {
 	return session.Kind[v1.PortList, v1.PortEntry]{
 		Word: "port", Key: "portAttr", Object: "interface", Ask: (*v1.Client).GetPorts,
-		Items: func(l *v1.PortList) *[]v1.PortEntry { return &l.PortAttr },
-		Name:  func(d *v1.PortEntry) string { return d.PortName },
-		Also:  func(d *v1.PortEntry) []string { return []string{strconv.Itoa(d.PortNo)} },
-		Draw:  func(list *v1.PortList) *session.Table { return portTable(list, o.Output == "wide") },
+		Shows:     session.Help{Short: "Show interfaces; -o wide shows traffic counters", Example: "  loxicmd get port -o wide"},
+		Describes: session.Help{Short: "Show an interface in full, with its status and events", Example: "  loxicmd describe port"},
+		Items:     func(l *v1.PortList) *[]v1.PortEntry { return &l.PortAttr },
+		Name:      func(d *v1.PortEntry) string { return d.PortName },
+		Also:      func(d *v1.PortEntry) []string { return []string{strconv.Itoa(d.PortNo)} },
+		Draw:      func(list *v1.PortList) *session.Table { return portTable(list, o.Output == "wide") },
 	}
-}
-
-func getPort(o *session.Options) *cobra.Command {
-	return portKind(o).Get(o, &cobra.Command{
-		Short:   "Show interfaces; -o wide shows traffic counters",
-		Example: "  loxicmd get port -o wide",
-	})
-}
-
-func describePort(o *session.Options) *cobra.Command {
-	return portKind(o).Describe(o, &cobra.Command{
-		Short:   "Show an interface in full, with its status and events",
-		Example: "  loxicmd describe port",
-	})
 }
 
 func portTable(list *v1.PortList, wide bool) *session.Table {

@@ -63,6 +63,8 @@ func deleteRoute(o *session.Options) *cobra.Command {
 func routeKind(o *session.Options) session.Kind[v1.RouteList, v1.RouteEntry] {
 	return session.Kind[v1.RouteList, v1.RouteEntry]{
 		Word: "route", Key: "routeAttr", Object: "route", Served: true, Unsorted: true,
+		Shows:     session.Help{Short: "Show routes of the main table", Example: "  loxicmd get route -o wide"},
+		Describes: session.Help{Short: "Show routes to a network in full, with status and events", Example: "  loxicmd describe route"},
 		Ask: func(c *v1.Client, ctx context.Context, edit ...v1.RequestEditorFn) (*http.Response, error) {
 			return c.GetRoutes(ctx, &v1.GetRoutesParams{}, edit...)
 		},
@@ -70,20 +72,6 @@ func routeKind(o *session.Options) session.Kind[v1.RouteList, v1.RouteEntry] {
 		Name:  func(d *v1.RouteEntry) string { return d.DestinationIPNet },
 		Draw:  func(list *v1.RouteList) *session.Table { return routeTable(list, o.Output == "wide") },
 	}
-}
-
-func getRoute(o *session.Options) *cobra.Command {
-	return routeKind(o).Get(o, &cobra.Command{
-		Short:   "Show routes of the main table",
-		Example: "  loxicmd get route -o wide",
-	})
-}
-
-func describeRoute(o *session.Options) *cobra.Command {
-	return routeKind(o).Describe(o, &cobra.Command{
-		Short:   "Show routes to a network in full, with status and events",
-		Example: "  loxicmd describe route",
-	})
 }
 
 func routeTable(list *v1.RouteList, wide bool) *session.Table {

@@ -6,8 +6,8 @@ import "loxilb/internal/cli/session"
 // Commands returns the commands of this area, by verb.
 func Commands(o *session.Options) session.Commands {
 	return session.Commands{
-		session.Get:      {getDrain(o), getEndpoint(o), getLB(o)},
-		session.Describe: {describeDrain(o), describeLB(o), describeEndpoint(o)},
+		session.Get:      {drainKind().Get(o), getEndpoint(o), getLB(o)},
+		session.Describe: {drainKind().Describe(o), lbKind(o).Describe(o), endpointKind(o).Describe(o)},
 		session.Create:   {createLB(o), createEndpoint(o)},
 		session.Set:      {setEndpoint(o)},
 		session.Delete:   {deleteLB(o), deleteEndpoint(o)},

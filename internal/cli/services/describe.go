@@ -10,21 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	v1 "loxilb/api/v1"
 	"loxilb/internal/cli/session"
 	"loxilb/internal/lb"
 )
-
-func describeLB(o *session.Options) *cobra.Command {
-	return lbKind(o).Describe(o, &cobra.Command{
-		Short: "Show a service in full, with its endpoints, status and events",
-		Long: "Shows a service in full: one by its key, such as 20.20.20.1:2020/tcp, all services with a name,\n" +
-			"or every service. -o json and -o yaml print the server's object, without the events.",
-		Example: "  loxicmd describe lb 20.20.20.1:2020/tcp\n  loxicmd describe lb web",
-	})
-}
 
 // describeServices makes a description of each service.
 func describeServices(ctx context.Context, o *session.Options, list []v1.LoadbalanceEntry) ([]string, error) {

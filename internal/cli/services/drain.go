@@ -70,7 +70,9 @@ func undrainEndpoint(o *session.Options) *cobra.Command {
 func drainKind() session.Kind[v1.DrainList, v1.Drain] {
 	return session.Kind[v1.DrainList, v1.Drain]{
 		Word: "drain", Aliases: []string{"drains"},
-		Key: "drainAttr", Object: "drain", Ask: (*v1.Client).GetDrains,
+		Shows:     session.Help{Short: "Show drained endpoints, their remaining connections and deadlines", Example: "  loxicmd get drain"},
+		Describes: session.Help{Short: "Show a drained endpoint in full, with its status and events", Example: "  loxicmd describe drain"},
+		Key:       "drainAttr", Object: "drain", Ask: (*v1.Client).GetDrains,
 		Items: func(l *v1.DrainList) *[]v1.Drain { return &l.DrainAttr },
 		Name:  func(d *v1.Drain) string { return d.Endpoint },
 		Draw: func(list *v1.DrainList) *session.Table {
@@ -81,18 +83,4 @@ func drainKind() session.Kind[v1.DrainList, v1.Drain] {
 			return t
 		},
 	}
-}
-
-func getDrain(o *session.Options) *cobra.Command {
-	return drainKind().Get(o, &cobra.Command{
-		Short:   "Show drained endpoints, their remaining connections and deadlines",
-		Example: "  loxicmd get drain",
-	})
-}
-
-func describeDrain(o *session.Options) *cobra.Command {
-	return drainKind().Describe(o, &cobra.Command{
-		Short:   "Show a drained endpoint in full, with its status and events",
-		Example: "  loxicmd describe drain",
-	})
 }

@@ -115,7 +115,8 @@ func deleteEndpoint(o *session.Options) *cobra.Command {
 func endpointKind(o *session.Options) session.Kind[v1.EndpointProbeList, v1.EndpointProbe] {
 	return session.Kind[v1.EndpointProbeList, v1.EndpointProbe]{
 		Word: "endpoint", Aliases: endpointAliases(),
-		Key: "Attr", Hint: ": give its address, or its name such as 10.0.0.1_tcp_8080",
+		Describes: session.Help{Short: "Show an endpoint in full, with its probe, services, status and events", Example: "  loxicmd describe endpoint 10.0.0.1"},
+		Key:       "Attr", Hint: ": give its address, or its name such as 10.0.0.1_tcp_8080",
 		Served: true, Named: []string{"name", "hostName"},
 		Ask: func(c *v1.Client, ctx context.Context, edit ...v1.RequestEditorFn) (*http.Response, error) {
 			return c.GetEndpoints(ctx, &v1.GetEndpointsParams{}, edit...)
@@ -140,7 +141,7 @@ func endpointKind(o *session.Options) session.Kind[v1.EndpointProbeList, v1.Endp
 
 func getEndpoint(o *session.Options) *cobra.Command {
 	kind := endpointKind(o)
-	cmd := kind.Get(o, &cobra.Command{
+	cmd := kind.GetWith(o, &cobra.Command{
 		Short:   "Show endpoints and their probe results; -o wide shows the last changes",
 		Example: "  loxicmd get endpoint\n  loxicmd get ep 10.0.0.1 -o wide\n  loxicmd get ep --state=down --sort-by=-since --limit=20\n  loxicmd get ep -o wide --name=10.0.0.1_tcp_8080",
 	})
@@ -148,13 +149,6 @@ func getEndpoint(o *session.Options) *cobra.Command {
 	kind.Choose(cmd, "state", "show only endpoints in this state: up, unprobed, standby, draining, drained, panic or down", "observedState")
 	kind.Choose(cmd, "service", "show only endpoints of this service, IP:PORT/PROTOCOL", "services")
 	return cmd
-}
-
-func describeEndpoint(o *session.Options) *cobra.Command {
-	return endpointKind(o).Describe(o, &cobra.Command{
-		Short:   "Show an endpoint in full, with its probe, services, status and events",
-		Example: "  loxicmd describe endpoint 10.0.0.1",
-	})
 }
 
 // probeState returns the state of a probed address: the contract's word where the server has no

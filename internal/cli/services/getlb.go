@@ -17,6 +17,12 @@ import (
 func lbKind(o *session.Options) session.Kind[v1.LoadbalanceList, v1.LoadbalanceEntry] {
 	return session.Kind[v1.LoadbalanceList, v1.LoadbalanceEntry]{
 		Word: "lb", Aliases: []string{"loadbalancer", "lbs", "loadbalancers"},
+		Describes: session.Help{
+			Short: "Show a service in full, with its endpoints, status and events",
+			Long: "Shows a service in full: one by its key, such as 20.20.20.1:2020/tcp, all services with a name,\n" +
+				"or every service. -o json and -o yaml print the server's object, without the events.",
+			Example: "  loxicmd describe lb 20.20.20.1:2020/tcp\n  loxicmd describe lb web",
+		},
 		Key: "lbAttr", Object: "service", Called: "service", Hint: ": give its name, or its key such as 20.20.20.1:2020/tcp",
 		Served: true, Named: []string{"serviceArguments.name", "status.key"},
 		Ask: func(c *v1.Client, ctx context.Context, edit ...v1.RequestEditorFn) (*http.Response, error) {
@@ -41,7 +47,7 @@ func lbKind(o *session.Options) session.Kind[v1.LoadbalanceList, v1.LoadbalanceE
 
 func getLB(o *session.Options) *cobra.Command {
 	kind := lbKind(o)
-	cmd := kind.Get(o, &cobra.Command{
+	cmd := kind.GetWith(o, &cobra.Command{
 		Short: "Show services; -o wide shows their endpoints, counters and status",
 		Example: "  loxicmd get lb -o wide\n  loxicmd get lb web\n  loxicmd get lb -l mode=dsr,state!=applied --sort-by=name --limit=20\n" +
 			"  loxicmd get lb -o custom-columns=NAME:.serviceArguments.name,VIP:.serviceArguments.externalIP\n  loxicmd get lb -o yaml >services.yaml",

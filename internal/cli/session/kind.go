@@ -19,30 +19,39 @@ import (
 
 // Kind describes to loxicmd a kind of objects T that the server lists in an L.
 type Kind[L, T any] struct {
-	Word     string // for get, and before each name with -o name
-	Aliases  []string
-	Key      string // of the list in the answer; "": the answer is the list
-	Ask      func(*v1.Client, context.Context, ...v1.RequestEditorFn) (*http.Response, error)
-	Items    func(*L) *[]T
-	Name     func(*T) string   // for get; unique in the kind
-	Also     func(*T) []string // other names for get; nil: none
-	Draw     func(*L) *Table
-	Fields   map[string]string                            // words for fields, besides their paths
-	Words    map[string][]string                          // allowed values of fields, by their paths
-	ByServer bool                                         // the server matches names
-	Served   bool                                         // the server chooses, sorts and pages
-	Unsorted bool                                         // ... but does not sort
-	Named    []string                                     // paths of fields that hold names of served things
-	Object   string                                       // what events and statuses call the kind; "": they know none of it
-	Events   func(*T) []string                            // the object's names in events, if not the word and the name
-	Full     func(context.Context, []T) ([]string, error) // descriptions of objects; nil: the answer, status and events
-	Correct  func(*T, map[string]any)                     // changes the answer for a description; nil: nothing
-	More     func(context.Context, *T) (string, error)    // part of a description between answer and status; nil: nothing
-	Called   string                                       // what an error calls an object; "": Word
-	Hint     string                                       // how the objects are named, for an error
-	Quiet    func() bool                                  // whether a missing object is no error; nil: it is one
-	Stream   bool                                         // the list may be too large to hold: it is printed as it arrives
-	Watch    func(context.Context) error                  // follows changes, in place of events
+	Word      string // for get, and before each name with -o name
+	Aliases   []string
+	Shows     Help   // of get
+	Describes Help   // of describe
+	Key       string // of the list in the answer; "": the answer is the list
+	Ask       func(*v1.Client, context.Context, ...v1.RequestEditorFn) (*http.Response, error)
+	Items     func(*L) *[]T
+	Name      func(*T) string   // for get; unique in the kind
+	Also      func(*T) []string // other names for get; nil: none
+	Draw      func(*L) *Table
+	Fields    map[string]string                            // words for fields, besides their paths
+	Words     map[string][]string                          // allowed values of fields, by their paths
+	ByServer  bool                                         // the server matches names
+	Served    bool                                         // the server chooses, sorts and pages
+	Unsorted  bool                                         // ... but does not sort
+	Named     []string                                     // paths of fields that hold names of served things
+	Object    string                                       // what events and statuses call the kind; "": they know none of it
+	Events    func(*T) []string                            // the object's names in events, if not the word and the name
+	Full      func(context.Context, []T) ([]string, error) // descriptions of objects; nil: the answer, status and events
+	Correct   func(*T, map[string]any)                     // changes the answer for a description; nil: nothing
+	More      func(context.Context, *T) (string, error)    // part of a description between answer and status; nil: nothing
+	Called    string                                       // what an error calls an object; "": Word
+	Hint      string                                       // how the objects are named, for an error
+	Quiet     func() bool                                  // whether a missing object is no error; nil: it is one
+	Stream    bool                                         // the list may be too large to hold: it is printed as it arrives
+	Watch     func(context.Context) error                  // follows changes, in place of events
+}
+
+// Help is what the help of a command says.
+type Help struct{ Short, Long, Example string }
+
+func (h Help) command() *cobra.Command {
+	return &cobra.Command{Short: h.Short, Long: h.Long, Example: h.Example}
 }
 
 // listFlags are the flags of a command that lists objects.
@@ -53,7 +62,10 @@ type listFlags struct {
 }
 
 // Get makes a command that shows the objects of a kind: all, or those that are named or selected.
-func (k Kind[L, T]) Get(o *Options, cmd *cobra.Command) *cobra.Command {
+func (k Kind[L, T]) Get(o *Options) *cobra.Command { return k.GetWith(o, k.Shows.command()) }
+
+// GetWith is Get for a command with more flags, or with a check of its own.
+func (k Kind[L, T]) GetWith(o *Options, cmd *cobra.Command) *cobra.Command {
 	if cmd.Use == "" {
 		cmd.Use, cmd.Aliases = k.Word+" [NAME...]", k.Aliases
 	}

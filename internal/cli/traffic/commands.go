@@ -7,8 +7,8 @@ import "loxilb/internal/cli/session"
 // Commands returns the commands of this area, by verb.
 func Commands(o *session.Options) session.Commands {
 	return session.Commands{
-		session.Describe: {describeFirewall(o), describePolicy(o), describeMirror(o)},
-		session.Get:      {getFirewall(o), getMirror(o), getPolicy(o)},
+		session.Describe: {firewallKind(o).Describe(o), policyKind(o).Describe(o), mirrorKind(o).Describe(o)},
+		session.Get:      {firewallKind(o).Get(o), mirrorKind(o).Get(o), policyKind(o).Get(o)},
 		session.Create:   {createFirewall(o), createMirror(o), createPolicy(o)},
 		session.Delete:   {deleteFirewall(o), deleteMirror(o), deletePolicy(o)},
 	}

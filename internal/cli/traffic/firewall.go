@@ -198,7 +198,9 @@ func deleteFirewallParams(a *v1.FirewallArguments) *v1.DeleteFirewallRuleParams 
 func firewallKind(o *session.Options) session.Kind[v1.FirewallList, v1.FirewallRule] {
 	return session.Kind[v1.FirewallList, v1.FirewallRule]{
 		Word: "firewall", Aliases: firewallAliases(),
-		Key: "fwAttr", Object: "firewall", Ask: (*v1.Client).GetFirewallRules,
+		Shows:     session.Help{Short: "Show firewall rules in order of evaluation; -o wide shows their counters", Example: "  loxicmd get firewall\n  loxicmd get fw -o wide"},
+		Describes: session.Help{Short: "Show a firewall rule in full, with its status and events", Example: "  loxicmd describe firewall"},
+		Key:       "fwAttr", Object: "firewall", Ask: (*v1.Client).GetFirewallRules,
 		Items: func(l *v1.FirewallList) *[]v1.FirewallRule { return &l.FwAttr },
 		Name:  func(d *v1.FirewallRule) string { return ruleName(&d.RuleArguments) },
 		Also:  func(d *v1.FirewallRule) []string { return []string{strconv.Itoa(d.RuleArguments.Preference)} },
@@ -206,20 +208,6 @@ func firewallKind(o *session.Options) session.Kind[v1.FirewallList, v1.FirewallR
 			return firewallTable(list.FwAttr, o.Output == "wide")
 		},
 	}
-}
-
-func getFirewall(o *session.Options) *cobra.Command {
-	return firewallKind(o).Get(o, &cobra.Command{
-		Short:   "Show firewall rules in order of evaluation; -o wide shows their counters",
-		Example: "  loxicmd get firewall\n  loxicmd get fw -o wide",
-	})
-}
-
-func describeFirewall(o *session.Options) *cobra.Command {
-	return firewallKind(o).Describe(o, &cobra.Command{
-		Short:   "Show a firewall rule in full, with its status and events",
-		Example: "  loxicmd describe firewall",
-	})
 }
 
 // ruleName returns a rule as --firewallRule takes it, and as statuses and events name it.

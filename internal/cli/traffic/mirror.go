@@ -134,27 +134,15 @@ func deleteMirror(o *session.Options) *cobra.Command {
 func mirrorKind(o *session.Options) session.Kind[v1.MirrorList, v1.Mirror] {
 	return session.Kind[v1.MirrorList, v1.Mirror]{
 		Word: "mirror", Aliases: mirrorAliases(),
-		Key: "mirrAttr", Object: "mirror", Ask: (*v1.Client).GetMirrors,
+		Shows:     session.Help{Short: "Show mirrors; -o wide shows their counters", Example: "  loxicmd get mirror -o wide"},
+		Describes: session.Help{Short: "Show a mirror in full, with its status and events", Example: "  loxicmd describe mirror"},
+		Key:       "mirrAttr", Object: "mirror", Ask: (*v1.Client).GetMirrors,
 		Items: func(l *v1.MirrorList) *[]v1.Mirror { return &l.MirrAttr },
 		Name:  func(d *v1.Mirror) string { return d.MirrorIdent },
 		Draw: func(list *v1.MirrorList) *session.Table {
 			return mirrorTable(list.MirrAttr, o.Output == "wide")
 		},
 	}
-}
-
-func getMirror(o *session.Options) *cobra.Command {
-	return mirrorKind(o).Get(o, &cobra.Command{
-		Short:   "Show mirrors; -o wide shows their counters",
-		Example: "  loxicmd get mirror -o wide",
-	})
-}
-
-func describeMirror(o *session.Options) *cobra.Command {
-	return mirrorKind(o).Describe(o, &cobra.Command{
-		Short:   "Show a mirror in full, with its status and events",
-		Example: "  loxicmd describe mirror",
-	})
 }
 
 // mirrorTable has a mirror's properties on separate lines, like the contract's.

@@ -146,27 +146,15 @@ func deletePolicy(o *session.Options) *cobra.Command {
 func policyKind(o *session.Options) session.Kind[v1.PolicyList, v1.Policy] {
 	return session.Kind[v1.PolicyList, v1.Policy]{
 		Word: "policy", Aliases: policyAliases(),
-		Key: "polAttr", Object: "policer", Ask: (*v1.Client).GetPolicies,
+		Shows:     session.Help{Short: "Show policers; -o wide shows their counters", Example: "  loxicmd get policy -o wide"},
+		Describes: session.Help{Short: "Show a policer in full, with its status and events", Example: "  loxicmd describe policy"},
+		Key:       "polAttr", Object: "policer", Ask: (*v1.Client).GetPolicies,
 		Items: func(l *v1.PolicyList) *[]v1.Policy { return &l.PolAttr },
 		Name:  func(d *v1.Policy) string { return d.PolicyIdent },
 		Draw: func(list *v1.PolicyList) *session.Table {
 			return policyTable(list.PolAttr, o.Output == "wide")
 		},
 	}
-}
-
-func getPolicy(o *session.Options) *cobra.Command {
-	return policyKind(o).Get(o, &cobra.Command{
-		Short:   "Show policers; -o wide shows their counters",
-		Example: "  loxicmd get policy -o wide",
-	})
-}
-
-func describePolicy(o *session.Options) *cobra.Command {
-	return policyKind(o).Describe(o, &cobra.Command{
-		Short:   "Show a policer in full, with its status and events",
-		Example: "  loxicmd describe policy",
-	})
 }
 
 // policyTable has the contract's columns; wide, followed by counts of packets by color.

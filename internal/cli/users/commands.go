@@ -8,8 +8,8 @@ import "loxilb/internal/cli/session"
 func Commands(o *session.Options) session.Commands {
 	return session.Commands{
 		session.Root:     {configCommand(o)},
-		session.Describe: {describeUser(o)},
-		session.Get:      {getAudit(o), getUser(o)},
+		session.Describe: {userKind().Describe(o)},
+		session.Get:      {getAudit(o), userKind().Get(o)},
 		session.Create:   {createUser(o)},
 		session.Set:      {setLogin(o), setLogout(o), setUser(o)},
 		session.Delete:   {deleteUser(o)},

@@ -50,10 +50,12 @@ func createUser(o *session.Options) *cobra.Command {
 func userKind() session.Kind[[]v1.User, v1.User] {
 	return session.Kind[[]v1.User, v1.User]{
 		Word: "user", Aliases: userAliases(),
-		Ask:   (*v1.Client).GetUsers,
-		Items: func(l *[]v1.User) *[]v1.User { return l },
-		Name:  func(u *v1.User) string { return u.Username },
-		Also:  func(u *v1.User) []string { return []string{strconv.FormatInt(u.Id, 10)} },
+		Shows:     session.Help{Short: "Show API users", Example: "  loxicmd get user\n  loxicmd get user -l role=admin -o name"},
+		Describes: session.Help{Short: "Show an API user in full", Example: "  loxicmd describe user ann"},
+		Ask:       (*v1.Client).GetUsers,
+		Items:     func(l *[]v1.User) *[]v1.User { return l },
+		Name:      func(u *v1.User) string { return u.Username },
+		Also:      func(u *v1.User) []string { return []string{strconv.FormatInt(u.Id, 10)} },
 		Draw: func(list *[]v1.User) *session.Table {
 			t := session.NewTable("ID", "Name", "Role", "Created")
 			for _, u := range *list {
@@ -62,20 +64,6 @@ func userKind() session.Kind[[]v1.User, v1.User] {
 			return t
 		},
 	}
-}
-
-func getUser(o *session.Options) *cobra.Command {
-	return userKind().Get(o, &cobra.Command{
-		Short:   "Show API users",
-		Example: "  loxicmd get user\n  loxicmd get user -l role=admin -o name",
-	})
-}
-
-func describeUser(o *session.Options) *cobra.Command {
-	return userKind().Describe(o, &cobra.Command{
-		Short:   "Show an API user in full",
-		Example: "  loxicmd describe user ann",
-	})
 }
 
 func setUser(o *session.Options) *cobra.Command {
