@@ -2,14 +2,11 @@ package tables
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/cilium/ebpf"
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/loader"
@@ -98,43 +95,6 @@ func TestCensus(t *testing.T) {
 		}
 		if first := after[1]; !cmp.Equal(first.EndpointStats, before[1].EndpointStats) || first.Endpoints[0].Connections != 0 {
 			t.Errorf("%+v, was %+v", first, before[1])
-		}
-	}
-}
-
-// TestFormerRemovedCounters checks that counts of removed endpoints of an earlier version are taken
-// over, once.
-func TestFormerRemovedCounters(t *testing.T) {
-	t.Parallel()
-	folder := dptest.PinDir(t)
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	old, err := ebpf.NewMapWithOptions(&ebpf.MapSpec{
-		Name: trafficCounters, Type: ebpf.Hash, KeySize: 4, ValueSize: 40, MaxEntries: uint32(MaxServices), Flags: unix.BPF_F_NO_PREALLOC, Pinning: ebpf.PinByName,
-	}, ebpf.MapOptions{PinPath: folder})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer old.Close()
-	if err := errors.Join(old.Put(uint32(3), trafficRow{1, 2, 3, 4, 5}), old.Put(uint32(4), trafficRow{BytesOut: 6})); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		r, err := openRemoved(folder)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := map[uint32]counters{}
-		if err := r.each(func(id uint32, c counters) { got[id] = c }); err != nil {
-			t.Fatal(err)
-		}
-		if len(got) != 3 || got[3].connections != 1 || got[allRemoved].out.Bytes != 11 || got[4].out.Bytes != 6 {
-			t.Errorf("%+v", got)
-		}
-		r.close()
-		if _, err := os.Stat(filepath.Join(folder, trafficCounters)); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("the former pin is still there: %v", err)
 		}
 	}
 }

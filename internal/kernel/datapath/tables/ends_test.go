@@ -1,14 +1,8 @@
 package tables
 
 import (
-	"errors"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
-
-	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"loxilb/internal/host/monotime"
 	"loxilb/internal/kernel/datapath/bpf"
@@ -78,40 +72,6 @@ func TestEnds(t *testing.T) {
 	wantDue(t, d, 0, 0, false)
 	if len(d.ends) > 0 || len(d.endTimes.has) > 0 {
 		t.Errorf("%v and %v are left", d.ends, d.endTimes.has)
-	}
-}
-
-// TestEndsOfWallClock checks that times that an earlier version stored by the wall clock, under
-// another pin, are taken over once.
-func TestEndsOfWallClock(t *testing.T) {
-	folder := dptest.PinDir(t)
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	old, err := ebpf.NewMapWithOptions(&ebpf.MapSpec{
-		Name: wallEndTimes, Type: ebpf.Hash, KeySize: 4, ValueSize: 16, MaxEntries: uint32(MaxEndpoints), Flags: unix.BPF_F_NO_PREALLOC, Pinning: ebpf.PinByName,
-	}, ebpf.MapOptions{PinPath: folder})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer old.Close()
-	at := time.Now().Add(time.Minute)
-	if err := old.Put(uint32(3), endTime{at.UnixNano(), 5, 6}); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		times, err := openEndTimes(folder)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all, err := times.all()
-		if row := all[3]; err != nil || len(all) != 1 || row.ends().At.Sub(at).Abs() > time.Second || row.Rate != 5 || row.Of != 6 {
-			t.Errorf("%+v, %v; want %s", all, err, at)
-		}
-		times.close()
-		if _, err := os.Stat(filepath.Join(folder, wallEndTimes)); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("the former pin is still there: %v", err)
-		}
 	}
 }
 

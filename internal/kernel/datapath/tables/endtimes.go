@@ -1,11 +1,8 @@
 package tables
 
 import (
-	"errors"
 	"fmt"
 	"hash/fnv"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -44,9 +41,6 @@ func (e *endpoint) sum() uint32 {
 	return h.Sum32()
 }
 
-// wallEndTimes is the pin of an earlier version, whose rows have At by the wall clock.
-const wallEndTimes = "end_times"
-
 // openEndTimes opens the map pinned in dir, or makes it.
 func openEndTimes(dir string) (endTimes, error) {
 	m, err := ebpf.NewMapWithOptions(&ebpf.MapSpec{
@@ -56,35 +50,7 @@ func openEndTimes(dir string) (endTimes, error) {
 	if err != nil {
 		return endTimes{}, fmt.Errorf("open map of ends of connections: %w", err)
 	}
-	t := endTimes{m, map[uint32]struct{}{}}
-	if err := t.convert(filepath.Join(dir, wallEndTimes)); err != nil {
-		return endTimes{}, errors.Join(fmt.Errorf("take over when connections end: %w", err), m.Close())
-	}
-	return t, nil
-}
-
-// convert converts the pin of an earlier version, and removes it last: if a start is killed before,
-// the next one repeats it.
-func (t endTimes) convert(path string) error {
-	old, err := ebpf.LoadPinnedMap(path, nil)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer old.Close()
-	var errs []error
-	err = rows.EachBatch(old, rows.All, func(ids []uint32, rows []endTime) {
-		for i, row := range rows {
-			row.At = int64(monotime.Uptime() + time.Until(time.Unix(0, row.At)))
-			errs = append(errs, t.m.Put(ids[i], row))
-		}
-	})
-	if err := errors.Join(append(errs, err)...); err != nil {
-		return err
-	}
-	return os.Remove(path)
+	return endTimes{m, map[uint32]struct{}{}}, nil
 }
 
 // put stores when connections of an endpoint end.

@@ -1,10 +1,7 @@
 package tables
 
 import (
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -28,17 +25,10 @@ const allRemoved = uint32(MaxServices)
 
 // removedRow is counters in the form of the map.
 type removedRow struct {
-	trafficRow
+	Connections, PacketsIn, BytesIn, PacketsOut, BytesOut uint64
+
 	Handshakes lb.Handshakes
 }
-
-// trafficRow is all of a row in earlier versions.
-type trafficRow struct {
-	Connections, PacketsIn, BytesIn, PacketsOut, BytesOut uint64
-}
-
-// trafficCounters is the pin of earlier versions.
-const trafficCounters = "removed_counters"
 
 // openRemoved opens the map pinned in dir, or makes it.
 func openRemoved(dir string) (removedCounters, error) {
@@ -50,36 +40,7 @@ func openRemoved(dir string) (removedCounters, error) {
 	if err != nil {
 		return removedCounters{}, fmt.Errorf("open map of counters of removed endpoints: %w", err)
 	}
-	r := removedCounters{m}
-	if err := r.convert(filepath.Join(dir, trafficCounters)); err != nil {
-		return removedCounters{}, errors.Join(fmt.Errorf("take over counters of removed endpoints: %w", err), m.Close())
-	}
-	return r, nil
-}
-
-// convert converts the pin of an earlier version, and removes it last: if a start is killed before,
-// the next one repeats it.
-func (r removedCounters) convert(path string) error {
-	old, err := ebpf.LoadPinnedMap(path, nil)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer old.Close()
-	var errs []error
-	var all counters
-	err = rows.EachBatch(old, rows.All, func(ids []uint32, list []trafficRow) {
-		for i, row := range list {
-			errs = append(errs, r.m.Put(ids[i], removedRow{trafficRow: row}))
-			all.add(removedRow{trafficRow: row}.counters())
-		}
-	})
-	if err := errors.Join(append(errs, err, r.put(allRemoved, all))...); err != nil {
-		return err
-	}
-	return os.Remove(path)
+	return removedCounters{m}, nil
 }
 
 func (r removedRow) counters() counters {
@@ -99,7 +60,7 @@ func (r removedCounters) put(id uint32, c counters) error {
 		}
 		return nil
 	}
-	row := removedRow{trafficRow{c.connections, c.in.Packets, c.in.Bytes, c.out.Packets, c.out.Bytes}, c.shakes}
+	row := removedRow{c.connections, c.in.Packets, c.in.Bytes, c.out.Packets, c.out.Bytes, c.shakes}
 	if err := r.m.Put(id, row); err != nil {
 		return fmt.Errorf("keep counters of removed endpoints: %w", err)
 	}
