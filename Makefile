@@ -48,6 +48,7 @@ test-long: build ## tests that take minutes, and a gigabyte: held connections, a
 	$(GO) test -count=1 -timeout 60m -v -p 1 ./test/net/... -run '$(or $(RUN),TestHeldPorts|TestKilled|TestScale|TestSoak|TestUndisturbed)' -long
 	$(if $(RUN),,$(GO) test -count=1 -timeout 10m -v ./internal/kernel/datapath -run 'TestEndsOnce|TestRecycledMemory' -long)
 	$(if $(RUN),,$(GO) test -count=1 -timeout 10m -v ./internal/control/health -run TestCost -long)
+	$(if $(RUN),,CGO_ENABLED=1 $(GO) test -count=1 -timeout 30m -race ./internal/kernel/datapath/...)
 	$(if $(RUN),,$(GO) test -count=1 -timeout 10m -v ./internal/api/httpapi -run TestMemoryOfWorstBodies -long)
 
 soak: build ## ten minutes in which all that can come and go does, the daemon too; SECONDS=600
